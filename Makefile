@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Short names for what setup/setup.sh, CMake and CTest do. Each target brings what it needs; a second run does
+# no work twice. With CUDA=1 the CUDA bodies are built too (build-cuda/). JOBS is the number of cores.
+
+SHELL := /bin/bash
+JOBS  ?= $(shell nproc)
+CUDA  ?= 0
+CI    ?= false
+
+ifeq ($(CUDA),1)
+  PRESET := cuda
+  BUILD  := build-cuda
+  SETUP_FLAGS := --cuda
+else
+  PRESET := default
+  BUILD  := build
+endif
+CONFIGURE_FLAGS := -DTLT_WERROR=$(if $(filter true,$(CI)),ON,OFF)
+# Each compiler of the torch folders takes up to 1.2 GB.
+BUILD_JOBS := $(shell memory=$$(awk '/MemAvailable/ {print int($$2 / 1500000)}' /proc/meminfo); \
+                echo $$(( memory < 1 ? 1 : memory < $(JOBS) ? memory : $(JOBS) )))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test test-unit test-asan demo bench clean
+
+help:
+	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
+	@echo "make build       build/tlt and the test programs"
+	@echo "make test        all tests, and the sanitized tests of what needs no torch"
+	@echo "make test-unit   the unit tests only"
+	@echo "make test-asan   the sanitized tests only (build-asan/)"
+	@echo "make demo        the embedded task: recipes/demo.toml with two workers"
+	@echo "make bench       the CPU benchmarks, one JSON object a line"
+	@echo "make clean       remove the build folders (.deps/ stays)"
+	@echo "CUDA=1 builds for CUDA in build-cuda/; CI=true makes warnings errors"
+
+setup:
+	@setup/setup.sh $(SETUP_FLAGS)
+
+# $(call configure,preset,folder): once, and again when the flags differ; CMake itself sees changed files.
+define configure
+	@test -f $(2)/build.ninja && [ "$(CONFIGURE_FLAGS)" = "$$(cat $(2)/.flags)" ] || \
+	  { mkdir -p $(2) && cmake --preset $(1) $(CONFIGURE_FLAGS) >$(2)/configure.log 2>&1 && \
+	    echo '$(CONFIGURE_FLAGS)' >$(2)/.flags || { cat $(2)/configure.log; exit 1; }; }
+endef
+
+build: setup
+	$(call configure,$(PRESET),$(BUILD))
+	@cmake --build $(BUILD) -j $(BUILD_JOBS)
+
+test: build
+	@tests/run.sh $(BUILD) $(JOBS)
+	@$(MAKE) --no-print-directory test-asan
+
+test-unit: build
+	@tests/run.sh $(BUILD) $(JOBS) -L unit
+
+test-asan: setup
+	$(call configure,asan,build-asan)
+	@cmake --build build-asan -j $(BUILD_JOBS)
+	@tests/run.sh build-asan $(JOBS)
+
+demo: build
+	@$(BUILD)/tlt train recipes/demo.toml --workers 2
+
+bench: build
+	@$(BUILD)/tlt bench decode
+
+clean:
+	rm -rf build build-asan build-tsan build-clang build-cuda

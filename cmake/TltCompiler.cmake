@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# How every file is compiled: C++20, -O2 and no -ffast-math (the laws promise bits), warnings, ccache, sanitizers.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG")
+
+# tlt_options is linked by every target of ours.
+add_library(tlt_options INTERFACE)
+target_include_directories(tlt_options INTERFACE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_BINARY_DIR}/generated")
+# __FILE__ is src/… in messages, whatever machine built it.
+target_compile_options(tlt_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic $<$<BOOL:${TLT_WERROR}>:-Werror>
+    -fno-math-errno -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>)
+
+if(TLT_SANITIZE)
+  target_compile_options(tlt_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
+    -fno-omit-frame-pointer -g1)
+  target_link_options(tlt_options INTERFACE -fsanitize=address,undefined)
+endif()
+
+# A precompiled header is a cache hit only with this sloppiness (ccache manual, "Precompiled headers").
+find_program(TLT_CCACHE ccache)
+if(TLT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(launcher "${CMAKE_COMMAND}" -E env
+    "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" "${TLT_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
+endif()
+
+# The commit in `tlt --version`; "unknown" outside a git checkout.
+set(TLT_COMMIT unknown)
+find_package(Git QUIET)
+if(Git_FOUND AND EXISTS "${CMAKE_SOURCE_DIR}/.git")
+  execute_process(COMMAND "${GIT_EXECUTABLE}" -C "${CMAKE_SOURCE_DIR}" rev-parse --short=12 HEAD
+    OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+  if(NOT failed)
+    set(TLT_COMMIT "${commit}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/.git/HEAD")
+    if(EXISTS "${CMAKE_SOURCE_DIR}/.git/logs/HEAD")
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/.git/logs/HEAD")
+    endif()
+  endif()
+endif()
+configure_file("${CMAKE_SOURCE_DIR}/src/base/version.h.in" "${CMAKE_BINARY_DIR}/generated/base/version.h" @ONLY)

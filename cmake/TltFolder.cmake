@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# tlt_folder(kv TORCH DEPENDS runtime base SOURCES page_pool.cpp … TESTS page_pool_test.cpp …)
+#
+# One folder of src/ is one static library tlt_<name> and at most one test program a kind, tlt_<name>_test,
+# tlt_<name>_ranks_test … (one link, one ctest entry each). Files are listed, not globbed; tests/floors.cmake
+# checks that none is forgotten and that includes follow DEPENDS.
+#
+#   TORCH               sees libtorch and the precompiled header
+#   DEPENDS             folders it may include, and what those may include
+#   SOURCES             its .cpp files
+#   CUDA_SOURCES        .cu and .cpp files for -DTLT_CUDA=ON only
+#   LIBRARIES           third-party targets (fmt::fmt, tlt_pcre2 …)
+#   TESTS               label unit; RANKS_TESTS, LAW_TESTS, SLOW_TESTS: labels ranks, law, slow
+#   TORCH_FREE_SOURCES  in a TORCH folder: files that need no torch (parsers); with TORCH_FREE_TESTS they are
+#   TORCH_FREE_TESTS    what the sanitized build takes from it
+set_property(GLOBAL PROPERTY TLT_FOLDERS "")
+set(TLT_TEST_KINDS TESTS RANKS_TESTS LAW_TESTS SLOW_TESTS)
+
+function(tlt_folder name)
+  cmake_parse_arguments(PARSE_ARGV 1 folder "TORCH" ""
+    "DEPENDS;SOURCES;CUDA_SOURCES;LIBRARIES;${TLT_TEST_KINDS};TORCH_FREE_SOURCES;TORCH_FREE_TESTS")
+  if(folder_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tlt_folder(${name}): unknown: ${folder_UNPARSED_ARGUMENTS}")
+  endif()
+  foreach(library IN LISTS folder_LIBRARIES)
+    if(NOT TARGET ${library})  # CMake would quietly make it -l${library}
+      message(FATAL_ERROR "tlt_folder(${name}): no library ${library}; cmake/TltDependencies.cmake has their names")
+    endif()
+  endforeach()
+  tlt_remember_folder(${name})
+
+  if(folder_TORCH AND TLT_SANITIZE)
+    set(folder_TORCH OFF)
+    set(folder_SOURCES "")
+    set(folder_TESTS "")
+    set(folder_RANKS_TESTS "")
+    set(folder_LAW_TESTS "")
+    set(folder_SLOW_TESTS "")
+  endif()
+  list(APPEND folder_SOURCES ${folder_TORCH_FREE_SOURCES})
+  list(APPEND folder_TESTS ${folder_TORCH_FREE_TESTS})
+  if(TLT_CUDA)
+    list(APPEND folder_SOURCES ${folder_CUDA_SOURCES})
+  endif()
+
+  if(folder_SOURCES)
+    list(TRANSFORM folder_SOURCES PREPEND "${name}/")
+    add_library(tlt_${name} STATIC ${folder_SOURCES})
+    set(scope PUBLIC)
+  else()
+    add_library(tlt_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  list(TRANSFORM folder_DEPENDS PREPEND tlt_)
+  target_link_libraries(tlt_${name} ${scope} tlt_options ${folder_DEPENDS} ${folder_LIBRARIES})
+  set(torch "")
+  if(folder_TORCH)
+    set(torch TORCH)
+    target_link_libraries(tlt_${name} ${scope} tlt_torch)
+    if(folder_SOURCES)
+      tlt_use_precompiled_header(tlt_${name})
+    endif()
+  endif()
+
+  foreach(kind IN LISTS TLT_TEST_KINDS)
+    if(folder_${kind})
+      string(REPLACE "TESTS" "" label "${kind}")
+      string(REPLACE "_" "" label "${label}")
+      string(TOLOWER "${label}" label)
+      list(TRANSFORM folder_${kind} PREPEND "${name}/")
+      tlt_test(${name} "${label}" ${torch} FOLDERS ${name} SOURCES ${folder_${kind}})
+    endif()
+  endforeach()
+endfunction()
+
+# tlt_test(NAME LABEL [TORCH] FOLDERS … SOURCES … [TIMEOUT seconds]): one GoogleTest program and its ctest entry.
+# LABEL is "" (unit), ranks, law or slow; the entry is NAME or NAME_LABEL.
+function(tlt_test name label)
+  if(NOT TLT_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 2 test "TORCH" "TIMEOUT" "FOLDERS;SOURCES;LIBRARIES")
+  set(entry ${name})
+  if(NOT label)
+    set(label unit)
+  elseif(NOT label STREQUAL name)
+    string(APPEND entry _${label})
+  endif()
+  set(target tlt_${entry}_test)
+  add_executable(${target} ${test_SOURCES})
+  list(TRANSFORM test_FOLDERS PREPEND tlt_)
+  target_link_libraries(${target} PRIVATE ${test_FOLDERS} ${test_LIBRARIES} rapidcheck GTest::gmock GTest::gtest_main)
+  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")  # "tests/support/…"
+  target_compile_definitions(${target} PRIVATE
+    TLT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TLT_SHARED_DATA="${TLT_SHARED_DATA}" TLT_PROGRAM="${CMAKE_BINARY_DIR}/tlt")
+  if(test_TORCH)
+    tlt_use_precompiled_header(${target})
+  endif()
+  tlt_run_in(${target} "${CMAKE_BINARY_DIR}/tests")
+
+  if(NOT test_TIMEOUT)
+    set(test_TIMEOUT 600)
+  endif()
+  add_test(NAME ${entry} COMMAND ${target} --gtest_brief=1 "--gtest_output=xml:${CMAKE_BINARY_DIR}/tests/${entry}.xml")
+  set_tests_properties(${entry} PROPERTIES LABELS ${label} TIMEOUT ${test_TIMEOUT})
+  if(label STREQUAL ranks)
+    set_tests_properties(${entry} PROPERTIES RUN_SERIAL ON)  # several processes each, with timeouts to observe
+  endif()
+  if(TLT_CUDA)
+    add_test(NAME ${entry}_cuda COMMAND ${target} --gtest_brief=1 "--gtest_filter=*[cC]uda*")
+    set_tests_properties(${entry}_cuda PROPERTIES LABELS cuda TIMEOUT ${test_TIMEOUT} RUN_SERIAL ON)
+  endif()
+endfunction()
+
+# tlt_isa_source(ops cpu/kernels.cpp avx2 "-mavx2 -mfma -mf16c"): one more copy of a file for another instruction
+# set, with -DTLT_ISA=avx2. The file has no torch and no shared inline functions: the linker keeps one copy of
+# those, and it may be the one the CPU cannot run (tests/isa_symbols.cmake looks).
+function(tlt_isa_source folder file isa flags)
+  if(TLT_SANITIZE OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    return()
+  endif()
+  get_filename_component(stem "${file}" NAME_WE)
+  set(target tlt_${folder}_${stem}_${isa})
+  add_library(${target} OBJECT "${folder}/${file}")
+  target_link_libraries(${target} PRIVATE tlt_options)
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  target_compile_options(${target} PRIVATE ${flags})
+  target_compile_definitions(${target} PRIVATE TLT_ISA=${isa})
+  target_sources(tlt_${folder} PRIVATE $<TARGET_OBJECTS:${target}>)
+  set_property(GLOBAL APPEND PROPERTY TLT_ISA_TARGETS ${target})
+  set_property(GLOBAL APPEND PROPERTY TLT_ISAS ${isa})
+  set_property(GLOBAL APPEND_STRING PROPERTY TLT_FILES_${folder} " ${file}")
+endfunction()
+
+# The one precompiled header: ATen and what nearly every file includes. A target that uses it must be compiled
+# with the flags of tlt_options and tlt_torch and no others.
+function(tlt_use_precompiled_header target)
+  if(NOT TLT_PCH)
+    return()
+  endif()
+  if(NOT TARGET tlt_pch)
+    file(WRITE "${CMAKE_BINARY_DIR}/generated/pch.cpp" "// compiled for its precompiled header only\n")
+    add_library(tlt_pch OBJECT "${CMAKE_BINARY_DIR}/generated/pch.cpp")
+    target_link_libraries(tlt_pch PRIVATE tlt_options tlt_torch)
+    target_precompile_headers(tlt_pch PRIVATE <algorithm> <array> <cmath> <cstdint> <cstring> <functional>
+      <map> <memory> <optional> <span> <sstream> <string> <string_view> <unordered_map> <utility> <vector>
+      <ATen/ATen.h>)
+    target_compile_options(tlt_pch PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  endif()
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  target_precompile_headers(${target} REUSE_FROM tlt_pch)
+endfunction()
+
+# Puts a program into a folder of the build tree from which it finds the libraries of .deps by a relative path.
+# RPATH, not RUNPATH: it also serves the libraries that libtorch_cpu itself needs.
+function(tlt_run_in target folder)
+  set(rpath "")
+  foreach(library_folder IN LISTS TLT_RUNTIME_FOLDERS)
+    file(RELATIVE_PATH relative "${folder}" "${library_folder}")
+    list(APPEND rpath "\$ORIGIN/${relative}")
+  endforeach()
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${folder}"
+    INSTALL_RPATH "${rpath}" BUILD_WITH_INSTALL_RPATH ON)  # these and no absolute ones
+endfunction()
+
+# What tests/floors.cmake compares the sources with; tlt_write_floors() writes it.
+macro(tlt_remember_folder name)
+  set_property(GLOBAL APPEND PROPERTY TLT_FOLDERS ${name})
+  set_property(GLOBAL PROPERTY TLT_DEPENDS_${name} "${folder_DEPENDS}")
+  set(listed ${folder_SOURCES} ${folder_CUDA_SOURCES} ${folder_TORCH_FREE_SOURCES} ${folder_TORCH_FREE_TESTS})
+  foreach(kind IN LISTS TLT_TEST_KINDS)
+    list(APPEND listed ${folder_${kind}})
+  endforeach()
+  string(REPLACE ";" " " listed "${listed}")
+  set_property(GLOBAL APPEND_STRING PROPERTY TLT_FILES_${name} "${listed}")
+endmacro()
+
+function(tlt_write_floors)
+  get_property(folders GLOBAL PROPERTY TLT_FOLDERS)
+  set(text "")
+  foreach(folder IN LISTS folders)
+    get_property(depends GLOBAL PROPERTY TLT_DEPENDS_${folder})
+    get_property(files GLOBAL PROPERTY TLT_FILES_${folder})
+    string(REPLACE ";" " " depends "${depends}")
+    string(APPEND text "${folder}:${depends}:${files}\n")
+  endforeach()
+  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/floors.txt" CONTENT "${text}" @ONLY)
+endfunction()
+
+# tlt_program(apps): build/tlt from apps/main.cpp.
+function(tlt_program folder)
+  if(TLT_SANITIZE OR NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/main.cpp")
+    return()
+  endif()
+  add_executable(tlt ${folder}/main.cpp)
+  target_link_libraries(tlt PRIVATE tlt_${folder})
+  tlt_run_in(tlt "${CMAKE_BINARY_DIR}")
+endfunction()

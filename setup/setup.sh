@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# setup/setup.sh [--cuda]: brings what the build needs. `make setup` calls it; a second run does nothing.
+#   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
+#   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
+#      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}
+#      A torch 2.11 that python3 already has is linked instead. Python is used here only, never at run time.
+# Each part leaves a stamp in .deps/.stamps when it is complete, so an interrupted run is taken up again.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+deps=$root/.deps
+cuda=no
+lists=("$here/wheels.txt")
+if [ "${1:-}" = --cuda ]; then
+  cuda=yes
+  lists+=("$here/wheels-cuda.txt")
+fi
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
+
+# ---- Debian packages
+
+find_python() {  # sets `python` to one that has pip
+  for python in python3 /usr/bin/python3; do
+    "$python" -m pip --version >/dev/null 2>&1 && return
+  done
+  return 1
+}
+
+debian_packages() {
+  local wanted installed package missing=()
+  mapfile -t wanted < <(sed '/^#/d' "$here/debian-packages.txt")
+  [ ${#to_get[@]} -eq 0 ] || find_python || wanted+=(python3 python3-pip)
+  command -v dpkg-query >/dev/null ||
+    fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"
+  installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}\n' "${wanted[@]}" 2>/dev/null | sed -n 's/^ii *//p') || true
+  for package in "${wanted[@]}"; do
+    grep -qx -- "$package" <<<"$installed" || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+
+  local as_root=
+  local command="apt-get install -y --no-install-recommends ${missing[*]}"
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "these Debian packages are missing; as root, type:" "  $command"
+    as_root=sudo
+  fi
+  say "installing Debian packages: ${missing[*]}"
+  $as_root apt-get -q -o DPkg::Lock::Timeout=300 update >/dev/null || say "apt-get update failed; trying with the lists there are"
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+    install --no-install-recommends "${missing[@]}" >/dev/null ||
+    fail "apt-get could not install them; type:" "  ${as_root:+sudo }apt-get update && ${as_root:+sudo }$command"
+}
+
+# ---- wheels
+
+pin() {  # what the stamp of this line of a wheel list must say
+  case $1 in
+    torch==*) printf '%s cuda=%s' "$1" "$cuda" ;;
+    *) printf '%s' "$1" ;;
+  esac
+}
+
+is_done() {  # is the wheel of this pin in place?
+  local stamp=$deps/.stamps/${1%%==*}
+  [ -f "$stamp" ] || return 1
+  case ${1%%==*} in
+    torch) [ -e "$deps/torch/lib/libtorch_cpu.so" ] || return 1 ;;
+    pyarrow) [ -d "$deps/pyarrow/include" ] || return 1 ;;
+    *) [ -d "$deps/nvidia" ] || return 1 ;;
+  esac
+  case $(cat "$stamp") in
+    "$(pin "$1")" | "$1 cuda=yes" | "linked cuda=$cuda" | "linked cuda=yes") ;;
+    *) return 1 ;;
+  esac
+}
+
+stamp() {  # stamp NAME TEXT
+  mkdir -p "$deps/.stamps"
+  printf '%s' "$2" >"$deps/.stamps/$1.new"
+  mv "$deps/.stamps/$1.new" "$deps/.stamps/$1"
+}
+
+# A python3 that has torch 2.11 with its headers: .deps/torch becomes a link to it.
+link_installed_torch() {
+  local found
+  found=$(python3 - 2>/dev/null <<'PYTHON'
+import importlib.metadata, importlib.util, os
+if importlib.metadata.version("torch").split("+")[0].startswith("2.11."):
+    print(os.path.dirname(importlib.util.find_spec("torch").origin))
+PYTHON
+  ) || return 1
+  [ -n "$found" ] && [ -e "$found/lib/libtorch_cpu.so" ] && [ -e "$found/include/ATen/ATen.h" ] || return 1
+  [ $cuda = no ] || [ -e "$found/lib/libtorch_cuda.so" ] || return 1
+  say "using the torch of python3: $found"
+  rm -rf "$deps/torch"
+  ln -s "$found" "$deps/torch"
+  stamp torch "linked cuda=$cuda"
+  local libraries=("$found/lib/libtorch_cpu.so") name
+  [ $cuda = no ] || libraries+=("$found/lib/libtorch_cuda.so" "$found/lib/libtorch_cuda_linalg.so")
+  if [ -d "$found/../nvidia" ] && ! ldd "${libraries[@]}" | grep -q 'not found'; then
+    rm -rf "$deps/nvidia"
+    ln -s "$(cd "$found/../nvidia" && pwd)" "$deps/nvidia"
+    while read -r name; do
+      stamp "$name" "linked cuda=$cuda"
+    done < <(sed -n 's/^\(nvidia-[^=]*\)==.*/\1/p' "${lists[@]}")
+  fi
+}
+
+choose_files() {  # sets `files`: what is needed of a wheel; libraries a CPU-only build never loads stay out
+  case $1 in
+    torch)
+      files=('torch/include/*' 'torch/lib/libtorch_cpu.so' 'torch/lib/libc10.so' 'torch/lib/libgomp*')
+      [ $cuda = no ] || files=('torch/include/*' 'torch/lib/*.so*') ;;
+    pyarrow) files=('pyarrow/include/*' 'pyarrow/libarrow.so.*' 'pyarrow/libparquet.so.*') ;;
+    flashinfer-python) files=('flashinfer/data/include/*') ;;
+    *) files=('nvidia/*') ;;
+  esac
+  files+=('*.dist-info/*')
+}
+
+unpack() {  # unpack PIN: the downloaded wheel into .deps, complete or not at all
+  local name fresh=$deps/.unpack
+  name=${1%%==*}
+  rm -rf "$fresh" "$deps/.old"
+  mkdir "$fresh"
+  choose_files "$name"
+  unzip -q -d "$fresh" "$deps/.download/${name//-/_}"-*.whl "${files[@]}"
+  case $name in
+    torch | pyarrow)  # replaced as a whole
+      if [ -e "$deps/$name" ] || [ -L "$deps/$name" ]; then mv -T "$deps/$name" "$deps/.old"; fi
+      mv -T "$fresh/$name" "$deps/$name"
+      rm -rf "$deps/.old" ;;
+    nvidia-*)  # shared by several; never written into the Python it may be a link to
+      if [ -L "$deps/nvidia" ]; then rm "$deps/nvidia"; fi ;;
+  esac
+  cp -alf "$fresh/." "$deps/"
+  rm -rf "$fresh"
+  stamp "$name" "$(pin "$1")"
+}
+
+wheels() {
+  [ ${#to_get[@]} -gt 0 ] || return 0
+  [ "$(uname -sm)" = "Linux x86_64" ] || fail "the wheels are for Linux on x86_64; this is $(uname -sm)"
+  find_python || fail "no python3 with pip; type:  apt-get install python3-pip"
+  local names=() platforms=() version
+  for line in "${to_get[@]}"; do names+=("${line%% *}"); done
+  say "downloading ${names[*]}"
+  mkdir -p "$deps/.download"
+  printf '%s\n' "${to_get[@]}" >"$deps/.download/wheels.txt"
+  for version in 2_28 2_27 2_25 2_18 2_17 2014 2_12 2010 2_5 1; do
+    case $version in *_*) version=_$version ;; esac
+    platforms+=(--platform "manylinux${version}_x86_64")
+  done
+  "$python" -m pip download --quiet --disable-pip-version-check --no-cache-dir --no-deps --require-hashes \
+    --only-binary=:all: --python-version 3.11 --implementation cp --abi cp311 --abi abi3 --abi none "${platforms[@]}" \
+    --find-links "$deps/.download" --dest "$deps/.download" \
+    -r "$deps/.download/wheels.txt" ||
+    fail "pip could not download them; with a network, type:  make setup" \
+      "or put these wheels into .deps/.download (from another machine) and type it again: ${names[*]}"
+  say "unpacking into .deps"
+  for line in "${to_get[@]}"; do unpack "$line"; done
+  rm -rf "$deps/.download"
+}
+
+collect() {  # fills to_get with the lines of the wheel lists that are not in place
+  local line
+  to_get=()
+  while read -r line; do
+    is_done "$line" || to_get+=("$line")
+  done < <(grep -hv '^#' "${lists[@]}")
+}
+
+check() {
+  local missing
+  missing=$(LD_LIBRARY_PATH="$deps/nvidia/cu13/lib" ldd "$deps/torch/lib/libtorch_cpu.so" "$deps"/pyarrow/libparquet.so.* |
+    sed -n 's/^\s*\(\S*\) => not found.*/\1/p' | sort -u)
+  [ -z "$missing" ] || fail "libtorch does not find: $missing" "type:  rm -rf .deps && make setup"
+  [ $cuda = no ] || command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] ||
+    fail "a CUDA build needs the CUDA 13.0 toolkit; with NVIDIA's Debian repository, type:  apt-get install cuda-toolkit-13-0"
+}
+
+mkdir -p "$deps"
+exec 9>"$deps/.lock"
+flock 9
+collect
+if [[ " ${to_get[*]:-}" == *" torch=="* ]] && link_installed_torch; then
+  collect
+fi
+debian_packages
+if [ ${#to_get[@]} -gt 0 ]; then
+  wheels
+  check
+  say "done"
+fi

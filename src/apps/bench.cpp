@@ -1,0 +1,116 @@
+// tlt bench: how fast this machine is, one JSON object a line.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "apps/commands.h"
+#include "apps/machine.h"
+#include "apps/rows.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "base/version.h"
+
+namespace tlt::apps {
+namespace {
+
+constexpr Command kScenarios[] = {
+    {"decode", "Plain decoding at several batch sizes.", run_bench_decode},
+    {"train", "One RL step: responses, then an update.", run_bench_train},
+    {"compare", "Ratios of two files of results.", run_bench_compare},
+};
+
+constexpr uint64_t kSeed = 1;
+
+struct Shape {
+  const char* name;
+  int64_t hidden, layers, heads, kv_heads, head_size, intermediate, vocabulary;
+};
+// 3.4 M and 50 M parameters, tied embeddings.
+constexpr Shape kShapes[] = {{"tiny", 192, 8, 6, 2, 32, 512, 1024}, {"60m", 512, 8, 8, 2, 64, 1536, 50304}};
+
+model::ModelConfig config_of(const std::string& name) {
+  const Shape* shape = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& s) { return name == s.name; });
+  TLT_CHECK_INPUT(shape != std::end(kShapes), "--shape is '", name, "'; use tiny or 60m");
+  model::ModelConfig config;
+  config.vocabulary = shape->vocabulary;
+  config.hidden = shape->hidden;
+  config.layers = shape->layers;
+  config.heads = shape->heads;
+  config.kv_heads = shape->kv_heads;
+  config.head_size = shape->head_size;
+  config.intermediate = shape->intermediate;
+  config.max_positions = 1 << 15;
+  config.tied = true;
+  config.attention_bias = true;
+  config.check("--shape");
+  return config;
+}
+
+}  // namespace
+
+void BenchModel::add_to(CLI::App& app) {
+  flags.add_to(app, /*model_is_required=*/false);
+  app.add_option("--shape", shape, "Without --model: tiny or 60m, with random weights.")->capture_default_str();
+}
+
+std::unique_ptr<model::PolicyModel> BenchModel::load() const {
+  if (!flags.model.empty()) return flags.load();
+  ModelFlags random = flags;
+  if (random.dtype == "auto") random.dtype = "bfloat16";
+  auto policy = std::make_unique<model::PolicyModel>(config_of(shape), random.open_device(), random.type());
+  policy->initialize(kSeed);
+  return policy;
+}
+
+std::string BenchModel::name() const {
+  if (flags.model.empty()) return shape;
+  const auto path = std::filesystem::absolute(flags.model).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+std::vector<int32_t> random_prompt(const model::PolicyModel& policy, uint32_t index, int64_t length) {
+  RandomStream random(kSeed, {.prompt = index});
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < length; ++i)
+    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(policy.config().vocabulary))));
+  return tokens;
+}
+
+std::shared_ptr<const rollout::SamplingOptions> fixed_length(int64_t new_tokens, double temperature) {
+  auto sampling = std::make_shared<rollout::SamplingOptions>();
+  sampling->temperature = temperature;
+  sampling->max_new_tokens = new_tokens;
+  sampling->ignore_eos = true;
+  return sampling;
+}
+
+double quantile(std::vector<double> values, double share) {
+  TLT_CHECK(!values.empty());
+  std::sort(values.begin(), values.end());
+  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
+  return values[std::clamp<size_t>(rank, 1, values.size()) - 1];
+}
+
+nlohmann::ordered_json begin_report(const std::string& bench, const BenchModel& model, const model::PolicyModel& policy) {
+  return {{"bench", bench},
+          {"model", model.name()},
+          {"dtype", type_name(policy.type())},
+          {"device", policy.device().name()},
+          {"threads", policy.device().pool().threads()}};
+}
+
+void print_report(nlohmann::ordered_json report) {
+  report["peak_memory_bytes"] = peak_memory_bytes();
+  report["commit"] = kCommit;
+  report["machine"] = machine_name();
+  print_line(report);
+}
+
+int run_bench(const Arguments& arguments) { return run_command(kScenarios, arguments); }
+
+}  // namespace tlt::apps

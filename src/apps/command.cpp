@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/command.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace tlt::apps {
+namespace {
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::vector<std::string> names_of(std::span<const Command> commands) {
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.emplace_back(command.name);
+  return names;
+}
+
+std::string page_of(std::span<const Command> commands, const Arguments& arguments) {
+  std::string page = fmt::format("Usage: {} COMMAND …\n\n", arguments.command);
+  for (const Command& command : commands) page += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  return page + fmt::format("\n{} COMMAND --help says more about each.\n", arguments.command);
+}
+
+std::string unknown_word(const CLI::App& flags, const Arguments& arguments) {
+  const std::string word = flags.remaining().empty() ? "" : flags.remaining().front();
+  if (!word.starts_with("-")) return fmt::format("'{}' is one word too many; {} --help shows what it takes", word, arguments.command);
+  const std::string name = word.substr(0, word.find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* option : flags.get_options()) known.push_back("--" + option->get_single_name());
+  const std::string near = nearest(name, known);
+  return fmt::format("unknown option {}; {}", name,
+                     near.empty() ? arguments.command + " --help lists the options" : "did you mean " + near + "?");
+}
+
+// CLI11 says "Could not convert: --samples = two".
+std::string wrong_type(const CLI::App& flags, std::string text) {
+  constexpr std::string_view kBefore = "Could not convert: ";
+  if (text.starts_with(kBefore)) text.erase(0, kBefore.size());
+  const size_t equals = text.find(" = ");
+  if (equals == std::string::npos) return text;
+  const std::string name = text.substr(0, equals);
+  const CLI::Option* option = flags.get_option_no_throw(name);
+  const std::string type = option ? option->get_type_name() : "";
+  const char* accepted = type.find("UINT") != std::string::npos    ? "a whole number, 0 or more"
+                         : type.find("INT") != std::string::npos   ? "a whole number"
+                         : type.find("FLOAT") != std::string::npos ? "a number"
+                                                                   : "another value";
+  return fmt::format("{} is '{}'; give {}", name, text.substr(equals + 3), accepted);
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, std::span<const std::string> known) {
+  std::string best;
+  size_t fewest = word.size() / 3 + 2;  // more than that is another word
+  for (const std::string& candidate : known) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < fewest) fewest = distance, best = candidate;
+  }
+  return best;
+}
+
+int run_command(std::span<const Command> commands, const Arguments& arguments) {
+  const std::vector<std::string> names = names_of(commands);
+  TLT_CHECK_INPUT(!arguments.words.empty(), "no command; use one of ", fmt::format("{}", fmt::join(names, ", ")));
+  const std::string& word = arguments.words.front();
+  if (word == "--help" || word == "-h" || word == "help") {
+    fmt::print("{}", page_of(commands, arguments));
+    return 0;
+  }
+  for (const Command& command : commands)
+    if (command.name == word)
+      return command.run({arguments.command + " " + word, {arguments.words.begin() + 1, arguments.words.end()}, arguments.all});
+  const std::string near = nearest(word, names);
+  throw InputError(fmt::format("unknown command '{}'; {}use one of {}", word,
+                               near.empty() ? "" : fmt::format("did you mean {}? ", near), fmt::join(names, ", ")));
+}
+
+bool try_parse(CLI::App& flags, const Arguments& arguments) {
+  flags.name(arguments.command);
+  flags.set_help_flag("-h,--help", "Print this page.");
+  try {
+    flags.parse(std::vector<std::string>(arguments.words.rbegin(), arguments.words.rend()));
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", flags.help());
+    return false;
+  } catch (const CLI::ExtrasError&) {
+    throw InputError(unknown_word(flags, arguments));
+  } catch (const CLI::ConversionError& error) {
+    throw InputError(wrong_type(flags, error.what()));
+  } catch (const CLI::ParseError& error) {
+    throw InputError(fmt::format("{}; see {} --help", error.what(), arguments.command));
+  }
+}
+
+}  // namespace tlt::apps

@@ -1,0 +1,24 @@
+// The subcommands, one file each. Each returns the program's exit code; errors are exceptions (main.cpp).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "apps/command.h"
+
+namespace tlt::apps {
+
+int run_train(const Arguments& arguments);
+int run_sft(const Arguments& arguments);
+int run_generate(const Arguments& arguments);
+int run_score(const Arguments& arguments);
+int run_tokenize(const Arguments& arguments);
+int run_bench(const Arguments& arguments);
+int run_options(const Arguments& arguments);
+int run_doctor(const Arguments& arguments);
+
+// Scenarios of `tlt bench`.
+int run_bench_decode(const Arguments& arguments);
+int run_bench_train(const Arguments& arguments);
+int run_bench_compare(const Arguments& arguments);
+
+}  // namespace tlt::apps

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "apps/program.h"
+#include "apps/row_probe.h"
+
+namespace tlt::apps {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(DoctorTest, SaysWhatThereIs) {
+  const Ended ended = run_program({"doctor"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.out;
+  for (const char* what : {"CPU", "kernels", "rows, bfloat16", "cores", "memory", "torch", "CUDA", "ZeroMQ", "disk", "tlt can work here."})
+    EXPECT_THAT(ended.out, HasSubstr(what));
+}
+
+TEST(DoctorTest, OptionsPageHasTheOptions) {
+  const Ended ended = run_program({"options"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  for (const char* name : {"rollout.n", "data.train_batch_size", "actor.optim.lr", "trainer.total_training_steps"})
+    EXPECT_THAT(ended.out, HasSubstr(name));
+}
+
+TEST(RowProbeTest, RowsDoNotDependOnTheirCompany) {
+  EXPECT_EQ(first_row_difference(at::kFloat), "");
+  EXPECT_EQ(first_row_difference(at::kBFloat16), "");
+}
+
+}  // namespace
+}  // namespace tlt::apps

@@ -1,0 +1,96 @@
+// tlt: the program. The one place where errors are caught: 2 the user's mistake, 1 everything else.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <c10/util/Exception.h>
+#include <fmt/core.h>
+#include <malloc.h>
+
+#include <climits>
+#include <cstdio>
+#include <new>
+
+#include "apps/commands.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "cluster/launch.h"
+
+namespace tlt::apps {
+namespace {
+
+constexpr int kFailure = 1, kInputFailure = 2;
+
+constexpr Command kCommands[] = {
+    {"train", "RL training from a recipe.", run_train},
+    {"sft", "Warm-up of a policy on demonstrations.", run_sft},
+    {"generate", "Responses to prompts.", run_generate},
+    {"score", "Log-probabilities of given tokens.", run_score},
+    {"tokenize", "Text to tokens and back.", run_tokenize},
+    {"bench", "Speed of this machine's decoding and training.", run_bench},
+    {"options", "Every option of a recipe, as a page.", run_options},
+    {"doctor", "What this machine has and what is missing.", run_doctor},
+};
+
+// A training step frees and takes tensors of megabytes over and over. From the heap that costs nothing; as maps of their
+// own, each page of them would be asked from the system again. 32 MiB is the most glibc accepts.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// "tlt generate", with the worker's number where there are several.
+std::string speaker(const Arguments& arguments) {
+  std::string name = arguments.command;
+  for (const Command& command : kCommands)
+    if (!arguments.words.empty() && command.name == arguments.words.front()) name += " " + arguments.words.front();
+  try {
+    const cluster::Launch launch = cluster::read_launch(cluster::process_environment());
+    if (launch.world_size > 1) name += fmt::format(" (worker {} of {})", launch.rank, launch.world_size);
+  } catch (const Error&) {
+    // The launcher's variables are themselves what is wrong; the message says so.
+  }
+  return name;
+}
+
+int report(const Arguments& arguments, const std::string& message, int exit_code) {
+  show_status("");
+  fmt::print(stderr, "{}: {}\n", speaker(arguments), message);
+  return exit_code;
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.words == std::vector<std::string>{"--version"}) {
+    fmt::print("tlt {} ({})\n", kVersion, kCommit);
+    return 0;
+  }
+  return run_command(kCommands, arguments);
+}
+
+int run_and_catch(const Arguments& arguments) {
+  try {
+    const int exit_code = run(arguments);
+    return std::fflush(stdout) == 0 ? exit_code : report(arguments, "standard output cannot be written", kFailure);
+  } catch (const InputError& error) {
+    return report(arguments, error.what(), kInputFailure);
+  } catch (const Error& error) {
+    return report(arguments, error.what(), kFailure);
+  } catch (const c10::Error& error) {
+    return report(arguments, first_line(error.what_without_backtrace()), kFailure);
+  } catch (const std::bad_alloc&) {
+    return report(arguments, "out of memory; give it less at a time (fewer running sequences, shorter packs)", kFailure);
+  } catch (const std::exception& error) {
+    return report(arguments, first_line(error.what()), kFailure);
+  } catch (...) {
+    return report(arguments, "an error of unknown kind", kFailure);
+  }
+}
+
+}  // namespace
+}  // namespace tlt::apps
+
+int main(int argc, char** argv) {
+  tlt::apps::keep_freed_memory();
+  return tlt::apps::run_and_catch({"tlt", {argv + 1, argv + argc}, {argv, argv + argc}});
+}

@@ -1,0 +1,48 @@
+// ModelFlags: the flags of every command that loads a model, and the model they name.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "data/tokenizer.h"
+#include "model/policy_model.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tlt::apps {
+
+// --model, and where and in which type it computes.
+struct ModelFlags {
+  std::string model;
+  std::string dtype = "auto";
+  std::string device = "cpu";
+  int64_t threads = 0;
+
+  void add_to(CLI::App& flags, bool model_is_required = true);
+
+  Device open_device() const;
+  // The type asked for, or the file's own; InputError where the model does not compute in that.
+  at::ScalarType type() const;
+  std::unique_ptr<model::PolicyModel> load() const;
+  // nullopt: the folder has no tokenizer.json. InputError when it has tokens that the model has not.
+  std::optional<data::Tokenizer> load_tokenizer(const model::ModelConfig& config) const;
+};
+
+// --speculation and what belongs to it. This version decodes plainly and says so.
+struct SpeculationFlags {
+  std::string speculation = "off";
+  std::string drafter, strategy;
+
+  void add_to(CLI::App& flags);
+  // InputError for what is not there yet.
+  void check() const;
+};
+
+const char* type_name(at::ScalarType type);
+
+}  // namespace tlt::apps

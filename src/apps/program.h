@@ -1,0 +1,103 @@
+// run_program: runs build/tlt as a user would, for tests only.
+//
+//   const Ended ended = run_program({"generate", "--model", folder, …});
+//   EXPECT_EQ(ended.exit_code, 2) << ended.err;
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/files.h"
+
+namespace tlt::apps {
+
+struct Ended {
+  int exit_code = -1;  // 128 + n: signal n
+  std::string out, err;
+};
+
+// A folder of the test that runs, empty at its start.
+inline std::string scratch_folder() {
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+  const std::string folder = ::testing::TempDir() + "tlt_" + test->test_suite_name() + "_" + test->name() + "_" + std::to_string(getpid());
+  static std::string last;
+  if (folder != last) std::filesystem::remove_all(folder);
+  last = folder;
+  make_folder(folder);
+  return folder;
+}
+
+inline void redirect(const std::string& path, int flags, int descriptor) {
+  if (dup2(open(path.c_str(), flags, 0600), descriptor) < 0) _exit(127);
+}
+
+// The program under test with these words, `input` on its standard input.
+inline Ended run_program(const std::vector<std::string>& words, const std::string& input = "") {
+  const std::string folder = scratch_folder() + "/program";
+  make_folder(folder);
+  write_file_atomic(folder + "/in", input);
+  std::vector<std::string> texts = {TLT_PROGRAM};
+  texts.insert(texts.end(), words.begin(), words.end());
+  std::vector<char*> argv;
+  for (std::string& text : texts) argv.push_back(text.data());
+  argv.push_back(nullptr);
+  const std::string in = folder + "/in", out = folder + "/out", err = folder + "/err";
+  const pid_t pid = fork();
+  if (pid == 0) {
+    redirect(in, O_RDONLY, STDIN_FILENO);
+    redirect(out, O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
+    redirect(err, O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  TLT_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+  constexpr int64_t kMaxBytes = 1 << 26;
+  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out, kMaxBytes), read_file(err, kMaxBytes)};
+}
+
+inline std::vector<nlohmann::json> json_lines(const std::string& text) {
+  std::vector<nlohmann::json> rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) rows.push_back(nlohmann::json::parse(line));
+  return rows;
+}
+
+inline std::vector<nlohmann::json> json_file(const std::string& path) { return json_lines(read_file(path, 1 << 26)); }
+
+// A file of the test's scratch folder; its path.
+inline std::string scratch_file(const std::string& name, const std::string& text) {
+  const std::string path = scratch_folder() + "/" + name;
+  write_file_atomic(path, text);
+  return path;
+}
+
+inline std::string golden_model(const std::string& name) { return std::string(TLT_SOURCE_DIR) + "/tests/golden/models/" + name; }
+inline std::string golden_tokenizer(const std::string& name) { return std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/" + name; }
+
+// A copy of a golden model, to be changed.
+inline std::string copied_model(const std::string& name) {
+  const std::string folder = scratch_folder() + "/" + name;
+  std::filesystem::copy(golden_model(name), folder, std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  return folder;
+}
+
+// The last line of stderr that is the program's own word, without "tlt …: "; empty when there is none.
+inline std::string complaint(const Ended& ended, const std::string& command) {
+  const std::string mark = "tlt " + command + ": ";
+  const size_t at = ended.err.rfind(mark);
+  return at == std::string::npos ? "" : ended.err.substr(at + mark.size());
+}
+
+}  // namespace tlt::apps

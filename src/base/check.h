@@ -1,0 +1,62 @@
+// Checks: the two ways a function says that it cannot go on.
+//
+//   TLT_CHECK(free > 0, "release of free page ", page);              a bug: Error with file, line, condition
+//   TLT_CHECK_INPUT(rows > 0, path, ": no rows; give a JSONL file with one prompt a line");  the user's mistake
+//
+// Error is caught in apps/main.cpp (exit code 1) and InputError there too (exit code 2). The message of
+// an InputError is one sentence: what is wrong, where, and what to type instead.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace tlt {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A wrong option, file or weight shape: something the user can mend.
+class InputError : public Error {
+ public:
+  using Error::Error;
+};
+
+namespace check_internal {
+
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  ((void)(out << parts), ...);
+  return out.str();
+}
+
+[[noreturn]] void fail(const char* file, int line, const char* condition, const std::string& text);
+
+}  // namespace check_internal
+}  // namespace tlt
+
+#define TLT_CHECK(condition, ...)                                                \
+  do {                                                                           \
+    if (!(condition)) [[unlikely]]                                               \
+      ::tlt::check_internal::fail(__FILE__, __LINE__, #condition,                \
+                                  ::tlt::check_internal::concat(__VA_ARGS__));   \
+  } while (false)
+
+#define TLT_CHECK_INPUT(condition, ...)                                          \
+  do {                                                                           \
+    if (!(condition)) [[unlikely]]                                               \
+      throw ::tlt::InputError(::tlt::check_internal::concat(__VA_ARGS__));       \
+  } while (false)
+
+#ifdef NDEBUG
+#define TLT_DCHECK(condition, ...) \
+  do {                             \
+  } while (false)
+#else
+#define TLT_DCHECK(condition, ...) TLT_CHECK(condition, __VA_ARGS__)
+#endif

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tlt {
+namespace {
+
+bool can_be_mended(int error_number) {
+  switch (error_number) {
+    case ENOENT: case EACCES: case EPERM: case EISDIR: case ENOTDIR: case EROFS: case ENAMETOOLONG: case ELOOP:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+}  // namespace
+
+void throw_file_error(const std::string& path, std::string_view action, int error_number) {
+  if (error_number == ENOSPC || error_number == EDQUOT) {
+    throw InputError(path + ": the disk is full; free some space or choose a folder on another disk");
+  }
+  const std::string message =
+      check_internal::concat(path, ": cannot ", action, ": ", std::strerror(error_number));
+  if (can_be_mended(error_number)) throw InputError(message);
+  throw Error(message);
+}
+
+FileHandle::FileHandle(const std::string& path, int flags) : path_(path) {
+  do {
+    descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  } while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0) throw_file_error(path, "open", errno);
+}
+
+FileHandle::FileHandle(FileHandle&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+FileHandle::~FileHandle() {
+  if (is_open()) ::close(descriptor_);
+}
+
+int64_t FileHandle::size_bytes() const {
+  struct stat status;
+  if (::fstat(descriptor_, &status) != 0) throw_file_error(path_, "ask for the size", errno);
+  return status.st_size;
+}
+
+void FileHandle::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_file_error(path_, "write", errno);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void FileHandle::write_at(int64_t place, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), place);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_file_error(path_, "write", errno);
+    bytes.remove_prefix(static_cast<size_t>(written));
+    place += written;
+  }
+}
+
+size_t FileHandle::read(char* buffer, size_t bytes) {
+  while (true) {
+    const ssize_t count = ::read(descriptor_, buffer, bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_file_error(path_, "read", errno);
+    return static_cast<size_t>(count);
+  }
+}
+
+size_t FileHandle::read_at(int64_t place, char* buffer, size_t bytes) {
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t count =
+        ::pread(descriptor_, buffer + done, bytes - done, place + static_cast<int64_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_file_error(path_, "read", errno);
+    if (count == 0) break;
+    done += static_cast<size_t>(count);
+  }
+  return done;
+}
+
+void FileHandle::truncate(int64_t bytes) {
+  if (::ftruncate(descriptor_, bytes) != 0) throw_file_error(path_, "shorten", errno);
+}
+
+void FileHandle::sync() {
+  if (::fsync(descriptor_) != 0) throw_file_error(path_, "write to the disk", errno);
+}
+
+void FileHandle::close() {
+  if (!is_open()) return;
+  if (::close(std::exchange(descriptor_, -1)) != 0) throw_file_error(path_, "close", errno);
+}
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  FileHandle file(path, O_RDONLY);
+  std::string text;
+  std::array<char, 1 << 16> buffer;
+  // The size is not asked for: pipes and /proc have none.
+  while (const size_t count = file.read(buffer.data(), buffer.size())) {
+    text.append(buffer.data(), count);
+    TLT_CHECK_INPUT(static_cast<int64_t>(text.size()) <= max_bytes, path, ": larger than ", max_bytes,
+                    " bytes, the most that is read here; is it the right file?");
+  }
+  return text;
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw_file_error(path, "make the folder", error.value());
+  TLT_CHECK_INPUT(std::filesystem::is_directory(path), path,
+                  ": there is a file of this name; give another folder");
+}
+
+int64_t free_bytes(const std::string& path) {
+  struct statvfs status;
+  if (::statvfs(path.c_str(), &status) != 0) throw_file_error(path, "ask for free space", errno);
+  return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
+}
+
+void sync_folder(const std::string& path) { FileHandle(path, O_RDONLY | O_DIRECTORY).sync(); }
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+  // Unique among the threads and processes that write here: two writers of one file never share a temporary one.
+  static std::atomic<int> count = 0;
+  const std::string temporary =
+      check_internal::concat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
+  file_ = FileHandle(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_.is_open()) ::unlink(file_.path().c_str());
+}
+
+void AtomicFile::append(std::string_view bytes) { file_.write(bytes); }
+
+void AtomicFile::commit() {
+  TLT_CHECK(file_.is_open(), path_, " was committed before");
+  file_.sync();
+  if (::rename(file_.path().c_str(), path_.c_str()) != 0) throw_file_error(path_, "replace", errno);
+  file_.close();
+  sync_folder(folder_of(path_));
+}
+
+void write_file_atomic(const std::string& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.append(bytes);
+  file.commit();
+}
+
+FolderLock::FolderLock(const std::string& folder)
+    : file_(folder + "/.lock", O_RDWR | O_CREAT) {
+  if (::flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) throw_file_error(file_.path(), "lock", errno);
+    std::array<char, 32> holder{};
+    const size_t count = file_.read(holder.data(), holder.size());
+    throw InputError(check_internal::concat(
+        folder, ": another run (process ", std::string_view(holder.data(), count),
+        ") writes into this folder; stop it or give another trainer.default_local_dir"));
+  }
+  file_.truncate(0);
+  file_.write(std::to_string(::getpid()));
+}
+
+}  // namespace tlt

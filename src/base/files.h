@@ -1,0 +1,95 @@
+// Files: reading and writing so that an error says what to do and a crash leaves either the old file or the new one.
+//
+// Not here   rows of JSON (json_lines.h); writing beside the work (background_writer.h).
+// Threading  functions: any thread. AtomicFile and FolderLock: one thread at a time.
+//
+//   const std::string text = read_file("config.json", /*max_bytes=*/1 << 20);
+//   AtomicFile file(folder + "/state.bin");
+//   file.append(bytes);
+//   file.commit();                     // without it the file never appears
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tlt {
+
+// Throws InputError for what a user can mend (no such file, no right, disk full …) and Error for the rest:
+// "runs/a/log.txt: cannot open: No such file or directory". `error_number` is an errno.
+[[noreturn]] void throw_file_error(const std::string& path, std::string_view action, int error_number);
+
+// The whole file. Throws InputError when it has more than max_bytes.
+std::string read_file(const std::string& path, int64_t max_bytes);
+
+// Makes the folder and those above it; one that is there already is fine.
+void make_folder(const std::string& path);
+
+// Free bytes on the disk of an existing file or folder, for this user.
+int64_t free_bytes(const std::string& path);
+
+// Makes what happened to the names in a folder (renames, new files) survive a power cut.
+void sync_folder(const std::string& path);
+
+// An open file descriptor.
+class FileHandle {
+ public:
+  FileHandle() = default;
+  // Opens as open(2) does with `flags`; the file is closed on exec.
+  FileHandle(const std::string& path, int flags);
+  FileHandle(FileHandle&& other) noexcept;
+  FileHandle& operator=(FileHandle&& other) noexcept;
+  ~FileHandle();
+
+  int descriptor() const { return descriptor_; }
+  const std::string& path() const { return path_; }
+  bool is_open() const { return descriptor_ >= 0; }
+  int64_t size_bytes() const;
+
+  void write(std::string_view bytes);                    // at the place of the file
+  void write_at(int64_t place, std::string_view bytes);  // anywhere; the place of the file stays
+  size_t read(char* buffer, size_t bytes);               // what there is, at most `bytes`; 0 at the end
+  size_t read_at(int64_t place, char* buffer, size_t bytes);  // fewer only at the end of the file
+  void truncate(int64_t bytes);
+  void sync();   // waits until the bytes are on the disk
+  void close();  // an error that the disk reports late is thrown here; the destructor drops it
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+// A file that appears under its name as a whole, in commit(), or not at all.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void append(std::string_view bytes);
+
+  // Waits for the disk, then puts the file in the place of the old one.
+  void commit();
+
+ private:
+  std::string path_;
+  FileHandle file_;
+};
+
+void write_file_atomic(const std::string& path, std::string_view bytes);
+
+// Holds <folder>/.lock as long as it lives, so that no second run writes into the folder. The lock ends with the process,
+// however it ends.
+class FolderLock {
+ public:
+  // Throws InputError with the id of the process that holds it. REQUIRES: the folder exists.
+  explicit FolderLock(const std::string& folder);
+
+ private:
+  FileHandle file_;
+};
+
+}  // namespace tlt

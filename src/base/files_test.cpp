@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/test_folder.h"
+
+namespace tlt {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kSmall = 1000;
+
+TEST(FileErrorTest, SaysPathActionAndReason) {
+  EXPECT_EQ(thrown_message<InputError>([] { throw_file_error("a/b", "open", ENOENT); }),
+            "a/b: cannot open: No such file or directory");
+  EXPECT_EQ(thrown_message([] { throw_file_error("a/b", "read", EIO); }), "a/b: cannot read: Input/output error");
+}
+
+TEST(FileErrorTest, FaultOfTheDiskIsNotTheUsersMistake) {
+  EXPECT_THROW(
+      {
+        try {
+          throw_file_error("a", "read", EIO);
+        } catch (const InputError&) {
+          ADD_FAILURE() << "EIO was taken for a wrong input";
+        }
+      },
+      Error);
+}
+
+TEST(FileErrorTest, FullDiskIsOneClearSentence) {
+  // /dev/full answers every write with ENOSPC.
+  FileHandle full("/dev/full", O_WRONLY);
+  EXPECT_EQ(thrown_message<InputError>([&] { full.write("x"); }),
+            "/dev/full: the disk is full; free some space or choose a folder on another disk");
+}
+
+TEST(ReadFileTest, GivesAllBytesAndRefusesMoreThanAskedFor) {
+  const TestFolder folder;
+  const std::string bytes = std::string(100'000, 'x') + std::string("\0\n", 2);
+  write_file_atomic(folder / "f", bytes);
+  EXPECT_EQ(read_file(folder / "f", 100'002), bytes);
+  EXPECT_THAT(thrown_message<InputError>([&] { read_file(folder / "f", 100'001); }),
+              HasSubstr("larger than 100001 bytes"));
+}
+
+TEST(ReadFileTest, FileWithoutASizeIsReadToItsEnd) { EXPECT_FALSE(read_file("/proc/self/stat", kSmall).empty()); }
+
+TEST(ReadFileTest, FolderAndMissingFileAreTheUsersMistakes) {
+  const TestFolder folder;
+  EXPECT_THAT(thrown_message<InputError>([&] { read_file(folder.path(), kSmall); }),
+              HasSubstr(folder.path() + ": cannot read: Is a directory"));
+  EXPECT_THAT(thrown_message<InputError>([&] { read_file(folder / "no", kSmall); }), HasSubstr("No such file"));
+}
+
+TEST(MakeFolderTest, MakesAllAndMindsNoneThatIsThere) {
+  const TestFolder folder;
+  make_folder(folder / "a/b/c");
+  make_folder(folder / "a/b/c");
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
+}
+
+TEST(MakeFolderTest, FileInTheWayIsTheUsersMistake) {
+  const TestFolder folder;
+  write_file_atomic(folder / "a", "");
+  EXPECT_THAT(thrown_message<InputError>([&] { make_folder(folder / "a"); }), HasSubstr(folder / "a"));
+  EXPECT_THAT(thrown_message<InputError>([&] { make_folder(folder / "a/b"); }), HasSubstr("Not a directory"));
+}
+
+TEST(FreeBytesTest, DiskHasSome) {
+  EXPECT_GT(free_bytes("/tmp"), 0);
+  EXPECT_THROW(free_bytes("/nowhere"), InputError);
+}
+
+TEST(FileHandleTest, WritesAndReadsAnywhere) {
+  const TestFolder folder;
+  FileHandle file(folder / "f", O_RDWR | O_CREAT);
+  file.write("hello world");
+  file.write_at(6, "WORLD!");
+  EXPECT_EQ(file.size_bytes(), 12);
+  std::string text(20, '\0');
+  text.resize(file.read_at(6, text.data(), text.size()));
+  EXPECT_EQ(text, "WORLD!");
+  file.truncate(5);
+  EXPECT_EQ(read_file(folder / "f", kSmall), "hello");
+}
+
+TEST(FileHandleTest, MovedHandleClosesOnce) {
+  const TestFolder folder;
+  FileHandle a(folder / "f", O_RDWR | O_CREAT);
+  FileHandle b = std::move(a);
+  EXPECT_FALSE(a.is_open());
+  EXPECT_TRUE(b.is_open());
+  a = std::move(b);
+  a.write("x");
+  a.close();
+  EXPECT_FALSE(a.is_open());
+  EXPECT_EQ(read_file(folder / "f", kSmall), "x");
+}
+
+TEST(AtomicFileTest, AppearsAsAWholeOnCommit) {
+  const TestFolder folder;
+  write_file_atomic(folder / "f", "old");
+  AtomicFile file(folder / "f");
+  file.append("ne");
+  file.append("w");
+  EXPECT_EQ(read_file(folder / "f", kSmall), "old");
+  file.commit();
+  EXPECT_EQ(read_file(folder / "f", kSmall), "new");
+  EXPECT_EQ(folder.entries(), 1) << "the temporary file is still there";
+}
+
+TEST(AtomicFileTest, WithoutCommitNothingIsLeft) {
+  const TestFolder folder;
+  { AtomicFile(folder / "f").append("half"); }
+  EXPECT_EQ(folder.entries(), 0);
+}
+
+TEST(AtomicFileTest, SecondCommitIsABug) {
+  const TestFolder folder;
+  AtomicFile file(folder / "f");
+  file.commit();
+  EXPECT_THROW(file.commit(), Error);
+}
+
+TEST(AtomicFileTest, FailedCommitLeavesTheOldOneAndNoTemporaryFile) {
+  const TestFolder folder;
+  make_folder(folder / "f/inside");  // a file cannot take the place of a folder
+  EXPECT_THAT(thrown_message<InputError>([&] { write_file_atomic(folder / "f", "new"); }),
+              HasSubstr("cannot replace: Is a directory"));
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "f/inside"));
+  EXPECT_EQ(folder.entries(), 1);
+}
+
+TEST(AtomicFileTest, NameWithoutAFolderIsWrittenHere) {
+  const TestFolder folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  write_file_atomic("f", "x");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(read_file(folder / "f", kSmall), "x");
+}
+
+TEST(AtomicFileTest, WritersOfOneFileLeaveOneOfTheirTexts) {
+  const TestFolder folder;
+  std::vector<std::thread> threads;
+  for (const char letter : {'a', 'b', 'c'}) {
+    threads.emplace_back([&, letter] {
+      for (int i = 0; i < 5; ++i) write_file_atomic(folder / "f", std::string(10'000, letter));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string text = read_file(folder / "f", 10'000);
+  EXPECT_EQ(text, std::string(10'000, text[0]));
+}
+
+TEST(FolderLockTest, SecondRunIsToldWhoHoldsTheFolder) {
+  const TestFolder folder;
+  const FolderLock lock(folder.path());
+  EXPECT_EQ(thrown_message<InputError>([&] { FolderLock second(folder.path()); }),
+            folder.path() + ": another run (process " + std::to_string(::getpid()) +
+                ") writes into this folder; stop it or give another trainer.default_local_dir");
+}
+
+TEST(FolderLockTest, FolderIsFreeAfterItsHolder) {
+  const TestFolder folder;
+  { const FolderLock lock(folder.path()); }
+  EXPECT_NO_THROW(FolderLock(folder.path()));
+}
+
+TEST(FolderLockTest, FolderIsFreeAfterItsHolderWasKilled) {
+  const TestFolder folder;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const FolderLock lock(folder.path());
+    if (::write(ready[1], "x", 1) == 1) ::pause();
+    ::_exit(1);
+  }
+  ASSERT_GT(child, 0);  // kill(-1) would end every process of this user
+  char byte;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_THAT(thrown_message<InputError>([&] { FolderLock second(folder.path()); }),
+              HasSubstr("process " + std::to_string(child)));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_NO_THROW(FolderLock(folder.path()));
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+}  // namespace
+}  // namespace tlt

@@ -1,0 +1,24 @@
+// Interrupts: Ctrl-C or SIGTERM asks the run to save and stop; the second one ends it at once with exit code 130.
+//
+//   install_interrupt_handler();          // apps/main.cpp
+//   while (!interrupted()) loop.run_step();
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace tlt {
+
+// SIGINT and SIGTERM are handled so from now on.
+void install_interrupt_handler();
+
+// Whether the run was asked to stop. Any thread.
+bool interrupted();
+
+// The signal that asked first, or 0.
+int interrupt_signal();
+
+// Asks as a signal would; a test takes it back.
+void request_interrupt();
+void clear_interrupt();
+
+}  // namespace tlt

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "base/check.h"
+
+namespace tlt {
+namespace {
+
+// Writes to stderr and keeps the status line below what is written.
+class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void show_status(std::string_view line) {
+    const std::lock_guard lock(mutex_);
+    if (!is_terminal_) return;
+    put(status_.empty() && line.empty() ? "" : kClear + fit(line));
+    status_ = line;
+  }
+
+  bool is_terminal() const { return is_terminal_; }
+
+  void set_is_terminal(bool is_terminal) {
+    const std::lock_guard lock(mutex_);
+    is_terminal_ = is_terminal;
+    status_.clear();
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    const std::string_view text(line.data(), line.size());
+    put(status_.empty() ? std::string(text) : kClear + std::string(text) + fit(status_));
+  }
+
+  void flush_() override {}
+
+ private:
+  static inline const std::string kClear = "\r\033[K";
+
+  // A status wider than the terminal would wrap, and could not be cleared.
+  static std::string fit(std::string_view line) {
+    winsize size{};
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return std::string(line.substr(0, known ? size.ws_col - 1u : 79u));
+  }
+
+  // One write for the whole text. Nothing can be said about an error on stderr.
+  static void put(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return;
+      text.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+
+  std::atomic<bool> is_terminal_ = isatty(STDERR_FILENO) == 1;
+  std::string status_;
+};
+
+struct Log {
+  std::shared_ptr<TerminalSink> terminal = std::make_shared<TerminalSink>();
+
+  std::mutex mutex;                                   // protects what follows
+  std::shared_ptr<spdlog::sinks::basic_file_sink_mt> file;
+  std::string rank_mark;
+  std::set<std::string, std::less<>> said;
+  std::shared_ptr<spdlog::logger> logger = make_logger();
+
+  // A new logger for every change: writers hold the old one until their line is out.
+  std::shared_ptr<spdlog::logger> make_logger() const {
+    auto made = std::make_shared<spdlog::logger>("tlt", terminal);
+    if (file) made->sinks().push_back(file);
+    made->set_pattern("%Y-%m-%d %H:%M:%S %L " + rank_mark + "%v");
+    made->flush_on(spdlog::level::info);
+    if (logger) made->set_level(logger->level());
+    return made;
+  }
+};
+
+// Never destroyed, so that a destructor at the end of the program may still log.
+Log& the_log() {
+  static Log* log = new Log;
+  return *log;
+}
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarning: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::err;
+}
+
+std::shared_ptr<spdlog::logger> current_logger() {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  return log.logger;
+}
+
+}  // namespace
+
+namespace log_internal {
+
+void write(LogLevel level, std::string_view text) {
+  current_logger()->log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+bool is_first(std::string_view key) {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  return log.said.emplace(key).second;
+}
+
+}  // namespace log_internal
+
+void open_log_file(const std::string& path) {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  try {
+    log.file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+  } catch (const spdlog::spdlog_ex& error) {
+    throw InputError(path + ": cannot open the log file; give a folder that can be written (" +
+                     error.what() + ")");
+  }
+  log.logger = log.make_logger();
+}
+
+void close_log_file() {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  log.file = nullptr;
+  log.logger = log.make_logger();
+}
+
+void set_log_rank(int rank, int world) {
+  TLT_CHECK(rank >= 0 && rank < world, "rank ", rank, " of ", world);
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  log.rank_mark = world > 1 ? fmt::format("[{}/{}] ", rank, world) : "";
+  log.logger = log.make_logger();
+}
+
+void set_log_level(LogLevel level) { current_logger()->set_level(to_spdlog(level)); }
+
+void show_status(std::string_view line) { the_log().terminal->show_status(line); }
+
+bool log_is_terminal() { return the_log().terminal->is_terminal(); }
+
+void set_log_is_terminal(bool is_terminal) { the_log().terminal->set_is_terminal(is_terminal); }
+
+}  // namespace tlt

@@ -1,0 +1,68 @@
+// Log: what the program says to its user, on stderr and, after open_log_file(), in the run folder's log.txt.
+//
+// Not here   numbers of a run (metrics.h); anything a script reads, which goes to stdout in apps/.
+// Threading  every function may be called from any thread; lines never tear.
+//
+//   log_info("step {}: {:.1f} tokens/s", step, rate);
+//   warn_once("no_tensorboard", "no TensorBoard events: {}", reason);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tlt {
+
+enum class LogLevel { kInfo, kWarning, kError };
+
+namespace log_internal {
+
+void write(LogLevel level, std::string_view text);
+bool is_first(std::string_view key);
+
+}  // namespace log_internal
+
+template <class... Args>
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+  log_internal::write(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <class... Args>
+void log_warning(fmt::format_string<Args...> format, Args&&... args) {
+  log_internal::write(LogLevel::kWarning, fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <class... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+  log_internal::write(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// A warning that is said the first time only, in this process, for each key.
+template <class... Args>
+void warn_once(std::string_view key, fmt::format_string<Args...> format, Args&&... args) {
+  if (log_internal::is_first(key)) log_warning(format, std::forward<Args>(args)...);
+}
+
+// Appends every later line to this file too. Workers of one run may share it. Throws InputError when it cannot be opened.
+void open_log_file(const std::string& path);
+void close_log_file();
+
+// Marks every line with the rank when there is more than one worker.
+void set_log_rank(int rank, int world);
+
+// Lines below this level are dropped.
+void set_log_level(LogLevel level);
+
+// A line that stays at the bottom of the terminal while others are logged above it; empty takes it away. Nothing happens
+// where stderr is not a terminal. One at a time: progress.h is its user.
+void show_status(std::string_view line);
+
+// Whether stderr is a terminal; a test may say so itself.
+bool log_is_terminal();
+void set_log_is_terminal(bool is_terminal);
+
+}  // namespace tlt

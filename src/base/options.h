@@ -1,0 +1,115 @@
+// Options: declared once, beside the component they belong to. Recipe, command line, dump, help and the docs page all walk
+// the same list.
+//
+// Not here   the tree of all options (rl/run_options.h); checks of single values: each struct has its own check().
+// Threading  thread-compatible. Options are const once the run has started.
+//
+//   struct RolloutOptions {
+//     int64_t n = 1;
+//     OptimOptions optim;
+//     void visit(auto& v) {
+//       v(n, "n", Affects::kResults, "Responses per prompt.");
+//       v.group("optim", optim);                                // rollout.optim.lr
+//     }
+//     void check() const;
+//   };
+//
+//   RunOptions options;
+//   const std::vector<OptionRef> refs = collect_options(options);   // points into `options`
+//   apply_toml_file(refs, "recipe.toml");
+//   apply_override(refs, "rollout.n=8");
+//   write_file_atomic(folder + "/options.toml", to_toml(refs));
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tlt {
+
+// What another value of an option may change.
+enum class Affects {
+  kResults,  // tokens, losses, weights
+  kSpeed,    // time and memory only; the law speed_options_keep_results holds it to that
+  kPlace,    // where things are read, written and run
+};
+
+using OptionValue =
+    std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
+                 std::vector<std::string>*>;
+
+template <class T>
+concept OptionType = requires(T* value) { OptionValue(std::in_place_type<T*>, value); };
+
+// One option: its full name ("rollout.optim.lr") and where its value lives.
+struct OptionRef {
+  std::string name;
+  Affects affects;
+  std::string help;
+  OptionValue value;
+};
+
+class OptionCollector {
+ public:
+  template <OptionType T>
+  void operator()(T& value, std::string_view name, Affects affects, std::string_view help) {
+    add(name, affects, help, &value);
+  }
+
+  template <class T>
+  void group(std::string_view name, T& options) {
+    const size_t outer = enter(name);
+    options.visit(*this);
+    leave(outer);
+  }
+
+  std::vector<OptionRef> take() { return std::move(refs_); }
+
+ private:
+  void add(std::string_view name, Affects affects, std::string_view help, OptionValue value);
+  size_t enter(std::string_view group);
+  void leave(size_t outer);
+
+  std::string prefix_;
+  std::vector<OptionRef> refs_;
+};
+
+// All options below `root`, in the order of declaration. The references point into `root`.
+template <class T>
+std::vector<OptionRef> collect_options(T& root) {
+  OptionCollector collector;
+  root.visit(collector);
+  return collector.take();
+}
+
+// Sets what the TOML file or text names and leaves the rest. verl's prefix "actor_rollout_ref." is ignored, a whole number
+// is good for a double, and a single value for a list. Throws InputError with place, line and key: unknown name (with the
+// nearest known one), wrong type, a name given twice, TOML that does not parse.
+void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path);
+void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text, const std::string& place);
+
+// Sets one option from "rollout.n=8". Strings need no quotes; lists are [1, 2] or 1,2; True and False are booleans too.
+void apply_override(const std::vector<OptionRef>& refs, std::string_view text);
+
+// The value as TOML: reads back to exactly the same value.
+std::string to_text(const OptionValue& value);
+
+// Every option with its value and, as a comment, what it affects and its sentence. Reads back to exactly the same values.
+std::string to_toml(const std::vector<OptionRef>& refs);
+
+// The page of `tlt options`: a table of name, value, what it affects, sentence.
+std::string to_markdown(const std::vector<OptionRef>& refs);
+
+// "name = value" lines of the options that affect `affects`: what one worker sends to another, or a checkpoint keeps, to be
+// compared with first_difference().
+std::string options_digest(const std::vector<OptionRef>& refs, Affects affects = Affects::kResults);
+
+// Empty when both digests are the same, else the first option in which they differ: "rollout.n is 8 here and 16 there".
+std::string first_difference(std::string_view here, std::string_view there);
+
+}  // namespace tlt

@@ -1,0 +1,292 @@
+// Reading options: TOML recipes and key=value overrides.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <type_traits>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "base/options.h"
+
+namespace tlt {
+namespace {
+
+constexpr int64_t kMaxRecipeBytes = 4 << 20;
+
+// The number of letters to insert, delete, change or swap with the next that turns `a` into `b`.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before_last, last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    before_last = last;
+    last = row;
+  }
+  return last[b.size()];
+}
+
+std::string_view last_word(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+// The known name the user may have meant: the same last word in another group, else the fewest slips. Empty when none is
+// near: more than a third of the letters would have to change.
+std::string nearest_name(const std::vector<OptionRef>& refs, std::string_view name) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(name.size() / 3, 1) + 1;
+  for (const OptionRef& ref : refs) {
+    size_t distance = edit_distance(name, ref.name);
+    if (last_word(ref.name) == last_word(name)) distance = std::min<size_t>(distance, 1);
+    if (distance < best_distance) {
+      best = ref.name;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string_view without_verl_prefix(std::string_view name) {
+  constexpr std::string_view kPrefix = "actor_rollout_ref.";
+  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+}
+
+bool is_group(const std::vector<OptionRef>& refs, std::string_view name) {
+  const std::string prefix = std::string(name) + ".";
+  return std::any_of(refs.begin(), refs.end(),
+                     [&](const OptionRef& ref) { return ref.name.starts_with(prefix); });
+}
+
+const OptionRef& find_option(const std::vector<OptionRef>& refs, std::string_view name,
+                             const std::string& place) {
+  for (const OptionRef& ref : refs) {
+    if (ref.name == name) return ref;
+  }
+  if (is_group(refs, name)) {
+    throw InputError(fmt::format("{}: {} is a group of options; set one of them, such as {}", place, name,
+                                 std::find_if(refs.begin(), refs.end(), [&](const OptionRef& ref) {
+                                   return ref.name.starts_with(std::string(name) + ".");
+                                 })->name));
+  }
+  const std::string nearest = nearest_name(refs, name);
+  throw InputError(fmt::format("{}: unknown option: {}; {}", place, name,
+                               nearest.empty() ? "`tlt options` lists all of them"
+                                               : "did you mean " + nearest + "?"));
+}
+
+template <class T>
+constexpr std::string_view kExpected = "";
+template <>
+constexpr std::string_view kExpected<bool> = "true or false";
+template <>
+constexpr std::string_view kExpected<int64_t> = "a whole number";
+template <>
+constexpr std::string_view kExpected<double> = "a number";
+template <>
+constexpr std::string_view kExpected<std::string> = "a string";
+template <class T>
+constexpr std::string_view kExpectedList = "";
+template <>
+constexpr std::string_view kExpectedList<int64_t> = "a list of whole numbers";
+template <>
+constexpr std::string_view kExpectedList<double> = "a list of numbers";
+template <>
+constexpr std::string_view kExpectedList<std::string> = "a list of strings";
+
+std::string describe(const toml::node& node) {
+  std::ostringstream text;
+  text << toml::node_view<const toml::node>(node);
+  switch (node.type()) {
+    case toml::node_type::string: return "the string " + text.str();
+    case toml::node_type::integer: return "the whole number " + text.str();
+    case toml::node_type::floating_point: return "the number " + text.str();
+    case toml::node_type::boolean: return text.str();
+    case toml::node_type::array: return "the list " + text.str();
+    case toml::node_type::table: return "a table";
+    default: return text.str();
+  }
+}
+
+// False when the node is of another type. A whole number is good for a double as long as the double can hold it.
+template <class T>
+bool try_assign(const toml::node& node, T& value) {
+  const std::optional<T> found = node.value_exact<T>();
+  if (found) value = *found;
+  return found.has_value();
+}
+
+bool try_assign(const toml::node& node, double& value) {
+  if (!node.is_number()) return false;
+  value = node.is_integer() ? static_cast<double>(node.as_integer()->get())
+                            : node.as_floating_point()->get();
+  return true;
+}
+
+template <class T>
+bool try_assign(const toml::node& node, std::vector<T>& values) {
+  std::vector<T> read;
+  if (const toml::array* array = node.as_array()) {
+    for (const toml::node& item : *array) {
+      if (!try_assign(item, read.emplace_back())) return false;
+    }
+  } else if (!try_assign(node, read.emplace_back())) {
+    return false;
+  }
+  values = std::move(read);
+  return true;
+}
+
+template <class T>
+std::string_view expected(const T&) {
+  return kExpected<T>;
+}
+template <class T>
+std::string_view expected(const std::vector<T>&) {
+  return kExpectedList<T>;
+}
+
+void assign(const OptionRef& ref, const toml::node& node, const std::string& place) {
+  std::visit(
+      [&](auto* value) {
+        TLT_CHECK_INPUT(try_assign(node, *value), place, ": ", ref.name, ": expected ",
+                        expected(*value), ", got ", describe(node));
+      },
+      ref.value);
+}
+
+class TomlReader {
+ public:
+  TomlReader(const std::vector<OptionRef>& refs, const std::string& place)
+      : refs_(refs), place_(place) {}
+
+  void read(const toml::table& table, const std::string& prefix = "") {
+    for (const auto& [key, node] : table) {
+      const std::string path = prefix + std::string(key.str());
+      const std::string name(without_verl_prefix(path));
+      const std::string line = fmt::format("{}:{}", place_, key.source().begin.line);
+      const toml::table* inner = node.as_table();
+      if (inner && (!inner->empty() || is_group(refs_, name) || name == "actor_rollout_ref")) {
+        read(*inner, path + ".");
+      } else {
+        const OptionRef& ref = find_option(refs_, name, line);
+        TLT_CHECK_INPUT(seen_.insert(name).second, line, ": ", name,
+                        " is given twice; keep one (the prefix actor_rollout_ref. is ignored)");
+        assign(ref, node, line);
+      }
+    }
+  }
+
+ private:
+  const std::vector<OptionRef>& refs_;
+  const std::string& place_;
+  std::set<std::string> seen_;
+};
+
+// Cuts "a, 'b,c', d" at the commas outside of quotes.
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> items;
+  std::string item;
+  char open_quote = 0;
+  bool escaped = false;
+  for (const char c : text) {
+    if (!open_quote && c == ',') {
+      items.push_back(std::move(item));
+      item.clear();
+      continue;
+    }
+    item += c;
+    if (!open_quote && (c == '"' || c == '\'')) {
+      open_quote = c;
+    } else if (c == open_quote && !escaped) {
+      open_quote = 0;
+    }
+    escaped = open_quote == '"' && c == '\\' && !escaped;
+  }
+  items.push_back(std::move(item));
+  return items;
+}
+
+std::string_view strip(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+// One value of the command line. The type of the option decides how the text is read: 8_4_48 is a string for a string and
+// 8448 for a whole number, as in TOML.
+template <class T>
+bool try_parse(std::string_view text, T& value) {
+  if (std::is_same_v<T, bool> && text == "True") text = "true";
+  if (std::is_same_v<T, bool> && text == "False") text = "false";
+  try {
+    const toml::table table = toml::parse(fmt::format("value = {}", text));
+    return table.size() == 1 && try_assign(*table.get("value"), value);
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
+bool try_parse(std::string_view text, std::string& value) {
+  if (!text.starts_with('"') && !text.starts_with('\'')) {
+    value = text;
+    return true;
+  }
+  return try_parse<std::string>(text, value);
+}
+
+template <class T>
+bool try_parse(std::string_view text, std::vector<T>& values) {
+  if (text.starts_with('[') && text.ends_with(']')) text = strip(text.substr(1, text.size() - 2));
+  std::vector<T> read;
+  if (!text.empty()) {
+    for (const std::string& item : split_list(text)) {
+      if (!try_parse(strip(item), read.emplace_back())) return false;
+    }
+  }
+  values = std::move(read);
+  return true;
+}
+
+}  // namespace
+
+void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,
+                     const std::string& place) {
+  toml::table table;
+  try {
+    table = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    throw InputError(fmt::format("{}:{}:{}: not TOML: {}", place, error.source().begin.line,
+                                 error.source().begin.column, error.description()));
+  }
+  TomlReader(refs, place).read(table);
+}
+
+void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path) {
+  apply_toml_text(refs, read_file(path, kMaxRecipeBytes), path);
+}
+
+void apply_override(const std::vector<OptionRef>& refs, std::string_view text) {
+  const size_t equals = text.find('=');
+  TLT_CHECK_INPUT(equals != std::string_view::npos && equals > 0, "not an option: ", text,
+                  "; give name=value, such as rollout.n=8");
+  const std::string name(without_verl_prefix(strip(text.substr(0, equals))));
+  const std::string_view value_text = strip(text.substr(equals + 1));
+  const OptionRef& ref = find_option(refs, name, "command line");
+  std::visit(
+      [&](auto* value) {
+        TLT_CHECK_INPUT(try_parse(value_text, *value), "command line: ", name, ": expected ",
+                        expected(*value), ", got ", value_text.empty() ? "nothing" : value_text);
+      },
+      ref.value);
+}
+
+}  // namespace tlt

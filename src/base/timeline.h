@@ -1,0 +1,89 @@
+// Timeline: who did what when, as Chrome trace events: open timeline.json in https://ui.perfetto.dev. A worker is a process,
+// an activity (decode, train, draft …) is one of its lanes.
+//
+// Owns       spans that are not in the file yet.
+// Threading  any thread.
+// Invariant  the file is whole JSON after every flush(); all workers of a run, and a resumed run, add to the same file.
+//
+//   Timeline timeline(folder + "/timeline.json", rank);
+//   {
+//     const TimelineSpan span(&timeline, "rollout", "step 12");
+//     …
+//   }
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/files.h"
+
+namespace tlt {
+
+class Timeline {
+ public:
+  // Events of one process; later ones are dropped, with a warning. A million spans are about 100 MB.
+  static constexpr int64_t kMaxEvents = 1'000'000;
+
+  // Borrows the clock.
+  Timeline(const std::string& path, int rank, const Clock& clock = steady_clock(),
+           int64_t max_events = kMaxEvents);
+
+  // Writes what is left; an error is logged.
+  ~Timeline();
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+
+  // Something that went on in a lane from `start` to `end`, in seconds of the clock.
+  void span(std::string_view lane, std::string_view name, double start, double end);
+
+  // A number that changes with time, drawn as a graph: running sequences, free pages.
+  void counter(std::string_view name, double value);
+
+  // Writes all events so far. Happens by itself when enough have come together.
+  void flush();
+
+  int64_t dropped_events() const;
+  const Clock& clock() const { return clock_; }
+
+ private:
+  // All three REQUIRE: mutex_ is held.
+  int lane_id(std::string_view lane);
+  void add(std::string_view event);
+  void flush_locked();
+
+  int64_t microseconds(double clock_seconds) const;
+
+  const int rank_;
+  const Clock& clock_;
+  const double to_wall_;  // from seconds of the clock to seconds since 1970, which all hosts share
+  const int64_t max_events_;
+
+  mutable std::mutex mutex_;  // protects what follows
+  FileHandle file_;
+  std::string pending_;       // events, each with ",\n" before it
+  std::map<std::string, int, std::less<>> lanes_;
+  int64_t events_ = 0;
+  int64_t dropped_ = 0;
+};
+
+// A span from here to the end of the scope; without a timeline nothing happens.
+class TimelineSpan {
+ public:
+  TimelineSpan(Timeline* timeline, std::string lane, std::string name);
+  ~TimelineSpan();
+  TimelineSpan(const TimelineSpan&) = delete;
+  TimelineSpan& operator=(const TimelineSpan&) = delete;
+
+ private:
+  Timeline* timeline_;
+  std::string lane_, name_;
+  double start_ = 0;
+};
+
+}  // namespace tlt

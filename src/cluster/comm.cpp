@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cluster/comm.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/options.h"
+#include "cluster/launch.h"
+#include "cluster/process_group_comm.h"
+
+namespace tlt::cluster {
+namespace {
+
+class SoloComm final : public Comm {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void barrier(const std::string&) override {}
+  void all_reduce_sum(at::Tensor&) override {}
+  void all_reduce_max(at::Tensor&) override {}
+  void broadcast(at::Tensor&, int root) override { TLT_CHECK(root == 0, "root ", root); }
+  std::vector<std::string> all_gather_bytes(const std::string& bytes) override { return {bytes}; }
+  std::vector<double> all_reduce_sum(std::vector<double> values) override { return values; }
+};
+
+}  // namespace
+
+void CommOptions::check() const {
+  TLT_CHECK_INPUT(timeout_seconds > 0 && rendezvous_seconds > 0, "timeout_seconds is ",
+                  timeout_seconds, " and rendezvous_seconds is ", rendezvous_seconds,
+                  "; give more than 0");
+}
+
+std::unique_ptr<Comm> make_comm(const Launch& launch, const CommOptions& options) {
+  options.check();
+  if (launch.world_size == 1) return std::make_unique<SoloComm>();
+  return make_process_group_comm(launch, options);
+}
+
+void handshake(Comm& comm, const std::string& version, const std::string& options) {
+  const std::vector<std::string> all =
+      comm.all_gather_bytes(nlohmann::json{{"version", version}, {"options", options}}.dump());
+  std::vector<nlohmann::json> said;
+  for (const std::string& text : all) said.push_back(nlohmann::json::parse(text));
+  for (size_t rank = 1; rank < said.size(); ++rank) {
+    const std::string version_here = said[rank]["version"], version_of_0 = said[0]["version"];
+    TLT_CHECK_INPUT(version_here == version_of_0, "rank ", rank, " runs tlt ", version_here,
+                    " but rank 0 runs tlt ", version_of_0,
+                    "; install the same version on every host");
+    const std::string difference = first_difference(said[rank]["options"].get<std::string>(),
+                                                    said[0]["options"].get<std::string>());
+    TLT_CHECK_INPUT(difference.empty(), "rank ", rank,
+                    " (here) and rank 0 (there) were started with other options: ", difference,
+                    "; give every rank the same recipe and overrides");
+  }
+}
+
+}  // namespace tlt::cluster

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cluster/comm.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/check.h"
+#include "base/test_folder.h"
+#include "cluster/failing_comm.h"
+#include "cluster/run_ranks.h"
+#include "cluster/spawn.h"
+
+namespace tlt::cluster {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+CommOptions quick() { return {.timeout_seconds = 20, .rendezvous_seconds = 20}; }
+
+class CommTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Workers, CommTest, ::testing::Values(1, 2, 3));
+
+TEST_P(CommTest, EveryCollectiveGivesTheSameOnEveryRank) {
+  const auto ends = run_ranks(GetParam(), [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    ASSERT_EQ(comm->rank(), launch.rank);
+    ASSERT_EQ(comm->size(), launch.world_size);
+    const int n = comm->size(), rank = comm->rank();
+    comm->barrier("start");
+
+    at::Tensor sum = at::full({5, 3}, rank + 1.0, at::kFloat);
+    comm->all_reduce_sum(sum);
+    EXPECT_TRUE(at::equal(sum, at::full({5, 3}, n * (n + 1) / 2.0, at::kFloat)));
+
+    at::Tensor most = at::arange(4, at::kLong) * (rank == n - 1 ? 1 : -1);
+    comm->all_reduce_max(most);
+    EXPECT_TRUE(at::equal(most, at::arange(4, at::kLong)));
+
+    at::Tensor news = at::full({7}, rank, at::kInt);
+    comm->broadcast(news, n - 1);
+    EXPECT_TRUE(at::equal(news, at::full({7}, n - 1, at::kInt)));
+
+    const auto texts =
+        comm->all_gather_bytes(std::string(rank * 1000, static_cast<char>('a' + rank)));
+    ASSERT_EQ(texts.size(), static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i)
+      EXPECT_EQ(texts[i], std::string(i * 1000, static_cast<char>('a' + i)));
+
+    EXPECT_THAT(comm->all_reduce_sum(std::vector<double>{1.0, rank * 0.5}),
+                ElementsAre(n, n * (n - 1) * 0.25));
+
+    at::Tensor nothing = at::empty({0});
+    comm->all_reduce_sum(nothing);
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, SumOfIntegersWrapsAroundExactly) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    const std::vector<int64_t> mine[] = {
+        {kMost, 1, -5}, {kMost, int64_t{1} << 62, 3}, {7, int64_t{1} << 62, 2}};
+    at::Tensor sum = at::tensor(mine[launch.rank], at::kLong);
+    comm->all_reduce_sum(sum);
+    std::vector<int64_t> want(3);
+    for (int i = 0; i < 3; ++i)
+      want[i] = static_cast<int64_t>(static_cast<uint64_t>(mine[0][i]) +
+                                     static_cast<uint64_t>(mine[1][i]) +
+                                     static_cast<uint64_t>(mine[2][i]));
+    EXPECT_TRUE(at::equal(sum, at::tensor(want, at::kLong))) << sum;
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, SumOfTwoBfloat16IsRoundedOnce) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    const at::Tensor first = at::arange(1000, at::kFloat).mul(0.37).to(at::kBFloat16);
+    const at::Tensor second = at::arange(1000, at::kFloat).mul(-0.011).add(3.7).to(at::kBFloat16);
+    at::Tensor sum = (launch.rank == 0 ? first : second).clone();
+    comm->all_reduce_sum(sum);
+    EXPECT_TRUE(at::equal(sum, (first.to(at::kFloat) + second.to(at::kFloat)).to(at::kBFloat16)));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, SumOfThreeFloatsHasTheSameBitsEverywhere) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    at::Tensor sum = at::sin(at::arange(10007, at::kFloat) * (launch.rank + 1));
+    comm->all_reduce_sum(sum);
+    const std::string bits(static_cast<const char*>(sum.const_data_ptr()), sum.nbytes());
+    EXPECT_THAT(comm->all_gather_bytes(bits), Each(bits));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, LargeTensorIsReducedInBuckets) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    CommOptions options = quick();
+    options.bucket_bytes = 1000;  // 125 numbers of int64: the last bucket is short
+    const auto comm = make_comm(launch, options);
+    at::Tensor sum = at::arange(4003, at::kLong).view({4003, 1});
+    comm->all_reduce_sum(sum);
+    EXPECT_TRUE(at::equal(sum.view({-1}), at::arange(4003, at::kLong) * 2));
+    at::Tensor news = at::full({4003}, launch.rank, at::kByte);
+    comm->broadcast(news, 1);
+    EXPECT_TRUE(at::equal(news, at::ones({4003}, at::kByte)));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, DeadPeerIsNamedAtOnce) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, {.timeout_seconds = 20, .rendezvous_seconds = 20});
+    comm->barrier("start");
+    if (launch.rank == 1) raise(SIGKILL);
+    at::Tensor sum = at::ones({100000});
+    const std::string first = thrown_message([&] { comm->all_reduce_sum(sum); });
+    EXPECT_THAT(first, AllOf(HasSubstr("all_reduce_sum of Float [100000]"),
+                             HasSubstr("no word from rank 1:")));
+    EXPECT_THAT(thrown_message([&] { comm->barrier("next"); }),
+                AllOf(HasSubstr("barrier 'next'"), HasSubstr(first)));
+  });
+  EXPECT_THAT(ends, ElementsAre(kPassed, 128 + SIGKILL, kPassed));
+}
+
+TEST(RanksTest, DeadRankZeroIsNamed) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    comm->barrier("start");
+    if (launch.rank == 0) raise(SIGKILL);
+    EXPECT_THAT(thrown_message([&] { comm->barrier("end"); }),
+                AllOf(HasSubstr("barrier 'end'"),
+                      HasSubstr("rank 0, which serves the rendezvous, is gone")));
+  });
+  EXPECT_THAT(ends, ElementsAre(128 + SIGKILL, kPassed));
+}
+
+TEST(RanksTest, StuckPeerIsNamedAfterTheTimeout) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    const auto comm = make_comm(launch, {.timeout_seconds = 0.3, .rendezvous_seconds = 20});
+    comm->barrier("start");
+    if (launch.rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2800));
+      _exit(kPassed);
+    }
+    at::Tensor sum = at::ones({3});
+    EXPECT_THAT(thrown_message([&] { comm->all_reduce_sum(sum); }),
+                AllOf(HasSubstr("all_reduce_sum of Float [3]"), HasSubstr("no word from rank 1")));
+    _exit(::testing::Test::HasFailure() ? kExpectationFailed : kPassed);
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, BarriersOfDifferentNamesAreRefused) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    const std::string name = launch.rank == 0 ? "save" : "publish";
+    EXPECT_THAT(
+        thrown_message([&] { comm->barrier(name); }),
+        HasSubstr("is at barrier '" + name + "', another rank at a barrier of another name"));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, MissingRankIsNamedAtTheRendezvous) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    if (launch.rank == 2) return;
+    const std::string message = thrown_message(
+        [&] { make_comm(launch, {.timeout_seconds = 1, .rendezvous_seconds = 0.4}); });
+    EXPECT_NE(message, "");
+    if (launch.rank == 0) {
+      EXPECT_THAT(message,
+                  AllOf(HasSubstr("rendezvous of 3 workers"), HasSubstr("no word from rank 2")));
+    }
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, RankIsGivenOnce) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    if (launch.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    Launch wrong = launch;
+    wrong.rank = 0;
+    wrong.launcher_serves_store = launch.rank == 1;  // the second rank 0 has no socket to serve
+    const std::string message =
+        thrown_message([&] { make_comm(wrong, {.timeout_seconds = 1, .rendezvous_seconds = 2}); });
+    EXPECT_THAT(message, launch.rank == 0 ? HasSubstr("no word from rank 1")
+                                          : HasSubstr("a second process says it is rank 0"));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, HandshakeNamesTheRankAndTheDifference) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    const std::string recipe = "actor.optim.lr = 1e-6\nrollout.n = 8\n";
+    handshake(*comm, "0.1.0", recipe);
+    const auto refused = [&](const std::string& version, const std::string& options) {
+      return thrown_message<InputError>([&] { handshake(*comm, version, options); });
+    };
+    EXPECT_EQ(
+        refused("0.1.0", launch.rank == 2 ? "actor.optim.lr = 1e-6\nrollout.n = 4\n" : recipe),
+        "rank 2 (here) and rank 0 (there) were started with other options: rollout.n is 4 here and "
+        "8 there; "
+        "give every rank the same recipe and overrides");
+    EXPECT_EQ(
+        refused(launch.rank == 1 ? "0.2.0" : "0.1.0", recipe),
+        "rank 1 runs tlt 0.2.0 but rank 0 runs tlt 0.1.0; install the same version on every host");
+    EXPECT_THAT(refused("0.1.0", launch.rank == 1 ? recipe + "seed = 1\n" : recipe),
+                HasSubstr("seed is 1 here and unknown there"));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+// Started again by spawn_workers, this test is a worker.
+TEST(SpawnedCommTest, SpawnedWorkersMeet) {
+  const Launch launch = read_launch(process_environment());
+  if (launch.world_size == 1) {
+    const SpawnResult result =
+        spawn_workers(2, {"comm_test", "--gtest_brief=1", "--gtest_filter=SpawnedCommTest.*"});
+    EXPECT_EQ(result.exit_code, 0) << result.message;
+    return;
+  }
+  const auto comm = make_comm(launch, quick());
+  EXPECT_THAT(comm->all_gather_bytes(std::to_string(launch.rank)), ElementsAre("0", "1"));
+}
+
+TEST(SoloCommTest, SoloRunOpensNoSocket) {
+  const auto ends = run_ranks(1, [](const Launch& launch) {
+    const int before = dup(0);
+    close(before);
+    const auto comm = make_comm(launch, {});
+    const int after = dup(0);
+    EXPECT_EQ(before, after);  // the lowest free descriptor is the same
+    handshake(*comm, "0.1.0", "");
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(FailingCommTest, FailsAtTheCallAskedForAndEverAfter) {
+  const auto solo = make_comm({}, {});
+  FailingComm comm(*solo, 2);
+  comm.barrier("first");
+  EXPECT_THAT(thrown_message([&] { comm.all_gather_bytes("x"); }),
+              HasSubstr("all_gather_bytes (collective 2) failed"));
+  EXPECT_THROW(comm.barrier("third"), Error);
+  EXPECT_EQ(comm.calls(), 3);
+}
+
+}  // namespace
+}  // namespace tlt::cluster

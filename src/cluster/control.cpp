@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cluster/control.h"
+
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <zmq.hpp>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cluster/address.h"
+#include "cluster/comm.h"
+#include "cluster/launch.h"
+#include "cluster/worker_protocol.h"
+
+namespace tlt::cluster {
+namespace {
+
+constexpr int kLingerMilliseconds = 1000;  // at the end, for what was not sent yet
+
+double now() { return steady_clock().seconds(); }
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1000)));
+}
+
+// An event that a poll can wait for, set from another thread.
+class WakeUp {
+ public:
+  WakeUp() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { TLT_CHECK(fd_ >= 0); }
+  ~WakeUp() { close(fd_); }
+  WakeUp(const WakeUp&) = delete;
+  WakeUp& operator=(const WakeUp&) = delete;
+
+  int fd() const { return fd_; }
+  void set() const { eventfd_write(fd_, 1); }
+  void clear() const {
+    eventfd_t value = 0;
+    eventfd_read(fd_, &value);
+  }
+
+ private:
+  const int fd_;
+};
+
+// zmq::poll() that a stopped and continued process survives.
+template <size_t kCount>
+void poll(std::array<zmq::pollitem_t, kCount>& items, std::chrono::milliseconds bound) {
+  for (zmq::pollitem_t& item : items) item.revents = 0;
+  const int result = zmq_poll(items.data(), static_cast<int>(kCount), bound.count());
+  TLT_CHECK(result >= 0 || errno == EINTR, zmq_strerror(errno));
+}
+
+// A thread for `loop` that no signal interrupts: those are the main thread's.
+template <class Loop>
+std::thread start_thread(Loop loop) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(loop));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+struct KeyPair {
+  std::string public_key, secret_key;
+};
+
+KeyPair make_key_pair() {
+  std::array<char, 41> public_key{}, secret_key{};
+  TLT_CHECK(zmq_curve_keypair(public_key.data(), secret_key.data()) == 0,
+            "ZeroMQ was built without CURVE: ", zmq_strerror(errno));
+  return {.public_key = public_key.data(), .secret_key = secret_key.data()};
+}
+
+std::string bytes_of_key(const std::string& key) {
+  std::array<uint8_t, 32> bytes{};
+  TLT_CHECK(zmq_z85_decode(bytes.data(), key.c_str()) != nullptr, "no CURVE key");
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void configure(zmq::socket_t& socket) {
+  socket.set(zmq::sockopt::ipv6, true);
+  socket.set(zmq::sockopt::maxmsgsize, int64_t{4096});  // CURVE's own messages are longer than ours
+  socket.set(zmq::sockopt::linger, kLingerMilliseconds);
+}
+
+std::string tcp_endpoint(const std::string& address) {
+  return "tcp://" + (address.find(':') == std::string::npos ? address : "[" + address + "]") + ":";
+}
+
+}  // namespace
+
+void ControlOptions::check() const {
+  TLT_CHECK_INPUT(heartbeat_seconds > 0 && lost_after_seconds >= 3 * heartbeat_seconds,
+                  "lost_after_seconds is ", lost_after_seconds, " but heartbeat_seconds is ",
+                  heartbeat_seconds, "; give at least three times as much");
+}
+
+class ControlServer::Impl {
+ public:
+  Impl(const std::string& address, int workers, const ControlOptions& options)
+      : options_(options), coordinator_(workers, options.lost_after_seconds, now()) {
+    // Bound before any connection: the library asks here whether a client's key is the right one.
+    authenticator_ = zmq::socket_t(context_, zmq::socket_type::rep);
+    authenticator_.bind("inproc://zeromq.zap.01");
+    const KeyPair server = make_key_pair(), client = make_key_pair();
+    router_ = zmq::socket_t(context_, zmq::socket_type::router);
+    configure(router_);
+    router_.set(zmq::sockopt::curve_server, true);
+    router_.set(zmq::sockopt::curve_secretkey, server.secret_key);
+    router_.bind(tcp_endpoint(address) + "*");
+    const std::string bound = router_.get(zmq::sockopt::last_endpoint);
+    keys_ = {.endpoint = bound,
+             .server_public = server.public_key,
+             .client_public = client.public_key,
+             .client_secret = client.secret_key};
+    thread_ = start_thread([this] { run(); });
+  }
+
+  ~Impl() {
+    stop_.set();
+    thread_.join();
+  }
+
+  const ControlKeys& keys() const { return keys_; }
+
+  WorkerState state(int worker) const {
+    const std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+    return coordinator_.state(worker);
+  }
+
+ private:
+  void run() {
+    try {
+      std::array<zmq::pollitem_t, 3> items = {{{router_.handle(), 0, ZMQ_POLLIN, 0},
+                                               {authenticator_.handle(), 0, ZMQ_POLLIN, 0},
+                                               {nullptr, stop_.fd(), ZMQ_POLLIN, 0}}};
+      const std::chrono::milliseconds bound =
+          milliseconds(std::min(options_.heartbeat_seconds, options_.lost_after_seconds / 4));
+      while (items[2].revents == 0) {
+        poll(items, bound);
+        while (authenticate()) {
+        }
+        while (receive()) {
+        }
+        send([&] { return coordinator_.tick(now()); });  // after all that had come: they live
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+    }
+  }
+
+  // Answers one request of the library (ZeroMQ RFC 27): version, request id, domain, address,
+  // identity, mechanism, key.
+  bool authenticate() {
+    std::vector<std::string> frames;
+    zmq::message_t frame;
+    do {
+      if (!authenticator_.recv(frame, zmq::recv_flags::dontwait)) return false;
+      frames.push_back(frame.to_string());
+    } while (frame.more());
+    const bool good = frames.size() == 7 && frames[5] == "CURVE" &&
+                      frames[6] == bytes_of_key(keys_.client_public);
+    const std::array<std::string, 6> answer = {"1.0",
+                                               frames.size() > 1 ? frames[1] : "",
+                                               good ? "200" : "400",
+                                               good ? "" : "unknown key",
+                                               "",
+                                               ""};
+    for (size_t i = 0; i < answer.size(); ++i)
+      authenticator_.send(zmq::buffer(answer[i]),
+                          i + 1 < answer.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    return true;
+  }
+
+  bool receive() {
+    zmq::message_t identity, body;
+    if (!router_.recv(identity, zmq::recv_flags::dontwait)) return false;
+    TLT_CHECK(identity.more() && router_.recv(body) && !body.more(),
+              "control message of the wrong form from ", identity.to_string());
+    const int worker = std::stoi(identity.to_string());  // set by ControlClient
+    send([&] { return coordinator_.on(decode_event(body.to_string(), worker), now()); });
+    return true;
+  }
+
+  template <class Ask>
+  void send(const Ask& ask) {
+    std::vector<Command> commands;
+    {
+      const std::lock_guard lock(mutex_);
+      commands = ask();
+    }
+    for (const Command& command : commands) {
+      if (command.kind == Command::Kind::kLost)
+        warn_once("lost worker " + std::to_string(command.group),
+                  "worker {} is lost: no word for {} s; others get its groups", command.group,
+                  options_.lost_after_seconds);
+      // To a worker that is gone the library drops it; the coordinator will notice the silence.
+      router_.send(zmq::buffer(std::to_string(command.worker)), zmq::send_flags::sndmore);
+      router_.send(zmq::buffer(encode(command)), zmq::send_flags::none);
+    }
+  }
+
+  // Constant after construction.
+  const ControlOptions options_;
+  ControlKeys keys_;
+  WakeUp stop_;  // synchronizes itself
+
+  // The server's thread only.
+  zmq::context_t context_;
+  zmq::socket_t authenticator_;
+  zmq::socket_t router_;
+
+  mutable std::mutex mutex_;
+  Coordinator coordinator_;   // protected by mutex_
+  std::exception_ptr error_;  // protected by mutex_
+
+  std::thread thread_;
+};
+
+ControlServer::ControlServer(const std::string& address, int workers, const ControlOptions& options)
+    : impl_(std::make_unique<Impl>(address, workers, options)) {}
+ControlServer::~ControlServer() = default;
+const ControlKeys& ControlServer::keys() const { return impl_->keys(); }
+WorkerState ControlServer::state(int worker) const { return impl_->state(worker); }
+
+class ControlClient::Impl {
+ public:
+  Impl(const ControlKeys& keys, int worker, const ControlOptions& options)
+      : worker_(worker), options_(options), last_heard_(now()), protocol_(worker) {
+    dealer_ = zmq::socket_t(context_, zmq::socket_type::dealer);
+    configure(dealer_);
+    dealer_.set(zmq::sockopt::routing_id, std::to_string(worker));
+    dealer_.set(zmq::sockopt::curve_serverkey, keys.server_public);
+    dealer_.set(zmq::sockopt::curve_publickey, keys.client_public);
+    dealer_.set(zmq::sockopt::curve_secretkey, keys.client_secret);
+    dealer_.connect(keys.endpoint);
+    thread_ = start_thread([this] { run(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_up_.set();
+    thread_.join();
+  }
+
+  // Calls `ask(protocol, events)` under the lock and leaves the events to the thread.
+  template <class Ask>
+  auto with_protocol(const Ask& ask) {
+    const std::lock_guard lock(mutex_);
+    check_alive();
+    const size_t waiting = outgoing_.size();
+    auto result = ask(protocol_, outgoing_);
+    if (outgoing_.size() > waiting) wake_up_.set();
+    return result;
+  }
+
+  void wait_for_news(double seconds) {
+    std::unique_lock lock(mutex_);
+    news_.wait_for(lock, milliseconds(seconds), [&] {
+      return protocol_.has_group() || protocol_.step_done() || protocol_.was_given_up() ||
+             error_ != nullptr;
+    });
+    check_alive();
+  }
+
+ private:
+  // REQUIRES: mutex_ is held.
+  void check_alive() const {
+    if (error_) std::rethrow_exception(error_);
+    TLT_CHECK(!protocol_.was_given_up(), "worker ", worker_, " was silent for more than ",
+              options_.lost_after_seconds, " s and was given up; others have its groups");
+  }
+
+  void run() {
+    try {
+      std::array<zmq::pollitem_t, 2> items = {
+          {{dealer_.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, wake_up_.fd(), ZMQ_POLLIN, 0}}};
+      double next_heartbeat = 0;
+      bool stopping = false;
+      while (!stopping) {
+        if (now() >= next_heartbeat) {
+          send({.kind = Event::Kind::kHeartbeat, .worker = worker_});
+          next_heartbeat = now() + options_.heartbeat_seconds;
+        }
+        poll(items, milliseconds(next_heartbeat - now()));
+        wake_up_.clear();
+        bool news = false;
+        while (receive()) news = true;
+        stopping = send_outgoing();
+        if (news) news_.notify_all();
+        check_coordinator();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+      news_.notify_all();
+    }
+  }
+
+  bool receive() {
+    zmq::message_t body;
+    if (!dealer_.recv(body, zmq::recv_flags::dontwait)) return false;
+    last_heard_ = now();
+    const std::lock_guard lock(mutex_);
+    protocol_.on(decode_command(body.to_string(), worker_), outgoing_);
+    return true;
+  }
+
+  // True: this was the last time.
+  bool send_outgoing() {
+    std::vector<Event> events;
+    bool stopping = false;
+    {
+      const std::lock_guard lock(mutex_);
+      events.swap(outgoing_);
+      stopping = stopping_;
+    }
+    for (const Event& event : events) send(event);
+    return stopping;
+  }
+
+  // A full queue (the coordinator is gone) drops the message; check_coordinator() will speak.
+  void send(const Event& event) {
+    dealer_.send(zmq::buffer(encode(event)), zmq::send_flags::dontwait);
+  }
+
+  void check_coordinator() {
+    const double time = now();
+    if (time - last_look_ > options_.lost_after_seconds / 2)
+      last_heard_ = time;  // it was we who slept
+    last_look_ = time;
+    TLT_CHECK(time - last_heard_ <= options_.lost_after_seconds, "worker ", worker_,
+              " has no word from the coordinator (rank 0) for ", options_.lost_after_seconds, " s");
+  }
+
+  // Constant after construction.
+  const int worker_;
+  const ControlOptions options_;
+  WakeUp wake_up_;  // synchronizes itself
+
+  // The client's thread only.
+  double last_heard_;
+  double last_look_ = now();
+  zmq::context_t context_;
+  zmq::socket_t dealer_;
+
+  std::mutex mutex_;
+  std::condition_variable news_;
+  WorkerProtocol protocol_;      // protected by mutex_
+  std::vector<Event> outgoing_;  // protected by mutex_
+  std::exception_ptr error_;     // protected by mutex_
+  bool stopping_ = false;        // protected by mutex_
+
+  std::thread thread_;
+};
+
+ControlClient::ControlClient(const ControlKeys& keys, int worker, const ControlOptions& options)
+    : impl_(std::make_unique<Impl>(keys, worker, options)) {}
+ControlClient::~ControlClient() = default;
+
+void ControlClient::begin_step(int64_t step, int64_t groups) {
+  impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.begin_step(step, groups, out), 0;
+  });
+}
+
+std::optional<int64_t> ControlClient::try_take() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>& out) { return protocol.try_take(out); });
+}
+
+void ControlClient::done(int64_t group) {
+  impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.done(group, out), 0;
+  });
+}
+
+bool ControlClient::step_done() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.step_done(); });
+}
+
+void ControlClient::wait_for_news(double seconds) { impl_->wait_for_news(seconds); }
+
+std::vector<int> ControlClient::lost_workers() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.lost_workers(); });
+}
+
+namespace {
+
+// Rank 0: its worker, and the server that outlives it.
+class CoordinatorsGroups final : public GroupSource {
+ public:
+  CoordinatorsGroups(std::unique_ptr<ControlServer> server, const ControlOptions& options)
+      : server_(std::move(server)), client_(server_->keys(), /*worker=*/0, options) {}
+
+  void begin_step(int64_t step, int64_t groups) override { client_.begin_step(step, groups); }
+  [[nodiscard]] std::optional<int64_t> try_take() override { return client_.try_take(); }
+  void done(int64_t group) override { client_.done(group); }
+  [[nodiscard]] bool step_done() override {
+    static_cast<void>(server_->state(0));  // throws what ended the server
+    return client_.step_done();
+  }
+  void wait_for_news(double seconds) override { client_.wait_for_news(seconds); }
+  [[nodiscard]] std::vector<int> lost_workers() override { return client_.lost_workers(); }
+
+ private:
+  const std::unique_ptr<ControlServer> server_;
+  ControlClient client_;
+};
+
+}  // namespace
+
+std::unique_ptr<GroupSource> make_group_source(Comm& comm, const Launch& launch,
+                                               const ControlOptions& options) {
+  options.check();
+  if (comm.size() == 1) return std::make_unique<LocalGroups>();
+  std::unique_ptr<ControlServer> server;
+  std::string text;
+  if (comm.rank() == 0) {
+    server = std::make_unique<ControlServer>(own_address(launch), comm.size(), options);
+    const ControlKeys& keys = server->keys();
+    text = nlohmann::json{keys.endpoint, keys.server_public, keys.client_public, keys.client_secret}
+               .dump();
+  }
+  const nlohmann::json all = nlohmann::json::parse(comm.all_gather_bytes(text).front());
+  if (server) return std::make_unique<CoordinatorsGroups>(std::move(server), options);
+  return std::make_unique<ControlClient>(ControlKeys{.endpoint = all[0],
+                                                     .server_public = all[1],
+                                                     .client_public = all[2],
+                                                     .client_secret = all[3]},
+                                         comm.rank(), options);
+}
+
+}  // namespace tlt::cluster

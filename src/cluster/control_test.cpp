@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cluster/control.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <zmq.hpp>
+
+#include "base/check.h"
+#include "base/test_folder.h"
+#include "cluster/comm.h"
+#include "cluster/run_ranks.h"
+#include "cluster/spawn.h"
+
+namespace tlt::cluster {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr ControlOptions kPatient = {.heartbeat_seconds = 0.05, .lost_after_seconds = 20};
+constexpr ControlOptions kQuick = {.heartbeat_seconds = 0.05,
+                                   .lost_after_seconds = 1.5};  // where somebody is lost
+
+// Rolls out a step with room for `room` groups, each of which takes `engine_steps` steps of a
+// millisecond. Returns the groups done here.
+std::vector<int64_t> roll_out(GroupSource& source, int64_t step, int64_t groups, size_t room,
+                              int engine_steps) {
+  std::vector<int64_t> done;
+  std::vector<std::pair<int64_t, int>> engine;
+  source.begin_step(step, groups);
+  while (!source.step_done()) {
+    while (engine.size() < room) {
+      const auto group = source.try_take();
+      if (!group) break;
+      engine.emplace_back(*group, engine_steps);
+    }
+    if (engine.empty()) {
+      source.wait_for_news(0.01);
+      continue;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (auto& [group, left] : engine)
+      if (--left == 0) done.push_back(group), source.done(group);
+    std::erase_if(engine, [](const auto& running) { return running.second == 0; });
+  }
+  return done;
+}
+
+std::vector<int64_t> numbers_below(int64_t end) {
+  std::vector<int64_t> numbers(end);
+  for (int64_t i = 0; i < end; ++i) numbers[i] = i;
+  return numbers;
+}
+
+TEST(ControlTest, ThreeWorkersShareTheGroupsOfEveryStep) {
+  ControlServer server("127.0.0.1", 3, kPatient);
+  std::vector<std::vector<int64_t>> done(3 * 4);
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 3; ++worker)
+    threads.emplace_back([&, worker] {
+      ControlClient client(server.keys(), worker, kPatient);
+      for (int64_t step = 0; step < 4; ++step)
+        done[3 * step + worker] = roll_out(client, step, 20, 4, worker == 2 ? 40 : 2);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (int64_t step = 0; step < 4; ++step) {
+    std::vector<int64_t> all;
+    for (int worker = 0; worker < 3; ++worker)
+      all.insert(all.end(), done[3 * step + worker].begin(), done[3 * step + worker].end());
+    std::sort(all.begin(), all.end());
+    EXPECT_EQ(all, numbers_below(20)) << "step " << step;
+    EXPECT_LT(done[3 * step + 2].size(), 7u);  // the slow worker's groups were stolen
+  }
+}
+
+TEST(ControlTest, AskingTakesMicroseconds) {
+  ControlServer server("127.0.0.1", 1, kPatient);
+  ControlClient client(server.keys(), 0, kPatient);
+  std::vector<double> microseconds;
+  client.begin_step(1, 500);
+  while (!client.step_done()) {
+    const auto start = Clock::now();
+    const auto group = client.try_take();
+    microseconds.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+    if (group)
+      client.done(*group);
+    else
+      client.wait_for_news(0.01);
+  }
+  std::sort(microseconds.begin(), microseconds.end());
+  EXPECT_LT(microseconds[microseconds.size() / 2], 100);
+  RecordProperty("median_microseconds", std::to_string(microseconds[microseconds.size() / 2]));
+}
+
+TEST(ControlTest, WorkerWithOtherKeysIsNotHeard) {
+  ControlServer server("127.0.0.1", 2, kQuick);
+  ControlServer stranger("127.0.0.1", 2, kQuick);
+  ControlKeys keys = server.keys();
+  keys.client_public = stranger.keys().client_public;
+  keys.client_secret = stranger.keys().client_secret;
+  ControlClient good(server.keys(), 0, kQuick), bad(keys, 1, kQuick);
+  bad.begin_step(1, 4);
+  EXPECT_THAT(roll_out(good, 1, 4, 2, 1), ElementsAre(0, 2, 3, 1));
+  EXPECT_FALSE(thrown_message([&] {
+                 while (!bad.step_done()) bad.wait_for_news(0.05);
+               }).find("worker 1 has no word from the coordinator") == std::string::npos);
+}
+
+TEST(ControlTest, BrokenMessageEndsTheServerWithItsText) {
+  ControlServer server("127.0.0.1", 1, kPatient);
+  zmq::context_t context;
+  zmq::socket_t dealer(context, zmq::socket_type::dealer);
+  dealer.set(zmq::sockopt::linger, 1000);
+  dealer.set(zmq::sockopt::routing_id, "0");
+  dealer.set(zmq::sockopt::curve_serverkey, server.keys().server_public);
+  dealer.set(zmq::sockopt::curve_publickey, server.keys().client_public);
+  dealer.set(zmq::sockopt::curve_secretkey, server.keys().client_secret);
+  dealer.connect(server.keys().endpoint);
+  dealer.send(zmq::str_buffer("{\"kind\":\"gimme\"}"));
+  EXPECT_THAT(thrown_message([&] {
+                for (const auto deadline = Clock::now() + std::chrono::seconds(5);
+                     Clock::now() < deadline;)
+                  static_cast<void>(server.state(0));
+              }),
+              HasSubstr("gimme"));
+}
+
+TEST(ControlRanksTest, RanksShareTheGroups) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, {});
+    const auto source = make_group_source(*comm, launch, kPatient);
+    for (int64_t step = 1; step <= 3; ++step) {
+      const auto done = roll_out(*source, step, 12, 2, 1 + 3 * launch.rank);
+      std::string mine(12, '.');
+      for (const int64_t group : done) mine[group] = 'x';
+      std::string all(12, '0');
+      for (const std::string& text : comm->all_gather_bytes(mine))
+        for (int i = 0; i < 12; ++i) all[i] = static_cast<char>(all[i] + (text[i] == 'x'));
+      EXPECT_EQ(all, std::string(12, '1'));
+    }
+    EXPECT_THAT(source->lost_workers(), ElementsAre());
+    comm->barrier("end");
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+// Started again by spawn_workers or by tools/netns_demo.sh, this test is a worker.
+TEST(SpawnedControlTest, SpawnedWorkersShareTheGroups) {
+  const Launch launch = read_launch(process_environment());
+  if (launch.world_size == 1) {
+    const SpawnResult result = spawn_workers(
+        2, {"control_test", "--gtest_brief=1", "--gtest_filter=SpawnedControlTest.*"});
+    EXPECT_EQ(result.exit_code, 0) << result.message;
+    return;
+  }
+  const auto comm = make_comm(launch, {});
+  const auto source = make_group_source(*comm, launch, kPatient);
+  const auto done = roll_out(*source, 1, 12, 2, 3);
+  EXPECT_THAT(comm->all_reduce_sum(std::vector<double>{static_cast<double>(done.size())}),
+              ElementsAre(12));
+}
+
+TEST(ControlRanksTest, SoloRunHasAllGroupsAndNoSocket) {
+  const auto comm = make_comm({}, {});
+  const auto source = make_group_source(*comm, {}, kPatient);
+  EXPECT_NE(dynamic_cast<LocalGroups*>(source.get()), nullptr);
+  EXPECT_THAT(roll_out(*source, 1, 3, 2, 1), ElementsAre(0, 1, 2));
+}
+
+// Begins step 1 and takes a group of it.
+void begin_and_take(GroupSource& source, int64_t groups) {
+  source.begin_step(1, groups);
+  while (!source.try_take()) source.wait_for_news(0.01);
+}
+
+TEST(ControlRanksTest, GroupsOfAKilledWorkerAreDoneByTheOthers) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, {});
+    const auto source = make_group_source(*comm, launch, kQuick);
+    if (launch.rank == 2) begin_and_take(*source, 12);
+    comm->barrier("rank 2 has a group");
+    if (launch.rank == 2) raise(SIGKILL);
+    const auto done = roll_out(*source, 1, 12, 2, 5);
+    EXPECT_THAT(source->lost_workers(), ElementsAre(2));
+  });
+  EXPECT_THAT(ends, ElementsAre(kPassed, kPassed, 128 + SIGKILL));
+}
+
+TEST(ControlRanksTest, WorkerThatWasStoppedAndComesBackIsToldToExit) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    const auto comm = make_comm(launch, {});
+    const auto pids = comm->all_gather_bytes(std::to_string(getpid()));
+    const auto source = make_group_source(*comm, launch, kQuick);
+    if (launch.rank == 1) begin_and_take(*source, 4);
+    comm->barrier("rank 1 has a group");
+    if (launch.rank == 1) {
+      raise(SIGSTOP);
+      EXPECT_THAT(thrown_message([&] {
+                    while (!source->step_done()) source->wait_for_news(0.01);
+                  }),
+                  HasSubstr("worker 1 was silent for more than 1.5 s and was given up"));
+      comm->barrier("rank 1 knows");
+      return;
+    }
+    EXPECT_EQ(roll_out(*source, 1, 4, 2, 5).size(), 4u);
+    EXPECT_THAT(source->lost_workers(), ElementsAre(1));
+    kill(std::stoi(pids[1]), SIGCONT);
+    comm->barrier("rank 1 knows");
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(ControlRanksTest, LostCoordinatorIsNamed) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    const auto comm = make_comm(launch, {});
+    const auto source = make_group_source(*comm, launch, kQuick);
+    comm->barrier("start");
+    if (launch.rank == 0) raise(SIGKILL);
+    EXPECT_THAT(thrown_message([&] { roll_out(*source, 1, 4, 2, 5); }),
+                HasSubstr("worker 1 has no word from the coordinator (rank 0) for 1.5 s"));
+  });
+  EXPECT_THAT(ends, ElementsAre(128 + SIGKILL, kPassed));
+}
+
+}  // namespace
+}  // namespace tlt::cluster

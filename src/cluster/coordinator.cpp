@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cluster/coordinator.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "base/check.h"
+
+namespace tlt::cluster {
+
+Coordinator::Coordinator(int workers, double lost_after_seconds, double now)
+    : lost_after_seconds_(lost_after_seconds), last_tick_(now), workers_(workers) {
+  TLT_CHECK(workers >= 1 && lost_after_seconds > 0, workers, " workers, lost after ",
+            lost_after_seconds);
+  for (Worker& worker : workers_) worker.last_heard = now;
+}
+
+std::vector<std::vector<int64_t>> Coordinator::deal(int64_t groups, int workers) {
+  TLT_CHECK(groups >= 0 && groups < int64_t{1} << 24, groups, " groups");
+  std::vector<std::vector<int64_t>> shares(workers);
+  for (int64_t group = 0; group < groups; ++group) shares[group % workers].push_back(group);
+  return shares;
+}
+
+std::vector<Command> Coordinator::begin_step(int64_t step,
+                                             const std::vector<std::vector<int64_t>>& shares) {
+  TLT_CHECK(step > step_ && is_step_done(), "step ", step, " begins while step ", step_,
+            " is not done");
+  TLT_CHECK(shares.size() == workers_.size(), shares.size());
+  step_ = step;
+  groups_.clear();
+  done_.clear();
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    worker.joined = worker.hungry = false;
+    std::deque<int64_t>& queue = worker.lost ? common_ : worker.queue;
+    for (const int64_t group : shares[i]) {
+      TLT_CHECK(groups_.insert(group).second, "group ", group, " twice");
+      queue.push_back(group);
+    }
+  }
+  return {};
+}
+
+std::vector<Command> Coordinator::on(const Event& event, double now) {
+  TLT_CHECK(event.worker >= 0 && event.worker < static_cast<int>(workers_.size()), "worker ",
+            event.worker);
+  Commands out;
+  Worker& worker = workers_[event.worker];
+  if (worker.lost) {
+    say(Command::Kind::kExit, event.worker, -1, out);
+    return out;
+  }
+  worker.last_heard = now;
+  if (event.kind == Event::Kind::kHeartbeat) {
+    say(Command::Kind::kAlive, event.worker, -1, out);
+    return out;
+  }
+  if (event.step < step_) {
+    // It begins a step that the others have finished without it.
+    if (event.kind == Event::Kind::kBegin)
+      out.push_back({.kind = Command::Kind::kStepDone, .worker = event.worker, .step = event.step});
+    return out;
+  }
+  if (event.kind == Event::Kind::kBegin && event.step > step_)
+    begin_step(event.step, deal(event.group, static_cast<int>(workers_.size())));
+  TLT_CHECK(event.step == step_, "worker ", event.worker, " is in step ", event.step, ", not in ",
+            step_);
+  switch (event.kind) {
+    case Event::Kind::kBegin:
+      TLT_CHECK(event.group == static_cast<int64_t>(groups_.size()), "worker ", event.worker,
+                " begins step ", step_, " with ", event.group, " groups, others with ",
+                groups_.size());
+      join(event.worker, out);
+      break;
+    case Event::Kind::kTake:
+      take(event.worker);
+      break;
+    case Event::Kind::kStarted:
+      started(event.worker, event.group);
+      break;
+    case Event::Kind::kReturned:
+      returned(event.worker, event.group);
+      break;
+    case Event::Kind::kDone:
+      done(event.worker, event.group, out);
+      break;
+    case Event::Kind::kHeartbeat:
+      break;
+  }
+  settle(out);
+  if (event.kind == Event::Kind::kTake && worker.hungry)
+    say(Command::Kind::kNoWork, event.worker, -1, out);
+  return out;
+}
+
+std::vector<Command> Coordinator::tick(double now) {
+  Commands out;
+  const bool was_away = now - last_tick_ > lost_after_seconds_ / 2;  // then nobody could be heard
+  last_tick_ = now;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (was_away) worker.last_heard = now;
+    if (!worker.lost && now - worker.last_heard > lost_after_seconds_)
+      lose(static_cast<int>(i), out);
+  }
+  settle(out);
+  return out;
+}
+
+WorkerState Coordinator::state(int worker) const {
+  const Worker& it = workers_[worker];
+  if (it.lost) return WorkerState::kLost;
+  return it.hungry && !it.given && it.running.empty() && !is_step_done() ? WorkerState::kIdle
+                                                                         : WorkerState::kBusy;
+}
+
+int Coordinator::workers_in(WorkerState wanted) const {
+  int count = 0;
+  for (size_t i = 0; i < workers_.size(); ++i) count += state(static_cast<int>(i)) == wanted;
+  return count;
+}
+
+void Coordinator::join(int worker, Commands& out) {
+  TLT_CHECK(!workers_[worker].joined, "worker ", worker, " begins step ", step_, " twice");
+  workers_[worker].joined = true;
+  for (size_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i].lost) say(Command::Kind::kLost, worker, static_cast<int64_t>(i), out);
+  if (is_step_done()) say(Command::Kind::kStepDone, worker, -1, out);
+}
+
+void Coordinator::take(int worker) {
+  Worker& it = workers_[worker];
+  TLT_CHECK(it.joined && !it.hungry, "worker ", worker, " asks twice");
+  if (is_step_done()) return;
+  if (it.given)
+    it.given->wanted = true;  // it asked while the group was on its way
+  else
+    it.hungry = true;
+}
+
+void Coordinator::started(int worker, int64_t group) {
+  Worker& it = workers_[worker];
+  TLT_CHECK(it.given && it.given->group == group, "worker ", worker, " started group ", group,
+            ", which it was not given");
+  it.given.reset();
+  TLT_CHECK(it.running.insert(group).second, group);
+}
+
+void Coordinator::returned(int worker, int64_t group) {
+  Worker& it = workers_[worker];
+  TLT_CHECK(it.given && it.given->group == group && it.given->recalled, "worker ", worker,
+            " returned group ", group, ", which was not asked back");
+  it.given.reset();  // whether it was wanted or not: a worker that still has room asks again
+  it.queue.push_front(group);
+}
+
+void Coordinator::done(int worker, int64_t group, Commands& out) {
+  TLT_CHECK(workers_[worker].running.erase(group) == 1, "group ", group, " is done at worker ",
+            worker, ", where it does not run");
+  TLT_CHECK(done_.insert(group).second, group);
+  if (is_step_done()) announce_step_done(out);
+}
+
+void Coordinator::lose(int worker, Commands& out) {
+  Worker& it = workers_[worker];
+  it.lost = true;
+  it.hungry = false;
+  // What it had begun comes first: those groups are the furthest behind.
+  common_.insert(common_.end(), it.running.begin(), it.running.end());
+  if (it.given) common_.push_back(it.given->group);
+  common_.insert(common_.end(), it.queue.begin(), it.queue.end());
+  it.running.clear();
+  it.given.reset();
+  it.queue.clear();
+  for (size_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i].joined && !workers_[i].lost)
+      say(Command::Kind::kLost, static_cast<int>(i), worker, out);
+}
+
+void Coordinator::settle(Commands& out) {
+  size_t unserved = 0;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (!workers_[i].hungry) continue;
+    if (const std::optional<int64_t> group = next_for_hungry(workers_[i]))
+      give(static_cast<int>(i), *group, /*wanted=*/true, out);
+    else
+      ++unserved;
+  }
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (worker.lost || !worker.joined || worker.given || worker.queue.empty()) continue;
+    const int64_t group = worker.queue.front();
+    worker.queue.pop_front();
+    give(static_cast<int>(i), group, /*wanted=*/false, out);
+  }
+  size_t recalls = 0;
+  for (const Worker& worker : workers_) recalls += worker.given && worker.given->recalled;
+  for (size_t i = 0; i < workers_.size() && recalls < unserved; ++i) {
+    Worker& worker = workers_[i];
+    if (!worker.given || worker.given->wanted || worker.given->recalled) continue;
+    worker.given->recalled = true;
+    ++recalls;
+    say(Command::Kind::kRecall, static_cast<int>(i), worker.given->group, out);
+  }
+}
+
+std::optional<int64_t> Coordinator::next_for_hungry(Worker& worker) {
+  std::deque<int64_t>* queue = !worker.queue.empty() ? &worker.queue : &common_;
+  if (!queue->empty()) {
+    const int64_t group = queue->front();
+    queue->pop_front();
+    return group;
+  }
+  queue = &std::max_element(workers_.begin(), workers_.end(), [](const Worker& a, const Worker& b) {
+             return a.queue.size() < b.queue.size();
+           })->queue;
+  if (queue->empty()) return std::nullopt;
+  const int64_t group = queue->back();  // from the end its owner reaches last
+  queue->pop_back();
+  return group;
+}
+
+void Coordinator::give(int worker, int64_t group, bool wanted, Commands& out) {
+  workers_[worker].hungry = false;
+  workers_[worker].given = Given{.group = group, .wanted = wanted};
+  say(Command::Kind::kGive, worker, group, out);
+}
+
+void Coordinator::say(Command::Kind kind, int worker, int64_t group, Commands& out) const {
+  out.push_back({.kind = kind, .worker = worker, .step = step_, .group = group});
+}
+
+void Coordinator::announce_step_done(Commands& out) const {
+  for (size_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i].joined && !workers_[i].lost)
+      say(Command::Kind::kStepDone, static_cast<int>(i), -1, out);
+}
+
+void Coordinator::check_invariant() const {
+  std::map<int64_t, std::vector<std::string>> places;
+  const auto note = [&](const auto& groups, const std::string& place) {
+    for (const int64_t group : groups) places[group].push_back(place);
+  };
+  note(common_, "common queue");
+  note(done_, "done");
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const Worker& worker = workers_[i];
+    const std::string at = "worker " + std::to_string(i);
+    note(worker.queue, "queue of " + at);
+    note(worker.running, "running at " + at);
+    if (worker.given) places[worker.given->group].push_back("given to " + at);
+    TLT_CHECK(!worker.lost || (worker.queue.empty() && !worker.given && worker.running.empty()), at,
+              " is lost and holds groups");
+    TLT_CHECK(!(worker.hungry && worker.given), at, " is hungry and was given a group");
+    TLT_CHECK(worker.joined || (!worker.given && worker.running.empty()), at,
+              " has groups before it began the step");
+  }
+  for (const int64_t group : groups_)
+    TLT_CHECK(places[group].size() == 1, "group ", group, " is in ", places[group].size(),
+              " places",
+              places[group].size() < 2 ? "" : ": " + places[group][0] + ", " + places[group][1]);
+  TLT_CHECK(places.size() == groups_.size(), places.size(), " groups in places, ", groups_.size(),
+            " in step ", step_);
+}
+
+}  // namespace tlt::cluster

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cluster/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "cluster/group_source.h"
+#include "cluster/worker_protocol.h"
+
+namespace tlt::cluster {
+
+class CoordinatorPeer {
+ public:
+  explicit CoordinatorPeer(Coordinator& coordinator) : it_(coordinator) {}
+  std::deque<int64_t>& queue(int worker) { return it_.workers_[worker].queue; }
+  std::set<int64_t>& running(int worker) { return it_.workers_[worker].running; }
+  std::set<int64_t>& done() { return it_.done_; }
+  std::deque<int64_t>& common() { return it_.common_; }
+  bool& hungry(int worker) { return it_.workers_[worker].hungry; }
+  bool& lost(int worker) { return it_.workers_[worker].lost; }
+  int64_t& given(int worker) { return it_.workers_[worker].given->group; }
+
+ private:
+  Coordinator& it_;
+};
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using EventKind = Event::Kind;
+using CommandKind = Command::Kind;
+
+constexpr double kLostAfter = 10;
+
+// "give 3 to 1", for lists that are read.
+std::vector<std::string> texts(const std::vector<Command>& commands) {
+  static const std::map<CommandKind, std::string> kNames = {
+      {CommandKind::kGive, "give"},      {CommandKind::kRecall, "recall"},
+      {CommandKind::kNoWork, "no work"}, {CommandKind::kStepDone, "step done"},
+      {CommandKind::kLost, "lost"},      {CommandKind::kExit, "exit"},
+      {CommandKind::kAlive, "alive"}};
+  std::vector<std::string> result;
+  for (const Command& command : commands)
+    result.push_back(kNames.at(command.kind) +
+                     (command.group >= 0 ? " " + std::to_string(command.group) : "") + " to " +
+                     std::to_string(command.worker));
+  return result;
+}
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> say(EventKind kind, int worker, int64_t group = -1, int64_t step = 1) {
+    const auto commands =
+        coordinator_.on({.kind = kind, .worker = worker, .step = step, .group = group}, now_);
+    coordinator_.check_invariant();
+    return texts(commands);
+  }
+  std::vector<std::string> tick() {
+    const auto commands = coordinator_.tick(now_);
+    coordinator_.check_invariant();
+    return texts(commands);
+  }
+
+  double now_ = 0;
+  Coordinator coordinator_{2, kLostAfter, 0};
+};
+
+TEST_F(CoordinatorTest, GroupsAreDealtInTurnAndTheHeadIsGivenAhead) {
+  EXPECT_THAT(say(EventKind::kBegin, 0, 5), ElementsAre("give 0 to 0"));
+  EXPECT_THAT(say(EventKind::kBegin, 1, 5), ElementsAre("give 1 to 1"));
+  EXPECT_THAT(say(EventKind::kStarted, 0, 0), ElementsAre("give 2 to 0"));
+  EXPECT_THAT(say(EventKind::kStarted, 0, 2), ElementsAre("give 4 to 0"));
+}
+
+TEST_F(CoordinatorTest, HungryWorkerStealsTheLastGroupOfTheLongestQueue) {
+  say(EventKind::kBegin, 0, 6);  // worker 0 holds 0, waits 2 4
+  say(EventKind::kBegin, 1, 6);  // worker 1 holds 1, waits 3 5
+  for (const int64_t group : {1, 3, 5}) say(EventKind::kStarted, 1, group);
+  EXPECT_THAT(say(EventKind::kTake, 1), ElementsAre("give 4 to 1"));
+}
+
+TEST_F(CoordinatorTest, GroupGivenAheadIsAskedBackForAHungryWorkerAndOnce) {
+  say(EventKind::kBegin, 0, 3);    // worker 0 holds 0, waits 2
+  say(EventKind::kBegin, 1, 3);    // worker 1 holds 1
+  say(EventKind::kStarted, 0, 0);  // now holds 2
+  say(EventKind::kStarted, 1, 1);
+  EXPECT_THAT(say(EventKind::kTake, 1), ElementsAre("recall 2 to 0", "no work to 1"));
+  EXPECT_THAT(say(EventKind::kReturned, 0, 2), ElementsAre("give 2 to 1"));
+  EXPECT_THAT(say(EventKind::kTake, 0), ElementsAre("no work to 0"));  // it was wanted there
+}
+
+TEST_F(CoordinatorTest, GroupAskedForWhileItWasOnItsWayIsNotAskedBack) {
+  say(EventKind::kBegin, 0, 2);
+  say(EventKind::kBegin, 1, 2);
+  say(EventKind::kStarted, 0, 0);
+  EXPECT_THAT(say(EventKind::kTake, 1), IsEmpty());  // group 1 is on its way to it
+  EXPECT_THAT(say(EventKind::kTake, 0), ElementsAre("no work to 0"));
+}
+
+TEST_F(CoordinatorTest, GroupThatWasStartedMeanwhileStays) {
+  say(EventKind::kBegin, 0, 3);
+  say(EventKind::kBegin, 1, 3);
+  say(EventKind::kStarted, 0, 0);
+  say(EventKind::kStarted, 1, 1);
+  say(EventKind::kTake, 1);
+  EXPECT_THAT(say(EventKind::kStarted, 0, 2), IsEmpty());
+  EXPECT_EQ(coordinator_.state(1), WorkerState::kBusy);
+  say(EventKind::kDone, 1, 1);
+  EXPECT_EQ(coordinator_.state(1), WorkerState::kIdle);
+  EXPECT_EQ(coordinator_.workers_in(WorkerState::kIdle), 1);
+}
+
+TEST_F(CoordinatorTest, StepIsDoneWhenEveryGroupIs) {
+  say(EventKind::kBegin, 0, 2);
+  say(EventKind::kBegin, 1, 2);
+  say(EventKind::kStarted, 0, 0);
+  say(EventKind::kStarted, 1, 1);
+  EXPECT_THAT(say(EventKind::kDone, 1, 1), IsEmpty());
+  EXPECT_THAT(say(EventKind::kDone, 0, 0), ElementsAre("step done to 0", "step done to 1"));
+  EXPECT_THAT(say(EventKind::kTake, 1), IsEmpty());
+}
+
+TEST_F(CoordinatorTest, WorkerThatComesAfterTheStepIsToldThatItIsDone) {
+  say(EventKind::kBegin, 0, 2);
+  say(EventKind::kStarted, 0, 0);
+  EXPECT_THAT(say(EventKind::kTake, 0),
+              ElementsAre("give 1 to 0"));  // stolen from one who has not begun
+  say(EventKind::kStarted, 0, 1);
+  say(EventKind::kDone, 0, 0);
+  EXPECT_THAT(say(EventKind::kDone, 0, 1), ElementsAre("step done to 0"));
+  EXPECT_THAT(say(EventKind::kBegin, 1, 2), ElementsAre("step done to 1"));
+  say(EventKind::kBegin, 0, 2, 2);
+  EXPECT_THAT(say(EventKind::kBegin, 1, 2, 1), ElementsAre("step done to 1"));
+}
+
+TEST_F(CoordinatorTest, EmptyStepIsDoneAtOnce) {
+  EXPECT_THAT(say(EventKind::kBegin, 0, 0), ElementsAre("step done to 0"));
+}
+
+TEST_F(CoordinatorTest, GroupsOfALostWorkerGoToTheOthersStartedOnesFirst) {
+  say(EventKind::kBegin, 0, 6);
+  say(EventKind::kBegin, 1, 6);
+  say(EventKind::kStarted, 1, 1);  // worker 1 runs 1, holds 3, waits 5
+  for (const int64_t group : {0, 2, 4}) say(EventKind::kStarted, 0, group);
+  for (now_ = 0; now_ <= kLostAfter; now_ += 2) {
+    say(EventKind::kHeartbeat, 0);
+    EXPECT_THAT(tick(), IsEmpty());
+  }
+  EXPECT_THAT(tick(), ElementsAre("lost 1 to 0"));
+  EXPECT_EQ(coordinator_.state(1), WorkerState::kLost);
+  EXPECT_THAT(say(EventKind::kTake, 0), ElementsAre("give 1 to 0"));
+  EXPECT_THAT(say(EventKind::kStarted, 0, 1), IsEmpty());
+  EXPECT_THAT(say(EventKind::kTake, 0), ElementsAre("give 3 to 0"));
+}
+
+TEST_F(CoordinatorTest, IdleWorkerGetsTheGroupsOfALostOneUnasked) {
+  say(EventKind::kBegin, 0, 2);
+  say(EventKind::kBegin, 1, 2);
+  say(EventKind::kStarted, 1, 1);
+  say(EventKind::kStarted, 0, 0);
+  EXPECT_THAT(say(EventKind::kTake, 0), ElementsAre("no work to 0"));
+  say(EventKind::kDone, 0, 0);
+  for (now_ = 0; now_ <= kLostAfter; now_ += 2) say(EventKind::kHeartbeat, 0), tick();
+  EXPECT_THAT(tick(), ElementsAre("lost 1 to 0", "give 1 to 0"));
+}
+
+TEST_F(CoordinatorTest, LostWorkerThatSpeaksAgainIsToldToExit) {
+  say(EventKind::kBegin, 0, 1);
+  say(EventKind::kBegin, 1, 1);
+  for (now_ = 0; now_ <= kLostAfter + 2; now_ += 2) say(EventKind::kHeartbeat, 0), tick();
+  EXPECT_THAT(say(EventKind::kHeartbeat, 1), ElementsAre("exit to 1"));
+  EXPECT_THAT(say(EventKind::kDone, 1, 0), ElementsAre("exit to 1"));
+}
+
+TEST_F(CoordinatorTest, PauseOfTheCoordinatorItselfLosesNobody) {
+  now_ = 1000;
+  EXPECT_THAT(tick(), IsEmpty());
+  EXPECT_EQ(coordinator_.workers_in(WorkerState::kLost), 0);
+}
+
+TEST_F(CoordinatorTest, WrongEventsAreRefused) {
+  say(EventKind::kBegin, 0, 4);
+  EXPECT_THROW(say(EventKind::kStarted, 0, 2), Error);   // given was 0
+  EXPECT_THROW(say(EventKind::kReturned, 0, 0), Error);  // not asked back
+  EXPECT_THROW(say(EventKind::kDone, 0, 0), Error);      // not started
+  EXPECT_THROW(say(EventKind::kTake, 1), Error);         // has not begun
+  EXPECT_THROW(say(EventKind::kBegin, 0, 4), Error);     // twice
+  EXPECT_THROW(say(EventKind::kBegin, 1, 5), Error);     // another number of groups
+  EXPECT_THROW(say(EventKind::kBegin, 0, 4, 2), Error);  // step 1 is not done
+  EXPECT_THROW(say(EventKind::kTake, 0, -1, 2), Error);
+  EXPECT_THROW(say(EventKind::kHeartbeat, 2), Error);
+}
+
+TEST_F(CoordinatorTest, InvariantCheckerSeesEveryPlantedFault) {
+  const std::vector<std::pair<std::string, std::function<void(CoordinatorPeer&)>>> faults = {
+      {"given twice", [](CoordinatorPeer& peer) { peer.given(1) = peer.given(0); }},
+      {"queued and running", [](CoordinatorPeer& peer) { peer.queue(1).push_back(0); }},
+      {"in two queues",
+       [](CoordinatorPeer& peer) { peer.queue(1).push_back(peer.queue(0).back()); }},
+      {"forgotten", [](CoordinatorPeer& peer) { peer.queue(0).pop_back(); }},
+      {"done and running", [](CoordinatorPeer& peer) { peer.done().insert(0); }},
+      {"of no step", [](CoordinatorPeer& peer) { peer.common().push_back(99); }},
+      {"hungry with a group", [](CoordinatorPeer& peer) { peer.hungry(0) = true; }},
+      {"lost with groups", [](CoordinatorPeer& peer) { peer.lost(0) = true; }},
+      {"running at two workers", [](CoordinatorPeer& peer) { peer.running(1).insert(0); }},
+  };
+  for (const auto& [name, plant] : faults) {
+    Coordinator coordinator(2, kLostAfter, 0);
+    for (const int worker : {0, 1})
+      coordinator.on({.kind = EventKind::kBegin, .worker = worker, .step = 1, .group = 8}, 0);
+    coordinator.on({.kind = EventKind::kStarted, .worker = 0, .step = 1, .group = 0}, 0);
+    EXPECT_NO_THROW(coordinator.check_invariant());
+    CoordinatorPeer peer(coordinator);
+    plant(peer);
+    EXPECT_THROW(coordinator.check_invariant(), Error) << name;
+  }
+}
+
+// Workers, engines and slow channels around a Coordinator; what the engines do is compared with
+// plain sets.
+class World {
+ public:
+  World(int workers, uint64_t seed)
+      : random_(seed, {}), coordinator_(workers, kLostAfter, 0), sites_(workers) {
+    for (int i = 0; i < workers; ++i) sites_[i].protocol = std::make_unique<WorkerProtocol>(i);
+  }
+
+  // One step with `groups` groups in which up to `deaths` workers fall silent. Some of those speak
+  // again later.
+  void run_step(int64_t step, int64_t groups, int deaths) {
+    groups_ = groups;
+    finished_.clear();
+    takes_ = recalls_ = 0;
+    for (int i = 0; i < size(); ++i)
+      if (!sites_[i].silent) sites_[i].begins = true;
+    int turns = 0;
+    while (!everyone_knows()) {
+      ASSERT_LT(++turns, 20000) << "no end of step " << step << ", " << finished_.size() << " of "
+                                << groups;
+      const int i = static_cast<int>(random_.below(sites_.size()));
+      act(i, step);
+      if (random_.below(40) == 0) pass_time();
+      if (deaths > 0 && alive() > 1 && random_.below(30) == 0)
+        --deaths, sites_[random_.below(sites_.size())].silent = true;
+    }
+    EXPECT_EQ(finished_.size(), static_cast<size_t>(groups));
+    EXPECT_LE(recalls_, takes_ + coordinator_.workers_in(WorkerState::kLost));
+  }
+
+  void check_that_lost_workers_are_told() {
+    for (int i = 0; i < size(); ++i) {
+      if (coordinator_.state(i) != WorkerState::kLost) continue;
+      Site& site = sites_[i];
+      site.up.push_back({.kind = EventKind::kHeartbeat, .worker = i});
+      while (!site.up.empty()) deliver_up(i);
+      while (!site.down.empty()) deliver_down(i);
+      EXPECT_TRUE(site.protocol->was_given_up());
+    }
+  }
+
+ private:
+  struct Site {
+    std::unique_ptr<WorkerProtocol> protocol;
+    std::deque<Event> up;
+    std::deque<Command> down;
+    std::set<int64_t> engine;
+    bool silent = false;  // dead or hung
+    bool begins = false;
+  };
+
+  int size() const { return static_cast<int>(sites_.size()); }
+  int alive() const {
+    return static_cast<int>(
+        std::count_if(sites_.begin(), sites_.end(), [](const Site& site) { return !site.silent; }));
+  }
+  bool everyone_knows() const {
+    return std::all_of(sites_.begin(), sites_.end(), [](const Site& site) {
+      return site.silent || (!site.begins && site.protocol->step_done());
+    });
+  }
+
+  void act(int i, int64_t step) {
+    Site& site = sites_[i];
+    switch (random_.below(5)) {
+      case 0:
+        deliver_up(i);
+        return;
+      case 1:
+        for (uint64_t count = 1 + random_.below(4); count > 0; --count) deliver_down(i);
+        return;
+      default:
+        break;
+    }
+    if (site.silent) return;
+    std::vector<Event> out;
+    if (site.begins) {
+      site.begins = false;
+      site.protocol->begin_step(step, groups_, out);
+    } else if (random_.below(2) == 0 && site.engine.size() < 2 + static_cast<size_t>(i)) {
+      if (const auto group = site.protocol->try_take(out)) start(i, *group);
+    } else if (!site.engine.empty() && random_.below(3 + 4 * static_cast<uint64_t>(i)) == 0) {
+      const int64_t group = *site.engine.begin();
+      site.engine.erase(group);
+      site.protocol->done(group, out);
+    }
+    for (const Event& event : out) takes_ += event.kind == EventKind::kTake;
+    site.up.insert(site.up.end(), out.begin(), out.end());
+  }
+
+  void start(int i, int64_t group) {
+    for (int other = 0; other < size(); ++other)
+      EXPECT_FALSE(!sites_[other].silent && sites_[other].engine.contains(group)) << group;
+    EXPECT_FALSE(finished_.contains(group)) << "group " << group << " starts again";
+    sites_[i].engine.insert(group);
+  }
+
+  void deliver_up(int i) {
+    Site& site = sites_[i];
+    if (site.up.empty()) return;
+    const Event event = site.up.front();
+    site.up.pop_front();
+    const bool counts =
+        event.kind == EventKind::kDone && coordinator_.state(i) != WorkerState::kLost;
+    EXPECT_TRUE(!counts || finished_.insert(event.group).second)
+        << "group " << event.group << " is done twice";
+    send(coordinator_.on(event, now_));
+  }
+
+  void deliver_down(int i) {
+    Site& site = sites_[i];
+    if (site.down.empty()) return;
+    std::vector<Event> out;
+    const Command command = site.down.front();
+    site.down.pop_front();
+    if (site.silent && command.kind != CommandKind::kExit) return;
+    EXPECT_TRUE(command.kind != CommandKind::kStepDone ||
+                finished_.size() == static_cast<size_t>(groups_));
+    site.protocol->on(command, out);
+    site.up.insert(site.up.end(), out.begin(), out.end());
+  }
+
+  void send(const std::vector<Command>& commands) {
+    coordinator_.check_invariant();
+    for (const Command& command : commands) {
+      EXPECT_EQ(coordinator_.state(command.worker) == WorkerState::kLost,
+                command.kind == CommandKind::kExit);
+      recalls_ += command.kind == CommandKind::kRecall;
+      sites_[command.worker].down.push_back(command);
+    }
+  }
+
+  void pass_time() {
+    now_ += kLostAfter / 4;
+    for (int i = 0; i < size(); ++i)
+      if (!sites_[i].silent)
+        send(coordinator_.on({.kind = EventKind::kHeartbeat, .worker = i}, now_));
+    send(coordinator_.tick(now_));
+  }
+
+  RandomStream random_;
+  Coordinator coordinator_;
+  std::vector<Site> sites_;
+  double now_ = 0;
+  int64_t groups_ = 0;
+  std::set<int64_t> finished_;
+  int64_t takes_ = 0, recalls_ = 0;
+};
+
+TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnceWhateverTheChannelsDo) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    World world(1 + static_cast<int>(seed % 5), seed);
+    for (int64_t step = 1; step <= 4; ++step)
+      world.run_step(step, static_cast<int64_t>(seed * step % 23), /*deaths=*/0);
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
+  }
+}
+
+TEST(CoordinatorWalkTest, LostWorkersGroupsAreFinishedByTheOthers) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    World world(2 + static_cast<int>(seed % 4), 1000 + seed);
+    for (int64_t step = 1; step <= 4; ++step)
+      world.run_step(step, 5 + static_cast<int64_t>(seed * step % 17), /*deaths=*/1);
+    world.check_that_lost_workers_are_told();
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
+  }
+}
+
+TEST(WorkerProtocolTest, CommandsOfAnotherStepAreIgnored) {
+  WorkerProtocol protocol(0);
+  std::vector<Event> out;
+  protocol.begin_step(2, 4, out);
+  protocol.on({.kind = CommandKind::kStepDone, .step = 1}, out);
+  EXPECT_FALSE(protocol.step_done());
+  protocol.on({.kind = CommandKind::kGive, .step = 1, .group = 3}, out);
+  EXPECT_FALSE(protocol.has_group());
+  EXPECT_THROW(protocol.begin_step(3, 4, out), Error);
+  EXPECT_THROW(protocol.done(0, out), Error);
+}
+
+TEST(MessagesTest, MessagesSurviveTheTrip) {
+  for (int kind = 0; kind <= static_cast<int>(EventKind::kHeartbeat); ++kind) {
+    const Event event{
+        .kind = static_cast<EventKind>(kind), .worker = 3, .step = 7, .group = int64_t{1} << 40};
+    EXPECT_EQ(decode_event(encode(event), 3), event) << encode(event);
+  }
+  for (int kind = 0; kind <= static_cast<int>(CommandKind::kAlive); ++kind) {
+    const Command command{
+        .kind = static_cast<CommandKind>(kind), .worker = 1, .step = 7, .group = -1};
+    EXPECT_EQ(decode_command(encode(command), 1), command) << encode(command);
+  }
+}
+
+TEST(MessagesTest, BrokenMessagesAreRefused) {
+  const std::string good =
+      encode(Event{.kind = EventKind::kDone, .worker = 0, .step = 7, .group = 2});
+  for (const std::string& text : {std::string(), std::string("take"), std::string("[]"),
+                                  std::string(R"({"kind":"give","step":1,"group":1})"),
+                                  std::string(R"({"kind":"done","step":"1","group":1})"),
+                                  std::string(R"({"kind":5,"step":1,"group":1})"),
+                                  std::string(R"({"kind":"done","group":1})"),
+                                  good + std::string(300, ' '), std::string("\xff\xfe")})
+    EXPECT_THROW(decode_event(text, 0), Error) << text;
+  for (size_t length = 0; length < good.size(); ++length)
+    EXPECT_THROW(decode_event(good.substr(0, length), 0), Error);
+}
+
+TEST(LocalGroupsTest, GivesAllGroupsInOrderAndKnowsWhenTheyAreDone) {
+  LocalGroups groups;
+  groups.begin_step(4, 2);
+  EXPECT_EQ(groups.try_take(), 0);
+  EXPECT_EQ(groups.try_take(), 1);
+  EXPECT_EQ(groups.try_take(), std::nullopt);
+  groups.done(1);
+  EXPECT_FALSE(groups.step_done());
+  EXPECT_THROW(groups.begin_step(5, 2), Error);
+  EXPECT_THROW(groups.done(1), Error);
+  groups.done(0);
+  EXPECT_TRUE(groups.step_done());
+  groups.begin_step(5, 0);
+  EXPECT_TRUE(groups.step_done());
+}
+
+}  // namespace
+}  // namespace tlt::cluster

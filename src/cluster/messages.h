@@ -1,0 +1,60 @@
+// Messages: what workers and the coordinator say to each other, as values and as small JSON texts.
+//
+// Every message belongs to an RL step; one of an older step is out of date and is ignored.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tlt::cluster {
+
+// From a worker to the coordinator.
+struct Event {
+  enum class Kind {
+    kBegin,      // "I begin this step"; group: how many groups it has
+    kTake,       // "my engine has room and I hold no group": hungry until a group comes
+    kStarted,    // "my engine has started the group you gave me"
+    kReturned,   // "here is the group back that you asked back; I had not started it"
+    kDone,       // "all responses of the group are finished"
+    kHeartbeat,  // "I am alive"
+  };
+  Kind kind = Kind::kHeartbeat;
+  int worker = 0;
+  int64_t step = 0;
+  int64_t group = -1;
+
+  bool operator==(const Event&) const = default;
+};
+
+// From the coordinator to a worker.
+struct Command {
+  enum class Kind {
+    kGive,      // this group is yours
+    kRecall,    // give this group back unless you have started it
+    kNoWork,    // nothing to start now; a group may come later (a worker may be lost)
+    kStepDone,  // every group of the step is done
+    kLost,      // worker number `group` was lost
+    kExit,      // you were given up as lost and others have your groups: stop
+    kAlive,     // answer to a heartbeat
+  };
+  Kind kind = Kind::kAlive;
+  int worker = 0;
+  int64_t step = 0;
+  int64_t group = -1;
+
+  bool operator==(const Command&) const = default;
+};
+
+constexpr int64_t kMaxMessageBytes = 256;
+
+std::string encode(const Event& event);
+std::string encode(const Command& command);
+
+// Throw Error when the text is no such message. The connection says which `worker` it is, not the
+// text.
+Event decode_event(const std::string& text, int worker);
+Command decode_command(const std::string& text, int worker);
+
+}  // namespace tlt::cluster

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cluster/process_group_comm.h"
+
+#ifndef USE_C10D_GLOO
+#define USE_C10D_GLOO  // the wheel's libtorch_cpu has it; its headers ask
+#endif
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iomanip>
+#include <numeric>
+#include <sstream>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/check.h"
+#include "cluster/address.h"
+#include "cluster/launch.h"
+#ifdef TLT_CUDA
+#include "cluster/comm_nccl.h"
+#endif
+
+namespace tlt::cluster {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// The message of an exception of c10 without its stack trace, on one line.
+std::string reason(const std::exception& error) {
+  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = c10_error != nullptr ? c10_error->msg() : error.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+std::string join(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+std::string describe(const char* call, const at::Tensor& tensor) {
+  std::ostringstream out;
+  out << call << " of " << tensor.scalar_type() << " " << tensor.sizes();
+  return out.str();
+}
+
+StorePtr make_store(const Launch& launch, const CommOptions& options) {
+  const bool serves = launch.rank == 0 && !launch.launcher_serves_store;
+  c10d::TCPStoreOptions store_options;
+  store_options.port = static_cast<uint16_t>(launch.master_port);
+  store_options.isServer = serves;
+  store_options.waitWorkers = false;  // join() waits, and can name who is missing
+  store_options.timeout = milliseconds(options.rendezvous_seconds);
+  if (serves) store_options.masterListenFd = listen_at_master(launch).fd;
+  const std::string host =
+      launch.one_host() && !launch.launcher_serves_store ? "127.0.0.1" : launch.master_address;
+  try {
+    return c10::make_intrusive<c10d::PrefixStore>(
+        "tlt/" + launch.store_prefix, c10::make_intrusive<c10d::TCPStore>(host, store_options));
+  } catch (const std::exception& error) {
+    throw Error("rank " + std::to_string(launch.rank) + " cannot reach rank 0 at " + host +
+                " port " + std::to_string(launch.master_port) + " within " +
+                std::to_string(options.rendezvous_seconds) + " s: " + reason(error));
+  }
+}
+
+// Waits until every rank has come.
+void join(c10d::Store& store, const Launch& launch, const CommOptions& options) {
+  const auto key = [](int rank) { return "joined/" + std::to_string(rank); };
+  TLT_CHECK_INPUT(store.add(key(launch.rank), 1) == 1, "a second process says it is rank ",
+                  launch.rank,
+                  "; give each worker a rank of its own, or another MASTER_PORT to another run");
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < launch.world_size; ++rank) keys.push_back(key(rank));
+  try {
+    store.wait(keys, milliseconds(options.rendezvous_seconds));
+  } catch (const std::exception& error) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < launch.world_size; ++rank)
+      if (!store.check({key(rank)})) missing.push_back(rank);
+    throw Error("rendezvous of " + std::to_string(launch.world_size) + " workers: after " +
+                std::to_string(options.rendezvous_seconds) + " s there is no word from rank " +
+                join(missing) + ": " + reason(error));
+  }
+}
+
+class ProcessGroupComm final : public Comm {
+ public:
+  ProcessGroupComm(const Launch& launch, const CommOptions& options)
+      : rank_(launch.rank),
+        size_(launch.world_size),
+        options_(options),
+        store_(make_store(launch, options)) {
+    join(*store_, launch, options);
+    store_->setTimeout(milliseconds(options.timeout_seconds));
+    auto gloo_options =
+        c10d::ProcessGroupGloo::Options::create(milliseconds(options.timeout_seconds));
+    gloo_options->devices.push_back(
+        c10d::ProcessGroupGloo::createDeviceForHostname(own_address(launch)));
+    run("connecting to all ranks", [&] {
+      gloo_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
+          c10::make_intrusive<c10d::PrefixStore>("gloo", store_), rank_, size_,
+          std::move(gloo_options));
+    });
+#ifdef TLT_CUDA
+    if (options.cuda_device >= 0)
+      nccl_ = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_), rank_,
+                                size_, options.cuda_device, milliseconds(options.timeout_seconds));
+#else
+    TLT_CHECK(options.cuda_device < 0, "this program was built without CUDA");
+#endif
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  void barrier(const std::string& name) override {
+    // Equal names have equal hashes: then the maximum of (hash, -hash) is (hash, -hash) again.
+    const auto hash = static_cast<int64_t>(std::hash<std::string>()(name) >> 1);
+    at::Tensor extremes = at::tensor({hash, -hash}, at::kLong);
+    reduce("barrier '" + name + "'", extremes, c10d::ReduceOp::MAX);
+    const int64_t* values = extremes.const_data_ptr<int64_t>();
+    TLT_CHECK(values[0] == -values[1], "rank ", rank_, " is at barrier '", name,
+              "', another rank at a barrier of another name");
+  }
+
+  void all_reduce_sum(at::Tensor& tensor) override {
+    reduce(describe("all_reduce_sum", tensor), tensor, c10d::ReduceOp::SUM);
+  }
+
+  void all_reduce_max(at::Tensor& tensor) override {
+    reduce(describe("all_reduce_max", tensor), tensor, c10d::ReduceOp::MAX);
+  }
+
+  void broadcast(at::Tensor& tensor, int root) override {
+    TLT_CHECK(root >= 0 && root < size_, "root ", root, " of ", size_);
+    const std::string what = describe("broadcast", tensor) + " from rank " + std::to_string(root);
+    in_buckets(tensor, [&](std::vector<at::Tensor>& bucket) {
+      c10d::BroadcastOptions broadcast_options;
+      broadcast_options.rootRank = root;
+      wait(what, [&] { return backend(tensor).broadcast(bucket, broadcast_options); });
+    });
+  }
+
+  std::vector<std::string> all_gather_bytes(const std::string& bytes) override {
+    at::Tensor lengths = at::zeros({size_}, at::kLong);
+    lengths[rank_] = static_cast<int64_t>(bytes.size());
+    reduce("all_gather_bytes (lengths)", lengths, c10d::ReduceOp::SUM);
+    std::vector<std::string> all(size_);
+    for (int from = 0; from < size_; ++from) {
+      std::string& text = all[from];
+      text = from == rank_ ? bytes : std::string(lengths[from].item<int64_t>(), '\0');
+      at::Tensor view = at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte);
+      broadcast(view, from);
+    }
+    return all;
+  }
+
+  std::vector<double> all_reduce_sum(std::vector<double> values) override {
+    at::Tensor view =
+        at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble);
+    all_reduce_sum(view);
+    return values;
+  }
+
+ private:
+  c10d::Backend& backend(const at::Tensor& tensor) const {
+    if (tensor.is_cpu()) return *gloo_;
+    TLT_CHECK(nccl_ && tensor.is_cuda(), "no collectives for a tensor on ", tensor.device());
+    return *nccl_;
+  }
+
+  void reduce(const std::string& what, at::Tensor& tensor, c10d::ReduceOp::RedOpType operation) {
+    const at::ScalarType type = tensor.scalar_type();
+    TLT_CHECK(
+        type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kLong,
+        what);
+    in_buckets(tensor, [&](std::vector<at::Tensor>& bucket) {
+      c10d::AllreduceOptions reduce_options;
+      reduce_options.reduceOp = operation;
+      wait(what, [&] { return backend(tensor).allreduce(bucket, reduce_options); });
+    });
+  }
+
+  template <class Call>
+  void in_buckets(at::Tensor& tensor, const Call& call) {
+    TLT_CHECK(tensor.is_contiguous(), "a collective needs a contiguous tensor, got ",
+              tensor.sizes(), " strides ", tensor.strides());
+    const at::Tensor flat = tensor.detach().view({-1});
+    const int64_t step =
+        std::max<int64_t>(1, options_.bucket_bytes / static_cast<int64_t>(tensor.element_size()));
+    for (int64_t begin = 0; begin < flat.numel(); begin += step) {
+      std::vector<at::Tensor> bucket = {flat.slice(0, begin, std::min(begin + step, flat.numel()))};
+      call(bucket);
+    }
+  }
+
+  template <class Start>
+  void wait(const std::string& what, const Start& start) {
+    ++collectives_;
+    run(what, [&] {
+      const WorkPtr work = start();
+      if (nccl_) wait_on_host(*work);
+      work->wait();
+    });
+  }
+
+  // NCCL's wait() only makes the stream wait; a lost peer would never be noticed.
+  void wait_on_host(c10d::Work& work) const {
+    const Clock::time_point deadline = Clock::now() + milliseconds(options_.timeout_seconds);
+    while (!work.isCompleted()) {
+      TLT_CHECK(Clock::now() < deadline, "no result after ", options_.timeout_seconds, " s");
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  // Calls `body`; turns what it throws into an Error that names the collective and the ranks that
+  // did not speak up.
+  template <class Body>
+  void run(const std::string& what, const Body& body) {
+    const std::string here = what + " (collective " + std::to_string(collectives_) + ")";
+    TLT_CHECK(failure_.empty(), here, " after a collective that failed: ", failure_);
+    const Clock::time_point start = Clock::now();
+    try {
+      body();
+    } catch (const std::exception& error) {
+      std::ostringstream out;
+      out << here << " failed on rank " << rank_ << " of " << size_ << " after " << std::fixed
+          << std::setprecision(1) << std::chrono::duration<double>(Clock::now() - start).count()
+          << " s; " << others(here) << ": " << reason(error);
+      failure_ = out.str();
+      throw Error(failure_);
+    }
+  }
+
+  // Tells the other ranks through the store where this one failed, and gives them two seconds to
+  // do the same: a rank that says nothing is dead or stuck.
+  std::string others(const std::string& here) noexcept {
+    const auto key = [](int rank) { return "failed/" + std::to_string(rank); };
+    std::vector<int> silent(size_);
+    std::iota(silent.begin(), silent.end(), 0);
+    std::string elsewhere;
+    try {
+      store_->setTimeout(std::chrono::seconds(1));
+      static_cast<c10d::Store&>(*store_).set(key(rank_), here);
+      const Clock::time_point deadline = Clock::now() + std::chrono::seconds(2);
+      while (true) {
+        std::erase_if(silent, [&](int rank) { return store_->check({key(rank)}); });
+        if (silent.empty() || Clock::now() > deadline) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      for (int rank = 0; rank < size_; ++rank) {
+        if (std::find(silent.begin(), silent.end(), rank) != silent.end()) continue;
+        const std::string there = static_cast<c10d::Store&>(*store_).get_to_str(key(rank));
+        if (there != here) elsewhere += "; rank " + std::to_string(rank) + " failed in " + there;
+      }
+    } catch (const std::exception&) {
+      return "rank 0, which serves the rendezvous, is gone";
+    }
+    return (silent.empty() ? "every rank reported" : "no word from rank " + join(silent)) +
+           elsewhere;
+  }
+
+  const int rank_;
+  const int size_;
+  const CommOptions options_;
+  const StorePtr store_;
+  c10::intrusive_ptr<c10d::Backend> gloo_;
+  c10::intrusive_ptr<c10d::Backend> nccl_;  // null: no CUDA device
+  int64_t collectives_ = 0;
+  std::string failure_;  // of the first collective that failed; there is none after it
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> make_process_group_comm(const Launch& launch, const CommOptions& options) {
+  return std::make_unique<ProcessGroupComm>(launch, options);
+}
+
+}  // namespace tlt::cluster

@@ -1,0 +1,16 @@
+// ProcessGroupComm: the Comm of several workers, over PyTorch's c10d: a TCPStore for the
+// rendezvous, Gloo for CPU tensors, NCCL for CUDA tensors.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "cluster/comm.h"
+
+namespace tlt::cluster {
+
+// Use make_comm().
+std::unique_ptr<Comm> make_process_group_comm(const Launch& launch, const CommOptions& options);
+
+}  // namespace tlt::cluster

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cluster/spawn.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "base/check.h"
+#include "cluster/address.h"
+#include "cluster/launch.h"
+
+namespace tlt::cluster {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Worker {
+  int rank = 0;
+  pid_t pid = -1;
+  std::optional<int> status;  // of waitpid, once it has ended
+};
+
+bool was_killed(int status) { return WIFSIGNALED(status); }
+bool failed(int status) { return was_killed(status) || WEXITSTATUS(status) != 0; }
+int exit_code(int status) {
+  return was_killed(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// execve's view of texts; both are made before the fork, after which a child may not allocate.
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> environment_of(const Launch& launch) {
+  Environment environment = process_environment();
+  for (const auto& [name, value] : launch_environment(launch)) environment[name] = value;
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : environment) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+// Blocks the signals we answer for as long as it lives.
+class SignalMask {
+ public:
+  SignalMask() {
+    sigemptyset(&answered_);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&answered_, signal);
+    TLT_CHECK(pthread_sigmask(SIG_BLOCK, &answered_, &before_) == 0);
+  }
+  ~SignalMask() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalMask(const SignalMask&) = delete;
+  SignalMask& operator=(const SignalMask&) = delete;
+
+  const sigset_t& before() const { return before_; }
+
+  // The next signal, or nothing for 50 ms.
+  std::optional<siginfo_t> wait() const {
+    const timespec bound{.tv_sec = 0, .tv_nsec = 50'000'000};
+    siginfo_t info{};
+    if (sigtimedwait(&answered_, &info, &bound) < 0) return std::nullopt;
+    return info;
+  }
+
+ private:
+  sigset_t answered_;
+  sigset_t before_;
+};
+
+class Supervisor {
+ public:
+  Supervisor(int count, std::vector<std::string> argv, const SpawnOptions& options)
+      : options_(options) {
+    const Listener listener = listen_on("127.0.0.1", 0);
+    try {
+      for (int rank = 0; rank < count; ++rank) start(rank, count, argv, listener);
+    } catch (...) {
+      close(listener.fd);
+      end_all();
+      throw;
+    }
+    close(listener.fd);
+  }
+
+  SpawnResult run() {
+    while (reap() > 0) {
+      if (const std::optional<siginfo_t> signal = mask_.wait()) pass_on(*signal);
+      if (deadline_ && Clock::now() > *deadline_) signal_all(SIGKILL);
+    }
+    return result_;
+  }
+
+ private:
+  void start(int rank, int count, std::vector<std::string>& argv, const Listener& listener) {
+    Launch launch{.rank = rank, .world_size = count, .local_rank = rank, .local_world_size = count};
+    launch.master_port = listener.port;
+    if (rank == 0)
+      launch.listen_fd =
+          listener.fd;  // the port is ours from now on: nobody can take it in between
+    std::vector<std::string> entries = environment_of(launch);
+    const std::vector<char*> arguments = pointers(argv), environment = pointers(entries);
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    TLT_CHECK(pid >= 0, "cannot start worker ", rank, ": ", std::strerror(errno));
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);  // it died before prctl
+      if (rank == 0) fcntl(listener.fd, F_SETFD, 0);
+      pthread_sigmask(SIG_SETMASK, &mask_.before(), nullptr);
+      execve(options_.program.c_str(), arguments.data(), environment.data());
+      _exit(127);
+    }
+    workers_.push_back({.rank = rank, .pid = pid, .status = {}});
+  }
+
+  // Collects who has ended; returns how many still run.
+  int reap() {
+    int running = 0;
+    const Worker* culprit = nullptr;
+    for (Worker& worker : workers_) {
+      if (worker.status) continue;
+      int status = 0;
+      if (waitpid(worker.pid, &status, WNOHANG) != worker.pid) {
+        ++running;
+        continue;
+      }
+      worker.status = status;
+      // Of several at once the killed one is the cause; the others saw it go.
+      if (failed(status) &&
+          (culprit == nullptr || (was_killed(status) && !was_killed(*culprit->status))))
+        culprit = &worker;
+    }
+    if (culprit != nullptr && !deadline_) blame(*culprit, running);
+    return running;
+  }
+
+  void blame(const Worker& worker, int running) {
+    const int status = *worker.status;
+    result_.exit_code = exit_code(status);
+    result_.message =
+        "worker " + std::to_string(worker.rank) + " of " + std::to_string(workers_.size()) +
+        " (process " + std::to_string(worker.pid) + ")" +
+        (was_killed(status) ? " was killed by signal " + std::to_string(WTERMSIG(status)) + " (" +
+                                  strsignal(WTERMSIG(status)) + ")"
+                            : " ended with exit code " + std::to_string(WEXITSTATUS(status)));
+    if (running > 0) result_.message += "; the other workers were stopped";
+    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                   std::chrono::duration<double>(options_.grace_seconds));
+    signal_all(SIGTERM);
+  }
+
+  void pass_on(const siginfo_t& signal) {
+    const bool from_terminal =
+        signal.si_code > 0;  // the terminal has already sent it to the whole process group
+    if (signal.si_signo != SIGCHLD && !from_terminal) signal_all(signal.si_signo);
+  }
+
+  void signal_all(int signal) {
+    for (const Worker& worker : workers_)
+      if (!worker.status) kill(worker.pid, signal);
+  }
+
+  void end_all() {
+    signal_all(SIGKILL);
+    for (const Worker& worker : workers_)
+      if (!worker.status) waitpid(worker.pid, nullptr, 0);
+  }
+
+  const SpawnOptions options_;
+  const SignalMask mask_;
+  std::vector<Worker> workers_;
+  SpawnResult result_;
+  std::optional<Clock::time_point> deadline_;  // set when a worker has failed
+};
+
+}  // namespace
+
+SpawnResult spawn_workers(int count, const std::vector<std::string>& argv,
+                          const SpawnOptions& options) {
+  TLT_CHECK_INPUT(count >= 1 && count <= 1024, "--workers ", count,
+                  " is not from 1 to 1024; give the number of processes to start here");
+  TLT_CHECK(!argv.empty());
+  return Supervisor(count, argv, options).run();
+}
+
+}  // namespace tlt::cluster

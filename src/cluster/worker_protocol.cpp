@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cluster/worker_protocol.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tlt::cluster {
+
+void WorkerProtocol::begin_step(int64_t step, int64_t groups, std::vector<Event>& out) {
+  TLT_CHECK(step_done_ && step > step_, "step ", step, " begins after step ", step_,
+            step_done_ ? "" : ", which is not done");
+  TLT_CHECK(groups >= 0, groups);
+  step_ = step;
+  step_done_ = asked_ = false;
+  held_.reset();
+  taken_.clear();
+  out.push_back(event(Event::Kind::kBegin, groups));
+}
+
+std::optional<int64_t> WorkerProtocol::try_take(std::vector<Event>& out) {
+  if (step_done_) return std::nullopt;
+  if (!held_) {
+    if (!asked_) out.push_back(event(Event::Kind::kTake, -1));
+    asked_ = true;
+    return std::nullopt;
+  }
+  const int64_t group = *held_;
+  held_.reset();
+  taken_.push_back(group);
+  out.push_back(event(Event::Kind::kStarted, group));
+  return group;
+}
+
+void WorkerProtocol::done(int64_t group, std::vector<Event>& out) {
+  const auto found = std::find(taken_.begin(), taken_.end(), group);
+  TLT_CHECK(found != taken_.end(), "group ", group, " is done but does not run here");
+  taken_.erase(found);
+  out.push_back(event(Event::Kind::kDone, group));
+}
+
+void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
+  switch (command.kind) {
+    case Command::Kind::kExit:
+      given_up_ = true;
+      return;
+    case Command::Kind::kLost:
+      if (std::find(lost_workers_.begin(), lost_workers_.end(), command.group) ==
+          lost_workers_.end())
+        lost_workers_.push_back(static_cast<int>(command.group));
+      return;
+    case Command::Kind::kAlive:
+      return;
+    default:
+      break;
+  }
+  if (command.step != step_) return;
+  switch (command.kind) {
+    case Command::Kind::kGive:
+      TLT_CHECK(!held_, "group ", command.group, " while group ", *held_, " waits");
+      held_ = command.group;
+      asked_ = false;
+      return;
+    case Command::Kind::kRecall:
+      if (held_ != command.group) return;  // the engine was first
+      held_.reset();
+      out.push_back(event(Event::Kind::kReturned, command.group));
+      return;
+    case Command::Kind::kStepDone:
+      TLT_CHECK(!held_ && taken_.empty(), "step ", step_, " is done but groups are left here");
+      step_done_ = true;
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace tlt::cluster

@@ -1,0 +1,89 @@
+// Bpe: byte-pair encoding of one word. A word starts as single bytes (or characters, without a
+// byte-level pre-tokenizer) and the pair of neighbours with the best merge, leftmost first, becomes
+// one token until no pair has one.
+//
+// Owns       the vocabulary's words and the merge table.
+// Not here   token texts by id (tokenizer.h); cutting a text into words (pre_tokenizer.h).
+// Threading  constant after construction. WordCache: one thread.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace tlt::data {
+
+class Bpe {
+ public:
+  struct Merge {
+    int32_t left, right, result;
+  };
+  struct Options {
+    bool is_byte_level = true;
+    bool ignores_merges = false;  // a word that is a token is that token, whatever the merges say
+  };
+
+  // `vocabulary`: what each token stands for in a text; merges best first.
+  Bpe(std::unordered_map<std::string, int32_t> vocabulary, std::span<const Merge> merges,
+      Options options);
+
+  // Appends the tokens of the word. A byte or character that the vocabulary lacks is left out, as
+  // the Hugging Face library does without an unknown token.
+  void append(std::string_view word, std::vector<int32_t>& tokens) const;
+
+ private:
+  struct Pair {
+    uint64_t key;  // left << 32 | right
+    int32_t rank;
+    int32_t result;
+  };
+  static constexpr int32_t kNoRank = INT32_MAX;
+  static constexpr uint64_t kNoPair = UINT64_MAX;
+
+  const Pair& find(int32_t left, int32_t right) const;
+  void append_units(std::string_view word, std::vector<int32_t>& tokens) const;
+  size_t merge_short(std::span<int32_t> symbols) const;
+  size_t merge_long(std::span<int32_t> symbols) const;
+
+  std::unordered_map<std::string, int32_t> vocabulary_;
+  std::array<int32_t, 256>
+      byte_ids_;             // token of a byte (byte-level) or of an ASCII character; -1: none
+  std::vector<Pair> pairs_;  // open addressing, at most half full
+  int shift_ = 0;            // hash bits to drop
+  Options options_;
+};
+
+// The tokens of recently seen short words: a table of fixed size in which a new word replaces the
+// one in its place.
+class WordCache {
+ public:
+  WordCache() : entries_(kEntries) {}
+
+  // Appends the tokens of the word if it is known. REQUIRES: not empty.
+  bool try_append(std::string_view word, std::vector<int32_t>& tokens) const;
+
+  // Remembers the word if it is short enough. REQUIRES: not empty.
+  void put(std::string_view word, std::span<const int32_t> tokens);
+
+ private:
+  static constexpr size_t kEntries = 1 << 14;
+  static constexpr size_t kMaxBytes = 30;
+  static constexpr size_t kMaxTokens = 8;
+  struct alignas(64) Entry {  // one cache line
+    uint8_t bytes = 0;        // 0: free
+    uint8_t count = 0;
+    char word[kMaxBytes];
+    int32_t tokens[kMaxTokens];
+  };
+  static size_t place(std::string_view word);
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace tlt::data

@@ -1,0 +1,83 @@
+// DataOptions: which prompts a run uses and how a row becomes one. verl's names.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+
+namespace tlt::data {
+
+struct DataOptions {
+  std::vector<std::string> train_files;
+  std::vector<std::string> val_files;
+  int64_t train_batch_size = 1024;
+  int64_t val_batch_size = 0;
+  int64_t train_max_samples = -1;
+  int64_t val_max_samples = -1;
+  int64_t max_prompt_length = 512;
+  int64_t max_response_length = 512;
+  bool filter_overlong_prompts = false;
+  std::string truncation = "error";
+  bool shuffle = true;
+  int64_t seed = 1;
+  std::string prompt_key = "prompt";
+  std::string prompt_template;
+  std::string chat_template = "none";
+  std::string answer_key = "reward_model.ground_truth";
+  std::string answer_after;
+  std::string reward_fn_key = "data_source";
+  std::string data_source;
+  std::string response_key = "response";
+  std::vector<std::string> loss_weights;
+
+  void visit(auto& v) {
+    v(train_files, "train_files", Affects::kResults,
+      "Files to train on (.jsonl, .json), or problems made on the fly: "
+      "countdown:seed=1000,size=65536,four=0.1,top=12.");
+    v(val_files, "val_files", Affects::kResults,
+      "Files to validate on; countdown:seed=7,size=256 makes problems that training never sees.");
+    v(train_batch_size, "train_batch_size", Affects::kResults, "Prompts per RL step.");
+    v(val_batch_size, "val_batch_size", Affects::kSpeed, "Prompts validated at a time; 0: all.");
+    v(train_max_samples, "train_max_samples", Affects::kResults,
+      "Use the first rows only; -1: all.");
+    v(val_max_samples, "val_max_samples", Affects::kResults,
+      "Validate on the first rows only; -1: all.");
+    v(max_prompt_length, "max_prompt_length", Affects::kResults, "Longest prompt, in tokens.");
+    v(max_response_length, "max_response_length", Affects::kResults,
+      "Longest response, in tokens.");
+    v(filter_overlong_prompts, "filter_overlong_prompts", Affects::kResults,
+      "Leave out rows that are too long.");
+    v(truncation, "truncation", Affects::kResults,
+      "What happens to a longer prompt: error, or tokens are cut away left, right or in the "
+      "middle.");
+    v(shuffle, "shuffle", Affects::kResults, "A new order in each epoch.");
+    v(seed, "seed", Affects::kResults, "Seed of the order.");
+    v(prompt_key, "prompt_key", Affects::kResults,
+      "Field with the prompt: a text or a list of messages.");
+    v(prompt_template, "prompt_template", Affects::kResults,
+      "Text of the prompt with {field} placeholders, instead of prompt_key.");
+    v(chat_template, "chat_template", Affects::kResults,
+      "Written around a prompt: none, or chatml (Qwen 2.5's turns and system message).");
+    v(answer_key, "answer_key", Affects::kResults,
+      "Field with the ground truth; dots reach into objects.");
+    v(answer_after, "answer_after", Affects::kResults,
+      "The ground truth is what follows the last such mark in the answer (GSM8K: ####).");
+    v(reward_fn_key, "reward_fn_key", Affects::kResults,
+      "Field that names the data source, which picks the reward.");
+    v(data_source, "data_source", Affects::kResults,
+      "Data source of every row, instead of reward_fn_key.");
+    v(response_key, "response_key", Affects::kResults,
+      "Field with the response to imitate (tlt sft).");
+    v(loss_weights, "loss_weights", Affects::kResults,
+      "Weights of tokens in the loss of tlt sft, like </think>=3; other tokens weigh 1.");
+  }
+
+  // InputError: a value makes no sense.
+  void check() const;
+};
+
+}  // namespace tlt::data

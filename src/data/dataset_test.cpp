@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "base/check.h"
+#include "base/files.h"
+
+namespace tlt::data {
+namespace {
+
+const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer kTokenizer = Tokenizer::load(kGolden + "gpt2_style");
+  return kTokenizer;
+}
+
+std::string file(const std::string& name, const std::string& text) {
+  const std::string path = ::testing::TempDir() + name;
+  write_file_atomic(path, text);
+  return path;
+}
+
+DataOptions options_for(std::vector<std::string> files) {
+  DataOptions options;
+  options.train_files = std::move(files);
+  return options;
+}
+
+Dataset load(const DataOptions& options) {
+  return Dataset::load(options, tokenizer(), Split::kTrain);
+}
+
+std::string error_of(const DataOptions& options) {
+  try {
+    load(options);
+  } catch (const InputError& error) {
+    const std::string text = error.what(), folder = ::testing::TempDir();
+    const size_t at = text.find(folder);
+    return at == std::string::npos ? text : text.substr(0, at) + text.substr(at + folder.size());
+  }
+  return "no error";
+}
+
+constexpr auto kVerlRow =
+    R"({"data_source":"openai/gsm8k","prompt":"What is 1+1?","ability":"math","reward_model":{"style":"rule","ground_truth":"2"},"extra_info":{"split":"train","index":0}})";
+constexpr auto kGsm8kRow =
+    R"({"question":"What is 1+1?","answer":"It is 1+1=<<1+1=2>>2.\n#### 2"})";
+
+TEST(DatasetTest, ReadsVerlsRow) {
+  const Dataset dataset =
+      load(options_for({file("verl.jsonl", std::string(kVerlRow) + "\n\n" + kVerlRow)}));
+  ASSERT_EQ(dataset.size(), 2);
+  const Prompt prompt = dataset.prompt(1);
+  EXPECT_EQ(prompt.id, 1U);
+  EXPECT_EQ(prompt.text, "What is 1+1?");
+  EXPECT_EQ(prompt.tokens, tokenizer().encode(prompt.text));
+  EXPECT_EQ(prompt.data_source, "openai/gsm8k");
+  EXPECT_EQ(prompt.ground_truth, "2");
+  EXPECT_EQ(prompt.extra_info.at("split"), "train");
+}
+
+TEST(DatasetTest, ReadsGsm8ksRowByKeysAndTemplate) {
+  DataOptions options = options_for({file("gsm8k.jsonl", kGsm8kRow)});
+  options.prompt_template = "{question} Think.";
+  options.answer_key = "answer";
+  options.answer_after = "####";
+  options.data_source = "openai/gsm8k";
+  const Prompt prompt = load(options).prompt(0);
+  EXPECT_EQ(prompt.text, "What is 1+1? Think.");
+  EXPECT_EQ(prompt.ground_truth, "2");
+  EXPECT_EQ(prompt.data_source, "openai/gsm8k");
+  EXPECT_EQ(prompt.extra_info, nlohmann::json::object());
+}
+
+TEST(DatasetTest, ReadsAListOfRowsAndAnswersThatAreNotText) {
+  DataOptions options = options_for(
+      {file("list.json", R"([{"prompt": "a", "answer": {"target": 5}, "data_source": "x"}])")});
+  options.answer_key = "answer";
+  EXPECT_EQ(load(options).prompt(0).ground_truth, R"({"target":5})");
+}
+
+TEST(DatasetTest, MessagesNeedAChatTemplate) {
+  DataOptions options = options_for({file(
+      "messages.jsonl",
+      R"({"data_source":"x","prompt":[{"role":"user","content":"hi"}],"reward_model":{"ground_truth":"2"}})")});
+  EXPECT_EQ(error_of(options),
+            "messages.jsonl:1: the prompt is a list of messages; set data.chat_template=chatml");
+  options.chat_template = "chatml";
+  EXPECT_TRUE(load(options).prompt(0).text.ends_with(
+      "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"));
+}
+
+TEST(DatasetTest, EveryMistakeHasItsPlace) {
+  const std::string row = kVerlRow;
+  EXPECT_TRUE(error_of(options_for({file("a.jsonl", row + "\n{\"prompt\": ")}))
+                  .starts_with("a.jsonl:2: not JSON"));
+  EXPECT_TRUE(error_of(options_for({file("b.jsonl", row + "\n[1]")}))
+                  .starts_with("b.jsonl:2: a row must be a JSON object"));
+  EXPECT_EQ(
+      error_of(options_for({file("c.jsonl", row + "\n{\"prompt\":\"x\",\"data_source\":\"y\"}")})),
+      "c.jsonl:2: no field \"reward_model.ground_truth\"; set data.answer_key (the row has: "
+      "data_source, prompt)");
+  EXPECT_TRUE(error_of(options_for({file("d.jsonl", kGsm8kRow)}))
+                  .starts_with("d.jsonl:1: no field \"prompt\"; set data.prompt_key"));
+  EXPECT_TRUE(
+      error_of(options_for({file(
+                   "e.jsonl",
+                   R"({"prompt":"","data_source":"y","reward_model":{"ground_truth":"2"}})")}))
+          .starts_with("e.jsonl:1: the prompt is empty"));
+  EXPECT_TRUE(
+      error_of(
+          options_for({file("f.jsonl", R"({"prompt":"a","reward_model":{"ground_truth":"2"}})")}))
+          .starts_with(
+              "f.jsonl:1: no field \"data_source\"; set data.reward_fn_key or data.data_source"));
+  EXPECT_TRUE(error_of(options_for({file("empty.jsonl", "\n\n")}))
+                  .starts_with("data.train_files: no prompts in empty.jsonl"));
+  EXPECT_TRUE(
+      error_of(options_for({file("g.parquet", "PAR1")})).starts_with("g.parquet: not a data file"));
+  EXPECT_TRUE(error_of(options_for({file("h.json", row)})).starts_with("h.json: not a JSON list"));
+  EXPECT_TRUE(error_of(options_for({"/nowhere.jsonl"})).starts_with("/nowhere.jsonl: "));
+  EXPECT_TRUE(error_of(options_for({})).starts_with("data.train_files is empty"));
+  DataOptions options = options_for({file("i.jsonl", row)});
+  options.answer_after = "####";
+  EXPECT_EQ(error_of(options), "i.jsonl:1: no \"####\" in the answer; set data.answer_after");
+  options = options_for({});
+  options.truncation = "up";
+  EXPECT_EQ(error_of(options), "data.truncation is \"up\"; give one of error, left, right, middle");
+}
+
+TEST(DatasetTest, LongPromptsAreCutLeftOutOrRefused) {
+  DataOptions options = options_for(
+      {file("long.jsonl",
+            R"({"prompt":"0123456789","data_source":"x","reward_model":{"ground_truth":"2"}})"
+            "\n" +
+                std::string(kVerlRow) + "\n" +
+                R"({"prompt":"!","data_source":"x","reward_model":{"ground_truth":"2"}})")});
+  options.train_max_samples = 1;
+  const std::vector<int32_t> all = tokenizer().encode("0123456789");
+  ASSERT_GE(all.size(), 6U);
+  options.max_prompt_length = 5;
+  EXPECT_TRUE(error_of(options).starts_with("long.jsonl:1: the prompt has ")) << error_of(options);
+  const auto tokens = [&](const char* truncation) {
+    options.truncation = truncation;
+    return load(options).prompt(0).tokens;
+  };
+  using Tokens = std::vector<int32_t>;
+  EXPECT_EQ(tokens("left"), Tokens(all.end() - 5, all.end()));
+  EXPECT_EQ(tokens("right"), Tokens(all.begin(), all.begin() + 5));
+  EXPECT_EQ(tokens("middle"), (Tokens{all[0], all[1], all[all.size() - 3], all[all.size() - 2],
+                                      all[all.size() - 1]}));
+
+  options.filter_overlong_prompts = true;
+  options.train_max_samples = -1;
+  options.max_prompt_length = 1;
+  const Dataset dataset = load(options);
+  EXPECT_EQ(dataset.size(), 1);
+  EXPECT_EQ(dataset.left_out(), 2);
+  EXPECT_EQ(dataset.prompt(0).id, 2U) << "ids count the rows left out";
+}
+
+TEST(DatasetTest, IdsRunOverAllFiles) {
+  DataOptions options = options_for(
+      {file("one.jsonl", kVerlRow), "countdown:seed=3,size=4", file("two.jsonl", kVerlRow)});
+  const Dataset dataset = load(options);
+  ASSERT_EQ(dataset.size(), 6);
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(dataset.prompt(i).id, i);
+  options.train_max_samples = 3;
+  EXPECT_EQ(load(options).size(), 3);
+}
+
+TEST(DatasetTest, CountdownProblemsDependOnSeedAndIndex) {
+  const Tokenizer demo = Tokenizer::load(kGolden + "demo");
+  const Dataset dataset =
+      Dataset::load(options_for({"countdown:seed=1000,size=64"}), demo, Split::kTrain);
+  const Dataset longer =
+      Dataset::load(options_for({"countdown:seed=1000,size=128"}), demo, Split::kTrain);
+  const Dataset other =
+      Dataset::load(options_for({"countdown:seed=1001,size=64"}), demo, Split::kTrain);
+  int same = 0;
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    const Prompt prompt = dataset.prompt(i);
+    EXPECT_EQ(prompt.text, prompt.ground_truth + "<think>");
+    EXPECT_EQ(demo.decode(prompt.tokens), prompt.text);
+    EXPECT_EQ(prompt.data_source, "tlt/countdown_trace");
+    EXPECT_EQ(longer.prompt(i).text, prompt.text);
+    same += other.prompt(i).text == prompt.text;
+  }
+  EXPECT_LT(same, 4);
+}
+
+TEST(DatasetTest, ValidationIsHeldOut) {
+  DataOptions options = options_for({"countdown:seed=5,size=500"});
+  options.val_files = options.train_files;
+  const Tokenizer demo = Tokenizer::load(kGolden + "demo");
+  std::set<std::string> seen;
+  for (int64_t i = 0; i < 500; ++i)
+    seen.insert(Dataset::load(options, demo, Split::kTrain).prompt(i).ground_truth);
+  for (int64_t i = 0; i < 500; ++i) {
+    EXPECT_FALSE(
+        seen.contains(Dataset::load(options, demo, Split::kValidation).prompt(i).ground_truth));
+  }
+}
+
+TEST(DatasetTest, CountdownSettingsAreChecked) {
+  for (const char* name : {"countdown:sead=1", "countdown:seed=x", "countdown:seed",
+                           "countdown:size=0", "countdown:four=2", "countdown:top=3",
+                           "countdown:heldout=maybe", "countdown:insight=0.5"}) {
+    EXPECT_TRUE(error_of(options_for({name})).starts_with(std::string(name) + ": "))
+        << error_of(options_for({name}));
+  }
+}
+
+TEST(DatasetTest, Gsm8kIsRead) {
+  const std::string path = std::string(TLT_SHARED_DATA) + "/gsm8k/test.jsonl";
+  if (*TLT_SHARED_DATA == '\0' || !std::filesystem::exists(path))
+    GTEST_SKIP() << "no TLT_SHARED_DATA/gsm8k/test.jsonl";
+  DataOptions options = options_for({path});
+  options.prompt_key = "question";
+  options.answer_key = "answer";
+  options.answer_after = "####";
+  options.data_source = "openai/gsm8k";
+  const Dataset dataset = load(options);
+  EXPECT_EQ(dataset.size(), 1319);
+  EXPECT_EQ(dataset.prompt(0).ground_truth, "18");
+}
+
+}  // namespace
+}  // namespace tlt::data

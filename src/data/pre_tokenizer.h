@@ -1,0 +1,58 @@
+// PreTokenizer: cuts a text into the words that byte-pair merges never cross, as the
+// "pre_tokenizer" of a tokenizer.json says: Split (Isolated or Removed), ByteLevel, Digits, and
+// Sequences of these. Any other type is an InputError that names it.
+//
+// Not here   the byte-level alphabet: words are the text's own bytes (bpe.h reads its vocabulary
+// so). Threading  one copy per thread (it keeps match state); copies share the compiled patterns.
+//
+//   PreTokenizer splitter(json.at("pre_tokenizer"));
+//   std::vector<std::string_view> words;
+//   splitter.split("12 apples", words);   // e.g. "1", "2", " apples"
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/regex.h"
+
+namespace tlt::data {
+
+class PreTokenizer {
+ public:
+  // The whole text is one word. So it is for a null description.
+  PreTokenizer() = default;
+  explicit PreTokenizer(const nlohmann::json& description);
+
+  // Whether words are byte strings (a ByteLevel step) or, without one, text.
+  bool is_byte_level() const { return is_byte_level_; }
+
+  // Replaces `words` by the words of the text, in order; none is empty. They point into the text or
+  // into this object and hold until the next call. REQUIRES: valid UTF-8.
+  void split(std::string_view text, std::vector<std::string_view>& words);
+
+ private:
+  struct Step {
+    std::optional<Regex> regex;  // absent: no cut
+    bool keeps_matches = true;
+    bool keeps_gaps = true;
+    bool adds_space = false;  // in front of a piece that does not begin with one
+  };
+
+  void add_steps(const nlohmann::json& description);
+  void add_split(const nlohmann::json& description);
+  void run_step(Step& step, std::string_view piece, std::vector<std::string_view>& pieces);
+
+  std::vector<Step> steps_;
+  bool is_byte_level_ = false;
+
+  std::vector<std::string_view> pieces_;  // between two steps
+  std::deque<std::string> spaced_;        // pieces with a space put in front
+};
+
+}  // namespace tlt::data

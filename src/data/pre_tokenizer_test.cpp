@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/pre_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+
+namespace tlt::data {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words split(const char* description, std::string_view text) {
+  PreTokenizer splitter(nlohmann::json::parse(description));
+  std::vector<std::string_view> words;
+  splitter.split(text, words);
+  return {words.begin(), words.end()};
+}
+
+TEST(PreTokenizerTest, NullLeavesTheTextWhole) {
+  EXPECT_EQ(split("null", "a b"), Words{"a b"});
+  EXPECT_EQ(split("null", ""), Words{});
+}
+
+TEST(PreTokenizerTest, IsolatedKeepsMatchesAndGaps) {
+  constexpr auto kSplit =
+      R"({"type":"Split","pattern":{"Regex":"\\p{N}"},"behavior":"Isolated","invert":false})";
+  EXPECT_EQ(split(kSplit, "ab12c"), (Words{"ab", "1", "2", "c"}));
+}
+
+TEST(PreTokenizerTest, RemovedDropsMatchesOrWhenInvertedGaps) {
+  EXPECT_EQ(split(R"({"type":"Split","pattern":{"String":"."},"behavior":"Removed"})", ".a..b"),
+            (Words{"a", "b"}));
+  EXPECT_EQ(
+      split(R"({"type":"Split","pattern":{"Regex":"[a-z]+"},"behavior":"Removed","invert":true})",
+            "ab1c 2"),
+      (Words{"ab", "c"}));
+}
+
+TEST(PreTokenizerTest, DigitsAloneOrTogether) {
+  EXPECT_EQ(split(R"({"type":"Digits","individual_digits":true})", "a12½"),
+            (Words{"a", "1", "2", "½"}));
+  EXPECT_EQ(split(R"({"type":"Digits","individual_digits":false})", "a12½b"),
+            (Words{"a", "12½", "b"}));
+}
+
+TEST(PreTokenizerTest, ByteLevelPutsASpaceInFrontOfEachPiece) {
+  constexpr auto kByteLevel = R"({"type":"ByteLevel","add_prefix_space":true,"use_regex":true})";
+  EXPECT_EQ(split(kByteLevel, "it's"), (Words{" it", "'s"}));
+  EXPECT_EQ(split(kByteLevel, " it"), Words{" it"});
+  EXPECT_EQ(split(R"({"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},
+                      {"type":"ByteLevel","add_prefix_space":true,"use_regex":false}]})",
+                  "a1"),
+            (Words{" a", " 1"}));
+}
+
+TEST(PreTokenizerTest, UnknownComponentsAreRefusedByName) {
+  const auto message = [](const char* description) -> std::string {
+    try {
+      PreTokenizer splitter(nlohmann::json::parse(description));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "nothing thrown";
+  };
+  EXPECT_NE(message(R"({"type":"Metaspace"})").find("Metaspace"), std::string::npos);
+  EXPECT_NE(message(R"({"type":"Split","pattern":{"String":"x"},"behavior":"MergedWithNext"})")
+                .find("MergedWithNext"),
+            std::string::npos);
+  EXPECT_NE(
+      message(R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})")
+          .find("after ByteLevel"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace tlt::data

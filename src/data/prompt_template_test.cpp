@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/prompt_template.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+
+namespace tlt::data {
+namespace {
+
+using Json = nlohmann::json;
+
+const Json kRow =
+    Json::parse(R"({"question": "1+1?", "level": 5, "extra": {"hint": "two"}, "a.b": "dotted"})");
+
+std::string render(const char* format) {
+  return PromptTemplate(format).render(kRow, "data.jsonl:3");
+}
+
+TEST(PromptTemplateTest, FieldsArePutIn) {
+  EXPECT_EQ(render("Q: {question}\nA:"), "Q: 1+1?\nA:");
+  EXPECT_EQ(render("{level}{extra.hint}{a.b}{extra}"), "5twodotted{\"hint\":\"two\"}");
+  EXPECT_EQ(render("no field"), "no field");
+  EXPECT_EQ(render("\\boxed{{{level}}}"), "\\boxed{5}");
+}
+
+TEST(PromptTemplateTest, ABraceAloneIsRefused) {
+  for (const char* format : {"{", "}", "a {question", "question}", "{}", "{a{b}}", "{{{"}) {
+    EXPECT_THROW(PromptTemplate{format}, InputError) << format;
+  }
+}
+
+TEST(PromptTemplateTest, AMissingFieldIsNamedWithItsPlace) {
+  try {
+    render("{answer}");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "data.jsonl:3: no field \"answer\"; set data.prompt_template (the row has: a.b, "
+                 "extra, level, question)");
+  }
+}
+
+// As transformers renders Qwen2.5's template with add_generation_prompt.
+TEST(ChatMlTest, IsQwensText) {
+  EXPECT_EQ(to_chatml({{"user", "hi"}}),
+            "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
+            "assistant.<|im_end|>\n"
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(
+      to_chatml({{"system", "Be brief."}, {"user", "hi"}, {"assistant", "ho"}, {"user", "?"}},
+                false),
+      "<|im_start|>system\nBe "
+      "brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nho<|im_end|>\n"
+      "<|im_start|>user\n?<|im_end|>\n");
+}
+
+TEST(ChatMlTest, OtherMessagesAreRefused) {
+  for (const char* value :
+       {"[]", "\"text\"", "[1]", "[{\"role\": \"user\"}]", "[{\"role\": \"user\", \"content\": 1}]",
+        "[{\"role\": \"tool\", \"content\": \"x\"}]"}) {
+    EXPECT_THROW(messages_of(Json::parse(value), "x.jsonl:1"), InputError) << value;
+  }
+}
+
+}  // namespace
+}  // namespace tlt::data

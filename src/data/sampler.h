@@ -1,0 +1,53 @@
+// Sampler: the order in which prompts are used. Each epoch has its own order, which depends on the
+// seed and the epoch only; what is left at its end and is less than a batch is dropped, as verl
+// does.
+//
+// Threading  one thread.
+//
+//   Sampler sampler(dataset.size(), /*shuffle=*/true, /*seed=*/1);
+//   std::vector<int64_t> batch = sampler.next_batch(16);
+//   SamplerCursor saved = sampler.cursor();    // into the checkpoint; restore(saved) goes on from
+//   there
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tlt::data {
+
+// How far a sampler is.
+struct SamplerCursor {
+  int64_t epoch = 0;
+  int64_t index = 0;  // rows of the epoch that were used
+
+  bool operator==(const SamplerCursor&) const = default;
+};
+
+class Sampler {
+ public:
+  Sampler(int64_t size, bool shuffle, int64_t seed);
+
+  // The next `count` indices, all of one epoch. InputError: there are not as many.
+  std::vector<int64_t> next_batch(int64_t count);
+
+  // Whole batches of an epoch.
+  int64_t batches_per_epoch(int64_t count) const { return size_ / count; }
+
+  const SamplerCursor& cursor() const { return cursor_; }
+
+  // InputError: no cursor of a sampler of this size.
+  void restore(const SamplerCursor& cursor);
+
+ private:
+  void start_epoch(int64_t epoch);
+
+  const int64_t size_;
+  const bool shuffle_;
+  const int64_t seed_;
+  SamplerCursor cursor_;
+  std::vector<uint32_t> order_;
+};
+
+}  // namespace tlt::data

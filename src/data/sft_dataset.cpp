@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/sft_dataset.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+#include "data/countdown_source.h"
+#include "data/prompt_renderer.h"
+#include "data/rows.h"
+
+namespace tlt::data {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint32_t kMaxAttempts = 1000;  // to make a demonstration that is short enough
+
+// data.loss_weights: "</think>=3" for the token </think>.
+std::unordered_map<int32_t, float> read_weights(const std::vector<std::string>& entries,
+                                                const Tokenizer& tokenizer) {
+  std::unordered_map<int32_t, float> weights;
+  for (const std::string& entry : entries) {
+    const size_t equals = entry.rfind('=');
+    float weight = 0;
+    const char* end = entry.data() + entry.size();
+    const bool is_read = equals != std::string::npos &&
+                         std::from_chars(entry.data() + equals + 1, end, weight).ptr == end &&
+                         equals + 1 < entry.size();
+    TLT_CHECK_INPUT(is_read && weight >= 0 && weight <= 1e6F, "data.loss_weights: \"", entry,
+                    "\" is not a token and its weight, like </think>=3");
+    const std::vector<int32_t> tokens = tokenizer.encode(entry.substr(0, equals));
+    TLT_CHECK_INPUT(tokens.size() == 1, "data.loss_weights: \"", entry.substr(0, equals), "\" is ",
+                    tokens.size(), " tokens; give a single one");
+    weights[tokens[0]] = weight;
+  }
+  return weights;
+}
+
+// Puts a prompt and a response together.
+class ExampleMaker {
+ public:
+  ExampleMaker(const DataOptions& options, const Tokenizer& tokenizer)
+      : tokenizer_(tokenizer),
+        renderer_(options, tokenizer),
+        max_response_length_(options.max_response_length),
+        weights_(read_weights(options.loss_weights, tokenizer)) {
+    TLT_CHECK_INPUT(!tokenizer.roles().eos.empty(),
+                    "the model folder names no end-of-sequence token; set eos_token in its "
+                    "tokenizer_config.json");
+  }
+
+  const PromptRenderer& renderer() const { return renderer_; }
+  int64_t max_response_length() const { return max_response_length_; }
+
+  std::vector<int32_t> response_tokens(const std::string& response) const {
+    std::vector<int32_t> tokens = tokenizer_.encode(response);
+    const auto& eos = tokenizer_.roles().eos;
+    if (tokens.empty() || std::ranges::find(eos, tokens.back()) == eos.end())
+      tokens.push_back(eos[0]);
+    return tokens;
+  }
+
+  SftExample join(std::vector<int32_t> prompt, const std::vector<int32_t>& response) const {
+    SftExample example{.tokens = std::move(prompt), .response_begin = 0, .weights = {}};
+    example.response_begin = std::ssize(example.tokens);
+    example.weights.assign(example.tokens.size(), 0.0F);
+    for (const int32_t token : response) {
+      const auto weight = weights_.find(token);
+      example.tokens.push_back(token);
+      example.weights.push_back(weight == weights_.end() ? 1.0F : weight->second);
+    }
+    return example;
+  }
+
+ private:
+  const Tokenizer tokenizer_;
+  const PromptRenderer renderer_;
+  const int64_t max_response_length_;
+  const std::unordered_map<int32_t, float> weights_;
+};
+
+}  // namespace
+
+class SftDataset::Source {
+ public:
+  virtual ~Source() = default;
+  virtual int64_t size() const = 0;
+  virtual SftExample example(int64_t index) const = 0;
+};
+
+namespace {
+
+class LoadedExamples : public SftDataset::Source {
+ public:
+  explicit LoadedExamples(std::vector<SftExample> examples) : examples_(std::move(examples)) {}
+  int64_t size() const override { return std::ssize(examples_); }
+  SftExample example(int64_t index) const override { return examples_[index]; }
+
+ private:
+  const std::vector<SftExample> examples_;
+};
+
+class MadeDemonstrations : public SftDataset::Source {
+ public:
+  MadeDemonstrations(CountdownSource source, std::shared_ptr<const ExampleMaker> maker)
+      : source_(source), maker_(std::move(maker)) {}
+
+  int64_t size() const override { return source_.size; }
+
+  SftExample example(int64_t index) const override {
+    for (uint32_t attempt = 0; attempt < kMaxAttempts; ++attempt) {
+      const auto made = source_.demonstration(index, attempt);
+      const std::vector<int32_t> response = maker_->response_tokens(made.response);
+      auto prompt = maker_->renderer().try_tokens(made.problem.prompt(), "countdown");
+      if (prompt && std::ssize(response) <= maker_->max_response_length())
+        return maker_->join(std::move(*prompt), response);
+    }
+    throw InputError(
+        "none of " + std::to_string(kMaxAttempts) + " countdown demonstrations fits into " +
+        std::to_string(maker_->max_response_length()) + " tokens; raise data.max_response_length");
+  }
+
+ private:
+  const CountdownSource source_;
+  const std::shared_ptr<const ExampleMaker> maker_;
+};
+
+// Reads the files in order and counts rows.
+class SftLoader {
+ public:
+  SftLoader(const DataOptions& options, const Tokenizer& tokenizer, Split split)
+      : options_(options),
+        split_(split),
+        maker_(std::make_shared<ExampleMaker>(options, tokenizer)) {
+    const int64_t limit =
+        split == Split::kTrain ? options.train_max_samples : options.val_max_samples;
+    rows_left_ = limit < 0 ? int64_t{UINT32_MAX} : limit;
+  }
+
+  std::shared_ptr<const SftDataset::Source> read(const std::string& file) {
+    if (CountdownSource::is_named_by(file)) {
+      auto source = CountdownSource::parse(file, split_ == Split::kValidation,
+                                           CountdownSource::Use::kDemonstrations);
+      source.size = std::min(source.size, rows_left_);
+      rows_left_ -= source.size;
+      return std::make_shared<MadeDemonstrations>(source, maker_);
+    }
+    std::vector<SftExample> examples;
+    for_each_row(file, [&](const Json& row, const std::string& place) {
+      if (rows_left_ > 0) add(row, place, examples);
+    });
+    return std::make_shared<LoadedExamples>(std::move(examples));
+  }
+
+  int64_t left_out() const { return left_out_; }
+
+ private:
+  void add(const Json& row, const std::string& place, std::vector<SftExample>& examples) {
+    --rows_left_;
+    auto prompt = maker_->renderer().try_tokens(maker_->renderer().text(row, place), place);
+    const Json& field = require_field(row, options_.response_key, place, "data.response_key");
+    TLT_CHECK_INPUT(field.is_string(), place, ": the response must be a text");
+    const std::vector<int32_t> response = maker_->response_tokens(field.get<std::string>());
+    const bool is_long = std::ssize(response) > options_.max_response_length;
+    TLT_CHECK_INPUT(!is_long || options_.filter_overlong_prompts, place, ": the response has ",
+                    response.size(), " tokens and data.max_response_length is ",
+                    options_.max_response_length,
+                    "; raise it, or set data.filter_overlong_prompts=true");
+    if (!prompt || is_long) {
+      ++left_out_;
+    } else {
+      examples.push_back(maker_->join(std::move(*prompt), response));
+    }
+  }
+
+  const DataOptions& options_;
+  const Split split_;
+  const std::shared_ptr<const ExampleMaker> maker_;
+  int64_t rows_left_;
+  int64_t left_out_ = 0;
+};
+
+}  // namespace
+
+SftDataset SftDataset::load(const DataOptions& options, const Tokenizer& tokenizer, Split split) {
+  options.check();
+  const bool is_train = split == Split::kTrain;
+  const char* option = is_train ? "data.train_files" : "data.val_files";
+  const auto& files = is_train ? options.train_files : options.val_files;
+  TLT_CHECK_INPUT(!files.empty(), option, " is empty; give .jsonl files or countdown:seed=…");
+  SftDataset dataset;
+  SftLoader loader(options, tokenizer, split);
+  for (const std::string& file : files) {
+    dataset.sources_.push_back(loader.read(file));
+    dataset.size_ += dataset.sources_.back()->size();
+  }
+  dataset.left_out_ = loader.left_out();
+  TLT_CHECK_INPUT(dataset.size_ > 0, option, ": no examples in ", files[0],
+                  files.size() > 1 ? " and the other files" : "", " (", dataset.left_out_,
+                  " were too long); give one row a line");
+  return dataset;
+}
+
+SftExample SftDataset::example(int64_t index) const {
+  TLT_CHECK(index >= 0 && index < size_, index, " of ", size_);
+  for (const auto& source : sources_) {
+    if (index < source->size()) return source->example(index);
+    index -= source->size();
+  }
+  TLT_CHECK(false, "sizes of sources changed");
+  return {};
+}
+
+}  // namespace tlt::data

@@ -1,0 +1,50 @@
+// SftDataset: demonstrations to imitate (`tlt sft`): rows with a prompt and a response, or
+// countdown traces made on the fly. A response ends with an end-of-sequence token; where the row
+// has none, it is added.
+//
+// Not here   the order (sampler.h); packing and the loss (train/).
+// Threading  constant after loading.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/data_options.h"
+#include "data/dataset.h"
+#include "data/tokenizer.h"
+
+namespace tlt::data {
+
+struct SftExample {
+  std::vector<int32_t> tokens;  // prompt, then response
+  int64_t response_begin = 0;
+  std::vector<float> weights;  // in the loss, one for each token; 0 for those of the prompt
+};
+
+class SftDataset {
+ public:
+  // From the files of the split. InputError as Dataset::load; a response longer than
+  // data.max_response_length too, unless data.filter_overlong_prompts leaves it out.
+  static SftDataset load(const DataOptions& options, const Tokenizer& tokenizer, Split split);
+
+  int64_t size() const { return size_; }
+
+  // REQUIRES: 0 <= index < size().
+  SftExample example(int64_t index) const;
+
+  // Rows that were too long and so left out.
+  int64_t left_out() const { return left_out_; }
+
+  class Source;
+
+ private:
+  std::vector<std::shared_ptr<const Source>> sources_;
+  int64_t size_ = 0;
+  int64_t left_out_ = 0;
+};
+
+}  // namespace tlt::data

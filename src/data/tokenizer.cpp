@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokenizer.h"
+
+#include <algorithm>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "data/added_tokens.h"
+#include "data/bpe.h"
+#include "data/nfc.h"
+#include "data/pre_tokenizer.h"
+#include "data/tokenizer_json.h"
+#include "data/utf8.h"
+
+namespace tlt::data {
+namespace {
+
+constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+
+AddedTokens select(std::vector<AddedToken> tokens, bool is_normalized, bool applies_nfc) {
+  std::erase_if(tokens,
+                [&](const AddedToken& token) { return token.is_normalized != is_normalized; });
+  for (AddedToken& token : tokens) {
+    if (is_normalized && applies_nfc) token.text = to_nfc(token.text);
+  }
+  return AddedTokens(std::move(tokens));
+}
+
+Bpe make_bpe(TokenizerJson& json) {
+  const bool is_byte_level = json.pre_tokenizer.is_byte_level();
+  std::unordered_map<std::string, int32_t> words;
+  words.reserve(json.vocabulary.size());
+  for (const auto& [text, id] : json.vocabulary) {
+    // A token that is not spelled in the alphabet cannot come from merges of bytes.
+    if (auto bytes = is_byte_level ? byte_level_bytes(text) : std::optional(text))
+      words.emplace(std::move(*bytes), id);
+  }
+  return Bpe(std::move(words), json.merges,
+             {.is_byte_level = is_byte_level, .ignores_merges = json.ignores_merges});
+}
+
+}  // namespace
+
+struct Tokenizer::Core {
+  // What one encode() at a time needs for itself.
+  struct Scratch {
+    explicit Scratch(const PreTokenizer& splitter) : pre_tokenizer(splitter) {}
+    PreTokenizer pre_tokenizer;
+    WordCache cache;
+    std::vector<AddedTokens::Piece> pieces, normalized_pieces;
+    std::vector<std::string_view> words;
+  };
+  struct Token {
+    std::string text, bytes;
+    bool is_special = false;
+  };
+
+  explicit Core(TokenizerJson json);
+
+  void name_token(const std::string& text, int32_t id);
+  std::unique_ptr<Scratch> take_scratch() const;
+  void encode(std::string_view text, Scratch& scratch, std::vector<int32_t>& tokens) const;
+  void encode_plain(std::string_view text, Scratch& scratch, std::vector<int32_t>& tokens) const;
+
+  bool normalizes_nfc;
+  std::vector<int32_t> template_prefix, template_suffix;
+  AddedTokens raw_added, normalized_added;
+  Bpe bpe;
+  std::vector<Token> tokens;                          // by id
+  std::unordered_map<std::string_view, int32_t> ids;  // keys point into `tokens`
+  PreTokenizer pre_tokenizer;                         // copied into each scratch
+
+  mutable std::mutex mutex;
+  mutable std::vector<std::unique_ptr<Scratch>> free_scratch;  // protected by mutex
+};
+
+Tokenizer::Core::Core(TokenizerJson json)
+    : normalizes_nfc(json.normalizes_nfc),
+      template_prefix(std::move(json.template_prefix)),
+      template_suffix(std::move(json.template_suffix)),
+      raw_added(select(json.added_tokens, /*is_normalized=*/false, normalizes_nfc)),
+      normalized_added(select(json.added_tokens, /*is_normalized=*/true, normalizes_nfc)),
+      bpe(make_bpe(json)),
+      pre_tokenizer(std::move(json.pre_tokenizer)) {
+  int32_t largest = -1;
+  for (const auto& [text, id] : json.vocabulary) largest = std::max(largest, id);
+  for (const AddedToken& added : json.added_tokens) largest = std::max(largest, added.id);
+  tokens.resize(largest + 1);
+  ids.reserve(tokens.size());
+  for (const auto& [text, id] : json.vocabulary) name_token(text, id);
+  for (const AddedToken& added : json.added_tokens) {
+    name_token(added.text, added.id);
+    tokens[added.id].is_special |= added.is_special;
+  }
+  for (Token& token : tokens) {
+    token.bytes = token.text;
+    if (!json.decodes_byte_level) continue;
+    if (auto bytes = byte_level_bytes(token.text)) token.bytes = std::move(*bytes);
+  }
+}
+
+void Tokenizer::Core::name_token(const std::string& text, int32_t id) {
+  Token& token = tokens[id];
+  if (token.text == text) return;
+  TLT_CHECK_INPUT(token.text.empty(), "tokens \"", token.text, "\" and \"", text,
+                  "\" have the same id ", id);
+  token.text = text;
+  const auto [known, is_new] = ids.emplace(token.text, id);
+  TLT_CHECK_INPUT(is_new, "token \"", text, "\" has two ids, ", known->second, " and ", id);
+}
+
+std::unique_ptr<Tokenizer::Core::Scratch> Tokenizer::Core::take_scratch() const {
+  const std::lock_guard lock(mutex);
+  if (free_scratch.empty()) return std::make_unique<Scratch>(pre_tokenizer);
+  auto scratch = std::move(free_scratch.back());
+  free_scratch.pop_back();
+  return scratch;
+}
+
+void Tokenizer::Core::encode(std::string_view text, Scratch& scratch,
+                             std::vector<int32_t>& out) const {
+  raw_added.split(text, scratch.pieces);
+  for (const auto& piece : scratch.pieces) {
+    if (piece.id != AddedTokens::kText) {
+      out.push_back(piece.id);
+      continue;
+    }
+    std::string normalized;
+    if (normalizes_nfc && !is_surely_nfc(piece.text)) normalized = to_nfc(piece.text);
+    const std::string_view plain = normalized.empty() ? piece.text : std::string_view(normalized);
+    if (normalized_added.is_empty()) {
+      encode_plain(plain, scratch, out);
+      continue;
+    }
+    normalized_added.split(plain, scratch.normalized_pieces);
+    for (const auto& part : scratch.normalized_pieces) {
+      if (part.id != AddedTokens::kText) {
+        out.push_back(part.id);
+      } else {
+        encode_plain(part.text, scratch, out);
+      }
+    }
+  }
+}
+
+void Tokenizer::Core::encode_plain(std::string_view text, Scratch& scratch,
+                                   std::vector<int32_t>& out) const {
+  scratch.pre_tokenizer.split(text, scratch.words);
+  for (const std::string_view word : scratch.words) {
+    if (scratch.cache.try_append(word, out)) continue;
+    const size_t begin = out.size();
+    bpe.append(word, out);
+    scratch.cache.put(word, std::span(out).subspan(begin));
+  }
+}
+
+Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
+  TokenizerJson read = TokenizerJson::parse(json, name);
+  try {
+    return Tokenizer(std::make_shared<Core>(std::move(read)));
+  } catch (const InputError& error) {
+    throw InputError(name + ": " + error.what());
+  }
+}
+
+namespace {
+
+using Json = nlohmann::json;
+
+Json read_json(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return Json::object();
+  const std::string text = read_file(path.string(), kMaxFileBytes);
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  TLT_CHECK_INPUT(json.is_object(), path.string(), ": not a JSON object");
+  return json;
+}
+
+// "<eos>" or {"content": "<eos>", …} or null.
+std::optional<int32_t> role(const Tokenizer& tokenizer, const Json& config, const char* key,
+                            const std::string& file) {
+  if (!config.contains(key) || config.at(key).is_null()) return std::nullopt;
+  const Json& value = config.at(key);
+  const Json& text = value.is_object() && value.contains("content") ? value.at("content") : value;
+  TLT_CHECK_INPUT(text.is_string(), file, ": ", key, " is neither a token nor null");
+  const auto id = tokenizer.try_id_of(text.get<std::string>());
+  TLT_CHECK_INPUT(id, file, ": ", key, " is ", text.dump(), ", which tokenizer.json does not have");
+  return id;
+}
+
+TokenRoles read_roles(const Tokenizer& tokenizer, const std::filesystem::path& folder) {
+  const auto file = folder / "tokenizer_config.json";
+  const Json config = read_json(file);
+  TokenRoles roles{.bos = role(tokenizer, config, "bos_token", file.string()),
+                   .pad = role(tokenizer, config, "pad_token", file.string()),
+                   .eos = {}};
+  if (const auto eos = role(tokenizer, config, "eos_token", file.string()))
+    roles.eos.push_back(*eos);
+
+  const auto generation_file = folder / "generation_config.json";
+  const Json generation = read_json(generation_file);
+  if (!generation.contains("eos_token_id") || generation.at("eos_token_id").is_null()) return roles;
+  const Json& eos = generation.at("eos_token_id");
+  for (const Json& id : eos.is_array() ? eos : Json::array({eos})) {
+    TLT_CHECK_INPUT(id.is_number_integer() && id >= 0 && id < tokenizer.vocab_size(),
+                    generation_file.string(), ": eos_token_id ", id.dump(), " is not a token");
+    if (std::ranges::find(roles.eos, id.get<int32_t>()) == roles.eos.end())
+      roles.eos.push_back(id.get<int32_t>());
+  }
+  return roles;
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
+  const auto file = folder / "tokenizer.json";
+  Tokenizer tokenizer = parse(read_file(file.string(), kMaxFileBytes), file.string());
+  tokenizer.roles_ = read_roles(tokenizer, folder);
+  return tokenizer;
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+  TLT_CHECK_INPUT(is_valid_utf8(text),
+                  "a text to encode is not valid UTF-8: ", byte_level_text(text.substr(0, 64)));
+  std::vector<int32_t> tokens;
+  tokens.reserve(text.size() / 3 + 4);
+  auto scratch = core_->take_scratch();
+  core_->encode(text, *scratch, tokens);
+  const std::lock_guard lock(core_->mutex);
+  core_->free_scratch.push_back(std::move(scratch));
+  return tokens;
+}
+
+std::vector<int32_t> Tokenizer::encode_with_special(std::string_view text) const {
+  std::vector<int32_t> tokens = encode(text);
+  tokens.insert(tokens.begin(), core_->template_prefix.begin(), core_->template_prefix.end());
+  tokens.insert(tokens.end(), core_->template_suffix.begin(), core_->template_suffix.end());
+  return tokens;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
+  std::string bytes, text;
+  for (const int32_t id : tokens) {
+    if (!(skip_special && is_special(id))) bytes += token_bytes(id);
+  }
+  append_lossy(text, bytes, /*is_last=*/true);
+  return text;
+}
+
+int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(core_->tokens.size()); }
+
+std::optional<int32_t> Tokenizer::try_id_of(std::string_view token) const {
+  const auto found = core_->ids.find(token);
+  return found == core_->ids.end() ? std::nullopt : std::optional(found->second);
+}
+
+int32_t Tokenizer::id_of(std::string_view token) const {
+  const auto id = try_id_of(token);
+  TLT_CHECK_INPUT(id, "the tokenizer has no token \"", token, "\"");
+  return *id;
+}
+
+std::string_view Tokenizer::token_text(int32_t id) const {
+  return id >= 0 && id < vocab_size() ? std::string_view(core_->tokens[id].text)
+                                      : std::string_view();
+}
+
+std::string_view Tokenizer::token_bytes(int32_t id) const {
+  return id >= 0 && id < vocab_size() ? std::string_view(core_->tokens[id].bytes)
+                                      : std::string_view();
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  return id >= 0 && id < vocab_size() && core_->tokens[id].is_special;
+}
+
+std::string StreamingDecoder::push(int32_t token) {
+  std::string text;
+  if (skips_special_ && tokenizer_.is_special(token)) return text;
+  held_ += tokenizer_.token_bytes(token);
+  held_.erase(0, append_lossy(text, held_, /*is_last=*/false));
+  return text;
+}
+
+std::string StreamingDecoder::finish() {
+  std::string text;
+  append_lossy(text, held_, /*is_last=*/true);
+  held_.clear();
+  return text;
+}
+
+}  // namespace tlt::data

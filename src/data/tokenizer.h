@@ -1,0 +1,97 @@
+// Tokenizer: text to tokens and back, from a Hugging Face model folder (tokenizer.json with
+// byte-pair encoding: Qwen 2/2.5/3, Llama 3, GPT-2 and their like). The same tokens as the
+// `tokenizers` library; a component it has and this has not is an InputError that names the
+// component.
+//
+// Not here   chat templates and prompts (prompt_template.h).
+// Threading  constant after loading; any function from any thread. Copies share everything.
+//
+//   const Tokenizer tokenizer = Tokenizer::load("models/qwen");
+//   std::vector<int32_t> tokens = tokenizer.encode("1+1=2<|im_end|>");   // no special token is
+//   added std::string text = tokenizer.decode(tokens);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tlt::data {
+
+// Tokens with a part to play, as far as the model folder names them.
+struct TokenRoles {
+  std::optional<int32_t> bos;
+  std::optional<int32_t> pad;
+  std::vector<int32_t> eos;  // any of them ends a response; tokenizer_config.json's first
+};
+
+class Tokenizer {
+ public:
+  // Reads tokenizer.json and, where they exist, tokenizer_config.json and generation_config.json.
+  static Tokenizer load(const std::filesystem::path& folder);
+
+  // From the text of a tokenizer.json; no roles. `name` stands in error messages.
+  static Tokenizer parse(std::string_view json, const std::string& name);
+
+  // Added tokens in the text are recognised, none is put in. InputError: the text is not UTF-8.
+  std::vector<int32_t> encode(std::string_view text) const;
+
+  // The same between the special tokens of the post-processor's template (Llama 3:
+  // <|begin_of_text|>).
+  std::vector<int32_t> encode_with_special(std::string_view text) const;
+
+  // Bytes that are not UTF-8 become U+FFFD; ids without a token are left out.
+  std::string decode(std::span<const int32_t> tokens, bool skip_special = false) const;
+
+  // Largest id + 1. A model may have more rows (padding).
+  int64_t vocab_size() const;
+
+  // InputError: there is no such token.
+  int32_t id_of(std::string_view token) const;
+  std::optional<int32_t> try_id_of(std::string_view token) const;
+
+  // The token as tokenizer.json spells it ("Ġthe"); empty when the id has none.
+  std::string_view token_text(int32_t id) const;
+
+  // What the token adds to a decoded text, in bytes; empty when the id has none.
+  std::string_view token_bytes(int32_t id) const;
+
+  bool is_special(int32_t id) const;
+
+  const TokenRoles& roles() const { return roles_; }
+
+ private:
+  struct Core;
+  explicit Tokenizer(std::shared_ptr<const Core> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<const Core> core_;
+  TokenRoles roles_;
+};
+
+// StreamingDecoder: decodes a response token by token. Text is given out once it is final: the
+// bytes of an unfinished character wait. All that push() and finish() return is, put together,
+// decode() of all tokens.
+class StreamingDecoder {
+ public:
+  explicit StreamingDecoder(Tokenizer tokenizer, bool skip_special = false)
+      : tokenizer_(std::move(tokenizer)), skips_special_(skip_special) {}
+
+  // The text that this token makes final.
+  std::string push(int32_t token);
+
+  // What was held back. The decoder can be used for a new response.
+  std::string finish();
+
+ private:
+  Tokenizer tokenizer_;
+  bool skips_special_;
+  std::string held_;  // the begin of a character
+};
+
+}  // namespace tlt::data

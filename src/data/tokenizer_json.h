@@ -1,0 +1,33 @@
+// TokenizerJson: what a tokenizer.json says, read and checked, before it is made into tables. The
+// components it may name are here and in pre_tokenizer.h; everything read is bounded.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "data/added_tokens.h"
+#include "data/bpe.h"
+#include "data/pre_tokenizer.h"
+
+namespace tlt::data {
+
+struct TokenizerJson {
+  PreTokenizer pre_tokenizer;
+  bool normalizes_nfc = false;
+  bool decodes_byte_level = false;  // else tokens are joined as they are spelled
+  bool ignores_merges = false;
+  std::unordered_map<std::string, int32_t> vocabulary;  // the model's tokens as spelled
+  std::vector<Bpe::Merge> merges;
+  std::vector<AddedToken> added_tokens;
+  std::vector<int32_t> template_prefix, template_suffix;  // special tokens around one sequence
+
+  // InputError, beginning with `name`, when something is wrong or not supported.
+  static TokenizerJson parse(std::string_view json, const std::string& name);
+};
+
+}  // namespace tlt::data

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "base/json_lines.h"
+#include "base/random.h"
+
+namespace tlt::data {
+namespace {
+
+using Json = nlohmann::json;
+using Tokens = std::vector<int32_t>;
+
+const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
+
+std::string streamed(const Tokenizer& tokenizer, const Tokens& tokens, bool skip_special) {
+  StreamingDecoder decoder(tokenizer, skip_special);
+  std::string text;
+  for (const int32_t token : tokens) text += decoder.push(token);
+  return text + decoder.finish();
+}
+
+// Rows made by the Hugging Face library (tools/make_tokenizer_goldens.py).
+void expect_golden(const Tokenizer& tokenizer, const std::string& name) {
+  JsonLinesReader reader(kGolden + name + ".jsonl");
+  Json row;
+  int64_t rows = 0;
+  while (reader.try_next(row)) {
+    const auto tokens = row.at("tokens").get<Tokens>();
+    if (row.contains("text")) {
+      EXPECT_EQ(tokenizer.encode(row.at("text").get<std::string>()), tokens) << reader.place();
+    }
+    EXPECT_EQ(tokenizer.decode(tokens), row.at("decoded").get<std::string>()) << reader.place();
+    EXPECT_EQ(tokenizer.decode(tokens, /*skip_special=*/true), row.at("plain").get<std::string>())
+        << reader.place();
+    EXPECT_EQ(streamed(tokenizer, tokens, false), row.at("decoded").get<std::string>())
+        << reader.place();
+    EXPECT_EQ(streamed(tokenizer, tokens, true), row.at("plain").get<std::string>())
+        << reader.place();
+    ++rows;
+  }
+  EXPECT_GT(rows, 300);
+}
+
+std::string shared_file(const std::string& name) {
+  return std::string(TLT_SHARED_DATA) + "/tokenizers/" + name;
+}
+
+bool has_shared_data() {
+  return *TLT_SHARED_DATA != '\0' && std::filesystem::exists(shared_file("qwen3"));
+}
+
+TEST(TokenizerTest, Gpt2StyleMatchesHuggingFace) {
+  expect_golden(Tokenizer::load(kGolden + "gpt2_style"), "gpt2_style");
+}
+
+TEST(TokenizerTest, Llama3StyleMatchesHuggingFace) {
+  expect_golden(Tokenizer::load(kGolden + "llama3_style"), "llama3_style");
+}
+
+TEST(TokenizerTest, EveryFlagMatchesHuggingFace) {
+  expect_golden(Tokenizer::load(kGolden + "every_flag"), "every_flag");
+}
+
+TEST(TokenizerTest, DemoMatchesHuggingFace) {
+  expect_golden(Tokenizer::load(kGolden + "demo"), "demo");
+}
+
+TEST(TokenizerTest, Qwen3MatchesHuggingFace) {
+  if (!has_shared_data()) GTEST_SKIP() << "no TLT_SHARED_DATA/tokenizers/qwen3";
+  const Tokenizer tokenizer = Tokenizer::load(shared_file("qwen3"));
+  EXPECT_EQ(tokenizer.vocab_size(), 151669);
+  EXPECT_EQ(tokenizer.roles().eos, Tokens{tokenizer.id_of("<|im_end|>")});
+  expect_golden(tokenizer, "qwen3");
+}
+
+TEST(TokenizerTest, MinimindMatchesHuggingFace) {
+  if (!has_shared_data()) GTEST_SKIP() << "no TLT_SHARED_DATA/tokenizers/minimind.tokenizer.json";
+  const std::string file = shared_file("minimind.tokenizer.json");
+  expect_golden(Tokenizer::parse(read_file(file, 1 << 20), file), "minimind");
+}
+
+TEST(TokenizerTest, SpecialTokensComeOnRequest) {
+  const Tokenizer tokenizer = Tokenizer::load(kGolden + "llama3_style");
+  const int32_t begin = tokenizer.id_of("<|begin_of_text|>");
+  Tokens want = tokenizer.encode("hello");
+  EXPECT_NE(want[0], begin);
+  want.insert(want.begin(), begin);
+  EXPECT_EQ(tokenizer.encode_with_special("hello"), want);
+}
+
+TEST(TokenizerTest, TokensHaveNamesAndRoles) {
+  const Tokenizer tokenizer = Tokenizer::load(kGolden + "demo");
+  EXPECT_EQ(tokenizer.vocab_size(), 117);
+  EXPECT_EQ(tokenizer.id_of("</think>"), 3);
+  EXPECT_EQ(tokenizer.try_id_of("nothing"), std::nullopt);
+  EXPECT_THROW((void)tokenizer.id_of("nothing"), InputError);
+  EXPECT_EQ(tokenizer.token_text(116), "99");
+  EXPECT_EQ(tokenizer.token_text(117), "");
+  EXPECT_EQ(tokenizer.token_text(-1), "");
+  EXPECT_TRUE(tokenizer.is_special(0));
+  EXPECT_FALSE(tokenizer.is_special(116));
+  EXPECT_EQ(tokenizer.roles().eos, Tokens{1});
+  EXPECT_EQ(tokenizer.roles().pad, 0);
+  EXPECT_EQ(tokenizer.roles().bos, std::nullopt);
+  EXPECT_EQ(tokenizer.decode(Tokens{27, 118, -1, 1000000}), "10");
+}
+
+TEST(TokenizerTest, StreamingHoldsBackUnfinishedCharacters) {
+  const Tokenizer tokenizer = Tokenizer::load(kGolden + "gpt2_style");
+  StreamingDecoder decoder(tokenizer);
+  const Tokens tokens = tokenizer.encode("日");  // three bytes, three tokens
+  ASSERT_EQ(tokens.size(), 3U);
+  EXPECT_EQ(decoder.push(tokens[0]), "");
+  EXPECT_EQ(decoder.push(tokens[1]), "");
+  EXPECT_EQ(decoder.push(tokens[2]), "日");
+  EXPECT_EQ(decoder.push(tokens[0]), "");
+  EXPECT_EQ(decoder.push(tokenizer.id_of("a")), "\uFFFDa");
+  EXPECT_EQ(decoder.push(tokens[0]), "");
+  EXPECT_EQ(decoder.finish(), "\uFFFD");
+  EXPECT_EQ(decoder.finish(), "");
+}
+
+TEST(TokenizerTest, StreamingRandomTokensEqualsDecoding) {
+  const Tokenizer tokenizer = Tokenizer::load(kGolden + "llama3_style");
+  RandomStream random(5, {});
+  for (int round = 0; round < 2000; ++round) {
+    Tokens tokens;
+    for (uint64_t count = random.below(12); count > 0; --count) {
+      tokens.push_back(
+          static_cast<int32_t>(random.below(random.below(2) ? 256 : tokenizer.vocab_size() + 2)));
+    }
+    const bool skip_special = random.below(2) == 1;
+    ASSERT_EQ(streamed(tokenizer, tokens, skip_special), tokenizer.decode(tokens, skip_special));
+  }
+}
+
+TEST(TokenizerTest, TextThatIsNotUtf8IsRefused) {
+  EXPECT_THROW((void)Tokenizer::load(kGolden + "gpt2_style").encode("a\xFF"), InputError);
+}
+
+TEST(TokenizerTest, ThreadsShareOneTokenizer) {
+  const Tokenizer tokenizer = Tokenizer::load(kGolden + "gpt2_style");
+  const std::string text = "Natalia sold 48/2 clips, and then she sold half as many in May.";
+  const Tokens want = tokenizer.encode(text);
+  std::vector<Tokens> got(4);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& tokens : got) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 200; ++i) tokens = tokenizer.encode(text);
+      });
+    }
+  }
+  for (const auto& tokens : got) EXPECT_EQ(tokens, want);
+}
+
+// A small valid tokenizer.json, changed at one JSON pointer.
+std::string changed(const char* pointer, const char* value) {
+  Json json = Json::parse(R"({
+    "added_tokens": [{"id": 3, "content": "<s>", "special": true}], "normalizer": null,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "decoder": {"type": "ByteLevel"},
+    "post_processor": null,
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})");
+  if (*pointer) json[Json::json_pointer(pointer)] = Json::parse(value);
+  return json.dump();
+}
+
+TEST(TokenizerTest, TheSmallExampleLoads) {
+  const Tokenizer tokenizer = Tokenizer::parse(changed("", ""), "small");
+  EXPECT_EQ(tokenizer.encode("ab<s>ba"), (Tokens{2, 3, 1, 0}));
+}
+
+TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
+  const std::vector<std::array<const char*, 3>> cases = {
+      {"/model/type", "\"Unigram\"", "Unigram"},
+      {"/model/dropout", "0.1", "dropout"},
+      {"/model/unk_token", "\"<unk>\"", "unk_token"},
+      {"/model/byte_fallback", "true", "byte_fallback"},
+      {"/model/end_of_word_suffix", "\"</w>\"", "end_of_word_suffix"},
+      {"/model/continuing_subword_prefix", "\"##\"", "continuing_subword_prefix"},
+      {"/model/merges/0", "\"a c\"", "\"c\" is not in the vocabulary"},
+      {"/model/merges/0", "\"ab\"", "not two tokens"},
+      {"/model/merges/0", "\"a b c\"", "not two tokens"},
+      {"/model/merges/0", "[\"a\"]", "not two tokens"},
+      {"/model/merges/0", "7", "not two tokens"},
+      {"/model/vocab/a", "-1", "token id"},
+      {"/model/vocab/a", "99999999", "token id"},
+      {"/model/vocab/a", "1.5", "token id"},
+      {"/model/vocab/a", "1", "same id"},
+      {"/added_tokens/0/id", "0", "same id"},
+      {"/added_tokens/0/content", "\"a\"", "added token"},
+      {"/normalizer", "{\"type\": \"Lowercase\"}", "Lowercase"},
+      {"/normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Replace\"}]}",
+       "Replace"},
+      {"/pre_tokenizer", "{\"type\": \"Whitespace\"}", "Whitespace"},
+      {"/decoder", "{\"type\": \"WordPiece\"}", "WordPiece"},
+      {"/decoder", "null", "decoder"},
+      {"/post_processor", "{\"type\": \"RobertaProcessing\"}", "RobertaProcessing"},
+      {"/model", "null", "small.json"},
+      {"/model/vocab", "[]", "model.vocab"},
+      {"/added_tokens/0", "{}", "small.json"},
+  };
+  for (const auto& [pointer, value, want] : cases) {
+    try {
+      Tokenizer::parse(changed(pointer, value), "small.json");
+      ADD_FAILURE() << pointer << " = " << value << " was read";
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(want), std::string::npos) << error.what();
+      EXPECT_TRUE(std::string(error.what()).starts_with("small.json: ")) << error.what();
+    }
+  }
+  EXPECT_THROW(Tokenizer::parse("{", "x"), InputError);
+  EXPECT_THROW(Tokenizer::parse("[]", "x"), InputError);
+  EXPECT_THROW(Tokenizer::load("/nowhere"), InputError);
+}
+
+// Cut off or overwritten anywhere, a file is read or refused, never more.
+TEST(TokenizerTest, DamagedFilesAreReadOrRefused) {
+  const std::string whole = changed("", "");
+  RandomStream random(6, {});
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = whole.substr(0, round % 3 ? whole.size() : random.below(whole.size()));
+    for (uint64_t count = random.below(4); count > 0 && !text.empty(); --count) {
+      text[random.below(text.size())] = "{}[]\",:019aTn\\"[random.below(14)];
+    }
+    try {
+      (void)Tokenizer::parse(text, "damaged").encode("ab<s>");
+    } catch (const InputError&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tlt::data

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kv/kv_cache.h"
+
+#include <ATen/ATen.h>
+
+#include "base/check.h"
+
+namespace tlt::kv {
+
+int64_t KvShape::page_bytes() const {
+  return layers * kv_heads * 2 * head_size * ops::kPageSlots *
+         static_cast<int64_t>(c10::elementSize(type));
+}
+
+// Zeros, not garbage: the kernels read whole pages and mask by position, and 0 * NaN would not be masked.
+KvCache::KvCache(const Device& device, const KvShape& shape, int64_t pages)
+    : shape_(shape),
+      storage_(device.zeros({pages, shape.layers, shape.kv_heads, 2, shape.head_size * ops::kPageSlots},
+                            shape.type)) {
+  TLT_CHECK(pages > 0 && shape.layers > 0 && shape.kv_heads > 0 && shape.head_size > 0);
+}
+
+}  // namespace tlt::kv

@@ -1,0 +1,38 @@
+// KvCache: the tensor that holds keys and values of all layers, in pages of 16 positions.
+//
+// Owns       the storage [P, L, K, 2, H * 16] in the compute type (layout: ops/attention.h).
+// Not here   which page is free (kv/page_pool.h) or whose it is (rollout/sequence.h).
+// Threading  engine thread only; no locks.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ops/attention.h"
+#include "runtime/device.h"
+
+namespace tlt::kv {
+
+struct KvShape {
+  int64_t layers = 0;     // L
+  int64_t kv_heads = 0;   // K
+  int64_t head_size = 0;  // H
+  at::ScalarType type = at::kFloat;
+
+  int64_t page_bytes() const;
+};
+
+class KvCache {
+ public:
+  KvCache(const Device& device, const KvShape& shape, int64_t pages);
+
+  int64_t pages() const { return storage_.size(0); }
+  const KvShape& shape() const { return shape_; }
+  ops::KvLayer layer(int64_t index) const { return {storage_, index}; }
+  void copy_page(ops::PageId from, ops::PageId to) { ops::copy_page(storage_, from, to); }
+
+ private:
+  KvShape shape_;
+  at::Tensor storage_;
+};
+
+}  // namespace tlt::kv

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decoder_layer.h"
+
+#include <ATen/ATen.h>
+
+#include "base/check.h"
+
+namespace tlt::model {
+
+const at::Tensor& RowBuffer::resize(const Device& device, int64_t rows, int64_t columns, at::ScalarType type) {
+  if (view_.defined() && view_.size(0) == rows && view_.size(1) == columns) return view_;
+  if (!storage_.defined() || storage_.size(0) < rows || storage_.size(1) != columns)
+    storage_ = device.empty({rows, columns}, type);
+  view_ = storage_.narrow(0, 0, rows);
+  return view_;
+}
+
+DecoderLayer::DecoderLayer(const ModelConfig& c, const Device& device, at::ScalarType type)
+    : qkv(device, (c.heads + 2 * c.kv_heads) * c.head_size, c.hidden, type),
+      output(device, c.hidden, c.heads * c.head_size, type),
+      gate_up(device, 2 * c.intermediate, c.hidden, type),
+      down(device, c.hidden, c.intermediate, type),
+      input_norm(device.zeros({c.hidden}, at::kFloat)),
+      middle_norm(device.zeros({c.hidden}, at::kFloat)),
+      shape_{c.heads, c.kv_heads, c.head_size},
+      hidden_(c.hidden),
+      intermediate_(c.intermediate),
+      epsilon_(c.norm_epsilon),
+      type_(type) {
+  if (c.attention_bias) qkv_bias = device.zeros({qkv.rows()}, at::kFloat);
+  if (c.qk_norm()) {
+    q_norm = device.zeros({c.head_size}, at::kFloat);
+    k_norm = device.zeros({c.head_size}, at::kFloat);
+  }
+}
+
+ops::RopeStore DecoderLayer::rope(const at::Tensor& cos_sin) const {
+  return {.cos_sin = cos_sin,
+          .q_norm = q_norm.defined() ? &q_norm : nullptr,
+          .k_norm = k_norm.defined() ? &k_norm : nullptr,
+          .norm_epsilon = epsilon_};
+}
+
+void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
+                           const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a, at::Tensor& out,
+                           bool keep) const {
+  const int64_t rows = x.size(0);
+  a.normed.resize(device, rows, hidden_, type_);
+  a.qkv.resize(device, rows, qkv.rows(), type_);
+  a.attended.resize(device, rows, output.columns(), type_);
+  a.middle.resize(device, rows, hidden_, type_);
+  a.normed_middle.resize(device, rows, hidden_, type_);
+  a.gate_up.resize(device, rows, 2 * intermediate_, type_);
+  a.gated.resize(device, rows, intermediate_, type_);
+  if (keep) a.lse.resize(device, rows, shape_.heads, at::kFloat);
+
+  ops::rms_norm(device, x, input_norm, epsilon_, a.normed.view());
+  ops::linear(device, a.normed.view(), qkv, a.qkv.view(),
+              {.bias = qkv_bias.defined() ? &qkv_bias : nullptr});
+  if (keep && q_norm.defined()) {
+    a.raw_qkv.resize(device, rows, qkv.rows(), type_);
+    a.raw_qkv.view().copy_(a.qkv.view());
+  }
+  ops::rope_and_store(device, shape_, batch, rope(cos_sin), a.qkv.view(), cache);
+  ops::attention(device, shape_, batch, a.qkv.view(), cache, a.attended.view(), keep ? &a.lse.view() : nullptr);
+  ops::linear(device, a.attended.view(), output, a.middle.view(), {.residual = &x});
+
+  ops::rms_norm(device, a.middle.view(), middle_norm, epsilon_, a.normed_middle.view());
+  ops::linear(device, a.normed_middle.view(), gate_up, a.gate_up.view());
+  ops::swiglu(device, a.gate_up.view(), a.gated.view());
+  ops::linear(device, a.gated.view(), down, out, {.residual = &a.middle.view()});
+}
+
+void DecoderLayer::backward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
+                            const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
+                            at::Tensor& d, std::vector<at::Tensor>& gradients) const {
+  const int64_t rows = x.size(0);
+  const auto gradient = [&](int64_t index) -> at::Tensor& { return gradients[static_cast<size_t>(index)]; };
+  const auto gradient_or_null = [&](int64_t index) { return index < 0 ? nullptr : &gradient(index); };
+  s.d_gated.resize(device, rows, intermediate_, type_);
+  s.d_gate_up.resize(device, rows, 2 * intermediate_, type_);
+  s.d_normed.resize(device, rows, hidden_, type_);
+  s.d_attended.resize(device, rows, output.columns(), type_);
+  s.d_qkv.resize(device, rows, qkv.rows(), type_);
+
+  ops::linear_backward_weight(device, d, a.gated.view(), gradient(parameters.down));
+  ops::linear_backward_input(device, d, down, s.d_gated.view());
+  ops::swiglu_backward(device, s.d_gated.view(), a.gate_up.view(), s.d_gate_up.view());
+  ops::linear_backward_weight(device, s.d_gate_up.view(), a.normed_middle.view(), gradient(parameters.gate_up));
+  ops::linear_backward_input(device, s.d_gate_up.view(), gate_up, s.d_normed.view());
+  ops::rms_norm_backward(device, s.d_normed.view(), a.middle.view(), middle_norm, epsilon_, d,
+                         gradient(parameters.middle_norm));
+
+  ops::linear_backward_weight(device, d, a.attended.view(), gradient(parameters.output));
+  ops::linear_backward_input(device, d, output, s.d_attended.view());
+  ops::attention_backward(device, shape_, batch, rope(cos_sin), a.qkv.view(),
+                          q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache, a.attended.view(),
+                          a.lse.view(), s.d_attended.view(), s.d_qkv.view(),
+                          {gradient_or_null(parameters.q_norm), gradient_or_null(parameters.k_norm)});
+  ops::linear_backward_weight(device, s.d_qkv.view(), a.normed.view(), gradient(parameters.qkv),
+                              gradient_or_null(parameters.qkv_bias));
+  ops::linear_backward_input(device, s.d_qkv.view(), qkv, s.d_normed.view());
+  ops::rms_norm_backward(device, s.d_normed.view(), x, input_norm, epsilon_, d, gradient(parameters.input_norm));
+}
+
+}  // namespace tlt::model

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/rope.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace tlt::model {
+namespace {
+
+std::vector<float> inverse_frequencies(const RopeConfig& rope, int64_t head_size) {
+  std::vector<float> frequencies;
+  for (int64_t i = 0; i < head_size; i += 2)
+    frequencies.push_back(
+        static_cast<float>(1.0 / std::pow(rope.theta, static_cast<double>(i) / static_cast<double>(head_size))));
+  if (rope.type != "llama3") return frequencies;
+  const double positions = static_cast<double>(rope.original_max_positions);
+  for (float& frequency : frequencies) {
+    const double wave_length = 2 * std::numbers::pi / frequency;
+    const double smooth = (positions / wave_length - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+    if (wave_length > positions / rope.low_freq_factor)
+      frequency = static_cast<float>(frequency / rope.factor);
+    else if (wave_length >= positions / rope.high_freq_factor)
+      frequency = static_cast<float>((1 - smooth) * frequency / rope.factor + smooth * frequency);
+  }
+  return frequencies;
+}
+
+}  // namespace
+
+at::Tensor rope_table(const RopeConfig& rope, int64_t head_size, int64_t positions) {
+  const std::vector<float> frequencies = inverse_frequencies(rope, head_size);
+  at::Tensor table = at::empty({positions, head_size}, at::kFloat);
+  float* row = table.data_ptr<float>();
+  const int64_t half = head_size / 2;
+  for (int64_t position = 0; position < positions; ++position, row += head_size)
+    for (int64_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(position) * frequencies[static_cast<size_t>(i)];
+      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)));
+      row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+    }
+  return table;
+}
+
+}  // namespace tlt::model

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "ops/aten_bodies.h"
+#include "ops/cpu/bridge.h"
+
+namespace tlt::ops {
+namespace {
+
+constexpr int64_t kRowBlock = 16;  // query rows of a task
+
+void check_shapes(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv, const KvLayer& cache) {
+  check_rows(qkv, batch.rows(), (shape.heads + 2 * shape.kv_heads) * shape.head_size, "qkv");
+  TLT_CHECK(cache.storage.scalar_type() == qkv.scalar_type() && cache.kv_heads() == shape.kv_heads &&
+            cache.head_size() == shape.head_size && cache.layer < cache.storage.size(1));
+  const int64_t vectors = shape.head_size / 16;
+  TLT_CHECK(shape.head_size % 16 == 0 && (vectors <= 6 || vectors == 8 || vectors == 16), "head size ",
+            shape.head_size);
+}
+
+KvPages kv_pages(const KvLayer& cache) {
+  return {.data = cache.storage.data_ptr(),
+          .page_stride = cache.storage.stride(0),
+          .layer_offset = cache.layer * cache.storage.stride(1),
+          .head_stride = cache.storage.stride(2)};
+}
+
+const float* data_or_null(const at::Tensor* x) { return x ? x->data_ptr<float>() : nullptr; }
+
+// A piece of a segment: rows first .. first + rows of it.
+struct Piece {
+  const Segment* segment;
+  int64_t first, rows;
+};
+
+// Engine thread only, hence one list that keeps its memory.
+const std::vector<Piece>& cut(const Batch& batch, int64_t block) {
+  thread_local std::vector<Piece> pieces;
+  pieces.clear();
+  for (const Segment& segment : batch.segments)
+    for (int64_t first = 0; first < segment.rows; first += block)
+      pieces.push_back({&segment, first, std::min<int64_t>(block, segment.rows - first)});
+  return pieces;
+}
+
+AttentionTask task_of(const AttentionShape& shape, const Piece& piece, int64_t kv_head, const at::Tensor& qkv,
+                      const at::Tensor& out) {
+  const int64_t row = piece.segment->first_row + piece.first;
+  return {.heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_size = shape.head_size,
+          .pages = piece.segment->pages,
+          .first_position = piece.segment->first_position + piece.first,
+          .rows = piece.rows,
+          .kv_head = kv_head,
+          .qkv = row_pointer(qkv, row),
+          .out = row_pointer(out, row)};
+}
+
+}  // namespace
+
+void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
+                    at::Tensor& qkv, const KvLayer& cache) {
+  check_shapes(shape, batch, qkv, cache);
+  if (!device.is_cpu()) return aten::rope_and_store(shape, batch, rope, qkv, cache);
+  const std::vector<Piece>& pieces = cut(batch, kRowBlock);
+  const KvPages pages = kv_pages(cache);
+  const Kernels& kernels = cpu_kernels();
+  device.pool().run(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    kernels.rope_and_store(kernel_type(qkv),
+                           {.heads = shape.heads,
+                            .kv_heads = shape.kv_heads,
+                            .head_size = shape.head_size,
+                            .pages = piece.segment->pages,
+                            .first_position = piece.segment->first_position + piece.first,
+                            .rows = piece.rows,
+                            .qkv = row_pointer(qkv, piece.segment->first_row + piece.first),
+                            .cos_sin = rope.cos_sin.data_ptr<float>(),
+                            .q_norm = data_or_null(rope.q_norm),
+                            .k_norm = data_or_null(rope.k_norm),
+                            .norm_epsilon = static_cast<float>(rope.norm_epsilon)},
+                           pages);
+  });
+}
+
+void attention(const Device& device, const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
+               const KvLayer& cache, at::Tensor& out, at::Tensor* lse) {
+  check_shapes(shape, batch, qkv, cache);
+  check_rows(out, batch.rows(), shape.heads * shape.head_size, "attention output");
+  if (!device.is_cpu()) return aten::attention(shape, batch, qkv, cache, out, lse);
+  const std::vector<Piece>& pieces = cut(batch, kRowBlock);
+  const KvPages pages = kv_pages(cache);
+  const Kernels& kernels = cpu_kernels();
+  device.pool().run(static_cast<int64_t>(pieces.size()) * shape.kv_heads, [&](int64_t i) {
+    const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
+    AttentionTask task = task_of(shape, piece, i % shape.kv_heads, qkv, out);
+    if (lse) task.lse = lse->data_ptr<float>() + (piece.segment->first_row + piece.first) * shape.heads;
+    kernels.attention(kernel_type(qkv), task, pages);
+  });
+}
+
+void attention_backward(const Device& device, const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
+                        const at::Tensor& qkv, const at::Tensor& raw_qkv, const KvLayer& cache, const at::Tensor& out,
+                        const at::Tensor& lse, const at::Tensor& d_out, at::Tensor& d_qkv, const NormGradients& norms) {
+  check_shapes(shape, batch, qkv, cache);
+  if (!device.is_cpu())
+    return aten::attention_backward(shape, batch, rope, qkv, raw_qkv, cache, out, lse, d_out, d_qkv, norms);
+  const std::vector<Piece>& pieces = cut(batch, /*block=*/INT32_MAX);  // whole sequences
+  const KvPages pages = kv_pages(cache);
+  const Kernels& kernels = cpu_kernels();
+  const int64_t tasks = static_cast<int64_t>(pieces.size()) * shape.kv_heads;
+  const at::Tensor norm_parts = at::zeros({tasks, 2 * shape.head_size}, at::kFloat);
+  device.pool().run(tasks, [&](int64_t i) {
+    const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
+    TLT_CHECK(piece.segment->first_position == 0, "training segments start at position 0");
+    const int64_t row = piece.segment->first_row;
+    AttentionTask task = task_of(shape, piece, i % shape.kv_heads, qkv, out);
+    task.lse = lse.data_ptr<float>() + row * shape.heads;
+    task.raw_qkv = row_pointer(raw_qkv, row);
+    task.d_out = row_pointer(d_out, row);
+    task.d_qkv = row_pointer(d_qkv, row);
+    task.cos_sin = rope.cos_sin.data_ptr<float>();
+    task.q_norm = data_or_null(rope.q_norm);
+    task.k_norm = data_or_null(rope.k_norm);
+    task.d_q_norm = norm_parts.data_ptr<float>() + i * norm_parts.stride(0);
+    task.d_k_norm = task.d_q_norm + shape.head_size;
+    task.norm_epsilon = static_cast<float>(rope.norm_epsilon);
+    thread_local std::vector<float> scratch;
+    scratch.resize(static_cast<size_t>(kernels.attention_backward_scratch(task)));
+    task.scratch = scratch.data();
+    kernels.attention_backward(kernel_type(qkv), task, pages);
+  });
+  const auto add_parts = [&](at::Tensor* to, int64_t first) {
+    if (to)
+      kernels.add_columns(Type::kFloat, norm_parts.data_ptr<float>() + first, norm_parts.stride(0), tasks, 0,
+                          shape.head_size, to->data_ptr<float>());
+  };
+  add_parts(norms.q_norm, 0);
+  add_parts(norms.k_norm, shape.head_size);
+}
+
+void copy_page(const at::Tensor& storage, PageId from, PageId to) { storage.select(0, to).copy_(storage.select(0, from)); }
+
+}  // namespace tlt::ops

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention.h"
+
+#include "ops/aten_bodies.h"
+#include "tests/support/tensors.h"
+
+namespace tlt::ops {
+namespace {
+
+using testing::random_tensor;
+using testing::tensors_equal;
+using testing::tensors_near;
+
+struct Sizes {
+  int64_t heads, kv_heads, head_size;
+  bool normed;
+};
+
+at::Tensor angles(int64_t positions, int64_t head_size) {
+  const at::Tensor angle = at::arange(positions, at::kFloat).unsqueeze(1) /
+                           at::pow(at::scalar_tensor(100.0), at::arange(head_size / 2, at::kFloat).unsqueeze(0) / double(head_size / 2));
+  return at::cat({angle.cos(), angle.sin()}, 1);
+}
+
+class AttentionTest : public ::testing::TestWithParam<std::tuple<Sizes, at::ScalarType>> {
+ protected:
+  AttentionTest() {
+    const auto& [n, k, h, normed] = sizes();
+    shape_ = {n, k, h};
+    width_ = (n + 2 * k) * h;
+    cache_ = {at::zeros({40, 2, k, 2, h * kPageSlots}, type()), /*layer=*/1};
+    rope_.cos_sin = angles(200, h);
+    if (normed) rope_.q_norm = &q_norm_, rope_.k_norm = &k_norm_;
+    q_norm_ = random_tensor({h}, at::kFloat, 100);
+    k_norm_ = random_tensor({h}, at::kFloat, 101);
+  }
+  const Sizes& sizes() const { return std::get<0>(GetParam()); }
+  at::ScalarType type() const { return std::get<1>(GetParam()); }
+
+  Device device_ = Device::cpu(2);
+  AttentionShape shape_;
+  int64_t width_ = 0;
+  KvLayer cache_;
+  RopeStore rope_;
+  at::Tensor q_norm_, k_norm_;
+  // Pages of two sequences, interleaved and out of order.
+  std::vector<PageId> first_pages_ = {7, 3, 9, 0, 12}, second_pages_ = {5, 8, 1, 2, 30};
+};
+
+Batch batch_of(const std::vector<PageId>& first, int32_t rows, const std::vector<PageId>& second, int32_t more) {
+  Batch batch;
+  std::vector<int32_t> tokens(200, 0);
+  batch.add(tokens.data(), rows, 0, first.data());
+  batch.add(tokens.data(), more, 0, second.data());
+  return batch;
+}
+
+TEST_P(AttentionTest, AgreesWithAten) {
+  const Batch batch = batch_of(first_pages_, 37, second_pages_, 16);
+  const at::Tensor raw = random_tensor({53, width_}, type(), 1);
+  at::Tensor got_qkv = raw.clone(), want_qkv = raw.clone();
+  rope_and_store(device_, shape_, batch, rope_, got_qkv, cache_);
+  const at::Tensor stored = cache_.storage.clone();
+  aten::rope_and_store(shape_, batch, rope_, want_qkv, cache_);
+  EXPECT_TRUE(tensors_near(got_qkv, want_qkv, testing::tolerance(type())));
+  EXPECT_TRUE(tensors_near(stored, cache_.storage, testing::tolerance(type())));
+
+  const int64_t out_width = shape_.heads * shape_.head_size;
+  at::Tensor got = at::empty({53, out_width}, type()), want = at::empty({53, out_width}, type());
+  at::Tensor got_lse = at::empty({53, shape_.heads}, at::kFloat), want_lse = at::empty_like(got_lse);
+  attention(device_, shape_, batch, want_qkv, cache_, got, &got_lse);
+  aten::attention(shape_, batch, want_qkv, cache_, want, &want_lse);
+  EXPECT_TRUE(tensors_near(got, want, testing::tolerance(type())));
+  EXPECT_TRUE(tensors_near(got_lse, want_lse, 1e-4));
+}
+
+TEST_P(AttentionTest, RowDoesNotDependOnChunksPagesOrCompanions) {
+  const at::Tensor raw = random_tensor({37, width_}, type(), 1);
+  const int64_t out_width = shape_.heads * shape_.head_size;
+  std::vector<int32_t> tokens(37, 0);
+  Batch whole;
+  whole.add(tokens.data(), 37, 0, first_pages_.data());
+  at::Tensor qkv = raw.clone(), want = at::empty({37, out_width}, type());
+  rope_and_store(device_, shape_, whole, rope_, qkv, cache_);
+  attention(device_, shape_, whole, qkv, cache_, want);
+  for (const int32_t chunk : {1, 3, 16, 20}) {
+    cache_.storage.zero_();
+    at::Tensor got = at::empty({37, out_width}, type());
+    for (int32_t first = 0; first < 37; first += chunk) {
+      const int32_t rows = std::min(chunk, 37 - first);
+      Batch part;
+      part.add(tokens.data(), rows, first, second_pages_.data());
+      at::Tensor some = raw.narrow(0, first, rows).clone(), out = at::empty({rows, out_width}, type());
+      rope_and_store(device_, shape_, part, rope_, some, cache_);
+      attention(device_, shape_, part, some, cache_, out);
+      got.narrow(0, first, rows).copy_(out);
+    }
+    EXPECT_TRUE(tensors_equal(got, want)) << "chunks of " << chunk;
+  }
+}
+
+TEST_P(AttentionTest, GradientsAgreeWithAten) {
+  const Batch batch = batch_of(first_pages_, 37, second_pages_, 16);
+  const at::Tensor raw = random_tensor({53, width_}, type(), 1);
+  at::Tensor qkv = raw.clone();
+  rope_and_store(device_, shape_, batch, rope_, qkv, cache_);
+  const int64_t out_width = shape_.heads * shape_.head_size;
+  at::Tensor out = at::empty({53, out_width}, type()), lse = at::empty({53, shape_.heads}, at::kFloat);
+  attention(device_, shape_, batch, qkv, cache_, out, &lse);
+  const at::Tensor d_out = random_tensor({53, out_width}, type(), 2);
+  at::Tensor got = at::empty({53, width_}, type()), want = at::empty_like(got);
+  at::Tensor got_q = at::zeros({shape_.head_size}, at::kFloat), got_k = got_q.clone(), want_q = got_q.clone(), want_k = got_q.clone();
+  attention_backward(device_, shape_, batch, rope_, qkv, raw, cache_, out, lse, d_out, got, {&got_q, &got_k});
+  aten::attention_backward(shape_, batch, rope_, qkv, raw, cache_, out, lse, d_out, want, {&want_q, &want_k});
+  EXPECT_TRUE(tensors_near(got, want, type() == at::kFloat ? 1e-4 : 5e-2));
+  if (sizes().normed) {
+    EXPECT_TRUE(tensors_near(got_q, want_q, 1e-3));
+    EXPECT_TRUE(tensors_near(got_k, want_k, 1e-3));
+  }
+}
+
+// The ATen gradient itself, against finite differences of the ATen forward pass.
+TEST(AttentionGradientTest, IsTheSlopeOfTheForwardPass) {
+  const AttentionShape shape{4, 2, 16};
+  const int64_t rows = 19, width = 8 * 16;
+  const at::Tensor q_norm = random_tensor({16}, at::kFloat, 3), k_norm = random_tensor({16}, at::kFloat, 4);
+  RopeStore rope{.cos_sin = angles(64, 16), .q_norm = &q_norm, .k_norm = &k_norm};
+  std::vector<PageId> pages = {1, 0};
+  Batch batch;
+  const std::vector<int32_t> tokens(rows, 0);
+  batch.add(tokens.data(), rows, 0, pages.data());
+  KvLayer cache{at::zeros({2, 1, 2, 2, 256}, at::kFloat), 0};
+  const at::Tensor d_out = random_tensor({rows, 64}, at::kFloat, 5), raw = random_tensor({rows, width}, at::kFloat, 6);
+  at::Tensor out = at::empty({rows, 64}, at::kFloat), lse = at::empty({rows, 4}, at::kFloat);
+  const auto loss = [&](const at::Tensor& input) {
+    at::Tensor qkv = input.clone();
+    aten::rope_and_store(shape, batch, rope, qkv, cache);
+    aten::attention(shape, batch, qkv, cache, out, &lse);
+    return (out * d_out).sum().item<double>();
+  };
+  loss(raw);
+  at::Tensor qkv = raw.clone(), gradient = at::empty_like(raw);
+  aten::rope_and_store(shape, batch, rope, qkv, cache);
+  aten::attention_backward(shape, batch, rope, qkv, raw, cache, out.clone(), lse.clone(), d_out, gradient, {});
+  for (int64_t i = 0; i < 40; ++i) {
+    const int64_t row = i % rows, column = (i * 37) % width;
+    at::Tensor up = raw.clone(), down = raw.clone();
+    up[row][column] += 1e-2;
+    down[row][column] -= 1e-2;
+    EXPECT_NEAR((loss(up) - loss(down)) / 2e-2, gradient[row][column].item<double>(), 5e-3) << row << ", " << column;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
+                         ::testing::Combine(::testing::Values(Sizes{4, 2, 16, false}, Sizes{6, 2, 32, true}, Sizes{3, 3, 64, false}, Sizes{7, 1, 48, true}),
+                                            ::testing::Values(at::kFloat, at::kBFloat16)));
+
+}  // namespace
+}  // namespace tlt::ops

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/row_kernels.h"
+#include "ops/cpu/simd.h"
+
+namespace tlt::ops::TLT_ISA {
+
+constexpr int64_t kMaxHeadVectors = 16;  // head size up to 256 (ops/attention.cpp checks it)
+
+// The keys of a page: [H / u, 16, u]; its values follow: [16, H].
+template <class T>
+TLT_INLINE T* page_keys(const KvPages& cache, int32_t page, int64_t head) {
+  return static_cast<T*>(cache.data) + page * cache.page_stride + cache.layer_offset +
+         head * cache.head_stride;
+}
+
+template <class T>
+TLT_INLINE int64_t key_index(int64_t element, int64_t slot) {
+  constexpr int kElements = Unit<T>::kElements;
+  return (element / kElements) * kLanes * kElements + slot * kElements + element % kElements;
+}
+
+// --- rotation ---
+
+// Rotates one head of one row in place: pairs (i, i + H / 2). `sign` -1 turns back.
+template <class T>
+TLT_INLINE void rotate(T* x, const float* cos_sin, int64_t head_size, float sign) {
+  const int64_t half = head_size / 2;
+  int64_t i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    const f32x16 cos = load(cos_sin + i), sin = load(cos_sin + half + i) * sign;
+    const f32x16 a = load(x + i), b = load(x + half + i);
+    store(x + i, fma(-b, sin, a * cos));
+    store(x + half + i, fma(a, sin, b * cos));
+  }
+  for (; i < half; ++i) {
+    const float cos = cos_sin[i], sin = cos_sin[half + i] * sign;
+    const float a = to_float(x[i]), b = to_float(x[half + i]);
+    x[i] = from_float<T>(__builtin_fmaf(-b, sin, a * cos));
+    x[half + i] = from_float<T>(__builtin_fmaf(a, sin, b * cos));
+  }
+}
+
+template <class T>
+void rope_rows(const RopeTask& task, const KvPages& cache) {
+  const int64_t h = task.head_size, width = (task.heads + 2 * task.kv_heads) * h;
+  float head[kMaxHeadVectors * kLanes];
+  for (int64_t row = 0; row < task.rows; ++row) {
+    T* q = static_cast<T*>(task.qkv) + row * width;
+    const int64_t position = task.first_position + row;
+    const float* angles = task.cos_sin + position * h;
+    for (int64_t n = 0; n < task.heads + task.kv_heads; ++n) {
+      T* x = q + n * h;
+      const float* norm = n < task.heads ? task.q_norm : task.k_norm;
+      // Normalised and rotated in float32, rounded once.
+      for (int64_t i = 0; i < h; ++i) head[i] = to_float(x[i]);
+      if (norm) rms_norm_rows(head, norm, task.norm_epsilon, 1, h, head);
+      rotate(head, angles, h, 1.0f);
+      for (int64_t i = 0; i < h; ++i) x[i] = from_float<T>(head[i]);
+    }
+    const int64_t slot = position % kLanes;
+    for (int64_t n = 0; n < task.kv_heads; ++n) {
+      const T* k = q + (task.heads + n) * h;
+      const T* v = k + task.kv_heads * h;
+      T* keys = page_keys<T>(cache, task.pages[position / kLanes], n);
+      for (int64_t i = 0; i < h; ++i) keys[key_index<T>(i, slot)] = k[i];
+      std::memcpy(keys + kLanes * h + slot * h, v, static_cast<size_t>(h) * sizeof(T));
+    }
+  }
+}
+
+static void rope_and_store(Type type, const RopeTask& task, const KvPages& cache) {
+  type == Type::kBf16 ? rope_rows<bf16>(task, cache) : rope_rows<float>(task, cache);
+}
+
+// --- forward ---
+
+// One query against its keys. The running maximum, sum and weighted values are float32.
+template <class T, int kVectors>
+struct Query {
+  const T* q;
+  int64_t keys;  // positions 0 .. keys - 1 are visible
+  float top;
+  f32x16 sum;
+  f32x16 value[kVectors];
+};
+
+template <class T, int kVectors>
+TLT_INLINE void add_page(Query<T, kVectors>& query, f32x16 scores, const T* values, int count,
+                         float scale) {
+  scores = first_lanes(scores * scale, count, -std::numeric_limits<float>::infinity());
+  const float top = max_lanes(scores);
+  if (top > query.top) {
+    const f32x16 shrink = exp(splat(query.top - top));
+    query.sum *= shrink;
+    TLT_UNROLL
+    for (int i = 0; i < kVectors; ++i) query.value[i] *= shrink;
+    query.top = top;
+  }
+  const f32x16 p = exp(scores - query.top);
+  query.sum += p;
+  float weights[kLanes];
+  store(weights, p);
+  for (int slot = 0; slot < count; ++slot) {
+    const f32x16 weight = splat(weights[slot]);
+    TLT_UNROLL
+    for (int i = 0; i < kVectors; ++i)
+      query.value[i] = fma(weight, load(values + slot * kVectors * kLanes + i * kLanes), query.value[i]);
+  }
+}
+
+// Up to kQueries queries of one KV head together: each page's keys are read once for all of them. What a query
+// computes does not depend on its companions.
+constexpr int kQueries = 4;
+
+template <class T, int kVectors>
+void attend_queries(Query<T, kVectors>* queries, int count, const int32_t* pages, int64_t kv_head,
+                    float scale, const KvPages& cache) {
+  constexpr int64_t kHead = kVectors * kLanes;
+  constexpr int kElements = Unit<T>::kElements;
+  int64_t longest = 0;
+  for (int i = 0; i < count; ++i) {
+    queries[i].top = -std::numeric_limits<float>::infinity();
+    queries[i].sum = f32x16{};
+    for (auto& value : queries[i].value) value = f32x16{};
+    longest = queries[i].keys > longest ? queries[i].keys : longest;
+  }
+  for (int i = count; i < kQueries; ++i) queries[i].q = queries[0].q;
+  for (int64_t first = 0; first < longest; first += kLanes) {
+    const T* keys = page_keys<T>(cache, pages[first / kLanes], kv_head);
+    f32x16 scores[kQueries] = {};
+    for (int64_t k = 0; k < kHead / kElements; ++k) {
+      const auto column = load_units(keys + k * kLanes * kElements);
+      TLT_UNROLL
+      for (int i = 0; i < kQueries; ++i)
+        scores[i] = dot(scores[i], splat_unit(queries[i].q + k * kElements), column);
+    }
+    for (int i = 0; i < count; ++i) {
+      const int64_t visible = queries[i].keys - first;
+      if (visible <= 0) continue;
+      add_page<T, kVectors>(queries[i], scores[i], keys + kLanes * kHead,
+                            static_cast<int>(visible < kLanes ? visible : kLanes), scale);
+    }
+  }
+}
+
+template <class T, int kVectors>
+void attend(const AttentionTask& task, const KvPages& cache) {
+  constexpr int64_t kHead = kVectors * kLanes;
+  const int64_t group = task.heads / task.kv_heads;
+  const int64_t width = (task.heads + 2 * task.kv_heads) * kHead;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(kHead));
+  Query<T, kVectors> queries[kQueries];
+  int64_t where[kQueries];  // row * N + head
+  int count = 0;
+  const auto flush = [&] {
+    attend_queries<T, kVectors>(queries, count, task.pages, task.kv_head, scale, cache);
+    for (int i = 0; i < count; ++i) {
+      const float sum = sum_lanes(queries[i].sum);
+      T* out = static_cast<T*>(task.out) + where[i] * kHead;
+      TLT_UNROLL
+      for (int v = 0; v < kVectors; ++v) store(out + v * kLanes, queries[i].value[v] / sum);
+      if (task.lse) task.lse[where[i]] = queries[i].top + std::log(sum);
+    }
+    count = 0;
+  };
+  for (int64_t row = 0; row < task.rows; ++row)
+    for (int64_t g = 0; g < group; ++g) {
+      const int64_t head = task.kv_head * group + g;
+      queries[count].q = static_cast<const T*>(task.qkv) + row * width + head * kHead;
+      queries[count].keys = task.first_position + row + 1;
+      where[count] = row * task.heads + head;
+      if (++count == kQueries) flush();
+    }
+  if (count > 0) flush();
+}
+
+template <class T>
+void attend_any(const AttentionTask& task, const KvPages& cache) {
+  switch (task.head_size / kLanes) {
+    case 1: return attend<T, 1>(task, cache);
+    case 2: return attend<T, 2>(task, cache);
+    case 3: return attend<T, 3>(task, cache);
+    case 4: return attend<T, 4>(task, cache);
+    case 5: return attend<T, 5>(task, cache);
+    case 6: return attend<T, 6>(task, cache);
+    case 8: return attend<T, 8>(task, cache);
+    case 16: return attend<T, 16>(task, cache);
+    default: __builtin_trap();  // ops/attention.cpp lets only these through
+  }
+}
+
+static void attention(Type type, const AttentionTask& task, const KvPages& cache) {
+  type == Type::kBf16 ? attend_any<bf16>(task, cache) : attend_any<float>(task, cache);
+}
+
+// --- backward ---
+// One task is one KV head of one whole sequence of n positions: its keys' gradients are summed by one thread in order
+// of the queries. Keys and values are widened to float32 first, in both layouts: columns [page, H, 16] for sixteen
+// scores at once, rows [n, H] for sums over keys.
+
+// Queries whose gradients are computed together: their keys are read, and dk and dv updated, once for all.
+constexpr int kBackwardQueries = 4;
+
+static int64_t attention_backward_scratch(const AttentionTask& task) {
+  const int64_t padded = (task.rows + kLanes - 1) / kLanes * kLanes;
+  return (padded * 5 + 2 * kBackwardQueries) * task.head_size;
+}
+
+struct BackwardScratch {
+  float *key_columns, *value_columns;  // [pages, H, 16]
+  float *key_rows;                     // [n, H]
+  float *d_key, *d_value;              // [n, H]
+  float *q, *d_out;                    // [kBackwardQueries, H]
+
+  BackwardScratch(float* memory, int64_t padded, int64_t h)
+      : key_columns(memory), value_columns(memory + padded * h), key_rows(memory + 2 * padded * h),
+        d_key(memory + 3 * padded * h), d_value(memory + 4 * padded * h), q(memory + 5 * padded * h),
+        d_out(q + kBackwardQueries * h) {}
+};
+
+template <class T>
+void widen_pages(const AttentionTask& task, const KvPages& cache, const BackwardScratch& s) {
+  const int64_t h = task.head_size;
+  for (int64_t position = 0; position < task.rows; ++position) {
+    const int64_t page = position / kLanes, slot = position % kLanes;
+    const T* keys = page_keys<T>(cache, task.pages[page], task.kv_head);
+    const T* value = keys + kLanes * h + slot * h;
+    for (int64_t i = 0; i < h; ++i) {
+      const float key = to_float(keys[key_index<T>(i, slot)]);
+      s.key_rows[position * h + i] = key;
+      s.key_columns[(page * h + i) * kLanes + slot] = key;
+      s.value_columns[(page * h + i) * kLanes + slot] = to_float(value[i]);
+    }
+  }
+  for (int64_t position = task.rows; position % kLanes != 0; ++position)
+    for (int64_t i = 0; i < h; ++i) {
+      const int64_t at = (position / kLanes * h + i) * kLanes + position % kLanes;
+      s.key_columns[at] = s.value_columns[at] = 0;
+    }
+}
+
+template <int kVectors>
+struct BackwardQuery {
+  int64_t keys;  // positions 0 .. keys - 1 are visible
+  float lse, delta;
+  f32x16 q[kVectors], d_out[kVectors], d_q[kVectors];
+};
+
+template <class T, int kVectors>
+TLT_INLINE void load_query(const AttentionTask& task, const BackwardScratch& s, int64_t row, int64_t head, int index,
+                           BackwardQuery<kVectors>& query) {
+  constexpr int64_t kHead = kVectors * kLanes;
+  const int64_t width = (task.heads + 2 * task.kv_heads) * kHead, at = row * task.heads + head;
+  const T* q = static_cast<const T*>(task.qkv) + row * width + head * kHead;
+  const T* out = static_cast<const T*>(task.out) + at * kHead;
+  const T* d_out = static_cast<const T*>(task.d_out) + at * kHead;
+  f32x16 inner = {};
+  TLT_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    query.q[v] = load(q + v * kLanes);
+    query.d_out[v] = load(d_out + v * kLanes);
+    query.d_q[v] = f32x16{};
+    inner = fma(query.d_out[v], load(out + v * kLanes), inner);
+    store(s.q + index * kHead + v * kLanes, query.q[v]);
+    store(s.d_out + index * kHead + v * kLanes, query.d_out[v]);
+  }
+  query.keys = row + 1;
+  query.lse = task.lse[at];
+  query.delta = sum_lanes(inner);
+}
+
+// Gradient through softmax(q k) v for some queries: dq, and their share of dk and dv, key by key in order of the queries.
+template <int kVectors>
+void queries_backward(const BackwardScratch& s, BackwardQuery<kVectors>* queries, int count) {
+  constexpr int64_t kHead = kVectors * kLanes;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(kHead));
+  int64_t longest = 0;
+  for (int i = 0; i < count; ++i) longest = queries[i].keys > longest ? queries[i].keys : longest;
+  for (int64_t first = 0; first < longest; first += kLanes) {
+    const float* keys = s.key_columns + first * kHead;
+    const float* values = s.value_columns + first * kHead;
+    f32x16 scores[kBackwardQueries] = {}, d_p[kBackwardQueries] = {};
+    for (int64_t i = 0; i < kHead; ++i) {
+      const f32x16 key = load(keys + i * kLanes), value = load(values + i * kLanes);
+      TLT_UNROLL
+      for (int n = 0; n < kBackwardQueries; ++n) {
+        scores[n] = fma(splat(s.q[n * kHead + i]), key, scores[n]);
+        d_p[n] = fma(splat(s.d_out[n * kHead + i]), value, d_p[n]);
+      }
+    }
+    float p[kBackwardQueries][kLanes], d_score[kBackwardQueries][kLanes];
+    for (int n = 0; n < kBackwardQueries; ++n) {
+      const int64_t visible = n < count ? queries[n].keys - first : 0;
+      const int lanes = static_cast<int>(visible < 0 ? 0 : visible < kLanes ? visible : kLanes);
+      const f32x16 weight = lanes == 0 ? f32x16{} : first_lanes(exp(scores[n] * scale - queries[n].lse), lanes, 0);
+      store(p[n], weight);
+      store(d_score[n], lanes == 0 ? f32x16{} : weight * (d_p[n] - queries[n].delta) * scale);
+    }
+    const int64_t left = longest - first;
+    for (int64_t slot = 0; slot < (left < kLanes ? left : kLanes); ++slot) {
+      TLT_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        const int64_t at = (first + slot) * kHead + v * kLanes;
+        const f32x16 key = load(s.key_rows + at);
+        f32x16 d_key = load(s.d_key + at), d_value = load(s.d_value + at);
+        TLT_UNROLL
+        for (int n = 0; n < kBackwardQueries; ++n) {
+          d_value = fma(splat(p[n][slot]), queries[n].d_out[v], d_value);
+          d_key = fma(splat(d_score[n][slot]), queries[n].q[v], d_key);
+          queries[n].d_q[v] = fma(splat(d_score[n][slot]), key, queries[n].d_q[v]);
+        }
+        store(s.d_key + at, d_key);
+        store(s.d_value + at, d_value);
+      }
+    }
+  }
+}
+
+// Back through rotation and norm, from `d` [H] float32 to the projection's gradient.
+template <class T>
+void head_backward(const AttentionTask& task, float* d, const T* raw, int64_t position, const float* norm,
+                   float* d_norm, T* out) {
+  const int64_t h = task.head_size;
+  rotate(d, task.cos_sin + position * h, h, -1.0f);
+  if (!norm) {
+    for (int64_t i = 0; i < h; ++i) out[i] = from_float<T>(d[i]);
+    return;
+  }
+  float x[kMaxHeadVectors * kLanes] = {}, dx[kMaxHeadVectors * kLanes] = {};
+  for (int64_t i = 0; i < h; ++i) x[i] = to_float(raw[i]);
+  rms_norm_backward_rows(d, x, norm, task.norm_epsilon, 1, h, dx, d_norm);
+  for (int64_t i = 0; i < h; ++i) out[i] = from_float<T>(dx[i]);
+}
+
+template <class T, int kVectors>
+void attend_backward(const AttentionTask& task, const KvPages& cache) {
+  constexpr int64_t kHead = kVectors * kLanes;
+  const int64_t padded = (task.rows + kLanes - 1) / kLanes * kLanes;
+  const int64_t group = task.heads / task.kv_heads;
+  const int64_t width = (task.heads + 2 * task.kv_heads) * kHead;
+  const BackwardScratch s(task.scratch, padded, kHead);
+  widen_pages<T>(task, cache, s);
+  std::memset(s.d_key, 0, static_cast<size_t>(padded * kHead) * sizeof(float));
+  std::memset(s.d_value, 0, static_cast<size_t>(padded * kHead) * sizeof(float));
+  const auto raw = [&](int64_t row, int64_t head) {
+    return static_cast<const T*>(task.raw_qkv) + row * width + head * kHead;
+  };
+  const auto d_qkv = [&](int64_t row, int64_t head) {
+    return static_cast<T*>(task.d_qkv) + row * width + head * kHead;
+  };
+  // Queries beyond the last are zeros and leave no trace.
+  std::memset(s.q, 0, static_cast<size_t>(2 * kBackwardQueries * kHead) * sizeof(float));
+  BackwardQuery<kVectors> queries[kBackwardQueries] = {};
+  int64_t rows[kBackwardQueries], heads[kBackwardQueries];
+  int count = 0;
+  const auto flush = [&] {
+    queries_backward<kVectors>(s, queries, count);
+    for (int i = 0; i < count; ++i) {
+      float d_q[kHead];
+      for (int v = 0; v < kVectors; ++v) store(d_q + v * kLanes, queries[i].d_q[v]);
+      head_backward<T>(task, d_q, raw(rows[i], heads[i]), rows[i], task.q_norm, task.d_q_norm, d_qkv(rows[i], heads[i]));
+    }
+    count = 0;
+  };
+  for (int64_t row = 0; row < task.rows; ++row)
+    for (int64_t head = task.kv_head * group; head < (task.kv_head + 1) * group; ++head) {
+      load_query<T, kVectors>(task, s, row, head, count, queries[count]);
+      rows[count] = row;
+      heads[count] = head;
+      if (++count == kBackwardQueries) flush();
+    }
+  if (count > 0) flush();
+  for (int64_t row = 0; row < task.rows; ++row) {
+    const int64_t key_head = task.heads + task.kv_head;
+    head_backward<T>(task, s.d_key + row * kHead, raw(row, key_head), row, task.k_norm, task.d_k_norm,
+                     d_qkv(row, key_head));
+    T* d_value = d_qkv(row, key_head + task.kv_heads);
+    TLT_UNROLL
+    for (int v = 0; v < kVectors; ++v)
+      store(d_value + v * kLanes, load(s.d_value + row * kHead + v * kLanes));
+  }
+}
+
+template <class T>
+void attend_backward_any(const AttentionTask& task, const KvPages& cache) {
+  switch (task.head_size / kLanes) {
+    case 1: return attend_backward<T, 1>(task, cache);
+    case 2: return attend_backward<T, 2>(task, cache);
+    case 3: return attend_backward<T, 3>(task, cache);
+    case 4: return attend_backward<T, 4>(task, cache);
+    case 5: return attend_backward<T, 5>(task, cache);
+    case 6: return attend_backward<T, 6>(task, cache);
+    case 8: return attend_backward<T, 8>(task, cache);
+    case 16: return attend_backward<T, 16>(task, cache);
+    default: __builtin_trap();
+  }
+}
+
+static void attention_backward(Type type, const AttentionTask& task, const KvPages& cache) {
+  type == Type::kBf16 ? attend_backward_any<bf16>(task, cache) : attend_backward_any<float>(task, cache);
+}
+
+}  // namespace tlt::ops::TLT_ISA

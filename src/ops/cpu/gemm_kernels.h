@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/simd.h"
+
+namespace tlt::ops::TLT_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 columns and a broadcast: 29 of 32 registers
+constexpr int kTileVectors = 4;
+#else
+constexpr int kTileRows = 4;  // 4 x 2 half-width accumulators of 16 registers
+constexpr int kTileVectors = 1;
+#endif
+constexpr int64_t kPanel = 64;
+
+template <int kRows, class T>
+TLT_INLINE void multiply_tile(const GemmTask& task, int64_t row, const T* b,
+                              f32x16 (&acc)[kRows][kTileVectors]) {
+  constexpr int kElements = Unit<T>::kElements;
+  const T* a = static_cast<const T*>(task.a) + row * task.a_row_stride * kElements;
+  const int64_t row_step = task.a_row_stride * kElements, unit_step = task.a_unit_stride * kElements;
+  for (int64_t k = 0; k < task.units; ++k) {
+    typename Unit<T>::Vector columns[kTileVectors];
+    TLT_UNROLL
+    for (int c = 0; c < kTileVectors; ++c)
+      columns[c] = load_units(b + (k * kPanel + c * kLanes) * kElements);
+    TLT_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const auto x = splat_unit(a + r * row_step + k * unit_step);
+      TLT_UNROLL
+      for (int c = 0; c < kTileVectors; ++c) acc[r][c] = dot(acc[r][c], x, columns[c]);
+    }
+  }
+}
+
+// One row's values for columns first .. first + count (count < 64 only in the last panel).
+template <class T>
+TLT_INLINE void store_row(const GemmTask& task, int64_t row, int64_t first, f32x16 value) {
+  const int64_t at = row * task.out_stride + first;
+  const int64_t left = task.columns - first;
+  if (left >= kLanes) {
+    if (task.bias) value += load(task.bias + first);
+    if (task.residual) value += load(static_cast<const T*>(task.residual) + at);
+    if (!task.out_is_float) return store(static_cast<T*>(task.out) + at, value);
+    return store(static_cast<float*>(task.out) + at, value);
+  }
+  float lanes[kLanes];
+  store(lanes, value);
+  for (int64_t i = 0; i < left; ++i) {
+    if (task.bias) lanes[i] += task.bias[first + i];
+    if (task.residual) lanes[i] += to_float(static_cast<const T*>(task.residual)[at + i]);
+    if (task.out_is_float)
+      static_cast<float*>(task.out)[at + i] = lanes[i];
+    else
+      static_cast<T*>(task.out)[at + i] = from_float<T>(lanes[i]);
+  }
+}
+
+template <int kRows>
+TLT_INLINE void load_accumulators(const GemmTask& task, int64_t row, int64_t first,
+                                  f32x16 (&acc)[kRows][kTileVectors]) {
+  const auto* out = static_cast<const float*>(task.out);
+  TLT_UNROLL
+  for (int r = 0; r < kRows; ++r)
+    TLT_UNROLL
+    for (int c = 0; c < kTileVectors; ++c) {
+      const int64_t column = first + c * kLanes;
+      const float* at = out + (row + r) * task.out_stride + column;
+      if (task.columns - column >= kLanes) {
+        acc[r][c] = load(at);
+      } else {
+        float lanes[kLanes] = {};
+        for (int64_t i = 0; i < task.columns - column; ++i) lanes[i] = at[i];
+        acc[r][c] = load(lanes);
+      }
+    }
+}
+
+template <int kRows, class T>
+__attribute__((noinline)) void tile(const GemmTask& task, int64_t row, int64_t panel) {
+  constexpr int kElements = Unit<T>::kElements;
+  const T* b = static_cast<const T*>(task.b) + panel * task.units * kPanel * kElements;
+  for (int64_t v = 0; v < kPanel / kLanes; v += kTileVectors) {
+    const int64_t first = panel * kPanel + v * kLanes;
+    if (first >= task.columns) return;
+    f32x16 acc[kRows][kTileVectors] = {};
+    if (task.accumulate) load_accumulators<kRows>(task, row, first, acc);
+    multiply_tile<kRows, T>(task, row, b + v * kLanes * kElements, acc);
+    TLT_UNROLL
+    for (int r = 0; r < kRows; ++r)
+      TLT_UNROLL
+      for (int c = 0; c < kTileVectors; ++c)
+        if (first + c * kLanes < task.columns)
+          store_row<T>(task, row + r, first + c * kLanes, acc[r][c]);
+  }
+}
+
+// A single row is bound by how fast the panel streams in: two panels side by side keep enough sums in flight.
+template <class T>
+void multiply_panel(const GemmTask& task, int64_t panel) {
+  using Tile = void (*)(const GemmTask&, int64_t, int64_t);
+#if defined(__AVX512F__)
+  static constexpr Tile kTiles[] = {tile<1, T>, tile<2, T>, tile<3, T>, tile<4, T>, tile<5, T>, tile<6, T>};
+#else
+  static constexpr Tile kTiles[] = {tile<1, T>, tile<2, T>, tile<3, T>, tile<4, T>};
+#endif
+  // Tiles of even height: 32 rows are 6 6 5 5 5 5, not 6 6 6 6 6 2.
+  const int64_t tiles = (task.rows + kTileRows - 1) / kTileRows;
+  int64_t row = task.first_row, left = task.rows;
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t height = (left + tiles - i - 1) / (tiles - i);
+    kTiles[height - 1](task, row, panel);
+    row += height;
+    left -= height;
+  }
+}
+
+static void gemm(Type type, const GemmTask& task) {
+  for (int64_t panel = task.first_panel; panel < task.first_panel + task.panels; ++panel)
+    type == Type::kBf16 ? multiply_panel<bf16>(task, panel) : multiply_panel<float>(task, panel);
+}
+
+TLT_INLINE void pack_two_rows(const bf16* even, const bf16* odd, int64_t count, bf16* out) {
+  if (count == kPanel && odd) {
+    for (int64_t i = 0; i < kPanel; i += kLanes) {
+      u16x16 low, high;
+      std::memcpy(&low, even + i, sizeof low);
+      std::memcpy(&high, odd + i, sizeof high);
+      const u32x16 pair =
+          __builtin_convertvector(low, u32x16) | (__builtin_convertvector(high, u32x16) << 16);
+      std::memcpy(out + 2 * i, &pair, sizeof pair);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < kPanel; ++i) {
+    out[2 * i] = i < count ? even[i] : bf16{0};
+    out[2 * i + 1] = i < count && odd ? odd[i] : bf16{0};
+  }
+}
+
+static void pack_rows(Type type, const void* x, int64_t stride, int64_t rows, int64_t columns,
+                      int64_t first_panel, int64_t panels, void* out) {
+  for (int64_t panel = first_panel; panel < first_panel + panels; ++panel) {
+    const int64_t first = panel * kPanel, count = columns - first < kPanel ? columns - first : kPanel;
+    if (type == Type::kBf16) {
+      const int64_t pairs = (rows + 1) / 2;
+      auto* to = static_cast<bf16*>(out) + panel * pairs * 2 * kPanel;
+      for (int64_t pair = 0; pair < pairs; ++pair) {
+        const bf16* even = static_cast<const bf16*>(x) + 2 * pair * stride + first;
+        pack_two_rows(even, 2 * pair + 1 < rows ? even + stride : nullptr, count, to + pair * 2 * kPanel);
+      }
+    } else {
+      auto* to = static_cast<float*>(out) + panel * rows * kPanel;
+      for (int64_t row = 0; row < rows; ++row) {
+        const float* from = static_cast<const float*>(x) + row * stride + first;
+        for (int64_t i = 0; i < kPanel; ++i) to[row * kPanel + i] = i < count ? from[i] : 0.f;
+      }
+    }
+  }
+}
+
+template <class T>
+void add_columns_of(const T* x, int64_t stride, int64_t rows, int64_t first, int64_t count, float* out) {
+  int64_t i = first;
+  for (; i + kLanes <= first + count; i += kLanes) {
+    f32x16 sum = load(out + i);
+    for (int64_t row = 0; row < rows; ++row) sum += load(x + row * stride + i);
+    store(out + i, sum);
+  }
+  for (; i < first + count; ++i)
+    for (int64_t row = 0; row < rows; ++row) out[i] += to_float(x[row * stride + i]);
+}
+
+static void add_columns(Type type, const void* x, int64_t stride, int64_t rows, int64_t first, int64_t count,
+                        float* out) {
+  type == Type::kBf16 ? add_columns_of(static_cast<const bf16*>(x), stride, rows, first, count, out)
+                      : add_columns_of(static_cast<const float*>(x), stride, rows, first, count, out);
+}
+
+}  // namespace tlt::ops::TLT_ISA

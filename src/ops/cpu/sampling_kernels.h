@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/simd.h"
+
+namespace tlt::ops::TLT_ISA {
+
+// Sixteen logits from `at`; those from `count` on read as `other`.
+TLT_INLINE f32x16 load_tail(const float* logits, int64_t at, int64_t count, float other) {
+  if (at + kLanes <= count) return load(logits + at);
+  float lanes[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) lanes[i] = at + i < count ? logits[at + i] : other;
+  return load(lanes);
+}
+
+constexpr float kLowest = -std::numeric_limits<float>::max();
+
+static RowStatistic row_statistic(const float* logits, int64_t count, float inverse_temperature,
+                                  bool with_entropy) {
+  f32x16 top = splat(kLowest);
+  for (int64_t i = 0; i < count; i += kLanes) top = max(top, load_tail(logits, i, count, kLowest));
+  const f32x16 shift = splat(max_lanes(top)), scale = splat(inverse_temperature);
+  f32x16 sum = {}, weighted = {};
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const f32x16 z = (load_tail(logits, i, count, kLowest) - shift) * scale;
+    const f32x16 e = exp(z);
+    sum += e;
+    if (with_entropy) weighted += e > 0.0f ? e * z : f32x16{};
+  }
+  const float total = sum_lanes(sum), log_total = std::log(total);
+  return {.top = shift[0],
+          .log_sum = log_total,
+          .entropy = with_entropy ? log_total - sum_lanes(weighted) / total : 0};
+}
+
+static int32_t pick(const float* logits, int64_t count, float inverse_temperature, float lse, double u) {
+  const f32x16 scale = splat(inverse_temperature), shift = splat(lse);
+  double passed = 0;
+  int64_t last_possible = 0;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const f32x16 p = exp(load_tail(logits, i, count, kLowest) * scale - shift);
+    const double block = sum_lanes(p);
+    if (passed + block > u) {
+      float lanes[kLanes];
+      store(lanes, p);
+      double reached = passed;
+      for (int64_t lane = 0; lane < kLanes && i + lane < count; ++lane) {
+        reached += lanes[lane];
+        if (reached > u) return static_cast<int32_t>(i + lane);
+      }
+    }
+    passed += block;
+    if (block > 0) last_possible = i;
+  }
+  // The float32 probabilities summed to less than u: the last token that has any.
+  int64_t last = last_possible;
+  const f32x16 p = exp(load_tail(logits, last_possible, count, kLowest) * scale - shift);
+  for (int64_t lane = 0; lane < kLanes && last_possible + lane < count; ++lane)
+    if (p[lane] > 0) last = last_possible + lane;
+  return static_cast<int32_t>(last);
+}
+
+static int32_t arg_max(const float* logits, int64_t count) {
+  f32x16 top = splat(kLowest);
+  for (int64_t i = 0; i < count; i += kLanes) top = max(top, load_tail(logits, i, count, kLowest));
+  const float best = max_lanes(top);
+  for (int64_t i = 0; i < count; ++i)
+    if (logits[i] == best) return static_cast<int32_t>(i);
+  return 0;
+}
+
+// d/d logit_j = 1/T (d_logprob ([j = target] - p_j) - d_entropy p_j (log p_j + entropy)).
+static void logits_backward(float* logits, int64_t count, int64_t columns, float inverse_temperature,
+                            int32_t target, float lse, float entropy, float d_logprob, float d_entropy) {
+  const f32x16 scale = splat(inverse_temperature), shift = splat(lse);
+  for (int64_t i = 0; i < columns; i += kLanes) {
+    const f32x16 log_p = load_tail(logits, i, count, kLowest) * scale - shift;
+    const f32x16 p = exp(log_p);
+    f32x16 d = -d_logprob * p;
+    if (d_entropy != 0) d -= p > 0.0f ? d_entropy * p * (log_p + entropy) : f32x16{};
+    d *= scale;
+    if (i + kLanes <= columns) {
+      store(logits + i, d);
+    } else {
+      float lanes[kLanes];
+      store(lanes, d);
+      for (int64_t lane = 0; i + lane < columns; ++lane) logits[i + lane] = lanes[lane];
+    }
+  }
+  logits[target] += d_logprob * inverse_temperature;
+}
+
+}  // namespace tlt::ops::TLT_ISA

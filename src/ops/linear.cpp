@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/linear.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/aten_bodies.h"
+#include "ops/cpu/bridge.h"
+
+namespace tlt::ops {
+namespace {
+
+constexpr int64_t kPanel = Weight::kPanel;
+// Rows of one task: with K = 1024 they take 192 KB, so that they and a panel stay in a core's cache.
+constexpr int64_t kRowBlock = 96;
+// Tokens whose gradient is summed at a time: two panels of them fit a core's cache.
+constexpr int64_t kTokenBlock = 1024;
+
+// Cuts rows x panels into tasks and runs them.
+void run_tasks(const Device& device, const GemmTask& whole, Type type) {
+  const Kernels& kernels = cpu_kernels();
+  const int64_t panels = divide_up(whole.columns, kPanel), blocks = divide_up(whole.rows, kRowBlock);
+  // About four tasks a thread even out a busy core; a task is worth at least some 20 microseconds.
+  const int64_t wanted = divide_up(4 * device.pool().threads(), blocks);
+  const int64_t panel_work = std::max<int64_t>(1, std::min(whole.rows, kRowBlock) * whole.units);
+  const int64_t least = std::max<int64_t>(1, 4096 / panel_work);
+  const int64_t group = std::max(least, divide_up(panels, wanted)), groups = divide_up(panels, group);
+  device.pool().run(blocks * groups, [&](int64_t index) {
+    GemmTask task = whole;
+    task.first_row = index / groups * kRowBlock;
+    task.rows = std::min(kRowBlock, whole.rows - task.first_row);
+    task.first_panel = index % groups * group;
+    task.panels = std::min(group, panels - task.first_panel);
+    kernels.gemm(type, task);
+  });
+}
+
+// The panels of W^T: what W is multiplied by to go back.
+at::Tensor transposed_panels(const Device& device, const Weight& w) {
+  const int64_t n_panels = divide_up(w.rows(), kPanel), k_panels = divide_up(w.columns(), kPanel);
+  const bool pairs = w.type() == at::kBFloat16;
+  const int64_t n_units = pairs ? divide_up(w.rows(), 2) : w.rows();
+  at::Tensor out = device.empty({k_panels, n_units, kPanel, pairs ? 2 : 1}, w.type());
+  device.pool().run(k_panels, [&](int64_t k_panel) {
+    const int64_t first = k_panel * kPanel, count = std::min(kPanel, w.columns() - first);
+    if (count < kPanel)
+      std::memset(row_pointer(out, k_panel), 0, static_cast<size_t>(out.stride(0) * out.element_size()));
+    if (pairs) {
+      // Two rows and two columns make eight bytes in both layouts.
+      const auto* from = static_cast<const uint64_t*>(w.storage().data_ptr());
+      auto* to = static_cast<uint64_t*>(out.data_ptr()) + k_panel * n_units * kPanel / 2;
+      for (int64_t panel = 0; panel < n_panels; ++panel)
+        for (int64_t k = 0; k < count / 2; ++k)
+          for (int64_t n = 0; n < kPanel / 2 && panel * kPanel / 2 + n < n_units; ++n) {
+            const uint64_t x = from[(panel * w.columns() / 2 + first / 2 + k) * (kPanel / 2) + n];
+            to[(panel * kPanel / 2 + n) * (kPanel / 2) + k] =
+                (x & 0xffff00000000ffffu) | (x & 0xffff0000u) << 16 | (x >> 16 & 0xffff0000u);
+          }
+    } else {
+      const float* from = w.storage().data_ptr<float>();
+      float* to = out.data_ptr<float>() + k_panel * n_units * kPanel;
+      for (int64_t n = 0; n < w.rows(); ++n)
+        for (int64_t k = 0; k < count; ++k)
+          to[n * kPanel + k] = from[(n / kPanel * w.columns() + first + k) * kPanel + n % kPanel];
+    }
+  });
+  return out;
+}
+
+// x [rows, columns] as panels whose K is the row: [columns / 64, rows / u, 64, u].
+at::Tensor packed_rows(const Device& device, const at::Tensor& x, int64_t first, int64_t rows) {
+  const int64_t columns = x.size(1), panels = divide_up(columns, kPanel);
+  const int64_t u = unit_elements(x.scalar_type());
+  at::Tensor out = device.empty({panels, divide_up(rows, u), kPanel, u}, x.scalar_type());
+  const Kernels& kernels = cpu_kernels();
+  device.pool().run(panels, [&](int64_t panel) {
+    kernels.pack_rows(kernel_type(x), row_pointer(x, first), x.stride(0), rows, columns, panel, 1, out.data_ptr());
+  });
+  return out;
+}
+
+}  // namespace
+
+void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& out, const LinearExtras& extras) {
+  check_rows(x, x.size(0), w.columns(), "linear input");
+  check_rows(out, x.size(0), w.rows(), "linear output");
+  if (!device.is_cpu()) return aten::linear(x, w.storage(), out, extras);
+  TLT_CHECK(x.scalar_type() == w.type() && (out.scalar_type() == w.type() || out.scalar_type() == at::kFloat));
+  const int64_t u = unit_elements(w.type());
+  run_tasks(device,
+            {.a = x.data_ptr(),
+             .a_row_stride = w.columns() / u,
+             .b = w.storage().data_ptr(),
+             .units = w.columns() / u,
+             .rows = x.size(0),
+             .columns = w.rows(),
+             .out = out.data_ptr(),
+             .out_stride = w.rows(),
+             .out_is_float = out.scalar_type() == at::kFloat,
+             .bias = extras.bias ? extras.bias->data_ptr<float>() : nullptr,
+             .residual = extras.residual ? extras.residual->data_ptr() : nullptr},
+            kernel_type(x));
+}
+
+void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w, at::Tensor& dx,
+                           bool accumulate) {
+  check_rows(dy, dy.size(0), w.rows(), "output gradient");
+  check_rows(dx, dy.size(0), w.columns(), "input gradient");
+  if (!device.is_cpu()) return aten::linear_backward_input(dy, w.storage(), dx, accumulate);
+  const int64_t u = unit_elements(w.type()), units = divide_up(w.rows(), u);
+  // Rows of an odd length do not split into pairs: pad them (a head with an odd vocabulary).
+  const at::Tensor a = w.rows() % u == 0 ? dy : at::constant_pad_nd(dy, {0, 1});
+  const at::Tensor b = transposed_panels(device, w);
+  run_tasks(device,
+            {.a = a.data_ptr(),
+             .a_row_stride = units,
+             .b = b.data_ptr(),
+             .units = units,
+             .rows = dy.size(0),
+             .columns = w.columns(),
+             .out = dx.data_ptr(),
+             .out_stride = w.columns(),
+             .out_is_float = dx.scalar_type() == at::kFloat,
+             .residual = accumulate ? dx.data_ptr() : nullptr},
+            kernel_type(a));
+}
+
+void linear_backward_weight(const Device& device, const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
+                            at::Tensor* dbias) {
+  const int64_t rows = x.size(0), n = dy.size(1), k = x.size(1);
+  check_rows(dy, rows, n, "output gradient");
+  check_rows(dw, n, k, "weight gradient");
+  if (!device.is_cpu()) return aten::linear_backward_weight(dy, x, dw, dbias);
+  const Kernels& kernels = cpu_kernels();
+  const int64_t u = unit_elements(x.scalar_type());
+  for (int64_t first = 0; first < rows; first += kTokenBlock) {
+    const int64_t count = std::min(kTokenBlock, rows - first), units = divide_up(count, u);
+    const at::Tensor a = packed_rows(device, dy, first, count), b = packed_rows(device, x, first, count);
+    const int64_t k_panels = b.size(0);
+    device.pool().run(a.size(0) * k_panels, [&](int64_t index) {
+      const int64_t n_panel = index / k_panels;
+      kernels.gemm(kernel_type(x), {.a = row_pointer(a, n_panel),
+                                    .a_row_stride = 1,
+                                    .a_unit_stride = kPanel,
+                                    .b = b.data_ptr(),
+                                    .units = units,
+                                    .rows = std::min(kPanel, n - n_panel * kPanel),
+                                    .first_panel = index % k_panels,
+                                    .panels = 1,
+                                    .columns = k,
+                                    .out = dw.data_ptr<float>() + n_panel * kPanel * k,
+                                    .out_stride = k,
+                                    .out_is_float = true,
+                                    .accumulate = true});
+    });
+  }
+  if (!dbias) return;
+  device.pool().run(divide_up(n, kPanel), [&](int64_t panel) {
+    kernels.add_columns(kernel_type(dy), dy.data_ptr(), dy.stride(0), rows, panel * kPanel,
+                        std::min(kPanel, n - panel * kPanel), dbias->data_ptr<float>());
+  });
+}
+
+}  // namespace tlt::ops

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/linear.h"
+
+#include "ops/aten_bodies.h"
+#include "tests/support/tensors.h"
+
+namespace tlt::ops {
+namespace {
+
+using testing::random_tensor;
+using testing::tensors_equal;
+using testing::tensors_near;
+
+struct Case {
+  int64_t rows, n, k;
+};
+
+class LinearTest : public ::testing::TestWithParam<std::tuple<std::string, at::ScalarType>> {
+ protected:
+  Device device() const { return Device::parse(std::get<0>(GetParam()), /*threads=*/2); }
+  at::ScalarType type() const { return std::get<1>(GetParam()); }
+  at::Tensor random(at::IntArrayRef sizes, uint32_t name, double scale = 1) const {
+    return random_tensor(sizes, type(), name, scale).to(device().torch());
+  }
+};
+
+const Case kCases[] = {{1, 64, 64}, {2, 120, 192}, {5, 200, 32}, {6, 64, 96}, {7, 65, 34}, {33, 321, 128}, {200, 130, 256}};
+
+TEST_P(LinearTest, AgreesWithAten) {
+  for (const auto& [rows, n, k] : kCases) {
+    const Device d = device();
+    const at::Tensor x = random({rows, k}, 1), values = random({n, k}, 2, 0.1), residual = random({rows, n}, 3);
+    const at::Tensor bias = random({n}, 4).to(at::kFloat);
+    Weight w(d, n, k, type());
+    w.assign(d, values);
+    for (const at::ScalarType out_type : {type(), at::kFloat}) {
+      at::Tensor got = d.empty({rows, n}, out_type), want = d.empty({rows, n}, at::kFloat);
+      const LinearExtras extras{.bias = &bias, .residual = out_type == type() ? &residual : nullptr};
+      linear(d, x, w, got, extras);
+      const at::Tensor wide_residual = residual.to(at::kFloat);
+      aten::linear(x.to(at::kFloat), values.to(at::kFloat), want,
+                   {.bias = &bias, .residual = extras.residual ? &wide_residual : nullptr});
+      EXPECT_TRUE(tensors_near(got, want, out_type == at::kFloat ? 1e-4 : testing::tolerance(type())))
+          << rows << " x " << n << " x " << k;
+    }
+  }
+}
+
+TEST_P(LinearTest, RowDoesNotDependOnItsCompanions) {
+  if (!device().is_cpu()) GTEST_SKIP() << "row invariance is promised on the CPU";
+  const int64_t n = 200, k = 320;
+  Weight w(device(), n, k, type());
+  w.assign(device(), random({n, k}, 2));
+  const at::Tensor x = random({150, k}, 1);
+  at::Tensor all = device().empty({150, n}, type());
+  linear(device(), x, w, all);
+  const Device alone = Device::cpu(1);
+  for (const int64_t rows : {1, 2, 3, 5, 6, 7, 8, 13, 97, 149}) {
+    at::Tensor some = alone.empty({rows, n}, type());
+    linear(alone, x.narrow(0, 150 - rows, rows).contiguous(), w, some);
+    EXPECT_TRUE(tensors_equal(some, all.narrow(0, 150 - rows, rows))) << rows << " rows";
+  }
+}
+
+TEST_P(LinearTest, GradientsAgreeWithAten) {
+  for (const auto& [rows, n, k] : kCases) {
+    const Device d = device();
+    const at::Tensor x = random({rows, k}, 1), dy = random({rows, n}, 2), values = random({n, k}, 3, 0.1);
+    Weight w(d, n, k, type());
+    w.assign(d, values);
+    at::Tensor dx = d.empty({rows, k}, type()), want_dx = d.empty({rows, k}, at::kFloat);
+    linear_backward_input(d, dy, w, dx);
+    aten::linear_backward_input(dy.to(at::kFloat), values.to(at::kFloat), want_dx, false);
+    EXPECT_TRUE(tensors_near(dx, want_dx, testing::tolerance(type()))) << rows << " x " << n << " x " << k;
+    linear_backward_input(d, dy, w, dx, /*accumulate=*/true);
+    EXPECT_TRUE(tensors_near(dx, 2 * want_dx, 2 * testing::tolerance(type())));
+
+    at::Tensor dw = d.zeros({n, k}, at::kFloat), db = d.zeros({n}, at::kFloat);
+    at::Tensor want_dw = d.zeros({n, k}, at::kFloat), want_db = d.zeros({n}, at::kFloat);
+    for (int twice = 0; twice < 2; ++twice) {
+      linear_backward_weight(d, dy, x, dw, &db);
+      aten::linear_backward_weight(dy, x, want_dw, &want_db);
+    }
+    EXPECT_TRUE(tensors_near(dw, want_dw, 1e-4)) << rows << " x " << n << " x " << k;
+    EXPECT_TRUE(tensors_near(db, want_db, 1e-4)) << rows << " x " << n << " x " << k;
+  }
+}
+
+TEST_P(LinearTest, LongSumsOfTokensAgreeWithAten) {
+  const Device d = device();
+  const at::Tensor x = random({2500, 32}, 1), dy = random({2500, 70}, 2);
+  at::Tensor dw = d.zeros({70, 32}, at::kFloat), want = d.zeros({70, 32}, at::kFloat);
+  linear_backward_weight(d, dy, x, dw);
+  aten::linear_backward_weight(dy, x, want, nullptr);
+  EXPECT_TRUE(tensors_near(dw, want, 1e-3));
+}
+
+TEST_P(LinearTest, WeightGivesBackItsValues) {
+  const Device d = device();
+  const at::Tensor values = random({130, 48}, 5);
+  Weight w(d, 130, 48, type());
+  w.assign(d, values.narrow(0, 0, 50));
+  w.assign(d, values.narrow(0, 50, 80).to(at::kFloat), /*first_row=*/50);
+  EXPECT_TRUE(tensors_equal(w.values(d), values));
+  const at::Tensor tokens = at::tensor({129, 0, 77}, at::kInt).to(d.torch());
+  at::Tensor rows = d.empty({3, 48}, type());
+  w.gather(d, tokens, rows);
+  EXPECT_TRUE(tensors_equal(rows, values.index_select(0, tokens.to(at::kLong))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, LinearTest,
+                         ::testing::Combine(::testing::ValuesIn(testing::devices()), ::testing::Values(at::kFloat, at::kBFloat16)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + (std::get<1>(info.param) == at::kFloat ? "_float32" : "_bfloat16");
+                         });
+
+}  // namespace
+}  // namespace tlt::ops

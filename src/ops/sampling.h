@@ -1,0 +1,56 @@
+// From logits to tokens and logprobs, a row at a time: engine and trainer share this arithmetic, so the logprob
+// recorded with a token is the trainer's own, to the bit.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+
+#include "runtime/device.h"
+
+namespace tlt::ops {
+
+// How a token is chosen. Truncations apply in the order top-k, top-p, min-p (as in vLLM), on the temperature-scaled distribution.
+struct SamplingRule {
+  double temperature = 1.0;  // 0: the most likely token (the lowest id of equals)
+  int64_t top_k = 0;         // 0 or -1: all
+  double top_p = 1.0;
+  double min_p = 0.0;
+
+  bool truncates() const { return top_k > 0 || top_p < 1.0 || min_p > 0.0; }
+  // The temperature logprobs are taken at: greedy sampling reports the plain distribution.
+  double logprob_temperature() const { return temperature > 0 ? temperature : 1.0; }
+};
+
+struct Sampled {
+  int32_t token = 0;
+  float logprob = 0;            // of the temperature-scaled distribution
+  float truncated_logprob = 0;  // of the truncated one; equal to logprob when nothing is truncated
+};
+
+// sampled[i] = the token of row i chosen with number uniforms[i] in [0, 1) by rules[i]. Only ids below
+// `vocabulary` are chosen (a padded head has more columns). logits [R, >= vocabulary] float32.
+void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
+                 std::span<const SamplingRule> rules, std::span<const double> uniforms,
+                 std::span<Sampled> sampled);
+
+// What the trainer needs of each row: log p(target) and the entropy of softmax(logits / temperature).
+struct RowStatistics {
+  at::Tensor logprob;  // [R] float32
+  at::Tensor lse;      // [R] float32: log-sum-exp of logits / temperature
+  at::Tensor entropy;  // [R] float32, in nats
+};
+// targets [R] int32.
+void row_statistics(const Device& device, const at::Tensor& logits, int64_t vocabulary,
+                    const at::Tensor& targets, double temperature, RowStatistics& out);
+
+// logits -> gradient of (sum_i d_logprob[i] log p(target_i) + d_entropy[i] entropy_i) with respect to the logits, in place.
+// d_logprob, d_entropy [R] float32. Columns from `vocabulary` on become 0.
+void logits_backward(const Device& device, at::Tensor& logits, int64_t vocabulary, const at::Tensor& targets,
+                     double temperature, const RowStatistics& rows, const at::Tensor& d_logprob,
+                     const at::Tensor& d_entropy);
+
+}  // namespace tlt::ops

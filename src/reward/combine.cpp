@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reward/combine.h"
+
+#include "base/check.h"
+
+namespace tlt::reward {
+
+namespace {
+
+RewardResult score_part(const Reward& part, const RewardInput& input) {
+  try {
+    return part.score(input);
+  } catch (const RewardError&) {
+    throw;  // a part of the part, already named
+  } catch (const std::exception& error) {
+    throw RewardError(part.name(), error.what());
+  }
+}
+
+}  // namespace
+
+RewardResult WeightedReward::score(const RewardInput& input) const {
+  RewardResult sum;
+  for (const auto& [reward, weight] : parts_) {
+    RewardResult part = score_part(*reward, input);
+    sum.score += weight * part.score;
+    sum.extras[reward->name()] = part.score;
+    sum.extras.merge(part.extras);
+  }
+  return sum;
+}
+
+void WeightedReward::check_row(const RewardInput& row) const {
+  for (const auto& part : parts_) part.reward->check_row(row);
+}
+
+std::string WeightedReward::name() const {
+  std::string names;
+  for (const auto& part : parts_) names += (names.empty() ? "" : "+") + part.reward->name();
+  return names;
+}
+
+const Reward& SourceReward::reward_for(std::string_view data_source) const {
+  if (data_source == "openai/gsm8k") return gsm8k_;
+  if (data_source == "tlt/countdown_trace") return countdown_trace_;
+  if (data_source.find("countdown") != data_source.npos) return countdown_;
+  throw InputError(
+      "no reward is known for the data source `" + std::string(data_source) +
+      "`; name one in reward.functions, or use openai/gsm8k, countdown or tlt/countdown_trace");
+}
+
+RewardResult SourceReward::score(const RewardInput& input) const {
+  return score_part(reward_for(input.data_source), input);
+}
+
+void SourceReward::check_row(const RewardInput& row) const {
+  reward_for(row.data_source).check_row(row);
+}
+
+}  // namespace tlt::reward

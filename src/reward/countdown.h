@@ -1,0 +1,55 @@
+// Countdown: combine given numbers, each once, to make a target. Two rewards for two ways to
+// answer.
+//
+// The numbers and the target are the ground truth, as `3,4,6:24` or as JSON text
+// `{"numbers": [3, 4, 6], "target": 24}`; where it is empty, extra_info has that object.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reward/reward.h"
+
+namespace tlt::reward {
+
+struct CountdownProblem {
+  std::vector<int64_t> numbers = {};  // sorted
+  int64_t target = 0;
+};
+
+// Throws InputError if the row has no problem.
+CountdownProblem countdown_problem(const RewardInput& row);
+
+// True if `text` has exactly the problem's numbers, each once, and the exact value of the target.
+bool solves(const CountdownProblem& problem, std::string_view text);
+
+// TinyZero's: the last `<answer>` of the last line; 1 if it solves the problem, `format_score` if
+// it does not, 0 if there is none. TinyZero's eval() also takes `**`, `//` and decimals; here they
+// solve nothing, because `9**9**9` hangs and `1.5` passes for the numbers 1 and 5.
+class CountdownReward : public Reward {
+ public:
+  explicit CountdownReward(double format_score) : format_score_(format_score) {}
+
+  RewardResult score(const RewardInput& input) const override;
+  void check_row(const RewardInput& row) const override { countdown_problem(row); }
+  std::string name() const override { return "countdown"; }
+
+ private:
+  const double format_score_;
+};
+
+// The demo's: 1 if the raw response ends in `</think><answer>EXPRESSION</answer><eos>`, has no
+// other
+// `<answer>` and the expression, without blanks, solves the problem; else 0. Cut at the cap: 0.
+class CountdownTraceReward : public Reward {
+ public:
+  RewardResult score(const RewardInput& input) const override;
+  void check_row(const RewardInput& row) const override { countdown_problem(row); }
+  std::string name() const override { return "countdown_trace"; }
+};
+
+}  // namespace tlt::reward

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reward/reward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "reward/combine.h"
+#include "reward/countdown.h"
+#include "reward/gsm8k.h"
+#include "reward/match.h"
+
+namespace tlt::reward {
+
+namespace {
+
+Gsm8kMethod gsm8k_method(const RewardOptions& options) {
+  return options.gsm8k_method == "strict" ? Gsm8kMethod::kStrict : Gsm8kMethod::kFlexible;
+}
+
+// nullptr: no such function.
+std::unique_ptr<const Reward> make_function(const std::string& name, const RewardOptions& options) {
+  if (name == "auto") {
+    return std::make_unique<SourceReward>(gsm8k_method(options), options.countdown_format_score);
+  }
+  if (name == "gsm8k") return std::make_unique<Gsm8kReward>(gsm8k_method(options));
+  if (name == "countdown") return std::make_unique<CountdownReward>(options.countdown_format_score);
+  if (name == "countdown_trace") return std::make_unique<CountdownTraceReward>();
+  if (name == "exact") return std::make_unique<ExactReward>();
+  if (name == "regex") return std::make_unique<RegexReward>(options.regex);
+  return nullptr;
+}
+
+}  // namespace
+
+void RewardOptions::check() const {
+  TLT_CHECK_INPUT(!functions.empty(),
+                  "reward.functions is empty; give [\"auto\"] or a reward's name");
+  TLT_CHECK_INPUT(std::set(functions.begin(), functions.end()).size() == functions.size(),
+                  "reward.functions names a reward twice; name it once and raise its weight");
+  for (const std::string& name : functions) {
+    TLT_CHECK_INPUT(
+        make_function(name, *this), "unknown reward `", name,
+        "` in reward.functions; use gsm8k, countdown, countdown_trace, exact, regex or auto");
+  }
+  TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",
+                  weights.size(), " numbers for ", functions.size(),
+                  " reward.functions; give one for each, or none");
+  TLT_CHECK_INPUT(std::ranges::all_of(weights, [](double weight) { return std::isfinite(weight); }),
+                  "reward.weights has a number that is not finite; give plain numbers");
+  TLT_CHECK_INPUT(gsm8k_method == "strict" || gsm8k_method == "flexible",
+                  "reward.gsm8k_method is `", gsm8k_method, "`; use strict or flexible");
+  const bool has_regex = std::ranges::find(functions, "regex") != functions.end();
+  TLT_CHECK_INPUT(has_regex == !regex.empty(), "reward.regex is `", regex,
+                  "`; set it exactly when reward.functions names regex");
+  TLT_CHECK_INPUT(
+      std::isfinite(countdown_format_score) && std::isfinite(failed_score),
+      "reward.countdown_format_score and reward.failed_score must be finite; give plain numbers");
+  TLT_CHECK_INPUT(timeout_seconds > 0 && timeout_seconds <= kMaxTimeoutSeconds,
+                  "reward.timeout_seconds is ", timeout_seconds,
+                  "; use a number above 0 and up to ", kMaxTimeoutSeconds);
+  TLT_CHECK_INPUT(threads >= 1 && threads <= kMaxThreads, "reward.threads is ", threads,
+                  "; use 1 to ", kMaxThreads);
+}
+
+std::unique_ptr<const Reward> make_reward(const RewardOptions& options) {
+  options.check();
+  std::vector<WeightedPart> parts;
+  for (size_t i = 0; i < options.functions.size(); ++i) {
+    parts.push_back({make_function(options.functions[i], options),
+                     options.weights.empty() ? 1.0 : options.weights[i]});
+  }
+  if (parts.size() == 1 && parts[0].weight == 1) return std::move(parts[0].reward);
+  return std::make_unique<WeightedReward>(std::move(parts));
+}
+
+}  // namespace tlt::reward

@@ -1,0 +1,109 @@
+// Reward: text in, number out.
+//
+//   const std::unique_ptr<const Reward> reward = make_reward(options);
+//   reward->check_row({.data_source = row.data_source, .ground_truth = row.ground_truth});  //
+//   once, at start const double score = reward->score({.response = text, .ground_truth =
+//   row.ground_truth}).score;
+//
+// Not here   when and on which thread a response is scored (reward_pool.h).
+// Threading  a Reward is immutable: score() may be called from many threads at once.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "base/options.h"
+
+namespace tlt::reward {
+
+inline constexpr double kMaxTimeoutSeconds = 86'400;
+inline constexpr int64_t kMaxThreads = 256;
+
+struct RewardOptions {
+  std::vector<std::string> functions = {"auto"};
+  std::vector<double> weights;
+  std::string gsm8k_method = "strict";
+  double countdown_format_score = 0.1;
+  std::string regex;
+  double failed_score = 0;
+  double timeout_seconds = 10;
+  int64_t threads = 2;
+
+  void visit(auto& v) {
+    v(functions, "functions", Affects::kResults,
+      "Rewards to add up: gsm8k, countdown, countdown_trace, exact, regex, or auto (by "
+      "data_source).");
+    v(weights, "weights", Affects::kResults,
+      "One weight for each of reward.functions; empty: each weighs 1.");
+    v(gsm8k_method, "gsm8k_method", Affects::kResults,
+      "strict: the number after the last ####; flexible: the last number.");
+    v(countdown_format_score, "countdown_format_score", Affects::kResults,
+      "Score of a countdown response with an <answer> that is wrong.");
+    v(regex, "regex", Affects::kResults,
+      "PCRE2 pattern of the reward regex; its first group, if any, must equal the ground truth.");
+    v(failed_score, "failed_score", Affects::kResults,
+      "Score of a sample whose reward threw or was late.");
+    v(timeout_seconds, "timeout_seconds", Affects::kResults,
+      "A reward that runs longer than this is late.");
+    v(threads, "threads", Affects::kSpeed, "Threads that score responses.");
+  }
+
+  // Throws InputError for an unknown function or method, or a number that makes no sense.
+  void check() const;
+};
+
+// One response and what is known about its prompt. Borrows everything.
+struct RewardInput {
+  std::string_view data_source = {};   // what "auto" in reward.functions goes by
+  std::string_view response = {};      // without special tokens
+  std::string_view raw_response = {};  // with special tokens
+  std::string_view ground_truth = {};
+  const nlohmann::json* extra_info = nullptr;  // an object, or null
+  std::string_view prompt = {};
+  bool truncated = false;  // finish reason "length"
+};
+
+struct RewardResult {
+  double score = 0;
+  std::map<std::string, double> extras = {};  // further columns of the rollout dump
+};
+
+class Reward {
+ public:
+  virtual ~Reward() = default;
+
+  // The score of a response. An answer that cannot be read is a score, not an error; what throws is
+  // a row that check_row() refuses and a limit that the response ran into.
+  virtual RewardResult score(const RewardInput& input) const = 0;
+
+  // Throws InputError if no response to this row could be scored. Reads everything but the
+  // response.
+  virtual void check_row(const RewardInput& row) const = 0;
+
+  virtual std::string name() const = 0;
+};
+
+// An error that says which part of a combined reward threw it.
+class RewardError : public Error {
+ public:
+  RewardError(std::string reward, const std::string& message)
+      : Error(message), reward_(std::move(reward)) {}
+
+  const std::string& reward() const { return reward_; }
+
+ private:
+  std::string reward_;
+};
+
+// The weighted sum of options.functions; a single function of weight 1 is that reward itself.
+std::unique_ptr<const Reward> make_reward(const RewardOptions& options);
+
+}  // namespace tlt::reward

@@ -1,0 +1,95 @@
+// RewardPool: scores responses on its own threads while the engine still decodes.
+//
+// A reward may throw, be slow or never return; that costs the sample its reward, is counted and
+// named, and never stops the run. A reward is late when it has run for options.timeout_seconds: its
+// sample gets failed_score at once, what it returns later is dropped, and a new thread takes its
+// thread's place (up to kMaxHungThreads). When no thread is left, what waits is late after one more
+// timeout.
+//
+// Owns       the threads, the queue, the results nobody has fetched.
+// Threading  synchronizes itself; any thread may call. The destructor waits for running rewards for
+//            kCloseSeconds at most and leaves the others to themselves (their state is shared).
+//
+//   RewardPool pool(make_reward(options), options);
+//   pool.submit(id, std::move(job));                            // as responses finish
+//   for (ScoredSample& sample : pool.wait_all()) …              // all of them, by id
+//   metrics.add("reward/late", pool.counters().late);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reward/reward.h"
+
+namespace tlt::reward {
+
+inline constexpr int64_t kMaxHungThreads = 8;
+inline constexpr double kCloseSeconds = 0.5;
+
+// A RewardInput that owns its text; extra_info is shared by the samples of a group.
+struct RewardJob {
+  std::string data_source = {};
+  std::string response = {};
+  std::string raw_response = {};
+  std::string ground_truth = {};
+  std::shared_ptr<const nlohmann::json> extra_info = {};
+  std::string prompt = {};
+  bool truncated = false;
+
+  RewardInput input() const;
+};
+
+enum class RewardStatus { kScored, kFailed, kLate };
+
+struct ScoredSample {
+  uint64_t id = 0;
+  RewardStatus status = RewardStatus::kScored;
+  RewardResult result = {};  // failed_score unless kScored
+  std::string error = {};    // empty if kScored
+};
+
+// Since the pool was made.
+struct RewardCounters {
+  int64_t scored = 0;
+  int64_t failed = 0;
+  int64_t late = 0;
+  std::map<std::string, int64_t> errors;           // failed or late, by the reward's name
+  std::map<std::string, std::string> first_error;  // the first message of each of them
+};
+
+class RewardPool {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // REQUIRES: options.check() passes.
+  RewardPool(std::shared_ptr<const Reward> reward, const RewardOptions& options);
+  ~RewardPool();
+  RewardPool(const RewardPool&) = delete;
+  RewardPool& operator=(const RewardPool&) = delete;
+
+  // Queues a job; never waits. REQUIRES: no sample of this id is queued, running or not yet
+  // fetched.
+  void submit(uint64_t id, RewardJob job);
+
+  // The samples that got their score since the last call, by id.
+  std::vector<ScoredSample> poll();
+
+  // Waits until every sample has its score, and gives those not yet fetched, by id. What is not
+  // scored at `deadline` is late.
+  std::vector<ScoredSample> wait_all(Clock::time_point deadline = Clock::time_point::max());
+
+  RewardCounters counters() const;
+
+ private:
+  struct State;
+  class Workers;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace tlt::reward

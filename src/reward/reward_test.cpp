@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reward/reward.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "reward/combine.h"
+
+namespace tlt::reward {
+namespace {
+
+RewardOptions with(const std::function<void(RewardOptions&)>& change) {
+  RewardOptions options;
+  change(options);
+  return options;
+}
+
+TEST(RewardOptionsTest, DefaultsAreValid) { EXPECT_EQ(make_reward({})->name(), "auto"); }
+
+TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
+  RewardOptions options;
+  const std::vector<OptionRef> refs = collect_options(options);
+  std::vector<std::string> names;
+  for (const OptionRef& ref : refs) names.push_back(ref.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"functions", "weights", "gsm8k_method",
+                                             "countdown_format_score", "regex", "failed_score",
+                                             "timeout_seconds", "threads"}));
+  apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
+  apply_override(refs, "weights=[1.0, 0.5]");
+  EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");
+}
+
+TEST(RewardOptionsTest, EachMistakeIsRefused) {
+  using O = RewardOptions;
+  const std::function<void(O&)> kMistakes[] = {
+      [](O& o) { o.functions = {}; },
+      [](O& o) { o.functions = {"gsm9k"}; },
+      [](O& o) {
+        o.functions = {"gsm8k", "gsm8k"};
+      },
+      [](O& o) {
+        o.weights = {1, 2};
+      },
+      [](O& o) { o.weights = {NAN}; },
+      [](O& o) { o.gsm8k_method = "lax"; },
+      [](O& o) { o.functions = {"regex"}; },
+      [](O& o) { o.functions = {"regex"}, o.regex = "("; },
+      [](O& o) { o.regex = "a"; },
+      [](O& o) { o.failed_score = INFINITY; },
+      [](O& o) { o.countdown_format_score = NAN; },
+      [](O& o) { o.timeout_seconds = 0; },
+      [](O& o) { o.timeout_seconds = NAN; },
+      [](O& o) { o.timeout_seconds = 1e12; },
+      [](O& o) { o.threads = 0; },
+      [](O& o) { o.threads = 100'000; },
+  };
+  int number = 0;
+  for (const auto& mistake : kMistakes) {
+    EXPECT_THROW(make_reward(with(mistake)), InputError) << "mistake " << number;
+    ++number;
+  }
+}
+
+TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
+  for (const std::string name :
+       {"auto", "gsm8k", "countdown", "countdown_trace", "exact", "regex"}) {
+    const auto reward = make_reward(with([&](RewardOptions& o) {
+      o.functions = {name};
+      if (name == "regex") o.regex = "a";
+    }));
+    EXPECT_EQ(reward->name(), name);
+  }
+}
+
+TEST(RewardOptionsTest, MethodAndFormatScoreArrive) {
+  const RewardInput text{.response = "it is 42", .ground_truth = "42"};
+  const auto gsm8k = [&](const std::string& method) {
+    return make_reward(
+        with([&](RewardOptions& o) { o.functions = {"gsm8k"}, o.gsm8k_method = method; }));
+  };
+  EXPECT_EQ(gsm8k("strict")->score(text).score, 0);
+  EXPECT_EQ(gsm8k("flexible")->score(text).score, 1);
+  const auto countdown = make_reward(
+      with([](RewardOptions& o) { o.functions = {"countdown"}, o.countdown_format_score = 0.25; }));
+  EXPECT_EQ(countdown->score({.response = "<answer>1</answer>", .ground_truth = "3,4:7"}).score,
+            0.25);
+}
+
+TEST(WeightedRewardTest, SumsItsPartsAndShowsThem) {
+  const auto reward = make_reward(with([](RewardOptions& o) {
+    o.functions = {"gsm8k", "regex"};
+    o.weights = {2, -0.5};
+    o.regex = "because";
+  }));
+  EXPECT_EQ(reward->name(), "gsm8k+regex");
+  const RewardResult result = reward->score({.response = "because #### 42", .ground_truth = "42"});
+  EXPECT_EQ(result.score, 1.5);
+  EXPECT_EQ(result.extras, (std::map<std::string, double>{{"gsm8k", 1}, {"regex", 1}}));
+  EXPECT_EQ(reward->score({.response = "#### 42", .ground_truth = "42"}).score, 2);
+  EXPECT_THROW(reward->check_row({.ground_truth = "none ####  "}), InputError);
+}
+
+TEST(WeightedRewardTest, SingleFunctionMayHaveAWeight) {
+  const auto reward =
+      make_reward(with([](RewardOptions& o) { o.functions = {"exact"}, o.weights = {3}; }));
+  EXPECT_EQ(reward->score({.response = "a", .ground_truth = "a"}).score, 3);
+}
+
+TEST(WeightedRewardTest, ErrorNamesThePart) {
+  const auto reward = make_reward(with([](RewardOptions& o) { o.functions = {"exact", "auto"}; }));
+  try {
+    reward->score({.data_source = "tlt/countdown_trace", .response = "a", .ground_truth = "b"});
+    FAIL();
+  } catch (const RewardError& error) {
+    EXPECT_EQ(error.reward(), "countdown_trace");
+  }
+}
+
+TEST(SourceRewardTest, DataSourceChoosesTheReward) {
+  const auto reward = make_reward({});
+  const auto score = [&](std::string_view source, std::string_view text, std::string_view truth) {
+    return reward
+        ->score(
+            {.data_source = source, .response = text, .raw_response = text, .ground_truth = truth})
+        .score;
+  };
+  EXPECT_EQ(score("openai/gsm8k", "#### 7", "7"), 1);
+  EXPECT_EQ(score("countdown", "<answer>3+4</answer>", "3,4:7"), 1);
+  EXPECT_EQ(score("Jiayi-Pan/countdown-3to4", "<answer>3*4</answer>", "3,4:7"), 0.1);
+  EXPECT_EQ(score("tlt/countdown_trace", "<answer>3+4</answer>", "3,4:7"), 0);
+  EXPECT_EQ(score("tlt/countdown_trace", "</think><answer>3+4</answer><eos>", "3,4:7"), 1);
+}
+
+TEST(SourceRewardTest, UnknownDataSourceIsRefusedByCheckRow) {
+  const auto reward = make_reward({});
+  EXPECT_NO_THROW(reward->check_row({.data_source = "openai/gsm8k", .ground_truth = "7"}));
+  EXPECT_THROW(reward->check_row({.data_source = "openai/gsm8k", .ground_truth = ""}), InputError);
+  EXPECT_THROW(reward->check_row({.data_source = "lighteval/MATH", .ground_truth = "7"}),
+               InputError);
+  EXPECT_THROW(reward->check_row({.ground_truth = "7"}), InputError);
+}
+
+}  // namespace
+}  // namespace tlt::reward

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/loop_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+
+namespace tlt::rl {
+
+std::string to_json(const LoopState& state, const std::string& options, int64_t optimizer_steps) {
+  const nlohmann::ordered_json json = {{"step", state.step},
+                                       {"epoch", state.cursor.epoch},
+                                       {"index", state.cursor.index},
+                                       {"optimizer_steps", optimizer_steps},
+                                       {"options", options}};
+  return json.dump(1) + "\n";
+}
+
+SavedState parse_state(const std::string& text, const std::string& place) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    SavedState saved;
+    saved.state.step = json.at("step").get<int64_t>();
+    saved.state.cursor = {json.at("epoch").get<int64_t>(), json.at("index").get<int64_t>()};
+    saved.optimizer_steps = json.at("optimizer_steps").get<int64_t>();
+    saved.options = json.at("options").get<std::string>();
+    return saved;
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(check_internal::concat(place, ": not a checkpoint's state (", error.what(),
+                                            "); delete this checkpoint to resume from the one before"));
+  }
+}
+
+}  // namespace tlt::rl

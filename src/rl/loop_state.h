@@ -1,0 +1,29 @@
+// LoopState: how far a run is, beside weights and optimizer.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "data/sampler.h"
+
+namespace tlt::rl {
+
+struct LoopState {
+  int64_t step = 0;                 // steps done
+  data::SamplerCursor cursor;
+};
+
+// The file state/loop.json of a checkpoint. `options` is options_digest(kResults): a resumed run must have the same.
+std::string to_json(const LoopState& state, const std::string& options, int64_t optimizer_steps);
+
+struct SavedState {
+  LoopState state;
+  std::string options;
+  int64_t optimizer_steps = 0;
+};
+// InputError names the place when a field is missing.
+SavedState parse_state(const std::string& json, const std::string& place);
+
+}  // namespace tlt::rl

@@ -1,0 +1,78 @@
+// RlLoop: the whole of a run. run_step() is the place to begin reading.
+//
+//   prompts -> rollout_phase.run -> rewards (already scored as responses finished) -> advantages -> trainer.update
+//           -> validate, save, report
+//
+// Every worker runs the same loop on its share: groups of prompts in the rollouts, packs in the training. After each phase all
+// know the same, so there is no controller, and one worker is not a special case.
+//
+// Owns       how far the run is (loop_state.h), and through its parts everything else.
+// Threading  engine thread only.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/timeline.h"
+#include "cluster/launch.h"
+#include "data/sampler.h"
+#include "rl/loop_state.h"
+#include "rl/rollout_phase.h"
+#include "rl/run_folder.h"
+#include "rl/run_options.h"
+#include "rl/workplace.h"
+#include "train/checkpoint.h"
+
+namespace tlt::rl {
+
+class RlLoop {
+ public:
+  RlLoop(const RunOptions& options, const cluster::Launch& launch);
+  ~RlLoop();
+
+  // From where the run is to its end, or to the end of the step in which an interrupt came.
+  void run();
+
+ private:
+  void run_step();
+  void resume();
+  void validate(Metrics& metrics);
+  void save();
+  void report_times(double step_seconds, Metrics& metrics);
+  void report(const Metrics& metrics);
+  std::vector<data::Prompt> next_prompts();
+  SamplingPlan training_plan() const;
+  std::vector<double> advantages_of(std::span<const Rollout> rollouts) const;
+  void add_reference(std::vector<train::TrainSample>& samples);
+  std::vector<train::TrainSample> make_samples(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+                                               std::span<const double> advantages) const;
+  bool is_due(int64_t frequency) const;
+  bool everyone_goes_on();
+
+  const RunOptions options_;
+  Workplace place_;
+  RunFolder folder_;
+  data::Dataset prompts_;
+  std::unique_ptr<data::Dataset> held_out_;
+  data::Sampler sampler_;
+  const int64_t total_steps_;
+  std::unique_ptr<model::PolicyModel> reference_;  // only with a KL loss
+  rollout::Engine engine_;
+  reward::RewardPool rewards_;
+  std::unique_ptr<cluster::GroupSource> groups_;
+  RolloutPhase phase_;
+  train::Trainer trainer_;
+  std::unique_ptr<Timeline> timeline_;
+  std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
+  LoopState state_;
+  double started_at_ = 0;     // seconds, when run() began
+  int64_t first_step_ = 0;
+};
+
+// `tlt train`: runs a worker of the run to its end. Returns the exit code.
+int train(const RunOptions& options, const cluster::Launch& launch);
+
+}  // namespace tlt::rl

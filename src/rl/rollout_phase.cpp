@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/rollout_phase.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace tlt::rl {
+namespace {
+
+// How long an empty engine sleeps before it looks for stolen work again.
+constexpr double kIdleWaitSeconds = 0.01;
+
+}  // namespace
+
+RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards, cluster::GroupSource& groups,
+                           cluster::Comm& comm, const data::Tokenizer& tokenizer)
+    : engine_(engine), rewards_(rewards), groups_(groups), comm_(comm), tokenizer_(tokenizer) {}
+
+std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  times_ = {};
+  mine_.clear();
+  index_of_.clear();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const bool is_new = index_of_.emplace(prompts[i].id, static_cast<uint32_t>(i)).second;
+    TLT_CHECK(is_new, "prompt ", prompts[i].id, " twice in one step");
+  }
+  share_ = (static_cast<int64_t>(prompts.size()) + comm_.size() - 1) / comm_.size();
+  groups_.begin_step(phases_++, static_cast<int64_t>(prompts.size()));
+  while (!groups_.step_done()) {
+    Stopwatch watch;
+    take_groups(prompts, plan);
+    const bool worked = engine_.step();
+    collect(prompts);
+    if (worked) {
+      times_.decode_seconds += watch.seconds();
+    } else if (!groups_.step_done()) {
+      groups_.wait_for_news(kIdleWaitSeconds);
+      times_.idle_seconds += watch.seconds();
+    }
+  }
+  const std::vector<int> lost = groups_.lost_workers();
+  TLT_CHECK(lost.empty(), "worker ", lost.front(), " was lost during the rollouts; the run stops here. Start it again with the "
+            "same command: it resumes from the last checkpoint, with any number of workers");
+  attach_scores();
+  return exchange(prompts.size() * static_cast<size_t>(plan.samples));
+}
+
+void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  while (engine_.room() > 0) {
+    // Beyond its share a worker steals only when it is about to run dry: another may be a moment late, not slow.
+    if (times_.groups >= share_ && engine_.stats().running >= plan.samples) return;
+    const std::optional<int64_t> group = groups_.try_take();
+    if (!group) return;
+    const data::Prompt& prompt = prompts[static_cast<size_t>(*group)];
+    engine_.submit({.prompt_id = prompt.id,
+                    .rl_step = plan.rl_step,
+                    .tokens = prompt.tokens,
+                    .samples = plan.samples,
+                    .sampling = plan.sampling,
+                    .seed = plan.seed});
+    unfinished_[static_cast<uint32_t>(*group)] = plan.samples;
+    ++times_.groups;
+  }
+}
+
+void RolloutPhase::collect(std::span<const data::Prompt> prompts) {
+  for (rollout::Response& response : engine_.take_finished()) {
+    const uint32_t index = index_of_.at(response.prompt_id);
+    const data::Prompt& prompt = prompts[index];
+    rewards_.submit(mine_.size(), {.data_source = prompt.data_source,
+                                   .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
+                                   .raw_response = tokenizer_.decode(response.tokens),
+                                   .ground_truth = prompt.ground_truth,
+                                   .extra_info = std::make_shared<const nlohmann::json>(prompt.extra_info),
+                                   .prompt = prompt.text,
+                                   .truncated = response.finish == rollout::FinishReason::kLength});
+    Rollout& rollout = mine_.emplace_back();
+    rollout.prompt = index;
+    rollout.response = std::move(response);
+    if (--unfinished_.at(index) > 0) continue;
+    unfinished_.erase(index);
+    groups_.done(index);
+  }
+}
+
+void RolloutPhase::attach_scores() {
+  Stopwatch watch;
+  for (const reward::ScoredSample& sample : rewards_.wait_all()) {
+    Rollout& rollout = mine_.at(sample.id);
+    rollout.score = sample.result.score;
+    rollout.extras = sample.result.extras;
+    rollout.was_scored = sample.status == reward::RewardStatus::kScored;
+  }
+  times_.reward_seconds = watch.seconds();
+}
+
+std::vector<Rollout> RolloutPhase::exchange(size_t expected) {
+  std::vector<Rollout> all;
+  for (const std::string& bytes : comm_.all_gather_bytes(pack(mine_)))
+    for (Rollout& rollout : unpack(bytes)) all.push_back(std::move(rollout));
+  std::sort(all.begin(), all.end(), [](const Rollout& a, const Rollout& b) {
+    return std::pair(a.prompt, a.response.sample) < std::pair(b.prompt, b.response.sample);
+  });
+  TLT_CHECK(all.size() == expected, all.size(), " rollouts of ", expected);
+  return all;
+}
+
+}  // namespace tlt::rl

@@ -1,0 +1,73 @@
+// RolloutPhase: the first half of a step: all workers turn the step's prompts into scored responses.
+//
+// A worker takes groups while it has room, decodes, and hands finished responses to the reward pool; when the last group of
+// the step is done anywhere, the workers exchange what they have. Everybody ends with the same list.
+//
+// Borrows    engine, reward pool, group source, comm, tokenizer.
+// Threading  engine thread only.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cluster/comm.h"
+#include "cluster/group_source.h"
+#include "data/dataset.h"
+#include "data/tokenizer.h"
+#include "reward/reward_pool.h"
+#include "rl/rollout.h"
+#include "rollout/engine.h"
+
+namespace tlt::rl {
+
+// What to sample for each prompt, and at which place its random numbers are.
+struct SamplingPlan {
+  std::shared_ptr<const rollout::SamplingOptions> sampling;
+  int64_t samples = 1;
+  uint32_t rl_step = 0;
+  uint64_t seed = 0;
+};
+
+// This worker's time in the phase.
+struct PhaseTimes {
+  double decode_seconds = 0;  // the engine ran
+  double idle_seconds = 0;    // the engine was empty while others still decoded
+  double reward_seconds = 0;  // waited for rewards after the last token
+  int64_t groups = 0;         // taken by this worker
+};
+
+class RolloutPhase {
+ public:
+  RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards, cluster::GroupSource& groups, cluster::Comm& comm,
+               const data::Tokenizer& tokenizer);
+
+  // All workers' rollouts, ordered by prompt and sample. Throws Error when a worker is lost.
+  std::vector<Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+
+  const PhaseTimes& times() const { return times_; }
+
+ private:
+  void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  void collect(std::span<const data::Prompt> prompts);
+  void attach_scores();
+  std::vector<Rollout> exchange(size_t expected);
+
+  rollout::Engine& engine_;
+  reward::RewardPool& rewards_;
+  cluster::GroupSource& groups_;
+  cluster::Comm& comm_;
+  const data::Tokenizer& tokenizer_;
+
+  int64_t phases_ = 0;                        // the source's step number
+  int64_t share_ = 0;                         // groups this worker takes without stealing
+  std::map<uint32_t, int64_t> unfinished_;    // group -> responses still to come
+  std::map<uint32_t, uint32_t> index_of_;     // prompt id -> index in the step's prompts
+  std::vector<Rollout> mine_;
+  PhaseTimes times_;
+};
+
+}  // namespace tlt::rl

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/json_lines.h"
+#include "base/log.h"
+
+namespace tlt::rl {
+
+RunFolder::RunFolder(const RunOptions& options, bool is_writer) : path_(options.trainer.folder()), is_writer_(is_writer) {
+  if (!is_writer_) return;
+  make_folder(path_);
+  lock_ = std::make_unique<FolderLock>(path_);
+  open_log_file(path_ + "/log.txt");
+}
+
+void RunFolder::start(const RunOptions& options, int64_t step) {
+  if (!is_writer_) return;
+  RunOptions copy = options;  // collect_options() needs to point somewhere
+  write_file_atomic(path_ + "/options.toml", to_toml(collect_options(copy)));
+  metrics_ = std::make_unique<MetricsWriter>(path_, step > 0 ? step : -1);
+  if (options.trainer.dump_rollouts) make_folder(path_ + "/rollouts");
+}
+
+void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
+  if (metrics_) metrics_->write(step, metrics);
+}
+
+void RunFolder::write_rollouts(int64_t step, std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+                               const data::Tokenizer& tokenizer) {
+  if (!is_writer_) return;
+  JsonLinesWriter file(fmt::format("{}/rollouts/{:06}.jsonl", path_, step));
+  for (const Rollout& rollout : rollouts) {
+    const data::Prompt& prompt = prompts[rollout.prompt];
+    nlohmann::ordered_json row = {{"input", prompt.text},
+                                  {"output", tokenizer.decode(rollout.response.tokens)},
+                                  {"gts", prompt.ground_truth},
+                                  {"score", rollout.score},
+                                  {"step", step},
+                                  {"prompt_id", prompt.id},
+                                  {"sample", rollout.response.sample},
+                                  {"finish_reason", to_string(rollout.response.finish)}};
+    for (const auto& [name, value] : rollout.extras) row[name] = value;
+    file.write(row);
+  }
+  file.flush();
+}
+
+}  // namespace tlt::rl

@@ -1,0 +1,48 @@
+// RunFolder: where a run leaves its traces (DESIGN 5), written by rank 0; the other workers only read.
+//
+//   options.toml      the resolved options; runs again        metrics.jsonl, events.out.tfevents…   numbers by step
+//   rollouts/000001.jsonl   responses (verl's dump)           checkpoints/step_000010, latest       (train/checkpoint.h)
+//   log.txt, timeline.json
+//
+// Owns       the lock of the folder, the writers.
+// Threading  engine thread only.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/files.h"
+#include "base/metrics.h"
+#include "data/dataset.h"
+#include "rl/rollout.h"
+#include "rl/run_options.h"
+
+namespace tlt::rl {
+
+class RunFolder {
+ public:
+  // InputError when another run has the folder.
+  RunFolder(const RunOptions& options, bool is_writer);
+
+  const std::string& path() const { return path_; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+
+  // Drops what was written after `step`: the run goes on from there.
+  void start(const RunOptions& options, int64_t step);
+
+  void write_metrics(int64_t step, const Metrics& metrics);
+  // verl's rollout dump: input, output, gts, score, step and the reward's extras.
+  void write_rollouts(int64_t step, std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+                      const data::Tokenizer& tokenizer);
+
+ private:
+  const std::string path_;
+  const bool is_writer_;
+  std::unique_ptr<FolderLock> lock_;
+  std::unique_ptr<MetricsWriter> metrics_;
+};
+
+}  // namespace tlt::rl

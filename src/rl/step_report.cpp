@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/step_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+namespace tlt::rl {
+namespace {
+
+void add_length_stats(const std::string& name, const std::vector<double>& lengths, Metrics& metrics) {
+  metrics.add_stats(name, lengths);
+  for (const auto& [label, share] : {std::pair("p50", 0.50), {"p90", 0.90}, {"p99", 0.99}})
+    metrics.set(name + "/" + label, percentile(lengths, share));
+}
+
+}  // namespace
+
+double percentile(std::vector<double> values, double share) {
+  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
+  const size_t index = std::min(values.size() - 1, rank == 0 ? 0 : rank - 1);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
+  return values[index];
+}
+
+void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+                     std::span<const double> advantages, Metrics& metrics) {
+  std::vector<double> scores, lengths, prompt_lengths, truncated;
+  std::map<uint32_t, std::pair<double, double>> range;  // of each group's scores
+  int64_t unscored = 0, forwards = 0, tokens = 0;
+  for (const Rollout& rollout : rollouts) {
+    scores.push_back(rollout.score);
+    lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
+    prompt_lengths.push_back(static_cast<double>(prompts[rollout.prompt].tokens.size()));
+    truncated.push_back(rollout.response.finish == rollout::FinishReason::kLength ? 1 : 0);
+    unscored += rollout.was_scored ? 0 : 1;
+    forwards += rollout.response.target_forwards;
+    tokens += static_cast<int64_t>(rollout.response.tokens.size());
+    auto [group, is_new] = range.emplace(rollout.prompt, std::pair(rollout.score, rollout.score));
+    group->second = {std::min(group->second.first, rollout.score), std::max(group->second.second, rollout.score)};
+  }
+  const auto count = static_cast<double>(rollouts.size());
+  const auto equal = std::count_if(range.begin(), range.end(),
+                                   [](const auto& group) { return group.second.first == group.second.second; });
+  metrics.add_stats("critic/score", scores);
+  metrics.add_stats("critic/rewards", scores);
+  metrics.add_stats("critic/advantages", advantages);
+  add_length_stats("response_length", lengths, metrics);
+  metrics.set("response_length/clip_ratio", std::accumulate(truncated.begin(), truncated.end(), 0.0) / count);
+  metrics.add_stats("prompt_length", prompt_lengths);
+  metrics.set("rollout/frac_reward_zero_std", static_cast<double>(equal) / static_cast<double>(range.size()));
+  metrics.set("rollout/tokens", static_cast<double>(tokens));
+  metrics.set("rollout/tokens_per_target_forward", static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(1, forwards)));
+  metrics.set("reward/unscored", static_cast<double>(unscored));
+}
+
+void report_training(const train::TrainStats& stats, Metrics& metrics) {
+  for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
+  metrics.set("actor/packs", static_cast<double>(stats.packs));
+  metrics.set("training/rollout_probs_diff_max", stats.probability_difference);
+  metrics.set("training/rollout_logprobs_diff_max", stats.logprob_difference);
+}
+
+void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts, int64_t samples,
+                       Metrics& metrics) {
+  std::map<std::string, std::vector<double>> scores;
+  std::vector<double> lengths;
+  for (const Rollout& rollout : rollouts) {
+    scores[prompts[rollout.prompt].data_source].push_back(rollout.score);
+    lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
+  }
+  for (const auto& [source, values] : scores)
+    metrics.set(fmt::format("val-core/{}/reward/mean@{}", source, samples),
+                std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()));
+  add_length_stats("val-aux/response_length", lengths, metrics);
+}
+
+}  // namespace tlt::rl

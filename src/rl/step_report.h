@@ -1,0 +1,32 @@
+// StepReport: a step's numbers under verl's names, from what the step's parts left behind.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/metrics.h"
+#include "data/dataset.h"
+#include "rl/rollout.h"
+#include "rl/rollout_phase.h"
+#include "train/trainer.h"
+
+namespace tlt::rl {
+
+// critic/*, response_length/*, prompt_length/*, completions of a batch.
+void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+                     std::span<const double> advantages, Metrics& metrics);
+
+// actor/*, training/rollout_probs_diff_*.
+void report_training(const train::TrainStats& stats, Metrics& metrics);
+
+// val-core/<data source>/reward/mean@n and what goes with it.
+void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts, int64_t samples,
+                       Metrics& metrics);
+
+// The value below which a share of the values lies (nearest rank). REQUIRES: not empty.
+double percentile(std::vector<double> values, double share);
+
+}  // namespace tlt::rl

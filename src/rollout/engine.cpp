@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollout/engine.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "model/activations.h"
+
+namespace tlt::rollout {
+namespace {
+
+// As many as the memory allows, and not more than all running sequences fill at the model's full length (with a
+// page for the copy a sample makes).
+int64_t cache_pages(const model::PolicyModel& model, const EngineOptions& options) {
+  options.check();
+  const int64_t page_bytes = model.kv_shape().page_bytes();
+  TLT_CHECK_INPUT(options.kv_memory_bytes >= page_bytes, "kv_memory_bytes is ", options.kv_memory_bytes,
+                  ", less than one page of this model; give at least ", page_bytes);
+  return std::min(options.kv_memory_bytes / page_bytes,
+                  options.max_running * (pages_for(model.config().max_positions) + 1));
+}
+
+}  // namespace
+
+Engine::Engine(const model::PolicyModel& model, const EngineOptions& options, const StopText* stop_text,
+               HiddenTap* tap)
+    : model_(model),
+      stop_text_(stop_text),
+      tap_(tap),
+      cache_(model.device(), model.kv_shape(), cache_pages(model, options)),
+      pool_(cache_.pages()),
+      scheduler_(options, pool_),
+      sampler_(model, options.max_running),
+      activations_(std::make_unique<model::Activations>(model, options.max_batch_tokens)) {}
+
+Engine::~Engine() = default;
+
+void Engine::submit(Group group) {
+  check_input(group);
+  const model::ModelConfig& config = model_.config();
+  const SamplingOptions& sampling = *group.sampling;
+  auto state = std::make_shared<GroupState>();
+  state->max_new_tokens = std::min(sampling.max_new_tokens, config.max_positions - std::ssize(group.tokens));
+  state->stop_text = stop_text_;
+  state->rule = sampling.rule();
+  state->stop_tokens.assign(sampling.stop_tokens.begin(), sampling.stop_tokens.end());
+  if (!sampling.ignore_eos)
+    state->stop_tokens.insert(state->stop_tokens.end(), config.eos_tokens.begin(), config.eos_tokens.end());
+  state->request = std::move(group);
+  const int64_t needed = state->pages_to_finish();
+  TLT_CHECK_INPUT(needed <= pool_.total_pages(), "prompt ", state->request.prompt_id, " with its ",
+                  state->prompt_tokens(), " tokens and a response of ", state->max_new_tokens, " needs ",
+                  needed * cache_.shape().page_bytes(), " bytes of keys and values; kv_memory_bytes holds ",
+                  pool_.total_pages() * cache_.shape().page_bytes(), ": raise it or lower max_new_tokens");
+  scheduler_.submit(std::move(state));
+}
+
+void Engine::check_input(const Group& group) const {
+  const model::ModelConfig& config = model_.config();
+  TLT_CHECK(group.sampling != nullptr);
+  group.sampling->check();
+  TLT_CHECK_INPUT(!group.tokens.empty(), "prompt ", group.prompt_id, " has no tokens; give at least one");
+  TLT_CHECK_INPUT(std::ssize(group.tokens) < config.max_positions, "prompt ", group.prompt_id, " has ",
+                  group.tokens.size(), " tokens and the model ", config.max_positions,
+                  " positions; give a shorter prompt");
+  for (const int32_t token : group.tokens)
+    TLT_CHECK_INPUT(token >= 0 && token < config.vocabulary, "prompt ", group.prompt_id, " has token ", token,
+                    "; the model's vocabulary ends at ", config.vocabulary - 1);
+  TLT_CHECK_INPUT(group.samples >= 1, "prompt ", group.prompt_id, " asks for ", group.samples,
+                  " samples; ask for at least 1");
+  TLT_CHECK(group.first_sample >= 0 && group.first_sample + group.samples < HiddenTap::kPrompt);
+  TLT_CHECK_INPUT(group.sampling->stop.empty() || stop_text_ != nullptr, "prompt ", group.prompt_id,
+                  " has stop texts, but there is no tokenizer to find them; use stop_tokens");
+}
+
+bool Engine::step() {
+  Stopwatch watch;
+  const StepPlan& plan = scheduler_.plan();
+  stats_.schedule_seconds += watch.restart();
+  if (plan.empty()) return false;
+  for (const PageCopy& copy : plan.copies) cache_.copy_page(copy.from, copy.to);
+  const at::Tensor& hidden = model_.forward(plan.batch, cache_, *activations_);
+  stats_.forward_seconds += watch.restart();
+  const std::span<const ops::Sampled> sampled = sampler_.sample(hidden, plan.draws);
+  stats_.sample_seconds += watch.restart();
+  offer(plan, hidden);
+  count(plan);
+  scheduler_.commit(sampled);
+  stats_.schedule_seconds += watch.restart();
+  return true;
+}
+
+void Engine::offer(const StepPlan& plan, const at::Tensor& hidden) {
+  if (tap_ == nullptr) return;
+  for (size_t i = 0; i < plan.work.size(); ++i) {
+    const Work& work = plan.work[i];
+    const ops::Segment& segment = plan.batch.segments[i];
+    const int32_t skip = work.repeated_rows;
+    if (skip == segment.rows) continue;
+    const uint32_t sample = work.sequence ? work.sequence->sample : HiddenTap::kPrompt;
+    const auto first = static_cast<size_t>(segment.first_row + skip);
+    const auto rows = static_cast<size_t>(segment.rows - skip);
+    tap_->offer(work.group->request.prompt_id, sample, segment.first_position + skip,
+                hidden.narrow(0, segment.first_row + skip, segment.rows - skip),
+                std::span(plan.batch.tokens).subspan(first, rows));
+  }
+}
+
+void Engine::count(const StepPlan& plan) {
+  ++stats_.steps;
+  stats_.rows += plan.batch.rows();
+  for (const Work& work : plan.work) stats_.repeated_rows += work.repeated_rows;
+  stats_.tokens += std::ssize(plan.draws);
+  const auto bucket = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(scheduler_.running()))) - 1;
+  ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];
+}
+
+EngineStats Engine::stats() const {
+  EngineStats stats = stats_;
+  stats.preemptions = scheduler_.preemptions();
+  stats.running = scheduler_.running();
+  stats.waiting = scheduler_.waiting();
+  stats.pages = pool_.total_pages();
+  stats.peak_pages = scheduler_.peak_pages();
+  stats.kv_bytes = pool_.total_pages() * cache_.shape().page_bytes();
+  return stats;
+}
+
+void Engine::check_idle_invariants() const {
+  scheduler_.check_invariants();
+  TLT_CHECK(scheduler_.running() == 0 && scheduler_.waiting() == 0, "not idle: ", scheduler_.running(), " run and ",
+            scheduler_.waiting(), " wait");
+  TLT_CHECK(pool_.free_pages() == pool_.total_pages());
+}
+
+}  // namespace tlt::rollout

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollout/scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tlt::rollout {
+
+Scheduler::Scheduler(const EngineOptions& options, kv::PagePool& pool) : options_(options), pool_(pool) {
+  options_.check();
+}
+
+void Scheduler::submit(std::shared_ptr<GroupState> group) {
+  TLT_CHECK(group->prompt_tokens() > 0 && group->request.samples > 0 && group->max_new_tokens > 0);
+  TLT_CHECK(group->pages_to_finish() <= pool_.total_pages(), group->pages_to_finish(), " pages of ",
+            pool_.total_pages());
+  for (int64_t i = 0; i < group->request.samples; ++i) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->group = group;
+    sequence->sample = static_cast<uint32_t>(group->request.first_sample + i);
+    sequence->age = arrived_++;
+    group->unfinished.push_back(sequence.get());
+    waiting_.push_back(std::move(sequence));
+  }
+}
+
+const StepPlan& Scheduler::plan() {
+  plan_.clear();
+  admit();
+  int64_t everybody = 0;  // sequences, and prompts, that get at least one row
+  for (size_t i = 0; i < running_.size(); ++i)
+    if (running_[i]->group->prompt_ready() || first_of_group(i)) ++everybody;
+  spare_rows_ = options_.max_batch_tokens - everybody;
+  // By age: taking pages only ever touches the younger, which have not been planned yet.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i]->group->prompt_ready()) {
+      plan_response(i);
+    } else if (first_of_group(i)) {
+      plan_prompt(i);
+    }
+  }
+  TLT_CHECK(!plan_.empty() || waiting_.empty(), "none of ", waiting_.size(), " waiting sequences can run");
+  peak_pages_ = std::max(peak_pages_, pool_.total_pages() - pool_.free_pages());
+  return plan_;
+}
+
+// Looks ahead: a sequence starts only when everybody running and itself can go on for a page, so that it is
+// not preempted at once. Alone, a sequence always fits (submit).
+void Scheduler::admit() {
+  short_of_pages_ = false;
+  if (waiting_.empty()) return;
+  int64_t free = pool_.free_pages() - pages_promised();
+  while (!waiting_.empty() && running() < options_.max_running) {
+    Sequence& next = *waiting_.front();
+    free -= pages_to_run(next, running_.empty() || running_.back()->group != next.group);
+    if (free < 0 && !running_.empty()) {
+      short_of_pages_ = true;
+      return;
+    }
+    next.state = Sequence::State::kRunning;
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+// Pages that those running will take before long.
+int64_t Scheduler::pages_promised() const {
+  int64_t pages = 0;
+  for (size_t i = 0; i < running_.size(); ++i) pages += pages_to_run(*running_[i], first_of_group(i));
+  return pages;
+}
+
+// Pages still to be taken for the tokens it has and a page more, with the prompt's for the first of a group.
+int64_t Scheduler::pages_to_run(const Sequence& sequence, bool first_of_group) const {
+  const GroupState& group = *sequence.group;
+  const int64_t at_end = pages_for(group.prompt_tokens() + group.max_new_tokens - 1);
+  const int64_t wanted = std::min(pages_for(sequence.known()) + 1, at_end);
+  const int64_t shared = group.prompt_tokens() / ops::kPageSlots;
+  const int64_t own = wanted - (sequence.pages.empty() ? shared : std::ssize(sequence.pages));
+  const int64_t prompt = group.prompt_ready() ? 0 : pages_for(group.prompt_tokens()) - std::ssize(group.pages);
+  return std::max<int64_t>(own, 0) + (first_of_group ? prompt : 0);
+}
+
+bool Scheduler::first_of_group(size_t index) const {
+  return index == 0 || running_[index - 1]->group != running_[index]->group;
+}
+
+void Scheduler::plan_prompt(size_t index) {
+  GroupState& group = *running_[index]->group;
+  const int32_t rows = take_rows(group.prompt_tokens() - group.computed);
+  const int32_t end = group.computed + rows;
+  if (!try_extend(group.pages, end, index)) return;
+  plan_.batch.add(&group.request.tokens[static_cast<size_t>(group.computed)], rows, group.computed,
+                  group.pages.data());
+  plan_.work.push_back({&group, nullptr, std::clamp(group.furthest - group.computed, 0, rows)});
+  if (end < group.prompt_tokens()) return;
+  for (Sequence* sequence : group.unfinished)  // those that wait too: they keep their first token
+    if (sequence->tokens.empty())
+      plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows() - 1), sequence});
+}
+
+void Scheduler::plan_response(size_t index) {
+  Sequence& sequence = *running_[index];
+  GroupState& group = *sequence.group;
+  const int32_t prompt = group.prompt_tokens();
+  const bool starts = sequence.pages.empty();
+  if (starts) share_prompt(sequence);
+  const int32_t rows = take_rows(sequence.known() - sequence.computed);
+  const int32_t end = sequence.computed + rows;
+  if (!try_extend(sequence.pages, end, index)) return;
+  if (starts && !group.pages.empty() && prompt % ops::kPageSlots != 0)
+    plan_.copies.push_back({group.pages.back(), sequence.pages[static_cast<size_t>(prompt / ops::kPageSlots)]});
+  plan_.batch.add(&sequence.tokens[static_cast<size_t>(sequence.computed - prompt)], rows, sequence.computed,
+                  sequence.pages.data());
+  plan_.work.push_back({&group, &sequence, std::clamp(sequence.furthest - sequence.computed, 0, rows)});
+  if (end == sequence.known())
+    plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows() - 1), &sequence});
+}
+
+// The prompt's full pages; of the last one, where the sample goes on writing, it will get a copy. The only sample left
+// has nobody to share with and takes them all over.
+void Scheduler::share_prompt(Sequence& sequence) {
+  GroupState& group = *sequence.group;
+  sequence.computed = group.prompt_tokens();
+  sequence.pages.reserve(static_cast<size_t>(pages_for(group.prompt_tokens() + group.max_new_tokens)));
+  const bool takes_over = group.unfinished.size() == 1;
+  const auto end = takes_over ? group.pages.end() : group.pages.begin() + group.prompt_tokens() / ops::kPageSlots;
+  sequence.pages.assign(group.pages.begin(), end);
+  if (takes_over) {
+    group.pages.clear();
+  } else {
+    for (const ops::PageId page : sequence.pages) pool_.share(page);
+  }
+}
+
+// Everybody gets a row; the rows beyond go to the oldest that can use them, a chunk at most.
+int32_t Scheduler::take_rows(int32_t wanted) {
+  const int64_t more = std::min({int64_t{wanted} - 1, options_.prefill_chunk - 1, spare_rows_});
+  spare_rows_ -= more;
+  return static_cast<int32_t>(more + 1);
+}
+
+bool Scheduler::try_extend(std::vector<ops::PageId>& pages, int64_t positions, size_t index) {
+  while (std::ssize(pages) < pages_for(positions)) {
+    if (const auto page = pool_.try_take()) {
+      pages.push_back(*page);
+    } else if (!try_reclaim(index)) {
+      TLT_CHECK(index > 0, "the oldest sequence finds no page among ", pool_.total_pages());
+      preempt_youngest();
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Scheduler::try_reclaim(size_t index) {
+  if (drop_idle_prompt()) return true;
+  if (running_.size() == index + 1) return false;
+  preempt_youngest();
+  return true;
+}
+
+// A prompt whose samples all wait: only the group at the head of the waiting can have one, because the others lost
+// theirs with their last running sample.
+bool Scheduler::drop_idle_prompt() {
+  if (waiting_.empty()) return false;
+  GroupState& group = *waiting_.front()->group;
+  if (group.pages.empty() || (!running_.empty() && running_.back()->group.get() == &group)) return false;
+  release_prompt(group);
+  return true;
+}
+
+void Scheduler::preempt_youngest() {
+  std::unique_ptr<Sequence> sequence = std::move(running_.back());
+  running_.pop_back();
+  release(sequence->pages);
+  sequence->computed = 0;
+  sequence->state = Sequence::State::kWaiting;
+  if (running_.empty() || running_.back()->group != sequence->group) release_prompt(*sequence->group);
+  waiting_.push_front(std::move(sequence));
+  ++preemptions_;
+}
+
+void Scheduler::commit(std::span<const ops::Sampled> sampled) {
+  TLT_CHECK(sampled.size() == plan_.draws.size(), sampled.size(), " tokens for ", plan_.draws.size());
+  for (size_t i = 0; i < plan_.work.size(); ++i) {
+    const Work& work = plan_.work[i];
+    int32_t& computed = work.sequence ? work.sequence->computed : work.group->computed;
+    int32_t& furthest = work.sequence ? work.sequence->furthest : work.group->furthest;
+    computed += plan_.batch.segments[i].rows;
+    furthest = std::max(furthest, computed);
+  }
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    Sequence& sequence = *plan_.draws[i].sequence;
+    ++sequence.target_forwards;
+    if (const auto reason = sequence.append(sampled[i])) finish(sequence, *reason);
+  }
+  plan_.clear();
+  remove_finished();
+}
+
+void Scheduler::finish(Sequence& sequence, FinishReason reason) {
+  GroupState& group = *sequence.group;
+  if (sequence.state == Sequence::State::kWaiting) waiting_finished_ = true;
+  release(sequence.pages);
+  std::erase(group.unfinished, &sequence);
+  if (group.unfinished.empty()) release_prompt(group);
+  finished_.push_back(sequence.finish(reason));
+}
+
+void Scheduler::remove_finished() {
+  const auto is_finished = [](const auto& sequence) { return sequence->state == Sequence::State::kFinished; };
+  std::erase_if(running_, is_finished);
+  if (std::exchange(waiting_finished_, false)) std::erase_if(waiting_, is_finished);
+}
+
+bool Scheduler::cancel(uint32_t prompt_id, uint32_t sample) {
+  const auto is_meant = [&](const auto& sequence) {
+    return sequence->group->request.prompt_id == prompt_id && sequence->sample == sample;
+  };
+  plan_.clear();
+  auto running = std::ranges::find_if(running_, is_meant);
+  auto waiting = std::ranges::find_if(waiting_, is_meant);
+  if (running == running_.end() && waiting == waiting_.end()) return false;
+  finish(running != running_.end() ? **running : **waiting, FinishReason::kCancelled);
+  remove_finished();
+  return true;
+}
+
+void Scheduler::cancel_all() {
+  plan_.clear();
+  for (const auto& sequence : running_) finish(*sequence, FinishReason::kCancelled);
+  for (const auto& sequence : waiting_) finish(*sequence, FinishReason::kCancelled);
+  remove_finished();
+}
+
+std::vector<Response> Scheduler::take_finished() { return std::exchange(finished_, {}); }
+
+int64_t Scheduler::room() const {
+  return short_of_pages_ ? 0 : std::max<int64_t>(options_.max_running - running() - waiting(), 0);
+}
+
+void Scheduler::release(std::vector<ops::PageId>& pages) {
+  for (const ops::PageId page : pages) pool_.release(page);
+  pages.clear();
+}
+
+void Scheduler::release_prompt(GroupState& group) {
+  release(group.pages);
+  group.computed = 0;
+}
+
+void Scheduler::check_invariants() const {
+  std::vector<int64_t> holders(static_cast<size_t>(pool_.total_pages()));
+  const GroupState* last_group = nullptr;
+  int64_t last_age = -1;
+  const auto visit = [&](const Sequence& sequence, Sequence::State state) {
+    TLT_CHECK(sequence.state == state, "sample ", sequence.sample, " stands in the wrong line");
+    TLT_CHECK(state == Sequence::State::kRunning || sequence.pages.empty(), "sample ", sequence.sample,
+              " waits and holds pages");
+    TLT_CHECK(std::exchange(last_age, sequence.age) < sequence.age, "sample ", sequence.sample, " is out of order");
+    TLT_CHECK(std::ranges::count(sequence.group->unfinished, &sequence) == 1);
+    for (const ops::PageId page : sequence.pages) ++holders[static_cast<size_t>(page)];
+    if (std::exchange(last_group, sequence.group.get()) == sequence.group.get()) return;
+    for (const ops::PageId page : sequence.group->pages) ++holders[static_cast<size_t>(page)];
+  };
+  for (const auto& sequence : running_) visit(*sequence, Sequence::State::kRunning);
+  for (const auto& sequence : waiting_) visit(*sequence, Sequence::State::kWaiting);
+  int64_t free = 0;
+  for (int64_t page = 0; page < pool_.total_pages(); ++page) {
+    const int64_t counted = holders[static_cast<size_t>(page)];
+    TLT_CHECK(pool_.holders(static_cast<ops::PageId>(page)) == counted, "page ", page, " has ",
+              pool_.holders(static_cast<ops::PageId>(page)), " holders, ", counted, " known");
+    free += counted == 0 ? 1 : 0;
+  }
+  TLT_CHECK(free == pool_.free_pages(), free, " pages have no holder, ", pool_.free_pages(), " are free");
+}
+
+}  // namespace tlt::rollout

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollout/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace tlt::rollout {
+namespace {
+
+constexpr int32_t kEos = 0;
+constexpr uint32_t kPromptSample = UINT32_MAX;
+
+// The token at a place, as if a model had chosen it; one in 60 is kEos.
+int32_t token_at(uint32_t prompt_id, uint32_t sample, int64_t position) {
+  return static_cast<int32_t>(philox(9, {prompt_id, sample, static_cast<uint32_t>(position), 0})[0] % 60);
+}
+
+std::vector<int32_t> prompt_of(uint32_t prompt_id, int64_t length) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < length; ++i) tokens.push_back(1 + token_at(prompt_id, kPromptSample, i));
+  return tokens;
+}
+
+std::vector<int32_t> response_of(uint32_t prompt_id, uint32_t sample, int64_t max_new_tokens) {
+  std::vector<int32_t> tokens;
+  do {
+    tokens.push_back(token_at(prompt_id, sample, std::ssize(tokens)));
+  } while (tokens.back() != kEos && std::ssize(tokens) < max_new_tokens);
+  return tokens;
+}
+
+std::shared_ptr<GroupState> make_group(uint32_t prompt_id, int64_t prompt_tokens, int64_t samples,
+                                       int64_t max_new_tokens) {
+  auto group = std::make_shared<GroupState>();
+  group->request.prompt_id = prompt_id;
+  group->request.tokens = prompt_of(prompt_id, prompt_tokens);
+  group->request.samples = samples;
+  group->stop_tokens = {kEos};
+  group->max_new_tokens = max_new_tokens;
+  return group;
+}
+
+// Runs plans on a memory that keeps, for every slot of every page, the token whose keys it would hold, and looks
+// before each row whether all earlier positions of its sequence are there.
+class FakeRunner {
+ public:
+  FakeRunner(const EngineOptions& options, int64_t pages)
+      : options_(options), pool_(pages), scheduler_(options, pool_), memory_(static_cast<size_t>(pages)) {}
+
+  void submit(uint32_t prompt_id, int64_t prompt_tokens, int64_t samples, int64_t max_new_tokens) {
+    scheduler_.submit(make_group(prompt_id, prompt_tokens, samples, max_new_tokens));
+  }
+
+  bool step() {
+    const StepPlan& plan = scheduler_.plan();
+    if (plan.empty()) return false;
+    EXPECT_LE(plan.batch.rows(), options_.max_batch_tokens);
+    EXPECT_LE(scheduler_.running(), options_.max_running);
+    EXPECT_EQ(plan.work.size(), plan.batch.segments.size());
+    for (const PageCopy& copy : plan.copies)
+      if (!forget_copies) memory_[static_cast<size_t>(copy.to)] = memory_[static_cast<size_t>(copy.from)];
+    for (size_t i = 0; i < plan.work.size(); ++i) run_segment(plan, i);
+    std::vector<ops::Sampled> sampled;
+    for (const Draw& draw : plan.draws) {
+      const Group& request = draw.sequence->group->request;
+      sampled.push_back({token_at(request.prompt_id, draw.sequence->sample, std::ssize(draw.sequence->tokens)), 0, 0});
+    }
+    tokens += std::ssize(sampled);
+    ++steps;
+    scheduler_.commit(sampled);
+    scheduler_.check_invariants();
+    for (Response& response : scheduler_.take_finished()) done.push_back(std::move(response));
+    return true;
+  }
+
+  // Everything to its end, and the pages free.
+  void run() {
+    while (step()) {
+    }
+    EXPECT_EQ(pool_.free_pages(), pool_.total_pages());
+  }
+
+  Scheduler& scheduler() { return scheduler_; }
+  kv::PagePool& pool() { return pool_; }
+
+  bool forget_copies = false;  // a planted fault
+  int64_t steps = 0, rows = 0, repeated_rows = 0, tokens = 0, stale_slots = 0;
+  std::vector<Response> done;
+
+ private:
+  void run_segment(const StepPlan& plan, size_t index) {
+    const Work& work = plan.work[index];
+    const ops::Segment& segment = plan.batch.segments[index];
+    std::vector<int32_t> known = work.group->request.tokens;
+    if (work.sequence) known.insert(known.end(), work.sequence->tokens.begin(), work.sequence->tokens.end());
+    const auto slot = [&](int32_t position) -> int32_t& {
+      return memory_[static_cast<size_t>(segment.pages[position / 16])][static_cast<size_t>(position % 16)];
+    };
+    for (int32_t position = 0; position < segment.first_position; ++position)
+      stale_slots += slot(position) != known[static_cast<size_t>(position)];
+    for (int32_t i = 0; i < segment.rows; ++i) {
+      const int32_t position = segment.first_position + i;
+      const auto row = static_cast<size_t>(segment.first_row + i);
+      EXPECT_EQ(plan.batch.positions[row], position);
+      EXPECT_EQ(plan.batch.tokens[row], known[static_cast<size_t>(position)]);
+      slot(position) = plan.batch.tokens[row];
+    }
+    EXPECT_EQ(segment.first_position, work.sequence ? work.sequence->computed : work.group->computed);
+    rows += segment.rows;
+    repeated_rows += work.repeated_rows;
+  }
+
+  const EngineOptions options_;
+  kv::PagePool pool_;
+  Scheduler scheduler_;
+  std::vector<std::array<int32_t, 16>> memory_;
+};
+
+EngineOptions small_options() {
+  EngineOptions options;
+  options.max_running = 8;
+  options.max_batch_tokens = 64;
+  options.prefill_chunk = 32;
+  return options;
+}
+
+TEST(SchedulerTest, NothingSubmittedIsAnEmptyPlan) {
+  FakeRunner runner(small_options(), 4);
+  EXPECT_FALSE(runner.step());
+  EXPECT_EQ(runner.scheduler().room(), 8);
+}
+
+TEST(SchedulerTest, PromptIsComputedOnceForAllSamples) {
+  FakeRunner runner(small_options(), 64);
+  runner.submit(/*prompt_id=*/1, /*prompt_tokens=*/40, /*samples=*/4, /*max_new_tokens=*/10);
+  runner.run();
+  ASSERT_EQ(std::ssize(runner.done), 4);
+  int64_t rows = 40;
+  for (const Response& response : runner.done) rows += std::ssize(response.tokens) - 1;
+  EXPECT_EQ(runner.rows, rows);
+  EXPECT_EQ(runner.stale_slots, 0);
+}
+
+TEST(SchedulerTest, SamplesShareFullPagesAndCopyThePartlyFilledOne) {
+  FakeRunner runner(small_options(), 64);
+  runner.submit(1, 40, 4, 10);
+  while (runner.scheduler().plan().draws.empty()) ASSERT_TRUE(runner.step());
+  ASSERT_TRUE(runner.step());
+  ASSERT_EQ(std::ssize(runner.done), 0);
+  EXPECT_EQ(std::ssize(runner.scheduler().plan().copies), 4);
+  EXPECT_EQ(runner.pool().total_pages() - runner.pool().free_pages(), 3 + 4);
+}
+
+TEST(SchedulerTest, PromptOfFullPagesNeedsNoCopy) {
+  FakeRunner runner(small_options(), 64);
+  runner.submit(1, 32, 4, 10);
+  ASSERT_TRUE(runner.step());
+  EXPECT_TRUE(runner.scheduler().plan().copies.empty());
+  EXPECT_EQ(runner.pool().total_pages() - runner.pool().free_pages(), 2 + 4);
+  runner.run();
+  EXPECT_EQ(runner.stale_slots, 0);
+}
+
+TEST(SchedulerTest, OnlySampleTakesThePromptsPagesOver) {
+  FakeRunner runner(small_options(), 64);
+  runner.submit(1, 40, 1, 10);
+  while (runner.scheduler().plan().draws.empty()) ASSERT_TRUE(runner.step());
+  ASSERT_TRUE(runner.step());
+  EXPECT_TRUE(runner.scheduler().plan().copies.empty());
+  EXPECT_EQ(runner.pool().total_pages() - runner.pool().free_pages(), 3);
+}
+
+TEST(SchedulerTest, AllSamplesGetTheirFirstTokenFromOneRowEvenThoseThatWait) {
+  FakeRunner runner(small_options(), 64);
+  runner.submit(1, 20, /*samples=*/20, 10);
+  const StepPlan& plan = runner.scheduler().plan();
+  ASSERT_EQ(std::ssize(plan.draws), 20);
+  for (const Draw& draw : plan.draws) EXPECT_EQ(draw.row, 19);
+  EXPECT_EQ(runner.scheduler().running(), 8);
+}
+
+TEST(SchedulerTest, EverybodyDecodesWhileAPromptIsComputedInChunks) {
+  EngineOptions options = small_options();
+  options.prefill_chunk = 8;
+  FakeRunner runner(options, 64);
+  runner.submit(1, 4, 4, 100);
+  ASSERT_TRUE(runner.step());
+  runner.submit(2, 40, 1, 4);
+  const int64_t decoding = runner.scheduler().running();
+  const StepPlan& plan = runner.scheduler().plan();
+  EXPECT_EQ(std::ssize(plan.work), decoding + 1);
+  EXPECT_EQ(plan.batch.rows(), decoding + 8);
+}
+
+TEST(SchedulerTest, RoomIsWhatCouldStillStart) {
+  FakeRunner runner(small_options(), 64);
+  runner.submit(1, 4, 3, 100);
+  EXPECT_EQ(runner.scheduler().room(), 5);
+  runner.scheduler().plan();
+  EXPECT_EQ(runner.scheduler().room(), 5);
+  runner.submit(2, 4, 9, 100);
+  EXPECT_EQ(runner.scheduler().room(), 0);
+  runner.scheduler().plan();
+  EXPECT_EQ(runner.scheduler().room(), 0);
+}
+
+TEST(SchedulerTest, NoRoomWhileASequenceWaitsForPages) {
+  FakeRunner runner(small_options(), 9);
+  runner.submit(1, 40, 3, 60);
+  runner.submit(2, 40, 1, 60);
+  runner.scheduler().plan();
+  EXPECT_LT(runner.scheduler().running(), 4);
+  EXPECT_EQ(runner.scheduler().room(), 0);
+}
+
+TEST(SchedulerTest, OneTokenResponsesNeverStart) {
+  FakeRunner runner(small_options(), 2);
+  for (uint32_t prompt = 0; prompt < 50; ++prompt) runner.submit(prompt, 17, 5, /*max_new_tokens=*/1);
+  runner.run();
+  EXPECT_EQ(std::ssize(runner.done), 250);
+  EXPECT_EQ(runner.rows, 50 * 17);
+}
+
+TEST(SchedulerTest, GroupThatFitsAloneFinishesInJustItsPages) {
+  for (const int64_t prompt : {1, 15, 16, 17, 31, 32, 33, 48}) {
+    for (const int64_t samples : {1, 2, 5}) {
+      for (const int64_t length : {1, 2, 16, 17, 40}) {
+        const auto group = make_group(1, prompt, samples, length);
+        FakeRunner runner(small_options(), group->pages_to_finish());
+        runner.submit(1, prompt, samples, length);
+        runner.submit(2, prompt, samples, length);
+        runner.run();
+        ASSERT_EQ(std::ssize(runner.done), 2 * samples) << prompt << " " << samples << " " << length;
+        EXPECT_EQ(runner.stale_slots, 0) << prompt << " " << samples << " " << length;
+      }
+    }
+  }
+}
+
+TEST(SchedulerTest, GroupThatCanNeverFinishIsRefused) {
+  FakeRunner runner(small_options(), 4);
+  EXPECT_THROW(runner.submit(1, 40, 1, 40), Error);
+}
+
+// So a line of n sequences is done after a bounded number of steps, however few the pages.
+TEST(SchedulerTest, OldestTakesPartInEveryStep) {
+  FakeRunner runner(small_options(), 9);
+  for (uint32_t prompt = 0; prompt < 6; ++prompt) runner.submit(prompt, 30 + prompt, 3, 60);
+  while (true) {
+    const StepPlan& plan = runner.scheduler().plan();
+    if (plan.empty()) break;
+    std::vector<int> left(6, 3);
+    for (const Response& response : runner.done) --left[response.prompt_id];
+    const auto oldest = std::ranges::find_if(left, [](int n) { return n > 0; }) - left.begin();
+    EXPECT_EQ(plan.work.front().group->request.prompt_id, oldest);
+    runner.step();
+  }
+  EXPECT_EQ(std::ssize(runner.done), 18);
+  EXPECT_GT(runner.scheduler().preemptions(), 0);
+}
+
+TEST(SchedulerTest, FewPagesCostBoundedRepetition) {
+  FakeRunner runner(small_options(), 24);
+  for (uint32_t prompt = 0; prompt < 20; ++prompt) runner.submit(prompt, 30, 4, 100);
+  runner.run();
+  EXPECT_EQ(runner.stale_slots, 0);
+  EXPECT_LT(runner.repeated_rows, runner.rows / 2);
+}
+
+TEST(SchedulerTest, CancelEndsAWaitingAndARunningSequence) {
+  FakeRunner runner(small_options(), 64);
+  runner.submit(1, 20, 12, 50);
+  runner.step();
+  runner.step();
+  EXPECT_TRUE(runner.scheduler().cancel(1, 0));
+  EXPECT_TRUE(runner.scheduler().cancel(1, 11));
+  EXPECT_FALSE(runner.scheduler().cancel(1, 11));
+  EXPECT_FALSE(runner.scheduler().cancel(2, 0));
+  runner.scheduler().check_invariants();
+  runner.run();
+  std::map<uint32_t, FinishReason> finish;
+  for (const Response& response : runner.done) finish[response.sample] = response.finish;
+  ASSERT_EQ(std::ssize(finish), 12);
+  EXPECT_EQ(finish[0], FinishReason::kCancelled);
+  EXPECT_EQ(finish[11], FinishReason::kCancelled);
+  EXPECT_NE(finish[1], FinishReason::kCancelled);
+}
+
+TEST(SchedulerTest, CancelAllFreesEveryPageAtOnce) {
+  FakeRunner runner(small_options(), 64);
+  for (uint32_t prompt = 0; prompt < 5; ++prompt) runner.submit(prompt, 20, 5, 50);
+  runner.step();
+  runner.step();
+  runner.scheduler().cancel_all();
+  EXPECT_EQ(runner.pool().free_pages(), 64);
+  EXPECT_FALSE(runner.step());
+}
+
+struct Walk {
+  int64_t stale_slots = 0, preemptions = 0, cancelled = 0, repeated_rows = 0;
+};
+
+// Random groups, cancels and memory sizes; every response that was not cancelled is the one of its place.
+Walk random_walk(uint64_t seed, bool forget_copies) {
+  RandomStream random(seed, {});
+  EngineOptions options;
+  options.max_running = 1 + static_cast<int64_t>(random.below(12));
+  options.max_batch_tokens = options.max_running + static_cast<int64_t>(random.below(40));
+  options.prefill_chunk = 1 + static_cast<int64_t>(random.below(40));
+  FakeRunner runner(options, 12 + static_cast<int64_t>(random.below(25)));
+  runner.forget_copies = forget_copies;
+  std::map<uint32_t, int64_t> max_new_tokens, samples;
+  int64_t submitted = 0;
+  for (int event = 0; event < 600; ++event) {
+    const uint64_t kind = random.below(20);
+    if (kind == 0 && max_new_tokens.size() < 30) {
+      const auto prompt = static_cast<uint32_t>(max_new_tokens.size());
+      max_new_tokens[prompt] = 1 + static_cast<int64_t>(random.below(120));
+      samples[prompt] = 1 + static_cast<int64_t>(random.below(6));
+      runner.submit(prompt, 1 + static_cast<int64_t>(random.below(50)), samples[prompt], max_new_tokens[prompt]);
+      submitted += samples[prompt];
+    } else if (kind == 1 && !samples.empty()) {
+      const auto prompt = static_cast<uint32_t>(random.below(samples.size()));
+      runner.scheduler().cancel(prompt, static_cast<uint32_t>(random.below(6)));
+      runner.scheduler().check_invariants();
+    } else {
+      runner.step();
+    }
+  }
+  runner.run();
+  Walk walk{runner.stale_slots, runner.scheduler().preemptions(), 0, runner.repeated_rows};
+  for (const Response& response : runner.scheduler().take_finished()) runner.done.push_back(response);
+  EXPECT_EQ(std::ssize(runner.done), submitted);
+  std::map<std::pair<uint32_t, uint32_t>, int> seen;
+  for (const Response& response : runner.done) {
+    const uint32_t prompt = response.prompt_id;
+    EXPECT_EQ(++seen[std::pair(prompt, response.sample)], 1);
+    std::vector<int32_t> want = response_of(prompt, response.sample, max_new_tokens[prompt]);
+    EXPECT_EQ(response.target_forwards, std::ssize(response.tokens));
+    if (response.finish == FinishReason::kCancelled) {
+      ++walk.cancelled;
+      EXPECT_LE(response.tokens.size(), want.size());
+      want.resize(response.tokens.size());
+    } else {
+      EXPECT_EQ(response.finish, want.back() == kEos ? FinishReason::kStop : FinishReason::kLength);
+    }
+    EXPECT_EQ(response.tokens, want) << "prompt " << prompt << ", sample " << response.sample;
+  }
+  return walk;
+}
+
+TEST(SchedulerTest, RandomWalkKeepsEveryPromiseWhateverTheMemory) {
+  Walk all;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Walk walk = random_walk(seed, /*forget_copies=*/false);
+    ASSERT_EQ(walk.stale_slots, 0) << "seed " << seed;
+    if (HasFailure()) FAIL() << "seed " << seed;
+    all.preemptions += walk.preemptions;
+    all.cancelled += walk.cancelled;
+    all.repeated_rows += walk.repeated_rows;
+  }
+  // The walk has been where it should go.
+  EXPECT_GT(all.preemptions, 100);
+  EXPECT_GT(all.cancelled, 50);
+  EXPECT_GT(all.repeated_rows, 500);
+}
+
+TEST(SchedulerTest, RandomWalkNoticesAForgottenPageCopy) {
+  int64_t stale_slots = 0;
+  for (uint64_t seed = 0; seed < 5; ++seed) stale_slots += random_walk(seed, /*forget_copies=*/true).stale_slots;
+  EXPECT_GT(stale_slots, 0);
+}
+
+TEST(SchedulerTest, InvariantsNoticeALeakedAndAStolenPage) {
+  FakeRunner runner(small_options(), 64);
+  runner.submit(1, 20, 2, 50);
+  runner.step();
+  runner.scheduler().check_invariants();
+  const ops::PageId page = runner.pool().try_take().value();
+  EXPECT_THROW(runner.scheduler().check_invariants(), Error);
+  runner.pool().release(page);
+  runner.scheduler().check_invariants();
+  const ops::PageId held = runner.scheduler().plan().batch.segments.front().pages[0];
+  runner.pool().share(held);
+  EXPECT_THROW(runner.scheduler().check_invariants(), Error);
+}
+
+}  // namespace
+}  // namespace tlt::rollout

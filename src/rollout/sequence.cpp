@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollout/sequence.h"
+
+#include <algorithm>
+
+namespace tlt::rollout {
+
+int64_t GroupState::pages_to_finish() const {
+  const int64_t positions = prompt_tokens() + max_new_tokens - 1;  // the last token is not computed
+  const bool copies_a_page =
+      request.samples > 1 && max_new_tokens > 1 && prompt_tokens() % ops::kPageSlots != 0;
+  return pages_for(positions) + (copies_a_page ? 1 : 0);
+}
+
+std::optional<FinishReason> Sequence::append(const ops::Sampled& sampled) {
+  tokens.push_back(sampled.token);
+  logprobs.push_back(sampled.logprob);
+  if (group->rule.temperature > 0 && group->rule.truncates())
+    truncated_logprobs.push_back(sampled.truncated_logprob);
+  if (std::ranges::count(group->stop_tokens, sampled.token) > 0) return FinishReason::kStop;
+  const std::vector<std::string>& stop = group->request.sampling->stop;
+  if (!stop.empty()) {
+    if (!stop_finder) stop_finder = std::make_unique<StopFinder>(group->stop_text->open(), stop);
+    if (stop_finder->push(sampled.token)) return FinishReason::kStop;
+  }
+  if (std::ssize(tokens) >= group->max_new_tokens) return FinishReason::kLength;
+  return std::nullopt;
+}
+
+Response Sequence::finish(FinishReason reason) {
+  state = State::kFinished;
+  return {.prompt_id = group->request.prompt_id,
+          .rl_step = group->request.rl_step,
+          .sample = sample,
+          .tokens = std::move(tokens),
+          .logprobs = std::move(logprobs),
+          .truncated_logprobs = std::move(truncated_logprobs),
+          .finish = reason,
+          .target_forwards = target_forwards};
+}
+
+}  // namespace tlt::rollout

@@ -1,0 +1,46 @@
+// StepPlan: the forward pass of one engine step, and what its rows are for.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "rollout/sequence.h"
+
+namespace tlt::rollout {
+
+// A started sample's own copy of its prompt's last page; made before the forward pass.
+struct PageCopy {
+  ops::PageId from = 0;
+  ops::PageId to = 0;
+};
+
+// Whose the rows of a segment are.
+struct Work {
+  GroupState* group = nullptr;
+  Sequence* sequence = nullptr;  // nullptr: rows of the group's prompt
+  int32_t repeated_rows = 0;     // leading rows that had been computed before a preemption
+};
+
+// A token to be chosen from the logits of a row. A prompt's last row gives the first token of every sample.
+struct Draw {
+  int32_t row = 0;
+  Sequence* sequence = nullptr;
+};
+
+struct StepPlan {
+  std::vector<PageCopy> copies;
+  ops::Batch batch;
+  std::vector<Work> work;  // one for each segment of the batch
+  std::vector<Draw> draws;
+
+  bool empty() const { return batch.segments.empty(); }
+  void clear() {
+    copies.clear();
+    batch.clear();
+    work.clear();
+    draws.clear();
+  }
+};
+
+}  // namespace tlt::rollout

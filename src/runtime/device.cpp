@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <sched.h>
+
+#include "base/check.h"
+
+namespace tlt::runtime {
+
+int available_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+Device::Device(at::Device device, int threads)
+    : device_(device), pool_(std::make_shared<ThreadPool>(threads)) {}
+
+Device Device::cpu(int threads) {
+  TLT_CHECK_INPUT(threads >= 0 && threads <= 1024, "trainer.threads is ", threads,
+                  "; give 0 (all cores) or a number up to 1024");
+  // ATen is used off the hot path only; its own threads would compete with the pool's.
+  at::set_num_threads(1);
+  return Device(at::Device(at::kCPU), threads == 0 ? available_cores() : threads);
+}
+
+Device Device::cuda(int index) {
+  TLT_CHECK_INPUT(at::hasCUDA(), "no CUDA device: this build or machine has none; use --device cpu");
+  const int count = at::detail::getCUDAHooks().deviceCount();
+  TLT_CHECK_INPUT(index >= 0 && index < count, "no device cuda:", index, "; this machine has ", count);
+  at::set_num_threads(1);
+  return Device(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index)), 1);
+}
+
+Device Device::parse(const std::string& name, int threads) {
+  if (name == "cpu") return cpu(threads);
+  if (name == "cuda") return cuda(0);
+  const bool indexed = name.rfind("cuda:", 0) == 0 && name.size() > 5 && name.size() < 9 &&
+                       name.find_first_not_of("0123456789", 5) == std::string::npos;
+  TLT_CHECK_INPUT(indexed, "unknown device '", name, "'; use cpu, cuda or cuda:N");
+  return cuda(std::stoi(name.substr(5)));
+}
+
+at::Tensor Device::empty(at::IntArrayRef sizes, at::ScalarType type) const {
+  return at::empty(sizes, at::TensorOptions().dtype(type).device(device_));
+}
+
+at::Tensor Device::zeros(at::IntArrayRef sizes, at::ScalarType type) const {
+  return at::zeros(sizes, at::TensorOptions().dtype(type).device(device_));
+}
+
+}  // namespace tlt::runtime

@@ -1,0 +1,49 @@
+// Device: where tensors live and who computes on them; passed down to every operation, never global.
+//
+//   const Device device = Device::cpu(/*threads=*/2);
+//   at::Tensor x = device.empty({T, D}, at::kBFloat16);
+//
+// Threading  one thread drives a device.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "runtime/thread_pool.h"
+
+namespace tlt::runtime {
+
+class Device {
+ public:
+  static Device cpu(int threads);
+  static Device cuda(int index);  // InputError when there is no such device
+  // "cpu", "cuda" or "cuda:1". `threads` is for the CPU; 0 means every core this process may use.
+  static Device parse(const std::string& name, int threads);
+
+  bool is_cpu() const { return device_.is_cpu(); }
+  const at::Device& torch() const { return device_; }
+  ThreadPool& pool() const { return *pool_; }
+  std::string name() const { return device_.str(); }
+
+  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type) const;
+  at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType type) const;
+
+ private:
+  Device(at::Device device, int threads);
+
+  at::Device device_;
+  std::shared_ptr<ThreadPool> pool_;
+};
+
+// Cores this process may use (its affinity mask).
+int available_cores();
+
+}  // namespace tlt::runtime
+
+namespace tlt {
+using runtime::Device;
+}

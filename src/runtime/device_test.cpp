@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+
+namespace tlt::runtime {
+namespace {
+
+TEST(DeviceTest, TensorsAreOnTheDeviceAskedFor) {
+  for (const std::string name : {"cpu", "cuda"}) {
+    if (name == "cuda" && !at::hasCUDA()) continue;
+    const Device device = Device::parse(name, 1);
+    EXPECT_EQ(device.empty({2, 3}, at::kFloat).device().type(), device.torch().type());
+    EXPECT_EQ(device.is_cpu(), name == "cpu");
+  }
+}
+
+TEST(DeviceTest, ThreadsAreThoseAskedForAndZeroMeansAllCores) {
+  EXPECT_EQ(Device::parse("cpu", 3).pool().threads(), 3);
+  EXPECT_EQ(Device::parse("cpu", 0).pool().threads(), available_cores());
+}
+
+TEST(DeviceTest, UnknownNamesAreTheUsersMistake) {
+  for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1"}) EXPECT_THROW(Device::parse(name, 1), InputError) << name;
+  if (!at::hasCUDA()) {
+    EXPECT_THROW(Device::parse("cuda", 1), InputError);
+  }
+}
+
+}  // namespace
+}  // namespace tlt::runtime

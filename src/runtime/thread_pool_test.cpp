@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <vector>
+
+namespace tlt::runtime {
+namespace {
+
+TEST(ThreadPoolTest, EveryTaskRunsOnce) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (const int64_t tasks : {0, 1, 2, 100}) {
+      std::vector<std::atomic<int>> runs(static_cast<size_t>(tasks));
+      pool.run(tasks, [&](int64_t task) { ++runs[static_cast<size_t>(task)]; });
+      for (const auto& count : runs) EXPECT_EQ(count, 1);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, ManySmallOperationsInARowAreAllComplete) {
+  ThreadPool pool(3);
+  std::atomic<int64_t> sum = 0;
+  for (int round = 0; round < 5000; ++round) pool.run(8, [&](int64_t task) { sum += task; });
+  EXPECT_EQ(sum, 5000 * 28);
+}
+
+TEST(ThreadPoolTest, ExceptionOfATaskReachesTheCallerAndThePoolGoesOn) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.run(50, [](int64_t task) { if (task == 31) throw std::runtime_error("31"); }), std::runtime_error);
+  std::atomic<int> runs = 0;
+  pool.run(10, [&](int64_t) { ++runs; });
+  EXPECT_EQ(runs, 10);
+}
+
+TEST(ThreadPoolTest, WakesUpAfterALongPause) {
+  ThreadPool pool(2);
+  std::atomic<int> runs = 0;
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // helpers sleep by now
+    pool.run(4, [&](int64_t) { ++runs; });
+  }
+  EXPECT_EQ(runs, 12);
+}
+
+}  // namespace
+}  // namespace tlt::runtime

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "model/hf_folder.h"
+#include "model/safetensors.h"
+
+namespace tlt::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kManifest = "MANIFEST.json";
+constexpr const char* kOptimizer = "state/optimizer.safetensors";
+constexpr const char* kLoop = "state/loop.json";
+constexpr int64_t kMaxJsonBytes = int64_t{16} << 20;
+constexpr const char* kUnfinished = ".writing";  // ends the name of a folder that is not whole yet
+
+std::string name_of(int64_t step) { return fmt::format("step_{:06}", step); }
+
+// Steps of the checkpoints in a folder, newest first.
+std::vector<int64_t> steps_in(const std::string& folder) {
+  std::vector<int64_t> steps;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("step_", 0) != 0 || name.size() < 6 || name.size() > 20 ||
+        name.find_first_not_of("0123456789", 5) != std::string::npos)
+      continue;
+    steps.push_back(std::stoll(name.substr(5)));
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+// The files below `folder`, as paths from there.
+std::vector<std::string> files_below(const fs::path& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files.push_back(fs::relative(entry.path(), folder).string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void write_manifest(const std::string& folder) {
+  nlohmann::ordered_json files;
+  for (const std::string& file : files_below(folder))
+    files[file] = {{"bytes", fs::file_size(folder + "/" + file)}, {"sha256", sha256_of_file(folder + "/" + file)}};
+  write_file_atomic(folder + "/" + kManifest, nlohmann::ordered_json{{"files", files}}.dump(1) + "\n");
+}
+
+// Empty when all files are what the manifest says, else what is wrong.
+std::string find_fault(const std::string& folder) {
+  try {
+    const auto manifest = nlohmann::json::parse(read_file(folder + "/" + kManifest, kMaxJsonBytes));
+    const auto& files = manifest.at("files");
+    for (const char* needed : {kOptimizer, kLoop})
+      if (!files.contains(needed)) return fmt::format("{} is not listed", needed);
+    for (const auto& [file, facts] : files.items()) {
+      const std::string path = folder + "/" + file;
+      std::error_code error;
+      const auto bytes = fs::file_size(path, error);
+      if (error) return file + " is missing";
+      if (bytes != facts.at("bytes").get<uint64_t>()) return file + " has another size";
+      if (sha256_of_file(path) != facts.at("sha256").get<std::string>()) return file + " has another checksum";
+    }
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+struct Snapshot {
+  int64_t step;
+  model::PolicySnapshot policy;
+  std::vector<model::TensorSource> optimizer;
+  std::string loop_json, source_folder;
+};
+
+void write(const std::string& folder, int64_t keep, const Snapshot& snapshot) {
+  const std::string name = name_of(snapshot.step), unfinished = folder + "/" + name + kUnfinished;
+  fs::remove_all(unfinished);
+  make_folder(unfinished + "/state");
+  model::save_policy(snapshot.policy, unfinished + "/policy", snapshot.source_folder);
+  model::write_safetensors(unfinished + "/" + kOptimizer, snapshot.optimizer);
+  write_file_atomic(unfinished + "/" + kLoop, snapshot.loop_json);
+  write_manifest(unfinished);
+  sync_folder(unfinished);
+  fs::remove_all(folder + "/" + name);
+  fs::rename(unfinished, folder + "/" + name);
+  sync_folder(folder);
+  write_file_atomic(folder + "/latest", name + "\n");
+  if (keep == 0) return;
+  const std::vector<int64_t> steps = steps_in(folder);
+  for (size_t i = static_cast<size_t>(keep); i < steps.size(); ++i) fs::remove_all(folder + "/" + name_of(steps[i]));
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep) : folder_(std::move(folder)), keep_(keep), writer_(1) {}
+
+void CheckpointWriter::save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer, const std::string& loop_json,
+                            const std::string& source_folder) {
+  auto snapshot = std::make_shared<Snapshot>();
+  snapshot->step = step;
+  snapshot->policy = model::snapshot_policy(model);
+  for (const auto& [name, tensor] : optimizer.state())
+    snapshot->optimizer.push_back(model::TensorSource::of(name, tensor.cpu().clone()));
+  snapshot->loop_json = loop_json;
+  snapshot->source_folder = source_folder;
+  writer_.push([snapshot, folder = folder_, keep = keep_] { write(folder, keep, *snapshot); });
+}
+
+std::optional<CheckpointPlace> find_latest(const std::string& folder) {
+  const std::vector<int64_t> steps = steps_in(folder);
+  for (const int64_t step : steps) {
+    const std::string place = folder + "/" + name_of(step), fault = find_fault(place);
+    if (fault.empty()) return CheckpointPlace{place, step};
+    log_warning("{} is broken ({}); looking for the checkpoint before it", place, fault);
+  }
+  TLT_CHECK_INPUT(steps.empty(), folder, ": every checkpoint is broken; set trainer.resume_mode=disable to start again");
+  return std::nullopt;
+}
+
+std::string read_loop_json(const CheckpointPlace& place) { return read_file(place.folder + "/" + kLoop, kMaxJsonBytes); }
+
+void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps) {
+  model::SafetensorsFile file(place.folder + "/" + kOptimizer);
+  std::vector<std::pair<std::string, at::Tensor>> state;
+  for (const auto& [name, tensor] : optimizer.state()) state.emplace_back(name, file.read(name));
+  optimizer.load(state, optimizer_steps);
+}
+
+}  // namespace tlt::train

@@ -1,0 +1,79 @@
+// HeadLoss: from hidden states to logprobs, and back to gradients, a bounded number of rows at a time: the logits of a whole pack
+// ([T, V] float32, gigabytes for a large vocabulary) never exist.
+//
+// Borrows    the model.
+// Not here   what the loss is (token_loss.h).
+// Threading  engine thread only.
+//
+//   HeadLoss head(model, temperature);
+//   head.score(hidden, pack, [](const TrainSample& sample, int64_t first, std::span<const float> logprobs) { … });
+//   const at::Tensor& d_hidden = head.backward(hidden, pack, loss, gradients, see);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "model/policy_model.h"
+#include "ops/sampling.h"
+#include "train/sample.h"
+#include "train/token_loss.h"
+
+namespace tlt::train {
+
+// A sample and where its first token lies in the hidden states.
+struct PackedSample {
+  const TrainSample* sample = nullptr;
+  int64_t first_row = 0;
+};
+
+class HeadLoss {
+ public:
+  // REQUIRES: `model` outlives this. A temperature of 0 (greedy rollouts) counts as 1.
+  HeadLoss(const model::PolicyModel& model, double temperature);
+
+  // Called with the logprobs of response tokens first … of a sample, in order.
+  using See = std::function<void(const TrainSample& sample, int64_t first, std::span<const float> logprobs)>;
+
+  // The logprobs of all response tokens. hidden [T, D].
+  void score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see);
+
+  // Adds the head's gradient and returns d_hidden [T, D], zero for rows that predict no response token; valid until the next call.
+  const at::Tensor& backward(const at::Tensor& hidden, std::span<const PackedSample> pack, TokenLoss& loss,
+                             model::Gradients& gradients, const See& see);
+
+ private:
+  // Response tokens of one sample whose rows are in a chunk.
+  struct Piece {
+    const TrainSample* sample;
+    int64_t first;  // response token
+    int64_t count;
+  };
+  // Rows that go through the head together.
+  struct Chunk {
+    std::vector<Piece> pieces;
+    std::vector<int64_t> rows;      // in the hidden states
+    std::vector<int32_t> targets;   // the token each row predicts
+  };
+  std::vector<Chunk> cut(std::span<const PackedSample> pack) const;
+  // Fills the members below.
+  void forward(const at::Tensor& hidden, const Chunk& chunk);
+
+  const model::PolicyModel& model_;
+  const double temperature_;
+  const int64_t rows_per_chunk_;
+
+  at::Tensor rows_;      // [R] int64
+  at::Tensor targets_;   // [R] int32
+  at::Tensor inputs_;    // [R, D]
+  at::Tensor buffer_;    // [rows_per_chunk_, V] float32
+  at::Tensor logits_;    // [R, V], a view of it
+  at::Tensor d_hidden_;  // [T, D]
+  ops::RowStatistics statistics_;
+};
+
+}  // namespace tlt::train

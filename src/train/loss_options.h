@@ -1,0 +1,40 @@
+// LossOptions: what the policy loss is, in verl's words.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "base/options.h"
+
+namespace tlt::train {
+
+struct LossOptions {
+  double clip_ratio_low = 0.2;
+  double clip_ratio_high = 0.2;
+  double clip_ratio_c = 3.0;
+  std::string loss_agg_mode = "token-mean";
+  double loss_scale_factor = 0;
+  bool use_kl_loss = false;
+  double kl_loss_coef = 0.001;
+  std::string kl_loss_type = "low_var_kl";
+  double entropy_coeff = 0;
+
+  void visit(auto& v) {
+    v(clip_ratio_low, "clip_ratio_low", Affects::kResults, "The ratio is clipped below 1 - this.");
+    v(clip_ratio_high, "clip_ratio_high", Affects::kResults, "The ratio is clipped above 1 + this.");
+    v(clip_ratio_c, "clip_ratio_c", Affects::kResults, "Dual clip: bound of the ratio where the advantage is negative.");
+    v(loss_agg_mode, "loss_agg_mode", Affects::kResults,
+      "How tokens add up: token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm.");
+    v(loss_scale_factor, "loss_scale_factor", Affects::kResults,
+      "Divisor of seq-mean-token-sum-norm, usually data.max_response_length.");
+    v(use_kl_loss, "use_kl_loss", Affects::kResults, "Add the KL divergence from the reference policy to the loss.");
+    v(kl_loss_coef, "kl_loss_coef", Affects::kResults, "Weight of the KL loss.");
+    v(kl_loss_type, "kl_loss_type", Affects::kResults,
+      "Estimator of the KL loss: kl (k1), abs, mse (k2) or low_var_kl (k3).");
+    v(entropy_coeff, "entropy_coeff", Affects::kResults, "Weight of the entropy, which is subtracted from the loss.");
+  }
+  void check() const;
+};
+
+}  // namespace tlt::train

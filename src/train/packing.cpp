@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/packing.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace tlt::train {
+namespace {
+
+// A token costs its way through the weights and its look at the tokens before it. From about this length on the look is
+// the larger half, give or take a factor of three between models.
+constexpr double kAttentionLength = 8192;
+
+double cost_of(const Pack& pack, std::span<const int64_t> lengths) {
+  double cost = 0;
+  for (const int64_t i : pack) {
+    const auto length = static_cast<double>(lengths[static_cast<size_t>(i)]);
+    cost += length * (1 + length / kAttentionLength);
+  }
+  return cost;
+}
+
+// 0 … n-1 by descending value, equals by index.
+template <class T>
+std::vector<size_t> descending(std::span<const T> values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] > values[b]; });
+  return order;
+}
+
+}  // namespace
+
+std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_budget) {
+  TLT_CHECK(token_budget > 0);
+  std::vector<Pack> packs;
+  std::vector<int64_t> tokens;  // of each pack
+  for (const size_t i : descending(lengths)) {
+    TLT_CHECK(lengths[i] > 0, "sequence ", i, " is empty");
+    size_t pack = 0;
+    while (pack < packs.size() && tokens[pack] + lengths[i] > token_budget) ++pack;
+    if (pack == packs.size()) {
+      packs.emplace_back();
+      tokens.push_back(0);
+    }
+    packs[pack].push_back(static_cast<int64_t>(i));
+    tokens[pack] += lengths[i];
+  }
+  for (Pack& pack : packs) std::sort(pack.begin(), pack.end());
+  return packs;
+}
+
+std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const int64_t> lengths, int workers) {
+  TLT_CHECK(workers > 0);
+  std::vector<double> costs, load(static_cast<size_t>(workers), 0.0);
+  for (const Pack& pack : packs) costs.push_back(cost_of(pack, lengths));
+  std::vector<int> owners(packs.size());
+  for (const size_t pack : descending<double>(costs)) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += costs[pack];
+    owners[pack] = static_cast<int>(least - load.begin());
+  }
+  return owners;
+}
+
+}  // namespace tlt::train

@@ -1,0 +1,29 @@
+// Packing: which sequences go through the model together, and on which worker.
+//
+// A pack holds whole sequences, without padding, up to a budget of tokens. The plan is a pure function of the lengths, so every
+// worker makes the same one; the packs do not depend on the number of workers, so neither do the gradients.
+//
+// Threading  pure functions.
+//
+//   const std::vector<Pack> packs = plan_packs(lengths, /*token_budget=*/4096);
+//   const std::vector<int> owners = assign_packs(packs, lengths, workers);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tlt::train {
+
+using Pack = std::vector<int64_t>;  // indices of sequences, ascending
+
+// First fit, longest first (equals in the order given). A sequence above the budget has a pack of its own.
+// REQUIRES: every length is at least 1.
+std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_budget);
+
+// The worker of each pack: the costliest pack left goes to the worker with the least to do (equals: the lower one).
+std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const int64_t> lengths, int workers);
+
+}  // namespace tlt::train

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "base/check.h"
+#include "train/policy_loss.h"
+
+namespace tlt::train {
+namespace {
+
+std::vector<int64_t> lengths_of(std::span<const TrainSample> samples) {
+  std::vector<int64_t> lengths;
+  for (const TrainSample& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
+  return lengths;
+}
+
+// The packs of a batch and which of them this worker computes.
+struct Share {
+  std::vector<Pack> packs;
+  std::vector<size_t> mine;
+
+  Share(std::span<const TrainSample> batch, int64_t max_tokens, const cluster::Comm& comm) {
+    const std::vector<int64_t> lengths = lengths_of(batch);
+    packs = plan_packs(lengths, max_tokens);
+    const std::vector<int> owner = assign_packs(packs, lengths, comm.size());
+    for (size_t i = 0; i < packs.size(); ++i)
+      if (owner[i] == comm.rank()) mine.push_back(i);
+  }
+};
+
+std::vector<PackedSample> load_pack(std::span<const TrainSample> batch, const Pack& pack, model::Tape& tape) {
+  tape.clear();
+  std::vector<PackedSample> packed;
+  for (const int64_t i : pack) {
+    const TrainSample& sample = batch[static_cast<size_t>(i)];
+    packed.push_back({&sample, tape.batch().rows()});
+    tape.add_sequence(sample.tokens.data(), static_cast<int32_t>(sample.tokens.size()));
+  }
+  return packed;
+}
+
+std::unique_ptr<TokenLoss> make_loss(LossKind kind, const LossOptions& options, std::span<const TrainSample> batch) {
+  if (kind == LossKind::kSupervised) return std::make_unique<SupervisedLoss>(batch);
+  return std::make_unique<PolicyLoss>(options, batch);
+}
+
+// How far the trainer's logprobs are from the rollout's.
+struct Difference {
+  double logprob = 0, probability = 0;
+  bool known = false;
+
+  void see(const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
+    if (sample.rollout_logprobs.empty()) return;
+    known = true;
+    for (size_t i = 0; i < logprobs.size(); ++i) {
+      const double mine = logprobs[i], theirs = sample.rollout_logprobs[static_cast<size_t>(first) + i];
+      logprob = std::max(logprob, std::abs(mine - theirs));
+      probability = std::max(probability, std::abs(std::exp(mine) - std::exp(theirs)));
+    }
+  }
+  void reduce(cluster::Comm& comm) {
+    at::Tensor all = at::tensor({logprob, probability, known ? 1.0 : 0.0}, at::kDouble);
+    comm.all_reduce_max(all);
+    logprob = all[0].item<double>();
+    probability = all[1].item<double>();
+    known = all[2].item<double>() > 0;
+  }
+};
+
+}  // namespace
+
+void TrainerOptions::check() const {
+  TLT_CHECK_INPUT(ppo_mini_batch_size >= 0 && ppo_epochs >= 1 && max_tokens >= 1,
+                  "actor.ppo_mini_batch_size must be at least 0, ppo_epochs and ppo_max_token_len_per_gpu at least 1");
+  loss.check();
+  optim.check();
+}
+
+Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options, cluster::Comm& comm, int64_t total_steps,
+                 double temperature)
+    : model_(model),
+      options_(options),
+      comm_(comm),
+      total_steps_(total_steps),
+      optimizer_(model, options.optim),
+      sum_(model),
+      gradients_(model.make_gradients()),
+      tape_(model, options.recompute),
+      head_(model, temperature) {
+  options.check();
+}
+
+TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind, int64_t samples_per_step) {
+  TLT_CHECK(!samples.empty(), "nothing to learn from");
+  const size_t size = samples_per_step > 0 ? static_cast<size_t>(samples_per_step) : samples.size();
+  TrainStats total;
+  int64_t steps = 0;
+  for (int64_t epoch = 0; epoch < options_.ppo_epochs; ++epoch)
+    for (size_t first = 0; first < samples.size(); first += size, ++steps) {
+      TrainStats stats = step(samples.subspan(first, std::min(size, samples.size() - first)), kind);
+      if (steps == 0) {
+        total = std::move(stats);
+        continue;
+      }
+      for (size_t i = 0; i < total.metrics.size(); ++i) total.metrics[i].second += stats.metrics[i].second;
+      total.packs += stats.packs;
+      total.tokens += stats.tokens;
+    }
+  for (auto& [name, value] : total.metrics) value /= static_cast<double>(steps);
+  return total;
+}
+
+TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
+  const Share share(batch, options_.max_tokens, comm_);
+  const auto loss = make_loss(kind, options_.loss, batch);
+  Difference difference;
+  sum_.clear();
+  for (const size_t i : share.mine) {
+    const std::vector<PackedSample> pack = load_pack(batch, share.packs[i], tape_);
+    const at::Tensor& hidden = model_.forward(tape_);
+    const at::Tensor& d_hidden =
+        head_.backward(hidden, pack, *loss, gradients_,
+                       [&](const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
+                         difference.see(sample, first, logprobs);
+                       });
+    model_.backward(tape_, d_hidden, gradients_);
+    sum_.add(gradients_);
+  }
+  sum_.reduce(comm_);
+  sum_.read(gradients_);
+  const double rate = learning_rate(options_.optim, optimizer_.steps(), total_steps_);
+  const double norm = optimizer_.step(gradients_, rate);
+  gradients_.zero();
+  difference.reduce(comm_);
+
+  TrainStats stats;
+  stats.metrics = loss->metrics(comm_.all_reduce_sum(loss->sums()));
+  stats.metrics.emplace_back("actor/grad_norm", norm);
+  stats.metrics.emplace_back("actor/lr", rate);
+  stats.logprob_difference = difference.known ? difference.logprob : std::numeric_limits<double>::quiet_NaN();
+  stats.probability_difference = difference.known ? difference.probability : std::numeric_limits<double>::quiet_NaN();
+  stats.packs = static_cast<int64_t>(share.packs.size());
+  for (const TrainSample& sample : batch) stats.tokens += static_cast<int64_t>(sample.tokens.size());
+  return stats;
+}
+
+std::vector<std::vector<float>> score_samples(const model::PolicyModel& model, std::span<const TrainSample> samples,
+                                              double temperature, int64_t max_tokens, cluster::Comm& comm) {
+  std::vector<std::vector<float>> logprobs(samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) logprobs[i].resize(static_cast<size_t>(samples[i].response_size()));
+  model::Tape tape(model, /*recompute=*/true);
+  HeadLoss head(model, temperature);
+  const Share share(samples, max_tokens, comm);
+  std::string mine;  // (sample, logprobs) of my packs, for the other workers
+  for (const size_t p : share.mine) {
+    const std::vector<PackedSample> pack = load_pack(samples, share.packs[p], tape);
+    head.score(model.forward(tape), pack, [&](const TrainSample& sample, int64_t first, std::span<const float> values) {
+      std::copy(values.begin(), values.end(), logprobs[static_cast<size_t>(&sample - samples.data())].begin() + first);
+    });
+    for (const int64_t i : share.packs[p]) {
+      const auto& values = logprobs[static_cast<size_t>(i)];
+      mine.append(reinterpret_cast<const char*>(&i), sizeof i);
+      mine.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
+  }
+  for (const std::string& bytes : comm.all_gather_bytes(mine))
+    for (size_t at = 0; at < bytes.size();) {
+      int64_t i = 0;
+      std::memcpy(&i, bytes.data() + at, sizeof i);
+      auto& values = logprobs.at(static_cast<size_t>(i));
+      std::memcpy(values.data(), bytes.data() + at + sizeof i, values.size() * sizeof(float));
+      at += sizeof i + values.size() * sizeof(float);
+    }
+  return logprobs;
+}
+
+}  // namespace tlt::train

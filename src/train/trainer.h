@@ -1,0 +1,98 @@
+// Trainer: learns from samples: forward, loss, backward, one exact sum over packs and workers, AdamW.
+//
+// Every worker is given the same samples and computes its share of their packs; afterwards all have the same weights, and those are
+// bit-equal to what one worker alone would have computed (gradient_sum.h).
+//
+// Owns       the optimizer (master weights, moments), gradients, activations of a pack.
+// Borrows    the policy model, whose weights it changes; the workers' collectives.
+// Not here   rollouts, rewards and advantages (rl/); how a token's loss is computed (policy_loss.h).
+// Threading  engine thread only.
+//
+//   Trainer trainer(model, options, comm, /*total_steps=*/30, /*temperature=*/1.0);
+//   TrainStats stats = trainer.update(samples);     // mini-batches and epochs
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/comm.h"
+#include "model/policy_model.h"
+#include "model/tape.h"
+#include "train/adamw.h"
+#include "train/gradient_sum.h"
+#include "train/head_loss.h"
+#include "train/loss_options.h"
+#include "train/packing.h"
+#include "train/sample.h"
+
+namespace tlt::train {
+
+struct TrainerOptions {
+  int64_t ppo_mini_batch_size = 0;
+  int64_t ppo_epochs = 1;
+  int64_t max_tokens = 16384;
+  bool recompute = false;
+  LossOptions loss;
+  OptimOptions optim;
+
+  void visit(auto& v) {
+    v(ppo_mini_batch_size, "ppo_mini_batch_size", Affects::kResults, "Prompts of one optimizer step; 0: the whole batch.");
+    v(ppo_epochs, "ppo_epochs", Affects::kResults, "Times each batch is learned from.");
+    v(max_tokens, "ppo_max_token_len_per_gpu", Affects::kResults, "Most tokens that go through the model at once in training.");
+    v(recompute, "enable_gradient_checkpointing", Affects::kSpeed,
+      "Keep only each layer's input and compute the rest again: less memory, a third more work.");
+    loss.visit(v);
+    v.group("optim", optim);
+  }
+  void check() const;
+};
+
+// Of one update: the metrics' names and values (verl's), averaged over its optimizer steps.
+struct TrainStats {
+  std::vector<std::pair<std::string, double>> metrics;
+  // Largest difference between the rollout's logprobs and this model's, before the first optimizer step; exactly 0
+  // as long as engine and trainer share weights and arithmetic. NaN when the samples have no rollout logprobs.
+  double logprob_difference = 0;
+  double probability_difference = 0;
+  int64_t packs = 0;
+  int64_t tokens = 0;
+};
+
+enum class LossKind { kPolicy, kSupervised };
+
+class Trainer {
+ public:
+  // total_steps: optimizer steps of the whole run, for the schedule. temperature: the rollout's.
+  Trainer(const model::PolicyModel& model, const TrainerOptions& options, cluster::Comm& comm, int64_t total_steps,
+          double temperature);
+
+  // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each epoch. The samples are the same, in
+  // the same order, on every worker.
+  TrainStats update(std::span<const TrainSample> samples, LossKind kind, int64_t samples_per_step = 0);
+
+  AdamW& optimizer() { return optimizer_; }
+  const AdamW& optimizer() const { return optimizer_; }
+
+ private:
+  TrainStats step(std::span<const TrainSample> batch, LossKind kind);
+
+  const model::PolicyModel& model_;
+  const TrainerOptions options_;
+  cluster::Comm& comm_;
+  const int64_t total_steps_;
+  AdamW optimizer_;
+  GradientSum sum_;
+  model::Gradients gradients_;
+  model::Tape tape_;
+  HeadLoss head_;
+};
+
+// Logprobs of samples under a model, without training: `tlt score`, the reference policy.
+std::vector<std::vector<float>> score_samples(const model::PolicyModel& model, std::span<const TrainSample> samples,
+                                              double temperature, int64_t max_tokens, cluster::Comm& comm);
+
+}  // namespace tlt::train

@@ -1,0 +1,89 @@
+// The law: a run that is killed (kill -9) anywhere and started again ends like one that was left alone: weights, optimizer,
+// cursor and rollouts are the same bytes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <random>
+
+#include "tests/support/small_run.h"
+
+namespace tlt {
+namespace {
+
+using testing::Program;
+using testing::run_program;
+using testing::Scratch;
+using testing::small_run;
+
+constexpr int kSteps = 4;
+
+class ResumeIsUninterrupted : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::vector<std::string> run_in(const std::filesystem::path& folder) const {
+    return small_run(folder, kSteps, 1, {"model.dtype=" + GetParam(), "trainer.threads=1"});
+  }
+};
+
+TEST_P(ResumeIsUninterrupted, KilledAtTwentyRandomPoints) {
+  const Scratch scratch;
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(run_program(run_in(scratch / "whole"), scratch / "log"), 0) << testing::read_text(scratch / "log");
+  const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  std::mt19937 random(20);  // where in time; what happens then is up to the machine
+  int kills = 0;
+  for (int round = 0; kills < 10; ++round) {  // ten here, ten with the other type
+    const auto folder = scratch / ("killed" + std::to_string(round));
+    for (int attempt = 0;; ++attempt) {
+      Program program(run_in(folder), scratch / "log");
+      int code = 0;
+      const double seconds = std::uniform_real_distribution<double>(0.05, 1.1)(random) * whole;
+      if (attempt < 3 && !program.wait_for(seconds, &code)) {
+        program.kill_all();
+        ++kills;
+        continue;
+      }
+      if (attempt >= 3) code = program.wait();
+      ASSERT_EQ(code, 0) << program.output();
+      break;
+    }
+    testing::expect_same_run(folder, scratch / "whole", kSteps);
+    std::filesystem::remove_all(folder);
+  }
+}
+
+// The negative control: a resumed run that does not know where it was is noticed.
+TEST_P(ResumeIsUninterrupted, AForgottenCursorIsNoticed) {
+  const Scratch scratch;
+  ASSERT_EQ(run_program(run_in(scratch / "whole"), scratch / "log"), 0) << testing::read_text(scratch / "log");
+  auto half = run_in(scratch / "half");
+  half.push_back("trainer.total_training_steps=2");
+  ASSERT_EQ(run_program(half, scratch / "log"), 0);
+  half.back() = "trainer.total_training_steps=4";
+  half.push_back("data.seed=99");  // other options: refused by name
+  EXPECT_EQ(run_program(half, scratch / "log"), 2);
+  EXPECT_NE(testing::read_text(scratch / "log").find("data.seed"), std::string::npos);
+  half.pop_back();
+  ASSERT_EQ(run_program(half, scratch / "log"), 0) << testing::read_text(scratch / "log");
+  testing::expect_same_run(scratch / "half", scratch / "whole", kSteps);
+  // The cursor forgotten: step 3 on the prompts of step 1.
+  half.push_back("trainer.resume_mode=disable");
+  ASSERT_EQ(run_program(half, scratch / "log"), 0);
+  EXPECT_NE(testing::read_text(scratch / "half" / "rollouts/000001.jsonl"), testing::read_text(scratch / "whole" / "rollouts/000003.jsonl"));
+}
+
+TEST_P(ResumeIsUninterrupted, ABrokenCheckpointIsNotTakenForAWholeOne) {
+  const Scratch scratch;
+  ASSERT_EQ(run_program(run_in(scratch / "run"), scratch / "log"), 0) << testing::read_text(scratch / "log");
+  const auto optimizer = scratch / "run" / "checkpoints/step_000004/state/optimizer.safetensors";
+  std::filesystem::resize_file(optimizer, std::filesystem::file_size(optimizer) - 1);
+  const std::string before = testing::read_text(scratch / "run" / "checkpoints/step_000003/MANIFEST.json");
+  ASSERT_EQ(run_program(run_in(scratch / "run"), scratch / "log"), 0) << testing::read_text(scratch / "log");
+  const std::string output = testing::read_text(scratch / "log");
+  EXPECT_NE(output.find("step_000004 is broken"), std::string::npos) << output;
+  EXPECT_NE(output.find("step 4/4"), std::string::npos) << output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, ResumeIsUninterrupted, ::testing::Values("float32", "bfloat16"));
+
+}  // namespace
+}  // namespace tlt

@@ -1,0 +1,111 @@
+// The law: the logprob recorded when a token was sampled is the trainer's own, to the bit, before every update.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "cluster/comm.h"
+#include "cluster/launch.h"
+#include "tests/support/rollouts.h"
+#include "tests/support/tensors.h"
+#include "tests/support/tiny_model.h"
+#include "train/trainer.h"
+
+namespace tlt {
+namespace {
+
+using train::TrainSample;
+
+struct Case {
+  model::Family family;
+  at::ScalarType type;
+  double temperature;
+  int64_t top_k;
+};
+
+class RolloutLogprobIsTrainerLogprob : public ::testing::TestWithParam<Case> {
+ protected:
+  RolloutLogprobIsTrainerLogprob()
+      : model_(testing::make_tiny_model(testing::tiny_config(GetParam().family), GetParam().type, Device::cpu(2))),
+        comm_(cluster::make_comm(cluster::Launch{}, {})) {}
+
+  std::vector<TrainSample> roll_out(uint32_t step) {
+    rollout::SamplingOptions sampling;
+    sampling.temperature = GetParam().temperature;
+    sampling.top_k = GetParam().top_k;
+    sampling.max_new_tokens = 40;
+    const auto shared = std::make_shared<const rollout::SamplingOptions>(sampling);
+    std::vector<rollout::Group> groups;
+    for (uint32_t prompt = 0; prompt < 5; ++prompt) {
+      rollout::Group group{.prompt_id = prompt, .rl_step = step, .tokens = testing::random_tokens(3, prompt, 3 + 7 * prompt, 100)};
+      group.samples = 4;
+      group.sampling = shared;
+      groups.push_back(group);
+    }
+    rollout::Engine engine(*model_, {.max_running = 7, .max_batch_tokens = 32, .prefill_chunk = 5});
+    std::vector<TrainSample> samples;
+    for (const auto& [place, response] : testing::run(engine, groups)) {
+      TrainSample& sample = samples.emplace_back();
+      sample.tokens = groups[place.first].tokens;
+      sample.response_begin = static_cast<int32_t>(sample.tokens.size());
+      sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());
+      sample.rollout_logprobs = response.logprobs;
+      sample.advantages.assign(response.tokens.size(), place.second % 2 == 0 ? 1.f : -1.f);
+    }
+    return samples;
+  }
+
+  train::TrainerOptions options(bool recompute) const {
+    train::TrainerOptions options;
+    options.max_tokens = 150;
+    options.recompute = recompute;
+    options.optim.lr = 1e-3;
+    return options;
+  }
+
+  std::unique_ptr<model::PolicyModel> model_;
+  std::unique_ptr<cluster::Comm> comm_;
+};
+
+TEST_P(RolloutLogprobIsTrainerLogprob, DifferenceIsExactlyZeroAtEveryStep) {
+  for (const bool recompute : {false, true}) {
+    train::Trainer trainer(*model_, options(recompute), *comm_, 4, GetParam().temperature);
+    for (uint32_t step = 0; step < 4; ++step) {
+      const auto samples = roll_out(step);
+      const train::TrainStats stats = trainer.update(samples, train::LossKind::kPolicy);
+      EXPECT_EQ(stats.logprob_difference, 0) << "step " << step;
+      EXPECT_EQ(stats.probability_difference, 0) << "step " << step;
+      double norm = 0;
+      for (const auto& [name, value] : stats.metrics)
+        if (name == "actor/grad_norm") norm = value;
+      EXPECT_GT(norm, 1e-3) << "nothing was learned: the weights have not changed between the steps";
+    }
+  }
+}
+
+// The negative controls: one bit of one logprob, weights that moved, another temperature.
+TEST_P(RolloutLogprobIsTrainerLogprob, FaultsAreNoticed) {
+  train::Trainer trainer(*model_, options(false), *comm_, 4, GetParam().temperature);
+  auto samples = roll_out(0);
+  auto changed = samples;
+  changed[3].rollout_logprobs[0] = std::nextafter(changed[3].rollout_logprobs[0], -100.f);
+  EXPECT_GT(trainer.update(changed, train::LossKind::kPolicy).logprob_difference, 0);
+  EXPECT_GT(trainer.update(samples, train::LossKind::kPolicy).logprob_difference, 0) << "the weights have moved";
+  train::Trainer hotter(*model_, options(false), *comm_, 4, GetParam().temperature * 1.001);
+  EXPECT_GT(hotter.update(roll_out(1), train::LossKind::kPolicy).logprob_difference, 0);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const model::Family family : {model::Family::kQwen2, model::Family::kQwen3, model::Family::kLlama})
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) all.push_back({family, type, 1.0, -1});
+  all.push_back({model::Family::kQwen2, at::kBFloat16, 0.7, 20});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RolloutLogprobIsTrainerLogprob, ::testing::ValuesIn(cases()), [](const auto& info) {
+  return std::string(testing::name_of(info.param.family)) + (info.param.type == at::kFloat ? "_float32" : "_bfloat16") +
+         (info.param.top_k > 0 ? "_truncated" : "");
+});
+
+}  // namespace
+}  // namespace tlt

@@ -1,0 +1,105 @@
+// Runs the program as a user would, in a folder of its own.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tlt::testing {
+
+inline std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// A folder that is gone when the test is over.
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (std::filesystem::temp_directory_path() / "tlt_test_XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A running `tlt …`; its output goes to `log`.
+class Program {
+ public:
+  Program(std::vector<std::string> arguments, const std::filesystem::path& log) : log_(log) {
+    arguments.insert(arguments.begin(), TLT_PROGRAM);
+    pid_ = fork();
+    if (pid_ == 0) {
+      setpgid(0, 0);  // so that kill_all() reaches its workers
+      if (!freopen(log.c_str(), "w", stdout) || dup2(1, 2) < 0 || chdir(TLT_SOURCE_DIR) != 0) _exit(127);
+      std::vector<char*> argv;
+      for (std::string& argument : arguments) argv.push_back(argument.data());
+      argv.push_back(nullptr);
+      execv(TLT_PROGRAM, argv.data());
+      _exit(127);
+    }
+    setpgid(pid_, pid_);
+  }
+  ~Program() {
+    if (pid_ > 0) kill_all();
+  }
+
+  // Exit code; 128 + n when signal n ended it.
+  int wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  // Its exit code if it ended within the time.
+  bool wait_for(double seconds, int* code) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    while (std::chrono::steady_clock::now() < end) {
+      int status = 0;
+      if (waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = -1;
+        *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+  }
+  void send(int signal) const { kill(pid_, signal); }
+  // kill -9 of the program and all its workers.
+  void kill_all() {
+    kill(-pid_, SIGKILL);
+    wait();
+  }
+  std::string output() const { return read_text(log_); }
+
+ private:
+  std::filesystem::path log_;
+  pid_t pid_ = -1;
+};
+
+inline int run_program(const std::vector<std::string>& arguments, const std::filesystem::path& log) {
+  Program program(arguments, log);
+  return program.wait();
+}
+
+}  // namespace tlt::testing

@@ -1,0 +1,43 @@
+// A small run of the embedded task, for laws about whole runs.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/support/program.h"
+
+namespace tlt::testing {
+
+// `tlt train` of the demo, made small: prompts are few and responses short, but everything takes part.
+inline std::vector<std::string> small_run(const std::filesystem::path& folder, int steps, int workers,
+                                          const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"train", "recipes/demo.toml", "trainer.default_local_dir=" + folder.string(),
+                                        "trainer.total_training_steps=" + std::to_string(steps),
+                                        "data.train_batch_size=6", "rollout.n=4", "data.max_response_length=96",
+                                        "trainer.val_before_train=false", "trainer.test_freq=0", "trainer.save_freq=1",
+                                        "actor.ppo_max_token_len_per_gpu=700", "actor.ppo_mini_batch_size=3",
+                                        "actor.use_kl_loss=true", "actor.entropy_coeff=0.001",
+                                        "trainer.max_ckpt_to_keep=0"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  if (workers > 1) arguments.insert(arguments.end(), {"--workers", std::to_string(workers)});
+  return arguments;
+}
+
+// The files that must be equal when two runs are: weights, optimizer, how far, rollouts.
+inline std::vector<std::string> state_files(int step) {
+  char name[32];
+  std::snprintf(name, sizeof name, "%06d", step);
+  const std::string checkpoint = "checkpoints/step_" + std::string(name) + "/";
+  return {checkpoint + "policy/model.safetensors", checkpoint + "state/optimizer.safetensors", checkpoint + "state/loop.json",
+          "rollouts/" + std::string(name) + ".jsonl"};
+}
+
+inline void expect_same_run(const std::filesystem::path& got, const std::filesystem::path& want, int steps) {
+  for (int step = 1; step <= steps; ++step)
+    for (const std::string& file : state_files(step)) {
+      const std::string expected = read_text(want / file);
+      ASSERT_FALSE(expected.empty()) << want / file;
+      EXPECT_EQ(read_text(got / file) == expected, true) << file << " differs";
+    }
+}
+
+}  // namespace tlt::testing
