@@ -22,7 +22,7 @@ BUILD_JOBS := $(shell memory=$$(awk '/MemAvailable/ {print int($$2 / 1500000)}' 
                 echo $$(( memory < 1 ? 1 : memory < $(JOBS) ? memory : $(JOBS) )))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-unit test-asan demo bench clean
+.PHONY: help setup build test test-unit test-asan demo demo-model bench clean
 
 help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
@@ -31,6 +31,7 @@ help:
 	@echo "make test-unit   the unit tests only"
 	@echo "make test-asan   the sanitized tests only (build-asan/)"
 	@echo "make demo        the embedded task: recipes/demo.toml with two workers"
+	@echo "make demo-model  make models/demo again: its warm-up from random weights (about half an hour)"
 	@echo "make bench       the CPU benchmarks, one JSON object a line"
 	@echo "make clean       remove the build folders (.deps/ stays)"
 	@echo "CUDA=1 builds for CUDA in build-cuda/; CI=true makes warnings errors"
@@ -64,8 +65,14 @@ test-asan: setup
 demo: build
 	@$(BUILD)/tlt train recipes/demo.toml --workers 2
 
+demo-model: build
+	@$(BUILD)/tlt sft recipes/demo_warmup_1.toml
+	@$(BUILD)/tlt sft recipes/demo_warmup_2.toml
+	@cp runs/demo_warmup_2/policy/model.safetensors models/demo/
+
 bench: build
-	@$(BUILD)/tlt bench decode
+	@$(BUILD)/tlt bench decode --model models/demo
+	@$(BUILD)/tlt bench train --model models/demo
 
 clean:
 	rm -rf build build-asan build-tsan build-clang build-cuda

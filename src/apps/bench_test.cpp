@@ -35,7 +35,7 @@ TEST(BenchTest, DecodeReportsEachBatchSize) {
 
 TEST(BenchTest, TrainReportsBothHalvesOfAStep) {
   const Ended ended = run_program({"bench", "train", "--model", golden_model("qwen2_tied"), "--prompts", "2", "--samples", "3",
-                                   "--prompt-tokens", "5", "--new-tokens", "7", "--repeat", "1"});
+                                   "--prompt-tokens", "5", "--new-tokens", "7", "--repeat", "1", "--threads", "1"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   const json row = json_lines(ended.out).at(0);
   EXPECT_GT(row["rollout_seconds"], 0.0);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "apps/program.h"
 #include "model/safetensors.h"
 
@@ -15,6 +17,7 @@ std::vector<json> generate(const std::string& model, const std::string& prompts,
   const std::string output = scratch_folder() + "/responses.jsonl";
   std::vector<std::string> words = {"generate", "--model", model, "--prompts", prompts, "--output", output};
   words.insert(words.end(), more.begin(), more.end());
+  if (std::find(words.begin(), words.end(), "--threads") == words.end()) words.insert(words.end(), {"--threads", "1"});
   const Ended ended = run_program(words);
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   return ended.exit_code == 0 ? json_file(output) : std::vector<json>{};
@@ -42,7 +45,7 @@ TEST(GenerateTest, GreedyTokensAreTransformersOwn) {
   }
   ASSERT_GT(greedy.size(), 2u);
   const auto rows = generate(golden_model("qwen2_tied"), scratch_file("prompts.jsonl", text),
-                             {"--temperature", "0", "--max-new-tokens", "64", "--ignore-eos", "--threads", "2"});
+                             {"--temperature", "0", "--max-new-tokens", "64", "--ignore-eos"});
   ASSERT_EQ(rows.size(), greedy.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["id"], i);
@@ -74,8 +77,8 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
   }
   EXPECT_NE(all[0]["tokens"], all[1]["tokens"]) << "samples of one prompt have their own numbers";
   EXPECT_EQ(all, with({"--max-running", "1"}));
-  EXPECT_EQ(all, with({"--max-running", "3", "--threads", "1"}));
-  EXPECT_EQ(all, with({"--max-running", "3", "--kv-memory", "60KB"})) << "with preemption";
+  EXPECT_EQ(all, with({"--max-running", "3", "--threads", "2"}));
+  EXPECT_EQ(all, with({"--max-running", "3", "--kv-memory", "80KB"})) << "with preemption";
   EXPECT_EQ(all, with({"--speculation", "auto"}));
   auto other = flags;
   other.back() = "10";
@@ -107,7 +110,8 @@ TEST(GenerateTest, LogprobsAreTheScoreOfTheSameTokens) {
       text += json{{"id", row["id"]}, {"tokens", tokens}}.dump() + "\n";
     }
     const std::string output = scratch_folder() + "/scores.jsonl";
-    const Ended ended = run_program({"score", "--model", model, "--input", scratch_file("rows.jsonl", text), "--output", output, "--dtype", type});
+    const Ended ended = run_program({"score", "--model", model, "--input", scratch_file("rows.jsonl", text), "--output", output, "--dtype", type,
+                                     "--threads", "1"});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
     const auto scores = json_file(output);
     ASSERT_EQ(scores.size(), responses.size());
@@ -126,7 +130,7 @@ TEST(ScoreTest, LogprobsAndLogitsAreTransformersOwn) {
   for (const json& sequence : reference["sequences"]) text += json{{"tokens", sequence["tokens"]}}.dump() + "\n";
   const std::string folder = scratch_folder(), logits = folder + "/logits.safetensors", output = folder + "/scores.jsonl";
   const Ended ended = run_program({"score", "--model", golden_model("qwen2_tied"), "--input", scratch_file("rows.jsonl", text),
-                                   "--output", output, "--logits", logits});
+                                   "--output", output, "--logits", logits, "--threads", "1"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   const auto rows = json_file(output);
   ASSERT_EQ(rows.size(), reference["sequences"].size());

@@ -2,7 +2,8 @@
 //
 // Owns       its thread and the queue of jobs, done in the order given.
 // Threading  any thread may call; jobs run on the writer's thread.
-// Invariant  after a job has thrown no later one runs: what follows may depend on it, as `latest` does on a checkpoint.
+// Invariant  after a job has thrown no later one runs: what follows may depend on it, as `latest`
+//            does on a checkpoint.
 //
 //   BackgroundWriter writer;
 //   writer.push([state = std::move(state)] { write_file_atomic(path, state); });
@@ -31,7 +32,8 @@ class BackgroundWriter {
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
-  // Waits for room, then queues the job. Throws what an earlier job threw; so does every later call.
+  // Waits for room, then queues the job. Throws what an earlier job threw; so does every later
+  // call.
   void push(std::function<void()> job);
 
   // Waits until all jobs are done. Throws what a job threw.

@@ -69,7 +69,8 @@ TEST(BackgroundWriterTest, ErrorIsThrownByEveryLaterCallAndNoLaterJobRuns) {
   gate.set_value();
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(thrown_message<InputError>([&] { writer.drain(); }), "disk full");
-    EXPECT_EQ(thrown_message<InputError>([&] { writer.push([&] { later_ran = true; }); }), "disk full");
+    EXPECT_EQ(thrown_message<InputError>([&] { writer.push([&] { later_ran = true; }); }),
+              "disk full");
   }
   EXPECT_FALSE(later_ran);
 }
@@ -80,7 +81,8 @@ TEST(BackgroundWriterTest, ErrorNobodyWasToldIsLogged) {
     BackgroundWriter writer;
     writer.push([] { throw Error("disk broken"); });
   }
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("writing in the background failed: disk broken"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("writing in the background failed: disk broken"));
 }
 
 TEST(BackgroundWriterTest, EndWaitsForAllJobs) {

@@ -21,7 +21,8 @@ std::string message_of(const std::function<void()>& call) {
 TEST(CheckTest, BugNamesFileLineConditionAndValues) {
   const int line = __LINE__ + 1;
   const std::string message = message_of([] { TLT_CHECK(1 + 1 == 3, "page ", 7, " of ", 2.5); });
-  EXPECT_NE(message.find("check_test.cpp:" + std::to_string(line) + ": "), std::string::npos) << message;
+  EXPECT_NE(message.find("check_test.cpp:" + std::to_string(line) + ": "), std::string::npos)
+      << message;
   EXPECT_NE(message.find("check failed: 1 + 1 == 3: page 7 of 2.5"), std::string::npos) << message;
 }
 

@@ -18,7 +18,8 @@
 namespace tlt {
 namespace {
 
-// kCrcTables[k][b]: what byte b contributes when k more bytes follow it (slicing by 8, Kounavis and Berry 2005).
+// kCrcTables[k][b]: what byte b contributes when k more bytes follow it (slicing by 8, Kounavis and
+// Berry 2005).
 using CrcTables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr CrcTables make_crc_tables() {
@@ -54,10 +55,13 @@ uint32_t big_endian(const uint8_t* bytes) {
          static_cast<uint32_t>(bytes[2]) << 8 | bytes[3];
 }
 
-const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
+const uint8_t* bytes_of(std::string_view text) {
+  return reinterpret_cast<const uint8_t*>(text.data());
+}
 
 #ifdef TLT_X86
-[[gnu::target("sse4.2")]] uint32_t crc32c_sse42(uint32_t inverted, const uint8_t* bytes, size_t count) {
+[[gnu::target("sse4.2")]] uint32_t crc32c_sse42(uint32_t inverted, const uint8_t* bytes,
+                                                size_t count) {
   uint64_t crc = inverted;
   for (; count >= 8; count -= 8, bytes += 8) {
     uint64_t word;
@@ -69,7 +73,8 @@ const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const u
 }
 
 // The instruction does two rounds on the state as (A B E F) and (C D G H), highest word first.
-[[gnu::target("sha,sse4.1,ssse3")]] void sha256_sha_ni(uint32_t* state, const uint8_t* bytes, size_t blocks) {
+[[gnu::target("sha,sse4.1,ssse3")]] void sha256_sha_ni(uint32_t* state, const uint8_t* bytes,
+                                                       size_t blocks) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
   const __m128i dcba = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state));
   const __m128i hgfe = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state + 4));
@@ -110,8 +115,9 @@ bool has_sha_ni() {
 #endif
 
 void sha256_blocks(uint32_t* state, const uint8_t* bytes, size_t blocks) {
-  static const auto best = checksum_internal::sha256_hardware() ? checksum_internal::sha256_hardware()
-                                                                : &checksum_internal::sha256_plain;
+  static const auto best = checksum_internal::sha256_hardware()
+                               ? checksum_internal::sha256_hardware()
+                               : &checksum_internal::sha256_plain;
   best(state, bytes, blocks);
 }
 
@@ -124,9 +130,9 @@ uint32_t crc32c_plain(uint32_t inverted, const uint8_t* bytes, size_t count) {
   for (; count >= 8; count -= 8, bytes += 8) {
     crc ^= bytes[0] | static_cast<uint32_t>(bytes[1]) << 8 | static_cast<uint32_t>(bytes[2]) << 16 |
            static_cast<uint32_t>(bytes[3]) << 24;
-    crc = kCrcTables[7][crc & 0xff] ^ kCrcTables[6][crc >> 8 & 0xff] ^ kCrcTables[5][crc >> 16 & 0xff] ^
-          kCrcTables[4][crc >> 24] ^ kCrcTables[3][bytes[4]] ^ kCrcTables[2][bytes[5]] ^
-          kCrcTables[1][bytes[6]] ^ kCrcTables[0][bytes[7]];
+    crc = kCrcTables[7][crc & 0xff] ^ kCrcTables[6][crc >> 8 & 0xff] ^
+          kCrcTables[5][crc >> 16 & 0xff] ^ kCrcTables[4][crc >> 24] ^ kCrcTables[3][bytes[4]] ^
+          kCrcTables[2][bytes[5]] ^ kCrcTables[1][bytes[6]] ^ kCrcTables[0][bytes[7]];
   }
   for (; count > 0; --count) crc = crc >> 8 ^ kCrcTables[0][(crc ^ *bytes++) & 0xff];
   return crc;
@@ -138,8 +144,8 @@ void sha256_plain(uint32_t* state, const uint8_t* bytes, size_t blocks) {
     for (size_t i = 0; i < 16; ++i) words[i] = big_endian(bytes + 4 * i);
     for (size_t i = 16; i < 64; ++i) {
       const uint32_t w15 = words[i - 15], w2 = words[i - 2];
-      words[i] = words[i - 16] + (std::rotr(w15, 7) ^ std::rotr(w15, 18) ^ w15 >> 3) + words[i - 7] +
-                 (std::rotr(w2, 17) ^ std::rotr(w2, 19) ^ w2 >> 10);
+      words[i] = words[i - 16] + (std::rotr(w15, 7) ^ std::rotr(w15, 18) ^ w15 >> 3) +
+                 words[i - 7] + (std::rotr(w2, 17) ^ std::rotr(w2, 19) ^ w2 >> 10);
     }
     std::array<uint32_t, 8> s;
     std::copy_n(state, 8, s.begin());
@@ -172,8 +178,9 @@ Sha256Blocks sha256_hardware() {
 }  // namespace checksum_internal
 
 uint32_t crc32c(std::string_view bytes, uint32_t before) {
-  static const auto best = checksum_internal::crc32c_hardware() ? checksum_internal::crc32c_hardware()
-                                                                : &checksum_internal::crc32c_plain;
+  static const auto best = checksum_internal::crc32c_hardware()
+                               ? checksum_internal::crc32c_hardware()
+                               : &checksum_internal::crc32c_plain;
   return ~best(~before, bytes_of(bytes), bytes.size());
 }
 
@@ -199,7 +206,8 @@ std::string Sha256::hex() const {
   Sha256 ended = *this;
   std::string padding(1 + (64 + 55 - total_bytes_ % 64) % 64, '\0');
   padding[0] = '\x80';
-  for (int shift = 56; shift >= 0; shift -= 8) padding += static_cast<char>(total_bytes_ * 8 >> shift);
+  for (int shift = 56; shift >= 0; shift -= 8)
+    padding += static_cast<char>(total_bytes_ * 8 >> shift);
   ended.update(padding);
   std::string text;
   for (const uint32_t word : ended.state_) {
@@ -218,7 +226,8 @@ std::string sha256_of_file(const std::string& path) {
   FileHandle file(path, O_RDONLY);
   std::vector<char> buffer(1 << 20);
   Sha256 hash;
-  while (const size_t count = file.read(buffer.data(), buffer.size())) hash.update({buffer.data(), count});
+  while (const size_t count = file.read(buffer.data(), buffer.size()))
+    hash.update({buffer.data(), count});
   return hash.hex();
 }
 

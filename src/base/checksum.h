@@ -38,7 +38,8 @@ std::string sha256(std::string_view bytes);
 // Of a whole file, read in pieces.
 std::string sha256_of_file(const std::string& path);
 
-// The parts that the processor may have an instruction for, with and without it: for tests and benchmarks.
+// The parts that the processor may have an instruction for, with and without it: for tests and
+// benchmarks.
 namespace checksum_internal {
 
 using Crc32cExtend = uint32_t (*)(uint32_t inverted, const uint8_t* bytes, size_t count);

@@ -23,7 +23,9 @@ std::string random_bytes(uint32_t seed, size_t count) {
   return bytes;
 }
 
-const uint8_t* data(const std::string& bytes) { return reinterpret_cast<const uint8_t*>(bytes.data()); }
+const uint8_t* data(const std::string& bytes) {
+  return reinterpret_cast<const uint8_t*>(bytes.data());
+}
 
 // RFC 3720, B.4.
 TEST(Crc32cTest, GivesThePublishedValues) {
@@ -41,7 +43,8 @@ TEST(Crc32cTest, GivesThePublishedValues) {
 TEST(Crc32cTest, PartsGiveTheChecksumOfTheWhole) {
   const std::string bytes = random_bytes(1, 300);
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
-    ASSERT_EQ(crc32c(bytes.substr(cut), crc32c(bytes.substr(0, cut))), crc32c(bytes)) << "cut at " << cut;
+    ASSERT_EQ(crc32c(bytes.substr(cut), crc32c(bytes.substr(0, cut))), crc32c(bytes))
+        << "cut at " << cut;
   }
 }
 
@@ -55,7 +58,8 @@ TEST(Crc32cTest, PlainAndHardwareEqualTheDefinitionForEveryLength) {
     }
     if (count == bytes.size()) break;
     bit_by_bit ^= data(bytes)[count];
-    for (int bit = 0; bit < 8; ++bit) bit_by_bit = bit_by_bit >> 1 ^ (bit_by_bit & 1 ? 0x82F63B78u : 0u);
+    for (int bit = 0; bit < 8; ++bit)
+      bit_by_bit = bit_by_bit >> 1 ^ (bit_by_bit & 1 ? 0x82F63B78u : 0u);
   }
 }
 
@@ -65,7 +69,8 @@ TEST(Sha256Test, GivesThePublishedValues) {
   EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  EXPECT_EQ(sha256("abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsm"
+  EXPECT_EQ(sha256("abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnop"
+                   "qklmnopqrlmnopqrsm"
                    "nopqrstnopqrstu"),
             "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
   EXPECT_EQ(sha256(std::string(1'000'000, 'a')),
@@ -126,8 +131,9 @@ TEST(ChecksumTest, SpeedIsReported) {
   RecordProperty("crc32c_plain_mb_per_s",
                  megabytes_per_second([&] { crc32c_plain(0, data(bytes), bytes.size()); }));
   RecordProperty("crc32c_mb_per_s", megabytes_per_second([&] { crc32c(bytes); }));
-  RecordProperty("sha256_plain_mb_per_s",
-                 megabytes_per_second([&] { sha256_plain(state.data(), data(bytes), bytes.size() / 64); }));
+  RecordProperty("sha256_plain_mb_per_s", megabytes_per_second([&] {
+                   sha256_plain(state.data(), data(bytes), bytes.size() / 64);
+                 }));
   RecordProperty("sha256_mb_per_s", megabytes_per_second([&] { sha256(bytes); }));
 }
 

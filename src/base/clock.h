@@ -26,7 +26,8 @@ class Clock {
 class SteadyClock : public Clock {
  public:
   double seconds() const override {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
 };
 
@@ -59,7 +60,8 @@ inline double wall_seconds() {
 // Borrows the clock.
 class Stopwatch {
  public:
-  explicit Stopwatch(const Clock& clock = steady_clock()) : clock_(&clock), start_(clock.seconds()) {}
+  explicit Stopwatch(const Clock& clock = steady_clock())
+      : clock_(&clock), start_(clock.seconds()) {}
 
   double seconds() const { return clock_->seconds() - start_; }
 

@@ -21,7 +21,14 @@ namespace {
 
 bool can_be_mended(int error_number) {
   switch (error_number) {
-    case ENOENT: case EACCES: case EPERM: case EISDIR: case ENOTDIR: case EROFS: case ENAMETOOLONG: case ELOOP:
+    case ENOENT:
+    case EACCES:
+    case EPERM:
+    case EISDIR:
+    case ENOTDIR:
+    case EROFS:
+    case ENAMETOOLONG:
+    case ELOOP:
       return true;
     default:
       return false;
@@ -37,7 +44,8 @@ std::string folder_of(const std::string& path) {
 
 void throw_file_error(const std::string& path, std::string_view action, int error_number) {
   if (error_number == ENOSPC || error_number == EDQUOT) {
-    throw InputError(path + ": the disk is full; free some space or choose a folder on another disk");
+    throw InputError(path +
+                     ": the disk is full; free some space or choose a folder on another disk");
   }
   const std::string message =
       check_internal::concat(path, ": cannot ", action, ": ", std::strerror(error_number));
@@ -132,8 +140,8 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   // The size is not asked for: pipes and /proc have none.
   while (const size_t count = file.read(buffer.data(), buffer.size())) {
     text.append(buffer.data(), count);
-    TLT_CHECK_INPUT(static_cast<int64_t>(text.size()) <= max_bytes, path, ": larger than ", max_bytes,
-                    " bytes, the most that is read here; is it the right file?");
+    TLT_CHECK_INPUT(static_cast<int64_t>(text.size()) <= max_bytes, path, ": larger than ",
+                    max_bytes, " bytes, the most that is read here; is it the right file?");
   }
   return text;
 }
@@ -155,7 +163,8 @@ int64_t free_bytes(const std::string& path) {
 void sync_folder(const std::string& path) { FileHandle(path, O_RDONLY | O_DIRECTORY).sync(); }
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
-  // Unique among the threads and processes that write here: two writers of one file never share a temporary one.
+  // Unique among the threads and processes that write here: two writers of one file never share a
+  // temporary one.
   static std::atomic<int> count = 0;
   const std::string temporary =
       check_internal::concat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
@@ -182,8 +191,7 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
   file.commit();
 }
 
-FolderLock::FolderLock(const std::string& folder)
-    : file_(folder + "/.lock", O_RDWR | O_CREAT) {
+FolderLock::FolderLock(const std::string& folder) : file_(folder + "/.lock", O_RDWR | O_CREAT) {
   if (::flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) throw_file_error(file_.path(), "lock", errno);
     std::array<char, 32> holder{};

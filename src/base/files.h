@@ -1,4 +1,5 @@
-// Files: reading and writing so that an error says what to do and a crash leaves either the old file or the new one.
+// Files: reading and writing so that an error says what to do and a crash leaves either the old
+// file or the new one.
 //
 // Not here   rows of JSON (json_lines.h); writing beside the work (background_writer.h).
 // Threading  functions: any thread. AtomicFile and FolderLock: one thread at a time.
@@ -17,9 +18,10 @@
 
 namespace tlt {
 
-// Throws InputError for what a user can mend (no such file, no right, disk full …) and Error for the rest:
-// "runs/a/log.txt: cannot open: No such file or directory". `error_number` is an errno.
-[[noreturn]] void throw_file_error(const std::string& path, std::string_view action, int error_number);
+// Throws InputError for what a user can mend (no such file, no right, disk full …) and Error for
+// the rest: "runs/a/log.txt: cannot open: No such file or directory". `error_number` is an errno.
+[[noreturn]] void throw_file_error(const std::string& path, std::string_view action,
+                                   int error_number);
 
 // The whole file. Throws InputError when it has more than max_bytes.
 std::string read_file(const std::string& path, int64_t max_bytes);
@@ -50,7 +52,7 @@ class FileHandle {
 
   void write(std::string_view bytes);                    // at the place of the file
   void write_at(int64_t place, std::string_view bytes);  // anywhere; the place of the file stays
-  size_t read(char* buffer, size_t bytes);               // what there is, at most `bytes`; 0 at the end
+  size_t read(char* buffer, size_t bytes);  // what there is, at most `bytes`; 0 at the end
   size_t read_at(int64_t place, char* buffer, size_t bytes);  // fewer only at the end of the file
   void truncate(int64_t bytes);
   void sync();   // waits until the bytes are on the disk
@@ -81,8 +83,8 @@ class AtomicFile {
 
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
-// Holds <folder>/.lock as long as it lives, so that no second run writes into the folder. The lock ends with the process,
-// however it ends.
+// Holds <folder>/.lock as long as it lives, so that no second run writes into the folder. The lock
+// ends with the process, however it ends.
 class FolderLock {
  public:
   // Throws InputError with the id of the process that holds it. REQUIRES: the folder exists.

@@ -26,7 +26,8 @@ constexpr int64_t kSmall = 1000;
 TEST(FileErrorTest, SaysPathActionAndReason) {
   EXPECT_EQ(thrown_message<InputError>([] { throw_file_error("a/b", "open", ENOENT); }),
             "a/b: cannot open: No such file or directory");
-  EXPECT_EQ(thrown_message([] { throw_file_error("a/b", "read", EIO); }), "a/b: cannot read: Input/output error");
+  EXPECT_EQ(thrown_message([] { throw_file_error("a/b", "read", EIO); }),
+            "a/b: cannot read: Input/output error");
 }
 
 TEST(FileErrorTest, FaultOfTheDiskIsNotTheUsersMistake) {
@@ -57,13 +58,16 @@ TEST(ReadFileTest, GivesAllBytesAndRefusesMoreThanAskedFor) {
               HasSubstr("larger than 100001 bytes"));
 }
 
-TEST(ReadFileTest, FileWithoutASizeIsReadToItsEnd) { EXPECT_FALSE(read_file("/proc/self/stat", kSmall).empty()); }
+TEST(ReadFileTest, FileWithoutASizeIsReadToItsEnd) {
+  EXPECT_FALSE(read_file("/proc/self/stat", kSmall).empty());
+}
 
 TEST(ReadFileTest, FolderAndMissingFileAreTheUsersMistakes) {
   const TestFolder folder;
   EXPECT_THAT(thrown_message<InputError>([&] { read_file(folder.path(), kSmall); }),
               HasSubstr(folder.path() + ": cannot read: Is a directory"));
-  EXPECT_THAT(thrown_message<InputError>([&] { read_file(folder / "no", kSmall); }), HasSubstr("No such file"));
+  EXPECT_THAT(thrown_message<InputError>([&] { read_file(folder / "no", kSmall); }),
+              HasSubstr("No such file"));
 }
 
 TEST(MakeFolderTest, MakesAllAndMindsNoneThatIsThere) {
@@ -76,8 +80,10 @@ TEST(MakeFolderTest, MakesAllAndMindsNoneThatIsThere) {
 TEST(MakeFolderTest, FileInTheWayIsTheUsersMistake) {
   const TestFolder folder;
   write_file_atomic(folder / "a", "");
-  EXPECT_THAT(thrown_message<InputError>([&] { make_folder(folder / "a"); }), HasSubstr(folder / "a"));
-  EXPECT_THAT(thrown_message<InputError>([&] { make_folder(folder / "a/b"); }), HasSubstr("Not a directory"));
+  EXPECT_THAT(thrown_message<InputError>([&] { make_folder(folder / "a"); }),
+              HasSubstr(folder / "a"));
+  EXPECT_THAT(thrown_message<InputError>([&] { make_folder(folder / "a/b"); }),
+              HasSubstr("Not a directory"));
 }
 
 TEST(FreeBytesTest, DiskHasSome) {

@@ -11,7 +11,8 @@
 namespace tlt {
 namespace {
 
-// Runs in a child, so that the test program keeps its own handlers. Returns the exit code; -1: ended by a signal.
+// Runs in a child, so that the test program keeps its own handlers. Returns the exit code; -1:
+// ended by a signal.
 template <class Body>
 int exit_code_of(const Body& body) {
   const pid_t child = ::fork();

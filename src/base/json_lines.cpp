@@ -30,8 +30,9 @@ bool JsonLinesReader::try_read_line() {
   size_t end = buffer_.find('\n', used_);
   while (end == std::string::npos) {
     buffer_.erase(0, std::exchange(used_, 0));
-    TLT_CHECK_INPUT(static_cast<int64_t>(buffer_.size()) <= max_line_bytes_, file_.path(), ":", line_ + 1,
-                    ": a line of more than ", max_line_bytes_, " bytes; give one JSON value a line");
+    TLT_CHECK_INPUT(static_cast<int64_t>(buffer_.size()) <= max_line_bytes_, file_.path(), ":",
+                    line_ + 1, ": a line of more than ", max_line_bytes_,
+                    " bytes; give one JSON value a line");
     const size_t before = buffer_.size();
     buffer_.resize(before + kReadBytes);
     buffer_.resize(before + file_.read(buffer_.data() + before, kReadBytes));
@@ -42,8 +43,8 @@ bool JsonLinesReader::try_read_line() {
   text_ = buffer_.substr(used_, end == std::string::npos ? end : end - used_);
   used_ = end == std::string::npos ? buffer_.size() : end + 1;
   ++line_;
-  TLT_CHECK_INPUT(static_cast<int64_t>(text_.size()) <= max_line_bytes_, place(), ": a line of more than ",
-                  max_line_bytes_, " bytes; give one JSON value a line");
+  TLT_CHECK_INPUT(static_cast<int64_t>(text_.size()) <= max_line_bytes_, place(),
+                  ": a line of more than ", max_line_bytes_, " bytes; give one JSON value a line");
   if (line_ == 1 && text_.starts_with("\xEF\xBB\xBF")) text_.erase(0, 3);
   return true;
 }

@@ -23,8 +23,8 @@ class JsonLinesReader {
 
   explicit JsonLinesReader(const std::string& path, int64_t max_line_bytes = kMaxLineBytes);
 
-  // The next row; false at the end. Empty lines are skipped. Throws InputError with path and line for a line that is not
-  // JSON or is too long.
+  // The next row; false at the end. Empty lines are skipped. Throws InputError with path and line
+  // for a line that is not JSON or is too long.
   [[nodiscard]] bool try_next(nlohmann::json& row);
 
   // The line of the last row, counted from 1, and the place as it stands in a message.
@@ -36,10 +36,10 @@ class JsonLinesReader {
 
   const int64_t max_line_bytes_;
   FileHandle file_;
-  std::string buffer_;   // bytes read and not yet used begin at used_
+  std::string buffer_;  // bytes read and not yet used begin at used_
   size_t used_ = 0;
   int64_t line_ = 0;
-  std::string text_;     // the line
+  std::string text_;  // the line
 };
 
 class JsonLinesWriter {

@@ -42,7 +42,9 @@ TEST_F(JsonLinesTest, ReadsRowsWithAndWithoutALastNewline) {
 }
 
 TEST_F(JsonLinesTest, SkipsEmptyLinesCarriageReturnsAndAByteOrderMark) {
-  EXPECT_THAT(rows("\xEF\xBB\xBF" "1\r\n\r\n  \n2\r\n\n"), ElementsAre(json(1), json(2)));
+  EXPECT_THAT(rows("\xEF\xBB\xBF"
+                   "1\r\n\r\n  \n2\r\n\n"),
+              ElementsAre(json(1), json(2)));
 }
 
 TEST_F(JsonLinesTest, ErrorNamesFileAndLine) {

@@ -72,7 +72,7 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
 struct Log {
   std::shared_ptr<TerminalSink> terminal = std::make_shared<TerminalSink>();
 
-  std::mutex mutex;                                   // protects what follows
+  std::mutex mutex;  // protects what follows
   std::shared_ptr<spdlog::sinks::basic_file_sink_mt> file;
   std::string rank_mark;
   std::set<std::string, std::less<>> said;
@@ -97,9 +97,12 @@ Log& the_log() {
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::err;
 }

@@ -1,4 +1,5 @@
-// Log: what the program says to its user, on stderr and, after open_log_file(), in the run folder's log.txt.
+// Log: what the program says to its user, on stderr and, after open_log_file(), in the run folder's
+// log.txt.
 //
 // Not here   numbers of a run (metrics.h); anything a script reads, which goes to stdout in apps/.
 // Threading  every function may be called from any thread; lines never tear.
@@ -47,7 +48,8 @@ void warn_once(std::string_view key, fmt::format_string<Args...> format, Args&&.
   if (log_internal::is_first(key)) log_warning(format, std::forward<Args>(args)...);
 }
 
-// Appends every later line to this file too. Workers of one run may share it. Throws InputError when it cannot be opened.
+// Appends every later line to this file too. Workers of one run may share it. Throws InputError
+// when it cannot be opened.
 void open_log_file(const std::string& path);
 void close_log_file();
 
@@ -57,8 +59,8 @@ void set_log_rank(int rank, int world);
 // Lines below this level are dropped.
 void set_log_level(LogLevel level);
 
-// A line that stays at the bottom of the terminal while others are logged above it; empty takes it away. Nothing happens
-// where stderr is not a terminal. One at a time: progress.h is its user.
+// A line that stays at the bottom of the terminal while others are logged above it; empty takes it
+// away. Nothing happens where stderr is not a terminal. One at a time: progress.h is its user.
 void show_status(std::string_view line);
 
 // Whether stderr is a terminal; a test may say so itself.

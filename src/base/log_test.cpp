@@ -105,7 +105,10 @@ TEST_F(LogTest, StatusStaysBelowTheLinesOnATerminal) {
   show_status("2/2");
   show_status("");
   log_info("end");
-  EXPECT_THAT(said(), MatchesRegex("\r\033\\[K1/2\r\033\\[K[^\n]* I hello\n1/2\r\033\\[K2/2\r\033\\[K....-[^\n]* I end\n"));
+  EXPECT_THAT(
+      said(),
+      MatchesRegex(
+          "\r\033\\[K1/2\r\033\\[K[^\n]* I hello\n1/2\r\033\\[K2/2\r\033\\[K....-[^\n]* I end\n"));
 }
 
 TEST_F(LogTest, StatusIsNotShownElsewhereAndNotInTheFile) {

@@ -1,5 +1,5 @@
-// Metrics: the named numbers of one step, and MetricsWriter, which keeps them: metrics.jsonl for scripts, TensorBoard events
-// for people. Names are "folder/what_unit", verl's where it has one.
+// Metrics: the named numbers of one step, and MetricsWriter, which keeps them: metrics.jsonl for
+// scripts, TensorBoard events for people. Names are "folder/what_unit", verl's where it has one.
 //
 // Threading  one thread at a time for each object.
 //
@@ -33,7 +33,8 @@ class Metrics {
   // A name that is there keeps its place and gets the new value.
   void set(std::string_view name, double value);
 
-  // Sets <name>/mean, /max and /min; nothing for no values, which have none. A NaN among the values makes all three NaN.
+  // Sets <name>/mean, /max and /min; nothing for no values, which have none. A NaN among the values
+  // makes all three NaN.
   void add_stats(std::string_view name, std::span<const double> values);
   void add_stats(std::string_view name, std::span<const float> values);
 
@@ -47,7 +48,8 @@ class Metrics {
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
 
-  // {"step": 3, "actor/lr": 1e-06}: in the order of set(), doubles in full, null for what is not finite.
+  // {"step": 3, "actor/lr": 1e-06}: in the order of set(), doubles in full, null for what is not
+  // finite.
   std::string to_json(int64_t step) const;
 
  private:
@@ -57,8 +59,9 @@ class Metrics {
 
 class MetricsWriter {
  public:
-  // Continues <folder>/metrics.jsonl after `last_step`: what a stopped run wrote about later steps is taken out; a run that
-  // starts anew gives -1. TensorBoard events go to a new file in <folder>/tensorboard. REQUIRES: the folder exists.
+  // Continues <folder>/metrics.jsonl after `last_step`: what a stopped run wrote about later steps
+  // is taken out; a run that starts anew gives -1. TensorBoard events go to a new file in
+  // <folder>/tensorboard. REQUIRES: the folder exists.
   MetricsWriter(const std::string& folder, int64_t last_step);
   ~MetricsWriter();
 

@@ -22,7 +22,9 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-std::vector<Metrics::Entry> entries(const Metrics& metrics) { return {metrics.begin(), metrics.end()}; }
+std::vector<Metrics::Entry> entries(const Metrics& metrics) {
+  return {metrics.begin(), metrics.end()};
+}
 
 TEST(MetricsTest, NamesKeepTheirOrderAndTheLastValue) {
   Metrics metrics;
@@ -40,8 +42,9 @@ TEST(MetricsTest, StatsAreMeanMaxAndMin) {
   Metrics metrics;
   const std::vector<float> scores = {1, -2, 4};
   metrics.add_stats("critic/score", scores);
-  EXPECT_THAT(entries(metrics), ElementsAre(Pair("critic/score/mean", 1), Pair("critic/score/max", 4),
-                                   Pair("critic/score/min", -2)));
+  EXPECT_THAT(entries(metrics),
+              ElementsAre(Pair("critic/score/mean", 1), Pair("critic/score/max", 4),
+                          Pair("critic/score/min", -2)));
 }
 
 TEST(MetricsTest, StatsOfNothingAreNothing) {

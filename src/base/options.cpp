@@ -17,11 +17,21 @@ std::string quote(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\t': out += "\\t"; break;
-      case '\r': out += "\\r"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
           out += fmt::format("\\u{:04X}", static_cast<unsigned>(c));
@@ -53,9 +63,12 @@ std::string one_text(const std::vector<T>& values) {
 
 std::string_view affects_name(Affects affects) {
   switch (affects) {
-    case Affects::kResults: return "results";
-    case Affects::kSpeed: return "speed";
-    case Affects::kPlace: return "place";
+    case Affects::kResults:
+      return "results";
+    case Affects::kSpeed:
+      return "speed";
+    case Affects::kPlace:
+      return "place";
   }
   TLT_CHECK(false, "Affects ", static_cast<int>(affects));
   return {};
@@ -107,7 +120,8 @@ std::string to_text(const OptionValue& value) {
 }
 
 std::string to_toml(const std::vector<OptionRef>& refs) {
-  // TOML opens a table once, so its options come together, in the order in which tables and options were declared.
+  // TOML opens a table once, so its options come together, in the order in which tables and options
+  // were declared.
   std::vector<std::string> tables = {""};
   std::map<std::string, std::string> bodies;
   for (const OptionRef& ref : refs) {

@@ -1,8 +1,8 @@
-// Options: declared once, beside the component they belong to. Recipe, command line, dump, help and the docs page all walk
-// the same list.
+// Options: declared once, beside the component they belong to. Recipe, command line, dump, help and
+// the docs page all walk the same list.
 //
-// Not here   the tree of all options (rl/run_options.h); checks of single values: each struct has its own check().
-// Threading  thread-compatible. Options are const once the run has started.
+// Not here   the tree of all options (rl/run_options.h); checks of single values: each struct has
+// its own check(). Threading  thread-compatible. Options are const once the run has started.
 //
 //   struct RolloutOptions {
 //     int64_t n = 1;
@@ -39,12 +39,13 @@ enum class Affects {
   kPlace,    // where things are read, written and run
 };
 
-using OptionValue =
-    std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
-                 std::vector<std::string>*>;
+using OptionValue = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*,
+                                 std::vector<double>*, std::vector<std::string>*>;
 
 template <class T>
-concept OptionType = requires(T* value) { OptionValue(std::in_place_type<T*>, value); };
+concept OptionType = requires(T* value) {
+  OptionValue(std::in_place_type<T*>, value);
+};
 
 // One option: its full name ("rollout.optim.lr") and where its value lives.
 struct OptionRef {
@@ -87,29 +88,34 @@ std::vector<OptionRef> collect_options(T& root) {
   return collector.take();
 }
 
-// Sets what the TOML file or text names and leaves the rest. verl's prefix "actor_rollout_ref." is ignored, a whole number
-// is good for a double, and a single value for a list. Throws InputError with place, line and key: unknown name (with the
-// nearest known one), wrong type, a name given twice, TOML that does not parse.
+// Sets what the TOML file or text names and leaves the rest. verl's prefix "actor_rollout_ref." is
+// ignored, a whole number is good for a double, and a single value for a list. Throws InputError
+// with place, line and key: unknown name (with the nearest known one), wrong type, a name given
+// twice, TOML that does not parse.
 void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path);
-void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text, const std::string& place);
+void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,
+                     const std::string& place);
 
-// Sets one option from "rollout.n=8". Strings need no quotes; lists are [1, 2] or 1,2; True and False are booleans too.
+// Sets one option from "rollout.n=8". Strings need no quotes; lists are [1, 2] or 1,2; True and
+// False are booleans too.
 void apply_override(const std::vector<OptionRef>& refs, std::string_view text);
 
 // The value as TOML: reads back to exactly the same value.
 std::string to_text(const OptionValue& value);
 
-// Every option with its value and, as a comment, what it affects and its sentence. Reads back to exactly the same values.
+// Every option with its value and, as a comment, what it affects and its sentence. Reads back to
+// exactly the same values.
 std::string to_toml(const std::vector<OptionRef>& refs);
 
 // The page of `tlt options`: a table of name, value, what it affects, sentence.
 std::string to_markdown(const std::vector<OptionRef>& refs);
 
-// "name = value" lines of the options that affect `affects`: what one worker sends to another, or a checkpoint keeps, to be
-// compared with first_difference().
+// "name = value" lines of the options that affect `affects`: what one worker sends to another, or a
+// checkpoint keeps, to be compared with first_difference().
 std::string options_digest(const std::vector<OptionRef>& refs, Affects affects = Affects::kResults);
 
-// Empty when both digests are the same, else the first option in which they differ: "rollout.n is 8 here and 16 there".
+// Empty when both digests are the same, else the first option in which they differ: "rollout.n is 8
+// here and 16 there".
 std::string first_difference(std::string_view here, std::string_view there);
 
 }  // namespace tlt

@@ -38,8 +38,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view last_word(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
-// The known name the user may have meant: the same last word in another group, else the fewest slips. Empty when none is
-// near: more than a third of the letters would have to change.
+// The known name the user may have meant: the same last word in another group, else the fewest
+// slips. Empty when none is near: more than a third of the letters would have to change.
 std::string nearest_name(const std::vector<OptionRef>& refs, std::string_view name) {
   std::string best;
   size_t best_distance = std::max<size_t>(name.size() / 3, 1) + 1;
@@ -71,15 +71,16 @@ const OptionRef& find_option(const std::vector<OptionRef>& refs, std::string_vie
     if (ref.name == name) return ref;
   }
   if (is_group(refs, name)) {
-    throw InputError(fmt::format("{}: {} is a group of options; set one of them, such as {}", place, name,
+    throw InputError(fmt::format("{}: {} is a group of options; set one of them, such as {}", place,
+                                 name,
                                  std::find_if(refs.begin(), refs.end(), [&](const OptionRef& ref) {
                                    return ref.name.starts_with(std::string(name) + ".");
                                  })->name));
   }
   const std::string nearest = nearest_name(refs, name);
-  throw InputError(fmt::format("{}: unknown option: {}; {}", place, name,
-                               nearest.empty() ? "`tlt options` lists all of them"
-                                               : "did you mean " + nearest + "?"));
+  throw InputError(fmt::format(
+      "{}: unknown option: {}; {}", place, name,
+      nearest.empty() ? "`tlt options` lists all of them" : "did you mean " + nearest + "?"));
 }
 
 template <class T>
@@ -105,17 +106,24 @@ std::string describe(const toml::node& node) {
   std::ostringstream text;
   text << toml::node_view<const toml::node>(node);
   switch (node.type()) {
-    case toml::node_type::string: return "the string " + text.str();
-    case toml::node_type::integer: return "the whole number " + text.str();
-    case toml::node_type::floating_point: return "the number " + text.str();
-    case toml::node_type::boolean: return text.str();
-    case toml::node_type::array: return "the list " + text.str();
-    case toml::node_type::table: return "a table";
-    default: return text.str();
+    case toml::node_type::string:
+      return "the string " + text.str();
+    case toml::node_type::integer:
+      return "the whole number " + text.str();
+    case toml::node_type::floating_point:
+      return "the number " + text.str();
+    case toml::node_type::boolean:
+      return text.str();
+    case toml::node_type::array:
+      return "the list " + text.str();
+    case toml::node_type::table:
+      return "a table";
+    default:
+      return text.str();
   }
 }
 
-// False when the node is of another type. A whole number is good for a double as long as the double can hold it.
+// False when the node is of another type; the value is then as it was.
 template <class T>
 bool try_assign(const toml::node& node, T& value) {
   const std::optional<T> found = node.value_exact<T>();
@@ -221,8 +229,8 @@ std::string_view strip(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-// One value of the command line. The type of the option decides how the text is read: 8_4_48 is a string for a string and
-// 8448 for a whole number, as in TOML.
+// One value of the command line. The type of the option decides how the text is read: 8_4_48 is a
+// string for a string and 8448 for a whole number, as in TOML.
 template <class T>
 bool try_parse(std::string_view text, T& value) {
   if (std::is_same_v<T, bool> && text == "True") text = "true";

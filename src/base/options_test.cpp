@@ -91,9 +91,9 @@ class OptionsTest : public testing::Test {
 TEST_F(OptionsTest, NamesAreFullPathsInOrderOfDeclaration) {
   std::vector<std::string> names;
   for (const OptionRef& ref : refs_) names.push_back(ref.name);
-  EXPECT_THAT(names, ElementsAre("seed", "rollout.n", "rollout.optim.lr", "rollout.optim.fused", "rollout.loss",
-                                 "speculative.configs", "speculative.thresholds", "reward.weights",
-                                 "trainer.folder"));
+  EXPECT_THAT(names, ElementsAre("seed", "rollout.n", "rollout.optim.lr", "rollout.optim.fused",
+                                 "rollout.loss", "speculative.configs", "speculative.thresholds",
+                                 "reward.weights", "trainer.folder"));
 }
 
 TEST_F(OptionsTest, OptionDeclaredTwiceIsABug) {
@@ -102,7 +102,9 @@ TEST_F(OptionsTest, OptionDeclaredTwiceIsABug) {
 }
 
 TEST_F(OptionsTest, RecipeSetsWhatItNamesAndLeavesTheRest) {
-  read("seed = 7\n[rollout]\nn = 8\n[rollout.optim]\nlr = 2e-5\nfused = false\n[speculative]\nconfigs = ['1_1_2']\n");
+  read(
+      "seed = 7\n[rollout]\nn = 8\n[rollout.optim]\nlr = 2e-5\nfused = "
+      "false\n[speculative]\nconfigs = ['1_1_2']\n");
   EXPECT_EQ(options_.seed, 7);
   EXPECT_EQ(options_.rollout.n, 8);
   EXPECT_EQ(options_.rollout.optim.lr, 2e-5);
@@ -134,8 +136,10 @@ TEST_F(OptionsTest, NameGivenTwiceIsRefused) {
 TEST_F(OptionsTest, UnknownNameSaysFileLineAndTheNearestKnownName) {
   EXPECT_EQ(read_message("seed = 1\n[rollout]\nlsos = 'x'"),
             "recipe.toml:3: unknown option: rollout.lsos; did you mean rollout.loss?");
-  EXPECT_EQ(read_message("[rolout]\nn = 2"), "recipe.toml:2: unknown option: rolout.n; did you mean rollout.n?");
-  EXPECT_EQ(read_message("lr = 1"), "recipe.toml:1: unknown option: lr; did you mean rollout.optim.lr?");
+  EXPECT_EQ(read_message("[rolout]\nn = 2"),
+            "recipe.toml:2: unknown option: rolout.n; did you mean rollout.n?");
+  EXPECT_EQ(read_message("lr = 1"),
+            "recipe.toml:1: unknown option: lr; did you mean rollout.optim.lr?");
   EXPECT_EQ(read_message("sede = 1"), "recipe.toml:1: unknown option: sede; did you mean seed?");
   EXPECT_EQ(override_message("rollout.optim.rl=1"),
             "command line: unknown option: rollout.optim.rl; did you mean rollout.optim.lr?");
@@ -146,7 +150,8 @@ TEST_F(OptionsTest, UnknownNameSaysFileLineAndTheNearestKnownName) {
 TEST_F(OptionsTest, GroupAndOptionAreNotTakenForEachOther) {
   EXPECT_EQ(read_message("rollout = 3"),
             "recipe.toml:1: rollout is a group of options; set one of them, such as rollout.n");
-  EXPECT_THAT(read_message("[rollout.n]\nx = 3"), HasSubstr("recipe.toml:2: unknown option: rollout.n.x"));
+  EXPECT_THAT(read_message("[rollout.n]\nx = 3"),
+              HasSubstr("recipe.toml:2: unknown option: rollout.n.x"));
   EXPECT_THAT(read_message("[[rollout]]\nn = 3"), HasSubstr("rollout is a group of options"));
   EXPECT_THAT(read_message("[rolout]"), HasSubstr("recipe.toml:1: unknown option: rolout"));
   EXPECT_EQ(read_message("[rollout]"), "");
@@ -155,14 +160,20 @@ TEST_F(OptionsTest, GroupAndOptionAreNotTakenForEachOther) {
 TEST_F(OptionsTest, WrongTypeSaysWhatWasExpectedAndWhatCame) {
   EXPECT_EQ(read_message("\nrollout.n = '8'"),
             "recipe.toml:2: rollout.n: expected a whole number, got the string '8'");
-  EXPECT_EQ(read_message("rollout.n = 8.0"), "recipe.toml:1: rollout.n: expected a whole number, got the number 8.0");
-  EXPECT_EQ(read_message("rollout.loss = 8"), "recipe.toml:1: rollout.loss: expected a string, got the whole number 8");
+  EXPECT_EQ(read_message("rollout.n = 8.0"),
+            "recipe.toml:1: rollout.n: expected a whole number, got the number 8.0");
+  EXPECT_EQ(read_message("rollout.loss = 8"),
+            "recipe.toml:1: rollout.loss: expected a string, got the whole number 8");
   EXPECT_EQ(read_message("rollout.optim.fused = 1"),
             "recipe.toml:1: rollout.optim.fused: expected true or false, got the whole number 1");
-  EXPECT_THAT(read_message("reward.weights = [1, 'a']"), HasSubstr("expected a list of numbers, got the list"));
-  EXPECT_THAT(read_message("seed = 2020-01-01"), HasSubstr("expected a whole number, got 2020-01-01"));
-  EXPECT_EQ(override_message("rollout.n=many"), "command line: rollout.n: expected a whole number, got many");
-  EXPECT_EQ(override_message("rollout.n="), "command line: rollout.n: expected a whole number, got nothing");
+  EXPECT_THAT(read_message("reward.weights = [1, 'a']"),
+              HasSubstr("expected a list of numbers, got the list"));
+  EXPECT_THAT(read_message("seed = 2020-01-01"),
+              HasSubstr("expected a whole number, got 2020-01-01"));
+  EXPECT_EQ(override_message("rollout.n=many"),
+            "command line: rollout.n: expected a whole number, got many");
+  EXPECT_EQ(override_message("rollout.n="),
+            "command line: rollout.n: expected a whole number, got nothing");
 }
 
 TEST_F(OptionsTest, WrongValueLeavesTheOptionAsItWas) {
@@ -182,8 +193,8 @@ TEST_F(OptionsTest, MissingRecipeIsTheUsersMistake) {
 }
 
 TEST_F(OptionsTest, OverrideReadsTheTextByTheTypeOfTheOption) {
-  for (const char* text : {"rollout.n = 8", "rollout.optim.lr=1e-5", "rollout.optim.fused=False", "seed=0x10",
-                           "rollout.loss=8_4_48", "trainer.folder=runs/a=b c"}) {
+  for (const char* text : {"rollout.n = 8", "rollout.optim.lr=1e-5", "rollout.optim.fused=False",
+                           "seed=0x10", "rollout.loss=8_4_48", "trainer.folder=runs/a=b c"}) {
     apply_override(refs_, text);
   }
   EXPECT_EQ(options_.rollout.n, 8);
@@ -256,14 +267,16 @@ TEST_F(OptionsTest, DumpReadsBackToExactlyTheSameValues) {
   const auto any_string = [&] {
     std::string text;
     for (uint64_t i = random.below(6); i > 0; --i) {
-      constexpr std::array<const char*, 12> kPieces = {"a", "\"", "\\", "\n", "\t", "\x01", "\x7f", "é", "'", "# ", "]", "\r"};
+      constexpr std::array<const char*, 12> kPieces = {"a",    "\"", "\\", "\n", "\t", "\x01",
+                                                       "\x7f", "é",  "'",  "# ", "]",  "\r"};
       text += kPieces[random.below(kPieces.size())];
     }
     return text;
   };
   for (int round = 0; round < 500; ++round) {
     options_.seed = static_cast<int64_t>(random.below(UINT64_MAX));
-    options_.rollout.n = round % 2 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
+    options_.rollout.n =
+        round % 2 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
     options_.rollout.optim.lr = any_double();
     options_.rollout.optim.fused = random.below(2);
     options_.rollout.loss = any_string();
@@ -274,7 +287,8 @@ TEST_F(OptionsTest, DumpReadsBackToExactlyTheSameValues) {
     const auto back_refs = collect_options(back);
     apply_toml_text(back_refs, to_toml(refs_), "dump");
     for (size_t i = 0; i < refs_.size(); ++i) {
-      EXPECT_EQ(to_text(refs_[i].value), to_text(back_refs[i].value)) << refs_[i].name << " in round " << round;
+      EXPECT_EQ(to_text(refs_[i].value), to_text(back_refs[i].value))
+          << refs_[i].name << " in round " << round;
     }
     if (!std::isnan(options_.rollout.optim.lr)) {
       EXPECT_EQ(back.rollout.optim.lr, options_.rollout.optim.lr);
@@ -285,12 +299,14 @@ TEST_F(OptionsTest, DumpReadsBackToExactlyTheSameValues) {
 }
 
 TEST_F(OptionsTest, DumpKeepsDoublesThatAreNotFiniteOrLookWhole) {
-  for (const double value : {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
-                             0.0, -0.0, 3.0, 1e22, 5e-324, 0.1 + 0.2}) {
+  for (const double value :
+       {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), 0.0,
+        -0.0, 3.0, 1e22, 5e-324, 0.1 + 0.2}) {
     options_.rollout.optim.lr = value;
     RunOptions back;
     apply_toml_text(collect_options(back), to_toml(refs_), "dump");
-    EXPECT_EQ(std::bit_cast<uint64_t>(back.rollout.optim.lr), std::bit_cast<uint64_t>(value)) << value;
+    EXPECT_EQ(std::bit_cast<uint64_t>(back.rollout.optim.lr), std::bit_cast<uint64_t>(value))
+        << value;
   }
 }
 
@@ -308,14 +324,17 @@ TEST_F(OptionsTest, DigestIsTheSameUntilAnOptionOfItsKindDiffers) {
   other.folder = "elsewhere";
   EXPECT_EQ(first_difference(options_digest(refs_), options_digest(other_refs)), "");
   other.rollout.n = 16;
-  EXPECT_EQ(first_difference(options_digest(refs_), options_digest(other_refs)), "rollout.n is 1 here and 16 there");
-  EXPECT_EQ(first_difference(options_digest(refs_, Affects::kSpeed), options_digest(other_refs, Affects::kSpeed)),
+  EXPECT_EQ(first_difference(options_digest(refs_), options_digest(other_refs)),
+            "rollout.n is 1 here and 16 there");
+  EXPECT_EQ(first_difference(options_digest(refs_, Affects::kSpeed),
+                             options_digest(other_refs, Affects::kSpeed)),
             "rollout.optim.fused is true here and false there");
 }
 
 TEST_F(OptionsTest, DigestOfAnotherVersionNamesTheOptionOneSideLacks) {
   EXPECT_EQ(first_difference("a = 1\nb = 2\n", "a = 1\n"), "b is 2 here and unknown there");
-  EXPECT_EQ(first_difference("a = 1\n", "a = 1\nb = \"x = y\"\n"), "b is unknown here and \"x = y\" there");
+  EXPECT_EQ(first_difference("a = 1\n", "a = 1\nb = \"x = y\"\n"),
+            "b is unknown here and \"x = y\" there");
   EXPECT_EQ(first_difference("", ""), "");
 }
 

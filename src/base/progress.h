@@ -1,10 +1,11 @@
-// Progress: says how far a long piece of work is, how fast it goes and when it will end: in place on a terminal, elsewhere
-// as a log line now and then.
+// Progress: says how far a long piece of work is, how fast it goes and when it will end: in place
+// on a terminal, elsewhere as a log line now and then.
 //
 // Threading  one thread at a time. One at a time in a process.
 //
 //   Progress progress("rollout", /*total=*/512);
-//   progress.advance(3, "18.2 tokens/s");     // rollout 40/512 (7%) 12.3/s, 0:38 left; 18.2 tokens/s
+//   progress.advance(3, "18.2 tokens/s");     // rollout 40/512 (7%) 12.3/s, 0:38 left; 18.2
+//   tokens/s
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,7 +21,8 @@ namespace tlt {
 class Progress {
  public:
   // `interval_seconds` between two log lines where there is no terminal. Borrows the clock.
-  Progress(std::string what, int64_t total, double interval_seconds = 30, const Clock& clock = steady_clock());
+  Progress(std::string what, int64_t total, double interval_seconds = 30,
+           const Clock& clock = steady_clock());
 
   // Takes the line from the terminal.
   ~Progress();

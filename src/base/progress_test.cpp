@@ -39,7 +39,8 @@ TEST(ProgressTest, OffATerminalALineIsLoggedAtMostOnceAnInterval) {
     }
   }
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              MatchesRegex("[^\n]* I eval 20/100 .20%. 2/s, 0:40 left\n[^\n]* I eval 40/100 .40%. 2/s, 0:30 left\n"));
+              MatchesRegex("[^\n]* I eval 20/100 .20%. 2/s, 0:40 left\n[^\n]* I eval 40/100 .40%. "
+                           "2/s, 0:30 left\n"));
 }
 
 TEST(ProgressTest, OnATerminalTheLineIsDrawnInPlaceAndTakenAway) {
@@ -52,7 +53,8 @@ TEST(ProgressTest, OnATerminalTheLineIsDrawnInPlaceAndTakenAway) {
     clock.advance(0.2);
     progress.advance(1);
   }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "\r\033[Keval 2/100 (2%) 10/s, 0:10 left\r\033[K");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "\r\033[Keval 2/100 (2%) 10/s, 0:10 left\r\033[K");
   set_log_is_terminal(false);
 }
 

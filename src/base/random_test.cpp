@@ -16,7 +16,8 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// Largest distance between the values' distribution and the uniform one on [0, 1); above 1.95 / sqrt(count) once in 1000.
+// Largest distance between the values' distribution and the uniform one on [0, 1); above 1.95 /
+// sqrt(count) once in 1000.
 double kolmogorov_distance(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const double count = static_cast<double>(values.size());
@@ -45,7 +46,8 @@ TEST(RandomTest, PhiloxGivesThePublishedVectors) {
 
 TEST(RandomTest, NumberDependsOnEveryPartOfThePlaceAndOnTheSeed) {
   const Place place = {.step = 3, .prompt = 17, .sample = 1, .position = 41};
-  std::set<double> numbers = {uniform(7, place), uniform(8, place), uniform(uint64_t{7} << 32, place)};
+  std::set<double> numbers = {uniform(7, place), uniform(8, place),
+                              uniform(uint64_t{7} << 32, place)};
   for (uint32_t Place::*part : {&Place::step, &Place::prompt, &Place::sample, &Place::position}) {
     Place other = place;
     ++(other.*part);
@@ -93,7 +95,8 @@ TEST(RandomTest, EveryBitOfTheNumberIsUsed) {
     auto bits = static_cast<uint64_t>(std::ldexp(uniform(3, {.position = i}), 53));
     for (int bit = 0; bit < 53; ++bit, bits >>= 1) ones[static_cast<size_t>(bit)] += bits & 1;
   }
-  for (size_t bit = 0; bit < 53; ++bit) EXPECT_NEAR(ones[bit], kCount / 2, 150) << "bit " << bit;  // 4.7 sigma
+  for (size_t bit = 0; bit < 53; ++bit)
+    EXPECT_NEAR(ones[bit], kCount / 2, 150) << "bit " << bit;  // 4.7 sigma
 }
 
 TEST(RandomStreamTest, GivesTheNumbersOfItsPlaces) {
@@ -111,7 +114,8 @@ TEST(RandomStreamTest, BelowIsUniformAndInRange) {
     for (int i = 0; i < draws; ++i) ++counts[stream.below(limit)];
     EXPECT_EQ(counts.size(), limit);
     EXPECT_LT(counts.rbegin()->first, limit);
-    for (const auto& [value, count] : counts) EXPECT_NEAR(count, 2'000, 230) << value << " of " << limit;  // 5 sigma
+    for (const auto& [value, count] : counts)
+      EXPECT_NEAR(count, 2'000, 230) << value << " of " << limit;  // 5 sigma
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The golden bytes were written by TensorBoard 2.21 itself: event_pb2.Event(…).SerializeToString() and RecordWriter of
-// tensorboard.summary.writer. Its server (--load_fast true and false) and its EventAccumulator read a run of 301 steps that
-// was stopped after step 200 and resumed after 150: every value right, none of the stopped run left.
+// The golden bytes were written by TensorBoard 2.21 itself: event_pb2.Event(…).SerializeToString()
+// and RecordWriter of tensorboard.summary.writer. Its server (--load_fast true and false) and its
+// EventAccumulator read a run of 301 steps that was stopped after step 200 and resumed after 150:
+// every value right, none of the stopped run left.
 #include "base/tensorboard.h"
 
 #include <gmock/gmock.h>
@@ -38,24 +39,39 @@ Metrics some_metrics() {
 
 // Field by field: wall_time, file_version.
 TEST(TensorboardTest, VersionEventHasTheseBytes) {
-  EXPECT_EQ(hex(version_event(kTime)), "0900001040fc54d941" "1a0d627261696e2e4576656e743a32");
+  EXPECT_EQ(hex(version_event(kTime)),
+            "0900001040fc54d941"
+            "1a0d627261696e2e4576656e743a32");
 }
 
 // wall_time, step as varint, summary of 30 bytes with two values: tag, simple_value.
 TEST(TensorboardTest, ScalarsEventHasTheseBytes) {
   EXPECT_EQ(hex(scalars_event(kTime, 300, some_metrics())),
-            "0900001040fc54d941" "10ac02" "2a1e"
-            "0a0f" "0a086163746f722f6c72" "15bd378635"
-            "0a0b" "0a046c6f7373" "15000000bf");
+            "0900001040fc54d941"
+            "10ac02"
+            "2a1e"
+            "0a0f"
+            "0a086163746f722f6c72"
+            "15bd378635"
+            "0a0b"
+            "0a046c6f7373"
+            "15000000bf");
 }
 
 // wall_time, step, session_log with status START.
 TEST(TensorboardTest, StartEventHasTheseBytes) {
-  EXPECT_EQ(hex(start_event(kTime, 3)), "0900001040fc54d941" "1003" "3a020801");
+  EXPECT_EQ(hex(start_event(kTime, 3)),
+            "0900001040fc54d941"
+            "1003"
+            "3a020801");
 }
 
 TEST(TensorboardTest, RecordHasMaskedChecksumsOfLengthAndMessage) {
-  EXPECT_EQ(hex(frame("abc")), "0300000000000000" "b099490e" "616263" "6e57f121");
+  EXPECT_EQ(hex(frame("abc")),
+            "0300000000000000"
+            "b099490e"
+            "616263"
+            "6e57f121");
 }
 
 TEST(TensorboardTest, FileBeginsWithVersionAndStartAndHasOneRecordAStep) {
@@ -72,7 +88,8 @@ TEST(TensorboardTest, FileSaysWhichStepsItReplaces) {
   const TestFolder folder;
   const TensorboardWriter writer(folder.path(), 7);
   const std::string text = read_file(writer.path(), 1'000);
-  EXPECT_THAT(hex(text), testing::HasSubstr("1007" "3a020801"));
+  EXPECT_THAT(hex(text), testing::HasSubstr("1007"
+                                            "3a020801"));
 }
 
 TEST(TensorboardTest, FilesOfOneSecondHaveDifferentNames) {

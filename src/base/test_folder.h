@@ -29,7 +29,8 @@ class TestFolder {
 
   // How many files and folders are in it.
   int64_t entries() const {
-    return std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator(path_),
+                         std::filesystem::directory_iterator());
   }
 
  private:

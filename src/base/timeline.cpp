@@ -36,8 +36,9 @@ class FileLock {
   const FileHandle& file_;
 };
 
-// Where the next event goes: before the closing bracket. A worker that was killed while it wrote may have left half an event
-// and no bracket; then the next one goes after the last event that has another behind it.
+// Where the next event goes: before the closing bracket. A worker that was killed while it wrote
+// may have left half an event and no bracket; then the next one goes after the last event that has
+// another behind it.
 int64_t end_of_events(FileHandle& file) {
   const int64_t size = file.size_bytes();
   std::string tail(static_cast<size_t>(std::min<int64_t>(size, int64_t{2} * kFlushBytes)), '\0');
@@ -63,7 +64,8 @@ Timeline::Timeline(const std::string& path, int rank, const Clock& clock, int64_
       to_wall_(wall_seconds() - clock.seconds()),
       max_events_(max_events),
       file_(path, O_RDWR | O_CREAT) {
-  add(fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":"worker {}"}}}})", rank, rank));
+  add(fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":"worker {}"}}}})",
+                  rank, rank));
 }
 
 Timeline::~Timeline() {
@@ -77,15 +79,16 @@ Timeline::~Timeline() {
 void Timeline::span(std::string_view lane, std::string_view name, double start, double end) {
   const std::lock_guard lock(mutex_);
   const int lane_number = lane_id(lane);
-  add(fmt::format(R"({{"name":{},"ph":"X","pid":{},"tid":{},"ts":{},"dur":{}}})", json_string(name), rank_,
-                  lane_number, microseconds(start), microseconds(end) - microseconds(start)));
+  add(fmt::format(R"({{"name":{},"ph":"X","pid":{},"tid":{},"ts":{},"dur":{}}})", json_string(name),
+                  rank_, lane_number, microseconds(start),
+                  microseconds(end) - microseconds(start)));
 }
 
 void Timeline::counter(std::string_view name, double value) {
   if (!std::isfinite(value)) return;  // JSON has no such number, and a graph no place for it
   const std::lock_guard lock(mutex_);
-  add(fmt::format(R"({{"name":{},"ph":"C","pid":{},"ts":{},"args":{{"value":{}}}}})", json_string(name), rank_,
-                  microseconds(clock_.seconds()), value));
+  add(fmt::format(R"({{"name":{},"ph":"C","pid":{},"ts":{},"args":{{"value":{}}}}})",
+                  json_string(name), rank_, microseconds(clock_.seconds()), value));
 }
 
 // Whole, so that spans which follow each other share the number: a reader drops those that overlap.
@@ -108,15 +111,16 @@ int Timeline::lane_id(std::string_view lane) {
   if (found != lanes_.end()) return found->second;
   const int id = static_cast<int>(lanes_.size()) + 1;
   lanes_.emplace(lane, id);
-  add(fmt::format(R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})", rank_, id,
-                  json_string(lane)));
+  add(fmt::format(R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})",
+                  rank_, id, json_string(lane)));
   return id;
 }
 
 void Timeline::add(std::string_view event) {
   if (events_ >= max_events_) {
     ++dropped_;
-    warn_once("timeline_full", "{}: {} events are written; later ones are dropped", file_.path(), max_events_);
+    warn_once("timeline_full", "{}: {} events are written; later ones are dropped", file_.path(),
+              max_events_);
     return;
   }
   ++events_;

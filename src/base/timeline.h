@@ -1,9 +1,11 @@
-// Timeline: who did what when, as Chrome trace events: open timeline.json in https://ui.perfetto.dev. A worker is a process,
-// an activity (decode, train, draft …) is one of its lanes.
+// Timeline: who did what when, as Chrome trace events: open timeline.json in
+// https://ui.perfetto.dev. A worker is a process, an activity (decode, train, draft …) is one of
+// its lanes.
 //
 // Owns       spans that are not in the file yet.
 // Threading  any thread.
-// Invariant  the file is whole JSON after every flush(); all workers of a run, and a resumed run, add to the same file.
+// Invariant  the file is whole JSON after every flush(); all workers of a run, and a resumed run,
+//            add to the same file.
 //
 //   Timeline timeline(folder + "/timeline.json", rank);
 //   {
@@ -27,7 +29,8 @@ namespace tlt {
 
 class Timeline {
  public:
-  // Events of one process; later ones are dropped, with a warning. A million spans are about 100 MB.
+  // Events of one process; later ones are dropped, with a warning. A million spans take
+  // about 100 MB.
   static constexpr int64_t kMaxEvents = 1'000'000;
 
   // Borrows the clock.
@@ -66,7 +69,7 @@ class Timeline {
 
   mutable std::mutex mutex_;  // protects what follows
   FileHandle file_;
-  std::string pending_;       // events, each with ",\n" before it
+  std::string pending_;  // events, each with ",\n" before it
   std::map<std::string, int, std::less<>> lanes_;
   int64_t events_ = 0;
   int64_t dropped_ = 0;

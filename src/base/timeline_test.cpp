@@ -96,7 +96,9 @@ TEST_F(TimelineTest, ScopeIsASpan) {
   EXPECT_EQ(spans[1]["dur"], 3'000'000);
 }
 
-TEST_F(TimelineTest, ScopeWithoutTimelineDoesNothing) { const TimelineSpan span(nullptr, "lane", "name"); }
+TEST_F(TimelineTest, ScopeWithoutTimelineDoesNothing) {
+  const TimelineSpan span(nullptr, "lane", "name");
+}
 
 TEST_F(TimelineTest, CounterIsANumberAtATime) {
   {
@@ -161,7 +163,8 @@ TEST_F(TimelineTest, LongHalfEventIsTakenOutWhole) {
   { Timeline(path_, 0, clock_).span("lane", "a", 100, 101); }
   const std::string whole = read_file(path_, 10'000);
   FileHandle file(path_, O_WRONLY);
-  file.write_at(static_cast<int64_t>(whole.size()) - 3, ",\n{\"name\":\"" + std::string(5'000, 'x'));
+  file.write_at(static_cast<int64_t>(whole.size()) - 3,
+                ",\n{\"name\":\"" + std::string(5'000, 'x'));
   { Timeline(path_, 0, clock_).span("lane", "last", 100, 101); }
   EXPECT_EQ(events("X").back()["name"], "last");
 }
@@ -169,7 +172,8 @@ TEST_F(TimelineTest, LongHalfEventIsTakenOutWhole) {
 TEST_F(TimelineTest, OtherFileIsNotOverwritten) {
   write_file_atomic(path_, "precious notes");
   Timeline timeline(path_, 0, clock_);
-  EXPECT_THAT(thrown_message<InputError>([&] { timeline.flush(); }), HasSubstr("not a timeline of this program"));
+  EXPECT_THAT(thrown_message<InputError>([&] { timeline.flush(); }),
+              HasSubstr("not a timeline of this program"));
   EXPECT_EQ(read_file(path_, 100), "precious notes");
 }
 
@@ -177,7 +181,8 @@ TEST_F(TimelineTest, EventsBeyondTheBoundAreCountedNotKept) {
   Timeline timeline(path_, 0, clock_, /*max_events=*/10);
   testing::internal::CaptureStderr();
   for (int i = 0; i < 100; ++i) timeline.span("lane", "x", 100, 101);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("10 events are written; later ones are dropped"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("10 events are written; later ones are dropped"));
   timeline.flush();
   EXPECT_EQ(events().size(), 10u);
   EXPECT_EQ(timeline.dropped_events(), 92);
@@ -189,7 +194,8 @@ TEST_F(TimelineTest, AnyThreadMayWrite) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&timeline, i] {
-        for (int j = 0; j < 500; ++j) const TimelineSpan span(&timeline, "lane " + std::to_string(i), "x");
+        for (int j = 0; j < 500; ++j)
+          const TimelineSpan span(&timeline, "lane " + std::to_string(i), "x");
       });
     }
     for (std::thread& thread : threads) thread.join();

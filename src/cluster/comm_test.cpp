@@ -146,10 +146,10 @@ TEST(RanksTest, DeadRankZeroIsNamed) {
 
 TEST(RanksTest, StuckPeerIsNamedAfterTheTimeout) {
   const auto ends = run_ranks(2, [](const Launch& launch) {
-    const auto comm = make_comm(launch, {.timeout_seconds = 0.3, .rendezvous_seconds = 20});
+    const auto comm = make_comm(launch, {.timeout_seconds = 1, .rendezvous_seconds = 20});
     comm->barrier("start");
     if (launch.rank == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2800));
+      std::this_thread::sleep_for(std::chrono::milliseconds(3800));
       _exit(kPassed);
     }
     at::Tensor sum = at::ones({3});

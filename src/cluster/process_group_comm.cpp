@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iomanip>
-#include <numeric>
+#include <map>
 #include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -42,10 +42,10 @@ std::string reason(const std::exception& error) {
   return text;
 }
 
-std::string join(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
+std::string seconds_text(double seconds) {
+  std::ostringstream out;
+  out << seconds << " s";
+  return out.str();
 }
 
 std::string describe(const char* call, const at::Tensor& tensor) {
@@ -70,28 +70,38 @@ StorePtr make_store(const Launch& launch, const CommOptions& options) {
   } catch (const std::exception& error) {
     throw Error("rank " + std::to_string(launch.rank) + " cannot reach rank 0 at " + host +
                 " port " + std::to_string(launch.master_port) + " within " +
-                std::to_string(options.rendezvous_seconds) + " s: " + reason(error));
+                seconds_text(options.rendezvous_seconds) + ": " + reason(error));
   }
+}
+
+// Of the ranks that write `keys`, those that have not.
+std::string missing_ranks(c10d::Store& store, const std::vector<std::string>& keys) {
+  std::string ranks;
+  try {
+    for (size_t rank = 0; rank < keys.size(); ++rank)
+      if (!store.check({keys[rank]})) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  } catch (const std::exception&) {
+    return "rank 0, which serves it, is gone";
+  }
+  return "no word from rank " + ranks;
 }
 
 // Waits until every rank has come.
 void join(c10d::Store& store, const Launch& launch, const CommOptions& options) {
   const auto key = [](int rank) { return "joined/" + std::to_string(rank); };
-  TLT_CHECK_INPUT(store.add(key(launch.rank), 1) == 1, "a second process says it is rank ",
-                  launch.rank,
-                  "; give each worker a rank of its own, or another MASTER_PORT to another run");
   std::vector<std::string> keys;
   for (int rank = 0; rank < launch.world_size; ++rank) keys.push_back(key(rank));
+  int64_t processes = 0;  // that say they are this rank
   try {
-    store.wait(keys, milliseconds(options.rendezvous_seconds));
+    processes = store.add(key(launch.rank), 1);
+    if (processes == 1) store.wait(keys, milliseconds(options.rendezvous_seconds));
   } catch (const std::exception& error) {
-    std::vector<int> missing;
-    for (int rank = 0; rank < launch.world_size; ++rank)
-      if (!store.check({key(rank)})) missing.push_back(rank);
-    throw Error("rendezvous of " + std::to_string(launch.world_size) + " workers: after " +
-                std::to_string(options.rendezvous_seconds) + " s there is no word from rank " +
-                join(missing) + ": " + reason(error));
+    throw Error("rendezvous of " + std::to_string(launch.world_size) +
+                " workers: " + missing_ranks(store, keys) + " after " +
+                seconds_text(options.rendezvous_seconds) + ": " + reason(error));
   }
+  TLT_CHECK_INPUT(processes == 1, "a second process says it is rank ", launch.rank,
+                  "; give each worker a rank of its own, or another MASTER_PORT to another run");
 }
 
 class ProcessGroupComm final : public Comm {
@@ -244,32 +254,35 @@ class ProcessGroupComm final : public Comm {
   }
 
   // Tells the other ranks through the store where this one failed, and gives them two seconds to
-  // do the same: a rank that says nothing is dead or stuck.
+  // do the same: a rank that says nothing is dead or stuck. Rank 0 serves the store and leaves
+  // last.
   std::string others(const std::string& here) noexcept {
     const auto key = [](int rank) { return "failed/" + std::to_string(rank); };
-    std::vector<int> silent(size_);
-    std::iota(silent.begin(), silent.end(), 0);
-    std::string elsewhere;
+    const Clock::time_point deadline = Clock::now() + std::chrono::seconds(rank_ == 0 ? 3 : 2);
+    c10d::Store& store = *store_;
+    std::map<int, std::string> reports;
     try {
-      store_->setTimeout(std::chrono::seconds(1));
-      static_cast<c10d::Store&>(*store_).set(key(rank_), here);
-      const Clock::time_point deadline = Clock::now() + std::chrono::seconds(2);
-      while (true) {
-        std::erase_if(silent, [&](int rank) { return store_->check({key(rank)}); });
-        if (silent.empty() || Clock::now() > deadline) break;
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      }
-      for (int rank = 0; rank < size_; ++rank) {
-        if (std::find(silent.begin(), silent.end(), rank) != silent.end()) continue;
-        const std::string there = static_cast<c10d::Store&>(*store_).get_to_str(key(rank));
-        if (there != here) elsewhere += "; rank " + std::to_string(rank) + " failed in " + there;
+      store.setTimeout(std::chrono::seconds(1));
+      store.set(key(rank_), here);
+      for (; static_cast<int>(reports.size()) < size_ && Clock::now() < deadline; nap()) {
+        for (int rank = 0; rank < size_; ++rank)
+          if (!reports.contains(rank) && store.check({key(rank)}))
+            reports[rank] = store.get_to_str(key(rank));
       }
     } catch (const std::exception&) {
-      return "rank 0, which serves the rendezvous, is gone";
+      // A rank 0 that has reported has ended since; what the others said till then is known.
+      if (!reports.contains(0)) return "rank 0, which serves the rendezvous, is gone";
     }
-    return (silent.empty() ? "every rank reported" : "no word from rank " + join(silent)) +
-           elsewhere;
+    std::string text;
+    for (int rank = 0; rank < size_; ++rank)
+      if (!reports.contains(rank)) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    text = text.empty() ? "every rank reported" : "no word from rank " + text;
+    for (const auto& [rank, there] : reports)
+      if (there != here) text += "; rank " + std::to_string(rank) + " failed in " + there;
+    return text;
   }
+
+  static void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
   const int rank_;
   const int size_;

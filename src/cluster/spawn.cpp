@@ -32,6 +32,11 @@ bool failed(int status) { return was_killed(status) || WEXITSTATUS(status) != 0;
 int exit_code(int status) {
   return was_killed(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
+// The ends a shell gives to SIGHUP, SIGINT and SIGTERM.
+bool was_interrupted(int status) {
+  const int code = exit_code(status);
+  return code == 128 + SIGHUP || code == 128 + SIGINT || code == 128 + SIGTERM;
+}
 
 // execve's view of texts; both are made before the fork, after which a child may not allocate.
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -146,6 +151,10 @@ class Supervisor {
   void blame(const Worker& worker, int running) {
     const int status = *worker.status;
     result_.exit_code = exit_code(status);
+    if (asked_to_stop_ && was_interrupted(status)) {
+      result_.message = "stopped by a signal";
+      return;  // the others are saving: a second signal would end them at once
+    }
     result_.message =
         "worker " + std::to_string(worker.rank) + " of " + std::to_string(workers_.size()) +
         " (process " + std::to_string(worker.pid) + ")" +
@@ -159,9 +168,10 @@ class Supervisor {
   }
 
   void pass_on(const siginfo_t& signal) {
-    const bool from_terminal =
-        signal.si_code > 0;  // the terminal has already sent it to the whole process group
-    if (signal.si_signo != SIGCHLD && !from_terminal) signal_all(signal.si_signo);
+    if (signal.si_signo == SIGCHLD) return;
+    asked_to_stop_ = true;
+    const bool from_terminal = signal.si_code > 0;  // which has sent it to the process group
+    if (!from_terminal) signal_all(signal.si_signo);
   }
 
   void signal_all(int signal) {
@@ -179,6 +189,7 @@ class Supervisor {
   const SignalMask mask_;
   std::vector<Worker> workers_;
   SpawnResult result_;
+  bool asked_to_stop_ = false;
   std::optional<Clock::time_point> deadline_;  // set when a worker has failed
 };
 

@@ -31,8 +31,8 @@ struct SpawnResult {
 
 // Runs `count` workers with the arguments `argv` (argv[0] included) and waits for all of them. When
 // one fails, the others get SIGTERM, and SIGKILL after grace_seconds. SIGTERM, SIGINT and SIGHUP to
-// this process are passed on. REQUIRES: called by the main thread before any other thread was
-// started.
+// this process are passed on; then a worker that ends by it does not hurry the others.
+// REQUIRES: called by the main thread before any other thread was started.
 SpawnResult spawn_workers(int count, const std::vector<std::string>& argv,
                           const SpawnOptions& options = {});
 

@@ -128,6 +128,22 @@ TEST_F(SpawnTest, SignalsArePassedOn) {
   EXPECT_EQ(text_of("got1"), "got");
 }
 
+TEST_F(SpawnTest, WorkerThatStopsAsAskedDoesNotHurryTheOthers) {
+  const pid_t pid = spawn_in_child(
+      2,
+      "if test $RANK = 1; then trap 'exit 130' TERM; echo 1 > ready1; while :; do sleep 0.01; "
+      "done; fi;"
+      "trap 'echo got >> got' TERM; echo 1 > ready0; while ! test -e got; do sleep 0.01; done;"
+      "sleep 0.4; grep -c got got > count");
+  wait_for("ready0");
+  wait_for("ready1");
+  kill(pid, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_EQ(text_of("count"), "1");  // it got one signal and came to its end
+}
+
 TEST_F(SpawnTest, WorkersDieWithTheirParent) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // so that orphans come to us
   const pid_t pid = spawn_in_child(2, "echo $$ > pid$RANK; exec sleep 60");

@@ -182,6 +182,7 @@ TEST(DatasetTest, CountdownProblemsDependOnSeedAndIndex) {
   const Dataset other =
       Dataset::load(options_for({"countdown:seed=1001,size=64"}), demo, Split::kTrain);
   int same = 0;
+  std::set<std::string> texts;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const Prompt prompt = dataset.prompt(i);
     EXPECT_EQ(prompt.text, prompt.ground_truth + "<think>");
@@ -189,8 +190,10 @@ TEST(DatasetTest, CountdownProblemsDependOnSeedAndIndex) {
     EXPECT_EQ(prompt.data_source, "tlt/countdown_trace");
     EXPECT_EQ(longer.prompt(i).text, prompt.text);
     same += other.prompt(i).text == prompt.text;
+    texts.insert(prompt.text);
   }
   EXPECT_LT(same, 4);
+  EXPECT_GT(texts.size(), 60U);
 }
 
 TEST(DatasetTest, ValidationIsHeldOut) {

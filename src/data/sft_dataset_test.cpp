@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/check.h"
 #include "base/files.h"
 
@@ -75,9 +77,11 @@ TEST(SftDatasetTest, DemonstrationsAreMadeOnTheFly) {
   options.max_response_length = 80;
   const SftDataset dataset = load(options);
   EXPECT_EQ(dataset.size(), 300);
+  std::set<std::vector<int32_t>> different;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const SftExample example = dataset.example(i);
     ASSERT_EQ(example.tokens, dataset.example(i).tokens);
+    different.insert(example.tokens);
     ASSERT_EQ(example.tokens.size(), example.weights.size());
     ASSERT_LE(std::ssize(example.tokens) - example.response_begin, 80);
     ASSERT_EQ(example.tokens[example.response_begin - 1], tokenizer().id_of("<think>"));
@@ -88,6 +92,7 @@ TEST(SftDatasetTest, DemonstrationsAreMadeOnTheFly) {
       ASSERT_EQ(example.weights[at], at < example.response_begin ? 0.0F : is_heavy ? 3.0F : 1.0F);
     }
   }
+  EXPECT_GT(different.size(), 290U);
 }
 
 TEST(SftDatasetTest, DemonstrationsThatNeverFitAreRefused) {

@@ -27,7 +27,9 @@ TEST_P(KvCacheTest, PageBytesAreTheStoragesBytes) {
 }
 
 // The kernels read whole pages and mask by position; a NaN left in the memory would come through.
-TEST_P(KvCacheTest, StartsWithZeros) { EXPECT_EQ(make().layer(0).storage.ne(0).sum().item<int64_t>(), 0); }
+TEST_P(KvCacheTest, StartsWithZeros) {
+  EXPECT_EQ(make().layer(0).storage.ne(0).sum().item<int64_t>(), 0);
+}
 
 TEST_P(KvCacheTest, LayersAreViewsOfOneStorage) {
   const KvCache cache = make();
@@ -56,7 +58,9 @@ TEST_P(KvCacheTest, ShapeWithoutPagesOrHeadsThrows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, KvCacheTest, ::testing::Values(at::kFloat, at::kBFloat16),
-                         [](const auto& info) { return info.param == at::kFloat ? "float32" : "bfloat16"; });
+                         [](const auto& info) {
+                           return info.param == at::kFloat ? "float32" : "bfloat16";
+                         });
 
 }  // namespace
 }  // namespace tlt::kv

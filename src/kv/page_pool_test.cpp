@@ -60,12 +60,15 @@ TEST(PagePoolTest, RandomWalkMatchesReference) {
   PagePool pool(kPages);
   std::map<PageId, int64_t> held;
   RandomStream random(/*seed=*/5, {});
-  const auto any_held = [&] { return std::next(held.begin(), static_cast<long>(random.below(held.size())))->first; };
+  const auto any_held = [&] {
+    return std::next(held.begin(), static_cast<long>(random.below(held.size())))->first;
+  };
   for (int step = 0; step < 20000; ++step) {
     switch (random.below(3)) {
       case 0:
         if (const auto page = pool.try_take()) {
-          ASSERT_TRUE(held.emplace(*page, 1).second) << "step " << step << ": page " << *page << " given twice";
+          ASSERT_TRUE(held.emplace(*page, 1).second)
+              << "step " << step << ": page " << *page << " given twice";
         } else {
           ASSERT_EQ(std::ssize(held), kPages) << "step " << step;
         }
@@ -86,7 +89,8 @@ TEST(PagePoolTest, RandomWalkMatchesReference) {
     ASSERT_EQ(pool.free_pages() + std::ssize(held), kPages) << "step " << step;
     if (step % 100 != 0) continue;
     for (PageId page = 0; page < kPages; ++page)
-      ASSERT_EQ(pool.holders(page), held.contains(page) ? held[page] : 0) << "step " << step << ", page " << page;
+      ASSERT_EQ(pool.holders(page), held.contains(page) ? held[page] : 0)
+          << "step " << step << ", page " << page;
   }
 }
 

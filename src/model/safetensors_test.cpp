@@ -95,7 +95,7 @@ TEST_F(SafetensorsTest, AFolderOfShardsReadsLikeOneFile) {
   std::vector<TensorSource> sources;
   for (const std::string& name : golden.names()) sources.push_back(TensorSource::of(name, golden.read(name)));
   write_safetensors_folder(folder_, sources, 60'000);
-  EXPECT_THAT(files(), testing::Contains("model-00001-of-00003.safetensors"));
+  EXPECT_THAT(files(), testing::Contains("model-00001-of-00005.safetensors"));
   EXPECT_THAT(files(), testing::Not(testing::Contains("model.safetensors")));
   SafetensorsFolder sharded(folder_);
   EXPECT_EQ(sharded.names().size(), golden.names().size());

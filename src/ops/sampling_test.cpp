@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/check.h"
 #include "ops/cpu/kernels.h"
 #include "tests/support/tensors.h"
 

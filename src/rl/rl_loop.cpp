@@ -82,6 +82,7 @@ void RlLoop::run() {
   while (state_.step < total_steps_ && everyone_goes_on()) run_step();
   if (checkpoints_) checkpoints_->drain();
   timeline_->flush();
+  folder_.draw();
   if (state_.step < total_steps_ && place_.is_first())
     log_info("stopped at step {} of {}; the same command goes on from there", state_.step, total_steps_);
 }

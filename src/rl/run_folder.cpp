@@ -7,6 +7,7 @@
 
 #include "base/json_lines.h"
 #include "base/log.h"
+#include "rl/curve.h"
 
 namespace tlt::rl {
 
@@ -27,6 +28,12 @@ void RunFolder::start(const RunOptions& options, int64_t step) {
 
 void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
   if (metrics_) metrics_->write(step, metrics);
+}
+
+void RunFolder::draw() {
+  if (!metrics_) return;
+  const std::string picture = draw_curve(path_ + "/metrics.jsonl", path_.substr(path_.find_last_of('/') + 1));
+  if (!picture.empty()) write_file_atomic(path_ + "/curve.svg", picture);
 }
 
 void RunFolder::write_rollouts(int64_t step, std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,

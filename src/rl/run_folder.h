@@ -2,7 +2,7 @@
 //
 //   options.toml      the resolved options; runs again        metrics.jsonl, events.out.tfevents…   numbers by step
 //   rollouts/000001.jsonl   responses (verl's dump)           checkpoints/step_000010, latest       (train/checkpoint.h)
-//   log.txt, timeline.json
+//   log.txt, timeline.json, curve.svg
 //
 // Owns       the lock of the folder, the writers.
 // Threading  engine thread only.
@@ -34,6 +34,8 @@ class RunFolder {
   void start(const RunOptions& options, int64_t step);
 
   void write_metrics(int64_t step, const Metrics& metrics);
+  // Draws curve.svg from the metrics so far.
+  void draw();
   // verl's rollout dump: input, output, gts, score, step and the reward's extras.
   void write_rollouts(int64_t step, std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
                       const data::Tokenizer& tokenizer);

@@ -13,21 +13,22 @@
 namespace tlt::rollout {
 namespace {
 
-// As many as the memory allows, and not more than all running sequences fill at the model's full length (with a
-// page for the copy a sample makes).
+// As many as the memory allows, and not more than all running sequences fill at the model's full
+// length (with a page for the copy a sample makes).
 int64_t cache_pages(const model::PolicyModel& model, const EngineOptions& options) {
   options.check();
   const int64_t page_bytes = model.kv_shape().page_bytes();
-  TLT_CHECK_INPUT(options.kv_memory_bytes >= page_bytes, "kv_memory_bytes is ", options.kv_memory_bytes,
-                  ", less than one page of this model; give at least ", page_bytes);
+  TLT_CHECK_INPUT(options.kv_memory_bytes >= page_bytes, "kv_memory_bytes is ",
+                  options.kv_memory_bytes, ", less than one page of this model; give at least ",
+                  page_bytes);
   return std::min(options.kv_memory_bytes / page_bytes,
                   options.max_running * (pages_for(model.config().max_positions) + 1));
 }
 
 }  // namespace
 
-Engine::Engine(const model::PolicyModel& model, const EngineOptions& options, const StopText* stop_text,
-               HiddenTap* tap)
+Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
+               const StopText* stop_text, HiddenTap* tap)
     : model_(model),
       stop_text_(stop_text),
       tap_(tap),
@@ -44,18 +45,21 @@ void Engine::submit(Group group) {
   const model::ModelConfig& config = model_.config();
   const SamplingOptions& sampling = *group.sampling;
   auto state = std::make_shared<GroupState>();
-  state->max_new_tokens = std::min(sampling.max_new_tokens, config.max_positions - std::ssize(group.tokens));
+  state->max_new_tokens =
+      std::min(sampling.max_new_tokens, config.max_positions - std::ssize(group.tokens));
   state->stop_text = stop_text_;
   state->rule = sampling.rule();
   state->stop_tokens.assign(sampling.stop_tokens.begin(), sampling.stop_tokens.end());
   if (!sampling.ignore_eos)
-    state->stop_tokens.insert(state->stop_tokens.end(), config.eos_tokens.begin(), config.eos_tokens.end());
+    state->stop_tokens.insert(state->stop_tokens.end(), config.eos_tokens.begin(),
+                              config.eos_tokens.end());
   state->request = std::move(group);
   const int64_t needed = state->pages_to_finish();
-  TLT_CHECK_INPUT(needed <= pool_.total_pages(), "prompt ", state->request.prompt_id, " with its ",
-                  state->prompt_tokens(), " tokens and a response of ", state->max_new_tokens, " needs ",
-                  needed * cache_.shape().page_bytes(), " bytes of keys and values; kv_memory_bytes holds ",
-                  pool_.total_pages() * cache_.shape().page_bytes(), ": raise it or lower max_new_tokens");
+  TLT_CHECK_INPUT(
+      needed <= pool_.total_pages(), "prompt ", state->request.prompt_id, " with its ",
+      state->prompt_tokens(), " tokens and a response of ", state->max_new_tokens, " needs ",
+      needed * cache_.shape().page_bytes(), " bytes of keys and values; kv_memory_bytes holds ",
+      pool_.total_pages() * cache_.shape().page_bytes(), ": raise it or lower max_new_tokens");
   scheduler_.submit(std::move(state));
 }
 
@@ -63,13 +67,15 @@ void Engine::check_input(const Group& group) const {
   const model::ModelConfig& config = model_.config();
   TLT_CHECK(group.sampling != nullptr);
   group.sampling->check();
-  TLT_CHECK_INPUT(!group.tokens.empty(), "prompt ", group.prompt_id, " has no tokens; give at least one");
-  TLT_CHECK_INPUT(std::ssize(group.tokens) < config.max_positions, "prompt ", group.prompt_id, " has ",
-                  group.tokens.size(), " tokens and the model ", config.max_positions,
+  TLT_CHECK_INPUT(!group.tokens.empty(), "prompt ", group.prompt_id,
+                  " has no tokens; give at least one");
+  TLT_CHECK_INPUT(std::ssize(group.tokens) < config.max_positions, "prompt ", group.prompt_id,
+                  " has ", group.tokens.size(), " tokens and the model ", config.max_positions,
                   " positions; give a shorter prompt");
   for (const int32_t token : group.tokens)
-    TLT_CHECK_INPUT(token >= 0 && token < config.vocabulary, "prompt ", group.prompt_id, " has token ", token,
-                    "; the model's vocabulary ends at ", config.vocabulary - 1);
+    TLT_CHECK_INPUT(token >= 0 && token < config.vocabulary, "prompt ", group.prompt_id,
+                    " has token ", token, "; the model's vocabulary ends at ",
+                    config.vocabulary - 1);
   TLT_CHECK_INPUT(group.samples >= 1, "prompt ", group.prompt_id, " asks for ", group.samples,
                   " samples; ask for at least 1");
   TLT_CHECK(group.first_sample >= 0 && group.first_sample + group.samples < HiddenTap::kPrompt);
@@ -115,7 +121,8 @@ void Engine::count(const StepPlan& plan) {
   stats_.rows += plan.batch.rows();
   for (const Work& work : plan.work) stats_.repeated_rows += work.repeated_rows;
   stats_.tokens += std::ssize(plan.draws);
-  const auto bucket = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(scheduler_.running()))) - 1;
+  const auto bucket =
+      static_cast<size_t>(std::bit_width(static_cast<uint64_t>(scheduler_.running()))) - 1;
   ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];
 }
 
@@ -132,8 +139,8 @@ EngineStats Engine::stats() const {
 
 void Engine::check_idle_invariants() const {
   scheduler_.check_invariants();
-  TLT_CHECK(scheduler_.running() == 0 && scheduler_.waiting() == 0, "not idle: ", scheduler_.running(), " run and ",
-            scheduler_.waiting(), " wait");
+  TLT_CHECK(scheduler_.running() == 0 && scheduler_.waiting() == 0,
+            "not idle: ", scheduler_.running(), " run and ", scheduler_.waiting(), " wait");
   TLT_CHECK(pool_.free_pages() == pool_.total_pages());
 }
 

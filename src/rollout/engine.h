@@ -1,7 +1,8 @@
 // Engine: turns groups of prompts into responses, many sequences at a time.
 //
-// A token depends on the weights, the request and its place alone; never on what runs beside it, on how prompts are
-// cut into chunks, on preemption or on the memory there is (tests/laws/batch_never_changes_tokens).
+// A token depends on the weights, the request and its place alone; never on what runs beside it, on
+// how prompts are cut into chunks, on preemption or on the memory there is
+// (tests/laws/batch_never_changes_tokens).
 //
 // Owns       the KV cache, its pages, the scheduler, the buffers of a step.
 // Borrows    the policy model (weights change only while the engine is idle), StopText, HiddenTap.
@@ -38,11 +39,11 @@ struct EngineStats {
   int64_t repeated_rows = 0;  // of them, computed again after a preemption
   int64_t tokens = 0;         // chosen
   int64_t preemptions = 0;
-  int64_t running = 0;        // now
-  int64_t waiting = 0;        // now
+  int64_t running = 0;  // now
+  int64_t waiting = 0;  // now
   int64_t pages = 0;
   int64_t peak_pages = 0;
-  int64_t kv_bytes = 0;       // of all pages
+  int64_t kv_bytes = 0;  // of all pages
   double schedule_seconds = 0;
   double forward_seconds = 0;
   double sample_seconds = 0;
@@ -53,13 +54,14 @@ struct EngineStats {
 class Engine {
  public:
   // `stop_text` is needed for requests with stop texts, `tap` may be null; both outlive the engine.
-  Engine(const model::PolicyModel& model, const EngineOptions& options, const StopText* stop_text = nullptr,
-         HiddenTap* tap = nullptr);
+  Engine(const model::PolicyModel& model, const EngineOptions& options,
+         const StopText* stop_text = nullptr, HiddenTap* tap = nullptr);
   ~Engine();
 
-  // Adds a group to the end of the line. InputError when it can never be served: an empty prompt, one longer than
-  // the model's positions, or a response that does not fit into kv_memory_bytes (the message says what does).
-  // A response that meets the end of the model's positions finishes there, with kLength.
+  // Adds a group to the end of the line. InputError when it can never be served: an empty prompt,
+  // one longer than the model's positions, or a response that does not fit into kv_memory_bytes
+  // (the message says what does). A response that meets the end of the model's positions finishes
+  // there, with kLength.
   void submit(Group group);
 
   // One forward pass and the tokens it gives; false when nothing is unfinished.
@@ -68,7 +70,8 @@ class Engine {
   // What finished since the last call, in the order it finished.
   std::vector<Response> take_finished() { return scheduler_.take_finished(); }
 
-  // Between steps: the response ends with the tokens it has, as kCancelled. False when there is none such.
+  // Between steps: the response ends with the tokens it has, as kCancelled. False when there is
+  // none such.
   bool cancel(uint32_t prompt_id, uint32_t sample) { return scheduler_.cancel(prompt_id, sample); }
   void cancel_all() { scheduler_.cancel_all(); }
 
@@ -76,7 +79,8 @@ class Engine {
   int64_t room() const { return scheduler_.room(); }
   EngineStats stats() const;
 
-  // Throws Error when a page is held by none of the unfinished sequences; after the last one, when any is held. Slow.
+  // Throws Error when a page is held by none of the unfinished sequences; after the last one, when
+  // any is held. Slow.
   void check_invariants() const { scheduler_.check_invariants(); }
   void check_idle_invariants() const;
 

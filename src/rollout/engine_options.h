@@ -18,17 +18,22 @@ struct EngineOptions {
 
   void visit(auto& v) {
     v(max_running, "max_num_seqs", Affects::kSpeed, "Sequences that decode at the same time.");
-    v(kv_memory_bytes, "kv_memory_bytes", Affects::kSpeed, "Memory for keys and values; when it is full, sequences wait.");
-    v(max_batch_tokens, "max_num_batched_tokens", Affects::kSpeed, "Most tokens in one forward pass.");
-    v(prefill_chunk, "prefill_chunk", Affects::kSpeed, "Most tokens of one prompt in one forward pass.");
+    v(kv_memory_bytes, "kv_memory_bytes", Affects::kSpeed,
+      "Memory for keys and values; when it is full, sequences wait.");
+    v(max_batch_tokens, "max_num_batched_tokens", Affects::kSpeed,
+      "Most tokens in one forward pass.");
+    v(prefill_chunk, "prefill_chunk", Affects::kSpeed,
+      "Most tokens of one prompt in one forward pass.");
   }
 
   void check() const {
     TLT_CHECK_INPUT(max_running >= 1, "max_num_seqs is ", max_running, "; give at least 1");
-    TLT_CHECK_INPUT(kv_memory_bytes >= 1, "kv_memory_bytes is ", kv_memory_bytes, "; give a number of bytes");
+    TLT_CHECK_INPUT(kv_memory_bytes >= 1, "kv_memory_bytes is ", kv_memory_bytes,
+                    "; give a number of bytes");
     TLT_CHECK_INPUT(prefill_chunk >= 1, "prefill_chunk is ", prefill_chunk, "; give at least 1");
-    TLT_CHECK_INPUT(max_batch_tokens >= max_running && max_batch_tokens <= 1 << 20, "max_num_batched_tokens is ",
-                    max_batch_tokens, "; give at least max_num_seqs (", max_running, ") and at most ", 1 << 20);
+    TLT_CHECK_INPUT(max_batch_tokens >= max_running && max_batch_tokens <= 1 << 20,
+                    "max_num_batched_tokens is ", max_batch_tokens,
+                    "; give at least max_num_seqs (", max_running, ") and at most ", 1 << 20);
   }
 };
 

@@ -19,8 +19,8 @@ namespace {
 using testing::DenseModel;
 using testing::Rollouts;
 
-// One plain token, the slow way: by sorting, in float64. A truncated distribution is walked from its likeliest token
-// on, a whole one in the order of ids.
+// One plain token, the slow way: by sorting, in float64. A truncated distribution is walked from
+// its likeliest token on, a whole one in the order of ids.
 struct SlowToken {
   int32_t token;
   double logprob, truncated_logprob;
@@ -37,7 +37,10 @@ SlowToken slow_sample(const at::Tensor& logits, const ops::SamplingRule& rule, d
   if (greedy || rule.truncates())
     std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) { return p(a) > p(b); });
   if (greedy) return {ids[0], log_p(ids[0]), 0};
-  const auto mass = [&] { return std::accumulate(ids.begin(), ids.end(), 0.0, [&](double sum, int32_t id) { return sum + p(id); }); };
+  const auto mass = [&] {
+    return std::accumulate(ids.begin(), ids.end(), 0.0,
+                           [&](double sum, int32_t id) { return sum + p(id); });
+  };
   if (rule.top_k > 0 && rule.top_k < std::ssize(ids)) ids.resize(static_cast<size_t>(rule.top_k));
   if (rule.top_p < 1) {
     const double wanted = rule.top_p * mass();
@@ -60,14 +63,16 @@ SlowToken slow_sample(const at::Tensor& logits, const ops::SamplingRule& rule, d
 }
 
 // A response without engine, cache and kernels.
-Response slow_response(const DenseModel& model, const Group& group, uint32_t sample, const std::vector<int32_t>& eos) {
+Response slow_response(const DenseModel& model, const Group& group, uint32_t sample,
+                       const std::vector<int32_t>& eos) {
   Response response;
   std::vector<int32_t> tokens = group.tokens;
   while (std::ssize(response.tokens) < group.sampling->max_new_tokens) {
-    const double u = uniform(group.seed, {.step = group.rl_step,
-                                          .prompt = group.prompt_id,
-                                          .sample = sample,
-                                          .position = static_cast<uint32_t>(response.tokens.size())});
+    const double u =
+        uniform(group.seed, {.step = group.rl_step,
+                             .prompt = group.prompt_id,
+                             .sample = sample,
+                             .position = static_cast<uint32_t>(response.tokens.size())});
     const SlowToken next = slow_sample(model.logits(tokens)[-1], group.sampling->rule(), u);
     tokens.push_back(next.token);
     response.tokens.push_back(next.token);
@@ -93,7 +98,8 @@ class NumberText : public StopText {
   };
 };
 
-// Everything offered, put together by prompt and sample; says so when a position comes twice or too early.
+// Everything offered, put together by prompt and sample; says so when a position comes twice or too
+// early.
 class RecordingTap : public HiddenTap {
  public:
   struct Offered {
@@ -109,7 +115,8 @@ class RecordingTap : public HiddenTap {
     auto [found, is_new] = offered.try_emplace({prompt_id, sample});
     Offered& one = found->second;
     if (is_new) one.first_position = position;
-    EXPECT_EQ(position, one.first_position + std::ssize(one.tokens)) << "prompt " << prompt_id << ", sample " << sample;
+    EXPECT_EQ(position, one.first_position + std::ssize(one.tokens))
+        << "prompt " << prompt_id << ", sample " << sample;
     one.tokens.insert(one.tokens.end(), tokens.begin(), tokens.end());
     for (int64_t i = 0; i < hidden.size(0); ++i) one.hidden.push_back(hidden[i].clone());
   }
@@ -119,7 +126,9 @@ class RecordingTap : public HiddenTap {
 
 class EngineTest : public ::testing::Test {
  protected:
-  EngineTest() : config_(testing::tiny_config(model::Family::kQwen2)), model_(testing::make_tiny_model(config_, at::kFloat)) {}
+  EngineTest()
+      : config_(testing::tiny_config(model::Family::kQwen2)),
+        model_(testing::make_tiny_model(config_, at::kFloat)) {}
 
   EngineOptions options() const {
     EngineOptions options;
@@ -132,12 +141,14 @@ class EngineTest : public ::testing::Test {
   int64_t page_bytes() const { return model_->kv_shape().page_bytes(); }
 
   // Prompts of different lengths.
-  std::vector<Group> groups(const SamplingOptions& sampling, int64_t count = 5, int64_t samples = 3) const {
+  std::vector<Group> groups(const SamplingOptions& sampling, int64_t count = 5,
+                            int64_t samples = 3) const {
     std::vector<Group> groups;
     for (int64_t i = 0; i < count; ++i) {
       groups.push_back({.prompt_id = static_cast<uint32_t>(i),
                         .rl_step = 4,
-                        .tokens = testing::random_tokens(1, static_cast<uint32_t>(i), 1 + 11 * i, config_.vocabulary),
+                        .tokens = testing::random_tokens(1, static_cast<uint32_t>(i), 1 + 11 * i,
+                                                         config_.vocabulary),
                         .samples = samples,
                         .sampling = std::make_shared<const SamplingOptions>(sampling),
                         .seed = 77});
@@ -145,7 +156,8 @@ class EngineTest : public ::testing::Test {
     return groups;
   }
 
-  Rollouts run(const std::vector<Group>& groups, const EngineOptions& options, HiddenTap* tap = nullptr) const {
+  Rollouts run(const std::vector<Group>& groups, const EngineOptions& options,
+               HiddenTap* tap = nullptr) const {
     Engine engine(*model_, options, &text_, tap);
     return testing::run(engine, groups);
   }
@@ -156,7 +168,8 @@ class EngineTest : public ::testing::Test {
   NumberText text_;
 };
 
-SamplingOptions sampling_of(double temperature, int64_t top_k = -1, double top_p = 1, double min_p = 0) {
+SamplingOptions sampling_of(double temperature, int64_t top_k = -1, double top_p = 1,
+                            double min_p = 0) {
   SamplingOptions sampling;
   sampling.temperature = temperature;
   sampling.top_k = top_k;
@@ -169,18 +182,22 @@ SamplingOptions sampling_of(double temperature, int64_t top_k = -1, double top_p
 TEST_F(EngineTest, TokensAndLogprobsAreThoseOfPlainDecoding) {
   const DenseModel dense(*model_);
   for (const SamplingOptions& sampling :
-       {sampling_of(1), sampling_of(0), sampling_of(0.6), sampling_of(1, 5), sampling_of(1, -1, 0.8),
-        sampling_of(1, 0, 1, 0.2), sampling_of(1.3, 20, 0.9, 0.05), sampling_of(0, 3, 0.5)}) {
+       {sampling_of(1), sampling_of(0), sampling_of(0.6), sampling_of(1, 5),
+        sampling_of(1, -1, 0.8), sampling_of(1, 0, 1, 0.2), sampling_of(1.3, 20, 0.9, 0.05),
+        sampling_of(0, 3, 0.5)}) {
     const std::vector<Group> requests = groups(sampling, 2, 2);
     const Rollouts rollouts = run(requests);
     const bool truncates = sampling.temperature > 0 && sampling.rule().truncates();
     for (const auto& [place, got] : rollouts) {
-      const Response want = slow_response(dense, requests[place.first], place.second, config_.eos_tokens);
-      ASSERT_EQ(got.tokens, want.tokens) << "temperature " << sampling.temperature << ", top_k " << sampling.top_k;
+      const Response want =
+          slow_response(dense, requests[place.first], place.second, config_.eos_tokens);
+      ASSERT_EQ(got.tokens, want.tokens)
+          << "temperature " << sampling.temperature << ", top_k " << sampling.top_k;
       EXPECT_TRUE(testing::tensors_near(at::tensor(got.logprobs), at::tensor(want.logprobs), 1e-4));
       ASSERT_EQ(got.truncated_logprobs.size(), truncates ? got.tokens.size() : 0);
       if (!truncates) continue;
-      EXPECT_TRUE(testing::tensors_near(at::tensor(got.truncated_logprobs), at::tensor(want.truncated_logprobs), 1e-4));
+      EXPECT_TRUE(testing::tensors_near(at::tensor(got.truncated_logprobs),
+                                        at::tensor(want.truncated_logprobs), 1e-4));
     }
   }
 }
@@ -195,8 +212,9 @@ TEST_F(EngineTest, AnotherSeedStepOrPromptIdGivesOtherTokens) {
   const auto tokens = [&](const Group& group) { return run({group}).begin()->second.tokens; };
   const std::vector<int32_t> want = tokens(base[0]);
   EXPECT_EQ(tokens(base[0]), want);
-  for (const auto change : {+[](Group& g) { g.seed = 78; }, +[](Group& g) { g.rl_step = 5; },
-                            +[](Group& g) { g.prompt_id = 6; }, +[](Group& g) { g.first_sample = 1; }}) {
+  for (const auto change :
+       {+[](Group& g) { g.seed = 78; }, +[](Group& g) { g.rl_step = 5; },
+        +[](Group& g) { g.prompt_id = 6; }, +[](Group& g) { g.first_sample = 1; }}) {
     Group changed = base[0];
     change(changed);
     EXPECT_NE(tokens(changed), want);
@@ -208,7 +226,8 @@ TEST_F(EngineTest, ResponseEndsWithTheModelsStopTokenUnlessItIsIgnored) {
   sampling.max_new_tokens = 60;
   int64_t stopped = 0;
   for (const auto& [place, response] : run(groups(sampling, 5, 8))) {
-    const auto first = std::ranges::find_if(response.tokens, [](int32_t token) { return token == 1 || token == 2; });
+    const auto first = std::ranges::find_if(response.tokens,
+                                            [](int32_t token) { return token == 1 || token == 2; });
     const bool has_stop = first != response.tokens.end();
     EXPECT_EQ(response.finish, has_stop ? FinishReason::kStop : FinishReason::kLength);
     EXPECT_EQ(std::ssize(response.tokens), has_stop ? first - response.tokens.begin() + 1 : 60);
@@ -239,7 +258,8 @@ TEST_F(EngineTest, StopTextOverTwoTokensKeepsTheTokenThatCompletesIt) {
   SamplingOptions sampling = sampling_of(1);
   sampling.ignore_eos = true;
   const std::vector<int32_t> tokens = run(groups(sampling, 1, 1)).begin()->second.tokens;
-  sampling.stop = {"never", " " + std::to_string(tokens[4]) + " " + std::to_string(tokens[5]) + " "};
+  sampling.stop = {"never",
+                   " " + std::to_string(tokens[4]) + " " + std::to_string(tokens[5]) + " "};
   const Response response = run(groups(sampling, 1, 1)).begin()->second;
   auto end = tokens.begin() + 3;  // a space, and so another token, stands before
   while (end[-2] != tokens[4] || end[-1] != tokens[5]) ++end;
@@ -276,13 +296,21 @@ TEST_F(EngineTest, RequestsThatCanNeverBeServedAreRefused) {
     change(changed);
     group.sampling = std::make_shared<const SamplingOptions>(changed);
   };
-  EXPECT_EQ(refused([](Group& g) { g.tokens.clear(); }), "prompt 0 has no tokens; give at least one");
-  EXPECT_NE(refused([](Group& g) { g.tokens.resize(256); }).find("256 positions"), std::string::npos);
+  EXPECT_EQ(refused([](Group& g) { g.tokens.clear(); }),
+            "prompt 0 has no tokens; give at least one");
+  EXPECT_NE(refused([](Group& g) { g.tokens.resize(256); }).find("256 positions"),
+            std::string::npos);
   EXPECT_NE(refused([](Group& g) { g.tokens = {100}; }).find("ends at 99"), std::string::npos);
   EXPECT_NE(refused([](Group& g) { g.samples = 0; }).find("at least 1"), std::string::npos);
-  EXPECT_NE(refused([&](Group& g) { sampling(g, [](auto& s) { s.stop = {"x"}; }); }).find("tokenizer"), std::string::npos);
-  EXPECT_NE(refused([&](Group& g) { sampling(g, [](auto& s) { s.top_p = 0; }); }).find("top_p"), std::string::npos);
-  EXPECT_NE(refused([&](Group& g) { sampling(g, [](auto& s) { s.temperature = -1; }); }).find("temperature"), std::string::npos);
+  EXPECT_NE(
+      refused([&](Group& g) { sampling(g, [](auto& s) { s.stop = {"x"}; }); }).find("tokenizer"),
+      std::string::npos);
+  EXPECT_NE(refused([&](Group& g) { sampling(g, [](auto& s) { s.top_p = 0; }); }).find("top_p"),
+            std::string::npos);
+  EXPECT_NE(refused([&](Group& g) {
+              sampling(g, [](auto& s) { s.temperature = -1; });
+            }).find("temperature"),
+            std::string::npos);
   EXPECT_EQ(refused([](Group&) {}), "accepted");
 }
 
@@ -296,7 +324,9 @@ TEST_F(EngineTest, MemoryTooSmallForOneResponseSaysHowMuchItNeeds) {
     engine.submit(groups(sampling, 1, 1)[0]);
     FAIL() << "accepted";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find(std::to_string(6 * page_bytes()) + " bytes"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(std::to_string(6 * page_bytes()) + " bytes"),
+              std::string::npos)
+        << error.what();
   }
   small.kv_memory_bytes = page_bytes() - 1;
   EXPECT_THROW(Engine(*model_, small), InputError);
@@ -368,7 +398,8 @@ TEST_F(EngineTest, EveryCommittedTokensHiddenStateIsOfferedOnceAlsoAfterPreempti
       const int64_t first = is_prompt ? 0 : std::ssize(prompt);
       const int64_t count = is_prompt ? std::ssize(prompt) : std::ssize(response.tokens) - 1;
       EXPECT_EQ(one.first_position, first);
-      ASSERT_EQ(one.tokens, std::vector<int32_t>(tokens.begin() + first, tokens.begin() + first + count));
+      ASSERT_EQ(one.tokens,
+                std::vector<int32_t>(tokens.begin() + first, tokens.begin() + first + count));
       EXPECT_EQ(other.tokens, one.tokens);
       EXPECT_TRUE(testing::tensors_near(at::stack(one.hidden), want.narrow(0, first, count), 1e-4));
       EXPECT_TRUE(at::equal(at::stack(one.hidden), at::stack(other.hidden)));
@@ -393,7 +424,8 @@ TEST_F(EngineTest, StatsCountWhatRan) {
   EXPECT_EQ(stats.running + stats.waiting, 0);
   EXPECT_EQ(stats.pages, 200);
   EXPECT_EQ(stats.kv_bytes, 200 * page_bytes());
-  EXPECT_EQ(std::accumulate(stats.batch_sizes.begin(), stats.batch_sizes.end(), int64_t{0}), stats.steps);
+  EXPECT_EQ(std::accumulate(stats.batch_sizes.begin(), stats.batch_sizes.end(), int64_t{0}),
+            stats.steps);
   EXPECT_GT(stats.forward_seconds, 0);
   EXPECT_EQ(engine.room(), 16);
 }

@@ -1,13 +1,15 @@
-// HiddenTap: where the engine offers the final hidden states it computes anyway; spot/draft_buffer takes them.
+// HiddenTap: where the engine offers the final hidden states it computes anyway; spot/draft_buffer
+// takes them.
 //
 // What is offered, and when:
-//   * row i of `hidden` is the state after the final norm at the position of tokens[i], position + i; positions
-//     count from the first prompt token. The state of position t and token t + 1 predict state t + 1.
-//   * a prompt once a group, with sample == kPrompt; a response's own tokens with its sample. Each in order of
-//     position, without gaps, in pieces of any size, and every position once: what is computed again after a
-//     preemption is not offered again.
-//   * only of committed tokens, before they can appear in a Response. A response's last token never goes through the
-//     model, so it has no state: a finished response of n tokens has had n - 1 offered, a cancelled one at most as many.
+//   * Row i of `hidden` is the state after the final norm at position + i, where tokens[i] stands;
+//     positions count from the first prompt token. State t and token t + 1 predict state t + 1.
+//   * A prompt once a group, with sample == kPrompt; a response's own tokens with its sample. Each
+//     in order of position, without gaps, in pieces of any size, every position once: what is
+//     computed again after a preemption is not offered again.
+//   * Only committed tokens, before they can appear in a Response. A response's last token never
+//     goes through the model, so it has no state: a finished response of n tokens has had n - 1
+//     offered, a cancelled one at most as many.
 //
 // Threading  called in Engine::step on the engine's thread; must not call the engine.
 //
@@ -27,8 +29,8 @@ class HiddenTap {
 
   virtual ~HiddenTap() = default;
   // hidden [tokens.size(), D] in the compute type: a view, valid during the call only.
-  virtual void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
-                     std::span<const int32_t> tokens) = 0;
+  virtual void offer(uint32_t prompt_id, uint32_t sample, int32_t position,
+                     const at::Tensor& hidden, std::span<const int32_t> tokens) = 0;
 };
 
 }  // namespace tlt::rollout

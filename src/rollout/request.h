@@ -18,7 +18,7 @@ struct Group {
   uint32_t rl_step = 0;
   std::vector<int32_t> tokens;  // the prompt
   int64_t samples = 1;
-  int64_t first_sample = 0;     // the samples are first_sample .. first_sample + samples - 1
+  int64_t first_sample = 0;  // the samples are first_sample .. first_sample + samples - 1
   std::shared_ptr<const SamplingOptions> sampling = std::make_shared<const SamplingOptions>();
   uint64_t seed = 0;
 };
@@ -32,9 +32,12 @@ enum class FinishReason {
 // The word of `finish_reason` in files and in the server's answers.
 inline const char* to_string(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kCancelled: break;
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      break;
   }
   return "cancelled";
 }
@@ -43,12 +46,12 @@ struct Response {
   uint32_t prompt_id = 0;
   uint32_t rl_step = 0;
   uint32_t sample = 0;
-  std::vector<int32_t> tokens;            // with the stop token, and all tokens up to the end of a stop text
-  std::vector<float> logprobs;            // of the temperature-scaled distribution
+  std::vector<int32_t> tokens;  // with the stop token, and all tokens up to the end of a stop text
+  std::vector<float> logprobs;  // of the temperature-scaled distribution
   std::vector<float> truncated_logprobs;  // of the truncated one; empty when nothing truncates
   FinishReason finish = FinishReason::kLength;
-  // Forward passes of the model that gave tokens to this response; recomputing after a preemption does not count,
-  // so it is tokens.size() without speculation and the same whatever ran beside it.
+  // Forward passes of the model that gave tokens to this response; recomputing after a preemption
+  // does not count, so it is tokens.size() without speculation and the same whatever ran beside it.
   int64_t target_forwards = 0;
 };
 

@@ -23,14 +23,20 @@ struct SamplingOptions {
   bool ignore_eos = false;
 
   void visit(auto& v) {
-    v(temperature, "temperature", Affects::kResults, "Divides the logits; 0 takes the most likely token.");
+    v(temperature, "temperature", Affects::kResults,
+      "Divides the logits; 0 takes the most likely token.");
     v(top_k, "top_k", Affects::kResults, "Only the k most likely tokens; -1: all.");
-    v(top_p, "top_p", Affects::kResults, "Only the most likely tokens that together have this probability.");
-    v(min_p, "min_p", Affects::kResults, "Only tokens with at least this share of the highest probability.");
+    v(top_p, "top_p", Affects::kResults,
+      "Only the most likely tokens that together have this probability.");
+    v(min_p, "min_p", Affects::kResults,
+      "Only tokens with at least this share of the highest probability.");
     v(max_new_tokens, "max_new_tokens", Affects::kResults, "Longest response, in tokens.");
-    v(stop, "stop", Affects::kResults, "Texts that end a response; the token that completes one is kept.");
-    v(stop_tokens, "stop_tokens", Affects::kResults, "Token ids that end a response, beside the model's own.");
-    v(ignore_eos, "ignore_eos", Affects::kResults, "The model's end-of-sequence tokens do not end a response.");
+    v(stop, "stop", Affects::kResults,
+      "Texts that end a response; the token that completes one is kept.");
+    v(stop_tokens, "stop_tokens", Affects::kResults,
+      "Token ids that end a response, beside the model's own.");
+    v(ignore_eos, "ignore_eos", Affects::kResults,
+      "The model's end-of-sequence tokens do not end a response.");
   }
 
   // InputError names the field and what is accepted.

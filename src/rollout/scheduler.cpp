@@ -7,7 +7,8 @@
 
 namespace tlt::rollout {
 
-Scheduler::Scheduler(const EngineOptions& options, kv::PagePool& pool) : options_(options), pool_(pool) {
+Scheduler::Scheduler(const EngineOptions& options, kv::PagePool& pool)
+    : options_(options), pool_(pool) {
   options_.check();
 }
 
@@ -40,13 +41,14 @@ const StepPlan& Scheduler::plan() {
       plan_prompt(i);
     }
   }
-  TLT_CHECK(!plan_.empty() || waiting_.empty(), "none of ", waiting_.size(), " waiting sequences can run");
+  TLT_CHECK(!plan_.empty() || waiting_.empty(), "none of ", waiting_.size(),
+            " waiting sequences can run");
   peak_pages_ = std::max(peak_pages_, pool_.total_pages() - pool_.free_pages());
   return plan_;
 }
 
-// Looks ahead: a sequence starts only when everybody running and itself can go on for a page, so that it is
-// not preempted at once. Alone, a sequence always fits (submit).
+// Looks ahead: a sequence starts only when everybody running and itself can go on for a page, so
+// that it is not preempted at once. Alone, a sequence always fits (submit).
 void Scheduler::admit() {
   short_of_pages_ = false;
   if (waiting_.empty()) return;
@@ -67,18 +69,21 @@ void Scheduler::admit() {
 // Pages that those running will take before long.
 int64_t Scheduler::pages_promised() const {
   int64_t pages = 0;
-  for (size_t i = 0; i < running_.size(); ++i) pages += pages_to_run(*running_[i], first_of_group(i));
+  for (size_t i = 0; i < running_.size(); ++i)
+    pages += pages_to_run(*running_[i], first_of_group(i));
   return pages;
 }
 
-// Pages still to be taken for the tokens it has and a page more, with the prompt's for the first of a group.
+// Pages still to be taken for the tokens it has and a page more, with the prompt's for the first of
+// a group.
 int64_t Scheduler::pages_to_run(const Sequence& sequence, bool first_of_group) const {
   const GroupState& group = *sequence.group;
   const int64_t at_end = pages_for(group.prompt_tokens() + group.max_new_tokens - 1);
   const int64_t wanted = std::min(pages_for(sequence.known()) + 1, at_end);
   const int64_t shared = group.prompt_tokens() / ops::kPageSlots;
   const int64_t own = wanted - (sequence.pages.empty() ? shared : std::ssize(sequence.pages));
-  const int64_t prompt = group.prompt_ready() ? 0 : pages_for(group.prompt_tokens()) - std::ssize(group.pages);
+  const int64_t prompt =
+      group.prompt_ready() ? 0 : pages_for(group.prompt_tokens()) - std::ssize(group.pages);
   return std::max<int64_t>(own, 0) + (first_of_group ? prompt : 0);
 }
 
@@ -104,28 +109,31 @@ void Scheduler::plan_response(size_t index) {
   Sequence& sequence = *running_[index];
   GroupState& group = *sequence.group;
   const int32_t prompt = group.prompt_tokens();
-  const bool starts = sequence.pages.empty();
-  if (starts) share_prompt(sequence);
+  if (sequence.pages.empty()) share_prompt(sequence);
   const int32_t rows = take_rows(sequence.known() - sequence.computed);
   const int32_t end = sequence.computed + rows;
   if (!try_extend(sequence.pages, end, index)) return;
-  if (starts && !group.pages.empty() && prompt % ops::kPageSlots != 0)
-    plan_.copies.push_back({group.pages.back(), sequence.pages[static_cast<size_t>(prompt / ops::kPageSlots)]});
-  plan_.batch.add(&sequence.tokens[static_cast<size_t>(sequence.computed - prompt)], rows, sequence.computed,
-                  sequence.pages.data());
-  plan_.work.push_back({&group, &sequence, std::clamp(sequence.furthest - sequence.computed, 0, rows)});
+  if (sequence.computed == prompt && prompt % ops::kPageSlots != 0 && !group.pages.empty())
+    plan_.copies.push_back(
+        {group.pages.back(), sequence.pages[static_cast<size_t>(prompt / ops::kPageSlots)]});
+  plan_.batch.add(&sequence.tokens[static_cast<size_t>(sequence.computed - prompt)], rows,
+                  sequence.computed, sequence.pages.data());
+  plan_.work.push_back(
+      {&group, &sequence, std::clamp(sequence.furthest - sequence.computed, 0, rows)});
   if (end == sequence.known())
     plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows() - 1), &sequence});
 }
 
-// The prompt's full pages; of the last one, where the sample goes on writing, it will get a copy. The only sample left
-// has nobody to share with and takes them all over.
+// The prompt's full pages; of the last one, where the sample goes on writing, it will get a copy.
+// The only sample left has nobody to share with and takes them all over.
 void Scheduler::share_prompt(Sequence& sequence) {
   GroupState& group = *sequence.group;
   sequence.computed = group.prompt_tokens();
-  sequence.pages.reserve(static_cast<size_t>(pages_for(group.prompt_tokens() + group.max_new_tokens)));
+  sequence.pages.reserve(
+      static_cast<size_t>(pages_for(group.prompt_tokens() + group.max_new_tokens)));
   const bool takes_over = group.unfinished.size() == 1;
-  const auto end = takes_over ? group.pages.end() : group.pages.begin() + group.prompt_tokens() / ops::kPageSlots;
+  const auto end = takes_over ? group.pages.end()
+                              : group.pages.begin() + group.prompt_tokens() / ops::kPageSlots;
   sequence.pages.assign(group.pages.begin(), end);
   if (takes_over) {
     group.pages.clear();
@@ -161,12 +169,13 @@ bool Scheduler::try_reclaim(size_t index) {
   return true;
 }
 
-// A prompt whose samples all wait: only the group at the head of the waiting can have one, because the others lost
-// theirs with their last running sample.
+// A prompt whose samples all wait: only the group at the head of the waiting can have one, because
+// the others lost theirs with their last running sample.
 bool Scheduler::drop_idle_prompt() {
   if (waiting_.empty()) return false;
   GroupState& group = *waiting_.front()->group;
-  if (group.pages.empty() || (!running_.empty() && running_.back()->group.get() == &group)) return false;
+  if (group.pages.empty() || (!running_.empty() && running_.back()->group.get() == &group))
+    return false;
   release_prompt(group);
   return true;
 }
@@ -177,13 +186,15 @@ void Scheduler::preempt_youngest() {
   release(sequence->pages);
   sequence->computed = 0;
   sequence->state = Sequence::State::kWaiting;
-  if (running_.empty() || running_.back()->group != sequence->group) release_prompt(*sequence->group);
+  if (running_.empty() || running_.back()->group != sequence->group)
+    release_prompt(*sequence->group);
   waiting_.push_front(std::move(sequence));
   ++preemptions_;
 }
 
 void Scheduler::commit(std::span<const ops::Sampled> sampled) {
-  TLT_CHECK(sampled.size() == plan_.draws.size(), sampled.size(), " tokens for ", plan_.draws.size());
+  TLT_CHECK(sampled.size() == plan_.draws.size(), sampled.size(), " tokens for ",
+            plan_.draws.size());
   for (size_t i = 0; i < plan_.work.size(); ++i) {
     const Work& work = plan_.work[i];
     int32_t& computed = work.sequence ? work.sequence->computed : work.group->computed;
@@ -210,7 +221,9 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason) {
 }
 
 void Scheduler::remove_finished() {
-  const auto is_finished = [](const auto& sequence) { return sequence->state == Sequence::State::kFinished; };
+  const auto is_finished = [](const auto& sequence) {
+    return sequence->state == Sequence::State::kFinished;
+  };
   std::erase_if(running_, is_finished);
   if (std::exchange(waiting_finished_, false)) std::erase_if(waiting_, is_finished);
 }
@@ -257,9 +270,10 @@ void Scheduler::check_invariants() const {
   int64_t last_age = -1;
   const auto visit = [&](const Sequence& sequence, Sequence::State state) {
     TLT_CHECK(sequence.state == state, "sample ", sequence.sample, " stands in the wrong line");
-    TLT_CHECK(state == Sequence::State::kRunning || sequence.pages.empty(), "sample ", sequence.sample,
-              " waits and holds pages");
-    TLT_CHECK(std::exchange(last_age, sequence.age) < sequence.age, "sample ", sequence.sample, " is out of order");
+    TLT_CHECK(state == Sequence::State::kRunning || sequence.pages.empty(), "sample ",
+              sequence.sample, " waits and holds pages");
+    TLT_CHECK(std::exchange(last_age, sequence.age) < sequence.age, "sample ", sequence.sample,
+              " is out of order");
     TLT_CHECK(std::ranges::count(sequence.group->unfinished, &sequence) == 1);
     for (const ops::PageId page : sequence.pages) ++holders[static_cast<size_t>(page)];
     if (std::exchange(last_group, sequence.group.get()) == sequence.group.get()) return;
@@ -274,7 +288,8 @@ void Scheduler::check_invariants() const {
               pool_.holders(static_cast<ops::PageId>(page)), " holders, ", counted, " known");
     free += counted == 0 ? 1 : 0;
   }
-  TLT_CHECK(free == pool_.free_pages(), free, " pages have no holder, ", pool_.free_pages(), " are free");
+  TLT_CHECK(free == pool_.free_pages(), free, " pages have no holder, ", pool_.free_pages(),
+            " are free");
 }
 
 }  // namespace tlt::rollout

@@ -1,15 +1,17 @@
 // Scheduler: decides which sequences take part in the next engine step, and gives them pages.
 //
-// The unfinished sequences stand in one line by age: the older run, the younger wait. A sequence that needs a page
-// when none is free takes it from the youngest that runs, which goes back to the head of the waiting: it keeps its
-// tokens and computes them again later. So the oldest always gets on, and every sequence becomes the oldest.
-// A group's prompt is computed by the first of its samples that runs; its pages are kept while a sample of it runs.
+// The unfinished sequences stand in one line by age: the older run, the younger wait. A sequence
+// that needs a page when none is free takes it from the youngest that runs, which goes back to the
+// head of the waiting: it keeps its tokens and computes them again later. So the oldest always gets
+// on, and every sequence becomes the oldest. A group's prompt is computed by the first of its
+// samples that runs; its pages are kept while a sample of it runs.
 //
 // Owns       the waiting and the running sequences.
 // Borrows    kv::PagePool, to take and give back pages.
 // Not here   the forward pass (engine.h); choosing tokens (token_sampler.h).
 // Threading  engine thread only; no locks.
-// Invariant  a sequence is in exactly one of: waiting, running, finished. Everyone running is older than everyone waiting.
+// Invariant  a sequence is in exactly one of: waiting, running, finished.
+// Invariant  everyone running is older than everyone waiting.
 //
 //   const StepPlan& plan = scheduler.plan();
 //   … run the plan …
@@ -34,10 +36,11 @@ class Scheduler {
  public:
   Scheduler(const EngineOptions& options, kv::PagePool& pool);
 
-  // Adds the group's samples to the end of the line. REQUIRES: pages_to_finish() <= the pool's pages.
+  // Adds the group's samples to the end of the line. REQUIRES: pages_to_finish() <= pool's pages.
   void submit(std::shared_ptr<GroupState> group);
 
-  // The next step; empty when nothing is unfinished. Valid until commit(), cancel() or the next plan().
+  // The next step; empty when nothing is unfinished. Valid until the next call that is not const. A
+  // plan that was not run may be made again.
   const StepPlan& plan();
 
   // Ends the planned step: sampled[i] is the token of draws[i].
@@ -57,7 +60,8 @@ class Scheduler {
   int64_t preemptions() const { return preemptions_; }
   int64_t peak_pages() const { return peak_pages_; }
 
-  // Throws Error when a page is held by nobody, or by others than its holders, or the line is out of order. Slow: for tests.
+  // Throws Error when a page is held by nobody, or by others than its holders, or the line is out
+  // of order. Slow: for tests.
   void check_invariants() const;
 
  private:
@@ -71,8 +75,8 @@ class Scheduler {
   void share_prompt(Sequence& sequence);
   int32_t take_rows(int32_t wanted);
 
-  // Takes pages until `pages` holds so many positions, from younger sequences if need be. False: the one at `index` is
-  // itself the youngest, and has been preempted.
+  // Takes pages until `pages` holds so many positions, from younger sequences if need be. False:
+  // the one at `index` is itself the youngest, and has been preempted.
   bool try_extend(std::vector<ops::PageId>& pages, int64_t positions, size_t index);
   bool try_reclaim(size_t index);
   bool drop_idle_prompt();

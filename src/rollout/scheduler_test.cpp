@@ -16,7 +16,8 @@ constexpr uint32_t kPromptSample = UINT32_MAX;
 
 // The token at a place, as if a model had chosen it; one in 60 is kEos.
 int32_t token_at(uint32_t prompt_id, uint32_t sample, int64_t position) {
-  return static_cast<int32_t>(philox(9, {prompt_id, sample, static_cast<uint32_t>(position), 0})[0] % 60);
+  return static_cast<int32_t>(
+      philox(9, {prompt_id, sample, static_cast<uint32_t>(position), 0})[0] % 60);
 }
 
 std::vector<int32_t> prompt_of(uint32_t prompt_id, int64_t length) {
@@ -44,12 +45,15 @@ std::shared_ptr<GroupState> make_group(uint32_t prompt_id, int64_t prompt_tokens
   return group;
 }
 
-// Runs plans on a memory that keeps, for every slot of every page, the token whose keys it would hold, and looks
-// before each row whether all earlier positions of its sequence are there.
+// Runs plans on a memory that keeps, for every slot of every page, the token whose keys it would
+// hold, and looks before each row whether all earlier positions of its sequence are there.
 class FakeRunner {
  public:
   FakeRunner(const EngineOptions& options, int64_t pages)
-      : options_(options), pool_(pages), scheduler_(options, pool_), memory_(static_cast<size_t>(pages)) {}
+      : options_(options),
+        pool_(pages),
+        scheduler_(options, pool_),
+        memory_(static_cast<size_t>(pages)) {}
 
   void submit(uint32_t prompt_id, int64_t prompt_tokens, int64_t samples, int64_t max_new_tokens) {
     scheduler_.submit(make_group(prompt_id, prompt_tokens, samples, max_new_tokens));
@@ -62,12 +66,15 @@ class FakeRunner {
     EXPECT_LE(scheduler_.running(), options_.max_running);
     EXPECT_EQ(plan.work.size(), plan.batch.segments.size());
     for (const PageCopy& copy : plan.copies)
-      if (!forget_copies) memory_[static_cast<size_t>(copy.to)] = memory_[static_cast<size_t>(copy.from)];
+      if (!forget_copies)
+        memory_[static_cast<size_t>(copy.to)] = memory_[static_cast<size_t>(copy.from)];
     for (size_t i = 0; i < plan.work.size(); ++i) run_segment(plan, i);
     std::vector<ops::Sampled> sampled;
     for (const Draw& draw : plan.draws) {
       const Group& request = draw.sequence->group->request;
-      sampled.push_back({token_at(request.prompt_id, draw.sequence->sample, std::ssize(draw.sequence->tokens)), 0, 0});
+      sampled.push_back(
+          {token_at(request.prompt_id, draw.sequence->sample, std::ssize(draw.sequence->tokens)), 0,
+           0});
     }
     tokens += std::ssize(sampled);
     ++steps;
@@ -96,9 +103,11 @@ class FakeRunner {
     const Work& work = plan.work[index];
     const ops::Segment& segment = plan.batch.segments[index];
     std::vector<int32_t> known = work.group->request.tokens;
-    if (work.sequence) known.insert(known.end(), work.sequence->tokens.begin(), work.sequence->tokens.end());
+    if (work.sequence)
+      known.insert(known.end(), work.sequence->tokens.begin(), work.sequence->tokens.end());
     const auto slot = [&](int32_t position) -> int32_t& {
-      return memory_[static_cast<size_t>(segment.pages[position / 16])][static_cast<size_t>(position % 16)];
+      return memory_[static_cast<size_t>(segment.pages[position / 16])]
+                    [static_cast<size_t>(position % 16)];
     };
     for (int32_t position = 0; position < segment.first_position; ++position)
       stale_slots += slot(position) != known[static_cast<size_t>(position)];
@@ -109,7 +118,8 @@ class FakeRunner {
       EXPECT_EQ(plan.batch.tokens[row], known[static_cast<size_t>(position)]);
       slot(position) = plan.batch.tokens[row];
     }
-    EXPECT_EQ(segment.first_position, work.sequence ? work.sequence->computed : work.group->computed);
+    EXPECT_EQ(segment.first_position,
+              work.sequence ? work.sequence->computed : work.group->computed);
     rows += segment.rows;
     repeated_rows += work.repeated_rows;
   }
@@ -219,7 +229,8 @@ TEST(SchedulerTest, NoRoomWhileASequenceWaitsForPages) {
 
 TEST(SchedulerTest, OneTokenResponsesNeverStart) {
   FakeRunner runner(small_options(), 2);
-  for (uint32_t prompt = 0; prompt < 50; ++prompt) runner.submit(prompt, 17, 5, /*max_new_tokens=*/1);
+  for (uint32_t prompt = 0; prompt < 50; ++prompt)
+    runner.submit(prompt, 17, 5, /*max_new_tokens=*/1);
   runner.run();
   EXPECT_EQ(std::ssize(runner.done), 250);
   EXPECT_EQ(runner.rows, 50 * 17);
@@ -234,7 +245,8 @@ TEST(SchedulerTest, GroupThatFitsAloneFinishesInJustItsPages) {
         runner.submit(1, prompt, samples, length);
         runner.submit(2, prompt, samples, length);
         runner.run();
-        ASSERT_EQ(std::ssize(runner.done), 2 * samples) << prompt << " " << samples << " " << length;
+        ASSERT_EQ(std::ssize(runner.done), 2 * samples)
+            << prompt << " " << samples << " " << length;
         EXPECT_EQ(runner.stale_slots, 0) << prompt << " " << samples << " " << length;
       }
     }
@@ -260,6 +272,7 @@ TEST(SchedulerTest, OldestTakesPartInEveryStep) {
     runner.step();
   }
   EXPECT_EQ(std::ssize(runner.done), 18);
+  EXPECT_EQ(runner.stale_slots, 0);  // although every plan was made twice
   EXPECT_GT(runner.scheduler().preemptions(), 0);
 }
 
@@ -268,7 +281,32 @@ TEST(SchedulerTest, FewPagesCostBoundedRepetition) {
   for (uint32_t prompt = 0; prompt < 20; ++prompt) runner.submit(prompt, 30, 4, 100);
   runner.run();
   EXPECT_EQ(runner.stale_slots, 0);
+  EXPECT_GT(runner.repeated_rows, 0);
   EXPECT_LT(runner.repeated_rows, runner.rows / 2);
+  int64_t rows = 20 * 30;
+  for (const Response& response : runner.done) rows += std::ssize(response.tokens) - 1;
+  EXPECT_EQ(runner.rows - runner.repeated_rows, rows);
+}
+
+// A group whose running sample was cancelled and whose others find no pages holds its prompt for
+// nothing.
+TEST(SchedulerTest, IdlePromptGivesItsPagesToTheRunning) {
+  const auto with_long_response = [](uint32_t prompt_id) {
+    while (std::ssize(response_of(prompt_id, 0, 150)) < 150) ++prompt_id;
+    return prompt_id;
+  };
+  const uint32_t older = with_long_response(0), younger = with_long_response(older + 1);
+  EngineOptions options = small_options();
+  options.max_running = 2;
+  FakeRunner runner(options, /*pages=*/12);
+  runner.submit(older, /*prompt_tokens=*/1, /*samples=*/1, /*max_new_tokens=*/150);
+  runner.submit(younger, /*prompt_tokens=*/80, /*samples=*/2, /*max_new_tokens=*/90);
+  while (runner.pool().free_pages() > 0) ASSERT_TRUE(runner.step());
+  ASSERT_TRUE(runner.scheduler().cancel(younger, 0));
+  while (runner.done.empty()) ASSERT_TRUE(runner.step());
+  runner.run();
+  EXPECT_EQ(std::ssize(runner.done), 3);
+  EXPECT_EQ(runner.scheduler().preemptions(), 0);
 }
 
 TEST(SchedulerTest, CancelEndsAWaitingAndARunningSequence) {
@@ -304,7 +342,8 @@ struct Walk {
   int64_t stale_slots = 0, preemptions = 0, cancelled = 0, repeated_rows = 0;
 };
 
-// Random groups, cancels and memory sizes; every response that was not cancelled is the one of its place.
+// Random groups, cancels and memory sizes; every response that was not cancelled is the one of its
+// place.
 Walk random_walk(uint64_t seed, bool forget_copies) {
   RandomStream random(seed, {});
   EngineOptions options;
@@ -321,7 +360,8 @@ Walk random_walk(uint64_t seed, bool forget_copies) {
       const auto prompt = static_cast<uint32_t>(max_new_tokens.size());
       max_new_tokens[prompt] = 1 + static_cast<int64_t>(random.below(120));
       samples[prompt] = 1 + static_cast<int64_t>(random.below(6));
-      runner.submit(prompt, 1 + static_cast<int64_t>(random.below(50)), samples[prompt], max_new_tokens[prompt]);
+      runner.submit(prompt, 1 + static_cast<int64_t>(random.below(50)), samples[prompt],
+                    max_new_tokens[prompt]);
       submitted += samples[prompt];
     } else if (kind == 1 && !samples.empty()) {
       const auto prompt = static_cast<uint32_t>(random.below(samples.size()));
@@ -333,7 +373,8 @@ Walk random_walk(uint64_t seed, bool forget_copies) {
   }
   runner.run();
   Walk walk{runner.stale_slots, runner.scheduler().preemptions(), 0, runner.repeated_rows};
-  for (const Response& response : runner.scheduler().take_finished()) runner.done.push_back(response);
+  for (const Response& response : runner.scheduler().take_finished())
+    runner.done.push_back(response);
   EXPECT_EQ(std::ssize(runner.done), submitted);
   std::map<std::pair<uint32_t, uint32_t>, int> seen;
   for (const Response& response : runner.done) {
@@ -371,7 +412,8 @@ TEST(SchedulerTest, RandomWalkKeepsEveryPromiseWhateverTheMemory) {
 
 TEST(SchedulerTest, RandomWalkNoticesAForgottenPageCopy) {
   int64_t stale_slots = 0;
-  for (uint64_t seed = 0; seed < 5; ++seed) stale_slots += random_walk(seed, /*forget_copies=*/true).stale_slots;
+  for (uint64_t seed = 0; seed < 5; ++seed)
+    stale_slots += random_walk(seed, /*forget_copies=*/true).stale_slots;
   EXPECT_GT(stale_slots, 0);
 }
 

@@ -1,9 +1,11 @@
-// Sequence: one response in the making; GroupState: the prompt it shares with the other samples of its group.
+// Sequence: one response in the making; GroupState: the prompt it shares with the other samples of
+// its group.
 //
-// A group computes its prompt once, in pages of its own. A sample that starts shares the full ones and copies the
-// last, partly filled one, because there it goes on writing.
+// A group computes its prompt once, in pages of its own. A sample that starts shares the full ones
+// and copies the last, partly filled one, because there it goes on writing.
 //
-// Owns       tokens, and the page ids (holders counted in kv::PagePool, taken and given back by the scheduler).
+// Owns       tokens and page ids.
+// Not here   taking and giving back the pages (scheduler.h); who else holds them (kv/page_pool.h).
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -21,7 +23,9 @@
 namespace tlt::rollout {
 
 // Pages that hold so many positions.
-inline int64_t pages_for(int64_t positions) { return (positions + ops::kPageSlots - 1) / ops::kPageSlots; }
+inline int64_t pages_for(int64_t positions) {
+  return (positions + ops::kPageSlots - 1) / ops::kPageSlots;
+}
 
 struct Sequence;
 
@@ -34,7 +38,7 @@ struct GroupState {
   ops::SamplingRule rule;
 
   // Moves with the engine's steps.
-  std::vector<ops::PageId> pages;     // of the prompt; none once the only unfinished sample has taken them over
+  std::vector<ops::PageId> pages;     // of the prompt; none when its last sample took them over
   int32_t computed = 0;               // prompt positions whose keys and values are there
   int32_t furthest = 0;               // the most `computed` has ever been
   std::vector<Sequence*> unfinished;  // its samples, in order
@@ -60,8 +64,8 @@ struct Sequence {
   std::unique_ptr<StopFinder> stop_finder;
 
   std::vector<ops::PageId> pages;  // empty: not started
-  int32_t computed = 0;            // positions, from the prompt's first, whose keys and values are in `pages`
-  int32_t furthest = 0;            // the most `computed` has ever been
+  int32_t computed = 0;  // positions, from the prompt's first, whose keys and values are in `pages`
+  int32_t furthest = 0;  // the most `computed` has ever been
 
   // Positions with a known token; the last one's keys are computed when the next token is chosen.
   int32_t known() const { return group->prompt_tokens() + static_cast<int32_t>(tokens.size()); }

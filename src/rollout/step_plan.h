@@ -22,7 +22,8 @@ struct Work {
   int32_t repeated_rows = 0;     // leading rows that had been computed before a preemption
 };
 
-// A token to be chosen from the logits of a row. A prompt's last row gives the first token of every sample.
+// A token to be chosen from the logits of a row. A prompt's last row gives the first token of every
+// sample.
 struct Draw {
   int32_t row = 0;
   Sequence* sequence = nullptr;

@@ -1,7 +1,8 @@
 // Stop texts: ends a response when its text contains one of the given strings.
 //
-// The text comes from the caller's detokenizer (data/ implements StopText), a token at a time, so a stop text may
-// begin in one token and end in another. Trimming the text is the caller's: the response keeps its tokens.
+// The text comes from the caller's detokenizer (data/ implements StopText), a token at a time, so a
+// stop text may begin in one token and end in another. Trimming the text is the caller's: the
+// response keeps its tokens.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -26,14 +26,18 @@ int32_t stops_at(const std::vector<std::string>& pieces, const std::vector<std::
   return -1;
 }
 
-TEST(StopFinderTest, StopTextMayLieInsideOneToken) { EXPECT_EQ(stops_at({"a", "xENDy", "b"}, {"END"}), 1); }
+TEST(StopFinderTest, StopTextMayLieInsideOneToken) {
+  EXPECT_EQ(stops_at({"a", "xENDy", "b"}, {"END"}), 1);
+}
 
 TEST(StopFinderTest, StopTextMaySpanTokens) {
   EXPECT_EQ(stops_at({"aE", "N", "Db", "c"}, {"END"}), 2);
   EXPECT_EQ(stops_at({"aE", "", "ND"}, {"END"}), 2);
 }
 
-TEST(StopFinderTest, RepeatedBeginningIsNotMissed) { EXPECT_EQ(stops_at({"aa", "a", "b"}, {"aab"}), 2); }
+TEST(StopFinderTest, RepeatedBeginningIsNotMissed) {
+  EXPECT_EQ(stops_at({"aa", "a", "b"}, {"aab"}), 2);
+}
 
 TEST(StopFinderTest, AnyOfTheTextsStops) {
   EXPECT_EQ(stops_at({"one ", "two ", "three"}, {"###", "two"}), 1);
@@ -45,10 +49,12 @@ TEST(StopFinderTest, PiecesDoNotMatterToWhereTheTextStops) {
   for (int round = 0; round < 2000; ++round) {
     std::string text;
     std::vector<std::string> pieces, stop;
-    for (uint64_t i = random.below(30); i > 0; --i) text += static_cast<char>('a' + random.below(2));
+    for (uint64_t i = random.below(30); i > 0; --i)
+      text += static_cast<char>('a' + random.below(2));
     for (uint64_t i = 1 + random.below(3); i > 0; --i) {
       stop.emplace_back();
-      for (uint64_t n = 1 + random.below(6); n > 0; --n) stop.back() += static_cast<char>('a' + random.below(2));
+      for (uint64_t n = 1 + random.below(6); n > 0; --n)
+        stop.back() += static_cast<char>('a' + random.below(2));
     }
     for (size_t at = 0; at < text.size();) {
       pieces.push_back(text.substr(at, random.below(5)));

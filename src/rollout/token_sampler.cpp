@@ -31,7 +31,8 @@ TokenSampler::TokenSampler(const model::PolicyModel& model, int64_t max_rows) : 
   logits_ = model.device().empty({rows, vocabulary}, at::kFloat);
 }
 
-std::span<const ops::Sampled> TokenSampler::sample(const at::Tensor& hidden, std::span<const Draw> draws) {
+std::span<const ops::Sampled> TokenSampler::sample(const at::Tensor& hidden,
+                                                   std::span<const Draw> draws) {
   sampled_.resize(draws.size());
   const size_t rows = static_cast<size_t>(logits_.size(0));
   for (size_t first = 0; first < draws.size(); first += rows) {
@@ -41,8 +42,8 @@ std::span<const ops::Sampled> TokenSampler::sample(const at::Tensor& hidden, std
   return sampled_;
 }
 
-// A row that several tokens are drawn from (a prompt's last one) goes through the head once for each: one row more
-// a response, and no second way to sample.
+// A row that several tokens are drawn from (a prompt's last one) goes through the head once for
+// each: one row more a response, and no second way to sample.
 void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const Draw> draws,
                                std::span<ops::Sampled> sampled) {
   rows_.clear();
@@ -54,7 +55,8 @@ void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const Draw> d
     uniforms_.push_back(number_of(*draw.sequence));
   }
   const int64_t count = std::ssize(draws);
-  const at::Tensor rows = at::from_blob(rows_.data(), {count}, at::kLong).to(model_.device().torch());
+  const at::Tensor rows =
+      at::from_blob(rows_.data(), {count}, at::kLong).to(model_.device().torch());
   at::Tensor gathered = hidden_.narrow(0, 0, count);
   at::Tensor logits = logits_.narrow(0, 0, count);
   at::index_select_out(gathered, hidden, 0, rows);

@@ -40,7 +40,9 @@ void ThreadPool::run_shared(int64_t tasks, Call call, const void* context) {
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
   work();
-  while (busy_helpers_.load(std::memory_order_acquire) != 0) pause();
+  // A helper that lost its core to another process would be waited for in vain by spinning.
+  for (int spin = 0; busy_helpers_.load(std::memory_order_acquire) != 0; ++spin)
+    spin < kSpins ? pause() : std::this_thread::yield();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 

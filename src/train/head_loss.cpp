@@ -10,7 +10,6 @@
 namespace tlt::train {
 namespace {
 
-constexpr int64_t kLogitsBytes = int64_t{1} << 26;
 constexpr int64_t kMinRows = 16, kMaxRows = 4096;
 
 std::span<const float> floats(const at::Tensor& values, int64_t first, int64_t count) {
@@ -23,10 +22,10 @@ std::span<float> mutable_floats(at::Tensor& values, int64_t first, int64_t count
 
 }  // namespace
 
-HeadLoss::HeadLoss(const model::PolicyModel& model, double temperature)
+HeadLoss::HeadLoss(const model::PolicyModel& model, double temperature, int64_t logits_bytes)
     : model_(model),
       temperature_(temperature > 0 ? temperature : 1.0),
-      rows_per_chunk_(std::clamp(kLogitsBytes / (4 * model.config().vocabulary), kMinRows, kMaxRows)) {}
+      rows_per_chunk_(std::clamp(logits_bytes / (4 * model.config().vocabulary), kMinRows, kMaxRows)) {}
 
 std::vector<HeadLoss::Chunk> HeadLoss::cut(std::span<const PackedSample> pack) const {
   std::vector<Chunk> chunks;

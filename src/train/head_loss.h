@@ -33,8 +33,8 @@ struct PackedSample {
 
 class HeadLoss {
  public:
-  // REQUIRES: `model` outlives this. A temperature of 0 (greedy rollouts) counts as 1.
-  HeadLoss(const model::PolicyModel& model, double temperature);
+  // REQUIRES: `model` outlives this. A temperature of 0 (greedy rollouts) counts as 1. `logits_bytes` bounds the logits.
+  HeadLoss(const model::PolicyModel& model, double temperature, int64_t logits_bytes = int64_t{1} << 26);
 
   // Called with the logprobs of response tokens first … of a sample, in order.
   using See = std::function<void(const TrainSample& sample, int64_t first, std::span<const float> logprobs)>;

@@ -1,5 +1,5 @@
-// A response does not depend on what runs beside it, on chunking, on preemption, on prefix sharing: the same tokens and
-// logprobs, bit by bit.
+// A response does not depend on what runs beside it, on chunking, on preemption, on prefix sharing:
+// the same tokens and logprobs, bit by bit.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@ using rollout::EngineOptions;
 using rollout::Group;
 using rollout::SamplingOptions;
 
-class BatchNeverChangesTokens : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
+class BatchNeverChangesTokens
+    : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
  protected:
   Family family() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
@@ -125,16 +126,22 @@ TEST_P(BatchNeverChangesTokens, WhateverIsCancelledBesideIt) {
   while (engine.step()) {
   }
   keep(engine.take_finished(), got);
-  std::erase_if(want, [&](const auto& one) { return got.at(one.first).finish == rollout::FinishReason::kCancelled; });
-  std::erase_if(got, [](const auto& one) { return one.second.finish == rollout::FinishReason::kCancelled; });
+  std::erase_if(want, [&](const auto& one) {
+    return got.at(one.first).finish == rollout::FinishReason::kCancelled;
+  });
+  std::erase_if(
+      got, [](const auto& one) { return one.second.finish == rollout::FinishReason::kCancelled; });
   EXPECT_GE(std::ssize(want), 20);
   EXPECT_EQ(difference(want, got), "");
 }
 
-// The law's own test: a step done by hand is the engine's, and one thing done wrongly in it is noticed.
+// The law's own test: a step done by hand is the engine's, and one thing done wrongly in it is
+// noticed.
 TEST_P(BatchNeverChangesTokens, APlantedFaultIsNoticed) {
   const Rollouts want = alone();
-  const auto with = [&](Fault fault) { return difference(want, HandEngine(*model_, crowd(), fault).run(groups())); };
+  const auto with = [&](Fault fault) {
+    return difference(want, HandEngine(*model_, crowd(), fault).run(groups()));
+  };
   EXPECT_EQ(with(Fault::kNone), "");
   EXPECT_NE(with(Fault::kForgottenPageCopy), "");
   EXPECT_NE(with(Fault::kStaleSlot), "");
@@ -143,11 +150,13 @@ TEST_P(BatchNeverChangesTokens, APlantedFaultIsNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BatchNeverChangesTokens,
-                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3, Family::kLlama),
+                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3,
+                                                              Family::kLlama),
                                             ::testing::Values(at::kFloat, at::kBFloat16)),
                          [](const auto& info) {
                            return std::string(name_of(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == at::kFloat ? "_float32" : "_bfloat16");
+                                  (std::get<1>(info.param) == at::kFloat ? "_float32"
+                                                                         : "_bfloat16");
                          });
 
 }  // namespace

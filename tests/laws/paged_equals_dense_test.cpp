@@ -1,5 +1,5 @@
-// The forward pass over the paged cache gives the logits of a plain dense decoder, and the same bits however the
-// sequences are cut into chunks and wherever their pages lie.
+// The forward pass over the paged cache gives the logits of a plain dense decoder, and the same
+// bits however the sequences are cut into chunks and wherever their pages lie.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -21,21 +21,24 @@ class PagedEqualsDense : public ::testing::TestWithParam<std::tuple<Family, at::
  protected:
   Family family() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
-  // A row's error, beside the row's size. bfloat16 has eight bits, rounded some twenty times on the way.
+  // A row's error, beside the row's size. bfloat16 has eight bits, rounded some twenty times on the
+  // way.
   double allowed() const { return type() == at::kFloat ? 1e-5 : 3e-2; }
 
   std::vector<std::vector<int32_t>> sequences() const {
     std::vector<std::vector<int32_t>> sequences;
     for (const int64_t length : {1, 2, 15, 16, 17, 47, 64, 130})
-      sequences.push_back(random_tokens(3, static_cast<uint32_t>(sequences.size()), length, tiny_config(family()).vocabulary));
+      sequences.push_back(random_tokens(3, static_cast<uint32_t>(sequences.size()), length,
+                                        tiny_config(family()).vocabulary));
     return sequences;
   }
 
   // Gives the rows of one pass to the cache, then damages it.
-  using Damage = std::function<void(int64_t pass, kv::KvCache&, const std::vector<std::vector<ops::PageId>>&)>;
+  using Damage =
+      std::function<void(int64_t pass, kv::KvCache&, const std::vector<std::vector<ops::PageId>>&)>;
 
-  // Logits [T, V] of each sequence, computed in chunks of 1 to `max_chunk` rows, all sequences side by side, in pages dealt
-  // out by `seed`.
+  // Logits [T, V] of each sequence, computed in chunks of 1 to `max_chunk` rows, all sequences side
+  // by side, in pages dealt out by `seed`.
   std::vector<at::Tensor> paged(uint64_t seed, int64_t max_chunk, const Damage& damage = {}) const {
     const auto all = sequences();
     RandomStream random(seed, {});
@@ -56,9 +59,11 @@ class PagedEqualsDense : public ::testing::TestWithParam<std::tuple<Family, at::
       ops::Batch batch;
       std::vector<size_t> whose;
       for (size_t i = 0; i < all.size(); ++i) {
-        const size_t rows = std::min<size_t>(all[i].size() - done[i], 1 + random.below(static_cast<uint64_t>(max_chunk)));
+        const size_t rows = std::min<size_t>(all[i].size() - done[i],
+                                             1 + random.below(static_cast<uint64_t>(max_chunk)));
         if (rows == 0) continue;
-        batch.add(&all[i][done[i]], static_cast<int32_t>(rows), static_cast<int32_t>(done[i]), pages[i].data());
+        batch.add(&all[i][done[i]], static_cast<int32_t>(rows), static_cast<int32_t>(done[i]),
+                  pages[i].data());
         whose.push_back(i);
         done[i] += rows;
       }
@@ -67,7 +72,8 @@ class PagedEqualsDense : public ::testing::TestWithParam<std::tuple<Family, at::
       at::Tensor out = at::empty({batch.rows(), model_->config().vocabulary}, at::kFloat);
       model_->logits(hidden, out);
       for (size_t i = 0; i < whose.size(); ++i)
-        logits[whose[i]].push_back(out.narrow(0, batch.segments[i].first_row, batch.segments[i].rows).clone());
+        logits[whose[i]].push_back(
+            out.narrow(0, batch.segments[i].first_row, batch.segments[i].rows).clone());
       if (damage) damage(pass, cache, pages);
     }
     std::vector<at::Tensor> joined;
@@ -116,17 +122,25 @@ TEST_P(PagedEqualsDense, OneStaleSlotIsNoticed) {
   const auto forget_a_value = [&](int64_t pass, kv::KvCache& cache, const auto& pages) {
     if (pass != 0) return;
     const auto& shape = cache.shape();
-    cache.layer(0).storage[pages[5][0]][0].select(1, 1).view({shape.kv_heads, 16, shape.head_size}).select(1, 0).zero_();
+    cache.layer(0)
+        .storage[pages[5][0]][0]
+        .select(1, 1)
+        .view({shape.kv_heads, 16, shape.head_size})
+        .select(1, 0)
+        .zero_();
   };
-  EXPECT_GT(distance(paged(/*seed=*/2, /*max_chunk=*/9, forget_a_value), DenseModel(*model_)), 2 * allowed());
+  EXPECT_GT(distance(paged(/*seed=*/2, /*max_chunk=*/9, forget_a_value), DenseModel(*model_)),
+            2 * allowed());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PagedEqualsDense,
-                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3, Family::kLlama),
+                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3,
+                                                              Family::kLlama),
                                             ::testing::Values(at::kFloat, at::kBFloat16)),
                          [](const auto& info) {
                            return std::string(name_of(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == at::kFloat ? "_float32" : "_bfloat16");
+                                  (std::get<1>(info.param) == at::kFloat ? "_float32"
+                                                                         : "_bfloat16");
                          });
 
 }  // namespace

@@ -33,11 +33,13 @@ class PagesNeverLeak : public ::testing::TestWithParam<at::ScalarType> {
     options.max_running = 4 + static_cast<int64_t>(random.below(10));
     options.max_batch_tokens = options.max_running + static_cast<int64_t>(random.below(50));
     options.prefill_chunk = 1 + static_cast<int64_t>(random.below(30));
-    options.kv_memory_bytes = (8 + static_cast<int64_t>(random.below(6))) * model_->kv_shape().page_bytes();
+    options.kv_memory_bytes =
+        (8 + static_cast<int64_t>(random.below(6))) * model_->kv_shape().page_bytes();
     return options;
   }
 
-  const std::unique_ptr<model::PolicyModel> model_ = make_tiny_model(tiny_config(model::Family::kQwen3), GetParam());
+  const std::unique_ptr<model::PolicyModel> model_ =
+      make_tiny_model(tiny_config(model::Family::kQwen3), GetParam());
 };
 
 TEST_P(PagesNeverLeak, UnderRandomCancelAndPreemption) {
@@ -53,7 +55,8 @@ TEST_P(PagesNeverLeak, UnderRandomCancelAndPreemption) {
         samples += group.samples;
         engine.submit(group);
       } else if (random.below(8) == 0 && prompts > 0) {
-        cancelled += engine.cancel(static_cast<uint32_t>(random.below(prompts)), static_cast<uint32_t>(random.below(5)));
+        cancelled += engine.cancel(static_cast<uint32_t>(random.below(prompts)),
+                                   static_cast<uint32_t>(random.below(5)));
       } else {
         engine.step();
       }
@@ -108,7 +111,9 @@ TEST_P(PagesNeverLeak, AnEngineAtWorkIsNotIdle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, PagesNeverLeak, ::testing::Values(at::kFloat, at::kBFloat16),
-                         [](const auto& info) { return info.param == at::kFloat ? "float32" : "bfloat16"; });
+                         [](const auto& info) {
+                           return info.param == at::kFloat ? "float32" : "bfloat16";
+                         });
 
 }  // namespace
 }  // namespace tlt::testing

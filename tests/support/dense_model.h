@@ -1,5 +1,6 @@
-// DenseModel: the decoder once more, in plain ATen and float64, over whole sequences: no cache, no pages, no kernels of
-// ours, nothing shared with model/ but the weights. Slow; it says what the logits should be.
+// DenseModel: the decoder once more, in plain ATen and float64, over whole sequences: no cache, no
+// pages, no kernels of ours, nothing shared with model/ but the weights. Slow; it says what the
+// logits should be.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -31,7 +32,8 @@ class DenseModel {
 
   // Final hidden states [T, D] f64.
   at::Tensor hidden(const std::vector<int32_t>& tokens) const {
-    at::Tensor x = at::embedding(weight("model.embed_tokens.weight"), at::tensor(tokens, at::kLong));
+    at::Tensor x =
+        at::embedding(weight("model.embed_tokens.weight"), at::tensor(tokens, at::kLong));
     const at::Tensor angles = rotation(x.size(0));
     for (int64_t layer = 0; layer < config_.layers; ++layer) {
       const std::string at = "model.layers." + std::to_string(layer) + ".";
@@ -43,7 +45,8 @@ class DenseModel {
 
   // [T, V] f64.
   at::Tensor logits(const std::vector<int32_t>& tokens) const {
-    return at::matmul(hidden(tokens), weight(config_.tied ? "model.embed_tokens.weight" : "lm_head.weight").t());
+    return at::matmul(hidden(tokens),
+                      weight(config_.tied ? "model.embed_tokens.weight" : "lm_head.weight").t());
   }
 
  private:
@@ -59,7 +62,8 @@ class DenseModel {
   }
 
   at::Tensor feed_forward(const at::Tensor& x, const std::string& at) const {
-    return project(at::silu(project(x, at + "gate_proj")) * project(x, at + "up_proj"), at + "down_proj");
+    return project(at::silu(project(x, at + "gate_proj")) * project(x, at + "up_proj"),
+                   at + "down_proj");
   }
 
   at::Tensor attention(const at::Tensor& x, const std::string& at, const at::Tensor& angles) const {
@@ -75,11 +79,14 @@ class DenseModel {
     const int64_t shared = config_.heads / config_.kv_heads;
     q = rotate(q, angles).transpose(0, 1);  // [N, T, H]
     k = rotate(k, angles).transpose(0, 1).repeat_interleave(shared, 0);
-    const at::Tensor v = split("v_proj", config_.kv_heads).transpose(0, 1).repeat_interleave(shared, 0);
+    const at::Tensor v =
+        split("v_proj", config_.kv_heads).transpose(0, 1).repeat_interleave(shared, 0);
     const at::Tensor later = at::ones({length, length}, at::kBool).triu(1);
-    const at::Tensor scores = (at::matmul(q, k.transpose(1, 2)) / std::sqrt(static_cast<double>(size)))
-                                  .masked_fill(later, -std::numeric_limits<double>::infinity());
-    return project(at::matmul(scores.softmax(-1), v).transpose(0, 1).reshape({length, -1}), at + "o_proj");
+    const at::Tensor scores =
+        (at::matmul(q, k.transpose(1, 2)) / std::sqrt(static_cast<double>(size)))
+            .masked_fill(later, -std::numeric_limits<double>::infinity());
+    return project(at::matmul(scores.softmax(-1), v).transpose(0, 1).reshape({length, -1}),
+                   at + "o_proj");
   }
 
   // As Hugging Face does it: x cos + (-second half, first half) sin.
@@ -94,7 +101,8 @@ class DenseModel {
     const model::RopeConfig& rope = config_.rope;
     std::vector<double> frequencies;
     for (int64_t i = 0; i < config_.head_size; i += 2) {
-      const double plain = std::pow(rope.theta, -static_cast<double>(i) / static_cast<double>(config_.head_size));
+      const double plain =
+          std::pow(rope.theta, -static_cast<double>(i) / static_cast<double>(config_.head_size));
       frequencies.push_back(rope.type == "llama3" ? llama3_frequency(rope, plain) : plain);
     }
     at::Tensor positions = at::arange(length, at::kDouble);
@@ -103,10 +111,12 @@ class DenseModel {
   }
 
   static double llama3_frequency(const model::RopeConfig& rope, double plain) {
-    const double turns = static_cast<double>(rope.original_max_positions) * plain / (2 * std::numbers::pi);
+    const double turns =
+        static_cast<double>(rope.original_max_positions) * plain / (2 * std::numbers::pi);
     if (turns < rope.low_freq_factor) return plain / rope.factor;
     if (turns > rope.high_freq_factor) return plain;
-    const double smooth = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+    const double smooth =
+        (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
     return (1 - smooth) * plain / rope.factor + smooth * plain;
   }
 

@@ -1,5 +1,5 @@
-// The engine's step once more, written out by hand so that tests can do one part of it wrongly and see that their law
-// notices. Without a fault it gives what rollout::Engine gives.
+// The engine's step once more, written out by hand so that tests can do one part of it wrongly and
+// see that their law notices. Without a fault it gives what rollout::Engine gives.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,9 +16,9 @@ namespace tlt::testing {
 enum class Fault {
   kNone,
   kForgottenPageCopy,  // a sample writes on into a page without the prompt's last positions
-  kStaleSlot,          // the values of one row are not stored: its slot keeps what was there before, once
-  kWrongPosition,      // one piece of a sequence is computed one position further on, once
-  kNumberByRow,        // random numbers are taken by the row of the batch, not by the place of the token
+  kStaleSlot,  // the values of one row are not stored: its slot keeps what was there before, once
+  kWrongPosition,  // one piece of a sequence is computed one position further on, once
+  kNumberByRow,  // random numbers are taken by the row of the batch, not by the place of the token
 };
 
 class HandEngine {
@@ -26,7 +26,8 @@ class HandEngine {
   HandEngine(const model::PolicyModel& model, const rollout::EngineOptions& options, Fault fault)
       : model_(model),
         fault_(fault),
-        cache_(model.device(), model.kv_shape(), options.kv_memory_bytes / model.kv_shape().page_bytes()),
+        cache_(model.device(), model.kv_shape(),
+               options.kv_memory_bytes / model.kv_shape().page_bytes()),
         pool_(cache_.pages()),
         scheduler_(options, pool_),
         activations_(model, options.max_batch_tokens) {}
@@ -67,8 +68,11 @@ class HandEngine {
   at::Tensor values_of(const ops::Segment& segment) const {
     const auto page = segment.pages[segment.first_position / ops::kPageSlots];
     const int64_t heads = cache_.shape().kv_heads, size = cache_.shape().head_size;
-    return cache_.layer(0).storage[page][0].select(1, 1).view({heads, ops::kPageSlots, size}).select(
-        1, segment.first_position % ops::kPageSlots);
+    return cache_.layer(0)
+        .storage[page][0]
+        .select(1, 1)
+        .view({heads, ops::kPageSlots, size})
+        .select(1, segment.first_position % ops::kPageSlots);
   }
 
   std::vector<ops::Sampled> sample(const rollout::StepPlan& plan, const at::Tensor& hidden) const {

@@ -18,7 +18,8 @@ namespace tlt::testing {
 // By prompt id and sample.
 using Rollouts = std::map<std::pair<uint32_t, uint32_t>, rollout::Response>;
 
-inline std::vector<int32_t> random_tokens(uint64_t seed, uint32_t prompt_id, int64_t length, int64_t vocabulary) {
+inline std::vector<int32_t> random_tokens(uint64_t seed, uint32_t prompt_id, int64_t length,
+                                          int64_t vocabulary) {
   RandomStream random(seed, {.prompt = prompt_id});
   std::vector<int32_t> tokens;
   while (std::ssize(tokens) < length)
@@ -73,15 +74,20 @@ inline std::string difference(const Rollouts& a, const Rollouts& b) {
   for (const auto& [place, left] : a) {
     if (!out.str().empty()) break;
     const auto found = b.find(place);
-    const auto name = [&] { return "prompt " + std::to_string(place.first) + ", sample " + std::to_string(place.second); };
+    const auto name = [&] {
+      return "prompt " + std::to_string(place.first) + ", sample " + std::to_string(place.second);
+    };
     if (found == b.end()) {
       out << name() << " is missing";
       break;
     }
     const rollout::Response& right = found->second;
-    if (const int64_t i = first_difference(left.tokens, right.tokens); i >= 0) out << name() << ": token " << i;
-    else if (const int64_t j = first_difference(left.logprobs, right.logprobs); j >= 0) out << name() << ": logprob " << j;
-    else if (const int64_t k = first_difference(left.truncated_logprobs, right.truncated_logprobs); k >= 0)
+    if (const int64_t i = first_difference(left.tokens, right.tokens); i >= 0)
+      out << name() << ": token " << i;
+    else if (const int64_t j = first_difference(left.logprobs, right.logprobs); j >= 0)
+      out << name() << ": logprob " << j;
+    else if (const int64_t k = first_difference(left.truncated_logprobs, right.truncated_logprobs);
+             k >= 0)
       out << name() << ": truncated logprob " << k;
     else if (left.finish != right.finish || left.target_forwards != right.target_forwards)
       out << name() << ": finish or forwards";

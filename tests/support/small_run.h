@@ -12,9 +12,9 @@ inline std::vector<std::string> small_run(const std::filesystem::path& folder, i
                                           const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments = {"train", "recipes/demo.toml", "trainer.default_local_dir=" + folder.string(),
                                         "trainer.total_training_steps=" + std::to_string(steps),
-                                        "data.train_batch_size=6", "rollout.n=4", "data.max_response_length=96",
+                                        "data.train_batch_size=4", "rollout.n=4", "data.max_response_length=64",
                                         "trainer.val_before_train=false", "trainer.test_freq=0", "trainer.save_freq=1",
-                                        "actor.ppo_max_token_len_per_gpu=700", "actor.ppo_mini_batch_size=3",
+                                        "actor.ppo_max_token_len_per_gpu=400", "actor.ppo_mini_batch_size=2",
                                         "actor.use_kl_loss=true", "actor.entropy_coeff=0.001",
                                         "trainer.max_ckpt_to_keep=0"};
   arguments.insert(arguments.end(), more.begin(), more.end());

@@ -1,7 +1,8 @@
 // A tiny decoder with random weights, for tests that need some model and not a good one.
 //
-// Its logits differ by a few units, biases and norms are not at their neutral values, and its vocabulary and sizes are
-// not multiples of the kernels' panels: a part left out of a forward pass shows.
+// Its logits differ by a few units, biases and norms are not at their neutral values, and its
+// vocabulary and sizes are not multiples of the kernels' panels: a part left out of a forward pass
+// shows.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,9 +18,12 @@ namespace tlt::testing {
 
 inline const char* name_of(model::Family family) {
   switch (family) {
-    case model::Family::kQwen2: return "qwen2";
-    case model::Family::kQwen3: return "qwen3";
-    case model::Family::kLlama: break;
+    case model::Family::kQwen2:
+      return "qwen2";
+    case model::Family::kQwen3:
+      return "qwen3";
+    case model::Family::kLlama:
+      break;
   }
   return "llama";
 }
@@ -39,13 +43,19 @@ inline model::ModelConfig tiny_config(model::Family family) {
   config.attention_bias = family == model::Family::kQwen2;
   config.eos_tokens = {1, 2};
   if (family == model::Family::kLlama)
-    config.rope = {.theta = 10000, .type = "llama3", .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4,
+    config.rope = {.theta = 10000,
+                   .type = "llama3",
+                   .factor = 8,
+                   .low_freq_factor = 1,
+                   .high_freq_factor = 4,
                    .original_max_positions = 64};
   return config;
 }
 
-inline std::unique_ptr<model::PolicyModel> make_tiny_model(const model::ModelConfig& config, at::ScalarType type,
-                                                           const Device& device = Device::cpu(1), uint64_t seed = 11) {
+inline std::unique_ptr<model::PolicyModel> make_tiny_model(const model::ModelConfig& config,
+                                                           at::ScalarType type,
+                                                           const Device& device = Device::cpu(1),
+                                                           uint64_t seed = 11) {
   auto model = std::make_unique<model::PolicyModel>(config, device, type);
   model->initialize(seed);
   for (size_t i = 0; i < model->parameters().size(); ++i) {
@@ -53,11 +63,13 @@ inline std::unique_ptr<model::PolicyModel> make_tiny_model(const model::ModelCon
     at::Tensor values = parameter.read(device).cpu();
     RandomStream random(seed + 1, {.prompt = static_cast<uint32_t>(i)});
     float* data = values.data_ptr<float>();
-    for (int64_t j = 0; j < values.numel() && values.dim() == 1; ++j) data[j] += static_cast<float>(0.2 * random.normal());
+    for (int64_t j = 0; j < values.numel() && values.dim() == 1; ++j)
+      data[j] += static_cast<float>(0.2 * random.normal());
     const std::string name = parameter.name();
     if (name == "lm_head.weight" || name == "model.embed_tokens.weight") values.mul_(15);
     // Or a token would mostly predict itself.
-    if (name.find("o_proj") != std::string::npos || name.find("down_proj") != std::string::npos) values.mul_(9);
+    if (name.find("o_proj") != std::string::npos || name.find("down_proj") != std::string::npos)
+      values.mul_(9);
     parameter.write(device, values.to(device.torch()));
   }
   return model;

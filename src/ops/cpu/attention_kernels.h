@@ -89,9 +89,11 @@ struct Query {
   f32x16 value[kVectors];
 };
 
+// Takes the scores of a page into the running maximum and sum; returns the page's weights, 0 for keys that are not visible.
 template <class T, int kVectors>
-TLT_INLINE void add_page(Query<T, kVectors>& query, f32x16 scores, const T* values, int count,
-                         float scale) {
+TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t visible, float scale) {
+  if (visible <= 0) return f32x16{};
+  const int count = static_cast<int>(visible < kLanes ? visible : kLanes);
   scores = first_lanes(scores * scale, count, -std::numeric_limits<float>::infinity());
   const float top = max_lanes(scores);
   if (top > query.top) {
@@ -103,48 +105,67 @@ TLT_INLINE void add_page(Query<T, kVectors>& query, f32x16 scores, const T* valu
   }
   const f32x16 p = exp(scores - query.top);
   query.sum += p;
-  float weights[kLanes];
-  store(weights, p);
-  for (int slot = 0; slot < count; ++slot) {
-    const f32x16 weight = splat(weights[slot]);
-    TLT_UNROLL
-    for (int i = 0; i < kVectors; ++i)
-      query.value[i] = fma(weight, load(values + slot * kVectors * kLanes + i * kLanes), query.value[i]);
-  }
+  return p;
 }
 
-// Up to kQueries queries of one KV head together: each page's keys are read once for all of them. What a query
-// computes does not depend on its companions.
-constexpr int kQueries = 4;
+// As many queries together as their values fit the registers.
+template <int kVectors>
+constexpr int kQueries = kVectors <= 6 ? 4 : kVectors <= 8 ? 2 : 1;
 
-template <class T, int kVectors>
-void attend_queries(Query<T, kVectors>* queries, int count, const int32_t* pages, int64_t kv_head,
-                    float scale, const KvPages& cache) {
+// Queries of one KV head together: each page's keys and values are read once for all of them. What a query computes does
+// not depend on its companions: keys it may not see weigh exactly 0.
+template <class T, int kVectors, int kCount>
+void attend_queries(Query<T, kVectors>* queries, const int32_t* pages, int64_t kv_head, float scale, const KvPages& cache) {
   constexpr int64_t kHead = kVectors * kLanes;
   constexpr int kElements = Unit<T>::kElements;
   int64_t longest = 0;
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < kCount; ++i) {
     queries[i].top = -std::numeric_limits<float>::infinity();
     queries[i].sum = f32x16{};
     for (auto& value : queries[i].value) value = f32x16{};
     longest = queries[i].keys > longest ? queries[i].keys : longest;
   }
-  for (int i = count; i < kQueries; ++i) queries[i].q = queries[0].q;
   for (int64_t first = 0; first < longest; first += kLanes) {
     const T* keys = page_keys<T>(cache, pages[first / kLanes], kv_head);
-    f32x16 scores[kQueries] = {};
+    const T* values = keys + kLanes * kHead;
+    f32x16 scores[kCount] = {};
     for (int64_t k = 0; k < kHead / kElements; ++k) {
       const auto column = load_units(keys + k * kLanes * kElements);
       TLT_UNROLL
-      for (int i = 0; i < kQueries; ++i)
-        scores[i] = dot(scores[i], splat_unit(queries[i].q + k * kElements), column);
+      for (int i = 0; i < kCount; ++i) scores[i] = dot(scores[i], splat_unit(queries[i].q + k * kElements), column);
     }
-    for (int i = 0; i < count; ++i) {
-      const int64_t visible = queries[i].keys - first;
-      if (visible <= 0) continue;
-      add_page<T, kVectors>(queries[i], scores[i], keys + kLanes * kHead,
-                            static_cast<int>(visible < kLanes ? visible : kLanes), scale);
+    float weights[kCount][kLanes];
+    for (int i = 0; i < kCount; ++i)
+      store(weights[i], add_scores<T, kVectors>(queries[i], scores[i], queries[i].keys - first, scale));
+    f32x16 sums[kCount][kVectors];
+    TLT_UNROLL
+    for (int i = 0; i < kCount; ++i)
+      TLT_UNROLL
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = queries[i].value[v];
+    for (int slot = 0; slot < kLanes; ++slot) {
+      TLT_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        const f32x16 value = load(values + (slot * kVectors + v) * kLanes);
+        TLT_UNROLL
+        for (int i = 0; i < kCount; ++i) sums[i][v] = fma(splat(weights[i][slot]), value, sums[i][v]);
+      }
     }
+    TLT_UNROLL
+    for (int i = 0; i < kCount; ++i)
+      TLT_UNROLL
+      for (int v = 0; v < kVectors; ++v) queries[i].value[v] = sums[i][v];
+  }
+}
+
+template <class T, int kVectors>
+void attend_some(Query<T, kVectors>* queries, int count, const int32_t* pages, int64_t kv_head, float scale,
+                 const KvPages& cache) {
+  if (count == 1) return attend_queries<T, kVectors, 1>(queries, pages, kv_head, scale, cache);
+  if constexpr (kQueries<kVectors> >= 2)
+    if (count == 2) return attend_queries<T, kVectors, 2>(queries, pages, kv_head, scale, cache);
+  if constexpr (kQueries<kVectors> >= 4) {
+    if (count == 3) return attend_queries<T, kVectors, 3>(queries, pages, kv_head, scale, cache);
+    attend_queries<T, kVectors, 4>(queries, pages, kv_head, scale, cache);
   }
 }
 
@@ -154,11 +175,11 @@ void attend(const AttentionTask& task, const KvPages& cache) {
   const int64_t group = task.heads / task.kv_heads;
   const int64_t width = (task.heads + 2 * task.kv_heads) * kHead;
   const float scale = 1.0f / std::sqrt(static_cast<float>(kHead));
-  Query<T, kVectors> queries[kQueries];
-  int64_t where[kQueries];  // row * N + head
+  Query<T, kVectors> queries[kQueries<kVectors>];
+  int64_t where[kQueries<kVectors>];  // row * N + head
   int count = 0;
   const auto flush = [&] {
-    attend_queries<T, kVectors>(queries, count, task.pages, task.kv_head, scale, cache);
+    attend_some<T, kVectors>(queries, count, task.pages, task.kv_head, scale, cache);
     for (int i = 0; i < count; ++i) {
       const float sum = sum_lanes(queries[i].sum);
       T* out = static_cast<T*>(task.out) + where[i] * kHead;
@@ -174,7 +195,7 @@ void attend(const AttentionTask& task, const KvPages& cache) {
       queries[count].q = static_cast<const T*>(task.qkv) + row * width + head * kHead;
       queries[count].keys = task.first_position + row + 1;
       where[count] = row * task.heads + head;
-      if (++count == kQueries) flush();
+      if (++count == kQueries<kVectors>) flush();
     }
   if (count > 0) flush();
 }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/loop_state.h"
+
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+
+namespace tlt::rl {
+namespace {
+
+TEST(LoopStateTest, ComesBackAsItWasSaved) {
+  const LoopState state{.step = 12, .cursor = {.epoch = 3, .index = 48}};
+  const SavedState saved = parse_state(to_json(state, "rollout.n = 8\n", 24), "place");
+  EXPECT_EQ(saved.state.step, 12);
+  EXPECT_EQ(saved.state.cursor, state.cursor);
+  EXPECT_EQ(saved.options, "rollout.n = 8\n");
+  EXPECT_EQ(saved.optimizer_steps, 24);
+}
+
+TEST(LoopStateTest, BrokenTextNamesThePlace) {
+  for (const char* text : {"", "{", "[]", "{\"step\": 1}", "{\"step\": \"one\"}"}) {
+    try {
+      parse_state(text, "here/loop.json");
+      ADD_FAILURE() << text;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("here/loop.json"), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tlt::rl

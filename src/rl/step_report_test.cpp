@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/step_report.h"
+
+#include <gtest/gtest.h>
+
+namespace tlt::rl {
+namespace {
+
+Rollout make(uint32_t prompt, size_t tokens, double score, rollout::FinishReason finish) {
+  Rollout rollout;
+  rollout.prompt = prompt;
+  rollout.score = score;
+  rollout.response.tokens.resize(tokens);
+  rollout.response.finish = finish;
+  rollout.response.target_forwards = static_cast<int64_t>(tokens);
+  return rollout;
+}
+
+TEST(StepReportTest, PercentileIsTheNearestRank) {
+  const std::vector<double> values = {5, 1, 4, 2, 3};
+  EXPECT_EQ(percentile(values, 0.5), 3);
+  EXPECT_EQ(percentile(values, 0.99), 5);
+  EXPECT_EQ(percentile(values, 0), 1);
+  EXPECT_EQ(percentile({7}, 0.9), 7);
+}
+
+TEST(StepReportTest, RolloutsAreReportedUnderVerlsNames) {
+  using rollout::FinishReason;
+  std::vector<data::Prompt> prompts(2);
+  prompts[0].tokens.resize(4);
+  prompts[1].tokens.resize(6);
+  const std::vector<Rollout> rollouts = {make(0, 10, 1, FinishReason::kStop), make(0, 20, 0, FinishReason::kLength),
+                                         make(1, 30, 0, FinishReason::kStop), make(1, 40, 0, FinishReason::kStop)};
+  const std::vector<double> advantages = {1, -1, 0, 0};
+  Metrics metrics;
+  report_rollouts(prompts, rollouts, advantages, metrics);
+  EXPECT_EQ(metrics.at("critic/score/mean"), 0.25);
+  EXPECT_EQ(metrics.at("critic/advantages/min"), -1);
+  EXPECT_EQ(metrics.at("response_length/mean"), 25);
+  EXPECT_EQ(metrics.at("response_length/clip_ratio"), 0.25);
+  EXPECT_EQ(metrics.at("prompt_length/mean"), 5);
+  EXPECT_EQ(metrics.at("rollout/frac_reward_zero_std"), 0.5);
+  EXPECT_EQ(metrics.at("rollout/tokens_per_target_forward"), 1);
+}
+
+TEST(StepReportTest, ValidationIsByDataSource) {
+  using rollout::FinishReason;
+  std::vector<data::Prompt> prompts(2);
+  prompts[0].data_source = "a";
+  prompts[1].data_source = "b";
+  const std::vector<Rollout> rollouts = {make(0, 1, 1, FinishReason::kStop), make(0, 1, 0, FinishReason::kStop),
+                                         make(1, 1, 1, FinishReason::kStop)};
+  Metrics metrics;
+  report_validation(prompts, rollouts, 2, metrics);
+  EXPECT_EQ(metrics.at("val-core/a/reward/mean@2"), 0.5);
+  EXPECT_EQ(metrics.at("val-core/b/reward/mean@2"), 1);
+}
+
+}  // namespace
+}  // namespace tlt::rl

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/adamw.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/check.h"
+#include "train/golden_batch.h"
+
+namespace tlt::train {
+namespace {
+
+// Where a golden tensor lies: in the first elements of a parameter of the model.
+struct Spot {
+  size_t parameter = 0;
+  int64_t first = 0;
+};
+
+size_t first_that(const model::PolicyModel& model, bool decays) {
+  for (size_t p = 0; p < model.parameters().size(); ++p)
+    if (model.parameters()[p].decays == decays) return p;
+  return 0;
+}
+
+// Lays the golden tensors end to end in one parameter that decays and one that does not.
+std::map<std::string, Spot> lay_out(const model::PolicyModel& model, const nlohmann::json& golden, const nlohmann::json& decay) {
+  std::map<std::string, Spot> spots;
+  std::map<size_t, int64_t> used;
+  for (const auto& [name, shape] : golden.at("shapes").items()) {
+    const size_t p = first_that(model, decay.at(name) != 0.0);
+    int64_t elements = 1;
+    for (const auto& size : shape) elements *= size.get<int64_t>();
+    spots[name] = {p, used[p]};
+    used[p] += elements;
+  }
+  return spots;
+}
+
+at::Tensor slice(const at::Tensor& whole, const Spot& spot, const at::Tensor& like) {
+  return whole.flatten().narrow(0, spot.first, like.numel());
+}
+
+TEST(AdamWTest, StepsAreThoseOfTorch) {
+  const auto golden = read_golden("adamw");
+  model::SafetensorsFile file(kGolden + "grpo/adamw.safetensors");
+  OptimOptions options;
+  options.betas = golden.at("options").at("betas").get<std::vector<double>>();
+  options.eps = golden.at("options").at("eps");
+  options.clip_grad = golden.at("options").at("clip_grad");
+  options.weight_decay = 0.1;
+  for (const auto& test : golden.at("cases")) {
+    const std::string prefix = test.at("name").get<std::string>() + "/";
+    const auto model = golden_model("qwen2_tied");
+    const auto spots = lay_out(*model, golden, test.at("weight_decay"));
+    for (const auto& [name, spot] : spots) {
+      at::Tensor values = model->parameters()[spot.parameter].read(model->device());
+      const at::Tensor start = file.read("start/" + name);
+      slice(values, spot, start).copy_(start.flatten());
+      model->parameters()[spot.parameter].write(model->device(), values);
+    }
+    AdamW optimizer(*model, options);
+    for (int64_t step = 1; step <= golden.at("steps").get<int64_t>(); ++step) {
+      model::Gradients gradients = model->make_gradients();
+      for (const auto& [name, spot] : spots) {
+        const at::Tensor gradient = file.read("grad" + std::to_string(step) + "/" + name);
+        slice(gradients.tensors[spot.parameter], spot, gradient).copy_(gradient.flatten());
+      }
+      const double norm = optimizer.step(gradients, golden.at("options").at("lr"));
+      EXPECT_NEAR(norm, test.at("grad_norms")[static_cast<size_t>(step - 1)].get<double>(), 1e-5 * norm);
+      for (const auto& [name, spot] : spots) {
+        const at::Tensor want = file.read(prefix + "step" + std::to_string(step) + "/" + name).flatten();
+        const at::Tensor got = slice(model->parameters()[spot.parameter].read(model->device()), spot, want);
+        EXPECT_LE((got - want).abs().max().item<double>(), 2e-6) << prefix << name << " step " << step;
+      }
+    }
+    std::map<std::string, at::Tensor> state;
+    for (const auto& [name, tensor] : optimizer.state()) state[name] = tensor;
+    for (const auto& [name, spot] : spots)
+      for (const auto& [ours, torchs] : {std::pair("first_moment.", "exp_avg/"), std::pair("second_moment.", "exp_avg_sq/")}) {
+        const at::Tensor want = file.read(prefix + torchs + name).flatten();
+        const at::Tensor got = slice(state.at(ours + model->parameters()[spot.parameter].name()), spot, want);
+        EXPECT_LE((got - want).abs().max().item<double>(), 2e-6) << prefix << torchs << name;
+      }
+  }
+}
+
+model::Gradients made_up_gradients(const model::PolicyModel& model, double scale) {
+  model::Gradients gradients = model.make_gradients();
+  for (at::Tensor& tensor : gradients.tensors)
+    tensor.copy_((at::arange(tensor.numel(), at::kFloat) * 0.37F).sin().mul(scale).reshape(tensor.sizes()));
+  return gradients;
+}
+
+std::vector<at::Tensor> weights_of(const model::PolicyModel& model) {
+  std::vector<at::Tensor> weights;
+  for (const auto& parameter : model.parameters()) weights.push_back(parameter.read(model.device()));
+  return weights;
+}
+
+void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
+}
+
+TEST(AdamWTest, TheNumberOfThreadsChangesNoBit) {
+  const auto one = golden_model("llama_tied", 1), three = golden_model("llama_tied", 3);
+  AdamW first(*one, {}), second(*three, {});
+  for (int step = 0; step < 3; ++step)
+    EXPECT_EQ(first.step(made_up_gradients(*one, 0.1), 0.01), second.step(made_up_gradients(*three, 0.1), 0.01));
+  expect_equal(weights_of(*one), weights_of(*three));
+}
+
+TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
+  const auto model = model::load_policy(kGolden + "models/llama_tied", Device::cpu(1), at::kBFloat16);
+  OptimOptions options;
+  options.weight_decay = 0;
+  AdamW optimizer(*model, options);
+  const auto start = weights_of(*model);
+  optimizer.step(made_up_gradients(*model, 1), 1e-7);
+  expect_equal(weights_of(*model), start);
+  bool moved = false;
+  for (const auto& [name, tensor] : optimizer.state())
+    if (name == "master." + model->parameters()[0].name()) moved = !at::equal(tensor, start[0]);
+  EXPECT_TRUE(moved);
+  for (int step = 0; step < 3; ++step) optimizer.step(made_up_gradients(*model, 1), 1e-2);
+  EXPECT_FALSE(at::equal(weights_of(*model)[0], start[0]));
+}
+
+TEST(AdamWTest, AStateThatWasLoadedGoesOnWithTheSameBits) {
+  const auto straight = golden_model("qwen3_tied_head32"), resumed = golden_model("qwen3_tied_head32");
+  AdamW first(*straight, {});
+  first.step(made_up_gradients(*straight, 1), 0.01);
+  std::vector<std::pair<std::string, at::Tensor>> kept;
+  for (const auto& [name, tensor] : first.state()) kept.emplace_back(name, tensor.clone());
+  first.step(made_up_gradients(*straight, 0.3), 0.01);
+
+  AdamW second(*resumed, {});
+  second.load(kept, 1);
+  EXPECT_EQ(second.steps(), 1);
+  second.step(made_up_gradients(*resumed, 0.3), 0.01);
+  expect_equal(weights_of(*resumed), weights_of(*straight));
+}
+
+TEST(AdamWTest, AStateOfAnotherModelIsRefusedAndChangesNothing) {
+  const auto model = golden_model("llama_tied"), other = golden_model("qwen2_tied");
+  AdamW optimizer(*model, {}), theirs(*other, {});
+  const auto before = weights_of(*model);
+  EXPECT_THROW(optimizer.load(theirs.state(), 1), InputError);
+  auto state = AdamW(*model, {}).state();
+  state.back().second = at::zeros({3});
+  state.front().second = at::zeros_like(state.front().second);
+  EXPECT_THROW(optimizer.load(state, 1), InputError);
+  expect_equal(weights_of(*model), before);
+  EXPECT_EQ(optimizer.steps(), 0);
+}
+
+TEST(AdamWTest, AGradientWithoutANormIsAnError) {
+  const auto model = golden_model("llama_tied");
+  AdamW optimizer(*model, {});
+  model::Gradients gradients = model->make_gradients();
+  gradients.tensors[0].data_ptr<float>()[0] = NAN;
+  EXPECT_THROW(optimizer.step(gradients, 0.1), Error);
+}
+
+}  // namespace
+}  // namespace tlt::train

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "base/test_folder.h"
+#include "train/golden_batch.h"
+
+namespace tlt::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() : model_(golden_model("llama_tied")), optimizer_(*model_, {}) {}
+
+  // A step that changes every weight.
+  void learn() {
+    model::Gradients gradients = model_->make_gradients();
+    for (at::Tensor& tensor : gradients.tensors) tensor.fill_(0.1);
+    optimizer_.step(gradients, 0.01);
+  }
+  void save(int64_t step, int64_t keep = 0) {
+    CheckpointWriter writer(folder_.path(), keep);
+    writer.save(step, *model_, optimizer_, "{\"step\": " + std::to_string(step) + "}", kGolden + "models/llama_tied");
+    writer.drain();
+  }
+  std::vector<at::Tensor> state() const {
+    std::vector<at::Tensor> all;
+    for (const auto& [name, tensor] : optimizer_.state()) all.push_back(tensor.clone());
+    for (const auto& parameter : model_->parameters()) all.push_back(parameter.read(model_->device()));
+    return all;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_.path())) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  TestFolder folder_;
+  std::unique_ptr<model::PolicyModel> model_;
+  AdamW optimizer_;
+};
+
+TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSaved) {
+  EXPECT_FALSE(find_latest(folder_.path()));
+  learn();
+  const auto want = state();
+  save(10);
+  learn();
+  learn();
+  const auto place = find_latest(folder_.path());
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->step, 10);
+  EXPECT_EQ(read_loop_json(*place), "{\"step\": 10}");
+  load_checkpoint(*place, optimizer_, 1);
+  EXPECT_EQ(optimizer_.steps(), 1);
+  const auto got = state();
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
+  EXPECT_EQ(read_file(folder_ / "latest", 100), "step_000010\n");
+  const auto policy = model::load_policy(place->folder + "/policy", Device::cpu(1), at::kFloat);
+  for (size_t p = 0; p < policy->parameters().size(); ++p)
+    EXPECT_TRUE(at::equal(policy->parameters()[p].read(policy->device()), model_->parameters()[p].read(model_->device())));
+}
+
+TEST_F(CheckpointTest, TheSnapshotIsOfTheMomentOfTheCall) {
+  const auto want = state();
+  {
+    CheckpointWriter writer(folder_.path(), 0);
+    writer.save(1, *model_, optimizer_, "{}", "");
+    learn();  // while the file thread writes
+    writer.drain();
+  }
+  load_checkpoint(*find_latest(folder_.path()), optimizer_, 0);
+  const auto got = state();
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
+}
+
+TEST_F(CheckpointTest, TheNewestStayAndAStepCanBeSavedAgain) {
+  for (const int64_t step : {1, 2, 3, 3, 4}) save(step, 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_000003", "step_000004"}));
+  EXPECT_EQ(find_latest(folder_.path())->step, 4);
+}
+
+// Every way a file can be damaged, for every file of the checkpoint: the one before is taken, and alone it is refused.
+TEST_F(CheckpointTest, ABrokenCheckpointIsNeverTakenForWhole) {
+  save(1);
+  learn();
+  save(2);
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_ / "step_000002"))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  ASSERT_GE(files.size(), 6u);
+  for (const std::string& file : files) {
+    const std::string whole = read_file(file, 1 << 26);
+    std::string flipped = whole;
+    flipped[whole.size() / 2] = static_cast<char>(flipped[whole.size() / 2] ^ 0x10);
+    for (const std::string& damage : {whole.substr(0, whole.size() / 2), std::string(), flipped, whole + "x"}) {
+      write_file_atomic(file, damage);
+      const auto place = find_latest(folder_.path());
+      ASSERT_TRUE(place) << file;
+      EXPECT_EQ(place->step, 1) << file << " with " << damage.size() << " of " << whole.size() << " bytes";
+    }
+    fs::remove(file);
+    EXPECT_EQ(find_latest(folder_.path())->step, 1) << file << " removed";
+    write_file_atomic(file, whole);
+    EXPECT_EQ(find_latest(folder_.path())->step, 2) << file << " as it was";
+  }
+  fs::remove(folder_ / "step_000001/state/loop.json");
+  fs::remove(folder_ / "step_000002/state/loop.json");
+  EXPECT_THROW(find_latest(folder_.path()), InputError);
+}
+
+TEST_F(CheckpointTest, WhatAKilledRunLeftIsNotTakenAndTheNextSaveReplacesIt) {
+  save(1);
+  fs::copy(folder_ / "step_000001", folder_ / "step_000002.writing", fs::copy_options::recursive);
+  EXPECT_EQ(find_latest(folder_.path())->step, 1);
+  save(2);
+  EXPECT_EQ(find_latest(folder_.path())->step, 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_000001", "step_000002"}));
+}
+
+TEST_F(CheckpointTest, AnErrorOfTheFileThreadReachesTheCaller) {
+  std::ofstream(folder_ / "file") << "in the way";
+  CheckpointWriter writer(folder_ / "file", 0);
+  writer.save(1, *model_, optimizer_, "{}", "");
+  EXPECT_ANY_THROW(writer.drain());
+}
+
+}  // namespace
+}  // namespace tlt::train

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/packing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace tlt::train {
+namespace {
+
+std::vector<int64_t> random_lengths(RandomStream& random, uint64_t count) {
+  std::vector<int64_t> lengths;
+  for (uint64_t i = 0; i < count; ++i) lengths.push_back(1 + static_cast<int64_t>(random.below(120)));
+  return lengths;
+}
+
+int64_t tokens_of(const Pack& pack, const std::vector<int64_t>& lengths) {
+  int64_t tokens = 0;
+  for (const int64_t i : pack) tokens += lengths[static_cast<size_t>(i)];
+  return tokens;
+}
+
+TEST(PackingTest, LongestGoFirstIntoTheFirstPackWithRoom) {
+  const std::vector<int64_t> lengths = {3, 7, 5, 2, 3};
+  EXPECT_EQ(plan_packs(lengths, 10), (std::vector<Pack>{{0, 1}, {2, 3, 4}}));
+  EXPECT_EQ(plan_packs({}, 10), std::vector<Pack>{});
+}
+
+TEST(PackingTest, EverySequenceIsInOnePackAndPacksKeepTheBudget) {
+  RandomStream random(1, {});
+  for (int round = 0; round < 300; ++round) {
+    const auto lengths = random_lengths(random, random.below(60));
+    const int64_t budget = 1 + static_cast<int64_t>(random.below(300));
+    std::vector<int64_t> seen;
+    const auto packs = plan_packs(lengths, budget);
+    for (size_t p = 0; p < packs.size(); ++p) {
+      EXPECT_TRUE(std::is_sorted(packs[p].begin(), packs[p].end()));
+      EXPECT_TRUE(packs[p].size() == 1 || tokens_of(packs[p], lengths) <= budget);
+      seen.insert(seen.end(), packs[p].begin(), packs[p].end());
+      for (size_t later = p + 1; later < packs.size(); ++later)  // first fit: nothing later would have fitted here
+        for (const int64_t i : packs[later])
+          EXPECT_GT(tokens_of(packs[p], lengths) + lengths[static_cast<size_t>(i)], budget);
+    }
+    std::sort(seen.begin(), seen.end());
+    std::vector<int64_t> all(lengths.size());
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(seen, all) << "round " << round;
+  }
+}
+
+TEST(PackingTest, WorkersHaveEqualLoadsUpToOnePack) {
+  RandomStream random(2, {});
+  for (int round = 0; round < 200; ++round) {
+    const auto lengths = random_lengths(random, 40);
+    const auto packs = plan_packs(lengths, 130);
+    const int workers = 1 + static_cast<int>(random.below(5));
+    const auto owners = assign_packs(packs, lengths, workers);
+    std::vector<int64_t> load(static_cast<size_t>(workers));
+    for (size_t p = 0; p < packs.size(); ++p) load.at(static_cast<size_t>(owners[p])) += tokens_of(packs[p], lengths);
+    const auto [least, most] = std::minmax_element(load.begin(), load.end());
+    EXPECT_LE(*most - *least, 140) << "round " << round;
+  }
+}
+
+TEST(PackingTest, ALongSequenceCountsMoreThanManyShortOnes) {
+  const std::vector<int64_t> lengths = {8192, 2048, 2048, 2048, 2048, 8192};
+  const std::vector<Pack> packs = {{0}, {1, 2, 3, 4}, {5}};
+  const std::vector<int> owners = assign_packs(packs, lengths, 2);
+  EXPECT_NE(owners[0], owners[2]);
+}
+
+TEST(PackingTest, AnEmptySequenceIsAnError) {
+  const std::vector<int64_t> lengths = {3, 0};
+  EXPECT_THROW(plan_packs(lengths, 10), Error);
+}
+
+}  // namespace
+}  // namespace tlt::train

@@ -1,0 +1,90 @@
+// ThreadComm: the collectives of several workers that are threads of one process. For tests only.
+//
+//   run_workers(3, [](cluster::Comm& comm) { … });   // body of each worker
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <barrier>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "cluster/comm.h"
+
+namespace tlt::train {
+
+struct SharedDesk {
+  explicit SharedDesk(int workers)
+      : workers(workers), tensors(static_cast<size_t>(workers)), bytes(static_cast<size_t>(workers)), meeting(workers) {}
+
+  const int workers;
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> bytes;
+  std::barrier<> meeting;
+};
+
+class ThreadComm final : public cluster::Comm {
+ public:
+  ThreadComm(SharedDesk& desk, int rank) : desk_(desk), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return desk_.workers; }
+  void barrier(const std::string&) override { desk_.meeting.arrive_and_wait(); }
+  void all_reduce_sum(at::Tensor& tensor) override {
+    combine(tensor, [](at::Tensor& sum, const at::Tensor& other) { sum.add_(other); });
+  }
+  void all_reduce_max(at::Tensor& tensor) override {
+    combine(tensor, [](at::Tensor& sum, const at::Tensor& other) { sum.copy_(at::maximum(sum, other)); });
+  }
+  void broadcast(at::Tensor& tensor, int root) override {
+    lay_down(tensor);
+    const at::Tensor value = desk_.tensors[static_cast<size_t>(root)];
+    desk_.meeting.arrive_and_wait();
+    tensor.copy_(value);
+  }
+  std::vector<std::string> all_gather_bytes(const std::string& bytes) override {
+    desk_.bytes[static_cast<size_t>(rank_)] = bytes;
+    desk_.meeting.arrive_and_wait();
+    std::vector<std::string> all = desk_.bytes;
+    desk_.meeting.arrive_and_wait();
+    return all;
+  }
+  std::vector<double> all_reduce_sum(std::vector<double> values) override {
+    at::Tensor tensor = at::tensor(values, at::kDouble);
+    all_reduce_sum(tensor);
+    return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+  }
+
+ private:
+  void lay_down(const at::Tensor& tensor) {
+    desk_.tensors[static_cast<size_t>(rank_)] = tensor.clone();
+    desk_.meeting.arrive_and_wait();
+  }
+  template <class Add>
+  void combine(at::Tensor& tensor, const Add& add) {
+    lay_down(tensor);
+    at::Tensor sum = desk_.tensors[0].clone();
+    for (size_t i = 1; i < desk_.tensors.size(); ++i) add(sum, desk_.tensors[i]);
+    desk_.meeting.arrive_and_wait();
+    tensor.copy_(sum);
+  }
+
+  SharedDesk& desk_;
+  const int rank_;
+};
+
+// REQUIRES: no worker throws while the others wait for it.
+inline void run_workers(int workers, const std::function<void(cluster::Comm&)>& body) {
+  SharedDesk desk(workers);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < workers; ++rank)
+    threads.emplace_back([&desk, &body, rank] {
+      ThreadComm comm(desk, rank);
+      body(comm);
+    });
+}
+
+}  // namespace tlt::train

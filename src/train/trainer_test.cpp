@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "cluster/launch.h"
+#include "train/golden_batch.h"
+#include "train/thread_comm.h"
+
+namespace tlt::train {
+namespace {
+
+std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }
+
+std::map<std::string, double> metrics_of(const TrainStats& stats) { return {stats.metrics.begin(), stats.metrics.end()}; }
+
+std::vector<at::Tensor> weights_of(const model::PolicyModel& model) {
+  std::vector<at::Tensor> weights;
+  for (const auto& parameter : model.parameters()) weights.push_back(parameter.read(model.device()));
+  return weights;
+}
+
+bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+}
+
+TrainerOptions small_packs() {
+  TrainerOptions options;
+  options.max_tokens = 40;  // the golden samples make five packs
+  options.optim.lr = 1e-3;
+  return options;
+}
+
+TEST(TrainerTest, LossPartsAndNormAreThoseOfTheGoldensHoweverTheyArePacked) {
+  const auto comm = solo();
+  for (const std::string& name : kGoldenModels) {
+    const auto golden = read_golden(name);
+    const auto model = golden_model(name);
+    for (const auto& setting : golden.at("settings"))
+      for (const int64_t max_tokens : {1, 40, 1000}) {
+        const std::string batch = setting.at("batch");
+        TrainerOptions options = small_packs();
+        options.max_tokens = max_tokens;
+        options.loss = golden_options(setting);
+        options.optim.lr = 0;  // the weights stay
+        Trainer trainer(*model, options, *comm, 1, golden.at("batches").at(batch).at("temperature"));
+        const auto samples = golden_samples(golden, batch);
+        const auto got = metrics_of(trainer.update(samples, LossKind::kPolicy));
+        for (const char* key : {"loss", "pg_loss", "entropy", "ppo_kl", "grad_norm", "pg_clipfrac", "pg_clipfrac_lower"}) {
+          const double want = setting.at(key);
+          EXPECT_NEAR(got.at(std::string("actor/") + key), want, 1e-4 * std::abs(want) + 1e-5)
+              << name << " " << setting.at("name") << " " << key << " packs of " << max_tokens;
+        }
+        if (options.loss.use_kl_loss) {
+          const double want = setting.at("kl_loss");
+          EXPECT_NEAR(got.at("actor/kl_loss"), want, 1e-4 * std::abs(want) + 1e-5) << name << " " << setting.at("name");
+        }
+      }
+  }
+}
+
+TEST(TrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
+  const auto golden = read_golden("qwen2_tied");
+  const auto samples = golden_samples(golden, "t10");
+  std::vector<at::Tensor> want;
+  std::vector<double> norms;
+  for (const int workers : {1, 2, 3, 7}) {
+    std::vector<std::vector<at::Tensor>> got(static_cast<size_t>(workers));
+    std::vector<double> norm(static_cast<size_t>(workers));
+    run_workers(workers, [&](cluster::Comm& comm) {
+      const auto model = golden_model("qwen2_tied");
+      Trainer trainer(*model, small_packs(), comm, 10, 1.0);
+      TrainStats stats;
+      for (int step = 0; step < 3; ++step) stats = trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
+      got[static_cast<size_t>(comm.rank())] = weights_of(*model);
+      norm[static_cast<size_t>(comm.rank())] = metrics_of(stats).at("actor/grad_norm");
+    });
+    if (workers == 1) want = got[0], norms = norm;
+    for (size_t rank = 0; rank < got.size(); ++rank) {
+      EXPECT_TRUE(equal(got[rank], want)) << rank << " of " << workers;
+      EXPECT_EQ(norm[rank], norms[0]) << rank << " of " << workers;
+    }
+  }
+  EXPECT_FALSE(equal(want, weights_of(*golden_model("qwen2_tied")))) << "nothing was learned";
+}
+
+TEST(TrainerTest, RecomputeAndThreadsChangeNoBitOfTheWeights) {
+  const auto comm = solo();
+  const auto samples = golden_samples(read_golden("qwen3_tied_head32"), "t10");
+  std::vector<at::Tensor> want;
+  for (const bool recompute : {false, true})
+    for (const int threads : {1, 3}) {
+      const auto model = golden_model("qwen3_tied_head32", threads);
+      TrainerOptions options = small_packs();
+      options.recompute = recompute;
+      Trainer trainer(*model, options, *comm, 2, 1.0);
+      for (int step = 0; step < 2; ++step) trainer.update(samples, LossKind::kPolicy);
+      if (want.empty()) want = weights_of(*model);
+      EXPECT_TRUE(equal(weights_of(*model), want)) << recompute << " " << threads;
+    }
+}
+
+TEST(TrainerTest, MinibatchesAndEpochsAreOptimizerStepsInOrder) {
+  const auto comm = solo();
+  const auto samples = golden_samples(read_golden("llama_tied"), "t10");
+  const auto model = golden_model("llama_tied"), by_hand = golden_model("llama_tied");
+  TrainerOptions options = small_packs();
+  options.ppo_epochs = 2;
+  Trainer trainer(*model, options, *comm, 10, 1.0);
+  const TrainStats stats = trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
+  EXPECT_EQ(trainer.optimizer().steps(), 4);
+  int64_t tokens = 0;
+  for (const TrainSample& sample : samples) tokens += std::ssize(sample.tokens);
+  EXPECT_EQ(stats.tokens, 2 * tokens);
+
+  options.ppo_epochs = 1;
+  Trainer plain(*by_hand, options, *comm, 10, 1.0);
+  double loss = 0;
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (const auto& part : {std::span(samples).first(4), std::span(samples).subspan(4)})
+      loss += metrics_of(plain.update(part, LossKind::kPolicy)).at("actor/loss") / 4;
+  EXPECT_TRUE(equal(weights_of(*model), weights_of(*by_hand)));
+  EXPECT_NEAR(metrics_of(stats).at("actor/loss"), loss, 1e-12);
+}
+
+TEST(TrainerTest, TheDifferenceToTheRolloutIsThatBeforeTheFirstStep) {
+  const auto comm = solo();
+  const auto model = golden_model("llama_tied");
+  auto samples = golden_samples(read_golden("llama_tied"), "t10");
+  const auto logprobs = score_samples(*model, samples, 1.0, 40, *comm);
+  for (size_t i = 0; i < samples.size(); ++i) samples[i].rollout_logprobs = logprobs[i];
+  Trainer trainer(*model, small_packs(), *comm, 10, 1.0);
+  const TrainStats same = trainer.update(samples, LossKind::kPolicy, 2);
+  EXPECT_EQ(same.logprob_difference, 0);
+  EXPECT_EQ(same.probability_difference, 0);
+  const TrainStats moved = trainer.update(samples, LossKind::kPolicy, 2);
+  EXPECT_GT(moved.logprob_difference, 0);
+  EXPECT_GT(moved.probability_difference, 0);
+  for (TrainSample& sample : samples) sample.rollout_logprobs.clear();
+  EXPECT_TRUE(std::isnan(trainer.update(samples, LossKind::kSupervised).logprob_difference));
+}
+
+TEST(TrainerTest, ScoresAreTheGoldenLogprobsOnEveryWorker) {
+  const auto golden = read_golden("qwen3_tied_head32");
+  const auto samples = golden_samples(golden, "t07");
+  std::vector<std::vector<float>> first;
+  for (const int workers : {1, 2, 3})
+    run_workers(workers, [&](cluster::Comm& comm) {
+      const auto got = score_samples(*golden_model("qwen3_tied_head32"), samples, 0.7, 40, comm);
+      if (comm.size() == 1) first = got;
+      EXPECT_EQ(got, first) << comm.rank() << " of " << comm.size();
+    });
+  for (size_t i = 0; i < samples.size(); ++i)
+    for (size_t t = 0; t < first[i].size(); ++t)
+      EXPECT_NEAR(first[i][t], golden["batches"]["t07"]["logprobs"][i][t].get<double>(), 1e-4) << i << " " << t;
+}
+
+TEST(TrainerTest, DemonstrationsAreLearned) {
+  const auto comm = solo();
+  const auto model = golden_model("qwen2_tied");
+  auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
+  for (TrainSample& sample : samples) sample.advantages.clear(), sample.rollout_logprobs.clear();
+  TrainerOptions options = small_packs();
+  options.optim.lr = 3e-3;
+  Trainer trainer(*model, options, *comm, 30, 1.0);
+  const double before = metrics_of(trainer.update(samples, LossKind::kSupervised)).at("train/loss");
+  double after = before;
+  for (int step = 0; step < 15; ++step) after = metrics_of(trainer.update(samples, LossKind::kSupervised)).at("train/loss");
+  EXPECT_LT(after, 0.5 * before);
+}
+
+}  // namespace
+}  // namespace tlt::train
