@@ -65,6 +65,7 @@ TEST(CommandLineComplaintTest, HelpAndVersionAreNoMistakes) {
 TEST_F(GenerateComplaintTest, WrongFlagsAreNamed) {
   expect({"--sample", "2"}, "unknown option --sample; did you mean --samples?\n");
   expect({"--samples", "two"}, "--samples is 'two'; give a whole number\n");
+  expect({"--seed", "-3"}, HasSubstr("--seed is -3; give a whole number from 0"));
   expect({"--samples", "0"}, HasSubstr("--samples is 0; give"));
   expect({"--temperature", "-1"}, HasSubstr("temperature is -1; give 0"));
   expect({"--dtype", "float16"}, HasSubstr("float16"));

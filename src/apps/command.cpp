@@ -59,8 +59,7 @@ std::string wrong_type(const CLI::App& flags, std::string text) {
   const std::string name = text.substr(0, equals);
   const CLI::Option* option = flags.get_option_no_throw(name);
   const std::string type = option ? option->get_type_name() : "";
-  const char* accepted = type.find("UINT") != std::string::npos    ? "a whole number, 0 or more"
-                         : type.find("INT") != std::string::npos   ? "a whole number"
+  const char* accepted = type.find("INT") != std::string::npos     ? "a whole number"
                          : type.find("FLOAT") != std::string::npos ? "a number"
                                                                    : "another value";
   return fmt::format("{} is '{}'; give {}", name, text.substr(equals + 3), accepted);

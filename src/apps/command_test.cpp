@@ -47,14 +47,12 @@ TEST(CommandTest, UnknownOneNamesTheNearestAndAll) {
 struct ParseTest : ::testing::Test {
   CLI::App app{"A test."};
   int64_t count = 0;
-  uint64_t seed = 0;
   double share = 0;
   std::string name;
   std::vector<int64_t> list;
 
   ParseTest() {
     app.add_option("--count", count, "");
-    app.add_option("--seed", seed, "");
     app.add_option("--share", share, "");
     app.add_option("--name", name, "")->required();
     app.add_option("--list", list, "")->delimiter(',');
@@ -78,7 +76,6 @@ TEST_F(ParseTest, SaysWhatIsWrongAndWhatToType) {
   EXPECT_EQ(error({"--name", "x", "word"}), "'word' is one word too many; tlt test --help shows what it takes");
   EXPECT_EQ(error({"--name", "x", "--count", "two"}), "--count is 'two'; give a whole number");
   EXPECT_EQ(error({"--name", "x", "--count", "2.5"}), "--count is '2.5'; give a whole number");
-  EXPECT_EQ(error({"--name", "x", "--seed", "-3"}), "--seed is '-3'; give a whole number, 0 or more");
   EXPECT_EQ(error({"--name", "x", "--share", "half"}), "--share is 'half'; give a number");
   EXPECT_EQ(error({"--name", "x", "--list", "1,b"}), "--list is '1,b'; give a whole number");
   EXPECT_THAT(error({}), HasSubstr("--name is required"));

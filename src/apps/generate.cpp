@@ -35,7 +35,7 @@ struct GenerateFlags {
   rollout::EngineOptions engine;
   std::string prompts, output;
   int64_t samples = 1;
-  uint64_t seed = 0;
+  int64_t seed = 0;  // CLI11 would take -1 for a very large unsigned number
   bool raw = false, chat = false;
 
   void add_to(CLI::App& flags) {
@@ -61,6 +61,7 @@ struct GenerateFlags {
   void check() {
     TLT_CHECK_INPUT(!chat, "--chat: chat templates come with a later version; give prompts as finished texts (--raw) or as tokens");
     TLT_CHECK_INPUT(samples >= 1 && samples <= 1 << 20, "--samples is ", samples, "; give a number from 1 to ", 1 << 20);
+    TLT_CHECK_INPUT(seed >= 0, "--seed is ", seed, "; give a whole number from 0");
     constexpr int64_t kMostRunning = 1 << 16;
     TLT_CHECK_INPUT(engine.max_running >= 1 && engine.max_running <= kMostRunning, "--max-running is ", engine.max_running,
                     "; give a number from 1 to ", kMostRunning);
@@ -122,7 +123,7 @@ void check_lengths(const std::vector<InputRow>& rows, const model::ModelConfig& 
 void submit_all(rollout::Engine& engine, const GenerateFlags& flags, const std::vector<InputRow>& rows) {
   const auto sampling = std::make_shared<const rollout::SamplingOptions>(flags.sampling);
   for (uint32_t i = 0; i < rows.size(); ++i)
-    engine.submit({.prompt_id = i, .tokens = rows[i].tokens, .samples = flags.samples, .sampling = sampling, .seed = flags.seed});
+    engine.submit({.prompt_id = i, .tokens = rows[i].tokens, .samples = flags.samples, .sampling = sampling, .seed = static_cast<uint64_t>(flags.seed)});
 }
 
 // False: interrupted.
@@ -130,8 +131,8 @@ bool decode(rollout::Engine& engine, int64_t responses, OrderedOutput& output) {
   Progress progress("generate", responses);
   const Stopwatch stopwatch;
   const auto rate = [&] {
-    return fmt::format("{:.0f} tokens/s, {} running", static_cast<double>(engine.stats().tokens) / stopwatch.seconds(),
-                       engine.stats().running);
+    const rollout::EngineStats stats = engine.stats();
+    return fmt::format("{:.0f} tokens/s, {} running", static_cast<double>(stats.tokens) / stopwatch.seconds(), stats.running);
   };
   while (!interrupted() && engine.step()) {
     std::vector<rollout::Response> finished = engine.take_finished();
@@ -140,6 +141,8 @@ bool decode(rollout::Engine& engine, int64_t responses, OrderedOutput& output) {
   }
   if (interrupted()) return false;
   log_info("{} responses in {}; {}", responses, format_duration(stopwatch.seconds()), rate());
+  if (const int64_t count = engine.stats().preemptions; count > 0)
+    log_info("{} times a response was set back for want of memory; a larger --kv-memory is faster", count);
   return true;
 }
 

@@ -13,13 +13,16 @@ using nlohmann::json;
 
 json golden(const std::string& model) { return json::parse(read_file(golden_model(model) + "/golden.json", 1 << 26)); }
 
-std::vector<json> generate(const std::string& model, const std::string& prompts, const std::vector<std::string>& more) {
+// `err`, where given, receives what was said on stderr.
+std::vector<json> generate(const std::string& model, const std::string& prompts, const std::vector<std::string>& more,
+                           std::string* err = nullptr) {
   const std::string output = scratch_folder() + "/responses.jsonl";
   std::vector<std::string> words = {"generate", "--model", model, "--prompts", prompts, "--output", output};
   words.insert(words.end(), more.begin(), more.end());
   if (std::find(words.begin(), words.end(), "--threads") == words.end()) words.insert(words.end(), {"--threads", "1"});
   const Ended ended = run_program(words);
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  if (err) *err = ended.err;
   return ended.exit_code == 0 ? json_file(output) : std::vector<json>{};
 }
 
@@ -61,10 +64,11 @@ TEST(GenerateTest, GreedyTokensAreTransformersOwn) {
 TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
   const std::string model = golden_model("qwen2_tied"), prompts = mixed_prompts();
   const std::vector<std::string> flags = {"--samples", "3", "--max-new-tokens", "40", "--temperature", "1.5", "--top-p", "0.95", "--seed", "9"};
+  std::string err;
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> words = flags;
     words.insert(words.end(), more.begin(), more.end());
-    return generate(model, prompts, words);
+    return generate(model, prompts, words, &err);
   };
   const auto all = with({"--max-running", "64"});
   ASSERT_EQ(all.size(), 21u);
@@ -78,7 +82,8 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
   EXPECT_NE(all[0]["tokens"], all[1]["tokens"]) << "samples of one prompt have their own numbers";
   EXPECT_EQ(all, with({"--max-running", "1"}));
   EXPECT_EQ(all, with({"--max-running", "3", "--threads", "2"}));
-  EXPECT_EQ(all, with({"--max-running", "3", "--kv-memory", "80KB"})) << "with preemption";
+  EXPECT_EQ(all, with({"--max-running", "3", "--kv-memory", "80KB"}));
+  EXPECT_NE(err.find("want of memory"), std::string::npos) << "some were preempted";
   EXPECT_EQ(all, with({"--speculation", "auto"}));
   auto other = flags;
   other.back() = "10";
@@ -150,19 +155,17 @@ TEST(ScoreTest, LogprobsAndLogitsAreTransformersOwn) {
 
 TEST(TokenizeTest, AnswersAreThoseOfTheGoldenFile) {
   std::string texts, tokens;
-  const auto want = json_file(golden_tokenizer("demo") + ".jsonl");
-  for (const json& row : want) {
-    texts += json{{"text", row["text"]}}.dump() + "\n";
-    tokens += json{{"tokens", row["tokens"]}}.dump() + "\n";
+  std::vector<json> encodings, decodings;
+  for (const json& row : json_file(golden_tokenizer("demo") + ".jsonl")) {
+    if (row.contains("text")) {
+      texts += json{{"text", row.at("text")}}.dump() + "\n";
+      encodings.push_back({{"tokens", row.at("tokens")}});
+    }
+    tokens += json{{"tokens", row.at("tokens")}}.dump() + "\n";
+    decodings.push_back({{"text", row.at("decoded")}});
   }
-  const auto encoded = json_lines(run_program({"tokenize", "--model", golden_tokenizer("demo"), "encode"}, texts).out);
-  const auto decoded = json_lines(run_program({"tokenize", "--model", golden_tokenizer("demo"), "decode"}, tokens).out);
-  ASSERT_EQ(encoded.size(), want.size());
-  ASSERT_EQ(decoded.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i) {
-    EXPECT_EQ(encoded[i], (json{{"tokens", want[i]["tokens"]}})) << want[i]["text"];
-    EXPECT_EQ(decoded[i], (json{{"text", want[i]["decoded"]}})) << want[i]["text"];
-  }
+  EXPECT_EQ(json_lines(run_program({"tokenize", "--model", golden_tokenizer("demo"), "encode"}, texts).out), encodings);
+  EXPECT_EQ(json_lines(run_program({"tokenize", "--model", golden_tokenizer("demo"), "decode"}, tokens).out), decodings);
 }
 
 }  // namespace

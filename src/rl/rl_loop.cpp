@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cluster/control.h"
-#include "model/hf_folder.h"
 #include "rl/advantages.h"
 #include "rl/step_report.h"
 
@@ -49,9 +48,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       held_out_(load_held_out(options_, place_.tokenizer)),
       sampler_(prompts_.size(), options_.data.shuffle, options_.data.seed),
       total_steps_(count_steps(options_, sampler_)),
-      reference_(options_.actor.loss.use_kl_loss
-                     ? model::load_policy(options_.model.path, place_.device, place_.model->type())
-                     : nullptr),
+      reference_(options_.actor.loss.use_kl_loss ? make_policy(options_, place_.device) : nullptr),
       engine_(*place_.model, options_.rollout.engine),
       rewards_(reward::make_reward(options_.reward), options_.reward),
       groups_(cluster::make_group_source(*place_.comm, launch, {})),

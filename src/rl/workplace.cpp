@@ -33,14 +33,14 @@ at::ScalarType compute_type(const RunOptions& options) {
   return config.type_name == "float32" ? at::kFloat : at::kBFloat16;
 }
 
+}  // namespace
+
 std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device) {
   if (options.model.random_seed < 0) return model::load_policy(options.model.path, device, compute_type(options));
   auto policy = std::make_unique<model::PolicyModel>(model::ModelConfig::read(options.model.path), device, compute_type(options));
   policy->initialize(static_cast<uint64_t>(options.model.random_seed));
   return policy;
 }
-
-}  // namespace
 
 Workplace::Workplace(const RunOptions& options, const cluster::Launch& launch)
     : launch(launch),

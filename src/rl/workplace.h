@@ -14,6 +14,9 @@
 
 namespace tlt::rl {
 
+// The policy a run starts from: the folder's, or random weights where the options say so.
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device);
+
 struct Workplace {
   // Meets the other workers (a worker with other options or another version is refused by name), then loads the model.
   Workplace(const RunOptions& options, const cluster::Launch& launch);

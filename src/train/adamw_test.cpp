@@ -120,7 +120,9 @@ TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
   AdamW optimizer(*model, options);
   const auto start = weights_of(*model);
   optimizer.step(made_up_gradients(*model, 1), 1e-7);
-  expect_equal(weights_of(*model), start);
+  // Of a weight above 1e-3 the step is less than half of bfloat16's last place.
+  const auto after = weights_of(*model);
+  for (size_t i = 0; i < start.size(); ++i) EXPECT_TRUE(at::equal(after[i].masked_select(start[i].abs() > 1e-3), start[i].masked_select(start[i].abs() > 1e-3))) << i;
   bool moved = false;
   for (const auto& [name, tensor] : optimizer.state())
     if (name == "master." + model->parameters()[0].name()) moved = !at::equal(tensor, start[0]);
