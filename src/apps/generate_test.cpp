@@ -26,6 +26,15 @@ std::vector<json> generate(const std::string& model, const std::string& prompts,
   return ended.exit_code == 0 ? json_file(output) : std::vector<json>{};
 }
 
+// Where two results differ first, in words; empty when they are the same.
+std::string difference(const std::vector<json>& a, const std::vector<json>& b) {
+  if (a.size() != b.size()) return std::to_string(a.size()) + " and " + std::to_string(b.size()) + " rows";
+  for (size_t i = 0; i < a.size(); ++i)
+    for (const auto& [name, value] : a[i].items())
+      if (b[i].size() != a[i].size() || b[i].value(name, json()) != value) return "row " + std::to_string(i) + ": " + name;
+  return "";
+}
+
 // Prompts of different lengths, the longest first, so that the last ones finish early.
 std::string mixed_prompts() {
   std::string text;
@@ -80,14 +89,14 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
     else EXPECT_EQ(all[i]["tokens"].size(), 40u);
   }
   EXPECT_NE(all[0]["tokens"], all[1]["tokens"]) << "samples of one prompt have their own numbers";
-  EXPECT_EQ(all, with({"--max-running", "1"}));
-  EXPECT_EQ(all, with({"--max-running", "3", "--threads", "2"}));
-  EXPECT_EQ(all, with({"--max-running", "3", "--kv-memory", "80KB"}));
+  EXPECT_EQ(difference(all, with({"--max-running", "1"})), "");
+  EXPECT_EQ(difference(all, with({"--max-running", "3", "--threads", "2"})), "");
+  EXPECT_EQ(difference(all, with({"--max-running", "3", "--kv-memory", "80KB"})), "");
   EXPECT_NE(err.find("want of memory"), std::string::npos) << "some were preempted";
-  EXPECT_EQ(all, with({"--speculation", "auto"}));
+  EXPECT_EQ(difference(all, with({"--speculation", "auto"})), "");
   auto other = flags;
   other.back() = "10";
-  EXPECT_NE(all, generate(model, prompts, other)) << "another seed";
+  EXPECT_NE(difference(all, generate(model, prompts, other)), "") << "another seed, the same tokens";
 }
 
 TEST(GenerateTest, TextPromptsAreEncodedAndResponsesDecoded) {
@@ -124,7 +133,7 @@ TEST(GenerateTest, LogprobsAreTheScoreOfTheSameTokens) {
       const size_t first = responses[i]["prompt_tokens"].size() - 1;
       ASSERT_EQ(scores[i]["id"], responses[i]["id"]);
       const std::vector<json> tail(scores[i]["logprobs"].begin() + static_cast<int64_t>(first), scores[i]["logprobs"].end());
-      EXPECT_EQ(json(tail), responses[i]["logprobs"]) << type << ", row " << i << ": the same bits";
+      EXPECT_TRUE(json(tail) == responses[i]["logprobs"]) << type << ", row " << i << ": the same bits";
     }
   }
 }

@@ -47,11 +47,11 @@ size_t pack_size(std::span<const InputRow> rows, size_t first) {
 }
 
 void append_pack(AtomicFile& file, std::span<const InputRow> rows, const std::vector<std::vector<float>>& logprobs) {
-  auto next = logprobs.end() - 1;
+  auto next = logprobs.begin();
   for (const InputRow& row : rows) {
     nlohmann::ordered_json line;
     if (!row.id.is_null()) line["id"] = row.id;
-    line["logprobs"] = row.tokens.size() > 1 ? numbers(*next) : nlohmann::ordered_json::array();
+    line["logprobs"] = row.tokens.size() > 1 ? numbers(*next++) : nlohmann::ordered_json::array();
     file.append(to_line(line));
   }
 }

@@ -63,7 +63,8 @@ std::string draw_chart(const std::string& title, const std::vector<Series>& line
     if (lines[i].points.size() <= 12)
       for (const auto& [at, value] : lines[i].points) {
         svg += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='3.5' fill='{}'/>\n", x(at), y(value), colour);
-        svg += text(x(at), y(value) - 9, "middle", fmt::format("{:.3g}", value), fmt::format("fill='{}'", colour));
+        const char* anchor = at == 0 ? "start" : at == last ? "end" : "middle";
+        svg += text(x(at), y(value) + 18, anchor, fmt::format("{:.3g}", value), fmt::format("fill='{}'", colour));
       }
     svg += text(left + width, top - 12 + 16 * static_cast<double>(i), "end", lines[i].name, fmt::format("fill='{}'", colour));
   }
