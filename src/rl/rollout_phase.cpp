@@ -51,7 +51,8 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts, co
 void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   while (engine_.room() > 0) {
     // Beyond its share a worker steals only when it is about to run dry: another may be a moment late, not slow.
-    if (times_.groups >= share_ && engine_.stats().running >= plan.samples) return;
+    const rollout::EngineStats stats = engine_.stats();
+    if (times_.groups >= share_ && stats.running + stats.waiting >= plan.samples) return;
     const std::optional<int64_t> group = groups_.try_take();
     if (!group) return;
     const data::Prompt& prompt = prompts[static_cast<size_t>(*group)];
