@@ -1,4 +1,5 @@
-// The recipes, run as a user would: the real-model one on GSM8K's own rows with Qwen's tokenizer and a small random model.
+// The recipes, run as a user would: the real-model one on GSM8K's own rows with Qwen's tokenizer
+// and a small random model.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
@@ -12,33 +13,47 @@ using testing::read_text;
 using testing::run_program;
 using testing::Scratch;
 
-// A Qwen2 model folder without weights (model.random_seed makes them), with the tokenizer of `tokenizer_folder`.
-void write_small_qwen2(const std::filesystem::path& folder, const std::filesystem::path& tokenizer_folder) {
+// A Qwen2 model folder without weights (model.random_seed makes them), with the tokenizer of
+// `tokenizer_folder`.
+void write_small_qwen2(const std::filesystem::path& folder,
+                       const std::filesystem::path& tokenizer_folder) {
   std::filesystem::create_directories(folder);
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
     std::filesystem::copy_file(tokenizer_folder / file, folder / file);
-  const nlohmann::json config = {{"architectures", {"Qwen2ForCausalLM"}}, {"model_type", "qwen2"}, {"vocab_size", 151936},
-                                 {"hidden_size", 64}, {"intermediate_size", 128}, {"num_hidden_layers", 2},
-                                 {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"max_position_embeddings", 4096},
-                                 {"rms_norm_eps", 1e-6}, {"rope_theta", 1e6}, {"tie_word_embeddings", true},
-                                 {"hidden_act", "silu"}, {"torch_dtype", "bfloat16"}, {"eos_token_id", 151645}};
+  const nlohmann::json config = {{"architectures", {"Qwen2ForCausalLM"}},
+                                 {"model_type", "qwen2"},
+                                 {"vocab_size", 151936},
+                                 {"hidden_size", 64},
+                                 {"intermediate_size", 128},
+                                 {"num_hidden_layers", 2},
+                                 {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2},
+                                 {"max_position_embeddings", 4096},
+                                 {"rms_norm_eps", 1e-6},
+                                 {"rope_theta", 1e6},
+                                 {"tie_word_embeddings", true},
+                                 {"hidden_act", "silu"},
+                                 {"torch_dtype", "bfloat16"},
+                                 {"eos_token_id", 151645}};
   std::ofstream(folder / "config.json") << config.dump(1);
 }
 
 TEST(RecipesTest, Gsm8kStartsAndLearnsOnItsOwnRows) {
   const std::filesystem::path data = TLT_SHARED_DATA;
   if (data.empty() || !std::filesystem::exists(data / "gsm8k/train.jsonl"))
-    GTEST_SKIP() << "no folder with gsm8k/ and tokenizers/qwen3: configure with -DTLT_SHARED_DATA=FOLDER";
+    GTEST_SKIP()
+        << "no folder with gsm8k/ and tokenizers/qwen3: configure with -DTLT_SHARED_DATA=FOLDER";
   const Scratch scratch;
   write_small_qwen2(scratch / "model", data / "tokenizers/qwen3");
-  const int code = run_program({"train", "recipes/gsm8k_qwen2.5_0.5b.toml", "model.path=" + (scratch / "model").string(),
-                                "model.random_seed=0", "data.train_files=" + (data / "gsm8k/train.jsonl").string(),
-                                "data.val_files=" + (data / "gsm8k/test.jsonl").string(), "data.val_max_samples=4",
-                                "data.train_batch_size=4", "actor.ppo_mini_batch_size=4", "rollout.n=4",
-                                "data.max_response_length=24", "trainer.total_training_steps=2", "trainer.test_freq=2",
-                                "rollout.kv_memory_bytes=67108864",
-                                "trainer.default_local_dir=" + (scratch / "run").string(), "--workers", "2"},
-                               scratch / "log");
+  const int code = run_program(
+      {"train", "recipes/gsm8k_qwen2.5_0.5b.toml", "model.path=" + (scratch / "model").string(),
+       "model.random_seed=0", "data.train_files=" + (data / "gsm8k/train.jsonl").string(),
+       "data.val_files=" + (data / "gsm8k/test.jsonl").string(), "data.val_max_samples=4",
+       "data.train_batch_size=4", "actor.ppo_mini_batch_size=4", "rollout.n=4",
+       "data.max_response_length=24", "trainer.total_training_steps=2", "trainer.test_freq=2",
+       "rollout.kv_memory_bytes=67108864",
+       "trainer.default_local_dir=" + (scratch / "run").string(), "--workers", "2"},
+      scratch / "log");
   ASSERT_EQ(code, 0) << read_text(scratch / "log");
   std::ifstream metrics(scratch / "run" / "metrics.jsonl");
   int steps = 0;
@@ -54,9 +69,11 @@ TEST(RecipesTest, Gsm8kStartsAndLearnsOnItsOwnRows) {
   std::string line;
   ASSERT_TRUE(std::getline(rollouts, line));
   const auto row = nlohmann::json::parse(line);
-  EXPECT_NE(row.at("input").get<std::string>().find("<|im_start|>user"), std::string::npos) << row.at("input");
+  EXPECT_NE(row.at("input").get<std::string>().find("<|im_start|>user"), std::string::npos)
+      << row.at("input");
   EXPECT_FALSE(row.at("gts").get<std::string>().empty());
-  EXPECT_TRUE(std::filesystem::exists(scratch / "run" / "checkpoints/step_000002/policy/model.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(scratch / "run" /
+                                      "checkpoints/step_000002/policy/model.safetensors"));
 }
 
 // What a newcomer gets wrong, one sentence each.
@@ -80,8 +97,10 @@ TEST(RecipesTest, MistakesAreOneSentenceAndExitCodeTwo) {
       {{"fly"}, "fly"},
   };
   for (const Mistake& mistake : mistakes) {
-    EXPECT_EQ(run_program(mistake.arguments, scratch / "log"), 2) << mistake.says << "\n" << read_text(scratch / "log");
-    EXPECT_NE(read_text(scratch / "log").find(mistake.says), std::string::npos) << read_text(scratch / "log");
+    EXPECT_EQ(run_program(mistake.arguments, scratch / "log"), 2) << mistake.says << "\n"
+                                                                  << read_text(scratch / "log");
+    EXPECT_NE(read_text(scratch / "log").find(mistake.says), std::string::npos)
+        << read_text(scratch / "log");
   }
 }
 
@@ -92,24 +111,35 @@ TEST(RecipesTest, ASecondRunIntoAFolderInUseIsRefused) {
   for (int i = 0; i < 1000 && !std::filesystem::exists(scratch / "run" / "options.toml"); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(run_program({"train", "recipes/demo.toml", folder}, scratch / "log2"), 2);
-  EXPECT_NE(read_text(scratch / "log2").find("run"), std::string::npos) << read_text(scratch / "log2");
+  EXPECT_NE(read_text(scratch / "log2").find("run"), std::string::npos)
+      << read_text(scratch / "log2");
 }
 
 TEST(RecipesTest, AnInterruptedRunSavesAndGoesOn) {
   const Scratch scratch;
-  const std::vector<std::string> arguments = {"train", "recipes/demo.toml", "trainer.default_local_dir=" + (scratch / "run").string(),
-                                              "trainer.val_before_train=false", "trainer.test_freq=0", "data.train_batch_size=4",
-                                              "data.max_response_length=48", "trainer.total_training_steps=400", "trainer.save_freq=1000"};
+  const std::vector<std::string> arguments = {
+      "train",
+      "recipes/demo.toml",
+      "trainer.default_local_dir=" + (scratch / "run").string(),
+      "trainer.val_before_train=false",
+      "trainer.test_freq=0",
+      "data.train_batch_size=4",
+      "data.max_response_length=48",
+      "trainer.total_training_steps=400",
+      "trainer.save_freq=1000"};
   testing::Program program(arguments, scratch / "log");
-  for (int i = 0; i < 2000 && !std::filesystem::exists(scratch / "run" / "rollouts/000002.jsonl"); ++i)
+  for (int i = 0; i < 2000 && !std::filesystem::exists(scratch / "run" / "rollouts/000002.jsonl");
+       ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   program.send(SIGINT);
   EXPECT_EQ(program.wait(), 0) << program.output();
   EXPECT_NE(program.output().find("goes on from there"), std::string::npos) << program.output();
   testing::Program again(arguments, scratch / "log2");
-  for (int i = 0; i < 2000 && read_text(scratch / "log2").find("resuming from") == std::string::npos; ++i)
+  for (int i = 0;
+       i < 2000 && read_text(scratch / "log2").find("resuming from") == std::string::npos; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_NE(read_text(scratch / "log2").find("resuming from"), std::string::npos) << read_text(scratch / "log2");
+  EXPECT_NE(read_text(scratch / "log2").find("resuming from"), std::string::npos)
+      << read_text(scratch / "log2");
 }
 
 }  // namespace

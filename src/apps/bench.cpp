@@ -31,10 +31,12 @@ struct Shape {
   int64_t hidden, layers, heads, kv_heads, head_size, intermediate, vocabulary;
 };
 // 3.4 M and 50 M parameters, tied embeddings.
-constexpr Shape kShapes[] = {{"tiny", 192, 8, 6, 2, 32, 512, 1024}, {"60m", 512, 8, 8, 2, 64, 1536, 50304}};
+constexpr Shape kShapes[] = {{"tiny", 192, 8, 6, 2, 32, 512, 1024},
+                             {"60m", 512, 8, 8, 2, 64, 1536, 50304}};
 
 model::ModelConfig config_of(const std::string& name) {
-  const Shape* shape = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& s) { return name == s.name; });
+  const Shape* shape = std::find_if(std::begin(kShapes), std::end(kShapes),
+                                    [&](const Shape& s) { return name == s.name; });
   TLT_CHECK_INPUT(shape != std::end(kShapes), "--shape is '", name, "'; use tiny or 60m");
   model::ModelConfig config;
   config.vocabulary = shape->vocabulary;
@@ -55,14 +57,16 @@ model::ModelConfig config_of(const std::string& name) {
 
 void BenchModel::add_to(CLI::App& app) {
   flags.add_to(app, /*model_is_required=*/false);
-  app.add_option("--shape", shape, "Without --model: tiny or 60m, with random weights.")->capture_default_str();
+  app.add_option("--shape", shape, "Without --model: tiny or 60m, with random weights.")
+      ->capture_default_str();
 }
 
 std::unique_ptr<model::PolicyModel> BenchModel::load() const {
   if (!flags.model.empty()) return flags.load();
   ModelFlags random = flags;
   if (random.dtype == "auto") random.dtype = "bfloat16";
-  auto policy = std::make_unique<model::PolicyModel>(config_of(shape), random.open_device(), random.type());
+  auto policy =
+      std::make_unique<model::PolicyModel>(config_of(shape), random.open_device(), random.type());
   policy->initialize(kSeed);
   return policy;
 }
@@ -73,15 +77,18 @@ std::string BenchModel::name() const {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-std::vector<int32_t> random_prompt(const model::PolicyModel& policy, uint32_t index, int64_t length) {
+std::vector<int32_t> random_prompt(const model::PolicyModel& policy, uint32_t index,
+                                   int64_t length) {
   RandomStream random(kSeed, {.prompt = index});
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < length; ++i)
-    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(policy.config().vocabulary))));
+    tokens.push_back(
+        static_cast<int32_t>(random.below(static_cast<uint64_t>(policy.config().vocabulary))));
   return tokens;
 }
 
-std::shared_ptr<const rollout::SamplingOptions> fixed_length(int64_t new_tokens, double temperature) {
+std::shared_ptr<const rollout::SamplingOptions> fixed_length(int64_t new_tokens,
+                                                             double temperature) {
   auto sampling = std::make_shared<rollout::SamplingOptions>();
   sampling->temperature = temperature;
   sampling->max_new_tokens = new_tokens;
@@ -96,7 +103,8 @@ double quantile(std::vector<double> values, double share) {
   return values[std::clamp<size_t>(rank, 1, values.size()) - 1];
 }
 
-nlohmann::ordered_json begin_report(const std::string& bench, const BenchModel& model, const model::PolicyModel& policy) {
+nlohmann::ordered_json begin_report(const std::string& bench, const BenchModel& model,
+                                    const model::PolicyModel& policy) {
   return {{"bench", bench},
           {"model", model.name()},
           {"dtype", type_name(policy.type())},

@@ -19,9 +19,9 @@ namespace {
 using nlohmann::json;
 
 // What says which measurement a line is. All other numbers are measured.
-constexpr std::string_view kSettings[] = {"bench",   "model",   "dtype",   "device",        "threads",    "speculation",
-                                          "drafter", "strategy", "batch",  "prompts",       "samples",    "prompt_tokens",
-                                          "new_tokens"};
+constexpr std::string_view kSettings[] = {
+    "bench",    "model", "dtype",   "device",  "threads",       "speculation", "drafter",
+    "strategy", "batch", "prompts", "samples", "prompt_tokens", "new_tokens"};
 // Numbers that are no results.
 constexpr std::string_view kNoResults[] = {"repeat", "packs"};
 
@@ -36,7 +36,8 @@ std::string setting_of(const json& row) {
     const auto found = row.find(name);
     if (found == row.end()) continue;
     const bool is_word = found->is_string();
-    text += (text.empty() ? "" : " ") + (is_word ? found->get<std::string>() : fmt::format("{} {}", name, found->dump()));
+    text += (text.empty() ? "" : " ") +
+            (is_word ? found->get<std::string>() : fmt::format("{} {}", name, found->dump()));
   }
   return text;
 }
@@ -50,11 +51,14 @@ Results read_results(const std::string& path) {
   JsonLinesReader reader(path);
   Results results;
   for (json row; reader.try_next(row);) {
-    const bool is_result = row.is_object() && row.value("bench", json()).is_string() && row.value("machine", json()).is_string();
-    TLT_CHECK_INPUT(is_result, reader.place(), ": not a line of tlt bench; give a file of its output");
+    const bool is_result = row.is_object() && row.value("bench", json()).is_string() &&
+                           row.value("machine", json()).is_string();
+    TLT_CHECK_INPUT(is_result, reader.place(),
+                    ": not a line of tlt bench; give a file of its output");
     const std::string machine = row["machine"].get<std::string>();
-    TLT_CHECK_INPUT(results.rows.empty() || machine == results.machine, reader.place(), ": the machine is '", machine,
-                    "' and before it '", results.machine, "'; give a file for each machine");
+    TLT_CHECK_INPUT(results.rows.empty() || machine == results.machine, reader.place(),
+                    ": the machine is '", machine, "' and before it '", results.machine,
+                    "'; give a file for each machine");
     results.machine = machine;
     results.commit = row.value("commit", json("unknown")).dump();
     results.rows[setting_of(row)] = row;
@@ -69,8 +73,8 @@ void print_ratios(const std::string& setting, const json& before, const json& af
     if (!value.is_number() || contains(kSettings, name) || contains(kNoResults, name)) continue;
     const auto old = before.find(name);
     if (old == before.end() || !old->is_number() || old->get<double>() == 0) continue;
-    fmt::print("  {:<32} {:>14.6g} -> {:>14.6g}   x {:.3f}\n", name, old->get<double>(), value.get<double>(),
-               value.get<double>() / old->get<double>());
+    fmt::print("  {:<32} {:>14.6g} -> {:>14.6g}   x {:.3f}\n", name, old->get<double>(),
+               value.get<double>(), value.get<double>() / old->get<double>());
   }
 }
 
@@ -84,8 +88,9 @@ int run_bench_compare(const Arguments& arguments) {
   if (!try_parse(app, arguments)) return 0;
 
   const Results before = read_results(old_path), after = read_results(new_path);
-  TLT_CHECK_INPUT(before.machine == after.machine, "'", before.machine, "' and '", after.machine,
-                  "' are different machines, whose results say nothing about each other; measure both on one");
+  TLT_CHECK_INPUT(
+      before.machine == after.machine, "'", before.machine, "' and '", after.machine,
+      "' are different machines, whose results say nothing about each other; measure both on one");
   fmt::print("commit {} -> {}, {}\n", before.commit, after.commit, after.machine);
   int64_t common = 0;
   for (const auto& [setting, row] : after.rows) {
@@ -94,7 +99,8 @@ int run_bench_compare(const Arguments& arguments) {
     print_ratios(setting, old->second, row);
     ++common;
   }
-  TLT_CHECK_INPUT(common > 0, old_path, " and ", new_path, " have no measurement in common; run the same tlt bench for both");
+  TLT_CHECK_INPUT(common > 0, old_path, " and ", new_path,
+                  " have no measurement in common; run the same tlt bench for both");
   return 0;
 }
 

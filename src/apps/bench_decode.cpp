@@ -1,7 +1,9 @@
-// tlt bench decode: tokens a second of greedy decoding, prompts not counted, the end of sequence ignored.
+// tlt bench decode: tokens a second of greedy decoding, prompts not counted, the end of sequence
+// ignored.
 //
-// A step counts when every response of the batch gets a token in it and no prompt is computed. The share of the memory's
-// bandwidth is that of weights and keys and values, read once a step each, as a decoder limited by memory would.
+// A step counts when every response of the batch gets a token in it and no prompt is computed. The
+// share of the memory's bandwidth is that of weights and keys and values, read once a step each, as
+// a decoder limited by memory would.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
@@ -25,21 +27,27 @@ struct DecodeFlags {
 
   void add_to(CLI::App& app) {
     model.add_to(app);
-    app.add_option("--batch", batches, "Responses that decode together, as 1,4,8,32.")->delimiter(',')->default_str("1,4,8,32");
-    app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.")->capture_default_str();
+    app.add_option("--batch", batches, "Responses that decode together, as 1,4,8,32.")
+        ->delimiter(',')
+        ->default_str("1,4,8,32");
+    app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.")
+        ->capture_default_str();
     app.add_option("--new-tokens", new_tokens, "Length of the responses.")->capture_default_str();
-    app.add_option("--repeat", repeat, "Runs of each batch size; the median counts.")->capture_default_str();
+    app.add_option("--repeat", repeat, "Runs of each batch size; the median counts.")
+        ->capture_default_str();
     speculation.add_to(app);
   }
 
   void check(const model::ModelConfig& config) const {
     for (const int64_t batch : batches)
-      TLT_CHECK_INPUT(batch >= 1 && batch <= 1 << 14, "--batch has ", batch, "; give numbers from 1 to ", 1 << 14);
-    TLT_CHECK_INPUT(prompt_tokens >= 1 && new_tokens >= 2, "--prompt-tokens is ", prompt_tokens, " and --new-tokens ", new_tokens,
-                    "; give at least 1 and 2");
-    TLT_CHECK_INPUT(prompt_tokens <= config.max_positions && new_tokens <= config.max_positions - prompt_tokens,
-                    "--prompt-tokens and --new-tokens need ", prompt_tokens + new_tokens, " positions and the model has ",
-                    config.max_positions, "; give fewer");
+      TLT_CHECK_INPUT(batch >= 1 && batch <= 1 << 14, "--batch has ", batch,
+                      "; give numbers from 1 to ", 1 << 14);
+    TLT_CHECK_INPUT(prompt_tokens >= 1 && new_tokens >= 2, "--prompt-tokens is ", prompt_tokens,
+                    " and --new-tokens ", new_tokens, "; give at least 1 and 2");
+    TLT_CHECK_INPUT(
+        prompt_tokens <= config.max_positions && new_tokens <= config.max_positions - prompt_tokens,
+        "--prompt-tokens and --new-tokens need ", prompt_tokens + new_tokens,
+        " positions and the model has ", config.max_positions, "; give fewer");
     TLT_CHECK_INPUT(repeat >= 1, "--repeat is ", repeat, "; give at least 1");
   }
 };
@@ -56,21 +64,25 @@ struct Decoded {
   }
 };
 
-rollout::EngineOptions engine_options(const model::PolicyModel& policy, int64_t batch, int64_t positions, int64_t prompt_tokens) {
+rollout::EngineOptions engine_options(const model::PolicyModel& policy, int64_t batch,
+                                      int64_t positions, int64_t prompt_tokens) {
   constexpr int64_t kMostPromptRows = 8192;  // in one pass
   const int64_t pages = batch * (rollout::pages_for(positions) + 1);
   rollout::EngineOptions options;
   options.max_running = batch;
   options.kv_memory_bytes = pages * policy.kv_shape().page_bytes();
-  options.max_batch_tokens = std::max({options.max_batch_tokens, batch, std::min(batch * prompt_tokens, kMostPromptRows)});
+  options.max_batch_tokens =
+      std::max({options.max_batch_tokens, batch, std::min(batch * prompt_tokens, kMostPromptRows)});
   options.prefill_chunk = std::min(prompt_tokens, kMostPromptRows);
   return options;
 }
 
-Decoded decode(const model::PolicyModel& policy, rollout::Engine& engine, int64_t batch, int64_t prompt_tokens, int64_t new_tokens) {
+Decoded decode(const model::PolicyModel& policy, rollout::Engine& engine, int64_t batch,
+               int64_t prompt_tokens, int64_t new_tokens) {
   const auto greedy = fixed_length(new_tokens, /*temperature=*/0);
   for (uint32_t i = 0; i < batch; ++i)
-    engine.submit({.prompt_id = i, .tokens = random_prompt(policy, i, prompt_tokens), .sampling = greedy});
+    engine.submit(
+        {.prompt_id = i, .tokens = random_prompt(policy, i, prompt_tokens), .sampling = greedy});
   Decoded result;
   rollout::EngineStats before = engine.stats();
   for (Stopwatch stopwatch; engine.step(); stopwatch.restart()) {
@@ -92,19 +104,25 @@ Decoded decode(const model::PolicyModel& policy, rollout::Engine& engine, int64_
   return result;
 }
 
-// What one forward pass reads of the weights; of an embedding that is not the head it reads a few rows only.
+// What one forward pass reads of the weights; of an embedding that is not the head it reads a few
+// rows only.
 int64_t weight_bytes(const model::PolicyModel& policy) {
   int64_t bytes = 0;
   for (const model::Parameter& parameter : policy.parameters()) {
-    if (parameter.matrix) bytes += static_cast<int64_t>(parameter.matrix->storage().nbytes());
-    else if (parameter.tensor->dim() == 1) bytes += static_cast<int64_t>(parameter.tensor->nbytes());
+    if (parameter.matrix)
+      bytes += static_cast<int64_t>(parameter.matrix->storage().nbytes());
+    else if (parameter.tensor->dim() == 1)
+      bytes += static_cast<int64_t>(parameter.tensor->nbytes());
   }
   return bytes;
 }
 
-void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64_t batch, double bandwidth) {
+void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64_t batch,
+               double bandwidth) {
   constexpr int64_t kWarmUpTokens = 8;
-  rollout::Engine engine(policy, engine_options(policy, batch, flags.prompt_tokens + flags.new_tokens, flags.prompt_tokens));
+  rollout::Engine engine(
+      policy,
+      engine_options(policy, batch, flags.prompt_tokens + flags.new_tokens, flags.prompt_tokens));
   decode(policy, engine, batch, flags.prompt_tokens, std::min(kWarmUpTokens, flags.new_tokens));
   std::vector<double> rates, steps;
   double tokens_per_forward = 0;
@@ -114,8 +132,10 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
     steps.insert(steps.end(), decoded.step_seconds.begin(), decoded.step_seconds.end());
     tokens_per_forward = decoded.tokens_per_forward;
   }
-  const double context = static_cast<double>(flags.prompt_tokens) + static_cast<double>(flags.new_tokens) / 2;
-  const double weights = static_cast<double>(weight_bytes(policy)) / static_cast<double>(batch) / tokens_per_forward;
+  const double context =
+      static_cast<double>(flags.prompt_tokens) + static_cast<double>(flags.new_tokens) / 2;
+  const double weights =
+      static_cast<double>(weight_bytes(policy)) / static_cast<double>(batch) / tokens_per_forward;
   const double kv = context * static_cast<double>(policy.kv_shape().page_bytes()) / ops::kPageSlots;
 
   nlohmann::ordered_json report = begin_report("decode", flags.model, policy);

@@ -1,5 +1,5 @@
-// tlt bench train: seconds of one RL step: the engine writes responses of a fixed length, the trainer learns from them
-// with random advantages (GRPO's loss, one optimizer step).
+// tlt bench train: seconds of one RL step: the engine writes responses of a fixed length, the
+// trainer learns from them with random advantages (GRPO's loss, one optimizer step).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
@@ -27,26 +27,38 @@ struct TrainFlags {
     model.add_to(app);
     app.add_option("--prompts", prompts, "Prompts of the step.")->capture_default_str();
     app.add_option("--samples", samples, "Responses per prompt.")->capture_default_str();
-    app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.")->capture_default_str();
+    app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.")
+        ->capture_default_str();
     app.add_option("--new-tokens", new_tokens, "Length of the responses.")->capture_default_str();
     app.add_option("--repeat", repeat, "Steps; the median counts.")->capture_default_str();
   }
 
   void check(const model::ModelConfig& config) const {
-    for (const auto& [name, value] : {std::pair{"--prompts", prompts}, {"--samples", samples}, {"--prompt-tokens", prompt_tokens},
-                                      {"--new-tokens", new_tokens}, {"--repeat", repeat}})
-      TLT_CHECK_INPUT(value >= 1 && value <= 1 << 20, name, " is ", value, "; give a number from 1 to ", 1 << 20);
-    TLT_CHECK_INPUT(prompts * samples <= 1 << 14, "--prompts times --samples is ", prompts * samples, "; give at most ", 1 << 14);
-    TLT_CHECK_INPUT(prompt_tokens + new_tokens <= config.max_positions, "--prompt-tokens and --new-tokens need ",
-                    prompt_tokens + new_tokens, " positions and the model has ", config.max_positions, "; give fewer");
+    for (const auto& [name, value] : {std::pair{"--prompts", prompts},
+                                      {"--samples", samples},
+                                      {"--prompt-tokens", prompt_tokens},
+                                      {"--new-tokens", new_tokens},
+                                      {"--repeat", repeat}})
+      TLT_CHECK_INPUT(value >= 1 && value <= 1 << 20, name, " is ", value,
+                      "; give a number from 1 to ", 1 << 20);
+    TLT_CHECK_INPUT(prompts * samples <= 1 << 14, "--prompts times --samples is ",
+                    prompts * samples, "; give at most ", 1 << 14);
+    TLT_CHECK_INPUT(prompt_tokens + new_tokens <= config.max_positions,
+                    "--prompt-tokens and --new-tokens need ", prompt_tokens + new_tokens,
+                    " positions and the model has ", config.max_positions, "; give fewer");
   }
 };
 
-std::vector<train::TrainSample> roll_out(const TrainFlags& flags, const model::PolicyModel& policy, rollout::Engine& engine, uint32_t step) {
+std::vector<train::TrainSample> roll_out(const TrainFlags& flags, const model::PolicyModel& policy,
+                                         rollout::Engine& engine, uint32_t step) {
   const auto sampling = fixed_length(flags.new_tokens, /*temperature=*/1);
   for (uint32_t i = 0; i < flags.prompts; ++i)
-    engine.submit({.prompt_id = i, .rl_step = step, .tokens = random_prompt(policy, i, flags.prompt_tokens),
-                   .samples = flags.samples, .sampling = sampling, .seed = kSeed});
+    engine.submit({.prompt_id = i,
+                   .rl_step = step,
+                   .tokens = random_prompt(policy, i, flags.prompt_tokens),
+                   .samples = flags.samples,
+                   .sampling = sampling,
+                   .seed = kSeed});
   std::vector<train::TrainSample> samples;
   while (engine.step()) {
     for (rollout::Response& response : engine.take_finished()) {
@@ -54,7 +66,8 @@ std::vector<train::TrainSample> roll_out(const TrainFlags& flags, const model::P
       sample.tokens = random_prompt(policy, response.prompt_id, flags.prompt_tokens);
       sample.response_begin = static_cast<int32_t>(sample.tokens.size());
       sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());
-      RandomStream random(kSeed, {.step = step, .prompt = response.prompt_id, .sample = response.sample});
+      RandomStream random(kSeed,
+                          {.step = step, .prompt = response.prompt_id, .sample = response.sample});
       sample.advantages.assign(response.tokens.size(), static_cast<float>(random.normal()));
       sample.rollout_logprobs = std::move(response.logprobs);
     }
@@ -66,7 +79,9 @@ std::vector<train::TrainSample> roll_out(const TrainFlags& flags, const model::P
 
 int run_bench_train(const Arguments& arguments) {
   TrainFlags flags;
-  CLI::App app("Seconds of one RL step: responses of a fixed length, then an update with random advantages.");
+  CLI::App app(
+      "Seconds of one RL step: responses of a fixed length, then an update with random "
+      "advantages.");
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   const auto policy = flags.model.load();
@@ -99,7 +114,9 @@ int run_bench_train(const Arguments& arguments) {
   report["best_step_seconds"] = quantile(step_seconds, 0);
   report["rollout_seconds"] = median(rollout_seconds);
   report["train_seconds"] = median(train_seconds);
-  report["rollout_tokens_per_second"] = static_cast<double>(flags.prompts * flags.samples * flags.new_tokens) / median(rollout_seconds);
+  report["rollout_tokens_per_second"] =
+      static_cast<double>(flags.prompts * flags.samples * flags.new_tokens) /
+      median(rollout_seconds);
   report["train_tokens_per_second"] = static_cast<double>(stats.tokens) / median(train_seconds);
   report["packs"] = stats.packs;
   report["rollout_probs_diff_max"] = stats.probability_difference;

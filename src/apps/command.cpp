@@ -35,19 +35,24 @@ std::vector<std::string> names_of(std::span<const Command> commands) {
 
 std::string page_of(std::span<const Command> commands, const Arguments& arguments) {
   std::string page = fmt::format("Usage: {} COMMAND …\n\n", arguments.command);
-  for (const Command& command : commands) page += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  for (const Command& command : commands)
+    page += fmt::format("  {:<10} {}\n", command.name, command.summary);
   return page + fmt::format("\n{} COMMAND --help says more about each.\n", arguments.command);
 }
 
 std::string unknown_word(const CLI::App& flags, const Arguments& arguments) {
   const std::string word = flags.remaining().empty() ? "" : flags.remaining().front();
-  if (!word.starts_with("-")) return fmt::format("'{}' is one word too many; {} --help shows what it takes", word, arguments.command);
+  if (!word.starts_with("-"))
+    return fmt::format("'{}' is one word too many; {} --help shows what it takes", word,
+                       arguments.command);
   const std::string name = word.substr(0, word.find('='));
   std::vector<std::string> known;
-  for (const CLI::Option* option : flags.get_options()) known.push_back("--" + option->get_single_name());
+  for (const CLI::Option* option : flags.get_options())
+    known.push_back("--" + option->get_single_name());
   const std::string near = nearest(name, known);
   return fmt::format("unknown option {}; {}", name,
-                     near.empty() ? arguments.command + " --help lists the options" : "did you mean " + near + "?");
+                     near.empty() ? arguments.command + " --help lists the options"
+                                  : "did you mean " + near + "?");
 }
 
 // CLI11 says "Could not convert: --samples = two".
@@ -79,7 +84,8 @@ std::string nearest(std::string_view word, std::span<const std::string> known) {
 
 int run_command(std::span<const Command> commands, const Arguments& arguments) {
   const std::vector<std::string> names = names_of(commands);
-  TLT_CHECK_INPUT(!arguments.words.empty(), "no command; use one of ", fmt::format("{}", fmt::join(names, ", ")));
+  TLT_CHECK_INPUT(!arguments.words.empty(), "no command; use one of ",
+                  fmt::format("{}", fmt::join(names, ", ")));
   const std::string& word = arguments.words.front();
   if (word == "--help" || word == "-h" || word == "help") {
     fmt::print("{}", page_of(commands, arguments));
@@ -87,10 +93,13 @@ int run_command(std::span<const Command> commands, const Arguments& arguments) {
   }
   for (const Command& command : commands)
     if (command.name == word)
-      return command.run({arguments.command + " " + word, {arguments.words.begin() + 1, arguments.words.end()}, arguments.all});
+      return command.run({arguments.command + " " + word,
+                          {arguments.words.begin() + 1, arguments.words.end()},
+                          arguments.all});
   const std::string near = nearest(word, names);
   throw InputError(fmt::format("unknown command '{}'; {}use one of {}", word,
-                               near.empty() ? "" : fmt::format("did you mean {}? ", near), fmt::join(names, ", ")));
+                               near.empty() ? "" : fmt::format("did you mean {}? ", near),
+                               fmt::join(names, ", ")));
 }
 
 bool try_parse(CLI::App& flags, const Arguments& arguments) {

@@ -22,9 +22,9 @@ class App;
 namespace tlt::apps {
 
 struct Arguments {
-  std::string command;                // "tlt bench decode": what was typed before the words
-  std::vector<std::string> words;     // what follows it
-  std::vector<std::string> all;       // argv: workers are started with the same
+  std::string command;             // "tlt bench decode": what was typed before the words
+  std::vector<std::string> words;  // what follows it
+  std::vector<std::string> all;    // argv: workers are started with the same
 };
 
 struct Command {
@@ -36,8 +36,8 @@ struct Command {
 // Runs the command that the first word names. InputError names the known ones.
 int run_command(std::span<const Command> commands, const Arguments& arguments);
 
-// "tlt generate: unknown option --sample; …" without what comes before the colon. False: --help was asked for and printed.
-// Throws InputError for what CLI11 does not accept.
+// "tlt generate: unknown option --sample; …" without what comes before the colon. False: --help was
+// asked for and printed. Throws InputError for what CLI11 does not accept.
 [[nodiscard]] bool try_parse(CLI::App& flags, const Arguments& arguments);
 
 // The known word with the fewest typing errors between it and `word`; empty when none is near.

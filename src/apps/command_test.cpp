@@ -39,9 +39,14 @@ TEST(CommandTest, RunsTheOneThatTheFirstWordNames) {
 TEST(CommandTest, UnknownOneNamesTheNearestAndAll) {
   const std::string error = error_of([] { run_command(kCommands, {"tlt", {"trian"}, {}}); });
   EXPECT_EQ(error, "unknown command 'trian'; did you mean train? use one of decode, train");
-  EXPECT_EQ(error_of([] { run_command(kCommands, {"tlt", {"something"}, {}}); }),
+  EXPECT_EQ(error_of([] {
+              run_command(kCommands, {"tlt", {"something"}, {}});
+            }),
             "unknown command 'something'; use one of decode, train");
-  EXPECT_EQ(error_of([] { run_command(kCommands, {"tlt", {}, {}}); }), "no command; use one of decode, train");
+  EXPECT_EQ(error_of([] {
+              run_command(kCommands, {"tlt", {}, {}});
+            }),
+            "no command; use one of decode, train");
 }
 
 struct ParseTest : ::testing::Test {
@@ -63,17 +68,21 @@ struct ParseTest : ::testing::Test {
 };
 
 TEST_F(ParseTest, TakesBothForms) {
-  ASSERT_TRUE(try_parse(app, {"tlt test", {"--count", "-1", "--share=0.5", "--name", "x", "--list", "1,4,8"}, {}}));
+  ASSERT_TRUE(try_parse(
+      app, {"tlt test", {"--count", "-1", "--share=0.5", "--name", "x", "--list", "1,4,8"}, {}}));
   EXPECT_EQ(count, -1);
   EXPECT_EQ(share, 0.5);
   EXPECT_EQ(list, (std::vector<int64_t>{1, 4, 8}));
 }
 
 TEST_F(ParseTest, SaysWhatIsWrongAndWhatToType) {
-  EXPECT_EQ(error({"--name", "x", "--cuont", "3"}), "unknown option --cuont; did you mean --count?");
+  EXPECT_EQ(error({"--name", "x", "--cuont", "3"}),
+            "unknown option --cuont; did you mean --count?");
   EXPECT_EQ(error({"--name", "x", "--counts=3"}), "unknown option --counts; did you mean --count?");
-  EXPECT_EQ(error({"--name", "x", "--very-different"}), "unknown option --very-different; tlt test --help lists the options");
-  EXPECT_EQ(error({"--name", "x", "word"}), "'word' is one word too many; tlt test --help shows what it takes");
+  EXPECT_EQ(error({"--name", "x", "--very-different"}),
+            "unknown option --very-different; tlt test --help lists the options");
+  EXPECT_EQ(error({"--name", "x", "word"}),
+            "'word' is one word too many; tlt test --help shows what it takes");
   EXPECT_EQ(error({"--name", "x", "--count", "two"}), "--count is 'two'; give a whole number");
   EXPECT_EQ(error({"--name", "x", "--count", "2.5"}), "--count is '2.5'; give a whole number");
   EXPECT_EQ(error({"--name", "x", "--share", "half"}), "--share is 'half'; give a number");

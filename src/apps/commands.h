@@ -1,4 +1,5 @@
-// The subcommands, one file each. Each returns the program's exit code; errors are exceptions (main.cpp).
+// The subcommands, one file each. Each returns the program's exit code; errors are exceptions
+// (main.cpp).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,5 @@
-// tlt doctor: what this machine has, what is missing and what to do about it. Exit code 0: tlt can work here.
+// tlt doctor: what this machine has, what is missing and what to do about it. Exit code 0: tlt can
+// work here.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
@@ -31,7 +32,9 @@ struct Finding {
   std::string what, text, advice;
 };
 
-Finding good(const std::string& what, const std::string& text) { return {Verdict::kGood, what, text, ""}; }
+Finding good(const std::string& what, const std::string& text) {
+  return {Verdict::kGood, what, text, ""};
+}
 
 double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
@@ -39,37 +42,48 @@ Finding kernels() {
   std::vector<std::string> usable;
   for (const char* name : {"avx512bf16", "avx512", "avx2"})
     if (ops::cpu_kernels(name)) usable.emplace_back(name);
-  if (usable.empty()) return {Verdict::kBad, "kernels", "none runs here", "use a processor with AVX2 or AVX-512"};
-  const std::string text = fmt::format("{} (this processor can run {})", usable.front(), fmt::join(usable, ", "));
+  if (usable.empty())
+    return {Verdict::kBad, "kernels", "none runs here", "use a processor with AVX2 or AVX-512"};
+  const std::string text =
+      fmt::format("{} (this processor can run {})", usable.front(), fmt::join(usable, ", "));
   if (usable.front() == "avx512bf16") return good("kernels", text);
-  return {Verdict::kNote, "kernels", text, "bfloat16 is faster with AVX512-BF16 (AMD since Zen 4, Intel since Cooper Lake)"};
+  return {Verdict::kNote, "kernels", text,
+          "bfloat16 is faster with AVX512-BF16 (AMD since Zen 4, Intel since Cooper Lake)"};
 }
 
 Finding rows_alone_and_together(at::ScalarType type, const char* name) {
   const std::string what = fmt::format("rows, {}", name);
   const std::string difference = first_row_difference(type);
   if (difference.empty()) return good(what, "one at a time and together: the same bits");
-  return {Verdict::kBad, what, difference, "the results of this machine cannot be trusted; report its CPU with this line"};
+  return {Verdict::kBad, what, difference,
+          "the results of this machine cannot be trusted; report its CPU with this line"};
 }
 
 Finding cores(const Machine& machine) {
   const auto all = static_cast<int>(std::thread::hardware_concurrency());
   const std::string text = fmt::format("{} of {}; that many threads are used", machine.cores, all);
   if (machine.cores >= all) return good("cores", text);
-  return {Verdict::kNote, "cores", text, "this process may use a part of them only; taskset or the container says which"};
+  return {Verdict::kNote, "cores", text,
+          "this process may use a part of them only; taskset or the container says which"};
 }
 
 Finding memory(const Machine& machine) {
   constexpr int64_t kLittle = int64_t{2} << 30;
-  const std::string text = fmt::format("{:.1f} GiB, {:.1f} GiB of them free", gigabytes(machine.memory_bytes), gigabytes(machine.available_bytes));
+  const std::string text =
+      fmt::format("{:.1f} GiB, {:.1f} GiB of them free", gigabytes(machine.memory_bytes),
+                  gigabytes(machine.available_bytes));
   if (machine.available_bytes >= kLittle) return good("memory", text);
-  return {Verdict::kNote, "memory", text, "training keeps 16 bytes a parameter beside activations; end other programs"};
+  return {Verdict::kNote, "memory", text,
+          "training keeps 16 bytes a parameter beside activations; end other programs"};
 }
 
 Finding cuda() {
-  if (at::hasCUDA()) return good("CUDA", fmt::format("{} devices", at::detail::getCUDAHooks().deviceCount()));
+  if (at::hasCUDA())
+    return good("CUDA", fmt::format("{} devices", at::detail::getCUDAHooks().deviceCount()));
   const bool has_gpu = std::filesystem::exists("/dev/nvidiactl");
-  return {Verdict::kNote, "CUDA", has_gpu ? "there is a GPU, and this build is for the CPU" : "no GPU on this machine; the CPU is used",
+  return {Verdict::kNote, "CUDA",
+          has_gpu ? "there is a GPU, and this build is for the CPU"
+                  : "no GPU on this machine; the CPU is used",
           has_gpu ? "make setup CUDA=1 && make build CUDA=1" : ""};
 }
 
@@ -78,7 +92,8 @@ Finding zeromq() {
   zmq_version(&major, &minor, &patch);
   const std::string text = fmt::format("{}.{}.{}", major, minor, patch);
   if (zmq_has("curve")) return good("ZeroMQ", text + " with CURVE");
-  return {Verdict::kNote, "ZeroMQ", text + " without CURVE", "workers on several hosts need it; install libzmq built with libsodium"};
+  return {Verdict::kNote, "ZeroMQ", text + " without CURVE",
+          "workers on several hosts need it; install libzmq built with libsodium"};
 }
 
 Finding disk() {
@@ -86,15 +101,16 @@ Finding disk() {
   const int64_t bytes = free_bytes(".");
   const std::string text = fmt::format("{:.1f} GiB free here", gigabytes(bytes));
   if (bytes >= kLittle) return good("disk", text);
-  return {Verdict::kNote, "disk", text, "a checkpoint takes 14 bytes a parameter; set trainer.default_local_dir to a larger disk"};
+  return {
+      Verdict::kNote, "disk", text,
+      "a checkpoint takes 14 bytes a parameter; set trainer.default_local_dir to a larger disk"};
 }
 
 std::vector<Finding> examine() {
   const Machine machine = read_machine();
   std::vector<Finding> findings = {
       good("tlt", fmt::format("{} ({})", kVersion, kCommit)),
-      good("CPU", fmt::format("{}; {}", machine.cpu, fmt::join(machine.features, " "))),
-      kernels()};
+      good("CPU", fmt::format("{}; {}", machine.cpu, fmt::join(machine.features, " "))), kernels()};
   if (findings.back().verdict != Verdict::kBad) {
     findings.push_back(rows_alone_and_together(at::kFloat, "float32"));
     findings.push_back(rows_alone_and_together(at::kBFloat16, "bfloat16"));
@@ -110,9 +126,12 @@ std::vector<Finding> examine() {
 
 const char* mark(Verdict verdict) {
   switch (verdict) {
-    case Verdict::kGood: return "ok";
-    case Verdict::kNote: return "note";
-    case Verdict::kBad: break;
+    case Verdict::kGood:
+      return "ok";
+    case Verdict::kNote:
+      return "note";
+    case Verdict::kBad:
+      break;
   }
   return "BAD";
 }

@@ -12,14 +12,16 @@ using ::testing::HasSubstr;
 TEST(DoctorTest, SaysWhatThereIs) {
   const Ended ended = run_program({"doctor"});
   EXPECT_EQ(ended.exit_code, 0) << ended.out;
-  for (const char* what : {"CPU", "kernels", "rows, bfloat16", "cores", "memory", "torch", "CUDA", "ZeroMQ", "disk", "tlt can work here."})
+  for (const char* what : {"CPU", "kernels", "rows, bfloat16", "cores", "memory", "torch", "CUDA",
+                           "ZeroMQ", "disk", "tlt can work here."})
     EXPECT_THAT(ended.out, HasSubstr(what));
 }
 
 TEST(DoctorTest, OptionsPageHasTheOptions) {
   const Ended ended = run_program({"options"});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  for (const char* name : {"rollout.n", "data.train_batch_size", "actor.optim.lr", "trainer.total_training_steps"})
+  for (const char* name :
+       {"rollout.n", "data.train_batch_size", "actor.optim.lr", "trainer.total_training_steps"})
     EXPECT_THAT(ended.out, HasSubstr(name));
 }
 

@@ -1,9 +1,11 @@
 // tlt generate: responses to the prompts of a file, in the file's order.
 //
-//   in    {"id": …, "prompt": text} or {"id": …, "tokens": […]}; without an id the row's number is taken
-//   out   {"id", "sample", "prompt_tokens", "tokens", "logprobs", "text", "finish_reason", "target_forwards"}
+//   in    {"id": …, "prompt": text} or {"id": …, "tokens": […]}; without an id the row's number is
+//   taken out   {"id", "sample", "prompt_tokens", "tokens", "logprobs", "text", "finish_reason",
+//   "target_forwards"}
 //
-// "text" is that of all tokens, special ones too; it is left out where the model folder has no tokenizer.
+// "text" is that of all tokens, special ones too; it is left out where the model folder has no
+// tokenizer.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
@@ -40,32 +42,59 @@ struct GenerateFlags {
 
   void add_to(CLI::App& flags) {
     model.add_to(flags);
-    flags.add_option("--prompts", prompts, "JSONL file: {\"id\", \"prompt\": text} or {\"id\", \"tokens\"} a line.")->required();
-    flags.add_option("--output", output, "JSONL file for the responses; replaced as a whole at the end.")->required();
+    flags
+        .add_option("--prompts", prompts,
+                    "JSONL file: {\"id\", \"prompt\": text} or {\"id\", \"tokens\"} a line.")
+        ->required();
+    flags
+        .add_option("--output", output,
+                    "JSONL file for the responses; replaced as a whole at the end.")
+        ->required();
     flags.add_option("--samples", samples, "Responses per prompt.")->capture_default_str();
-    flags.add_option("--max-new-tokens", sampling.max_new_tokens, "Longest response, in tokens.")->capture_default_str();
-    flags.add_option("--temperature", sampling.temperature, "Divides the logits; 0: the most likely token.")->capture_default_str();
-    flags.add_option("--top-k", sampling.top_k, "Only the k most likely tokens; -1: all.")->capture_default_str();
-    flags.add_option("--top-p", sampling.top_p, "Only the most likely tokens that together have this probability.")->capture_default_str();
-    flags.add_option("--seed", seed, "Of the random numbers: same seed, same tokens.")->capture_default_str();
-    flags.add_flag("--ignore-eos", sampling.ignore_eos, "End-of-sequence tokens do not end a response.");
+    flags.add_option("--max-new-tokens", sampling.max_new_tokens, "Longest response, in tokens.")
+        ->capture_default_str();
+    flags
+        .add_option("--temperature", sampling.temperature,
+                    "Divides the logits; 0: the most likely token.")
+        ->capture_default_str();
+    flags.add_option("--top-k", sampling.top_k, "Only the k most likely tokens; -1: all.")
+        ->capture_default_str();
+    flags
+        .add_option("--top-p", sampling.top_p,
+                    "Only the most likely tokens that together have this probability.")
+        ->capture_default_str();
+    flags.add_option("--seed", seed, "Of the random numbers: same seed, same tokens.")
+        ->capture_default_str();
+    flags.add_flag("--ignore-eos", sampling.ignore_eos,
+                   "End-of-sequence tokens do not end a response.");
     speculation.add_to(flags);
-    flags.add_option("--max-running", engine.max_running, "Responses that decode at the same time.")->capture_default_str();
-    flags.add_option("--kv-memory", engine.kv_memory_bytes, "Memory for keys and values, in bytes or as 512MB, 4GB.")
+    flags
+        .add_option("--max-running", engine.max_running, "Responses that decode at the same time.")
+        ->capture_default_str();
+    flags
+        .add_option("--kv-memory", engine.kv_memory_bytes,
+                    "Memory for keys and values, in bytes or as 512MB, 4GB.")
         ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
         ->default_str("1GB");
     flags.add_flag("--raw", raw, "Text prompts are taken as they are (the default).");
-    flags.add_flag("--chat", chat, "Text prompts are put into the chat template (a later version).")->excludes("--raw");
+    flags
+        .add_flag("--chat", chat, "Text prompts are put into the chat template (a later version).")
+        ->excludes("--raw");
   }
 
   void check() {
-    TLT_CHECK_INPUT(!chat, "--chat: chat templates come with a later version; give prompts as finished texts (--raw) or as tokens");
-    TLT_CHECK_INPUT(samples >= 1 && samples <= 1 << 20, "--samples is ", samples, "; give a number from 1 to ", 1 << 20);
+    TLT_CHECK_INPUT(!chat,
+                    "--chat: chat templates come with a later version; give prompts as finished "
+                    "texts (--raw) or as tokens");
+    TLT_CHECK_INPUT(samples >= 1 && samples <= 1 << 20, "--samples is ", samples,
+                    "; give a number from 1 to ", 1 << 20);
     TLT_CHECK_INPUT(seed >= 0, "--seed is ", seed, "; give a whole number from 0");
     constexpr int64_t kMostRunning = 1 << 16;
-    TLT_CHECK_INPUT(engine.max_running >= 1 && engine.max_running <= kMostRunning, "--max-running is ", engine.max_running,
-                    "; give a number from 1 to ", kMostRunning);
-    TLT_CHECK_INPUT(engine.kv_memory_bytes >= 1, "--kv-memory is ", engine.kv_memory_bytes, "; give a size as 4GB");
+    TLT_CHECK_INPUT(engine.max_running >= 1 && engine.max_running <= kMostRunning,
+                    "--max-running is ", engine.max_running, "; give a number from 1 to ",
+                    kMostRunning);
+    TLT_CHECK_INPUT(engine.kv_memory_bytes >= 1, "--kv-memory is ", engine.kv_memory_bytes,
+                    "; give a size as 4GB");
     engine.max_batch_tokens = std::max(engine.max_batch_tokens, engine.max_running);
     sampling.check();
     speculation.check();
@@ -116,14 +145,20 @@ class OrderedOutput {
 
 void check_lengths(const std::vector<InputRow>& rows, const model::ModelConfig& config) {
   for (const InputRow& row : rows)
-    TLT_CHECK_INPUT(std::ssize(row.tokens) < config.max_positions, row.place, ": the prompt has ", row.tokens.size(),
-                    " tokens and the model ", config.max_positions, " positions; give a shorter prompt");
+    TLT_CHECK_INPUT(std::ssize(row.tokens) < config.max_positions, row.place, ": the prompt has ",
+                    row.tokens.size(), " tokens and the model ", config.max_positions,
+                    " positions; give a shorter prompt");
 }
 
-void submit_all(rollout::Engine& engine, const GenerateFlags& flags, const std::vector<InputRow>& rows) {
+void submit_all(rollout::Engine& engine, const GenerateFlags& flags,
+                const std::vector<InputRow>& rows) {
   const auto sampling = std::make_shared<const rollout::SamplingOptions>(flags.sampling);
   for (uint32_t i = 0; i < rows.size(); ++i)
-    engine.submit({.prompt_id = i, .tokens = rows[i].tokens, .samples = flags.samples, .sampling = sampling, .seed = static_cast<uint64_t>(flags.seed)});
+    engine.submit({.prompt_id = i,
+                   .tokens = rows[i].tokens,
+                   .samples = flags.samples,
+                   .sampling = sampling,
+                   .seed = static_cast<uint64_t>(flags.seed)});
 }
 
 // False: interrupted.
@@ -132,7 +167,8 @@ bool decode(rollout::Engine& engine, int64_t responses, OrderedOutput& output) {
   const Stopwatch stopwatch;
   const auto rate = [&] {
     const rollout::EngineStats stats = engine.stats();
-    return fmt::format("{:.0f} tokens/s, {} running", static_cast<double>(stats.tokens) / stopwatch.seconds(), stats.running);
+    return fmt::format("{:.0f} tokens/s, {} running",
+                       static_cast<double>(stats.tokens) / stopwatch.seconds(), stats.running);
   };
   while (!interrupted() && engine.step()) {
     std::vector<rollout::Response> finished = engine.take_finished();
@@ -142,7 +178,8 @@ bool decode(rollout::Engine& engine, int64_t responses, OrderedOutput& output) {
   if (interrupted()) return false;
   log_info("{} responses in {}; {}", responses, format_duration(stopwatch.seconds()), rate());
   if (const int64_t count = engine.stats().preemptions; count > 0)
-    log_info("{} times a response was set back for want of memory; a larger --kv-memory is faster", count);
+    log_info("{} times a response was set back for want of memory; a larger --kv-memory is faster",
+             count);
   return true;
 }
 
@@ -158,7 +195,8 @@ int run_generate(const Arguments& arguments) {
 
   const auto policy = flags.model.load();
   const auto tokenizer = flags.model.load_tokenizer(policy->config());
-  const auto rows = read_prompts(flags.prompts, tokenizer, flags.model.model, policy->config().vocabulary);
+  const auto rows =
+      read_prompts(flags.prompts, tokenizer, flags.model.model, policy->config().vocabulary);
   check_lengths(rows, policy->config());
   rollout::Engine engine(*policy, flags.engine);
   submit_all(engine, flags, rows);

@@ -11,15 +11,19 @@ namespace {
 
 using nlohmann::json;
 
-json golden(const std::string& model) { return json::parse(read_file(golden_model(model) + "/golden.json", 1 << 26)); }
+json golden(const std::string& model) {
+  return json::parse(read_file(golden_model(model) + "/golden.json", 1 << 26));
+}
 
 // `err`, where given, receives what was said on stderr.
-std::vector<json> generate(const std::string& model, const std::string& prompts, const std::vector<std::string>& more,
-                           std::string* err = nullptr) {
+std::vector<json> generate(const std::string& model, const std::string& prompts,
+                           const std::vector<std::string>& more, std::string* err = nullptr) {
   const std::string output = scratch_folder() + "/responses.jsonl";
-  std::vector<std::string> words = {"generate", "--model", model, "--prompts", prompts, "--output", output};
+  std::vector<std::string> words = {"generate", "--model",  model, "--prompts",
+                                    prompts,    "--output", output};
   words.insert(words.end(), more.begin(), more.end());
-  if (std::find(words.begin(), words.end(), "--threads") == words.end()) words.insert(words.end(), {"--threads", "1"});
+  if (std::find(words.begin(), words.end(), "--threads") == words.end())
+    words.insert(words.end(), {"--threads", "1"});
   const Ended ended = run_program(words);
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   if (err) *err = ended.err;
@@ -28,10 +32,12 @@ std::vector<json> generate(const std::string& model, const std::string& prompts,
 
 // Where two results differ first, in words; empty when they are the same.
 std::string difference(const std::vector<json>& a, const std::vector<json>& b) {
-  if (a.size() != b.size()) return std::to_string(a.size()) + " and " + std::to_string(b.size()) + " rows";
+  if (a.size() != b.size())
+    return std::to_string(a.size()) + " and " + std::to_string(b.size()) + " rows";
   for (size_t i = 0; i < a.size(); ++i)
     for (const auto& [name, value] : a[i].items())
-      if (b[i].size() != a[i].size() || b[i].value(name, json()) != value) return "row " + std::to_string(i) + ": " + name;
+      if (b[i].size() != a[i].size() || b[i].value(name, json()) != value)
+        return "row " + std::to_string(i) + ": " + name;
   return "";
 }
 
@@ -63,7 +69,9 @@ TEST(GenerateTest, GreedyTokensAreTransformersOwn) {
     EXPECT_EQ(rows[i]["id"], i);
     EXPECT_EQ(rows[i]["tokens"], greedy[i]["tokens"]) << "row " << i;
     for (size_t t = 0; t < 64; ++t)
-      EXPECT_NEAR(rows[i]["logprobs"][t].get<double>(), greedy[i]["logprobs"][t].get<double>(), 1e-4) << "row " << i << ", token " << t;
+      EXPECT_NEAR(rows[i]["logprobs"][t].get<double>(), greedy[i]["logprobs"][t].get<double>(),
+                  1e-4)
+          << "row " << i << ", token " << t;
     EXPECT_EQ(rows[i]["finish_reason"], "length");
     EXPECT_EQ(rows[i]["target_forwards"], 64);
     EXPECT_FALSE(rows[i].contains("text")) << "the folder has no tokenizer";
@@ -72,7 +80,9 @@ TEST(GenerateTest, GreedyTokensAreTransformersOwn) {
 
 TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
   const std::string model = golden_model("qwen2_tied"), prompts = mixed_prompts();
-  const std::vector<std::string> flags = {"--samples", "3", "--max-new-tokens", "40", "--temperature", "1.5", "--top-p", "0.95", "--seed", "9"};
+  const std::vector<std::string> flags = {"--samples",     "3",   "--max-new-tokens", "40",
+                                          "--temperature", "1.5", "--top-p",          "0.95",
+                                          "--seed",        "9"};
   std::string err;
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> words = flags;
@@ -85,8 +95,10 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
     EXPECT_EQ(all[i]["id"], "p" + std::to_string(i / 3));
     EXPECT_EQ(all[i]["sample"], i % 3);
     EXPECT_EQ(all[i]["tokens"].size(), all[i]["logprobs"].size());
-    if (all[i]["finish_reason"] == "stop") EXPECT_EQ(all[i]["tokens"].back(), 2) << "the end of sequence is kept";
-    else EXPECT_EQ(all[i]["tokens"].size(), 40u);
+    if (all[i]["finish_reason"] == "stop")
+      EXPECT_EQ(all[i]["tokens"].back(), 2) << "the end of sequence is kept";
+    else
+      EXPECT_EQ(all[i]["tokens"].size(), 40u);
   }
   EXPECT_NE(all[0]["tokens"], all[1]["tokens"]) << "samples of one prompt have their own numbers";
   EXPECT_EQ(difference(all, with({"--max-running", "1"})), "");
@@ -96,27 +108,33 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
   EXPECT_EQ(difference(all, with({"--speculation", "auto"})), "");
   auto other = flags;
   other.back() = "10";
-  EXPECT_NE(difference(all, generate(model, prompts, other)), "") << "another seed, the same tokens";
+  EXPECT_NE(difference(all, generate(model, prompts, other)), "")
+      << "another seed, the same tokens";
 }
 
 TEST(GenerateTest, TextPromptsAreEncodedAndResponsesDecoded) {
   const std::string model = copied_model("qwen2_tied");
   std::filesystem::copy(golden_tokenizer("demo") + "/tokenizer.json", model + "/tokenizer.json");
-  const std::string prompts = scratch_file("prompts.jsonl", "{\"id\": {\"a\": 1}, \"prompt\": \"7,6,3:60<think>\"}\n{\"tokens\": [17, 18]}\n");
+  const std::string prompts = scratch_file(
+      "prompts.jsonl",
+      "{\"id\": {\"a\": 1}, \"prompt\": \"7,6,3:60<think>\"}\n{\"tokens\": [17, 18]}\n");
   const auto rows = generate(model, prompts, {"--max-new-tokens", "9"});
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["id"], (json{{"a", 1}}));
   EXPECT_EQ(rows[1]["id"], 1);
-  const Ended encoded = run_program({"tokenize", "--model", model, "encode"}, "{\"text\": \"7,6,3:60<think>\"}\n");
+  const Ended encoded =
+      run_program({"tokenize", "--model", model, "encode"}, "{\"text\": \"7,6,3:60<think>\"}\n");
   EXPECT_EQ(rows[0]["prompt_tokens"], json_lines(encoded.out).at(0)["tokens"]);
-  const Ended decoded = run_program({"tokenize", "--model", model, "decode"}, json{{"tokens", rows[0]["tokens"]}}.dump() + "\n");
+  const Ended decoded = run_program({"tokenize", "--model", model, "decode"},
+                                    json{{"tokens", rows[0]["tokens"]}}.dump() + "\n");
   EXPECT_EQ(rows[0]["text"], json_lines(decoded.out).at(0)["text"]);
 }
 
 TEST(GenerateTest, LogprobsAreTheScoreOfTheSameTokens) {
   const std::string model = golden_model("qwen3_sharded"), prompts = mixed_prompts();
   for (const char* type : {"float32", "bfloat16"}) {
-    const auto responses = generate(model, prompts, {"--max-new-tokens", "20", "--dtype", type, "--max-running", "4"});
+    const auto responses =
+        generate(model, prompts, {"--max-new-tokens", "20", "--dtype", type, "--max-running", "4"});
     std::string text;
     for (const json& row : responses) {
       json tokens = row["prompt_tokens"];
@@ -124,16 +142,19 @@ TEST(GenerateTest, LogprobsAreTheScoreOfTheSameTokens) {
       text += json{{"id", row["id"]}, {"tokens", tokens}}.dump() + "\n";
     }
     const std::string output = scratch_folder() + "/scores.jsonl";
-    const Ended ended = run_program({"score", "--model", model, "--input", scratch_file("rows.jsonl", text), "--output", output, "--dtype", type,
-                                     "--threads", "1"});
+    const Ended ended =
+        run_program({"score", "--model", model, "--input", scratch_file("rows.jsonl", text),
+                     "--output", output, "--dtype", type, "--threads", "1"});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
     const auto scores = json_file(output);
     ASSERT_EQ(scores.size(), responses.size());
     for (size_t i = 0; i < scores.size(); ++i) {
       const size_t first = responses[i]["prompt_tokens"].size() - 1;
       ASSERT_EQ(scores[i]["id"], responses[i]["id"]);
-      const std::vector<json> tail(scores[i]["logprobs"].begin() + static_cast<int64_t>(first), scores[i]["logprobs"].end());
-      EXPECT_TRUE(json(tail) == responses[i]["logprobs"]) << type << ", row " << i << ": the same bits";
+      const std::vector<json> tail(scores[i]["logprobs"].begin() + static_cast<int64_t>(first),
+                                   scores[i]["logprobs"].end());
+      EXPECT_TRUE(json(tail) == responses[i]["logprobs"])
+          << type << ", row " << i << ": the same bits";
     }
   }
 }
@@ -141,10 +162,13 @@ TEST(GenerateTest, LogprobsAreTheScoreOfTheSameTokens) {
 TEST(ScoreTest, LogprobsAndLogitsAreTransformersOwn) {
   const json reference = golden("qwen2_tied");
   std::string text;
-  for (const json& sequence : reference["sequences"]) text += json{{"tokens", sequence["tokens"]}}.dump() + "\n";
-  const std::string folder = scratch_folder(), logits = folder + "/logits.safetensors", output = folder + "/scores.jsonl";
-  const Ended ended = run_program({"score", "--model", golden_model("qwen2_tied"), "--input", scratch_file("rows.jsonl", text),
-                                   "--output", output, "--logits", logits, "--threads", "1"});
+  for (const json& sequence : reference["sequences"])
+    text += json{{"tokens", sequence["tokens"]}}.dump() + "\n";
+  const std::string folder = scratch_folder(), logits = folder + "/logits.safetensors",
+                    output = folder + "/scores.jsonl";
+  const Ended ended = run_program({"score", "--model", golden_model("qwen2_tied"), "--input",
+                                   scratch_file("rows.jsonl", text), "--output", output, "--logits",
+                                   logits, "--threads", "1"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   const auto rows = json_file(output);
   ASSERT_EQ(rows.size(), reference["sequences"].size());
@@ -153,12 +177,15 @@ TEST(ScoreTest, LogprobsAndLogitsAreTransformersOwn) {
     const json& want = reference["sequences"][i];
     ASSERT_EQ(rows[i]["logprobs"].size(), want["logprobs"].size());
     for (size_t t = 0; t < want["logprobs"].size(); ++t)
-      EXPECT_NEAR(rows[i]["logprobs"][t].get<double>(), want["logprobs"][t].get<double>(), 1e-4) << "row " << i << ", token " << t;
+      EXPECT_NEAR(rows[i]["logprobs"][t].get<double>(), want["logprobs"][t].get<double>(), 1e-4)
+          << "row " << i << ", token " << t;
     const at::Tensor row = file.read("row" + std::to_string(i));
     ASSERT_EQ(row.sizes(), (at::IntArrayRef{static_cast<int64_t>(want["tokens"].size()), 320}));
     const float* last = row.data_ptr<float>() + (row.size(0) - 1) * 320;
     for (size_t k = 0; k < want["last_top"]["tokens"].size(); ++k)
-      EXPECT_NEAR(last[want["last_top"]["tokens"][k].get<size_t>()], want["last_top"]["logits"][k].get<double>(), 1e-4) << "row " << i;
+      EXPECT_NEAR(last[want["last_top"]["tokens"][k].get<size_t>()],
+                  want["last_top"]["logits"][k].get<double>(), 1e-4)
+          << "row " << i;
   }
 }
 
@@ -173,8 +200,14 @@ TEST(TokenizeTest, AnswersAreThoseOfTheGoldenFile) {
     tokens += json{{"tokens", row.at("tokens")}}.dump() + "\n";
     decodings.push_back({{"text", row.at("decoded")}});
   }
-  EXPECT_EQ(json_lines(run_program({"tokenize", "--model", golden_tokenizer("demo"), "encode"}, texts).out), encodings);
-  EXPECT_EQ(json_lines(run_program({"tokenize", "--model", golden_tokenizer("demo"), "decode"}, tokens).out), decodings);
+  EXPECT_EQ(
+      json_lines(
+          run_program({"tokenize", "--model", golden_tokenizer("demo"), "encode"}, texts).out),
+      encodings);
+  EXPECT_EQ(
+      json_lines(
+          run_program({"tokenize", "--model", golden_tokenizer("demo"), "decode"}, tokens).out),
+      decodings);
 }
 
 }  // namespace

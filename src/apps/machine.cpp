@@ -34,12 +34,14 @@ std::string field(const std::string& text, std::string_view key) {
 int64_t kilobytes(const std::string& text) { return std::atoll(text.c_str()) * 1024; }
 
 std::vector<std::string> known_features(const std::string& flags) {
-  constexpr std::string_view kKnown[] = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq",
-                                         "avx512_bf16", "avx512_vnni", "amx_bf16"};
+  constexpr std::string_view kKnown[] = {"avx2",        "fma",      "f16c",     "avx512f",
+                                         "avx512bw",    "avx512vl", "avx512dq", "avx512_bf16",
+                                         "avx512_vnni", "amx_bf16"};
   std::vector<std::string> found;
   std::istringstream words(flags);
   for (std::string word; words >> word;)
-    if (std::find(std::begin(kKnown), std::end(kKnown), word) != std::end(kKnown)) found.push_back(word);
+    if (std::find(std::begin(kKnown), std::end(kKnown), word) != std::end(kKnown))
+      found.push_back(word);
   return found;
 }
 
@@ -81,13 +83,17 @@ double read_bandwidth(runtime::ThreadPool& pool) {
   constexpr int kPasses = 5;
   constexpr int64_t kPieces = 64, kPiece = kProbeWords / kPieces;
   const auto words = std::make_unique<uint64_t[]>(kProbeWords);
-  std::fill_n(words.get(), kProbeWords, 1);  // pages that were never written are all the same page of zeros
+  std::fill_n(words.get(), kProbeWords,
+              1);  // pages that were never written are all the same page of zeros
   double best = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
     std::array<uint64_t, kPieces> sums{};
     const Stopwatch stopwatch;
-    pool.run(kPieces, [&](int64_t piece) { sums[static_cast<size_t>(piece)] = sum(words.get() + piece * kPiece, kPiece); });
-    best = std::max(best, static_cast<double>(kProbeWords) * sizeof(uint64_t) / stopwatch.seconds());
+    pool.run(kPieces, [&](int64_t piece) {
+      sums[static_cast<size_t>(piece)] = sum(words.get() + piece * kPiece, kPiece);
+    });
+    best =
+        std::max(best, static_cast<double>(kProbeWords) * sizeof(uint64_t) / stopwatch.seconds());
     for (const uint64_t part : sums) TLT_CHECK(part == uint64_t{kPiece});
   }
   return best;

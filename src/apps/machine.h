@@ -16,7 +16,7 @@ struct Machine {
   std::vector<std::string> features;  // those that matter here: avx2, avx512f, …
   int cores = 0;                      // this process may use
   int64_t memory_bytes = 0;
-  int64_t available_bytes = 0;        // without swapping
+  int64_t available_bytes = 0;  // without swapping
 };
 
 Machine read_machine();
@@ -27,7 +27,8 @@ std::string machine_name();
 // The most memory this process has had at once.
 int64_t peak_memory_bytes();
 
-// Bytes a second that the pool's threads can read from memory: the best of some passes over a buffer larger than most caches.
+// Bytes a second that the pool's threads can read from memory: the best of some passes over a
+// buffer larger than most caches.
 double read_bandwidth(runtime::ThreadPool& pool);
 
 }  // namespace tlt::apps

@@ -31,8 +31,9 @@ constexpr Command kCommands[] = {
     {"doctor", "What this machine has and what is missing.", run_doctor},
 };
 
-// A training step frees and takes tensors of megabytes over and over. From the heap that costs nothing; as maps of their
-// own, each page of them would be asked from the system again. 32 MiB is the most glibc accepts.
+// A training step frees and takes tensors of megabytes over and over. From the heap that costs
+// nothing; as maps of their own, each page of them would be asked from the system again. 32 MiB is
+// the most glibc accepts.
 void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
@@ -44,10 +45,12 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 std::string speaker(const Arguments& arguments) {
   std::string name = arguments.command;
   for (const Command& command : kCommands)
-    if (!arguments.words.empty() && command.name == arguments.words.front()) name += " " + arguments.words.front();
+    if (!arguments.words.empty() && command.name == arguments.words.front())
+      name += " " + arguments.words.front();
   try {
     const cluster::Launch launch = cluster::read_launch(cluster::process_environment());
-    if (launch.world_size > 1) name += fmt::format(" (worker {} of {})", launch.rank, launch.world_size);
+    if (launch.world_size > 1)
+      name += fmt::format(" (worker {} of {})", launch.rank, launch.world_size);
   } catch (const Error&) {
     // The launcher's variables are themselves what is wrong; the message says so.
   }
@@ -71,7 +74,9 @@ int run(const Arguments& arguments) {
 int run_and_catch(const Arguments& arguments) {
   try {
     const int exit_code = run(arguments);
-    return std::fflush(stdout) == 0 ? exit_code : report(arguments, "standard output cannot be written", kFailure);
+    return std::fflush(stdout) == 0
+               ? exit_code
+               : report(arguments, "standard output cannot be written", kFailure);
   } catch (const InputError& error) {
     return report(arguments, error.what(), kInputFailure);
   } catch (const Error& error) {
@@ -79,7 +84,9 @@ int run_and_catch(const Arguments& arguments) {
   } catch (const c10::Error& error) {
     return report(arguments, first_line(error.what_without_backtrace()), kFailure);
   } catch (const std::bad_alloc&) {
-    return report(arguments, "out of memory; give it less at a time (fewer running sequences, shorter packs)", kFailure);
+    return report(arguments,
+                  "out of memory; give it less at a time (fewer running sequences, shorter packs)",
+                  kFailure);
   } catch (const std::exception& error) {
     return report(arguments, first_line(error.what()), kFailure);
   } catch (...) {

@@ -18,11 +18,15 @@ std::string stored_type(const std::string& folder) {
   const model::ModelConfig config = model::ModelConfig::read(folder);
   if (!config.type_name.empty()) return config.type_name;
   const model::SafetensorsFolder weights(folder);
-  TLT_CHECK_INPUT(!weights.names().empty(), folder, ": its weights have no tensor; copy them again");
+  TLT_CHECK_INPUT(!weights.names().empty(), folder,
+                  ": its weights have no tensor; copy them again");
   switch (weights.find(weights.names().front())->type) {
-    case model::DataType::kF32: return "float32";
-    case model::DataType::kBF16: return "bfloat16";
-    default: return "another type";
+    case model::DataType::kF32:
+      return "float32";
+    case model::DataType::kBF16:
+      return "bfloat16";
+    default:
+      return "another type";
   }
 }
 
@@ -33,13 +37,16 @@ const char* type_name(at::ScalarType type) { return type == at::kFloat ? "float3
 void ModelFlags::add_to(CLI::App& flags, bool model_is_required) {
   CLI::Option* folder = flags.add_option("--model", model, "Hugging Face folder of the model.");
   if (model_is_required) folder->required();
-  flags.add_option("--dtype", dtype, "float32 or bfloat16; auto: the file's own.")->capture_default_str();
+  flags.add_option("--dtype", dtype, "float32 or bfloat16; auto: the file's own.")
+      ->capture_default_str();
   flags.add_option("--device", device, "cpu, cuda or cuda:N.")->capture_default_str();
-  flags.add_option("--threads", threads, "Threads on the CPU; 0: all cores.")->capture_default_str();
+  flags.add_option("--threads", threads, "Threads on the CPU; 0: all cores.")
+      ->capture_default_str();
 }
 
 Device ModelFlags::open_device() const {
-  TLT_CHECK_INPUT(threads >= 0 && threads <= 1024, "--threads is ", threads, "; give 0 (all cores) or a number up to 1024");
+  TLT_CHECK_INPUT(threads >= 0 && threads <= 1024, "--threads is ", threads,
+                  "; give 0 (all cores) or a number up to 1024");
   return Device::parse(device, static_cast<int>(threads));
 }
 
@@ -57,32 +64,38 @@ std::unique_ptr<model::PolicyModel> ModelFlags::load() const {
   const Stopwatch stopwatch;
   auto policy = model::load_policy(model, opened, chosen);
   log_info("{}: {:.1f} M parameters in {} on {}, {} threads; loaded in {:.1f} s", model,
-           static_cast<double>(policy->config().parameters()) / 1e6, type_name(chosen), opened.name(),
-           opened.pool().threads(), stopwatch.seconds());
+           static_cast<double>(policy->config().parameters()) / 1e6, type_name(chosen),
+           opened.name(), opened.pool().threads(), stopwatch.seconds());
   return policy;
 }
 
 std::optional<data::Tokenizer> ModelFlags::load_tokenizer(const model::ModelConfig& config) const {
   if (!std::filesystem::exists(model + "/tokenizer.json")) return std::nullopt;
   data::Tokenizer tokenizer = data::Tokenizer::load(model);
-  TLT_CHECK_INPUT(tokenizer.vocab_size() <= config.vocabulary, model, "/tokenizer.json: it has ", tokenizer.vocab_size(),
-                  " tokens and the model ", config.vocabulary, "; put the model's own tokenizer there");
+  TLT_CHECK_INPUT(tokenizer.vocab_size() <= config.vocabulary, model, "/tokenizer.json: it has ",
+                  tokenizer.vocab_size(), " tokens and the model ", config.vocabulary,
+                  "; put the model's own tokenizer there");
   return tokenizer;
 }
 
 void SpeculationFlags::add_to(CLI::App& flags) {
-  flags.add_option("--speculation", speculation, "off or auto. Never changes a token.")->capture_default_str();
+  flags.add_option("--speculation", speculation, "off or auto. Never changes a token.")
+      ->capture_default_str();
   flags.add_option("--drafter", drafter, "Folder of an EAGLE drafter.");
-  flags.add_option("--strategy", strategy, "Depth, width and tokens to verify of a draft tree, as 8_4_48.");
+  flags.add_option("--strategy", strategy,
+                   "Depth, width and tokens to verify of a draft tree, as 8_4_48.");
 }
 
 void SpeculationFlags::check() const {
   const bool is_later = speculation == "ngram" || speculation == "suffix" || speculation == "eagle";
-  TLT_CHECK_INPUT(!is_later, "--speculation ", speculation, " comes with a later version; this one decodes plainly: use off or auto");
-  TLT_CHECK_INPUT(speculation == "off" || speculation == "auto", "--speculation is '", speculation, "'; use off or auto");
+  TLT_CHECK_INPUT(!is_later, "--speculation ", speculation,
+                  " comes with a later version; this one decodes plainly: use off or auto");
+  TLT_CHECK_INPUT(speculation == "off" || speculation == "auto", "--speculation is '", speculation,
+                  "'; use off or auto");
   TLT_CHECK_INPUT(drafter.empty() && strategy.empty(), drafter.empty() ? "--strategy" : "--drafter",
                   " belongs to speculation, which comes with a later version; leave it out");
-  if (speculation == "auto") log_info("--speculation auto means off in this version, which has no drafter");
+  if (speculation == "auto")
+    log_info("--speculation auto means off in this version, which has no drafter");
 }
 
 }  // namespace tlt::apps

@@ -29,7 +29,8 @@ struct ModelFlags {
   // The type asked for, or the file's own; InputError where the model does not compute in that.
   at::ScalarType type() const;
   std::unique_ptr<model::PolicyModel> load() const;
-  // nullopt: the folder has no tokenizer.json. InputError when it has tokens that the model has not.
+  // nullopt: the folder has no tokenizer.json. InputError when it has tokens that the model has
+  // not.
   std::optional<data::Tokenizer> load_tokenizer(const model::ModelConfig& config) const;
 };
 

@@ -30,7 +30,8 @@ struct Ended {
 // A folder of the test that runs, empty at its start.
 inline std::string scratch_folder() {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-  const std::string folder = ::testing::TempDir() + "tlt_" + test->test_suite_name() + "_" + test->name() + "_" + std::to_string(getpid());
+  const std::string folder = ::testing::TempDir() + "tlt_" + test->test_suite_name() + "_" +
+                             test->name() + "_" + std::to_string(getpid());
   static std::string last;
   if (folder != last) std::filesystem::remove_all(folder);
   last = folder;
@@ -64,7 +65,8 @@ inline Ended run_program(const std::vector<std::string>& words, const std::strin
   int status = 0;
   TLT_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
   constexpr int64_t kMaxBytes = 1 << 26;
-  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out, kMaxBytes), read_file(err, kMaxBytes)};
+  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
+          read_file(out, kMaxBytes), read_file(err, kMaxBytes)};
 }
 
 inline std::vector<nlohmann::json> json_lines(const std::string& text) {
@@ -74,7 +76,9 @@ inline std::vector<nlohmann::json> json_lines(const std::string& text) {
   return rows;
 }
 
-inline std::vector<nlohmann::json> json_file(const std::string& path) { return json_lines(read_file(path, 1 << 26)); }
+inline std::vector<nlohmann::json> json_file(const std::string& path) {
+  return json_lines(read_file(path, 1 << 26));
+}
 
 // A file of the test's scratch folder; its path.
 inline std::string scratch_file(const std::string& name, const std::string& text) {
@@ -83,17 +87,24 @@ inline std::string scratch_file(const std::string& name, const std::string& text
   return path;
 }
 
-inline std::string golden_model(const std::string& name) { return std::string(TLT_SOURCE_DIR) + "/tests/golden/models/" + name; }
-inline std::string golden_tokenizer(const std::string& name) { return std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/" + name; }
+inline std::string golden_model(const std::string& name) {
+  return std::string(TLT_SOURCE_DIR) + "/tests/golden/models/" + name;
+}
+inline std::string golden_tokenizer(const std::string& name) {
+  return std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/" + name;
+}
 
 // A copy of a golden model, to be changed.
 inline std::string copied_model(const std::string& name) {
   const std::string folder = scratch_folder() + "/" + name;
-  std::filesystem::copy(golden_model(name), folder, std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(
+      golden_model(name), folder,
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   return folder;
 }
 
-// The last line of stderr that is the program's own word, without "tlt …: "; empty when there is none.
+// The last line of stderr that is the program's own word, without "tlt …: "; empty when there is
+// none.
 inline std::string complaint(const Ended& ended, const std::string& command) {
   const std::string mark = "tlt " + command + ": ";
   const size_t at = ended.err.rfind(mark);

@@ -33,7 +33,8 @@ model::ModelConfig probe_config() {
 }
 
 // Logits [kRows, V] of one sequence that goes through the model `rows_at_once` rows at a time.
-at::Tensor logits(const model::PolicyModel& policy, const std::vector<int32_t>& tokens, int32_t rows_at_once) {
+at::Tensor logits(const model::PolicyModel& policy, const std::vector<int32_t>& tokens,
+                  int32_t rows_at_once) {
   kv::KvCache cache(policy.device(), policy.kv_shape(), rollout::pages_for(kRows));
   std::vector<ops::PageId> pages(static_cast<size_t>(cache.pages()));
   std::iota(pages.begin(), pages.end(), 0);
@@ -56,13 +57,15 @@ std::string first_row_difference(at::ScalarType type) {
   model::PolicyModel policy(probe_config(), Device::cpu(/*threads=*/0), type);
   policy.initialize(/*seed=*/1);
   std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < kRows; ++i) tokens.push_back((i * 67 + 13) % static_cast<int32_t>(policy.config().vocabulary));
+  for (int32_t i = 0; i < kRows; ++i)
+    tokens.push_back((i * 67 + 13) % static_cast<int32_t>(policy.config().vocabulary));
   const at::Tensor together = logits(policy, tokens, kRows);
   for (const int32_t rows_at_once : {1, 2, 5, 16}) {
     const at::Tensor apart = logits(policy, tokens, rows_at_once);
     for (int64_t row = 0; row < kRows; ++row)
       if (!at::equal(together[row], apart[row]))
-        return fmt::format("row {} of {} differs when {} go through the model at once", row, kRows, rows_at_once);
+        return fmt::format("row {} of {} differs when {} go through the model at once", row, kRows,
+                           rows_at_once);
   }
   return "";
 }

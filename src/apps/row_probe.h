@@ -1,5 +1,5 @@
-// The probe of `tlt doctor`: whether on this processor a row's result is the same bits alone and in company, through every
-// operation of a small decoder: products, norms, rotation, attention, head.
+// The probe of `tlt doctor`: whether on this processor a row's result is the same bits alone and in
+// company, through every operation of a small decoder: products, norms, rotation, attention, head.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -14,26 +14,33 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<InputRow> read_rows(const std::string& path,
-                                const std::function<std::vector<int32_t>(const json& row, const std::string& place)>& tokens) {
+std::vector<InputRow> read_rows(
+    const std::string& path,
+    const std::function<std::vector<int32_t>(const json& row, const std::string& place)>& tokens) {
   JsonLinesReader reader(path);
   std::vector<InputRow> rows;
   json row;
   while (reader.try_next(row)) {
-    TLT_CHECK_INPUT(row.is_object(), reader.place(), ": not a JSON object; give one {\"id\": …, …} a line");
+    TLT_CHECK_INPUT(row.is_object(), reader.place(),
+                    ": not a JSON object; give one {\"id\": …, …} a line");
     rows.push_back({row.value("id", json()), tokens(row, reader.place()), reader.place()});
   }
   TLT_CHECK_INPUT(!rows.empty(), path, ": no rows; give a JSONL file with one row a line");
   return rows;
 }
 
-std::vector<int32_t> encode_prompt(const json& row, const std::string& place, const std::optional<data::Tokenizer>& tokenizer,
+std::vector<int32_t> encode_prompt(const json& row, const std::string& place,
+                                   const std::optional<data::Tokenizer>& tokenizer,
                                    const std::string& model) {
-  TLT_CHECK_INPUT(row.contains("prompt"), place, ": neither \"prompt\" nor \"tokens\"; give one of them");
+  TLT_CHECK_INPUT(row.contains("prompt"), place,
+                  ": neither \"prompt\" nor \"tokens\"; give one of them");
   const json& prompt = row["prompt"];
-  TLT_CHECK_INPUT(!prompt.is_array(), place, ": the prompt is a list of messages; chat templates come with a later version, so give "
-                  "it as text or tokens");
-  TLT_CHECK_INPUT(prompt.is_string(), place, ": the prompt is not a text; give a text, or \"tokens\": a list of token ids");
+  TLT_CHECK_INPUT(
+      !prompt.is_array(), place,
+      ": the prompt is a list of messages; chat templates come with a later version, so give "
+      "it as text or tokens");
+  TLT_CHECK_INPUT(prompt.is_string(), place,
+                  ": the prompt is not a text; give a text, or \"tokens\": a list of token ids");
   TLT_CHECK_INPUT(tokenizer.has_value(), place, ": the prompt is a text and ", model,
                   " has no tokenizer.json; copy the model's there, or give \"tokens\"");
   std::vector<int32_t> tokens;
@@ -57,7 +64,8 @@ double shortest(float value) {
 }  // namespace
 
 std::vector<int32_t> tokens_of(const json& row, const std::string& place, int64_t vocabulary) {
-  TLT_CHECK_INPUT(row.contains("tokens") && row["tokens"].is_array(), place, ": no \"tokens\"; give a list of token ids");
+  TLT_CHECK_INPUT(row.contains("tokens") && row["tokens"].is_array(), place,
+                  ": no \"tokens\"; give a list of token ids");
   const json& list = row["tokens"];
   TLT_CHECK_INPUT(!list.empty(), place, ": \"tokens\" is empty; give at least one token");
   std::vector<int32_t> tokens;
@@ -70,15 +78,19 @@ std::vector<int32_t> tokens_of(const json& row, const std::string& place, int64_
   return tokens;
 }
 
-std::vector<InputRow> read_prompts(const std::string& path, const std::optional<data::Tokenizer>& tokenizer,
+std::vector<InputRow> read_prompts(const std::string& path,
+                                   const std::optional<data::Tokenizer>& tokenizer,
                                    const std::string& model, int64_t vocabulary) {
   return read_rows(path, [&](const json& row, const std::string& place) {
-    return row.contains("tokens") ? tokens_of(row, place, vocabulary) : encode_prompt(row, place, tokenizer, model);
+    return row.contains("tokens") ? tokens_of(row, place, vocabulary)
+                                  : encode_prompt(row, place, tokenizer, model);
   });
 }
 
 std::vector<InputRow> read_token_rows(const std::string& path, int64_t vocabulary) {
-  return read_rows(path, [&](const json& row, const std::string& place) { return tokens_of(row, place, vocabulary); });
+  return read_rows(path, [&](const json& row, const std::string& place) {
+    return tokens_of(row, place, vocabulary);
+  });
 }
 
 nlohmann::ordered_json numbers(std::span<const float> values) {
@@ -93,7 +105,8 @@ std::string to_line(const nlohmann::ordered_json& row) {
 
 void print_line(const nlohmann::ordered_json& row) {
   const std::string line = to_line(row);
-  const bool is_written = std::fwrite(line.data(), 1, line.size(), stdout) == line.size() && std::fflush(stdout) == 0;
+  const bool is_written =
+      std::fwrite(line.data(), 1, line.size(), stdout) == line.size() && std::fflush(stdout) == 0;
   TLT_CHECK_INPUT(is_written, "standard output cannot be written; is the disk full?");
 }
 

@@ -16,21 +16,25 @@
 namespace tlt::apps {
 
 struct InputRow {
-  nlohmann::json id;            // null: the row has none
+  nlohmann::json id;  // null: the row has none
   std::vector<int32_t> tokens;
-  std::string place;            // "prompts.jsonl:17"
+  std::string place;  // "prompts.jsonl:17"
 };
 
-// Tokens under "tokens". InputError, beginning with the place: none, not whole numbers, or not the vocabulary's.
-std::vector<int32_t> tokens_of(const nlohmann::json& row, const std::string& place, int64_t vocabulary);
+// Tokens under "tokens". InputError, beginning with the place: none, not whole numbers, or not the
+// vocabulary's.
+std::vector<int32_t> tokens_of(const nlohmann::json& row, const std::string& place,
+                               int64_t vocabulary);
 
-// {"id"?, "tokens"} rows of a file; with `tokenizer` (of the folder `model`) also {"id"?, "prompt": text}, which is
-// encoded as it is, without special tokens.
-std::vector<InputRow> read_prompts(const std::string& path, const std::optional<data::Tokenizer>& tokenizer,
+// {"id"?, "tokens"} rows of a file; with `tokenizer` (of the folder `model`) also {"id"?, "prompt":
+// text}, which is encoded as it is, without special tokens.
+std::vector<InputRow> read_prompts(const std::string& path,
+                                   const std::optional<data::Tokenizer>& tokenizer,
                                    const std::string& model, int64_t vocabulary);
 std::vector<InputRow> read_token_rows(const std::string& path, int64_t vocabulary);
 
-// The shortest decimals that read back to the same float: JSON numbers are doubles, which would show 17 digits.
+// The shortest decimals that read back to the same float: JSON numbers are doubles, which would
+// show 17 digits.
 nlohmann::ordered_json numbers(std::span<const float> values);
 
 // One object on one line. Bytes that are not UTF-8 become U+FFFD.

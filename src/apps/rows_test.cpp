@@ -23,7 +23,9 @@ TEST(NumbersTest, AreShortAndReadBackToTheSameFloat) {
     EXPECT_EQ(std::bit_cast<uint32_t>(read[i]), std::bit_cast<uint32_t>(values[i])) << values[i];
 }
 
-TEST(LineTest, BrokenUtf8IsReplaced) { EXPECT_EQ(to_line({{"text", "a\xC3"}}), "{\"text\":\"a\uFFFD\"}\n"); }
+TEST(LineTest, BrokenUtf8IsReplaced) {
+  EXPECT_EQ(to_line({{"text", "a\xC3"}}), "{\"text\":\"a\uFFFD\"}\n");
+}
 
 }  // namespace
 }  // namespace tlt::apps

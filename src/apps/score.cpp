@@ -46,7 +46,8 @@ size_t pack_size(std::span<const InputRow> rows, size_t first) {
   return count;
 }
 
-void append_pack(AtomicFile& file, std::span<const InputRow> rows, const std::vector<std::vector<float>>& logprobs) {
+void append_pack(AtomicFile& file, std::span<const InputRow> rows,
+                 const std::vector<std::vector<float>>& logprobs) {
   auto next = logprobs.begin();
   for (const InputRow& row : rows) {
     nlohmann::ordered_json line;
@@ -56,7 +57,8 @@ void append_pack(AtomicFile& file, std::span<const InputRow> rows, const std::ve
   }
 }
 
-void write_logprobs(const model::PolicyModel& policy, const std::vector<InputRow>& rows, const std::string& path) {
+void write_logprobs(const model::PolicyModel& policy, const std::vector<InputRow>& rows,
+                    const std::string& path) {
   const auto comm = cluster::make_comm(cluster::Launch{}, {});
   Progress progress("score", std::ssize(rows));
   AtomicFile file(path);
@@ -64,7 +66,8 @@ void write_logprobs(const model::PolicyModel& policy, const std::vector<InputRow
     const std::span<const InputRow> pack = std::span(rows).subspan(first, pack_size(rows, first));
     const std::vector<train::TrainSample> samples = samples_of(pack);
     std::vector<std::vector<float>> logprobs;
-    if (!samples.empty()) logprobs = train::score_samples(policy, samples, /*temperature=*/1.0, kPackTokens, *comm);
+    if (!samples.empty())
+      logprobs = train::score_samples(policy, samples, /*temperature=*/1.0, kPackTokens, *comm);
     append_pack(file, pack, logprobs);
     progress.advance(std::ssize(pack));
     first += pack.size();
@@ -77,24 +80,29 @@ at::Tensor logits_of(const model::PolicyModel& policy, const InputRow& row) {
   model::Tape tape(policy, /*recompute=*/true);
   tape.add_sequence(row.tokens.data(), static_cast<int32_t>(row.tokens.size()));
   const at::Tensor& hidden = policy.forward(tape);
-  at::Tensor logits = policy.device().empty({hidden.size(0), policy.config().vocabulary}, at::kFloat);
+  at::Tensor logits =
+      policy.device().empty({hidden.size(0), policy.config().vocabulary}, at::kFloat);
   policy.logits(hidden, logits);
   return logits.cpu();
 }
 
 // "row0", "row1", …; computed one at a time, as they are written.
-void write_logits(const model::PolicyModel& policy, const std::vector<InputRow>& rows, const std::string& path) {
+void write_logits(const model::PolicyModel& policy, const std::vector<InputRow>& rows,
+                  const std::string& path) {
   std::vector<model::TensorSource> sources;
   for (size_t i = 0; i < rows.size(); ++i)
-    sources.push_back({"row" + std::to_string(i), at::kFloat, {std::ssize(rows[i].tokens), policy.config().vocabulary},
+    sources.push_back({"row" + std::to_string(i),
+                       at::kFloat,
+                       {std::ssize(rows[i].tokens), policy.config().vocabulary},
                        [&policy, &row = rows[i]] { return logits_of(policy, row); }});
   model::write_safetensors(path, std::move(sources));
 }
 
 void check_lengths(const std::vector<InputRow>& rows, const model::ModelConfig& config) {
   for (const InputRow& row : rows)
-    TLT_CHECK_INPUT(std::ssize(row.tokens) <= config.max_positions, row.place, ": ", row.tokens.size(),
-                    " tokens and the model has ", config.max_positions, " positions; give fewer");
+    TLT_CHECK_INPUT(std::ssize(row.tokens) <= config.max_positions, row.place, ": ",
+                    row.tokens.size(), " tokens and the model has ", config.max_positions,
+                    " positions; give fewer");
 }
 
 }  // namespace
@@ -106,7 +114,8 @@ int run_score(const Arguments& arguments) {
   model.add_to(app);
   app.add_option("--input", input, "JSONL file: {\"tokens\"} a line.")->required();
   app.add_option("--output", output, "JSONL file: {\"logprobs\"} a line.")->required();
-  app.add_option("--logits", logits, "Safetensors file for the logits, float32: row0 [tokens, vocabulary], row1, …");
+  app.add_option("--logits", logits,
+                 "Safetensors file for the logits, float32: row0 [tokens, vocabulary], row1, …");
   if (!try_parse(app, arguments)) return 0;
 
   const auto policy = model.load();

@@ -21,7 +21,8 @@ namespace {
 using Run = int (*)(const rl::RunOptions&, const cluster::Launch&);
 
 int start_workers(int64_t workers, const Arguments& arguments) {
-  const cluster::SpawnResult result = cluster::spawn_workers(static_cast<int>(workers), arguments.all);
+  const cluster::SpawnResult result =
+      cluster::spawn_workers(static_cast<int>(workers), arguments.all);
   if (!result.message.empty()) log_error("{}", result.message);
   return result.exit_code;
 }
@@ -31,12 +32,15 @@ int run_recipe(const Arguments& arguments, const char* description, Run run) {
   std::vector<std::string> overrides;
   int64_t workers = 0;
   CLI::App app(description);
-  app.add_option("RECIPE", recipe, "TOML file with the options of the run; tlt options lists them.")->required();
+  app.add_option("RECIPE", recipe, "TOML file with the options of the run; tlt options lists them.")
+      ->required();
   app.add_option("KEY=VALUE", overrides, "Options that come before the recipe's, as rollout.n=8.");
-  app.add_option("--workers", workers, "Workers to start on this machine; a launcher (torchrun, mpirun, srun) starts its own.");
+  app.add_option(
+      "--workers", workers,
+      "Workers to start on this machine; a launcher (torchrun, mpirun, srun) starts its own.");
   if (!try_parse(app, arguments)) return 0;
-  TLT_CHECK_INPUT(app.count("--workers") == 0 || (workers >= 1 && workers <= 1024), "--workers is ", workers,
-                  "; give a number from 1 to 1024");
+  TLT_CHECK_INPUT(app.count("--workers") == 0 || (workers >= 1 && workers <= 1024), "--workers is ",
+                  workers, "; give a number from 1 to 1024");
 
   rl::RunOptions options;
   const std::vector<OptionRef> refs = collect_options(options);
@@ -46,8 +50,9 @@ int run_recipe(const Arguments& arguments, const char* description, Run run) {
 
   const cluster::Launch launch = cluster::read_launch(cluster::process_environment());
   if (launch.world_size == 1 && workers > 1) return start_workers(workers, arguments);
-  TLT_CHECK_INPUT(workers == 0 || workers == launch.world_size, "--workers is ", workers, ", but the launcher started ",
-                  launch.world_size, " workers; leave --workers out");
+  TLT_CHECK_INPUT(workers == 0 || workers == launch.world_size, "--workers is ", workers,
+                  ", but the launcher started ", launch.world_size,
+                  " workers; leave --workers out");
   install_interrupt_handler();
   set_log_rank(launch.rank, launch.world_size);
   return run(options, launch);
@@ -55,8 +60,12 @@ int run_recipe(const Arguments& arguments, const char* description, Run run) {
 
 }  // namespace
 
-int run_train(const Arguments& arguments) { return run_recipe(arguments, "Trains a policy by reinforcement learning.", rl::train); }
+int run_train(const Arguments& arguments) {
+  return run_recipe(arguments, "Trains a policy by reinforcement learning.", rl::train);
+}
 
-int run_sft(const Arguments& arguments) { return run_recipe(arguments, "Trains a policy to imitate responses.", rl::sft); }
+int run_sft(const Arguments& arguments) {
+  return run_recipe(arguments, "Trains a policy to imitate responses.", rl::sft);
+}
 
 }  // namespace tlt::apps

@@ -1,10 +1,11 @@
 // Checks: the two ways a function says that it cannot go on.
 //
-//   TLT_CHECK(free > 0, "release of free page ", page);              a bug: Error with file, line, condition
-//   TLT_CHECK_INPUT(rows > 0, path, ": no rows; give a JSONL file with one prompt a line");  the user's mistake
+//   TLT_CHECK(free > 0, "release of free page ", page);              a bug: Error with file, line,
+//   condition TLT_CHECK_INPUT(rows > 0, path, ": no rows; give a JSONL file with one prompt a
+//   line");  the user's mistake
 //
-// Error is caught in apps/main.cpp (exit code 1) and InputError there too (exit code 2). The message of
-// an InputError is one sentence: what is wrong, where, and what to type instead.
+// Error is caught in apps/main.cpp (exit code 1) and InputError there too (exit code 2). The
+// message of an InputError is one sentence: what is wrong, where, and what to type instead.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -40,17 +41,17 @@ std::string concat(const Parts&... parts) {
 }  // namespace check_internal
 }  // namespace tlt
 
-#define TLT_CHECK(condition, ...)                                                \
-  do {                                                                           \
-    if (!(condition)) [[unlikely]]                                               \
-      ::tlt::check_internal::fail(__FILE__, __LINE__, #condition,                \
-                                  ::tlt::check_internal::concat(__VA_ARGS__));   \
+#define TLT_CHECK(condition, ...)                                              \
+  do {                                                                         \
+    if (!(condition)) [[unlikely]]                                             \
+      ::tlt::check_internal::fail(__FILE__, __LINE__, #condition,              \
+                                  ::tlt::check_internal::concat(__VA_ARGS__)); \
   } while (false)
 
-#define TLT_CHECK_INPUT(condition, ...)                                          \
-  do {                                                                           \
-    if (!(condition)) [[unlikely]]                                               \
-      throw ::tlt::InputError(::tlt::check_internal::concat(__VA_ARGS__));       \
+#define TLT_CHECK_INPUT(condition, ...)                                    \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]]                                         \
+      throw ::tlt::InputError(::tlt::check_internal::concat(__VA_ARGS__)); \
   } while (false)
 
 #ifdef NDEBUG

@@ -15,10 +15,9 @@ std::array<uint32_t, 4> philox(uint64_t key, std::array<uint32_t, 4> counter) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = static_cast<uint64_t>(kMultiplier0) * counter[0];
     const uint64_t product1 = static_cast<uint64_t>(kMultiplier1) * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
-               static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
-               static_cast<uint32_t>(product0)};
+    counter = {
+        static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<uint32_t>(product1),
+        static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<uint32_t>(product0)};
     key0 += kWeyl0;
     key1 += kWeyl1;
   }
@@ -47,7 +46,8 @@ double RandomStream::uniform() {
 
 uint64_t RandomStream::below(uint64_t limit) {
   TLT_CHECK(limit > 0);
-  const uint64_t bound = limit * (UINT64_MAX / limit);  // numbers from here on would favour small results
+  const uint64_t bound =
+      limit * (UINT64_MAX / limit);  // numbers from here on would favour small results
   while (true) {
     const auto words =
         philox(seed_, {place_.step, place_.prompt, place_.sample, place_.position++});

@@ -12,11 +12,13 @@ int64_t KvShape::page_bytes() const {
          static_cast<int64_t>(c10::elementSize(type));
 }
 
-// Zeros, not garbage: the kernels read whole pages and mask by position, and 0 * NaN would not be masked.
+// Zeros, not garbage: the kernels read whole pages and mask by position, and 0 * NaN would not be
+// masked.
 KvCache::KvCache(const Device& device, const KvShape& shape, int64_t pages)
     : shape_(shape),
-      storage_(device.zeros({pages, shape.layers, shape.kv_heads, 2, shape.head_size * ops::kPageSlots},
-                            shape.type)) {
+      storage_(
+          device.zeros({pages, shape.layers, shape.kv_heads, 2, shape.head_size * ops::kPageSlots},
+                       shape.type)) {
   TLT_CHECK(pages > 0 && shape.layers > 0 && shape.kv_heads > 0 && shape.head_size > 0);
 }
 

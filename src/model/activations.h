@@ -1,5 +1,5 @@
-// Activations: the working memory of PolicyModel::forward for the engine; kept between calls, so that a decode step allocates
-// nothing.
+// Activations: the working memory of PolicyModel::forward for the engine; kept between calls, so
+// that a decode step allocates nothing.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

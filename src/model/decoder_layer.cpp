@@ -7,7 +7,8 @@
 
 namespace tlt::model {
 
-const at::Tensor& RowBuffer::resize(const Device& device, int64_t rows, int64_t columns, at::ScalarType type) {
+const at::Tensor& RowBuffer::resize(const Device& device, int64_t rows, int64_t columns,
+                                    at::ScalarType type) {
   if (view_.defined() && view_.size(0) == rows && view_.size(1) == columns) return view_;
   if (!storage_.defined() || storage_.size(0) < rows || storage_.size(1) != columns)
     storage_ = device.empty({rows, columns}, type);
@@ -42,8 +43,8 @@ ops::RopeStore DecoderLayer::rope(const at::Tensor& cos_sin) const {
 }
 
 void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
-                           const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a, at::Tensor& out,
-                           bool keep) const {
+                           const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
+                           at::Tensor& out, bool keep) const {
   const int64_t rows = x.size(0);
   a.normed.resize(device, rows, hidden_, type_);
   a.qkv.resize(device, rows, qkv.rows(), type_);
@@ -62,7 +63,8 @@ void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const 
     a.raw_qkv.view().copy_(a.qkv.view());
   }
   ops::rope_and_store(device, shape_, batch, rope(cos_sin), a.qkv.view(), cache);
-  ops::attention(device, shape_, batch, a.qkv.view(), cache, a.attended.view(), keep ? &a.lse.view() : nullptr);
+  ops::attention(device, shape_, batch, a.qkv.view(), cache, a.attended.view(),
+                 keep ? &a.lse.view() : nullptr);
   ops::linear(device, a.attended.view(), output, a.middle.view(), {.residual = &x});
 
   ops::rms_norm(device, a.middle.view(), middle_norm, epsilon_, a.normed_middle.view());
@@ -71,12 +73,17 @@ void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const 
   ops::linear(device, a.gated.view(), down, out, {.residual = &a.middle.view()});
 }
 
-void DecoderLayer::backward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
-                            const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
+void DecoderLayer::backward(const Device& device, const ops::Batch& batch,
+                            const at::Tensor& cos_sin, const at::Tensor& x,
+                            const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
                             at::Tensor& d, std::vector<at::Tensor>& gradients) const {
   const int64_t rows = x.size(0);
-  const auto gradient = [&](int64_t index) -> at::Tensor& { return gradients[static_cast<size_t>(index)]; };
-  const auto gradient_or_null = [&](int64_t index) { return index < 0 ? nullptr : &gradient(index); };
+  const auto gradient = [&](int64_t index) -> at::Tensor& {
+    return gradients[static_cast<size_t>(index)];
+  };
+  const auto gradient_or_null = [&](int64_t index) {
+    return index < 0 ? nullptr : &gradient(index);
+  };
   s.d_gated.resize(device, rows, intermediate_, type_);
   s.d_gate_up.resize(device, rows, 2 * intermediate_, type_);
   s.d_normed.resize(device, rows, hidden_, type_);
@@ -86,21 +93,24 @@ void DecoderLayer::backward(const Device& device, const ops::Batch& batch, const
   ops::linear_backward_weight(device, d, a.gated.view(), gradient(parameters.down));
   ops::linear_backward_input(device, d, down, s.d_gated.view());
   ops::swiglu_backward(device, s.d_gated.view(), a.gate_up.view(), s.d_gate_up.view());
-  ops::linear_backward_weight(device, s.d_gate_up.view(), a.normed_middle.view(), gradient(parameters.gate_up));
+  ops::linear_backward_weight(device, s.d_gate_up.view(), a.normed_middle.view(),
+                              gradient(parameters.gate_up));
   ops::linear_backward_input(device, s.d_gate_up.view(), gate_up, s.d_normed.view());
   ops::rms_norm_backward(device, s.d_normed.view(), a.middle.view(), middle_norm, epsilon_, d,
                          gradient(parameters.middle_norm));
 
   ops::linear_backward_weight(device, d, a.attended.view(), gradient(parameters.output));
   ops::linear_backward_input(device, d, output, s.d_attended.view());
-  ops::attention_backward(device, shape_, batch, rope(cos_sin), a.qkv.view(),
-                          q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache, a.attended.view(),
-                          a.lse.view(), s.d_attended.view(), s.d_qkv.view(),
-                          {gradient_or_null(parameters.q_norm), gradient_or_null(parameters.k_norm)});
+  ops::attention_backward(
+      device, shape_, batch, rope(cos_sin), a.qkv.view(),
+      q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache, a.attended.view(), a.lse.view(),
+      s.d_attended.view(), s.d_qkv.view(),
+      {gradient_or_null(parameters.q_norm), gradient_or_null(parameters.k_norm)});
   ops::linear_backward_weight(device, s.d_qkv.view(), a.normed.view(), gradient(parameters.qkv),
                               gradient_or_null(parameters.qkv_bias));
   ops::linear_backward_input(device, s.d_qkv.view(), qkv, s.d_normed.view());
-  ops::rms_norm_backward(device, s.d_normed.view(), x, input_norm, epsilon_, d, gradient(parameters.input_norm));
+  ops::rms_norm_backward(device, s.d_normed.view(), x, input_norm, epsilon_, d,
+                         gradient(parameters.input_norm));
 }
 
 }  // namespace tlt::model

@@ -1,5 +1,6 @@
-// DecoderLayer: one layer of the decoder: attention, then the gated feed-forward, each behind a norm and added to the
-// residual stream. Forward for everybody; backward by hand, from the activations forward left behind.
+// DecoderLayer: one layer of the decoder: attention, then the gated feed-forward, each behind a
+// norm and added to the residual stream. Forward for everybody; backward by hand, from the
+// activations forward left behind.
 //
 // Threading  engine thread only.
 //
@@ -20,7 +21,8 @@ namespace tlt::model {
 // A [rows, columns] view into memory that is kept and grows when more rows are asked for.
 class RowBuffer {
  public:
-  const at::Tensor& resize(const Device& device, int64_t rows, int64_t columns, at::ScalarType type);
+  const at::Tensor& resize(const Device& device, int64_t rows, int64_t columns,
+                           at::ScalarType type);
   at::Tensor& view() { return view_; }
 
  private:
@@ -30,15 +32,16 @@ class RowBuffer {
 
 // What forward leaves and backward reads.
 struct LayerActivations {
-  RowBuffer normed;      // [T, D] input of q, k, v
-  RowBuffer qkv;         // [T, (N + 2K) H] rotated
-  RowBuffer raw_qkv;     // [T, (N + 2K) H] before norm and rotation; only where q and k are normed and `keep`
-  RowBuffer attended;    // [T, N H]
-  RowBuffer lse;         // [T, N] float32; only with `keep`
-  RowBuffer middle;      // [T, D] residual stream after attention
+  RowBuffer normed;   // [T, D] input of q, k, v
+  RowBuffer qkv;      // [T, (N + 2K) H] rotated
+  RowBuffer raw_qkv;  // [T, (N + 2K) H] before norm and rotation; only where q and k are normed and
+                      // `keep`
+  RowBuffer attended;       // [T, N H]
+  RowBuffer lse;            // [T, N] float32; only with `keep`
+  RowBuffer middle;         // [T, D] residual stream after attention
   RowBuffer normed_middle;  // [T, D]
-  RowBuffer gate_up;     // [T, 2F]
-  RowBuffer gated;       // [T, F]
+  RowBuffer gate_up;        // [T, 2F]
+  RowBuffer gated;          // [T, F]
 };
 
 // The scratch of one backward pass, shared by the layers.
@@ -46,18 +49,19 @@ struct LayerScratch {
   RowBuffer d_gated, d_gate_up, d_normed, d_attended, d_qkv;
 };
 
-// Where the layer's gradients go: indices into Gradients::tensors; -1 where the layer has no such parameter.
+// Where the layer's gradients go: indices into Gradients::tensors; -1 where the layer has no such
+// parameter.
 struct LayerParameters {
-  int64_t input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output = -1, middle_norm = -1,
-          gate_up = -1, down = -1;
+  int64_t input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output = -1,
+          middle_norm = -1, gate_up = -1, down = -1;
 };
 
 struct DecoderLayer {
-  ops::Weight qkv;         // [(N + 2K) H, D]: q, k, v
-  ops::Weight output;      // [D, N H]
-  ops::Weight gate_up;     // [2F, D]
-  ops::Weight down;        // [D, F]
-  at::Tensor qkv_bias;     // [(N + 2K) H]; undefined when the family has none
+  ops::Weight qkv;                     // [(N + 2K) H, D]: q, k, v
+  ops::Weight output;                  // [D, N H]
+  ops::Weight gate_up;                 // [2F, D]
+  ops::Weight down;                    // [D, F]
+  at::Tensor qkv_bias;                 // [(N + 2K) H]; undefined when the family has none
   at::Tensor input_norm, middle_norm;  // [D]
   at::Tensor q_norm, k_norm;           // [H]; Qwen3
   LayerParameters parameters;
@@ -67,13 +71,15 @@ struct DecoderLayer {
   ops::AttentionShape attention_shape() const { return shape_; }
 
   // out [T, D] from x [T, D]; may be the same tensor. `keep`: leave in `a` what backward needs.
-  void forward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin, const at::Tensor& x,
-               const ops::KvLayer& cache, LayerActivations& a, at::Tensor& out, bool keep) const;
+  void forward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
+               const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a, at::Tensor& out,
+               bool keep) const;
 
-  // d [T, D]: gradient of the output on entry, of the input x on return. Adds the parameters' gradients.
-  void backward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin, const at::Tensor& x,
-                const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s, at::Tensor& d,
-                std::vector<at::Tensor>& gradients) const;
+  // d [T, D]: gradient of the output on entry, of the input x on return. Adds the parameters'
+  // gradients.
+  void backward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
+                const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
+                LayerScratch& s, at::Tensor& d, std::vector<at::Tensor>& gradients) const;
 
  private:
   ops::RopeStore rope(const at::Tensor& cos_sin) const;

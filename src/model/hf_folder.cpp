@@ -11,9 +11,16 @@
 namespace tlt::model {
 namespace {
 
-constexpr const char* kCopiedFiles[] = {
-    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
-    "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json"};
+constexpr const char* kCopiedFiles[] = {"generation_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "chat_template.jinja",
+                                        "chat_template.json"};
 constexpr int64_t kMaxCopiedBytes = int64_t{1} << 28;
 
 std::vector<int64_t> part_shape(const Parameter& parameter, const Parameter::Part& part) {
@@ -33,10 +40,12 @@ void check_names(const SafetensorsFolder& weights, const PolicyModel& model) {
     for (const Parameter::Part& part : parameter.parts) expected.insert(part.name);
   for (const std::string& name : expected)
     TLT_CHECK_INPUT(weights.find(name), weights.path(), ": no tensor ", name,
-                    name == "lm_head.weight" ? "; if head and embedding are one, set tie_word_embeddings in config.json"
-                                             : "; the weights do not belong to this config.json, or a file is missing");
+                    name == "lm_head.weight"
+                        ? "; if head and embedding are one, set tie_word_embeddings in config.json"
+                        : "; the weights do not belong to this config.json, or a file is missing");
   for (const std::string& name : weights.names())
-    TLT_CHECK_INPUT(expected.contains(name) || is_redundant(name, model.config()), weights.file_of(name), ": tensor ", name,
+    TLT_CHECK_INPUT(expected.contains(name) || is_redundant(name, model.config()),
+                    weights.file_of(name), ": tensor ", name,
                     " has no place in this model; the weights do not belong to this config.json");
 }
 
@@ -44,12 +53,13 @@ void load_part(SafetensorsFolder& weights, const PolicyModel& model, const Param
                const Parameter::Part& part) {
   const TensorEntry& entry = *weights.find(part.name);
   const auto want = part_shape(parameter, part);
-  TLT_CHECK_INPUT(entry.shape == want, weights.file_of(part.name), ": tensor ", part.name, " has shape ",
-                  at::IntArrayRef(entry.shape), " and config.json asks for ", at::IntArrayRef(want),
-                  "; give weights and config.json of the same model");
+  TLT_CHECK_INPUT(entry.shape == want, weights.file_of(part.name), ": tensor ", part.name,
+                  " has shape ", at::IntArrayRef(entry.shape), " and config.json asks for ",
+                  at::IntArrayRef(want), "; give weights and config.json of the same model");
   at::Tensor values = weights.read(part.name);
-  TLT_CHECK_INPUT(at::isFloatingType(values.scalar_type()), weights.file_of(part.name), ": tensor ", part.name, " has type ",
-                  data_type_name(entry.type), "; weights must be F32, BF16 or F16");
+  TLT_CHECK_INPUT(at::isFloatingType(values.scalar_type()), weights.file_of(part.name), ": tensor ",
+                  part.name, " has type ", data_type_name(entry.type),
+                  "; weights must be F32, BF16 or F16");
   if (values.scalar_type() != model.type()) values = values.to(at::kFloat);
   parameter.write(model.device(), values.to(model.device().torch()), part.first_row);
 }
@@ -63,10 +73,12 @@ nlohmann::json saved_config(const PolicyModel& model) {
   return config;
 }
 
-TensorSource source_of(const PolicyModel& model, const Parameter& parameter, const Parameter::Part& part) {
+TensorSource source_of(const PolicyModel& model, const Parameter& parameter,
+                       const Parameter::Part& part) {
   const auto values = [&model, &parameter, part] {
     return parameter.matrix ? parameter.matrix->values(model.device(), part.first_row, part.rows)
-                            : parameter.tensor->narrow(0, part.first_row, part.rows).to(model.type(), /*non_blocking=*/false, /*copy=*/true);
+                            : parameter.tensor->narrow(0, part.first_row, part.rows)
+                                  .to(model.type(), /*non_blocking=*/false, /*copy=*/true);
   };
   return {part.name, model.type(), part_shape(parameter, part), values};
 }
@@ -75,7 +87,8 @@ TensorSource source_of(const PolicyModel& model, const Parameter& parameter, con
 PolicySnapshot describe(const PolicyModel& model) {
   PolicySnapshot snapshot{saved_config(model), {}};
   for (const Parameter& parameter : model.parameters())
-    for (const Parameter::Part& part : parameter.parts) snapshot.tensors.push_back(source_of(model, parameter, part));
+    for (const Parameter::Part& part : parameter.parts)
+      snapshot.tensors.push_back(source_of(model, parameter, part));
   return snapshot;
 }
 
@@ -83,13 +96,15 @@ void copy_files(const std::string& source_folder, const std::string& folder) {
   if (source_folder.empty() || std::filesystem::equivalent(source_folder, folder)) return;
   for (const char* name : kCopiedFiles) {
     const std::string path = source_folder + "/" + name;
-    if (std::filesystem::exists(path)) write_file_atomic(folder + "/" + name, read_file(path, kMaxCopiedBytes));
+    if (std::filesystem::exists(path))
+      write_file_atomic(folder + "/" + name, read_file(path, kMaxCopiedBytes));
   }
 }
 
 }  // namespace
 
-std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device& device, at::ScalarType type) {
+std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device& device,
+                                         at::ScalarType type) {
   auto model = std::make_unique<PolicyModel>(ModelConfig::read(folder), device, type);
   load_weights(folder, *model);
   return model;
@@ -104,19 +119,21 @@ void load_weights(const std::string& folder, const PolicyModel& model) {
 
 PolicySnapshot snapshot_policy(const PolicyModel& model) {
   PolicySnapshot snapshot = describe(model);
-  for (TensorSource& source : snapshot.tensors) source = TensorSource::of(source.name, source.values().cpu());
+  for (TensorSource& source : snapshot.tensors)
+    source = TensorSource::of(source.name, source.values().cpu());
   return snapshot;
 }
 
-void save_policy(const PolicySnapshot& snapshot, const std::string& folder, const std::string& source_folder,
-                 int64_t max_shard_bytes) {
+void save_policy(const PolicySnapshot& snapshot, const std::string& folder,
+                 const std::string& source_folder, int64_t max_shard_bytes) {
   make_folder(folder);
   write_file_atomic(folder + "/config.json", snapshot.config.dump(2) + "\n");
   copy_files(source_folder, folder);
   write_safetensors_folder(folder, snapshot.tensors, max_shard_bytes);
 }
 
-void save_policy(const PolicyModel& model, const std::string& folder, const std::string& source_folder) {
+void save_policy(const PolicyModel& model, const std::string& folder,
+                 const std::string& source_folder) {
   save_policy(describe(model), folder, source_folder);
 }
 

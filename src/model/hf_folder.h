@@ -1,10 +1,12 @@
-// Hugging Face folders: a policy from one, and back into one that transformers, vLLM and SGLang load.
+// Hugging Face folders: a policy from one, and back into one that transformers, vLLM and SGLang
+// load.
 //
 // Not here   the keys of config.json (model_config.h); the format of the weights (safetensors.h).
 // Threading  engine thread only; a PolicySnapshot may be saved by any one thread.
 //
 //   const auto model = load_policy("models/Qwen3-0.6B", device, at::kBFloat16);
-//   save_policy(snapshot_policy(*model), "runs/a/checkpoints/step_000010/policy", "models/Qwen3-0.6B");
+//   save_policy(snapshot_policy(*model), "runs/a/checkpoints/step_000010/policy",
+//   "models/Qwen3-0.6B");
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,9 +20,11 @@
 
 namespace tlt::model {
 
-// Reads config.json and the weights, rounding them to `type` (float32 or bfloat16). InputError names the file and the tensor
-// that is missing, has another shape, or that the model has no place for.
-std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device& device, at::ScalarType type);
+// Reads config.json and the weights, rounding them to `type` (float32 or bfloat16). InputError
+// names the file and the tensor that is missing, has another shape, or that the model has no place
+// for.
+std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device& device,
+                                         at::ScalarType type);
 
 // Reads the weights only, into a model of the same configuration: how a run resumes.
 void load_weights(const std::string& folder, const PolicyModel& model);
@@ -34,13 +38,15 @@ struct PolicySnapshot {
 // A copy of the weights as they are now: the model may change while the snapshot is saved.
 PolicySnapshot snapshot_policy(const PolicyModel& model);
 
-// Writes config.json and the weights and copies tokenizer, chat template and generation_config.json from source_folder,
-// where they are ("" for none; it may be the folder itself).
-void save_policy(const PolicySnapshot& snapshot, const std::string& folder, const std::string& source_folder,
+// Writes config.json and the weights and copies tokenizer, chat template and generation_config.json
+// from source_folder, where they are ("" for none; it may be the folder itself).
+void save_policy(const PolicySnapshot& snapshot, const std::string& folder,
+                 const std::string& source_folder,
                  int64_t max_shard_bytes = int64_t{5'000'000'000});
 
 // The same from the model itself, one tensor in memory at a time.
-void save_policy(const PolicyModel& model, const std::string& folder, const std::string& source_folder);
+void save_policy(const PolicyModel& model, const std::string& folder,
+                 const std::string& source_folder);
 
 // "float32" or "bfloat16" and its type. InputError for other names.
 at::ScalarType parse_type(const std::string& name, const std::string& where);

@@ -32,9 +32,11 @@ class HfFolderTest : public testing::Test {
     for (const std::string& tensor : golden.names()) tensors[tensor] = golden.read(tensor);
     edit(tensors);
     std::vector<TensorSource> sources;
-    for (const auto& [tensor, values] : tensors) sources.push_back(TensorSource::of(tensor, values));
+    for (const auto& [tensor, values] : tensors)
+      sources.push_back(TensorSource::of(tensor, values));
     write_safetensors_folder(folder_, sources);
-    write_file_atomic(folder_ + "/config.json", read_file(kModels + name + "/config.json", 1 << 20));
+    write_file_atomic(folder_ + "/config.json",
+                      read_file(kModels + name + "/config.json", 1 << 20));
     return folder_;
   }
   std::string refusal(const std::string& folder) {
@@ -55,12 +57,16 @@ TEST_F(HfFolderTest, EveryFamilyIsSavedAsItWasLoaded) {
     const std::string golden = entry.path();
     const auto config = nlohmann::json::parse(read_file(golden + "/config.json", 1 << 20));
     const bool is_bf16 = config.value("dtype", "") == "bfloat16";
-    save_policy(*load_policy(golden, device_, is_bf16 ? at::kBFloat16 : at::kFloat), folder_, golden);
-    EXPECT_EQ(nlohmann::json::parse(read_file(folder_ + "/config.json", 1 << 20)), config) << golden;
-    EXPECT_EQ(read_file(folder_ + "/generation_config.json", 1 << 20), read_file(golden + "/generation_config.json", 1 << 20));
+    save_policy(*load_policy(golden, device_, is_bf16 ? at::kBFloat16 : at::kFloat), folder_,
+                golden);
+    EXPECT_EQ(nlohmann::json::parse(read_file(folder_ + "/config.json", 1 << 20)), config)
+        << golden;
+    EXPECT_EQ(read_file(folder_ + "/generation_config.json", 1 << 20),
+              read_file(golden + "/generation_config.json", 1 << 20));
     SafetensorsFolder want(golden), got(folder_);
     EXPECT_EQ(got.names().size(), want.names().size()) << golden;
-    for (const std::string& name : want.names()) EXPECT_TRUE(at::equal(got.read(name), want.read(name))) << golden << " " << name;
+    for (const std::string& name : want.names())
+      EXPECT_TRUE(at::equal(got.read(name), want.read(name))) << golden << " " << name;
   }
 }
 
@@ -71,36 +77,48 @@ TEST_F(HfFolderTest, AnotherTypeRoundsTheWeightsAndSaysSo) {
   EXPECT_EQ(config.at("torch_dtype"), "bfloat16");
   EXPECT_FALSE(config.contains("dtype"));
   SafetensorsFolder want(golden), got(folder_);
-  for (const std::string& name : want.names()) EXPECT_TRUE(at::equal(got.read(name), want.read(name).to(at::kBFloat16))) << name;
+  for (const std::string& name : want.names())
+    EXPECT_TRUE(at::equal(got.read(name), want.read(name).to(at::kBFloat16))) << name;
 }
 
 TEST_F(HfFolderTest, ASnapshotKeepsTheWeightsOfItsMoment) {
   const std::string golden = kModels + "qwen2_untied";
   const auto model = load_policy(golden, device_, at::kFloat);
   const PolicySnapshot snapshot = snapshot_policy(*model);
-  for (const Parameter& parameter : model->parameters()) parameter.write(device_, at::zeros(parameter.shape()));
+  for (const Parameter& parameter : model->parameters())
+    parameter.write(device_, at::zeros(parameter.shape()));
   save_policy(snapshot, folder_, "");
   SafetensorsFolder want(golden), got(folder_);
-  for (const std::string& name : want.names()) EXPECT_TRUE(at::equal(got.read(name), want.read(name))) << name;
+  for (const std::string& name : want.names())
+    EXPECT_TRUE(at::equal(got.read(name), want.read(name))) << name;
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/generation_config.json"));
 }
 
 TEST_F(HfFolderTest, TensorsThatSayNothingNewAreIgnored) {
-  EXPECT_EQ(refusal(edited("llama_tied", [](auto& tensors) {
-    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1;
-    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({8});
-  })), "accepted");
+  EXPECT_EQ(refusal(edited("llama_tied",
+                           [](auto& tensors) {
+                             tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1;
+                             tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] =
+                                 at::ones({8});
+                           })),
+            "accepted");
 }
 
 TEST_F(HfFolderTest, AWrongSetOfTensorsIsRefusedByName) {
-  EXPECT_THAT(refusal(edited("qwen2_tied", [](auto& t) { t.erase("model.layers.1.self_attn.k_proj.bias"); })),
+  EXPECT_THAT(refusal(edited("qwen2_tied",
+                             [](auto& t) { t.erase("model.layers.1.self_attn.k_proj.bias"); })),
               HasSubstr("no tensor model.layers.1.self_attn.k_proj.bias"));
-  EXPECT_THAT(refusal(edited("qwen2_untied", [](auto& t) { t.erase("lm_head.weight"); })), HasSubstr("tie_word_embeddings"));
-  EXPECT_THAT(refusal(edited("llama_tied", [](auto& t) { t["model.layers.2.mlp.up_proj.weight"] = at::ones({2}); })),
-              HasSubstr("tensor model.layers.2.mlp.up_proj.weight has no place"));
-  EXPECT_THAT(refusal(edited("llama_tied", [](auto& t) { t["model.norm.weight"] = at::ones({47}); })),
-              HasSubstr("tensor model.norm.weight has shape [47] and config.json asks for [48]"));
-  EXPECT_THAT(refusal(edited("llama_tied", [](auto& t) { t["model.norm.weight"] = at::ones({48}, at::kInt); })),
+  EXPECT_THAT(refusal(edited("qwen2_untied", [](auto& t) { t.erase("lm_head.weight"); })),
+              HasSubstr("tie_word_embeddings"));
+  EXPECT_THAT(
+      refusal(edited("llama_tied",
+                     [](auto& t) { t["model.layers.2.mlp.up_proj.weight"] = at::ones({2}); })),
+      HasSubstr("tensor model.layers.2.mlp.up_proj.weight has no place"));
+  EXPECT_THAT(
+      refusal(edited("llama_tied", [](auto& t) { t["model.norm.weight"] = at::ones({47}); })),
+      HasSubstr("tensor model.norm.weight has shape [47] and config.json asks for [48]"));
+  EXPECT_THAT(refusal(edited("llama_tied",
+                             [](auto& t) { t["model.norm.weight"] = at::ones({48}, at::kInt); })),
               HasSubstr("has type I32"));
   EXPECT_THAT(refusal(folder_ + "/nowhere"), HasSubstr("nowhere"));
 }

@@ -13,7 +13,8 @@ namespace {
 using nlohmann::json;
 
 json read_json(const std::string& path) {
-  json value = json::parse(read_file(path, /*max_bytes=*/1 << 24), nullptr, /*allow_exceptions=*/false);
+  json value =
+      json::parse(read_file(path, /*max_bytes=*/1 << 24), nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(value.is_object(), path, ": not a JSON object; copy the file again");
   return value;
 }
@@ -31,28 +32,32 @@ class Keys {
 
   int64_t size(const char* key) const {
     const json& value = at(key);
-    TLT_CHECK_INPUT(value.is_number_integer() && value >= 1 && value <= kMaxSize, path_, ": ", key, " is ", value.dump(),
-                    "; it must be a whole number from 1 to ", kMaxSize);
+    TLT_CHECK_INPUT(value.is_number_integer() && value >= 1 && value <= kMaxSize, path_, ": ", key,
+                    " is ", value.dump(), "; it must be a whole number from 1 to ", kMaxSize);
     return value.get<int64_t>();
   }
   int64_t size(const char* key, int64_t missing) const { return has(key) ? size(key) : missing; }
 
   double positive(const char* key) const {
     const json& value = at(key);
-    TLT_CHECK_INPUT(value.is_number() && value > 0 && value < 1e12, path_, ": ", key, " is ", value.dump(),
-                    "; it must be a number above 0");
+    TLT_CHECK_INPUT(value.is_number() && value > 0 && value < 1e12, path_, ": ", key, " is ",
+                    value.dump(), "; it must be a number above 0");
     return value.get<double>();
   }
-  double positive(const char* key, double missing) const { return has(key) ? positive(key) : missing; }
+  double positive(const char* key, double missing) const {
+    return has(key) ? positive(key) : missing;
+  }
 
   bool flag(const char* key, bool missing) const {
     if (!has(key)) return missing;
-    TLT_CHECK_INPUT(at(key).is_boolean(), path_, ": ", key, " is ", at(key).dump(), "; it must be true or false");
+    TLT_CHECK_INPUT(at(key).is_boolean(), path_, ": ", key, " is ", at(key).dump(),
+                    "; it must be true or false");
     return at(key).get<bool>();
   }
   std::string text(const char* key, const std::string& missing) const {
     if (!has(key)) return missing;
-    TLT_CHECK_INPUT(at(key).is_string(), path_, ": ", key, " is ", at(key).dump(), "; it must be a text");
+    TLT_CHECK_INPUT(at(key).is_string(), path_, ": ", key, " is ", at(key).dump(),
+                    "; it must be a text");
     return at(key).get<std::string>();
   }
 
@@ -68,8 +73,8 @@ Family read_family(const Keys& keys) {
   std::string name = keys.text("model_type", "");
   if (keys.has("architectures")) {
     const json& list = keys.at("architectures");
-    TLT_CHECK_INPUT(list.is_array() && !list.empty() && list[0].is_string(), keys.path(), ": architectures is ",
-                    list.dump(), "; it must be a list with one name");
+    TLT_CHECK_INPUT(list.is_array() && !list.empty() && list[0].is_string(), keys.path(),
+                    ": architectures is ", list.dump(), "; it must be a list with one name");
     name = list[0].get<std::string>();
   }
   if (name == "Qwen2ForCausalLM" || name == "qwen2") return Family::kQwen2;
@@ -79,7 +84,8 @@ Family read_family(const Keys& keys) {
                    "'; Qwen2ForCausalLM, Qwen3ForCausalLM and LlamaForCausalLM are supported");
 }
 
-// transformers 5 writes rope_parameters with rope_theta inside, transformers 4 rope_theta and, where not plain, rope_scaling.
+// transformers 5 writes rope_parameters with rope_theta inside, transformers 4 rope_theta and,
+// where not plain, rope_scaling.
 RopeConfig read_rope(const Keys& keys) {
   RopeConfig rope;
   rope.theta = keys.positive("rope_theta", rope.theta);
@@ -88,7 +94,8 @@ RopeConfig read_rope(const Keys& keys) {
   if (keys.has(key)) {
     const json& object = keys.at(key);
     const std::string where = keys.path() + ": " + key;
-    TLT_CHECK_INPUT(object.is_object(), where, " is ", object.dump(), "; it must be an object with rope_type");
+    TLT_CHECK_INPUT(object.is_object(), where, " is ", object.dump(),
+                    "; it must be an object with rope_type");
     const Keys inner(object, where);
     rope.theta = inner.positive("rope_theta", rope.theta);
     rope.type = inner.text("rope_type", inner.text("type", "default"));
@@ -99,37 +106,46 @@ RopeConfig read_rope(const Keys& keys) {
       rope.high_freq_factor = inner.positive("high_freq_factor");
       rope.original_max_positions = inner.size("original_max_position_embeddings");
       TLT_CHECK_INPUT(rope.high_freq_factor > rope.low_freq_factor, where, ": high_freq_factor ",
-                      rope.high_freq_factor, " must be above low_freq_factor ", rope.low_freq_factor);
+                      rope.high_freq_factor, " must be above low_freq_factor ",
+                      rope.low_freq_factor);
     }
-    TLT_CHECK_INPUT(rope.type == "default" || rope.type == "llama3", where, ": rope_type '", rope.type,
-                    "' is not supported; default and llama3 are");
+    TLT_CHECK_INPUT(rope.type == "default" || rope.type == "llama3", where, ": rope_type '",
+                    rope.type, "' is not supported; default and llama3 are");
   }
-  TLT_CHECK_INPUT(rotated == 1.0, keys.path(), ": partial_rotary_factor ", rotated, " is not supported; only 1 is");
+  TLT_CHECK_INPUT(rotated == 1.0, keys.path(), ": partial_rotary_factor ", rotated,
+                  " is not supported; only 1 is");
   return rope;
 }
 
-// A window counts only where a layer would look through it, and where it is shorter than the model's own limit.
+// A window counts only where a layer would look through it, and where it is shorter than the
+// model's own limit.
 void refuse_sliding_window(const Keys& keys, const ModelConfig& config) {
-  if (config.family == Family::kLlama || !keys.flag("use_sliding_window", false) || !keys.has("sliding_window")) return;
+  if (config.family == Family::kLlama || !keys.flag("use_sliding_window", false) ||
+      !keys.has("sliding_window"))
+    return;
   if (keys.size("sliding_window") >= config.max_positions) return;
   bool used = keys.size("max_window_layers", 28) < config.layers;
   if (keys.has("layer_types")) {
     const json& types = keys.at("layer_types");
     used = std::find(types.begin(), types.end(), "sliding_attention") != types.end();
   }
-  TLT_CHECK_INPUT(!used, keys.path(), ": use_sliding_window is true and sliding attention is not supported; ",
+  TLT_CHECK_INPUT(!used, keys.path(),
+                  ": use_sliding_window is true and sliding attention is not supported; ",
                   "set use_sliding_window to false if the model was trained without it");
 }
 
 void refuse_unsupported(const Keys& keys, const ModelConfig& config) {
   const std::string activation = keys.text("hidden_act", "silu");
-  TLT_CHECK_INPUT(activation == "silu" || activation == "swish", keys.path(), ": hidden_act '", activation,
-                  "' is not supported; silu is");
-  TLT_CHECK_INPUT(!keys.flag("mlp_bias", false), keys.path(), ": mlp_bias is true; biases of the feed-forward are not supported");
-  TLT_CHECK_INPUT(config.family == Family::kQwen2 || !keys.flag("attention_bias", false), keys.path(),
+  TLT_CHECK_INPUT(activation == "silu" || activation == "swish", keys.path(), ": hidden_act '",
+                  activation, "' is not supported; silu is");
+  TLT_CHECK_INPUT(!keys.flag("mlp_bias", false), keys.path(),
+                  ": mlp_bias is true; biases of the feed-forward are not supported");
+  TLT_CHECK_INPUT(config.family == Family::kQwen2 || !keys.flag("attention_bias", false),
+                  keys.path(),
                   ": attention_bias is true, which adds a bias to o_proj; that is not supported");
   TLT_CHECK_INPUT(!keys.has("quantization_config"), keys.path(),
-                  ": quantized weights (quantization_config) are not supported; give the float32 or bfloat16 model");
+                  ": quantized weights (quantization_config) are not supported; give the float32 "
+                  "or bfloat16 model");
   refuse_sliding_window(keys, config);
 }
 
@@ -138,8 +154,9 @@ std::vector<int32_t> read_eos(const Keys& keys, int64_t vocabulary) {
   const json& value = keys.at("eos_token_id");
   std::vector<int32_t> tokens;
   for (const json& token : value.is_array() ? value : json::array({value})) {
-    TLT_CHECK_INPUT(token.is_number_integer() && token >= 0 && token < vocabulary, keys.path(), ": eos_token_id is ",
-                    value.dump(), "; it must be a token, or a list of tokens, below vocab_size ", vocabulary);
+    TLT_CHECK_INPUT(token.is_number_integer() && token >= 0 && token < vocabulary, keys.path(),
+                    ": eos_token_id is ", value.dump(),
+                    "; it must be a token, or a list of tokens, below vocab_size ", vocabulary);
     tokens.push_back(token.get<int32_t>());
   }
   return tokens;
@@ -163,10 +180,13 @@ ModelConfig ModelConfig::read(const std::string& folder) {
   // Qwen2's attention has no head_dim of its own; Qwen3's class has 128 where the file is silent.
   const int64_t even_share = config.hidden / config.heads;
   config.head_size = keys.size("head_dim", config.family == Family::kQwen3 ? 128 : even_share);
-  TLT_CHECK_INPUT(keys.has("head_dim") || config.hidden % config.heads == 0 || config.family == Family::kQwen3, path,
-                  ": hidden_size ", config.hidden, " is no multiple of num_attention_heads ", config.heads, "; add head_dim");
+  TLT_CHECK_INPUT(
+      keys.has("head_dim") || config.hidden % config.heads == 0 || config.family == Family::kQwen3,
+      path, ": hidden_size ", config.hidden, " is no multiple of num_attention_heads ",
+      config.heads, "; add head_dim");
   config.norm_epsilon = keys.positive("rms_norm_eps", 1e-6);
-  config.tied = keys.flag("tie_word_embeddings", false);  // false in the classes of all three families
+  config.tied =
+      keys.flag("tie_word_embeddings", false);  // false in the classes of all three families
   config.attention_bias = config.family == Family::kQwen2;
   config.rope = read_rope(keys);
   config.type_name = keys.text("dtype", keys.text("torch_dtype", "float32"));
@@ -178,14 +198,16 @@ ModelConfig ModelConfig::read(const std::string& folder) {
   if (std::filesystem::exists(generation_path)) {
     const json generation = read_json(generation_path);
     const Keys generation_keys(generation, generation_path);
-    if (generation_keys.has("eos_token_id")) config.eos_tokens = read_eos(generation_keys, config.vocabulary);
+    if (generation_keys.has("eos_token_id"))
+      config.eos_tokens = read_eos(generation_keys, config.vocabulary);
   }
   return config;
 }
 
 void ModelConfig::check(const std::string& where) const {
   const auto check_size = [&](const char* key, int64_t value, int64_t multiple) {
-    TLT_CHECK_INPUT(value > 0 && value % multiple == 0, where, ": ", key, " is ", value, "; it must be a multiple of ", multiple);
+    TLT_CHECK_INPUT(value > 0 && value % multiple == 0, where, ": ", key, " is ", value,
+                    "; it must be a multiple of ", multiple);
   };
   check_size("vocab_size", vocabulary, 1);
   check_size("num_hidden_layers", layers, 1);
@@ -195,8 +217,8 @@ void ModelConfig::check(const std::string& where) const {
   check_size("hidden_size", hidden, 16);
   check_size("intermediate_size", intermediate, 16);
   check_size("head_dim", head_size, 16);
-  TLT_CHECK_INPUT(head_size <= 96 || head_size == 128 || head_size == 256, where, ": head_dim ", head_size,
-                  " is not supported; multiples of 16 up to 96, 128 and 256 are");
+  TLT_CHECK_INPUT(head_size <= 96 || head_size == 128 || head_size == 256, where, ": head_dim ",
+                  head_size, " is not supported; multiples of 16 up to 96, 128 and 256 are");
   TLT_CHECK_INPUT(heads > 0 && heads % kv_heads == 0, where, ": num_attention_heads is ", heads,
                   "; it must be a multiple of num_key_value_heads ", kv_heads);
 }

@@ -1,4 +1,5 @@
-// ModelConfig: the shape of a decoder, read from a Hugging Face config.json (of transformers 4 or 5).
+// ModelConfig: the shape of a decoder, read from a Hugging Face config.json (of transformers 4 or
+// 5).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,16 +25,16 @@ struct RopeConfig {
 
 struct ModelConfig {
   Family family = Family::kQwen2;
-  int64_t vocabulary = 0;     // V: rows of the embedding
-  int64_t hidden = 0;         // D
-  int64_t layers = 0;         // L
-  int64_t heads = 0;          // N
-  int64_t kv_heads = 0;       // K
-  int64_t head_size = 0;      // H
-  int64_t intermediate = 0;   // F
+  int64_t vocabulary = 0;    // V: rows of the embedding
+  int64_t hidden = 0;        // D
+  int64_t layers = 0;        // L
+  int64_t heads = 0;         // N
+  int64_t kv_heads = 0;      // K
+  int64_t head_size = 0;     // H
+  int64_t intermediate = 0;  // F
   int64_t max_positions = 0;
   double norm_epsilon = 1e-6;
-  bool tied = false;          // the head is the embedding
+  bool tied = false;            // the head is the embedding
   bool attention_bias = false;  // q, k, v biases (Qwen2: always)
   RopeConfig rope;
   std::vector<int32_t> eos_tokens;  // config.json; generation_config.json overrides it
@@ -45,7 +46,8 @@ struct ModelConfig {
 
   // InputError names the file, the key and what is accepted.
   static ModelConfig read(const std::string& folder);
-  // Sizes fit each other (even head size, heads divisible by kv_heads, multiples of 16 …). `where` names the file.
+  // Sizes fit each other (even head size, heads divisible by kv_heads, multiples of 16 …). `where`
+  // names the file.
   void check(const std::string& where) const;
 };
 

@@ -18,9 +18,15 @@ using testing::HasSubstr;
 const std::string kModels = std::string(TLT_SOURCE_DIR) + "/tests/golden/models/";
 
 json base_config() {
-  return {{"architectures", {"Qwen2ForCausalLM"}}, {"vocab_size", 320}, {"hidden_size", 64}, {"num_hidden_layers", 2},
-          {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"intermediate_size", 96},
-          {"max_position_embeddings", 512}, {"torch_dtype", "bfloat16"}};
+  return {{"architectures", {"Qwen2ForCausalLM"}},
+          {"vocab_size", 320},
+          {"hidden_size", 64},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"intermediate_size", 96},
+          {"max_position_embeddings", 512},
+          {"torch_dtype", "bfloat16"}};
 }
 
 class ModelConfigTest : public testing::Test {
@@ -34,7 +40,8 @@ class ModelConfigTest : public testing::Test {
   ModelConfig read(const json& config, const json& generation = nullptr) {
     std::ofstream(folder_ + "/config.json") << config.dump();
     std::filesystem::remove(folder_ + "/generation_config.json");
-    if (!generation.is_null()) std::ofstream(folder_ + "/generation_config.json") << generation.dump();
+    if (!generation.is_null())
+      std::ofstream(folder_ + "/generation_config.json") << generation.dump();
     return ModelConfig::read(folder_);
   }
   ModelConfig with(const json& patch) {
@@ -81,7 +88,8 @@ TEST_F(ModelConfigTest, BothSpellingsOfTransformersAreRead) {
 TEST_F(ModelConfigTest, TheNumberOfParametersIsThatOfTransformers) {
   for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
     const json golden = json::parse(std::ifstream(entry.path() / "golden.json"));
-    EXPECT_EQ(ModelConfig::read(entry.path()).parameters(), golden.at("parameters")) << entry.path();
+    EXPECT_EQ(ModelConfig::read(entry.path()).parameters(), golden.at("parameters"))
+        << entry.path();
   }
 }
 
@@ -95,7 +103,9 @@ TEST_F(ModelConfigTest, WhatIsNotWrittenHasTheDefaultOfItsFamily) {
   EXPECT_TRUE(qwen2.eos_tokens.empty());
   EXPECT_EQ(qwen2.type_name, "bfloat16");
   EXPECT_EQ(with({{"architectures", {"Qwen3ForCausalLM"}}}).head_size, 128);
-  EXPECT_EQ(with({{"architectures", {"LlamaForCausalLM"}}, {"num_key_value_heads", nullptr}}).kv_heads, 4);
+  EXPECT_EQ(
+      with({{"architectures", {"LlamaForCausalLM"}}, {"num_key_value_heads", nullptr}}).kv_heads,
+      4);
   EXPECT_EQ(with({{"architectures", nullptr}, {"model_type", "llama"}}).family, Family::kLlama);
 }
 
@@ -110,23 +120,35 @@ TEST_F(ModelConfigTest, TheGenerationConfigDecidesWhichTokensEndAText) {
 
 TEST_F(ModelConfigTest, AWindowThatNoLayerLooksThroughIsAccepted) {
   EXPECT_EQ(refusal({{"sliding_window", 128}, {"use_sliding_window", false}}), "accepted");
-  EXPECT_EQ(refusal({{"sliding_window", 128}, {"use_sliding_window", true}, {"max_window_layers", 2}}), "accepted");
-  EXPECT_EQ(refusal({{"sliding_window", 512}, {"use_sliding_window", true}, {"max_window_layers", 1}}), "accepted");
-  EXPECT_THAT(refusal({{"sliding_window", 128}, {"use_sliding_window", true}, {"max_window_layers", 1}}),
+  EXPECT_EQ(
+      refusal({{"sliding_window", 128}, {"use_sliding_window", true}, {"max_window_layers", 2}}),
+      "accepted");
+  EXPECT_EQ(
+      refusal({{"sliding_window", 512}, {"use_sliding_window", true}, {"max_window_layers", 1}}),
+      "accepted");
+  EXPECT_THAT(
+      refusal({{"sliding_window", 128}, {"use_sliding_window", true}, {"max_window_layers", 1}}),
+      HasSubstr("use_sliding_window"));
+  EXPECT_THAT(refusal({{"sliding_window", 128},
+                       {"use_sliding_window", true},
+                       {"layer_types", {"full_attention", "sliding_attention"}}}),
               HasSubstr("use_sliding_window"));
-  EXPECT_THAT(refusal({{"sliding_window", 128}, {"use_sliding_window", true},
-                       {"layer_types", {"full_attention", "sliding_attention"}}}), HasSubstr("use_sliding_window"));
 }
 
 TEST_F(ModelConfigTest, WhatIsNotSupportedIsRefusedByName) {
-  EXPECT_THAT(refusal({{"architectures", {"MistralForCausalLM"}}}), HasSubstr("'MistralForCausalLM'"));
-  EXPECT_THAT(refusal({{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}), HasSubstr("rope_type 'yarn'"));
-  EXPECT_THAT(refusal({{"rope_parameters", {{"rope_type", "linear"}}}}), HasSubstr("rope_type 'linear'"));
-  EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}), HasSubstr("low_freq_factor is missing"));
+  EXPECT_THAT(refusal({{"architectures", {"MistralForCausalLM"}}}),
+              HasSubstr("'MistralForCausalLM'"));
+  EXPECT_THAT(refusal({{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}),
+              HasSubstr("rope_type 'yarn'"));
+  EXPECT_THAT(refusal({{"rope_parameters", {{"rope_type", "linear"}}}}),
+              HasSubstr("rope_type 'linear'"));
+  EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}),
+              HasSubstr("low_freq_factor is missing"));
   EXPECT_THAT(refusal({{"partial_rotary_factor", 0.5}}), HasSubstr("partial_rotary_factor"));
   EXPECT_THAT(refusal({{"hidden_act", "gelu"}}), HasSubstr("hidden_act 'gelu'"));
   EXPECT_THAT(refusal({{"mlp_bias", true}}), HasSubstr("mlp_bias"));
-  EXPECT_THAT(refusal({{"architectures", {"LlamaForCausalLM"}}, {"attention_bias", true}}), HasSubstr("attention_bias"));
+  EXPECT_THAT(refusal({{"architectures", {"LlamaForCausalLM"}}, {"attention_bias", true}}),
+              HasSubstr("attention_bias"));
   EXPECT_THAT(refusal({{"quantization_config", {{"bits", 4}}}}), HasSubstr("quantization_config"));
   EXPECT_THAT(refusal({{"hidden_size", nullptr}}), HasSubstr("hidden_size is missing"));
   EXPECT_THAT(refusal({{"hidden_size", "64"}}), HasSubstr("hidden_size is \"64\""));

@@ -27,7 +27,10 @@ void Gradients::zero() {
 }
 
 PolicyModel::PolicyModel(const ModelConfig& config, const Device& device, at::ScalarType type)
-    : config_(config), device_(device), type_(type), final_norm_(device.zeros({config.hidden}, at::kFloat)) {
+    : config_(config),
+      device_(device),
+      type_(type),
+      final_norm_(device.zeros({config.hidden}, at::kFloat)) {
   TLT_CHECK_INPUT(type == at::kFloat || type == at::kBFloat16, "dtype ", c10::toString(type),
                   " is not supported; use float32 or bfloat16");
   config.check("model");
@@ -42,36 +45,44 @@ PolicyModel::PolicyModel(const ModelConfig& config, const Device& device, at::Sc
 }
 
 void PolicyModel::list_parameters() {
-  const auto add = [&](std::vector<Parameter::Part> parts, ops::Weight* matrix, at::Tensor* tensor, bool decays) {
+  const auto add = [&](std::vector<Parameter::Part> parts, ops::Weight* matrix, at::Tensor* tensor,
+                       bool decays) {
     parameters_.push_back({std::move(parts), matrix, tensor, decays, type_});
     return static_cast<int64_t>(parameters_.size()) - 1;
   };
   const auto whole = [](const std::string& name, int64_t rows) {
     return std::vector<Parameter::Part>{{name, 0, rows}};
   };
-  const auto matrix = [&](const std::string& name, ops::Weight& w) { return add(whole(name, w.rows()), &w, nullptr, true); };
+  const auto matrix = [&](const std::string& name, ops::Weight& w) {
+    return add(whole(name, w.rows()), &w, nullptr, true);
+  };
   const auto vector = [&](const std::string& name, at::Tensor& t) {
     return t.defined() ? add(whole(name, t.size(0)), nullptr, &t, false) : int64_t{-1};
   };
   const ModelConfig& c = config_;
   const int64_t q = c.heads * c.head_size, k = c.kv_heads * c.head_size;
   const auto qkv_parts = [&](const std::string& at, const std::string& kind) {
-    return std::vector<Parameter::Part>{{at + "q_proj." + kind, 0, q}, {at + "k_proj." + kind, q, k}, {at + "v_proj." + kind, q + k, k}};
+    return std::vector<Parameter::Part>{{at + "q_proj." + kind, 0, q},
+                                        {at + "k_proj." + kind, q, k},
+                                        {at + "v_proj." + kind, q + k, k}};
   };
   embedding_index_ = c.tied ? matrix("model.embed_tokens.weight", embedding_)
-                            : add(whole("model.embed_tokens.weight", c.vocabulary), nullptr, &embedding_table_, true);
+                            : add(whole("model.embed_tokens.weight", c.vocabulary), nullptr,
+                                  &embedding_table_, true);
   for (size_t i = 0; i < layers_.size(); ++i) {
     DecoderLayer& layer = layers_[i];
     const std::string at = "model.layers." + std::to_string(i) + ".";
     LayerParameters& p = layer.parameters;
     p.input_norm = vector(at + "input_layernorm.weight", layer.input_norm);
     p.qkv = add(qkv_parts(at + "self_attn.", "weight"), &layer.qkv, nullptr, true);
-    if (layer.qkv_bias.defined()) p.qkv_bias = add(qkv_parts(at + "self_attn.", "bias"), nullptr, &layer.qkv_bias, false);
+    if (layer.qkv_bias.defined())
+      p.qkv_bias = add(qkv_parts(at + "self_attn.", "bias"), nullptr, &layer.qkv_bias, false);
     p.q_norm = vector(at + "self_attn.q_norm.weight", layer.q_norm);
     p.k_norm = vector(at + "self_attn.k_norm.weight", layer.k_norm);
     p.output = matrix(at + "self_attn.o_proj.weight", layer.output);
     p.middle_norm = vector(at + "post_attention_layernorm.weight", layer.middle_norm);
-    p.gate_up = add({{at + "mlp.gate_proj.weight", 0, c.intermediate}, {at + "mlp.up_proj.weight", c.intermediate, c.intermediate}},
+    p.gate_up = add({{at + "mlp.gate_proj.weight", 0, c.intermediate},
+                     {at + "mlp.up_proj.weight", c.intermediate, c.intermediate}},
                     &layer.gate_up, nullptr, true);
     p.down = matrix(at + "mlp.down_proj.weight", layer.down);
   }
@@ -81,18 +92,23 @@ void PolicyModel::list_parameters() {
 
 void Parameter::write(const Device& device, const at::Tensor& values, int64_t first_row) const {
   if (matrix) return matrix->assign(device, values, first_row);
-  // Norm weights and biases stay float32 tensors, but hold values of the compute type: round_to does that.
+  // Norm weights and biases stay float32 tensors, but hold values of the compute type: round_to
+  // does that.
   at::Tensor rows = tensor->narrow(0, first_row, values.size(0));
   rows.copy_(round_to == tensor->scalar_type() ? values : values.to(round_to));
 }
 
 kv::KvShape PolicyModel::kv_shape() const {
-  return {.layers = config_.layers, .kv_heads = config_.kv_heads, .head_size = config_.head_size, .type = type_};
+  return {.layers = config_.layers,
+          .kv_heads = config_.kv_heads,
+          .head_size = config_.head_size,
+          .type = type_};
 }
 
 Gradients PolicyModel::make_gradients() const {
   Gradients gradients;
-  for (const Parameter& parameter : parameters_) gradients.tensors.push_back(device_.zeros(parameter.shape(), at::kFloat));
+  for (const Parameter& parameter : parameters_)
+    gradients.tensors.push_back(device_.zeros(parameter.shape(), at::kFloat));
   return gradients;
 }
 
@@ -112,7 +128,8 @@ void PolicyModel::initialize(uint64_t seed) {
       values.zero_();
     } else {
       float* data = values.data_ptr<float>();
-      for (int64_t j = 0; j < values.numel(); ++j) data[j] = static_cast<float>(scale * random.normal());
+      for (int64_t j = 0; j < values.numel(); ++j)
+        data[j] = static_cast<float>(scale * random.normal());
     }
     parameter.write(device_, values.to(device_.torch()));
   }
@@ -125,7 +142,8 @@ void PolicyModel::embed(const ops::Batch& batch, at::Tensor& tokens, at::Tensor&
   } else {
     tokens = at::tensor(batch.tokens, at::kInt).to(device_.torch());
   }
-  config_.tied ? embedding_.gather(device_, tokens, out) : ops::embed(device_, embedding_table_, tokens, out);
+  config_.tied ? embedding_.gather(device_, tokens, out)
+               : ops::embed(device_, embedding_table_, tokens, out);
 }
 
 const at::Tensor& PolicyModel::cos_sin(const ops::Batch& batch) const {
@@ -134,7 +152,9 @@ const at::Tensor& PolicyModel::cos_sin(const ops::Batch& batch) const {
     needed = std::max<int64_t>(needed, segment.first_position + segment.rows);
   const int64_t have = cos_sin_.defined() ? cos_sin_.size(0) : 0;
   if (needed > have)
-    cos_sin_ = rope_table(config_.rope, config_.head_size, std::max<int64_t>({needed, 2 * have, 2048})).to(device_.torch());
+    cos_sin_ =
+        rope_table(config_.rope, config_.head_size, std::max<int64_t>({needed, 2 * have, 2048}))
+            .to(device_.torch());
   return cos_sin_;
 }
 
@@ -144,14 +164,16 @@ Activations::Activations(const PolicyModel& model, int64_t max_rows) {
   hidden_.resize(model.device(), max_rows, hidden, model.type());
 }
 
-const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cache, Activations& a) const {
+const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cache,
+                                       Activations& a) const {
   const at::Tensor& angles = cos_sin(batch);
   a.residual_.resize(device_, batch.rows(), config_.hidden, type_);
   a.hidden_.resize(device_, batch.rows(), config_.hidden, type_);
   at::Tensor& x = a.residual_.view();
   embed(batch, a.tokens_, x);
   for (size_t i = 0; i < layers_.size(); ++i)
-    layers_[i].forward(device_, batch, angles, x, cache.layer(static_cast<int64_t>(i)), a.layer_, x, /*keep=*/false);
+    layers_[i].forward(device_, batch, angles, x, cache.layer(static_cast<int64_t>(i)), a.layer_, x,
+                       /*keep=*/false);
   ops::rms_norm(device_, x, final_norm_, config_.norm_epsilon, a.hidden_.view());
   return a.hidden_.view();
 }
@@ -205,18 +227,20 @@ const at::Tensor& PolicyModel::forward(Tape& tape) const {
   embed(batch, tape.tokens_, tape.inputs_[0].view());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
-    layers_[i].forward(device_, batch, angles, tape.inputs_[i].view(), tape.cache_layer(layer), tape.activations(layer),
-                       tape.inputs_[i + 1].view(), /*keep=*/true);
+    layers_[i].forward(device_, batch, angles, tape.inputs_[i].view(), tape.cache_layer(layer),
+                       tape.activations(layer), tape.inputs_[i + 1].view(), /*keep=*/true);
   }
-  ops::rms_norm(device_, tape.inputs_.back().view(), final_norm_, config_.norm_epsilon, tape.hidden_.view());
+  ops::rms_norm(device_, tape.inputs_.back().view(), final_norm_, config_.norm_epsilon,
+                tape.hidden_.view());
   return tape.hidden_.view();
 }
 
-void PolicyModel::logits_backward(const at::Tensor& hidden, const at::Tensor& d_logits, at::Tensor& d_hidden,
-                                  Gradients& gradients) const {
+void PolicyModel::logits_backward(const at::Tensor& hidden, const at::Tensor& d_logits,
+                                  at::Tensor& d_hidden, Gradients& gradients) const {
   const at::Tensor d = d_logits.to(type_);
   ops::linear_backward_input(device_, d, head(), d_hidden);
-  ops::linear_backward_weight(device_, d, hidden, gradients.tensors[static_cast<size_t>(head_index_)]);
+  ops::linear_backward_weight(device_, d, hidden,
+                              gradients.tensors[static_cast<size_t>(head_index_)]);
 }
 
 void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const {
@@ -225,7 +249,8 @@ void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gr
   tape.d_stream_.resize(device_, batch.rows(), config_.hidden, type_);
   at::Tensor& d = tape.d_stream_.view();
   d.zero_();
-  ops::rms_norm_backward(device_, d_hidden, tape.inputs_.back().view(), final_norm_, config_.norm_epsilon, d,
+  ops::rms_norm_backward(device_, d_hidden, tape.inputs_.back().view(), final_norm_,
+                         config_.norm_epsilon, d,
                          gradients.tensors[static_cast<size_t>(final_norm_index_)]);
   for (size_t i = layers_.size(); i-- > 0;) {
     const auto layer = static_cast<int64_t>(i);
@@ -233,10 +258,13 @@ void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gr
     const at::Tensor& x = tape.inputs_[i].view();
     // The last layer's activations are still there.
     if (tape.recompute_ && i + 1 < layers_.size())
-      layers_[i].forward(device_, batch, angles, x, tape.cache_layer(layer), a, tape.inputs_[i + 1].view(), /*keep=*/true);
-    layers_[i].backward(device_, batch, angles, x, tape.cache_layer(layer), a, tape.scratch_, d, gradients.tensors);
+      layers_[i].forward(device_, batch, angles, x, tape.cache_layer(layer), a,
+                         tape.inputs_[i + 1].view(), /*keep=*/true);
+    layers_[i].backward(device_, batch, angles, x, tape.cache_layer(layer), a, tape.scratch_, d,
+                        gradients.tensors);
   }
-  ops::embed_backward(device_, d, tape.tokens_, gradients.tensors[static_cast<size_t>(embedding_index_)]);
+  ops::embed_backward(device_, d, tape.tokens_,
+                      gradients.tensors[static_cast<size_t>(embedding_index_)]);
 }
 
 }  // namespace tlt::model

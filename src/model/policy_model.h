@@ -1,12 +1,14 @@
-// PolicyModel: the decoder, used by the engine and by the trainer alike: same weights, same forward pass.
+// PolicyModel: the decoder, used by the engine and by the trainer alike: same weights, same forward
+// pass.
 //
-// Owns       the weights in the compute type, the only copy in the worker (the optimizer has the float32 master).
-// Not here   the KV cache (kv/), the files (hf_folder.h), losses and optimizer (train/).
-// Threading  engine thread only.
+// Owns       the weights in the compute type, the only copy in the worker (the optimizer has the
+// float32 master). Not here   the KV cache (kv/), the files (hf_folder.h), losses and optimizer
+// (train/). Threading  engine thread only.
 //
 //   Activations activations(model, /*max_rows=*/512);
-//   const at::Tensor& hidden = model.forward(batch, cache, activations);   // [T, D], after the final norm
-//   model.logits(hidden, logits);                                          // [T, V] float32
+//   const at::Tensor& hidden = model.forward(batch, cache, activations);   // [T, D], after the
+//   final norm model.logits(hidden, logits);                                          // [T, V]
+//   float32
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,18 +25,19 @@ namespace tlt::model {
 class Activations;
 class Tape;
 
-// A trainable tensor. Projections that read the same input are fused (q, k, v; gate, up): one Parameter,
-// several tensors of the Hugging Face file.
+// A trainable tensor. Projections that read the same input are fused (q, k, v; gate, up): one
+// Parameter, several tensors of the Hugging Face file.
 struct Parameter {
   struct Part {
-    std::string name;        // "model.layers.0.self_attn.q_proj.weight"
+    std::string name;  // "model.layers.0.self_attn.q_proj.weight"
     int64_t first_row = 0;
     int64_t rows = 0;
   };
   std::vector<Part> parts;
-  ops::Weight* matrix = nullptr;   // [N, K], or …
-  at::Tensor* tensor = nullptr;    // … norm weight or bias [N] (float32 holding compute-type values), or an untied embedding [V, D]
-  bool decays = false;             // weight decay applies: matrices and embeddings
+  ops::Weight* matrix = nullptr;  // [N, K], or …
+  at::Tensor* tensor = nullptr;  // … norm weight or bias [N] (float32 holding compute-type values),
+                                 // or an untied embedding [V, D]
+  bool decays = false;                   // weight decay applies: matrices and embeddings
   at::ScalarType round_to = at::kFloat;  // the compute type, which `tensor` holds values of
 
   std::string name() const { return parts.front().name; }
@@ -65,11 +68,14 @@ class PolicyModel {
   kv::KvShape kv_shape() const;
   Gradients make_gradients() const;
 
-  // Random weights for a training from scratch: embeddings 0.02, matrices fan_in^-1/2, residual-writing ones 0.3 of that.
+  // Random weights for a training from scratch: embeddings 0.02, matrices fan_in^-1/2,
+  // residual-writing ones 0.3 of that.
   void initialize(uint64_t seed);
 
-  // Final hidden states [T, D] (after the norm; a view into `activations`, valid until its next use).
-  const at::Tensor& forward(const ops::Batch& batch, kv::KvCache& cache, Activations& activations) const;
+  // Final hidden states [T, D] (after the norm; a view into `activations`, valid until its next
+  // use).
+  const at::Tensor& forward(const ops::Batch& batch, kv::KvCache& cache,
+                            Activations& activations) const;
 
   // The head: hidden [R, D] -> logits [R, V] float32.
   void logits(const at::Tensor& hidden, at::Tensor& out) const;
@@ -80,7 +86,8 @@ class PolicyModel {
   // d_hidden [R, D] and the head's gradient, from hidden [R, D] and d_logits [R, V] float32.
   void logits_backward(const at::Tensor& hidden, const at::Tensor& d_logits, at::Tensor& d_hidden,
                        Gradients& gradients) const;
-  // Adds the gradients of all parameters below the head, from d_hidden [T, D] (the forward's result).
+  // Adds the gradients of all parameters below the head, from d_hidden [T, D] (the forward's
+  // result).
   void backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
 
  private:
@@ -97,12 +104,12 @@ class PolicyModel {
   ModelConfig config_;
   Device device_;
   at::ScalarType type_;
-  ops::Weight embedding_;      // tied: embedding and head
-  at::Tensor embedding_table_; // untied: [V, D] in the compute type
-  ops::Weight head_;           // untied
+  ops::Weight embedding_;       // tied: embedding and head
+  at::Tensor embedding_table_;  // untied: [V, D] in the compute type
+  ops::Weight head_;            // untied
   std::vector<DecoderLayer> layers_;
-  at::Tensor final_norm_;      // [D]
-  mutable at::Tensor cos_sin_; // [positions, H]
+  at::Tensor final_norm_;                                                // [D]
+  mutable at::Tensor cos_sin_;                                           // [positions, H]
   int64_t embedding_index_ = 0, final_norm_index_ = 0, head_index_ = 0;  // into parameters_
   std::vector<Parameter> parameters_;
 };

@@ -12,13 +12,14 @@ namespace {
 std::vector<float> inverse_frequencies(const RopeConfig& rope, int64_t head_size) {
   std::vector<float> frequencies;
   for (int64_t i = 0; i < head_size; i += 2)
-    frequencies.push_back(
-        static_cast<float>(1.0 / std::pow(rope.theta, static_cast<double>(i) / static_cast<double>(head_size))));
+    frequencies.push_back(static_cast<float>(
+        1.0 / std::pow(rope.theta, static_cast<double>(i) / static_cast<double>(head_size))));
   if (rope.type != "llama3") return frequencies;
   const double positions = static_cast<double>(rope.original_max_positions);
   for (float& frequency : frequencies) {
     const double wave_length = 2 * std::numbers::pi / frequency;
-    const double smooth = (positions / wave_length - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+    const double smooth = (positions / wave_length - rope.low_freq_factor) /
+                          (rope.high_freq_factor - rope.low_freq_factor);
     if (wave_length > positions / rope.low_freq_factor)
       frequency = static_cast<float>(frequency / rope.factor);
     else if (wave_length >= positions / rope.high_freq_factor)

@@ -1,4 +1,5 @@
-// The angles of rotary position embedding (RoFormer; Llama 3's scaling as in transformers' _compute_llama3_parameters).
+// The angles of rotary position embedding (RoFormer; Llama 3's scaling as in transformers'
+// _compute_llama3_parameters).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

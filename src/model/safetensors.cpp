@@ -22,9 +22,9 @@ constexpr const char* kShardIndex = "model.safetensors.index.json";
 constexpr int64_t kMaxIndexBytes = int64_t{1} << 28;
 
 constexpr std::pair<DataType, at::ScalarType> kTensorTypes[] = {
-    {DataType::kBool, at::kBool},   {DataType::kU8, at::kByte},   {DataType::kI8, at::kChar},
-    {DataType::kI16, at::kShort},   {DataType::kI32, at::kInt},   {DataType::kI64, at::kLong},
-    {DataType::kF16, at::kHalf},    {DataType::kBF16, at::kBFloat16}, {DataType::kF32, at::kFloat},
+    {DataType::kBool, at::kBool}, {DataType::kU8, at::kByte},       {DataType::kI8, at::kChar},
+    {DataType::kI16, at::kShort}, {DataType::kI32, at::kInt},       {DataType::kI64, at::kLong},
+    {DataType::kF16, at::kHalf},  {DataType::kBF16, at::kBFloat16}, {DataType::kF32, at::kFloat},
     {DataType::kF64, at::kDouble}};
 
 std::optional<at::ScalarType> try_scalar_type(DataType type) {
@@ -50,14 +50,17 @@ SafetensorsIndex read_index(FileHandle& file) {
 
 // File names of the shards, and which tensor the index promises in which.
 std::map<std::string, std::set<std::string>> read_shard_index(const std::string& path) {
-  const auto index = nlohmann::json::parse(read_file(path, kMaxIndexBytes), nullptr, /*allow_exceptions=*/false);
-  TLT_CHECK_INPUT(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), path,
-                  ": no weight_map; copy the file again");
+  const auto index =
+      nlohmann::json::parse(read_file(path, kMaxIndexBytes), nullptr, /*allow_exceptions=*/false);
+  TLT_CHECK_INPUT(
+      index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), path,
+      ": no weight_map; copy the file again");
   std::map<std::string, std::set<std::string>> shards;
   for (const auto& [name, file] : index["weight_map"].items()) {
     TLT_CHECK_INPUT(file.is_string() && !file.get<std::string>().empty() &&
                         file.get<std::string>().find('/') == std::string::npos,
-                    path, ": the file of ", name, " is ", file.dump(), "; it must be the name of a file beside the index");
+                    path, ": the file of ", name, " is ", file.dump(),
+                    "; it must be the name of a file beside the index");
     shards[file.get<std::string>()].insert(name);
   }
   return shards;
@@ -65,7 +68,8 @@ std::map<std::string, std::set<std::string>> read_shard_index(const std::string&
 
 bool is_model_file(const std::string& name) {
   return name == kSingleFile || name == kShardIndex ||
-         (name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != std::string::npos);
+         (name.starts_with("model-") && name.ends_with(".safetensors") &&
+          name.find("-of-") != std::string::npos);
 }
 
 void remove_other_model_files(const std::string& folder, const std::set<std::string>& keep) {
@@ -94,7 +98,8 @@ std::vector<std::vector<TensorSource>> split(std::vector<TensorSource> sources, 
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path, O_RDONLY), index_(read_index(file_)) {}
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : file_(path, O_RDONLY), index_(read_index(file_)) {}
 
 at::Tensor SafetensorsFile::read(const TensorEntry& entry) {
   const auto type = try_scalar_type(entry.type);
@@ -102,8 +107,10 @@ at::Tensor SafetensorsFile::read(const TensorEntry& entry) {
                   ", which is not supported; save it as F32 or BF16");
   at::Tensor tensor = at::empty(entry.shape, *type);
   const size_t bytes = entry.end - entry.begin;
-  const size_t got = file_.read_at(static_cast<int64_t>(entry.begin), static_cast<char*>(tensor.data_ptr()), bytes);
-  TLT_CHECK_INPUT(got == bytes, path(), ": the file became shorter while it was read; copy it again");
+  const size_t got = file_.read_at(static_cast<int64_t>(entry.begin),
+                                   static_cast<char*>(tensor.data_ptr()), bytes);
+  TLT_CHECK_INPUT(got == bytes, path(),
+                  ": the file became shorter while it was read; copy it again");
   return tensor;
 }
 
@@ -118,18 +125,20 @@ SafetensorsFolder::SafetensorsFolder(const std::string& folder) : path_(folder) 
   if (std::filesystem::exists(folder + "/" + kSingleFile)) {
     shards[kSingleFile];
   } else {
-    TLT_CHECK_INPUT(std::filesystem::exists(folder + "/" + kShardIndex), folder, ": neither ", kSingleFile, " nor ",
-                    kShardIndex, "; give a Hugging Face model folder with safetensors");
+    TLT_CHECK_INPUT(std::filesystem::exists(folder + "/" + kShardIndex), folder, ": neither ",
+                    kSingleFile, " nor ", kShardIndex,
+                    "; give a Hugging Face model folder with safetensors");
     shards = read_shard_index(folder + "/" + kShardIndex);
   }
   for (const auto& [file_name, promised] : shards) {
     const SafetensorsFile& file = files_.emplace_back(folder + "/" + file_name);
     for (const std::string& name : promised)
-      TLT_CHECK_INPUT(file.index().find(name), file.path(), ": no tensor ", name, ", which ", kShardIndex,
-                      " has there; copy both files again");
+      TLT_CHECK_INPUT(file.index().find(name), file.path(), ": no tensor ", name, ", which ",
+                      kShardIndex, " has there; copy both files again");
     for (const TensorEntry& entry : file.index().entries) {
       const bool fresh = file_index_.emplace(entry.name, files_.size() - 1).second;
-      TLT_CHECK_INPUT(fresh, file.path(), ": tensor ", entry.name, " is in another shard too; save the model again");
+      TLT_CHECK_INPUT(fresh, file.path(), ": tensor ", entry.name,
+                      " is in another shard too; save the model again");
       names_.push_back(entry.name);
     }
   }
@@ -142,7 +151,8 @@ const TensorEntry* SafetensorsFolder::find(const std::string& name) const {
 
 at::Tensor SafetensorsFolder::read(const std::string& name) {
   const auto found = file_index_.find(name);
-  TLT_CHECK_INPUT(found != file_index_.end(), path_, ": no tensor ", name, "; copy or save the model again");
+  TLT_CHECK_INPUT(found != file_index_.end(), path_, ": no tensor ", name,
+                  "; copy or save the model again");
   return files_[found->second].read(name);
 }
 
@@ -157,26 +167,31 @@ TensorSource TensorSource::of(const std::string& name, const at::Tensor& tensor)
 }
 
 int64_t TensorSource::bytes() const {
-  return std::accumulate(shape.begin(), shape.end(), static_cast<int64_t>(c10::elementSize(type)), std::multiplies<>());
+  return std::accumulate(shape.begin(), shape.end(), static_cast<int64_t>(c10::elementSize(type)),
+                         std::multiplies<>());
 }
 
 void write_safetensors(const std::string& path, std::vector<TensorSource> sources) {
-  std::stable_sort(sources.begin(), sources.end(), [](const TensorSource& a, const TensorSource& b) {
-    return c10::elementSize(a.type) > c10::elementSize(b.type);
-  });
+  std::stable_sort(sources.begin(), sources.end(),
+                   [](const TensorSource& a, const TensorSource& b) {
+                     return c10::elementSize(a.type) > c10::elementSize(b.type);
+                   });
   std::vector<TensorEntry> entries;
-  for (const TensorSource& source : sources) entries.push_back({source.name, data_type(source.type), source.shape});
+  for (const TensorSource& source : sources)
+    entries.push_back({source.name, data_type(source.type), source.shape});
   AtomicFile file(path);
   file.append(make_safetensors_header(entries, {{"format", "pt"}}));
   for (const TensorSource& source : sources) {
     const at::Tensor values = source.values().cpu().contiguous();
     TLT_CHECK(values.scalar_type() == source.type && values.sizes() == source.shape, source.name);
-    file.append({static_cast<const char*>(values.data_ptr()), static_cast<size_t>(values.nbytes())});
+    file.append(
+        {static_cast<const char*>(values.data_ptr()), static_cast<size_t>(values.nbytes())});
   }
   file.commit();
 }
 
-void write_safetensors_folder(const std::string& folder, std::vector<TensorSource> sources, int64_t max_shard_bytes) {
+void write_safetensors_folder(const std::string& folder, std::vector<TensorSource> sources,
+                              int64_t max_shard_bytes) {
   TLT_CHECK(max_shard_bytes > 0);
   make_folder(folder);
   auto shards = split(std::move(sources), max_shard_bytes);
@@ -197,7 +212,8 @@ void write_safetensors_folder(const std::string& folder, std::vector<TensorSourc
     }
     write_safetensors(folder + "/" + name, std::move(shards[i]));
   }
-  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}},
+                                        {"weight_map", weight_map}};
   write_file_atomic(folder + "/" + kShardIndex, index.dump(2) + "\n");
   remove_other_model_files(folder, files);
 }

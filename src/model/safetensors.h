@@ -1,11 +1,12 @@
 // Safetensors files as tensors: reading one file, reading a folder of shards, writing either.
 //
 // Owns       open files.
-// Not here   the checks of the header (safetensors_index.h); what the tensors of a model are called (hf_folder.h).
-// Threading  one thread at a time.
+// Not here   the checks of the header (safetensors_index.h); what the tensors of a model are called
+// (hf_folder.h). Threading  one thread at a time.
 //
 //   SafetensorsFolder weights("models/Qwen3-0.6B");
-//   at::Tensor norm = weights.read("model.norm.weight");       // a copy, in the file's type, on the CPU
+//   at::Tensor norm = weights.read("model.norm.weight");       // a copy, in the file's type, on
+//   the CPU
 //
 //   write_safetensors("state.safetensors", {TensorSource::of("step", step)});
 //
@@ -42,7 +43,8 @@ class SafetensorsFile {
   SafetensorsIndex index_;
 };
 
-// All tensors of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json lists.
+// All tensors of a Hugging Face folder: model.safetensors, or the shards that
+// model.safetensors.index.json lists.
 class SafetensorsFolder {
  public:
   explicit SafetensorsFolder(const std::string& folder);
@@ -63,7 +65,8 @@ class SafetensorsFolder {
   std::map<std::string, size_t> file_index_;
 };
 
-// A tensor to write. `values` is called when its turn comes, so that a model never lies in memory twice.
+// A tensor to write. `values` is called when its turn comes, so that a model never lies in memory
+// twice.
 struct TensorSource {
   std::string name;
   at::ScalarType type = at::kFloat;
@@ -75,11 +78,12 @@ struct TensorSource {
   int64_t bytes() const;
 };
 
-// Writes one file, atomically. The order is by size of an element, then as given: every tensor is aligned to its type.
+// Writes one file, atomically. The order is by size of an element, then as given: every tensor is
+// aligned to its type.
 void write_safetensors(const std::string& path, std::vector<TensorSource> sources);
 
-// Writes model.safetensors, or above max_shard_bytes numbered shards and their index, and removes what an earlier save
-// of another shape left there.
+// Writes model.safetensors, or above max_shard_bytes numbered shards and their index, and removes
+// what an earlier save of another shape left there.
 void write_safetensors_folder(const std::string& folder, std::vector<TensorSource> sources,
                               int64_t max_shard_bytes = int64_t{5'000'000'000});
 

@@ -36,7 +36,8 @@ constexpr std::array kTypes = {
   throw InputError(where + ": not a whole safetensors file: " + what + "; copy or save it again");
 }
 
-// Reads the JSON event by event: that alone sees a key given twice, and it builds nothing deeper than the format is.
+// Reads the JSON event by event: that alone sees a key given twice, and it builds nothing deeper
+// than the format is.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const std::string& where, SafetensorsIndex& index) : where_(where), index_(index) {}
@@ -56,7 +57,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool key(std::string& name) override {
-    const bool fresh = level_ == Level::kTable ? names_.insert(name).second : fields_.insert(name).second;
+    const bool fresh =
+        level_ == Level::kTable ? names_.insert(name).second : fields_.insert(name).second;
     if (!fresh) fail("the key '" + name + "' is given twice");
     if (level_ == Level::kTable && name.empty()) fail("a tensor without a name");
     (level_ == Level::kTable ? key_ : field_) = name;
@@ -71,7 +73,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_array(size_t) override {
-    if (level_ != Level::kTensor || (field_ != "shape" && field_ != "data_offsets")) misplaced("a list");
+    if (level_ != Level::kTensor || (field_ != "shape" && field_ != "data_offsets"))
+      misplaced("a list");
     level_ = Level::kList;
     list_.clear();
     return true;
@@ -95,7 +98,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(uint64_t value) override {
     if (level_ != Level::kList) misplaced("a number");
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) fail(field_ + " is too large");
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      fail(field_ + " is too large");
     list_.push_back(value);
     return true;
   }
@@ -139,7 +143,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   std::string key_, field_;
   std::set<std::string> names_, fields_;
   std::vector<uint64_t> list_;
-  struct { bool type = false, shape = false, offsets = false; } seen_;
+  struct {
+    bool type = false, shape = false, offsets = false;
+  } seen_;
 };
 
 // Bytes that type and shape ask for; nullopt when that is more than 63 bits can say.
@@ -151,8 +157,10 @@ std::optional<uint64_t> try_byte_size(const TensorEntry& entry) {
   return static_cast<uint64_t>(bytes);
 }
 
-// The data is one tensor after the other, from the first byte behind the header to the last of the file.
-void check_layout(std::vector<TensorEntry>& entries, uint64_t data_bytes, const std::string& where) {
+// The data is one tensor after the other, from the first byte behind the header to the last of the
+// file.
+void check_layout(std::vector<TensorEntry>& entries, uint64_t data_bytes,
+                  const std::string& where) {
   std::stable_sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
@@ -165,7 +173,8 @@ void check_layout(std::vector<TensorEntry>& entries, uint64_t data_bytes, const 
     if (entry.begin > position) refuse(where, name + "there is a hole in front of it");
     const auto bytes = try_byte_size(entry);
     if (!bytes || *bytes != entry.end - entry.begin)
-      refuse(where, name + "its shape and dtype do not give its " + std::to_string(entry.end - entry.begin) + " bytes");
+      refuse(where, name + "its shape and dtype do not give its " +
+                        std::to_string(entry.end - entry.begin) + " bytes");
     position = entry.end;
   }
   if (position != data_bytes)
@@ -196,20 +205,24 @@ int64_t TensorEntry::elements() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-uint64_t SafetensorsIndex::header_end(std::string_view head, uint64_t file_bytes, const std::string& where) {
+uint64_t SafetensorsIndex::header_end(std::string_view head, uint64_t file_bytes,
+                                      const std::string& where) {
   if (file_bytes < kLengthBytes) refuse(where, "it has " + std::to_string(file_bytes) + " bytes");
   TLT_CHECK(head.size() >= kLengthBytes, where, ": ", head.size(), " bytes given");
   uint64_t header_bytes = 0;
   for (size_t i = 0; i < kLengthBytes; ++i)
     header_bytes |= static_cast<uint64_t>(static_cast<unsigned char>(head[i])) << (8 * i);
   if (header_bytes > kMaxHeaderBytes) refuse(where, "its header claims more than 100 MB");
-  if (header_bytes > file_bytes - kLengthBytes) refuse(where, "its header ends behind the end of the file");
+  if (header_bytes > file_bytes - kLengthBytes)
+    refuse(where, "its header ends behind the end of the file");
   return kLengthBytes + header_bytes;
 }
 
-SafetensorsIndex SafetensorsIndex::parse(std::string_view head, uint64_t file_bytes, const std::string& where) {
+SafetensorsIndex SafetensorsIndex::parse(std::string_view head, uint64_t file_bytes,
+                                         const std::string& where) {
   const uint64_t data_begin = header_end(head, file_bytes, where);
-  TLT_CHECK(head.size() >= data_begin, where, ": ", head.size(), " of ", data_begin, " bytes given");
+  TLT_CHECK(head.size() >= data_begin, where, ": ", head.size(), " of ", data_begin,
+            " bytes given");
   const std::string_view header = head.substr(kLengthBytes, data_begin - kLengthBytes);
   if (header.empty() || header.front() != '{') refuse(where, "its header does not start with '{'");
 
@@ -248,7 +261,8 @@ std::string make_safetensors_header(std::vector<TensorEntry>& entries,
   std::string json = header.dump();
   json.resize((json.size() + 7) / 8 * 8, ' ');
   std::string bytes;
-  for (size_t i = 0; i < kLengthBytes; ++i) bytes += static_cast<char>(json.size() >> (8 * i) & 0xff);
+  for (size_t i = 0; i < kLengthBytes; ++i)
+    bytes += static_cast<char>(json.size() >> (8 * i) & 0xff);
   bytes += json;
   for (TensorEntry& entry : entries) {
     entry.begin += bytes.size();

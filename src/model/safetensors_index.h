@@ -1,14 +1,17 @@
 // SafetensorsIndex: the table in front of a safetensors file, from bytes that nobody has checked.
 //
 // The format: 8 bytes length n (little endian), n bytes of JSON, the data.
-//   {"model.norm.weight": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]}, "__metadata__": {"format": "pt"}}
-// Every entry is checked: known type, the size that type and shape give, no overlap, no hole, no byte left over.
+//   {"model.norm.weight": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]},
+//   "__metadata__": {"format": "pt"}}
+// Every entry is checked: known type, the size that type and shape give, no overlap, no hole, no
+// byte left over.
 //
 // Not here   the data and its tensors (safetensors.h). No torch: a fuzzer can run this alone.
 //
-//   const uint64_t end = SafetensorsIndex::header_end(first_8_bytes, file_bytes, "model.safetensors");
-//   const SafetensorsIndex index = SafetensorsIndex::parse(first_bytes_to_end, file_bytes, "model.safetensors");
-//   const TensorEntry* norm = index.find("model.norm.weight");   // nullptr: the file has none
+//   const uint64_t end = SafetensorsIndex::header_end(first_8_bytes, file_bytes,
+//   "model.safetensors"); const SafetensorsIndex index =
+//   SafetensorsIndex::parse(first_bytes_to_end, file_bytes, "model.safetensors"); const
+//   TensorEntry* norm = index.find("model.norm.weight");   // nullptr: the file has none
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,7 +26,21 @@
 namespace tlt::model {
 
 enum class DataType {
-  kBool, kU8, kI8, kF8E5M2, kF8E4M3, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kI64, kU64, kF64
+  kBool,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kI64,
+  kU64,
+  kF64
 };
 
 // "F32", as the header spells it.
@@ -46,11 +63,13 @@ struct SafetensorsIndex {
   std::vector<TensorEntry> entries;  // in the order of the data
   std::map<std::string, std::string> metadata;
 
-  // Where the header ends and the data begins. `head` has the file's first 8 bytes or more, or all it has.
+  // Where the header ends and the data begins. `head` has the file's first 8 bytes or more, or all
+  // it has.
   static uint64_t header_end(std::string_view head, uint64_t file_bytes, const std::string& where);
 
   // `head` is the file up to header_end() or more. InputError names `where` and the tensor.
-  static SafetensorsIndex parse(std::string_view head, uint64_t file_bytes, const std::string& where);
+  static SafetensorsIndex parse(std::string_view head, uint64_t file_bytes,
+                                const std::string& where);
 
   const TensorEntry* find(std::string_view name) const;
 
@@ -58,8 +77,8 @@ struct SafetensorsIndex {
   std::map<std::string, size_t, std::less<>> by_name_;
 };
 
-// The bytes in front of the data: length and JSON, padded with spaces to a multiple of 8. begin and end of the
-// entries are set on the way, in the given order.
+// The bytes in front of the data: length and JSON, padded with spaces to a multiple of 8. begin and
+// end of the entries are set on the way, in the given order.
 std::string make_safetensors_header(std::vector<TensorEntry>& entries,
                                     const std::map<std::string, std::string>& metadata);
 

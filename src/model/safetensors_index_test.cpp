@@ -34,10 +34,11 @@ std::string tensor(const std::string& dtype, const std::string& shape, const std
 }
 
 TEST(SafetensorsIndexTest, ReadsTypesShapesAndOffsetsInTheOrderOfTheData) {
-  const auto index = parse(
-      file_of(R"({"b":)" + tensor("BF16", "[2,3]", "[4,16]") + R"(,"__metadata__":{"format":"pt"},"a":)" +
-                  tensor("F32", "[]", "[0,4]") + R"(,"empty":)" + tensor("I64", "[0,7]", "[16,16]") + "}  \n",
-              16));
+  const auto index =
+      parse(file_of(R"({"b":)" + tensor("BF16", "[2,3]", "[4,16]") +
+                        R"(,"__metadata__":{"format":"pt"},"a":)" + tensor("F32", "[]", "[0,4]") +
+                        R"(,"empty":)" + tensor("I64", "[0,7]", "[16,16]") + "}  \n",
+                    16));
   ASSERT_EQ(index.entries.size(), 3u);
   EXPECT_EQ(index.entries[0].name, "a");
   EXPECT_EQ(index.entries[0].elements(), 1);
@@ -64,7 +65,9 @@ TEST(SafetensorsIndexTest, AWrittenHeaderReadsBackAndIsAligned) {
 
 TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
   const std::string good = tensor("F32", "[2]", "[0,8]");
-  const struct { std::string file, reason; } cases[] = {
+  const struct {
+    std::string file, reason;
+  } cases[] = {
       {"", "0 bytes"},
       {"1234567", "7 bytes"},
       {std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}"), "100 MB"},
@@ -76,19 +79,23 @@ TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
       {file_of("{\"\xff\":1}", 0), "not JSON"},
       {file_of("{}", 1), "1 bytes behind the last tensor"},
       {file_of("{\"a\":" + good + ",\"a\":" + good + "}", 8), "'a' is given twice"},
-      {file_of(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8), "'dtype' is given twice"},
+      {file_of(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8),
+       "'dtype' is given twice"},
       {file_of(R"({"__metadata__":{"k":"1","k":"2"}})", 0), "'k' is given twice"},
       {file_of(R"({"__metadata__":{"k":1}})", 0), "a number where"},
       {file_of(R"({"a":{"dtype":"F32","shape":[2]}})", 0), "is missing"},
       {file_of(R"({"a":[1]})", 0), "a list where"},
       {file_of(R"({"a":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})", 8), "a list where"},
-      {file_of(R"({"a":{"dtype":{"x":1},"shape":[2],"data_offsets":[0,8]}})", 8), "an object where"},
-      {file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"more":true}})", 8), "a boolean where"},
+      {file_of(R"({"a":{"dtype":{"x":1},"shape":[2],"data_offsets":[0,8]}})", 8),
+       "an object where"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"more":true}})", 8),
+       "a boolean where"},
       {file_of("{\"\":" + good + "}", 8), "without a name"},
       {file_of("{\"a\":" + tensor("F31", "[2]", "[0,8]") + "}", 8), "unknown dtype 'F31'"},
       {file_of("{\"a\":" + tensor("F32", "[-2]", "[0,8]") + "}", 8), "negative"},
       {file_of("{\"a\":" + tensor("F32", "[2.0]", "[0,8]") + "}", 8), "a fraction"},
-      {file_of("{\"a\":" + tensor("F32", "[99999999999999999999]", "[0,8]") + "}", 8), "a fraction"},
+      {file_of("{\"a\":" + tensor("F32", "[99999999999999999999]", "[0,8]") + "}", 8),
+       "a fraction"},
       {file_of("{\"a\":" + tensor("F32", "[9300000000000000000]", "[0,8]") + "}", 8), "too large"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[0,8,9]") + "}", 8), "not a pair"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[8,0]") + "}", 8), "ends before it begins"},
@@ -96,11 +103,14 @@ TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
       {file_of("{\"a\":" + tensor("F32", "[3]", "[0,8]") + "}", 8), "do not give its 8 bytes"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[4,12]") + "}", 12), "a hole"},
       // 2^62 elements of 4 bytes wrap to 0 bytes in 64 bits.
-      {file_of("{\"a\":" + tensor("F32", "[4611686018427387904,4]", "[0,0]") + "}", 0), "do not give its 0 bytes"},
-      {file_of("{\"a\":" + good + ",\"b\":" + tensor("F32", "[2]", "[4,12]") + "}", 12), "tensor b: it overlaps"},
+      {file_of("{\"a\":" + tensor("F32", "[4611686018427387904,4]", "[0,0]") + "}", 0),
+       "do not give its 0 bytes"},
+      {file_of("{\"a\":" + good + ",\"b\":" + tensor("F32", "[2]", "[4,12]") + "}", 12),
+       "tensor b: it overlaps"},
   };
   for (const auto& [file, reason] : cases) {
-    EXPECT_THAT(refusal(file), testing::AllOf(testing::StartsWith("a.safetensors: "), testing::HasSubstr(reason)));
+    EXPECT_THAT(refusal(file),
+                testing::AllOf(testing::StartsWith("a.safetensors: "), testing::HasSubstr(reason)));
   }
 }
 
@@ -113,7 +123,8 @@ TEST(SafetensorsIndexTest, DeepNestingIsRefusedWithoutDeepStacks) {
 TEST(SafetensorsIndexTest, AMutatedFileIsEitherWholeOrRefused) {
   std::vector<TensorEntry> entries = {
       {"a", DataType::kF32, {2, 3}}, {"bc", DataType::kBF16, {4}}, {"d", DataType::kI64, {}}};
-  const std::string good = make_safetensors_header(entries, {{"format", "pt"}}) + std::string(40, 'x');
+  const std::string good =
+      make_safetensors_header(entries, {{"format", "pt"}}) + std::string(40, 'x');
   RandomStream random(1, {});
   int accepted = 0;
   for (int round = 0; round < 10000; ++round) {
@@ -121,16 +132,22 @@ TEST(SafetensorsIndexTest, AMutatedFileIsEitherWholeOrRefused) {
     for (uint64_t i = 0, n = 1 + random.below(3); i < n; ++i) {
       const size_t at = random.below(file.size());
       switch (random.below(3)) {
-        case 0: file[at] = static_cast<char>(random.below(256)); break;
-        case 1: file[at] = "0123456789{}[],:\""[random.below(17)]; break;
-        default: random.below(2) ? file.erase(at, 1 + random.below(4)) : file.insert(at, 1, '0');
+        case 0:
+          file[at] = static_cast<char>(random.below(256));
+          break;
+        case 1:
+          file[at] = "0123456789{}[],:\""[random.below(17)];
+          break;
+        default:
+          random.below(2) ? file.erase(at, 1 + random.below(4)) : file.insert(at, 1, '0');
       }
       if (file.empty()) break;
     }
     try {
       for (const TensorEntry& entry : parse(file).entries) {
         ASSERT_LE(entry.end, file.size());
-        ASSERT_EQ(entry.end - entry.begin, static_cast<uint64_t>(entry.elements() * data_type_bytes(entry.type)));
+        ASSERT_EQ(entry.end - entry.begin,
+                  static_cast<uint64_t>(entry.elements() * data_type_bytes(entry.type)));
       }
       ++accepted;
     } catch (const InputError&) {

@@ -25,7 +25,8 @@ class SafetensorsTest : public testing::Test {
   std::string path(const std::string& name = "a.safetensors") const { return folder_ + "/" + name; }
   std::vector<std::string> files() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -36,8 +37,8 @@ TEST_F(SafetensorsTest, EveryTypeComesBackBitForBit) {
   const at::Tensor base = at::arange(12).reshape({3, 4});
   std::vector<TensorSource> sources;
   std::map<std::string, at::Tensor> written;
-  for (const auto type : {at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16,
-                          at::kFloat, at::kDouble}) {
+  for (const auto type : {at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong,
+                          at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
     const std::string name = c10::toString(type);
     written[name] = base.to(type);
     sources.push_back(TensorSource::of(name, written[name]));
@@ -45,7 +46,8 @@ TEST_F(SafetensorsTest, EveryTypeComesBackBitForBit) {
   written["scalar"] = at::scalar_tensor(3.5);
   written["empty"] = at::empty({0, 5});
   written["turned"] = base.to(at::kFloat).t();  // not contiguous
-  for (const char* name : {"scalar", "empty", "turned"}) sources.push_back(TensorSource::of(name, written[name]));
+  for (const char* name : {"scalar", "empty", "turned"})
+    sources.push_back(TensorSource::of(name, written[name]));
   write_safetensors(path(), sources);
 
   SafetensorsFile file(path());
@@ -58,7 +60,8 @@ TEST_F(SafetensorsTest, EveryTypeComesBackBitForBit) {
 }
 
 TEST_F(SafetensorsTest, DataThatIsNotAlignedIsRead) {
-  std::string bytes = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})";
+  std::string bytes =
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})";
   bytes = std::string{static_cast<char>(bytes.size()), 0, 0, 0, 0, 0, 0, 0} + bytes + 'x';
   const float values[] = {1.5F, -2.25F};
   bytes.append(reinterpret_cast<const char*>(values), sizeof values);
@@ -76,7 +79,8 @@ TEST_F(SafetensorsTest, AFileCutShortIsRefused) {
 
 TEST_F(SafetensorsTest, ATypeThatTensorsDoNotHaveIsNamedWhenItIsRead) {
   std::string bytes = R"({"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})";
-  write_file_atomic(path(), std::string{static_cast<char>(bytes.size()), 0, 0, 0, 0, 0, 0, 0} + bytes + 'x');
+  write_file_atomic(
+      path(), std::string{static_cast<char>(bytes.size()), 0, 0, 0, 0, 0, 0, 0} + bytes + 'x');
   SafetensorsFile file(path());
   try {
     file.read("a");
@@ -92,24 +96,28 @@ TEST_F(SafetensorsTest, AFolderOfShardsReadsLikeOneFile) {
   EXPECT_EQ(golden.find("lm_head.weight"), nullptr);
 
   std::vector<TensorSource> sources;
-  for (const std::string& name : golden.names()) sources.push_back(TensorSource::of(name, golden.read(name)));
+  for (const std::string& name : golden.names())
+    sources.push_back(TensorSource::of(name, golden.read(name)));
   write_safetensors_folder(folder_, sources, 60'000);
   EXPECT_THAT(files(), testing::Contains("model-00001-of-00005.safetensors"));
   EXPECT_THAT(files(), testing::Not(testing::Contains("model.safetensors")));
   SafetensorsFolder sharded(folder_);
   EXPECT_EQ(sharded.names().size(), golden.names().size());
-  for (const std::string& name : golden.names()) EXPECT_TRUE(at::equal(sharded.read(name), golden.read(name))) << name;
+  for (const std::string& name : golden.names())
+    EXPECT_TRUE(at::equal(sharded.read(name), golden.read(name))) << name;
 
   write_safetensors_folder(folder_, sources);
   EXPECT_EQ(files(), std::vector<std::string>{"model.safetensors"});
-  EXPECT_TRUE(at::equal(SafetensorsFolder(folder_).read("model.norm.weight"), golden.read("model.norm.weight")));
+  EXPECT_TRUE(at::equal(SafetensorsFolder(folder_).read("model.norm.weight"),
+                        golden.read("model.norm.weight")));
 }
 
 TEST_F(SafetensorsTest, AShardThatDoesNotHoldWhatTheIndexSaysIsRefused) {
   write_safetensors(path("x.safetensors"), {TensorSource::of("a", at::ones({2}))});
   write_safetensors(path("y.safetensors"), {TensorSource::of("a", at::ones({2}))});
   const auto refuses = [&](const nlohmann::json& weight_map) {
-    write_file_atomic(path("model.safetensors.index.json"), nlohmann::json{{"weight_map", weight_map}}.dump());
+    write_file_atomic(path("model.safetensors.index.json"),
+                      nlohmann::json{{"weight_map", weight_map}}.dump());
     EXPECT_THROW(SafetensorsFolder{folder_}, InputError) << weight_map;
   };
   refuses({{"a", "x.safetensors"}, {"b", "x.safetensors"}});

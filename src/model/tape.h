@@ -1,7 +1,7 @@
 // Tape: what PolicyModel::forward leaves behind for backward, over whole sequences.
 //
-// With `recompute` only the input of each layer is kept, and backward runs a layer's forward again: less memory for a third
-// more work. The results are the same bits.
+// With `recompute` only the input of each layer is kept, and backward runs a layer's forward again:
+// less memory for a third more work. The results are the same bits.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -26,20 +26,22 @@ class Tape {
 
   // Room for the batch's pages; called by forward.
   void prepare_cache();
-  LayerActivations& activations(int64_t layer) { return layers_[recompute_ ? 0 : static_cast<size_t>(layer)]; }
+  LayerActivations& activations(int64_t layer) {
+    return layers_[recompute_ ? 0 : static_cast<size_t>(layer)];
+  }
   ops::KvLayer cache_layer(int64_t layer) const { return cache_->layer(recompute_ ? 0 : layer); }
 
   const PolicyModel& model_;
   const bool recompute_;
   ops::Batch batch_;
-  std::vector<ops::PageId> pages_;      // 0, 1, 2, …: sequence i has consecutive ones
+  std::vector<ops::PageId> pages_;  // 0, 1, 2, …: sequence i has consecutive ones
   std::unique_ptr<kv::KvCache> cache_;
   int64_t used_pages_ = 0;
 
-  at::Tensor tokens_;                   // [T] int32
-  std::vector<RowBuffer> inputs_;       // of each layer, and the last one's output: [T, D]
-  RowBuffer hidden_;                    // [T, D] after the final norm
-  RowBuffer d_stream_;                  // [T, D]
+  at::Tensor tokens_;              // [T] int32
+  std::vector<RowBuffer> inputs_;  // of each layer, and the last one's output: [T, D]
+  RowBuffer hidden_;               // [T, D] after the final norm
+  RowBuffer d_stream_;             // [T, D]
   std::vector<LayerActivations> layers_;
   LayerScratch scratch_;
 };

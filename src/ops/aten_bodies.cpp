@@ -8,19 +8,22 @@
 namespace tlt::ops::aten {
 
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras) {
-  at::Tensor y = out.scalar_type() == at::kFloat ? at::matmul(x.to(at::kFloat), w.to(at::kFloat).t())
-                                                 : at::matmul(x, w.t()).to(at::kFloat);
+  at::Tensor y = out.scalar_type() == at::kFloat
+                     ? at::matmul(x.to(at::kFloat), w.to(at::kFloat).t())
+                     : at::matmul(x, w.t()).to(at::kFloat);
   if (extras.bias) y = y + *extras.bias;
   if (extras.residual) y = y + *extras.residual;
   out.copy_(y);
 }
 
-void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx, bool accumulate) {
+void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
+                           bool accumulate) {
   const at::Tensor d = at::matmul(dy, w);
   accumulate ? dx.add_(d) : dx.copy_(d);
 }
 
-void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw, at::Tensor* dbias) {
+void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
+                            at::Tensor* dbias) {
   dw.add_(at::matmul(dy.t().to(at::kFloat), x.to(at::kFloat)));
   if (dbias) dbias->add_(dy.to(at::kFloat).sum(0));
 }
@@ -32,7 +35,8 @@ at::Tensor inverse_rms(const at::Tensor& x, double epsilon) {
 }
 
 // dx of y = x s w over the last dimension, all in float32.
-at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                         double epsilon) {
   const at::Tensor s = inverse_rms(x, epsilon), g = dy * weight;
   return g * s - x * s.pow(3) * (g * x).mean(-1, true);
 }
@@ -41,7 +45,8 @@ at::Tensor positions_of(const Batch& batch, const at::Device& device) {
   return at::tensor(batch.positions, at::kLong).to(device);
 }
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos_sin, double sign) {  // x [T, n, H], cos_sin [T, H]
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos_sin,
+                  double sign) {  // x [T, n, H], cos_sin [T, H]
   const auto halves = x.chunk(2, -1);
   const auto angles = cos_sin.unsqueeze(1).chunk(2, -1);
   const at::Tensor cos = angles[0], sin = angles[1] * sign;
@@ -50,13 +55,17 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos_sin, double sign) {
 
 // Keys and values of the first n positions of a sequence, [K, n, H] float32.
 std::pair<at::Tensor, at::Tensor> read_cache(const KvLayer& cache, const PageId* pages, int64_t n) {
-  const int64_t h = cache.head_size(), k = cache.kv_heads(), u = cache.storage.scalar_type() == at::kBFloat16 ? 2 : 1;
+  const int64_t h = cache.head_size(), k = cache.kv_heads(),
+                u = cache.storage.scalar_type() == at::kBFloat16 ? 2 : 1;
   const int64_t count = (n + kPageSlots - 1) / kPageSlots;
   const at::Tensor ids =
       at::tensor(std::vector<int64_t>(pages, pages + count), at::kLong).to(cache.storage.device());
-  const at::Tensor tiles = cache.storage.select(1, cache.layer).index_select(0, ids).to(at::kFloat);  // [c, K, 2, 16H]
-  const at::Tensor keys = tiles.select(2, 0).reshape({count, k, h / u, kPageSlots, u}).permute({1, 0, 3, 2, 4});
-  const at::Tensor values = tiles.select(2, 1).reshape({count, k, kPageSlots, h}).permute({1, 0, 2, 3});
+  const at::Tensor tiles =
+      cache.storage.select(1, cache.layer).index_select(0, ids).to(at::kFloat);  // [c, K, 2, 16H]
+  const at::Tensor keys =
+      tiles.select(2, 0).reshape({count, k, h / u, kPageSlots, u}).permute({1, 0, 3, 2, 4});
+  const at::Tensor values =
+      tiles.select(2, 1).reshape({count, k, kPageSlots, h}).permute({1, 0, 2, 3});
   return {keys.reshape({k, count * kPageSlots, h}).slice(1, 0, n),
           values.reshape({k, count * kPageSlots, h}).slice(1, 0, n)};
 }
@@ -64,14 +73,19 @@ std::pair<at::Tensor, at::Tensor> read_cache(const KvLayer& cache, const PageId*
 // Scaled scores with future keys at -inf, [K, G, rows, n].
 at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& keys, int64_t first_position) {
   const int64_t rows = q.size(2), n = keys.size(1);
-  at::Tensor scores = at::matmul(q, keys.unsqueeze(1).transpose(-1, -2)) / std::sqrt(double(q.size(3)));
-  const at::Tensor row = at::arange(rows, q.options().dtype(at::kLong)).unsqueeze(1) + first_position;
+  at::Tensor scores =
+      at::matmul(q, keys.unsqueeze(1).transpose(-1, -2)) / std::sqrt(double(q.size(3)));
+  const at::Tensor row =
+      at::arange(rows, q.options().dtype(at::kLong)).unsqueeze(1) + first_position;
   const at::Tensor column = at::arange(n, q.options().dtype(at::kLong)).unsqueeze(0);
   return scores.masked_fill(column > row, -std::numeric_limits<double>::infinity());
 }
 
-at::Tensor queries(const AttentionShape& s, const at::Tensor& rows) {  // [rows, N H] -> [K, G, rows, H]
-  return rows.to(at::kFloat).reshape({rows.size(0), s.kv_heads, s.heads / s.kv_heads, s.head_size}).permute({1, 2, 0, 3});
+at::Tensor queries(const AttentionShape& s,
+                   const at::Tensor& rows) {  // [rows, N H] -> [K, G, rows, H]
+  return rows.to(at::kFloat)
+      .reshape({rows.size(0), s.kv_heads, s.heads / s.kv_heads, s.head_size})
+      .permute({1, 2, 0, 3});
 }
 
 }  // namespace
@@ -81,8 +95,8 @@ void rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, at:
   out.copy_(wide * inverse_rms(wide, epsilon) * weight);
 }
 
-void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, double epsilon,
-                       at::Tensor& dx, at::Tensor& dweight) {
+void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                       double epsilon, at::Tensor& dx, at::Tensor& dweight) {
   const at::Tensor d = dy.to(at::kFloat), wide = x.to(at::kFloat);
   dx.copy_(dx + norm_backward(d, wide, weight, epsilon));
   dweight.add_((d * wide * inverse_rms(wide, epsilon)).sum(0));
@@ -99,8 +113,8 @@ void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, at::Ten
   d_gate_up.copy_(at::cat({d * halves[1] * s * (1 + halves[0] * (1 - s)), d * halves[0] * s}, -1));
 }
 
-void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeStore& rope, at::Tensor& qkv,
-                    const KvLayer& cache) {
+void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
+                    at::Tensor& qkv, const KvLayer& cache) {
   const int64_t t = batch.rows(), n = shape.heads, k = shape.kv_heads, h = shape.head_size;
   at::Tensor heads = qkv.view({t, n + 2 * k, h});
   const at::Tensor angles = rope.cos_sin.index_select(0, positions_of(batch, qkv.device()));
@@ -118,7 +132,8 @@ void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeS
       pages.push_back(segment.pages[p / kPageSlots]);
       slots.push_back(p % kPageSlots);
     }
-  const at::Tensor page = at::tensor(pages, at::kLong).to(qkv.device()), slot = at::tensor(slots, at::kLong).to(qkv.device());
+  const at::Tensor page = at::tensor(pages, at::kLong).to(qkv.device()),
+                   slot = at::tensor(slots, at::kLong).to(qkv.device());
   const int64_t u = qkv.scalar_type() == at::kBFloat16 ? 2 : 1;
   at::Tensor tiles = cache.storage.select(1, cache.layer);  // [P, K, 2, 16 H]
   at::Tensor keys = tiles.select(2, 0).view({-1, k, h / u, kPageSlots, u}).permute({0, 3, 1, 2, 4});
@@ -127,17 +142,22 @@ void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeS
   values.index_put_({page, slot}, heads.narrow(1, n + k, k));
 }
 
-void attention(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv, const KvLayer& cache,
-               at::Tensor& out, at::Tensor* lse) {
+void attention(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
+               const KvLayer& cache, at::Tensor& out, at::Tensor* lse) {
   for (const Segment& segment : batch.segments) {
-    const auto [keys, values] = read_cache(cache, segment.pages, segment.first_position + segment.rows);
-    const at::Tensor rows = qkv.narrow(0, segment.first_row, segment.rows).narrow(1, 0, shape.heads * shape.head_size);
+    const auto [keys, values] =
+        read_cache(cache, segment.pages, segment.first_position + segment.rows);
+    const at::Tensor rows =
+        qkv.narrow(0, segment.first_row, segment.rows).narrow(1, 0, shape.heads * shape.head_size);
     const at::Tensor scores = masked_scores(queries(shape, rows), keys, segment.first_position);
-    const at::Tensor result = at::matmul(at::softmax(scores, -1), values.unsqueeze(1));  // [K, G, rows, H]
-    out.narrow(0, segment.first_row, segment.rows).copy_(result.permute({2, 0, 1, 3}).reshape({segment.rows, -1}));
+    const at::Tensor result =
+        at::matmul(at::softmax(scores, -1), values.unsqueeze(1));  // [K, G, rows, H]
+    out.narrow(0, segment.first_row, segment.rows)
+        .copy_(result.permute({2, 0, 1, 3}).reshape({segment.rows, -1}));
     if (lse)
       lse->narrow(0, segment.first_row, segment.rows)
-          .copy_(at::logsumexp(scores, {-1}).permute({2, 0, 1}).reshape({segment.rows, shape.heads}));
+          .copy_(
+              at::logsumexp(scores, {-1}).permute({2, 0, 1}).reshape({segment.rows, shape.heads}));
   }
 }
 
@@ -148,28 +168,37 @@ void attention_backward(const AttentionShape& shape, const Batch& batch, const R
   const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
   const double scale = 1 / std::sqrt(double(h));
   for (const Segment& segment : batch.segments) {
-    const auto part = [&](const at::Tensor& x) { return x.narrow(0, segment.first_row, segment.rows); };
+    const auto part = [&](const at::Tensor& x) {
+      return x.narrow(0, segment.first_row, segment.rows);
+    };
     const auto [keys, values] = read_cache(cache, segment.pages, segment.rows);
     const at::Tensor q = queries(shape, part(qkv).narrow(1, 0, n * h));
     const at::Tensor d = queries(shape, part(d_out)), o = queries(shape, part(out));
-    const at::Tensor row_lse = part(lse).reshape({segment.rows, k, n / k}).permute({1, 2, 0}).unsqueeze(-1);
+    const at::Tensor row_lse =
+        part(lse).reshape({segment.rows, k, n / k}).permute({1, 2, 0}).unsqueeze(-1);
     const at::Tensor p = (masked_scores(q, keys, 0) - row_lse).exp();
     const at::Tensor d_p = at::matmul(d, values.unsqueeze(1).transpose(-1, -2));
     const at::Tensor d_s = p * (d_p - (d * o).sum(-1, true)) * scale;
-    const at::Tensor d_q = at::matmul(d_s, keys.unsqueeze(1)).permute({2, 0, 1, 3}).reshape({segment.rows, n, h});
-    const at::Tensor d_k = at::matmul(d_s.transpose(-1, -2), q).sum(1).transpose(0, 1);  // [rows, K, H]
+    const at::Tensor d_q =
+        at::matmul(d_s, keys.unsqueeze(1)).permute({2, 0, 1, 3}).reshape({segment.rows, n, h});
+    const at::Tensor d_k =
+        at::matmul(d_s.transpose(-1, -2), q).sum(1).transpose(0, 1);  // [rows, K, H]
     const at::Tensor d_v = at::matmul(p.transpose(-1, -2), d).sum(1).transpose(0, 1);
     const at::Tensor angles = rope.cos_sin.narrow(0, 0, segment.rows);
     const at::Tensor raw = part(raw_qkv).to(at::kFloat).reshape({segment.rows, n + 2 * k, h});
-    const auto back = [&](const at::Tensor& gradient, int64_t first, const at::Tensor* norm, at::Tensor* d_norm) {
+    const auto back = [&](const at::Tensor& gradient, int64_t first, const at::Tensor* norm,
+                          at::Tensor* d_norm) {
       const at::Tensor turned = rotate(gradient, angles, -1);
       if (!norm) return turned;
       const at::Tensor x = raw.narrow(1, first, gradient.size(1));
-      if (d_norm) d_norm->add_((turned * x * inverse_rms(x, rope.norm_epsilon)).sum(at::IntArrayRef{0, 1}));
+      if (d_norm)
+        d_norm->add_((turned * x * inverse_rms(x, rope.norm_epsilon)).sum(at::IntArrayRef{0, 1}));
       return norm_backward(turned, x, *norm, rope.norm_epsilon);
     };
     at::Tensor result = d_qkv.narrow(0, segment.first_row, segment.rows);
-    result.copy_(at::cat({back(d_q, 0, rope.q_norm, norms.q_norm), back(d_k, n, rope.k_norm, norms.k_norm), d_v}, 1)
+    result.copy_(at::cat({back(d_q, 0, rope.q_norm, norms.q_norm),
+                          back(d_k, n, rope.k_norm, norms.k_norm), d_v},
+                         1)
                      .reshape({segment.rows, -1}));
   }
 }

@@ -1,5 +1,6 @@
-// The body of every operation in plain ATen: what runs on devices without kernels of ours, and what the kernels are
-// tested against. Not fast, and not row-invariant; the arithmetic promises of the public headers are the CPU kernels'.
+// The body of every operation in plain ATen: what runs on devices without kernels of ours, and what
+// the kernels are tested against. Not fast, and not row-invariant; the arithmetic promises of the
+// public headers are the CPU kernels'.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,19 +11,21 @@
 namespace tlt::ops::aten {
 
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras);
-void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx, bool accumulate);
-void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw, at::Tensor* dbias);
+void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
+                           bool accumulate);
+void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
+                            at::Tensor* dbias);
 
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, at::Tensor& out);
-void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, double epsilon,
-                       at::Tensor& dx, at::Tensor& dweight);
+void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                       double epsilon, at::Tensor& dx, at::Tensor& dweight);
 void swiglu(const at::Tensor& gate_up, at::Tensor& out);
 void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, at::Tensor& d_gate_up);
 
-void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeStore& rope, at::Tensor& qkv,
-                    const KvLayer& cache);
-void attention(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv, const KvLayer& cache,
-               at::Tensor& out, at::Tensor* lse);
+void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
+                    at::Tensor& qkv, const KvLayer& cache);
+void attention(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
+               const KvLayer& cache, at::Tensor& out, at::Tensor* lse);
 void attention_backward(const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
                         const at::Tensor& qkv, const at::Tensor& raw_qkv, const KvLayer& cache,
                         const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out,

@@ -13,13 +13,15 @@ namespace {
 
 constexpr int64_t kRowBlock = 16;  // query rows of a task
 
-void check_shapes(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv, const KvLayer& cache) {
+void check_shapes(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
+                  const KvLayer& cache) {
   check_rows(qkv, batch.rows(), (shape.heads + 2 * shape.kv_heads) * shape.head_size, "qkv");
-  TLT_CHECK(cache.storage.scalar_type() == qkv.scalar_type() && cache.kv_heads() == shape.kv_heads &&
-            cache.head_size() == shape.head_size && cache.layer < cache.storage.size(1));
+  TLT_CHECK(cache.storage.scalar_type() == qkv.scalar_type() &&
+            cache.kv_heads() == shape.kv_heads && cache.head_size() == shape.head_size &&
+            cache.layer < cache.storage.size(1));
   const int64_t vectors = shape.head_size / 16;
-  TLT_CHECK(shape.head_size % 16 == 0 && (vectors <= 6 || vectors == 8 || vectors == 16), "head size ",
-            shape.head_size);
+  TLT_CHECK(shape.head_size % 16 == 0 && (vectors <= 6 || vectors == 8 || vectors == 16),
+            "head size ", shape.head_size);
 }
 
 KvPages kv_pages(const KvLayer& cache) {
@@ -47,8 +49,8 @@ const std::vector<Piece>& cut(const Batch& batch, int64_t block) {
   return pieces;
 }
 
-AttentionTask task_of(const AttentionShape& shape, const Piece& piece, int64_t kv_head, const at::Tensor& qkv,
-                      const at::Tensor& out) {
+AttentionTask task_of(const AttentionShape& shape, const Piece& piece, int64_t kv_head,
+                      const at::Tensor& qkv, const at::Tensor& out) {
   const int64_t row = piece.segment->first_row + piece.first;
   return {.heads = shape.heads,
           .kv_heads = shape.kv_heads,
@@ -63,8 +65,8 @@ AttentionTask task_of(const AttentionShape& shape, const Piece& piece, int64_t k
 
 }  // namespace
 
-void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
-                    at::Tensor& qkv, const KvLayer& cache) {
+void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch,
+                    const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache) {
   check_shapes(shape, batch, qkv, cache);
   if (!device.is_cpu()) return aten::rope_and_store(shape, batch, rope, qkv, cache);
   const std::vector<Piece>& pieces = cut(batch, kRowBlock);
@@ -88,8 +90,8 @@ void rope_and_store(const Device& device, const AttentionShape& shape, const Bat
   });
 }
 
-void attention(const Device& device, const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
-               const KvLayer& cache, at::Tensor& out, at::Tensor* lse) {
+void attention(const Device& device, const AttentionShape& shape, const Batch& batch,
+               const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out, at::Tensor* lse) {
   check_shapes(shape, batch, qkv, cache);
   check_rows(out, batch.rows(), shape.heads * shape.head_size, "attention output");
   if (!device.is_cpu()) return aten::attention(shape, batch, qkv, cache, out, lse);
@@ -99,17 +101,20 @@ void attention(const Device& device, const AttentionShape& shape, const Batch& b
   device.pool().run(static_cast<int64_t>(pieces.size()) * shape.kv_heads, [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
     AttentionTask task = task_of(shape, piece, i % shape.kv_heads, qkv, out);
-    if (lse) task.lse = lse->data_ptr<float>() + (piece.segment->first_row + piece.first) * shape.heads;
+    if (lse)
+      task.lse = lse->data_ptr<float>() + (piece.segment->first_row + piece.first) * shape.heads;
     kernels.attention(kernel_type(qkv), task, pages);
   });
 }
 
-void attention_backward(const Device& device, const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
-                        const at::Tensor& qkv, const at::Tensor& raw_qkv, const KvLayer& cache, const at::Tensor& out,
-                        const at::Tensor& lse, const at::Tensor& d_out, at::Tensor& d_qkv, const NormGradients& norms) {
+void attention_backward(const Device& device, const AttentionShape& shape, const Batch& batch,
+                        const RopeStore& rope, const at::Tensor& qkv, const at::Tensor& raw_qkv,
+                        const KvLayer& cache, const at::Tensor& out, const at::Tensor& lse,
+                        const at::Tensor& d_out, at::Tensor& d_qkv, const NormGradients& norms) {
   check_shapes(shape, batch, qkv, cache);
   if (!device.is_cpu())
-    return aten::attention_backward(shape, batch, rope, qkv, raw_qkv, cache, out, lse, d_out, d_qkv, norms);
+    return aten::attention_backward(shape, batch, rope, qkv, raw_qkv, cache, out, lse, d_out, d_qkv,
+                                    norms);
   const std::vector<Piece>& pieces = cut(batch, /*block=*/INT32_MAX);  // whole sequences
   const KvPages pages = kv_pages(cache);
   const Kernels& kernels = cpu_kernels();
@@ -137,13 +142,15 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
   });
   const auto add_parts = [&](at::Tensor* to, int64_t first) {
     if (to)
-      kernels.add_columns(Type::kFloat, norm_parts.data_ptr<float>() + first, norm_parts.stride(0), tasks, 0,
-                          shape.head_size, to->data_ptr<float>());
+      kernels.add_columns(Type::kFloat, norm_parts.data_ptr<float>() + first, norm_parts.stride(0),
+                          tasks, 0, shape.head_size, to->data_ptr<float>());
   };
   add_parts(norms.q_norm, 0);
   add_parts(norms.k_norm, shape.head_size);
 }
 
-void copy_page(const at::Tensor& storage, PageId from, PageId to) { storage.select(0, to).copy_(storage.select(0, from)); }
+void copy_page(const at::Tensor& storage, PageId from, PageId to) {
+  storage.select(0, to).copy_(storage.select(0, from));
+}
 
 }  // namespace tlt::ops

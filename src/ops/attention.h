@@ -1,10 +1,12 @@
-// Attention over the paged KV cache: the only attention there is, for prompt chunks, decode rows and training.
+// Attention over the paged KV cache: the only attention there is, for prompt chunks, decode rows
+// and training.
 //
-// A query walks its keys in order of logical position, one page (16 positions) at a time, with an online softmax in
-// float32: the same bits whichever rows share the call and whichever pages hold the keys.
+// A query walks its keys in order of logical position, one page (16 positions) at a time, with an
+// online softmax in float32: the same bits whichever rows share the call and whichever pages hold
+// the keys.
 //
-// Layout of a page on the CPU, per layer and KV head: keys as [H / u, 16, u] (u = 2 for bfloat16, 1 for
-// float32: sixteen scores in one vector without a reduction), then values as [16, H].
+// Layout of a page on the CPU, per layer and KV head: keys as [H / u, 16, u] (u = 2 for bfloat16, 1
+// for float32: sixteen scores in one vector without a reduction), then values as [16, H].
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,32 +27,34 @@ struct KvLayer {
 };
 
 struct AttentionShape {
-  int64_t heads = 0;     // N
-  int64_t kv_heads = 0;  // K
-  int64_t head_size = 0; // H
+  int64_t heads = 0;      // N
+  int64_t kv_heads = 0;   // K
+  int64_t head_size = 0;  // H
 };
 
 struct RopeStore {
-  at::Tensor cos_sin;               // [positions, H] float32: cos then sin of H / 2 angles each
+  at::Tensor cos_sin;                  // [positions, H] float32: cos then sin of H / 2 angles each
   const at::Tensor* q_norm = nullptr;  // [H] float32 (Qwen3), before rotation
   const at::Tensor* k_norm = nullptr;
   double norm_epsilon = 1e-6;
 };
 
-// Normalises (Qwen3) and rotates q and k of qkv [T, (N + 2K) H] in place and stores k and v in the cache.
-// Rotation pairs element i with i + H / 2 (Hugging Face's layout). When `raw` is given, it receives qkv before the
-// change (backward of the norm needs it).
+// Normalises (Qwen3) and rotates q and k of qkv [T, (N + 2K) H] in place and stores k and v in the
+// cache. Rotation pairs element i with i + H / 2 (Hugging Face's layout). When `raw` is given, it
+// receives qkv before the change (backward of the norm needs it).
 void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch,
                     const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache);
 
 // out [T, N H] = attention of the rotated queries in qkv over the cache, scaled by H^-1/2.
-// lse [T, N] float32 receives each row's log-sum-exp of the scaled scores when given (backward needs it).
+// lse [T, N] float32 receives each row's log-sum-exp of the scaled scores when given (backward
+// needs it).
 void attention(const Device& device, const AttentionShape& shape, const Batch& batch,
-               const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out, at::Tensor* lse = nullptr);
+               const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out,
+               at::Tensor* lse = nullptr);
 
-// The gradient of both: d_qkv [T, (N + 2K) H] of the qkv before rope_and_store, from d_out [T, N H].
-// `qkv` holds rotated queries (as left by rope_and_store), `raw_qkv` the projection's output before it (only read where
-// q_norm is used). Segments must start at position 0 (training).
+// The gradient of both: d_qkv [T, (N + 2K) H] of the qkv before rope_and_store, from d_out [T, N
+// H]. `qkv` holds rotated queries (as left by rope_and_store), `raw_qkv` the projection's output
+// before it (only read where q_norm is used). Segments must start at position 0 (training).
 struct NormGradients {
   at::Tensor* q_norm = nullptr;  // [H] float32, accumulated
   at::Tensor* k_norm = nullptr;
@@ -58,9 +62,11 @@ struct NormGradients {
 void attention_backward(const Device& device, const AttentionShape& shape, const Batch& batch,
                         const RopeStore& rope, const at::Tensor& qkv, const at::Tensor& raw_qkv,
                         const KvLayer& cache, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& d_out, at::Tensor& d_qkv, const NormGradients& norms = {});
+                        const at::Tensor& d_out, at::Tensor& d_qkv,
+                        const NormGradients& norms = {});
 
-// Copies the page `from` to `to` in all layers: a sample's own copy of a prompt's last, partly filled page.
+// Copies the page `from` to `to` in all layers: a sample's own copy of a prompt's last, partly
+// filled page.
 void copy_page(const at::Tensor& storage, PageId from, PageId to);
 
 }  // namespace tlt::ops

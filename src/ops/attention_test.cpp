@@ -17,8 +17,10 @@ struct Sizes {
 };
 
 at::Tensor angles(int64_t positions, int64_t head_size) {
-  const at::Tensor angle = at::arange(positions, at::kFloat).unsqueeze(1) /
-                           at::pow(at::scalar_tensor(100.0), at::arange(head_size / 2, at::kFloat).unsqueeze(0) / double(head_size / 2));
+  const at::Tensor angle =
+      at::arange(positions, at::kFloat).unsqueeze(1) /
+      at::pow(at::scalar_tensor(100.0),
+              at::arange(head_size / 2, at::kFloat).unsqueeze(0) / double(head_size / 2));
   return at::cat({angle.cos(), angle.sin()}, 1);
 }
 
@@ -47,7 +49,8 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Sizes, at::Scal
   std::vector<PageId> first_pages_ = {7, 3, 9, 0, 12}, second_pages_ = {5, 8, 1, 2, 30};
 };
 
-Batch batch_of(const std::vector<PageId>& first, int32_t rows, const std::vector<PageId>& second, int32_t more) {
+Batch batch_of(const std::vector<PageId>& first, int32_t rows, const std::vector<PageId>& second,
+               int32_t more) {
   Batch batch;
   std::vector<int32_t> tokens(200, 0);
   batch.add(tokens.data(), rows, 0, first.data());
@@ -67,7 +70,8 @@ TEST_P(AttentionTest, AgreesWithAten) {
 
   const int64_t out_width = shape_.heads * shape_.head_size;
   at::Tensor got = at::empty({53, out_width}, type()), want = at::empty({53, out_width}, type());
-  at::Tensor got_lse = at::empty({53, shape_.heads}, at::kFloat), want_lse = at::empty_like(got_lse);
+  at::Tensor got_lse = at::empty({53, shape_.heads}, at::kFloat),
+             want_lse = at::empty_like(got_lse);
   attention(device_, shape_, batch, want_qkv, cache_, got, &got_lse);
   aten::attention(shape_, batch, want_qkv, cache_, want, &want_lse);
   EXPECT_TRUE(tensors_near(got, want, testing::tolerance(type())));
@@ -90,7 +94,8 @@ TEST_P(AttentionTest, RowDoesNotDependOnChunksPagesOrCompanions) {
       const int32_t rows = std::min(chunk, 37 - first);
       Batch part;
       part.add(tokens.data(), rows, first, second_pages_.data());
-      at::Tensor some = raw.narrow(0, first, rows).clone(), out = at::empty({rows, out_width}, type());
+      at::Tensor some = raw.narrow(0, first, rows).clone(),
+                 out = at::empty({rows, out_width}, type());
       rope_and_store(device_, shape_, part, rope_, some, cache_);
       attention(device_, shape_, part, some, cache_, out);
       got.narrow(0, first, rows).copy_(out);
@@ -105,13 +110,17 @@ TEST_P(AttentionTest, GradientsAgreeWithAten) {
   at::Tensor qkv = raw.clone();
   rope_and_store(device_, shape_, batch, rope_, qkv, cache_);
   const int64_t out_width = shape_.heads * shape_.head_size;
-  at::Tensor out = at::empty({53, out_width}, type()), lse = at::empty({53, shape_.heads}, at::kFloat);
+  at::Tensor out = at::empty({53, out_width}, type()),
+             lse = at::empty({53, shape_.heads}, at::kFloat);
   attention(device_, shape_, batch, qkv, cache_, out, &lse);
   const at::Tensor d_out = random_tensor({53, out_width}, type(), 2);
   at::Tensor got = at::empty({53, width_}, type()), want = at::empty_like(got);
-  at::Tensor got_q = at::zeros({shape_.head_size}, at::kFloat), got_k = got_q.clone(), want_q = got_q.clone(), want_k = got_q.clone();
-  attention_backward(device_, shape_, batch, rope_, qkv, raw, cache_, out, lse, d_out, got, {&got_q, &got_k});
-  aten::attention_backward(shape_, batch, rope_, qkv, raw, cache_, out, lse, d_out, want, {&want_q, &want_k});
+  at::Tensor got_q = at::zeros({shape_.head_size}, at::kFloat), got_k = got_q.clone(),
+             want_q = got_q.clone(), want_k = got_q.clone();
+  attention_backward(device_, shape_, batch, rope_, qkv, raw, cache_, out, lse, d_out, got,
+                     {&got_q, &got_k});
+  aten::attention_backward(shape_, batch, rope_, qkv, raw, cache_, out, lse, d_out, want,
+                           {&want_q, &want_k});
   EXPECT_TRUE(tensors_near(got, want, type() == at::kFloat ? 1e-4 : 5e-2));
   if (sizes().normed) {
     EXPECT_TRUE(tensors_near(got_q, want_q, 1e-3));
@@ -123,14 +132,16 @@ TEST_P(AttentionTest, GradientsAgreeWithAten) {
 TEST(AttentionGradientTest, IsTheSlopeOfTheForwardPass) {
   const AttentionShape shape{4, 2, 16};
   const int64_t rows = 19, width = 8 * 16;
-  const at::Tensor q_norm = random_tensor({16}, at::kFloat, 3), k_norm = random_tensor({16}, at::kFloat, 4);
+  const at::Tensor q_norm = random_tensor({16}, at::kFloat, 3),
+                   k_norm = random_tensor({16}, at::kFloat, 4);
   RopeStore rope{.cos_sin = angles(64, 16), .q_norm = &q_norm, .k_norm = &k_norm};
   std::vector<PageId> pages = {1, 0};
   Batch batch;
   const std::vector<int32_t> tokens(rows, 0);
   batch.add(tokens.data(), rows, 0, pages.data());
   KvLayer cache{at::zeros({2, 1, 2, 2, 256}, at::kFloat), 0};
-  const at::Tensor d_out = random_tensor({rows, 64}, at::kFloat, 5), raw = random_tensor({rows, width}, at::kFloat, 6);
+  const at::Tensor d_out = random_tensor({rows, 64}, at::kFloat, 5),
+                   raw = random_tensor({rows, width}, at::kFloat, 6);
   at::Tensor out = at::empty({rows, 64}, at::kFloat), lse = at::empty({rows, 4}, at::kFloat);
   const auto loss = [&](const at::Tensor& input) {
     at::Tensor qkv = input.clone();
@@ -141,19 +152,23 @@ TEST(AttentionGradientTest, IsTheSlopeOfTheForwardPass) {
   loss(raw);
   at::Tensor qkv = raw.clone(), gradient = at::empty_like(raw);
   aten::rope_and_store(shape, batch, rope, qkv, cache);
-  aten::attention_backward(shape, batch, rope, qkv, raw, cache, out.clone(), lse.clone(), d_out, gradient, {});
+  aten::attention_backward(shape, batch, rope, qkv, raw, cache, out.clone(), lse.clone(), d_out,
+                           gradient, {});
   for (int64_t i = 0; i < 40; ++i) {
     const int64_t row = i % rows, column = (i * 37) % width;
     at::Tensor up = raw.clone(), down = raw.clone();
     up[row][column] += 1e-2;
     down[row][column] -= 1e-2;
-    EXPECT_NEAR((loss(up) - loss(down)) / 2e-2, gradient[row][column].item<double>(), 5e-3) << row << ", " << column;
+    EXPECT_NEAR((loss(up) - loss(down)) / 2e-2, gradient[row][column].item<double>(), 5e-3)
+        << row << ", " << column;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
-                         ::testing::Combine(::testing::Values(Sizes{4, 2, 16, false}, Sizes{6, 2, 32, true}, Sizes{3, 3, 64, false}, Sizes{7, 1, 48, true}),
-                                            ::testing::Values(at::kFloat, at::kBFloat16)));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, AttentionTest,
+    ::testing::Combine(::testing::Values(Sizes{4, 2, 16, false}, Sizes{6, 2, 32, true},
+                                         Sizes{3, 3, 64, false}, Sizes{7, 1, 48, true}),
+                       ::testing::Values(at::kFloat, at::kBFloat16)));
 
 }  // namespace
 }  // namespace tlt::ops

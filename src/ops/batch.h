@@ -1,7 +1,7 @@
 // Batch: the rows of one forward pass, packed without padding, and which sequence each belongs to.
 //
-// The engine fills it with prompt chunks and decode rows of many sequences, the trainer with whole sequences;
-// the model does not know the difference.
+// The engine fills it with prompt chunks and decode rows of many sequences, the trainer with whole
+// sequences; the model does not know the difference.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,12 +13,13 @@ namespace tlt::ops {
 
 using PageId = int32_t;
 
-// Tokens in a page of the KV cache, and in a block of attention: blocks are cut by logical position, so a page
-// is a block and the arithmetic of a query does not depend on where its keys lie.
+// Tokens in a page of the KV cache, and in a block of attention: blocks are cut by logical
+// position, so a page is a block and the arithmetic of a query does not depend on where its keys
+// lie.
 inline constexpr int64_t kPageSlots = 16;
 
-// Consecutive rows that are consecutive positions of one sequence. Keys of positions before first_position are
-// in the cache already; those of the rows themselves are stored by the pass.
+// Consecutive rows that are consecutive positions of one sequence. Keys of positions before
+// first_position are in the cache already; those of the rows themselves are stored by the pass.
 struct Segment {
   int32_t first_row = 0;
   int32_t rows = 0;

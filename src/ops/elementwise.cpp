@@ -12,7 +12,8 @@
 namespace tlt::ops {
 namespace {
 
-// Rows of a task. Fixed, because gradients of norm weights are summed by block: the thread count must not matter.
+// Rows of a task. Fixed, because gradients of norm weights are summed by block: the thread count
+// must not matter.
 constexpr int64_t kRowBlock = 64;
 
 template <class Body>
@@ -24,20 +25,22 @@ void for_blocks(const Device& device, int64_t rows, const Body& body) {
 
 }  // namespace
 
-void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weight, double epsilon, at::Tensor& out) {
+void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weight, double epsilon,
+              at::Tensor& out) {
   if (!device.is_cpu()) return aten::rms_norm(x, weight, epsilon, out);
   const int64_t rows = x.size(0), columns = x.size(1);
   check_rows(x, rows, columns, "norm input");
   check_rows(out, rows, columns, "norm output");
   const Kernels& kernels = cpu_kernels();
   for_blocks(device, rows, [&](int64_t, int64_t first, int64_t count) {
-    kernels.rms_norm(kernel_type(x), row_pointer(x, first), weight.data_ptr<float>(), static_cast<float>(epsilon),
-                     count, columns, row_pointer(out, first));
+    kernels.rms_norm(kernel_type(x), row_pointer(x, first), weight.data_ptr<float>(),
+                     static_cast<float>(epsilon), count, columns, row_pointer(out, first));
   });
 }
 
-void rms_norm_backward(const Device& device, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                       double epsilon, at::Tensor& dx, at::Tensor& dweight) {
+void rms_norm_backward(const Device& device, const at::Tensor& dy, const at::Tensor& x,
+                       const at::Tensor& weight, double epsilon, at::Tensor& dx,
+                       at::Tensor& dweight) {
   if (!device.is_cpu()) return aten::rms_norm_backward(dy, x, weight, epsilon, dx, dweight);
   const int64_t rows = x.size(0), columns = x.size(1);
   check_rows(dy, rows, columns, "norm gradient");
@@ -48,7 +51,8 @@ void rms_norm_backward(const Device& device, const at::Tensor& dy, const at::Ten
                               weight.data_ptr<float>(), static_cast<float>(epsilon), count, columns,
                               row_pointer(dx, first), parts.data_ptr<float>() + block * columns);
   });
-  kernels.add_columns(Type::kFloat, parts.data_ptr(), columns, parts.size(0), 0, columns, dweight.data_ptr<float>());
+  kernels.add_columns(Type::kFloat, parts.data_ptr(), columns, parts.size(0), 0, columns,
+                      dweight.data_ptr<float>());
 }
 
 void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out) {
@@ -57,22 +61,26 @@ void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out) {
   check_rows(gate_up, rows, 2 * columns, "gate and up");
   const Kernels& kernels = cpu_kernels();
   for_blocks(device, rows, [&](int64_t, int64_t first, int64_t count) {
-    kernels.swiglu(kernel_type(out), row_pointer(gate_up, first), count, columns, row_pointer(out, first));
+    kernels.swiglu(kernel_type(out), row_pointer(gate_up, first), count, columns,
+                   row_pointer(out, first));
   });
 }
 
-void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Tensor& gate_up, at::Tensor& d_gate_up) {
+void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Tensor& gate_up,
+                     at::Tensor& d_gate_up) {
   if (!device.is_cpu()) return aten::swiglu_backward(d_out, gate_up, d_gate_up);
   const int64_t rows = d_out.size(0), columns = d_out.size(1);
   check_rows(d_gate_up, rows, 2 * columns, "gate and up gradient");
   const Kernels& kernels = cpu_kernels();
   for_blocks(device, rows, [&](int64_t, int64_t first, int64_t count) {
-    kernels.swiglu_backward(kernel_type(d_out), row_pointer(d_out, first), row_pointer(gate_up, first), count,
-                            columns, row_pointer(d_gate_up, first));
+    kernels.swiglu_backward(kernel_type(d_out), row_pointer(d_out, first),
+                            row_pointer(gate_up, first), count, columns,
+                            row_pointer(d_gate_up, first));
   });
 }
 
-void embed(const Device& device, const at::Tensor& table, const at::Tensor& tokens, at::Tensor& out) {
+void embed(const Device& device, const at::Tensor& table, const at::Tensor& tokens,
+           at::Tensor& out) {
   if (!device.is_cpu()) {
     out.copy_(table.index_select(0, tokens.to(at::kLong)));
     return;
@@ -80,12 +88,14 @@ void embed(const Device& device, const at::Tensor& table, const at::Tensor& toke
   const int32_t* ids = tokens.data_ptr<int32_t>();
   const size_t bytes = static_cast<size_t>(table.stride(0) * table.element_size());
   for (int64_t i = 0; i < tokens.size(0); ++i) {
-    TLT_CHECK(ids[i] >= 0 && ids[i] < table.size(0), "token ", ids[i], " of a vocabulary of ", table.size(0));
+    TLT_CHECK(ids[i] >= 0 && ids[i] < table.size(0), "token ", ids[i], " of a vocabulary of ",
+              table.size(0));
     std::memcpy(row_pointer(out, i), row_pointer(table, ids[i]), bytes);
   }
 }
 
-void embed_backward(const Device& device, const at::Tensor& dx, const at::Tensor& tokens, at::Tensor& dtable) {
+void embed_backward(const Device& device, const at::Tensor& dx, const at::Tensor& tokens,
+                    at::Tensor& dtable) {
   if (!device.is_cpu()) {
     dtable.index_add_(0, tokens.to(at::kLong), dx.to(at::kFloat));
     return;

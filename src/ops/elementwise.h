@@ -1,5 +1,5 @@
-// The row-wise operations between the matrix products: norm and gated activation, and their gradients.
-// Each row's result depends on that row alone.
+// The row-wise operations between the matrix products: norm and gated activation, and their
+// gradients. Each row's result depends on that row alone.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,13 +10,15 @@
 
 namespace tlt::ops {
 
-// out = x / sqrt(mean(x^2) + epsilon) * weight, in float32 inside.  x, out [T, D]; weight [D] float32.
+// out = x / sqrt(mean(x^2) + epsilon) * weight, in float32 inside.  x, out [T, D]; weight [D]
+// float32.
 void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weight, double epsilon,
               at::Tensor& out);
 
 // dx += gradient through the norm; dweight [D] float32 accumulates. dy, x, dx [T, D].
 void rms_norm_backward(const Device& device, const at::Tensor& dy, const at::Tensor& x,
-                       const at::Tensor& weight, double epsilon, at::Tensor& dx, at::Tensor& dweight);
+                       const at::Tensor& weight, double epsilon, at::Tensor& dx,
+                       at::Tensor& dweight);
 
 // out [T, F] = silu(gate) * up, of gate_up [T, 2F] = gate then up.
 void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out);
@@ -26,9 +28,11 @@ void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Te
                      at::Tensor& d_gate_up);
 
 // out[i] = table[tokens[i]]: embeddings that are not tied to the head.
-void embed(const Device& device, const at::Tensor& table, const at::Tensor& tokens, at::Tensor& out);
+void embed(const Device& device, const at::Tensor& table, const at::Tensor& tokens,
+           at::Tensor& out);
 
 // dtable[tokens[i]] += dx[i], in order of i. dtable [V, D] float32.
-void embed_backward(const Device& device, const at::Tensor& dx, const at::Tensor& tokens, at::Tensor& dtable);
+void embed_backward(const Device& device, const at::Tensor& dx, const at::Tensor& tokens,
+                    at::Tensor& dtable);
 
 }  // namespace tlt::ops

@@ -13,14 +13,17 @@ using testing::tensors_near;
 
 class ElementwiseTest : public ::testing::TestWithParam<at::ScalarType> {
  protected:
-  at::Tensor random(at::IntArrayRef sizes, uint32_t name) const { return random_tensor(sizes, GetParam(), name); }
+  at::Tensor random(at::IntArrayRef sizes, uint32_t name) const {
+    return random_tensor(sizes, GetParam(), name);
+  }
   Device device_ = Device::cpu(2);
 };
 
 constexpr int64_t kRows = 150, kColumns = 96;
 
 TEST_P(ElementwiseTest, NormAgreesWithAten) {
-  const at::Tensor x = random({kRows, kColumns}, 1), weight = random_tensor({kColumns}, at::kFloat, 2);
+  const at::Tensor x = random({kRows, kColumns}, 1),
+                   weight = random_tensor({kColumns}, at::kFloat, 2);
   at::Tensor got = at::empty_like(x), want = at::empty_like(x);
   rms_norm(device_, x, weight, 1e-6, got);
   aten::rms_norm(x, weight, 1e-6, want);
@@ -28,7 +31,8 @@ TEST_P(ElementwiseTest, NormAgreesWithAten) {
 }
 
 TEST_P(ElementwiseTest, NormOfARowDoesNotDependOnItsCompanions) {
-  const at::Tensor x = random({kRows, kColumns}, 1), weight = random_tensor({kColumns}, at::kFloat, 2);
+  const at::Tensor x = random({kRows, kColumns}, 1),
+                   weight = random_tensor({kColumns}, at::kFloat, 2);
   at::Tensor all = at::empty_like(x), one = at::empty({1, kColumns}, GetParam());
   rms_norm(device_, x, weight, 1e-6, all);
   rms_norm(device_, x.narrow(0, 77, 1).contiguous(), weight, 1e-6, one);

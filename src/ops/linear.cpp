@@ -13,7 +13,8 @@ namespace tlt::ops {
 namespace {
 
 constexpr int64_t kPanel = Weight::kPanel;
-// Rows of one task: with K = 1024 they take 192 KB, so that they and a panel stay in a core's cache.
+// Rows of one task: with K = 1024 they take 192 KB, so that they and a panel stay in a core's
+// cache.
 constexpr int64_t kRowBlock = 96;
 // Tokens whose gradient is summed at a time: two panels of them fit a core's cache.
 constexpr int64_t kTokenBlock = 1024;
@@ -21,12 +22,14 @@ constexpr int64_t kTokenBlock = 1024;
 // Cuts rows x panels into tasks and runs them.
 void run_tasks(const Device& device, const GemmTask& whole, Type type) {
   const Kernels& kernels = cpu_kernels();
-  const int64_t panels = divide_up(whole.columns, kPanel), blocks = divide_up(whole.rows, kRowBlock);
+  const int64_t panels = divide_up(whole.columns, kPanel),
+                blocks = divide_up(whole.rows, kRowBlock);
   // About four tasks a thread even out a busy core; a task is worth at least some 20 microseconds.
   const int64_t wanted = divide_up(4 * device.pool().threads(), blocks);
   const int64_t panel_work = std::max<int64_t>(1, std::min(whole.rows, kRowBlock) * whole.units);
   const int64_t least = std::max<int64_t>(1, 4096 / panel_work);
-  const int64_t group = std::max(least, divide_up(panels, wanted)), groups = divide_up(panels, group);
+  const int64_t group = std::max(least, divide_up(panels, wanted)),
+                groups = divide_up(panels, group);
   device.pool().run(blocks * groups, [&](int64_t index) {
     GemmTask task = whole;
     task.first_row = index / groups * kRowBlock;
@@ -46,7 +49,8 @@ at::Tensor transposed_panels(const Device& device, const Weight& w) {
   device.pool().run(k_panels, [&](int64_t k_panel) {
     const int64_t first = k_panel * kPanel, count = std::min(kPanel, w.columns() - first);
     if (count < kPanel)
-      std::memset(row_pointer(out, k_panel), 0, static_cast<size_t>(out.stride(0) * out.element_size()));
+      std::memset(row_pointer(out, k_panel), 0,
+                  static_cast<size_t>(out.stride(0) * out.element_size()));
     if (pairs) {
       // Two rows and two columns make eight bytes in both layouts.
       const auto* from = static_cast<const uint64_t*>(w.storage().data_ptr());
@@ -76,18 +80,21 @@ at::Tensor packed_rows(const Device& device, const at::Tensor& x, int64_t first,
   at::Tensor out = device.empty({panels, divide_up(rows, u), kPanel, u}, x.scalar_type());
   const Kernels& kernels = cpu_kernels();
   device.pool().run(panels, [&](int64_t panel) {
-    kernels.pack_rows(kernel_type(x), row_pointer(x, first), x.stride(0), rows, columns, panel, 1, out.data_ptr());
+    kernels.pack_rows(kernel_type(x), row_pointer(x, first), x.stride(0), rows, columns, panel, 1,
+                      out.data_ptr());
   });
   return out;
 }
 
 }  // namespace
 
-void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& out, const LinearExtras& extras) {
+void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& out,
+            const LinearExtras& extras) {
   check_rows(x, x.size(0), w.columns(), "linear input");
   check_rows(out, x.size(0), w.rows(), "linear output");
   if (!device.is_cpu()) return aten::linear(x, w.storage(), out, extras);
-  TLT_CHECK(x.scalar_type() == w.type() && (out.scalar_type() == w.type() || out.scalar_type() == at::kFloat));
+  TLT_CHECK(x.scalar_type() == w.type() &&
+            (out.scalar_type() == w.type() || out.scalar_type() == at::kFloat));
   const int64_t u = unit_elements(w.type());
   run_tasks(device,
             {.a = x.data_ptr(),
@@ -104,8 +111,8 @@ void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tens
             kernel_type(x));
 }
 
-void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w, at::Tensor& dx,
-                           bool accumulate) {
+void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w,
+                           at::Tensor& dx, bool accumulate) {
   check_rows(dy, dy.size(0), w.rows(), "output gradient");
   check_rows(dx, dy.size(0), w.columns(), "input gradient");
   if (!device.is_cpu()) return aten::linear_backward_input(dy, w.storage(), dx, accumulate);
@@ -127,8 +134,8 @@ void linear_backward_input(const Device& device, const at::Tensor& dy, const Wei
             kernel_type(a));
 }
 
-void linear_backward_weight(const Device& device, const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
-                            at::Tensor* dbias) {
+void linear_backward_weight(const Device& device, const at::Tensor& dy, const at::Tensor& x,
+                            at::Tensor& dw, at::Tensor* dbias) {
   const int64_t rows = x.size(0), n = dy.size(1), k = x.size(1);
   check_rows(dy, rows, n, "output gradient");
   check_rows(dw, n, k, "weight gradient");
@@ -137,7 +144,8 @@ void linear_backward_weight(const Device& device, const at::Tensor& dy, const at
   const int64_t u = unit_elements(x.scalar_type());
   for (int64_t first = 0; first < rows; first += kTokenBlock) {
     const int64_t count = std::min(kTokenBlock, rows - first), units = divide_up(count, u);
-    const at::Tensor a = packed_rows(device, dy, first, count), b = packed_rows(device, x, first, count);
+    const at::Tensor a = packed_rows(device, dy, first, count),
+                     b = packed_rows(device, x, first, count);
     const int64_t k_panels = b.size(0);
     device.pool().run(a.size(0) * k_panels, [&](int64_t index) {
       const int64_t n_panel = index / k_panels;

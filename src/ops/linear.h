@@ -1,6 +1,7 @@
-// The matrix products of the network. One arithmetic for every caller: an output is one float32 accumulator
-// that takes the products in order of K, so a row's result depends on nothing but that row and the weight: not
-// on how many rows share the call, not on the number of threads. Engine and trainer get the same bits.
+// The matrix products of the network. One arithmetic for every caller: an output is one float32
+// accumulator that takes the products in order of K, so a row's result depends on nothing but that
+// row and the weight: not on how many rows share the call, not on the number of threads. Engine and
+// trainer get the same bits.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,8 +11,9 @@
 namespace tlt::ops {
 
 struct LinearExtras {
-  const at::Tensor* bias = nullptr;      // [N] float32, added to the accumulator
-  const at::Tensor* residual = nullptr;  // [T, N] of the output's type, added before rounding; may be `out` itself
+  const at::Tensor* bias = nullptr;  // [N] float32, added to the accumulator
+  const at::Tensor* residual =
+      nullptr;  // [T, N] of the output's type, added before rounding; may be `out` itself
 };
 
 // out = x W^T (+ bias) (+ residual).  x [T, K] of w's type; out [T, N] of w's type or float32.
@@ -19,10 +21,11 @@ void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tens
             const LinearExtras& extras = {});
 
 // dx = dy W.  dy [T, N], dx [T, K], both of w's type. `accumulate`: dx += instead.
-void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w, at::Tensor& dx,
-                           bool accumulate = false);
+void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w,
+                           at::Tensor& dx, bool accumulate = false);
 
-// dw += dy^T x in float32, and dbias += column sums of dy where given.  dy [T, N], x [T, K], dw [N, K].
+// dw += dy^T x in float32, and dbias += column sums of dy where given.  dy [T, N], x [T, K], dw [N,
+// K].
 void linear_backward_weight(const Device& device, const at::Tensor& dy, const at::Tensor& x,
                             at::Tensor& dw, at::Tensor* dbias = nullptr);
 

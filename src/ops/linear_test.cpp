@@ -24,23 +24,27 @@ class LinearTest : public ::testing::TestWithParam<std::tuple<std::string, at::S
   }
 };
 
-const Case kCases[] = {{1, 64, 64}, {2, 120, 192}, {5, 200, 32}, {6, 64, 96}, {7, 65, 34}, {33, 321, 128}, {200, 130, 256}};
+const Case kCases[] = {{1, 64, 64}, {2, 120, 192},  {5, 200, 32},   {6, 64, 96},
+                       {7, 65, 34}, {33, 321, 128}, {200, 130, 256}};
 
 TEST_P(LinearTest, AgreesWithAten) {
   for (const auto& [rows, n, k] : kCases) {
     const Device d = device();
-    const at::Tensor x = random({rows, k}, 1), values = random({n, k}, 2, 0.1), residual = random({rows, n}, 3);
+    const at::Tensor x = random({rows, k}, 1), values = random({n, k}, 2, 0.1),
+                     residual = random({rows, n}, 3);
     const at::Tensor bias = random({n}, 4).to(at::kFloat);
     Weight w(d, n, k, type());
     w.assign(d, values);
     for (const at::ScalarType out_type : {type(), at::kFloat}) {
       at::Tensor got = d.empty({rows, n}, out_type), want = d.empty({rows, n}, at::kFloat);
-      const LinearExtras extras{.bias = &bias, .residual = out_type == type() ? &residual : nullptr};
+      const LinearExtras extras{.bias = &bias,
+                                .residual = out_type == type() ? &residual : nullptr};
       linear(d, x, w, got, extras);
       const at::Tensor wide_residual = residual.to(at::kFloat);
       aten::linear(x.to(at::kFloat), values.to(at::kFloat), want,
                    {.bias = &bias, .residual = extras.residual ? &wide_residual : nullptr});
-      EXPECT_TRUE(tensors_near(got, want, out_type == at::kFloat ? 1e-4 : testing::tolerance(type())))
+      EXPECT_TRUE(
+          tensors_near(got, want, out_type == at::kFloat ? 1e-4 : testing::tolerance(type())))
           << rows << " x " << n << " x " << k;
     }
   }
@@ -65,13 +69,15 @@ TEST_P(LinearTest, RowDoesNotDependOnItsCompanions) {
 TEST_P(LinearTest, GradientsAgreeWithAten) {
   for (const auto& [rows, n, k] : kCases) {
     const Device d = device();
-    const at::Tensor x = random({rows, k}, 1), dy = random({rows, n}, 2), values = random({n, k}, 3, 0.1);
+    const at::Tensor x = random({rows, k}, 1), dy = random({rows, n}, 2),
+                     values = random({n, k}, 3, 0.1);
     Weight w(d, n, k, type());
     w.assign(d, values);
     at::Tensor dx = d.empty({rows, k}, type()), want_dx = d.empty({rows, k}, at::kFloat);
     linear_backward_input(d, dy, w, dx);
     aten::linear_backward_input(dy.to(at::kFloat), values.to(at::kFloat), want_dx, false);
-    EXPECT_TRUE(tensors_near(dx, want_dx, testing::tolerance(type()))) << rows << " x " << n << " x " << k;
+    EXPECT_TRUE(tensors_near(dx, want_dx, testing::tolerance(type())))
+        << rows << " x " << n << " x " << k;
     linear_backward_input(d, dy, w, dx, /*accumulate=*/true);
     EXPECT_TRUE(tensors_near(dx, 2 * want_dx, 2 * testing::tolerance(type())));
 
@@ -109,9 +115,12 @@ TEST_P(LinearTest, WeightGivesBackItsValues) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, LinearTest,
-                         ::testing::Combine(::testing::ValuesIn(testing::devices()), ::testing::Values(at::kFloat, at::kBFloat16)),
+                         ::testing::Combine(::testing::ValuesIn(testing::devices()),
+                                            ::testing::Values(at::kFloat, at::kBFloat16)),
                          [](const auto& info) {
-                           return std::get<0>(info.param) + (std::get<1>(info.param) == at::kFloat ? "_float32" : "_bfloat16");
+                           return std::get<0>(info.param) + (std::get<1>(info.param) == at::kFloat
+                                                                 ? "_float32"
+                                                                 : "_bfloat16");
                          });
 
 }  // namespace

@@ -28,11 +28,13 @@ struct Candidate {
   int32_t id;
 };
 
-bool likelier(const Candidate& a, const Candidate& b) { return a.z > b.z || (a.z == b.z && a.id < b.id); }
+bool likelier(const Candidate& a, const Candidate& b) {
+  return a.z > b.z || (a.z == b.z && a.id < b.id);
+}
 
 // Leaves in `kept` the candidates that top-k, top-p and min-p allow, likeliest first.
-void truncate(const float* logits, int64_t count, float top, float inverse_temperature, const SamplingRule& rule,
-              std::vector<Candidate>& kept) {
+void truncate(const float* logits, int64_t count, float top, float inverse_temperature,
+              const SamplingRule& rule, std::vector<Candidate>& kept) {
   const int64_t k = rule.top_k > 0 ? std::min(rule.top_k, count) : count;
   const auto collect = [&](float floor) {
     kept.clear();
@@ -52,7 +54,8 @@ void truncate(const float* logits, int64_t count, float top, float inverse_tempe
     kept.resize(static_cast<size_t>(k));
   }
   double mass = mass_of();
-  // Sorting a whole vocabulary is slow: candidates e^-16 times as likely as the first can rarely matter to top-p.
+  // Sorting a whole vocabulary is slow: candidates e^-16 times as likely as the first can rarely
+  // matter to top-p.
   if (rule.top_p < 1.0 && k == count) {
     collect(-16.0f);
     if (mass_of() < rule.top_p * mass) collect(-INFINITY);
@@ -71,8 +74,8 @@ void truncate(const float* logits, int64_t count, float top, float inverse_tempe
   }
 }
 
-Sampled sample_truncated(const float* logits, int64_t count, const RowStatistic& row, float inverse_temperature,
-                         const SamplingRule& rule, double u) {
+Sampled sample_truncated(const float* logits, int64_t count, const RowStatistic& row,
+                         float inverse_temperature, const SamplingRule& rule, double u) {
   thread_local std::vector<Candidate> kept;
   truncate(logits, count, row.top, inverse_temperature, rule, kept);
   double mass = 0;
@@ -92,11 +95,14 @@ Sampled sample_row(const float* logits, int64_t count, const SamplingRule& rule,
   const Kernels& kernels = cpu_kernels();
   const float inverse = static_cast<float>(1.0 / rule.logprob_temperature());
   const RowStatistic row = kernels.row_statistic(logits, count, inverse, /*with_entropy=*/false);
-  TLT_CHECK(std::isfinite(row.top) && std::isfinite(row.log_sum),
-            "the model's logits are not finite; its weights are broken or its learning rate is too high");
-  if (rule.temperature > 0 && rule.truncates()) return sample_truncated(logits, count, row, inverse, rule, u);
-  const int32_t token = rule.temperature > 0 ? kernels.pick(logits, count, inverse, lse_of(row, inverse), u)
-                                             : kernels.arg_max(logits, count);
+  TLT_CHECK(
+      std::isfinite(row.top) && std::isfinite(row.log_sum),
+      "the model's logits are not finite; its weights are broken or its learning rate is too high");
+  if (rule.temperature > 0 && rule.truncates())
+    return sample_truncated(logits, count, row, inverse, rule, u);
+  const int32_t token = rule.temperature > 0
+                            ? kernels.pick(logits, count, inverse, lse_of(row, inverse), u)
+                            : kernels.arg_max(logits, count);
   const float logprob = row_logprob(row, logits[token], inverse);
   return {token, logprob, logprob};
 }
@@ -104,20 +110,22 @@ Sampled sample_row(const float* logits, int64_t count, const SamplingRule& rule,
 }  // namespace
 
 void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
-                 std::span<const SamplingRule> rules, std::span<const double> uniforms, std::span<Sampled> sampled) {
+                 std::span<const SamplingRule> rules, std::span<const double> uniforms,
+                 std::span<Sampled> sampled) {
   const int64_t rows = static_cast<int64_t>(rules.size());
-  TLT_CHECK(logits.size(0) >= rows && logits.size(1) >= vocabulary && uniforms.size() == rules.size() &&
-            sampled.size() == rules.size());
+  TLT_CHECK(logits.size(0) >= rows && logits.size(1) >= vocabulary &&
+            uniforms.size() == rules.size() && sampled.size() == rules.size());
   // Elsewhere the rows come to the host: its arithmetic is the one that is promised.
   const at::Tensor host = device.is_cpu() ? logits : logits.narrow(0, 0, rows).cpu();
   device.pool().run(rows, [&](int64_t i) {
     const auto at = static_cast<size_t>(i);
-    sampled[at] = sample_row(host.data_ptr<float>() + i * host.stride(0), vocabulary, rules[at], uniforms[at]);
+    sampled[at] = sample_row(host.data_ptr<float>() + i * host.stride(0), vocabulary, rules[at],
+                             uniforms[at]);
   });
 }
 
-void row_statistics(const Device& device, const at::Tensor& logits, int64_t vocabulary, const at::Tensor& targets,
-                    double temperature, RowStatistics& out) {
+void row_statistics(const Device& device, const at::Tensor& logits, int64_t vocabulary,
+                    const at::Tensor& targets, double temperature, RowStatistics& out) {
   const int64_t rows = targets.size(0);
   const at::Tensor host = logits.cpu(), wanted = targets.cpu();
   for (at::Tensor* t : {&out.logprob, &out.lse, &out.entropy}) *t = at::empty({rows}, at::kFloat);
@@ -126,24 +134,26 @@ void row_statistics(const Device& device, const at::Tensor& logits, int64_t voca
   device.pool().run(rows, [&](int64_t i) {
     const float* row_logits = host.data_ptr<float>() + i * host.stride(0);
     const int32_t target = wanted.data_ptr<int32_t>()[i];
-    TLT_CHECK(target >= 0 && target < vocabulary, "target ", target, " of a vocabulary of ", vocabulary);
-    const RowStatistic row = kernels.row_statistic(row_logits, vocabulary, inverse, /*with_entropy=*/true);
+    TLT_CHECK(target >= 0 && target < vocabulary, "target ", target, " of a vocabulary of ",
+              vocabulary);
+    const RowStatistic row =
+        kernels.row_statistic(row_logits, vocabulary, inverse, /*with_entropy=*/true);
     out.logprob.data_ptr<float>()[i] = row_logprob(row, row_logits[target], inverse);
     out.lse.data_ptr<float>()[i] = lse_of(row, inverse);
     out.entropy.data_ptr<float>()[i] = row.entropy;
   });
 }
 
-void logits_backward(const Device& device, at::Tensor& logits, int64_t vocabulary, const at::Tensor& targets,
-                     double temperature, const RowStatistics& rows, const at::Tensor& d_logprob,
-                     const at::Tensor& d_entropy) {
+void logits_backward(const Device& device, at::Tensor& logits, int64_t vocabulary,
+                     const at::Tensor& targets, double temperature, const RowStatistics& rows,
+                     const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
   const at::Tensor wanted = targets.cpu();
   at::Tensor host = logits.cpu();
   const Kernels& kernels = cpu_kernels();
   const float inverse = static_cast<float>(1.0 / temperature);
   device.pool().run(wanted.size(0), [&](int64_t i) {
-    kernels.logits_backward(host.data_ptr<float>() + i * host.stride(0), vocabulary, host.size(1), inverse,
-                            wanted.data_ptr<int32_t>()[i], rows.lse.data_ptr<float>()[i],
+    kernels.logits_backward(host.data_ptr<float>() + i * host.stride(0), vocabulary, host.size(1),
+                            inverse, wanted.data_ptr<int32_t>()[i], rows.lse.data_ptr<float>()[i],
                             rows.entropy.data_ptr<float>()[i], d_logprob.data_ptr<float>()[i],
                             d_entropy.data_ptr<float>()[i]);
   });

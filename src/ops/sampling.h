@@ -1,5 +1,5 @@
-// From logits to tokens and logprobs, a row at a time: engine and trainer share this arithmetic, so the logprob
-// recorded with a token is the trainer's own, to the bit.
+// From logits to tokens and logprobs, a row at a time: engine and trainer share this arithmetic, so
+// the logprob recorded with a token is the trainer's own, to the bit.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,7 +13,8 @@
 
 namespace tlt::ops {
 
-// How a token is chosen. Truncations apply in the order top-k, top-p, min-p (as in vLLM), on the temperature-scaled distribution.
+// How a token is chosen. Truncations apply in the order top-k, top-p, min-p (as in vLLM), on the
+// temperature-scaled distribution.
 struct SamplingRule {
   double temperature = 1.0;  // 0: the most likely token (the lowest id of equals)
   int64_t top_k = 0;         // 0 or -1: all
@@ -31,13 +32,15 @@ struct Sampled {
   float truncated_logprob = 0;  // of the truncated one; equal to logprob when nothing is truncated
 };
 
-// sampled[i] = the token of row i chosen with number uniforms[i] in [0, 1) by rules[i]. Only ids below
-// `vocabulary` are chosen (a padded head has more columns). logits [R, >= vocabulary] float32.
+// sampled[i] = the token of row i chosen with number uniforms[i] in [0, 1) by rules[i]. Only ids
+// below `vocabulary` are chosen (a padded head has more columns). logits [R, >= vocabulary]
+// float32.
 void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
                  std::span<const SamplingRule> rules, std::span<const double> uniforms,
                  std::span<Sampled> sampled);
 
-// What the trainer needs of each row: log p(target) and the entropy of softmax(logits / temperature).
+// What the trainer needs of each row: log p(target) and the entropy of softmax(logits /
+// temperature).
 struct RowStatistics {
   at::Tensor logprob;  // [R] float32
   at::Tensor lse;      // [R] float32: log-sum-exp of logits / temperature
@@ -47,10 +50,10 @@ struct RowStatistics {
 void row_statistics(const Device& device, const at::Tensor& logits, int64_t vocabulary,
                     const at::Tensor& targets, double temperature, RowStatistics& out);
 
-// logits -> gradient of (sum_i d_logprob[i] log p(target_i) + d_entropy[i] entropy_i) with respect to the logits, in place.
-// d_logprob, d_entropy [R] float32. Columns from `vocabulary` on become 0.
-void logits_backward(const Device& device, at::Tensor& logits, int64_t vocabulary, const at::Tensor& targets,
-                     double temperature, const RowStatistics& rows, const at::Tensor& d_logprob,
-                     const at::Tensor& d_entropy);
+// logits -> gradient of (sum_i d_logprob[i] log p(target_i) + d_entropy[i] entropy_i) with respect
+// to the logits, in place. d_logprob, d_entropy [R] float32. Columns from `vocabulary` on become 0.
+void logits_backward(const Device& device, at::Tensor& logits, int64_t vocabulary,
+                     const at::Tensor& targets, double temperature, const RowStatistics& rows,
+                     const at::Tensor& d_logprob, const at::Tensor& d_entropy);
 
 }  // namespace tlt::ops

@@ -30,7 +30,8 @@ std::map<int32_t, double> allowed(const at::Tensor& logits, const SamplingRule& 
   std::iota(order.begin(), order.end(), 0);
   std::vector<double> p(kVocabulary);
   double sum = 0;
-  for (int64_t i = 0; i < kVocabulary; ++i) sum += p[i] = std::exp(logits[0][i].item<double>() / rule.temperature);
+  for (int64_t i = 0; i < kVocabulary; ++i)
+    sum += p[i] = std::exp(logits[0][i].item<double>() / rule.temperature);
   for (double& x : p) x /= sum;
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return p[a] > p[b]; });
   if (rule.top_k > 0) order.resize(std::min<size_t>(order.size(), rule.top_k));
@@ -54,7 +55,8 @@ TEST(SamplingTest, GreedyTakesTheLowestOfEqualTokens) {
   logits[0][118] = 50.0;  // padding is never chosen
   const Sampled got = sample_one(logits, {.temperature = 0}, 0.5);
   EXPECT_EQ(got.token, 40);
-  EXPECT_NEAR(got.logprob, at::log_softmax(logits.narrow(1, 0, kVocabulary), 1)[0][40].item<double>(), 1e-5);
+  EXPECT_NEAR(got.logprob,
+              at::log_softmax(logits.narrow(1, 0, kVocabulary), 1)[0][40].item<double>(), 1e-5);
 }
 
 TEST(SamplingTest, NumberPicksTheTokenWhoseShareItFallsInto) {
@@ -79,8 +81,13 @@ TEST(SamplingTest, EveryNumberGivesATokenWithProbability) {
 
 TEST(SamplingTest, TruncationsKeepWhatTheirDefinitionsKeep) {
   const at::Tensor logits = random_tensor({1, kColumns}, at::kFloat, 3, 2.0);
-  const SamplingRule rules[] = {{.top_k = 1}, {.top_k = 5}, {.top_p = 0.5}, {.top_p = 0.01}, {.top_p = 0.95},
-                                {.min_p = 0.2}, {.temperature = 1.7, .top_k = 20, .top_p = 0.8, .min_p = 0.05}};
+  const SamplingRule rules[] = {{.top_k = 1},
+                                {.top_k = 5},
+                                {.top_p = 0.5},
+                                {.top_p = 0.01},
+                                {.top_p = 0.95},
+                                {.min_p = 0.2},
+                                {.temperature = 1.7, .top_k = 20, .top_p = 0.8, .min_p = 0.05}};
   for (const SamplingRule& rule : rules) {
     const auto want = allowed(logits, rule);
     std::map<int32_t, double> seen;
@@ -110,34 +117,41 @@ TEST(SamplingTest, RecordedLogprobIsTheTrainersToTheBit) {
     RowStatistics rows;
     row_statistics(Device::cpu(1), logits, kVocabulary, targets, temperature, rows);
     for (int64_t i = 0; i < 64; ++i)
-      EXPECT_EQ(rows.logprob[i].item<float>(), sampled[static_cast<size_t>(i)].logprob) << "row " << i;
+      EXPECT_EQ(rows.logprob[i].item<float>(), sampled[static_cast<size_t>(i)].logprob)
+          << "row " << i;
   }
 }
 
 TEST(SamplingTest, StatisticsAndGradientAgreeWithFiniteDifferences) {
   const double temperature = 0.8;
-  const at::Tensor logits = random_tensor({3, kColumns}, at::kFloat, 5, 2.0), targets = at::tensor({5, 0, 116}, at::kInt);
-  const at::Tensor log_p = at::log_softmax(logits.narrow(1, 0, kVocabulary).to(at::kDouble) / temperature, 1);
+  const at::Tensor logits = random_tensor({3, kColumns}, at::kFloat, 5, 2.0),
+                   targets = at::tensor({5, 0, 116}, at::kInt);
+  const at::Tensor log_p =
+      at::log_softmax(logits.narrow(1, 0, kVocabulary).to(at::kDouble) / temperature, 1);
   RowStatistics rows;
   row_statistics(Device::cpu(1), logits, kVocabulary, targets, temperature, rows);
   const at::Tensor want = log_p.gather(1, targets.to(at::kLong).unsqueeze(1)).squeeze(1);
   EXPECT_TRUE(tensors_near(rows.logprob, want, 1e-5));
   EXPECT_TRUE(tensors_near(rows.entropy, -(log_p.exp() * log_p).sum(1), 1e-5));
 
-  const at::Tensor d_logprob = at::tensor({0.5f, -1.f, 2.f}), d_entropy = at::tensor({0.f, 0.3f, -0.7f});
+  const at::Tensor d_logprob = at::tensor({0.5f, -1.f, 2.f}),
+                   d_entropy = at::tensor({0.f, 0.3f, -0.7f});
   at::Tensor gradient = logits.clone();
-  logits_backward(Device::cpu(1), gradient, kVocabulary, targets, temperature, rows, d_logprob, d_entropy);
+  logits_backward(Device::cpu(1), gradient, kVocabulary, targets, temperature, rows, d_logprob,
+                  d_entropy);
   const auto value = [&](const at::Tensor& x) {
     const at::Tensor lp = at::log_softmax(x.narrow(1, 0, kVocabulary) / temperature, 1);
     return ((lp.gather(1, targets.to(at::kLong).unsqueeze(1)).squeeze(1) * d_logprob).sum() -
-            ((lp.exp() * lp).sum(1) * d_entropy).sum()).item<double>();
+            ((lp.exp() * lp).sum(1) * d_entropy).sum())
+        .item<double>();
   };
   for (int64_t row = 0; row < 3; ++row)
     for (const int64_t column : {0, 5, 17, 116}) {
       at::Tensor up = logits.to(at::kDouble), down = up.clone();
       up[row][column] += 1e-5;
       down[row][column] -= 1e-5;
-      EXPECT_NEAR(gradient[row][column].item<double>(), (value(up) - value(down)) / 2e-5, 1e-5) << row << ", " << column;
+      EXPECT_NEAR(gradient[row][column].item<double>(), (value(up) - value(down)) / 2e-5, 1e-5)
+          << row << ", " << column;
     }
   EXPECT_EQ(gradient.narrow(1, kVocabulary, 3).abs().max().item<float>(), 0);
 }
@@ -151,7 +165,8 @@ TEST(SamplingTest, BrokenLogitsAreAnErrorWithWords) {
 
 // Tables of this machine agree within rounding; which of them runs is the machine's choice.
 TEST(KernelTableTest, EveryTableThatRunsHereAgrees) {
-  const at::Tensor x = random_tensor({7, 64}, at::kFloat, 7), w = random_tensor({64}, at::kFloat, 8);
+  const at::Tensor x = random_tensor({7, 64}, at::kFloat, 7),
+                   w = random_tensor({64}, at::kFloat, 8);
   const Kernels& best = cpu_kernels();
   at::Tensor want = at::empty_like(x);
   best.rms_norm(Type::kFloat, x.data_ptr(), w.data_ptr<float>(), 1e-6f, 7, 64, want.data_ptr());
@@ -161,12 +176,22 @@ TEST(KernelTableTest, EveryTableThatRunsHereAgrees) {
       ++tables;
       EXPECT_STREQ(table->name, name);
       at::Tensor got = at::empty_like(x);
-      table->rms_norm(Type::kFloat, x.data_ptr(), w.data_ptr<float>(), 1e-6f, 7, 64, got.data_ptr());
+      table->rms_norm(Type::kFloat, x.data_ptr(), w.data_ptr<float>(), 1e-6f, 7, 64,
+                      got.data_ptr());
       EXPECT_TRUE(tensors_near(got, want, 1e-5)) << name;
-      at::Tensor panel = random_tensor({64 * 64}, at::kFloat, 9), a = at::empty({7, 64}), b = at::empty({7, 64});
+      at::Tensor panel = random_tensor({64 * 64}, at::kFloat, 9), a = at::empty({7, 64}),
+                 b = at::empty({7, 64});
       for (const auto& [kernels, out] : {std::pair(table, &a), std::pair(&best, &b)})
-        kernels->gemm(Type::kFloat, {.a = x.data_ptr(), .a_row_stride = 64, .b = panel.data_ptr(), .units = 64, .rows = 7,
-                                     .panels = 1, .columns = 64, .out = out->data_ptr(), .out_stride = 64, .out_is_float = true});
+        kernels->gemm(Type::kFloat, {.a = x.data_ptr(),
+                                     .a_row_stride = 64,
+                                     .b = panel.data_ptr(),
+                                     .units = 64,
+                                     .rows = 7,
+                                     .panels = 1,
+                                     .columns = 64,
+                                     .out = out->data_ptr(),
+                                     .out_stride = 64,
+                                     .out_is_float = true});
       EXPECT_TRUE(tensors_near(a, b, 1e-4)) << name;
     }
   EXPECT_GE(tables, 1);

@@ -10,7 +10,8 @@
 namespace tlt::ops {
 namespace {
 
-// Calls visit(source element of row-major values, element of a panel) for a row and all its columns.
+// Calls visit(source element of row-major values, element of a panel) for a row and all its
+// columns.
 template <class Visit>
 void for_row(int64_t row, int64_t columns, int64_t u, const Visit& visit) {
   const int64_t panel = row / Weight::kPanel, lane = row % Weight::kPanel;
@@ -34,7 +35,8 @@ constexpr int64_t kRowsPerTask = 16;
 template <class Body>
 void for_rows(const Device& device, int64_t rows, const Body& body) {
   device.pool().run(divide_up(rows, kRowsPerTask), [&](int64_t task) {
-    for (int64_t row = task * kRowsPerTask; row < std::min(rows, (task + 1) * kRowsPerTask); ++row) body(row);
+    for (int64_t row = task * kRowsPerTask; row < std::min(rows, (task + 1) * kRowsPerTask); ++row)
+      body(row);
   });
 }
 
@@ -49,8 +51,9 @@ Weight::Weight(const Device& device, int64_t rows, int64_t columns, at::ScalarTy
 }
 
 void Weight::assign(const Device& device, const at::Tensor& values, int64_t first_row) {
-  TLT_CHECK(values.dim() == 2 && values.size(1) == columns_ && first_row + values.size(0) <= rows_, "assign [",
-            values.size(0), ", ", values.size(-1), "] at row ", first_row, " of [", rows_, ", ", columns_, "]");
+  TLT_CHECK(values.dim() == 2 && values.size(1) == columns_ && first_row + values.size(0) <= rows_,
+            "assign [", values.size(0), ", ", values.size(-1), "] at row ", first_row, " of [",
+            rows_, ", ", columns_, "]");
   if (!device.is_cpu()) {
     storage_.narrow(0, first_row, values.size(0)).copy_(values);
     return;
@@ -61,24 +64,29 @@ void Weight::assign(const Device& device, const at::Tensor& values, int64_t firs
   for_rows(device, from.size(0), [&](int64_t row) {
     const void* source = row_pointer(from, row);
     if (type_ == at::kFloat)
-      pack_row(static_cast<const float*>(source), storage_.data_ptr<float>(), first_row + row, columns_, 1);
+      pack_row(static_cast<const float*>(source), storage_.data_ptr<float>(), first_row + row,
+               columns_, 1);
     else if (wide)
-      pack_row(static_cast<const float*>(source), storage_.data_ptr<at::BFloat16>(), first_row + row, columns_, 2);
+      pack_row(static_cast<const float*>(source), storage_.data_ptr<at::BFloat16>(),
+               first_row + row, columns_, 2);
     else
-      pack_row(static_cast<const at::BFloat16*>(source), storage_.data_ptr<at::BFloat16>(), first_row + row, columns_, 2);
+      pack_row(static_cast<const at::BFloat16*>(source), storage_.data_ptr<at::BFloat16>(),
+               first_row + row, columns_, 2);
   });
 }
 
 at::Tensor Weight::values(const Device& device, int64_t first_row, int64_t n) const {
-  TLT_CHECK(first_row >= 0 && n >= 0 && first_row + n <= rows_, "rows ", first_row, " + ", n, " of ", rows_);
+  TLT_CHECK(first_row >= 0 && n >= 0 && first_row + n <= rows_, "rows ", first_row, " + ", n,
+            " of ", rows_);
   if (!device.is_cpu()) return storage_.narrow(0, first_row, n).clone();
   at::Tensor out = device.empty({n, columns_}, type_);
   for_rows(device, n, [&](int64_t row) {
     if (type_ == at::kFloat)
-      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + row * columns_, first_row + row, columns_, 1);
+      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + row * columns_,
+                 first_row + row, columns_, 1);
     else
-      unpack_row(storage_.data_ptr<at::BFloat16>(), out.data_ptr<at::BFloat16>() + row * columns_, first_row + row,
-                 columns_, 2);
+      unpack_row(storage_.data_ptr<at::BFloat16>(), out.data_ptr<at::BFloat16>() + row * columns_,
+                 first_row + row, columns_, 2);
   });
   return out;
 }
@@ -94,9 +102,11 @@ void Weight::gather(const Device& device, const at::Tensor& tokens, at::Tensor& 
   for_rows(device, count, [&](int64_t i) {
     TLT_CHECK(ids[i] >= 0 && ids[i] < rows_, "token ", ids[i], " of a vocabulary of ", rows_);
     if (type_ == at::kFloat)
-      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + i * columns_, ids[i], columns_, 1);
+      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + i * columns_, ids[i], columns_,
+                 1);
     else
-      unpack_row(storage_.data_ptr<at::BFloat16>(), out.data_ptr<at::BFloat16>() + i * columns_, ids[i], columns_, 2);
+      unpack_row(storage_.data_ptr<at::BFloat16>(), out.data_ptr<at::BFloat16>() + i * columns_,
+                 ids[i], columns_, 2);
   });
 }
 

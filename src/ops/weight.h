@@ -1,8 +1,8 @@
 // Weight: a matrix [N, K] in the layout its device multiplies fastest; there is one copy of it.
 //
-// On the CPU the columns of the product come in panels of 64: panel p holds rows 64 p .. 64 p + 63 of the
-// matrix as [K / u, 64, u] with u = 2 for bfloat16 (the pair one vdpbf16ps takes) and u = 1 for float32; rows past N are
-// zero. On other devices it is the plain row-major tensor.
+// On the CPU the columns of the product come in panels of 64: panel p holds rows 64 p .. 64 p + 63
+// of the matrix as [K / u, 64, u] with u = 2 for bfloat16 (the pair one vdpbf16ps takes) and u = 1
+// for float32; rows past N are zero. On other devices it is the plain row-major tensor.
 //
 // Threading  engine thread only.
 //
@@ -27,7 +27,8 @@ class Weight {
   int64_t columns() const { return columns_; }  // K
   at::ScalarType type() const { return type_; }
 
-  // Sets rows first_row .. first_row + values.size(0) from float32 or compute-type values [n, K], rounding to type().
+  // Sets rows first_row .. first_row + values.size(0) from float32 or compute-type values [n, K],
+  // rounding to type().
   void assign(const Device& device, const at::Tensor& values, int64_t first_row = 0);
 
   // A row-major copy [n, K] in type(), of rows first_row .. first_row + n.

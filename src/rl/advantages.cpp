@@ -6,7 +6,8 @@
 
 namespace tlt::rl {
 
-std::vector<double> group_advantages(const AlgorithmOptions& options, std::span<const double> scores) {
+std::vector<double> group_advantages(const AlgorithmOptions& options,
+                                     std::span<const double> scores) {
   std::vector<double> advantages(scores.begin(), scores.end());
   if (scores.size() < 2) return advantages;
   const auto n = static_cast<double>(scores.size());

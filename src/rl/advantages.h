@@ -22,12 +22,14 @@ struct AlgorithmOptions {
       "Divide by the group's standard deviation (GRPO); false: as in Dr. GRPO.");
   }
   void check() const {
-    TLT_CHECK_INPUT(adv_estimator == "grpo", "algorithm.adv_estimator is '", adv_estimator, "'; use grpo");
+    TLT_CHECK_INPUT(adv_estimator == "grpo", "algorithm.adv_estimator is '", adv_estimator,
+                    "'; use grpo");
   }
 };
 
-// GRPO (DeepSeekMath, eq. 3): (score - mean) / (standard deviation + 1e-6) of the group, as verl: the deviation has
-// n - 1 below, and a group of one keeps its score.
-std::vector<double> group_advantages(const AlgorithmOptions& options, std::span<const double> scores);
+// GRPO (DeepSeekMath, eq. 3): (score - mean) / (standard deviation + 1e-6) of the group, as verl:
+// the deviation has n - 1 below, and a group of one keeps its score.
+std::vector<double> group_advantages(const AlgorithmOptions& options,
+                                     std::span<const double> scores);
 
 }  // namespace tlt::rl

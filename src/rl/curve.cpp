@@ -30,14 +30,16 @@ std::string escape(const std::string& text) {
   return out;
 }
 
-std::string text(double x, double y, const std::string& anchor, const std::string& words, const std::string& style = "") {
-  return fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}' {}>{}</text>\n", x, y, anchor, style, escape(words));
+std::string text(double x, double y, const std::string& anchor, const std::string& words,
+                 const std::string& style = "") {
+  return fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}' {}>{}</text>\n", x, y, anchor,
+                     style, escape(words));
 }
 
 }  // namespace
 
-std::string draw_chart(const std::string& title, const std::vector<Series>& lines, double left, double top, double width,
-                       double height) {
+std::string draw_chart(const std::string& title, const std::vector<Series>& lines, double left,
+                       double top, double width, double height) {
   double last = 1, most = 0;
   for (const Series& line : lines)
     for (const auto& [step, value] : line.points) {
@@ -50,35 +52,44 @@ std::string draw_chart(const std::string& title, const std::vector<Series>& line
   std::string svg = text(left, top - 12, "start", title, "font-weight='bold'");
   for (int i = 0; i <= 4; ++i) {
     const double value = most * i / 4;
-    svg += fmt::format("<line x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}' stroke='#e3e6ea'/>\n", left, left + width, y(value), y(value));
+    svg += fmt::format("<line x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}' stroke='#e3e6ea'/>\n",
+                       left, left + width, y(value), y(value));
     svg += text(left - 8, y(value) + 4, "end", fmt::format("{:g}", value), "fill='#6b7280'");
   }
   const double step = std::max(1.0, round_up(last / 6));
-  for (double s = 0; s <= last; s += step) svg += text(x(s), top + height + 18, "middle", fmt::format("{:g}", s), "fill='#6b7280'");
+  for (double s = 0; s <= last; s += step)
+    svg += text(x(s), top + height + 18, "middle", fmt::format("{:g}", s), "fill='#6b7280'");
   for (size_t i = 0; i < lines.size(); ++i) {
     const char* colour = kColours[i % kColours.size()];
     std::string path;
-    for (const auto& [at, value] : lines[i].points) path += fmt::format("{:.1f},{:.1f} ", x(at), y(value));
-    svg += fmt::format("<polyline points='{}' fill='none' stroke='{}' stroke-width='2'/>\n", path, colour);
+    for (const auto& [at, value] : lines[i].points)
+      path += fmt::format("{:.1f},{:.1f} ", x(at), y(value));
+    svg += fmt::format("<polyline points='{}' fill='none' stroke='{}' stroke-width='2'/>\n", path,
+                       colour);
     if (lines[i].points.size() <= 12)
       for (const auto& [at, value] : lines[i].points) {
-        svg += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='3.5' fill='{}'/>\n", x(at), y(value), colour);
+        svg += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='3.5' fill='{}'/>\n", x(at), y(value),
+                           colour);
         const char* anchor = at == 0 ? "start" : at == last ? "end" : "middle";
-        svg += text(x(at), y(value) + 18, anchor, fmt::format("{:.3g}", value), fmt::format("fill='{}'", colour));
+        svg += text(x(at), y(value) + 18, anchor, fmt::format("{:.3g}", value),
+                    fmt::format("fill='{}'", colour));
       }
-    svg += text(left + width, top - 12 + 16 * static_cast<double>(i), "end", lines[i].name, fmt::format("fill='{}'", colour));
+    svg += text(left + width, top - 12 + 16 * static_cast<double>(i), "end", lines[i].name,
+                fmt::format("fill='{}'", colour));
   }
   return svg;
 }
 
 std::string draw_curve(const std::string& metrics_path, const std::string& title) {
-  Series validation{"validation", {}}, score{"training", {}}, p50{"median", {}}, p99{"99th percentile", {}};
+  Series validation{"validation", {}}, score{"training", {}}, p50{"median", {}},
+      p99{"99th percentile", {}};
   JsonLinesReader reader(metrics_path);
   nlohmann::json row;
   while (reader.try_next(row)) {
     const double step = row.value("step", 0.0);
     const auto add = [&](const std::string& name, Series& series) {
-      if (row.contains(name) && row[name].is_number()) series.points.emplace_back(step, row[name].get<double>());
+      if (row.contains(name) && row[name].is_number())
+        series.points.emplace_back(step, row[name].get<double>());
     };
     for (const auto& [name, value] : row.items())
       if (name.rfind("val-core/", 0) == 0) add(name, validation);
@@ -87,7 +98,8 @@ std::string draw_curve(const std::string& metrics_path, const std::string& title
     add("response_length/p99", p99);
   }
   if (score.points.size() < 2) return "";
-  return "<svg xmlns='http://www.w3.org/2000/svg' width='900' height='560' viewBox='0 0 900 560' font-family='sans-serif' "
+  return "<svg xmlns='http://www.w3.org/2000/svg' width='900' height='560' viewBox='0 0 900 560' "
+         "font-family='sans-serif' "
          "font-size='13'>\n<rect width='900' height='560' fill='white'/>\n" +
          text(450, 28, "middle", title, "font-size='17'") +
          draw_chart("Score by step", {validation, score}, 70, 70, 790, 200) +

@@ -12,7 +12,8 @@ TEST(CurveTest, DrawsWhatTheMetricsSay) {
   const testing::Scratch scratch;
   std::ofstream(scratch / "metrics.jsonl")
       << "{\"step\": 0, \"val-core/x/reward/mean@1\": 0.25}\n"
-      << "{\"step\": 1, \"critic/score/mean\": 0.3, \"response_length/p50\": 70, \"response_length/p99\": null}\n"
+      << "{\"step\": 1, \"critic/score/mean\": 0.3, \"response_length/p50\": 70, "
+         "\"response_length/p99\": null}\n"
       << "{\"step\": 2, \"critic/score/mean\": 0.4, \"val-core/x/reward/mean@1\": 0.625}\n";
   const std::string svg = draw_curve((scratch / "metrics.jsonl").string(), "a <run>");
   EXPECT_NE(svg.find("0.625"), std::string::npos);

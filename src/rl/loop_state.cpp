@@ -26,8 +26,9 @@ SavedState parse_state(const std::string& text, const std::string& place) {
     saved.options = json.at("options").get<std::string>();
     return saved;
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(check_internal::concat(place, ": not a checkpoint's state (", error.what(),
-                                            "); delete this checkpoint to resume from the one before"));
+    throw InputError(
+        check_internal::concat(place, ": not a checkpoint's state (", error.what(),
+                               "); delete this checkpoint to resume from the one before"));
   }
 }
 

@@ -11,11 +11,12 @@
 namespace tlt::rl {
 
 struct LoopState {
-  int64_t step = 0;                 // steps done
+  int64_t step = 0;  // steps done
   data::SamplerCursor cursor;
 };
 
-// The file state/loop.json of a checkpoint. `options` is options_digest(kResults): a resumed run must have the same.
+// The file state/loop.json of a checkpoint. `options` is options_digest(kResults): a resumed run
+// must have the same.
 std::string to_json(const LoopState& state, const std::string& options, int64_t optimizer_steps);
 
 struct SavedState {

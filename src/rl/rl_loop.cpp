@@ -20,9 +20,11 @@ namespace {
 // Validation draws its random numbers at places no training step uses, the same each time.
 constexpr uint32_t kValidationStep = uint32_t{1} << 31;
 
-std::unique_ptr<data::Dataset> load_held_out(const RunOptions& options, const data::Tokenizer& tokenizer) {
+std::unique_ptr<data::Dataset> load_held_out(const RunOptions& options,
+                                             const data::Tokenizer& tokenizer) {
   if (options.data.val_files.empty()) return nullptr;
-  return std::make_unique<data::Dataset>(data::Dataset::load(options.data, tokenizer, data::Split::kValidation));
+  return std::make_unique<data::Dataset>(
+      data::Dataset::load(options.data, tokenizer, data::Split::kValidation));
 }
 
 int64_t count_steps(const RunOptions& options, const data::Sampler& sampler) {
@@ -53,9 +55,11 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       rewards_(reward::make_reward(options_.reward), options_.reward),
       groups_(cluster::make_group_source(*place_.comm, launch, {})),
       phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer),
-      trainer_(*place_.model, options_.actor, *place_.comm, total_steps_, options_.rollout.sampling.rule().logprob_temperature()) {
+      trainer_(*place_.model, options_.actor, *place_.comm, total_steps_,
+               options_.rollout.sampling.rule().logprob_temperature()) {
   if (place_.is_first())
-    checkpoints_ = std::make_unique<train::CheckpointWriter>(folder_.checkpoints(), options_.trainer.max_ckpt_to_keep);
+    checkpoints_ = std::make_unique<train::CheckpointWriter>(folder_.checkpoints(),
+                                                             options_.trainer.max_ckpt_to_keep);
   resume();
   folder_.start(options_, state_.step);
   place_.comm->barrier("run folder");
@@ -68,9 +72,9 @@ void RlLoop::run() {
   started_at_ = steady_clock().seconds();
   first_step_ = state_.step;
   if (place_.is_first())
-    log_info("{}: steps {} to {} on {} worker(s), {} prompts of {} responses a step; run folder {}", options_.model.path,
-             state_.step + 1, total_steps_, place_.comm->size(), options_.data.train_batch_size, options_.rollout.n,
-             folder_.path());
+    log_info("{}: steps {} to {} on {} worker(s), {} prompts of {} responses a step; run folder {}",
+             options_.model.path, state_.step + 1, total_steps_, place_.comm->size(),
+             options_.data.train_batch_size, options_.rollout.n, folder_.path());
   if (state_.step == 0 && options_.trainer.val_before_train) {
     Metrics metrics;
     validate(metrics);
@@ -81,7 +85,8 @@ void RlLoop::run() {
   timeline_->flush();
   folder_.draw();
   if (state_.step < total_steps_ && place_.is_first())
-    log_info("stopped at step {} of {}; the same command goes on from there", state_.step, total_steps_);
+    log_info("stopped at step {} of {}; the same command goes on from there", state_.step,
+             total_steps_);
 }
 
 void RlLoop::run_step() {
@@ -98,8 +103,8 @@ void RlLoop::run_step() {
   add_reference(samples);
   metrics.set("timing_s/ref", watch.restart());
 
-  const train::TrainStats stats =
-      trainer_.update(samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
+  const train::TrainStats stats = trainer_.update(
+      samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
   metrics.set("timing_s/update_actor", watch.restart());
 
   ++state_.step;
@@ -107,7 +112,8 @@ void RlLoop::run_step() {
   report_rollouts(prompts, rollouts, advantages, metrics);
   report_training(stats, metrics);
   report_times(whole.seconds(), metrics);
-  if (options_.trainer.dump_rollouts) folder_.write_rollouts(state_.step, prompts, rollouts, place_.tokenizer);
+  if (options_.trainer.dump_rollouts)
+    folder_.write_rollouts(state_.step, prompts, rollouts, place_.tokenizer);
   if (is_due(options_.trainer.test_freq)) validate(metrics);
   if (is_due(options_.trainer.save_freq)) save();
   report(metrics);
@@ -115,7 +121,8 @@ void RlLoop::run_step() {
 
 std::vector<data::Prompt> RlLoop::next_prompts() {
   std::vector<data::Prompt> prompts;
-  for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size)) prompts.push_back(prompts_.prompt(index));
+  for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size))
+    prompts.push_back(prompts_.prompt(index));
   return prompts;
 }
 
@@ -140,7 +147,8 @@ std::vector<double> RlLoop::advantages_of(std::span<const Rollout> rollouts) con
   return advantages;
 }
 
-std::vector<train::TrainSample> RlLoop::make_samples(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+std::vector<train::TrainSample> RlLoop::make_samples(std::span<const data::Prompt> prompts,
+                                                     std::span<const Rollout> rollouts,
                                                      std::span<const double> advantages) const {
   std::vector<train::TrainSample> samples;
   for (size_t i = 0; i < rollouts.size(); ++i) {
@@ -159,9 +167,11 @@ std::vector<train::TrainSample> RlLoop::make_samples(std::span<const data::Promp
 void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
   if (!reference_) return;
   const TimelineSpan span(timeline_.get(), "update", "reference");
-  auto logprobs = train::score_samples(*reference_, samples, options_.rollout.sampling.rule().logprob_temperature(),
+  auto logprobs = train::score_samples(*reference_, samples,
+                                       options_.rollout.sampling.rule().logprob_temperature(),
                                        options_.actor.max_tokens, *place_.comm);
-  for (size_t i = 0; i < samples.size(); ++i) samples[i].reference_logprobs = std::move(logprobs[i]);
+  for (size_t i = 0; i < samples.size(); ++i)
+    samples[i].reference_logprobs = std::move(logprobs[i]);
 }
 
 void RlLoop::validate(Metrics& metrics) {
@@ -175,38 +185,42 @@ void RlLoop::validate(Metrics& metrics) {
   sampling.max_new_tokens = options_.data.max_response_length;
   std::vector<data::Prompt> prompts;
   for (int64_t i = 0; i < held_out_->size(); ++i) prompts.push_back(held_out_->prompt(i));
-  const std::vector<Rollout> rollouts =
-      phase_.run(prompts, {.sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
-                           .samples = how.n,
-                           .rl_step = kValidationStep,
-                           .seed = static_cast<uint64_t>(options_.trainer.seed)});
+  const std::vector<Rollout> rollouts = phase_.run(
+      prompts, {.sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
+                .samples = how.n,
+                .rl_step = kValidationStep,
+                .seed = static_cast<uint64_t>(options_.trainer.seed)});
   report_validation(prompts, rollouts, how.n, metrics);
   metrics.set("timing_s/testing", watch.seconds());
 }
 
 void RlLoop::report_times(double step_seconds, Metrics& metrics) {
   const PhaseTimes& times = phase_.times();
-  const std::vector<double> all =
-      place_.comm->all_reduce_sum(std::vector<double>{times.idle_seconds, times.decode_seconds, times.reward_seconds});
+  const std::vector<double> all = place_.comm->all_reduce_sum(
+      std::vector<double>{times.idle_seconds, times.decode_seconds, times.reward_seconds});
   const auto workers = static_cast<double>(place_.comm->size());
   metrics.set("timing_s/reward", all[2] / workers);
   metrics.set("timing_s/step", step_seconds);
   metrics.set("rollout/idle_seconds", all[0]);
   metrics.set("rollouter/idle_ratio", all[0] / std::max(1e-9, all[0] + all[1]));
-  metrics.set("rollout/tokens_per_second", metrics.at("rollout/tokens") / metrics.at("timing_s/gen"));
+  metrics.set("rollout/tokens_per_second",
+              metrics.at("rollout/tokens") / metrics.at("timing_s/gen"));
   metrics.set("perf/time_per_step", step_seconds);
   metrics.set("perf/throughput", metrics.at("rollout/tokens") / step_seconds / workers);
   metrics.set("training/global_step", static_cast<double>(state_.step));
   metrics.set("training/epoch", static_cast<double>(state_.cursor.epoch));
-  const double now = steady_clock().seconds(), update = metrics.at("timing_s/update_actor"), gen = metrics.at("timing_s/gen");
+  const double now = steady_clock().seconds(), update = metrics.at("timing_s/update_actor"),
+               gen = metrics.at("timing_s/gen");
   timeline_->span("update", fmt::format("step {}", state_.step), now - update, now);
-  timeline_->span("rollout", fmt::format("step {}", state_.step), now - step_seconds, now - step_seconds + gen);
+  timeline_->span("rollout", fmt::format("step {}", state_.step), now - step_seconds,
+                  now - step_seconds + gen);
 }
 
 void RlLoop::report(const Metrics& metrics) {
   folder_.write_metrics(state_.step, metrics);
-  if (!place_.is_first() || std::find(options_.trainer.logger.begin(), options_.trainer.logger.end(), "console") ==
-                                options_.trainer.logger.end())
+  if (!place_.is_first() ||
+      std::find(options_.trainer.logger.begin(), options_.trainer.logger.end(), "console") ==
+          options_.trainer.logger.end())
     return;
   std::string line = fmt::format("step {}/{}", state_.step, total_steps_);
   const auto add = [&](const char* name, const char* format) {
@@ -220,7 +234,8 @@ void RlLoop::report(const Metrics& metrics) {
   add("timing_s/gen", "  rollout {:.1f} s");
   add("timing_s/update_actor", " update {:.1f} s");
   if (state_.step > first_step_) {
-    const double each = (steady_clock().seconds() - started_at_) / static_cast<double>(state_.step - first_step_);
+    const double each =
+        (steady_clock().seconds() - started_at_) / static_cast<double>(state_.step - first_step_);
     line += "  left " + format_duration(each * static_cast<double>(total_steps_ - state_.step));
   }
   log_info("{}", line);
@@ -234,7 +249,9 @@ bool RlLoop::everyone_goes_on() {
   at::Tensor stop = at::tensor({interrupted() ? 1.0 : 0.0}, at::kDouble);
   place_.comm->all_reduce_max(stop);
   if (stop.item<double>() == 0) return true;
-  if (options_.trainer.save_freq > 0 && !is_due(options_.trainer.save_freq) && state_.step > first_step_) save();
+  if (options_.trainer.save_freq > 0 && !is_due(options_.trainer.save_freq) &&
+      state_.step > first_step_)
+    save();
   return false;
 }
 
@@ -242,7 +259,8 @@ void RlLoop::save() {
   if (!checkpoints_) return;
   const TimelineSpan span(timeline_.get(), "save", "checkpoint");
   checkpoints_->save(state_.step, *place_.model, trainer_.optimizer(),
-                     to_json(state_, digest_of(options_), trainer_.optimizer().steps()), options_.model.path);
+                     to_json(state_, digest_of(options_), trainer_.optimizer().steps()),
+                     options_.model.path);
 }
 
 void RlLoop::resume() {
@@ -252,13 +270,15 @@ void RlLoop::resume() {
   at::Tensor steps = at::tensor({place ? place->step : 0, place ? -place->step : 0}, at::kLong);
   place_.comm->all_reduce_max(steps);
   TLT_CHECK_INPUT(steps[0].item<int64_t>() == -steps[1].item<int64_t>(), folder_.checkpoints(),
-                  ": the workers see different checkpoints; the run folder must be on a disk that all of them share");
+                  ": the workers see different checkpoints; the run folder must be on a disk that "
+                  "all of them share");
   if (!place) return;
   const std::string where = place->folder + "/state/loop.json";
   const SavedState saved = parse_state(train::read_loop_json(*place), where);
   const std::string difference = first_difference(digest_of(options_), saved.options);
-  TLT_CHECK_INPUT(difference.empty(), folder_.path(), " has a run with other options (", difference,
-                  "); set trainer.resume_mode=disable to overwrite it, or another trainer.experiment_name");
+  TLT_CHECK_INPUT(
+      difference.empty(), folder_.path(), " has a run with other options (", difference,
+      "); set trainer.resume_mode=disable to overwrite it, or another trainer.experiment_name");
   train::load_checkpoint(*place, trainer_.optimizer(), saved.optimizer_steps);
   state_ = saved.state;
   sampler_.restore(state_.cursor);

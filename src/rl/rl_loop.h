@@ -1,10 +1,12 @@
 // RlLoop: the whole of a run. run_step() is the place to begin reading.
 //
-//   prompts -> rollout_phase.run -> rewards (already scored as responses finished) -> advantages -> trainer.update
+//   prompts -> rollout_phase.run -> rewards (already scored as responses finished) -> advantages ->
+//   trainer.update
 //           -> validate, save, report
 //
-// Every worker runs the same loop on its share: groups of prompts in the rollouts, packs in the training. After each phase all
-// know the same, so there is no controller, and one worker is not a special case.
+// Every worker runs the same loop on its share: groups of prompts in the rollouts, packs in the
+// training. After each phase all know the same, so there is no controller, and one worker is not a
+// special case.
 //
 // Owns       how far the run is (loop_state.h), and through its parts everything else.
 // Threading  engine thread only.
@@ -47,7 +49,8 @@ class RlLoop {
   SamplingPlan training_plan() const;
   std::vector<double> advantages_of(std::span<const Rollout> rollouts) const;
   void add_reference(std::vector<train::TrainSample>& samples);
-  std::vector<train::TrainSample> make_samples(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+  std::vector<train::TrainSample> make_samples(std::span<const data::Prompt> prompts,
+                                               std::span<const Rollout> rollouts,
                                                std::span<const double> advantages) const;
   bool is_due(int64_t frequency) const;
   bool everyone_goes_on();
@@ -68,7 +71,7 @@ class RlLoop {
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   LoopState state_;
-  double started_at_ = 0;     // seconds, when run() began
+  double started_at_ = 0;  // seconds, when run() began
   int64_t first_step_ = 0;
 };
 

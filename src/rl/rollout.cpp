@@ -41,7 +41,8 @@ class Reader {
   List list() {
     List items;
     const auto count = value<uint64_t>();
-    TLT_CHECK(count <= bytes_.size() / sizeof(items[0]), "a list of ", count, " items in ", bytes_.size(), " bytes");
+    TLT_CHECK(count <= bytes_.size() / sizeof(items[0]), "a list of ", count, " items in ",
+              bytes_.size(), " bytes");
     items.resize(count);
     std::memcpy(items.data(), take(count * sizeof(items[0])).data(), count * sizeof(items[0]));
     return items;

@@ -15,11 +15,13 @@ constexpr double kIdleWaitSeconds = 0.01;
 
 }  // namespace
 
-RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards, cluster::GroupSource& groups,
-                           cluster::Comm& comm, const data::Tokenizer& tokenizer)
+RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
+                           cluster::GroupSource& groups, cluster::Comm& comm,
+                           const data::Tokenizer& tokenizer)
     : engine_(engine), rewards_(rewards), groups_(groups), comm_(comm), tokenizer_(tokenizer) {}
 
-std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
+                                       const SamplingPlan& plan) {
   times_ = {};
   mine_.clear();
   index_of_.clear();
@@ -42,7 +44,8 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts, co
     }
   }
   const std::vector<int> lost = groups_.lost_workers();
-  TLT_CHECK(lost.empty(), "worker ", lost.front(), " was lost during the rollouts; the run stops here. Start it again with the "
+  TLT_CHECK(lost.empty(), "worker ", lost.front(),
+            " was lost during the rollouts; the run stops here. Start it again with the "
             "same command: it resumes from the last checkpoint, with any number of workers");
   attach_scores();
   return exchange(prompts.size() * static_cast<size_t>(plan.samples));
@@ -50,7 +53,8 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts, co
 
 void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   while (engine_.room() > 0) {
-    // Beyond its share a worker steals only when it is about to run dry: another may be a moment late, not slow.
+    // Beyond its share a worker steals only when it is about to run dry: another may be a moment
+    // late, not slow.
     const rollout::EngineStats stats = engine_.stats();
     if (times_.groups >= share_ && stats.running + stats.waiting >= plan.samples) return;
     const std::optional<int64_t> group = groups_.try_take();
@@ -71,13 +75,14 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts) {
   for (rollout::Response& response : engine_.take_finished()) {
     const uint32_t index = index_of_.at(response.prompt_id);
     const data::Prompt& prompt = prompts[index];
-    rewards_.submit(mine_.size(), {.data_source = prompt.data_source,
-                                   .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
-                                   .raw_response = tokenizer_.decode(response.tokens),
-                                   .ground_truth = prompt.ground_truth,
-                                   .extra_info = std::make_shared<const nlohmann::json>(prompt.extra_info),
-                                   .prompt = prompt.text,
-                                   .truncated = response.finish == rollout::FinishReason::kLength});
+    rewards_.submit(mine_.size(),
+                    {.data_source = prompt.data_source,
+                     .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
+                     .raw_response = tokenizer_.decode(response.tokens),
+                     .ground_truth = prompt.ground_truth,
+                     .extra_info = std::make_shared<const nlohmann::json>(prompt.extra_info),
+                     .prompt = prompt.text,
+                     .truncated = response.finish == rollout::FinishReason::kLength});
     Rollout& rollout = mine_.emplace_back();
     rollout.prompt = index;
     rollout.response = std::move(response);

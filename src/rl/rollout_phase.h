@@ -1,7 +1,9 @@
-// RolloutPhase: the first half of a step: all workers turn the step's prompts into scored responses.
+// RolloutPhase: the first half of a step: all workers turn the step's prompts into scored
+// responses.
 //
-// A worker takes groups while it has room, decodes, and hands finished responses to the reward pool; when the last group of
-// the step is done anywhere, the workers exchange what they have. Everybody ends with the same list.
+// A worker takes groups while it has room, decodes, and hands finished responses to the reward
+// pool; when the last group of the step is done anywhere, the workers exchange what they have.
+// Everybody ends with the same list.
 //
 // Borrows    engine, reward pool, group source, comm, tokenizer.
 // Threading  engine thread only.
@@ -42,8 +44,8 @@ struct PhaseTimes {
 
 class RolloutPhase {
  public:
-  RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards, cluster::GroupSource& groups, cluster::Comm& comm,
-               const data::Tokenizer& tokenizer);
+  RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards, cluster::GroupSource& groups,
+               cluster::Comm& comm, const data::Tokenizer& tokenizer);
 
   // All workers' rollouts, ordered by prompt and sample. Throws Error when a worker is lost.
   std::vector<Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
@@ -62,10 +64,10 @@ class RolloutPhase {
   cluster::Comm& comm_;
   const data::Tokenizer& tokenizer_;
 
-  int64_t phases_ = 0;                        // the source's step number
-  int64_t share_ = 0;                         // groups this worker takes without stealing
-  std::map<uint32_t, int64_t> unfinished_;    // group -> responses still to come
-  std::map<uint32_t, uint32_t> index_of_;     // prompt id -> index in the step's prompts
+  int64_t phases_ = 0;                      // the source's step number
+  int64_t share_ = 0;                       // groups this worker takes without stealing
+  std::map<uint32_t, int64_t> unfinished_;  // group -> responses still to come
+  std::map<uint32_t, uint32_t> index_of_;   // prompt id -> index in the step's prompts
   std::vector<Rollout> mine_;
   PhaseTimes times_;
 };

@@ -11,7 +11,8 @@
 
 namespace tlt::rl {
 
-RunFolder::RunFolder(const RunOptions& options, bool is_writer) : path_(options.trainer.folder()), is_writer_(is_writer) {
+RunFolder::RunFolder(const RunOptions& options, bool is_writer)
+    : path_(options.trainer.folder()), is_writer_(is_writer) {
   if (!is_writer_) return;
   make_folder(path_);
   lock_ = std::make_unique<FolderLock>(path_);
@@ -32,11 +33,13 @@ void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
 
 void RunFolder::draw() {
   if (!metrics_) return;
-  const std::string picture = draw_curve(path_ + "/metrics.jsonl", path_.substr(path_.find_last_of('/') + 1));
+  const std::string picture =
+      draw_curve(path_ + "/metrics.jsonl", path_.substr(path_.find_last_of('/') + 1));
   if (!picture.empty()) write_file_atomic(path_ + "/curve.svg", picture);
 }
 
-void RunFolder::write_rollouts(int64_t step, std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+void RunFolder::write_rollouts(int64_t step, std::span<const data::Prompt> prompts,
+                               std::span<const Rollout> rollouts,
                                const data::Tokenizer& tokenizer) {
   if (!is_writer_) return;
   JsonLinesWriter file(fmt::format("{}/rollouts/{:06}.jsonl", path_, step));

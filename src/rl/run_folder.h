@@ -1,8 +1,9 @@
-// RunFolder: where a run leaves its traces (DESIGN 5), written by rank 0; the other workers only read.
+// RunFolder: where a run leaves its traces (DESIGN 5), written by rank 0; the other workers only
+// read.
 //
-//   options.toml      the resolved options; runs again        metrics.jsonl, events.out.tfevents…   numbers by step
-//   rollouts/000001.jsonl   responses (verl's dump)           checkpoints/step_000010, latest       (train/checkpoint.h)
-//   log.txt, timeline.json, curve.svg
+//   options.toml      the resolved options; runs again        metrics.jsonl, events.out.tfevents…
+//   numbers by step rollouts/000001.jsonl   responses (verl's dump) checkpoints/step_000010, latest
+//   (train/checkpoint.h) log.txt, timeline.json, curve.svg
 //
 // Owns       the lock of the folder, the writers.
 // Threading  engine thread only.
@@ -37,8 +38,8 @@ class RunFolder {
   // Draws curve.svg from the metrics so far.
   void draw();
   // verl's rollout dump: input, output, gts, score, step and the reward's extras.
-  void write_rollouts(int64_t step, std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
-                      const data::Tokenizer& tokenizer);
+  void write_rollouts(int64_t step, std::span<const data::Prompt> prompts,
+                      std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
 
  private:
   const std::string path_;

@@ -7,16 +7,20 @@
 namespace tlt::rl {
 
 void RunControlOptions::check() const {
-  TLT_CHECK_INPUT(!experiment_name.empty() && experiment_name.find('/') == std::string::npos, "trainer.experiment_name is '",
-                  experiment_name, "'; give a name without '/'");
-  TLT_CHECK_INPUT(total_training_steps >= 0 && total_epochs >= 0 && save_freq >= 0 && test_freq >= 0 && max_ckpt_to_keep >= 0,
-                  "trainer.total_training_steps, total_epochs, save_freq, test_freq and max_ckpt_to_keep must not be negative");
-  TLT_CHECK_INPUT(resume_mode == "auto" || resume_mode == "disable", "trainer.resume_mode is '", resume_mode,
-                  "'; use auto or disable");
+  TLT_CHECK_INPUT(!experiment_name.empty() && experiment_name.find('/') == std::string::npos,
+                  "trainer.experiment_name is '", experiment_name, "'; give a name without '/'");
+  TLT_CHECK_INPUT(total_training_steps >= 0 && total_epochs >= 0 && save_freq >= 0 &&
+                      test_freq >= 0 && max_ckpt_to_keep >= 0,
+                  "trainer.total_training_steps, total_epochs, save_freq, test_freq and "
+                  "max_ckpt_to_keep must not be negative");
+  TLT_CHECK_INPUT(resume_mode == "auto" || resume_mode == "disable", "trainer.resume_mode is '",
+                  resume_mode, "'; use auto or disable");
   constexpr std::array<std::string_view, 3> kLoggers = {"console", "file", "tensorboard"};
   for (const std::string& name : logger)
-    TLT_CHECK_INPUT(std::find(kLoggers.begin(), kLoggers.end(), name) != kLoggers.end(), "trainer.logger has '", name,
-                    "'; use console, file and tensorboard (a W&B run can be made from the TensorBoard files)");
+    TLT_CHECK_INPUT(
+        std::find(kLoggers.begin(), kLoggers.end(), name) != kLoggers.end(), "trainer.logger has '",
+        name,
+        "'; use console, file and tensorboard (a W&B run can be made from the TensorBoard files)");
   TLT_CHECK_INPUT(timeout_seconds > 0, "trainer.timeout_seconds must be positive");
 }
 
@@ -28,10 +32,11 @@ void RunOptions::check() const {
   algorithm.check();
   reward.check();
   trainer.check();
-  TLT_CHECK_INPUT(rollout.engine.max_running > 0 && data.train_batch_size > 0, "data.train_batch_size is ",
-                  data.train_batch_size, "; give at least 1");
-  TLT_CHECK_INPUT(actor.ppo_mini_batch_size <= data.train_batch_size, "actor.ppo_mini_batch_size is ",
-                  actor.ppo_mini_batch_size, ", more than data.train_batch_size ", data.train_batch_size);
+  TLT_CHECK_INPUT(rollout.engine.max_running > 0 && data.train_batch_size > 0,
+                  "data.train_batch_size is ", data.train_batch_size, "; give at least 1");
+  TLT_CHECK_INPUT(actor.ppo_mini_batch_size <= data.train_batch_size,
+                  "actor.ppo_mini_batch_size is ", actor.ppo_mini_batch_size,
+                  ", more than data.train_batch_size ", data.train_batch_size);
 }
 
 }  // namespace tlt::rl

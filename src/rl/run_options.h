@@ -1,5 +1,5 @@
-// RunOptions: every option of a training run, as recipe, command line, `tlt options` and options.toml know them.
-// Names are verl's, without its actor_rollout_ref prefix.
+// RunOptions: every option of a training run, as recipe, command line, `tlt options` and
+// options.toml know them. Names are verl's, without its actor_rollout_ref prefix.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,13 +25,17 @@ struct ModelOptions {
 
   void visit(auto& v) {
     v(path, "path", Affects::kPlace, "Hugging Face folder of the model to start from.");
-    v(dtype, "dtype", Affects::kResults, "float32 or bfloat16; auto: what the folder's weights are.");
-    v(random_seed, "random_seed", Affects::kResults, "Start from random weights of this seed; -1: from the folder's.");
+    v(dtype, "dtype", Affects::kResults,
+      "float32 or bfloat16; auto: what the folder's weights are.");
+    v(random_seed, "random_seed", Affects::kResults,
+      "Start from random weights of this seed; -1: from the folder's.");
   }
   void check() const {
-    TLT_CHECK_INPUT(!path.empty(), "model.path is empty; give the folder of a Hugging Face model, as model.path=Qwen2.5-0.5B");
-    TLT_CHECK_INPUT(dtype == "auto" || dtype == "float32" || dtype == "bfloat16", "model.dtype is '", dtype,
-                    "'; use auto, float32 or bfloat16");
+    TLT_CHECK_INPUT(
+        !path.empty(),
+        "model.path is empty; give the folder of a Hugging Face model, as model.path=Qwen2.5-0.5B");
+    TLT_CHECK_INPUT(dtype == "auto" || dtype == "float32" || dtype == "bfloat16",
+                    "model.dtype is '", dtype, "'; use auto, float32 or bfloat16");
   }
 };
 
@@ -44,7 +48,8 @@ struct ValidationSampling {
 
   void visit(auto& v) {
     v(n, "n", Affects::kResults, "Responses per validation prompt.");
-    v(temperature, "temperature", Affects::kResults, "Temperature of validation; 0 takes the most likely token.");
+    v(temperature, "temperature", Affects::kResults,
+      "Temperature of validation; 0 takes the most likely token.");
     v(top_k, "top_k", Affects::kResults, "Top-k of validation; -1: all.");
     v(top_p, "top_p", Affects::kResults, "Top-p of validation.");
   }
@@ -58,17 +63,22 @@ struct RolloutOptions {
 
   void visit(auto& v) {
     v(n, "n", Affects::kResults, "Responses per prompt: the size of a group.");
-    v(sampling.temperature, "temperature", Affects::kResults, "Divides the logits; 0 takes the most likely token.");
+    v(sampling.temperature, "temperature", Affects::kResults,
+      "Divides the logits; 0 takes the most likely token.");
     v(sampling.top_k, "top_k", Affects::kResults, "Only the k most likely tokens; -1: all.");
-    v(sampling.top_p, "top_p", Affects::kResults, "Only the most likely tokens that together have this probability.");
-    v(sampling.min_p, "min_p", Affects::kResults, "Only tokens with at least this share of the highest probability.");
+    v(sampling.top_p, "top_p", Affects::kResults,
+      "Only the most likely tokens that together have this probability.");
+    v(sampling.min_p, "min_p", Affects::kResults,
+      "Only tokens with at least this share of the highest probability.");
     v(sampling.stop, "stop", Affects::kResults, "Texts that end a response.");
-    v(sampling.ignore_eos, "ignore_eos", Affects::kResults, "The model's end-of-sequence tokens do not end a response.");
+    v(sampling.ignore_eos, "ignore_eos", Affects::kResults,
+      "The model's end-of-sequence tokens do not end a response.");
     engine.visit(v);
     v.group("val_kwargs", validation);
   }
   void check() const {
-    TLT_CHECK_INPUT(n >= 1 && validation.n >= 1, "rollout.n is ", n, " and val_kwargs.n ", validation.n, "; give at least 1");
+    TLT_CHECK_INPUT(n >= 1 && validation.n >= 1, "rollout.n is ", n, " and val_kwargs.n ",
+                    validation.n, "; give at least 1");
     sampling.check();
     engine.check();
   }
@@ -93,17 +103,27 @@ struct RunControlOptions {
   double timeout_seconds = 600;
 
   void visit(auto& v) {
-    v(project_name, "project_name", Affects::kPlace, "Name of the project, written beside the metrics.");
-    v(experiment_name, "experiment_name", Affects::kPlace, "Name of the run; its folder is runs/<experiment_name>.");
-    v(default_local_dir, "default_local_dir", Affects::kPlace, "The run's folder, if not runs/<experiment_name>.");
-    v(total_training_steps, "total_training_steps", Affects::kResults, "Steps of the whole run; 0: by total_epochs.");
-    v(total_epochs, "total_epochs", Affects::kResults, "Times the training rows are gone through, if total_training_steps is 0.");
-    v(save_freq, "save_freq", Affects::kPlace, "A checkpoint every so many steps, and at the end; 0: never.");
-    v(test_freq, "test_freq", Affects::kPlace, "Validation every so many steps, and at the end; 0: never.");
+    v(project_name, "project_name", Affects::kPlace,
+      "Name of the project, written beside the metrics.");
+    v(experiment_name, "experiment_name", Affects::kPlace,
+      "Name of the run; its folder is runs/<experiment_name>.");
+    v(default_local_dir, "default_local_dir", Affects::kPlace,
+      "The run's folder, if not runs/<experiment_name>.");
+    v(total_training_steps, "total_training_steps", Affects::kResults,
+      "Steps of the whole run; 0: by total_epochs.");
+    v(total_epochs, "total_epochs", Affects::kResults,
+      "Times the training rows are gone through, if total_training_steps is 0.");
+    v(save_freq, "save_freq", Affects::kPlace,
+      "A checkpoint every so many steps, and at the end; 0: never.");
+    v(test_freq, "test_freq", Affects::kPlace,
+      "Validation every so many steps, and at the end; 0: never.");
     v(val_before_train, "val_before_train", Affects::kPlace, "Validation before the first step.");
-    v(resume_mode, "resume_mode", Affects::kPlace, "auto: go on from the run folder's last checkpoint; disable: start again.");
-    v(max_ckpt_to_keep, "max_ckpt_to_keep", Affects::kPlace, "Older checkpoints are deleted; 0: keep all.");
-    v(logger, "logger", Affects::kPlace, "Where metrics go: console, file (metrics.jsonl), tensorboard.");
+    v(resume_mode, "resume_mode", Affects::kPlace,
+      "auto: go on from the run folder's last checkpoint; disable: start again.");
+    v(max_ckpt_to_keep, "max_ckpt_to_keep", Affects::kPlace,
+      "Older checkpoints are deleted; 0: keep all.");
+    v(logger, "logger", Affects::kPlace,
+      "Where metrics go: console, file (metrics.jsonl), tensorboard.");
     v(dump_rollouts, "dump_rollouts", Affects::kPlace, "Write each step's responses to rollouts/.");
     v(device, "device", Affects::kPlace, "cpu, cuda or cuda:N.");
     v(threads, "threads", Affects::kSpeed, "Threads of a worker; 0: its share of the cores.");
@@ -111,7 +131,9 @@ struct RunControlOptions {
     v(timeout_seconds, "timeout_seconds", Affects::kPlace, "Longest wait for another worker.");
   }
   void check() const;
-  std::string folder() const { return default_local_dir.empty() ? "runs/" + experiment_name : default_local_dir; }
+  std::string folder() const {
+    return default_local_dir.empty() ? "runs/" + experiment_name : default_local_dir;
+  }
 };
 
 struct RunOptions {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/sft_loop.h"
 
-
-
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -35,7 +33,8 @@ class SftLoop {
         sampler_(examples_.size(), options.data.shuffle, options.data.seed),
         total_steps_(options.trainer.total_training_steps > 0
                          ? options.trainer.total_training_steps
-                         : options.trainer.total_epochs * sampler_.batches_per_epoch(options.data.train_batch_size)),
+                         : options.trainer.total_epochs *
+                               sampler_.batches_per_epoch(options.data.train_batch_size)),
         trainer_(*place_.model, options.actor, *place_.comm, total_steps_, /*temperature=*/1.0) {
     folder_.start(options, /*step=*/0);
   }
@@ -57,8 +56,10 @@ class SftLoop {
       metrics.set("train/tokens", static_cast<double>(tokens));
       folder_.write_metrics(step_, metrics);
       if (place_.is_first() && (step_ % 10 == 0 || step_ == total_steps_))
-        log_info("step {}/{}  loss {:.4f}  {:.0f} tokens/s  left {}", step_, total_steps_, metrics.at("train/loss"), rate,
-                 format_duration(watch.seconds() / static_cast<double>(step_) * static_cast<double>(total_steps_ - step_)));
+        log_info("step {}/{}  loss {:.4f}  {:.0f} tokens/s  left {}", step_, total_steps_,
+                 metrics.at("train/loss"), rate,
+                 format_duration(watch.seconds() / static_cast<double>(step_) *
+                                 static_cast<double>(total_steps_ - step_)));
       if (options_.trainer.save_freq > 0 && step_ % options_.trainer.save_freq == 0) save();
     }
     save();
@@ -66,7 +67,8 @@ class SftLoop {
 
  private:
   void save() {
-    if (place_.is_first()) model::save_policy(*place_.model, folder_.path() + "/policy", options_.model.path);
+    if (place_.is_first())
+      model::save_policy(*place_.model, folder_.path() + "/policy", options_.model.path);
   }
 
   const RunOptions options_;

@@ -11,7 +11,8 @@
 namespace tlt::rl {
 namespace {
 
-void add_length_stats(const std::string& name, const std::vector<double>& lengths, Metrics& metrics) {
+void add_length_stats(const std::string& name, const std::vector<double>& lengths,
+                      Metrics& metrics) {
   metrics.add_stats(name, lengths);
   for (const auto& [label, share] : {std::pair("p50", 0.50), {"p90", 0.90}, {"p99", 0.99}})
     metrics.set(name + "/" + label, percentile(lengths, share));
@@ -22,7 +23,8 @@ void add_length_stats(const std::string& name, const std::vector<double>& length
 double percentile(std::vector<double> values, double share) {
   const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
   const size_t index = std::min(values.size() - 1, rank == 0 ? 0 : rank - 1);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index),
+                   values.end());
   return values[index];
 }
 
@@ -40,20 +42,25 @@ void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Roll
     forwards += rollout.response.target_forwards;
     tokens += static_cast<int64_t>(rollout.response.tokens.size());
     auto [group, is_new] = range.emplace(rollout.prompt, std::pair(rollout.score, rollout.score));
-    group->second = {std::min(group->second.first, rollout.score), std::max(group->second.second, rollout.score)};
+    group->second = {std::min(group->second.first, rollout.score),
+                     std::max(group->second.second, rollout.score)};
   }
   const auto count = static_cast<double>(rollouts.size());
-  const auto equal = std::count_if(range.begin(), range.end(),
-                                   [](const auto& group) { return group.second.first == group.second.second; });
+  const auto equal = std::count_if(range.begin(), range.end(), [](const auto& group) {
+    return group.second.first == group.second.second;
+  });
   metrics.add_stats("critic/score", scores);
   metrics.add_stats("critic/rewards", scores);
   metrics.add_stats("critic/advantages", advantages);
   add_length_stats("response_length", lengths, metrics);
-  metrics.set("response_length/clip_ratio", std::accumulate(truncated.begin(), truncated.end(), 0.0) / count);
+  metrics.set("response_length/clip_ratio",
+              std::accumulate(truncated.begin(), truncated.end(), 0.0) / count);
   metrics.add_stats("prompt_length", prompt_lengths);
-  metrics.set("rollout/frac_reward_zero_std", static_cast<double>(equal) / static_cast<double>(range.size()));
+  metrics.set("rollout/frac_reward_zero_std",
+              static_cast<double>(equal) / static_cast<double>(range.size()));
   metrics.set("rollout/tokens", static_cast<double>(tokens));
-  metrics.set("rollout/tokens_per_target_forward", static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(1, forwards)));
+  metrics.set("rollout/tokens_per_target_forward",
+              static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(1, forwards)));
   metrics.set("reward/unscored", static_cast<double>(unscored));
 }
 
@@ -64,8 +71,8 @@ void report_training(const train::TrainStats& stats, Metrics& metrics) {
   metrics.set("training/rollout_logprobs_diff_max", stats.logprob_difference);
 }
 
-void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts, int64_t samples,
-                       Metrics& metrics) {
+void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+                       int64_t samples, Metrics& metrics) {
   std::map<std::string, std::vector<double>> scores;
   std::vector<double> lengths;
   for (const Rollout& rollout : rollouts) {
@@ -73,8 +80,9 @@ void report_validation(std::span<const data::Prompt> prompts, std::span<const Ro
     lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
   }
   for (const auto& [source, values] : scores)
-    metrics.set(fmt::format("val-core/{}/reward/mean@{}", source, samples),
-                std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()));
+    metrics.set(
+        fmt::format("val-core/{}/reward/mean@{}", source, samples),
+        std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()));
   add_length_stats("val-aux/response_length", lengths, metrics);
 }
 

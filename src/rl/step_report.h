@@ -23,8 +23,8 @@ void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Roll
 void report_training(const train::TrainStats& stats, Metrics& metrics);
 
 // val-core/<data source>/reward/mean@n and what goes with it.
-void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts, int64_t samples,
-                       Metrics& metrics);
+void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+                       int64_t samples, Metrics& metrics);
 
 // The value below which a share of the values lies (nearest rank). REQUIRES: not empty.
 double percentile(std::vector<double> values, double share);

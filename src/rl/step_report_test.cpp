@@ -29,8 +29,9 @@ TEST(StepReportTest, RolloutsAreReportedUnderVerlsNames) {
   std::vector<data::Prompt> prompts(2);
   prompts[0].tokens.resize(4);
   prompts[1].tokens.resize(6);
-  const std::vector<Rollout> rollouts = {make(0, 10, 1, FinishReason::kStop), make(0, 20, 0, FinishReason::kLength),
-                                         make(1, 30, 0, FinishReason::kStop), make(1, 40, 0, FinishReason::kStop)};
+  const std::vector<Rollout> rollouts = {
+      make(0, 10, 1, FinishReason::kStop), make(0, 20, 0, FinishReason::kLength),
+      make(1, 30, 0, FinishReason::kStop), make(1, 40, 0, FinishReason::kStop)};
   const std::vector<double> advantages = {1, -1, 0, 0};
   Metrics metrics;
   report_rollouts(prompts, rollouts, advantages, metrics);
@@ -48,7 +49,8 @@ TEST(StepReportTest, ValidationIsByDataSource) {
   std::vector<data::Prompt> prompts(2);
   prompts[0].data_source = "a";
   prompts[1].data_source = "b";
-  const std::vector<Rollout> rollouts = {make(0, 1, 1, FinishReason::kStop), make(0, 1, 0, FinishReason::kStop),
+  const std::vector<Rollout> rollouts = {make(0, 1, 1, FinishReason::kStop),
+                                         make(0, 1, 0, FinishReason::kStop),
                                          make(1, 1, 1, FinishReason::kStop)};
   Metrics metrics;
   report_validation(prompts, rollouts, 2, metrics);

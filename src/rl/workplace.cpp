@@ -15,7 +15,9 @@ namespace {
 Device make_device(const RunOptions& options, const cluster::Launch& launch) {
   // Workers of one machine share its cores.
   const int share = std::max(1, runtime::available_cores() / launch.local_world_size);
-  return Device::parse(options.trainer.device, options.trainer.threads > 0 ? static_cast<int>(options.trainer.threads) : share);
+  return Device::parse(options.trainer.device, options.trainer.threads > 0
+                                                   ? static_cast<int>(options.trainer.threads)
+                                                   : share);
 }
 
 std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {
@@ -36,8 +38,10 @@ at::ScalarType compute_type(const RunOptions& options) {
 }  // namespace
 
 std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device) {
-  if (options.model.random_seed < 0) return model::load_policy(options.model.path, device, compute_type(options));
-  auto policy = std::make_unique<model::PolicyModel>(model::ModelConfig::read(options.model.path), device, compute_type(options));
+  if (options.model.random_seed < 0)
+    return model::load_policy(options.model.path, device, compute_type(options));
+  auto policy = std::make_unique<model::PolicyModel>(model::ModelConfig::read(options.model.path),
+                                                     device, compute_type(options));
   policy->initialize(static_cast<uint64_t>(options.model.random_seed));
   return policy;
 }
@@ -48,9 +52,9 @@ Workplace::Workplace(const RunOptions& options, const cluster::Launch& launch)
       comm(meet(options, launch)),
       tokenizer(data::Tokenizer::load(options.model.path)),
       model(make_policy(options, device)) {
-  TLT_CHECK_INPUT(tokenizer.vocab_size() <= model->config().vocabulary, options.model.path, ": tokenizer.json has ",
-                  tokenizer.vocab_size(), " tokens, the model ", model->config().vocabulary,
-                  "; they do not belong together");
+  TLT_CHECK_INPUT(tokenizer.vocab_size() <= model->config().vocabulary, options.model.path,
+                  ": tokenizer.json has ", tokenizer.vocab_size(), " tokens, the model ",
+                  model->config().vocabulary, "; they do not belong together");
 }
 
 }  // namespace tlt::rl

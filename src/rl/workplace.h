@@ -1,4 +1,5 @@
-// Workplace: what every kind of run needs before it begins: device, the other workers, tokenizer and model.
+// Workplace: what every kind of run needs before it begins: device, the other workers, tokenizer
+// and model.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,7 +19,8 @@ namespace tlt::rl {
 std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device);
 
 struct Workplace {
-  // Meets the other workers (a worker with other options or another version is refused by name), then loads the model.
+  // Meets the other workers (a worker with other options or another version is refused by name),
+  // then loads the model.
   Workplace(const RunOptions& options, const cluster::Launch& launch);
 
   bool is_first() const { return comm->rank() == 0; }

@@ -28,9 +28,11 @@ Device Device::cpu(int threads) {
 }
 
 Device Device::cuda(int index) {
-  TLT_CHECK_INPUT(at::hasCUDA(), "no CUDA device: this build or machine has none; use --device cpu");
+  TLT_CHECK_INPUT(at::hasCUDA(),
+                  "no CUDA device: this build or machine has none; use --device cpu");
   const int count = at::detail::getCUDAHooks().deviceCount();
-  TLT_CHECK_INPUT(index >= 0 && index < count, "no device cuda:", index, "; this machine has ", count);
+  TLT_CHECK_INPUT(index >= 0 && index < count, "no device cuda:", index, "; this machine has ",
+                  count);
   at::set_num_threads(1);
   return Device(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index)), 1);
 }

@@ -1,4 +1,5 @@
-// Device: where tensors live and who computes on them; passed down to every operation, never global.
+// Device: where tensors live and who computes on them; passed down to every operation, never
+// global.
 //
 //   const Device device = Device::cpu(/*threads=*/2);
 //   at::Tensor x = device.empty({T, D}, at::kBFloat16);

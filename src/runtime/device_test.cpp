@@ -24,7 +24,8 @@ TEST(DeviceTest, ThreadsAreThoseAskedForAndZeroMeansAllCores) {
 }
 
 TEST(DeviceTest, UnknownNamesAreTheUsersMistake) {
-  for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1"}) EXPECT_THROW(Device::parse(name, 1), InputError) << name;
+  for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1"})
+    EXPECT_THROW(Device::parse(name, 1), InputError) << name;
   if (!at::hasCUDA()) {
     EXPECT_THROW(Device::parse("cuda", 1), InputError);
   }

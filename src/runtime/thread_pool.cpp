@@ -8,7 +8,8 @@
 namespace tlt::runtime {
 namespace {
 
-// About 50 microseconds: longer than the gap between two operations of a step, shorter than anybody minds.
+// About 50 microseconds: longer than the gap between two operations of a step, shorter than anybody
+// minds.
 constexpr int kSpins = 2000;
 
 void pause() {
@@ -62,7 +63,8 @@ void ThreadPool::work() {
 void ThreadPool::help() {
   uint32_t seen = 0;
   while (true) {
-    for (int spin = 0; spin < kSpins && round_.load(std::memory_order_acquire) == seen; ++spin) pause();
+    for (int spin = 0; spin < kSpins && round_.load(std::memory_order_acquire) == seen; ++spin)
+      pause();
     round_.wait(seen, std::memory_order_acquire);
     seen = round_.load(std::memory_order_acquire);
     if (stopping_) return;

@@ -1,7 +1,7 @@
 // ThreadPool: runs the tasks of one operation on a fixed set of threads and waits for all of them.
 //
-// A decode step of a small model is a hundred operations of a few microseconds each, so starting one must
-// cost less than a microsecond: idle threads spin for a short while before they sleep.
+// A decode step of a small model is a hundred operations of a few microseconds each, so starting
+// one must cost less than a microsecond: idle threads spin for a short while before they sleep.
 //
 // Owns       threads - 1 threads; the calling thread is the last one.
 // Threading  one caller at a time (the device's thread). run() does not nest.
@@ -38,9 +38,10 @@ class ThreadPool {
       for (int64_t task = 0; task < tasks; ++task) body(task);
       return;
     }
-    run_shared(tasks, [](const void* context, int64_t task) {
-      (*static_cast<const Body*>(context))(task);
-    }, &body);
+    run_shared(
+        tasks,
+        [](const void* context, int64_t task) { (*static_cast<const Body*>(context))(task); },
+        &body);
   }
 
  private:

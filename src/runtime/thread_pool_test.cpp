@@ -31,7 +31,11 @@ TEST(ThreadPoolTest, ManySmallOperationsInARowAreAllComplete) {
 
 TEST(ThreadPoolTest, ExceptionOfATaskReachesTheCallerAndThePoolGoesOn) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.run(50, [](int64_t task) { if (task == 31) throw std::runtime_error("31"); }), std::runtime_error);
+  EXPECT_THROW(pool.run(50,
+                        [](int64_t task) {
+                          if (task == 31) throw std::runtime_error("31");
+                        }),
+               std::runtime_error);
   std::atomic<int> runs = 0;
   pool.run(10, [&](int64_t) { ++runs; });
   EXPECT_EQ(runs, 10);

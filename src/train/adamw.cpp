@@ -15,21 +15,23 @@ namespace {
 
 // The numbers of one step that are the same for every element.
 struct Coefficients {
-  float clip;            // what the gradient is multiplied by
-  float kept;            // 1 - lr * weight decay
+  float clip;  // what the gradient is multiplied by
+  float kept;  // 1 - lr * weight decay
   float beta1, beta2, epsilon;
-  float step_size;       // lr / (1 - beta1^t)
-  float square_scale;    // sqrt(1 - beta2^t)
+  float step_size;     // lr / (1 - beta1^t)
+  float square_scale;  // sqrt(1 - beta2^t)
 };
 
-void update_range(const Coefficients& c, const float* gradients, float* __restrict master, float* __restrict average,
-                  float* __restrict square, int64_t first, int64_t last) {
+void update_range(const Coefficients& c, const float* gradients, float* __restrict master,
+                  float* __restrict average, float* __restrict square, int64_t first,
+                  int64_t last) {
   for (int64_t i = first; i < last; ++i) {
     const float gradient = gradients[i] * c.clip;
     const float weight = master[i] * c.kept;
     average[i] += (gradient - average[i]) * (1 - c.beta1);
     square[i] = square[i] * c.beta2 + gradient * gradient * (1 - c.beta2);
-    master[i] = weight - c.step_size * (average[i] / (std::sqrt(square[i]) / c.square_scale + c.epsilon));
+    master[i] =
+        weight - c.step_size * (average[i] / (std::sqrt(square[i]) / c.square_scale + c.epsilon));
   }
 }
 
@@ -43,7 +45,8 @@ double gradient_norm(const Device& device, const model::Gradients& gradients) {
     std::vector<double> partial(static_cast<size_t>(chunks(values.numel())));
     for_chunks(device, values.numel(), [&](int64_t chunk, int64_t first, int64_t last) {
       double sum = 0;
-      for (int64_t i = first; i < last; ++i) sum += static_cast<double>(data[i]) * static_cast<double>(data[i]);
+      for (int64_t i = first; i < last; ++i)
+        sum += static_cast<double>(data[i]) * static_cast<double>(data[i]);
       partial[static_cast<size_t>(chunk)] = sum;
     });
     for (const double sum : partial) total += sum;
@@ -51,7 +54,8 @@ double gradient_norm(const Device& device, const model::Gradients& gradients) {
   return std::sqrt(total);
 }
 
-AdamW::AdamW(const model::PolicyModel& model, const OptimOptions& options) : model_(model), options_(options) {
+AdamW::AdamW(const model::PolicyModel& model, const OptimOptions& options)
+    : model_(model), options_(options) {
   options.check();
   for (const model::Parameter& parameter : model.parameters()) {
     const at::Tensor master = parameter.read(model.device()).cpu().contiguous();
@@ -63,19 +67,22 @@ double AdamW::step(const model::Gradients& gradients, double learning_rate) {
   const double norm = gradient_norm(model_.device(), gradients);
   TLT_CHECK(std::isfinite(norm), "the norm of the gradient is ", norm);
   // As torch's clip_grad_norm_ does it.
-  const double clip = options_.clip_grad > 0 ? std::min(1.0, options_.clip_grad / (norm + 1e-6)) : 1.0;
+  const double clip =
+      options_.clip_grad > 0 ? std::min(1.0, options_.clip_grad / (norm + 1e-6)) : 1.0;
   const auto t = static_cast<double>(++steps_);
-  Coefficients c{.clip = static_cast<float>(clip),
-                 .kept = 1,
-                 .beta1 = static_cast<float>(options_.betas[0]),
-                 .beta2 = static_cast<float>(options_.betas[1]),
-                 .epsilon = static_cast<float>(options_.eps),
-                 .step_size = static_cast<float>(learning_rate / (1 - std::pow(options_.betas[0], t))),
-                 .square_scale = static_cast<float>(std::sqrt(1 - std::pow(options_.betas[1], t)))};
+  Coefficients c{
+      .clip = static_cast<float>(clip),
+      .kept = 1,
+      .beta1 = static_cast<float>(options_.betas[0]),
+      .beta2 = static_cast<float>(options_.betas[1]),
+      .epsilon = static_cast<float>(options_.eps),
+      .step_size = static_cast<float>(learning_rate / (1 - std::pow(options_.betas[0], t))),
+      .square_scale = static_cast<float>(std::sqrt(1 - std::pow(options_.betas[1], t)))};
   for (size_t p = 0; p < states_.size(); ++p) {
     const model::Parameter& parameter = model_.parameters()[p];
     State& state = states_[p];
-    c.kept = parameter.decays ? static_cast<float>(1 - learning_rate * options_.weight_decay) : 1.0F;
+    c.kept =
+        parameter.decays ? static_cast<float>(1 - learning_rate * options_.weight_decay) : 1.0F;
     const at::Tensor gradient = gradients.tensors[p].cpu();
     const float* from = gradient.data_ptr<float>();
     float *master = state.master.data_ptr<float>(), *average = state.average.data_ptr<float>(),
@@ -101,14 +108,17 @@ std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
 
 void AdamW::load(const std::vector<std::pair<std::string, at::Tensor>>& state, int64_t steps) {
   const auto own = this->state();
-  TLT_CHECK_INPUT(state.size() == own.size(), "the optimizer state has ", state.size(), " tensors, the model needs ", own.size(),
-                  "; it belongs to another model");
+  TLT_CHECK_INPUT(state.size() == own.size(), "the optimizer state has ", state.size(),
+                  " tensors, the model needs ", own.size(), "; it belongs to another model");
   std::map<std::string, at::Tensor> given(state.begin(), state.end());
   for (auto [name, tensor] : own) {  // all of it before anything changes
     const auto found = given.find(name);
-    TLT_CHECK_INPUT(found != given.end(), "the optimizer state has no ", name, "; it belongs to another model");
-    TLT_CHECK_INPUT(found->second.sizes() == tensor.sizes() && found->second.scalar_type() == at::kFloat, "the optimizer state's ",
-                    name, " has shape ", found->second.sizes(), ", the model needs ", tensor.sizes(), "; it belongs to another model");
+    TLT_CHECK_INPUT(found != given.end(), "the optimizer state has no ", name,
+                    "; it belongs to another model");
+    TLT_CHECK_INPUT(
+        found->second.sizes() == tensor.sizes() && found->second.scalar_type() == at::kFloat,
+        "the optimizer state's ", name, " has shape ", found->second.sizes(), ", the model needs ",
+        tensor.sizes(), "; it belongs to another model");
   }
   for (auto [name, tensor] : own) tensor.copy_(given.at(name));
   for (size_t p = 0; p < states_.size(); ++p)

@@ -1,5 +1,5 @@
-// AdamW (Loshchilov & Hutter) as torch.optim.AdamW computes it, with float32 master weights: the model holds them rounded
-// to its compute type.
+// AdamW (Loshchilov & Hutter) as torch.optim.AdamW computes it, with float32 master weights: the
+// model holds them rounded to its compute type.
 //
 // Owns       master weights and both moments, float32 on the CPU (12 bytes for each parameter).
 // Borrows    the model, whose weights step() writes.
@@ -37,7 +37,8 @@ class AdamW {
 
   // (name, tensor) of all master weights and moments: the optimizer's own memory, not a copy.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
-  // Takes over a state() after `steps` steps and writes the weights. InputError when it is that of another model.
+  // Takes over a state() after `steps` steps and writes the weights. InputError when it is that of
+  // another model.
   void load(const std::vector<std::pair<std::string, at::Tensor>>& state, int64_t steps);
 
  private:

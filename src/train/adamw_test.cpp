@@ -26,7 +26,8 @@ size_t first_that(const model::PolicyModel& model, bool decays) {
 }
 
 // Lays the golden tensors end to end in one parameter that decays and one that does not.
-std::map<std::string, Spot> lay_out(const model::PolicyModel& model, const nlohmann::json& golden, const nlohmann::json& decay) {
+std::map<std::string, Spot> lay_out(const model::PolicyModel& model, const nlohmann::json& golden,
+                                    const nlohmann::json& decay) {
   std::map<std::string, Spot> spots;
   std::map<size_t, int64_t> used;
   for (const auto& [name, shape] : golden.at("shapes").items()) {
@@ -69,19 +70,25 @@ TEST(AdamWTest, StepsAreThoseOfTorch) {
         slice(gradients.tensors[spot.parameter], spot, gradient).copy_(gradient.flatten());
       }
       const double norm = optimizer.step(gradients, golden.at("options").at("lr"));
-      EXPECT_NEAR(norm, test.at("grad_norms")[static_cast<size_t>(step - 1)].get<double>(), 1e-5 * norm);
+      EXPECT_NEAR(norm, test.at("grad_norms")[static_cast<size_t>(step - 1)].get<double>(),
+                  1e-5 * norm);
       for (const auto& [name, spot] : spots) {
-        const at::Tensor want = file.read(prefix + "step" + std::to_string(step) + "/" + name).flatten();
-        const at::Tensor got = slice(model->parameters()[spot.parameter].read(model->device()), spot, want);
-        EXPECT_LE((got - want).abs().max().item<double>(), 2e-6) << prefix << name << " step " << step;
+        const at::Tensor want =
+            file.read(prefix + "step" + std::to_string(step) + "/" + name).flatten();
+        const at::Tensor got =
+            slice(model->parameters()[spot.parameter].read(model->device()), spot, want);
+        EXPECT_LE((got - want).abs().max().item<double>(), 2e-6)
+            << prefix << name << " step " << step;
       }
     }
     std::map<std::string, at::Tensor> state;
     for (const auto& [name, tensor] : optimizer.state()) state[name] = tensor;
     for (const auto& [name, spot] : spots)
-      for (const auto& [ours, torchs] : {std::pair("first_moment.", "exp_avg/"), std::pair("second_moment.", "exp_avg_sq/")}) {
+      for (const auto& [ours, torchs] :
+           {std::pair("first_moment.", "exp_avg/"), std::pair("second_moment.", "exp_avg_sq/")}) {
         const at::Tensor want = file.read(prefix + torchs + name).flatten();
-        const at::Tensor got = slice(state.at(ours + model->parameters()[spot.parameter].name()), spot, want);
+        const at::Tensor got =
+            slice(state.at(ours + model->parameters()[spot.parameter].name()), spot, want);
         EXPECT_LE((got - want).abs().max().item<double>(), 2e-6) << prefix << torchs << name;
       }
   }
@@ -90,13 +97,15 @@ TEST(AdamWTest, StepsAreThoseOfTorch) {
 model::Gradients made_up_gradients(const model::PolicyModel& model, double scale) {
   model::Gradients gradients = model.make_gradients();
   for (at::Tensor& tensor : gradients.tensors)
-    tensor.copy_((at::arange(tensor.numel(), at::kFloat) * 0.37F).sin().mul(scale).reshape(tensor.sizes()));
+    tensor.copy_(
+        (at::arange(tensor.numel(), at::kFloat) * 0.37F).sin().mul(scale).reshape(tensor.sizes()));
   return gradients;
 }
 
 std::vector<at::Tensor> weights_of(const model::PolicyModel& model) {
   std::vector<at::Tensor> weights;
-  for (const auto& parameter : model.parameters()) weights.push_back(parameter.read(model.device()));
+  for (const auto& parameter : model.parameters())
+    weights.push_back(parameter.read(model.device()));
   return weights;
 }
 
@@ -109,12 +118,14 @@ TEST(AdamWTest, TheNumberOfThreadsChangesNoBit) {
   const auto one = golden_model("llama_tied", 1), two = golden_model("llama_tied", 2);
   AdamW first(*one, {}), second(*two, {});
   for (int step = 0; step < 3; ++step)
-    EXPECT_EQ(first.step(made_up_gradients(*one, 0.1), 0.01), second.step(made_up_gradients(*two, 0.1), 0.01));
+    EXPECT_EQ(first.step(made_up_gradients(*one, 0.1), 0.01),
+              second.step(made_up_gradients(*two, 0.1), 0.01));
   expect_equal(weights_of(*one), weights_of(*two));
 }
 
 TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
-  const auto model = model::load_policy(kGolden + "models/llama_tied", Device::cpu(1), at::kBFloat16);
+  const auto model =
+      model::load_policy(kGolden + "models/llama_tied", Device::cpu(1), at::kBFloat16);
   OptimOptions options;
   options.weight_decay = 0;
   AdamW optimizer(*model, options);
@@ -122,7 +133,10 @@ TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
   optimizer.step(made_up_gradients(*model, 1), 1e-7);
   // Of a weight above 1e-3 the step is less than half of bfloat16's last place.
   const auto after = weights_of(*model);
-  for (size_t i = 0; i < start.size(); ++i) EXPECT_TRUE(at::equal(after[i].masked_select(start[i].abs() > 1e-3), start[i].masked_select(start[i].abs() > 1e-3))) << i;
+  for (size_t i = 0; i < start.size(); ++i)
+    EXPECT_TRUE(at::equal(after[i].masked_select(start[i].abs() > 1e-3),
+                          start[i].masked_select(start[i].abs() > 1e-3)))
+        << i;
   bool moved = false;
   for (const auto& [name, tensor] : optimizer.state())
     if (name == "master." + model->parameters()[0].name()) moved = !at::equal(tensor, start[0]);
@@ -132,7 +146,8 @@ TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
 }
 
 TEST(AdamWTest, AStateThatWasLoadedGoesOnWithTheSameBits) {
-  const auto straight = golden_model("qwen3_tied_head32"), resumed = golden_model("qwen3_tied_head32");
+  const auto straight = golden_model("qwen3_tied_head32"),
+             resumed = golden_model("qwen3_tied_head32");
   AdamW first(*straight, {});
   first.step(made_up_gradients(*straight, 1), 0.01);
   std::vector<std::pair<std::string, at::Tensor>> kept;

@@ -56,8 +56,10 @@ std::vector<std::string> files_below(const fs::path& folder) {
 void write_manifest(const std::string& folder) {
   nlohmann::ordered_json files;
   for (const std::string& file : files_below(folder))
-    files[file] = {{"bytes", fs::file_size(folder + "/" + file)}, {"sha256", sha256_of_file(folder + "/" + file)}};
-  write_file_atomic(folder + "/" + kManifest, nlohmann::ordered_json{{"files", files}}.dump(1) + "\n");
+    files[file] = {{"bytes", fs::file_size(folder + "/" + file)},
+                   {"sha256", sha256_of_file(folder + "/" + file)}};
+  write_file_atomic(folder + "/" + kManifest,
+                    nlohmann::ordered_json{{"files", files}}.dump(1) + "\n");
 }
 
 // Empty when all files are what the manifest says, else what is wrong.
@@ -73,7 +75,8 @@ std::string find_fault(const std::string& folder) {
       const auto bytes = fs::file_size(path, error);
       if (error) return file + " is missing";
       if (bytes != facts.at("bytes").get<uint64_t>()) return file + " has another size";
-      if (sha256_of_file(path) != facts.at("sha256").get<std::string>()) return file + " has another checksum";
+      if (sha256_of_file(path) != facts.at("sha256").get<std::string>())
+        return file + " has another checksum";
     }
     return "";
   } catch (const std::exception& error) {
@@ -103,15 +106,17 @@ void write(const std::string& folder, int64_t keep, const Snapshot& snapshot) {
   write_file_atomic(folder + "/latest", name + "\n");
   if (keep == 0) return;
   const std::vector<int64_t> steps = steps_in(folder);
-  for (size_t i = static_cast<size_t>(keep); i < steps.size(); ++i) fs::remove_all(folder + "/" + name_of(steps[i]));
+  for (size_t i = static_cast<size_t>(keep); i < steps.size(); ++i)
+    fs::remove_all(folder + "/" + name_of(steps[i]));
 }
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep) : folder_(std::move(folder)), keep_(keep), writer_(1) {}
+CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep)
+    : folder_(std::move(folder)), keep_(keep), writer_(1) {}
 
-void CheckpointWriter::save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer, const std::string& loop_json,
-                            const std::string& source_folder) {
+void CheckpointWriter::save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
+                            const std::string& loop_json, const std::string& source_folder) {
   auto snapshot = std::make_shared<Snapshot>();
   snapshot->step = step;
   snapshot->policy = model::snapshot_policy(model);
@@ -129,11 +134,14 @@ std::optional<CheckpointPlace> find_latest(const std::string& folder) {
     if (fault.empty()) return CheckpointPlace{place, step};
     log_warning("{} is broken ({}); looking for the checkpoint before it", place, fault);
   }
-  TLT_CHECK_INPUT(steps.empty(), folder, ": every checkpoint is broken; set trainer.resume_mode=disable to start again");
+  TLT_CHECK_INPUT(steps.empty(), folder,
+                  ": every checkpoint is broken; set trainer.resume_mode=disable to start again");
   return std::nullopt;
 }
 
-std::string read_loop_json(const CheckpointPlace& place) { return read_file(place.folder + "/" + kLoop, kMaxJsonBytes); }
+std::string read_loop_json(const CheckpointPlace& place) {
+  return read_file(place.folder + "/" + kLoop, kMaxJsonBytes);
+}
 
 void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps) {
   model::SafetensorsFile file(place.folder + "/" + kOptimizer);

@@ -1,4 +1,5 @@
-// Checkpoints of a run: written beside the work, whole or not at all, and checked when they are read.
+// Checkpoints of a run: written beside the work, whole or not at all, and checked when they are
+// read.
 //
 //   checkpoints/step_000010/policy/            Hugging Face folder of the policy
 //   checkpoints/step_000010/state/optimizer.safetensors   master weights and moments, float32
@@ -6,7 +7,8 @@
 //   checkpoints/step_000010/MANIFEST.json      size and SHA-256 of each file
 //   checkpoints/latest                         "step_000010"
 //
-// A checkpoint is written under a temporary name, flushed to the disk and renamed: what has its final name is whole.
+// A checkpoint is written under a temporary name, flushed to the disk and renamed: what has its
+// final name is whole.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,10 +29,11 @@ class CheckpointWriter {
   // Keeps the newest `keep` checkpoints; 0: all.
   CheckpointWriter(std::string folder, int64_t keep);
 
-  // Copies policy and optimizer now and writes them in the background; waits only when the one before is not written yet.
-  // Tokenizer files come from `source_folder`. Throws what an earlier write threw.
-  void save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer, const std::string& loop_json,
-            const std::string& source_folder);
+  // Copies policy and optimizer now and writes them in the background; waits only when the one
+  // before is not written yet. Tokenizer files come from `source_folder`. Throws what an earlier
+  // write threw.
+  void save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
+            const std::string& loop_json, const std::string& source_folder);
 
   // Waits for the disk.
   void drain() { writer_.drain(); }
@@ -46,8 +49,9 @@ struct CheckpointPlace {
   int64_t step = 0;
 };
 
-// The newest checkpoint whose files are all as the manifest says; a broken one is named in a warning and the one before it
-// taken. nullopt: there is none. InputError: there are some, and all of them are broken.
+// The newest checkpoint whose files are all as the manifest says; a broken one is named in a
+// warning and the one before it taken. nullopt: there is none. InputError: there are some, and all
+// of them are broken.
 std::optional<CheckpointPlace> find_latest(const std::string& folder);
 
 // Loads weights and optimizer; `optimizer_steps` is what loop.json says.

@@ -30,18 +30,21 @@ class CheckpointTest : public testing::Test {
   }
   void save(int64_t step, int64_t keep = 0) {
     CheckpointWriter writer(folder_.path(), keep);
-    writer.save(step, *model_, optimizer_, "{\"step\": " + std::to_string(step) + "}", kGolden + "models/llama_tied");
+    writer.save(step, *model_, optimizer_, "{\"step\": " + std::to_string(step) + "}",
+                kGolden + "models/llama_tied");
     writer.drain();
   }
   std::vector<at::Tensor> state() const {
     std::vector<at::Tensor> all;
     for (const auto& [name, tensor] : optimizer_.state()) all.push_back(tensor.clone());
-    for (const auto& parameter : model_->parameters()) all.push_back(parameter.read(model_->device()));
+    for (const auto& parameter : model_->parameters())
+      all.push_back(parameter.read(model_->device()));
     return all;
   }
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_.path())) names.push_back(entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(folder_.path()))
+      names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -69,7 +72,8 @@ TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSaved) {
   EXPECT_EQ(read_file(folder_ / "latest", 100), "step_000010\n");
   const auto policy = model::load_policy(place->folder + "/policy", Device::cpu(1), at::kFloat);
   for (size_t p = 0; p < policy->parameters().size(); ++p)
-    EXPECT_TRUE(at::equal(policy->parameters()[p].read(policy->device()), model_->parameters()[p].read(model_->device())));
+    EXPECT_TRUE(at::equal(policy->parameters()[p].read(policy->device()),
+                          model_->parameters()[p].read(model_->device())));
 }
 
 TEST_F(CheckpointTest, TheSnapshotIsOfTheMomentOfTheCall) {
@@ -91,7 +95,8 @@ TEST_F(CheckpointTest, TheNewestStayAndAStepCanBeSavedAgain) {
   EXPECT_EQ(find_latest(folder_.path())->step, 4);
 }
 
-// Every way a file can be damaged, for every file of the checkpoint: the one before is taken, and alone it is refused.
+// Every way a file can be damaged, for every file of the checkpoint: the one before is taken, and
+// alone it is refused.
 TEST_F(CheckpointTest, ABrokenCheckpointIsNeverTakenForWhole) {
   save(1);
   learn();
@@ -104,11 +109,13 @@ TEST_F(CheckpointTest, ABrokenCheckpointIsNeverTakenForWhole) {
     const std::string whole = read_file(file, 1 << 26);
     std::string flipped = whole;
     flipped[whole.size() / 2] = static_cast<char>(flipped[whole.size() / 2] ^ 0x10);
-    for (const std::string& damage : {whole.substr(0, whole.size() / 2), std::string(), flipped, whole + "x"}) {
+    for (const std::string& damage :
+         {whole.substr(0, whole.size() / 2), std::string(), flipped, whole + "x"}) {
       write_file_atomic(file, damage);
       const auto place = find_latest(folder_.path());
       ASSERT_TRUE(place) << file;
-      EXPECT_EQ(place->step, 1) << file << " with " << damage.size() << " of " << whole.size() << " bytes";
+      EXPECT_EQ(place->step, 1) << file << " with " << damage.size() << " of " << whole.size()
+                                << " bytes";
     }
     fs::remove(file);
     EXPECT_EQ(find_latest(folder_.path())->step, 1) << file << " removed";

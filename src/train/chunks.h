@@ -1,5 +1,5 @@
-// for_chunks: splits an elementwise loop over the device's threads. The chunks do not depend on the number of threads, so what
-// is computed from each is the same however many there are.
+// for_chunks: splits an elementwise loop over the device's threads. The chunks do not depend on the
+// number of threads, so what is computed from each is the same however many there are.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

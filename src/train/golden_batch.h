@@ -16,7 +16,8 @@
 namespace tlt::train {
 
 inline const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/";
-inline const std::vector<std::string> kGoldenModels = {"qwen2_tied", "qwen3_tied_head32", "llama_tied"};
+inline const std::vector<std::string> kGoldenModels = {"qwen2_tied", "qwen3_tied_head32",
+                                                       "llama_tied"};
 
 inline nlohmann::json read_golden(const std::string& name) {
   return nlohmann::json::parse(read_file(kGolden + "grpo/" + name + ".json", int64_t{1} << 26));
@@ -27,7 +28,8 @@ inline std::unique_ptr<model::PolicyModel> golden_model(const std::string& name,
 }
 
 // `batch`: "t10", "t07" or "extreme".
-inline std::vector<TrainSample> golden_samples(const nlohmann::json& golden, const std::string& batch) {
+inline std::vector<TrainSample> golden_samples(const nlohmann::json& golden,
+                                               const std::string& batch) {
   std::vector<TrainSample> samples;
   const nlohmann::json& numbers = golden.at("batches").at(batch);
   for (size_t i = 0; i < golden.at("samples").size(); ++i) {

@@ -13,8 +13,9 @@ namespace tlt::train {
 namespace {
 
 constexpr double kUnit = 0x1p-40, kUnitsInOne = 0x1p40;
-constexpr double kLargest = 0x1p22;            // of a gradient; and of a sum, with kLimit:
-constexpr int64_t kLimit = int64_t{1} << 62;  // two of them add up without wrapping around as long as one is below it
+constexpr double kLargest = 0x1p22;  // of a gradient; and of a sum, with kLimit:
+constexpr int64_t kLimit =
+    int64_t{1} << 62;  // two of them add up without wrapping around as long as one is below it
 
 // False when a value is not finite or too large: then the sum is of no use.
 bool add_range(const float* values, int64_t* units, int64_t first, int64_t last) {
@@ -32,7 +33,8 @@ bool add_range(const float* values, int64_t* units, int64_t first, int64_t last)
 }  // namespace
 
 GradientSum::GradientSum(const model::PolicyModel& model) : model_(model) {
-  for (const model::Parameter& parameter : model.parameters()) units_.push_back(at::zeros(parameter.shape(), at::kLong));
+  for (const model::Parameter& parameter : model.parameters())
+    units_.push_back(at::zeros(parameter.shape(), at::kLong));
 }
 
 void GradientSum::clear() {
@@ -40,10 +42,12 @@ void GradientSum::clear() {
 }
 
 void GradientSum::add(model::Gradients& gradients) {
-  TLT_CHECK(gradients.tensors.size() == units_.size(), gradients.tensors.size(), " gradients for ", units_.size(), " parameters");
+  TLT_CHECK(gradients.tensors.size() == units_.size(), gradients.tensors.size(), " gradients for ",
+            units_.size(), " parameters");
   for (size_t i = 0; i < units_.size(); ++i) {
     at::Tensor& gradient = gradients.tensors[i];
-    TLT_CHECK(gradient.is_contiguous() && gradient.sizes() == units_[i].sizes(), model_.parameters()[i].name());
+    TLT_CHECK(gradient.is_contiguous() && gradient.sizes() == units_[i].sizes(),
+              model_.parameters()[i].name());
     const at::Tensor values = gradient.cpu();
     const float* from = values.data_ptr<float>();
     int64_t* to = units_[i].data_ptr<int64_t>();
@@ -63,8 +67,9 @@ void GradientSum::reduce(cluster::Comm& comm) {
     // Every worker must come to the same verdict, or the others would wait in the sum.
     at::Tensor largest = units_[i].abs().max().reshape({1});
     comm.all_reduce_max(largest);
-    TLT_CHECK(largest.item<int64_t>() <= kLimit / comm.size(), "the gradient of ", model_.parameters()[i].name(),
-              " is too large to be added up over ", comm.size(), " workers");
+    TLT_CHECK(largest.item<int64_t>() <= kLimit / comm.size(), "the gradient of ",
+              model_.parameters()[i].name(), " is too large to be added up over ", comm.size(),
+              " workers");
     comm.all_reduce_sum(units_[i]);
   }
 }
@@ -76,7 +81,8 @@ void GradientSum::read(model::Gradients& gradients) const {
     const int64_t* from = units_[i].data_ptr<int64_t>();
     float* to = values.data_ptr<float>();
     for_chunks(model_.device(), values.numel(), [&](int64_t, int64_t first, int64_t last) {
-      for (int64_t k = first; k < last; ++k) to[k] = static_cast<float>(static_cast<double>(from[k]) * kUnit);
+      for (int64_t k = first; k < last; ++k)
+        to[k] = static_cast<float>(static_cast<double>(from[k]) * kUnit);
     });
     gradients.tensors[i].copy_(values);
   }

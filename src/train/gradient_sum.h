@@ -1,7 +1,8 @@
 // GradientSum: the gradient of a mini-batch, from the float32 gradients of its packs.
 //
-// A gradient is added as a whole number of 2^-40, rounded once. Sums of whole numbers are exact, so the result does not depend
-// on the order, on which worker had which pack, or on how many workers there are.
+// A gradient is added as a whole number of 2^-40, rounded once. Sums of whole numbers are exact, so
+// the result does not depend on the order, on which worker had which pack, or on how many workers
+// there are.
 //
 // Owns       one int64 for each parameter of the model, on the CPU (8 bytes each).
 // Threading  engine thread only; uses the device's pool.

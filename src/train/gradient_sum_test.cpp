@@ -21,23 +21,27 @@ std::vector<model::Gradients> random_gradients(const model::PolicyModel& model, 
   for (size_t i = 0; i < packs; ++i) {
     all.push_back(model.make_gradients());
     for (size_t p = 0; p < all[i].tensors.size(); ++p) {
-      RandomStream random(1, {.prompt = static_cast<uint32_t>(p), .sample = static_cast<uint32_t>(i)});
+      RandomStream random(1,
+                          {.prompt = static_cast<uint32_t>(p), .sample = static_cast<uint32_t>(i)});
       at::Tensor& tensor = all[i].tensors[p];
       for (int64_t k = 0; k < tensor.numel(); ++k)
-        tensor.data_ptr<float>()[k] = static_cast<float>(random.normal() * std::exp2(-20 + 25 * random.uniform()));
+        tensor.data_ptr<float>()[k] =
+            static_cast<float>(random.normal() * std::exp2(-20 + 25 * random.uniform()));
     }
   }
   return all;
 }
 
-std::vector<at::Tensor> sum_of(const model::PolicyModel& model, const std::vector<model::Gradients>& packs,
+std::vector<at::Tensor> sum_of(const model::PolicyModel& model,
+                               const std::vector<model::Gradients>& packs,
                                const std::vector<size_t>& order, cluster::Comm& comm) {
   GradientSum sum(model);
   for (const size_t i : order) {
     model::Gradients copy;
     for (const at::Tensor& tensor : packs[i].tensors) copy.tensors.push_back(tensor.clone());
     sum.add(copy);
-    for (const at::Tensor& tensor : copy.tensors) EXPECT_EQ(tensor.abs().max().item<float>(), 0) << "left for the next pack";
+    for (const at::Tensor& tensor : copy.tensors)
+      EXPECT_EQ(tensor.abs().max().item<float>(), 0) << "left for the next pack";
   }
   sum.reduce(comm);
   model::Gradients result = model.make_gradients();
@@ -46,10 +50,13 @@ std::vector<at::Tensor> sum_of(const model::PolicyModel& model, const std::vecto
 }
 
 bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
-std::vector<at::Tensor> alone(const model::PolicyModel& model, const std::vector<model::Gradients>& packs, const std::vector<size_t>& order) {
+std::vector<at::Tensor> alone(const model::PolicyModel& model,
+                              const std::vector<model::Gradients>& packs,
+                              const std::vector<size_t>& order) {
   std::vector<at::Tensor> result;
   run_workers(1, [&](cluster::Comm& comm) { result = sum_of(model, packs, order, comm); });
   return result;
@@ -60,8 +67,10 @@ TEST(GradientSumTest, TheSumIsTheExactOneRoundedOnce) {
   const auto packs = random_gradients(*model, 7);
   const auto got = alone(*model, packs, {0, 1, 2, 3, 4, 5, 6});
   for (size_t p = 0; p < got.size(); ++p) {
-    at::Tensor want = at::zeros(got[p].sizes(), at::kDouble);  // terms are multiples of 2^-40 below 2^10: exact in 53 bits
-    for (const auto& pack : packs) want += (pack.tensors[p].to(at::kDouble) * 0x1p40).round() * 0x1p-40;
+    at::Tensor want = at::zeros(
+        got[p].sizes(), at::kDouble);  // terms are multiples of 2^-40 below 2^10: exact in 53 bits
+    for (const auto& pack : packs)
+      want += (pack.tensors[p].to(at::kDouble) * 0x1p40).round() * 0x1p-40;
     EXPECT_TRUE(at::equal(got[p], want.to(at::kFloat))) << p;
   }
 }
@@ -73,7 +82,8 @@ TEST(GradientSumTest, OrderAndNumberOfWorkersChangeNoBit) {
   EXPECT_TRUE(equal(alone(*model, packs, {6, 2, 4, 0, 5, 3, 1}), want));
   // The control: added as float32 the order shows.
   at::Tensor forward = packs[0].tensors[0].clone(), backward = packs[6].tensors[0].clone();
-  for (size_t i = 1; i < 7; ++i) forward += packs[i].tensors[0], backward += packs[6 - i].tensors[0];
+  for (size_t i = 1; i < 7; ++i)
+    forward += packs[i].tensors[0], backward += packs[6 - i].tensors[0];
   EXPECT_FALSE(at::equal(forward, backward));
 
   for (const int workers : {1, 2, 3}) {
@@ -99,7 +109,9 @@ TEST(GradientSumTest, AGradientThatCannotBeAddedIsNamed) {
       sum.add(gradients);
       FAIL() << bad;
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("the gradient of " + model->parameters()[2].name())) << bad;
+      EXPECT_THAT(error.what(),
+                  testing::HasSubstr("the gradient of " + model->parameters()[2].name()))
+          << bad;
     }
   }
 }

@@ -25,16 +25,20 @@ std::span<float> mutable_floats(at::Tensor& values, int64_t first, int64_t count
 HeadLoss::HeadLoss(const model::PolicyModel& model, double temperature, int64_t logits_bytes)
     : model_(model),
       temperature_(temperature > 0 ? temperature : 1.0),
-      rows_per_chunk_(std::clamp(logits_bytes / (4 * model.config().vocabulary), kMinRows, kMaxRows)) {}
+      rows_per_chunk_(
+          std::clamp(logits_bytes / (4 * model.config().vocabulary), kMinRows, kMaxRows)) {}
 
 std::vector<HeadLoss::Chunk> HeadLoss::cut(std::span<const PackedSample> pack) const {
   std::vector<Chunk> chunks;
   for (const auto& [sample, first_row] : pack) {
-    TLT_CHECK(sample->response_begin >= 1, "response_begin ", sample->response_begin, " of ", sample->tokens.size(), " tokens");
+    TLT_CHECK(sample->response_begin >= 1, "response_begin ", sample->response_begin, " of ",
+              sample->tokens.size(), " tokens");
     for (int64_t token = 0; token < sample->response_size(); ++token) {
-      if (chunks.empty() || std::ssize(chunks.back().rows) == rows_per_chunk_) chunks.emplace_back();
+      if (chunks.empty() || std::ssize(chunks.back().rows) == rows_per_chunk_)
+        chunks.emplace_back();
       Chunk& chunk = chunks.back();
-      if (chunk.pieces.empty() || chunk.pieces.back().sample != sample) chunk.pieces.push_back({sample, token, 0});
+      if (chunk.pieces.empty() || chunk.pieces.back().sample != sample)
+        chunk.pieces.push_back({sample, token, 0});
       ++chunk.pieces.back().count;
       const int64_t position = sample->response_begin + token;
       chunk.rows.push_back(first_row + position - 1);  // a row predicts the token behind it
@@ -45,13 +49,15 @@ std::vector<HeadLoss::Chunk> HeadLoss::cut(std::span<const PackedSample> pack) c
 }
 
 void HeadLoss::forward(const at::Tensor& hidden, const Chunk& chunk) {
-  if (!buffer_.defined()) buffer_ = model_.device().empty({rows_per_chunk_, model_.config().vocabulary}, at::kFloat);
+  if (!buffer_.defined())
+    buffer_ = model_.device().empty({rows_per_chunk_, model_.config().vocabulary}, at::kFloat);
   rows_ = at::tensor(chunk.rows, at::kLong).to(hidden.device());
   targets_ = at::tensor(chunk.targets, at::kInt).to(hidden.device());
   inputs_ = hidden.index_select(0, rows_);
   logits_ = buffer_.narrow(0, 0, rows_.size(0));
   model_.logits(inputs_, logits_);
-  ops::row_statistics(model_.device(), logits_, model_.config().vocabulary, targets_, temperature_, statistics_);
+  ops::row_statistics(model_.device(), logits_, model_.config().vocabulary, targets_, temperature_,
+                      statistics_);
 }
 
 void HeadLoss::score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see) {
@@ -66,8 +72,8 @@ void HeadLoss::score(const at::Tensor& hidden, std::span<const PackedSample> pac
   }
 }
 
-const at::Tensor& HeadLoss::backward(const at::Tensor& hidden, std::span<const PackedSample> pack, TokenLoss& loss,
-                                     model::Gradients& gradients, const See& see) {
+const at::Tensor& HeadLoss::backward(const at::Tensor& hidden, std::span<const PackedSample> pack,
+                                     TokenLoss& loss, model::Gradients& gradients, const See& see) {
   d_hidden_ = at::zeros_like(hidden);
   for (const Chunk& chunk : cut(pack)) {
     forward(hidden, chunk);
@@ -76,12 +82,14 @@ const at::Tensor& HeadLoss::backward(const at::Tensor& hidden, std::span<const P
     int64_t at = 0;
     for (const Piece& piece : chunk.pieces) {
       see(*piece.sample, piece.first, floats(logprobs, at, piece.count));
-      loss.add(*piece.sample, piece.first, floats(logprobs, at, piece.count), floats(entropies, at, piece.count),
-               mutable_floats(d_logprob, at, piece.count), mutable_floats(d_entropy, at, piece.count));
+      loss.add(*piece.sample, piece.first, floats(logprobs, at, piece.count),
+               floats(entropies, at, piece.count), mutable_floats(d_logprob, at, piece.count),
+               mutable_floats(d_entropy, at, piece.count));
       at += piece.count;
     }
-    ops::logits_backward(model_.device(), logits_, model_.config().vocabulary, targets_, temperature_, statistics_,
-                         d_logprob.to(hidden.device()), d_entropy.to(hidden.device()));
+    ops::logits_backward(model_.device(), logits_, model_.config().vocabulary, targets_,
+                         temperature_, statistics_, d_logprob.to(hidden.device()),
+                         d_entropy.to(hidden.device()));
     at::Tensor d_inputs = at::empty_like(inputs_);
     model_.logits_backward(inputs_, logits_, d_inputs, gradients);
     d_hidden_.index_copy_(0, rows_, d_inputs);

@@ -1,4 +1,5 @@
-// HeadLoss: from hidden states to logprobs, and back to gradients, a bounded number of rows at a time: the logits of a whole pack
+// HeadLoss: from hidden states to logprobs, and back to gradients, a bounded number of rows at a
+// time: the logits of a whole pack
 // ([T, V] float32, gigabytes for a large vocabulary) never exist.
 //
 // Borrows    the model.
@@ -6,8 +7,9 @@
 // Threading  engine thread only.
 //
 //   HeadLoss head(model, temperature);
-//   head.score(hidden, pack, [](const TrainSample& sample, int64_t first, std::span<const float> logprobs) { … });
-//   const at::Tensor& d_hidden = head.backward(hidden, pack, loss, gradients, see);
+//   head.score(hidden, pack, [](const TrainSample& sample, int64_t first, std::span<const float>
+//   logprobs) { … }); const at::Tensor& d_hidden = head.backward(hidden, pack, loss, gradients,
+//   see);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -33,18 +35,22 @@ struct PackedSample {
 
 class HeadLoss {
  public:
-  // REQUIRES: `model` outlives this. A temperature of 0 (greedy rollouts) counts as 1. `logits_bytes` bounds the logits.
-  HeadLoss(const model::PolicyModel& model, double temperature, int64_t logits_bytes = int64_t{1} << 26);
+  // REQUIRES: `model` outlives this. A temperature of 0 (greedy rollouts) counts as 1.
+  // `logits_bytes` bounds the logits.
+  HeadLoss(const model::PolicyModel& model, double temperature,
+           int64_t logits_bytes = int64_t{1} << 26);
 
   // Called with the logprobs of response tokens first … of a sample, in order.
-  using See = std::function<void(const TrainSample& sample, int64_t first, std::span<const float> logprobs)>;
+  using See = std::function<void(const TrainSample& sample, int64_t first,
+                                 std::span<const float> logprobs)>;
 
   // The logprobs of all response tokens. hidden [T, D].
   void score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see);
 
-  // Adds the head's gradient and returns d_hidden [T, D], zero for rows that predict no response token; valid until the next call.
-  const at::Tensor& backward(const at::Tensor& hidden, std::span<const PackedSample> pack, TokenLoss& loss,
-                             model::Gradients& gradients, const See& see);
+  // Adds the head's gradient and returns d_hidden [T, D], zero for rows that predict no response
+  // token; valid until the next call.
+  const at::Tensor& backward(const at::Tensor& hidden, std::span<const PackedSample> pack,
+                             TokenLoss& loss, model::Gradients& gradients, const See& see);
 
  private:
   // Response tokens of one sample whose rows are in a chunk.
@@ -56,8 +62,8 @@ class HeadLoss {
   // Rows that go through the head together.
   struct Chunk {
     std::vector<Piece> pieces;
-    std::vector<int64_t> rows;      // in the hidden states
-    std::vector<int32_t> targets;   // the token each row predicts
+    std::vector<int64_t> rows;     // in the hidden states
+    std::vector<int32_t> targets;  // the token each row predicts
   };
   std::vector<Chunk> cut(std::span<const PackedSample> pack) const;
   // Fills the members below.

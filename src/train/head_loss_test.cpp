@@ -20,8 +20,9 @@ struct Gradient {
   std::vector<std::vector<float>> logprobs;
 };
 
-Gradient gradient_of(const model::PolicyModel& model, std::span<const TrainSample> samples, TokenLoss& loss, double temperature,
-                     bool recompute, int64_t logits_bytes = int64_t{1} << 26) {
+Gradient gradient_of(const model::PolicyModel& model, std::span<const TrainSample> samples,
+                     TokenLoss& loss, double temperature, bool recompute,
+                     int64_t logits_bytes = int64_t{1} << 26) {
   model::Tape tape(model, recompute);
   std::vector<PackedSample> pack;
   for (const TrainSample& sample : samples) {
@@ -33,11 +34,12 @@ Gradient gradient_of(const model::PolicyModel& model, std::span<const TrainSampl
   Gradient result;
   result.logprobs.resize(samples.size());
   const at::Tensor& hidden = model.forward(tape);
-  const at::Tensor& d_hidden = head.backward(hidden, pack, loss, gradients, [&](const TrainSample& sample, int64_t first, auto values) {
-    auto& row = result.logprobs[static_cast<size_t>(&sample - samples.data())];
-    EXPECT_EQ(first, std::ssize(row));
-    row.insert(row.end(), values.begin(), values.end());
-  });
+  const at::Tensor& d_hidden = head.backward(
+      hidden, pack, loss, gradients, [&](const TrainSample& sample, int64_t first, auto values) {
+        auto& row = result.logprobs[static_cast<size_t>(&sample - samples.data())];
+        EXPECT_EQ(first, std::ssize(row));
+        row.insert(row.end(), values.begin(), values.end());
+      });
   model.backward(tape, d_hidden, gradients);
   result.tensors = gradients.tensors;
   return result;
@@ -52,22 +54,27 @@ TEST(HeadLossTest, GradientsOfEverySettingAreThoseOfTorchAutograd) {
     model::SafetensorsFile full(kGolden + "grpo/" + name + ".safetensors");
     int64_t whole_tensors = 0;
     for (const auto& setting : golden.at("settings")) {
-      const std::string batch = setting.at("batch"), what = name + " " + setting.at("name").get<std::string>();
+      const std::string batch = setting.at("batch"),
+                        what = name + " " + setting.at("name").get<std::string>();
       const auto samples = golden_samples(golden, batch);
       PolicyLoss loss(golden_options(setting), samples);
-      const Gradient gradient = gradient_of(*model, samples, loss, golden.at("batches").at(batch).at("temperature"), false);
+      const Gradient gradient = gradient_of(
+          *model, samples, loss, golden.at("batches").at(batch).at("temperature"), false);
       size_t compared = 0;
       for (size_t p = 0; p < model->parameters().size(); ++p)
         for (const auto& part : model->parameters()[p].parts) {
           const at::Tensor got = gradient.tensors[p].narrow(0, part.first_row, part.rows).flatten();
           const auto& want = setting.at("gradients").at(part.name);
           const double norm = want.at("norm");
-          EXPECT_NEAR(got.to(at::kDouble).norm().item<double>(), norm, 1e-4 * norm + 1e-9) << what << " " << part.name;
+          EXPECT_NEAR(got.to(at::kDouble).norm().item<double>(), norm, 1e-4 * norm + 1e-9)
+              << what << " " << part.name;
           for (int64_t i = 0; i < 8; ++i)
-            EXPECT_NEAR(got[i * (got.numel() - 1) / 7].item<double>(), want.at("values")[static_cast<size_t>(i)].get<double>(), 1e-4 * norm + 1e-9)
+            EXPECT_NEAR(got[i * (got.numel() - 1) / 7].item<double>(),
+                        want.at("values")[static_cast<size_t>(i)].get<double>(), 1e-4 * norm + 1e-9)
                 << what << " " << part.name << " value " << i;
           if (setting.at("full_gradient")) {
-            const at::Tensor all = full.read(setting.at("name").get<std::string>() + "/" + part.name).flatten();
+            const at::Tensor all =
+                full.read(setting.at("name").get<std::string>() + "/" + part.name).flatten();
             EXPECT_LE(largest(got - all), 1e-4 * largest(all)) << what << " " << part.name;
             ++whole_tensors;
           }
@@ -86,10 +93,13 @@ TEST(HeadLossTest, LogprobsAreThoseOfTransformersAtEachTemperature) {
     for (const char* batch : {"t10", "t07"}) {
       const auto samples = golden_samples(golden, batch);
       PolicyLoss loss({}, samples);
-      const auto got = gradient_of(*model, samples, loss, golden.at("batches").at(batch).at("temperature"), false).logprobs;
+      const auto got = gradient_of(*model, samples, loss,
+                                   golden.at("batches").at(batch).at("temperature"), false)
+                           .logprobs;
       for (size_t i = 0; i < samples.size(); ++i)
         for (size_t t = 0; t < got[i].size(); ++t)
-          EXPECT_NEAR(got[i][t], golden["batches"][batch]["logprobs"][i][t].get<double>(), 1e-4) << name << " " << i << " " << t;
+          EXPECT_NEAR(got[i][t], golden["batches"][batch]["logprobs"][i][t].get<double>(), 1e-4)
+              << name << " " << i << " " << t;
     }
   }
 }
@@ -100,10 +110,12 @@ TEST(HeadLossTest, ChunksChangeNoLogprobAndNoGradientBeyondRounding) {
   const auto samples = golden_samples(golden, "t10");  // 95 rows
   PolicyLoss whole_loss({}, samples), chunked_loss({}, samples);
   const Gradient whole = gradient_of(*model, samples, whole_loss, 1.0, false);
-  const Gradient chunked = gradient_of(*model, samples, chunked_loss, 1.0, false, /*logits_bytes=*/1);  // 16 rows at a time
+  const Gradient chunked = gradient_of(*model, samples, chunked_loss, 1.0, false,
+                                       /*logits_bytes=*/1);  // 16 rows at a time
   EXPECT_EQ(chunked.logprobs, whole.logprobs);
   for (size_t p = 0; p < whole.tensors.size(); ++p)
-    EXPECT_LE(largest(chunked.tensors[p] - whole.tensors[p]), 1e-5 * largest(whole.tensors[p])) << p;
+    EXPECT_LE(largest(chunked.tensors[p] - whole.tensors[p]), 1e-5 * largest(whole.tensors[p]))
+        << p;
   EXPECT_EQ(chunked_loss.sums(), whole_loss.sums());
 }
 
@@ -115,7 +127,8 @@ TEST(HeadLossTest, RecomputingActivationsGivesTheSameBits) {
     const Gradient kept = gradient_of(*model, samples, kept_loss, 1.0, false);
     const Gradient again = gradient_of(*model, samples, again_loss, 1.0, true);
     EXPECT_EQ(again.logprobs, kept.logprobs);
-    for (size_t p = 0; p < kept.tensors.size(); ++p) EXPECT_TRUE(at::equal(again.tensors[p], kept.tensors[p])) << name << " " << p;
+    for (size_t p = 0; p < kept.tensors.size(); ++p)
+      EXPECT_TRUE(at::equal(again.tensors[p], kept.tensors[p])) << name << " " << p;
   }
 }
 

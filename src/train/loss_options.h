@@ -22,17 +22,22 @@ struct LossOptions {
 
   void visit(auto& v) {
     v(clip_ratio_low, "clip_ratio_low", Affects::kResults, "The ratio is clipped below 1 - this.");
-    v(clip_ratio_high, "clip_ratio_high", Affects::kResults, "The ratio is clipped above 1 + this.");
-    v(clip_ratio_c, "clip_ratio_c", Affects::kResults, "Dual clip: bound of the ratio where the advantage is negative.");
+    v(clip_ratio_high, "clip_ratio_high", Affects::kResults,
+      "The ratio is clipped above 1 + this.");
+    v(clip_ratio_c, "clip_ratio_c", Affects::kResults,
+      "Dual clip: bound of the ratio where the advantage is negative.");
     v(loss_agg_mode, "loss_agg_mode", Affects::kResults,
-      "How tokens add up: token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm.");
+      "How tokens add up: token-mean, seq-mean-token-sum, seq-mean-token-mean or "
+      "seq-mean-token-sum-norm.");
     v(loss_scale_factor, "loss_scale_factor", Affects::kResults,
       "Divisor of seq-mean-token-sum-norm, usually data.max_response_length.");
-    v(use_kl_loss, "use_kl_loss", Affects::kResults, "Add the KL divergence from the reference policy to the loss.");
+    v(use_kl_loss, "use_kl_loss", Affects::kResults,
+      "Add the KL divergence from the reference policy to the loss.");
     v(kl_loss_coef, "kl_loss_coef", Affects::kResults, "Weight of the KL loss.");
     v(kl_loss_type, "kl_loss_type", Affects::kResults,
       "Estimator of the KL loss: kl (k1), abs, mse (k2) or low_var_kl (k3).");
-    v(entropy_coeff, "entropy_coeff", Affects::kResults, "Weight of the entropy, which is subtracted from the loss.");
+    v(entropy_coeff, "entropy_coeff", Affects::kResults,
+      "Weight of the entropy, which is subtracted from the loss.");
   }
   void check() const;
 };

@@ -9,8 +9,8 @@
 namespace tlt::train {
 namespace {
 
-// A token costs its way through the weights and its look at the tokens before it. From about this length on the look is
-// the larger half, give or take a factor of three between models.
+// A token costs its way through the weights and its look at the tokens before it. From about this
+// length on the look is the larger half, give or take a factor of three between models.
 constexpr double kAttentionLength = 8192;
 
 double cost_of(const Pack& pack, std::span<const int64_t> lengths) {
@@ -27,7 +27,8 @@ template <class T>
 std::vector<size_t> descending(std::span<const T> values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] > values[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return values[a] > values[b]; });
   return order;
 }
 
@@ -52,7 +53,8 @@ std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_bud
   return packs;
 }
 
-std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const int64_t> lengths, int workers) {
+std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const int64_t> lengths,
+                              int workers) {
   TLT_CHECK(workers > 0);
   std::vector<double> costs, load(static_cast<size_t>(workers), 0.0);
   for (const Pack& pack : packs) costs.push_back(cost_of(pack, lengths));

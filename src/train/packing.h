@@ -1,7 +1,8 @@
 // Packing: which sequences go through the model together, and on which worker.
 //
-// A pack holds whole sequences, without padding, up to a budget of tokens. The plan is a pure function of the lengths, so every
-// worker makes the same one; the packs do not depend on the number of workers, so neither do the gradients.
+// A pack holds whole sequences, without padding, up to a budget of tokens. The plan is a pure
+// function of the lengths, so every worker makes the same one; the packs do not depend on the
+// number of workers, so neither do the gradients.
 //
 // Threading  pure functions.
 //
@@ -19,11 +20,13 @@ namespace tlt::train {
 
 using Pack = std::vector<int64_t>;  // indices of sequences, ascending
 
-// First fit, longest first (equals in the order given). A sequence above the budget has a pack of its own.
-// REQUIRES: every length is at least 1.
+// First fit, longest first (equals in the order given). A sequence above the budget has a pack of
+// its own. REQUIRES: every length is at least 1.
 std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_budget);
 
-// The worker of each pack: the costliest pack left goes to the worker with the least to do (equals: the lower one).
-std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const int64_t> lengths, int workers);
+// The worker of each pack: the costliest pack left goes to the worker with the least to do (equals:
+// the lower one).
+std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const int64_t> lengths,
+                              int workers);
 
 }  // namespace tlt::train

@@ -14,7 +14,8 @@ namespace {
 
 std::vector<int64_t> random_lengths(RandomStream& random, uint64_t count) {
   std::vector<int64_t> lengths;
-  for (uint64_t i = 0; i < count; ++i) lengths.push_back(1 + static_cast<int64_t>(random.below(120)));
+  for (uint64_t i = 0; i < count; ++i)
+    lengths.push_back(1 + static_cast<int64_t>(random.below(120)));
   return lengths;
 }
 
@@ -41,7 +42,8 @@ TEST(PackingTest, EverySequenceIsInOnePackAndPacksKeepTheBudget) {
       EXPECT_TRUE(std::is_sorted(packs[p].begin(), packs[p].end()));
       EXPECT_TRUE(packs[p].size() == 1 || tokens_of(packs[p], lengths) <= budget);
       seen.insert(seen.end(), packs[p].begin(), packs[p].end());
-      for (size_t later = p + 1; later < packs.size(); ++later)  // first fit: nothing later would have fitted here
+      for (size_t later = p + 1; later < packs.size();
+           ++later)  // first fit: nothing later would have fitted here
         for (const int64_t i : packs[later])
           EXPECT_GT(tokens_of(packs[p], lengths) + lengths[static_cast<size_t>(i)], budget);
     }
@@ -60,7 +62,8 @@ TEST(PackingTest, WorkersHaveEqualLoadsUpToOnePack) {
     const int workers = 1 + static_cast<int>(random.below(5));
     const auto owners = assign_packs(packs, lengths, workers);
     std::vector<int64_t> load(static_cast<size_t>(workers));
-    for (size_t p = 0; p < packs.size(); ++p) load.at(static_cast<size_t>(owners[p])) += tokens_of(packs[p], lengths);
+    for (size_t p = 0; p < packs.size(); ++p)
+      load.at(static_cast<size_t>(owners[p])) += tokens_of(packs[p], lengths);
     const auto [least, most] = std::minmax_element(load.begin(), load.end());
     EXPECT_LE(*most - *least, 140) << "round " << round;
   }

@@ -19,10 +19,10 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
 // The weight of all its tokens, after checking that every list has as many numbers as the response.
 double check_and_weigh(const TrainSample& sample) {
   const int64_t tokens = sample.response_size();
-  TLT_CHECK(sample.response_begin >= 1 && tokens >= 0, "sample ", sample.id, ": response_begin ", sample.response_begin,
-            " of ", sample.tokens.size(), " tokens");
-  TLT_CHECK(sample.weights.empty() || std::ssize(sample.weights) == tokens, "sample ", sample.id, ": ", sample.weights.size(),
-            " weights for ", tokens, " tokens");
+  TLT_CHECK(sample.response_begin >= 1 && tokens >= 0, "sample ", sample.id, ": response_begin ",
+            sample.response_begin, " of ", sample.tokens.size(), " tokens");
+  TLT_CHECK(sample.weights.empty() || std::ssize(sample.weights) == tokens, "sample ", sample.id,
+            ": ", sample.weights.size(), " weights for ", tokens, " tokens");
   double total = 0;
   for (int64_t i = 0; i < tokens; ++i) total += sample.weight(i);
   return total;
@@ -31,21 +31,30 @@ double check_and_weigh(const TrainSample& sample) {
 }  // namespace
 
 void LossOptions::check() const {
-  TLT_CHECK_INPUT(clip_ratio_low >= 0 && clip_ratio_low <= 1, "actor.clip_ratio_low is ", clip_ratio_low, "; use a number from 0 to 1");
-  TLT_CHECK_INPUT(clip_ratio_high >= 0, "actor.clip_ratio_high is ", clip_ratio_high, "; use a number from 0");
-  TLT_CHECK_INPUT(clip_ratio_c > 1, "actor.clip_ratio_c is ", clip_ratio_c, "; use a number above 1");
-  TLT_CHECK_INPUT(is_one_of(loss_agg_mode, {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}),
-                  "actor.loss_agg_mode is '", loss_agg_mode,
-                  "'; use token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm");
+  TLT_CHECK_INPUT(clip_ratio_low >= 0 && clip_ratio_low <= 1, "actor.clip_ratio_low is ",
+                  clip_ratio_low, "; use a number from 0 to 1");
+  TLT_CHECK_INPUT(clip_ratio_high >= 0, "actor.clip_ratio_high is ", clip_ratio_high,
+                  "; use a number from 0");
+  TLT_CHECK_INPUT(clip_ratio_c > 1, "actor.clip_ratio_c is ", clip_ratio_c,
+                  "; use a number above 1");
+  TLT_CHECK_INPUT(
+      is_one_of(loss_agg_mode, {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean",
+                                "seq-mean-token-sum-norm"}),
+      "actor.loss_agg_mode is '", loss_agg_mode,
+      "'; use token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm");
   TLT_CHECK_INPUT(loss_agg_mode != "seq-mean-token-sum-norm" || loss_scale_factor > 0,
-                  "actor.loss_agg_mode=seq-mean-token-sum-norm needs actor.loss_scale_factor; set it to data.max_response_length");
-  TLT_CHECK_INPUT(is_one_of(kl_loss_type, {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"}), "actor.kl_loss_type is '",
-                  kl_loss_type, "'; use kl, abs, mse or low_var_kl");
-  TLT_CHECK_INPUT(kl_loss_coef >= 0, "actor.kl_loss_coef is ", kl_loss_coef, "; use a number from 0");
-  TLT_CHECK_INPUT(entropy_coeff >= 0, "actor.entropy_coeff is ", entropy_coeff, "; use a number from 0");
+                  "actor.loss_agg_mode=seq-mean-token-sum-norm needs actor.loss_scale_factor; set "
+                  "it to data.max_response_length");
+  TLT_CHECK_INPUT(is_one_of(kl_loss_type, {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"}),
+                  "actor.kl_loss_type is '", kl_loss_type, "'; use kl, abs, mse or low_var_kl");
+  TLT_CHECK_INPUT(kl_loss_coef >= 0, "actor.kl_loss_coef is ", kl_loss_coef,
+                  "; use a number from 0");
+  TLT_CHECK_INPUT(entropy_coeff >= 0, "actor.entropy_coeff is ", entropy_coeff,
+                  "; use a number from 0");
 }
 
-PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> batch) : options_(options) {
+PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> batch)
+    : options_(options) {
   options.check();
   const std::string &mode = options.loss_agg_mode, &type = options.kl_loss_type;
   aggregation_ = mode == "token-mean"            ? Aggregation::kTokenMean
@@ -62,31 +71,40 @@ PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> 
     total_weight_ += weight;
     sequences_ += weight > 0;
     const auto tokens = static_cast<size_t>(sample.response_size());
-    TLT_CHECK(sample.rollout_logprobs.size() == tokens && sample.advantages.size() == tokens, "sample ", sample.id);
-    TLT_CHECK(kl_type_ == KlType::kNone || sample.reference_logprobs.size() == tokens, "sample ", sample.id, " has no reference");
+    TLT_CHECK(sample.rollout_logprobs.size() == tokens && sample.advantages.size() == tokens,
+              "sample ", sample.id);
+    TLT_CHECK(kl_type_ == KlType::kNone || sample.reference_logprobs.size() == tokens, "sample ",
+              sample.id, " has no reference");
   }
-  TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(), " samples without a token that counts");
+  TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(),
+            " samples without a token that counts");
 }
 
 double PolicyLoss::token_weight(const TrainSample& sample) const {
   switch (aggregation_) {
-    case Aggregation::kTokenMean: return 1 / total_weight_;
-    case Aggregation::kTokenSum: return 1 / sequences_;
-    case Aggregation::kScaledSum: return 1 / options_.loss_scale_factor;
-    case Aggregation::kSequenceMean: break;
+    case Aggregation::kTokenMean:
+      return 1 / total_weight_;
+    case Aggregation::kTokenSum:
+      return 1 / sequences_;
+    case Aggregation::kScaledSum:
+      return 1 / options_.loss_scale_factor;
+    case Aggregation::kSequenceMean:
+      break;
   }
   double weight = 0;
   for (int64_t i = 0; i < sample.response_size(); ++i) weight += sample.weight(i);
   return weight > 0 ? 1 / (sequences_ * weight) : 0;
 }
 
-PolicyLoss::Term PolicyLoss::policy_term(double logprob, double rollout, double advantage, double mean_weight) {
+PolicyLoss::Term PolicyLoss::policy_term(double logprob, double rollout, double advantage,
+                                         double mean_weight) {
   const double difference = logprob - rollout;
   const double log_ratio = std::clamp(difference, -kMaxLogRatio, kMaxLogRatio);
   const double ratio = std::exp(log_ratio);
   const double ratio_slope = std::abs(difference) <= kMaxLogRatio ? ratio : 0;
   const double plain = -advantage * ratio;
-  const double bounded = -advantage * std::clamp(ratio, 1 - options_.clip_ratio_low, 1 + options_.clip_ratio_high);
+  const double bounded =
+      -advantage * std::clamp(ratio, 1 - options_.clip_ratio_low, 1 + options_.clip_ratio_high);
   const double lowest = -advantage * options_.clip_ratio_c;
 
   sums_.ppo_kl -= mean_weight * log_ratio;
@@ -105,11 +123,16 @@ PolicyLoss::Term PolicyLoss::policy_term(double logprob, double rollout, double 
 PolicyLoss::Term PolicyLoss::kl_term(double logprob, double reference) const {
   const double difference = logprob - reference;
   switch (kl_type_) {
-    case KlType::kNone: return {};
-    case KlType::kK1: return {difference, 1};
-    case KlType::kAbs: return {std::abs(difference), static_cast<double>((difference > 0) - (difference < 0))};
-    case KlType::kK2: return {0.5 * difference * difference, difference};
-    case KlType::kK3: break;
+    case KlType::kNone:
+      return {};
+    case KlType::kK1:
+      return {difference, 1};
+    case KlType::kAbs:
+      return {std::abs(difference), static_cast<double>((difference > 0) - (difference < 0))};
+    case KlType::kK2:
+      return {0.5 * difference * difference, difference};
+    case KlType::kK3:
+      break;
   }
   const double e = std::clamp(-difference, -kMaxLogRatio, kMaxLogRatio);
   const double value = std::exp(e) - e - 1;
@@ -118,14 +141,16 @@ PolicyLoss::Term PolicyLoss::kl_term(double logprob, double reference) const {
 }
 
 void PolicyLoss::add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
-                     std::span<const float> entropies, std::span<float> d_logprob, std::span<float> d_entropy) {
+                     std::span<const float> entropies, std::span<float> d_logprob,
+                     std::span<float> d_entropy) {
   const double token_share = token_weight(sample);
   for (size_t i = 0; i < logprobs.size(); ++i) {
     const auto at = static_cast<size_t>(first) + i;
     const double weight = sample.weight(static_cast<int64_t>(at)), share = weight * token_share;
     d_logprob[i] = d_entropy[i] = 0;
     if (weight == 0) continue;
-    const Term pg = policy_term(logprobs[i], sample.rollout_logprobs[at], sample.advantages[at], weight / total_weight_);
+    const Term pg = policy_term(logprobs[i], sample.rollout_logprobs[at], sample.advantages[at],
+                                weight / total_weight_);
     Term kl;
     if (kl_type_ != KlType::kNone) kl = kl_term(logprobs[i], sample.reference_logprobs[at]);
     sums_.pg_loss += share * pg.value;
@@ -137,17 +162,22 @@ void PolicyLoss::add(const TrainSample& sample, int64_t first, std::span<const f
 }
 
 std::vector<double> PolicyLoss::sums() const {
-  return {sums_.pg_loss, sums_.kl_loss, sums_.entropy, sums_.clipped, sums_.clipped_lower, sums_.ppo_kl};
+  return {sums_.pg_loss, sums_.kl_loss,       sums_.entropy,
+          sums_.clipped, sums_.clipped_lower, sums_.ppo_kl};
 }
 
-std::vector<std::pair<std::string, double>> PolicyLoss::metrics(std::span<const double> sums) const {
+std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
+    std::span<const double> sums) const {
   TLT_CHECK(sums.size() == 6);
   const double pg = sums[0], kl = sums[1], entropy = sums[2];
-  const double loss = pg - options_.entropy_coeff * entropy + (options_.use_kl_loss ? options_.kl_loss_coef * kl : 0);
-  std::vector<std::pair<std::string, double>> metrics = {
-      {"actor/loss", loss},           {"actor/pg_loss", pg},
-      {"actor/entropy", entropy},     {"actor/pg_clipfrac", sums[3]},
-      {"actor/pg_clipfrac_lower", sums[4]}, {"actor/ppo_kl", sums[5]}};
+  const double loss = pg - options_.entropy_coeff * entropy +
+                      (options_.use_kl_loss ? options_.kl_loss_coef * kl : 0);
+  std::vector<std::pair<std::string, double>> metrics = {{"actor/loss", loss},
+                                                         {"actor/pg_loss", pg},
+                                                         {"actor/entropy", entropy},
+                                                         {"actor/pg_clipfrac", sums[3]},
+                                                         {"actor/pg_clipfrac_lower", sums[4]},
+                                                         {"actor/ppo_kl", sums[5]}};
   if (options_.use_kl_loss) {
     metrics.emplace_back("actor/kl_loss", kl);
     metrics.emplace_back("actor/kl_coef", options_.kl_loss_coef);
@@ -160,11 +190,13 @@ SupervisedLoss::SupervisedLoss(std::span<const TrainSample> batch) {
     total_weight_ += check_and_weigh(sample);
     tokens_ += static_cast<double>(sample.response_size());
   }
-  TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(), " samples without a token that counts");
+  TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(),
+            " samples without a token that counts");
 }
 
-void SupervisedLoss::add(const TrainSample& sample, int64_t first, std::span<const float> logprobs, std::span<const float>,
-                         std::span<float> d_logprob, std::span<float> d_entropy) {
+void SupervisedLoss::add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
+                         std::span<const float>, std::span<float> d_logprob,
+                         std::span<float> d_entropy) {
   for (size_t i = 0; i < logprobs.size(); ++i) {
     const double share = sample.weight(first + static_cast<int64_t>(i)) / total_weight_;
     if (share != 0) loss_ -= share * logprobs[i];
@@ -174,7 +206,8 @@ void SupervisedLoss::add(const TrainSample& sample, int64_t first, std::span<con
   }
 }
 
-std::vector<std::pair<std::string, double>> SupervisedLoss::metrics(std::span<const double> sums) const {
+std::vector<std::pair<std::string, double>> SupervisedLoss::metrics(
+    std::span<const double> sums) const {
   TLT_CHECK(sums.size() == 2);
   return {{"train/loss", sums[0]}, {"train/token_probability", sums[1]}};
 }

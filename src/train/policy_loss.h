@@ -1,5 +1,6 @@
-// The losses of a mini-batch with their slopes: PPO's clipped loss as in verl (verl/trainer/ppo/core_algos.py:
-// compute_policy_loss_vanilla, kl_penalty, agg_loss), and the supervised loss.
+// The losses of a mini-batch with their slopes: PPO's clipped loss as in verl
+// (verl/trainer/ppo/core_algos.py: compute_policy_loss_vanilla, kl_penalty, agg_loss), and the
+// supervised loss.
 //
 //   d = clamp(lp - rollout, -20, 20)     ratio = exp(d)
 //   m = max(-A ratio, -A clamp(ratio, 1 - low, 1 + high))      pg = A < 0 ? min(m, -A c) : m
@@ -20,8 +21,9 @@ class PolicyLoss final : public TokenLoss {
   // The samples of the whole mini-batch. Throws Error for one whose lists do not fit its response.
   PolicyLoss(const LossOptions& options, std::span<const TrainSample> batch);
 
-  void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs, std::span<const float> entropies,
-           std::span<float> d_logprob, std::span<float> d_entropy) override;
+  void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
+           std::span<const float> entropies, std::span<float> d_logprob,
+           std::span<float> d_entropy) override;
   std::vector<double> sums() const override;
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 
@@ -35,7 +37,8 @@ class PolicyLoss final : public TokenLoss {
     double value = 0;
     double slope = 0;  // by the logprob
   };
-  // Already divided by the denominators of the whole mini-batch: the parts of all packs and workers just add up.
+  // Already divided by the denominators of the whole mini-batch: the parts of all packs and workers
+  // just add up.
   struct Sums {
     double pg_loss = 0, kl_loss = 0, entropy = 0, clipped = 0, clipped_lower = 0, ppo_kl = 0;
   };
@@ -56,8 +59,9 @@ class SupervisedLoss final : public TokenLoss {
  public:
   explicit SupervisedLoss(std::span<const TrainSample> batch);
 
-  void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs, std::span<const float> entropies,
-           std::span<float> d_logprob, std::span<float> d_entropy) override;
+  void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
+           std::span<const float> entropies, std::span<float> d_logprob,
+           std::span<float> d_entropy) override;
   std::vector<double> sums() const override { return {loss_, probability_}; }
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 

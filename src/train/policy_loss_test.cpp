@@ -62,11 +62,15 @@ double plain_loss(const LossOptions& o, const Minibatch& batch) {
     for (size_t t = 0; t < s.advantages.size(); ++t) {
       const double lp = batch.logprobs[i][t], advantage = s.advantages[t];
       const double ratio = std::exp(std::clamp(lp - s.rollout_logprobs[t], -20.0, 20.0));
-      double pg = std::max(-advantage * ratio, -advantage * std::clamp(ratio, 1 - o.clip_ratio_low, 1 + o.clip_ratio_high));
+      double pg = std::max(-advantage * ratio, -advantage * std::clamp(ratio, 1 - o.clip_ratio_low,
+                                                                       1 + o.clip_ratio_high));
       if (advantage < 0) pg = std::min(pg, -advantage * o.clip_ratio_c);
       const double d = lp - s.reference_logprobs[t], e = std::clamp(-d, -20.0, 20.0);
       const std::map<std::string, double> kl = {
-          {"kl", d}, {"abs", std::abs(d)}, {"mse", d * d / 2}, {"low_var_kl", std::clamp(std::exp(e) - e - 1, -10.0, 10.0)}};
+          {"kl", d},
+          {"abs", std::abs(d)},
+          {"mse", d * d / 2},
+          {"low_var_kl", std::clamp(std::exp(e) - e - 1, -10.0, 10.0)}};
       double loss = pg - o.entropy_coeff * batch.entropies[i][t];
       if (o.use_kl_loss) loss += o.kl_loss_coef * kl.at(o.kl_loss_type);
       sum += s.weight(static_cast<int64_t>(t)) * loss;
@@ -91,11 +95,14 @@ Result run(TokenLoss& loss, const Minibatch& batch, size_t piece = 1000) {
   Result result;
   for (size_t i = 0; i < batch.samples.size(); ++i) {
     const size_t count = batch.logprobs[i].size();
-    auto &d_logprob = result.d_logprobs.emplace_back(count), &d_entropy = result.d_entropies.emplace_back(count);
+    auto &d_logprob = result.d_logprobs.emplace_back(count),
+         &d_entropy = result.d_entropies.emplace_back(count);
     for (size_t at = 0; at < count; at += piece) {
       const size_t n = std::min(piece, count - at);
-      loss.add(batch.samples[i], static_cast<int64_t>(at), std::span(batch.logprobs[i]).subspan(at, n),
-               std::span(batch.entropies[i]).subspan(at, n), std::span(d_logprob).subspan(at, n), std::span(d_entropy).subspan(at, n));
+      loss.add(batch.samples[i], static_cast<int64_t>(at),
+               std::span(batch.logprobs[i]).subspan(at, n),
+               std::span(batch.entropies[i]).subspan(at, n), std::span(d_logprob).subspan(at, n),
+               std::span(d_entropy).subspan(at, n));
     }
   }
   for (const auto& [name, value] : loss.metrics(loss.sums())) result.metrics[name] = value;
@@ -104,7 +111,8 @@ Result run(TokenLoss& loss, const Minibatch& batch, size_t piece = 1000) {
 
 std::vector<LossOptions> all_options() {
   std::vector<LossOptions> all;
-  for (const char* mode : {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"})
+  for (const char* mode :
+       {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"})
     for (const char* kl : {"", "kl", "abs", "mse", "low_var_kl"}) {
       LossOptions& o = all.emplace_back();
       o.clip_ratio_high = 0.28;
@@ -148,7 +156,8 @@ TEST(PolicyLossTest, SlopesAreTheDifferenceQuotientsOfThePlainLoss) {
             x = kept;
             const double want = (above - below) / (high - low);
             const double got = of_entropy ? result.d_entropies[i][t] : result.d_logprobs[i][t];
-            EXPECT_NEAR(got, want, 1e-5 + 1e-4 * std::abs(want)) << options.loss_agg_mode << " " << i << " " << t;
+            EXPECT_NEAR(got, want, 1e-5 + 1e-4 * std::abs(want))
+                << options.loss_agg_mode << " " << i << " " << t;
             (want == 0 ? flat : steep) += !of_entropy;
           }
         }
@@ -174,7 +183,8 @@ TEST(PolicyLossTest, PiecesAndPartsOnSeveralWorkersAddUp) {
         part.add(batch.samples[i], 0, batch.logprobs[i], batch.entropies[i], unused, unused);
       for (size_t k = 0; k < sums.size(); ++k) sums[k] += part.sums()[k];
     }
-    for (const auto& [name, value] : whole.metrics(sums)) EXPECT_NEAR(value, want.metrics.at(name), 1e-12) << name;
+    for (const auto& [name, value] : whole.metrics(sums))
+      EXPECT_NEAR(value, want.metrics.at(name), 1e-12) << name;
   }
 }
 
@@ -192,7 +202,8 @@ TEST(PolicyLossTest, ATokenOfWeightZeroDoesNotCountWhateverItIs) {
 
 TEST(PolicyLossTest, OnPolicyTheRatioIsOneAndNothingIsClipped) {
   Minibatch batch = random_minibatch(8, false);
-  for (size_t i = 0; i < batch.samples.size(); ++i) batch.samples[i].rollout_logprobs = batch.logprobs[i];
+  for (size_t i = 0; i < batch.samples.size(); ++i)
+    batch.samples[i].rollout_logprobs = batch.logprobs[i];
   PolicyLoss loss({}, batch.samples);
   const Result result = run(loss, batch);
   EXPECT_EQ(result.metrics.at("actor/pg_clipfrac"), 0);
@@ -200,7 +211,8 @@ TEST(PolicyLossTest, OnPolicyTheRatioIsOneAndNothingIsClipped) {
   EXPECT_EQ(result.metrics.at("actor/ppo_kl"), 0);
   for (size_t i = 0; i < batch.samples.size(); ++i)
     for (size_t t = 0; t < result.d_logprobs[i].size(); ++t)
-      EXPECT_EQ(result.d_logprobs[i][t], static_cast<float>(loss.token_weight(batch.samples[i]) * -batch.samples[i].advantages[t]));
+      EXPECT_EQ(result.d_logprobs[i][t], static_cast<float>(loss.token_weight(batch.samples[i]) *
+                                                            -batch.samples[i].advantages[t]));
 }
 
 TEST(PolicyLossTest, SupervisedLossIsTheWeightedMean) {
@@ -216,7 +228,8 @@ TEST(PolicyLossTest, SupervisedLossIsTheWeightedMean) {
   EXPECT_NEAR(result.metrics.at("train/loss"), sum / weights, 1e-12);
   for (size_t i = 0; i < batch.samples.size(); ++i)
     for (size_t t = 0; t < batch.logprobs[i].size(); ++t) {
-      EXPECT_EQ(result.d_logprobs[i][t], static_cast<float>(-batch.samples[i].weights[t] / weights));
+      EXPECT_EQ(result.d_logprobs[i][t],
+                static_cast<float>(-batch.samples[i].weights[t] / weights));
       EXPECT_EQ(result.d_entropies[i][t], 0);
     }
 }

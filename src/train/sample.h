@@ -9,17 +9,19 @@
 namespace tlt::train {
 
 struct TrainSample {
-  std::vector<int32_t> tokens;             // prompt, then response
-  int32_t response_begin = 0;              // tokens of the prompt; at least 1
+  std::vector<int32_t> tokens;  // prompt, then response
+  int32_t response_begin = 0;   // tokens of the prompt; at least 1
   // One number for each response token.
-  std::vector<float> rollout_logprobs;     // when it was sampled; empty: supervised
-  std::vector<float> reference_logprobs;   // of the reference policy; empty: no KL loss
-  std::vector<float> advantages;           // empty: supervised
-  std::vector<float> weights;              // of the loss; empty: 1 for every token
-  int64_t id = 0;                          // for messages
+  std::vector<float> rollout_logprobs;    // when it was sampled; empty: supervised
+  std::vector<float> reference_logprobs;  // of the reference policy; empty: no KL loss
+  std::vector<float> advantages;          // empty: supervised
+  std::vector<float> weights;             // of the loss; empty: 1 for every token
+  int64_t id = 0;                         // for messages
 
   int64_t response_size() const { return static_cast<int64_t>(tokens.size()) - response_begin; }
-  double weight(int64_t position) const { return weights.empty() ? 1.0 : weights[static_cast<size_t>(position)]; }
+  double weight(int64_t position) const {
+    return weights.empty() ? 1.0 : weights[static_cast<size_t>(position)];
+  }
 };
 
 }  // namespace tlt::train

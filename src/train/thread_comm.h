@@ -18,7 +18,10 @@ namespace tlt::train {
 
 struct SharedDesk {
   explicit SharedDesk(int workers)
-      : workers(workers), tensors(static_cast<size_t>(workers)), bytes(static_cast<size_t>(workers)), meeting(workers) {}
+      : workers(workers),
+        tensors(static_cast<size_t>(workers)),
+        bytes(static_cast<size_t>(workers)),
+        meeting(workers) {}
 
   const int workers;
   std::vector<at::Tensor> tensors;
@@ -37,7 +40,8 @@ class ThreadComm final : public cluster::Comm {
     combine(tensor, [](at::Tensor& sum, const at::Tensor& other) { sum.add_(other); });
   }
   void all_reduce_max(at::Tensor& tensor) override {
-    combine(tensor, [](at::Tensor& sum, const at::Tensor& other) { sum.copy_(at::maximum(sum, other)); });
+    combine(tensor,
+            [](at::Tensor& sum, const at::Tensor& other) { sum.copy_(at::maximum(sum, other)); });
   }
   void broadcast(at::Tensor& tensor, int root) override {
     lay_down(tensor);

@@ -17,7 +17,8 @@ namespace {
 
 std::vector<int64_t> lengths_of(std::span<const TrainSample> samples) {
   std::vector<int64_t> lengths;
-  for (const TrainSample& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
+  for (const TrainSample& sample : samples)
+    lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
   return lengths;
 }
 
@@ -35,7 +36,8 @@ struct Share {
   }
 };
 
-std::vector<PackedSample> load_pack(std::span<const TrainSample> batch, const Pack& pack, model::Tape& tape) {
+std::vector<PackedSample> load_pack(std::span<const TrainSample> batch, const Pack& pack,
+                                    model::Tape& tape) {
   tape.clear();
   std::vector<PackedSample> packed;
   for (const int64_t i : pack) {
@@ -46,7 +48,8 @@ std::vector<PackedSample> load_pack(std::span<const TrainSample> batch, const Pa
   return packed;
 }
 
-std::unique_ptr<TokenLoss> make_loss(LossKind kind, const LossOptions& options, std::span<const TrainSample> batch) {
+std::unique_ptr<TokenLoss> make_loss(LossKind kind, const LossOptions& options,
+                                     std::span<const TrainSample> batch) {
   if (kind == LossKind::kSupervised) return std::make_unique<SupervisedLoss>(batch);
   return std::make_unique<PolicyLoss>(options, batch);
 }
@@ -60,7 +63,8 @@ struct Difference {
     if (sample.rollout_logprobs.empty()) return;
     known = true;
     for (size_t i = 0; i < logprobs.size(); ++i) {
-      const double mine = logprobs[i], theirs = sample.rollout_logprobs[static_cast<size_t>(first) + i];
+      const double mine = logprobs[i],
+                   theirs = sample.rollout_logprobs[static_cast<size_t>(first) + i];
       logprob = std::max(logprob, std::abs(mine - theirs));
       probability = std::max(probability, std::abs(std::exp(mine) - std::exp(theirs)));
     }
@@ -78,13 +82,14 @@ struct Difference {
 
 void TrainerOptions::check() const {
   TLT_CHECK_INPUT(ppo_mini_batch_size >= 0 && ppo_epochs >= 1 && max_tokens >= 1,
-                  "actor.ppo_mini_batch_size must be at least 0, ppo_epochs and ppo_max_token_len_per_gpu at least 1");
+                  "actor.ppo_mini_batch_size must be at least 0, ppo_epochs and "
+                  "ppo_max_token_len_per_gpu at least 1");
   loss.check();
   optim.check();
 }
 
-Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options, cluster::Comm& comm, int64_t total_steps,
-                 double temperature)
+Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
+                 cluster::Comm& comm, int64_t total_steps, double temperature)
     : model_(model),
       options_(options),
       comm_(comm),
@@ -97,7 +102,8 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
   options.check();
 }
 
-TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind, int64_t samples_per_step) {
+TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
+                           int64_t samples_per_step) {
   TLT_CHECK(!samples.empty(), "nothing to learn from");
   const size_t size = samples_per_step > 0 ? static_cast<size_t>(samples_per_step) : samples.size();
   TrainStats total;
@@ -109,7 +115,8 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind, 
         total = std::move(stats);
         continue;
       }
-      for (size_t i = 0; i < total.metrics.size(); ++i) total.metrics[i].second += stats.metrics[i].second;
+      for (size_t i = 0; i < total.metrics.size(); ++i)
+        total.metrics[i].second += stats.metrics[i].second;
       total.packs += stats.packs;
       total.tokens += stats.tokens;
     }
@@ -125,11 +132,11 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
   for (const size_t i : share.mine) {
     const std::vector<PackedSample> pack = load_pack(batch, share.packs[i], tape_);
     const at::Tensor& hidden = model_.forward(tape_);
-    const at::Tensor& d_hidden =
-        head_.backward(hidden, pack, *loss, gradients_,
-                       [&](const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
-                         difference.see(sample, first, logprobs);
-                       });
+    const at::Tensor& d_hidden = head_.backward(
+        hidden, pack, *loss, gradients_,
+        [&](const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
+          difference.see(sample, first, logprobs);
+        });
     model_.backward(tape_, d_hidden, gradients_);
     sum_.add(gradients_);
   }
@@ -144,26 +151,34 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
   stats.metrics = loss->metrics(comm_.all_reduce_sum(loss->sums()));
   stats.metrics.emplace_back("actor/grad_norm", norm);
   stats.metrics.emplace_back("actor/lr", rate);
-  stats.logprob_difference = difference.known ? difference.logprob : std::numeric_limits<double>::quiet_NaN();
-  stats.probability_difference = difference.known ? difference.probability : std::numeric_limits<double>::quiet_NaN();
+  stats.logprob_difference =
+      difference.known ? difference.logprob : std::numeric_limits<double>::quiet_NaN();
+  stats.probability_difference =
+      difference.known ? difference.probability : std::numeric_limits<double>::quiet_NaN();
   stats.packs = static_cast<int64_t>(share.packs.size());
-  for (const TrainSample& sample : batch) stats.tokens += static_cast<int64_t>(sample.tokens.size());
+  for (const TrainSample& sample : batch)
+    stats.tokens += static_cast<int64_t>(sample.tokens.size());
   return stats;
 }
 
-std::vector<std::vector<float>> score_samples(const model::PolicyModel& model, std::span<const TrainSample> samples,
-                                              double temperature, int64_t max_tokens, cluster::Comm& comm) {
+std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
+                                              std::span<const TrainSample> samples,
+                                              double temperature, int64_t max_tokens,
+                                              cluster::Comm& comm) {
   std::vector<std::vector<float>> logprobs(samples.size());
-  for (size_t i = 0; i < samples.size(); ++i) logprobs[i].resize(static_cast<size_t>(samples[i].response_size()));
+  for (size_t i = 0; i < samples.size(); ++i)
+    logprobs[i].resize(static_cast<size_t>(samples[i].response_size()));
   model::Tape tape(model, /*recompute=*/true);
   HeadLoss head(model, temperature);
   const Share share(samples, max_tokens, comm);
   std::string mine;  // (sample, logprobs) of my packs, for the other workers
   for (const size_t p : share.mine) {
     const std::vector<PackedSample> pack = load_pack(samples, share.packs[p], tape);
-    head.score(model.forward(tape), pack, [&](const TrainSample& sample, int64_t first, std::span<const float> values) {
-      std::copy(values.begin(), values.end(), logprobs[static_cast<size_t>(&sample - samples.data())].begin() + first);
-    });
+    head.score(model.forward(tape), pack,
+               [&](const TrainSample& sample, int64_t first, std::span<const float> values) {
+                 std::copy(values.begin(), values.end(),
+                           logprobs[static_cast<size_t>(&sample - samples.data())].begin() + first);
+               });
     for (const int64_t i : share.packs[p]) {
       const auto& values = logprobs[static_cast<size_t>(i)];
       mine.append(reinterpret_cast<const char*>(&i), sizeof i);

@@ -1,12 +1,14 @@
-// Trainer: learns from samples: forward, loss, backward, one exact sum over packs and workers, AdamW.
+// Trainer: learns from samples: forward, loss, backward, one exact sum over packs and workers,
+// AdamW.
 //
-// Every worker is given the same samples and computes its share of their packs; afterwards all have the same weights, and those are
-// bit-equal to what one worker alone would have computed (gradient_sum.h).
+// Every worker is given the same samples and computes its share of their packs; afterwards all have
+// the same weights, and those are bit-equal to what one worker alone would have computed
+// (gradient_sum.h).
 //
 // Owns       the optimizer (master weights, moments), gradients, activations of a pack.
 // Borrows    the policy model, whose weights it changes; the workers' collectives.
-// Not here   rollouts, rewards and advantages (rl/); how a token's loss is computed (policy_loss.h).
-// Threading  engine thread only.
+// Not here   rollouts, rewards and advantages (rl/); how a token's loss is computed
+// (policy_loss.h). Threading  engine thread only.
 //
 //   Trainer trainer(model, options, comm, /*total_steps=*/30, /*temperature=*/1.0);
 //   TrainStats stats = trainer.update(samples);     // mini-batches and epochs
@@ -40,9 +42,11 @@ struct TrainerOptions {
   OptimOptions optim;
 
   void visit(auto& v) {
-    v(ppo_mini_batch_size, "ppo_mini_batch_size", Affects::kResults, "Prompts of one optimizer step; 0: the whole batch.");
+    v(ppo_mini_batch_size, "ppo_mini_batch_size", Affects::kResults,
+      "Prompts of one optimizer step; 0: the whole batch.");
     v(ppo_epochs, "ppo_epochs", Affects::kResults, "Times each batch is learned from.");
-    v(max_tokens, "ppo_max_token_len_per_gpu", Affects::kResults, "Most tokens that go through the model at once in training.");
+    v(max_tokens, "ppo_max_token_len_per_gpu", Affects::kResults,
+      "Most tokens that go through the model at once in training.");
     v(recompute, "enable_gradient_checkpointing", Affects::kSpeed,
       "Keep only each layer's input and compute the rest again: less memory, a third more work.");
     loss.visit(v);
@@ -54,8 +58,9 @@ struct TrainerOptions {
 // Of one update: the metrics' names and values (verl's), averaged over its optimizer steps.
 struct TrainStats {
   std::vector<std::pair<std::string, double>> metrics;
-  // Largest difference between the rollout's logprobs and this model's, before the first optimizer step; exactly 0
-  // as long as engine and trainer share weights and arithmetic. NaN when the samples have no rollout logprobs.
+  // Largest difference between the rollout's logprobs and this model's, before the first optimizer
+  // step; exactly 0 as long as engine and trainer share weights and arithmetic. NaN when the
+  // samples have no rollout logprobs.
   double logprob_difference = 0;
   double probability_difference = 0;
   int64_t packs = 0;
@@ -67,12 +72,13 @@ enum class LossKind { kPolicy, kSupervised };
 class Trainer {
  public:
   // total_steps: optimizer steps of the whole run, for the schedule. temperature: the rollout's.
-  Trainer(const model::PolicyModel& model, const TrainerOptions& options, cluster::Comm& comm, int64_t total_steps,
-          double temperature);
+  Trainer(const model::PolicyModel& model, const TrainerOptions& options, cluster::Comm& comm,
+          int64_t total_steps, double temperature);
 
-  // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each epoch. The samples are the same, in
-  // the same order, on every worker.
-  TrainStats update(std::span<const TrainSample> samples, LossKind kind, int64_t samples_per_step = 0);
+  // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
+  // epoch. The samples are the same, in the same order, on every worker.
+  TrainStats update(std::span<const TrainSample> samples, LossKind kind,
+                    int64_t samples_per_step = 0);
 
   AdamW& optimizer() { return optimizer_; }
   const AdamW& optimizer() const { return optimizer_; }
@@ -92,7 +98,9 @@ class Trainer {
 };
 
 // Logprobs of samples under a model, without training: `tlt score`, the reference policy.
-std::vector<std::vector<float>> score_samples(const model::PolicyModel& model, std::span<const TrainSample> samples,
-                                              double temperature, int64_t max_tokens, cluster::Comm& comm);
+std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
+                                              std::span<const TrainSample> samples,
+                                              double temperature, int64_t max_tokens,
+                                              cluster::Comm& comm);
 
 }  // namespace tlt::train

@@ -16,16 +16,20 @@ namespace {
 
 std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }
 
-std::map<std::string, double> metrics_of(const TrainStats& stats) { return {stats.metrics.begin(), stats.metrics.end()}; }
+std::map<std::string, double> metrics_of(const TrainStats& stats) {
+  return {stats.metrics.begin(), stats.metrics.end()};
+}
 
 std::vector<at::Tensor> weights_of(const model::PolicyModel& model) {
   std::vector<at::Tensor> weights;
-  for (const auto& parameter : model.parameters()) weights.push_back(parameter.read(model.device()));
+  for (const auto& parameter : model.parameters())
+    weights.push_back(parameter.read(model.device()));
   return weights;
 }
 
 bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
 TrainerOptions small_packs() {
@@ -47,17 +51,20 @@ TEST(TrainerTest, LossPartsAndNormAreThoseOfTheGoldensHoweverTheyArePacked) {
         options.max_tokens = max_tokens;
         options.loss = golden_options(setting);
         options.optim.lr = 0;  // the weights stay
-        Trainer trainer(*model, options, *comm, 1, golden.at("batches").at(batch).at("temperature"));
+        Trainer trainer(*model, options, *comm, 1,
+                        golden.at("batches").at(batch).at("temperature"));
         const auto samples = golden_samples(golden, batch);
         const auto got = metrics_of(trainer.update(samples, LossKind::kPolicy));
-        for (const char* key : {"loss", "pg_loss", "entropy", "ppo_kl", "grad_norm", "pg_clipfrac", "pg_clipfrac_lower"}) {
+        for (const char* key : {"loss", "pg_loss", "entropy", "ppo_kl", "grad_norm", "pg_clipfrac",
+                                "pg_clipfrac_lower"}) {
           const double want = setting.at(key);
           EXPECT_NEAR(got.at(std::string("actor/") + key), want, 1e-4 * std::abs(want) + 1e-5)
               << name << " " << setting.at("name") << " " << key << " packs of " << max_tokens;
         }
         if (options.loss.use_kl_loss) {
           const double want = setting.at("kl_loss");
-          EXPECT_NEAR(got.at("actor/kl_loss"), want, 1e-4 * std::abs(want) + 1e-5) << name << " " << setting.at("name");
+          EXPECT_NEAR(got.at("actor/kl_loss"), want, 1e-4 * std::abs(want) + 1e-5)
+              << name << " " << setting.at("name");
         }
       }
   }
@@ -75,7 +82,8 @@ TEST(TrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
       const auto model = golden_model("qwen2_tied");
       Trainer trainer(*model, small_packs(), comm, 10, 1.0);
       TrainStats stats;
-      for (int step = 0; step < 3; ++step) stats = trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
+      for (int step = 0; step < 3; ++step)
+        stats = trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
       got[static_cast<size_t>(comm.rank())] = weights_of(*model);
       norm[static_cast<size_t>(comm.rank())] = metrics_of(stats).at("actor/grad_norm");
     });
@@ -156,7 +164,8 @@ TEST(TrainerTest, ScoresAreTheGoldenLogprobsOnEveryWorker) {
     });
   for (size_t i = 0; i < samples.size(); ++i)
     for (size_t t = 0; t < first[i].size(); ++t)
-      EXPECT_NEAR(first[i][t], golden["batches"]["t07"]["logprobs"][i][t].get<double>(), 1e-4) << i << " " << t;
+      EXPECT_NEAR(first[i][t], golden["batches"]["t07"]["logprobs"][i][t].get<double>(), 1e-4)
+          << i << " " << t;
 }
 
 TEST(TrainerTest, DemonstrationsAreLearned) {
@@ -169,7 +178,8 @@ TEST(TrainerTest, DemonstrationsAreLearned) {
   Trainer trainer(*model, options, *comm, 30, 1.0);
   const double before = metrics_of(trainer.update(samples, LossKind::kSupervised)).at("train/loss");
   double after = before;
-  for (int step = 0; step < 15; ++step) after = metrics_of(trainer.update(samples, LossKind::kSupervised)).at("train/loss");
+  for (int step = 0; step < 15; ++step)
+    after = metrics_of(trainer.update(samples, LossKind::kSupervised)).at("train/loss");
   EXPECT_LT(after, 0.5 * before);
 }
 

@@ -1,5 +1,5 @@
-// The law: a run that is killed (kill -9) anywhere and started again ends like one that was left alone: weights, optimizer,
-// cursor and rollouts are the same bytes.
+// The law: a run that is killed (kill -9) anywhere and started again ends like one that was left
+// alone: weights, optimizer, cursor and rollouts are the same bytes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
@@ -26,8 +26,10 @@ class ResumeIsUninterrupted : public ::testing::TestWithParam<std::string> {
 TEST_P(ResumeIsUninterrupted, KilledAtTwentyRandomPoints) {
   const Scratch scratch;
   const auto start = std::chrono::steady_clock::now();
-  ASSERT_EQ(run_program(run_in(scratch / "whole"), scratch / "log"), 0) << testing::read_text(scratch / "log");
-  const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  ASSERT_EQ(run_program(run_in(scratch / "whole"), scratch / "log"), 0)
+      << testing::read_text(scratch / "log");
+  const double whole =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   std::mt19937 random(20);  // where in time; what happens then is up to the machine
   int kills = 0;
@@ -54,7 +56,8 @@ TEST_P(ResumeIsUninterrupted, KilledAtTwentyRandomPoints) {
 // The negative control: a resumed run that does not know where it was is noticed.
 TEST_P(ResumeIsUninterrupted, AForgottenCursorIsNoticed) {
   const Scratch scratch;
-  ASSERT_EQ(run_program(run_in(scratch / "whole"), scratch / "log"), 0) << testing::read_text(scratch / "log");
+  ASSERT_EQ(run_program(run_in(scratch / "whole"), scratch / "log"), 0)
+      << testing::read_text(scratch / "log");
   auto half = run_in(scratch / "half");
   half.push_back("trainer.total_training_steps=2");
   ASSERT_EQ(run_program(half, scratch / "log"), 0);
@@ -68,16 +71,20 @@ TEST_P(ResumeIsUninterrupted, AForgottenCursorIsNoticed) {
   // The cursor forgotten: step 3 on the prompts of step 1.
   half.push_back("trainer.resume_mode=disable");
   ASSERT_EQ(run_program(half, scratch / "log"), 0);
-  EXPECT_NE(testing::read_text(scratch / "half" / "rollouts/000001.jsonl"), testing::read_text(scratch / "whole" / "rollouts/000003.jsonl"));
+  EXPECT_NE(testing::read_text(scratch / "half" / "rollouts/000001.jsonl"),
+            testing::read_text(scratch / "whole" / "rollouts/000003.jsonl"));
 }
 
 TEST_P(ResumeIsUninterrupted, ABrokenCheckpointIsNotTakenForAWholeOne) {
   const Scratch scratch;
-  ASSERT_EQ(run_program(run_in(scratch / "run"), scratch / "log"), 0) << testing::read_text(scratch / "log");
+  ASSERT_EQ(run_program(run_in(scratch / "run"), scratch / "log"), 0)
+      << testing::read_text(scratch / "log");
   const auto optimizer = scratch / "run" / "checkpoints/step_000004/state/optimizer.safetensors";
   std::filesystem::resize_file(optimizer, std::filesystem::file_size(optimizer) - 1);
-  const std::string before = testing::read_text(scratch / "run" / "checkpoints/step_000003/MANIFEST.json");
-  ASSERT_EQ(run_program(run_in(scratch / "run"), scratch / "log"), 0) << testing::read_text(scratch / "log");
+  const std::string before =
+      testing::read_text(scratch / "run" / "checkpoints/step_000003/MANIFEST.json");
+  ASSERT_EQ(run_program(run_in(scratch / "run"), scratch / "log"), 0)
+      << testing::read_text(scratch / "log");
   const std::string output = testing::read_text(scratch / "log");
   EXPECT_NE(output.find("step_000004 is broken"), std::string::npos) << output;
   EXPECT_NE(output.find("step 4/4"), std::string::npos) << output;

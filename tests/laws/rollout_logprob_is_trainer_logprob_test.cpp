@@ -1,4 +1,5 @@
-// The law: the logprob recorded when a token was sampled is the trainer's own, to the bit, before every update.
+// The law: the logprob recorded when a token was sampled is the trainer's own, to the bit, before
+// every update.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
@@ -25,7 +26,8 @@ struct Case {
 class RolloutLogprobIsTrainerLogprob : public ::testing::TestWithParam<Case> {
  protected:
   RolloutLogprobIsTrainerLogprob()
-      : model_(testing::make_tiny_model(testing::tiny_config(GetParam().family), GetParam().type, Device::cpu(2))),
+      : model_(testing::make_tiny_model(testing::tiny_config(GetParam().family), GetParam().type,
+                                        Device::cpu(2))),
         comm_(cluster::make_comm(cluster::Launch{}, {})) {}
 
   std::vector<TrainSample> roll_out(uint32_t step) {
@@ -36,7 +38,9 @@ class RolloutLogprobIsTrainerLogprob : public ::testing::TestWithParam<Case> {
     const auto shared = std::make_shared<const rollout::SamplingOptions>(sampling);
     std::vector<rollout::Group> groups;
     for (uint32_t prompt = 0; prompt < 5; ++prompt) {
-      rollout::Group group{.prompt_id = prompt, .rl_step = step, .tokens = testing::random_tokens(3, prompt, 3 + 7 * prompt, 100)};
+      rollout::Group group{.prompt_id = prompt,
+                           .rl_step = step,
+                           .tokens = testing::random_tokens(3, prompt, 3 + 7 * prompt, 100)};
       group.samples = 4;
       group.sampling = shared;
       groups.push_back(group);
@@ -77,7 +81,8 @@ TEST_P(RolloutLogprobIsTrainerLogprob, DifferenceIsExactlyZeroAtEveryStep) {
       double norm = 0;
       for (const auto& [name, value] : stats.metrics)
         if (name == "actor/grad_norm") norm = value;
-      EXPECT_GT(norm, 1e-3) << "nothing was learned: the weights have not changed between the steps";
+      EXPECT_GT(norm, 1e-3)
+          << "nothing was learned: the weights have not changed between the steps";
     }
   }
 }
@@ -89,23 +94,28 @@ TEST_P(RolloutLogprobIsTrainerLogprob, FaultsAreNoticed) {
   auto changed = samples;
   changed[3].rollout_logprobs[0] = std::nextafter(changed[3].rollout_logprobs[0], -100.f);
   EXPECT_GT(trainer.update(changed, train::LossKind::kPolicy).logprob_difference, 0);
-  EXPECT_GT(trainer.update(samples, train::LossKind::kPolicy).logprob_difference, 0) << "the weights have moved";
+  EXPECT_GT(trainer.update(samples, train::LossKind::kPolicy).logprob_difference, 0)
+      << "the weights have moved";
   train::Trainer hotter(*model_, options(false), *comm_, 4, GetParam().temperature * 1.001);
   EXPECT_GT(hotter.update(roll_out(1), train::LossKind::kPolicy).logprob_difference, 0);
 }
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const model::Family family : {model::Family::kQwen2, model::Family::kQwen3, model::Family::kLlama})
-    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) all.push_back({family, type, 1.0, -1});
+  for (const model::Family family :
+       {model::Family::kQwen2, model::Family::kQwen3, model::Family::kLlama})
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+      all.push_back({family, type, 1.0, -1});
   all.push_back({model::Family::kQwen2, at::kBFloat16, 0.7, 20});
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RolloutLogprobIsTrainerLogprob, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return std::string(testing::name_of(info.param.family)) + (info.param.type == at::kFloat ? "_float32" : "_bfloat16") +
-         (info.param.top_k > 0 ? "_truncated" : "");
-});
+INSTANTIATE_TEST_SUITE_P(Models, RolloutLogprobIsTrainerLogprob, ::testing::ValuesIn(cases()),
+                         [](const auto& info) {
+                           return std::string(testing::name_of(info.param.family)) +
+                                  (info.param.type == at::kFloat ? "_float32" : "_bfloat16") +
+                                  (info.param.top_k > 0 ? "_truncated" : "");
+                         });
 
 }  // namespace
 }  // namespace tlt

@@ -1,4 +1,5 @@
-// The law: 1, 2 and 3 workers, and any number of threads, give the same rollouts and the same weights after several steps.
+// The law: 1, 2 and 3 workers, and any number of threads, give the same rollouts and the same
+// weights after several steps.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/small_run.h"
@@ -18,11 +19,16 @@ class WorkersNeverChangeRollouts : public ::testing::TestWithParam<std::string> 
 TEST_P(WorkersNeverChangeRollouts, OneTwoAndThreeWorkersAndAnyThreads) {
   const Scratch scratch;
   const std::string type = "model.dtype=" + GetParam();
-  ASSERT_EQ(run_program(small_run(scratch / "one", kSteps, 1, {type, "trainer.threads=1"}), scratch / "log"), 0)
+  ASSERT_EQ(run_program(small_run(scratch / "one", kSteps, 1, {type, "trainer.threads=1"}),
+                        scratch / "log"),
+            0)
       << testing::read_text(scratch / "log");
   for (const auto& [workers, threads] : {std::pair(1, 2), {2, 1}, {3, 1}}) {
     const auto folder = scratch / ("workers" + std::to_string(workers));
-    ASSERT_EQ(run_program(small_run(folder, kSteps, workers, {type, "trainer.threads=" + std::to_string(threads)}), scratch / "log"), 0)
+    ASSERT_EQ(run_program(small_run(folder, kSteps, workers,
+                                    {type, "trainer.threads=" + std::to_string(threads)}),
+                          scratch / "log"),
+              0)
         << testing::read_text(scratch / "log");
     SCOPED_TRACE(std::to_string(workers) + " workers of " + std::to_string(threads) + " threads");
     expect_same_run(folder, scratch / "one", kSteps);
@@ -33,13 +39,17 @@ TEST_P(WorkersNeverChangeRollouts, OneTwoAndThreeWorkersAndAnyThreads) {
 TEST_P(WorkersNeverChangeRollouts, AnotherSeedIsNoticed) {
   const Scratch scratch;
   const std::string type = "model.dtype=" + GetParam();
-  ASSERT_EQ(run_program(small_run(scratch / "a", 1, 1, {type}), scratch / "log"), 0) << testing::read_text(scratch / "log");
-  ASSERT_EQ(run_program(small_run(scratch / "b", 1, 2, {type, "trainer.seed=1"}), scratch / "log"), 0);
+  ASSERT_EQ(run_program(small_run(scratch / "a", 1, 1, {type}), scratch / "log"), 0)
+      << testing::read_text(scratch / "log");
+  ASSERT_EQ(run_program(small_run(scratch / "b", 1, 2, {type, "trainer.seed=1"}), scratch / "log"),
+            0);
   for (const std::string& file : testing::state_files(1))
-    EXPECT_NE(testing::read_text(scratch / "a" / file), testing::read_text(scratch / "b" / file)) << file;
+    EXPECT_NE(testing::read_text(scratch / "a" / file), testing::read_text(scratch / "b" / file))
+        << file;
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, WorkersNeverChangeRollouts, ::testing::Values("float32", "bfloat16"));
+INSTANTIATE_TEST_SUITE_P(Types, WorkersNeverChangeRollouts,
+                         ::testing::Values("float32", "bfloat16"));
 
 }  // namespace
 }  // namespace tlt

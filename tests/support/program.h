@@ -50,7 +50,8 @@ class Program {
     pid_ = fork();
     if (pid_ == 0) {
       setpgid(0, 0);  // so that kill_all() reaches its workers
-      if (!freopen(log.c_str(), "w", stdout) || dup2(1, 2) < 0 || chdir(TLT_SOURCE_DIR) != 0) _exit(127);
+      if (!freopen(log.c_str(), "w", stdout) || dup2(1, 2) < 0 || chdir(TLT_SOURCE_DIR) != 0)
+        _exit(127);
       std::vector<char*> argv;
       for (std::string& argument : arguments) argv.push_back(argument.data());
       argv.push_back(nullptr);
@@ -97,7 +98,8 @@ class Program {
   pid_t pid_ = -1;
 };
 
-inline int run_program(const std::vector<std::string>& arguments, const std::filesystem::path& log) {
+inline int run_program(const std::vector<std::string>& arguments,
+                       const std::filesystem::path& log) {
   Program program(arguments, log);
   return program.wait();
 }

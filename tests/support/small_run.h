@@ -7,15 +7,24 @@
 
 namespace tlt::testing {
 
-// `tlt train` of the demo, made small: prompts are few and responses short, but everything takes part.
-inline std::vector<std::string> small_run(const std::filesystem::path& folder, int steps, int workers,
-                                          const std::vector<std::string>& more = {}) {
-  std::vector<std::string> arguments = {"train", "recipes/demo.toml", "trainer.default_local_dir=" + folder.string(),
+// `tlt train` of the demo, made small: prompts are few and responses short, but everything takes
+// part.
+inline std::vector<std::string> small_run(const std::filesystem::path& folder, int steps,
+                                          int workers, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"train",
+                                        "recipes/demo.toml",
+                                        "trainer.default_local_dir=" + folder.string(),
                                         "trainer.total_training_steps=" + std::to_string(steps),
-                                        "data.train_batch_size=4", "rollout.n=4", "data.max_response_length=64",
-                                        "trainer.val_before_train=false", "trainer.test_freq=0", "trainer.save_freq=1",
-                                        "actor.ppo_max_token_len_per_gpu=400", "actor.ppo_mini_batch_size=2",
-                                        "actor.use_kl_loss=true", "actor.entropy_coeff=0.001",
+                                        "data.train_batch_size=4",
+                                        "rollout.n=4",
+                                        "data.max_response_length=64",
+                                        "trainer.val_before_train=false",
+                                        "trainer.test_freq=0",
+                                        "trainer.save_freq=1",
+                                        "actor.ppo_max_token_len_per_gpu=400",
+                                        "actor.ppo_mini_batch_size=2",
+                                        "actor.use_kl_loss=true",
+                                        "actor.entropy_coeff=0.001",
                                         "trainer.max_ckpt_to_keep=0"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   if (workers > 1) arguments.insert(arguments.end(), {"--workers", std::to_string(workers)});
@@ -27,11 +36,12 @@ inline std::vector<std::string> state_files(int step) {
   char name[32];
   std::snprintf(name, sizeof name, "%06d", step);
   const std::string checkpoint = "checkpoints/step_" + std::string(name) + "/";
-  return {checkpoint + "policy/model.safetensors", checkpoint + "state/optimizer.safetensors", checkpoint + "state/loop.json",
-          "rollouts/" + std::string(name) + ".jsonl"};
+  return {checkpoint + "policy/model.safetensors", checkpoint + "state/optimizer.safetensors",
+          checkpoint + "state/loop.json", "rollouts/" + std::string(name) + ".jsonl"};
 }
 
-inline void expect_same_run(const std::filesystem::path& got, const std::filesystem::path& want, int steps) {
+inline void expect_same_run(const std::filesystem::path& got, const std::filesystem::path& want,
+                            int steps) {
   for (int step = 1; step <= steps; ++step)
     for (const std::string& file : state_files(step)) {
       const std::string expected = read_text(want / file);

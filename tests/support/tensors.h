@@ -1,4 +1,5 @@
-// What tests of tensors share: random values, comparison with numbers in the message, tolerances by type.
+// What tests of tensors share: random values, comparison with numbers in the message, tolerances by
+// type.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,19 +15,25 @@
 namespace tlt::testing {
 
 // Standard normal values of a place of their own.
-inline at::Tensor random_tensor(at::IntArrayRef sizes, at::ScalarType type, uint32_t name, double scale = 1) {
+inline at::Tensor random_tensor(at::IntArrayRef sizes, at::ScalarType type, uint32_t name,
+                                double scale = 1) {
   at::Tensor out = at::empty(sizes, at::kFloat);
   RandomStream random(/*seed=*/7, {.prompt = name});
-  for (int64_t i = 0; i < out.numel(); ++i) out.data_ptr<float>()[i] = static_cast<float>(scale * random.normal());
+  for (int64_t i = 0; i < out.numel(); ++i)
+    out.data_ptr<float>()[i] = static_cast<float>(scale * random.normal());
   return out.to(type);
 }
 
 inline double tolerance(at::ScalarType type) { return type == at::kBFloat16 ? 2e-2 : 1e-5; }
 
-// |got - want| <= tolerance * (1 + |want|) everywhere; the message has the worst index and both values.
-inline ::testing::AssertionResult tensors_near(const at::Tensor& got, const at::Tensor& want, double tolerance) {
-  if (got.sizes() != want.sizes()) return ::testing::AssertionFailure() << "sizes " << got.sizes() << " and " << want.sizes();
-  const at::Tensor g = got.to(at::kCPU, at::kDouble).contiguous().flatten(), w = want.to(at::kCPU, at::kDouble).contiguous().flatten();
+// |got - want| <= tolerance * (1 + |want|) everywhere; the message has the worst index and both
+// values.
+inline ::testing::AssertionResult tensors_near(const at::Tensor& got, const at::Tensor& want,
+                                               double tolerance) {
+  if (got.sizes() != want.sizes())
+    return ::testing::AssertionFailure() << "sizes " << got.sizes() << " and " << want.sizes();
+  const at::Tensor g = got.to(at::kCPU, at::kDouble).contiguous().flatten(),
+                   w = want.to(at::kCPU, at::kDouble).contiguous().flatten();
   double worst = -1;
   int64_t at = 0;
   for (int64_t i = 0; i < g.numel(); ++i) {
@@ -35,15 +42,17 @@ inline ::testing::AssertionResult tensors_near(const at::Tensor& got, const at::
     if (!(error <= worst)) worst = error, at = i;
   }
   if (worst <= tolerance) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "element " << at << ": got " << g[at].item<double>() << ", want "
-                                       << w[at].item<double>() << ", relative error " << worst << " > " << tolerance;
+  return ::testing::AssertionFailure()
+         << "element " << at << ": got " << g[at].item<double>() << ", want "
+         << w[at].item<double>() << ", relative error " << worst << " > " << tolerance;
 }
 
 inline ::testing::AssertionResult tensors_equal(const at::Tensor& got, const at::Tensor& want) {
   return tensors_near(got, want, 0);
 }
 
-// The devices tests run on: the CPU, and cuda:0 where there is one. Filter with --gtest_filter=*cpu* or *cuda*.
+// The devices tests run on: the CPU, and cuda:0 where there is one. Filter with
+// --gtest_filter=*cpu* or *cuda*.
 inline std::vector<std::string> devices() {
   std::vector<std::string> names = {"cpu"};
   if (at::hasCUDA()) names.push_back("cuda");

@@ -89,9 +89,11 @@ struct Query {
   f32x16 value[kVectors];
 };
 
-// Takes the scores of a page into the running maximum and sum; returns the page's weights, 0 for keys that are not visible.
+// Takes the scores of a page into the running maximum and sum; returns the page's weights, 0 for
+// keys that are not visible.
 template <class T, int kVectors>
-TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t visible, float scale) {
+TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t visible,
+                             float scale) {
   if (visible <= 0) return f32x16{};
   const int count = static_cast<int>(visible < kLanes ? visible : kLanes);
   scores = first_lanes(scores * scale, count, -std::numeric_limits<float>::infinity());
@@ -110,12 +112,15 @@ TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t v
 
 // As many queries together as their values fit the registers.
 template <int kVectors>
-constexpr int kQueries = kVectors <= 6 ? 4 : kVectors <= 8 ? 2 : 1;
+constexpr int kQueries = kVectors <= 6   ? 4
+                         : kVectors <= 8 ? 2
+                                         : 1;
 
-// Queries of one KV head together: each page's keys and values are read once for all of them. What a query computes does
-// not depend on its companions: keys it may not see weigh exactly 0.
+// Queries of one KV head together: each page's keys and values are read once for all of them. What
+// a query computes does not depend on its companions: keys it may not see weigh exactly 0.
 template <class T, int kVectors, int kCount>
-void attend_queries(Query<T, kVectors>* queries, const int32_t* pages, int64_t kv_head, float scale, const KvPages& cache) {
+void attend_queries(Query<T, kVectors>* queries, const int32_t* pages, int64_t kv_head, float scale,
+                    const KvPages& cache) {
   constexpr int64_t kHead = kVectors * kLanes;
   constexpr int kElements = Unit<T>::kElements;
   int64_t longest = 0;
@@ -132,34 +137,35 @@ void attend_queries(Query<T, kVectors>* queries, const int32_t* pages, int64_t k
     for (int64_t k = 0; k < kHead / kElements; ++k) {
       const auto column = load_units(keys + k * kLanes * kElements);
       TLT_UNROLL
-      for (int i = 0; i < kCount; ++i) scores[i] = dot(scores[i], splat_unit(queries[i].q + k * kElements), column);
+      for (int i = 0; i < kCount; ++i)
+        scores[i] = dot(scores[i], splat_unit(queries[i].q + k * kElements), column);
     }
     float weights[kCount][kLanes];
     for (int i = 0; i < kCount; ++i)
-      store(weights[i], add_scores<T, kVectors>(queries[i], scores[i], queries[i].keys - first, scale));
+      store(weights[i],
+            add_scores<T, kVectors>(queries[i], scores[i], queries[i].keys - first, scale));
     f32x16 sums[kCount][kVectors];
     TLT_UNROLL
-    for (int i = 0; i < kCount; ++i)
-      TLT_UNROLL
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = queries[i].value[v];
+    for (int i = 0; i < kCount; ++i) TLT_UNROLL
+    for (int v = 0; v < kVectors; ++v) sums[i][v] = queries[i].value[v];
     for (int slot = 0; slot < kLanes; ++slot) {
       TLT_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         const f32x16 value = load(values + (slot * kVectors + v) * kLanes);
         TLT_UNROLL
-        for (int i = 0; i < kCount; ++i) sums[i][v] = fma(splat(weights[i][slot]), value, sums[i][v]);
+        for (int i = 0; i < kCount; ++i)
+          sums[i][v] = fma(splat(weights[i][slot]), value, sums[i][v]);
       }
     }
     TLT_UNROLL
-    for (int i = 0; i < kCount; ++i)
-      TLT_UNROLL
-      for (int v = 0; v < kVectors; ++v) queries[i].value[v] = sums[i][v];
+    for (int i = 0; i < kCount; ++i) TLT_UNROLL
+    for (int v = 0; v < kVectors; ++v) queries[i].value[v] = sums[i][v];
   }
 }
 
 template <class T, int kVectors>
-void attend_some(Query<T, kVectors>* queries, int count, const int32_t* pages, int64_t kv_head, float scale,
-                 const KvPages& cache) {
+void attend_some(Query<T, kVectors>* queries, int count, const int32_t* pages, int64_t kv_head,
+                 float scale, const KvPages& cache) {
   if (count == 1) return attend_queries<T, kVectors, 1>(queries, pages, kv_head, scale, cache);
   if constexpr (kQueries<kVectors> >= 2)
     if (count == 2) return attend_queries<T, kVectors, 2>(queries, pages, kv_head, scale, cache);
@@ -203,15 +209,24 @@ void attend(const AttentionTask& task, const KvPages& cache) {
 template <class T>
 void attend_any(const AttentionTask& task, const KvPages& cache) {
   switch (task.head_size / kLanes) {
-    case 1: return attend<T, 1>(task, cache);
-    case 2: return attend<T, 2>(task, cache);
-    case 3: return attend<T, 3>(task, cache);
-    case 4: return attend<T, 4>(task, cache);
-    case 5: return attend<T, 5>(task, cache);
-    case 6: return attend<T, 6>(task, cache);
-    case 8: return attend<T, 8>(task, cache);
-    case 16: return attend<T, 16>(task, cache);
-    default: __builtin_trap();  // ops/attention.cpp lets only these through
+    case 1:
+      return attend<T, 1>(task, cache);
+    case 2:
+      return attend<T, 2>(task, cache);
+    case 3:
+      return attend<T, 3>(task, cache);
+    case 4:
+      return attend<T, 4>(task, cache);
+    case 5:
+      return attend<T, 5>(task, cache);
+    case 6:
+      return attend<T, 6>(task, cache);
+    case 8:
+      return attend<T, 8>(task, cache);
+    case 16:
+      return attend<T, 16>(task, cache);
+    default:
+      __builtin_trap();  // ops/attention.cpp lets only these through
   }
 }
 
@@ -220,11 +235,12 @@ static void attention(Type type, const AttentionTask& task, const KvPages& cache
 }
 
 // --- backward ---
-// One task is one KV head of one whole sequence of n positions: its keys' gradients are summed by one thread in order
-// of the queries. Keys and values are widened to float32 first, in both layouts: columns [page, H, 16] for sixteen
-// scores at once, rows [n, H] for sums over keys.
+// One task is one KV head of one whole sequence of n positions: its keys' gradients are summed by
+// one thread in order of the queries. Keys and values are widened to float32 first, in both
+// layouts: columns [page, H, 16] for sixteen scores at once, rows [n, H] for sums over keys.
 
-// Queries whose gradients are computed together: their keys are read, and dk and dv updated, once for all.
+// Queries whose gradients are computed together: their keys are read, and dk and dv updated, once
+// for all.
 constexpr int kBackwardQueries = 4;
 
 static int64_t attention_backward_scratch(const AttentionTask& task) {
@@ -234,13 +250,17 @@ static int64_t attention_backward_scratch(const AttentionTask& task) {
 
 struct BackwardScratch {
   float *key_columns, *value_columns;  // [pages, H, 16]
-  float *key_rows;                     // [n, H]
+  float* key_rows;                     // [n, H]
   float *d_key, *d_value;              // [n, H]
   float *q, *d_out;                    // [kBackwardQueries, H]
 
   BackwardScratch(float* memory, int64_t padded, int64_t h)
-      : key_columns(memory), value_columns(memory + padded * h), key_rows(memory + 2 * padded * h),
-        d_key(memory + 3 * padded * h), d_value(memory + 4 * padded * h), q(memory + 5 * padded * h),
+      : key_columns(memory),
+        value_columns(memory + padded * h),
+        key_rows(memory + 2 * padded * h),
+        d_key(memory + 3 * padded * h),
+        d_value(memory + 4 * padded * h),
+        q(memory + 5 * padded * h),
         d_out(q + kBackwardQueries * h) {}
 };
 
@@ -273,8 +293,8 @@ struct BackwardQuery {
 };
 
 template <class T, int kVectors>
-TLT_INLINE void load_query(const AttentionTask& task, const BackwardScratch& s, int64_t row, int64_t head, int index,
-                           BackwardQuery<kVectors>& query) {
+TLT_INLINE void load_query(const AttentionTask& task, const BackwardScratch& s, int64_t row,
+                           int64_t head, int index, BackwardQuery<kVectors>& query) {
   constexpr int64_t kHead = kVectors * kLanes;
   const int64_t width = (task.heads + 2 * task.kv_heads) * kHead, at = row * task.heads + head;
   const T* q = static_cast<const T*>(task.qkv) + row * width + head * kHead;
@@ -295,7 +315,8 @@ TLT_INLINE void load_query(const AttentionTask& task, const BackwardScratch& s, 
   query.delta = sum_lanes(inner);
 }
 
-// Gradient through softmax(q k) v for some queries: dq, and their share of dk and dv, key by key in order of the queries.
+// Gradient through softmax(q k) v for some queries: dq, and their share of dk and dv, key by key in
+// order of the queries.
 template <int kVectors>
 void queries_backward(const BackwardScratch& s, BackwardQuery<kVectors>* queries, int count) {
   constexpr int64_t kHead = kVectors * kLanes;
@@ -318,7 +339,8 @@ void queries_backward(const BackwardScratch& s, BackwardQuery<kVectors>* queries
     for (int n = 0; n < kBackwardQueries; ++n) {
       const int64_t visible = n < count ? queries[n].keys - first : 0;
       const int lanes = static_cast<int>(visible < 0 ? 0 : visible < kLanes ? visible : kLanes);
-      const f32x16 weight = lanes == 0 ? f32x16{} : first_lanes(exp(scores[n] * scale - queries[n].lse), lanes, 0);
+      const f32x16 weight =
+          lanes == 0 ? f32x16{} : first_lanes(exp(scores[n] * scale - queries[n].lse), lanes, 0);
       store(p[n], weight);
       store(d_score[n], lanes == 0 ? f32x16{} : weight * (d_p[n] - queries[n].delta) * scale);
     }
@@ -344,8 +366,8 @@ void queries_backward(const BackwardScratch& s, BackwardQuery<kVectors>* queries
 
 // Back through rotation and norm, from `d` [H] float32 to the projection's gradient.
 template <class T>
-void head_backward(const AttentionTask& task, float* d, const T* raw, int64_t position, const float* norm,
-                   float* d_norm, T* out) {
+void head_backward(const AttentionTask& task, float* d, const T* raw, int64_t position,
+                   const float* norm, float* d_norm, T* out) {
   const int64_t h = task.head_size;
   rotate(d, task.cos_sin + position * h, h, -1.0f);
   if (!norm) {
@@ -384,7 +406,8 @@ void attend_backward(const AttentionTask& task, const KvPages& cache) {
     for (int i = 0; i < count; ++i) {
       float d_q[kHead];
       for (int v = 0; v < kVectors; ++v) store(d_q + v * kLanes, queries[i].d_q[v]);
-      head_backward<T>(task, d_q, raw(rows[i], heads[i]), rows[i], task.q_norm, task.d_q_norm, d_qkv(rows[i], heads[i]));
+      head_backward<T>(task, d_q, raw(rows[i], heads[i]), rows[i], task.q_norm, task.d_q_norm,
+                       d_qkv(rows[i], heads[i]));
     }
     count = 0;
   };
@@ -398,8 +421,8 @@ void attend_backward(const AttentionTask& task, const KvPages& cache) {
   if (count > 0) flush();
   for (int64_t row = 0; row < task.rows; ++row) {
     const int64_t key_head = task.heads + task.kv_head;
-    head_backward<T>(task, s.d_key + row * kHead, raw(row, key_head), row, task.k_norm, task.d_k_norm,
-                     d_qkv(row, key_head));
+    head_backward<T>(task, s.d_key + row * kHead, raw(row, key_head), row, task.k_norm,
+                     task.d_k_norm, d_qkv(row, key_head));
     T* d_value = d_qkv(row, key_head + task.kv_heads);
     TLT_UNROLL
     for (int v = 0; v < kVectors; ++v)
@@ -410,20 +433,30 @@ void attend_backward(const AttentionTask& task, const KvPages& cache) {
 template <class T>
 void attend_backward_any(const AttentionTask& task, const KvPages& cache) {
   switch (task.head_size / kLanes) {
-    case 1: return attend_backward<T, 1>(task, cache);
-    case 2: return attend_backward<T, 2>(task, cache);
-    case 3: return attend_backward<T, 3>(task, cache);
-    case 4: return attend_backward<T, 4>(task, cache);
-    case 5: return attend_backward<T, 5>(task, cache);
-    case 6: return attend_backward<T, 6>(task, cache);
-    case 8: return attend_backward<T, 8>(task, cache);
-    case 16: return attend_backward<T, 16>(task, cache);
-    default: __builtin_trap();
+    case 1:
+      return attend_backward<T, 1>(task, cache);
+    case 2:
+      return attend_backward<T, 2>(task, cache);
+    case 3:
+      return attend_backward<T, 3>(task, cache);
+    case 4:
+      return attend_backward<T, 4>(task, cache);
+    case 5:
+      return attend_backward<T, 5>(task, cache);
+    case 6:
+      return attend_backward<T, 6>(task, cache);
+    case 8:
+      return attend_backward<T, 8>(task, cache);
+    case 16:
+      return attend_backward<T, 16>(task, cache);
+    default:
+      __builtin_trap();
   }
 }
 
 static void attention_backward(Type type, const AttentionTask& task, const KvPages& cache) {
-  type == Type::kBf16 ? attend_backward_any<bf16>(task, cache) : attend_backward_any<float>(task, cache);
+  type == Type::kBf16 ? attend_backward_any<bf16>(task, cache)
+                      : attend_backward_any<float>(task, cache);
 }
 
 }  // namespace tlt::ops::TLT_ISA

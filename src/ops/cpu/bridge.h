@@ -22,13 +22,14 @@ inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // First byte of row `row` of a contiguous [rows, …] tensor.
 inline char* row_pointer(const at::Tensor& x, int64_t row) {
-  return static_cast<char*>(x.data_ptr()) + row * x.stride(0) * static_cast<int64_t>(x.element_size());
+  return static_cast<char*>(x.data_ptr()) +
+         row * x.stride(0) * static_cast<int64_t>(x.element_size());
 }
 
 inline void check_rows(const at::Tensor& x, int64_t rows, int64_t columns, const char* what) {
-  TLT_CHECK(x.dim() == 2 && x.size(0) == rows && x.size(1) == columns && x.is_contiguous(), what, " is [",
-            x.dim() > 0 ? x.size(0) : -1, ", ", x.dim() > 1 ? x.size(1) : -1, "], expected [", rows, ", ", columns,
-            "] contiguous");
+  TLT_CHECK(x.dim() == 2 && x.size(0) == rows && x.size(1) == columns && x.is_contiguous(), what,
+            " is [", x.dim() > 0 ? x.size(0) : -1, ", ", x.dim() > 1 ? x.size(1) : -1,
+            "], expected [", rows, ", ", columns, "] contiguous");
 }
 
 }  // namespace tlt::ops

@@ -6,23 +6,31 @@
 
 namespace tlt::ops {
 
-namespace avx512bf16 { extern const Kernels kTable; }
-namespace avx512 { extern const Kernels kTable; }
-namespace avx2 { extern const Kernels kTable; }
+namespace avx512bf16 {
+extern const Kernels kTable;
+}
+namespace avx512 {
+extern const Kernels kTable;
+}
+namespace avx2 {
+extern const Kernels kTable;
+}
 
 const Kernels* cpu_kernels(const char* name) {
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+                          __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   const bool has_bf16 = has_avx512 && __builtin_cpu_supports("avx512bf16");
-  if (std::strcmp(name, avx512bf16::kTable.name) == 0) return has_bf16 ? &avx512bf16::kTable : nullptr;
+  if (std::strcmp(name, avx512bf16::kTable.name) == 0)
+    return has_bf16 ? &avx512bf16::kTable : nullptr;
   if (std::strcmp(name, avx512::kTable.name) == 0) return has_avx512 ? &avx512::kTable : nullptr;
   if (std::strcmp(name, avx2::kTable.name) == 0) return has_avx2 ? &avx2::kTable : nullptr;
   return nullptr;
 }
 
 const Kernels& cpu_kernels() {
-  static const Kernels& best = [] () -> const Kernels& {
+  static const Kernels& best = []() -> const Kernels& {
     for (const char* name : {"avx512bf16", "avx512", "avx2"})
       if (const Kernels* table = cpu_kernels(name)) return *table;
     throw InputError("this processor has no AVX2; tlt's CPU kernels need AVX2 or AVX-512");

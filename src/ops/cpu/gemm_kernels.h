@@ -20,7 +20,8 @@ TLT_INLINE void multiply_tile(const GemmTask& task, int64_t row, const T* b,
                               f32x16 (&acc)[kRows][kTileVectors]) {
   constexpr int kElements = Unit<T>::kElements;
   const T* a = static_cast<const T*>(task.a) + row * task.a_row_stride * kElements;
-  const int64_t row_step = task.a_row_stride * kElements, unit_step = task.a_unit_stride * kElements;
+  const int64_t row_step = task.a_row_stride * kElements,
+                unit_step = task.a_unit_stride * kElements;
   for (int64_t k = 0; k < task.units; ++k) {
     typename Unit<T>::Vector columns[kTileVectors];
     TLT_UNROLL
@@ -63,19 +64,18 @@ TLT_INLINE void load_accumulators(const GemmTask& task, int64_t row, int64_t fir
                                   f32x16 (&acc)[kRows][kTileVectors]) {
   const auto* out = static_cast<const float*>(task.out);
   TLT_UNROLL
-  for (int r = 0; r < kRows; ++r)
-    TLT_UNROLL
-    for (int c = 0; c < kTileVectors; ++c) {
-      const int64_t column = first + c * kLanes;
-      const float* at = out + (row + r) * task.out_stride + column;
-      if (task.columns - column >= kLanes) {
-        acc[r][c] = load(at);
-      } else {
-        float lanes[kLanes] = {};
-        for (int64_t i = 0; i < task.columns - column; ++i) lanes[i] = at[i];
-        acc[r][c] = load(lanes);
-      }
+  for (int r = 0; r < kRows; ++r) TLT_UNROLL
+  for (int c = 0; c < kTileVectors; ++c) {
+    const int64_t column = first + c * kLanes;
+    const float* at = out + (row + r) * task.out_stride + column;
+    if (task.columns - column >= kLanes) {
+      acc[r][c] = load(at);
+    } else {
+      float lanes[kLanes] = {};
+      for (int64_t i = 0; i < task.columns - column; ++i) lanes[i] = at[i];
+      acc[r][c] = load(lanes);
     }
+  }
 }
 
 template <int kRows, class T>
@@ -89,20 +89,21 @@ __attribute__((noinline)) void tile(const GemmTask& task, int64_t row, int64_t p
     if (task.accumulate) load_accumulators<kRows>(task, row, first, acc);
     multiply_tile<kRows, T>(task, row, b + v * kLanes * kElements, acc);
     TLT_UNROLL
-    for (int r = 0; r < kRows; ++r)
-      TLT_UNROLL
-      for (int c = 0; c < kTileVectors; ++c)
-        if (first + c * kLanes < task.columns)
-          store_row<T>(task, row + r, first + c * kLanes, acc[r][c]);
+    for (int r = 0; r < kRows; ++r) TLT_UNROLL
+    for (int c = 0; c < kTileVectors; ++c)
+      if (first + c * kLanes < task.columns)
+        store_row<T>(task, row + r, first + c * kLanes, acc[r][c]);
   }
 }
 
-// A single row is bound by how fast the panel streams in: two panels side by side keep enough sums in flight.
+// A single row is bound by how fast the panel streams in: two panels side by side keep enough sums
+// in flight.
 template <class T>
 void multiply_panel(const GemmTask& task, int64_t panel) {
   using Tile = void (*)(const GemmTask&, int64_t, int64_t);
 #if defined(__AVX512F__)
-  static constexpr Tile kTiles[] = {tile<1, T>, tile<2, T>, tile<3, T>, tile<4, T>, tile<5, T>, tile<6, T>};
+  static constexpr Tile kTiles[] = {tile<1, T>, tile<2, T>, tile<3, T>,
+                                    tile<4, T>, tile<5, T>, tile<6, T>};
 #else
   static constexpr Tile kTiles[] = {tile<1, T>, tile<2, T>, tile<3, T>, tile<4, T>};
 #endif
@@ -143,13 +144,15 @@ TLT_INLINE void pack_two_rows(const bf16* even, const bf16* odd, int64_t count, 
 static void pack_rows(Type type, const void* x, int64_t stride, int64_t rows, int64_t columns,
                       int64_t first_panel, int64_t panels, void* out) {
   for (int64_t panel = first_panel; panel < first_panel + panels; ++panel) {
-    const int64_t first = panel * kPanel, count = columns - first < kPanel ? columns - first : kPanel;
+    const int64_t first = panel * kPanel,
+                  count = columns - first < kPanel ? columns - first : kPanel;
     if (type == Type::kBf16) {
       const int64_t pairs = (rows + 1) / 2;
       auto* to = static_cast<bf16*>(out) + panel * pairs * 2 * kPanel;
       for (int64_t pair = 0; pair < pairs; ++pair) {
         const bf16* even = static_cast<const bf16*>(x) + 2 * pair * stride + first;
-        pack_two_rows(even, 2 * pair + 1 < rows ? even + stride : nullptr, count, to + pair * 2 * kPanel);
+        pack_two_rows(even, 2 * pair + 1 < rows ? even + stride : nullptr, count,
+                      to + pair * 2 * kPanel);
       }
     } else {
       auto* to = static_cast<float*>(out) + panel * rows * kPanel;
@@ -162,7 +165,8 @@ static void pack_rows(Type type, const void* x, int64_t stride, int64_t rows, in
 }
 
 template <class T>
-void add_columns_of(const T* x, int64_t stride, int64_t rows, int64_t first, int64_t count, float* out) {
+void add_columns_of(const T* x, int64_t stride, int64_t rows, int64_t first, int64_t count,
+                    float* out) {
   int64_t i = first;
   for (; i + kLanes <= first + count; i += kLanes) {
     f32x16 sum = load(out + i);
@@ -173,10 +177,11 @@ void add_columns_of(const T* x, int64_t stride, int64_t rows, int64_t first, int
     for (int64_t row = 0; row < rows; ++row) out[i] += to_float(x[row * stride + i]);
 }
 
-static void add_columns(Type type, const void* x, int64_t stride, int64_t rows, int64_t first, int64_t count,
-                        float* out) {
-  type == Type::kBf16 ? add_columns_of(static_cast<const bf16*>(x), stride, rows, first, count, out)
-                      : add_columns_of(static_cast<const float*>(x), stride, rows, first, count, out);
+static void add_columns(Type type, const void* x, int64_t stride, int64_t rows, int64_t first,
+                        int64_t count, float* out) {
+  type == Type::kBf16
+      ? add_columns_of(static_cast<const bf16*>(x), stride, rows, first, count, out)
+      : add_columns_of(static_cast<const float*>(x), stride, rows, first, count, out);
 }
 
 }  // namespace tlt::ops::TLT_ISA

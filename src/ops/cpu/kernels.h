@@ -1,8 +1,9 @@
-// The CPU kernels of one instruction set, as plain functions on plain memory; they know no framework.
+// The CPU kernels of one instruction set, as plain functions on plain memory; they know no
+// framework.
 //
-// kernels.cpp is compiled once for each instruction set (AVX-512 with bfloat16, AVX-512, AVX2) and gives one
-// table each; cpu_kernels() picks the best this machine has. A task is the unit a thread takes; how a product is cut
-// into tasks never changes a result.
+// kernels.cpp is compiled once for each instruction set (AVX-512 with bfloat16, AVX-512, AVX2) and
+// gives one table each; cpu_kernels() picks the best this machine has. A task is the unit a thread
+// takes; how a product is cut into tasks never changes a result.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,24 +20,24 @@ struct GemmTask {
   const void* a = nullptr;
   int64_t a_row_stride = 0;
   int64_t a_unit_stride = 1;
-  const void* b = nullptr;     // panels of [units, 64]
-  int64_t units = 0;           // K / u
+  const void* b = nullptr;  // panels of [units, 64]
+  int64_t units = 0;        // K / u
   int64_t first_row = 0, rows = 0;
   int64_t first_panel = 0, panels = 0;
-  int64_t columns = 0;         // N
+  int64_t columns = 0;  // N
   void* out = nullptr;
   int64_t out_stride = 0;
-  bool out_is_float = false;   // else the type of a
-  bool accumulate = false;     // out += (float32 out only)
+  bool out_is_float = false;  // else the type of a
+  bool accumulate = false;    // out += (float32 out only)
   const float* bias = nullptr;
   const void* residual = nullptr;  // laid out as out, of the type of a
 };
 
 struct KvPages {
-  void* data = nullptr;        // [P, L, K, 2, H * 16]
-  int64_t page_stride = 0;     // elements
-  int64_t layer_offset = 0;    // elements
-  int64_t head_stride = 0;     // elements: keys then values of one head
+  void* data = nullptr;      // [P, L, K, 2, H * 16]
+  int64_t page_stride = 0;   // elements
+  int64_t layer_offset = 0;  // elements
+  int64_t head_stride = 0;   // elements: keys then values of one head
 };
 
 // Rows of one segment, one KV head.
@@ -45,17 +46,17 @@ struct AttentionTask {
   const int32_t* pages = nullptr;
   int64_t first_position = 0, rows = 0;
   int64_t kv_head = 0;
-  const void* qkv = nullptr;   // first row
-  void* out = nullptr;         // first row, [rows, N H]
-  float* lse = nullptr;        // first row, [rows, N]; may be null
+  const void* qkv = nullptr;  // first row
+  void* out = nullptr;        // first row, [rows, N H]
+  float* lse = nullptr;       // first row, [rows, N]; may be null
   // Backward only.
   const void* raw_qkv = nullptr;
   const void* d_out = nullptr;
   void* d_qkv = nullptr;
-  const float* cos_sin = nullptr;   // [positions, H]
+  const float* cos_sin = nullptr;  // [positions, H]
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
-  float* d_q_norm = nullptr;        // [H] of this task alone
+  float* d_q_norm = nullptr;  // [H] of this task alone
   float* d_k_norm = nullptr;
   float norm_epsilon = 0;
   float* scratch = nullptr;
@@ -72,7 +73,8 @@ struct RopeTask {
   float norm_epsilon = 0;
 };
 
-// Of z = (logits - top) / temperature with top the largest logit: log sum e^z, and the entropy of softmax(z).
+// Of z = (logits - top) / temperature with top the largest logit: log sum e^z, and the entropy of
+// softmax(z).
 struct RowStatistic {
   float top, log_sum, entropy;
 };
@@ -80,20 +82,22 @@ struct RowStatistic {
 struct Kernels {
   const char* name;
   void (*gemm)(Type, const GemmTask&);
-  // Packs rows r0, r0 + 1, … of x [rows, columns] as the K dimension of panels: out [columns / 64, rows / u, 64, u].
-  void (*pack_rows)(Type, const void* x, int64_t stride, int64_t rows, int64_t columns, int64_t first_panel,
-                    int64_t panels, void* out);
-  // Column sums of x [rows, columns] for columns first .. first + count, added to out in order of rows.
-  void (*add_columns)(Type, const void* x, int64_t stride, int64_t rows, int64_t first, int64_t count,
-                      float* out);
-  void (*rms_norm)(Type, const void* x, const float* weight, float epsilon, int64_t rows, int64_t columns,
-                   void* out);
+  // Packs rows r0, r0 + 1, … of x [rows, columns] as the K dimension of panels: out [columns / 64,
+  // rows / u, 64, u].
+  void (*pack_rows)(Type, const void* x, int64_t stride, int64_t rows, int64_t columns,
+                    int64_t first_panel, int64_t panels, void* out);
+  // Column sums of x [rows, columns] for columns first .. first + count, added to out in order of
+  // rows.
+  void (*add_columns)(Type, const void* x, int64_t stride, int64_t rows, int64_t first,
+                      int64_t count, float* out);
+  void (*rms_norm)(Type, const void* x, const float* weight, float epsilon, int64_t rows,
+                   int64_t columns, void* out);
   // dx += …; dweight (of this task alone) += ….
   void (*rms_norm_backward)(Type, const void* dy, const void* x, const float* weight, float epsilon,
                             int64_t rows, int64_t columns, void* dx, float* dweight);
   void (*swiglu)(Type, const void* gate_up, int64_t rows, int64_t columns, void* out);
-  void (*swiglu_backward)(Type, const void* d_out, const void* gate_up, int64_t rows, int64_t columns,
-                          void* d_gate_up);
+  void (*swiglu_backward)(Type, const void* d_out, const void* gate_up, int64_t rows,
+                          int64_t columns, void* d_gate_up);
   void (*add_to_float)(Type, const void* x, int64_t count, float* out);
   void (*rope_and_store)(Type, const RopeTask&, const KvPages&);
   void (*attention)(Type, const AttentionTask&, const KvPages&);
@@ -103,15 +107,18 @@ struct Kernels {
   RowStatistic (*row_statistic)(const float* logits, int64_t count, float inverse_temperature,
                                 bool with_entropy);
   // The smallest id whose cumulative probability exceeds u; lse = log sum e^(logits / temperature).
-  int32_t (*pick)(const float* logits, int64_t count, float inverse_temperature, float lse, double u);
+  int32_t (*pick)(const float* logits, int64_t count, float inverse_temperature, float lse,
+                  double u);
   int32_t (*arg_max)(const float* logits, int64_t count);
   void (*logits_backward)(float* logits, int64_t count, int64_t columns, float inverse_temperature,
-                          int32_t target, float lse, float entropy, float d_logprob, float d_entropy);
+                          int32_t target, float lse, float entropy, float d_logprob,
+                          float d_entropy);
 };
 
 // The best table for this machine; throws when it has not even AVX2.
 const Kernels& cpu_kernels();
-// A table by name ("avx512bf16", "avx512", "avx2"), or null when the machine cannot run it: for tests and doctor.
+// A table by name ("avx512bf16", "avx512", "avx2"), or null when the machine cannot run it: for
+// tests and doctor.
 const Kernels* cpu_kernels(const char* name);
 
 }  // namespace tlt::ops

@@ -36,7 +36,8 @@ static RowStatistic row_statistic(const float* logits, int64_t count, float inve
           .entropy = with_entropy ? log_total - sum_lanes(weighted) / total : 0};
 }
 
-static int32_t pick(const float* logits, int64_t count, float inverse_temperature, float lse, double u) {
+static int32_t pick(const float* logits, int64_t count, float inverse_temperature, float lse,
+                    double u) {
   const f32x16 scale = splat(inverse_temperature), shift = splat(lse);
   double passed = 0;
   int64_t last_possible = 0;
@@ -73,8 +74,9 @@ static int32_t arg_max(const float* logits, int64_t count) {
 }
 
 // d/d logit_j = 1/T (d_logprob ([j = target] - p_j) - d_entropy p_j (log p_j + entropy)).
-static void logits_backward(float* logits, int64_t count, int64_t columns, float inverse_temperature,
-                            int32_t target, float lse, float entropy, float d_logprob, float d_entropy) {
+static void logits_backward(float* logits, int64_t count, int64_t columns,
+                            float inverse_temperature, int32_t target, float lse, float entropy,
+                            float d_logprob, float d_entropy) {
   const f32x16 scale = splat(inverse_temperature), shift = splat(lse);
   for (int64_t i = 0; i < columns; i += kLanes) {
     const f32x16 log_p = load_tail(logits, i, count, kLowest) * scale - shift;

@@ -1,5 +1,6 @@
-// Sixteen float32 lanes, written once for every instruction set: the compiler splits the vectors where the
-// machine's are shorter. Only the fused multiply-add and the bfloat16 dot product are spelled by hand.
+// Sixteen float32 lanes, written once for every instruction set: the compiler splits the vectors
+// where the machine's are shorter. Only the fused multiply-add and the bfloat16 dot product are
+// spelled by hand.
 //
 // Included by kernels.cpp alone, which is compiled once per instruction set (TLT_ISA names it).
 //
@@ -14,7 +15,8 @@
 
 #define TLT_INLINE static inline __attribute__((always_inline))
 
-// Before a loop over registers: arrays of vectors stay in registers only when their indices are constants.
+// Before a loop over registers: arrays of vectors stay in registers only when their indices are
+// constants.
 #define TLT_UNROLL _Pragma("GCC unroll 16")
 
 namespace tlt::ops::TLT_ISA {
