@@ -57,8 +57,7 @@ model::ModelConfig config_of(const std::string& name) {
 
 void BenchModel::add_to(CLI::App& app) {
   flags.add_to(app, /*model_is_required=*/false);
-  app.add_option("--shape", shape, "Without --model: tiny or 60m, with random weights.")
-      ->capture_default_str();
+  app.add_option("--shape", shape, "Without --model: tiny or 60m, with random weights.");
 }
 
 std::unique_ptr<model::PolicyModel> BenchModel::load() const {

@@ -30,11 +30,9 @@ struct DecodeFlags {
     app.add_option("--batch", batches, "Responses that decode together, as 1,4,8,32.")
         ->delimiter(',')
         ->default_str("1,4,8,32");
-    app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.")
-        ->capture_default_str();
-    app.add_option("--new-tokens", new_tokens, "Length of the responses.")->capture_default_str();
-    app.add_option("--repeat", repeat, "Runs of each batch size; the median counts.")
-        ->capture_default_str();
+    app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.");
+    app.add_option("--new-tokens", new_tokens, "Length of the responses.");
+    app.add_option("--repeat", repeat, "Runs of each batch size; the median counts.");
     speculation.add_to(app);
   }
 
@@ -120,6 +118,7 @@ int64_t weight_bytes(const model::PolicyModel& policy) {
 void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64_t batch,
                double bandwidth) {
   constexpr int64_t kWarmUpTokens = 8;
+  forget_peak_memory();
   rollout::Engine engine(
       policy,
       engine_options(policy, batch, flags.prompt_tokens + flags.new_tokens, flags.prompt_tokens));

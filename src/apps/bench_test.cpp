@@ -31,6 +31,8 @@ TEST(BenchTest, DecodeReportsEachBatchSize) {
     for (const char* name : {"commit", "machine"})
       EXPECT_TRUE(row.value(name, json()).is_string()) << name;
   }
+  EXPECT_LT(rows[0]["peak_memory_bytes"], int64_t{256} << 20)
+      << "the buffer of the bandwidth's probe is not counted";
   EXPECT_EQ(rows[0]["batch"], 1);
   EXPECT_EQ(rows[1]["batch"], 5);
   EXPECT_DOUBLE_EQ(rows[0]["weight_bytes_per_token"].get<double>(),

@@ -25,12 +25,11 @@ struct TrainFlags {
 
   void add_to(CLI::App& app) {
     model.add_to(app);
-    app.add_option("--prompts", prompts, "Prompts of the step.")->capture_default_str();
-    app.add_option("--samples", samples, "Responses per prompt.")->capture_default_str();
-    app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.")
-        ->capture_default_str();
-    app.add_option("--new-tokens", new_tokens, "Length of the responses.")->capture_default_str();
-    app.add_option("--repeat", repeat, "Steps; the median counts.")->capture_default_str();
+    app.add_option("--prompts", prompts, "Prompts of the step.");
+    app.add_option("--samples", samples, "Responses per prompt.");
+    app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.");
+    app.add_option("--new-tokens", new_tokens, "Length of the responses.");
+    app.add_option("--repeat", repeat, "Steps; the median counts.");
   }
 
   void check(const model::ModelConfig& config) const {

@@ -50,27 +50,19 @@ struct GenerateFlags {
         .add_option("--output", output,
                     "JSONL file for the responses; replaced as a whole at the end.")
         ->required();
-    flags.add_option("--samples", samples, "Responses per prompt.")->capture_default_str();
-    flags.add_option("--max-new-tokens", sampling.max_new_tokens, "Longest response, in tokens.")
-        ->capture_default_str();
-    flags
-        .add_option("--temperature", sampling.temperature,
-                    "Divides the logits; 0: the most likely token.")
-        ->capture_default_str();
-    flags.add_option("--top-k", sampling.top_k, "Only the k most likely tokens; -1: all.")
-        ->capture_default_str();
-    flags
-        .add_option("--top-p", sampling.top_p,
-                    "Only the most likely tokens that together have this probability.")
-        ->capture_default_str();
-    flags.add_option("--seed", seed, "Of the random numbers: same seed, same tokens.")
-        ->capture_default_str();
+    flags.add_option("--samples", samples, "Responses per prompt.");
+    flags.add_option("--max-new-tokens", sampling.max_new_tokens, "Longest response, in tokens.");
+    flags.add_option("--temperature", sampling.temperature,
+                     "Divides the logits; 0: the most likely token.");
+    flags.add_option("--top-k", sampling.top_k, "Only the k most likely tokens; -1: all.");
+    flags.add_option("--top-p", sampling.top_p,
+                     "Only the most likely tokens that together have this probability.");
+    flags.add_option("--seed", seed, "Of the random numbers: same seed, same tokens.");
     flags.add_flag("--ignore-eos", sampling.ignore_eos,
                    "End-of-sequence tokens do not end a response.");
     speculation.add_to(flags);
-    flags
-        .add_option("--max-running", engine.max_running, "Responses that decode at the same time.")
-        ->capture_default_str();
+    flags.add_option("--max-running", engine.max_running,
+                     "Responses that decode at the same time.");
     flags
         .add_option("--kv-memory", engine.kv_memory_bytes,
                     "Memory for keys and values, in bytes or as 512MB, 4GB.")

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/machine.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "ops/cpu/kernels.h"
 #include "runtime/device.h"
 
@@ -74,9 +76,15 @@ std::string machine_name() {
 }
 
 int64_t peak_memory_bytes() {
-  rusage usage{};
-  TLT_CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
-  return int64_t{usage.ru_maxrss} * 1024;
+  return kilobytes(field(read_file("/proc/self/status", /*max_bytes=*/1 << 20), "VmHWM"));
+}
+
+void forget_peak_memory() {
+  try {
+    FileHandle("/proc/self/clear_refs", O_WRONLY).write("5");  // proc(5)
+  } catch (const Error& error) {
+    warn_once("clear_refs", "peak_memory_bytes counts from the program's start: {}", error.what());
+  }
 }
 
 double read_bandwidth(runtime::ThreadPool& pool) {

@@ -24,8 +24,10 @@ Machine read_machine();
 // "AMD EPYC, 2 cores, avx512bf16": benchmarks of different ones are not compared.
 std::string machine_name();
 
-// The most memory this process has had at once.
+// The most memory this process has had at once since it started, or since forget_peak_memory().
 int64_t peak_memory_bytes();
+// A system that cannot forget keeps the older peak, and a warning says so.
+void forget_peak_memory();
 
 // Bytes a second that the pool's threads can read from memory: the best of some passes over a
 // buffer larger than most caches.

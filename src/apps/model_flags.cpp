@@ -35,13 +35,12 @@ std::string stored_type(const std::string& folder) {
 const char* type_name(at::ScalarType type) { return type == at::kFloat ? "float32" : "bfloat16"; }
 
 void ModelFlags::add_to(CLI::App& flags, bool model_is_required) {
+  flags.option_defaults()->always_capture_default();  // --help shows them
   CLI::Option* folder = flags.add_option("--model", model, "Hugging Face folder of the model.");
   if (model_is_required) folder->required();
-  flags.add_option("--dtype", dtype, "float32 or bfloat16; auto: the file's own.")
-      ->capture_default_str();
-  flags.add_option("--device", device, "cpu, cuda or cuda:N.")->capture_default_str();
-  flags.add_option("--threads", threads, "Threads on the CPU; 0: all cores.")
-      ->capture_default_str();
+  flags.add_option("--dtype", dtype, "float32 or bfloat16; auto: the file's own.");
+  flags.add_option("--device", device, "cpu, cuda or cuda:N.");
+  flags.add_option("--threads", threads, "Threads on the CPU; 0: all cores.");
 }
 
 Device ModelFlags::open_device() const {
@@ -79,8 +78,7 @@ std::optional<data::Tokenizer> ModelFlags::load_tokenizer(const model::ModelConf
 }
 
 void SpeculationFlags::add_to(CLI::App& flags) {
-  flags.add_option("--speculation", speculation, "off or auto. Never changes a token.")
-      ->capture_default_str();
+  flags.add_option("--speculation", speculation, "off or auto. Never changes a token.");
   flags.add_option("--drafter", drafter, "Folder of an EAGLE drafter.");
   flags.add_option("--strategy", strategy,
                    "Depth, width and tokens to verify of a draft tree, as 8_4_48.");

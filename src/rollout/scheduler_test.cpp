@@ -298,14 +298,17 @@ TEST(SchedulerTest, IdlePromptGivesItsPagesToTheRunning) {
   const uint32_t older = with_long_response(0), younger = with_long_response(older + 1);
   EngineOptions options = small_options();
   options.max_running = 2;
-  FakeRunner runner(options, /*pages=*/12);
+  FakeRunner runner(options, /*pages=*/11);
   runner.submit(older, /*prompt_tokens=*/1, /*samples=*/1, /*max_new_tokens=*/150);
-  runner.submit(younger, /*prompt_tokens=*/80, /*samples=*/2, /*max_new_tokens=*/90);
+  runner.submit(younger, /*prompt_tokens=*/128, /*samples=*/2, /*max_new_tokens=*/40);
   while (runner.pool().free_pages() > 0) ASSERT_TRUE(runner.step());
   ASSERT_TRUE(runner.scheduler().cancel(younger, 0));
-  while (runner.done.empty()) ASSERT_TRUE(runner.step());
+  ASSERT_TRUE(runner.step());
+  ASSERT_EQ(runner.scheduler().running(), 1);
+  ASSERT_LT(runner.pool().free_pages(), 2);  // the prompt's 8 are still held
   runner.run();
   EXPECT_EQ(std::ssize(runner.done), 3);
+  EXPECT_EQ(runner.repeated_rows, 128);
   EXPECT_EQ(runner.scheduler().preemptions(), 0);
 }
 
