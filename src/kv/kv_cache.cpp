@@ -16,9 +16,9 @@ int64_t KvShape::page_bytes() const {
 // masked.
 KvCache::KvCache(const Device& device, const KvShape& shape, int64_t pages)
     : shape_(shape),
-      storage_(
-          device.zeros({pages, shape.layers, shape.kv_heads, 2, shape.head_size * ops::kPageSlots},
-                       shape.type)) {
+      storage_(device.lasting_zeros(
+          {pages, shape.layers, shape.kv_heads, 2, shape.head_size * ops::kPageSlots},
+          shape.type)) {
   TLT_CHECK(pages > 0 && shape.layers > 0 && shape.kv_heads > 0 && shape.head_size > 0);
 }
 

@@ -46,8 +46,9 @@ Weight::Weight(const Device& device, int64_t rows, int64_t columns, at::ScalarTy
     : rows_(rows), columns_(columns), type_(type) {
   TLT_CHECK(rows > 0 && columns > 0 && columns % 2 == 0, "weight [", rows, ", ", columns, "]");
   const int64_t u = unit_elements(type);
-  storage_ = device.is_cpu() ? device.zeros({divide_up(rows, kPanel), columns / u, kPanel, u}, type)
-                             : device.zeros({rows, columns}, type);
+  storage_ = device.is_cpu()
+                 ? device.lasting_zeros({divide_up(rows, kPanel), columns / u, kPanel, u}, type)
+                 : device.lasting_zeros({rows, columns}, type);
 }
 
 void Weight::assign(const Device& device, const at::Tensor& values, int64_t first_row) {

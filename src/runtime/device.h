@@ -32,6 +32,9 @@ class Device {
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type) const;
   at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType type) const;
+  // Zeros for what stays and is read over and over: weights, keys and values. On the CPU large ones
+  // lie in pages of 2 MB where the system has them, and take memory only where they are written.
+  at::Tensor lasting_zeros(at::IntArrayRef sizes, at::ScalarType type) const;
 
  private:
   Device(at::Device device, int threads);
