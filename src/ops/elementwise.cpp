@@ -12,14 +12,16 @@
 namespace tlt::ops {
 namespace {
 
-// Rows of a task. Fixed, because gradients of norm weights are summed by block: the thread count
-// must not matter.
-constexpr int64_t kRowBlock = 64;
+// Rows of a task; few, so that a decode step of some sequences keeps all threads busy.
+constexpr int64_t kRowBlock = 8;
+// Fixed, because gradients of norm weights are summed by block: the thread count must not matter.
+constexpr int64_t kNormBlock = 64;
 
 template <class Body>
-void for_blocks(const Device& device, int64_t rows, const Body& body) {
-  device.pool().run(divide_up(rows, kRowBlock), [&](int64_t block) {
-    body(block, block * kRowBlock, std::min(kRowBlock, rows - block * kRowBlock));
+void for_blocks(const Device& device, int64_t rows, int64_t block_rows, const Body& body) {
+  device.pool().run(divide_up(rows, block_rows), [&](int64_t block) {
+    const int64_t first = block * block_rows;
+    body(first, std::min(block_rows, rows - first));
   });
 }
 
@@ -32,7 +34,7 @@ void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weigh
   check_rows(x, rows, columns, "norm input");
   check_rows(out, rows, columns, "norm output");
   const Kernels& kernels = cpu_kernels();
-  for_blocks(device, rows, [&](int64_t, int64_t first, int64_t count) {
+  for_blocks(device, rows, kRowBlock, [&](int64_t first, int64_t count) {
     kernels.rms_norm(kernel_type(x), row_pointer(x, first), weight.data_ptr<float>(),
                      static_cast<float>(epsilon), count, columns, row_pointer(out, first));
   });
@@ -45,11 +47,12 @@ void rms_norm_backward(const Device& device, const at::Tensor& dy, const at::Ten
   const int64_t rows = x.size(0), columns = x.size(1);
   check_rows(dy, rows, columns, "norm gradient");
   const Kernels& kernels = cpu_kernels();
-  const at::Tensor parts = at::zeros({divide_up(rows, kRowBlock), columns}, at::kFloat);
-  for_blocks(device, rows, [&](int64_t block, int64_t first, int64_t count) {
+  const at::Tensor parts = at::zeros({divide_up(rows, kNormBlock), columns}, at::kFloat);
+  for_blocks(device, rows, kNormBlock, [&](int64_t first, int64_t count) {
     kernels.rms_norm_backward(kernel_type(x), row_pointer(dy, first), row_pointer(x, first),
                               weight.data_ptr<float>(), static_cast<float>(epsilon), count, columns,
-                              row_pointer(dx, first), parts.data_ptr<float>() + block * columns);
+                              row_pointer(dx, first),
+                              parts.data_ptr<float>() + first / kNormBlock * columns);
   });
   kernels.add_columns(Type::kFloat, parts.data_ptr(), columns, parts.size(0), 0, columns,
                       dweight.data_ptr<float>());
@@ -60,7 +63,7 @@ void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out) {
   const int64_t rows = out.size(0), columns = out.size(1);
   check_rows(gate_up, rows, 2 * columns, "gate and up");
   const Kernels& kernels = cpu_kernels();
-  for_blocks(device, rows, [&](int64_t, int64_t first, int64_t count) {
+  for_blocks(device, rows, kRowBlock, [&](int64_t first, int64_t count) {
     kernels.swiglu(kernel_type(out), row_pointer(gate_up, first), count, columns,
                    row_pointer(out, first));
   });
@@ -72,7 +75,7 @@ void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Te
   const int64_t rows = d_out.size(0), columns = d_out.size(1);
   check_rows(d_gate_up, rows, 2 * columns, "gate and up gradient");
   const Kernels& kernels = cpu_kernels();
-  for_blocks(device, rows, [&](int64_t, int64_t first, int64_t count) {
+  for_blocks(device, rows, kRowBlock, [&](int64_t first, int64_t count) {
     kernels.swiglu_backward(kernel_type(d_out), row_pointer(d_out, first),
                             row_pointer(gate_up, first), count, columns,
                             row_pointer(d_gate_up, first));

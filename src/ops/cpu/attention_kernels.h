@@ -57,17 +57,18 @@ void rope_rows(const RopeTask& task, const KvPages& cache) {
       T* x = q + n * h;
       const float* norm = n < task.heads ? task.q_norm : task.k_norm;
       // Normalised and rotated in float32, rounded once.
-      for (int64_t i = 0; i < h; ++i) head[i] = to_float(x[i]);
+      for (int64_t i = 0; i < h; i += kLanes) store(head + i, load(x + i));
       if (norm) rms_norm_rows(head, norm, task.norm_epsilon, 1, h, head);
       rotate(head, angles, h, 1.0f);
-      for (int64_t i = 0; i < h; ++i) x[i] = from_float<T>(head[i]);
+      for (int64_t i = 0; i < h; i += kLanes) store(x + i, load(head + i));
     }
     const int64_t slot = position % kLanes;
     for (int64_t n = 0; n < task.kv_heads; ++n) {
       const T* k = q + (task.heads + n) * h;
       const T* v = k + task.kv_heads * h;
       T* keys = page_keys<T>(cache, task.pages[position / kLanes], n);
-      for (int64_t i = 0; i < h; ++i) keys[key_index<T>(i, slot)] = k[i];
+      for (int64_t i = 0; i < h; i += Unit<T>::kElements)
+        std::memcpy(keys + key_index<T>(i, slot), k + i, Unit<T>::kElements * sizeof(T));
       std::memcpy(keys + kLanes * h + slot * h, v, static_cast<size_t>(h) * sizeof(T));
     }
   }
@@ -110,6 +111,22 @@ TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t v
   return p;
 }
 
+// A score is the sum of so many partial sums: one alone would wait for each product before the
+// next.
+#if defined(__AVX512F__)
+constexpr int kChains = 4;
+#else
+constexpr int kChains = 1;
+#endif
+
+TLT_INLINE f32x16 add_chains(const f32x16 (&sums)[kChains]) {
+#if defined(__AVX512F__)
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+#else
+  return sums[0];
+#endif
+}
+
 // As many queries together as their values fit the registers.
 template <int kVectors>
 constexpr int kQueries = kVectors <= 6   ? 4
@@ -133,17 +150,21 @@ void attend_queries(Query<T, kVectors>* queries, const int32_t* pages, int64_t k
   for (int64_t first = 0; first < longest; first += kLanes) {
     const T* keys = page_keys<T>(cache, pages[first / kLanes], kv_head);
     const T* values = keys + kLanes * kHead;
-    f32x16 scores[kCount] = {};
-    for (int64_t k = 0; k < kHead / kElements; ++k) {
-      const auto column = load_units(keys + k * kLanes * kElements);
+    f32x16 scores[kCount][kChains] = {};
+    for (int64_t k = 0; k < kHead / kElements; k += kChains) {
       TLT_UNROLL
-      for (int i = 0; i < kCount; ++i)
-        scores[i] = dot(scores[i], splat_unit(queries[i].q + k * kElements), column);
+      for (int c = 0; c < kChains; ++c) {
+        const auto column = load_units(keys + (k + c) * kLanes * kElements);
+        TLT_UNROLL
+        for (int i = 0; i < kCount; ++i)
+          scores[i][c] = dot(scores[i][c], splat_unit(queries[i].q + (k + c) * kElements), column);
+      }
     }
     float weights[kCount][kLanes];
+    TLT_UNROLL
     for (int i = 0; i < kCount; ++i)
-      store(weights[i],
-            add_scores<T, kVectors>(queries[i], scores[i], queries[i].keys - first, scale));
+      store(weights[i], add_scores<T, kVectors>(queries[i], add_chains(scores[i]),
+                                                queries[i].keys - first, scale));
     f32x16 sums[kCount][kVectors];
     TLT_UNROLL
     for (int i = 0; i < kCount; ++i) TLT_UNROLL

@@ -145,12 +145,11 @@ TLT_INLINE float sum_lanes(f32x16 v) {
   return x[0];
 }
 TLT_INLINE float max_lanes(f32x16 v) {
-  float x[kLanes];
-  store(x, v);
-  float best = x[0];
-  TLT_UNROLL
-  for (int i = 1; i < kLanes; ++i) best = x[i] > best ? x[i] : best;
-  return best;
+  v = max(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  v = max(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  v = max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  v = max(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+  return v[0];
 }
 
 // Lanes below `count` of v, the others `other`.
