@@ -28,14 +28,14 @@ void run_tasks(const Device& device, const GemmTask& whole, Type type) {
   const int64_t wanted = divide_up(4 * device.pool().threads(), blocks);
   const int64_t panel_work = std::max<int64_t>(1, std::min(whole.rows, kRowBlock) * whole.units);
   const int64_t least = std::max<int64_t>(1, 4096 / panel_work);
-  const int64_t group = std::max(least, divide_up(panels, wanted)),
-                groups = divide_up(panels, group);
+  const int64_t groups = divide_up(panels, std::max(least, divide_up(panels, wanted)));
   device.pool().run(blocks * groups, [&](int64_t index) {
     GemmTask task = whole;
     task.first_row = index / groups * kRowBlock;
     task.rows = std::min(kRowBlock, whole.rows - task.first_row);
-    task.first_panel = index % groups * group;
-    task.panels = std::min(group, panels - task.first_panel);
+    const int64_t group = index % groups;  // of even size: the last one is waited for
+    task.first_panel = group * panels / groups;
+    task.panels = (group + 1) * panels / groups - task.first_panel;
     kernels.gemm(type, task);
   });
 }

@@ -5,29 +5,13 @@
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 #include "base/check.h"
 
 namespace tlt::runtime {
 namespace {
 
-// Decoding one sequence does little but read the weights: with pages of 2 MB instead of 4 KB a
-// model of 50M parameters decodes 16 % faster.
-constexpr size_t kHugePage = size_t{2} << 20;
-
-// Zeroed memory that starts at a huge page, straight from the system; nullptr when it has none.
-void* map_huge(size_t bytes) {
-  const size_t mapped = bytes + kHugePage;
-  void* start = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (start == MAP_FAILED) return nullptr;
-  auto* first = static_cast<char*>(start);
-  const size_t skip = (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage;
-  if (skip > 0) munmap(first, skip);
-  munmap(first + skip + bytes, kHugePage - skip);
-  madvise(first + skip, bytes, MADV_HUGEPAGE);  // a wish: without it the pages are small
-  return first + skip;
-}
+constexpr size_t kSmallTensor = size_t{32} << 10;  // smaller ones gain nothing by huge pages
 
 }  // namespace
 
@@ -38,7 +22,9 @@ int available_cores() {
 }
 
 Device::Device(at::Device device, int threads)
-    : device_(device), pool_(std::make_shared<ThreadPool>(threads)) {}
+    : device_(device),
+      pool_(std::make_shared<ThreadPool>(threads)),
+      huge_pages_(std::make_shared<HugePages>()) {}
 
 Device Device::cpu(int threads) {
   TLT_CHECK_INPUT(threads >= 0 && threads <= 1024, "trainer.threads is ", threads,
@@ -78,17 +64,10 @@ at::Tensor Device::zeros(at::IntArrayRef sizes, at::ScalarType type) const {
 at::Tensor Device::lasting_zeros(at::IntArrayRef sizes, at::ScalarType type) const {
   size_t bytes = c10::elementSize(type);
   for (const int64_t size : sizes) bytes *= static_cast<size_t>(size);
-  const size_t rest = bytes % kHugePage;
-  if (!is_cpu() || bytes < kHugePage / 2) return zeros(sizes, type);
-  // The last page is a huge one where half of it is used, else small ones.
-  constexpr size_t kSmallPage = 4096;
-  bytes += rest >= kHugePage / 2 ? kHugePage - rest : (kSmallPage - rest % kSmallPage) % kSmallPage;
-  void* memory = map_huge(bytes);
-  TLT_CHECK_INPUT(memory != nullptr, "the system has no ", bytes,
-                  " bytes of memory left; lower rollout.kv_memory_bytes or take a smaller model");
+  if (!is_cpu() || bytes < kSmallTensor) return zeros(sizes, type);
+  const std::shared_ptr<void> memory = huge_pages_->take(bytes);
   return at::from_blob(
-      memory, sizes, [bytes](void* start) { munmap(start, bytes); },
-      at::TensorOptions().dtype(type));
+      memory.get(), sizes, [memory](void*) {}, at::TensorOptions().dtype(type));
 }
 
 }  // namespace tlt::runtime

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/huge_pages.h"
 #include "runtime/thread_pool.h"
 
 namespace tlt::runtime {
@@ -32,8 +33,7 @@ class Device {
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type) const;
   at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType type) const;
-  // Zeros for what stays and is read over and over: weights, keys and values. On the CPU large ones
-  // lie in pages of 2 MB where the system has them, and take memory only where they are written.
+  // Zeros for what stays and is read over and over: weights, keys and values (huge_pages.h).
   at::Tensor lasting_zeros(at::IntArrayRef sizes, at::ScalarType type) const;
 
  private:
@@ -41,6 +41,7 @@ class Device {
 
   at::Device device_;
   std::shared_ptr<ThreadPool> pool_;
+  std::shared_ptr<HugePages> huge_pages_;
 };
 
 // Cores this process may use (its affinity mask).

@@ -1,0 +1,33 @@
+// Strategy: how large a draft tree may become: "8_4_48" is depth 8, width 4, 48 tokens to verify.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tlt::spec {
+
+struct Strategy {
+  int64_t depth = 0;   // levels of the tree below the last committed token
+  int64_t width = 0;   // children considered of a node, and nodes of a level that are expanded
+  int64_t verify = 0;  // rows of the target's forward pass, the last committed token included
+
+  // verify == 1: plain decoding.
+  bool is_off() const { return verify <= 1; }
+  auto operator<=>(const Strategy&) const = default;
+};
+
+inline constexpr Strategy kOff{0, 0, 1};
+
+// Nodes that EAGLE-2's expansion scores: k + (depth - 1) k^2; `verify` - 1 of them can be chosen.
+int64_t scored_nodes(const Strategy& strategy);
+
+// "8_4_48", or "off". InputError says what is wrong and what is accepted: depth and width at least
+// 1, verify at least 2 and at most scored_nodes() + 1.
+Strategy parse_strategy(std::string_view text);
+std::string to_string(const Strategy& strategy);
+
+}  // namespace tlt::spec
