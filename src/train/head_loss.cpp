@@ -72,24 +72,37 @@ void HeadLoss::score(const at::Tensor& hidden, std::span<const PackedSample> pac
   }
 }
 
+void HeadLoss::add_losses(const Chunk& chunk, TokenLoss& loss, const See& see) {
+  const at::Tensor logprobs = statistics_.logprob.cpu(), entropies = statistics_.entropy.cpu();
+  d_logprob_ = at::empty_like(logprobs);
+  d_entropy_ = at::empty_like(entropies);
+  int64_t at = 0;
+  for (const Piece& piece : chunk.pieces) {
+    see(*piece.sample, piece.first, floats(logprobs, at, piece.count));
+    loss.add(*piece.sample, piece.first, floats(logprobs, at, piece.count),
+             floats(entropies, at, piece.count), mutable_floats(d_logprob_, at, piece.count),
+             mutable_floats(d_entropy_, at, piece.count));
+    at += piece.count;
+  }
+}
+
+void HeadLoss::measure(const at::Tensor& hidden, std::span<const PackedSample> pack,
+                       TokenLoss& loss, const See& see) {
+  for (const Chunk& chunk : cut(pack)) {
+    forward(hidden, chunk);
+    add_losses(chunk, loss, see);
+  }
+}
+
 const at::Tensor& HeadLoss::backward(const at::Tensor& hidden, std::span<const PackedSample> pack,
                                      TokenLoss& loss, model::Gradients& gradients, const See& see) {
   d_hidden_ = at::zeros_like(hidden);
   for (const Chunk& chunk : cut(pack)) {
     forward(hidden, chunk);
-    const at::Tensor logprobs = statistics_.logprob.cpu(), entropies = statistics_.entropy.cpu();
-    at::Tensor d_logprob = at::empty_like(logprobs), d_entropy = at::empty_like(entropies);
-    int64_t at = 0;
-    for (const Piece& piece : chunk.pieces) {
-      see(*piece.sample, piece.first, floats(logprobs, at, piece.count));
-      loss.add(*piece.sample, piece.first, floats(logprobs, at, piece.count),
-               floats(entropies, at, piece.count), mutable_floats(d_logprob, at, piece.count),
-               mutable_floats(d_entropy, at, piece.count));
-      at += piece.count;
-    }
+    add_losses(chunk, loss, see);
     ops::logits_backward(model_.device(), logits_, model_.config().vocabulary, targets_,
-                         temperature_, statistics_, d_logprob.to(hidden.device()),
-                         d_entropy.to(hidden.device()));
+                         temperature_, statistics_, d_logprob_.to(hidden.device()),
+                         d_entropy_.to(hidden.device()));
     at::Tensor d_inputs = at::empty_like(inputs_);
     model_.logits_backward(inputs_, logits_, d_inputs, gradients);
     d_hidden_.index_copy_(0, rows_, d_inputs);

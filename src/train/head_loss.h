@@ -47,8 +47,12 @@ class HeadLoss {
   // The logprobs of all response tokens. hidden [T, D].
   void score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see);
 
-  // Adds the head's gradient and returns d_hidden [T, D], zero for rows that predict no response
-  // token; valid until the next call.
+  // Adds the losses of the pack's tokens, without gradients.
+  void measure(const at::Tensor& hidden, std::span<const PackedSample> pack, TokenLoss& loss,
+               const See& see);
+
+  // The same, adds the head's gradient and returns d_hidden [T, D], zero for rows that predict no
+  // response token; valid until the next call.
   const at::Tensor& backward(const at::Tensor& hidden, std::span<const PackedSample> pack,
                              TokenLoss& loss, model::Gradients& gradients, const See& see);
 
@@ -68,17 +72,19 @@ class HeadLoss {
   std::vector<Chunk> cut(std::span<const PackedSample> pack) const;
   // Fills the members below.
   void forward(const at::Tensor& hidden, const Chunk& chunk);
+  void add_losses(const Chunk& chunk, TokenLoss& loss, const See& see);
 
   const model::PolicyModel& model_;
   const double temperature_;
   const int64_t rows_per_chunk_;
 
-  at::Tensor rows_;      // [R] int64
-  at::Tensor targets_;   // [R] int32
-  at::Tensor inputs_;    // [R, D]
-  at::Tensor buffer_;    // [rows_per_chunk_, V] float32
-  at::Tensor logits_;    // [R, V], a view of it
-  at::Tensor d_hidden_;  // [T, D]
+  at::Tensor rows_;                   // [R] int64
+  at::Tensor targets_;                // [R] int32
+  at::Tensor inputs_;                 // [R, D]
+  at::Tensor buffer_;                 // [rows_per_chunk_, V] float32
+  at::Tensor logits_;                 // [R, V], a view of it
+  at::Tensor d_logprob_, d_entropy_;  // [R] float32, on the host
+  at::Tensor d_hidden_;               // [T, D]
   ops::RowStatistics statistics_;
 };
 

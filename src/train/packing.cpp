@@ -22,6 +22,18 @@ double cost_of(const Pack& pack, std::span<const int64_t> lengths) {
   return cost;
 }
 
+// Packs are planned in multiples of kShares where each gets kSmallPack tokens: fewer would not keep
+// the processors busy.
+constexpr int64_t kShares = 8;
+constexpr int64_t kSmallPack = 1024;
+
+int64_t wanted_packs(std::span<const int64_t> lengths, int64_t token_budget) {
+  const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const int64_t least = (tokens + token_budget - 1) / token_budget;
+  const int64_t even = (least + kShares - 1) / kShares * kShares;
+  return std::max({least, std::min(even, tokens / kSmallPack), std::min<int64_t>(tokens, 1)});
+}
+
 // 0 … n-1 by descending value, equals by index.
 template <class T>
 std::vector<size_t> descending(std::span<const T> values) {
@@ -36,19 +48,20 @@ std::vector<size_t> descending(std::span<const T> values) {
 
 std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_budget) {
   TLT_CHECK(token_budget > 0);
-  std::vector<Pack> packs;
-  std::vector<int64_t> tokens;  // of each pack
+  std::vector<Pack> packs(static_cast<size_t>(wanted_packs(lengths, token_budget)));
+  std::vector<int64_t> tokens(packs.size());  // of each pack
   for (const size_t i : descending(lengths)) {
     TLT_CHECK(lengths[i] > 0, "sequence ", i, " is empty");
-    size_t pack = 0;
-    while (pack < packs.size() && tokens[pack] + lengths[i] > token_budget) ++pack;
-    if (pack == packs.size()) {
+    auto pack = static_cast<size_t>(std::ranges::min_element(tokens) - tokens.begin());
+    if (tokens[pack] > 0 && tokens[pack] + lengths[i] > token_budget) {
+      pack = packs.size();
       packs.emplace_back();
       tokens.push_back(0);
     }
     packs[pack].push_back(static_cast<int64_t>(i));
     tokens[pack] += lengths[i];
   }
+  std::erase_if(packs, [](const Pack& pack) { return pack.empty(); });
   for (Pack& pack : packs) std::sort(pack.begin(), pack.end());
   return packs;
 }

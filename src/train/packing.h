@@ -20,8 +20,10 @@ namespace tlt::train {
 
 using Pack = std::vector<int64_t>;  // indices of sequences, ascending
 
-// First fit, longest first (equals in the order given). A sequence above the budget has a pack of
-// its own. REQUIRES: every length is at least 1.
+// Longest first, each into the emptiest pack, so that packs are of even size: as few as the budget
+// allows, but eight or a multiple where they are not too small for it, so that two, four or eight
+// workers have the same to do. A sequence above the budget has a pack of its own.
+// REQUIRES: every length is at least 1.
 std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_budget);
 
 // The worker of each pack: the costliest pack left goes to the worker with the least to do (equals:

@@ -80,6 +80,12 @@ PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> 
             " samples without a token that counts");
 }
 
+bool PolicyLoss::learns_from(const TrainSample& sample) const {
+  if (options_.entropy_coeff > 0) return true;
+  if (kl_type_ != KlType::kNone && options_.kl_loss_coef > 0) return true;
+  return std::ranges::any_of(sample.advantages, [](float a) { return a != 0; });
+}
+
 double PolicyLoss::token_weight(const TrainSample& sample) const {
   switch (aggregation_) {
     case Aggregation::kTokenMean:

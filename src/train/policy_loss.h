@@ -21,6 +21,9 @@ class PolicyLoss final : public TokenLoss {
   // The samples of the whole mini-batch. Throws Error for one whose lists do not fit its response.
   PolicyLoss(const LossOptions& options, std::span<const TrainSample> batch);
 
+  // Without KL and entropy terms nothing is learned where all advantages are 0: a group whose
+  // samples are all right, or all wrong.
+  bool learns_from(const TrainSample& sample) const override;
   void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
            std::span<const float> entropies, std::span<float> d_logprob,
            std::span<float> d_entropy) override;
@@ -59,6 +62,7 @@ class SupervisedLoss final : public TokenLoss {
  public:
   explicit SupervisedLoss(std::span<const TrainSample> batch);
 
+  bool learns_from(const TrainSample&) const override { return true; }
   void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
            std::span<const float> entropies, std::span<float> d_logprob,
            std::span<float> d_entropy) override;

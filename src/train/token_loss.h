@@ -21,6 +21,10 @@ class TokenLoss {
  public:
   virtual ~TokenLoss() = default;
 
+  // False when this sample's slopes are 0 whatever the model says: its forward pass is for the
+  // metrics alone.
+  virtual bool learns_from(const TrainSample& sample) const = 0;
+
   // Response tokens first .. first + n of a sample: their logprobs and entropies under the model (n
   // each) give d loss / d logprob and d loss / d entropy (n each). Adds to the sums.
   virtual void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,

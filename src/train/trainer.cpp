@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 
 #include "base/check.h"
 #include "train/policy_loss.h"
@@ -15,24 +16,23 @@
 namespace tlt::train {
 namespace {
 
-std::vector<int64_t> lengths_of(std::span<const TrainSample> samples) {
-  std::vector<int64_t> lengths;
-  for (const TrainSample& sample : samples)
-    lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
-  return lengths;
-}
-
-// The packs of a batch and which of them this worker computes.
+// The packs of some samples of a batch and which of them this worker computes.
 struct Share {
   std::vector<Pack> packs;
   std::vector<size_t> mine;
 
-  Share(std::span<const TrainSample> batch, int64_t max_tokens, const cluster::Comm& comm) {
-    const std::vector<int64_t> lengths = lengths_of(batch);
+  // `members`: indices into the batch, ascending.
+  Share(std::span<const TrainSample> batch, const std::vector<int64_t>& members, int64_t max_tokens,
+        const cluster::Comm& comm) {
+    std::vector<int64_t> lengths;
+    for (const int64_t i : members)
+      lengths.push_back(static_cast<int64_t>(batch[static_cast<size_t>(i)].tokens.size()));
     packs = plan_packs(lengths, max_tokens);
     const std::vector<int> owner = assign_packs(packs, lengths, comm.size());
-    for (size_t i = 0; i < packs.size(); ++i)
+    for (size_t i = 0; i < packs.size(); ++i) {
       if (owner[i] == comm.rank()) mine.push_back(i);
+      for (int64_t& member : packs[i]) member = members[static_cast<size_t>(member)];
+    }
   }
 };
 
@@ -125,20 +125,27 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
 }
 
 TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
-  const Share share(batch, options_.max_tokens, comm_);
   const auto loss = make_loss(kind, options_.loss, batch);
+  std::vector<int64_t> learned, measured;
+  for (size_t i = 0; i < batch.size(); ++i)
+    (loss->learns_from(batch[i]) ? learned : measured).push_back(static_cast<int64_t>(i));
+  const Share to_learn(batch, learned, options_.max_tokens, comm_);
+  const Share to_measure(batch, measured, options_.max_tokens, comm_);
   Difference difference;
+  const auto see = [&](const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
+    difference.see(sample, first, logprobs);
+  };
   sum_.clear();
-  for (const size_t i : share.mine) {
-    const std::vector<PackedSample> pack = load_pack(batch, share.packs[i], tape_);
+  for (const size_t i : to_learn.mine) {
+    const std::vector<PackedSample> pack = load_pack(batch, to_learn.packs[i], tape_);
     const at::Tensor& hidden = model_.forward(tape_);
-    const at::Tensor& d_hidden = head_.backward(
-        hidden, pack, *loss, gradients_,
-        [&](const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
-          difference.see(sample, first, logprobs);
-        });
+    const at::Tensor& d_hidden = head_.backward(hidden, pack, *loss, gradients_, see);
     model_.backward(tape_, d_hidden, gradients_);
     sum_.add(gradients_);
+  }
+  for (const size_t i : to_measure.mine) {
+    const std::vector<PackedSample> pack = load_pack(batch, to_measure.packs[i], tape_);
+    head_.measure(model_.forward(tape_), pack, *loss, see);
   }
   sum_.reduce(comm_);
   sum_.read(gradients_);
@@ -155,7 +162,7 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
       difference.known ? difference.logprob : std::numeric_limits<double>::quiet_NaN();
   stats.probability_difference =
       difference.known ? difference.probability : std::numeric_limits<double>::quiet_NaN();
-  stats.packs = static_cast<int64_t>(share.packs.size());
+  stats.packs = std::ssize(to_learn.packs) + std::ssize(to_measure.packs);
   for (const TrainSample& sample : batch)
     stats.tokens += static_cast<int64_t>(sample.tokens.size());
   return stats;
@@ -170,7 +177,9 @@ std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
     logprobs[i].resize(static_cast<size_t>(samples[i].response_size()));
   model::Tape tape(model, /*recompute=*/true);
   HeadLoss head(model, temperature);
-  const Share share(samples, max_tokens, comm);
+  std::vector<int64_t> all(samples.size());
+  std::iota(all.begin(), all.end(), 0);
+  const Share share(samples, all, max_tokens, comm);
   std::string mine;  // (sample, logprobs) of my packs, for the other workers
   for (const size_t p : share.mine) {
     const std::vector<PackedSample> pack = load_pack(samples, share.packs[p], tape);

@@ -135,6 +135,28 @@ TEST(TrainerTest, MinibatchesAndEpochsAreOptimizerStepsInOrder) {
   EXPECT_NEAR(metrics_of(stats).at("actor/loss"), loss, 1e-12);
 }
 
+TEST(TrainerTest, SamplesWithoutAdvantageAreMeasuredAndTeachNothing) {
+  const auto comm = solo();
+  auto samples = golden_samples(read_golden("llama_tied"), "t10");
+  for (size_t i = 0; i < samples.size(); i += 2) std::ranges::fill(samples[i].advantages, 0.0f);
+  // An entropy term too small to move a weight sends every sample through the backward pass.
+  std::map<std::string, double> metrics[2];
+  std::vector<at::Tensor> weights[2];
+  for (const bool all_learn : {false, true}) {
+    const auto model = golden_model("llama_tied");
+    TrainerOptions options = small_packs();
+    options.optim.lr = 1e-4;
+    options.loss.entropy_coeff = all_learn ? 1e-30 : 0;
+    Trainer trainer(*model, options, *comm, 1, 1.0);
+    metrics[all_learn] = metrics_of(trainer.update(samples, LossKind::kPolicy));
+    weights[all_learn] = weights_of(*model);
+  }
+  for (const auto& [name, value] : metrics[true])
+    EXPECT_NEAR(metrics[false].at(name), value, 1e-5 * std::abs(value) + 1e-12) << name;
+  for (size_t i = 0; i < weights[0].size(); ++i)
+    EXPECT_TRUE(at::allclose(weights[0][i], weights[1][i], 1e-3, 2e-6)) << i;
+}
+
 TEST(TrainerTest, TheDifferenceToTheRolloutIsThatBeforeTheFirstStep) {
   const auto comm = solo();
   const auto model = golden_model("llama_tied");
