@@ -1,4 +1,5 @@
-// DraftTree: guesses at how a sequence goes on, verified together in one forward pass of the target.
+// DraftTree: guesses at how a sequence goes on, verified together in one forward pass of the
+// target.
 //
 // The root is the sequence's last committed token and not a node. A node is a token, its parent
 // (kRoot or an earlier node) and the estimated probability that the target's own text runs through
@@ -16,6 +17,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -39,7 +41,7 @@ class DraftTree {
   const std::vector<DraftNode>& nodes() const { return nodes_; }
 
   // The new node's index. REQUIRES: the parent exists and has no child with this token.
-  // `probability` is cut to the parent's.
+  // `probability` is cut to the parent's (the root's is 1); NaN counts as 0.
   int32_t add(int32_t parent, int32_t token, float probability);
 
   // The child with this token, or kRoot - 1 when there is none. A few comparisons a node.
@@ -50,19 +52,26 @@ class DraftTree {
   // so a kept node's parent is always kept (PAPER 4.2). The order of the others stays.
   void keep_best(int32_t count);
 
-  // Depth first, a node's most probable child last. Then every node comes right after its whole
-  // path as far as the slots of the KV cache are concerned: when the nodes are stored one after the
-  // other, each at the slot of its position, a node finds exactly its ancestors there
-  // (ops/attention.h); and what is left behind at the end is the most probable path.
+  // Depth first, a node's most probable child last (of equals the one added first). Then every node
+  // comes right after its whole path as far as the slots of the KV cache are concerned: when the
+  // nodes are stored one after the other, each at the slot of its position, a node finds exactly
+  // its ancestors there (ops/attention.h); and what is left behind at the end is the most probable
+  // path.
   void arrange();
 
   // Throws Error when the invariant is broken.
   void check() const;
 
  private:
+  // Moves node i to place_[i], parents with it; those with kNone are dropped.
+  void move_to_places(int32_t count);
+
   std::vector<DraftNode> nodes_;
   // Scratch of keep_best and arrange.
   std::vector<int32_t> order_;
+  std::vector<int32_t> place_;    // by old node
+  std::vector<int32_t> subtree_;  // nodes, itself included
+  std::vector<int32_t> next_;     // by old parent + 1: where its next child goes
   std::vector<DraftNode> arranged_;
 };
 

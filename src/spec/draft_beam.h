@@ -1,0 +1,59 @@
+// DraftBeam: which nodes a drafter expands next: EAGLE-2's dynamic tree (PAPER 4.2), without the
+// network.
+//
+// Level by level: the `width` most probable candidates of the last level are expanded next, each
+// into `width` children; every candidate stays in the tree, and the verify - 1 most probable of all
+// are kept at the end. A batch drafter holds one beam a sequence and runs one forward pass a level
+// over the frontiers of all.
+//
+// Borrows    the tree, from start() to finish().
+// Not here   the network (spec/eagle_drafter.h).
+// Threading  engine thread only; no locks.
+//
+//   beam.start(strategy, tree);
+//   while (!beam.frontier().empty()) {
+//     … run the network on the frontier's nodes; beam.lanes() says whose state each continues …
+//     beam.expand(tokens, probabilities);
+//   }
+//   beam.finish();
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "spec/draft_tree.h"
+#include "spec/strategy.h"
+
+namespace tlt::spec {
+
+class DraftBeam {
+ public:
+  // Empties the tree; the frontier is the root alone. REQUIRES: not kOff.
+  void start(const Strategy& strategy, DraftTree* tree);
+
+  // The nodes to expand next, most probable first; empty when the strategy's depth is reached.
+  std::span<const int32_t> frontier() const { return frontier_; }
+  // For each of them, which of the frontier before is its parent. All 0 below the root.
+  std::span<const int32_t> lanes() const { return lanes_; }
+
+  // The `width` most probable next tokens of each node of the frontier, most probable first, with
+  // their probabilities given that node: [frontier * width] each.
+  void expand(std::span<const int32_t> tokens, std::span<const float> probabilities);
+
+  // Keeps the best verify - 1 nodes and arranges the tree. May be called before depth is reached.
+  void finish();
+
+ private:
+  void choose_frontier(int32_t first_candidate);
+
+  Strategy strategy_;
+  DraftTree* tree_ = nullptr;
+  int64_t level_ = 0;  // levels expanded
+  std::vector<int32_t> frontier_;
+  std::vector<int32_t> lanes_;
+};
+
+}  // namespace tlt::spec
