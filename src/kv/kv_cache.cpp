@@ -22,4 +22,14 @@ KvCache::KvCache(const Device& device, const KvShape& shape, int64_t pages)
   TLT_CHECK(pages > 0 && shape.layers > 0 && shape.kv_heads > 0 && shape.head_size > 0);
 }
 
+void KvCache::reserve_tree(int64_t rows) {
+  if (rows == 0 || (tree_.defined() && tree_.size(1) >= rows)) return;
+  const int64_t width = 2 * shape_.kv_heads * shape_.head_size;
+  const at::Device device = storage_.device();
+  tree_ = at::empty({shape_.layers, rows, width}, at::TensorOptions(device).dtype(shape_.type));
+  tree_layers_.clear();
+  for (int64_t layer = 0; layer < shape_.layers; ++layer)
+    tree_layers_.push_back(tree_.select(0, layer));
+}
+
 }  // namespace tlt::kv

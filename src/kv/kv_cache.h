@@ -1,11 +1,16 @@
 // KvCache: the tensor that holds keys and values of all layers, in pages of 16 positions.
 //
-// Owns       the storage [P, L, K, 2, H * 16] in the compute type (layout: ops/attention.h).
+// Owns       the storage [P, L, K, 2, H * 16] in the compute type (layout: ops/attention.h), and
+// the
+//            keys and values of draft trees' rows from a forward pass to the choice of their path.
 // Not here   which page is free (kv/page_pool.h) or whose it is (rollout/sequence.h).
 // Threading  engine thread only; no locks.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+
+#include <span>
+#include <vector>
 
 #include "ops/attention.h"
 #include "runtime/device.h"
@@ -27,12 +32,25 @@ class KvCache {
 
   int64_t pages() const { return storage_.size(0); }
   const KvShape& shape() const { return shape_; }
-  ops::KvLayer layer(int64_t index) const { return {storage_, index}; }
+  ops::KvLayer layer(int64_t index) const {
+    return {storage_, index,
+            tree_layers_.empty() ? at::Tensor() : tree_layers_[static_cast<size_t>(index)]};
+  }
+  // Makes room for the keys and values of so many rows of draft trees (Batch::tree_rows).
+  void reserve_tree(int64_t rows);
+  // After the forward pass of `batch`: puts a verified path of one of its trees into the slots of
+  // its positions (ops::keep_path).
+  void keep_path(const ops::Batch& batch, const ops::Segment& segment,
+                 std::span<const int32_t> path) {
+    ops::keep_path(storage_, tree_, batch, segment, path);
+  }
   void copy_page(ops::PageId from, ops::PageId to) { ops::copy_page(storage_, from, to); }
 
  private:
   KvShape shape_;
   at::Tensor storage_;
+  at::Tensor tree_;                      // [L, tree rows, 2 K H]
+  std::vector<at::Tensor> tree_layers_;  // views of it
 };
 
 }  // namespace tlt::kv

@@ -149,7 +149,7 @@ void PolicyModel::embed(const ops::Batch& batch, at::Tensor& tokens, at::Tensor&
 const at::Tensor& PolicyModel::cos_sin(const ops::Batch& batch) const {
   int64_t needed = 0;
   for (const ops::Segment& segment : batch.segments)
-    needed = std::max<int64_t>(needed, segment.first_position + segment.rows);
+    needed = std::max<int64_t>(needed, segment.end_position());
   const int64_t have = cos_sin_.defined() ? cos_sin_.size(0) : 0;
   if (needed > have)
     cos_sin_ =
@@ -167,6 +167,7 @@ Activations::Activations(const PolicyModel& model, int64_t max_rows) {
 const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cache,
                                        Activations& a) const {
   const at::Tensor& angles = cos_sin(batch);
+  cache.reserve_tree(batch.tree_rows);
   a.residual_.resize(device_, batch.rows(), config_.hidden, type_);
   a.hidden_.resize(device_, batch.rows(), config_.hidden, type_);
   at::Tensor& x = a.residual_.view();

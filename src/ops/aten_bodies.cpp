@@ -126,25 +126,69 @@ void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeS
   turn(0, n, rope.q_norm);
   turn(n, k, rope.k_norm);
 
-  std::vector<int64_t> pages, slots;
-  for (const Segment& segment : batch.segments)
+  const at::Tensor keys_values = qkv.narrow(1, n * h, 2 * k * h);
+  for (const Segment& segment : batch.segments) {
+    const at::Tensor rows = keys_values.narrow(0, segment.first_row, segment.rows);
+    if (segment.is_tree()) {
+      at::Tensor tree = cache.tree.narrow(0, segment.first_tree_row, segment.rows);
+      tree.copy_(rows);
+      continue;
+    }
+    std::vector<int64_t> pages, slots;
     for (int64_t p = segment.first_position; p < segment.first_position + segment.rows; ++p) {
       pages.push_back(segment.pages[p / kPageSlots]);
       slots.push_back(p % kPageSlots);
     }
-  const at::Tensor page = at::tensor(pages, at::kLong).to(qkv.device()),
-                   slot = at::tensor(slots, at::kLong).to(qkv.device());
-  const int64_t u = qkv.scalar_type() == at::kBFloat16 ? 2 : 1;
+    store_rows(cache, pages, slots, rows);
+  }
+}
+
+void store_rows(const KvLayer& cache, const std::vector<int64_t>& pages,
+                const std::vector<int64_t>& slots, const at::Tensor& keys_values) {
+  const int64_t k = cache.kv_heads(), h = cache.head_size(), rows = keys_values.size(0);
+  const int64_t u = cache.storage.scalar_type() == at::kBFloat16 ? 2 : 1;
+  const at::Device device = cache.storage.device();
+  const at::Tensor page = at::tensor(pages, at::kLong).to(device),
+                   slot = at::tensor(slots, at::kLong).to(device);
+  const at::Tensor both = keys_values.reshape({rows, 2, k, h});
   at::Tensor tiles = cache.storage.select(1, cache.layer);  // [P, K, 2, 16 H]
   at::Tensor keys = tiles.select(2, 0).view({-1, k, h / u, kPageSlots, u}).permute({0, 3, 1, 2, 4});
   at::Tensor values = tiles.select(2, 1).view({-1, k, kPageSlots, h}).permute({0, 2, 1, 3});
-  keys.index_put_({page, slot}, heads.narrow(1, n, k).reshape({t, k, h / u, u}));
-  values.index_put_({page, slot}, heads.narrow(1, n + k, k));
+  keys.index_put_({page, slot}, both.select(1, 0).reshape({rows, k, h / u, u}));
+  values.index_put_({page, slot}, both.select(1, 1));
+}
+
+// The rows of a tree one by one: the keys before the root and those of its path.
+void tree_attention(const AttentionShape& shape, const Batch& batch, const Segment& segment,
+                    const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out) {
+  const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
+  const auto [keys, values] = read_cache(cache, segment.pages, segment.first_position);
+  std::vector<int64_t> path;  // rows of the tree, by depth
+  for (int64_t row = 0; row < segment.rows; ++row) {
+    const auto at = static_cast<size_t>(segment.first_row + row);
+    path.resize(static_cast<size_t>(batch.positions[at] - segment.first_position));
+    path.push_back(segment.first_tree_row + row);
+    const at::Tensor own = cache.tree.index_select(0, at::tensor(path, at::kLong).to(qkv.device()))
+                               .to(at::kFloat)
+                               .reshape({std::ssize(path), 2, k, h})
+                               .permute({1, 2, 0, 3});  // [2, K, path, H]
+    const at::Tensor all_keys = at::cat({keys, own[0]}, 1),
+                     all_values = at::cat({values, own[1]}, 1);
+    const at::Tensor query =
+        queries(shape, qkv.narrow(0, segment.first_row + row, 1).narrow(1, 0, n * h));
+    const at::Tensor scores = masked_scores(query, all_keys, all_keys.size(1) - 1);
+    const at::Tensor result = at::matmul(at::softmax(scores, -1), all_values.unsqueeze(1));
+    out.narrow(0, segment.first_row + row, 1).copy_(result.permute({2, 0, 1, 3}).reshape({1, -1}));
+  }
 }
 
 void attention(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
                const KvLayer& cache, at::Tensor& out, at::Tensor* lse) {
   for (const Segment& segment : batch.segments) {
+    if (segment.is_tree()) {
+      tree_attention(shape, batch, segment, qkv, cache, out);
+      continue;
+    }
     const auto [keys, values] =
         read_cache(cache, segment.pages, segment.first_position + segment.rows);
     const at::Tensor rows =

@@ -22,6 +22,9 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
 void swiglu(const at::Tensor& gate_up, at::Tensor& out);
 void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, at::Tensor& d_gate_up);
 
+// Row i of keys_values [n, 2 K H] into slots[i] of pages[i].
+void store_rows(const KvLayer& cache, const std::vector<int64_t>& pages,
+                const std::vector<int64_t>& slots, const at::Tensor& keys_values);
 void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
                     at::Tensor& qkv, const KvLayer& cache);
 void attention(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,

@@ -13,12 +13,19 @@ namespace {
 
 constexpr int64_t kRowBlock = 16;  // query rows of a task
 
+void check_tree(const AttentionShape& shape, const Batch& batch, const at::Tensor& tree) {
+  TLT_CHECK(tree.defined() && tree.size(0) >= batch.tree_rows &&
+                tree.size(1) == 2 * shape.kv_heads * shape.head_size && tree.is_contiguous(),
+            batch.tree_rows, " rows of draft trees");
+}
+
 void check_shapes(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
                   const KvLayer& cache) {
   check_rows(qkv, batch.rows(), (shape.heads + 2 * shape.kv_heads) * shape.head_size, "qkv");
   TLT_CHECK(cache.storage.scalar_type() == qkv.scalar_type() &&
             cache.kv_heads() == shape.kv_heads && cache.head_size() == shape.head_size &&
             cache.layer < cache.storage.size(1));
+  if (batch.tree_rows > 0) check_tree(shape, batch, cache.tree);
   const int64_t vectors = shape.head_size / 16;
   TLT_CHECK(shape.head_size % 16 == 0 && (vectors <= 6 || vectors == 8 || vectors == 16),
             "head size ", shape.head_size);
@@ -33,7 +40,7 @@ KvPages kv_pages(const KvLayer& cache) {
 
 const float* data_or_null(const at::Tensor* x) { return x ? x->data_ptr<float>() : nullptr; }
 
-// A piece of a segment: rows first .. first + rows of it.
+// A piece of a segment: rows first .. first + rows of it. A tree is not cut.
 struct Piece {
   const Segment* segment;
   int64_t first, rows;
@@ -43,10 +50,16 @@ struct Piece {
 const std::vector<Piece>& cut(const Batch& batch, int64_t block) {
   thread_local std::vector<Piece> pieces;
   pieces.clear();
-  for (const Segment& segment : batch.segments)
-    for (int64_t first = 0; first < segment.rows; first += block)
-      pieces.push_back({&segment, first, std::min<int64_t>(block, segment.rows - first)});
+  for (const Segment& segment : batch.segments) {
+    const int64_t size = segment.is_tree() ? segment.rows : block;
+    for (int64_t first = 0; first < segment.rows; first += size)
+      pieces.push_back({&segment, first, std::min<int64_t>(size, segment.rows - first)});
+  }
   return pieces;
+}
+
+void* tree_pointer(const Segment& segment, const KvLayer& cache) {
+  return segment.is_tree() ? row_pointer(cache.tree, segment.first_tree_row) : nullptr;
 }
 
 AttentionTask task_of(const AttentionShape& shape, const Piece& piece, int64_t kv_head,
@@ -74,14 +87,16 @@ void rope_and_store(const Device& device, const AttentionShape& shape, const Bat
   const Kernels& kernels = cpu_kernels();
   device.pool().run(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
+    const int64_t row = piece.segment->first_row + piece.first;
     kernels.rope_and_store(kernel_type(qkv),
                            {.heads = shape.heads,
                             .kv_heads = shape.kv_heads,
                             .head_size = shape.head_size,
                             .pages = piece.segment->pages,
-                            .first_position = piece.segment->first_position + piece.first,
+                            .positions = batch.positions.data() + row,
                             .rows = piece.rows,
-                            .qkv = row_pointer(qkv, piece.segment->first_row + piece.first),
+                            .qkv = row_pointer(qkv, row),
+                            .tree = tree_pointer(*piece.segment, cache),
                             .cos_sin = rope.cos_sin.data_ptr<float>(),
                             .q_norm = data_or_null(rope.q_norm),
                             .k_norm = data_or_null(rope.k_norm),
@@ -101,6 +116,8 @@ void attention(const Device& device, const AttentionShape& shape, const Batch& b
   device.pool().run(static_cast<int64_t>(pieces.size()) * shape.kv_heads, [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
     AttentionTask task = task_of(shape, piece, i % shape.kv_heads, qkv, out);
+    task.tree = tree_pointer(*piece.segment, cache);
+    if (task.tree) task.tree_positions = batch.positions.data() + piece.segment->first_row;
     if (lse)
       task.lse = lse->data_ptr<float>() + (piece.segment->first_row + piece.first) * shape.heads;
     kernels.attention(kernel_type(qkv), task, pages);
@@ -147,6 +164,41 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
   };
   add_parts(norms.q_norm, 0);
   add_parts(norms.k_norm, shape.head_size);
+}
+
+void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& batch,
+               const Segment& segment, std::span<const int32_t> path) {
+  const int64_t kv_heads = storage.size(2), head_size = storage.size(4) / kPageSlots;
+  const int32_t* positions = batch.positions.data() + segment.first_row;
+  TLT_CHECK(segment.is_tree() && std::ssize(path) <= segment.levels, "a path of ", path.size(),
+            " rows in a tree of ", segment.levels, " levels");
+  for (size_t i = 0; i < path.size(); ++i) {
+    const int32_t row = path[i], position = segment.first_position + static_cast<int32_t>(i);
+    TLT_CHECK(row >= 0 && row < segment.rows && positions[row] == position, "row ", row,
+              " of a tree is not at position ", position);
+    // The slot has what was put there last.
+    const bool is_there = std::find(positions + row + 1, positions + segment.rows, position) ==
+                          positions + segment.rows;
+    if (is_there) continue;
+    for (int64_t layer = 0; layer < storage.size(1); ++layer) {
+      const at::Tensor keys_values =
+          tree.select(0, layer).narrow(0, segment.first_tree_row + row, 1);
+      const KvLayer cache{storage, layer, {}};
+      if (storage.is_cpu()) {
+        cpu_kernels().store_rows(kernel_type(storage),
+                                 {.kv_heads = kv_heads,
+                                  .head_size = head_size,
+                                  .data = keys_values.data_ptr(),
+                                  .positions = &position,
+                                  .rows = 1,
+                                  .pages = segment.pages},
+                                 kv_pages(cache));
+      } else {
+        aten::store_rows(cache, {segment.pages[position / kPageSlots]}, {position % kPageSlots},
+                         keys_values);
+      }
+    }
+  }
 }
 
 void copy_page(const at::Tensor& storage, PageId from, PageId to) {

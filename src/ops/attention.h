@@ -13,15 +13,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
+
 #include "ops/batch.h"
 #include "runtime/device.h"
 
 namespace tlt::ops {
 
-// The keys and values of one layer: storage [P, L, K, 2, H * 16] and which layer.
+// The keys and values of one layer: storage [P, L, K, 2, H * 16] and which layer; and those of
+// draft trees' rows while they are verified.
 struct KvLayer {
   at::Tensor storage;
   int64_t layer = 0;
+  at::Tensor tree = {};  // [tree rows, 2 K H]: keys, then values; undefined when the batch has no tree
   int64_t kv_heads() const { return storage.size(2); }
   int64_t head_size() const { return storage.size(4) / kPageSlots; }
 };
@@ -40,14 +44,19 @@ struct RopeStore {
 };
 
 // Normalises (Qwen3) and rotates q and k of qkv [T, (N + 2K) H] in place and stores k and v in the
-// cache. Rotation pairs element i with i + H / 2 (Hugging Face's layout). When `raw` is given, it
-// receives qkv before the change (backward of the norm needs it).
+// cache; those of a tree's rows in cache.tree. Rotation pairs element i with i + H / 2 (Hugging
+// Face's layout).
 void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch,
                     const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache);
 
 // out [T, N H] = attention of the rotated queries in qkv over the cache, scaled by H^-1/2.
 // lse [T, N] float32 receives each row's log-sum-exp of the scaled scores when given (backward
 // needs it).
+//
+// A tree is walked depth first, and each row's keys and values are put into the slot of its
+// position just before its turn: what a row then finds in the slots up to its own is exactly its
+// path, so it is computed as the same token would be by plain decoding, to the bit. What remains in
+// the slots is the path of the last rows: keep_path() puts the accepted one there.
 void attention(const Device& device, const AttentionShape& shape, const Batch& batch,
                const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out,
                at::Tensor* lse = nullptr);
@@ -64,6 +73,11 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
                         const KvLayer& cache, const at::Tensor& out, const at::Tensor& lse,
                         const at::Tensor& d_out, at::Tensor& d_qkv,
                         const NormGradients& norms = {});
+
+// Puts the keys and values of a verified path into the slots of its positions, in all layers.
+// tree [L, tree rows, 2 K H]; path: rows of the segment, the root first, one for each position.
+void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& batch,
+               const Segment& segment, std::span<const int32_t> path);
 
 // Copies the page `from` to `to` in all layers: a sample's own copy of a prompt's last, partly
 // filled page.

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -18,31 +19,60 @@ using PageId = int32_t;
 // lie.
 inline constexpr int64_t kPageSlots = 16;
 
-// Consecutive rows that are consecutive positions of one sequence. Keys of positions before
-// first_position are in the cache already; those of the rows themselves are stored by the pass.
+// Consecutive rows of one sequence: consecutive positions, or a draft tree. Keys of positions
+// before first_position are in the cache already; those of the rows themselves are stored by the
+// pass.
+//
+// The rows of a tree are its nodes, the root first, in depth-first order; a row's position is the
+// root's plus its depth. A row sees the keys before the root and its own path.
 struct Segment {
   int32_t first_row = 0;
   int32_t rows = 0;
   int32_t first_position = 0;
   const PageId* pages = nullptr;  // page i holds positions 16 i .. 16 i + 15; enough for all rows
+  int32_t levels = 0;             // of a tree, the root's included; 0: consecutive positions
+  int32_t first_tree_row = 0;     // of a tree: how many rows of other trees come before it
+
+  bool is_tree() const { return levels > 0; }
+  int32_t end_position() const { return first_position + (is_tree() ? levels : rows); }
 };
 
 struct Batch {
   std::vector<int32_t> tokens;     // [T]
   std::vector<int32_t> positions;  // [T]
   std::vector<Segment> segments;
+  int32_t tree_rows = 0;  // of all trees
 
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
   void clear() {
     tokens.clear();
     positions.clear();
     segments.clear();
+    tree_rows = 0;
   }
   // Appends a segment of consecutive tokens. `pages` must outlive the batch.
   void add(const int32_t* first_token, int32_t count, int32_t first_position, const PageId* pages) {
-    segments.push_back({static_cast<int32_t>(rows()), count, first_position, pages});
+    segments.push_back({.first_row = static_cast<int32_t>(rows()),
+                        .rows = count,
+                        .first_position = first_position,
+                        .pages = pages});
     tokens.insert(tokens.end(), first_token, first_token + count);
     for (int32_t i = 0; i < count; ++i) positions.push_back(first_position + i);
+  }
+  // Appends a tree that so far is its root alone; add_node() appends the nodes below it.
+  void add_tree(int32_t token, int32_t position, const PageId* pages) {
+    add(&token, 1, position, pages);
+    segments.back().levels = 1;
+    segments.back().first_tree_row = tree_rows++;
+  }
+  // REQUIRES: depth-first order; a child of the root has depth 1.
+  void add_node(int32_t token, int32_t depth) {
+    Segment& tree = segments.back();
+    tokens.push_back(token);
+    positions.push_back(tree.first_position + depth);
+    tree.levels = std::max(tree.levels, depth + 1);
+    ++tree.rows;
+    ++tree_rows;
   }
 };
 

@@ -110,17 +110,15 @@ Sampled sample_row(const float* logits, int64_t count, const SamplingRule& rule,
 }  // namespace
 
 void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
-                 std::span<const SamplingRule> rules, std::span<const double> uniforms,
-                 std::span<Sampled> sampled) {
-  const int64_t rows = static_cast<int64_t>(rules.size());
-  TLT_CHECK(logits.size(0) >= rows && logits.size(1) >= vocabulary &&
-            uniforms.size() == rules.size() && sampled.size() == rules.size());
+                 std::span<const SampleRow> rows, std::span<Sampled> sampled) {
+  TLT_CHECK(logits.size(1) >= vocabulary && sampled.size() == rows.size());
   // Elsewhere the rows come to the host: its arithmetic is the one that is promised.
-  const at::Tensor host = device.is_cpu() ? logits : logits.narrow(0, 0, rows).cpu();
-  device.pool().run(rows, [&](int64_t i) {
-    const auto at = static_cast<size_t>(i);
-    sampled[at] = sample_row(host.data_ptr<float>() + i * host.stride(0), vocabulary, rules[at],
-                             uniforms[at]);
+  const at::Tensor host = logits.cpu();
+  device.pool().run(std::ssize(rows), [&](int64_t i) {
+    const SampleRow& row = rows[static_cast<size_t>(i)];
+    TLT_CHECK(row.row >= 0 && row.row < host.size(0), "row ", row.row, " of logits");
+    sampled[static_cast<size_t>(i)] = sample_row(host.data_ptr<float>() + row.row * host.stride(0),
+                                                 vocabulary, row.rule, row.uniform);
   });
 }
 

@@ -32,12 +32,17 @@ struct Sampled {
   float truncated_logprob = 0;  // of the truncated one; equal to logprob when nothing is truncated
 };
 
-// sampled[i] = the token of row i chosen with number uniforms[i] in [0, 1) by rules[i]. Only ids
-// below `vocabulary` are chosen (a padded head has more columns). logits [R, >= vocabulary]
-// float32.
+// A token to be chosen: from which row of the logits, how, and with which number in [0, 1).
+struct SampleRow {
+  int64_t row = 0;
+  SamplingRule rule;
+  double uniform = 0;
+};
+
+// sampled[i] = the token of rows[i]. Only ids below `vocabulary` are chosen (a padded head has more
+// columns). logits [R, >= vocabulary] float32.
 void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
-                 std::span<const SamplingRule> rules, std::span<const double> uniforms,
-                 std::span<Sampled> sampled);
+                 std::span<const SampleRow> rows, std::span<Sampled> sampled);
 
 // What the trainer needs of each row: log p(target) and the entropy of softmax(logits /
 // temperature).

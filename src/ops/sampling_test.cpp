@@ -20,7 +20,8 @@ constexpr int64_t kVocabulary = 117, kColumns = 120;
 
 Sampled sample_one(const at::Tensor& logits, const SamplingRule& rule, double u) {
   Sampled out;
-  sample_rows(Device::cpu(1), logits, kVocabulary, {&rule, 1}, {&u, 1}, {&out, 1});
+  const SampleRow row{.row = 0, .rule = rule, .uniform = u};
+  sample_rows(Device::cpu(1), logits, kVocabulary, {&row, 1}, {&out, 1});
   return out;
 }
 
@@ -106,12 +107,13 @@ TEST(SamplingTest, TruncationsKeepWhatTheirDefinitionsKeep) {
 TEST(SamplingTest, RecordedLogprobIsTheTrainersToTheBit) {
   const at::Tensor logits = random_tensor({64, kColumns}, at::kFloat, 4, 3.0);
   for (const double temperature : {1.0, 0.7, 1.3}) {
-    std::vector<SamplingRule> rules(64, {.temperature = temperature});
-    for (size_t i = 0; i < rules.size(); i += 3) rules[i].top_k = 10;
-    std::vector<double> uniforms(64);
-    for (size_t i = 0; i < 64; ++i) uniforms[i] = static_cast<double>(i) / 64;
+    std::vector<SampleRow> asked(64);
+    for (size_t i = 0; i < 64; ++i)
+      asked[i] = {.row = static_cast<int64_t>(i),
+                  .rule = {.temperature = temperature, .top_k = i % 3 == 0 ? 10 : 0},
+                  .uniform = static_cast<double>(i) / 64};
     std::vector<Sampled> sampled(64);
-    sample_rows(Device::cpu(2), logits, kVocabulary, rules, uniforms, sampled);
+    sample_rows(Device::cpu(2), logits, kVocabulary, asked, sampled);
     at::Tensor targets = at::empty({64}, at::kInt);
     for (int64_t i = 0; i < 64; ++i) targets[i] = sampled[static_cast<size_t>(i)].token;
     RowStatistics rows;

@@ -28,10 +28,11 @@ int64_t cache_pages(const model::PolicyModel& model, const EngineOptions& option
 }  // namespace
 
 Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
-               const StopText* stop_text, HiddenTap* tap)
+               const StopText* stop_text, HiddenTap* tap, Speculation* speculation)
     : model_(model),
       stop_text_(stop_text),
       tap_(tap),
+      speculation_(speculation),
       cache_(model.device(), model.kv_shape(), cache_pages(model, options)),
       pool_(cache_.pages()),
       scheduler_(options, pool_),
@@ -85,42 +86,74 @@ void Engine::check_input(const Group& group) const {
 
 bool Engine::step() {
   Stopwatch watch;
+  if (speculation_) speculation_->propose(scheduler_.running_sequences());
   const StepPlan& plan = scheduler_.plan();
   stats_.schedule_seconds += watch.restart();
   if (plan.empty()) return false;
   for (const PageCopy& copy : plan.copies) cache_.copy_page(copy.from, copy.to);
   const at::Tensor& hidden = model_.forward(plan.batch, cache_, *activations_);
   stats_.forward_seconds += watch.restart();
-  const std::span<const ops::Sampled> sampled = sampler_.sample(hidden, plan.draws);
+  const std::span<const Drawn> drawn = sampler_.sample(hidden, plan.draws);
   stats_.sample_seconds += watch.restart();
+  scheduler_.commit(drawn);
+  report(plan, drawn);
   offer(plan, hidden);
   count(plan);
-  scheduler_.commit(sampled);
+  scheduler_.end_step();
   stats_.schedule_seconds += watch.restart();
   return true;
 }
 
+void Engine::report(const StepPlan& plan, std::span<const Drawn> drawn) {
+  size_t tree = 0;  // trees stand in the same order in work and draws
+  for (size_t i = 0; i < plan.draws.size(); ++i) {
+    const Draw& draw = plan.draws[i];
+    size_t tokens = 1;
+    if (draw.is_tree) {
+      while (plan.work[tree].sequence != draw.sequence) ++tree;
+      const std::span<const int32_t> path = plan.work[tree].kept_path;
+      tokens = path.size();
+      if (draw.sequence->state == Sequence::State::kRunning)
+        cache_.keep_path(plan.batch, plan.batch.segments[tree], path);
+    }
+    stats_.tokens += static_cast<int64_t>(tokens);
+    if (speculation_) speculation_->committed(draw, drawn[i], tokens);
+  }
+}
+
 void Engine::offer(const StepPlan& plan, const at::Tensor& hidden) {
   if (tap_ == nullptr) return;
+  const std::span<const int32_t> tokens = plan.batch.tokens;
   for (size_t i = 0; i < plan.work.size(); ++i) {
     const Work& work = plan.work[i];
     const ops::Segment& segment = plan.batch.segments[i];
-    const int32_t skip = work.repeated_rows;
-    if (skip == segment.rows) continue;
     const uint32_t sample = work.sequence ? work.sequence->sample : HiddenTap::kPrompt;
-    const auto first = static_cast<size_t>(segment.first_row + skip);
-    const auto rows = static_cast<size_t>(segment.rows - skip);
-    tap_->offer(work.group->request.prompt_id, sample, segment.first_position + skip,
-                hidden.narrow(0, segment.first_row + skip, segment.rows - skip),
-                std::span(plan.batch.tokens).subspan(first, rows));
+    const auto offer_rows = [&](int32_t row, int32_t position, int32_t rows) {
+      tap_->offer(work.group->request.prompt_id, sample, position, hidden.narrow(0, row, rows),
+                  tokens.subspan(static_cast<size_t>(row), static_cast<size_t>(rows)));
+    };
+    if (segment.is_tree()) {
+      for (size_t depth = 0; depth < work.kept_path.size(); ++depth)
+        offer_rows(segment.first_row + work.kept_path[depth],
+                   segment.first_position + static_cast<int32_t>(depth), 1);
+    } else if (const int32_t skip = work.repeated_rows; skip < segment.rows) {
+      offer_rows(segment.first_row + skip, segment.first_position + skip, segment.rows - skip);
+    }
   }
+}
+
+std::vector<Response> Engine::take_finished() {
+  std::vector<Response> finished = scheduler_.take_finished();
+  if (speculation_)
+    for (const Response& response : finished)
+      if (response.target_forwards > 0) speculation_->ended({response.prompt_id, response.sample});
+  return finished;
 }
 
 void Engine::count(const StepPlan& plan) {
   ++stats_.steps;
   stats_.rows += plan.batch.rows();
   for (const Work& work : plan.work) stats_.repeated_rows += work.repeated_rows;
-  stats_.tokens += std::ssize(plan.draws);
   const auto bucket =
       static_cast<size_t>(std::bit_width(static_cast<uint64_t>(scheduler_.running()))) - 1;
   ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];

@@ -5,7 +5,8 @@
 // (tests/laws/batch_never_changes_tokens).
 //
 // Owns       the KV cache, its pages, the scheduler, the buffers of a step.
-// Borrows    the policy model (weights change only while the engine is idle), StopText, HiddenTap.
+// Borrows    the policy model (weights change only while the engine is idle), StopText, HiddenTap,
+//            Speculation.
 // Not here   who runs next (scheduler.h), how a token is chosen (token_sampler.h).
 // Threading  engine thread only; no locks.
 //
@@ -27,6 +28,7 @@
 #include "rollout/engine_options.h"
 #include "rollout/hidden_tap.h"
 #include "rollout/scheduler.h"
+#include "rollout/speculation.h"
 #include "rollout/stop_text.h"
 #include "rollout/token_sampler.h"
 
@@ -53,9 +55,11 @@ struct EngineStats {
 
 class Engine {
  public:
-  // `stop_text` is needed for requests with stop texts, `tap` may be null; both outlive the engine.
+  // `stop_text` is needed for requests with stop texts, `tap` may be null; all outlive the engine.
+  // `speculation`: guesses ahead of the model; null: plain decoding. The same tokens either way.
   Engine(const model::PolicyModel& model, const EngineOptions& options,
-         const StopText* stop_text = nullptr, HiddenTap* tap = nullptr);
+         const StopText* stop_text = nullptr, HiddenTap* tap = nullptr,
+         Speculation* speculation = nullptr);
   ~Engine();
 
   // Adds a group to the end of the line. InputError when it can never be served: an empty prompt,
@@ -68,7 +72,7 @@ class Engine {
   bool step();
 
   // What finished since the last call, in the order it finished.
-  std::vector<Response> take_finished() { return scheduler_.take_finished(); }
+  std::vector<Response> take_finished();
 
   // Between steps: the response ends with the tokens it has, as kCancelled. False when there is
   // none such.
@@ -86,12 +90,15 @@ class Engine {
 
  private:
   void check_input(const Group& group) const;
+  // What was committed, to those who learn from it.
   void offer(const StepPlan& plan, const at::Tensor& hidden);
+  void report(const StepPlan& plan, std::span<const Drawn> drawn);
   void count(const StepPlan& plan);
 
   const model::PolicyModel& model_;
   const StopText* stop_text_;
   HiddenTap* tap_;
+  Speculation* speculation_;
   kv::KvCache cache_;
   kv::PagePool pool_;
   Scheduler scheduler_;

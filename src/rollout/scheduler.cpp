@@ -116,12 +116,32 @@ void Scheduler::plan_response(size_t index) {
   if (sequence.computed == prompt && prompt % ops::kPageSlots != 0 && !group.pages.empty())
     plan_.copies.push_back(
         {group.pages.back(), sequence.pages[static_cast<size_t>(prompt / ops::kPageSlots)]});
-  plan_.batch.add(&sequence.tokens[static_cast<size_t>(sequence.computed - prompt)], rows,
-                  sequence.computed, sequence.pages.data());
+  const int32_t* first = &sequence.tokens[static_cast<size_t>(sequence.computed - prompt)];
   plan_.work.push_back(
       {&group, &sequence, std::clamp(sequence.furthest - sequence.computed, 0, rows)});
+  if (sequence.decodes() && try_plan_tree(sequence, *first)) return;
+  plan_.batch.add(first, rows, sequence.computed, sequence.pages.data());
   if (end == sequence.known())
     plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows() - 1), &sequence});
+}
+
+// Only what is left over goes into trees: rows beyond everybody's own, pages that nobody must be
+// preempted for.
+bool Scheduler::try_plan_tree(Sequence& sequence, int32_t root) {
+  const spec::DraftTree& draft = sequence.draft;
+  if (draft.empty() || draft.size() > spare_rows_) return false;
+  int32_t depth = 0;
+  for (const spec::DraftNode& node : draft.nodes()) depth = std::max(depth, node.depth);
+  TLT_CHECK(depth < sequence.remaining(), "a draft of ", depth, " tokens where ",
+            sequence.remaining(), " remain");
+  const int64_t pages = pages_for(sequence.known() + depth) - std::ssize(sequence.pages);
+  if (pages > 0 && pages > pool_.free_pages() - running()) return false;
+  for (int64_t i = 0; i < pages; ++i) sequence.pages.push_back(*pool_.try_take());
+  plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows()), &sequence, /*is_tree=*/true});
+  plan_.batch.add_tree(root, sequence.computed, sequence.pages.data());
+  for (const spec::DraftNode& node : draft.nodes()) plan_.batch.add_node(node.token, node.depth);
+  spare_rows_ -= draft.size();
+  return true;
 }
 
 // The prompt's full pages; of the last one, where the sample goes on writing, it will get a copy.
@@ -192,21 +212,36 @@ void Scheduler::preempt_youngest() {
   ++preemptions_;
 }
 
-void Scheduler::commit(std::span<const ops::Sampled> sampled) {
-  TLT_CHECK(sampled.size() == plan_.draws.size(), sampled.size(), " tokens for ",
-            plan_.draws.size());
+void Scheduler::commit(std::span<const Drawn> drawn) {
+  TLT_CHECK(drawn.size() == plan_.draws.size(), drawn.size(), " results for ", plan_.draws.size());
   for (size_t i = 0; i < plan_.work.size(); ++i) {
     const Work& work = plan_.work[i];
+    if (plan_.batch.segments[i].is_tree()) continue;
     int32_t& computed = work.sequence ? work.sequence->computed : work.group->computed;
     int32_t& furthest = work.sequence ? work.sequence->furthest : work.group->furthest;
     computed += plan_.batch.segments[i].rows;
     furthest = std::max(furthest, computed);
   }
-  for (size_t i = 0; i < sampled.size(); ++i) {
-    Sequence& sequence = *plan_.draws[i].sequence;
-    ++sequence.target_forwards;
-    if (const auto reason = sequence.append(sampled[i])) finish(sequence, *reason);
+  for (size_t i = 0; i < drawn.size(); ++i) append(plan_.draws[i], drawn[i]);
+}
+
+// Tokens behind the last one of a response are as if they had never been chosen.
+void Scheduler::append(const Draw& draw, const Drawn& drawn) {
+  Sequence& sequence = *draw.sequence;
+  ++sequence.target_forwards;
+  std::optional<FinishReason> reason;
+  size_t tokens = 0;
+  while (tokens < drawn.tokens.size() && !reason) reason = sequence.append(drawn.tokens[tokens++]);
+  if (draw.is_tree) {
+    const auto is_its = [&](const Work& work) { return work.sequence == &sequence; };
+    std::ranges::find_if(plan_.work, is_its)->kept_path = drawn.path.first(tokens);
+    sequence.computed += static_cast<int32_t>(tokens);
+    sequence.furthest = std::max(sequence.furthest, sequence.computed);
   }
+  if (reason) finish(sequence, *reason);
+}
+
+void Scheduler::end_step() {
   plan_.clear();
   remove_finished();
 }

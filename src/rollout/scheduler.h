@@ -15,7 +15,9 @@
 //
 //   const StepPlan& plan = scheduler.plan();
 //   … run the plan …
-//   scheduler.commit(sampled);                 // one token for each of plan.draws
+//   scheduler.commit(drawn);                   // the tokens of each of plan.draws
+//   … look at what became of the plan …
+//   scheduler.end_step();
 //   for (Response& response : scheduler.take_finished()) …
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -43,8 +45,10 @@ class Scheduler {
   // plan that was not run may be made again.
   const StepPlan& plan();
 
-  // Ends the planned step: sampled[i] is the token of draws[i].
-  void commit(std::span<const ops::Sampled> sampled);
+  // The planned step was run: drawn[i] is what draws[i] gave. The plan says which rows of its trees
+  // were kept, and stays as it is, as do the sequences, until end_step().
+  void commit(std::span<const Drawn> drawn);
+  void end_step();
 
   // Ends sequences between steps; false when there is no such unfinished sequence.
   bool cancel(uint32_t prompt_id, uint32_t sample);
@@ -53,6 +57,8 @@ class Scheduler {
   // What finished since the last call, in the order it finished.
   std::vector<Response> take_finished();
 
+  // By age.
+  std::span<const std::unique_ptr<Sequence>> running_sequences() const { return running_; }
   int64_t running() const { return std::ssize(running_); }
   int64_t waiting() const { return std::ssize(waiting_); }
   // Sequences that could be submitted and start with the next step; none while one waits for pages.
@@ -72,6 +78,7 @@ class Scheduler {
 
   void plan_prompt(size_t index);
   void plan_response(size_t index);
+  bool try_plan_tree(Sequence& sequence, int32_t root);
   void share_prompt(Sequence& sequence);
   int32_t take_rows(int32_t wanted);
 
@@ -82,6 +89,7 @@ class Scheduler {
   bool drop_idle_prompt();
   void preempt_youngest();
 
+  void append(const Draw& draw, const Drawn& drawn);
   void finish(Sequence& sequence, FinishReason reason);
   void remove_finished();
   void release(std::vector<ops::PageId>& pages);

@@ -78,7 +78,10 @@ class FakeRunner {
     }
     tokens += std::ssize(sampled);
     ++steps;
-    scheduler_.commit(sampled);
+    std::vector<Drawn> drawn;
+    for (const ops::Sampled& one : sampled) drawn.push_back({.tokens = {&one, 1}, .path = {}});
+    scheduler_.commit(drawn);
+    scheduler_.end_step();
     scheduler_.check_invariants();
     for (Response& response : scheduler_.take_finished()) done.push_back(std::move(response));
     return true;

@@ -19,6 +19,7 @@
 #include "ops/sampling.h"
 #include "rollout/request.h"
 #include "rollout/stop_text.h"
+#include "spec/draft_tree.h"
 
 namespace tlt::rollout {
 
@@ -63,12 +64,19 @@ struct Sequence {
   int64_t target_forwards = 0;
   std::unique_ptr<StopFinder> stop_finder;
 
+  spec::DraftTree draft;  // guesses for the next step; empty: none
+
   std::vector<ops::PageId> pages;  // empty: not started
   int32_t computed = 0;  // positions, from the prompt's first, whose keys and values are in `pages`
   int32_t furthest = 0;  // the most `computed` has ever been
 
   // Positions with a known token; the last one's keys are computed when the next token is chosen.
   int32_t known() const { return group->prompt_tokens() + static_cast<int32_t>(tokens.size()); }
+
+  // All that is known but the last token has its keys and values: the state to draft from.
+  bool decodes() const { return !tokens.empty() && computed == known() - 1; }
+  // Tokens it may still get.
+  int64_t remaining() const { return group->max_new_tokens - std::ssize(tokens); }
 
   // Adds a token; the reason when it is the last one.
   std::optional<FinishReason> append(const ops::Sampled& sampled);

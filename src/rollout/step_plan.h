@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "rollout/sequence.h"
@@ -20,13 +21,23 @@ struct Work {
   GroupState* group = nullptr;
   Sequence* sequence = nullptr;  // nullptr: rows of the group's prompt
   int32_t repeated_rows = 0;     // leading rows that had been computed before a preemption
+  std::span<const int32_t> kept_path = {};  // of a tree: rows that became committed tokens (commit)
 };
 
-// A token to be chosen from the logits of a row. A prompt's last row gives the first token of every
-// sample.
+// Tokens to be chosen: one from the logits of a row (a prompt's last row gives the first token of
+// every sample), or those along a path of the sequence's draft tree, whose rows begin here.
 struct Draw {
   int32_t row = 0;
   Sequence* sequence = nullptr;
+  bool is_tree = false;
+};
+
+// What a draw gave.
+struct Drawn {
+  std::span<const ops::Sampled> tokens;
+  // Of a tree: the row, counted from the root's, that each token was chosen from. Its keys and
+  // values are those of the token before.
+  std::span<const int32_t> path;
 };
 
 struct StepPlan {

@@ -13,13 +13,16 @@ namespace {
 // Of logits at a time: 110 rows of a vocabulary of 152,000.
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 
-double number_of(const Sequence& sequence) {
+// The number of a sequence's token after `more` that are not committed yet.
+double number_of(const Sequence& sequence, size_t more) {
   const Group& request = sequence.group->request;
   return uniform(request.seed, {.step = request.rl_step,
                                 .prompt = request.prompt_id,
                                 .sample = sequence.sample,
-                                .position = static_cast<uint32_t>(sequence.tokens.size())});
+                                .position = static_cast<uint32_t>(sequence.tokens.size() + more)});
 }
+
+int64_t rows_of(const Draw& draw) { return 1 + (draw.is_tree ? draw.sequence->draft.size() : 0); }
 
 }  // namespace
 
@@ -31,37 +34,71 @@ TokenSampler::TokenSampler(const model::PolicyModel& model, int64_t max_rows) : 
   logits_ = model.device().empty({rows, vocabulary}, at::kFloat);
 }
 
-std::span<const ops::Sampled> TokenSampler::sample(const at::Tensor& hidden,
-                                                   std::span<const Draw> draws) {
-  sampled_.resize(draws.size());
-  const size_t rows = static_cast<size_t>(logits_.size(0));
-  for (size_t first = 0; first < draws.size(); first += rows) {
-    const size_t count = std::min(rows, draws.size() - first);
-    sample_some(hidden, draws.subspan(first, count), std::span(sampled_).subspan(first, count));
+std::span<const Drawn> TokenSampler::sample(const at::Tensor& hidden, std::span<const Draw> draws) {
+  if (tokens_.size() < draws.size()) {
+    tokens_.resize(draws.size());
+    paths_.resize(draws.size());
   }
-  return sampled_;
+  drawn_.resize(draws.size());
+  for (size_t first = 0, end = 0; first < draws.size(); first = end) {
+    int64_t rows = 0;
+    while (end < draws.size() && (end == first || rows + rows_of(draws[end]) <= logits_.size(0)))
+      rows += rows_of(draws[end++]);
+    if (rows > logits_.size(0)) grow(rows);
+    walks_.clear();
+    rows_.clear();
+    for (size_t i = first; i < end; ++i) {
+      walks_.push_back({.draw = i, .first_logits = std::ssize(rows_)});
+      for (int64_t row = 0; row < rows_of(draws[i]); ++row) rows_.push_back(draws[i].row + row);
+      tokens_[i].clear();
+      paths_[i].clear();
+    }
+    sample_some(hidden, draws);
+  }
+  for (size_t i = 0; i < draws.size(); ++i) drawn_[i] = {tokens_[i], paths_[i]};
+  return drawn_;
+}
+
+void TokenSampler::grow(int64_t rows) {
+  hidden_ = model_.device().empty({rows, hidden_.size(1)}, model_.type());
+  logits_ = model_.device().empty({rows, logits_.size(1)}, at::kFloat);
 }
 
 // A row that several tokens are drawn from (a prompt's last one) goes through the head once for
 // each: one row more a response, and no second way to sample.
-void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const Draw> draws,
-                               std::span<ops::Sampled> sampled) {
-  rows_.clear();
-  rules_.clear();
-  uniforms_.clear();
-  for (const Draw& draw : draws) {
-    rows_.push_back(draw.row);
-    rules_.push_back(draw.sequence->group->rule);
-    uniforms_.push_back(number_of(*draw.sequence));
-  }
-  const int64_t count = std::ssize(draws);
+void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const Draw> draws) {
+  const int64_t count = std::ssize(rows_);
   const at::Tensor rows =
       at::from_blob(rows_.data(), {count}, at::kLong).to(model_.device().torch());
   at::Tensor gathered = hidden_.narrow(0, 0, count);
   at::Tensor logits = logits_.narrow(0, 0, count);
   at::index_select_out(gathered, hidden, 0, rows);
   model_.logits(gathered, logits);
-  ops::sample_rows(model_.device(), logits, model_.config().vocabulary, rules_, uniforms_, sampled);
+  const at::Tensor host = logits.cpu();  // once for all rounds
+  while (!walks_.empty()) advance(draws, host);
+}
+
+void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits) {
+  asked_.clear();
+  for (const Walk& walk : walks_) {
+    const Sequence& sequence = *draws[walk.draw].sequence;
+    asked_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
+                      .rule = sequence.group->rule,
+                      .uniform = number_of(sequence, tokens_[walk.draw].size())});
+  }
+  answers_.resize(asked_.size());
+  ops::sample_rows(model_.device(), logits, model_.config().vocabulary, asked_, answers_);
+  size_t kept = 0;
+  for (size_t i = 0; i < walks_.size(); ++i) {
+    Walk walk = walks_[i];
+    const Draw& draw = draws[walk.draw];
+    tokens_[walk.draw].push_back(answers_[i]);
+    if (!draw.is_tree) continue;
+    paths_[walk.draw].push_back(1 + walk.node);
+    walk.node = draw.sequence->draft.find_child(walk.node, answers_[i].token);
+    if (walk.node != spec::DraftTree::kNone) walks_[kept++] = walk;
+  }
+  walks_.resize(kept);
 }
 
 }  // namespace tlt::rollout

@@ -22,21 +22,39 @@ class TokenSampler {
   // Borrows the model. `max_rows`: tokens usually chosen at once.
   TokenSampler(const model::PolicyModel& model, int64_t max_rows);
 
-  // Result i is the token of draws[i], chosen from row draws[i].row of hidden [T, D]; valid until
-  // the next call.
-  std::span<const ops::Sampled> sample(const at::Tensor& hidden, std::span<const Draw> draws);
+  // Result i has the tokens of draws[i], chosen from hidden [T, D]; valid until the next call.
+  //
+  // A tree is walked from its root: the token is chosen at each node with the number that belongs
+  // to its place, as plain decoding would, and the walk goes on while the tree has guessed it. So
+  // the tokens do not depend on the tree, and a child is accepted as often as rejection sampling
+  // would accept one (DESIGN 1).
+  std::span<const Drawn> sample(const at::Tensor& hidden, std::span<const Draw> draws);
 
  private:
-  void sample_some(const at::Tensor& hidden, std::span<const Draw> draws,
-                   std::span<ops::Sampled> sampled);
+  // A walk down the tree of a draw.
+  struct Walk {
+    size_t draw = 0;
+    int64_t first_logits = 0;  // its root's row
+    int32_t node = spec::DraftTree::kRoot;
+  };
+
+  void grow(int64_t rows);
+  // Gives the walks all their tokens.
+  void sample_some(const at::Tensor& hidden, std::span<const Draw> draws);
+  // Chooses a token at the node of every walk; those that the tree has not guessed end.
+  void advance(std::span<const Draw> draws, const at::Tensor& logits);
 
   const model::PolicyModel& model_;
   at::Tensor hidden_;  // [R, D]
   at::Tensor logits_;  // [R, V] f32
   std::vector<int64_t> rows_;
-  std::vector<ops::SamplingRule> rules_;
-  std::vector<double> uniforms_;
-  std::vector<ops::Sampled> sampled_;
+  std::vector<ops::SampleRow> asked_;
+  std::vector<ops::Sampled> answers_;
+  std::vector<Walk> walks_;
+  // By draw; the lists keep their memory.
+  std::vector<std::vector<ops::Sampled>> tokens_;
+  std::vector<std::vector<int32_t>> paths_;
+  std::vector<Drawn> drawn_;
 };
 
 }  // namespace tlt::rollout

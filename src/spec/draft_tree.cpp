@@ -80,6 +80,18 @@ void DraftTree::move_to_places(int32_t count) {
   nodes_.swap(arranged_);
 }
 
+bool DraftTree::is_depth_first() const {
+  for (int32_t node = 0; node < size(); ++node) {
+    const int32_t parent = (*this)[node].parent;
+    // The last node before this one that is less deep.
+    int32_t before = node - 1;
+    while (before >= 0 && (*this)[before].depth >= (*this)[node].depth)
+      before = (*this)[before].parent;
+    if (before != parent) return false;
+  }
+  return true;
+}
+
 void DraftTree::check() const {
   for (int32_t node = 0; node < size(); ++node) {
     const auto& [token, parent, depth, probability] = (*this)[node];

@@ -59,6 +59,9 @@ class DraftTree {
   // path.
   void arrange();
 
+  // Whether the nodes stand depth first, as arrange() leaves them.
+  bool is_depth_first() const;
+
   // Throws Error when the invariant is broken.
   void check() const;
 

@@ -9,6 +9,8 @@
 #include "kv/kv_cache.h"
 #include "model/activations.h"
 #include "rollout/scheduler.h"
+#include "rollout/speculation.h"
+#include "rollout/token_sampler.h"
 #include "tests/support/rollouts.h"
 
 namespace tlt::testing {
@@ -19,17 +21,24 @@ enum class Fault {
   kStaleSlot,  // the values of one row are not stored: its slot keeps what was there before, once
   kWrongPosition,  // one piece of a sequence is computed one position further on, once
   kNumberByRow,  // random numbers are taken by the row of the batch, not by the place of the token
+  // With draft trees, in every one of them:
+  kWrongAncestor,  // the first node below the root is computed as another token
+  kWrongDepth,     // the last node is computed one position further on
+  kForgottenPath,  // the accepted path is not put into its slots
 };
 
 class HandEngine {
  public:
-  HandEngine(const model::PolicyModel& model, const rollout::EngineOptions& options, Fault fault)
+  HandEngine(const model::PolicyModel& model, const rollout::EngineOptions& options, Fault fault,
+             rollout::Speculation* speculation = nullptr)
       : model_(model),
         fault_(fault),
+        speculation_(speculation),
         cache_(model.device(), model.kv_shape(),
                options.kv_memory_bytes / model.kv_shape().page_bytes()),
         pool_(cache_.pages()),
         scheduler_(options, pool_),
+        sampler_(model, options.max_running),
         activations_(model, options.max_batch_tokens) {}
 
   Rollouts run(const std::vector<rollout::Group>& groups) {
@@ -50,8 +59,12 @@ class HandEngine {
   }
 
   bool step() {
-    rollout::StepPlan plan = scheduler_.plan();
+    if (speculation_) speculation_->propose(scheduler_.running_sequences());
+    const rollout::StepPlan& right_plan = scheduler_.plan();
+    rollout::StepPlan plan = right_plan;
     if (plan.empty()) return false;
+    for (ops::Segment& tree : plan.batch.segments)
+      if (tree.is_tree()) spoil(tree, plan.batch);
     const bool once = ++steps_ == 12;  // in the middle of things, and of a page
     ops::Segment& segment = plan.batch.segments.front();
     if (fault_ == Fault::kWrongPosition && once) ++segment.first_position;
@@ -60,8 +73,45 @@ class HandEngine {
     const at::Tensor slot = values_of(segment), before = slot.clone();
     const at::Tensor& hidden = model_.forward(plan.batch, cache_, activations_);
     if (fault_ == Fault::kStaleSlot && once) slot.copy_(before);
-    scheduler_.commit(sample(plan, hidden));
+    if (fault_ == Fault::kNumberByRow) {
+      const std::vector<ops::Sampled> sampled = sample(plan, hidden);
+      std::vector<rollout::Drawn> drawn;
+      for (const ops::Sampled& one : sampled) drawn.push_back({.tokens = {&one, 1}, .path = {}});
+      scheduler_.commit(drawn);
+    } else {
+      const std::span<const rollout::Drawn> drawn = sampler_.sample(hidden, plan.draws);
+      scheduler_.commit(drawn);
+      keep_paths(right_plan, drawn);
+    }
+    scheduler_.end_step();
     return true;
+  }
+
+  void spoil(ops::Segment& tree, ops::Batch& batch) const {
+    if (tree.rows == 1) return;
+    const auto first = static_cast<size_t>(tree.first_row + 1);
+    const auto last = static_cast<size_t>(tree.first_row + tree.rows - 1);
+    if (fault_ == Fault::kWrongAncestor)
+      batch.tokens[first] = (batch.tokens[first] + 1) % static_cast<int32_t>(20);
+    if (fault_ == Fault::kWrongDepth) {
+      const int32_t depth = ++batch.positions[last] - tree.first_position;
+      tree.levels = std::max(tree.levels, depth + 1);
+    }
+  }
+
+  void keep_paths(const rollout::StepPlan& plan, std::span<const rollout::Drawn> drawn) {
+    for (size_t i = 0; i < plan.draws.size(); ++i) {
+      const rollout::Draw& draw = plan.draws[i];
+      size_t tokens = 1;
+      for (size_t w = 0; draw.is_tree && w < plan.work.size(); ++w) {
+        if (plan.work[w].sequence != draw.sequence) continue;
+        tokens = plan.work[w].kept_path.size();
+        const bool goes_on = draw.sequence->state == rollout::Sequence::State::kRunning;
+        if (goes_on && fault_ != Fault::kForgottenPath)
+          cache_.keep_path(plan.batch, plan.batch.segments[w], plan.work[w].kept_path);
+      }
+      if (speculation_) speculation_->committed(draw, drawn[i], tokens);
+    }
   }
 
   // The first layer's values of the segment's first position: [K, H].
@@ -79,29 +129,31 @@ class HandEngine {
     std::vector<ops::Sampled> sampled(plan.draws.size());
     if (sampled.empty()) return sampled;
     std::vector<int64_t> rows;
-    std::vector<ops::SamplingRule> rules;
-    std::vector<double> numbers;
+    std::vector<ops::SampleRow> asked;
     for (const rollout::Draw& draw : plan.draws) {
       const rollout::Group& request = draw.sequence->group->request;
       Place place{request.rl_step, request.prompt_id, draw.sequence->sample,
                   static_cast<uint32_t>(draw.sequence->tokens.size())};
       if (fault_ == Fault::kNumberByRow) place.sample = static_cast<uint32_t>(draw.row);
       rows.push_back(draw.row);
-      rules.push_back(draw.sequence->group->rule);
-      numbers.push_back(uniform(request.seed, place));
+      asked.push_back({.row = std::ssize(asked),
+                       .rule = draw.sequence->group->rule,
+                       .uniform = uniform(request.seed, place)});
     }
     const int64_t count = std::ssize(rows), vocabulary = model_.config().vocabulary;
     at::Tensor logits = model_.device().empty({count, vocabulary}, at::kFloat);
     model_.logits(hidden.index_select(0, at::tensor(rows, at::kLong)), logits);
-    ops::sample_rows(model_.device(), logits, vocabulary, rules, numbers, sampled);
+    ops::sample_rows(model_.device(), logits, vocabulary, asked, sampled);
     return sampled;
   }
 
   const model::PolicyModel& model_;
   const Fault fault_;
+  rollout::Speculation* speculation_;
   kv::KvCache cache_;
   kv::PagePool pool_;
   rollout::Scheduler scheduler_;
+  rollout::TokenSampler sampler_;
   model::Activations activations_;
   int64_t steps_ = 0;
 };

@@ -24,6 +24,32 @@ TLT_INLINE int64_t key_index(int64_t element, int64_t slot) {
   return (element / kElements) * kLanes * kElements + slot * kElements + element % kElements;
 }
 
+// One head's key and value of a position, into its slot.
+template <class T>
+TLT_INLINE void store_slot(const T* key, const T* value, int64_t head_size, const int32_t* pages,
+                           int64_t position, int64_t head, const KvPages& cache) {
+  const int64_t slot = position % kLanes;
+  T* keys = page_keys<T>(cache, pages[position / kLanes], head);
+  for (int64_t i = 0; i < head_size; i += Unit<T>::kElements)
+    std::memcpy(keys + key_index<T>(i, slot), key + i, Unit<T>::kElements * sizeof(T));
+  std::memcpy(keys + (kLanes + slot) * head_size, value,
+              static_cast<size_t>(head_size) * sizeof(T));
+}
+
+template <class T>
+void store_rows_of(const KvRows& rows, const KvPages& cache) {
+  for (int64_t row = 0; row < rows.rows; ++row)
+    for (int64_t n = 0; n < rows.kv_heads; ++n) {
+      const T* key = static_cast<const T*>(rows.data) + row * rows.stride + n * rows.head_size;
+      store_slot(key, key + rows.kv_heads * rows.head_size, rows.head_size, rows.pages,
+                 rows.positions[row], n, cache);
+    }
+}
+
+static void store_rows(Type type, const KvRows& rows, const KvPages& cache) {
+  type == Type::kBf16 ? store_rows_of<bf16>(rows, cache) : store_rows_of<float>(rows, cache);
+}
+
 // --- rotation ---
 
 // Rotates one head of one row in place: pairs (i, i + H / 2). `sign` -1 turns back.
@@ -51,8 +77,7 @@ void rope_rows(const RopeTask& task, const KvPages& cache) {
   float head[kMaxHeadVectors * kLanes];
   for (int64_t row = 0; row < task.rows; ++row) {
     T* q = static_cast<T*>(task.qkv) + row * width;
-    const int64_t position = task.first_position + row;
-    const float* angles = task.cos_sin + position * h;
+    const float* angles = task.cos_sin + task.positions[row] * h;
     for (int64_t n = 0; n < task.heads + task.kv_heads; ++n) {
       T* x = q + n * h;
       const float* norm = n < task.heads ? task.q_norm : task.k_norm;
@@ -62,15 +87,15 @@ void rope_rows(const RopeTask& task, const KvPages& cache) {
       rotate(head, angles, h, 1.0f);
       for (int64_t i = 0; i < h; i += kLanes) store(x + i, load(head + i));
     }
-    const int64_t slot = position % kLanes;
-    for (int64_t n = 0; n < task.kv_heads; ++n) {
-      const T* k = q + (task.heads + n) * h;
-      const T* v = k + task.kv_heads * h;
-      T* keys = page_keys<T>(cache, task.pages[position / kLanes], n);
-      for (int64_t i = 0; i < h; i += Unit<T>::kElements)
-        std::memcpy(keys + key_index<T>(i, slot), k + i, Unit<T>::kElements * sizeof(T));
-      std::memcpy(keys + kLanes * h + slot * h, v, static_cast<size_t>(h) * sizeof(T));
+    const T* key = q + task.heads * h;
+    if (task.tree) {
+      std::memcpy(static_cast<T*>(task.tree) + row * 2 * task.kv_heads * h, key,
+                  static_cast<size_t>(2 * task.kv_heads * h) * sizeof(T));
+      continue;
     }
+    for (int64_t n = 0; n < task.kv_heads; ++n)
+      store_slot(key + n * h, key + (task.kv_heads + n) * h, h, task.pages, task.positions[row], n,
+                 cache);
   }
 }
 
@@ -216,14 +241,25 @@ void attend(const AttentionTask& task, const KvPages& cache) {
     }
     count = 0;
   };
-  for (int64_t row = 0; row < task.rows; ++row)
+  for (int64_t row = 0; row < task.rows; ++row) {
+    int64_t position = task.first_position + row;
+    if (task.tree) {
+      // The path of the row before may lie in this one's slots.
+      if (count > 0) flush();
+      position = task.tree_positions[row];
+      const T* key =
+          static_cast<const T*>(task.tree) + (row * 2 * task.kv_heads + task.kv_head) * kHead;
+      store_slot(key, key + task.kv_heads * kHead, kHead, task.pages, position, task.kv_head,
+                 cache);
+    }
     for (int64_t g = 0; g < group; ++g) {
       const int64_t head = task.kv_head * group + g;
       queries[count].q = static_cast<const T*>(task.qkv) + row * width + head * kHead;
-      queries[count].keys = task.first_position + row + 1;
+      queries[count].keys = position + 1;
       where[count] = row * task.heads + head;
       if (++count == kQueries<kVectors>) flush();
     }
+  }
   if (count > 0) flush();
 }
 

@@ -25,6 +25,7 @@ const Kernels kTable = {
     .swiglu_backward = swiglu_backward,
     .add_to_float = add_to_float,
     .rope_and_store = rope_and_store,
+    .store_rows = store_rows,
     .attention = attention,
     .attention_backward_scratch = attention_backward_scratch,
     .attention_backward = attention_backward,

@@ -40,10 +40,23 @@ struct KvPages {
   int64_t head_stride = 0;   // elements: keys then values of one head
 };
 
+// Keys and values of some rows, [rows, 2 K H] each: keys, then values.
+struct KvRows {
+  int64_t kv_heads = 0, head_size = 0;
+  const void* data = nullptr;
+  int64_t stride = 0;  // elements
+  const int32_t* positions = nullptr;
+  int64_t rows = 0;
+  const int32_t* pages = nullptr;
+};
+
 // Rows of one segment, one KV head.
 struct AttentionTask {
   int64_t heads = 0, kv_heads = 0, head_size = 0;  // N, K, H
   const int32_t* pages = nullptr;
+  // Of a draft tree's rows: their positions, and their keys and values [rows, 2 K H].
+  const int32_t* tree_positions = nullptr;
+  const void* tree = nullptr;
   int64_t first_position = 0, rows = 0;
   int64_t kv_head = 0;
   const void* qkv = nullptr;  // first row
@@ -65,8 +78,10 @@ struct AttentionTask {
 struct RopeTask {
   int64_t heads = 0, kv_heads = 0, head_size = 0;
   const int32_t* pages = nullptr;
-  int64_t first_position = 0, rows = 0;
+  const int32_t* positions = nullptr;
+  int64_t rows = 0;
   void* qkv = nullptr;
+  void* tree = nullptr;  // of a draft tree: where keys and values go, [rows, 2 K H]
   const float* cos_sin = nullptr;
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
@@ -100,6 +115,7 @@ struct Kernels {
                           int64_t columns, void* d_gate_up);
   void (*add_to_float)(Type, const void* x, int64_t count, float* out);
   void (*rope_and_store)(Type, const RopeTask&, const KvPages&);
+  void (*store_rows)(Type, const KvRows&, const KvPages&);
   void (*attention)(Type, const AttentionTask&, const KvPages&);
   // Floats of scratch a backward task of so many rows needs.
   int64_t (*attention_backward_scratch)(const AttentionTask&);

@@ -1,0 +1,249 @@
+// Same seed, same tokens and logprobs, bit by bit, as plain decoding: whatever is drafted, with any
+// strategy, switched on and off at any step.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/support/hand_engine.h"
+#include "tests/support/oracle_drafter.h"
+#include "tests/support/rollouts.h"
+#include "tests/support/tiny_model.h"
+
+namespace tlt::testing {
+namespace {
+
+using model::Family;
+using rollout::Engine;
+using rollout::EngineOptions;
+using rollout::Group;
+using rollout::SamplingOptions;
+using rollout::Speculation;
+using spec::Strategy;
+
+class SpeculationNeverChangesTokens
+    : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
+ protected:
+  Family family() const { return std::get<0>(GetParam()); }
+  at::ScalarType type() const { return std::get<1>(GetParam()); }
+
+  // Prompts whose lengths lie before, on and after the ends of pages; every kind of sampling.
+  std::vector<Group> groups() const {
+    std::vector<Group> groups;
+    for (const int64_t length : {1, 7, 15, 16, 17, 33, 48, 61}) {
+      const auto id = static_cast<uint32_t>(groups.size());
+      SamplingOptions sampling;
+      sampling.temperature = id % 5 == 4 ? 0.0 : 1.0;
+      sampling.top_k = id % 5 == 1 ? 20 : -1;
+      sampling.top_p = id % 5 == 2 ? 0.9 : 1.0;
+      sampling.min_p = id % 5 == 3 ? 0.02 : 0.0;
+      sampling.max_new_tokens = 40 + 4 * id;
+      groups.push_back({.prompt_id = id,
+                        .tokens = random_tokens(2, id, length, vocabulary()),
+                        .samples = 3,
+                        .sampling = std::make_shared<const SamplingOptions>(sampling),
+                        .seed = 5});
+    }
+    return groups;
+  }
+
+  EngineOptions crowd() const {
+    EngineOptions options;
+    options.max_running = 24;
+    options.max_batch_tokens = 256;
+    options.kv_memory_bytes = 300 * model_->kv_shape().page_bytes();
+    return options;
+  }
+
+  int64_t vocabulary() const { return model_->config().vocabulary; }
+
+  std::unique_ptr<OracleDrafter> oracle(double rightness, uint64_t seed = 1) const {
+    return std::make_unique<OracleDrafter>(plain_, vocabulary(), rightness, seed);
+  }
+
+  // `forwards` is what speculation is for, and no part of the law.
+  static std::string difference_of_tokens(Rollouts a, const Rollouts& b) {
+    for (auto& [place, response] : a)
+      if (const auto other = b.find(place); other != b.end())
+        response.target_forwards = other->second.target_forwards;
+    return difference(a, b);
+  }
+
+  const std::unique_ptr<model::PolicyModel> model_ = make_tiny_model(tiny_config(family()), type());
+  const Rollouts plain_ = [this] {
+    Engine engine(*model_, crowd());
+    return run(engine, groups());
+  }();
+};
+
+TEST_P(SpeculationNeverChangesTokens, WhateverTheTrees) {
+  int64_t accepted = 0;
+  for (const double rightness : {0.0, 0.3, 0.9})
+    for (const Strategy strategy : {Strategy{1, 1, 2}, {3, 2, 6}, {8, 4, 24}, {16, 8, 60}}) {
+      Speculation speculation(oracle(rightness), strategy, vocabulary());
+      EngineOptions options = crowd();
+      options.max_batch_tokens = 2000;
+      Engine engine(*model_, options, nullptr, nullptr, &speculation);
+      EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "")
+          << "right " << rightness << " " << to_string(strategy);
+      EXPECT_FALSE(speculation.stats().failed);
+      accepted += speculation.stats().accepted_tokens;
+    }
+  EXPECT_GT(accepted, 2000);
+}
+
+TEST_P(SpeculationNeverChangesTokens, WithFewRowsAndPreemption) {
+  int64_t preemptions = 0, trees = 0;
+  for (const int64_t pages : {9, 10, 12, 15, 30})
+    for (const int64_t batch_tokens : {24, 40, 100}) {
+      Speculation speculation(oracle(0.6, static_cast<uint64_t>(pages)), {6, 3, 10}, vocabulary());
+      EngineOptions options = crowd();
+      options.kv_memory_bytes = pages * model_->kv_shape().page_bytes();
+      options.max_batch_tokens = batch_tokens;
+      options.prefill_chunk = 7;
+      Engine engine(*model_, options, nullptr, nullptr, &speculation);
+      EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "")
+          << pages << " pages, " << batch_tokens << " rows";
+      preemptions += engine.stats().preemptions;
+      trees += speculation.stats().trees;
+    }
+  EXPECT_GT(preemptions, 10);
+  EXPECT_GT(trees, 1000);
+}
+
+TEST_P(SpeculationNeverChangesTokens, SwitchedAtRandomSteps) {
+  RandomStream random(7, {});
+  for (int round = 0; round < 3; ++round) {
+    Speculation speculation(oracle(0.7), spec::kOff, vocabulary());
+    Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
+    Rollouts got;
+    for (const Group& group : groups()) engine.submit(group);
+    const Strategy strategies[] = {spec::kOff, {2, 2, 4}, {8, 4, 16}};
+    do {
+      speculation.set_strategy(strategies[random.below(3)]);
+      keep(engine.take_finished(), got);
+    } while (engine.step());
+    keep(engine.take_finished(), got);
+    engine.check_idle_invariants();
+    EXPECT_EQ(difference_of_tokens(plain_, got), "") << "round " << round;
+  }
+}
+
+TEST_P(SpeculationNeverChangesTokens, OneByOneAndOnTwoThreads) {
+  const auto threaded = make_tiny_model(tiny_config(family()), type(), Device::cpu(2));
+  EngineOptions options = crowd();
+  options.max_running = 1;
+  Speculation speculation(oracle(0.9), {8, 4, 16}, vocabulary());
+  Engine engine(*threaded, options, nullptr, nullptr, &speculation);
+  EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
+}
+
+// What the tap is offered is what plain decoding offers, every position once and in order.
+class RecordingTap final : public rollout::HiddenTap {
+ public:
+  void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
+             std::span<const int32_t> tokens) override {
+    auto& [next, states, seen] = of_[{prompt_id, sample}];
+    EXPECT_TRUE(seen.empty() || position == next) << position;
+    next = position + static_cast<int32_t>(tokens.size());
+    states.push_back(hidden.clone());
+    seen.insert(seen.end(), tokens.begin(), tokens.end());
+  }
+  void expect_equal(const RecordingTap& other) const {
+    ASSERT_EQ(of_.size(), other.of_.size());
+    for (const auto& [place, mine] : of_) {
+      const auto& theirs = other.of_.at(place);
+      EXPECT_EQ(mine.tokens, theirs.tokens) << place.first << " " << place.second;
+      EXPECT_TRUE(at::equal(at::cat(mine.states), at::cat(theirs.states)))
+          << place.first << " " << place.second;
+    }
+  }
+
+ private:
+  struct Offered {
+    int32_t next = 0;
+    std::vector<at::Tensor> states;
+    std::vector<int32_t> tokens;
+  };
+  std::map<std::pair<uint32_t, uint32_t>, Offered> of_;
+};
+
+TEST_P(SpeculationNeverChangesTokens, NorTheHiddenStatesOffered) {
+  RecordingTap plain, speculative;
+  Engine without(*model_, crowd(), nullptr, &plain);
+  run(without, groups());
+  Speculation speculation(oracle(0.8), {8, 4, 16}, vocabulary());
+  EngineOptions options = crowd();
+  options.kv_memory_bytes = 12 * model_->kv_shape().page_bytes();
+  Engine with(*model_, options, nullptr, &speculative, &speculation);
+  run(with, groups());
+  speculative.expect_equal(plain);
+}
+
+// A drafter that breaks the rules is turned off, and the responses are the same.
+class BrokenDrafter final : public spec::Drafter {
+ public:
+  enum class Break { kThrow, kOrder, kToken, kDepth, kSize };
+  explicit BrokenDrafter(Break how) : how_(how) {}
+  std::string_view kind() const override { return "broken"; }
+  void begin(spec::SequenceId, std::span<const int32_t>) override {}
+  void commit(spec::SequenceId, std::span<const int32_t>) override {}
+  void end(spec::SequenceId) override {}
+  int64_t memory_bytes() const override { return 0; }
+  void propose(std::span<const spec::DraftRequest> requests) override {
+    for (const spec::DraftRequest& request : requests) {
+      spec::DraftTree& tree = *request.tree;
+      const int32_t a = tree.add(spec::DraftTree::kRoot, 5, 0.5f);
+      if (++calls_ < 20) continue;
+      TLT_CHECK(how_ != Break::kThrow, "as planned");
+      if (how_ == Break::kOrder) tree.add(spec::DraftTree::kRoot, 6, 0.5f), tree.add(a, 7, 0.5f);
+      if (how_ == Break::kToken) tree.add(spec::DraftTree::kRoot, 100, 0.5f);
+      int32_t last = a;
+      for (int i = 0; how_ == Break::kDepth && i < 4; ++i) last = tree.add(last, 9, 0.5f);
+      for (int32_t i = 6; how_ == Break::kSize && i < 20; ++i)
+        tree.add(spec::DraftTree::kRoot, i, 0.5f);
+    }
+  }
+
+ private:
+  const Break how_;
+  int64_t calls_ = 0;
+};
+
+TEST_P(SpeculationNeverChangesTokens, EvenWhenTheDrafterBreaksDown) {
+  using Break = BrokenDrafter::Break;
+  for (const Break how :
+       {Break::kThrow, Break::kOrder, Break::kToken, Break::kDepth, Break::kSize}) {
+    Speculation speculation(std::make_unique<BrokenDrafter>(how), {3, 4, 10}, vocabulary());
+    Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
+    EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "") << static_cast<int>(how);
+    EXPECT_TRUE(speculation.stats().failed) << static_cast<int>(how);
+  }
+}
+
+// The law's own test: one thing done wrongly is noticed.
+TEST_P(SpeculationNeverChangesTokens, APlantedFaultIsNoticed) {
+  const auto with = [&](Fault fault) {
+    Speculation speculation(oracle(0.8), {8, 4, 16}, vocabulary());
+    EngineOptions options = crowd();
+    options.max_batch_tokens = 1000;
+    return difference_of_tokens(plain_,
+                                HandEngine(*model_, options, fault, &speculation).run(groups()));
+  };
+  EXPECT_EQ(with(Fault::kNone), "");
+  EXPECT_NE(with(Fault::kWrongAncestor), "");
+  EXPECT_NE(with(Fault::kWrongDepth), "");
+  EXPECT_NE(with(Fault::kForgottenPath), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SpeculationNeverChangesTokens,
+                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3,
+                                                              Family::kLlama),
+                                            ::testing::Values(at::kFloat, at::kBFloat16)),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) +
+                                  (std::get<1>(info.param) == at::kFloat ? "_float32"
+                                                                         : "_bfloat16");
+                         });
+
+}  // namespace
+}  // namespace tlt::testing
