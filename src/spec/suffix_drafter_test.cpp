@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/suffix_drafter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "tests/support/suffix_reference.h"
+
+namespace tlt::spec {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Path;
+using testing::paths_of;
+using testing::SlowTexts;
+using Tokens = std::vector<int32_t>;
+
+constexpr Strategy kStrategy{6, 3, 16};
+
+std::map<Path, float> draft(SuffixDrafter& drafter, SequenceId id, const Tokens& prompt = {},
+                            const Tokens& response = {}) {
+  DraftTree tree;
+  tree.add(DraftTree::kRoot, 1, 1);  // of the step before
+  const std::vector<DraftRequest> requests = {{id, prompt, response, kStrategy, &tree}};
+  drafter.propose(requests);
+  tree.check();
+  return paths_of(tree);
+}
+
+TEST(SuffixDrafterTest, TheOwnTextAndThePromptAreFollowed) {
+  SuffixDrafter drafter({});
+  drafter.begin({1, 0}, Tokens{1, 2, 3, 4});
+  EXPECT_TRUE(draft(drafter, {1, 0}).empty());
+  drafter.commit({1, 0}, Tokens{9, 2, 3});
+  EXPECT_TRUE(draft(drafter, {1, 0}).contains({4}));
+  drafter.commit({1, 0}, Tokens{9});
+  EXPECT_TRUE(draft(drafter, {1, 0}).contains({2, 3, 9, 2}));  // as it repeats itself
+}
+
+TEST(SuffixDrafterTest, ASiblingsTokensAreUsedAsTheyAreCommitted) {
+  SuffixDrafter drafter({});
+  drafter.begin({1, 0}, Tokens{1, 2});
+  drafter.begin({1, 1}, Tokens{1, 2});
+  drafter.begin({2, 0}, Tokens{1, 2});  // another prompt, though it reads the same
+  drafter.commit({1, 0}, Tokens{7, 8});
+  EXPECT_TRUE(draft(drafter, {1, 1}).contains({7, 8}));
+  EXPECT_TRUE(draft(drafter, {2, 0}).empty());
+  drafter.commit({1, 0}, Tokens{9});
+  EXPECT_TRUE(draft(drafter, {1, 1}).contains({7, 8, 9}));
+  drafter.end({1, 0});
+  EXPECT_TRUE(draft(drafter, {1, 1}).contains({7, 8, 9}));
+}
+
+TEST(SuffixDrafterTest, AnEarlierEpochIsUsedAndCountsHalf) {
+  SuffixDrafter drafter({});
+  drafter.begin({1, 0}, Tokens{1, 2});
+  drafter.commit({1, 0}, Tokens{7, 8, 9});
+  drafter.end({1, 0});
+  drafter.begin({1, 0}, Tokens{1, 2});
+  drafter.begin({1, 1}, Tokens{1, 2});
+  const std::map<Path, float> alone = draft(drafter, {1, 0});
+  EXPECT_TRUE(alone.contains({7, 8, 9}));
+  EXPECT_FLOAT_EQ(alone.at({7}), 1.5f / 2.5f);
+  drafter.commit({1, 1}, Tokens{5});
+  EXPECT_FLOAT_EQ(draft(drafter, {1, 0}).at({5}), 3.0f / 5.5f);
+}
+
+// What the drafter must know, kept as plain texts.
+struct SlowDrafter {
+  explicit SlowDrafter(const SuffixOptions& with) : options(with) {}
+
+  struct Prompt {
+    SlowTexts texts;
+    std::map<uint32_t, size_t> running;  // sample to text
+    std::vector<size_t> ended;
+  };
+  SuffixOptions options;
+  std::map<uint32_t, Prompt> prompts;
+  std::map<uint32_t, std::vector<Tokens>> history;
+
+  static Tokens prompt_of(uint32_t id) {
+    Tokens prompt(id % 3 == 2 ? 40 : id % 3);  // longer than the longest match, empty, one token
+    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * i % 4);
+    return prompt;
+  }
+  void begin(SequenceId id) {
+    const Tokens prompt = prompt_of(id.prompt_id);
+    const auto [known, is_new] = prompts.try_emplace(id.prompt_id);
+    SlowTexts& texts = known->second.texts;
+    const auto add = [&](const Tokens& before, const Tokens& text, double weight) {
+      texts.add_text(before, weight);
+      for (const int32_t token : text) texts.append(texts.texts.size() - 1, token);
+    };
+    if (is_new) {
+      for (const Tokens& response : history[id.prompt_id]) add(prompt, response, 0.5);
+      add({}, prompt, 1);
+    }
+    add(prompt, {}, 1);
+    known->second.running[id.sample] = texts.texts.size() - 1;
+  }
+  void commit(SequenceId id, const Tokens& tokens) {
+    Prompt& prompt = prompts.at(id.prompt_id);
+    for (const int32_t token : tokens) prompt.texts.append(prompt.running.at(id.sample), token);
+  }
+  void end(SequenceId id) {
+    Prompt& prompt = prompts.at(id.prompt_id);
+    prompt.ended.push_back(prompt.running.at(id.sample));
+    prompt.running.erase(id.sample);
+    if (!prompt.running.empty()) return;
+    std::vector<Tokens>& known = history[id.prompt_id];
+    for (const size_t text : prompt.ended) {
+      const Tokens& all = prompt.texts.texts[text].tokens;
+      const size_t before = std::min<size_t>(prompt_of(id.prompt_id).size(), 32);
+      if (all.size() > before)
+        known.emplace_back(all.begin() + static_cast<long>(before), all.end());
+    }
+    while (std::ssize(known) > options.history) known.erase(known.begin());
+    prompts.erase(id.prompt_id);
+  }
+};
+
+TEST(SuffixDrafterTest, AnyOrderOfBeginCommitEndMatchesTheSlowDrafter) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const SuffixOptions options{.min_match = static_cast<int64_t>(1 + seed % 2),
+                                .min_probability = 0.02,
+                                .history = static_cast<int64_t>(seed % 4)};
+    SuffixDrafter drafter(options);
+    SlowDrafter slow(options);
+    RandomStream random(seed, {.step = 3});
+    std::map<SequenceId, int> running;  // and how often committed
+    for (int step = 0; step < 400; ++step) {
+      const SequenceId id{static_cast<uint32_t>(random.below(3)),
+                          static_cast<uint32_t>(random.below(3))};
+      if (!running.contains(id)) {
+        drafter.begin(id, SlowDrafter::prompt_of(id.prompt_id));
+        slow.begin(id);
+        running[id] = 0;
+      } else if (running[id] > 2 && random.below(2) == 0) {
+        drafter.end(id);
+        slow.end(id);
+        running.erase(id);
+        continue;
+      } else {
+        Tokens tokens(random.below(5));
+        for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(4));
+        drafter.commit(id, tokens);
+        slow.commit(id, tokens);
+        ++running[id];
+      }
+      const SlowDrafter::Prompt& prompt = slow.prompts.at(id.prompt_id);
+      ASSERT_EQ(draft(drafter, id), prompt.texts.draft(prompt.running.at(id.sample),
+                                                       static_cast<int32_t>(options.min_match),
+                                                       kStrategy, options.min_probability))
+          << "seed " << seed << ", step " << step;
+    }
+  }
+}
+
+// One epoch over many prompts, two samples each; the largest memory seen after an ending.
+int64_t run_epoch(SuffixDrafter& drafter, uint32_t prompts, int32_t tokens) {
+  int64_t peak = 0;
+  for (uint32_t prompt = 0; prompt < prompts; ++prompt) {
+    const SequenceId a{prompt, 0};
+    const SequenceId b{prompt, 1};
+    drafter.begin(a, Tokens{1});
+    drafter.begin(b, Tokens{1});
+    for (int32_t i = 0; i < tokens; ++i) {
+      drafter.commit(a, Tokens{static_cast<int32_t>(prompt) * 100000 + i});
+      drafter.commit(b, Tokens{i});
+    }
+    drafter.end(a);
+    drafter.end(b);
+    peak = std::max(peak, drafter.memory_bytes());
+  }
+  return peak;
+}
+
+TEST(SuffixDrafterTest, TheHistoriesOfTheOldestPromptsGoFirst) {
+  SuffixOptions options;
+  options.memory_bytes = 250000;
+  SuffixDrafter drafter(options);
+  EXPECT_LE(run_epoch(drafter, /*prompts=*/60, /*tokens=*/500), options.memory_bytes);
+  EXPECT_GT(drafter.memory_bytes(), options.memory_bytes / 2);  // the room is used
+  const auto known = [&](uint32_t prompt) {
+    drafter.begin({prompt, 0}, Tokens{1});
+    const std::map<Path, float> tree = draft(drafter, {prompt, 0});
+    drafter.end({prompt, 0});
+    return tree.contains({static_cast<int32_t>(prompt) * 100000}) + tree.contains({0});
+  };
+  EXPECT_EQ(known(59), 2);  // both responses: half of the memory is for their index
+  EXPECT_EQ(known(0), 0);
+}
+
+TEST(SuffixDrafterTest, RunningTextsPushHistoriesOutAsTheyGrow) {
+  SuffixOptions options;
+  options.memory_bytes = 250000;
+  SuffixDrafter drafter(options);
+  run_epoch(drafter, /*prompts=*/60, /*tokens=*/500);
+  drafter.begin({100, 0}, Tokens{1});
+  for (int32_t i = 0; i < 2200; ++i) {
+    drafter.commit({100, 0}, Tokens{i});
+    ASSERT_LE(drafter.memory_bytes(), options.memory_bytes) << "token " << i;
+  }
+}
+
+TEST(SuffixDrafterTest, AHistoryIsIndexedAsFarAsThereIsRoom) {
+  SuffixOptions options;
+  options.memory_bytes = 1000000;
+  SuffixDrafter drafter(options);
+  for (int epoch = 0; epoch < 8; ++epoch) run_epoch(drafter, /*prompts=*/8, /*tokens=*/400);
+  for (uint32_t prompt = 0; prompt < 8; ++prompt) {  // all 16 responses of all: 3 MB and more
+    drafter.begin({prompt, 0}, Tokens{1});
+    EXPECT_LE(drafter.memory_bytes(), options.memory_bytes) << "prompt " << prompt;
+  }
+  EXPECT_TRUE(draft(drafter, {0, 0}).contains({0, 1}));
+}
+
+TEST(SuffixDrafterTest, RunningTextsStayWhateverTheBound) {
+  SuffixOptions options;
+  options.memory_bytes = 0;
+  SuffixDrafter drafter(options);
+  drafter.begin({1, 0}, Tokens{1, 2});
+  drafter.begin({1, 1}, Tokens{1, 2});
+  for (int32_t i = 0; i < 2000; ++i) drafter.commit({1, 0}, Tokens{i});
+  EXPECT_TRUE(draft(drafter, {1, 1}).contains({0, 1, 2}));
+  drafter.commit({1, 1}, Tokens{1998});
+  EXPECT_TRUE(draft(drafter, {1, 1}).contains({1999}));
+  drafter.end({1, 0});
+  drafter.end({1, 1});
+  drafter.begin({1, 0}, Tokens{1, 2});
+  EXPECT_TRUE(draft(drafter, {1, 0}).empty());  // no room for a history
+}
+
+TEST(SuffixDrafterTest, MemoryStopsGrowingOnceWarm) {
+  SuffixOptions options;
+  options.history = 2;
+  SuffixDrafter drafter(options);
+  run_epoch(drafter, /*prompts=*/10, /*tokens=*/300);
+  run_epoch(drafter, /*prompts=*/10, /*tokens=*/300);
+  const int64_t warm = drafter.memory_bytes();
+  EXPECT_EQ(run_epoch(drafter, /*prompts=*/10, /*tokens=*/300), warm);
+}
+
+TEST(SuffixDrafterTest, TheSameCallsGiveTheSameTrees) {
+  const auto run = [] {
+    SuffixDrafter drafter({});
+    RandomStream random(/*seed=*/8, {});
+    std::vector<DraftNode> all;
+    for (uint32_t sample = 0; sample < 4; ++sample) drafter.begin({1, sample}, Tokens{1});
+    for (int step = 0; step < 300; ++step) {
+      const SequenceId id{1, static_cast<uint32_t>(random.below(4))};
+      drafter.commit(id, Tokens{static_cast<int32_t>(random.below(3))});
+      DraftTree tree;
+      const std::vector<DraftRequest> requests = {{id, {}, {}, kStrategy, &tree}};
+      drafter.propose(requests);
+      all.insert(all.end(), tree.nodes().begin(), tree.nodes().end());
+    }
+    return all;
+  };
+  const auto same = [](const DraftNode& a, const DraftNode& b) {
+    return a.token == b.token && a.parent == b.parent && a.probability == b.probability;
+  };
+  const std::vector<DraftNode> first = run();
+  EXPECT_GT(first.size(), 1000u);
+  EXPECT_TRUE(std::ranges::equal(first, run(), same));
+}
+
+TEST(SuffixDrafterTest, OtherCallsThanPromisedThrow) {
+  SuffixDrafter drafter({});
+  EXPECT_THROW(drafter.commit({1, 0}, Tokens{1}), Error);
+  EXPECT_THROW(drafter.end({1, 0}), Error);
+  drafter.begin({1, 0}, Tokens{1});
+  EXPECT_THROW(drafter.begin({1, 0}, Tokens{1}), Error);
+}
+
+TEST(SuffixOptionsTest, BadValuesAreNamed) {
+  const auto complaint = [](const SuffixOptions& options) -> std::string {
+    try {
+      options.check();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(complaint({}), "no error");
+  EXPECT_THAT(complaint({.min_match = 0}), HasSubstr("min_match is 0; give a number from 1 to 16"));
+  EXPECT_THAT(complaint({.min_match = 17}), HasSubstr("min_match is 17"));
+  EXPECT_THAT(complaint({.min_probability = 0}), HasSubstr("min_probability is 0"));
+  EXPECT_THAT(complaint({.min_probability = std::nan("")}), HasSubstr("min_probability is nan"));
+  EXPECT_THAT(complaint({.history = -1}), HasSubstr("history is -1"));
+  EXPECT_THAT(complaint({.memory_bytes = -1}), HasSubstr("memory_bytes is -1"));
+  SuffixOptions options;
+  EXPECT_EQ(collect_options(options).size(), 4u);
+}
+
+}  // namespace
+}  // namespace tlt::spec
