@@ -1,0 +1,122 @@
+// NgramDrafter ("ngram"): one trie of everything generated (PAPER 4.10, after Ant Group's
+// Lookahead); a text goes on as others did after its last 12, 11, … 1 tokens.
+//
+// The release enters the last branch_length tokens again after each verification, so that a run
+// counts as often as verifications see it. Here a run counts once each time it occurs, and a
+// sequence keeps a place in the trie for each start within its last branch_length tokens: a token
+// is branch_length steps instead of up to branch_length^2 / 2. Of a node with many children the 64
+// newest are looked at.
+//
+// Owns       the trie, and the last tokens of each running sequence.
+// Threading  engine thread only; no locks.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "spec/drafter.h"
+#include "spec/ngram_trie.h"
+
+namespace tlt::spec {
+
+// The release's: 12 tokens to verify, and neither depth nor width a limit.
+inline constexpr Strategy kNgramStrategy{.depth = 18, .width = 11, .verify = 12};
+
+struct NgramOptions {
+  int64_t branch_length = 18;
+  int64_t max_window = 12;
+  int64_t min_window = 1;
+  int64_t max_breadth = 10;
+  int64_t min_breadth = 1;
+  std::string mode = "bfs";
+  int64_t nodes = 10'000'000;
+
+  void visit(auto& v) {
+    v(branch_length, "branch_length", Affects::kSpeed, "Longest run of tokens remembered.");
+    v(max_window, "max_window", Affects::kSpeed, "Most last tokens of a text that are looked up.");
+    v(min_window, "min_window", Affects::kSpeed, "Fewest last tokens of a text looked up.");
+    v(max_breadth, "max_breadth", Affects::kSpeed,
+      "Continuations followed after the shortest match (bfs), or weighed (prob).");
+    v(min_breadth, "min_breadth", Affects::kSpeed,
+      "Continuations followed after the longest match (bfs).");
+    v(mode, "mode", Affects::kSpeed,
+      "bfs: the latest continuations, level by level; prob: the most frequent ones.");
+    v(nodes, "nodes", Affects::kSpeed,
+      "Most runs of tokens remembered, about 45 bytes each; the oldest are forgotten.");
+  }
+
+  // InputError names the field and what is accepted.
+  void check() const;
+};
+
+class NgramDrafter final : public Drafter {
+ public:
+  explicit NgramDrafter(const NgramOptions& options);
+
+  std::string_view kind() const override { return "ngram"; }
+  void begin(SequenceId id, std::span<const int32_t> prompt) override;
+  void commit(SequenceId id, std::span<const int32_t> tokens) override;
+  void end(SequenceId id) override;
+  void propose(std::span<const DraftRequest> requests) override;
+  int64_t memory_bytes() const override;
+
+  const NgramTrie& trie() const { return trie_; }
+
+ private:
+  struct Sequence {
+    std::vector<int32_t> last;             // at most branch_length tokens
+    std::vector<NgramTrie::Cursor> paths;  // from each of them to the end
+  };
+  struct Match {
+    NgramTrie::Node node = NgramTrie::kRoot;
+    int64_t window = 0;
+  };
+  struct Branch {  // where a node of the draft tree stands in the trie
+    int32_t draft = DraftTree::kRoot;
+    NgramTrie::Node node = NgramTrie::kRoot;
+    double breadth = 0;      // bfs
+    double probability = 1;  // of the path since the match
+    int64_t order = 0;       // prob: of being found
+    bool operator<(const Branch& other) const;
+  };
+
+  struct Weighed {  // a child beside its siblings
+    NgramTrie::Node node = NgramTrie::kRoot;
+    int64_t occurrences = 0;
+    int32_t order = 0;  // the newest first
+  };
+
+  void push(Sequence& sequence, int32_t token);
+  NgramTrie::Node find(const Sequence& sequence, int64_t window) const;
+  void match(const Sequence& sequence);
+  void fill_by_breadth(const Match& match, DraftTree* tree);
+  void fill_by_probability(const Match& match, DraftTree* tree);
+  void weigh_children(const Branch& branch);
+
+  // The strategy's limits, while a tree is filled.
+  void start_tree(const Strategy& strategy, DraftTree* tree);
+  bool is_full(const DraftTree& tree) const { return tree.size() >= strategy_.verify - 1; }
+  bool try_expand(const DraftTree& tree, int32_t draft);
+  int32_t try_child(DraftTree* tree, int32_t draft, int32_t token, double probability);
+
+  const NgramOptions options_;
+  const double breadth_step_;
+  NgramTrie trie_;
+  std::map<SequenceId, Sequence> running_;
+
+  // Scratch of propose().
+  Strategy strategy_;
+  std::vector<Match> matches_;
+  std::vector<Branch> branches_;  // a queue (bfs) or a heap (prob)
+  std::vector<Weighed> children_;
+  std::vector<int64_t> child_count_;  // by draft node + 1; -1: not expanded
+  std::vector<int64_t> expanded_;     // by depth
+  int64_t found_ = 0;
+};
+
+}  // namespace tlt::spec
