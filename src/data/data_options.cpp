@@ -36,4 +36,15 @@ void DataOptions::check() const {
   check_choice("chat_template", chat_template, {"none", "chatml"});
 }
 
+SplitFiles DataOptions::files_of(Split split) const {
+  const bool is_train = split == Split::kTrain;
+  const int64_t limit = is_train ? train_max_samples : val_max_samples;
+  const SplitFiles named{.option = is_train ? "data.train_files" : "data.val_files",
+                         .files = is_train ? train_files : val_files,
+                         .max_rows = limit < 0 ? int64_t{UINT32_MAX} : limit};
+  TLT_CHECK_INPUT(!named.files.empty(), named.option,
+                  " is empty; give .jsonl files or countdown:seed=…");
+  return named;
+}
+
 }  // namespace tlt::data

@@ -11,6 +11,15 @@
 
 namespace tlt::data {
 
+enum class Split { kTrain, kValidation };
+
+// What the options say about a split.
+struct SplitFiles {
+  const char* option;  // that names the files
+  const std::vector<std::string>& files;
+  int64_t max_rows;
+};
+
 struct DataOptions {
   std::vector<std::string> train_files;
   std::vector<std::string> val_files;
@@ -78,6 +87,9 @@ struct DataOptions {
 
   // InputError: a value makes no sense.
   void check() const;
+
+  // InputError: no files are named. Borrows the options.
+  SplitFiles files_of(Split split) const;
 };
 
 }  // namespace tlt::data

@@ -2,6 +2,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -29,28 +30,7 @@ std::string ground_truth_of(const Json& row, const DataOptions& options, const s
   return trimmed(answer.substr(mark + options.answer_after.size()));
 }
 
-}  // namespace
-
-class Dataset::Source {
- public:
-  virtual ~Source() = default;
-  virtual int64_t size() const = 0;
-  virtual Prompt prompt(int64_t index) const = 0;
-};
-
-namespace {
-
-class LoadedRows : public Dataset::Source {
- public:
-  explicit LoadedRows(std::vector<Prompt> prompts) : prompts_(std::move(prompts)) {}
-  int64_t size() const override { return std::ssize(prompts_); }
-  Prompt prompt(int64_t index) const override { return prompts_[index]; }
-
- private:
-  const std::vector<Prompt> prompts_;
-};
-
-class MadeProblems : public Dataset::Source {
+class MadeProblems final : public Source<Prompt> {
  public:
   MadeProblems(CountdownSource source, Tokenizer tokenizer, const DataOptions& options,
                int64_t first_id)
@@ -62,7 +42,7 @@ class MadeProblems : public Dataset::Source {
 
   int64_t size() const override { return source_.size; }
 
-  Prompt prompt(int64_t index) const override {
+  Prompt item(int64_t index) const override {
     const CountdownProblem problem = source_.problem(index);
     Prompt prompt{.id = static_cast<uint32_t>(first_id_ + index),
                   .tokens = tokenizer_.encode(problem.prompt()),
@@ -83,31 +63,33 @@ class MadeProblems : public Dataset::Source {
   const int64_t max_prompt_length_, first_id_;
 };
 
-}  // namespace
-
 // Reads the files in order and counts rows.
 class DatasetLoader {
  public:
-  DatasetLoader(const DataOptions& options, const Tokenizer& tokenizer, Split split)
-      : options_(options), tokenizer_(tokenizer), split_(split), renderer_(options, tokenizer) {
-    const int64_t limit =
-        split == Split::kTrain ? options.train_max_samples : options.val_max_samples;
-    max_rows_ = limit < 0 ? int64_t{UINT32_MAX} : limit;
-  }
+  DatasetLoader(const DataOptions& options, const Tokenizer& tokenizer, Split split,
+                const RowCheck& check)
+      : options_(options),
+        tokenizer_(tokenizer),
+        split_(split),
+        check_(check),
+        renderer_(options, tokenizer),
+        max_rows_(options.files_of(split).max_rows) {}
 
-  std::shared_ptr<const Dataset::Source> read(const std::string& file) {
+  std::shared_ptr<const Source<Prompt>> read(const std::string& file) {
     if (CountdownSource::is_named_by(file)) {
       auto source = CountdownSource::parse(file, split_ == Split::kValidation,
                                            CountdownSource::Use::kProblems);
       source.size = std::min(source.size, max_rows_ - rows_);
-      return std::make_shared<MadeProblems>(source, tokenizer_, options_,
-                                            std::exchange(rows_, rows_ + source.size));
+      auto problems = std::make_shared<MadeProblems>(source, tokenizer_, options_,
+                                                     std::exchange(rows_, rows_ + source.size));
+      if (problems->size() > 0) check(problems->item(0), file);
+      return problems;
     }
     std::vector<Prompt> prompts;
     for_each_row(file, [&](const Json& row, const std::string& place) {
       if (rows_ < max_rows_) add(row, place, prompts);
     });
-    return std::make_shared<LoadedRows>(std::move(prompts));
+    return std::make_shared<LoadedItems<Prompt>>(std::move(prompts));
   }
 
   int64_t left_out() const { return left_out_; }
@@ -132,45 +114,43 @@ class DatasetLoader {
       return;
     }
     prompt.tokens = std::move(*tokens);
+    check(prompt, place);
     prompts.push_back(std::move(prompt));
+  }
+
+  void check(const Prompt& prompt, const std::string& place) const {
+    if (!check_) return;
+    try {
+      check_(prompt);
+    } catch (const InputError& error) {
+      throw InputError(place + ": " + error.what());
+    }
   }
 
   const DataOptions& options_;
   const Tokenizer& tokenizer_;
   const Split split_;
+  const RowCheck& check_;
   const PromptRenderer renderer_;
-  int64_t max_rows_;
+  const int64_t max_rows_;
   int64_t rows_ = 0;
   int64_t left_out_ = 0;
 };
 
-Dataset Dataset::load(const DataOptions& options, const Tokenizer& tokenizer, Split split) {
+}  // namespace
+
+Dataset Dataset::load(const DataOptions& options, const Tokenizer& tokenizer, Split split,
+                      const RowCheck& check) {
   options.check();
-  const bool is_train = split == Split::kTrain;
-  const char* option = is_train ? "data.train_files" : "data.val_files";
-  const auto& files = is_train ? options.train_files : options.val_files;
-  TLT_CHECK_INPUT(!files.empty(), option, " is empty; give .jsonl files or countdown:seed=…");
+  const SplitFiles named = options.files_of(split);
   Dataset dataset;
-  DatasetLoader loader(options, tokenizer, split);
-  for (const std::string& file : files) {
-    dataset.sources_.push_back(loader.read(file));
-    dataset.size_ += dataset.sources_.back()->size();
-  }
+  DatasetLoader loader(options, tokenizer, split, check);
+  for (const std::string& file : named.files) dataset.sources_.add(loader.read(file));
   dataset.left_out_ = loader.left_out();
-  TLT_CHECK_INPUT(dataset.size_ > 0, option, ": no prompts in ", files[0],
-                  files.size() > 1 ? " and the other files" : "", " (", dataset.left_out_,
+  TLT_CHECK_INPUT(dataset.size() > 0, named.option, ": no prompts in ", named.files[0],
+                  named.files.size() > 1 ? " and the other files" : "", " (", dataset.left_out_,
                   " were longer than data.max_prompt_length); give one row a line");
   return dataset;
-}
-
-Prompt Dataset::prompt(int64_t index) const {
-  TLT_CHECK(index >= 0 && index < size_, index, " of ", size_);
-  for (const auto& source : sources_) {
-    if (index < source->size()) return source->prompt(index);
-    index -= source->size();
-  }
-  TLT_CHECK(false, "sizes of sources changed");
-  return {};
 }
 
 }  // namespace tlt::data

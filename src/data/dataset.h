@@ -12,12 +12,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "data/data_options.h"
+#include "data/sources.h"
 #include "data/tokenizer.h"
 
 namespace tlt::data {
@@ -32,27 +33,28 @@ struct Prompt {
   nlohmann::json extra_info;
 };
 
-enum class Split { kTrain, kValidation };
+// Throws InputError where a row is of no use to those who work with it, like one whose answer
+// cannot be compared.
+using RowCheck = std::function<void(const Prompt&)>;
 
 class Dataset {
  public:
   // InputError: no files, no prompts, a row without its prompt, answer or data source, a prompt
-  // that is too long; with file and line.
-  static Dataset load(const DataOptions& options, const Tokenizer& tokenizer, Split split);
+  // that is too long, a row that `check` refuses; with file and line. The rows of a generator are
+  // all of a kind: its first one is checked.
+  static Dataset load(const DataOptions& options, const Tokenizer& tokenizer, Split split,
+                      const RowCheck& check = {});
 
-  int64_t size() const { return size_; }
+  int64_t size() const { return sources_.size(); }
 
   // REQUIRES: 0 <= index < size().
-  Prompt prompt(int64_t index) const;
+  Prompt prompt(int64_t index) const { return sources_.item(index); }
 
   // Rows that were too long and so left out (data.filter_overlong_prompts).
   int64_t left_out() const { return left_out_; }
 
-  class Source;
-
  private:
-  std::vector<std::shared_ptr<const Source>> sources_;  // one for each file or generator
-  int64_t size_ = 0;
+  Sources<Prompt> sources_;  // one for each file or generator
   int64_t left_out_ = 0;
 };
 

@@ -132,6 +132,33 @@ TEST(DatasetTest, EveryMistakeHasItsPlace) {
   EXPECT_EQ(error_of(options), "data.truncation is \"up\"; give one of error, left, right, middle");
 }
 
+TEST(DatasetTest, RowsThatTheCheckRefusesAreNamed) {
+  const auto refuse = [](const char* answer) {
+    return [answer](const Prompt& prompt) {
+      TLT_CHECK_INPUT(prompt.ground_truth != answer, "no ", answer, " here");
+    };
+  };
+  DataOptions options =
+      options_for({file("checked.jsonl", std::string(kVerlRow) + "\n" +
+                                             R"({"prompt":"x","data_source":"y",)"
+                                             R"("reward_model":{"ground_truth":""}})")});
+  const auto load_with = [&](const RowCheck& check) {
+    return Dataset::load(options, tokenizer(), Split::kTrain, check);
+  };
+  EXPECT_NO_THROW(load_with(refuse("5")));
+  try {
+    load_with(refuse(""));
+    FAIL() << "the second row was not refused";
+  } catch (const InputError& error) {
+    EXPECT_TRUE(std::string(error.what()).ends_with("checked.jsonl:2: no  here")) << error.what();
+  }
+  options.train_max_samples = 1;
+  EXPECT_NO_THROW(load_with(refuse(""))) << "the second row is not used";
+  options = options_for({"countdown:seed=3,size=4"});
+  const std::string first = load_with({}).prompt(0).ground_truth;
+  EXPECT_THROW(load_with(refuse(first.c_str())), InputError);
+}
+
 TEST(DatasetTest, LongPromptsAreCutLeftOutOrRefused) {
   DataOptions options = options_for(
       {file("long.jsonl",

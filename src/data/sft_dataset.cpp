@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -83,35 +85,14 @@ class ExampleMaker {
   const std::unordered_map<int32_t, float> weights_;
 };
 
-}  // namespace
-
-class SftDataset::Source {
- public:
-  virtual ~Source() = default;
-  virtual int64_t size() const = 0;
-  virtual SftExample example(int64_t index) const = 0;
-};
-
-namespace {
-
-class LoadedExamples : public SftDataset::Source {
- public:
-  explicit LoadedExamples(std::vector<SftExample> examples) : examples_(std::move(examples)) {}
-  int64_t size() const override { return std::ssize(examples_); }
-  SftExample example(int64_t index) const override { return examples_[index]; }
-
- private:
-  const std::vector<SftExample> examples_;
-};
-
-class MadeDemonstrations : public SftDataset::Source {
+class MadeDemonstrations final : public Source<SftExample> {
  public:
   MadeDemonstrations(CountdownSource source, std::shared_ptr<const ExampleMaker> maker)
       : source_(source), maker_(std::move(maker)) {}
 
   int64_t size() const override { return source_.size; }
 
-  SftExample example(int64_t index) const override {
+  SftExample item(int64_t index) const override {
     for (uint32_t attempt = 0; attempt < kMaxAttempts; ++attempt) {
       const auto made = source_.demonstration(index, attempt);
       const std::vector<int32_t> response = maker_->response_tokens(made.response);
@@ -135,13 +116,10 @@ class SftLoader {
   SftLoader(const DataOptions& options, const Tokenizer& tokenizer, Split split)
       : options_(options),
         split_(split),
-        maker_(std::make_shared<ExampleMaker>(options, tokenizer)) {
-    const int64_t limit =
-        split == Split::kTrain ? options.train_max_samples : options.val_max_samples;
-    rows_left_ = limit < 0 ? int64_t{UINT32_MAX} : limit;
-  }
+        maker_(std::make_shared<ExampleMaker>(options, tokenizer)),
+        rows_left_(options.files_of(split).max_rows) {}
 
-  std::shared_ptr<const SftDataset::Source> read(const std::string& file) {
+  std::shared_ptr<const Source<SftExample>> read(const std::string& file) {
     if (CountdownSource::is_named_by(file)) {
       auto source = CountdownSource::parse(file, split_ == Split::kValidation,
                                            CountdownSource::Use::kDemonstrations);
@@ -153,7 +131,7 @@ class SftLoader {
     for_each_row(file, [&](const Json& row, const std::string& place) {
       if (rows_left_ > 0) add(row, place, examples);
     });
-    return std::make_shared<LoadedExamples>(std::move(examples));
+    return std::make_shared<LoadedItems<SftExample>>(std::move(examples));
   }
 
   int64_t left_out() const { return left_out_; }
@@ -188,31 +166,15 @@ class SftLoader {
 
 SftDataset SftDataset::load(const DataOptions& options, const Tokenizer& tokenizer, Split split) {
   options.check();
-  const bool is_train = split == Split::kTrain;
-  const char* option = is_train ? "data.train_files" : "data.val_files";
-  const auto& files = is_train ? options.train_files : options.val_files;
-  TLT_CHECK_INPUT(!files.empty(), option, " is empty; give .jsonl files or countdown:seed=…");
+  const SplitFiles named = options.files_of(split);
   SftDataset dataset;
   SftLoader loader(options, tokenizer, split);
-  for (const std::string& file : files) {
-    dataset.sources_.push_back(loader.read(file));
-    dataset.size_ += dataset.sources_.back()->size();
-  }
+  for (const std::string& file : named.files) dataset.sources_.add(loader.read(file));
   dataset.left_out_ = loader.left_out();
-  TLT_CHECK_INPUT(dataset.size_ > 0, option, ": no examples in ", files[0],
-                  files.size() > 1 ? " and the other files" : "", " (", dataset.left_out_,
+  TLT_CHECK_INPUT(dataset.size() > 0, named.option, ": no examples in ", named.files[0],
+                  named.files.size() > 1 ? " and the other files" : "", " (", dataset.left_out_,
                   " were too long); give one row a line");
   return dataset;
-}
-
-SftExample SftDataset::example(int64_t index) const {
-  TLT_CHECK(index >= 0 && index < size_, index, " of ", size_);
-  for (const auto& source : sources_) {
-    if (index < source->size()) return source->example(index);
-    index -= source->size();
-  }
-  TLT_CHECK(false, "sizes of sources changed");
-  return {};
 }
 
 }  // namespace tlt::data

@@ -9,12 +9,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "data/data_options.h"
-#include "data/dataset.h"
+#include "data/sources.h"
 #include "data/tokenizer.h"
 
 namespace tlt::data {
@@ -31,19 +29,16 @@ class SftDataset {
   // data.max_response_length too, unless data.filter_overlong_prompts leaves it out.
   static SftDataset load(const DataOptions& options, const Tokenizer& tokenizer, Split split);
 
-  int64_t size() const { return size_; }
+  int64_t size() const { return sources_.size(); }
 
   // REQUIRES: 0 <= index < size().
-  SftExample example(int64_t index) const;
+  SftExample example(int64_t index) const { return sources_.item(index); }
 
   // Rows that were too long and so left out.
   int64_t left_out() const { return left_out_; }
 
-  class Source;
-
  private:
-  std::vector<std::shared_ptr<const Source>> sources_;
-  int64_t size_ = 0;
+  Sources<SftExample> sources_;  // one for each file or generator
   int64_t left_out_ = 0;
 };
 

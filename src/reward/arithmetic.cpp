@@ -64,20 +64,20 @@ class Parser {
   }
 
   std::optional<Fraction> try_sum() {
-    auto value = try_product();
-    while (value && (peek() == '+' || peek() == '-')) {
-      const char operation = text_[at_++];
-      const auto right = try_product();
-      value = right ? try_apply(operation, *value, *right) : std::nullopt;
-    }
-    return value;
+    return try_chain('+', '-', [this] { return try_product(); });
   }
 
   std::optional<Fraction> try_product() {
-    auto value = try_signed();
-    while (value && (peek() == '*' || peek() == '/')) {
+    return try_chain('*', '/', [this] { return try_signed(); });
+  }
+
+  // Operands and two operations of the same rank, from left to right.
+  template <class TryOperand>
+  std::optional<Fraction> try_chain(char one, char other, const TryOperand& try_operand) {
+    auto value = try_operand();
+    while (value && (peek() == one || peek() == other)) {
       const char operation = text_[at_++];
-      const auto right = try_signed();
+      const auto right = try_operand();
       value = right ? try_apply(operation, *value, *right) : std::nullopt;
     }
     return value;

@@ -20,11 +20,22 @@ namespace {
 // Validation draws its random numbers at places no training step uses, the same each time.
 constexpr uint32_t kValidationStep = uint32_t{1} << 31;
 
+// A row whose answer the reward cannot use is refused at the start, not in mid-run.
+data::RowCheck row_check(const reward::Reward& reward) {
+  return [&reward](const data::Prompt& prompt) {
+    reward.check_row({.data_source = prompt.data_source,
+                      .ground_truth = prompt.ground_truth,
+                      .extra_info = &prompt.extra_info,
+                      .prompt = prompt.text});
+  };
+}
+
 std::unique_ptr<data::Dataset> load_held_out(const RunOptions& options,
-                                             const data::Tokenizer& tokenizer) {
+                                             const data::Tokenizer& tokenizer,
+                                             const reward::Reward& reward) {
   if (options.data.val_files.empty()) return nullptr;
   return std::make_unique<data::Dataset>(
-      data::Dataset::load(options.data, tokenizer, data::Split::kValidation));
+      data::Dataset::load(options.data, tokenizer, data::Split::kValidation, row_check(reward)));
 }
 
 int64_t count_steps(const RunOptions& options, const data::Sampler& sampler) {
@@ -46,13 +57,15 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
     : options_((options.check(), options)),
       place_(options_, launch),
       folder_(options_, place_.is_first()),
-      prompts_(data::Dataset::load(options_.data, place_.tokenizer, data::Split::kTrain)),
-      held_out_(load_held_out(options_, place_.tokenizer)),
+      reward_(reward::make_reward(options_.reward)),
+      prompts_(data::Dataset::load(options_.data, place_.tokenizer, data::Split::kTrain,
+                                   row_check(*reward_))),
+      held_out_(load_held_out(options_, place_.tokenizer, *reward_)),
       sampler_(prompts_.size(), options_.data.shuffle, options_.data.seed),
       total_steps_(count_steps(options_, sampler_)),
       reference_(options_.actor.loss.use_kl_loss ? make_policy(options_, place_.device) : nullptr),
       engine_(*place_.model, options_.rollout.engine),
-      rewards_(reward::make_reward(options_.reward), options_.reward),
+      rewards_(reward_, options_.reward),
       groups_(cluster::make_group_source(*place_.comm, launch, {})),
       phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer),
       trainer_(*place_.model, options_.actor, *place_.comm, total_steps_,

@@ -58,6 +58,7 @@ class RlLoop {
   const RunOptions options_;
   Workplace place_;
   RunFolder folder_;
+  const std::shared_ptr<const reward::Reward> reward_;
   data::Dataset prompts_;
   std::unique_ptr<data::Dataset> held_out_;
   data::Sampler sampler_;

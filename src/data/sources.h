@@ -1,0 +1,64 @@
+// Sources: what a dataset is made of, one after another: the rows of a file, read at start, and
+// generators, which make an item when asked for it.
+//
+// Not here   which files (data_options.h); what a row becomes (dataset.h, sft_dataset.h).
+// Threading  constant after loading.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace tlt::data {
+
+template <class Item>
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual int64_t size() const = 0;
+  // REQUIRES: 0 <= index < size().
+  virtual Item item(int64_t index) const = 0;
+};
+
+// Items that are all there.
+template <class Item>
+class LoadedItems final : public Source<Item> {
+ public:
+  explicit LoadedItems(std::vector<Item> items) : items_(std::move(items)) {}
+  int64_t size() const override { return std::ssize(items_); }
+  Item item(int64_t index) const override { return items_[static_cast<size_t>(index)]; }
+
+ private:
+  const std::vector<Item> items_;
+};
+
+template <class Item>
+class Sources {
+ public:
+  void add(std::shared_ptr<const Source<Item>> source) {
+    size_ += source->size();
+    sources_.push_back(std::move(source));
+  }
+
+  int64_t size() const { return size_; }
+
+  // REQUIRES: 0 <= index < size().
+  Item item(int64_t index) const {
+    TLT_CHECK(index >= 0 && index < size_, index, " of ", size_);
+    auto source = sources_.begin();
+    for (; index >= (*source)->size(); ++source) index -= (*source)->size();
+    return (*source)->item(index);
+  }
+
+ private:
+  std::vector<std::shared_ptr<const Source<Item>>> sources_;
+  int64_t size_ = 0;
+};
+
+}  // namespace tlt::data
