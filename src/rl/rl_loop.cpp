@@ -198,11 +198,22 @@ void RlLoop::validate(Metrics& metrics) {
   sampling.max_new_tokens = options_.data.max_response_length;
   std::vector<data::Prompt> prompts;
   for (int64_t i = 0; i < held_out_->size(); ++i) prompts.push_back(held_out_->prompt(i));
-  const std::vector<Rollout> rollouts = phase_.run(
-      prompts, {.sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
-                .samples = how.n,
-                .rl_step = kValidationStep,
-                .seed = static_cast<uint64_t>(options_.trainer.seed)});
+  const SamplingPlan plan = {
+      .sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
+      .samples = how.n,
+      .rl_step = kValidationStep,
+      .seed = static_cast<uint64_t>(options_.trainer.seed)};
+  const int64_t size = std::ssize(prompts), asked = options_.data.val_batch_size;
+  const int64_t batch = asked > 0 ? asked : size;
+  std::vector<Rollout> rollouts;
+  for (int64_t first = 0; first < size; first += batch) {
+    const auto part = std::span(prompts).subspan(
+        static_cast<size_t>(first), static_cast<size_t>(std::min(batch, size - first)));
+    for (Rollout& rollout : phase_.run(part, plan)) {
+      rollout.prompt += static_cast<uint32_t>(first);
+      rollouts.push_back(std::move(rollout));
+    }
+  }
   report_validation(prompts, rollouts, how.n, metrics);
   metrics.set("timing_s/testing", watch.seconds());
 }

@@ -1,0 +1,136 @@
+// The law: an option marked *speed* changes time and memory only. Each of them is set to another
+// value, one at a time; rollouts, losses, validation and weights are the same bytes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "rl/run_options.h"
+#include "tests/support/small_run.h"
+
+namespace tlt {
+namespace {
+
+using testing::read_text;
+using testing::run_program;
+using testing::Scratch;
+using testing::small_run;
+
+constexpr int kSteps = 2;
+
+// The run all others are compared with: of every option something to do. The weights it starts from
+// are those of the demo, so rewards differ.
+const std::vector<std::string> kBase = {"model.dtype=float32", "trainer.val_before_train=true",
+                                        "trainer.test_freq=2", "data.val_max_samples=7",
+                                        "trainer.threads=1",   "trainer.save_freq=2"};
+
+// A value that each option does not have in that run. Small enough that it is felt: sequences wait
+// for pages and for their turn, prompts go through in pieces.
+const std::map<std::string, std::string> kOther = {
+    {"data.val_batch_size", "3"},
+    {"rollout.max_num_seqs", "5"},
+    {"rollout.kv_memory_bytes", "600000"},
+    {"rollout.max_num_batched_tokens", "256"},
+    {"rollout.prefill_chunk", "3"},
+    {"actor.enable_gradient_checkpointing", "true"},
+    {"reward.threads", "1"},
+    {"trainer.threads", "2"},
+};
+
+// Whether a metric says something of what was computed, not of how fast.
+bool is_result(const std::string& name) {
+  const auto starts = [&](const char* prefix) { return name.starts_with(prefix); };
+  return starts("actor/") || starts("critic/") || starts("val-") || starts("response_length/") ||
+         starts("training/");
+}
+
+// A line a step: the metrics that are results, in full precision.
+std::string results_of(const std::filesystem::path& run) {
+  std::ifstream file(run / "metrics.jsonl");
+  std::string text;
+  for (std::string line; std::getline(file, line);) {
+    const auto row = nlohmann::json::parse(line);
+    for (const auto& [name, value] : row.items())
+      if (name == "step" || is_result(name)) text += name + "=" + value.dump() + " ";
+    text += "\n";
+  }
+  return text;
+}
+
+// What differs between two runs.
+std::set<std::string> differences(const std::filesystem::path& a, const std::filesystem::path& b) {
+  std::set<std::string> names;
+  std::vector<std::string> files = testing::state_files(kSteps);
+  files.push_back("rollouts/000001.jsonl");
+  for (const std::string& file : files) {
+    const std::string text = read_text(a / file);
+    EXPECT_FALSE(text.empty()) << a / file;
+    if (text != read_text(b / file)) names.insert(file);
+  }
+  if (results_of(a) != results_of(b)) names.insert("metrics.jsonl");
+  return names;
+}
+
+// The options in which two runs differ, but for the folder.
+std::set<std::string> changed_options(const std::filesystem::path& a,
+                                      const std::filesystem::path& b) {
+  rl::RunOptions here, there;
+  const auto refs = collect_options(here), other = collect_options(there);
+  apply_toml_file(refs, a / "options.toml");
+  apply_toml_file(other, b / "options.toml");
+  std::set<std::string> names;
+  for (size_t i = 0; i < refs.size(); ++i)
+    if (to_text(refs[i].value) != to_text(other[i].value)) names.insert(refs[i].name);
+  names.erase("trainer.default_local_dir");
+  return names;
+}
+
+class SpeedOptionsKeepResults : public ::testing::Test {
+ protected:
+  void SetUp() override { run("base", {}); }
+
+  // A run in the folder `name`.
+  void run(const std::string& name, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = small_run(scratch_ / name, kSteps, 1, kBase);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    ASSERT_EQ(run_program(arguments, scratch_ / "log"), 0) << read_text(scratch_ / "log");
+  }
+
+  const Scratch scratch_;
+};
+
+TEST_F(SpeedOptionsKeepResults, EachOfThemSetToAnotherValue) {
+  rl::RunOptions options;
+  std::set<std::string> flipped;
+  for (const OptionRef& option : collect_options(options)) {
+    if (option.affects != Affects::kSpeed) continue;
+    SCOPED_TRACE(option.name);
+    const auto other = kOther.find(option.name);
+    ASSERT_NE(other, kOther.end()) << "is marked speed: give kOther a value for it";
+    run(option.name, {option.name + "=" + other->second});
+    EXPECT_EQ(changed_options(scratch_ / option.name, scratch_ / "base"),
+              std::set<std::string>{option.name});
+    EXPECT_EQ(differences(scratch_ / option.name, scratch_ / "base"), std::set<std::string>());
+    flipped.insert(option.name);
+  }
+  for (const auto& [name, value] : kOther) EXPECT_TRUE(flipped.contains(name)) << name;
+}
+
+// The negative control: options that change results do, and it is seen where it must be.
+TEST_F(SpeedOptionsKeepResults, OptionsOfTheOtherKindAreNoticed) {
+  run("lr", {"actor.optim.lr=0.0001501"});
+  EXPECT_TRUE(differences(scratch_ / "lr", scratch_ / "base")
+                  .contains("checkpoints/step_000002/policy/model.safetensors"));
+  run("temperature", {"rollout.temperature=0.9"});
+  EXPECT_TRUE(
+      differences(scratch_ / "temperature", scratch_ / "base").contains("rollouts/000001.jsonl"));
+  run("validation", {"rollout.val_kwargs.temperature=0.5"});
+  EXPECT_EQ(differences(scratch_ / "validation", scratch_ / "base"),
+            (std::set<std::string>{"checkpoints/step_000002/state/loop.json", "metrics.jsonl"}));
+  EXPECT_FALSE(results_of(scratch_ / "base").empty());
+}
+
+}  // namespace
+}  // namespace tlt
