@@ -164,7 +164,45 @@ TEST(TokenizeComplaintTest, WrongModesAndFoldersAreNamed) {
                    HasSubstr("tokenizer.json"));
 }
 
-TEST(TrainComplaintTest, WrongRecipesAreNamed) {
+// A run of the demo's model on a file of countdown problems.
+struct TrainComplaintTest : ::testing::Test {
+  std::string model = TLT_SOURCE_DIR "/models/demo";
+  std::string folder = scratch_folder() + "/run";
+  std::string rows = scratch_file("rows.jsonl", row("3,4,6:24") + row("1,2,3:6"));
+
+  static std::string row(const std::string& answer) {
+    return nlohmann::json{{"prompt", answer + "<think>"},
+                          {"data_source", "countdown"},
+                          {"reward_model", {{"ground_truth", answer}}}}
+               .dump() +
+           "\n";
+  }
+  void expect(const std::vector<std::string>& more,
+              const ::testing::Matcher<const std::string&>& matcher,
+              const std::string& command = "train") const {
+    std::vector<std::string> words = {command,
+                                      TLT_SOURCE_DIR "/recipes/demo.toml",
+                                      "model.path=" + model,
+                                      "trainer.default_local_dir=" + folder,
+                                      "data.train_files=" + rows,
+                                      "data.val_files=[]",
+                                      "data.train_batch_size=2",
+                                      "rollout.n=2",
+                                      "reward.functions=countdown",
+                                      "trainer.total_training_steps=1",
+                                      "trainer.save_freq=1"};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_complaint(words, matcher);
+    EXPECT_FALSE(std::filesystem::exists(folder + "/checkpoints"));
+  }
+  void expect_for_rows(const std::string& text,
+                       const ::testing::Matcher<const std::string&>& matcher) {
+    rows = scratch_file("rows.jsonl", text);
+    expect({}, matcher);
+  }
+};
+
+TEST_F(TrainComplaintTest, WrongRecipesAreNamed) {
   expect_complaint({"train", "/nowhere/recipe.toml"}, HasSubstr("/nowhere/recipe.toml"));
   expect_complaint({"train", scratch_file("recipe.toml", "[rollout]\nm = 3\n")},
                    HasSubstr("rollout.m"));
@@ -174,6 +212,78 @@ TEST(TrainComplaintTest, WrongRecipesAreNamed) {
                    HasSubstr("give"));
   expect_complaint({"sft", scratch_file("recipe.toml", ""), "--workers", "0"},
                    HasSubstr("--workers is 0; give"));
+}
+
+TEST_F(TrainComplaintTest, UnknownOptionsAndWrongTypesAreNamed) {
+  expect({"rollout.max_num_seq=3"},
+         HasSubstr("unknown option: rollout.max_num_seq; did you mean rollout.max_num_seqs?"));
+  expect({"rollout=3"}, HasSubstr("rollout is a group of options"));
+  expect({"rollout.n=four"}, HasSubstr("rollout.n"));
+  expect({"trainer.val_before_train=perhaps"}, HasSubstr("true or false"));
+  expect({"rollout.n"}, HasSubstr("rollout.n"));
+}
+
+TEST_F(TrainComplaintTest, AnEmptyDatasetIsNamed) {
+  expect_for_rows("", AllOf(HasSubstr("data.train_files: no prompts in"), HasSubstr("rows.jsonl")));
+  expect_for_rows("\n\n", HasSubstr("no prompts in"));
+  expect_for_rows(row("3,4,6:24"), AllOf(HasSubstr("1"), HasSubstr("batch")));
+  rows = "[]";
+  expect({}, HasSubstr("data.train_files is empty; give .jsonl files or countdown:seed=…"));
+}
+
+TEST_F(TrainComplaintTest, ARowWithoutItsAnswerIsNamedBeforeTheRunBegins) {
+  const std::string good = row("3,4,6:24"), matcher = "rows.jsonl:2: the ground truth ``";
+  expect_for_rows(good + row(""), AllOf(HasSubstr(matcher), HasSubstr("is no countdown problem")));
+  expect_for_rows(good + row("twelve"), HasSubstr("rows.jsonl:2: the ground truth `twelve`"));
+  expect_for_rows(good + "{\"prompt\": \"3\", \"data_source\": \"countdown\"}\n",
+                  HasSubstr("rows.jsonl:2: no field \"reward_model.ground_truth\""));
+  rows = scratch_file("rows.jsonl", good + good);
+  const std::string held_out = scratch_file("held_out.jsonl", good + good + row("7"));
+  expect({"data.val_files=" + held_out}, HasSubstr("held_out.jsonl:3: the ground truth `7`"));
+  expect({"reward.functions=auto", "data.data_source=poems"},
+         HasSubstr("rows.jsonl:1: no reward is known for the data source `poems`"));
+}
+
+TEST_F(TrainComplaintTest, BrokenModelsAreNamed) {
+  const std::string whole = model;
+  model = scratch_folder() + "/model";
+  expect({}, HasSubstr(model));
+  std::filesystem::copy(whole, model);
+  const std::string weights = model + "/model.safetensors";
+  std::filesystem::resize_file(weights, std::filesystem::file_size(weights) - 1);
+  expect({}, HasSubstr("model.safetensors: not a whole safetensors file"));
+  std::filesystem::resize_file(weights, 100);
+  expect({}, HasSubstr("model.safetensors"));
+  std::filesystem::remove(weights);
+  expect({}, HasSubstr("model.safetensors"));
+}
+
+TEST_F(TrainComplaintTest, ATokenizerThatDoesNotFitIsNamed) {
+  const std::string whole = model;
+  model = scratch_folder() + "/model";
+  std::filesystem::copy(whole, model);
+  std::filesystem::copy_file(golden_tokenizer("llama3_style") + "/tokenizer.json",
+                             model + "/tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  expect({}, AllOf(HasSubstr("tokenizer_config.json: pad_token"), HasSubstr("tokenizer.json")));
+  std::filesystem::remove(model + "/tokenizer_config.json");
+  expect({}, AllOf(HasSubstr("tokenizer.json has"), HasSubstr("do not belong together")));
+  std::filesystem::remove(model + "/tokenizer.json");
+  expect({}, HasSubstr("tokenizer.json"));
+}
+
+TEST_F(TrainComplaintTest, TooLittleMemoryForOneSequenceIsNamed) {
+  expect({"rollout.kv_memory_bytes=1000"},
+         HasSubstr("kv_memory_bytes is 1000, less than one page"));
+  expect({"rollout.kv_memory_bytes=100000"},
+         AllOf(HasSubstr("a response of 1024 needs"), HasSubstr("raise it or lower")));
+}
+
+TEST_F(TrainComplaintTest, FoldersThatCannotBeUsedAreNamed) {
+  folder = "/proc/nothing";
+  expect({}, HasSubstr("/proc/nothing"));
+  folder = scratch_file("a_file", "");
+  expect({}, HasSubstr("a_file"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <fmt/core.h>
 #include <malloc.h>
 
@@ -38,6 +39,10 @@ void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
 }
+
+// What libtorch prints on its own, it also throws, and then we say it: in a sentence, not with the
+// addresses of its functions.
+void silence_libtorch() { FLAGS_caffe2_log_level = c10::GLOG_FATAL; }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -99,5 +104,6 @@ int run_and_catch(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   tlt::apps::keep_freed_memory();
+  tlt::apps::silence_libtorch();
   return tlt::apps::run_and_catch({"tlt", {argv + 1, argv + argc}, {argv, argv + argc}});
 }

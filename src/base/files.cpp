@@ -28,6 +28,7 @@ bool can_be_mended(int error_number) {
     case ENOTDIR:
     case EROFS:
     case ENAMETOOLONG:
+    case EFBIG:  // ulimit -f, or a disk that knows no larger files
     case ELOOP:
       return true;
     default:

@@ -2,10 +2,12 @@
 #include "base/interrupt.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 
 #include "base/check.h"
 
@@ -14,12 +16,28 @@ namespace {
 
 constexpr int kInterruptedExitCode = 130;  // 128 + SIGINT, as shells have it
 
+// What comes so soon after the first signal is the same one by another way: a service manager sends
+// it to every process, and the parent of the workers passes it on to them.
+constexpr int64_t kSameSignalNanoseconds = 500'000'000;
+
 std::atomic<int> first_signal = 0;
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
+std::atomic<int64_t> first_at = 0;  // nanoseconds of the clock below; 0: none came
+static_assert(std::atomic<int64_t>::is_always_lock_free,
+              "a signal handler may not wait for a lock");
+
+int64_t now_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 extern "C" void on_signal(int signal) {
-  int none = 0;
-  if (!first_signal.compare_exchange_strong(none, signal)) _exit(kInterruptedExitCode);
+  int64_t first = 0;
+  const int64_t now = now_nanoseconds();
+  if (first_at.compare_exchange_strong(first, now))
+    first_signal = signal;
+  else if (now - first > kSameSignalNanoseconds)
+    _exit(kInterruptedExitCode);
 }
 
 }  // namespace
@@ -36,7 +54,13 @@ void install_interrupt_handler() {
 
 bool interrupted() { return first_signal.load() != 0; }
 int interrupt_signal() { return first_signal.load(); }
-void request_interrupt() { first_signal = SIGINT; }
-void clear_interrupt() { first_signal = 0; }
+void request_interrupt() {
+  first_at = now_nanoseconds();
+  first_signal = SIGINT;
+}
+void clear_interrupt() {
+  first_at = 0;
+  first_signal = 0;
+}
 
 }  // namespace tlt

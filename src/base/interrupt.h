@@ -1,5 +1,5 @@
-// Interrupts: Ctrl-C or SIGTERM asks the run to save and stop; the second one ends it at once with
-// exit code 130.
+// Interrupts: Ctrl-C or SIGTERM asks the run to save and stop; a second one, half a second later or
+// more, ends it at once with exit code 130.
 //
 //   install_interrupt_handler();          // apps/main.cpp
 //   while (!interrupted()) loop.run_step();

@@ -41,10 +41,20 @@ TEST(InterruptTest, FirstSignalOnlySetsTheFlag) {
 TEST(InterruptTest, SecondSignalEndsTheProcess) {
   EXPECT_EQ(exit_code_of([] {
               ::raise(SIGTERM);
+              ::usleep(600'000);
               ::raise(SIGINT);
               return 42;
             }),
             130);
+}
+
+TEST(InterruptTest, ASignalThatComesByTwoWaysIsOne) {
+  EXPECT_EQ(exit_code_of([] {
+              ::raise(SIGTERM);
+              ::raise(SIGTERM);
+              return interrupted() ? 42 : 2;
+            }),
+            42);
 }
 
 TEST(InterruptTest, InterruptedReadGoesOn) {

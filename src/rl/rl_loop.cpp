@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "cluster/control.h"
@@ -270,9 +269,7 @@ bool RlLoop::is_due(int64_t frequency) const {
 }
 
 bool RlLoop::everyone_goes_on() {
-  at::Tensor stop = at::tensor({interrupted() ? 1.0 : 0.0}, at::kDouble);
-  place_.comm->all_reduce_max(stop);
-  if (stop.item<double>() == 0) return true;
+  if (!place_.anyone_interrupted()) return true;
   if (options_.trainer.save_freq > 0 && !is_due(options_.trainer.save_freq) &&
       state_.step > first_step_)
     save();

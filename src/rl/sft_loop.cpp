@@ -2,7 +2,6 @@
 #include "rl/sft_loop.h"
 
 #include "base/clock.h"
-#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "data/sampler.h"
@@ -42,7 +41,7 @@ class SftLoop {
   void run() {
     const Stopwatch watch;
     int64_t tokens = 0;
-    for (step_ = 0; step_ < total_steps_ && !interrupted();) {
+    for (step_ = 0; step_ < total_steps_ && !place_.anyone_interrupted();) {
       std::vector<train::TrainSample> samples;
       for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size))
         samples.push_back(to_sample(examples_.example(index)));
@@ -63,6 +62,9 @@ class SftLoop {
       if (options_.trainer.save_freq > 0 && step_ % options_.trainer.save_freq == 0) save();
     }
     save();
+    if (step_ < total_steps_ && place_.is_first())
+      log_info("stopped after step {} of {}; {}/policy is the policy so far", step_, total_steps_,
+               folder_.path());
   }
 
  private:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "model/hf_folder.h"
@@ -55,6 +56,12 @@ Workplace::Workplace(const RunOptions& options, const cluster::Launch& launch)
   TLT_CHECK_INPUT(tokenizer.vocab_size() <= model->config().vocabulary, options.model.path,
                   ": tokenizer.json has ", tokenizer.vocab_size(), " tokens, the model ",
                   model->config().vocabulary, "; they do not belong together");
+}
+
+bool Workplace::anyone_interrupted() const {
+  at::Tensor stop = at::tensor({interrupted() ? 1.0 : 0.0}, at::kDouble);
+  comm->all_reduce_max(stop);
+  return stop.item<double>() != 0;
 }
 
 }  // namespace tlt::rl

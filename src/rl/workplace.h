@@ -25,6 +25,10 @@ struct Workplace {
 
   bool is_first() const { return comm->rank() == 0; }
 
+  // Whether any worker was interrupted: the same answer on all of them, or some would wait for
+  // others that have stopped.
+  bool anyone_interrupted() const;
+
   cluster::Launch launch;
   Device device;
   std::unique_ptr<cluster::Comm> comm;

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -42,11 +44,15 @@ class Scratch {
   std::filesystem::path path_;
 };
 
-// A running `tlt …`; its output goes to `log`.
+// A running `tlt …`; its output goes to `log`. `prepare` is called in the new process before it
+// becomes the program: for limits and variables.
 class Program {
  public:
-  Program(std::vector<std::string> arguments, const std::filesystem::path& log) : log_(log) {
+  Program(std::vector<std::string> arguments, const std::filesystem::path& log,
+          const std::function<void()>& prepare = {})
+      : log_(log) {
     arguments.insert(arguments.begin(), TLT_PROGRAM);
+    std::fflush(stdout);  // or both write what is in its buffer
     pid_ = fork();
     if (pid_ == 0) {
       setpgid(0, 0);  // so that kill_all() reaches its workers
@@ -55,6 +61,7 @@ class Program {
       std::vector<char*> argv;
       for (std::string& argument : arguments) argv.push_back(argument.data());
       argv.push_back(nullptr);
+      if (prepare) prepare();
       execv(TLT_PROGRAM, argv.data());
       _exit(127);
     }
@@ -86,6 +93,7 @@ class Program {
     return false;
   }
   void send(int signal) const { kill(pid_, signal); }
+  pid_t pid() const { return pid_; }
   // kill -9 of the program and all its workers.
   void kill_all() {
     kill(-pid_, SIGKILL);
@@ -98,10 +106,20 @@ class Program {
   pid_t pid_ = -1;
 };
 
-inline int run_program(const std::vector<std::string>& arguments,
-                       const std::filesystem::path& log) {
-  Program program(arguments, log);
+inline int run_program(const std::vector<std::string>& arguments, const std::filesystem::path& log,
+                       const std::function<void()>& prepare = {}) {
+  Program program(arguments, log, prepare);
   return program.wait();
+}
+
+// Waits until there is such a file; false: there is none after the time.
+inline bool appears(const std::filesystem::path& file, double seconds = 60) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!std::filesystem::exists(file)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
 }
 
 }  // namespace tlt::testing

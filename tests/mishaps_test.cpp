@@ -1,0 +1,326 @@
+// What befalls a run from outside: a full disk, a worker that dies, a port that is taken, a signal.
+// Each ends the run within a stated time, with one sentence and no half-written checkpoint, and the
+// same command goes on from where it was.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/support/small_run.h"
+
+namespace tlt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using testing::appears;
+using testing::expect_same_run;
+using ::testing::HasSubstr;
+using testing::Program;
+using testing::read_text;
+using testing::run_program;
+using testing::Scratch;
+using testing::small_run;
+
+constexpr int kSteps = 3;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The program's last words, "tlt train: …" without what stands before; every line of them.
+std::vector<std::string> complaints(const std::string& output) {
+  std::vector<std::string> found;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("tlt ")) found.push_back(line);
+  return found;
+}
+
+// One sentence that says what happened, and nothing that only its authors can read.
+void expect_one_sentence(const std::string& output,
+                         const ::testing::Matcher<const std::string&>& matcher) {
+  const std::vector<std::string> said = complaints(output);
+  EXPECT_EQ(said.size(), 1u) << output;
+  EXPECT_THAT(said.empty() ? "" : said.front(), matcher) << output;
+  for (const char* noise : {"terminate called", "frame #", "what():", "Exception raised", "[W",
+                            "LOG ERROR", "core dumped"})
+    EXPECT_THAT(output, Not(HasSubstr(noise)));
+}
+
+// Every checkpoint but the one being written is whole: each file has the size that its list says.
+void expect_no_partial_checkpoint(const std::filesystem::path& run) {
+  namespace fs = std::filesystem;
+  if (!fs::exists(run / "checkpoints")) return;
+  for (const auto& entry : fs::directory_iterator(run / "checkpoints")) {
+    const std::string name = entry.path().filename();
+    if (name == "latest" || name.ends_with(".writing")) continue;
+    for (const char* file : {"MANIFEST.json", "policy/model.safetensors",
+                             "state/optimizer.safetensors", "state/loop.json"})
+      EXPECT_TRUE(fs::exists(entry.path() / file)) << entry.path() / file;
+  }
+}
+
+class MishapTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> run_in(const std::filesystem::path& folder, int workers = 1) const {
+    return small_run(folder, kSteps, workers, {"trainer.threads=1", "trainer.timeout_seconds=20"});
+  }
+  // The run that nothing befalls.
+  void run_whole() const {
+    ASSERT_EQ(run_program(run_in(scratch_ / "whole"), scratch_ / "log"), 0)
+        << read_text(scratch_ / "log");
+  }
+  // What befell the run in `folder` is over: the same command ends it as if nothing had been.
+  void expect_goes_on(const std::filesystem::path& folder) const {
+    ASSERT_EQ(run_program(run_in(folder), scratch_ / "log"), 0) << read_text(scratch_ / "log");
+    expect_same_run(folder, scratch_ / "whole", kSteps);
+  }
+
+  const Scratch scratch_;
+};
+
+// A disk of its own for a folder, in a mount namespace of this test. False: not allowed here.
+bool mount_small_disk(const std::filesystem::path& folder, const char* size) {
+  if (unshare(CLONE_NEWNS) != 0) {
+    const auto user = getuid();
+    const auto group = getgid();
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+    std::ofstream("/proc/self/setgroups") << "deny";
+    std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";
+    std::ofstream("/proc/self/gid_map") << "0 " << group << " 1";
+  }
+  std::filesystem::create_directories(folder);
+  return mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("tmpfs", folder.c_str(), "tmpfs", 0, size) == 0;
+}
+
+int64_t bytes_below(const std::filesystem::path& folder) {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
+  return bytes;
+}
+
+TEST_F(MishapTest, AFullDisk) {
+  run_whole();
+  const auto disk = scratch_ / "disk", run = disk / "run";
+  // Room for one checkpoint and the beginning of the next.
+  const auto room = bytes_below(scratch_ / "whole" / "checkpoints/step_000001") * 3 / 2;
+  if (!mount_small_disk(disk, ("size=" + std::to_string(room)).c_str()))
+    GTEST_SKIP() << "this user may not mount; AFileThatMayNotGrow is like it";
+  EXPECT_EQ(run_program(run_in(run), scratch_ / "log"), 2);
+  expect_one_sentence(read_text(scratch_ / "log"),
+                      AllOf(HasSubstr("the disk is full; free some space or choose a folder on "
+                                      "another disk"),
+                            HasSubstr(run.string())));
+  expect_no_partial_checkpoint(run);
+  EXPECT_EQ(read_text(run / "checkpoints/latest"), "step_000001\n");
+  ASSERT_EQ(mount(nullptr, disk.c_str(), nullptr, MS_REMOUNT, "size=1g"), 0);
+  expect_goes_on(run);
+  umount(disk.c_str());
+}
+
+TEST_F(MishapTest, AFileThatMayNotGrow) {
+  run_whole();
+  const auto run = scratch_ / "run";
+  const auto limit =
+      std::filesystem::file_size(scratch_ / "whole" /
+                                 "checkpoints/step_000001/state/optimizer.safetensors") /
+      2;
+  EXPECT_EQ(run_program(run_in(run), scratch_ / "log",
+                        [limit] {
+                          signal(SIGXFSZ, SIG_IGN);
+                          const rlimit bound{limit, limit};
+                          setrlimit(RLIMIT_FSIZE, &bound);
+                        }),
+            2);
+  expect_one_sentence(read_text(scratch_ / "log"),
+                      AllOf(HasSubstr("optimizer.safetensors"), HasSubstr("File too large")));
+  expect_no_partial_checkpoint(run);
+  EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest"));
+  expect_goes_on(run);
+}
+
+// The process of a rank that a program has started; -1: there is none.
+pid_t worker_of(pid_t parent, int rank) {
+  const std::string variable = std::string("\0RANK=", 6) + std::to_string(rank) + '\0';
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string status = read_text(entry.path() / "stat");
+    const size_t after_name = status.rfind(')');  // "12 (tlt) S parent …"
+    if (after_name == std::string::npos || std::atoi(status.c_str() + after_name + 4) != parent)
+      continue;
+    if (read_text(entry.path() / "environ").find(variable) != std::string::npos)
+      return std::stoi(name);
+  }
+  return -1;
+}
+
+// Rank 0 sees at once that the connection is gone; what bounds a rank that is stuck is the ten
+// seconds that spawn_workers() gives it.
+TEST_F(MishapTest, AWorkerThatIsKilled) {
+  run_whole();
+  for (const int rank : {1, 0}) {
+    const auto run = scratch_ / ("killed" + std::to_string(rank));
+    Program program(run_in(run, 2), scratch_ / "log");
+    ASSERT_TRUE(appears(run / "checkpoints/latest")) << program.output();
+    const pid_t worker = worker_of(program.pid(), rank);
+    ASSERT_GT(worker, 0);
+    kill(worker, SIGKILL);
+    int code = 0;
+    ASSERT_TRUE(program.wait_for(12, &code)) << program.output();
+    EXPECT_EQ(code, 128 + SIGKILL) << program.output();
+    EXPECT_THAT(program.output(),
+                HasSubstr("worker " + std::to_string(rank) + " of 2 (process " +
+                          std::to_string(worker) + ") was killed by signal 9 (Killed)"));
+    expect_one_sentence(program.output(),
+                        HasSubstr("worker " + std::to_string(1 - rank) + " of 2"));
+    expect_no_partial_checkpoint(run);
+    expect_goes_on(run);
+  }
+}
+
+// The variables of a launcher that has started `rank` of two workers on this machine.
+std::function<void()> launched(int rank, int port) {
+  return [=] {
+    for (const auto& [name, value] : {std::pair("RANK", rank),
+                                      {"WORLD_SIZE", 2},
+                                      {"LOCAL_RANK", rank},
+                                      {"LOCAL_WORLD_SIZE", 2},
+                                      {"MASTER_PORT", port}})
+      setenv(name, std::to_string(value).c_str(), 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+  };
+}
+
+// A port that another program has as long as this lives.
+class TakenPort {
+ public:
+  TakenPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* place = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(socket_, place, size), 0);
+    EXPECT_EQ(getsockname(socket_, place, &size), 0);
+    EXPECT_EQ(listen(socket_, 1), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~TakenPort() { close(socket_); }
+  int port() const { return port_; }
+
+ private:
+  const int socket_;
+  int port_ = 0;
+};
+
+TEST_F(MishapTest, APortThatIsTaken) {
+  const TakenPort taken;
+  EXPECT_EQ(run_program(run_in(scratch_ / "run"), scratch_ / "log", launched(0, taken.port())), 2);
+  expect_one_sentence(
+      read_text(scratch_ / "log"),
+      AllOf(HasSubstr("cannot listen on 127.0.0.1 port " + std::to_string(taken.port())),
+            HasSubstr("set MASTER_PORT to a free port")));
+}
+
+TEST_F(MishapTest, AWorkerThatNeverComes) {
+  const int port = TakenPort().port();  // free again
+  for (const int rank : {0, 1}) {
+    std::vector<std::string> arguments = run_in(scratch_ / "run");
+    arguments.push_back("trainer.timeout_seconds=2");
+    const double start = now();
+    EXPECT_EQ(run_program(arguments, scratch_ / "log", launched(rank, port)), 1);
+    EXPECT_LT(now() - start, 10);
+    expect_one_sentence(read_text(scratch_ / "log"),
+                        rank == 0 ? HasSubstr("no word from rank 1 after 2 s")
+                                  : HasSubstr("cannot reach rank 0 at 127.0.0.1 port " +
+                                              std::to_string(port) + " within 2 s"));
+  }
+}
+
+// The same without `--workers`, where nobody watches over the workers.
+TEST_F(MishapTest, AWorkerOfALauncherThatIsKilled) {
+  run_whole();
+  const auto run = scratch_ / "run";
+  const int port = TakenPort().port();
+  Program first(run_in(run), scratch_ / "log0", launched(0, port)),
+      second(run_in(run), scratch_ / "log1", launched(1, port));
+  ASSERT_TRUE(appears(run / "checkpoints/latest")) << first.output() << second.output();
+  second.kill_all();
+  int code = 0;
+  ASSERT_TRUE(first.wait_for(25, &code)) << first.output();  // timeout_seconds and a little
+  EXPECT_EQ(code, 1);
+  expect_one_sentence(first.output(), AnyOf(HasSubstr("no word from rank 1"),
+                                            HasSubstr("worker 1 was lost during the rollouts")));
+  expect_no_partial_checkpoint(run);
+  expect_goes_on(run);
+}
+
+// The first signal ends the run at the end of the step, with a checkpoint; one that comes before
+// the program has begun just ends it.
+TEST_F(MishapTest, ASignalAtAnyMoment) {
+  const double start = now();
+  run_whole();
+  const double seconds = now() - start;
+  std::mt19937 random(4);
+  for (const int signal : {SIGINT, SIGTERM, SIGINT, SIGTERM})
+    for (const int workers : {1, 2}) {
+      const auto run = scratch_ / "run";
+      Program program(run_in(run, workers), scratch_ / "log");
+      int code = 0;
+      if (!program.wait_for(std::uniform_real_distribution<double>(0, 1)(random) * seconds,
+                            &code)) {
+        program.send(signal);
+        ASSERT_TRUE(program.wait_for(30, &code)) << program.output();
+      }
+      EXPECT_THAT(code, AnyOf(0, 128 + signal)) << program.output();
+      EXPECT_THAT(complaints(program.output()), ::testing::IsEmpty());
+      expect_no_partial_checkpoint(run);
+      expect_goes_on(run);
+      std::filesystem::remove_all(run);
+    }
+}
+
+TEST_F(MishapTest, ASecondSignalEndsAtOnce) {
+  for (const int workers : {1, 2}) {
+    auto arguments = run_in(scratch_ / "run", workers);
+    for (const char* slow : {"data.train_batch_size=64", "data.max_response_length=1024",
+                             "actor.ppo_mini_batch_size=64"})
+      arguments.push_back(slow);  // a step takes many seconds
+    Program program(arguments, scratch_ / "log");
+    ASSERT_TRUE(appears(scratch_ / "run" / "options.toml"));
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    program.send(SIGINT);
+    int code = 0;
+    ASSERT_FALSE(program.wait_for(1, &code)) << "the step was over: " << program.output();
+    program.send(SIGINT);
+    ASSERT_TRUE(program.wait_for(2, &code)) << program.output();
+    EXPECT_EQ(code, 130) << program.output();
+    std::filesystem::remove_all(scratch_ / "run");
+  }
+}
+
+// As service managers stop a program: every process of it gets the signal, the workers twice.
+TEST_F(MishapTest, ASignalToTheWholeProcessGroupIsOneSignal) {
+  run_whole();
+  Program program(run_in(scratch_ / "run", 2), scratch_ / "log");
+  ASSERT_TRUE(appears(scratch_ / "run" / "rollouts/000001.jsonl"));
+  kill(-program.pid(), SIGTERM);
+  EXPECT_EQ(program.wait(), 0) << program.output();
+  EXPECT_THAT(program.output(), HasSubstr("the same command goes on from there"));
+  expect_goes_on(scratch_ / "run");
+}
+
+}  // namespace
+}  // namespace tlt
