@@ -18,14 +18,20 @@ namespace tlt::testing {
 
 class DenseModel {
  public:
-  // Copies the weights.
-  explicit DenseModel(const model::PolicyModel& model) : config_(model.config()) {
+  // Copies the weights. `trainable`: autograd follows what is computed with them.
+  explicit DenseModel(const model::PolicyModel& model, bool trainable = false)
+      : config_(model.config()) {
     for (const model::Parameter& parameter : model.parameters()) {
-      const at::Tensor values = parameter.read(model.device()).cpu().to(at::kDouble);
+      at::Tensor values = parameter.read(model.device()).cpu().to(at::kDouble);
+      values.requires_grad_(trainable);
+      parameters_[parameter.name()] = values;
       for (const model::Parameter::Part& part : parameter.parts)
         weights_[part.name] = values.narrow(0, part.first_row, part.rows);
     }
   }
+
+  // By name, fused as the model has them.
+  const std::map<std::string, at::Tensor>& parameters() const { return parameters_; }
 
   // A planted fault: the token at this position is rotated as if it stood one further on.
   int64_t misplaced = -1;
@@ -121,6 +127,7 @@ class DenseModel {
   }
 
   const model::ModelConfig config_;
+  std::map<std::string, at::Tensor> parameters_;
   std::map<std::string, at::Tensor> weights_;  // by its name in a Hugging Face file
 };
 
