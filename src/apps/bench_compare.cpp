@@ -20,8 +20,9 @@ using nlohmann::json;
 
 // What says which measurement a line is. All other numbers are measured.
 constexpr std::string_view kSettings[] = {
-    "bench",    "model", "dtype",   "device",  "threads",       "speculation", "drafter",
-    "strategy", "batch", "prompts", "samples", "prompt_tokens", "new_tokens"};
+    "bench",   "model",    "dtype",         "device",     "threads", "speculation",
+    "drafter", "strategy", "quantity",      "factor",     "size",    "batch",
+    "prompts", "samples",  "prompt_tokens", "new_tokens", "width"};
 // Numbers that are no results.
 constexpr std::string_view kNoResults[] = {"repeat", "packs"};
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "apps/program.h"
 
 namespace tlt::apps {
@@ -50,6 +52,56 @@ TEST(BenchTest, TrainReportsBothHalvesOfAStep) {
   EXPECT_EQ(row["rollout_probs_diff_max"], 0.0) << "engine and trainer share their arithmetic";
 }
 
+// Rows of one quantity, first the smallest.
+std::vector<json> rows_of(const std::vector<json>& rows, const std::string& quantity) {
+  std::vector<json> found;
+  for (const json& row : rows)
+    if (row["quantity"] == quantity) found.push_back(row);
+  return found;
+}
+
+TEST(BenchTest, GrowthRelatesEachCostToTheSizeBefore) {
+  const Ended ended = run_program({"bench", "growth", "--factor", "1,3", "--prompts", "1",
+                                   "--samples", "2", "--prompt-tokens", "4", "--new-tokens", "8",
+                                   "--width", "64", "--repeat", "1", "--threads", "1"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const auto rows = json_lines(ended.out);
+  ASSERT_EQ(rows.size(), 6u);
+  for (const auto& [quantity, first_size] :
+       {std::pair("prompts", 1.0), {"response_tokens", 8.0}, {"width", 0.0}}) {
+    SCOPED_TRACE(quantity);
+    const auto pair = rows_of(rows, quantity);
+    ASSERT_EQ(pair.size(), 2u);
+    const json &small = pair[0], &large = pair[1];
+    const double size_ratio = large["size"].get<double>() / small["size"].get<double>();
+    if (first_size > 0) {
+      EXPECT_EQ(small["size"], first_size);
+      EXPECT_EQ(size_ratio, 3.0);
+    } else {
+      EXPECT_GT(size_ratio, 3.0 * 2) << "parameters grow with nearly the square of the width";
+    }
+    for (const auto& [cost, unit] : {std::pair<std::string, std::string>("rollout", "_seconds"),
+                                     {"train", "_seconds"},
+                                     {"attention", "_seconds"},
+                                     {"memory", "_bytes"}}) {
+      EXPECT_GT(small[cost + unit], 0.0) << cost;
+      EXPECT_FALSE(small.contains(cost + "_exponent")) << "there is nothing before it";
+      EXPECT_NEAR(large[cost + "_exponent"].get<double>(),
+                  std::log(large[cost + unit].get<double>() / small[cost + unit].get<double>()) /
+                      std::log(size_ratio),
+                  1e-9)
+          << cost;
+    }
+    EXPECT_NEAR(small["other_seconds"].get<double>() + small["attention_seconds"].get<double>(),
+                small["rollout_seconds"].get<double>() + small["train_seconds"].get<double>(),
+                1e-9);
+  }
+  EXPECT_EQ(rows_of(rows, "prompts")[1]["prompts"], 3);
+  EXPECT_EQ(rows_of(rows, "response_tokens")[1]["new_tokens"], 24);
+  EXPECT_EQ(rows_of(rows, "width")[1]["width"], 192);
+  EXPECT_GT(rows_of(rows, "width")[1]["memory_bytes"], rows_of(rows, "width")[0]["memory_bytes"]);
+}
+
 std::string result(double rate, const std::string& machine) {
   return json{{"bench", "decode"}, {"batch", 8},    {"tokens_per_second", rate},
               {"repeat", 3},       {"commit", "c"}, {"machine", machine}}
@@ -76,6 +128,9 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_THAT(complaint(ended, "bench"), HasSubstr("--batch has 0; give"));
   EXPECT_EQ(run_program({"bench", "decode", "--shape", "huge"}).exit_code, 2);
+  const Ended growth = run_program({"bench", "growth", "--factor", "4,1"});
+  EXPECT_EQ(growth.exit_code, 2);
+  EXPECT_THAT(complaint(growth, "bench"), HasSubstr("--factor has 1; give ascending numbers"));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ int run_doctor(const Arguments& arguments);
 // Scenarios of `tlt bench`.
 int run_bench_decode(const Arguments& arguments);
 int run_bench_train(const Arguments& arguments);
+int run_bench_growth(const Arguments& arguments);
 int run_bench_compare(const Arguments& arguments);
 
 }  // namespace tlt::apps
