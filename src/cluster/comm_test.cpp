@@ -185,6 +185,20 @@ TEST(RanksTest, MissingRankIsNamedAtTheRendezvous) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
+TEST(RanksTest, UnreachableRankZeroIsOneErrorAndNothingOnStderr) {
+  const auto ends = run_ranks(1, [](Launch launch) {
+    launch.rank = launch.local_rank = 1;
+    launch.world_size = launch.local_world_size = 2;
+    const Listener nobody = listen_on("127.0.0.1", 0);
+    launch.master_port = nobody.port;
+    close(nobody.fd);
+    ::testing::internal::CaptureStderr();
+    EXPECT_THROW(make_comm(launch, {.rendezvous_seconds = 0.5}), Error);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
 TEST(RanksTest, RankIsGivenOnce) {
   const auto ends = run_ranks(2, [](const Launch& launch) {
     if (launch.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));

@@ -5,6 +5,7 @@
 #define USE_C10D_GLOO  // the wheel's libtorch_cpu has it; its headers ask
 #endif
 #include <ATen/ATen.h>
+#include <c10/util/Logging.h>
 
 #include <algorithm>
 #include <chrono>
@@ -54,7 +55,15 @@ std::string describe(const char* call, const at::Tensor& tensor) {
   return out.str();
 }
 
+// c10d logs to stderr what is no fault (a host without a reverse name) and, with its stack, what an
+// Error of ours says anyway.
+void silence_c10d() {
+  constexpr int kFatal = 3;
+  FLAGS_caffe2_log_level = std::max<int>(FLAGS_caffe2_log_level, kFatal);
+}
+
 StorePtr make_store(const Launch& launch, const CommOptions& options) {
+  silence_c10d();
   const bool serves = launch.rank == 0 && !launch.launcher_serves_store;
   c10d::TCPStoreOptions store_options;
   store_options.port = static_cast<uint16_t>(launch.master_port);
