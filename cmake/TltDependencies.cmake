@@ -31,8 +31,8 @@ tlt_system_library(httplib httplib.h cpp-httplib Threads::Threads)
 # such flag; no .cu file includes fmt.
 function(tlt_include_after target)
   foreach(folder IN LISTS ARGN)
-    target_compile_options(${target} INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${folder}>"
-      "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-isystem ${folder}>")
+    target_compile_options(${target} INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter \"${folder}\">"
+      "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-isystem \"${folder}\">")
   endforeach()
 endfunction()
 add_library(tlt_torch INTERFACE)
@@ -72,6 +72,14 @@ target_link_libraries(tlt_arrow INTERFACE ${arrow_libraries})
 list(APPEND TLT_RUNTIME_FOLDERS "${TLT_DEPS}/pyarrow")
 
 if(TLT_CUDA)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(TLT_NVCC nvcc PATHS /usr/local/cuda/bin)  # NVIDIA's packages leave PATH alone
+    if(NOT TLT_NVCC)
+      message(FATAL_ERROR "no nvcc: a CUDA build needs the CUDA 13.0 toolkit; with NVIDIA's Debian repository, "
+        "type: apt-get install cuda-toolkit-13-0")
+    endif()
+    set(CMAKE_CUDA_COMPILER "${TLT_NVCC}")
+  endif()
   set(CMAKE_CUDA_ARCHITECTURES "${TLT_CUDA_ARCHITECTURES}")
   enable_language(CUDA)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25.1 does not know this of nvcc 13
