@@ -85,10 +85,12 @@ TEST_F(GenerateComplaintTest, WrongFlagsAreNamed) {
 
 TEST_F(GenerateComplaintTest, WhatComesLaterIsRefusedByName) {
   expect({"--speculation", "eagle"},
-         "--speculation eagle comes with a later version; this one decodes plainly: use off or "
-         "auto\n");
-  expect({"--speculation", "fast"}, "--speculation is 'fast'; use off or auto\n");
-  expect({"--drafter", "somewhere"}, HasSubstr("--drafter belongs to speculation"));
+         "--speculation eagle comes with a later version; use off, suffix or ngram\n");
+  expect({"--speculation", "fast"}, "--speculation is 'fast'; use off, auto, suffix or ngram\n");
+  expect({"--strategy", "8_4_48"}, HasSubstr("--strategy is for --speculation suffix or ngram"));
+  expect({"--speculation", "suffix", "--strategy", "8_4"}, HasSubstr("8_4"));
+  expect({"--speculation", "suffix", "--strategy", "1_2_9"}, HasSubstr("1_2_9"));
+  expect({"--drafter", "somewhere"}, HasSubstr("--drafter belongs to --speculation eagle"));
   expect({"--chat"}, HasSubstr("--chat: chat templates come with a later version"));
 }
 

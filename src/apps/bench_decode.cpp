@@ -86,9 +86,9 @@ Decoded decode(const model::PolicyModel& policy, rollout::Engine& engine, int64_
   for (Stopwatch stopwatch; engine.step(); stopwatch.restart()) {
     const double seconds = stopwatch.seconds();
     const rollout::EngineStats now = engine.stats();
-    if (now.tokens - before.tokens == batch && now.rows - before.rows == batch) {
+    if (now.prompt_rows == before.prompt_rows) {
       result.step_seconds.push_back(seconds);
-      result.tokens += batch;
+      result.tokens += now.tokens - before.tokens;
     }
     before = now;
   }
@@ -119,9 +119,11 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
                double bandwidth) {
   constexpr int64_t kWarmUpTokens = 8;
   forget_peak_memory();
+  const auto speculation = flags.speculation.make(policy.config().vocabulary);
   rollout::Engine engine(
       policy,
-      engine_options(policy, batch, flags.prompt_tokens + flags.new_tokens, flags.prompt_tokens));
+      engine_options(policy, batch, flags.prompt_tokens + flags.new_tokens, flags.prompt_tokens),
+      /*stop_text=*/nullptr, /*tap=*/nullptr, speculation.get());
   decode(policy, engine, batch, flags.prompt_tokens, std::min(kWarmUpTokens, flags.new_tokens));
   std::vector<double> rates, steps;
   double tokens_per_forward = 0;
@@ -138,7 +140,8 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
   const double kv = context * static_cast<double>(policy.kv_shape().page_bytes()) / ops::kPageSlots;
 
   nlohmann::ordered_json report = begin_report("decode", flags.model, policy);
-  report["speculation"] = "off";
+  report["speculation"] = speculation ? flags.speculation.speculation : "off";
+  if (speculation) report["strategy"] = to_string(speculation->strategy());
   report["batch"] = batch;
   report["prompt_tokens"] = flags.prompt_tokens;
   report["new_tokens"] = flags.new_tokens;

@@ -175,6 +175,17 @@ bool decode(rollout::Engine& engine, int64_t responses, OrderedOutput& output) {
   return true;
 }
 
+void log_speculation(const rollout::SpeculationStats& stats, const rollout::EngineStats& engine) {
+  if (stats.trees == 0) return;
+  log_info("speculation: {:.2f} tokens a forward pass and response; {:.0f} % of {} guesses right",
+           1 + static_cast<double>(stats.accepted_tokens) / static_cast<double>(stats.trees),
+           100.0 * static_cast<double>(stats.accepted_tokens) /
+               static_cast<double>(std::max<int64_t>(stats.drafted_tokens, 1)),
+           stats.drafted_tokens);
+  log_info("  {:.2f} s of drafting beside {:.2f} s of forward passes", stats.draft_seconds,
+           engine.forward_seconds);
+}
+
 }  // namespace
 
 int run_generate(const Arguments& arguments) {
@@ -190,7 +201,9 @@ int run_generate(const Arguments& arguments) {
   const auto rows =
       read_prompts(flags.prompts, tokenizer, flags.model.model, policy->config().vocabulary);
   check_lengths(rows, policy->config());
-  rollout::Engine engine(*policy, flags.engine);
+  const auto speculation = flags.speculation.make(policy->config().vocabulary);
+  rollout::Engine engine(*policy, flags.engine, /*stop_text=*/nullptr, /*tap=*/nullptr,
+                         speculation.get());
   submit_all(engine, flags, rows);
   OrderedOutput output(flags.output, rows, flags.samples, tokenizer);
   if (!decode(engine, std::ssize(rows) * flags.samples, output)) {
@@ -198,6 +211,7 @@ int run_generate(const Arguments& arguments) {
     return kInterrupted;
   }
   output.commit();
+  if (speculation) log_speculation(speculation->stats(), engine.stats());
   return 0;
 }
 

@@ -106,6 +106,14 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
   EXPECT_EQ(difference(all, with({"--max-running", "3", "--kv-memory", "80KB"})), "");
   EXPECT_NE(err.find("want of memory"), std::string::npos) << "some were preempted";
   EXPECT_EQ(difference(all, with({"--speculation", "auto"})), "");
+  for (const char* kind : {"suffix", "ngram"})
+    for (const char* strategy : {"8_4_16", "4_2_6"}) {
+      std::vector<json> fewer = with({"--speculation", kind, "--strategy", strategy});
+      EXPECT_NE(err.find("tokens a forward pass"), std::string::npos) << kind;
+      for (size_t i = 0; i < fewer.size(); ++i)  // what speculation is for
+        fewer[i]["target_forwards"] = all[i]["target_forwards"];
+      EXPECT_EQ(difference(all, fewer), "") << kind << " " << strategy;
+    }
   auto other = flags;
   other.back() = "10";
   EXPECT_NE(difference(all, generate(model, prompts, other)), "")

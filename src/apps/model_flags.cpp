@@ -2,6 +2,7 @@
 #include "apps/model_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 
 #include "base/check.h"
@@ -9,6 +10,8 @@
 #include "base/log.h"
 #include "model/hf_folder.h"
 #include "model/safetensors.h"
+#include "spec/ngram_drafter.h"
+#include "spec/suffix_drafter.h"
 
 namespace tlt::apps {
 namespace {
@@ -28,6 +31,10 @@ std::string stored_type(const std::string& folder) {
     default:
       return "another type";
   }
+}
+
+bool is_one_of(const std::string& word, std::initializer_list<const char*> words) {
+  return std::ranges::find(words, word) != words.end();
 }
 
 }  // namespace
@@ -78,22 +85,43 @@ std::optional<data::Tokenizer> ModelFlags::load_tokenizer(const model::ModelConf
 }
 
 void SpeculationFlags::add_to(CLI::App& flags) {
-  flags.add_option("--speculation", speculation, "off or auto. Never changes a token.");
-  flags.add_option("--drafter", drafter, "Folder of an EAGLE drafter.");
+  flags.add_option("--speculation", speculation,
+                   "off, suffix (what the response, its siblings and its prompt say already) or "
+                   "ngram (what all responses say). Never changes a token.");
+  flags.add_option("--drafter", drafter, "Folder of an EAGLE drafter (a later version).");
   flags.add_option("--strategy", strategy,
-                   "Depth, width and tokens to verify of a draft tree, as 8_4_48.");
+                   "Depth, width and tokens to verify of a draft tree; with --speculation suffix "
+                   "8_4_16, with ngram 18_11_12.");
 }
 
 void SpeculationFlags::check() const {
-  const bool is_later = speculation == "ngram" || speculation == "suffix" || speculation == "eagle";
-  TLT_CHECK_INPUT(!is_later, "--speculation ", speculation,
-                  " comes with a later version; this one decodes plainly: use off or auto");
-  TLT_CHECK_INPUT(speculation == "off" || speculation == "auto", "--speculation is '", speculation,
-                  "'; use off or auto");
-  TLT_CHECK_INPUT(drafter.empty() && strategy.empty(), drafter.empty() ? "--strategy" : "--drafter",
-                  " belongs to speculation, which comes with a later version; leave it out");
+  TLT_CHECK_INPUT(speculation != "eagle",
+                  "--speculation eagle comes with a later version; use off, suffix or ngram");
+  TLT_CHECK_INPUT(is_one_of(speculation, {"off", "auto", "suffix", "ngram"}), "--speculation is '",
+                  speculation, "'; use off, auto, suffix or ngram");
+  TLT_CHECK_INPUT(drafter.empty(),
+                  "--drafter belongs to --speculation eagle, which comes with a later version; "
+                  "leave it out");
+  const bool is_off = is_one_of(speculation, {"off", "auto"});
+  TLT_CHECK_INPUT(strategy.empty() || !is_off, "--strategy is for --speculation suffix or ngram; ",
+                  "name one, or leave it out");
+  if (!strategy.empty()) spec::parse_strategy(strategy);
   if (speculation == "auto")
-    log_info("--speculation auto means off in this version, which has no drafter");
+    log_info("--speculation auto means off in this version, which does not choose by itself yet");
+}
+
+std::unique_ptr<rollout::Speculation> SpeculationFlags::make(int64_t vocabulary) const {
+  if (is_one_of(speculation, {"off", "auto"})) return nullptr;
+  const bool is_suffix = speculation == "suffix";
+  std::unique_ptr<spec::Drafter> guesses;
+  if (is_suffix)
+    guesses = std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
+  else
+    guesses = std::make_unique<spec::NgramDrafter>(spec::NgramOptions{});
+  const spec::Strategy shape = !strategy.empty() ? spec::parse_strategy(strategy)
+                               : is_suffix       ? spec::Strategy{8, 4, 16}
+                                                 : spec::kNgramStrategy;
+  return std::make_unique<rollout::Speculation>(std::move(guesses), shape, vocabulary);
 }
 
 }  // namespace tlt::apps

@@ -9,6 +9,7 @@
 
 #include "data/tokenizer.h"
 #include "model/policy_model.h"
+#include "rollout/speculation.h"
 
 namespace CLI {
 class App;
@@ -34,14 +35,16 @@ struct ModelFlags {
   std::optional<data::Tokenizer> load_tokenizer(const model::ModelConfig& config) const;
 };
 
-// --speculation and what belongs to it. This version decodes plainly and says so.
+// --speculation and what belongs to it.
 struct SpeculationFlags {
   std::string speculation = "off";
   std::string drafter, strategy;
 
   void add_to(CLI::App& flags);
-  // InputError for what is not there yet.
+  // InputError for what makes no sense, or is not there yet.
   void check() const;
+  // nullptr: plain decoding. vocabulary: the target's.
+  std::unique_ptr<rollout::Speculation> make(int64_t vocabulary) const;
 };
 
 const char* type_name(at::ScalarType type);

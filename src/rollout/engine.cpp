@@ -153,7 +153,10 @@ std::vector<Response> Engine::take_finished() {
 void Engine::count(const StepPlan& plan) {
   ++stats_.steps;
   stats_.rows += plan.batch.rows();
-  for (const Work& work : plan.work) stats_.repeated_rows += work.repeated_rows;
+  for (size_t i = 0; i < plan.work.size(); ++i) {
+    stats_.repeated_rows += plan.work[i].repeated_rows;
+    if (plan.work[i].sequence == nullptr) stats_.prompt_rows += plan.batch.segments[i].rows;
+  }
   const auto bucket =
       static_cast<size_t>(std::bit_width(static_cast<uint64_t>(scheduler_.running()))) - 1;
   ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];

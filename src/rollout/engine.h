@@ -39,7 +39,8 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t rows = 0;           // tokens that went through the model
   int64_t repeated_rows = 0;  // of them, computed again after a preemption
-  int64_t tokens = 0;         // chosen
+  int64_t prompt_rows = 0;    // of them, of prompts
+  int64_t tokens = 0;         // of responses
   int64_t preemptions = 0;
   int64_t running = 0;  // now
   int64_t waiting = 0;  // now

@@ -50,6 +50,7 @@ class Speculation {
 
   // From the next step on.
   void set_strategy(const spec::Strategy& strategy) { strategy_ = strategy; }
+  const spec::Strategy& strategy() const { return strategy_; }
   const SpeculationStats& stats() const { return stats_; }
 
  private:

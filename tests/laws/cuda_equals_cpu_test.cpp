@@ -92,9 +92,8 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
           const at::Tensor row = dense.logits(tokens).slice(0, -1).to(at::kFloat).contiguous();
           const double number = number_of(group, sample, response.tokens.size());
           ops::Sampled sampled;
-          const ops::SamplingRule rule = group.sampling->rule();
-          ops::sample_rows(model_->device(), row, row.size(1), {&rule, 1}, {&number, 1},
-                           {&sampled, 1});
+          const ops::SampleRow asked{.row = 0, .rule = group.sampling->rule(), .uniform = number};
+          ops::sample_rows(model_->device(), row, row.size(1), {&asked, 1}, {&sampled, 1});
           tokens.push_back(sampled.token);
           response.tokens.push_back(sampled.token);
           response.logprobs.push_back(sampled.logprob);

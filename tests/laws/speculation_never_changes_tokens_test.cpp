@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "spec/ngram_drafter.h"
+#include "spec/suffix_drafter.h"
 #include "tests/support/hand_engine.h"
 #include "tests/support/oracle_drafter.h"
 #include "tests/support/rollouts.h"
@@ -89,6 +91,39 @@ TEST_P(SpeculationNeverChangesTokens, WhateverTheTrees) {
       accepted += speculation.stats().accepted_tokens;
     }
   EXPECT_GT(accepted, 2000);
+}
+
+// Texts that repeat themselves, so that something is accepted: a vocabulary of a few tokens.
+TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
+  model::ModelConfig config = tiny_config(family());
+  config.vocabulary = 6;
+  config.eos_tokens = {1};
+  const auto model = make_tiny_model(config, type());
+  std::vector<Group> few = groups();
+  for (Group& group : few)
+    for (int32_t& token : group.tokens) token %= 6;
+  Engine without(*model, crowd());
+  const Rollouts plain = run(without, few);
+  const auto drafter = [](const std::string& kind) -> std::unique_ptr<spec::Drafter> {
+    if (kind == "suffix") return std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
+    spec::NgramOptions options;
+    options.mode = kind == "ngram" ? "bfs" : "prob";
+    return std::make_unique<spec::NgramDrafter>(options);
+  };
+  for (const char* kind : {"suffix", "ngram", "ngram of mode prob"})
+    for (const Strategy strategy : {Strategy{1, 1, 2}, {4, 2, 6}, {8, 4, 16}, {18, 11, 40}}) {
+      Speculation speculation(drafter(kind), strategy, config.vocabulary);
+      EngineOptions options = crowd();
+      options.kv_memory_bytes = 40 * model->kv_shape().page_bytes();
+      options.max_batch_tokens = 600;
+      for (int epoch = 0; epoch < 2; ++epoch) {  // the second with what the first has left behind
+        Engine engine(*model, options, nullptr, nullptr, &speculation);
+        EXPECT_EQ(difference_of_tokens(plain, run(engine, few)), "")
+            << kind << " " << to_string(strategy) << " epoch " << epoch;
+      }
+      EXPECT_FALSE(speculation.stats().failed) << kind;
+      EXPECT_GT(speculation.stats().accepted_tokens, 5) << kind << " " << to_string(strategy);
+    }
 }
 
 TEST_P(SpeculationNeverChangesTokens, WithFewRowsAndPreemption) {
