@@ -107,4 +107,11 @@ void DraftTree::check() const {
   }
 }
 
+int64_t DraftTree::memory_bytes() const {
+  const size_t indices =
+      order_.capacity() + place_.capacity() + subtree_.capacity() + next_.capacity();
+  return static_cast<int64_t>((nodes_.capacity() + arranged_.capacity()) * sizeof(DraftNode) +
+                              indices * sizeof(int32_t));
+}
+
 }  // namespace tlt::spec

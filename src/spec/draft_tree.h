@@ -65,6 +65,8 @@ class DraftTree {
   // Throws Error when the invariant is broken.
   void check() const;
 
+  int64_t memory_bytes() const;
+
  private:
   // Moves node i to place_[i], parents with it; those with kNone are dropped.
   void move_to_places(int32_t count);
