@@ -274,7 +274,7 @@ TEST_F(MishapTest, ASignalAtAnyMoment) {
   run_whole();
   const double seconds = now() - start;
   std::mt19937 random(4);
-  for (const int signal : {SIGINT, SIGTERM, SIGINT, SIGTERM})
+  for (const int signal : {SIGINT, SIGTERM})
     for (const int workers : {1, 2}) {
       const auto run = scratch_ / "run";
       Program program(run_in(run, workers), scratch_ / "log");
@@ -307,6 +307,34 @@ TEST_F(MishapTest, ASecondSignalEndsAtOnce) {
     program.send(SIGINT);
     ASSERT_TRUE(program.wait_for(2, &code)) << program.output();
     EXPECT_EQ(code, 130) << program.output();
+    std::filesystem::remove_all(scratch_ / "run");
+  }
+}
+
+// A signal that reaches one worker stops all of them after the same step.
+TEST_F(MishapTest, ASignalToOneWorker) {
+  const std::string folder = "trainer.default_local_dir=" + (scratch_ / "run").string();
+  const std::vector<std::string> rl =
+                                     small_run(scratch_ / "run", 400, 2, {"trainer.save_freq=400"}),
+                                 warm_up = {"sft",
+                                            "recipes/demo_warmup_1.toml",
+                                            folder,
+                                            "data.train_batch_size=4",
+                                            "trainer.save_freq=0",
+                                            "trainer.timeout_seconds=20",
+                                            "--workers",
+                                            "2"};
+  for (const auto& arguments : {rl, warm_up}) {
+    Program program(arguments, scratch_ / "log");
+    for (int i = 0; i < 3000 && read_text(scratch_ / "run" / "metrics.jsonl").empty(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const pid_t worker = worker_of(program.pid(), 1);
+    ASSERT_GT(worker, 0) << program.output();
+    kill(worker, SIGTERM);
+    int code = 0;
+    ASSERT_TRUE(program.wait_for(15, &code)) << program.output();
+    EXPECT_EQ(code, 0) << program.output();
+    EXPECT_THAT(program.output(), HasSubstr("stopped a"));
     std::filesystem::remove_all(scratch_ / "run");
   }
 }
