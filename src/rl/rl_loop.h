@@ -22,6 +22,7 @@
 #include "cluster/launch.h"
 #include "data/sampler.h"
 #include "rl/loop_state.h"
+#include "rl/response_text.h"
 #include "rl/rollout_phase.h"
 #include "rl/run_folder.h"
 #include "rl/run_options.h"
@@ -64,6 +65,7 @@ class RlLoop {
   data::Sampler sampler_;
   const int64_t total_steps_;
   std::unique_ptr<model::PolicyModel> reference_;  // only with a KL loss
+  const ResponseText stop_text_;
   rollout::Engine engine_;
   reward::RewardPool rewards_;
   std::unique_ptr<cluster::GroupSource> groups_;

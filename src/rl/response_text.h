@@ -1,0 +1,25 @@
+// ResponseText: the text of responses as the engine makes them, for stop texts.
+//
+// Threading  engine thread only.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "data/tokenizer.h"
+#include "rollout/stop_text.h"
+
+namespace tlt::rl {
+
+class ResponseText final : public rollout::StopText {
+ public:
+  explicit ResponseText(data::Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+  std::unique_ptr<rollout::TextStream> open() const override;
+
+ private:
+  data::Tokenizer tokenizer_;
+};
+
+}  // namespace tlt::rl
