@@ -7,7 +7,6 @@
 #include <limits>
 #include <numeric>
 
-#include "base/clock.h"
 #include "kv/kv_cache.h"
 #include "ops/attention.h"
 
@@ -66,10 +65,10 @@ class Layer {
 };
 
 template <class Call>
-double best_seconds(const Call& call) {
+double best_seconds(const Clock& clock, const Call& call) {
   double best = std::numeric_limits<double>::infinity();
   for (int pass = 0; pass < kPasses; ++pass) {
-    const Stopwatch stopwatch;
+    const Stopwatch stopwatch(clock);
     call();
     best = std::min(best, stopwatch.seconds());
   }
@@ -79,7 +78,7 @@ double best_seconds(const Call& call) {
 }  // namespace
 
 AttentionSeconds attention_seconds(const model::PolicyModel& policy, const StepShape& shape,
-                                   int64_t running) {
+                                   int64_t running, const Clock& clock) {
   const int64_t length = shape.prompt_tokens + shape.new_tokens;
   const auto layers = static_cast<double>(policy.config().layers);
   const auto responses = static_cast<double>(shape.responses());
@@ -89,12 +88,12 @@ AttentionSeconds attention_seconds(const model::PolicyModel& policy, const StepS
   Layer decoding(policy, together, /*rows=*/1, shape.prompt_tokens + (shape.new_tokens + 1) / 2);
   const double rounds =
       responses / static_cast<double>(together) * static_cast<double>(shape.new_tokens);
-  const double decode = best_seconds([&] { decoding.forward(); });
+  const double decode = best_seconds(clock, [&] { decoding.forward(); });
 
   const int64_t packed =
       std::clamp<int64_t>(train::TrainerOptions{}.max_tokens / length, 1, shape.responses());
   Layer training(policy, packed, length, length);
-  const double train = best_seconds([&] {
+  const double train = best_seconds(clock, [&] {
     training.forward();
     training.backward();
   });

@@ -14,6 +14,6 @@ struct AttentionSeconds {
 };
 
 AttentionSeconds attention_seconds(const model::PolicyModel& policy, const StepShape& shape,
-                                   int64_t running);
+                                   int64_t running, const Clock& clock);
 
 }  // namespace tlt::apps

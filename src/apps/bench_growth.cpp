@@ -1,7 +1,8 @@
 // tlt bench growth: how the cost of an RL step grows with prompts, response length and model size.
 //
-// One of the three grows by the factors, the other two stay. An exponent is log(cost ratio) /
-// log(size ratio) to the line before: 1 is linear. Attention is measured alone too
+// On the CPU seconds are the processor's: it is work that is measured, and other programs do not
+// count. One of the three grows by the factors, the other two stay. An exponent is log(cost ratio)
+// / log(size ratio) to the line before: 1 is linear. Attention is measured alone too
 // (attention_probe.h), because its part of a step may grow with the square of a response's length.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -35,7 +36,8 @@ struct Point {
 };
 
 struct GrowthFlags {
-  ModelFlags device{.model = "", .dtype = "bfloat16"};  // without its --model
+  ModelFlags device{
+      .model = "", .dtype = "bfloat16", .device = "cpu", .threads = 1};  // without its --model
   StepShape step{.prompts = 2, .samples = 8, .prompt_tokens = 32, .new_tokens = 64};
   int64_t width = 128, repeat = 3;
   std::vector<int64_t> factors = {1, 4, 16};
@@ -53,7 +55,8 @@ struct GrowthFlags {
     app.add_option("--repeat", repeat, "Steps of each line; the best counts.");
     app.add_option("--dtype", device.dtype, "float32 or bfloat16.");
     app.add_option("--device", device.device, "cpu, cuda or cuda:N.");
-    app.add_option("--threads", device.threads, "Threads on the CPU; 0: all cores.");
+    app.add_option("--threads", device.threads,
+                   "Threads on the CPU; 0: all cores. More than 1 also count their waiting.");
   }
 
   at::ScalarType type() const { return model::parse_type(device.dtype, "--dtype"); }
@@ -127,6 +130,7 @@ rollout::EngineOptions engine_options(const model::PolicyModel& policy, const St
 }
 
 Cost measure(const Point& point, const GrowthFlags& flags, const Device& device) {
+  const Clock& clock = device.is_cpu() ? processor_clock() : steady_clock();
   malloc_trim(0);  // what an earlier, larger line has freed is not this one's
   forget_peak_memory();
   const int64_t before = peak_memory_bytes();
@@ -135,7 +139,7 @@ Cost measure(const Point& point, const GrowthFlags& flags, const Device& device)
   policy.initialize(kSeed);
   const rollout::EngineOptions engine = engine_options(policy, point.step);
   {
-    RlStep step(policy, point.step, engine, flags.repeat + 1);
+    RlStep step(policy, point.step, engine, flags.repeat + 1, clock);
     step.run(0);  // warms up
     for (uint32_t i = 1; i <= flags.repeat; ++i) {
       const StepResult result = step.run(i);
@@ -147,7 +151,7 @@ Cost measure(const Point& point, const GrowthFlags& flags, const Device& device)
     }
   }
   cost.memory_bytes = static_cast<double>(peak_memory_bytes() - before);
-  cost.attention = attention_seconds(policy, point.step, engine.max_running);
+  cost.attention = attention_seconds(policy, point.step, engine.max_running, clock);
   return cost;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <sstream>
 
@@ -47,6 +48,15 @@ std::vector<std::string> known_features(const std::string& flags) {
   return found;
 }
 
+class ProcessorClock final : public Clock {
+ public:
+  double seconds() const override {
+    timespec time{};
+    TLT_CHECK(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  }
+};
+
 constexpr int64_t kProbeWords = int64_t{1} << 25;  // 256 MiB
 
 uint64_t sum(const uint64_t* words, int64_t count) {
@@ -85,6 +95,11 @@ void forget_peak_memory() {
   } catch (const Error& error) {
     warn_once("clear_refs", "peak_memory_bytes counts from the program's start: {}", error.what());
   }
+}
+
+const Clock& processor_clock() {
+  static const ProcessorClock clock;
+  return clock;
 }
 
 double read_bandwidth(runtime::ThreadPool& pool) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "runtime/thread_pool.h"
 
 namespace tlt::apps {
@@ -28,6 +29,9 @@ std::string machine_name();
 int64_t peak_memory_bytes();
 // A system that cannot forget keeps the older peak, and a warning says so.
 void forget_peak_memory();
+
+// Processor seconds of this process, of all its threads: a busy machine does not stretch them.
+const Clock& processor_clock();
 
 // Bytes a second that the pool's threads can read from memory: the best of some passes over a
 // buffer larger than most caches.

@@ -3,7 +3,6 @@
 
 #include "apps/bench.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/random.h"
 #include "cluster/launch.h"
 
@@ -29,16 +28,17 @@ void StepShape::check(const model::ModelConfig& config) const {
 }
 
 RlStep::RlStep(const model::PolicyModel& policy, const StepShape& shape,
-               const rollout::EngineOptions& engine, int64_t steps)
+               const rollout::EngineOptions& engine, int64_t steps, const Clock& clock)
     : policy_(policy),
       shape_((shape.check(policy.config()), shape)),
+      clock_(clock),
       comm_(cluster::make_comm(cluster::Launch{}, {})),
       engine_(policy, engine),
       trainer_(policy, {}, *comm_, steps, /*temperature=*/1.0) {}
 
 StepResult RlStep::run(uint32_t index) {
   StepResult result;
-  Stopwatch stopwatch;
+  Stopwatch stopwatch(clock_);
   const std::vector<train::TrainSample> samples = roll_out(index);
   result.rollout_seconds = stopwatch.restart();
   result.stats = trainer_.update(samples, train::LossKind::kPolicy);

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "cluster/comm.h"
 #include "rollout/engine.h"
 #include "train/trainer.h"
@@ -40,7 +41,7 @@ struct StepResult {
 class RlStep {
  public:
   RlStep(const model::PolicyModel& policy, const StepShape& shape,
-         const rollout::EngineOptions& engine, int64_t steps);
+         const rollout::EngineOptions& engine, int64_t steps, const Clock& clock = steady_clock());
 
   // `index` counts the steps from 0: each has random numbers of its own.
   StepResult run(uint32_t index);
@@ -50,6 +51,7 @@ class RlStep {
 
   const model::PolicyModel& policy_;
   const StepShape shape_;
+  const Clock& clock_;
   const std::unique_ptr<cluster::Comm> comm_;
   rollout::Engine engine_;
   train::Trainer trainer_;
