@@ -23,7 +23,7 @@ enum class Fault {
   kNumberByRow,  // random numbers are taken by the row of the batch, not by the place of the token
   // With draft trees, in every one of them:
   kWrongAncestor,  // the first node below the root is computed as another token
-  kWrongDepth,     // the last node is computed one position further on
+  kWrongDepth,     // the last node is computed one position too early
   kForgottenPath,  // the accepted path is not put into its slots
 };
 
@@ -63,7 +63,7 @@ class HandEngine {
     const rollout::StepPlan& right_plan = scheduler_.plan();
     rollout::StepPlan plan = right_plan;
     if (plan.empty()) return false;
-    for (ops::Segment& tree : plan.batch.segments)
+    for (const ops::Segment& tree : plan.batch.segments)
       if (tree.is_tree()) spoil(tree, plan.batch);
     const bool once = ++steps_ == 12;  // in the middle of things, and of a page
     ops::Segment& segment = plan.batch.segments.front();
@@ -87,16 +87,13 @@ class HandEngine {
     return true;
   }
 
-  void spoil(ops::Segment& tree, ops::Batch& batch) const {
+  void spoil(const ops::Segment& tree, ops::Batch& batch) const {
     if (tree.rows == 1) return;
     const auto first = static_cast<size_t>(tree.first_row + 1);
     const auto last = static_cast<size_t>(tree.first_row + tree.rows - 1);
     if (fault_ == Fault::kWrongAncestor)
       batch.tokens[first] = (batch.tokens[first] + 1) % static_cast<int32_t>(20);
-    if (fault_ == Fault::kWrongDepth) {
-      const int32_t depth = ++batch.positions[last] - tree.first_position;
-      tree.levels = std::max(tree.levels, depth + 1);
-    }
+    if (fault_ == Fault::kWrongDepth) --batch.positions[last];
   }
 
   void keep_paths(const rollout::StepPlan& plan, std::span<const rollout::Drawn> drawn) {
