@@ -1,0 +1,67 @@
+// Acceptance: how many tokens a drafter's trees give, learned from the trees that were verified.
+//
+// Does not depend on the batch size, so steps of all sizes count. A verified tree also tells what
+// every smaller strategy would have given with the same guesses: the path as far as the smaller
+// tree has it. For a larger strategy it gives a lower bound, from which the expectation is
+// continued: each further level like those before, a little more for each doubling of the rows.
+//
+// Threading  engine thread only; no locks; no allocation once warm.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "spec/cost_model.h"
+
+namespace tlt::spec {
+
+class Acceptance {
+ public:
+  explicit Acceptance(const std::vector<Strategy>& strategies);
+
+  // Trees proposed with strategies[played].
+  void record(size_t played, std::span<const VerifiedTree> trees);
+
+  // Tokens a sequence gets from a step, the bonus token included.
+  double expected(size_t strategy) const;
+
+  // Relative standard deviation of that expectation.
+  double deviation(size_t strategy) const;
+
+  // Keeps the expectations and at most this share and number of the trees behind them.
+  void forget(double kept_share, double most_trees);
+
+  nlohmann::json save() const;
+  void restore(const nlohmann::json& state);
+
+ private:
+  struct State {
+    Estimate seen;     // trees that tell exactly
+    Estimate guessed;  // all trees, continued where they are too small
+  };
+
+  // The deepest accepted node that each strategy's tree would have had, into reached_.
+  void trace(const VerifiedTree& tree);
+  // Of the node, by depth, the nodes of higher rank; returns how many are its siblings.
+  int64_t count_ahead(std::span<const DraftNode> nodes, int32_t node);
+  // Forgets most when the played strategy's trees give something else than they used to.
+  void notice_change(size_t played, double tokens, double trees);
+  // What a strategy gives when `played` gave it `tokens` and was accepted to its full depth with
+  // probability `full`.
+  double continued(size_t strategy, size_t played, double tokens, double full) const;
+  bool contains(size_t larger, size_t smaller) const;
+
+  const std::vector<Strategy> strategies_;
+  std::vector<State> states_;  // [strategy]
+  Estimate level_;             // a level after an accepted one is accepted too
+  double surprise_ = 0;        // mean of the latest steps, in standard deviations of a step
+
+  // Scratch.
+  std::vector<int64_t> ahead_;    // [depth] cumulative
+  std::vector<int64_t> reached_;  // [strategy]
+  std::vector<int32_t> path_;
+  std::vector<double> totals_;  // [strategy]
+};
+
+}  // namespace tlt::spec

@@ -1,0 +1,98 @@
+// AdaptiveChooser: takes the arm with the most tokens per second, by what is known of each.
+//
+// Tokens come from acceptance.h, one for each kind of drafter, whatever the batch size; seconds
+// from cost_model.h. "Off" is an arm that gives one token. Three rules keep that honest:
+//
+//   Hysteresis   another arm takes over when it is better by 3 %, or by less for long enough.
+//   Exploration  an arm that may be better, as far as its uncertainty goes, is tried out of turn.
+//                Such steps have 1.5 % of the recent time, and 32 steps more at the start and 8
+//                after new weights.
+//   Doubt        a kind that was not played for 512 steps is tried, even if it seemed hopeless, and
+//                little is left of what was known. While it is never in turn, the time to the
+//                next try doubles, up to 4,096 steps.
+//
+// Owns       what was learned of costs and acceptance.
+// Threading  engine thread only; no locks; no allocation once warm. No random numbers.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "spec/acceptance.h"
+#include "spec/cost_model.h"
+
+namespace tlt::spec {
+
+class AdaptiveChooser : public Chooser {
+ public:
+  struct Setup {
+    CostTable costs;
+    bool off_competes = true;  // else "off" is chosen only when nothing else fits
+    int64_t max_rows = 2048;   // of a forward pass; no arm with more is chosen
+  };
+
+  // REQUIRES: one arm is "off".
+  AdaptiveChooser(const std::vector<Arm>& arms, Setup setup);
+
+  size_t choose(int64_t batch, uint64_t choice) override;
+  void record(size_t arm, const StepOutcome& outcome) override;
+  void new_weights() override;
+  nlohmann::json save() const override;
+  void restore(const nlohmann::json& state) override;
+
+  // As far as is known, of a step with this arm.
+  double expected_tokens(size_t arm) const;  // a sequence
+  double expected_seconds(size_t arm, int64_t batch);
+
+  // Of the recent time, what went to arms out of turn, the free steps aside.
+  double explored_share() const;
+
+ private:
+  // All strategies of one drafter.
+  struct Kind {
+    std::string name;
+    Acceptance acceptance;
+    int64_t idle_steps = 0;    // since it was last played
+    int64_t failed_tries = 0;  // since it was last in turn
+  };
+  struct Place {
+    size_t kind = 0;      // in kinds_
+    size_t strategy = 0;  // in its acceptance
+  };
+
+  bool may_choose(size_t arm, int64_t batch) const;
+  bool is_due(const Kind& kind) const;
+  void judge(int64_t batch);  // fills outlooks_
+  void settle();              // updates favourite_
+  double best_case(size_t arm) const;
+  std::optional<size_t> find_due() const;
+  size_t find_promising() const;
+  bool can_afford(size_t arm) const;
+  void learn_tokens(size_t arm, const StepOutcome& outcome);
+
+  const std::vector<Arm> arms_;
+  const Setup setup_;
+  size_t off_ = 0;
+  std::vector<Place> places_;  // [arm]
+  std::vector<Kind> kinds_;
+  StepCosts costs_;
+
+  size_t favourite_ = 0;       // the arm in turn
+  double advantage_ = 0;       // of others over it, summed since one was ahead
+  bool explores_ = false;      // the last choice was out of turn
+  double recent_seconds_ = 0;  // forgotten with kRecentSteps
+  double explored_seconds_ = 0;
+  int64_t free_steps_ = 0;  // of exploration, still to be spent
+
+  // What is thought of an arm at a batch size.
+  struct Outlook {
+    double score = 0;    // log (tokens a sequence / second); -infinity: not allowed
+    double hope = 0;     // what the score may be
+    double seconds = 0;  // of a step
+  };
+  std::vector<Outlook> outlooks_;  // [arm] scratch
+};
+
+}  // namespace tlt::spec

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The three rules; how well it chooses is in tuner_test.cpp.
+#include "spec/adaptive_chooser.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace tlt::spec {
+namespace {
+
+constexpr size_t kOffArm = 0;
+const std::vector<Arm> kArms = {{}, {"eagle", {2, 1, 3}}, {"suffix", {2, 1, 3}}};
+
+// Forward passes take a second, whatever the rows; a proposal next to nothing.
+AdaptiveChooser make_chooser(const std::vector<Arm>& arms = kArms) {
+  return AdaptiveChooser(arms, {.costs = CostTable({{1, 1, 1}}, {})});
+}
+
+// Plays `steps` at batch size 8: an arm's trees are chains of two, `depth(arm)` of them accepted,
+// and the step takes `seconds(arm)`. Returns the arms.
+std::vector<size_t> play(AdaptiveChooser& chooser, int steps,
+                         const std::function<int32_t(size_t)>& depth,
+                         const std::function<double(size_t)>& seconds) {
+  const std::vector<DraftNode> nodes = {{1, -1, 1, 0.5f}, {1, 0, 2, 0.4f}};
+  std::vector<size_t> arms;
+  for (int step = 0; step < steps; ++step) {
+    const size_t arm = chooser.choose(8, 0);
+    StepOutcome outcome{.batch = 8, .tokens = 8, .trees = {}, .seconds = seconds(arm)};
+    const std::vector<VerifiedTree> trees(8, {nodes, depth(arm) - 1});
+    if (arm != kOffArm) outcome.trees = trees;
+    chooser.record(arm, outcome);
+    arms.push_back(arm);
+  }
+  return arms;
+}
+
+// The arm most often among the last 50.
+size_t favourite(const std::vector<size_t>& arms) {
+  std::vector<int> plays(kArms.size());
+  for (size_t i = arms.size() - 50; i < arms.size(); ++i) ++plays[arms[i]];
+  return static_cast<size_t>(std::ranges::max_element(plays) - plays.begin());
+}
+
+int changes(const std::vector<size_t>& arms) {
+  int count = 0;
+  for (size_t i = 1; i < arms.size(); ++i) count += arms[i] != arms[i - 1];
+  return count;
+}
+
+TEST(AdaptiveChooserTest, TakesOverAtOnceWhenClearlyBetterAndLaterWhenSlightlyBetter) {
+  // Both drafters give three tokens; the other one becomes faster by so much.
+  const auto steps_until_taken = [&](double faster) {
+    AdaptiveChooser chooser = make_chooser();
+    const auto three = [](size_t) { return 2; };
+    const auto even = [](size_t) { return 1.0; };
+    const size_t first = play(chooser, 400, three, even).back();
+    EXPECT_NE(first, kOffArm);
+    // Told, not tried.
+    const std::vector<DraftNode> nodes = {{1, -1, 1, 0.5f}, {1, 0, 2, 0.4f}};
+    const std::vector<VerifiedTree> trees(8, {nodes, 1});
+    const size_t other = 3 - first;
+    for (int i = 0; i < 2000; ++i) {
+      chooser.record(first, {.batch = 8, .tokens = 24, .trees = trees, .seconds = 1});
+      chooser.record(other, {.batch = 8, .tokens = 24, .trees = trees, .seconds = 1 / faster});
+    }
+    const std::vector<size_t> arms =
+        play(chooser, 100, three, [&](size_t arm) { return arm == other ? 1 / faster : 1.0; });
+    const auto run = std::ranges::search_n(arms, 20, other);  // not a try
+    return run.begin() - arms.begin();
+  };
+  EXPECT_LE(steps_until_taken(1.05), 1);
+  EXPECT_GE(steps_until_taken(1.02), 8);
+  EXPECT_LE(steps_until_taken(1.02), 40);
+}
+
+TEST(AdaptiveChooserTest, NoiseDoesNotMakeEqualArmsTakeTurns) {
+  AdaptiveChooser chooser = make_chooser();
+  RandomStream random(6, {});
+  const auto noisy = [&](size_t) { return std::exp(0.1 * random.normal()); };
+  const auto depth = [&](size_t) { return static_cast<int32_t>(random.below(3)); };
+  play(chooser, 500, depth, noisy);
+  EXPECT_LT(changes(play(chooser, 1000, depth, noisy)), 50);  // tries, there and back, included
+}
+
+TEST(AdaptiveChooserTest, ExplorationStaysInItsShareOfTheTime) {
+  AdaptiveChooser chooser = make_chooser();
+  RandomStream random(6, {});
+  // The suffix drafter is always in doubt: from time to time it is better.
+  const auto depth = [&](size_t arm) {
+    return arm == 1 ? 2 : static_cast<int32_t>(random.below(3));
+  };
+  const auto seconds = [&](size_t) { return std::exp(0.3 * random.normal()); };
+  for (int round = 0; round < 20; ++round) {
+    play(chooser, 200, depth, seconds);
+    EXPECT_LE(chooser.explored_share(), 0.02) << round;
+  }
+}
+
+// A step with an interruption, a hundred times as long, was once what kept it from trying.
+TEST(AdaptiveChooserTest, InterruptedTryDoesNotUseUpTheShare) {
+  AdaptiveChooser chooser = make_chooser();
+  bool interrupted = false;
+  play(
+      chooser, 300, [](size_t arm) { return arm == 1 ? 2 : 1; },
+      [&](size_t arm) {
+        if (arm != 2 || interrupted) return 1.0;
+        interrupted = true;
+        return 100.0;
+      });
+  EXPECT_TRUE(interrupted);
+  EXPECT_LT(chooser.explored_share(), 0.02);
+}
+
+TEST(AdaptiveChooserTest, TriesOfAHopelessDrafterBecomeRare) {
+  AdaptiveChooser chooser = make_chooser();
+  const auto useless = [](size_t) { return 0; };
+  const auto seconds = [](size_t arm) { return arm == kOffArm ? 1.0 : 1.5; };
+  std::vector<int64_t> tries;
+  for (const int steps : {1000, 4000, 16000}) {
+    const std::vector<size_t> arms = play(chooser, steps, useless, seconds);
+    tries.push_back(steps - std::ranges::count(arms, kOffArm));
+  }
+  EXPECT_LT(tries[0], 30);  // 1 % of the time
+  EXPECT_LT(tries[1], 40);
+  EXPECT_LT(tries[2], 40);  // 0.25 %
+  EXPECT_GE(tries[2], 2);
+}
+
+TEST(AdaptiveChooserTest, HopelessDrafterIsTriedAgainAndTakenWhenItBecameGood) {
+  AdaptiveChooser chooser = make_chooser();
+  const auto seconds = [](size_t arm) { return arm == kOffArm ? 1.0 : 1.5; };
+  const auto useless = [](size_t) { return 0; };
+  const auto good = [](size_t) { return 2; };
+  EXPECT_EQ(favourite(play(chooser, 1000, useless, seconds)), kOffArm);
+  EXPECT_NE(favourite(play(chooser, 20000, good, seconds)), kOffArm);
+  EXPECT_EQ(favourite(play(chooser, 1000, useless, seconds)), kOffArm);
+  chooser.new_weights();
+  EXPECT_NE(favourite(play(chooser, 200, good, seconds)), kOffArm);
+}
+
+TEST(AdaptiveChooserTest, NewWeightsLeaveTheCosts) {
+  AdaptiveChooser chooser = make_chooser();
+  play(
+      chooser, 300, [](size_t) { return 1; }, [](size_t arm) { return arm == 1 ? 1.3 : 1.6; });
+  const double tokens = chooser.expected_tokens(1), seconds = chooser.expected_seconds(1, 8);
+  chooser.new_weights();
+  EXPECT_NEAR(chooser.expected_tokens(1), tokens, 1e-3);
+  EXPECT_EQ(chooser.expected_seconds(1, 8), seconds);
+  EXPECT_NEAR(seconds, 1.3, 0.02);
+}
+
+TEST(AdaptiveChooserTest, NewWeightsMakeItLearnAnew) {
+  const std::vector<DraftNode> nodes = {{1, -1, 1, 0.5f}, {1, 0, 2, 0.4f}};
+  const std::vector<VerifiedTree> good(8, {nodes, 1}), bad(8, {nodes, -1});
+  const StepOutcome after{.batch = 8, .tokens = 8, .trees = bad, .seconds = 1};
+  double tokens[2];
+  for (const bool told : {false, true}) {
+    AdaptiveChooser chooser = make_chooser();
+    for (int i = 0; i < 500; ++i)
+      chooser.record(1, {.batch = 8, .tokens = 24, .trees = good, .seconds = 1});
+    if (told) chooser.new_weights();
+    chooser.record(1, after);
+    tokens[told] = chooser.expected_tokens(1);
+  }
+  EXPECT_GT(tokens[false], 2.9);
+  EXPECT_LT(tokens[true], 2.2);
+}
+
+TEST(AdaptiveChooserTest, RestoredChooserIsTheSame) {
+  AdaptiveChooser chooser = make_chooser(), resumed = make_chooser();
+  RandomStream random(6, {});
+  const auto noisy = [&](size_t) { return std::exp(0.1 * random.normal()); };
+  const auto depth = [&](size_t) { return static_cast<int32_t>(random.below(3)); };
+  for (int i = 0; i < 1000 && chooser.save().at("advantage") == 0.0; ++i)
+    play(chooser, 1, depth, noisy);
+  const nlohmann::json state = chooser.save();
+  EXPECT_GT(state.at("advantage"), 0.0);
+  resumed.restore(nlohmann::json::parse(state.dump()));
+  EXPECT_EQ(resumed.save(), state);
+}
+
+TEST(AdaptiveChooserTest, StepsWithPromptRowsTeachTokensOnly) {
+  AdaptiveChooser chooser = make_chooser();
+  play(
+      chooser, 100, [](size_t) { return 1; }, [](size_t) { return 1.0; });
+  const std::vector<DraftNode> nodes = {{1, -1, 1, 0.5f}, {1, 0, 2, 0.4f}};
+  const std::vector<VerifiedTree> trees(8, {nodes, 1});
+  const double tokens = chooser.expected_tokens(1), seconds = chooser.expected_seconds(1, 8);
+  for (int i = 0; i < 10; ++i)
+    chooser.record(
+        1, {.batch = 8, .tokens = 24, .trees = trees, .seconds = 50, .has_prompt_rows = true});
+  EXPECT_EQ(chooser.expected_seconds(1, 8), seconds);
+  EXPECT_GT(chooser.expected_tokens(1), tokens);
+}
+
+TEST(AdaptiveChooserTest, OffIsNeeded) {
+  EXPECT_THROW(make_chooser({{"eagle", {2, 1, 3}}}), Error);
+}
+
+}  // namespace
+}  // namespace tlt::spec

@@ -1,0 +1,73 @@
+// Chooser: which way to decode the next engine step, learned from the steps before.
+//
+// Not here   the two choosers (bandit.h: the paper's, adaptive_chooser.h: ours); when speculation
+//            is allowed at all (gate.h); what the engine calls (tuner.h).
+// Threading  engine thread only; no locks.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "spec/draft_tree.h"
+#include "spec/strategy.h"
+
+namespace tlt::spec {
+
+// A way to decode: a drafter and its trees, or no speculation.
+struct Arm {
+  std::string kind = "off";  // Drafter::kind(); "off" with kOff
+  Strategy strategy = kOff;
+  bool is_off() const { return strategy.is_off(); }
+  bool operator==(const Arm&) const = default;
+};
+
+// What became of a sequence's tree.
+struct VerifiedTree {
+  std::span<const DraftNode> nodes;
+  int32_t accepted = DraftTree::kRoot;  // the deepest node of the accepted path
+
+  int32_t accepted_depth() const {
+    return accepted < 0 ? 0 : nodes[static_cast<size_t>(accepted)].depth;
+  }
+};
+
+// What an engine step gave.
+struct StepOutcome {
+  int64_t batch = 0;   // sequences that decoded, without those whose prompt was read
+  int64_t tokens = 0;  // all of theirs, bonus tokens included
+  std::span<const VerifiedTree> trees;  // one a sequence, empty ones too; none when the arm was off
+  double seconds = 0;                   // of the whole step, drafting included
+  bool has_prompt_rows = false;         // the seconds say nothing of decoding: not learned from
+};
+
+// Statistics are kept for batches of similar size: two cells an octave, 1 to 1024 sequences.
+inline constexpr size_t kBatchCells = 21;
+inline size_t batch_cell(int64_t batch) {
+  const double half_octaves = 2 * std::log2(static_cast<double>(std::max<int64_t>(batch, 1)));
+  return std::min(static_cast<size_t>(half_octaves + 0.5), kBatchCells - 1);
+}
+
+// Arms are known by their place in the list given at construction.
+class Chooser {
+ public:
+  virtual ~Chooser() = default;
+
+  // `choice` counts the choices of a run: random numbers belong to it.
+  virtual size_t choose(int64_t batch, uint64_t choice) = 0;
+  virtual void record(size_t arm, const StepOutcome& outcome) = 0;
+
+  // Policy or drafter changed.
+  virtual void new_weights() = 0;
+
+  // All that was learned. restore() takes what save() gave, for the same arms and options.
+  virtual nlohmann::json save() const = 0;
+  virtual void restore(const nlohmann::json& state) = 0;
+};
+
+}  // namespace tlt::spec

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/cost_model.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+
+namespace tlt::spec {
+namespace {
+
+constexpr double kTableDeviation = 0.08;  // of an arm's log seconds from the table, beside others'
+constexpr double kMaxTableWeight = 4;
+constexpr double kMaxCellWeight = 200;  // steps remembered of an arm at a batch size …
+constexpr double kKeptShare = 0.999;    // … and this much of them after each step
+constexpr double kNeverForgotten = 1;
+constexpr double kKnownWeight = 20;  // an arm with more steps does not count more for others
+constexpr double kFirstWeight = 0.25;
+constexpr double kMaxSurprise = 3;         // mean errors
+constexpr double kDeviationOfMean = 1.25;  // standard deviation per mean error
+constexpr double kSpreadRate = 0.02;
+
+// What a step at one batch size says about another, so many half octaves away.
+double kinship(size_t cell, size_t other) {
+  constexpr std::array<double, 5> kKinship = {1, 0.5, 0.2, 0.1, 0.05};
+  return kKinship[std::min(cell > other ? cell - other : other - cell, kKinship.size() - 1)];
+}
+
+}  // namespace
+
+void to_json(nlohmann::json& json, const Estimate& estimate) {
+  json = {estimate.mean, estimate.weight};
+}
+
+void from_json(const nlohmann::json& json, Estimate& estimate) {
+  estimate = {json.at(0).get<double>(), json.at(1).get<double>()};
+}
+
+double Curve::at(double x) const {
+  auto right = points_.lower_bound(x);
+  if (right == points_.begin()) return right->second;
+  if (right == points_.end()) {
+    --right;
+    if (right == points_.begin()) return right->second;
+  }
+  const auto left = std::prev(right);
+  const double share = (x - left->first) / (right->first - left->first);
+  return left->second + share * (right->second - left->second);
+}
+
+CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector<DraftCost>& drafts)
+    : drafts_(drafts) {
+  TLT_CHECK_INPUT(!forwards.empty(), "no forward pass was measured; give at least one");
+  for (const ForwardCost& cost : forwards) {
+    TLT_CHECK_INPUT(cost.seconds > 0 && cost.batch > 0 && cost.rows > 0, "a forward pass of ",
+                    cost.rows, " rows and ", cost.batch, " sequences took ", cost.seconds,
+                    " seconds; give positive numbers");
+    by_batch_[static_cast<double>(cost.batch)].add(static_cast<double>(cost.rows), cost.seconds);
+  }
+  for (const DraftCost& cost : drafts_)
+    TLT_CHECK_INPUT(cost.seconds >= 0 && cost.batch > 0, "a proposal of ", cost.kind, " for ",
+                    cost.batch, " sequences took ", cost.seconds, " seconds; give numbers from 0");
+}
+
+double CostTable::target_seconds(double rows, double batch) const {
+  const auto right = by_batch_.lower_bound(batch);
+  if (right == by_batch_.end()) return std::prev(right)->second.at(rows);
+  if (right == by_batch_.begin()) return right->second.at(rows);
+  const auto left = std::prev(right);
+  if (rows < right->second.first()) return left->second.at(rows);  // fewer than it has sequences
+  const double share = (batch - left->first) / (right->first - left->first);
+  return (1 - share) * left->second.at(rows) + share * right->second.at(rows);
+}
+
+Curve CostTable::draft_curve(const Arm& arm) const {
+  Curve curve;
+  const DraftCost* nearest = nullptr;
+  if (arm.is_off()) return curve;
+  const auto distance = [&](const Strategy& strategy) {
+    return std::pair(std::abs(strategy.depth - arm.strategy.depth),
+                     std::abs(strategy.verify - arm.strategy.verify) +
+                         std::abs(strategy.width - arm.strategy.width));
+  };
+  for (const DraftCost& cost : drafts_)
+    if (cost.kind == arm.kind &&
+        (!nearest || distance(cost.strategy) < distance(nearest->strategy)))
+      nearest = &cost;
+  for (const DraftCost& cost : drafts_)
+    if (nearest && cost.kind == arm.kind && cost.strategy == nearest->strategy)
+      curve.add(static_cast<double>(cost.batch), cost.seconds *
+                                                     static_cast<double>(arm.strategy.depth) /
+                                                     static_cast<double>(cost.strategy.depth));
+  return curve;
+}
+
+StepCosts::StepCosts(const std::vector<Arm>& arms, CostTable table)
+    : arms_(arms),
+      table_(std::move(table)),
+      cells_(arms.size()),
+      offsets_(arms.size()),
+      predictions_(arms.size()) {
+  for (const Arm& arm : arms_) drafts_.push_back(table_.draft_curve(arm));
+}
+
+// The table counts like so many steps: the fewer, the less they differ among themselves.
+double StepCosts::table_weight() const {
+  const double deviations = kDeviationOfMean * spread_ / kTableDeviation;
+  return std::min(deviations * deviations, kMaxTableWeight);
+}
+
+double StepCosts::log_table(size_t arm, int64_t batch) const {
+  const auto sequences = static_cast<double>(batch);
+  const auto rows = static_cast<double>(batch * arms_[arm].strategy.verify);
+  double seconds = table_.target_seconds(rows, sequences);
+  if (!drafts_[arm].empty()) seconds += drafts_[arm].at(sequences);
+  return std::log(seconds);
+}
+
+std::span<const StepCosts::Prediction> StepCosts::predict(int64_t batch) {
+  const size_t cell = batch_cell(batch);
+  Estimate common;
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    offsets_[arm] = {};
+    for (size_t other = 0; other < kBatchCells; ++other)
+      offsets_[arm].add(cells_[arm][other].mean, cells_[arm][other].weight * kinship(cell, other));
+    common.add(offsets_[arm].mean, std::min(offsets_[arm].weight, kKnownWeight));
+  }
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    offsets_[arm].add(common.mean, table_weight());
+    predictions_[arm] = {log_table(arm, batch) + offsets_[arm].mean,
+                         kDeviationOfMean * spread_ / std::sqrt(offsets_[arm].weight)};
+  }
+  return predictions_;
+}
+
+void StepCosts::record(size_t arm, int64_t batch, double seconds) {
+  const double expected = predict(batch)[arm].log_seconds;
+  const double surprise = std::log(seconds) - expected;
+  double steps = 0;
+  for (const auto& cells : cells_)
+    for (const Estimate& cell : cells) steps += cell.weight;
+  // The first steps say how far off the table is as a whole, but one of them may be an outlier.
+  const bool is_first = steps < kFirstWeight;
+  const double limit = is_first ? 1 : kMaxSurprise * spread_;
+  const double believed = expected + std::clamp(surprise, -limit, limit);
+  spread_ += kSpreadRate * (std::min(std::abs(surprise), 1.0) - spread_);
+  spread_ = std::max(spread_, 0.005);
+  for (auto& cells : cells_)
+    for (Estimate& cell : cells)
+      if (cell.weight > kNeverForgotten) cell.weight *= kKeptShare;
+  Estimate& cell = cells_[arm][batch_cell(batch)];
+  cell.add(believed - log_table(arm, batch), is_first ? 0.1 : 1);
+  cell.weight = std::min(cell.weight, kMaxCellWeight);
+}
+
+nlohmann::json StepCosts::save() const { return {{"cells", cells_}, {"spread", spread_}}; }
+
+void StepCosts::restore(const nlohmann::json& state) {
+  state.at("cells").get_to(cells_);
+  state.at("spread").get_to(spread_);
+}
+
+}  // namespace tlt::spec

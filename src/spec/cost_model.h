@@ -1,0 +1,115 @@
+// Cost model: the seconds of an engine step, before it is made.
+//
+// CostTable is measured when the engine starts: forward passes of the target and proposals of the
+// drafters. StepCosts begins there and learns from the steps how far it is off, for each arm and
+// batch size, in logarithms: what is seen at one batch size counts at similar ones, and at any that
+// has seen nothing. An arm of which nothing is known, or nothing any more, is taken to be as far
+// off as the others (sampling, longer texts). A step that took far longer than expected counts as
+// one that took somewhat longer.
+//
+// Threading  engine thread only; no locks.
+//
+//   StepCosts costs(arms, CostTable(forwards, drafts));
+//   costs.record(arm, batch, seconds);
+//   const double seconds = std::exp(costs.predict(batch)[arm].log_seconds);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <map>
+#include <vector>
+
+#include "spec/chooser.h"
+
+namespace tlt::spec {
+
+// A mean of which older numbers are forgotten: weight tells how much stands behind it.
+struct Estimate {
+  double mean = 0;
+  double weight = 0;
+
+  void add(double number, double number_weight) {
+    if (number_weight <= 0) return;
+    weight += number_weight;
+    mean += (number - mean) * number_weight / weight;
+  }
+};
+void to_json(nlohmann::json& json, const Estimate& estimate);
+void from_json(const nlohmann::json& json, Estimate& estimate);
+
+// A forward pass of the target: `rows` of `batch` sequences.
+struct ForwardCost {
+  int64_t batch = 1;
+  int64_t rows = 1;
+  double seconds = 0;
+};
+
+// A drafter's proposal of trees for `batch` sequences.
+struct DraftCost {
+  std::string kind;
+  Strategy strategy;
+  int64_t batch = 1;
+  double seconds = 0;
+};
+
+// Straight lines between points; flat before the first, on along the last line behind the last.
+class Curve {
+ public:
+  void add(double x, double y) { points_[x] = y; }
+  bool empty() const { return points_.empty(); }
+  double first() const { return points_.begin()->first; }  // REQUIRES: not empty
+  double at(double x) const;                               // REQUIRES: not empty
+
+ private:
+  std::map<double, double> points_;
+};
+
+class CostTable {
+ public:
+  // InputError when there is no forward pass or a time is not positive.
+  CostTable(const std::vector<ForwardCost>& forwards, const std::vector<DraftCost>& drafts);
+
+  double target_seconds(double rows, double batch) const;
+
+  // By batch size. A strategy that was not measured costs what the kind's nearest in depth does,
+  // level by level; a kind that was not measured, nothing. Empty for "off".
+  Curve draft_curve(const Arm& arm) const;
+
+ private:
+  std::map<double, Curve> by_batch_;  // seconds by rows
+  std::vector<DraftCost> drafts_;
+};
+
+class StepCosts {
+ public:
+  struct Prediction {
+    double log_seconds = 0;
+    double deviation = 0;  // standard, of log_seconds
+  };
+
+  StepCosts(const std::vector<Arm>& arms, CostTable table);
+
+  // Of a step with each arm; valid until the next call.
+  std::span<const Prediction> predict(int64_t batch);
+
+  void record(size_t arm, int64_t batch, double seconds);
+
+  nlohmann::json save() const;
+  void restore(const nlohmann::json& state);
+
+ private:
+  double table_weight() const;
+  double log_table(size_t arm, int64_t batch) const;
+
+  const std::vector<Arm> arms_;
+  const CostTable table_;
+  std::vector<Curve> drafts_;                             // [arm]
+  std::vector<std::array<Estimate, kBatchCells>> cells_;  // [arm] of log (seconds / table)
+  double spread_ = 0.1;                                   // mean error of a step's log seconds
+
+  std::vector<Estimate> offsets_;        // [arm] scratch
+  std::vector<Prediction> predictions_;  // [arm]
+};
+
+}  // namespace tlt::spec

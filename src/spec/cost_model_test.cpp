@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace tlt::spec {
+namespace {
+
+const Arm kTree{"eagle", {4, 2, 8}};
+const Arm kOther{"eagle", {8, 4, 16}};
+constexpr size_t kOffArm = 0, kTreeArm = 1, kOtherArm = 2;
+
+// A row costs a tenth of a pass.
+CostTable make_table() {
+  return CostTable({{1, 1, 1.1}, {1, 1001, 101.1}}, {{"eagle", {4, 2, 8}, 1, 0.5}});
+}
+
+double table_seconds(double rows, double drafting = 0) { return 1 + 0.1 * rows + drafting; }
+
+double seconds_of(StepCosts& costs, size_t arm, int64_t batch) {
+  return std::exp(costs.predict(batch)[arm].log_seconds);
+}
+
+TEST(CurveTest, GoesStraightBetweenPointsAndOnBehindTheLast) {
+  Curve curve;
+  EXPECT_TRUE(curve.empty());
+  curve.add(2, 10);
+  EXPECT_EQ(curve.at(0), 10);
+  EXPECT_EQ(curve.at(9), 10);
+  curve.add(4, 14);
+  EXPECT_EQ(curve.at(1), 10);
+  EXPECT_EQ(curve.at(2), 10);
+  EXPECT_EQ(curve.at(3), 12);
+  EXPECT_EQ(curve.at(4), 14);
+  EXPECT_EQ(curve.at(6), 18);
+}
+
+TEST(CostTableTest, InterpolatesInRowsAndBatch) {
+  const CostTable table({{1, 1, 1}, {1, 11, 2}, {3, 3, 3}, {3, 13, 5}}, {});
+  EXPECT_DOUBLE_EQ(table.target_seconds(6, 1), 1.5);
+  EXPECT_DOUBLE_EQ(table.target_seconds(8, 3), 4);
+  EXPECT_DOUBLE_EQ(table.target_seconds(8, 2), (1.7 + 4) / 2);
+  EXPECT_DOUBLE_EQ(table.target_seconds(8, 100), 4);
+  // Three sequences have at least three rows: that pass says nothing of two.
+  EXPECT_DOUBLE_EQ(table.target_seconds(2, 2), 1.1);
+}
+
+TEST(CostTableTest, ProposalThatWasNotMeasuredIsTheNearestLevelByLevel) {
+  const CostTable table(
+      {{1, 1, 1}},
+      {{"eagle", {4, 2, 8}, 1, 0.4}, {"eagle", {4, 2, 8}, 9, 1.2}, {"eagle", {8, 4, 8}, 1, 2}});
+  EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {4, 2, 8}}).at(5), 0.8);
+  EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {2, 2, 4}}).at(1), 0.2);
+  EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {12, 4, 8}}).at(1), 3);
+  EXPECT_TRUE(table.draft_curve({"suffix", {4, 2, 8}}).empty());
+  EXPECT_TRUE(table.draft_curve(Arm{}).empty());
+}
+
+TEST(CostTableTest, MeasurementsThatMakeNoSenseAreRefused) {
+  EXPECT_THROW(CostTable({}, {}), InputError);
+  EXPECT_THROW(CostTable({{1, 1, 0}}, {}), InputError);
+  EXPECT_THROW(CostTable({{1, 1, NAN}}, {}), InputError);
+  EXPECT_THROW(CostTable({{1, 1, 1}}, {{"eagle", {4, 2, 8}, 1, -1}}), InputError);
+}
+
+TEST(StepCostsTest, BeginsWithTheTable) {
+  StepCosts costs({Arm{}, kTree}, make_table());
+  EXPECT_NEAR(seconds_of(costs, kOffArm, 4), table_seconds(4), 1e-9);
+  EXPECT_NEAR(seconds_of(costs, kTreeArm, 4), table_seconds(32, 0.5), 1e-9);
+}
+
+TEST(StepCostsTest, WhatIsOffForOneArmIsTakenForTheOthersUntilTheyAreKnown) {
+  StepCosts costs({Arm{}, kTree, kOther}, make_table());
+  for (int i = 0; i < 50; ++i) costs.record(kTreeArm, 4, 1.4 * table_seconds(32, 0.5));
+  EXPECT_NEAR(seconds_of(costs, kTreeArm, 4), 1.4 * table_seconds(32, 0.5), 0.01);
+  EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 1.4, 0.01);
+  for (int i = 0; i < 50; ++i) costs.record(kOffArm, 4, 1.2 * table_seconds(4));
+  EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 1.2, 0.01);
+  EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 1.4, 0.01);
+}
+
+TEST(StepCostsTest, NeighbouringBatchSizesShare) {
+  StepCosts costs({Arm{}, kTree}, make_table());
+  for (int i = 0; i < 100; ++i) {
+    costs.record(kOffArm, 8, table_seconds(8));
+    costs.record(kTreeArm, 8, 1.5 * table_seconds(64, 0.5));
+  }
+  EXPECT_NEAR(seconds_of(costs, kTreeArm, 6) / table_seconds(48, 0.5), 1.5, 0.05);
+  const double near = costs.predict(8)[kTreeArm].deviation;
+  EXPECT_LT(near, costs.predict(64)[kTreeArm].deviation);
+  // Nearer ones count more.
+  for (int i = 0; i < 100; ++i) costs.record(kTreeArm, 64, table_seconds(512, 0.5));
+  EXPECT_GT(seconds_of(costs, kTreeArm, 11) / table_seconds(88, 0.5), 1.35);
+  EXPECT_LT(seconds_of(costs, kTreeArm, 45) / table_seconds(360, 0.5), 1.15);
+}
+
+TEST(StepCostsTest, NoiseAndOutliersHardlyMatter) {
+  StepCosts costs({Arm{}, kTree}, make_table());
+  RandomStream random(1, {});
+  for (int i = 0; i < 400; ++i) {
+    const double outlier = random.uniform() < 0.02 ? 10 : 1;
+    costs.record(kTreeArm, 4,
+                 1.2 * table_seconds(32, 0.5) * outlier * std::exp(0.1 * random.normal()));
+  }
+  EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 1.2, 0.03);
+}
+
+TEST(StepCostsTest, FirstStepMayBeAnOutlier) {
+  StepCosts costs({Arm{}, kTree}, make_table());
+  costs.record(kTreeArm, 4, 100 * table_seconds(32, 0.5));
+  for (int i = 0; i < 10; ++i) costs.record(kTreeArm, 4, table_seconds(32, 0.5));
+  EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 1, 0.05);
+}
+
+TEST(StepCostsTest, MachineThatBecomesSlowerIsNoticed) {
+  StepCosts costs({Arm{}, kTree}, make_table());
+  for (int i = 0; i < 300; ++i) costs.record(kTreeArm, 4, table_seconds(32, 0.5));
+  for (int i = 0; i < 300; ++i) costs.record(kTreeArm, 4, 3 * table_seconds(32, 0.5));
+  EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 3, 0.7);
+}
+
+TEST(StepCostsTest, RestoredCostsAreTheSame) {
+  StepCosts costs({Arm{}, kTree}, make_table());
+  for (int i = 1; i < 40; ++i) costs.record(i % 2, i, 1 + 0.1 * i);
+  StepCosts resumed({Arm{}, kTree}, make_table());
+  resumed.restore(nlohmann::json::parse(costs.save().dump()));
+  for (const int64_t batch : {1, 7, 64})
+    for (const size_t arm : {kOffArm, kTreeArm}) {
+      EXPECT_EQ(resumed.predict(batch)[arm].log_seconds, costs.predict(batch)[arm].log_seconds);
+      EXPECT_EQ(resumed.predict(batch)[arm].deviation, costs.predict(batch)[arm].deviation);
+    }
+}
+
+}  // namespace
+}  // namespace tlt::spec

@@ -1,0 +1,68 @@
+// RowBudget: which nodes of a step's draft trees are worth a row of the target's forward pass.
+//
+// A row costs seconds, a node gives a token with its probability. Nodes of all sequences are taken
+// in order of probability as long as what they give is more than what their seconds would give
+// otherwise, so a sequence whose text is certain gets many rows and a hopeless one none. What a
+// drafter calls 0.8 may be true every second time: the probabilities are corrected by what became
+// of the nodes of earlier trees.
+//
+// Owns       how often nodes of each probability were accepted; one object a drafter kind.
+// Not here   cutting the trees: DraftTree::keep_best, which keeps the same nodes.
+// Threading  engine thread only; no locks; no allocation once warm.
+//
+//   budget.split({trees, tokens_per_second, max_rows}, costs, keep);
+//   for (size_t i …) trees[i].keep_best(keep[i]);
+//   … verify …
+//   budget.record(verified);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "spec/chooser.h"
+#include "spec/cost_model.h"
+
+namespace tlt::spec {
+
+class RowBudget {
+ public:
+  RowBudget() { find_rates(); }
+
+  struct Request {
+    std::span<const DraftTree* const> trees;  // one a sequence
+    double tokens_per_second = 0;             // of the engine as it runs now
+    int64_t max_rows = 0;                     // roots included
+  };
+
+  // Fills keep[i] with the number of nodes that tree i should keep. REQUIRES: max_rows is at least
+  // the number of trees.
+  void split(const Request& request, const CostTable& costs, std::span<int32_t> keep);
+
+  // The trees that were verified.
+  void record(std::span<const VerifiedTree> trees);
+
+  // How often a node of this probability is accepted; rises with it.
+  double corrected(double probability) const;
+
+  nlohmann::json save() const;
+  void restore(const nlohmann::json& state);
+
+ private:
+  static constexpr size_t kBins = 16;  // finer towards 0, where most nodes are
+
+  struct Candidate {
+    float probability = 0;
+    int32_t sequence = 0;
+  };
+
+  void find_rates();
+
+  std::array<Estimate, kBins> bins_{};  // of accepted per expected node; weight in expected ones
+  // corrected() at 0, in the middle of each bin, and at 1.
+  std::array<double, kBins + 2> rates_;
+  std::vector<Candidate> candidates_;  // scratch
+};
+
+}  // namespace tlt::spec

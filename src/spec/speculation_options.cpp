@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/speculation_options.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <string_view>
+
+#include "base/check.h"
+
+namespace tlt::spec {
+namespace {
+
+void check_choice(std::string_view name, const std::string& value,
+                  std::initializer_list<std::string_view> known) {
+  std::string list;
+  for (const std::string_view choice : known) list.append(list.empty() ? "" : ", ").append(choice);
+  TLT_CHECK_INPUT(std::ranges::find(known, value) != known.end(), "speculative.", name, " is \"",
+                  value, "\"; give one of ", list);
+}
+
+void add_strategies(std::string_view option, const std::vector<std::string>& texts,
+                    std::vector<Strategy>& strategies) {
+  for (const std::string& text : texts) {
+    const Strategy strategy = parse_strategy(text);
+    TLT_CHECK_INPUT(!strategy.is_off(), "speculative.eagle.", option,
+                    " has \"off\", which is never left out; give strategies like 8_4_32");
+    if (std::ranges::find(strategies, strategy) == strategies.end()) strategies.push_back(strategy);
+  }
+}
+
+}  // namespace
+
+std::vector<Strategy> EagleOptions::strategies() const {
+  // Through its text, so that it is held to the same rules.
+  std::vector<Strategy> strategies = {
+      parse_strategy(to_string(Strategy{spec_steps, spec_topk, spec_verify_tokens}))};
+  add_strategies("mab_configs", mab_configs, strategies);
+  if (tune_algorithm == "ADAPTIVE")
+    add_strategies("adaptive_configs", adaptive_configs, strategies);
+  return strategies;
+}
+
+// Written so that NaN is refused too.
+void EagleOptions::check() const {
+  TLT_CHECK_INPUT(spec_steps >= 1 && spec_topk >= 1, "speculative.eagle.spec_steps is ", spec_steps,
+                  " and spec_topk ", spec_topk, "; give at least 1");
+  TLT_CHECK_INPUT(spec_verify_tokens >= 2, "speculative.eagle.spec_verify_tokens is ",
+                  spec_verify_tokens, "; give at least 2, the last token and a guess");
+  check_choice("eagle.tune_algorithm", tune_algorithm,
+               {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"});
+  check_choice("eagle.mab_reward", mab_reward, {"paper", "stable"});
+  TLT_CHECK_INPUT(mab_window >= 1 && mab_window <= 1 << 20, "speculative.eagle.mab_window is ",
+                  mab_window, "; give a number from 1 to ", 1 << 20);
+  TLT_CHECK_INPUT(mab_epsilon >= 0 && mab_epsilon <= 1, "speculative.eagle.mab_epsilon is ",
+                  mab_epsilon, "; give a number from 0 to 1");
+  const std::vector<Strategy> all = strategies();
+  for (size_t i = 0; i < mab_bs_threshold.size(); ++i)
+    TLT_CHECK_INPUT(mab_bs_threshold[i] > (i == 0 ? 0 : mab_bs_threshold[i - 1]),
+                    "speculative.eagle.mab_bs_threshold has ", mab_bs_threshold[i],
+                    i == 0 ? " first" : " after a number that is not smaller",
+                    "; give batch sizes from 1 in ascending order");
+  if (tune_algorithm != "BEG" && tune_algorithm != "PREDEFINED") return;
+  std::set<int64_t> sizes;
+  for (const Strategy& strategy : all) sizes.insert(strategy.verify);
+  TLT_CHECK_INPUT(mab_bs_threshold.size() == sizes.size(),
+                  "speculative.eagle.mab_bs_threshold has ", mab_bs_threshold.size(),
+                  " batch sizes and the strategies have ", sizes.size(),
+                  " different numbers of rows to verify; give as many batch sizes as numbers");
+}
+
+void SpeculationOptions::check() const {
+  check_choice("gate", gate, {"learned", "paper", "release"});
+  TLT_CHECK_INPUT(bs_threshold >= 0, "speculative.bs_threshold is ", bs_threshold,
+                  "; give a number of sequences, 0 for no speculation");
+  eagle.check();
+}
+
+}  // namespace tlt::spec

@@ -1,0 +1,78 @@
+// SpeculationOptions: when to speculate and with which strategies. FastRL's names. The target
+// decides every token, so none of them changes one.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "spec/strategy.h"
+
+namespace tlt::spec {
+
+struct EagleOptions {
+  int64_t spec_steps = 8;
+  int64_t spec_topk = 4;
+  int64_t spec_verify_tokens = 48;
+  std::string tune_algorithm = "ADAPTIVE";
+  std::vector<std::string> mab_configs = {"8_4_32", "8_4_16", "8_4_8"};
+  std::vector<int64_t> mab_bs_threshold = {1, 2, 5, 21};
+  int64_t mab_window = 300;
+  double mab_epsilon = 0.1;
+  std::string mab_reward = "paper";
+  std::vector<std::string> adaptive_configs = {"1_1_2", "2_1_3", "4_2_6", "10_8_64"};
+
+  void visit(auto& v) {
+    v(spec_steps, "spec_steps", Affects::kSpeed, "Depth of the first strategy's draft trees.");
+    v(spec_topk, "spec_topk", Affects::kSpeed, "Width of the first strategy's draft trees.");
+    v(spec_verify_tokens, "spec_verify_tokens", Affects::kSpeed,
+      "Rows that the target verifies of a tree of the first strategy, the last token included.");
+    v(tune_algorithm, "tune_algorithm", Affects::kSpeed,
+      "Who chooses the strategy of a step: ADAPTIVE (measured costs, learned acceptance), BEG "
+      "(the paper's bandit: batch sizes from mab_bs_threshold, epsilon-greedy), EG, UCB1, or "
+      "PREDEFINED (the first strategy for the batch size).");
+    v(mab_configs, "mab_configs", Affects::kSpeed,
+      "More strategies to choose from: depth_width_verify, like 8_4_32.");
+    v(mab_bs_threshold, "mab_bs_threshold", Affects::kSpeed,
+      "BEG, PREDEFINED: the batch sizes from which the next smaller number of rows to verify is "
+      "used; one for each number.");
+    v(mab_window, "mab_window", Affects::kSpeed,
+      "BEG, EG, UCB1: rewards remembered of a strategy.");
+    v(mab_epsilon, "mab_epsilon", Affects::kSpeed, "BEG, EG: share of choices made at random.");
+    v(mab_reward, "mab_reward", Affects::kSpeed,
+      "BEG, EG, UCB1: tokens per second of the step (paper), or with the strategy's median "
+      "acceptance length instead of the step's (stable).");
+    v(adaptive_configs, "adaptive_configs", Affects::kSpeed,
+      "ADAPTIVE: still more strategies to choose from.");
+  }
+
+  // The first strategy and mab_configs; adaptive_configs too when ADAPTIVE chooses. None twice.
+  std::vector<Strategy> strategies() const;
+
+  // InputError: a value makes no sense.
+  void check() const;
+};
+
+struct SpeculationOptions {
+  std::string gate = "learned";
+  int64_t bs_threshold = 32;
+  EagleOptions eagle;
+
+  void visit(auto& v) {
+    v(gate, "gate", Affects::kSpeed,
+      "When to speculate: learned (no speculation is one more strategy), paper (while at most "
+      "bs_threshold sequences decode), or release (from the tenth such step in a row until the "
+      "rollout ends).");
+    v(bs_threshold, "bs_threshold", Affects::kSpeed,
+      "Gates paper and release: most sequences with which to speculate.");
+    v.group("eagle", eagle);
+  }
+
+  // InputError: a value makes no sense.
+  void check() const;
+};
+
+}  // namespace tlt::spec

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/speculation_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+
+namespace tlt::spec {
+namespace {
+
+using testing::HasSubstr;
+
+// Of the options with these overrides ("eagle.spec_topk=2").
+std::string complaint(const std::vector<std::string>& overrides) {
+  SpeculationOptions options;
+  const std::vector<OptionRef> refs = collect_options(options);
+  for (const std::string& text : overrides) apply_override(refs, text);
+  try {
+    options.check();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SpeculationOptionsTest, DefaultsAreFastRlsArmsAndPassForEveryAlgorithm) {
+  EagleOptions options;
+  for (const char* algorithm : {"BEG", "EG", "UCB1", "PREDEFINED"}) {
+    options.tune_algorithm = algorithm;
+    options.check();
+    EXPECT_EQ(options.strategies(),
+              (std::vector<Strategy>{{8, 4, 48}, {8, 4, 32}, {8, 4, 16}, {8, 4, 8}}));
+  }
+  EXPECT_EQ(complaint({}), "");
+  EXPECT_GT(EagleOptions().strategies().size(), 4u);  // ADAPTIVE has more
+}
+
+TEST(SpeculationOptionsTest, AStrategyNamedTwiceIsOneArm) {
+  EagleOptions options;
+  options.tune_algorithm = "EG";
+  options.mab_configs = {"8_4_16", "8_4_48", "8_4_16"};
+  EXPECT_EQ(options.strategies(), (std::vector<Strategy>{{8, 4, 48}, {8, 4, 16}}));
+}
+
+TEST(SpeculationOptionsTest, EveryOptionAffectsSpeedOnly) {
+  SpeculationOptions options;
+  for (const OptionRef& ref : collect_options(options))
+    EXPECT_EQ(ref.affects, Affects::kSpeed) << ref.name;
+}
+
+TEST(SpeculationOptionsTest, ValuesThatMakeNoSenseAreNamed) {
+  EXPECT_THAT(complaint({"gate=open"}), HasSubstr("give one of learned, paper, release"));
+  EXPECT_THAT(complaint({"bs_threshold=-1"}), HasSubstr("speculative.bs_threshold is -1"));
+  EXPECT_THAT(complaint({"eagle.spec_steps=0"}), HasSubstr("spec_steps is 0"));
+  EXPECT_THAT(complaint({"eagle.spec_topk=0"}), HasSubstr("spec_topk 0"));
+  EXPECT_THAT(complaint({"eagle.spec_verify_tokens=1"}), HasSubstr("spec_verify_tokens is 1"));
+  EXPECT_THAT(complaint({"eagle.tune_algorithm=beg"}),
+              HasSubstr("give one of ADAPTIVE, BEG, EG, UCB1, PREDEFINED"));
+  EXPECT_THAT(complaint({"eagle.mab_reward=mean"}), HasSubstr("give one of paper, stable"));
+  EXPECT_THAT(complaint({"eagle.mab_window=0"}), HasSubstr("mab_window is 0"));
+  EXPECT_THAT(complaint({"eagle.mab_epsilon=1.5"}), HasSubstr("mab_epsilon is 1.5"));
+  EXPECT_THAT(complaint({"eagle.mab_epsilon=nan"}), HasSubstr("mab_epsilon is nan"));
+  EXPECT_NE(complaint({"eagle.mab_configs=[\"8_4\"]"}), "");
+  EXPECT_THAT(complaint({"eagle.mab_configs=[\"off\"]"}), HasSubstr("never left out"));
+  EXPECT_NE(complaint({"eagle.adaptive_configs=[\"2_1_9\"]"}), "");
+}
+
+TEST(SpeculationOptionsTest, BatchSizesAscendAndAreAsManyAsNumbersOfRows) {
+  for (const char* algorithm : {"eagle.tune_algorithm=BEG", "eagle.tune_algorithm=PREDEFINED"}) {
+    EXPECT_THAT(complaint({algorithm, "eagle.mab_bs_threshold=[1,2,5]"}),
+                HasSubstr("has 3 batch sizes and the strategies have 4"));
+    EXPECT_THAT(complaint({algorithm, "eagle.mab_bs_threshold=[1,2,5,21,40]"}),
+                HasSubstr("has 5 batch sizes"));
+    EXPECT_THAT(complaint({algorithm, "eagle.mab_configs=[\"8_4_16\",\"6_4_16\"]",
+                           "eagle.mab_bs_threshold=[1,9]"}),
+                "");
+  }
+  EXPECT_THAT(complaint({"eagle.mab_bs_threshold=[1,5,5,21]"}), HasSubstr("ascending"));
+  EXPECT_THAT(complaint({"eagle.mab_bs_threshold=[0,2,5,21]"}), HasSubstr("has 0 first"));
+  EXPECT_EQ(complaint({"eagle.tune_algorithm=EG", "eagle.mab_bs_threshold=[1,2]"}), "");
+}
+
+}  // namespace
+}  // namespace tlt::spec

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/tuner.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "spec/adaptive_chooser.h"
+#include "spec/bandit.h"
+
+namespace tlt::spec {
+namespace {
+
+constexpr int64_t kPlaysInHindsight = 10;
+
+std::vector<Arm> make_arms(const SpeculationOptions& options,
+                           const std::vector<std::string>& kinds) {
+  TLT_CHECK(!kinds.empty(), "a tuner without drafters");
+  std::vector<Arm> arms = {Arm{}};
+  for (const std::string& kind : kinds)
+    for (const Strategy& strategy : options.eagle.strategies()) arms.push_back({kind, strategy});
+  return arms;
+}
+
+}  // namespace
+
+Tuner::Tuner(const SpeculationOptions& options, Setup setup)
+    : options_(options),
+      arms_(make_arms(options, setup.kinds)),
+      gate_(options),
+      totals_(arms_.size()) {
+  if (options.eagle.tune_algorithm == "ADAPTIVE")
+    chooser_ = std::make_unique<AdaptiveChooser>(
+        arms_, AdaptiveChooser::Setup{std::move(setup.costs), gate_.is_learned(), setup.max_rows});
+  else
+    chooser_ = std::make_unique<Bandit>(
+        arms_, Bandit::Setup{options.eagle, gate_.is_learned(), setup.max_rows, setup.seed});
+}
+
+Tuner::~Tuner() = default;
+
+const Arm& Tuner::choose(int64_t batch) {
+  TLT_CHECK(batch > 0, "no sequence decodes");
+  const uint64_t choice = choices_++;
+  return gate_.opens(batch) ? arms_[chooser_->choose(batch, choice)] : arms_.front();
+}
+
+void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
+  const auto place = static_cast<size_t>(std::ranges::find(arms_, arm) - arms_.begin());
+  TLT_CHECK(place < arms_.size(), "an arm that is not the tuner's: ", arm.kind);
+  TLT_CHECK(outcome.batch > 0 && outcome.seconds > 0, "a step of ", outcome.batch,
+            " sequences that took ", outcome.seconds, " seconds");
+  chooser_->record(place, outcome);
+  if (outcome.has_prompt_rows) return;
+  Totals& totals = totals_[place][batch_cell(outcome.batch)];
+  ++totals.plays;
+  totals.sequences += outcome.batch;
+  totals.tokens += outcome.tokens;
+  totals.seconds += outcome.seconds;
+}
+
+void Tuner::new_weights() { chooser_->new_weights(); }
+
+TunerReport Tuner::report() const {
+  TunerReport report;
+  int64_t speculative = 0;
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    Totals sum;
+    for (const Totals& totals : totals_[arm]) {
+      sum.plays += totals.plays;
+      sum.sequences += totals.sequences;
+      sum.tokens += totals.tokens;
+      sum.seconds += totals.seconds;
+    }
+    report.steps += sum.plays;
+    if (!arms_[arm].is_off()) speculative += sum.plays;
+    ArmReport line{.arm = arms_[arm], .plays = sum.plays};
+    if (sum.plays > 0) {
+      line.acceptance_length = static_cast<double>(sum.tokens) / static_cast<double>(sum.sequences);
+      line.tokens_per_second = static_cast<double>(sum.tokens) / sum.seconds;
+    }
+    report.arms.push_back(line);
+  }
+  if (report.steps > 0)
+    report.speculation_share = static_cast<double>(speculative) / static_cast<double>(report.steps);
+  report.regret = regret();
+  return report;
+}
+
+double Tuner::regret() const {
+  double seconds = 0, needed = 0;
+  for (size_t cell = 0; cell < kBatchCells; ++cell) {
+    double tokens = 0, best = 0, spent = 0;
+    for (const ArmTotals& arm : totals_) {
+      const auto arm_tokens = static_cast<double>(arm[cell].tokens);
+      tokens += arm_tokens;
+      spent += arm[cell].seconds;
+      if (arm[cell].plays >= kPlaysInHindsight)
+        best = std::max(best, arm_tokens / arm[cell].seconds);
+    }
+    seconds += spent;
+    needed += best > 0 ? std::min(spent, tokens / best) : spent;
+  }
+  return seconds > 0 ? 1 - needed / seconds : 0;
+}
+
+nlohmann::json to_json(const TunerReport& report) {
+  nlohmann::json arms = nlohmann::json::array();
+  for (const ArmReport& line : report.arms)
+    arms.push_back({{"kind", line.arm.kind},
+                    {"strategy", to_string(line.arm.strategy)},
+                    {"plays", line.plays},
+                    {"acceptance_length", line.acceptance_length},
+                    {"tokens_per_second", line.tokens_per_second}});
+  return {{"arms", arms},
+          {"steps", report.steps},
+          {"speculation_share", report.speculation_share},
+          {"regret", report.regret}};
+}
+
+std::string Tuner::identity() const {
+  SpeculationOptions options = options_;
+  std::string text = to_toml(collect_options(options));
+  for (const Arm& arm : arms_) text += arm.kind + " " + to_string(arm.strategy) + "\n";
+  return text;
+}
+
+std::string Tuner::save() const {
+  nlohmann::json totals = nlohmann::json::array();
+  for (size_t arm = 0; arm < arms_.size(); ++arm)
+    for (size_t cell = 0; cell < kBatchCells; ++cell)
+      if (const Totals& sum = totals_[arm][cell]; sum.plays > 0)
+        totals.push_back({arm, cell, sum.plays, sum.sequences, sum.tokens, sum.seconds});
+  const nlohmann::json json = {{"identity", identity()},
+                               {"choices", choices_},
+                               {"low_steps", gate_.low_steps()},
+                               {"chooser", chooser_->save()},
+                               {"totals", totals}};
+  return json.dump() + "\n";
+}
+
+bool Tuner::try_restore(const std::string& text, const std::string& place) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    if (json.at("identity").get<std::string>() != identity()) return false;
+    std::vector<ArmTotals> totals(arms_.size());
+    for (const nlohmann::json& row : json.at("totals"))
+      totals.at(row.at(0).get<size_t>()).at(row.at(1).get<size_t>()) = {
+          row.at(2).get<int64_t>(), row.at(3).get<int64_t>(), row.at(4).get<int64_t>(),
+          row.at(5).get<double>()};
+    const auto choices = json.at("choices").get<uint64_t>();
+    const auto low_steps = json.at("low_steps").get<int64_t>();
+    chooser_->restore(json.at("chooser"));
+    choices_ = choices;
+    gate_.restore(low_steps);
+    totals_ = std::move(totals);
+    return true;
+  } catch (const std::exception& error) {
+    throw InputError(check_internal::concat(place, ": not the state of a tuner (", error.what(),
+                                            "); delete it to start without"));
+  }
+}
+
+}  // namespace tlt::spec

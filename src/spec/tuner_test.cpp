@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <queue>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "spec/adaptive_chooser.h"
+
+namespace tlt::spec {
+namespace {
+
+// What a step costs on a machine, in seconds.
+struct Machine {
+  std::string name;
+  std::function<double(double rows)> target;
+  double draft_level = 0;  // a level of a drafter's tree
+};
+
+Curve make_curve(const std::vector<std::pair<double, double>>& points) {
+  Curve curve;
+  for (const auto& [x, y] : points) curve.add(x, y);
+  return curve;
+}
+
+// A GPU reads its weights whatever the rows, a CPU in bfloat16 computes little for the first ones
+// (DESIGN 7), in float32 speculation never pays.
+std::vector<Machine> machines() {
+  const Curve bfloat16 = make_curve({{1, 1}, {8, 1.28}, {16, 1.7}, {256, 16.3}, {2048, 128}});
+  return {{"gpu", [](double rows) { return 0.02 + 1e-4 * std::max(0.0, rows - 96); }, 0.0008},
+          {"cpu", [=](double rows) { return 0.01 * bfloat16.at(rows); }, 0.001},
+          {"float32", [](double rows) { return 0.01 + 0.0034 * rows; }, 0.002}};
+}
+
+// Draft trees of one drafter, and with which probability their nodes are accepted: the estimate
+// times `truth` for each level.
+class Drafts {
+ public:
+  Drafts(double quality, double truth, const std::vector<Arm>& arms, uint64_t seed)
+      : truth_(truth) {
+    RandomStream random(seed, {.step = 77});
+    for (size_t i = 0; i < kTrees; ++i) grow(quality + 0.3 * (random.uniform() - 0.5));
+    for (const Arm& arm : arms) {
+      cuts_.emplace_back();
+      for (const std::vector<DraftNode>& tree : whole_) cuts_.back().push_back(cut(tree, arm));
+    }
+  }
+
+  // The tree's nodes that an arm has.
+  const std::vector<DraftNode>& tree(size_t arm, size_t tree) const { return cuts_[arm][tree]; }
+
+  int32_t accepted(const std::vector<DraftNode>& nodes, RandomStream& random) const {
+    int32_t at = DraftTree::kRoot;
+    float reached = 1;
+    for (double u = random.uniform(); true; u = random.uniform()) {
+      int32_t next = DraftTree::kNone;
+      for (size_t i = 0; i < nodes.size() && next == DraftTree::kNone; ++i) {
+        if (nodes[i].parent != at) continue;
+        u -= truth_ * static_cast<double>(nodes[i].probability / reached);
+        if (u < 0) next = static_cast<int32_t>(i);
+      }
+      if (next == DraftTree::kNone) return at;
+      at = next;
+      reached = nodes[static_cast<size_t>(at)].probability;
+    }
+  }
+
+  double expected_tokens(size_t arm) const {
+    double sum = 0;
+    for (const std::vector<DraftNode>& nodes : cuts_[arm])
+      for (const DraftNode& node : nodes)
+        sum += static_cast<double>(node.probability) * std::pow(truth_, node.depth);
+    return 1 + sum / kTrees;
+  }
+
+  static constexpr size_t kTrees = 48;
+
+ private:
+  // Best first; a node's guesses have p, (1 - p) / 2, (1 - p) / 4 …
+  void grow(double quality) {
+    const auto first = static_cast<float>(std::clamp(quality, 0.02, 0.98));
+    std::vector<DraftNode> nodes;
+    std::priority_queue<std::tuple<float, int32_t, int32_t>> open;  // probability, order, parent
+    int32_t order = 0;
+    const auto expand = [&](int32_t parent, float reached) {
+      float share = first;
+      for (int i = 0; i < 4; ++i) {
+        open.emplace(reached * share, --order, parent);
+        share = i == 0 ? (1 - first) / 2 : share / 2;
+      }
+    };
+    expand(DraftTree::kRoot, 1);
+    while (nodes.size() < 160 && !open.empty()) {
+      const auto [probability, number, parent] = open.top();
+      open.pop();
+      const int32_t depth = parent < 0 ? 1 : nodes[static_cast<size_t>(parent)].depth + 1;
+      nodes.push_back({number, parent, depth, probability});
+      if (depth < 10) expand(static_cast<int32_t>(nodes.size()) - 1, probability);
+    }
+    whole_.push_back(nodes);
+  }
+
+  static std::vector<DraftNode> cut(const std::vector<DraftNode>& tree, const Arm& arm) {
+    std::vector<DraftNode> kept;
+    std::map<int32_t, int32_t> place = {{DraftTree::kRoot, DraftTree::kRoot}};
+    std::map<int32_t, int64_t> children;
+    for (size_t i = 0; i < tree.size(); ++i) {
+      if (std::ssize(kept) == arm.strategy.verify - 1) break;
+      if (tree[i].depth > arm.strategy.depth || !place.contains(tree[i].parent)) continue;
+      if (++children[tree[i].parent] > arm.strategy.width) continue;
+      place[static_cast<int32_t>(i)] = static_cast<int32_t>(kept.size());
+      kept.push_back(tree[i]);
+      kept.back().parent = place[tree[i].parent];
+    }
+    return kept;
+  }
+
+  const double truth_;
+  std::vector<std::vector<DraftNode>> whole_;
+  std::vector<std::vector<std::vector<DraftNode>>> cuts_;  // [arm][tree]
+};
+
+struct Quality {
+  double quality = 0.7;
+  double truth = 1;
+};
+
+// An engine on that machine with these drafters: plays what a tuner chooses, on a clock of numbers.
+class World {
+ public:
+  World(Machine machine, std::map<std::string, Quality> qualities, uint64_t seed = 1)
+      : machine_(std::move(machine)), random_(seed, {.step = 5}) {
+    const std::vector<Strategy> strategies = EagleOptions().strategies();
+    for (const auto& [kind, quality] : qualities) {
+      kinds_.push_back(kind);
+      for (const Strategy& strategy : strategies) arms_.push_back({kind, strategy});
+    }
+    set_qualities(qualities);
+  }
+
+  void set_qualities(const std::map<std::string, Quality>& qualities) {
+    drafts_.clear();
+    uint64_t seed = 0;
+    for (const auto& [kind, quality] : qualities)
+      drafts_.emplace(kind, Drafts(quality.quality, quality.truth, arms_, ++seed));
+    best_.clear();
+    tokens_.clear();
+    for (size_t arm = 0; arm < arms_.size(); ++arm)
+      tokens_.push_back(drafts_.at(arms_[arm].kind).expected_tokens(arm));
+  }
+
+  // The table is off: no overhead, and another error for each kind and depth.
+  CostTable measure() const {
+    std::vector<ForwardCost> forwards;
+    for (const int64_t batch : {1, 4, 16, 64, 128})
+      for (int64_t rows = batch; rows <= 2048; rows *= 2)
+        forwards.push_back({batch, rows, machine_.target(static_cast<double>(rows))});
+    std::vector<DraftCost> drafts;
+    for (const Arm& arm : arms_)
+      for (const int64_t batch : {1, 8, 64})
+        drafts.push_back({arm.kind, arm.strategy, batch, 0.8 * draft_seconds(arm)});
+    return CostTable(forwards, drafts);
+  }
+
+  Tuner make_tuner(SpeculationOptions options = {}, uint64_t seed = 0) const {
+    return Tuner(options, {.kinds = kinds_, .costs = measure(), .max_rows = 2048, .seed = seed});
+  }
+
+  double seconds(const Arm& arm, int64_t batch) const {
+    const auto rows = static_cast<double>(batch * arm.strategy.verify);
+    return overhead_ * machine_.target(rows) + draft_seconds(arm);
+  }
+  double tokens(const Arm& arm) const { return arm.is_off() ? 1 : tokens_[place(arm)]; }
+  double best_rate(int64_t batch) {
+    double& best = best_[batch];
+    if (best == 0) {
+      best = 1 / seconds(Arm{}, batch);
+      for (const Arm& arm : arms_)
+        if (arm.strategy.verify * batch <= 2048)
+          best = std::max(best, tokens(arm) / seconds(arm, batch));
+    }
+    return best;
+  }
+
+  // One engine step with the arm; its outcome is valid until the next.
+  const StepOutcome& play(const Arm& arm, int64_t batch) {
+    trees_.clear();
+    outcome_ = {};
+    outcome_.batch = outcome_.tokens = batch;
+    if (!arm.is_off()) {
+      const size_t at = place(arm);
+      const Drafts& drafts = drafts_.at(arm.kind);
+      for (int64_t i = 0; i < batch; ++i) {
+        const std::vector<DraftNode>& nodes = drafts.tree(at, random_.below(Drafts::kTrees));
+        trees_.push_back({nodes, drafts.accepted(nodes, random_)});
+        outcome_.tokens += trees_.back().accepted_depth();
+      }
+    }
+    outcome_.trees = trees_;
+    outcome_.seconds = seconds(arm, batch) * std::exp(noise_ * random_.normal());
+    if (random_.uniform() < outliers_) outcome_.seconds *= 10;
+    return outcome_;
+  }
+
+  // Steps at this batch size; the share of their time that the best arm would have needed for the
+  // same tokens.
+  double run(Tuner& tuner, int64_t batch, int steps) {
+    Efficiency sum;
+    for (int i = 0; i < steps; ++i) step(tuner, batch, sum);
+    return sum.share();
+  }
+
+  struct Efficiency {
+    double needed = 0, spent = 0;
+    double share() const { return needed / spent; }
+  };
+  void step(Tuner& tuner, int64_t batch, Efficiency& sum) {
+    const Arm& arm = tuner.choose(batch);
+    tuner.record(arm, play(arm, batch));
+    // In the mean, so that luck is not taken for skill.
+    sum.spent += seconds(arm, batch);
+    sum.needed += tokens(arm) / best_rate(batch);
+    switches_ += !(arm == last_);
+    last_ = arm;
+  }
+
+  const std::vector<Arm>& arms() const { return arms_; }
+  int switches() const { return switches_; }
+
+  double noise_ = 0.1;
+  double outliers_ = 0.01;
+  double overhead_ = 1.15;
+
+ private:
+  double draft_seconds(const Arm& arm) const {
+    if (arm.is_off()) return 0;
+    return (arm.kind == "suffix" ? 0.2 : 1.0) * machine_.draft_level *
+           static_cast<double>(arm.strategy.depth);
+  }
+  size_t place(const Arm& arm) const {
+    return static_cast<size_t>(std::ranges::find(arms_, arm) - arms_.begin());
+  }
+
+  Machine machine_;
+  RandomStream random_;
+  std::vector<std::string> kinds_;
+  std::vector<Arm> arms_;  // without "off"
+  std::map<std::string, Drafts> drafts_;
+  std::vector<double> tokens_;  // [arm]
+  std::map<int64_t, double> best_;
+  std::vector<VerifiedTree> trees_;
+  StepOutcome outcome_;
+  Arm last_;
+  int switches_ = 0;
+};
+
+const std::map<std::string, std::map<std::string, Quality>> kDrafters = {
+    {"good", {{"eagle", {0.75, 1}}, {"suffix", {0.4, 1}}}},
+    {"fair", {{"eagle", {0.55, 0.9}}, {"suffix", {0.3, 0.9}}}},
+    {"boasting", {{"eagle", {0.8, 0.6}}, {"suffix", {0.8, 0.3}}}},
+    {"useless", {{"eagle", {0.5, 0}}, {"suffix", {0.5, 0}}}}};
+
+class StationaryTest : public testing::TestWithParam<std::tuple<int, std::string>> {};
+
+// Noise of 10 % and outliers can keep an arm that is a few percent behind in turn for a while at
+// one batch size; not at all of them.
+TEST_P(StationaryTest, ConvergesToTheBestArmAtEveryBatchSize) {
+  const Machine machine = machines()[static_cast<size_t>(std::get<0>(GetParam()))];
+  const bool is_useless = std::get<1>(GetParam()) == "useless";
+  const std::vector<int64_t> batches = {1, 2, 4, 8, 16, 64};
+  double sum_late = 0, sum_total = 0;
+  for (const int64_t batch : batches) {
+    World world(machine, kDrafters.at(std::get<1>(GetParam())));
+    Tuner tuner = world.make_tuner();
+    const int steps = batch > 8 ? 400 : 1000;
+    const double early = world.run(tuner, batch, steps);
+    const double late = world.run(tuner, batch, steps);
+    sum_late += late;
+    sum_total += (early + late) / 2;
+    EXPECT_GT(late, is_useless ? 0.965 : 0.92) << "batch " << batch;
+    EXPECT_GT((early + late) / 2, is_useless ? 0.97 : 0.93) << "batch " << batch;
+  }
+  const auto count = static_cast<double>(batches.size());
+  RecordProperty("late", std::to_string(sum_late / count));
+  RecordProperty("total", std::to_string(sum_total / count));
+  EXPECT_GT(sum_late / count, is_useless ? 0.985 : 0.98);
+  EXPECT_GT(sum_total / count, is_useless ? 0.98 : 0.97);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, StationaryTest,
+                         testing::Combine(testing::Values(0, 1, 2),
+                                          testing::Values("good", "fair", "boasting", "useless")),
+                         [](const auto& info) {
+                           return machines()[static_cast<size_t>(std::get<0>(info.param))].name +
+                                  "_" + std::get<1>(info.param);
+                         });
+
+// The sequences of a rollout end one after the other; a few are very long.
+int64_t long_tail_batch(int step, int steps) {
+  const double progress = static_cast<double>(step) / steps;
+  return std::max<int64_t>(1, std::llround(128 * std::exp(-9 * progress)));
+}
+
+class LongTailTest : public testing::TestWithParam<size_t> {};
+
+TEST_P(LongTailTest, IsNearTheOracle) {
+  double sum = 0;
+  for (const char* drafters : {"good", "boasting", "useless"}) {
+    World world(machines()[GetParam()], kDrafters.at(drafters));
+    Tuner tuner = world.make_tuner();
+    World::Efficiency rollout;
+    for (int step = 0; step < 2000; ++step) world.step(tuner, long_tail_batch(step, 2000), rollout);
+    RecordProperty(drafters, std::to_string(rollout.share()));
+    EXPECT_GT(rollout.share(), 0.95) << drafters;
+    sum += rollout.share();
+  }
+  EXPECT_GT(sum / 3, 0.97);
+}
+
+INSTANTIATE_TEST_SUITE_P(Machines, LongTailTest, testing::Range<size_t>(0, 3),
+                         [](const auto& info) { return machines()[info.param].name; });
+
+TEST(TunerTest, SecondRolloutKnowsWhatTheFirstLearned) {
+  World world(machines()[1], kDrafters.at("good"));
+  Tuner tuner = world.make_tuner();
+  World::Efficiency rollouts[2];
+  for (World::Efficiency& sum : rollouts) {
+    tuner.begin_rollout();
+    for (int step = 0; step < 1000; ++step) world.step(tuner, long_tail_batch(step, 1000), sum);
+    tuner.new_weights();
+  }
+  EXPECT_GT(rollouts[1].share(), 0.975);
+  EXPECT_GT(rollouts[1].share(), rollouts[0].share());
+}
+
+// The drafter was useless, is trained and becomes good, and then fits no more.
+TEST(TunerTest, NewWeightsAreTriedAgain) {
+  World world(machines()[1], kDrafters.at("useless"));
+  Tuner tuner = world.make_tuner();
+  world.run(tuner, 4, 1000);
+  EXPECT_LT(tuner.report().speculation_share, 0.1);
+  world.set_qualities(kDrafters.at("good"));
+  tuner.new_weights();
+  const double good = world.run(tuner, 4, 300);
+  world.set_qualities(kDrafters.at("useless"));
+  tuner.new_weights();
+  const double useless = world.run(tuner, 4, 300);
+  EXPECT_GT(good, 0.9);
+  EXPECT_GT(useless, 0.9);
+}
+
+TEST(TunerTest, DriftWithoutNoticeIsFoundToo) {
+  World world(machines()[0], kDrafters.at("good"));
+  Tuner tuner = world.make_tuner();
+  world.run(tuner, 2, 600);
+  world.set_qualities(kDrafters.at("useless"));
+  world.run(tuner, 2, 600);
+  const double late = world.run(tuner, 2, 200);
+  world.set_qualities(kDrafters.at("good"));
+  world.run(tuner, 2, 6000);
+  const double again = world.run(tuner, 2, 500);
+  EXPECT_GT(late, 0.95);
+  EXPECT_GT(again, 0.95);
+}
+
+TEST(TunerTest, EqualArmsDoNotTakeTurns) {
+  World world(machines()[0], {{"eagle", {0.6, 1}}, {"twin", {0.6, 1}}});
+  Tuner tuner = world.make_tuner();
+  world.run(tuner, 8, 500);
+  const int before = world.switches();
+  world.run(tuner, 8, 1000);
+  EXPECT_LT(world.switches() - before, 100);  // exploration goes there and back: 2 of 15 + 15
+}
+
+TEST(TunerTest, SameStepsAndSeedSameChoices) {
+  for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"})
+    for (const char* gate : {"learned", "paper", "release"}) {
+      SpeculationOptions options;
+      options.gate = gate;
+      options.eagle.tune_algorithm = algorithm;
+      World world(machines()[1], kDrafters.at("fair"));
+      Tuner tuner = world.make_tuner(options, /*seed=*/7);
+      Tuner twin = world.make_tuner(options, /*seed=*/7);
+      Tuner resumed = world.make_tuner(options, /*seed=*/7);
+      for (int step = 0; step < 300; ++step) {
+        if (step == 150) {
+          ASSERT_TRUE(resumed.try_restore(tuner.save(), "here"));
+        }
+        if (step % 100 == 99) {
+          tuner.new_weights(), twin.new_weights();
+          if (step > 150) resumed.new_weights();
+        }
+        const int64_t batch = long_tail_batch(step, 300) / 4 + 1;
+        const Arm& arm = tuner.choose(batch);
+        ASSERT_EQ(twin.choose(batch), arm) << algorithm << " " << gate << " step " << step;
+        if (step >= 150) {
+          ASSERT_EQ(resumed.choose(batch), arm) << algorithm << " step " << step;
+        }
+        const StepOutcome& outcome = world.play(arm, batch);
+        tuner.record(arm, outcome);
+        twin.record(arm, outcome);
+        if (step >= 150) resumed.record(arm, outcome);
+      }
+      EXPECT_EQ(resumed.save(), tuner.save()) << algorithm << " " << gate;
+    }
+}
+
+TEST(TunerTest, StateOfOtherOptionsIsNotTaken) {
+  World world(machines()[0], kDrafters.at("good"));
+  Tuner tuner = world.make_tuner();
+  world.run(tuner, 4, 50);
+  const std::string saved = tuner.save();
+  SpeculationOptions options;
+  options.eagle.mab_configs = {"8_4_16"};
+  Tuner other = world.make_tuner(options);
+  const std::string before = other.save();
+  EXPECT_FALSE(other.try_restore(saved, "tuner.json"));
+  EXPECT_EQ(other.save(), before);
+  for (const std::string& text : {std::string("{"), std::string("{}"), saved.substr(0, 900)}) {
+    Tuner fresh = world.make_tuner();
+    EXPECT_THROW((void)fresh.try_restore(text, "tuner.json"), InputError) << text.substr(0, 20);
+  }
+}
+
+TEST(TunerTest, GatesCloseForEveryAlgorithm) {
+  for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"}) {
+    SpeculationOptions options;
+    options.gate = "paper";
+    options.eagle.tune_algorithm = algorithm;
+    World world(machines()[1], kDrafters.at("useless"));
+    Tuner tuner = world.make_tuner(options);
+    World::Efficiency sum;
+    for (int step = 0; step < 200; ++step) {
+      EXPECT_TRUE(tuner.choose(33).is_off()) << algorithm;
+      const Arm& arm = tuner.choose(2);
+      EXPECT_FALSE(arm.is_off()) << algorithm;  // the gate decides, however useless the drafter
+      tuner.record(arm, world.play(arm, 2));
+    }
+  }
+}
+
+TEST(TunerTest, NoForwardPassIsAboveMaxRows) {
+  World world(machines()[0], kDrafters.at("good"));
+  Tuner tuner(SpeculationOptions(),
+              {.kinds = {"eagle"}, .costs = world.measure(), .max_rows = 128});
+  for (const int64_t batch : {1, 2, 3, 10, 50, 64, 65, 128, 500})
+    for (int step = 0; step < 100; ++step) {
+      const Arm& arm = tuner.choose(batch);
+      ASSERT_LE(arm.is_off() ? 0 : arm.strategy.verify * batch, 128) << "batch " << batch;
+      tuner.record(arm, world.play(arm, batch));
+    }
+}
+
+TEST(TunerTest, ReportCountsWhatWasPlayed) {
+  SpeculationOptions options;
+  options.eagle.tune_algorithm = "PREDEFINED";
+  World world(machines()[0], kDrafters.at("good"));
+  Tuner tuner = world.make_tuner(options);
+  EXPECT_EQ(tuner.report().steps, 0);
+  EXPECT_EQ(tuner.report().regret, 0);
+  const Arm eagle{"eagle", {8, 4, 8}};
+  std::vector<DraftNode> chain = {{1, -1, 1, 0.9f}, {2, 0, 2, 0.8f}};
+  const std::vector<VerifiedTree> trees = {{chain, 1}, {chain, -1}};
+  for (int i = 0; i < 30; ++i)
+    tuner.record(eagle, {.batch = 2, .tokens = 4, .trees = trees, .seconds = 1});
+  for (int i = 0; i < 10; ++i)
+    tuner.record(Arm{}, {.batch = 2, .tokens = 2, .trees = {}, .seconds = 1});
+  const TunerReport report = tuner.report();
+  EXPECT_EQ(report.steps, 40);
+  EXPECT_DOUBLE_EQ(report.speculation_share, 0.75);
+  for (const ArmReport& line : report.arms)
+    if (line.arm == eagle) {
+      EXPECT_EQ(line.plays, 30);
+      EXPECT_DOUBLE_EQ(line.acceptance_length, 2);
+      EXPECT_DOUBLE_EQ(line.tokens_per_second, 4);
+    } else if (!line.arm.is_off()) {
+      EXPECT_EQ(line.plays, 0);
+    }
+  // 140 tokens in 40 seconds; with the best arm they take 35.
+  EXPECT_DOUBLE_EQ(report.regret, 1 - 35.0 / 40);
+  EXPECT_EQ(to_json(report).at("arms").size(), tuner.arms().size());
+}
+
+TEST(TunerTest, EstimatedRegretIsNearTheTrueOne) {
+  SpeculationOptions options;
+  options.eagle.tune_algorithm = "EG";
+  options.eagle.mab_epsilon = 1;  // any arm
+  options.eagle.mab_configs = {"8_4_32", "8_4_16", "8_4_8", "1_1_2", "2_1_3", "4_2_6", "10_8_64"};
+  World world(machines()[1], kDrafters.at("good"));
+  world.outliers_ = 0;
+  Tuner tuner = world.make_tuner(options);
+  const double share = world.run(tuner, 4, 1500);
+  EXPECT_LT(share, 0.8);
+  EXPECT_NEAR(tuner.report().regret, 1 - share, 0.05);
+}
+
+TEST(TunerTest, ArmOfAnotherTunerThrows) {
+  World world(machines()[0], kDrafters.at("good"));
+  Tuner tuner = world.make_tuner();
+  EXPECT_THROW(
+      tuner.record({"ngram", {8, 4, 8}}, {.batch = 1, .tokens = 1, .trees = {}, .seconds = 1}),
+      Error);
+  EXPECT_THROW(tuner.choose(0), Error);
+}
+
+}  // namespace
+}  // namespace tlt::spec
