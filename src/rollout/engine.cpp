@@ -96,15 +96,15 @@ bool Engine::step() {
   const std::span<const Drawn> drawn = sampler_.sample(hidden, plan.draws);
   stats_.sample_seconds += watch.restart();
   scheduler_.commit(drawn);
-  report(plan, drawn);
   offer(plan, hidden);
+  report(plan, drawn, hidden);
   count(plan);
   scheduler_.end_step();
   stats_.schedule_seconds += watch.restart();
   return true;
 }
 
-void Engine::report(const StepPlan& plan, std::span<const Drawn> drawn) {
+void Engine::report(const StepPlan& plan, std::span<const Drawn> drawn, const at::Tensor& hidden) {
   size_t tree = 0;  // trees stand in the same order in work and draws
   for (size_t i = 0; i < plan.draws.size(); ++i) {
     const Draw& draw = plan.draws[i];
@@ -117,20 +117,25 @@ void Engine::report(const StepPlan& plan, std::span<const Drawn> drawn) {
         cache_.keep_path(plan.batch, plan.batch.segments[tree], path);
     }
     stats_.tokens += static_cast<int64_t>(tokens);
-    if (speculation_) speculation_->committed(draw, drawn[i], tokens);
+    if (speculation_) speculation_->committed(draw, drawn[i], tokens, hidden);
   }
 }
 
 void Engine::offer(const StepPlan& plan, const at::Tensor& hidden) {
-  if (tap_ == nullptr) return;
+  if (tap_ == nullptr && speculation_ == nullptr) return;
   const std::span<const int32_t> tokens = plan.batch.tokens;
   for (size_t i = 0; i < plan.work.size(); ++i) {
     const Work& work = plan.work[i];
     const ops::Segment& segment = plan.batch.segments[i];
+    if (tap_ == nullptr && work.sequence != nullptr) continue;  // the drafter sees those in report
+    const uint32_t prompt_id = work.group->request.prompt_id;
     const uint32_t sample = work.sequence ? work.sequence->sample : HiddenTap::kPrompt;
     const auto offer_rows = [&](int32_t row, int32_t position, int32_t rows) {
-      tap_->offer(work.group->request.prompt_id, sample, position, hidden.narrow(0, row, rows),
-                  tokens.subspan(static_cast<size_t>(row), static_cast<size_t>(rows)));
+      const at::Tensor states = hidden.narrow(0, row, rows);
+      const auto its = tokens.subspan(static_cast<size_t>(row), static_cast<size_t>(rows));
+      if (tap_) tap_->offer(prompt_id, sample, position, states, its);
+      if (speculation_ && !work.sequence)
+        speculation_->read_prompt(prompt_id, position, states, its);
     };
     if (segment.is_tree()) {
       for (size_t depth = 0; depth < work.kept_path.size(); ++depth)

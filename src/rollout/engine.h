@@ -93,7 +93,7 @@ class Engine {
   void check_input(const Group& group) const;
   // What was committed, to those who learn from it.
   void offer(const StepPlan& plan, const at::Tensor& hidden);
-  void report(const StepPlan& plan, std::span<const Drawn> drawn);
+  void report(const StepPlan& plan, std::span<const Drawn> drawn, const at::Tensor& hidden);
   void count(const StepPlan& plan);
 
   const model::PolicyModel& model_;

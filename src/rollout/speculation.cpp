@@ -67,7 +67,13 @@ void Speculation::propose(std::span<const std::unique_ptr<Sequence>> running) {
   stats_.draft_seconds += watch.seconds();
 }
 
-void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens) {
+void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
+                              std::span<const int32_t> tokens) {
+  guard([&] { drafter_->read_prompt(prompt_id, position, hidden, tokens); });
+}
+
+void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
+                            const at::Tensor& hidden) {
   const Sequence& sequence = *draw.sequence;
   const spec::SequenceId id{sequence.group->request.prompt_id, sequence.sample};
   if (draw.is_tree) {
@@ -76,9 +82,14 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens)
     stats_.accepted_tokens += static_cast<int64_t>(tokens) - 1;
   }
   committed_.clear();
-  for (size_t i = 0; i < tokens; ++i) committed_.push_back(drawn.tokens[i].token);
+  rows_.clear();
+  for (size_t i = 0; i < tokens; ++i) {
+    committed_.push_back(drawn.tokens[i].token);
+    rows_.push_back(draw.row + (draw.is_tree ? drawn.path[i] : 0));
+  }
   guard([&] {
     if (sequence.target_forwards == 1) drafter_->begin(id, sequence.group->request.tokens);
+    drafter_->read_states(id, hidden, rows_);
     drafter_->commit(id, committed_);
   });
 }

@@ -43,8 +43,12 @@ class Speculation {
   // Sets the draft of every running sequence: a tree where it decodes, none elsewhere.
   void propose(std::span<const std::unique_ptr<Sequence>> running);
 
-  // A draw has been committed; `tokens`: how many of drawn.tokens the response got.
-  void committed(const Draw& draw, const Drawn& drawn, size_t tokens);
+  // Rows of a prompt went through the target (Drafter::read_prompt).
+  void read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
+                   std::span<const int32_t> tokens);
+  // A draw has been committed; `tokens`: how many of drawn.tokens the response got. hidden [T, D]:
+  // of the step's forward pass.
+  void committed(const Draw& draw, const Drawn& drawn, size_t tokens, const at::Tensor& hidden);
   // The response is finished, or was cancelled, after it had a token.
   void ended(spec::SequenceId id);
 
@@ -64,6 +68,7 @@ class Speculation {
   SpeculationStats stats_;
   std::vector<spec::DraftRequest> requests_;
   std::vector<int32_t> committed_;
+  std::vector<int32_t> rows_;  // of the forward pass, that they were drawn from
 };
 
 }  // namespace tlt::rollout
