@@ -85,7 +85,7 @@ TEST_F(GenerateComplaintTest, WrongFlagsAreNamed) {
 
 TEST_F(GenerateComplaintTest, WhatComesLaterIsRefusedByName) {
   expect({"--speculation", "eagle"},
-         "--speculation eagle comes with a later version; use off, suffix or ngram\n");
+         "--speculation eagle comes with a later version; use off, auto, suffix or ngram\n");
   expect({"--speculation", "fast"}, "--speculation is 'fast'; use off, auto, suffix or ngram\n");
   expect({"--strategy", "8_4_48"}, HasSubstr("--strategy is for --speculation suffix or ngram"));
   expect({"--speculation", "suffix", "--strategy", "8_4"}, HasSubstr("8_4"));

@@ -21,7 +21,7 @@ namespace {
 
 struct DecodeFlags {
   BenchModel model;
-  SpeculationFlags speculation;
+  SpeculationFlags speculation{"off"};
   std::vector<int64_t> batches = {1, 4, 8, 32};
   int64_t prompt_tokens = 64, new_tokens = 128, repeat = 3;
 
@@ -119,11 +119,11 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
                double bandwidth) {
   constexpr int64_t kWarmUpTokens = 8;
   forget_peak_memory();
-  const auto speculation = flags.speculation.make(policy.config().vocabulary);
-  rollout::Engine engine(
-      policy,
-      engine_options(policy, batch, flags.prompt_tokens + flags.new_tokens, flags.prompt_tokens),
-      /*stop_text=*/nullptr, /*tap=*/nullptr, speculation.get());
+  const rollout::EngineOptions options =
+      engine_options(policy, batch, flags.prompt_tokens + flags.new_tokens, flags.prompt_tokens);
+  const auto speculation = flags.speculation.make(policy, options);
+  rollout::Engine engine(policy, options, /*stop_text=*/nullptr, /*tap=*/nullptr,
+                         speculation.get());
   decode(policy, engine, batch, flags.prompt_tokens, std::min(kWarmUpTokens, flags.new_tokens));
   std::vector<double> rates, steps;
   double tokens_per_forward = 0;
@@ -141,7 +141,7 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
 
   nlohmann::ordered_json report = begin_report("decode", flags.model, policy);
   report["speculation"] = speculation ? flags.speculation.speculation : "off";
-  if (speculation) report["strategy"] = to_string(speculation->strategy());
+  if (speculation) report["strategy"] = speculation->tuner() ? "tuned" : flags.speculation.strategy;
   report["batch"] = batch;
   report["prompt_tokens"] = flags.prompt_tokens;
   report["new_tokens"] = flags.new_tokens;

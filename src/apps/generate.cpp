@@ -32,7 +32,7 @@ constexpr int kInterrupted = 130;
 
 struct GenerateFlags {
   ModelFlags model;
-  SpeculationFlags speculation;
+  SpeculationFlags speculation{"auto"};
   rollout::SamplingOptions sampling;
   rollout::EngineOptions engine;
   std::string prompts, output;
@@ -182,8 +182,9 @@ void log_speculation(const rollout::SpeculationStats& stats, const rollout::Engi
            100.0 * static_cast<double>(stats.accepted_tokens) /
                static_cast<double>(std::max<int64_t>(stats.drafted_tokens, 1)),
            stats.drafted_tokens);
-  log_info("  {:.2f} s of drafting beside {:.2f} s of forward passes", stats.draft_seconds,
-           engine.forward_seconds);
+  log_info("  in {:.0f} % of the steps; {:.2f} s of drafting beside {:.2f} s of forward passes",
+           100.0 * static_cast<double>(stats.steps) / static_cast<double>(stats.decode_steps),
+           stats.draft_seconds, engine.forward_seconds);
 }
 
 }  // namespace
@@ -201,7 +202,7 @@ int run_generate(const Arguments& arguments) {
   const auto rows =
       read_prompts(flags.prompts, tokenizer, flags.model.model, policy->config().vocabulary);
   check_lengths(rows, policy->config());
-  const auto speculation = flags.speculation.make(policy->config().vocabulary);
+  const auto speculation = flags.speculation.make(*policy, flags.engine);
   rollout::Engine engine(*policy, flags.engine, /*stop_text=*/nullptr, /*tap=*/nullptr,
                          speculation.get());
   submit_all(engine, flags, rows);

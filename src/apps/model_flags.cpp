@@ -10,8 +10,6 @@
 #include "base/log.h"
 #include "model/hf_folder.h"
 #include "model/safetensors.h"
-#include "spec/ngram_drafter.h"
-#include "spec/suffix_drafter.h"
 
 namespace tlt::apps {
 namespace {
@@ -86,42 +84,36 @@ std::optional<data::Tokenizer> ModelFlags::load_tokenizer(const model::ModelConf
 
 void SpeculationFlags::add_to(CLI::App& flags) {
   flags.add_option("--speculation", speculation,
-                   "off, suffix (what the response, its siblings and its prompt say already) or "
-                   "ngram (what all responses say). Never changes a token.");
+                   "off, auto (guess ahead of the model where that pays), suffix (only by what the "
+                   "response, its siblings and its prompt say already) or ngram (only by what all "
+                   "responses say). Never changes a token.");
   flags.add_option("--drafter", drafter, "Folder of an EAGLE drafter (a later version).");
   flags.add_option("--strategy", strategy,
-                   "Depth, width and tokens to verify of a draft tree; with --speculation suffix "
-                   "8_4_16, with ngram 18_11_12.");
+                   "With suffix or ngram: always this depth, width and number of tokens to verify, "
+                   "as 8_4_16; else they are chosen for each step.");
 }
 
 void SpeculationFlags::check() const {
   TLT_CHECK_INPUT(speculation != "eagle",
-                  "--speculation eagle comes with a later version; use off, suffix or ngram");
+                  "--speculation eagle comes with a later version; use off, auto, suffix or ngram");
   TLT_CHECK_INPUT(is_one_of(speculation, {"off", "auto", "suffix", "ngram"}), "--speculation is '",
                   speculation, "'; use off, auto, suffix or ngram");
   TLT_CHECK_INPUT(drafter.empty(),
                   "--drafter belongs to --speculation eagle, which comes with a later version; "
                   "leave it out");
-  const bool is_off = is_one_of(speculation, {"off", "auto"});
-  TLT_CHECK_INPUT(strategy.empty() || !is_off, "--strategy is for --speculation suffix or ngram; ",
-                  "name one, or leave it out");
+  TLT_CHECK_INPUT(strategy.empty() || !is_one_of(speculation, {"off", "auto"}),
+                  "--strategy is for --speculation suffix or ngram; name one, or leave it out");
   if (!strategy.empty()) spec::parse_strategy(strategy);
-  if (speculation == "auto")
-    log_info("--speculation auto means off in this version, which does not choose by itself yet");
 }
 
-std::unique_ptr<rollout::Speculation> SpeculationFlags::make(int64_t vocabulary) const {
-  if (is_one_of(speculation, {"off", "auto"})) return nullptr;
-  const bool is_suffix = speculation == "suffix";
-  std::unique_ptr<spec::Drafter> guesses;
-  if (is_suffix)
-    guesses = std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
-  else
-    guesses = std::make_unique<spec::NgramDrafter>(spec::NgramOptions{});
-  const spec::Strategy shape = !strategy.empty() ? spec::parse_strategy(strategy)
-                               : is_suffix       ? spec::Strategy{8, 4, 16}
-                                                 : spec::kNgramStrategy;
-  return std::make_unique<rollout::Speculation>(std::move(guesses), shape, vocabulary);
+std::unique_ptr<rollout::Speculation> SpeculationFlags::make(
+    const model::PolicyModel& model, const rollout::EngineOptions& engine) const {
+  spec::SpeculationOptions options;
+  options.enable = speculation != "off";
+  if (speculation != "auto" && options.enable) options.drafters = {speculation};
+  rollout::SpeculationSetup setup;
+  if (!strategy.empty()) setup.strategy = spec::parse_strategy(strategy);
+  return rollout::make_speculation(options, model, engine, std::move(setup));
 }
 
 }  // namespace tlt::apps

@@ -9,7 +9,7 @@
 
 #include "data/tokenizer.h"
 #include "model/policy_model.h"
-#include "rollout/speculation.h"
+#include "rollout/make_speculation.h"
 
 namespace CLI {
 class App;
@@ -37,14 +37,17 @@ struct ModelFlags {
 
 // --speculation and what belongs to it.
 struct SpeculationFlags {
-  std::string speculation = "off";
+  explicit SpeculationFlags(std::string speculation) : speculation(std::move(speculation)) {}
+
+  std::string speculation;  // the command's default
   std::string drafter, strategy;
 
   void add_to(CLI::App& flags);
   // InputError for what makes no sense, or is not there yet.
   void check() const;
-  // nullptr: plain decoding. vocabulary: the target's.
-  std::unique_ptr<rollout::Speculation> make(int64_t vocabulary) const;
+  // nullptr: plain decoding.
+  std::unique_ptr<rollout::Speculation> make(const model::PolicyModel& model,
+                                             const rollout::EngineOptions& engine) const;
 };
 
 const char* type_name(at::ScalarType type);

@@ -12,12 +12,16 @@
 #include "cluster/control.h"
 #include "rl/advantages.h"
 #include "rl/step_report.h"
+#include "rollout/make_speculation.h"
 
 namespace tlt::rl {
 namespace {
 
 // Validation draws its random numbers at places no training step uses, the same each time.
 constexpr uint32_t kValidationStep = uint32_t{1} << 31;
+
+// Of a checkpoint: what speculation learned.
+constexpr const char* kSpeculationText = "speculation.json";
 
 // A row whose answer the reward cannot use is refused at the start, not in mid-run.
 data::RowCheck row_check(const reward::Reward& reward) {
@@ -64,7 +68,11 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       total_steps_(count_steps(options_, sampler_)),
       reference_(options_.actor.loss.use_kl_loss ? make_policy(options_, place_.device) : nullptr),
       stop_text_(place_.tokenizer),
-      engine_(*place_.model, options_.rollout.engine, &stop_text_),
+      speculation_(
+          rollout::make_speculation(options_.speculative, *place_.model, options_.rollout.engine,
+                                    {.seed = static_cast<uint64_t>(options_.trainer.seed)})),
+      engine_(*place_.model, options_.rollout.engine, &stop_text_, /*tap=*/nullptr,
+              speculation_.get()),
       rewards_(reward_, options_.reward),
       groups_(cluster::make_group_source(*place_.comm, launch, {})),
       phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer),
@@ -73,6 +81,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
   if (place_.is_first())
     checkpoints_ = std::make_unique<train::CheckpointWriter>(folder_.checkpoints(),
                                                              options_.trainer.max_ckpt_to_keep);
+  if (speculation_) speculation_report_ = std::make_unique<SpeculationReport>(*speculation_);
   resume();
   folder_.start(options_, state_.step);
   place_.comm->barrier("run folder");
@@ -108,6 +117,7 @@ void RlLoop::run_step() {
   const std::vector<data::Prompt> prompts = next_prompts();
 
   Stopwatch watch;
+  if (speculation_) speculation_->begin_rollout();
   const std::vector<Rollout> rollouts = phase_.run(prompts, training_plan());
   metrics.set("timing_s/gen", watch.restart());
 
@@ -119,11 +129,13 @@ void RlLoop::run_step() {
   const train::TrainStats stats = trainer_.update(
       samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
   metrics.set("timing_s/update_actor", watch.restart());
+  if (speculation_) speculation_->new_weights();
 
   ++state_.step;
   state_.cursor = sampler_.cursor();
   report_rollouts(prompts, rollouts, advantages, metrics);
   report_training(stats, metrics);
+  if (speculation_report_) speculation_report_->add_step(*place_.comm, metrics);
   report_times(whole.seconds(), metrics);
   if (options_.trainer.dump_rollouts)
     folder_.write_rollouts(state_.step, prompts, rollouts, place_.tokenizer);
@@ -280,9 +292,10 @@ bool RlLoop::everyone_goes_on() {
 void RlLoop::save() {
   if (!checkpoints_) return;
   const TimelineSpan span(timeline_.get(), "save", "checkpoint");
-  checkpoints_->save(state_.step, *place_.model, trainer_.optimizer(),
-                     to_json(state_, digest_of(options_), trainer_.optimizer().steps()),
-                     options_.model.path);
+  train::StateTexts texts;
+  texts[train::kLoopText] = to_json(state_, digest_of(options_), trainer_.optimizer().steps());
+  if (speculation_) texts[kSpeculationText] = speculation_->save();
+  checkpoints_->save(state_.step, *place_.model, trainer_.optimizer(), texts, options_.model.path);
 }
 
 void RlLoop::resume() {
@@ -296,7 +309,7 @@ void RlLoop::resume() {
                   "all of them share");
   if (!place) return;
   const std::string where = place->folder + "/state/loop.json";
-  const SavedState saved = parse_state(train::read_loop_json(*place), where);
+  const SavedState saved = parse_state(train::read_text(*place, train::kLoopText).value(), where);
   const std::string difference = first_difference(digest_of(options_), saved.options);
   TLT_CHECK_INPUT(
       difference.empty(), folder_.path(), " has a run with other options (", difference,
@@ -304,6 +317,9 @@ void RlLoop::resume() {
   train::load_checkpoint(*place, trainer_.optimizer(), saved.optimizer_steps);
   state_ = saved.state;
   sampler_.restore(state_.cursor);
+  // Every worker goes on from what the first one knew: they are alike.
+  if (const auto learned = train::read_text(*place, kSpeculationText); learned && speculation_)
+    speculation_->restore(*learned, place->folder + "/state/" + kSpeculationText);
   if (place_.is_first()) log_info("resuming from {}, step {}", place->folder, state_.step);
 }
 

@@ -26,6 +26,7 @@
 #include "rl/rollout_phase.h"
 #include "rl/run_folder.h"
 #include "rl/run_options.h"
+#include "rl/speculation_report.h"
 #include "rl/workplace.h"
 #include "train/checkpoint.h"
 
@@ -66,6 +67,7 @@ class RlLoop {
   const int64_t total_steps_;
   std::unique_ptr<model::PolicyModel> reference_;  // only with a KL loss
   const ResponseText stop_text_;
+  const std::unique_ptr<rollout::Speculation> speculation_;  // null: off
   rollout::Engine engine_;
   reward::RewardPool rewards_;
   std::unique_ptr<cluster::GroupSource> groups_;
@@ -73,6 +75,7 @@ class RlLoop {
   train::Trainer trainer_;
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
+  std::unique_ptr<SpeculationReport> speculation_report_;
   LoopState state_;
   double started_at_ = 0;  // seconds, when run() began
   int64_t first_step_ = 0;

@@ -28,6 +28,7 @@ void RunOptions::check() const {
   model.check();
   data.check();
   rollout.check();
+  speculative.check();
   actor.check();
   algorithm.check();
   reward.check();

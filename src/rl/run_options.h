@@ -14,6 +14,7 @@
 #include "rl/advantages.h"
 #include "rollout/engine_options.h"
 #include "rollout/sampling_options.h"
+#include "spec/speculation_options.h"
 #include "train/trainer.h"
 
 namespace tlt::rl {
@@ -140,6 +141,7 @@ struct RunOptions {
   ModelOptions model;
   data::DataOptions data;
   RolloutOptions rollout;
+  spec::SpeculationOptions speculative;
   train::TrainerOptions actor;
   AlgorithmOptions algorithm;
   reward::RewardOptions reward;
@@ -149,6 +151,7 @@ struct RunOptions {
     v.group("model", model);
     v.group("data", data);
     v.group("rollout", rollout);
+    v.group("speculative", speculative);
     v.group("actor", actor);
     v.group("algorithm", algorithm);
     v.group("reward", reward);

@@ -2,29 +2,92 @@
 #include "rollout/speculation.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 
 namespace tlt::rollout {
+namespace {
+
+constexpr double kRateShare = 0.1;  // of the latest step in the mean of the tokens per second
+
+}  // namespace
+
+void DraftStats::add(const DraftStats& other) {
+  steps += other.steps;
+  trees += other.trees;
+  drafted_tokens += other.drafted_tokens;
+  accepted_tokens += other.accepted_tokens;
+  for (size_t i = 0; i < kLevels; ++i) {
+    drafted_at[i] += other.drafted_at[i];
+    accepted_at[i] += other.accepted_at[i];
+  }
+  draft_seconds += other.draft_seconds;
+  failed = failed || other.failed;
+}
 
 Speculation::Speculation(std::unique_ptr<spec::Drafter> drafter, spec::Strategy strategy,
                          int64_t vocabulary)
-    : drafter_(std::move(drafter)), strategy_(strategy), vocabulary_(vocabulary) {}
+    : arm_{std::string(drafter->kind()), strategy}, vocabulary_(vocabulary) {
+  members_.push_back({std::move(drafter), {}, {}});
+}
+
+Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, Adaptive adaptive,
+                         int64_t vocabulary)
+    : adaptive_(std::move(adaptive)), vocabulary_(vocabulary) {
+  for (std::unique_ptr<spec::Drafter>& drafter : drafters)
+    members_.push_back({std::move(drafter), {}, {}});
+  make_tuner();
+}
 
 Speculation::~Speculation() = default;
 
+// Of the drafters that work; none when none does.
+void Speculation::make_tuner() {
+  std::vector<std::string> kinds;
+  for (const Member& member : members_)
+    if (!member.stats.failed) kinds.emplace_back(member.drafter->kind());
+  tuner_.reset();
+  if (!kinds.empty())
+    tuner_ = std::make_unique<spec::Tuner>(adaptive_->options,
+                                           spec::Tuner::Setup{.kinds = std::move(kinds),
+                                                              .costs = adaptive_->costs,
+                                                              .max_rows = adaptive_->max_rows,
+                                                              .seed = adaptive_->seed});
+}
+
 template <class Call>
-void Speculation::guard(const Call& call) {
-  if (stats_.failed) return;
+void Speculation::guard(Member& member, const Call& call) {
+  if (member.stats.failed) return;
   try {
-    call();
+    call(*member.drafter);
   } catch (const std::exception& error) {
-    stats_.failed = true;
-    warn_once("drafter", "the {} drafter failed and is not asked again; decoding goes on: {}",
-              drafter_->kind(), error.what());
+    member.stats.failed = true;
+    log_warning("the {} drafter failed and is not asked again; decoding goes on: {}",
+                member.drafter->kind(), error.what());
   }
+}
+
+// Who drafts for the next step; null: nobody.
+Speculation::Member* Speculation::choose(int64_t batch) {
+  if (adaptive_) {
+    const auto missing = [&](const Member& member) {
+      return member.stats.failed && tuner_ &&
+             std::ranges::any_of(tuner_->arms(), [&](const spec::Arm& arm) {
+               return arm.kind == member.drafter->kind();
+             });
+    };
+    if (std::ranges::any_of(members_, missing)) make_tuner();
+    arm_ = tuner_ ? tuner_->choose(batch) : spec::Arm{};
+  }
+  if (arm_.is_off()) return nullptr;
+  const auto drafts = [&](const Member& member) {
+    return !member.stats.failed && member.drafter->kind() == arm_.kind;
+  };
+  const auto member = std::ranges::find_if(members_, drafts);
+  return member == members_.end() ? nullptr : &*member;
 }
 
 void Speculation::check(const spec::DraftRequest& request) {
@@ -41,13 +104,21 @@ void Speculation::check(const spec::DraftRequest& request) {
 }
 
 void Speculation::propose(std::span<const std::unique_ptr<Sequence>> running) {
-  const Stopwatch watch;
   requests_.clear();
+  verified_.clear();
+  batch_ = tokens_ = 0;
+  int64_t batch = 0;
   for (const auto& sequence : running) {
     sequence->draft.clear();
-    if (!sequence->decodes() || strategy_.is_off()) continue;
+    batch += sequence->decodes() ? 1 : 0;
+  }
+  drafting_ = batch > 0 ? choose(batch) : nullptr;
+  if (!drafting_) return;
+  const Stopwatch watch;
+  for (const auto& sequence : running) {
+    if (!sequence->decodes()) continue;
     // The last token of a response is nobody's root, so a path is shorter than what remains.
-    spec::Strategy strategy = strategy_;
+    spec::Strategy strategy = arm_.strategy;
     strategy.depth = std::min(strategy.depth, sequence->remaining() - 1);
     if (strategy.depth < 1) continue;
     const GroupState& group = *sequence->group;
@@ -57,45 +128,150 @@ void Speculation::propose(std::span<const std::unique_ptr<Sequence>> running) {
                          .strategy = strategy,
                          .tree = &sequence->draft});
   }
-  if (requests_.empty()) return;
-  guard([&] {
-    drafter_->propose(requests_);
+  guard(*drafting_, [&](spec::Drafter& drafter) {
+    if (!requests_.empty()) drafter.propose(requests_);
     for (const spec::DraftRequest& request : requests_) check(request);
   });
-  if (stats_.failed)
+  if (drafting_->stats.failed) {
     for (const spec::DraftRequest& request : requests_) request.tree->clear();
-  stats_.draft_seconds += watch.seconds();
+    drafting_ = nullptr;
+    return;
+  }
+  if (adaptive_) cut();
+  drafting_->stats.draft_seconds += watch.seconds();
+  ++drafting_->stats.steps;
+}
+
+// Leaves the guesses that are worth their row of the forward pass.
+void Speculation::cut() {
+  if (tokens_per_second_ <= 0 || requests_.empty()) return;
+  trees_.clear();
+  for (const spec::DraftRequest& request : requests_) trees_.push_back(request.tree);
+  keep_.resize(trees_.size());
+  drafting_->budget.split({.trees = trees_,
+                           .tokens_per_second = tokens_per_second_,
+                           .max_rows = std::max(adaptive_->max_rows, std::ssize(trees_))},
+                          adaptive_->costs, keep_);
+  for (size_t i = 0; i < keep_.size(); ++i)
+    if (keep_[i] < requests_[i].tree->size()) requests_[i].tree->keep_best(keep_[i]);
 }
 
 void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
                               std::span<const int32_t> tokens) {
-  guard([&] { drafter_->read_prompt(prompt_id, position, hidden, tokens); });
+  for (Member& member : members_)
+    guard(member, [&](spec::Drafter& drafter) {
+      drafter.read_prompt(prompt_id, position, hidden, tokens);
+    });
 }
 
 void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
                             const at::Tensor& hidden) {
   const Sequence& sequence = *draw.sequence;
   const spec::SequenceId id{sequence.group->request.prompt_id, sequence.sample};
-  if (draw.is_tree) {
-    ++stats_.trees;
-    stats_.drafted_tokens += sequence.draft.size();
-    stats_.accepted_tokens += static_cast<int64_t>(tokens) - 1;
-  }
+  const bool is_first = sequence.target_forwards == 1;
   committed_.clear();
   rows_.clear();
   for (size_t i = 0; i < tokens; ++i) {
     committed_.push_back(drawn.tokens[i].token);
     rows_.push_back(draw.row + (draw.is_tree ? drawn.path[i] : 0));
   }
-  guard([&] {
-    if (sequence.target_forwards == 1) drafter_->begin(id, sequence.group->request.tokens);
-    drafter_->read_states(id, hidden, rows_);
-    drafter_->commit(id, committed_);
-  });
+  for (Member& member : members_)
+    guard(member, [&](spec::Drafter& drafter) {
+      if (is_first) drafter.begin(id, sequence.group->request.tokens);
+      drafter.read_states(id, hidden, rows_);
+      drafter.commit(id, committed_);
+    });
+  if (is_first) return;
+  ++batch_;
+  tokens_ += static_cast<int64_t>(tokens);
+  if (!drafting_) return;
+  if (!draw.is_tree) {
+    if (sequence.draft.empty()) verified_.push_back({});
+    return;
+  }
+  const spec::VerifiedTree tree{sequence.draft.nodes(), drawn.path[tokens - 1] - 1};
+  verified_.push_back(tree);
+  DraftStats& stats = drafting_->stats;
+  ++stats.trees;
+  stats.drafted_tokens += sequence.draft.size();
+  stats.accepted_tokens += static_cast<int64_t>(tokens) - 1;
+  int32_t depth = 0;
+  for (const spec::DraftNode& node : tree.nodes) depth = std::max(depth, node.depth);
+  for (size_t i = 0; i < std::min<size_t>(static_cast<size_t>(depth), DraftStats::kLevels); ++i) {
+    ++stats.drafted_at[i];
+    if (i + 1 < tokens) ++stats.accepted_at[i];
+  }
+}
+
+void Speculation::end_step(double seconds, bool has_prompt_rows) {
+  if (batch_ == 0) return;
+  ++decode_steps_;
+  if (!adaptive_ || !tuner_ || seconds <= 0) return;
+  if (!has_prompt_rows) {
+    const double rate = static_cast<double>(tokens_) / seconds;
+    tokens_per_second_ = tokens_per_second_ > 0
+                             ? tokens_per_second_ + kRateShare * (rate - tokens_per_second_)
+                             : rate;
+  }
+  if (drafting_) drafting_->budget.record(verified_);
+  tuner_->record(drafting_ ? arm_ : spec::Arm{}, {.batch = batch_,
+                                                  .tokens = tokens_,
+                                                  .trees = verified_,
+                                                  .seconds = seconds,
+                                                  .has_prompt_rows = has_prompt_rows});
 }
 
 void Speculation::ended(spec::SequenceId id) {
-  guard([&] { drafter_->end(id); });
+  for (Member& member : members_) guard(member, [&](spec::Drafter& drafter) { drafter.end(id); });
+}
+
+void Speculation::begin_rollout() {
+  if (tuner_) tuner_->begin_rollout();
+}
+
+void Speculation::new_weights() {
+  if (tuner_) tuner_->new_weights();
+}
+
+SpeculationStats Speculation::stats() const {
+  SpeculationStats sum;
+  for (const Member& member : members_) sum.add(member.stats);
+  sum.decode_steps = decode_steps_;
+  return sum;
+}
+
+std::vector<std::string> Speculation::kinds() const {
+  std::vector<std::string> kinds;
+  for (const Member& member : members_) kinds.emplace_back(member.drafter->kind());
+  return kinds;
+}
+
+int64_t Speculation::memory_bytes() const {
+  int64_t bytes = 0;
+  for (const Member& member : members_) bytes += member.drafter->memory_bytes();
+  return bytes;
+}
+
+std::string Speculation::save() const {
+  if (!tuner_) return "";
+  nlohmann::json budgets;
+  for (const Member& member : members_)
+    budgets[std::string(member.drafter->kind())] = member.budget.save();
+  const nlohmann::json json = {{"tuner", tuner_->save()}, {"row_budgets", budgets}};
+  return json.dump() + "\n";
+}
+
+void Speculation::restore(const std::string& text, const std::string& place) {
+  if (!tuner_) return;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    if (!tuner_->try_restore(json.at("tuner").get<std::string>(), place)) return;
+    for (Member& member : members_)
+      member.budget.restore(json.at("row_budgets").at(std::string(member.drafter->kind())));
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(check_internal::concat(place, ": not what speculation learned (", error.what(),
+                                            "); delete it to start without"));
+  }
 }
 
 }  // namespace tlt::rollout

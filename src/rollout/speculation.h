@@ -1,11 +1,12 @@
-// Speculation: the guesses for each engine step: asks the drafter for trees, tells it what became
-// of them.
+// Speculation: the guesses for each engine step: chooses the drafter and the size of the trees,
+// asks for them, and tells drafters and tuner what became of them.
 //
 // The target decides every token, so nothing here changes one
 // (tests/laws/speculation_never_changes_tokens). A drafter that throws is not asked again: one
-// warning, and decoding goes on without.
+// warning, and decoding goes on without it.
 //
-// Owns       the drafter.
+// Owns       the drafters, the tuner, the row budgets.
+// Not here   which drafters there are (make_speculation.h); how the tuner chooses (spec/tuner.h).
 // Threading  engine thread only.
 //
 //   Speculation speculation(std::make_unique<spec::SuffixDrafter>(…), parse_strategy("8_4_16"),
@@ -15,29 +16,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rollout/sequence.h"
 #include "rollout/step_plan.h"
 #include "spec/drafter.h"
+#include "spec/row_budget.h"
+#include "spec/tuner.h"
 
 namespace tlt::rollout {
 
-// Counted since it was made.
-struct SpeculationStats {
+// Of one drafter, or of several; counted since the speculation was made.
+struct DraftStats {
+  static constexpr size_t kLevels = 16;
+
+  int64_t steps = 0;            // of the engine, with its guesses
   int64_t trees = 0;            // verified
   int64_t drafted_tokens = 0;   // nodes of those trees
   int64_t accepted_tokens = 0;  // of them; acceptance length = 1 + accepted / trees
+  // Trees that guessed so many tokens ahead (1 first), and those that were right so far.
+  std::array<int64_t, kLevels> drafted_at = {};
+  std::array<int64_t, kLevels> accepted_at = {};
   double draft_seconds = 0;
-  bool failed = false;  // the drafter threw
+  bool failed = false;  // it threw
+
+  void add(const DraftStats& other);
+};
+
+struct SpeculationStats : DraftStats {
+  int64_t decode_steps = 0;  // of the engine, with or without guesses
 };
 
 class Speculation {
  public:
-  // vocabulary: the target's, that drafts are checked against.
+  // Always this drafter with this strategy. vocabulary: the target's, that drafts are checked
+  // against.
   Speculation(std::unique_ptr<spec::Drafter> drafter, spec::Strategy strategy, int64_t vocabulary);
+
+  // For each step the drafter and the strategy, or none, that steps so far say is best.
+  struct Adaptive {
+    spec::SpeculationOptions options;
+    spec::CostTable costs;
+    int64_t max_rows = 0;  // of a forward pass
+    uint64_t seed = 0;
+  };
+  Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, Adaptive adaptive,
+              int64_t vocabulary);
   ~Speculation();
 
   // Sets the draft of every running sequence: a tree where it decodes, none elsewhere.
@@ -49,24 +78,65 @@ class Speculation {
   // A draw has been committed; `tokens`: how many of drawn.tokens the response got. hidden [T, D]:
   // of the step's forward pass.
   void committed(const Draw& draw, const Drawn& drawn, size_t tokens, const at::Tensor& hidden);
+  // Of the step whose draws have been committed. has_prompt_rows: it did more than decode.
+  void end_step(double seconds, bool has_prompt_rows);
+
   // The response is finished, or was cancelled, after it had a token.
   void ended(spec::SequenceId id);
 
-  // From the next step on.
-  void set_strategy(const spec::Strategy& strategy) { strategy_ = strategy; }
-  const spec::Strategy& strategy() const { return strategy_; }
-  const SpeculationStats& stats() const { return stats_; }
+  // Sequences start from their prompts.
+  void begin_rollout();
+  // The policy has been updated.
+  void new_weights();
+
+  // Without a tuner, from the next step on.
+  void set_strategy(const spec::Strategy& strategy) { arm_.strategy = strategy; }
+  // Of the step that was proposed for last.
+  const spec::Arm& arm() const { return arm_; }
+
+  SpeculationStats stats() const;  // of all drafters
+  const DraftStats& stats_of(size_t drafter) const { return members_[drafter].stats; }
+  std::vector<std::string> kinds() const;
+  // Null: a fixed strategy.
+  const spec::Tuner* tuner() const { return tuner_.get(); }
+  int64_t memory_bytes() const;
+
+  // What was learned; "" without a tuner. restore() forgets nothing when the text is that of other
+  // drafters or options. InputError names the place when it is none at all.
+  std::string save() const;
+  void restore(const std::string& json, const std::string& place);
 
  private:
-  template <class Call>
-  void guard(const Call& call);
-  void check(const spec::DraftRequest& request);
+  struct Member {
+    std::unique_ptr<spec::Drafter> drafter;
+    spec::RowBudget budget;
+    DraftStats stats;
+  };
 
-  std::unique_ptr<spec::Drafter> drafter_;
-  spec::Strategy strategy_;
+  template <class Call>
+  void guard(Member& member, const Call& call);
+  void make_tuner();
+  Member* choose(int64_t batch);
+  void check(const spec::DraftRequest& request);
+  void cut();
+
+  std::vector<Member> members_;
+  std::optional<Adaptive> adaptive_;
+  std::unique_ptr<spec::Tuner> tuner_;
+  spec::Arm arm_;               // of the step
+  Member* drafting_ = nullptr;  // of the step; null: nobody
   const int64_t vocabulary_;
-  SpeculationStats stats_;
+  int64_t decode_steps_ = 0;
+  double tokens_per_second_ = 0;  // of the latest steps
+
+  // Of the step.
+  int64_t batch_ = 0;  // sequences that decoded
+  int64_t tokens_ = 0;
+  std::vector<spec::VerifiedTree> verified_;
+  // Scratch.
   std::vector<spec::DraftRequest> requests_;
+  std::vector<const spec::DraftTree*> trees_;
+  std::vector<int32_t> keep_;
   std::vector<int32_t> committed_;
   std::vector<int32_t> rows_;  // of the forward pass, that they were drawn from
 };

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -47,6 +48,14 @@ struct StepPlan {
   std::vector<Draw> draws;
 
   bool empty() const { return batch.segments.empty(); }
+  // More than decoding: rows of prompts, or such as were computed before a preemption.
+  bool has_prompt_rows() const {
+    return std::ranges::any_of(batch.segments,
+                               [](const ops::Segment& segment) {
+                                 return !segment.is_tree() && segment.rows > 1;
+                               }) ||
+           std::ranges::any_of(work, [](const Work& one) { return one.sequence == nullptr; });
+  }
   void clear() {
     copies.clear();
     batch.clear();

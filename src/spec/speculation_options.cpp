@@ -70,10 +70,20 @@ void EagleOptions::check() const {
 }
 
 void SpeculationOptions::check() const {
+  TLT_CHECK_INPUT(!drafters.empty(),
+                  "speculative.drafters is empty; name suffix or ngram, or set "
+                  "speculative.enable=false");
+  for (size_t i = 0; i < drafters.size(); ++i) {
+    check_choice("drafters", drafters[i], {"suffix", "ngram"});
+    TLT_CHECK_INPUT(std::ranges::count(drafters, drafters[i]) == 1, "speculative.drafters has ",
+                    drafters[i], " twice; name it once");
+  }
   check_choice("gate", gate, {"learned", "paper", "release"});
   TLT_CHECK_INPUT(bs_threshold >= 0, "speculative.bs_threshold is ", bs_threshold,
                   "; give a number of sequences, 0 for no speculation");
   eagle.check();
+  suffix.check();
+  ngram.check();
 }
 
 }  // namespace tlt::spec

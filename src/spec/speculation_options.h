@@ -1,5 +1,5 @@
-// SpeculationOptions: when to speculate and with which strategies. FastRL's names. The target
-// decides every token, so none of them changes one.
+// SpeculationOptions: whether and when to speculate, with which drafters and strategies. FastRL's
+// names where it has one. The target decides every token, so none of them changes one.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/options.h"
+#include "spec/ngram_drafter.h"
 #include "spec/strategy.h"
+#include "spec/suffix_drafter.h"
 
 namespace tlt::spec {
 
@@ -57,11 +59,20 @@ struct EagleOptions {
 };
 
 struct SpeculationOptions {
+  bool enable = true;
+  std::vector<std::string> drafters = {"suffix"};
   std::string gate = "learned";
   int64_t bs_threshold = 32;
   EagleOptions eagle;
+  SuffixOptions suffix;
+  NgramOptions ngram;
 
   void visit(auto& v) {
+    v(enable, "enable", Affects::kSpeed,
+      "Guess ahead of the model and let it check several tokens at once.");
+    v(drafters, "drafters", Affects::kSpeed,
+      "Who guesses: suffix (what the response, its siblings and earlier responses to its prompt "
+      "say), ngram (what all responses say). One is chosen for each step.");
     v(gate, "gate", Affects::kSpeed,
       "When to speculate: learned (no speculation is one more strategy), paper (while at most "
       "bs_threshold sequences decode), or release (from the tenth such step in a row until the "
@@ -69,6 +80,8 @@ struct SpeculationOptions {
     v(bs_threshold, "bs_threshold", Affects::kSpeed,
       "Gates paper and release: most sequences with which to speculate.");
     v.group("eagle", eagle);
+    v.group("suffix", suffix);
+    v.group("ngram", ngram);
   }
 
   // InputError: a value makes no sense.

@@ -88,7 +88,8 @@ struct Snapshot {
   int64_t step;
   model::PolicySnapshot policy;
   std::vector<model::TensorSource> optimizer;
-  std::string loop_json, source_folder;
+  StateTexts texts;
+  std::string source_folder;
 };
 
 void write(const std::string& folder, int64_t keep, const Snapshot& snapshot) {
@@ -97,7 +98,8 @@ void write(const std::string& folder, int64_t keep, const Snapshot& snapshot) {
   make_folder(unfinished + "/state");
   model::save_policy(snapshot.policy, unfinished + "/policy", snapshot.source_folder);
   model::write_safetensors(unfinished + "/" + kOptimizer, snapshot.optimizer);
-  write_file_atomic(unfinished + "/" + kLoop, snapshot.loop_json);
+  for (const auto& [file, text] : snapshot.texts)
+    write_file_atomic(unfinished + "/state/" + file, text);
   write_manifest(unfinished);
   sync_folder(unfinished);
   fs::remove_all(folder + "/" + name);
@@ -116,13 +118,14 @@ CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep)
     : folder_(std::move(folder)), keep_(keep), writer_(1) {}
 
 void CheckpointWriter::save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
-                            const std::string& loop_json, const std::string& source_folder) {
+                            const StateTexts& texts, const std::string& source_folder) {
+  TLT_CHECK(texts.contains(kLoopText));
   auto snapshot = std::make_shared<Snapshot>();
   snapshot->step = step;
   snapshot->policy = model::snapshot_policy(model);
   for (const auto& [name, tensor] : optimizer.state())
     snapshot->optimizer.push_back(model::TensorSource::of(name, tensor.cpu().clone()));
-  snapshot->loop_json = loop_json;
+  snapshot->texts = texts;
   snapshot->source_folder = source_folder;
   writer_.push([snapshot, folder = folder_, keep = keep_] { write(folder, keep, *snapshot); });
 }
@@ -139,8 +142,10 @@ std::optional<CheckpointPlace> find_latest(const std::string& folder) {
   return std::nullopt;
 }
 
-std::string read_loop_json(const CheckpointPlace& place) {
-  return read_file(place.folder + "/" + kLoop, kMaxJsonBytes);
+std::optional<std::string> read_text(const CheckpointPlace& place, const std::string& name) {
+  const std::string path = place.folder + "/state/" + name;
+  if (!fs::exists(path)) return std::nullopt;
+  return read_file(path, kMaxJsonBytes);
 }
 
 void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps) {

@@ -3,8 +3,8 @@
 //
 //   checkpoints/step_000010/policy/            Hugging Face folder of the policy
 //   checkpoints/step_000010/state/optimizer.safetensors   master weights and moments, float32
-//   checkpoints/step_000010/state/loop.json    how far the run was (rl/loop_state.h)
-//   checkpoints/step_000010/MANIFEST.json      size and SHA-256 of each file
+//   checkpoints/step_000010/state/loop.json    how far the run was (rl/loop_state.h); and other
+//   texts checkpoints/step_000010/MANIFEST.json      size and SHA-256 of each file
 //   checkpoints/latest                         "step_000010"
 //
 // A checkpoint is written under a temporary name, flushed to the disk and renamed: what has its
@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -22,6 +23,10 @@
 #include "train/adamw.h"
 
 namespace tlt::train {
+
+// What is kept in state/ beside the optimizer, by file name; kLoopText is always there.
+using StateTexts = std::map<std::string, std::string>;
+inline constexpr const char* kLoopText = "loop.json";
 
 // Owns a writer thread. Threading: engine thread only.
 class CheckpointWriter {
@@ -33,7 +38,7 @@ class CheckpointWriter {
   // before is not written yet. Tokenizer files come from `source_folder`. Throws what an earlier
   // write threw.
   void save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
-            const std::string& loop_json, const std::string& source_folder);
+            const StateTexts& texts, const std::string& source_folder);
 
   // Waits for the disk.
   void drain() { writer_.drain(); }
@@ -57,7 +62,7 @@ std::optional<CheckpointPlace> find_latest(const std::string& folder);
 // Loads weights and optimizer; `optimizer_steps` is what loop.json says.
 void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps);
 
-// The text of state/loop.json.
-std::string read_loop_json(const CheckpointPlace& place);
+// A text of state/; nullopt: that checkpoint has none of this name.
+std::optional<std::string> read_text(const CheckpointPlace& place, const std::string& name);
 
 }  // namespace tlt::train

@@ -30,7 +30,8 @@ class CheckpointTest : public testing::Test {
   }
   void save(int64_t step, int64_t keep = 0) {
     CheckpointWriter writer(folder_.path(), keep);
-    writer.save(step, *model_, optimizer_, "{\"step\": " + std::to_string(step) + "}",
+    writer.save(step, *model_, optimizer_,
+                {{kLoopText, "{\"step\": " + std::to_string(step) + "}"}},
                 kGolden + "models/llama_tied");
     writer.drain();
   }
@@ -64,7 +65,8 @@ TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSaved) {
   const auto place = find_latest(folder_.path());
   ASSERT_TRUE(place);
   EXPECT_EQ(place->step, 10);
-  EXPECT_EQ(read_loop_json(*place), "{\"step\": 10}");
+  EXPECT_EQ(read_text(*place, kLoopText), "{\"step\": 10}");
+  EXPECT_EQ(read_text(*place, "other.json"), std::nullopt);
   load_checkpoint(*place, optimizer_, 1);
   EXPECT_EQ(optimizer_.steps(), 1);
   const auto got = state();
@@ -80,7 +82,7 @@ TEST_F(CheckpointTest, TheSnapshotIsOfTheMomentOfTheCall) {
   const auto want = state();
   {
     CheckpointWriter writer(folder_.path(), 0);
-    writer.save(1, *model_, optimizer_, "{}", "");
+    writer.save(1, *model_, optimizer_, {{kLoopText, "{}"}}, "");
     learn();  // while the file thread writes
     writer.drain();
   }
@@ -139,7 +141,7 @@ TEST_F(CheckpointTest, WhatAKilledRunLeftIsNotTakenAndTheNextSaveReplacesIt) {
 TEST_F(CheckpointTest, AnErrorOfTheFileThreadReachesTheCaller) {
   std::ofstream(folder_ / "file") << "in the way";
   CheckpointWriter writer(folder_ / "file", 0);
-  writer.save(1, *model_, optimizer_, "{}", "");
+  writer.save(1, *model_, optimizer_, {{kLoopText, "{}"}}, "");
   EXPECT_ANY_THROW(writer.drain());
 }
 

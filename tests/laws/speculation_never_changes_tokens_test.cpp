@@ -163,6 +163,88 @@ TEST_P(SpeculationNeverChangesTokens, SwitchedAtRandomSteps) {
   }
 }
 
+// A drafter that breaks the rules is turned off, and the responses are the same.
+class BrokenDrafter final : public spec::Drafter {
+ public:
+  enum class Break { kThrow, kOrder, kToken, kDepth, kSize };
+  explicit BrokenDrafter(Break how) : how_(how) {}
+  std::string_view kind() const override { return "broken"; }
+  void begin(spec::SequenceId, std::span<const int32_t>) override {}
+  void commit(spec::SequenceId, std::span<const int32_t>) override {}
+  void end(spec::SequenceId) override {}
+  int64_t memory_bytes() const override { return 0; }
+  void propose(std::span<const spec::DraftRequest> requests) override {
+    for (const spec::DraftRequest& request : requests) {
+      spec::DraftTree& tree = *request.tree;
+      const int32_t a = tree.add(spec::DraftTree::kRoot, 5, 0.5f);
+      if (++calls_ < 20) continue;
+      TLT_CHECK(how_ != Break::kThrow, "as planned");
+      if (how_ == Break::kOrder) tree.add(spec::DraftTree::kRoot, 6, 0.5f), tree.add(a, 7, 0.5f);
+      if (how_ == Break::kToken) tree.add(spec::DraftTree::kRoot, 100, 0.5f);
+      int32_t last = a;
+      for (int i = 0; how_ == Break::kDepth && i < 4; ++i) last = tree.add(last, 9, 0.5f);
+      for (int32_t i = 6; how_ == Break::kSize && i < 20; ++i)
+        tree.add(spec::DraftTree::kRoot, i, 0.5f);
+    }
+  }
+
+ private:
+  const Break how_;
+  int64_t calls_ = 0;
+};
+
+// Steps that are cheap whatever they verify, so that the tuner tries everything.
+Speculation tuned(std::vector<std::unique_ptr<spec::Drafter>> drafters,
+                  const std::string& algorithm, const std::string& gate, int64_t vocabulary) {
+  spec::SpeculationOptions options;
+  options.gate = gate;
+  options.bs_threshold = 12;
+  options.eagle.tune_algorithm = algorithm;
+  return {std::move(drafters),
+          {.options = options,
+           .costs = spec::CostTable(
+               {{1, 1, 1e-3}, {1, 64, 1.1e-3}, {24, 24, 2e-3}, {24, 1000, 3e-3}}, {}),
+           .max_rows = 1000,
+           .seed = 3},
+          vocabulary};
+}
+
+TEST_P(SpeculationNeverChangesTokens, WhoeverChoosesDrafterAndStrategy) {
+  for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"})
+    for (const char* gate : {"learned", "paper", "release"}) {
+      std::vector<std::unique_ptr<spec::Drafter>> drafters;
+      drafters.push_back(oracle(0.8));
+      drafters.push_back(std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{}));
+      Speculation speculation = tuned(std::move(drafters), algorithm, gate, vocabulary());
+      EngineOptions options = crowd();
+      options.max_batch_tokens = 1000;
+      for (int rollout = 0; rollout < 2; ++rollout) {
+        speculation.begin_rollout();
+        Engine engine(*model_, options, nullptr, nullptr, &speculation);
+        EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "")
+            << algorithm << " " << gate;
+        speculation.new_weights();
+      }
+      const rollout::SpeculationStats stats = speculation.stats();
+      EXPECT_FALSE(stats.failed);
+      EXPECT_GT(stats.accepted_tokens, 0) << algorithm << " " << gate;
+      EXPECT_EQ(speculation.tuner()->report().steps > 0, true);
+    }
+}
+
+TEST_P(SpeculationNeverChangesTokens, AndADrafterThatBreaksDownLeavesTheChoice) {
+  std::vector<std::unique_ptr<spec::Drafter>> drafters;
+  drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
+  drafters.push_back(oracle(0.8));
+  Speculation speculation = tuned(std::move(drafters), "ADAPTIVE", "learned", vocabulary());
+  Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
+  EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
+  EXPECT_TRUE(speculation.stats_of(0).failed);
+  EXPECT_FALSE(speculation.stats_of(1).failed);
+  EXPECT_GT(speculation.stats_of(1).accepted_tokens, 0);
+  for (const spec::Arm& arm : speculation.tuner()->arms()) EXPECT_NE(arm.kind, "broken");
+}
+
 TEST_P(SpeculationNeverChangesTokens, OneByOneAndOnTwoThreads) {
   const auto threaded = make_tiny_model(tiny_config(family()), type(), Device::cpu(2));
   EngineOptions options = crowd();
@@ -213,36 +295,6 @@ TEST_P(SpeculationNeverChangesTokens, NorTheHiddenStatesOffered) {
   run(with, groups());
   speculative.expect_equal(plain);
 }
-
-// A drafter that breaks the rules is turned off, and the responses are the same.
-class BrokenDrafter final : public spec::Drafter {
- public:
-  enum class Break { kThrow, kOrder, kToken, kDepth, kSize };
-  explicit BrokenDrafter(Break how) : how_(how) {}
-  std::string_view kind() const override { return "broken"; }
-  void begin(spec::SequenceId, std::span<const int32_t>) override {}
-  void commit(spec::SequenceId, std::span<const int32_t>) override {}
-  void end(spec::SequenceId) override {}
-  int64_t memory_bytes() const override { return 0; }
-  void propose(std::span<const spec::DraftRequest> requests) override {
-    for (const spec::DraftRequest& request : requests) {
-      spec::DraftTree& tree = *request.tree;
-      const int32_t a = tree.add(spec::DraftTree::kRoot, 5, 0.5f);
-      if (++calls_ < 20) continue;
-      TLT_CHECK(how_ != Break::kThrow, "as planned");
-      if (how_ == Break::kOrder) tree.add(spec::DraftTree::kRoot, 6, 0.5f), tree.add(a, 7, 0.5f);
-      if (how_ == Break::kToken) tree.add(spec::DraftTree::kRoot, 100, 0.5f);
-      int32_t last = a;
-      for (int i = 0; how_ == Break::kDepth && i < 4; ++i) last = tree.add(last, 9, 0.5f);
-      for (int32_t i = 6; how_ == Break::kSize && i < 20; ++i)
-        tree.add(spec::DraftTree::kRoot, i, 0.5f);
-    }
-  }
-
- private:
-  const Break how_;
-  int64_t calls_ = 0;
-};
 
 TEST_P(SpeculationNeverChangesTokens, EvenWhenTheDrafterBreaksDown) {
   using Break = BrokenDrafter::Break;

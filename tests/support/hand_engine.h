@@ -81,7 +81,7 @@ class HandEngine {
     } else {
       const std::span<const rollout::Drawn> drawn = sampler_.sample(hidden, plan.draws);
       scheduler_.commit(drawn);
-      keep_paths(right_plan, drawn);
+      keep_paths(right_plan, drawn, hidden);
     }
     scheduler_.end_step();
     return true;
@@ -96,7 +96,8 @@ class HandEngine {
     if (fault_ == Fault::kWrongDepth) --batch.positions[last];
   }
 
-  void keep_paths(const rollout::StepPlan& plan, std::span<const rollout::Drawn> drawn) {
+  void keep_paths(const rollout::StepPlan& plan, std::span<const rollout::Drawn> drawn,
+                  const at::Tensor& hidden) {
     for (size_t i = 0; i < plan.draws.size(); ++i) {
       const rollout::Draw& draw = plan.draws[i];
       size_t tokens = 1;
@@ -107,7 +108,7 @@ class HandEngine {
         if (goes_on && fault_ != Fault::kForgottenPath)
           cache_.keep_path(plan.batch, plan.batch.segments[w], plan.work[w].kept_path);
       }
-      if (speculation_) speculation_->committed(draw, drawn[i], tokens);
+      if (speculation_) speculation_->committed(draw, drawn[i], tokens, hidden);
     }
   }
 

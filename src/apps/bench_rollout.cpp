@@ -1,0 +1,366 @@
+// tlt bench rollout: the same responses decoded in several ways, interleaved: plainly, with each
+// drafter, with strategies that never change, and as the tuner chooses.
+//
+// Every way gives the same tokens (checked, or the command fails), so seconds compare. Drafters
+// begin each run with nothing; what the tuner has learned it keeps, as in a run of many steps. The
+// first round warms up and does not count.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "apps/bench.h"
+#include "apps/commands.h"
+#include "apps/machine.h"
+#include "apps/rows.h"
+#include "apps/simulated_drafter.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "data/dataset.h"
+#include "rollout/engine.h"
+#include "rollout/make_speculation.h"
+
+namespace tlt::apps {
+namespace {
+
+constexpr size_t kBuckets = 8;  // of batch sizes: 1, 2-3, 4-7 …
+
+// "off", "auto", "suffix", "ngram", "simulated"; with ":8_4_16" always that strategy.
+struct Way {
+  std::string name;
+  std::string drafter;  // "" for off
+  std::optional<spec::Strategy> strategy;
+};
+
+Way parse_way(const std::string& name) {
+  Way way{.name = name, .drafter = name.substr(0, name.find(':')), .strategy = {}};
+  const auto known = {"off", "auto", "suffix", "ngram", "simulated"};
+  TLT_CHECK_INPUT(std::ranges::find(known, way.drafter) != known.end(), "--ways has '", name,
+                  "'; use off, auto, suffix, ngram or simulated, and with a drafter a strategy if "
+                  "you like: suffix:8_4_16");
+  if (way.drafter.size() < name.size()) {
+    TLT_CHECK_INPUT(way.drafter != "off" && way.drafter != "auto", "--ways has '", name,
+                    "'; only a drafter takes a strategy");
+    way.strategy = spec::parse_strategy(name.substr(way.drafter.size() + 1));
+  }
+  if (way.drafter == "off") way.drafter.clear();
+  return way;
+}
+
+// Depth x width x verify, as far as they fit each other (the paper's table 1, figure 13).
+std::vector<std::string> sweep_of(const std::string& drafter) {
+  std::vector<std::string> ways;
+  for (const int64_t depth : {2, 4, 6, 8, 10})
+    for (const int64_t width : {1, 2, 4, 8})
+      for (const int64_t verify : {4, 8, 16, 32, 48, 64})
+        if (const spec::Strategy strategy{depth, width, verify};
+            verify > depth && verify <= spec::scored_nodes(strategy) + 1)
+          ways.push_back(drafter + ":" + to_string(strategy));
+  return ways;
+}
+
+struct RolloutFlags {
+  BenchModel model;
+  std::string prompts;
+  std::vector<std::string> way_names = {"off", "auto", "suffix", "ngram"};
+  std::string sweep;
+  std::vector<int64_t> batches = {1, 8, 128};
+  int64_t responses = 0, samples = 8, prompt_tokens = 64, new_tokens = 1024, repeat = 3;
+  double temperature = 1, acceptance = 0;
+  bool ignore_eos = false;
+
+  void add_to(CLI::App& app) {
+    model.add_to(app);
+    app.add_option("--prompts", prompts,
+                   "JSONL file as for tlt generate, or problems made on the fly, as "
+                   "countdown:seed=7,size=64; without: random tokens.");
+    app.add_option("--ways", way_names,
+                   "off, auto (as the tuner chooses), suffix, ngram; or always one strategy, as "
+                   "suffix:8_4_16.")
+        ->delimiter(',')
+        ->default_str("off,auto,suffix,ngram");
+    app.add_option("--sweep", sweep,
+                   "Of this drafter, all strategies of a grid of depth, width and tokens to "
+                   "verify, beside --ways.");
+    app.add_option("--batch", batches, "Responses that decode at the same time, as 1,8,128.")
+        ->delimiter(',')
+        ->default_str("1,8,128");
+    app.add_option("--responses", responses,
+                   "Responses of a run; 0: twice the batch, at least 16, at most 128.");
+    app.add_option("--samples", samples, "Responses per prompt.");
+    app.add_option("--prompt-tokens", prompt_tokens, "Length of random prompts.");
+    app.add_option("--max-new-tokens", new_tokens, "Longest response, in tokens.");
+    app.add_option("--temperature", temperature, "Divides the logits; 0: the most likely token.");
+    app.add_flag("--ignore-eos", ignore_eos, "Every response has --max-new-tokens.");
+    app.add_option("--repeat", repeat, "Rounds; the median counts.");
+    app.add_option("--simulate-acceptance", acceptance,
+                   "A way 'simulated' whose trees of depth 8 give so many tokens a forward pass, "
+                   "drafting at no cost: what speculation could do for a model without a drafter.");
+  }
+
+  std::vector<Way> ways() const {
+    std::vector<Way> ways = {parse_way("off")};
+    std::vector<std::string> names = way_names;
+    if (!sweep.empty()) std::ranges::copy(sweep_of(sweep), std::back_inserter(names));
+    if (acceptance > 0 && std::ranges::find(names, "simulated") == names.end())
+      names.emplace_back("simulated");
+    for (const std::string& name : names)
+      if (name != "off") ways.push_back(parse_way(name));
+    return ways;
+  }
+
+  void check(const model::ModelConfig& config) const {
+    for (const int64_t batch : batches)
+      TLT_CHECK_INPUT(batch >= 1 && batch <= 1 << 12, "--batch has ", batch,
+                      "; give numbers from 1 to ", 1 << 12);
+    TLT_CHECK_INPUT(samples >= 1 && responses >= 0 && repeat >= 1, "--samples is ", samples,
+                    ", --responses ", responses, " and --repeat ", repeat,
+                    "; give at least 1, 0 and 1");
+    TLT_CHECK_INPUT(
+        prompt_tokens >= 1 && new_tokens >= 2 && prompt_tokens + new_tokens <= config.max_positions,
+        "--prompt-tokens is ", prompt_tokens, " and --max-new-tokens ", new_tokens,
+        "; give at least 1 and 2, and together at most the model's ", config.max_positions,
+        " positions");
+    constexpr double kDepth = 8;
+    TLT_CHECK_INPUT(acceptance == 0 || (acceptance > 1 && acceptance < kDepth + 1),
+                    "--simulate-acceptance is ", acceptance, "; give a number between 1 and ",
+                    kDepth + 1);
+    for (const Way& way : ways())
+      TLT_CHECK_INPUT(way.drafter != "simulated" || acceptance > 0,
+                      "'simulated' needs --simulate-acceptance, as 4");
+  }
+
+  int64_t responses_at(int64_t batch) const {
+    return responses > 0 ? responses : std::clamp<int64_t>(2 * batch, 16, 128);
+  }
+};
+
+std::vector<std::vector<int32_t>> load_prompts(const RolloutFlags& flags,
+                                               const model::PolicyModel& policy, int64_t count) {
+  std::vector<std::vector<int32_t>> prompts;
+  if (flags.prompts.empty()) {
+    for (int64_t i = 0; i < count; ++i)
+      prompts.push_back(random_prompt(policy, static_cast<uint32_t>(i), flags.prompt_tokens));
+    return prompts;
+  }
+  const auto tokenizer = flags.model.flags.load_tokenizer(policy.config());
+  if (flags.prompts.find(':') == std::string::npos) {
+    for (InputRow& row : read_prompts(flags.prompts, tokenizer, flags.model.flags.model,
+                                      policy.config().vocabulary))
+      prompts.push_back(std::move(row.tokens));
+  } else {
+    TLT_CHECK_INPUT(tokenizer.has_value(), flags.model.flags.model,
+                    ": no tokenizer.json, which --prompts ", flags.prompts, " needs");
+    data::DataOptions options;
+    options.train_files = {flags.prompts};
+    const auto dataset = data::Dataset::load(options, *tokenizer, data::Split::kTrain);
+    for (int64_t i = 0; i < std::min(count, dataset.size()); ++i)
+      prompts.push_back(dataset.prompt(i).tokens);
+  }
+  TLT_CHECK_INPUT(std::ssize(prompts) >= count, "--prompts ", flags.prompts, " has ",
+                  prompts.size(), " prompts and the run needs ", count,
+                  "; give more, or fewer --responses");
+  prompts.resize(static_cast<size_t>(count));
+  return prompts;
+}
+
+struct Run {
+  double seconds = 0;
+  int64_t tokens = 0, forwards = 0;  // forwards: of responses
+  std::array<double, kBuckets> bucket_seconds = {};
+  std::array<int64_t, kBuckets> bucket_tokens = {};
+  rollout::SpeculationStats speculation;
+};
+
+// The ways at one batch size.
+class Comparison {
+ public:
+  Comparison(const RolloutFlags& flags, const model::PolicyModel& policy, int64_t batch)
+      : flags_(flags), policy_(policy), batch_(batch), ways_(flags.ways()) {
+    const int64_t count = flags.responses_at(batch);
+    prompts_ = load_prompts(flags, policy, (count + flags.samples - 1) / flags.samples);
+    responses_ = count;
+    auto sampling = std::make_shared<rollout::SamplingOptions>();
+    sampling->temperature = flags.temperature;
+    sampling->max_new_tokens = flags.new_tokens;
+    sampling->ignore_eos = flags.ignore_eos;
+    sampling_ = sampling;
+    int64_t positions = 0;
+    for (const auto& prompt : prompts_)
+      positions = std::max(positions, std::ssize(prompt) + flags.new_tokens);
+    engine_.max_running = batch;
+    engine_.max_batch_tokens = std::max<int64_t>(engine_.max_batch_tokens, batch);
+    engine_.kv_memory_bytes =
+        (batch + 1) * (rollout::pages_for(positions) + 2) * policy.kv_shape().page_bytes();
+    runs_.resize(ways_.size());
+    learned_.resize(ways_.size());
+    costs_ = rollout::measure_costs(policy, engine_);
+  }
+
+  void run() {
+    for (int64_t round = 0; round <= flags_.repeat; ++round)
+      for (size_t way = 0; way < ways_.size(); ++way) {
+        Run run = decode(way);
+        if (round > 0) runs_[way].push_back(std::move(run));
+      }
+  }
+
+  void report() const {
+    std::string table = fmt::format("batch {}, {} responses:", batch_, responses_);
+    for (size_t way = 0; way < ways_.size(); ++way) table += "\n  " + report_way(way);
+    log_info("{}", table);
+  }
+
+ private:
+  std::unique_ptr<rollout::Speculation> make_speculation(const Way& way) const {
+    spec::SpeculationOptions options;
+    options.enable = !way.drafter.empty();
+    if (way.drafter == "simulated") {
+      auto drafter = std::make_unique<SimulatedDrafter>(truth_, flags_.acceptance, /*depth=*/8,
+                                                        policy_.config().vocabulary);
+      if (way.strategy)
+        return std::make_unique<rollout::Speculation>(std::move(drafter), *way.strategy,
+                                                      policy_.config().vocabulary);
+      std::vector<std::unique_ptr<spec::Drafter>> drafters;
+      drafters.push_back(std::move(drafter));
+      return std::make_unique<rollout::Speculation>(
+          std::move(drafters),
+          rollout::Speculation::Adaptive{
+              .options = options, .costs = *costs_, .max_rows = engine_.max_batch_tokens},
+          policy_.config().vocabulary);
+    }
+    if (way.drafter != "auto" && options.enable) options.drafters = {way.drafter};
+    return rollout::make_speculation(options, policy_, engine_,
+                                     {.strategy = way.strategy, .costs = costs_});
+  }
+
+  Run decode(size_t way) {
+    const auto speculation = make_speculation(ways_[way]);
+    if (speculation && !learned_[way].empty()) speculation->restore(learned_[way], "bench");
+    rollout::Engine engine(policy_, engine_, nullptr, nullptr, speculation.get());
+    submit(engine);
+    if (speculation) speculation->begin_rollout();
+    Run run;
+    const Stopwatch whole;
+    Stopwatch watch;
+    for (int64_t tokens = 0; engine.step();) {
+      const rollout::EngineStats stats = engine.stats();
+      const auto bucket = std::min<size_t>(static_cast<size_t>(std::bit_width(static_cast<uint64_t>(
+                                               std::max<int64_t>(stats.running, 1)))) -
+                                               1,
+                                           kBuckets - 1);
+      run.bucket_seconds[bucket] += watch.restart();
+      run.bucket_tokens[bucket] += stats.tokens - std::exchange(tokens, stats.tokens);
+    }
+    run.seconds = whole.seconds();
+    Truth responses;
+    for (rollout::Response& response : engine.take_finished()) {
+      run.tokens += std::ssize(response.tokens);
+      run.forwards += response.target_forwards;
+      responses[{response.prompt_id, response.sample}] = std::move(response.tokens);
+    }
+    if (truth_.empty())
+      truth_ = std::move(responses);
+    else
+      TLT_CHECK(responses == truth_, ways_[way].name, " gave other tokens than plain decoding");
+    if (speculation) {
+      run.speculation = speculation->stats();
+      learned_[way] = speculation->save();
+    }
+    return run;
+  }
+
+  void submit(rollout::Engine& engine) const {
+    int64_t left = responses_;
+    for (uint32_t i = 0; i < prompts_.size(); ++i) {
+      const int64_t samples = std::min(left, flags_.samples);
+      engine.submit({.prompt_id = i,
+                     .tokens = prompts_[i],
+                     .samples = samples,
+                     .sampling = sampling_,
+                     .seed = 1});
+      left -= samples;
+    }
+  }
+
+  std::string report_way(size_t way) const {
+    const std::vector<Run>& runs = runs_[way];
+    std::vector<double> seconds, ratios;
+    for (size_t round = 0; round < runs.size(); ++round) {
+      seconds.push_back(runs[round].seconds);
+      ratios.push_back(runs_[0][round].seconds / runs[round].seconds);
+    }
+    const Run& last = runs.back();
+    const rollout::SpeculationStats& stats = last.speculation;
+    const double accept_length =
+        static_cast<double>(last.tokens) / static_cast<double>(last.forwards);
+    const double tokens_per_second = static_cast<double>(last.tokens) / median(seconds);
+    const double share = stats.decode_steps > 0 ? static_cast<double>(stats.steps) /
+                                                      static_cast<double>(stats.decode_steps)
+                                                : 0;
+    nlohmann::ordered_json line = begin_report("rollout", flags_.model, policy_);
+    line["way"] = ways_[way].name;
+    line["batch"] = batch_;
+    line["responses"] = responses_;
+    line["tokens"] = last.tokens;
+    line["repeat"] = flags_.repeat;
+    line["seconds"] = median(seconds);
+    line["tokens_per_second"] = tokens_per_second;
+    line["speedup"] = median(ratios);
+    line["speedup_min"] = quantile(ratios, 0);
+    line["accept_length"] = accept_length;
+    line["speculation_share"] = share;
+    line["drafted_tokens"] = stats.drafted_tokens;
+    line["accepted_tokens"] = stats.accepted_tokens;
+    line["draft_seconds"] = stats.draft_seconds;
+    nlohmann::ordered_json buckets;
+    for (size_t i = 0; i < kBuckets; ++i)
+      if (last.bucket_seconds[i] > 0)
+        buckets[std::to_string(1 << i)] =
+            static_cast<double>(last.bucket_tokens[i]) / last.bucket_seconds[i];
+    line["tokens_per_second_by_batch"] = buckets;
+    print_report(std::move(line));
+    return fmt::format(
+        "{:<16} {:>8.2f} s {:>8.0f} tokens/s {:>6.2f}x (least {:.2f}) {:>5.2f} "
+        "tokens a forward, speculating in {:.0f} % of the steps",
+        ways_[way].name, median(seconds), tokens_per_second, median(ratios), quantile(ratios, 0),
+        accept_length, 100 * share);
+  }
+
+  const RolloutFlags& flags_;
+  const model::PolicyModel& policy_;
+  const int64_t batch_;
+  const std::vector<Way> ways_;
+  std::vector<std::vector<int32_t>> prompts_;
+  int64_t responses_ = 0;
+  std::shared_ptr<const rollout::SamplingOptions> sampling_;
+  rollout::EngineOptions engine_;
+  std::optional<spec::CostTable> costs_;
+  std::vector<std::string> learned_;    // [way] by its tuner
+  std::vector<std::vector<Run>> runs_;  // [way, round]
+  Truth truth_;
+};
+
+}  // namespace
+
+int run_bench_rollout(const Arguments& arguments) {
+  RolloutFlags flags;
+  CLI::App app("The same responses decoded plainly and with speculation of several kinds.");
+  flags.add_to(app);
+  if (!try_parse(app, arguments)) return 0;
+  const auto policy = flags.model.load();
+  flags.check(policy->config());
+  for (const int64_t batch : flags.batches) {
+    Comparison comparison(flags, *policy, batch);
+    comparison.run();
+    comparison.report();
+  }
+  return 0;
+}
+
+}  // namespace tlt::apps

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/speculation_report.h"
+
+#include <gtest/gtest.h>
+
+#include "train/thread_comm.h"
+
+namespace tlt::rl {
+namespace {
+
+using rollout::Draw;
+using rollout::Drawn;
+using rollout::Sequence;
+using rollout::Speculation;
+
+// Always guesses 1, then 2 or 3.
+class FixedDrafter final : public spec::Drafter {
+ public:
+  std::string_view kind() const override { return "fixed"; }
+  void begin(spec::SequenceId, std::span<const int32_t>) override {}
+  void commit(spec::SequenceId, std::span<const int32_t>) override {}
+  void end(spec::SequenceId) override {}
+  int64_t memory_bytes() const override { return 0; }
+  void propose(std::span<const spec::DraftRequest> requests) override {
+    for (const spec::DraftRequest& request : requests) {
+      const int32_t first = request.tree->add(spec::DraftTree::kRoot, 1, 0.9f);
+      request.tree->add(first, 3, 0.1f);
+      request.tree->add(first, 2, 0.8f);
+    }
+  }
+};
+
+// A sequence that has its first token and decodes.
+std::unique_ptr<Sequence> decoding_sequence() {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->group = std::make_shared<rollout::GroupState>();
+  sequence->group->request.tokens = {7, 8};
+  sequence->group->max_new_tokens = 100;
+  sequence->tokens = {9};
+  sequence->computed = 2;
+  sequence->target_forwards = 2;
+  return sequence;
+}
+
+// A step of a sequence whose tree is right for so many tokens.
+void step(Speculation& speculation, size_t right) {
+  std::vector<std::unique_ptr<Sequence>> running;
+  running.push_back(decoding_sequence());
+  speculation.propose(running);
+  const std::vector<ops::Sampled> tokens(right + 1);
+  const std::vector<int32_t> whole_path = {0, 1, 3};  // rows; the root is row 0
+  const Draw draw = {.row = 0, .sequence = running.front().get(), .is_tree = true};
+  const Drawn drawn = {tokens, std::span(whole_path).first(right + 1)};
+  speculation.committed(draw, drawn, right + 1, at::Tensor());
+  speculation.end_step(0.01, /*has_prompt_rows=*/false);
+}
+
+TEST(SpeculationReportTest, CountsAreThoseOfTheStepAndOfAllWorkers) {
+  train::run_workers(2, [](cluster::Comm& comm) {
+    Speculation speculation(std::make_unique<FixedDrafter>(), {2, 2, 4}, /*vocabulary=*/10);
+    SpeculationReport report(speculation);
+    for (const size_t right : {2, 1}) step(speculation, right);
+    if (comm.rank() == 1) step(speculation, 0);
+    Metrics metrics;
+    report.add_step(comm, metrics);
+    EXPECT_EQ(metrics.at("speculation/fixed/steps"), 5);
+    EXPECT_EQ(metrics.at("speculation/step_share"), 1);
+    EXPECT_DOUBLE_EQ(metrics.at("rollout/spec_accept_length"), 1 + 6 / 5.0);
+    EXPECT_DOUBLE_EQ(metrics.at("rollout/spec_accept_rate"), 6 / 15.0);
+    EXPECT_DOUBLE_EQ(metrics.at("speculation/fixed/accept_rate_pos_1"), 4 / 5.0);
+    EXPECT_DOUBLE_EQ(metrics.at("speculation/fixed/accept_rate_pos_2"), 2 / 5.0);
+    EXPECT_FALSE(metrics.find("speculation/fixed/accept_rate_pos_3"));
+
+    step(speculation, 2);
+    Metrics next;
+    report.add_step(comm, next);
+    EXPECT_EQ(next.at("speculation/fixed/steps"), 2) << "of this step alone";
+    EXPECT_DOUBLE_EQ(next.at("rollout/spec_accept_length"), 3);
+  });
+}
+
+}  // namespace
+}  // namespace tlt::rl

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollout/cost_probe.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "kv/kv_cache.h"
+#include "model/activations.h"
+#include "rollout/sequence.h"
+
+namespace tlt::rollout {
+namespace {
+
+constexpr int32_t kContext = 128;  // tokens before the trees
+constexpr int32_t kPathNodes = 8;  // nodes of a branch of a tree
+constexpr int64_t kMostTreeRows = 64;
+constexpr int64_t kLogitsBytes = int64_t{64} << 20;
+constexpr int kRepeats = 3;
+
+class ForwardProbe {
+ public:
+  ForwardProbe(const model::PolicyModel& model, const CostProbe& probe)
+      : model_(model),
+        pages_of_each_(pages_for(kContext + kPathNodes + 1)),
+        cache_(model.device(), model.kv_shape(), probe.max_sequences * pages_of_each_),
+        activations_(model, probe.max_rows) {
+    for (int64_t page = 0; page < cache_.pages(); ++page)
+      pages_.push_back(static_cast<ops::PageId>(page));
+    const int64_t vocabulary = model.config().vocabulary;
+    const int64_t rows = kLogitsBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
+    logits_ = model.device().empty({std::clamp<int64_t>(rows, 1, probe.max_rows), vocabulary},
+                                   at::kFloat);
+  }
+
+  spec::ForwardCost measure(int64_t sequences, int64_t tree_rows) {
+    fill(sequences, tree_rows);
+    run();  // warm
+    double best = 1e9;
+    for (int i = 0; i < kRepeats; ++i) {
+      const Stopwatch watch;
+      run();
+      best = std::min(best, watch.seconds());
+    }
+    return {sequences, sequences * tree_rows, best};
+  }
+
+ private:
+  // Every tree has a branch for each kPathNodes of its nodes.
+  void fill(int64_t sequences, int64_t tree_rows) {
+    batch_.clear();
+    for (int64_t i = 0; i < sequences; ++i) {
+      const ops::PageId* pages = &pages_[static_cast<size_t>(i * pages_of_each_)];
+      const int32_t token = 0;
+      if (tree_rows == 1) {
+        batch_.add(&token, 1, kContext, pages);
+        continue;
+      }
+      batch_.add_tree(token, kContext, pages);
+      for (int32_t node = 0; node + 1 < tree_rows; ++node)
+        batch_.add_node(token, 1 + node % kPathNodes);
+    }
+  }
+
+  void run() {
+    const at::Tensor& hidden = model_.forward(batch_, cache_, activations_);
+    for (int64_t first = 0; first < hidden.size(0); first += logits_.size(0)) {
+      const int64_t rows = std::min(logits_.size(0), hidden.size(0) - first);
+      at::Tensor logits = logits_.narrow(0, 0, rows);
+      model_.logits(hidden.narrow(0, first, rows), logits);
+    }
+  }
+
+  const model::PolicyModel& model_;
+  const int64_t pages_of_each_;
+  kv::KvCache cache_;
+  model::Activations activations_;
+  std::vector<ops::PageId> pages_;
+  at::Tensor logits_;  // [R, V]
+  ops::Batch batch_;
+};
+
+}  // namespace
+
+std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
+                                                const CostProbe& probe) {
+  ForwardProbe prober(model, probe);
+  std::vector<spec::ForwardCost> costs;
+  const Stopwatch watch;
+  for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
+    if (!costs.empty() && watch.seconds() > probe.seconds) break;
+    for (int64_t rows = 1; rows <= kMostTreeRows; rows *= 2)
+      if (rows == 1 || sequences * rows <= probe.max_rows)
+        costs.push_back(prober.measure(sequences, rows));
+  }
+  return costs;
+}
+
+}  // namespace tlt::rollout
