@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
@@ -202,7 +203,14 @@ void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& b
 }
 
 void copy_page(const at::Tensor& storage, PageId from, PageId to) {
-  storage.select(0, to).copy_(storage.select(0, from));
+  TLT_CHECK(from >= 0 && from < storage.size(0) && to >= 0 && to < storage.size(0), "page ", from,
+            " to page ", to, " of ", storage.size(0));
+  if (!storage.is_cpu()) {
+    storage.select(0, to).copy_(storage.select(0, from));
+  } else if (from != to) {  // a tenth of the time of a copy_() where pages are small
+    std::memcpy(row_pointer(storage, to), row_pointer(storage, from),
+                static_cast<size_t>(storage.stride(0)) * storage.element_size());
+  }
 }
 
 }  // namespace tlt::ops
