@@ -7,12 +7,16 @@
 
 namespace tlt::model {
 
+// The view stays one tensor that changes its size: a pass with other rows than the last one, and
+// with draft trees every one is, makes no tensors anew.
 const at::Tensor& RowBuffer::resize(const Device& device, int64_t rows, int64_t columns,
                                     at::ScalarType type) {
-  if (view_.defined() && view_.size(0) == rows && view_.size(1) == columns) return view_;
-  if (!storage_.defined() || storage_.size(0) < rows || storage_.size(1) != columns)
+  if (!storage_.defined() || storage_.size(0) < rows || storage_.size(1) != columns) {
     storage_ = device.empty({rows, columns}, type);
-  view_ = storage_.narrow(0, 0, rows);
+    view_ = storage_.narrow(0, 0, rows);
+  } else if (view_.size(0) != rows) {
+    view_.unsafeGetTensorImpl()->set_sizes_contiguous({rows, columns});
+  }
   return view_;
 }
 

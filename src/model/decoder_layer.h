@@ -18,12 +18,16 @@
 
 namespace tlt::model {
 
-// A [rows, columns] view into memory that is kept and grows when more rows are asked for.
+// A [rows, columns] view into memory that is kept and grows when more rows are asked for. The
+// view's copies change their size with it.
 class RowBuffer {
  public:
   const at::Tensor& resize(const Device& device, int64_t rows, int64_t columns,
                            at::ScalarType type);
   at::Tensor& view() { return view_; }
+  int64_t memory_bytes() const {
+    return storage_.defined() ? static_cast<int64_t>(storage_.nbytes()) : 0;
+  }
 
  private:
   at::Tensor storage_;
