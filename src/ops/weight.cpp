@@ -94,7 +94,9 @@ at::Tensor Weight::values(const Device& device, int64_t first_row, int64_t n) co
 
 void Weight::gather(const Device& device, const at::Tensor& tokens, at::Tensor& out) const {
   const int64_t count = tokens.size(0);
-  check_rows(out, count, columns_, "gathered rows");
+  TLT_CHECK(out.dim() == 2 && out.size(0) == count && out.size(1) == columns_ && out.stride(1) == 1,
+            "gathered rows are [", out.size(0), ", ", out.size(-1), "], expected [", count, ", ",
+            columns_, "]");
   if (!device.is_cpu()) {
     out.copy_(storage_.index_select(0, tokens.to(at::kLong)));
     return;
@@ -103,11 +105,11 @@ void Weight::gather(const Device& device, const at::Tensor& tokens, at::Tensor& 
   for_rows(device, count, [&](int64_t i) {
     TLT_CHECK(ids[i] >= 0 && ids[i] < rows_, "token ", ids[i], " of a vocabulary of ", rows_);
     if (type_ == at::kFloat)
-      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + i * columns_, ids[i], columns_,
-                 1);
+      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + i * out.stride(0), ids[i],
+                 columns_, 1);
     else
-      unpack_row(storage_.data_ptr<at::BFloat16>(), out.data_ptr<at::BFloat16>() + i * columns_,
-                 ids[i], columns_, 2);
+      unpack_row(storage_.data_ptr<at::BFloat16>(),
+                 out.data_ptr<at::BFloat16>() + i * out.stride(0), ids[i], columns_, 2);
   });
 }
 

@@ -35,7 +35,8 @@ class Weight {
   at::Tensor values(const Device& device, int64_t first_row, int64_t n) const;
   at::Tensor values(const Device& device) const { return values(device, 0, rows_); }
 
-  // out[i] = row tokens[i]: the embedding of tied models. tokens [T] int32, out [T, K].
+  // out[i] = row tokens[i]: the embedding of tied models. tokens [T] int32, out [T, K], rows may
+  // be a part of wider ones.
   void gather(const Device& device, const at::Tensor& tokens, at::Tensor& out) const;
 
   // The storage, in the device's layout.
