@@ -20,23 +20,46 @@ const at::Tensor& RowBuffer::resize(const Device& device, int64_t rows, int64_t 
   return view_;
 }
 
-DecoderLayer::DecoderLayer(const ModelConfig& c, const Device& device, at::ScalarType type)
+DecoderLayer::DecoderLayer(const ModelConfig& c, const Device& device, at::ScalarType type,
+                           bool has_input_norm)
     : qkv(device, (c.heads + 2 * c.kv_heads) * c.head_size, c.hidden, type),
       output(device, c.hidden, c.heads * c.head_size, type),
       gate_up(device, 2 * c.intermediate, c.hidden, type),
       down(device, c.hidden, c.intermediate, type),
-      input_norm(device.zeros({c.hidden}, at::kFloat)),
       middle_norm(device.zeros({c.hidden}, at::kFloat)),
       shape_{c.heads, c.kv_heads, c.head_size},
       hidden_(c.hidden),
       intermediate_(c.intermediate),
       epsilon_(c.norm_epsilon),
       type_(type) {
+  if (has_input_norm) input_norm = device.zeros({c.hidden}, at::kFloat);
   if (c.attention_bias) qkv_bias = device.zeros({qkv.rows()}, at::kFloat);
   if (c.qk_norm()) {
     q_norm = device.zeros({c.head_size}, at::kFloat);
     k_norm = device.zeros({c.head_size}, at::kFloat);
   }
+}
+
+void DecoderLayer::list_parameters(const std::string& prefix, ParameterList& list) {
+  const int64_t q = shape_.heads * shape_.head_size, k = shape_.kv_heads * shape_.head_size;
+  const auto qkv_parts = [&](const std::string& kind) {
+    const std::string at = prefix + "self_attn.";
+    return std::vector<Parameter::Part>{{at + "q_proj." + kind, 0, q},
+                                        {at + "k_proj." + kind, q, k},
+                                        {at + "v_proj." + kind, q + k, k}};
+  };
+  LayerParameters& p = parameters;
+  p.input_norm = list.add_vector(prefix + "input_layernorm.weight", input_norm);
+  p.qkv = list.add_matrix(qkv_parts("weight"), qkv);
+  p.qkv_bias = list.add_vector(qkv_parts("bias"), qkv_bias);
+  p.q_norm = list.add_vector(prefix + "self_attn.q_norm.weight", q_norm);
+  p.k_norm = list.add_vector(prefix + "self_attn.k_norm.weight", k_norm);
+  p.output = list.add_matrix(prefix + "self_attn.o_proj.weight", output);
+  p.middle_norm = list.add_vector(prefix + "post_attention_layernorm.weight", middle_norm);
+  p.gate_up = list.add_matrix({{prefix + "mlp.gate_proj.weight", 0, intermediate_},
+                               {prefix + "mlp.up_proj.weight", intermediate_, intermediate_}},
+                              gate_up);
+  p.down = list.add_matrix(prefix + "mlp.down_proj.weight", down);
 }
 
 ops::RopeStore DecoderLayer::rope(const at::Tensor& cos_sin) const {
@@ -50,7 +73,7 @@ void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const 
                            const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
                            at::Tensor& out, bool keep) const {
   const int64_t rows = x.size(0);
-  a.normed.resize(device, rows, hidden_, type_);
+  if (input_norm.defined()) a.normed.resize(device, rows, hidden_, type_);
   a.qkv.resize(device, rows, qkv.rows(), type_);
   a.attended.resize(device, rows, output.columns(), type_);
   a.middle.resize(device, rows, hidden_, type_);
@@ -59,8 +82,8 @@ void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const 
   a.gated.resize(device, rows, intermediate_, type_);
   if (keep) a.lse.resize(device, rows, shape_.heads, at::kFloat);
 
-  ops::rms_norm(device, x, input_norm, epsilon_, a.normed.view());
-  ops::linear(device, a.normed.view(), qkv, a.qkv.view(),
+  if (input_norm.defined()) ops::rms_norm(device, x, input_norm, epsilon_, a.normed.view());
+  ops::linear(device, input_norm.defined() ? a.normed.view() : x, qkv, a.qkv.view(),
               {.bias = qkv_bias.defined() ? &qkv_bias : nullptr});
   if (keep && q_norm.defined()) {
     a.raw_qkv.resize(device, rows, qkv.rows(), type_);
@@ -110,8 +133,10 @@ void DecoderLayer::backward(const Device& device, const ops::Batch& batch,
       q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache, a.attended.view(), a.lse.view(),
       s.d_attended.view(), s.d_qkv.view(),
       {gradient_or_null(parameters.q_norm), gradient_or_null(parameters.k_norm)});
-  ops::linear_backward_weight(device, s.d_qkv.view(), a.normed.view(), gradient(parameters.qkv),
-                              gradient_or_null(parameters.qkv_bias));
+  ops::linear_backward_weight(device, s.d_qkv.view(), input_norm.defined() ? a.normed.view() : x,
+                              gradient(parameters.qkv), gradient_or_null(parameters.qkv_bias));
+  if (!input_norm.defined())
+    return ops::linear_backward_input(device, s.d_qkv.view(), qkv, d, /*accumulate=*/true);
   ops::linear_backward_input(device, s.d_qkv.view(), qkv, s.d_normed.view());
   ops::rms_norm_backward(device, s.d_normed.view(), x, input_norm, epsilon_, d,
                          gradient(parameters.input_norm));

@@ -12,6 +12,7 @@
 
 #include "kv/kv_cache.h"
 #include "model/model_config.h"
+#include "model/parameter.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
@@ -36,7 +37,7 @@ class RowBuffer {
 
 // What forward leaves and backward reads.
 struct LayerActivations {
-  RowBuffer normed;   // [T, D] input of q, k, v
+  RowBuffer normed;   // [T, D] input of q, k, v; without an input norm that is x itself
   RowBuffer qkv;      // [T, (N + 2K) H] rotated
   RowBuffer raw_qkv;  // [T, (N + 2K) H] before norm and rotation; only where q and k are normed and
                       // `keep`
@@ -61,16 +62,21 @@ struct LayerParameters {
 };
 
 struct DecoderLayer {
-  ops::Weight qkv;                     // [(N + 2K) H, D]: q, k, v
-  ops::Weight output;                  // [D, N H]
-  ops::Weight gate_up;                 // [2F, D]
-  ops::Weight down;                    // [D, F]
-  at::Tensor qkv_bias;                 // [(N + 2K) H]; undefined when the family has none
-  at::Tensor input_norm, middle_norm;  // [D]
-  at::Tensor q_norm, k_norm;           // [H]; Qwen3
+  ops::Weight qkv;            // [(N + 2K) H, D]: q, k, v
+  ops::Weight output;         // [D, N H]
+  ops::Weight gate_up;        // [2F, D]
+  ops::Weight down;           // [D, F]
+  at::Tensor qkv_bias;        // [(N + 2K) H]; undefined when the family has none
+  at::Tensor input_norm;      // [D]; undefined: q, k, v read x as it is (EAGLE)
+  at::Tensor middle_norm;     // [D]
+  at::Tensor q_norm, k_norm;  // [H]; Qwen3
   LayerParameters parameters;
 
-  DecoderLayer(const ModelConfig& config, const Device& device, at::ScalarType type);
+  DecoderLayer(const ModelConfig& config, const Device& device, at::ScalarType type,
+               bool has_input_norm = true);
+
+  // Adds what the layer has, with names behind `prefix`, and fills `parameters`.
+  void list_parameters(const std::string& prefix, ParameterList& list);
 
   ops::AttentionShape attention_shape() const { return shape_; }
 

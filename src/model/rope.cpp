@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -42,6 +43,17 @@ at::Tensor rope_table(const RopeConfig& rope, int64_t head_size, int64_t positio
       row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
     }
   return table;
+}
+
+const at::Tensor& RopeTable::reach(const Device& device, const ops::Batch& batch) {
+  int64_t needed = 0;
+  for (const ops::Segment& segment : batch.segments)
+    needed = std::max<int64_t>(needed, segment.end_position());
+  const int64_t have = table_.defined() ? table_.size(0) : 0;
+  if (needed > have)
+    table_ = rope_table(rope_, head_size_, std::max<int64_t>({needed, 2 * have, 2048}))
+                 .to(device.torch());
+  return table_;
 }
 
 }  // namespace tlt::model

@@ -7,10 +7,26 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/model_config.h"
+#include "ops/batch.h"
+#include "runtime/device.h"
 
 namespace tlt::model {
 
 // [positions, H] float32: cosine then sine of the H / 2 angles of each position.
 at::Tensor rope_table(const RopeConfig& rope, int64_t head_size, int64_t positions);
+
+// The table of one model: grows to the positions that are asked for, and then stays.
+class RopeTable {
+ public:
+  RopeTable(const RopeConfig& rope, int64_t head_size) : rope_(rope), head_size_(head_size) {}
+
+  // As rope_table(), on the device, with the batch's last position and maybe more.
+  const at::Tensor& reach(const Device& device, const ops::Batch& batch);
+
+ private:
+  RopeConfig rope_;
+  int64_t head_size_;
+  at::Tensor table_;
+};
 
 }  // namespace tlt::model

@@ -6,9 +6,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
+#include <vector>
 
 #include "model/policy_model.h"
+#include "model/tape_batch.h"
 
 namespace tlt::model {
 
@@ -17,9 +18,11 @@ class Tape {
   Tape(const PolicyModel& model, bool recompute);
 
   // Appends a whole sequence to the batch to come, with pages of the tape's own cache.
-  void add_sequence(const int32_t* tokens, int32_t count);
-  const ops::Batch& batch() const { return batch_; }
-  void clear();
+  void add_sequence(const int32_t* tokens, int32_t count) {
+    sequences_.add_sequence(tokens, count);
+  }
+  const ops::Batch& batch() const { return sequences_.batch(); }
+  void clear() { sequences_.clear(); }
 
  private:
   friend class PolicyModel;
@@ -29,15 +32,13 @@ class Tape {
   LayerActivations& activations(int64_t layer) {
     return layers_[recompute_ ? 0 : static_cast<size_t>(layer)];
   }
-  ops::KvLayer cache_layer(int64_t layer) const { return cache_->layer(recompute_ ? 0 : layer); }
+  ops::KvLayer cache_layer(int64_t layer) const {
+    return sequences_.cache().layer(recompute_ ? 0 : layer);
+  }
 
   const PolicyModel& model_;
   const bool recompute_;
-  ops::Batch batch_;
-  std::vector<ops::PageId> pages_;  // 0, 1, 2, …: sequence i has consecutive ones
-  std::unique_ptr<kv::KvCache> cache_;
-  int64_t used_pages_ = 0;
-
+  TapeBatch sequences_;
   at::Tensor tokens_;              // [T] int32
   std::vector<RowBuffer> inputs_;  // of each layer, and the last one's output: [T, D]
   RowBuffer hidden_;               // [T, D] after the final norm
