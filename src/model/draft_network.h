@@ -35,7 +35,13 @@ class DraftTape;
 class DraftNetwork {
  public:
   // The target's own sizes and family, with one layer.
-  static ModelConfig config_for(const ModelConfig& target);
+  static ModelConfig config_for(const ModelConfig& target) {
+    return config_for(target, target.family);
+  }
+  // The same with a layer of another family. Qwen3's own is the layer it should have (the
+  // target's, and initialize_from_target() wants it), but few releases of SGLang have a
+  // Qwen3ForCausalLMEagle: for all others to serve the drafter, take a Llama layer.
+  static ModelConfig config_for(const ModelConfig& target, Family family);
 
   // Zero weights: fill them by initialize() or draft_folder.h. InputError when the hidden size or
   // the vocabulary is not the target's. REQUIRES: `target` outlives this.
@@ -59,9 +65,9 @@ class DraftNetwork {
   void initialize_from_target(uint64_t seed);
 
   // h' [T, D] from batch.tokens (x_{t+1}) and features [T, D] (h_t); a view into `activations`,
-  // valid until its next use.
-  const at::Tensor& forward(const ops::Batch& batch, const at::Tensor& features,
-                            kv::KvCache& cache, DraftActivations& activations) const;
+  // valid until its next use. The features may be that view of the call before.
+  const at::Tensor& forward(const ops::Batch& batch, const at::Tensor& features, kv::KvCache& cache,
+                            DraftActivations& activations) const;
 
   // Training: whole sequences from their first pair on (DraftTape::add_sequence), with everything
   // kept that backward needs.
@@ -72,13 +78,17 @@ class DraftNetwork {
                 at::Tensor* d_features = nullptr) const;
 
  private:
-  friend class DraftActivations;
-  friend class DraftTape;
+  void check_fits_target() const;
+  // The rows FC reads, [T, 2 D]: the tokens' embeddings beside the features.
+  void join(const ops::Batch& batch, const at::Tensor& features, at::Tensor& tokens,
+            RowBuffer& joined) const;
 
   const PolicyModel& target_;
   ModelConfig config_;
   ops::Weight fc_;  // [D, 2 D]
   DecoderLayer layer_;
+  mutable RopeTable rope_;
+  int64_t fc_index_ = 0;  // into parameters_
   std::vector<Parameter> parameters_;
 };
 
