@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/eagle_drafter.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "spec/eagle_top_k.h"
+
+namespace tlt::spec {
+namespace {
+
+// Rows of a pass, for the memory that activations take; enough to multiply at full speed.
+constexpr int64_t kRows = 256;
+// Of logits at a time: 110 rows of a vocabulary of 152,000.
+constexpr int64_t kLogitsBytes = int64_t{64} << 20;
+// Logits worth waking the other threads for.
+constexpr int64_t kSharedLogits = 16384;
+constexpr int64_t kMostWindow = int64_t{1} << 20;
+
+}  // namespace
+
+void EagleDrafterOptions::check() const {
+  TLT_CHECK_INPUT(window >= 1 && window <= kMostWindow, "window is ", window,
+                  "; give a number of states such as 512");
+  TLT_CHECK_INPUT(kv_memory_bytes >= 0, "kv_memory_bytes is ", kv_memory_bytes,
+                  "; give a number of bytes such as 268435456");
+  TLT_CHECK_INPUT(prompt_memory_bytes >= 0, "prompt_memory_bytes is ", prompt_memory_bytes,
+                  "; give 0 (prompts are not read) or a number of bytes such as 268435456");
+}
+
+EagleDrafter::EagleDrafter(const model::DraftNetwork& network, const EagleDrafterOptions& options)
+    : network_(network),
+      options_((options.check(), options)),
+      vocabulary_(network.config().vocabulary),
+      hidden_(network.config().hidden),
+      cache_(network.device(), network.kv_shape(), options.kv_memory_bytes),
+      activations_(network, kRows) {}
+
+// --- what it is told ---
+
+EagleDrafter::Sequence& EagleDrafter::find(SequenceId id) {
+  const auto found = running_.find(id);
+  TLT_CHECK(found != running_.end(), "sequence ", id.sample, " of prompt ", id.prompt_id,
+            " has not begun");
+  return found->second;
+}
+
+void EagleDrafter::read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
+                               std::span<const int32_t> tokens) {
+  TLT_CHECK(hidden.size(0) == std::ssize(tokens) && hidden.size(1) == hidden_, "states ",
+            hidden.sizes(), " for ", tokens.size(), " tokens");
+  Prompt& prompt = prompts_.try_emplace(prompt_id, options_.window).first->second;
+  prompt.touched = ++touch_;
+  if (position == 0) {
+    prompt.states.clear();
+    prompt.has_begun = prompt.running > 0;
+  }
+  if (position != prompt.states.count()) return;  // its beginning was forgotten
+  prompt_bytes_ -= prompt.states.memory_bytes();
+  prompt.states.append_all(network_.device(), hidden);
+  prompt_bytes_ += prompt.states.memory_bytes();
+  forget_prompts();
+}
+
+// Those whose sequences have ended first, then those not touched for longest.
+void EagleDrafter::forget_prompts() {
+  while (prompt_bytes_ > options_.prompt_memory_bytes) {
+    auto oldest = prompts_.end();
+    for (auto it = prompts_.begin(); it != prompts_.end(); ++it) {
+      if (it->second.states.memory_bytes() == 0) continue;
+      const auto order = [](const Prompt& prompt) {
+        return std::pair(!prompt.is_done(), prompt.touched);
+      };
+      if (oldest == prompts_.end() || order(it->second) < order(oldest->second)) oldest = it;
+    }
+    prompt_bytes_ -= oldest->second.states.memory_bytes();
+    if (oldest->second.running > 0)
+      oldest->second.states = EagleStates(options_.window);
+    else
+      prompts_.erase(oldest);
+  }
+}
+
+void EagleDrafter::begin(SequenceId id, std::span<const int32_t> prompt) {
+  TLT_CHECK(!prompt.empty());
+  const auto [place, is_new] = running_.try_emplace(id, options_.window);
+  TLT_CHECK(is_new, "sequence ", id.sample, " of prompt ", id.prompt_id, " began twice");
+  Sequence& sequence = place->second;
+  sequence.prompt = &prompts_.try_emplace(id.prompt_id, options_.window).first->second;
+  ++sequence.prompt->running;
+  sequence.prompt->has_begun = true;
+  sequence.prompt->touched = ++touch_;
+  sequence.prompt_pairs = std::ssize(prompt) - 1;
+  if (!spare_.empty()) {
+    sequence.states = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  cache_.remember(&sequence.context);
+}
+
+void EagleDrafter::read_states(SequenceId id, const at::Tensor& hidden,
+                               std::span<const int32_t> rows) {
+  find(id).states.append(network_.device(), hidden, rows);
+}
+
+void EagleDrafter::commit(SequenceId id, std::span<const int32_t> tokens) {
+  Sequence& sequence = find(id);
+  sequence.committed += std::ssize(tokens);
+  TLT_CHECK(sequence.committed == sequence.states.count(), sequence.committed,
+            " tokens were drawn from ", sequence.states.count(), " states");
+}
+
+void EagleDrafter::end(SequenceId id) {
+  Sequence& sequence = find(id);
+  cache_.forget(&sequence.context);
+  sequence.states.clear();
+  spare_.push_back(std::move(sequence.states));
+  if (--sequence.prompt->running == 0 && sequence.prompt->states.memory_bytes() == 0)
+    prompts_.erase(id.prompt_id);
+  running_.erase(id);
+}
+
+int64_t EagleDrafter::first_known(const Sequence& sequence) const {
+  if (sequence.states.first() > 0) return sequence.prompt_pairs + sequence.states.first();
+  const EagleStates& prompt = sequence.prompt->states;
+  return prompt.count() == sequence.prompt_pairs + 1
+             ? std::min(prompt.first(), sequence.prompt_pairs)
+             : sequence.prompt_pairs;
+}
+
+// --- drafting ---
+
+void EagleDrafter::propose(std::span<const DraftRequest> requests) {
+  const Stopwatch watch;
+  cache_.begin_step();
+  for (const DraftRequest& request : requests) cache_.ask(find(request.id).context);
+  if (beams_.size() < requests.size()) beams_.resize(requests.size());
+  for (size_t first = 0, end = 0; first < requests.size(); first = end) {
+    for (int64_t rows = 0; end < requests.size() && rows < kRows; ++end)
+      rows += requests[end].strategy.width;
+    draft(requests.subspan(first, end - first), cache_.pool().total_pages() / std::ssize(requests));
+  }
+  stats_.seconds += watch.seconds();
+}
+
+void EagleDrafter::draft(std::span<const DraftRequest> requests, int64_t share) {
+  start_beams(requests, share);
+  if (active_ == 0) return;
+  read_pairs();
+  grow(roots_.view());
+  while (batch_.rows() > 0) grow(run(features_.view()));
+  for (size_t i = 0; i < active_; ++i) {
+    beams_[i].nodes.finish();
+    beams_[i].lanes.finish(cache_);
+  }
+}
+
+void EagleDrafter::start_beams(std::span<const DraftRequest> requests, int64_t share) {
+  active_ = 0;
+  for (const DraftRequest& request : requests) {
+    request.tree->clear();
+    Beam& beam = beams_[active_];
+    beam.request = &request;
+    beam.sequence = &find(request.id);
+    TLT_CHECK(std::ssize(request.response) == beam.sequence->committed &&
+                  std::ssize(request.prompt) == beam.sequence->prompt_pairs + 1,
+              request.response.size(), " tokens and not ", beam.sequence->committed);
+    beam.strategy = request.strategy;
+    beam.strategy.width = std::min(beam.strategy.width, vocabulary_);
+    if (beam.strategy.is_off() || beam.sequence->pairs() == first_known(*beam.sequence)) continue;
+    if (!try_start(beam, share)) {
+      ++stats_.refused;
+      continue;
+    }
+    beam.nodes.start(beam.strategy, request.tree);
+    beam.written = 0;
+    ++active_;
+  }
+}
+
+// A context starts with at most half of its share of the pages, so that it does not have to start
+// anew soon.
+bool EagleDrafter::try_start(Beam& beam, int64_t share) {
+  Sequence& sequence = *beam.sequence;
+  EagleContext& context = sequence.context;
+  const int64_t levels = beam.strategy.depth - 1;
+  const int64_t tails =
+      EagleLanes::pages_needed(ops::kPageSlots - 1, beam.strategy.width, levels) + 1;
+  const int64_t start_pairs =
+      std::clamp((share - tails) / 2 * ops::kPageSlots, ops::kPageSlots, options_.window);
+  const bool can_go_on = !context.pages.empty() && context.read >= first_known(sequence) &&
+                         sequence.pairs() - context.read <= options_.window;
+  if (can_go_on) {
+    // Asked twice for the same text: the last pair is read again.
+    context.read = std::min(context.read, sequence.pairs() - 1);
+    if (try_take_pages(beam)) return true;
+  }
+  start_anew(sequence, start_pairs);
+  if (try_take_pages(beam)) return true;
+  cache_.release(context);
+  return false;
+}
+
+void EagleDrafter::start_anew(Sequence& sequence, int64_t pairs) {
+  ++stats_.starts;
+  cache_.release(sequence.context);
+  sequence.context.origin = std::max(first_known(sequence), sequence.pairs() - pairs);
+  sequence.context.read = sequence.context.origin;
+}
+
+bool EagleDrafter::try_take_pages(Beam& beam) {
+  const int64_t base = beam.sequence->pairs() - beam.sequence->context.origin;
+  const int64_t levels = beam.strategy.depth - 1;
+  return cache_.try_reserve(beam.sequence->context, base + levels) &&
+         beam.lanes.try_start(cache_, beam.sequence->context, base, beam.strategy.width, levels);
+}
+
+// Passes over all pairs that have not been read; the feature of a beam's last one is its root's.
+void EagleDrafter::read_pairs() {
+  roots_.resize(network_.device(), static_cast<int64_t>(active_), hidden_, network_.type());
+  int64_t pending = 0;
+  for (size_t i = 0; i < active_; ++i)
+    pending += beams_[i].sequence->pairs() - beams_[i].sequence->context.read;
+  stats_.rows_read += pending;
+  for (size_t next = 0; pending > 0;) {
+    const int64_t rows = std::min(pending, kRows);
+    features_.resize(network_.device(), rows, hidden_, network_.type());
+    batch_.clear();
+    roots_read_.clear();
+    while (batch_.rows() < rows) {
+      add_pairs(beams_[next], rows - batch_.rows());
+      const Sequence& sequence = *beams_[next].sequence;
+      if (sequence.context.read == sequence.pairs())
+        roots_read_.push_back({.beam = next++, .row = batch_.rows() - 1});
+    }
+    const at::Tensor& read = run(features_.view());
+    for (const RootRead& root : roots_read_)
+      copy_row(read, root.row, roots_.view(), static_cast<int64_t>(root.beam));
+    pending -= rows;
+  }
+}
+
+// As many of a sequence's next pairs as there are, and at most `limit`.
+void EagleDrafter::add_pairs(Beam& beam, int64_t limit) {
+  const Sequence& sequence = *beam.sequence;
+  EagleContext& context = beam.sequence->context;
+  const DraftRequest& request = *beam.request;
+  const int64_t rows = std::min(limit, sequence.pairs() - context.read);
+  add_segment(rows, context.positions(), context.pages.data());
+  for (int64_t end = context.read + rows; context.read < end; ++context.read) {
+    const int64_t drawn = context.read - sequence.prompt_pairs;
+    const EagleStates& states = drawn < 0 ? sequence.prompt->states : sequence.states;
+    states.copy(drawn < 0 ? context.read : drawn, features_.view(), batch_.rows());
+    add_row(drawn < 0 ? request.prompt[static_cast<size_t>(context.read + 1)]
+                      : request.response[static_cast<size_t>(drawn)],
+            context.positions());
+  }
+}
+
+void EagleDrafter::add_segment(int64_t rows, int64_t position, const kv::PageId* pages) {
+  batch_.segments.push_back({.first_row = static_cast<int32_t>(batch_.rows()),
+                             .rows = static_cast<int32_t>(rows),
+                             .first_position = static_cast<int32_t>(position),
+                             .pages = pages});
+}
+
+void EagleDrafter::add_row(int32_t token, int64_t position) {
+  batch_.tokens.push_back(token);
+  batch_.positions.push_back(static_cast<int32_t>(position));
+}
+
+const at::Tensor& EagleDrafter::run(const at::Tensor& features) {
+  const Stopwatch watch;
+  const at::Tensor& out = network_.forward(batch_, features, cache_.keys_values(), activations_);
+  ++stats_.passes;
+  stats_.network_seconds += watch.seconds();
+  return out;
+}
+
+// A level of all trees: `hidden` [R, D] has the features of the beams' frontiers, one after the
+// other. Leaves in batch_ and features_ what the next level's pass reads.
+void EagleDrafter::grow(const at::Tensor& hidden) {
+  list_expansions();
+  choose_children(hidden);
+  int64_t rows = 0;
+  for (size_t i = 0, first = 0; i < active_; ++i) {
+    Beam& beam = beams_[i];
+    const size_t count = static_cast<size_t>(beam.rows() * beam.strategy.width);
+    if (count == 0) continue;
+    beam.nodes.expand(std::span(tokens_).subspan(first, count),
+                      std::span(probabilities_).subspan(first, count));
+    first += count;
+    rows += beam.rows();
+  }
+  batch_.clear();
+  if (rows == 0) return;
+  features_.resize(network_.device(), rows, hidden_, network_.type());
+  for (size_t i = 0; i < active_; ++i)
+    if (beams_[i].rows() > 0) add_frontier(beams_[i], hidden);
+  stats_.rows_drafted += rows;
+}
+
+void EagleDrafter::list_expansions() {
+  expansions_.clear();
+  int64_t first = 0;
+  for (size_t i = 0; i < active_; ++i) {
+    Beam& beam = beams_[i];
+    beam.first_row = std::ssize(expansions_);
+    for (int64_t row = 0; row < beam.rows(); ++row, first += beam.strategy.width)
+      expansions_.push_back({.first = first, .width = beam.strategy.width});
+  }
+  tokens_.resize(static_cast<size_t>(first));
+  probabilities_.resize(static_cast<size_t>(first));
+}
+
+// Here a head with fewer rows than the vocabulary would map its rows to tokens.
+void EagleDrafter::choose_children(const at::Tensor& hidden) {
+  const int64_t most =
+      std::max<int64_t>(1, kLogitsBytes / (vocabulary_ * static_cast<int64_t>(sizeof(float))));
+  for (int64_t first = 0; first < hidden.size(0); first += most) {
+    const int64_t rows = std::min(most, hidden.size(0) - first);
+    Stopwatch watch;
+    logits_.resize(network_.device(), rows, vocabulary_, at::kFloat);
+    network_.target().logits(rows == hidden.size(0) ? hidden : hidden.narrow(0, first, rows),
+                             logits_.view());
+    stats_.head_seconds += watch.restart();
+    choose_tokens(first, rows);
+    stats_.top_k_seconds += watch.seconds();
+  }
+}
+
+void EagleDrafter::choose_tokens(int64_t first, int64_t rows) {
+  const Device& device = network_.device();
+  const at::Tensor copy = device.is_cpu() ? at::Tensor() : logits_.view().cpu();
+  const at::Tensor& host = device.is_cpu() ? logits_.view() : copy;
+  const float* logits = host.const_data_ptr<float>();
+  const auto columns = static_cast<size_t>(vocabulary_);
+  const auto choose = [&](int64_t row) {
+    const Expansion& expansion = expansions_[static_cast<size_t>(first + row)];
+    const auto at = static_cast<size_t>(expansion.first),
+               count = static_cast<size_t>(expansion.width);
+    top_k_softmax({logits + static_cast<size_t>(row) * columns, columns},
+                  std::span(tokens_).subspan(at, count),
+                  std::span(probabilities_).subspan(at, count));
+  };
+  if (rows * vocabulary_ >= kSharedLogits) return device.pool().run(rows, choose);
+  for (int64_t row = 0; row < rows; ++row) choose(row);
+}
+
+// A row for each node of the beam's frontier: its token, and the feature that its parent has in
+// `hidden`.
+void EagleDrafter::add_frontier(Beam& beam, const at::Tensor& hidden) {
+  const std::span<const int32_t> nodes = beam.nodes.frontier(), parents = beam.nodes.lanes();
+  beam.lanes.move(cache_, parents, beam.written);
+  const int64_t position = beam.sequence->context.positions() + beam.written++;
+  for (size_t lane = 0; lane < nodes.size(); ++lane) {
+    copy_row(hidden, beam.first_row + parents[lane], features_.view(), batch_.rows());
+    add_segment(1, position, beam.lanes.table(static_cast<int64_t>(lane)));
+    add_row((*beam.request->tree)[nodes[lane]].token, position);
+  }
+}
+
+int64_t EagleDrafter::memory_bytes() const {
+  int64_t bytes = prompt_bytes_ + cache_.memory_bytes() + features_.memory_bytes() +
+                  roots_.memory_bytes() + logits_.memory_bytes();
+  for (const auto& [id, sequence] : running_)
+    bytes += sequence.states.memory_bytes() +
+             std::ssize(sequence.context.pages) * static_cast<int64_t>(sizeof(kv::PageId));
+  for (const EagleStates& states : spare_) bytes += states.memory_bytes();
+  return bytes;
+}
+
+}  // namespace tlt::spec

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/eagle_drafter.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <new>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "spec/eagle_top_k.h"
+#include "tests/support/tiny_model.h"
+
+namespace {
+thread_local int64_t allocations = 0;
+}
+
+// Counts what this thread allocates; the program's other tests do not mind.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace tlt::spec {
+namespace {
+
+using model::Family;
+using testing::make_tiny_model;
+using testing::tiny_config;
+
+// A text as the engine knows it: all its tokens, and the target's state at each but the last.
+struct Text {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> response;
+  std::vector<at::Tensor>
+      states;  // [D] each: of the prompt, then those the response was drawn from
+  DraftTree tree;
+
+  int64_t pairs() const { return std::ssize(states); }
+  int32_t token_of_pair(int64_t pair) const {
+    const int64_t token = pair + 1 - std::ssize(prompt);
+    return token < 0 ? prompt[static_cast<size_t>(pair + 1)] : response[static_cast<size_t>(token)];
+  }
+};
+
+// Everything from the beginning, for every node: no cache, no batch, no lanes.
+class SlowDrafter {
+ public:
+  explicit SlowDrafter(const model::DraftNetwork& network)
+      : network_(network),
+        cache_(network.device(), network.kv_shape(), kPages),
+        activations_(network, 16),
+        pages_(kPages) {
+    std::iota(pages_.begin(), pages_.end(), 0);
+  }
+
+  // With a context that begins at the pair `origin`.
+  DraftTree draft(const Text& text, int64_t origin, Strategy strategy) {
+    const int64_t vocabulary = network_.config().vocabulary;
+    strategy.width = std::min(strategy.width, vocabulary);
+    DraftTree tree;
+    DraftBeam beam;
+    beam.start(strategy, &tree);
+    std::map<int32_t, at::Tensor> features;  // by node, the root's too
+    while (!beam.frontier().empty()) {
+      std::vector<int32_t> tokens;
+      std::vector<float> probabilities;
+      for (const int32_t node : beam.frontier()) {
+        features[node] = feature_of(text, origin, tree, node, features);
+        at::Tensor logits = at::empty({1, vocabulary}, at::kFloat);
+        network_.target().logits(features[node].unsqueeze(0), logits);
+        const size_t place = tokens.size(), width = static_cast<size_t>(strategy.width);
+        tokens.resize(place + width);
+        probabilities.resize(place + width);
+        top_k_softmax({logits.data_ptr<float>(), static_cast<size_t>(vocabulary)},
+                      std::span(tokens).subspan(place), std::span(probabilities).subspan(place));
+      }
+      beam.expand(tokens, probabilities);
+    }
+    beam.finish();
+    return tree;
+  }
+
+ private:
+  static constexpr int64_t kPages = 32;
+
+  at::Tensor feature_of(const Text& text, int64_t origin, const DraftTree& tree, int32_t node,
+                        const std::map<int32_t, at::Tensor>& features) {
+    std::vector<int32_t> path;
+    for (; node != DraftTree::kRoot; node = tree[node].parent) path.push_back(node);
+    std::ranges::reverse(path);
+    std::vector<int32_t> tokens;
+    std::vector<at::Tensor> states;
+    for (int64_t pair = origin; pair < text.pairs(); ++pair) {
+      tokens.push_back(text.token_of_pair(pair));
+      states.push_back(text.states[static_cast<size_t>(pair)]);
+    }
+    for (const int32_t step : path) {
+      tokens.push_back(tree[step].token);
+      states.push_back(features.at(tree[step].parent));
+    }
+    ops::Batch batch;
+    batch.add(tokens.data(), static_cast<int32_t>(tokens.size()), /*first_position=*/0,
+              pages_.data());
+    return network_.forward(batch, at::stack(states), cache_, activations_)[-1].clone();
+  }
+
+  const model::DraftNetwork& network_;
+  kv::KvCache cache_;
+  model::DraftActivations activations_;
+  std::vector<ops::PageId> pages_;
+};
+
+// The same bits: a row's result does not depend on what is computed beside it.
+void expect_equal(const DraftTree& got, const DraftTree& want, const std::string& where) {
+  ASSERT_EQ(got.size(), want.size()) << where;
+  for (int32_t node = 0; node < got.size(); ++node) {
+    ASSERT_EQ(got[node].token, want[node].token) << where << ", node " << node;
+    ASSERT_EQ(got[node].parent, want[node].parent) << where << ", node " << node;
+    ASSERT_EQ(got[node].probability, want[node].probability) << where << ", node " << node;
+  }
+}
+
+class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
+ protected:
+  static EagleDrafterOptions options(int64_t window, int64_t pages = 1000) {
+    const kv::KvShape shape = {.layers = 1, .kv_heads = 2, .head_size = 16, .type = type()};
+    return {.window = window, .kv_memory_bytes = pages * shape.page_bytes()};
+  }
+  static Family family() { return std::get<0>(GetParam()); }
+  static at::ScalarType type() { return std::get<1>(GetParam()); }
+
+  void SetUp() override {
+    network_ = std::make_unique<model::DraftNetwork>(
+        *model_, model::DraftNetwork::config_for(model_->config()));
+    network_->initialize(/*seed=*/3);
+    slow_ = std::make_unique<SlowDrafter>(*network_);
+  }
+
+  int64_t vocabulary() const { return model_->config().vocabulary; }
+  int64_t below(int64_t limit) {
+    return static_cast<int64_t>(random_.below(static_cast<uint64_t>(limit)));
+  }
+  int32_t token() { return static_cast<int32_t>(below(vocabulary())); }
+  at::Tensor states(int64_t rows) {
+    at::Tensor states = at::empty({rows, model_->config().hidden}, at::kFloat);
+    for (int64_t i = 0; i < states.numel(); ++i)
+      states.data_ptr<float>()[i] = static_cast<float>(random_.normal());
+    return states.to(type());
+  }
+
+  // Through the target in pieces.
+  void read_prompt(EagleDrafter& drafter, uint32_t prompt_id, int64_t length) {
+    Prompt& prompt = prompts_[prompt_id];
+    for (int64_t i = 0; i < length; ++i) prompt.tokens.push_back(token());
+    prompt.states = states(length);
+    for (int64_t first = 0; first < length;) {
+      const int64_t rows = 1 + below(std::min<int64_t>(length - first, 20));
+      drafter.read_prompt(
+          prompt_id, static_cast<int32_t>(first), prompt.states.narrow(0, first, rows),
+          std::span(prompt.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(rows)));
+      first += rows;
+    }
+  }
+
+  void begin(EagleDrafter& drafter, SequenceId id) {
+    Text& text = texts_[id];
+    const Prompt& prompt = prompts_.at(id.prompt_id);
+    text.prompt = prompt.tokens;
+    for (int64_t i = 0; i + 1 < prompt.states.size(0); ++i) text.states.push_back(prompt.states[i]);
+    drafter.begin(id, text.prompt);
+    commit(drafter, id, 1);
+  }
+
+  // Tokens drawn from rows anywhere in a forward pass.
+  void commit(EagleDrafter& drafter, SequenceId id, int64_t count) {
+    Text& text = texts_.at(id);
+    const at::Tensor hidden = states(count + 5);
+    std::vector<int32_t> rows, tokens;
+    for (int64_t i = 0; i < count; ++i) {
+      rows.push_back(static_cast<int32_t>(i + below(6)));
+      tokens.push_back(token());
+      text.states.push_back(hidden[rows.back()].clone());
+      text.response.push_back(tokens.back());
+    }
+    drafter.read_states(id, hidden, rows);
+    drafter.commit(id, tokens);
+  }
+
+  void end(EagleDrafter& drafter, SequenceId id) {
+    drafter.end(id);
+    texts_.erase(id);
+  }
+
+  Strategy random_strategy() {
+    Strategy strategy{.depth = 1 + below(9), .width = 1 + below(6), .verify = 0};
+    strategy.verify = 2 + below(std::min<int64_t>(scored_nodes(strategy), 40));
+    return strategy;
+  }
+
+  using Asked = std::map<SequenceId, Strategy>;
+
+  void propose(EagleDrafter& drafter, const Asked& asked) {
+    std::vector<DraftRequest> requests;
+    for (const auto& [id, strategy] : asked) {
+      Text& text = texts_.at(id);
+      requests.push_back({.id = id,
+                          .prompt = text.prompt,
+                          .response = text.response,
+                          .strategy = strategy,
+                          .tree = &text.tree});
+    }
+    drafter.propose(requests);
+  }
+
+  // What the drafter proposes is what the slow one does with the same context; how many trees there
+  // were.
+  int64_t expect_right(EagleDrafter& drafter, const Asked& asked, const std::string& where) {
+    propose(drafter, asked);
+    int64_t trees = 0;
+    for (const auto& [id, strategy] : asked) {
+      const Text& text = texts_.at(id);
+      if (text.tree.empty()) continue;
+      ++trees;
+      expect_equal(text.tree, slow_->draft(text, drafter.context(id).origin, strategy),
+                   where + ", sequence " + std::to_string(id.sample) + " of prompt " +
+                       std::to_string(id.prompt_id) + ", " + to_string(strategy));
+      EXPECT_EQ(drafter.context(id).read, text.pairs());
+    }
+    return trees;
+  }
+
+  struct Prompt {
+    std::vector<int32_t> tokens;
+    at::Tensor states;
+  };
+
+  const std::unique_ptr<model::PolicyModel> model_ = make_tiny_model(tiny_config(family()), type());
+  std::unique_ptr<model::DraftNetwork> network_;
+  std::unique_ptr<SlowDrafter> slow_;
+  std::map<uint32_t, Prompt> prompts_;
+  std::map<SequenceId, Text> texts_;
+  RandomStream random_{/*seed=*/7, {}};
+};
+
+TEST_P(EagleDrafterTest, DraftsWhatTheNetworkSaysWithoutCacheOrBatch) {
+  EagleDrafter drafter(*network_, options(/*window=*/64));
+  uint32_t prompts = 0;
+  int64_t trees = 0;
+  for (int step = 0; step < 60 && !HasFatalFailure(); ++step) {
+    const std::string where = "step " + std::to_string(step);
+    if (step % 12 == 0) {
+      read_prompt(drafter, prompts, 1 + below(50));
+      for (uint32_t sample = 0; sample < 3; ++sample) begin(drafter, {prompts, sample});
+      ++prompts;
+    }
+    Asked asked;
+    for (auto& [id, text] : texts_)
+      if (below(4) > 0) asked[id] = random_strategy();
+    trees += expect_right(drafter, asked, where);
+    for (const auto& [id, strategy] : asked)
+      EXPECT_EQ(drafter.context(id).origin, 0) << where << ": nothing was missed";
+    for (auto& [id, text] : texts_)  // sometimes there was no room for one in the step
+      if (below(6) > 0) commit(drafter, id, 1 + below(6));
+    if (step % 5 == 4) end(drafter, std::next(texts_.begin(), below(std::ssize(texts_)))->first);
+  }
+  EXPECT_GT(trees, 100);
+  EXPECT_EQ(drafter.stats().refused, 0);
+  while (!texts_.empty()) end(drafter, std::next(texts_.begin(), below(std::ssize(texts_)))->first);
+  EXPECT_EQ(drafter.pool().free_pages(), drafter.pool().total_pages());
+}
+
+TEST_P(EagleDrafterTest, EntersInMidResponse) {
+  constexpr int64_t kWindow = 40;
+  EagleDrafter drafter(*network_, options(kWindow));
+  const auto enter = [&](SequenceId id, int64_t want_origin, const std::string& where) {
+    EXPECT_EQ(expect_right(drafter, {{id, {6, 4, 20}}}, where), 1) << where;
+    EXPECT_EQ(drafter.context(id).origin, want_origin) << where;
+  };
+  read_prompt(drafter, 0, 30);
+  for (uint32_t sample = 0; sample < 4; ++sample) begin(drafter, {0, sample});
+  for (int i = 0; i < 5; ++i) commit(drafter, {0, 0}, 2);
+  enter({0, 0}, 0, "the prompt's 29 pairs and 11 own");
+  commit(drafter, {0, 1}, 20);
+  enter({0, 1}, 29 + 21 - kWindow, "a part of the prompt");
+  for (int i = 0; i < 100; ++i) commit(drafter, {0, 2}, 1 + below(3));
+  enter({0, 2}, texts_.at({0, 2}).pairs() - kWindow, "the window has gone round");
+
+  enter({0, 3}, 0, "from the start on");
+  commit(drafter, {0, 3}, kWindow);
+  enter({0, 3}, 0, "nothing missed yet");
+  commit(drafter, {0, 3}, kWindow + 1);
+  enter({0, 3}, texts_.at({0, 3}).pairs() - kWindow, "one pair missed");
+  commit(drafter, {0, 3}, 3);
+  enter({0, 3}, texts_.at({0, 3}).pairs() - kWindow - 3, "and on");
+  EXPECT_EQ(drafter.stats().starts, 5);
+}
+
+TEST_P(EagleDrafterTest, APromptLongerThanTheWindowOrForgotten) {
+  EagleDrafterOptions small = options(/*window=*/32);
+  const int64_t window_bytes = 32 * model_->config().hidden * (type() == at::kFloat ? 4 : 2);
+  small.prompt_memory_bytes = 2 * window_bytes;
+  EagleDrafter drafter(*network_, small);
+  const auto expect_origin = [&](uint32_t prompt_id, int64_t origin) {
+    expect_right(drafter, {{{prompt_id, 0}, {3, 3, 9}}}, "prompt " + std::to_string(prompt_id));
+    EXPECT_EQ(drafter.context({prompt_id, 0}).origin, origin) << "prompt " << prompt_id;
+  };
+  read_prompt(drafter, 0, 70);
+  begin(drafter, {0, 0});
+  expect_origin(0, 70 - 32);
+  read_prompt(drafter, 1, 40);
+  read_prompt(drafter, 2, 33);  // the first one goes: it was touched before the others
+  begin(drafter, {2, 0});
+  begin(drafter, {1, 0});
+  begin(drafter, {0, 1});
+  expect_origin(2, 33 - 32);
+  expect_origin(1, 40 - 32);
+  commit(drafter, {0, 0}, 2);
+  expect_origin(0, 70 - 32);  // has been read already
+  end(drafter, {1, 0});
+  read_prompt(drafter, 3, 40);  // the second one goes: nobody runs there
+  begin(drafter, {3, 0});
+  begin(drafter, {2, 1});
+  expect_origin(3, 40 - 32);
+  expect_right(drafter, {{{0, 1}, {3, 3, 9}}, {{2, 1}, {3, 3, 9}}}, "more samples");
+  EXPECT_EQ(drafter.context({0, 1}).origin, 69) << "without its prompt";
+  EXPECT_EQ(texts_.at({0, 1}).tree.size(), 8);
+  EXPECT_EQ(drafter.context({2, 1}).origin, 33 - 32);
+}
+
+TEST_P(EagleDrafterTest, APromptOfOneTokenAndATextWithoutPairs) {
+  EagleDrafter drafter(*network_, options(32));
+  prompts_[0] = {.tokens = {5}, .states = states(1)};
+  texts_[{0, 0}].prompt = {5};
+  drafter.begin({0, 0}, texts_[{0, 0}].prompt);
+  EXPECT_EQ(expect_right(drafter, {{{0, 0}, {3, 2, 4}}}, "no response"), 0);
+  commit(drafter, {0, 0}, 1);
+  EXPECT_EQ(expect_right(drafter, {{{0, 0}, {3, 2, 4}}}, "one token"), 1);
+}
+
+TEST_P(EagleDrafterTest, AStrategyWiderThanTheVocabularyTakesAllOfIt) {
+  model::ModelConfig config = tiny_config(family());
+  config.vocabulary = 6;
+  const auto model = make_tiny_model(config, type());
+  model::DraftNetwork network(*model, model::DraftNetwork::config_for(config));
+  network.initialize(4);
+  EagleDrafter drafter(network, options(32));
+  texts_[{0, 0}].prompt = {5};
+  drafter.begin({0, 0}, texts_[{0, 0}].prompt);
+  drafter.read_states({0, 0}, states(1), std::vector<int32_t>{0});
+  drafter.commit({0, 0}, std::vector<int32_t>{3});
+  texts_[{0, 0}].response = {3};
+  propose(drafter, {{{0, 0}, {4, 11, 40}}});
+  EXPECT_EQ(texts_.at({0, 0}).tree.size(), 39);
+  texts_[{0, 0}].tree.check();
+}
+
+// Some sequences draft, the others have no tree; nobody waits for ever, and nothing is lost.
+TEST_P(EagleDrafterTest, TooFewPagesAreAnAnswer) {
+  for (const int64_t pages : {1, 3, 12, 30, 100}) {
+    EagleDrafter drafter(*network_, options(/*window=*/48, pages));
+    texts_.clear();
+    std::map<SequenceId, int64_t> trees;
+    read_prompt(drafter, 0, 40);
+    for (uint32_t sample = 0; sample < 6; ++sample) begin(drafter, {0, sample});
+    for (int step = 0; step < 30 && !HasFatalFailure(); ++step) {
+      Asked asked;
+      for (auto& [id, text] : texts_)
+        if (below(8) > 0) asked[id] = step < 20 ? Strategy{4, 3, 8} : random_strategy();
+      expect_right(drafter, asked, std::to_string(pages) + " pages, step " + std::to_string(step));
+      for (auto& [id, text] : texts_) {
+        trees[id] += asked.contains(id) && !text.tree.empty();
+        commit(drafter, id, 1 + below(3));
+      }
+    }
+    for (const auto& [id, count] : trees) {
+      EXPECT_GT(count, pages == 60   ? 35
+                       : pages >= 25 ? 5
+                                     : -1)
+          << pages << " pages, sequence " << id.sample;
+    }
+    EXPECT_EQ(drafter.stats().refused > 0, pages < 100) << pages;
+    while (!texts_.empty()) end(drafter, texts_.begin()->first);
+    EXPECT_EQ(drafter.pool().free_pages(), pages);
+    prompts_.clear();
+  }
+}
+
+TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
+  EagleDrafter drafter(*network_, options(/*window=*/64));
+  read_prompt(drafter, 0, 20);
+  Asked asked;
+  for (uint32_t sample = 0; sample < 5; ++sample) {
+    begin(drafter, {0, sample});
+    asked[{0, sample}] = {6, 4, 16};
+  }
+  const at::Tensor hidden = states(8);
+  const std::vector<int32_t> rows = {2, 5, 1}, tokens = {7, 8, 9};
+  std::vector<DraftRequest> requests(asked.size());
+  int64_t in_commit = 0, in_propose = 0, passes = 0, rounds = 0;
+  for (int step = 0; step < 40; ++step) {
+    size_t place = 0;
+    for (auto& [id, strategy] : asked) {
+      Text& text = texts_.at(id);
+      const size_t count = 1 + (static_cast<size_t>(step) + place) % 3;
+      text.response.insert(text.response.end(), tokens.begin(), tokens.begin() + count);
+      const int64_t before = allocations;
+      drafter.read_states(id, hidden, std::span(rows).first(count));
+      drafter.commit(id, std::span(tokens).first(count));
+      if (step > 32) in_commit += allocations - before;
+      requests[place++] = {.id = id,
+                           .prompt = text.prompt,
+                           .response = text.response,
+                           .strategy = strategy,
+                           .tree = &text.tree};
+    }
+    const int64_t before = allocations, passes_before = drafter.stats().passes;
+    drafter.propose(requests);
+    if (step <= 32) continue;
+    in_propose += allocations - before;
+    passes += drafter.stats().passes - passes_before;
+    ++rounds;
+  }
+  // What a pass of the network and the head take.
+  at::Tensor features = states(20), logits = at::empty({20, vocabulary()}, at::kFloat);
+  kv::KvCache cache(network_->device(), network_->kv_shape(), 2);
+  model::DraftActivations activations(*network_, 20);
+  const std::vector<int32_t> twenty(20, 3);
+  const std::vector<ops::PageId> pages = {0, 1};
+  ops::Batch batch;
+  batch.add(twenty.data(), 20, 0, pages.data());
+  for (int i = 0; i < 2; ++i) network_->forward(batch, features, cache, activations);
+  int64_t before = allocations;
+  const at::Tensor& next = network_->forward(batch, features, cache, activations);
+  const int64_t in_forward = allocations - before;
+  before = allocations;
+  network_->target().logits(next, logits);
+  const int64_t in_head = allocations - before;
+  EXPECT_EQ(in_commit, 0);
+  EXPECT_EQ(in_propose, passes * (in_forward + in_head)) << passes << " passes";
+}
+
+TEST_P(EagleDrafterTest, MemoryIsCounted) {
+  EagleDrafter drafter(*network_, options(/*window=*/1000, /*pages=*/100));
+  const int64_t state_bytes = model_->config().hidden * (type() == at::kFloat ? 4 : 2);
+  const int64_t empty = drafter.memory_bytes();
+  EXPECT_GE(empty, 100 * network_->kv_shape().page_bytes());
+  read_prompt(drafter, 0, 500);
+  begin(drafter, {0, 0});
+  commit(drafter, {0, 0}, 300);
+  EXPECT_GE(drafter.memory_bytes(), empty + 800 * state_bytes);
+  EXPECT_LE(drafter.memory_bytes(), empty + 2 * 800 * state_bytes);
+}
+
+TEST_P(EagleDrafterTest, MishapsAreNoticed) {
+  EagleDrafter drafter(*network_, options(32));
+  read_prompt(drafter, 0, 5);
+  begin(drafter, {0, 0});
+  EXPECT_THROW(drafter.begin({0, 0}, texts_[{0, 0}].prompt), Error);
+  EXPECT_THROW(drafter.end({0, 1}), Error);
+  EXPECT_THROW(drafter.commit({0, 0}, std::vector<int32_t>{3}), Error) << "without its state";
+  EXPECT_THROW(EagleDrafter(*network_, options(32, 0)), InputError);
+  EXPECT_THROW(EagleDrafter(*network_, options(0)), InputError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, EagleDrafterTest,
+                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3,
+                                                              Family::kLlama),
+                                            ::testing::Values(at::kFloat, at::kBFloat16)),
+                         [](const auto& info) {
+                           return std::string(testing::name_of(std::get<0>(info.param))) +
+                                  (std::get<1>(info.param) == at::kFloat ? "_float32"
+                                                                         : "_bfloat16");
+                         });
+
+}  // namespace
+}  // namespace tlt::spec

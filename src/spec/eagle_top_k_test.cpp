@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/eagle_top_k.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace tlt::spec {
+namespace {
+
+struct Chosen {
+  explicit Chosen(size_t k) : tokens(k), probabilities(k) {}
+  std::vector<int32_t> tokens;
+  std::vector<float> probabilities;
+};
+
+Chosen choose(const std::vector<float>& logits, size_t k) {
+  Chosen chosen(k);
+  top_k_softmax(logits, chosen.tokens, chosen.probabilities);
+  return chosen;
+}
+
+// By sorting everything, in double.
+void expect_right(const std::vector<float>& logits, size_t k) {
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto logit = [&](int32_t id) { return logits[static_cast<size_t>(id)]; };
+  std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) { return logit(a) > logit(b); });
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x - logit(ids[0])));
+  const Chosen got = choose(logits, k);
+  for (size_t i = 0; i < k; ++i) {
+    ASSERT_EQ(got.tokens[i], ids[i]) << "place " << i << " of " << k << " of " << logits.size();
+    ASSERT_NEAR(got.probabilities[i], std::exp(logit(ids[i]) - logit(ids[0])) / sum, 1e-5);
+  }
+}
+
+TEST(EagleTopKTest, IsWhatSortingFinds) {
+  RandomStream random(/*seed=*/1, {});
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<float> logits(1 + random.below(round % 10 == 0 ? 5000 : 300));
+    // Steps of a quarter, so that there are equals.
+    for (float& x : logits) x = std::round(static_cast<float>(random.normal()) * 16) / 4;
+    if (round % 3 == 0) std::ranges::sort(logits);
+    const size_t k = 1 + random.below(std::min<size_t>(logits.size(), 20));
+    expect_right(logits, k);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(EagleTopKTest, OneTokenIsCertain) {
+  const Chosen got = choose({-3.0f}, 1);
+  EXPECT_EQ(got.tokens, std::vector<int32_t>{0});
+  EXPECT_FLOAT_EQ(got.probabilities[0], 1);
+}
+
+// A drafter whose weights broke: anything but two equal tokens, or one that does not exist.
+TEST(EagleTopKTest, WithoutNumbersTheTokensAreStillDifferent) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  RandomStream random(/*seed=*/2, {});
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> logits(20 + random.below(200));
+    for (float& x : logits)
+      x = std::vector<float>{nan, -infinity, infinity,
+                             1}[random.below(static_cast<uint64_t>(1 + round % 4))];
+    const Chosen got = choose(logits, 20);
+    EXPECT_EQ(std::set(got.tokens.begin(), got.tokens.end()).size(), 20);
+    for (const int32_t token : got.tokens)
+      EXPECT_TRUE(token >= 0 && token < std::ssize(logits)) << token;
+  }
+}
+
+// What is not a number hides nothing beside it.
+TEST(EagleTopKTest, FindsTheLargestNumberAmongNone) {
+  std::vector<float> logits(256, std::numeric_limits<float>::quiet_NaN());
+  for (const size_t place : {0, 1, 15, 16, 63, 64, 100, 191, 192, 255}) {
+    std::vector<float> one = logits;
+    one[place] = -2;
+    EXPECT_EQ(choose(one, 3).tokens[0], static_cast<int32_t>(place));
+  }
+}
+
+TEST(EagleTopKTest, MoreTokensThanLogitsThrow) {
+  EXPECT_THROW(choose({1, 2}, 3), Error);
+  EXPECT_THROW(choose({1, 2}, 0), Error);
+}
+
+}  // namespace
+}  // namespace tlt::spec
