@@ -91,6 +91,13 @@ void SpeculationFlags::add_to(CLI::App& flags) {
   flags.add_option("--strategy", strategy,
                    "With suffix or ngram: always this depth, width and number of tokens to verify, "
                    "as 8_4_16; else they are chosen for each step.");
+  flags.add_option("--accept-rule", accept_rule,
+                   "coupled (the tokens are those without speculation) or target_only (the "
+                   "release's: other tokens, as likely).");
+  flags.add_option("--accept-threshold-single", accept_threshold_single,
+                   "target_only: a guess at least as probable is taken; below 1 responses change.");
+  flags.add_option("--accept-threshold-acc", accept_threshold_acc,
+                   "target_only: divides what guesses must reach; below 1 responses change.");
 }
 
 void SpeculationFlags::check() const {
@@ -110,6 +117,9 @@ std::unique_ptr<rollout::Speculation> SpeculationFlags::make(
     const model::PolicyModel& model, const rollout::EngineOptions& engine) const {
   spec::SpeculationOptions options;
   options.enable = speculation != "off";
+  options.accept_rule = accept_rule;
+  options.accept_threshold_single = accept_threshold_single;
+  options.accept_threshold_acc = accept_threshold_acc;
   if (speculation != "auto" && options.enable) options.drafters = {speculation};
   rollout::SpeculationSetup setup;
   if (!strategy.empty()) setup.strategy = spec::parse_strategy(strategy);

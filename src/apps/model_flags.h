@@ -41,6 +41,8 @@ struct SpeculationFlags {
 
   std::string speculation;  // the command's default
   std::string drafter, strategy;
+  std::string accept_rule = "coupled";
+  double accept_threshold_single = 1, accept_threshold_acc = 1;
 
   void add_to(CLI::App& flags);
   // InputError for what makes no sense, or is not there yet.

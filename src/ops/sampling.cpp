@@ -91,13 +91,50 @@ Sampled sample_truncated(const float* logits, int64_t count, const RowStatistic&
           static_cast<float>(static_cast<double>(kept[chosen].z) - std::log(mass))};
 }
 
-Sampled sample_row(const float* logits, int64_t count, const SamplingRule& rule, double u) {
+// By a TargetOnlyRule. Looks at the whole vocabulary, whatever is truncated.
+Sampled sample_target_only(const float* logits, int64_t count, const RowStatistic& statistic,
+                           float inverse_temperature, const SampleRow& row) {
+  thread_local std::vector<Candidate> kept;
+  truncate(logits, count, statistic.top, inverse_temperature, row.rule, kept);
+  double mass = 0;
+  for (const Candidate& candidate : kept) mass += std::exp(static_cast<double>(candidate.z));
+  const auto sampled = [&](const Candidate& chosen) {
+    return Sampled{chosen.id, row_logprob(statistic, logits[chosen.id], inverse_temperature),
+                   static_cast<float>(static_cast<double>(chosen.z) - std::log(mass))};
+  };
+  double reached = 0, rest = mass;
+  for (const int32_t guess : row.guesses) {
+    const auto place = std::ranges::find(kept, guess, &Candidate::id);
+    if (place == kept.end()) continue;
+    const double own = std::exp(static_cast<double>(place->z));
+    reached += own;
+    if (row.uniform <= reached / mass / row.target_only->threshold_acc ||
+        own / mass >= row.target_only->threshold_single)
+      return sampled(*place);
+    rest -= own;
+  }
+  const Candidate* last = nullptr;  // of the rest
+  double passed = 0;
+  for (const Candidate& candidate : kept) {
+    if (std::ranges::find(row.guesses, candidate.id) != row.guesses.end()) continue;
+    last = &candidate;
+    passed += std::exp(static_cast<double>(candidate.z));
+    if (passed > row.rest_uniform * rest) break;
+  }
+  return sampled(last ? *last : kept.front());  // no rest: rounding alone has led here
+}
+
+Sampled sample_row(const float* logits, int64_t count, const SampleRow& asked) {
+  const SamplingRule& rule = asked.rule;
+  const double u = asked.uniform;
   const Kernels& kernels = cpu_kernels();
   const float inverse = static_cast<float>(1.0 / rule.logprob_temperature());
   const RowStatistic row = kernels.row_statistic(logits, count, inverse, /*with_entropy=*/false);
   TLT_CHECK(
       std::isfinite(row.top) && std::isfinite(row.log_sum),
       "the model's logits are not finite; its weights are broken or its learning rate is too high");
+  if (rule.temperature > 0 && asked.target_only)
+    return sample_target_only(logits, count, row, inverse, asked);
   if (rule.temperature > 0 && rule.truncates())
     return sample_truncated(logits, count, row, inverse, rule, u);
   const int32_t token = rule.temperature > 0
@@ -117,8 +154,8 @@ void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabul
   device.pool().run(std::ssize(rows), [&](int64_t i) {
     const SampleRow& row = rows[static_cast<size_t>(i)];
     TLT_CHECK(row.row >= 0 && row.row < host.size(0), "row ", row.row, " of logits");
-    sampled[static_cast<size_t>(i)] = sample_row(host.data_ptr<float>() + row.row * host.stride(0),
-                                                 vocabulary, row.rule, row.uniform);
+    sampled[static_cast<size_t>(i)] =
+        sample_row(host.data_ptr<float>() + row.row * host.stride(0), vocabulary, row);
   });
 }
 

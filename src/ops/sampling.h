@@ -32,11 +32,24 @@ struct Sampled {
   float truncated_logprob = 0;  // of the truncated one; equal to logprob when nothing is truncated
 };
 
+// The release's way to accept guesses ("target-only", PAPER 4.4), for comparison: of the guesses in
+// their order the first one up to which the summed probability reaches the number, or whose own
+// probability reaches threshold_single; where none does, a token of the rest. With both thresholds
+// 1 a token is chosen as often as by its probability; below 1, guesses are taken more often.
+struct TargetOnlyRule {
+  double threshold_single = 1;
+  double threshold_acc = 1;
+};
+
 // A token to be chosen: from which row of the logits, how, and with which number in [0, 1).
 struct SampleRow {
   int64_t row = 0;
   SamplingRule rule;
   double uniform = 0;
+  // With a TargetOnlyRule: the guesses, without repetition, and the number for the rest.
+  const TargetOnlyRule* target_only = nullptr;
+  std::span<const int32_t> guesses = {};
+  double rest_uniform = 0;
 };
 
 // sampled[i] = the token of rows[i]. Only ids below `vocabulary` are chosen (a padded head has more

@@ -37,7 +37,10 @@ Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
       pool_(cache_.pages()),
       scheduler_(options, pool_),
       sampler_(model, options.max_running),
-      activations_(std::make_unique<model::Activations>(model, options.max_batch_tokens)) {}
+      activations_(std::make_unique<model::Activations>(model, options.max_batch_tokens)) {
+  if (speculation && speculation->target_only())
+    sampler_.set_target_only(*speculation->target_only());
+}
 
 Engine::~Engine() = default;
 

@@ -89,6 +89,10 @@ class Speculation {
   // The policy has been updated.
   void new_weights();
 
+  // The release's way to accept guesses; before the engine is made.
+  void set_target_only(const ops::TargetOnlyRule& rule) { target_only_ = rule; }
+  const std::optional<ops::TargetOnlyRule>& target_only() const { return target_only_; }
+
   // Without a tuner, from the next step on.
   void set_strategy(const spec::Strategy& strategy) { arm_.strategy = strategy; }
   // Of the step that was proposed for last.
@@ -121,6 +125,7 @@ class Speculation {
   void cut();
 
   std::vector<Member> members_;
+  std::optional<ops::TargetOnlyRule> target_only_;
   std::optional<Adaptive> adaptive_;
   std::unique_ptr<spec::Tuner> tuner_;
   spec::Arm arm_;               // of the step

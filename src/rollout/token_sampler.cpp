@@ -13,13 +13,17 @@ namespace {
 // Of logits at a time: 110 rows of a vocabulary of 152,000.
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 
+// Positions of numbers that only the release's rule needs, beside the tokens' own.
+constexpr uint32_t kRestPositions = uint32_t{1} << 31;
+
 // The number of a sequence's token after `more` that are not committed yet.
-double number_of(const Sequence& sequence, size_t more) {
+double number_of(const Sequence& sequence, size_t more, bool is_rest = false) {
   const Group& request = sequence.group->request;
   return uniform(request.seed, {.step = request.rl_step,
                                 .prompt = request.prompt_id,
                                 .sample = sequence.sample,
-                                .position = static_cast<uint32_t>(sequence.tokens.size() + more)});
+                                .position = static_cast<uint32_t>(sequence.tokens.size() + more) +
+                                            (is_rest ? kRestPositions : 0)});
 }
 
 int64_t rows_of(const Draw& draw) { return 1 + (draw.is_tree ? draw.sequence->draft.size() : 0); }
@@ -86,6 +90,7 @@ void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits
                       .rule = sequence.group->rule,
                       .uniform = number_of(sequence, tokens_[walk.draw].size())});
   }
+  if (target_only_) ask_for_guesses(draws);
   answers_.resize(asked_.size());
   ops::sample_rows(model_.device(), logits, model_.config().vocabulary, asked_, answers_);
   size_t kept = 0;
@@ -99,6 +104,28 @@ void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits
     if (walk.node != spec::DraftTree::kNone) walks_[kept++] = walk;
   }
   walks_.resize(kept);
+}
+
+// Siblings in the order of falling probability: the last one first, as DraftTree::arrange leaves
+// them.
+void TokenSampler::ask_for_guesses(std::span<const Draw> draws) {
+  guesses_.clear();
+  std::vector<size_t> ends;
+  for (const Walk& walk : walks_) {
+    if (draws[walk.draw].is_tree) {
+      const spec::DraftTree& tree = draws[walk.draw].sequence->draft;
+      for (int32_t node = tree.size() - 1; node > walk.node; --node)
+        if (tree[node].parent == walk.node) guesses_.push_back(tree[node].token);
+    }
+    ends.push_back(guesses_.size());
+  }
+  for (size_t i = 0, first = 0; i < asked_.size(); first = ends[i++]) {
+    if (first == ends[i]) continue;  // nothing guessed: as without speculation
+    const Sequence& sequence = *draws[walks_[i].draw].sequence;
+    asked_[i].target_only = &*target_only_;
+    asked_[i].guesses = std::span(guesses_).subspan(first, ends[i] - first);
+    asked_[i].rest_uniform = number_of(sequence, tokens_[walks_[i].draw].size(), /*is_rest=*/true);
+  }
 }
 
 }  // namespace tlt::rollout

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,10 @@ class TokenSampler {
   // would accept one (DESIGN 1).
   std::span<const Drawn> sample(const at::Tensor& hidden, std::span<const Draw> draws);
 
+  // Trees are walked by the release's rule instead: other tokens than without them, though as
+  // likely where both thresholds are 1.
+  void set_target_only(const ops::TargetOnlyRule& rule) { target_only_ = rule; }
+
  private:
   // A walk down the tree of a draw.
   struct Walk {
@@ -41,14 +46,18 @@ class TokenSampler {
   void grow(int64_t rows);
   // Gives the walks all their tokens.
   void sample_some(const at::Tensor& hidden, std::span<const Draw> draws);
+  // By the release's rule, from the children of the walks' nodes.
+  void ask_for_guesses(std::span<const Draw> draws);
   // Chooses a token at the node of every walk; those that the tree has not guessed end.
   void advance(std::span<const Draw> draws, const at::Tensor& logits);
 
   const model::PolicyModel& model_;
+  std::optional<ops::TargetOnlyRule> target_only_;
   at::Tensor hidden_;  // [R, D]
   at::Tensor logits_;  // [R, V] f32
   std::vector<int64_t> rows_;
   std::vector<ops::SampleRow> asked_;
+  std::vector<int32_t> guesses_;  // of all walks
   std::vector<ops::Sampled> answers_;
   std::vector<Walk> walks_;
   // By draw; the lists keep their memory.

@@ -81,6 +81,14 @@ void SpeculationOptions::check() const {
   check_choice("gate", gate, {"learned", "paper", "release"});
   TLT_CHECK_INPUT(bs_threshold >= 0, "speculative.bs_threshold is ", bs_threshold,
                   "; give a number of sequences, 0 for no speculation");
+  check_choice("accept_rule", accept_rule, {"coupled", "target_only"});
+  for (const auto& [name, value] :
+       {std::pair("single", accept_threshold_single), std::pair("acc", accept_threshold_acc)}) {
+    TLT_CHECK_INPUT(value > 0 && value <= 1, "speculative.accept_threshold_", name, " is ", value,
+                    "; give a number above 0, at most 1");
+    TLT_CHECK_INPUT(value == 1 || !is_coupled(), "speculative.accept_threshold_", name, " is ",
+                    value, ", which only speculative.accept_rule=target_only has a use for");
+  }
   eagle.check();
   suffix.check();
   ngram.check();

@@ -63,6 +63,9 @@ struct SpeculationOptions {
   std::vector<std::string> drafters = {"suffix"};
   std::string gate = "learned";
   int64_t bs_threshold = 32;
+  std::string accept_rule = "coupled";
+  double accept_threshold_single = 1;
+  double accept_threshold_acc = 1;
   EagleOptions eagle;
   SuffixOptions suffix;
   NgramOptions ngram;
@@ -79,6 +82,14 @@ struct SpeculationOptions {
       "rollout ends).");
     v(bs_threshold, "bs_threshold", Affects::kSpeed,
       "Gates paper and release: most sequences with which to speculate.");
+    v(accept_rule, "accept_rule", Affects::kResults,
+      "coupled: a guess is right when it is the token that would have been sampled without it; "
+      "target_only: the release's rule, for comparison: other tokens, as likely as those.");
+    v(accept_threshold_single, "accept_threshold_single", Affects::kResults,
+      "target_only: a guess at least as probable as this is right; below 1 the responses are no "
+      "longer the model's own, and training refuses it.");
+    v(accept_threshold_acc, "accept_threshold_acc", Affects::kResults,
+      "target_only: divides the probability that guesses must reach; below 1 as above.");
     v.group("eagle", eagle);
     v.group("suffix", suffix);
     v.group("ngram", ngram);
@@ -86,6 +97,12 @@ struct SpeculationOptions {
 
   // InputError: a value makes no sense.
   void check() const;
+
+  bool is_coupled() const { return accept_rule == "coupled"; }
+  // The responses are those of the model.
+  bool is_lossless() const {
+    return is_coupled() || (accept_threshold_single == 1 && accept_threshold_acc == 1);
+  }
 };
 
 }  // namespace tlt::spec

@@ -43,14 +43,24 @@ TEST(SpeculationOptionsTest, AStrategyNamedTwiceIsOneArm) {
   EXPECT_EQ(options.strategies(), (std::vector<Strategy>{{8, 4, 48}, {8, 4, 16}}));
 }
 
-TEST(SpeculationOptionsTest, EveryOptionAffectsSpeedOnly) {
+TEST(SpeculationOptionsTest, AllButTheReleasesRuleAffectSpeedOnly) {
   SpeculationOptions options;
   for (const OptionRef& ref : collect_options(options))
-    EXPECT_EQ(ref.affects, Affects::kSpeed) << ref.name;
+    EXPECT_EQ(ref.affects, ref.name.starts_with("accept_") ? Affects::kResults : Affects::kSpeed)
+        << ref.name;
 }
 
 TEST(SpeculationOptionsTest, ValuesThatMakeNoSenseAreNamed) {
   EXPECT_THAT(complaint({"gate=open"}), HasSubstr("give one of learned, paper, release"));
+  EXPECT_THAT(complaint({"accept_rule=greedy"}), HasSubstr("give one of coupled, target_only"));
+  for (const char* value : {"0", "-0.5", "1.01", "nan"})
+    for (const char* name : {"single", "acc"})
+      EXPECT_THAT(complaint({"accept_rule=target_only",
+                             std::string("accept_threshold_") + name + "=" + value}),
+                  HasSubstr(std::string("accept_threshold_") + name + " is "))
+          << value;
+  EXPECT_THAT(complaint({"accept_threshold_acc=0.5"}), HasSubstr("only speculative.accept_rule"));
+  EXPECT_EQ(complaint({"accept_rule=target_only", "accept_threshold_acc=0.5"}), "");
   EXPECT_THAT(complaint({"bs_threshold=-1"}), HasSubstr("speculative.bs_threshold is -1"));
   EXPECT_THAT(complaint({"eagle.spec_steps=0"}), HasSubstr("spec_steps is 0"));
   EXPECT_THAT(complaint({"eagle.spec_topk=0"}), HasSubstr("spec_topk 0"));

@@ -1,0 +1,174 @@
+// Not a law but its opposite: the release's way to accept guesses (PAPER 4.4) gives other tokens
+// than plain decoding, and must give them as often. Chi-square tests against the target's own
+// probabilities; thresholds below 1, which change the distribution, are noticed by the same tests.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "ops/sampling.h"
+#include "rollout/engine.h"
+#include "tests/support/rollouts.h"
+#include "tests/support/tensors.h"
+#include "tests/support/tiny_model.h"
+
+namespace tlt {
+namespace {
+
+using model::Family;
+using testing::random_tensor;
+
+// Standard deviations that the statistic lies above its mean; cells that are expected fewer than
+// five times count together.
+template <class Key>
+double chi_square(const std::map<Key, double>& probabilities, const std::map<Key, int64_t>& counts,
+                  double total) {
+  double statistic = 0, rest = total, rest_count = total;
+  int64_t cells = 0;
+  const auto add = [&](double expected, double count) {
+    statistic += (count - expected) * (count - expected) / expected;
+    ++cells;
+  };
+  for (const auto& [key, probability] : probabilities) {
+    const double expected = probability * total;
+    if (expected < 5) continue;
+    const auto found = counts.find(key);
+    const double count = found == counts.end() ? 0 : static_cast<double>(found->second);
+    add(expected, count);
+    rest -= expected;
+    rest_count -= count;
+  }
+  if (rest >= 5) add(rest, rest_count);
+  const double freedom = static_cast<double>(cells - 1);
+  return (statistic - freedom) / std::sqrt(2 * freedom);
+}
+
+constexpr double kPlausible = 4.5;
+
+// One node, many draws: tokens by the release's rule with these guesses.
+double deviation_of_one_node(const ops::SamplingRule& rule, const ops::TargetOnlyRule& target_only,
+                             uint32_t trial) {
+  constexpr int64_t kVocabulary = 23, kDraws = 100'000;
+  const at::Tensor logits = random_tensor({1, kVocabulary}, at::kFloat, trial).mul(2);
+  RandomStream random(9, {.prompt = trial});
+  std::vector<int32_t> guesses;
+  for (int32_t token = 0; token < kVocabulary; ++token) guesses.push_back(token);
+  random.shuffle(guesses);
+  guesses.resize(trial % 8);
+  std::vector<ops::SampleRow> rows;
+  for (int64_t i = 0; i < kDraws; ++i)
+    rows.push_back({.row = 0,
+                    .rule = rule,
+                    .uniform = random.uniform(),
+                    .target_only = &target_only,
+                    .guesses = guesses,
+                    .rest_uniform = random.uniform()});
+  std::vector<ops::Sampled> sampled(rows.size());
+  ops::sample_rows(Device::cpu(2), logits, kVocabulary, rows, sampled);
+  std::map<int32_t, double> probabilities;
+  std::map<int32_t, int64_t> counts;
+  for (const ops::Sampled& one : sampled) {
+    probabilities[one.token] = std::exp(one.truncated_logprob);
+    ++counts[one.token];
+  }
+  return chi_square(probabilities, counts, kDraws);
+}
+
+const std::vector<ops::SamplingRule> kRules = {{.temperature = 1},
+                                               {.temperature = 0.6, .top_k = 9},
+                                               {.temperature = 1.3, .top_p = 0.9},
+                                               {.temperature = 1, .min_p = 0.05}};
+
+TEST(TargetOnlyKeepsProbabilities, AtEveryNode) {
+  for (const ops::SamplingRule& rule : kRules)
+    for (uint32_t trial = 0; trial < 10; ++trial)
+      EXPECT_LT(std::abs(deviation_of_one_node(rule, {}, trial)), kPlausible) << trial;
+}
+
+TEST(TargetOnlyKeepsProbabilities, AndThresholdsBelowOneDoNot) {
+  for (const ops::SamplingRule& rule : kRules) {
+    EXPECT_GT(deviation_of_one_node(rule, {.threshold_acc = 0.8}, 7), 20);
+    EXPECT_GT(deviation_of_one_node(rule, {.threshold_single = 0.05}, 7), 20);
+  }
+}
+
+// Guesses at random, of any shape.
+class RandomDrafter final : public spec::Drafter {
+ public:
+  explicit RandomDrafter(int32_t vocabulary) : vocabulary_(vocabulary) {}
+  std::string_view kind() const override { return "random"; }
+  void begin(spec::SequenceId, std::span<const int32_t>) override {}
+  void commit(spec::SequenceId, std::span<const int32_t>) override {}
+  void end(spec::SequenceId) override {}
+  int64_t memory_bytes() const override { return 0; }
+  void propose(std::span<const spec::DraftRequest> requests) override {
+    for (const spec::DraftRequest& request : requests) {
+      spec::DraftTree& tree = *request.tree;
+      for (int tries = 0; tries < 12 && tree.size() + 1 < request.strategy.verify; ++tries) {
+        const auto parent =
+            static_cast<int32_t>(random_.below(static_cast<uint64_t>(tree.size()) + 1)) - 1;
+        const auto token = static_cast<int32_t>(random_.below(static_cast<uint64_t>(vocabulary_)));
+        const int32_t depth = parent < 0 ? 0 : tree[parent].depth;
+        if (depth < request.strategy.depth && tree.find_child(parent, token) == tree.kNone)
+          tree.add(parent, token, static_cast<float>(random_.uniform()));
+      }
+      tree.arrange();
+    }
+  }
+
+ private:
+  const int32_t vocabulary_;
+  RandomStream random_{77, {}};
+};
+
+// Whole responses: of a small vocabulary, every text of a few tokens.
+double deviation_of_responses(const ops::TargetOnlyRule& rule, double top_p) {
+  constexpr int64_t kResponses = 20'000;
+  model::ModelConfig config = testing::tiny_config(Family::kQwen2);
+  config.vocabulary = 6;
+  config.eos_tokens = {1};
+  const auto model = testing::make_tiny_model(config, at::kFloat);
+  rollout::SamplingOptions sampling;
+  sampling.max_new_tokens = 4;
+  sampling.top_p = top_p;
+  rollout::Group group = {.prompt_id = 0,
+                          .tokens = {3, 2, 5},
+                          .samples = kResponses,
+                          .sampling = std::make_shared<const rollout::SamplingOptions>(sampling),
+                          .seed = 21};
+  rollout::EngineOptions options;
+  options.max_running = 64;
+  using Text = std::vector<int32_t>;
+  std::map<Text, double> probabilities;
+  const auto probability = [](const rollout::Response& response) {
+    double log = 0;
+    for (const float logprob :
+         response.truncated_logprobs.empty() ? response.logprobs : response.truncated_logprobs)
+      log += logprob;
+    return std::exp(log);
+  };
+  rollout::Engine plain(*model, options);
+  for (const auto& [place, response] : testing::run(plain, {group}))
+    probabilities[response.tokens] = probability(response);
+  rollout::Speculation speculation(std::make_unique<RandomDrafter>(6), {3, 3, 12}, 6);
+  speculation.set_target_only(rule);
+  rollout::Engine engine(*model, options, nullptr, nullptr, &speculation);
+  std::map<Text, int64_t> counts;
+  for (const auto& [place, response] : testing::run(engine, {group})) {
+    ++counts[response.tokens];
+    probabilities[response.tokens] = probability(response);
+  }
+  EXPECT_GT(speculation.stats().accepted_tokens, kResponses / 4);
+  return chi_square(probabilities, counts, kResponses);
+}
+
+TEST(TargetOnlyKeepsProbabilities, OfWholeResponses) {
+  EXPECT_LT(std::abs(deviation_of_responses({}, 1)), kPlausible);
+  EXPECT_LT(std::abs(deviation_of_responses({}, 0.9)), kPlausible);
+  EXPECT_GT(deviation_of_responses({.threshold_acc = 0.5}, 1), 20);
+}
+
+}  // namespace
+}  // namespace tlt
