@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/draft_config.h"
 
+#include "base/check.h"
+
 namespace tlt::model {
 namespace {
 
 using nlohmann::json;
-
-const char* family_name(Family family) {
-  switch (family) {
-    case Family::kQwen2:
-      return "Qwen2";
-    case Family::kQwen3:
-      return "Qwen3";
-    case Family::kLlama:
-      break;
-  }
-  return "Llama";
-}
 
 const char* model_type(Family family) {
   switch (family) {
@@ -39,14 +29,54 @@ json rope_scaling(const RopeConfig& rope) {
           {"original_max_position_embeddings", rope.original_max_positions}};
 }
 
-}  // namespace
+const char* architecture(Family family) {
+  switch (family) {
+    case Family::kQwen2:
+      return "Qwen2ForCausalLM";
+    case Family::kQwen3:
+      return "Qwen3ForCausalLM";
+    case Family::kLlama:
+      break;
+  }
+  return "LlamaForCausalLM";
+}
 
 std::string draft_architecture(Family family) {
-  return std::string(family_name(family)) + "ForCausalLMEagle";
+  std::string name = architecture(family);
+  name += "Eagle";
+  return name;
+}
+
+}  // namespace
+
+std::string policy_architecture(const json& source, const std::string& path) {
+  TLT_CHECK_INPUT(source.contains("architectures"), path,
+                  ": architectures is missing; add it, as [\"LlamaForCausalLMEagle\"]");
+  const json& names = source.at("architectures");
+  for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3})
+    if (names == json::array({draft_architecture(family)})) return architecture(family);
+  const bool is_eagle3 = names.dump().find("Eagle3") != std::string::npos;
+  throw InputError(path + ": architectures is " + names.dump() +
+                   (is_eagle3 ? ", an EAGLE-3 drafter; those of EAGLE-1 and EAGLE-2 are supported: "
+                              : "; a drafter has one of ") +
+                   "[\"LlamaForCausalLMEagle\"], [\"Qwen2ForCausalLMEagle\"] and "
+                   "[\"Qwen3ForCausalLMEagle\"]");
+}
+
+void check_fits_target(const ModelConfig& drafter, const ModelConfig& target,
+                       const std::string& where) {
+  drafter.check(where);
+  const auto check_equal = [&](const char* key, int64_t have, int64_t want, const char* whose) {
+    TLT_CHECK_INPUT(have == want, where, ": ", key, " is ", have, " and ", whose, " is ", want,
+                    "; give a drafter that was made for this target");
+  };
+  check_equal("num_hidden_layers", drafter.layers, 1, "that of an EAGLE drafter");
+  check_equal("hidden_size", drafter.hidden, target.hidden, "the target's");
+  check_equal("vocab_size", drafter.vocabulary, target.vocabulary, "the target's");
 }
 
 json draft_config_json(const ModelConfig& config, const json& target) {
-  json out = {{"architectures", {draft_architecture(config.family)}},
+  json out = {{"architectures", json::array({draft_architecture(config.family)})},
               {"model_type", model_type(config.family)},
               {"attention_bias", false},  // Qwen2's biases are its class's own
               {"attention_dropout", 0.0},

@@ -7,8 +7,13 @@
 
 namespace tlt::model {
 
-// "Qwen2ForCausalLMEagle" …
-std::string draft_architecture(Family family);
+// The architecture of the decoder that a drafter's layer is one of: "Qwen2ForCausalLM" for
+// "Qwen2ForCausalLMEagle". InputError names `path` when the object is no EAGLE drafter's.
+std::string policy_architecture(const nlohmann::json& source, const std::string& path);
+
+// InputError names `where` when a drafter of this configuration cannot serve the target.
+void check_fits_target(const ModelConfig& drafter, const ModelConfig& target,
+                       const std::string& where);
 
 // What `config` says, in transformers 4's spelling (transformers 5 reads it, too). The special
 // tokens are those of the target's config.json.

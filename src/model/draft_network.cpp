@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "model/draft_activations.h"
 #include "model/draft_config.h"
@@ -13,12 +15,17 @@ namespace {
 
 constexpr const char* kLayer = "layers.0.";
 
+// REQUIRES: there is one.
 const Parameter& find(const std::vector<Parameter>& parameters, const std::string& name) {
-  for (const Parameter& parameter : parameters)
-    if (parameter.name() == name) return parameter;
-  throw InputError("the target has no " + name +
-                   ", which its drafter's layer would start from; give the drafter the target's "
-                   "family, or start it from random weights");
+  const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                  [&](const Parameter& p) { return p.name() == name; });
+  TLT_CHECK(found != parameters.end(), "no ", name);
+  return *found;
+}
+
+const ModelConfig& checked(const ModelConfig& config, const PolicyModel& target) {
+  check_fits_target(config, target.config(), "drafter");
+  return config;
 }
 
 }  // namespace
@@ -35,25 +42,13 @@ ModelConfig DraftNetwork::config_for(const ModelConfig& target, Family family) {
 
 DraftNetwork::DraftNetwork(const PolicyModel& target, const ModelConfig& config)
     : target_(target),
-      config_(config),
+      config_(checked(config, target)),
       fc_(target.device(), config.hidden, 2 * config.hidden, target.type()),
       layer_(config, target.device(), target.type(), /*has_input_norm=*/false),
       rope_(config.rope, config.head_size) {
-  check_fits_target();
   ParameterList list(parameters_, type());
   fc_index_ = list.add_matrix("fc.weight", fc_);
   layer_.list_parameters(kLayer, list);
-}
-
-void DraftNetwork::check_fits_target() const {
-  config_.check("drafter");
-  const auto check_equal = [](const char* key, int64_t have, int64_t want) {
-    TLT_CHECK_INPUT(have == want, "drafter: ", key, " is ", have, " and must be ", want,
-                    "; give a drafter that was made for this target");
-  };
-  check_equal("num_hidden_layers", config_.layers, 1);
-  check_equal("hidden_size", config_.hidden, target_.config().hidden);
-  check_equal("vocab_size", config_.vocabulary, target_.config().vocabulary);
 }
 
 kv::KvShape DraftNetwork::kv_shape() const {
@@ -68,6 +63,9 @@ Gradients DraftNetwork::make_gradients() const {
 void DraftNetwork::initialize(uint64_t seed) { model::initialize(device(), parameters_, seed); }
 
 void DraftNetwork::initialize_from_target(uint64_t seed) {
+  TLT_CHECK_INPUT(config_.family == target_.config().family,
+                  "the drafter's layer is of another family than the target's and cannot start "
+                  "from it; give the drafter the target's family, or start from random weights");
   initialize(seed);
   // FC = [random, identity]: an embedding's few hundredths beside a normed h_t of about one.
   const int64_t size = config_.hidden;
@@ -77,9 +75,6 @@ void DraftNetwork::initialize_from_target(uint64_t seed) {
   fc.write(device(), values);
 
   const std::string last = "model.layers." + std::to_string(target_.config().layers - 1) + ".";
-  TLT_CHECK_INPUT(config_.family == target_.config().family,
-                  "the drafter's layer is of another family than the target's and cannot start "
-                  "from it; give the drafter the target's family, or start from random weights");
   for (const Parameter& parameter : parameters_) {
     if (!parameter.name().starts_with(kLayer)) continue;
     const std::string name = last + parameter.name().substr(std::string_view(kLayer).size());

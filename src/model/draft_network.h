@@ -78,7 +78,6 @@ class DraftNetwork {
                 at::Tensor* d_features = nullptr) const;
 
  private:
-  void check_fits_target() const;
   // The rows FC reads, [T, 2 D]: the tokens' embeddings beside the features.
   void join(const ops::Batch& batch, const at::Tensor& features, at::Tensor& tokens,
             RowBuffer& joined) const;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "model/parameter_file.h"
 
 namespace tlt::model {
 namespace {
@@ -22,12 +23,6 @@ constexpr const char* kCopiedFiles[] = {"generation_config.json",
                                         "chat_template.jinja",
                                         "chat_template.json"};
 constexpr int64_t kMaxCopiedBytes = int64_t{1} << 28;
-
-std::vector<int64_t> part_shape(const Parameter& parameter, const Parameter::Part& part) {
-  std::vector<int64_t> shape = parameter.shape();
-  shape[0] = part.rows;
-  return shape;
-}
 
 // Tensors that some writers add and that say nothing new.
 bool is_redundant(const std::string& name, const ModelConfig& config) {
@@ -49,21 +44,6 @@ void check_names(const SafetensorsFolder& weights, const PolicyModel& model) {
                     " has no place in this model; the weights do not belong to this config.json");
 }
 
-void load_part(SafetensorsFolder& weights, const PolicyModel& model, const Parameter& parameter,
-               const Parameter::Part& part) {
-  const TensorEntry& entry = *weights.find(part.name);
-  const auto want = part_shape(parameter, part);
-  TLT_CHECK_INPUT(entry.shape == want, weights.file_of(part.name), ": tensor ", part.name,
-                  " has shape ", at::IntArrayRef(entry.shape), " and config.json asks for ",
-                  at::IntArrayRef(want), "; give weights and config.json of the same model");
-  at::Tensor values = weights.read(part.name);
-  TLT_CHECK_INPUT(at::isFloatingType(values.scalar_type()), weights.file_of(part.name), ": tensor ",
-                  part.name, " has type ", data_type_name(entry.type),
-                  "; weights must be F32, BF16 or F16");
-  if (values.scalar_type() != model.type()) values = values.to(at::kFloat);
-  parameter.write(model.device(), values.to(model.device().torch()), part.first_row);
-}
-
 nlohmann::json saved_config(const PolicyModel& model) {
   nlohmann::json config = model.config().source;
   TLT_CHECK(config.is_object(), "a model without a config.json cannot be saved");
@@ -73,23 +53,9 @@ nlohmann::json saved_config(const PolicyModel& model) {
   return config;
 }
 
-TensorSource source_of(const PolicyModel& model, const Parameter& parameter,
-                       const Parameter::Part& part) {
-  const auto values = [&model, &parameter, part] {
-    return parameter.matrix ? parameter.matrix->values(model.device(), part.first_row, part.rows)
-                            : parameter.tensor->narrow(0, part.first_row, part.rows)
-                                  .to(model.type(), /*non_blocking=*/false, /*copy=*/true);
-  };
-  return {part.name, model.type(), part_shape(parameter, part), values};
-}
-
 // REQUIRES: `model` lives and does not change until the result has been used.
 PolicySnapshot describe(const PolicyModel& model) {
-  PolicySnapshot snapshot{saved_config(model), {}};
-  for (const Parameter& parameter : model.parameters())
-    for (const Parameter::Part& part : parameter.parts)
-      snapshot.tensors.push_back(source_of(model, parameter, part));
-  return snapshot;
+  return {saved_config(model), sources_of(model.device(), model.parameters())};
 }
 
 void copy_files(const std::string& source_folder, const std::string& folder) {
@@ -114,13 +80,13 @@ void load_weights(const std::string& folder, const PolicyModel& model) {
   SafetensorsFolder weights(folder);
   check_names(weights, model);
   for (const Parameter& parameter : model.parameters())
-    for (const Parameter::Part& part : parameter.parts) load_part(weights, model, parameter, part);
+    for (const Parameter::Part& part : parameter.parts)
+      load_part(weights, part.name, model.device(), parameter, part);
 }
 
 PolicySnapshot snapshot_policy(const PolicyModel& model) {
   PolicySnapshot snapshot = describe(model);
-  for (TensorSource& source : snapshot.tensors)
-    source = TensorSource::of(source.name, source.values().cpu());
+  snapshot.tensors = copy_values(snapshot.tensors);
   return snapshot;
 }
 

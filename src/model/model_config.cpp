@@ -12,13 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-json read_json(const std::string& path) {
-  json value =
-      json::parse(read_file(path, /*max_bytes=*/1 << 24), nullptr, /*allow_exceptions=*/false);
-  TLT_CHECK_INPUT(value.is_object(), path, ": not a JSON object; copy the file again");
-  return value;
-}
-
 // The keys of one JSON object; null counts as absent, as in transformers.
 class Keys {
  public:
@@ -164,10 +157,16 @@ std::vector<int32_t> read_eos(const Keys& keys, int64_t vocabulary) {
 
 }  // namespace
 
-ModelConfig ModelConfig::read(const std::string& folder) {
-  const std::string path = folder + "/config.json";
+json read_json_object(const std::string& path) {
+  json value =
+      json::parse(read_file(path, /*max_bytes=*/1 << 24), nullptr, /*allow_exceptions=*/false);
+  TLT_CHECK_INPUT(value.is_object(), path, ": not a JSON object; copy the file again");
+  return value;
+}
+
+ModelConfig ModelConfig::parse(const json& source, const std::string& path) {
   ModelConfig config;
-  config.source = read_json(path);
+  config.source = source;
   const Keys keys(config.source, path);
   config.family = read_family(keys);
   config.vocabulary = keys.size("vocab_size");
@@ -194,9 +193,15 @@ ModelConfig ModelConfig::read(const std::string& folder) {
   config.check(path);
 
   config.eos_tokens = read_eos(keys, config.vocabulary);
+  return config;
+}
+
+ModelConfig ModelConfig::read(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  ModelConfig config = parse(read_json_object(path), path);
   const std::string generation_path = folder + "/generation_config.json";
   if (std::filesystem::exists(generation_path)) {
-    const json generation = read_json(generation_path);
+    const json generation = read_json_object(generation_path);
     const Keys generation_keys(generation, generation_path);
     if (generation_keys.has("eos_token_id"))
       config.eos_tokens = read_eos(generation_keys, config.vocabulary);

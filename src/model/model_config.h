@@ -46,9 +46,14 @@ struct ModelConfig {
 
   // InputError names the file, the key and what is accepted.
   static ModelConfig read(const std::string& folder);
+  // The same from the object that the file `path` holds; for other files than a policy's.
+  static ModelConfig parse(const nlohmann::json& source, const std::string& path);
   // Sizes fit each other (even head size, heads divisible by kv_heads, multiples of 16 …). `where`
   // names the file.
   void check(const std::string& where) const;
 };
+
+// The object in a JSON file. InputError when there is none.
+nlohmann::json read_json_object(const std::string& path);
 
 }  // namespace tlt::model
