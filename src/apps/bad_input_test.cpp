@@ -85,12 +85,19 @@ TEST_F(GenerateComplaintTest, WrongFlagsAreNamed) {
 
 TEST_F(GenerateComplaintTest, WhatComesLaterIsRefusedByName) {
   expect({"--speculation", "eagle"},
-         "--speculation eagle comes with a later version; use off, auto, suffix or ngram\n");
-  expect({"--speculation", "fast"}, "--speculation is 'fast'; use off, auto, suffix or ngram\n");
-  expect({"--strategy", "8_4_48"}, HasSubstr("--strategy is for --speculation suffix or ngram"));
+         "--speculation eagle needs a drafter; give its folder with --drafter\n");
+  expect({"--speculation", "fast"},
+         "--speculation is 'fast'; use off, auto, suffix, ngram or eagle\n");
+  expect({"--strategy", "8_4_48"}, HasSubstr("--strategy is for --speculation suffix, ngram"));
   expect({"--speculation", "suffix", "--strategy", "8_4"}, HasSubstr("8_4"));
   expect({"--speculation", "suffix", "--strategy", "1_2_9"}, HasSubstr("1_2_9"));
-  expect({"--drafter", "somewhere"}, HasSubstr("--drafter belongs to --speculation eagle"));
+  expect({"--speculation", "suffix", "--drafter", "somewhere"},
+         HasSubstr("--drafter is for --speculation auto or eagle"));
+  expect({"--drafter", "somewhere"}, HasSubstr("somewhere/config.json"));
+  expect({"--accept-rule", "greedy"}, HasSubstr("accept_rule"));
+  expect({"--accept-rule", "target_only", "--accept-threshold-acc", "0"},
+         HasSubstr("accept_threshold_acc is 0"));
+  expect({"--speculation", "suffix", "--strategy", "200_40_4000"}, HasSubstr("max_num_batched"));
   expect({"--chat"}, HasSubstr("--chat: chat templates come with a later version"));
 }
 

@@ -30,7 +30,7 @@ namespace {
 
 constexpr size_t kBuckets = 8;  // of batch sizes: 1, 2-3, 4-7 …
 
-// "off", "auto", "suffix", "ngram", "simulated"; with ":8_4_16" always that strategy.
+// "off", "auto", "suffix", "ngram", "eagle", "simulated"; with ":8_4_16" always that strategy.
 struct Way {
   std::string name;
   std::string drafter;  // "" for off
@@ -39,10 +39,11 @@ struct Way {
 
 Way parse_way(const std::string& name) {
   Way way{.name = name, .drafter = name.substr(0, name.find(':')), .strategy = {}};
-  const auto known = {"off", "auto", "suffix", "ngram", "simulated"};
-  TLT_CHECK_INPUT(std::ranges::find(known, way.drafter) != known.end(), "--ways has '", name,
-                  "'; use off, auto, suffix, ngram or simulated, and with a drafter a strategy if "
-                  "you like: suffix:8_4_16");
+  const auto known = {"off", "auto", "suffix", "ngram", "eagle", "simulated"};
+  TLT_CHECK_INPUT(
+      std::ranges::find(known, way.drafter) != known.end(), "--ways has '", name,
+      "'; use off, auto, suffix, ngram, eagle or simulated, and with a drafter a strategy if "
+      "you like: suffix:8_4_16");
   if (way.drafter.size() < name.size()) {
     TLT_CHECK_INPUT(way.drafter != "off" && way.drafter != "auto", "--ways has '", name,
                     "'; only a drafter takes a strategy");
@@ -68,7 +69,7 @@ struct RolloutFlags {
   BenchModel model;
   std::string prompts;
   std::vector<std::string> way_names = {"off", "auto", "suffix", "ngram"};
-  std::string sweep;
+  std::string sweep, drafter;
   std::vector<int64_t> batches = {1, 8, 128};
   int64_t responses = 0, samples = 8, prompt_tokens = 64, new_tokens = 1024, repeat = 3;
   double temperature = 1, acceptance = 0;
@@ -79,11 +80,14 @@ struct RolloutFlags {
     app.add_option("--prompts", prompts,
                    "JSONL file as for tlt generate, or problems made on the fly, as "
                    "countdown:seed=7,size=64; without: random tokens.");
-    app.add_option("--ways", way_names,
-                   "off, auto (as the tuner chooses), suffix, ngram; or always one strategy, as "
-                   "suffix:8_4_16.")
+    app.add_option(
+           "--ways", way_names,
+           "off, auto (as the tuner chooses), suffix, ngram, eagle; or always one strategy, as "
+           "suffix:8_4_16.")
         ->delimiter(',')
         ->default_str("off,auto,suffix,ngram");
+    app.add_option("--drafter", drafter,
+                   "Folder of an EAGLE drafter made for the model, for auto and eagle.");
     app.add_option("--sweep", sweep,
                    "Of this drafter, all strategies of a grid of depth, width and tokens to "
                    "verify, beside --ways.");
@@ -130,9 +134,12 @@ struct RolloutFlags {
     TLT_CHECK_INPUT(acceptance == 0 || (acceptance > 1 && acceptance < kDepth + 1),
                     "--simulate-acceptance is ", acceptance, "; give a number between 1 and ",
                     kDepth + 1);
-    for (const Way& way : ways())
+    for (const Way& way : ways()) {
       TLT_CHECK_INPUT(way.drafter != "simulated" || acceptance > 0,
                       "'simulated' needs --simulate-acceptance, as 4");
+      TLT_CHECK_INPUT(way.drafter != "eagle" || !drafter.empty(),
+                      "'eagle' needs a drafter; give its folder with --drafter");
+    }
   }
 
   int64_t responses_at(int64_t batch) const {
@@ -199,7 +206,10 @@ class Comparison {
         (batch + 1) * (rollout::pages_for(positions) + 2) * policy.kv_shape().page_bytes();
     runs_.resize(ways_.size());
     learned_.resize(ways_.size());
-    costs_ = rollout::measure_costs(policy, engine_);
+    spec::SpeculationOptions options;
+    options.eagle.spec_model_path = flags.drafter;
+    network_ = rollout::load_draft_network(options, policy);
+    costs_ = rollout::measure_costs(policy, network_.get(), options, engine_);
   }
 
   void run() {
@@ -235,8 +245,9 @@ class Comparison {
           policy_.config().vocabulary);
     }
     if (way.drafter != "auto" && options.enable) options.drafters = {way.drafter};
-    return rollout::make_speculation(options, policy_, engine_,
-                                     {.strategy = way.strategy, .costs = costs_});
+    return rollout::make_speculation(
+        options, policy_, engine_,
+        {.network = network_, .strategy = way.strategy, .costs = costs_});
   }
 
   Run decode(size_t way) {
@@ -340,6 +351,7 @@ class Comparison {
   int64_t responses_ = 0;
   std::shared_ptr<const rollout::SamplingOptions> sampling_;
   rollout::EngineOptions engine_;
+  std::shared_ptr<model::DraftNetwork> network_;  // null: no EAGLE drafter
   std::optional<spec::CostTable> costs_;
   std::vector<std::string> learned_;    // [way] by its tuner
   std::vector<std::vector<Run>> runs_;  // [way, round]

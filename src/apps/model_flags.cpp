@@ -85,12 +85,14 @@ std::optional<data::Tokenizer> ModelFlags::load_tokenizer(const model::ModelConf
 void SpeculationFlags::add_to(CLI::App& flags) {
   flags.add_option("--speculation", speculation,
                    "off, auto (guess ahead of the model where that pays), suffix (only by what the "
-                   "response, its siblings and its prompt say already) or ngram (only by what all "
-                   "responses say). Never changes a token.");
-  flags.add_option("--drafter", drafter, "Folder of an EAGLE drafter (a later version).");
-  flags.add_option("--strategy", strategy,
-                   "With suffix or ngram: always this depth, width and number of tokens to verify, "
-                   "as 8_4_16; else they are chosen for each step.");
+                   "response, its siblings and its prompt say already), ngram (only by what all "
+                   "responses say) or eagle (only by --drafter). Never changes a token.");
+  flags.add_option("--drafter", drafter,
+                   "Folder of an EAGLE drafter made for the model, for auto and eagle.");
+  flags.add_option(
+      "--strategy", strategy,
+      "With suffix, ngram or eagle: always this depth, width and number of tokens to verify, "
+      "as 8_4_16; else they are chosen for each step.");
   flags.add_option("--accept-rule", accept_rule,
                    "coupled (the tokens are those without speculation) or target_only (the "
                    "release's: other tokens, as likely).");
@@ -101,15 +103,15 @@ void SpeculationFlags::add_to(CLI::App& flags) {
 }
 
 void SpeculationFlags::check() const {
-  TLT_CHECK_INPUT(speculation != "eagle",
-                  "--speculation eagle comes with a later version; use off, auto, suffix or ngram");
-  TLT_CHECK_INPUT(is_one_of(speculation, {"off", "auto", "suffix", "ngram"}), "--speculation is '",
-                  speculation, "'; use off, auto, suffix or ngram");
-  TLT_CHECK_INPUT(drafter.empty(),
-                  "--drafter belongs to --speculation eagle, which comes with a later version; "
-                  "leave it out");
+  TLT_CHECK_INPUT(is_one_of(speculation, {"off", "auto", "suffix", "ngram", "eagle"}),
+                  "--speculation is '", speculation, "'; use off, auto, suffix, ngram or eagle");
+  TLT_CHECK_INPUT(speculation != "eagle" || !drafter.empty(),
+                  "--speculation eagle needs a drafter; give its folder with --drafter");
+  TLT_CHECK_INPUT(drafter.empty() || is_one_of(speculation, {"auto", "eagle"}),
+                  "--drafter is for --speculation auto or eagle; name one, or leave it out");
   TLT_CHECK_INPUT(strategy.empty() || !is_one_of(speculation, {"off", "auto"}),
-                  "--strategy is for --speculation suffix or ngram; name one, or leave it out");
+                  "--strategy is for --speculation suffix, ngram or eagle; name one, or leave it "
+                  "out");
   if (!strategy.empty()) spec::parse_strategy(strategy);
 }
 
@@ -121,7 +123,9 @@ std::unique_ptr<rollout::Speculation> SpeculationFlags::make(
   options.accept_threshold_single = accept_threshold_single;
   options.accept_threshold_acc = accept_threshold_acc;
   if (speculation != "auto" && options.enable) options.drafters = {speculation};
+  options.eagle.spec_model_path = drafter;
   rollout::SpeculationSetup setup;
+  setup.network = rollout::load_draft_network(options, model);
   if (!strategy.empty()) setup.strategy = spec::parse_strategy(strategy);
   return rollout::make_speculation(options, model, engine, std::move(setup));
 }

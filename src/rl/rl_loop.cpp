@@ -68,9 +68,10 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       total_steps_(count_steps(options_, sampler_)),
       reference_(options_.actor.loss.use_kl_loss ? make_policy(options_, place_.device) : nullptr),
       stop_text_(place_.tokenizer),
-      speculation_(
-          rollout::make_speculation(options_.speculative, *place_.model, options_.rollout.engine,
-                                    {.seed = static_cast<uint64_t>(options_.trainer.seed)})),
+      speculation_(rollout::make_speculation(
+          options_.speculative, *place_.model, options_.rollout.engine,
+          {.network = rollout::load_draft_network(options_.speculative, *place_.model),
+           .seed = static_cast<uint64_t>(options_.trainer.seed)})),
       engine_(*place_.model, options_.rollout.engine, &stop_text_, /*tap=*/nullptr,
               speculation_.get()),
       rewards_(reward_, options_.reward),

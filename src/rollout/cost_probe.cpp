@@ -9,6 +9,7 @@
 #include "kv/kv_cache.h"
 #include "model/activations.h"
 #include "rollout/sequence.h"
+#include "spec/eagle_drafter.h"
 
 namespace tlt::rollout {
 namespace {
@@ -93,6 +94,52 @@ std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
     for (int64_t rows = 1; rows <= kMostTreeRows; rows *= 2)
       if (rows == 1 || sequences * rows <= probe.max_rows)
         costs.push_back(prober.measure(sequences, rows));
+  }
+  return costs;
+}
+
+std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
+                                            std::span<const spec::Strategy> strategies,
+                                            const CostProbe& probe) {
+  spec::EagleDrafter drafter(network, {});
+  const at::Tensor states =
+      network.device().zeros({kContext, network.config().hidden}, network.type());
+  const std::vector<int32_t> prompt(kContext, 0), token = {0}, row = {0};
+  std::vector<spec::DraftTree> trees(static_cast<size_t>(probe.max_sequences));
+  std::vector<spec::DraftRequest> requests;
+  std::vector<spec::DraftCost> costs;
+  const Stopwatch watch;
+  const auto commit = [&](spec::SequenceId id) {
+    drafter.read_states(id, states, row);
+    drafter.commit(id, token);
+  };
+  for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
+    if (!costs.empty() && watch.seconds() > probe.seconds) break;
+    while (std::ssize(requests) < sequences) {
+      const spec::SequenceId id{static_cast<uint32_t>(requests.size()), 0};
+      drafter.read_prompt(id.prompt_id, 0, states, prompt);
+      drafter.begin(id, prompt);
+      commit(id);
+      requests.push_back({.id = id,
+                          .prompt = prompt,
+                          .response = token,
+                          .strategy = {},
+                          .tree = &trees[requests.size()]});
+    }
+    for (const spec::Strategy& strategy : strategies) {
+      double best = 1e9;
+      for (int i = 0; i <= kRepeats; ++i) {  // the first one warms up
+        for (spec::DraftRequest& request : requests) {
+          request.strategy = strategy;
+          request.tree->clear();
+          commit(request.id);
+        }
+        const Stopwatch proposal;
+        drafter.propose(requests);
+        if (i > 0) best = std::min(best, proposal.seconds());
+      }
+      costs.push_back({"eagle", strategy, sequences, best});
+    }
   }
   return costs;
 }

@@ -6,8 +6,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "model/draft_network.h"
 #include "model/policy_model.h"
 #include "spec/cost_model.h"
 
@@ -23,5 +25,10 @@ struct CostProbe {
 // the head included. Batch sizes that are left out cost as the ones before let expect.
 std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
                                                 const CostProbe& probe);
+
+// Proposals of an EAGLE drafter for 1, 2, 4 … sequences that got a token since the last one.
+std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
+                                            std::span<const spec::Strategy> strategies,
+                                            const CostProbe& probe);
 
 }  // namespace tlt::rollout

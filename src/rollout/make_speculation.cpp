@@ -1,19 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollout/make_speculation.h"
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "model/draft_folder.h"
 #include "rollout/cost_probe.h"
+#include "spec/eagle_drafter.h"
 #include "spec/ngram_drafter.h"
 #include "spec/suffix_drafter.h"
 
 namespace tlt::rollout {
 namespace {
 
-std::unique_ptr<spec::Drafter> make_drafter(const std::string& kind,
-                                            const spec::SpeculationOptions& options) {
+// Null: an EAGLE drafter without a network.
+std::unique_ptr<spec::Drafter> make_drafter(
+    const std::string& kind, const spec::SpeculationOptions& options,
+    const std::shared_ptr<const model::DraftNetwork>& network) {
   if (kind == "suffix") return std::make_unique<spec::SuffixDrafter>(options.suffix);
   if (kind == "ngram") return std::make_unique<spec::NgramDrafter>(options.ngram);
-  throw InputError("there is no drafter '" + kind + "'; use suffix or ngram");
+  TLT_CHECK(kind == "eagle", "no drafter ", kind);
+  if (!network) return nullptr;
+  return std::make_unique<spec::EagleDrafter>(network, options.eagle.drafter);
+}
+
+// The shallowest and the deepest one, from which the others' costs are taken.
+std::vector<spec::Strategy> extremes(const std::vector<spec::Strategy>& strategies) {
+  const auto [low, high] = std::ranges::minmax_element(strategies);
+  return *low == *high ? std::vector{*low} : std::vector{*low, *high};
 }
 
 // A tree that could never be verified is a mistake, not a slow choice.
@@ -31,10 +45,22 @@ void check_fits(const spec::Strategy& strategy, const model::PolicyModel& model,
 
 }  // namespace
 
-spec::CostTable measure_costs(const model::PolicyModel& model, const EngineOptions& engine) {
-  return {measure_forwards(
-              model, {.max_sequences = engine.max_running, .max_rows = engine.max_batch_tokens}),
-          {}};
+std::shared_ptr<model::DraftNetwork> load_draft_network(const spec::SpeculationOptions& options,
+                                                        const model::PolicyModel& model) {
+  const bool is_wanted =
+      options.enable && std::ranges::find(options.drafters, "eagle") != options.drafters.end();
+  if (!is_wanted || options.eagle.spec_model_path.empty()) return nullptr;
+  return model::load_drafter(options.eagle.spec_model_path, model);
+}
+
+spec::CostTable measure_costs(const model::PolicyModel& model, const model::DraftNetwork* network,
+                              const spec::SpeculationOptions& options,
+                              const EngineOptions& engine) {
+  const CostProbe probe = {.max_sequences = engine.max_running,
+                           .max_rows = engine.max_batch_tokens};
+  std::vector<spec::DraftCost> drafts;
+  if (network) drafts = measure_drafts(*network, extremes(options.eagle.strategies()), probe);
+  return {measure_forwards(model, probe), drafts};
 }
 
 std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& options,
@@ -44,7 +70,10 @@ std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& op
   options.check();
   const int64_t vocabulary = model.config().vocabulary;
   std::vector<std::unique_ptr<spec::Drafter>> drafters;
-  for (const std::string& kind : options.drafters) drafters.push_back(make_drafter(kind, options));
+  for (const std::string& kind : options.drafters)
+    if (auto drafter = make_drafter(kind, options, setup.network))
+      drafters.push_back(std::move(drafter));
+  if (drafters.empty()) return nullptr;
   for (const spec::Strategy& strategy :
        setup.strategy ? std::vector{*setup.strategy} : options.eagle.strategies())
     check_fits(strategy, model, engine);
@@ -58,7 +87,8 @@ std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& op
         std::move(drafters),
         Speculation::Adaptive{
             .options = options,
-            .costs = setup.costs ? std::move(*setup.costs) : measure_costs(model, engine),
+            .costs = setup.costs ? std::move(*setup.costs)
+                                 : measure_costs(model, setup.network.get(), options, engine),
             .max_rows = engine.max_batch_tokens,
             .seed = setup.seed},
         vocabulary);

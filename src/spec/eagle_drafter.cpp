@@ -18,21 +18,20 @@ constexpr int64_t kRows = 256;
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 // Logits worth waking the other threads for.
 constexpr int64_t kSharedLogits = 16384;
-constexpr int64_t kMostWindow = int64_t{1} << 20;
 
 }  // namespace
 
-void EagleDrafterOptions::check() const {
-  TLT_CHECK_INPUT(window >= 1 && window <= kMostWindow, "window is ", window,
-                  "; give a number of states such as 512");
-  TLT_CHECK_INPUT(kv_memory_bytes >= 0, "kv_memory_bytes is ", kv_memory_bytes,
-                  "; give a number of bytes such as 268435456");
-  TLT_CHECK_INPUT(prompt_memory_bytes >= 0, "prompt_memory_bytes is ", prompt_memory_bytes,
-                  "; give 0 (prompts are not read) or a number of bytes such as 268435456");
-}
+EagleDrafter::EagleDrafter(std::shared_ptr<const model::DraftNetwork> network,
+                           const EagleDrafterOptions& options)
+    : EagleDrafter(*network, options, network) {}
 
 EagleDrafter::EagleDrafter(const model::DraftNetwork& network, const EagleDrafterOptions& options)
-    : network_(network),
+    : EagleDrafter(network, options, nullptr) {}
+
+EagleDrafter::EagleDrafter(const model::DraftNetwork& network, const EagleDrafterOptions& options,
+                           std::shared_ptr<const model::DraftNetwork> owned)
+    : owned_(std::move(owned)),
+      network_(network),
       options_((options.check(), options)),
       vocabulary_(network.config().vocabulary),
       hidden_(network.config().hidden),

@@ -24,37 +24,20 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
-#include "base/options.h"
 #include "model/draft_activations.h"
 #include "model/draft_network.h"
 #include "spec/draft_beam.h"
 #include "spec/drafter.h"
 #include "spec/eagle_cache.h"
+#include "spec/eagle_drafter_options.h"
 #include "spec/eagle_states.h"
 
 namespace tlt::spec {
-
-struct EagleDrafterOptions {
-  int64_t window = 512;
-  int64_t kv_memory_bytes = int64_t{1} << 28;
-  int64_t prompt_memory_bytes = int64_t{1} << 28;
-
-  void visit(auto& v) {
-    v(window, "window", Affects::kSpeed,
-      "Hidden states kept of a sequence; what the drafter reads of one that it sees late.");
-    v(kv_memory_bytes, "kv_memory_bytes", Affects::kSpeed,
-      "What the drafter's keys and values may take; those not used for longest are given up.");
-    v(prompt_memory_bytes, "prompt_memory_bytes", Affects::kSpeed,
-      "What hidden states of prompts may take; those without a running sequence go first.");
-  }
-
-  // InputError names the field and what is accepted.
-  void check() const;
-};
 
 // Where the time of propose() went, since the drafter was made.
 struct EagleStats {
@@ -73,6 +56,9 @@ class EagleDrafter final : public Drafter {
  public:
   // InputError when kv_memory_bytes is less than a page. REQUIRES: `network` outlives this.
   EagleDrafter(const model::DraftNetwork& network, const EagleDrafterOptions& options);
+  // The same, and keeps the network.
+  EagleDrafter(std::shared_ptr<const model::DraftNetwork> network,
+               const EagleDrafterOptions& options);
 
   std::string_view kind() const override { return "eagle"; }
   void begin(SequenceId id, std::span<const int32_t> prompt) override;
@@ -122,6 +108,8 @@ class EagleDrafter final : public Drafter {
     int64_t rows() const { return std::ssize(nodes.frontier()); }
   };
 
+  EagleDrafter(const model::DraftNetwork& network, const EagleDrafterOptions& options,
+               std::shared_ptr<const model::DraftNetwork> owned);
   Sequence& find(SequenceId id);
   // The pairs that can still be read: from here on.
   int64_t first_known(const Sequence& sequence) const;
@@ -144,6 +132,7 @@ class EagleDrafter final : public Drafter {
   void choose_tokens(int64_t first, int64_t rows);
   void add_frontier(Beam& beam, const at::Tensor& hidden);
 
+  const std::shared_ptr<const model::DraftNetwork> owned_;  // or null
   const model::DraftNetwork& network_;
   const EagleDrafterOptions options_;
   const int64_t vocabulary_, hidden_;

@@ -54,6 +54,7 @@ void EagleOptions::check() const {
                   mab_window, "; give a number from 1 to ", 1 << 20);
   TLT_CHECK_INPUT(mab_epsilon >= 0 && mab_epsilon <= 1, "speculative.eagle.mab_epsilon is ",
                   mab_epsilon, "; give a number from 0 to 1");
+  drafter.check();
   const std::vector<Strategy> all = strategies();
   for (size_t i = 0; i < mab_bs_threshold.size(); ++i)
     TLT_CHECK_INPUT(mab_bs_threshold[i] > (i == 0 ? 0 : mab_bs_threshold[i - 1]),
@@ -71,10 +72,10 @@ void EagleOptions::check() const {
 
 void SpeculationOptions::check() const {
   TLT_CHECK_INPUT(!drafters.empty(),
-                  "speculative.drafters is empty; name suffix or ngram, or set "
+                  "speculative.drafters is empty; name suffix, ngram or eagle, or set "
                   "speculative.enable=false");
   for (size_t i = 0; i < drafters.size(); ++i) {
-    check_choice("drafters", drafters[i], {"suffix", "ngram"});
+    check_choice("drafters", drafters[i], {"suffix", "ngram", "eagle"});
     TLT_CHECK_INPUT(std::ranges::count(drafters, drafters[i]) == 1, "speculative.drafters has ",
                     drafters[i], " twice; name it once");
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "spec/eagle_drafter_options.h"
 #include "spec/ngram_drafter.h"
 #include "spec/strategy.h"
 #include "spec/suffix_drafter.h"
@@ -16,6 +17,7 @@
 namespace tlt::spec {
 
 struct EagleOptions {
+  std::string spec_model_path;
   int64_t spec_steps = 8;
   int64_t spec_topk = 4;
   int64_t spec_verify_tokens = 48;
@@ -27,7 +29,11 @@ struct EagleOptions {
   std::string mab_reward = "paper";
   std::vector<std::string> adaptive_configs = {"1_1_2", "2_1_3", "4_2_6", "10_8_64"};
 
+  EagleDrafterOptions drafter;
+
   void visit(auto& v) {
+    v(spec_model_path, "spec_model_path", Affects::kPlace,
+      "Folder of an EAGLE drafter made for the model (SGLang's layout).");
     v(spec_steps, "spec_steps", Affects::kSpeed, "Depth of the first strategy's draft trees.");
     v(spec_topk, "spec_topk", Affects::kSpeed, "Width of the first strategy's draft trees.");
     v(spec_verify_tokens, "spec_verify_tokens", Affects::kSpeed,
@@ -49,6 +55,7 @@ struct EagleOptions {
       "acceptance length instead of the step's (stable).");
     v(adaptive_configs, "adaptive_configs", Affects::kSpeed,
       "ADAPTIVE: still more strategies to choose from.");
+    drafter.visit(v);
   }
 
   // The first strategy and mab_configs; adaptive_configs too when ADAPTIVE chooses. None twice.
@@ -58,9 +65,10 @@ struct EagleOptions {
   void check() const;
 };
 
+// One drafter or several, and when to ask which.
 struct SpeculationOptions {
   bool enable = true;
-  std::vector<std::string> drafters = {"suffix"};
+  std::vector<std::string> drafters = {"suffix", "eagle"};
   std::string gate = "learned";
   int64_t bs_threshold = 32;
   std::string accept_rule = "coupled";
@@ -75,7 +83,8 @@ struct SpeculationOptions {
       "Guess ahead of the model and let it check several tokens at once.");
     v(drafters, "drafters", Affects::kSpeed,
       "Who guesses: suffix (what the response, its siblings and earlier responses to its prompt "
-      "say), ngram (what all responses say). One is chosen for each step.");
+      "say), ngram (what all responses say), eagle (a network; where there is one). One is chosen "
+      "for each step.");
     v(gate, "gate", Affects::kSpeed,
       "When to speculate: learned (no speculation is one more strategy), paper (while at most "
       "bs_threshold sequences decode), or release (from the tenth such step in a row until the "

@@ -1,0 +1,39 @@
+// EagleDrafterOptions: what an EAGLE drafter may keep (eagle_drafter.h).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "base/options.h"
+
+namespace tlt::spec {
+
+struct EagleDrafterOptions {
+  int64_t window = 512;
+  int64_t kv_memory_bytes = int64_t{1} << 28;
+  int64_t prompt_memory_bytes = int64_t{1} << 28;
+
+  void visit(auto& v) {
+    v(window, "window", Affects::kSpeed,
+      "Hidden states kept of a sequence; what the drafter reads of one that it sees late.");
+    v(kv_memory_bytes, "kv_memory_bytes", Affects::kSpeed,
+      "What the drafter's keys and values may take; those not used for longest are given up.");
+    v(prompt_memory_bytes, "prompt_memory_bytes", Affects::kSpeed,
+      "What hidden states of prompts may take; those without a running sequence go first.");
+  }
+
+  // InputError names the field and what is accepted.
+  void check() const {
+    TLT_CHECK_INPUT(window >= 1 && window <= 1 << 20, "speculative.eagle.window is ", window,
+                    "; give a number of states such as 512");
+    TLT_CHECK_INPUT(kv_memory_bytes >= 0, "speculative.eagle.kv_memory_bytes is ", kv_memory_bytes,
+                    "; give a number of bytes such as 268435456");
+    TLT_CHECK_INPUT(prompt_memory_bytes >= 0, "speculative.eagle.prompt_memory_bytes is ",
+                    prompt_memory_bytes,
+                    "; give 0 (prompts are not read) or a number of bytes such as 268435456");
+  }
+};
+
+}  // namespace tlt::spec
