@@ -4,6 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "model/policy_model.h"
 
 namespace tlt::model {
@@ -13,6 +16,11 @@ class Activations {
   // Memory for passes of up to max_rows rows; longer ones grow it.
   Activations(const PolicyModel& model, int64_t max_rows);
 
+  // From now on forward keeps what goes into these layers: captured() [T, layers D], one beside the
+  // other, valid until the next pass. What an EAGLE-3 drafter is shown.
+  void capture(std::vector<int64_t> layers) { captured_layers_ = std::move(layers); }
+  const at::Tensor& captured() { return captured_.view(); }
+
  private:
   friend class PolicyModel;
 
@@ -20,6 +28,8 @@ class Activations {
   RowBuffer hidden_;    // [T, D]
   at::Tensor tokens_;   // [T] int32 on the device
   LayerActivations layer_;
+  std::vector<int64_t> captured_layers_;
+  RowBuffer captured_;
 };
 
 }  // namespace tlt::model

@@ -21,8 +21,8 @@ const at::Tensor& RowBuffer::resize(const Device& device, int64_t rows, int64_t 
 }
 
 DecoderLayer::DecoderLayer(const ModelConfig& c, const Device& device, at::ScalarType type,
-                           bool has_input_norm)
-    : qkv(device, (c.heads + 2 * c.kv_heads) * c.head_size, c.hidden, type),
+                           bool has_input_norm, int64_t input_columns)
+    : qkv(device, (c.heads + 2 * c.kv_heads) * c.head_size, input_columns, type),
       output(device, c.hidden, c.heads * c.head_size, type),
       gate_up(device, 2 * c.intermediate, c.hidden, type),
       down(device, c.hidden, c.intermediate, type),
@@ -72,8 +72,17 @@ ops::RopeStore DecoderLayer::rope(const at::Tensor& cos_sin) const {
 void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
                            const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
                            at::Tensor& out, bool keep) const {
+  if (!input_norm.defined()) return forward_from(device, batch, cos_sin, x, x, cache, a, out, keep);
+  a.normed.resize(device, x.size(0), hidden_, type_);
+  ops::rms_norm(device, x, input_norm, epsilon_, a.normed.view());
+  forward_from(device, batch, cos_sin, a.normed.view(), x, cache, a, out, keep);
+}
+
+void DecoderLayer::forward_from(const Device& device, const ops::Batch& batch,
+                                const at::Tensor& cos_sin, const at::Tensor& input,
+                                const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
+                                at::Tensor& out, bool keep) const {
   const int64_t rows = x.size(0);
-  if (input_norm.defined()) a.normed.resize(device, rows, hidden_, type_);
   a.qkv.resize(device, rows, qkv.rows(), type_);
   a.attended.resize(device, rows, output.columns(), type_);
   a.middle.resize(device, rows, hidden_, type_);
@@ -82,9 +91,7 @@ void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const 
   a.gated.resize(device, rows, intermediate_, type_);
   if (keep) a.lse.resize(device, rows, shape_.heads, at::kFloat);
 
-  if (input_norm.defined()) ops::rms_norm(device, x, input_norm, epsilon_, a.normed.view());
-  ops::linear(device, input_norm.defined() ? a.normed.view() : x, qkv, a.qkv.view(),
-              {.bias = qkv_bias.defined() ? &qkv_bias : nullptr});
+  ops::linear(device, input, qkv, a.qkv.view(), {.bias = qkv_bias.defined() ? &qkv_bias : nullptr});
   if (keep && q_norm.defined()) {
     a.raw_qkv.resize(device, rows, qkv.rows(), type_);
     a.raw_qkv.view().copy_(a.qkv.view());
@@ -104,7 +111,22 @@ void DecoderLayer::backward(const Device& device, const ops::Batch& batch,
                             const at::Tensor& cos_sin, const at::Tensor& x,
                             const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
                             at::Tensor& d, std::vector<at::Tensor>& gradients) const {
-  const int64_t rows = x.size(0);
+  if (!input_norm.defined())
+    return backward_from(device, batch, cos_sin, x, cache, a, s, d, d, /*accumulate=*/true,
+                         gradients);
+  s.d_normed.resize(device, x.size(0), hidden_, type_);
+  backward_from(device, batch, cos_sin, a.normed.view(), cache, a, s, d, s.d_normed.view(),
+                /*accumulate=*/false, gradients);
+  ops::rms_norm_backward(device, s.d_normed.view(), x, input_norm, epsilon_, d,
+                         gradients[static_cast<size_t>(parameters.input_norm)]);
+}
+
+void DecoderLayer::backward_from(const Device& device, const ops::Batch& batch,
+                                 const at::Tensor& cos_sin, const at::Tensor& input,
+                                 const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
+                                 at::Tensor& d, at::Tensor& d_input, bool accumulate,
+                                 std::vector<at::Tensor>& gradients) const {
+  const int64_t rows = d.size(0);
   const auto gradient = [&](int64_t index) -> at::Tensor& {
     return gradients[static_cast<size_t>(index)];
   };
@@ -133,13 +155,9 @@ void DecoderLayer::backward(const Device& device, const ops::Batch& batch,
       q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache, a.attended.view(), a.lse.view(),
       s.d_attended.view(), s.d_qkv.view(),
       {gradient_or_null(parameters.q_norm), gradient_or_null(parameters.k_norm)});
-  ops::linear_backward_weight(device, s.d_qkv.view(), input_norm.defined() ? a.normed.view() : x,
-                              gradient(parameters.qkv), gradient_or_null(parameters.qkv_bias));
-  if (!input_norm.defined())
-    return ops::linear_backward_input(device, s.d_qkv.view(), qkv, d, /*accumulate=*/true);
-  ops::linear_backward_input(device, s.d_qkv.view(), qkv, s.d_normed.view());
-  ops::rms_norm_backward(device, s.d_normed.view(), x, input_norm, epsilon_, d,
-                         gradient(parameters.input_norm));
+  ops::linear_backward_weight(device, s.d_qkv.view(), input, gradient(parameters.qkv),
+                              gradient_or_null(parameters.qkv_bias));
+  ops::linear_backward_input(device, s.d_qkv.view(), qkv, d_input, accumulate);
 }
 
 }  // namespace tlt::model

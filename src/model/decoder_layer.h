@@ -62,7 +62,7 @@ struct LayerParameters {
 };
 
 struct DecoderLayer {
-  ops::Weight qkv;            // [(N + 2K) H, D]: q, k, v
+  ops::Weight qkv;            // [(N + 2K) H, D]: q, k, v; other columns with forward_from()
   ops::Weight output;         // [D, N H]
   ops::Weight gate_up;        // [2F, D]
   ops::Weight down;           // [D, F]
@@ -73,7 +73,11 @@ struct DecoderLayer {
   LayerParameters parameters;
 
   DecoderLayer(const ModelConfig& config, const Device& device, at::ScalarType type,
-               bool has_input_norm = true);
+               bool has_input_norm = true)
+      : DecoderLayer(config, device, type, has_input_norm, config.hidden) {}
+  // q, k and v read `input_columns` wide rows: of forward_from() and backward_from().
+  DecoderLayer(const ModelConfig& config, const Device& device, at::ScalarType type,
+               bool has_input_norm, int64_t input_columns);
 
   // Adds what the layer has, with names behind `prefix`, and fills `parameters`.
   void list_parameters(const std::string& prefix, ParameterList& list);
@@ -85,11 +89,23 @@ struct DecoderLayer {
                const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a, at::Tensor& out,
                bool keep) const;
 
+  // The same where q, k and v read `input` [T, columns of qkv] and x is the residual stream alone.
+  void forward_from(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
+                    const at::Tensor& input, const at::Tensor& x, const ops::KvLayer& cache,
+                    LayerActivations& a, at::Tensor& out, bool keep) const;
+
   // d [T, D]: gradient of the output on entry, of the input x on return. Adds the parameters'
   // gradients.
   void backward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
                 const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
                 LayerScratch& s, at::Tensor& d, std::vector<at::Tensor>& gradients) const;
+
+  // d [T, D]: gradient of the output on entry, of the residual stream x on return. d_input receives
+  // that of `input`, or it is added (it may be d then).
+  void backward_from(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
+                     const at::Tensor& input, const ops::KvLayer& cache, LayerActivations& a,
+                     LayerScratch& s, at::Tensor& d, at::Tensor& d_input, bool accumulate,
+                     std::vector<at::Tensor>& gradients) const;
 
  private:
   ops::RopeStore rope(const at::Tensor& cos_sin) const;

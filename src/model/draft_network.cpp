@@ -3,8 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "model/draft_activations.h"
 #include "model/draft_config.h"
@@ -14,14 +12,6 @@ namespace tlt::model {
 namespace {
 
 constexpr const char* kLayer = "layers.0.";
-
-// REQUIRES: there is one.
-const Parameter& find(const std::vector<Parameter>& parameters, const std::string& name) {
-  const auto found = std::find_if(parameters.begin(), parameters.end(),
-                                  [&](const Parameter& p) { return p.name() == name; });
-  TLT_CHECK(found != parameters.end(), "no ", name);
-  return *found;
-}
 
 const ModelConfig& checked(const ModelConfig& config, const PolicyModel& target) {
   check_fits_target(config, target.config(), "drafter");

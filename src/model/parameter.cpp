@@ -3,8 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "base/random.h"
 
 namespace tlt::model {
@@ -35,6 +37,13 @@ void Parameter::write(const Device& device, const at::Tensor& values, int64_t fi
   // does that.
   at::Tensor rows = tensor->narrow(0, first_row, values.size(0));
   rows.copy_(round_to == tensor->scalar_type() ? values : values.to(round_to));
+}
+
+const Parameter& find(const std::vector<Parameter>& parameters, const std::string& name) {
+  const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                  [&](const Parameter& p) { return p.name() == name; });
+  TLT_CHECK(found != parameters.end(), "no parameter ", name);
+  return *found;
 }
 
 void Gradients::zero() {

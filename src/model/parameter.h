@@ -43,6 +43,9 @@ struct Parameter {
   void write(const Device& device, const at::Tensor& values, int64_t first_row = 0) const;
 };
 
+// The parameter of this name. REQUIRES: there is one.
+const Parameter& find(const std::vector<Parameter>& parameters, const std::string& name);
+
 // Float32 gradients, in the order of the network's parameters().
 struct Gradients {
   std::vector<at::Tensor> tensors;

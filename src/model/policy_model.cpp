@@ -77,9 +77,16 @@ const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cac
   a.hidden_.resize(device_, batch.rows(), config_.hidden, type_);
   at::Tensor& x = a.residual_.view();
   embed(batch, a.tokens_, x);
-  for (size_t i = 0; i < layers_.size(); ++i)
-    layers_[i].forward(device_, batch, angles, x, cache.layer(static_cast<int64_t>(i)), a.layer_, x,
-                       /*keep=*/false);
+  const auto& captured = a.captured_layers_;
+  const int64_t width = std::ssize(captured) * config_.hidden;
+  if (width > 0) a.captured_.resize(device_, batch.rows(), width, type_);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    for (int64_t j = 0; j < std::ssize(captured); ++j)
+      if (captured[static_cast<size_t>(j)] == i)
+        a.captured_.view().narrow(1, j * config_.hidden, config_.hidden).copy_(x);
+    layers_[static_cast<size_t>(i)].forward(device_, batch, angles, x, cache.layer(i), a.layer_, x,
+                                            /*keep=*/false);
+  }
   ops::rms_norm(device_, x, final_norm_, config_.norm_epsilon, a.hidden_.view());
   return a.hidden_.view();
 }
@@ -96,6 +103,13 @@ Tape::Tape(const PolicyModel& model, bool recompute)
       recompute_(recompute),
       inputs_(static_cast<size_t>(model.config().layers) + 1),
       layers_(recompute ? 1 : static_cast<size_t>(model.config().layers)) {}
+
+void Tape::captured(const std::vector<int64_t>& layers, at::Tensor& out) {
+  const int64_t size = model_.config().hidden;
+  for (int64_t i = 0; i < std::ssize(layers); ++i)
+    out.narrow(1, i * size, size)
+        .copy_(inputs_[static_cast<size_t>(layers[static_cast<size_t>(i)])].view());
+}
 
 void Tape::prepare_cache() {
   kv::KvShape shape = model_.kv_shape();

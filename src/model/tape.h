@@ -24,6 +24,10 @@ class Tape {
   const ops::Batch& batch() const { return sequences_.batch(); }
   void clear() { sequences_.clear(); }
 
+  // What went into these layers, one beside the other: out [T, layers D]. REQUIRES: a forward pass
+  // of the batch.
+  void captured(const std::vector<int64_t>& layers, at::Tensor& out);
+
  private:
   friend class PolicyModel;
 
