@@ -1,0 +1,28 @@
+// EAGLE-3 drafter folders in SGLang's layout: config.json, `fc.weight`, `midlayer.*`,
+// `norm.weight`, `lm_head.weight`, and which tokens the head's rows are: `d2t`, `t2d`.
+//
+// Not here   what the tensors mean (draft_eagle3.h); the keys of config.json
+//            (draft_eagle3_config.h).
+// Threading  engine thread only; a DraftSnapshot may be saved by any one thread.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "model/draft_eagle3.h"
+#include "model/draft_folder.h"
+
+namespace tlt::model {
+
+// As load_drafter(). The layer may be called `layers.0`, as speculators of vLLM have it.
+std::unique_ptr<Eagle3Network> load_eagle3(const std::string& folder, const PolicyModel& target);
+
+// Weights and tokens only, into a drafter of the same configuration.
+void load_eagle3_weights(const std::string& folder, Eagle3Network& network);
+
+// A copy of the weights as they are now, for save_drafter().
+DraftSnapshot snapshot_eagle3(const Eagle3Network& network);
+
+}  // namespace tlt::model
