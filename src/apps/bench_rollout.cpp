@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <optional>
 
 #include "apps/bench.h"
@@ -269,21 +270,29 @@ class Comparison {
       run.bucket_tokens[bucket] += stats.tokens - std::exchange(tokens, stats.tokens);
     }
     run.seconds = whole.seconds();
-    Truth responses;
-    for (rollout::Response& response : engine.take_finished()) {
+    for (const rollout::Response& response : engine.take_finished()) {
       run.tokens += std::ssize(response.tokens);
       run.forwards += response.target_forwards;
-      responses[{response.prompt_id, response.sample}] = std::move(response.tokens);
+      keep_or_compare(response, ways_[way].name);
     }
-    if (truth_.empty())
-      truth_ = std::move(responses);
-    else
-      TLT_CHECK(responses == truth_, ways_[way].name, " gave other tokens than plain decoding");
     if (speculation) {
       run.speculation = speculation->stats();
       learned_[way] = speculation->save();
     }
     return run;
+  }
+
+  // The first run, which is plain decoding's, is what all others must give.
+  void keep_or_compare(const rollout::Response& response, const std::string& way) {
+    const spec::SequenceId id{response.prompt_id, response.sample};
+    const auto [tokens, is_new] = truth_.emplace(id, response.tokens);
+    if (is_new) {
+      logprobs_[id] = response.logprobs;
+      return;
+    }
+    TLT_CHECK(response.tokens == tokens->second && response.logprobs == logprobs_.at(id), way,
+              " gave other tokens or logprobs than plain decoding, prompt ", id.prompt_id,
+              " sample ", id.sample);
   }
 
   void submit(rollout::Engine& engine) const {
@@ -356,6 +365,7 @@ class Comparison {
   std::vector<std::string> learned_;    // [way] by its tuner
   std::vector<std::vector<Run>> runs_;  // [way, round]
   Truth truth_;
+  std::map<spec::SequenceId, std::vector<float>> logprobs_;
 };
 
 }  // namespace

@@ -41,6 +41,49 @@ TEST(BenchTest, DecodeReportsEachBatchSize) {
                    5 * rows[1]["weight_bytes_per_token"].get<double>());
 }
 
+TEST(BenchTest, RolloutComparesTheWaysInOneRun) {
+  const Ended ended = run_program({"bench",
+                                   "rollout",
+                                   "--model",
+                                   golden_model("qwen2_tied"),
+                                   "--batch",
+                                   "1,4",
+                                   "--responses",
+                                   "6",
+                                   "--samples",
+                                   "2",
+                                   "--prompt-tokens",
+                                   "9",
+                                   "--max-new-tokens",
+                                   "20",
+                                   "--repeat",
+                                   "1",
+                                   "--threads",
+                                   "1",
+                                   "--ways",
+                                   "auto,suffix:4_2_6,ngram",
+                                   "--simulate-acceptance",
+                                   "3"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const auto rows = json_lines(ended.out);
+  ASSERT_EQ(rows.size(), 10u);
+  const std::vector<std::string> ways = {"off", "auto", "suffix:4_2_6", "ngram", "simulated"};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const json& row = rows[i];
+    EXPECT_EQ(row["way"], ways[i % 5]);
+    EXPECT_EQ(row["batch"], i < 5 ? 1 : 4);
+    EXPECT_EQ(row["responses"], 6);
+    EXPECT_EQ(row["tokens"], rows[0]["tokens"]);
+    EXPECT_GE(row["accept_length"], 1.0);
+    EXPECT_GT(row["speedup"], 0.0);
+    EXPECT_LE(row["speedup_min"], row["speedup"]);
+    EXPECT_FALSE(row["tokens_per_second_by_batch"].empty());
+  }
+  EXPECT_EQ(rows[0]["speedup"], 1.0);
+  EXPECT_EQ(rows[0]["accept_length"], 1.0);
+  EXPECT_GT(rows[4]["accepted_tokens"], 10);
+}
+
 TEST(BenchTest, TrainReportsBothHalvesOfAStep) {
   const Ended ended = run_program({"bench", "train", "--model", golden_model("qwen2_tied"),
                                    "--prompts", "2", "--samples", "3", "--prompt-tokens", "5",
@@ -128,6 +171,19 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_THAT(complaint(ended, "bench"), HasSubstr("--batch has 0; give"));
   EXPECT_EQ(run_program({"bench", "decode", "--shape", "huge"}).exit_code, 2);
+  const auto rollout = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"bench", "rollout", "--model", golden_model("qwen2_tied")});
+    const Ended one = run_program(flags);
+    EXPECT_EQ(one.exit_code, 2);
+    return complaint(one, "bench");
+  };
+  EXPECT_THAT(rollout({"--ways", "fast"}), HasSubstr("--ways has 'fast'; use off, auto"));
+  EXPECT_THAT(rollout({"--ways", "off:8_4_16"}), HasSubstr("only a drafter takes a strategy"));
+  EXPECT_THAT(rollout({"--ways", "suffix:1_1_9"}), HasSubstr("1_1_9"));
+  EXPECT_THAT(rollout({"--ways", "simulated"}), HasSubstr("needs --simulate-acceptance"));
+  EXPECT_THAT(rollout({"--ways", "eagle"}), HasSubstr("needs a drafter"));
+  EXPECT_THAT(rollout({"--simulate-acceptance", "0.5"}), HasSubstr("--simulate-acceptance is 0.5"));
+  EXPECT_THAT(rollout({"--batch", "0"}), HasSubstr("--batch has 0"));
   const Ended growth = run_program({"bench", "growth", "--factor", "4,1"});
   EXPECT_EQ(growth.exit_code, 2);
   EXPECT_THAT(complaint(growth, "bench"), HasSubstr("--factor has 1; give ascending numbers"));

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "apps/program.h"
+#include "model/draft_folder.h"
+#include "model/hf_folder.h"
 #include "model/safetensors.h"
 
 namespace tlt::apps {
@@ -120,6 +122,16 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
       expect_only_fewer_forwards({"--speculation", kind, "--strategy", strategy});
       EXPECT_NE(err.find("tokens a forward pass"), std::string::npos) << kind;
     }
+  const auto policy =
+      model::load_policy(model, Device::cpu(1), model::parse_type("float32", "test"));
+  model::DraftNetwork network(*policy, model::DraftNetwork::config_for(policy->config()));
+  network.initialize(/*seed=*/3);
+  const std::string drafter = scratch_folder() + "/drafter";
+  model::save_drafter(network, drafter);
+  for (const char* speculation : {"auto", "eagle"})
+    expect_only_fewer_forwards({"--speculation", speculation, "--drafter", drafter});
+  expect_only_fewer_forwards(
+      {"--speculation", "eagle", "--drafter", drafter, "--strategy", "4_2_6"});
   auto other = flags;
   other[other.size() - 3] = "10";
   EXPECT_NE(difference(all, generate(model, prompts, other)), "")

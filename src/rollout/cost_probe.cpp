@@ -19,6 +19,7 @@ constexpr int32_t kPathNodes = 8;  // nodes of a branch of a tree
 constexpr int64_t kMostTreeRows = 64;
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 constexpr int kRepeats = 3;
+constexpr size_t kMostProposals = 4096;  // of one sequence
 
 class ForwardProbe {
  public:
@@ -104,14 +105,16 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
   spec::EagleDrafter drafter(network, {});
   const at::Tensor states =
       network.device().zeros({kContext, network.config().hidden}, network.type());
-  const std::vector<int32_t> prompt(kContext, 0), token = {0}, row = {0};
+  const std::vector<int32_t> prompt(kContext, 0), row = {0};
+  const std::vector<int32_t> text(kMostProposals, 0);  // of every response
   std::vector<spec::DraftTree> trees(static_cast<size_t>(probe.max_sequences));
   std::vector<spec::DraftRequest> requests;
   std::vector<spec::DraftCost> costs;
   const Stopwatch watch;
-  const auto commit = [&](spec::SequenceId id) {
-    drafter.read_states(id, states, row);
-    drafter.commit(id, token);
+  const auto commit = [&](spec::DraftRequest& request) {
+    drafter.read_states(request.id, states, row);
+    drafter.commit(request.id, std::span(text).first(1));
+    request.response = std::span(text).first(request.response.size() + 1);
   };
   for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
     if (!costs.empty() && watch.seconds() > probe.seconds) break;
@@ -119,10 +122,9 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
       const spec::SequenceId id{static_cast<uint32_t>(requests.size()), 0};
       drafter.read_prompt(id.prompt_id, 0, states, prompt);
       drafter.begin(id, prompt);
-      commit(id);
       requests.push_back({.id = id,
                           .prompt = prompt,
-                          .response = token,
+                          .response = {},
                           .strategy = {},
                           .tree = &trees[requests.size()]});
     }
@@ -132,7 +134,7 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
         for (spec::DraftRequest& request : requests) {
           request.strategy = strategy;
           request.tree->clear();
-          commit(request.id);
+          commit(request);
         }
         const Stopwatch proposal;
         drafter.propose(requests);
