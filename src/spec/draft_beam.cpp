@@ -2,6 +2,7 @@
 #include "spec/draft_beam.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/check.h"
@@ -47,8 +48,23 @@ void DraftBeam::choose_frontier(int32_t first_candidate) {
                       return left != right ? left > right : a < b;
                     });
   frontier_.resize(static_cast<size_t>(lanes));
+  const float least = least_useful();
+  while (!frontier_.empty() && (*tree_)[frontier_.back()].probability <= least)
+    frontier_.pop_back();
   for (const int32_t node : frontier_)
     lanes_.push_back((node - first_candidate) / static_cast<int32_t>(strategy_.width));
+}
+
+// A child is at most as probable as its parent, and deeper than all that are there already: among
+// equals keep_best() takes it last.
+float DraftBeam::least_useful() {
+  const auto kept = static_cast<size_t>(strategy_.verify - 1);
+  if (tree_->nodes().size() < kept) return -1;
+  probabilities_.clear();
+  for (const DraftNode& node : tree_->nodes()) probabilities_.push_back(node.probability);
+  const auto last = probabilities_.begin() + static_cast<std::ptrdiff_t>(kept) - 1;
+  std::ranges::nth_element(probabilities_, last, std::greater<>());
+  return *last;
 }
 
 void DraftBeam::finish() {

@@ -3,8 +3,9 @@
 //
 // Level by level: the `width` most probable candidates of the last level are expanded next, each
 // into `width` children; every candidate stays in the tree, and the verify - 1 most probable of all
-// are kept at the end. A batch drafter holds one beam a sequence and runs one forward pass a level
-// over the frontiers of all.
+// are kept at the end. Candidates none of whose children could be among those are not expanded: the
+// tree is the same and the network runs less. A batch drafter holds one beam a sequence and runs
+// one forward pass a level over the frontiers of all.
 //
 // Borrows    the tree, from start() to finish().
 // Not here   the network (spec/eagle_drafter.h).
@@ -34,7 +35,8 @@ class DraftBeam {
   // Empties the tree; the frontier is the root alone. REQUIRES: not kOff.
   void start(const Strategy& strategy, DraftTree* tree);
 
-  // The nodes to expand next, most probable first; empty when the strategy's depth is reached.
+  // The nodes to expand next, most probable first, at most `width`; empty when the strategy's depth
+  // is reached or nothing more would be kept.
   std::span<const int32_t> frontier() const { return frontier_; }
   // For each of them, which of the frontier before is its parent. All 0 below the root.
   std::span<const int32_t> lanes() const { return lanes_; }
@@ -48,12 +50,15 @@ class DraftBeam {
 
  private:
   void choose_frontier(int32_t first_candidate);
+  // A child is kept only if its parent is more probable than this.
+  float least_useful();
 
   Strategy strategy_;
   DraftTree* tree_ = nullptr;
   int64_t level_ = 0;  // levels expanded
   std::vector<int32_t> frontier_;
   std::vector<int32_t> lanes_;
+  std::vector<float> probabilities_;  // scratch
 };
 
 }  // namespace tlt::spec

@@ -81,6 +81,7 @@ std::map<Path, float> by_flat_index(uint64_t seed, const Strategy& strategy) {
 TEST(DraftBeamTest, MatchesTheFormulaWithFlatIndices) {
   DraftBeam beam;
   DraftTree tree;
+  int64_t scored = 0, formula = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     RandomStream random(seed, {.step = 1});
     Strategy strategy{static_cast<int64_t>(1 + random.below(8)),
@@ -98,7 +99,9 @@ TEST(DraftBeamTest, MatchesTheFormulaWithFlatIndices) {
       }
       beam.expand(all.tokens, all.probabilities);
     }
-    ASSERT_EQ(tree.size(), scored_nodes(strategy)) << "seed " << seed;
+    ASSERT_LE(tree.size(), scored_nodes(strategy)) << "seed " << seed;
+    scored += tree.size();
+    formula += scored_nodes(strategy);
     beam.finish();
     tree.check();
     ASSERT_EQ(tree.size(), strategy.verify - 1) << "seed " << seed;
@@ -107,6 +110,7 @@ TEST(DraftBeamTest, MatchesTheFormulaWithFlatIndices) {
       got[path_of(tree, node)] = tree[node].probability;
     ASSERT_EQ(got, by_flat_index(seed, strategy)) << "seed " << seed << ", " << to_string(strategy);
   }
+  EXPECT_LT(scored, formula * 3 / 4) << "without the work that cannot matter";
 }
 
 TEST(DraftBeamTest, LanesSayWhoseStateANodeContinues) {
