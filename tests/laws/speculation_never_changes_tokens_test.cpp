@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "spec/eagle_drafter.h"
 #include "spec/ngram_drafter.h"
 #include "spec/suffix_drafter.h"
 #include "tests/support/hand_engine.h"
@@ -104,13 +105,19 @@ TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
     for (int32_t& token : group.tokens) token %= 6;
   Engine without(*model, crowd());
   const Rollouts plain = run(without, few);
-  const auto drafter = [](const std::string& kind) -> std::unique_ptr<spec::Drafter> {
+  model::DraftNetwork network(*model, model::DraftNetwork::config_for(config));
+  network.initialize(3);
+  const auto drafter = [&](const std::string& kind) -> std::unique_ptr<spec::Drafter> {
+    if (kind == "eagle")  // so few pages that not every sequence can draft
+      return std::make_unique<spec::EagleDrafter>(
+          network, spec::EagleDrafterOptions{
+                       .window = 30, .kv_memory_bytes = 200 * network.kv_shape().page_bytes()});
     if (kind == "suffix") return std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
     spec::NgramOptions options;
     options.mode = kind == "ngram" ? "bfs" : "prob";
     return std::make_unique<spec::NgramDrafter>(options);
   };
-  for (const char* kind : {"suffix", "ngram", "ngram of mode prob"})
+  for (const char* kind : {"suffix", "ngram", "ngram of mode prob", "eagle"})
     for (const Strategy strategy : {Strategy{1, 1, 2}, {4, 2, 6}, {8, 4, 16}, {18, 11, 40}}) {
       Speculation speculation(drafter(kind), strategy, config.vocabulary);
       EngineOptions options = crowd();
