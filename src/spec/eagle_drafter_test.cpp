@@ -363,6 +363,28 @@ TEST_P(EagleDrafterTest, AStrategyWiderThanTheVocabularyTakesAllOfIt) {
   texts_[{0, 0}].tree.check();
 }
 
+// More pairs than a pass reads, more nodes than a pass takes, more logits than are held at a time.
+TEST_P(EagleDrafterTest, ManySequencesAndALargeVocabularyTakeSeveralPasses) {
+  if (type() == at::kFloat || family() != Family::kQwen2) GTEST_SKIP() << "one is enough";
+  model::ModelConfig config = tiny_config(family());
+  config.vocabulary = 70000;
+  const auto model = make_tiny_model(config, type());
+  model::DraftNetwork network(*model, model::DraftNetwork::config_for(config));
+  network.initialize(4);
+  EagleDrafter drafter(network, options(/*window=*/64, /*pages=*/2000));
+  slow_ = std::make_unique<SlowDrafter>(network);
+  Asked asked;
+  read_prompt(drafter, 0, 22);
+  for (uint32_t sample = 0; sample < 50; ++sample) {
+    begin(drafter, {0, sample});
+    asked[{0, sample}] = {2, 6, 12};
+  }
+  EXPECT_EQ(expect_right(drafter, asked, "many"), 50);
+  EXPECT_EQ(drafter.stats().passes, 4 + 1 + 1 + 1) << "43 sequences, then 7";
+  EXPECT_EQ(drafter.stats().rows_read, 50 * 22);
+  EXPECT_EQ(drafter.stats().rows_drafted, 50 * 6);
+}
+
 // Some sequences draft, the others have no tree; nobody waits for ever, and nothing is lost.
 TEST_P(EagleDrafterTest, TooFewPagesAreAnAnswer) {
   for (const int64_t pages : {1, 3, 12, 30, 100}) {
