@@ -22,6 +22,7 @@ constexpr Command kScenarios[] = {
     {"decode", "Plain decoding at several batch sizes.", run_bench_decode},
     {"rollout", "The same responses plainly and with speculation of several kinds.",
      run_bench_rollout},
+    {"forward", "A forward pass by its number of rows.", run_bench_forward},
     {"train", "One RL step: responses, then an update.", run_bench_train},
     {"growth", "How the cost of an RL step grows with its sizes.", run_bench_growth},
     {"compare", "Ratios of two files of results.", run_bench_compare},

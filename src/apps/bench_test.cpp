@@ -166,6 +166,22 @@ TEST(BenchTest, CompareGivesRatiosOfOneMachineOnly) {
   EXPECT_THAT(complaint(refused, "bench"), HasSubstr("different machines"));
 }
 
+TEST(BenchTest, ForwardHasALineForEveryKindAndNumberOfRows) {
+  const Ended ended = run_program({"bench", "forward", "--model", golden_model("qwen2_tied"),
+                                   "--rows", "1,5", "--context", "17", "--repeat", "3"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  std::vector<std::pair<std::string, int64_t>> lines;
+  for (const json& row : json_lines(ended.out)) {
+    EXPECT_EQ(row["bench"], "forward");
+    EXPECT_GT(row["forward_seconds_p50"], 0);
+    EXPECT_GE(row["forward_seconds_p50"], row["forward_seconds_p10"]);
+    EXPECT_GT(row["head_seconds_p50"], 0);
+    lines.emplace_back(row["as"], row["rows"]);
+  }
+  EXPECT_EQ(lines, (std::vector<std::pair<std::string, int64_t>>{
+                       {"tree", 1}, {"tree", 5}, {"sequences", 1}, {"sequences", 5}}));
+}
+
 TEST(BenchTest, WrongFlagsAreNamed) {
   const Ended ended = run_program({"bench", "decode", "--batch", "0"});
   EXPECT_EQ(ended.exit_code, 2);
@@ -187,6 +203,9 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   const Ended growth = run_program({"bench", "growth", "--factor", "4,1"});
   EXPECT_EQ(growth.exit_code, 2);
   EXPECT_THAT(complaint(growth, "bench"), HasSubstr("--factor has 1; give ascending numbers"));
+  const Ended forward = run_program({"bench", "forward", "--as", "forest"});
+  EXPECT_EQ(forward.exit_code, 2);
+  EXPECT_THAT(complaint(forward, "bench"), HasSubstr("--as has 'forest'; give tree"));
 }
 
 }  // namespace

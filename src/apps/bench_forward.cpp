@@ -1,0 +1,177 @@
+// tlt bench forward: what a forward pass costs by its number of rows: the cost model of
+// speculation.
+//
+// Verifying a draft tree is a pass whose rows are one tree behind a common context; decoding
+// without speculation is one of a row for each sequence. Both are measured, and the head apart. All
+// sizes take turns, so that whatever else the machine does hits all of them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <numeric>
+
+#include "apps/bench.h"
+#include "apps/commands.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "model/activations.h"
+
+namespace tlt::apps {
+namespace {
+
+constexpr int64_t kMostRows = 4096;
+
+struct ForwardFlags {
+  BenchModel model;
+  std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32};
+  std::vector<std::string> kinds = {"tree", "sequences"};
+  int64_t context = 256, repeat = 200;
+
+  void add_to(CLI::App& app) {
+    model.add_to(app);
+    app.add_option("--rows", rows, "Rows of a pass, as 1,2,4,8,16,32.")
+        ->delimiter(',')
+        ->default_str("1,2,4,8,16,32");
+    app.add_option("--as", kinds, "What the rows are: tree (one draft tree), sequences (one each).")
+        ->delimiter(',')
+        ->default_str("tree,sequences");
+    app.add_option("--context", context, "Tokens of a sequence before these rows.");
+    app.add_option("--repeat", repeat, "Passes of each size.");
+  }
+
+  void check(const model::ModelConfig& config) const {
+    for (const int64_t count : rows)
+      TLT_CHECK_INPUT(count >= 1 && count <= kMostRows, "--rows has ", count,
+                      "; give numbers from 1 to ", kMostRows);
+    for (const std::string& kind : kinds)
+      TLT_CHECK_INPUT(kind == "tree" || kind == "sequences", "--as has '", kind,
+                      "'; give tree, sequences or both");
+    TLT_CHECK_INPUT(context >= 1 && repeat >= 1, "--context is ", context, " and --repeat ", repeat,
+                    "; give at least 1");
+    TLT_CHECK_INPUT(!rows.empty() && context + most_rows() <= config.max_positions, "--context ",
+                    context, " and --rows need ", context + (rows.empty() ? 0 : most_rows()),
+                    " positions and the model has ", config.max_positions, "; give fewer");
+  }
+
+  int64_t most_rows() const { return *std::max_element(rows.begin(), rows.end()); }
+  bool has(const char* kind) const { return std::ranges::find(kinds, kind) != kinds.end(); }
+};
+
+// Rows of one kind and number, and how long their passes took.
+struct Case {
+  std::string kind;
+  ops::Batch batch;
+  at::Tensor logits;  // [rows, V] f32
+  std::vector<double> forward_seconds = {}, head_seconds = {};
+};
+
+// A spine, and a leaf beside each of its nodes.
+void add_tree(ops::Batch& batch, const std::vector<int32_t>& tokens, int64_t context,
+              const ops::PageId* pages) {
+  batch.add_tree(tokens[0], static_cast<int32_t>(context), pages);
+  for (size_t i = 1; i < tokens.size(); ++i)
+    batch.add_node(tokens[i], static_cast<int32_t>(i + 1) / 2);
+}
+
+class ForwardBench {
+ public:
+  ForwardBench(const ForwardFlags& flags, const model::PolicyModel& policy)
+      : flags_(flags),
+        policy_(policy),
+        sequences_(flags.has("sequences") ? flags.most_rows() : 1),
+        pages_of_one_((flags.context + flags.most_rows()) / ops::kPageSlots + 1),
+        pages_(static_cast<size_t>(sequences_ * pages_of_one_)),
+        cache_(policy.device(), policy.kv_shape(), sequences_ * pages_of_one_),
+        activations_(policy, flags.most_rows()) {
+    std::iota(pages_.begin(), pages_.end(), 0);
+    for (int64_t i = 0; i < sequences_; ++i) read_context(i);
+    for (const std::string& kind : flags.kinds)
+      for (const int64_t rows : flags.rows) add_case(kind, rows);
+  }
+
+  void run() {
+    constexpr int64_t kTurn = 10;  // passes of a size in a row
+    for (Case& which : cases_) pass(which);
+    for (Case& which : cases_) which.forward_seconds.clear(), which.head_seconds.clear();
+    for (int64_t done = 0; done < flags_.repeat; done += kTurn)
+      for (Case& which : cases_)
+        for (int64_t i = done; i < std::min(done + kTurn, flags_.repeat); ++i) pass(which);
+  }
+
+  std::span<const Case> cases() const { return cases_; }
+
+ private:
+  const ops::PageId* pages_of(int64_t sequence) const {
+    return pages_.data() + sequence * pages_of_one_;
+  }
+
+  void read_context(int64_t sequence) {
+    const auto tokens = random_prompt(policy_, static_cast<uint32_t>(sequence), flags_.context);
+    ops::Batch batch;
+    batch.add(tokens.data(), static_cast<int32_t>(tokens.size()), 0, pages_of(sequence));
+    model::Activations activations(policy_, flags_.context);
+    policy_.forward(batch, cache_, activations);
+  }
+
+  void add_case(const std::string& kind, int64_t rows) {
+    const auto tokens = random_prompt(policy_, static_cast<uint32_t>(kMostRows), rows);
+    Case which{.kind = kind,
+               .batch = {},
+               .logits = policy_.device().empty({rows, policy_.config().vocabulary}, at::kFloat)};
+    if (kind == "tree") {
+      add_tree(which.batch, tokens, flags_.context, pages_of(0));
+    } else {
+      for (int64_t i = 0; i < rows; ++i)
+        which.batch.add(&tokens[static_cast<size_t>(i)], 1, static_cast<int32_t>(flags_.context),
+                        pages_of(i));
+    }
+    cases_.push_back(std::move(which));
+  }
+
+  void pass(Case& which) {
+    Stopwatch watch;
+    const at::Tensor& hidden = policy_.forward(which.batch, cache_, activations_);
+    which.forward_seconds.push_back(watch.restart());
+    policy_.logits(hidden, which.logits);
+    which.head_seconds.push_back(watch.seconds());
+  }
+
+  const ForwardFlags& flags_;
+  const model::PolicyModel& policy_;
+  int64_t sequences_, pages_of_one_;
+  std::vector<ops::PageId> pages_;
+  kv::KvCache cache_;
+  model::Activations activations_;
+  std::vector<Case> cases_;
+};
+
+void print_case(const ForwardFlags& flags, const model::PolicyModel& policy, const Case& which) {
+  nlohmann::ordered_json report = begin_report("forward", flags.model, policy);
+  report["as"] = which.kind;
+  report["rows"] = which.batch.rows();
+  report["context"] = flags.context;
+  report["repeat"] = flags.repeat;
+  report["forward_seconds_p50"] = median(which.forward_seconds);
+  report["forward_seconds_p10"] = quantile(which.forward_seconds, 0.1);
+  report["head_seconds_p50"] = median(which.head_seconds);
+  report["head_seconds_p10"] = quantile(which.head_seconds, 0.1);
+  print_report(std::move(report));
+}
+
+}  // namespace
+
+int run_bench_forward(const Arguments& arguments) {
+  ForwardFlags flags;
+  CLI::App app(
+      "Seconds of a forward pass by its number of rows, as one draft tree or as sequences.");
+  flags.add_to(app);
+  if (!try_parse(app, arguments)) return 0;
+  const auto policy = flags.model.load();
+  flags.check(policy->config());
+  ForwardBench bench(flags, *policy);
+  bench.run();
+  for (const Case& which : bench.cases()) print_case(flags, *policy, which);
+  return 0;
+}
+
+}  // namespace tlt::apps
