@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/thread_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +13,15 @@ namespace {
 // minds.
 constexpr int kSpins = 2000;
 
+constexpr int kBusyBits = 12, kBundleBits = 20;
+constexpr uint64_t kOneBusy = 1, kOneBundle = uint64_t{1} << kBusyBits,
+                   kOneRound = uint64_t{1} << (kBusyBits + kBundleBits);
+constexpr int64_t kMostBundles = (int64_t{1} << kBundleBits) - 1;
+
+uint32_t round_of(uint64_t state) { return static_cast<uint32_t>(state / kOneRound); }
+uint64_t bundles_left(uint64_t state) { return state % kOneRound / kOneBundle; }
+uint64_t busy(uint64_t state) { return state % kOneBundle; }
+
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -21,7 +31,7 @@ void pause() {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  TLT_CHECK(threads >= 1, "threads ", threads);
+  TLT_CHECK(threads >= 1 && threads < 1 << kBusyBits, "threads ", threads);
   for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { help(); });
 }
 
@@ -36,21 +46,45 @@ void ThreadPool::run_shared(int64_t tasks, Call call, const void* context) {
   call_ = call;
   context_ = context;
   tasks_ = tasks;
-  next_task_.store(0, std::memory_order_relaxed);
-  busy_helpers_.store(static_cast<int>(helpers_.size()), std::memory_order_relaxed);
-  round_.fetch_add(1, std::memory_order_release);
+  bundle_tasks_ = (tasks + kMostBundles - 1) / kMostBundles;
+  bundles_ = (tasks + bundle_tasks_ - 1) / bundle_tasks_;
+  const uint64_t started =
+      (round_of(state_.load(std::memory_order_relaxed)) + uint64_t{1}) * kOneRound +
+      static_cast<uint64_t>(bundles_) * kOneBundle;
+  state_.store(started, std::memory_order_release);
+  round_.store(round_of(started), std::memory_order_seq_cst);
   round_.notify_all();
-  work();
+  work(started);
   // A helper that lost its core to another process would be waited for in vain by spinning.
-  for (int spin = 0; busy_helpers_.load(std::memory_order_acquire) != 0; ++spin)
+  for (int spin = 0; busy(state_.load(std::memory_order_acquire)) != 0; ++spin)
     spin < kSpins ? pause() : std::this_thread::yield();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(uint64_t state) {
+  const uint32_t round = round_of(state);
+  const auto change = [&](uint64_t to) {
+    return state_.compare_exchange_weak(state, to, std::memory_order_acq_rel,
+                                        std::memory_order_acquire);
+  };
+  // Not busy yet: the round may end and the next one begin at any moment.
+  do {
+    if (round_of(state) != round || bundles_left(state) == 0) return;
+  } while (!change(state - kOneBundle + kOneBusy));
   while (true) {
-    const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= tasks_) return;
+    run_bundle(bundles_ - static_cast<int64_t>(bundles_left(state)));
+    state = state_.load(std::memory_order_acquire);
+    bool goes_on;
+    do {
+      goes_on = bundles_left(state) > 0;
+    } while (!change(state - (goes_on ? kOneBundle : kOneBusy)));
+    if (!goes_on) return;
+  }
+}
+
+void ThreadPool::run_bundle(int64_t bundle) {
+  const int64_t end = std::min(tasks_, (bundle + 1) * bundle_tasks_);
+  for (int64_t task = bundle * bundle_tasks_; task < end; ++task) {
     try {
       call_(context_, task);
     } catch (...) {
@@ -63,13 +97,16 @@ void ThreadPool::work() {
 void ThreadPool::help() {
   uint32_t seen = 0;
   while (true) {
-    for (int spin = 0; spin < kSpins && round_.load(std::memory_order_acquire) == seen; ++spin)
+    uint64_t state = state_.load(std::memory_order_acquire);
+    for (int spin = 0; spin < kSpins && round_of(state) == seen; ++spin) {
       pause();
-    round_.wait(seen, std::memory_order_acquire);
-    seen = round_.load(std::memory_order_acquire);
+      state = state_.load(std::memory_order_acquire);
+    }
+    if (round_of(state) == seen) round_.wait(seen, std::memory_order_acquire);
     if (stopping_) return;
-    work();
-    busy_helpers_.fetch_sub(1, std::memory_order_release);
+    state = state_.load(std::memory_order_acquire);
+    seen = round_of(state);
+    work(state);
   }
 }
 

@@ -1,7 +1,8 @@
 // ThreadPool: runs the tasks of one operation on a fixed set of threads and waits for all of them.
 //
 // A decode step of a small model is a hundred operations of a few microseconds each, so starting
-// one must cost less than a microsecond: idle threads spin for a short while before they sleep.
+// one must cost less than a microsecond: idle threads spin for a short while before they sleep, and
+// a thread that the machine has given to somebody else is not waited for.
 //
 // Owns       threads - 1 threads; the calling thread is the last one.
 // Threading  one caller at a time (the device's thread). run() does not nest.
@@ -48,20 +49,28 @@ class ThreadPool {
   using Call = void (*)(const void* context, int64_t task);
 
   void run_shared(int64_t tasks, Call call, const void* context);
-  void work();
+  // Takes bundles of the round that `state` belongs to while there are any.
+  void work(uint64_t state);
+  void run_bundle(int64_t bundle);
   void help();
 
-  // The operation under way; written by run_shared before `round_` moves on.
+  // What a round needs to start lies in one cache line: starting one costs moving it.
+  //
+  // `state_` is the round (32 bits), how many bundles of tasks nobody has taken yet (20) and how
+  // many threads are busy (12). A bundle is taken together with becoming busy: a helper that comes
+  // too late takes part in nothing, and nobody waits for it.
+  alignas(64) std::atomic<uint64_t> state_{0};
+  // The operation under way: written before `state_` moves on, read only by busy threads.
   Call call_ = nullptr;
   const void* context_ = nullptr;
   int64_t tasks_ = 0;
-  std::atomic<int64_t> next_task_{0};
-  std::atomic<int> busy_helpers_{0};
+  int64_t bundle_tasks_ = 1;
+  int64_t bundles_ = 0;
+
+  alignas(64) std::atomic<uint32_t> round_{0};  // sleeping helpers wait for it to change
+  std::atomic<bool> stopping_{false};
   std::exception_ptr failure_;
   std::mutex failure_mutex_;
-
-  std::atomic<uint32_t> round_{0};  // helpers wait for it to change
-  std::atomic<bool> stopping_{false};
   std::vector<std::thread> helpers_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <vector>
@@ -27,6 +28,25 @@ TEST(ThreadPoolTest, ManySmallOperationsInARowAreAllComplete) {
   std::atomic<int64_t> sum = 0;
   for (int round = 0; round < 5000; ++round) pool.run(8, [&](int64_t task) { sum += task; });
   EXPECT_EQ(sum, 5000 * 28);
+}
+
+TEST(ThreadPoolTest, MoreTasksThanARoundCounts) {
+  ThreadPool pool(3);
+  const int64_t tasks = (int64_t{1} << 21) + 12345;
+  std::vector<uint8_t> runs(static_cast<size_t>(tasks));
+  pool.run(tasks, [&](int64_t task) { ++runs[static_cast<size_t>(task)]; });
+  EXPECT_EQ(std::count(runs.begin(), runs.end(), 1), tasks);
+}
+
+// Helpers come too late for most rounds, and must neither be waited for nor touch the next one.
+TEST(ThreadPoolTest, HelpersThatComeTooLateDoNoHarm) {
+  ThreadPool pool(8);
+  std::vector<int64_t> runs(3);
+  for (int64_t round = 0; round < 20000; ++round) {
+    const int64_t tasks = 2 + round % 2;
+    pool.run(tasks, [&](int64_t task) { runs[static_cast<size_t>(task)] += 1 + tasks; });
+  }
+  EXPECT_EQ(runs, (std::vector<int64_t>{70000, 70000, 40000}));
 }
 
 TEST(ThreadPoolTest, ExceptionOfATaskReachesTheCallerAndThePoolGoesOn) {
