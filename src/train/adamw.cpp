@@ -54,17 +54,18 @@ double gradient_norm(const Device& device, const model::Gradients& gradients) {
   return std::sqrt(total);
 }
 
-AdamW::AdamW(const model::PolicyModel& model, const OptimOptions& options)
-    : model_(model), options_(options) {
+AdamW::AdamW(const std::vector<model::Parameter>& parameters, const Device& device,
+             const OptimOptions& options)
+    : parameters_(parameters), device_(device), options_(options) {
   options.check();
-  for (const model::Parameter& parameter : model.parameters()) {
-    const at::Tensor master = parameter.read(model.device()).cpu().contiguous();
+  for (const model::Parameter& parameter : parameters) {
+    const at::Tensor master = parameter.read(device).cpu().contiguous();
     states_.push_back({master, at::zeros_like(master), at::zeros_like(master)});
   }
 }
 
 double AdamW::step(const model::Gradients& gradients, double learning_rate) {
-  const double norm = gradient_norm(model_.device(), gradients);
+  const double norm = gradient_norm(device_, gradients);
   TLT_CHECK(std::isfinite(norm), "the norm of the gradient is ", norm);
   // As torch's clip_grad_norm_ does it.
   const double clip =
@@ -79,7 +80,7 @@ double AdamW::step(const model::Gradients& gradients, double learning_rate) {
       .step_size = static_cast<float>(learning_rate / (1 - std::pow(options_.betas[0], t))),
       .square_scale = static_cast<float>(std::sqrt(1 - std::pow(options_.betas[1], t)))};
   for (size_t p = 0; p < states_.size(); ++p) {
-    const model::Parameter& parameter = model_.parameters()[p];
+    const model::Parameter& parameter = parameters_[p];
     State& state = states_[p];
     c.kept =
         parameter.decays ? static_cast<float>(1 - learning_rate * options_.weight_decay) : 1.0F;
@@ -87,10 +88,10 @@ double AdamW::step(const model::Gradients& gradients, double learning_rate) {
     const float* from = gradient.data_ptr<float>();
     float *master = state.master.data_ptr<float>(), *average = state.average.data_ptr<float>(),
           *square = state.square.data_ptr<float>();
-    for_chunks(model_.device(), state.master.numel(), [&](int64_t, int64_t first, int64_t last) {
+    for_chunks(device_, state.master.numel(), [&](int64_t, int64_t first, int64_t last) {
       update_range(c, from, master, average, square, first, last);
     });
-    parameter.write(model_.device(), state.master.to(model_.device().torch()));
+    parameter.write(device_, state.master.to(device_.torch()));
   }
   return norm;
 }
@@ -98,7 +99,7 @@ double AdamW::step(const model::Gradients& gradients, double learning_rate) {
 std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
   std::vector<std::pair<std::string, at::Tensor>> state;
   for (size_t p = 0; p < states_.size(); ++p) {
-    const std::string name = model_.parameters()[p].name();
+    const std::string name = parameters_[p].name();
     state.emplace_back("master." + name, states_[p].master);
     state.emplace_back("first_moment." + name, states_[p].average);
     state.emplace_back("second_moment." + name, states_[p].square);
@@ -122,7 +123,7 @@ void AdamW::load(const std::vector<std::pair<std::string, at::Tensor>>& state, i
   }
   for (auto [name, tensor] : own) tensor.copy_(given.at(name));
   for (size_t p = 0; p < states_.size(); ++p)
-    model_.parameters()[p].write(model_.device(), states_[p].master.to(model_.device().torch()));
+    parameters_[p].write(device_, states_[p].master.to(device_.torch()));
   steps_ = steps;
 }
 

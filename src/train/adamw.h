@@ -2,12 +2,12 @@
 // model holds them rounded to its compute type.
 //
 // Owns       master weights and both moments, float32 on the CPU (12 bytes for each parameter).
-// Borrows    the model, whose weights step() writes.
+// Borrows    the parameters, whose weights step() writes: a policy's or a drafter's.
 // Not here   the learning rate (schedule.h); the gradient (gradient_sum.h).
 // Threading  engine thread only; uses the device's pool. The same bits for any number of threads.
 //
-//   AdamW optimizer(model, options);                 // master weights: the model's as they are
-//   const double norm = optimizer.step(gradients, learning_rate);
+//   AdamW optimizer(model.parameters(), model.device(), options);   // starts from the weights
+//   there const double norm = optimizer.step(gradients, learning_rate);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,8 +28,11 @@ double gradient_norm(const Device& device, const model::Gradients& gradients);
 
 class AdamW {
  public:
-  // REQUIRES: `model` outlives the optimizer.
-  AdamW(const model::PolicyModel& model, const OptimOptions& options);
+  // REQUIRES: `parameters` outlives the optimizer.
+  AdamW(const std::vector<model::Parameter>& parameters, const Device& device,
+        const OptimOptions& options);
+  AdamW(const model::PolicyModel& model, const OptimOptions& options)
+      : AdamW(model.parameters(), model.device(), options) {}
 
   // One step of at most clip_grad; writes the weights. Returns the gradient's norm before clipping.
   double step(const model::Gradients& gradients, double learning_rate);
@@ -46,9 +49,10 @@ class AdamW {
     at::Tensor master, average, square;  // of one parameter
   };
 
-  const model::PolicyModel& model_;
+  const std::vector<model::Parameter>& parameters_;
+  const Device device_;
   const OptimOptions options_;
-  std::vector<State> states_;  // in the order of the model's parameters
+  std::vector<State> states_;  // in the order of the parameters
   int64_t steps_ = 0;
 };
 

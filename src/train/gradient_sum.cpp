@@ -32,8 +32,9 @@ bool add_range(const float* values, int64_t* units, int64_t first, int64_t last)
 
 }  // namespace
 
-GradientSum::GradientSum(const model::PolicyModel& model) : model_(model) {
-  for (const model::Parameter& parameter : model.parameters())
+GradientSum::GradientSum(const std::vector<model::Parameter>& parameters, const Device& device)
+    : parameters_(parameters), device_(device) {
+  for (const model::Parameter& parameter : parameters)
     units_.push_back(at::zeros(parameter.shape(), at::kLong));
 }
 
@@ -47,16 +48,17 @@ void GradientSum::add(model::Gradients& gradients) {
   for (size_t i = 0; i < units_.size(); ++i) {
     at::Tensor& gradient = gradients.tensors[i];
     TLT_CHECK(gradient.is_contiguous() && gradient.sizes() == units_[i].sizes(),
-              model_.parameters()[i].name());
+              parameters_[i].name());
     const at::Tensor values = gradient.cpu();
     const float* from = values.data_ptr<float>();
     int64_t* to = units_[i].data_ptr<int64_t>();
     std::atomic<bool> good = true;
-    for_chunks(model_.device(), values.numel(), [&](int64_t, int64_t first, int64_t last) {
+    for_chunks(device_, values.numel(), [&](int64_t, int64_t first, int64_t last) {
       if (!add_range(from, to, first, last)) good = false;
     });
-    TLT_CHECK(good, "the gradient of ", model_.parameters()[i].name(),
-              " is not finite or above 4e6; lower actor.optim.lr or check the model's weights");
+    TLT_CHECK(good, "the gradient of ", parameters_[i].name(),
+              " is not finite or above 4e6; lower the learning rate (optim.lr) or check the "
+              "model's weights");
     gradient.zero_();
   }
 }
@@ -68,8 +70,7 @@ void GradientSum::reduce(cluster::Comm& comm) {
     at::Tensor largest = units_[i].abs().max().reshape({1});
     comm.all_reduce_max(largest);
     TLT_CHECK(largest.item<int64_t>() <= kLimit / comm.size(), "the gradient of ",
-              model_.parameters()[i].name(), " is too large to be added up over ", comm.size(),
-              " workers");
+              parameters_[i].name(), " is too large to be added up over ", comm.size(), " workers");
     comm.all_reduce_sum(units_[i]);
   }
 }
@@ -80,7 +81,7 @@ void GradientSum::read(model::Gradients& gradients) const {
     at::Tensor values = at::empty(units_[i].sizes(), at::kFloat);
     const int64_t* from = units_[i].data_ptr<int64_t>();
     float* to = values.data_ptr<float>();
-    for_chunks(model_.device(), values.numel(), [&](int64_t, int64_t first, int64_t last) {
+    for_chunks(device_, values.numel(), [&](int64_t, int64_t first, int64_t last) {
       for (int64_t k = first; k < last; ++k)
         to[k] = static_cast<float>(static_cast<double>(from[k]) * kUnit);
     });

@@ -4,7 +4,7 @@
 // the result does not depend on the order, on which worker had which pack, or on how many workers
 // there are.
 //
-// Owns       one int64 for each parameter of the model, on the CPU (8 bytes each).
+// Owns       one int64 for each number of the parameters, on the CPU (8 bytes each).
 // Threading  engine thread only; uses the device's pool.
 // Errors     a gradient that is not finite or above 4e6 is an Error that names the parameter.
 //
@@ -27,8 +27,10 @@ namespace tlt::train {
 
 class GradientSum {
  public:
-  // REQUIRES: `model` outlives the sum.
-  explicit GradientSum(const model::PolicyModel& model);
+  // REQUIRES: `parameters` outlives the sum.
+  GradientSum(const std::vector<model::Parameter>& parameters, const Device& device);
+  explicit GradientSum(const model::PolicyModel& model)
+      : GradientSum(model.parameters(), model.device()) {}
 
   void clear();
   // Adds the gradients of one pack and sets them to zero for the next.
@@ -39,7 +41,8 @@ class GradientSum {
   void read(model::Gradients& gradients) const;
 
  private:
-  const model::PolicyModel& model_;
+  const std::vector<model::Parameter>& parameters_;
+  const Device device_;
   std::vector<at::Tensor> units_;  // int64, for each parameter
 };
 
