@@ -86,17 +86,16 @@ std::string find_fault(const std::string& folder) {
 
 struct Snapshot {
   int64_t step;
-  model::PolicySnapshot policy;
+  std::function<void(const std::string& folder)> write_network;
   std::vector<model::TensorSource> optimizer;
   StateTexts texts;
-  std::string source_folder;
 };
 
 void write(const std::string& folder, int64_t keep, const Snapshot& snapshot) {
   const std::string name = name_of(snapshot.step), unfinished = folder + "/" + name + kUnfinished;
   fs::remove_all(unfinished);
   make_folder(unfinished + "/state");
-  model::save_policy(snapshot.policy, unfinished + "/policy", snapshot.source_folder);
+  snapshot.write_network(unfinished);
   model::write_safetensors(unfinished + "/" + kOptimizer, snapshot.optimizer);
   for (const auto& [file, text] : snapshot.texts)
     write_file_atomic(unfinished + "/state/" + file, text);
@@ -119,14 +118,25 @@ CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep)
 
 void CheckpointWriter::save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
                             const StateTexts& texts, const std::string& source_folder) {
+  const auto policy = std::make_shared<model::PolicySnapshot>(model::snapshot_policy(model));
+  save(
+      step,
+      [policy, source_folder](const std::string& folder) {
+        model::save_policy(*policy, folder + "/policy", source_folder);
+      },
+      optimizer, texts);
+}
+
+void CheckpointWriter::save(int64_t step,
+                            std::function<void(const std::string& folder)> write_network,
+                            const AdamW& optimizer, const StateTexts& texts) {
   TLT_CHECK(texts.contains(kLoopText));
   auto snapshot = std::make_shared<Snapshot>();
   snapshot->step = step;
-  snapshot->policy = model::snapshot_policy(model);
+  snapshot->write_network = std::move(write_network);
   for (const auto& [name, tensor] : optimizer.state())
     snapshot->optimizer.push_back(model::TensorSource::of(name, tensor.cpu().clone()));
   snapshot->texts = texts;
-  snapshot->source_folder = source_folder;
   writer_.push([snapshot, folder = folder_, keep = keep_] { write(folder, keep, *snapshot); });
 }
 

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,6 +40,11 @@ class CheckpointWriter {
   // write threw.
   void save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
             const StateTexts& texts, const std::string& source_folder);
+
+  // The same of any network: `write_network` puts its files into the checkpoint's folder. It is
+  // called on the writer's thread: REQUIRES: it works on a copy.
+  void save(int64_t step, std::function<void(const std::string& folder)> write_network,
+            const AdamW& optimizer, const StateTexts& texts);
 
   // Waits for the disk.
   void drain() { writer_.drain(); }
