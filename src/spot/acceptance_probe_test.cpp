@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spot/acceptance_probe.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "cluster/launch.h"
+#include "model/draft_tape.h"
+#include "spot/golden_draft.h"
+#include "train/thread_comm.h"
+
+namespace tlt::spot {
+namespace {
+
+constexpr int64_t kSteps = 5;
+
+// The drafter's states for tokens and features, all of it from the beginning: the slow truth.
+at::Tensor states_of(const model::DraftNetwork& network, const std::vector<int32_t>& tokens,
+                     const at::Tensor& features) {
+  model::DraftTape tape(network);
+  tape.add_sequence(tokens.data(), static_cast<int32_t>(tokens.size()));
+  return network.forward(tape, features).clone();
+}
+
+int32_t best_token(const model::PolicyModel& target, const at::Tensor& state) {
+  at::Tensor logits = at::empty({1, target.config().vocabulary}, at::kFloat);
+  target.logits(state.reshape({1, -1}), logits);
+  return static_cast<int32_t>(logits.argmax().item<int64_t>());
+}
+
+// A sequence in which the drafter is often right: four of five tokens and states are its own.
+DraftSample drafter_like_sample(const GoldenDrafter& drafter, int64_t size, uint32_t id) {
+  const int64_t hidden = drafter.target->config().hidden;
+  std::vector<int32_t> tokens = {static_cast<int32_t>(id), 5};
+  at::Tensor states = wave({1, hidden}, 0.61, id, 1.5);
+  for (int64_t i = 2; i <= size; ++i) {
+    const std::vector<int32_t> seen(tokens.begin() + 1, tokens.end());
+    at::Tensor next = states_of(drafter.network, seen, states).narrow(0, i - 2, 1);
+    const auto number = static_cast<uint32_t>(i);
+    const bool other_token = uniform(id, {.position = number}) < 0.15;
+    const int32_t token =
+        other_token ? static_cast<int32_t>(7 * i % 300) : best_token(*drafter.target, next);
+    if (uniform(id, {.sample = 1, .position = number}) < 0.15)
+      next = wave({1, hidden}, 0.3, static_cast<double>(i), 1.5);
+    tokens.push_back(token);
+    states = at::cat({states, next});
+  }
+  tokens.pop_back();
+  return make_sample(tokens, states, 3, id);
+}
+
+int64_t slow_right_guesses(const GoldenDrafter& drafter, const DraftSample& sample, int64_t pair) {
+  std::vector<int32_t> tokens(sample.tokens.begin() + 1, sample.tokens.begin() + pair + 2);
+  at::Tensor features = sample.states().narrow(0, 0, pair + 1);
+  for (int64_t right = 0; right < kSteps; ++right) {
+    const at::Tensor state =
+        states_of(drafter.network, tokens, features).narrow(0, std::ssize(tokens) - 1, 1);
+    const int32_t guess = best_token(*drafter.target, state);
+    const int64_t place = pair + 2 + right;
+    if (place >= std::ssize(sample.tokens) || sample.tokens[static_cast<size_t>(place)] != guess)
+      return right;
+    tokens.push_back(guess);
+    features = at::cat({features, state});
+  }
+  return kSteps;
+}
+
+Acceptance slow_acceptance(const GoldenDrafter& drafter, std::span<const DraftSample> samples) {
+  Acceptance slow;
+  slow.accepted.resize(kSteps);
+  for (const DraftSample& sample : samples) {
+    // `last` is the last committed token.
+    for (int64_t last = sample.response_begin; last + 1 < std::ssize(sample.tokens);) {
+      const int64_t right = slow_right_guesses(drafter, sample, last - 1);
+      const int64_t committed = std::min(right + 1, std::ssize(sample.tokens) - 1 - last);
+      slow.drafts += 1;
+      slow.tokens += static_cast<double>(committed);
+      for (int64_t k = 0; k < right; ++k) slow.accepted[static_cast<size_t>(k)] += 1;
+      last += committed;
+    }
+  }
+  return slow;
+}
+
+TEST(AcceptanceProbeTest, IsThatOfGuessingFromTheBeginningEachTime) {
+  const GoldenDrafter drafter("qwen2_tied");
+  std::vector<DraftSample> samples;
+  for (const int64_t size : {2, 3, 17, 50})
+    samples.push_back(drafter_like_sample(drafter, size, static_cast<uint32_t>(size)));
+  const Acceptance want = slow_acceptance(drafter, samples);
+  ASSERT_GT(want.accepted[kSteps - 1], 0) << "no chain is right to its end: the test shows little";
+  ASSERT_LT(want.accepted[kSteps - 1], want.drafts);
+  for (const int workers : {1, 2, 3})
+    train::run_workers(workers, [&](cluster::Comm& comm) {
+      const GoldenDrafter own("qwen2_tied");
+      const Acceptance got = AcceptanceProbe(own.network, kSteps).measure(samples, comm);
+      EXPECT_EQ(got.drafts, want.drafts) << workers;
+      EXPECT_EQ(got.tokens, want.tokens) << workers;
+      EXPECT_EQ(got.accepted, want.accepted) << workers;
+    });
+}
+
+}  // namespace
+}  // namespace tlt::spot

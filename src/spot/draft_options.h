@@ -1,0 +1,84 @@
+// DraftTrainOptions: how a drafter learns, in the warm-up and on idle workers alike; and
+// WarmupOptions: what the warm-up learns from. FastRL's names where it has one.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/options.h"
+#include "spot/draft_sample.h"
+#include "train/schedule.h"
+
+namespace tlt::spot {
+
+struct DraftTrainOptions {
+  int64_t batch_size = 32;
+  int64_t max_tokens = 8192;
+  double hidden_weight = 1.0;
+  double logits_weight = 0.1;
+  double noise = 0;
+  std::string loss_positions = "response";
+  int64_t seed = 0;
+  // For some hundreds of steps (PAPER 2.4: a warm-up of 12,000 steps is inert on a small corpus).
+  train::OptimOptions optim = {.lr = 1e-3,
+                               .betas = {0.9, 0.95},
+                               .weight_decay = 0,
+                               .clip_grad = 0.5,
+                               .lr_scheduler_type = "cosine",
+                               .lr_warmup_steps_ratio = 0.03,
+                               .min_lr_ratio = 0.03};
+
+  void visit(auto& v) {
+    v(batch_size, "batch_size", Affects::kResults,
+      "Sequences of one optimizer step of the drafter, over all workers.");
+    v(max_tokens, "max_token_len_per_gpu", Affects::kResults,
+      "Most tokens that go through the drafter at once in training.");
+    v(hidden_weight, "hidden_weight", Affects::kResults,
+      "Weight of the distance between drafted and true hidden state (SmoothL1).");
+    v(logits_weight, "logits_weight", Affects::kResults,
+      "Weight of the cross-entropy between the target's next token and the drafter's.");
+    v(noise, "noise", Affects::kResults,
+      "Half the width of the uniform noise on the drafter's input states in training; 0: none.");
+    v(loss_positions, "loss_positions", Affects::kResults,
+      "Which positions the drafter learns from: response or all.");
+    v(seed, "seed", Affects::kResults, "Seed of the drafter's noise and first weights.");
+    v.group("optim", optim);
+  }
+  // InputError: a value makes no sense.
+  void check() const;
+  // REQUIRES: check() passed.
+  LossPositions positions() const {
+    return loss_positions == "all" ? LossPositions::kAll : LossPositions::kResponse;
+  }
+};
+
+// Options of `tlt draft` alone.
+struct WarmupOptions {
+  std::string source = "rollouts";
+  std::string init = "target";
+  std::string hidden_states_dir;
+  int64_t hidden_states_bytes = int64_t{16} << 30;
+  double val_share = 0.05;
+  int64_t val_steps = 8;
+
+  void visit(auto& v) {
+    v(source, "source", Affects::kResults,
+      "What tlt draft learns from: rollouts (the target's own, of data.train_files' prompts) or "
+      "responses (those of the rows).");
+    v(init, "init", Affects::kResults,
+      "The drafter's first weights: target (its last layer), random, or a drafter's folder.");
+    v(hidden_states_dir, "hidden_states_dir", Affects::kPlace,
+      "Where the target's hidden states are kept; empty: hidden_states in the run's folder.");
+    v(hidden_states_bytes, "hidden_states_bytes", Affects::kResults,
+      "Largest size of that folder; prompts whose states do not fit are left out.");
+    v(val_share, "val_share", Affects::kResults,
+      "Share of the prompts that tlt draft holds out to measure the drafter.");
+    v(val_steps, "val_steps", Affects::kPlace, "Tokens guessed ahead when acceptance is measured.");
+  }
+  // InputError: a value makes no sense.
+  void check() const;
+};
+
+}  // namespace tlt::spot

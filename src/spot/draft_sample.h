@@ -1,0 +1,51 @@
+// DraftSample: one sequence for a drafter to learn from: its tokens and the target's final hidden
+// states at them.
+//
+// What is learned (PAPER 2.4): the pair (h_t, x_{t+1}) gives h_{t+1}. So n tokens are n - 1 pairs,
+// and row t of the drafter's output is compared with state t + 1; the last state is only a target.
+//
+//   tokens   x_0  x_1  x_2  x_3        response_begin = 2
+//   states   h_0  h_1  h_2  h_3
+//   pairs    (h_0,x_1)->h_1  (h_1,x_2)->h_2  (h_2,x_3)->h_3
+//
+// h_1 says what x_2 will be, the response's first token: with LossPositions::kResponse the first
+// pair that counts is (h_0, x_1).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace tlt::spot {
+
+enum class LossPositions { kResponse, kAll };
+
+struct DraftSample {
+  std::vector<int32_t> tokens;  // [n], n >= 2; may begin in the middle of a sequence
+  int32_t response_begin = 0;   // index of the response's first token; may be 0
+  uint32_t id = 0;              // the place of its random numbers
+  // The states [n, D] in the target's compute type, on the CPU: called when their turn comes, so
+  // that a batch never lies in memory as a whole.
+  std::function<at::Tensor()> states;
+
+  int64_t pairs() const { return static_cast<int64_t>(tokens.size()) - 1; }
+  // Of the pairs that count; they go on to the last one.
+  int64_t first_pair(LossPositions positions) const {
+    if (positions == LossPositions::kAll) return 0;
+    return std::min<int64_t>(pairs(), std::max(0, response_begin - 2));
+  }
+  int64_t counted_pairs(LossPositions positions) const { return pairs() - first_pair(positions); }
+};
+
+// A sample with its states in memory.
+inline DraftSample make_sample(std::vector<int32_t> tokens, const at::Tensor& states,
+                               int32_t response_begin, uint32_t id) {
+  return {std::move(tokens), response_begin, id, [states] { return states; }};
+}
+
+}  // namespace tlt::spot

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spot/draft_trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "train/packing.h"
+#include "train/schedule.h"
+
+namespace tlt::spot {
+namespace {
+
+DraftLossWeights weights_of(const DraftTrainOptions& options) {
+  return {.hidden = options.hidden_weight, .logits = options.logits_weight};
+}
+
+// All packs of a batch, and which of them this worker computes.
+struct Share {
+  std::vector<train::Pack> packs;
+  std::vector<size_t> mine;
+
+  Share(std::span<const DraftSample> batch, int64_t max_tokens, const cluster::Comm& comm) {
+    std::vector<int64_t> lengths;
+    for (const DraftSample& sample : batch) lengths.push_back(sample.pairs());
+    packs = train::plan_packs(lengths, max_tokens);
+    const std::vector<int> owner = train::assign_packs(packs, lengths, comm.size());
+    for (size_t i = 0; i < packs.size(); ++i)
+      if (owner[i] == comm.rank()) mine.push_back(i);
+  }
+};
+
+}  // namespace
+
+void check_samples(std::span<const DraftSample> samples, const DraftTrainOptions& options) {
+  int64_t counted = 0;
+  for (const DraftSample& sample : samples) {
+    TLT_CHECK(sample.pairs() >= 1, "sample ", sample.id, " has ", sample.tokens.size(), " tokens");
+    TLT_CHECK_INPUT(sample.pairs() <= options.max_tokens,
+                    "speculative.train.max_token_len_per_gpu is ", options.max_tokens,
+                    ", less than the ", sample.pairs(),
+                    " tokens of a sequence; raise it or lower data.max_response_length");
+    counted += sample.counted_pairs(options.positions());
+  }
+  TLT_CHECK_INPUT(counted > 0,
+                  "no position counts in the drafter's loss: every response is shorter than two "
+                  "tokens; use speculative.train.loss_positions=all or other data");
+}
+
+DraftTrainer::DraftTrainer(const model::DraftNetwork& network, const DraftTrainOptions& options,
+                           cluster::Comm& comm, int64_t total_steps, int64_t logits_bytes)
+    : network_(network),
+      options_((options.check(), options)),
+      comm_(comm),
+      total_steps_(total_steps),
+      optimizer_(network.parameters(), network.device(), options.optim),
+      sum_(network.parameters(), network.device()),
+      gradients_(network.make_gradients()),
+      tape_(network),
+      loss_(network.target(), weights_of(options), logits_bytes) {}
+
+// Noise belongs to a place: step, sample, position and a block of four features.
+at::Tensor DraftTrainer::noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const {
+  at::Tensor values = states.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  const int64_t features = values.size(1);
+  float* data = values.data_ptr<float>();
+  const auto width = static_cast<float>(options_.noise);
+  network_.device().pool().run(values.size(0), [&](int64_t row) {
+    for (int64_t first = 0; first < features; first += 4) {
+      const std::array<uint32_t, 4> words =
+          philox(static_cast<uint64_t>(options_.seed),
+                 {static_cast<uint32_t>(noise_step), id, static_cast<uint32_t>(row),
+                  static_cast<uint32_t>(first / 4)});
+      for (int64_t i = first; i < std::min(first + 4, features); ++i)
+        data[row * features + i] +=
+            width * (static_cast<float>(words[static_cast<size_t>(i - first)] >> 8) * 0x1p-23F - 1);
+    }
+  });
+  return values.to(states.scalar_type());
+}
+
+DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
+                                        std::span<const int64_t> pack, int64_t noise_step) {
+  tape_.clear();
+  Loaded loaded;
+  std::vector<at::Tensor> features, wanted;
+  for (const int64_t i : pack) {
+    const DraftSample& sample = batch[static_cast<size_t>(i)];
+    const at::Tensor states = sample.states();
+    TLT_CHECK(
+        states.size(0) == std::ssize(sample.tokens) && states.scalar_type() == network_.type(),
+        "sample ", sample.id, " has states ", states.sizes(), " for ", sample.tokens.size(),
+        " tokens");
+    const at::Tensor inputs = states.narrow(0, 0, sample.pairs());
+    for (int64_t pair = sample.first_pair(options_.positions()); pair < sample.pairs(); ++pair)
+      loaded.rows.push_back(tape_.batch().rows() + pair);
+    features.push_back(noise_step >= 0 && options_.noise > 0 ? noisy(inputs, sample.id, noise_step)
+                                                             : inputs);
+    wanted.push_back(states.narrow(0, 1, sample.pairs()));
+    tape_.add_sequence(sample.tokens.data() + 1, static_cast<int32_t>(sample.pairs()));
+  }
+  loaded.features = at::cat(features).to(network_.device().torch());
+  loaded.wanted = at::cat(wanted).to(network_.device().torch());
+  return loaded;
+}
+
+DraftStats DraftTrainer::step(std::span<const DraftSample> batch) {
+  TLT_CHECK(!batch.empty(), "nothing to learn from");
+  check_samples(batch, options_);
+  int64_t counted = 0;
+  DraftStats stats;
+  for (const DraftSample& sample : batch) {
+    counted += sample.counted_pairs(options_.positions());
+    stats.tokens += sample.pairs();
+  }
+  const Share share(batch, options_.max_tokens, comm_);
+  DraftSums sums;
+  sum_.clear();
+  for (const size_t i : share.mine) {
+    const Loaded pack = load(batch, share.packs[i], optimizer_.steps());
+    const at::Tensor& predicted = network_.forward(tape_, pack.features);
+    network_.backward(tape_, loss_.backward(predicted, pack.wanted, pack.rows, counted, sums),
+                      gradients_);
+    sum_.add(gradients_);
+  }
+  sum_.reduce(comm_);
+  sum_.read(gradients_);
+  const double rate = train::learning_rate(options_.optim, optimizer_.steps(), total_steps_);
+  const double norm = optimizer_.step(gradients_, rate);
+  gradients_.zero();
+
+  const DraftSums all = DraftSums::of(comm_.all_reduce_sum(sums.values()));
+  stats.metrics = all.metrics(weights_of(options_), "drafter/");
+  stats.metrics.emplace_back("drafter/grad_norm", norm);
+  stats.metrics.emplace_back("drafter/current_lr", rate);
+  stats.packs = std::ssize(share.packs);
+  return stats;
+}
+
+DraftSums DraftTrainer::measure(std::span<const DraftSample> samples) {
+  check_samples(samples, options_);
+  const Share share(samples, options_.max_tokens, comm_);
+  DraftSums sums;
+  for (const size_t i : share.mine) {
+    const Loaded pack = load(samples, share.packs[i], /*noise_step=*/-1);
+    loss_.measure(network_.forward(tape_, pack.features), pack.wanted, pack.rows, sums);
+  }
+  return DraftSums::of(comm_.all_reduce_sum(sums.values()));
+}
+
+}  // namespace tlt::spot

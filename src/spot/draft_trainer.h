@@ -1,0 +1,84 @@
+// DraftTrainer: a drafter learns from samples: forward, losses, backward, one exact sum over packs
+// and workers, AdamW. The warm-up and the spot trainer share it.
+//
+// Samples are packed without padding; each sees itself only, from position 0 on (DraftTape). Every
+// worker is given the same samples and computes its share of their packs; afterwards all have the
+// same weights, bit-equal to what one worker alone would have computed (train/gradient_sum.h).
+//
+// Owns       the drafter's optimizer, gradients, activations of a pack.
+// Borrows    the network, whose weights it changes, and through it the target, which it reads; the
+//            workers' collectives.
+// Not here   where samples come from (hidden_store.h); the losses (draft_loss.h).
+// Threading  engine thread only.
+//
+//   DraftTrainer trainer(network, options, comm, /*total_steps=*/300);
+//   DraftStats stats = trainer.step(samples);          // one optimizer step
+//   DraftSums now = trainer.measure(held_out);         // over all workers, changes nothing
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/comm.h"
+#include "model/draft_network.h"
+#include "model/draft_tape.h"
+#include "spot/draft_loss.h"
+#include "spot/draft_options.h"
+#include "spot/draft_sample.h"
+#include "train/adamw.h"
+#include "train/gradient_sum.h"
+
+namespace tlt::spot {
+
+// Of one step.
+struct DraftStats {
+  std::vector<std::pair<std::string, double>> metrics;  // "drafter/loss" …
+  int64_t packs = 0;
+  int64_t tokens = 0;  // pairs that went through the drafter
+};
+
+// InputError: a sample is longer than options.max_tokens, or none has a position that counts.
+void check_samples(std::span<const DraftSample> samples, const DraftTrainOptions& options);
+
+class DraftTrainer {
+ public:
+  // total_steps: optimizer steps of the whole run, for the schedule. `logits_bytes`: DraftLoss.
+  DraftTrainer(const model::DraftNetwork& network, const DraftTrainOptions& options,
+               cluster::Comm& comm, int64_t total_steps, int64_t logits_bytes = int64_t{1} << 25);
+
+  // One optimizer step. The samples are the same, in the same order, on every worker.
+  DraftStats step(std::span<const DraftSample> batch);
+
+  // The losses and accuracies of the samples, without noise.
+  DraftSums measure(std::span<const DraftSample> samples);
+
+  train::AdamW& optimizer() { return optimizer_; }
+  const train::AdamW& optimizer() const { return optimizer_; }
+
+ private:
+  // A pack, ready for the network.
+  struct Loaded {
+    at::Tensor features, wanted;  // [T, D] on the device
+    std::vector<int64_t> rows;    // that count
+  };
+  // Fills the tape too. Noise is that of optimizer step `noise_step`; negative: none.
+  Loaded load(std::span<const DraftSample> batch, std::span<const int64_t> pack,
+              int64_t noise_step);
+  at::Tensor noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const;
+
+  const model::DraftNetwork& network_;
+  const DraftTrainOptions options_;
+  cluster::Comm& comm_;
+  const int64_t total_steps_;
+  train::AdamW optimizer_;
+  train::GradientSum sum_;
+  model::Gradients gradients_;
+  model::DraftTape tape_;
+  DraftLoss loss_;
+};
+
+}  // namespace tlt::spot

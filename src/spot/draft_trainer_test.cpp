@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spot/draft_trainer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/check.h"
+#include "base/test_folder.h"
+#include "cluster/launch.h"
+#include "model/tape.h"
+#include "spot/golden_draft.h"
+#include "spot/hidden_store.h"
+#include "train/thread_comm.h"
+
+namespace tlt::spot {
+namespace {
+
+std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }
+
+std::map<std::string, double> metrics_of(const DraftStats& stats) {
+  return {stats.metrics.begin(), stats.metrics.end()};
+}
+
+std::vector<at::Tensor> weights_of(const model::DraftNetwork& network) {
+  std::vector<at::Tensor> weights;
+  for (const auto& parameter : network.parameters())
+    weights.push_back(parameter.read(network.device()));
+  return weights;
+}
+
+bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+}
+
+std::vector<DraftSample> made_up_samples(const model::ModelConfig& config) {
+  return golden_draft_samples(read_draft_golden("qwen2_tied"), config);
+}
+
+DraftTrainOptions small_packs() {
+  DraftTrainOptions options;
+  options.max_tokens = 20;  // the golden samples make three packs
+  options.noise = 0.1;
+  options.optim.lr = 1e-2;
+  return options;
+}
+
+TEST(DraftTrainerTest, LossPartsAndNormAreThoseOfTorchHoweverTheyArePacked) {
+  const auto comm = solo();
+  for (const char* name : {"qwen2_tied", "qwen2_untied", "llama_tied"}) {
+    const auto golden = read_draft_golden(name);
+    const GoldenDrafter drafter(name);
+    const auto samples = golden_draft_samples(golden, drafter.target->config());
+    for (const auto& setting : golden.at("settings"))
+      for (const int64_t max_tokens : {18, 30, 1000}) {
+        DraftTrainOptions options;
+        options.max_tokens = max_tokens;
+        options.loss_positions = setting.at("positions");
+        options.hidden_weight = setting.at("hidden_weight");
+        options.logits_weight = setting.at("logits_weight");
+        options.optim.lr = 0;  // the weights stay
+        DraftTrainer trainer(drafter.network, options, *comm, 1);
+        const auto got = metrics_of(trainer.step(samples));
+        for (const char* key :
+             {"loss", "vloss", "ploss", "top1_accuracy", "expected_acceptance", "grad_norm"}) {
+          const double want = setting.at(key);
+          EXPECT_NEAR(got.at(std::string("drafter/") + key), want, 1e-4 * std::abs(want) + 1e-6)
+              << name << " " << key << " packs of " << max_tokens;
+        }
+        EXPECT_EQ(trainer.measure(samples).rows, setting.at("rows").get<double>());
+      }
+  }
+}
+
+TEST(DraftTrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
+  std::vector<at::Tensor> want;
+  double loss = 0;
+  for (const int workers : {1, 2, 3}) {
+    std::vector<std::vector<at::Tensor>> got(static_cast<size_t>(workers));
+    std::vector<double> losses(static_cast<size_t>(workers));
+    train::run_workers(workers, [&](cluster::Comm& comm) {
+      const GoldenDrafter drafter("qwen2_tied");
+      DraftTrainer trainer(drafter.network, small_packs(), comm, 4);
+      DraftStats stats;
+      for (int step = 0; step < 3; ++step)
+        stats = trainer.step(made_up_samples(drafter.target->config()));
+      EXPECT_EQ(stats.packs, 3);
+      got[static_cast<size_t>(comm.rank())] = weights_of(drafter.network);
+      losses[static_cast<size_t>(comm.rank())] = metrics_of(stats).at("drafter/loss");
+    });
+    if (workers == 1) want = got[0], loss = losses[0];
+    for (size_t rank = 0; rank < got.size(); ++rank) {
+      EXPECT_TRUE(equal(got[rank], want)) << rank << " of " << workers;
+      EXPECT_NEAR(losses[rank], loss, 1e-12 * loss);
+    }
+  }
+  EXPECT_FALSE(equal(want, weights_of(GoldenDrafter("qwen2_tied").network))) << "nothing learned";
+}
+
+TEST(DraftTrainerTest, ChunksOfTheHeadAndThreadsChangeNoBitOfTheWeights) {
+  const auto comm = solo();
+  std::vector<at::Tensor> want;
+  for (const int64_t logits_bytes : {int64_t{1} << 25, int64_t{1}})
+    for (const int threads : {1, 2}) {
+      const GoldenDrafter drafter("qwen2_untied", threads);
+      DraftTrainer trainer(drafter.network, small_packs(), *comm, 2, logits_bytes);
+      for (int step = 0; step < 2; ++step) trainer.step(made_up_samples(drafter.target->config()));
+      if (want.empty()) want = weights_of(drafter.network);
+      EXPECT_TRUE(equal(weights_of(drafter.network), want)) << logits_bytes << " " << threads;
+    }
+}
+
+TEST(DraftTrainerTest, NoiseBelongsToItsPlaceAndStaysInItsWidth) {
+  const auto comm = solo();
+  std::map<double, std::vector<at::Tensor>> weights;
+  std::map<double, double> loss;
+  for (const double noise : {0.0, 1e-9, 0.3})
+    for (const int64_t max_tokens : {20, 1000}) {  // the same noise however it is packed
+      const GoldenDrafter drafter("llama_tied");
+      DraftTrainOptions options = small_packs();
+      options.noise = noise;
+      options.max_tokens = max_tokens;
+      DraftTrainer trainer(drafter.network, options, *comm, 2);
+      const double got =
+          metrics_of(trainer.step(made_up_samples(drafter.target->config()))).at("drafter/loss");
+      if (max_tokens == 20) loss[noise] = got, weights[noise] = weights_of(drafter.network);
+      EXPECT_NEAR(got, loss[noise], 1e-5 * got) << noise;
+    }
+  EXPECT_NE(loss[0.3], loss[0.0]);
+  EXPECT_NEAR(loss[1e-9], loss[0.0], 1e-6);
+  EXPECT_FALSE(equal(weights[0.3], weights[0.0]));
+  // Another optimizer step has other noise.
+  const GoldenDrafter drafter("llama_tied");
+  const auto samples = made_up_samples(drafter.target->config());
+  DraftTrainOptions options = small_packs();
+  options.optim.lr = 0;
+  DraftTrainer trainer(drafter.network, options, *comm, 2);
+  const double first = metrics_of(trainer.step(samples)).at("drafter/loss"),
+               second = metrics_of(trainer.step(samples)).at("drafter/loss");
+  EXPECT_NE(first, second);
+}
+
+TEST(DraftTrainerTest, TheStatesAreLearnedAndTheTargetStaysAsItIs) {
+  const auto comm = solo();
+  const GoldenDrafter drafter("qwen2_tied");
+  // Sequences the target really sees: its states, and the tokens it would choose.
+  std::vector<DraftSample> samples;
+  for (uint32_t i = 0; i < 6; ++i) {
+    std::vector<int32_t> tokens = {static_cast<int32_t>(10 + i), static_cast<int32_t>(90 + 7 * i)};
+    at::Tensor states;
+    for (int step = 0; step < 24; ++step) {
+      model::Tape tape(*drafter.target, false);
+      tape.add_sequence(tokens.data(), static_cast<int32_t>(tokens.size()));
+      states = drafter.target->forward(tape).clone();
+      at::Tensor logits = at::empty({states.size(0), 320}, at::kFloat);
+      drafter.target->logits(states, logits);
+      tokens.push_back(static_cast<int32_t>(logits[-1].argmax().item<int64_t>()));
+    }
+    tokens.pop_back();
+    samples.push_back(make_sample(tokens, states, 2, i));
+  }
+  const std::string before = target_digest(*drafter.target);
+  DraftTrainOptions options;
+  options.optim.lr = 3e-3;
+  DraftTrainer trainer(drafter.network, options, *comm, 120);
+  const auto start = trainer.measure(samples);
+  for (int step = 0; step < 120; ++step) trainer.step(samples);
+  const auto end = trainer.measure(samples);
+  EXPECT_LT(start.top[0] / start.rows, 0.2);
+  EXPECT_GT(end.top[0] / end.rows, 0.6);
+  EXPECT_GT(end.top[2], end.top[0]);
+  EXPECT_LT(end.logits, 0.7 * start.logits);
+  EXPECT_EQ(target_digest(*drafter.target), before);
+}
+
+TEST(DraftTrainerTest, ABudgetSmallerThanASequenceIsRefusedInASentence) {
+  const auto comm = solo();
+  const GoldenDrafter drafter("llama_tied");
+  DraftTrainOptions options;
+  options.max_tokens = 17;
+  DraftTrainer trainer(drafter.network, options, *comm, 1);
+  EXPECT_THAT(
+      thrown_message<InputError>([&] { trainer.step(made_up_samples(drafter.target->config())); }),
+      testing::HasSubstr("max_token_len_per_gpu is 17, less than the 18 tokens of a sequence"));
+  std::vector<DraftSample> prompts = made_up_samples(drafter.target->config());
+  prompts.resize(1);
+  prompts[0].response_begin = static_cast<int32_t>(prompts[0].tokens.size()) + 1;
+  EXPECT_THROW(trainer.step(prompts), InputError) << "nothing counts";
+}
+
+}  // namespace
+}  // namespace tlt::spot

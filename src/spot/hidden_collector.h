@@ -1,0 +1,64 @@
+// HiddenCollector: takes the hidden states the engine offers and keeps them, sequence by sequence,
+// until somebody takes them away as samples.
+//
+// Owns       the states it was offered, in memory: as much as is not taken.
+// Not here   which sequences are worth keeping, and files (hidden_store.h).
+// Threading  engine thread only.
+//
+//   HiddenCollector collector;
+//   Engine engine(model, options, nullptr, &collector);
+//   … a response finishes …
+//   std::optional<DraftSample> sample = collector.take(prompt_id, tokens, response, id);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rollout/hidden_tap.h"
+#include "rollout/request.h"
+#include "spot/draft_sample.h"
+
+namespace tlt::spot {
+
+class HiddenCollector final : public rollout::HiddenTap {
+ public:
+  void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
+             std::span<const int32_t> tokens) override;
+
+  // The prompt's states and the response's, as one sample of the tokens that have a state: all but
+  // the response's last one. Forgets the response's; the prompt's stay for the rest of the group.
+  // nullopt: less than two tokens have states. REQUIRES: the response is finished.
+  std::optional<DraftSample> take(const std::vector<int32_t>& prompt,
+                                  const rollout::Response& response, uint32_t id);
+  // The same of a prompt alone; forgets its states.
+  std::optional<DraftSample> take_prompt(uint32_t prompt_id, int32_t response_begin, uint32_t id);
+  // The group is done, or nobody wants it.
+  void forget_prompt(uint32_t prompt_id) { kept_.erase({prompt_id, kPrompt}); }
+
+  // Of all states that are kept.
+  int64_t bytes() const;
+
+ private:
+  // Grows as rows come.
+  struct Kept {
+    std::vector<int32_t> tokens;
+    int32_t first_position = 0;
+    std::string rows;  // of states, as they lie in memory
+    int64_t hidden = 0;
+    at::ScalarType type = at::kFloat;
+  };
+  static at::Tensor join(std::span<const Kept* const> parts);
+
+  std::map<std::pair<uint32_t, uint32_t>, Kept> kept_;  // by prompt and sample
+};
+
+}  // namespace tlt::spot

@@ -1,0 +1,65 @@
+// HiddenRecorder: an engine that makes samples with hidden states: of responses it writes itself,
+// or of given ones, which it reads like prompts. The states are those the engine computes anyway;
+// there is no second forward pass.
+//
+// Owns       an engine and the states it offers.
+// Borrows    the target and StopText, for its engine.
+// Not here   where samples are kept (hidden_store.h).
+// Threading  engine thread only.
+//
+//   HiddenRecorder recorder(target, options, &stop_text);
+//   auto samples = recorder.roll_out(prompts, plan);        // nullopt: interrupted
+//   auto samples = recorder.read(rows);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rollout/engine.h"
+#include "spot/hidden_collector.h"
+#include "spot/hidden_store.h"
+
+namespace tlt::spot {
+
+// A prompt, or a prompt and its response.
+struct RecordRow {
+  std::vector<int32_t> tokens;
+  int32_t response_begin = 0;  // tokens.size() where there is no response
+  uint32_t prompt_id = 0;      // the place of its random numbers
+  int64_t prompt = 0;          // StoredSample::prompt
+};
+
+struct RecordPlan {
+  std::shared_ptr<const rollout::SamplingOptions> sampling;
+  int64_t samples = 1;
+  uint32_t rl_step = 0;
+  uint64_t seed = 0;
+};
+
+class HiddenRecorder {
+ public:
+  // Called with how many responses were finished or rows read.
+  using See = std::function<void(int64_t count)>;
+
+  HiddenRecorder(const model::PolicyModel& target, const rollout::EngineOptions& options,
+                 const rollout::StopText* stop_text, See see);
+
+  // Samples in the order of prompts and samples; those of one token are left out. nullopt: the run
+  // was interrupted. REQUIRES: prompt ids differ.
+  std::optional<std::vector<StoredSample>> roll_out(std::span<const RecordRow> prompts,
+                                                    const RecordPlan& plan);
+  // The same of given responses. A row's last token is not read: its state is never needed.
+  std::optional<std::vector<StoredSample>> read(std::span<const RecordRow> rows);
+
+ private:
+  const See see_;
+  HiddenCollector collector_;
+  rollout::Engine engine_;
+};
+
+}  // namespace tlt::spot
