@@ -15,6 +15,7 @@
 #include "rollout/engine_options.h"
 #include "rollout/sampling_options.h"
 #include "spec/speculation_options.h"
+#include "spot/draft_options.h"
 #include "train/trainer.h"
 
 namespace tlt::rl {
@@ -137,11 +138,39 @@ struct RunControlOptions {
   }
 };
 
+// How drafters learn: in the warm-up (tlt draft) and on idle workers.
+struct SpeculativeTrainOptions {
+  spot::DraftTrainOptions trainer;
+  spot::WarmupOptions warmup;
+
+  void visit(auto& v) {
+    trainer.visit(v);
+    warmup.visit(v);
+  }
+  void check() const {
+    trainer.check();
+    warmup.check();
+  }
+};
+
+struct SpeculativeOptions : spec::SpeculationOptions {
+  SpeculativeTrainOptions train;
+
+  void visit(auto& v) {
+    SpeculationOptions::visit(v);
+    v.group("train", train);
+  }
+  void check() const {
+    SpeculationOptions::check();
+    train.check();
+  }
+};
+
 struct RunOptions {
   ModelOptions model;
   data::DataOptions data;
   RolloutOptions rollout;
-  spec::SpeculationOptions speculative;
+  SpeculativeOptions speculative;
   train::TrainerOptions actor;
   AlgorithmOptions algorithm;
   reward::RewardOptions reward;
