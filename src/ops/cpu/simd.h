@@ -42,16 +42,41 @@ TLT_INLINE f32x16 load(const float* p) {
 }
 TLT_INLINE void store(float* p, f32x16 v) { std::memcpy(p, &v, sizeof v); }
 
-TLT_INLINE f32x16 load(const bf16* p) {
-  u16x16 raw;
-  std::memcpy(&raw, p, sizeof raw);
-  return (f32x16)(__builtin_convertvector(raw, u32x16) << 16);
+#if defined(__AVX512F__)
+// The forms without a mask make g++ 12 warn of an uninitialized register; the code is the same.
+constexpr __mmask16 kAllLanes = 0xffff;
+#endif
+
+// __builtin_convertvector gives the same bits, with three times the instructions.
+TLT_INLINE u32x16 widen(const uint16_t* p) {
+#if defined(__AVX512F__)
+  return (u32x16)_mm512_maskz_cvtepu16_epi32(
+      kAllLanes, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#else
+  union {
+    __m256i half[2];
+    u32x16 whole;
+  } x;
+  x.half[0] = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  x.half[1] = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)));
+  return x.whole;
+#endif
 }
+// The lower halves.
+TLT_INLINE u16x16 narrow(u32x16 x) {
+#if defined(__AVX512F__)
+  return (u16x16)_mm512_maskz_cvtepi32_epi16(kAllLanes, (__m512i)x);
+#else
+  return __builtin_convertvector(x, u16x16);
+#endif
+}
+
+TLT_INLINE f32x16 load(const bf16* p) { return (f32x16)(widen(&p->bits) << 16); }
 // Rounds to nearest, ties to even.
 TLT_INLINE void store(bf16* p, f32x16 v) {
   u32x16 bits = (u32x16)v;
   bits = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const u16x16 out = __builtin_convertvector(bits, u16x16);
+  const u16x16 out = narrow(bits);
   std::memcpy(p, &out, sizeof out);
 }
 
