@@ -77,6 +77,38 @@ AttentionTask task_of(const AttentionShape& shape, const Piece& piece, int64_t k
           .out = row_pointer(out, row)};
 }
 
+AttentionTask forward_task(const AttentionShape& shape, const Batch& batch, const Piece& piece,
+                           int64_t kv_head, const at::Tensor& qkv, const KvLayer& cache,
+                           const at::Tensor& out, at::Tensor* lse) {
+  AttentionTask task = task_of(shape, piece, kv_head, qkv, out);
+  task.tree = tree_pointer(*piece.segment, cache);
+  if (task.tree) task.tree_positions = batch.positions.data() + piece.segment->first_row;
+  if (lse)
+    task.lse = lse->data_ptr<float>() + (piece.segment->first_row + piece.first) * shape.heads;
+  return task;
+}
+
+// KV heads first .. end of a piece.
+RopeTask rope_task(const AttentionShape& shape, const Batch& batch, const Piece& piece,
+                   int64_t first, int64_t end, const RopeStore& rope, const at::Tensor& qkv,
+                   const KvLayer& cache) {
+  const int64_t row = piece.segment->first_row + piece.first;
+  return {.heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_size = shape.head_size,
+          .first_kv_head = first,
+          .end_kv_head = end,
+          .pages = piece.segment->pages,
+          .positions = batch.positions.data() + row,
+          .rows = piece.rows,
+          .qkv = row_pointer(qkv, row),
+          .tree = tree_pointer(*piece.segment, cache),
+          .cos_sin = rope.cos_sin.data_ptr<float>(),
+          .q_norm = data_or_null(rope.q_norm),
+          .k_norm = data_or_null(rope.k_norm),
+          .norm_epsilon = static_cast<float>(rope.norm_epsilon)};
+}
+
 }  // namespace
 
 void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch,
@@ -88,20 +120,8 @@ void rope_and_store(const Device& device, const AttentionShape& shape, const Bat
   const Kernels& kernels = cpu_kernels();
   device.pool().run(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
-    const int64_t row = piece.segment->first_row + piece.first;
     kernels.rope_and_store(kernel_type(qkv),
-                           {.heads = shape.heads,
-                            .kv_heads = shape.kv_heads,
-                            .head_size = shape.head_size,
-                            .pages = piece.segment->pages,
-                            .positions = batch.positions.data() + row,
-                            .rows = piece.rows,
-                            .qkv = row_pointer(qkv, row),
-                            .tree = tree_pointer(*piece.segment, cache),
-                            .cos_sin = rope.cos_sin.data_ptr<float>(),
-                            .q_norm = data_or_null(rope.q_norm),
-                            .k_norm = data_or_null(rope.k_norm),
-                            .norm_epsilon = static_cast<float>(rope.norm_epsilon)},
+                           rope_task(shape, batch, piece, 0, shape.kv_heads, rope, qkv, cache),
                            pages);
   });
 }
@@ -116,12 +136,32 @@ void attention(const Device& device, const AttentionShape& shape, const Batch& b
   const Kernels& kernels = cpu_kernels();
   device.pool().run(static_cast<int64_t>(pieces.size()) * shape.kv_heads, [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
-    AttentionTask task = task_of(shape, piece, i % shape.kv_heads, qkv, out);
-    task.tree = tree_pointer(*piece.segment, cache);
-    if (task.tree) task.tree_positions = batch.positions.data() + piece.segment->first_row;
-    if (lse)
-      task.lse = lse->data_ptr<float>() + (piece.segment->first_row + piece.first) * shape.heads;
-    kernels.attention(kernel_type(qkv), task, pages);
+    kernels.attention(kernel_type(qkv),
+                      forward_task(shape, batch, piece, i % shape.kv_heads, qkv, cache, out, lse),
+                      pages);
+  });
+}
+
+void rope_and_attention(const Device& device, const AttentionShape& shape, const Batch& batch,
+                        const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache,
+                        at::Tensor& out, at::Tensor* lse) {
+  const std::vector<Piece>& pieces = cut(batch, kRowBlock);
+  // A later piece sees the keys of an earlier one, which must be there.
+  if (!device.is_cpu() || pieces.size() > batch.segments.size()) {
+    rope_and_store(device, shape, batch, rope, qkv, cache);
+    return attention(device, shape, batch, qkv, cache, out, lse);
+  }
+  check_shapes(shape, batch, qkv, cache);
+  check_rows(out, batch.rows(), shape.heads * shape.head_size, "attention output");
+  const KvPages pages = kv_pages(cache);
+  const Kernels& kernels = cpu_kernels();
+  device.pool().run(static_cast<int64_t>(pieces.size()) * shape.kv_heads, [&](int64_t i) {
+    const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
+    const int64_t head = i % shape.kv_heads;
+    kernels.rope_and_store(kernel_type(qkv),
+                           rope_task(shape, batch, piece, head, head + 1, rope, qkv, cache), pages);
+    kernels.attention(kernel_type(qkv),
+                      forward_task(shape, batch, piece, head, qkv, cache, out, lse), pages);
   });
 }
 

@@ -25,7 +25,8 @@ namespace tlt::ops {
 struct KvLayer {
   at::Tensor storage;
   int64_t layer = 0;
-  at::Tensor tree = {};  // [tree rows, 2 K H]: keys, then values; undefined when the batch has no tree
+  at::Tensor tree =
+      {};  // [tree rows, 2 K H]: keys, then values; undefined when the batch has no tree
   int64_t kv_heads() const { return storage.size(2); }
   int64_t head_size() const { return storage.size(4) / kPageSlots; }
 };
@@ -54,12 +55,19 @@ void rope_and_store(const Device& device, const AttentionShape& shape, const Bat
 // needs it).
 //
 // A tree is walked depth first, and each row's keys and values are put into the slot of its
-// position just before its turn: what a row then finds in the slots up to its own is exactly its
-// path, so it is computed as the same token would be by plain decoding, to the bit. What remains in
-// the slots is the path of the last rows: keep_path() puts the accepted one there.
+// position before its turn: what a row then finds in the slots up to its own is exactly its
+// path, so it is computed as the same token would be by plain decoding, to the bit. (The pages
+// before the root's are the same for all rows, which walk over them together.) What remains in the
+// slots is the path of the last rows: keep_path() puts the accepted one there.
 void attention(const Device& device, const AttentionShape& shape, const Batch& batch,
                const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out,
                at::Tensor* lse = nullptr);
+
+// rope_and_store, then attention. Where each segment is one task, as decode rows and draft trees
+// are, a thread does the second for the heads it did the first for: nobody waits in between.
+void rope_and_attention(const Device& device, const AttentionShape& shape, const Batch& batch,
+                        const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache,
+                        at::Tensor& out, at::Tensor* lse = nullptr);
 
 // The gradient of both: d_qkv [T, (N + 2K) H] of the qkv before rope_and_store, from d_out [T, N
 // H]. `qkv` holds rotated queries (as left by rope_and_store), `raw_qkv` the projection's output

@@ -2,6 +2,7 @@
 #include "ops/attention.h"
 
 #include "ops/aten_bodies.h"
+#include "ops/cpu/bridge.h"
 #include "tests/support/tensors.h"
 
 namespace tlt::ops {
@@ -101,6 +102,113 @@ TEST_P(AttentionTest, RowDoesNotDependOnChunksPagesOrCompanions) {
       got.narrow(0, first, rows).copy_(out);
     }
     EXPECT_TRUE(tensors_equal(got, want)) << "chunks of " << chunk;
+  }
+}
+
+// Two prompts, a decode row and a tree; with several pieces of a segment, and without.
+TEST_P(AttentionTest, InOneStepItIsTheSameAsInTwo) {
+  const int64_t out_width = shape_.heads * shape_.head_size;
+  const std::vector<int32_t> tokens(60, 0);
+  for (const int32_t rows : {5, 16, 17, 37}) {
+    Batch batch;
+    batch.add(tokens.data(), rows, /*first_position=*/3, first_pages_.data());
+    batch.add(tokens.data(), 1, 20, second_pages_.data());
+    const std::vector<PageId> tree_pages = {20, 21, 22};
+    batch.add_tree(0, 30, tree_pages.data());
+    for (const int32_t depth : {1, 2, 2, 1, 2, 3}) batch.add_node(0, depth);
+    cache_.tree = at::zeros({batch.tree_rows, 2 * shape_.kv_heads * shape_.head_size}, type());
+    const at::Tensor raw = random_tensor({batch.rows(), width_}, type(), 1),
+                     storage = random_tensor(cache_.storage.sizes(), type(), 2);
+    at::Tensor qkv[2], out[2], lse[2], slots[2];
+    for (const int steps : {2, 1}) {
+      const auto i = static_cast<size_t>(steps - 1);
+      qkv[i] = raw.clone();
+      out[i] = at::empty({batch.rows(), out_width}, type());
+      lse[i] = at::empty({batch.rows(), shape_.heads}, at::kFloat);
+      cache_.storage.copy_(storage);
+      if (steps == 1) {
+        rope_and_attention(device_, shape_, batch, rope_, qkv[i], cache_, out[i], &lse[i]);
+      } else {
+        rope_and_store(device_, shape_, batch, rope_, qkv[i], cache_);
+        attention(device_, shape_, batch, qkv[i], cache_, out[i], &lse[i]);
+      }
+      slots[i] = cache_.storage.clone();
+    }
+    EXPECT_TRUE(tensors_equal(qkv[0], qkv[1])) << rows << " rows";
+    EXPECT_TRUE(tensors_equal(out[0], out[1])) << rows << " rows";
+    EXPECT_TRUE(tensors_equal(lse[0], lse[1])) << rows << " rows";
+    EXPECT_TRUE(tensors_equal(slots[0], slots[1])) << rows << " rows";
+  }
+}
+
+// Every instruction set's kernel, whatever this machine would choose: the rows of a tree at once,
+// and each alone with nothing but its path in the cache.
+TEST_P(AttentionTest, ATreesRowIsItsPathsLastToken) {
+  const auto& [n, k, h, normed] = sizes();
+  const int32_t rows = 45;
+  RandomStream random(/*seed=*/3, {});
+  for (const char* isa : {"avx512bf16", "avx512", "avx2"}) {
+    const Kernels* kernels = cpu_kernels(isa);
+    if (!kernels) continue;
+    for (const int32_t context : {0, 1, 14, 15, 16, 31, 50}) {
+      Batch batch;
+      batch.add_tree(0, context, first_pages_.data());
+      std::vector<std::vector<int32_t>> paths = {{0}};  // of each row, the root first
+      for (int32_t row = 1, depth = 0; row < rows; ++row) {
+        depth =
+            1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(std::min(depth + 1, 20))));
+        if (random.below(2) == 0) depth = static_cast<int32_t>(paths.back().size());
+        depth = std::min(depth, 20);
+        batch.add_node(0, depth);
+        paths.emplace_back(paths.back().begin(), paths.back().begin() + depth);
+        paths.back().push_back(row);
+      }
+      const at::Tensor qkv = random_tensor({rows, width_}, type(), 1),
+                       keys_values = qkv.narrow(1, n * h, 2 * k * h).contiguous(),
+                       storage = random_tensor(cache_.storage.sizes(), type(), 2);
+      const auto pages_of = [&](const at::Tensor& x) {
+        return KvPages{x.data_ptr(), x.stride(0), cache_.layer * x.stride(1), x.stride(2)};
+      };
+      const auto task_of = [&](int32_t row, at::Tensor& out, at::Tensor& lse) {
+        return AttentionTask{.heads = n,
+                             .kv_heads = k,
+                             .head_size = h,
+                             .pages = first_pages_.data(),
+                             .first_position = batch.positions[static_cast<size_t>(row)],
+                             .rows = 1,
+                             .qkv = row_pointer(qkv, row),
+                             .out = row_pointer(out, row),
+                             .lse = lse.data_ptr<float>() + row * n};
+      };
+      at::Tensor got = at::empty({rows, n * h}, type()), want = at::empty_like(got);
+      at::Tensor got_lse = at::empty({rows, n}, at::kFloat), want_lse = at::empty_like(got_lse);
+      for (int64_t head = 0; head < k; ++head) {
+        at::Tensor slots = storage.clone();
+        AttentionTask tree = task_of(0, got, got_lse);
+        tree.rows = rows;
+        tree.kv_head = head;
+        tree.tree = keys_values.data_ptr();
+        tree.tree_positions = batch.positions.data();
+        kernels->attention(kernel_type(qkv), tree, pages_of(slots));
+        for (int32_t row = 0; row < rows; ++row) {
+          at::Tensor alone = storage.clone();
+          for (const int32_t node : paths[static_cast<size_t>(row)])
+            kernels->store_rows(kernel_type(qkv),
+                                {.kv_heads = k,
+                                 .head_size = h,
+                                 .data = row_pointer(keys_values, node),
+                                 .positions = &batch.positions[static_cast<size_t>(node)],
+                                 .rows = 1,
+                                 .pages = first_pages_.data()},
+                                pages_of(alone));
+          AttentionTask one = task_of(row, want, want_lse);
+          one.kv_head = head;
+          kernels->attention(kernel_type(qkv), one, pages_of(alone));
+        }
+      }
+      EXPECT_TRUE(tensors_equal(got, want)) << isa << ", root at " << context;
+      EXPECT_TRUE(tensors_equal(got_lse, want_lse)) << isa << ", root at " << context;
+    }
   }
 }
 

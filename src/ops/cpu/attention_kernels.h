@@ -74,28 +74,30 @@ TLT_INLINE void rotate(T* x, const float* cos_sin, int64_t head_size, float sign
 template <class T>
 void rope_rows(const RopeTask& task, const KvPages& cache) {
   const int64_t h = task.head_size, width = (task.heads + 2 * task.kv_heads) * h;
+  const int64_t group = task.heads / task.kv_heads, values = task.kv_heads * h;
   float head[kMaxHeadVectors * kLanes];
   for (int64_t row = 0; row < task.rows; ++row) {
     T* q = static_cast<T*>(task.qkv) + row * width;
     const float* angles = task.cos_sin + task.positions[row] * h;
-    for (int64_t n = 0; n < task.heads + task.kv_heads; ++n) {
-      T* x = q + n * h;
-      const float* norm = n < task.heads ? task.q_norm : task.k_norm;
+    const auto turn = [&](T* x, const float* norm) {
       // Normalised and rotated in float32, rounded once.
       for (int64_t i = 0; i < h; i += kLanes) store(head + i, load(x + i));
       if (norm) rms_norm_rows(head, norm, task.norm_epsilon, 1, h, head);
       rotate(head, angles, h, 1.0f);
       for (int64_t i = 0; i < h; i += kLanes) store(x + i, load(head + i));
+    };
+    for (int64_t n = task.first_kv_head; n < task.end_kv_head; ++n) {
+      for (int64_t g = 0; g < group; ++g) turn(q + (n * group + g) * h, task.q_norm);
+      T* key = q + (task.heads + n) * h;
+      turn(key, task.k_norm);
+      if (!task.tree) {
+        store_slot(key, key + values, h, task.pages, task.positions[row], n, cache);
+        continue;
+      }
+      T* to = static_cast<T*>(task.tree) + row * 2 * values + n * h;
+      std::memcpy(to, key, static_cast<size_t>(h) * sizeof(T));
+      std::memcpy(to + values, key + values, static_cast<size_t>(h) * sizeof(T));
     }
-    const T* key = q + task.heads * h;
-    if (task.tree) {
-      std::memcpy(static_cast<T*>(task.tree) + row * 2 * task.kv_heads * h, key,
-                  static_cast<size_t>(2 * task.kv_heads * h) * sizeof(T));
-      continue;
-    }
-    for (int64_t n = 0; n < task.kv_heads; ++n)
-      store_slot(key + n * h, key + (task.kv_heads + n) * h, h, task.pages, task.positions[row], n,
-                 cache);
   }
 }
 
@@ -121,8 +123,10 @@ template <class T, int kVectors>
 TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t visible,
                              float scale) {
   if (visible <= 0) return f32x16{};
-  const int count = static_cast<int>(visible < kLanes ? visible : kLanes);
-  scores = first_lanes(scores * scale, count, -std::numeric_limits<float>::infinity());
+  scores = scores * scale;
+  if (visible < kLanes)
+    scores =
+        first_lanes(scores, static_cast<int>(visible), -std::numeric_limits<float>::infinity());
   const float top = max_lanes(scores);
   if (top > query.top) {
     const f32x16 shrink = exp(splat(query.top - top));
@@ -158,22 +162,22 @@ constexpr int kQueries = kVectors <= 6   ? 4
                          : kVectors <= 8 ? 2
                                          : 1;
 
+// The keys of one KV head at positions first .. end; `first` is where a page begins.
+struct KeyRange {
+  const int32_t* pages;
+  int64_t kv_head, first, end;
+  float scale;
+};
+
 // Queries of one KV head together: each page's keys and values are read once for all of them. What
-// a query computes does not depend on its companions: keys it may not see weigh exactly 0.
+// a query computes does not depend on its companions: keys it may not see weigh exactly 0. Nor
+// does it on where its walk over the pages was interrupted.
 template <class T, int kVectors, int kCount>
-void attend_queries(Query<T, kVectors>* queries, const int32_t* pages, int64_t kv_head, float scale,
-                    const KvPages& cache) {
+void attend_queries(Query<T, kVectors>* queries, const KeyRange& range, const KvPages& cache) {
   constexpr int64_t kHead = kVectors * kLanes;
   constexpr int kElements = Unit<T>::kElements;
-  int64_t longest = 0;
-  for (int i = 0; i < kCount; ++i) {
-    queries[i].top = -std::numeric_limits<float>::infinity();
-    queries[i].sum = f32x16{};
-    for (auto& value : queries[i].value) value = f32x16{};
-    longest = queries[i].keys > longest ? queries[i].keys : longest;
-  }
-  for (int64_t first = 0; first < longest; first += kLanes) {
-    const T* keys = page_keys<T>(cache, pages[first / kLanes], kv_head);
+  for (int64_t first = range.first; first < range.end; first += kLanes) {
+    const T* keys = page_keys<T>(cache, range.pages[first / kLanes], range.kv_head);
     const T* values = keys + kLanes * kHead;
     f32x16 scores[kCount][kChains] = {};
     for (int64_t k = 0; k < kHead / kElements; k += kChains) {
@@ -189,7 +193,7 @@ void attend_queries(Query<T, kVectors>* queries, const int32_t* pages, int64_t k
     TLT_UNROLL
     for (int i = 0; i < kCount; ++i)
       store(weights[i], add_scores<T, kVectors>(queries[i], add_chains(scores[i]),
-                                                queries[i].keys - first, scale));
+                                                queries[i].keys - first, range.scale));
     f32x16 sums[kCount][kVectors];
     TLT_UNROLL
     for (int i = 0; i < kCount; ++i) TLT_UNROLL
@@ -210,57 +214,105 @@ void attend_queries(Query<T, kVectors>* queries, const int32_t* pages, int64_t k
 }
 
 template <class T, int kVectors>
-void attend_some(Query<T, kVectors>* queries, int count, const int32_t* pages, int64_t kv_head,
-                 float scale, const KvPages& cache) {
-  if (count == 1) return attend_queries<T, kVectors, 1>(queries, pages, kv_head, scale, cache);
-  if constexpr (kQueries<kVectors> >= 2)
-    if (count == 2) return attend_queries<T, kVectors, 2>(queries, pages, kv_head, scale, cache);
-  if constexpr (kQueries<kVectors> >= 4) {
-    if (count == 3) return attend_queries<T, kVectors, 3>(queries, pages, kv_head, scale, cache);
-    attend_queries<T, kVectors, 4>(queries, pages, kv_head, scale, cache);
+void attend_some(Query<T, kVectors>* queries, int count, const KeyRange& range,
+                 const KvPages& cache) {
+  constexpr int kMost = kQueries<kVectors>;
+  for (; count >= kMost; count -= kMost, queries += kMost)
+    attend_queries<T, kVectors, kMost>(queries, range, cache);
+  if constexpr (kMost >= 4)
+    if (count == 3) return attend_queries<T, kVectors, 3>(queries, range, cache);
+  if constexpr (kMost >= 2) {
+    if (count == 2) return attend_queries<T, kVectors, 2>(queries, range, cache);
+    if (count == 1) attend_queries<T, kVectors, 1>(queries, range, cache);
+  }
+}
+
+// The queries of a task's KV head by number: row by row, those of a group side by side.
+template <class T, int kVectors>
+struct TaskQueries {
+  static constexpr int64_t kHead = kVectors * kLanes;
+  const AttentionTask& task;
+  const int64_t group = task.heads / task.kv_heads;
+  const int64_t width = (task.heads + 2 * task.kv_heads) * kHead;
+
+  int64_t count() const { return task.rows * group; }
+  int64_t row(int64_t index) const { return index / group; }
+  int64_t position(int64_t index) const {
+    return task.tree ? task.tree_positions[row(index)] : task.first_position + row(index);
+  }
+  KeyRange range(int64_t first, int64_t end) const {
+    return {task.pages, task.kv_head, first, end, 1.0f / std::sqrt(static_cast<float>(kHead))};
+  }
+  void begin(int64_t index, Query<T, kVectors>& query) const {
+    const int64_t head = task.kv_head * group + index % group;
+    query.q = static_cast<const T*>(task.qkv) + row(index) * width + head * kHead;
+    query.keys = position(index) + 1;
+    query.top = -std::numeric_limits<float>::infinity();
+    query.sum = f32x16{};
+    for (auto& value : query.value) value = f32x16{};
+  }
+  void end(int64_t index, const Query<T, kVectors>& query) const {
+    const int64_t where = row(index) * task.heads + task.kv_head * group + index % group;
+    const float sum = sum_lanes(query.sum);
+    T* out = static_cast<T*>(task.out) + where * kHead;
+    TLT_UNROLL
+    for (int v = 0; v < kVectors; ++v) store(out + v * kLanes, query.value[v] / sum);
+    if (task.lse) task.lse[where] = query.top + std::log(sum);
+  }
+};
+
+template <class T, int kVectors>
+void attend_rows(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
+  Query<T, kVectors> queries[kQueries<kVectors>];
+  for (int64_t first = 0; first < its.count(); first += kQueries<kVectors>) {
+    const int64_t left = its.count() - first;
+    const int count = static_cast<int>(left < kQueries<kVectors> ? left : kQueries<kVectors>);
+    for (int i = 0; i < count; ++i) its.begin(first + i, queries[i]);
+    // Positions do not fall from one row to the next.
+    attend_some<T, kVectors>(queries, count, its.range(0, queries[count - 1].keys), cache);
+    for (int i = 0; i < count; ++i) its.end(first + i, queries[i]);
+  }
+}
+
+// A tree: the pages before the root's are the same for all rows, so that many queries share the
+// walk over them. From there on a row's keys are put into the slots when its turn comes; rows
+// one below the other take their turn together, since none sees what the next one writes.
+template <class T, int kVectors>
+void attend_tree(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
+  constexpr int64_t kHead = kVectors * kLanes;
+  constexpr int kBlock = 32;  // queries at a time: their sums stay in the fastest cache
+  const AttentionTask& task = its.task;
+  const int64_t own = task.tree_positions[0] / kLanes * kLanes;
+  Query<T, kVectors> queries[kBlock];
+  for (int64_t first = 0; first < its.count(); first += kBlock) {
+    const int64_t left = its.count() - first;
+    const int count = static_cast<int>(left < kBlock ? left : kBlock);
+    for (int i = 0; i < count; ++i) its.begin(first + i, queries[i]);
+    attend_some<T, kVectors>(queries, count, its.range(0, own), cache);
+    int waiting = 0;  // queries from here on have their keys in the slots
+    const auto flush = [&](int end) {
+      if (end > waiting)
+        attend_some<T, kVectors>(queries + waiting, end - waiting,
+                                 its.range(own, queries[end - 1].keys), cache);
+      waiting = end;
+    };
+    for (int i = 0; i < count; ++i) {
+      if ((first + i) % its.group != 0) continue;  // the row is in its slot already
+      if (i > 0 && queries[i].keys <= queries[i - 1].keys) flush(i);
+      const T* key = static_cast<const T*>(task.tree) +
+                     (its.row(first + i) * 2 * task.kv_heads + task.kv_head) * kHead;
+      store_slot(key, key + task.kv_heads * kHead, kHead, task.pages, queries[i].keys - 1,
+                 task.kv_head, cache);
+    }
+    flush(count);
+    for (int i = 0; i < count; ++i) its.end(first + i, queries[i]);
   }
 }
 
 template <class T, int kVectors>
 void attend(const AttentionTask& task, const KvPages& cache) {
-  constexpr int64_t kHead = kVectors * kLanes;
-  const int64_t group = task.heads / task.kv_heads;
-  const int64_t width = (task.heads + 2 * task.kv_heads) * kHead;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(kHead));
-  Query<T, kVectors> queries[kQueries<kVectors>];
-  int64_t where[kQueries<kVectors>];  // row * N + head
-  int count = 0;
-  const auto flush = [&] {
-    attend_some<T, kVectors>(queries, count, task.pages, task.kv_head, scale, cache);
-    for (int i = 0; i < count; ++i) {
-      const float sum = sum_lanes(queries[i].sum);
-      T* out = static_cast<T*>(task.out) + where[i] * kHead;
-      TLT_UNROLL
-      for (int v = 0; v < kVectors; ++v) store(out + v * kLanes, queries[i].value[v] / sum);
-      if (task.lse) task.lse[where[i]] = queries[i].top + std::log(sum);
-    }
-    count = 0;
-  };
-  for (int64_t row = 0; row < task.rows; ++row) {
-    int64_t position = task.first_position + row;
-    if (task.tree) {
-      // The path of the row before may lie in this one's slots.
-      if (count > 0) flush();
-      position = task.tree_positions[row];
-      const T* key =
-          static_cast<const T*>(task.tree) + (row * 2 * task.kv_heads + task.kv_head) * kHead;
-      store_slot(key, key + task.kv_heads * kHead, kHead, task.pages, position, task.kv_head,
-                 cache);
-    }
-    for (int64_t g = 0; g < group; ++g) {
-      const int64_t head = task.kv_head * group + g;
-      queries[count].q = static_cast<const T*>(task.qkv) + row * width + head * kHead;
-      queries[count].keys = position + 1;
-      where[count] = row * task.heads + head;
-      if (++count == kQueries<kVectors>) flush();
-    }
-  }
-  if (count > 0) flush();
+  const TaskQueries<T, kVectors> its{task};
+  task.tree ? attend_tree(its, cache) : attend_rows(its, cache);
 }
 
 template <class T>

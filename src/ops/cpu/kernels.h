@@ -75,8 +75,10 @@ struct AttentionTask {
   float* scratch = nullptr;
 };
 
+// Rows of one segment, KV heads first_kv_head .. end_kv_head and the query heads of their groups.
 struct RopeTask {
   int64_t heads = 0, kv_heads = 0, head_size = 0;
+  int64_t first_kv_head = 0, end_kv_head = 0;
   const int32_t* pages = nullptr;
   const int32_t* positions = nullptr;
   int64_t rows = 0;
