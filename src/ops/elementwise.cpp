@@ -12,8 +12,9 @@
 namespace tlt::ops {
 namespace {
 
-// Rows of a task; few, so that a decode step of some sequences keeps all threads busy.
-constexpr int64_t kRowBlock = 8;
+// Elements of a task, of a norm: about a microsecond. The caller has done less before it could tell
+// others.
+constexpr int64_t kTaskElements = 8192;
 // Fixed, because gradients of norm weights are summed by block: the thread count must not matter.
 constexpr int64_t kNormBlock = 64;
 
@@ -25,6 +26,12 @@ void for_blocks(const Device& device, int64_t rows, int64_t block_rows, const Bo
   });
 }
 
+// element_cost: of a norm's.
+int64_t rows_of_task(int64_t columns, int64_t element_cost = 1) {
+  return std::max<int64_t>(1, kTaskElements / (columns * element_cost));
+}
+constexpr int64_t kSwigluCost = 4;
+
 }  // namespace
 
 void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weight, double epsilon,
@@ -34,7 +41,7 @@ void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weigh
   check_rows(x, rows, columns, "norm input");
   check_rows(out, rows, columns, "norm output");
   const Kernels& kernels = cpu_kernels();
-  for_blocks(device, rows, kRowBlock, [&](int64_t first, int64_t count) {
+  for_blocks(device, rows, rows_of_task(columns), [&](int64_t first, int64_t count) {
     kernels.rms_norm(kernel_type(x), row_pointer(x, first), weight.data_ptr<float>(),
                      static_cast<float>(epsilon), count, columns, row_pointer(out, first));
   });
@@ -63,8 +70,8 @@ void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out) {
   const int64_t rows = out.size(0), columns = out.size(1);
   check_rows(gate_up, rows, 2 * columns, "gate and up");
   const Kernels& kernels = cpu_kernels();
-  for_blocks(device, rows, kRowBlock, [&](int64_t first, int64_t count) {
-    kernels.swiglu(kernel_type(out), row_pointer(gate_up, first), count, columns,
+  for_blocks(device, rows, rows_of_task(columns, kSwigluCost), [&](int64_t first, int64_t count) {
+    kernels.swiglu(kernel_type(out), row_pointer(gate_up, first), count, columns, 0, columns,
                    row_pointer(out, first));
   });
 }
@@ -75,7 +82,7 @@ void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Te
   const int64_t rows = d_out.size(0), columns = d_out.size(1);
   check_rows(d_gate_up, rows, 2 * columns, "gate and up gradient");
   const Kernels& kernels = cpu_kernels();
-  for_blocks(device, rows, kRowBlock, [&](int64_t first, int64_t count) {
+  for_blocks(device, rows, rows_of_task(columns, kSwigluCost), [&](int64_t first, int64_t count) {
     kernels.swiglu_backward(kernel_type(d_out), row_pointer(d_out, first),
                             row_pointer(gate_up, first), count, columns,
                             row_pointer(d_gate_up, first));

@@ -8,6 +8,7 @@
 
 #include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
+#include "ops/elementwise.h"
 
 namespace tlt::ops {
 namespace {
@@ -19,25 +20,65 @@ constexpr int64_t kRowBlock = 96;
 // Tokens whose gradient is summed at a time: two panels of them fit a core's cache.
 constexpr int64_t kTokenBlock = 1024;
 
-// Cuts rows x panels into tasks and runs them.
+// How rows x panels are cut into tasks.
+class Cut {
+ public:
+  // panel_units: units of a row that go into one panel's 64 columns.
+  Cut(int threads, int64_t rows, int64_t panels, int64_t panel_units)
+      : rows_(rows), panels_(panels), blocks_(divide_up(rows, kRowBlock)) {
+    // About four tasks a thread even out a busy core; a task is worth at least a microsecond or
+    // two, several times what starting an operation costs.
+    const int64_t wanted = divide_up(4 * threads, blocks_);
+    const int64_t panel_work = std::max<int64_t>(1, std::min(rows, kRowBlock) * panel_units);
+    const int64_t least = std::max<int64_t>(1, kLeastWork / panel_work);
+    groups_ = divide_up(panels, std::max(least, divide_up(panels, wanted)));
+  }
+  int64_t tasks() const { return blocks_ * groups_; }
+  // Rows and panels of a task; groups of panels are of even size: the last one is waited for.
+  void apply(int64_t index, GemmTask& task) const {
+    const int64_t block = index / groups_, group = index % groups_;
+    task.first_row = block * kRowBlock;
+    task.rows = std::min(kRowBlock, rows_ - task.first_row);
+    task.first_panel = group * panels_ / groups_;
+    task.panels = (group + 1) * panels_ / groups_ - task.first_panel;
+  }
+
+ private:
+  static constexpr int64_t kLeastWork = 1024;  // units times rows: four products of 16 lanes each
+  int64_t rows_, panels_, blocks_, groups_;
+};
+
 void run_tasks(const Device& device, const GemmTask& whole, Type type) {
   const Kernels& kernels = cpu_kernels();
-  const int64_t panels = divide_up(whole.columns, kPanel),
-                blocks = divide_up(whole.rows, kRowBlock);
-  // About four tasks a thread even out a busy core; a task is worth at least some 20 microseconds.
-  const int64_t wanted = divide_up(4 * device.pool().threads(), blocks);
-  const int64_t panel_work = std::max<int64_t>(1, std::min(whole.rows, kRowBlock) * whole.units);
-  const int64_t least = std::max<int64_t>(1, 4096 / panel_work);
-  const int64_t groups = divide_up(panels, std::max(least, divide_up(panels, wanted)));
-  device.pool().run(blocks * groups, [&](int64_t index) {
+  const Cut cut(device.pool().threads(), whole.rows, divide_up(whole.columns, kPanel), whole.units);
+  device.pool().run(cut.tasks(), [&](int64_t index) {
     GemmTask task = whole;
-    task.first_row = index / groups * kRowBlock;
-    task.rows = std::min(kRowBlock, whole.rows - task.first_row);
-    const int64_t group = index % groups;  // of even size: the last one is waited for
-    task.first_panel = group * panels / groups;
-    task.panels = (group + 1) * panels / groups - task.first_panel;
+    cut.apply(index, task);
     kernels.gemm(type, task);
   });
+}
+
+void check_linear(const at::Tensor& x, const Weight& w, const at::Tensor& out) {
+  check_rows(x, x.size(0), w.columns(), "linear input");
+  check_rows(out, x.size(0), w.rows(), "linear output");
+  TLT_CHECK(x.scalar_type() == w.type() &&
+            (out.scalar_type() == w.type() || out.scalar_type() == at::kFloat));
+}
+
+GemmTask whole_task(const at::Tensor& x, const Weight& w, at::Tensor& out,
+                    const LinearExtras& extras) {
+  const int64_t u = unit_elements(w.type());
+  return {.a = x.data_ptr(),
+          .a_row_stride = w.columns() / u,
+          .b = w.storage().data_ptr(),
+          .units = w.columns() / u,
+          .rows = x.size(0),
+          .columns = w.rows(),
+          .out = out.data_ptr(),
+          .out_stride = w.rows(),
+          .out_is_float = out.scalar_type() == at::kFloat,
+          .bias = extras.bias ? extras.bias->data_ptr<float>() : nullptr,
+          .residual = extras.residual ? extras.residual->data_ptr() : nullptr};
 }
 
 // The panels of W^T: what W is multiplied by to go back.
@@ -90,25 +131,34 @@ at::Tensor packed_rows(const Device& device, const at::Tensor& x, int64_t first,
 
 void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& out,
             const LinearExtras& extras) {
-  check_rows(x, x.size(0), w.columns(), "linear input");
-  check_rows(out, x.size(0), w.rows(), "linear output");
+  check_linear(x, w, out);
   if (!device.is_cpu()) return aten::linear(x, w.storage(), out, extras);
-  TLT_CHECK(x.scalar_type() == w.type() &&
-            (out.scalar_type() == w.type() || out.scalar_type() == at::kFloat));
-  const int64_t u = unit_elements(w.type());
-  run_tasks(device,
-            {.a = x.data_ptr(),
-             .a_row_stride = w.columns() / u,
-             .b = w.storage().data_ptr(),
-             .units = w.columns() / u,
-             .rows = x.size(0),
-             .columns = w.rows(),
-             .out = out.data_ptr(),
-             .out_stride = w.rows(),
-             .out_is_float = out.scalar_type() == at::kFloat,
-             .bias = extras.bias ? extras.bias->data_ptr<float>() : nullptr,
-             .residual = extras.residual ? extras.residual->data_ptr() : nullptr},
-            kernel_type(x));
+  run_tasks(device, whole_task(x, w, out, extras), kernel_type(x));
+}
+
+void gated_linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& gate_up,
+                  at::Tensor& out) {
+  const int64_t columns = w.rows() / 2, pairs = columns / kPanel;
+  if (!device.is_cpu() || columns % kPanel != 0) {
+    linear(device, x, w, gate_up);
+    return swiglu(device, gate_up, out);
+  }
+  check_linear(x, w, gate_up);
+  check_rows(out, x.size(0), columns, "swiglu output");
+  TLT_CHECK(gate_up.scalar_type() == w.type() && out.scalar_type() == w.type());
+  const Kernels& kernels = cpu_kernels();
+  const GemmTask whole = whole_task(x, w, gate_up, {});
+  const Cut cut(device.pool().threads(), whole.rows, pairs, 2 * whole.units);
+  device.pool().run(cut.tasks(), [&](int64_t index) {
+    GemmTask task = whole;
+    cut.apply(index, task);
+    kernels.gemm(kernel_type(x), task);
+    const int64_t first = task.first_panel * kPanel;
+    task.first_panel += pairs;
+    kernels.gemm(kernel_type(x), task);
+    kernels.swiglu(kernel_type(x), row_pointer(gate_up, task.first_row), task.rows, columns, first,
+                   task.panels * kPanel, row_pointer(out, task.first_row));
+  });
 }
 
 void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w,

@@ -20,6 +20,11 @@ struct LinearExtras {
 void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& out,
             const LinearExtras& extras = {});
 
+// gate_up = x W^T, out = swiglu(gate_up) (elementwise.h), without waiting in between where a panel
+// of 64 columns has gates or ups alone.  x [T, K], gate_up [T, 2F], out [T, F], all of w's type.
+void gated_linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& gate_up,
+                  at::Tensor& out);
+
 // dx = dy W.  dy [T, N], dx [T, K], both of w's type. `accumulate`: dx += instead.
 void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w,
                            at::Tensor& dx, bool accumulate = false);

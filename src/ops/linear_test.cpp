@@ -2,6 +2,7 @@
 #include "ops/linear.h"
 
 #include "ops/aten_bodies.h"
+#include "ops/elementwise.h"
 #include "tests/support/tensors.h"
 
 namespace tlt::ops {
@@ -64,6 +65,25 @@ TEST_P(LinearTest, RowDoesNotDependOnItsCompanions) {
     linear(alone, x.narrow(0, 150 - rows, rows).contiguous(), w, some);
     EXPECT_TRUE(tensors_equal(some, all.narrow(0, 150 - rows, rows))) << rows << " rows";
   }
+}
+
+// With gates and ups in panels of their own, and in shared ones.
+TEST_P(LinearTest, GatedIsLinearThenSwiglu) {
+  const Device d = device();
+  for (const int64_t columns : {64, 192, 96})
+    for (const int64_t rows : {1, 8, 16, 130}) {
+      const at::Tensor x = random({rows, 128}, 1);
+      Weight w(d, 2 * columns, 128, type());
+      w.assign(d, random({2 * columns, 128}, 2, 0.1));
+      at::Tensor gate_up = d.empty({rows, 2 * columns}, type()),
+                 want_gate_up = d.empty({rows, 2 * columns}, type());
+      at::Tensor got = d.empty({rows, columns}, type()), want = d.empty({rows, columns}, type());
+      gated_linear(d, x, w, gate_up, got);
+      linear(d, x, w, want_gate_up);
+      swiglu(d, want_gate_up, want);
+      EXPECT_TRUE(tensors_equal(gate_up, want_gate_up)) << rows << " x " << columns;
+      EXPECT_TRUE(tensors_equal(got, want)) << rows << " x " << columns;
+    }
 }
 
 TEST_P(LinearTest, GradientsAgreeWithAten) {

@@ -112,7 +112,9 @@ struct Kernels {
   // dx += …; dweight (of this task alone) += ….
   void (*rms_norm_backward)(Type, const void* dy, const void* x, const float* weight, float epsilon,
                             int64_t rows, int64_t columns, void* dx, float* dweight);
-  void (*swiglu)(Type, const void* gate_up, int64_t rows, int64_t columns, void* out);
+  // Columns first .. first + count of out [rows, columns], from gate_up [rows, 2 columns].
+  void (*swiglu)(Type, const void* gate_up, int64_t rows, int64_t columns, int64_t first,
+                 int64_t count, void* out);
   void (*swiglu_backward)(Type, const void* d_out, const void* gate_up, int64_t rows,
                           int64_t columns, void* d_gate_up);
   void (*add_to_float)(Type, const void* x, int64_t count, float* out);

@@ -52,9 +52,10 @@ void rms_norm_backward_rows(const T* dy, const T* x, const float* weight, float 
 TLT_INLINE f32x16 sigmoid(f32x16 x) { return 1.0f / (1.0f + exp(-x)); }
 
 template <class T>
-void swiglu_rows(const T* gate_up, int64_t rows, int64_t columns, T* out) {
+void swiglu_rows(const T* gate_up, int64_t rows, int64_t columns, int64_t first, int64_t count,
+                 T* out) {
   for (int64_t row = 0; row < rows; ++row, gate_up += 2 * columns, out += columns)
-    for (int64_t i = 0; i < columns; i += kLanes) {
+    for (int64_t i = first; i < first + count; i += kLanes) {
       const f32x16 gate = load(gate_up + i);
       store(out + i, gate * sigmoid(gate) * load(gate_up + columns + i));
     }
@@ -94,10 +95,12 @@ static void rms_norm_backward(Type type, const void* dy, const void* x, const fl
                                epsilon, rows, columns, static_cast<float*>(dx), dweight);
 }
 
-static void swiglu(Type type, const void* gate_up, int64_t rows, int64_t columns, void* out) {
-  type == Type::kBf16
-      ? swiglu_rows(static_cast<const bf16*>(gate_up), rows, columns, static_cast<bf16*>(out))
-      : swiglu_rows(static_cast<const float*>(gate_up), rows, columns, static_cast<float*>(out));
+static void swiglu(Type type, const void* gate_up, int64_t rows, int64_t columns, int64_t first,
+                   int64_t count, void* out) {
+  type == Type::kBf16 ? swiglu_rows(static_cast<const bf16*>(gate_up), rows, columns, first, count,
+                                    static_cast<bf16*>(out))
+                      : swiglu_rows(static_cast<const float*>(gate_up), rows, columns, first, count,
+                                    static_cast<float*>(out));
 }
 
 static void swiglu_backward(Type type, const void* d_out, const void* gate_up, int64_t rows,
