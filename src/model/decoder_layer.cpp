@@ -96,14 +96,12 @@ void DecoderLayer::forward_from(const Device& device, const ops::Batch& batch,
     a.raw_qkv.resize(device, rows, qkv.rows(), type_);
     a.raw_qkv.view().copy_(a.qkv.view());
   }
-  ops::rope_and_store(device, shape_, batch, rope(cos_sin), a.qkv.view(), cache);
-  ops::attention(device, shape_, batch, a.qkv.view(), cache, a.attended.view(),
-                 keep ? &a.lse.view() : nullptr);
+  ops::rope_and_attention(device, shape_, batch, rope(cos_sin), a.qkv.view(), cache,
+                          a.attended.view(), keep ? &a.lse.view() : nullptr);
   ops::linear(device, a.attended.view(), output, a.middle.view(), {.residual = &x});
 
   ops::rms_norm(device, a.middle.view(), middle_norm, epsilon_, a.normed_middle.view());
-  ops::linear(device, a.normed_middle.view(), gate_up, a.gate_up.view());
-  ops::swiglu(device, a.gate_up.view(), a.gated.view());
+  ops::gated_linear(device, a.normed_middle.view(), gate_up, a.gate_up.view(), a.gated.view());
   ops::linear(device, a.gated.view(), down, out, {.residual = &a.middle.view()});
 }
 
