@@ -71,15 +71,23 @@ void TokenSampler::grow(int64_t rows) {
 // A row that several tokens are drawn from (a prompt's last one) goes through the head once for
 // each: one row more a response, and no second way to sample.
 void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const Draw> draws) {
-  const int64_t count = std::ssize(rows_);
-  const at::Tensor rows =
-      at::from_blob(rows_.data(), {count}, at::kLong).to(model_.device().torch());
-  at::Tensor gathered = hidden_.narrow(0, 0, count);
-  at::Tensor logits = logits_.narrow(0, 0, count);
-  at::index_select_out(gathered, hidden, 0, rows);
-  model_.logits(gathered, logits);
+  at::Tensor logits = logits_.narrow(0, 0, std::ssize(rows_));
+  model_.logits(gather(hidden), logits);
   const at::Tensor host = logits.cpu();  // once for all rounds
   while (!walks_.empty()) advance(draws, host);
+}
+
+at::Tensor TokenSampler::gather(const at::Tensor& hidden) {
+  const int64_t count = std::ssize(rows_);
+  // When all rows are trees' or decode, as most steps have it, they are there already.
+  bool in_order = hidden.size(0) == count;
+  for (int64_t i = 0; in_order && i < count; ++i) in_order = rows_[static_cast<size_t>(i)] == i;
+  if (in_order) return hidden;
+  at::Tensor gathered = hidden_.narrow(0, 0, count);
+  const at::Tensor rows =
+      at::from_blob(rows_.data(), {count}, at::kLong).to(model_.device().torch());
+  at::index_select_out(gathered, hidden, 0, rows);
+  return gathered;
 }
 
 void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits) {

@@ -44,6 +44,8 @@ class TokenSampler {
   };
 
   void grow(int64_t rows);
+  // The rows rows_ of hidden [T, D].
+  at::Tensor gather(const at::Tensor& hidden);
   // Gives the walks all their tokens.
   void sample_some(const at::Tensor& hidden, std::span<const Draw> draws);
   // By the release's rule, from the children of the walks' nodes.
