@@ -169,6 +169,22 @@ struct KeyRange {
   float scale;
 };
 
+// Keys and values lie in pages anywhere in memory, too short for the processor to see that more of
+// them follow: those of a page some way ahead are asked for while the ones before are worked on.
+constexpr int64_t kPagesAhead = 4;
+
+template <class T>
+TLT_INLINE void prefetch_page(const KeyRange& range, int64_t first, int64_t head_size,
+                              const KvPages& cache) {
+  constexpr int64_t kLine = 64;
+  const int64_t position = first + kPagesAhead * kLanes;
+  if (position >= range.end) return;
+  const auto* page = reinterpret_cast<const char*>(
+      page_keys<T>(cache, range.pages[position / kLanes], range.kv_head));
+  const int64_t bytes = 2 * kLanes * head_size * static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(page + i, /*rw=*/0, /*locality=*/2);
+}
+
 // Queries of one KV head together: each page's keys and values are read once for all of them. What
 // a query computes does not depend on its companions: keys it may not see weigh exactly 0. Nor
 // does it on where its walk over the pages was interrupted.
@@ -177,6 +193,7 @@ void attend_queries(Query<T, kVectors>* queries, const KeyRange& range, const Kv
   constexpr int64_t kHead = kVectors * kLanes;
   constexpr int kElements = Unit<T>::kElements;
   for (int64_t first = range.first; first < range.end; first += kLanes) {
+    prefetch_page<T>(range, first, kHead, cache);
     const T* keys = page_keys<T>(cache, range.pages[first / kLanes], range.kv_head);
     const T* values = keys + kLanes * kHead;
     f32x16 scores[kCount][kChains] = {};
