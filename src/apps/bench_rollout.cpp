@@ -21,7 +21,6 @@
 #include "apps/simulated_drafter.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/files.h"
 #include "base/log.h"
 #include "data/dataset.h"
 #include "rollout/engine.h"
@@ -247,7 +246,6 @@ class Comparison {
           policy_.config().vocabulary);
     }
     if (way.drafter != "auto" && options.enable) options.drafters = {way.drafter};
-    if (getenv("NOSPEC")) options.gate = "paper", options.bs_threshold = 0;
     return rollout::make_speculation(
         options, policy_, engine_,
         {.network = network_, .strategy = way.strategy, .costs = costs_});
@@ -280,7 +278,6 @@ class Comparison {
     if (speculation) {
       run.speculation = speculation->stats();
       learned_[way] = speculation->save();
-      if (getenv("DUMP")) write_file_atomic(getenv("DUMP"), learned_[way]);
     }
     return run;
   }
@@ -336,7 +333,7 @@ class Comparison {
     line["tokens_per_second"] = tokens_per_second;
     line["speedup"] = median(ratios);
     line["speedup_min"] = quantile(ratios, 0);
-    line["ratios"] = ratios;
+    line["speedups"] = ratios;
     line["accept_length"] = accept_length;
     line["speculation_share"] = share;
     line["drafted_tokens"] = stats.drafted_tokens;
