@@ -133,6 +133,52 @@ TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
     }
 }
 
+// Token i is the i-th letter.
+class Letters final : public rollout::StopText {
+ public:
+  std::unique_ptr<rollout::TextStream> open() const override {
+    struct Stream final : rollout::TextStream {
+      std::string_view push(int32_t token) override {
+        letter = static_cast<char>('a' + token);
+        return {&letter, 1};
+      }
+      char letter = 0;
+    };
+    return std::make_unique<Stream>();
+  }
+};
+
+// A stop text that ends within an accepted path ends the response there.
+TEST_P(SpeculationNeverChangesTokens, WithStopTexts) {
+  model::ModelConfig config = tiny_config(family());
+  config.vocabulary = 6;
+  config.eos_tokens = {1};
+  const auto model = make_tiny_model(config, type());
+  const Letters letters;
+  std::vector<Group> few = groups();
+  for (Group& group : few) {
+    for (int32_t& token : group.tokens) token %= 6;
+    SamplingOptions sampling = *group.sampling;
+    sampling.ignore_eos = true;
+    sampling.stop = {"cd", "ec", "fb", "df", "aee", "dda"};
+    group.sampling = std::make_shared<const SamplingOptions>(sampling);
+  }
+  Engine without(*model, crowd(), &letters);
+  const Rollouts plain = run(without, few);
+  int64_t stopped = 0;
+  for (const auto& [place, response] : plain)
+    stopped += response.finish == rollout::FinishReason::kStop ? 1 : 0;
+  EXPECT_GE(stopped, 10);
+  for (const double rightness : {0.5, 1.0}) {
+    Speculation speculation(std::make_unique<OracleDrafter>(plain, 6, rightness, 1), {8, 4, 16}, 6);
+    EngineOptions options = crowd();
+    options.max_batch_tokens = 600;
+    Engine engine(*model, options, &letters, nullptr, &speculation);
+    EXPECT_EQ(difference_of_tokens(plain, run(engine, few)), "") << rightness;
+    EXPECT_GT(speculation.stats().accepted_tokens, 20);
+  }
+}
+
 TEST_P(SpeculationNeverChangesTokens, WithFewRowsAndPreemption) {
   int64_t preemptions = 0, trees = 0;
   for (const int64_t pages : {9, 10, 12, 15, 30})
