@@ -126,11 +126,6 @@ struct RolloutFlags {
     TLT_CHECK_INPUT(samples >= 1 && responses >= 0 && repeat >= 1, "--samples is ", samples,
                     ", --responses ", responses, " and --repeat ", repeat,
                     "; give at least 1, 0 and 1");
-    TLT_CHECK_INPUT(
-        prompt_tokens >= 1 && new_tokens >= 2 && prompt_tokens + new_tokens <= config.max_positions,
-        "--prompt-tokens is ", prompt_tokens, " and --max-new-tokens ", new_tokens,
-        "; give at least 1 and 2, and together at most the model's ", config.max_positions,
-        " positions");
     constexpr double kDepth = 8;
     TLT_CHECK_INPUT(acceptance == 0 || (acceptance > 1 && acceptance < kDepth + 1),
                     "--simulate-acceptance is ", acceptance, "; give a number between 1 and ",
@@ -141,6 +136,11 @@ struct RolloutFlags {
       TLT_CHECK_INPUT(way.drafter != "eagle" || !drafter.empty(),
                       "'eagle' needs a drafter; give its folder with --drafter");
     }
+    TLT_CHECK_INPUT(
+        prompt_tokens >= 1 && new_tokens >= 2 && prompt_tokens + new_tokens <= config.max_positions,
+        "--prompt-tokens is ", prompt_tokens, " and --max-new-tokens ", new_tokens,
+        "; give at least 1 and 2, and together at most the model's ", config.max_positions,
+        " positions");
   }
 
   int64_t responses_at(int64_t batch) const {

@@ -94,7 +94,8 @@ TEST(TargetOnlyKeepsProbabilities, AndThresholdsBelowOneDoNot) {
   }
 }
 
-// Guesses at random, of any shape.
+// Guesses at random, of any shape, of the lower half of the vocabulary: a rule that favours guesses
+// favours those tokens.
 class RandomDrafter final : public spec::Drafter {
  public:
   explicit RandomDrafter(int32_t vocabulary) : vocabulary_(vocabulary) {}
@@ -109,7 +110,8 @@ class RandomDrafter final : public spec::Drafter {
       for (int tries = 0; tries < 12 && tree.size() + 1 < request.strategy.verify; ++tries) {
         const auto parent =
             static_cast<int32_t>(random_.below(static_cast<uint64_t>(tree.size()) + 1)) - 1;
-        const auto token = static_cast<int32_t>(random_.below(static_cast<uint64_t>(vocabulary_)));
+        const auto token =
+            static_cast<int32_t>(random_.below(static_cast<uint64_t>(vocabulary_ / 2)));
         const int32_t depth = parent < 0 ? 0 : tree[parent].depth;
         if (depth < request.strategy.depth && tree.find_child(parent, token) == tree.kNone)
           tree.add(parent, token, static_cast<float>(random_.uniform()));
@@ -160,7 +162,7 @@ double deviation_of_responses(const ops::TargetOnlyRule& rule, double top_p) {
     ++counts[response.tokens];
     probabilities[response.tokens] = probability(response);
   }
-  EXPECT_GT(speculation.stats().accepted_tokens, kResponses / 4);
+  EXPECT_GT(speculation.stats().accepted_tokens, kResponses / 5);
   return chi_square(probabilities, counts, kResponses);
 }
 
