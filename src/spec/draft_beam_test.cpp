@@ -27,7 +27,7 @@ NextTokens next_tokens(uint64_t seed, const Path& path, int64_t width) {
   NextTokens next;
   for (int64_t i = 0; i < width; ++i) {
     next.tokens.push_back(static_cast<int32_t>(i * 10 + static_cast<int64_t>(random.below(10))));
-    next.probabilities.push_back(static_cast<float>(1 + random.below(5)) / 8);
+    next.probabilities.push_back(static_cast<float>(1 + random.below(8)) / 8);
   }
   std::ranges::sort(next.probabilities, std::greater<>());
   return next;
@@ -110,7 +110,7 @@ TEST(DraftBeamTest, MatchesTheFormulaWithFlatIndices) {
       got[path_of(tree, node)] = tree[node].probability;
     ASSERT_EQ(got, by_flat_index(seed, strategy)) << "seed " << seed << ", " << to_string(strategy);
   }
-  EXPECT_LT(scored, formula * 3 / 4) << "without the work that cannot matter";
+  EXPECT_LT(scored, formula * 9 / 10) << "without the work that cannot matter";
 }
 
 TEST(DraftBeamTest, LanesSayWhoseStateANodeContinues) {

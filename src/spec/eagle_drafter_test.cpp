@@ -160,6 +160,7 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
   // Through the target in pieces.
   void read_prompt(EagleDrafter& drafter, uint32_t prompt_id, int64_t length) {
     Prompt& prompt = prompts_[prompt_id];
+    prompt.tokens.clear();
     for (int64_t i = 0; i < length; ++i) prompt.tokens.push_back(token());
     prompt.states = states(length);
     for (int64_t first = 0; first < length;) {
@@ -334,6 +335,17 @@ TEST_P(EagleDrafterTest, APromptLongerThanTheWindowOrForgotten) {
   EXPECT_EQ(drafter.context({0, 1}).origin, 69) << "without its prompt";
   EXPECT_EQ(texts_.at({0, 1}).tree.size(), 8);
   EXPECT_EQ(drafter.context({2, 1}).origin, 33 - 32);
+}
+
+// The next epoch's target has other states; a sample of the last one still runs.
+TEST_P(EagleDrafterTest, APromptThatIsReadAgainHasItsNewStates) {
+  EagleDrafter drafter(*network_, options(64));
+  for (uint32_t sample = 0; sample < 3; ++sample) {
+    read_prompt(drafter, 0, 20);
+    begin(drafter, {0, sample});
+    EXPECT_EQ(expect_right(drafter, {{{0, sample}, {3, 3, 9}}}, "again"), 1);
+    EXPECT_EQ(drafter.context({0, sample}).origin, 0);
+  }
 }
 
 TEST_P(EagleDrafterTest, APromptOfOneTokenAndATextWithoutPairs) {
