@@ -24,6 +24,7 @@ constexpr int kFailure = 1, kInputFailure = 2;
 constexpr Command kCommands[] = {
     {"train", "RL training from a recipe.", run_train},
     {"sft", "Warm-up of a policy on demonstrations.", run_sft},
+    {"draft", "Warm-up of a drafter for a policy.", run_draft},
     {"generate", "Responses to prompts.", run_generate},
     {"score", "Log-probabilities of given tokens.", run_score},
     {"tokenize", "Text to tokens and back.", run_tokenize},

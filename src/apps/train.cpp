@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/commands.h"
+#include "apps/recipe.h"
 #include "base/check.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -18,8 +19,6 @@
 namespace tlt::apps {
 namespace {
 
-using Run = int (*)(const rl::RunOptions&, const cluster::Launch&);
-
 int start_workers(int64_t workers, const Arguments& arguments) {
   const cluster::SpawnResult result =
       cluster::spawn_workers(static_cast<int>(workers), arguments.all);
@@ -27,7 +26,9 @@ int start_workers(int64_t workers, const Arguments& arguments) {
   return result.exit_code;
 }
 
-int run_recipe(const Arguments& arguments, const char* description, Run run) {
+}  // namespace
+
+int run_recipe(const Arguments& arguments, const char* description, RunRecipe run) {
   std::string recipe;
   std::vector<std::string> overrides;
   int64_t workers = 0;
@@ -57,8 +58,6 @@ int run_recipe(const Arguments& arguments, const char* description, Run run) {
   set_log_rank(launch.rank, launch.world_size);
   return run(options, launch);
 }
-
-}  // namespace
 
 int run_train(const Arguments& arguments) {
   return run_recipe(arguments, "Trains a policy by reinforcement learning.", rl::train);

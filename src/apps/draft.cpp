@@ -1,0 +1,14 @@
+// tlt draft: the warm-up of an EAGLE drafter, from a recipe.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/commands.h"
+#include "apps/recipe.h"
+#include "rl/draft_loop.h"
+
+namespace tlt::apps {
+
+int run_draft(const Arguments& arguments) {
+  return run_recipe(arguments, "Trains a drafter that guesses ahead of a model.", rl::draft);
+}
+
+}  // namespace tlt::apps

@@ -1,0 +1,174 @@
+// tlt draft, run as a user would, on the embedded task with a few short rollouts.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "apps/program.h"
+
+namespace tlt::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr int kSteps = 6;
+
+const std::string kDemo = std::string(TLT_SOURCE_DIR) + "/models/demo";
+
+struct DraftTest : ::testing::Test {
+  std::string recipe = scratch_file("recipe.toml", "");
+
+  std::vector<std::string> words(const std::string& run,
+                                 const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"draft",
+                                      recipe,
+                                      "model.path=" + kDemo,
+                                      "data.train_files=countdown:seed=5,size=64",
+                                      "data.train_max_samples=12",
+                                      "data.max_prompt_length=64",
+                                      "data.max_response_length=40",
+                                      "rollout.n=2",
+                                      "rollout.kv_memory_bytes=16777216",
+                                      "speculative.train.batch_size=8",
+                                      "speculative.train.noise=0.05",
+                                      "speculative.train.val_share=0.25",
+                                      "trainer.total_training_steps=" + std::to_string(kSteps),
+                                      "trainer.save_freq=2",
+                                      "trainer.test_freq=3",
+                                      "trainer.max_ckpt_to_keep=0",
+                                      "trainer.threads=1",
+                                      "trainer.default_local_dir=" + folder(run)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  static std::string folder(const std::string& run) { return scratch_folder() + "/" + run; }
+  static std::string drafter(const std::string& run) {
+    return read_file(folder(run) + "/drafter/model.safetensors", int64_t{1} << 28);
+  }
+  void expect_success(const std::string& run, const std::vector<std::string>& more = {}) const {
+    const Ended ended = run_program(words(run, more));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  }
+  void expect_complaint(const std::string& run, const std::vector<std::string>& more,
+                        const ::testing::Matcher<const std::string&>& matcher) const {
+    const Ended ended = run_program(words(run, more));
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    const std::string text = complaint(ended, "draft");
+    EXPECT_THAT(text, matcher);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << "one line: " << text;
+  }
+};
+
+TEST_F(DraftTest, LearnsTheSameWithAnyNumberOfWorkersAndLeavesItsTraces) {
+  expect_success("one");
+  expect_success("two", {"--workers", "2"});
+  EXPECT_EQ(drafter("one"), drafter("two"));
+  for (const char* file : {"options.toml", "metrics.jsonl", "log.txt", "drafter/config.json",
+                           "checkpoints/step_000006/drafter/model.safetensors"})
+    EXPECT_TRUE(fs::exists(folder("one") + "/" + file)) << file;
+  const auto rows = json_file(folder("one") + "/metrics.jsonl");
+  ASSERT_EQ(rows.size(), size_t{kSteps} + 1);
+  for (const char* name :
+       {"val-drafter/top1_accuracy", "val-drafter/top3_accuracy",
+        "val-drafter/mean_acceptance_length", "val-drafter/acceptance_rate_pos_8"})
+    for (const size_t step : {0, 3, 6}) EXPECT_TRUE(rows[step].contains(name)) << name << step;
+  EXPECT_LT(rows[6].at("val-drafter/loss"), 0.8 * rows[0].at("val-drafter/loss").get<double>());
+  EXPECT_GE(rows[0].at("val-drafter/mean_acceptance_length"), 1.0);
+  EXPECT_TRUE(rows[1].contains("drafter/top1_accuracy"));
+}
+
+TEST_F(DraftTest, GoesOnFromACheckpointWithTheSameBits) {
+  expect_success("whole");
+  fs::copy(folder("whole"), folder("again"), fs::copy_options::recursive);
+  for (const char* later : {"step_000004", "step_000006"})
+    fs::remove_all(folder("again") + "/checkpoints/" + later);
+  fs::remove_all(folder("again") + "/drafter");
+  expect_success("again");
+  EXPECT_EQ(drafter("again"), drafter("whole"));
+  EXPECT_EQ(json_file(folder("again") + "/metrics.jsonl").size(), size_t{kSteps} + 1);
+}
+
+TEST_F(DraftTest, ASignalLeavesARunThatGoesOn) {
+  expect_success("whole", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
+  const auto arguments =
+      words("stopped", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
+  std::vector<std::string> texts = {TLT_PROGRAM};
+  texts.insert(texts.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& text : texts) argv.push_back(text.data());
+  argv.push_back(nullptr);
+  const std::string log = folder("log");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    redirect(log, O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  const auto lines = [&] {
+    const std::string path = folder("stopped") + "/metrics.jsonl";
+    if (!fs::exists(path)) return std::ptrdiff_t{0};
+    const std::string text = read_file(path, 1 << 26);
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  for (int i = 0; i < 30000 && lines() < 5; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  kill(pid, SIGINT);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_file(log, 1 << 26);
+  const auto after = lines();
+  EXPECT_GE(after, 5);
+  EXPECT_LT(after, 61) << "it was not stopped";
+  EXPECT_TRUE(fs::exists(folder("stopped") + "/drafter/model.safetensors"));
+  expect_success("stopped", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
+  EXPECT_EQ(drafter("stopped"), drafter("whole"));
+}
+
+TEST_F(DraftTest, ADamagedStoreIsMendedAndAWholeOneIsUsedAgain) {
+  expect_success("first");
+  const std::string store = folder("first") + "/hidden_states",
+                    part = store + "/part_000000.safetensors";
+  const auto made = fs::last_write_time(part);
+  expect_success("second", {"speculative.train.hidden_states_dir=" + store});
+  EXPECT_EQ(fs::last_write_time(part), made);
+  EXPECT_EQ(drafter("second"), drafter("first"));
+  std::string bytes = read_file(part, 1 << 26);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  write_file_atomic(part, bytes);
+  expect_success("third", {"speculative.train.hidden_states_dir=" + store});
+  EXPECT_NE(fs::last_write_time(part), made);
+  EXPECT_EQ(drafter("third"), drafter("first"));
+}
+
+TEST_F(DraftTest, LearnsFromGivenResponsesAndFromAnEarlierDrafter) {
+  expect_success("given", {"speculative.train.source=responses", "speculative.train.init=random",
+                           "data.max_response_length=400"});
+  expect_success("more", {"speculative.train.init=" + folder("given") + "/drafter"});
+  EXPECT_NE(drafter("more"), drafter("given"));
+}
+
+TEST_F(DraftTest, AMistakeIsAnsweredInASentence) {
+  expect_complaint("a", {"model.path=nowhere"}, HasSubstr("nowhere"));
+  expect_complaint("b", {"speculative.train.max_token_len_per_gpu=16"},
+                   HasSubstr("speculative.train.max_token_len_per_gpu is 16, less than the"));
+  expect_complaint("c", {"speculative.train.batch_size=100"},
+                   HasSubstr("batch_size is 100 and there are"));
+  expect_complaint("d", {"speculative.train.hidden_states_bytes=100"},
+                   HasSubstr("hidden_states_bytes is 100, less than the states of the first"));
+  expect_complaint("e", {"speculative.train.init=nowhere"}, HasSubstr("nowhere"));
+  expect_complaint("f", {"speculative.train.source=books"}, HasSubstr("use rollouts or responses"));
+  expect_success("first");
+  const std::string store =
+      "speculative.train.hidden_states_dir=" + folder("first") + "/hidden_states";
+  expect_complaint("g", {store, "model.random_seed=1"},
+                   HasSubstr("has the hidden states of another target model"));
+  expect_complaint("h", {store, "rollout.n=3"},
+                   HasSubstr("other data: rollout.n is 3 here and 2 there"));
+}
+
+}  // namespace
+}  // namespace tlt::apps

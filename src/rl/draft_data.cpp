@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/draft_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "data/dataset.h"
+#include "data/sft_dataset.h"
+#include "rl/response_text.h"
+
+namespace tlt::rl {
+namespace {
+
+// Rollouts of the warm-up draw their random numbers at places that no step of a training uses.
+constexpr uint32_t kWarmupStep = uint32_t{3} << 30;
+// A part of the store is made at one go: enough sequences to keep the engine busy, and not more
+// memory than this.
+constexpr int64_t kPartSequences = 256, kPartBytes = int64_t{1} << 28;
+
+// What the samples depend on beside the target.
+struct SampleOptions {
+  std::string source;
+  int64_t seed = 0;
+  data::DataOptions data;
+  RolloutOptions rollout;
+
+  explicit SampleOptions(const RunOptions& options)
+      : source(options.speculative.train.warmup.source), data(options.data) {
+    const data::DataOptions plain;  // of what orders or validates a training
+    data.val_files = plain.val_files;
+    data.val_max_samples = plain.val_max_samples;
+    data.train_batch_size = plain.train_batch_size;
+    data.shuffle = plain.shuffle;
+    data.seed = plain.seed;
+    data.loss_weights = plain.loss_weights;
+    if (source == "responses") return;
+    seed = options.trainer.seed;
+    rollout = options.rollout;
+    rollout.validation = {};
+  }
+  void visit(auto& v) {
+    v(source, "speculative.train.source", Affects::kResults, "");
+    v(seed, "trainer.seed", Affects::kResults, "");
+    v.group("data", data);
+    v.group("rollout", rollout);
+  }
+};
+
+std::string digest_of_samples(const RunOptions& options) {
+  SampleOptions samples(options);
+  return options_digest(collect_options(samples));
+}
+
+bool is_rollouts(const RunOptions& options) {
+  return options.speculative.train.warmup.source == "rollouts";
+}
+
+std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplace& place) {
+  std::vector<spot::RecordRow> rows;
+  if (is_rollouts(options)) {
+    const auto prompts = data::Dataset::load(options.data, place.tokenizer, data::Split::kTrain);
+    for (int64_t i = 0; i < prompts.size(); ++i) {
+      data::Prompt prompt = prompts.prompt(i);
+      const auto size = static_cast<int32_t>(prompt.tokens.size());
+      rows.push_back({std::move(prompt.tokens), size, prompt.id, i});
+    }
+    return rows;
+  }
+  const auto examples = data::SftDataset::load(options.data, place.tokenizer, data::Split::kTrain);
+  for (int64_t i = 0; i < examples.size(); ++i) {
+    data::SftExample example = examples.example(i);
+    rows.push_back({std::move(example.tokens), static_cast<int32_t>(example.response_begin),
+                    static_cast<uint32_t>(i), i});
+  }
+  return rows;
+}
+
+// Does not depend on the number of workers, nor on what a machine can hold.
+int64_t count_rows_per_part(const RunOptions& options, const model::PolicyModel& target) {
+  const int64_t samples = is_rollouts(options) ? options.rollout.n : 1;
+  const int64_t sequence_bytes =
+      (options.data.max_prompt_length + options.data.max_response_length) * target.config().hidden *
+      (target.type() == at::kFloat ? 4 : 2);
+  const int64_t sequences =
+      std::min(kPartSequences, kPartBytes / std::max<int64_t>(1, sequence_bytes));
+  return std::max<int64_t>(1, sequences / samples);
+}
+
+// Every 1 / share-th prompt.
+bool is_held_out(int64_t prompt, double share) {
+  return std::floor(static_cast<double>(prompt + 1) * share) >
+         std::floor(static_cast<double>(prompt) * share);
+}
+
+}  // namespace
+
+DraftData::DraftData(const RunOptions& options, Workplace& place)
+    : options_(options),
+      place_(place),
+      rows_(read_rows(options, place)),
+      rows_per_part_(count_rows_per_part(options, *place.model)),
+      stop_text_(std::make_unique<ResponseText>(place.tokenizer)) {}
+
+int64_t DraftData::parts() const {
+  return (std::ssize(rows_) + rows_per_part_ - 1) / rows_per_part_;
+}
+
+std::span<const spot::RecordRow> DraftData::rows_of(int64_t part) const {
+  const int64_t first = part * rows_per_part_;
+  return std::span(rows_).subspan(
+      static_cast<size_t>(first),
+      static_cast<size_t>(std::min(rows_per_part_, std::ssize(rows_) - first)));
+}
+
+bool DraftData::try_make() {
+  const spot::StoreIdentity identity = {.target = spot::target_digest(*place_.model),
+                                        .source = digest_of_samples(options_)};
+  const std::string& named = options_.speculative.train.warmup.hidden_states_dir;
+  const std::string folder = named.empty() ? options_.trainer.folder() + "/hidden_states" : named;
+  if (place_.is_first()) store_ = std::make_unique<spot::HiddenStore>(folder, identity);
+  place_.comm->barrier("store of hidden states");
+  if (!store_) store_ = std::make_unique<spot::HiddenStore>(folder, identity);
+
+  while (made_parts_ < parts() && !full_)
+    if (!make_round(made_parts_)) return false;
+  progress_.reset();
+  recorder_.reset();
+  place_.comm->barrier("hidden states");
+  TLT_CHECK_INPUT(made_parts_ > 0, "speculative.train.hidden_states_bytes is ",
+                  options_.speculative.train.warmup.hidden_states_bytes,
+                  ", less than the states of the first ", rows_per_part_,
+                  " prompts take; raise it");
+  if (full_ && place_.is_first())
+    log_warning("{} is full (speculative.train.hidden_states_bytes): {} of {} prompts are used",
+                folder, made_parts_ * rows_per_part_, rows_.size());
+  split();
+  if (place_.is_first())
+    log_info("{}: hidden states of {} sequences, {:.1f} MB", folder,
+             training_.size() + held_out_.size(), static_cast<double>(bytes_) / 1e6);
+  return true;
+}
+
+bool DraftData::make_round(int64_t first) {
+  const int64_t part = first + place_.comm->rank(), workers = place_.comm->size();
+  Part made;
+  // Of each worker's part; the last one: workers that were interrupted.
+  std::vector<double> facts(static_cast<size_t>(workers) + 1, 0.0);
+  if (part < parts()) {
+    const bool is_there = store_->has(part);
+    if (!is_there) made = record(part);
+    if (is_there || made)
+      facts[static_cast<size_t>(place_.comm->rank())] =
+          static_cast<double>(is_there ? store_->bytes(part) : spot::bytes_of(*made));
+    else
+      facts.back() = 1;
+  }
+  facts = place_.comm->all_reduce_sum(facts);
+  // A part is kept when it and all before it fit: the same parts for any number of workers.
+  for (int64_t i = first; i < std::min(first + workers, parts()) && !full_; ++i) {
+    const auto bytes = static_cast<int64_t>(facts[static_cast<size_t>(i - first)]);
+    full_ =
+        facts.back() == 0 && bytes_ + bytes > options_.speculative.train.warmup.hidden_states_bytes;
+    if (full_) break;
+    bytes_ += bytes;
+    ++made_parts_;
+  }
+  if (made && (part < made_parts_)) store_->write(part, *made);
+  return facts.back() == 0;
+}
+
+DraftData::Part DraftData::record(int64_t part) {
+  const int64_t samples = is_rollouts(options_) ? options_.rollout.n : 1;
+  if (!recorder_) {
+    if (place_.is_first())
+      progress_ = std::make_unique<Progress>("hidden states",
+                                             (std::ssize(rows_) - part * rows_per_part_) * samples);
+    recorder_ = std::make_unique<spot::HiddenRecorder>(
+        *place_.model, options_.rollout.engine, stop_text_.get(), [this](int64_t count) {
+          if (progress_) progress_->advance(count * place_.comm->size());
+        });
+  }
+  if (!is_rollouts(options_)) return recorder_->read(rows_of(part));
+  rollout::SamplingOptions sampling = options_.rollout.sampling;
+  sampling.max_new_tokens = options_.data.max_response_length;
+  return recorder_->roll_out(
+      rows_of(part), {.sampling = std::make_shared<const rollout::SamplingOptions>(sampling),
+                      .samples = samples,
+                      .rl_step = kWarmupStep,
+                      .seed = static_cast<uint64_t>(options_.trainer.seed)});
+}
+
+void DraftData::split() {
+  const double share = options_.speculative.train.warmup.val_share;
+  std::vector<spot::StoredSample> samples = store_->samples(made_parts_);
+  const auto positions = options_.speculative.train.trainer.positions();
+  // A response of one token teaches nothing.
+  std::erase_if(samples, [&](const spot::StoredSample& stored) {
+    return stored.sample.counted_pairs(positions) == 0;
+  });
+  bool any_held_out = false;
+  for (const auto& [sample, prompt] : samples) any_held_out |= is_held_out(prompt, share);
+  const int64_t limit = options_.data.val_max_samples;
+  for (auto& [sample, prompt] : samples) {
+    // Of few prompts the last one is held out.
+    const bool held_out = any_held_out ? is_held_out(prompt, share)
+                                       : share > 0 && prompt == samples.back().prompt &&
+                                             prompt != samples.front().prompt;
+    if (!held_out)
+      training_.push_back(std::move(sample));
+    else if (limit < 0 || std::ssize(held_out_) < limit)
+      held_out_.push_back(std::move(sample));
+  }
+}
+
+}  // namespace tlt::rl

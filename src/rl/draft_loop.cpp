@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/draft_loop.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "data/sampler.h"
+#include "model/draft_folder.h"
+#include "model/draft_network.h"
+#include "rl/draft_data.h"
+#include "rl/loop_state.h"
+#include "rl/run_folder.h"
+#include "rl/workplace.h"
+#include "spot/acceptance_probe.h"
+#include "spot/draft_trainer.h"
+#include "train/checkpoint.h"
+
+namespace tlt::rl {
+namespace {
+
+// How long a run goes on may change before it is resumed.
+std::string digest_of(const RunOptions& options) {
+  RunOptions copy = options;
+  copy.trainer.total_training_steps = 0;
+  copy.trainer.total_epochs = 0;
+  return options_digest(collect_options(copy));
+}
+
+std::unique_ptr<model::DraftNetwork> make_drafter(const RunOptions& options,
+                                                  const model::PolicyModel& target) {
+  const std::string& init = options.speculative.train.warmup.init;
+  if (init != "target" && init != "random") return model::load_drafter(init, target);
+  auto network = std::make_unique<model::DraftNetwork>(
+      target, model::DraftNetwork::config_for(target.config()));
+  const auto seed = static_cast<uint64_t>(options.speculative.train.trainer.seed);
+  init == "target" ? network->initialize_from_target(seed) : network->initialize(seed);
+  return network;
+}
+
+class DraftLoop {
+ public:
+  DraftLoop(const RunOptions& options, const cluster::Launch& launch)
+      : options_((options.check(), options)),
+        place_(options_, launch),
+        folder_(options_, place_.is_first()),
+        network_(make_drafter(options_, *place_.model)),
+        data_(options_, place_) {}
+
+  void run();
+
+ private:
+  void prepare();
+  void resume();
+  void run_step();
+  void measure(Metrics& metrics);
+  void save();
+  void report_step(const spot::DraftStats& stats, Metrics& metrics);
+  void report_end() const;
+  bool is_due(int64_t frequency) const {
+    return frequency > 0 && (state_.step % frequency == 0 || state_.step == total_steps_);
+  }
+
+  const RunOptions options_;
+  Workplace place_;
+  RunFolder folder_;
+  std::unique_ptr<model::DraftNetwork> network_;
+  DraftData data_;
+  // Made by prepare(), when the samples are known.
+  std::optional<data::Sampler> sampler_;
+  std::unique_ptr<spot::DraftTrainer> trainer_;
+  std::unique_ptr<train::CheckpointWriter> checkpoints_;
+  std::unique_ptr<Progress> progress_;
+  int64_t total_steps_ = 0;
+  LoopState state_;
+  Stopwatch watch_;
+  int64_t tokens_ = 0;    // since the watch was started
+  Metrics before_, now_;  // of the held-out samples
+};
+
+void DraftLoop::run() {
+  if (!data_.try_make()) {
+    if (place_.is_first()) log_info("stopped; the same command goes on from there");
+    return;
+  }
+  prepare();
+  const int64_t first = state_.step;
+  if (first == 0 && options_.trainer.val_before_train) {
+    Metrics metrics;
+    measure(metrics);
+    folder_.write_metrics(0, metrics);
+  }
+  if (place_.is_first()) progress_ = std::make_unique<Progress>("draft", total_steps_ - first);
+  watch_.restart();
+  while (state_.step < total_steps_ && !place_.anyone_interrupted()) run_step();
+  progress_.reset();
+  if (state_.step > first && !is_due(options_.trainer.save_freq)) save();
+  if (checkpoints_) {
+    checkpoints_->drain();
+    model::save_drafter(*network_, folder_.path() + "/drafter");
+  }
+  report_end();
+}
+
+void DraftLoop::prepare() {
+  const spot::DraftTrainOptions& options = options_.speculative.train.trainer;
+  const std::vector<spot::DraftSample>& training = data_.training();
+  TLT_CHECK_INPUT(std::ssize(training) >= options.batch_size, "speculative.train.batch_size is ",
+                  options.batch_size, " and there are ", training.size(),
+                  " sequences to learn from; lower it or give more prompts");
+  spot::check_samples(training, options);
+  if (!data_.held_out().empty()) spot::check_samples(data_.held_out(), options);
+  sampler_.emplace(std::ssize(training), options_.data.shuffle, options_.data.seed);
+  total_steps_ =
+      options_.trainer.total_training_steps > 0
+          ? options_.trainer.total_training_steps
+          : options_.trainer.total_epochs * sampler_->batches_per_epoch(options.batch_size);
+  trainer_ = std::make_unique<spot::DraftTrainer>(*network_, options, *place_.comm, total_steps_);
+  if (place_.is_first())
+    checkpoints_ = std::make_unique<train::CheckpointWriter>(folder_.checkpoints(),
+                                                             options_.trainer.max_ckpt_to_keep);
+  resume();
+  folder_.start(options_, state_.step);
+  place_.comm->barrier("run folder");
+  if (place_.is_first())
+    log_info("{}: drafter steps {} to {} on {} worker(s), {} sequences of {}, {} held out",
+             options_.model.path, state_.step + 1, total_steps_, place_.comm->size(),
+             options.batch_size, training.size(), data_.held_out().size());
+}
+
+void DraftLoop::run_step() {
+  std::vector<spot::DraftSample> batch;
+  for (const int64_t index : sampler_->next_batch(options_.speculative.train.trainer.batch_size))
+    batch.push_back(data_.training()[static_cast<size_t>(index)]);
+  const spot::DraftStats stats = trainer_->step(batch);
+  ++state_.step;
+  state_.cursor = sampler_->cursor();
+  Metrics metrics;
+  report_step(stats, metrics);
+  if (is_due(options_.trainer.test_freq) || state_.step == total_steps_) measure(metrics);
+  if (is_due(options_.trainer.save_freq)) save();
+  folder_.write_metrics(state_.step, metrics);
+}
+
+void DraftLoop::measure(Metrics& metrics) {
+  if (data_.held_out().empty()) return;
+  const SpeculativeTrainOptions& options = options_.speculative.train;
+  now_ = {};
+  const spot::DraftSums sums = trainer_->measure(data_.held_out());
+  for (const auto& [name, value] : sums.metrics(
+           {.hidden = options.trainer.hidden_weight, .logits = options.trainer.logits_weight},
+           "val-drafter/"))
+    now_.set(name, value);
+  spot::AcceptanceProbe probe(*network_, options.warmup.val_steps);
+  const spot::Acceptance acceptance = probe.measure(data_.held_out(), *place_.comm);
+  now_.set("val-drafter/mean_acceptance_length", acceptance.tokens_per_forward());
+  for (size_t k = 0; k < acceptance.accepted.size(); ++k)
+    now_.set(fmt::format("val-drafter/acceptance_rate_pos_{}", k + 1), acceptance.rate(k));
+  if (state_.step == 0) before_ = now_;
+  metrics.merge(now_);
+}
+
+void DraftLoop::report_step(const spot::DraftStats& stats, Metrics& metrics) {
+  for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
+  tokens_ += stats.tokens;
+  const double rate = static_cast<double>(tokens_) / watch_.seconds();
+  metrics.set("drafter/tokens", static_cast<double>(stats.tokens));
+  metrics.set("perf/throughput", rate);
+  if (progress_)
+    progress_->advance(
+        1, fmt::format("loss {:.4f}, top-1 {:.3f}, {:.0f} tokens/s", metrics.at("drafter/loss"),
+                       metrics.at("drafter/top1_accuracy"), rate));
+}
+
+// The held-out figures at the run's start, where this process saw it, and now.
+void DraftLoop::report_end() const {
+  if (!place_.is_first()) return;
+  if (state_.step < total_steps_)
+    log_info("stopped after step {} of {}; the same command goes on from there", state_.step,
+             total_steps_);
+  log_info("the drafter is in {}/drafter", folder_.path());
+  for (const auto& [name, value] : now_) {
+    const auto before = before_.find(name);
+    log_info("  {:<40} {} {:.3f}", name, before ? fmt::format("{:.3f} ->", *before) : "", value);
+  }
+}
+
+void DraftLoop::save() {
+  if (!checkpoints_) return;
+  const auto snapshot = std::make_shared<model::DraftSnapshot>(model::snapshot_drafter(*network_));
+  checkpoints_->save(
+      state_.step,
+      [snapshot](const std::string& folder) {
+        model::save_drafter(*snapshot, folder + "/drafter");
+      },
+      trainer_->optimizer(), to_json(state_, digest_of(options_), trainer_->optimizer().steps()));
+}
+
+void DraftLoop::resume() {
+  if (options_.trainer.resume_mode == "disable") return;
+  const auto place = train::find_latest(folder_.checkpoints());
+  // Every worker must start from the same step: a folder that only some of them see is an error.
+  at::Tensor steps = at::tensor({place ? place->step : 0, place ? -place->step : 0}, at::kLong);
+  place_.comm->all_reduce_max(steps);
+  TLT_CHECK_INPUT(steps[0].item<int64_t>() == -steps[1].item<int64_t>(), folder_.checkpoints(),
+                  ": the workers see different checkpoints; the run folder must be on a disk that "
+                  "all of them share");
+  if (!place) return;
+  const SavedState saved =
+      parse_state(train::read_loop_json(*place), place->folder + "/state/loop.json");
+  const std::string difference = first_difference(digest_of(options_), saved.options);
+  TLT_CHECK_INPUT(
+      difference.empty(), folder_.path(), " has a run with other options (", difference,
+      "); set trainer.resume_mode=disable to overwrite it, or another trainer.experiment_name");
+  train::load_checkpoint(*place, trainer_->optimizer(), saved.optimizer_steps);
+  state_ = saved.state;
+  sampler_->restore(state_.cursor);
+  if (place_.is_first()) log_info("resuming from {}, step {}", place->folder, state_.step);
+}
+
+}  // namespace
+
+int draft(const RunOptions& options, const cluster::Launch& launch) {
+  DraftLoop(options, launch).run();
+  return 0;
+}
+
+}  // namespace tlt::rl
