@@ -56,7 +56,7 @@ TEST(CommandLineComplaintTest, UnknownCommandNamesTheKnownOnes) {
   const Ended ended = run_program({"genrate"});
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_EQ(ended.err,
-            "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, "
+            "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
             "generate, score, tokenize, bench, options, doctor\n");
   EXPECT_EQ(run_program({}).exit_code, 2);
 }
