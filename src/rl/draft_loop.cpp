@@ -198,7 +198,8 @@ void DraftLoop::save() {
       [snapshot](const std::string& folder) {
         model::save_drafter(*snapshot, folder + "/drafter");
       },
-      trainer_->optimizer(), to_json(state_, digest_of(options_), trainer_->optimizer().steps()));
+      trainer_->optimizer(),
+      {{train::kLoopText, to_json(state_, digest_of(options_), trainer_->optimizer().steps())}});
 }
 
 void DraftLoop::resume() {
@@ -211,8 +212,8 @@ void DraftLoop::resume() {
                   ": the workers see different checkpoints; the run folder must be on a disk that "
                   "all of them share");
   if (!place) return;
-  const SavedState saved =
-      parse_state(train::read_loop_json(*place), place->folder + "/state/loop.json");
+  const SavedState saved = parse_state(train::read_text(*place, train::kLoopText).value(),
+                                       place->folder + "/state/loop.json");
   const std::string difference = first_difference(digest_of(options_), saved.options);
   TLT_CHECK_INPUT(
       difference.empty(), folder_.path(), " has a run with other options (", difference,
