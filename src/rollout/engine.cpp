@@ -63,7 +63,8 @@ void Engine::submit(Group group) {
       needed <= pool_.total_pages(), "prompt ", state->request.prompt_id, " with its ",
       state->prompt_tokens(), " tokens and a response of ", state->max_new_tokens, " needs ",
       needed * cache_.shape().page_bytes(), " bytes of keys and values; kv_memory_bytes holds ",
-      pool_.total_pages() * cache_.shape().page_bytes(), ": raise it or lower max_new_tokens");
+      pool_.total_pages() * cache_.shape().page_bytes(),
+      ": raise it or allow shorter responses (max_new_tokens, data.max_response_length)");
   scheduler_.submit(std::move(state));
 }
 
