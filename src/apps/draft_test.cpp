@@ -20,14 +20,14 @@ constexpr int kSteps = 6;
 const std::string kDemo = std::string(TLT_SOURCE_DIR) + "/models/demo";
 
 struct DraftTest : ::testing::Test {
-  std::string recipe = scratch_file("recipe.toml", "");
+  std::string recipe =
+      scratch_file("recipe.toml", "[data]\ntrain_files = [\"countdown:seed=5,size=64\"]\n");
 
   std::vector<std::string> words(const std::string& run,
                                  const std::vector<std::string>& more = {}) const {
     std::vector<std::string> words = {"draft",
                                       recipe,
                                       "model.path=" + kDemo,
-                                      "data.train_files=countdown:seed=5,size=64",
                                       "data.train_max_samples=12",
                                       "data.max_prompt_length=64",
                                       "data.max_response_length=40",

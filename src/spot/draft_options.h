@@ -57,7 +57,7 @@ struct DraftTrainOptions {
 // Options of `tlt draft` alone.
 struct WarmupOptions {
   std::string source = "rollouts";
-  std::string init = "target";
+  std::string init = "random";
   std::string hidden_states_dir;
   int64_t hidden_states_bytes = int64_t{16} << 30;
   double val_share = 0.05;
@@ -68,7 +68,7 @@ struct WarmupOptions {
       "What tlt draft learns from: rollouts (the target's own, of data.train_files' prompts) or "
       "responses (those of the rows).");
     v(init, "init", Affects::kResults,
-      "The drafter's first weights: target (its last layer), random, or a drafter's folder.");
+      "The drafter's first weights: random, target (its last layer), or a drafter's folder.");
     v(hidden_states_dir, "hidden_states_dir", Affects::kPlace,
       "Where the target's hidden states are kept; empty: hidden_states in the run's folder.");
     v(hidden_states_bytes, "hidden_states_bytes", Affects::kResults,
