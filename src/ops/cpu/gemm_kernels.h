@@ -15,14 +15,28 @@ constexpr int kTileVectors = 1;
 #endif
 constexpr int64_t kPanel = 64;
 
+// Cache lines of the next panel that a tile asks for while it multiplies. The first tile of a panel
+// would wait for memory otherwise, and the others leave the memory idle.
+struct Ahead {
+  const char* lines = nullptr;
+  int64_t count = 0, per_unit = 0;
+
+  void ask(int64_t unit) const {
+    const int64_t end = (unit + 1) * per_unit < count ? (unit + 1) * per_unit : count;
+    for (int64_t i = unit * per_unit; i < end; ++i) __builtin_prefetch(lines + i * kLine, 0, 2);
+  }
+  static constexpr int64_t kLine = 64;
+};
+
 template <int kRows, class T>
-TLT_INLINE void multiply_tile(const GemmTask& task, int64_t row, const T* b,
+TLT_INLINE void multiply_tile(const GemmTask& task, int64_t row, const T* b, const Ahead& ahead,
                               f32x16 (&acc)[kRows][kTileVectors]) {
   constexpr int kElements = Unit<T>::kElements;
   const T* a = static_cast<const T*>(task.a) + row * task.a_row_stride * kElements;
   const int64_t row_step = task.a_row_stride * kElements,
                 unit_step = task.a_unit_stride * kElements;
   for (int64_t k = 0; k < task.units; ++k) {
+    ahead.ask(k);
     typename Unit<T>::Vector columns[kTileVectors];
     TLT_UNROLL
     for (int c = 0; c < kTileVectors; ++c)
@@ -79,7 +93,8 @@ TLT_INLINE void load_accumulators(const GemmTask& task, int64_t row, int64_t fir
 }
 
 template <int kRows, class T>
-__attribute__((noinline)) void tile(const GemmTask& task, int64_t row, int64_t panel) {
+__attribute__((noinline)) void tile(const GemmTask& task, int64_t row, int64_t panel,
+                                    const Ahead& ahead) {
   constexpr int kElements = Unit<T>::kElements;
   const T* b = static_cast<const T*>(task.b) + panel * task.units * kPanel * kElements;
   for (int64_t v = 0; v < kPanel / kLanes; v += kTileVectors) {
@@ -87,7 +102,7 @@ __attribute__((noinline)) void tile(const GemmTask& task, int64_t row, int64_t p
     if (first >= task.columns) return;
     f32x16 acc[kRows][kTileVectors] = {};
     if (task.accumulate) load_accumulators<kRows>(task, row, first, acc);
-    multiply_tile<kRows, T>(task, row, b + v * kLanes * kElements, acc);
+    multiply_tile<kRows, T>(task, row, b + v * kLanes * kElements, v == 0 ? ahead : Ahead{}, acc);
     TLT_UNROLL
     for (int r = 0; r < kRows; ++r) TLT_UNROLL
     for (int c = 0; c < kTileVectors; ++c)
@@ -100,7 +115,7 @@ __attribute__((noinline)) void tile(const GemmTask& task, int64_t row, int64_t p
 // in flight.
 template <class T>
 void multiply_panel(const GemmTask& task, int64_t panel) {
-  using Tile = void (*)(const GemmTask&, int64_t, int64_t);
+  using Tile = void (*)(const GemmTask&, int64_t, int64_t, const Ahead&);
 #if defined(__AVX512F__)
   static constexpr Tile kTiles[] = {tile<1, T>, tile<2, T>, tile<3, T>,
                                     tile<4, T>, tile<5, T>, tile<6, T>};
@@ -109,10 +124,22 @@ void multiply_panel(const GemmTask& task, int64_t panel) {
 #endif
   // Tiles of even height: 32 rows are 6 6 5 5 5 5, not 6 6 6 6 6 2.
   const int64_t tiles = (task.rows + kTileRows - 1) / kTileRows;
+  // The next panel, whoever takes it: its lines are asked for in equal shares.
+  const int64_t lines = task.units * kPanel *
+                        static_cast<int64_t>(sizeof(typename Unit<T>::Vector)) / kLanes /
+                        Ahead::kLine;
+  const bool is_last = (panel + 1) * kPanel >= task.columns;
+  const char* next = static_cast<const char*>(task.b) + (panel + 1) * lines * Ahead::kLine;
   int64_t row = task.first_row, left = task.rows;
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t height = (left + tiles - i - 1) / (tiles - i);
-    kTiles[height - 1](task, row, panel);
+    Ahead ahead;
+    if (!is_last && tiles > 1) {
+      const int64_t first = i * lines / tiles;
+      ahead = {next + first * Ahead::kLine, (i + 1) * lines / tiles - first, 0};
+      ahead.per_unit = (ahead.count + task.units - 1) / task.units;
+    }
+    kTiles[height - 1](task, row, panel, ahead);
     row += height;
     left -= height;
   }
