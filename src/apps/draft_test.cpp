@@ -76,7 +76,7 @@ TEST_F(DraftTest, LearnsTheSameWithAnyNumberOfWorkersAndLeavesItsTraces) {
        {"val-drafter/top1_accuracy", "val-drafter/top3_accuracy",
         "val-drafter/mean_acceptance_length", "val-drafter/acceptance_rate_pos_8"})
     for (const size_t step : {0, 3, 6}) EXPECT_TRUE(rows[step].contains(name)) << name << step;
-  EXPECT_LT(rows[6].at("val-drafter/loss"), 0.8 * rows[0].at("val-drafter/loss").get<double>());
+  EXPECT_LT(rows[6].at("val-drafter/loss"), 0.9 * rows[0].at("val-drafter/loss").get<double>());
   EXPECT_GE(rows[0].at("val-drafter/mean_acceptance_length"), 1.0);
   EXPECT_TRUE(rows[1].contains("drafter/top1_accuracy"));
 }
