@@ -285,7 +285,8 @@ TEST_F(TrainComplaintTest, TooLittleMemoryForOneSequenceIsNamed) {
   expect({"rollout.kv_memory_bytes=1000"},
          HasSubstr("kv_memory_bytes is 1000, less than one page"));
   expect({"rollout.kv_memory_bytes=100000"},
-         AllOf(HasSubstr("a response of 1024 needs"), HasSubstr("raise it or lower")));
+         AllOf(HasSubstr("a response of 1024 needs"),
+               HasSubstr("raise it or allow shorter responses")));
 }
 
 TEST_F(TrainComplaintTest, FoldersThatCannotBeUsedAreNamed) {

@@ -12,7 +12,6 @@
 
 #include "apps/commands.h"
 #include "base/check.h"
-#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "cluster/launch.h"
@@ -87,10 +86,7 @@ int run_and_catch(const Arguments& arguments) {
   } catch (const InputError& error) {
     return report(arguments, error.what(), kInputFailure);
   } catch (const Error& error) {
-    if (!interrupted()) return report(arguments, error.what(), kFailure);
-    // Other workers were stopped too, perhaps before this one had met them.
-    log_warning("stopped by a signal; {}", error.what());
-    return 128 + interrupt_signal();
+    return report(arguments, error.what(), kFailure);
   } catch (const c10::Error& error) {
     return report(arguments, first_line(error.what_without_backtrace()), kFailure);
   } catch (const std::bad_alloc&) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -64,7 +65,7 @@ void Speculation::guard(Member& member, const Call& call) {
   try {
     call(*member.drafter);
   } catch (const std::exception& error) {
-    member.stats.failed = true;
+    member.stats.failed = has_new_failure_ = true;
     log_warning("the {} drafter failed and is not asked again; decoding goes on: {}",
                 member.drafter->kind(), error.what());
   }
@@ -73,13 +74,7 @@ void Speculation::guard(Member& member, const Call& call) {
 // Who drafts for the next step; null: nobody.
 Speculation::Member* Speculation::choose(int64_t batch) {
   if (adaptive_) {
-    const auto missing = [&](const Member& member) {
-      return member.stats.failed && tuner_ &&
-             std::ranges::any_of(tuner_->arms(), [&](const spec::Arm& arm) {
-               return arm.kind == member.drafter->kind();
-             });
-    };
-    if (std::ranges::any_of(members_, missing)) make_tuner();
+    if (std::exchange(has_new_failure_, false)) make_tuner();
     arm_ = tuner_ ? tuner_->choose(batch) : spec::Arm{};
   }
   if (arm_.is_off()) return nullptr;

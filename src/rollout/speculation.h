@@ -128,6 +128,7 @@ class Speculation {
   std::optional<ops::TargetOnlyRule> target_only_;
   std::optional<Adaptive> adaptive_;
   std::unique_ptr<spec::Tuner> tuner_;
+  bool has_new_failure_ = false;  // the tuner still counts on a drafter that threw
   spec::Arm arm_;               // of the step
   Member* drafting_ = nullptr;  // of the step; null: nobody
   const int64_t vocabulary_;
