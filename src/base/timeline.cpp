@@ -61,7 +61,7 @@ std::string json_string(std::string_view text) {
 Timeline::Timeline(const std::string& path, int rank, const Clock& clock, int64_t max_events)
     : rank_(rank),
       clock_(clock),
-      to_wall_(wall_seconds() - clock.seconds()),
+      to_wall_us_(std::llround((wall_seconds() - clock.seconds()) * 1e6)),
       max_events_(max_events),
       file_(path, O_RDWR | O_CREAT) {
   add(fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":"worker {}"}}}})",
@@ -92,8 +92,10 @@ void Timeline::counter(std::string_view name, double value) {
 }
 
 // Whole, so that spans which follow each other share the number: a reader drops those that overlap.
+// The distance to the wall's clock is whole too: a double of the seconds since 1970 is a quarter of
+// a microsecond apart from the next.
 int64_t Timeline::microseconds(double clock_seconds) const {
-  return std::llround((clock_seconds + to_wall_) * 1e6);
+  return std::llround(clock_seconds * 1e6) + to_wall_us_;
 }
 
 void Timeline::flush() {

@@ -64,7 +64,7 @@ class Timeline {
 
   const int rank_;
   const Clock& clock_;
-  const double to_wall_;  // from seconds of the clock to seconds since 1970, which all hosts share
+  const int64_t to_wall_us_;  // from the clock to the time since 1970, which all hosts share
   const int64_t max_events_;
 
   mutable std::mutex mutex_;  // protects what follows
