@@ -256,7 +256,6 @@ class Comparison {
     if (speculation && !learned_[way].empty()) speculation->restore(learned_[way], "bench");
     rollout::Engine engine(policy_, engine_, nullptr, nullptr, speculation.get());
     submit(engine);
-    if (speculation) speculation->begin_rollout();
     Run run;
     const Stopwatch whole;
     Stopwatch watch;

@@ -15,6 +15,7 @@
 #include "model/draft_network.h"
 #include "rl/draft_data.h"
 #include "rl/loop_state.h"
+#include "rl/resume.h"
 #include "rl/run_folder.h"
 #include "rl/workplace.h"
 #include "spot/acceptance_probe.h"
@@ -23,14 +24,6 @@
 
 namespace tlt::rl {
 namespace {
-
-// How long a run goes on may change before it is resumed.
-std::string digest_of(const RunOptions& options) {
-  RunOptions copy = options;
-  copy.trainer.total_training_steps = 0;
-  copy.trainer.total_epochs = 0;
-  return options_digest(collect_options(copy));
-}
 
 std::unique_ptr<model::DraftNetwork> make_drafter(const RunOptions& options,
                                                   const model::PolicyModel& target) {
@@ -193,35 +186,22 @@ void DraftLoop::report_end() const {
 void DraftLoop::save() {
   if (!checkpoints_) return;
   const auto snapshot = std::make_shared<model::DraftSnapshot>(model::snapshot_drafter(*network_));
-  checkpoints_->save(
-      state_.step,
-      [snapshot](const std::string& folder) {
-        model::save_drafter(*snapshot, folder + "/drafter");
-      },
-      trainer_->optimizer(),
-      {{train::kLoopText, to_json(state_, digest_of(options_), trainer_->optimizer().steps())}});
+  checkpoints_->save(state_.step,
+                     [snapshot](const std::string& folder) {
+                       model::save_drafter(*snapshot, folder + "/drafter");
+                     },
+                     trainer_->optimizer(),
+                     {{train::kLoopText,
+                       to_json(state_, resume_digest(options_), trainer_->optimizer().steps())}});
 }
 
 void DraftLoop::resume() {
-  if (options_.trainer.resume_mode == "disable") return;
-  const auto place = train::find_latest(folder_.checkpoints());
-  // Every worker must start from the same step: a folder that only some of them see is an error.
-  at::Tensor steps = at::tensor({place ? place->step : 0, place ? -place->step : 0}, at::kLong);
-  place_.comm->all_reduce_max(steps);
-  TLT_CHECK_INPUT(steps[0].item<int64_t>() == -steps[1].item<int64_t>(), folder_.checkpoints(),
-                  ": the workers see different checkpoints; the run folder must be on a disk that "
-                  "all of them share");
-  if (!place) return;
-  const SavedState saved = parse_state(train::read_text(*place, train::kLoopText).value(),
-                                       place->folder + "/state/loop.json");
-  const std::string difference = first_difference(digest_of(options_), saved.options);
-  TLT_CHECK_INPUT(
-      difference.empty(), folder_.path(), " has a run with other options (", difference,
-      "); set trainer.resume_mode=disable to overwrite it, or another trainer.experiment_name");
-  train::load_checkpoint(*place, trainer_->optimizer(), saved.optimizer_steps);
-  state_ = saved.state;
+  const auto point =
+      find_resume_point(options_, folder_.path(), folder_.checkpoints(), *place_.comm);
+  if (!point) return;
+  train::load_checkpoint(point->place, trainer_->optimizer(), point->saved.optimizer_steps);
+  state_ = point->saved.state;
   sampler_->restore(state_.cursor);
-  if (place_.is_first()) log_info("resuming from {}, step {}", place->folder, state_.step);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "cluster/control.h"
 #include "rl/advantages.h"
+#include "rl/resume.h"
 #include "rl/step_report.h"
 #include "rollout/make_speculation.h"
 
@@ -44,14 +45,6 @@ std::unique_ptr<data::Dataset> load_held_out(const RunOptions& options,
 int64_t count_steps(const RunOptions& options, const data::Sampler& sampler) {
   if (options.trainer.total_training_steps > 0) return options.trainer.total_training_steps;
   return options.trainer.total_epochs * sampler.batches_per_epoch(options.data.train_batch_size);
-}
-
-// Options that may change between a run and its resumption: how long it goes on.
-std::string digest_of(const RunOptions& options) {
-  RunOptions copy = options;
-  copy.trainer.total_training_steps = 0;
-  copy.trainer.total_epochs = 0;
-  return options_digest(collect_options(copy));
 }
 
 }  // namespace
@@ -118,7 +111,6 @@ void RlLoop::run_step() {
   const std::vector<data::Prompt> prompts = next_prompts();
 
   Stopwatch watch;
-  if (speculation_) speculation_->begin_rollout();
   const std::vector<Rollout> rollouts = phase_.run(prompts, training_plan());
   metrics.set("timing_s/gen", watch.restart());
 
@@ -294,34 +286,22 @@ void RlLoop::save() {
   if (!checkpoints_) return;
   const TimelineSpan span(timeline_.get(), "save", "checkpoint");
   train::StateTexts texts;
-  texts[train::kLoopText] = to_json(state_, digest_of(options_), trainer_.optimizer().steps());
+  texts[train::kLoopText] = to_json(state_, resume_digest(options_), trainer_.optimizer().steps());
   if (speculation_) texts[kSpeculationText] = speculation_->save();
   checkpoints_->save(state_.step, *place_.model, trainer_.optimizer(), texts, options_.model.path);
 }
 
 void RlLoop::resume() {
-  if (options_.trainer.resume_mode == "disable") return;
-  const auto place = train::find_latest(folder_.checkpoints());
-  // Every worker must start from the same step: a folder that only some of them see is an error.
-  at::Tensor steps = at::tensor({place ? place->step : 0, place ? -place->step : 0}, at::kLong);
-  place_.comm->all_reduce_max(steps);
-  TLT_CHECK_INPUT(steps[0].item<int64_t>() == -steps[1].item<int64_t>(), folder_.checkpoints(),
-                  ": the workers see different checkpoints; the run folder must be on a disk that "
-                  "all of them share");
-  if (!place) return;
-  const std::string where = place->folder + "/state/loop.json";
-  const SavedState saved = parse_state(train::read_text(*place, train::kLoopText).value(), where);
-  const std::string difference = first_difference(digest_of(options_), saved.options);
-  TLT_CHECK_INPUT(
-      difference.empty(), folder_.path(), " has a run with other options (", difference,
-      "); set trainer.resume_mode=disable to overwrite it, or another trainer.experiment_name");
-  train::load_checkpoint(*place, trainer_.optimizer(), saved.optimizer_steps);
-  state_ = saved.state;
+  const auto point =
+      find_resume_point(options_, folder_.path(), folder_.checkpoints(), *place_.comm);
+  if (!point) return;
+  train::load_checkpoint(point->place, trainer_.optimizer(), point->saved.optimizer_steps);
+  state_ = point->saved.state;
   sampler_.restore(state_.cursor);
   // Every worker goes on from what the first one knew: they are alike.
-  if (const auto learned = train::read_text(*place, kSpeculationText); learned && speculation_)
-    speculation_->restore(*learned, place->folder + "/state/" + kSpeculationText);
-  if (place_.is_first()) log_info("resuming from {}, step {}", place->folder, state_.step);
+  if (const auto learned = train::read_text(point->place, kSpeculationText);
+      learned && speculation_)
+    speculation_->restore(*learned, point->place.folder + "/state/" + kSpeculationText);
 }
 
 int train(const RunOptions& options, const cluster::Launch& launch) {

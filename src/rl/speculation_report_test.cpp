@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/plain_drafter.h"
 #include "train/thread_comm.h"
 
 namespace tlt::rl {
@@ -14,13 +15,9 @@ using rollout::Sequence;
 using rollout::Speculation;
 
 // Always guesses 1, then 2 or 3.
-class FixedDrafter final : public spec::Drafter {
+class FixedDrafter final : public testing::PlainDrafter {
  public:
   std::string_view kind() const override { return "fixed"; }
-  void begin(spec::SequenceId, std::span<const int32_t>) override {}
-  void commit(spec::SequenceId, std::span<const int32_t>) override {}
-  void end(spec::SequenceId) override {}
-  int64_t memory_bytes() const override { return 0; }
   void propose(std::span<const spec::DraftRequest> requests) override {
     for (const spec::DraftRequest& request : requests) {
       const int32_t first = request.tree->add(spec::DraftTree::kRoot, 1, 0.9f);

@@ -65,6 +65,8 @@ void Engine::submit(Group group) {
       needed * cache_.shape().page_bytes(), " bytes of keys and values; kv_memory_bytes holds ",
       pool_.total_pages() * cache_.shape().page_bytes(),
       ": raise it or allow shorter responses (max_new_tokens, data.max_response_length)");
+  if (speculation_ && scheduler_.running() + scheduler_.waiting() == 0)
+    speculation_->begin_rollout();
   scheduler_.submit(std::move(state));
 }
 

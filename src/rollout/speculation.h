@@ -84,7 +84,7 @@ class Speculation {
   // The response is finished, or was cancelled, after it had a token.
   void ended(spec::SequenceId id);
 
-  // Sequences start from their prompts.
+  // The first sequence is submitted to an idle engine.
   void begin_rollout();
   // The policy has been updated.
   void new_weights();
@@ -105,8 +105,8 @@ class Speculation {
   const spec::Tuner* tuner() const { return tuner_.get(); }
   int64_t memory_bytes() const;
 
-  // What was learned; "" without a tuner. restore() forgets nothing when the text is that of other
-  // drafters or options. InputError names the place when it is none at all.
+  // What was learned; "" without a tuner. restore() leaves all as it is when the text is that of
+  // other drafters or options. InputError names the place when it is none at all.
   std::string save() const;
   void restore(const std::string& json, const std::string& place);
 
@@ -129,8 +129,8 @@ class Speculation {
   std::optional<Adaptive> adaptive_;
   std::unique_ptr<spec::Tuner> tuner_;
   bool has_new_failure_ = false;  // the tuner still counts on a drafter that threw
-  spec::Arm arm_;               // of the step
-  Member* drafting_ = nullptr;  // of the step; null: nobody
+  spec::Arm arm_;                 // of the step
+  Member* drafting_ = nullptr;    // of the step; null: nobody
   const int64_t vocabulary_;
   int64_t decode_steps_ = 0;
   double tokens_per_second_ = 0;  // of the latest steps

@@ -9,6 +9,7 @@
 #include "spec/suffix_drafter.h"
 #include "tests/support/hand_engine.h"
 #include "tests/support/oracle_drafter.h"
+#include "tests/support/plain_drafter.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tiny_model.h"
 
@@ -217,15 +218,11 @@ TEST_P(SpeculationNeverChangesTokens, SwitchedAtRandomSteps) {
 }
 
 // A drafter that breaks the rules is turned off, and the responses are the same.
-class BrokenDrafter final : public spec::Drafter {
+class BrokenDrafter final : public testing::PlainDrafter {
  public:
   enum class Break { kThrow, kOrder, kToken, kDepth, kSize };
   explicit BrokenDrafter(Break how) : how_(how) {}
   std::string_view kind() const override { return "broken"; }
-  void begin(spec::SequenceId, std::span<const int32_t>) override {}
-  void commit(spec::SequenceId, std::span<const int32_t>) override {}
-  void end(spec::SequenceId) override {}
-  int64_t memory_bytes() const override { return 0; }
   void propose(std::span<const spec::DraftRequest> requests) override {
     for (const spec::DraftRequest& request : requests) {
       spec::DraftTree& tree = *request.tree;
@@ -272,7 +269,6 @@ TEST_P(SpeculationNeverChangesTokens, WhoeverChoosesDrafterAndStrategy) {
       EngineOptions options = crowd();
       options.max_batch_tokens = 1000;
       for (int rollout = 0; rollout < 2; ++rollout) {
-        speculation.begin_rollout();
         Engine engine(*model_, options, nullptr, nullptr, &speculation);
         EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "")
             << algorithm << " " << gate;
@@ -281,7 +277,7 @@ TEST_P(SpeculationNeverChangesTokens, WhoeverChoosesDrafterAndStrategy) {
       const rollout::SpeculationStats stats = speculation.stats();
       EXPECT_FALSE(stats.failed);
       EXPECT_GT(stats.accepted_tokens, 0) << algorithm << " " << gate;
-      EXPECT_EQ(speculation.tuner()->report().steps > 0, true);
+      EXPECT_GT(speculation.tuner()->report().steps, 0);
     }
 }
 

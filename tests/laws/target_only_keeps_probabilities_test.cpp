@@ -10,6 +10,7 @@
 
 #include "ops/sampling.h"
 #include "rollout/engine.h"
+#include "tests/support/plain_drafter.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
@@ -96,14 +97,10 @@ TEST(TargetOnlyKeepsProbabilities, AndThresholdsBelowOneDoNot) {
 
 // Guesses at random, of any shape, of the lower half of the vocabulary: a rule that favours guesses
 // favours those tokens.
-class RandomDrafter final : public spec::Drafter {
+class RandomDrafter final : public testing::PlainDrafter {
  public:
   explicit RandomDrafter(int32_t vocabulary) : vocabulary_(vocabulary) {}
   std::string_view kind() const override { return "random"; }
-  void begin(spec::SequenceId, std::span<const int32_t>) override {}
-  void commit(spec::SequenceId, std::span<const int32_t>) override {}
-  void end(spec::SequenceId) override {}
-  int64_t memory_bytes() const override { return 0; }
   void propose(std::span<const spec::DraftRequest> requests) override {
     for (const spec::DraftRequest& request : requests) {
       spec::DraftTree& tree = *request.tree;

@@ -1,0 +1,18 @@
+// PlainDrafter: what a drafter of a test need not do; it only proposes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "spec/drafter.h"
+
+namespace tlt::testing {
+
+class PlainDrafter : public spec::Drafter {
+ public:
+  void begin(spec::SequenceId, std::span<const int32_t>) override {}
+  void commit(spec::SequenceId, std::span<const int32_t>) override {}
+  void end(spec::SequenceId) override {}
+  int64_t memory_bytes() const override { return 0; }
+};
+
+}  // namespace tlt::testing
