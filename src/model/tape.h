@@ -21,6 +21,9 @@ class Tape {
   void add_sequence(const int32_t* tokens, int32_t count) {
     sequences_.add_sequence(tokens, count);
   }
+  // Appends a sequence that begins as the last whole one, and goes on with these tokens
+  // (TapeBatch::add_branch).
+  void add_branch(const int32_t* tokens, int32_t count) { sequences_.add_branch(tokens, count); }
   const ops::Batch& batch() const { return sequences_.batch(); }
   void clear() { sequences_.clear(); }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/tape_batch.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace tlt::model {
@@ -12,12 +14,22 @@ int64_t pages_of(int32_t rows) { return (rows + ops::kPageSlots - 1) / ops::kPag
 
 void TapeBatch::add_sequence(const int32_t* tokens, int32_t count) {
   TLT_CHECK(count > 0, "empty sequence");
+  stem_ = static_cast<int32_t>(batch_.segments.size());
   batch_.add(tokens, count, /*first_position=*/0, nullptr);
+  used_pages_ += pages_of(count);
+}
+
+void TapeBatch::add_branch(const int32_t* tokens, int32_t count) {
+  TLT_CHECK(count > 0 && stem_ >= 0, "a branch of ", count, " tokens");
+  TLT_CHECK(batch_.segments[static_cast<size_t>(stem_)].rows % ops::kPageSlots == 0,
+            "a stem of part of a page");
+  batch_.add_branch(tokens, count, stem_, nullptr);
   used_pages_ += pages_of(count);
 }
 
 void TapeBatch::clear() {
   batch_.clear();
+  stem_ = -1;
   used_pages_ = 0;
 }
 
@@ -25,13 +37,20 @@ void TapeBatch::prepare_cache(const Device& device, const kv::KvShape& shape) {
   if (!cache_ || cache_->pages() < used_pages_) {
     cache_.reset();
     cache_ = std::make_unique<kv::KvCache>(device, shape, used_pages_);
-    pages_.resize(static_cast<size_t>(used_pages_));
-    for (size_t i = 0; i < pages_.size(); ++i) pages_[i] = static_cast<ops::PageId>(i);
   }
-  const ops::PageId* next = pages_.data();
+  size_t listed = 0;
+  for (const ops::Segment& segment : batch_.segments)
+    listed += static_cast<size_t>(pages_of(segment.end_position()));
+  pages_.resize(listed);
+  ops::PageId next = 0;
+  ops::PageId* list = pages_.data();
   for (ops::Segment& segment : batch_.segments) {
-    segment.pages = next;
-    next += pages_of(segment.rows);
+    segment.pages = list;
+    if (segment.stem >= 0) {
+      const ops::Segment& stem = batch_.segments[static_cast<size_t>(segment.stem)];
+      list = std::copy_n(stem.pages, pages_of(stem.rows), list);
+    }
+    for (int64_t i = 0; i < pages_of(segment.rows); ++i) *list++ = next++;
   }
 }
 

@@ -19,6 +19,9 @@ namespace tlt::model {
 class TapeBatch {
  public:
   void add_sequence(const int32_t* tokens, int32_t count);
+  // Appends a sequence that begins with the last one added by add_sequence, and goes on with these.
+  // REQUIRES: that one is whole pages.
+  void add_branch(const int32_t* tokens, int32_t count);
   void clear();
 
   // Room for the batch's pages. REQUIRES: the same device and shape at every call.
@@ -30,8 +33,10 @@ class TapeBatch {
 
  private:
   ops::Batch batch_;
-  std::vector<ops::PageId> pages_;  // 0, 1, 2, …: sequence i has consecutive ones
+  // Of each segment: a stem's pages, then its own, which are consecutive.
+  std::vector<ops::PageId> pages_;
   std::unique_ptr<kv::KvCache> cache_;
+  int32_t stem_ = -1;  // the last segment that is no branch
   int64_t used_pages_ = 0;
 };
 

@@ -211,24 +211,39 @@ void attention_backward(const AttentionShape& shape, const Batch& batch, const R
                         at::Tensor& d_qkv, const NormGradients& norms) {
   const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
   const double scale = 1 / std::sqrt(double(h));
-  for (const Segment& segment : batch.segments) {
+  // What branches found for the keys and values of their stem, which comes before them.
+  at::Tensor stem_keys, stem_values;
+  for (auto i = batch.segments.rbegin(); i != batch.segments.rend(); ++i) {
+    const Segment& segment = *i;
+    const int64_t begin = segment.first_position, end = begin + segment.rows;
     const auto part = [&](const at::Tensor& x) {
       return x.narrow(0, segment.first_row, segment.rows);
     };
-    const auto [keys, values] = read_cache(cache, segment.pages, segment.rows);
+    const auto [keys, values] = read_cache(cache, segment.pages, end);
     const at::Tensor q = queries(shape, part(qkv).narrow(1, 0, n * h));
     const at::Tensor d = queries(shape, part(d_out)), o = queries(shape, part(out));
     const at::Tensor row_lse =
         part(lse).reshape({segment.rows, k, n / k}).permute({1, 2, 0}).unsqueeze(-1);
-    const at::Tensor p = (masked_scores(q, keys, 0) - row_lse).exp();
+    const at::Tensor p = (masked_scores(q, keys, begin) - row_lse).exp();
     const at::Tensor d_p = at::matmul(d, values.unsqueeze(1).transpose(-1, -2));
     const at::Tensor d_s = p * (d_p - (d * o).sum(-1, true)) * scale;
     const at::Tensor d_q =
         at::matmul(d_s, keys.unsqueeze(1)).permute({2, 0, 1, 3}).reshape({segment.rows, n, h});
-    const at::Tensor d_k =
-        at::matmul(d_s.transpose(-1, -2), q).sum(1).transpose(0, 1);  // [rows, K, H]
-    const at::Tensor d_v = at::matmul(p.transpose(-1, -2), d).sum(1).transpose(0, 1);
-    const at::Tensor angles = rope.cos_sin.narrow(0, 0, segment.rows);
+    at::Tensor d_k = at::matmul(d_s.transpose(-1, -2), q).sum(1).transpose(0, 1);  // [end, K, H]
+    at::Tensor d_v = at::matmul(p.transpose(-1, -2), d).sum(1).transpose(0, 1);
+    if (segment.stem >= 0) {
+      const at::Tensor keys_part = d_k.narrow(0, 0, begin), values_part = d_v.narrow(0, 0, begin);
+      stem_keys = stem_keys.defined() ? stem_keys + keys_part : keys_part;
+      stem_values = stem_values.defined() ? stem_values + values_part : values_part;
+      d_k = d_k.narrow(0, begin, segment.rows);
+      d_v = d_v.narrow(0, begin, segment.rows);
+    } else if (stem_keys.defined()) {
+      d_k = d_k + stem_keys;
+      d_v = d_v + stem_values;
+      stem_keys.reset();
+      stem_values.reset();
+    }
+    const at::Tensor angles = rope.cos_sin.narrow(0, begin, segment.rows);
     const at::Tensor raw = part(raw_qkv).to(at::kFloat).reshape({segment.rows, n + 2 * k, h});
     const auto back = [&](const at::Tensor& gradient, int64_t first, const at::Tensor* norm,
                           at::Tensor* d_norm) {

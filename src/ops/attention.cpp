@@ -109,6 +109,68 @@ RopeTask rope_task(const AttentionShape& shape, const Batch& batch, const Piece&
           .norm_epsilon = static_cast<float>(rope.norm_epsilon)};
 }
 
+// Where the branches of a training batch leave their shares of the gradients of their stems' keys
+// and values, for each KV head: [branch, K, 2, stem rows, H] float32.
+class StemShares {
+ public:
+  StemShares(const AttentionShape& shape, const Batch& batch) : shape_(shape), batch_(batch) {
+    first_.resize(batch.segments.size());
+    counts_.resize(batch.segments.size());
+    int64_t floats = 0, last = -1;
+    for (int64_t i = 0; i < std::ssize(batch.segments); ++i) {
+      const Segment& segment = batch.segments[static_cast<size_t>(i)];
+      if (segment.stem < 0) {
+        TLT_CHECK(segment.first_position == 0, "training segments start at position 0");
+        last = i;
+        others_.push_back(i);
+        continue;
+      }
+      TLT_CHECK(segment.stem == last && segment.first_position % kPageSlots == 0 &&
+                    segment.first_position == batch.segments[static_cast<size_t>(last)].rows,
+                "segment ", i, " does not continue its stem");
+      const auto stem = static_cast<size_t>(last), branch = static_cast<size_t>(i);
+      if (counts_[stem]++ == 0) first_[stem] = floats;
+      first_[branch] = floats;
+      floats += stride(segment.first_position);
+      branches_.push_back(i);
+    }
+    if (floats > 0) floats_ = at::empty({floats}, at::kFloat);
+  }
+
+  // Indices of segments.
+  const std::vector<int64_t>& branches() const { return branches_; }
+  const std::vector<int64_t>& others() const { return others_; }
+
+  // Tells the task of a segment where its share goes, or where those of its branches are.
+  void give(int64_t index, AttentionTask& task) const {
+    const auto i = static_cast<size_t>(index);
+    const Segment& segment = batch_.segments[i];
+    if (segment.stem < 0 && counts_[i] == 0) return;
+    const int64_t stem_rows = segment.stem < 0 ? segment.rows : segment.first_position;
+    float* place =
+        floats_.data_ptr<float>() + first_[i] + task.kv_head * stride(stem_rows) / shape_.kv_heads;
+    if (segment.stem >= 0) {
+      task.d_stem = place;
+    } else {
+      task.stem_shares = place;
+      task.branches = counts_[i];
+      task.share_stride = stride(stem_rows);
+    }
+  }
+
+ private:
+  int64_t stride(int64_t stem_rows) const {
+    return shape_.kv_heads * 2 * stem_rows * shape_.head_size;
+  }
+
+  const AttentionShape& shape_;
+  const Batch& batch_;
+  std::vector<int64_t> branches_, others_;
+  std::vector<int64_t> first_;   // of each segment: where its share, or its branches' first, begins
+  std::vector<int64_t> counts_;  // of each segment: its branches
+  at::Tensor floats_;
+};
+
 }  // namespace
 
 void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch,
@@ -147,7 +209,7 @@ void rope_and_attention(const Device& device, const AttentionShape& shape, const
                         at::Tensor& out, at::Tensor* lse) {
   const std::vector<Piece>& pieces = cut(batch, kRowBlock);
   // A later piece sees the keys of an earlier one, which must be there.
-  if (!device.is_cpu() || pieces.size() > batch.segments.size()) {
+  if (!device.is_cpu() || pieces.size() > batch.segments.size() || batch.branches > 0) {
     rope_and_store(device, shape, batch, rope, qkv, cache);
     return attention(device, shape, batch, qkv, cache, out, lse);
   }
@@ -173,16 +235,16 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
   if (!device.is_cpu())
     return aten::attention_backward(shape, batch, rope, qkv, raw_qkv, cache, out, lse, d_out, d_qkv,
                                     norms);
-  const std::vector<Piece>& pieces = cut(batch, /*block=*/INT32_MAX);  // whole sequences
+  const StemShares shares(shape, batch);
   const KvPages pages = kv_pages(cache);
   const Kernels& kernels = cpu_kernels();
-  const int64_t tasks = static_cast<int64_t>(pieces.size()) * shape.kv_heads;
+  const int64_t tasks = std::ssize(batch.segments) * shape.kv_heads;
   const at::Tensor norm_parts = at::zeros({tasks, 2 * shape.head_size}, at::kFloat);
-  device.pool().run(tasks, [&](int64_t i) {
-    const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
-    TLT_CHECK(piece.segment->first_position == 0, "training segments start at position 0");
-    const int64_t row = piece.segment->first_row;
-    AttentionTask task = task_of(shape, piece, i % shape.kv_heads, qkv, out);
+  const auto run = [&](int64_t i) {
+    const int64_t index = i / shape.kv_heads, kv_head = i % shape.kv_heads;
+    const Segment& segment = batch.segments[static_cast<size_t>(index)];
+    const int64_t row = segment.first_row;
+    AttentionTask task = task_of(shape, {&segment, 0, segment.rows}, kv_head, qkv, out);
     task.lse = lse.data_ptr<float>() + row * shape.heads;
     task.raw_qkv = row_pointer(raw_qkv, row);
     task.d_out = row_pointer(d_out, row);
@@ -193,11 +255,17 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
     task.d_q_norm = norm_parts.data_ptr<float>() + i * norm_parts.stride(0);
     task.d_k_norm = task.d_q_norm + shape.head_size;
     task.norm_epsilon = static_cast<float>(rope.norm_epsilon);
+    shares.give(index, task);
     thread_local std::vector<float> scratch;
     scratch.resize(static_cast<size_t>(kernels.attention_backward_scratch(task)));
     task.scratch = scratch.data();
     kernels.attention_backward(kernel_type(qkv), task, pages);
-  });
+  };
+  // Branches first: their stems need what they find.
+  for (const std::vector<int64_t>& segments : {shares.branches(), shares.others()})
+    device.pool().run(std::ssize(segments) * shape.kv_heads, [&](int64_t i) {
+      run(segments[static_cast<size_t>(i / shape.kv_heads)] * shape.kv_heads + i % shape.kv_heads);
+    });
   const auto add_parts = [&](at::Tensor* to, int64_t first) {
     if (to)
       kernels.add_columns(Type::kFloat, norm_parts.data_ptr<float>() + first, norm_parts.stride(0),

@@ -71,7 +71,8 @@ void rope_and_attention(const Device& device, const AttentionShape& shape, const
 
 // The gradient of both: d_qkv [T, (N + 2K) H] of the qkv before rope_and_store, from d_out [T, N
 // H]. `qkv` holds rotated queries (as left by rope_and_store), `raw_qkv` the projection's output
-// before it (only read where q_norm is used). Segments must start at position 0 (training).
+// before it (only read where q_norm is used). Segments must start at position 0 or where their stem
+// ends (training).
 struct NormGradients {
   at::Tensor* q_norm = nullptr;  // [H] float32, accumulated
   at::Tensor* k_norm = nullptr;

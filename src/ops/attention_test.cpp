@@ -212,17 +212,28 @@ TEST_P(AttentionTest, ATreesRowIsItsPathsLastToken) {
   }
 }
 
+// Two sequences alone, then a stem and its branches.
+Batch batch_with_stem(const std::vector<PageId>& first, const std::vector<PageId>& second) {
+  static const std::vector<PageId> stem = {20, 21}, branch = {20, 21, 22, 23}, other = {20, 21, 24};
+  Batch batch = batch_of(first, 37, second, 16);
+  const std::vector<int32_t> tokens(60, 0);
+  batch.add(tokens.data(), 32, 0, stem.data());
+  batch.add_branch(tokens.data(), 19, 2, branch.data());
+  batch.add_branch(tokens.data(), 3, 2, other.data());
+  return batch;
+}
+
 TEST_P(AttentionTest, GradientsAgreeWithAten) {
-  const Batch batch = batch_of(first_pages_, 37, second_pages_, 16);
-  const at::Tensor raw = random_tensor({53, width_}, type(), 1);
+  const Batch batch = batch_with_stem(first_pages_, second_pages_);
+  const at::Tensor raw = random_tensor({batch.rows(), width_}, type(), 1);
   at::Tensor qkv = raw.clone();
   rope_and_store(device_, shape_, batch, rope_, qkv, cache_);
   const int64_t out_width = shape_.heads * shape_.head_size;
-  at::Tensor out = at::empty({53, out_width}, type()),
-             lse = at::empty({53, shape_.heads}, at::kFloat);
+  at::Tensor out = at::empty({batch.rows(), out_width}, type()),
+             lse = at::empty({batch.rows(), shape_.heads}, at::kFloat);
   attention(device_, shape_, batch, qkv, cache_, out, &lse);
-  const at::Tensor d_out = random_tensor({53, out_width}, type(), 2);
-  at::Tensor got = at::empty({53, width_}, type()), want = at::empty_like(got);
+  const at::Tensor d_out = random_tensor({batch.rows(), out_width}, type(), 2);
+  at::Tensor got = at::empty({batch.rows(), width_}, type()), want = at::empty_like(got);
   at::Tensor got_q = at::zeros({shape_.head_size}, at::kFloat), got_k = got_q.clone(),
              want_q = got_q.clone(), want_k = got_q.clone();
   attention_backward(device_, shape_, batch, rope_, qkv, raw, cache_, out, lse, d_out, got,
@@ -239,15 +250,17 @@ TEST_P(AttentionTest, GradientsAgreeWithAten) {
 // The ATen gradient itself, against finite differences of the ATen forward pass.
 TEST(AttentionGradientTest, IsTheSlopeOfTheForwardPass) {
   const AttentionShape shape{4, 2, 16};
-  const int64_t rows = 19, width = 8 * 16;
+  const int64_t stem = 16, rows = stem + 19 + 2, width = 8 * 16;
   const at::Tensor q_norm = random_tensor({16}, at::kFloat, 3),
                    k_norm = random_tensor({16}, at::kFloat, 4);
   RopeStore rope{.cos_sin = angles(64, 16), .q_norm = &q_norm, .k_norm = &k_norm};
-  std::vector<PageId> pages = {1, 0};
+  std::vector<PageId> pages = {1, 0, 3}, other_pages = {1, 2};
   Batch batch;
   const std::vector<int32_t> tokens(rows, 0);
-  batch.add(tokens.data(), rows, 0, pages.data());
-  KvLayer cache{at::zeros({2, 1, 2, 2, 256}, at::kFloat), 0};
+  batch.add(tokens.data(), stem, 0, pages.data());
+  batch.add_branch(tokens.data(), 19, 0, pages.data());
+  batch.add_branch(tokens.data(), 2, 0, other_pages.data());
+  KvLayer cache{at::zeros({4, 1, 2, 2, 256}, at::kFloat), 0};
   const at::Tensor d_out = random_tensor({rows, 64}, at::kFloat, 5),
                    raw = random_tensor({rows, width}, at::kFloat, 6);
   at::Tensor out = at::empty({rows, 64}, at::kFloat), lse = at::empty({rows, 4}, at::kFloat);
@@ -262,7 +275,7 @@ TEST(AttentionGradientTest, IsTheSlopeOfTheForwardPass) {
   aten::rope_and_store(shape, batch, rope, qkv, cache);
   aten::attention_backward(shape, batch, rope, qkv, raw, cache, out.clone(), lse.clone(), d_out,
                            gradient, {});
-  for (int64_t i = 0; i < 40; ++i) {
+  for (int64_t i = 0; i < 2 * rows; ++i) {
     const int64_t row = i % rows, column = (i * 37) % width;
     at::Tensor up = raw.clone(), down = raw.clone();
     up[row][column] += 1e-2;

@@ -25,6 +25,9 @@ inline constexpr int64_t kPageSlots = 16;
 //
 // The rows of a tree are its nodes, the root first, in depth-first order; a row's position is the
 // root's plus its depth. A row sees the keys before the root and its own path.
+//
+// In training, segments that begin alike share a stem: the stem is a segment of its own, whole
+// pages from position 0, and those that continue it follow it.
 struct Segment {
   int32_t first_row = 0;
   int32_t rows = 0;
@@ -32,6 +35,7 @@ struct Segment {
   const PageId* pages = nullptr;  // page i holds positions 16 i .. 16 i + 15; enough for all rows
   int32_t levels = 0;             // of a tree, the root's included; 0: consecutive positions
   int32_t first_tree_row = 0;     // of a tree: how many rows of other trees come before it
+  int32_t stem = -1;  // index of the segment that computes the positions before the first; -1: none
 
   bool is_tree() const { return levels > 0; }
   int32_t end_position() const { return first_position + (is_tree() ? levels : rows); }
@@ -42,6 +46,7 @@ struct Batch {
   std::vector<int32_t> positions;  // [T]
   std::vector<Segment> segments;
   int32_t tree_rows = 0;  // of all trees
+  int32_t branches = 0;   // segments with a stem
 
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
   void clear() {
@@ -49,6 +54,7 @@ struct Batch {
     positions.clear();
     segments.clear();
     tree_rows = 0;
+    branches = 0;
   }
   // Appends a segment of consecutive tokens. `pages` must outlive the batch.
   void add(const int32_t* first_token, int32_t count, int32_t first_position, const PageId* pages) {
@@ -58,6 +64,13 @@ struct Batch {
                         .pages = pages});
     tokens.insert(tokens.end(), first_token, first_token + count);
     for (int32_t i = 0; i < count; ++i) positions.push_back(first_position + i);
+  }
+  // Appends a segment that goes on where `stem` ends. REQUIRES: since the stem only other branches
+  // of it were appended; the stem is whole pages, which `pages` begins with.
+  void add_branch(const int32_t* first_token, int32_t count, int32_t stem, const PageId* pages) {
+    add(first_token, count, segments[static_cast<size_t>(stem)].rows, pages);
+    segments.back().stem = stem;
+    ++branches;
   }
   // Appends a tree that so far is its root alone; add_node() appends the nodes below it.
   void add_tree(int32_t token, int32_t position, const PageId* pages) {

@@ -24,9 +24,13 @@ struct Share {
 
   Share(std::span<const DraftSample> batch, int64_t max_tokens, const cluster::Comm& comm) {
     std::vector<int64_t> lengths;
-    for (const DraftSample& sample : batch) lengths.push_back(sample.pairs());
+    std::vector<double> costs;
+    for (const DraftSample& sample : batch) {
+      lengths.push_back(sample.pairs());
+      costs.push_back(train::cost_of_tokens(0, sample.pairs()));
+    }
     packs = train::plan_packs(lengths, max_tokens);
-    const std::vector<int> owner = train::assign_packs(packs, lengths, comm.size());
+    const std::vector<int> owner = train::assign_packs(packs, costs, comm.size());
     for (size_t i = 0; i < packs.size(); ++i)
       if (owner[i] == comm.rank()) mine.push_back(i);
   }

@@ -27,7 +27,8 @@
 
 namespace tlt::train {
 
-// A sample and where its first token lies in the hidden states.
+// A sample and where its first token lies in the hidden states, or would lie: the rows of a stem
+// that it shares with others are elsewhere, and not asked for (bundles.h).
 struct PackedSample {
   const TrainSample* sample = nullptr;
   int64_t first_row = 0;

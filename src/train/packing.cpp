@@ -13,15 +13,6 @@ namespace {
 // length on the look is the larger half, give or take a factor of three between models.
 constexpr double kAttentionLength = 8192;
 
-double cost_of(const Pack& pack, std::span<const int64_t> lengths) {
-  double cost = 0;
-  for (const int64_t i : pack) {
-    const auto length = static_cast<double>(lengths[static_cast<size_t>(i)]);
-    cost += length * (1 + length / kAttentionLength);
-  }
-  return cost;
-}
-
 // Packs are planned in multiples of kShares where each gets kSmallPack tokens: fewer would not keep
 // the processors busy.
 constexpr int64_t kShares = 8;
@@ -66,15 +57,24 @@ std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_bud
   return packs;
 }
 
-std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const int64_t> lengths,
+double cost_of_tokens(int64_t first, int64_t end) {
+  const auto from = static_cast<double>(first), to = static_cast<double>(end);
+  return to - from + (to * to - from * from) / kAttentionLength;
+}
+
+std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const double> costs,
                               int workers) {
   TLT_CHECK(workers > 0);
-  std::vector<double> costs, load(static_cast<size_t>(workers), 0.0);
-  for (const Pack& pack : packs) costs.push_back(cost_of(pack, lengths));
+  std::vector<double> of_packs, load(static_cast<size_t>(workers), 0.0);
+  for (const Pack& pack : packs) {
+    double cost = 0;
+    for (const int64_t i : pack) cost += costs[static_cast<size_t>(i)];
+    of_packs.push_back(cost);
+  }
   std::vector<int> owners(packs.size());
-  for (const size_t pack : descending<double>(costs)) {
+  for (const size_t pack : descending<double>(of_packs)) {
     const auto least = std::min_element(load.begin(), load.end());
-    *least += costs[pack];
+    *least += of_packs[pack];
     owners[pack] = static_cast<int>(least - load.begin());
   }
   return owners;

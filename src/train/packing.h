@@ -1,13 +1,13 @@
 // Packing: which sequences go through the model together, and on which worker.
 //
-// A pack holds whole sequences, without padding, up to a budget of tokens. The plan is a pure
-// function of the lengths, so every worker makes the same one; the packs do not depend on the
-// number of workers, so neither do the gradients.
+// A pack holds whole sequences, or bundles of them (bundles.h), without padding, up to a budget of
+// tokens. The plan is a pure function of the lengths, so every worker makes the same one; the packs
+// do not depend on the number of workers, so neither do the gradients.
 //
 // Threading  pure functions.
 //
 //   const std::vector<Pack> packs = plan_packs(lengths, /*token_budget=*/4096);
-//   const std::vector<int> owners = assign_packs(packs, lengths, workers);
+//   const std::vector<int> owners = assign_packs(packs, costs, workers);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,8 +27,11 @@ using Pack = std::vector<int64_t>;  // indices of sequences, ascending
 std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_budget);
 
 // The worker of each pack: the costliest pack left goes to the worker with the least to do (equals:
-// the lower one).
-std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const int64_t> lengths,
+// the lower one). costs: of each sequence.
+std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const double> costs,
                               int workers);
+
+// About in proportion to the time that tokens first … end-1 of a sequence take.
+double cost_of_tokens(int64_t first, int64_t end);
 
 }  // namespace tlt::train

@@ -19,6 +19,12 @@ std::vector<int64_t> random_lengths(RandomStream& random, uint64_t count) {
   return lengths;
 }
 
+std::vector<double> costs_of(const std::vector<int64_t>& lengths) {
+  std::vector<double> costs;
+  for (const int64_t length : lengths) costs.push_back(cost_of_tokens(0, length));
+  return costs;
+}
+
 int64_t tokens_of(const Pack& pack, const std::vector<int64_t>& lengths) {
   int64_t tokens = 0;
   for (const int64_t i : pack) tokens += lengths[static_cast<size_t>(i)];
@@ -70,7 +76,7 @@ TEST(PackingTest, WorkersHaveEqualLoadsUpToOnePack) {
     const auto lengths = random_lengths(random, 40);
     const auto packs = plan_packs(lengths, 130);
     const int workers = 1 + static_cast<int>(random.below(5));
-    const auto owners = assign_packs(packs, lengths, workers);
+    const auto owners = assign_packs(packs, costs_of(lengths), workers);
     std::vector<int64_t> load(static_cast<size_t>(workers));
     for (size_t p = 0; p < packs.size(); ++p)
       load.at(static_cast<size_t>(owners[p])) += tokens_of(packs[p], lengths);
@@ -82,7 +88,7 @@ TEST(PackingTest, WorkersHaveEqualLoadsUpToOnePack) {
 TEST(PackingTest, ALongSequenceCountsMoreThanManyShortOnes) {
   const std::vector<int64_t> lengths = {8192, 2048, 2048, 2048, 2048, 8192};
   const std::vector<Pack> packs = {{0}, {1, 2, 3, 4}, {5}};
-  const std::vector<int> owners = assign_packs(packs, lengths, 2);
+  const std::vector<int> owners = assign_packs(packs, costs_of(lengths), 2);
   EXPECT_NE(owners[0], owners[2]);
 }
 

@@ -11,42 +11,66 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "train/bundles.h"
+#include "train/packing.h"
 #include "train/policy_loss.h"
 
 namespace tlt::train {
 namespace {
 
 // The packs of some samples of a batch and which of them this worker computes.
-struct Share {
-  std::vector<Pack> packs;
-  std::vector<size_t> mine;
-
+class Share {
+ public:
   // `members`: indices into the batch, ascending.
   Share(std::span<const TrainSample> batch, const std::vector<int64_t>& members, int64_t max_tokens,
-        const cluster::Comm& comm) {
+        const cluster::Comm& comm)
+      : batch_(batch), bundles_(plan_bundles(batch, members, max_tokens)) {
     std::vector<int64_t> lengths;
-    for (const int64_t i : members)
-      lengths.push_back(static_cast<int64_t>(batch[static_cast<size_t>(i)].tokens.size()));
-    packs = plan_packs(lengths, max_tokens);
-    const std::vector<int> owner = assign_packs(packs, lengths, comm.size());
-    for (size_t i = 0; i < packs.size(); ++i) {
-      if (owner[i] == comm.rank()) mine.push_back(i);
-      for (int64_t& member : packs[i]) member = members[static_cast<size_t>(member)];
+    std::vector<double> costs;
+    for (const Bundle& bundle : bundles_) {
+      lengths.push_back(bundle.tokens);
+      costs.push_back(bundle.cost);
+    }
+    std::vector<Pack> packs = plan_packs(lengths, max_tokens);
+    packs_ = std::ssize(packs);
+    const std::vector<int> owner = assign_packs(packs, costs, comm.size());
+    for (size_t i = 0; i < packs.size(); ++i)
+      if (owner[i] == comm.rank()) mine_.push_back(std::move(packs[i]));
+  }
+
+  int64_t packs() const { return packs_; }  // of all workers
+  const std::vector<Pack>& mine() const { return mine_; }
+
+  // Puts the pack's samples on the tape.
+  std::vector<PackedSample> load(const Pack& pack, model::Tape& tape) const {
+    tape.clear();
+    std::vector<PackedSample> packed;
+    for (const int64_t i : pack) load(bundles_[static_cast<size_t>(i)], tape, packed);
+    return packed;
+  }
+
+ private:
+  void load(const Bundle& bundle, model::Tape& tape, std::vector<PackedSample>& packed) const {
+    const auto stem = static_cast<int32_t>(bundle.stem);
+    if (stem > 0) tape.add_sequence(sample_of(bundle.samples.front()).tokens.data(), stem);
+    for (const int64_t i : bundle.samples) {
+      const TrainSample& sample = sample_of(i);
+      const auto size = static_cast<int32_t>(sample.tokens.size());
+      packed.push_back({&sample, tape.batch().rows() - stem});
+      if (stem > 0) {
+        tape.add_branch(sample.tokens.data() + stem, size - stem);
+      } else {
+        tape.add_sequence(sample.tokens.data(), size);
+      }
     }
   }
-};
+  const TrainSample& sample_of(int64_t i) const { return batch_[static_cast<size_t>(i)]; }
 
-std::vector<PackedSample> load_pack(std::span<const TrainSample> batch, const Pack& pack,
-                                    model::Tape& tape) {
-  tape.clear();
-  std::vector<PackedSample> packed;
-  for (const int64_t i : pack) {
-    const TrainSample& sample = batch[static_cast<size_t>(i)];
-    packed.push_back({&sample, tape.batch().rows()});
-    tape.add_sequence(sample.tokens.data(), static_cast<int32_t>(sample.tokens.size()));
-  }
-  return packed;
-}
+  const std::span<const TrainSample> batch_;
+  const std::vector<Bundle> bundles_;
+  int64_t packs_ = 0;
+  std::vector<Pack> mine_;  // of bundles
+};
 
 std::unique_ptr<TokenLoss> make_loss(LossKind kind, const LossOptions& options,
                                      std::span<const TrainSample> batch) {
@@ -136,15 +160,15 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
     difference.see(sample, first, logprobs);
   };
   sum_.clear();
-  for (const size_t i : to_learn.mine) {
-    const std::vector<PackedSample> pack = load_pack(batch, to_learn.packs[i], tape_);
+  for (const Pack& share : to_learn.mine()) {
+    const std::vector<PackedSample> pack = to_learn.load(share, tape_);
     const at::Tensor& hidden = model_.forward(tape_);
     const at::Tensor& d_hidden = head_.backward(hidden, pack, *loss, gradients_, see);
     model_.backward(tape_, d_hidden, gradients_);
     sum_.add(gradients_);
   }
-  for (const size_t i : to_measure.mine) {
-    const std::vector<PackedSample> pack = load_pack(batch, to_measure.packs[i], tape_);
+  for (const Pack& share : to_measure.mine()) {
+    const std::vector<PackedSample> pack = to_measure.load(share, tape_);
     head_.measure(model_.forward(tape_), pack, *loss, see);
   }
   sum_.reduce(comm_);
@@ -162,7 +186,7 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
       difference.known ? difference.logprob : std::numeric_limits<double>::quiet_NaN();
   stats.probability_difference =
       difference.known ? difference.probability : std::numeric_limits<double>::quiet_NaN();
-  stats.packs = std::ssize(to_learn.packs) + std::ssize(to_measure.packs);
+  stats.packs = to_learn.packs() + to_measure.packs();
   for (const TrainSample& sample : batch)
     stats.tokens += static_cast<int64_t>(sample.tokens.size());
   return stats;
@@ -181,14 +205,15 @@ std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
   std::iota(all.begin(), all.end(), 0);
   const Share share(samples, all, max_tokens, comm);
   std::string mine;  // (sample, logprobs) of my packs, for the other workers
-  for (const size_t p : share.mine) {
-    const std::vector<PackedSample> pack = load_pack(samples, share.packs[p], tape);
+  for (const Pack& members : share.mine()) {
+    const std::vector<PackedSample> pack = share.load(members, tape);
     head.score(model.forward(tape), pack,
                [&](const TrainSample& sample, int64_t first, std::span<const float> values) {
                  std::copy(values.begin(), values.end(),
                            logprobs[static_cast<size_t>(&sample - samples.data())].begin() + first);
                });
-    for (const int64_t i : share.packs[p]) {
+    for (const PackedSample& packed : pack) {
+      const int64_t i = packed.sample - samples.data();
       const auto& values = logprobs[static_cast<size_t>(i)];
       mine.append(reinterpret_cast<const char*>(&i), sizeof i);
       mine.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));

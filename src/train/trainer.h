@@ -28,7 +28,6 @@
 #include "train/gradient_sum.h"
 #include "train/head_loss.h"
 #include "train/loss_options.h"
-#include "train/packing.h"
 #include "train/sample.h"
 
 namespace tlt::train {

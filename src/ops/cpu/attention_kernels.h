@@ -361,8 +361,9 @@ static void attention(Type type, const AttentionTask& task, const KvPages& cache
 }
 
 // --- backward ---
-// One task is one KV head of one whole sequence of n positions: its keys' gradients are summed by
-// one thread in order of the queries. Keys and values are widened to float32 first, in both
+// One task is one KV head of one sequence of n positions, the first of which may be those of a stem
+// that it shares with others: its keys' gradients are summed by one thread in order of the queries,
+// and the stem adds those of its branches. Keys and values are widened to float32 first, in both
 // layouts: columns [page, H, 16] for sixteen scores at once, rows [n, H] for sums over keys.
 
 // Queries whose gradients are computed together: their keys are read, and dk and dv updated, once
@@ -370,7 +371,7 @@ static void attention(Type type, const AttentionTask& task, const KvPages& cache
 constexpr int kBackwardQueries = 4;
 
 static int64_t attention_backward_scratch(const AttentionTask& task) {
-  const int64_t padded = (task.rows + kLanes - 1) / kLanes * kLanes;
+  const int64_t padded = (task.first_position + task.rows + kLanes - 1) / kLanes * kLanes;
   return (padded * 5 + 2 * kBackwardQueries) * task.head_size;
 }
 
@@ -392,8 +393,8 @@ struct BackwardScratch {
 
 template <class T>
 void widen_pages(const AttentionTask& task, const KvPages& cache, const BackwardScratch& s) {
-  const int64_t h = task.head_size;
-  for (int64_t position = 0; position < task.rows; ++position) {
+  const int64_t h = task.head_size, end = task.first_position + task.rows;
+  for (int64_t position = 0; position < end; ++position) {
     const int64_t page = position / kLanes, slot = position % kLanes;
     const T* keys = page_keys<T>(cache, task.pages[page], task.kv_head);
     const T* value = keys + kLanes * h + slot * h;
@@ -404,7 +405,7 @@ void widen_pages(const AttentionTask& task, const KvPages& cache, const Backward
       s.value_columns[(page * h + i) * kLanes + slot] = to_float(value[i]);
     }
   }
-  for (int64_t position = task.rows; position % kLanes != 0; ++position)
+  for (int64_t position = end; position % kLanes != 0; ++position)
     for (int64_t i = 0; i < h; ++i) {
       const int64_t at = (position / kLanes * h + i) * kLanes + position % kLanes;
       s.key_columns[at] = s.value_columns[at] = 0;
@@ -436,7 +437,7 @@ TLT_INLINE void load_query(const AttentionTask& task, const BackwardScratch& s, 
     store(s.q + index * kHead + v * kLanes, query.q[v]);
     store(s.d_out + index * kHead + v * kLanes, query.d_out[v]);
   }
-  query.keys = row + 1;
+  query.keys = task.first_position + row + 1;
   query.lse = task.lse[at];
   query.delta = sum_lanes(inner);
 }
@@ -506,16 +507,28 @@ void head_backward(const AttentionTask& task, float* d, const T* raw, int64_t po
   for (int64_t i = 0; i < h; ++i) out[i] = from_float<T>(dx[i]);
 }
 
+// The gradients of keys and values begin at zero, or at what a stem's branches have found.
+static void begin_gradients(const AttentionTask& task, const BackwardScratch& s, int64_t padded) {
+  const int64_t floats = task.rows * task.head_size;
+  std::memset(s.d_key, 0, static_cast<size_t>(padded * task.head_size) * sizeof(float));
+  std::memset(s.d_value, 0, static_cast<size_t>(padded * task.head_size) * sizeof(float));
+  for (int64_t branch = 0; branch < task.branches; ++branch) {
+    const float* share = task.stem_shares + branch * task.share_stride;
+    for (int64_t i = 0; i < floats; ++i) s.d_key[i] += share[i];
+    for (int64_t i = 0; i < floats; ++i) s.d_value[i] += share[floats + i];
+  }
+}
+
 template <class T, int kVectors>
 void attend_backward(const AttentionTask& task, const KvPages& cache) {
   constexpr int64_t kHead = kVectors * kLanes;
-  const int64_t padded = (task.rows + kLanes - 1) / kLanes * kLanes;
+  const int64_t stem = task.first_position, end = stem + task.rows;
+  const int64_t padded = (end + kLanes - 1) / kLanes * kLanes;
   const int64_t group = task.heads / task.kv_heads;
   const int64_t width = (task.heads + 2 * task.kv_heads) * kHead;
   const BackwardScratch s(task.scratch, padded, kHead);
   widen_pages<T>(task, cache, s);
-  std::memset(s.d_key, 0, static_cast<size_t>(padded * kHead) * sizeof(float));
-  std::memset(s.d_value, 0, static_cast<size_t>(padded * kHead) * sizeof(float));
+  begin_gradients(task, s, padded);
   const auto raw = [&](int64_t row, int64_t head) {
     return static_cast<const T*>(task.raw_qkv) + row * width + head * kHead;
   };
@@ -532,8 +545,8 @@ void attend_backward(const AttentionTask& task, const KvPages& cache) {
     for (int i = 0; i < count; ++i) {
       float d_q[kHead];
       for (int v = 0; v < kVectors; ++v) store(d_q + v * kLanes, queries[i].d_q[v]);
-      head_backward<T>(task, d_q, raw(rows[i], heads[i]), rows[i], task.q_norm, task.d_q_norm,
-                       d_qkv(rows[i], heads[i]));
+      head_backward<T>(task, d_q, raw(rows[i], heads[i]), stem + rows[i], task.q_norm,
+                       task.d_q_norm, d_qkv(rows[i], heads[i]));
     }
     count = 0;
   };
@@ -546,13 +559,18 @@ void attend_backward(const AttentionTask& task, const KvPages& cache) {
     }
   if (count > 0) flush();
   for (int64_t row = 0; row < task.rows; ++row) {
-    const int64_t key_head = task.heads + task.kv_head;
-    head_backward<T>(task, s.d_key + row * kHead, raw(row, key_head), row, task.k_norm,
-                     task.d_k_norm, d_qkv(row, key_head));
+    const int64_t key_head = task.heads + task.kv_head, at = (stem + row) * kHead;
+    head_backward<T>(task, s.d_key + at, raw(row, key_head), stem + row, task.k_norm, task.d_k_norm,
+                     d_qkv(row, key_head));
     T* d_value = d_qkv(row, key_head + task.kv_heads);
     TLT_UNROLL
     for (int v = 0; v < kVectors; ++v)
-      store(d_value + v * kLanes, load(s.d_value + row * kHead + v * kLanes));
+      store(d_value + v * kLanes, load(s.d_value + at + v * kLanes));
+  }
+  if (stem > 0) {
+    const auto floats = static_cast<size_t>(stem * kHead);
+    std::memcpy(task.d_stem, s.d_key, floats * sizeof(float));
+    std::memcpy(task.d_stem + floats, s.d_value, floats * sizeof(float));
   }
 }
 

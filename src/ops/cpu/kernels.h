@@ -73,6 +73,12 @@ struct AttentionTask {
   float* d_k_norm = nullptr;
   float norm_epsilon = 0;
   float* scratch = nullptr;
+  // Of a segment that continues a stem of first_position rows: its share of the gradients of the
+  // stem's keys and values [2, first_position, H], written. Of a stem: the shares of its branches,
+  // added in order.
+  float* d_stem = nullptr;
+  const float* stem_shares = nullptr;
+  int64_t branches = 0, share_stride = 0;  // floats
 };
 
 // Rows of one segment, KV heads first_kv_head .. end_kv_head and the query heads of their groups.
