@@ -141,6 +141,24 @@ TEST_P(AttentionTest, InOneStepItIsTheSameAsInTwo) {
   }
 }
 
+// Threads that begin a branch while its stem is not stored would see other keys.
+TEST_P(AttentionTest, ABranchWaitsForItsStem) {
+  const std::vector<int32_t> tokens(16, 0);
+  Batch batch;
+  batch.add(tokens.data(), 16, 0, first_pages_.data());
+  batch.add_branch(tokens.data(), 1, 0, first_pages_.data());
+  const at::Tensor raw = random_tensor({17, width_}, type(), 1);
+  for (int round = 0; round < 50; ++round) {
+    cache_.storage.zero_();
+    at::Tensor qkv = raw.clone(), out = at::empty({17, shape_.heads * shape_.head_size}, type());
+    rope_and_attention(device_, shape_, batch, rope_, qkv, cache_, out);
+    at::Tensor steps = raw.clone(), apart = at::empty_like(out);
+    rope_and_store(device_, shape_, batch, rope_, steps, cache_);
+    attention(device_, shape_, batch, steps, cache_, apart);
+    ASSERT_TRUE(tensors_equal(out, apart)) << "round " << round;
+  }
+}
+
 // Every instruction set's kernel, whatever this machine would choose: the rows of a tree at once,
 // and each alone with nothing but its path in the cache.
 TEST_P(AttentionTest, ATreesRowIsItsPathsLastToken) {
