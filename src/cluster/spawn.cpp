@@ -99,6 +99,7 @@ class Supervisor {
   SpawnResult run() {
     while (reap() > 0) {
       if (const std::optional<siginfo_t> signal = mask_.wait()) pass_on(*signal);
+      if (repeated_ != 0) signal_all(repeated_);
       if (deadline_ && Clock::now() > *deadline_) signal_all(SIGKILL);
     }
     return result_;
@@ -153,7 +154,10 @@ class Supervisor {
     result_.exit_code = exit_code(status);
     if (asked_to_stop_ && was_interrupted(status)) {
       result_.message = "stopped by a signal";
-      return;  // the others are saving: a second signal would end them at once
+      // One that catches it is saving, and so are the others: a second signal would end them at
+      // once. One that does not was only starting, and the others would wait for it in vain.
+      if (was_killed(status)) end_by(WTERMSIG(status));
+      return;
     }
     result_.message =
         "worker " + std::to_string(worker.rank) + " of " + std::to_string(workers_.size()) +
@@ -162,9 +166,19 @@ class Supervisor {
                                   strsignal(WTERMSIG(status)) + ")"
                             : " ended with exit code " + std::to_string(WEXITSTATUS(status)));
     if (running > 0) result_.message += "; the other workers were stopped";
+    set_deadline();
+    signal_all(SIGTERM);
+  }
+
+  // Again and again: of two signals that come close together a process sees one.
+  void end_by(int signal) {
+    repeated_ = signal;
+    set_deadline();
+  }
+
+  void set_deadline() {
     deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                    std::chrono::duration<double>(options_.grace_seconds));
-    signal_all(SIGTERM);
   }
 
   void pass_on(const siginfo_t& signal) {
@@ -190,6 +204,7 @@ class Supervisor {
   std::vector<Worker> workers_;
   SpawnResult result_;
   bool asked_to_stop_ = false;
+  int repeated_ = 0;  // a signal that those who run get until they end; 0: none
   std::optional<Clock::time_point> deadline_;  // set when a worker has failed
 };
 

@@ -31,7 +31,8 @@ struct SpawnResult {
 
 // Runs `count` workers with the arguments `argv` (argv[0] included) and waits for all of them. When
 // one fails, the others get SIGTERM, and SIGKILL after grace_seconds. SIGTERM, SIGINT and SIGHUP to
-// this process are passed on; then a worker that ends by it does not hurry the others.
+// this process are passed on; then a worker that ends as asked does not hurry the others, but one
+// that was killed by it, before it could catch it, ends them too.
 // REQUIRES: called by the main thread before any other thread was started.
 SpawnResult spawn_workers(int count, const std::vector<std::string>& argv,
                           const SpawnOptions& options = {});

@@ -144,6 +144,22 @@ TEST_F(SpawnTest, WorkerThatStopsAsAskedDoesNotHurryTheOthers) {
   EXPECT_EQ(text_of("count"), "1");  // it got one signal and came to its end
 }
 
+// The other one caught the signal and would wait for it.
+TEST_F(SpawnTest, AWorkerThatASignalKillsWhileItStartsTakesTheOthersAlong) {
+  const pid_t pid = spawn_in_child(
+      2,
+      "if test $RANK = 0; then trap 'trap - TERM' TERM; echo 1 > ready0; "
+      "while :; do sleep 0.01; done; fi; while ! test -e ready0; do sleep 0.01; done; "
+      "echo 1 > ready1; exec sleep 60");
+  wait_for("ready1");
+  const auto start = Clock::now();
+  kill(pid, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+}
+
 TEST_F(SpawnTest, WorkersDieWithTheirParent) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // so that orphans come to us
   const pid_t pid = spawn_in_child(2, "echo $$ > pid$RANK; exec sleep 60");
