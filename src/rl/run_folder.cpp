@@ -13,8 +13,8 @@ namespace tlt::rl {
 
 RunFolder::RunFolder(const RunOptions& options, bool is_writer)
     : path_(options.trainer.folder()), is_writer_(is_writer) {
+  make_folder(path_);  // on a machine that does not share it, for the timeline of its workers
   if (!is_writer_) return;
-  make_folder(path_);
   lock_ = std::make_unique<FolderLock>(path_);
   open_log_file(path_ + "/log.txt");
 }
