@@ -54,8 +54,8 @@ GRPO_CLIP_C = 3.0
 GRPO_KL_COEF = 0.05
 
 
-def setting(name, batch, mode, high=0.28, kl="none", entropy=0.0, full=False):
-    return dict(name=name, batch=batch, loss_agg_mode=mode, clip_ratio_low=0.2, clip_ratio_high=high,
+def setting(name, batch, mode, high=0.28, kl="none", entropy=0.0, full=False, loss="vanilla"):
+    return dict(name=name, batch=batch, loss_mode=loss, loss_agg_mode=mode, clip_ratio_low=0.2, clip_ratio_high=high,
                 clip_ratio_c=GRPO_CLIP_C, kl_loss_type=kl, kl_loss_coef=GRPO_KL_COEF if kl != "none" else 0.0,
                 entropy_coeff=entropy, full_gradient=full)
 
@@ -76,6 +76,13 @@ GRPO_SETTINGS = [
     setting("extreme", "extreme", TOKEN_MEAN),
     setting("extreme_k1", "extreme", TOKEN_MEAN, kl="k1"),
     setting("extreme_k3", "extreme", TOKEN_MEAN, kl="k3"),
+    setting("gspo", "t10", SEQ_MEAN, high=0.02, loss="gspo"),
+    setting("gspo_wide_k3_entropy_t07", "t07", SEQ_MEAN, kl="k3", entropy=0.01, loss="gspo"),
+    setting("gspo_extreme", "extreme", SEQ_MEAN, loss="gspo"),
+    setting("cispo", "t10", TOKEN_MEAN, loss="cispo"),
+    setting("cispo_extreme", "extreme", TOKEN_SUM, loss="cispo"),
+    setting("gpg", "t10", TOKEN_MEAN, loss="gpg"),
+    setting("gpg_k2_t07", "t07", SEQ_MEAN, kl="k2", loss="gpg"),
 ]
 
 
@@ -326,6 +333,41 @@ def kl_terms(logprob, ref, kind):
     return (d.exp() - d - 1).clamp(-10.0, 10.0)
 
 
+def vanilla(lp, old, advantage, s):
+    log_ratio = (lp - old).clamp(-20.0, 20.0)
+    ratio = log_ratio.exp()
+    plain = -advantage * ratio
+    bounded = -advantage * ratio.clamp(1 - s["clip_ratio_low"], 1 + s["clip_ratio_high"])
+    loss = torch.maximum(plain, bounded)
+    lowest = torch.full_like(loss, -advantage * s["clip_ratio_c"])
+    return (torch.minimum(loss, lowest) if advantage < 0 else loss, bounded > plain,
+            (loss > lowest) & (advantage < 0), log_ratio)
+
+
+def gspo(lp, old, advantage, s):
+    # The sequence's ratio, whose slope reaches every token through lp - stop(lp).
+    mean = (lp - old).mean().detach()
+    ratio = (lp - lp.detach() + mean).clamp(max=10.0).exp()
+    plain = -advantage * ratio
+    bounded = -advantage * ratio.clamp(1 - s["clip_ratio_low"], 1 + s["clip_ratio_high"])
+    return torch.maximum(plain, bounded), bounded > plain, torch.zeros_like(lp, dtype=torch.bool), lp - old
+
+
+def cispo(lp, old, advantage, s):
+    log_ratio = (lp - old).clamp(-20.0, 20.0)
+    ratio = log_ratio.exp()
+    weight = ratio.clamp(1 - s["clip_ratio_low"], 1 + s["clip_ratio_high"])
+    return (-advantage * weight.detach() * lp, ratio != weight, torch.zeros_like(lp, dtype=torch.bool), log_ratio)
+
+
+def gpg(lp, old, advantage, s):
+    none = torch.zeros_like(lp, dtype=torch.bool)
+    return -advantage * lp, none, none, torch.zeros_like(lp)
+
+
+LOSSES = {"vanilla": vanilla, "gspo": gspo, "cispo": cispo, "gpg": gpg}
+
+
 def grpo_loss(model, samples, batch, s):
     """(loss, its parts). The formulas are in tests/golden/README.md."""
     logprobs, entropies = response_terms(model, samples, batch["temperature"])
@@ -334,15 +376,10 @@ def grpo_loss(model, samples, batch, s):
     for i, lp in enumerate(logprobs):
         old, ref = (torch.tensor(batch[k][i], dtype=dtype) for k in ("old_logprobs", "ref_logprobs"))
         advantage = samples[i]["advantage"]
-        log_ratio = (lp - old).clamp(-20.0, 20.0)
-        ratio = log_ratio.exp()
-        plain = -advantage * ratio
-        bounded = -advantage * ratio.clamp(1 - s["clip_ratio_low"], 1 + s["clip_ratio_high"])
-        loss = torch.maximum(plain, bounded)
-        clipped.append((bounded > plain).to(dtype))
-        lowest = torch.full_like(loss, -advantage * s["clip_ratio_c"])
-        clipped_lower.append(((loss > lowest) & (advantage < 0)).to(dtype))
-        pg.append(torch.minimum(loss, lowest) if advantage < 0 else loss)
+        loss, is_clipped, is_clipped_lower, log_ratio = LOSSES[s["loss_mode"]](lp, old, advantage, s)
+        pg.append(loss)
+        clipped.append(is_clipped.to(dtype))
+        clipped_lower.append(is_clipped_lower.to(dtype))
         ppo_kl.append(-log_ratio)
         if s["kl_loss_type"] != "none":
             kl.append(kl_terms(lp, ref, s["kl_loss_type"]))

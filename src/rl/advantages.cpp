@@ -1,25 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/advantages.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
+#include <string_view>
+
+#include "base/check.h"
+#include "train/kl.h"
 
 namespace tlt::rl {
+namespace {
 
+constexpr std::array<std::string_view, 6> kEstimators = {
+    "grpo", "rloo", "opo", "gpg", "reinforce_plus_plus", "reinforce_plus_plus_baseline"};
+
+// What a token is paid: nothing, but the score at the end of its response, less its KL penalty.
+std::vector<double> token_rewards(const AlgorithmOptions& options, double score,
+                                  const train::TrainSample& sample) {
+  std::vector<double> rewards(static_cast<size_t>(sample.response_size()));
+  if (!rewards.empty()) rewards.back() = score;
+  if (!options.use_kl_in_reward) return rewards;
+  TLT_CHECK(sample.rollout_logprobs.size() == rewards.size() &&
+                sample.reference_logprobs.size() == rewards.size(),
+            "sample ", sample.id, " has no reference");
+  const train::KlType type = train::parse_kl_type(options.kl_penalty, "algorithm.kl_penalty");
+  for (size_t t = 0; t < rewards.size(); ++t)
+    rewards[t] -=
+        options.kl_ctrl.kl_coef *
+        train::estimate_kl(type, sample.rollout_logprobs[t], sample.reference_logprobs[t]).value;
+  return rewards;
+}
+
+double sum_of(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// One number for each sample of a prompt.
 std::vector<double> group_advantages(const AlgorithmOptions& options,
-                                     std::span<const double> scores) {
-  std::vector<double> advantages(scores.begin(), scores.end());
-  if (scores.size() < 2) return advantages;
-  const auto n = static_cast<double>(scores.size());
-  const double mean = std::accumulate(scores.begin(), scores.end(), 0.0) / n;
-  double squares = 0;
-  for (double& advantage : advantages) {
-    advantage -= mean;
-    squares += advantage * advantage;
+                                     std::span<const double> rewards,
+                                     std::span<const train::TrainSample> samples) {
+  std::vector<double> advantages(rewards.begin(), rewards.end());
+  if (rewards.size() < 2) return advantages;
+  const auto n = static_cast<double>(rewards.size());
+  double baseline = sum_of(rewards) / n, scale = 1;
+  if (options.adv_estimator == "opo") {
+    double tokens = 0, weighted = 0;
+    for (size_t i = 0; i < rewards.size(); ++i) {
+      const auto length = static_cast<double>(samples[i].response_size());
+      tokens += length;
+      weighted += length * rewards[i];
+    }
+    baseline = tokens > 0 ? weighted / tokens : 0;
   }
-  if (options.norm_adv_by_std_in_grpo)
-    for (double& advantage : advantages) advantage /= std::sqrt(squares / (n - 1)) + 1e-6;
+  if (options.adv_estimator == "rloo") scale = n / (n - 1);
+  if (options.adv_estimator == "grpo" && options.norm_adv_by_std_in_grpo) {
+    double squares = 0;
+    for (const double reward : rewards) squares += (reward - baseline) * (reward - baseline);
+    scale = 1 / (std::sqrt(squares / (n - 1)) + 1e-6);
+  }
+  for (double& advantage : advantages) advantage = (advantage - baseline) * scale;
   return advantages;
+}
+
+using TokenValues = std::vector<std::vector<double>>;  // of each sample's response tokens
+
+std::vector<double> returns_of(std::vector<double> rewards, double gamma) {
+  for (size_t t = rewards.size(); t-- > 1;) rewards[t - 1] += gamma * rewards[t];
+  return rewards;
+}
+
+void whiten(TokenValues& values) {
+  double count = 0, sum = 0, squares = 0;
+  for (const auto& tokens : values) {
+    count += static_cast<double>(tokens.size());
+    sum += sum_of(tokens);
+  }
+  if (count < 2) return;
+  const double mean = sum / count;
+  for (const auto& tokens : values)
+    for (const double value : tokens) squares += (value - mean) * (value - mean);
+  const double scale = 1 / std::sqrt(squares / (count - 1) + 1e-8);
+  for (auto& tokens : values)
+    for (double& value : tokens) value = (value - mean) * scale;
+}
+
+}  // namespace
+
+void AlgorithmOptions::check() const {
+  std::string names;
+  for (const std::string_view name : kEstimators) {
+    if (!names.empty()) names += name == kEstimators.back() ? " or " : ", ";
+    names += name;
+  }
+  TLT_CHECK_INPUT(std::ranges::find(kEstimators, adv_estimator) != kEstimators.end(),
+                  "algorithm.adv_estimator is '", adv_estimator, "'; use ", names);
+  TLT_CHECK_INPUT(gamma > 0 && gamma <= 1, "algorithm.gamma is ", gamma,
+                  "; use a number above 0, at most 1");
+  train::parse_kl_type(kl_penalty, "algorithm.kl_penalty");
+  TLT_CHECK_INPUT(kl_ctrl.type == "fixed", "algorithm.kl_ctrl.type is '", kl_ctrl.type,
+                  "'; only fixed is supported");
+  TLT_CHECK_INPUT(kl_ctrl.kl_coef >= 0, "algorithm.kl_ctrl.kl_coef is ", kl_ctrl.kl_coef,
+                  "; use a number from 0");
+}
+
+std::vector<double> add_advantages(const AlgorithmOptions& options, std::span<const double> scores,
+                                   int64_t group_size, std::span<train::TrainSample> samples) {
+  TLT_CHECK(
+      scores.size() == samples.size() && group_size > 0 && std::ssize(samples) % group_size == 0,
+      scores.size(), " scores of ", samples.size(), " samples in groups of ", group_size);
+  std::vector<double> rewards;
+  TokenValues values;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const std::vector<double> paid = token_rewards(options, scores[i], samples[i]);
+    // A response without a token has its score all the same.
+    rewards.push_back(paid.empty() ? scores[i] : sum_of(paid));
+    if (options.adv_estimator == "reinforce_plus_plus")
+      values.push_back(returns_of(paid, options.gamma));
+  }
+  const bool has_values = !values.empty();
+  const auto size = static_cast<size_t>(group_size);
+  for (size_t first = 0; first < samples.size() && !has_values; first += size) {
+    const std::vector<double> group = group_advantages(
+        options, std::span(rewards).subspan(first, size), samples.subspan(first, size));
+    for (size_t i = 0; i < size; ++i)
+      values.emplace_back(static_cast<size_t>(samples[first + i].response_size()), group[i]);
+  }
+  if (options.adv_estimator == "gpg") {
+    const auto paid = static_cast<double>(
+        std::ranges::count_if(rewards, [](double reward) { return reward != 0; }));
+    const double alpha = static_cast<double>(rewards.size()) / std::max(1.0, paid);
+    for (auto& tokens : values)
+      for (double& value : tokens) value *= alpha;
+  }
+  if (options.adv_estimator.starts_with("reinforce_plus_plus")) whiten(values);
+  for (size_t i = 0; i < samples.size(); ++i)
+    samples[i].advantages.assign(values[i].begin(), values[i].end());
+  return rewards;
 }
 
 }  // namespace tlt::rl

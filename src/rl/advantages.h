@@ -1,35 +1,75 @@
-// Advantages: how much better a response was than its siblings.
+// Advantages: how much better a response was than others, by verl's estimators
+// (verl/trainer/ppo/core_algos.py: compute_*_outcome_advantage).
+//
+//   r = score - kl_coef sum of the tokens' KL              with use_kl_in_reward
+//   n, mean, deviation (n - 1 below): of the r of a prompt's samples
+//
+//   grpo                         (r - mean) / (deviation + 1e-6)       (DeepSeekMath, eq. 3)
+//     norm_adv_by_std_in_grpo=false   r - mean                         (Dr. GRPO)
+//   rloo                         (r - mean) n / (n - 1)                (RLOO, eq. 6)
+//   opo                          r - sum (length r) / sum length       (OPO, eq. 8)
+//   gpg                          (r - mean) samples / samples with r other than 0, of the step
+//                                                                      (GPG, eq. 6)
+//   reinforce_plus_plus          whitened: discounted rewards to come, token by token
+//   reinforce_plus_plus_baseline whitened: r - mean
+//
+// Whitened: less the mean and divided by the standard deviation over all tokens of the step. A
+// prompt with one sample has mean 0 and deviation 1.
+//
+// Threading  pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/check.h"
 #include "base/options.h"
+#include "train/sample.h"
 
 namespace tlt::rl {
+
+struct KlControlOptions {
+  std::string type = "fixed";
+  double kl_coef = 0.001;
+
+  void visit(auto& v) {
+    v(type, "type", Affects::kResults, "fixed: kl_coef stays as it is.");
+    v(kl_coef, "kl_coef", Affects::kResults, "Weight of the KL divergence in the reward.");
+  }
+};
 
 struct AlgorithmOptions {
   std::string adv_estimator = "grpo";
   bool norm_adv_by_std_in_grpo = true;
+  double gamma = 1.0;
+  bool use_kl_in_reward = false;
+  std::string kl_penalty = "kl";
+  KlControlOptions kl_ctrl;
 
   void visit(auto& v) {
-    v(adv_estimator, "adv_estimator", Affects::kResults, "How rewards become advantages: grpo.");
+    v(adv_estimator, "adv_estimator", Affects::kResults,
+      "How rewards become advantages: grpo, rloo, opo, gpg, reinforce_plus_plus or "
+      "reinforce_plus_plus_baseline.");
     v(norm_adv_by_std_in_grpo, "norm_adv_by_std_in_grpo", Affects::kResults,
       "Divide by the group's standard deviation (GRPO); false: as in Dr. GRPO.");
+    v(gamma, "gamma", Affects::kResults,
+      "Discount for each token until the reward, of reinforce_plus_plus.");
+    v(use_kl_in_reward, "use_kl_in_reward", Affects::kResults,
+      "Take the KL divergence from the reference policy off the reward.");
+    v(kl_penalty, "kl_penalty", Affects::kResults,
+      "Estimator of that divergence: kl (k1), abs, mse (k2) or low_var_kl (k3).");
+    v.group("kl_ctrl", kl_ctrl);
   }
-  void check() const {
-    TLT_CHECK_INPUT(adv_estimator == "grpo", "algorithm.adv_estimator is '", adv_estimator,
-                    "'; use grpo");
-  }
+  void check() const;
 };
 
-// GRPO (DeepSeekMath, eq. 3): (score - mean) / (standard deviation + 1e-6) of the group, as verl:
-// the deviation has n - 1 below, and a group of one keeps its score.
-std::vector<double> group_advantages(const AlgorithmOptions& options,
-                                     std::span<const double> scores);
+// Fills the advantages of samples from their scores; samples of a prompt are `group_size`
+// neighbours. Returns their rewards: the scores less the KL penalty.
+// REQUIRES: with use_kl_in_reward every sample has rollout and reference logprobs.
+std::vector<double> add_advantages(const AlgorithmOptions& options, std::span<const double> scores,
+                                   int64_t group_size, std::span<train::TrainSample> samples);
 
 }  // namespace tlt::rl

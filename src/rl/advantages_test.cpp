@@ -1,38 +1,195 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/advantages.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+
+#include "base/check.h"
+#include "base/random.h"
 
 namespace tlt::rl {
 namespace {
 
+using ::testing::HasSubstr;
+
+struct Step {
+  std::vector<double> scores;
+  std::vector<train::TrainSample> samples;
+};
+
+Step step_of(const std::vector<double>& scores, const std::vector<size_t>& lengths) {
+  Step step{scores, {}};
+  for (const size_t length : lengths) {
+    train::TrainSample& sample = step.samples.emplace_back();
+    sample.response_begin = 1;
+    sample.tokens.resize(1 + length);
+  }
+  return step;
+}
+
+AlgorithmOptions with(const std::string& estimator) {
+  AlgorithmOptions options;
+  options.adv_estimator = estimator;
+  return options;
+}
+
+// The first token's advantage of each sample, of one group.
+std::vector<double> advantages(const AlgorithmOptions& options, const std::vector<double>& scores) {
+  Step step = step_of(scores, std::vector<size_t>(scores.size(), 3));
+  add_advantages(options, scores, std::ssize(scores), step.samples);
+  std::vector<double> first;
+  for (const train::TrainSample& sample : step.samples) {
+    EXPECT_EQ(sample.advantages.size(), 3u);
+    first.push_back(sample.advantages[0]);
+  }
+  return first;
+}
+
 TEST(AdvantagesTest, GrpoDividesTheDistanceFromTheMeanByTheDeviation) {
   const std::vector<double> scores = {1, 0, 0, 1, 0.5};
-  const std::vector<double> got = group_advantages({}, scores);
+  const std::vector<double> got = advantages({}, scores);
   const double mean = 0.5, deviation = std::sqrt((0.25 * 4) / 4);
   for (size_t i = 0; i < scores.size(); ++i)
-    EXPECT_NEAR(got[i], (scores[i] - mean) / (deviation + 1e-6), 1e-12);
+    EXPECT_NEAR(got[i], (scores[i] - mean) / (deviation + 1e-6), 1e-6);
 }
 
 TEST(AdvantagesTest, WithoutNormOnlyTheMeanIsTakenAway) {
-  EXPECT_EQ(group_advantages({.norm_adv_by_std_in_grpo = false}, std::vector<double>{3, 1}),
-            (std::vector<double>{1, -1}));
+  AlgorithmOptions options;
+  options.norm_adv_by_std_in_grpo = false;
+  EXPECT_EQ(advantages(options, {3, 1}), (std::vector<double>{1, -1}));
 }
 
 TEST(AdvantagesTest, EqualScoresTeachNothing) {
-  for (const double a : group_advantages({}, std::vector<double>{1, 1, 1})) EXPECT_EQ(a, 0);
+  for (const char* estimator : {"grpo", "rloo", "opo", "gpg"})
+    for (const double a : advantages(with(estimator), {1, 1, 1})) EXPECT_EQ(a, 0) << estimator;
 }
 
 TEST(AdvantagesTest, AGroupOfOneKeepsItsScore) {
-  EXPECT_EQ(group_advantages({}, std::vector<double>{0.7}), std::vector<double>{0.7});
+  for (const char* estimator : {"grpo", "rloo", "opo", "gpg"})
+    EXPECT_EQ(advantages(with(estimator), {0.75}), std::vector<double>{0.75}) << estimator;
 }
 
-TEST(AdvantagesTest, UnknownEstimatorIsRefusedByName) {
+// Each against the others' mean, as its paper says it.
+TEST(AdvantagesTest, RlooComparesWithTheMeanOfTheOthers) {
+  const std::vector<double> scores = {1, 0, 0.25, 0.5};
+  const std::vector<double> got = advantages(with("rloo"), scores);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    double others = 0;
+    for (size_t j = 0; j < scores.size(); ++j) others += j == i ? 0 : scores[j] / 3;
+    EXPECT_NEAR(got[i], scores[i] - others, 1e-6);
+  }
+}
+
+TEST(AdvantagesTest, OposBaselineCountsLongResponsesMore) {
+  Step step = step_of({1, 0}, {1, 3});
+  add_advantages(with("opo"), step.scores, 2, step.samples);
+  EXPECT_FLOAT_EQ(step.samples[0].advantages[0], 0.75F);
+  EXPECT_FLOAT_EQ(step.samples[1].advantages[2], -0.25F);
+}
+
+TEST(AdvantagesTest, GpgScalesByTheShareOfSamplesThatArePaid) {
+  Step step = step_of({1, 0, 0, 0}, {2, 2, 2, 2});
+  add_advantages(with("gpg"), step.scores, 2, step.samples);
+  EXPECT_FLOAT_EQ(step.samples[0].advantages[1], 4 * 0.5F);
+  EXPECT_FLOAT_EQ(step.samples[1].advantages[1], 4 * -0.5F);
+  EXPECT_EQ(step.samples[2].advantages[0], 0);
+}
+
+// A second time, plainly: all tokens in one list.
+TEST(AdvantagesTest, ReinforcePlusPlusWhitensOverTheTokensOfTheStep) {
+  RandomStream random(3, {});
+  Step step = step_of({1, 0, 0.5, 2}, {4, 1, 7, 2});
+  AlgorithmOptions options = with("reinforce_plus_plus");
+  options.gamma = 0.9;
+  options.use_kl_in_reward = true;
+  options.kl_ctrl.kl_coef = 0.1;
+  for (train::TrainSample& sample : step.samples)
+    for (int64_t t = 0; t < sample.response_size(); ++t) {
+      sample.rollout_logprobs.push_back(static_cast<float>(-random.uniform()));
+      sample.reference_logprobs.push_back(static_cast<float>(-random.uniform()));
+    }
+  const std::vector<double> rewards = add_advantages(options, step.scores, 2, step.samples);
+  std::vector<double> returns;
+  for (size_t i = 0; i < 4; ++i) {
+    const train::TrainSample& s = step.samples[i];
+    const auto length = static_cast<size_t>(s.response_size());
+    double paid = 0;
+    for (size_t t = 0; t < length; ++t) {
+      double value = 0;
+      for (size_t later = t; later < length; ++later) {
+        const double kl = double{s.rollout_logprobs[later]} - s.reference_logprobs[later];
+        const double reward = (later + 1 == length ? step.scores[i] : 0) - 0.1 * kl;
+        value += std::pow(0.9, double(later - t)) * reward;
+        if (t == 0) paid += reward;
+      }
+      returns.push_back(value);
+    }
+    EXPECT_NEAR(rewards[i], paid, 1e-9);
+  }
+  double mean = 0, variance = 0;
+  for (const double value : returns) mean += value / double(returns.size());
+  for (const double value : returns)
+    variance += (value - mean) * (value - mean) / double(returns.size() - 1);
+  size_t at = 0;
+  for (const train::TrainSample& sample : step.samples)
+    for (const float advantage : sample.advantages)
+      EXPECT_NEAR(advantage, (returns[at++] - mean) / std::sqrt(variance), 1e-5);
+  EXPECT_EQ(at, returns.size());
+}
+
+TEST(AdvantagesTest, WithTheGroupsBaselineFirst) {
+  Step step = step_of({1, 0, 0, 0}, {1, 1, 2, 2});
+  add_advantages(with("reinforce_plus_plus_baseline"), step.scores, 2, step.samples);
+  // Less the groups' means 0.5, -0.5, 0, 0, 0, 0: mean 0, deviation sqrt(0.5 / 5).
+  EXPECT_NEAR(step.samples[0].advantages[0], 0.5 / std::sqrt(0.1), 1e-5);
+  EXPECT_NEAR(step.samples[1].advantages[0], -0.5 / std::sqrt(0.1), 1e-5);
+  EXPECT_EQ(step.samples[3].advantages[1], 0);
+}
+
+TEST(AdvantagesTest, TheKlPenaltyIsTakenOffTheReward) {
+  Step step = step_of({1, 1}, {2, 1});
   AlgorithmOptions options;
-  options.adv_estimator = "gae";
-  EXPECT_THROW(options.check(), InputError);
+  options.norm_adv_by_std_in_grpo = false;
+  options.use_kl_in_reward = true;
+  options.kl_ctrl.kl_coef = 0.5;
+  step.samples[0].rollout_logprobs = {-1, -1};
+  step.samples[0].reference_logprobs = {-2, -1.5};
+  step.samples[1].rollout_logprobs = step.samples[1].reference_logprobs = {-1};
+  EXPECT_EQ(add_advantages(options, step.scores, 2, step.samples), (std::vector<double>{0.25, 1}));
+  EXPECT_FLOAT_EQ(step.samples[0].advantages[1], -0.375F);
+}
+
+TEST(AdvantagesTest, AResponseWithoutATokenHasItsScore) {
+  Step step = step_of({0, 1}, {0, 2});
+  AlgorithmOptions options;
+  options.norm_adv_by_std_in_grpo = false;
+  add_advantages(options, step.scores, 2, step.samples);
+  EXPECT_TRUE(step.samples[0].advantages.empty());
+  EXPECT_FLOAT_EQ(step.samples[1].advantages[0], 0.5F);
+}
+
+TEST(AdvantagesTest, WhatIsNotKnownIsRefusedByName) {
+  const auto refusal = [](const AlgorithmOptions& options) -> std::string {
+    try {
+      options.check();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal(with("gae")), HasSubstr("opo, gpg, reinforce_plus_plus or "));
+  AlgorithmOptions options;
+  options.kl_ctrl.type = "adaptive";
+  EXPECT_THAT(refusal(options), HasSubstr("algorithm.kl_ctrl.type is 'adaptive'"));
+  options = {};
+  options.gamma = 0;
+  EXPECT_THAT(refusal(options), HasSubstr("algorithm.gamma is 0"));
+  options = {};
+  options.kl_penalty = "full";
+  EXPECT_THAT(refusal(options), HasSubstr("algorithm.kl_penalty is 'full'"));
 }
 
 }  // namespace

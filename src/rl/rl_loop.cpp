@@ -42,6 +42,12 @@ std::unique_ptr<data::Dataset> load_held_out(const RunOptions& options,
       data::Dataset::load(options.data, tokenizer, data::Split::kValidation, row_check(reward)));
 }
 
+std::vector<double> scores_of(std::span<const Rollout> rollouts) {
+  std::vector<double> scores;
+  for (const Rollout& rollout : rollouts) scores.push_back(rollout.score);
+  return scores;
+}
+
 int64_t count_steps(const RunOptions& options, const data::Sampler& sampler) {
   if (options.trainer.total_training_steps > 0) return options.trainer.total_training_steps;
   return options.trainer.total_epochs * sampler.batches_per_epoch(options.data.train_batch_size);
@@ -59,7 +65,9 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       held_out_(load_held_out(options_, place_.tokenizer, *reward_)),
       sampler_(prompts_.size(), options_.data.shuffle, options_.data.seed),
       total_steps_(count_steps(options_, sampler_)),
-      reference_(options_.actor.loss.use_kl_loss ? make_policy(options_, place_.device) : nullptr),
+      reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
+                     ? make_policy(options_, place_.device)
+                     : nullptr),
       stop_text_(place_.tokenizer),
       speculation_(rollout::make_speculation(
           options_.speculative, *place_.model, options_.rollout.engine,
@@ -114,10 +122,11 @@ void RlLoop::run_step() {
   const std::vector<Rollout> rollouts = phase_.run(prompts, training_plan());
   metrics.set("timing_s/gen", watch.restart());
 
-  const std::vector<double> advantages = advantages_of(rollouts);
-  std::vector<train::TrainSample> samples = make_samples(prompts, rollouts, advantages);
+  std::vector<train::TrainSample> samples = make_samples(prompts, rollouts);
   add_reference(samples);
   metrics.set("timing_s/ref", watch.restart());
+  const std::vector<double> rewards =
+      add_advantages(options_.algorithm, scores_of(rollouts), options_.rollout.n, samples);
 
   const train::TrainStats stats = trainer_.update(
       samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
@@ -126,7 +135,8 @@ void RlLoop::run_step() {
 
   ++state_.step;
   state_.cursor = sampler_.cursor();
-  report_rollouts(prompts, rollouts, advantages, metrics);
+  report_rollouts(prompts, rollouts, metrics);
+  report_advantages(rewards, samples, metrics);
   report_training(stats, metrics);
   if (speculation_report_) speculation_report_->add_step(*place_.comm, metrics);
   report_times(whole.seconds(), metrics);
@@ -153,31 +163,17 @@ SamplingPlan RlLoop::training_plan() const {
           .seed = static_cast<uint64_t>(options_.trainer.seed)};
 }
 
-std::vector<double> RlLoop::advantages_of(std::span<const Rollout> rollouts) const {
-  std::vector<double> advantages, scores;
-  for (const Rollout& rollout : rollouts) {
-    scores.push_back(rollout.score);
-    if (static_cast<int64_t>(scores.size()) < options_.rollout.n) continue;
-    const std::vector<double> group = group_advantages(options_.algorithm, scores);
-    advantages.insert(advantages.end(), group.begin(), group.end());
-    scores.clear();
-  }
-  return advantages;
-}
-
 std::vector<train::TrainSample> RlLoop::make_samples(std::span<const data::Prompt> prompts,
-                                                     std::span<const Rollout> rollouts,
-                                                     std::span<const double> advantages) const {
+                                                     std::span<const Rollout> rollouts) const {
   std::vector<train::TrainSample> samples;
-  for (size_t i = 0; i < rollouts.size(); ++i) {
-    const std::vector<int32_t>& prompt = prompts[rollouts[i].prompt].tokens;
-    const rollout::Response& response = rollouts[i].response;
+  for (const Rollout& rollout : rollouts) {
+    const std::vector<int32_t>& prompt = prompts[rollout.prompt].tokens;
+    const rollout::Response& response = rollout.response;
     train::TrainSample& sample = samples.emplace_back();
     sample.tokens = prompt;
     sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());
     sample.response_begin = static_cast<int32_t>(prompt.size());
     sample.rollout_logprobs = response.logprobs;
-    sample.advantages.assign(response.tokens.size(), static_cast<float>(advantages[i]));
   }
   return samples;
 }

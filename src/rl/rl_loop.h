@@ -49,11 +49,9 @@ class RlLoop {
   void report(const Metrics& metrics);
   std::vector<data::Prompt> next_prompts();
   SamplingPlan training_plan() const;
-  std::vector<double> advantages_of(std::span<const Rollout> rollouts) const;
   void add_reference(std::vector<train::TrainSample>& samples);
   std::vector<train::TrainSample> make_samples(std::span<const data::Prompt> prompts,
-                                               std::span<const Rollout> rollouts,
-                                               std::span<const double> advantages) const;
+                                               std::span<const Rollout> rollouts) const;
   bool is_due(int64_t frequency) const;
   bool everyone_goes_on();
 

@@ -29,7 +29,7 @@ double percentile(std::vector<double> values, double share) {
 }
 
 void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
-                     std::span<const double> advantages, Metrics& metrics) {
+                     Metrics& metrics) {
   std::vector<double> scores, lengths, prompt_lengths, truncated;
   std::map<uint32_t, std::pair<double, double>> range;  // of each group's scores
   int64_t unscored = 0, forwards = 0, tokens = 0;
@@ -50,8 +50,6 @@ void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Roll
     return group.second.first == group.second.second;
   });
   metrics.add_stats("critic/score", scores);
-  metrics.add_stats("critic/rewards", scores);
-  metrics.add_stats("critic/advantages", advantages);
   add_length_stats("response_length", lengths, metrics);
   metrics.set("response_length/clip_ratio",
               std::accumulate(truncated.begin(), truncated.end(), 0.0) / count);
@@ -62,6 +60,15 @@ void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Roll
   metrics.set("rollout/tokens_per_target_forward",
               static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(1, forwards)));
   metrics.set("reward/unscored", static_cast<double>(unscored));
+}
+
+void report_advantages(std::span<const double> rewards, std::span<const train::TrainSample> samples,
+                       Metrics& metrics) {
+  std::vector<double> advantages;
+  for (const train::TrainSample& sample : samples)
+    advantages.insert(advantages.end(), sample.advantages.begin(), sample.advantages.end());
+  metrics.add_stats("critic/rewards", rewards);
+  metrics.add_stats("critic/advantages", advantages);
 }
 
 void report_training(const train::TrainStats& stats, Metrics& metrics) {

@@ -15,9 +15,13 @@
 
 namespace tlt::rl {
 
-// critic/*, response_length/*, prompt_length/*, completions of a batch.
+// critic/score/*, response_length/*, prompt_length/*, completions of a batch.
 void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
-                     std::span<const double> advantages, Metrics& metrics);
+                     Metrics& metrics);
+
+// critic/rewards/*, and critic/advantages/* over tokens.
+void report_advantages(std::span<const double> rewards, std::span<const train::TrainSample> samples,
+                       Metrics& metrics);
 
 // actor/*, training/rollout_probs_diff_*.
 void report_training(const train::TrainStats& stats, Metrics& metrics);

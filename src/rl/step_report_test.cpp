@@ -32,16 +32,25 @@ TEST(StepReportTest, RolloutsAreReportedUnderVerlsNames) {
   const std::vector<Rollout> rollouts = {
       make(0, 10, 1, FinishReason::kStop), make(0, 20, 0, FinishReason::kLength),
       make(1, 30, 0, FinishReason::kStop), make(1, 40, 0, FinishReason::kStop)};
-  const std::vector<double> advantages = {1, -1, 0, 0};
   Metrics metrics;
-  report_rollouts(prompts, rollouts, advantages, metrics);
+  report_rollouts(prompts, rollouts, metrics);
   EXPECT_EQ(metrics.at("critic/score/mean"), 0.25);
-  EXPECT_EQ(metrics.at("critic/advantages/min"), -1);
   EXPECT_EQ(metrics.at("response_length/mean"), 25);
   EXPECT_EQ(metrics.at("response_length/clip_ratio"), 0.25);
   EXPECT_EQ(metrics.at("prompt_length/mean"), 5);
   EXPECT_EQ(metrics.at("rollout/frac_reward_zero_std"), 0.5);
   EXPECT_EQ(metrics.at("rollout/tokens_per_target_forward"), 1);
+}
+
+TEST(StepReportTest, AdvantagesAreThoseOfAllTokens) {
+  std::vector<train::TrainSample> samples(2);
+  samples[0].advantages = {1, 1, 1};
+  samples[1].advantages = {-2};
+  Metrics metrics;
+  report_advantages(std::vector<double>{0.5, 0}, samples, metrics);
+  EXPECT_EQ(metrics.at("critic/rewards/mean"), 0.25);
+  EXPECT_EQ(metrics.at("critic/advantages/mean"), 0.25);
+  EXPECT_EQ(metrics.at("critic/advantages/min"), -2);
 }
 
 TEST(StepReportTest, ValidationIsByDataSource) {

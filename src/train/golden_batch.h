@@ -51,6 +51,7 @@ inline LossOptions golden_options(const nlohmann::json& setting) {
   options.clip_ratio_low = setting.at("clip_ratio_low");
   options.clip_ratio_high = setting.at("clip_ratio_high");
   options.clip_ratio_c = setting.at("clip_ratio_c");
+  if (setting.contains("loss_mode")) options.policy_loss.loss_mode = setting.at("loss_mode");
   options.loss_agg_mode = setting.at("loss_agg_mode");
   options.use_kl_loss = setting.at("kl_loss_type") != "none";
   if (options.use_kl_loss) options.kl_loss_type = setting.at("kl_loss_type");

@@ -86,8 +86,17 @@ void HeadLoss::add_losses(const Chunk& chunk, TokenLoss& loss, const See& see) {
   }
 }
 
+void HeadLoss::preview(const at::Tensor& hidden, std::span<const PackedSample> pack,
+                       TokenLoss& loss) {
+  if (!loss.wants_preview()) return;
+  score(hidden, pack, [&](const TrainSample& sample, int64_t first, auto logprobs) {
+    loss.preview(sample, first, logprobs);
+  });
+}
+
 void HeadLoss::measure(const at::Tensor& hidden, std::span<const PackedSample> pack,
                        TokenLoss& loss, const See& see) {
+  preview(hidden, pack, loss);
   for (const Chunk& chunk : cut(pack)) {
     forward(hidden, chunk);
     add_losses(chunk, loss, see);
@@ -96,6 +105,7 @@ void HeadLoss::measure(const at::Tensor& hidden, std::span<const PackedSample> p
 
 const at::Tensor& HeadLoss::backward(const at::Tensor& hidden, std::span<const PackedSample> pack,
                                      TokenLoss& loss, model::Gradients& gradients, const See& see) {
+  preview(hidden, pack, loss);
   d_hidden_ = at::zeros_like(hidden);
   for (const Chunk& chunk : cut(pack)) {
     forward(hidden, chunk);

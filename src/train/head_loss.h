@@ -71,6 +71,7 @@ class HeadLoss {
     std::vector<int32_t> targets;  // the token each row predicts
   };
   std::vector<Chunk> cut(std::span<const PackedSample> pack) const;
+  void preview(const at::Tensor& hidden, std::span<const PackedSample> pack, TokenLoss& loss);
   // Fills the members below.
   void forward(const at::Tensor& hidden, const Chunk& chunk);
   void add_losses(const Chunk& chunk, TokenLoss& loss, const See& see);

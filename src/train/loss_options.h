@@ -9,7 +9,17 @@
 
 namespace tlt::train {
 
+struct PolicyLossOptions {
+  std::string loss_mode = "vanilla";
+
+  void visit(auto& v) {
+    v(loss_mode, "loss_mode", Affects::kResults,
+      "The policy's loss: vanilla (PPO's clip), gspo, cispo or gpg.");
+  }
+};
+
 struct LossOptions {
+  PolicyLossOptions policy_loss;
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;
   double clip_ratio_c = 3.0;
@@ -21,6 +31,7 @@ struct LossOptions {
   double entropy_coeff = 0;
 
   void visit(auto& v) {
+    v.group("policy_loss", policy_loss);
     v(clip_ratio_low, "clip_ratio_low", Affects::kResults, "The ratio is clipped below 1 - this.");
     v(clip_ratio_high, "clip_ratio_high", Affects::kResults,
       "The ratio is clipped above 1 + this.");

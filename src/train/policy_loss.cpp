@@ -10,7 +10,7 @@ namespace tlt::train {
 namespace {
 
 constexpr double kMaxLogRatio = 20.0;  // verl's clamps against overflow
-constexpr double kMaxK3 = 10.0;
+constexpr double kMaxSequenceLogRatio = 10.0;
 
 bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -45,8 +45,13 @@ void LossOptions::check() const {
   TLT_CHECK_INPUT(loss_agg_mode != "seq-mean-token-sum-norm" || loss_scale_factor > 0,
                   "actor.loss_agg_mode=seq-mean-token-sum-norm needs actor.loss_scale_factor; set "
                   "it to data.max_response_length");
-  TLT_CHECK_INPUT(is_one_of(kl_loss_type, {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"}),
-                  "actor.kl_loss_type is '", kl_loss_type, "'; use kl, abs, mse or low_var_kl");
+  TLT_CHECK_INPUT(is_one_of(policy_loss.loss_mode, {"vanilla", "gspo", "cispo", "gpg"}),
+                  "actor.policy_loss.loss_mode is '", policy_loss.loss_mode,
+                  "'; use vanilla, gspo, cispo or gpg");
+  TLT_CHECK_INPUT(policy_loss.loss_mode != "gspo" || loss_agg_mode == "seq-mean-token-mean",
+                  "actor.policy_loss.loss_mode=gspo is a mean over sequences; set "
+                  "actor.loss_agg_mode=seq-mean-token-mean");
+  parse_kl_type(kl_loss_type, "actor.kl_loss_type");
   TLT_CHECK_INPUT(kl_loss_coef >= 0, "actor.kl_loss_coef is ", kl_loss_coef,
                   "; use a number from 0");
   TLT_CHECK_INPUT(entropy_coeff >= 0, "actor.entropy_coeff is ", entropy_coeff,
@@ -56,16 +61,16 @@ void LossOptions::check() const {
 PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> batch)
     : options_(options) {
   options.check();
-  const std::string &mode = options.loss_agg_mode, &type = options.kl_loss_type;
+  const std::string &mode = options.loss_agg_mode, &loss = options.policy_loss.loss_mode;
+  mode_ = loss == "gspo"    ? Mode::kGspo
+          : loss == "cispo" ? Mode::kCispo
+          : loss == "gpg"   ? Mode::kGpg
+                            : Mode::kVanilla;
   aggregation_ = mode == "token-mean"            ? Aggregation::kTokenMean
                  : mode == "seq-mean-token-sum"  ? Aggregation::kTokenSum
                  : mode == "seq-mean-token-mean" ? Aggregation::kSequenceMean
                                                  : Aggregation::kScaledSum;
-  if (options.use_kl_loss)
-    kl_type_ = is_one_of(type, {"kl", "k1"})    ? KlType::kK1
-               : type == "abs"                  ? KlType::kAbs
-               : is_one_of(type, {"mse", "k2"}) ? KlType::kK2
-                                                : KlType::kK3;
+  if (options.use_kl_loss) kl_type_ = parse_kl_type(options.kl_loss_type, "actor.kl_loss_type");
   for (const TrainSample& sample : batch) {
     const double weight = check_and_weigh(sample);
     total_weight_ += weight;
@@ -73,8 +78,8 @@ PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> 
     const auto tokens = static_cast<size_t>(sample.response_size());
     TLT_CHECK(sample.rollout_logprobs.size() == tokens && sample.advantages.size() == tokens,
               "sample ", sample.id);
-    TLT_CHECK(kl_type_ == KlType::kNone || sample.reference_logprobs.size() == tokens, "sample ",
-              sample.id, " has no reference");
+    TLT_CHECK(!kl_type_ || sample.reference_logprobs.size() == tokens, "sample ", sample.id,
+              " has no reference");
   }
   TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(),
             " samples without a token that counts");
@@ -82,7 +87,7 @@ PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> 
 
 bool PolicyLoss::learns_from(const TrainSample& sample) const {
   if (options_.entropy_coeff > 0) return true;
-  if (kl_type_ != KlType::kNone && options_.kl_loss_coef > 0) return true;
+  if (kl_type_ && options_.kl_loss_coef > 0) return true;
   return std::ranges::any_of(sample.advantages, [](float a) { return a != 0; });
 }
 
@@ -102,48 +107,81 @@ double PolicyLoss::token_weight(const TrainSample& sample) const {
   return weight > 0 ? 1 / (sequences_ * weight) : 0;
 }
 
-PolicyLoss::Term PolicyLoss::policy_term(double logprob, double rollout, double advantage,
-                                         double mean_weight) {
-  const double difference = logprob - rollout;
+void PolicyLoss::preview(const TrainSample& sample, int64_t first,
+                         std::span<const float> logprobs) {
+  if (first == 0) sequence_of_[&sample] = {};
+  Sequence& sequence = sequence_of_.at(&sample);
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    const auto at = static_cast<size_t>(first) + i;
+    const double weight = sample.weight(static_cast<int64_t>(at));
+    if (weight == 0) continue;
+    sequence.difference +=
+        weight * (static_cast<double>(logprobs[i]) - sample.rollout_logprobs[at]);
+    sequence.weight += weight;
+  }
+}
+
+PolicyLoss::Term PolicyLoss::policy_term(const TrainSample& sample, const Token& token) {
+  switch (mode_) {
+    case Mode::kVanilla:
+      return vanilla_term(token);
+    case Mode::kGspo:
+      return gspo_term(sample, token);
+    case Mode::kCispo:
+      return cispo_term(token);
+    case Mode::kGpg:
+      break;
+  }
+  return {-token.advantage * token.logprob, -token.advantage};
+}
+
+PolicyLoss::Term PolicyLoss::vanilla_term(const Token& token) {
+  const double difference = token.logprob - token.rollout;
   const double log_ratio = std::clamp(difference, -kMaxLogRatio, kMaxLogRatio);
   const double ratio = std::exp(log_ratio);
   const double ratio_slope = std::abs(difference) <= kMaxLogRatio ? ratio : 0;
-  const double plain = -advantage * ratio;
-  const double bounded =
-      -advantage * std::clamp(ratio, 1 - options_.clip_ratio_low, 1 + options_.clip_ratio_high);
-  const double lowest = -advantage * options_.clip_ratio_c;
+  const double plain = -token.advantage * ratio;
+  const double bounded = -token.advantage * std::clamp(ratio, 1 - options_.clip_ratio_low,
+                                                       1 + options_.clip_ratio_high);
+  const double lowest = -token.advantage * options_.clip_ratio_c;
 
-  sums_.ppo_kl -= mean_weight * log_ratio;
-  Term term = {plain, -advantage * ratio_slope};
+  sums_.ppo_kl -= token.mean_weight * log_ratio;
+  Term term = {plain, -token.advantage * ratio_slope};
   if (bounded > plain) {  // only where the clamp binds
-    sums_.clipped += mean_weight;
+    sums_.clipped += token.mean_weight;
     term = {bounded, 0};
   }
-  if (advantage < 0 && term.value > lowest) {
-    sums_.clipped_lower += mean_weight;
+  if (token.advantage < 0 && term.value > lowest) {
+    sums_.clipped_lower += token.mean_weight;
     term = {lowest, 0};
   }
   return term;
 }
 
-PolicyLoss::Term PolicyLoss::kl_term(double logprob, double reference) const {
-  const double difference = logprob - reference;
-  switch (kl_type_) {
-    case KlType::kNone:
-      return {};
-    case KlType::kK1:
-      return {difference, 1};
-    case KlType::kAbs:
-      return {std::abs(difference), static_cast<double>((difference > 0) - (difference < 0))};
-    case KlType::kK2:
-      return {0.5 * difference * difference, difference};
-    case KlType::kK3:
-      break;
-  }
-  const double e = std::clamp(-difference, -kMaxLogRatio, kMaxLogRatio);
-  const double value = std::exp(e) - e - 1;
-  const bool is_free = std::abs(difference) <= kMaxLogRatio && value <= kMaxK3;
-  return {std::min(value, kMaxK3), is_free ? 1 - std::exp(e) : 0};
+// Every token has its sequence's ratio, and of that ratio's slope its own share: the mean over the
+// sequence's tokens puts them together.
+PolicyLoss::Term PolicyLoss::gspo_term(const TrainSample& sample, const Token& token) {
+  const Sequence& sequence = sequence_of_.at(&sample);
+  const double mean = sequence.difference / sequence.weight;
+  const double ratio = std::exp(std::min(mean, kMaxSequenceLogRatio));
+  const double ratio_slope = mean <= kMaxSequenceLogRatio ? ratio : 0;
+  const double plain = -token.advantage * ratio;
+  const double bounded = -token.advantage * std::clamp(ratio, 1 - options_.clip_ratio_low,
+                                                       1 + options_.clip_ratio_high);
+  sums_.ppo_kl -= token.mean_weight * (token.logprob - token.rollout);
+  if (bounded <= plain) return {plain, -token.advantage * ratio_slope};
+  sums_.clipped += token.mean_weight;
+  return {bounded, 0};
+}
+
+PolicyLoss::Term PolicyLoss::cispo_term(const Token& token) {
+  const double log_ratio = std::clamp(token.logprob - token.rollout, -kMaxLogRatio, kMaxLogRatio);
+  const double ratio = std::exp(log_ratio);
+  const double weight =
+      std::clamp(ratio, 1 - options_.clip_ratio_low, 1 + options_.clip_ratio_high);
+  sums_.ppo_kl -= token.mean_weight * log_ratio;
+  if (weight != ratio) sums_.clipped += token.mean_weight;
+  return {-token.advantage * weight * token.logprob, -token.advantage * weight};
 }
 
 void PolicyLoss::add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
@@ -155,10 +193,12 @@ void PolicyLoss::add(const TrainSample& sample, int64_t first, std::span<const f
     const double weight = sample.weight(static_cast<int64_t>(at)), share = weight * token_share;
     d_logprob[i] = d_entropy[i] = 0;
     if (weight == 0) continue;
-    const Term pg = policy_term(logprobs[i], sample.rollout_logprobs[at], sample.advantages[at],
-                                weight / total_weight_);
-    Term kl;
-    if (kl_type_ != KlType::kNone) kl = kl_term(logprobs[i], sample.reference_logprobs[at]);
+    const Term pg = policy_term(sample, {.logprob = logprobs[i],
+                                         .rollout = sample.rollout_logprobs[at],
+                                         .advantage = sample.advantages[at],
+                                         .mean_weight = weight / total_weight_});
+    KlEstimate kl;
+    if (kl_type_) kl = estimate_kl(*kl_type_, logprobs[i], sample.reference_logprobs[at]);
     sums_.pg_loss += share * pg.value;
     sums_.kl_loss += share * kl.value;
     sums_.entropy += share * entropies[i];

@@ -1,9 +1,13 @@
-// The losses of a mini-batch with their slopes: PPO's clipped loss as in verl
-// (verl/trainer/ppo/core_algos.py: compute_policy_loss_vanilla, kl_penalty, agg_loss), and the
-// supervised loss.
+// The losses of a mini-batch with their slopes: policy losses as in verl
+// (verl/trainer/ppo/core_algos.py: compute_policy_loss_*, kl_penalty, agg_loss), and the supervised
+// loss.
 //
-//   d = clamp(lp - rollout, -20, 20)     ratio = exp(d)
-//   m = max(-A ratio, -A clamp(ratio, 1 - low, 1 + high))      pg = A < 0 ? min(m, -A c) : m
+//   d = clamp(lp - rollout, -20, 20)     ratio = exp(d)     bounded = clamp(ratio, 1 - low, 1 +
+//   high) vanilla   m = max(-A ratio, -A bounded)      pg = A < 0 ? min(m, -A c) : m cispo     pg =
+//   -A stop(bounded) lp                              (MiniMax-M1, eq. 4) gspo      vanilla without
+//   c, of the sequence's ratio exp(min(10, mean (lp - rollout)))
+//                                                                   (GSPO, eq. 5 and 14)
+//   gpg       pg = -A lp                                            (GPG, eq. 6)
 //   loss = pg - entropy_coeff entropy + kl_loss_coef kl        each added up by loss_agg_mode
 //
 // Threading  engine thread only.
@@ -11,6 +15,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+#include <unordered_map>
+
+#include "train/kl.h"
 #include "train/loss_options.h"
 #include "train/token_loss.h"
 
@@ -24,6 +32,8 @@ class PolicyLoss final : public TokenLoss {
   // Without KL and entropy terms nothing is learned where all advantages are 0: a group whose
   // samples are all right, or all wrong.
   bool learns_from(const TrainSample& sample) const override;
+  bool wants_preview() const override { return mode_ == Mode::kGspo; }
+  void preview(const TrainSample& sample, int64_t first, std::span<const float> logprobs) override;
   void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
            std::span<const float> entropies, std::span<float> d_logprob,
            std::span<float> d_entropy) override;
@@ -35,7 +45,7 @@ class PolicyLoss final : public TokenLoss {
 
  private:
   enum class Aggregation { kTokenMean, kTokenSum, kSequenceMean, kScaledSum };
-  enum class KlType { kNone, kK1, kAbs, kK2, kK3 };
+  enum class Mode { kVanilla, kGspo, kCispo, kGpg };
   struct Term {
     double value = 0;
     double slope = 0;  // by the logprob
@@ -46,12 +56,24 @@ class PolicyLoss final : public TokenLoss {
     double pg_loss = 0, kl_loss = 0, entropy = 0, clipped = 0, clipped_lower = 0, ppo_kl = 0;
   };
 
-  Term policy_term(double logprob, double rollout, double advantage, double mean_weight);
-  Term kl_term(double logprob, double reference) const;
+  // A token's part; what it counts in the means of the metrics.
+  struct Token {
+    double logprob, rollout, advantage, mean_weight;
+  };
+  Term policy_term(const TrainSample& sample, const Token& token);
+  Term vanilla_term(const Token& token);
+  Term gspo_term(const TrainSample& sample, const Token& token);
+  Term cispo_term(const Token& token);
 
   const LossOptions options_;
   Aggregation aggregation_ = Aggregation::kTokenMean;
-  KlType kl_type_ = KlType::kNone;
+  Mode mode_ = Mode::kVanilla;
+  std::optional<KlType> kl_type_;
+  // GSPO: the weighted sum of lp - rollout, and of the weights, of samples of the pack.
+  struct Sequence {
+    double difference = 0, weight = 0;
+  };
+  std::unordered_map<const TrainSample*, Sequence> sequence_of_;
   double total_weight_ = 0;  // of all tokens
   double sequences_ = 0;     // that have a token that counts
   Sums sums_;

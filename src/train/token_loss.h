@@ -25,6 +25,12 @@ class TokenLoss {
   // metrics alone.
   virtual bool learns_from(const TrainSample& sample) const = 0;
 
+  // True where a token's slope depends on the whole response: then preview() is called for all
+  // tokens of a pack before add() is for any.
+  virtual bool wants_preview() const { return false; }
+  virtual void preview(const TrainSample&, int64_t /*first*/, std::span<const float> /*logprobs*/) {
+  }
+
   // Response tokens first .. first + n of a sample: their logprobs and entropies under the model (n
   // each) give d loss / d logprob and d loss / d entropy (n each). Adds to the sums.
   virtual void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
