@@ -9,6 +9,7 @@
 #include "reward/countdown.h"
 #include "reward/gsm8k.h"
 #include "reward/match.h"
+#include "reward/shaping.h"
 
 namespace tlt::reward {
 
@@ -27,6 +28,12 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
   if (name == "countdown") return std::make_unique<CountdownReward>(options.countdown_format_score);
   if (name == "countdown_trace") return std::make_unique<CountdownTraceReward>();
   if (name == "exact") return std::make_unique<ExactReward>();
+  if (name == "length")
+    return std::make_unique<LengthReward>(options.overlong_buffer.len,
+                                          options.overlong_buffer.penalty_factor);
+  if (name == "repetition")
+    return std::make_unique<RepetitionReward>(options.repetition.ngram_size,
+                                              options.repetition.max_penalty);
   if (name == "regex") return std::make_unique<RegexReward>(options.regex);
   return nullptr;
 }
@@ -41,7 +48,8 @@ void RewardOptions::check() const {
   for (const std::string& name : functions) {
     TLT_CHECK_INPUT(
         make_function(name, *this), "unknown reward `", name,
-        "` in reward.functions; use gsm8k, countdown, countdown_trace, exact, regex or auto");
+        "` in reward.functions; use gsm8k, countdown, countdown_trace, exact, regex, length, "
+        "repetition or auto");
   }
   TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",
                   weights.size(), " numbers for ", functions.size(),
@@ -53,6 +61,12 @@ void RewardOptions::check() const {
   const bool has_regex = std::ranges::find(functions, "regex") != functions.end();
   TLT_CHECK_INPUT(has_regex == !regex.empty(), "reward.regex is `", regex,
                   "`; set it exactly when reward.functions names regex");
+  TLT_CHECK_INPUT(overlong_buffer.len >= 1 && overlong_buffer.penalty_factor >= 0,
+                  "reward.overlong_buffer has len ", overlong_buffer.len, " and penalty_factor ",
+                  overlong_buffer.penalty_factor, "; use at least 1 and at least 0");
+  TLT_CHECK_INPUT(repetition.ngram_size >= 1 && repetition.max_penalty >= 0,
+                  "reward.repetition has ngram_size ", repetition.ngram_size, " and max_penalty ",
+                  repetition.max_penalty, "; use at least 1 and at least 0");
   TLT_CHECK_INPUT(
       std::isfinite(countdown_format_score) && std::isfinite(failed_score),
       "reward.countdown_format_score and reward.failed_score must be finite; give plain numbers");

@@ -27,20 +27,46 @@ namespace tlt::reward {
 inline constexpr double kMaxTimeoutSeconds = 86'400;
 inline constexpr int64_t kMaxThreads = 256;
 
+struct OverlongOptions {
+  int64_t len = 256;
+  double penalty_factor = 1;
+
+  void visit(auto& v) {
+    v(len, "len", Affects::kResults,
+      "Tokens before data.max_response_length over which the reward length goes down.");
+    v(penalty_factor, "penalty_factor", Affects::kResults,
+      "What the reward length takes off a response of data.max_response_length tokens.");
+  }
+};
+
+struct RepetitionOptions {
+  int64_t ngram_size = 3;
+  double max_penalty = 1;
+
+  void visit(auto& v) {
+    v(ngram_size, "ngram_size", Affects::kResults,
+      "Words in a row that the reward repetition compares.");
+    v(max_penalty, "max_penalty", Affects::kResults,
+      "What the reward repetition takes off a response that only repeats itself.");
+  }
+};
+
 struct RewardOptions {
   std::vector<std::string> functions = {"auto"};
   std::vector<double> weights;
   std::string gsm8k_method = "strict";
   double countdown_format_score = 0.1;
   std::string regex;
+  OverlongOptions overlong_buffer;
+  RepetitionOptions repetition;
   double failed_score = 0;
   double timeout_seconds = 10;
   int64_t threads = 2;
 
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
-      "Rewards to add up: gsm8k, countdown, countdown_trace, exact, regex, or auto (by "
-      "data_source).");
+      "Rewards to add up: gsm8k, countdown, countdown_trace, exact, regex, length, repetition, or "
+      "auto (by data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: each weighs 1.");
     v(gsm8k_method, "gsm8k_method", Affects::kResults,
@@ -49,6 +75,8 @@ struct RewardOptions {
       "Score of a countdown response with an <answer> that is wrong.");
     v(regex, "regex", Affects::kResults,
       "PCRE2 pattern of the reward regex; its first group, if any, must equal the ground truth.");
+    v.group("overlong_buffer", overlong_buffer);
+    v.group("repetition", repetition);
     v(failed_score, "failed_score", Affects::kResults,
       "Score of a sample whose reward threw or was late.");
     v(timeout_seconds, "timeout_seconds", Affects::kResults,
@@ -69,6 +97,8 @@ struct RewardInput {
   const nlohmann::json* extra_info = nullptr;  // an object, or null
   std::string_view prompt = {};
   bool truncated = false;  // finish reason "length"
+  int64_t response_tokens = 0;
+  int64_t max_response_tokens = 0;  // 0: not known
 };
 
 struct RewardResult {

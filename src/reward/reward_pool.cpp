@@ -42,7 +42,9 @@ RewardInput RewardJob::input() const {
           .ground_truth = ground_truth,
           .extra_info = extra_info.get(),
           .prompt = prompt,
-          .truncated = truncated};
+          .truncated = truncated,
+          .response_tokens = response_tokens,
+          .max_response_tokens = max_response_tokens};
 }
 
 // What the pool and its threads share. The threads are detached and hold it too, so a reward that

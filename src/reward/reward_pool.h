@@ -41,6 +41,8 @@ struct RewardJob {
   std::shared_ptr<const nlohmann::json> extra_info = {};
   std::string prompt = {};
   bool truncated = false;
+  int64_t response_tokens = 0;
+  int64_t max_response_tokens = 0;
 
   RewardInput input() const;
 };

@@ -25,12 +25,13 @@ constexpr uint32_t kValidationStep = uint32_t{1} << 31;
 constexpr const char* kSpeculationText = "speculation.json";
 
 // A row whose answer the reward cannot use is refused at the start, not in mid-run.
-data::RowCheck row_check(const reward::Reward& reward) {
-  return [&reward](const data::Prompt& prompt) {
+data::RowCheck row_check(const reward::Reward& reward, int64_t max_response_tokens) {
+  return [&reward, max_response_tokens](const data::Prompt& prompt) {
     reward.check_row({.data_source = prompt.data_source,
                       .ground_truth = prompt.ground_truth,
                       .extra_info = &prompt.extra_info,
-                      .prompt = prompt.text});
+                      .prompt = prompt.text,
+                      .max_response_tokens = max_response_tokens});
   };
 }
 
@@ -39,7 +40,8 @@ std::unique_ptr<data::Dataset> load_held_out(const RunOptions& options,
                                              const reward::Reward& reward) {
   if (options.data.val_files.empty()) return nullptr;
   return std::make_unique<data::Dataset>(
-      data::Dataset::load(options.data, tokenizer, data::Split::kValidation, row_check(reward)));
+      data::Dataset::load(options.data, tokenizer, data::Split::kValidation,
+                          row_check(reward, options.data.max_response_length)));
 }
 
 std::vector<double> scores_of(std::span<const Rollout> rollouts) {
@@ -61,7 +63,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       folder_(options_, place_.is_first()),
       reward_(reward::make_reward(options_.reward)),
       prompts_(data::Dataset::load(options_.data, place_.tokenizer, data::Split::kTrain,
-                                   row_check(*reward_))),
+                                   row_check(*reward_, options_.data.max_response_length))),
       held_out_(load_held_out(options_, place_.tokenizer, *reward_)),
       sampler_(prompts_.size(), options_.data.shuffle, options_.data.seed),
       total_steps_(count_steps(options_, sampler_)),

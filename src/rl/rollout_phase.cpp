@@ -35,7 +35,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
     Stopwatch watch;
     take_groups(prompts, plan);
     const bool worked = engine_.step();
-    collect(prompts);
+    collect(prompts, plan);
     if (worked) {
       times_.decode_seconds += watch.seconds();
     } else if (!groups_.step_done()) {
@@ -71,7 +71,7 @@ void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const Samp
   }
 }
 
-void RolloutPhase::collect(std::span<const data::Prompt> prompts) {
+void RolloutPhase::collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   for (rollout::Response& response : engine_.take_finished()) {
     const uint32_t index = index_of_.at(response.prompt_id);
     const data::Prompt& prompt = prompts[index];
@@ -82,7 +82,9 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts) {
                      .ground_truth = prompt.ground_truth,
                      .extra_info = std::make_shared<const nlohmann::json>(prompt.extra_info),
                      .prompt = prompt.text,
-                     .truncated = response.finish == rollout::FinishReason::kLength});
+                     .truncated = response.finish == rollout::FinishReason::kLength,
+                     .response_tokens = std::ssize(response.tokens),
+                     .max_response_tokens = plan.sampling->max_new_tokens});
     Rollout& rollout = mine_.emplace_back();
     rollout.prompt = index;
     rollout.response = std::move(response);

@@ -54,7 +54,7 @@ class RolloutPhase {
 
  private:
   void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
-  void collect(std::span<const data::Prompt> prompts);
+  void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void attach_scores();
   std::vector<Rollout> exchange(size_t expected);
 
