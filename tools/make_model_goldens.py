@@ -481,11 +481,41 @@ def make_adamw_golden(folder, seed):
     print(f"adamw: gradient norms {cases[0]['grad_norms']}")
 
 
+# ---- rope ----------------------------------------------------------------------------------------
+
+ROPE_SETTINGS = [
+    {"rope_type": "default", "rope_theta": 10000.0},
+    {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+    LLAMA3_ROPE,
+    {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 32768},
+    {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 256,
+     "beta_fast": 16.0, "beta_slow": 2.0, "truncate": False},
+    {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 64,
+     "mscale": 0.7, "mscale_all_dim": 1.3},
+    {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 64,
+     "attention_factor": 1.5},
+]
+ROPE_POSITIONS = [0, 1, 3, 17, 64, 500]
+
+
+def make_rope_golden(folder):
+    rows = []
+    for rope in ROPE_SETTINGS:
+        config = transformers.Qwen2Config(hidden_size=256, num_attention_heads=4, max_position_embeddings=131072,
+                                          rope_parameters=dict(rope))
+        embedding = transformers.models.qwen2.modeling_qwen2.Qwen2RotaryEmbedding(config)
+        cos, sin = embedding(torch.zeros(1), torch.tensor([ROPE_POSITIONS]))
+        rows.append({"rope_parameters": rope, "cos": [numbers(r[:32]) for r in cos[0]],
+                     "sin": [numbers(r[:32]) for r in sin[0]]})
+    write_json(os.path.join(folder, "rope.json"),
+               {"made_with": made_with(), "head_size": 64, "positions": ROPE_POSITIONS, "settings": rows})
+
+
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=os.path.join(here, "..", "tests", "golden"))
-    parser.add_argument("--only", nargs="*", help="names of models, grpo, adamw (default: all)")
+    parser.add_argument("--only", nargs="*", help="names of models, grpo, adamw, rope (default: all)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
@@ -500,6 +530,8 @@ def main():
             make_grpo_golden(models, grpo, name, seed)
     if not args.only or "adamw" in args.only:
         make_adamw_golden(grpo, 0)
+    if not args.only or "rope" in args.only:
+        make_rope_golden(args.out)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,15 @@ const char* model_type(Family family) {
 
 json rope_scaling(const RopeConfig& rope) {
   if (rope.type == "default") return nullptr;
+  if (rope.type == "linear") return {{"rope_type", rope.type}, {"factor", rope.factor}};
+  if (rope.type == "yarn")
+    return {{"rope_type", rope.type},
+            {"factor", rope.factor},
+            {"beta_fast", rope.beta_fast},
+            {"beta_slow", rope.beta_slow},
+            {"truncate", rope.truncate},
+            {"attention_factor", rope.attention_factor},
+            {"original_max_position_embeddings", rope.original_max_positions}};
   return {{"rope_type", rope.type},
           {"factor", rope.factor},
           {"low_freq_factor", rope.low_freq_factor},

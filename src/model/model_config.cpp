@@ -2,6 +2,7 @@
 #include "model/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "base/check.h"
@@ -77,6 +78,26 @@ Family read_family(const Keys& keys) {
                    "'; Qwen2ForCausalLM, Qwen3ForCausalLM and LlamaForCausalLM are supported");
 }
 
+void read_yarn(const Keys& keys, const Keys& inner, RopeConfig& rope) {
+  rope.factor = inner.positive("factor");
+  rope.original_max_positions = inner.has("original_max_position_embeddings")
+                                    ? inner.size("original_max_position_embeddings")
+                                    : keys.size("max_position_embeddings");
+  rope.beta_fast = inner.positive("beta_fast", 32);
+  rope.beta_slow = inner.positive("beta_slow", 1);
+  rope.truncate = inner.flag("truncate", true);
+  const auto scale = [&](double mscale) {
+    return rope.factor <= 1 ? 1.0 : 0.1 * mscale * std::log(rope.factor) + 1;
+  };
+  rope.attention_factor =
+      inner.has("mscale") && inner.has("mscale_all_dim")
+          ? scale(inner.positive("mscale")) / scale(inner.positive("mscale_all_dim"))
+          : scale(1);
+  rope.attention_factor = inner.positive("attention_factor", rope.attention_factor);
+  TLT_CHECK_INPUT(rope.beta_fast > rope.beta_slow, inner.path(), ": beta_fast ", rope.beta_fast,
+                  " must be above beta_slow ", rope.beta_slow);
+}
+
 // transformers 5 writes rope_parameters with rope_theta inside, transformers 4 rope_theta and,
 // where not plain, rope_scaling.
 RopeConfig read_rope(const Keys& keys) {
@@ -102,8 +123,12 @@ RopeConfig read_rope(const Keys& keys) {
                       rope.high_freq_factor, " must be above low_freq_factor ",
                       rope.low_freq_factor);
     }
-    TLT_CHECK_INPUT(rope.type == "default" || rope.type == "llama3", where, ": rope_type '",
-                    rope.type, "' is not supported; default and llama3 are");
+    if (rope.type == "linear") rope.factor = inner.positive("factor");
+    if (rope.type == "yarn") read_yarn(keys, inner, rope);
+    const bool is_known = rope.type == "default" || rope.type == "linear" ||
+                          rope.type == "llama3" || rope.type == "yarn";
+    TLT_CHECK_INPUT(is_known, where, ": rope_type '", rope.type,
+                    "' is not supported; default, linear, llama3 and yarn are");
   }
   TLT_CHECK_INPUT(rotated == 1.0, keys.path(), ": partial_rotary_factor ", rotated,
                   " is not supported; only 1 is");

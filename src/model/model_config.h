@@ -15,12 +15,15 @@ enum class Family { kQwen2, kQwen3, kLlama };
 
 struct RopeConfig {
   double theta = 10000.0;
-  // "default" or "llama3"; anything else is refused by name.
+  // "default", "linear", "llama3" or "yarn"; anything else is refused by name.
   std::string type = "default";
   double factor = 1.0;
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   int64_t original_max_positions = 8192;
+  double beta_fast = 32.0, beta_slow = 1.0;  // yarn: turns within the original length
+  bool truncate = true;                      // yarn: to whole numbers of frequencies
+  double attention_factor = 1.0;             // of the rotated queries and keys
 };
 
 struct ModelConfig {

@@ -138,10 +138,13 @@ TEST_F(ModelConfigTest, AWindowThatNoLayerLooksThroughIsAccepted) {
 TEST_F(ModelConfigTest, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THAT(refusal({{"architectures", {"MistralForCausalLM"}}}),
               HasSubstr("'MistralForCausalLM'"));
-  EXPECT_THAT(refusal({{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}),
-              HasSubstr("rope_type 'yarn'"));
+  EXPECT_THAT(refusal({{"rope_scaling", {{"type", "dynamic"}, {"factor", 4.0}}}}),
+              HasSubstr("rope_type 'dynamic'"));
+  EXPECT_THAT(refusal({{"rope_scaling", {{"type", "yarn"}}}}), HasSubstr("factor is missing"));
+  EXPECT_THAT(refusal({{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}, {"beta_fast", 0.5}}}}),
+              HasSubstr("beta_fast 0.5 must be above beta_slow 1"));
   EXPECT_THAT(refusal({{"rope_parameters", {{"rope_type", "linear"}}}}),
-              HasSubstr("rope_type 'linear'"));
+              HasSubstr("factor is missing"));
   EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}),
               HasSubstr("low_freq_factor is missing"));
   EXPECT_THAT(refusal({{"partial_rotary_factor", 0.5}}), HasSubstr("partial_rotary_factor"));

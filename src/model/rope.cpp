@@ -10,12 +10,7 @@
 namespace tlt::model {
 namespace {
 
-std::vector<float> inverse_frequencies(const RopeConfig& rope, int64_t head_size) {
-  std::vector<float> frequencies;
-  for (int64_t i = 0; i < head_size; i += 2)
-    frequencies.push_back(static_cast<float>(
-        1.0 / std::pow(rope.theta, static_cast<double>(i) / static_cast<double>(head_size))));
-  if (rope.type != "llama3") return frequencies;
+void scale_llama3(const RopeConfig& rope, std::vector<float>& frequencies) {
   const double positions = static_cast<double>(rope.original_max_positions);
   for (float& frequency : frequencies) {
     const double wave_length = 2 * std::numbers::pi / frequency;
@@ -26,6 +21,39 @@ std::vector<float> inverse_frequencies(const RopeConfig& rope, int64_t head_size
     else if (wave_length >= positions / rope.high_freq_factor)
       frequency = static_cast<float>((1 - smooth) * frequency / rope.factor + smooth * frequency);
   }
+}
+
+// Frequencies that turn often within the original length stay, those that turn less than once are
+// divided by the factor, and between the two the share grows linearly with the number of the
+// frequency (YaRN, eq. 18-23).
+void scale_yarn(const RopeConfig& rope, int64_t head_size, std::vector<float>& frequencies) {
+  const auto size = static_cast<double>(head_size);
+  const auto number_of = [&](double turns) {
+    return size *
+           std::log(static_cast<double>(rope.original_max_positions) /
+                    (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
+  };
+  double low = number_of(rope.beta_fast), high = number_of(rope.beta_slow);
+  if (rope.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, size - 1);
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double share = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    frequencies[i] = static_cast<float>(frequencies[i] * (share / rope.factor + (1 - share)));
+  }
+}
+
+std::vector<float> inverse_frequencies(const RopeConfig& rope, int64_t head_size) {
+  std::vector<float> frequencies;
+  for (int64_t i = 0; i < head_size; i += 2)
+    frequencies.push_back(static_cast<float>(
+        1.0 / std::pow(rope.theta, static_cast<double>(i) / static_cast<double>(head_size))));
+  if (rope.type == "llama3") scale_llama3(rope, frequencies);
+  if (rope.type == "yarn") scale_yarn(rope, head_size, frequencies);
+  if (rope.type == "linear")
+    for (float& frequency : frequencies) frequency = static_cast<float>(frequency / rope.factor);
   return frequencies;
 }
 
@@ -39,8 +67,9 @@ at::Tensor rope_table(const RopeConfig& rope, int64_t head_size, int64_t positio
   for (int64_t position = 0; position < positions; ++position, row += head_size)
     for (int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(position) * frequencies[static_cast<size_t>(i)];
-      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      row[i] = static_cast<float>(rope.attention_factor * std::cos(static_cast<double>(angle)));
+      row[half + i] =
+          static_cast<float>(rope.attention_factor * std::sin(static_cast<double>(angle)));
     }
   return table;
 }

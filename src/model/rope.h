@@ -1,5 +1,5 @@
-// The angles of rotary position embedding (RoFormer; Llama 3's scaling as in transformers'
-// _compute_llama3_parameters).
+// The angles of rotary position embedding (RoFormer), with the scalings linear, llama3 and yarn as
+// in transformers' modeling_rope_utils.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,7 +12,8 @@
 
 namespace tlt::model {
 
-// [positions, H] float32: cosine then sine of the H / 2 angles of each position.
+// [positions, H] float32: cosine then sine of the H / 2 angles of each position, times the
+// attention factor.
 at::Tensor rope_table(const RopeConfig& rope, int64_t head_size, int64_t positions);
 
 // The table of one model: grows to the positions that are asked for, and then stays.
