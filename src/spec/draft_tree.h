@@ -23,11 +23,18 @@
 
 namespace tlt::spec {
 
+// Who guessed a node of a mixed tree (spec/mixed_drafter.h); nothing elsewhere.
+struct Guess {
+  float claimed = 0;      // the probability before it was corrected
+  uint32_t guessers = 0;  // bit i: drafter i
+};
+
 struct DraftNode {
   int32_t token = 0;
   int32_t parent = 0;
   int32_t depth = 1;  // 1: child of the root
   float probability = 0;
+  Guess guess = {};
 };
 
 class DraftTree {
@@ -42,7 +49,7 @@ class DraftTree {
 
   // The new node's index. REQUIRES: the parent exists and has no child with this token.
   // `probability` is cut to the parent's (the root's is 1); NaN counts as 0.
-  int32_t add(int32_t parent, int32_t token, float probability);
+  int32_t add(int32_t parent, int32_t token, float probability, Guess guess = {});
 
   // The child with this token, or kRoot - 1 when there is none. A few comparisons a node.
   static constexpr int32_t kNone = kRoot - 1;

@@ -37,6 +37,9 @@ struct DraftRequest {
                                       // last token while the response is empty)
   Strategy strategy;                  // at most verify - 1 nodes, none deeper than depth
   DraftTree* tree = nullptr;          // filled and arranged; left empty when there is no good guess
+  // Guesses behind the response, from whose end the tree goes on: only for a drafter that
+  // follows_paths().
+  std::span<const int32_t> path = {};
 };
 
 class Drafter {
@@ -63,6 +66,12 @@ class Drafter {
 
   // Fills the trees. The requests are of different sequences, all begun.
   virtual void propose(std::span<const DraftRequest> requests) = 0;
+
+  // Of propose(), what went to forward passes of a network, since the drafter was made.
+  virtual double forward_seconds() const { return 0; }
+
+  // Whether a request may have a path.
+  virtual bool follows_paths() const { return false; }
 
   // Of all the drafter holds.
   virtual int64_t memory_bytes() const = 0;

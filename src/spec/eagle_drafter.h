@@ -69,6 +69,7 @@ class EagleDrafter final : public Drafter {
   void read_states(SequenceId id, const at::Tensor& hidden, std::span<const int32_t> rows) override;
   void propose(std::span<const DraftRequest> requests) override;
   int64_t memory_bytes() const override;
+  double forward_seconds() const override { return stats_.network_seconds + stats_.head_seconds; }
 
   const EagleStats& stats() const { return stats_; }
   const kv::PagePool& pool() const { return cache_.pool(); }

@@ -2,11 +2,10 @@
 //
 // A row costs seconds, a node gives a token with its probability. Nodes of all sequences are taken
 // in order of probability as long as what they give is more than what their seconds would give
-// otherwise, so a sequence whose text is certain gets many rows and a hopeless one none. What a
-// drafter calls 0.8 may be true every second time: the probabilities are corrected by what became
-// of the nodes of earlier trees.
+// otherwise, so a sequence whose text is certain gets many rows and a hopeless one none. The
+// drafter's probabilities are corrected (spec/calibration.h).
 //
-// Owns       how often nodes of each probability were accepted; one object a drafter kind.
+// Owns       the drafter's calibration; one object a drafter kind.
 // Not here   cutting the trees: DraftTree::keep_best, which keeps the same nodes.
 // Threading  engine thread only; no locks; no allocation once warm.
 //
@@ -18,9 +17,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <vector>
 
+#include "spec/calibration.h"
 #include "spec/chooser.h"
 #include "spec/cost_model.h"
 
@@ -28,8 +27,6 @@ namespace tlt::spec {
 
 class RowBudget {
  public:
-  RowBudget() { find_rates(); }
-
   struct Request {
     std::span<const DraftTree* const> trees;  // one a sequence
     double tokens_per_second = 0;             // of the engine as it runs now
@@ -44,24 +41,18 @@ class RowBudget {
   void record(std::span<const VerifiedTree> trees);
 
   // How often a node of this probability is accepted; rises with it.
-  double corrected(double probability) const;
+  double corrected(double probability) const { return calibration_.corrected(probability); }
 
   nlohmann::json save() const;
   void restore(const nlohmann::json& state);
 
  private:
-  static constexpr size_t kBins = 16;  // finer towards 0, where most nodes are
-
   struct Candidate {
     float probability = 0;
     int32_t sequence = 0;
   };
 
-  void find_rates();
-
-  std::array<Estimate, kBins> bins_{};  // of accepted per expected node; weight in expected ones
-  // corrected() at 0, in the middle of each bin, and at 1.
-  std::array<double, kBins + 2> rates_;
+  Calibration calibration_;
   std::vector<Candidate> candidates_;  // scratch
 };
 

@@ -119,7 +119,7 @@ void SuffixDrafter::propose(std::span<const DraftRequest> requests) {
     const auto& [prompt, text] = sequence->second;
     tree_.occurrences()->clear();
     if (text != SuffixIndex::kNoText && !request.strategy.is_off())
-      prompt->index.find(text, tree_.occurrences());
+      prompt->index.find(text, request.path, tree_.occurrences());
     tree_.fill(request.strategy, options_.min_probability, request.tree);
   }
 }

@@ -56,6 +56,7 @@ class SuffixDrafter final : public Drafter {
   void commit(SequenceId id, std::span<const int32_t> tokens) override;
   void end(SequenceId id) override;
   void propose(std::span<const DraftRequest> requests) override;
+  bool follows_paths() const override { return true; }
 
   // At most the option's, unless the running sequences alone need more.
   int64_t memory_bytes() const override;

@@ -76,13 +76,14 @@ std::span<const int32_t> SuffixIndex::tokens(int32_t text) const {
 }
 
 // Of the last match_[level] tokens each; only as many as the text is long.
-std::array<uint32_t, SuffixIndex::kLevels> SuffixIndex::keys(const Text& text) const {
+std::array<uint32_t, SuffixIndex::kLevels> SuffixIndex::keys(
+    std::span<const int32_t> tokens) const {
   std::array<uint32_t, kLevels> keys{};
   uint64_t hash = 0x9e3779b97f4a7c15;
   size_t taken = 0;
-  for (size_t level = 0; level < kLevels && match_[level] <= text.tokens.size(); ++level) {
+  for (size_t level = 0; level < kLevels && match_[level] <= tokens.size(); ++level) {
     for (; taken < match_[level]; ++taken) {
-      hash ^= static_cast<uint32_t>(text.tokens[text.tokens.size() - 1 - taken]);
+      hash ^= static_cast<uint32_t>(tokens[tokens.size() - 1 - taken]);
       hash *= 0xff51afd7ed558ccd;
       hash ^= hash >> 32;
     }
@@ -97,7 +98,7 @@ void SuffixIndex::enter(int32_t id) {
   const size_t size = text.tokens.size();
   if (size > kLongestText) return;
   const auto position = static_cast<Position>(static_cast<size_t>(id) << kOffsetBits | (size - 1));
-  const std::array<uint32_t, kLevels> key = keys(text);
+  const std::array<uint32_t, kLevels> key = keys(text.tokens);
   for (size_t level = 0; level < kLevels && match_[level] <= size; ++level) {
     Head& head = head_of(key[level]);
     text.older.back()[level] = head.newest;
@@ -140,38 +141,49 @@ SuffixIndex::Position SuffixIndex::newest(uint32_t key) const {
   }
 }
 
-void SuffixIndex::find(int32_t id, std::vector<Occurrence>* found) const {
+void SuffixIndex::find(int32_t id, std::span<const int32_t> path,
+                       std::vector<Occurrence>* found) const {
   found->clear();
   const Text& text = texts_[static_cast<size_t>(id)];
-  if (text.tokens.empty() || text.tokens.size() > kLongestText) return;
-  const std::array<uint32_t, kLevels> key = keys(text);
+  if (text.tokens.size() > kLongestText) return;
+  std::array<int32_t, kLongestMatch> tail;  // where there is a path: it, and what of the text fits
+  Query query{text.tokens, &text};
+  if (!path.empty()) {
+    path = path.last(std::min(path.size(), tail.size()));
+    const std::span<const int32_t> before =
+        query.tokens.last(std::min(query.tokens.size(), tail.size() - path.size()));
+    std::ranges::copy(path, std::ranges::copy(before, tail.begin()).out);
+    query = {std::span(tail).first(before.size() + path.size()), nullptr};
+  }
+  if (query.tokens.empty()) return;
+  const std::array<uint32_t, kLevels> key = keys(query.tokens);
   for (size_t level = kLevels; level-- > 0;)
-    if (match_[level] <= text.tokens.size() && !find_at(text, level, key[level], found)) return;
+    if (match_[level] <= query.tokens.size() && !find_at(query, level, key[level], found)) return;
 }
 
 // The matches that are too short for the level above; false when there was no room for all.
-bool SuffixIndex::find_at(const Text& text, size_t level, uint32_t key,
+bool SuffixIndex::find_at(const Query& query, size_t level, uint32_t key,
                           std::vector<Occurrence>* found) const {
   const auto least = static_cast<int32_t>(match_[level]);
   const int32_t most =
       level + 1 < kLevels ? static_cast<int32_t>(match_[level + 1]) - 1 : kLongestMatch;
-  const int32_t* const last = text.tokens.data() + text.tokens.size() - 1;
+  const size_t size = query.tokens.size();
+  const int32_t* const last = &query.tokens.back();
   Position older = kNowhere;
   for (Position at = newest(key); at != kNowhere; at = older) {
     const Text& other = texts_[at >> kOffsetBits];
     const size_t offset = at & (kLongestText - 1);
     older = other.older[offset][level];
     if (offset + 1 == other.tokens.size()) continue;  // nothing follows
-    const size_t common = std::min({text.tokens.size(), offset + 1, size_t{kLongestMatch}});
+    const size_t common = std::min({size, offset + 1, size_t{kLongestMatch}});
     const int32_t length = common_end(last, other.tokens.data() + offset, common);
     if (length < least || length > most) continue;  // shorter: another n-gram with this key
     if (found->size() == kMostFound) return false;
-    found->push_back(
-        {.next = other.tokens.data() + offset + 1,
-         .end = other.tokens.data() + other.tokens.size(),
-         .period = &other == &text ? static_cast<int32_t>(text.tokens.size() - 1 - offset) : 0,
-         .length = length,
-         .weight = other.weight});
+    found->push_back({.next = other.tokens.data() + offset + 1,
+                      .end = other.tokens.data() + other.tokens.size(),
+                      .period = &other == query.text ? static_cast<int32_t>(size - 1 - offset) : 0,
+                      .length = length,
+                      .weight = other.weight});
   }
   return true;
 }

@@ -69,7 +69,9 @@ class SuffixIndex {
 
   // Where the end of the text occurred before with something after it: at most kMostFound, longer
   // matches first (12 tokens or more, 4 or more, the rest), of these the newest.
-  void find(int32_t text, std::vector<Occurrence>* found) const;
+  void find(int32_t text, std::vector<Occurrence>* found) const { find(text, {}, found); }
+  // The same if the text went on with `path`.
+  void find(int32_t text, std::span<const int32_t> path, std::vector<Occurrence>* found) const;
 
   int64_t memory_bytes() const {
     return memory_bytes_ + static_cast<int64_t>(texts_.capacity() * sizeof(Text));
@@ -93,11 +95,17 @@ class SuffixIndex {
 
   void push(Text& text, int32_t token);
   void enter(int32_t text);
-  std::array<uint32_t, kLevels> keys(const Text& text) const;
+  std::array<uint32_t, kLevels> keys(std::span<const int32_t> tokens) const;
   Head& head_of(uint32_t key);
   Position newest(uint32_t key) const;
   void grow_heads();
-  bool find_at(const Text& text, size_t level, uint32_t key, std::vector<Occurrence>* found) const;
+  // What ends like `tokens`; those of `text` repeat themselves.
+  struct Query {
+    std::span<const int32_t> tokens;
+    const Text* text = nullptr;
+  };
+  bool find_at(const Query& query, size_t level, uint32_t key,
+               std::vector<Occurrence>* found) const;
 
   std::array<size_t, kLevels> match_;  // tokens of each level, rising
   std::vector<Text> texts_;            // the first used_ are in use

@@ -14,15 +14,16 @@ using testing::SlowTexts;
 // Weights tell the texts apart.
 float weight_of(size_t text) { return static_cast<float>(text + 1); }
 
-std::vector<SlowTexts::Match> find(const SuffixIndex& index, const SlowTexts& texts, size_t text) {
+std::vector<SlowTexts::Match> find(const SuffixIndex& index, const SlowTexts& texts, size_t text,
+                                   std::span<const int32_t> path = {}) {
   std::vector<Occurrence> found;
-  index.find(static_cast<int32_t>(text), &found);
+  index.find(static_cast<int32_t>(text), path, &found);
   std::vector<SlowTexts::Match> matches;
   for (const Occurrence& one : found) {
     const auto from = static_cast<size_t>(one.weight - 1);
     const size_t next = texts.texts[from].tokens.size() - static_cast<size_t>(one.end - one.next);
     EXPECT_EQ(*one.next, texts.texts[from].tokens[next]);
-    EXPECT_EQ(one.period, from == text ? one.end - one.next : 0);
+    EXPECT_EQ(one.period, from == text && path.empty() ? one.end - one.next : 0);
     matches.push_back({from, next, one.length});
   }
   return matches;
@@ -50,6 +51,34 @@ TEST(SuffixIndexTest, RandomWalkFindsWhatLookingEverywhereFinds) {
       if (step % 4 != 0) continue;
       const size_t asked = random.below(texts.texts.size());
       ASSERT_EQ(find(index, texts, asked), texts.find(asked, min_match))
+          << "seed " << seed << ", step " << step;
+    }
+  }
+}
+
+// As if the text had gone on, without its being entered.
+TEST(SuffixIndexTest, BehindAPathIsFoundWhatLookingEverywhereFinds) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    RandomStream random(seed, {2});
+    const auto min_match = static_cast<int32_t>(1 + random.below(3));
+    const uint64_t alphabet = 2 + random.below(4);
+    SuffixIndex index(min_match);
+    SlowTexts texts;
+    for (int text = 0; text < 4; ++text)
+      index.add_text({}, weight_of(texts.texts.size())), texts.add_text({}, 1);
+    for (int step = 0; step < 400; ++step) {
+      const size_t text = random.below(3);  // the last one stays empty
+      const auto token = static_cast<int32_t>(random.below(alphabet));
+      index.append(static_cast<int32_t>(text), token);
+      texts.append(text, token);
+      if (step % 4 != 0) continue;
+      std::vector<int32_t> path(1 + random.below(random.below(4) == 0 ? 40 : 5));
+      for (int32_t& guess : path) guess = static_cast<int32_t>(random.below(alphabet));
+      const size_t asked = random.below(4);
+      SlowTexts longer = texts;
+      longer.texts.push_back(texts.texts[asked]);
+      longer.texts.back().tokens.insert(longer.texts.back().tokens.end(), path.begin(), path.end());
+      ASSERT_EQ(find(index, texts, asked, path), longer.find(4, min_match))
           << "seed " << seed << ", step " << step;
     }
   }
