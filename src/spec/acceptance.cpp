@@ -94,17 +94,18 @@ double Acceptance::continued(size_t strategy, size_t played, double tokens, doub
   return 1 + std::min(accepted, static_cast<double>(std::min(larger.depth, larger.verify - 1)));
 }
 
-void Acceptance::notice_change(size_t played, double tokens, double trees) {
+bool Acceptance::notice_change(size_t played, double tokens, double trees) {
   const double usual = expected(played);
   const double deviation = kTreeDeviation * usual / std::sqrt(trees);
   surprise_ += kSurpriseRate * ((tokens - usual) / deviation - surprise_);
-  if (std::abs(surprise_) < kMaxSurprise) return;
+  if (std::abs(surprise_) < kMaxSurprise) return false;
   forget(kChangedShare, kChangedTrees);
   surprise_ = 0;
+  return true;
 }
 
-void Acceptance::record(size_t played, std::span<const VerifiedTree> trees) {
-  if (trees.empty()) return;
+bool Acceptance::record(size_t played, std::span<const VerifiedTree> trees) {
+  if (trees.empty()) return false;
   std::ranges::fill(totals_, 0);
   const auto count = static_cast<double>(trees.size());
   const int64_t depth = strategies_[played].depth;
@@ -117,7 +118,7 @@ void Acceptance::record(size_t played, std::span<const VerifiedTree> trees) {
     accepted += static_cast<double>(reached_[played]);
     full += reached_[played] >= depth;
   }
-  notice_change(played, totals_[played] / count, count);
+  const bool has_changed = notice_change(played, totals_[played] / count, count);
   level_.weight *= kKeptShare;
   level_.add(accepted / (accepted + count - full), accepted + count - full);
   for (size_t i = 0; i < strategies_.size(); ++i) {
@@ -127,6 +128,7 @@ void Acceptance::record(size_t played, std::span<const VerifiedTree> trees) {
     if (contains(played, i)) states_[i].seen.add(tokens, count);
     states_[i].guessed.add(continued(i, played, tokens, full / count), count);
   }
+  return has_changed;
 }
 
 double Acceptance::expected(size_t strategy) const {

@@ -20,8 +20,9 @@ class Acceptance {
  public:
   explicit Acceptance(const std::vector<Strategy>& strategies);
 
-  // Trees proposed with strategies[played].
-  void record(size_t played, std::span<const VerifiedTree> trees);
+  // Trees proposed with strategies[played]. True: they give something else than they used to, and
+  // most of what was known has been forgotten.
+  bool record(size_t played, std::span<const VerifiedTree> trees);
 
   // Tokens a sequence gets from a step, the bonus token included.
   double expected(size_t strategy) const;
@@ -46,7 +47,7 @@ class Acceptance {
   // Of the node, by depth, the nodes of higher rank; returns how many are its siblings.
   int64_t count_ahead(std::span<const DraftNode> nodes, int32_t node);
   // Forgets most when the played strategy's trees give something else than they used to.
-  void notice_change(size_t played, double tokens, double trees);
+  bool notice_change(size_t played, double tokens, double trees);
   // What a strategy gives when `played` gave it `tokens` and was accepted to its full depth with
   // probability `full`.
   double continued(size_t strategy, size_t played, double tokens, double full) const;

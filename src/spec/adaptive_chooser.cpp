@@ -12,9 +12,15 @@ namespace {
 constexpr double kClearAdvantage = 0.03;  // hysteresis: log of the ratio at once …
 constexpr double kSummedAdvantage = 0.2;  // … or summed over steps
 constexpr double kOptimism = 2;           // standard deviations
-constexpr double kExploredShare = 0.015;
-constexpr int64_t kFreeSteps = 32;      // of exploration, beside that share, at the start …
-constexpr int64_t kFreeStepsAgain = 8;  // … and after new weights
+constexpr double kExploredShare = 0.01;
+constexpr double kFreeSteps = 12;       // lost to exploration, beside that share, at the start …
+constexpr double kFreeStepsAgain = 4;   // … and after new weights
+constexpr double kLeastLoss = 0.5;      // of a try's time: no try is free
+constexpr double kPriorSequences = 60;  // for which the tokens given elsewhere are believed
+constexpr double kLeastRatio = 0.5, kMostRatio = 1.5;
+constexpr double kMostSequences = 300;  // remembered of an arm at a batch size
+constexpr double kMostSteps = 50;       // the same, of the nodes that its trees have
+constexpr double kCutShare = 0.9;       // of a strategy's nodes; trees with fewer have been cut
 constexpr double kRecentSteps = 1000;
 constexpr int64_t kDoubtSteps = 512;  // an idle kind is tried again …
 constexpr double kDoubtTrees = 4;     // … and this much left of what was known
@@ -31,7 +37,11 @@ AdaptiveChooser::AdaptiveChooser(const std::vector<Arm>& arms, Setup setup)
       setup_(std::move(setup)),
       places_(arms.size()),
       costs_(arms, setup_.costs),
-      outlooks_(arms.size()) {
+      given_(arms.size(), kMostSequences),
+      nodes_(arms.size(), kMostSteps),
+      outlooks_(arms.size()),
+      rows_(arms.size()),
+      tokens_(arms.size()) {
   std::vector<std::string> names;
   std::vector<std::vector<Strategy>> strategies;
   bool has_off = false;
@@ -53,17 +63,65 @@ AdaptiveChooser::AdaptiveChooser(const std::vector<Arm>& arms, Setup setup)
   TLT_CHECK(has_off, "no arm without speculation");
   for (size_t kind = 0; kind < names.size(); ++kind)
     kinds_.push_back({names[kind], Acceptance(strategies[kind])});
+  ratios_.resize(kinds_.size());
   favourite_ = off_;
   free_steps_ = kFreeSteps;
 }
 
-double AdaptiveChooser::expected_tokens(size_t arm) const {
-  if (arm == off_) return 1;
-  return kinds_[places_[arm].kind].acceptance.expected(places_[arm].strategy);
+double AdaptiveChooser::expected_tokens(size_t arm, int64_t batch) {
+  find_tokens(batch);
+  return tokens_[arm];
 }
 
 double AdaptiveChooser::expected_seconds(size_t arm, int64_t batch) {
-  return std::exp(costs_.predict(batch)[arm].log_seconds);
+  find_nodes(batch);
+  return std::exp(costs_.predict(batch, rows_)[arm].log_seconds);
+}
+
+// As many nodes as an arm's trees had at such batch sizes. One that is not known has no more than
+// the trees of the same drafter that are cut there, and else what its strategy allows.
+void AdaptiveChooser::find_nodes(int64_t batch) {
+  for (Estimate& cut : ratios_) cut = {};
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    if (arm == off_) continue;
+    const Estimate nodes = nodes_.at(arm, batch);
+    if (nodes.mean < kCutShare * static_cast<double>(arms_[arm].strategy.verify - 1))
+      ratios_[places_[arm].kind].add(nodes.mean, nodes.weight);
+  }
+  const auto sequences = static_cast<double>(batch);
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    if (arm == off_) {
+      rows_[arm] = sequences;
+      continue;
+    }
+    const Estimate& cut = ratios_[places_[arm].kind];
+    double allowed = static_cast<double>(arms_[arm].strategy.verify - 1);
+    if (cut.weight > 1) allowed = std::min(allowed, cut.mean);
+    Estimate nodes{allowed, 1};
+    const Estimate known = nodes_.at(arm, batch);
+    nodes.add(known.mean, known.weight);
+    rows_[arm] = sequences * (1 + nodes.mean);
+  }
+}
+
+// What acceptance says of any batch size, times what the arm, or one of the same drafter, gave more
+// or less than that at such batch sizes.
+void AdaptiveChooser::find_tokens(int64_t batch) {
+  for (Estimate& ratio : ratios_) ratio = {1, kPriorSequences};
+  for (size_t arm = 0; arm < arms_.size(); ++arm)
+    if (arm != off_)
+      if (const Estimate given = given_.at(arm, batch); given.weight > 0)
+        ratios_[places_[arm].kind].add(given.mean, given.weight);
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    tokens_[arm] = 1;
+    if (arm == off_) continue;
+    Estimate ratio{ratios_[places_[arm].kind].mean, kPriorSequences};
+    const Estimate given = given_.at(arm, batch);
+    ratio.add(given.mean, given.weight);
+    const Kind& kind = kinds_[places_[arm].kind];
+    tokens_[arm] = std::max(1.0, kind.acceptance.expected(places_[arm].strategy) *
+                                     std::clamp(ratio.mean, kLeastRatio, kMostRatio));
+  }
 }
 
 double AdaptiveChooser::explored_share() const {
@@ -79,7 +137,9 @@ bool AdaptiveChooser::is_due(const Kind& kind) const {
 }
 
 void AdaptiveChooser::judge(int64_t batch) {
-  const std::span<const StepCosts::Prediction> costs = costs_.predict(batch);
+  find_nodes(batch);
+  const std::span<const StepCosts::Prediction> costs = costs_.predict(batch, rows_);
+  find_tokens(batch);
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     double tokens_deviation = 0;
     if (arm != off_) {
@@ -87,7 +147,7 @@ void AdaptiveChooser::judge(int64_t batch) {
       tokens_deviation = kind.acceptance.deviation(places_[arm].strategy);
     }
     const double score =
-        may_choose(arm, batch) ? std::log(expected_tokens(arm)) - costs[arm].log_seconds : kNever;
+        may_choose(arm, batch) ? std::log(tokens_[arm]) - costs[arm].log_seconds : kNever;
     outlooks_[arm] = {score, score + kOptimism * std::hypot(tokens_deviation, costs[arm].deviation),
                       std::exp(costs[arm].log_seconds)};
   }
@@ -147,34 +207,69 @@ size_t AdaptiveChooser::find_promising() const {
   return best;
 }
 
+// The seconds in which the arm in turn would have given the same tokens are not lost.
+double AdaptiveChooser::loss(size_t arm) const {
+  const Outlook& outlook = outlooks_[arm];
+  const double share = 1 - std::exp(outlook.score - outlooks_[favourite_].score);
+  return outlook.seconds * std::max(kLeastLoss, share);
+}
+
 bool AdaptiveChooser::can_afford(size_t arm) const {
-  return free_steps_ > 0 ||
-         explored_seconds_ + outlooks_[arm].seconds <= kExploredShare * recent_seconds_;
+  return loss(arm) <= free_steps_ * outlooks_[favourite_].seconds ||
+         explored_seconds_ + loss(arm) <= kExploredShare * recent_seconds_;
+}
+
+// After the step is known. As expected now, not as it took: a step that was interrupted must not
+// use up what is for exploration.
+void AdaptiveChooser::count_exploration(size_t arm, int64_t batch) {
+  judge(batch);
+  const double lost = loss(arm), in_turn = outlooks_[favourite_].seconds;
+  if (free_steps_ * in_turn >= lost)
+    free_steps_ -= lost / in_turn;
+  else
+    explored_seconds_ += lost;
 }
 
 void AdaptiveChooser::record(size_t arm, const StepOutcome& outcome) {
-  if (!outcome.has_prompt_rows) {
-    costs_.record(arm, outcome.batch, outcome.seconds);
-    const double kept = 1 - 1 / kRecentSteps;
-    // As expected now: a step that was interrupted must not use up what is for exploration.
-    const double seconds = expected_seconds(arm, outcome.batch);
-    recent_seconds_ = recent_seconds_ * kept + seconds;
-    explored_seconds_ = explored_seconds_ * kept + (explores_ && free_steps_ == 0 ? seconds : 0);
-    if (explores_ && free_steps_ > 0) --free_steps_;
-  }
+  const auto batch = static_cast<double>(outcome.batch);
+  const auto rows = static_cast<double>(outcome.rows());
   for (Kind& kind : kinds_) ++kind.idle_steps;
-  if (arm != off_) learn_tokens(arm, outcome);
+  if (arm != off_) {
+    learn_tokens(arm, outcome);
+    nodes_.add(arm, outcome.batch, rows / batch - 1, 1);
+  }
+  if (!outcome.has_prompt_rows) {
+    costs_.record(arm, outcome.batch, rows, outcome.seconds);
+    const double kept = 1 - 1 / kRecentSteps;
+    recent_seconds_ = recent_seconds_ * kept + expected_seconds(arm, outcome.batch);
+    explored_seconds_ *= kept;
+    if (explores_) count_exploration(arm, outcome.batch);
+  }
   explores_ = false;
 }
 
 void AdaptiveChooser::learn_tokens(size_t arm, const StepOutcome& outcome) {
-  Kind& kind = kinds_[places_[arm].kind];
+  const auto [index, strategy] = places_[arm];
+  Kind& kind = kinds_[index];
   if (is_due(kind)) {
     kind.acceptance.forget(1, kDoubtTrees);
+    forget_given(index);
     kind.failed_tries = std::min(kind.failed_tries + 1, kMaxFailedTries);
   }
-  kind.acceptance.record(places_[arm].strategy, outcome.trees);
+  double given = 0;
+  for (const VerifiedTree& tree : outcome.trees) given += 1 + tree.accepted_depth();
+  const auto trees = static_cast<double>(outcome.trees.size());
+  const double ratio = given / (trees * kind.acceptance.expected(strategy));
+  if (kind.acceptance.record(strategy, outcome.trees))
+    forget_given(index);
+  else if (!outcome.trees.empty())
+    given_.add(arm, outcome.batch, ratio, trees);
   kind.idle_steps = 0;
+}
+
+void AdaptiveChooser::forget_given(size_t kind) {
+  for (size_t arm = 0; arm < arms_.size(); ++arm)
+    if (arm != off_ && places_[arm].kind == kind) given_.forget(arm, 0, kDoubtTrees);
 }
 
 void AdaptiveChooser::new_weights() {
@@ -182,6 +277,7 @@ void AdaptiveChooser::new_weights() {
     kind.acceptance.forget(kNewWeightsKept, kNewWeightsTrees);
     kind.failed_tries = 0;
   }
+  given_.forget(kNewWeightsKept, kNewWeightsTrees);
   free_steps_ = std::max(free_steps_, kFreeStepsAgain);
   advantage_ = 0;
 }
@@ -194,6 +290,8 @@ nlohmann::json AdaptiveChooser::save() const {
                      {"failed_tries", kind.failed_tries}});
   return {{"kinds", kinds},
           {"costs", costs_.save()},
+          {"given", given_.save()},
+          {"nodes", nodes_.save()},
           {"favourite", favourite_},
           {"advantage", advantage_},
           {"explores", explores_},
@@ -210,6 +308,8 @@ void AdaptiveChooser::restore(const nlohmann::json& state) {
     kind.at("failed_tries").get_to(kinds_[i].failed_tries);
   }
   costs_.restore(state.at("costs"));
+  given_.restore(state.at("given"));
+  nodes_.restore(state.at("nodes"));
   state.at("favourite").get_to(favourite_);
   state.at("advantage").get_to(advantage_);
   state.at("explores").get_to(explores_);

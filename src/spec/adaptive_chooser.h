@@ -1,12 +1,15 @@
 // AdaptiveChooser: takes the arm with the most tokens per second, by what is known of each.
 //
-// Tokens come from acceptance.h, one for each kind of drafter, whatever the batch size; seconds
-// from cost_model.h. "Off" is an arm that gives one token. Three rules keep that honest:
+// Tokens come from acceptance.h, one for each kind of drafter, whatever the batch size, corrected
+// by what trees gave at similar ones, where they are cut to what pays (row_budget.h); seconds from
+// cost_model.h, for the rows that the arm's trees have there. "Off" is an arm that gives one token.
+// Three rules keep that honest:
 //
 //   Hysteresis   another arm takes over when it is better by 3 %, or by less for long enough.
 //   Exploration  an arm that may be better, as far as its uncertainty goes, is tried out of turn.
-//                Such steps have 1.5 % of the recent time, and 32 steps more at the start and 8
-//                after new weights.
+//                What such steps lose against the arm in turn is at most 1 % of the recent time,
+//                and 12 steps more at the start and 4 after new weights: so arms that lose little
+//                are tried often and those that lose much hardly ever.
 //   Doubt        a kind that was not played for 512 steps is tried, even if it seemed hopeless, and
 //                little is left of what was known. While it is never in turn, the time to the
 //                next try doubles, up to 4,096 steps.
@@ -43,10 +46,10 @@ class AdaptiveChooser : public Chooser {
   void restore(const nlohmann::json& state) override;
 
   // As far as is known, of a step with this arm.
-  double expected_tokens(size_t arm) const;  // a sequence
+  double expected_tokens(size_t arm, int64_t batch);  // a sequence
   double expected_seconds(size_t arm, int64_t batch);
 
-  // Of the recent time, what went to arms out of turn, the free steps aside.
+  // Of the recent time, what arms out of turn lost, the free steps aside.
   double explored_share() const;
 
  private:
@@ -64,13 +67,18 @@ class AdaptiveChooser : public Chooser {
 
   bool may_choose(size_t arm, int64_t batch) const;
   bool is_due(const Kind& kind) const;
-  void judge(int64_t batch);  // fills outlooks_
-  void settle();              // updates favourite_
+  void judge(int64_t batch);        // fills outlooks_
+  void find_nodes(int64_t batch);   // fills rows_
+  void find_tokens(int64_t batch);  // fills tokens_
+  void settle();                    // updates favourite_
   double best_case(size_t arm) const;
   std::optional<size_t> find_due() const;
   size_t find_promising() const;
+  double loss(size_t arm) const;
   bool can_afford(size_t arm) const;
+  void count_exploration(size_t arm, int64_t batch);
   void learn_tokens(size_t arm, const StepOutcome& outcome);
+  void forget_given(size_t kind);
 
   const std::vector<Arm> arms_;
   const Setup setup_;
@@ -78,13 +86,15 @@ class AdaptiveChooser : public Chooser {
   std::vector<Place> places_;  // [arm]
   std::vector<Kind> kinds_;
   StepCosts costs_;
+  CellMeans given_;  // tokens a sequence, by what acceptance said
+  CellMeans nodes_;  // of trees, a sequence; "off" has none
 
   size_t favourite_ = 0;       // the arm in turn
   double advantage_ = 0;       // of others over it, summed since one was ahead
   bool explores_ = false;      // the last choice was out of turn
   double recent_seconds_ = 0;  // forgotten with kRecentSteps
   double explored_seconds_ = 0;
-  int64_t free_steps_ = 0;  // of exploration, still to be spent
+  double free_steps_ = 0;  // of the arm in turn, that exploration may still lose
 
   // What is thought of an arm at a batch size.
   struct Outlook {
@@ -92,7 +102,11 @@ class AdaptiveChooser : public Chooser {
     double hope = 0;     // what the score may be
     double seconds = 0;  // of a step
   };
-  std::vector<Outlook> outlooks_;  // [arm] scratch
+  // Scratch, by arm.
+  std::vector<Outlook> outlooks_;
+  std::vector<double> rows_;
+  std::vector<double> tokens_;
+  std::vector<Estimate> ratios_;  // [kind]
 };
 
 }  // namespace tlt::spec

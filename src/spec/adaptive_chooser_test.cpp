@@ -148,9 +148,9 @@ TEST(AdaptiveChooserTest, NewWeightsLeaveTheCosts) {
   AdaptiveChooser chooser = make_chooser();
   play(
       chooser, 300, [](size_t) { return 1; }, [](size_t arm) { return arm == 1 ? 1.3 : 1.6; });
-  const double tokens = chooser.expected_tokens(1), seconds = chooser.expected_seconds(1, 8);
+  const double tokens = chooser.expected_tokens(1, 8), seconds = chooser.expected_seconds(1, 8);
   chooser.new_weights();
-  EXPECT_NEAR(chooser.expected_tokens(1), tokens, 1e-3);
+  EXPECT_NEAR(chooser.expected_tokens(1, 8), tokens, 1e-3);
   EXPECT_EQ(chooser.expected_seconds(1, 8), seconds);
   EXPECT_NEAR(seconds, 1.3, 0.02);
 }
@@ -166,7 +166,7 @@ TEST(AdaptiveChooserTest, NewWeightsMakeItLearnAnew) {
       chooser.record(1, {.batch = 8, .tokens = 24, .trees = good, .seconds = 1});
     if (told) chooser.new_weights();
     chooser.record(1, after);
-    tokens[told] = chooser.expected_tokens(1);
+    tokens[told] = chooser.expected_tokens(1, 8);
   }
   EXPECT_GT(tokens[false], 2.9);
   EXPECT_LT(tokens[true], 2.2);
@@ -191,12 +191,12 @@ TEST(AdaptiveChooserTest, StepsWithPromptRowsTeachTokensOnly) {
       chooser, 100, [](size_t) { return 1; }, [](size_t) { return 1.0; });
   const std::vector<DraftNode> nodes = {{1, -1, 1, 0.5f}, {1, 0, 2, 0.4f}};
   const std::vector<VerifiedTree> trees(8, {nodes, 1});
-  const double tokens = chooser.expected_tokens(1), seconds = chooser.expected_seconds(1, 8);
+  const double tokens = chooser.expected_tokens(1, 8), seconds = chooser.expected_seconds(1, 8);
   for (int i = 0; i < 10; ++i)
     chooser.record(
         1, {.batch = 8, .tokens = 24, .trees = trees, .seconds = 50, .has_prompt_rows = true});
   EXPECT_EQ(chooser.expected_seconds(1, 8), seconds);
-  EXPECT_GT(chooser.expected_tokens(1), tokens);
+  EXPECT_GT(chooser.expected_tokens(1, 8), tokens);
 }
 
 TEST(AdaptiveChooserTest, OffIsNeeded) {

@@ -44,6 +44,13 @@ struct StepOutcome {
   std::span<const VerifiedTree> trees;  // one a sequence, empty ones too; none when the arm was off
   double seconds = 0;                   // of the whole step, drafting included
   bool has_prompt_rows = false;         // the seconds say nothing of decoding: not learned from
+
+  // Of the target's forward pass.
+  int64_t rows() const {
+    int64_t nodes = 0;
+    for (const VerifiedTree& tree : trees) nodes += std::ssize(tree.nodes);
+    return batch + nodes;
+  }
 };
 
 // Statistics are kept for batches of similar size: two cells an octave, 1 to 1024 sequences.

@@ -20,21 +20,7 @@ constexpr double kMaxSurprise = 3;         // mean errors
 constexpr double kDeviationOfMean = 1.25;  // standard deviation per mean error
 constexpr double kSpreadRate = 0.02;
 
-// What a step at one batch size says about another, so many half octaves away.
-double kinship(size_t cell, size_t other) {
-  constexpr std::array<double, 5> kKinship = {1, 0.5, 0.2, 0.1, 0.05};
-  return kKinship[std::min(cell > other ? cell - other : other - cell, kKinship.size() - 1)];
-}
-
 }  // namespace
-
-void to_json(nlohmann::json& json, const Estimate& estimate) {
-  json = {estimate.mean, estimate.weight};
-}
-
-void from_json(const nlohmann::json& json, Estimate& estimate) {
-  estimate = {json.at(0).get<double>(), json.at(1).get<double>()};
-}
 
 double Curve::at(double x) const {
   auto right = points_.lower_bound(x);
@@ -96,7 +82,7 @@ Curve CostTable::draft_curve(const Arm& arm) const {
 StepCosts::StepCosts(const std::vector<Arm>& arms, CostTable table)
     : arms_(arms),
       table_(std::move(table)),
-      cells_(arms.size()),
+      cells_(arms.size(), kMaxCellWeight),
       offsets_(arms.size()),
       predictions_(arms.size()) {
   for (const Arm& arm : arms_) drafts_.push_back(table_.draft_curve(arm));
@@ -108,55 +94,55 @@ double StepCosts::table_weight() const {
   return std::min(deviations * deviations, kMaxTableWeight);
 }
 
-double StepCosts::log_table(size_t arm, int64_t batch) const {
+double StepCosts::log_table(size_t arm, int64_t batch, double rows) const {
   const auto sequences = static_cast<double>(batch);
-  const auto rows = static_cast<double>(batch * arms_[arm].strategy.verify);
   double seconds = table_.target_seconds(rows, sequences);
   if (!drafts_[arm].empty()) seconds += drafts_[arm].at(sequences);
   return std::log(seconds);
 }
 
-std::span<const StepCosts::Prediction> StepCosts::predict(int64_t batch) {
-  const size_t cell = batch_cell(batch);
-  Estimate common;
+void StepCosts::find_offsets(int64_t batch) {
+  common_ = {};
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
-    offsets_[arm] = {};
-    for (size_t other = 0; other < kBatchCells; ++other)
-      offsets_[arm].add(cells_[arm][other].mean, cells_[arm][other].weight * kinship(cell, other));
-    common.add(offsets_[arm].mean, std::min(offsets_[arm].weight, kKnownWeight));
+    offsets_[arm] = cells_.at(arm, batch);
+    common_.add(offsets_[arm].mean, std::min(offsets_[arm].weight, kKnownWeight));
   }
-  for (size_t arm = 0; arm < arms_.size(); ++arm) {
-    offsets_[arm].add(common.mean, table_weight());
-    predictions_[arm] = {log_table(arm, batch) + offsets_[arm].mean,
-                         kDeviationOfMean * spread_ / std::sqrt(offsets_[arm].weight)};
-  }
+}
+
+// REQUIRES: find_offsets(batch).
+StepCosts::Prediction StepCosts::predict(size_t arm, int64_t batch, double rows) const {
+  Estimate offset = offsets_[arm];
+  offset.add(common_.mean, table_weight());
+  return {log_table(arm, batch, rows) + offset.mean,
+          kDeviationOfMean * spread_ / std::sqrt(offset.weight)};
+}
+
+std::span<const StepCosts::Prediction> StepCosts::predict(int64_t batch,
+                                                          std::span<const double> rows) {
+  find_offsets(batch);
+  for (size_t arm = 0; arm < arms_.size(); ++arm)
+    predictions_[arm] = predict(arm, batch, rows[arm]);
   return predictions_;
 }
 
-void StepCosts::record(size_t arm, int64_t batch, double seconds) {
-  const double expected = predict(batch)[arm].log_seconds;
+void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
+  find_offsets(batch);
+  const double expected = predict(arm, batch, rows).log_seconds;
   const double surprise = std::log(seconds) - expected;
-  double steps = 0;
-  for (const auto& cells : cells_)
-    for (const Estimate& cell : cells) steps += cell.weight;
   // The first steps say how far off the table is as a whole, but one of them may be an outlier.
-  const bool is_first = steps < kFirstWeight;
+  const bool is_first = cells_.weight() < kFirstWeight;
   const double limit = is_first ? 1 : kMaxSurprise * spread_;
   const double believed = expected + std::clamp(surprise, -limit, limit);
   spread_ += kSpreadRate * (std::min(std::abs(surprise), 1.0) - spread_);
   spread_ = std::max(spread_, 0.005);
-  for (auto& cells : cells_)
-    for (Estimate& cell : cells)
-      if (cell.weight > kNeverForgotten) cell.weight *= kKeptShare;
-  Estimate& cell = cells_[arm][batch_cell(batch)];
-  cell.add(believed - log_table(arm, batch), is_first ? 0.1 : 1);
-  cell.weight = std::min(cell.weight, kMaxCellWeight);
+  cells_.forget(kKeptShare, kNeverForgotten);
+  cells_.add(arm, batch, believed - log_table(arm, batch, rows), is_first ? 0.1 : 1);
 }
 
-nlohmann::json StepCosts::save() const { return {{"cells", cells_}, {"spread", spread_}}; }
+nlohmann::json StepCosts::save() const { return {{"cells", cells_.save()}, {"spread", spread_}}; }
 
 void StepCosts::restore(const nlohmann::json& state) {
-  state.at("cells").get_to(cells_);
+  cells_.restore(state.at("cells"));
   state.at("spread").get_to(spread_);
 }
 

@@ -2,41 +2,27 @@
 //
 // CostTable is measured when the engine starts: forward passes of the target and proposals of the
 // drafters. StepCosts begins there and learns from the steps how far it is off, for each arm and
-// batch size, in logarithms: what is seen at one batch size counts at similar ones, and at any that
-// has seen nothing. An arm of which nothing is known, or nothing any more, is taken to be as far
-// off as the others (sampling, longer texts). A step that took far longer than expected counts as
-// one that took somewhat longer.
+// batch size, in logarithms, given the rows it had: what is seen at one batch size counts at
+// similar ones, and at any that has seen nothing. An arm of which nothing is known, or nothing any
+// more, is taken to be as far off as the others (sampling, longer texts). A step that took far
+// longer than expected counts as one that took somewhat longer.
 //
 // Threading  engine thread only; no locks.
 //
 //   StepCosts costs(arms, CostTable(forwards, drafts));
-//   costs.record(arm, batch, seconds);
-//   const double seconds = std::exp(costs.predict(batch)[arm].log_seconds);
+//   costs.record(arm, batch, rows, seconds);
+//   const double seconds = std::exp(costs.predict(batch, rows_of_arms)[arm].log_seconds);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <map>
 #include <vector>
 
+#include "spec/cell_means.h"
 #include "spec/chooser.h"
 
 namespace tlt::spec {
-
-// A mean of which older numbers are forgotten: weight tells how much stands behind it.
-struct Estimate {
-  double mean = 0;
-  double weight = 0;
-
-  void add(double number, double number_weight) {
-    if (number_weight <= 0) return;
-    weight += number_weight;
-    mean += (number - mean) * number_weight / weight;
-  }
-};
-void to_json(nlohmann::json& json, const Estimate& estimate);
-void from_json(const nlohmann::json& json, Estimate& estimate);
 
 // A forward pass of the target: `rows` of `batch` sequences.
 struct ForwardCost {
@@ -90,25 +76,30 @@ class StepCosts {
 
   StepCosts(const std::vector<Arm>& arms, CostTable table);
 
-  // Of a step with each arm; valid until the next call.
-  std::span<const Prediction> predict(int64_t batch);
+  // Of a step with each arm, `rows[arm]` rows for the target; valid until the next call.
+  std::span<const Prediction> predict(int64_t batch, std::span<const double> rows);
 
-  void record(size_t arm, int64_t batch, double seconds);
+  void record(size_t arm, int64_t batch, double rows, double seconds);
 
   nlohmann::json save() const;
   void restore(const nlohmann::json& state);
 
  private:
   double table_weight() const;
-  double log_table(size_t arm, int64_t batch) const;
+  double log_table(size_t arm, int64_t batch, double rows) const;
+  Prediction predict(size_t arm, int64_t batch, double rows) const;
+  // What arms are off by; into offsets_ and common_.
+  void find_offsets(int64_t batch);
 
   const std::vector<Arm> arms_;
   const CostTable table_;
-  std::vector<Curve> drafts_;                             // [arm]
-  std::vector<std::array<Estimate, kBatchCells>> cells_;  // [arm] of log (seconds / table)
-  double spread_ = 0.1;                                   // mean error of a step's log seconds
+  std::vector<Curve> drafts_;  // [arm]
+  CellMeans cells_;            // of log (seconds / table)
+  double spread_ = 0.1;        // mean error of a step's log seconds
 
-  std::vector<Estimate> offsets_;        // [arm] scratch
+  // Scratch.
+  std::vector<Estimate> offsets_;  // [arm]
+  Estimate common_;
   std::vector<Prediction> predictions_;  // [arm]
 };
 

@@ -22,8 +22,23 @@ CostTable make_table() {
 
 double table_seconds(double rows, double drafting = 0) { return 1 + 0.1 * rows + drafting; }
 
+// Of steps whose trees are full.
+double rows_of(size_t arm, int64_t batch) {
+  const int64_t verify[] = {1, kTree.strategy.verify, kOther.strategy.verify};
+  return static_cast<double>(batch * verify[arm]);
+}
+
+StepCosts::Prediction predict(StepCosts& costs, size_t arm, int64_t batch) {
+  const std::vector<double> rows = {rows_of(0, batch), rows_of(1, batch), rows_of(2, batch)};
+  return costs.predict(batch, rows)[arm];
+}
+
 double seconds_of(StepCosts& costs, size_t arm, int64_t batch) {
-  return std::exp(costs.predict(batch)[arm].log_seconds);
+  return std::exp(predict(costs, arm, batch).log_seconds);
+}
+
+void record(StepCosts& costs, size_t arm, int64_t batch, double seconds) {
+  costs.record(arm, batch, rows_of(arm, batch), seconds);
 }
 
 TEST(CurveTest, GoesStraightBetweenPointsAndOnBehindTheLast) {
@@ -76,10 +91,10 @@ TEST(StepCostsTest, BeginsWithTheTable) {
 
 TEST(StepCostsTest, WhatIsOffForOneArmIsTakenForTheOthersUntilTheyAreKnown) {
   StepCosts costs({Arm{}, kTree, kOther}, make_table());
-  for (int i = 0; i < 50; ++i) costs.record(kTreeArm, 4, 1.4 * table_seconds(32, 0.5));
+  for (int i = 0; i < 50; ++i) record(costs, kTreeArm, 4, 1.4 * table_seconds(32, 0.5));
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4), 1.4 * table_seconds(32, 0.5), 0.01);
   EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 1.4, 0.01);
-  for (int i = 0; i < 50; ++i) costs.record(kOffArm, 4, 1.2 * table_seconds(4));
+  for (int i = 0; i < 50; ++i) record(costs, kOffArm, 4, 1.2 * table_seconds(4));
   EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 1.2, 0.01);
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 1.4, 0.01);
 }
@@ -87,14 +102,14 @@ TEST(StepCostsTest, WhatIsOffForOneArmIsTakenForTheOthersUntilTheyAreKnown) {
 TEST(StepCostsTest, NeighbouringBatchSizesShare) {
   StepCosts costs({Arm{}, kTree}, make_table());
   for (int i = 0; i < 100; ++i) {
-    costs.record(kOffArm, 8, table_seconds(8));
-    costs.record(kTreeArm, 8, 1.5 * table_seconds(64, 0.5));
+    record(costs, kOffArm, 8, table_seconds(8));
+    record(costs, kTreeArm, 8, 1.5 * table_seconds(64, 0.5));
   }
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 6) / table_seconds(48, 0.5), 1.5, 0.05);
-  const double near = costs.predict(8)[kTreeArm].deviation;
-  EXPECT_LT(near, costs.predict(64)[kTreeArm].deviation);
+  const double near = predict(costs, kTreeArm, 8).deviation;
+  EXPECT_LT(near, predict(costs, kTreeArm, 64).deviation);
   // Nearer ones count more.
-  for (int i = 0; i < 100; ++i) costs.record(kTreeArm, 64, table_seconds(512, 0.5));
+  for (int i = 0; i < 100; ++i) record(costs, kTreeArm, 64, table_seconds(512, 0.5));
   EXPECT_GT(seconds_of(costs, kTreeArm, 11) / table_seconds(88, 0.5), 1.35);
   EXPECT_LT(seconds_of(costs, kTreeArm, 45) / table_seconds(360, 0.5), 1.15);
 }
@@ -104,35 +119,44 @@ TEST(StepCostsTest, NoiseAndOutliersHardlyMatter) {
   RandomStream random(1, {});
   for (int i = 0; i < 400; ++i) {
     const double outlier = random.uniform() < 0.02 ? 10 : 1;
-    costs.record(kTreeArm, 4,
-                 1.2 * table_seconds(32, 0.5) * outlier * std::exp(0.1 * random.normal()));
+    record(costs, kTreeArm, 4,
+           1.2 * table_seconds(32, 0.5) * outlier * std::exp(0.1 * random.normal()));
   }
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 1.2, 0.03);
 }
 
 TEST(StepCostsTest, FirstStepMayBeAnOutlier) {
   StepCosts costs({Arm{}, kTree}, make_table());
-  costs.record(kTreeArm, 4, 100 * table_seconds(32, 0.5));
-  for (int i = 0; i < 10; ++i) costs.record(kTreeArm, 4, table_seconds(32, 0.5));
+  record(costs, kTreeArm, 4, 100 * table_seconds(32, 0.5));
+  for (int i = 0; i < 10; ++i) record(costs, kTreeArm, 4, table_seconds(32, 0.5));
   EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 1, 0.05);
 }
 
 TEST(StepCostsTest, MachineThatBecomesSlowerIsNoticed) {
   StepCosts costs({Arm{}, kTree}, make_table());
-  for (int i = 0; i < 300; ++i) costs.record(kTreeArm, 4, table_seconds(32, 0.5));
-  for (int i = 0; i < 300; ++i) costs.record(kTreeArm, 4, 3 * table_seconds(32, 0.5));
+  for (int i = 0; i < 300; ++i) record(costs, kTreeArm, 4, table_seconds(32, 0.5));
+  for (int i = 0; i < 300; ++i) record(costs, kTreeArm, 4, 3 * table_seconds(32, 0.5));
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 3, 0.7);
+}
+
+// Trees are cut at large batch sizes: what a step costs must not be taken for what its arm costs.
+TEST(StepCostsTest, ATreeThatWasCutSaysNothingOfRows) {
+  StepCosts costs({Arm{}, kTree, kOther}, make_table());
+  for (int i = 0; i < 50; ++i) costs.record(kTreeArm, 16, 20, 1.1 * table_seconds(20, 0.5));
+  EXPECT_NEAR(seconds_of(costs, kTreeArm, 16) / table_seconds(128, 0.5), 1.1, 0.01);
+  EXPECT_NEAR(seconds_of(costs, kOffArm, 16) / table_seconds(16), 1.1, 0.03);
+  EXPECT_NEAR(seconds_of(costs, kOtherArm, 16) / table_seconds(256, 1), 1.1, 0.03);
 }
 
 TEST(StepCostsTest, RestoredCostsAreTheSame) {
   StepCosts costs({Arm{}, kTree}, make_table());
-  for (int i = 1; i < 40; ++i) costs.record(i % 2, i, 1 + 0.1 * i);
+  for (int i = 1; i < 40; ++i) record(costs, static_cast<size_t>(i % 2), i, 1 + 0.1 * i);
   StepCosts resumed({Arm{}, kTree}, make_table());
   resumed.restore(nlohmann::json::parse(costs.save().dump()));
   for (const int64_t batch : {1, 7, 64})
     for (const size_t arm : {kOffArm, kTreeArm}) {
-      EXPECT_EQ(resumed.predict(batch)[arm].log_seconds, costs.predict(batch)[arm].log_seconds);
-      EXPECT_EQ(resumed.predict(batch)[arm].deviation, costs.predict(batch)[arm].deviation);
+      EXPECT_EQ(predict(resumed, arm, batch).log_seconds, predict(costs, arm, batch).log_seconds);
+      EXPECT_EQ(predict(resumed, arm, batch).deviation, predict(costs, arm, batch).deviation);
     }
 }
 
