@@ -109,7 +109,8 @@ void ControlOptions::check() const {
 class ControlServer::Impl {
  public:
   Impl(const std::string& address, int workers, const ControlOptions& options)
-      : options_(options), coordinator_(workers, options.lost_after_seconds, now()) {
+      : options_(options),
+        coordinator_(workers, options.lost_after_seconds, options.min_workers_for_training, now()) {
     // Bound before any connection: the library asks here whether a client's key is the right one.
     authenticator_ = zmq::socket_t(context_, zmq::socket_type::rep);
     authenticator_.bind("inproc://zeromq.zap.01");
@@ -270,6 +271,11 @@ class ControlClient::Impl {
     return result;
   }
 
+  double training_ended_at() {
+    const std::lock_guard lock(mutex_);
+    return training_ended_at_;
+  }
+
   void wait_for_news(double seconds) {
     std::unique_lock lock(mutex_);
     news_.wait_for(lock, milliseconds(seconds), [&] {
@@ -318,7 +324,9 @@ class ControlClient::Impl {
     if (!dealer_.recv(body, zmq::recv_flags::dontwait)) return false;
     last_heard_ = now();
     const std::lock_guard lock(mutex_);
+    const bool trained = protocol_.may_train();
     protocol_.on(decode_command(body.to_string(), worker_), outgoing_);
+    if (trained && !protocol_.may_train()) training_ended_at_ = last_heard_;
     return true;
   }
 
@@ -362,10 +370,11 @@ class ControlClient::Impl {
 
   std::mutex mutex_;
   std::condition_variable news_;
-  WorkerProtocol protocol_;      // protected by mutex_
-  std::vector<Event> outgoing_;  // protected by mutex_
-  std::exception_ptr error_;     // protected by mutex_
-  bool stopping_ = false;        // protected by mutex_
+  WorkerProtocol protocol_;       // protected by mutex_
+  std::vector<Event> outgoing_;   // protected by mutex_
+  std::exception_ptr error_;      // protected by mutex_
+  double training_ended_at_ = 0;  // protected by mutex_
+  bool stopping_ = false;         // protected by mutex_
 
   std::thread thread_;
 };
@@ -398,6 +407,13 @@ bool ControlClient::step_done() {
 
 void ControlClient::wait_for_news(double seconds) { impl_->wait_for_news(seconds); }
 
+bool ControlClient::may_train() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.may_train(); });
+}
+
+double ControlClient::training_ended_at() { return impl_->training_ended_at(); }
+
 std::vector<int> ControlClient::lost_workers() {
   return impl_->with_protocol(
       [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.lost_workers(); });
@@ -419,6 +435,8 @@ class CoordinatorsGroups final : public GroupSource {
     return client_.step_done();
   }
   void wait_for_news(double seconds) override { client_.wait_for_news(seconds); }
+  [[nodiscard]] bool may_train() override { return client_.may_train(); }
+  double training_ended_at() override { return client_.training_ended_at(); }
   [[nodiscard]] std::vector<int> lost_workers() override { return client_.lost_workers(); }
 
  private:

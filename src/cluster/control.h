@@ -29,6 +29,7 @@ struct Launch;
 struct ControlOptions {
   double heartbeat_seconds = 1;
   double lost_after_seconds = 10;
+  int64_t min_workers_for_training = 0;  // 0: nobody trains
 
   void visit(auto& v) {
     v(heartbeat_seconds, "heartbeat_seconds", Affects::kPlace,
@@ -72,6 +73,8 @@ class ControlClient final : public GroupSource {
   void done(int64_t group) override;
   [[nodiscard]] bool step_done() override;
   void wait_for_news(double seconds) override;
+  [[nodiscard]] bool may_train() override;
+  double training_ended_at() override;
   [[nodiscard]] std::vector<int> lost_workers() override;
 
  private:

@@ -11,6 +11,7 @@
 #include <zmq.hpp>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/test_folder.h"
 #include "cluster/comm.h"
 #include "cluster/run_ranks.h"
@@ -97,6 +98,37 @@ TEST(ControlTest, AskingTakesMicroseconds) {
   std::sort(microseconds.begin(), microseconds.end());
   EXPECT_LT(microseconds[microseconds.size() / 2], 100);
   RecordProperty("median_microseconds", std::to_string(microseconds[microseconds.size() / 2]));
+}
+
+// Worker 1 rolls out the one group there is; worker 0 may train from when it has nothing to do
+// until the step is done, and learns of that without asking.
+TEST(ControlTest, IdleWorkerMayTrainUntilTheStepIsDone) {
+  ControlOptions options = kPatient;
+  options.min_workers_for_training = 1;
+  ControlServer server("127.0.0.1", 2, options);
+  ControlClient idle(server.keys(), 0, options), busy(server.keys(), 1, options);
+  idle.begin_step(1, 2);
+  while (!idle.try_take()) idle.wait_for_news(0.01);
+  busy.begin_step(1, 2);
+  while (!busy.try_take()) busy.wait_for_news(0.01);
+  EXPECT_FALSE(idle.may_train());
+  idle.done(0);
+  EXPECT_EQ(idle.try_take(), std::nullopt);
+  const auto wait_until = [](const auto& is_so) {
+    const auto deadline = Clock::now() + std::chrono::seconds(10);
+    while (!is_so() && Clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return is_so();
+  };
+  EXPECT_TRUE(wait_until([&] { return idle.may_train(); }));
+  EXPECT_EQ(server.state(0), WorkerState::kTraining);
+  EXPECT_FALSE(busy.may_train());
+  const double before = steady_clock().seconds();
+  busy.done(1);
+  EXPECT_TRUE(wait_until([&] { return !idle.may_train(); }));
+  EXPECT_GE(idle.training_ended_at(), before);
+  EXPECT_LE(idle.training_ended_at(), steady_clock().seconds());
+  EXPECT_TRUE(idle.step_done());
 }
 
 TEST(ControlTest, WorkerWithOtherKeysIsNotHeard) {

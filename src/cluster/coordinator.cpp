@@ -9,10 +9,14 @@
 
 namespace tlt::cluster {
 
-Coordinator::Coordinator(int workers, double lost_after_seconds, double now)
-    : lost_after_seconds_(lost_after_seconds), last_tick_(now), workers_(workers) {
-  TLT_CHECK(workers >= 1 && lost_after_seconds > 0, workers, " workers, lost after ",
-            lost_after_seconds);
+Coordinator::Coordinator(int workers, double lost_after_seconds, int64_t min_workers_for_training,
+                         double now)
+    : lost_after_seconds_(lost_after_seconds),
+      min_workers_for_training_(min_workers_for_training),
+      last_tick_(now),
+      workers_(workers) {
+  TLT_CHECK(workers >= 1 && lost_after_seconds > 0 && min_workers_for_training >= 0, workers,
+            " workers, lost after ", lost_after_seconds, ", ", min_workers_for_training, " train");
   for (Worker& worker : workers_) worker.last_heard = now;
 }
 
@@ -33,7 +37,7 @@ std::vector<Command> Coordinator::begin_step(int64_t step,
   done_.clear();
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    worker.joined = worker.hungry = false;
+    worker.joined = worker.hungry = worker.trains = false;
     std::deque<int64_t>& queue = worker.lost ? common_ : worker.queue;
     for (const int64_t group : shares[i]) {
       TLT_CHECK(groups_.insert(group).second, "group ", group, " twice");
@@ -112,8 +116,12 @@ std::vector<Command> Coordinator::tick(double now) {
 WorkerState Coordinator::state(int worker) const {
   const Worker& it = workers_[worker];
   if (it.lost) return WorkerState::kLost;
-  return it.hungry && !it.given && it.running.empty() && !is_step_done() ? WorkerState::kIdle
-                                                                         : WorkerState::kBusy;
+  if (!is_idle(it)) return WorkerState::kBusy;
+  return it.trains ? WorkerState::kTraining : WorkerState::kIdle;
+}
+
+bool Coordinator::is_idle(const Worker& worker) const {
+  return worker.hungry && !worker.given && worker.running.empty() && !is_step_done();
 }
 
 int Coordinator::workers_in(WorkerState wanted) const {
@@ -166,7 +174,7 @@ void Coordinator::done(int worker, int64_t group, Commands& out) {
 void Coordinator::lose(int worker, Commands& out) {
   Worker& it = workers_[worker];
   it.lost = true;
-  it.hungry = false;
+  it.hungry = it.trains = false;
   // What it had begun comes first: those groups are the furthest behind.
   common_.insert(common_.end(), it.running.begin(), it.running.end());
   if (it.given) common_.push_back(it.given->group);
@@ -204,6 +212,20 @@ void Coordinator::settle(Commands& out) {
     ++recalls;
     say(Command::Kind::kRecall, static_cast<int>(i), worker.given->group, out);
   }
+  promote(out);
+}
+
+void Coordinator::promote(Commands& out) {
+  if (min_workers_for_training_ == 0) return;
+  const auto idle = std::count_if(workers_.begin(), workers_.end(),
+                                  [&](const Worker& worker) { return is_idle(worker); });
+  if (idle < min_workers_for_training_) return;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (!is_idle(worker) || worker.trains) continue;
+    worker.trains = true;
+    say(Command::Kind::kTrain, static_cast<int>(i), -1, out);
+  }
 }
 
 std::optional<int64_t> Coordinator::next_for_hungry(Worker& worker) {
@@ -223,7 +245,7 @@ std::optional<int64_t> Coordinator::next_for_hungry(Worker& worker) {
 }
 
 void Coordinator::give(int worker, int64_t group, bool wanted, Commands& out) {
-  workers_[worker].hungry = false;
+  workers_[worker].hungry = workers_[worker].trains = false;
   workers_[worker].given = Given{.group = group, .wanted = wanted};
   say(Command::Kind::kGive, worker, group, out);
 }
@@ -254,6 +276,7 @@ void Coordinator::check_invariant() const {
     TLT_CHECK(!worker.lost || (worker.queue.empty() && !worker.given && worker.running.empty()), at,
               " is lost and holds groups");
     TLT_CHECK(!(worker.hungry && worker.given), at, " is hungry and was given a group");
+    TLT_CHECK(!worker.trains || is_step_done() || is_idle(worker), at, " trains and is not idle");
     TLT_CHECK(worker.joined || (!worker.given && worker.running.empty()), at,
               " has groups before it began the step");
   }

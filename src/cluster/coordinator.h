@@ -11,12 +11,16 @@
 // the lock under which its engine takes. A group given to a hungry worker is never asked back, so a
 // group does not wander.
 //
+// Idle workers are promoted to drafter training once there are `min_workers_for_training` of them;
+// a worker that becomes idle later joins at once. What ends its training is a group for it, or the
+// end of the step, and nothing that another worker does (PAPER 3.3, S5); the others go on.
+//
 // Owns       the state of the groups of the current step and of the workers.
 // Not here   sockets and threads (control.h); the worker's half (worker_protocol.h).
 // Threading  none of its own; external synchronization.
 // Invariant  a group is in exactly one place: a queue, given to one worker, running at one, done.
 //
-//   Coordinator coordinator(workers, lost_after_seconds, now);
+//   Coordinator coordinator(workers, lost_after_seconds, /*min_workers_for_training=*/1, now);
 //   for (const Command& command : coordinator.on(event, now)) send(command);
 //   for (const Command& command : coordinator.tick(now)) send(command);
 //
@@ -42,7 +46,8 @@ enum class WorkerState {
 
 class Coordinator {
  public:
-  Coordinator(int workers, double lost_after_seconds, double now);
+  // min_workers_for_training: 0: nobody trains.
+  Coordinator(int workers, double lost_after_seconds, int64_t min_workers_for_training, double now);
 
   // Begins a step in which worker w starts with the groups shares[w]. kBegin does it with deal().
   // REQUIRES: the step before is done; no group twice.
@@ -80,6 +85,7 @@ class Coordinator {
     bool lost = false;
     bool joined = false;  // has begun the current step
     bool hungry = false;
+    bool trains = false;  // was promoted, and has had no group since
     std::deque<int64_t> queue;
     std::optional<Given> given;
     std::set<int64_t> running;
@@ -93,12 +99,15 @@ class Coordinator {
   void done(int worker, int64_t group, Commands& out);
   void lose(int worker, Commands& out);
   void settle(Commands& out);  // gives what can be given, asks back what is needed elsewhere
+  void promote(Commands& out);
+  bool is_idle(const Worker& worker) const;
   std::optional<int64_t> next_for_hungry(Worker& worker);  // takes it out of its queue
   void give(int worker, int64_t group, bool wanted, Commands& out);
   void say(Command::Kind kind, int worker, int64_t group, Commands& out) const;
   void announce_step_done(Commands& out) const;
 
   const double lost_after_seconds_;
+  const int64_t min_workers_for_training_;
   double last_tick_;
   int64_t step_ = -1;
   std::vector<Worker> workers_;

@@ -22,6 +22,7 @@ class CoordinatorPeer {
   std::set<int64_t>& done() { return it_.done_; }
   std::deque<int64_t>& common() { return it_.common_; }
   bool& hungry(int worker) { return it_.workers_[worker].hungry; }
+  bool& trains(int worker) { return it_.workers_[worker].trains; }
   bool& lost(int worker) { return it_.workers_[worker].lost; }
   int64_t& given(int worker) { return it_.workers_[worker].given->group; }
 
@@ -45,7 +46,7 @@ std::vector<std::string> texts(const std::vector<Command>& commands) {
       {CommandKind::kGive, "give"},      {CommandKind::kRecall, "recall"},
       {CommandKind::kNoWork, "no work"}, {CommandKind::kStepDone, "step done"},
       {CommandKind::kLost, "lost"},      {CommandKind::kExit, "exit"},
-      {CommandKind::kAlive, "alive"}};
+      {CommandKind::kAlive, "alive"},    {CommandKind::kTrain, "train"}};
   std::vector<std::string> result;
   for (const Command& command : commands)
     result.push_back(kNames.at(command.kind) +
@@ -69,7 +70,7 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   double now_ = 0;
-  Coordinator coordinator_{2, kLostAfter, 0};
+  Coordinator coordinator_{2, kLostAfter, /*min_workers_for_training=*/0, 0};
 };
 
 TEST_F(CoordinatorTest, GroupsAreDealtInTurnAndTheHeadIsGivenAhead) {
@@ -209,10 +210,11 @@ TEST_F(CoordinatorTest, InvariantCheckerSeesEveryPlantedFault) {
       {"of no step", [](CoordinatorPeer& peer) { peer.common().push_back(99); }},
       {"hungry with a group", [](CoordinatorPeer& peer) { peer.hungry(0) = true; }},
       {"lost with groups", [](CoordinatorPeer& peer) { peer.lost(0) = true; }},
+      {"trains with a group", [](CoordinatorPeer& peer) { peer.trains(0) = true; }},
       {"running at two workers", [](CoordinatorPeer& peer) { peer.running(1).insert(0); }},
   };
   for (const auto& [name, plant] : faults) {
-    Coordinator coordinator(2, kLostAfter, 0);
+    Coordinator coordinator(2, kLostAfter, 1, 0);
     for (const int worker : {0, 1})
       coordinator.on({.kind = EventKind::kBegin, .worker = worker, .step = 1, .group = 8}, 0);
     coordinator.on({.kind = EventKind::kStarted, .worker = 0, .step = 1, .group = 0}, 0);
@@ -223,12 +225,107 @@ TEST_F(CoordinatorTest, InvariantCheckerSeesEveryPlantedFault) {
   }
 }
 
+// Three workers with a group each; two idle ones are promoted.
+class CoordinatorTrainingTest : public CoordinatorTest {
+ protected:
+  CoordinatorTrainingTest() {
+    for (const int worker : {0, 1, 2}) say(EventKind::kBegin, worker, 3);
+    for (const int worker : {0, 1, 2}) say(EventKind::kStarted, worker, worker);
+  }
+  // Worker `worker` has finished its group and asks for more.
+  std::vector<std::string> run_dry(int worker) {
+    std::vector<std::string> said = say(EventKind::kDone, worker, worker);
+    for (const std::string& text : say(EventKind::kTake, worker)) said.push_back(text);
+    return said;
+  }
+  std::vector<std::string> say(EventKind kind, int worker, int64_t group = -1, int64_t step = 1) {
+    const auto commands =
+        training_.on({.kind = kind, .worker = worker, .step = step, .group = group}, now_);
+    training_.check_invariant();
+    return texts(commands);
+  }
+  std::vector<std::string> tick() { return texts(training_.tick(now_)); }
+
+  Coordinator training_{3, kLostAfter, /*min_workers_for_training=*/2, 0};
+};
+
+TEST_F(CoordinatorTrainingTest, IdleWorkersArePromotedWhenEnoughAreIdle) {
+  EXPECT_THAT(run_dry(1), ElementsAre("no work to 1"));
+  EXPECT_EQ(training_.state(1), WorkerState::kIdle);
+  EXPECT_THAT(run_dry(0), ElementsAre("train to 0", "train to 1", "no work to 0"));
+  EXPECT_EQ(training_.workers_in(WorkerState::kTraining), 2);
+  EXPECT_EQ(training_.state(2), WorkerState::kBusy);
+}
+
+// PAPER 3.3, S5: in the release a worker that was done stopped the training of all.
+TEST_F(CoordinatorTrainingTest, OnlyTheEndOfTheStepStopsTraining) {
+  run_dry(0);
+  run_dry(1);
+  EXPECT_THAT(say(EventKind::kHeartbeat, 2), ElementsAre("alive to 2"));
+  EXPECT_EQ(training_.workers_in(WorkerState::kTraining), 2);
+  EXPECT_THAT(say(EventKind::kDone, 2, 2),
+              ElementsAre("step done to 0", "step done to 1", "step done to 2"));
+  EXPECT_EQ(training_.workers_in(WorkerState::kTraining), 0);
+  EXPECT_THAT(say(EventKind::kBegin, 0, 3, 2), ElementsAre("give 0 to 0"));
+  EXPECT_EQ(training_.workers_in(WorkerState::kTraining), 0);
+}
+
+TEST_F(CoordinatorTrainingTest, WorkThatComesBackEndsTheTrainingOfItsWorkerAlone) {
+  run_dry(0);
+  run_dry(1);
+  for (; now_ <= kLostAfter; now_ += 2)
+    for (const int worker : {0, 1}) say(EventKind::kHeartbeat, worker), tick();
+  EXPECT_THAT(tick(), ElementsAre("lost 2 to 0", "lost 2 to 1", "give 2 to 0"));
+  EXPECT_EQ(training_.state(0), WorkerState::kBusy);
+  EXPECT_EQ(training_.state(1), WorkerState::kTraining);
+  EXPECT_EQ(training_.state(2), WorkerState::kLost);
+}
+
+// PAPER 3.3, S9: one permission for each time of idleness, however often a worker is heard.
+TEST_F(CoordinatorTrainingTest, APromotedWorkerIsNotPromotedAgain) {
+  run_dry(0);
+  run_dry(1);
+  EXPECT_THAT(say(EventKind::kHeartbeat, 0), ElementsAre("alive to 0"));
+  EXPECT_THAT(tick(), IsEmpty());
+  EXPECT_THROW(say(EventKind::kTake, 0), Error);  // it asks already
+}
+
+TEST_F(CoordinatorTrainingTest, AWorkerThatBecomesIdleLaterJoins) {
+  Coordinator four(4, kLostAfter, 2, 0);
+  const auto tell = [&](EventKind kind, int worker, int64_t group = -1) {
+    return texts(four.on({.kind = kind, .worker = worker, .step = 1, .group = group}, 0));
+  };
+  for (const int worker : {0, 1, 2, 3}) tell(EventKind::kBegin, worker, 4);
+  for (const int worker : {0, 1, 2, 3}) tell(EventKind::kStarted, worker, worker);
+  for (const int worker : {0, 1}) tell(EventKind::kDone, worker, worker);
+  for (const int worker : {0, 1}) tell(EventKind::kTake, worker);
+  tell(EventKind::kDone, 2, 2);
+  EXPECT_THAT(tell(EventKind::kTake, 2), ElementsAre("train to 2", "no work to 2"));
+  EXPECT_EQ(four.workers_in(WorkerState::kTraining), 3);
+}
+
+TEST(WorkerProtocolTest, PermissionToTrainEndsWithWorkAndWithTheStep) {
+  for (const Command::Kind end : {CommandKind::kGive, CommandKind::kStepDone, CommandKind::kExit}) {
+    WorkerProtocol protocol(0);
+    std::vector<Event> out;
+    protocol.begin_step(1, 4, out);
+    EXPECT_EQ(protocol.try_take(out), std::nullopt);
+    protocol.on({.kind = CommandKind::kTrain, .step = 0}, out);  // of another step
+    EXPECT_FALSE(protocol.may_train());
+    protocol.on({.kind = CommandKind::kTrain, .step = 1}, out);
+    protocol.on({.kind = CommandKind::kTrain, .step = 1}, out);
+    EXPECT_TRUE(protocol.may_train());
+    protocol.on({.kind = end, .step = 1, .group = 2}, out);
+    EXPECT_FALSE(protocol.may_train());
+  }
+}
+
 // Workers, engines and slow channels around a Coordinator; what the engines do is compared with
 // plain sets.
 class World {
  public:
   World(int workers, uint64_t seed)
-      : random_(seed, {}), coordinator_(workers, kLostAfter, 0), sites_(workers) {
+      : random_(seed, {}), coordinator_(workers, kLostAfter, seed % 4, 0), sites_(workers) {
     for (int i = 0; i < workers; ++i) sites_[i].protocol = std::make_unique<WorkerProtocol>(i);
   }
 
@@ -251,8 +348,12 @@ class World {
         --deaths, sites_[random_.below(sites_.size())].silent = true;
     }
     EXPECT_EQ(finished_.size(), static_cast<size_t>(groups));
+    for (const Site& site : sites_)
+      EXPECT_FALSE(!site.silent && site.protocol->may_train()) << "trains behind the end";
     EXPECT_LE(recalls_, takes_ + coordinator_.workers_in(WorkerState::kLost));
   }
+
+  int64_t trainings() const { return trainings_; }
 
   void check_that_lost_workers_are_told() {
     for (int i = 0; i < size(); ++i) {
@@ -344,6 +445,9 @@ class World {
                 finished_.size() == static_cast<size_t>(groups_));
     site.protocol->on(command, out);
     site.up.insert(site.up.end(), out.begin(), out.end());
+    trainings_ += command.kind == CommandKind::kTrain;
+    EXPECT_TRUE(!site.protocol->may_train() || (site.engine.empty() && !site.protocol->has_group()))
+        << "worker " << i << " trains beside its rollouts";
   }
 
   void send(const std::vector<Command>& commands) {
@@ -370,16 +474,20 @@ class World {
   double now_ = 0;
   int64_t groups_ = 0;
   std::set<int64_t> finished_;
-  int64_t takes_ = 0, recalls_ = 0;
+  int64_t takes_ = 0, recalls_ = 0, trainings_ = 0;
 };
 
 TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnceWhateverTheChannelsDo) {
+  int64_t trainings = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     World world(1 + static_cast<int>(seed % 5), seed);
     for (int64_t step = 1; step <= 4; ++step)
       world.run_step(step, static_cast<int64_t>(seed * step % 23), /*deaths=*/0);
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
+    EXPECT_TRUE(seed % 4 > 0 || world.trainings() == 0);
+    trainings += world.trainings();
   }
+  EXPECT_GT(trainings, 50);
 }
 
 TEST(CoordinatorWalkTest, LostWorkersGroupsAreFinishedByTheOthers) {
@@ -410,7 +518,7 @@ TEST(MessagesTest, MessagesSurviveTheTrip) {
         .kind = static_cast<EventKind>(kind), .worker = 3, .step = 7, .group = int64_t{1} << 40};
     EXPECT_EQ(decode_event(encode(event), 3), event) << encode(event);
   }
-  for (int kind = 0; kind <= static_cast<int>(CommandKind::kAlive); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(CommandKind::kTrain); ++kind) {
     const Command command{
         .kind = static_cast<CommandKind>(kind), .worker = 1, .step = 7, .group = -1};
     EXPECT_EQ(decode_command(encode(command), 1), command) << encode(command);

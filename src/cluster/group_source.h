@@ -46,6 +46,12 @@ class GroupSource {
   // Returns when try_take() or step_done() may have something new to say, or after `seconds`.
   virtual void wait_for_news(double seconds) = 0;
 
+  // The coordinator lets this worker train the drafter: it has nothing to roll out, and enough
+  // others have nothing either. False again once there is work for it, or the step is done.
+  [[nodiscard]] virtual bool may_train() { return false; }
+  // When may_train() last became false, in seconds of steady_clock().
+  virtual double training_ended_at() { return 0; }
+
   // Workers that were lost so far. Collectives cannot succeed any more once there is one.
   [[nodiscard]] virtual std::vector<int> lost_workers() = 0;
 };

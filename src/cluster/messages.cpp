@@ -13,8 +13,8 @@ namespace {
 // In the order of the kinds.
 constexpr std::array<const char*, 6> kEvents = {"begin",    "take", "started",
                                                 "returned", "done", "heartbeat"};
-constexpr std::array<const char*, 7> kCommands = {"give", "recall", "no_work", "step_done",
-                                                  "lost", "exit",   "alive"};
+constexpr std::array<const char*, 8> kCommands = {"give", "recall", "no_work", "step_done",
+                                                  "lost", "exit",   "alive",   "train"};
 
 template <class Message, class Names>
 std::string encode_with(const Message& message, const Names& names) {

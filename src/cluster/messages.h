@@ -38,6 +38,8 @@ struct Command {
     kLost,      // worker number `group` was lost
     kExit,      // you were given up as lost and others have your groups: stop
     kAlive,     // answer to a heartbeat
+    kTrain,     // you and enough others have nothing to roll out: train the drafter until the next
+                // kGive or kStepDone
   };
   Kind kind = Kind::kAlive;
   int worker = 0;

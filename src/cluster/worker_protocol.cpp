@@ -12,7 +12,7 @@ void WorkerProtocol::begin_step(int64_t step, int64_t groups, std::vector<Event>
             step_done_ ? "" : ", which is not done");
   TLT_CHECK(groups >= 0, groups);
   step_ = step;
-  step_done_ = asked_ = false;
+  step_done_ = asked_ = may_train_ = false;
   held_.reset();
   taken_.clear();
   out.push_back(event(Event::Kind::kBegin, groups));
@@ -43,6 +43,7 @@ void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
   switch (command.kind) {
     case Command::Kind::kExit:
       given_up_ = true;
+      may_train_ = false;
       return;
     case Command::Kind::kLost:
       if (std::find(lost_workers_.begin(), lost_workers_.end(), command.group) ==
@@ -59,7 +60,7 @@ void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
     case Command::Kind::kGive:
       TLT_CHECK(!held_, "group ", command.group, " while group ", *held_, " waits");
       held_ = command.group;
-      asked_ = false;
+      asked_ = may_train_ = false;
       return;
     case Command::Kind::kRecall:
       if (held_ != command.group) return;  // the engine was first
@@ -69,6 +70,10 @@ void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
     case Command::Kind::kStepDone:
       TLT_CHECK(!held_ && taken_.empty(), "step ", step_, " is done but groups are left here");
       step_done_ = true;
+      may_train_ = false;
+      return;
+    case Command::Kind::kTrain:
+      may_train_ = true;
       return;
     default:
       return;

@@ -37,6 +37,8 @@ class WorkerProtocol {
   void on(const Command& command, std::vector<Event>& out);
 
   bool step_done() const { return step_done_; }
+  // From kTrain on, until there is work or the step is done.
+  bool may_train() const { return may_train_; }
   bool has_group() const { return held_.has_value(); }
   bool was_given_up() const { return given_up_; }
   const std::vector<int>& lost_workers() const { return lost_workers_; }
@@ -51,6 +53,7 @@ class WorkerProtocol {
   bool step_done_ = true;
   bool asked_ = false;  // Take was said and no group has come since
   bool given_up_ = false;
+  bool may_train_ = false;
   std::optional<int64_t> held_;
   std::vector<int64_t> taken_;
   std::vector<int> lost_workers_;
