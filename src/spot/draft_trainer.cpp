@@ -111,35 +111,56 @@ DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
 }
 
 DraftStats DraftTrainer::step(std::span<const DraftSample> batch) {
+  begin({batch.begin(), batch.end()});
+  while (run_pack() > 0) {
+  }
+  return finish();
+}
+
+void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
   TLT_CHECK(!batch.empty(), "nothing to learn from");
   check_samples(batch, options_);
-  int64_t counted = 0;
-  DraftStats stats;
+  begun_ = {};
   for (const DraftSample& sample : batch) {
-    counted += sample.counted_pairs(options_.positions());
-    stats.tokens += sample.pairs();
+    begun_.counted += sample.counted_pairs(options_.positions());
+    begun_.tokens += sample.pairs();
   }
-  const Share share(batch, options_.max_tokens, comm_);
-  DraftSums sums;
+  Share share(batch, std::min(options_.max_tokens, pack_tokens), comm_);
+  for (const size_t i : share.mine) begun_.packs.push_back(std::move(share.packs[i]));
+  begun_.all_packs = std::ssize(share.packs);
+  begun_.batch = std::move(batch);
   sum_.clear();
-  for (const size_t i : share.mine) {
-    const Loaded pack = load(batch, share.packs[i], optimizer_.steps());
-    const at::Tensor& predicted = network_.forward(tape_, pack.features);
-    network_.backward(tape_, loss_.backward(predicted, pack.wanted, pack.rows, counted, sums),
-                      gradients_);
-    sum_.add(gradients_);
-  }
+}
+
+int64_t DraftTrainer::run_pack() {
+  if (begun_.next_pack == begun_.packs.size()) return 0;
+  const Loaded pack = load(begun_.batch, begun_.packs[begun_.next_pack++], optimizer_.steps());
+  const at::Tensor& predicted = network_.forward(tape_, pack.features);
+  network_.backward(tape_,
+                    loss_.backward(predicted, pack.wanted, pack.rows, begun_.counted, begun_.sums),
+                    gradients_);
+  sum_.add(gradients_);
+  begun_.run_tokens += tape_.batch().rows();
+  return tape_.batch().rows();
+}
+
+DraftStats DraftTrainer::finish() {
+  TLT_CHECK(!begun_.batch.empty(), "no step was begun");
+  const bool is_whole = begun_.next_pack == begun_.packs.size();
   sum_.reduce(comm_);
   sum_.read(gradients_);
   const double rate = train::learning_rate(options_.optim, optimizer_.steps(), total_steps_);
   const double norm = optimizer_.step(gradients_, rate);
   gradients_.zero();
 
-  const DraftSums all = DraftSums::of(comm_.all_reduce_sum(sums.values()));
+  const DraftSums all = DraftSums::of(comm_.all_reduce_sum(begun_.sums.values()));
+  DraftStats stats;
   stats.metrics = all.metrics(weights_of(options_), "drafter/");
   stats.metrics.emplace_back("drafter/grad_norm", norm);
   stats.metrics.emplace_back("drafter/current_lr", rate);
-  stats.packs = std::ssize(share.packs);
+  stats.packs = begun_.all_packs;
+  stats.tokens = is_whole ? begun_.tokens : begun_.run_tokens;
+  begun_ = {};
   return stats;
 }
 

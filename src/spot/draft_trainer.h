@@ -18,6 +18,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,6 +32,7 @@
 #include "spot/draft_sample.h"
 #include "train/adamw.h"
 #include "train/gradient_sum.h"
+#include "train/packing.h"
 
 namespace tlt::spot {
 
@@ -53,6 +55,16 @@ class DraftTrainer {
   // One optimizer step. The samples are the same, in the same order, on every worker.
   DraftStats step(std::span<const DraftSample> batch);
 
+  // The same in parts, for who must be able to stop for a while in between:
+  //   begin(batch); while (run_pack() > 0) …; finish();
+  // begin() forgets what was begun and not finished. Packs have at most `pack_tokens` pairs.
+  void begin(std::vector<DraftSample> batch,
+             int64_t pack_tokens = std::numeric_limits<int64_t>::max());
+  // Returns the pack's pairs; 0: none was left.
+  int64_t run_pack();
+  // Packs that are left are left out. REQUIRES: a step was begun.
+  DraftStats finish();
+
   // The losses and accuracies of the samples, without noise.
   DraftSums measure(std::span<const DraftSample> samples);
 
@@ -70,6 +82,17 @@ class DraftTrainer {
               int64_t noise_step);
   at::Tensor noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const;
 
+  // The step that was begun.
+  struct Begun {
+    std::vector<DraftSample> batch;
+    std::vector<train::Pack> packs;  // of this worker
+    int64_t all_packs = 0;
+    size_t next_pack = 0;
+    int64_t counted = 0;  // positions, over all workers
+    DraftSums sums;
+    int64_t tokens = 0, run_tokens = 0;  // of all packs, and of this worker's that were run
+  };
+
   const model::DraftNetwork& network_;
   const DraftTrainOptions options_;
   cluster::Comm& comm_;
@@ -79,6 +102,7 @@ class DraftTrainer {
   model::Gradients gradients_;
   model::DraftTape tape_;
   DraftLoss loss_;
+  Begun begun_;
 };
 
 }  // namespace tlt::spot
