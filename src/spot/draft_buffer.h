@@ -1,0 +1,114 @@
+// DraftBuffer: tokens and final hidden states of the rollouts of this step and of the one before,
+// for the drafter to learn from while others still decode.
+//
+// The engine offers the states it computes anyway (hidden_tap.h). In the middle of a step only the
+// short responses are finished, so a drafter that learned from them alone would know short ones
+// only: partial responses count as they are, and samples of this step are mixed with long responses
+// of the step before (PAPER 3.1). One sequence in kHeldOutEvery is never drawn: it is there to
+// measure the drafter.
+//
+// Owns       the states, in the target's compute type, on the CPU; at most `bytes` of them: the
+//            oldest sequence goes first.
+// Not here   what is learned (draft_trainer.h); states on the disk (hidden_store.h).
+// Threading  engine thread only.
+// Invariant  row i of a sequence's states is the state at the place of its token i.
+//
+//   DraftBuffer buffer({.bytes = 1 << 28, .seed = 0});
+//   Engine engine(model, options, nullptr, &buffer);
+//   buffer.begin_step(7);
+//   … the engine runs …
+//   std::vector<DraftSample> batch = buffer.draw(/*tokens=*/2048, /*window=*/512);
+//   buffer.end_step();
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "rollout/hidden_tap.h"
+#include "spot/draft_sample.h"
+
+namespace tlt::spot {
+
+class DraftBuffer final : public rollout::HiddenTap {
+ public:
+  static constexpr int64_t kHeldOutEvery = 8;
+
+  struct Limits {
+    int64_t bytes = int64_t{1} << 29;
+    uint64_t seed = 0;  // of what is drawn
+  };
+  explicit DraftBuffer(const Limits& limits);
+  ~DraftBuffer() override;
+
+  // The rollouts of an RL step begin and are kept. What is older than the step before goes.
+  void begin_step();
+  // What is offered from here on (validation) is not kept.
+  void end_step() { is_open_ = false; }
+
+  void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
+             std::span<const int32_t> tokens) override;
+
+  // Pieces of sequences for an optimizer step, each of at most `window` tokens, together about
+  // `tokens`; fewer when there are fewer. Half of them from the step before, long ones first. Every
+  // call draws others, the same in every run. Their states may be read after more was offered.
+  std::vector<DraftSample> draw(int64_t tokens, int64_t window);
+  // Tokens that can be drawn.
+  int64_t drawable_tokens() const;
+
+  // The sequences that are never drawn, newest step first, each from its first response token on.
+  std::vector<DraftSample> held_out(int64_t tokens, int64_t window) const;
+
+  // All of it as bytes. add() takes that in, beside what is there: the buffers of several workers
+  // may be added to one. Throws Error when the bytes are no buffer's.
+  std::string save() const;
+  void add(std::string_view bytes);
+
+  int64_t bytes() const { return *bytes_; }
+  int64_t sequences() const { return std::ssize(now_) + std::ssize(before_); }
+
+ private:
+  // Tokens and their states; counts its memory in the buffer's bytes.
+  class Rows;
+  struct Sequence {
+    std::shared_ptr<Rows> prompt;  // shared by its group
+    std::unique_ptr<Rows> response;
+    int64_t number = 0;  // since the buffer was made
+
+    int64_t tokens() const;
+    bool is_held_out() const { return number % kHeldOutEvery == 0; }
+  };
+  using Kept = std::vector<std::shared_ptr<Sequence>>;
+
+  void offer_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
+                    std::span<const int32_t> tokens);
+  void shrink();
+  std::shared_ptr<Sequence> read_sequence(const nlohmann::json& facts, std::string_view& bytes);
+  static DraftSample piece(const std::shared_ptr<Sequence>& sequence, int64_t first, int64_t tokens,
+                           uint32_t id);
+  Kept drawable(const Kept& kept) const;
+
+  const Limits limits_;
+  const std::shared_ptr<int64_t> bytes_;
+  bool is_open_ = false;
+  int64_t begun_ = 0;   // sequences, since the buffer was made
+  uint32_t drawn_ = 0;  // samples, since the buffer was made
+
+  Kept now_, before_;  // of this step and of the one before, oldest first
+  // Of this step, by prompt and sample; what has left the buffer is not here.
+  std::map<std::pair<uint32_t, uint32_t>, std::shared_ptr<Sequence>> growing_;
+  std::map<uint32_t, std::shared_ptr<Rows>> prompts_;
+};
+
+}  // namespace tlt::spot

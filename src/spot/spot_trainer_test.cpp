@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spot/spot_trainer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/check.h"
+#include "cluster/launch.h"
+#include "spot/hidden_store.h"
+#include "tests/support/rollouts.h"
+#include "tests/support/tiny_model.h"
+#include "train/thread_comm.h"
+
+namespace tlt::spot {
+namespace {
+
+using Weights = std::vector<at::Tensor>;
+
+std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }
+
+Weights weights_of(const model::DraftNetwork& network) {
+  Weights weights;
+  for (const auto& parameter : network.parameters())
+    weights.push_back(parameter.read(network.device()));
+  return weights;
+}
+
+bool equal(const Weights& a, const Weights& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+}
+
+// Every look at it takes a millisecond.
+class TickingClock final : public Clock {
+ public:
+  double seconds() const override { return now_ += 0.001; }
+
+ private:
+  mutable double now_ = 0;
+};
+
+// A worker: a target that writes repetitive texts, a drafter, a buffer with one step of rollouts.
+struct Site {
+  explicit Site(double lr = 5e-3, uint64_t seed = 5, const SpotOptions& options = small(),
+                const Clock& clock = steady_clock())
+      : buffer({.seed = 1}) {
+    drafter->initialize(3);
+    DraftTrainOptions training;
+    training.optim.lr = lr;
+    training.logits_weight = 0.5;
+    trainer = std::make_unique<SpotTrainer>(drafter, buffer, training, options, clock);
+    roll_out(seed);
+  }
+  static SpotOptions small() {
+    SpotOptions options;
+    options.step_tokens = 512;
+    options.window = 128;
+    return options;
+  }
+  static model::ModelConfig config() {
+    model::ModelConfig config = testing::tiny_config(model::Family::kQwen2);
+    config.vocabulary = 12;
+    return config;
+  }
+  void roll_out(uint64_t seed) {
+    buffer.begin_step();
+    rollout::EngineOptions options;
+    options.max_running = 16;
+    rollout::Engine engine(*target, options, nullptr, &buffer);
+    for (uint32_t id = 0; id < 12; ++id) {
+      rollout::SamplingOptions sampling;
+      sampling.max_new_tokens = 60;
+      sampling.ignore_eos = true;
+      engine.submit({.prompt_id = id,
+                     .tokens = testing::random_tokens(seed, id, 4, config().vocabulary),
+                     .samples = 4,
+                     .sampling = std::make_shared<const rollout::SamplingOptions>(sampling),
+                     .seed = seed});
+    }
+    while (engine.step()) engine.take_finished();
+    buffer.end_step();
+  }
+  void train(int64_t steps) {
+    const int64_t end = trainer->optimizer_steps() + steps;
+    while (trainer->optimizer_steps() < end) ASSERT_TRUE(trainer->try_slice());
+  }
+  // The same sequences with states that are no numbers.
+  void poison() {
+    buffer.begin_step();
+    for (uint32_t id = 0; id < 40; ++id)
+      for (const uint32_t sample : {rollout::HiddenTap::kPrompt, 0u}) {
+        const std::vector<int32_t> tokens = testing::random_tokens(1, id, 20, 12);
+        buffer.offer(
+            id, sample, sample == 0 ? 20 : 0,
+            at::full({20, config().hidden}, std::numeric_limits<float>::quiet_NaN(), at::kBFloat16),
+            tokens);
+      }
+  }
+
+  const std::unique_ptr<model::PolicyModel> target =
+      testing::make_tiny_model(config(), at::kBFloat16);
+  std::shared_ptr<model::DraftNetwork> drafter = std::make_shared<model::DraftNetwork>(
+      *target, model::DraftNetwork::config_for(target->config()));
+  DraftBuffer buffer;
+  std::unique_ptr<SpotTrainer> trainer;
+};
+
+// PAPER 3.3, S10: the release's publish wrote the target's embedding.
+TEST(SpotTrainerTest, PublishedDrafterIsBetterAndTheTargetIsAsItWas) {
+  const auto comm = solo();
+  Site site;
+  const std::string target = target_digest(*site.target);
+  const Weights before = weights_of(*site.drafter);
+  site.train(60);
+  EXPECT_TRUE(equal(weights_of(*site.drafter), before));  // until it is published
+  const PublishReport report = site.trainer->publish(*comm);
+  EXPECT_TRUE(report.was_trained && report.was_published);
+  EXPECT_EQ(report.version, 1);
+  EXPECT_EQ(report.workers, 1);
+  EXPECT_FALSE(equal(weights_of(*site.drafter), before));
+  EXPECT_GT(report.after.sums.acceptance, 1.2 * report.before.sums.acceptance);
+  EXPECT_GT(report.after.tokens_per_forward(), 1.1 * report.before.tokens_per_forward());
+  EXPECT_EQ(site.trainer->measure(*comm).tokens_per_forward(), report.after.tokens_per_forward());
+  EXPECT_EQ(target_digest(*site.target), target);
+  const PublishReport again = site.trainer->publish(*comm);
+  EXPECT_FALSE(again.was_trained || again.was_published);
+  EXPECT_EQ(again.version, 1);
+}
+
+TEST(SpotTrainerTest, ADrafterThatBecameWorseIsRefusedAndTrainingBeginsAnew) {
+  const auto comm = solo();
+  Site site;
+  site.train(60);
+  ASSERT_TRUE(site.trainer->publish(*comm).was_published);
+  const Weights good = weights_of(*site.drafter);
+  Site bad(/*lr=*/1.0);
+  for (size_t i = 0; i < good.size(); ++i)
+    bad.drafter->parameters()[i].write(bad.drafter->device(), good[i]);
+  bad.trainer->load(
+      [&] {
+        std::vector<std::pair<std::string, at::Tensor>> state;
+        for (const model::TensorSource& source : site.trainer->snapshot())
+          state.emplace_back(source.name, source.values());
+        return state;
+      }(),
+      60, 4);
+  bad.train(5);
+  const PublishReport report = bad.trainer->publish(*comm);
+  EXPECT_TRUE(report.was_trained);
+  EXPECT_FALSE(report.was_published);
+  EXPECT_EQ(report.version, 4);
+  EXPECT_LT(report.after.tokens_per_forward(), 0.9 * report.before.tokens_per_forward());
+  EXPECT_TRUE(equal(weights_of(*bad.drafter), good));
+  EXPECT_EQ(bad.trainer->optimizer_steps(), 0);
+  EXPECT_EQ(bad.trainer->measure(*comm).tokens_per_forward(), report.before.tokens_per_forward());
+}
+
+// The average of what two of three workers learned, the same bits on all of them.
+TEST(SpotTrainerTest, EveryWorkerGetsTheAverageByTokens) {
+  std::vector<Weights> got(3), mine(3);
+  std::vector<PublishReport> reports(3);
+  std::vector<double> tokens(3);
+  train::run_workers(3, [&](cluster::Comm& comm) {
+    const auto rank = static_cast<size_t>(comm.rank());
+    SpotOptions options = Site::small();
+    options.slice_milliseconds = 1e-3;  // a part at a time, so that no step is begun at the end
+    Site site(5e-3, /*seed=*/5 + rank, options);
+    site.train(rank == 2 ? 0 : 10 + 20 * comm.rank());
+    for (const model::TensorSource& source : site.trainer->snapshot())
+      if (source.name.starts_with("master.")) mine[rank].push_back(source.values());
+    reports[rank] = site.trainer->publish(comm);
+    tokens[rank] = static_cast<double>(site.trainer->take_stats().tokens);
+    got[rank] = weights_of(*site.drafter);
+    for (const model::TensorSource& source : site.trainer->snapshot())
+      if (source.name.starts_with("master.")) got[rank].push_back(source.values());
+  });
+  EXPECT_TRUE(reports[0].was_published);
+  EXPECT_EQ(reports[0].workers, 2);
+  for (const size_t rank : {size_t{1}, size_t{2}}) {
+    EXPECT_TRUE(equal(got[rank], got[0])) << rank;
+    EXPECT_EQ(reports[rank].version, 1);
+    EXPECT_EQ(reports[rank].after.sums.values(), reports[0].after.sums.values());
+  }
+  EXPECT_EQ(static_cast<double>(reports[0].tokens), tokens[0] + tokens[1]);
+  const size_t parameters = mine[0].size();
+  double share = -1;  // of worker 0, from the first number that differs
+  for (size_t p = 0; p < parameters; ++p) {
+    const at::Tensor average = got[0][parameters + p];
+    if (share < 0) {
+      const at::Tensor apart = (mine[0][p] - mine[1][p]).abs();
+      const int64_t place = apart.argmax().item<int64_t>();
+      const auto at_place = [&](const at::Tensor& t) { return t.flatten()[place].item<double>(); };
+      share = (at_place(average) - at_place(mine[1][p])) /
+              (at_place(mine[0][p]) - at_place(mine[1][p]));
+    }
+    EXPECT_TRUE(at::allclose(average, share * mine[0][p] + (1 - share) * mine[1][p], 1e-4, 1e-6));
+  }
+  EXPECT_NEAR(share, tokens[0] / (tokens[0] + tokens[1]), 1e-3);
+  EXPECT_NEAR(share, 0.25, 0.03);  // 10 steps of 40
+}
+
+TEST(SpotTrainerTest, AnErrorTurnsItOffOnItsWorkerAndTheOthersGoOn) {
+  std::vector<Weights> got(2);
+  train::run_workers(2, [&](cluster::Comm& comm) {
+    Site site;
+    if (comm.rank() == 1) site.poison();
+    if (comm.rank() == 1) {
+      while (site.trainer->try_slice()) {
+      }
+      EXPECT_TRUE(site.trainer->is_off());
+    } else {
+      site.train(20);
+    }
+    const PublishReport report = site.trainer->publish(comm);
+    EXPECT_TRUE(report.was_published);
+    EXPECT_EQ(report.workers, 1);
+    EXPECT_EQ(report.workers_off, 1);
+    got[static_cast<size_t>(comm.rank())] = weights_of(*site.drafter);
+    EXPECT_EQ(site.trainer->try_slice(), comm.rank() == 0);
+  });
+  EXPECT_TRUE(equal(got[0], got[1]));
+}
+
+TEST(SpotTrainerTest, ASliceEndsInTimeAndWhatItBeganGoesOn) {
+  const auto comm = solo();
+  const TickingClock clock;
+  SpotOptions options = Site::small();
+  options.slice_milliseconds = 12;
+  Site site(5e-3, 5, options, clock);
+  int slices = 0;
+  for (; site.trainer->optimizer_steps() < 3; ++slices) {
+    ASSERT_TRUE(site.trainer->try_slice());
+    site.trainer->pause();
+  }
+  const SpotStats stats = site.trainer->take_stats();
+  EXPECT_GT(slices, 3);  // a step took several
+  EXPECT_LE(stats.longest_slice, 0.02);
+  EXPECT_EQ(stats.steps, site.trainer->optimizer_steps());
+  EXPECT_GT(stats.used_seconds, 0.008 * slices);
+  EXPECT_EQ(site.trainer->take_stats().steps, 0);
+}
+
+TEST(SpotTrainerTest, WithoutSequencesThereIsNothingToDo) {
+  const auto comm = solo();
+  Site site;
+  site.buffer.begin_step();
+  site.buffer.begin_step();
+  EXPECT_FALSE(site.trainer->try_slice());
+  EXPECT_FALSE(site.trainer->is_off());
+  EXPECT_FALSE(site.trainer->publish(*comm).was_trained);
+  EXPECT_EQ(site.trainer->measure(*comm).acceptance.drafts, 0);
+}
+
+TEST(SpotTrainerTest, ALoadedOneGoesOnLikeTheSavedOne) {
+  const auto comm = solo();
+  Site site;
+  site.train(8);
+  site.trainer->publish(*comm);
+  Site other(5e-3, 5);
+  std::vector<std::pair<std::string, at::Tensor>> state;
+  for (const model::TensorSource& source : site.trainer->snapshot())
+    state.emplace_back(source.name, source.values());
+  other.trainer->load(state, site.trainer->optimizer_steps(), site.trainer->version());
+  EXPECT_TRUE(equal(weights_of(*other.drafter), weights_of(*site.drafter)));
+  EXPECT_EQ(other.trainer->version(), 1);
+  EXPECT_EQ(other.trainer->optimizer_steps(), site.trainer->optimizer_steps());
+  EXPECT_GE(other.trainer->optimizer_steps(), 8);
+  state.pop_back();
+  EXPECT_THROW(other.trainer->load(state, 8, 1), InputError);
+}
+
+}  // namespace
+}  // namespace tlt::spot
