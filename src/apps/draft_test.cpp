@@ -151,6 +151,50 @@ TEST_F(DraftTest, LearnsFromGivenResponsesAndFromAnEarlierDrafter) {
   EXPECT_NE(drafter("more"), drafter("given"));
 }
 
+// EAGLE-3: trained on two workers, resumed, measured, loaded again; and used to write responses.
+TEST_F(DraftTest, AnEagle3DrafterIsTrainedResumedAndUsed) {
+  const std::vector<std::string> eagle3 = {"speculative.train.algorithm=eagle3",
+                                           "speculative.train.draft_vocab_size=30",
+                                           "speculative.train.passes=3"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), eagle3.begin(), eagle3.end());
+    return more;
+  };
+  expect_success("whole", eagle3);
+  expect_success("two", with({"--workers", "2"}));
+  EXPECT_EQ(drafter("two"), drafter("whole"));
+  fs::copy(folder("whole"), folder("again"), fs::copy_options::recursive);
+  fs::remove_all(folder("again") + "/checkpoints/step_000006");
+  fs::remove_all(folder("again") + "/drafter");
+  expect_success("again", eagle3);
+  EXPECT_EQ(drafter("again"), drafter("whole"));
+  const auto rows = json_file(folder("whole") + "/metrics.jsonl");
+  EXPECT_LT(rows[6].at("val-drafter/loss"), rows[0].at("val-drafter/loss").get<double>());
+  EXPECT_TRUE(rows[6].contains("val-drafter/mean_acceptance_length"));
+  EXPECT_TRUE(rows[1].contains("drafter/top1_accuracy_pos_3"));
+
+  const std::string made = folder("whole") + "/drafter";
+  expect_success("more", with({"speculative.train.init=" + made}));
+  EXPECT_NE(drafter("more"), drafter("whole"));
+  expect_complaint("other", {"speculative.train.init=" + made},
+                   HasSubstr("speculative.train.algorithm is eagle and the drafter in"));
+  expect_complaint("store",
+                   {"speculative.train.hidden_states_dir=" + folder("whole") + "/hidden_states"},
+                   HasSubstr("other data"));
+  expect_complaint("init", with({"speculative.train.init=target"}), HasSubstr("init is target"));
+  const std::string prompts = scratch_file("prompts.jsonl", "{\"tokens\": [5, 6, 7, 8]}\n");
+  const auto generated = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"generate",         "--model", kDemo,    "--prompts", prompts,
+                                      "--max-new-tokens", "40",      "--seed", "3"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run_program(words);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return json_lines(ended.out).at(0).at("tokens");
+  };
+  EXPECT_EQ(generated({"--speculation", "eagle", "--drafter", made, "--strategy", "4_2_8"}),
+            generated({"--speculation", "off"}));
+}
+
 TEST_F(DraftTest, AMistakeIsAnsweredInASentence) {
   expect_complaint("a", {"model.path=nowhere"}, HasSubstr("nowhere"));
   expect_complaint("b", {"speculative.train.max_token_len_per_gpu=16"},

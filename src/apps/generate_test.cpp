@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "apps/program.h"
+#include "model/draft_eagle.h"
 #include "model/draft_folder.h"
 #include "model/hf_folder.h"
 #include "model/safetensors.h"
@@ -124,7 +125,7 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
     }
   const auto policy =
       model::load_policy(model, Device::cpu(1), model::parse_type("float32", "test"));
-  model::DraftNetwork network(*policy, model::DraftNetwork::config_for(policy->config()));
+  model::EagleNetwork network(*policy, model::EagleNetwork::config_for(policy->config()));
   network.initialize(/*seed=*/3);
   const std::string drafter = scratch_folder() + "/drafter";
   model::save_drafter(network, drafter);

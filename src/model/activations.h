@@ -16,8 +16,9 @@ class Activations {
   // Memory for passes of up to max_rows rows; longer ones grow it.
   Activations(const PolicyModel& model, int64_t max_rows);
 
-  // From now on forward keeps what goes into these layers: captured() [T, layers D], one beside the
-  // other, valid until the next pass. What an EAGLE-3 drafter is shown.
+  // From now on forward keeps what goes into these layers, and behind the last one (index L) the
+  // final states: captured() [T, layers D], one beside the other, valid until the next pass;
+  // undefined when there are none. What an EAGLE-3 drafter is shown.
   void capture(std::vector<int64_t> layers) { captured_layers_ = std::move(layers); }
   const at::Tensor& captured() { return captured_.view(); }
 

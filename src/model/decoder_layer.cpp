@@ -78,31 +78,41 @@ void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const 
   forward_from(device, batch, cos_sin, a.normed.view(), x, cache, a, out, keep);
 }
 
-void DecoderLayer::forward_from(const Device& device, const ops::Batch& batch,
-                                const at::Tensor& cos_sin, const at::Tensor& input,
-                                const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
-                                at::Tensor& out, bool keep) const {
-  const int64_t rows = x.size(0);
+void DecoderLayer::project(const Device& device, const at::Tensor& input, LayerActivations& a,
+                           bool keep) const {
+  const int64_t rows = input.size(0);
   a.qkv.resize(device, rows, qkv.rows(), type_);
   a.attended.resize(device, rows, output.columns(), type_);
+  ops::linear(device, input, qkv, a.qkv.view(), {.bias = qkv_bias.defined() ? &qkv_bias : nullptr});
+  if (!keep) return;
+  a.lse.resize(device, rows, shape_.heads, at::kFloat);
+  if (!q_norm.defined()) return;
+  a.raw_qkv.resize(device, rows, qkv.rows(), type_);
+  a.raw_qkv.view().copy_(a.qkv.view());
+}
+
+void DecoderLayer::finish(const Device& device, const at::Tensor& x, LayerActivations& a,
+                          at::Tensor& out) const {
+  const int64_t rows = x.size(0);
   a.middle.resize(device, rows, hidden_, type_);
   a.normed_middle.resize(device, rows, hidden_, type_);
   a.gate_up.resize(device, rows, 2 * intermediate_, type_);
   a.gated.resize(device, rows, intermediate_, type_);
-  if (keep) a.lse.resize(device, rows, shape_.heads, at::kFloat);
-
-  ops::linear(device, input, qkv, a.qkv.view(), {.bias = qkv_bias.defined() ? &qkv_bias : nullptr});
-  if (keep && q_norm.defined()) {
-    a.raw_qkv.resize(device, rows, qkv.rows(), type_);
-    a.raw_qkv.view().copy_(a.qkv.view());
-  }
-  ops::rope_and_attention(device, shape_, batch, rope(cos_sin), a.qkv.view(), cache,
-                          a.attended.view(), keep ? &a.lse.view() : nullptr);
   ops::linear(device, a.attended.view(), output, a.middle.view(), {.residual = &x});
 
   ops::rms_norm(device, a.middle.view(), middle_norm, epsilon_, a.normed_middle.view());
   ops::gated_linear(device, a.normed_middle.view(), gate_up, a.gate_up.view(), a.gated.view());
   ops::linear(device, a.gated.view(), down, out, {.residual = &a.middle.view()});
+}
+
+void DecoderLayer::forward_from(const Device& device, const ops::Batch& batch,
+                                const at::Tensor& cos_sin, const at::Tensor& input,
+                                const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
+                                at::Tensor& out, bool keep) const {
+  project(device, input, a, keep);
+  ops::rope_and_attention(device, shape_, batch, rope(cos_sin), a.qkv.view(), cache,
+                          a.attended.view(), keep ? &a.lse.view() : nullptr);
+  finish(device, x, a, out);
 }
 
 void DecoderLayer::backward(const Device& device, const ops::Batch& batch,
@@ -124,12 +134,23 @@ void DecoderLayer::backward_from(const Device& device, const ops::Batch& batch,
                                  const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
                                  at::Tensor& d, at::Tensor& d_input, bool accumulate,
                                  std::vector<at::Tensor>& gradients) const {
+  const auto gradient_or_null = [&](int64_t index) {
+    return index < 0 ? nullptr : &gradients[static_cast<size_t>(index)];
+  };
+  finish_backward(device, a, s, d, gradients);
+  ops::attention_backward(
+      device, shape_, batch, rope(cos_sin), a.qkv.view(),
+      q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache, a.attended.view(), a.lse.view(),
+      s.d_attended.view(), s.d_qkv.view(),
+      {gradient_or_null(parameters.q_norm), gradient_or_null(parameters.k_norm)});
+  project_backward(device, input, s, d_input, accumulate, gradients);
+}
+
+void DecoderLayer::finish_backward(const Device& device, LayerActivations& a, LayerScratch& s,
+                                   at::Tensor& d, std::vector<at::Tensor>& gradients) const {
   const int64_t rows = d.size(0);
   const auto gradient = [&](int64_t index) -> at::Tensor& {
     return gradients[static_cast<size_t>(index)];
-  };
-  const auto gradient_or_null = [&](int64_t index) {
-    return index < 0 ? nullptr : &gradient(index);
   };
   s.d_gated.resize(device, rows, intermediate_, type_);
   s.d_gate_up.resize(device, rows, 2 * intermediate_, type_);
@@ -148,13 +169,15 @@ void DecoderLayer::backward_from(const Device& device, const ops::Batch& batch,
 
   ops::linear_backward_weight(device, d, a.attended.view(), gradient(parameters.output));
   ops::linear_backward_input(device, d, output, s.d_attended.view());
-  ops::attention_backward(
-      device, shape_, batch, rope(cos_sin), a.qkv.view(),
-      q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache, a.attended.view(), a.lse.view(),
-      s.d_attended.view(), s.d_qkv.view(),
-      {gradient_or_null(parameters.q_norm), gradient_or_null(parameters.k_norm)});
-  ops::linear_backward_weight(device, s.d_qkv.view(), input, gradient(parameters.qkv),
-                              gradient_or_null(parameters.qkv_bias));
+}
+
+void DecoderLayer::project_backward(const Device& device, const at::Tensor& input, LayerScratch& s,
+                                    at::Tensor& d_input, bool accumulate,
+                                    std::vector<at::Tensor>& gradients) const {
+  const int64_t bias = parameters.qkv_bias;
+  ops::linear_backward_weight(device, s.d_qkv.view(), input,
+                              gradients[static_cast<size_t>(parameters.qkv)],
+                              bias < 0 ? nullptr : &gradients[static_cast<size_t>(bias)]);
   ops::linear_backward_input(device, s.d_qkv.view(), qkv, d_input, accumulate);
 }
 

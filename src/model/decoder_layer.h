@@ -107,9 +107,22 @@ struct DecoderLayer {
                      LayerScratch& s, at::Tensor& d, at::Tensor& d_input, bool accumulate,
                      std::vector<at::Tensor>& gradients) const;
 
- private:
+  // The two halves of forward_from() and backward_from() around the attention, for one of another
+  // kind (unrolled_attention.h): fills a.qkv …
+  void project(const Device& device, const at::Tensor& input, LayerActivations& a, bool keep) const;
+  // … reads a.attended …
+  void finish(const Device& device, const at::Tensor& x, LayerActivations& a,
+              at::Tensor& out) const;
+  // … fills s.d_attended, and d becomes the gradient of x but for what comes through q, k, v …
+  void finish_backward(const Device& device, LayerActivations& a, LayerScratch& s, at::Tensor& d,
+                       std::vector<at::Tensor>& gradients) const;
+  // … reads s.d_qkv.
+  void project_backward(const Device& device, const at::Tensor& input, LayerScratch& s,
+                        at::Tensor& d_input, bool accumulate,
+                        std::vector<at::Tensor>& gradients) const;
   ops::RopeStore rope(const at::Tensor& cos_sin) const;
 
+ private:
   ops::AttentionShape shape_;
   int64_t hidden_, intermediate_;
   double epsilon_;

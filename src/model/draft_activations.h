@@ -8,6 +8,19 @@
 
 namespace tlt::model {
 
+// What a pass of either kind of network leaves behind; buffers that it does not need stay empty.
+struct DraftPass {
+  at::Tensor tokens;                // [T] int32 on the device
+  RowBuffer joined;                 // [T, 2 D] embedding and feature; EAGLE-3: both normed
+  RowBuffer stream;                 // [T, D] into the layer: z; EAGLE-3: the features
+  RowBuffer next;                   // [T, D] out of it
+  RowBuffer read;                   // [T, D] what the head reads; EAGLE-3
+  const at::Tensor* out = nullptr;  // the same or next; only in training
+  RowBuffer embedding;              // [T, D] EAGLE-3
+  RowBuffer normed;                 // [T, D] EAGLE-3, scratch of the norms
+  LayerActivations layer;
+};
+
 class DraftActivations {
  public:
   // Memory for passes of up to max_rows rows; longer ones grow it.
@@ -16,10 +29,9 @@ class DraftActivations {
  private:
   friend class DraftNetwork;
 
-  at::Tensor tokens_;  // [T] int32 on the device
-  RowBuffer joined_;   // [T, 2 D]
-  RowBuffer stream_;   // [T, D] z, then h'
-  LayerActivations layer_;
+  RowBuffer projected_;  // [T, D] features
+  RowBuffer read_;       // [n, D]
+  DraftPass pass_;
 };
 
 }  // namespace tlt::model

@@ -58,18 +58,20 @@ std::string draft_architecture(Family family) {
 
 }  // namespace
 
+bool is_eagle3_config(const json& source) {
+  return source.value("architectures", json()).dump().find("Eagle3") != std::string::npos;
+}
+
 std::string policy_architecture(const json& source, const std::string& path) {
   TLT_CHECK_INPUT(source.contains("architectures"), path,
                   ": architectures is missing; add it, as [\"LlamaForCausalLMEagle\"]");
   const json& names = source.at("architectures");
   for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3})
     if (names == json::array({draft_architecture(family)})) return architecture(family);
-  const bool is_eagle3 = names.dump().find("Eagle3") != std::string::npos;
   throw InputError(path + ": architectures is " + names.dump() +
-                   (is_eagle3 ? ", an EAGLE-3 drafter; those of EAGLE-1 and EAGLE-2 are supported: "
-                              : "; a drafter has one of ") +
-                   "[\"LlamaForCausalLMEagle\"], [\"Qwen2ForCausalLMEagle\"] and "
-                   "[\"Qwen3ForCausalLMEagle\"]");
+                   "; a drafter has one of [\"LlamaForCausalLMEagle\"], "
+                   "[\"Qwen2ForCausalLMEagle\"], [\"Qwen3ForCausalLMEagle\"] and "
+                   "[\"LlamaForCausalLMEagle3\"]");
 }
 
 void check_fits_target(const ModelConfig& drafter, const ModelConfig& target,

@@ -7,6 +7,9 @@
 
 namespace tlt::model {
 
+// Its architectures name an EAGLE-3 drafter (draft_eagle3_config.h).
+bool is_eagle3_config(const nlohmann::json& source);
+
 // The architecture of the decoder that a drafter's layer is one of: "Qwen2ForCausalLM" for
 // "Qwen2ForCausalLMEagle". InputError names `path` when the object is no EAGLE drafter's.
 std::string policy_architecture(const nlohmann::json& source, const std::string& path);

@@ -84,26 +84,26 @@ std::unique_ptr<Eagle3Network> load_eagle3(const std::string& folder, const Poli
 }
 
 void load_eagle3_weights(const std::string& folder, Eagle3Network& network) {
-  const Eagle3Config& config = network.config();
+  const Eagle3Config& config = network.eagle3_config();
   DraftTensors tensors(folder, plain_name);
   tensors.load(network.device(), network.parameters(),
                [&](const std::string& plain) { check_other(tensors, plain, config.layer); });
   std::vector<int32_t> tokens = read_tokens(tensors, config, folder);
   check_mask(tensors, tokens, config.layer.vocabulary);
-  network.set_target_tokens(std::move(tokens));
+  network.set_head_tokens(std::move(tokens));
 }
 
-DraftSnapshot snapshot_eagle3(const Eagle3Network& network) {
-  nlohmann::json config = network.config().layer.source;
+PolicySnapshot describe_eagle3(const Eagle3Network& network) {
+  nlohmann::json config = network.config().source;
   TLT_CHECK(config.is_object(), "a drafter without a config.json cannot be saved");
   config[config.contains("dtype") ? "dtype" : "torch_dtype"] =
       network.type() == at::kFloat ? "float32" : "bfloat16";
-  DraftSnapshot snapshot{config, copy_values(sources_of(network.device(), network.parameters()))};
-  const std::vector<int32_t>& tokens = network.target_tokens();
+  PolicySnapshot snapshot{config, sources_of(network.device(), network.parameters())};
+  const std::vector<int32_t>& tokens = network.head_tokens();
   const at::Tensor differences = at::tensor(tokens, at::kLong) - at::arange(std::ssize(tokens));
   snapshot.tensors.push_back(TensorSource::of("d2t", differences));
   snapshot.tensors.push_back(
-      TensorSource::of("t2d", is_drafted(tokens, network.config().layer.vocabulary)));
+      TensorSource::of("t2d", is_drafted(tokens, network.config().vocabulary)));
   return snapshot;
 }
 

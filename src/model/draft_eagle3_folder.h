@@ -12,7 +12,7 @@
 #include <string>
 
 #include "model/draft_eagle3.h"
-#include "model/draft_folder.h"
+#include "model/hf_folder.h"
 
 namespace tlt::model {
 
@@ -22,7 +22,7 @@ std::unique_ptr<Eagle3Network> load_eagle3(const std::string& folder, const Poli
 // Weights and tokens only, into a drafter of the same configuration.
 void load_eagle3_weights(const std::string& folder, Eagle3Network& network);
 
-// A copy of the weights as they are now, for save_drafter().
-DraftSnapshot snapshot_eagle3(const Eagle3Network& network);
+// REQUIRES: `network` lives and does not change until the result has been used.
+PolicySnapshot describe_eagle3(const Eagle3Network& network);
 
 }  // namespace tlt::model

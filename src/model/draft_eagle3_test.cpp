@@ -14,10 +14,12 @@
 #include "base/check.h"
 #include "model/activations.h"
 #include "model/draft_eagle3_folder.h"
-#include "model/draft_eagle3_memory.h"
+#include "model/draft_folder.h"
+#include "model/draft_tape.h"
 #include "model/tape.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/unrolled.h"
 
 namespace tlt::model {
 namespace {
@@ -58,10 +60,10 @@ class Eagle3Test : public ::testing::Test {
       token += length;
     }
   }
-  void fill(Eagle3Tape& tape) {
+  void fill(DraftTape& tape) {
     for_sequences("tokens", [&](const int32_t* first, int32_t n) { tape.add_sequence(first, n); });
   }
-  int64_t rows() const { return network_->config().head_rows; }
+  int64_t rows() const { return network_->head_rows(); }
 
   // What load_eagle3 says to an edited copy.
   std::string answer(const std::function<void(std::map<std::string, at::Tensor>&)>& edit_tensors,
@@ -91,7 +93,7 @@ class Eagle3Test : public ::testing::Test {
 };
 
 TEST_F(Eagle3Test, TheTargetShowsWhatGoesIntoItsLayers) {
-  const std::vector<int64_t>& layers = network_->config().layers;
+  const std::vector<int64_t>& layers = network_->shown_layers();
   EXPECT_EQ(layers, (std::vector<int64_t>{0, 1, 2}));
   kv::KvCache cache(target_->device(), target_->kv_shape(), /*pages=*/7);
   std::vector<ops::PageId> pages = {0, 1, 2, 3, 4, 5, 6};
@@ -114,16 +116,16 @@ TEST_F(Eagle3Test, TheTargetShowsWhatGoesIntoItsLayers) {
 }
 
 TEST_F(Eagle3Test, ForwardAndEveryGradientArePyTorchs) {
-  Eagle3Tape tape;
+  DraftTape tape;
   fill(tape);
   const at::Tensor& normed = network_->forward(tape, golden_.read("captured"));
   at::Tensor logits = at::empty({normed.size(0), rows()}, at::kFloat);
-  network_->logits(normed, logits);
+  network_->head(normed, logits);
   EXPECT_TRUE(tensors_near(logits, golden_.read("logits"), 1e-5));
 
   Gradients gradients = network_->make_gradients();
   at::Tensor d_normed = at::empty_like(normed);
-  network_->logits_backward(normed, golden_.read("d_logits"), d_normed, gradients);
+  network_->head_backward(normed, golden_.read("d_logits"), d_normed, gradients);
   network_->backward(tape, d_normed, gradients);
   size_t compared = 0, known = 0;
   for (size_t i = 0; i < network_->parameters().size(); ++i)
@@ -137,18 +139,25 @@ TEST_F(Eagle3Test, ForwardAndEveryGradientArePyTorchs) {
   EXPECT_EQ(compared, known);
 }
 
+TEST_F(Eagle3Test, UnrolledPassesAndTheirGradientsArePyTorchs) {
+  SafetensorsFile unrolled(kDrafter + "/unrolled.safetensors");
+  DraftTape tape;
+  fill(tape);
+  tlt::testing::expect_unrolled(*network_, tape, golden_.read("captured"), unrolled);
+}
+
 TEST_F(Eagle3Test, OneRowAtATimeIsThePackedPassToTheBit) {
-  Eagle3Tape tape;
+  DraftTape tape;
   fill(tape);
   const at::Tensor captured = golden_.read("captured");
   const at::Tensor& normed = network_->forward(tape, captured);
   at::Tensor want = at::empty({normed.size(0), rows()}, at::kFloat);
-  network_->logits(normed, want);
-  at::Tensor features = at::empty({captured.size(0), network_->config().layer.hidden});
-  network_->project(captured, features);
+  network_->head(normed, want);
+  DraftActivations whole(*network_, /*max_rows=*/1);
+  const at::Tensor features = network_->features(captured, whole).clone();
 
   int64_t row = 0;
-  Eagle3Activations activations;
+  DraftActivations activations(*network_, /*max_rows=*/1);
   at::Tensor logits = at::empty({1, rows()}, at::kFloat);
   for_sequences("tokens", [&](const int32_t* first, int32_t n) {
     kv::KvCache cache(network_->device(), network_->kv_shape(), /*pages=*/3);
@@ -171,7 +180,7 @@ TEST_F(Eagle3Test, TheFeaturesMayBeTheLastOutput) {
   const ops::PageId page = 0;
   const auto second = [&](bool copy) {
     kv::KvCache cache(network_->device(), network_->kv_shape(), /*pages=*/1);
-    Eagle3Activations activations;
+    DraftActivations activations(*network_, /*max_rows=*/1);
     ops::Batch batch;
     batch.add(&tokens[0], 1, 0, &page);
     const at::Tensor& first = network_->forward(batch, start, cache, activations);
@@ -183,7 +192,7 @@ TEST_F(Eagle3Test, TheFeaturesMayBeTheLastOutput) {
 }
 
 TEST_F(Eagle3Test, ADrafterIsSavedAsItWasLoaded) {
-  save_drafter(snapshot_eagle3(*network_), folder_);
+  save_drafter(*network_, folder_);
   EXPECT_EQ(read_json_object(folder_ + "/config.json"),
             read_json_object(kDrafter + "/config.json"));
   SafetensorsFile want(kDrafter + "/model.safetensors"), got(folder_ + "/model.safetensors");
@@ -194,12 +203,12 @@ TEST_F(Eagle3Test, ADrafterIsSavedAsItWasLoaded) {
 
 TEST_F(Eagle3Test, ANewDraftersFolderReadsBack) {
   Eagle3Network network(*target_, Eagle3Config::make(target_->config(), /*head_rows=*/7));
-  network.set_target_tokens({0, 3, 4, 100, 101, 300, 511});
+  network.set_head_tokens({0, 3, 4, 100, 101, 300, 511});
   network.initialize(/*seed=*/3);
-  save_drafter(snapshot_eagle3(network), folder_);
+  save_drafter(network, folder_);
   const auto again = load_eagle3(folder_, *target_);
-  EXPECT_EQ(again->target_tokens(), network.target_tokens());
-  EXPECT_EQ(again->config().layers, network.config().layers);
+  EXPECT_EQ(again->head_tokens(), network.head_tokens());
+  EXPECT_EQ(again->shown_layers(), network.shown_layers());
   for (size_t i = 0; i < network.parameters().size(); ++i)
     EXPECT_TRUE(tensors_equal(again->parameters()[i].read(target_->device()),
                               network.parameters()[i].read(target_->device())));

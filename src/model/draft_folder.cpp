@@ -5,6 +5,9 @@
 
 #include "base/check.h"
 #include "model/draft_config.h"
+#include "model/draft_eagle.h"
+#include "model/draft_eagle3_folder.h"
+#include "model/draft_hot_tokens.h"
 #include "model/draft_tensors.h"
 #include "model/parameter_file.h"
 
@@ -39,9 +42,7 @@ void check_other(DraftTensors& tensors, const std::string& plain, const ModelCon
   tensors.refuse(plain, reason_against(plain));
 }
 
-ModelConfig read_config(const std::string& folder) {
-  const std::string path = folder + "/config.json";
-  const nlohmann::json source = read_json_object(path);
+ModelConfig read_config(const nlohmann::json& source, const std::string& path) {
   nlohmann::json policy = source;  // the layer is a decoder's: its keys are read as that one's
   policy["architectures"] = {policy_architecture(source, path)};
   ModelConfig config = ModelConfig::parse(policy, path);
@@ -60,8 +61,14 @@ nlohmann::json saved_config(const DraftNetwork& network) {
   return out;
 }
 
+// Null: it is of EAGLE-1/2.
+const Eagle3Network* as_eagle3(const DraftNetwork& network) {
+  return dynamic_cast<const Eagle3Network*>(&network);
+}
+
 // REQUIRES: `network` lives and does not change until the result has been used.
 DraftSnapshot describe(const DraftNetwork& network) {
+  if (const Eagle3Network* eagle3 = as_eagle3(network)) return describe_eagle3(*eagle3);
   DraftSnapshot snapshot{saved_config(network), sources_of(network.device(), network.parameters())};
   // Without it SGLang runs with the random bias its class starts from (vllm-project/vllm#11126).
   snapshot.tensors.push_back(
@@ -72,14 +79,20 @@ DraftSnapshot describe(const DraftNetwork& network) {
 }  // namespace
 
 std::unique_ptr<DraftNetwork> load_drafter(const std::string& folder, const PolicyModel& target) {
-  const ModelConfig config = read_config(folder);
-  check_fits_target(config, target.config(), folder + "/config.json");
-  auto network = std::make_unique<DraftNetwork>(target, config);
+  const std::string path = folder + "/config.json";
+  const nlohmann::json source = read_json_object(path);
+  if (is_eagle3_config(source)) return load_eagle3(folder, target);
+  const ModelConfig config = read_config(source, path);
+  check_fits_target(config, target.config(), path);
+  auto network = std::make_unique<EagleNetwork>(target, config);
   load_draft_weights(folder, *network);
+  network->set_hot_tokens(read_hot_tokens(folder, config.vocabulary));
   return network;
 }
 
-void load_draft_weights(const std::string& folder, const DraftNetwork& network) {
+void load_draft_weights(const std::string& folder, DraftNetwork& network) {
+  if (auto* eagle3 = dynamic_cast<Eagle3Network*>(&network))
+    return load_eagle3_weights(folder, *eagle3);
   DraftTensors tensors(folder, plain_name);
   tensors.load(network.device(), network.parameters(),
                [&](const std::string& plain) { check_other(tensors, plain, network.config()); });
@@ -97,6 +110,7 @@ void save_drafter(const DraftSnapshot& snapshot, const std::string& folder) {
 
 void save_drafter(const DraftNetwork& network, const std::string& folder) {
   save_drafter(describe(network), folder);
+  if (!network.hot_tokens().empty()) write_hot_tokens(folder, network.hot_tokens());
 }
 
 }  // namespace tlt::model

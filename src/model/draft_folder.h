@@ -1,5 +1,6 @@
-// Drafter folders in SGLang's EAGLE layout: config.json and the trained tensors alone, `fc.weight`
-// and `layers.0.*`; embedding and head are the target's.
+// Drafter folders in SGLang's EAGLE layout: config.json and the trained tensors alone. Of EAGLE-1/2
+// these are `fc.weight` and `layers.0.*`; embedding and head are the target's. What an EAGLE-3
+// drafter has: draft_eagle3_folder.h.
 //
 // Not here   what the tensors mean (draft_network.h); the keys of config.json (draft_config.h).
 // Threading  engine thread only; a DraftSnapshot may be saved by any one thread.
@@ -18,13 +19,13 @@
 
 namespace tlt::model {
 
-// The drafter of a folder that was made for this target, in the target's compute type. Its layer
-// may be of another family. InputError names the file and the key or tensor, what is there and what
-// should be. REQUIRES: `target` outlives it.
+// The drafter of a folder that was made for this target, in the target's compute type; its kind is
+// that of config.json's architectures. Its layer may be of another family. InputError names the
+// file and the key or tensor, what is there and what should be. REQUIRES: `target` outlives it.
 std::unique_ptr<DraftNetwork> load_drafter(const std::string& folder, const PolicyModel& target);
 
 // Reads the weights only, into a drafter of the same configuration: how a run resumes.
-void load_draft_weights(const std::string& folder, const DraftNetwork& network);
+void load_draft_weights(const std::string& folder, DraftNetwork& network);
 
 using DraftSnapshot = PolicySnapshot;
 
@@ -34,7 +35,8 @@ DraftSnapshot snapshot_drafter(const DraftNetwork& network);
 // Writes config.json and model.safetensors.
 void save_drafter(const DraftSnapshot& snapshot, const std::string& folder);
 
-// The same from the drafter itself, one tensor in memory at a time.
+// The same from the drafter itself, one tensor in memory at a time; and hot_token_id.json, where it
+// knows its hot tokens.
 void save_drafter(const DraftNetwork& network, const std::string& folder);
 
 }  // namespace tlt::model

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "base/check.h"
+#include "model/draft_eagle.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
 
@@ -102,7 +103,7 @@ TEST_F(DraftFolderTest, ANewDraftersFolderReadsBack) {
     const auto model =
         tlt::testing::make_tiny_model(tlt::testing::tiny_config(family), at::kBFloat16);
     for (const Family layer : {family, Family::kLlama}) {
-      DraftNetwork network(*model, DraftNetwork::config_for(model->config(), layer));
+      EagleNetwork network(*model, EagleNetwork::config_for(model->config(), layer));
       network.initialize(/*seed=*/5);
       save_drafter(snapshot_drafter(network), folder_);
       const json config = read_config(folder_);
@@ -237,7 +238,8 @@ TEST_F(DraftFolderTest, AWrongConfigIsRefusedByKey) {
   EXPECT_THAT(said("architectures", json::array({"LlamaForCausalLM"})),
               AllOf(HasSubstr("config.json: architectures is [\"LlamaForCausalLM\"]"),
                     HasSubstr("LlamaForCausalLMEagle")));
-  EXPECT_THAT(said("architectures", json::array({"LlamaForCausalLMEagle3"})), HasSubstr("EAGLE-3"));
+  EXPECT_THAT(said("architectures", json::array({"LlamaForCausalLMEagle3"})),
+              HasSubstr("EAGLE-3 drafter is shown three"));
   EXPECT_THAT(said("architectures", "LlamaForCausalLMEagle"),
               HasSubstr("architectures is \"Llama"));
   EXPECT_THAT(answer(kPairs[0], nullptr, [](json& c) { c.erase("architectures"); }),

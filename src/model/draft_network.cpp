@@ -3,43 +3,20 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "model/draft_activations.h"
-#include "model/draft_config.h"
 #include "model/draft_tape.h"
 
 namespace tlt::model {
-namespace {
 
-constexpr const char* kLayer = "layers.0.";
-
-const ModelConfig& checked(const ModelConfig& config, const PolicyModel& target) {
-  check_fits_target(config, target.config(), "drafter");
-  return config;
-}
-
-}  // namespace
-
-ModelConfig DraftNetwork::config_for(const ModelConfig& target, Family family) {
-  ModelConfig config = target;
-  config.family = family;
-  config.layers = 1;
-  config.tied = false;
-  config.attention_bias = family == Family::kQwen2;
-  config.source = draft_config_json(config, target.source);
-  return config;
-}
-
-DraftNetwork::DraftNetwork(const PolicyModel& target, const ModelConfig& config)
+DraftNetwork::DraftNetwork(const PolicyModel& target, const ModelConfig& config,
+                           int64_t input_columns)
     : target_(target),
-      config_(checked(config, target)),
-      fc_(target.device(), config.hidden, 2 * config.hidden, target.type()),
-      layer_(config, target.device(), target.type(), /*has_input_norm=*/false),
-      rope_(config.rope, config.head_size) {
-  ParameterList list(parameters_, type());
-  fc_index_ = list.add_matrix("fc.weight", fc_);
-  layer_.list_parameters(kLayer, list);
-}
+      config_(config),
+      layer_(config, target.device(), target.type(), /*has_input_norm=*/false, input_columns),
+      rope_(config.rope, config.head_size) {}
 
 kv::KvShape DraftNetwork::kv_shape() const {
   return {
@@ -50,92 +27,148 @@ Gradients DraftNetwork::make_gradients() const {
   return model::make_gradients(device(), parameters_);
 }
 
-void DraftNetwork::initialize(uint64_t seed) { model::initialize(device(), parameters_, seed); }
-
-void DraftNetwork::initialize_from_target(uint64_t seed) {
-  TLT_CHECK_INPUT(config_.family == target_.config().family,
-                  "the drafter's layer is of another family than the target's and cannot start "
-                  "from it; give the drafter the target's family, or start from random weights");
-  initialize(seed);
-  // FC = [random, identity]: an embedding's few hundredths beside a normed h_t of about one.
-  const int64_t size = config_.hidden;
-  const Parameter& fc = parameters_[static_cast<size_t>(fc_index_)];
-  at::Tensor values = fc.read(device());
-  values.narrow(1, size, size).copy_(at::eye(size, values.options()));
-  fc.write(device(), values);
-
-  const std::string last = "model.layers." + std::to_string(target_.config().layers - 1) + ".";
-  for (const Parameter& parameter : parameters_) {
-    if (!parameter.name().starts_with(kLayer)) continue;
-    const std::string name = last + parameter.name().substr(std::string_view(kLayer).size());
-    const Parameter& source = find(target_.parameters(), name);
-    TLT_CHECK_INPUT(source.shape() == parameter.shape(), "the drafter's ", parameter.name(), " is ",
-                    at::IntArrayRef(parameter.shape()), " and the target's ", name, " ",
-                    at::IntArrayRef(source.shape()),
-                    "; give the drafter the target's sizes, or start from random weights");
-    parameter.write(device(), source.read(device()));
-  }
+const std::vector<int64_t>& DraftNetwork::shown_layers() const {
+  static const std::vector<int64_t> none;
+  return none;
 }
 
-void DraftNetwork::join(const ops::Batch& batch, const at::Tensor& features, at::Tensor& tokens,
-                        RowBuffer& joined) const {
-  const int64_t rows = batch.rows(), size = config_.hidden;
-  TLT_CHECK(features.dim() == 2 && features.size(0) == rows && features.size(1) == size,
-            "features ", features.sizes(), " for ", rows, " pairs of ", size);
-  joined.resize(device(), rows, 2 * size, type());
-  at::Tensor embeddings = joined.view().narrow(1, 0, size);
-  joined.view().narrow(1, size, size).copy_(features);
-  target_.embed(batch, tokens, embeddings);
+int64_t DraftNetwork::shown_columns() const {
+  return config_.hidden * std::max<int64_t>(1, std::ssize(shown_layers()));
 }
+
+const std::vector<int32_t>& DraftNetwork::head_tokens() const {
+  static const std::vector<int32_t> all;
+  return all;
+}
+
+int64_t DraftNetwork::head_rows() const {
+  return head_tokens().empty() ? config_.vocabulary : std::ssize(head_tokens());
+}
+
+void DraftNetwork::copy_weights(const DraftNetwork& from) {
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    parameters_[i].write(device(), from.parameters_[i].read(device()));
+  hot_tokens_ = from.hot_tokens_;
+}
+
+// --- drafting ---
 
 DraftActivations::DraftActivations(const DraftNetwork& network, int64_t max_rows) {
   const int64_t size = network.config().hidden;
-  joined_.resize(network.device(), max_rows, 2 * size, network.type());
-  stream_.resize(network.device(), max_rows, size, network.type());
+  pass_.joined.resize(network.device(), max_rows, 2 * size, network.type());
+  pass_.stream.resize(network.device(), max_rows, size, network.type());
+  pass_.next.resize(network.device(), max_rows, size, network.type());
+}
+
+const at::Tensor& DraftNetwork::features(const at::Tensor& states, DraftActivations& a) const {
+  return project(states, a.projected_);
 }
 
 const at::Tensor& DraftNetwork::forward(const ops::Batch& batch, const at::Tensor& features,
                                         kv::KvCache& cache, DraftActivations& a) const {
   cache.reserve_tree(batch.tree_rows);
-  join(batch, features, a.tokens_, a.joined_);  // before stream_ moves: it may be the features
-  a.stream_.resize(device(), batch.rows(), config_.hidden, type());
-  at::Tensor& x = a.stream_.view();
-  ops::linear(device(), a.joined_.view(), fc_, x);
-  layer_.forward(device(), batch, rope_.reach(device(), batch), x, cache.layer(0), a.layer_, x,
-                 /*keep=*/false);
-  return x;
+  DraftPass& pass = a.pass_;
+  enter(batch, features, pass);  // before next moves: it may be the features
+  pass.next.resize(device(), batch.rows(), config_.hidden, type());
+  layer_.forward_from(device(), batch, rope_.reach(device(), batch), input(pass),
+                      pass.stream.view(), cache.layer(0), pass.layer, pass.next.view(),
+                      /*keep=*/false);
+  return pass.next.view();
+}
+
+void DraftNetwork::logits(const at::Tensor& next, DraftActivations& a, at::Tensor& out) const {
+  head(read(next, a.read_), out);
 }
 
 // --- training ---
 
-const at::Tensor& DraftNetwork::forward(DraftTape& tape, const at::Tensor& features) const {
+const at::Tensor& DraftNetwork::forward(DraftTape& tape, const at::Tensor& states) const {
   tape.sequences_.prepare_cache(device(), kv_shape());
-  const ops::Batch& batch = tape.batch();
-  join(batch, features, tape.tokens_, tape.joined_);
-  tape.stream_.resize(device(), batch.rows(), config_.hidden, type());
-  tape.next_.resize(device(), batch.rows(), config_.hidden, type());
-  ops::linear(device(), tape.joined_.view(), fc_, tape.stream_.view());
-  layer_.forward(device(), batch, rope_.reach(device(), batch), tape.stream_.view(),
-                 tape.sequences_.cache().layer(0), tape.layer_, tape.next_.view(), /*keep=*/true);
-  return tape.next_.view();
+  tape.passes_ = 0;
+  tape.states_ = states;
+  return run_pass(tape, project(states, tape.projected_));
 }
 
-void DraftNetwork::backward(DraftTape& tape, const at::Tensor& d_out, Gradients& gradients,
-                            at::Tensor* d_features) const {
+const at::Tensor& DraftNetwork::unroll(DraftTape& tape) const {
+  TLT_CHECK(tape.passes_ > 0, "forward() comes first");
+  const int64_t rows = tape.batch().rows();
+  tape.guessed_.resize(device(), rows, config_.hidden, type());
+  at::Tensor& features = tape.guessed_.view();
+  features.narrow(0, 0, 1).zero_();
+  features.narrow(0, 1, rows - 1)
+      .copy_(tape.pass(tape.passes_ - 1).next.view().narrow(0, 0, rows - 1));
+  return run_pass(tape, features);
+}
+
+const at::Tensor& DraftNetwork::run_pass(DraftTape& tape, const at::Tensor& features) const {
   const ops::Batch& batch = tape.batch();
-  const int64_t rows = batch.rows(), size = config_.hidden;
-  tape.d_stream_.resize(device(), rows, size, type());
-  at::Tensor& d = tape.d_stream_.view();
-  d.copy_(d_out);
-  layer_.backward(device(), batch, rope_.reach(device(), batch), tape.stream_.view(),
-                  tape.sequences_.cache().layer(0), tape.layer_, tape.scratch_, d,
-                  gradients.tensors);
-  ops::linear_backward_weight(device(), d, tape.joined_.view(),
-                              gradients.tensors[static_cast<size_t>(fc_index_)]);
-  if (!d_features) return;
-  tape.d_joined_.resize(device(), rows, 2 * size, type());
-  ops::linear_backward_input(device(), d, fc_, tape.d_joined_.view());
-  d_features->copy_(tape.d_joined_.view().narrow(1, size, size));
+  DraftPass& pass = tape.pass(tape.passes_);
+  enter(batch, features, pass);
+  pass.next.resize(device(), batch.rows(), config_.hidden, type());
+  layer_.project(device(), input(pass), pass.layer, /*keep=*/true);
+  tape.attention_.forward(
+      layer_, {device(), batch, rope_.reach(device(), batch), tape.sequences_.cache().layer(0)},
+      tape.layers(tape.passes_));
+  layer_.finish(device(), pass.stream.view(), pass.layer, pass.next.view());
+  ++tape.passes_;
+  pass.out = &read(pass.next.view(), pass.read);
+  return *pass.out;
+}
+
+void DraftNetwork::backward(DraftTape& tape, const at::Tensor& d_read, Gradients& gradients,
+                            at::Tensor* d_features) const {
+  TLT_CHECK(tape.passes_ == 1, tape.passes_, " passes");
+  backward(tape, 0, d_read, gradients, d_features);
+}
+
+void DraftNetwork::backward_pass(DraftTape& tape, int64_t pass, const at::Tensor& d_read,
+                                 Gradients& gradients) const {
+  TLT_CHECK(pass >= 0 && pass < tape.passes_, "pass ", pass, " of ", tape.passes_);
+  backward(tape, pass, d_read, gradients, nullptr);
+}
+
+void DraftNetwork::backward(DraftTape& tape, int64_t index, const at::Tensor& d_read,
+                            Gradients& gradients, at::Tensor* d_features) const {
+  const int64_t rows = tape.batch().rows();
+  DraftPass& pass = tape.pass(index);
+  DraftScratch& s = tape.scratch_;
+  s.d_stream.resize(device(), rows, config_.hidden, type());
+  at::Tensor& d = s.d_stream.view();
+  index + 1 < tape.passes_ ? d.copy_(s.d_next.view()) : d.zero_();
+  read_backward(d_read, pass.next.view(), d, gradients);
+  layer_backward(tape, index, d, gradients);
+
+  const bool projects = index == 0 && !shown_layers().empty();
+  if ((projects || index > 0) && !d_features) {
+    s.d_features.resize(device(), rows, config_.hidden, type());
+    d_features = &s.d_features.view();
+  }
+  enter_backward(pass, s, d, gradients, d_features);
+  if (projects) project_backward(tape.states_, *d_features, gradients);
+  if (index == 0) return;
+  s.d_next.resize(device(), rows, config_.hidden, type());
+  s.d_next.view().narrow(0, rows - 1, 1).zero_();
+  s.d_next.view().narrow(0, 0, rows - 1).copy_(d_features->narrow(0, 1, rows - 1));
+}
+
+void DraftNetwork::layer_backward(DraftTape& tape, int64_t index, at::Tensor& d,
+                                  Gradients& gradients) const {
+  const ops::Batch& batch = tape.batch();
+  DraftPass& pass = tape.pass(index);
+  DraftScratch& s = tape.scratch_;
+  const at::Tensor& angles = rope_.reach(device(), batch);
+  const ops::KvLayer cache = tape.sequences_.cache().layer(0);
+  const bool reads_stream = &input(pass) == &pass.stream.view();
+  s.d_input.resize(device(), batch.rows(), 2 * config_.hidden, type());
+  at::Tensor& d_input = reads_stream ? d : s.d_input.view();
+  if (tape.passes_ == 1)
+    return layer_.backward_from(device(), batch, angles, input(pass), cache, pass.layer, s.layer, d,
+                                d_input, /*accumulate=*/reads_stream, gradients.tensors);
+  layer_.finish_backward(device(), pass.layer, s.layer, d, gradients.tensors);
+  tape.attention_.backward(layer_, {device(), batch, angles, cache}, tape.layers(index),
+                           s.layer.d_attended.view(), s.layer.d_qkv.view(), gradients.tensors);
+  layer_.project_backward(device(), input(pass), s.layer, d_input, /*accumulate=*/reads_stream,
+                          gradients.tensors);
 }
 
 }  // namespace tlt::model

@@ -80,14 +80,18 @@ const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cac
   const auto& captured = a.captured_layers_;
   const int64_t width = std::ssize(captured) * config_.hidden;
   if (width > 0) a.captured_.resize(device_, batch.rows(), width, type_);
-  for (int64_t i = 0; i < config_.layers; ++i) {
+  const auto capture = [&](int64_t layer, const at::Tensor& states) {
     for (int64_t j = 0; j < std::ssize(captured); ++j)
-      if (captured[static_cast<size_t>(j)] == i)
-        a.captured_.view().narrow(1, j * config_.hidden, config_.hidden).copy_(x);
+      if (captured[static_cast<size_t>(j)] == layer)
+        a.captured_.view().narrow(1, j * config_.hidden, config_.hidden).copy_(states);
+  };
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    capture(i, x);
     layers_[static_cast<size_t>(i)].forward(device_, batch, angles, x, cache.layer(i), a.layer_, x,
                                             /*keep=*/false);
   }
   ops::rms_norm(device_, x, final_norm_, config_.norm_epsilon, a.hidden_.view());
+  capture(config_.layers, a.hidden_.view());
   return a.hidden_.view();
 }
 

@@ -56,6 +56,11 @@ class PolicyModel {
   // The head: hidden [R, D] -> logits [R, V] float32.
   void logits(const at::Tensor& hidden, at::Tensor& out) const;
 
+  // Rows of the head: out [R, D] of tokens [R] int32.
+  void head_rows(const at::Tensor& tokens, at::Tensor& out) const {
+    head().gather(device_, tokens, out);
+  }
+
   // Training: forward() with everything kept that backward needs (model/tape.h).
   // Final hidden states [T, D] of the sequences added to the tape.
   const at::Tensor& forward(Tape& tape) const;

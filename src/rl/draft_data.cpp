@@ -27,9 +27,10 @@ struct SampleOptions {
   int64_t seed = 0;
   data::DataOptions data;
   RolloutOptions rollout;
+  std::vector<int64_t> layers;
 
-  explicit SampleOptions(const RunOptions& options)
-      : source(options.speculative.train.warmup.source), data(options.data) {
+  SampleOptions(const RunOptions& options, const rollout::Layers& wanted)
+      : source(options.speculative.train.warmup.source), data(options.data), layers(wanted) {
     const data::DataOptions plain;  // of what orders or validates a training
     data.val_files = plain.val_files;
     data.val_max_samples = plain.val_max_samples;
@@ -47,11 +48,12 @@ struct SampleOptions {
     v(seed, "trainer.seed", Affects::kResults, "");
     v.group("data", data);
     v.group("rollout", rollout);
+    if (!layers.empty()) v(layers, "layers of the model that are kept", Affects::kResults, "");
   }
 };
 
-std::string digest_of_samples(const RunOptions& options) {
-  SampleOptions samples(options);
+std::string digest_of_samples(const RunOptions& options, const rollout::Layers& layers) {
+  SampleOptions samples(options, layers);
   return options_digest(collect_options(samples));
 }
 
@@ -80,11 +82,12 @@ std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplac
 }
 
 // Does not depend on the number of workers, nor on what a machine can hold.
-int64_t count_rows_per_part(const RunOptions& options, const model::PolicyModel& target) {
+int64_t count_rows_per_part(const RunOptions& options, const model::PolicyModel& target,
+                            const rollout::Layers& layers) {
   const int64_t samples = is_rollouts(options) ? options.rollout.n : 1;
   const int64_t sequence_bytes =
       (options.data.max_prompt_length + options.data.max_response_length) * target.config().hidden *
-      (target.type() == at::kFloat ? 4 : 2);
+      std::max<int64_t>(1, std::ssize(layers)) * (target.type() == at::kFloat ? 4 : 2);
   const int64_t sequences =
       std::min(kPartSequences, kPartBytes / std::max<int64_t>(1, sequence_bytes));
   return std::max<int64_t>(1, sequences / samples);
@@ -98,11 +101,12 @@ bool is_held_out(int64_t prompt, double share) {
 
 }  // namespace
 
-DraftData::DraftData(const RunOptions& options, Workplace& place)
+DraftData::DraftData(const RunOptions& options, Workplace& place, rollout::Layers layers)
     : options_(options),
       place_(place),
+      layers_(std::move(layers)),
       rows_(read_rows(options, place)),
-      rows_per_part_(count_rows_per_part(options, *place.model)),
+      rows_per_part_(count_rows_per_part(options, *place.model, layers_)),
       stop_text_(std::make_unique<ResponseText>(place.tokenizer)) {}
 
 int64_t DraftData::parts() const {
@@ -118,7 +122,7 @@ std::span<const spot::RecordRow> DraftData::rows_of(int64_t part) const {
 
 bool DraftData::try_make() {
   const spot::StoreIdentity identity = {.target = spot::target_digest(*place_.model),
-                                        .source = digest_of_samples(options_)};
+                                        .source = digest_of_samples(options_, layers_)};
   const std::string& named = options_.speculative.train.warmup.hidden_states_dir;
   const std::string folder = named.empty() ? options_.trainer.folder() + "/hidden_states" : named;
   if (place_.is_first()) store_ = std::make_unique<spot::HiddenStore>(folder, identity);
@@ -179,9 +183,11 @@ DraftData::Part DraftData::record(int64_t part) {
       progress_ = std::make_unique<Progress>("hidden states",
                                              (std::ssize(rows_) - part * rows_per_part_) * samples);
     recorder_ = std::make_unique<spot::HiddenRecorder>(
-        *place_.model, options_.rollout.engine, stop_text_.get(), [this](int64_t count) {
+        *place_.model, options_.rollout.engine, stop_text_.get(),
+        [this](int64_t count) {
           if (progress_) progress_->advance(count * place_.comm->size());
-        });
+        },
+        layers_);
   }
   if (!is_rollouts(options_)) return recorder_->read(rows_of(part));
   rollout::SamplingOptions sampling = options_.rollout.sampling;

@@ -27,8 +27,9 @@ namespace tlt::rl {
 
 class DraftData {
  public:
-  // Reads the rows. InputError: as Dataset::load and SftDataset::load.
-  DraftData(const RunOptions& options, Workplace& place);
+  // Reads the rows. `layers`: which states the samples have (HiddenTap::layers()). InputError: as
+  // Dataset::load and SftDataset::load.
+  DraftData(const RunOptions& options, Workplace& place, rollout::Layers layers);
 
   // Makes the states that are not in the store yet; all workers together. False: interrupted.
   // InputError: the store is another target's, or does not hold a single part.
@@ -50,6 +51,7 @@ class DraftData {
 
   const RunOptions& options_;
   Workplace& place_;
+  const rollout::Layers layers_;
   std::vector<spot::RecordRow> rows_;
   int64_t rows_per_part_ = 1;
   std::unique_ptr<rollout::StopText> stop_text_;

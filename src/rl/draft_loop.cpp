@@ -11,8 +11,10 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "data/sampler.h"
+#include "model/draft_eagle.h"
+#include "model/draft_eagle3.h"
 #include "model/draft_folder.h"
-#include "model/draft_network.h"
+#include "model/draft_hot_tokens.h"
 #include "rl/draft_data.h"
 #include "rl/loop_state.h"
 #include "rl/resume.h"
@@ -20,17 +22,34 @@
 #include "rl/workplace.h"
 #include "spot/acceptance_probe.h"
 #include "spot/draft_trainer.h"
+#include "spot/token_ranking.h"
 #include "train/checkpoint.h"
 
 namespace tlt::rl {
 namespace {
 
+// Without weights: its head is that of tokens which are known when the samples are (prepare()).
+std::unique_ptr<model::DraftNetwork> make_eagle3(const spot::WarmupOptions& options,
+                                                 const model::PolicyModel& target) {
+  const int64_t all = target.config().vocabulary, wanted = options.draft_vocab_size;
+  return std::make_unique<model::Eagle3Network>(
+      target, model::Eagle3Config::make(target.config(), wanted > 0 ? std::min(wanted, all) : all));
+}
+
 std::unique_ptr<model::DraftNetwork> make_drafter(const RunOptions& options,
                                                   const model::PolicyModel& target) {
-  const std::string& init = options.speculative.train.warmup.init;
-  if (init != "target" && init != "random") return model::load_drafter(init, target);
-  auto network = std::make_unique<model::DraftNetwork>(
-      target, model::DraftNetwork::config_for(target.config()));
+  const spot::WarmupOptions& warmup = options.speculative.train.warmup;
+  const std::string& init = warmup.init;
+  if (init != "target" && init != "random") {
+    auto network = model::load_drafter(init, target);
+    TLT_CHECK_INPUT(network->algorithm() == warmup.algorithm, "speculative.train.algorithm is ",
+                    warmup.algorithm, " and the drafter in ", init, " is of ", network->algorithm(),
+                    "; set it to that");
+    return network;
+  }
+  if (warmup.algorithm == "eagle3") return make_eagle3(warmup, target);
+  auto network = std::make_unique<model::EagleNetwork>(
+      target, model::EagleNetwork::config_for(target.config()));
   const auto seed = static_cast<uint64_t>(options.speculative.train.trainer.seed);
   init == "target" ? network->initialize_from_target(seed) : network->initialize(seed);
   return network;
@@ -43,12 +62,13 @@ class DraftLoop {
         place_(options_, launch),
         folder_(options_, place_.is_first()),
         network_(make_drafter(options_, *place_.model)),
-        data_(options_, place_) {}
+        data_(options_, place_, spot::layers_to_record(*network_)) {}
 
   void run();
 
  private:
   void prepare();
+  void rank_tokens();
   void resume();
   void run_step();
   void measure(Metrics& metrics);
@@ -108,6 +128,7 @@ void DraftLoop::prepare() {
                   " sequences to learn from; lower it or give more prompts");
   spot::check_samples(training, options);
   if (!data_.held_out().empty()) spot::check_samples(data_.held_out(), options);
+  rank_tokens();
   sampler_.emplace(std::ssize(training), options_.data.shuffle, options_.data.seed);
   total_steps_ =
       options_.trainer.total_training_steps > 0
@@ -124,6 +145,19 @@ void DraftLoop::prepare() {
     log_info("{}: drafter steps {} to {} on {} worker(s), {} sequences of {}, {} held out",
              options_.model.path, state_.step + 1, total_steps_, place_.comm->size(),
              options.batch_size, training.size(), data_.held_out().size());
+}
+
+// A new EAGLE-3 drafter's head is that of the samples' tokens, and its first rows the target's; an
+// EAGLE drafter's folder says which tokens they are.
+void DraftLoop::rank_tokens() {
+  const model::ModelConfig& target = place_.model->config();
+  std::vector<int32_t> ranked =
+      spot::rank_tokens(data_.training(), target.eos_tokens, target.vocabulary);
+  auto* eagle3 = dynamic_cast<model::Eagle3Network*>(network_.get());
+  if (!eagle3) return network_->set_hot_tokens(std::move(ranked));
+  if (options_.speculative.train.warmup.init != "random") return;
+  eagle3->set_head_tokens(model::hottest(ranked, eagle3->head_rows()));
+  eagle3->initialize(static_cast<uint64_t>(options_.speculative.train.trainer.seed));
 }
 
 void DraftLoop::run_step() {
@@ -145,9 +179,7 @@ void DraftLoop::measure(Metrics& metrics) {
   const SpeculativeTrainOptions& options = options_.speculative.train;
   now_ = {};
   const spot::DraftSums sums = trainer_->measure(data_.held_out());
-  for (const auto& [name, value] : sums.metrics(
-           {.hidden = options.trainer.hidden_weight, .logits = options.trainer.logits_weight},
-           "val-drafter/"))
+  for (const auto& [name, value] : sums.metrics(trainer_->loss_weights(), "val-drafter/"))
     now_.set(name, value);
   spot::AcceptanceProbe probe(*network_, options.warmup.val_steps);
   const spot::Acceptance acceptance = probe.measure(data_.held_out(), *place_.comm);

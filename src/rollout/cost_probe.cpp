@@ -104,7 +104,7 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
                                             const CostProbe& probe) {
   spec::EagleDrafter drafter(network, {});
   const at::Tensor states =
-      network.device().zeros({kContext, network.config().hidden}, network.type());
+      network.device().zeros({kContext, network.shown_columns()}, network.type());
   const std::vector<int32_t> prompt(kContext, 0), row = {0};
   const std::vector<int32_t> text(kMostProposals, 0);  // of every response
   std::vector<spec::DraftTree> trees(static_cast<size_t>(probe.max_sequences));

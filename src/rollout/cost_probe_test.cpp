@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "model/draft_eagle.h"
 #include "rollout/make_speculation.h"
 #include "tests/support/tiny_model.h"
 
@@ -40,7 +41,7 @@ TEST(CostProbeTest, StopsAtABatchSizeWhenItsTimeIsUp) {
 TEST(CostProbeTest, ProposalsOfADeepTreeCostMoreThanOfAShallowOne) {
   const auto model =
       testing::make_tiny_model(testing::tiny_config(model::Family::kQwen2), at::kBFloat16);
-  model::DraftNetwork network(*model, model::DraftNetwork::config_for(model->config()));
+  model::EagleNetwork network(*model, model::EagleNetwork::config_for(model->config()));
   network.initialize(1);
   const std::vector<spec::Strategy> strategies = {{1, 1, 2}, {8, 4, 16}};
   const auto costs =

@@ -38,6 +38,10 @@ Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
       scheduler_(options, pool_),
       sampler_(model, options.max_running),
       activations_(std::make_unique<model::Activations>(model, options.max_batch_tokens)) {
+  Layers layers;
+  if (tap) layers = tap->layers();
+  if (speculation) layers = longer_of(layers, speculation->layers());
+  activations_->capture(std::move(layers));
   if (speculation && speculation->target_only())
     sampler_.set_target_only(*speculation->target_only());
 }
@@ -103,8 +107,9 @@ bool Engine::step() {
   const std::span<const Drawn> drawn = sampler_.sample(hidden, plan.draws);
   stats_.sample_seconds += watch.restart();
   scheduler_.commit(drawn);
-  offer(plan, hidden);
-  report(plan, drawn, hidden);
+  const TargetStates states(hidden, activations_->captured());
+  offer(plan, states);
+  report(plan, drawn, states);
   count(plan);
   if (speculation_) speculation_->end_step(whole.seconds(), plan.has_prompt_rows());
   scheduler_.end_step();
@@ -112,7 +117,8 @@ bool Engine::step() {
   return true;
 }
 
-void Engine::report(const StepPlan& plan, std::span<const Drawn> drawn, const at::Tensor& hidden) {
+void Engine::report(const StepPlan& plan, std::span<const Drawn> drawn,
+                    const TargetStates& states) {
   size_t tree = 0;  // trees stand in the same order in work and draws
   for (size_t i = 0; i < plan.draws.size(); ++i) {
     const Draw& draw = plan.draws[i];
@@ -125,12 +131,13 @@ void Engine::report(const StepPlan& plan, std::span<const Drawn> drawn, const at
         cache_.keep_path(plan.batch, plan.batch.segments[tree], path);
     }
     stats_.tokens += static_cast<int64_t>(tokens);
-    if (speculation_) speculation_->committed(draw, drawn[i], tokens, hidden);
+    if (speculation_) speculation_->committed(draw, drawn[i], tokens, states);
   }
 }
 
-void Engine::offer(const StepPlan& plan, const at::Tensor& hidden) {
+void Engine::offer(const StepPlan& plan, const TargetStates& states) {
   if (tap_ == nullptr && speculation_ == nullptr) return;
+  const Layers layers = tap_ ? tap_->layers() : Layers();
   const std::span<const int32_t> tokens = plan.batch.tokens;
   for (size_t i = 0; i < plan.work.size(); ++i) {
     const Work& work = plan.work[i];
@@ -139,11 +146,11 @@ void Engine::offer(const StepPlan& plan, const at::Tensor& hidden) {
     const uint32_t prompt_id = work.group->request.prompt_id;
     const uint32_t sample = work.sequence ? work.sequence->sample : HiddenTap::kPrompt;
     const auto offer_rows = [&](int32_t row, int32_t position, int32_t rows) {
-      const at::Tensor states = hidden.narrow(0, row, rows);
+      const TargetStates its_states = states.rows(row, rows);
       const auto its = tokens.subspan(static_cast<size_t>(row), static_cast<size_t>(rows));
-      if (tap_) tap_->offer(prompt_id, sample, position, states, its);
+      if (tap_) tap_->offer(prompt_id, sample, position, its_states.seen_by(layers), its);
       if (speculation_ && !work.sequence)
-        speculation_->read_prompt(prompt_id, position, states, its);
+        speculation_->read_prompt(prompt_id, position, its_states, its);
     };
     if (segment.is_tree()) {
       for (size_t depth = 0; depth < work.kept_path.size(); ++depth)

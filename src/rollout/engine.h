@@ -92,8 +92,8 @@ class Engine {
  private:
   void check_input(const Group& group) const;
   // What was committed, to those who learn from it.
-  void offer(const StepPlan& plan, const at::Tensor& hidden);
-  void report(const StepPlan& plan, std::span<const Drawn> drawn, const at::Tensor& hidden);
+  void offer(const StepPlan& plan, const TargetStates& states);
+  void report(const StepPlan& plan, std::span<const Drawn> drawn, const TargetStates& states);
   void count(const StepPlan& plan);
 
   const model::PolicyModel& model_;

@@ -151,16 +151,22 @@ void Speculation::cut() {
     if (keep_[i] < requests_[i].tree->size()) requests_[i].tree->keep_best(keep_[i]);
 }
 
-void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
+Layers Speculation::layers() const {
+  Layers layers;
+  for (const Member& member : members_) layers = longer_of(layers, member.drafter->layers());
+  return layers;
+}
+
+void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const TargetStates& states,
                               std::span<const int32_t> tokens) {
   for (Member& member : members_)
     guard(member, [&](spec::Drafter& drafter) {
-      drafter.read_prompt(prompt_id, position, hidden, tokens);
+      drafter.read_prompt(prompt_id, position, states.seen_by(drafter.layers()), tokens);
     });
 }
 
 void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
-                            const at::Tensor& hidden) {
+                            const TargetStates& states) {
   const Sequence& sequence = *draw.sequence;
   const spec::SequenceId id{sequence.group->request.prompt_id, sequence.sample};
   const bool is_first = sequence.target_forwards == 1;
@@ -173,7 +179,7 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
   for (Member& member : members_)
     guard(member, [&](spec::Drafter& drafter) {
       if (is_first) drafter.begin(id, sequence.group->request.tokens);
-      drafter.read_states(id, hidden, rows_);
+      drafter.read_states(id, states.seen_by(drafter.layers()), rows_);
       drafter.commit(id, committed_);
     });
   if (is_first) return;
@@ -225,6 +231,8 @@ void Speculation::begin_rollout() {
 }
 
 void Speculation::new_weights() {
+  for (Member& member : members_)
+    guard(member, [](spec::Drafter& drafter) { drafter.new_weights(); });
   if (tuner_) tuner_->new_weights();
 }
 

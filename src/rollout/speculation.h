@@ -25,6 +25,7 @@
 
 #include "rollout/sequence.h"
 #include "rollout/step_plan.h"
+#include "rollout/target_states.h"
 #include "spec/drafter.h"
 #include "spec/row_budget.h"
 #include "spec/tuner.h"
@@ -69,15 +70,18 @@ class Speculation {
               int64_t vocabulary);
   ~Speculation();
 
+  // What the drafters want to see of the target. InputError when two want different layers.
+  Layers layers() const;
+
   // Sets the draft of every running sequence: a tree where it decodes, none elsewhere.
   void propose(std::span<const std::unique_ptr<Sequence>> running);
 
   // Rows of a prompt went through the target (Drafter::read_prompt).
-  void read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
+  void read_prompt(uint32_t prompt_id, int32_t position, const TargetStates& states,
                    std::span<const int32_t> tokens);
-  // A draw has been committed; `tokens`: how many of drawn.tokens the response got. hidden [T, D]:
-  // of the step's forward pass.
-  void committed(const Draw& draw, const Drawn& drawn, size_t tokens, const at::Tensor& hidden);
+  // A draw has been committed; `tokens`: how many of drawn.tokens the response got. states: of
+  // the step's forward pass.
+  void committed(const Draw& draw, const Drawn& drawn, size_t tokens, const TargetStates& states);
   // Of the step whose draws have been committed. has_prompt_rows: it did more than decode.
   void end_step(double seconds, bool has_prompt_rows);
 

@@ -3,8 +3,9 @@
 // A drafter may propose anything, even nonsense: the target decides every token
 // (tests/laws/speculation_never_changes_tokens). It is told of every sequence: begin, then commit
 // after each engine step that gave it tokens, then end. A preempted sequence stays; only its keys
-// and values go. Hidden states are the target's final ones (after its last norm), in its compute
-// type; state t and token t + 1 are what an EAGLE drafter reads together (PAPER 2.1).
+// and values go. Hidden states are the target's final ones (after its last norm), or what goes into
+// the layers() that the drafter wants to see, in its compute type; state t and token t + 1 are what
+// an EAGLE drafter reads together (PAPER 2.1).
 //
 // Threading  engine thread only; no locks, no threads of its own.
 //
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "spec/draft_tree.h"
 #include "spec/strategy.h"
@@ -54,15 +56,23 @@ class Drafter {
   virtual void commit(SequenceId id, std::span<const int32_t> tokens) = 0;
   virtual void end(SequenceId id) = 0;
 
-  // Rows of a prompt have gone through the target: hidden [n, D], the state at position + i, where
+  // S = D for each of these layers of the target; none: the final states, S = D.
+  virtual const std::vector<int64_t>& layers() const {
+    static const std::vector<int64_t> none;
+    return none;
+  }
+  // Rows of a prompt have gone through the target: hidden [n, S], the state at position + i, where
   // tokens[i] stands. In order of position, in pieces of any size, all before a sample of the
   // prompt begins; position 0 starts a prompt anew. The view is valid during the call only.
   virtual void read_prompt(uint32_t /*prompt_id*/, int32_t /*position*/,
                            const at::Tensor& /*hidden*/, std::span<const int32_t> /*tokens*/) {}
   // Between begin and the commit it belongs to: the states that the commit's tokens were drawn
-  // from, rows[i] of hidden [T, D] that of token i. Valid during the call only.
+  // from, rows[i] of hidden [T, S] that of token i. Valid during the call only.
   virtual void read_states(SequenceId /*id*/, const at::Tensor& /*hidden*/,
                            std::span<const int32_t> /*rows*/) {}
+
+  // The target's weights have changed.
+  virtual void new_weights() {}
 
   // Fills the trees. The requests are of different sequences, all begun.
   virtual void propose(std::span<const DraftRequest> requests) = 0;

@@ -33,7 +33,9 @@ EagleDrafter::EagleDrafter(const model::DraftNetwork& network, const EagleDrafte
     : owned_(std::move(owned)),
       network_(network),
       options_((options.check(), options)),
-      vocabulary_(network.config().vocabulary),
+      head_(network, options.draft_vocab_size),
+      head_rows_(head_.rows()),
+      columns_(network.shown_columns()),
       hidden_(network.config().hidden),
       cache_(network.device(), network.kv_shape(), options.kv_memory_bytes),
       activations_(network, kRows) {}
@@ -49,7 +51,7 @@ EagleDrafter::Sequence& EagleDrafter::find(SequenceId id) {
 
 void EagleDrafter::read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
                                std::span<const int32_t> tokens) {
-  TLT_CHECK(hidden.size(0) == std::ssize(tokens) && hidden.size(1) == hidden_, "states ",
+  TLT_CHECK(hidden.size(0) == std::ssize(tokens) && hidden.size(1) == columns_, "states ",
             hidden.sizes(), " for ", tokens.size(), " tokens");
   Prompt& prompt = prompts_.try_emplace(prompt_id, options_.window).first->second;
   prompt.touched = ++touch_;
@@ -168,7 +170,7 @@ void EagleDrafter::start_beams(std::span<const DraftRequest> requests, int64_t s
                   std::ssize(request.prompt) == beam.sequence->prompt_pairs + 1,
               request.response.size(), " tokens and not ", beam.sequence->committed);
     beam.strategy = request.strategy;
-    beam.strategy.width = std::min(beam.strategy.width, vocabulary_);
+    beam.strategy.width = std::min(beam.strategy.width, head_rows_);
     if (beam.strategy.is_off() || beam.sequence->pairs() == first_known(*beam.sequence)) continue;
     if (!try_start(beam, share)) {
       ++stats_.refused;
@@ -226,7 +228,7 @@ void EagleDrafter::read_pairs() {
   stats_.rows_read += pending;
   for (size_t next = 0; pending > 0;) {
     const int64_t rows = std::min(pending, kRows);
-    features_.resize(network_.device(), rows, hidden_, network_.type());
+    states_.resize(network_.device(), rows, columns_, network_.type());
     batch_.clear();
     roots_read_.clear();
     while (batch_.rows() < rows) {
@@ -235,7 +237,7 @@ void EagleDrafter::read_pairs() {
       if (sequence.context.read == sequence.pairs())
         roots_read_.push_back({.beam = next++, .row = batch_.rows() - 1});
     }
-    const at::Tensor& read = run(features_.view());
+    const at::Tensor& read = run(network_.features(states_.view(), activations_));
     for (const RootRead& root : roots_read_)
       copy_row(read, root.row, roots_.view(), static_cast<int64_t>(root.beam));
     pending -= rows;
@@ -252,7 +254,7 @@ void EagleDrafter::add_pairs(Beam& beam, int64_t limit) {
   for (int64_t end = context.read + rows; context.read < end; ++context.read) {
     const int64_t drawn = context.read - sequence.prompt_pairs;
     const EagleStates& states = drawn < 0 ? sequence.prompt->states : sequence.states;
-    states.copy(drawn < 0 ? context.read : drawn, features_.view(), batch_.rows());
+    states.copy(drawn < 0 ? context.read : drawn, states_.view(), batch_.rows());
     add_row(drawn < 0 ? request.prompt[static_cast<size_t>(context.read + 1)]
                       : request.response[static_cast<size_t>(drawn)],
             context.positions());
@@ -315,16 +317,15 @@ void EagleDrafter::list_expansions() {
   probabilities_.resize(static_cast<size_t>(first));
 }
 
-// Here a head with fewer rows than the vocabulary would map its rows to tokens.
 void EagleDrafter::choose_children(const at::Tensor& hidden) {
   const int64_t most =
-      std::max<int64_t>(1, kLogitsBytes / (vocabulary_ * static_cast<int64_t>(sizeof(float))));
+      std::max<int64_t>(1, kLogitsBytes / (head_rows_ * static_cast<int64_t>(sizeof(float))));
   for (int64_t first = 0; first < hidden.size(0); first += most) {
     const int64_t rows = std::min(most, hidden.size(0) - first);
     Stopwatch watch;
-    logits_.resize(network_.device(), rows, vocabulary_, at::kFloat);
-    network_.target().logits(rows == hidden.size(0) ? hidden : hidden.narrow(0, first, rows),
-                             logits_.view());
+    logits_.resize(network_.device(), rows, head_rows_, at::kFloat);
+    head_.logits(rows == hidden.size(0) ? hidden : hidden.narrow(0, first, rows), activations_,
+                 logits_.view());
     stats_.head_seconds += watch.restart();
     choose_tokens(first, rows);
     stats_.top_k_seconds += watch.seconds();
@@ -336,7 +337,7 @@ void EagleDrafter::choose_tokens(int64_t first, int64_t rows) {
   const at::Tensor copy = device.is_cpu() ? at::Tensor() : logits_.view().cpu();
   const at::Tensor& host = device.is_cpu() ? logits_.view() : copy;
   const float* logits = host.const_data_ptr<float>();
-  const auto columns = static_cast<size_t>(vocabulary_);
+  const auto columns = static_cast<size_t>(head_rows_);
   const auto choose = [&](int64_t row) {
     const Expansion& expansion = expansions_[static_cast<size_t>(first + row)];
     const auto at = static_cast<size_t>(expansion.first),
@@ -344,8 +345,9 @@ void EagleDrafter::choose_tokens(int64_t first, int64_t rows) {
     top_k_softmax({logits + static_cast<size_t>(row) * columns, columns},
                   std::span(tokens_).subspan(at, count),
                   std::span(probabilities_).subspan(at, count));
+    for (int32_t& token : std::span(tokens_).subspan(at, count)) token = head_.token_of(token);
   };
-  if (rows * vocabulary_ >= kSharedLogits) return device.pool().run(rows, choose);
+  if (rows * head_rows_ >= kSharedLogits) return device.pool().run(rows, choose);
   for (int64_t row = 0; row < rows; ++row) choose(row);
 }
 
@@ -363,8 +365,9 @@ void EagleDrafter::add_frontier(Beam& beam, const at::Tensor& hidden) {
 }
 
 int64_t EagleDrafter::memory_bytes() const {
-  int64_t bytes = prompt_bytes_ + cache_.memory_bytes() + features_.memory_bytes() +
-                  roots_.memory_bytes() + logits_.memory_bytes();
+  int64_t bytes = head_.memory_bytes() + prompt_bytes_ + cache_.memory_bytes() +
+                  states_.memory_bytes() + features_.memory_bytes() + roots_.memory_bytes() +
+                  logits_.memory_bytes();
   for (const auto& [id, sequence] : running_)
     bytes += sequence.states.memory_bytes() +
              std::ssize(sequence.context.pages) * static_cast<int64_t>(sizeof(kv::PageId));

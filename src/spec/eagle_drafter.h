@@ -1,11 +1,11 @@
 // EagleDrafter ("eagle"): drafts EAGLE-2's dynamic trees with a network of one layer that continues
-// the target's hidden states (PAPER 2.1, 4.1, 4.2).
+// the target's hidden states, EAGLE-1/2's or EAGLE-3's (PAPER 2.1, 2.2, 4.1, 4.2).
 //
-// A pair is (h_t, x_{t+1}): a state of the target and the token drawn from it. The network reads a
-// sequence's pairs into a context of its own; what it reads last is the feature that the tree's
-// root is expanded from, and a node's pair is (its parent's feature, its token). A node sees the
-// context and its own path. The drafter's guesses are never kept: what was accepted comes back as
-// new pairs with the target's own states.
+// A pair is (h_t, x_{t+1}): what the network is shown of the target, and the token drawn there. The
+// network reads a sequence's pairs into a context of its own; what it reads last is the feature
+// that the tree's root is expanded from, and a node's pair is (its parent's feature, its token). A
+// node sees the context and its own path. The drafter's guesses are never kept: what was accepted
+// comes back as new pairs with the target's own states.
 //
 // Nothing runs for a sequence until it is asked for: only its last `window` states are kept. So
 // drafting can begin in mid-response; a sequence that has missed more than that starts its context
@@ -35,6 +35,7 @@
 #include "spec/drafter.h"
 #include "spec/eagle_cache.h"
 #include "spec/eagle_drafter_options.h"
+#include "spec/eagle_head.h"
 #include "spec/eagle_states.h"
 
 namespace tlt::spec {
@@ -61,12 +62,14 @@ class EagleDrafter final : public Drafter {
                const EagleDrafterOptions& options);
 
   std::string_view kind() const override { return "eagle"; }
+  const std::vector<int64_t>& layers() const override { return network_.shown_layers(); }
   void begin(SequenceId id, std::span<const int32_t> prompt) override;
   void commit(SequenceId id, std::span<const int32_t> tokens) override;
   void end(SequenceId id) override;
   void read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
                    std::span<const int32_t> tokens) override;
   void read_states(SequenceId id, const at::Tensor& hidden, std::span<const int32_t> rows) override;
+  void new_weights() override { head_.refresh(); }
   void propose(std::span<const DraftRequest> requests) override;
   int64_t memory_bytes() const override;
   double forward_seconds() const override { return stats_.network_seconds + stats_.head_seconds; }
@@ -136,7 +139,10 @@ class EagleDrafter final : public Drafter {
   const std::shared_ptr<const model::DraftNetwork> owned_;  // or null
   const model::DraftNetwork& network_;
   const EagleDrafterOptions options_;
-  const int64_t vocabulary_, hidden_;
+  EagleHead head_;
+  const int64_t head_rows_;  // R
+  const int64_t columns_;    // S, of the states
+  const int64_t hidden_;
 
   std::unordered_map<uint32_t, Prompt> prompts_;
   std::map<SequenceId, Sequence> running_;
@@ -154,9 +160,10 @@ class EagleDrafter final : public Drafter {
     int64_t row;  // of its last pair
   };
   std::vector<RootRead> roots_read_;  // by the pass
-  model::RowBuffer features_;         // [T, D] what the next pass reads
+  model::RowBuffer states_;           // [T, S] of the pairs that the next pass reads
+  model::RowBuffer features_;         // [T, D] of the nodes that it reads
   model::RowBuffer roots_;            // [beams, D]
-  model::RowBuffer logits_;           // [rows, V]
+  model::RowBuffer logits_;           // [rows, R]
   model::DraftActivations activations_;
   struct Expansion {
     int64_t first;  // into tokens_ and probabilities_

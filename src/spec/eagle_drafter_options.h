@@ -14,6 +14,7 @@ struct EagleDrafterOptions {
   int64_t window = 512;
   int64_t kv_memory_bytes = int64_t{1} << 28;
   int64_t prompt_memory_bytes = int64_t{1} << 28;
+  int64_t draft_vocab_size = 0;
 
   void visit(auto& v) {
     v(window, "window", Affects::kSpeed,
@@ -22,6 +23,10 @@ struct EagleDrafterOptions {
       "What the drafter's keys and values may take; those not used for longest are given up.");
     v(prompt_memory_bytes, "prompt_memory_bytes", Affects::kSpeed,
       "What hidden states of prompts may take; those without a running sequence go first.");
+    v(draft_vocab_size, "draft_vocab_size", Affects::kSpeed,
+      "Tokens that an EAGLE-1/2 drafter guesses: the most frequent ones of hot_token_id.json in "
+      "its "
+      "folder; 0: all.");
   }
 
   // InputError names the field and what is accepted.
@@ -30,6 +35,8 @@ struct EagleDrafterOptions {
                     "; give a number of states such as 512");
     TLT_CHECK_INPUT(kv_memory_bytes >= 0, "speculative.eagle.kv_memory_bytes is ", kv_memory_bytes,
                     "; give a number of bytes such as 268435456");
+    TLT_CHECK_INPUT(draft_vocab_size >= 0, "speculative.eagle.draft_vocab_size is ",
+                    draft_vocab_size, "; give a number of tokens such as 32768, or 0 for all");
     TLT_CHECK_INPUT(prompt_memory_bytes >= 0, "speculative.eagle.prompt_memory_bytes is ",
                     prompt_memory_bytes,
                     "; give 0 (prompts are not read) or a number of bytes such as 268435456");

@@ -13,6 +13,9 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "model/draft_eagle.h"
+#include "model/draft_eagle3.h"
+#include "model/draft_hot_tokens.h"
 #include "spec/eagle_top_k.h"
 #include "tests/support/tiny_model.h"
 
@@ -54,8 +57,10 @@ struct Text {
 // Everything from the beginning, for every node: no cache, no batch, no lanes.
 class SlowDrafter {
  public:
-  explicit SlowDrafter(const model::DraftNetwork& network)
+  // tokens: of an EAGLE drafter that guesses these alone.
+  explicit SlowDrafter(const model::DraftNetwork& network, std::vector<int32_t> tokens = {})
       : network_(network),
+        tokens_(std::move(tokens)),
         cache_(network.device(), network.kv_shape(), kPages),
         activations_(network, 16),
         pages_(kPages) {
@@ -64,8 +69,8 @@ class SlowDrafter {
 
   // With a context that begins at the pair `origin`.
   DraftTree draft(const Text& text, int64_t origin, Strategy strategy) {
-    const int64_t vocabulary = network_.config().vocabulary;
-    strategy.width = std::min(strategy.width, vocabulary);
+    const int64_t rows = tokens_.empty() ? network_.head_rows() : std::ssize(tokens_);
+    strategy.width = std::min(strategy.width, rows);
     DraftTree tree;
     DraftBeam beam;
     beam.start(strategy, &tree);
@@ -75,13 +80,16 @@ class SlowDrafter {
       std::vector<float> probabilities;
       for (const int32_t node : beam.frontier()) {
         features[node] = feature_of(text, origin, tree, node, features);
-        at::Tensor logits = at::empty({1, vocabulary}, at::kFloat);
-        network_.target().logits(features[node].unsqueeze(0), logits);
+        at::Tensor logits = at::empty({1, network_.head_rows()}, at::kFloat);
+        network_.logits(features[node].unsqueeze(0), activations_, logits);
+        if (!tokens_.empty()) logits = logits.index_select(1, at::tensor(tokens_, at::kInt));
         const size_t place = tokens.size(), width = static_cast<size_t>(strategy.width);
         tokens.resize(place + width);
         probabilities.resize(place + width);
-        top_k_softmax({logits.data_ptr<float>(), static_cast<size_t>(vocabulary)},
+        top_k_softmax({logits.data_ptr<float>(), static_cast<size_t>(rows)},
                       std::span(tokens).subspan(place), std::span(probabilities).subspan(place));
+        for (int32_t& token : std::span(tokens).subspan(place))
+          token = tokens_.empty() ? network_.token_of(token) : tokens_[static_cast<size_t>(token)];
       }
       beam.expand(tokens, probabilities);
     }
@@ -98,11 +106,13 @@ class SlowDrafter {
     for (; node != DraftTree::kRoot; node = tree[node].parent) path.push_back(node);
     std::ranges::reverse(path);
     std::vector<int32_t> tokens;
-    std::vector<at::Tensor> states;
+    std::vector<at::Tensor> states, shown;
     for (int64_t pair = origin; pair < text.pairs(); ++pair) {
       tokens.push_back(text.token_of_pair(pair));
-      states.push_back(text.states[static_cast<size_t>(pair)]);
+      shown.push_back(text.states[static_cast<size_t>(pair)]);
     }
+    const at::Tensor read = network_.features(at::stack(shown), activations_);
+    for (int64_t row = 0; row < read.size(0); ++row) states.push_back(read[row]);
     for (const int32_t step : path) {
       tokens.push_back(tree[step].token);
       states.push_back(features.at(tree[step].parent));
@@ -114,6 +124,7 @@ class SlowDrafter {
   }
 
   const model::DraftNetwork& network_;
+  const std::vector<int32_t> tokens_;
   kv::KvCache cache_;
   model::DraftActivations activations_;
   std::vector<ops::PageId> pages_;
@@ -129,20 +140,55 @@ void expect_equal(const DraftTree& got, const DraftTree& want, const std::string
   }
 }
 
-class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
+enum class Kind { kEagle, kFewTokens, kEagle3 };
+
+class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType, Kind>> {
  protected:
   static EagleDrafterOptions options(int64_t window, int64_t pages = 1000) {
     const kv::KvShape shape = {.layers = 1, .kv_heads = 2, .head_size = 16, .type = type()};
-    return {.window = window, .kv_memory_bytes = pages * shape.page_bytes()};
+    return {.window = window,
+            .kv_memory_bytes = pages * shape.page_bytes(),
+            .draft_vocab_size = kind() == Kind::kFewTokens ? kFewTokens : 0};
   }
   static Family family() { return std::get<0>(GetParam()); }
   static at::ScalarType type() { return std::get<1>(GetParam()); }
+  static Kind kind() { return std::get<2>(GetParam()); }
 
   void SetUp() override {
-    network_ = std::make_unique<model::DraftNetwork>(
-        *model_, model::DraftNetwork::config_for(model_->config()));
+    network_ = make_network(*model_);
     network_->initialize(/*seed=*/3);
-    slow_ = std::make_unique<SlowDrafter>(*network_);
+    slow_ = std::make_unique<SlowDrafter>(*network_, few_tokens(*network_));
+  }
+
+  static constexpr int64_t kFewTokens = 31;
+  static std::vector<int32_t> few_tokens(const model::DraftNetwork& network) {
+    if (kind() != Kind::kFewTokens) return {};
+    return model::hottest(network.hot_tokens(), kFewTokens);
+  }
+
+  // Of EAGLE-3 a head that has not all of the tokens.
+  static std::unique_ptr<model::DraftNetwork> make_network(const model::PolicyModel& model) {
+    const model::ModelConfig& config = model.config();
+    std::vector<int32_t> tokens;
+    if (kind() != Kind::kEagle3) {
+      auto network =
+          std::make_unique<model::EagleNetwork>(model, model::EagleNetwork::config_for(config));
+      for (int64_t i = 0; i < config.vocabulary; ++i)  // 11 has no factor of the vocabularies here
+        tokens.push_back(static_cast<int32_t>((11 * i + 4) % config.vocabulary));
+      network->set_hot_tokens(std::move(tokens));
+      return network;
+    }
+    for (int32_t token = 1; token < config.vocabulary; token += 1 + token % 2)
+      tokens.push_back(token);
+    auto network = std::make_unique<model::Eagle3Network>(
+        model, model::Eagle3Config::make(config, std::ssize(tokens)));
+    network->set_head_tokens(std::move(tokens));
+    return network;
+  }
+  static model::ModelConfig config_of_target() {
+    model::ModelConfig config = tiny_config(family());
+    config.layers = 3;  // as many as EAGLE-3 is shown
+    return config;
   }
 
   int64_t vocabulary() const { return model_->config().vocabulary; }
@@ -151,7 +197,7 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
   }
   int32_t token() { return static_cast<int32_t>(below(vocabulary())); }
   at::Tensor states(int64_t rows) {
-    at::Tensor states = at::empty({rows, model_->config().hidden}, at::kFloat);
+    at::Tensor states = at::empty({rows, network_->shown_columns()}, at::kFloat);
     for (int64_t i = 0; i < states.numel(); ++i)
       states.data_ptr<float>()[i] = static_cast<float>(random_.normal());
     return states.to(type());
@@ -244,7 +290,7 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
     at::Tensor states;
   };
 
-  const std::unique_ptr<model::PolicyModel> model_ = make_tiny_model(tiny_config(family()), type());
+  const std::unique_ptr<model::PolicyModel> model_ = make_tiny_model(config_of_target(), type());
   std::unique_ptr<model::DraftNetwork> network_;
   std::unique_ptr<SlowDrafter> slow_;
   std::map<uint32_t, Prompt> prompts_;
@@ -307,7 +353,7 @@ TEST_P(EagleDrafterTest, EntersInMidResponse) {
 
 TEST_P(EagleDrafterTest, APromptLongerThanTheWindowOrForgotten) {
   EagleDrafterOptions small = options(/*window=*/32);
-  const int64_t window_bytes = 32 * model_->config().hidden * (type() == at::kFloat ? 4 : 2);
+  const int64_t window_bytes = 32 * network_->shown_columns() * (type() == at::kFloat ? 4 : 2);
   small.prompt_memory_bytes = 2 * window_bytes;
   EagleDrafter drafter(*network_, small);
   const auto expect_origin = [&](uint32_t prompt_id, int64_t origin) {
@@ -359,19 +405,20 @@ TEST_P(EagleDrafterTest, APromptOfOneTokenAndATextWithoutPairs) {
 }
 
 TEST_P(EagleDrafterTest, AStrategyWiderThanTheVocabularyTakesAllOfIt) {
-  model::ModelConfig config = tiny_config(family());
+  model::ModelConfig config = config_of_target();
   config.vocabulary = 6;
   const auto model = make_tiny_model(config, type());
-  model::DraftNetwork network(*model, model::DraftNetwork::config_for(config));
-  network.initialize(4);
-  EagleDrafter drafter(network, options(32));
+  const auto network = make_network(*model);
+  network->initialize(4);
+  EagleDrafter drafter(*network, options(32));
   texts_[{0, 0}].prompt = {5};
   drafter.begin({0, 0}, texts_[{0, 0}].prompt);
   drafter.read_states({0, 0}, states(1), std::vector<int32_t>{0});
   drafter.commit({0, 0}, std::vector<int32_t>{3});
   texts_[{0, 0}].response = {3};
   propose(drafter, {{{0, 0}, {4, 11, 40}}});
-  EXPECT_EQ(texts_.at({0, 0}).tree.size(), 39);
+  // Three tokens of EAGLE-3's head make 3 + 3 * 9 nodes.
+  EXPECT_EQ(texts_.at({0, 0}).tree.size(), kind() == Kind::kEagle3 ? 30 : 39);
   texts_[{0, 0}].tree.check();
 }
 
@@ -379,13 +426,14 @@ TEST_P(EagleDrafterTest, AStrategyWiderThanTheVocabularyTakesAllOfIt) {
 TEST_P(EagleDrafterTest, ManySequencesAndALargeVocabularyTakeSeveralPasses) {
   if (type() == at::kFloat || family() != Family::kQwen2)
     GTEST_SKIP() << "its path is the same for every family and type; qwen2 in bfloat16 takes it";
+  if (kind() == Kind::kEagle3) GTEST_SKIP() << "its logits are as many as a head of 70000 makes";
   model::ModelConfig config = tiny_config(family());
   config.vocabulary = 70000;
   const auto model = make_tiny_model(config, type());
-  model::DraftNetwork network(*model, model::DraftNetwork::config_for(config));
-  network.initialize(4);
-  EagleDrafter drafter(network, options(/*window=*/64, /*pages=*/2000));
-  slow_ = std::make_unique<SlowDrafter>(network);
+  const auto network = make_network(*model);
+  network->initialize(4);
+  EagleDrafter drafter(*network, options(/*window=*/64, /*pages=*/2000));
+  slow_ = std::make_unique<SlowDrafter>(*network, few_tokens(*network));
   Asked asked;
   read_prompt(drafter, 0, 22);
   for (uint32_t sample = 0; sample < 50; ++sample) {
@@ -396,6 +444,26 @@ TEST_P(EagleDrafterTest, ManySequencesAndALargeVocabularyTakeSeveralPasses) {
   EXPECT_EQ(drafter.stats().passes, 4 + 1 + 1 + 1) << "43 sequences, then 7";
   EXPECT_EQ(drafter.stats().rows_read, 50 * 22);
   EXPECT_EQ(drafter.stats().rows_drafted, 50 * 6);
+}
+
+// Few tokens' head is a copy of the target's rows.
+TEST_P(EagleDrafterTest, NewWeightsOfTheTargetAreThoseItGuessesWith) {
+  EagleDrafter drafter(*network_, options(64));
+  model_->initialize(/*seed=*/99);
+  drafter.new_weights();
+  read_prompt(drafter, 0, 20);
+  begin(drafter, {0, 0});
+  EXPECT_EQ(expect_right(drafter, {{{0, 0}, {4, 3, 12}}}, "new weights"), 1);
+}
+
+TEST_P(EagleDrafterTest, FewTokensMustBeKnown) {
+  network_->set_hot_tokens({});
+  EagleDrafterOptions few = options(64);
+  few.draft_vocab_size = 20;
+  if (kind() == Kind::kEagle3)
+    EagleDrafter(*network_, few);  // has a head of its own
+  else
+    EXPECT_THROW(EagleDrafter(*network_, few), InputError);
 }
 
 // Some sequences draft, the others have no tree; nobody waits for ever, and nothing is lost.
@@ -441,7 +509,8 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
   const std::vector<int32_t> rows = {2, 5, 1}, tokens = {7, 8, 9};
   std::vector<DraftRequest> requests(asked.size());
   int64_t in_commit = 0, in_propose = 0, passes = 0, rounds = 0;
-  for (int step = 0; step < 40; ++step) {
+  constexpr int kWarm = 72;
+  for (int step = 0; step < kWarm + 8; ++step) {
     size_t place = 0;
     for (auto& [id, strategy] : asked) {
       Text& text = texts_.at(id);
@@ -450,7 +519,7 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
       const int64_t before = allocations;
       drafter.read_states(id, hidden, std::span(rows).first(count));
       drafter.commit(id, std::span(tokens).first(count));
-      if (step > 32) in_commit += allocations - before;
+      if (step > kWarm) in_commit += allocations - before;
       requests[place++] = {.id = id,
                            .prompt = text.prompt,
                            .response = text.response,
@@ -459,33 +528,40 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
     }
     const int64_t before = allocations, passes_before = drafter.stats().passes;
     drafter.propose(requests);
-    if (step <= 32) continue;
+    if (step <= kWarm) continue;
     in_propose += allocations - before;
     passes += drafter.stats().passes - passes_before;
     ++rounds;
   }
-  // What a pass of the network and the head take.
-  at::Tensor features = states(20), logits = at::empty({20, vocabulary()}, at::kFloat);
+  // What a pass of the network and the head take, and once for the pairs EAGLE-3's features.
+  const EagleHead head(*network_, options(64).draft_vocab_size);
+  at::Tensor shown = states(20), logits = at::empty({20, head.rows()}, at::kFloat);
   kv::KvCache cache(network_->device(), network_->kv_shape(), 2);
   model::DraftActivations activations(*network_, 20);
   const std::vector<int32_t> twenty(20, 3);
   const std::vector<ops::PageId> pages = {0, 1};
   ops::Batch batch;
   batch.add(twenty.data(), 20, 0, pages.data());
-  for (int i = 0; i < 2; ++i) network_->forward(batch, features, cache, activations);
+  for (int i = 0; i < 2; ++i)
+    network_->forward(batch, network_->features(shown, activations), cache, activations);
   int64_t before = allocations;
+  const at::Tensor& features = network_->features(shown, activations);
+  const int64_t in_features = allocations - before;
+  before = allocations;
   const at::Tensor& next = network_->forward(batch, features, cache, activations);
   const int64_t in_forward = allocations - before;
+  head.logits(next, activations, logits);
   before = allocations;
-  network_->target().logits(next, logits);
+  head.logits(next, activations, logits);
   const int64_t in_head = allocations - before;
   EXPECT_EQ(in_commit, 0);
-  EXPECT_EQ(in_propose, passes * (in_forward + in_head)) << passes << " passes";
+  EXPECT_EQ(in_propose, passes * (in_forward + in_head) + rounds * in_features)
+      << passes << " passes";
 }
 
 TEST_P(EagleDrafterTest, MemoryIsCounted) {
   EagleDrafter drafter(*network_, options(/*window=*/1000, /*pages=*/100));
-  const int64_t state_bytes = model_->config().hidden * (type() == at::kFloat ? 4 : 2);
+  const int64_t state_bytes = network_->shown_columns() * (type() == at::kFloat ? 4 : 2);
   const int64_t empty = drafter.memory_bytes();
   EXPECT_GE(empty, 100 * network_->kv_shape().page_bytes());
   read_prompt(drafter, 0, 500);
@@ -507,13 +583,24 @@ TEST_P(EagleDrafterTest, MishapsAreNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, EagleDrafterTest,
-                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3,
-                                                              Family::kLlama),
-                                            ::testing::Values(at::kFloat, at::kBFloat16)),
+                         ::testing::Values(std::tuple(Family::kQwen2, at::kFloat, Kind::kEagle),
+                                           std::tuple(Family::kQwen2, at::kBFloat16, Kind::kEagle),
+                                           std::tuple(Family::kQwen3, at::kFloat, Kind::kEagle),
+                                           std::tuple(Family::kQwen3, at::kBFloat16, Kind::kEagle),
+                                           std::tuple(Family::kLlama, at::kFloat, Kind::kEagle),
+                                           std::tuple(Family::kLlama, at::kBFloat16, Kind::kEagle),
+                                           std::tuple(Family::kQwen2, at::kFloat, Kind::kEagle3),
+                                           std::tuple(Family::kLlama, at::kBFloat16, Kind::kEagle3),
+                                           std::tuple(Family::kLlama, at::kFloat, Kind::kFewTokens),
+                                           std::tuple(Family::kQwen2, at::kBFloat16,
+                                                      Kind::kFewTokens)),
                          [](const auto& info) {
                            return std::string(testing::name_of(std::get<0>(info.param))) +
                                   (std::get<1>(info.param) == at::kFloat ? "_float32"
-                                                                         : "_bfloat16");
+                                                                         : "_bfloat16") +
+                                  (std::get<2>(info.param) == Kind::kEagle    ? "_eagle"
+                                   : std::get<2>(info.param) == Kind::kEagle3 ? "_eagle3"
+                                                                              : "_few_tokens");
                          });
 
 }  // namespace

@@ -24,23 +24,24 @@ AcceptanceProbe::AcceptanceProbe(const model::DraftNetwork& network, int64_t ste
   TLT_CHECK(steps >= 1 && steps <= ops::kPageSlots, steps);
 }
 
-std::vector<int32_t> AcceptanceProbe::best_tokens(const at::Tensor& states) const {
+std::vector<int32_t> AcceptanceProbe::best_tokens(const at::Tensor& states) {
   std::vector<int32_t> best;
   const Device& device = network_.device();
   for (int64_t first = 0; first < states.size(0); first += kHeadRows) {
     const at::Tensor rows =
         states.narrow(0, first, std::min(kHeadRows, states.size(0) - first)).contiguous();
-    at::Tensor logits = device.empty({rows.size(0), network_.config().vocabulary}, at::kFloat);
-    network_.target().logits(rows, logits);
+    at::Tensor logits = device.empty({rows.size(0), network_.head_rows()}, at::kFloat);
+    network_.logits(rows, activations_, logits);
     const at::Tensor tokens = logits.argmax(-1).to(at::kInt).cpu();
-    best.insert(best.end(), tokens.data_ptr<int32_t>(),
-                tokens.data_ptr<int32_t>() + tokens.numel());
+    for (const int32_t row :
+         std::span(tokens.data_ptr<int32_t>(), static_cast<size_t>(tokens.numel())))
+      best.push_back(network_.token_of(row));
   }
   return best;
 }
 
 void AcceptanceProbe::keep_right(const DraftSample& sample, const at::Tensor& states, int64_t step,
-                                 std::vector<Chain>& chains, std::vector<int64_t>& right) const {
+                                 std::vector<Chain>& chains, std::vector<int64_t>& right) {
   const std::vector<int32_t> best = best_tokens(states);
   std::erase_if(chains, [&](const Chain& chain) {
     const int64_t place = chain.start + 1 + step;  // of the token that is guessed
@@ -93,8 +94,11 @@ void AcceptanceProbe::grow(const DraftSample& sample, const at::Tensor& states,
 std::vector<int64_t> AcceptanceProbe::right_guesses(const DraftSample& sample) {
   const int64_t pairs = sample.pairs();
   reserve_pages(pairs);
-  const at::Tensor features =
-      sample.states().narrow(0, 0, pairs).contiguous().to(network_.device().torch());
+  const at::Tensor shown = shown_part(sample.states(), network_)
+                               .narrow(0, 0, pairs)
+                               .contiguous()
+                               .to(network_.device().torch());
+  const at::Tensor& features = network_.features(shown, activations_);
   ops::Batch batch;
   batch.add(sample.tokens.data() + 1, static_cast<int32_t>(pairs), 0, own_pages_.data());
   const at::Tensor states = network_.forward(batch, features, *cache_, activations_).clone();

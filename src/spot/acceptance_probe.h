@@ -60,11 +60,11 @@ class AcceptanceProbe {
             std::vector<int64_t>& right);
   // Keeps the chains whose guess `step`, the best token of their state, is right.
   void keep_right(const DraftSample& sample, const at::Tensor& states, int64_t step,
-                  std::vector<Chain>& chains, std::vector<int64_t>& right) const;
+                  std::vector<Chain>& chains, std::vector<int64_t>& right);
   // A chain shares the full pages before its own positions and copies the one it begins in.
   void give_pages(std::vector<Chain>& chains);
   void reserve_pages(int64_t pairs);
-  std::vector<int32_t> best_tokens(const at::Tensor& states) const;
+  std::vector<int32_t> best_tokens(const at::Tensor& states);
 
   const model::DraftNetwork& network_;
   const int64_t steps_;

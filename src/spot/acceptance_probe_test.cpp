@@ -4,10 +4,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "base/random.h"
 #include "cluster/launch.h"
 #include "model/draft_tape.h"
+#include "spot/draft_trainer.h"
 #include "spot/golden_draft.h"
+#include "spot/tiny_eagle3.h"
 #include "train/thread_comm.h"
 
 namespace tlt::spot {
@@ -29,7 +33,7 @@ struct SharpDrafter : GoldenDrafter {
 // The drafter's states for tokens and features, all of it from the beginning: the slow truth.
 at::Tensor states_of(const model::DraftNetwork& network, const std::vector<int32_t>& tokens,
                      const at::Tensor& features) {
-  model::DraftTape tape(network);
+  model::DraftTape tape;
   tape.add_sequence(tokens.data(), static_cast<int32_t>(tokens.size()));
   return network.forward(tape, features).clone();
 }
@@ -112,6 +116,58 @@ TEST(AcceptanceProbeTest, IsThatOfGuessingFromTheBeginningEachTime) {
         EXPECT_EQ(got.accepted, want.accepted) << workers << " workers, scale " << scale;
       });
   }
+}
+
+// From the first pair to the last guess, row by row.
+int64_t slow_right_guesses(const Eagle3Drafter& drafter, const DraftSample& sample, int64_t pair) {
+  const model::DraftNetwork& network = drafter.network;
+  kv::KvCache cache(network.device(), network.kv_shape(), /*pages=*/8);
+  const std::vector<ops::PageId> pages = {0, 1, 2, 3, 4, 5, 6, 7};
+  model::DraftActivations activations(network, 1);
+  at::Tensor next;
+  for (int64_t i = 0; i < pair + kSteps; ++i) {
+    const at::Tensor shown = shown_part(sample.states(), network);
+    const at::Tensor features =
+        i <= pair ? network.features(shown.narrow(0, i, 1).contiguous(), activations).clone()
+                  : next;
+    ops::Batch batch;
+    batch.add(&sample.tokens[static_cast<size_t>(i) + 1], 1, static_cast<int32_t>(i), pages.data());
+    next = network.forward(batch, features, cache, activations).clone();
+    if (i < pair) continue;
+    at::Tensor logits = at::empty({1, network.head_rows()}, at::kFloat);
+    network.logits(next, activations, logits);
+    const int32_t guess = network.token_of(logits.argmax().item<int64_t>());
+    const int64_t place = i + 2;
+    if (place >= std::ssize(sample.tokens) || sample.tokens[static_cast<size_t>(place)] != guess)
+      return i - pair;
+  }
+  return kSteps;
+}
+
+TEST(AcceptanceProbeTest, OfEagle3ItCountsWhatItsOwnHeadGuesses) {
+  const Eagle3Drafter drafter;
+  const auto samples = drafter.samples(4, 30);
+  const auto comm = cluster::make_comm(cluster::Launch{}, {});
+  DraftTrainOptions options;
+  options.passes = 3;
+  options.optim.lr = 1e-2;
+  DraftTrainer trainer(drafter.network, options, *comm, 30);
+  for (int step = 0; step < 30; ++step) trainer.step(samples);
+  double drafts = 0, tokens = 0, right = 0;
+  for (const DraftSample& sample : samples)
+    for (int64_t last = sample.response_begin; last + 1 < std::ssize(sample.tokens);) {
+      const int64_t guesses = slow_right_guesses(drafter, sample, last - 1);
+      const int64_t committed = std::min(guesses + 1, std::ssize(sample.tokens) - 1 - last);
+      drafts += 1;
+      tokens += static_cast<double>(committed);
+      right += static_cast<double>(guesses);
+      last += committed;
+    }
+  ASSERT_GT(right, drafts) << "nothing was learned: this shows little";
+  const Acceptance got = AcceptanceProbe(drafter.network, kSteps).measure(samples, *comm);
+  EXPECT_EQ(got.drafts, drafts);
+  EXPECT_EQ(got.tokens, tokens);
+  EXPECT_EQ(std::accumulate(got.accepted.begin(), got.accepted.end(), 0.0), right);
 }
 
 }  // namespace

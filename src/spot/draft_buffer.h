@@ -47,7 +47,8 @@ class DraftBuffer final : public rollout::HiddenTap {
 
   struct Limits {
     int64_t bytes = int64_t{1} << 29;
-    uint64_t seed = 0;  // of what is drawn
+    uint64_t seed = 0;            // of what is drawn
+    rollout::Layers layers = {};  // layers_to_record() of the drafter (draft_sample.h)
   };
   explicit DraftBuffer(const Limits& limits);
   ~DraftBuffer() override;
@@ -57,6 +58,7 @@ class DraftBuffer final : public rollout::HiddenTap {
   // What is offered from here on (validation) is not kept.
   void end_step() { is_open_ = false; }
 
+  rollout::Layers layers() const override { return limits_.layers; }
   void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
              std::span<const int32_t> tokens) override;
 

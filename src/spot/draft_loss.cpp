@@ -38,9 +38,14 @@ void for_rows(const Device& device, const at::Tensor& values, const Body& body) 
   });
 }
 
-// How many tokens the drafter prefers to the target's best one: 0 when both agree.
-at::Tensor rank_of_best(const at::Tensor& wanted, const at::Tensor& drafted) {
-  const at::Tensor best = wanted.argmax(-1, /*keepdim=*/true);
+// Which tokens a drafter's head has; undefined: all.
+struct Head {
+  const at::Tensor& tokens;        // [R] int64
+  const at::Tensor& row_of_token;  // [V] int64
+};
+
+// How many tokens the drafter prefers to the one of row `best` [n, 1]: 0 when it is its best.
+at::Tensor rank_of(const at::Tensor& best, const at::Tensor& drafted) {
   const at::Tensor value = drafted.gather(-1, best);
   const at::Tensor earlier = at::arange(drafted.size(-1), best.options()) < best;
   return (drafted > value).logical_or_((drafted == value).logical_and_(earlier)).sum(-1);
@@ -48,17 +53,30 @@ at::Tensor rank_of_best(const at::Tensor& wanted, const at::Tensor& drafted) {
 
 // Logits of target and drafter -> the rows' values; with a scale, `drafted` becomes scale (q - p).
 // Only operations whose result for a row does not depend on the rows beside it.
-void compare_logits(const at::Tensor& wanted, at::Tensor drafted, double scale, int64_t first,
-                    RowValues& values) {
+void compare_logits(const at::Tensor& wanted, at::Tensor drafted, const Head& head, double scale,
+                    int64_t first, RowValues& values) {
   const int64_t rows = drafted.size(0);
-  const at::Tensor p = at::softmax(wanted, -1), log_q = at::log_softmax(drafted, -1);
-  const at::Tensor best = drafted.argmax(-1, /*keepdim=*/true);
-  values.acceptance.narrow(0, first, rows).copy_(p.gather(-1, best).squeeze(-1));
-  values.rank.narrow(0, first, rows).copy_(rank_of_best(wanted, drafted));
-  values.logits.narrow(0, first, rows).copy_((p * log_q).sum(-1).neg());
+  at::Tensor p = at::softmax(wanted, -1), best = wanted.argmax(-1, /*keepdim=*/true);
+  at::Tensor guess = drafted.argmax(-1, /*keepdim=*/true), is_there;
+  if (head.tokens.defined()) guess = head.tokens.index({guess});
+  values.acceptance.narrow(0, first, rows).copy_(p.gather(-1, guess).squeeze(-1));
+  if (head.tokens.defined()) {
+    best = head.row_of_token.index({best});
+    is_there = best >= 0;
+    best = best.clamp_min(0);
+    p = at::softmax(wanted.index_select(-1, head.tokens), -1);
+  }
+  at::Tensor rank = rank_of(best, drafted), loss = (p * at::log_softmax(drafted, -1)).sum(-1).neg();
+  if (is_there.defined()) {
+    rank = rank.where(is_there.squeeze(-1), drafted.size(-1));
+    loss = loss.mul(is_there.squeeze(-1));
+  }
+  values.rank.narrow(0, first, rows).copy_(rank);
+  values.logits.narrow(0, first, rows).copy_(loss);
   if (scale == 0) return;
   const at::Tensor q = at::softmax(drafted, -1);
   drafted.copy_(q.sub_(p).mul_(scale));
+  if (is_there.defined()) drafted.mul_(is_there);
 }
 
 // SmoothL1 of each row; its slope with respect to the drafter's states is returned.
@@ -94,42 +112,61 @@ std::vector<std::pair<std::string, double>> DraftSums::metrics(const DraftLossWe
           {prefix + "expected_acceptance", acceptance / rows}};
 }
 
-DraftLoss::DraftLoss(const model::PolicyModel& target, const DraftLossWeights& weights,
+DraftLoss::DraftLoss(const model::DraftNetwork& network, const DraftLossWeights& weights,
                      int64_t logits_bytes)
-    : target_(target),
-      weights_(weights),
+    : network_(network),
+      compares_states_(network.shown_layers().empty()),
+      weights_(compares_states_ ? weights : DraftLossWeights{.hidden = 0, .logits = 1}),
       rows_per_chunk_(
-          std::clamp(logits_bytes / (4 * target.config().vocabulary), kMinRows, kMaxRows)) {}
+          std::clamp(logits_bytes / (4 * network.config().vocabulary), kMinRows, kMaxRows)) {
+  const int64_t vocabulary = network.config().vocabulary, rows = network.head_rows();
+  if (rows == vocabulary) return;
+  head_tokens_ = at::tensor(network.head_tokens(), at::kLong);
+  row_of_token_ = at::full({vocabulary}, -1, at::kLong);
+  row_of_token_.index_copy_(0, head_tokens_, at::arange(rows));
+  for (at::Tensor* tensor : {&head_tokens_, &row_of_token_})
+    *tensor = tensor->to(network.device().torch());
+}
 
-at::Tensor DraftLoss::buffer(at::Tensor& memory, int64_t rows) const {
-  if (!memory.defined())
-    memory = target_.device().empty({rows_per_chunk_, target_.config().vocabulary}, at::kFloat);
+at::Tensor DraftLoss::buffer(at::Tensor& memory, int64_t rows, int64_t columns) const {
+  if (!memory.defined()) memory = network_.device().empty({rows_per_chunk_, columns}, at::kFloat);
   return memory.narrow(0, 0, rows);
 }
 
-DraftLoss::Chunk DraftLoss::forward(const at::Tensor& predicted, const at::Tensor& wanted,
-                                    std::span<const int64_t> rows, double scale, DraftSums& sums) {
-  const auto count = static_cast<int64_t>(rows.size());
+template <class Body>
+void DraftLoss::for_chunks(const DraftRows& rows, const Body& body) const {
+  const auto step = static_cast<size_t>(rows_per_chunk_);
+  for (size_t first = 0; first < rows.rows.size(); first += step)
+    body(DraftRows{rows.read, rows.wanted,
+                   rows.rows.subspan(first, std::min(step, rows.rows.size() - first))});
+}
+
+DraftLoss::Chunk DraftLoss::forward(const DraftRows& rows, double scale, DraftSums& sums) {
+  const auto count = std::ssize(rows.rows);
+  const Device& device = network_.device();
   Chunk chunk;
-  chunk.rows =
-      at::tensor(at::IntArrayRef(rows.data(), rows.size()), at::kLong).to(predicted.device());
-  const at::Tensor drafted = predicted.index_select(0, chunk.rows),
-                   states = wanted.index_select(0, chunk.rows);
-  chunk.logits = buffer(drafted_, count);
-  at::Tensor target_logits = buffer(wanted_, count);
-  target_.logits(drafted, chunk.logits);
-  target_.logits(states, target_logits);
+  chunk.rows = at::tensor(at::IntArrayRef(rows.rows.data(), rows.rows.size()), at::kLong)
+                   .to(rows.read.device());
+  chunk.read = rows.read.index_select(0, chunk.rows);
+  const at::Tensor states = rows.wanted.index_select(0, chunk.rows);
+  chunk.logits = buffer(drafted_, count, network_.head_rows());
+  at::Tensor target_logits = buffer(wanted_, count, network_.config().vocabulary);
+  network_.head(chunk.read, chunk.logits);
+  network_.target().logits(states, target_logits);
   RowValues values(count);
-  for_rows(target_.device(), chunk.logits, [&](int64_t first, int64_t piece) {
+  const Head head{head_tokens_, row_of_token_};
+  for_rows(device, target_logits, [&](int64_t first, int64_t piece) {
     compare_logits(target_logits.narrow(0, first, piece), chunk.logits.narrow(0, first, piece),
-                   scale * weights_.logits, first, values);
+                   head, scale * weights_.logits, first, values);
   });
-  chunk.slopes = at::empty(drafted.sizes(), chunk.logits.options());
-  for_rows(target_.device(), drafted, [&](int64_t first, int64_t piece) {
-    chunk.slopes.narrow(0, first, piece)
-        .copy_(compare_states(states.narrow(0, first, piece), drafted.narrow(0, first, piece),
-                              first, values));
-  });
+  if (compares_states_) {
+    chunk.slopes = at::empty(chunk.read.sizes(), chunk.logits.options());
+    for_rows(device, chunk.read, [&](int64_t first, int64_t piece) {
+      chunk.slopes.narrow(0, first, piece)
+          .copy_(compare_states(states.narrow(0, first, piece), chunk.read.narrow(0, first, piece),
+                                first, values));
+    });
+  }
   sums.rows += static_cast<double>(count);
   sums.hidden += values.hidden.sum().item<double>();
   sums.logits += values.logits.sum().item<double>();
@@ -139,30 +176,21 @@ DraftLoss::Chunk DraftLoss::forward(const at::Tensor& predicted, const at::Tenso
   return chunk;
 }
 
-void DraftLoss::measure(const at::Tensor& predicted, const at::Tensor& wanted,
-                        std::span<const int64_t> rows, DraftSums& sums) {
-  const auto step = static_cast<size_t>(rows_per_chunk_);
-  for (size_t first = 0; first < rows.size(); first += step)
-    forward(predicted, wanted, rows.subspan(first, std::min(step, rows.size() - first)),
-            /*scale=*/0, sums);
+void DraftLoss::measure(const DraftRows& rows, DraftSums& sums) {
+  for_chunks(rows, [&](const DraftRows& some) { forward(some, /*scale=*/0, sums); });
 }
 
-const at::Tensor& DraftLoss::backward(const at::Tensor& predicted, const at::Tensor& wanted,
-                                      std::span<const int64_t> rows, int64_t counted_in_step,
-                                      DraftSums& sums) {
-  TLT_CHECK(counted_in_step >= static_cast<int64_t>(rows.size()), rows.size(), " rows of ",
-            counted_in_step);
-  const double scale = 1.0 / static_cast<double>(counted_in_step);
-  gradient_ = at::zeros_like(predicted);
-  const auto step = static_cast<size_t>(rows_per_chunk_);
-  for (size_t first = 0; first < rows.size(); first += step) {
-    const Chunk chunk = forward(
-        predicted, wanted, rows.subspan(first, std::min(step, rows.size() - first)), scale, sums);
-    at::Tensor d = at::empty(chunk.slopes.sizes(), predicted.options());
-    target_.logits_backward_input(chunk.logits, d);
-    d = (d.to(at::kFloat) + chunk.slopes.mul(scale * weights_.hidden)).to(predicted.scalar_type());
+const at::Tensor& DraftLoss::backward(const DraftRows& rows, double scale,
+                                      model::Gradients& gradients, DraftSums& sums) {
+  gradient_ = at::zeros_like(rows.read);
+  for_chunks(rows, [&](const DraftRows& some) {
+    const Chunk chunk = forward(some, scale, sums);
+    at::Tensor d = at::empty(chunk.read.sizes(), chunk.read.options());
+    network_.head_backward(chunk.read, chunk.logits, d, gradients);
+    if (chunk.slopes.defined())
+      d = (d.to(at::kFloat) + chunk.slopes.mul(scale * weights_.hidden)).to(d.scalar_type());
     gradient_.index_copy_(0, chunk.rows, d);
-  }
+  });
   return gradient_;
 }
 

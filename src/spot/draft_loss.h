@@ -6,16 +6,20 @@
 // first is a mean over D. Both are summed over the rows that count and divided by the number of
 // such rows in the whole step, over all packs and workers: padding and packing have no part in it.
 //
+// An EAGLE-3 drafter has a head of its own over R tokens, and its states stand for nothing of the
+// target's (PAPER 2.2): the loss is the cross-entropy alone, against the target's softmax over
+// those tokens, in rows where the target's best token is one of them. Other rows cost nothing and
+// count as wrong.
+//
 // The head runs over a bounded number of rows at a time: [T, V] never exists.
 //
-// Borrows    the target, whose head is read and never changed.
+// Borrows    the network and its target, whose head is read and never changed.
 // Threading  engine thread only; uses the device's pool. The same bits for any number of threads
 //            and any size of chunk.
 //
-//   DraftLoss loss(target, {.hidden = 1.0, .logits = 0.1});
+//   DraftLoss loss(network, {.hidden = 1.0, .logits = 0.1});
 //   DraftSums sums;
-//   const at::Tensor& d = loss.backward(predicted, wanted, rows, counted_in_step, sums);   // [T,
-//   D]
+//   const at::Tensor& d = loss.backward(predicted, wanted, {rows, 1.0 / counted}, gradients, sums);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -29,7 +33,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/policy_model.h"
+#include "model/draft_network.h"
 
 namespace tlt::spot {
 
@@ -53,38 +57,54 @@ struct DraftSums {
                                                       const std::string& prefix) const;
 };
 
+// Rows of a pass: what the drafter's head reads and the target's final states at the same places,
+// both [T, D] in the compute type, and which of them count.
+struct DraftRows {
+  const at::Tensor& read;
+  const at::Tensor& wanted;
+  std::span<const int64_t> rows;
+};
+
 class DraftLoss {
  public:
-  // REQUIRES: `target` outlives this. `logits_bytes` bounds one of the two tensors of logits.
-  DraftLoss(const model::PolicyModel& target, const DraftLossWeights& weights,
+  // REQUIRES: `network` outlives this. `logits_bytes` bounds one of the two tensors of logits.
+  DraftLoss(const model::DraftNetwork& network, const DraftLossWeights& weights,
             int64_t logits_bytes = int64_t{1} << 25);
 
-  // Adds the losses of `rows` of predicted and wanted, both [T, D] in the compute type.
-  void measure(const at::Tensor& predicted, const at::Tensor& wanted, std::span<const int64_t> rows,
-               DraftSums& sums);
+  // As given; of EAGLE-3 the cross-entropy alone.
+  const DraftLossWeights& weights() const { return weights_; }
 
-  // The same, and the gradient of (sum over rows of the loss) / counted_in_step with respect to
-  // `predicted`: [T, D] in the compute type, zero for other rows; valid until the next call.
-  const at::Tensor& backward(const at::Tensor& predicted, const at::Tensor& wanted,
-                             std::span<const int64_t> rows, int64_t counted_in_step,
+  // Adds the losses of the rows.
+  void measure(const DraftRows& rows, DraftSums& sums);
+
+  // The same, and the gradient of scale * (sum over rows of the loss): with respect to `read` it is
+  // returned, [T, D] in the compute type, zero for other rows, valid until the next call; that of
+  // the drafter's own head is added to `gradients`.
+  const at::Tensor& backward(const DraftRows& rows, double scale, model::Gradients& gradients,
                              DraftSums& sums);
 
  private:
   // Rows that go through the head together.
   struct Chunk {
-    at::Tensor rows;    // [R] int64
-    at::Tensor logits;  // [R, V] of the drafter; with a scale their gradient
-    at::Tensor slopes;  // [R, D] float32: of SmoothL1
+    at::Tensor rows;    // [n] int64
+    at::Tensor read;    // [n, D]
+    at::Tensor logits;  // [n, R] of the drafter; with a scale their gradient
+    at::Tensor slopes;  // [n, D] float32: of SmoothL1; undefined where states are not compared
   };
   // `scale`: of the gradient left in Chunk::logits; 0: no gradient is wanted.
-  Chunk forward(const at::Tensor& predicted, const at::Tensor& wanted,
-                std::span<const int64_t> rows, double scale, DraftSums& sums);
-  at::Tensor buffer(at::Tensor& memory, int64_t rows) const;
+  Chunk forward(const DraftRows& rows, double scale, DraftSums& sums);
+  // body(rows) for pieces that fit into the buffers.
+  template <class Body>
+  void for_chunks(const DraftRows& rows, const Body& body) const;
+  at::Tensor buffer(at::Tensor& memory, int64_t rows, int64_t columns) const;
 
-  const model::PolicyModel& target_;
+  const model::DraftNetwork& network_;
+  const bool compares_states_;
   const DraftLossWeights weights_;
   const int64_t rows_per_chunk_;
-  at::Tensor drafted_, wanted_;  // [rows_per_chunk_, V] float32
+  at::Tensor head_tokens_;       // [R] int64; undefined: the head has all tokens
+  at::Tensor row_of_token_;      // [V] int64, -1 where the head has none
+  at::Tensor drafted_, wanted_;  // [rows_per_chunk_, R or V] float32
   at::Tensor gradient_;          // [T, D]
 };
 

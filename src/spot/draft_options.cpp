@@ -14,6 +14,10 @@ void DraftTrainOptions::check() const {
                   where, "hidden_weight is ", hidden_weight, " and logits_weight ", logits_weight,
                   "; give numbers of at least 0, not both 0");
   TLT_CHECK_INPUT(noise >= 0, where, "noise is ", noise, "; give a number of at least 0");
+  TLT_CHECK_INPUT(passes >= 0 && passes <= 16, where, "passes is ", passes,
+                  "; give a number from 1 to 16, or 0 for the algorithm's own");
+  TLT_CHECK_INPUT(pass_decay > 0 && pass_decay <= 1, where, "pass_decay is ", pass_decay,
+                  "; give a number above 0 and at most 1");
   TLT_CHECK_INPUT(loss_positions == "response" || loss_positions == "all", where,
                   "loss_positions is '", loss_positions, "'; use response or all");
   optim.check();
@@ -21,6 +25,13 @@ void DraftTrainOptions::check() const {
 
 void WarmupOptions::check() const {
   const std::string where = "speculative.train.";
+  TLT_CHECK_INPUT(algorithm == "eagle" || algorithm == "eagle3", where, "algorithm is '", algorithm,
+                  "'; use eagle or eagle3");
+  TLT_CHECK_INPUT(draft_vocab_size >= 0, where, "draft_vocab_size is ", draft_vocab_size,
+                  "; give a number of tokens, or 0 for all");
+  TLT_CHECK_INPUT(algorithm == "eagle" || init != "target", where,
+                  "init is target, and an eagle3 drafter has no layer of the target's shape; use "
+                  "random or the folder of a drafter");
   TLT_CHECK_INPUT(source == "rollouts" || source == "responses", where, "source is '", source,
                   "'; use rollouts or responses");
   TLT_CHECK_INPUT(!init.empty(), where,

@@ -19,6 +19,8 @@ struct DraftTrainOptions {
   double hidden_weight = 1.0;
   double logits_weight = 0.1;
   double noise = 0;
+  int64_t passes = 0;
+  double pass_decay = 0.8;
   std::string loss_positions = "response";
   int64_t seed = 0;
   // For some hundreds of steps (PAPER 2.4: a warm-up of 12,000 steps is inert on a small corpus).
@@ -41,6 +43,10 @@ struct DraftTrainOptions {
       "Weight of the cross-entropy between the target's next token and the drafter's.");
     v(noise, "noise", Affects::kResults,
       "Half the width of the uniform noise on the drafter's input states in training; 0: none.");
+    v(passes, "passes", Affects::kResults,
+      "Guesses ahead of each position that the drafter learns from: in each later pass it goes on "
+      "from its own states, as in drafting; 0: 7 of eagle3, 1 of eagle.");
+    v(pass_decay, "pass_decay", Affects::kResults, "A pass counts so much of the one before.");
     v(loss_positions, "loss_positions", Affects::kResults,
       "Which positions the drafter learns from: response or all.");
     v(seed, "seed", Affects::kResults, "Seed of the drafter's noise and first weights.");
@@ -56,6 +62,8 @@ struct DraftTrainOptions {
 
 // Options of `tlt draft` alone.
 struct WarmupOptions {
+  std::string algorithm = "eagle";
+  int64_t draft_vocab_size = 32768;
   std::string source = "rollouts";
   std::string init = "random";
   std::string hidden_states_dir;
@@ -64,6 +72,12 @@ struct WarmupOptions {
   int64_t val_steps = 8;
 
   void visit(auto& v) {
+    v(algorithm, "algorithm", Affects::kResults,
+      "Which drafter tlt draft trains: eagle, or eagle3 (states of three layers, a head of its "
+      "own).");
+    v(draft_vocab_size, "draft_vocab_size", Affects::kResults,
+      "eagle3: tokens that the drafter's head has: the most frequent ones of what it learns from; "
+      "0: all.");
     v(source, "source", Affects::kResults,
       "What tlt draft learns from: rollouts (the target's own, of data.train_files' prompts) or "
       "responses (those of the rows).");

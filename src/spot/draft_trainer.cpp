@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -15,6 +16,16 @@ namespace {
 
 DraftLossWeights weights_of(const DraftTrainOptions& options) {
   return {.hidden = options.hidden_weight, .logits = options.logits_weight};
+}
+
+int64_t passes_of(const DraftTrainOptions& options, const model::DraftNetwork& network) {
+  if (options.passes > 0) return options.passes;
+  return network.algorithm() == "eagle3" ? 7 : 1;
+}
+
+// A pass's first rows of a sequence mean nothing.
+int64_t first_pair_of_pass(const DraftSample& sample, LossPositions positions, int64_t pass) {
+  return std::min(sample.pairs(), std::max(sample.first_pair(positions), pass));
 }
 
 // All packs of a batch, and which of them this worker computes.
@@ -59,15 +70,15 @@ DraftTrainer::DraftTrainer(const model::DraftNetwork& network, const DraftTrainO
       options_((options.check(), options)),
       comm_(comm),
       total_steps_(total_steps),
+      passes_(passes_of(options, network)),
       optimizer_(network.parameters(), network.device(), options.optim),
       sum_(network.parameters(), network.device()),
       gradients_(network.make_gradients()),
-      tape_(network),
-      loss_(network.target(), weights_of(options), logits_bytes) {}
+      loss_(network, weights_of(options), logits_bytes) {}
 
 // Noise belongs to a place: step, sample, position and a block of four features.
 at::Tensor DraftTrainer::noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const {
-  at::Tensor values = states.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  at::Tensor values = states.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).contiguous();
   const int64_t features = values.size(1);
   float* data = values.data_ptr<float>();
   const auto width = static_cast<float>(options_.noise);
@@ -89,7 +100,8 @@ DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
                                         std::span<const int64_t> pack, int64_t noise_step) {
   tape_.clear();
   Loaded loaded;
-  std::vector<at::Tensor> features, wanted;
+  loaded.rows.resize(static_cast<size_t>(passes_));
+  std::vector<at::Tensor> shown, wanted;
   for (const int64_t i : pack) {
     const DraftSample& sample = batch[static_cast<size_t>(i)];
     const at::Tensor states = sample.states();
@@ -97,15 +109,17 @@ DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
         states.size(0) == std::ssize(sample.tokens) && states.scalar_type() == network_.type(),
         "sample ", sample.id, " has states ", states.sizes(), " for ", sample.tokens.size(),
         " tokens");
-    const at::Tensor inputs = states.narrow(0, 0, sample.pairs());
-    for (int64_t pair = sample.first_pair(options_.positions()); pair < sample.pairs(); ++pair)
-      loaded.rows.push_back(tape_.batch().rows() + pair);
-    features.push_back(noise_step >= 0 && options_.noise > 0 ? noisy(inputs, sample.id, noise_step)
-                                                             : inputs);
-    wanted.push_back(states.narrow(0, 1, sample.pairs()));
+    const at::Tensor inputs = shown_part(states, network_).narrow(0, 0, sample.pairs());
+    for (int64_t pass = 0; pass < passes_; ++pass)
+      for (int64_t pair = first_pair_of_pass(sample, options_.positions(), pass);
+           pair < sample.pairs(); ++pair)
+        loaded.rows[static_cast<size_t>(pass)].push_back(tape_.batch().rows() + pair);
+    shown.push_back(noise_step >= 0 && options_.noise > 0 ? noisy(inputs, sample.id, noise_step)
+                                                          : inputs);
+    wanted.push_back(final_part(states, network_).narrow(0, 1, sample.pairs()));
     tape_.add_sequence(sample.tokens.data() + 1, static_cast<int32_t>(sample.pairs()));
   }
-  loaded.features = at::cat(features).to(network_.device().torch());
+  loaded.shown = at::cat(shown).to(network_.device().torch());
   loaded.wanted = at::cat(wanted).to(network_.device().torch());
   return loaded;
 }
@@ -121,9 +135,14 @@ void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
   TLT_CHECK(!batch.empty(), "nothing to learn from");
   check_samples(batch, options_);
   begun_ = {};
-  for (const DraftSample& sample : batch) {
-    begun_.counted += sample.counted_pairs(options_.positions());
-    begun_.tokens += sample.pairs();
+  begun_.sums.resize(static_cast<size_t>(passes_));
+  for (const DraftSample& sample : batch) begun_.tokens += sample.pairs();
+  for (int64_t pass = 0; pass < passes_; ++pass) {
+    int64_t counted = 0;  // over all workers
+    for (const DraftSample& sample : batch)
+      counted += sample.pairs() - first_pair_of_pass(sample, options_.positions(), pass);
+    begun_.weights.push_back(counted > 0 ? std::pow(options_.pass_decay, pass) : 0);
+    begun_.scales.push_back(counted > 0 ? begun_.weights.back() / static_cast<double>(counted) : 0);
   }
   Share share(batch, std::min(options_.max_tokens, pack_tokens), comm_);
   for (const size_t i : share.mine) begun_.packs.push_back(std::move(share.packs[i]));
@@ -134,14 +153,22 @@ void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
 
 int64_t DraftTrainer::run_pack() {
   if (begun_.next_pack == begun_.packs.size()) return 0;
-  const Loaded pack = load(begun_.batch, begun_.packs[begun_.next_pack++], optimizer_.steps());
-  const at::Tensor& predicted = network_.forward(tape_, pack.features);
-  network_.backward(tape_,
-                    loss_.backward(predicted, pack.wanted, pack.rows, begun_.counted, begun_.sums),
-                    gradients_);
+  learn(load(begun_.batch, begun_.packs[begun_.next_pack++], optimizer_.steps()));
   sum_.add(gradients_);
   begun_.run_tokens += tape_.batch().rows();
   return tape_.batch().rows();
+}
+
+// Forward and backward of a pack: adds to gradients_ and to the sums of each pass.
+void DraftTrainer::learn(const Loaded& pack) {
+  network_.forward(tape_, pack.shown);
+  while (tape_.passes() < passes_) network_.unroll(tape_);
+  for (int64_t pass = passes_; pass-- > 0;) {
+    const auto k = static_cast<size_t>(pass);
+    const at::Tensor& d = loss_.backward({tape_.read(pass), pack.wanted, pack.rows[k]},
+                                         begun_.scales[k], gradients_, begun_.sums[k]);
+    network_.backward_pass(tape_, pass, d, gradients_);
+  }
 }
 
 DraftStats DraftTrainer::finish() {
@@ -153,9 +180,8 @@ DraftStats DraftTrainer::finish() {
   const double norm = optimizer_.step(gradients_, rate);
   gradients_.zero();
 
-  const DraftSums all = DraftSums::of(comm_.all_reduce_sum(begun_.sums.values()));
   DraftStats stats;
-  stats.metrics = all.metrics(weights_of(options_), "drafter/");
+  stats.metrics = metrics_of_begun();
   stats.metrics.emplace_back("drafter/grad_norm", norm);
   stats.metrics.emplace_back("drafter/current_lr", rate);
   stats.packs = begun_.all_packs;
@@ -164,13 +190,33 @@ DraftStats DraftTrainer::finish() {
   return stats;
 }
 
+// Those of the first pass, but for the loss of all; and what a guess further ahead is worth.
+std::vector<std::pair<std::string, double>> DraftTrainer::metrics_of_begun() const {
+  double loss = 0;
+  std::vector<std::pair<std::string, double>> metrics;
+  for (size_t k = 0; k < begun_.sums.size(); ++k) {
+    const DraftSums all = DraftSums::of(comm_.all_reduce_sum(begun_.sums[k].values()));
+    if (all.rows == 0) continue;
+    auto of_pass = all.metrics(loss_weights(), "drafter/");
+    loss += begun_.weights[k] * of_pass.front().second;
+    if (k == 0)
+      metrics = std::move(of_pass);
+    else
+      metrics.emplace_back("drafter/top1_accuracy_pos_" + std::to_string(k + 1),
+                           all.top[0] / all.rows);
+  }
+  TLT_CHECK(!metrics.empty(), "nothing was learned from");
+  metrics.front().second = loss;
+  return metrics;
+}
+
 DraftSums DraftTrainer::measure(std::span<const DraftSample> samples) {
   check_samples(samples, options_);
   const Share share(samples, options_.max_tokens, comm_);
   DraftSums sums;
   for (const size_t i : share.mine) {
     const Loaded pack = load(samples, share.packs[i], /*noise_step=*/-1);
-    loss_.measure(network_.forward(tape_, pack.features), pack.wanted, pack.rows, sums);
+    loss_.measure({network_.forward(tape_, pack.shown), pack.wanted, pack.rows.front()}, sums);
   }
   return DraftSums::of(comm_.all_reduce_sum(sums.values()));
 }

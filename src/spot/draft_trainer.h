@@ -1,6 +1,10 @@
 // DraftTrainer: a drafter learns from samples: forward, losses, backward, one exact sum over packs
 // and workers, AdamW. The warm-up and the spot trainer share it.
 //
+// With several passes the drafter goes on from its own states (EAGLE-3's training-time test, HASS's
+// aligned contexts; model/unrolled_attention.h); a pass's loss is a mean over its own rows, and
+// weighs pass_decay of the pass before.
+//
 // Samples are packed without padding; each sees itself only, from position 0 on (DraftTape). Every
 // worker is given the same samples and computes its share of their packs; afterwards all have the
 // same weights, bit-equal to what one worker alone would have computed (train/gradient_sum.h).
@@ -67,6 +71,8 @@ class DraftTrainer {
 
   // The losses and accuracies of the samples, without noise.
   DraftSums measure(std::span<const DraftSample> samples);
+  // Those of the drafter's kind, for DraftSums::metrics.
+  const DraftLossWeights& loss_weights() const { return loss_.weights(); }
 
   train::AdamW& optimizer() { return optimizer_; }
   const train::AdamW& optimizer() const { return optimizer_; }
@@ -74,12 +80,14 @@ class DraftTrainer {
  private:
   // A pack, ready for the network.
   struct Loaded {
-    at::Tensor features, wanted;  // [T, D] on the device
-    std::vector<int64_t> rows;    // that count
+    at::Tensor shown, wanted;                // [T, S] and [T, D] on the device
+    std::vector<std::vector<int64_t>> rows;  // that count, by pass
   };
   // Fills the tape too. Noise is that of optimizer step `noise_step`; negative: none.
   Loaded load(std::span<const DraftSample> batch, std::span<const int64_t> pack,
               int64_t noise_step);
+  void learn(const Loaded& pack);
+  std::vector<std::pair<std::string, double>> metrics_of_begun() const;
   at::Tensor noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const;
 
   // The step that was begun.
@@ -88,15 +96,16 @@ class DraftTrainer {
     std::vector<train::Pack> packs;  // of this worker
     int64_t all_packs = 0;
     size_t next_pack = 0;
-    int64_t counted = 0;  // positions, over all workers
-    DraftSums sums;
-    int64_t tokens = 0, run_tokens = 0;  // of all packs, and of this worker's that were run
+    std::vector<double> weights, scales;  // of the passes: of their losses, of a row's gradient
+    std::vector<DraftSums> sums;          // of the passes
+    int64_t tokens = 0, run_tokens = 0;   // of all packs, and of this worker's that were run
   };
 
   const model::DraftNetwork& network_;
   const DraftTrainOptions options_;
   cluster::Comm& comm_;
   const int64_t total_steps_;
+  const int64_t passes_;
   train::AdamW optimizer_;
   train::GradientSum sum_;
   model::Gradients gradients_;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "base/check.h"
@@ -13,6 +14,7 @@
 #include "model/tape.h"
 #include "spot/golden_draft.h"
 #include "spot/hidden_store.h"
+#include "spot/tiny_eagle3.h"
 #include "train/thread_comm.h"
 
 namespace tlt::spot {
@@ -176,6 +178,105 @@ TEST(DraftTrainerTest, TheStatesAreLearnedAndTheTargetStaysAsItIs) {
   EXPECT_EQ(target_digest(*drafter.target), before);
 }
 
+DraftTrainOptions unrolled(int64_t passes) {
+  DraftTrainOptions options;
+  options.passes = passes;
+  options.max_tokens = 50;
+  options.optim.lr = 1e-2;
+  return options;
+}
+
+// The loss of all passes, from states that are made pair by pair as drafting makes them.
+double slow_loss(const Eagle3Drafter& drafter, const std::vector<DraftSample>& samples,
+                 const DraftTrainOptions& options) {
+  const model::DraftNetwork& network = drafter.network;
+  std::vector<double> sums(static_cast<size_t>(options.passes)), counts(sums.size());
+  for (const DraftSample& sample : samples)
+    for (int64_t pass = 0; pass < options.passes; ++pass)
+      for (int64_t pair = std::max(pass, sample.first_pair(options.positions()));
+           pair < sample.pairs(); ++pair) {
+        kv::KvCache cache(network.device(), network.kv_shape(), /*pages=*/4);
+        const std::vector<ops::PageId> pages = {0, 1, 2, 3};
+        model::DraftActivations activations(network, 1);
+        at::Tensor next;
+        for (int64_t i = 0; i <= pair; ++i) {
+          ops::Batch batch;
+          batch.add(&sample.tokens[static_cast<size_t>(i) + 1], 1, static_cast<int32_t>(i),
+                    pages.data());
+          const at::Tensor shown =
+              shown_part(sample.states(), network).narrow(0, i, 1).contiguous();
+          const at::Tensor features =
+              i <= pair - pass ? network.features(shown, activations).clone() : next;
+          next = network.forward(batch, features, cache, activations).clone();
+        }
+        at::Tensor drafted = at::empty({1, network.head_rows()}, at::kFloat),
+                   wanted = at::empty({1, network.config().vocabulary}, at::kFloat);
+        network.logits(next, activations, drafted);
+        drafter.target->logits(
+            final_part(sample.states(), network).narrow(0, pair + 1, 1).contiguous(), wanted);
+        ++counts[static_cast<size_t>(pass)];
+        if (wanted.argmax().item<int64_t>() >= network.head_rows()) continue;
+        const at::Tensor p = wanted.narrow(1, 0, network.head_rows()).softmax(-1);
+        sums[static_cast<size_t>(pass)] -= (p * drafted.log_softmax(-1)).sum().item<double>();
+      }
+  double loss = 0;
+  for (size_t k = 0; k < sums.size(); ++k)
+    loss += std::pow(options.pass_decay, k) * sums[k] / counts[k];
+  return loss;
+}
+
+TEST(DraftTrainerTest, TheLossOfLaterPassesIsThatOfDraftingAhead) {
+  const auto comm = solo();
+  const Eagle3Drafter drafter;
+  const auto samples = drafter.samples(3, 20);
+  DraftTrainOptions options = unrolled(4);
+  options.optim.lr = 0;
+  const double want = slow_loss(drafter, samples, options);
+  for (const int64_t max_tokens : {25, 1000}) {
+    options.max_tokens = max_tokens;
+    DraftTrainer trainer(drafter.network, options, *comm, 1);
+    EXPECT_NEAR(metrics_of(trainer.step(samples)).at("drafter/loss"), want, 1e-4 * want)
+        << "packs of " << max_tokens;
+  }
+}
+
+TEST(DraftTrainerTest, WorkersAndThreadsChangeNoBitOfAnUnrolledStep) {
+  std::vector<at::Tensor> want;
+  for (const int workers : {1, 2})
+    train::run_workers(workers, [&](cluster::Comm& comm) {
+      const Eagle3Drafter drafter(/*threads=*/workers);
+      DraftTrainer trainer(drafter.network, unrolled(3), comm, 3);
+      for (int step = 0; step < 2; ++step) trainer.step(drafter.samples(4, 10));
+      if (workers == 1) want = weights_of(drafter.network);
+      EXPECT_TRUE(equal(weights_of(drafter.network), want)) << comm.rank() << " of " << workers;
+    });
+}
+
+// Of EAGLE-3, and of EAGLE with HASS's aligned contexts.
+TEST(DraftTrainerTest, PassesTeachToDraftFurtherAhead) {
+  const auto comm = solo();
+  const Eagle3Drafter eagle3;
+  const auto samples = eagle3.samples(6, 24);
+  model::EagleNetwork eagle(*eagle3.target, model::EagleNetwork::config_for(eagle3.config()));
+  eagle.initialize(/*seed=*/4);
+  for (const model::DraftNetwork* network :
+       {static_cast<const model::DraftNetwork*>(&eagle3.network),
+        static_cast<const model::DraftNetwork*>(&eagle)}) {
+    DraftTrainer trainer(*network, unrolled(4), *comm, 60);
+    const auto start = trainer.measure(samples);
+    std::map<std::string, double> first, last;
+    for (int step = 0; step < 60; ++step) {
+      last = metrics_of(trainer.step(samples));
+      if (step == 0) first = last;
+    }
+    const auto end = trainer.measure(samples);
+    EXPECT_GT(end.top[0] / end.rows, 0.5) << network->algorithm();
+    EXPECT_GT(end.top[0], start.top[0]) << network->algorithm();
+    EXPECT_LT(last.at("drafter/loss"), 0.7 * first.at("drafter/loss")) << network->algorithm();
+    EXPECT_GT(last.at("drafter/top1_accuracy_pos_4"), 0.5) << network->algorithm();
+  }
+}
+
 TEST(DraftTrainerTest, ABudgetSmallerThanASequenceIsRefusedInASentence) {
   const auto comm = solo();
   const GoldenDrafter drafter("llama_tied");
@@ -184,7 +285,7 @@ TEST(DraftTrainerTest, ABudgetSmallerThanASequenceIsRefusedInASentence) {
   DraftTrainer trainer(drafter.network, options, *comm, 1);
   EXPECT_THAT(
       thrown_message<InputError>([&] { trainer.step(made_up_samples(drafter.target->config())); }),
-      testing::HasSubstr("max_token_len_per_gpu is 17, less than the 18 tokens of a sequence"));
+      ::testing::HasSubstr("max_token_len_per_gpu is 17, less than the 18 tokens of a sequence"));
   std::vector<DraftSample> prompts = made_up_samples(drafter.target->config());
   prompts.resize(1);
   prompts[0].response_begin = static_cast<int32_t>(prompts[0].tokens.size()) + 1;

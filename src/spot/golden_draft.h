@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "model/draft_network.h"
+#include "model/draft_eagle.h"
 #include "spot/draft_sample.h"
 #include "train/golden_batch.h"
 
@@ -57,11 +57,11 @@ inline void fill_with_waves(const model::DraftNetwork& network) {
 struct GoldenDrafter {
   explicit GoldenDrafter(const std::string& name, int threads = 1)
       : target(golden_model(name, threads)),
-        network(*target, model::DraftNetwork::config_for(target->config())) {
+        network(*target, model::EagleNetwork::config_for(target->config())) {
     fill_with_waves(network);
   }
   std::unique_ptr<model::PolicyModel> target;
-  model::DraftNetwork network;
+  model::EagleNetwork network;
 };
 
 inline std::vector<DraftSample> golden_draft_samples(const nlohmann::json& golden,

@@ -31,6 +31,10 @@ namespace tlt::spot {
 
 class HiddenCollector final : public rollout::HiddenTap {
  public:
+  // layers: HiddenTap::layers().
+  explicit HiddenCollector(rollout::Layers layers = {}) : layers_(std::move(layers)) {}
+
+  rollout::Layers layers() const override { return layers_; }
   void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
              std::span<const int32_t> tokens) override;
 
@@ -58,6 +62,7 @@ class HiddenCollector final : public rollout::HiddenTap {
   };
   static at::Tensor join(std::span<const Kept* const> parts);
 
+  const rollout::Layers layers_;
   std::map<std::pair<uint32_t, uint32_t>, Kept> kept_;  // by prompt and sample
 };
 

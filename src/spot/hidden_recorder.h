@@ -46,8 +46,9 @@ class HiddenRecorder {
   // Called with how many responses were finished or rows read.
   using See = std::function<void(int64_t count)>;
 
+  // layers: which states the samples have (HiddenTap::layers()).
   HiddenRecorder(const model::PolicyModel& target, const rollout::EngineOptions& options,
-                 const rollout::StopText* stop_text, See see);
+                 const rollout::StopText* stop_text, See see, rollout::Layers layers = {});
 
   // Samples in the order of prompts and samples; those of one token are left out. nullopt: the run
   // was interrupted. REQUIRES: prompt ids differ.

@@ -34,12 +34,6 @@ void copy_weights(const model::DraftNetwork& from, const model::DraftNetwork& to
     to.parameters()[i].write(to.device(), from.parameters()[i].read(from.device()));
 }
 
-std::unique_ptr<model::DraftNetwork> copy_of(const model::DraftNetwork& network) {
-  auto copy = std::make_unique<model::DraftNetwork>(network.target(), network.config());
-  copy_weights(network, *copy);
-  return copy;
-}
-
 }  // namespace
 
 SpotTrainer::SpotTrainer(std::shared_ptr<model::DraftNetwork> drafter, DraftBuffer& buffer,
@@ -51,7 +45,7 @@ SpotTrainer::SpotTrainer(std::shared_ptr<model::DraftNetwork> drafter, DraftBuff
       options_((options.check(), options)),
       clock_(clock),
       alone_(cluster::make_comm(cluster::Launch{}, {})),
-      copy_(copy_of(*drafter_)),
+      copy_(drafter_->copy()),
       trainer_(*copy_, training_, *alone_, /*total_steps=*/1),
       probe_(*copy_, kProbeSteps) {}
 

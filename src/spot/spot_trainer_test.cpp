@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "cluster/launch.h"
+#include "model/draft_eagle.h"
 #include "spot/hidden_store.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tiny_model.h"
@@ -102,8 +103,8 @@ struct Site {
 
   const std::unique_ptr<model::PolicyModel> target =
       testing::make_tiny_model(config(), at::kBFloat16);
-  std::shared_ptr<model::DraftNetwork> drafter = std::make_shared<model::DraftNetwork>(
-      *target, model::DraftNetwork::config_for(target->config()));
+  std::shared_ptr<model::DraftNetwork> drafter = std::make_shared<model::EagleNetwork>(
+      *target, model::EagleNetwork::config_for(target->config()));
   DraftBuffer buffer;
   std::unique_ptr<SpotTrainer> trainer;
 };

@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "model/draft_eagle.h"
+#include "model/draft_eagle3.h"
 #include "spec/eagle_drafter.h"
 #include "spec/ngram_drafter.h"
 #include "spec/suffix_drafter.h"
@@ -99,6 +101,7 @@ TEST_P(SpeculationNeverChangesTokens, WhateverTheTrees) {
 TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
   model::ModelConfig config = tiny_config(family());
   config.vocabulary = 6;
+  config.layers = 3;
   config.eos_tokens = {1};
   const auto model = make_tiny_model(config, type());
   std::vector<Group> few = groups();
@@ -106,19 +109,23 @@ TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
     for (int32_t& token : group.tokens) token %= 6;
   Engine without(*model, crowd());
   const Rollouts plain = run(without, few);
-  model::DraftNetwork network(*model, model::DraftNetwork::config_for(config));
+  model::EagleNetwork network(*model, model::EagleNetwork::config_for(config));
   network.initialize(3);
+  model::Eagle3Network eagle3(*model, model::Eagle3Config::make(config, /*head_rows=*/5));
+  eagle3.set_head_tokens({0, 2, 3, 4, 5});
+  eagle3.initialize(3);
   const auto drafter = [&](const std::string& kind) -> std::unique_ptr<spec::Drafter> {
-    if (kind == "eagle")  // so few pages that not every sequence can draft
-      return std::make_unique<spec::EagleDrafter>(
-          network, spec::EagleDrafterOptions{
-                       .window = 30, .kv_memory_bytes = 200 * network.kv_shape().page_bytes()});
+    // So few pages that not every sequence can draft.
+    const spec::EagleDrafterOptions tight = {
+        .window = 30, .kv_memory_bytes = 200 * network.kv_shape().page_bytes()};
+    if (kind == "eagle") return std::make_unique<spec::EagleDrafter>(network, tight);
+    if (kind == "eagle3") return std::make_unique<spec::EagleDrafter>(eagle3, tight);
     if (kind == "suffix") return std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
     spec::NgramOptions options;
     options.mode = kind == "ngram" ? "bfs" : "prob";
     return std::make_unique<spec::NgramDrafter>(options);
   };
-  for (const char* kind : {"suffix", "ngram", "ngram of mode prob", "eagle"})
+  for (const char* kind : {"suffix", "ngram", "ngram of mode prob", "eagle", "eagle3"})
     for (const Strategy strategy : {Strategy{1, 1, 2}, {4, 2, 6}, {8, 4, 16}, {18, 11, 40}}) {
       Speculation speculation(drafter(kind), strategy, config.vocabulary);
       EngineOptions options = crowd();
@@ -306,6 +313,9 @@ TEST_P(SpeculationNeverChangesTokens, OneByOneAndOnTwoThreads) {
 // What the tap is offered is what plain decoding offers, every position once and in order.
 class RecordingTap final : public rollout::HiddenTap {
  public:
+  explicit RecordingTap(rollout::Layers layers) : layers_(std::move(layers)) {}
+
+  rollout::Layers layers() const override { return layers_; }
   void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
              std::span<const int32_t> tokens) override {
     auto& [next, states, seen] = of_[{prompt_id, sample}];
@@ -323,6 +333,15 @@ class RecordingTap final : public rollout::HiddenTap {
           << place.first << " " << place.second;
     }
   }
+  // The last `size` columns are all that the other was offered.
+  void expect_ends_with(const RecordingTap& other, int64_t size) const {
+    for (const auto& [place, mine] : of_) {
+      const at::Tensor states = at::cat(mine.states);
+      EXPECT_EQ(states.size(1), std::ssize(layers_) * size);
+      EXPECT_TRUE(at::equal(states.narrow(1, states.size(1) - size, size),
+                            at::cat(other.of_.at(place).states)));
+    }
+  }
 
  private:
   struct Offered {
@@ -330,13 +349,18 @@ class RecordingTap final : public rollout::HiddenTap {
     std::vector<at::Tensor> states;
     std::vector<int32_t> tokens;
   };
+  const rollout::Layers layers_;
   std::map<std::pair<uint32_t, uint32_t>, Offered> of_;
 };
 
 TEST_P(SpeculationNeverChangesTokens, NorTheHiddenStatesOffered) {
-  RecordingTap plain, speculative;
+  const rollout::Layers layers = {0, 1, model_->config().layers};
+  RecordingTap plain(layers), speculative(layers), final({});
   Engine without(*model_, crowd(), nullptr, &plain);
   run(without, groups());
+  Engine of_final(*model_, crowd(), nullptr, &final);
+  run(of_final, groups());
+  plain.expect_ends_with(final, model_->config().hidden);
   Speculation speculation(oracle(0.8), {8, 4, 16}, vocabulary());
   EngineOptions options = crowd();
   options.kv_memory_bytes = 12 * model_->kv_shape().page_bytes();

@@ -2,7 +2,7 @@
 // (tools/make_draft_goldens.py).
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "model/draft_network.h"
+#include "model/draft_eagle.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -16,10 +16,12 @@
 #include "model/draft_tape.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/unrolled.h"
 
 namespace tlt::model {
 namespace {
 
+using tlt::testing::expect_unrolled;
 using tlt::testing::random_tensor;
 using tlt::testing::tensors_equal;
 using tlt::testing::tensors_near;
@@ -102,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(All, DraftGoldenTest,
 
 TEST_P(DraftGoldenTest, ForwardIsPyTorchs) {
   Golden golden(GetParam(), at::kFloat);
-  DraftTape tape(*golden.network);
+  DraftTape tape;
   golden.pairs.add_to(tape);
   const at::Tensor& next = golden.network->forward(tape, golden.pairs.features);
   EXPECT_TRUE(tensors_near(next, golden.file.read("next"), 1e-5));
@@ -112,7 +114,7 @@ TEST_P(DraftGoldenTest, ForwardIsPyTorchs) {
 TEST_P(DraftGoldenTest, EveryGradientIsPyTorchs) {
   Golden golden(GetParam(), at::kFloat);
   const DraftNetwork& network = *golden.network;
-  DraftTape tape(network);
+  DraftTape tape;
   golden.pairs.add_to(tape);
   const at::Tensor& next = network.forward(tape, golden.pairs.features);
   at::Tensor d_next = at::empty_like(next), d_features = at::empty_like(next);
@@ -135,9 +137,17 @@ TEST_P(DraftGoldenTest, EveryGradientIsPyTorchs) {
   EXPECT_EQ(compared, known);
 }
 
+TEST_P(DraftGoldenTest, UnrolledPassesAndTheirGradientsArePyTorchs) {
+  Golden golden(GetParam(), at::kFloat);
+  SafetensorsFile unrolled(kGolden + "drafters/" + GetParam() + "/unrolled.safetensors");
+  DraftTape tape;
+  golden.pairs.add_to(tape);
+  expect_unrolled(*golden.network, tape, golden.pairs.features, unrolled);
+}
+
 TEST_P(DraftGoldenTest, BFloat16IsCloseToFloat32) {
   Golden golden(GetParam(), at::kBFloat16);
-  DraftTape tape(*golden.network);
+  DraftTape tape;
   golden.pairs.add_to(tape);
   const at::Tensor& next = golden.network->forward(tape, golden.pairs.features);
   EXPECT_EQ(next.scalar_type(), at::kBFloat16);
@@ -156,20 +166,20 @@ TEST_P(DraftGoldenTest, BFloat16IsCloseToFloat32) {
 
 // --- with random drafters of each family ---
 
-class DraftNetworkTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
+class EagleNetworkTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
  protected:
-  DraftNetworkTest()
+  EagleNetworkTest()
       : target_(tlt::testing::make_tiny_model(tiny_config(std::get<0>(GetParam())),
                                               std::get<1>(GetParam()))),
-        network_(*target_, DraftNetwork::config_for(target_->config())) {
+        network_(*target_, EagleNetwork::config_for(target_->config())) {
     network_.initialize(/*seed=*/21);
   }
 
   std::unique_ptr<PolicyModel> target_;
-  DraftNetwork network_;
+  EagleNetwork network_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, DraftNetworkTest,
+INSTANTIATE_TEST_SUITE_P(All, EagleNetworkTest,
                          ::testing::Combine(::testing::Values(Family::kLlama, Family::kQwen2,
                                                               Family::kQwen3),
                                             ::testing::Values(at::kFloat, at::kBFloat16)),
@@ -178,9 +188,9 @@ INSTANTIATE_TEST_SUITE_P(All, DraftNetworkTest,
                                   "_" + c10::toString(std::get<1>(info.param));
                          });
 
-TEST_P(DraftNetworkTest, APackedSequenceIsComputedAsAlone) {
+TEST_P(EagleNetworkTest, APackedSequenceIsComputedAsAlone) {
   const Pairs pairs = random_pairs(network_, {1, 20, 3, 16, 37});
-  DraftTape tape(network_), alone(network_);
+  DraftTape tape, alone;
   pairs.add_to(tape);
   const at::Tensor& packed = network_.forward(tape, pairs.features);
   const at::Tensor d_next = random_tensor(packed.sizes(), network_.type(), /*name=*/6);
@@ -199,9 +209,9 @@ TEST_P(DraftNetworkTest, APackedSequenceIsComputedAsAlone) {
   }
 }
 
-TEST_P(DraftNetworkTest, OneRowAtATimeIsThePackedPassToTheBit) {
+TEST_P(EagleNetworkTest, OneRowAtATimeIsThePackedPassToTheBit) {
   const Pairs pairs = random_pairs(network_, {19, 35});
-  DraftTape tape(network_);
+  DraftTape tape;
   pairs.add_to(tape);
   const at::Tensor whole = network_.forward(tape, pairs.features).clone();
 
@@ -226,7 +236,7 @@ TEST_P(DraftNetworkTest, OneRowAtATimeIsThePackedPassToTheBit) {
 }
 
 // Rows of a tree: 0 -> {1 -> 2, 3 -> 4}, behind nine pairs.
-TEST_P(DraftNetworkTest, APathOfATreeIsComputedAsASequence) {
+TEST_P(EagleNetworkTest, APathOfATreeIsComputedAsASequence) {
   const Pairs pairs = random_pairs(network_, {9 + 5});
   const std::vector<int32_t>& tokens = pairs.tokens[0];
   kv::KvCache cache(network_.device(), network_.kv_shape(), /*pages=*/1);
@@ -248,7 +258,7 @@ TEST_P(DraftNetworkTest, APathOfATreeIsComputedAsASequence) {
     rows.insert(rows.end(), path.begin(), path.end());
     std::vector<int32_t> line;
     for (const int64_t row : rows) line.push_back(tokens[static_cast<size_t>(row)]);
-    DraftTape tape(network_);
+    DraftTape tape;
     tape.add_sequence(line.data(), static_cast<int32_t>(line.size()));
     const at::Tensor& next =
         network_.forward(tape, pairs.features.index_select(0, at::tensor(rows, at::kLong)));
@@ -258,7 +268,7 @@ TEST_P(DraftNetworkTest, APathOfATreeIsComputedAsASequence) {
   }
 }
 
-TEST_P(DraftNetworkTest, TheFeaturesMayBeTheLastOutput) {
+TEST_P(EagleNetworkTest, TheFeaturesMayBeTheLastOutput) {
   const Pairs pairs = random_pairs(network_, {2});
   const ops::PageId page = 0;
   const auto second = [&](bool copy) {
@@ -275,9 +285,9 @@ TEST_P(DraftNetworkTest, TheFeaturesMayBeTheLastOutput) {
   EXPECT_TRUE(tensors_equal(second(/*copy=*/false), second(/*copy=*/true)));
 }
 
-TEST_P(DraftNetworkTest, BackwardAddsToTheGradients) {
+TEST_P(EagleNetworkTest, BackwardAddsToTheGradients) {
   const Pairs pairs = random_pairs(network_, {20});
-  DraftTape tape(network_);
+  DraftTape tape;
   pairs.add_to(tape);
   const at::Tensor& next = network_.forward(tape, pairs.features);
   const at::Tensor d_next = random_tensor(next.sizes(), network_.type(), /*name=*/6);
@@ -290,7 +300,7 @@ TEST_P(DraftNetworkTest, BackwardAddsToTheGradients) {
         << network_.parameters()[i].name();
 }
 
-TEST_P(DraftNetworkTest, AWarmPassReusesItsMemory) {
+TEST_P(EagleNetworkTest, AWarmPassReusesItsMemory) {
   const Pairs pairs = random_pairs(network_, {7});
   kv::KvCache cache(network_.device(), network_.kv_shape(), /*pages=*/1);
   const ops::PageId page = 0;
@@ -307,7 +317,7 @@ TEST_P(DraftNetworkTest, AWarmPassReusesItsMemory) {
   EXPECT_EQ(places[0], places[2]);
 }
 
-TEST_P(DraftNetworkTest, StartsFromTheTargetsLastLayer) {
+TEST_P(EagleNetworkTest, StartsFromTheTargetsLastLayer) {
   network_.initialize_from_target(/*seed=*/4);
   const int64_t size = network_.config().hidden;
   const at::Tensor fc = network_.parameters()[0].read(network_.device());
@@ -320,12 +330,12 @@ TEST_P(DraftNetworkTest, StartsFromTheTargetsLastLayer) {
             tensors_equal(parameter.read(network_.device()), source.read(network_.device())))
             << parameter.name();
       }
-  DraftNetwork again(*target_, network_.config());
+  EagleNetwork again(*target_, network_.config());
   again.initialize_from_target(/*seed=*/4);
   EXPECT_TRUE(tensors_equal(again.parameters()[0].read(network_.device()), fc));
 }
 
-TEST_P(DraftNetworkTest, TheTargetIsNeverWritten) {
+TEST_P(EagleNetworkTest, TheTargetIsNeverWritten) {
   std::vector<at::Tensor> before;
   for (const Parameter& parameter : target_->parameters())
     before.push_back(parameter.read(target_->device()));
@@ -348,14 +358,14 @@ std::string refusal(const std::function<void()>& run) {
   return "accepted";
 }
 
-TEST(DraftNetworkInputTest, ADrafterThatDoesNotFitIsRefused) {
+TEST(EagleNetworkInputTest, ADrafterThatDoesNotFitIsRefused) {
   const auto target = tlt::testing::make_tiny_model(tiny_config(Family::kLlama), at::kFloat);
-  const ModelConfig fitting = DraftNetwork::config_for(target->config());
+  const ModelConfig fitting = EagleNetwork::config_for(target->config());
   const auto make = [&](auto edit) {
     return refusal([&] {
       ModelConfig config = fitting;
       edit(config);
-      DraftNetwork network(*target, config);
+      EagleNetwork network(*target, config);
     });
   };
   using ::testing::HasSubstr;
@@ -369,22 +379,22 @@ TEST(DraftNetworkInputTest, ADrafterThatDoesNotFitIsRefused) {
   EXPECT_THAT(make([](auto& c) { c.heads = 3; }), HasSubstr("num_attention_heads is 3"));
 }
 
-TEST(DraftNetworkInputTest, OnlyALayerOfTheTargetsKindStartsFromIt) {
+TEST(EagleNetworkInputTest, OnlyALayerOfTheTargetsKindStartsFromIt) {
   const auto target = tlt::testing::make_tiny_model(tiny_config(Family::kQwen3), at::kFloat);
-  DraftNetwork other(*target, DraftNetwork::config_for(target->config(), Family::kLlama));
+  EagleNetwork other(*target, EagleNetwork::config_for(target->config(), Family::kLlama));
   EXPECT_THAT(refusal([&] { other.initialize_from_target(1); }), ::testing::HasSubstr("family"));
-  ModelConfig narrow = DraftNetwork::config_for(target->config());
+  ModelConfig narrow = EagleNetwork::config_for(target->config());
   narrow.intermediate = 16;
-  DraftNetwork small(*target, narrow);
+  EagleNetwork small(*target, narrow);
   EXPECT_THAT(refusal([&] { small.initialize_from_target(1); }),
               ::testing::HasSubstr("the drafter's layers.0.mlp.gate_proj.weight is [32, 48]"));
 }
 
-TEST(DraftNetworkInputTest, FeaturesOfAnotherShapeAreABug) {
+TEST(EagleNetworkInputTest, FeaturesOfAnotherShapeAreABug) {
   const auto target = tlt::testing::make_tiny_model(tiny_config(Family::kQwen2), at::kFloat);
-  const DraftNetwork network(*target, DraftNetwork::config_for(target->config()));
+  const EagleNetwork network(*target, EagleNetwork::config_for(target->config()));
   const std::vector<int32_t> tokens = {3, 4};
-  DraftTape tape(network);
+  DraftTape tape;
   tape.add_sequence(tokens.data(), 2);
   EXPECT_THROW(network.forward(tape, at::zeros({3, 48})), Error);
   EXPECT_THROW(network.forward(tape, at::zeros({2, 96})), Error);

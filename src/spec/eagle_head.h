@@ -1,0 +1,42 @@
+// EagleHead: the head an EAGLE drafter's guesses come from: the network's own, or the rows of the
+// target's for the tokens that are guessed most often. The target verifies with its whole head, so
+// a token that the drafter cannot guess costs a guess and changes nothing.
+//
+// Owns       a copy of those rows; the drafter's folder says which (model/draft_hot_tokens.h).
+// Threading  engine thread only; no locks.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/draft_activations.h"
+#include "model/draft_network.h"
+
+namespace tlt::spec {
+
+class EagleHead {
+ public:
+  // tokens: at most so many, 0: all. A network with a head of its own keeps that. InputError when
+  // it is not known which. REQUIRES: `network` outlives this.
+  EagleHead(const model::DraftNetwork& network, int64_t tokens);
+
+  int64_t rows() const { return tokens_.empty() ? network_.head_rows() : std::ssize(tokens_); }
+  int32_t token_of(int64_t row) const {
+    return tokens_.empty() ? network_.token_of(row) : tokens_[static_cast<size_t>(row)];
+  }
+  // out [n, R] float32, from next [n, D].
+  void logits(const at::Tensor& next, model::DraftActivations& activations, at::Tensor& out) const;
+
+  // The target's weights have changed.
+  void refresh();
+  int64_t memory_bytes() const;
+
+ private:
+  const model::DraftNetwork& network_;
+  std::vector<int32_t> tokens_;  // [R], ascending; empty: the network's own head
+  ops::Weight rows_;             // [R, D]
+};
+
+}  // namespace tlt::spec

@@ -1,0 +1,42 @@
+// Several training passes of a golden drafter against PyTorch's (tools/make_unrolled_goldens.py).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "model/draft_tape.h"
+#include "model/safetensors.h"
+#include "tests/support/tensors.h"
+
+namespace tlt::testing {
+
+// The tape has the golden sequences. Rows of pass k that mean nothing are zero in the golden file.
+inline void expect_unrolled(const model::DraftNetwork& network, model::DraftTape& tape,
+                            const at::Tensor& states, model::SafetensorsFile& golden) {
+  constexpr int64_t kPasses = 3;
+  const auto near = [](const at::Tensor& got, const at::Tensor& want, double tolerance) {
+    const double scale = want.abs().max().item<double>();
+    return tensors_near(got / scale, want / scale, tolerance);
+  };
+  for (int64_t pass = 0; pass < kPasses; ++pass) {
+    pass == 0 ? network.forward(tape, states) : network.unroll(tape);
+    const at::Tensor want = golden.read("next." + std::to_string(pass));
+    const at::Tensor means_something = (want != 0).any(1, /*keepdim=*/true);
+    EXPECT_TRUE(near(tape.next(pass) * means_something, want, 1e-5)) << "pass " << pass;
+  }
+  model::Gradients gradients = network.make_gradients();
+  for (int64_t pass = kPasses; pass-- > 0;)
+    network.backward_pass(tape, pass, golden.read("d_read." + std::to_string(pass)), gradients);
+  for (size_t i = 0; i < network.parameters().size(); ++i)
+    for (const model::Parameter::Part& part : network.parameters()[i].parts) {
+      if (!golden.index().find("d/" + part.name)) continue;  // the head's
+      EXPECT_TRUE(near(gradients.tensors[i].narrow(0, part.first_row, part.rows),
+                       golden.read("d/" + part.name), 1e-4))
+          << part.name;
+    }
+}
+
+}  // namespace tlt::testing
