@@ -117,12 +117,14 @@ CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep)
     : folder_(std::move(folder)), keep_(keep), writer_(1) {}
 
 void CheckpointWriter::save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
-                            const StateTexts& texts, const std::string& source_folder) {
+                            const StateTexts& texts, const std::string& source_folder,
+                            std::function<void(const std::string& folder)> write_more) {
   const auto policy = std::make_shared<model::PolicySnapshot>(model::snapshot_policy(model));
   save(
       step,
-      [policy, source_folder](const std::string& folder) {
+      [policy, source_folder, write_more = std::move(write_more)](const std::string& folder) {
         model::save_policy(*policy, folder + "/policy", source_folder);
+        if (write_more) write_more(folder);
       },
       optimizer, texts);
 }

@@ -36,10 +36,12 @@ class CheckpointWriter {
   CheckpointWriter(std::string folder, int64_t keep);
 
   // Copies policy and optimizer now and writes them in the background; waits only when the one
-  // before is not written yet. Tokenizer files come from `source_folder`. Throws what an earlier
-  // write threw.
+  // before is not written yet. Tokenizer files come from `source_folder`. `write_more` puts further
+  // files into the checkpoint's folder, on the writer's thread: REQUIRES: it works on copies.
+  // Throws what an earlier write threw.
   void save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
-            const StateTexts& texts, const std::string& source_folder);
+            const StateTexts& texts, const std::string& source_folder,
+            std::function<void(const std::string& folder)> write_more = nullptr);
 
   // The same of any network: `write_network` puts its files into the checkpoint's folder. It is
   // called on the writer's thread: REQUIRES: it works on a copy.
