@@ -50,6 +50,20 @@ std::vector<double> scores_of(std::span<const Rollout> rollouts) {
   return scores;
 }
 
+std::unique_ptr<SpotTraining> make_spot_training(
+    const std::shared_ptr<model::DraftNetwork>& network, const RunOptions& options) {
+  const SpeculativeTrainOptions& train = options.speculative.train;
+  if (!network || !train.spot.enable_drafter_training) return nullptr;
+  return std::make_unique<SpotTraining>(network, train);
+}
+
+cluster::ControlOptions control_options(const RunOptions& options, const SpotTraining* spot) {
+  cluster::ControlOptions control;
+  if (spot)
+    control.min_workers_for_training = options.speculative.train.spot.min_workers_for_training;
+  return control;
+}
+
 int64_t count_steps(const RunOptions& options, const data::Sampler& sampler) {
   if (options.trainer.total_training_steps > 0) return options.trainer.total_training_steps;
   return options.trainer.total_epochs * sampler.batches_per_epoch(options.data.train_batch_size);
@@ -71,15 +85,17 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
                      ? make_policy(options_, place_.device)
                      : nullptr),
       stop_text_(place_.tokenizer),
+      draft_network_(make_draft_network(options_, *place_.model)),
+      spot_(make_spot_training(draft_network_, options_)),
       speculation_(rollout::make_speculation(
           options_.speculative, *place_.model, options_.rollout.engine,
-          {.network = rollout::load_draft_network(options_.speculative, *place_.model),
-           .seed = static_cast<uint64_t>(options_.trainer.seed)})),
-      engine_(*place_.model, options_.rollout.engine, &stop_text_, /*tap=*/nullptr,
+          {.network = draft_network_, .seed = static_cast<uint64_t>(options_.trainer.seed)})),
+      engine_(*place_.model, options_.rollout.engine, &stop_text_, spot_ ? spot_->tap() : nullptr,
               speculation_.get()),
       rewards_(reward_, options_.reward),
-      groups_(cluster::make_group_source(*place_.comm, launch, {})),
-      phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer),
+      groups_(
+          cluster::make_group_source(*place_.comm, launch, control_options(options_, spot_.get()))),
+      phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer, spot_.get()),
       trainer_(*place_.model, options_.actor, *place_.comm, total_steps_,
                options_.rollout.sampling.rule().logprob_temperature()) {
   if (place_.is_first())
@@ -90,6 +106,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
   folder_.start(options_, state_.step);
   place_.comm->barrier("run folder");
   timeline_ = std::make_unique<Timeline>(folder_.path() + "/timeline.json", place_.comm->rank());
+  if (spot_) spot_->set_timeline(timeline_.get());
 }
 
 RlLoop::~RlLoop() = default;
@@ -108,6 +125,7 @@ void RlLoop::run() {
   }
   while (state_.step < total_steps_ && everyone_goes_on()) run_step();
   if (checkpoints_) checkpoints_->drain();
+  if (spot_ && place_.is_first()) spot_->write_drafter(folder_.path() + "/drafter");
   timeline_->flush();
   folder_.draw();
   if (state_.step < total_steps_ && place_.is_first())
@@ -121,8 +139,11 @@ void RlLoop::run_step() {
   const std::vector<data::Prompt> prompts = next_prompts();
 
   Stopwatch watch;
+  if (spot_) spot_->begin_step(state_.step);
   const std::vector<Rollout> rollouts = phase_.run(prompts, training_plan());
   metrics.set("timing_s/gen", watch.restart());
+  if (spot_) spot_->end_step(*place_.comm, phase_.times(), metrics);
+  watch.restart();
 
   std::vector<train::TrainSample> samples = make_samples(prompts, rollouts);
   add_reference(samples);
@@ -281,12 +302,15 @@ bool RlLoop::everyone_goes_on() {
 }
 
 void RlLoop::save() {
+  if (spot_) spot_->gather(*place_.comm);
   if (!checkpoints_) return;
   const TimelineSpan span(timeline_.get(), "save", "checkpoint");
   train::StateTexts texts;
   texts[train::kLoopText] = to_json(state_, resume_digest(options_), trainer_.optimizer().steps());
   if (speculation_) texts[kSpeculationText] = speculation_->save();
-  checkpoints_->save(state_.step, *place_.model, trainer_.optimizer(), texts, options_.model.path);
+  if (spot_) texts[kSpotText] = spot_->save();
+  checkpoints_->save(state_.step, *place_.model, trainer_.optimizer(), texts, options_.model.path,
+                     spot_ ? spot_->snapshot() : nullptr);
 }
 
 void RlLoop::resume() {
@@ -296,6 +320,7 @@ void RlLoop::resume() {
   train::load_checkpoint(point->place, trainer_.optimizer(), point->saved.optimizer_steps);
   state_ = point->saved.state;
   sampler_.restore(state_.cursor);
+  if (spot_) spot_->resume(point->place, *place_.comm);
   // Every worker goes on from what the first one knew: they are alike.
   if (const auto learned = train::read_text(point->place, kSpeculationText);
       learned && speculation_)

@@ -1,7 +1,7 @@
 // RlLoop: the whole of a run. run_step() is the place to begin reading.
 //
-//   prompts -> rollout_phase.run -> rewards (already scored as responses finished) -> advantages ->
-//   trainer.update
+//   prompts -> rollout_phase.run (idle workers train the drafter) -> publish the drafter
+//           -> rewards (already scored as responses finished) -> advantages -> trainer.update
 //           -> validate, save, report
 //
 // Every worker runs the same loop on its share: groups of prompts in the rollouts, packs in the
@@ -27,6 +27,7 @@
 #include "rl/run_folder.h"
 #include "rl/run_options.h"
 #include "rl/speculation_report.h"
+#include "rl/spot_training.h"
 #include "rl/workplace.h"
 #include "train/checkpoint.h"
 
@@ -65,7 +66,9 @@ class RlLoop {
   const int64_t total_steps_;
   std::unique_ptr<model::PolicyModel> reference_;  // only with a KL loss
   const ResponseText stop_text_;
-  const std::unique_ptr<rollout::Speculation> speculation_;  // null: off
+  const std::shared_ptr<model::DraftNetwork> draft_network_;  // null: no EAGLE drafter
+  const std::unique_ptr<SpotTraining> spot_;                  // null: it is not trained
+  const std::unique_ptr<rollout::Speculation> speculation_;   // null: off
   rollout::Engine engine_;
   reward::RewardPool rewards_;
   std::unique_ptr<cluster::GroupSource> groups_;

@@ -17,8 +17,13 @@ constexpr double kIdleWaitSeconds = 0.01;
 
 RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
                            cluster::GroupSource& groups, cluster::Comm& comm,
-                           const data::Tokenizer& tokenizer)
-    : engine_(engine), rewards_(rewards), groups_(groups), comm_(comm), tokenizer_(tokenizer) {}
+                           const data::Tokenizer& tokenizer, IdleWork* idle_work)
+    : engine_(engine),
+      rewards_(rewards),
+      groups_(groups),
+      comm_(comm),
+      tokenizer_(tokenizer),
+      idle_work_(idle_work) {}
 
 std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
                                        const SamplingPlan& plan) {
@@ -39,7 +44,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
     if (worked) {
       times_.decode_seconds += watch.seconds();
     } else if (!groups_.step_done()) {
-      groups_.wait_for_news(kIdleWaitSeconds);
+      be_idle();
       times_.idle_seconds += watch.seconds();
     }
   }
@@ -94,14 +99,31 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
   }
 }
 
+void RolloutPhase::be_idle() {
+  bool worked = false;
+  while (idle_work_ && groups_.may_train() && idle_work_->try_slice()) worked = true;
+  if (!worked) return groups_.wait_for_news(kIdleWaitSeconds);
+  idle_work_->pause();
+  if (!groups_.may_train())
+    times_.preemption_seconds.push_back(steady_clock().seconds() - groups_.training_ended_at());
+}
+
 void RolloutPhase::attach_scores() {
-  Stopwatch watch;
-  for (const reward::ScoredSample& sample : rewards_.wait_all()) {
-    Rollout& rollout = mine_.at(sample.id);
-    rollout.score = sample.result.score;
-    rollout.extras = sample.result.extras;
-    rollout.was_scored = sample.status == reward::RewardStatus::kScored;
-  }
+  const Stopwatch watch;
+  size_t attached = 0;
+  const auto attach = [&](const std::vector<reward::ScoredSample>& samples) {
+    for (const reward::ScoredSample& sample : samples) {
+      Rollout& rollout = mine_.at(sample.id);
+      rollout.score = sample.result.score;
+      rollout.extras = sample.result.extras;
+      rollout.was_scored = sample.status == reward::RewardStatus::kScored;
+    }
+    attached += samples.size();
+  };
+  attach(rewards_.poll());
+  while (attached < mine_.size() && idle_work_ && idle_work_->try_slice()) attach(rewards_.poll());
+  if (idle_work_) idle_work_->pause();
+  attach(rewards_.wait_all());
   times_.reward_seconds = watch.seconds();
 }
 

@@ -2,10 +2,11 @@
 // responses.
 //
 // A worker takes groups while it has room, decodes, and hands finished responses to the reward
-// pool; when the last group of the step is done anywhere, the workers exchange what they have.
-// Everybody ends with the same list.
+// pool; with nothing to roll out it trains the drafter if the coordinator lets it; when the last
+// group of the step is done anywhere, the workers exchange what they have. Everybody ends with the
+// same list.
 //
-// Borrows    engine, reward pool, group source, comm, tokenizer.
+// Borrows    engine, reward pool, group source, comm, tokenizer, idle work.
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -21,6 +22,7 @@
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "reward/reward_pool.h"
+#include "rl/idle_work.h"
 #include "rl/rollout.h"
 #include "rollout/engine.h"
 
@@ -36,16 +38,18 @@ struct SamplingPlan {
 
 // This worker's time in the phase.
 struct PhaseTimes {
-  double decode_seconds = 0;  // the engine ran
-  double idle_seconds = 0;    // the engine was empty while others still decoded
-  double reward_seconds = 0;  // waited for rewards after the last token
-  int64_t groups = 0;         // taken by this worker
+  double decode_seconds = 0;               // the engine ran
+  double idle_seconds = 0;                 // the engine was empty while others still decoded
+  double reward_seconds = 0;               // waited for rewards after the last token
+  int64_t groups = 0;                      // taken by this worker
+  std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
 };
 
 class RolloutPhase {
  public:
   RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards, cluster::GroupSource& groups,
-               cluster::Comm& comm, const data::Tokenizer& tokenizer);
+               cluster::Comm& comm, const data::Tokenizer& tokenizer,
+               IdleWork* idle_work = nullptr);
 
   // All workers' rollouts, ordered by prompt and sample. Throws Error when a worker is lost.
   std::vector<Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
@@ -55,6 +59,7 @@ class RolloutPhase {
  private:
   void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  void be_idle();
   void attach_scores();
   std::vector<Rollout> exchange(size_t expected);
 
@@ -63,6 +68,7 @@ class RolloutPhase {
   cluster::GroupSource& groups_;
   cluster::Comm& comm_;
   const data::Tokenizer& tokenizer_;
+  IdleWork* const idle_work_;  // or null
 
   int64_t phases_ = 0;                      // the source's step number
   int64_t share_ = 0;                       // groups this worker takes without stealing

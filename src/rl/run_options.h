@@ -16,6 +16,7 @@
 #include "rollout/sampling_options.h"
 #include "spec/speculation_options.h"
 #include "spot/draft_options.h"
+#include "spot/spot_options.h"
 #include "train/trainer.h"
 
 namespace tlt::rl {
@@ -142,14 +143,17 @@ struct RunControlOptions {
 struct SpeculativeTrainOptions {
   spot::DraftTrainOptions trainer;
   spot::WarmupOptions warmup;
+  spot::SpotOptions spot;
 
   void visit(auto& v) {
     trainer.visit(v);
     warmup.visit(v);
+    spot.visit(v);
   }
   void check() const {
     trainer.check();
     warmup.check();
+    spot.check();
   }
 };
 

@@ -1,0 +1,92 @@
+// The law: a drafter may be anything. Trained, untrained, poisoned, by any number of workers:
+// rollouts, the policy's weights and its optimizer are the same bytes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/small_run.h"
+
+namespace tlt {
+namespace {
+
+using testing::read_text;
+using testing::run_program;
+using testing::Scratch;
+using testing::small_run;
+
+constexpr int kSteps = 4;
+
+// So that there is idle time: few, long groups, and a worker too many now and then.
+const std::vector<std::string> kBase = {
+    "trainer.threads=1", "data.max_response_length=200", "speculative.train.gap_share=0.5",
+    "speculative.train.step_tokens=512", "speculative.train.slice_milliseconds=5"};
+
+// What the metrics of all steps say together.
+std::map<std::string, double> sums_of(const std::filesystem::path& run) {
+  std::map<std::string, double> sums;
+  std::ifstream file(run / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const auto row = nlohmann::json::parse(line);
+    for (const auto& [name, value] : row.items())
+      if (value.is_number()) sums[name] += value.get<double>();
+  }
+  return sums;
+}
+
+class SpotTrainingNeverChangesTokens : public ::testing::TestWithParam<std::string> {
+ protected:
+  // The sums of the metrics of a run in the folder `name`.
+  std::map<std::string, double> run(const std::string& name, int workers,
+                                    std::vector<std::string> more) const {
+    more.insert(more.end(), kBase.begin(), kBase.end());
+    more.push_back("model.dtype=" + GetParam());
+    EXPECT_EQ(run_program(small_run(scratch_ / name, kSteps, workers, more), scratch_ / "log"), 0)
+        << read_text(scratch_ / "log");
+    return sums_of(scratch_ / name);
+  }
+  // loop.json names the options, the learning rate of the drafter among them.
+  void expect_same(const std::string& name) const {
+    for (int step = 1; step <= kSteps; ++step)
+      for (const std::string& file : testing::state_files(step)) {
+        const std::string expected = read_text(scratch_ / "off" / file);
+        ASSERT_FALSE(expected.empty()) << file;
+        EXPECT_TRUE(file.ends_with("loop.json") || read_text(scratch_ / name / file) == expected)
+            << name << ": " << file << " differs";
+      }
+  }
+
+  const Scratch scratch_;
+};
+
+TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedOnOneTwoAndThreeWorkers) {
+  const auto off = run("off", 1, {"speculative.train.enable_drafter_training=false"});
+  EXPECT_FALSE(off.contains("drafter/version"));
+  double drafted = 0;
+  for (const int workers : {1, 2, 3}) {
+    const std::string name = "trained" + std::to_string(workers);
+    const auto on = run(name, workers, {"speculative.train.optim.lr=0.004"});
+    expect_same(name);
+    EXPECT_GT(on.at("drafter/steps"), 0) << name;
+    EXPECT_GT(on.at("drafter/published"), 0) << name;
+    EXPECT_EQ(on.at("drafter/workers_off"), 0) << name;
+    drafted += on.at("speculation/eagle/steps");
+  }
+  EXPECT_GT(drafted, 0);
+  // Poisoned: a learning rate that makes nonsense of it, and a margin that lets it be published.
+  for (const int workers : {1, 2}) {
+    const std::string name = "poisoned" + std::to_string(workers);
+    const auto bad =
+        run(name, workers,
+            {"speculative.train.optim.lr=1", "speculative.train.publish_margin=1000000",
+             "speculative.drafters=[\"eagle\"]"});
+    expect_same(name);
+    EXPECT_GT(bad.at("drafter/published") + bad.at("drafter/workers_off"), 0) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, SpotTrainingNeverChangesTokens,
+                         ::testing::Values("float32", "bfloat16"));
+
+}  // namespace
+}  // namespace tlt
