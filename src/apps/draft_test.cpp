@@ -184,12 +184,14 @@ TEST_F(DraftTest, AnEagle3DrafterIsTrainedResumedAndUsed) {
   expect_complaint("init", with({"speculative.train.init=target"}), HasSubstr("init is target"));
   const std::string prompts = scratch_file("prompts.jsonl", "{\"tokens\": [5, 6, 7, 8]}\n");
   const auto generated = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"generate",         "--model", kDemo,    "--prompts", prompts,
-                                      "--max-new-tokens", "40",      "--seed", "3"};
+    const std::string output = scratch_file("responses.jsonl", "");
+    std::vector<std::string> words = {"generate", "--model",          kDemo, "--prompts",
+                                      prompts,    "--max-new-tokens", "40",  "--seed",
+                                      "3",        "--output",         output};
     words.insert(words.end(), more.begin(), more.end());
     const Ended ended = run_program(words);
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    return json_lines(ended.out).at(0).at("tokens");
+    return json_lines(read_file(output, 1 << 20)).at(0).at("tokens");
   };
   EXPECT_EQ(generated({"--speculation", "eagle", "--drafter", made, "--strategy", "4_2_8"}),
             generated({"--speculation", "off"}));

@@ -20,6 +20,7 @@ namespace {
 
 // Validation draws its random numbers at places no training step uses, the same each time.
 constexpr uint32_t kValidationStep = uint32_t{1} << 31;
+constexpr uint32_t kReplayStep = kValidationStep + 1;
 
 // Of a checkpoint: what speculation learned.
 constexpr const char* kSpeculationText = "speculation.json";
@@ -128,9 +129,37 @@ void RlLoop::run() {
   if (spot_ && place_.is_first()) spot_->write_drafter(folder_.path() + "/drafter");
   timeline_->flush();
   folder_.draw();
-  if (state_.step < total_steps_ && place_.is_first())
-    log_info("stopped at step {} of {}; the same command goes on from there", state_.step,
-             total_steps_);
+  if (!place_.is_first()) return;
+  if (state_.step < total_steps_)
+    return log_info("stopped at step {} of {}; the same command goes on from there", state_.step,
+                    total_steps_);
+  if (state_.step > first_step_) summarize_run();
+}
+
+void RlLoop::summarize_run() {
+  const std::vector<std::string> lines =
+      summarize(folder_.path() + "/metrics.jsonl", replay_some());
+  std::string text;
+  log_info("what the run has done:");
+  for (const std::string& line : lines) {
+    log_info("{}", line);
+    text += line + "\n";
+  }
+  write_file_atomic(folder_.path() + "/summary.txt", text);
+}
+
+std::optional<Replay> RlLoop::replay_some() {
+  if (!speculation_ || options_.trainer.replay_responses == 0) return std::nullopt;
+  const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
+  SamplingPlan plan = training_plan();
+  std::vector<rollout::Group> groups;
+  for (int64_t i = 0; i < std::min(options_.trainer.replay_responses, rows.size()); ++i)
+    groups.push_back({.prompt_id = static_cast<uint32_t>(i),
+                      .rl_step = kReplayStep,
+                      .tokens = rows.prompt(i).tokens,
+                      .sampling = plan.sampling,
+                      .seed = plan.seed});
+  return replay(engine_, *place_.model, options_.rollout.engine, &stop_text_, groups);
 }
 
 void RlLoop::run_step() {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "rl/rollout_phase.h"
 #include "rl/run_folder.h"
 #include "rl/run_options.h"
+#include "rl/run_summary.h"
 #include "rl/speculation_report.h"
 #include "rl/spot_training.h"
 #include "rl/workplace.h"
@@ -45,6 +47,8 @@ class RlLoop {
   void run_step();
   void resume();
   void validate(Metrics& metrics);
+  void summarize_run();
+  std::optional<Replay> replay_some();
   void save();
   void report_times(double step_seconds, Metrics& metrics);
   void report(const Metrics& metrics);

@@ -104,6 +104,7 @@ struct RunControlOptions {
   int64_t threads = 0;
   int64_t seed = 0;
   double timeout_seconds = 600;
+  int64_t replay_responses = 8;
 
   void visit(auto& v) {
     v(project_name, "project_name", Affects::kPlace,
@@ -132,6 +133,9 @@ struct RunControlOptions {
     v(threads, "threads", Affects::kSpeed, "Threads of a worker; 0: its share of the cores.");
     v(seed, "seed", Affects::kResults, "Seed of every random number of the rollouts.");
     v(timeout_seconds, "timeout_seconds", Affects::kPlace, "Longest wait for another worker.");
+    v(replay_responses, "replay_responses", Affects::kPlace,
+      "At the end so many responses are decoded with and without speculation and compared; 0: "
+      "none.");
   }
   void check() const;
   std::string folder() const {
