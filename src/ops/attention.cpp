@@ -290,21 +290,23 @@ void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& b
                           positions + segment.rows;
     if (is_there) continue;
     for (int64_t layer = 0; layer < storage.size(1); ++layer) {
-      const at::Tensor keys_values =
-          tree.select(0, layer).narrow(0, segment.first_tree_row + row, 1);
       const KvLayer cache{storage, layer, {}};
       if (storage.is_cpu()) {
+        // Not by select() and narrow(), which allocate: this is done for many layers and sequences.
+        const int64_t offset =
+            layer * tree.stride(0) + (segment.first_tree_row + row) * tree.stride(1);
         cpu_kernels().store_rows(kernel_type(storage),
                                  {.kv_heads = kv_heads,
                                   .head_size = head_size,
-                                  .data = keys_values.data_ptr(),
+                                  .data = static_cast<char*>(tree.data_ptr()) +
+                                          offset * static_cast<int64_t>(tree.element_size()),
                                   .positions = &position,
                                   .rows = 1,
                                   .pages = segment.pages},
                                  kv_pages(cache));
       } else {
         aten::store_rows(cache, {segment.pages[position / kPageSlots]}, {position % kPageSlots},
-                         keys_values);
+                         tree.select(0, layer).narrow(0, segment.first_tree_row + row, 1));
       }
     }
   }
