@@ -87,12 +87,12 @@ TEST_F(GenerateComplaintTest, WhatComesLaterIsRefusedByName) {
   expect({"--speculation", "eagle"},
          "--speculation eagle needs a drafter; give its folder with --drafter\n");
   expect({"--speculation", "fast"},
-         "--speculation is 'fast'; use off, auto, suffix, ngram or eagle\n");
+         "--speculation is 'fast'; use off, auto, suffix, ngram, eagle or mixed\n");
   expect({"--strategy", "8_4_48"}, HasSubstr("--strategy is for --speculation suffix, ngram"));
   expect({"--speculation", "suffix", "--strategy", "8_4"}, HasSubstr("8_4"));
   expect({"--speculation", "suffix", "--strategy", "1_2_9"}, HasSubstr("1_2_9"));
   expect({"--speculation", "suffix", "--drafter", "somewhere"},
-         HasSubstr("--drafter is for --speculation auto or eagle"));
+         HasSubstr("--drafter is for --speculation auto, eagle or mixed"));
   expect({"--drafter", "somewhere"}, HasSubstr("somewhere/config.json"));
   expect({"--accept-rule", "greedy"}, HasSubstr("accept_rule"));
   expect({"--accept-rule", "target_only", "--accept-threshold-acc", "0"},

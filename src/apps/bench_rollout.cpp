@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
+#include <ctime>
 #include <map>
 #include <optional>
 
@@ -31,7 +32,8 @@ namespace {
 
 constexpr size_t kBuckets = 8;  // of batch sizes: 1, 2-3, 4-7 …
 
-// "off", "auto", "suffix", "ngram", "eagle", "simulated"; with ":8_4_16" always that strategy.
+// "off", "auto", "suffix", "ngram", "eagle", "mixed", "simulated"; with ":8_4_16" always that
+// strategy.
 struct Way {
   std::string name;
   std::string drafter;  // "" for off
@@ -40,11 +42,11 @@ struct Way {
 
 Way parse_way(const std::string& name) {
   Way way{.name = name, .drafter = name.substr(0, name.find(':')), .strategy = {}};
-  const auto known = {"off", "auto", "suffix", "ngram", "eagle", "simulated"};
+  const auto known = {"off", "auto", "suffix", "ngram", "eagle", "mixed", "simulated"};
   TLT_CHECK_INPUT(
       std::ranges::find(known, way.drafter) != known.end(), "--ways has '", name,
-      "'; use off, auto, suffix, ngram, eagle or simulated, and with a drafter a strategy if "
-      "you like: suffix:8_4_16");
+      "'; use off, auto, suffix, ngram, eagle, mixed or simulated, and with a drafter a "
+      "strategy if you like: suffix:8_4_16");
   if (way.drafter.size() < name.size()) {
     TLT_CHECK_INPUT(way.drafter != "off" && way.drafter != "auto", "--ways has '", name,
                     "'; only a drafter takes a strategy");
@@ -83,12 +85,13 @@ struct RolloutFlags {
                    "countdown:seed=7,size=64; without: random tokens.");
     app.add_option(
            "--ways", way_names,
-           "off, auto (as the tuner chooses), suffix, ngram, eagle; or always one strategy, as "
-           "suffix:8_4_16.")
+           "off, auto (as the tuner chooses), suffix, ngram, eagle, mixed; or always one strategy, "
+           "as suffix:8_4_16.")
         ->delimiter(',')
         ->default_str("off,auto,suffix,ngram");
     app.add_option("--drafter", drafter,
-                   "Folder of an EAGLE drafter made for the model, for auto and eagle.");
+                   "Folder of an EAGLE drafter made for the model, for auto, eagle and mixed; or "
+                   "'untrained', one that knows nothing.");
     app.add_option("--sweep", sweep,
                    "Of this drafter, all strategies of a grid of depth, width and tokens to "
                    "verify, beside --ways.");
@@ -133,8 +136,8 @@ struct RolloutFlags {
     for (const Way& way : ways()) {
       TLT_CHECK_INPUT(way.drafter != "simulated" || acceptance > 0,
                       "'simulated' needs --simulate-acceptance, as 4");
-      TLT_CHECK_INPUT(way.drafter != "eagle" || !drafter.empty(),
-                      "'eagle' needs a drafter; give its folder with --drafter");
+      TLT_CHECK_INPUT((way.drafter != "eagle" && way.drafter != "mixed") || !drafter.empty(), "'",
+                      way.drafter, "' needs a drafter; give its folder with --drafter");
     }
     TLT_CHECK_INPUT(
         prompt_tokens >= 1 && new_tokens >= 2 && prompt_tokens + new_tokens <= config.max_positions,
@@ -178,8 +181,9 @@ std::vector<std::vector<int32_t>> load_prompts(const RolloutFlags& flags,
 }
 
 struct Run {
-  double seconds = 0;
-  int64_t tokens = 0, forwards = 0;  // forwards: of responses
+  double seconds = 0, cpu_seconds = 0;  // the latter of all threads
+  int64_t tokens = 0, forwards = 0;     // forwards: of responses
+  double forward_seconds = 0;           // of an engine step, of the target
   std::array<double, kBuckets> bucket_seconds = {};
   std::array<int64_t, kBuckets> bucket_tokens = {};
   rollout::SpeculationStats speculation;
@@ -209,7 +213,13 @@ class Comparison {
     learned_.resize(ways_.size());
     spec::SpeculationOptions options;
     options.eagle.spec_model_path = flags.drafter;
-    network_ = rollout::load_draft_network(options, policy);
+    if (flags.drafter == "untrained") {
+      network_ = std::make_shared<model::DraftNetwork>(
+          policy, model::DraftNetwork::config_for(policy.config()));
+      network_->initialize(/*seed=*/1);
+    } else {
+      network_ = rollout::load_draft_network(options, policy);
+    }
     costs_ = rollout::measure_costs(policy, network_.get(), options, engine_);
   }
 
@@ -258,6 +268,7 @@ class Comparison {
     submit(engine);
     Run run;
     const Stopwatch whole;
+    const std::clock_t cpu = std::clock();
     Stopwatch watch;
     for (int64_t tokens = 0; engine.step();) {
       const rollout::EngineStats stats = engine.stats();
@@ -269,6 +280,9 @@ class Comparison {
       run.bucket_tokens[bucket] += stats.tokens - std::exchange(tokens, stats.tokens);
     }
     run.seconds = whole.seconds();
+    run.cpu_seconds = static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
+    run.forward_seconds =
+        engine.stats().forward_seconds / static_cast<double>(engine.stats().steps);
     for (const rollout::Response& response : engine.take_finished()) {
       run.tokens += std::ssize(response.tokens);
       run.forwards += response.target_forwards;
@@ -309,10 +323,11 @@ class Comparison {
 
   std::string report_way(size_t way) const {
     const std::vector<Run>& runs = runs_[way];
-    std::vector<double> seconds, ratios;
+    std::vector<double> seconds, ratios, cpu_ratios;
     for (size_t round = 0; round < runs.size(); ++round) {
       seconds.push_back(runs[round].seconds);
       ratios.push_back(runs_[0][round].seconds / runs[round].seconds);
+      cpu_ratios.push_back(runs_[0][round].cpu_seconds / runs[round].cpu_seconds);
     }
     const Run& last = runs.back();
     const rollout::SpeculationStats& stats = last.speculation;
@@ -333,11 +348,19 @@ class Comparison {
     line["speedup"] = median(ratios);
     line["speedup_min"] = quantile(ratios, 0);
     line["speedups"] = ratios;
+    line["cpu_speedup"] = median(cpu_ratios);  // on a machine that others use too
     line["accept_length"] = accept_length;
     line["speculation_share"] = share;
     line["drafted_tokens"] = stats.drafted_tokens;
     line["accepted_tokens"] = stats.accepted_tokens;
     line["draft_seconds"] = stats.draft_seconds;
+    // What speculation costs an engine step beside forward passes, and its share of a plain one's.
+    const double fixed = stats.decode_steps > 0 ? (stats.seconds - stats.forward_seconds) /
+                                                      static_cast<double>(stats.decode_steps)
+                                                : 0;
+    const double plain = runs_[0].back().forward_seconds;
+    line["speculation_fixed_seconds"] = fixed;
+    line["speculation_fixed_share"] = fixed / plain;
     nlohmann::ordered_json buckets;
     for (size_t i = 0; i < kBuckets; ++i)
       if (last.bucket_seconds[i] > 0)
@@ -347,9 +370,10 @@ class Comparison {
     print_report(std::move(line));
     return fmt::format(
         "{:<16} {:>8.2f} s {:>8.0f} tokens/s {:>6.2f}x (least {:.2f}) {:>5.2f} "
-        "tokens a forward, speculating in {:.0f} % of the steps",
+        "tokens a forward, speculating in {:.0f} % of the steps; beside forward passes {:.1f} % of "
+        "one",
         ways_[way].name, median(seconds), tokens_per_second, median(ratios), quantile(ratios, 0),
-        accept_length, 100 * share);
+        accept_length, 100 * share, 100 * fixed / plain);
   }
 
   const RolloutFlags& flags_;

@@ -86,12 +86,14 @@ void SpeculationFlags::add_to(CLI::App& flags) {
   flags.add_option("--speculation", speculation,
                    "off, auto (guess ahead of the model where that pays), suffix (only by what the "
                    "response, its siblings and its prompt say already), ngram (only by what all "
-                   "responses say) or eagle (only by --drafter). Never changes a token.");
+                   "responses say), eagle (only by --drafter) or mixed (both in one tree). Never "
+                   "changes a token.");
   flags.add_option("--drafter", drafter,
-                   "Folder of an EAGLE drafter made for the model, for auto and eagle.");
+                   "Folder of an EAGLE drafter made for the model, for auto, eagle and mixed.");
   flags.add_option(
       "--strategy", strategy,
-      "With suffix, ngram or eagle: always this depth, width and number of tokens to verify, "
+      "With suffix, ngram, eagle or mixed: always this depth, width and number of tokens to "
+      "verify, "
       "as 8_4_16; else they are chosen for each step.");
   flags.add_option("--accept-rule", accept_rule,
                    "coupled (the tokens are those without speculation) or target_only (the "
@@ -103,15 +105,16 @@ void SpeculationFlags::add_to(CLI::App& flags) {
 }
 
 void SpeculationFlags::check() const {
-  TLT_CHECK_INPUT(is_one_of(speculation, {"off", "auto", "suffix", "ngram", "eagle"}),
-                  "--speculation is '", speculation, "'; use off, auto, suffix, ngram or eagle");
-  TLT_CHECK_INPUT(speculation != "eagle" || !drafter.empty(),
-                  "--speculation eagle needs a drafter; give its folder with --drafter");
-  TLT_CHECK_INPUT(drafter.empty() || is_one_of(speculation, {"auto", "eagle"}),
-                  "--drafter is for --speculation auto or eagle; name one, or leave it out");
+  TLT_CHECK_INPUT(is_one_of(speculation, {"off", "auto", "suffix", "ngram", "eagle", "mixed"}),
+                  "--speculation is '", speculation,
+                  "'; use off, auto, suffix, ngram, eagle or mixed");
+  TLT_CHECK_INPUT(!is_one_of(speculation, {"eagle", "mixed"}) || !drafter.empty(), "--speculation ",
+                  speculation, " needs a drafter; give its folder with --drafter");
+  TLT_CHECK_INPUT(drafter.empty() || is_one_of(speculation, {"auto", "eagle", "mixed"}),
+                  "--drafter is for --speculation auto, eagle or mixed; name one, or leave it out");
   TLT_CHECK_INPUT(strategy.empty() || !is_one_of(speculation, {"off", "auto"}),
-                  "--strategy is for --speculation suffix, ngram or eagle; name one, or leave it "
-                  "out");
+                  "--strategy is for --speculation suffix, ngram, eagle or mixed; name one, or "
+                  "leave it out");
   if (!strategy.empty()) spec::parse_strategy(strategy);
 }
 

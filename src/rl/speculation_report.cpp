@@ -13,7 +13,17 @@ using rollout::DraftStats;
 constexpr size_t kReportedLevels = 8;
 
 // One drafter's counts as numbers that can be summed over workers, in this order.
-enum Count : size_t { kSteps, kTrees, kDrafted, kAccepted, kSeconds, kFailed, kDraftedAt };
+enum Count : size_t {
+  kSteps,
+  kTrees,
+  kDrafted,
+  kAccepted,
+  kSeconds,
+  kFailed,
+  kMixedDrafted,
+  kMixedAccepted,
+  kDraftedAt
+};
 constexpr size_t kCounts = kDraftedAt + 2 * DraftStats::kLevels;
 
 void append_counts(const DraftStats& stats, std::vector<double>& counts) {
@@ -22,6 +32,8 @@ void append_counts(const DraftStats& stats, std::vector<double>& counts) {
     counts.push_back(static_cast<double>(count));
   counts.push_back(stats.draft_seconds);
   counts.push_back(stats.failed ? 1 : 0);
+  for (const int64_t count : {stats.mixed_drafted, stats.mixed_accepted})
+    counts.push_back(static_cast<double>(count));
   for (const int64_t count : stats.drafted_at) counts.push_back(static_cast<double>(count));
   for (const int64_t count : stats.accepted_at) counts.push_back(static_cast<double>(count));
 }
@@ -36,6 +48,10 @@ void add_drafter(const std::string& name, std::span<const double> counts, Metric
   metrics.set(name + "steps", counts[kSteps]);
   metrics.set(name + "draft_seconds", counts[kSeconds]);
   metrics.set(name + "failed", counts[kFailed]);
+  if (counts[kMixedDrafted] > 0) {
+    metrics.set(name + "mixed_drafted_tokens", counts[kMixedDrafted]);
+    metrics.set(name + "mixed_accepted_tokens", counts[kMixedAccepted]);
+  }
   if (counts[kTrees] == 0) return;
   metrics.set(name + "accept_length", accept_length(counts));
   for (size_t i = 0; i < kReportedLevels; ++i)

@@ -9,7 +9,9 @@
 //                                                  saved (this worker's, since the run began)
 //   speculation/<kind>/…                           of each drafter: steps, accept_length,
 //                                                  draft_seconds, accept_rate_pos_<k>: how often a
-//                                                  guess k tokens ahead was right, failed
+//                                                  guess k tokens ahead was right, failed,
+//                                                  mixed_drafted_tokens, mixed_accepted_tokens:
+//                                                  its guesses in trees of the mixed kind
 //   speculation/arm/<kind>/<strategy>/…            steps, accept_length, tokens_per_second of this
 //                                                  worker since the run began
 //

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/clock.h"
 #include "kv/kv_cache.h"
@@ -18,7 +19,8 @@ constexpr int32_t kContext = 128;  // tokens before the trees
 constexpr int32_t kPathNodes = 8;  // nodes of a branch of a tree
 constexpr int64_t kMostTreeRows = 64;
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
-constexpr int kRepeats = 3;
+constexpr int kLeastTurns = 3, kMostTurns = 12;
+constexpr double kWarmShare = 0.25;  // of the seconds: after them no further batch size is begun
 constexpr size_t kMostProposals = 4096;  // of one sequence
 
 class ForwardProbe {
@@ -36,16 +38,11 @@ class ForwardProbe {
                                    at::kFloat);
   }
 
-  spec::ForwardCost measure(int64_t sequences, int64_t tree_rows) {
+  double measure(int64_t sequences, int64_t tree_rows) {
     fill(sequences, tree_rows);
-    run();  // warm
-    double best = 1e9;
-    for (int i = 0; i < kRepeats; ++i) {
-      const Stopwatch watch;
-      run();
-      best = std::min(best, watch.seconds());
-    }
-    return {sequences, sequences * tree_rows, best};
+    const Stopwatch watch;
+    run();
+    return watch.seconds();
   }
 
  private:
@@ -85,17 +82,45 @@ class ForwardProbe {
 
 }  // namespace
 
+std::vector<double> measure_in_turns(size_t tasks, double seconds,
+                                     const std::function<double(size_t)>& run) {
+  std::vector<double> least(tasks, std::numeric_limits<double>::infinity());
+  double spent = 0;
+  for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || spent < seconds); ++turn)
+    for (size_t task = 0; task < tasks; ++task) {
+      const double took = run(task);
+      least[task] = std::min(least[task], took);
+      spent += took;
+    }
+  return least;
+}
+
+void make_monotone(std::span<spec::ForwardCost> costs) {
+  for (size_t i = costs.size(); i-- > 1;)
+    if (costs[i - 1].batch == costs[i].batch)
+      costs[i - 1].seconds = std::min(costs[i - 1].seconds, costs[i].seconds);
+}
+
 std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
                                                 const CostProbe& probe) {
   ForwardProbe prober(model, probe);
   std::vector<spec::ForwardCost> costs;
+  const auto run = [&](size_t i) {
+    return prober.measure(costs[i].batch, costs[i].rows / costs[i].batch);
+  };
   const Stopwatch watch;
   for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
-    if (!costs.empty() && watch.seconds() > probe.seconds) break;
-    for (int64_t rows = 1; rows <= kMostTreeRows; rows *= 2)
-      if (rows == 1 || sequences * rows <= probe.max_rows)
-        costs.push_back(prober.measure(sequences, rows));
+    if (!costs.empty() && watch.seconds() > kWarmShare * probe.seconds) break;
+    for (int64_t rows = 1; rows <= kMostTreeRows; rows *= 2) {
+      if (rows > 1 && sequences * rows > probe.max_rows) break;
+      costs.push_back({sequences, sequences * rows, 0});
+      run(costs.size() - 1);  // warm
+    }
   }
+  const std::vector<double> seconds =
+      measure_in_turns(costs.size(), probe.seconds - watch.seconds(), run);
+  for (size_t i = 0; i < costs.size(); ++i) costs[i].seconds = seconds[i];
+  make_monotone(costs);
   return costs;
 }
 
@@ -110,14 +135,23 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
   std::vector<spec::DraftTree> trees(static_cast<size_t>(probe.max_sequences));
   std::vector<spec::DraftRequest> requests;
   std::vector<spec::DraftCost> costs;
-  const Stopwatch watch;
-  const auto commit = [&](spec::DraftRequest& request) {
-    drafter.read_states(request.id, states, row);
-    drafter.commit(request.id, std::span(text).first(1));
-    request.response = std::span(text).first(request.response.size() + 1);
+  // Of one more token for each of the first sequences.
+  const auto run = [&](size_t i) {
+    const auto asked = std::span(requests).first(static_cast<size_t>(costs[i].batch));
+    for (spec::DraftRequest& request : asked) {
+      request.strategy = costs[i].strategy;
+      request.tree->clear();
+      drafter.read_states(request.id, states, row);
+      drafter.commit(request.id, std::span(text).first(1));
+      request.response = std::span(text).first(request.response.size() + 1);
+    }
+    const Stopwatch proposal;
+    drafter.propose(asked);
+    return proposal.seconds();
   };
+  const Stopwatch watch;
   for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
-    if (!costs.empty() && watch.seconds() > probe.seconds) break;
+    if (!costs.empty() && watch.seconds() > kWarmShare * probe.seconds) break;
     while (std::ssize(requests) < sequences) {
       const spec::SequenceId id{static_cast<uint32_t>(requests.size()), 0};
       drafter.read_prompt(id.prompt_id, 0, states, prompt);
@@ -129,20 +163,13 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
                           .tree = &trees[requests.size()]});
     }
     for (const spec::Strategy& strategy : strategies) {
-      double best = 1e9;
-      for (int i = 0; i <= kRepeats; ++i) {  // the first one warms up
-        for (spec::DraftRequest& request : requests) {
-          request.strategy = strategy;
-          request.tree->clear();
-          commit(request);
-        }
-        const Stopwatch proposal;
-        drafter.propose(requests);
-        if (i > 0) best = std::min(best, proposal.seconds());
-      }
-      costs.push_back({"eagle", strategy, sequences, best});
+      costs.push_back({"eagle", strategy, sequences, 0});
+      run(costs.size() - 1);  // warm
     }
   }
+  const std::vector<double> seconds =
+      measure_in_turns(costs.size(), probe.seconds - watch.seconds(), run);
+  for (size_t i = 0; i < costs.size(); ++i) costs[i].seconds = seconds[i];
   return costs;
 }
 

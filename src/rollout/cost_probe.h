@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -18,8 +19,18 @@ namespace tlt::rollout {
 struct CostProbe {
   int64_t max_sequences = 64;
   int64_t max_rows = 1024;  // of a forward pass
-  double seconds = 0.5;     // after which no further batch size is begun
+  double seconds = 0.5;     // in which it should be done; it takes longer where passes do
 };
+
+// The least seconds of each of `tasks`, by passes over all of them in turns: noise that comes in
+// bursts spoils a pass or two of many tasks, and not all passes of one. `run(task)` does the task
+// once and returns its seconds. At least 3 passes, and at most 12, until `seconds` are over.
+std::vector<double> measure_in_turns(size_t tasks, double seconds,
+                                     const std::function<double(size_t)>& run);
+
+// Noise only adds: a pass that took longer than one of more rows, for as many sequences, was
+// disturbed, and gets that one's seconds. REQUIRES: of a batch size, fewer rows come first.
+void make_monotone(std::span<spec::ForwardCost> costs);
 
 // Passes of 1, 2, 4 … sequences that verify trees of 1, 2, 4 … 64 rows each behind a short text,
 // the head included. Batch sizes that are left out cost as the ones before let expect.

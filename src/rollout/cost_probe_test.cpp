@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/clock.h"
 #include "model/draft_eagle.h"
 #include "rollout/make_speculation.h"
 #include "tests/support/tiny_model.h"
@@ -50,6 +51,62 @@ TEST(CostProbeTest, ProposalsOfADeepTreeCostMoreThanOfAShallowOne) {
   for (size_t i = 0; i < 4; i += 2) EXPECT_LT(costs[i].seconds, costs[i + 1].seconds);
 }
 
+// A machine on which everything takes five times as long in the midst of a probe.
+struct NoisyMachine {
+  explicit NoisyMachine(double begin) : burst_begin(begin), burst_end(begin + 0.2) {}
+
+  FakeClock clock;
+  const double burst_begin, burst_end;
+
+  double run(double seconds) {
+    const double now = clock.seconds();
+    const double took = seconds * (now >= burst_begin && now < burst_end ? 5 : 1);
+    clock.advance(took);
+    return took;
+  }
+};
+
+TEST(CostProbeTest, ABurstOfNoiseSpoilsNoPoint) {
+  std::vector<double> truth;
+  for (int i = 0; i < 20; ++i) truth.push_back(1e-3 * (1 + i));  // 0.21 s for all of them
+  int spoiled = 0;
+  for (double begin = 0; begin < 0.6; begin += 0.01) {
+    NoisyMachine machine(begin);
+    const auto run = [&](size_t task) { return machine.run(truth[task]); };
+    const std::vector<double> least = measure_in_turns(truth.size(), /*seconds=*/0.5, run);
+    for (size_t i = 0; i < truth.size(); ++i) EXPECT_DOUBLE_EQ(least[i], truth[i]) << begin;
+    // Not so when each task is repeated for itself.
+    NoisyMachine other(begin);
+    for (const double seconds : truth) {
+      double best = 1e9;
+      for (int repeat = 0; repeat < 3; ++repeat) best = std::min(best, other.run(seconds));
+      spoiled += best > 2 * seconds ? 1 : 0;
+    }
+  }
+  EXPECT_GT(spoiled, 30);
+}
+
+TEST(CostProbeTest, MorePassesAreMadeWhileThereIsTime) {
+  int64_t runs = 0;
+  const auto counted = [&](double seconds) {
+    runs = 0;
+    measure_in_turns(2, seconds, [&](size_t) { return ++runs, 0.125; });
+    return runs;
+  };
+  EXPECT_EQ(counted(0), 2 * 3);
+  EXPECT_EQ(counted(1), 2 * 4);
+  EXPECT_EQ(counted(100), 2 * 12);
+}
+
+TEST(CostProbeTest, MoreRowsNeverCostLess) {
+  std::vector<spec::ForwardCost> costs = {{1, 1, 1},  {1, 2, 9},   {1, 4, 3},  {1, 8, 2},
+                                          {1, 16, 5}, {2, 2, 0.5}, {2, 4, 0.6}};
+  make_monotone(costs);
+  std::vector<double> seconds;
+  for (const spec::ForwardCost& cost : costs) seconds.push_back(cost.seconds);
+  EXPECT_EQ(seconds, (std::vector<double>{1, 2, 2, 2, 5, 0.5, 0.6}));
+}
+
 TEST(MakeSpeculationTest, StrategiesThatCanNeverBeVerifiedAreRefused) {
   const auto model =
       testing::make_tiny_model(testing::tiny_config(model::Family::kQwen2), at::kFloat);
@@ -70,6 +127,38 @@ TEST(MakeSpeculationTest, StrategiesThatCanNeverBeVerifiedAreRefused) {
   options.enable = true;
   options.drafters = {"eagle"};
   EXPECT_EQ(make_speculation(options, *model, engine), nullptr) << "no network";
+}
+
+TEST(MakeSpeculationTest, AMixtureHasItsDraftersButTheyCompeteOnlyWhereNamed) {
+  const auto model =
+      testing::make_tiny_model(testing::tiny_config(model::Family::kQwen2), at::kFloat);
+  const auto network = std::make_shared<model::DraftNetwork>(
+      *model, model::DraftNetwork::config_for(model->config()));
+  network->initialize(1);
+  spec::SpeculationOptions options;
+  const EngineOptions engine;
+  const auto costs = measure_costs(*model, network.get(), options, engine);
+  const auto arms = [&](std::vector<std::string> drafters, bool has_network) {
+    options.drafters = std::move(drafters);
+    const auto speculation = make_speculation(
+        options, *model, engine, {.network = has_network ? network : nullptr, .costs = costs});
+    std::set<std::string> kinds;
+    for (const spec::Arm& arm : speculation->tuner()->arms()) kinds.insert(arm.kind);
+    return kinds;
+  };
+  using Kinds = std::set<std::string>;
+  EXPECT_EQ(arms({"mixed"}, true), (Kinds{"off", "mixed"}));
+  EXPECT_EQ(arms({"suffix", "mixed"}, true), (Kinds{"off", "suffix", "mixed"}));
+  EXPECT_EQ(arms({"suffix", "eagle", "mixed"}, true), (Kinds{"off", "suffix", "eagle", "mixed"}));
+  EXPECT_EQ(arms({"suffix", "eagle", "mixed"}, false), (Kinds{"off", "suffix"}))
+      << "a mixture of one";
+  EXPECT_EQ(arms({"mixed"}, false), (Kinds{"off", "mixed"}));
+  const spec::Strategy strategy{4, 2, 6};
+  EXPECT_GT(costs.draft_curve({"mixed", strategy}).at(1), 0);
+  options.drafters = {"mixed"};
+  const auto fixed =
+      make_speculation(options, *model, engine, {.network = network, .strategy = strategy});
+  EXPECT_EQ(fixed->arm(), (spec::Arm{"mixed", strategy}));
 }
 
 }  // namespace

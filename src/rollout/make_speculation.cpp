@@ -24,6 +24,39 @@ std::unique_ptr<spec::Drafter> make_drafter(
   return std::make_unique<spec::EagleDrafter>(network, options.eagle.drafter);
 }
 
+bool names(const spec::SpeculationOptions& options, const char* kind) {
+  return std::ranges::find(options.drafters, kind) != options.drafters.end();
+}
+
+struct Drafters {
+  std::vector<std::unique_ptr<spec::Drafter>> all;
+  std::vector<std::string> competing;  // kinds, as Speculation::Adaptive has them
+};
+
+// Those named, and what a mixture needs: it is of a network and suffixes. Where there is no
+// network, the suffixes stand for it.
+Drafters make_drafters(const spec::SpeculationOptions& options,
+                       const std::shared_ptr<const model::DraftNetwork>& network) {
+  Drafters drafters;
+  const auto add = [&](const std::string& kind) {
+    auto drafter = make_drafter(kind, options, network);
+    if (drafter) drafters.all.push_back(std::move(drafter));
+  };
+  const bool mixes = names(options, "mixed");
+  for (const std::string& kind : options.drafters) {
+    if (kind == "mixed") continue;
+    const size_t before = drafters.all.size();
+    add(kind);
+    if (drafters.all.size() > before) drafters.competing.push_back(kind);
+  }
+  if (!mixes) return drafters;
+  for (const char* kind : {"suffix", "eagle"})
+    if (!names(options, kind)) add(kind);
+  if (drafters.all.size() > 1 || drafters.competing.empty())
+    drafters.competing.emplace_back("mixed");
+  return drafters;
+}
+
 // The shallowest and the deepest one, from which the others' costs are taken.
 std::vector<spec::Strategy> extremes(const std::vector<spec::Strategy>& strategies) {
   const auto [low, high] = std::ranges::minmax_element(strategies);
@@ -49,8 +82,7 @@ void check_fits(const spec::Strategy& strategy, const model::PolicyModel& model,
 
 std::shared_ptr<model::DraftNetwork> load_draft_network(const spec::SpeculationOptions& options,
                                                         const model::PolicyModel& model) {
-  const bool is_wanted =
-      options.enable && std::ranges::find(options.drafters, "eagle") != options.drafters.end();
+  const bool is_wanted = options.enable && (names(options, "eagle") || names(options, "mixed"));
   if (!is_wanted || options.eagle.spec_model_path.empty()) return nullptr;
   return model::load_drafter(options.eagle.spec_model_path, model);
 }
@@ -62,6 +94,11 @@ spec::CostTable measure_costs(const model::PolicyModel& model, const model::Draf
                            .max_rows = engine.max_batch_tokens};
   std::vector<spec::DraftCost> drafts;
   if (network) drafts = measure_drafts(*network, extremes(options.eagle.strategies()), probe);
+  const size_t measured = drafts.size();
+  for (size_t i = 0; i < measured; ++i) {  // beside the network's, suffixes cost nothing
+    drafts.push_back(drafts[i]);
+    drafts.back().kind = "mixed";
+  }
   return {measure_forwards(model, probe), drafts};
 }
 
@@ -71,24 +108,26 @@ std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& op
   if (!options.enable) return nullptr;
   options.check();
   const int64_t vocabulary = model.config().vocabulary;
-  std::vector<std::unique_ptr<spec::Drafter>> drafters;
-  for (const std::string& kind : options.drafters)
-    if (auto drafter = make_drafter(kind, options, setup.network))
-      drafters.push_back(std::move(drafter));
-  if (drafters.empty()) return nullptr;
+  Drafters drafters = make_drafters(options, setup.network);
+  if (drafters.all.empty()) return nullptr;
   for (const spec::Strategy& strategy :
        setup.strategy ? std::vector{*setup.strategy} : options.eagle.strategies())
     check_fits(strategy, model, engine);
   std::unique_ptr<Speculation> speculation;
   if (setup.strategy) {
-    TLT_CHECK_INPUT(drafters.size() == 1, "a strategy is for one drafter; name one of them");
+    TLT_CHECK_INPUT(drafters.competing.size() == 1,
+                    "a strategy is for one drafter; name one of them");
     speculation =
-        std::make_unique<Speculation>(std::move(drafters.front()), *setup.strategy, vocabulary);
+        drafters.all.size() == 1
+            ? std::make_unique<Speculation>(std::move(drafters.all.front()), *setup.strategy,
+                                            vocabulary)
+            : std::make_unique<Speculation>(std::move(drafters.all), *setup.strategy, vocabulary);
   } else {
     speculation = std::make_unique<Speculation>(
-        std::move(drafters),
+        std::move(drafters.all),
         Speculation::Adaptive{
             .options = options,
+            .kinds = std::move(drafters.competing),
             .costs = setup.costs ? std::move(*setup.costs)
                                  : measure_costs(model, setup.network.get(), options, engine),
             .max_rows = engine.max_batch_tokens,

@@ -12,7 +12,18 @@
 namespace tlt::rollout {
 namespace {
 
-constexpr double kRateShare = 0.1;  // of the latest step in the mean of the tokens per second
+constexpr double kRateShare = 0.1;     // of the latest step in the mean of the tokens per second
+constexpr double kFactorShare = 0.05;  // the same, of what the cost table is off by …
+constexpr double kLeastFactor = 0.5, kMostFactor = 3;  // … a step that was interrupted aside
+constexpr const char* kMixed = "mixed";
+
+// Adds the time it lives.
+struct Timed {
+  explicit Timed(double& sum) : sum(sum) {}
+  ~Timed() { sum += watch.seconds(); }
+  double& sum;
+  Stopwatch watch;
+};
 
 }  // namespace
 
@@ -25,6 +36,8 @@ void DraftStats::add(const DraftStats& other) {
     drafted_at[i] += other.drafted_at[i];
     accepted_at[i] += other.accepted_at[i];
   }
+  mixed_drafted += other.mixed_drafted;
+  mixed_accepted += other.mixed_accepted;
   draft_seconds += other.draft_seconds;
   failed = failed || other.failed;
 }
@@ -35,21 +48,64 @@ Speculation::Speculation(std::unique_ptr<spec::Drafter> drafter, spec::Strategy 
   members_.push_back({std::move(drafter), {}, {}});
 }
 
+Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters,
+                         spec::Strategy strategy, int64_t vocabulary)
+    : arm_{kMixed, strategy}, vocabulary_(vocabulary) {
+  for (std::unique_ptr<spec::Drafter>& drafter : drafters)
+    members_.push_back({std::move(drafter), {}, {}});
+  add_mixed();
+}
+
 Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, Adaptive adaptive,
                          int64_t vocabulary)
     : adaptive_(std::move(adaptive)), vocabulary_(vocabulary) {
   for (std::unique_ptr<spec::Drafter>& drafter : drafters)
     members_.push_back({std::move(drafter), {}, {}});
+  if (std::ranges::find(adaptive_->kinds, kMixed) != adaptive_->kinds.end()) add_mixed();
   make_tuner();
 }
 
 Speculation::~Speculation() = default;
 
+void Speculation::add_mixed() {
+  std::vector<spec::Drafter*> drafters;
+  for (const Member& member : members_) drafters.push_back(member.drafter.get());
+  const auto ask = [this](size_t drafter, std::span<const spec::DraftRequest> requests) {
+    Member& member = members_[drafter];
+    guard(member, [&](spec::Drafter& asked) {
+      asked.propose(requests);
+      for (const spec::DraftRequest& request : requests) check(request);
+    });
+    return !member.stats.failed;
+  };
+  auto mixed = std::make_unique<spec::MixedDrafter>(std::move(drafters), ask);
+  mixed_ = mixed.get();
+  members_.push_back({std::move(mixed), {}, {}});
+}
+
+// A mixture of one is that one.
+bool Speculation::competes(const Member& member) const {
+  const auto is_named = [&](const Member& one) {
+    const std::vector<std::string>& kinds = adaptive_->kinds;
+    return kinds.empty() || std::ranges::find(kinds, one.drafter->kind()) != kinds.end();
+  };
+  if (member.stats.failed || !is_named(member)) return false;
+  if (member.drafter.get() != mixed_) return true;
+  int64_t working = 0;
+  bool is_alone_too = false;
+  for (const Member& one : members_) {
+    if (one.drafter.get() == mixed_ || one.stats.failed) continue;
+    ++working;
+    is_alone_too = is_named(one);
+  }
+  return working > 1 || (working == 1 && !is_alone_too);
+}
+
 // Of the drafters that work; none when none does.
 void Speculation::make_tuner() {
   std::vector<std::string> kinds;
   for (const Member& member : members_)
-    if (!member.stats.failed) kinds.emplace_back(member.drafter->kind());
+    if (competes(member)) kinds.emplace_back(member.drafter->kind());
   tuner_.reset();
   if (!kinds.empty())
     tuner_ = std::make_unique<spec::Tuner>(adaptive_->options,
@@ -99,9 +155,15 @@ void Speculation::check(const spec::DraftRequest& request) {
 }
 
 void Speculation::propose(std::span<const std::unique_ptr<Sequence>> running) {
+  const Timed timed(seconds_);
+  propose_trees(running);
+}
+
+void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> running) {
   requests_.clear();
   verified_.clear();
   batch_ = tokens_ = 0;
+  draft_seconds_ = 0;
   int64_t batch = 0;
   for (const auto& sequence : running) {
     sequence->draft.clear();
@@ -133,7 +195,8 @@ void Speculation::propose(std::span<const std::unique_ptr<Sequence>> running) {
     return;
   }
   if (adaptive_) cut();
-  drafting_->stats.draft_seconds += watch.seconds();
+  draft_seconds_ = watch.seconds();
+  drafting_->stats.draft_seconds += draft_seconds_;
   ++drafting_->stats.steps;
 }
 
@@ -144,7 +207,7 @@ void Speculation::cut() {
   for (const spec::DraftRequest& request : requests_) trees_.push_back(request.tree);
   keep_.resize(trees_.size());
   drafting_->budget.split({.trees = trees_,
-                           .tokens_per_second = tokens_per_second_,
+                           .tokens_per_second = tokens_per_second_ * cost_factor_,
                            .max_rows = std::max(adaptive_->max_rows, std::ssize(trees_))},
                           adaptive_->costs, keep_);
   for (size_t i = 0; i < keep_.size(); ++i)
@@ -167,6 +230,7 @@ void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const Target
 
 void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
                             const TargetStates& states) {
+  const Timed timed(seconds_);
   const Sequence& sequence = *draw.sequence;
   const spec::SequenceId id{sequence.group->request.prompt_id, sequence.sample};
   const bool is_first = sequence.target_forwards == 1;
@@ -192,9 +256,13 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
   }
   const spec::VerifiedTree tree{sequence.draft.nodes(), drawn.path[tokens - 1] - 1};
   verified_.push_back(tree);
+  count(tree, tokens);
+}
+
+void Speculation::count(const spec::VerifiedTree& tree, size_t tokens) {
   DraftStats& stats = drafting_->stats;
   ++stats.trees;
-  stats.drafted_tokens += sequence.draft.size();
+  stats.drafted_tokens += std::ssize(tree.nodes);
   stats.accepted_tokens += static_cast<int64_t>(tokens) - 1;
   int32_t depth = 0;
   for (const spec::DraftNode& node : tree.nodes) depth = std::max(depth, node.depth);
@@ -202,24 +270,41 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
     ++stats.drafted_at[i];
     if (i + 1 < tokens) ++stats.accepted_at[i];
   }
+  if (drafting_->drafter.get() != mixed_) return;
+  const auto count_guessers = [&](const spec::DraftNode& node, int64_t DraftStats::*counter) {
+    for (size_t i = 0; i + 1 < members_.size(); ++i)
+      members_[i].stats.*counter += node.guess.guessers >> i & 1;
+  };
+  for (const spec::DraftNode& node : tree.nodes) count_guessers(node, &DraftStats::mixed_drafted);
+  for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent)
+    count_guessers(tree.nodes[static_cast<size_t>(i)], &DraftStats::mixed_accepted);
 }
 
 void Speculation::end_step(double seconds, bool has_prompt_rows) {
   if (batch_ == 0) return;
+  const Timed timed(seconds_);
   ++decode_steps_;
+  if (drafting_ && drafting_->drafter.get() == mixed_) mixed_->record(verified_);
   if (!adaptive_ || !tuner_ || seconds <= 0) return;
-  if (!has_prompt_rows) {
-    const double rate = static_cast<double>(tokens_) / seconds;
-    tokens_per_second_ = tokens_per_second_ > 0
-                             ? tokens_per_second_ + kRateShare * (rate - tokens_per_second_)
-                             : rate;
-  }
+  if (!has_prompt_rows) learn_pace(seconds);
   if (drafting_) drafting_->budget.record(verified_);
   tuner_->record(drafting_ ? arm_ : spec::Arm{}, {.batch = batch_,
                                                   .tokens = tokens_,
                                                   .trees = verified_,
                                                   .seconds = seconds,
                                                   .has_prompt_rows = has_prompt_rows});
+}
+
+// What cut() weighs rows with.
+void Speculation::learn_pace(double seconds) {
+  const double rate = static_cast<double>(tokens_) / seconds;
+  tokens_per_second_ =
+      tokens_per_second_ > 0 ? tokens_per_second_ + kRateShare * (rate - tokens_per_second_) : rate;
+  const spec::StepOutcome step{.batch = batch_, .trees = verified_};
+  const double table = adaptive_->costs.target_seconds(static_cast<double>(step.rows()),
+                                                       static_cast<double>(batch_));
+  const double factor = std::clamp((seconds - draft_seconds_) / table, kLeastFactor, kMostFactor);
+  cost_factor_ += kFactorShare * (factor - cost_factor_);
 }
 
 void Speculation::ended(spec::SequenceId id) {
@@ -240,6 +325,8 @@ SpeculationStats Speculation::stats() const {
   SpeculationStats sum;
   for (const Member& member : members_) sum.add(member.stats);
   sum.decode_steps = decode_steps_;
+  sum.seconds = seconds_;
+  for (const Member& member : members_) sum.forward_seconds += member.drafter->forward_seconds();
   return sum;
 }
 
@@ -260,7 +347,8 @@ std::string Speculation::save() const {
   nlohmann::json budgets;
   for (const Member& member : members_)
     budgets[std::string(member.drafter->kind())] = member.budget.save();
-  const nlohmann::json json = {{"tuner", tuner_->save()}, {"row_budgets", budgets}};
+  nlohmann::json json = {{"tuner", tuner_->save()}, {"row_budgets", budgets}};
+  if (mixed_) json["mixed"] = mixed_->save();
   return json.dump() + "\n";
 }
 
@@ -271,6 +359,7 @@ void Speculation::restore(const std::string& text, const std::string& place) {
     if (!tuner_->try_restore(json.at("tuner").get<std::string>(), place)) return;
     for (Member& member : members_)
       member.budget.restore(json.at("row_budgets").at(std::string(member.drafter->kind())));
+    if (mixed_) mixed_->restore(json.at("mixed"));
   } catch (const nlohmann::json::exception& error) {
     throw InputError(check_internal::concat(place, ": not what speculation learned (", error.what(),
                                             "); delete it to start without"));

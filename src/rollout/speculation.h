@@ -2,8 +2,8 @@
 // asks for them, and tells drafters and tuner what became of them.
 //
 // The target decides every token, so nothing here changes one
-// (tests/laws/speculation_never_changes_tokens). A drafter that throws is not asked again: one
-// warning, and decoding goes on without it.
+// (tests/laws/speculation_never_changes_tokens). A drafter that throws is not asked again, alone or
+// in a mixed tree: one warning, and decoding goes on without it.
 //
 // Owns       the drafters, the tuner, the row budgets.
 // Not here   which drafters there are (make_speculation.h); how the tuner chooses (spec/tuner.h).
@@ -27,6 +27,7 @@
 #include "rollout/step_plan.h"
 #include "rollout/target_states.h"
 #include "spec/drafter.h"
+#include "spec/mixed_drafter.h"
 #include "spec/row_budget.h"
 #include "spec/tuner.h"
 
@@ -43,6 +44,10 @@ struct DraftStats {
   // Trees that guessed so many tokens ahead (1 first), and those that were right so far.
   std::array<int64_t, kLevels> drafted_at = {};
   std::array<int64_t, kLevels> accepted_at = {};
+  // Of the mixed kind's trees: nodes that this drafter guessed, alone or with others, and the right
+  // ones of them.
+  int64_t mixed_drafted = 0;
+  int64_t mixed_accepted = 0;
   double draft_seconds = 0;
   bool failed = false;  // it threw
 
@@ -51,6 +56,8 @@ struct DraftStats {
 
 struct SpeculationStats : DraftStats {
   int64_t decode_steps = 0;  // of the engine, with or without guesses
+  double seconds = 0;        // of all that speculation does beside the target's forward passes …
+  double forward_seconds = 0;  // … and of it, the passes of the drafters' networks
 };
 
 class Speculation {
@@ -59,9 +66,15 @@ class Speculation {
   // against.
   Speculation(std::unique_ptr<spec::Drafter> drafter, spec::Strategy strategy, int64_t vocabulary);
 
+  // Always all of them, in one tree.
+  Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, spec::Strategy strategy,
+              int64_t vocabulary);
+
   // For each step the drafter and the strategy, or none, that steps so far say is best.
   struct Adaptive {
     spec::SpeculationOptions options;
+    // Who competes: drafters and "mixed", which is all of them in one tree. Empty: each alone.
+    std::vector<std::string> kinds = {};
     spec::CostTable costs;
     int64_t max_rows = 0;  // of a forward pass
     uint64_t seed = 0;
@@ -123,12 +136,18 @@ class Speculation {
 
   template <class Call>
   void guard(Member& member, const Call& call);
+  void add_mixed();
   void make_tuner();
+  bool competes(const Member& member) const;
   Member* choose(int64_t batch);
   void check(const spec::DraftRequest& request);
+  void propose_trees(std::span<const std::unique_ptr<Sequence>> running);
   void cut();
+  void learn_pace(double seconds);
+  void count(const spec::VerifiedTree& tree, size_t tokens);
 
   std::vector<Member> members_;
+  spec::MixedDrafter* mixed_ = nullptr;  // the last member's drafter, or null
   std::optional<ops::TargetOnlyRule> target_only_;
   std::optional<Adaptive> adaptive_;
   std::unique_ptr<spec::Tuner> tuner_;
@@ -138,10 +157,13 @@ class Speculation {
   const int64_t vocabulary_;
   int64_t decode_steps_ = 0;
   double tokens_per_second_ = 0;  // of the latest steps
+  double cost_factor_ = 1;        // the seconds of the latest steps, by those of the cost table
+  double seconds_ = 0;            // spent here
 
   // Of the step.
   int64_t batch_ = 0;  // sequences that decoded
   int64_t tokens_ = 0;
+  double draft_seconds_ = 0;
   std::vector<spec::VerifiedTree> verified_;
   // Scratch.
   std::vector<spec::DraftRequest> requests_;

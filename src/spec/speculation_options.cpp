@@ -72,10 +72,10 @@ void EagleOptions::check() const {
 
 void SpeculationOptions::check() const {
   TLT_CHECK_INPUT(!drafters.empty(),
-                  "speculative.drafters is empty; name suffix, ngram or eagle, or set "
+                  "speculative.drafters is empty; name suffix, ngram, eagle or mixed, or set "
                   "speculative.enable=false");
   for (size_t i = 0; i < drafters.size(); ++i) {
-    check_choice("drafters", drafters[i], {"suffix", "ngram", "eagle"});
+    check_choice("drafters", drafters[i], {"suffix", "ngram", "eagle", "mixed"});
     TLT_CHECK_INPUT(std::ranges::count(drafters, drafters[i]) == 1, "speculative.drafters has ",
                     drafters[i], " twice; name it once");
   }

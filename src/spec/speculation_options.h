@@ -83,8 +83,8 @@ struct SpeculationOptions {
       "Guess ahead of the model and let it check several tokens at once.");
     v(drafters, "drafters", Affects::kSpeed,
       "Who guesses: suffix (what the response, its siblings and earlier responses to its prompt "
-      "say), ngram (what all responses say), eagle (a network; where there is one). One is chosen "
-      "for each step.");
+      "say), ngram (what all responses say), eagle (a network; where there is one), mixed (the "
+      "network's and the suffixes' guesses in one tree). One is chosen for each step.");
     v(gate, "gate", Affects::kSpeed,
       "When to speculate: learned (no speculation is one more strategy), paper (while at most "
       "bs_threshold sequences decode), or release (from the tenth such step in a row until the "

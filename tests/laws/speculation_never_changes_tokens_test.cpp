@@ -125,9 +125,21 @@ TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
     options.mode = kind == "ngram" ? "bfs" : "prob";
     return std::make_unique<spec::NgramDrafter>(options);
   };
-  for (const char* kind : {"suffix", "ngram", "ngram of mode prob", "eagle", "eagle3"})
+  const auto drafters = [&](const std::string& kind) {
+    std::vector<std::unique_ptr<spec::Drafter>> all;
+    for (const std::string& one :
+         kind == "mixed" ? std::vector<std::string>{"suffix", "eagle"} : std::vector{kind})
+      all.push_back(drafter(one));
+    return all;
+  };
+  for (const char* kind : {"suffix", "ngram", "ngram of mode prob", "eagle", "eagle3", "mixed"})
     for (const Strategy strategy : {Strategy{1, 1, 2}, {4, 2, 6}, {8, 4, 16}, {18, 11, 40}}) {
-      Speculation speculation(drafter(kind), strategy, config.vocabulary);
+      std::vector<std::unique_ptr<spec::Drafter>> all = drafters(kind);
+      const auto made =
+          all.size() == 1
+              ? std::make_unique<Speculation>(std::move(all.front()), strategy, config.vocabulary)
+              : std::make_unique<Speculation>(std::move(all), strategy, config.vocabulary);
+      Speculation& speculation = *made;
       EngineOptions options = crowd();
       options.kv_memory_bytes = 40 * model->kv_shape().page_bytes();
       options.max_batch_tokens = 600;
@@ -252,13 +264,15 @@ class BrokenDrafter final : public testing::PlainDrafter {
 
 // Steps that are cheap whatever they verify, so that the tuner tries everything.
 Speculation tuned(std::vector<std::unique_ptr<spec::Drafter>> drafters,
-                  const std::string& algorithm, const std::string& gate, int64_t vocabulary) {
+                  const std::string& algorithm, const std::string& gate, int64_t vocabulary,
+                  std::vector<std::string> kinds = {}) {
   spec::SpeculationOptions options;
   options.gate = gate;
   options.bs_threshold = 12;
   options.eagle.tune_algorithm = algorithm;
   return {std::move(drafters),
           {.options = options,
+           .kinds = std::move(kinds),
            .costs = spec::CostTable(
                {{1, 1, 1e-3}, {1, 64, 1.1e-3}, {24, 24, 2e-3}, {24, 1000, 3e-3}}, {}),
            .max_rows = 1000,
@@ -272,7 +286,8 @@ TEST_P(SpeculationNeverChangesTokens, WhoeverChoosesDrafterAndStrategy) {
       std::vector<std::unique_ptr<spec::Drafter>> drafters;
       drafters.push_back(oracle(0.8));
       drafters.push_back(std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{}));
-      Speculation speculation = tuned(std::move(drafters), algorithm, gate, vocabulary());
+      Speculation speculation =
+          tuned(std::move(drafters), algorithm, gate, vocabulary(), {"oracle", "suffix", "mixed"});
       EngineOptions options = crowd();
       options.max_batch_tokens = 1000;
       for (int rollout = 0; rollout < 2; ++rollout) {
@@ -299,6 +314,44 @@ TEST_P(SpeculationNeverChangesTokens, AndADrafterThatBreaksDownLeavesTheChoice) 
   EXPECT_FALSE(speculation.stats_of(1).failed);
   EXPECT_GT(speculation.stats_of(1).accepted_tokens, 0);
   for (const spec::Arm& arm : speculation.tuner()->arms()) EXPECT_NE(arm.kind, "broken");
+}
+
+TEST_P(SpeculationNeverChangesTokens, AndOneThatBreaksDownInAMixedTreeLeavesTheOther) {
+  for (const bool is_fixed : {true, false}) {
+    std::vector<std::unique_ptr<spec::Drafter>> drafters;
+    drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
+    drafters.push_back(oracle(0.8));
+    const auto speculation =
+        is_fixed
+            ? std::make_unique<Speculation>(std::move(drafters), Strategy{8, 4, 16}, vocabulary())
+            : std::unique_ptr<Speculation>(new Speculation(
+                  tuned(std::move(drafters), "ADAPTIVE", "learned", vocabulary(), {"mixed"})));
+    Engine engine(*model_, crowd(), nullptr, nullptr, speculation.get());
+    EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
+    EXPECT_TRUE(speculation->stats_of(0).failed);
+    EXPECT_FALSE(speculation->stats_of(1).failed);
+    EXPECT_FALSE(speculation->stats_of(2).failed);
+    EXPECT_GT(speculation->stats_of(2).accepted_tokens, 20);
+    EXPECT_EQ(speculation->stats_of(2).accepted_tokens, speculation->stats_of(1).mixed_accepted)
+        << "the broken one is never right";
+  }
+}
+
+// Who guessed right in a mixed tree is counted.
+TEST_P(SpeculationNeverChangesTokens, AndTheGuessersOfAMixedTreeAreCounted) {
+  std::vector<std::unique_ptr<spec::Drafter>> drafters;
+  drafters.push_back(oracle(1));
+  drafters.push_back(oracle(0, /*seed=*/2));
+  Speculation speculation(std::move(drafters), {8, 4, 32}, vocabulary());
+  Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
+  EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
+  const rollout::DraftStats &right = speculation.stats_of(0), &wrong = speculation.stats_of(1),
+                            &mixed = speculation.stats_of(2);
+  EXPECT_EQ(right.steps + wrong.steps, 0) << "they were not asked alone";
+  EXPECT_GT(mixed.accepted_tokens, 100);
+  EXPECT_GE(right.mixed_accepted + wrong.mixed_accepted, mixed.accepted_tokens);
+  EXPECT_GE(right.mixed_drafted + wrong.mixed_drafted, mixed.drafted_tokens);
+  EXPECT_GT(right.mixed_accepted, 10 * wrong.mixed_accepted);
 }
 
 TEST_P(SpeculationNeverChangesTokens, OneByOneAndOnTwoThreads) {
