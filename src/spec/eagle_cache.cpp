@@ -46,6 +46,11 @@ bool EagleCache::try_reserve(EagleContext& context, int64_t positions) {
   return true;
 }
 
+void EagleCache::share(EagleContext& context, kv::PageId page) {
+  pool_.share(page);
+  context.pages.push_back(page);
+}
+
 void EagleCache::release(EagleContext& context) {
   for (const kv::PageId page : context.pages) pool_.release(page);
   context.pages.clear();
@@ -53,7 +58,8 @@ void EagleCache::release(EagleContext& context) {
 }
 
 std::optional<kv::PageId> EagleCache::try_take() {
-  if (pool_.free_pages() == 0 && !try_take_back()) return std::nullopt;
+  while (pool_.free_pages() == 0)  // a shared page is not free when one gives it back
+    if (!try_take_back()) return std::nullopt;
   return pool_.try_take();
 }
 

@@ -7,7 +7,7 @@
 // Owns       one layer's pages, and who holds them.
 // Not here   what is read into them (eagle_drafter.h).
 // Threading  engine thread only; no locks.
-// Invariant  between steps every page is free or a context's.
+// Invariant  between steps every page is free or a context's, or of several that share it.
 //
 //   cache.begin_step();
 //   cache.ask(context);
@@ -30,7 +30,8 @@
 
 namespace tlt::spec {
 
-// Of one sequence: its pairs `origin` .. `read` - 1 have been read, at the positions 0, 1, …
+// Of one sequence or prompt: its pairs `origin` .. `read` - 1 have been read, at the positions 0,
+// 1, …
 struct EagleContext {
   int64_t origin = 0;
   int64_t read = 0;
@@ -58,6 +59,8 @@ class EagleCache {
 
   // Pages for so many positions; what it got stays when it is not enough.
   [[nodiscard]] bool try_reserve(EagleContext& context, int64_t positions);
+  // The context's next page is one that another context holds too; it is only read.
+  void share(EagleContext& context, kv::PageId page);
   // Gives the pages back: nothing has been read.
   void release(EagleContext& context);
 

@@ -57,6 +57,7 @@ void EagleDrafter::read_prompt(uint32_t prompt_id, int32_t position, const at::T
   prompt.touched = ++touch_;
   if (position == 0) {
     prompt.states.clear();
+    cache_.release(prompt.context);
     prompt.has_begun = prompt.running > 0;
   }
   if (position != prompt.states.count()) return;  // its beginning was forgotten
@@ -91,7 +92,7 @@ void EagleDrafter::begin(SequenceId id, std::span<const int32_t> prompt) {
   TLT_CHECK(is_new, "sequence ", id.sample, " of prompt ", id.prompt_id, " began twice");
   Sequence& sequence = place->second;
   sequence.prompt = &prompts_.try_emplace(id.prompt_id, options_.window).first->second;
-  ++sequence.prompt->running;
+  if (++sequence.prompt->running == 1) cache_.remember(&sequence.prompt->context);
   sequence.prompt->has_begun = true;
   sequence.prompt->touched = ++touch_;
   sequence.prompt_pairs = std::ssize(prompt) - 1;
@@ -119,8 +120,10 @@ void EagleDrafter::end(SequenceId id) {
   cache_.forget(&sequence.context);
   sequence.states.clear();
   spare_.push_back(std::move(sequence.states));
-  if (--sequence.prompt->running == 0 && sequence.prompt->states.memory_bytes() == 0)
-    prompts_.erase(id.prompt_id);
+  if (--sequence.prompt->running == 0) {
+    cache_.forget(&sequence.prompt->context);
+    if (sequence.prompt->states.memory_bytes() == 0) prompts_.erase(id.prompt_id);
+  }
   running_.erase(id);
 }
 
@@ -149,6 +152,7 @@ void EagleDrafter::propose(std::span<const DraftRequest> requests) {
 
 void EagleDrafter::draft(std::span<const DraftRequest> requests, int64_t share) {
   start_beams(requests, share);
+  read_prompts();
   if (active_ == 0) return;
   read_pairs();
   grow(roots_.view());
@@ -161,6 +165,8 @@ void EagleDrafter::draft(std::span<const DraftRequest> requests, int64_t share) 
 
 void EagleDrafter::start_beams(std::span<const DraftRequest> requests, int64_t share) {
   active_ = 0;
+  prompts_read_.clear();
+  copies_.clear();
   for (const DraftRequest& request : requests) {
     request.tree->clear();
     Beam& beam = beams_[active_];
@@ -199,17 +205,58 @@ bool EagleDrafter::try_start(Beam& beam, int64_t share) {
     context.read = std::min(context.read, sequence.pairs() - 1);
     if (try_take_pages(beam)) return true;
   }
-  start_anew(sequence, start_pairs);
+  const size_t copies = copies_.size();
+  start_anew(beam, start_pairs);
   if (try_take_pages(beam)) return true;
+  copies_.resize(copies);
   cache_.release(context);
   return false;
 }
 
-void EagleDrafter::start_anew(Sequence& sequence, int64_t pairs) {
+void EagleDrafter::start_anew(Beam& beam, int64_t pairs) {
   ++stats_.starts;
+  Sequence& sequence = *beam.sequence;
   cache_.release(sequence.context);
   sequence.context.origin = std::max(first_known(sequence), sequence.pairs() - pairs);
   sequence.context.read = sequence.context.origin;
+  share_prompt(beam, pairs);
+}
+
+// Starts behind the prompt, with the pages it fills, where all of the text behind it is known and
+// is short.
+void EagleDrafter::share_prompt(Beam& beam, int64_t pairs) {
+  Sequence& sequence = *beam.sequence;
+  EagleContext& context = sequence.context;
+  const EagleContext& prompt = sequence.prompt->context;
+  if (sequence.prompt->running < 2 || sequence.committed > ops::kPageSlots ||
+      first_known(sequence) >= sequence.prompt_pairs || !try_start_prompt(beam, pairs))
+    return;
+  const int64_t positions = sequence.prompt_pairs - prompt.origin;
+  const auto full = static_cast<size_t>(positions / ops::kPageSlots);
+  for (size_t page = 0; page < full; ++page) cache_.share(context, prompt.pages[page]);
+  if (positions % ops::kPageSlots > 0) {
+    if (!cache_.try_reserve(context, positions)) return cache_.release(context);
+    copies_.push_back({prompt.pages[full], context.pages[full]});
+  }
+  context.origin = prompt.origin;
+  context.read = sequence.prompt_pairs;
+}
+
+// The prompt's context has been read, or will be before the sequences are. False: no pages.
+bool EagleDrafter::try_start_prompt(Beam& beam, int64_t pairs) {
+  const Sequence& sequence = *beam.sequence;
+  Prompt& prompt = *sequence.prompt;
+  EagleContext& context = prompt.context;
+  cache_.ask(context);
+  if (!context.pages.empty()) return true;
+  context.origin = std::max(first_known(sequence), sequence.prompt_pairs - pairs);
+  context.read = context.origin;
+  if (!cache_.try_reserve(context, sequence.prompt_pairs - context.origin)) {
+    cache_.release(context);
+    return false;
+  }
+  prompts_read_.push_back({beam.request, &sequence, &context, sequence.prompt_pairs});
+  return true;
 }
 
 bool EagleDrafter::try_take_pages(Beam& beam) {
@@ -217,6 +264,24 @@ bool EagleDrafter::try_take_pages(Beam& beam) {
   const int64_t levels = beam.strategy.depth - 1;
   return cache_.try_reserve(beam.sequence->context, base + levels) &&
          beam.lanes.try_start(cache_, beam.sequence->context, base, beam.strategy.width, levels);
+}
+
+void EagleDrafter::read_prompts() {
+  for (size_t next = 0; next < prompts_read_.size();) {
+    int64_t rows = 0;
+    for (size_t i = next; i < prompts_read_.size(); ++i)
+      rows += prompts_read_[i].end - prompts_read_[i].context->read;
+    rows = std::min(rows, kRows);
+    states_.resize(network_.device(), rows, columns_, network_.type());
+    batch_.clear();
+    while (batch_.rows() < rows) {
+      add_pairs(prompts_read_[next], rows - batch_.rows());
+      if (prompts_read_[next].context->read == prompts_read_[next].end) ++next;
+    }
+    run(network_.features(states_.view(), activations_));
+    stats_.rows_read += rows;
+  }
+  for (const Copy& copy : copies_) cache_.keys_values().copy_page(copy.from, copy.to);
 }
 
 // Passes over all pairs that have not been read; the feature of a beam's last one is its root's.
@@ -232,8 +297,9 @@ void EagleDrafter::read_pairs() {
     batch_.clear();
     roots_read_.clear();
     while (batch_.rows() < rows) {
-      add_pairs(beams_[next], rows - batch_.rows());
-      const Sequence& sequence = *beams_[next].sequence;
+      Sequence& sequence = *beams_[next].sequence;
+      add_pairs({beams_[next].request, &sequence, &sequence.context, sequence.pairs()},
+                rows - batch_.rows());
       if (sequence.context.read == sequence.pairs())
         roots_read_.push_back({.beam = next++, .row = batch_.rows() - 1});
     }
@@ -244,12 +310,12 @@ void EagleDrafter::read_pairs() {
   }
 }
 
-// As many of a sequence's next pairs as there are, and at most `limit`.
-void EagleDrafter::add_pairs(Beam& beam, int64_t limit) {
-  const Sequence& sequence = *beam.sequence;
-  EagleContext& context = beam.sequence->context;
-  const DraftRequest& request = *beam.request;
-  const int64_t rows = std::min(limit, sequence.pairs() - context.read);
+// As many of the next pairs as there are, and at most `limit`.
+void EagleDrafter::add_pairs(const Reading& reading, int64_t limit) {
+  const Sequence& sequence = *reading.sequence;
+  EagleContext& context = *reading.context;
+  const DraftRequest& request = *reading.request;
+  const int64_t rows = std::min(limit, reading.end - context.read);
   add_segment(rows, context.positions(), context.pages.data());
   for (int64_t end = context.read + rows; context.read < end; ++context.read) {
     const int64_t drawn = context.read - sequence.prompt_pairs;

@@ -4,8 +4,9 @@
 // A pair is (h_t, x_{t+1}): what the network is shown of the target, and the token drawn there. The
 // network reads a sequence's pairs into a context of its own; what it reads last is the feature
 // that the tree's root is expanded from, and a node's pair is (its parent's feature, its token). A
-// node sees the context and its own path. The drafter's guesses are never kept: what was accepted
-// comes back as new pairs with the target's own states.
+// node sees the context and its own path. A prompt's pairs are read once for all its samples, which
+// share the pages that they fill. The drafter's guesses are never kept: what was accepted comes
+// back as new pairs with the target's own states.
 //
 // Nothing runs for a sequence until it is asked for: only its last `window` states are kept. So
 // drafting can begin in mid-response; a sequence that has missed more than that starts its context
@@ -83,6 +84,7 @@ class EagleDrafter final : public Drafter {
   struct Prompt {
     explicit Prompt(int64_t window) : states(window) {}
     EagleStates states;
+    EagleContext context;  // of its own pairs, while several samples run
     int64_t running = 0;
     bool has_begun = false;  // a sample of it
     int64_t touched = 0;     // the higher the later
@@ -112,6 +114,14 @@ class EagleDrafter final : public Drafter {
     int64_t rows() const { return std::ssize(nodes.frontier()); }
   };
 
+  // Pairs that are read into a context, up to `end`.
+  struct Reading {
+    const DraftRequest* request;
+    const Sequence* sequence;
+    EagleContext* context;
+    int64_t end;
+  };
+
   EagleDrafter(const model::DraftNetwork& network, const EagleDrafterOptions& options,
                std::shared_ptr<const model::DraftNetwork> owned);
   Sequence& find(SequenceId id);
@@ -123,10 +133,13 @@ class EagleDrafter final : public Drafter {
   void start_beams(std::span<const DraftRequest> requests, int64_t share);
   // `share`: pages for each sequence that drafts.
   [[nodiscard]] bool try_start(Beam& beam, int64_t share);
-  void start_anew(Sequence& sequence, int64_t pairs);
+  void start_anew(Beam& beam, int64_t pairs);
+  void share_prompt(Beam& beam, int64_t pairs);
+  [[nodiscard]] bool try_start_prompt(Beam& beam, int64_t pairs);
   [[nodiscard]] bool try_take_pages(Beam& beam);
+  void read_prompts();
   void read_pairs();
-  void add_pairs(Beam& beam, int64_t limit);
+  void add_pairs(const Reading& reading, int64_t limit);
   void add_segment(int64_t rows, int64_t position, const kv::PageId* pages);
   void add_row(int32_t token, int64_t position);
   const at::Tensor& run(const at::Tensor& features);
@@ -159,11 +172,16 @@ class EagleDrafter final : public Drafter {
     size_t beam;
     int64_t row;  // of its last pair
   };
-  std::vector<RootRead> roots_read_;  // by the pass
-  model::RowBuffer states_;           // [T, S] of the pairs that the next pass reads
-  model::RowBuffer features_;         // [T, D] of the nodes that it reads
-  model::RowBuffer roots_;            // [beams, D]
-  model::RowBuffer logits_;           // [rows, R]
+  std::vector<RootRead> roots_read_;   // by the pass
+  std::vector<Reading> prompts_read_;  // that are read before the sequences'
+  struct Copy {
+    kv::PageId from, to;
+  };
+  std::vector<Copy> copies_;   // after that: of pages that a prompt fills in part
+  model::RowBuffer states_;    // [T, S] of the pairs that the next pass reads
+  model::RowBuffer features_;  // [T, D] of the nodes that it reads
+  model::RowBuffer roots_;     // [beams, D]
+  model::RowBuffer logits_;    // [rows, R]
   model::DraftActivations activations_;
   struct Expansion {
     int64_t first;  // into tokens_ and probabilities_

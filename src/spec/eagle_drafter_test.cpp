@@ -394,6 +394,48 @@ TEST_P(EagleDrafterTest, APromptThatIsReadAgainHasItsNewStates) {
   }
 }
 
+// Prompts that fill their last page and that do not; a sample that comes late, and one that is
+// alone.
+TEST_P(EagleDrafterTest, APromptIsReadOnceForAllItsSamples) {
+  for (const int64_t length : {3, 17, 33, 40}) {
+    EagleDrafter drafter(*network_, options(/*window=*/64));
+    texts_.clear();
+    read_prompt(drafter, 0, length);
+    read_prompt(drafter, 1, length);
+    begin(drafter, {1, 0});
+    for (uint32_t sample = 0; sample < 4; ++sample) begin(drafter, {0, sample});
+    Asked asked;
+    for (const auto& [id, text] : texts_) asked[id] = {4, 3, 8};
+    EXPECT_EQ(expect_right(drafter, asked, "first"), 5);
+    EXPECT_EQ(drafter.stats().rows_read, (length - 1 + 4) + length);
+    const int64_t shared = (length - 1) / ops::kPageSlots;
+    for (int64_t page = 0; page < shared; ++page) {
+      const kv::PageId its = drafter.context({0, 0}).pages[static_cast<size_t>(page)];
+      EXPECT_EQ(drafter.pool().holders(its), 5) << "of four samples and the prompt";
+    }
+    for (int step = 0; step < 8; ++step) {
+      for (const auto& [id, text] : texts_) commit(drafter, id, 1 + below(3));
+      if (step == 3) begin(drafter, {0, 9}), asked[{0, 9}] = {4, 3, 8};
+      const int64_t before = drafter.stats().rows_read;
+      EXPECT_EQ(expect_right(drafter, asked, "step " + std::to_string(step)), std::ssize(asked));
+      EXPECT_LE(drafter.stats().rows_read - before, 3 * std::ssize(asked)) << "the prompt again";
+    }
+    while (!texts_.empty()) end(drafter, texts_.begin()->first);
+    EXPECT_EQ(drafter.pool().free_pages(), drafter.pool().total_pages());
+    prompts_.clear();
+  }
+}
+
+TEST_P(EagleDrafterTest, ASharedPromptThatIsReadAgainHasItsNewStates) {
+  EagleDrafter drafter(*network_, options(/*window=*/64));
+  read_prompt(drafter, 0, 40);
+  begin(drafter, {0, 0}), begin(drafter, {0, 1});
+  expect_right(drafter, {{{0, 0}, {4, 3, 8}}, {{0, 1}, {4, 3, 8}}}, "before");
+  read_prompt(drafter, 0, 40);
+  begin(drafter, {0, 2}), begin(drafter, {0, 3});
+  EXPECT_EQ(expect_right(drafter, {{{0, 2}, {4, 3, 8}}, {{0, 3}, {4, 3, 8}}}, "after"), 2);
+}
+
 TEST_P(EagleDrafterTest, APromptOfOneTokenAndATextWithoutPairs) {
   EagleDrafter drafter(*network_, options(32));
   prompts_[0] = {.tokens = {5}, .states = states(1)};
@@ -441,8 +483,8 @@ TEST_P(EagleDrafterTest, ManySequencesAndALargeVocabularyTakeSeveralPasses) {
     asked[{0, sample}] = {2, 6, 12};
   }
   EXPECT_EQ(expect_right(drafter, asked, "many"), 50);
-  EXPECT_EQ(drafter.stats().passes, 4 + 1 + 1 + 1) << "43 sequences, then 7";
-  EXPECT_EQ(drafter.stats().rows_read, 50 * 22);
+  EXPECT_EQ(drafter.stats().passes, 1 + 2 + 2) << "the prompt; 43 sequences, then 7";
+  EXPECT_EQ(drafter.stats().rows_read, 21 + 50);
   EXPECT_EQ(drafter.stats().rows_drafted, 50 * 6);
 }
 
