@@ -28,6 +28,7 @@ constexpr double kWorthATry = 0.1;    // log of the ratio, if all its guesses we
 constexpr int64_t kMaxFailedTries = 3;
 constexpr double kNewWeightsKept = 0.1;
 constexpr double kNewWeightsTrees = 8;
+constexpr int64_t kRest = 7;  // steps of "off" after it was chosen, at the same batch size
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -155,12 +156,19 @@ void AdaptiveChooser::judge(int64_t batch) {
 
 size_t AdaptiveChooser::choose(int64_t batch, uint64_t) {
   explores_ = false;
+  if (rest_ > 0 && batch == rest_batch_) {
+    --rest_;
+    return off_;
+  }
   judge(batch);
   settle();
   if (outlooks_[favourite_].score == kNever) return off_;
   const size_t promising = find_promising();
   explores_ = promising != favourite_ && can_afford(promising);
-  return explores_ ? promising : favourite_;
+  const size_t chosen = explores_ ? promising : favourite_;
+  rest_ = chosen == off_ ? kRest : 0;
+  rest_batch_ = batch;
+  return chosen;
 }
 
 void AdaptiveChooser::settle() {
@@ -241,7 +249,7 @@ void AdaptiveChooser::record(size_t arm, const StepOutcome& outcome) {
   if (!outcome.has_prompt_rows) {
     costs_.record(arm, outcome.batch, rows, outcome.seconds);
     const double kept = 1 - 1 / kRecentSteps;
-    recent_seconds_ = recent_seconds_ * kept + expected_seconds(arm, outcome.batch);
+    recent_seconds_ = recent_seconds_ * kept + outlooks_[arm].seconds;
     explored_seconds_ *= kept;
     if (explores_) count_exploration(arm, outcome.batch);
   }
@@ -280,6 +288,7 @@ void AdaptiveChooser::new_weights() {
   given_.forget(kNewWeightsKept, kNewWeightsTrees);
   free_steps_ = std::max(free_steps_, kFreeStepsAgain);
   advantage_ = 0;
+  rest_ = 0;
 }
 
 nlohmann::json AdaptiveChooser::save() const {
@@ -295,6 +304,8 @@ nlohmann::json AdaptiveChooser::save() const {
           {"favourite", favourite_},
           {"advantage", advantage_},
           {"explores", explores_},
+          {"rest", rest_},
+          {"rest_batch", rest_batch_},
           {"recent_seconds", recent_seconds_},
           {"free_steps", free_steps_},
           {"explored_seconds", explored_seconds_}};
@@ -313,6 +324,8 @@ void AdaptiveChooser::restore(const nlohmann::json& state) {
   state.at("favourite").get_to(favourite_);
   state.at("advantage").get_to(advantage_);
   state.at("explores").get_to(explores_);
+  state.at("rest").get_to(rest_);
+  state.at("rest_batch").get_to(rest_batch_);
   state.at("recent_seconds").get_to(recent_seconds_);
   state.at("free_steps").get_to(free_steps_);
   state.at("explored_seconds").get_to(explored_seconds_);

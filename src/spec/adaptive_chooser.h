@@ -92,6 +92,8 @@ class AdaptiveChooser : public Chooser {
   size_t favourite_ = 0;       // the arm in turn
   double advantage_ = 0;       // of others over it, summed since one was ahead
   bool explores_ = false;      // the last choice was out of turn
+  int64_t rest_ = 0;           // steps for which "off" stays chosen, while the batch is …
+  int64_t rest_batch_ = 0;     // … this one: choosing costs a small model more than it gains
   double recent_seconds_ = 0;  // forgotten with kRecentSteps
   double explored_seconds_ = 0;
   double free_steps_ = 0;  // of the arm in turn, that exploration may still lose
@@ -100,7 +102,7 @@ class AdaptiveChooser : public Chooser {
   struct Outlook {
     double score = 0;    // log (tokens a sequence / second); -infinity: not allowed
     double hope = 0;     // what the score may be
-    double seconds = 0;  // of a step
+    double seconds = 0;  // of a step, when it was judged last
   };
   // Scratch, by arm.
   std::vector<Outlook> outlooks_;

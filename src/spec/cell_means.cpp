@@ -30,10 +30,13 @@ void CellMeans::add(size_t arm, int64_t batch, double number, double weight) {
 
 Estimate CellMeans::at(size_t arm, int64_t batch) const {
   const size_t cell = batch_cell(batch);
-  Estimate sum;
-  for (size_t other = 0; other < kBatchCells; ++other)
-    sum.add(cells_[arm][other].mean, cells_[arm][other].weight * kinship(cell, other));
-  return sum;
+  double weight = 0, sum = 0;  // not by add(), which divides: this is done for every arm and step
+  for (size_t other = 0; other < kBatchCells; ++other) {
+    const double its = cells_[arm][other].weight * kinship(cell, other);
+    weight += its;
+    sum += its * cells_[arm][other].mean;
+  }
+  return {weight > 0 ? sum / weight : 0, weight};
 }
 
 double CellMeans::weight() const {
