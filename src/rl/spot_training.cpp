@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "model/draft_eagle.h"
 #include "model/draft_folder.h"
 #include "model/safetensors.h"
@@ -91,6 +92,21 @@ void SpotTraining::begin_step(int64_t step) {
   buffer_.begin_step();
   trains_ = options_.spot.is_paper_trigger() ? step % options_.spot.training_interval_steps == 0
                                              : trigger_.wants_training();
+}
+
+void SpotTraining::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
+                         const at::Tensor& hidden, std::span<const int32_t> tokens) {
+  if (!collects_) return;
+  try {
+    buffer_.offer(prompt_id, sample, position, hidden, tokens);
+  } catch (const std::exception& error) {
+    collects_ = false;
+    buffer_.end_step();
+    log_warning(
+        "collecting hidden states for the drafter failed and is off on this worker; the "
+        "run goes on: {}",
+        error.what());
+  }
 }
 
 bool SpotTraining::try_slice() { return trains_ && trainer_.try_slice(); }

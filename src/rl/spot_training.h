@@ -57,12 +57,13 @@ std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& option
 // Of a checkpoint: how far the drafter is.
 inline constexpr const char* kSpotText = "spot.json";
 
-class SpotTraining final : public IdleWork {
+class SpotTraining final : public IdleWork, private rollout::HiddenTap {
  public:
   SpotTraining(std::shared_ptr<model::DraftNetwork> network,
                const SpeculativeTrainOptions& options);
 
-  rollout::HiddenTap* tap() { return &buffer_; }
+  // For the engine. What goes wrong in it ends the collecting, not the rollout.
+  rollout::HiddenTap* tap() { return this; }
   void set_timeline(Timeline* timeline);
 
   // Before the rollouts of step `step`, counted from 0.
@@ -87,6 +88,10 @@ class SpotTraining final : public IdleWork {
  private:
   struct Ledger;
 
+  rollout::Layers layers() const override { return buffer_.layers(); }
+  void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
+             std::span<const int32_t> tokens) override;
+
   void train_in_gap(const PhaseTimes& times);
   void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) const;
   void report_publish(const spot::PublishReport& report, Metrics& metrics) const;
@@ -96,7 +101,8 @@ class SpotTraining final : public IdleWork {
   spot::DraftBuffer buffer_;
   spot::SpotTrainer trainer_;
   spot::DriftTrigger trigger_;
-  bool trains_ = false;  // in this step
+  bool trains_ = false;   // in this step
+  bool collects_ = true;  // until it has failed
   std::vector<std::string> gathered_;
 };
 
