@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "data/dataset.h"
+#include "model/draft_eagle.h"
 #include "rollout/engine.h"
 #include "rollout/make_speculation.h"
 
@@ -214,8 +215,8 @@ class Comparison {
     spec::SpeculationOptions options;
     options.eagle.spec_model_path = flags.drafter;
     if (flags.drafter == "untrained") {
-      network_ = std::make_shared<model::DraftNetwork>(
-          policy, model::DraftNetwork::config_for(policy.config()));
+      network_ = std::make_shared<model::EagleNetwork>(
+          policy, model::EagleNetwork::config_for(policy.config()));
       network_->initialize(/*seed=*/1);
     } else {
       network_ = rollout::load_draft_network(options, policy);

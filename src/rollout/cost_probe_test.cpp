@@ -132,8 +132,8 @@ TEST(MakeSpeculationTest, StrategiesThatCanNeverBeVerifiedAreRefused) {
 TEST(MakeSpeculationTest, AMixtureHasItsDraftersButTheyCompeteOnlyWhereNamed) {
   const auto model =
       testing::make_tiny_model(testing::tiny_config(model::Family::kQwen2), at::kFloat);
-  const auto network = std::make_shared<model::DraftNetwork>(
-      *model, model::DraftNetwork::config_for(model->config()));
+  const auto network = std::make_shared<model::EagleNetwork>(
+      *model, model::EagleNetwork::config_for(model->config()));
   network->initialize(1);
   spec::SpeculationOptions options;
   const EngineOptions engine;
