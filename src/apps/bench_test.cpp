@@ -61,13 +61,14 @@ TEST(BenchTest, RolloutComparesTheWaysInOneRun) {
                                    "--threads",
                                    "1",
                                    "--ways",
-                                   "auto,suffix:4_2_6,ngram",
+                                   "auto,suffix:4_2_6,simulated:4_2_6",
                                    "--simulate-acceptance",
                                    "3"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   const auto rows = json_lines(ended.out);
   ASSERT_EQ(rows.size(), 10u);
-  const std::vector<std::string> ways = {"off", "auto", "suffix:4_2_6", "ngram", "simulated"};
+  const std::vector<std::string> ways = {"off", "auto", "suffix:4_2_6", "simulated:4_2_6",
+                                         "simulated"};
   for (size_t i = 0; i < rows.size(); ++i) {
     const json& row = rows[i];
     EXPECT_EQ(row["way"], ways[i % 5]);
@@ -81,7 +82,7 @@ TEST(BenchTest, RolloutComparesTheWaysInOneRun) {
   }
   EXPECT_EQ(rows[0]["speedup"], 1.0);
   EXPECT_EQ(rows[0]["accept_length"], 1.0);
-  EXPECT_GT(rows[4]["accepted_tokens"], 10);
+  EXPECT_GT(rows[3]["accepted_tokens"], 10);  // always on, whatever passes cost just now
 }
 
 TEST(BenchTest, TrainReportsBothHalvesOfAStep) {

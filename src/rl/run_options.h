@@ -134,8 +134,8 @@ struct RunControlOptions {
     v(seed, "seed", Affects::kResults, "Seed of every random number of the rollouts.");
     v(timeout_seconds, "timeout_seconds", Affects::kPlace, "Longest wait for another worker.");
     v(replay_responses, "replay_responses", Affects::kPlace,
-      "At the end so many responses are decoded with and without speculation and compared; 0: "
-      "none.");
+      "At the end so many responses are decoded twice, with and without speculation, and compared; "
+      "0: none.");
   }
   void check() const;
   std::string folder() const {

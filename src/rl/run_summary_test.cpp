@@ -80,11 +80,11 @@ TEST(RunSummaryTest, AReplayComparesEveryResponse) {
   rollout::EngineOptions options;
   rollout::Engine engine(*model, options, nullptr, nullptr, &speculation);
   const Replay same = replay(engine, *model, options, nullptr, groups);
-  EXPECT_EQ(same.responses, 6);
-  EXPECT_EQ(same.equal, 6);
+  EXPECT_EQ(same.responses, 12);
+  EXPECT_EQ(same.equal, 12);
   EXPECT_GT(speculation.stats().trees, 0);
   // Another model's responses.
-  EXPECT_LT(replay(engine, *other, options, nullptr, groups).equal, 6);
+  EXPECT_LT(replay(engine, *other, options, nullptr, groups).equal, 12);
 }
 
 }  // namespace
