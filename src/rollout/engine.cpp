@@ -36,7 +36,7 @@ Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
       cache_(model.device(), model.kv_shape(), cache_pages(model, options)),
       pool_(cache_.pages()),
       scheduler_(options, pool_),
-      sampler_(model, options.max_running),
+      sampler_(model, speculation ? options.max_batch_tokens : options.max_running),
       activations_(std::make_unique<model::Activations>(model, options.max_batch_tokens)) {
   Layers layers;
   if (tap) layers = tap->layers();
