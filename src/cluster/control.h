@@ -28,7 +28,7 @@ struct Launch;
 
 struct ControlOptions {
   double heartbeat_seconds = 1;
-  double lost_after_seconds = 30;        // a starved machine may be silent for ten
+  double lost_after_seconds = 10;
   int64_t min_workers_for_training = 0;  // 0: nobody trains
 
   void visit(auto& v) {

@@ -59,6 +59,8 @@ class DraftNetwork {
   virtual void initialize(uint64_t seed) = 0;
   // Another of the same configuration, with the same weights.
   virtual std::unique_ptr<DraftNetwork> copy() const = 0;
+  // REQUIRES: `from` is of the same configuration.
+  void copy_weights(const DraftNetwork& from);
 
   // What of the target it is shown: what goes into these layers, one beside the other (S = 3 D);
   // none: the final states (S = D).
@@ -112,7 +114,6 @@ class DraftNetwork {
   // REQUIRES: `config` fits the target, which outlives this. `input_columns`: of what q, k, v read.
   DraftNetwork(const PolicyModel& target, const ModelConfig& config, int64_t input_columns);
 
-  void copy_weights(const DraftNetwork& from);
   at::Tensor& gradient(Gradients& gradients, int64_t index) const {
     return gradients.tensors[static_cast<size_t>(index)];
   }

@@ -49,7 +49,7 @@ void step(Speculation& speculation, size_t right) {
   const Draw draw = {.row = 0, .sequence = running.front().get(), .is_tree = true};
   const Drawn drawn = {tokens, std::span(whole_path).first(right + 1)};
   speculation.committed(draw, drawn, right + 1, at::Tensor());
-  speculation.end_step(0.01, /*has_prompt_rows=*/false);
+  speculation.end_step(/*has_prompt_rows=*/false);
 }
 
 TEST(SpeculationReportTest, CountsAreThoseOfTheStepAndOfAllWorkers) {

@@ -95,7 +95,6 @@ void Engine::check_input(const Group& group) const {
 }
 
 bool Engine::step() {
-  const Stopwatch whole;
   Stopwatch watch;
   if (speculation_) speculation_->propose(scheduler_.running_sequences());
   const StepPlan& plan = scheduler_.plan();
@@ -111,7 +110,7 @@ bool Engine::step() {
   offer(plan, states);
   report(plan, drawn, states);
   count(plan);
-  if (speculation_) speculation_->end_step(whole.seconds(), plan.has_prompt_rows());
+  if (speculation_) speculation_->end_step(plan.has_prompt_rows());
   scheduler_.end_step();
   stats_.schedule_seconds += watch.restart();
   return true;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/log.h"
 
 namespace tlt::rollout {
@@ -19,10 +18,10 @@ constexpr const char* kMixed = "mixed";
 
 // Adds the time it lives.
 struct Timed {
-  explicit Timed(double& sum) : sum(sum) {}
+  Timed(double& sum, const Clock& clock) : sum(sum), watch(clock) {}
   ~Timed() { sum += watch.seconds(); }
   double& sum;
-  Stopwatch watch;
+  const Stopwatch watch;
 };
 
 }  // namespace
@@ -44,13 +43,15 @@ void DraftStats::add(const DraftStats& other) {
 
 Speculation::Speculation(std::unique_ptr<spec::Drafter> drafter, spec::Strategy strategy,
                          int64_t vocabulary)
-    : arm_{std::string(drafter->kind()), strategy}, vocabulary_(vocabulary) {
+    : arm_{std::string(drafter->kind()), strategy},
+      vocabulary_(vocabulary),
+      clock_(steady_clock()) {
   members_.push_back({std::move(drafter), {}, {}});
 }
 
 Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters,
                          spec::Strategy strategy, int64_t vocabulary)
-    : arm_{kMixed, strategy}, vocabulary_(vocabulary) {
+    : arm_{kMixed, strategy}, vocabulary_(vocabulary), clock_(steady_clock()) {
   for (std::unique_ptr<spec::Drafter>& drafter : drafters)
     members_.push_back({std::move(drafter), {}, {}});
   add_mixed();
@@ -58,7 +59,7 @@ Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters,
 
 Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, Adaptive adaptive,
                          int64_t vocabulary)
-    : adaptive_(std::move(adaptive)), vocabulary_(vocabulary) {
+    : adaptive_(std::move(adaptive)), vocabulary_(vocabulary), clock_(*adaptive_->clock) {
   for (std::unique_ptr<spec::Drafter>& drafter : drafters)
     members_.push_back({std::move(drafter), {}, {}});
   if (std::ranges::find(adaptive_->kinds, kMixed) != adaptive_->kinds.end()) add_mixed();
@@ -91,14 +92,10 @@ bool Speculation::competes(const Member& member) const {
   };
   if (member.stats.failed || !is_named(member)) return false;
   if (member.drafter.get() != mixed_) return true;
-  int64_t working = 0;
-  bool is_alone_too = false;
-  for (const Member& one : members_) {
-    if (one.drafter.get() == mixed_ || one.stats.failed) continue;
-    ++working;
-    is_alone_too = is_named(one);
-  }
-  return working > 1 || (working == 1 && !is_alone_too);
+  std::vector<const Member*> working;
+  for (const Member& one : members_)
+    if (one.drafter.get() != mixed_ && !one.stats.failed) working.push_back(&one);
+  return working.size() > 1 || (working.size() == 1 && !is_named(*working.front()));
 }
 
 // Of the drafters that work; none when none does.
@@ -155,7 +152,8 @@ void Speculation::check(const spec::DraftRequest& request) {
 }
 
 void Speculation::propose(std::span<const std::unique_ptr<Sequence>> running) {
-  const Timed timed(seconds_);
+  step_.restart();
+  const Timed timed(seconds_, clock_);
   propose_trees(running);
 }
 
@@ -171,7 +169,7 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   }
   drafting_ = batch > 0 ? choose(batch) : nullptr;
   if (!drafting_) return;
-  const Stopwatch watch;
+  const Stopwatch watch(clock_);
   for (const auto& sequence : running) {
     if (!sequence->decodes()) continue;
     // The last token of a response is nobody's root, so a path is shorter than what remains.
@@ -230,7 +228,7 @@ void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const Target
 
 void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
                             const TargetStates& states) {
-  const Timed timed(seconds_);
+  const Timed timed(seconds_, clock_);
   const Sequence& sequence = *draw.sequence;
   const spec::SequenceId id{sequence.group->request.prompt_id, sequence.sample};
   const bool is_first = sequence.target_forwards == 1;
@@ -280,9 +278,10 @@ void Speculation::count(const spec::VerifiedTree& tree, size_t tokens) {
     count_guessers(tree.nodes[static_cast<size_t>(i)], &DraftStats::mixed_accepted);
 }
 
-void Speculation::end_step(double seconds, bool has_prompt_rows) {
+void Speculation::end_step(bool has_prompt_rows) {
   if (batch_ == 0) return;
-  const Timed timed(seconds_);
+  const double seconds = step_.seconds();
+  const Timed timed(seconds_, clock_);
   ++decode_steps_;
   if (drafting_ && drafting_->drafter.get() == mixed_) mixed_->record(verified_);
   if (!adaptive_ || !tuner_ || seconds <= 0) return;

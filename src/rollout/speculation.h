@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "rollout/sequence.h"
 #include "rollout/step_plan.h"
 #include "rollout/target_states.h"
@@ -78,6 +79,7 @@ class Speculation {
     spec::CostTable costs;
     int64_t max_rows = 0;  // of a forward pass
     uint64_t seed = 0;
+    const Clock* clock = &steady_clock();  // that steps are timed with
   };
   Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, Adaptive adaptive,
               int64_t vocabulary);
@@ -86,7 +88,8 @@ class Speculation {
   // What the drafters want to see of the target. InputError when two want different layers.
   Layers layers() const;
 
-  // Sets the draft of every running sequence: a tree where it decodes, none elsewhere.
+  // Sets the draft of every running sequence: a tree where it decodes, none elsewhere. The step
+  // begins with it.
   void propose(std::span<const std::unique_ptr<Sequence>> running);
 
   // Rows of a prompt went through the target (Drafter::read_prompt).
@@ -95,8 +98,8 @@ class Speculation {
   // A draw has been committed; `tokens`: how many of drawn.tokens the response got. states: of
   // the step's forward pass.
   void committed(const Draw& draw, const Drawn& drawn, size_t tokens, const TargetStates& states);
-  // Of the step whose draws have been committed. has_prompt_rows: it did more than decode.
-  void end_step(double seconds, bool has_prompt_rows);
+  // The step's draws have been committed. has_prompt_rows: it did more than decode.
+  void end_step(bool has_prompt_rows);
 
   // The response is finished, or was cancelled, after it had a token.
   void ended(spec::SequenceId id);
@@ -159,8 +162,10 @@ class Speculation {
   double tokens_per_second_ = 0;  // of the latest steps
   double cost_factor_ = 1;        // the seconds of the latest steps, by those of the cost table
   double seconds_ = 0;            // spent here
+  const Clock& clock_;
 
   // Of the step.
+  Stopwatch step_{clock_};
   int64_t batch_ = 0;  // sequences that decoded
   int64_t tokens_ = 0;
   double draft_seconds_ = 0;

@@ -8,22 +8,10 @@
 
 #include "rollout/engine.h"
 #include "spec/suffix_drafter.h"
+#include "tests/support/count_allocations.h"
 #include "tests/support/plain_drafter.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tiny_model.h"
-
-namespace {
-thread_local int64_t allocations = 0;
-}
-
-// Counts what this thread allocates, tensors too; the program's other tests do not mind.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tlt::rollout {
 namespace {
@@ -81,10 +69,10 @@ class SpeculationTest : public ::testing::Test {
       for (int step = 0; step < 60; ++step) engine.step();
       // Responses are 61 tokens long or, with guesses, at most four times as long: their own
       // vectors are grown now and then, and nothing else may be.
-      const int64_t before = allocations, tokens = engine.stats().tokens;
+      const int64_t before = testing::allocations, tokens = engine.stats().tokens;
       constexpr int kSteps = 40;
       for (int step = 0; step < kSteps; ++step) engine.step();
-      if (is_warm) count.allocations = static_cast<double>(allocations - before) / kSteps;
+      if (is_warm) count.allocations = static_cast<double>(testing::allocations - before) / kSteps;
       count.tokens = static_cast<double>(engine.stats().tokens - tokens) / kSteps;
       while (engine.step()) {
       }

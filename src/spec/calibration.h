@@ -14,7 +14,7 @@
 
 #include <array>
 
-#include "spec/cost_model.h"
+#include "spec/cell_means.h"
 
 namespace tlt::spec {
 

@@ -17,20 +17,8 @@
 #include "model/draft_eagle3.h"
 #include "model/draft_hot_tokens.h"
 #include "spec/eagle_top_k.h"
+#include "tests/support/count_allocations.h"
 #include "tests/support/tiny_model.h"
-
-namespace {
-thread_local int64_t allocations = 0;
-}
-
-// Counts what this thread allocates; the program's other tests do not mind.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tlt::spec {
 namespace {
@@ -558,20 +546,20 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
       Text& text = texts_.at(id);
       const size_t count = 1 + (static_cast<size_t>(step) + place) % 3;
       text.response.insert(text.response.end(), tokens.begin(), tokens.begin() + count);
-      const int64_t before = allocations;
+      const int64_t before = testing::allocations;
       drafter.read_states(id, hidden, std::span(rows).first(count));
       drafter.commit(id, std::span(tokens).first(count));
-      if (step > kWarm) in_commit += allocations - before;
+      if (step > kWarm) in_commit += testing::allocations - before;
       requests[place++] = {.id = id,
                            .prompt = text.prompt,
                            .response = text.response,
                            .strategy = strategy,
                            .tree = &text.tree};
     }
-    const int64_t before = allocations, passes_before = drafter.stats().passes;
+    const int64_t before = testing::allocations, passes_before = drafter.stats().passes;
     drafter.propose(requests);
     if (step <= kWarm) continue;
-    in_propose += allocations - before;
+    in_propose += testing::allocations - before;
     passes += drafter.stats().passes - passes_before;
     ++rounds;
   }
@@ -586,16 +574,16 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
   batch.add(twenty.data(), 20, 0, pages.data());
   for (int i = 0; i < 2; ++i)
     network_->forward(batch, network_->features(shown, activations), cache, activations);
-  int64_t before = allocations;
+  int64_t before = testing::allocations;
   const at::Tensor& features = network_->features(shown, activations);
-  const int64_t in_features = allocations - before;
-  before = allocations;
+  const int64_t in_features = testing::allocations - before;
+  before = testing::allocations;
   const at::Tensor& next = network_->forward(batch, features, cache, activations);
-  const int64_t in_forward = allocations - before;
+  const int64_t in_forward = testing::allocations - before;
   head.logits(next, activations, logits);
-  before = allocations;
+  before = testing::allocations;
   head.logits(next, activations, logits);
-  const int64_t in_head = allocations - before;
+  const int64_t in_head = testing::allocations - before;
   EXPECT_EQ(in_commit, 0);
   EXPECT_EQ(in_propose, passes * (in_forward + in_head) + rounds * in_features)
       << passes << " passes";

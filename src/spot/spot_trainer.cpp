@@ -29,11 +29,6 @@ DraftTrainOptions steady(DraftTrainOptions options) {
   return options;
 }
 
-void copy_weights(const model::DraftNetwork& from, const model::DraftNetwork& to) {
-  for (size_t i = 0; i < from.parameters().size(); ++i)
-    to.parameters()[i].write(to.device(), from.parameters()[i].read(from.device()));
-}
-
 }  // namespace
 
 SpotTrainer::SpotTrainer(std::shared_ptr<model::DraftNetwork> drafter, DraftBuffer& buffer,
@@ -172,7 +167,7 @@ PublishReport SpotTrainer::publish(cluster::Comm& comm) {
     return report;
   }
   trainer_.optimizer().load(trainer_.optimizer().state(), trainer_.optimizer().steps());
-  copy_weights(*copy_, *drafter_);
+  drafter_->copy_weights(*copy_);
   report.version = ++version_;
   return report;
 }
@@ -210,7 +205,7 @@ void SpotTrainer::begin_anew() {
 
 HeldOutFigures SpotTrainer::measure(cluster::Comm& comm) {
   has_begun_ = false;
-  copy_weights(*drafter_, *copy_);
+  copy_->copy_weights(*drafter_);
   const HeldOutFigures figures = measure_copy(comm);
   trainer_.optimizer().load(trainer_.optimizer().state(), trainer_.optimizer().steps());
   return figures;
@@ -269,7 +264,7 @@ void SpotTrainer::load(const std::vector<std::pair<std::string, at::Tensor>>& st
   has_begun_ = false;
   unpublished_tokens_ = 0;
   trainer_.optimizer().load(state, optimizer_steps);
-  copy_weights(*copy_, *drafter_);
+  drafter_->copy_weights(*copy_);
   version_ = version;
 }
 

@@ -12,6 +12,7 @@
 #include "model/draft_eagle.h"
 #include "spot/hidden_store.h"
 #include "tests/support/rollouts.h"
+#include "tests/support/ticking_clock.h"
 #include "tests/support/tiny_model.h"
 #include "train/thread_comm.h"
 
@@ -33,15 +34,6 @@ bool equal(const Weights& a, const Weights& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
-
-// Every look at it takes a millisecond.
-class TickingClock final : public Clock {
- public:
-  double seconds() const override { return now_ += 0.001; }
-
- private:
-  mutable double now_ = 0;
-};
 
 // A worker: a target that writes repetitive texts, a drafter, a buffer with one step of rollouts.
 struct Site {
@@ -227,7 +219,7 @@ TEST(SpotTrainerTest, AnErrorTurnsItOffOnItsWorkerAndTheOthersGoOn) {
 
 TEST(SpotTrainerTest, ASliceEndsInTimeAndWhatItBeganGoesOn) {
   const auto comm = solo();
-  const TickingClock clock;
+  const testing::TickingClock clock;
   SpotOptions options = Site::small();
   options.slice_milliseconds = 12;
   Site site(5e-3, 5, options, clock);

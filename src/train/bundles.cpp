@@ -10,9 +10,6 @@
 namespace tlt::train {
 namespace {
 
-constexpr int64_t kShares = 8;
-constexpr int64_t kSmallBundle = 1024;  // tokens; a share is not made smaller
-
 // Whole pages of the prompt but for its last token, whose row predicts the response's first.
 int64_t stem_of(const TrainSample& sample) {
   return (sample.response_begin - 1) / ops::kPageSlots * ops::kPageSlots;
@@ -59,7 +56,7 @@ std::vector<Bundle> plan_bundles(std::span<const TrainSample> samples,
     tokens += bundle.tokens;
     largest = std::max(largest, bundle.tokens);
   }
-  const int64_t share = std::max((tokens + kShares - 1) / kShares, kSmallBundle);
+  const int64_t share = std::max((tokens + kShares - 1) / kShares, kSmallPack);
   if (largest <= share) return bundles;
   return bundles_up_to(samples, members, std::min(token_budget, share));
 }

@@ -13,11 +13,6 @@ namespace {
 // length on the look is the larger half, give or take a factor of three between models.
 constexpr double kAttentionLength = 8192;
 
-// Packs are planned in multiples of kShares where each gets kSmallPack tokens: fewer would not keep
-// the processors busy.
-constexpr int64_t kShares = 8;
-constexpr int64_t kSmallPack = 1024;
-
 int64_t wanted_packs(std::span<const int64_t> lengths, int64_t token_budget) {
   const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const int64_t least = (tokens + token_budget - 1) / token_budget;

@@ -20,6 +20,11 @@ namespace tlt::train {
 
 using Pack = std::vector<int64_t>;  // indices of sequences, ascending
 
+// Packs are planned in multiples of kShares where each gets kSmallPack tokens: fewer would not keep
+// the processors busy.
+inline constexpr int64_t kShares = 8;
+inline constexpr int64_t kSmallPack = 1024;
+
 // Longest first, each into the emptiest pack, so that packs are of even size: as few as the budget
 // allows, but eight or a multiple where they are not too small for it, so that two, four or eight
 // workers have the same to do. A sequence above the budget has a pack of its own.

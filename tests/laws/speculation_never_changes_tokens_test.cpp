@@ -13,6 +13,7 @@
 #include "tests/support/oracle_drafter.h"
 #include "tests/support/plain_drafter.h"
 #include "tests/support/rollouts.h"
+#include "tests/support/ticking_clock.h"
 #include "tests/support/tiny_model.h"
 
 namespace tlt::testing {
@@ -263,7 +264,7 @@ class BrokenDrafter final : public testing::PlainDrafter {
 };
 
 // Steps that are cheap whatever they verify, so that the tuner tries everything.
-Speculation tuned(std::vector<std::unique_ptr<spec::Drafter>> drafters,
+Speculation tuned(const Clock& clock, std::vector<std::unique_ptr<spec::Drafter>> drafters,
                   const std::string& algorithm, const std::string& gate, int64_t vocabulary,
                   std::vector<std::string> kinds = {}) {
   spec::SpeculationOptions options;
@@ -276,7 +277,8 @@ Speculation tuned(std::vector<std::unique_ptr<spec::Drafter>> drafters,
            .costs = spec::CostTable(
                {{1, 1, 1e-3}, {1, 64, 1.1e-3}, {24, 24, 2e-3}, {24, 1000, 3e-3}}, {}),
            .max_rows = 1000,
-           .seed = 3},
+           .seed = 3,
+           .clock = &clock},
           vocabulary};
 }
 
@@ -286,8 +288,9 @@ TEST_P(SpeculationNeverChangesTokens, WhoeverChoosesDrafterAndStrategy) {
       std::vector<std::unique_ptr<spec::Drafter>> drafters;
       drafters.push_back(oracle(0.8));
       drafters.push_back(std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{}));
-      Speculation speculation =
-          tuned(std::move(drafters), algorithm, gate, vocabulary(), {"oracle", "suffix", "mixed"});
+      const TickingClock clock;
+      Speculation speculation = tuned(clock, std::move(drafters), algorithm, gate, vocabulary(),
+                                      {"oracle", "suffix", "mixed"});
       EngineOptions options = crowd();
       options.max_batch_tokens = 1000;
       for (int rollout = 0; rollout < 2; ++rollout) {
@@ -307,7 +310,8 @@ TEST_P(SpeculationNeverChangesTokens, AndADrafterThatBreaksDownLeavesTheChoice) 
   std::vector<std::unique_ptr<spec::Drafter>> drafters;
   drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
   drafters.push_back(oracle(0.8));
-  Speculation speculation = tuned(std::move(drafters), "ADAPTIVE", "learned", vocabulary());
+  const TickingClock clock;
+  Speculation speculation = tuned(clock, std::move(drafters), "PREDEFINED", "paper", vocabulary());
   Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
   EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
   EXPECT_TRUE(speculation.stats_of(0).failed);
@@ -321,19 +325,21 @@ TEST_P(SpeculationNeverChangesTokens, AndOneThatBreaksDownInAMixedTreeLeavesTheO
     std::vector<std::unique_ptr<spec::Drafter>> drafters;
     drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
     drafters.push_back(oracle(0.8));
+    const TickingClock clock;
     const auto speculation =
         is_fixed
             ? std::make_unique<Speculation>(std::move(drafters), Strategy{8, 4, 16}, vocabulary())
-            : std::unique_ptr<Speculation>(new Speculation(
-                  tuned(std::move(drafters), "ADAPTIVE", "learned", vocabulary(), {"mixed"})));
+            : std::unique_ptr<Speculation>(new Speculation(tuned(
+                  clock, std::move(drafters), "ADAPTIVE", "learned", vocabulary(), {"mixed"})));
     Engine engine(*model_, crowd(), nullptr, nullptr, speculation.get());
     EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
     EXPECT_TRUE(speculation->stats_of(0).failed);
     EXPECT_FALSE(speculation->stats_of(1).failed);
     EXPECT_FALSE(speculation->stats_of(2).failed);
     EXPECT_GT(speculation->stats_of(2).accepted_tokens, 20);
-    EXPECT_EQ(speculation->stats_of(2).accepted_tokens, speculation->stats_of(1).mixed_accepted)
-        << "the broken one is never right";
+    EXPECT_LT(speculation->stats_of(0).mixed_drafted, 20) << "the broken one is not asked again";
+    EXPECT_LE(speculation->stats_of(2).accepted_tokens,
+              speculation->stats_of(0).mixed_accepted + speculation->stats_of(1).mixed_accepted);
   }
 }
 

@@ -1,0 +1,19 @@
+// Every look at it takes a millisecond: what depends on time goes the same way in every run.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/clock.h"
+
+namespace tlt::testing {
+
+// Threading: one thread.
+class TickingClock final : public Clock {
+ public:
+  double seconds() const override { return now_ += 0.001; }
+
+ private:
+  mutable double now_ = 0;
+};
+
+}  // namespace tlt::testing
