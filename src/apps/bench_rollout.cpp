@@ -188,6 +188,7 @@ struct Run {
   std::array<double, kBuckets> bucket_seconds = {};
   std::array<int64_t, kBuckets> bucket_tokens = {};
   rollout::SpeculationStats speculation;
+  std::optional<spec::TunerReport> tuner;  // of all runs so far
 };
 
 // The ways at one batch size.
@@ -292,6 +293,7 @@ class Comparison {
     if (speculation) {
       run.speculation = speculation->stats();
       learned_[way] = speculation->save();
+      if (speculation->tuner()) run.tuner = speculation->tuner()->report();
     }
     return run;
   }
@@ -362,6 +364,7 @@ class Comparison {
     const double plain = runs_[0].back().forward_seconds;
     line["speculation_fixed_seconds"] = fixed;
     line["speculation_fixed_share"] = fixed / plain;
+    if (last.tuner) line["tuner"] = to_json(*last.tuner);
     nlohmann::ordered_json buckets;
     for (size_t i = 0; i < kBuckets; ++i)
       if (last.bucket_seconds[i] > 0)

@@ -183,6 +183,7 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
                          .strategy = strategy,
                          .tree = &sequence->draft});
   }
+  if (is_try()) keep_few();
   guard(*drafting_, [&](spec::Drafter& drafter) {
     if (!requests_.empty()) drafter.propose(requests_);
     for (const spec::DraftRequest& request : requests_) check(request);
@@ -196,6 +197,16 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   draft_seconds_ = watch.seconds();
   drafting_->stats.draft_seconds += draft_seconds_;
   ++drafting_->stats.steps;
+}
+
+// A try is for the sequences with the least to read.
+void Speculation::keep_few() {
+  if (std::ssize(requests_) <= spec::kTrySequences) return;
+  const auto few = requests_.begin() + spec::kTrySequences;
+  std::ranges::nth_element(requests_, few, {}, [](const spec::DraftRequest& request) {
+    return std::pair(request.response.size(), request.id);
+  });
+  requests_.erase(few, requests_.end());
 }
 
 // Leaves the guesses that are worth their row of the forward pass.
@@ -249,12 +260,17 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
   tokens_ += static_cast<int64_t>(tokens);
   if (!drafting_) return;
   if (!draw.is_tree) {
-    if (sequence.draft.empty()) verified_.push_back({});
+    if (sequence.draft.empty() && was_asked_for(sequence)) verified_.push_back({});
     return;
   }
   const spec::VerifiedTree tree{sequence.draft.nodes(), drawn.path[tokens - 1] - 1};
   verified_.push_back(tree);
   count(tree, tokens);
+}
+
+bool Speculation::was_asked_for(const Sequence& sequence) const {
+  return !is_try() || std::ranges::find(requests_, &sequence.draft, &spec::DraftRequest::tree) !=
+                          requests_.end();
 }
 
 void Speculation::count(const spec::VerifiedTree& tree, size_t tokens) {
@@ -280,18 +296,22 @@ void Speculation::count(const spec::VerifiedTree& tree, size_t tokens) {
 
 void Speculation::end_step(bool has_prompt_rows) {
   if (batch_ == 0) return;
-  const double seconds = step_.seconds();
+  // To learn from a step costs time too; of this one it is not known yet.
+  double& learning = learning_seconds_[drafting_ ? 1 : 0];
+  const double before = step_.seconds(), seconds = before + learning;
   const Timed timed(seconds_, clock_);
   ++decode_steps_;
   if (drafting_ && drafting_->drafter.get() == mixed_) mixed_->record(verified_);
-  if (!adaptive_ || !tuner_ || seconds <= 0) return;
+  if (!adaptive_ || !tuner_ || before <= 0) return;
   if (!has_prompt_rows) learn_pace(seconds);
   if (drafting_) drafting_->budget.record(verified_);
   tuner_->record(drafting_ ? arm_ : spec::Arm{}, {.batch = batch_,
                                                   .tokens = tokens_,
                                                   .trees = verified_,
                                                   .seconds = seconds,
+                                                  .draft_seconds = draft_seconds_,
                                                   .has_prompt_rows = has_prompt_rows});
+  learning += kRateShare * (step_.seconds() - before - learning);
 }
 
 // What cut() weighs rows with.

@@ -143,6 +143,9 @@ class Speculation {
   void make_tuner();
   bool competes(const Member& member) const;
   Member* choose(int64_t batch);
+  bool is_try() const { return adaptive_ && tuner_ && tuner_->is_try(); }
+  void keep_few();
+  bool was_asked_for(const Sequence& sequence) const;
   void check(const spec::DraftRequest& request);
   void propose_trees(std::span<const std::unique_ptr<Sequence>> running);
   void cut();
@@ -161,7 +164,9 @@ class Speculation {
   int64_t decode_steps_ = 0;
   double tokens_per_second_ = 0;  // of the latest steps
   double cost_factor_ = 1;        // the seconds of the latest steps, by those of the cost table
-  double seconds_ = 0;            // spent here
+  // Of the latest steps, what learning from them took: without guesses, and with.
+  std::array<double, 2> learning_seconds_ = {};
+  double seconds_ = 0;  // spent here
   const Clock& clock_;
 
   // Of the step.

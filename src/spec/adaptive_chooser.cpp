@@ -9,22 +9,26 @@
 namespace tlt::spec {
 namespace {
 
+constexpr double kCaution = 0.05;         // log of the ratio to "off" that guesses must promise
 constexpr double kClearAdvantage = 0.03;  // hysteresis: log of the ratio at once …
 constexpr double kSummedAdvantage = 0.2;  // … or summed over steps
 constexpr double kOptimism = 2;           // standard deviations
 constexpr double kExploredShare = 0.01;
-constexpr double kFreeSteps = 12;       // lost to exploration, beside that share, at the start …
-constexpr double kFreeStepsAgain = 4;   // … and after new weights
-constexpr double kLeastLoss = 0.5;      // of a try's time: no try is free
+constexpr double kFreeSteps = 12;      // lost to exploration, beside that share, at the start …
+constexpr double kFreeStepsAgain = 4;  // … and after new weights
+constexpr double kLeastLoss = 0.5;     // of a try's time: no try is free
+constexpr double kMostReading = 20;  // steps of the arm in turn; what takes longer was interrupted
 constexpr double kPriorSequences = 60;  // for which the tokens given elsewhere are believed
 constexpr double kLeastRatio = 0.5, kMostRatio = 1.5;
 constexpr double kMostSequences = 300;  // remembered of an arm at a batch size
 constexpr double kMostSteps = 50;       // the same, of the nodes that its trees have
 constexpr double kCutShare = 0.9;       // of a strategy's nodes; trees with fewer have been cut
 constexpr double kRecentSteps = 1000;
-constexpr int64_t kDoubtSteps = 512;  // an idle kind is tried again …
-constexpr double kDoubtTrees = 4;     // … and this much left of what was known
-constexpr double kWorthATry = 0.1;    // log of the ratio, if all its guesses were right
+constexpr int64_t kDoubtSteps = 512;    // an idle kind is tried again …
+constexpr double kDoubtTrees = 4;       // … and this much left of what was known
+constexpr int64_t kOffDoubtSteps = 64;  // so is decoding without guesses: a slow spell may be over
+constexpr double kOffDoubtShare = 0.0025;  // … and that loses at most so much of the time
+constexpr double kWorthATry = 0.1;  // log of the ratio, if all its guesses were right
 constexpr int64_t kMaxFailedTries = 3;
 constexpr double kNewWeightsKept = 0.1;
 constexpr double kNewWeightsTrees = 8;
@@ -133,6 +137,12 @@ bool AdaptiveChooser::may_choose(size_t arm, int64_t batch) const {
   return arm == off_ ? setup_.off_competes : arms_[arm].strategy.verify * batch <= setup_.max_rows;
 }
 
+bool AdaptiveChooser::is_off_due() const {
+  if (off_steps_ < kOffDoubtSteps || outlooks_[off_].score == kNever) return false;
+  const double lost = 1 - std::exp(outlooks_[off_].score - outlooks_[favourite_].score);
+  return lost <= kOffDoubtShare * static_cast<double>(off_steps_);
+}
+
 bool AdaptiveChooser::is_due(const Kind& kind) const {
   return kind.idle_steps >= kDoubtSteps << kind.failed_tries;
 }
@@ -147,15 +157,20 @@ void AdaptiveChooser::judge(int64_t batch) {
       const Kind& kind = kinds_[places_[arm].kind];
       tokens_deviation = kind.acceptance.deviation(places_[arm].strategy);
     }
-    const double score =
-        may_choose(arm, batch) ? std::log(tokens_[arm]) - costs[arm].log_seconds : kNever;
-    outlooks_[arm] = {score, score + kOptimism * std::hypot(tokens_deviation, costs[arm].deviation),
-                      std::exp(costs[arm].log_seconds)};
+    double score = kNever;
+    if (may_choose(arm, batch))
+      score = std::log(tokens_[arm]) - costs[arm].log_seconds - (arm == off_ ? 0 : kCaution);
+    outlooks_[arm] = {
+        .score = score,
+        .hope = score + kOptimism * std::hypot(tokens_deviation, costs[arm].deviation),
+        .seconds = std::exp(costs[arm].log_seconds),
+        .tokens_deviation = tokens_deviation,
+        .seconds_deviation = costs[arm].deviation};
   }
 }
 
 size_t AdaptiveChooser::choose(int64_t batch, uint64_t) {
-  explores_ = false;
+  explores_ = is_try_ = false;
   if (rest_ > 0 && batch == rest_batch_) {
     --rest_;
     return off_;
@@ -163,8 +178,13 @@ size_t AdaptiveChooser::choose(int64_t batch, uint64_t) {
   judge(batch);
   settle();
   if (outlooks_[favourite_].score == kNever) return off_;
+  if (is_off_due()) return off_;
   const size_t promising = find_promising();
-  explores_ = promising != favourite_ && can_afford(promising);
+  const bool for_few = is_for_few(promising, batch);
+  const double share =
+      for_few ? static_cast<double>(kTrySequences) / static_cast<double>(batch) : 1;
+  explores_ = promising != favourite_ && can_afford(loss(promising, share));
+  is_try_ = explores_ && for_few;
   const size_t chosen = explores_ ? promising : favourite_;
   rest_ = chosen == off_ ? kRest : 0;
   rest_batch_ = batch;
@@ -215,23 +235,35 @@ size_t AdaptiveChooser::find_promising() const {
   return best;
 }
 
-// The seconds in which the arm in turn would have given the same tokens are not lost.
-double AdaptiveChooser::loss(size_t arm) const {
+bool AdaptiveChooser::is_for_few(size_t arm, int64_t batch) const {
   const Outlook& outlook = outlooks_[arm];
-  const double share = 1 - std::exp(outlook.score - outlooks_[favourite_].score);
-  return outlook.seconds * std::max(kLeastLoss, share);
+  return arm != off_ && batch > kTrySequences &&
+         outlook.tokens_deviation > outlook.seconds_deviation;
 }
 
-bool AdaptiveChooser::can_afford(size_t arm) const {
-  return loss(arm) <= free_steps_ * outlooks_[favourite_].seconds ||
-         explored_seconds_ + loss(arm) <= kExploredShare * recent_seconds_;
+// Of a step with the arm for so large a share of the sequences, and no guesses for the others. The
+// seconds in which the arm in turn would have given the same tokens are not lost.
+double AdaptiveChooser::loss(size_t arm, double share) const {
+  const double off = outlooks_[off_].seconds, in_turn = outlooks_[favourite_].seconds;
+  const double seconds = off + share * (outlooks_[arm].seconds - off);
+  const double tokens = 1 + share * (tokens_[arm] - 1);
+  return std::max(kLeastLoss * seconds, seconds - tokens / tokens_[favourite_] * in_turn);
+}
+
+bool AdaptiveChooser::can_afford(double lost) const {
+  return lost <= free_steps_ * outlooks_[favourite_].seconds ||
+         explored_seconds_ + lost <= kExploredShare * recent_seconds_;
 }
 
 // After the step is known. As expected now, not as it took: a step that was interrupted must not
-// use up what is for exploration.
-void AdaptiveChooser::count_exploration(size_t arm, int64_t batch) {
-  judge(batch);
-  const double lost = loss(arm), in_turn = outlooks_[favourite_].seconds;
+// use up what is for exploration. But what the drafter had to read counts, up to a bound.
+void AdaptiveChooser::count_exploration(size_t arm, const StepOutcome& outcome) {
+  judge(outcome.batch);
+  const double in_turn = outlooks_[favourite_].seconds;
+  const auto drafted = static_cast<double>(outcome.trees.size());
+  const double share = arm == off_ ? 1 : drafted / static_cast<double>(outcome.batch);
+  const double reading = outcome.draft_seconds - costs_.draft_seconds(arm, drafted);
+  const double lost = loss(arm, share) + std::clamp(reading, 0.0, kMostReading * in_turn);
   if (free_steps_ * in_turn >= lost)
     free_steps_ -= lost / in_turn;
   else
@@ -242,18 +274,19 @@ void AdaptiveChooser::record(size_t arm, const StepOutcome& outcome) {
   const auto batch = static_cast<double>(outcome.batch);
   const auto rows = static_cast<double>(outcome.rows());
   for (Kind& kind : kinds_) ++kind.idle_steps;
+  off_steps_ = arm == off_ ? 0 : off_steps_ + 1;
   if (arm != off_) {
     learn_tokens(arm, outcome);
-    nodes_.add(arm, outcome.batch, rows / batch - 1, 1);
+    if (!is_try_) nodes_.add(arm, outcome.batch, rows / batch - 1, 1);
   }
   if (!outcome.has_prompt_rows) {
-    costs_.record(arm, outcome.batch, rows, outcome.seconds);
+    if (!is_try_) costs_.record(arm, outcome.batch, rows, outcome.seconds);
     const double kept = 1 - 1 / kRecentSteps;
     recent_seconds_ = recent_seconds_ * kept + outlooks_[arm].seconds;
     explored_seconds_ *= kept;
-    if (explores_) count_exploration(arm, outcome.batch);
+    if (explores_) count_exploration(arm, outcome);
   }
-  explores_ = false;
+  explores_ = is_try_ = false;
 }
 
 void AdaptiveChooser::learn_tokens(size_t arm, const StepOutcome& outcome) {
@@ -270,7 +303,7 @@ void AdaptiveChooser::learn_tokens(size_t arm, const StepOutcome& outcome) {
   const double ratio = given / (trees * kind.acceptance.expected(strategy));
   if (kind.acceptance.record(strategy, outcome.trees))
     forget_given(index);
-  else if (!outcome.trees.empty())
+  else if (!outcome.trees.empty() && !is_try_)
     given_.add(arm, outcome.batch, ratio, trees);
   kind.idle_steps = 0;
 }
@@ -304,6 +337,8 @@ nlohmann::json AdaptiveChooser::save() const {
           {"favourite", favourite_},
           {"advantage", advantage_},
           {"explores", explores_},
+          {"is_try", is_try_},
+          {"off_steps", off_steps_},
           {"rest", rest_},
           {"rest_batch", rest_batch_},
           {"recent_seconds", recent_seconds_},
@@ -324,6 +359,8 @@ void AdaptiveChooser::restore(const nlohmann::json& state) {
   state.at("favourite").get_to(favourite_);
   state.at("advantage").get_to(advantage_);
   state.at("explores").get_to(explores_);
+  state.at("is_try").get_to(is_try_);
+  state.at("off_steps").get_to(off_steps_);
   state.at("rest").get_to(rest_);
   state.at("rest_batch").get_to(rest_batch_);
   state.at("recent_seconds").get_to(recent_seconds_);

@@ -3,16 +3,21 @@
 // Tokens come from acceptance.h, one for each kind of drafter, whatever the batch size, corrected
 // by what trees gave at similar ones, where they are cut to what pays (row_budget.h); seconds from
 // cost_model.h, for the rows that the arm's trees have there. "Off" is an arm that gives one token.
-// Three rules keep that honest:
+// Four rules keep that honest:
 //
+//   Caution      guesses must promise 5 % more than none: the best of many estimates is too good on
+//                average, and a step that is interrupted costs more when it is a long one.
 //   Hysteresis   another arm takes over when it is better by 3 %, or by less for long enough.
 //   Exploration  an arm that may be better, as far as its uncertainty goes, is tried out of turn.
 //                What such steps lose against the arm in turn is at most 1 % of the recent time,
 //                and 12 steps more at the start and 4 after new weights: so arms that lose little
-//                are tried often and those that lose much hardly ever.
+//                are tried often and those that lose much hardly ever. While its guesses are in
+//                doubt more than its seconds, it drafts for a few sequences only: a drafter that
+//                was not asked for long has much to read of each.
 //   Doubt        a kind that was not played for 512 steps is tried, even if it seemed hopeless, and
 //                little is left of what was known. While it is never in turn, the time to the
-//                next try doubles, up to 4,096 steps.
+//                next try doubles, up to 4,096 steps. "Off" is tried after at least 64 steps with
+//                guesses: it may have looked slow only because the machine was.
 //
 // Owns       what was learned of costs and acceptance.
 // Threading  engine thread only; no locks; no allocation once warm. No random numbers.
@@ -40,6 +45,7 @@ class AdaptiveChooser : public Chooser {
   AdaptiveChooser(const std::vector<Arm>& arms, Setup setup);
 
   size_t choose(int64_t batch, uint64_t choice) override;
+  bool is_try() const override { return is_try_; }
   void record(size_t arm, const StepOutcome& outcome) override;
   void new_weights() override;
   nlohmann::json save() const override;
@@ -66,6 +72,8 @@ class AdaptiveChooser : public Chooser {
   };
 
   bool may_choose(size_t arm, int64_t batch) const;
+  bool is_for_few(size_t arm, int64_t batch) const;
+  bool is_off_due() const;
   bool is_due(const Kind& kind) const;
   void judge(int64_t batch);        // fills outlooks_
   void find_nodes(int64_t batch);   // fills rows_
@@ -74,9 +82,9 @@ class AdaptiveChooser : public Chooser {
   double best_case(size_t arm) const;
   std::optional<size_t> find_due() const;
   size_t find_promising() const;
-  double loss(size_t arm) const;
-  bool can_afford(size_t arm) const;
-  void count_exploration(size_t arm, int64_t batch);
+  double loss(size_t arm, double share) const;
+  bool can_afford(double lost) const;
+  void count_exploration(size_t arm, const StepOutcome& outcome);
   void learn_tokens(size_t arm, const StepOutcome& outcome);
   void forget_given(size_t kind);
 
@@ -91,7 +99,9 @@ class AdaptiveChooser : public Chooser {
 
   size_t favourite_ = 0;       // the arm in turn
   double advantage_ = 0;       // of others over it, summed since one was ahead
-  bool explores_ = false;      // the last choice was out of turn
+  bool explores_ = false;      // the last choice was out of turn …
+  bool is_try_ = false;        // … and for a few sequences only
+  int64_t off_steps_ = 0;      // since the last one without guesses
   int64_t rest_ = 0;           // steps for which "off" stays chosen, while the batch is …
   int64_t rest_batch_ = 0;     // … this one: choosing costs a small model more than it gains
   double recent_seconds_ = 0;  // forgotten with kRecentSteps
@@ -100,9 +110,10 @@ class AdaptiveChooser : public Chooser {
 
   // What is thought of an arm at a batch size.
   struct Outlook {
-    double score = 0;    // log (tokens a sequence / second); -infinity: not allowed
+    double score = 0;    // log (tokens a sequence / second), caution off; -infinity: not allowed
     double hope = 0;     // what the score may be
     double seconds = 0;  // of a step, when it was judged last
+    double tokens_deviation = 0, seconds_deviation = 0;  // relative
   };
   // Scratch, by arm.
   std::vector<Outlook> outlooks_;

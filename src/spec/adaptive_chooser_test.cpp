@@ -32,7 +32,8 @@ std::vector<size_t> play(AdaptiveChooser& chooser, int steps,
   for (int step = 0; step < steps; ++step) {
     const size_t arm = chooser.choose(8, 0);
     StepOutcome outcome{.batch = 8, .tokens = 8, .trees = {}, .seconds = seconds(arm)};
-    const std::vector<VerifiedTree> trees(8, {nodes, depth(arm) - 1});
+    const std::vector<VerifiedTree> trees(chooser.is_try() ? kTrySequences : 8,
+                                          {nodes, depth(arm) - 1});
     if (arm != kOffArm) outcome.trees = trees;
     chooser.record(arm, outcome);
     arms.push_back(arm);
@@ -85,7 +86,7 @@ TEST(AdaptiveChooserTest, NoiseDoesNotMakeEqualArmsTakeTurns) {
   const auto noisy = [&](size_t) { return std::exp(0.1 * random.normal()); };
   const auto depth = [&](size_t) { return static_cast<int32_t>(random.below(3)); };
   play(chooser, 500, depth, noisy);
-  EXPECT_LT(changes(play(chooser, 1000, depth, noisy)), 50);  // tries, there and back, included
+  EXPECT_LT(changes(play(chooser, 1000, depth, noisy)), 80);  // tries, there and back, included
 }
 
 TEST(AdaptiveChooserTest, ExplorationStaysInItsShareOfTheTime) {
@@ -115,6 +116,38 @@ TEST(AdaptiveChooserTest, InterruptedTryDoesNotUseUpTheShare) {
       });
   EXPECT_TRUE(interrupted);
   EXPECT_LT(chooser.explored_share(), 0.02);
+}
+
+// Whoever looks at "off" in a slow spell only would never go back to it.
+TEST(AdaptiveChooserTest, OffIsTriedAgainAfterASlowSpell) {
+  AdaptiveChooser chooser = make_chooser();
+  const auto two = [](size_t arm) { return arm == kOffArm ? 0 : 1; };
+  RandomStream random(6, {});
+  const auto noisy = [&](double seconds) { return seconds * std::exp(0.1 * random.normal()); };
+  const auto in_the_spell = [&](size_t arm) { return noisy(arm == kOffArm ? 2.0 : 2.4); };
+  const auto later = [&](size_t arm) { return noisy(arm == kOffArm ? 1.0 : 2.4); };
+  EXPECT_NE(favourite(play(chooser, 600, two, in_the_spell)), kOffArm);
+  EXPECT_EQ(favourite(play(chooser, 3000, two, later)), kOffArm);
+}
+
+TEST(AdaptiveChooserTest, GuessesInDoubtAreTriedForAFewSequences) {
+  AdaptiveChooser chooser = make_chooser();
+  int64_t for_few = 0;
+  for (int step = 0; step < 200; ++step) {
+    const size_t arm = chooser.choose(64, 0);
+    const bool is_try = chooser.is_try();
+    EXPECT_FALSE(is_try && arm == kOffArm);
+    for_few += is_try;
+    const std::vector<DraftNode> nodes = {{1, -1, 1, 0.5f}};
+    const std::vector<VerifiedTree> trees(is_try ? kTrySequences : 64, {nodes, -1});
+    StepOutcome outcome{
+        .batch = 64, .tokens = 64, .trees = {}, .seconds = arm == kOffArm ? 1 : 2.0};
+    if (arm != kOffArm) outcome.trees = trees;
+    chooser.record(arm, outcome);
+  }
+  EXPECT_GT(for_few, 3);
+  chooser.choose(kTrySequences, 0);
+  EXPECT_FALSE(chooser.is_try()) << "these are all";
 }
 
 TEST(AdaptiveChooserTest, TriesOfAHopelessDrafterBecomeRare) {

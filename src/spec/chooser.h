@@ -41,9 +41,12 @@ struct VerifiedTree {
 struct StepOutcome {
   int64_t batch = 0;   // sequences that decoded, without those whose prompt was read
   int64_t tokens = 0;  // all of theirs, bonus tokens included
-  std::span<const VerifiedTree> trees;  // one a sequence, empty ones too; none when the arm was off
-  double seconds = 0;                   // of the whole step, drafting included
-  bool has_prompt_rows = false;         // the seconds say nothing of decoding: not learned from
+  // One for each sequence that was drafted for, empty ones too: all of them, or in a try at most
+  // kTrySequences; none when the arm was off.
+  std::span<const VerifiedTree> trees;
+  double seconds = 0;            // of the whole step, drafting included
+  double draft_seconds = 0;      // of them
+  bool has_prompt_rows = false;  // the seconds say nothing of decoding: not learned from
 
   // Of the target's forward pass.
   int64_t rows() const {
@@ -52,6 +55,9 @@ struct StepOutcome {
     return batch + nodes;
   }
 };
+
+// For so many sequences an arm is tried whose guesses are in doubt, however many decode.
+inline constexpr int64_t kTrySequences = 4;
 
 // Statistics are kept for batches of similar size: two cells an octave, 1 to 1024 sequences.
 inline constexpr size_t kBatchCells = 21;
@@ -67,6 +73,8 @@ class Chooser {
 
   // `choice` counts the choices of a run: random numbers belong to it.
   virtual size_t choose(int64_t batch, uint64_t choice) = 0;
+  // The last choice is a try, for at most kTrySequences sequences.
+  virtual bool is_try() const { return false; }
   virtual void record(size_t arm, const StepOutcome& outcome) = 0;
 
   // Policy or drafter changed.

@@ -96,9 +96,7 @@ double StepCosts::table_weight() const {
 
 double StepCosts::log_table(size_t arm, int64_t batch, double rows) const {
   const auto sequences = static_cast<double>(batch);
-  double seconds = table_.target_seconds(rows, sequences);
-  if (!drafts_[arm].empty()) seconds += drafts_[arm].at(sequences);
-  return std::log(seconds);
+  return std::log(table_.target_seconds(rows, sequences) + draft_seconds(arm, sequences));
 }
 
 void StepCosts::find_offsets(int64_t batch) {

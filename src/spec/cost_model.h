@@ -78,6 +78,10 @@ class StepCosts {
 
   // Of a step with each arm, `rows[arm]` rows for the target; valid until the next call.
   std::span<const Prediction> predict(int64_t batch, std::span<const double> rows);
+  // Of a proposal for so many sequences, by the table; 0 when it was not measured.
+  double draft_seconds(size_t arm, double sequences) const {
+    return drafts_[arm].empty() ? 0 : drafts_[arm].at(sequences);
+  }
 
   void record(size_t arm, int64_t batch, double rows, double seconds);
 

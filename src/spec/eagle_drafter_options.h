@@ -11,7 +11,7 @@
 namespace tlt::spec {
 
 struct EagleDrafterOptions {
-  int64_t window = 512;
+  int64_t window = 128;
   int64_t kv_memory_bytes = int64_t{1} << 28;
   int64_t prompt_memory_bytes = int64_t{1} << 28;
   int64_t draft_vocab_size = 0;

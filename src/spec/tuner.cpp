@@ -11,6 +11,7 @@ namespace tlt::spec {
 namespace {
 
 constexpr int64_t kPlaysInHindsight = 10;
+constexpr const char* kFormat = "2\n";  // of what save() gives
 
 std::vector<Arm> make_arms(const SpeculationOptions& options,
                            const std::vector<std::string>& kinds) {
@@ -41,7 +42,11 @@ Tuner::~Tuner() = default;
 const Arm& Tuner::choose(int64_t batch) {
   TLT_CHECK(batch > 0, "no sequence decodes");
   const uint64_t choice = choices_++;
-  return gate_.opens(batch) ? arms_[chooser_->choose(batch, choice)] : arms_.front();
+  is_try_ = false;
+  if (!gate_.opens(batch)) return arms_.front();
+  const Arm& arm = arms_[chooser_->choose(batch, choice)];
+  is_try_ = chooser_->is_try();
+  return arm;
 }
 
 void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
@@ -119,7 +124,7 @@ nlohmann::json to_json(const TunerReport& report) {
 
 std::string Tuner::identity() const {
   SpeculationOptions options = options_;
-  std::string text = to_toml(collect_options(options));
+  std::string text = kFormat + to_toml(collect_options(options));
   for (const Arm& arm : arms_) text += arm.kind + " " + to_string(arm.strategy) + "\n";
   return text;
 }

@@ -63,6 +63,9 @@ class Tuner {
   // How to decode the next step, in which `batch` sequences take part. Valid as long as the tuner.
   const Arm& choose(int64_t batch);
 
+  // That step is a try: at most kTrySequences sequences are to be drafted for.
+  bool is_try() const { return is_try_; }
+
   // What the step gave. REQUIRES: an arm of arms().
   void record(const Arm& arm, const StepOutcome& outcome);
 
@@ -97,6 +100,7 @@ class Tuner {
   Gate gate_;
   std::unique_ptr<Chooser> chooser_;
   uint64_t choices_ = 0;
+  bool is_try_ = false;
   std::vector<ArmTotals> totals_;  // [arm]
 };
 

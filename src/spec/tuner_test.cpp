@@ -171,8 +171,9 @@ class World {
     return Tuner(options, {.kinds = kinds_, .costs = measure(), .max_rows = 2048, .seed = seed});
   }
 
-  double seconds(const Arm& arm, int64_t batch) const {
-    const auto rows = static_cast<double>(batch * arm.strategy.verify);
+  double seconds(const Arm& arm, int64_t batch) const { return seconds(arm, batch, batch); }
+  double seconds(const Arm& arm, int64_t batch, int64_t drafted) const {
+    const auto rows = static_cast<double>(batch + drafted * (arm.strategy.verify - 1));
     return overhead_ * machine_.target(rows) + draft_seconds(arm);
   }
   double tokens(const Arm& arm) const { return arm.is_off() ? 1 : tokens_[place(arm)]; }
@@ -187,22 +188,24 @@ class World {
     return best;
   }
 
-  // One engine step with the arm; its outcome is valid until the next.
-  const StepOutcome& play(const Arm& arm, int64_t batch) {
+  // One engine step with the arm, for some of the sequences; its outcome is valid until the next.
+  const StepOutcome& play(const Arm& arm, int64_t batch, int64_t drafted) {
     trees_.clear();
     outcome_ = {};
     outcome_.batch = outcome_.tokens = batch;
     if (!arm.is_off()) {
       const size_t at = place(arm);
       const Drafts& drafts = drafts_.at(arm.kind);
-      for (int64_t i = 0; i < batch; ++i) {
+      for (int64_t i = 0; i < drafted; ++i) {
         const std::vector<DraftNode>& nodes = drafts.tree(at, random_.below(Drafts::kTrees));
         trees_.push_back({nodes, drafts.accepted(nodes, random_)});
         outcome_.tokens += trees_.back().accepted_depth();
       }
     }
     outcome_.trees = trees_;
-    outcome_.seconds = seconds(arm, batch) * std::exp(noise_ * random_.normal());
+    outcome_.draft_seconds = draft_seconds(arm) + read(arm, drafted);
+    outcome_.seconds = seconds(arm, batch, drafted) * std::exp(noise_ * random_.normal());
+    outcome_.seconds += outcome_.draft_seconds - draft_seconds(arm);
     if (random_.uniform() < outliers_) outcome_.seconds *= 10;
     return outcome_;
   }
@@ -221,10 +224,13 @@ class World {
   };
   void step(Tuner& tuner, int64_t batch, Efficiency& sum) {
     const Arm& arm = tuner.choose(batch);
-    tuner.record(arm, play(arm, batch));
+    const int64_t drafted = tuner.is_try() ? std::min(batch, kTrySequences) : batch;
+    const StepOutcome& outcome = play(arm, batch, drafted);
+    tuner.record(arm, outcome);
     // In the mean, so that luck is not taken for skill.
-    sum.spent += seconds(arm, batch);
-    sum.needed += tokens(arm) / best_rate(batch);
+    sum.spent += seconds(arm, batch, drafted) + outcome.draft_seconds - draft_seconds(arm);
+    const double share = static_cast<double>(drafted) / static_cast<double>(batch);
+    sum.needed += (1 + share * (tokens(arm) - 1)) / best_rate(batch);
     switches_ += !(arm == last_);
     last_ = arm;
   }
@@ -235,8 +241,20 @@ class World {
   double noise_ = 0.1;
   double outliers_ = 0.01;
   double overhead_ = 1.15;
+  double reading_ = 0;  // seconds that eagle needs for a step of a sequence that it has not seen
 
  private:
+  // What an EAGLE drafter reads before it drafts; the same sequences are tried first.
+  double read(const Arm& arm, int64_t drafted) {
+    double seconds = 0;
+    for (int64_t i = 0; i < std::ssize(unread_); ++i) {
+      if (arm.kind == "eagle" && i < drafted)
+        seconds += reading_ * std::exchange(unread_[static_cast<size_t>(i)], 0);
+      else
+        unread_[static_cast<size_t>(i)] = std::min(unread_[static_cast<size_t>(i)] + 1.0, 128.0);
+    }
+    return seconds;
+  }
   double draft_seconds(const Arm& arm) const {
     if (arm.is_off()) return 0;
     return (arm.kind == "suffix" ? 0.2 : 1.0) * machine_.draft_level *
@@ -254,6 +272,7 @@ class World {
   std::vector<double> tokens_;  // [arm]
   std::map<int64_t, double> best_;
   std::vector<VerifiedTree> trees_;
+  std::vector<double> unread_ = std::vector<double>(64);  // [sequence] steps
   StepOutcome outcome_;
   Arm last_;
   int switches_ = 0;
@@ -283,7 +302,7 @@ TEST_P(StationaryTest, ConvergesToTheBestArmAtEveryBatchSize) {
     sum_late += late;
     sum_total += (early + late) / 2;
     EXPECT_GT(late, is_useless ? 0.965 : 0.92) << "batch " << batch;
-    EXPECT_GT((early + late) / 2, is_useless ? 0.97 : 0.93) << "batch " << batch;
+    EXPECT_GT((early + late) / 2, is_useless ? 0.97 : 0.91) << "batch " << batch;
   }
   const auto count = static_cast<double>(batches.size());
   RecordProperty("late", std::to_string(sum_late / count));
@@ -337,6 +356,16 @@ TEST(TunerTest, SecondRolloutKnowsWhatTheFirstLearned) {
   EXPECT_GT(rollouts[1].share(), 0.975);
   // Where little is lost to learning, as little is saved.
   EXPECT_GT(rollouts[1].share(), rollouts[0].share() - 0.005);
+}
+
+// Useless, and slow to ask after a while: it has to read what it missed.
+TEST(TunerTest, ADrafterThatMustReadIsNotTriedForAll) {
+  for (const int64_t batch : {8, 16, 64}) {
+    World world(machines()[1], kDrafters.at("useless"));
+    world.reading_ = world.seconds(Arm{}, batch) / 16;
+    Tuner tuner = world.make_tuner();
+    EXPECT_GT(world.run(tuner, batch, 2000), 0.96) << "batch " << batch;
+  }
 }
 
 // The drafter was useless, is trained and becomes good, and then fits no more.
@@ -402,7 +431,7 @@ TEST(TunerTest, SameStepsAndSeedSameChoices) {
         if (step >= 150) {
           ASSERT_EQ(resumed.choose(batch), arm) << algorithm << " step " << step;
         }
-        const StepOutcome& outcome = world.play(arm, batch);
+        const StepOutcome& outcome = world.play(arm, batch, batch);
         tuner.record(arm, outcome);
         twin.record(arm, outcome);
         if (step >= 150) resumed.record(arm, outcome);
@@ -440,7 +469,7 @@ TEST(TunerTest, GatesCloseForEveryAlgorithm) {
       EXPECT_TRUE(tuner.choose(33).is_off()) << algorithm;
       const Arm& arm = tuner.choose(2);
       EXPECT_FALSE(arm.is_off()) << algorithm;  // the gate decides, however useless the drafter
-      tuner.record(arm, world.play(arm, 2));
+      tuner.record(arm, world.play(arm, 2, 2));
     }
   }
 }
@@ -453,7 +482,7 @@ TEST(TunerTest, NoForwardPassIsAboveMaxRows) {
     for (int step = 0; step < 100; ++step) {
       const Arm& arm = tuner.choose(batch);
       ASSERT_LE(arm.is_off() ? 0 : arm.strategy.verify * batch, 128) << "batch " << batch;
-      tuner.record(arm, world.play(arm, batch));
+      tuner.record(arm, world.play(arm, batch, batch));
     }
 }
 
