@@ -11,6 +11,7 @@
 #include "tests/support/count_allocations.h"
 #include "tests/support/plain_drafter.h"
 #include "tests/support/rollouts.h"
+#include "tests/support/ticking_clock.h"
 #include "tests/support/tiny_model.h"
 
 namespace tlt::rollout {
@@ -103,10 +104,14 @@ TEST_F(SpeculationTest, HotPathAllocatesNothing) {
   Speculation mixed(drafters(), {4, 2, 8}, config_.vocabulary);
   expect_as_plain("mixed", mixed);
   const spec::CostTable costs({{1, 1, 1e-3}, {1, 64, 1.1e-3}, {8, 8, 2e-3}, {8, 500, 3e-3}}, {});
-  Speculation tuned(
-      drafters(),
-      {.options = {}, .kinds = {"suffix", "echo", "mixed"}, .costs = costs, .max_rows = 1000},
-      config_.vocabulary);
+  const testing::TickingClock clock;
+  Speculation tuned(drafters(),
+                    {.options = {},
+                     .kinds = {"suffix", "echo", "mixed"},
+                     .costs = costs,
+                     .max_rows = 1000,
+                     .clock = &clock},
+                    config_.vocabulary);
   expect_as_plain("tuned", tuned);
 }
 
