@@ -120,7 +120,7 @@ TEST(DatasetTest, EveryMistakeHasItsPlace) {
   EXPECT_TRUE(error_of(options_for({file("empty.jsonl", "\n\n")}))
                   .starts_with("data.train_files: no prompts in empty.jsonl"));
   EXPECT_TRUE(
-      error_of(options_for({file("g.parquet", "PAR1")})).starts_with("g.parquet: not a data file"));
+      error_of(options_for({file("g.csv", "prompt")})).starts_with("g.csv: not a data file"));
   EXPECT_TRUE(error_of(options_for({file("h.json", row)})).starts_with("h.json: not a JSON list"));
   EXPECT_TRUE(error_of(options_for({"/nowhere.jsonl"})).starts_with("/nowhere.jsonl: "));
   EXPECT_TRUE(error_of(options_for({})).starts_with("data.train_files is empty"));
