@@ -27,9 +27,13 @@ FileHandle open_nameless_file() {
 }  // namespace
 
 void RowStore::append(std::string_view row) {
+  if (!memory_.empty() && memory_.size() + row.size() > memory_bytes_) write_out();
+  const size_t bytes = memory_.size() + row.size();
+  // A string that grows doubles, and is there twice while it does: so not the last time.
+  if (bytes > memory_.capacity() && bytes <= memory_bytes_ && bytes > memory_bytes_ / 2)
+    memory_.reserve(memory_bytes_);
   memory_ += row;
-  ends_.push_back(in_file_ + static_cast<int64_t>(memory_.size()));
-  if (static_cast<int64_t>(memory_.size()) > memory_bytes_) write_out();
+  ends_.push_back(in_file_ + static_cast<int64_t>(bytes));
 }
 
 void RowStore::write_out() {

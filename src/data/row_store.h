@@ -2,7 +2,7 @@
 // a large one all but the last rows are in a file that has no name and is gone with the process.
 //
 // Owns       that file (in /var/tmp, which unlike /tmp is on a disk) and a place for each row.
-//            Bounded: `memory_bytes` and the longest row, and 8 bytes for each row.
+//            Bounded: `memory_bytes` or the longest row, and 8 bytes for each row.
 // Not here   what the bytes mean (dataset.cpp).
 // Threading  append(): one thread. row(): any thread, once nothing is appended.
 //
@@ -20,9 +20,9 @@ namespace tlt::data {
 
 class RowStore {
  public:
-  static constexpr int64_t kMemoryBytes = int64_t{256} << 20;
+  static constexpr size_t kMemoryBytes = size_t{256} << 20;
 
-  explicit RowStore(int64_t memory_bytes = kMemoryBytes) : memory_bytes_(memory_bytes) {}
+  explicit RowStore(size_t memory_bytes = kMemoryBytes) : memory_bytes_(memory_bytes) {}
 
   // InputError: the disk is full.
   void append(std::string_view row);
@@ -37,7 +37,7 @@ class RowStore {
  private:
   void write_out();
 
-  const int64_t memory_bytes_;
+  const size_t memory_bytes_;
   std::vector<int64_t> ends_;  // of the rows, one behind the other
   int64_t in_file_ = 0;        // so many bytes are in the file; those that follow are in memory_
   std::string memory_;

@@ -13,7 +13,7 @@ std::string row_text(int64_t i) {
 }
 
 TEST(RowStoreTest, RowsAreTheSameInMemoryAndInTheFile) {
-  for (const int64_t limit : {0, 1, 100, 5000, 1 << 20}) {
+  for (const size_t limit : {0, 1, 100, 5000, 1 << 20}) {
     RowStore store(limit);
     for (int64_t i = 0; i < 1000; ++i) store.append(row_text(i));
     ASSERT_EQ(store.size(), 1000);
