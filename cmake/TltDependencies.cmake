@@ -2,7 +2,7 @@
 #
 # Third-party libraries, as targets for LIBRARIES of tlt_folder(): those of Debian by their own names, and
 #   tlt_torch   libtorch 2.11 (.deps/torch)        tlt_arrow   Arrow and Parquet (.deps/pyarrow)
-#   tlt_pcre2   PCRE2, 8 bit                       tlt_utf8proc   tlt_zeromq   tlt_httplib
+#   tlt_pcre2   PCRE2, 8 bit                       tlt_utf8proc   tlt_zeromq   tlt_httplib   tlt_yaml
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
@@ -25,6 +25,7 @@ tlt_system_library(pcre2 pcre2.h pcre2-8)
 target_compile_definitions(tlt_pcre2 INTERFACE PCRE2_CODE_UNIT_WIDTH=8)
 tlt_system_library(utf8proc utf8proc.h utf8proc)
 tlt_system_library(zeromq zmq.hpp zmq)
+tlt_system_library(yaml yaml-cpp/yaml.h yaml-cpp)
 tlt_system_library(httplib httplib.h cpp-httplib Threads::Threads)
 
 # torch and pyarrow bring their own fmt, gtest and more: -idirafter lets the system's headers win. nvcc has no

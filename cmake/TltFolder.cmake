@@ -11,6 +11,7 @@
 #   SOURCES             its .cpp files
 #   CUDA_SOURCES        .cu and .cpp files for -DTLT_CUDA=ON only
 #   LIBRARIES           third-party targets (fmt::fmt, tlt_pcre2 …)
+#   PRIVATE_LIBRARIES   those whose headers no other folder needs to see
 #   TESTS               label unit; RANKS_TESTS, LAW_TESTS, SLOW_TESTS: labels ranks, law, slow
 #   TORCH_FREE_SOURCES  in a TORCH folder: files that need no torch (parsers); with TORCH_FREE_TESTS they are
 #   TORCH_FREE_TESTS    what the sanitized build takes from it
@@ -19,11 +20,11 @@ set(TLT_TEST_KINDS TESTS RANKS_TESTS LAW_TESTS SLOW_TESTS)
 
 function(tlt_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 folder "TORCH" ""
-    "DEPENDS;SOURCES;CUDA_SOURCES;LIBRARIES;${TLT_TEST_KINDS};TORCH_FREE_SOURCES;TORCH_FREE_TESTS")
+    "DEPENDS;SOURCES;CUDA_SOURCES;LIBRARIES;PRIVATE_LIBRARIES;${TLT_TEST_KINDS};TORCH_FREE_SOURCES;TORCH_FREE_TESTS")
   if(folder_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tlt_folder(${name}): unknown: ${folder_UNPARSED_ARGUMENTS}")
   endif()
-  foreach(library IN LISTS folder_LIBRARIES)
+  foreach(library IN LISTS folder_LIBRARIES folder_PRIVATE_LIBRARIES)
     if(NOT TARGET ${library})  # CMake would quietly make it -l${library}
       message(FATAL_ERROR "tlt_folder(${name}): no library ${library}; cmake/TltDependencies.cmake has their names")
     endif()
@@ -54,6 +55,9 @@ function(tlt_folder name)
   endif()
   list(TRANSFORM folder_DEPENDS PREPEND tlt_)
   target_link_libraries(tlt_${name} ${scope} tlt_options ${folder_DEPENDS} ${folder_LIBRARIES})
+  if(folder_PRIVATE_LIBRARIES AND folder_SOURCES)
+    target_link_libraries(tlt_${name} PRIVATE ${folder_PRIVATE_LIBRARIES})
+  endif()
   set(torch "")
   if(folder_TORCH)
     set(torch TORCH)

@@ -16,13 +16,15 @@ using testing::Scratch;
 // A Qwen2 model folder without weights (model.random_seed makes them), with the tokenizer of
 // `tokenizer_folder`.
 void write_small_qwen2(const std::filesystem::path& folder,
-                       const std::filesystem::path& tokenizer_folder) {
+                       const std::filesystem::path& tokenizer_folder, int64_t vocabulary = 151936,
+                       int64_t eos = 151645) {
   std::filesystem::create_directories(folder);
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
-    std::filesystem::copy_file(tokenizer_folder / file, folder / file);
+    if (std::filesystem::exists(tokenizer_folder / file))
+      std::filesystem::copy_file(tokenizer_folder / file, folder / file);
   const nlohmann::json config = {{"architectures", {"Qwen2ForCausalLM"}},
                                  {"model_type", "qwen2"},
-                                 {"vocab_size", 151936},
+                                 {"vocab_size", vocabulary},
                                  {"hidden_size", 64},
                                  {"intermediate_size", 128},
                                  {"num_hidden_layers", 2},
@@ -34,7 +36,7 @@ void write_small_qwen2(const std::filesystem::path& folder,
                                  {"tie_word_embeddings", true},
                                  {"hidden_act", "silu"},
                                  {"torch_dtype", "bfloat16"},
-                                 {"eos_token_id", 151645}};
+                                 {"eos_token_id", eos}};
   std::ofstream(folder / "config.json") << config.dump(1);
 }
 
@@ -102,6 +104,41 @@ TEST(RecipesTest, MistakesAreOneSentenceAndExitCodeTwo) {
     EXPECT_NE(read_text(scratch / "log").find(mistake.says), std::string::npos)
         << read_text(scratch / "log");
   }
+}
+
+// A user of FastRL: its configuration, verl's GSM8K rows in Parquet, two RL steps.
+TEST(RecipesTest, FastRlsConfigurationRunsOnVerlsParquetRows) {
+  const Scratch scratch;
+  const std::string recipe = (scratch / "recipe.toml").string();
+  ASSERT_EQ(run_program({"import", "verl", "tests/golden/verl/fastrl.yaml", "--out", recipe},
+                        scratch / "log"),
+            0)
+      << read_text(scratch / "log");
+  write_small_qwen2(scratch / "model", "tests/golden/tokenizers/gpt2_style", 1024, 0);
+  const int code = run_program(
+      {"train", recipe, "model.path=" + (scratch / "model").string(), "model.random_seed=0",
+       "data.train_files=tests/golden/parquet/verl_gsm8k.parquet", "data.val_files=[]",
+       "data.chat_template=chatml", "data.train_batch_size=8", "data.max_response_length=16",
+       "rollout.kv_memory_bytes=67108864", "trainer.total_training_steps=2", "trainer.device=cpu",
+       "trainer.default_local_dir=" + (scratch / "run").string()},
+      scratch / "log");
+  ASSERT_EQ(code, 0) << read_text(scratch / "log");
+  std::ifstream metrics(scratch / "run" / "metrics.jsonl");
+  int steps = 0;
+  for (std::string line; std::getline(metrics, line); ++steps) {
+    const auto step = nlohmann::json::parse(line);
+    EXPECT_EQ(step.at("training/rollout_logprobs_diff_max"), 0) << line;
+  }
+  EXPECT_EQ(steps, 2);
+  std::ifstream rollouts(scratch / "run" / "rollouts" / "000002.jsonl");
+  int responses = 0;
+  for (std::string line; std::getline(rollouts, line); ++responses) {
+    const auto response = nlohmann::json::parse(line);
+    EXPECT_NE(response.at("input").get<std::string>().find("How many apples are left?"),
+              std::string::npos);
+    EXPECT_FALSE(response.at("gts").get<std::string>().empty());
+  }
+  EXPECT_EQ(responses, 64);
 }
 
 TEST(RecipesTest, ASecondRunIntoAFolderInUseIsRefused) {

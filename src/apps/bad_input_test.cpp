@@ -57,7 +57,7 @@ TEST(CommandLineComplaintTest, UnknownCommandNamesTheKnownOnes) {
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_EQ(ended.err,
             "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
-            "generate, score, tokenize, bench, options, doctor\n");
+            "generate, score, tokenize, data, import, bench, options, doctor\n");
   EXPECT_EQ(run_program({}).exit_code, 2);
 }
 
@@ -237,7 +237,8 @@ TEST_F(TrainComplaintTest, AnEmptyDatasetIsNamed) {
   expect_for_rows("\n\n", HasSubstr("no prompts in"));
   expect_for_rows(row("3,4,6:24"), AllOf(HasSubstr("1"), HasSubstr("batch")));
   rows = "[]";
-  expect({}, HasSubstr("data.train_files is empty; give .jsonl files or countdown:seed=…"));
+  expect({},
+         HasSubstr("data.train_files is empty; give .parquet or .jsonl files or countdown:seed=…"));
 }
 
 TEST_F(TrainComplaintTest, ARowWithoutItsAnswerIsNamedBeforeTheRunBegins) {

@@ -14,6 +14,8 @@ int run_draft(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_score(const Arguments& arguments);
 int run_tokenize(const Arguments& arguments);
+int run_data(const Arguments& arguments);
+int run_import(const Arguments& arguments);
 int run_bench(const Arguments& arguments);
 int run_options(const Arguments& arguments);
 int run_doctor(const Arguments& arguments);

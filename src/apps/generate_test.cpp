@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -235,6 +236,36 @@ TEST(TokenizeTest, AnswersAreThoseOfTheGoldenFile) {
       json_lines(
           run_program({"tokenize", "--model", golden_tokenizer("demo"), "decode"}, tokens).out),
       decodings);
+}
+
+// The golden model with its weights in float16.
+std::string float16_model(const std::string& name) {
+  const std::string golden = golden_model(name), folder = scratch_folder() + "/float16";
+  make_folder(folder);
+  model::SafetensorsFolder weights(golden);
+  std::vector<model::TensorSource> sources;
+  for (const std::string& tensor : weights.names())
+    sources.push_back(model::TensorSource::of(tensor, weights.read(tensor).to(at::kHalf)));
+  model::write_safetensors_folder(folder, sources);
+  json config = json::parse(read_file(golden + "/config.json", 1 << 20));
+  config.erase("dtype");
+  config["torch_dtype"] = "float16";
+  write_file_atomic(folder + "/config.json", config.dump());
+  return folder;
+}
+
+TEST(GenerateTest, Float16FilesAreComputedInBfloat16UnlessAskedOtherwise) {
+  const std::string model = float16_model("qwen2_tied"), rows = mixed_prompts();
+  const std::vector<std::string> greedy = {"--temperature", "0", "--max-new-tokens", "8"};
+  const auto with = [&](std::vector<std::string> words, std::string* err) {
+    words.insert(words.end(), greedy.begin(), greedy.end());
+    return generate(model, rows, words, err);
+  };
+  std::string err;
+  const auto automatic = with({"--dtype", "auto"}, &err);
+  EXPECT_NE(err.find(" in bfloat16 on "), std::string::npos) << err;
+  EXPECT_EQ(automatic, with({"--dtype", "bfloat16"}, &err));
+  EXPECT_NE(automatic, with({"--dtype", "float32"}, &err));
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ constexpr Command kCommands[] = {
     {"generate", "Responses to prompts.", run_generate},
     {"score", "Log-probabilities of given tokens.", run_score},
     {"tokenize", "Text to tokens and back.", run_tokenize},
+    {"data", "What is in a data file.", run_data},
+    {"import", "A recipe from another system's configuration.", run_import},
     {"bench", "Speed of this machine's decoding and training.", run_bench},
     {"options", "Every option of a recipe, as a page.", run_options},
     {"doctor", "What this machine has and what is missing.", run_doctor},

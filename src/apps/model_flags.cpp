@@ -26,6 +26,8 @@ std::string stored_type(const std::string& folder) {
       return "float32";
     case model::DataType::kBF16:
       return "bfloat16";
+    case model::DataType::kF16:
+      return "float16";
     default:
       return "another type";
   }
@@ -43,7 +45,8 @@ void ModelFlags::add_to(CLI::App& flags, bool model_is_required) {
   flags.option_defaults()->always_capture_default();  // --help shows them
   CLI::Option* folder = flags.add_option("--model", model, "Hugging Face folder of the model.");
   if (model_is_required) folder->required();
-  flags.add_option("--dtype", dtype, "float32 or bfloat16; auto: the file's own.");
+  flags.add_option("--dtype", dtype,
+                   "float32 or bfloat16; auto: the file's own, and bfloat16 for float16.");
   flags.add_option("--device", device, "cpu, cuda or cuda:N.");
   flags.add_option("--threads", threads, "Threads on the CPU; 0: all cores.");
 }
@@ -57,6 +60,7 @@ Device ModelFlags::open_device() const {
 at::ScalarType ModelFlags::type() const {
   if (dtype != "auto") return model::parse_type(dtype, "--dtype");
   const std::string stored = stored_type(model);
+  if (stored == "float16") return at::kBFloat16;  // of the same size; as tlt train does
   TLT_CHECK_INPUT(stored == "float32" || stored == "bfloat16", model, ": its weights are ", stored,
                   ", which tlt does not compute in; give --dtype float32 or --dtype bfloat16");
   return model::parse_type(stored, model);

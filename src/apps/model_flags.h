@@ -27,7 +27,8 @@ struct ModelFlags {
   void add_to(CLI::App& flags, bool model_is_required = true);
 
   Device open_device() const;
-  // The type asked for, or the file's own; InputError where the model does not compute in that.
+  // The type asked for, or the file's own (bfloat16 where that is float16); InputError where the
+  // model does not compute in that.
   at::ScalarType type() const;
   std::unique_ptr<model::PolicyModel> load() const;
   // nullopt: the folder has no tokenizer.json. InputError when it has tokens that the model has

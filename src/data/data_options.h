@@ -18,11 +18,15 @@ struct SplitFiles {
   const char* option;  // that names the files
   const std::vector<std::string>& files;
   int64_t max_rows;
+  const std::vector<double>& weights;  // empty: all weigh the same
+
+  double weight(size_t file) const { return weights.empty() ? 1 : weights[file]; }
 };
 
 struct DataOptions {
   std::vector<std::string> train_files;
   std::vector<std::string> val_files;
+  std::vector<double> train_weights;
   int64_t train_batch_size = 1024;
   int64_t val_batch_size = 0;
   int64_t train_max_samples = -1;
@@ -45,10 +49,14 @@ struct DataOptions {
 
   void visit(auto& v) {
     v(train_files, "train_files", Affects::kResults,
-      "Files to train on (.jsonl, .json), or problems made on the fly: "
+      "Files to train on (.parquet, .jsonl, .json), or problems made on the fly: "
       "countdown:seed=1000,size=65536,four=0.1,top=12.");
     v(val_files, "val_files", Affects::kResults,
       "Files to validate on; countdown:seed=7,size=256 makes problems that training never sees.");
+    v(train_weights, "train_weights", Affects::kResults,
+      "One weight for each of train_files: how often its rows are used compared with the others'. "
+      "An "
+      "epoch has all rows of the files that weigh most; empty: all rows of all files.");
     v(train_batch_size, "train_batch_size", Affects::kResults, "Prompts per RL step.");
     v(val_batch_size, "val_batch_size", Affects::kSpeed, "Prompts validated at a time; 0: all.");
     v(train_max_samples, "train_max_samples", Affects::kResults,
@@ -72,11 +80,13 @@ struct DataOptions {
     v(chat_template, "chat_template", Affects::kResults,
       "Written around a prompt: none, or chatml (Qwen 2.5's turns and system message).");
     v(answer_key, "answer_key", Affects::kResults,
-      "Field with the ground truth; dots reach into objects.");
+      "Field with the ground truth; dots reach into objects. Left as it is: also slime's label, "
+      "TRL's solution or ground_truth.");
     v(answer_after, "answer_after", Affects::kResults,
       "The ground truth is what follows the last such mark in the answer (GSM8K: ####).");
     v(reward_fn_key, "reward_fn_key", Affects::kResults,
-      "Field that names the data source, which picks the reward.");
+      "Field that names the data source, which picks the reward. Left as it is: also slime's "
+      "metadata.source_name.");
     v(data_source, "data_source", Affects::kResults,
       "Data source of every row, instead of reward_fn_key.");
     v(response_key, "response_key", Affects::kResults,

@@ -2,12 +2,15 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "base/check.h"
 #include "data/countdown_source.h"
 #include "data/prompt_renderer.h"
+#include "data/row_fields.h"
+#include "data/row_store.h"
 #include "data/rows.h"
 
 namespace tlt::data {
@@ -15,20 +18,40 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
-  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+// A prompt as bytes, and back.
+std::string packed(const Prompt& prompt) {
+  const auto* tokens = reinterpret_cast<const uint8_t*>(prompt.tokens.data());
+  const Json record = Json::array(
+      {prompt.id, Json::binary({tokens, tokens + prompt.tokens.size() * sizeof(int32_t)}),
+       prompt.text, prompt.data_source, prompt.ground_truth, prompt.extra_info});
+  std::string bytes;
+  Json::to_cbor(record, bytes);
+  return bytes;
 }
 
-std::string ground_truth_of(const Json& row, const DataOptions& options, const std::string& place) {
-  const std::string answer =
-      text_of(require_field(row, options.answer_key, place, "data.answer_key"));
-  if (options.answer_after.empty()) return answer;
-  const size_t mark = answer.rfind(options.answer_after);
-  TLT_CHECK_INPUT(mark != std::string::npos, place, ": no \"", options.answer_after,
-                  "\" in the answer; set data.answer_after");
-  return trimmed(answer.substr(mark + options.answer_after.size()));
+Prompt unpacked(const std::string& bytes) {
+  Json record = Json::from_cbor(bytes);
+  Prompt prompt{.id = record[0].get<uint32_t>(),
+                .tokens = {},
+                .text = std::move(record[2].get_ref<std::string&>()),
+                .data_source = std::move(record[3].get_ref<std::string&>()),
+                .ground_truth = std::move(record[4].get_ref<std::string&>()),
+                .extra_info = std::move(record[5])};
+  const Json::binary_t& tokens = record[1].get_binary();
+  prompt.tokens.resize(tokens.size() / sizeof(int32_t));
+  std::memcpy(prompt.tokens.data(), tokens.data(), tokens.size());
+  return prompt;
 }
+
+class FilePrompts final : public Source<Prompt> {
+ public:
+  explicit FilePrompts(RowStore rows) : rows_(std::move(rows)) {}
+  int64_t size() const override { return rows_.size(); }
+  Prompt item(int64_t index) const override { return unpacked(rows_.row(index)); }
+
+ private:
+  const RowStore rows_;
+};
 
 class MadeProblems final : public Source<Prompt> {
  public:
@@ -85,29 +108,24 @@ class DatasetLoader {
       if (problems->size() > 0) check(problems->item(0), file);
       return problems;
     }
-    std::vector<Prompt> prompts;
-    for_each_row(file, [&](const Json& row, const std::string& place) {
-      if (rows_ < max_rows_) add(row, place, prompts);
-    });
-    return std::make_shared<LoadedItems<Prompt>>(std::move(prompts));
+    RowStore prompts;
+    const std::unique_ptr<RowReader> rows = open_rows(file);
+    for (Json row; rows_ < max_rows_ && rows->try_next(row);) add(row, rows->place(), prompts);
+    return std::make_shared<FilePrompts>(std::move(prompts));
   }
 
   int64_t left_out() const { return left_out_; }
 
  private:
-  void add(const Json& row, const std::string& place, std::vector<Prompt>& prompts) {
-    const auto id = static_cast<uint32_t>(rows_++);
-    Prompt prompt{.id = id,
+  void add(const Json& row, const std::string& place, RowStore& prompts) {
+    check_prompt_type(row, options_, place);
+    Prompt prompt{.id = static_cast<uint32_t>(rows_++),
                   .tokens = {},
                   .text = renderer_.text(row, place),
-                  .data_source = options_.data_source,
+                  .data_source = {},
                   .ground_truth = ground_truth_of(row, options_, place),
-                  .extra_info = Json::object()};
-    if (prompt.data_source.empty()) {
-      prompt.data_source = text_of(require_field(row, options_.reward_fn_key, place,
-                                                 "data.reward_fn_key or data.data_source"));
-    }
-    if (const Json* extra = find_field(row, "extra_info")) prompt.extra_info = *extra;
+                  .extra_info = extra_info_of(row, options_)};
+    prompt.data_source = data_source_of(row, options_, place);
     auto tokens = renderer_.try_tokens(prompt.text, place);
     if (!tokens) {
       ++left_out_;
@@ -115,7 +133,7 @@ class DatasetLoader {
     }
     prompt.tokens = std::move(*tokens);
     check(prompt, place);
-    prompts.push_back(std::move(prompt));
+    prompts.append(packed(prompt));
   }
 
   void check(const Prompt& prompt, const std::string& place) const {
@@ -145,7 +163,8 @@ Dataset Dataset::load(const DataOptions& options, const Tokenizer& tokenizer, Sp
   const SplitFiles named = options.files_of(split);
   Dataset dataset;
   DatasetLoader loader(options, tokenizer, split, check);
-  for (const std::string& file : named.files) dataset.sources_.add(loader.read(file));
+  for (size_t i = 0; i < named.files.size(); ++i)
+    dataset.sources_.add(loader.read(named.files[i]), named.weight(i));
   dataset.left_out_ = loader.left_out();
   TLT_CHECK_INPUT(dataset.size() > 0, named.option, ": no prompts in ", named.files[0],
                   named.files.size() > 1 ? " and the other files" : "", " (", dataset.left_out_,

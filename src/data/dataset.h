@@ -1,11 +1,13 @@
 // Dataset: the prompts of a run, with what their reward needs to know.
 //
-// Owns       the rows of files, read and tokenized at start; problems of a generator are made when
-// asked for. Not here   the order (sampler.h); demonstrations (sft_dataset.h). Threading  constant
-// after loading.
+// Owns       the rows of files, read and tokenized at start and kept as row_store.h says: memory is
+//            bounded by 256 MB and 8 bytes a row for each file, however large it is. Problems of a
+//            generator are made when asked for.
+// Not here   the order (sampler.h); demonstrations (sft_dataset.h).
+// Threading  constant after loading.
 //
 //   const Dataset dataset = Dataset::load(options, tokenizer, Split::kTrain);
-//   Sampler sampler(dataset.size(), options.shuffle, options.seed);
+//   Sampler sampler(dataset.parts(), options.shuffle, options.seed);
 //   for (int64_t index : sampler.next_batch(options.train_batch_size)) use(dataset.prompt(index));
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -46,6 +48,9 @@ class Dataset {
                       const RowCheck& check = {});
 
   int64_t size() const { return sources_.size(); }
+
+  // Its files and generators, one after another, with their data.train_weights.
+  const std::vector<SamplerPart>& parts() const { return sources_.parts(); }
 
   // REQUIRES: 0 <= index < size().
   Prompt prompt(int64_t index) const { return sources_.item(index); }

@@ -13,6 +13,7 @@ namespace tlt::data {
 namespace {
 
 const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kParquet = std::string(TLT_SOURCE_DIR) + "/tests/golden/parquet/";
 
 const Tokenizer& tokenizer() {
   static const Tokenizer kTokenizer = Tokenizer::load(kGolden + "gpt2_style");
@@ -120,7 +121,7 @@ TEST(DatasetTest, EveryMistakeHasItsPlace) {
   EXPECT_TRUE(error_of(options_for({file("empty.jsonl", "\n\n")}))
                   .starts_with("data.train_files: no prompts in empty.jsonl"));
   EXPECT_TRUE(
-      error_of(options_for({file("g.parquet", "PAR1")})).starts_with("g.parquet: not a data file"));
+      error_of(options_for({file("g.csv", "prompt")})).starts_with("g.csv: not a data file"));
   EXPECT_TRUE(error_of(options_for({file("h.json", row)})).starts_with("h.json: not a JSON list"));
   EXPECT_TRUE(error_of(options_for({"/nowhere.jsonl"})).starts_with("/nowhere.jsonl: "));
   EXPECT_TRUE(error_of(options_for({})).starts_with("data.train_files is empty"));
@@ -188,6 +189,114 @@ TEST(DatasetTest, LongPromptsAreCutLeftOutOrRefused) {
   EXPECT_EQ(dataset.size(), 1);
   EXPECT_EQ(dataset.left_out(), 2);
   EXPECT_EQ(dataset.prompt(0).id, 2U) << "ids count the rows left out";
+}
+
+// The message without the folder of the golden file.
+std::string parquet_error_of(const DataOptions& options) {
+  const std::string text = error_of(options);
+  return text.starts_with(kParquet) ? text.substr(kParquet.size()) : text;
+}
+
+TEST(DatasetTest, AParquetFileGivesThePromptsOfItsRowsAsJsonLines) {
+  for (const char* name : {"verl_gsm8k", "trl", "trl_chat"}) {
+    const std::string path = kParquet + name;
+    DataOptions options = options_for({path + ".parquet"});
+    options.chat_template = "chatml";
+    if (std::string(name) != "verl_gsm8k") options.data_source = "trl";
+    const Dataset dataset = load(options);
+    options.train_files = {path + ".jsonl"};
+    const Dataset want = load(options);
+    ASSERT_EQ(dataset.size(), want.size()) << name;
+    ASSERT_GT(want.size(), 0) << name;
+    for (int64_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(dataset.prompt(i).id, want.prompt(i).id);
+      EXPECT_EQ(dataset.prompt(i).text, want.prompt(i).text);
+      EXPECT_EQ(dataset.prompt(i).tokens, want.prompt(i).tokens);
+      EXPECT_EQ(dataset.prompt(i).data_source, want.prompt(i).data_source);
+      EXPECT_EQ(dataset.prompt(i).ground_truth, want.prompt(i).ground_truth);
+      EXPECT_EQ(dataset.prompt(i).extra_info, want.prompt(i).extra_info);
+    }
+  }
+}
+
+TEST(DatasetTest, ReadsVerlsParquetRow) {
+  DataOptions options = options_for({kParquet + "verl_gsm8k.parquet"});
+  options.chat_template = "chatml";
+  const Prompt prompt = load(options).prompt(13);
+  EXPECT_EQ(prompt.id, 13U);
+  EXPECT_EQ(prompt.data_source, "openai/gsm8k");
+  EXPECT_EQ(prompt.ground_truth, "44");  // 5 boxes of 9 and 1 away
+  EXPECT_EQ(prompt.extra_info.at("index"), 13);
+  EXPECT_TRUE(prompt.text.starts_with("<|im_start|>system\n")) << prompt.text;
+  EXPECT_NE(prompt.text.find("Bo has 5 boxes of 9 apples and gives 1 away."), std::string::npos)
+      << prompt.text;
+}
+
+TEST(DatasetTest, ReadsTrlsRowsWithTheirColumns) {
+  DataOptions options = options_for({kParquet + "trl.parquet"});
+  EXPECT_EQ(parquet_error_of(options),
+            "trl.parquet: row 1: no field \"data_source\"; set data.reward_fn_key or "
+            "data.data_source (the row has: level, prompt, solution)");
+  options.data_source = "mine";
+  const Dataset dataset = load(options);
+  EXPECT_EQ(dataset.size(), 600);
+  const Prompt prompt = dataset.prompt(5);
+  EXPECT_EQ(prompt.ground_truth, "$15$");
+  EXPECT_EQ(prompt.extra_info, nlohmann::json({{"level", 2}}));
+  EXPECT_TRUE(prompt.text.starts_with("冯 has 2 boxes")) << prompt.text;
+}
+
+TEST(DatasetTest, ReadsSlimesRow) {
+  const Prompt prompt =
+      load(options_for({file("slime.jsonl", R"({"prompt":"What is 1+1?","label":"2",)"
+                                            R"("metadata":{"source_name":"dapo","level":3}})")}))
+          .prompt(0);
+  EXPECT_EQ(prompt.ground_truth, "2");
+  EXPECT_EQ(prompt.data_source, "dapo");
+  EXPECT_EQ(prompt.extra_info.at("level"), 3);
+}
+
+TEST(DatasetTest, KeysThatAreSetMeanWhatTheySay) {
+  DataOptions options = options_for(
+      {file("keys.jsonl", R"({"q":"a","label":"no","right":"yes","kind":"x","left":1})")});
+  options.prompt_key = "q";
+  options.answer_key = "right";
+  options.reward_fn_key = "kind";
+  const Prompt prompt = load(options).prompt(0);
+  EXPECT_EQ(prompt.ground_truth, "yes");
+  EXPECT_EQ(prompt.data_source, "x");
+  EXPECT_EQ(prompt.extra_info, nlohmann::json({{"label", "no"}, {"left", 1}}));
+  options.answer_key = "wrong";
+  EXPECT_TRUE(
+      error_of(options).starts_with("keys.jsonl:1: no field \"wrong\"; set data.answer_key"));
+}
+
+TEST(DatasetTest, ColumnsOfAnotherTypeAndNoTextAreNamed) {
+  EXPECT_EQ(parquet_error_of(options_for({kParquet + "wrong_type.parquet"})),
+            "wrong_type.parquet: row 1: column prompt is 1; a prompt is a text or a list of "
+            "messages, and data.prompt_key names it");
+  EXPECT_EQ(parquet_error_of(options_for({kParquet + "not_utf8.parquet"})).substr(0, 42),
+            "not_utf8.parquet: row 1: no field \"reward_");
+  EXPECT_EQ(parquet_error_of(options_for({kParquet + "empty.parquet"})).substr(0, 46),
+            "data.train_files: no prompts in " + kParquet.substr(0, 14));
+}
+
+TEST(DatasetTest, WeightsAreForEachFile) {
+  DataOptions options = options_for({file("w1.jsonl", kVerlRow), "countdown:seed=3,size=4"});
+  options.train_weights = {1, 0.5};
+  const Dataset dataset = load(options);
+  ASSERT_EQ(dataset.parts().size(), 2U);
+  EXPECT_EQ(dataset.parts()[1].size, 4);
+  EXPECT_EQ(dataset.parts()[1].weight, 0.5);
+  Sampler sampler(dataset.parts(), /*shuffle=*/true, 1);
+  EXPECT_EQ(sampler.batches_per_epoch(1), 3);
+  options.train_weights = {1};
+  EXPECT_EQ(error_of(options),
+            "data.train_weights has 1 weights and data.train_files 2 files; give one for each");
+  options.train_weights = {0, 0};
+  EXPECT_EQ(error_of(options), "data.train_weights are all 0; give one file a weight");
+  options.train_weights = {1, -1};
+  EXPECT_EQ(error_of(options), "data.train_weights has -1; give numbers from 0");
 }
 
 TEST(DatasetTest, IdsRunOverAllFiles) {

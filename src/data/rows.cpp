@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/json_lines.h"
+#include "data/parquet_rows.h"
 
 namespace tlt::data {
 namespace {
@@ -27,31 +28,62 @@ std::string names_of(const Json& row) {
   return names.empty() ? "none" : names;
 }
 
+class LineRows final : public RowReader {
+ public:
+  explicit LineRows(const std::string& path) : lines_(path) {}
+
+  bool try_next(Json& row) override {
+    if (!lines_.try_next(row)) return false;
+    check_object(row, place());
+    return true;
+  }
+
+  std::string place() const override { return lines_.place(); }
+
+ private:
+  JsonLinesReader lines_;
+};
+
+class ListRows final : public RowReader {
+ public:
+  explicit ListRows(const std::string& path)
+      : path_(path),
+        rows_(Json::parse(read_file(path, kMaxJsonBytes), nullptr, /*allow_exceptions=*/false)) {
+    TLT_CHECK_INPUT(rows_.is_array(), path,
+                    ": not a JSON list of rows; a file with one row a line is named .jsonl");
+  }
+
+  bool try_next(Json& row) override {
+    if (next_ == rows_.size()) return false;
+    row = std::move(rows_[next_++]);
+    check_object(row, place());
+    return true;
+  }
+
+  std::string place() const override { return path_ + ": row " + std::to_string(next_); }
+
+ private:
+  const std::string path_;
+  Json rows_;
+  size_t next_ = 0;
+};
+
 }  // namespace
+
+std::unique_ptr<RowReader> open_rows(const std::string& path) {
+  const std::string kind = std::filesystem::path(path).extension().string();
+  if (kind == ".jsonl") return std::make_unique<LineRows>(path);
+  if (kind == ".parquet") return std::make_unique<ParquetRows>(path);
+  if (kind == ".json") return std::make_unique<ListRows>(path);
+  throw InputError(path +
+                   ": not a data file that can be read; give .parquet, .jsonl, .json or "
+                   "countdown:seed=…");
+}
 
 void for_each_row(const std::string& path,
                   const std::function<void(const Json&, const std::string&)>& visit) {
-  const std::string kind = std::filesystem::path(path).extension().string();
-  TLT_CHECK_INPUT(kind == ".jsonl" || kind == ".json", path,
-                  ": not a data file that can be read; give .jsonl, .json or countdown:seed=…");
-  if (kind == ".jsonl") {
-    JsonLinesReader reader(path);
-    Json row;
-    while (reader.try_next(row)) {
-      check_object(row, reader.place());
-      visit(row, reader.place());
-    }
-    return;
-  }
-  const Json rows =
-      Json::parse(read_file(path, kMaxJsonBytes), nullptr, /*allow_exceptions=*/false);
-  TLT_CHECK_INPUT(rows.is_array(), path,
-                  ": not a JSON list of rows; a file with one row a line is named .jsonl");
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const std::string place = path + ": row " + std::to_string(i + 1);
-    check_object(rows[i], place);
-    visit(rows[i], place);
-  }
+  const std::unique_ptr<RowReader> rows = open_rows(path);
+  for (Json row; rows->try_next(row);) visit(row, rows->place());
 }
 
 const Json* find_field(const Json& row, std::string_view name) {

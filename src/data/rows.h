@@ -1,18 +1,39 @@
 // Rows: the JSON objects of a data file, and how to reach into them.
 //
+//   const auto rows = open_rows("train.parquet");
+//   nlohmann::json row;
+//   while (rows->try_next(row)) … use row; rows->place() is "train.parquet: row 17" …
+//
+// A .jsonl file (one object a line) is read line by line and a .parquet file as parquet_rows.h
+// says: what is in memory does not grow with the file. A .json file (a list of objects) is read
+// whole.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 namespace tlt::data {
 
-// Calls visit(row, place) for each row of a .jsonl file (one object a line) or a .json file (a list
-// of objects); the place is "file:line" or "file: row 3". InputError: no such file, another kind of
-// file, a row that is not a JSON object.
+class RowReader {
+ public:
+  virtual ~RowReader() = default;
+
+  // The next row, an object; false at the end. InputError with the place: not to be read.
+  [[nodiscard]] virtual bool try_next(nlohmann::json& row) = 0;
+
+  // Of the last row, as it stands in a message: "file:line" or "file: row 3".
+  virtual std::string place() const = 0;
+};
+
+// InputError: no such file, another kind of file.
+std::unique_ptr<RowReader> open_rows(const std::string& path);
+
+// Calls visit(row, place) for each row of a file. InputError as open_rows() and RowReader.
 void for_each_row(
     const std::string& path,
     const std::function<void(const nlohmann::json& row, const std::string& place)>& visit);

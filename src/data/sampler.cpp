@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/sampler.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/check.h"
@@ -9,23 +11,55 @@
 namespace tlt::data {
 namespace {
 
-constexpr uint32_t kOrderPurpose = 0xDA7A0003;  // in the sample's high bits of a random place
+// In the sample's high bits of a random place.
+constexpr uint32_t kOrderPurpose = 0xDA7A0003;
+constexpr uint32_t kPartPurpose = 0xDA7A0005;
 
 }  // namespace
 
-Sampler::Sampler(int64_t size, bool shuffle, int64_t seed)
-    : size_(size), shuffle_(shuffle), seed_(seed) {
-  TLT_CHECK(size > 0 && size <= int64_t{UINT32_MAX}, size);
+Sampler::Sampler(std::vector<SamplerPart> parts, bool shuffle, int64_t seed)
+    : shuffle_(shuffle), seed_(seed) {
+  double most = 0;
+  for (const SamplerPart& part : parts) most = std::max(most, part.size > 0 ? part.weight : 0);
+  TLT_CHECK_INPUT(most > 0, "no prompts in the files that data.train_weights gives a weight");
+  for (const SamplerPart& part : parts) {
+    const double share = part.weight / most;
+    const int64_t used = std::llround(share * static_cast<double>(part.size));
+    parts_.push_back({part.size, share > 0 ? std::clamp<int64_t>(used, 1, part.size) : 0});
+    size_ += parts_.back().used;
+  }
+  TLT_CHECK(size_ <= int64_t{UINT32_MAX}, size_);
   start_epoch(0);
 }
 
 void Sampler::start_epoch(int64_t epoch) {
   cursor_ = {.epoch = epoch, .index = 0};
-  order_.resize(size_);
-  std::iota(order_.begin(), order_.end(), 0U);
+  order_.clear();
+  int64_t first_row = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    add_part(i, first_row, epoch);
+    first_row += parts_[i].size;
+  }
   if (!shuffle_) return;
   RandomStream random(seed_, {.step = static_cast<uint32_t>(epoch), .sample = kOrderPurpose});
   random.shuffle(order_);
+}
+
+// A share of the rows goes round in an order that no epoch changes.
+void Sampler::add_part(size_t part, int64_t first_row, int64_t epoch) {
+  const auto [size, used] = parts_[part];
+  std::vector<uint32_t> rows(static_cast<size_t>(size));
+  std::iota(rows.begin(), rows.end(), static_cast<uint32_t>(first_row));
+  if (used == size) {
+    order_.insert(order_.end(), rows.begin(), rows.end());
+    return;
+  }
+  if (shuffle_) {
+    RandomStream random(seed_, {.step = static_cast<uint32_t>(part), .sample = kPartPurpose});
+    random.shuffle(rows);
+  }
+  for (int64_t i = 0; i < used; ++i)
+    order_.push_back(rows[static_cast<size_t>((epoch * used + i) % size)]);
 }
 
 std::vector<int64_t> Sampler::next_batch(int64_t count) {

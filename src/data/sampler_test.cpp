@@ -71,5 +71,36 @@ TEST(SamplerTest, ACursorOfOtherDataIsRefused) {
   EXPECT_EQ(sampler.next_batch(1).size(), 1U);
 }
 
+TEST(SamplerTest, PartsOfOneWeightAreOneSet) {
+  Sampler whole(30, /*shuffle=*/true, 4), parts({{10, 2.5}, {0, 2.5}, {20, 2.5}}, true, 4);
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(whole.next_batch(10), parts.next_batch(10)) << i;
+}
+
+TEST(SamplerTest, APartOfHalfTheWeightGoesRoundInTwoEpochs) {
+  for (const bool shuffle : {false, true}) {
+    Sampler sampler({{4, 1}, {6, 0.5}, {5, 0}}, shuffle, 1);
+    EXPECT_EQ(sampler.batches_per_epoch(1), 7);
+    const Batch first = epoch_of(sampler, 7), second = epoch_of(sampler, 7);
+    EXPECT_TRUE(std::ranges::includes(first, Batch{0, 1, 2, 3}));
+    Batch both = first;
+    both.insert(both.end(), second.begin(), second.end());
+    std::ranges::sort(both);
+    EXPECT_EQ(both, (Batch{0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9})) << shuffle;
+    EXPECT_EQ(epoch_of(sampler, 7), first) << "its order is the same each time round";
+  }
+}
+
+TEST(SamplerTest, WeightedPartsGoOnFromACursor) {
+  const std::vector<SamplerPart> parts = {{40, 1}, {33, 0.3}};
+  Sampler sampler(parts, /*shuffle=*/true, 9), resumed(parts, true, 9);
+  for (int i = 0; i < 9; ++i) sampler.next_batch(8);
+  resumed.restore(sampler.cursor());
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(sampler.next_batch(8), resumed.next_batch(8)) << i;
+}
+
+TEST(SamplerTest, WeightOnEmptyPartsIsRefused) {
+  EXPECT_THROW(Sampler({{0, 1}, {5, 0}}, true, 1), InputError);
+}
+
 }  // namespace
 }  // namespace tlt::data

@@ -169,7 +169,8 @@ SftDataset SftDataset::load(const DataOptions& options, const Tokenizer& tokeniz
   const SplitFiles named = options.files_of(split);
   SftDataset dataset;
   SftLoader loader(options, tokenizer, split);
-  for (const std::string& file : named.files) dataset.sources_.add(loader.read(file));
+  for (size_t i = 0; i < named.files.size(); ++i)
+    dataset.sources_.add(loader.read(named.files[i]), named.weight(i));
   dataset.left_out_ = loader.left_out();
   TLT_CHECK_INPUT(dataset.size() > 0, named.option, ": no examples in ", named.files[0],
                   named.files.size() > 1 ? " and the other files" : "", " (", dataset.left_out_,

@@ -31,6 +31,9 @@ class SftDataset {
 
   int64_t size() const { return sources_.size(); }
 
+  // Its files and generators, one after another, with their data.train_weights.
+  const std::vector<SamplerPart>& parts() const { return sources_.parts(); }
+
   // REQUIRES: 0 <= index < size().
   SftExample example(int64_t index) const { return sources_.item(index); }
 

@@ -1,4 +1,4 @@
-// Sources: what a dataset is made of, one after another: the rows of a file, read at start, and
+// Sources: what a dataset is made of, one after another: the rows of files, read at start, and
 // generators, which make an item when asked for it.
 //
 // Not here   which files (data_options.h); what a row becomes (dataset.h, sft_dataset.h).
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "data/sampler.h"
 
 namespace tlt::data {
 
@@ -41,12 +42,14 @@ class LoadedItems final : public Source<Item> {
 template <class Item>
 class Sources {
  public:
-  void add(std::shared_ptr<const Source<Item>> source) {
+  void add(std::shared_ptr<const Source<Item>> source, double weight = 1) {
     size_ += source->size();
+    parts_.push_back({.size = source->size(), .weight = weight});
     sources_.push_back(std::move(source));
   }
 
   int64_t size() const { return size_; }
+  const std::vector<SamplerPart>& parts() const { return parts_; }
 
   // REQUIRES: 0 <= index < size().
   Item item(int64_t index) const {
@@ -58,6 +61,7 @@ class Sources {
 
  private:
   std::vector<std::shared_ptr<const Source<Item>>> sources_;
+  std::vector<SamplerPart> parts_;  // of the same numbers
   int64_t size_ = 0;
 };
 

@@ -81,6 +81,27 @@ TEST_F(HfFolderTest, AnotherTypeRoundsTheWeightsAndSaysSo) {
     EXPECT_TRUE(at::equal(got.read(name), want.read(name).to(at::kBFloat16))) << name;
 }
 
+TEST_F(HfFolderTest, Float16WeightsAreThoseNumbersRoundedToTheTypeOfThePolicy) {
+  for (const char* name : {"qwen3_untied", "llama_untied_rope_llama3"}) {
+    SafetensorsFolder golden(kModels + name);
+    const std::string folder = edited(name, [](auto& tensors) {
+      for (auto& [tensor, values] : tensors) values = values.to(at::kHalf);
+    });
+    ASSERT_EQ(SafetensorsFolder(folder).find(golden.names()[0])->type, DataType::kF16);
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const PolicySnapshot snapshot = snapshot_policy(*load_policy(folder, device_, type));
+      ASSERT_EQ(snapshot.tensors.size(), golden.names().size()) << name;
+      for (const TensorSource& source : snapshot.tensors) {
+        const at::Tensor want = golden.read(source.name).to(at::kHalf).to(at::kFloat).to(type);
+        EXPECT_TRUE(at::equal(source.values(), want)) << name << " " << source.name;
+        if (type == at::kFloat) {
+          EXPECT_FALSE(at::equal(want, golden.read(source.name))) << "half loses nothing?";
+        }
+      }
+    }
+  }
+}
+
 TEST_F(HfFolderTest, ASnapshotKeepsTheWeightsOfItsMoment) {
   const std::string golden = kModels + "qwen2_untied";
   const auto model = load_policy(golden, device_, at::kFloat);

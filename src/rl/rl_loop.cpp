@@ -80,7 +80,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       prompts_(data::Dataset::load(options_.data, place_.tokenizer, data::Split::kTrain,
                                    row_check(*reward_, options_.data.max_response_length))),
       held_out_(load_held_out(options_, place_.tokenizer, *reward_)),
-      sampler_(prompts_.size(), options_.data.shuffle, options_.data.seed),
+      sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
       total_steps_(count_steps(options_, sampler_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
                      ? make_policy(options_, place_.device)

@@ -29,7 +29,7 @@ struct ModelOptions {
   void visit(auto& v) {
     v(path, "path", Affects::kPlace, "Hugging Face folder of the model to start from.");
     v(dtype, "dtype", Affects::kResults,
-      "float32 or bfloat16; auto: what the folder's weights are.");
+      "float32 or bfloat16; auto: what the folder's weights are, and bfloat16 for float16.");
     v(random_seed, "random_seed", Affects::kResults,
       "Start from random weights of this seed; -1: from the folder's.");
   }

@@ -29,7 +29,7 @@ class SftLoop {
         place_(options, launch),
         folder_(options, place_.is_first()),
         examples_(data::SftDataset::load(options.data, place_.tokenizer, data::Split::kTrain)),
-        sampler_(examples_.size(), options.data.shuffle, options.data.seed),
+        sampler_(examples_.parts(), options.data.shuffle, options.data.seed),
         total_steps_(options.trainer.total_training_steps > 0
                          ? options.trainer.total_training_steps
                          : options.trainer.total_epochs *

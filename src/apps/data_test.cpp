@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "apps/program.h"
+
+namespace tlt::apps {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/";
+
+TEST(DataInspectTest, ShowsAVerlParquetFile) {
+  const std::string file = kGolden + "parquet/verl_gsm8k.parquet";
+  const Ended ended =
+      run_program({"data", "inspect", file, "--model", kGolden + "tokenizers/gpt2_style",
+                   "data.chat_template=chatml", "data.max_prompt_length=200"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("verl_gsm8k.parquet: 24 rows in 3 row groups\n"
+                                   "  data_source      string\n"
+                                   "  prompt           list<"));
+  EXPECT_THAT(ended.out, HasSubstr("a run reads\n"
+                                   "  prompt           prompt\n"
+                                   "  answer           reward_model.ground_truth\n"
+                                   "  data source      data_source\n"));
+  EXPECT_THAT(ended.out, HasSubstr("row 3: "));
+  EXPECT_THAT(ended.out, HasSubstr(" tokens, answer 18\n<|im_start|>system\n"));
+  EXPECT_THAT(ended.out, HasSubstr("prompts in tokens: shortest "));
+  EXPECT_THAT(ended.out, HasSubstr("longer than data.max_prompt_length=200: "));
+  EXPECT_THAT(ended.out, ::testing::Not(HasSubstr("row 4: ")));
+}
+
+TEST(DataInspectTest, ShowsRowsWithoutAModelAndWhatTheyLack) {
+  const std::string file = scratch_file(
+      "rows.jsonl",
+      "{\"question\": \"1+1?\", \"level\": 1}\n{\"question\": \"2+2?\", \"level\": 2.5}\n");
+  const Ended bare = run_program({"data", "inspect", file});
+  EXPECT_EQ(bare.exit_code, 2);
+  EXPECT_THAT(bare.out, HasSubstr("rows.jsonl: 2 rows\n"
+                                  "  level            number or whole number\n"
+                                  "  question         text\n"));
+  EXPECT_THAT(bare.out, HasSubstr("  prompt           none; set data.prompt_key\n"
+                                  "  answer           none; set data.answer_key\n"));
+  EXPECT_THAT(bare.err, HasSubstr("rows.jsonl:1: no field \"prompt\"; set data.prompt_key"));
+  const Ended ended = run_program({"data", "inspect", file, "data.prompt_key=question"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rows.jsonl:2: 4 bytes\n2+2?\n"));
+  EXPECT_THAT(ended.out, HasSubstr("prompts in bytes: shortest 4, median 4"));
+}
+
+TEST(DataInspectTest, DamageIsOneSentence) {
+  const std::string whole = read_file(kGolden + "parquet/verl_gsm8k.parquet", 1 << 20);
+  const Ended cut = run_program(
+      {"data", "inspect", scratch_file("cut.parquet", whole.substr(0, whole.size() / 2))});
+  EXPECT_EQ(cut.exit_code, 2);
+  EXPECT_THAT(cut.err, HasSubstr("cut.parquet: not a whole Parquet file; copy the file again"));
+  EXPECT_EQ(std::ranges::count(cut.err, '\n'), 1) << cut.err;
+  const Ended empty = run_program({"data", "inspect", kGolden + "parquet/empty.parquet"});
+  EXPECT_EQ(empty.exit_code, 2);
+  EXPECT_THAT(empty.err, HasSubstr("empty.parquet: no rows"));
+}
+
+}  // namespace
+}  // namespace tlt::apps

@@ -1,0 +1,63 @@
+// tlt import verl: a recipe from a configuration of verl or FastRL.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "apps/commands.h"
+#include "apps/verl_import.h"
+#include "base/check.h"
+#include "base/files.h"
+
+namespace tlt::apps {
+namespace {
+
+std::string recipe_of(const std::string& config, const std::vector<std::string>& names,
+                      rl::RunOptions& options) {
+  std::vector<OptionRef> set;
+  for (const OptionRef& ref : collect_options(options))
+    if (std::ranges::find(names, ref.name) != names.end()) set.push_back(ref);
+  return "# From " + config + " by tlt import verl.\n" + to_toml(set);
+}
+
+int run_import_verl(const Arguments& arguments) {
+  std::string config, out;
+  std::vector<std::string> overrides;
+  CLI::App app(
+      "A recipe from a configuration of verl or FastRL. What has no place in it is listed line by "
+      "line on standard error.");
+  app.add_option("CONFIG", config, "YAML file, whole: as verl prints it with --cfg job.")
+      ->required();
+  app.add_option("KEY=VALUE", overrides,
+                 "verl's own overrides, as in its scripts: actor_rollout_ref.rollout.n=8.");
+  app.add_option("--out", out, "Where the recipe is written; else standard output.");
+  if (!try_parse(app, arguments)) return 0;
+
+  rl::RunOptions options;
+  const VerlImport imported = import_verl(read_verl_config(config, overrides), options);
+  TLT_CHECK_INPUT(!imported.options.empty(), config,
+                  ": no option of verl is in it; give a configuration of verl's trainer");
+  const std::string recipe = recipe_of(config, imported.options, options);
+  if (out.empty()) {
+    fmt::print("{}", recipe);
+  } else {
+    write_file_atomic(out, recipe);
+  }
+  for (const std::string& note : imported.notes) fmt::print(stderr, "{}\n", note);
+  fmt::print(stderr, "{}: {} options taken, {} keys have none here{}\n", config,
+             imported.options.size(), imported.unmapped,
+             options.model.path.empty() ? "; model.path is not set" : "");
+  return 0;
+}
+
+constexpr Command kSystems[] = {
+    {"verl", "From a configuration of verl or FastRL.", run_import_verl},
+};
+
+}  // namespace
+
+int run_import(const Arguments& arguments) { return run_command(kSystems, arguments); }
+
+}  // namespace tlt::apps

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "apps/program.h"
+#include "apps/verl_config.h"
+#include "apps/verl_import.h"
+
+namespace tlt::apps {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kFastrl = TLT_SOURCE_DIR "/tests/golden/verl/fastrl.yaml";
+
+struct Read {
+  rl::RunOptions options;
+  VerlImport imported;
+
+  std::string notes() const {
+    std::string text;
+    for (const std::string& note : imported.notes) text += note + "\n";
+    return text;
+  }
+};
+
+Read read(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  Read result;
+  result.imported = import_verl(read_verl_config(yaml, overrides), result.options);
+  return result;
+}
+
+Read read_text(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return read(scratch_file("config.yaml", text), overrides);
+}
+
+TEST(ImportVerlTest, FastRlsRunIsTakenOver) {
+  const Read result = read(kFastrl);
+  const rl::RunOptions& options = result.options;
+  const std::string home = std::getenv("HOME") ? std::string(std::getenv("HOME")) : "~";
+  EXPECT_EQ(options.model.path, home + "/models/Qwen2.5-7B");
+  EXPECT_EQ(options.model.dtype, "bfloat16");
+  EXPECT_EQ(options.data.train_files, std::vector{home + "/data/gsm8k/train.parquet"});
+  EXPECT_EQ(options.data.train_batch_size, 64);
+  EXPECT_EQ(options.data.max_response_length, 32768);
+  EXPECT_TRUE(options.data.filter_overlong_prompts);
+  EXPECT_EQ(options.rollout.n, 8);
+  EXPECT_EQ(options.rollout.sampling.temperature, 0.9);
+  EXPECT_EQ(options.rollout.validation.temperature, 0) << "do_sample is false";
+  EXPECT_EQ(options.actor.ppo_mini_batch_size, 4);
+  EXPECT_TRUE(options.actor.loss.use_kl_loss);
+  EXPECT_EQ(options.speculative.eagle.tune_algorithm, "BEG");
+  EXPECT_EQ(options.speculative.eagle.mab_configs,
+            (std::vector<std::string>{"8_4_32", "8_4_16", "8_4_8"}));
+  EXPECT_EQ(options.trainer.experiment_name, "qwen7b_grpo");
+  EXPECT_EQ(options.trainer.default_local_dir, "checkpoints/fastrl/qwen7b_grpo");
+  EXPECT_EQ(options.trainer.test_freq, 0);
+  EXPECT_EQ(options.trainer.save_freq, 30);
+  EXPECT_EQ(options.trainer.logger, (std::vector<std::string>{"console", "file", "tensorboard"}));
+  EXPECT_EQ(options.trainer.device, "cuda");
+  EXPECT_NO_THROW(options.check());
+  EXPECT_GE(result.imported.options.size(), 45U);
+}
+
+TEST(ImportVerlTest, WhatHasNoPlaceIsListedWithLineAndReason) {
+  const Read result = read(kFastrl);
+  const std::string notes = result.notes();
+  EXPECT_THAT(notes, HasSubstr("fastrl.yaml:51: actor_rollout_ref.actor.ulysses_sequence_parallel_"
+                               "size = 4: no such option\n"));
+  EXPECT_THAT(notes, HasSubstr("rollout.gpu_memory_utilization = 0.4: give bytes: "
+                               "rollout.kv_memory_bytes\n"));
+  EXPECT_THAT(notes, HasSubstr("log_prob_max_token_len_per_gpu = 33792: the reference shares"));
+  EXPECT_THAT(notes, HasSubstr("critic.ppo_mini_batch_size = 4: there is no critic"));
+  EXPECT_THAT(
+      notes,
+      HasSubstr("trainer.logger = [\"console\",\"wandb\"]: tlt writes [\"console\",\"file\""));
+  EXPECT_THAT(notes, Not(HasSubstr("_target_")));
+  EXPECT_THAT(notes, Not(HasSubstr("null")));
+  EXPECT_THAT(notes, Not(HasSubstr("temperature")));
+  // In the order of the file.
+  EXPECT_LT(notes.find("bs_threshold"), notes.find("lora_rank"));
+  EXPECT_LT(notes.find("lora_rank"), notes.find("critic.optim.lr"));
+}
+
+TEST(ImportVerlTest, OverridesComeLastAndNewNamesBeforeOldOnes) {
+  const Read result = read_text(
+      "actor_rollout_ref:\n  actor:\n    grad_clip: 1.0\n    clip_ratio: 0.3\n"
+      "    optim: {clip_grad: 0.5, lr: 1e-5}\n",
+      {"actor_rollout_ref.actor.optim.lr=2e-6", "+rollout.n=16",
+       "data.train_files=['a.parquet','b.parquet']"});
+  EXPECT_EQ(result.options.actor.optim.lr, 2e-6);
+  EXPECT_EQ(result.options.actor.optim.clip_grad, 0.5);
+  EXPECT_EQ(result.options.actor.loss.clip_ratio_low, 0.3);
+  EXPECT_EQ(result.options.actor.loss.clip_ratio_high, 0.3);
+  EXPECT_EQ(result.options.rollout.n, 16);
+  EXPECT_EQ(result.options.data.train_files, (std::vector<std::string>{"a.parquet", "b.parquet"}));
+  EXPECT_THAT(result.notes(), HasSubstr("config.yaml:3: actor_rollout_ref.actor.grad_clip = 1.0"));
+}
+
+TEST(ImportVerlTest, ValuesThatAreNotThereAreRefusedOneByOne) {
+  const Read result = read_text(
+      "algorithm:\n  adv_estimator: gae\n  use_kl_in_reward: maybe\n"
+      "actor_rollout_ref:\n  actor:\n    ppo_mini_batch_size: 2000\n    loss_agg_mode: \"3\"\n"
+      "  rollout:\n    n: 4.5\n    name: ???\n    temperature: ${a.b}\n"
+      "data: {train_batch_size: 4000}\n");
+  EXPECT_EQ(result.options.algorithm.adv_estimator, "grpo");
+  EXPECT_EQ(result.options.actor.ppo_mini_batch_size, 2000) << "fits once the batch is known";
+  EXPECT_EQ(result.imported.options,
+            (std::vector<std::string>{"data.train_batch_size", "actor.ppo_mini_batch_size"}));
+  const std::string notes = result.notes();
+  EXPECT_THAT(notes, HasSubstr("config.yaml:2: algorithm.adv_estimator = gae: algorithm.adv_esti"));
+  EXPECT_THAT(notes,
+              HasSubstr("config.yaml:3: algorithm.use_kl_in_reward = maybe: not a value of"));
+  EXPECT_THAT(notes, HasSubstr("config.yaml:9: actor_rollout_ref.rollout.n = 4.5: not a value of"));
+  EXPECT_THAT(notes, HasSubstr("rollout.name = ???: no value"));
+  EXPECT_THAT(notes, HasSubstr("what ${…} stands for is not in the file"));
+  EXPECT_EQ(result.imported.unmapped, 6);
+}
+
+TEST(ImportVerlTest, InterpolationsAreFollowedAndCirclesAreNot) {
+  const auto entries = read_verl_config(
+      scratch_file(
+          "config.yaml",
+          "a: {b: 3, c: '${.b}', d: '${a.c}', e: \"x${a.b}y\", f: '${oc.select:no,[1, 2]}',\n"
+          "  g: {h: '${..b}'}, i: '${.j}', j: '${.i}', k: '${oc.env:HOME}', l: \"7\",\n"
+          "  m: 100_000, n: 1e-6, o: [], p: True}\n"),
+      {});
+  const auto value = [&](const std::string& key) {
+    const auto found = std::ranges::find(entries, key, &VerlEntry::key);
+    return found == entries.end() ? "none" : found->is_open ? "open" : found->value.dump();
+  };
+  EXPECT_EQ(value("a.c"), "3");
+  EXPECT_EQ(value("a.d"), "3");
+  EXPECT_EQ(value("a.e"), "\"x3y\"");
+  EXPECT_EQ(value("a.f"), "[1,2]");
+  EXPECT_EQ(value("a.g.h"), "3");
+  EXPECT_EQ(value("a.i"), "open");
+  EXPECT_EQ(value("a.k"), "open");
+  EXPECT_EQ(value("a.l"), "\"7\"");
+  EXPECT_EQ(value("a.m"), "100000");
+  EXPECT_EQ(value("a.n"), "1e-06");
+  EXPECT_EQ(value("a.p"), "true");
+}
+
+TEST(ImportVerlTest, TheProgramWritesARecipeThatReadsBack) {
+  const std::string recipe = scratch_folder() + "/recipe.toml";
+  const Ended ended = run_program({"import", "verl", kFastrl, "--out", recipe});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "");
+  EXPECT_THAT(ended.err, HasSubstr(" options taken, "));
+  rl::RunOptions again;
+  apply_toml_file(collect_options(again), recipe);
+  Read want = read(kFastrl);
+  EXPECT_EQ(to_toml(collect_options(again)), to_toml(collect_options(want.options)));
+  const Ended shown = run_program({"import", "verl", kFastrl});
+  EXPECT_EQ(shown.out, read_file(recipe, 1 << 20));
+}
+
+TEST(ImportVerlTest, WhatIsNoConfigurationIsOneSentence) {
+  const auto complaint_for = [](const std::string& text) {
+    const Ended ended = run_program({"import", "verl", scratch_file("bad.yaml", text)});
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_EQ(std::ranges::count(ended.err, '\n'), 1) << ended.err;
+    return ended.err;
+  };
+  EXPECT_THAT(complaint_for("a: [1,\nb: }"), HasSubstr("bad.yaml:2: not YAML: "));
+  EXPECT_THAT(complaint_for("just a text"), HasSubstr("no keys; give a configuration of verl"));
+  EXPECT_THAT(complaint_for("x: {y: 1}"), HasSubstr("no option of verl is in it"));
+  EXPECT_EQ(run_program({"import", "verl", "/nowhere.yaml"}).exit_code, 2);
+  EXPECT_EQ(run_program({"import", "vrl", kFastrl}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace tlt::apps

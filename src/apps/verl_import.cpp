@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/verl_import.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string_view>
+#include <type_traits>
+
+#include "base/check.h"
+
+namespace tlt::apps {
+namespace {
+
+using Json = nlohmann::json;
+
+// verl's name (without actor_rollout_ref) and ours, where they differ.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"actor.grad_clip", "actor.optim.clip_grad"},
+    {"actor.optim.warmup_style", "actor.optim.lr_scheduler_type"},
+    {"speculative.train.optim.warmup_style", "speculative.train.optim.lr_scheduler_type"},
+    {"model.enable_gradient_checkpointing", "actor.enable_gradient_checkpointing"},
+    {"rollout.dtype", "model.dtype"},
+    {"trainer.max_actor_ckpt_to_keep", "trainer.max_ckpt_to_keep"},
+    {"reward_model.overlong_buffer.len", "reward.overlong_buffer.len"},
+    {"reward_model.overlong_buffer.penalty_factor", "reward.overlong_buffer.penalty_factor"},
+    {"speculative.spec_strategy", "speculative.drafters"},
+};
+
+// Why a key, or all that begin with it, have no option. The first that fits is said.
+constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+    {"critic", "there is no critic; advantages come from groups of responses"},
+    {"algorithm.lam", "there is no critic; advantages come from groups of responses"},
+    {"algorithm.pf_ppo", "not there"},
+    {"actor.ppo_micro_batch_size", "packs are filled up to actor.ppo_max_token_len_per_gpu"},
+    {"actor.use_dynamic_bsz", "always so: packs are filled up to actor.ppo_max_token_len_per_gpu"},
+    {"actor.use_remove_padding", "always so: there is no padding"},
+    {"model.use_remove_padding", "always so: there is no padding"},
+    {"rollout.log_prob_", "no pass of its own: the rollout's logprobs are the trainer's"},
+    {"ref.log_prob_", "the reference shares actor.ppo_max_token_len_per_gpu"},
+    {"rollout.calculate_log_probs", "always so: the rollout's logprobs are the trainer's"},
+    {"rollout.gpu_memory_utilization", "give bytes: rollout.kv_memory_bytes"},
+    {"rollout.tensor_model_parallel_size", "a worker is one device"},
+    {"trainer.n_gpus_per_node", "give the number of workers: --workers, torchrun, mpirun or srun"},
+    {"trainer.nnodes", "give the number of workers: --workers, torchrun, mpirun or srun"},
+    {"rollout.prompt_length", "data.max_prompt_length says it"},
+    {"rollout.response_length", "data.max_response_length says it"},
+    {"rollout.name", "the engine is tlt's own"},
+    {"rollout.engine_kwargs", "the engine is tlt's own"},
+    {"rollout.multi_turn", "responses have one turn"},
+    {"rollout.agent", "responses have one turn"},
+    {"actor.rollout_n", "rollout.n says it"},
+    {"ref.rollout_n", "rollout.n says it"},
+    {"actor.checkpoint", "a checkpoint always has model, optimizer and state"},
+    {"actor.strategy", "weights are not sharded: each worker has its own"},
+    {"actor.fsdp_config", "weights are not sharded: each worker has its own"},
+    {"ref.strategy", "weights are not sharded: each worker has its own"},
+    {"ref.fsdp_config", "weights are not sharded: each worker has its own"},
+    {"model.lora", "adapters are not there: all weights are trained"},
+    {"model.target_modules", "adapters are not there: all weights are trained"},
+    {"custom_reward_function", "not a reward of this program; see reward.functions"},
+    {"reward_model", "not a reward of this program; see reward.functions"},
+    {"trainer.default_hdfs_dir", "the run folder is local: trainer.default_local_dir"},
+    {"trainer.rollout_data_dir", "rollouts are written to the run folder: trainer.dump_rollouts"},
+    {"speculative.train.batch_size_per_gpu", "another size: speculative.train.step_tokens"},
+    {"ray", "there is no Ray"},
+    {"trainer.ray", "there is no Ray"},
+    {"hydra", "there is no Hydra"},
+    {"defaults",
+     "the files it names are not read; give the whole configuration, as verl prints it with --cfg "
+     "job"},
+};
+
+std::string_view reason_for(const std::string& key) {
+  for (const auto& [prefix, reason] : kReasons)
+    if (key.starts_with(prefix)) return reason;
+  return key.find("profile") != std::string::npos ? "there is no profiler; see timeline.json"
+                                                  : "no such option";
+}
+
+std::string short_name(std::string_view key) {
+  constexpr std::string_view kPrefix = "actor_rollout_ref.";
+  return std::string(key.starts_with(kPrefix) ? key.substr(kPrefix.size()) : key);
+}
+
+std::string shown(const Json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// ---- values
+
+bool try_read(const Json& value, bool& result) {
+  return value.is_boolean() && (result = value.get<bool>(), true);
+}
+
+bool try_read(const Json& value, int64_t& result) {
+  if (!value.is_number()) return false;
+  const auto number = value.get<double>();
+  if (!(number > -9e15 && number < 9e15) ||
+      number != static_cast<double>(static_cast<int64_t>(number)))
+    return false;
+  result = value.is_number_integer() ? value.get<int64_t>() : static_cast<int64_t>(number);
+  return true;
+}
+
+bool try_read(const Json& value, double& result) {
+  return value.is_number() && (result = value.get<double>(), true);
+}
+
+bool try_read(const Json& value, std::string& result) {
+  if (value.is_object() || value.is_array()) return false;
+  result = shown(value);
+  return true;
+}
+
+template <class T>
+bool try_read(const Json& value, std::vector<T>& result) {
+  std::vector<T> items;
+  for (const Json& item : value.is_array() ? value : Json::array({value}))
+    if (!try_read(item, items.emplace_back())) return false;
+  result = std::move(items);
+  return true;
+}
+
+// What lies at a home folder: a recipe has no "~".
+Json without_tilde(const Json& value) {
+  if (value.is_array()) {
+    Json list = Json::array();
+    for (const Json& item : value) list.push_back(without_tilde(item));
+    return list;
+  }
+  const char* home = std::getenv("HOME");
+  if (!value.is_string() || home == nullptr) return value;
+  const auto text = value.get<std::string>();
+  return text.starts_with("~/") ? home + text.substr(1) : text;
+}
+
+constexpr const char* kLoggers[] = {"console", "file", "tensorboard"};
+
+// Files in the place of services that are not there.
+Json known_loggers(const Json& value) {
+  const Json asked = value.is_array() ? value : Json::array({value});
+  Json loggers = Json::array();
+  for (const Json& logger : asked)
+    if (std::ranges::find(kLoggers, shown(logger)) != std::end(kLoggers)) loggers.push_back(logger);
+  if (loggers.size() == asked.size()) return loggers;
+  for (const char* logger : {"file", "tensorboard"})
+    if (std::ranges::find(loggers, logger) == loggers.end()) loggers.push_back(logger);
+  return loggers;
+}
+
+// verl's value of an option as ours.
+Json converted(std::string_view name, const Json& value) {
+  const bool is_negative = value.is_number() && value.get<double>() < 0;
+  if ((name == "trainer.save_freq" || name == "trainer.test_freq") && is_negative) return 0;
+  if (name == "trainer.logger") return known_loggers(value);
+  if (name == "model.dtype" && (value == "float16" || value == "half")) return "bfloat16";
+  if (name == "data.train_files" || name == "data.val_files" || name == "model.path" ||
+      name == "trainer.default_local_dir" || name == "speculative.eagle.spec_model_path")
+    return without_tilde(value);
+  return value;
+}
+
+// ---- the import
+
+class Importer {
+ public:
+  explicit Importer(rl::RunOptions& options) : options_(options), refs_(collect_options(options)) {}
+
+  VerlImport run(const std::vector<VerlEntry>& entries) {
+    for (const VerlEntry& entry : entries)
+      if (!is_nothing(entry)) keys_.insert(short_name(entry.key));
+    std::vector<const VerlEntry*> refused;
+    for (const VerlEntry& entry : entries)
+      if (!try_take(entry, /*is_last_time=*/false)) refused.push_back(&entry);
+    for (const VerlEntry* entry : refused) try_take(*entry, /*is_last_time=*/true);
+    for (const OptionRef& ref : refs_)
+      if (set_.contains(ref.name)) result_.options.push_back(ref.name);
+    for (const VerlEntry& entry : entries)
+      if (const auto note = notes_.find(&entry); note != notes_.end())
+        result_.notes.push_back(entry.place + ": " + entry.key + " = " + shown(entry.value) + ": " +
+                                note->second);
+    return std::move(result_);
+  }
+
+ private:
+  static bool is_nothing(const VerlEntry& entry) {
+    return entry.value.is_null() || entry.key.ends_with("_target_") ||
+           (entry.value.is_structured() && entry.value.empty());
+  }
+
+  // False: its value does not fit to the options that are set so far.
+  bool try_take(const VerlEntry& entry, bool is_last_time) {
+    if (is_nothing(entry)) return true;
+    const std::string key = short_name(entry.key);
+    if (entry.is_open || entry.value == "???") {
+      leave_out(entry, entry.is_open ? "what ${…} stands for is not in the file" : "no value");
+      return true;
+    }
+    if (try_special(entry, key)) return true;
+    const OptionRef* ref = find(name_of(key));
+    if (ref == nullptr) {
+      leave_out(entry, std::string(reason_for(key)));
+      return true;
+    }
+    const std::string problem = set(*ref, converted(ref->name, entry.value));
+    if (problem.empty()) {
+      remark(entry, *ref);
+      return true;
+    }
+    if (is_last_time) leave_out(entry, problem);
+    return false;
+  }
+
+  // Keys that are more than a name and a value.
+  bool try_special(const VerlEntry& entry, const std::string& key) {
+    if (key == "actor.clip_ratio") {
+      for (const char* name : {"actor.clip_ratio_low", "actor.clip_ratio_high"})
+        if (!keys_.contains(name)) set(*find(name), entry.value);
+      return true;
+    }
+    if (key == "rollout.do_sample" || key == "rollout.val_kwargs.do_sample") {
+      const std::string name = key.substr(0, key.rfind('.')) + ".temperature";
+      if (entry.value == false) {
+        set(*find(name), 0);
+        fixed_.insert(name);
+      }
+      return true;
+    }
+    if (key == "trainer.rollout_data_dir") set(*find("trainer.dump_rollouts"), true);
+    return false;
+  }
+
+  // Ours for verl's; a name that the configuration uses itself is not taken from another.
+  std::string name_of(const std::string& key) const {
+    for (const auto& [theirs, ours] : kOtherNames)
+      if (key == theirs && !keys_.contains(std::string(ours))) return std::string(ours);
+    return key;
+  }
+
+  const OptionRef* find(std::string_view name) const {
+    const auto found = std::ranges::find(refs_, name, &OptionRef::name);
+    return found == refs_.end() ? nullptr : &*found;
+  }
+
+  // What is wrong with the value; empty: it is set.
+  std::string set(const OptionRef& ref, const Json& value) {
+    if (fixed_.contains(ref.name)) return "";
+    return std::visit(
+        [&](auto* place) -> std::string {
+          const auto before = *place;
+          if (!try_read(value, *place)) return "not a value of " + ref.name;
+          const std::string problem = complaint();
+          if (problem.empty()) {
+            set_.insert(ref.name);
+          } else {
+            *place = before;
+          }
+          return problem;
+        },
+        ref.value);
+  }
+
+  std::string complaint() const {
+    rl::RunOptions checked = options_;
+    if (checked.model.path.empty()) checked.model.path = "model";
+    try {
+      checked.check();
+      return "";
+    } catch (const InputError& error) {
+      return error.what();
+    }
+  }
+
+  void leave_out(const VerlEntry& entry, const std::string& reason) {
+    notes_[&entry] = reason;
+    ++result_.unmapped;
+  }
+
+  // What is set and is still not quite the same.
+  void remark(const VerlEntry& entry, const OptionRef& ref) {
+    const Json loggers = known_loggers(entry.value);
+    if (ref.name == "trainer.logger" && loggers != entry.value && loggers.size() > 1)
+      notes_[&entry] =
+          "tlt writes " + shown(loggers) + "; others can be fed from the TensorBoard files";
+    if (ref.name == "speculative.bs_threshold")
+      notes_[&entry] =
+          "used only with speculative.gate=paper or release; the default learns when to "
+          "speculate";
+    if (ref.name == "model.dtype" && entry.value == "float16")
+      notes_[&entry] = "tlt computes in bfloat16 or float32; set to bfloat16";
+  }
+
+  rl::RunOptions& options_;
+  const std::vector<OptionRef> refs_;
+  std::set<std::string> keys_;   // of the configuration, that have a value
+  std::set<std::string> set_;    // options
+  std::set<std::string> fixed_;  // options that later entries leave as they are
+  std::map<const VerlEntry*, std::string> notes_;
+  VerlImport result_;
+};
+
+}  // namespace
+
+VerlImport import_verl(const std::vector<VerlEntry>& entries, rl::RunOptions& options) {
+  return Importer(options).run(entries);
+}
+
+}  // namespace tlt::apps

@@ -1,0 +1,241 @@
+// The only file that includes Arrow: its headers cost seconds.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "data/parquet_rows.h"
+
+#include <arrow/api.h>
+#include <arrow/util/float16.h>
+#include <fcntl.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "data/utf8.h"
+
+namespace tlt::data {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+Json text_value(std::string_view text) {
+  TLT_CHECK_INPUT(is_valid_utf8(text), "a text that is not UTF-8; save it as UTF-8");
+  return std::string(text);
+}
+
+Json bytes_value(std::string_view bytes) { return Json::binary({bytes.begin(), bytes.end()}); }
+
+Json value_of(const arrow::Array& array, int64_t i);
+
+template <class Array>
+Json list_value(const Array& array, int64_t i) {
+  Json list = Json::array();
+  const int64_t begin = array.value_offset(i), end = begin + array.value_length(i);
+  for (int64_t k = begin; k < end; ++k) list.push_back(value_of(*array.values(), k));
+  return list;
+}
+
+Json struct_value(const arrow::StructArray& array, int64_t i) {
+  Json object = Json::object();
+  for (int field = 0; field < array.num_fields(); ++field)
+    object[array.struct_type()->field(field)->name()] = value_of(*array.field(field), i);
+  return object;
+}
+
+// An object where the keys are texts, else a list of pairs.
+Json map_value(const arrow::MapArray& array, int64_t i) {
+  const bool is_object = arrow::is_base_binary_like(array.keys()->type_id());
+  Json map = is_object ? Json::object() : Json::array();
+  const int64_t begin = array.value_offset(i), end = begin + array.value_length(i);
+  for (int64_t k = begin; k < end; ++k) {
+    Json key = value_of(*array.keys(), k), item = value_of(*array.items(), k);
+    if (is_object) {
+      map[key.is_string() ? key.get<std::string>() : key.dump()] = std::move(item);
+    } else {
+      map.push_back(Json::array({std::move(key), std::move(item)}));
+    }
+  }
+  return map;
+}
+
+// Dates, times, decimals …: as Arrow writes them.
+Json other_value(const arrow::Array& array, int64_t i) {
+  const auto scalar = array.GetScalar(i);
+  TLT_CHECK_INPUT(scalar.ok(), "type ", array.type()->ToString(),
+                  " cannot be read; save it as text");
+  return text_value((*scalar)->ToString());
+}
+
+template <class Array>
+const Array& as(const arrow::Array& array) {
+  return static_cast<const Array&>(array);
+}
+
+Json value_of(const arrow::Array& array, int64_t i) {
+  if (array.IsNull(i)) return nullptr;
+  switch (array.type_id()) {
+    case arrow::Type::BOOL:
+      return as<arrow::BooleanArray>(array).Value(i);
+    case arrow::Type::INT8:
+      return as<arrow::Int8Array>(array).Value(i);
+    case arrow::Type::INT16:
+      return as<arrow::Int16Array>(array).Value(i);
+    case arrow::Type::INT32:
+      return as<arrow::Int32Array>(array).Value(i);
+    case arrow::Type::INT64:
+      return as<arrow::Int64Array>(array).Value(i);
+    case arrow::Type::UINT8:
+      return as<arrow::UInt8Array>(array).Value(i);
+    case arrow::Type::UINT16:
+      return as<arrow::UInt16Array>(array).Value(i);
+    case arrow::Type::UINT32:
+      return as<arrow::UInt32Array>(array).Value(i);
+    case arrow::Type::UINT64:
+      return as<arrow::UInt64Array>(array).Value(i);
+    case arrow::Type::HALF_FLOAT:
+      return arrow::util::Float16::FromBits(as<arrow::HalfFloatArray>(array).Value(i)).ToDouble();
+    case arrow::Type::FLOAT:
+      return as<arrow::FloatArray>(array).Value(i);
+    case arrow::Type::DOUBLE:
+      return as<arrow::DoubleArray>(array).Value(i);
+    case arrow::Type::STRING:
+      return text_value(as<arrow::StringArray>(array).GetView(i));
+    case arrow::Type::LARGE_STRING:
+      return text_value(as<arrow::LargeStringArray>(array).GetView(i));
+    case arrow::Type::STRING_VIEW:
+      return text_value(as<arrow::StringViewArray>(array).GetView(i));
+    case arrow::Type::BINARY:
+      return bytes_value(as<arrow::BinaryArray>(array).GetView(i));
+    case arrow::Type::LARGE_BINARY:
+      return bytes_value(as<arrow::LargeBinaryArray>(array).GetView(i));
+    case arrow::Type::FIXED_SIZE_BINARY:
+      return bytes_value(as<arrow::FixedSizeBinaryArray>(array).GetView(i));
+    case arrow::Type::LIST:
+      return list_value(as<arrow::ListArray>(array), i);
+    case arrow::Type::LARGE_LIST:
+      return list_value(as<arrow::LargeListArray>(array), i);
+    case arrow::Type::FIXED_SIZE_LIST:
+      return list_value(as<arrow::FixedSizeListArray>(array), i);
+    case arrow::Type::STRUCT:
+      return struct_value(as<arrow::StructArray>(array), i);
+    case arrow::Type::MAP:
+      return map_value(as<arrow::MapArray>(array), i);
+    case arrow::Type::DICTIONARY: {
+      const auto& words = as<arrow::DictionaryArray>(array);
+      return value_of(*words.dictionary(), words.GetValueIndex(i));
+    }
+    case arrow::Type::EXTENSION:
+      return value_of(*as<arrow::ExtensionArray>(array).storage(), i);
+    default:
+      return other_value(array, i);
+  }
+}
+
+// Column by column and page by page, in the caller's thread: Arrow's defaults read whole row groups
+// ahead.
+parquet::ReaderProperties page_by_page() {
+  parquet::ReaderProperties properties;
+  properties.enable_buffered_stream();
+  properties.set_page_checksum_verification(true);
+  return properties;
+}
+
+parquet::ArrowReaderProperties in_batches() {
+  parquet::ArrowReaderProperties properties(/*use_threads=*/false);
+  properties.set_batch_size(ParquetRows::kBatchRows);
+  properties.set_pre_buffer(false);
+  return properties;
+}
+
+// What `open` gives; its errors, returned or thrown, as an InputError that begins with `place`.
+template <class Open>
+auto checked(const std::string& place, const char* what, Open open) {
+  const auto fail = [&](const std::string& message) {
+    throw InputError(place + ": " + what + "; copy the file again (" + first_line(message) + ")");
+  };
+  try {
+    auto result = open();
+    if (!result.ok()) fail(result.status().message());
+    return std::move(result).ValueUnsafe();
+  } catch (const parquet::ParquetException& error) {
+    fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+struct ParquetRows::File {
+  std::string path;
+  std::unique_ptr<parquet::arrow::FileReader> reader;
+  std::unique_ptr<arrow::RecordBatchReader> batches;
+  std::vector<Column> columns;
+  std::shared_ptr<arrow::RecordBatch> batch;  // nullptr: none yet
+  int64_t next = 0;                           // row of the batch
+  int64_t rows = 0;                           // handed out
+
+  std::string row_place(int64_t row) const { return path + ": row " + std::to_string(row); }
+
+  // False at the end.
+  bool try_fill() {
+    while (!batch || next == batch->num_rows()) {
+      batch = checked(row_place(rows + 1), "the file is damaged from here on",
+                      [&] { return batches->Next(); });
+      next = 0;
+      if (!batch) return false;
+    }
+    return true;
+  }
+};
+
+ParquetRows::ParquetRows(const std::string& path) : file_(std::make_unique<File>()) {
+  file_->path = path;
+  FileHandle(path, O_RDONLY);  // says why, when there is none
+  file_->reader = checked(path, "not a whole Parquet file", [&] {
+    parquet::arrow::FileReaderBuilder builder;
+    const arrow::Status opened = builder.OpenFile(path, /*memory_map=*/false, page_by_page());
+    if (!opened.ok()) return arrow::Result<std::unique_ptr<parquet::arrow::FileReader>>(opened);
+    return builder.properties(in_batches())->Build();
+  });
+  file_->batches =
+      checked(path, "the file is damaged", [&] { return file_->reader->GetRecordBatchReader(); });
+  for (const auto& field : file_->batches->schema()->fields())
+    file_->columns.push_back({field->name(), field->type()->ToString()});
+}
+
+ParquetRows::~ParquetRows() = default;
+
+bool ParquetRows::try_next(Json& row) {
+  if (!file_->try_fill()) return false;
+  ++file_->rows;
+  row = Json::object();
+  for (int column = 0; column < file_->batch->num_columns(); ++column) {
+    const std::string& name = file_->columns[static_cast<size_t>(column)].name;
+    try {
+      row[name] = value_of(*file_->batch->column(column), file_->next);
+    } catch (const InputError& error) {
+      throw InputError(place() + ": column " + name + ": " + error.what());
+    }
+  }
+  ++file_->next;
+  return true;
+}
+
+std::string ParquetRows::place() const { return file_->row_place(file_->rows); }
+
+int64_t ParquetRows::size() const {
+  return file_->reader->parquet_reader()->metadata()->num_rows();
+}
+
+int64_t ParquetRows::row_groups() const { return file_->reader->num_row_groups(); }
+
+const std::vector<ParquetRows::Column>& ParquetRows::columns() const { return file_->columns; }
+
+}  // namespace tlt::data

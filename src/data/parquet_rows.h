@@ -1,0 +1,49 @@
+// ParquetRows: the rows of a Parquet file as JSON objects, one after another.
+//
+// Lists become lists, structs and maps with text keys objects, dates, times and decimals text; what
+// is null stays null. A name in a message is the column's.
+//
+// Owns       the open file and one batch of kBatchRows rows. What is in memory is bounded by that
+//            batch and one page of each column, whatever the size of the file and its row groups.
+// Not here   which fields a row needs (dataset.h); other kinds of files (rows.h).
+// Threading  one thread at a time.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/rows.h"
+
+namespace tlt::data {
+
+class ParquetRows final : public RowReader {
+ public:
+  static constexpr int64_t kBatchRows = 256;
+
+  struct Column {
+    std::string name;
+    std::string type;  // as Arrow writes it: "list<element: struct<role: string, …>>"
+  };
+
+  // InputError: no such file, or not a whole Parquet file.
+  explicit ParquetRows(const std::string& path);
+  ~ParquetRows() override;
+
+  // InputError, with file and row: a damaged page, a text that is not UTF-8 (with its column).
+  [[nodiscard]] bool try_next(nlohmann::json& row) override;
+  std::string place() const override;
+
+  int64_t size() const;
+  int64_t row_groups() const;
+  const std::vector<Column>& columns() const;
+
+ private:
+  struct File;
+  std::unique_ptr<File> file_;
+};
+
+}  // namespace tlt::data
