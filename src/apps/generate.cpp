@@ -1,8 +1,8 @@
 // tlt generate: responses to the prompts of a file, in the file's order.
 //
-//   in    {"id": …, "prompt": text} or {"id": …, "tokens": […]}; without an id the row's number is
-//   taken out   {"id", "sample", "prompt_tokens", "tokens", "logprobs", "text", "finish_reason",
-//   "target_forwards"}
+//   in    {"id": …, "prompt": text or [messages]} or {"id": …, "tokens": […]}; without an id the
+//   row's number is taken out   {"id", "sample", "prompt_tokens", "tokens", "logprobs", "text",
+//   "finish_reason", "target_forwards"}
 //
 // "text" is that of all tokens, special ones too; it is left out where the model folder has no
 // tokenizer.
@@ -43,8 +43,9 @@ struct GenerateFlags {
   void add_to(CLI::App& flags) {
     model.add_to(flags);
     flags
-        .add_option("--prompts", prompts,
-                    "JSONL file: {\"id\", \"prompt\": text} or {\"id\", \"tokens\"} a line.")
+        .add_option(
+            "--prompts", prompts,
+            "JSONL file: {\"id\", \"prompt\": text or messages} or {\"id\", \"tokens\"} a line.")
         ->required();
     flags
         .add_option("--output", output,
@@ -70,14 +71,12 @@ struct GenerateFlags {
         ->default_str("1GB");
     flags.add_flag("--raw", raw, "Text prompts are taken as they are (the default).");
     flags
-        .add_flag("--chat", chat, "Text prompts are put into the chat template (a later version).")
+        .add_flag("--chat", chat,
+                  "Text prompts are user messages, put into the model's chat template.")
         ->excludes("--raw");
   }
 
   void check() {
-    TLT_CHECK_INPUT(!chat,
-                    "--chat: chat templates come with a later version; give prompts as finished "
-                    "texts (--raw) or as tokens");
     TLT_CHECK_INPUT(samples >= 1 && samples <= 1 << 20, "--samples is ", samples,
                     "; give a number from 1 to ", 1 << 20);
     TLT_CHECK_INPUT(seed >= 0, "--seed is ", seed, "; give a whole number from 0");
@@ -199,8 +198,8 @@ int run_generate(const Arguments& arguments) {
 
   const auto policy = flags.model.load();
   const auto tokenizer = flags.model.load_tokenizer(policy->config());
-  const auto rows =
-      read_prompts(flags.prompts, tokenizer, flags.model.model, policy->config().vocabulary);
+  const auto rows = read_prompts(flags.prompts, tokenizer, flags.model.model,
+                                 policy->config().vocabulary, flags.chat);
   check_lengths(rows, policy->config());
   const auto speculation = flags.speculation.make(*policy, flags.engine);
   rollout::Engine engine(*policy, flags.engine, /*stop_text=*/nullptr, /*tap=*/nullptr,

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/json_lines.h"
+#include "data/chat_template.h"
 
 namespace tlt::apps {
 namespace {
@@ -29,29 +30,52 @@ std::vector<InputRow> read_rows(
   return rows;
 }
 
-std::vector<int32_t> encode_prompt(const json& row, const std::string& place,
-                                   const std::optional<data::Tokenizer>& tokenizer,
-                                   const std::string& model) {
-  TLT_CHECK_INPUT(row.contains("prompt"), place,
-                  ": neither \"prompt\" nor \"tokens\"; give one of them");
-  const json& prompt = row["prompt"];
-  TLT_CHECK_INPUT(
-      !prompt.is_array(), place,
-      ": the prompt is a list of messages; chat templates come with a later version, so give "
-      "it as text or tokens");
-  TLT_CHECK_INPUT(prompt.is_string(), place,
-                  ": the prompt is not a text; give a text, or \"tokens\": a list of token ids");
-  TLT_CHECK_INPUT(tokenizer.has_value(), place, ": the prompt is a text and ", model,
-                  " has no tokenizer.json; copy the model's there, or give \"tokens\"");
-  std::vector<int32_t> tokens;
-  try {
-    tokens = tokenizer->encode(prompt.get_ref<const std::string&>());
-  } catch (const InputError& error) {
-    throw InputError(place + ": " + error.what());
+// Prompts that are texts or messages.
+class PromptEncoder {
+ public:
+  PromptEncoder(const std::optional<data::Tokenizer>& tokenizer, const std::string& model,
+                bool wraps_texts)
+      : tokenizer_(tokenizer), model_(model), wraps_texts_(wraps_texts) {}
+
+  std::vector<int32_t> encode(const json& row, const std::string& place) {
+    TLT_CHECK_INPUT(row.contains("prompt"), place,
+                    ": neither \"prompt\" nor \"tokens\"; give one of them");
+    const json& prompt = row["prompt"];
+    TLT_CHECK_INPUT(prompt.is_string() || prompt.is_array(), place,
+                    ": the prompt is neither a text nor a list of messages; give one of them, or "
+                    "\"tokens\": a list of token ids");
+    TLT_CHECK_INPUT(tokenizer_.has_value(), place, ": the prompt is a text and ", model_,
+                    " has no tokenizer.json; copy the model's there, or give \"tokens\"");
+    const bool is_plain = prompt.is_string() && !wraps_texts_;
+    std::vector<int32_t> tokens;
+    try {
+      tokens = tokenizer_->encode(is_plain ? prompt.get<std::string>() : write(row, place));
+    } catch (const InputError& error) {
+      const std::string text = error.what();
+      throw InputError(text.starts_with(place) ? text : place + ": " + text);
+    }
+    TLT_CHECK_INPUT(!tokens.empty(), place, ": the prompt is empty; give at least one token");
+    return tokens;
   }
-  TLT_CHECK_INPUT(!tokens.empty(), place, ": the prompt is empty; give at least one token");
-  return tokens;
-}
+
+ private:
+  // By the chat template, which is read when it is first needed.
+  std::string write(const json& row, const std::string& place) {
+    if (!template_) template_ = data::ChatTemplate::find(model_);
+    TLT_CHECK_INPUT(template_, model_,
+                    ": no chat template in this folder; give finished texts (--raw) or tokens");
+    const json& prompt = row["prompt"];
+    data::Chat chat{.messages = prompt, .add_generation_prompt = true};
+    if (prompt.is_string()) chat.messages = json::array({{{"role", "user"}, {"content", prompt}}});
+    if (row.contains("tools")) chat.tools = row["tools"];
+    return template_->render(chat, place).text;
+  }
+
+  const std::optional<data::Tokenizer>& tokenizer_;
+  const std::string& model_;
+  const bool wraps_texts_;
+  std::optional<data::ChatTemplate> template_;
+};
 
 double shortest(float value) {
   std::array<char, 32> text;
@@ -80,10 +104,10 @@ std::vector<int32_t> tokens_of(const json& row, const std::string& place, int64_
 
 std::vector<InputRow> read_prompts(const std::string& path,
                                    const std::optional<data::Tokenizer>& tokenizer,
-                                   const std::string& model, int64_t vocabulary) {
+                                   const std::string& model, int64_t vocabulary, bool wraps_texts) {
+  PromptEncoder encoder(tokenizer, model, wraps_texts);
   return read_rows(path, [&](const json& row, const std::string& place) {
-    return row.contains("tokens") ? tokens_of(row, place, vocabulary)
-                                  : encode_prompt(row, place, tokenizer, model);
+    return row.contains("tokens") ? tokens_of(row, place, vocabulary) : encoder.encode(row, place);
   });
 }
 

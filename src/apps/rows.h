@@ -27,10 +27,12 @@ std::vector<int32_t> tokens_of(const nlohmann::json& row, const std::string& pla
                                int64_t vocabulary);
 
 // {"id"?, "tokens"} rows of a file; with `tokenizer` (of the folder `model`) also {"id"?, "prompt":
-// text}, which is encoded as it is, without special tokens.
+// text}, which is encoded as it is, without special tokens, and {"id"?, "prompt": [messages],
+// "tools"?}, which the folder's chat template writes. `wraps_texts`: a text is a user's message.
 std::vector<InputRow> read_prompts(const std::string& path,
                                    const std::optional<data::Tokenizer>& tokenizer,
-                                   const std::string& model, int64_t vocabulary);
+                                   const std::string& model, int64_t vocabulary,
+                                   bool wraps_texts = false);
 std::vector<InputRow> read_token_rows(const std::string& path, int64_t vocabulary);
 
 // The shortest decimals that read back to the same float: JSON numbers are doubles, which would

@@ -2,6 +2,8 @@
 //
 //   encode   {"text"} -> {"tokens"}      no special token is added
 //   decode   {"tokens"} -> {"text"}      special tokens are kept
+//   chat     {"messages", "tools"?, "add_generation_prompt"?, "chat_template_kwargs"?} -> {"text",
+//            "tokens"}                   by the model folder's chat template
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
@@ -10,6 +12,7 @@
 #include "apps/rows.h"
 #include "base/check.h"
 #include "base/json_lines.h"
+#include "data/chat_template.h"
 
 namespace tlt::apps {
 namespace {
@@ -37,6 +40,35 @@ nlohmann::ordered_json decode(const data::Tokenizer& tokenizer, const json& row,
   return {{"text", tokenizer.decode(tokens)}};
 }
 
+// Conversations as the model reads them.
+class ChatWriter {
+ public:
+  ChatWriter(const std::string& model, const data::Tokenizer& tokenizer)
+      : tokenizer_(tokenizer), template_(data::ChatTemplate::find(model)) {
+    TLT_CHECK_INPUT(template_, model, ": no chat template in this folder; chat needs one");
+  }
+
+  nlohmann::ordered_json write(const nlohmann::ordered_json& row, const std::string& place) const {
+    TLT_CHECK_INPUT(row.is_object() && row.contains("messages"), place,
+                    ": give {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}");
+    const auto prompt = row.value("add_generation_prompt", nlohmann::ordered_json(false));
+    TLT_CHECK_INPUT(prompt.is_boolean(), place, ": add_generation_prompt is true or false");
+    const std::string text =
+        template_
+            ->render({.messages = row.at("messages"),
+                      .tools = row.value("tools", nlohmann::ordered_json()),
+                      .add_generation_prompt = prompt.get<bool>(),
+                      .variables = row.value("chat_template_kwargs", nlohmann::ordered_json())},
+                     place)
+            .text;
+    return {{"text", text}, {"tokens", tokenizer_.encode(text)}};
+  }
+
+ private:
+  const data::Tokenizer& tokenizer_;
+  const std::optional<data::ChatTemplate> template_;
+};
+
 }  // namespace
 
 int run_tokenize(const Arguments& arguments) {
@@ -46,14 +78,17 @@ int run_tokenize(const Arguments& arguments) {
   app.add_option("--model", model, "Folder with tokenizer.json.")->required();
   app.add_option("MODE", mode, "encode, decode or chat.")->required();
   if (!try_parse(app, arguments)) return 0;
-  TLT_CHECK_INPUT(
-      mode != "chat",
-      "chat: chat templates come with a later version; write the finished text and use encode");
-  TLT_CHECK_INPUT(mode == "encode" || mode == "decode", "'", mode,
-                  "' is no mode; use encode or decode");
+  TLT_CHECK_INPUT(mode == "encode" || mode == "decode" || mode == "chat", "'", mode,
+                  "' is no mode; use encode, decode or chat");
 
   const data::Tokenizer tokenizer = data::Tokenizer::load(model);
   JsonLinesReader reader("/dev/stdin");
+  if (mode == "chat") {
+    const ChatWriter writer(model, tokenizer);
+    for (nlohmann::ordered_json row; reader.try_next(row);)
+      print_line(writer.write(row, reader.place()));
+    return 0;
+  }
   for (json row; reader.try_next(row);)
     print_line(mode == "encode" ? encode(tokenizer, row, reader.place())
                                 : decode(tokenizer, row, reader.place()));

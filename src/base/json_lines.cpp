@@ -49,12 +49,16 @@ bool JsonLinesReader::try_read_line() {
   return true;
 }
 
-bool JsonLinesReader::try_next(nlohmann::json& row) {
+bool JsonLinesReader::try_next(nlohmann::json& row) { return try_parse_next(row); }
+bool JsonLinesReader::try_next(nlohmann::ordered_json& row) { return try_parse_next(row); }
+
+template <class Json>
+bool JsonLinesReader::try_parse_next(Json& row) {
   do {
     if (!try_read_line()) return false;
   } while (text_.find_first_not_of(" \t\r") == std::string::npos);
   try {
-    row = nlohmann::json::parse(text_);
+    row = Json::parse(text_);
   } catch (const nlohmann::json::exception& error) {
     throw InputError(place() + ": not JSON; give one JSON value a line (" + error.what() + ")");
   }

@@ -26,6 +26,7 @@ class JsonLinesReader {
   // The next row; false at the end. Empty lines are skipped. Throws InputError with path and line
   // for a line that is not JSON or is too long.
   [[nodiscard]] bool try_next(nlohmann::json& row);
+  [[nodiscard]] bool try_next(nlohmann::ordered_json& row);  // members as they stand in the file
 
   // The line of the last row, counted from 1, and the place as it stands in a message.
   int64_t line() const { return line_; }
@@ -33,6 +34,8 @@ class JsonLinesReader {
 
  private:
   bool try_read_line();
+  template <class Json>
+  bool try_parse_next(Json& row);
 
   const int64_t max_line_bytes_;
   FileHandle file_;

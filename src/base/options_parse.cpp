@@ -181,6 +181,7 @@ class TomlReader {
       const std::string name(without_verl_prefix(path));
       const std::string line = fmt::format("{}:{}", place_, key.source().begin.line);
       const toml::table* inner = node.as_table();
+      if (inner && try_assign_table(*inner, name)) continue;
       if (inner && (!inner->empty() || is_group(refs_, name) || name == "actor_rollout_ref")) {
         read(*inner, path + ".");
       } else {
@@ -193,6 +194,21 @@ class TomlReader {
   }
 
  private:
+  // An option whose text is a table ("{}") may be given as one.
+  bool try_assign_table(const toml::table& table, const std::string& name) {
+    const auto ref = std::ranges::find(refs_, name, &OptionRef::name);
+    if (ref == refs_.end() || !std::holds_alternative<std::string*>(ref->value)) return false;
+    std::string& value = *std::get<std::string*>(ref->value);
+    if (!value.starts_with('{')) return false;
+    std::ostringstream text;
+    text << toml::json_formatter(table, toml::format_flags::none);
+    value = text.str();
+    for (size_t at = value.find('\n'); at != std::string::npos; at = value.find('\n', at))
+      value.erase(at, value.find_first_not_of(' ', at + 1) - at);  // strings have no raw newline
+    seen_.insert(name);
+    return true;
+  }
+
   const std::vector<OptionRef>& refs_;
   const std::string& place_;
   std::set<std::string> seen_;

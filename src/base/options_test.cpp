@@ -55,6 +55,15 @@ struct RunOptions {
   }
 };
 
+struct TableOptions {
+  std::string variables = "{}";
+  std::string text = "x";
+  void visit(auto& v) {
+    v(variables, "variables", Affects::kResults, "A table.");
+    v(text, "text", Affects::kResults, "A text.");
+  }
+};
+
 struct TwiceOptions {
   int64_t n = 1;
   void visit(auto& v) {
@@ -155,6 +164,24 @@ TEST_F(OptionsTest, GroupAndOptionAreNotTakenForEachOther) {
   EXPECT_THAT(read_message("[[rollout]]\nn = 3"), HasSubstr("rollout is a group of options"));
   EXPECT_THAT(read_message("[rolout]"), HasSubstr("recipe.toml:1: unknown option: rolout"));
   EXPECT_EQ(read_message("[rollout]"), "");
+}
+
+TEST_F(OptionsTest, AnOptionWhoseTextIsATableMayBeGivenAsOne) {
+  TableOptions options;
+  const auto refs = collect_options(options);
+  apply_toml_text(refs, "variables = {think = false, names = [\"a\\nb\"], x = {y = 1}}", "r.toml");
+  const auto without_space = [&] {
+    std::string text = options.variables;
+    std::erase(text, ' ');
+    return text;
+  };
+  const std::string want = R"({"names":["a\nb"],"think":false,"x":{"y":1}})";
+  EXPECT_EQ(without_space(), want);
+  apply_toml_text(refs, to_toml(refs), "dump.toml");
+  EXPECT_EQ(without_space(), want);
+  apply_override(refs, "variables={think = true}");
+  EXPECT_EQ(options.variables, "{think = true}");
+  EXPECT_THROW(apply_toml_text(refs, "text = {a = 1}", "r.toml"), InputError);
 }
 
 TEST_F(OptionsTest, WrongTypeSaysWhatWasExpectedAndWhatCame) {

@@ -50,7 +50,8 @@ void DataOptions::check() const {
   check_from("max_response_length", max_response_length, 1);
   check_from("seed", seed, 0);
   check_choice("truncation", truncation, {"error", "left", "right", "middle"});
-  check_choice("chat_template", chat_template, {"none", "chatml"});
+  if (!chat_template.ends_with(".jinja"))
+    check_choice("chat_template", chat_template, {"auto", "model", "chatml", "none", "FILE.jinja"});
 }
 
 SplitFiles DataOptions::files_of(Split split) const {

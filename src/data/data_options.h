@@ -39,12 +39,15 @@ struct DataOptions {
   int64_t seed = 1;
   std::string prompt_key = "prompt";
   std::string prompt_template;
-  std::string chat_template = "none";
+  std::string chat_template = "auto";
+  std::string apply_chat_template_kwargs = "{}";
+  std::string tools_key = "tools";
   std::string answer_key = "reward_model.ground_truth";
   std::string answer_after;
   std::string reward_fn_key = "data_source";
   std::string data_source;
   std::string response_key = "response";
+  std::string messages_key = "messages";
   std::vector<std::string> loss_weights;
 
   void visit(auto& v) {
@@ -78,7 +81,13 @@ struct DataOptions {
     v(prompt_template, "prompt_template", Affects::kResults,
       "Text of the prompt with {field} placeholders, instead of prompt_key.");
     v(chat_template, "chat_template", Affects::kResults,
-      "Written around a prompt: none, or chatml (Qwen 2.5's turns and system message).");
+      "How messages are written: auto (the model folder's chat template; a text stays as it is), "
+      "model (a text too, as the user's message), chatml (Qwen 2.5's turns and system message), a "
+      ".jinja file, or none.");
+    v(apply_chat_template_kwargs, "apply_chat_template_kwargs", Affects::kResults,
+      "More variables of the chat template, like {enable_thinking = false}.");
+    v(tools_key, "tools_key", Affects::kResults,
+      "Field with the tools of a conversation, a list or its JSON, for the chat template.");
     v(answer_key, "answer_key", Affects::kResults,
       "Field with the ground truth; dots reach into objects. Left as it is: also slime's label, "
       "TRL's solution or ground_truth.");
@@ -91,6 +100,9 @@ struct DataOptions {
       "Data source of every row, instead of reward_fn_key.");
     v(response_key, "response_key", Affects::kResults,
       "Field with the response to imitate (tlt sft).");
+    v(messages_key, "messages_key", Affects::kResults,
+      "Field with a conversation whose assistant's messages are imitated, where a row has no "
+      "response (tlt sft, tlt draft).");
     v(loss_weights, "loss_weights", Affects::kResults,
       "Weights of tokens in the loss of tlt sft, like </think>=3; other tokens weigh 1.");
   }

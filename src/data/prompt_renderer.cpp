@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/prompt_renderer.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -9,6 +10,25 @@
 namespace tlt::data {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+// data.chat_template=chatml: Qwen 2.5's turns and system message, for any model.
+constexpr const char* kChatMl = R"({%- if messages[0].role != 'system' %}
+    {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role not in ['system', 'user', 'assistant'] %}
+        {{- raise_exception('role "' ~ message.role ~ '" is not known; give system, user or assistant') }}
+    {%- endif %}
+    {%- if message.content is not string %}
+        {{- raise_exception('a message must be {"role": "…", "content": "…"}') }}
+    {%- endif %}
+    {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %})";
+
 // Takes tokens out until `limit` are left; in the middle as verl does: limit / 2 stay in front.
 void cut(std::vector<int32_t>& tokens, int64_t limit, const std::string& where) {
   const int64_t kept_in_front = where == "left" ? 0 : where == "right" ? limit : limit / 2;
@@ -16,28 +36,85 @@ void cut(std::vector<int32_t>& tokens, int64_t limit, const std::string& where) 
   tokens.erase(tokens.begin() + kept_in_front, tokens.begin() + kept_in_front + surplus);
 }
 
+Json user_message(const std::string& text) {
+  return Json::array({{{"role", "user"}, {"content", text}}});
+}
+
 }  // namespace
 
 PromptRenderer::PromptRenderer(const DataOptions& options, Tokenizer tokenizer)
-    : options_(options), tokenizer_(std::move(tokenizer)) {
+    : options_(options),
+      tokenizer_(std::move(tokenizer)),
+      variables_(parse_template_variables(options.apply_chat_template_kwargs)) {
   if (!options_.prompt_template.empty()) template_.emplace(options_.prompt_template);
+  const std::string& wanted = options_.chat_template;
+  const std::string& folder = tokenizer_.folder();
+  if (wanted == "chatml") {
+    chat_template_ = ChatTemplate::parse(kChatMl, "data.chat_template=chatml", Json::object());
+  } else if (wanted.ends_with(".jinja")) {
+    chat_template_ = ChatTemplate::read(wanted, folder);
+  } else if (wanted == "none") {
+    chat_fault_ = "data.chat_template is none; set data.chat_template=auto";
+  } else {
+    try {
+      chat_template_ = ChatTemplate::find(folder);
+      chat_fault_ = "the model folder " + folder +
+                    " has no chat template; set data.chat_template=chatml or to a .jinja file";
+    } catch (const InputError& error) {
+      chat_fault_ = error.what();  // of no interest where prompts are texts
+    }
+    TLT_CHECK_INPUT(chat_template_ || wanted == "auto",
+                    "data.chat_template is model: ", chat_fault_);
+  }
 }
 
 std::string PromptRenderer::text(const nlohmann::json& row, const std::string& place) const {
-  const bool is_chatml = options_.chat_template == "chatml";
+  Json messages;
+  const bool wraps_text = options_.chat_template != "none" && options_.chat_template != "auto";
   if (template_) {
-    const std::string text = template_->render(row, place);
-    return is_chatml ? to_chatml({{"user", text}}) : text;
+    std::string text = template_->render(row, place);
+    if (!wraps_text) return text;
+    messages = user_message(text);
+  } else {
+    const auto& prompt = require_field(row, options_.prompt_key, place, "data.prompt_key");
+    if (prompt.is_string() && !wraps_text) return prompt.get<std::string>();
+    messages = prompt.is_string() ? user_message(prompt.get<std::string>()) : Json(prompt);
   }
-  const auto& prompt = require_field(row, options_.prompt_key, place, "data.prompt_key");
-  if (prompt.is_string()) {
-    const auto text = prompt.get<std::string>();
-    return is_chatml ? to_chatml({{"user", text}}) : text;
-  }
-  const std::vector<Message> messages = messages_of(prompt, place);
-  TLT_CHECK_INPUT(is_chatml, place,
-                  ": the prompt is a list of messages; set data.chat_template=chatml");
-  return to_chatml(messages);
+  check_messages(messages, place);
+  const ChatTemplate& chat_template = require_chat_template(place);
+  Chat chat = chat_of(row, std::move(messages), place);
+  chat.add_generation_prompt = true;
+  return chat_template.render(chat, place).text;
+}
+
+const ChatTemplate& PromptRenderer::require_chat_template(const std::string& place) const {
+  TLT_CHECK_INPUT(chat_template_, place, ": the row has a list of messages, and ", chat_fault_);
+  return *chat_template_;
+}
+
+// Tools may be a list, or the list as JSON text, which keeps the order of its keys.
+Chat PromptRenderer::chat_of(const nlohmann::json& row, Json messages,
+                             const std::string& place) const {
+  Chat chat{.messages = std::move(messages), .variables = variables_};
+  const auto* tools = find_field(row, options_.tools_key);
+  if (tools == nullptr) return chat;
+  chat.tools = tools->is_string() ? Json::parse(tools->get<std::string>(), nullptr,
+                                                /*allow_exceptions=*/false)
+                                  : Json(*tools);
+  TLT_CHECK_INPUT(chat.tools.is_array(), place, ": \"", options_.tools_key,
+                  "\" is no list of tools; set data.tools_key");
+  return chat;
+}
+
+std::optional<ChatTokens> PromptRenderer::try_conversation(const nlohmann::json& row,
+                                                           const std::string& place) const {
+  const auto* messages = find_field(row, options_.messages_key);
+  if (messages == nullptr) return std::nullopt;
+  Json conversation(*messages);
+  check_messages(conversation, place);
+  const ChatTemplate& chat_template = require_chat_template(place);
+  return chat_tokens(chat_template, tokenizer_, chat_of(row, std::move(conversation), place),
+                     place);
 }
 
 std::optional<std::vector<int32_t>> PromptRenderer::try_tokens(const std::string& text,

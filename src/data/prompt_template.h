@@ -1,9 +1,8 @@
-// PromptTemplate: the text of a prompt from the fields of a data row, and ChatML around it.
+// PromptTemplate: the text of a prompt from the fields of a data row.
 //
 //   PromptTemplate("{question} Let's think step by step.").render(row, place)
-//   to_chatml({{"user", text}})   // "<|im_start|>system\nYou are Qwen, …<|im_start|>assistant\n"
 //
-// Not here   a model's own chat template.
+// Not here   chat templates (chat_template.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -31,17 +30,5 @@ class PromptTemplate {
   };
   std::vector<Piece> pieces_;
 };
-
-struct Message {
-  std::string role;
-  std::string content;
-};
-
-// A list of {"role", "content"} objects. InputError, beginning with the place, when it is not.
-std::vector<Message> messages_of(const nlohmann::json& value, const std::string& place);
-
-// The messages as Qwen 2.5's template writes them: its default system message when the first is
-// none, and, where asked for, the begin of the assistant's turn.
-std::string to_chatml(const std::vector<Message>& messages, bool add_generation_prompt = true);
 
 }  // namespace tlt::data

@@ -43,27 +43,5 @@ TEST(PromptTemplateTest, AMissingFieldIsNamedWithItsPlace) {
   }
 }
 
-// As transformers renders Qwen2.5's template with add_generation_prompt.
-TEST(ChatMlTest, IsQwensText) {
-  EXPECT_EQ(to_chatml({{"user", "hi"}}),
-            "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
-            "assistant.<|im_end|>\n"
-            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(
-      to_chatml({{"system", "Be brief."}, {"user", "hi"}, {"assistant", "ho"}, {"user", "?"}},
-                false),
-      "<|im_start|>system\nBe "
-      "brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nho<|im_end|>\n"
-      "<|im_start|>user\n?<|im_end|>\n");
-}
-
-TEST(ChatMlTest, OtherMessagesAreRefused) {
-  for (const char* value :
-       {"[]", "\"text\"", "[1]", "[{\"role\": \"user\"}]", "[{\"role\": \"user\", \"content\": 1}]",
-        "[{\"role\": \"tool\", \"content\": \"x\"}]"}) {
-    EXPECT_THROW(messages_of(Json::parse(value), "x.jsonl:1"), InputError) << value;
-  }
-}
-
 }  // namespace
 }  // namespace tlt::data

@@ -67,13 +67,23 @@ class ExampleMaker {
   }
 
   SftExample join(std::vector<int32_t> prompt, const std::vector<int32_t>& response) const {
-    SftExample example{.tokens = std::move(prompt), .response_begin = 0, .weights = {}};
-    example.response_begin = std::ssize(example.tokens);
+    const int64_t begin = std::ssize(prompt);
+    prompt.insert(prompt.end(), response.begin(), response.end());
+    const int64_t end = std::ssize(prompt);
+    return weigh({.tokens = std::move(prompt), .spans = {{begin, end}}});
+  }
+
+  SftExample weigh(ChatTokens chat) const {
+    SftExample example{.tokens = std::move(chat.tokens),
+                       .response_begin = chat.spans[0].first,
+                       .spans = std::move(chat.spans),
+                       .weights = {}};
     example.weights.assign(example.tokens.size(), 0.0F);
-    for (const int32_t token : response) {
-      const auto weight = weights_.find(token);
-      example.tokens.push_back(token);
-      example.weights.push_back(weight == weights_.end() ? 1.0F : weight->second);
+    for (const auto& [begin, end] : example.spans) {
+      for (auto at = static_cast<size_t>(begin); at < static_cast<size_t>(end); ++at) {
+        const auto weight = weights_.find(example.tokens[at]);
+        example.weights[at] = weight == weights_.end() ? 1.0F : weight->second;
+      }
     }
     return example;
   }
@@ -139,6 +149,10 @@ class SftLoader {
  private:
   void add(const Json& row, const std::string& place, std::vector<SftExample>& examples) {
     --rows_left_;
+    if (find_field(row, options_.response_key) == nullptr) {
+      if (auto chat = maker_->renderer().try_conversation(row, place))
+        return add_conversation(std::move(*chat), place, examples);
+    }
     auto prompt = maker_->renderer().try_tokens(maker_->renderer().text(row, place), place);
     const Json& field = require_field(row, options_.response_key, place, "data.response_key");
     TLT_CHECK_INPUT(field.is_string(), place, ": the response must be a text");
@@ -152,6 +166,21 @@ class SftLoader {
       ++left_out_;
     } else {
       examples.push_back(maker_->join(std::move(*prompt), response));
+    }
+  }
+
+  void add_conversation(ChatTokens chat, const std::string& place,
+                        std::vector<SftExample>& examples) {
+    const int64_t limit = options_.max_prompt_length + options_.max_response_length;
+    const bool is_long = std::ssize(chat.tokens) > limit;
+    TLT_CHECK_INPUT(!is_long || options_.filter_overlong_prompts, place, ": the conversation has ",
+                    chat.tokens.size(),
+                    " tokens, and data.max_prompt_length + data.max_response_length is ", limit,
+                    "; raise them, or set data.filter_overlong_prompts=true");
+    if (is_long) {
+      ++left_out_;
+    } else {
+      examples.push_back(maker_->weigh(std::move(chat)));
     }
   }
 

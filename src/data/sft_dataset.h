@@ -1,6 +1,7 @@
-// SftDataset: demonstrations to imitate (`tlt sft`): rows with a prompt and a response, or
-// countdown traces made on the fly. A response ends with an end-of-sequence token; where the row
-// has none, it is added.
+// SftDataset: demonstrations to imitate (`tlt sft`): rows with a prompt and a response, rows with a
+// conversation, or countdown traces made on the fly. A response ends with an end-of-sequence token;
+// where the row has none, it is added. Of a conversation all the assistant's messages count
+// (chat_spans.h), as its template writes them.
 //
 // Not here   the order (sampler.h); packing and the loss (train/).
 // Threading  constant after loading.
@@ -9,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "data/data_options.h"
@@ -18,9 +20,10 @@
 namespace tlt::data {
 
 struct SftExample {
-  std::vector<int32_t> tokens;  // prompt, then response
-  int64_t response_begin = 0;
-  std::vector<float> weights;  // in the loss, one for each token; 0 for those of the prompt
+  std::vector<int32_t> tokens;                     // prompt, then response
+  int64_t response_begin = 0;                      // of the first one in a conversation
+  std::vector<std::pair<int64_t, int64_t>> spans;  // [begin, end) of each response, in order
+  std::vector<float> weights;  // in the loss, one for each token; 0 for all that is no response
 };
 
 class SftDataset {

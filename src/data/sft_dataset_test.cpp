@@ -49,6 +49,28 @@ TEST(SftDatasetTest, LoadsMessagesWithAResponse) {
   EXPECT_EQ(example.tokens.size(), static_cast<size_t>(example.response_begin) + 2);
 }
 
+TEST(SftDatasetTest, OfAConversationTheAssistantsMessagesCount) {
+  DataOptions options = options_for(
+      R"({"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},
+                      {"role":"user","content":"3"},{"role":"assistant","content":"4"}]})");
+  std::string row = read_file(options.train_files[0], 1 << 20);
+  std::erase(row, '\n');
+  write_file_atomic(options.train_files[0], row);
+  const std::string file = ::testing::TempDir() + "sft.jinja";
+  write_file_atomic(file,
+                    "{% for m in messages %}{{ m.content }}{{ '<eos>' if m.role == 'assistant' "
+                    "else '<think>' }}{% endfor %}");
+  options.chat_template = file;
+  options.loss_weights = {"4=3"};
+  const SftExample example = load(options).example(0);
+  EXPECT_EQ(tokenizer().decode(example.tokens), "1<think>2<eos>3<think>4<eos>");
+  EXPECT_EQ(example.response_begin, 2);
+  EXPECT_EQ(example.weights, (std::vector<float>{0, 0, 1, 1, 0, 0, 3, 1}));
+  EXPECT_EQ(example.spans, (std::vector<std::pair<int64_t, int64_t>>{{2, 4}, {6, 8}}));
+  options.max_prompt_length = options.max_response_length = 3;
+  EXPECT_THROW(load(options), InputError);
+}
+
 TEST(SftDatasetTest, LongResponsesAreLeftOutOrRefused) {
   DataOptions options =
       options_for("{\"prompt\":\"1\",\"response\":\"2+2\"}\n{\"prompt\":\"1\",\"response\":\"2\"}");

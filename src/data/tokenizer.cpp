@@ -218,6 +218,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
   const auto file = folder / "tokenizer.json";
   Tokenizer tokenizer = parse(read_file(file.string(), kMaxFileBytes), file.string());
   tokenizer.roles_ = read_roles(tokenizer, folder);
+  tokenizer.folder_ = folder.string();
   return tokenizer;
 }
 

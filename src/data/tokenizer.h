@@ -3,7 +3,7 @@
 // `tokenizers` library; a component it has and this has not is an InputError that names the
 // component.
 //
-// Not here   chat templates and prompts (prompt_template.h).
+// Not here   chat templates (chat_template.h) and prompts (prompt_renderer.h).
 // Threading  constant after loading; any function from any thread. Copies share everything.
 //
 //   const Tokenizer tokenizer = Tokenizer::load("models/qwen");
@@ -66,12 +66,16 @@ class Tokenizer {
 
   const TokenRoles& roles() const { return roles_; }
 
+  // Where it was loaded from; empty when it was parsed.
+  const std::string& folder() const { return folder_; }
+
  private:
   struct Core;
   explicit Tokenizer(std::shared_ptr<const Core> core) : core_(std::move(core)) {}
 
   std::shared_ptr<const Core> core_;
   TokenRoles roles_;
+  std::string folder_;
 };
 
 // StreamingDecoder: decodes a response token by token. Text is given out once it is final: the

@@ -74,9 +74,13 @@ std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplac
   }
   const auto examples = data::SftDataset::load(options.data, place.tokenizer, data::Split::kTrain);
   for (int64_t i = 0; i < examples.size(); ++i) {
-    data::SftExample example = examples.example(i);
-    rows.push_back({std::move(example.tokens), static_cast<int32_t>(example.response_begin),
-                    static_cast<uint32_t>(i), i});
+    const data::SftExample example = examples.example(i);
+    // A row of each response, which ends with it: what follows is learnt from in the next one's.
+    for (const auto& [begin, end] : example.spans)
+      rows.push_back({{example.tokens.begin(), example.tokens.begin() + end},
+                      static_cast<int32_t>(begin),
+                      static_cast<uint32_t>(rows.size()),
+                      i});
   }
   return rows;
 }

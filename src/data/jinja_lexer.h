@@ -1,0 +1,41 @@
+// Tokens of a Jinja template, cut as transformers sets Jinja up: trim_blocks, lstrip_blocks, no
+// newline at the end, `-` and `+` beside a tag.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tlt::data {
+
+struct JinjaToken {
+  enum class Kind {
+    kText,           // what stands between tags
+    kBlockBegin,     // {%
+    kBlockEnd,       // %}
+    kVariableBegin,  // {{
+    kVariableEnd,    // }}
+    kName,
+    kString,
+    kInteger,
+    kFloat,
+    kOperator,
+    kEnd,
+  };
+  Kind kind;
+  int line;
+  std::string text;  // of a string what it stands for
+  int64_t integer = 0;
+  double number = 0;
+};
+
+// All tokens, the last one kEnd. InputError: "NAME: line 3: …".
+std::vector<JinjaToken> jinja_tokens(std::string_view source, const std::string& name);
+
+// "NAME: line 3: …"
+[[noreturn]] void fail_template(const std::string& name, int line, const std::string& text);
+
+}  // namespace tlt::data

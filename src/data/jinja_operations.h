@@ -1,0 +1,38 @@
+// What the operators of a template do with values: arithmetic, access, slices, `in`.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "data/jinja_value.h"
+
+namespace tlt::data {
+
+// a + b and so on; the sign is one of + - * / // % **. JinjaFault: not of these values.
+JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
+                      JinjaMeter& meter);
+
+// value.name, value[key]; undefined where there is none. JinjaFault: of an undefined value.
+JinjaValue attribute_of(const JinjaValue& value, const std::string& name);
+JinjaValue item_of(const JinjaValue& value, const JinjaValue& key, JinjaMeter& meter);
+
+// value[begin:end:step]; each may be none. JinjaFault: no text, list or tuple.
+struct JinjaSlice {
+  JinjaValue begin = JinjaValue::none(), end = JinjaValue::none(), step = JinjaValue::none();
+};
+JinjaValue slice_of(const JinjaValue& value, const JinjaSlice& slice, JinjaMeter& meter);
+
+// `part in whole`.
+bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaMeter& meter);
+
+// Text % values: %s, %d, %r, %f with a precision, %%.
+std::string percent_format(const std::string& text, const JinjaValue::List& values,
+                           JinjaMeter& meter);
+
+// Refused by every use of an undefined value but printing, tests and loops.
+void check_defined(const JinjaValue& value);
+
+}  // namespace tlt::data
