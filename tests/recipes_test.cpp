@@ -114,7 +114,9 @@ TEST(RecipesTest, FastRlsConfigurationRunsOnVerlsParquetRows) {
                         scratch / "log"),
             0)
       << read_text(scratch / "log");
-  write_small_qwen2(scratch / "model", "tests/golden/tokenizers/gpt2_style", 1024, 0);
+  write_small_qwen2(scratch / "model",
+                    std::filesystem::path(TLT_SOURCE_DIR) / "tests/golden/tokenizers/gpt2_style",
+                    1024, 0);
   const int code = run_program(
       {"train", recipe, "model.path=" + (scratch / "model").string(), "model.random_seed=0",
        "data.train_files=tests/golden/parquet/verl_gsm8k.parquet", "data.val_files=[]",
