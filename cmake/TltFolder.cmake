@@ -78,13 +78,14 @@ function(tlt_folder name)
   endforeach()
 endfunction()
 
-# tlt_test(NAME LABEL [TORCH] FOLDERS … SOURCES … [TIMEOUT seconds]): one GoogleTest program and its ctest entry.
+# tlt_test(NAME LABEL [TORCH] FOLDERS … SOURCES … [TIMEOUT seconds] [SHARDS n]): one GoogleTest program and its
+# ctest entry, or n entries that share its cases and run side by side.
 # LABEL is "" (unit), ranks, law or slow; the entry is NAME or NAME_LABEL.
 function(tlt_test name label)
   if(NOT TLT_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 2 test "TORCH" "TIMEOUT" "FOLDERS;SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 2 test "TORCH" "TIMEOUT;SHARDS" "FOLDERS;SOURCES;LIBRARIES")
   set(entry ${name})
   if(NOT label)
     set(label unit)
@@ -106,11 +107,22 @@ function(tlt_test name label)
   if(NOT test_TIMEOUT)
     set(test_TIMEOUT 600)
   endif()
-  add_test(NAME ${entry} COMMAND ${target} --gtest_brief=1 "--gtest_output=xml:${CMAKE_BINARY_DIR}/tests/${entry}.xml")
-  set_tests_properties(${entry} PROPERTIES LABELS ${label} TIMEOUT ${test_TIMEOUT})
-  if(label STREQUAL ranks)
-    set_tests_properties(${entry} PROPERTIES RUN_SERIAL ON)  # several processes each, with timeouts to observe
+  if(NOT test_SHARDS)
+    set(test_SHARDS 1)
   endif()
+  foreach(shard RANGE 1 ${test_SHARDS})
+    set(part ${entry})
+    if(test_SHARDS GREATER 1)
+      string(APPEND part _${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${part} COMMAND ${target} --gtest_brief=1 "--gtest_output=xml:${CMAKE_BINARY_DIR}/tests/${part}.xml")
+    set_tests_properties(${part} PROPERTIES LABELS ${label} TIMEOUT ${test_TIMEOUT}
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${test_SHARDS};GTEST_SHARD_INDEX=${index}")
+    if(label STREQUAL ranks)
+      set_tests_properties(${part} PROPERTIES RUN_SERIAL ON)  # several processes each, with timeouts to observe
+    endif()
+  endforeach()
   if(TLT_CUDA)
     add_test(NAME ${entry}_cuda COMMAND ${target} --gtest_brief=1 "--gtest_filter=*[cC]uda*")
     set_tests_properties(${entry}_cuda PROPERTIES LABELS cuda TIMEOUT ${test_TIMEOUT} RUN_SERIAL ON)
