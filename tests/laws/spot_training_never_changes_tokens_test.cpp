@@ -69,11 +69,12 @@ TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedOnOneTwoAndThreeWorkers) 
   EXPECT_FALSE(off.contains("drafter/version"));
   for (const int workers : {1, 2, 3}) {
     const std::string name = "trained" + std::to_string(workers);
+    const bool must_draft = workers != 2;
     std::vector<std::string> options = {"speculative.train.optim.lr=0.004"};
-    if (workers != 2) options.insert(options.end(), kAlways.begin(), kAlways.end());
+    if (must_draft) options.insert(options.end(), kAlways.begin(), kAlways.end());
     const auto on = run(name, workers, options);
     expect_same(name);
-    if (workers != 2) EXPECT_GT(on.at("speculation/eagle/steps"), 0) << name;
+    EXPECT_GE(on.at("speculation/eagle/steps"), must_draft ? 1 : 0) << name;
     EXPECT_GT(on.at("drafter/steps"), 0) << name;
     EXPECT_GT(on.at("drafter/published"), 0) << name;
     EXPECT_EQ(on.at("drafter/workers_off"), 0) << name;
