@@ -121,6 +121,8 @@ function(tlt_test name label)
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${test_SHARDS};GTEST_SHARD_INDEX=${index}")
     if(label STREQUAL ranks)
       set_tests_properties(${part} PROPERTIES RUN_SERIAL ON)  # several processes each, with timeouts to observe
+    elseif(label MATCHES "law|slow")
+      set_tests_properties(${part} PROPERTIES COST 100)  # first, so that nothing waits for them in the end
     endif()
   endforeach()
   if(TLT_CUDA)

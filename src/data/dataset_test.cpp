@@ -36,11 +36,12 @@ Dataset load(const DataOptions& options) {
   return Dataset::load(options, tokenizer(), Split::kTrain);
 }
 
-std::string error_of(const DataOptions& options) {
+// The message without the folder of its file.
+std::string error_of(const DataOptions& options, const std::string& folder = ::testing::TempDir()) {
   try {
     load(options);
   } catch (const InputError& error) {
-    const std::string text = error.what(), folder = ::testing::TempDir();
+    const std::string text = error.what();
     const size_t at = text.find(folder);
     return at == std::string::npos ? text : text.substr(0, at) + text.substr(at + folder.size());
   }
@@ -191,11 +192,7 @@ TEST(DatasetTest, LongPromptsAreCutLeftOutOrRefused) {
   EXPECT_EQ(dataset.prompt(0).id, 2U) << "ids count the rows left out";
 }
 
-// The message without the folder of the golden file.
-std::string parquet_error_of(const DataOptions& options) {
-  const std::string text = error_of(options);
-  return text.starts_with(kParquet) ? text.substr(kParquet.size()) : text;
-}
+std::string parquet_error_of(const DataOptions& options) { return error_of(options, kParquet); }
 
 TEST(DatasetTest, AParquetFileGivesThePromptsOfItsRowsAsJsonLines) {
   for (const char* name : {"verl_gsm8k", "trl", "trl_chat"}) {
@@ -277,8 +274,8 @@ TEST(DatasetTest, ColumnsOfAnotherTypeAndNoTextAreNamed) {
             "messages, and data.prompt_key names it");
   EXPECT_EQ(parquet_error_of(options_for({kParquet + "not_utf8.parquet"})).substr(0, 42),
             "not_utf8.parquet: row 1: no field \"reward_");
-  EXPECT_EQ(parquet_error_of(options_for({kParquet + "empty.parquet"})).substr(0, 46),
-            "data.train_files: no prompts in " + kParquet.substr(0, 14));
+  EXPECT_TRUE(parquet_error_of(options_for({kParquet + "empty.parquet"}))
+                  .starts_with("data.train_files: no prompts in empty.parquet"));
 }
 
 TEST(DatasetTest, WeightsAreForEachFile) {
