@@ -9,6 +9,7 @@
 #include "reward/countdown.h"
 #include "reward/gsm8k.h"
 #include "reward/match.h"
+#include "reward/math.h"
 #include "reward/shaping.h"
 
 namespace tlt::reward {
@@ -19,12 +20,18 @@ Gsm8kMethod gsm8k_method(const RewardOptions& options) {
   return options.gsm8k_method == "strict" ? Gsm8kMethod::kStrict : Gsm8kMethod::kFlexible;
 }
 
+MathMethod math_method(const RewardOptions& options) {
+  return options.math_method == "strict" ? MathMethod::kStrict : MathMethod::kFlexible;
+}
+
 // nullptr: no such function.
 std::unique_ptr<const Reward> make_function(const std::string& name, const RewardOptions& options) {
   if (name == "auto") {
-    return std::make_unique<SourceReward>(gsm8k_method(options), options.countdown_format_score);
+    return std::make_unique<SourceReward>(gsm8k_method(options), math_method(options),
+                                          options.countdown_format_score);
   }
   if (name == "gsm8k") return std::make_unique<Gsm8kReward>(gsm8k_method(options));
+  if (name == "math") return std::make_unique<MathReward>(math_method(options));
   if (name == "countdown") return std::make_unique<CountdownReward>(options.countdown_format_score);
   if (name == "countdown_trace") return std::make_unique<CountdownTraceReward>();
   if (name == "exact") return std::make_unique<ExactReward>();
@@ -48,8 +55,8 @@ void RewardOptions::check() const {
   for (const std::string& name : functions) {
     TLT_CHECK_INPUT(
         make_function(name, *this), "unknown reward `", name,
-        "` in reward.functions; use gsm8k, countdown, countdown_trace, exact, regex, length, "
-        "repetition or auto");
+        "` in reward.functions; use gsm8k, math, countdown, countdown_trace, exact, regex, "
+        "length, repetition or auto");
   }
   TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",
                   weights.size(), " numbers for ", functions.size(),
@@ -58,6 +65,8 @@ void RewardOptions::check() const {
                   "reward.weights has a number that is not finite; give plain numbers");
   TLT_CHECK_INPUT(gsm8k_method == "strict" || gsm8k_method == "flexible",
                   "reward.gsm8k_method is `", gsm8k_method, "`; use strict or flexible");
+  TLT_CHECK_INPUT(math_method == "strict" || math_method == "flexible", "reward.math_method is `",
+                  math_method, "`; use strict or flexible");
   const bool has_regex = std::ranges::find(functions, "regex") != functions.end();
   TLT_CHECK_INPUT(has_regex == !regex.empty(), "reward.regex is `", regex,
                   "`; set it exactly when reward.functions names regex");

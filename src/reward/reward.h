@@ -55,6 +55,7 @@ struct RewardOptions {
   std::vector<std::string> functions = {"auto"};
   std::vector<double> weights;
   std::string gsm8k_method = "strict";
+  std::string math_method = "flexible";
   double countdown_format_score = 0.1;
   std::string regex;
   OverlongOptions overlong_buffer;
@@ -65,12 +66,16 @@ struct RewardOptions {
 
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
-      "Rewards to add up: gsm8k, countdown, countdown_trace, exact, regex, length, repetition, or "
-      "auto (by data_source).");
+      "Rewards to add up: gsm8k, math, countdown, countdown_trace, exact, regex, "
+      "length, repetition, or auto (by data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: each weighs 1.");
     v(gsm8k_method, "gsm8k_method", Affects::kResults,
       "strict: the number after the last ####; flexible: the last number.");
+    v(math_method, "math_method", Affects::kResults,
+      "strict: what the last \\boxed{} holds; flexible: without one, what follows \"answer is\", "
+      "the "
+      "last formula or the last number.");
     v(countdown_format_score, "countdown_format_score", Affects::kResults,
       "Score of a countdown response with an <answer> that is wrong.");
     v(regex, "regex", Affects::kResults,
