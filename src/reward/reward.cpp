@@ -6,6 +6,7 @@
 #include <set>
 
 #include "reward/combine.h"
+#include "reward/command.h"
 #include "reward/countdown.h"
 #include "reward/gsm8k.h"
 #include "reward/match.h"
@@ -41,6 +42,9 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
   if (name == "repetition")
     return std::make_unique<RepetitionReward>(options.repetition.ngram_size,
                                               options.repetition.max_penalty);
+  if (name == "command") {
+    return std::make_unique<CommandReward>(options.command, options.timeout_seconds);
+  }
   if (name == "regex") return std::make_unique<RegexReward>(options.regex);
   return nullptr;
 }
@@ -56,7 +60,7 @@ void RewardOptions::check() const {
     TLT_CHECK_INPUT(
         make_function(name, *this), "unknown reward `", name,
         "` in reward.functions; use gsm8k, math, countdown, countdown_trace, exact, regex, "
-        "length, repetition or auto");
+        "command, length, repetition or auto");
   }
   TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",
                   weights.size(), " numbers for ", functions.size(),
@@ -70,6 +74,9 @@ void RewardOptions::check() const {
   const bool has_regex = std::ranges::find(functions, "regex") != functions.end();
   TLT_CHECK_INPUT(has_regex == !regex.empty(), "reward.regex is `", regex,
                   "`; set it exactly when reward.functions names regex");
+  const bool has_command = std::ranges::find(functions, "command") != functions.end();
+  TLT_CHECK_INPUT(has_command == !command.empty(), "reward.command is `", command,
+                  "`; set it exactly when reward.functions names command");
   TLT_CHECK_INPUT(overlong_buffer.len >= 1 && overlong_buffer.penalty_factor >= 0,
                   "reward.overlong_buffer has len ", overlong_buffer.len, " and penalty_factor ",
                   overlong_buffer.penalty_factor, "; use at least 1 and at least 0");

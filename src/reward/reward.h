@@ -58,6 +58,7 @@ struct RewardOptions {
   std::string math_method = "flexible";
   double countdown_format_score = 0.1;
   std::string regex;
+  std::string command;
   OverlongOptions overlong_buffer;
   RepetitionOptions repetition;
   double failed_score = 0;
@@ -67,7 +68,7 @@ struct RewardOptions {
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
       "Rewards to add up: gsm8k, math, countdown, countdown_trace, exact, regex, "
-      "length, repetition, or auto (by data_source).");
+      "command, length, repetition, or auto (by data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: each weighs 1.");
     v(gsm8k_method, "gsm8k_method", Affects::kResults,
@@ -80,6 +81,9 @@ struct RewardOptions {
       "Score of a countdown response with an <answer> that is wrong.");
     v(regex, "regex", Affects::kResults,
       "PCRE2 pattern of the reward regex; its first group, if any, must equal the ground truth.");
+    v(command, "command", Affects::kResults,
+      "Program of the reward command, for the shell: reads JSON lines, writes scores "
+      "(docs/rewards.md).");
     v.group("overlong_buffer", overlong_buffer);
     v.group("repetition", repetition);
     v(failed_score, "failed_score", Affects::kResults,

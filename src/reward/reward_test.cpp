@@ -27,7 +27,7 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   for (const OptionRef& ref : refs) names.push_back(ref.name);
   EXPECT_EQ(names, (std::vector<std::string>{
                        "functions", "weights", "gsm8k_method", "math_method",
-                       "countdown_format_score", "regex", "overlong_buffer.len",
+                       "countdown_format_score", "regex", "command", "overlong_buffer.len",
                        "overlong_buffer.penalty_factor", "repetition.ngram_size",
                        "repetition.max_penalty", "failed_score", "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
@@ -52,6 +52,8 @@ TEST(RewardOptionsTest, EachMistakeIsRefused) {
       [](O& o) { o.functions = {"regex"}; },
       [](O& o) { o.functions = {"regex"}, o.regex = "("; },
       [](O& o) { o.regex = "a"; },
+      [](O& o) { o.functions = {"command"}; },
+      [](O& o) { o.command = "cat"; },
       [](O& o) { o.failed_score = INFINITY; },
       [](O& o) { o.countdown_format_score = NAN; },
       [](O& o) { o.timeout_seconds = 0; },
@@ -69,10 +71,11 @@ TEST(RewardOptionsTest, EachMistakeIsRefused) {
 
 TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
   for (const std::string name :
-       {"auto", "gsm8k", "math", "countdown", "countdown_trace", "exact", "regex"}) {
+       {"auto", "gsm8k", "math", "countdown", "countdown_trace", "exact", "regex", "command"}) {
     const auto reward = make_reward(with([&](RewardOptions& o) {
       o.functions = {name};
       if (name == "regex") o.regex = "a";
+      if (name == "command") o.command = "cat";
     }));
     EXPECT_EQ(reward->name(), name);
   }
