@@ -27,7 +27,7 @@
 
 namespace tlt::reward {
 
-// About 10 ns each. The answers of MATH-500 take 300 at most, the longest golden pair 17,000.
+// About 10 ns each. A pair of MATH-500 takes 5,400 at most, a golden pair 16,400.
 inline constexpr int64_t kMaxMathSteps = 100'000;
 
 class Steps {
