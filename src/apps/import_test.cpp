@@ -65,6 +65,22 @@ TEST(ImportVerlTest, FastRlsRunIsTakenOver) {
   EXPECT_GE(result.imported.options.size(), 45U);
 }
 
+TEST(ImportVerlTest, ARewardFunctionOfTheUsersOwnIsCalledAsVerlDoes) {
+  const Read result = read_text(R"(
+custom_reward_function:
+  path: my rewards/it's.py
+  name: score
+  reward_kwargs: {scale: 2, inner: {on: true}}
+)");
+  EXPECT_EQ(result.options.reward.functions, std::vector<std::string>{"command"});
+  EXPECT_EQ(result.options.reward.command,
+            R"(python3 tools/verl_reward.py 'my rewards/it'\''s.py' --name score )"
+            R"(--kwargs '{"inner":{"on":true},"scale":2}')");
+  EXPECT_EQ(result.notes(), "");
+  EXPECT_THAT(read_text("custom_reward_function: {path: null, name: compute_score}").notes(),
+              HasSubstr("used only with a custom_reward_function.path"));
+}
+
 TEST(ImportVerlTest, WhatHasNoPlaceIsListedWithLineAndReason) {
   const Read result = read(kFastrl);
   const std::string notes = result.notes();

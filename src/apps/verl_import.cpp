@@ -59,7 +59,7 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"ref.fsdp_config", "weights are not sharded: each worker has its own"},
     {"model.lora", "adapters are not there: all weights are trained"},
     {"model.target_modules", "adapters are not there: all weights are trained"},
-    {"custom_reward_function", "not a reward of this program; see reward.functions"},
+    {"custom_reward_function", "used only with a custom_reward_function.path"},
     {"reward_model", "not a reward of this program; see reward.functions"},
     {"trainer.default_hdfs_dir", "the run folder is local: trainer.default_local_dir"},
     {"trainer.rollout_data_dir", "rollouts are written to the run folder: trainer.dump_rollouts"},
@@ -151,6 +151,25 @@ Json known_loggers(const Json& value) {
   return loggers;
 }
 
+constexpr std::string_view kCustomReward = "custom_reward_function.";
+
+// The place of "a.b" in an object, made where it is not there.
+Json& place_of(std::string_view key, Json& object) {
+  const size_t dot = key.find('.');
+  Json& place = object[std::string(key.substr(0, dot))];
+  return dot == key.npos ? place : place_of(key.substr(dot + 1), place);
+}
+
+// As one word of a shell's command line.
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 // verl's value of an option as ours.
 Json converted(std::string_view name, const Json& value) {
   const bool is_negative = value.is_number() && value.get<double>() < 0;
@@ -172,6 +191,7 @@ class Importer {
   VerlImport run(const std::vector<VerlEntry>& entries) {
     for (const VerlEntry& entry : entries)
       if (!is_nothing(entry)) keys_.insert(short_name(entry.key));
+    collect_custom_reward(entries);
     std::vector<const VerlEntry*> refused;
     for (const VerlEntry& entry : entries)
       if (!try_take(entry, /*is_last_time=*/false)) refused.push_back(&entry);
@@ -230,7 +250,30 @@ class Importer {
       return true;
     }
     if (key == "trainer.rollout_data_dir") set(*find("trainer.dump_rollouts"), true);
+    if (key.starts_with(kCustomReward) && !custom_reward_.empty()) {
+      set(*find("reward.functions"), Json::array({"command"}));
+      set(*find("reward.command"), custom_reward_);
+      return true;
+    }
     return false;
+  }
+
+  // verl's own reward function, as the program that calls it.
+  void collect_custom_reward(const std::vector<VerlEntry>& entries) {
+    std::string path, name;
+    Json arguments = Json::object();
+    for (const VerlEntry& entry : entries) {
+      if (is_nothing(entry) || entry.is_open || !entry.key.starts_with(kCustomReward)) continue;
+      const std::string part = entry.key.substr(kCustomReward.size());
+      if (part == "path") path = shown(without_tilde(entry.value));
+      if (part == "name") name = shown(entry.value);
+      if (part.starts_with("reward_kwargs."))
+        place_of(std::string_view(part).substr(part.find('.') + 1), arguments) = entry.value;
+    }
+    if (path.empty()) return;
+    custom_reward_ = "python3 tools/verl_reward.py " + shell_word(path);
+    if (!name.empty()) custom_reward_ += " --name " + shell_word(name);
+    if (!arguments.empty()) custom_reward_ += " --kwargs " + shell_word(arguments.dump());
   }
 
   // Ours for verl's; a name that the configuration uses itself is not taken from another.
@@ -297,6 +340,7 @@ class Importer {
   const std::vector<OptionRef> refs_;
   std::set<std::string> keys_;   // of the configuration, that have a value
   std::set<std::string> set_;    // options
+  std::string custom_reward_;    // reward.command; empty: there is none
   std::set<std::string> fixed_;  // options that later entries leave as they are
   std::map<const VerlEntry*, std::string> notes_;
   VerlImport result_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reward/combine.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace tlt::reward {
@@ -15,6 +17,18 @@ RewardResult score_part(const Reward& part, const RewardInput& input) {
   } catch (const std::exception& error) {
     throw RewardError(part.name(), error.what());
   }
+}
+
+// verl's names (default_compute_score): MATH, MATH-500, DAPO-Math, AIME, NuminaMath.
+bool is_math(std::string_view data_source) {
+  constexpr std::string_view kSources[] = {"lighteval/MATH",
+                                           "DigitalLearningGmbH/MATH-lighteval",
+                                           "HuggingFaceH4/MATH-500",
+                                           "math",
+                                           "math_dapo",
+                                           "math_dapo_reasoning"};
+  return std::ranges::count(kSources, data_source) > 0 || data_source.starts_with("aime") ||
+         data_source.starts_with("numina_");
 }
 
 }  // namespace
@@ -44,9 +58,10 @@ const Reward& SourceReward::reward_for(std::string_view data_source) const {
   if (data_source == "openai/gsm8k") return gsm8k_;
   if (data_source == "tlt/countdown_trace") return countdown_trace_;
   if (data_source.find("countdown") != data_source.npos) return countdown_;
-  throw InputError(
-      "no reward is known for the data source `" + std::string(data_source) +
-      "`; name one in reward.functions, or use openai/gsm8k, countdown or tlt/countdown_trace");
+  if (is_math(data_source)) return math_;
+  throw InputError("no reward is known for the data source `" + std::string(data_source) +
+                   "`; name one in reward.functions, or use openai/gsm8k, lighteval/MATH, "
+                   "countdown or tlt/countdown_trace");
 }
 
 RewardResult SourceReward::score(const RewardInput& input) const {

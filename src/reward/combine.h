@@ -12,6 +12,7 @@
 
 #include "reward/countdown.h"
 #include "reward/gsm8k.h"
+#include "reward/math.h"
 #include "reward/reward.h"
 
 namespace tlt::reward {
@@ -35,11 +36,12 @@ class WeightedReward : public Reward {
 };
 
 // The reward that a data source calls for, by verl's and TinyZero's names: `openai/gsm8k`,
-// `tlt/countdown_trace`, and every source with `countdown` in its name.
+// `tlt/countdown_trace`, every source with `countdown` in its name, and for math the sources of
+// MATH, MATH-500, DAPO-Math, AIME and NuminaMath.
 class SourceReward : public Reward {
  public:
-  SourceReward(Gsm8kMethod gsm8k_method, double countdown_format_score)
-      : gsm8k_(gsm8k_method), countdown_(countdown_format_score) {}
+  SourceReward(Gsm8kMethod gsm8k_method, MathMethod math_method, double countdown_format_score)
+      : gsm8k_(gsm8k_method), math_(math_method), countdown_(countdown_format_score) {}
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
@@ -50,6 +52,7 @@ class SourceReward : public Reward {
   const Reward& reward_for(std::string_view data_source) const;
 
   const Gsm8kReward gsm8k_;
+  const MathReward math_;
   const CountdownReward countdown_;
   const CountdownTraceReward countdown_trace_;
 };

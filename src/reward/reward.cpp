@@ -6,9 +6,11 @@
 #include <set>
 
 #include "reward/combine.h"
+#include "reward/command.h"
 #include "reward/countdown.h"
 #include "reward/gsm8k.h"
 #include "reward/match.h"
+#include "reward/math.h"
 #include "reward/shaping.h"
 
 namespace tlt::reward {
@@ -19,12 +21,18 @@ Gsm8kMethod gsm8k_method(const RewardOptions& options) {
   return options.gsm8k_method == "strict" ? Gsm8kMethod::kStrict : Gsm8kMethod::kFlexible;
 }
 
+MathMethod math_method(const RewardOptions& options) {
+  return options.math_method == "strict" ? MathMethod::kStrict : MathMethod::kFlexible;
+}
+
 // nullptr: no such function.
 std::unique_ptr<const Reward> make_function(const std::string& name, const RewardOptions& options) {
   if (name == "auto") {
-    return std::make_unique<SourceReward>(gsm8k_method(options), options.countdown_format_score);
+    return std::make_unique<SourceReward>(gsm8k_method(options), math_method(options),
+                                          options.countdown_format_score);
   }
   if (name == "gsm8k") return std::make_unique<Gsm8kReward>(gsm8k_method(options));
+  if (name == "math") return std::make_unique<MathReward>(math_method(options));
   if (name == "countdown") return std::make_unique<CountdownReward>(options.countdown_format_score);
   if (name == "countdown_trace") return std::make_unique<CountdownTraceReward>();
   if (name == "exact") return std::make_unique<ExactReward>();
@@ -34,6 +42,9 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
   if (name == "repetition")
     return std::make_unique<RepetitionReward>(options.repetition.ngram_size,
                                               options.repetition.max_penalty);
+  if (name == "command") {
+    return std::make_unique<CommandReward>(options.command, options.timeout_seconds);
+  }
   if (name == "regex") return std::make_unique<RegexReward>(options.regex);
   return nullptr;
 }
@@ -48,8 +59,8 @@ void RewardOptions::check() const {
   for (const std::string& name : functions) {
     TLT_CHECK_INPUT(
         make_function(name, *this), "unknown reward `", name,
-        "` in reward.functions; use gsm8k, countdown, countdown_trace, exact, regex, length, "
-        "repetition or auto");
+        "` in reward.functions; use gsm8k, math, countdown, countdown_trace, exact, regex, "
+        "command, length, repetition or auto");
   }
   TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",
                   weights.size(), " numbers for ", functions.size(),
@@ -58,9 +69,14 @@ void RewardOptions::check() const {
                   "reward.weights has a number that is not finite; give plain numbers");
   TLT_CHECK_INPUT(gsm8k_method == "strict" || gsm8k_method == "flexible",
                   "reward.gsm8k_method is `", gsm8k_method, "`; use strict or flexible");
+  TLT_CHECK_INPUT(math_method == "strict" || math_method == "flexible", "reward.math_method is `",
+                  math_method, "`; use strict or flexible");
   const bool has_regex = std::ranges::find(functions, "regex") != functions.end();
   TLT_CHECK_INPUT(has_regex == !regex.empty(), "reward.regex is `", regex,
                   "`; set it exactly when reward.functions names regex");
+  const bool has_command = std::ranges::find(functions, "command") != functions.end();
+  TLT_CHECK_INPUT(has_command == !command.empty(), "reward.command is `", command,
+                  "`; set it exactly when reward.functions names command");
   TLT_CHECK_INPUT(overlong_buffer.len >= 1 && overlong_buffer.penalty_factor >= 0,
                   "reward.overlong_buffer has len ", overlong_buffer.len, " and penalty_factor ",
                   overlong_buffer.penalty_factor, "; use at least 1 and at least 0");

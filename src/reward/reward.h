@@ -55,8 +55,10 @@ struct RewardOptions {
   std::vector<std::string> functions = {"auto"};
   std::vector<double> weights;
   std::string gsm8k_method = "strict";
+  std::string math_method = "flexible";
   double countdown_format_score = 0.1;
   std::string regex;
+  std::string command;
   OverlongOptions overlong_buffer;
   RepetitionOptions repetition;
   double failed_score = 0;
@@ -65,16 +67,23 @@ struct RewardOptions {
 
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
-      "Rewards to add up: gsm8k, countdown, countdown_trace, exact, regex, length, repetition, or "
-      "auto (by data_source).");
+      "Rewards to add up: gsm8k, math, countdown, countdown_trace, exact, regex, "
+      "command, length, repetition, or auto (by data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: each weighs 1.");
     v(gsm8k_method, "gsm8k_method", Affects::kResults,
       "strict: the number after the last ####; flexible: the last number.");
+    v(math_method, "math_method", Affects::kResults,
+      "strict: what the last \\boxed{} holds; flexible: without one, what follows \"answer is\", "
+      "the "
+      "last formula or the last number.");
     v(countdown_format_score, "countdown_format_score", Affects::kResults,
       "Score of a countdown response with an <answer> that is wrong.");
     v(regex, "regex", Affects::kResults,
       "PCRE2 pattern of the reward regex; its first group, if any, must equal the ground truth.");
+    v(command, "command", Affects::kResults,
+      "Program of the reward command, for the shell: reads JSON lines, writes scores "
+      "(docs/rewards.md).");
     v.group("overlong_buffer", overlong_buffer);
     v.group("repetition", repetition);
     v(failed_score, "failed_score", Affects::kResults,

@@ -25,11 +25,11 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   const std::vector<OptionRef> refs = collect_options(options);
   std::vector<std::string> names;
   for (const OptionRef& ref : refs) names.push_back(ref.name);
-  EXPECT_EQ(names,
-            (std::vector<std::string>{
-                "functions", "weights", "gsm8k_method", "countdown_format_score", "regex",
-                "overlong_buffer.len", "overlong_buffer.penalty_factor", "repetition.ngram_size",
-                "repetition.max_penalty", "failed_score", "timeout_seconds", "threads"}));
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "functions", "weights", "gsm8k_method", "math_method",
+                       "countdown_format_score", "regex", "command", "overlong_buffer.len",
+                       "overlong_buffer.penalty_factor", "repetition.ngram_size",
+                       "repetition.max_penalty", "failed_score", "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
   apply_override(refs, "weights=[1.0, 0.5]");
   EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");
@@ -48,9 +48,12 @@ TEST(RewardOptionsTest, EachMistakeIsRefused) {
       },
       [](O& o) { o.weights = {NAN}; },
       [](O& o) { o.gsm8k_method = "lax"; },
+      [](O& o) { o.math_method = "lax"; },
       [](O& o) { o.functions = {"regex"}; },
       [](O& o) { o.functions = {"regex"}, o.regex = "("; },
       [](O& o) { o.regex = "a"; },
+      [](O& o) { o.functions = {"command"}; },
+      [](O& o) { o.command = "cat"; },
       [](O& o) { o.failed_score = INFINITY; },
       [](O& o) { o.countdown_format_score = NAN; },
       [](O& o) { o.timeout_seconds = 0; },
@@ -68,10 +71,11 @@ TEST(RewardOptionsTest, EachMistakeIsRefused) {
 
 TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
   for (const std::string name :
-       {"auto", "gsm8k", "countdown", "countdown_trace", "exact", "regex"}) {
+       {"auto", "gsm8k", "math", "countdown", "countdown_trace", "exact", "regex", "command"}) {
     const auto reward = make_reward(with([&](RewardOptions& o) {
       o.functions = {name};
       if (name == "regex") o.regex = "a";
+      if (name == "command") o.command = "cat";
     }));
     EXPECT_EQ(reward->name(), name);
   }
@@ -130,6 +134,8 @@ TEST(SourceRewardTest, DataSourceChoosesTheReward) {
         .score;
   };
   EXPECT_EQ(score("openai/gsm8k", "#### 7", "7"), 1);
+  EXPECT_EQ(score("HuggingFaceH4/MATH-500", "\\boxed{\\frac{2}{4}}", "0.5"), 1);
+  EXPECT_EQ(score("aime2024", "\\boxed{034}", "34"), 1);
   EXPECT_EQ(score("countdown", "<answer>3+4</answer>", "3,4:7"), 1);
   EXPECT_EQ(score("Jiayi-Pan/countdown-3to4", "<answer>3*4</answer>", "3,4:7"), 0.1);
   EXPECT_EQ(score("tlt/countdown_trace", "<answer>3+4</answer>", "3,4:7"), 0);
@@ -140,8 +146,8 @@ TEST(SourceRewardTest, UnknownDataSourceIsRefusedByCheckRow) {
   const auto reward = make_reward({});
   EXPECT_NO_THROW(reward->check_row({.data_source = "openai/gsm8k", .ground_truth = "7"}));
   EXPECT_THROW(reward->check_row({.data_source = "openai/gsm8k", .ground_truth = ""}), InputError);
-  EXPECT_THROW(reward->check_row({.data_source = "lighteval/MATH", .ground_truth = "7"}),
-               InputError);
+  EXPECT_NO_THROW(reward->check_row({.data_source = "lighteval/MATH", .ground_truth = "x^2"}));
+  EXPECT_THROW(reward->check_row({.data_source = "openai/math", .ground_truth = "7"}), InputError);
   EXPECT_THROW(reward->check_row({.ground_truth = "7"}), InputError);
 }
 

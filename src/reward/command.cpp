@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reward/command.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tlt::reward {
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string request_of(const RewardInput& input, int64_t id) {
+  const Json request = {{"id", id},
+                        {"data_source", input.data_source},
+                        {"prompt", input.prompt},
+                        {"response", input.response},
+                        {"ground_truth", input.ground_truth},
+                        {"extra_info", input.extra_info != nullptr ? *input.extra_info : Json()},
+                        {"truncated", input.truncated}};
+  // A response that was cut within a character is no UTF-8.
+  return request.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+RewardResult result_of(const Json& answer) {
+  if (answer.is_number()) return {.score = answer.get<double>()};
+  RewardResult result{.score = answer.at("score").get<double>()};
+  for (const auto& [name, value] : answer.items()) {
+    if (name != "score" && name != "id" && value.is_number())
+      result.extras[name] = value.get<double>();
+  }
+  return result;
+}
+
+bool has_score(const Json& answer) {
+  if (answer.is_number()) return true;
+  return answer.is_object() && answer.contains("score") && answer["score"].is_number();
+}
+
+std::string shortened(const std::string& text) {
+  constexpr size_t kLongest = 200;
+  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
+}
+
+}  // namespace
+
+CommandReward::CommandReward(std::string command, double timeout_seconds)
+    : command_(std::move(command)), answer_seconds_(0.9 * timeout_seconds) {}
+
+RewardResult CommandReward::score(const RewardInput& input) const {
+  using Clock = ChildProcess::Clock;
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(answer_seconds_));
+  const int64_t id = ++last_id_;
+  const std::string request = request_of(input, id);
+  std::unique_ptr<ChildProcess> child = take_child();
+  std::string line;
+  const ChildProcess::Outcome outcome = child->ask(request, deadline, &line);
+  if (outcome != ChildProcess::Outcome::kAnswered) fail(*child, what_happened(*child, outcome));
+  const Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (answer.is_object() && answer.value("id", Json(id)) != Json(id)) {
+    fail(*child, "wrote the answer to another response");
+  }
+  const bool is_error = answer.is_object() && answer.contains("error");
+  if (!is_error && !has_score(answer)) {
+    fail(*child, "wrote `" + shortened(line) + "`, which is no score such as {\"score\": 1}");
+  }
+  give_back(std::move(child));
+  if (!is_error) return result_of(answer);
+  const Json& why = answer["error"];
+  throw Error("the reward's command says: " +
+              shortened(why.is_string() ? why.get<std::string>() : why.dump()));
+}
+
+// One that has ended or chatters is replaced.
+std::unique_ptr<ChildProcess> CommandReward::take_child() const {
+  while (true) {
+    std::unique_ptr<ChildProcess> child;
+    {
+      const std::lock_guard lock(mutex_);
+      if (free_.empty()) break;
+      child = std::move(free_.back());
+      free_.pop_back();
+    }
+    if (child->is_ready()) return child;
+    child->end();
+  }
+  return std::make_unique<ChildProcess>(command_);
+}
+
+void CommandReward::give_back(std::unique_ptr<ChildProcess> child) const {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(child));
+}
+
+std::string CommandReward::what_happened(ChildProcess& child, ChildProcess::Outcome outcome) const {
+  switch (outcome) {
+    case ChildProcess::Outcome::kEnded:
+      return child.end() + " before it gave a score";
+    case ChildProcess::Outcome::kLate:
+      return check_internal::concat("gave no score within ", answer_seconds_, " seconds");
+    case ChildProcess::Outcome::kTooLong:
+      return check_internal::concat("wrote more than one line, or one of more than ",
+                                    kMaxAnswerBytes, " bytes, for one response");
+    case ChildProcess::Outcome::kAnswered:
+      break;
+  }
+  return "answered";
+}
+
+void CommandReward::fail(ChildProcess& child, const std::string& what) const {
+  child.end();
+  const std::string words = child.last_words();
+  throw Error("the reward's command `" + shortened(command_) + "` " + what +
+              (words.empty() ? "" : "; its standard error ends in: " + words));
+}
+
+}  // namespace tlt::reward

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reward/command.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "base/check.h"
+#include "base/test_folder.h"
+#include "reward/reward_pool.h"
+
+namespace tlt::reward {
+namespace {
+
+double score(const CommandReward& reward, std::string_view response,
+             std::string_view ground_truth = "") {
+  return reward.score({.response = response, .ground_truth = ground_truth}).score;
+}
+
+// What score() throws; empty if it does not.
+std::string complaint(const CommandReward& reward, std::string_view response = "x") {
+  try {
+    score(reward, response);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+constexpr double kLong = 20;  // seconds; never waited for
+
+// Answers each line with the number of lines so far: one process, kept alive.
+constexpr const char* kCounter = "n=0; while read -r line; do n=$((n+1)); echo $n; done";
+
+TEST(CommandRewardTest, ProgramIsKeptAlive) {
+  const CommandReward reward(kCounter, kLong);
+  for (int n = 1; n <= 50; ++n) EXPECT_EQ(score(reward, "a"), n);
+}
+
+TEST(CommandRewardTest, ProgramReadsTheSample) {
+  const TestFolder folder;
+  const std::string seen = folder / "seen.json";
+  const CommandReward reward("read -r line; printf '%s' \"$line\" > " + seen + "; echo 1", kLong);
+  const nlohmann::json extra = {{"index", 7}};
+  const RewardInput input{.data_source = "source",
+                          .response = "a \"b\"\n\\frac \xc3\xa9 \xff",
+                          .ground_truth = "42",
+                          .extra_info = &extra,
+                          .prompt = "why",
+                          .truncated = true};
+  EXPECT_EQ(reward.score(input).score, 1);
+  std::ifstream file(seen);
+  const nlohmann::json row = nlohmann::json::parse(file);
+  EXPECT_EQ(row, (nlohmann::json{{"id", 1},
+                                 {"data_source", "source"},
+                                 {"response", "a \"b\"\n\\frac \xc3\xa9 \xef\xbf\xbd"},
+                                 {"ground_truth", "42"},
+                                 {"extra_info", {{"index", 7}}},
+                                 {"prompt", "why"},
+                                 {"truncated", true}}));
+}
+
+TEST(CommandRewardTest, ObjectHasScoreAndColumns) {
+  const CommandReward reward(
+      "while read -r l; do echo '{\"score\": 0.5, \"accuracy\": 1, \"note\": \"n\"}'; done", kLong);
+  const RewardResult result = reward.score({.response = "a"});
+  EXPECT_EQ(result.score, 0.5);
+  EXPECT_EQ(result.extras, (std::map<std::string, double>{{"accuracy", 1}}));
+}
+
+TEST(CommandRewardTest, EachMisdeedIsOneSentenceAndTheNextSampleIsScored) {
+  struct Case {
+    const char* misdeed;  // of the shell, on a line with BAD in it
+    const char* said;
+  };
+  const Case kCases[] = {
+      {"exit 3", "ended with status 3 before it gave a score"},
+      {"echo oh no >&2; exit 1", "; its standard error ends in: oh no"},
+      {"kill -9 $$", "was killed by signal 9 before it gave a score"},
+      {"exec 1>&-; sleep 100", "was stopped before it gave a score"},
+      {"sleep 100", "gave no score within 0.9 seconds"},
+      {"echo wait >&2; while :; do :; done",
+       "gave no score within 0.9 seconds; its standard error"},
+      {"echo nonsense", "wrote `nonsense`, which is no score such as {\"score\": 1}"},
+      {"echo '{\"score\": \"high\"}'", "which is no score"},
+      {"echo", "wrote ``, which is no score"},
+      {"echo NaN", "wrote `NaN`, which is no score"},
+      {"printf '1\\n2\\n'", "wrote more than one line"},
+      {"while :; do echo flood; done", "wrote "},
+      {"yes flood | tr -d '\\n'", "of more than 1048576 bytes"},
+      {"while :; do echo flood >&2; done", "gave no score within 0.9 seconds"},
+      {"echo '{\"id\": -1, \"score\": 1}'", "wrote the answer to another response"},
+      {"echo '{\"error\": \"no such row\"}'", "says: no such row"},
+  };
+  for (const auto& [misdeed, said] : kCases) {
+    const CommandReward reward(std::string("while read -r l; do case $l in *BAD*) ") + misdeed +
+                                   ";; *) echo 7;; esac; done",
+                               /*timeout_seconds=*/1);
+    EXPECT_EQ(score(reward, "good"), 7) << misdeed;
+    const std::string text = complaint(reward, "BAD");
+    EXPECT_NE(text.find(said), text.npos) << misdeed << " gave: " << text;
+    EXPECT_EQ(text.find('\n'), text.npos) << text;
+    EXPECT_LT(text.size(), 1200U) << text;
+    EXPECT_EQ(score(reward, "good"), 7) << misdeed;
+  }
+}
+
+TEST(CommandRewardTest, MissingProgramIsNamed) {
+  const std::string text = complaint(CommandReward("tlt-no-such-program --now", kLong));
+  EXPECT_NE(text.find("`tlt-no-such-program --now` ended with status 127"), text.npos) << text;
+  EXPECT_NE(text.find("not found"), text.npos) << text;
+}
+
+TEST(CommandRewardTest, LongLinesPassBothWays) {
+  const CommandReward reward("while read -r l; do printf '%s\\n' ${#l}; done", kLong);
+  EXPECT_GT(score(reward, std::string(3'000'000, 'x')), 3'000'000);
+}
+
+// A program that answers between requests would shift all later scores by one.
+TEST(CommandRewardTest, UnaskedLineIsNoAnswerToTheNextSample) {
+  const CommandReward reward("read -r l; echo 1; sleep 0.1; echo 99; read -r l; echo 2", kLong);
+  EXPECT_EQ(score(reward, "a"), 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  EXPECT_EQ(score(reward, "b"), 1);
+}
+
+TEST(CommandRewardTest, EveryThreadOfThePoolHasItsOwnProgram) {
+  const std::string command =
+      "while read -r l; do sleep 0.05; echo \"{\\\"score\\\": 1, \\\"process\\\": $$}\"; done";
+  RewardOptions options;
+  options.functions = {"command"};
+  options.command = command;
+  options.threads = 4;
+  options.timeout_seconds = kLong;
+  RewardPool pool(make_reward(options), options);
+  constexpr int kSamples = 32;
+  for (int id = 0; id < kSamples; ++id) pool.submit(id, {.response = "a"});
+  std::set<double> processes;
+  for (const ScoredSample& sample : pool.wait_all()) {
+    EXPECT_EQ(sample.result.score, 1) << sample.error;
+    processes.insert(sample.result.extras.at("process"));
+  }
+  EXPECT_GE(processes.size(), 2U);
+  EXPECT_LE(processes.size(), 4U);
+}
+
+TEST(CommandRewardTest, PoolCountsWhatFails) {
+  RewardOptions options;
+  options.functions = {"command"};
+  options.command = "read -r l; exit 5";
+  options.failed_score = -1;
+  RewardPool pool(make_reward(options), options);
+  pool.submit(1, {.response = "a"});
+  const auto samples = pool.wait_all();
+  ASSERT_EQ(samples.size(), 1U);
+  EXPECT_EQ(samples[0].result.score, -1);
+  EXPECT_NE(samples[0].error.find("ended with status 5"), std::string::npos) << samples[0].error;
+  EXPECT_EQ(pool.counters().errors.at("command"), 1);
+}
+
+// Also its own children, and also if it does not heed the end of its input.
+TEST(CommandRewardTest, NoProcessIsLeftBehind) {
+  const TestFolder folder;
+  const std::string pids = folder / "pids";
+  {
+    const CommandReward reward(
+        "sleep 1000 & echo $$ $! > " + pids + "; read -r l; echo 1; while :; do sleep 1000; done",
+        kLong);
+    EXPECT_EQ(score(reward, "a"), 1);
+  }
+  std::ifstream file(pids);
+  pid_t shell = 0, sleeper = 0;
+  ASSERT_TRUE(file >> shell >> sleeper);
+  EXPECT_NE(kill(shell, 0), 0);
+  for (int tries = 0; tries < 200 && kill(sleeper, 0) == 0; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until init has reaped it
+  }
+  EXPECT_NE(kill(sleeper, 0), 0);
+}
+
+// ---- tools/verl_reward.py
+
+bool has_python() { return std::system("python3 -c '' >/dev/null 2>&1") == 0; }
+
+class VerlRewardTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_python()) GTEST_SKIP() << "no python3";
+  }
+
+  CommandReward reward_of(const std::string& source, const std::string& arguments = "") {
+    const std::string path = folder_ / "my_reward.py";
+    std::ofstream(path) << source;
+    return CommandReward(std::string("python3 ") + TLT_SOURCE_DIR + "/tools/verl_reward.py " +
+                             path + " " + arguments,
+                         kLong);
+  }
+
+  const TestFolder folder_;
+};
+
+TEST_F(VerlRewardTest, FunctionIsCalledAsVerlDoes) {
+  const CommandReward reward = reward_of(R"(
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    print("looking at", solution_str)
+    if solution_str == "raise":
+        raise ValueError("cannot say")
+    right = solution_str == ground_truth
+    return {"score": float(right), "acc": right, "index": extra_info.get("index", -1), "pred": solution_str,
+            "source": float(data_source == "here")}
+)");
+  const nlohmann::json extra = {{"index", 7}};
+  const RewardResult result = reward.score(
+      {.data_source = "here", .response = "4\n2", .ground_truth = "4\n2", .extra_info = &extra});
+  EXPECT_EQ(result.score, 1);
+  EXPECT_EQ(result.extras,
+            (std::map<std::string, double>{{"acc", 1}, {"index", 7}, {"source", 1}}));
+  EXPECT_EQ(score(reward, "41", "42"), 0);
+  EXPECT_EQ(complaint(reward, "raise"), "the reward's command says: ValueError: cannot say");
+  EXPECT_EQ(score(reward, "42", "42"), 1);
+}
+
+TEST_F(VerlRewardTest, NameKwargsAndShortSignatures) {
+  const CommandReward reward =
+      reward_of("def mine(solution_str, ground_truth, bonus=0): return [bonus, 'x']\n",
+                "--name mine --kwargs '{\"bonus\": 3}'");
+  EXPECT_EQ(score(reward, "a"), 3);
+}
+
+TEST_F(VerlRewardTest, FileWithAnErrorIsTold) {
+  const std::string text = complaint(reward_of("import tlt_no_such_module\n"));
+  EXPECT_NE(text.find("ended with status 1"), text.npos) << text;
+  EXPECT_NE(text.find("tlt_no_such_module"), text.npos) << text;
+}
+
+}  // namespace
+}  // namespace tlt::reward

@@ -1,0 +1,41 @@
+// The words of a mathematical answer: LaTeX as models and data sets write it, or plain text such as
+// `sqrt(2)/2`.
+//
+// What only moves ink (`\left`, `\,`, `$`, `\displaystyle`) is gone; every sign has one spelling
+// (`\times`, `\cdot`, `×` and `*` are `*`); a number is one token without its thousands separators.
+// Time is linear in the text.
+//
+// Not here   what the words mean together (latex_parser.h).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tlt::reward {
+
+enum class TokenKind {
+  kNumber,  // 1234.5, 6e23; `repeat` has the digits under a bar
+  kLetter,  // x, alpha, pi, infty, `mathbb R`
+  kName,    // frac, sqrt, sin, begin …: what is followed by arguments
+  kText,    // what \text{…} holds, and plain words
+  kSign,    // + - * / ^ _ ! % deg dollar ( ) [ ] { } \{ \} , ; : = < <= in cup | & \\ …
+  kEnd,
+};
+
+struct Token {
+  TokenKind kind = TokenKind::kEnd;
+  std::string text = {};
+  std::string repeat = {};
+};
+
+// The tokens, the last of which is kEnd. nullopt: a command or a character nobody knows here.
+[[nodiscard]] std::optional<std::vector<Token>> try_tokenize_latex(std::string_view text);
+
+// sin, arctan, ln, floor …
+bool is_function_name(std::string_view name);
+
+}  // namespace tlt::reward

@@ -1,0 +1,39 @@
+// MathReward: 1 if the answer a response ends with is the ground truth as a mathematical object,
+// else 0.
+//
+// The answer is what the last `\boxed{…}` holds. Without one, kFlexible takes what follows the last
+// "answer is" or "answer:", else the last formula between dollars, else the last number; kStrict
+// takes nothing. The ground truth may be a whole solution with its own `\boxed{…}`.
+//
+// Not here   what equal means (math_equal.h).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "reward/reward.h"
+
+namespace tlt::reward {
+
+enum class MathMethod { kStrict, kFlexible };
+
+// The part of `response` that is its answer; nullopt: it has none. Time is linear.
+[[nodiscard]] std::optional<std::string_view> try_math_answer(std::string_view response,
+                                                              MathMethod method);
+
+class MathReward : public Reward {
+ public:
+  explicit MathReward(MathMethod method) : method_(method) {}
+
+  RewardResult score(const RewardInput& input) const override;
+  void check_row(const RewardInput& row) const override;
+  std::string name() const override { return "math"; }
+
+ private:
+  const MathMethod method_;
+};
+
+}  // namespace tlt::reward

@@ -1,0 +1,41 @@
+// Ball: a complex number of double precision and how far it may be off.
+//
+// Every operation adds its own rounding to what its arguments bring. nullopt, from any function:
+// not a finite number there, or all digits are lost.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tlt::reward {
+
+using Complex = std::complex<double>;
+
+struct Ball {
+  Complex mid = 0;
+  double radius = 0;
+
+  bool is_real() const { return mid.imag() == 0; }
+  bool may_be_zero() const { return std::abs(mid) <= radius; }
+};
+using MaybeBall = std::optional<Ball>;
+
+// A value that is right but for rounding.
+MaybeBall rounded(Complex value);
+
+MaybeBall add(const Ball& a, const Ball& b);
+MaybeBall subtract(const Ball& a, const Ball& b);
+MaybeBall multiply(const Ball& a, const Ball& b);
+MaybeBall divide(const Ball& a, const Ball& b);
+
+MaybeBall power(Ball base, int64_t exponent);
+MaybeBall power(const Ball& base, const Ball& exponent);  // principal branch
+
+// sin … arccot, sinh …, exp, ln, abs, factorial (by the gamma function). nullopt: no such name.
+MaybeBall apply(std::string_view function, const Ball& argument);
+
+}  // namespace tlt::reward
