@@ -78,7 +78,7 @@ TEST(ChatSpansTest, AreWhatTheTemplateMarks) {
 TEST(ChatSpansTest, TheEndOfSequenceEndsThem) {
   const auto after = ChatTemplate::parse(
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}<|eot_id|>"
-      "{% endif %}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
+      "{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
       "after", Json::object());
   EXPECT_EQ(spoken(after, kTurns), "|assistant: 2<|eot_id|>|assistant: 2<|eot_id|>|");
 }
