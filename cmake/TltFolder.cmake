@@ -94,6 +94,7 @@ function(tlt_test name label)
   endif()
   set(target tlt_${entry}_test)
   add_executable(${target} ${test_SOURCES})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)  # a fifth of the time to compile saved
   list(TRANSFORM test_FOLDERS PREPEND tlt_)
   target_link_libraries(${target} PRIVATE ${test_FOLDERS} ${test_LIBRARIES} rapidcheck GTest::gmock GTest::gtest_main)
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")  # "tests/support/…"
@@ -166,7 +167,9 @@ function(tlt_use_precompiled_header target)
       <ATen/ATen.h>)
     target_compile_options(tlt_pch PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
   endif()
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  # Collecting garbage would walk through the whole header: 50 MB more for a tenth of the time.
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess;SHELL:--param ggc-min-heapsize=4000000>")
   target_precompile_headers(${target} REUSE_FROM tlt_pch)
 endfunction()
 
