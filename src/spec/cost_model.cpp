@@ -15,8 +15,10 @@ constexpr double kMaxCellWeight = 200;  // steps remembered of an arm at a batch
 constexpr double kKeptShare = 0.999;    // … and this much of them after each step
 constexpr double kNeverForgotten = 1;
 constexpr double kKnownWeight = 20;  // an arm with more steps does not count more for others
-constexpr double kFirstWeight = 0.25;
-constexpr double kMaxSurprise = 3;         // mean errors
+constexpr double kMostSurprise = 1;  // log of the ratio, and in standard deviations …
+constexpr double kMostDeviations = 3;
+constexpr double kDoubtShare = 0.1;   // … beyond which so much of its square is doubt of the pace
+constexpr double kPaceDrift = 0.003;  // standard deviation of its change from step to step
 constexpr double kDeviationOfMean = 1.25;  // standard deviation per mean error
 constexpr double kSpreadRate = 0.02;
 
@@ -107,40 +109,58 @@ void StepCosts::find_offsets(int64_t batch) {
   }
 }
 
-// REQUIRES: find_offsets(batch).
-StepCosts::Prediction StepCosts::predict(size_t arm, int64_t batch, double rows) const {
+// REQUIRES: find_offsets() of the batch size.
+Estimate StepCosts::offset(size_t arm) const {
   Estimate offset = offsets_[arm];
   offset.add(common_.mean, table_weight());
-  return {log_table(arm, batch, rows) + offset.mean,
-          kDeviationOfMean * spread_ / std::sqrt(offset.weight)};
+  return offset;
 }
 
 std::span<const StepCosts::Prediction> StepCosts::predict(int64_t batch,
                                                           std::span<const double> rows) {
   find_offsets(batch);
-  for (size_t arm = 0; arm < arms_.size(); ++arm)
-    predictions_[arm] = predict(arm, batch, rows[arm]);
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    const Estimate known = offset(arm);
+    predictions_[arm] = {log_table(arm, batch, rows[arm]) + pace_ + known.mean,
+                         kDeviationOfMean * spread_ / std::sqrt(known.weight)};
+  }
   return predictions_;
 }
 
 void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
   find_offsets(batch);
-  const double expected = predict(arm, batch, rows).log_seconds;
-  const double surprise = std::log(seconds) - expected;
-  // The first steps say how far off the table is as a whole, but one of them may be an outlier.
-  const bool is_first = cells_.weight() < kFirstWeight;
-  const double limit = is_first ? 1 : kMaxSurprise * spread_;
-  const double believed = expected + std::clamp(surprise, -limit, limit);
-  spread_ += kSpreadRate * (std::min(std::abs(surprise), 1.0) - spread_);
+  const Estimate known = offset(arm);
+  const double table = log_table(arm, batch, rows);
+  const double expected = table + pace_ + known.mean;
+  const double surprise = std::clamp(std::log(seconds) - expected, -kMostSurprise, kMostSurprise);
+  const double noise = kDeviationOfMean * kDeviationOfMean * spread_ * spread_;
+  pace_variance_ = std::min(pace_variance_ + kPaceDrift * kPaceDrift, 1.0);
+  const double variance = noise + noise / known.weight + pace_variance_;
+  const double limit = kMostDeviations * std::sqrt(variance);
+  const double believed = std::clamp(surprise, -limit, limit);
+
+  const double weight = noise / (noise + pace_variance_);
+  const double share = pace_variance_ / variance;
+  pace_ += share * believed;
+  pace_variance_ *= 1 - share;
+  if (std::abs(surprise) > limit) pace_variance_ += kDoubtShare * surprise * surprise;
+  spread_ += kSpreadRate * (std::abs(believed) - spread_);
   spread_ = std::max(spread_, 0.005);
   cells_.forget(kKeptShare, kNeverForgotten);
-  cells_.add(arm, batch, believed - log_table(arm, batch, rows), is_first ? 0.1 : 1);
+  cells_.add(arm, batch, expected + believed - table - pace_, weight);
 }
 
-nlohmann::json StepCosts::save() const { return {{"cells", cells_.save()}, {"spread", spread_}}; }
+nlohmann::json StepCosts::save() const {
+  return {{"cells", cells_.save()},
+          {"pace", pace_},
+          {"pace_variance", pace_variance_},
+          {"spread", spread_}};
+}
 
 void StepCosts::restore(const nlohmann::json& state) {
   cells_.restore(state.at("cells"));
+  state.at("pace").get_to(pace_);
+  state.at("pace_variance").get_to(pace_variance_);
   state.at("spread").get_to(spread_);
 }
 

@@ -1,11 +1,16 @@
 // Cost model: the seconds of an engine step, before it is made.
 //
 // CostTable is measured when the engine starts: forward passes of the target and proposals of the
-// drafters. StepCosts begins there and learns from the steps how far it is off, for each arm and
-// batch size, in logarithms, given the rows it had: what is seen at one batch size counts at
-// similar ones, and at any that has seen nothing. An arm of which nothing is known, or nothing any
-// more, is taken to be as far off as the others (sampling, longer texts). A step that took far
-// longer than expected counts as one that took somewhat longer.
+// drafters. StepCosts begins there and learns from the steps how far it is off, in logarithms,
+// given the rows a step had: all arms together, which is the machine's pace at the moment, and
+// beside it each arm at each batch size. What is seen at one batch size counts at similar ones, and
+// at any that has seen nothing. An arm of which nothing is known, or nothing any more, is taken to
+// be as far off as the others (sampling, longer texts).
+//
+// A surprise is divided between pace and arm by what is in doubt of each, as a Kalman filter does
+// that leaves out how their errors go together. So a spell in which the machine is busy makes no
+// arm look slow. A step that took far longer than expected counts as one that took somewhat longer,
+// and puts the pace in doubt: if the next one is as slow, that is the pace.
 //
 // Threading  engine thread only; no locks.
 //
@@ -91,14 +96,16 @@ class StepCosts {
  private:
   double table_weight() const;
   double log_table(size_t arm, int64_t batch, double rows) const;
-  Prediction predict(size_t arm, int64_t batch, double rows) const;
+  Estimate offset(size_t arm) const;
   // What arms are off by; into offsets_ and common_.
   void find_offsets(int64_t batch);
 
   const std::vector<Arm> arms_;
   const CostTable table_;
   std::vector<Curve> drafts_;  // [arm]
-  CellMeans cells_;            // of log (seconds / table)
+  CellMeans cells_;            // of log (seconds / table), the pace aside
+  double pace_ = 0;            // of all arms: log (seconds / table)
+  double pace_variance_ = 1;   // of its error
   double spread_ = 0.1;        // mean error of a step's log seconds
 
   // Scratch.

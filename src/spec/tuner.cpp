@@ -11,7 +11,7 @@ namespace tlt::spec {
 namespace {
 
 constexpr int64_t kPlaysInHindsight = 10;
-constexpr const char* kFormat = "2\n";  // of what save() gives
+constexpr const char* kFormat = "3\n";  // of what save() gives
 
 std::vector<Arm> make_arms(const SpeculationOptions& options,
                            const std::vector<std::string>& kinds) {

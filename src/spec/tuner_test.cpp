@@ -206,6 +206,8 @@ class World {
     outcome_.draft_seconds = draft_seconds(arm) + read(arm, drafted);
     outcome_.seconds = seconds(arm, batch, drafted) * std::exp(noise_ * random_.normal());
     outcome_.seconds += outcome_.draft_seconds - draft_seconds(arm);
+    if (random_.uniform() < (is_slow_ ? 1.0 / 50 : slow_spells_)) is_slow_ = !is_slow_;
+    if (is_slow_) outcome_.seconds *= 2.2;
     if (random_.uniform() < outliers_) outcome_.seconds *= 10;
     return outcome_;
   }
@@ -240,6 +242,7 @@ class World {
 
   double noise_ = 0.1;
   double outliers_ = 0.01;
+  double slow_spells_ = 0;  // how often one begins; it takes 50 steps
   double overhead_ = 1.15;
   double reading_ = 0;  // seconds that eagle needs for a step of a sequence that it has not seen
 
@@ -274,6 +277,7 @@ class World {
   std::vector<VerifiedTree> trees_;
   std::vector<double> unread_ = std::vector<double>(64);  // [sequence] steps
   StepOutcome outcome_;
+  bool is_slow_ = false;
   Arm last_;
   int switches_ = 0;
 };
@@ -287,28 +291,32 @@ const std::map<std::string, std::map<std::string, Quality>> kDrafters = {
 class StationaryTest : public testing::TestWithParam<std::tuple<int, std::string>> {};
 
 // Noise of 10 % and outliers can keep an arm that is a few percent behind in turn for a while at
-// one batch size; not at all of them.
+// one batch size; not at all of them, and not every time.
 TEST_P(StationaryTest, ConvergesToTheBestArmAtEveryBatchSize) {
   const Machine machine = machines()[static_cast<size_t>(std::get<0>(GetParam()))];
   const bool is_useless = std::get<1>(GetParam()) == "useless";
   const std::vector<int64_t> batches = {1, 2, 4, 8, 16, 64};
+  constexpr uint64_t kSeeds = 4;
   double sum_late = 0, sum_total = 0;
   for (const int64_t batch : batches) {
-    World world(machine, kDrafters.at(std::get<1>(GetParam())));
-    Tuner tuner = world.make_tuner();
     const int steps = batch > 8 ? 400 : 1000;
-    const double early = world.run(tuner, batch, steps);
-    const double late = world.run(tuner, batch, steps);
+    double early = 0, late = 0;
+    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      World world(machine, kDrafters.at(std::get<1>(GetParam())), seed);
+      Tuner tuner = world.make_tuner();
+      early += world.run(tuner, batch, steps) / kSeeds;
+      late += world.run(tuner, batch, steps) / kSeeds;
+    }
     sum_late += late;
     sum_total += (early + late) / 2;
-    EXPECT_GT(late, is_useless ? 0.965 : 0.92) << "batch " << batch;
-    EXPECT_GT((early + late) / 2, is_useless ? 0.97 : 0.91) << "batch " << batch;
+    EXPECT_GT(late, is_useless ? 0.98 : 0.93) << "batch " << batch;
+    EXPECT_GT((early + late) / 2, is_useless ? 0.98 : 0.93) << "batch " << batch;
   }
   const auto count = static_cast<double>(batches.size());
   RecordProperty("late", std::to_string(sum_late / count));
   RecordProperty("total", std::to_string(sum_total / count));
-  EXPECT_GT(sum_late / count, is_useless ? 0.985 : 0.98);
-  EXPECT_GT(sum_total / count, is_useless ? 0.98 : 0.97);
+  EXPECT_GT(sum_late / count, is_useless ? 0.99 : 0.975);
+  EXPECT_GT(sum_total / count, is_useless ? 0.99 : 0.97);
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, StationaryTest,
@@ -356,6 +364,29 @@ TEST(TunerTest, SecondRolloutKnowsWhatTheFirstLearned) {
   EXPECT_GT(rollouts[1].share(), 0.975);
   // Where little is lost to learning, as little is saved.
   EXPECT_GT(rollouts[1].share(), rollouts[0].share() - 0.005);
+}
+
+// Another program takes half of the machine now and then.
+TEST(TunerTest, SlowSpellsMakeNoArmLookSlow) {
+  constexpr uint64_t kSeeds = 4;
+  double sum = 0;
+  int count = 0;
+  for (const char* drafters : {"good", "fair", "useless"})
+    for (const int64_t batch : {1, 4, 16, 64}) {
+      double share = 0;
+      for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+        World world(machines()[1], kDrafters.at(drafters), seed);
+        world.slow_spells_ = 1.0 / 200;
+        Tuner tuner = world.make_tuner();
+        world.run(tuner, batch, 500);
+        share += world.run(tuner, batch, 2000) / kSeeds;
+      }
+      EXPECT_GT(share, 0.96) << drafters << " at batch " << batch;
+      sum += share;
+      ++count;
+    }
+  RecordProperty("mean", std::to_string(sum / count));
+  EXPECT_GT(sum / count, 0.98);
 }
 
 // Useless, and slow to ask after a while: it has to read what it missed.
