@@ -124,6 +124,39 @@ void Speculation::guard(Member& member, const Call& call) {
   }
 }
 
+// Tells all drafters that work.
+template <class Call>
+void Speculation::tell(const Call& call) {
+  for (Member& member : members_) guard(member, call);
+}
+
+bool Speculation::read_states() const {
+  return std::ranges::any_of(members_,
+                             [](const Member& member) { return member.drafter->reads_states(); });
+}
+
+CommitJournal& Speculation::journal() {
+  if (!journal_) journal_.emplace(read_states());
+  if (journal_->is_full()) tell_journal();
+  return *journal_;
+}
+
+void Speculation::tell_journal() {
+  if (!journal_) return;
+  using Event = CommitJournal::Event;
+  for (const CommitJournal::Entry& entry : journal_->entries())
+    tell([&](spec::Drafter& drafter) {
+      if (entry.event == Event::kBegin) drafter.begin(entry.id, entry.group->request.tokens);
+      if (entry.event == Event::kEnd) drafter.end(entry.id);
+      if (entry.event != Event::kCommit) return;
+      if (drafter.reads_states())
+        drafter.read_states(entry.id, journal_->states().seen_by(drafter.layers()),
+                            journal_->rows(entry));
+      drafter.commit(entry.id, journal_->tokens(entry));
+    });
+  journal_->clear();
+}
+
 // Who drafts for the next step; null: nobody.
 Speculation::Member* Speculation::choose(int64_t batch) {
   if (adaptive_) {
@@ -169,6 +202,12 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   }
   drafting_ = batch > 0 ? choose(batch) : nullptr;
   if (!drafting_) return;
+  if (journal_ && !journal_->empty()) {
+    tell_journal();
+    step_.restart();  // that was for the steps before
+    if (drafting_->stats.failed) drafting_ = nullptr;
+    if (!drafting_) return;
+  }
   const Stopwatch watch(clock_);
   for (const auto& sequence : running) {
     if (!sequence->decodes()) continue;
@@ -231,15 +270,17 @@ Layers Speculation::layers() const {
 
 void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const TargetStates& states,
                               std::span<const int32_t> tokens) {
-  for (Member& member : members_)
-    guard(member, [&](spec::Drafter& drafter) {
+  tell_journal();
+  tell([&](spec::Drafter& drafter) {
+    if (drafter.reads_states())
       drafter.read_prompt(prompt_id, position, states.seen_by(drafter.layers()), tokens);
-    });
+  });
 }
 
 void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
                             const TargetStates& states) {
-  const Timed timed(seconds_, clock_);
+  if (!has_commits_) commits_.restart();
+  has_commits_ = true;
   const Sequence& sequence = *draw.sequence;
   const spec::SequenceId id{sequence.group->request.prompt_id, sequence.sample};
   const bool is_first = sequence.target_forwards == 1;
@@ -249,12 +290,9 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
     committed_.push_back(drawn.tokens[i].token);
     rows_.push_back(draw.row + (draw.is_tree ? drawn.path[i] : 0));
   }
-  for (Member& member : members_)
-    guard(member, [&](spec::Drafter& drafter) {
-      if (is_first) drafter.begin(id, sequence.group->request.tokens);
-      drafter.read_states(id, states.seen_by(drafter.layers()), rows_);
-      drafter.commit(id, committed_);
-    });
+  if (is_first) journal().begin(id, sequence.group);
+  journal().commit(id, committed_, states, rows_);
+  if (drafting_) tell_journal();
   if (is_first) return;
   ++batch_;
   tokens_ += static_cast<int64_t>(tokens);
@@ -295,11 +333,14 @@ void Speculation::count(const spec::VerifiedTree& tree, size_t tokens) {
 }
 
 void Speculation::end_step(bool has_prompt_rows) {
-  if (batch_ == 0) return;
+  if (batch_ > 0) learn(has_prompt_rows);
+  if (std::exchange(has_commits_, false)) seconds_ += commits_.seconds();
+}
+
+void Speculation::learn(bool has_prompt_rows) {
   // To learn from a step costs time too; of this one it is not known yet.
   double& learning = learning_seconds_[drafting_ ? 1 : 0];
   const double before = step_.seconds(), seconds = before + learning;
-  const Timed timed(seconds_, clock_);
   ++decode_steps_;
   if (drafting_ && drafting_->drafter.get() == mixed_) mixed_->record(verified_);
   if (!adaptive_ || !tuner_ || before <= 0) return;
@@ -327,7 +368,8 @@ void Speculation::learn_pace(double seconds) {
 }
 
 void Speculation::ended(spec::SequenceId id) {
-  for (Member& member : members_) guard(member, [&](spec::Drafter& drafter) { drafter.end(id); });
+  journal().end(id);
+  if (drafting_) tell_journal();
 }
 
 void Speculation::begin_rollout() {
@@ -335,8 +377,8 @@ void Speculation::begin_rollout() {
 }
 
 void Speculation::new_weights() {
-  for (Member& member : members_)
-    guard(member, [](spec::Drafter& drafter) { drafter.new_weights(); });
+  tell_journal();
+  tell([](spec::Drafter& drafter) { drafter.new_weights(); });
   if (tuner_) tuner_->new_weights();
 }
 
@@ -356,7 +398,7 @@ std::vector<std::string> Speculation::kinds() const {
 }
 
 int64_t Speculation::memory_bytes() const {
-  int64_t bytes = 0;
+  int64_t bytes = journal_ ? journal_->memory_bytes() : 0;
   for (const Member& member : members_) bytes += member.drafter->memory_bytes();
   return bytes;
 }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "rollout/commit_journal.h"
 #include "rollout/sequence.h"
 #include "rollout/step_plan.h"
 #include "rollout/target_states.h"
@@ -139,6 +140,11 @@ class Speculation {
 
   template <class Call>
   void guard(Member& member, const Call& call);
+  template <class Call>
+  void tell(const Call& call);
+  CommitJournal& journal();
+  void tell_journal();
+  bool read_states() const;
   void add_mixed();
   void make_tuner();
   bool competes(const Member& member) const;
@@ -149,11 +155,13 @@ class Speculation {
   void check(const spec::DraftRequest& request);
   void propose_trees(std::span<const std::unique_ptr<Sequence>> running);
   void cut();
+  void learn(bool has_prompt_rows);
   void learn_pace(double seconds);
   void count(const spec::VerifiedTree& tree, size_t tokens);
 
   std::vector<Member> members_;
-  spec::MixedDrafter* mixed_ = nullptr;  // the last member's drafter, or null
+  std::optional<CommitJournal> journal_;  // since the first commit
+  spec::MixedDrafter* mixed_ = nullptr;   // the last member's drafter, or null
   std::optional<ops::TargetOnlyRule> target_only_;
   std::optional<Adaptive> adaptive_;
   std::unique_ptr<spec::Tuner> tuner_;
@@ -171,7 +179,9 @@ class Speculation {
 
   // Of the step.
   Stopwatch step_{clock_};
-  int64_t batch_ = 0;  // sequences that decoded
+  bool has_commits_ = false;
+  Stopwatch commits_{clock_};  // since the first one
+  int64_t batch_ = 0;          // sequences that decoded
   int64_t tokens_ = 0;
   double draft_seconds_ = 0;
   std::vector<spec::VerifiedTree> verified_;

@@ -37,6 +37,7 @@ class TargetStates {
       : hidden_(std::move(hidden)), captured_(std::move(captured)) {}
 
   const at::Tensor& hidden() const { return hidden_; }
+  const at::Tensor& captured() const { return captured_; }
   // [T, S] as somebody with these layers wants them.
   at::Tensor seen_by(const Layers& layers) const {
     if (layers.empty()) return hidden_;

@@ -56,6 +56,8 @@ class Drafter {
   virtual void commit(SequenceId id, std::span<const int32_t> tokens) = 0;
   virtual void end(SequenceId id) = 0;
 
+  // Whether read_prompt() and read_states() are for it.
+  virtual bool reads_states() const { return false; }
   // S = D for each of these layers of the target; none: the final states, S = D.
   virtual const std::vector<int64_t>& layers() const {
     static const std::vector<int64_t> none;

@@ -63,6 +63,7 @@ class EagleDrafter final : public Drafter {
                const EagleDrafterOptions& options);
 
   std::string_view kind() const override { return "eagle"; }
+  bool reads_states() const override { return true; }
   const std::vector<int64_t>& layers() const override { return network_.shown_layers(); }
   void begin(SequenceId id, std::span<const int32_t> prompt) override;
   void commit(SequenceId id, std::span<const int32_t> tokens) override;
