@@ -7,6 +7,7 @@
 #include "data/sampler.h"
 #include "data/sft_dataset.h"
 #include "model/hf_folder.h"
+#include "rl/adapter_files.h"
 #include "rl/run_folder.h"
 #include "rl/workplace.h"
 #include "train/trainer.h"
@@ -34,7 +35,8 @@ class SftLoop {
                          ? options.trainer.total_training_steps
                          : options.trainer.total_epochs *
                                sampler_.batches_per_epoch(options.data.train_batch_size)),
-        trainer_(*place_.model, options.actor, *place_.comm, total_steps_, /*temperature=*/1.0) {
+        trainer_(*place_.model, options.actor, *place_.comm, total_steps_, /*temperature=*/1.0,
+                 place_.adapter.get()) {
     folder_.start(options, /*step=*/0);
   }
 
@@ -69,8 +71,10 @@ class SftLoop {
 
  private:
   void save() {
-    if (place_.is_first())
-      model::save_policy(*place_.model, folder_.path() + "/policy", options_.model.path);
+    if (!place_.is_first()) return;
+    model::save_policy(*place_.model, folder_.path() + "/policy", options_.model.path);
+    if (place_.adapter)
+      AdapterFiles(*place_.adapter, options_.model.path).snapshot()(folder_.path());
   }
 
   const RunOptions options_;
