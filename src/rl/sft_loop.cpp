@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/sft_loop.h"
 
+#include <optional>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -37,6 +39,8 @@ class SftLoop {
                                sampler_.batches_per_epoch(options.data.train_batch_size)),
         trainer_(*place_.model, options.actor, *place_.comm, total_steps_, /*temperature=*/1.0,
                  place_.adapter.get()) {
+    if (place_.adapter && place_.is_first())
+      adapter_files_.emplace(*place_.adapter, options_.model.path);
     folder_.start(options, /*step=*/0);
   }
 
@@ -73,8 +77,7 @@ class SftLoop {
   void save() {
     if (!place_.is_first()) return;
     model::save_policy(*place_.model, folder_.path() + "/policy", options_.model.path);
-    if (place_.adapter)
-      AdapterFiles(*place_.adapter, options_.model.path).snapshot()(folder_.path());
+    if (adapter_files_) adapter_files_->snapshot()(folder_.path());
   }
 
   const RunOptions options_;
@@ -84,6 +87,7 @@ class SftLoop {
   data::Sampler sampler_;
   const int64_t total_steps_;
   train::Trainer trainer_;
+  std::optional<AdapterFiles> adapter_files_;  // of the first worker, with an adapter
   int64_t step_ = 0;
 };
 
