@@ -36,8 +36,11 @@ struct Point {
 };
 
 struct GrowthFlags {
-  ModelFlags device{
-      .model = "", .dtype = "bfloat16", .device = "cpu", .threads = 1};  // without its --model
+  ModelFlags device{.model = "",
+                    .dtype = "bfloat16",
+                    .device = "cpu",
+                    .threads = 1,
+                    .adapter = ""};  // without its --model
   StepShape step{.prompts = 2, .samples = 8, .prompt_tokens = 32, .new_tokens = 64};
   int64_t width = 128, repeat = 3;
   std::vector<int64_t> factors = {1, 4, 16};

@@ -97,8 +97,24 @@ TEST(ImportVerlTest, WhatHasNoPlaceIsListedWithLineAndReason) {
   EXPECT_THAT(notes, Not(HasSubstr("null")));
   EXPECT_THAT(notes, Not(HasSubstr("temperature")));
   // In the order of the file.
-  EXPECT_LT(notes.find("bs_threshold"), notes.find("lora_rank"));
-  EXPECT_LT(notes.find("lora_rank"), notes.find("critic.optim.lr"));
+  EXPECT_LT(notes.find("bs_threshold"), notes.find("ulysses_sequence_parallel_size"));
+  EXPECT_LT(notes.find("ulysses_sequence_parallel_size"), notes.find("critic.optim.lr"));
+}
+
+TEST(ImportVerlTest, AdaptersKeepTheirNames) {
+  const Read result = read_text(
+      "actor_rollout_ref:\n  model:\n    lora_rank: 32\n    lora_alpha: 64\n"
+      "    target_modules: all-linear\n    exclude_modules: null\n    lora_adapter_path: a/b\n"
+      "    lora: {rank: 8, alpha: 32}\n");
+  EXPECT_EQ(result.options.model.lora_rank, 32);
+  EXPECT_EQ(result.options.model.lora_alpha, 64);
+  EXPECT_EQ(result.options.model.target_modules, std::vector<std::string>{"all-linear"});
+  EXPECT_EQ(result.options.model.lora_adapter_path, "a/b");
+  EXPECT_THAT(result.notes(), HasSubstr("model.lora.rank = 8: Megatron's adapters; give"));
+  EXPECT_THAT(result.notes(), Not(HasSubstr("exclude_modules")));
+  const Read some =
+      read_text("actor_rollout_ref: {model: {lora_rank: 4, target_modules: [q_proj, v_proj]}}\n");
+  EXPECT_EQ(some.options.model.target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
 }
 
 TEST(ImportVerlTest, OverridesComeLastAndNewNamesBeforeOldOnes) {

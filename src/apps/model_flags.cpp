@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "model/hf_folder.h"
 #include "model/safetensors.h"
+#include "train/lora_folder.h"
 
 namespace tlt::apps {
 namespace {
@@ -49,6 +50,8 @@ void ModelFlags::add_to(CLI::App& flags, bool model_is_required) {
                    "float32 or bfloat16; auto: the file's own, and bfloat16 for float16.");
   flags.add_option("--device", device, "cpu, cuda or cuda:N.");
   flags.add_option("--threads", threads, "Threads on the CPU; 0: all cores.");
+  flags.add_option("--adapter", adapter,
+                   "Folder of a LoRA adapter (PEFT's), merged into the model.");
 }
 
 Device ModelFlags::open_device() const {
@@ -71,6 +74,10 @@ std::unique_ptr<model::PolicyModel> ModelFlags::load() const {
   const at::ScalarType chosen = type();
   const Stopwatch stopwatch;
   auto policy = model::load_policy(model, opened, chosen);
+  if (!adapter.empty()) {
+    train::LoraAdapter addition(*policy, train::read_lora_config(adapter), /*seed=*/0);
+    train::load_lora(adapter, addition);
+  }
   log_info("{}: {:.1f} M parameters in {} on {}, {} threads; loaded in {:.1f} s", model,
            static_cast<double>(policy->config().parameters()) / 1e6, type_name(chosen),
            opened.name(), opened.pool().threads(), stopwatch.seconds());

@@ -23,6 +23,7 @@ struct ModelFlags {
   std::string dtype = "auto";
   std::string device = "cpu";
   int64_t threads = 0;
+  std::string adapter;  // PEFT's folder, merged into the model; empty: none
 
   void add_to(CLI::App& flags, bool model_is_required = true);
 

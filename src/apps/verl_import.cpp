@@ -57,8 +57,8 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"actor.fsdp_config", "weights are not sharded: each worker has its own"},
     {"ref.strategy", "weights are not sharded: each worker has its own"},
     {"ref.fsdp_config", "weights are not sharded: each worker has its own"},
-    {"model.lora", "adapters are not there: all weights are trained"},
-    {"model.target_modules", "adapters are not there: all weights are trained"},
+    {"model.lora.", "Megatron's adapters; give model.lora_rank, lora_alpha and target_modules"},
+    {"model.exclude_modules", "list in model.target_modules what is meant"},
     {"custom_reward_function", "used only with a custom_reward_function.path"},
     {"reward_model", "not a reward of this program; see reward.functions"},
     {"trainer.default_hdfs_dir", "the run folder is local: trainer.default_local_dir"},
@@ -177,7 +177,8 @@ Json converted(std::string_view name, const Json& value) {
   if (name == "trainer.logger") return known_loggers(value);
   if (name == "model.dtype" && (value == "float16" || value == "half")) return "bfloat16";
   if (name == "data.train_files" || name == "data.val_files" || name == "model.path" ||
-      name == "trainer.default_local_dir" || name == "speculative.eagle.spec_model_path")
+      name == "model.lora_adapter_path" || name == "trainer.default_local_dir" ||
+      name == "speculative.eagle.spec_model_path")
     return without_tilde(value);
   return value;
 }

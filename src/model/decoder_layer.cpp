@@ -118,7 +118,7 @@ void DecoderLayer::forward_from(const Device& device, const ops::Batch& batch,
 void DecoderLayer::backward(const Device& device, const ops::Batch& batch,
                             const at::Tensor& cos_sin, const at::Tensor& x,
                             const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
-                            at::Tensor& d, std::vector<at::Tensor>& gradients) const {
+                            at::Tensor& d, Gradients& gradients) const {
   if (!input_norm.defined())
     return backward_from(device, batch, cos_sin, x, cache, a, s, d, d, /*accumulate=*/true,
                          gradients);
@@ -126,58 +126,47 @@ void DecoderLayer::backward(const Device& device, const ops::Batch& batch,
   backward_from(device, batch, cos_sin, a.normed.view(), cache, a, s, d, s.d_normed.view(),
                 /*accumulate=*/false, gradients);
   ops::rms_norm_backward(device, s.d_normed.view(), x, input_norm, epsilon_, d,
-                         gradients[static_cast<size_t>(parameters.input_norm)]);
+                         gradients.at(parameters.input_norm));
 }
 
 void DecoderLayer::backward_from(const Device& device, const ops::Batch& batch,
                                  const at::Tensor& cos_sin, const at::Tensor& input,
                                  const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
                                  at::Tensor& d, at::Tensor& d_input, bool accumulate,
-                                 std::vector<at::Tensor>& gradients) const {
-  const auto gradient_or_null = [&](int64_t index) {
-    return index < 0 ? nullptr : &gradients[static_cast<size_t>(index)];
-  };
+                                 Gradients& gradients) const {
   finish_backward(device, a, s, d, gradients);
-  ops::attention_backward(
-      device, shape_, batch, rope(cos_sin), a.qkv.view(),
-      q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache, a.attended.view(), a.lse.view(),
-      s.d_attended.view(), s.d_qkv.view(),
-      {gradient_or_null(parameters.q_norm), gradient_or_null(parameters.k_norm)});
+  ops::attention_backward(device, shape_, batch, rope(cos_sin), a.qkv.view(),
+                          q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache,
+                          a.attended.view(), a.lse.view(), s.d_attended.view(), s.d_qkv.view(),
+                          {gradients.find(parameters.q_norm), gradients.find(parameters.k_norm)});
   project_backward(device, input, s, d_input, accumulate, gradients);
 }
 
 void DecoderLayer::finish_backward(const Device& device, LayerActivations& a, LayerScratch& s,
-                                   at::Tensor& d, std::vector<at::Tensor>& gradients) const {
+                                   at::Tensor& d, Gradients& gradients) const {
   const int64_t rows = d.size(0);
-  const auto gradient = [&](int64_t index) -> at::Tensor& {
-    return gradients[static_cast<size_t>(index)];
-  };
   s.d_gated.resize(device, rows, intermediate_, type_);
   s.d_gate_up.resize(device, rows, 2 * intermediate_, type_);
   s.d_normed.resize(device, rows, hidden_, type_);
   s.d_attended.resize(device, rows, output.columns(), type_);
   s.d_qkv.resize(device, rows, qkv.rows(), type_);
 
-  ops::linear_backward_weight(device, d, a.gated.view(), gradient(parameters.down));
+  gradients.add_linear(device, parameters.down, d, a.gated.view());
   ops::linear_backward_input(device, d, down, s.d_gated.view());
   ops::swiglu_backward(device, s.d_gated.view(), a.gate_up.view(), s.d_gate_up.view());
-  ops::linear_backward_weight(device, s.d_gate_up.view(), a.normed_middle.view(),
-                              gradient(parameters.gate_up));
+  gradients.add_linear(device, parameters.gate_up, s.d_gate_up.view(), a.normed_middle.view());
   ops::linear_backward_input(device, s.d_gate_up.view(), gate_up, s.d_normed.view());
   ops::rms_norm_backward(device, s.d_normed.view(), a.middle.view(), middle_norm, epsilon_, d,
-                         gradient(parameters.middle_norm));
+                         gradients.at(parameters.middle_norm));
 
-  ops::linear_backward_weight(device, d, a.attended.view(), gradient(parameters.output));
+  gradients.add_linear(device, parameters.output, d, a.attended.view());
   ops::linear_backward_input(device, d, output, s.d_attended.view());
 }
 
 void DecoderLayer::project_backward(const Device& device, const at::Tensor& input, LayerScratch& s,
                                     at::Tensor& d_input, bool accumulate,
-                                    std::vector<at::Tensor>& gradients) const {
-  const int64_t bias = parameters.qkv_bias;
-  ops::linear_backward_weight(device, s.d_qkv.view(), input,
-                              gradients[static_cast<size_t>(parameters.qkv)],
-                              bias < 0 ? nullptr : &gradients[static_cast<size_t>(bias)]);
+                                    Gradients& gradients) const {
+  gradients.add_linear(device, parameters.qkv, s.d_qkv.view(), input, parameters.qkv_bias);
   ops::linear_backward_input(device, s.d_qkv.view(), qkv, d_input, accumulate);
 }
 

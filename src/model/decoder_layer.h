@@ -98,14 +98,14 @@ struct DecoderLayer {
   // gradients.
   void backward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
                 const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
-                LayerScratch& s, at::Tensor& d, std::vector<at::Tensor>& gradients) const;
+                LayerScratch& s, at::Tensor& d, Gradients& gradients) const;
 
   // d [T, D]: gradient of the output on entry, of the residual stream x on return. d_input receives
   // that of `input`, or it is added (it may be d then).
   void backward_from(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
                      const at::Tensor& input, const ops::KvLayer& cache, LayerActivations& a,
                      LayerScratch& s, at::Tensor& d, at::Tensor& d_input, bool accumulate,
-                     std::vector<at::Tensor>& gradients) const;
+                     Gradients& gradients) const;
 
   // The two halves of forward_from() and backward_from() around the attention, for one of another
   // kind (unrolled_attention.h): fills a.qkv …
@@ -115,11 +115,10 @@ struct DecoderLayer {
               at::Tensor& out) const;
   // … fills s.d_attended, and d becomes the gradient of x but for what comes through q, k, v …
   void finish_backward(const Device& device, LayerActivations& a, LayerScratch& s, at::Tensor& d,
-                       std::vector<at::Tensor>& gradients) const;
+                       Gradients& gradients) const;
   // … reads s.d_qkv.
   void project_backward(const Device& device, const at::Tensor& input, LayerScratch& s,
-                        at::Tensor& d_input, bool accumulate,
-                        std::vector<at::Tensor>& gradients) const;
+                        at::Tensor& d_input, bool accumulate, Gradients& gradients) const;
   ops::RopeStore rope(const at::Tensor& cos_sin) const;
 
  private:

@@ -163,12 +163,12 @@ void DraftNetwork::layer_backward(DraftTape& tape, int64_t index, at::Tensor& d,
   at::Tensor& d_input = reads_stream ? d : s.d_input.view();
   if (tape.passes_ == 1)
     return layer_.backward_from(device(), batch, angles, input(pass), cache, pass.layer, s.layer, d,
-                                d_input, /*accumulate=*/reads_stream, gradients.tensors);
-  layer_.finish_backward(device(), pass.layer, s.layer, d, gradients.tensors);
+                                d_input, /*accumulate=*/reads_stream, gradients);
+  layer_.finish_backward(device(), pass.layer, s.layer, d, gradients);
   tape.attention_.backward(layer_, {device(), batch, angles, cache}, tape.layers(index),
                            s.layer.d_attended.view(), s.layer.d_qkv.view(), gradients.tensors);
   layer_.project_backward(device(), input(pass), s.layer, d_input, /*accumulate=*/reads_stream,
-                          gradients.tensors);
+                          gradients);
 }
 
 }  // namespace tlt::model

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "ops/linear.h"
 
 namespace tlt::model {
 
@@ -47,7 +48,19 @@ const Parameter& find(const std::vector<Parameter>& parameters, const std::strin
 }
 
 void Gradients::zero() {
-  for (at::Tensor& tensor : tensors) tensor.zero_();
+  for (at::Tensor& tensor : tensors)
+    if (tensor.defined()) tensor.zero_();
+}
+
+at::Tensor* Gradients::find(int64_t index) {
+  return index >= 0 && at(index).defined() ? &at(index) : nullptr;
+}
+
+void Gradients::add_linear(const Device& device, int64_t weight, const at::Tensor& dy,
+                           const at::Tensor& x, int64_t bias) {
+  if (!in_place.empty())
+    if (MatrixGradient* taker = in_place[static_cast<size_t>(weight)]) taker->add(dy, x);
+  ops::linear_backward_weight(device, dy, x, at(weight), find(bias));
 }
 
 Gradients make_gradients(const Device& device, const std::vector<Parameter>& parameters) {

@@ -46,10 +46,26 @@ struct Parameter {
 // The parameter of this name. REQUIRES: there is one.
 const Parameter& find(const std::vector<Parameter>& parameters, const std::string& name);
 
+// Takes the gradient of a matrix as backward has it, dW = dy^T x, so that dW itself need not be
+// made: where something smaller is trained in the matrix's place (train/lora.h).
+class MatrixGradient {
+ public:
+  virtual ~MatrixGradient() = default;
+  virtual void add(const at::Tensor& dy, const at::Tensor& x) = 0;  // [T, N], [T, K]
+};
+
 // Float32 gradients, in the order of the network's parameters().
 struct Gradients {
-  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> tensors;        // undefined: nobody asks for this one
+  std::vector<MatrixGradient*> in_place;  // empty, or one for each parameter: null, or who takes it
+                                          // in the place of tensors[i]
   void zero();
+  at::Tensor& at(int64_t index) { return tensors[static_cast<size_t>(index)]; }
+  // Null: there is no such parameter (index -1), or nobody asks for its gradient.
+  at::Tensor* find(int64_t index);
+  // The gradient of y = x W^T + bias.  dy [T, N], x [T, K]; bias: a parameter, -1: none.
+  void add_linear(const Device& device, int64_t weight, const at::Tensor& dy, const at::Tensor& x,
+                  int64_t bias = -1);
 };
 
 Gradients make_gradients(const Device& device, const std::vector<Parameter>& parameters);

@@ -142,8 +142,7 @@ void PolicyModel::logits_backward(const at::Tensor& hidden, const at::Tensor& d_
                                   at::Tensor& d_hidden, Gradients& gradients) const {
   const at::Tensor d = d_logits.to(type_);
   ops::linear_backward_input(device_, d, head(), d_hidden);
-  ops::linear_backward_weight(device_, d, hidden,
-                              gradients.tensors[static_cast<size_t>(head_index_)]);
+  gradients.add_linear(device_, head_index_, d, hidden);
 }
 
 void PolicyModel::logits_backward_input(const at::Tensor& d_logits, at::Tensor& d_hidden) const {
@@ -157,8 +156,7 @@ void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gr
   at::Tensor& d = tape.d_stream_.view();
   d.zero_();
   ops::rms_norm_backward(device_, d_hidden, tape.inputs_.back().view(), final_norm_,
-                         config_.norm_epsilon, d,
-                         gradients.tensors[static_cast<size_t>(final_norm_index_)]);
+                         config_.norm_epsilon, d, gradients.at(final_norm_index_));
   for (size_t i = layers_.size(); i-- > 0;) {
     const auto layer = static_cast<int64_t>(i);
     LayerActivations& a = tape.activations(layer);
@@ -168,10 +166,10 @@ void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gr
       layers_[i].forward(device_, batch, angles, x, tape.cache_layer(layer), a,
                          tape.inputs_[i + 1].view(), /*keep=*/true);
     layers_[i].backward(device_, batch, angles, x, tape.cache_layer(layer), a, tape.scratch_, d,
-                        gradients.tensors);
+                        gradients);
   }
-  ops::embed_backward(device_, d, tape.tokens_,
-                      gradients.tensors[static_cast<size_t>(embedding_index_)]);
+  if (at::Tensor* d_embedding = gradients.find(embedding_index_))
+    ops::embed_backward(device_, d, tape.tokens_, *d_embedding);
 }
 
 }  // namespace tlt::model

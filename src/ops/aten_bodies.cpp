@@ -24,7 +24,7 @@ void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor
 
 void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
                             at::Tensor* dbias) {
-  dw.add_(at::matmul(dy.t().to(at::kFloat), x.to(at::kFloat)));
+  if (dw.defined()) dw.add_(at::matmul(dy.t().to(at::kFloat), x.to(at::kFloat)));
   if (dbias) dbias->add_(dy.to(at::kFloat).sum(0));
 }
 
@@ -99,7 +99,7 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
                        double epsilon, at::Tensor& dx, at::Tensor& dweight) {
   const at::Tensor d = dy.to(at::kFloat), wide = x.to(at::kFloat);
   dx.copy_(dx + norm_backward(d, wide, weight, epsilon));
-  dweight.add_((d * wide * inverse_rms(wide, epsilon)).sum(0));
+  if (dweight.defined()) dweight.add_((d * wide * inverse_rms(wide, epsilon)).sum(0));
 }
 
 void swiglu(const at::Tensor& gate_up, at::Tensor& out) {

@@ -61,8 +61,9 @@ void rms_norm_backward(const Device& device, const at::Tensor& dy, const at::Ten
                               row_pointer(dx, first),
                               parts.data_ptr<float>() + first / kNormBlock * columns);
   });
-  kernels.add_columns(Type::kFloat, parts.data_ptr(), columns, parts.size(0), 0, columns,
-                      dweight.data_ptr<float>());
+  if (dweight.defined())
+    kernels.add_columns(Type::kFloat, parts.data_ptr(), columns, parts.size(0), 0, columns,
+                        dweight.data_ptr<float>());
 }
 
 void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out) {

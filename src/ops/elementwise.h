@@ -15,7 +15,8 @@ namespace tlt::ops {
 void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weight, double epsilon,
               at::Tensor& out);
 
-// dx += gradient through the norm; dweight [D] float32 accumulates. dy, x, dx [T, D].
+// dx += gradient through the norm; dweight [D] float32 accumulates, where it is defined.
+// dy, x, dx [T, D].
 void rms_norm_backward(const Device& device, const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& weight, double epsilon, at::Tensor& dx,
                        at::Tensor& dweight);

@@ -188,11 +188,11 @@ void linear_backward_weight(const Device& device, const at::Tensor& dy, const at
                             at::Tensor& dw, at::Tensor* dbias) {
   const int64_t rows = x.size(0), n = dy.size(1), k = x.size(1);
   check_rows(dy, rows, n, "output gradient");
-  check_rows(dw, n, k, "weight gradient");
+  if (dw.defined()) check_rows(dw, n, k, "weight gradient");
   if (!device.is_cpu()) return aten::linear_backward_weight(dy, x, dw, dbias);
   const Kernels& kernels = cpu_kernels();
   const int64_t u = unit_elements(x.scalar_type());
-  for (int64_t first = 0; first < rows; first += kTokenBlock) {
+  for (int64_t first = 0; first < rows && dw.defined(); first += kTokenBlock) {
     const int64_t count = std::min(kTokenBlock, rows - first), units = divide_up(count, u);
     const at::Tensor a = packed_rows(device, dy, first, count),
                      b = packed_rows(device, x, first, count);

@@ -29,8 +29,8 @@ void gated_linear(const Device& device, const at::Tensor& x, const Weight& w, at
 void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w,
                            at::Tensor& dx, bool accumulate = false);
 
-// dw += dy^T x in float32, and dbias += column sums of dy where given.  dy [T, N], x [T, K], dw [N,
-// K].
+// dw += dy^T x in float32, and dbias += column sums of dy; each only where given (defined).
+// dy [T, N], x [T, K], dw [N, K].
 void linear_backward_weight(const Device& device, const at::Tensor& dy, const at::Tensor& x,
                             at::Tensor& dw, at::Tensor* dbias = nullptr);
 

@@ -98,7 +98,8 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
           cluster::make_group_source(*place_.comm, launch, control_options(options_, spot_.get()))),
       phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer, spot_.get()),
       trainer_(*place_.model, options_.actor, *place_.comm, total_steps_,
-               options_.rollout.sampling.rule().logprob_temperature()) {
+               options_.rollout.sampling.rule().logprob_temperature(), place_.adapter.get()) {
+  if (place_.adapter) adapter_files_.emplace(*place_.adapter, options_.model.path);
   if (place_.is_first())
     checkpoints_ = std::make_unique<train::CheckpointWriter>(folder_.checkpoints(),
                                                              options_.trainer.max_ckpt_to_keep);
@@ -338,15 +339,27 @@ void RlLoop::save() {
   texts[train::kLoopText] = to_json(state_, resume_digest(options_), trainer_.optimizer().steps());
   if (speculation_) texts[kSpeculationText] = speculation_->save();
   if (spot_) texts[kSpotText] = spot_->save();
+  std::function<void(const std::string&folder)> drafter, adapter;
+  if (spot_) drafter = spot_->snapshot();
+  if (adapter_files_) {
+    adapter = adapter_files_->snapshot();
+    texts[kAdapterText] = adapter_files_->describe();
+  }
   checkpoints_->save(state_.step, *place_.model, trainer_.optimizer(), texts, options_.model.path,
-                     spot_ ? spot_->snapshot() : nullptr);
+                     [drafter, adapter](const std::string& folder) {
+                       if (drafter) drafter(folder);
+                       if (adapter) adapter(folder);
+                     });
 }
 
 void RlLoop::resume() {
   const auto point =
       find_resume_point(options_, folder_.path(), folder_.checkpoints(), *place_.comm);
   if (!point) return;
+  if (adapter_files_)
+    adapter_files_->check_same(train::read_text(point->place, kAdapterText), point->place.folder);
   train::load_checkpoint(point->place, trainer_.optimizer(), point->saved.optimizer_steps);
+  if (place_.adapter) place_.adapter->merge();
   state_ = point->saved.state;
   sampler_.restore(state_.cursor);
   if (spot_) spot_->resume(point->place, *place_.comm);

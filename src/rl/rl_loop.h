@@ -22,6 +22,7 @@
 #include "base/timeline.h"
 #include "cluster/launch.h"
 #include "data/sampler.h"
+#include "rl/adapter_files.h"
 #include "rl/loop_state.h"
 #include "rl/response_text.h"
 #include "rl/rollout_phase.h"
@@ -78,6 +79,7 @@ class RlLoop {
   std::unique_ptr<cluster::GroupSource> groups_;
   RolloutPhase phase_;
   train::Trainer trainer_;
+  std::optional<AdapterFiles> adapter_files_;  // only with an adapter
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   std::unique_ptr<SpeculationReport> speculation_report_;

@@ -25,6 +25,10 @@ struct ModelOptions {
   std::string path;
   std::string dtype = "auto";
   int64_t random_seed = -1;
+  int64_t lora_rank = 0;
+  int64_t lora_alpha = 16;
+  std::vector<std::string> target_modules = {"all-linear"};
+  std::string lora_adapter_path;
 
   void visit(auto& v) {
     v(path, "path", Affects::kPlace, "Hugging Face folder of the model to start from.");
@@ -32,6 +36,19 @@ struct ModelOptions {
       "float32 or bfloat16; auto: what the folder's weights are, and bfloat16 for float16.");
     v(random_seed, "random_seed", Affects::kResults,
       "Start from random weights of this seed; -1: from the folder's.");
+    v(lora_rank, "lora_rank", Affects::kResults,
+      "Train an adapter (LoRA) of this rank in place of the weights; 0: the weights.");
+    v(lora_alpha, "lora_alpha", Affects::kResults,
+      "The adapter is multiplied by lora_alpha / lora_rank.");
+    v(target_modules, "target_modules", Affects::kResults,
+      "Where the adapter is: all-linear, or names as q_proj and v_proj.");
+    v(lora_adapter_path, "lora_adapter_path", Affects::kPlace,
+      "Folder of an adapter (PEFT's) to start from; rank, alpha and targets are its own.");
+  }
+  bool has_adapter() const { return lora_rank > 0 || !lora_adapter_path.empty(); }
+  // Of a new adapter.
+  train::LoraConfig lora() const {
+    return {.rank = lora_rank, .alpha = static_cast<double>(lora_alpha), .targets = target_modules};
   }
   void check() const {
     TLT_CHECK_INPUT(
@@ -39,6 +56,9 @@ struct ModelOptions {
         "model.path is empty; give the folder of a Hugging Face model, as model.path=Qwen2.5-0.5B");
     TLT_CHECK_INPUT(dtype == "auto" || dtype == "float32" || dtype == "bfloat16",
                     "model.dtype is '", dtype, "'; use auto, float32 or bfloat16");
+    TLT_CHECK_INPUT(lora_rank >= 0, "model.lora_rank is ", lora_rank,
+                    "; give 0 to train all weights, or the rank of an adapter");
+    if (lora_rank > 0) lora().check("model");
   }
 };
 

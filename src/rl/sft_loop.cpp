@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/sft_loop.h"
 
+#include <optional>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "data/sampler.h"
 #include "data/sft_dataset.h"
 #include "model/hf_folder.h"
+#include "rl/adapter_files.h"
 #include "rl/run_folder.h"
 #include "rl/workplace.h"
 #include "train/trainer.h"
@@ -34,7 +37,10 @@ class SftLoop {
                          ? options.trainer.total_training_steps
                          : options.trainer.total_epochs *
                                sampler_.batches_per_epoch(options.data.train_batch_size)),
-        trainer_(*place_.model, options.actor, *place_.comm, total_steps_, /*temperature=*/1.0) {
+        trainer_(*place_.model, options.actor, *place_.comm, total_steps_, /*temperature=*/1.0,
+                 place_.adapter.get()) {
+    if (place_.adapter && place_.is_first())
+      adapter_files_.emplace(*place_.adapter, options_.model.path);
     folder_.start(options, /*step=*/0);
   }
 
@@ -69,8 +75,9 @@ class SftLoop {
 
  private:
   void save() {
-    if (place_.is_first())
-      model::save_policy(*place_.model, folder_.path() + "/policy", options_.model.path);
+    if (!place_.is_first()) return;
+    model::save_policy(*place_.model, folder_.path() + "/policy", options_.model.path);
+    if (adapter_files_) adapter_files_->snapshot()(folder_.path());
   }
 
   const RunOptions options_;
@@ -80,6 +87,7 @@ class SftLoop {
   data::Sampler sampler_;
   const int64_t total_steps_;
   train::Trainer trainer_;
+  std::optional<AdapterFiles> adapter_files_;  // of the first worker, with an adapter
   int64_t step_ = 0;
 };
 

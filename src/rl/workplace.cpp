@@ -2,6 +2,7 @@
 #include "rl/workplace.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "model/hf_folder.h"
+#include "train/lora_folder.h"
 
 namespace tlt::rl {
 namespace {
@@ -47,12 +49,38 @@ std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const
   return policy;
 }
 
+std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
+                                                 const model::PolicyModel& policy) {
+  const ModelOptions& o = options.model;
+  if (!o.has_adapter()) return nullptr;
+  const bool is_new = o.lora_adapter_path.empty();
+  const train::LoraConfig config = is_new ? o.lora() : train::read_lora_config(o.lora_adapter_path);
+  TLT_CHECK_INPUT(o.lora_rank == 0 || o.lora_rank == config.rank, "model.lora_rank is ",
+                  o.lora_rank, " and the adapter of model.lora_adapter_path has rank ", config.rank,
+                  "; leave lora_rank out");
+  auto adapter = std::make_unique<train::LoraAdapter>(policy, config,
+                                                      static_cast<uint64_t>(options.trainer.seed));
+  if (!is_new) train::load_lora(o.lora_adapter_path, *adapter);
+  return adapter;
+}
+
 Workplace::Workplace(const RunOptions& options, const cluster::Launch& launch)
     : launch(launch),
       device(make_device(options, launch)),
       comm(meet(options, launch)),
       tokenizer(data::Tokenizer::load(options.model.path)),
-      model(make_policy(options, device)) {
+      model(make_policy(options, device)),
+      adapter(make_adapter(options, *model)) {
+  if (adapter && is_first()) {
+    int64_t trained = 0, all = 0;
+    for (const model::Parameter& parameter : adapter->parameters())
+      trained += parameter.tensor->numel();
+    for (const model::Parameter& parameter : model->parameters())
+      all += c10::multiply_integers(parameter.shape());
+    log_info("an adapter of rank {} is trained: {} numbers, {:.2f} % of the model's {}",
+             adapter->config().rank, trained,
+             100.0 * static_cast<double>(trained) / static_cast<double>(all), all);
+  }
   TLT_CHECK_INPUT(tokenizer.vocab_size() <= model->config().vocabulary, options.model.path,
                   ": tokenizer.json has ", tokenizer.vocab_size(), " tokens, the model ",
                   model->config().vocabulary, "; they do not belong together");

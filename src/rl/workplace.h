@@ -12,11 +12,16 @@
 #include "data/tokenizer.h"
 #include "model/policy_model.h"
 #include "rl/run_options.h"
+#include "train/lora.h"
 
 namespace tlt::rl {
 
 // The policy a run starts from: the folder's, or random weights where the options say so.
 std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device);
+
+// The adapter that the run trains on it, merged; null: it trains all weights.
+std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
+                                                 const model::PolicyModel& policy);
 
 struct Workplace {
   // Meets the other workers (a worker with other options or another version is refused by name),
@@ -34,6 +39,7 @@ struct Workplace {
   std::unique_ptr<cluster::Comm> comm;
   data::Tokenizer tokenizer;
   std::unique_ptr<model::PolicyModel> model;
+  std::unique_ptr<train::LoraAdapter> adapter;  // null: all weights are trained
 };
 
 }  // namespace tlt::rl

@@ -102,6 +102,11 @@ struct Difference {
   }
 };
 
+const std::vector<model::Parameter>& learning(const model::PolicyModel& model,
+                                              const LoraAdapter* adapter) {
+  return adapter ? adapter->parameters() : model.parameters();
+}
+
 }  // namespace
 
 void TrainerOptions::check() const {
@@ -113,14 +118,16 @@ void TrainerOptions::check() const {
 }
 
 Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
-                 cluster::Comm& comm, int64_t total_steps, double temperature)
+                 cluster::Comm& comm, int64_t total_steps, double temperature, LoraAdapter* adapter)
     : model_(model),
       options_(options),
       comm_(comm),
       total_steps_(total_steps),
-      optimizer_(model, options.optim),
-      sum_(model),
-      gradients_(model.make_gradients()),
+      adapter_(adapter),
+      optimizer_(learning(model, adapter), model.device(), options.optim),
+      sum_(learning(model, adapter), model.device()),
+      gradients_(model::make_gradients(model.device(), learning(model, adapter))),
+      backward_(adapter ? adapter->route(gradients_) : gradients_),
       tape_(model, options.recompute),
       head_(model, temperature) {
   options.check();
@@ -163,8 +170,8 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
   for (const Pack& share : to_learn.mine()) {
     const std::vector<PackedSample> pack = to_learn.load(share, tape_);
     const at::Tensor& hidden = model_.forward(tape_);
-    const at::Tensor& d_hidden = head_.backward(hidden, pack, *loss, gradients_, see);
-    model_.backward(tape_, d_hidden, gradients_);
+    const at::Tensor& d_hidden = head_.backward(hidden, pack, *loss, backward_, see);
+    model_.backward(tape_, d_hidden, backward_);
     sum_.add(gradients_);
   }
   for (const Pack& share : to_measure.mine()) {
@@ -175,6 +182,7 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
   sum_.read(gradients_);
   const double rate = learning_rate(options_.optim, optimizer_.steps(), total_steps_);
   const double norm = optimizer_.step(gradients_, rate);
+  if (adapter_) adapter_->merge();
   gradients_.zero();
   difference.reduce(comm_);
 

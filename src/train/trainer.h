@@ -6,7 +6,8 @@
 // (gradient_sum.h).
 //
 // Owns       the optimizer (master weights, moments), gradients, activations of a pack.
-// Borrows    the policy model, whose weights it changes; the workers' collectives.
+// Borrows    the policy model, whose weights it changes; an adapter, which then is all that learns;
+// the workers' collectives.
 // Not here   rollouts, rewards and advantages (rl/); how a token's loss is computed
 // (policy_loss.h). Threading  engine thread only.
 //
@@ -27,6 +28,7 @@
 #include "train/adamw.h"
 #include "train/gradient_sum.h"
 #include "train/head_loss.h"
+#include "train/lora.h"
 #include "train/loss_options.h"
 #include "train/sample.h"
 
@@ -71,8 +73,9 @@ enum class LossKind { kPolicy, kSupervised };
 class Trainer {
  public:
   // total_steps: optimizer steps of the whole run, for the schedule. temperature: the rollout's.
+  // adapter: what is trained of the model; null: all of its weights.
   Trainer(const model::PolicyModel& model, const TrainerOptions& options, cluster::Comm& comm,
-          int64_t total_steps, double temperature);
+          int64_t total_steps, double temperature, LoraAdapter* adapter = nullptr);
 
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
   // epoch. The samples are the same, in the same order, on every worker.
@@ -89,9 +92,11 @@ class Trainer {
   const TrainerOptions options_;
   cluster::Comm& comm_;
   const int64_t total_steps_;
+  LoraAdapter* const adapter_;  // null: all weights learn
   AdamW optimizer_;
   GradientSum sum_;
-  model::Gradients gradients_;
+  model::Gradients gradients_;  // of what learns
+  model::Gradients backward_;   // what a backward pass is given, so that it adds to gradients_
   model::Tape tape_;
   HeadLoss head_;
 };

@@ -53,6 +53,44 @@ TEST_P(ResumeIsUninterrupted, KilledAtTwentyRandomPoints) {
   }
 }
 
+TEST_P(ResumeIsUninterrupted, AnAdapterToo) {
+  const Scratch scratch;
+  const auto run = [&](const std::filesystem::path& folder) {
+    auto arguments = run_in(folder);
+    for (const std::string& option : testing::with_adapter()) arguments.push_back(option);
+    return arguments;
+  };
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(run_program(run(scratch / "whole"), scratch / "log"), 0)
+      << testing::read_text(scratch / "log");
+  const double whole =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (const double share : {0.5, 0.7, 0.9}) {
+    const auto folder = scratch / ("killed" + std::to_string(share));
+    {
+      Program program(run(folder), scratch / "log");
+      int code = 0;
+      if (!program.wait_for(share * whole, &code)) program.kill_all();
+    }
+    ASSERT_EQ(run_program(run(folder), scratch / "log"), 0) << testing::read_text(scratch / "log");
+    testing::expect_same_run(folder, scratch / "whole", kSteps);
+    const std::string file = testing::adapter_file(kSteps);
+    ASSERT_FALSE(testing::read_text(folder / file).empty());
+    EXPECT_EQ(testing::read_text(folder / file), testing::read_text(scratch / "whole" / file));
+  }
+  auto other = run(scratch / "whole");
+  other.push_back("model.lora_rank=4");
+  EXPECT_EQ(run_program(other, scratch / "log"), 2);
+  EXPECT_NE(testing::read_text(scratch / "log").find("model.lora_rank"), std::string::npos);
+  // Another base is told by its checksum.
+  const auto copy = scratch / "base";
+  std::filesystem::copy(scratch / "whole" / "checkpoints/step_000001/policy", copy);
+  other.back() = "model.path=" + copy.string();
+  EXPECT_EQ(run_program(other, scratch / "log"), 2);
+  EXPECT_NE(testing::read_text(scratch / "log").find("the base model's sha256"), std::string::npos)
+      << testing::read_text(scratch / "log");
+}
+
 // The negative control: a resumed run that does not know where it was is noticed.
 TEST_P(ResumeIsUninterrupted, AForgottenCursorIsNoticed) {
   const Scratch scratch;

@@ -35,6 +35,32 @@ TEST_P(WorkersNeverChangeRollouts, OneTwoAndThreeWorkersAndAnyThreads) {
   }
 }
 
+// With an adapter in place of the weights; and then, too, the rollouts' logprobs are the trainer's.
+TEST_P(WorkersNeverChangeRollouts, AnAdapterToo) {
+  const Scratch scratch;
+  for (const int workers : {1, 2}) {
+    auto options = testing::with_adapter();
+    options.push_back("model.dtype=" + GetParam());
+    options.push_back("trainer.threads=1");
+    const auto folder = scratch / ("workers" + std::to_string(workers));
+    ASSERT_EQ(run_program(small_run(folder, kSteps, workers, options), scratch / "log"), 0)
+        << testing::read_text(scratch / "log");
+    const std::string metrics = testing::read_text(folder / "metrics.jsonl");
+    const std::string key = "\"training/rollout_probs_diff_max\":";
+    int seen = 0;
+    for (size_t at = metrics.find(key); at != std::string::npos; at = metrics.find(key, at + 1)) {
+      EXPECT_EQ(std::stod(metrics.substr(at + key.size())), 0) << metrics;
+      ++seen;
+    }
+    EXPECT_EQ(seen, kSteps);
+  }
+  expect_same_run(scratch / "workers2", scratch / "workers1", kSteps);
+  const std::string file = testing::adapter_file(kSteps);
+  ASSERT_FALSE(testing::read_text(scratch / "workers1" / file).empty());
+  EXPECT_EQ(testing::read_text(scratch / "workers2" / file),
+            testing::read_text(scratch / "workers1" / file));
+}
+
 // The negative control: what a worker may not see, another seed, shows in every file.
 TEST_P(WorkersNeverChangeRollouts, AnotherSeedIsNoticed) {
   const Scratch scratch;

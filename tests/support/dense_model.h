@@ -33,6 +33,10 @@ class DenseModel {
   // By name, fused as the model has them.
   const std::map<std::string, at::Tensor>& parameters() const { return parameters_; }
 
+  // Computes with other values of a weight of this name in a Hugging Face file: autograd follows
+  // where they come from.
+  void replace(const std::string& name, const at::Tensor& values) { weights_.at(name) = values; }
+
   // A planted fault: the token at this position is rotated as if it stood one further on.
   int64_t misplaced = -1;
 

@@ -40,6 +40,17 @@ inline std::vector<std::string> state_files(int step) {
           checkpoint + "state/loop.json", "rollouts/" + std::string(name) + ".jsonl"};
 }
 
+// Of a run that trains an adapter in place of the weights: its options, and the file that must be
+// equal too.
+inline std::vector<std::string> with_adapter() {
+  return {"model.lora_rank=3", "model.lora_alpha=12", "actor.optim.lr=1e-3"};
+}
+inline std::string adapter_file(int step) {
+  char name[64];
+  std::snprintf(name, sizeof name, "checkpoints/step_%06d/adapter/adapter_model.safetensors", step);
+  return name;
+}
+
 inline void expect_same_run(const std::filesystem::path& got, const std::filesystem::path& want,
                             int steps) {
   for (int step = 1; step <= steps; ++step)
