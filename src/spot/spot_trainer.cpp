@@ -15,10 +15,11 @@
 namespace tlt::spot {
 namespace {
 
-constexpr int64_t kFirstPackTokens = 64;   // before anything is known of the time they take
-constexpr int64_t kFewestPackTokens = 16;  // below, a pass costs as much
-constexpr int64_t kFewestTokens = 128;     // in the buffer, to begin
-constexpr double kNewestShare = 0.2;       // of a pack in the mean of the time per token
+constexpr int64_t kFirstPackTokens = 64;      // before anything is known of the time they take
+constexpr int64_t kFewestPackTokens = 16;     // below, a pass costs as much
+constexpr int64_t kFewestTokens = 128;        // in the buffer, to begin
+constexpr int64_t kUpdateElements = 1 << 19;  // of the optimizer's step at once: 1 to 5 ms a core
+constexpr double kNewestShare = 0.2;          // of a pack in the mean of the time per token
 constexpr int64_t kProbeSteps = 8;
 constexpr int64_t kHeldOutTokens = 1024;  // of each worker, at a publish
 
@@ -78,14 +79,14 @@ bool SpotTrainer::try_slice() {
   return did && !is_off_;
 }
 
-// A pack, or the beginning or the end of a step.
+// A pack, a part of the optimizer's step, or a step's beginning or end.
 bool SpotTrainer::advance() {
   if (!has_begun_ && !begin_step()) return false;
   const double start = clock_.seconds();
   if (step_began_ == 0) step_began_ = start;
   const int64_t tokens = trainer_.run_pack();
   if (tokens == 0) {
-    finish_step();
+    if (!trainer_.try_update(kUpdateElements)) finish_step();
     return true;
   }
   ++packs_run_;
@@ -204,6 +205,9 @@ void SpotTrainer::begin_anew() {
 }
 
 HeldOutFigures SpotTrainer::measure(cluster::Comm& comm) {
+  guard([&] {
+    if (trainer_.is_updating()) finish_step();  // half a step's weights are nobody's
+  });
   has_begun_ = false;
   copy_->copy_weights(*drafter_);
   const HeldOutFigures figures = measure_copy(comm);
