@@ -11,6 +11,7 @@ namespace tlt::apps {
 int run_train(const Arguments& arguments);
 int run_sft(const Arguments& arguments);
 int run_draft(const Arguments& arguments);
+int run_export(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_score(const Arguments& arguments);
 int run_tokenize(const Arguments& arguments);
