@@ -25,6 +25,7 @@ int run_doctor(const Arguments& arguments);
 int run_bench_decode(const Arguments& arguments);
 int run_bench_rollout(const Arguments& arguments);
 int run_bench_train(const Arguments& arguments);
+int run_bench_draft_train(const Arguments& arguments);
 int run_bench_forward(const Arguments& arguments);
 int run_bench_growth(const Arguments& arguments);
 int run_bench_compare(const Arguments& arguments);

@@ -25,7 +25,7 @@ int64_t passes_of(const DraftTrainOptions& options, const model::DraftNetwork& n
 
 // A pass's first rows of a sequence mean nothing.
 int64_t first_pair_of_pass(const DraftSample& sample, LossPositions positions, int64_t pass) {
-  return std::min(sample.pairs(), std::max(sample.first_pair(positions), pass));
+  return std::min(sample.end_pair(), std::max(sample.first_pair(positions), pass));
 }
 
 // All packs of a batch, and which of them this worker computes.
@@ -112,7 +112,7 @@ DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
     const at::Tensor inputs = shown_part(states, network_).narrow(0, 0, sample.pairs());
     for (int64_t pass = 0; pass < passes_; ++pass)
       for (int64_t pair = first_pair_of_pass(sample, options_.positions(), pass);
-           pair < sample.pairs(); ++pair)
+           pair < sample.end_pair(); ++pair)
         loaded.rows[static_cast<size_t>(pass)].push_back(tape_.batch().rows() + pair);
     shown.push_back(noise_step >= 0 && options_.noise > 0 ? noisy(inputs, sample.id, noise_step)
                                                           : inputs);
@@ -140,7 +140,7 @@ void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
   for (int64_t pass = 0; pass < passes_; ++pass) {
     int64_t counted = 0;  // over all workers
     for (const DraftSample& sample : batch)
-      counted += sample.pairs() - first_pair_of_pass(sample, options_.positions(), pass);
+      counted += sample.end_pair() - first_pair_of_pass(sample, options_.positions(), pass);
     begun_.weights.push_back(counted > 0 ? std::pow(options_.pass_decay, pass) : 0);
     begun_.scales.push_back(counted > 0 ? begun_.weights.back() / static_cast<double>(counted) : 0);
   }

@@ -173,6 +173,36 @@ TEST(DraftTrainerTest, AStepThatWasLeftLeavesNothingBehind) {
   }
 }
 
+// The sample with tokens and states behind it that only fill.
+DraftSample padded(const DraftSample& sample, int64_t pairs) {
+  DraftSample out = sample;
+  out.padding = static_cast<int32_t>(pairs - sample.pairs());
+  out.tokens.resize(static_cast<size_t>(pairs) + 1);
+  const at::Tensor states = sample.states();
+  out.states = [states, fill = out.padding] {
+    return at::cat({states, at::full({fill, states.size(1)}, 7.0, states.options())});
+  };
+  return out;
+}
+
+TEST(DraftTrainerTest, PaddingTeachesTheSameAsPacking) {
+  const auto comm = solo();
+  std::map<std::string, double> want;
+  for (const bool pads : {false, true}) {
+    const GoldenDrafter drafter("qwen2_tied");
+    DraftTrainOptions options;
+    DraftTrainer trainer(drafter.network, options, *comm, 2);
+    std::vector<DraftSample> samples = made_up_samples(drafter.target->config());
+    if (pads)
+      for (DraftSample& sample : samples) sample = padded(sample, 40);
+    const DraftStats stats = trainer.step(samples);
+    if (!pads) want = metrics_of(stats);
+    for (const auto& [name, value] : metrics_of(stats))
+      EXPECT_NEAR(value, want.at(name), 1e-5 * std::abs(want.at(name))) << name;
+    EXPECT_EQ(stats.tokens, pads ? 40 * std::ssize(samples) : stats.tokens);
+  }
+}
+
 TEST(DraftTrainerTest, NoiseBelongsToItsPlaceAndStaysInItsWidth) {
   const auto comm = solo();
   std::map<double, std::vector<at::Tensor>> weights;
