@@ -163,6 +163,14 @@ int64_t DraftTrainer::run_pack() {
   return tape_.batch().rows();
 }
 
+int64_t DraftTrainer::next_pack_tokens() const {
+  if (begun_.next_pack == begun_.packs.size()) return 0;
+  int64_t pairs = 0;
+  for (const int64_t i : begun_.packs[begun_.next_pack])
+    pairs += begun_.batch[static_cast<size_t>(i)].pairs();
+  return pairs;
+}
+
 // Forward and backward of a pack: adds to gradients_ and to the sums of each pass.
 void DraftTrainer::learn(const Loaded& pack) {
   network_.forward(tape_, pack.shown);

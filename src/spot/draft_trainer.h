@@ -67,6 +67,8 @@ class DraftTrainer {
              int64_t pack_tokens = std::numeric_limits<int64_t>::max());
   // Returns the pack's pairs; 0: none was left.
   int64_t run_pack();
+  // Of the next one; 0: none is left.
+  int64_t next_pack_tokens() const;
   // A part of the optimizer's step, over about `elements` numbers; false: none was left. Packs that
   // are left are left out. Between the parts the weights are half those of before.
   [[nodiscard]] bool try_update(int64_t elements);
