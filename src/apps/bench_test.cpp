@@ -56,6 +56,7 @@ TEST(BenchTest, DraftTrainComparesPackingAndPaddingOnATrace) {
   EXPECT_DOUBLE_EQ(row["packing_ratio"].get<double>(),
                    row["packed_samples_per_second"].get<double>() /
                        row["padded_samples_per_second"].get<double>());
+  EXPECT_GT(row["packing_ratio_kindly"], 0.0);
   EXPECT_THAT(ended.err, HasSubstr("packed "));
   EXPECT_EQ(run_program({"bench", "draft-train"}).exit_code, 2);
 }
