@@ -24,6 +24,8 @@ constexpr Command kScenarios[] = {
      run_bench_rollout},
     {"forward", "A forward pass by its number of rows.", run_bench_forward},
     {"train", "One RL step: responses, then an update.", run_bench_train},
+    {"draft-train", "A drafter's steps: packed and padded; checkpoints of several kinds.",
+     run_bench_draft_train},
     {"growth", "How the cost of an RL step grows with its sizes.", run_bench_growth},
     {"compare", "Ratios of two files of results.", run_bench_compare},
 };

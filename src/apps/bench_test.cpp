@@ -41,6 +41,42 @@ TEST(BenchTest, DecodeReportsEachBatchSize) {
                    5 * rows[1]["weight_bytes_per_token"].get<double>());
 }
 
+TEST(BenchTest, DraftTrainComparesPackingAndPaddingOnATrace) {
+  const std::string trace =
+      scratch_file("dataset.json", R"({"0": {"output_tokens": "{10: 0.9, 80: 0.1}"}})");
+  const Ended ended =
+      run_program({"bench", "draft-train", "--shape", "tiny", "--trace", trace, "--scale", "0.5",
+                   "--batch", "8", "--repeat", "3", "--threads", "1", "--max-tokens", "64"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json row = json_lines(ended.out).at(0);
+  EXPECT_EQ(row["bench"], "draft-train");
+  EXPECT_DOUBLE_EQ(row["trace_mean_tokens"].get<double>(), 17);
+  EXPECT_LE(row["longest_tokens"], 40);
+  EXPECT_GT(row["padding_share"], 0.0);
+  EXPECT_DOUBLE_EQ(row["packing_ratio"].get<double>(),
+                   row["packed_samples_per_second"].get<double>() /
+                       row["padded_samples_per_second"].get<double>());
+  EXPECT_GT(row["packing_ratio_kindly"], 0.0);
+  EXPECT_THAT(ended.err, HasSubstr("packed "));
+  EXPECT_EQ(run_program({"bench", "draft-train"}).exit_code, 2);
+}
+
+TEST(BenchTest, CheckpointsOfADrafterAreMeasuredAndLeaveNothing) {
+  const std::string folder = scratch_folder() + "/disk";
+  std::filesystem::create_directories(folder);
+  const Ended ended = run_program({"bench", "draft-train", "--checkpoint", "--shape", "tiny",
+                                   "--repeat", "2", "--threads", "1", "--folder", folder});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json row = json_lines(ended.out).at(0);
+  for (const char* kind : {"blocking_full", "async_full", "async_selective"}) {
+    EXPECT_GT(row[std::string(kind) + "_blocked_ms"], 0.0) << kind;
+    EXPECT_GE(row[std::string(kind) + "_durable_ms"], row[std::string(kind) + "_blocked_ms"])
+        << kind;
+  }
+  EXPECT_LT(row["async_selective_bytes"], row["async_full_bytes"]);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
 TEST(BenchTest, RolloutComparesTheWaysInOneRun) {
   const Ended ended = run_program({"bench",
                                    "rollout",

@@ -11,6 +11,7 @@ namespace tlt::apps {
 int run_train(const Arguments& arguments);
 int run_sft(const Arguments& arguments);
 int run_draft(const Arguments& arguments);
+int run_export(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_score(const Arguments& arguments);
 int run_tokenize(const Arguments& arguments);
@@ -24,6 +25,7 @@ int run_doctor(const Arguments& arguments);
 int run_bench_decode(const Arguments& arguments);
 int run_bench_rollout(const Arguments& arguments);
 int run_bench_train(const Arguments& arguments);
+int run_bench_draft_train(const Arguments& arguments);
 int run_bench_forward(const Arguments& arguments);
 int run_bench_growth(const Arguments& arguments);
 int run_bench_compare(const Arguments& arguments);

@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
     {"train", "RL training from a recipe.", run_train},
     {"sft", "Warm-up of a policy on demonstrations.", run_sft},
     {"draft", "Warm-up of a drafter for a policy.", run_draft},
+    {"export", "A trained drafter, for other programs to serve.", run_export},
     {"generate", "Responses to prompts.", run_generate},
     {"score", "Log-probabilities of given tokens.", run_score},
     {"tokenize", "Text to tokens and back.", run_tokenize},

@@ -76,6 +76,20 @@ void check_mask(DraftTensors& tensors, const std::vector<int32_t>& tokens, int64
 
 }  // namespace
 
+std::vector<int32_t> read_head_tokens(DraftTensors& tensors, const Eagle3Config& config,
+                                      const std::string& folder) {
+  std::vector<int32_t> tokens = read_tokens(tensors, config, folder);
+  check_mask(tensors, tokens, config.layer.vocabulary);
+  return tokens;
+}
+
+std::vector<TensorSource> head_token_tensors(const std::vector<int32_t>& tokens,
+                                             int64_t vocabulary) {
+  const at::Tensor differences = at::tensor(tokens, at::kLong) - at::arange(std::ssize(tokens));
+  return {TensorSource::of("d2t", differences),
+          TensorSource::of("t2d", is_drafted(tokens, vocabulary))};
+}
+
 std::unique_ptr<Eagle3Network> load_eagle3(const std::string& folder, const PolicyModel& target) {
   auto network =
       std::make_unique<Eagle3Network>(target, Eagle3Config::read(folder, target.config()));
@@ -88,9 +102,7 @@ void load_eagle3_weights(const std::string& folder, Eagle3Network& network) {
   DraftTensors tensors(folder, plain_name);
   tensors.load(network.device(), network.parameters(),
                [&](const std::string& plain) { check_other(tensors, plain, config.layer); });
-  std::vector<int32_t> tokens = read_tokens(tensors, config, folder);
-  check_mask(tensors, tokens, config.layer.vocabulary);
-  network.set_head_tokens(std::move(tokens));
+  network.set_head_tokens(read_head_tokens(tensors, config, folder));
 }
 
 PolicySnapshot describe_eagle3(const Eagle3Network& network) {
@@ -99,11 +111,9 @@ PolicySnapshot describe_eagle3(const Eagle3Network& network) {
   config[config.contains("dtype") ? "dtype" : "torch_dtype"] =
       network.type() == at::kFloat ? "float32" : "bfloat16";
   PolicySnapshot snapshot{config, sources_of(network.device(), network.parameters())};
-  const std::vector<int32_t>& tokens = network.head_tokens();
-  const at::Tensor differences = at::tensor(tokens, at::kLong) - at::arange(std::ssize(tokens));
-  snapshot.tensors.push_back(TensorSource::of("d2t", differences));
-  snapshot.tensors.push_back(
-      TensorSource::of("t2d", is_drafted(tokens, network.config().vocabulary)));
+  for (const TensorSource& tensor :
+       head_token_tensors(network.head_tokens(), network.config().vocabulary))
+    snapshot.tensors.push_back(tensor);
   return snapshot;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "model/draft_eagle3.h"
+#include "model/draft_tensors.h"
 #include "model/hf_folder.h"
 
 namespace tlt::model {
@@ -21,6 +22,14 @@ std::unique_ptr<Eagle3Network> load_eagle3(const std::string& folder, const Poli
 
 // Weights and tokens only, into a drafter of the same configuration.
 void load_eagle3_weights(const std::string& folder, Eagle3Network& network);
+
+// What the head's rows are tokens of (`d2t`; `t2d` says the same). InputError when they are not
+// ascending tokens of the vocabulary.
+std::vector<int32_t> read_head_tokens(DraftTensors& tensors, const Eagle3Config& config,
+                                      const std::string& folder);
+// Those two tensors.
+std::vector<TensorSource> head_token_tensors(const std::vector<int32_t>& tokens,
+                                             int64_t vocabulary);
 
 // REQUIRES: `network` lives and does not change until the result has been used.
 PolicySnapshot describe_eagle3(const Eagle3Network& network);

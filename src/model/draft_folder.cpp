@@ -66,16 +66,6 @@ const Eagle3Network* as_eagle3(const DraftNetwork& network) {
   return dynamic_cast<const Eagle3Network*>(&network);
 }
 
-// REQUIRES: `network` lives and does not change until the result has been used.
-DraftSnapshot describe(const DraftNetwork& network) {
-  if (const Eagle3Network* eagle3 = as_eagle3(network)) return describe_eagle3(*eagle3);
-  DraftSnapshot snapshot{saved_config(network), sources_of(network.device(), network.parameters())};
-  // Without it SGLang runs with the random bias its class starts from (vllm-project/vllm#11126).
-  snapshot.tensors.push_back(
-      TensorSource::of("fc.bias", at::zeros({network.config().hidden}, network.type())));
-  return snapshot;
-}
-
 }  // namespace
 
 std::unique_ptr<DraftNetwork> load_drafter(const std::string& folder, const PolicyModel& target) {
@@ -98,8 +88,17 @@ void load_draft_weights(const std::string& folder, DraftNetwork& network) {
                [&](const std::string& plain) { check_other(tensors, plain, network.config()); });
 }
 
+DraftSnapshot describe_drafter(const DraftNetwork& network) {
+  if (const Eagle3Network* eagle3 = as_eagle3(network)) return describe_eagle3(*eagle3);
+  DraftSnapshot snapshot{saved_config(network), sources_of(network.device(), network.parameters())};
+  // Without it SGLang runs with the random bias its class starts from (vllm-project/vllm#11126).
+  snapshot.tensors.push_back(
+      TensorSource::of("fc.bias", at::zeros({network.config().hidden}, network.type())));
+  return snapshot;
+}
+
 DraftSnapshot snapshot_drafter(const DraftNetwork& network) {
-  DraftSnapshot snapshot = describe(network);
+  DraftSnapshot snapshot = describe_drafter(network);
   snapshot.tensors = copy_values(snapshot.tensors);
   return snapshot;
 }
@@ -109,7 +108,7 @@ void save_drafter(const DraftSnapshot& snapshot, const std::string& folder) {
 }
 
 void save_drafter(const DraftNetwork& network, const std::string& folder) {
-  save_drafter(describe(network), folder);
+  save_drafter(describe_drafter(network), folder);
   if (!network.hot_tokens().empty()) write_hot_tokens(folder, network.hot_tokens());
 }
 

@@ -29,6 +29,10 @@ void load_draft_weights(const std::string& folder, DraftNetwork& network);
 
 using DraftSnapshot = PolicySnapshot;
 
+// The drafter as it is written. REQUIRES: `network` lives and does not change until the result has
+// been used.
+DraftSnapshot describe_drafter(const DraftNetwork& network);
+
 // A copy of the weights as they are now: the drafter may be trained on while the snapshot is saved.
 DraftSnapshot snapshot_drafter(const DraftNetwork& network);
 

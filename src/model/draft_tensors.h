@@ -30,6 +30,12 @@ class DraftTensors {
 
   bool has(const std::string& plain) const { return names_.contains(plain); }
   at::Tensor read(const std::string& plain) { return weights_.read(names_.at(plain)); }
+  // nullptr: it has none.
+  const TensorEntry* find(const std::string& plain) const {
+    return has(plain) ? weights_.find(names_.at(plain)) : nullptr;
+  }
+  // The name in the file of each, by the network's.
+  const std::map<std::string, std::string>& names() const { return names_; }
 
   // InputErrors about tensors the network has no place for. REQUIRES: there is one.
   void check_zero_bias(const std::string& plain);

@@ -39,14 +39,19 @@ struct DraftSample {
   // The states [n, D or S + D] in the target's compute type, on the CPU: called when their turn
   // comes, so that a batch never lies in memory as a whole.
   std::function<at::Tensor()> states;
+  int32_t padding = 0;  // last pairs that only fill: packing needs none, a benchmark compares it
 
   int64_t pairs() const { return static_cast<int64_t>(tokens.size()) - 1; }
-  // Of the pairs that count; they go on to the last one.
+  // Behind the last pair that counts.
+  int64_t end_pair() const { return pairs() - padding; }
+  // Of the pairs that count; they go on to end_pair().
   int64_t first_pair(LossPositions positions) const {
     if (positions == LossPositions::kAll) return 0;
-    return std::min<int64_t>(pairs(), std::max(0, response_begin - 2));
+    return std::min<int64_t>(end_pair(), std::max(0, response_begin - 2));
   }
-  int64_t counted_pairs(LossPositions positions) const { return pairs() - first_pair(positions); }
+  int64_t counted_pairs(LossPositions positions) const {
+    return end_pair() - first_pair(positions);
+  }
 };
 
 // Of a sample's states: the final ones [n, D], and what `network` is shown [n, S].

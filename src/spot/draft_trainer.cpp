@@ -25,7 +25,7 @@ int64_t passes_of(const DraftTrainOptions& options, const model::DraftNetwork& n
 
 // A pass's first rows of a sequence mean nothing.
 int64_t first_pair_of_pass(const DraftSample& sample, LossPositions positions, int64_t pass) {
-  return std::min(sample.pairs(), std::max(sample.first_pair(positions), pass));
+  return std::min(sample.end_pair(), std::max(sample.first_pair(positions), pass));
 }
 
 // All packs of a batch, and which of them this worker computes.
@@ -112,7 +112,7 @@ DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
     const at::Tensor inputs = shown_part(states, network_).narrow(0, 0, sample.pairs());
     for (int64_t pass = 0; pass < passes_; ++pass)
       for (int64_t pair = first_pair_of_pass(sample, options_.positions(), pass);
-           pair < sample.pairs(); ++pair)
+           pair < sample.end_pair(); ++pair)
         loaded.rows[static_cast<size_t>(pass)].push_back(tape_.batch().rows() + pair);
     shown.push_back(noise_step >= 0 && options_.noise > 0 ? noisy(inputs, sample.id, noise_step)
                                                           : inputs);
@@ -140,7 +140,7 @@ void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
   for (int64_t pass = 0; pass < passes_; ++pass) {
     int64_t counted = 0;  // over all workers
     for (const DraftSample& sample : batch)
-      counted += sample.pairs() - first_pair_of_pass(sample, options_.positions(), pass);
+      counted += sample.end_pair() - first_pair_of_pass(sample, options_.positions(), pass);
     begun_.weights.push_back(counted > 0 ? std::pow(options_.pass_decay, pass) : 0);
     begun_.scales.push_back(counted > 0 ? begun_.weights.back() / static_cast<double>(counted) : 0);
   }
@@ -148,15 +148,27 @@ void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
   for (const size_t i : share.mine) begun_.packs.push_back(std::move(share.packs[i]));
   begun_.all_packs = std::ssize(share.packs);
   begun_.batch = std::move(batch);
+  if (is_clear_) return;
   sum_.clear();
+  gradients_.zero();
+  is_clear_ = true;
 }
 
 int64_t DraftTrainer::run_pack() {
   if (begun_.next_pack == begun_.packs.size()) return 0;
+  is_clear_ = false;
   learn(load(begun_.batch, begun_.packs[begun_.next_pack++], optimizer_.steps()));
   sum_.add(gradients_);
   begun_.run_tokens += tape_.batch().rows();
   return tape_.batch().rows();
+}
+
+int64_t DraftTrainer::next_pack_tokens() const {
+  if (begun_.next_pack == begun_.packs.size()) return 0;
+  int64_t pairs = 0;
+  for (const int64_t i : begun_.packs[begun_.next_pack])
+    pairs += begun_.batch[static_cast<size_t>(i)].pairs();
+  return pairs;
 }
 
 // Forward and backward of a pack: adds to gradients_ and to the sums of each pass.
@@ -171,19 +183,72 @@ void DraftTrainer::learn(const Loaded& pack) {
   }
 }
 
+bool DraftTrainer::try_update(int64_t elements) {
+  TLT_CHECK(!begun_.batch.empty(), "no step was begun");
+  const auto enter = [this](Phase phase) {
+    begun_.phase = phase;
+    begun_.place = {};
+  };
+  switch (begun_.phase) {
+    case Phase::kSum:
+      is_clear_ = false;
+      sum_.reduce(comm_);
+      enter(Phase::kRead);
+      [[fallthrough]];
+    case Phase::kRead:
+      if (read_gradients(elements)) return true;
+      begun_.norm = std::sqrt(begun_.squares);
+      begun_.rate = train::learning_rate(options_.optim, optimizer_.steps(), total_steps_);
+      optimizer_.begin_step(begun_.norm, begun_.rate);
+      enter(Phase::kLearn);
+      [[fallthrough]];
+    case Phase::kLearn:
+      if (optimizer_.try_update(gradients_, elements)) return true;
+      enter(Phase::kClear);
+      [[fallthrough]];
+    case Phase::kClear:
+      if (clear_gradients(elements)) return true;
+      is_clear_ = true;
+      optimizer_.end_step();
+      enter(Phase::kDone);
+      [[fallthrough]];
+    case Phase::kDone:
+      break;
+  }
+  return false;
+}
+
+// Out of the sum, with their norm.
+bool DraftTrainer::read_gradients(int64_t elements) {
+  return train::walk(
+      begun_.place, gradients_.tensors.size(), elements,
+      [&](size_t i) { return gradients_.tensors[i].numel(); }, [](size_t) { return train::kChunk; },
+      [&](size_t i, int64_t first, int64_t last) {
+        sum_.read(gradients_, i, first, last);
+        const at::Tensor part = gradients_.tensors[i].view(-1).narrow(0, first, last - first);
+        train::add_squares(network_.device(), part.cpu(), begun_.squares);
+      });
+}
+
+bool DraftTrainer::clear_gradients(int64_t elements) {
+  return train::walk(
+      begun_.place, gradients_.tensors.size(), elements,
+      [&](size_t i) { return gradients_.tensors[i].numel(); }, [](size_t) { return train::kChunk; },
+      [&](size_t i, int64_t first, int64_t last) {
+        sum_.clear(i, first, last);
+        gradients_.tensors[i].view(-1).narrow(0, first, last - first).zero_();
+      });
+}
+
 DraftStats DraftTrainer::finish() {
   TLT_CHECK(!begun_.batch.empty(), "no step was begun");
   const bool is_whole = begun_.next_pack == begun_.packs.size();
-  sum_.reduce(comm_);
-  sum_.read(gradients_);
-  const double rate = train::learning_rate(options_.optim, optimizer_.steps(), total_steps_);
-  const double norm = optimizer_.step(gradients_, rate);
-  gradients_.zero();
-
+  while (try_update(std::numeric_limits<int64_t>::max())) {
+  }
   DraftStats stats;
   stats.metrics = metrics_of_begun();
-  stats.metrics.emplace_back("drafter/grad_norm", norm);
-  stats.metrics.emplace_back("drafter/current_lr", rate);
+  stats.metrics.emplace_back("drafter/grad_norm", begun_.norm);
+  stats.metrics.emplace_back("drafter/current_lr", begun_.rate);
   stats.packs = begun_.all_packs;
   stats.tokens = is_whole ? begun_.tokens : begun_.run_tokens;
   begun_ = {};

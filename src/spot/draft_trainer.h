@@ -35,6 +35,7 @@
 #include "spot/draft_options.h"
 #include "spot/draft_sample.h"
 #include "train/adamw.h"
+#include "train/chunks.h"
 #include "train/gradient_sum.h"
 #include "train/packing.h"
 
@@ -60,13 +61,19 @@ class DraftTrainer {
   DraftStats step(std::span<const DraftSample> batch);
 
   // The same in parts, for who must be able to stop for a while in between:
-  //   begin(batch); while (run_pack() > 0) …; finish();
+  //   begin(batch); while (run_pack() > 0) …; while (try_update(elements)) …; finish();
   // begin() forgets what was begun and not finished. Packs have at most `pack_tokens` pairs.
   void begin(std::vector<DraftSample> batch,
              int64_t pack_tokens = std::numeric_limits<int64_t>::max());
   // Returns the pack's pairs; 0: none was left.
   int64_t run_pack();
-  // Packs that are left are left out. REQUIRES: a step was begun.
+  // Of the next one; 0: none is left.
+  int64_t next_pack_tokens() const;
+  // A part of the optimizer's step, over about `elements` numbers; false: none was left. Packs that
+  // are left are left out. Between the parts the weights are half those of before.
+  [[nodiscard]] bool try_update(int64_t elements);
+  bool is_updating() const { return optimizer_.is_in_step(); }
+  // Does what is left of that. REQUIRES: a step was begun.
   DraftStats finish();
 
   // The losses and accuracies of the samples, without noise.
@@ -87,8 +94,13 @@ class DraftTrainer {
   Loaded load(std::span<const DraftSample> batch, std::span<const int64_t> pack,
               int64_t noise_step);
   void learn(const Loaded& pack);
+  bool read_gradients(int64_t elements);
+  bool clear_gradients(int64_t elements);
   std::vector<std::pair<std::string, double>> metrics_of_begun() const;
   at::Tensor noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const;
+
+  // How far the optimizer's step is.
+  enum class Phase { kSum, kRead, kLearn, kClear, kDone };
 
   // The step that was begun.
   struct Begun {
@@ -99,6 +111,9 @@ class DraftTrainer {
     std::vector<double> weights, scales;  // of the passes: of their losses, of a row's gradient
     std::vector<DraftSums> sums;          // of the passes
     int64_t tokens = 0, run_tokens = 0;   // of all packs, and of this worker's that were run
+    Phase phase = Phase::kSum;
+    train::Place place;  // in the phase
+    double squares = 0, norm = 0, rate = 0;
   };
 
   const model::DraftNetwork& network_;
@@ -112,6 +127,7 @@ class DraftTrainer {
   model::DraftTape tape_;
   DraftLoss loss_;
   Begun begun_;
+  bool is_clear_ = true;  // sum_ and gradients_ are zero
 };
 
 }  // namespace tlt::spot

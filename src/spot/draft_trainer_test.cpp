@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/check.h"
@@ -15,6 +16,7 @@
 #include "spot/golden_draft.h"
 #include "spot/hidden_store.h"
 #include "spot/tiny_eagle3.h"
+#include "tests/support/tiny_model.h"
 #include "train/thread_comm.h"
 
 namespace tlt::spot {
@@ -113,6 +115,92 @@ TEST(DraftTrainerTest, ChunksOfTheHeadAndThreadsChangeNoBitOfTheWeights) {
       if (want.empty()) want = weights_of(drafter.network);
       EXPECT_TRUE(equal(weights_of(drafter.network), want)) << logits_bytes << " " << threads;
     }
+}
+
+// Two steps, each with its optimizer's part cut after `elements` numbers, the last third left to
+// finish(); weights, masters and moments. `parts`: of the last step.
+std::vector<at::Tensor> learned_in_parts(int64_t elements, int64_t& parts, double& norm) {
+  const auto comm = solo();
+  model::ModelConfig config = testing::tiny_config(model::Family::kQwen2);
+  config.hidden = 192;  // tensors of several chunks of the norm, and of several panels of rows
+  config.intermediate = 528;
+  config.heads = 12;
+  const auto target = testing::make_tiny_model(config, at::kFloat);
+  model::EagleNetwork network(*target, model::EagleNetwork::config_for(config));
+  network.initialize(3);
+  DraftTrainer trainer(network, small_packs(), *comm, 2);
+  const auto samples = golden_draft_samples(read_draft_golden("qwen2_tied"), config);
+  const int64_t most = 60;  // then finish() goes on
+  for (int step = 0; step < 2; ++step) {
+    trainer.begin(samples);
+    while (trainer.run_pack() > 0) {
+    }
+    for (parts = 0; parts < most && trainer.try_update(elements); ++parts) {
+    }
+    norm = metrics_of(trainer.finish()).at("drafter/grad_norm");
+    EXPECT_FALSE(trainer.is_updating());
+  }
+  std::vector<at::Tensor> all = weights_of(network);
+  for (const auto& [name, tensor] : trainer.optimizer().state()) all.push_back(tensor);
+  return all;
+}
+
+TEST(DraftTrainerTest, AnOptimizerStepInPartsHasTheBitsOfAWholeOne) {
+  int64_t parts = 0;
+  double norm = 0, want_norm = 0;
+  const auto want = learned_in_parts(std::numeric_limits<int64_t>::max(), parts, want_norm);
+  for (const int64_t elements : {1, 10'000, 100'000}) {
+    EXPECT_TRUE(equal(learned_in_parts(elements, parts, norm), want)) << elements;
+    EXPECT_EQ(norm, want_norm) << elements;
+    EXPECT_GT(parts, 10) << elements;
+  }
+}
+
+TEST(DraftTrainerTest, AStepThatWasLeftLeavesNothingBehind) {
+  const auto comm = solo();
+  std::vector<at::Tensor> want;
+  for (const bool leaves : {false, true}) {
+    const GoldenDrafter drafter("qwen2_tied");
+    DraftTrainer trainer(drafter.network, small_packs(), *comm, 2);
+    const auto samples = made_up_samples(drafter.target->config());
+    if (leaves) {
+      trainer.begin({samples.front()});
+      trainer.run_pack();
+    }
+    trainer.step(samples);
+    if (!leaves) want = weights_of(drafter.network);
+    EXPECT_TRUE(equal(weights_of(drafter.network), want));
+  }
+}
+
+// The sample with tokens and states behind it that only fill.
+DraftSample padded(const DraftSample& sample, int64_t pairs) {
+  DraftSample out = sample;
+  out.padding = static_cast<int32_t>(pairs - sample.pairs());
+  out.tokens.resize(static_cast<size_t>(pairs) + 1);
+  const at::Tensor states = sample.states();
+  out.states = [states, fill = out.padding] {
+    return at::cat({states, at::full({fill, states.size(1)}, 7.0, states.options())});
+  };
+  return out;
+}
+
+TEST(DraftTrainerTest, PaddingTeachesTheSameAsPacking) {
+  const auto comm = solo();
+  std::map<std::string, double> want;
+  for (const bool pads : {false, true}) {
+    const GoldenDrafter drafter("qwen2_tied");
+    DraftTrainOptions options;
+    DraftTrainer trainer(drafter.network, options, *comm, 2);
+    std::vector<DraftSample> samples = made_up_samples(drafter.target->config());
+    if (pads)
+      for (DraftSample& sample : samples) sample = padded(sample, 40);
+    const DraftStats stats = trainer.step(samples);
+    if (!pads) want = metrics_of(stats);
+    for (const auto& [name, value] : metrics_of(stats))
+      EXPECT_NEAR(value, want.at(name), 1e-5 * std::abs(want.at(name))) << name;
+    EXPECT_EQ(stats.tokens, pads ? 40 * std::ssize(samples) : stats.tokens);
+  }
 }
 
 TEST(DraftTrainerTest, NoiseBelongsToItsPlaceAndStaysInItsWidth) {

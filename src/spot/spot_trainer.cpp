@@ -15,10 +15,10 @@
 namespace tlt::spot {
 namespace {
 
-constexpr int64_t kFirstPackTokens = 64;   // before anything is known of the time they take
-constexpr int64_t kFewestPackTokens = 16;  // below, a pass costs as much
-constexpr int64_t kFewestTokens = 128;     // in the buffer, to begin
-constexpr double kNewestShare = 0.2;       // of a pack in the mean of the time per token
+constexpr int64_t kFirstPackTokens = 64;      // before anything is known of the time they take
+constexpr int64_t kFewestPackTokens = 16;     // below, a pass costs as much
+constexpr int64_t kFewestTokens = 128;        // in the buffer, to begin
+constexpr int64_t kUpdateElements = 1 << 19;  // of the optimizer's step at once: 1 to 5 ms a core
 constexpr int64_t kProbeSteps = 8;
 constexpr int64_t kHeldOutTokens = 1024;  // of each worker, at a publish
 
@@ -64,13 +64,10 @@ bool SpotTrainer::try_slice() {
   bool did = false;
   guard([&] {
     // Another part only if it is likely to end in time.
-    double part = 0;
     do {
-      const double before = clock_.seconds();
       if (!advance()) break;
       did = true;
-      part = clock_.seconds() - before;
-    } while (clock_.seconds() + part < end);
+    } while (clock_.seconds() + next_part_seconds() < end);
   });
   const double used = clock_.seconds() - start;
   if (did) stats_.used_seconds += used;
@@ -78,36 +75,38 @@ bool SpotTrainer::try_slice() {
   return did && !is_off_;
 }
 
-// A pack, or the beginning or the end of a step.
+// A pack, with the beginning of its step; or a part of the optimizer's step, with its end.
 bool SpotTrainer::advance() {
-  if (!has_begun_ && !begin_step()) return false;
   const double start = clock_.seconds();
+  if (!has_begun_ && !begin_step()) return false;
   if (step_began_ == 0) step_began_ = start;
   const int64_t tokens = trainer_.run_pack();
-  if (tokens == 0) {
-    finish_step();
-    return true;
+  if (tokens > 0) {
+    ++packs_run_;
+    times_.add_pack(tokens, clock_.seconds() - start);
+  } else {
+    if (!trainer_.try_update(kUpdateElements)) finish_step();
+    times_.add_update(clock_.seconds() - start);
   }
-  ++packs_run_;
-  const double each = (clock_.seconds() - start) / static_cast<double>(tokens);
-  seconds_per_token_ = seconds_per_token_ > 0
-                           ? seconds_per_token_ + kNewestShare * (each - seconds_per_token_)
-                           : each;
   return true;
+}
+
+double SpotTrainer::next_part_seconds() const {
+  const int64_t tokens = has_begun_ ? trainer_.next_pack_tokens() : slice_tokens();
+  return tokens > 0 ? times_.pack_seconds(tokens) : times_.update_seconds();
 }
 
 // How many tokens a pack may have to end within half a slice.
 int64_t SpotTrainer::slice_tokens() const {
-  if (seconds_per_token_ <= 0) return kFirstPackTokens;
-  const double tokens = options_.slice_milliseconds / 2000 / seconds_per_token_;
-  return std::clamp(static_cast<int64_t>(std::min(tokens, 1e9)), kFewestPackTokens,
+  if (!times_.knows_packs()) return kFirstPackTokens;
+  return std::clamp(times_.tokens_within(options_.slice_milliseconds / 2000), kFewestPackTokens,
                     std::min(training_.max_tokens, options_.step_tokens));
 }
 
 bool SpotTrainer::begin_step() {
   if (buffer_.drawable_tokens() < kFewestTokens) return false;
   const int64_t pack_tokens = slice_tokens(), window = std::min(options_.window, pack_tokens);
-  const bool is_first = seconds_per_token_ <= 0;
+  const bool is_first = !times_.knows_packs();
   std::vector<DraftSample> batch =
       buffer_.draw(is_first ? 2 * kFirstPackTokens : options_.step_tokens, window);
   std::erase_if(batch, [&](const DraftSample& sample) {
@@ -204,6 +203,9 @@ void SpotTrainer::begin_anew() {
 }
 
 HeldOutFigures SpotTrainer::measure(cluster::Comm& comm) {
+  guard([&] {
+    if (trainer_.is_updating()) finish_step();  // half a step's weights are nobody's
+  });
   has_begun_ = false;
   copy_->copy_weights(*drafter_);
   const HeldOutFigures figures = measure_copy(comm);

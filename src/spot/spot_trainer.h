@@ -34,6 +34,7 @@
 #include "spot/acceptance_probe.h"
 #include "spot/draft_buffer.h"
 #include "spot/draft_trainer.h"
+#include "spot/part_times.h"
 #include "spot/spot_options.h"
 
 namespace tlt::spot {
@@ -107,9 +108,9 @@ class SpotTrainer {
   void guard(const Call& call);
   bool advance();
   bool begin_step();
-  void run_pack();
   void finish_step();
   int64_t slice_tokens() const;
+  double next_part_seconds() const;
 
   void average(cluster::Comm& comm, double total_tokens);
   void begin_anew();
@@ -128,10 +129,10 @@ class SpotTrainer {
   DraftTrainer trainer_;
   AcceptanceProbe probe_;
 
-  bool has_begun_ = false;        // a step
-  int64_t packs_run_ = 0;         // of it
-  double step_began_ = 0;         // or went on, in the clock's seconds
-  double seconds_per_token_ = 0;  // of packs
+  bool has_begun_ = false;  // a step
+  int64_t packs_run_ = 0;   // of it
+  double step_began_ = 0;   // or went on, in the clock's seconds
+  PartTimes times_;
   bool is_off_ = false;
   int64_t version_ = 0;
   int64_t unpublished_tokens_ = 0;

@@ -14,17 +14,22 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model/policy_model.h"
+#include "train/chunks.h"
 #include "train/schedule.h"
 
 namespace tlt::train {
 
 // 2-norm over all parameters, added up in a fixed order.
 double gradient_norm(const Device& device, const model::Gradients& gradients);
+// Its square in parts: adds the squares of `values`, float32 and contiguous. The sum is the same
+// bits however a tensor is cut, as long as the parts are multiples of kChunk (chunks.h).
+void add_squares(const Device& device, const at::Tensor& values, double& total);
 
 class AdamW {
  public:
@@ -36,7 +41,16 @@ class AdamW {
 
   // One step of at most clip_grad; writes the weights. Returns the gradient's norm before clipping.
   double step(const model::Gradients& gradients, double learning_rate);
-  int64_t steps() const { return steps_; }
+  int64_t steps() const { return steps_; }  // that have ended
+
+  // The same in parts, for who must be able to stop for a while in between:
+  //   begin_step(gradient_norm(…), rate); while (try_update(gradients, elements)) …; end_step();
+  // Until then weights and state() are half those of before.
+  void begin_step(double norm, double learning_rate);
+  // Updates about `elements` numbers (whole rows); false: none was left.
+  [[nodiscard]] bool try_update(const model::Gradients& gradients, int64_t elements);
+  void end_step();
+  bool is_in_step() const { return place_.has_value(); }
 
   // (name, tensor) of all master weights and moments: the optimizer's own memory, not a copy.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
@@ -48,12 +62,25 @@ class AdamW {
   struct State {
     at::Tensor master, average, square;  // of one parameter
   };
+  // The numbers of one step that are the same for every element.
+  struct Coefficients {
+    float clip = 1;  // what the gradient is multiplied by
+    float kept = 1;  // 1 - lr * weight decay, where it decays
+    float beta1 = 0, beta2 = 0, epsilon = 0;
+    float step_size = 0;     // lr / (1 - beta1^t)
+    float square_scale = 0;  // sqrt(1 - beta2^t)
+  };
+  static void update_range(const Coefficients& c, const float* gradients, float* master,
+                           float* average, float* square, int64_t first, int64_t last);
+  void update(const model::Gradients& gradients, size_t parameter, int64_t first, int64_t last);
 
   const std::vector<model::Parameter>& parameters_;
   const Device device_;
   const OptimOptions options_;
   std::vector<State> states_;  // in the order of the parameters
   int64_t steps_ = 0;
+  Coefficients step_;           // of the step that was begun
+  std::optional<Place> place_;  // how far it is; none: it has ended
 };
 
 }  // namespace tlt::train

@@ -1,6 +1,8 @@
 // for_chunks: splits an elementwise loop over the device's threads. The chunks do not depend on the
 // number of threads, so what is computed from each is the same however many there are.
 //
+// walk: goes over the numbers of several tensors in parts.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,6 +23,32 @@ void for_chunks(const Device& device, int64_t elements, const Body& body) {
   device.pool().run(chunks(elements), [&](int64_t chunk) {
     body(chunk, chunk * kChunk, std::min(elements, (chunk + 1) * kChunk));
   });
+}
+
+// How far a walk is.
+struct Place {
+  size_t tensor = 0;
+  int64_t element = 0;
+};
+
+// body(tensor, first, last) for about the next `elements` numbers of `tensors` tensors, and moves
+// the place behind them. What one call is given is of one tensor and, but at its end, a multiple of
+// unit(tensor). False: none was left.
+template <class Size, class Unit, class Body>
+bool walk(Place& place, size_t tensors, int64_t elements, const Size& size, const Unit& unit,
+          const Body& body) {
+  bool did = false;
+  while (place.tensor < tensors && elements > 0) {
+    const int64_t left = size(place.tensor) - place.element, step = unit(place.tensor);
+    const int64_t part =
+        elements >= left ? left : std::min(left, (elements + step - 1) / step * step);
+    if (part > 0) body(place.tensor, place.element, place.element + part);
+    did |= part > 0;
+    elements -= part;
+    place.element += part;
+    if (part == left) place = {place.tensor + 1, 0};
+  }
+  return did;
 }
 
 }  // namespace tlt::train

@@ -40,6 +40,10 @@ class GradientSum {
   // The sum, rounded to float32.
   void read(model::Gradients& gradients) const;
 
+  // The same of elements first … last-1 of one parameter.
+  void clear(size_t parameter, int64_t first, int64_t last);
+  void read(model::Gradients& gradients, size_t parameter, int64_t first, int64_t last) const;
+
  private:
   const std::vector<model::Parameter>& parameters_;
   const Device device_;

@@ -1,0 +1,32 @@
+// The card of an exported drafter: README.md with what it belongs to, how it is served, and how
+// many of its guesses were accepted, from the metrics of the run that trained it.
+//
+// Threading  no state; any thread.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/draft_export.h"
+
+namespace tlt::apps {
+
+struct DrafterFacts {
+  std::string algorithm;  // "eagle" or "eagle3"
+  model::DraftFormat format = model::DraftFormat::kSglang;
+  int64_t parameters = 0;
+  bool has_token_map = false;
+  std::string name;         // of its folder
+  std::string target_name;  // what a server finds the target by
+  std::vector<std::pair<std::string, std::string>> target_files;  // of weights: name, SHA-256
+  std::string run;    // folder of the run; empty: not known
+  int64_t step = -1;  // of the run; -1: its last
+};
+
+std::string drafter_card(const DrafterFacts& facts);
+
+}  // namespace tlt::apps

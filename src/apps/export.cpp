@@ -1,0 +1,168 @@
+// tlt export: what a run has learned, for other programs.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <set>
+
+#include "apps/commands.h"
+#include "apps/drafter_card.h"
+#include "base/check.h"
+#include "base/checksum.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "model/draft_export.h"
+#include "model/safetensors.h"
+#include "train/checkpoint.h"
+
+namespace tlt::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ExportFlags {
+  std::string source, target, target_name, format, out;
+  int64_t speculative_tokens = 5, hot_tokens = 32768;
+
+  void add_to(CLI::App& app) {
+    app.option_defaults()->always_capture_default();
+    app.add_option("SOURCE", source,
+                   "A run's folder (its newest checkpoint's drafter is taken) or a drafter's.")
+        ->required();
+    app.add_option("--target", target, "Hugging Face folder of the model it was trained for.")
+        ->required();
+    app.add_option("--format", format, "sglang or vllm.")->required();
+    app.add_option("--out", out, "New folder to write.")->required();
+    app.add_option("--target-name", target_name,
+                   "What servers find the target by; else --target's folder.");
+    app.add_option("--speculative-tokens", speculative_tokens,
+                   "vllm, EAGLE-3: guesses at a time, where the server is told nothing else.");
+    app.add_option("--hot-tokens", hot_tokens,
+                   "sglang, EAGLE-1/2: most frequent tokens to look at, of a larger vocabulary, "
+                   "where the drafter's folder counts them; 0: all.");
+  }
+  void check() const {
+    TLT_CHECK_INPUT(format == "sglang" || format == "vllm", "--format is '", format,
+                    "'; use sglang or vllm");
+    TLT_CHECK_INPUT(speculative_tokens >= 1 && speculative_tokens <= 64, "--speculative-tokens is ",
+                    speculative_tokens, "; give a number from 1 to 64");
+    TLT_CHECK_INPUT(hot_tokens >= 0, "--hot-tokens is ", hot_tokens, "; give 0 or more");
+    TLT_CHECK_INPUT(!fs::exists(out), out, ": is there already; name a new folder with --out");
+  }
+  model::DraftExportOptions options() const {
+    return {.format = format == "vllm" ? model::DraftFormat::kVllm : model::DraftFormat::kSglang,
+            .target_name = target_name.empty() ? target : target_name,
+            .speculative_tokens = speculative_tokens,
+            .hot_tokens = hot_tokens};
+  }
+};
+
+// Where a drafter is, and the run that trained it.
+struct Found {
+  std::string folder, run;
+  int64_t step = -1;
+};
+
+bool has_config(const fs::path& folder) { return fs::exists(folder / "config.json"); }
+
+// The run is known when the folder is <run>/drafter.
+Found as_drafter_folder(const fs::path& folder) {
+  fs::path absolute = fs::absolute(folder).lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();
+  const fs::path run = absolute.parent_path();
+  return {folder.string(), fs::exists(run / "metrics.jsonl") ? run.string() : ""};
+}
+
+Found find_drafter(const std::string& source) {
+  const fs::path folder = source;
+  if (has_config(folder)) return as_drafter_folder(folder);
+  if (fs::exists(folder / "checkpoints"))
+    if (const auto place = train::find_latest((folder / "checkpoints").string())) {
+      TLT_CHECK_INPUT(
+          has_config(fs::path(place->folder) / "drafter"), place->folder,
+          ": it has no drafter: the run trained none; give the run of tlt draft, or one "
+          "of tlt train that drafts with eagle");
+      return {place->folder + "/drafter", source, place->step};
+    }
+  TLT_CHECK_INPUT(has_config(folder / "drafter"), source,
+                  ": no drafter is there (config.json, checkpoints/ or drafter/); give a run's "
+                  "folder or a drafter's");
+  return as_drafter_folder(folder / "drafter");
+}
+
+std::vector<std::pair<std::string, std::string>> checksums_of(const std::string& target) {
+  const model::SafetensorsFolder weights(target);
+  std::set<std::string> files;
+  for (const std::string& name : weights.names()) files.insert(weights.file_of(name));
+  std::vector<std::pair<std::string, std::string>> sums;
+  for (const std::string& file : files)
+    sums.emplace_back(fs::path(file).filename().string(), sha256_of_file(file));
+  return sums;
+}
+
+// <folder>.writing until it is whole; gone when it does not become so.
+class UnfinishedFolder {
+ public:
+  explicit UnfinishedFolder(const std::string& path) : final_(path), path_(path + ".writing") {
+    fs::remove_all(path_);
+    make_folder(path_);
+  }
+  ~UnfinishedFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+  void finish() {
+    sync_folder(path_);
+    fs::rename(path_, final_);
+    sync_folder(fs::absolute(final_).parent_path().string());
+  }
+
+ private:
+  const std::string final_, path_;
+};
+
+std::string without_slash(std::string folder) {
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
+}
+
+int run_export_drafter(const Arguments& arguments) {
+  ExportFlags flags;
+  CLI::App app("A trained drafter as SGLang or vLLM loads it, checked, with a card.");
+  flags.add_to(app);
+  if (!try_parse(app, arguments)) return 0;
+  flags.out = without_slash(flags.out);
+  flags.check();
+
+  const Found found = find_drafter(flags.source);
+  const model::DraftExportOptions options = flags.options();
+  const model::DraftExport drafter(found.folder, flags.target, options);
+  const std::string card = drafter_card({.algorithm = std::string(drafter.algorithm()),
+                                         .format = options.format,
+                                         .parameters = drafter.parameters(),
+                                         .has_token_map = drafter.has_token_map(),
+                                         .name = fs::path(flags.out).filename().string(),
+                                         .target_name = options.target_name,
+                                         .target_files = checksums_of(flags.target),
+                                         .run = without_slash(found.run),
+                                         .step = found.step});
+  UnfinishedFolder folder(flags.out);
+  drafter.write(folder.path());
+  write_file_atomic(folder.path() + "/README.md", card);
+  drafter.check(folder.path());
+  folder.finish();
+  log_info("{}: {} drafter of {:.2f} M parameters, from {}", flags.out, drafter.algorithm(),
+           static_cast<double>(drafter.parameters()) / 1e6, found.folder);
+  return 0;
+}
+
+constexpr Command kThings[] = {
+    {"drafter", "A trained drafter, for SGLang or vLLM.", run_export_drafter},
+};
+
+}  // namespace
+
+int run_export(const Arguments& arguments) { return run_command(kThings, arguments); }
+
+}  // namespace tlt::apps

@@ -1,0 +1,94 @@
+// DraftExport: a drafter's folder, rewritten for the program that will serve it.
+//
+//   sglang   SGLang's EAGLE classes: what draft_folder.h writes, checked and whole.
+//   vllm     EAGLE-3: a folder of vLLM's speculators library. EAGLE-1/2: what vLLM's own EAGLE
+//   class
+//            loads; vLLM takes no speculators folder of that kind.
+//
+// The programs load what they find and keep random weights for what they miss, without a word: so a
+// list of required keys and tensors, made from the sizes alone, stands beside what is written.
+//
+// Borrows    nothing: the drafter's files stay open, the target's weights are never read.
+// Not here   which folder a run's drafter is in, the card (apps/export.cpp).
+// Threading  one thread.
+//
+//   const DraftExport drafter("runs/a/drafter", "Qwen2.5-7B", {.format = DraftFormat::kVllm});
+//   drafter.write(folder);
+//   drafter.check(folder);             // Error: something required is not there
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/draft_eagle3_config.h"
+#include "model/draft_tensors.h"
+#include "model/model_config.h"
+
+namespace tlt::model {
+
+enum class DraftFormat { kSglang, kVllm };
+
+struct DraftExportOptions {
+  DraftFormat format = DraftFormat::kSglang;
+  std::string target_name;         // vllm: what it finds the target by
+  int64_t speculative_tokens = 5;  // vllm: guesses at a time
+  int64_t hot_tokens = 0;          // sglang, EAGLE-1/2: rows of the head that are looked at; 0: all
+};
+
+class DraftExport {
+ public:
+  // InputError when the folder is no drafter's, misses a tensor, or was made for another target,
+  // and when the program has no such drafter.
+  DraftExport(const std::string& drafter_folder, const std::string& target_folder,
+              const DraftExportOptions& options);
+
+  std::string_view algorithm() const { return is_eagle3_ ? "eagle3" : "eagle"; }
+  int64_t parameters() const;  // trained numbers
+  // hot_token_id.pt is written.
+  bool has_token_map() const { return !hot_tokens_.empty(); }
+
+  // config.json, model.safetensors and, where there is one, the token map.
+  void write(const std::string& folder) const;
+  // Reads config.json and the names and shapes in the weights. Error names what is missing, has
+  // another shape or should not be there.
+  void check(const std::string& folder) const;
+
+ private:
+  struct Required {
+    std::string plain;  // the source's name …
+    std::string name;   // … and the one it gets
+    std::vector<int64_t> shape;
+    std::optional<DataType> type;  // none: of the weights
+  };
+
+  void read_config(const std::string& drafter_folder, const std::string& target_folder);
+  void list_tensors();
+  void require(const std::string& plain, std::vector<int64_t> shape,
+               std::optional<DataType> type = std::nullopt);
+  void check_source(const std::string& drafter_folder) const;
+  std::vector<TensorSource> tensors() const;
+  nlohmann::json config() const { return is_for_vllm() ? vllm_config() : sglang_config(); }
+  nlohmann::json sglang_config() const;
+  nlohmann::json vllm_config() const;
+  nlohmann::json llama_config() const;
+  bool is_for_vllm() const { return options_.format == DraftFormat::kVllm; }
+
+  const DraftExportOptions options_;
+  bool is_eagle3_ = false;
+  ModelConfig layer_, target_;
+  Eagle3Config eagle3_;               // where it is one
+  std::vector<int32_t> head_tokens_;  // EAGLE-3
+  std::vector<int32_t> hot_tokens_;   // ascending
+  std::vector<Required> required_;    // in the order they are written
+  std::unique_ptr<DraftTensors> source_;
+  DataType type_ = DataType::kBF16;
+};
+
+}  // namespace tlt::model
