@@ -320,6 +320,45 @@ TEST_P(SpeculationNeverChangesTokens, AndADrafterThatBreaksDownLeavesTheChoice) 
   for (const spec::Arm& arm : speculation.tuner()->arms()) EXPECT_NE(arm.kind, "broken");
 }
 
+// So good that every tuner takes it, until it breaks down.
+class ShortLivedDrafter final : public spec::Drafter {
+ public:
+  explicit ShortLivedDrafter(std::unique_ptr<spec::Drafter> inner) : inner_(std::move(inner)) {}
+  std::string_view kind() const override { return "short-lived"; }
+  void begin(spec::SequenceId id, std::span<const int32_t> prompt) override {
+    inner_->begin(id, prompt);
+  }
+  void commit(spec::SequenceId id, std::span<const int32_t> tokens) override {
+    inner_->commit(id, tokens);
+  }
+  void end(spec::SequenceId id) override { inner_->end(id); }
+  int64_t memory_bytes() const override { return inner_->memory_bytes(); }
+  void propose(std::span<const spec::DraftRequest> requests) override {
+    TLT_CHECK(++calls_ < 20, "as planned");
+    inner_->propose(requests);
+  }
+
+ private:
+  const std::unique_ptr<spec::Drafter> inner_;
+  int64_t calls_ = 0;
+};
+
+TEST_P(SpeculationNeverChangesTokens, AndTheBestDrafterThatBreaksDownLeavesTheTunersChoice) {
+  for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1"}) {
+    std::vector<std::unique_ptr<spec::Drafter>> drafters;
+    drafters.push_back(std::make_unique<ShortLivedDrafter>(oracle(1)));
+    drafters.push_back(oracle(0.8));
+    const TickingClock clock;
+    Speculation speculation = tuned(clock, std::move(drafters), algorithm, "learned", vocabulary());
+    Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
+    EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "") << algorithm;
+    EXPECT_TRUE(speculation.stats_of(0).failed) << algorithm;
+    EXPECT_EQ(speculation.stats_of(0).steps, 19) << algorithm << ": it is not asked again";
+    EXPECT_GT(speculation.stats_of(1).accepted_tokens, 0) << algorithm;
+    for (const spec::Arm& arm : speculation.tuner()->arms()) EXPECT_NE(arm.kind, "short-lived");
+  }
+}
+
 TEST_P(SpeculationNeverChangesTokens, AndOneThatBreaksDownInAMixedTreeLeavesTheOther) {
   for (const bool is_fixed : {true, false}) {
     std::vector<std::unique_ptr<spec::Drafter>> drafters;
