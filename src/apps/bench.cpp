@@ -25,6 +25,7 @@ constexpr Command kScenarios[] = {
     {"forward", "A forward pass by its number of rows.", run_bench_forward},
     {"train", "One RL step: responses, then an update.", run_bench_train},
     {"growth", "How the cost of an RL step grows with its sizes.", run_bench_growth},
+    {"tokenize", "Text into tokens and back.", run_bench_tokenize},
     {"compare", "Ratios of two files of results.", run_bench_compare},
 };
 
