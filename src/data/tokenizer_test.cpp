@@ -259,17 +259,32 @@ TEST(TokenizerTest, TheUnknownTokenMustExist) {
   EXPECT_EQ(Tokenizer::parse(json.dump(), "x").encode("b?"), (Tokens{1, 0}));
 }
 
+// A small tokenizer of SentencePiece's kind.
+constexpr auto kPieces = R"({"added_tokens": [{"id": 5, "content": "<s>", "normalized": true}],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false},
+    "decoder": {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+        {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "BPE", "unk_token": "a", "fuse_unk": true, "byte_fallback": true,
+        "vocab": {"a": 0, "<0xC3>": 1, "▁": 2, "▁a": 3, "a▁": 4}, "merges": [["▁", "a"], "a ▁"]}})";
+
 // Cut off or overwritten anywhere, a file is read or refused, never more.
 TEST(TokenizerTest, DamagedFilesAreReadOrRefused) {
-  const std::string whole = changed("", "");
+  ASSERT_EQ(Tokenizer::parse(kPieces, "pieces").encode("a a<s>"), (Tokens{3, 3, 0}));
+  const std::string bytes = changed("", "");
   RandomStream random(6, {});
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 6000; ++round) {
+    const std::string whole = round % 2 ? bytes : kPieces;
     std::string text = whole.substr(0, round % 3 ? whole.size() : random.below(whole.size()));
     for (uint64_t count = random.below(4); count > 0 && !text.empty(); --count) {
       text[random.below(text.size())] = "{}[]\",:019aTn\\"[random.below(14)];
     }
     try {
-      (void)Tokenizer::parse(text, "damaged").encode("ab<s>");
+      const Tokenizer tokenizer = Tokenizer::parse(text, "damaged");
+      const Tokens tokens = tokenizer.encode("ab<s> \u00e9a \u65e5");
+      EXPECT_EQ(streamed(tokenizer, tokens, false), tokenizer.decode(tokens));
     } catch (const InputError&) {
     }
   }
