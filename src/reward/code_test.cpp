@@ -50,6 +50,7 @@ TEST_F(CodeRewardTest, ProgramsThatPassAllTestsScoreOne) {
   EXPECT_EQ(score("import sys\nfor line in sys.stdin: print(int(line) + int(line))"), 1);
   EXPECT_EQ(score("def main():\n  print(int(input()) << 1)\nif __name__ == '__main__': main()"), 1);
   EXPECT_EQ(score("print(2 * int(input()))\nexit()"), 1);
+  EXPECT_EQ(score("print(2 * int(input()))\nexit(1)"), 0);
   EXPECT_EQ(score("print(2)"), 0);
   EXPECT_EQ(score("print(2 * int(input()))\n1 / 0"), 0);
   EXPECT_EQ(score("print(2 * int(input())"), 0);  // no Python
@@ -150,15 +151,18 @@ TEST_F(CodeRewardTest, TheLimitsHoldInside) {
       "n = 0\ntry:\n  while n < 100:\n    open(str(n), 'wb').write(bytes(8 << 20))\n    n += 1\n"
       "except OSError: pass\nok = n in (7, 8)",
       // who and where it is
-      "import os\nok = os.getuid() != 0 and os.getpid() < 20 and 'USER' not in os.environ",
+      "import os\nok = os.getuid() != 0 and os.getpid() < 20 and 'TLT_SECRET' not in os.environ",
       "import os\nok = set(os.listdir('/')) == {'tmp', 'dev', 'etc', 'lib', 'lib64', 'bin', 'usr'}",
       "import os\nok = os.listdir('/dev') in (['null', 'urandom'], ['urandom', 'null'])",
       "import os\nok = os.listdir('/etc') in ([], ['ld.so.cache'])",
+      "ok = True\nfor path in ('/x', '/etc/x', '/dev/x', '/usr/x'):\n  try: open(path, 'w'); ok = "
+      "False\n  except OSError: pass",
       // sockets, descriptors
       "import socket\nok = False\ntry: socket.socket()\nexcept PermissionError: ok = True",
       "import os\nok = True\nfor one in range(4, 64):\n  try: os.fstat(one); ok = False\n  except "
       "OSError: pass",
   };
+  setenv("TLT_SECRET", "1", 1);
   for (const char* look : looks) {
     EXPECT_EQ(score(std::string(look) + "\nprint('as it should be' if ok else 'not so')", kTests,
                     {.memory_megabytes = 128}),
@@ -173,7 +177,11 @@ TEST_F(CodeRewardTest, OneTestLeavesNothingForTheNext) {
                   "open('seen', 'w').write('x')\nos.makedirs('a/b')",
                   kTests),
             1);
-  EXPECT_EQ(score("import os, time\nif os.fork() == 0: time.sleep(1000)\nprint('new')", kTests), 1);
+  // As many processes as are allowed, again.
+  EXPECT_EQ(score("import os, time\nfor i in range(5):\n  if os.fork() == 0: time.sleep(1000)\n"
+                  "print('new')",
+                  kTests),
+            1);
 }
 
 TEST_F(CodeRewardTest, AllTestsTogetherHaveTheRewardsTime) {
@@ -185,6 +193,26 @@ TEST_F(CodeRewardTest, AllTestsTogetherHaveTheRewardsTime) {
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   EXPECT_LT(given, 0.2);
   EXPECT_LT(taken.count(), 4);
+}
+
+TEST_F(CodeRewardTest, TheSandboxSaysWhatCameOfARun) {
+  using Status = Sandbox::Status;
+  const std::pair<const char*, Status> kRuns[] = {
+      {"print(1)", Status::kOk},
+      {"1 / 0", Status::kFailed},
+      {"while True: pass", Status::kLate},
+      {"while True: print('x' * 1000)", Status::kFlooded},
+      {"print('x' * 101)", Status::kFlooded},
+      {"print(2)", Status::kOk},
+      {"import os, signal\nos.kill(-1, signal.SIGKILL)", Status::kBroken},
+      {"print(3)", Status::kBroken}};
+  const auto deadline = Sandbox::Clock::now() + std::chrono::seconds(60);
+  Sandbox sandbox({}, deadline);
+  for (const auto& [code, status] : kRuns) {
+    const double seconds = status == Status::kLate ? 0.2 : 10;
+    EXPECT_EQ(sandbox.run({{"code", code}, {"stdin", ""}}, seconds, 100, deadline).status, status)
+        << code;
+  }
 }
 
 // Where bubblewrap is not to be had, code is not run.
