@@ -120,11 +120,17 @@ def read_output(source, pid, request):
 
 def clean_up(pid):
     """No process and no file of one test is left for the next."""
-    try:
-        os.kill(-1, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    status = os.waitpid(pid, 0)[1]
+    status = None
+    while True:  # orphans are this process's children: see main()
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        try:
+            ended, how = os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+        status = how if ended == pid else status
     for name in os.listdir("."):
         path = os.path.join(".", name)
         if os.path.isdir(path) and not os.path.islink(path):
@@ -152,7 +158,9 @@ def run(request):
 
 
 def main():
-    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: no child may read or trace this process
+    process = ctypes.CDLL(None).prctl
+    process(4, 0, 0, 0, 0)   # PR_SET_DUMPABLE: no child may read or trace this process
+    process(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     deny_calls()
     for line in sys.stdin:
         request = json.loads(line)

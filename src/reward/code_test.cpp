@@ -172,7 +172,8 @@ TEST_F(CodeRewardTest, TheLimitsHoldInside) {
 }
 
 TEST_F(CodeRewardTest, OneTestLeavesNothingForTheNext) {
-  constexpr auto kTests = R"({"inputs": ["", ""], "outputs": ["new", "new"]})";
+  constexpr auto kTests =
+      R"({"inputs": ["", "", "", "", "", ""], "outputs": ["new", "new", "new", "new", "new", "new"]})";
   EXPECT_EQ(score("import os\nprint('old' if os.path.exists('seen') else 'new')\n"
                   "open('seen', 'w').write('x')\nos.makedirs('a/b')",
                   kTests),
