@@ -5,9 +5,10 @@
   make_tokenizer_goldens.py goldens --data DATA --demo DEMO_FOLDER     writes tests/golden/tokenizers/
   make_tokenizer_goldens.py full    --data DATA --demo DEMO_FOLDER --output FOLDER [--random 20000]
 
-DATA holds gsm8k/, math/ and tokenizers/ (the last for the qwen3 and minimind cases). `goldens` trains three
-small tokenizers on GSM8K (GPT-2 style, Llama-3 style, and one with every flag) and writes for each tokenizer
-a few hundred texts with their tokens. `full` writes every text of the data and many random ones, for a
+DATA holds gsm8k/, math/ and tokenizers/ (the last for the qwen3 and minimind cases). `goldens` trains six
+small tokenizers on GSM8K (byte-level: GPT-2 style, Llama-3 style, and one with every flag; with SentencePiece's
+pieces: as in the tokenizer.json of Llama 2 and of Mistral, and one with everything odd) and writes for each
+tokenizer a few hundred texts with their tokens. `full` writes every text of the data and many random ones, for a
 comparison by hand.
 
 A row: {"text", "tokens", "decoded", "plain"}: encode without added special tokens, decode with special tokens
@@ -148,6 +149,83 @@ def every_flag(data):
     return t
 
 
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def pieces(data, size, special, initial=BYTES, across_words=False):
+    """SentencePiece's kind of vocabulary: special tokens, bytes, characters, merges of characters."""
+    t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t.normalizer = normalizers.Replace(" ", "▁")
+    if not across_words:
+        t.pre_tokenizer = pre_tokenizers.Metaspace()
+    texts = [t for _, t in zip(range(4000), data_texts(data))]
+    if across_words:  # short ones: a text is one word
+        texts = [" ".join(words[i:i + 4]) for words in (text.split(" ") for text in texts[:1500]) for i in range(0, len(words), 4)]
+    t.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, special_tokens=special + initial, show_progress=False))
+    t.normalizer = None
+    t.pre_tokenizer = None
+    return t
+
+
+def edited(tokenizer, edit):
+    """With its tokenizer.json changed: bytes are no added tokens there, rows of spaces are merged, …"""
+    described = json.loads(tokenizer.to_str())
+    bytes_of = set(BYTES)
+    described["added_tokens"] = [token for token in described["added_tokens"] if token["content"] not in bytes_of]
+    edit(described)
+    return Tokenizer.from_str(json.dumps(described))
+
+
+def add_merge(described, left, right):
+    vocabulary = described["model"]["vocab"]
+    vocabulary.setdefault(left + right, max(vocabulary.values()) + 1)
+    described["model"]["merges"].append([left, right])
+
+
+def bos_template(tokenizer):
+    return processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))])
+
+
+def llama_decoder():
+    return decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+
+
+def llama2_style(data, size=1200):
+    def edit(described):
+        for length in (1, 2, 4):
+            add_merge(described, "▁" * length, "▁" * length)
+        add_merge(described, "▁▁", "▁")
+    t = edited(pieces(data, size, ["<unk>", "<s>", "</s>"]), edit)
+    t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    t.decoder = llama_decoder()
+    t.post_processor = bos_template(t)
+    return t
+
+
+def mistral_style(data, size=1200):
+    t = edited(pieces(data, size, ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]), lambda described: None)
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    t.decoder = llama_decoder()
+    t.post_processor = bos_template(t)
+    return t
+
+
+def odd_pieces(data):
+    """Tokens of several words, bytes that are missing or merged, normalized added tokens with every flag."""
+    def edit(described):
+        add_merge(described, "<0xC3>", "<0xA9>")
+        described["model"]["ignore_merges"] = False
+    t = edited(pieces(data, 1000, ["<unk>", "<s>", "</s>"], BYTES[0x80:0xD0], across_words=True), edit)
+    t.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(" ", "▁"), normalizers.Replace(Regex("\\t+"), "  ")])
+    t.pre_tokenizer = pre_tokenizers.Split("|", "merged_with_previous")
+    t.decoder = decoders.Metaspace()
+    t.add_special_tokens([AddedToken("MARK", lstrip=True, rstrip=True, special=True)])
+    t.add_tokens([AddedToken("cafe\u0301", normalized=True), AddedToken("word", single_word=True, normalized=True),
+                  AddedToken("LEFT", lstrip=True, normalized=True), AddedToken("RIGHT", rstrip=True, normalized=False),
+                  AddedToken("a b", normalized=True), AddedToken("long", normalized=False), AddedToken("longer", normalized=False)])
+    return t
+
+
 def row_of(tokenizer, text):
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     return {"text": text, **decoded(tokenizer, ids)}
@@ -171,6 +249,15 @@ def rows_of(tokenizer, texts, id_lists, seed):
         yield decoded(tokenizer, [rng.randrange(size) for _ in range(rng.randint(1, 12))])
 
 
+def save(tokenizer, folder, old_merges=False):
+    """`old_merges`: "a b" instead of ["a", "b"], as the library wrote them until 2024."""
+    folder.mkdir(parents=True, exist_ok=True)
+    described = json.loads(tokenizer.to_str())
+    if old_merges:
+        described["model"]["merges"] = [" ".join(merge) for merge in described["model"]["merges"]]
+    (folder / "tokenizer.json").write_text(json.dumps(described, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["goldens", "full"])
@@ -180,16 +267,19 @@ def main():
     parser.add_argument("--random", type=int, default=20000)
     args = parser.parse_args()
 
-    made = {"gpt2_style": gpt2_style(args.data), "llama3_style": llama3_style(args.data), "every_flag": every_flag(args.data)}
+    made = {style.__name__: style(args.data) for style in (gpt2_style, llama3_style, every_flag)}
     for name, tokenizer in made.items():
-        (args.output / name).mkdir(parents=True, exist_ok=True)
-        tokenizer.save(str(args.output / name / "tokenizer.json"), pretty=False)
+        save(tokenizer, args.output / name)
     (args.output / "demo").mkdir(parents=True, exist_ok=True)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(args.demo / file, args.output / "demo" / file)
     made["demo"] = Tokenizer.from_file(str(args.demo / "tokenizer.json"))
     made["qwen3"] = Tokenizer.from_file(str(args.data / "tokenizers" / "qwen3" / "tokenizer.json"))
     made["minimind"] = Tokenizer.from_file(str(args.data / "tokenizers" / "minimind.tokenizer.json"))
+
+    for style in (llama2_style, mistral_style, odd_pieces):
+        made[style.__name__] = style(args.data)
+        save(made[style.__name__], args.output / style.__name__, old_merges=style is llama2_style)
 
     texts = list(data_texts(args.data))
     words = sorted({w for t in texts[:400] for w in t.split()})

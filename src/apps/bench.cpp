@@ -27,6 +27,7 @@ constexpr Command kScenarios[] = {
     {"draft-train", "A drafter's steps: packed and padded; checkpoints of several kinds.",
      run_bench_draft_train},
     {"growth", "How the cost of an RL step grows with its sizes.", run_bench_growth},
+    {"tokenize", "Text into tokens and back.", run_bench_tokenize},
     {"compare", "Ratios of two files of results.", run_bench_compare},
 };
 

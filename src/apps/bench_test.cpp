@@ -203,6 +203,22 @@ TEST(BenchTest, CompareGivesRatiosOfOneMachineOnly) {
   EXPECT_THAT(complaint(refused, "bench"), HasSubstr("different machines"));
 }
 
+TEST(BenchTest, TokenizeCountsTheTextsOfAllFiles) {
+  const std::string golden = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
+  const std::string data =
+      scratch_file("texts.jsonl", "{\"a\": \"ab cd\", \"n\": 1}\n{\"a\": \"e\", \"b\": \"f\"}\n");
+  const Ended ended = run_program({"bench", "tokenize", "--model", golden + "llama2_style",
+                                   "--data", data, "--data", data, "--repeat", "2"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json row = json_lines(ended.out).at(0);
+  EXPECT_EQ(row["bench"], "tokenize");
+  EXPECT_EQ(row["texts"], 6);
+  EXPECT_EQ(row["bytes"], 14);
+  EXPECT_GE(row["tokens"], 6);
+  EXPECT_GT(row["encode_bytes_per_second"], 0);
+  EXPECT_GT(row["decode_bytes_per_second"], 0);
+}
+
 TEST(BenchTest, ForwardHasALineForEveryKindAndNumberOfRows) {
   const Ended ended = run_program({"bench", "forward", "--model", golden_model("qwen2_tied"),
                                    "--rows", "1,5", "--context", "17", "--repeat", "3"});

@@ -28,6 +28,7 @@ int run_bench_train(const Arguments& arguments);
 int run_bench_draft_train(const Arguments& arguments);
 int run_bench_forward(const Arguments& arguments);
 int run_bench_growth(const Arguments& arguments);
+int run_bench_tokenize(const Arguments& arguments);
 int run_bench_compare(const Arguments& arguments);
 
 }  // namespace tlt::apps

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <cstring>
 #include <queue>
 #include <tuple>
@@ -14,7 +15,8 @@ namespace tlt::data {
 namespace {
 
 constexpr uint64_t kHashMultiplier = 0x9E3779B97F4A7C15;
-constexpr size_t kShortWord = 40;  // symbols; up to here a scan of the word beats the queue
+constexpr const char* kMark = "\u2581";  // SentencePiece's space
+constexpr size_t kShortWord = 40;        // symbols; up to here a scan of the word beats the queue
 
 uint64_t key_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -43,6 +45,41 @@ Bpe::Bpe(std::unordered_map<std::string, int32_t> vocabulary, std::span<const Me
     pairs_[place] = {key, static_cast<int32_t>(rank),
                      merge.result};  // of two alike the later one holds
   }
+  fallback_ids_.fill(-1);
+  for (int byte = 0; byte < 256 && options_.falls_back; ++byte) {
+    std::array<char, 8> spelling{};
+    std::snprintf(spelling.data(), spelling.size(), "<0x%02X>", static_cast<unsigned>(byte));
+    const auto found = vocabulary_.find(spelling.data());
+    if (found != vocabulary_.end()) fallback_ids_[byte] = found->second;
+  }
+  find_cuts(merges);
+}
+
+// The first merge to reach over a "▁" has it at the begin of its right side; the characters that
+// end the left sides of such merges, here by their last bytes, are those behind which a word cannot
+// be cut. Elsewhere it can, provided the "▁" itself is a token: it ends a row of unknown
+// characters.
+void Bpe::find_cuts(std::span<const Merge> merges) {
+  if (options_.is_byte_level || options_.ignores_merges || !vocabulary_.contains(kMark)) return;
+  std::unordered_map<int32_t, std::string_view> texts;
+  for (const auto& [text, id] : vocabulary_) texts.emplace(id, text);
+  for (const Merge& merge : merges) {
+    if (!texts.at(merge.right).starts_with(kMark)) continue;
+    const std::string_view left = texts.at(merge.left);
+    const bool may_be_bytes = options_.falls_back && left.ends_with('>');
+    const bool may_be_unknown = options_.unknown >= 0 && left.ends_with(texts.at(options_.unknown));
+    if (left.empty() || may_be_bytes || may_be_unknown) return;  // not spelled as in the word
+    joins_marks_[static_cast<uint8_t>(left.back())] = true;
+  }
+  cuts_words_ = true;
+}
+
+size_t Bpe::first_part(std::string_view word) const {
+  if (!cuts_words_) return word.size();
+  size_t at = word.find(kMark, 1);
+  while (at != word.npos && joins_marks_[static_cast<uint8_t>(word[at - 1])])
+    at = word.find(kMark, at + 1);
+  return std::min(at, word.size());
 }
 
 const Bpe::Pair& Bpe::find(int32_t left, int32_t right) const {
@@ -68,19 +105,34 @@ void Bpe::append(std::string_view word, std::vector<int32_t>& tokens) const {
                 (symbols.size() <= kShortWord ? merge_short(symbols) : merge_long(symbols)));
 }
 
+bool Bpe::try_append_bytes(std::string_view character, std::vector<int32_t>& tokens) const {
+  const auto id_of = [&](char byte) { return fallback_ids_[static_cast<uint8_t>(byte)]; };
+  if (!std::ranges::all_of(character, [&](char byte) { return id_of(byte) >= 0; })) return false;
+  for (const char byte : character) tokens.push_back(id_of(byte));
+  return true;
+}
+
+// An unknown character's token is put down when the next known character comes, as the Hugging Face
+// library does it: behind the bytes of characters in between.
 void Bpe::append_units(std::string_view word, std::vector<int32_t>& tokens) const {
+  bool is_waiting = false;
   while (!word.empty()) {
     const uint8_t first = static_cast<uint8_t>(word[0]);
     const bool is_byte = options_.is_byte_level || first < 0x80;
-    const size_t bytes = is_byte ? 1 : next_utf8(word).bytes;
+    const std::string_view unit = word.substr(0, is_byte ? 1 : next_utf8(word).bytes);
+    word.remove_prefix(unit.size());
     int32_t id = byte_ids_[first];
     if (!is_byte) {
-      const auto found = vocabulary_.find(std::string(word.substr(0, bytes)));
+      const auto found = vocabulary_.find(std::string(unit));
       id = found == vocabulary_.end() ? -1 : found->second;
     }
+    if (id < 0 && try_append_bytes(unit, tokens)) continue;
+    const bool ends_unknown = is_waiting && (id >= 0 || !options_.fuses_unknown);
+    if (ends_unknown) tokens.push_back(options_.unknown);
     if (id >= 0) tokens.push_back(id);
-    word.remove_prefix(bytes);
+    is_waiting = id < 0 && options_.unknown >= 0;
   }
+  if (is_waiting) tokens.push_back(options_.unknown);
 }
 
 // Keeps the merge of each symbol with its right neighbour, and looks for the best by a scan.

@@ -27,14 +27,21 @@ class Bpe {
   struct Options {
     bool is_byte_level = true;
     bool ignores_merges = false;  // a word that is a token is that token, whatever the merges say
+    bool falls_back = false;      // a character that is no token is its bytes' tokens "<0xE6>" …
+    int32_t unknown = -1;         // … or, if one of those is missing, this one; -1: left out
+    bool fuses_unknown = false;   // unknown characters in a row are one
   };
 
   // `vocabulary`: what each token stands for in a text; merges best first.
   Bpe(std::unordered_map<std::string, int32_t> vocabulary, std::span<const Merge> merges,
       Options options);
 
-  // Appends the tokens of the word. A byte or character that the vocabulary lacks is left out, as
-  // the Hugging Face library does without an unknown token.
+  // How much of a word can be encoded by itself: up to the next "▁" in front of which no merge can
+  // reach back. SentencePiece's vocabularies have no other words, so a text is one. REQUIRES: not
+  // empty.
+  size_t first_part(std::string_view word) const;
+
+  // Appends the tokens of the word, or of a part of one.
   void append(std::string_view word, std::vector<int32_t>& tokens) const;
 
  private:
@@ -48,14 +55,18 @@ class Bpe {
 
   const Pair& find(int32_t left, int32_t right) const;
   void append_units(std::string_view word, std::vector<int32_t>& tokens) const;
+  bool try_append_bytes(std::string_view character, std::vector<int32_t>& tokens) const;
+  void find_cuts(std::span<const Merge> merges);
   size_t merge_short(std::span<int32_t> symbols) const;
   size_t merge_long(std::span<int32_t> symbols) const;
 
   std::unordered_map<std::string, int32_t> vocabulary_;
-  std::array<int32_t, 256>
-      byte_ids_;             // token of a byte (byte-level) or of an ASCII character; -1: none
-  std::vector<Pair> pairs_;  // open addressing, at most half full
-  int shift_ = 0;            // hash bits to drop
+  std::array<int32_t, 256> byte_ids_;      // of a byte (byte-level) or an ASCII character; -1: none
+  std::array<int32_t, 256> fallback_ids_;  // of "<0x00>" to "<0xFF>"; -1: none
+  bool cuts_words_ = false;                // in first_part(), …
+  std::array<bool, 256> joins_marks_{};    // … but not behind a character that ends in this byte
+  std::vector<Pair> pairs_;                // open addressing, at most half full
+  int shift_ = 0;                          // hash bits to drop
   Options options_;
 };
 

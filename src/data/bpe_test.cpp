@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/random.h"
@@ -95,6 +96,59 @@ TEST(BpeTest, WithoutByteLevelAUnitIsACharacter) {
                 {.is_byte_level = false});
   EXPECT_EQ(encode(bpe, "éaé"), (Tokens{2, 0}));
   EXPECT_EQ(encode(bpe, "日a?"), Tokens{1});  // unknown characters are left out
+}
+
+TEST(BpeTest, ACharacterThatIsNoTokenIsItsBytesOrUnknown) {
+  const std::unordered_map<std::string, int32_t> vocabulary = {
+      {"<unk>", 0}, {"a", 1}, {"<0xC3>", 2}, {"<0xA9>", 3}, {"<0x41>", 4}};
+  const Bpe fused(
+      vocabulary, {},
+      {.is_byte_level = false, .falls_back = true, .unknown = 0, .fuses_unknown = true});
+  EXPECT_EQ(encode(fused, "éaA"), (Tokens{2, 3, 1, 4}));
+  EXPECT_EQ(encode(fused, "日本a日"), (Tokens{0, 1, 0}));
+  EXPECT_EQ(encode(fused, "日é本a"), (Tokens{2, 3, 0, 1}));  // so does the Hugging Face library
+  const Bpe apart(vocabulary, {}, {.is_byte_level = false, .unknown = 0});
+  EXPECT_EQ(encode(apart, "日本aé"), (Tokens{0, 0, 1, 0}));
+}
+
+// Random pieces of a, b and "▁", unknown characters among them: the parts' tokens are the word's.
+TEST(BpeTest, PartsOfAWordGiveTheTokensOfTheWord) {
+  RandomStream random(7, {});
+  int64_t parts = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<std::string> texts = {"<unk>", "a", "b", "▁", "<0xC3>", "<0xA9>"};
+    std::unordered_map<std::string, int32_t> vocabulary;
+    std::vector<Bpe::Merge> merges;
+    for (size_t i = 0; i < texts.size(); ++i) vocabulary.emplace(texts[i], static_cast<int32_t>(i));
+    for (int i = 0; i < 12; ++i) {
+      const std::string &left = texts[1 + random.below(texts.size() - 1)],
+                        &right = texts[1 + random.below(texts.size() - 1)];
+      const bool is_rare = right.starts_with("▁") && !left.ends_with("▁") && random.below(4) > 0;
+      const std::string text = left + right;
+      if (is_rare) continue;  // or no word could be cut
+      const auto [known, is_new] =
+          vocabulary.try_emplace(text, static_cast<int32_t>(vocabulary.size()));
+      merges.push_back({vocabulary.at(left), vocabulary.at(right), known->second});
+      if (is_new) texts.push_back(text);
+    }
+    const Bpe bpe(
+        vocabulary, merges,
+        {.is_byte_level = false, .falls_back = true, .unknown = 0, .fuses_unknown = true});
+    for (int i = 0; i < 40; ++i) {
+      std::string word;
+      for (uint64_t left = 1 + random.below(30); left > 0; --left)
+        word += std::array{"a", "b", "▁", "▁", "é", "日"}[random.below(6)];
+      Tokens together;
+      for (std::string_view rest = word; !rest.empty(); ++parts) {
+        const size_t bytes = bpe.first_part(rest);
+        ASSERT_GT(bytes, 0U);
+        bpe.append(rest.substr(0, bytes), together);
+        rest.remove_prefix(bytes);
+      }
+      ASSERT_EQ(together, encode(bpe, word)) << word;
+    }
+  }
+  EXPECT_GT(parts, 300 * 40 * 2);
 }
 
 TEST(WordCacheTest, GivesBackWhatWasPutAndNothingElse) {

@@ -17,14 +17,20 @@ bool begins_with(const Tokens& tokens, const Tokens& prefix) {
   return prefix.size() <= tokens.size() && std::equal(prefix.begin(), prefix.end(), tokens.begin());
 }
 
-// The tokens that stand for some of these bytes of the text.
+// The tokens that stand for some of these bytes of the text. SentencePiece's kind of tokenizer has
+// a space in front of a text that the text has not.
 class TokenPlaces {
  public:
   TokenPlaces(const Tokenizer& tokenizer, const Tokens& tokens, std::string_view text,
               const std::string& place) {
-    std::string bytes;
+    std::string bytes;  // of the tokens so far: the begin of the text, or the check fails
     for (const int32_t token : tokens) {
-      bytes += tokenizer.token_bytes(token);
+      if (bytes.size() > text.size()) break;
+      std::string_view of_token = tokenizer.token_bytes(token);
+      const bool has_more =
+          of_token.starts_with(' ') && !text.substr(bytes.size()).starts_with(of_token);
+      if (has_more) of_token.remove_prefix(1);
+      bytes += of_token;
       ends_.push_back(std::ssize(bytes));
     }
     TLT_CHECK_INPUT(bytes == text, place,

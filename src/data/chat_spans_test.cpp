@@ -75,6 +75,26 @@ TEST(ChatSpansTest, AreWhatTheTemplateMarks) {
             '|');
 }
 
+// The tokens of SentencePiece's kind begin with a space that is not in the text.
+TEST(ChatSpansTest, MarksAreFoundBehindAnAddedSpace) {
+  const auto touching = ChatTemplate::parse(
+      "<s>{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}</s> {% endfor "
+      "%}",
+      "touching", Json::object());
+  for (const char* name : {"llama2_style", "mistral_style"}) {
+    const Tokenizer pieces = Tokenizer::load(kTests + "golden/tokenizers/" + name);
+    const Json messages = Json::parse(R"([{"role": "assistant", "content": "a é日 b"},
+                                          {"role": "assistant", "content": "2"}])");
+    const ChatTokens chat = chat_tokens(touching, pieces, {.messages = messages}, "data.jsonl:1");
+    std::string text;
+    for (const auto& [begin, end] : chat.spans)
+      text += "|" + pieces.decode(
+                        std::span(chat.tokens)
+                            .subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    EXPECT_EQ(text, "|a é日 b|2") << name;
+  }
+}
+
 TEST(ChatSpansTest, TheEndOfSequenceEndsThem) {
   const auto after = ChatTemplate::parse(
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}<|eot_id|>"

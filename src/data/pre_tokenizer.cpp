@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/pre_tokenizer.h"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,6 +16,10 @@ constexpr size_t kMaxSteps = 32;
 // The split that ByteLevel does by itself: GPT-2's.
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// In the order of PreTokenizer::Behavior.
+constexpr std::array<std::string_view, 5> kBehaviors = {"Isolated", "Removed", "Contiguous",
+                                                        "MergedWithPrevious", "MergedWithNext"};
 
 Regex regex_of(const nlohmann::json& pattern) {
   if (pattern.contains("String")) return Regex::literal(pattern.at("String").get<std::string>());
@@ -42,57 +48,124 @@ void PreTokenizer::add_steps(const nlohmann::json& description) {
     Step step{.regex = std::nullopt, .adds_space = description.value("add_prefix_space", true)};
     if (description.value("use_regex", true)) step.regex = Regex(kGpt2Pattern);
     if (step.regex || step.adds_space) steps_.push_back(std::move(step));
+  } else if (type == "Metaspace") {
+    add_metaspace(description);
   } else {
     throw InputError("pre_tokenizer of type " + type +
-                     " is not supported; known: Split, ByteLevel, Digits, Sequence");
+                     " is not supported; known: Split, ByteLevel, Digits, Metaspace, Sequence");
   }
 }
 
 void PreTokenizer::add_split(const nlohmann::json& description) {
-  const auto behavior = description.at("behavior").get<std::string>();
-  const bool is_inverted = description.value("invert", false);  // only Removed asks what a match is
-  TLT_CHECK_INPUT(behavior == "Isolated" || behavior == "Removed",
-                  "pre_tokenizer: Split with behavior ", behavior,
-                  " is not supported; known: Isolated, Removed");
-  const bool is_removed = behavior == "Removed";
+  const auto name = description.at("behavior").get<std::string>();
+  const auto known = std::ranges::find(kBehaviors, name);
+  TLT_CHECK_INPUT(known != kBehaviors.end(), "pre_tokenizer: Split with behavior ", name,
+                  " is not supported; known: ",
+                  "Isolated, Removed, Contiguous, MergedWithPrevious, MergedWithNext");
   steps_.push_back({.regex = regex_of(description.at("pattern")),
-                    .keeps_matches = !is_removed || is_inverted,
-                    .keeps_gaps = !is_removed || !is_inverted});
+                    .behavior = static_cast<Behavior>(known - kBehaviors.begin()),
+                    .is_inverted = description.value("invert", false)});
 }
 
-void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& words) {
+void PreTokenizer::add_metaspace(const nlohmann::json& description) {
+  steps_.push_back({.regex = std::nullopt, .metaspace = Metaspace(description)});
+  const bool asks_for_begin = steps_.back().metaspace->scheme == Metaspace::Scheme::kFirst;
+  for (const Step& step : steps_) {
+    TLT_CHECK_INPUT(
+        !asks_for_begin || step.behavior != Behavior::kRemoved,
+        "pre_tokenizer: Metaspace with prepend_scheme first after a Split with behavior "
+        "Removed is not supported");
+  }
+}
+
+void PreTokenizer::split(std::string_view text, bool begins_text,
+                         std::vector<std::string_view>& words) {
   words.clear();
   spaced_.clear();
   if (text.empty()) return;
-  if (steps_.empty()) {
-    words.push_back(text);
-    return;
-  }
-  run_step(steps_[0], text, words);
-  for (size_t i = 1; i < steps_.size(); ++i) {
+  words.push_back(text);
+  for (Step& step : steps_) {
     std::swap(words, pieces_);
     words.clear();
-    for (const std::string_view piece : pieces_) run_step(steps_[i], piece, words);
+    bool is_first = begins_text;
+    for (const std::string_view piece : pieces_)
+      run_step(step, piece, std::exchange(is_first, false), words);
   }
 }
 
-void PreTokenizer::run_step(Step& step, std::string_view piece,
+void PreTokenizer::run_step(Step& step, std::string_view piece, bool begins_text,
                             std::vector<std::string_view>& pieces) {
+  if (step.metaspace) {
+    run_metaspace(*step.metaspace, piece, begins_text, pieces);
+    return;
+  }
   if (step.adds_space && piece[0] != ' ') piece = spaced_.emplace_back(" ").append(piece);
   if (!step.regex) {
     pieces.push_back(piece);
     return;
   }
-  const auto emit = [&](size_t begin, size_t end, bool is_kept) {
-    if (is_kept && begin < end) pieces.push_back(piece.substr(begin, end - begin));
-  };
+  find_stretches(step, piece);
+  if (step.behavior >= Behavior::kContiguous) merge_stretches(step.behavior);
+  for (const Stretch& stretch : stretches_) {
+    const bool is_kept = step.behavior != Behavior::kRemoved || !stretch.is_match;
+    if (is_kept && stretch.begin < stretch.end)
+      pieces.push_back(piece.substr(stretch.begin, stretch.end - stretch.begin));
+  }
+}
+
+void PreTokenizer::find_stretches(Step& step, std::string_view piece) {
+  stretches_.clear();
   size_t done = 0;
   step.regex->for_each_match(piece, [&](size_t begin, size_t end) {
-    emit(done, begin, step.keeps_gaps);
-    emit(begin, end, step.keeps_matches);
+    if (done < begin) stretches_.push_back({done, begin, step.is_inverted});
+    stretches_.push_back({begin, end, !step.is_inverted});
     done = end;
   });
-  emit(done, piece.size(), step.keeps_gaps);
+  if (done < piece.size()) stretches_.push_back({done, piece.size(), step.is_inverted});
+}
+
+// Of several matches in a row only the one that touches the stretch goes with it.
+void PreTokenizer::merge_stretches(Behavior behavior) {
+  const bool goes_backward = behavior == Behavior::kWithNext;
+  if (goes_backward) std::ranges::reverse(stretches_);
+  size_t count = 0;
+  bool was_match = false;
+  for (const Stretch stretch : stretches_) {
+    const bool is_joined = behavior == Behavior::kContiguous ? stretch.is_match == was_match
+                                                             : stretch.is_match && !was_match;
+    was_match = stretch.is_match;
+    if (count == 0 || !is_joined) {
+      stretches_[count++] = stretch;
+    } else {
+      stretches_[count - 1].begin = std::min(stretches_[count - 1].begin, stretch.begin);
+      stretches_[count - 1].end = std::max(stretches_[count - 1].end, stretch.end);
+    }
+  }
+  stretches_.resize(count);
+  if (goes_backward) std::ranges::reverse(stretches_);
+}
+
+void PreTokenizer::run_metaspace(const Metaspace& metaspace, std::string_view piece,
+                                 bool begins_text, std::vector<std::string_view>& pieces) {
+  const std::string& mark = metaspace.mark;
+  const bool begins_with_mark = piece[0] == ' ' || piece.starts_with(mark);
+  const bool adds_mark =
+      !begins_with_mark && (metaspace.scheme == Metaspace::Scheme::kAlways ||
+                            (metaspace.scheme == Metaspace::Scheme::kFirst && begins_text));
+  std::string& marked = spaced_.emplace_back(adds_mark ? mark : "");
+  for (size_t at = 0; at < piece.size();) {
+    const size_t space = std::min(piece.find(' ', at), piece.size());
+    marked.append(piece, at, space - at);
+    if (space < piece.size()) marked += mark;
+    at = space + 1;
+  }
+  std::string_view rest = marked;
+  while (metaspace.splits && !rest.empty()) {
+    const size_t end = std::min(rest.find(mark, 1), rest.size());
+    pieces.push_back(rest.substr(0, end));
+    rest.remove_prefix(end);
+  }
+  if (!rest.empty()) pieces.push_back(rest);
 }
 
 }  // namespace tlt::data

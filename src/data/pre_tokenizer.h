@@ -1,13 +1,14 @@
 // PreTokenizer: cuts a text into the words that byte-pair merges never cross, as the
-// "pre_tokenizer" of a tokenizer.json says: Split (Isolated or Removed), ByteLevel, Digits, and
-// Sequences of these. Any other type is an InputError that names it.
+// "pre_tokenizer" of a tokenizer.json says: Split, ByteLevel, Digits, Metaspace, and Sequences of
+// these. Any other type is an InputError that names it.
 //
 // Not here   the byte-level alphabet: words are the text's own bytes (bpe.h reads its vocabulary
-// so). Threading  one copy per thread (it keeps match state); copies share the compiled patterns.
+//            so).
+// Threading  one copy per thread (it keeps match state); copies share the compiled patterns.
 //
 //   PreTokenizer splitter(json.at("pre_tokenizer"));
 //   std::vector<std::string_view> words;
-//   splitter.split("12 apples", words);   // e.g. "1", "2", " apples"
+//   splitter.split("12 apples", /*begins_text=*/true, words);   // e.g. "1", "2", " apples"
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/metaspace.h"
 #include "data/regex.h"
 
 namespace tlt::data {
@@ -33,26 +35,42 @@ class PreTokenizer {
   bool is_byte_level() const { return is_byte_level_; }
 
   // Replaces `words` by the words of the text, in order; none is empty. They point into the text or
-  // into this object and hold until the next call. REQUIRES: valid UTF-8.
-  void split(std::string_view text, std::vector<std::string_view>& words);
+  // into this object and hold until the next call. `begins_text`: nothing, not even an added token,
+  // stands before it. REQUIRES: valid UTF-8.
+  void split(std::string_view text, bool begins_text, std::vector<std::string_view>& words);
 
  private:
+  // What becomes of a match: a word, nothing, a word with the matches that touch it, or a part of
+  // the word before or behind it.
+  enum class Behavior { kIsolated, kRemoved, kContiguous, kWithPrevious, kWithNext };
+  struct Stretch {
+    size_t begin, end;
+    bool is_match;
+  };
   struct Step {
     std::optional<Regex> regex;  // absent: no cut
-    bool keeps_matches = true;
-    bool keeps_gaps = true;
-    bool adds_space = false;  // in front of a piece that does not begin with one
+    Behavior behavior = Behavior::kIsolated;
+    bool is_inverted = false;  // what lies between matches is the match
+    bool adds_space = false;   // in front of a piece that does not begin with one
+    std::optional<Metaspace> metaspace;
   };
 
   void add_steps(const nlohmann::json& description);
   void add_split(const nlohmann::json& description);
-  void run_step(Step& step, std::string_view piece, std::vector<std::string_view>& pieces);
+  void add_metaspace(const nlohmann::json& description);
+  void run_step(Step& step, std::string_view piece, bool begins_text,
+                std::vector<std::string_view>& pieces);
+  void run_metaspace(const Metaspace& metaspace, std::string_view piece, bool begins_text,
+                     std::vector<std::string_view>& pieces);
+  void find_stretches(Step& step, std::string_view piece);
+  void merge_stretches(Behavior behavior);
 
   std::vector<Step> steps_;
   bool is_byte_level_ = false;
 
   std::vector<std::string_view> pieces_;  // between two steps
-  std::deque<std::string> spaced_;        // pieces with a space put in front
+  std::deque<std::string> spaced_;        // pieces that are not as they stand in the text
+  std::vector<Stretch> stretches_;        // of one piece
 };
 
 }  // namespace tlt::data

@@ -12,10 +12,10 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-Words split(const char* description, std::string_view text) {
+Words split(const char* description, std::string_view text, bool begins_text = true) {
   PreTokenizer splitter(nlohmann::json::parse(description));
   std::vector<std::string_view> words;
-  splitter.split(text, words);
+  splitter.split(text, begins_text, words);
   return {words.begin(), words.end()};
 }
 
@@ -65,14 +65,45 @@ TEST(PreTokenizerTest, UnknownComponentsAreRefusedByName) {
     }
     return "nothing thrown";
   };
-  EXPECT_NE(message(R"({"type":"Metaspace"})").find("Metaspace"), std::string::npos);
-  EXPECT_NE(message(R"({"type":"Split","pattern":{"String":"x"},"behavior":"MergedWithNext"})")
-                .find("MergedWithNext"),
-            std::string::npos);
+  EXPECT_NE(message(R"({"type":"BertPreTokenizer"})").find("BertPreTokenizer"), std::string::npos);
+  EXPECT_NE(
+      message(R"({"type":"Split","pattern":{"String":"x"},"behavior":"Doubled"})").find("Doubled"),
+      std::string::npos);
   EXPECT_NE(
       message(R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})")
           .find("after ByteLevel"),
       std::string::npos);
+}
+
+TEST(PreTokenizerTest, MatchesJoinTheirNeighbours) {
+  const auto by = [](const std::string& behavior, std::string_view text) {
+    return split(
+        (R"({"type":"Split","pattern":{"String":" "},"behavior":")" + behavior + "\"}").c_str(),
+        text);
+  };
+  EXPECT_EQ(by("MergedWithPrevious", "a  b c "), (Words{"a ", " ", "b ", "c "}));
+  EXPECT_EQ(by("MergedWithPrevious", " a"), (Words{" ", "a"}));
+  EXPECT_EQ(by("MergedWithNext", "a  b c "), (Words{"a", " ", " b", " c", " "}));
+  EXPECT_EQ(by("Contiguous", "a  b c"), (Words{"a", "  ", "b", " ", "c"}));
+}
+
+TEST(PreTokenizerTest, MetaspaceMarksSpacesAndTheBegin) {
+  const auto by = [](const std::string& scheme, std::string_view text, bool begins_text = true) {
+    return split(
+        (R"({"type":"Metaspace","replacement":"▁","prepend_scheme":")" + scheme + "\"}").c_str(),
+        text, begins_text);
+  };
+  EXPECT_EQ(by("always", "ab  c", false), (Words{"▁ab", "▁", "▁c"}));
+  EXPECT_EQ(by("first", "ab c"), (Words{"▁ab", "▁c"}));
+  EXPECT_EQ(by("first", "ab c", false), (Words{"ab", "▁c"}));
+  EXPECT_EQ(by("never", "ab c"), (Words{"ab", "▁c"}));
+  EXPECT_EQ(by("always", " ▁a"), (Words{"▁", "▁a"}));
+  EXPECT_EQ(split(R"({"type":"Metaspace","replacement":"▁","split":false})", "a b"), Words{"▁a▁b"});
+}
+
+TEST(PreTokenizerTest, MetaspaceThatContradictsItselfIsRefused) {
+  EXPECT_THROW(split(R"({"type":"Metaspace","replacement":"▁","add_prefix_space":false})", "a"),
+               InputError);
 }
 
 }  // namespace

@@ -10,8 +10,9 @@
 #include "base/files.h"
 #include "data/added_tokens.h"
 #include "data/bpe.h"
-#include "data/nfc.h"
+#include "data/normalizer.h"
 #include "data/pre_tokenizer.h"
+#include "data/token_decoder.h"
 #include "data/tokenizer_json.h"
 #include "data/utf8.h"
 
@@ -20,17 +21,18 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
-AddedTokens select(std::vector<AddedToken> tokens, bool is_normalized, bool applies_nfc) {
+AddedTokens select(std::vector<AddedToken> tokens, bool is_normalized, Normalizer normalizer) {
   std::erase_if(tokens,
                 [&](const AddedToken& token) { return token.is_normalized != is_normalized; });
+  std::string buffer;
   for (AddedToken& token : tokens) {
-    if (is_normalized && applies_nfc) token.text = to_nfc(token.text);
+    if (is_normalized) token.text = std::string(normalizer.apply(token.text, buffer));
   }
   return AddedTokens(std::move(tokens));
 }
 
 Bpe make_bpe(TokenizerJson& json) {
-  const bool is_byte_level = json.pre_tokenizer.is_byte_level();
+  const bool is_byte_level = json.bpe.is_byte_level;
   std::unordered_map<std::string, int32_t> words;
   words.reserve(json.vocabulary.size());
   for (const auto& [text, id] : json.vocabulary) {
@@ -38,8 +40,7 @@ Bpe make_bpe(TokenizerJson& json) {
     if (auto bytes = is_byte_level ? byte_level_bytes(text) : std::optional(text))
       words.emplace(std::move(*bytes), id);
   }
-  return Bpe(std::move(words), json.merges,
-             {.is_byte_level = is_byte_level, .ignores_merges = json.ignores_merges});
+  return Bpe(std::move(words), json.merges, json.bpe);
 }
 
 }  // namespace
@@ -47,14 +48,18 @@ Bpe make_bpe(TokenizerJson& json) {
 struct Tokenizer::Core {
   // What one encode() at a time needs for itself.
   struct Scratch {
-    explicit Scratch(const PreTokenizer& splitter) : pre_tokenizer(splitter) {}
+    explicit Scratch(const Core& core)
+        : normalizer(core.normalizer), pre_tokenizer(core.pre_tokenizer) {}
+    Normalizer normalizer;
     PreTokenizer pre_tokenizer;
+    std::string normalized;
     WordCache cache;
     std::vector<AddedTokens::Piece> pieces, normalized_pieces;
     std::vector<std::string_view> words;
   };
   struct Token {
-    std::string text, bytes;
+    std::string text;
+    TokenPiece piece;
     bool is_special = false;
   };
 
@@ -63,27 +68,31 @@ struct Tokenizer::Core {
   void name_token(const std::string& text, int32_t id);
   std::unique_ptr<Scratch> take_scratch() const;
   void encode(std::string_view text, Scratch& scratch, std::vector<int32_t>& tokens) const;
-  void encode_plain(std::string_view text, Scratch& scratch, std::vector<int32_t>& tokens) const;
+  void encode_plain(std::string_view text, bool begins_text, Scratch& scratch,
+                    std::vector<int32_t>& tokens) const;
+  void encode_part(std::string_view part, WordCache& cache, std::vector<int32_t>& tokens) const;
 
-  bool normalizes_nfc;
   std::vector<int32_t> template_prefix, template_suffix;
   AddedTokens raw_added, normalized_added;
   Bpe bpe;
   std::vector<Token> tokens;                          // by id
   std::unordered_map<std::string_view, int32_t> ids;  // keys point into `tokens`
-  PreTokenizer pre_tokenizer;                         // copied into each scratch
+  TokenDecoder decoder;
+  Normalizer normalizer;  // copied into each scratch, as this:
+  PreTokenizer pre_tokenizer;
 
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<Scratch>> free_scratch;  // protected by mutex
 };
 
 Tokenizer::Core::Core(TokenizerJson json)
-    : normalizes_nfc(json.normalizes_nfc),
-      template_prefix(std::move(json.template_prefix)),
+    : template_prefix(std::move(json.template_prefix)),
       template_suffix(std::move(json.template_suffix)),
-      raw_added(select(json.added_tokens, /*is_normalized=*/false, normalizes_nfc)),
-      normalized_added(select(json.added_tokens, /*is_normalized=*/true, normalizes_nfc)),
+      raw_added(select(json.added_tokens, /*is_normalized=*/false, json.normalizer)),
+      normalized_added(select(json.added_tokens, /*is_normalized=*/true, json.normalizer)),
       bpe(make_bpe(json)),
+      decoder(std::move(json.decoder)),
+      normalizer(std::move(json.normalizer)),
       pre_tokenizer(std::move(json.pre_tokenizer)) {
   int32_t largest = -1;
   for (const auto& [text, id] : json.vocabulary) largest = std::max(largest, id);
@@ -95,10 +104,11 @@ Tokenizer::Core::Core(TokenizerJson json)
     name_token(added.text, added.id);
     tokens[added.id].is_special |= added.is_special;
   }
-  for (Token& token : tokens) {
-    token.bytes = token.text;
-    if (!json.decodes_byte_level) continue;
-    if (auto bytes = byte_level_bytes(token.text)) token.bytes = std::move(*bytes);
+  for (Token& token : tokens) token.piece = decoder.piece(token.text);
+  std::string buffer;  // the library too decodes these tokens as they are found
+  for (const AddedToken& added : json.added_tokens) {
+    if (added.is_normalized)
+      tokens[added.id].piece = decoder.piece(normalizer.apply(added.text, buffer));
   }
 }
 
@@ -114,7 +124,7 @@ void Tokenizer::Core::name_token(const std::string& text, int32_t id) {
 
 std::unique_ptr<Tokenizer::Core::Scratch> Tokenizer::Core::take_scratch() const {
   const std::lock_guard lock(mutex);
-  if (free_scratch.empty()) return std::make_unique<Scratch>(pre_tokenizer);
+  if (free_scratch.empty()) return std::make_unique<Scratch>(*this);
   auto scratch = std::move(free_scratch.back());
   free_scratch.pop_back();
   return scratch;
@@ -128,11 +138,10 @@ void Tokenizer::Core::encode(std::string_view text, Scratch& scratch,
       out.push_back(piece.id);
       continue;
     }
-    std::string normalized;
-    if (normalizes_nfc && !is_surely_nfc(piece.text)) normalized = to_nfc(piece.text);
-    const std::string_view plain = normalized.empty() ? piece.text : std::string_view(normalized);
+    const bool begins_text = piece.text.data() == text.data();
+    const std::string_view plain = scratch.normalizer.apply(piece.text, scratch.normalized);
     if (normalized_added.is_empty()) {
-      encode_plain(plain, scratch, out);
+      encode_plain(plain, begins_text, scratch, out);
       continue;
     }
     normalized_added.split(plain, scratch.normalized_pieces);
@@ -140,21 +149,30 @@ void Tokenizer::Core::encode(std::string_view text, Scratch& scratch,
       if (part.id != AddedTokens::kText) {
         out.push_back(part.id);
       } else {
-        encode_plain(part.text, scratch, out);
+        encode_plain(part.text, begins_text && part.text.data() == plain.data(), scratch, out);
       }
     }
   }
 }
 
-void Tokenizer::Core::encode_plain(std::string_view text, Scratch& scratch,
+void Tokenizer::Core::encode_plain(std::string_view text, bool begins_text, Scratch& scratch,
                                    std::vector<int32_t>& out) const {
-  scratch.pre_tokenizer.split(text, scratch.words);
-  for (const std::string_view word : scratch.words) {
-    if (scratch.cache.try_append(word, out)) continue;
-    const size_t begin = out.size();
-    bpe.append(word, out);
-    scratch.cache.put(word, std::span(out).subspan(begin));
+  scratch.pre_tokenizer.split(text, begins_text, scratch.words);
+  for (std::string_view word : scratch.words) {
+    while (!word.empty()) {
+      const size_t bytes = bpe.first_part(word);
+      encode_part(word.substr(0, bytes), scratch.cache, out);
+      word.remove_prefix(bytes);
+    }
   }
+}
+
+void Tokenizer::Core::encode_part(std::string_view part, WordCache& cache,
+                                  std::vector<int32_t>& out) const {
+  if (cache.try_append(part, out)) return;
+  const size_t begin = out.size();
+  bpe.append(part, out);
+  cache.put(part, std::span(out).subspan(begin));
 }
 
 Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
@@ -242,12 +260,16 @@ std::vector<int32_t> Tokenizer::encode_with_special(std::string_view text) const
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
-  std::string bytes, text;
-  for (const int32_t id : tokens) {
-    if (!(skip_special && is_special(id))) bytes += token_bytes(id);
-  }
-  append_lossy(text, bytes, /*is_last=*/true);
+  TextStream stream(core_->decoder);
+  std::string text;
+  for (const int32_t id : tokens) push(id, skip_special, stream, text);
+  stream.finish(text);
   return text;
+}
+
+void Tokenizer::push(int32_t id, bool skip_special, TextStream& stream, std::string& text) const {
+  const bool has_token = id >= 0 && id < vocab_size() && !core_->tokens[id].text.empty();
+  if (has_token && !(skip_special && is_special(id))) stream.push(core_->tokens[id].piece, text);
 }
 
 int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(core_->tokens.size()); }
@@ -269,7 +291,7 @@ std::string_view Tokenizer::token_text(int32_t id) const {
 }
 
 std::string_view Tokenizer::token_bytes(int32_t id) const {
-  return id >= 0 && id < vocab_size() ? std::string_view(core_->tokens[id].bytes)
+  return id >= 0 && id < vocab_size() ? std::string_view(core_->tokens[id].piece.bytes)
                                       : std::string_view();
 }
 
@@ -277,18 +299,20 @@ bool Tokenizer::is_special(int32_t id) const {
   return id >= 0 && id < vocab_size() && core_->tokens[id].is_special;
 }
 
+StreamingDecoder::StreamingDecoder(Tokenizer tokenizer, bool skip_special)
+    : tokenizer_(std::move(tokenizer)),
+      skips_special_(skip_special),
+      stream_(tokenizer_.core_->decoder) {}
+
 std::string StreamingDecoder::push(int32_t token) {
   std::string text;
-  if (skips_special_ && tokenizer_.is_special(token)) return text;
-  held_ += tokenizer_.token_bytes(token);
-  held_.erase(0, append_lossy(text, held_, /*is_last=*/false));
+  tokenizer_.push(token, skips_special_, stream_, text);
   return text;
 }
 
 std::string StreamingDecoder::finish() {
   std::string text;
-  append_lossy(text, held_, /*is_last=*/true);
-  held_.clear();
+  stream_.finish(text);
   return text;
 }
 

@@ -1,14 +1,14 @@
 // Tokenizer: text to tokens and back, from a Hugging Face model folder (tokenizer.json with
-// byte-pair encoding: Qwen 2/2.5/3, Llama 3, GPT-2 and their like). The same tokens as the
-// `tokenizers` library; a component it has and this has not is an InputError that names the
-// component.
+// byte-pair encoding: Qwen 2/2.5/3, Llama 3, GPT-2 and their like; SentencePiece's kind with byte
+// fallback: Llama 2, Mistral, Gemma). The same tokens as the `tokenizers` library; a component it
+// has and this has not is an InputError that names the component.
 //
 // Not here   chat templates (chat_template.h) and prompts (prompt_renderer.h).
 // Threading  constant after loading; any function from any thread. Copies share everything.
 //
 //   const Tokenizer tokenizer = Tokenizer::load("models/qwen");
-//   std::vector<int32_t> tokens = tokenizer.encode("1+1=2<|im_end|>");   // no special token is
-//   added std::string text = tokenizer.decode(tokens);
+//   std::vector<int32_t> tokens = tokenizer.encode("1+1=2<|im_end|>");   // none is added
+//   std::string text = tokenizer.decode(tokens);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,6 +21,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "data/token_decoder.h"
 
 namespace tlt::data {
 
@@ -59,7 +61,7 @@ class Tokenizer {
   // The token as tokenizer.json spells it ("Ġthe"); empty when the id has none.
   std::string_view token_text(int32_t id) const;
 
-  // What the token adds to a decoded text, in bytes; empty when the id has none.
+  // What the token adds to the middle of a decoded text, in bytes; empty when the id has none.
   std::string_view token_bytes(int32_t id) const;
 
   bool is_special(int32_t id) const;
@@ -71,20 +73,21 @@ class Tokenizer {
 
  private:
   struct Core;
+  friend class StreamingDecoder;
   explicit Tokenizer(std::shared_ptr<const Core> core) : core_(std::move(core)) {}
+  void push(int32_t id, bool skip_special, TextStream& stream, std::string& text) const;
 
   std::shared_ptr<const Core> core_;
   TokenRoles roles_;
   std::string folder_;
 };
 
-// StreamingDecoder: decodes a response token by token. Text is given out once it is final: the
-// bytes of an unfinished character wait. All that push() and finish() return is, put together,
+// StreamingDecoder: decodes a response token by token. Text is given out once it is final
+// (token_decoder.h). All that push() and finish() return is, put together,
 // decode() of all tokens.
 class StreamingDecoder {
  public:
-  explicit StreamingDecoder(Tokenizer tokenizer, bool skip_special = false)
-      : tokenizer_(std::move(tokenizer)), skips_special_(skip_special) {}
+  explicit StreamingDecoder(Tokenizer tokenizer, bool skip_special = false);
 
   // The text that this token makes final.
   std::string push(int32_t token);
@@ -95,7 +98,7 @@ class StreamingDecoder {
  private:
   Tokenizer tokenizer_;
   bool skips_special_;
-  std::string held_;  // the begin of a character
+  TextStream stream_;
 };
 
 }  // namespace tlt::data

@@ -50,31 +50,14 @@ const Json& part(const Json& root, const char* key) {
 
 std::string type_of(const Json& component) { return component.at("type").get<std::string>(); }
 
-bool reads_nfc(const Json& normalizer) {
-  if (normalizer.is_null()) return false;
-  const std::string type = type_of(normalizer);
-  if (type == "NFC") return true;
-  if (type != "Sequence") refuse("normalizer", type, "NFC, Sequence");
-  bool found = false;
-  for (const auto& step : normalizer.at("normalizers")) found |= reads_nfc(step);
-  return found;
-}
-
-bool reads_byte_level(const Json& decoder) {
-  if (decoder.is_null()) refuse("decoder", "null", "ByteLevel, Fuse");
-  const std::string type = type_of(decoder);
-  if (type != "ByteLevel" && type != "Fuse") refuse("decoder", type, "ByteLevel, Fuse");
-  return type == "ByteLevel";
-}
-
 class Reader {
  public:
   explicit Reader(const Json& root) : root_(root) {}
 
   TokenizerJson run() {
     out_.pre_tokenizer = PreTokenizer(part(root_, "pre_tokenizer"));
-    out_.normalizes_nfc = reads_nfc(part(root_, "normalizer"));
-    out_.decodes_byte_level = reads_byte_level(part(root_, "decoder"));
+    out_.normalizer = Normalizer(part(root_, "normalizer"));
+    out_.decoder = TokenDecoder(part(root_, "decoder"));
     read_model(root_.at("model"));
     read_added_tokens(part(root_, "added_tokens"));
     read_post_processor(part(root_, "post_processor"));
@@ -85,12 +68,14 @@ class Reader {
   void read_model(const Json& model) {
     const std::string type = model.value("type", "BPE");
     if (type != "BPE") refuse("model", type, "BPE");
-    for (const char* key :
-         {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
+    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
       TLT_CHECK_INPUT(is_off(model, key), "model.", key, " = ", model.at(key).dump(),
                       " is not supported");
     }
-    out_.ignores_merges = !is_off(model, "ignore_merges");
+    out_.bpe = {.is_byte_level = out_.pre_tokenizer.is_byte_level(),
+                .ignores_merges = !is_off(model, "ignore_merges"),
+                .falls_back = !is_off(model, "byte_fallback"),
+                .fuses_unknown = !is_off(model, "fuse_unk")};
     const Json& vocabulary = model.at("vocab");
     TLT_CHECK_INPUT(vocabulary.is_object() && vocabulary.size() <= kMaxTokens,
                     "model.vocab: want an object of at most ", kMaxTokens, " tokens");
@@ -98,7 +83,7 @@ class Reader {
     for (const auto& [text, id] : vocabulary.items())
       out_.vocabulary.emplace(checked_text(text), checked_id(id));
     read_merges(model.at("merges"));
-    check_unknown_token(model);
+    read_unknown_token(model);
   }
 
   void read_merges(const Json& merges) {
@@ -109,6 +94,7 @@ class Reader {
       std::string left, right;
       if (merge.is_string()) {
         const auto& text = merge.get_ref<const std::string&>();
+        if (text.starts_with("#version")) continue;
         const size_t space = text.find(' ');
         TLT_CHECK_INPUT(
             space != std::string::npos && text.find(' ', space + 1) == std::string::npos,
@@ -130,15 +116,30 @@ class Reader {
     return found->second;
   }
 
-  // An unknown token is harmless where nothing can be unknown: all 256 bytes are tokens.
-  void check_unknown_token(const Json& model) const {
-    if (is_off(model, "unk_token")) return;
-    bool has_all = out_.pre_tokenizer.is_byte_level();
-    for (int byte = 0; byte < 256 && has_all; ++byte) {
-      has_all = out_.vocabulary.contains(byte_level_text(std::string(1, static_cast<char>(byte))));
+  // With a byte-level pre-tokenizer nothing can be unknown, if all 256 bytes are tokens.
+  void read_unknown_token(const Json& model) {
+    if (out_.bpe.is_byte_level) {
+      const bool is_harmless =
+          (is_off(model, "unk_token") && !out_.bpe.falls_back) || has_all_bytes();
+      TLT_CHECK_INPUT(is_harmless, "model.unk_token = ", part(model, "unk_token").dump(),
+                      ", byte_fallback = ", out_.bpe.falls_back,
+                      ": not supported without a byte-level vocabulary of all 256 bytes");
+      out_.bpe.falls_back = false;
+    } else if (!is_off(model, "unk_token")) {
+      const auto text = model.at("unk_token").get<std::string>();
+      const auto found = out_.vocabulary.find(text);
+      TLT_CHECK_INPUT(found != out_.vocabulary.end(), "model.unk_token = \"", text,
+                      "\" is not in the vocabulary");
+      out_.bpe.unknown = found->second;
     }
-    TLT_CHECK_INPUT(has_all, "model.unk_token = ", model.at("unk_token").dump(),
-                    " is not supported without a byte-level vocabulary of all 256 bytes");
+  }
+
+  bool has_all_bytes() const {
+    for (int byte = 0; byte < 256; ++byte) {
+      if (!out_.vocabulary.contains(byte_level_text(std::string(1, static_cast<char>(byte)))))
+        return false;
+    }
+    return true;
   }
 
   void read_added_tokens(const Json& tokens) {

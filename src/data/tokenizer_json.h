@@ -1,5 +1,6 @@
 // TokenizerJson: what a tokenizer.json says, read and checked, before it is made into tables. The
-// components it may name are here and in pre_tokenizer.h; everything read is bounded.
+// components it may name are here and in normalizer.h, pre_tokenizer.h and token_decoder.h;
+// everything read is bounded.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,15 +13,17 @@
 
 #include "data/added_tokens.h"
 #include "data/bpe.h"
+#include "data/normalizer.h"
 #include "data/pre_tokenizer.h"
+#include "data/token_decoder.h"
 
 namespace tlt::data {
 
 struct TokenizerJson {
   PreTokenizer pre_tokenizer;
-  bool normalizes_nfc = false;
-  bool decodes_byte_level = false;  // else tokens are joined as they are spelled
-  bool ignores_merges = false;
+  Normalizer normalizer;
+  TokenDecoder decoder;
+  Bpe::Options bpe;
   std::unordered_map<std::string, int32_t> vocabulary;  // the model's tokens as spelled
   std::vector<Bpe::Merge> merges;
   std::vector<AddedToken> added_tokens;

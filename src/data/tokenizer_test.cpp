@@ -69,6 +69,18 @@ TEST(TokenizerTest, EveryFlagMatchesHuggingFace) {
   expect_golden(Tokenizer::load(kGolden + "every_flag"), "every_flag");
 }
 
+TEST(TokenizerTest, Llama2StyleMatchesHuggingFace) {
+  expect_golden(Tokenizer::load(kGolden + "llama2_style"), "llama2_style");
+}
+
+TEST(TokenizerTest, MistralStyleMatchesHuggingFace) {
+  expect_golden(Tokenizer::load(kGolden + "mistral_style"), "mistral_style");
+}
+
+TEST(TokenizerTest, OddPiecesMatchHuggingFace) {
+  expect_golden(Tokenizer::load(kGolden + "odd_pieces"), "odd_pieces");
+}
+
 TEST(TokenizerTest, DemoMatchesHuggingFace) {
   expect_golden(Tokenizer::load(kGolden + "demo"), "demo");
 }
@@ -94,6 +106,23 @@ TEST(TokenizerTest, SpecialTokensComeOnRequest) {
   EXPECT_NE(want[0], begin);
   want.insert(want.begin(), begin);
   EXPECT_EQ(tokenizer.encode_with_special("hello"), want);
+  EXPECT_EQ(Tokenizer::load(kGolden + "llama2_style").encode_with_special(""), Tokens{1});
+}
+
+// The stretches between added tokens begin with a space of their own or not, as the file says.
+TEST(TokenizerTest, AStretchBehindAnAddedTokenMayBeginWithASpace) {
+  const auto pieces = [](const char* name) {
+    const Tokenizer tokenizer = Tokenizer::load(kGolden + name);
+    std::string text;
+    for (const int32_t token : tokenizer.encode("a</s>a")) {
+      text += tokenizer.token_text(token);
+      text += "|";
+    }
+    return text;
+  };
+  EXPECT_EQ(pieces("llama2_style"), "▁a|</s>|▁a|");
+  EXPECT_EQ(pieces("mistral_style"), "▁a|</s>|a|");
+  EXPECT_EQ(pieces("odd_pieces"), "a|</s>|a|");
 }
 
 TEST(TokenizerTest, TokensHaveNamesAndRoles) {
@@ -182,7 +211,7 @@ TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
   const std::vector<std::array<const char*, 3>> cases = {
       {"/model/type", "\"Unigram\"", "Unigram"},
       {"/model/dropout", "0.1", "dropout"},
-      {"/model/unk_token", "\"<unk>\"", "unk_token"},
+      {"/model/unk_token", "\"<unk>\"", "unk_token"},  // bytes are missing
       {"/model/byte_fallback", "true", "byte_fallback"},
       {"/model/end_of_word_suffix", "\"</w>\"", "end_of_word_suffix"},
       {"/model/continuing_subword_prefix", "\"##\"", "continuing_subword_prefix"},
@@ -198,8 +227,7 @@ TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
       {"/added_tokens/0/id", "0", "same id"},
       {"/added_tokens/0/content", "\"a\"", "added token"},
       {"/normalizer", "{\"type\": \"Lowercase\"}", "Lowercase"},
-      {"/normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Replace\"}]}",
-       "Replace"},
+      {"/normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFKC\"}]}", "NFKC"},
       {"/pre_tokenizer", "{\"type\": \"Whitespace\"}", "Whitespace"},
       {"/decoder", "{\"type\": \"WordPiece\"}", "WordPiece"},
       {"/decoder", "null", "decoder"},
@@ -222,17 +250,41 @@ TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THROW(Tokenizer::load("/nowhere"), InputError);
 }
 
+TEST(TokenizerTest, TheUnknownTokenMustExist) {
+  Json json = Json::parse(changed("/pre_tokenizer", "null"));
+  json["decoder"]["type"] = "Fuse";
+  json["model"]["unk_token"] = "<unk>";
+  EXPECT_THROW(Tokenizer::parse(json.dump(), "x"), InputError);
+  json["model"]["unk_token"] = "a";
+  EXPECT_EQ(Tokenizer::parse(json.dump(), "x").encode("b?"), (Tokens{1, 0}));
+}
+
+// A small tokenizer of SentencePiece's kind.
+constexpr auto kPieces = R"({"added_tokens": [{"id": 5, "content": "<s>", "normalized": true}],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false},
+    "decoder": {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+        {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "BPE", "unk_token": "a", "fuse_unk": true, "byte_fallback": true,
+        "vocab": {"a": 0, "<0xC3>": 1, "▁": 2, "▁a": 3, "a▁": 4}, "merges": [["▁", "a"], "a ▁"]}})";
+
 // Cut off or overwritten anywhere, a file is read or refused, never more.
 TEST(TokenizerTest, DamagedFilesAreReadOrRefused) {
-  const std::string whole = changed("", "");
+  ASSERT_EQ(Tokenizer::parse(kPieces, "pieces").encode("a a<s>"), (Tokens{3, 3, 0}));
+  const std::string bytes = changed("", "");
   RandomStream random(6, {});
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 6000; ++round) {
+    const std::string whole = round % 2 ? bytes : kPieces;
     std::string text = whole.substr(0, round % 3 ? whole.size() : random.below(whole.size()));
     for (uint64_t count = random.below(4); count > 0 && !text.empty(); --count) {
       text[random.below(text.size())] = "{}[]\",:019aTn\\"[random.below(14)];
     }
     try {
-      (void)Tokenizer::parse(text, "damaged").encode("ab<s>");
+      const Tokenizer tokenizer = Tokenizer::parse(text, "damaged");
+      const Tokens tokens = tokenizer.encode("ab<s> \u00e9a \u65e5");
+      EXPECT_EQ(streamed(tokenizer, tokens, false), tokenizer.decode(tokens));
     } catch (const InputError&) {
     }
   }

@@ -31,6 +31,11 @@ bool is_math(std::string_view data_source) {
          data_source.starts_with("numina_");
 }
 
+bool is_code(std::string_view data_source) {
+  constexpr std::string_view kSources[] = {"codecontests", "apps", "codeforces", "taco"};
+  return std::ranges::count(kSources, data_source) > 0;
+}
+
 }  // namespace
 
 RewardResult WeightedReward::score(const RewardInput& input) const {
@@ -59,9 +64,10 @@ const Reward& SourceReward::reward_for(std::string_view data_source) const {
   if (data_source == "tlt/countdown_trace") return countdown_trace_;
   if (data_source.find("countdown") != data_source.npos) return countdown_;
   if (is_math(data_source)) return math_;
+  if (is_code(data_source)) return code_;
   throw InputError("no reward is known for the data source `" + std::string(data_source) +
                    "`; name one in reward.functions, or use openai/gsm8k, lighteval/MATH, "
-                   "countdown or tlt/countdown_trace");
+                   "taco, countdown or tlt/countdown_trace");
 }
 
 RewardResult SourceReward::score(const RewardInput& input) const {

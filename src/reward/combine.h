@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reward/code.h"
 #include "reward/countdown.h"
 #include "reward/gsm8k.h"
 #include "reward/math.h"
@@ -36,12 +37,15 @@ class WeightedReward : public Reward {
 };
 
 // The reward that a data source calls for, by verl's and TinyZero's names: `openai/gsm8k`,
-// `tlt/countdown_trace`, every source with `countdown` in its name, and for math the sources of
-// MATH, MATH-500, DAPO-Math, AIME and NuminaMath.
+// `tlt/countdown_trace`, every source with `countdown` in its name, for math the sources of MATH,
+// MATH-500, DAPO-Math, AIME and NuminaMath, for code TACO, APPS, CodeContests and Codeforces.
 class SourceReward : public Reward {
  public:
-  SourceReward(Gsm8kMethod gsm8k_method, MathMethod math_method, double countdown_format_score)
-      : gsm8k_(gsm8k_method), math_(math_method), countdown_(countdown_format_score) {}
+  SourceReward(const RewardOptions& options, Gsm8kMethod gsm8k_method, MathMethod math_method)
+      : gsm8k_(gsm8k_method),
+        math_(math_method),
+        code_(options.code, options.timeout_seconds),
+        countdown_(options.countdown_format_score) {}
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
@@ -53,6 +57,7 @@ class SourceReward : public Reward {
 
   const Gsm8kReward gsm8k_;
   const MathReward math_;
+  const CodeReward code_;
   const CountdownReward countdown_;
   const CountdownTraceReward countdown_trace_;
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "reward/code.h"
 #include "reward/combine.h"
 #include "reward/command.h"
 #include "reward/countdown.h"
@@ -28,8 +29,7 @@ MathMethod math_method(const RewardOptions& options) {
 // nullptr: no such function.
 std::unique_ptr<const Reward> make_function(const std::string& name, const RewardOptions& options) {
   if (name == "auto") {
-    return std::make_unique<SourceReward>(gsm8k_method(options), math_method(options),
-                                          options.countdown_format_score);
+    return std::make_unique<SourceReward>(options, gsm8k_method(options), math_method(options));
   }
   if (name == "gsm8k") return std::make_unique<Gsm8kReward>(gsm8k_method(options));
   if (name == "math") return std::make_unique<MathReward>(math_method(options));
@@ -42,6 +42,7 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
   if (name == "repetition")
     return std::make_unique<RepetitionReward>(options.repetition.ngram_size,
                                               options.repetition.max_penalty);
+  if (name == "code") return std::make_unique<CodeReward>(options.code, options.timeout_seconds);
   if (name == "command") {
     return std::make_unique<CommandReward>(options.command, options.timeout_seconds);
   }
@@ -59,7 +60,7 @@ void RewardOptions::check() const {
   for (const std::string& name : functions) {
     TLT_CHECK_INPUT(
         make_function(name, *this), "unknown reward `", name,
-        "` in reward.functions; use gsm8k, math, countdown, countdown_trace, exact, regex, "
+        "` in reward.functions; use gsm8k, math, code, countdown, countdown_trace, exact, regex, "
         "command, length, repetition or auto");
   }
   TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",
@@ -71,6 +72,13 @@ void RewardOptions::check() const {
                   "reward.gsm8k_method is `", gsm8k_method, "`; use strict or flexible");
   TLT_CHECK_INPUT(math_method == "strict" || math_method == "flexible", "reward.math_method is `",
                   math_method, "`; use strict or flexible");
+  TLT_CHECK_INPUT(code.test_seconds > 0 && code.test_seconds <= kMaxTimeoutSeconds,
+                  "reward.code.test_seconds is ", code.test_seconds,
+                  "; use a number above 0 and up to ", kMaxTimeoutSeconds);
+  TLT_CHECK_INPUT(
+      code.memory_megabytes >= kMinCodeMegabytes && code.memory_megabytes <= kMaxCodeMegabytes,
+      "reward.code.memory_megabytes is ", code.memory_megabytes, "; use ", kMinCodeMegabytes,
+      " to ", kMaxCodeMegabytes);
   const bool has_regex = std::ranges::find(functions, "regex") != functions.end();
   TLT_CHECK_INPUT(has_regex == !regex.empty(), "reward.regex is `", regex,
                   "`; set it exactly when reward.functions names regex");

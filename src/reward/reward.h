@@ -26,6 +26,8 @@ namespace tlt::reward {
 
 inline constexpr double kMaxTimeoutSeconds = 86'400;
 inline constexpr int64_t kMaxThreads = 256;
+inline constexpr int64_t kMinCodeMegabytes = 64;
+inline constexpr int64_t kMaxCodeMegabytes = 1 << 20;
 
 struct OverlongOptions {
   int64_t len = 256;
@@ -51,6 +53,21 @@ struct RepetitionOptions {
   }
 };
 
+struct CodeOptions {
+  bool partial = false;
+  double test_seconds = 4;
+  int64_t memory_megabytes = 512;
+
+  void visit(auto& v) {
+    v(partial, "partial", Affects::kResults,
+      "The reward code gives the share of tests that pass, not 1 for all of them and else 0.");
+    v(test_seconds, "test_seconds", Affects::kResults,
+      "Longest run of one test of the reward code; reward.timeout_seconds is for all of them.");
+    v(memory_megabytes, "memory_megabytes", Affects::kResults,
+      "Address space of each process that the reward code runs.");
+  }
+};
+
 struct RewardOptions {
   std::vector<std::string> functions = {"auto"};
   std::vector<double> weights;
@@ -59,6 +76,7 @@ struct RewardOptions {
   double countdown_format_score = 0.1;
   std::string regex;
   std::string command;
+  CodeOptions code;
   OverlongOptions overlong_buffer;
   RepetitionOptions repetition;
   double failed_score = 0;
@@ -67,7 +85,7 @@ struct RewardOptions {
 
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
-      "Rewards to add up: gsm8k, math, countdown, countdown_trace, exact, regex, "
+      "Rewards to add up: gsm8k, math, code, countdown, countdown_trace, exact, regex, "
       "command, length, repetition, or auto (by data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: each weighs 1.");
@@ -84,6 +102,7 @@ struct RewardOptions {
     v(command, "command", Affects::kResults,
       "Program of the reward command, for the shell: reads JSON lines, writes scores "
       "(docs/rewards.md).");
+    v.group("code", code);
     v.group("overlong_buffer", overlong_buffer);
     v.group("repetition", repetition);
     v(failed_score, "failed_score", Affects::kResults,

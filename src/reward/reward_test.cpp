@@ -25,11 +25,12 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   const std::vector<OptionRef> refs = collect_options(options);
   std::vector<std::string> names;
   for (const OptionRef& ref : refs) names.push_back(ref.name);
-  EXPECT_EQ(names, (std::vector<std::string>{
-                       "functions", "weights", "gsm8k_method", "math_method",
-                       "countdown_format_score", "regex", "command", "overlong_buffer.len",
-                       "overlong_buffer.penalty_factor", "repetition.ngram_size",
-                       "repetition.max_penalty", "failed_score", "timeout_seconds", "threads"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{
+                "functions", "weights", "gsm8k_method", "math_method", "countdown_format_score",
+                "regex", "command", "code.partial", "code.test_seconds", "code.memory_megabytes",
+                "overlong_buffer.len", "overlong_buffer.penalty_factor", "repetition.ngram_size",
+                "repetition.max_penalty", "failed_score", "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
   apply_override(refs, "weights=[1.0, 0.5]");
   EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");
@@ -49,6 +50,8 @@ TEST(RewardOptionsTest, EachMistakeIsRefused) {
       [](O& o) { o.weights = {NAN}; },
       [](O& o) { o.gsm8k_method = "lax"; },
       [](O& o) { o.math_method = "lax"; },
+      [](O& o) { o.code.test_seconds = 0; },
+      [](O& o) { o.code.memory_megabytes = 10; },
       [](O& o) { o.functions = {"regex"}; },
       [](O& o) { o.functions = {"regex"}, o.regex = "("; },
       [](O& o) { o.regex = "a"; },
@@ -139,6 +142,7 @@ TEST(SourceRewardTest, DataSourceChoosesTheReward) {
   EXPECT_EQ(score("countdown", "<answer>3+4</answer>", "3,4:7"), 1);
   EXPECT_EQ(score("Jiayi-Pan/countdown-3to4", "<answer>3*4</answer>", "3,4:7"), 0.1);
   EXPECT_EQ(score("tlt/countdown_trace", "<answer>3+4</answer>", "3,4:7"), 0);
+  EXPECT_EQ(score("taco", "no code", R"({"inputs": ["1"], "outputs": ["2"]})"), 0);
   EXPECT_EQ(score("tlt/countdown_trace", "</think><answer>3+4</answer><eos>", "3,4:7"), 1);
 }
 

@@ -1,0 +1,48 @@
+// Normalizer: changes a text before it is cut into words, as the "normalizer" of a tokenizer.json
+// says: NFC, Prepend, Replace, and Sequences of these. Any other type is an InputError that names
+// it.
+//
+// Threading  one copy per thread (it keeps match state); copies share the compiled patterns.
+//
+//   Normalizer normalizer(json.at("normalizer"));   // Llama 2: Prepend "▁", Replace " " by "▁"
+//   std::string buffer;
+//   normalizer.apply("a b", buffer) == "▁a▁b"
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/replacement.h"
+
+namespace tlt::data {
+
+class Normalizer {
+ public:
+  // Changes nothing. So it is for a null description.
+  Normalizer() = default;
+  explicit Normalizer(const nlohmann::json& description);
+
+  // The text itself where nothing is to change, else the buffer with the new text. REQUIRES: valid
+  // UTF-8; the buffer is not the text's.
+  std::string_view apply(std::string_view text, std::string& buffer);
+
+ private:
+  struct Step {
+    bool is_nfc = false;
+    std::string prefix;  // put in front of a text that is not empty
+    std::optional<Replacement> replacement;
+  };
+
+  void add_steps(const nlohmann::json& description);
+  static bool try_change(Step& step, std::string_view text, std::string& out);
+
+  std::vector<Step> steps_;
+  std::string spare_;
+};
+
+}  // namespace tlt::data

@@ -1,0 +1,34 @@
+// Replacement: the step Replace of a tokenizer.json's normalizer or decoder: every place where a
+// text or a regular expression is found becomes another text.
+//
+// Threading  one copy per thread where the pattern is a regular expression (it keeps match state).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "data/regex.h"
+
+namespace tlt::data {
+
+class Replacement {
+ public:
+  // {"pattern": {"String": " "} or {"Regex": "…"}, "content": "▁"}
+  explicit Replacement(const nlohmann::json& description);
+  Replacement(std::string pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
+
+  // False, and `out` is as it was or empty: there is nothing to replace. REQUIRES: valid UTF-8.
+  [[nodiscard]] bool try_apply(std::string_view text, std::string& out);
+
+ private:
+  std::string pattern_;         // not empty, or …
+  std::optional<Regex> regex_;  // … this
+  std::string content_;
+};
+
+}  // namespace tlt::data

@@ -1,0 +1,46 @@
+// CodeReward: 1 if the response's Python code passes the row's tests, else 0.
+//
+// The code is the last ```python block of the response, or the last ``` block. It runs in a sandbox
+// (sandbox.h), a process for each test; what a test should give never goes in there. The tests are
+// the row's ground truth:
+//
+//   {"inputs": ["1 2\n", …], "outputs": ["3\n", …]}          standard input and output, as verl has
+//                                                            them (TACO, APPS, CodeContests)
+//   {"fn_name": "add", "inputs": [[1, 2], …], "outputs": [3, …]}   calls; class Solution will do
+//   ["assert add(1, 2) == 3", …], {"assert_case": […]}       statements (MBPP)
+//   any other text                                           Python statements, as one test
+//
+// Threading  score() from any thread; each has a sandbox of its own.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "reward/reward.h"
+#include "reward/sandbox.h"
+
+namespace tlt::reward {
+
+class CodeReward : public Reward {
+ public:
+  // The sandbox has `timeout_seconds` less a tenth for a response, so that the score comes from
+  // here and not from RewardPool, whose clock began to run earlier.
+  CodeReward(const CodeOptions& options, double timeout_seconds);
+
+  // extras: code_tests_passed, a share. Throws Error if no sandbox is to be had.
+  RewardResult score(const RewardInput& input) const override;
+
+  // Throws InputError too if this machine has no sandbox.
+  void check_row(const RewardInput& row) const override;
+
+  std::string name() const override { return "code"; }
+
+ private:
+  const CodeOptions options_;
+  const double seconds_;
+  mutable std::once_flag checked_;
+};
+
+}  // namespace tlt::reward

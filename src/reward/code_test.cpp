@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reward/code.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/check.h"
+#include "base/test_folder.h"
+
+namespace tlt::reward {
+namespace {
+
+constexpr double kLong = 60;  // seconds; never waited for
+constexpr const char* kDoubling = R"({"inputs": ["1", "21"], "outputs": ["2\n", "42\n"]})";
+
+// Skips where there is no sandbox; TLT_NEEDS_SANDBOX set: fails there.
+class CodeRewardTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    static const std::string kWhy = [] {
+      try {
+        Sandbox::check();
+        return std::string();
+      } catch (const InputError& error) {
+        return std::string(error.what());
+      }
+    }();
+    if (!kWhy.empty() && std::getenv("TLT_NEEDS_SANDBOX") != nullptr) FAIL() << kWhy;
+    if (!kWhy.empty()) GTEST_SKIP() << kWhy;
+  }
+};
+
+double score(const std::string& code, const char* tests = kDoubling, CodeOptions options = {},
+             double timeout_seconds = kLong) {
+  const std::string response = "Here it is.\n```python\n" + code + "\n```\n";
+  return CodeReward(options, timeout_seconds)
+      .score({.response = response, .ground_truth = tests})
+      .score;
+}
+
+TEST_F(CodeRewardTest, ProgramsThatPassAllTestsScoreOne) {
+  EXPECT_EQ(score("print(2 * int(input()))"), 1);
+  EXPECT_EQ(score("import sys\nfor line in sys.stdin: print(int(line) + int(line))"), 1);
+  EXPECT_EQ(score("def main():\n  print(int(input()) << 1)\nif __name__ == '__main__': main()"), 1);
+  EXPECT_EQ(score("print(2 * int(input()))\nexit()"), 1);
+  EXPECT_EQ(score("print(2 * int(input()))\nexit(1)"), 0);
+  EXPECT_EQ(score("print(2)"), 0);
+  EXPECT_EQ(score("print(2 * int(input()))\n1 / 0"), 0);
+  EXPECT_EQ(score("print(2 * int(input())"), 0);  // no Python
+  EXPECT_EQ(score(""), 0);
+  EXPECT_EQ(CodeReward({}, kLong).score({.response = "42", .ground_truth = kDoubling}).score, 0);
+}
+
+TEST_F(CodeRewardTest, PartialGivesTheShareThatPasses) {
+  EXPECT_EQ(score("print(2)", kDoubling, {.partial = true}), 0.5);
+  EXPECT_EQ(score("print(2 * int(input()))", kDoubling, {.partial = true}), 1);
+}
+
+TEST_F(CodeRewardTest, FunctionsAreCalled) {
+  constexpr auto kTests =
+      R"({"fn_name": "pair", "inputs": [[1, 2], ["é", null]], "outputs": [[1, 2], ["é", null]]})";
+  EXPECT_EQ(score("def pair(a, b):\n  print('noise')\n  return (a, b)", kTests), 1);
+  EXPECT_EQ(score("class Solution:\n  def pair(self, a, b): return [a, b]", kTests), 1);
+  EXPECT_EQ(score("def pair(a, b): return (b, a)", kTests), 0);
+  EXPECT_EQ(score("def other(a, b): return (a, b)", kTests), 0);
+  EXPECT_EQ(score("def pair(a, b): exit()", kTests), 0);
+}
+
+TEST_F(CodeRewardTest, StatementsMustBeReached) {
+  constexpr auto kTests = R"(["assert add(1, 2) == 3", "assert add(0, 0) == 0"])";
+  EXPECT_EQ(score("def add(a, b): return a + b", kTests), 1);
+  EXPECT_EQ(score("def add(a, b): return 3", kTests), 0);
+  EXPECT_EQ(score("import sys\nsys.exit(0)", kTests), 0);
+  EXPECT_EQ(score("import os\nos._exit(0)", kTests), 0);
+  EXPECT_EQ(score("import os\nos.write(1, b'passed')\nos._exit(0)", kTests), 0);
+}
+
+// Each scores 0, soon, and leaves nothing behind.
+TEST_F(CodeRewardTest, MisdeedsAreContainedAndScoreZero) {
+  const TestFolder folder;
+  const std::string secret = folder / "secret", written = folder / "written";
+  std::ofstream(secret) << "42";
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(secret, std::filesystem::perms::all);
+  const std::string pid = std::to_string(getpid());
+  const std::vector<std::pair<const char*, std::string>> misdeeds = {
+      {"fork bomb", "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"},
+      {"thread bomb",
+       "import threading, time\nwhile True: threading.Thread(target=time.sleep, "
+       "args=(9,)).start()"},
+      {"endless loop", "while True: pass"},
+      {"sleeper", "import time\ntime.sleep(1000)"},
+      {"memory eater", "a = []\nwhile True: a.append(bytearray(1 << 20))"},
+      {"memory in files",
+       "i = 0\nwhile True:\n  open(f'/tmp/{i}', 'wb').write(bytes(1 << 20)); i += 1"},
+      {"one large file", "f = open('large', 'wb')\nwhile True: f.write(bytes(1 << 20))"},
+      {"file writer", "open('" + written + "', 'w').write('x')"},
+      {"writer to /usr", "open('/usr/bin/tlt-was-here', 'w').write('x')"},
+      {"network caller",
+       "import socket\nsocket.create_connection(('127.0.0.1', 22), 1)\nprint(2 * int(input()))"},
+      {"network caller to a name",
+       "import urllib.request\nurllib.request.urlopen('http://example.com')"},
+      {"reader of a file", "print(open('" + secret + "').read())"},
+      {"reader of the parent", "print(open('/proc/" + pid + "/environ').read())"},
+      {"reader of passwords", "print(open('/etc/passwd').read())"},
+      {"killer", "import os\nos.kill(-1, 9)"},
+      {"killer of the parent", "import os\nos.kill(" + pid + ", 9)\nprint(2)"},
+      {"flood", "while True: print('x' * 1000)"},
+      {"daemon",
+       "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0: time.sleep(1000)\n"
+       "  os._exit(0)\n1 / 0"},
+      {"closer of its output", "import os, time\nos.close(1)\ntime.sleep(1000)"},
+      {"recursion", "def f(): f()\nf()"},
+      {"crash", "import ctypes\nctypes.string_at(0)"},
+      {"tracer",
+       "import ctypes\nif ctypes.CDLL(None).ptrace(16, 1, 0, 0): raise OSError\nprint(2 * "
+       "int(input()))"},
+      {"new namespace",
+       "import ctypes\nif ctypes.CDLL(None).unshare(0x10000000): raise OSError\nprint(2 * "
+       "int(input()))"}};
+  for (const auto& [name, code] : misdeeds) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(score(code, kDoubling, {.test_seconds = 0.5, .memory_megabytes = 128}), 0) << name;
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(taken.count(), 20) << name;  // most of it is a busy machine's
+  }
+  EXPECT_FALSE(std::filesystem::exists(written));
+  EXPECT_FALSE(std::filesystem::exists("/usr/bin/tlt-was-here"));
+}
+
+// What the code finds when it looks; 1 only if all of it is as it should be.
+TEST_F(CodeRewardTest, TheLimitsHoldInside) {
+  constexpr auto kTests = R"({"inputs": [""], "outputs": ["as it should be"]})";
+  const char* looks[] = {
+      // processes
+      "import os, time\nn = 0\ntry:\n  while n < 50:\n    if os.fork() == 0: time.sleep(9)\n    n "
+      "+= 1\n"
+      "except OSError: pass\nok = n == 5",
+      // memory
+      "ok = False\ntry: bytearray(200 << 20)\nexcept MemoryError: ok = True",
+      // a file, and all files
+      "import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nok = False\n"
+      "try: open('a', 'wb').write(bytes(17 << 20))\nexcept OSError: ok = True",
+      "n = 0\ntry:\n  while n < 100:\n    open(str(n), 'wb').write(bytes(8 << 20))\n    n += 1\n"
+      "except OSError: pass\nok = n in (7, 8)",
+      // who and where it is
+      "import os\nok = os.getuid() != 0 and os.getpid() < 20 and 'TLT_SECRET' not in os.environ",
+      "import os\nok = set(os.listdir('/')) == {'tmp', 'dev', 'etc', 'lib', 'lib64', 'bin', 'usr'}",
+      "import os\nok = os.listdir('/dev') in (['null', 'urandom'], ['urandom', 'null'])",
+      "import os\nok = os.listdir('/etc') in ([], ['ld.so.cache'])",
+      "ok = True\nfor path in ('/x', '/etc/x', '/dev/x', '/usr/x'):\n  try: open(path, 'w'); ok = "
+      "False\n  except OSError: pass",
+      // sockets, descriptors
+      "import socket\nok = False\ntry: socket.socket()\nexcept PermissionError: ok = True",
+      "import os\nok = True\nfor one in range(4, 64):\n  try: os.fstat(one); ok = False\n  except "
+      "OSError: pass",
+  };
+  setenv("TLT_SECRET", "1", 1);
+  for (const char* look : looks) {
+    EXPECT_EQ(score(std::string(look) + "\nprint('as it should be' if ok else 'not so')", kTests,
+                    {.memory_megabytes = 128}),
+              1)
+        << look;
+  }
+}
+
+TEST_F(CodeRewardTest, OneTestLeavesNothingForTheNext) {
+  constexpr auto kTests =
+      R"({"inputs": ["", "", "", "", "", ""], "outputs": ["new", "new", "new", "new", "new", "new"]})";
+  EXPECT_EQ(score("import os\nprint('old' if os.path.exists('seen') else 'new')\n"
+                  "open('seen', 'w').write('x')\nos.makedirs('a/b')",
+                  kTests),
+            1);
+  // As many processes as are allowed, again.
+  EXPECT_EQ(score("import os, time\nfor i in range(5):\n  if os.fork() == 0: time.sleep(1000)\n"
+                  "print('new')",
+                  kTests),
+            1);
+}
+
+TEST_F(CodeRewardTest, AllTestsTogetherHaveTheRewardsTime) {
+  nlohmann::json tests;
+  for (int i = 0; i < 100; ++i) tests["inputs"].push_back(""), tests["outputs"].push_back("1");
+  const auto begin = std::chrono::steady_clock::now();
+  const double given = score("import time\ntime.sleep(0.3)\nprint(1)", tests.dump().c_str(),
+                             {.partial = true}, /*timeout_seconds=*/3);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(given, 0.2);
+  EXPECT_LT(taken.count(), 4);
+}
+
+TEST_F(CodeRewardTest, TheSandboxSaysWhatCameOfARun) {
+  using Status = Sandbox::Status;
+  const std::pair<const char*, Status> kRuns[] = {
+      {"print(1)", Status::kOk},
+      {"1 / 0", Status::kFailed},
+      {"while True: pass", Status::kLate},
+      {"while True: print('x' * 1000)", Status::kFlooded},
+      {"print('x' * 101)", Status::kFlooded},
+      {"print(2)", Status::kOk},
+      {"import os, signal\nos.kill(-1, signal.SIGKILL)", Status::kBroken},
+      {"print(3)", Status::kBroken}};
+  const auto deadline = Sandbox::Clock::now() + std::chrono::seconds(60);
+  Sandbox sandbox({}, deadline);
+  for (const auto& [code, status] : kRuns) {
+    const double seconds = status == Status::kLate ? 0.2 : 10;
+    EXPECT_EQ(sandbox.run({{"code", code}, {"stdin", ""}}, seconds, 100, deadline).status, status)
+        << code;
+  }
+}
+
+// Where bubblewrap is not to be had, code is not run.
+TEST(SandboxTest, WithoutBubblewrapItIsRefusedInOneSentence) {
+  const char* path = std::getenv("PATH");
+  const std::string kept = path == nullptr ? "" : path;
+  const TestFolder folder;
+  setenv("PATH", folder.path().c_str(), 1);
+  std::string text;
+  try {
+    CodeReward({}, kLong).check_row({.ground_truth = kDoubling});
+  } catch (const InputError& error) {
+    text = error.what();
+  }
+  EXPECT_THROW(score("print(2 * int(input()))"), Error);
+  setenv("PATH", kept.c_str(), 1);
+  EXPECT_NE(text.find("in a sandbox only"), text.npos) << text;
+  EXPECT_EQ(text.find('\n'), text.npos) << text;
+}
+
+TEST_F(CodeRewardTest, ThreadsHaveSandboxesOfTheirOwn) {
+  const CodeReward reward({}, kLong);
+  std::vector<double> scores(4);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& one : scores)
+      threads.emplace_back([&] {
+        one = reward
+                  .score({.response = "```python\nprint(2 * int(input()))\n```",
+                          .ground_truth = kDoubling})
+                  .score;
+      });
+  }
+  for (const double one : scores) EXPECT_EQ(one, 1);
+}
+
+}  // namespace
+}  // namespace tlt::reward

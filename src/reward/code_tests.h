@@ -1,0 +1,39 @@
+// The tests of a row for the reward code, the code in a response, and whether an output is the one
+// that was wanted. No code is run here (code.h).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tlt::reward {
+
+struct CodeTest {
+  enum class Kind { kOutput, kResult, kToken } kind;
+  nlohmann::json request;     // for the sandbox, without the code
+  std::string wanted_output;  // kOutput
+  nlohmann::json wanted;      // kResult
+
+  // Whether the sandbox's output passes the test. `token`: what kToken put in the request.
+  bool is_passed_by(const std::string& output, const std::string& token) const;
+
+  // What a right output may take, with room for blanks.
+  int64_t most_output_bytes() const;
+};
+
+// Forms as in code.h. Throws InputError when it has no test or is none of them.
+std::vector<CodeTest> parse_code_tests(std::string_view ground_truth);
+
+// nullopt: the response has no closed block of code.
+std::optional<std::string> code_of(std::string_view response);
+
+// Line by line without the blanks at the lines' ends and the empty lines at the end; else word by
+// word, where numbers with a point are equal that differ by less than 1e-6 of themselves.
+bool is_same_output(std::string_view got, std::string_view wanted);
+
+}  // namespace tlt::reward

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reward/sandbox.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "reward/code_driver.h"
+
+namespace tlt::reward {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::chrono::seconds kStart{20};  // until a sandbox is ready, on a busy machine
+constexpr std::chrono::milliseconds kCleanUp{500};
+
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char character : text) {
+    if (character == '\'') {
+      out += "'\\''";
+    } else {
+      out.push_back(character);
+    }
+  }
+  return out + "'";
+}
+
+std::string command_of(const SandboxLimits& limits) {
+  std::string command = "cd / && exec ";
+  if (geteuid() == 0)
+    command += "setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs ";
+  command +=
+      "bwrap --unshare-user --unshare-all --disable-userns --die-with-parent --new-session "
+      "--cap-drop ALL --clearenv --setenv PATH /usr/bin --setenv HOME /tmp --setenv LANG C.UTF-8 "
+      "--setenv OPENBLAS_NUM_THREADS 1 --setenv OMP_NUM_THREADS 1 --setenv PYTHONHASHSEED 0 "
+      "--ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 "
+      "/lib64 "
+      "--ro-bind-try /etc/ld.so.cache /etc/ld.so.cache "
+      "--dev-bind /dev/null /dev/null --dev-bind /dev/urandom /dev/urandom ";
+  command += "--size " + std::to_string(4 * limits.file_bytes) + " --tmpfs /tmp --chdir /tmp ";
+  return command + "--remount-ro / /usr/bin/python3 -I -B -c " + quoted(kCodeDriver);
+}
+
+Sandbox::Status status_of(const std::string& name) {
+  if (name == "ok") return Sandbox::Status::kOk;
+  if (name == "failed") return Sandbox::Status::kFailed;
+  if (name == "late") return Sandbox::Status::kLate;
+  if (name == "flood") return Sandbox::Status::kFlooded;
+  return Sandbox::Status::kBroken;
+}
+
+}  // namespace
+
+Sandbox::Sandbox(const SandboxLimits& limits, Clock::time_point deadline)
+    : child_(command_of(limits)) {
+  const Json setup = {{"setup",
+                       {{"memory", limits.memory_bytes},
+                        {"file", limits.file_bytes},
+                        {"processes", limits.processes}}}};
+  std::string answer;
+  if (child_.ask(setup.dump(), deadline, &answer) == ChildProcess::Outcome::kAnswered) return;
+  const std::string how = child_.end(), words = child_.last_words();
+  throw Error("the sandbox for code " + how + (words.empty() ? "" : ": " + words));
+}
+
+Sandbox::Outcome Sandbox::run(Json request, double seconds, int64_t output_bytes,
+                              Clock::time_point deadline) {
+  const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
+  seconds = std::min(seconds, left);
+  if (seconds <= 0) return {Status::kLate, ""};
+  request["seconds"] = seconds;
+  request["limit"] = output_bytes;
+  const auto answered_by =
+      Clock::now() + kCleanUp +
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  std::string line;
+  const std::string text = request.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto outcome = child_.ask(text, answered_by, &line);
+  if (outcome != ChildProcess::Outcome::kAnswered) return {Status::kBroken, ""};
+  const Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const bool is_read = answer.is_object() && answer.contains("status") && answer.contains("out") &&
+                       answer["status"].is_string() && answer["out"].is_string();
+  if (!is_read) return {Status::kBroken, ""};
+  return {status_of(answer["status"].get<std::string>()), answer["out"].get<std::string>()};
+}
+
+void Sandbox::check() {
+  std::string what;
+  try {
+    const auto deadline = Clock::now() + kStart;
+    Sandbox sandbox({}, deadline);
+    const Outcome outcome =
+        sandbox.run({{"code", "print('ready')"}, {"stdin", ""}}, 10, 100, deadline);
+    if (outcome.status == Status::kOk && outcome.output == "ready\n") return;
+    what = "a first program could not be run in it";
+  } catch (const Error& error) {
+    what = error.what();
+  }
+  throw InputError(
+      "the reward code runs responses in a sandbox only, and there is none to be had on this "
+      "machine (" +
+      what +
+      "); install bubblewrap and Debian's python3, and allow user namespaces (sysctl "
+      "kernel.unprivileged_userns_clone=1, in a container its seccomp profile)");
+}
+
+}  // namespace tlt::reward
