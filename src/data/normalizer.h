@@ -34,8 +34,8 @@ class Normalizer {
  private:
   struct Step {
     bool is_nfc = false;
-    std::string prefix;  // put in front of a text that is not empty
-    std::optional<Replacement> replacement;
+    std::string prefix = {};  // put in front of a text that is not empty
+    std::optional<Replacement> replacement = {};
   };
 
   void add_steps(const nlohmann::json& description);

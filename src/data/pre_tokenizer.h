@@ -52,7 +52,7 @@ class PreTokenizer {
     Behavior behavior = Behavior::kIsolated;
     bool is_inverted = false;  // what lies between matches is the match
     bool adds_space = false;   // in front of a piece that does not begin with one
-    std::optional<Metaspace> metaspace;
+    std::optional<Metaspace> metaspace = {};
   };
 
   void add_steps(const nlohmann::json& description);

@@ -27,8 +27,8 @@ namespace tlt::data {
 // What a token adds to a text.
 struct TokenPiece {
   std::string bytes;
-  std::string first_bytes;  // with Metaspace: as the first token of a text
-  bool is_byte = false;     // one byte of ByteFallback
+  std::string first_bytes = {};  // with Metaspace: as the first token of a text
+  bool is_byte = false;          // one byte of ByteFallback
 };
 
 class TokenDecoder {
@@ -43,9 +43,9 @@ class TokenDecoder {
   friend class TextStream;
   enum class Stage { kTokens, kBytes, kFused, kDone };
   struct Step {
-    std::optional<Replacement> replacement;
-    std::optional<Replacement> first_replacement;  // of the first token, where it is another
-    std::string stripped;                          // one character, taken away at most so often:
+    std::optional<Replacement> replacement = {};
+    std::optional<Replacement> first_replacement = {};  // of the first token, where it is another
+    std::string stripped = {};  // one character, taken away at most so often:
     int64_t at_begin = 0, at_end = 0;
   };
 
