@@ -252,8 +252,10 @@ class Importer {
     }
     if (key == "trainer.rollout_data_dir") set(*find("trainer.dump_rollouts"), true);
     if (key.starts_with(kCustomReward) && !custom_reward_.empty()) {
-      set(*find("reward.functions"), Json::array({"command"}));
-      set(*find("reward.command"), custom_reward_);
+      // Neither is right without the other, so neither can be tried alone.
+      options_.reward.functions = {"command"};
+      options_.reward.command = custom_reward_;
+      set_.insert({"reward.functions", "reward.command"});
       return true;
     }
     return false;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <iomanip>
 #include <map>
 #include <sstream>
@@ -306,6 +307,9 @@ class ProcessGroupComm final : public Comm {
 }  // namespace
 
 std::unique_ptr<Comm> make_process_group_comm(const Launch& launch, const CommOptions& options) {
+  // Gloo and the store write to sockets whose reader may have died: that is an error with a
+  // message, not the silent end of this process.
+  std::signal(SIGPIPE, SIG_IGN);
   return std::make_unique<ProcessGroupComm>(launch, options);
 }
 
