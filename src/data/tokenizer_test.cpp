@@ -270,9 +270,15 @@ constexpr auto kPieces = R"({"added_tokens": [{"id": 5, "content": "<s>", "norma
     "model": {"type": "BPE", "unk_token": "a", "fuse_unk": true, "byte_fallback": true,
         "vocab": {"a": 0, "<0xC3>": 1, "▁": 2, "▁a": 3, "a▁": 4}, "merges": [["▁", "a"], "a ▁"]}})";
 
+// As the Hugging Face library has it.
+TEST(TokenizerTest, ANormalizedTokenIsFoundInTheNormalizedText) {
+  const Tokenizer tokenizer = Tokenizer::parse(kPieces, "pieces");
+  EXPECT_EQ(tokenizer.encode("a a<s>"), (Tokens{3, 3, 0}));  // "▁<s>" is looked for
+  EXPECT_EQ(tokenizer.encode("<s>a"), (Tokens{5, 0}));       // and "a" does not begin the text
+}
+
 // Cut off or overwritten anywhere, a file is read or refused, never more.
 TEST(TokenizerTest, DamagedFilesAreReadOrRefused) {
-  ASSERT_EQ(Tokenizer::parse(kPieces, "pieces").encode("a a<s>"), (Tokens{3, 3, 0}));
   const std::string bytes = changed("", "");
   RandomStream random(6, {});
   for (int round = 0; round < 6000; ++round) {
