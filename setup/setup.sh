@@ -5,7 +5,8 @@
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}
-#      A torch 2.11 that python3 already has is linked instead. Python is used here only, never at run time.
+#      A torch 2.11 that python3 already has is linked instead. tlt itself never runs Python: what the rewards
+#      code and command start is the user's.
 # Each part leaves a stamp in .deps/.stamps when it is complete, so an interrupted run is taken up again.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -18,6 +18,8 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from check_each import check_each
+
 try:
     import peft
 except ImportError:
@@ -102,14 +104,7 @@ def main():
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     print(f"PEFT {peft.__version__}" if peft else "no PEFT: by its rule, in plain torch")
-    failed = 0
-    for folder in arguments.folders:
-        try:
-            print(f"ok    {folder}: {check(arguments.base, folder)}", flush=True)
-        except Exception as error:  # one bad folder does not hide the others
-            failed += 1
-            print(f"FAIL  {folder}: {error}", flush=True)
-    return 1 if failed else 0
+    return check_each(arguments.folders, lambda folder: check(arguments.base, folder))
 
 
 if __name__ == "__main__":

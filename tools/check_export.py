@@ -23,6 +23,8 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from check_each import check_each
+
 TOLERANCE = 1e-4
 LENGTHS = [1, 2, 17, 64, 129]
 TEXT = "Using 3, 4 and 21: (21 - 4) * 3 = 51\n"
@@ -156,14 +158,7 @@ def main():
     parser.add_argument("--program", default="build/tlt")
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
-    failed = 0
-    for folder in arguments.folders:
-        try:
-            print(f"ok    {folder}: {check(folder, arguments.program)}", flush=True)
-        except Exception as error:  # one bad folder does not hide the others
-            failed += 1
-            print(f"FAIL  {folder}: {error}", flush=True)
-    return 1 if failed else 0
+    return check_each(arguments.folders, lambda folder: check(folder, arguments.program))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import sys
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.util.tensor_util import make_ndarray
 
+from check_each import check_each
+
 
 def float32(value):
     return struct.unpack("f", struct.pack("f", value))[0]
@@ -64,14 +66,7 @@ def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print(__doc__.strip())
         return 2
-    failed = 0
-    for folder in sys.argv[1:]:
-        try:
-            print(f"ok    {folder}: {check(folder)}", flush=True)
-        except Exception as error:  # one bad folder does not hide the others
-            failed += 1
-            print(f"FAIL  {folder}: {error}", flush=True)
-    return 1 if failed else 0
+    return check_each(sys.argv[1:], check)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ std::vector<CodeTest> parse_code_tests(std::string_view ground_truth);
 std::optional<std::string> code_of(std::string_view response);
 
 // Line by line without the blanks at the lines' ends and the empty lines at the end; else word by
-// word, where numbers with a point are equal that differ by less than 1e-6 of themselves.
+// word, where numbers with a point are equal that differ by at most 1e-6, or 1e-6 of the larger.
 bool is_same_output(std::string_view got, std::string_view wanted);
 
 }  // namespace tlt::reward

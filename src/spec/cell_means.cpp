@@ -39,13 +39,6 @@ Estimate CellMeans::at(size_t arm, int64_t batch) const {
   return {weight > 0 ? sum / weight : 0, weight};
 }
 
-double CellMeans::weight() const {
-  double sum = 0;
-  for (const auto& cells : cells_)
-    for (const Estimate& cell : cells) sum += cell.weight;
-  return sum;
-}
-
 void CellMeans::forget(double kept_share, double kept_weight) {
   for (size_t arm = 0; arm < cells_.size(); ++arm) forget(arm, kept_share, kept_weight);
 }

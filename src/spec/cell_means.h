@@ -35,8 +35,6 @@ class CellMeans {
   void add(size_t arm, int64_t batch, double number, double weight);
   // Of the cells around the batch size; weight 0: nothing is known.
   Estimate at(size_t arm, int64_t batch) const;
-  // Of all cells together.
-  double weight() const;
   // Cells of at most this weight stay as they are.
   void forget(double kept_share, double kept_weight);
   void forget(size_t arm, double kept_share, double kept_weight);
