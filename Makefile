@@ -81,4 +81,4 @@ bench: program
 	@$(BUILD)/tlt bench train --model models/demo
 
 clean:
-	rm -rf build build-asan build-tsan build-clang build-cuda
+	rm -rf build build-asan build-tsan build-clang build-cuda build-files

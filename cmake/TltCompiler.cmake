@@ -38,6 +38,16 @@ if(TLT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
+# The headers of eight files are read once. Names in anonymous namespaces are therefore one file's in a folder's
+# sources, and one file's in its tests. Compile each file by itself, with -DTLT_UNITY=OFF (preset `files`), to
+# work on one of them, and to see that each includes what it needs.
+if(TLT_UNITY)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+  # GCC takes a class of an included .cpp file for one of a header.
+  target_compile_options(tlt_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+endif()
+
 # The commit in `tlt --version`; "unknown" outside a git checkout.
 set(TLT_COMMIT unknown)
 find_package(Git QUIET)

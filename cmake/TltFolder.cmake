@@ -161,6 +161,7 @@ function(tlt_use_precompiled_header target)
   if(NOT TARGET tlt_pch)
     file(WRITE "${CMAKE_BINARY_DIR}/generated/pch.cpp" "// compiled for its precompiled header only\n")
     add_library(tlt_pch OBJECT "${CMAKE_BINARY_DIR}/generated/pch.cpp")
+    set_target_properties(tlt_pch PROPERTIES UNITY_BUILD OFF)
     target_link_libraries(tlt_pch PRIVATE tlt_options tlt_torch)
     target_precompile_headers(tlt_pch PRIVATE <algorithm> <array> <cmath> <cstdint> <cstring> <functional>
       <map> <memory> <optional> <span> <sstream> <string> <string_view> <unordered_map> <utility> <vector>

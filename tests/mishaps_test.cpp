@@ -21,14 +21,14 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
-using testing::appears;
-using testing::expect_same_run;
 using ::testing::HasSubstr;
-using testing::Program;
-using testing::read_text;
-using testing::run_program;
-using testing::Scratch;
-using testing::small_run;
+using tests::appears;
+using tests::expect_same_run;
+using tests::Program;
+using tests::read_text;
+using tests::run_program;
+using tests::Scratch;
+using tests::small_run;
 
 constexpr int kSteps = 3;
 

@@ -9,9 +9,9 @@
 namespace tlt {
 namespace {
 
-using testing::read_text;
-using testing::run_program;
-using testing::Scratch;
+using tests::read_text;
+using tests::run_program;
+using tests::Scratch;
 
 // A Qwen2 model folder without weights (model.random_seed makes them), with the tokenizer of
 // `tokenizer_folder`.
@@ -146,7 +146,7 @@ TEST(RecipesTest, FastRlsConfigurationRunsOnVerlsParquetRows) {
 TEST(RecipesTest, ASecondRunIntoAFolderInUseIsRefused) {
   const Scratch scratch;
   const std::string folder = "trainer.default_local_dir=" + (scratch / "run").string();
-  testing::Program first({"train", "recipes/demo.toml", folder}, scratch / "log1");
+  tests::Program first({"train", "recipes/demo.toml", folder}, scratch / "log1");
   for (int i = 0; i < 1000 && !std::filesystem::exists(scratch / "run" / "options.toml"); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(run_program({"train", "recipes/demo.toml", folder}, scratch / "log2"), 2);
@@ -166,14 +166,14 @@ TEST(RecipesTest, AnInterruptedRunSavesAndGoesOn) {
       "data.max_response_length=48",
       "trainer.total_training_steps=400",
       "trainer.save_freq=1000"};
-  testing::Program program(arguments, scratch / "log");
+  tests::Program program(arguments, scratch / "log");
   for (int i = 0; i < 2000 && !std::filesystem::exists(scratch / "run" / "rollouts/000002.jsonl");
        ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   program.send(SIGINT);
   EXPECT_EQ(program.wait(), 0) << program.output();
   EXPECT_NE(program.output().find("goes on from there"), std::string::npos) << program.output();
-  testing::Program again(arguments, scratch / "log2");
+  tests::Program again(arguments, scratch / "log2");
   for (int i = 0;
        i < 2000 && read_text(scratch / "log2").find("resuming from") == std::string::npos; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

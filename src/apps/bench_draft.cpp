@@ -31,7 +31,7 @@
 namespace tlt::apps {
 namespace {
 
-constexpr uint64_t kSeed = 1;
+constexpr uint64_t kDraftSeed = 1;
 
 enum Kind { kPacked, kPadded, kPaddedKindly, kKinds };
 
@@ -120,7 +120,7 @@ class PackingBench {
 
  private:
   std::vector<int64_t> draw_lengths(uint32_t index) const {
-    RandomStream random(kSeed, {.prompt = index});
+    RandomStream random(kDraftSeed, {.prompt = index});
     std::vector<int64_t> lengths;
     for (int64_t i = 0; i < flags_.batch; ++i) {
       const double scaled = flags_.scale * static_cast<double>(trace_.draw(random));
@@ -173,7 +173,7 @@ int run_bench_draft_train(const Arguments& arguments) {
   flags.check();
   const auto target = flags.model.load();
   model::EagleNetwork network(*target, model::EagleNetwork::config_for(target->config()));
-  network.initialize(kSeed);
+  network.initialize(kDraftSeed);
   const auto comm = cluster::make_comm(cluster::Launch{}, {});
   spot::DraftTrainOptions options;
   options.max_tokens = flags.max_tokens;

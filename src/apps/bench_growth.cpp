@@ -24,7 +24,7 @@
 namespace tlt::apps {
 namespace {
 
-constexpr uint64_t kSeed = 1;
+constexpr uint64_t kGrowthSeed = 1;
 constexpr int64_t kHeadSize = 32, kVocabulary = 512, kLayers = 2;
 
 struct Point {
@@ -139,7 +139,7 @@ Cost measure(const Point& point, const GrowthFlags& flags, const Device& device)
   const int64_t before = peak_memory_bytes();
   Cost cost;
   model::PolicyModel policy(config_of(point.width), device, flags.type());
-  policy.initialize(kSeed);
+  policy.initialize(kGrowthSeed);
   const rollout::EngineOptions engine = engine_options(policy, point.step);
   {
     RlStep step(policy, point.step, engine, flags.repeat + 1, clock);

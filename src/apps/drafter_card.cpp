@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostRows = 20;  // of the table by step
+constexpr size_t kMostCardRows = 20;  // of the table by step
 
 struct Column {
   const char* metric;
@@ -94,7 +94,7 @@ std::string by_step(std::span<const json> rows) {
   for (const json& row : rows)
     if (std::ranges::any_of(columns, [&](const Column& c) { return !!number(row, c.metric); }))
       shown.push_back(&row);
-  const size_t every = (shown.size() + kMostRows - 1) / kMostRows;
+  const size_t every = (shown.size() + kMostCardRows - 1) / kMostCardRows;
   for (size_t i = 0; i < shown.size(); ++i) {
     if ((shown.size() - 1 - i) % every != 0) continue;  // the last is always there
     text += fmt::format("| {} |", shown[i]->value("step", int64_t{0}));

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxBytes = int64_t{64} << 20;
+constexpr int64_t kMaxTraceBytes = int64_t{64} << 20;
 constexpr int64_t kLongest = int64_t{1} << 24;
 
 // Takes a number off the front of `text`, and `behind` after it.
@@ -48,7 +48,7 @@ std::map<int64_t, double> LengthTrace::parse_histogram(std::string_view text,
 }
 
 void LengthTrace::add_file(const std::string& path) {
-  const auto json = nlohmann::json::parse(read_file(path, kMaxBytes), nullptr,
+  const auto json = nlohmann::json::parse(read_file(path, kMaxTraceBytes), nullptr,
                                           /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(json.is_object(), path,
                   ": no JSON object; give a file of ServeGen's, "

@@ -9,7 +9,7 @@
 namespace tlt::apps {
 namespace {
 
-constexpr uint64_t kSeed = 1;
+constexpr uint64_t kStepSeed = 1;
 
 }  // namespace
 
@@ -54,7 +54,7 @@ std::vector<train::TrainSample> RlStep::roll_out(uint32_t index) {
                     .tokens = random_prompt(policy_, i, shape_.prompt_tokens),
                     .samples = shape_.samples,
                     .sampling = sampling,
-                    .seed = kSeed});
+                    .seed = kStepSeed});
   std::vector<train::TrainSample> samples;
   while (engine_.step()) {
     for (rollout::Response& response : engine_.take_finished()) {
@@ -62,7 +62,7 @@ std::vector<train::TrainSample> RlStep::roll_out(uint32_t index) {
       sample.tokens = random_prompt(policy_, response.prompt_id, shape_.prompt_tokens);
       sample.response_begin = static_cast<int32_t>(sample.tokens.size());
       sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());
-      RandomStream random(kSeed,
+      RandomStream random(kStepSeed,
                           {.step = index, .prompt = response.prompt_id, .sample = response.sample});
       sample.advantages.assign(response.tokens.size(), static_cast<float>(random.normal()));
       sample.rollout_logprobs = std::move(response.logprobs);

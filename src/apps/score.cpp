@@ -98,7 +98,7 @@ void write_logits(const model::PolicyModel& policy, const std::vector<InputRow>&
   model::write_safetensors(path, std::move(sources));
 }
 
-void check_lengths(const std::vector<InputRow>& rows, const model::ModelConfig& config) {
+void check_positions(const std::vector<InputRow>& rows, const model::ModelConfig& config) {
   for (const InputRow& row : rows)
     TLT_CHECK_INPUT(std::ssize(row.tokens) <= config.max_positions, row.place, ": ",
                     row.tokens.size(), " tokens and the model has ", config.max_positions,
@@ -120,7 +120,7 @@ int run_score(const Arguments& arguments) {
 
   const auto policy = model.load();
   const auto rows = read_token_rows(input, policy->config().vocabulary);
-  check_lengths(rows, policy->config());
+  check_positions(rows, policy->config());
   write_logprobs(*policy, rows, output);
   if (!logits.empty()) write_logits(*policy, rows, logits);
   return 0;

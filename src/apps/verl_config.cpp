@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMaxBytes = 16 << 20;
+constexpr int64_t kMaxConfigBytes = 16 << 20;
 constexpr int kMostSteps = 16;  // from one ${…} to the next; more is a circle
 constexpr int kDeepest = 64;
 
@@ -146,7 +146,7 @@ std::vector<VerlEntry> read_verl_config(const std::string& path,
                                         const std::vector<std::string>& overrides) {
   std::vector<VerlEntry> entries;
   try {
-    const YAML::Node root = YAML::Load(read_file(path, kMaxBytes));
+    const YAML::Node root = YAML::Load(read_file(path, kMaxConfigBytes));
     TLT_CHECK_INPUT(root.IsMap(), path,
                     ": no keys; give a configuration of verl as a YAML file of key: value lines");
     flatten(root, "", path, entries);

@@ -29,7 +29,7 @@ constexpr int kLingerMilliseconds = 1000;  // at the end, for what was not sent 
 
 double now() { return steady_clock().seconds(); }
 
-std::chrono::milliseconds milliseconds(double seconds) {
+std::chrono::milliseconds wait_of(double seconds) {
   return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1000)));
 }
 
@@ -148,7 +148,7 @@ class ControlServer::Impl {
                                                {authenticator_.handle(), 0, ZMQ_POLLIN, 0},
                                                {nullptr, stop_.fd(), ZMQ_POLLIN, 0}}};
       const std::chrono::milliseconds bound =
-          milliseconds(std::min(options_.heartbeat_seconds, options_.lost_after_seconds / 4));
+          wait_of(std::min(options_.heartbeat_seconds, options_.lost_after_seconds / 4));
       while (items[2].revents == 0) {
         poll(items, bound);
         while (authenticate()) {
@@ -278,7 +278,7 @@ class ControlClient::Impl {
 
   void wait_for_news(double seconds) {
     std::unique_lock lock(mutex_);
-    news_.wait_for(lock, milliseconds(seconds), [&] {
+    news_.wait_for(lock, wait_of(seconds), [&] {
       return protocol_.has_group() || protocol_.step_done() || protocol_.was_given_up() ||
              error_ != nullptr;
     });
@@ -304,7 +304,7 @@ class ControlClient::Impl {
           send({.kind = Event::Kind::kHeartbeat, .worker = worker_});
           next_heartbeat = now() + options_.heartbeat_seconds;
         }
-        poll(items, milliseconds(next_heartbeat - now()));
+        poll(items, wait_of(next_heartbeat - now()));
         wake_up_.clear();
         bool news = false;
         while (receive()) news = true;

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/demo";
+const std::string kDemoTokenizer = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/demo";
 
 std::string written() {
   static const std::string kFolder = [] {
@@ -29,7 +29,7 @@ std::string written() {
 TEST(CountdownTokenizerTest, WritesTheFilesOfThePrototype) {
   for (const char* file : {"/tokenizer.json", "/tokenizer_config.json"}) {
     EXPECT_EQ(Json::parse(read_file(written() + file, 1 << 20)),
-              Json::parse(read_file(kGolden + file, 1 << 20)))
+              Json::parse(read_file(kDemoTokenizer + file, 1 << 20)))
         << file;
   }
 }

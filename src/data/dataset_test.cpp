@@ -12,11 +12,11 @@
 namespace tlt::data {
 namespace {
 
-const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kTokenizers = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
 const std::string kParquet = std::string(TLT_SOURCE_DIR) + "/tests/golden/parquet/";
 
-const Tokenizer& tokenizer() {
-  static const Tokenizer kTokenizer = Tokenizer::load(kGolden + "gpt2_style");
+const Tokenizer& gpt2_tokenizer() {
+  static const Tokenizer kTokenizer = Tokenizer::load(kTokenizers + "gpt2_style");
   return kTokenizer;
 }
 
@@ -33,7 +33,7 @@ DataOptions options_for(std::vector<std::string> files) {
 }
 
 Dataset load(const DataOptions& options) {
-  return Dataset::load(options, tokenizer(), Split::kTrain);
+  return Dataset::load(options, gpt2_tokenizer(), Split::kTrain);
 }
 
 // The message without the folder of its file.
@@ -60,7 +60,7 @@ TEST(DatasetTest, ReadsVerlsRow) {
   const Prompt prompt = dataset.prompt(1);
   EXPECT_EQ(prompt.id, 1U);
   EXPECT_EQ(prompt.text, "What is 1+1?");
-  EXPECT_EQ(prompt.tokens, tokenizer().encode(prompt.text));
+  EXPECT_EQ(prompt.tokens, gpt2_tokenizer().encode(prompt.text));
   EXPECT_EQ(prompt.data_source, "openai/gsm8k");
   EXPECT_EQ(prompt.ground_truth, "2");
   EXPECT_EQ(prompt.extra_info.at("split"), "train");
@@ -145,7 +145,7 @@ TEST(DatasetTest, RowsThatTheCheckRefusesAreNamed) {
                                              R"({"prompt":"x","data_source":"y",)"
                                              R"("reward_model":{"ground_truth":""}})")});
   const auto load_with = [&](const RowCheck& check) {
-    return Dataset::load(options, tokenizer(), Split::kTrain, check);
+    return Dataset::load(options, gpt2_tokenizer(), Split::kTrain, check);
   };
   EXPECT_NO_THROW(load_with(refuse("5")));
   try {
@@ -169,7 +169,7 @@ TEST(DatasetTest, LongPromptsAreCutLeftOutOrRefused) {
                 std::string(kVerlRow) + "\n" +
                 R"({"prompt":"!","data_source":"x","reward_model":{"ground_truth":"2"}})")});
   options.train_max_samples = 1;
-  const std::vector<int32_t> all = tokenizer().encode("0123456789");
+  const std::vector<int32_t> all = gpt2_tokenizer().encode("0123456789");
   ASSERT_GE(all.size(), 6U);
   options.max_prompt_length = 5;
   EXPECT_TRUE(error_of(options).starts_with("long.jsonl:1: the prompt has ")) << error_of(options);
@@ -307,7 +307,7 @@ TEST(DatasetTest, IdsRunOverAllFiles) {
 }
 
 TEST(DatasetTest, CountdownProblemsDependOnSeedAndIndex) {
-  const Tokenizer demo = Tokenizer::load(kGolden + "demo");
+  const Tokenizer demo = Tokenizer::load(kTokenizers + "demo");
   const Dataset dataset =
       Dataset::load(options_for({"countdown:seed=1000,size=64"}), demo, Split::kTrain);
   const Dataset longer =
@@ -332,7 +332,7 @@ TEST(DatasetTest, CountdownProblemsDependOnSeedAndIndex) {
 TEST(DatasetTest, ValidationIsHeldOut) {
   DataOptions options = options_for({"countdown:seed=5,size=500"});
   options.val_files = options.train_files;
-  const Tokenizer demo = Tokenizer::load(kGolden + "demo");
+  const Tokenizer demo = Tokenizer::load(kTokenizers + "demo");
   std::set<std::string> seen;
   for (int64_t i = 0; i < 500; ++i)
     seen.insert(Dataset::load(options, demo, Split::kTrain).prompt(i).ground_truth);

@@ -16,7 +16,7 @@ namespace {
 using List = JinjaValue::List;
 using python::Side;
 
-struct Call {
+struct MethodCall {
   const JinjaValue& object;
   const JinjaArguments& arguments;
   JinjaHost& host;
@@ -34,24 +34,24 @@ struct Call {
 
 struct Method {
   std::string_view name;
-  JinjaValue (*call)(const Call&);
+  JinjaValue (*call)(const MethodCall&);
 };
 
-JinjaValue texts(const std::vector<std::string_view>& parts, const Call& call) {
+JinjaValue texts(const std::vector<std::string_view>& parts, const MethodCall& call) {
   call.host.meter.spend_items(std::ssize(parts));
   List items;
   for (const std::string_view part : parts) items.push_back(call.like(std::string(part)));
   return JinjaValue::list(std::move(items));
 }
 
-JinjaValue strip(const Call& call, std::string_view name, Side side) {
+JinjaValue strip(const MethodCall& call, std::string_view name, Side side) {
   const auto given = call.parameters(name, {"chars"});
   const bool is_plain = given[0] == nullptr || given[0]->is_none();
   return call.like(std::string(is_plain ? python::strip(call.text(), side)
                                         : python::strip(call.text(), given.text(0), side)));
 }
 
-JinjaValue split(const Call& call, std::string_view name, bool from_right) {
+JinjaValue split(const MethodCall& call, std::string_view name, bool from_right) {
   const auto given = call.parameters(name, {"sep", "maxsplit"});
   const int64_t limit = given.integer_or(1, -1);
   if (given[0] == nullptr || given[0]->is_none())
@@ -63,7 +63,7 @@ JinjaValue split(const Call& call, std::string_view name, bool from_right) {
 }
 
 // True when the text, or a text of the tuple, stands at that end.
-JinjaValue has_end(const Call& call, std::string_view name, bool at_begin) {
+JinjaValue has_end(const MethodCall& call, std::string_view name, bool at_begin) {
   const auto given = call.parameters(name, {"affix"});
   const JinjaValue& affix = given.require(0);
   const auto matches = [&](const JinjaValue& one) {
@@ -75,7 +75,7 @@ JinjaValue has_end(const Call& call, std::string_view name, bool at_begin) {
   return JinjaValue(matches(affix));
 }
 
-JinjaValue find(const Call& call, std::string_view name, bool from_right) {
+JinjaValue find(const MethodCall& call, std::string_view name, bool from_right) {
   const auto given = call.parameters(name, {"sub"});
   const size_t at = from_right ? call.text().rfind(given.text(0)) : call.text().find(given.text(0));
   return JinjaValue(at == std::string::npos
@@ -84,7 +84,7 @@ JinjaValue find(const Call& call, std::string_view name, bool from_right) {
 }
 
 // {}, {0} and {name}, without format specifications.
-JinjaValue format(const Call& call) {
+JinjaValue format(const MethodCall& call) {
   std::string out;
   size_t next = 0;
   const std::string& text = call.text();
@@ -115,7 +115,7 @@ JinjaValue format(const Call& call) {
   return call.like(std::move(out));
 }
 
-JinjaValue replace(const Call& call) {
+JinjaValue replace(const MethodCall& call) {
   const auto given = call.parameters("replace", {"old", "new", "count"});
   call.host.meter.spend_bytes(python::count(call.text(), given.text(0)) *
                               std::ssize(given.text(1)));
@@ -123,7 +123,7 @@ JinjaValue replace(const Call& call) {
       python::replace(call.text(), given.text(0), given.text(1), given.integer_or(2, -1)));
 }
 
-JinjaValue join(const Call& call) {
+JinjaValue join(const MethodCall& call) {
   const auto given = call.parameters("join", {"iterable"});
   std::string out;
   bool is_first = true;
@@ -137,39 +137,39 @@ JinjaValue join(const Call& call) {
 }
 
 template <std::string (*Map)(std::string_view)>
-JinjaValue map_text(const Call& call) {
+JinjaValue map_text(const MethodCall& call) {
   call.parameters("a method of case");
   return call.like(Map(call.text()));
 }
 
 template <python::Class Wanted>
-JinjaValue is_all(const Call& call) {
+JinjaValue is_all(const MethodCall& call) {
   call.parameters("a method of text");
   return JinjaValue(python::is_all(call.text(), Wanted));
 }
 
-JinjaValue count_text(const Call& call) {
+JinjaValue count_text(const MethodCall& call) {
   return JinjaValue(python::count(call.text(), call.parameters("count", {"sub"}).text(0)));
 }
 
-JinjaValue index_text(const Call& call) {
+JinjaValue index_text(const MethodCall& call) {
   JinjaValue at = find(call, "index", false);
   if (at.try_integer() == -1) throw JinjaFault("index: the text is not there");
   return at;
 }
 
-JinjaValue split_lines(const Call& call) {
+JinjaValue split_lines(const MethodCall& call) {
   const auto given = call.parameters("splitlines", {"keepends"});
   return texts(python::split_lines(call.text(), given.is_true(0)), call);
 }
 
-JinjaValue without_prefix(const Call& call) {
+JinjaValue without_prefix(const MethodCall& call) {
   const auto given = call.parameters("removeprefix", {"prefix"});
   const bool has = call.text().starts_with(given.text(0));
   return call.like(call.text().substr(has ? given.text(0).size() : 0));
 }
 
-JinjaValue without_suffix(const Call& call) {
+JinjaValue without_suffix(const MethodCall& call) {
   const auto given = call.parameters("removesuffix", {"suffix"});
   const bool has = call.text().ends_with(given.text(0));
   return call.like(call.text().substr(0, call.text().size() - (has ? given.text(0).size() : 0)));
@@ -178,39 +178,39 @@ JinjaValue without_suffix(const Call& call) {
 constexpr auto kTextMethods = std::to_array<Method>({
     {"capitalize", map_text<python::capitalize>},
     {"count", count_text},
-    {"endswith", [](const Call& call) { return has_end(call, "endswith", false); }},
-    {"find", [](const Call& call) { return find(call, "find", false); }},
+    {"endswith", [](const MethodCall& call) { return has_end(call, "endswith", false); }},
+    {"find", [](const MethodCall& call) { return find(call, "find", false); }},
     {"format", format},
     {"index", index_text},
     {"isalnum", is_all<python::Class::kAlphanumeric>},
     {"isalpha", is_all<python::Class::kAlphabetic>},
     {"isdigit", is_all<python::Class::kDigit>},
-    {"islower", [](const Call& call) { return JinjaValue(python::is_lower(call.text())); }},
+    {"islower", [](const MethodCall& call) { return JinjaValue(python::is_lower(call.text())); }},
     {"isspace", is_all<python::Class::kSpace>},
-    {"isupper", [](const Call& call) { return JinjaValue(python::is_upper(call.text())); }},
+    {"isupper", [](const MethodCall& call) { return JinjaValue(python::is_upper(call.text())); }},
     {"join", join},
     {"lower", map_text<python::lower>},
-    {"lstrip", [](const Call& call) { return strip(call, "lstrip", Side::kLeft); }},
+    {"lstrip", [](const MethodCall& call) { return strip(call, "lstrip", Side::kLeft); }},
     {"removeprefix", without_prefix},
     {"removesuffix", without_suffix},
     {"replace", replace},
-    {"rfind", [](const Call& call) { return find(call, "rfind", true); }},
-    {"rsplit", [](const Call& call) { return split(call, "rsplit", true); }},
-    {"rstrip", [](const Call& call) { return strip(call, "rstrip", Side::kRight); }},
-    {"split", [](const Call& call) { return split(call, "split", false); }},
+    {"rfind", [](const MethodCall& call) { return find(call, "rfind", true); }},
+    {"rsplit", [](const MethodCall& call) { return split(call, "rsplit", true); }},
+    {"rstrip", [](const MethodCall& call) { return strip(call, "rstrip", Side::kRight); }},
+    {"split", [](const MethodCall& call) { return split(call, "split", false); }},
     {"splitlines", split_lines},
-    {"startswith", [](const Call& call) { return has_end(call, "startswith", true); }},
-    {"strip", [](const Call& call) { return strip(call, "strip", Side::kBoth); }},
+    {"startswith", [](const MethodCall& call) { return has_end(call, "startswith", true); }},
+    {"strip", [](const MethodCall& call) { return strip(call, "strip", Side::kBoth); }},
     {"title", map_text<python::title>},
     {"upper", map_text<python::upper>},
 });
 
-JinjaValue keys(const Call& call) {
+JinjaValue keys(const MethodCall& call) {
   call.parameters("keys");
   return JinjaValue::list(to_items(call.object, call.host.meter), JinjaValue::Row::kView);
 }
 
-JinjaValue values(const Call& call) {
+JinjaValue values(const MethodCall& call) {
   call.parameters("values");
   call.host.meter.spend_items(std::ssize(call.object.pairs()));
   List all;
@@ -218,13 +218,13 @@ JinjaValue values(const Call& call) {
   return JinjaValue::list(std::move(all), JinjaValue::Row::kView);
 }
 
-JinjaValue items(const Call& call) {
+JinjaValue items(const MethodCall& call) {
   call.parameters("items");
   return JinjaValue::list(apply_jinja_filter("items", call.object, {}, call.host).items(),
                           JinjaValue::Row::kView);
 }
 
-JinjaValue get(const Call& call) {
+JinjaValue get(const MethodCall& call) {
   const auto given = call.parameters("get", {"key", "default"});
   call.host.meter.spend(std::ssize(call.object.pairs()) / 8);
   if (const JinjaValue* found = call.object.try_find(given.require(0))) return *found;
@@ -232,13 +232,13 @@ JinjaValue get(const Call& call) {
 }
 
 constexpr auto kDictionaryMethods =
-    std::to_array<Method>({{"copy", [](const Call& call) { return call.object; }},
+    std::to_array<Method>({{"copy", [](const MethodCall& call) { return call.object; }},
                            {"get", get},
                            {"items", items},
                            {"keys", keys},
                            {"values", values}});
 
-JinjaValue count_items(const Call& call) {
+JinjaValue count_items(const MethodCall& call) {
   const auto given = call.parameters("count", {"value"});
   return JinjaValue(
       static_cast<int64_t>(std::ranges::count_if(call.object.items(), [&](const JinjaValue& item) {
@@ -246,7 +246,7 @@ JinjaValue count_items(const Call& call) {
       })));
 }
 
-JinjaValue index_of(const Call& call) {
+JinjaValue index_of(const MethodCall& call) {
   const auto given = call.parameters("index", {"value"});
   for (size_t i = 0; i < call.object.items().size(); ++i)
     if (equal(call.object.items()[i], given.require(0), call.host.meter))
@@ -256,7 +256,7 @@ JinjaValue index_of(const Call& call) {
 
 constexpr auto kListMethods = std::to_array<Method>({{"count", count_items}, {"index", index_of}});
 
-const Method* try_find(std::span<const Method> methods, std::string_view name) {
+const Method* try_find_method(std::span<const Method> methods, std::string_view name) {
   const auto found = std::ranges::find(methods, name, &Method::name);
   return found == methods.end() ? nullptr : &*found;
 }
@@ -269,8 +269,8 @@ bool is_jinja_method(std::string_view name) {
       std::to_array<std::string_view>({"append", "clear", "extend", "insert", "pop", "popitem",
                                        "remove", "reverse", "setdefault", "sort", "update"});
   if (std::ranges::find(kForbidden, name) != kForbidden.end()) return true;
-  return try_find(kTextMethods, name) || try_find(kDictionaryMethods, name) ||
-         try_find(kListMethods, name);
+  return try_find_method(kTextMethods, name) || try_find_method(kDictionaryMethods, name) ||
+         try_find_method(kListMethods, name);
 }
 
 JinjaValue call_jinja_method(const JinjaValue& object, std::string_view name,
@@ -279,11 +279,11 @@ JinjaValue call_jinja_method(const JinjaValue& object, std::string_view name,
   const Method* method = nullptr;
   if (object.is_text()) {
     host.meter.spend_bytes(std::ssize(object.text()));
-    method = try_find(kTextMethods, name);
+    method = try_find_method(kTextMethods, name);
   } else if (object.is_dictionary()) {
-    method = try_find(kDictionaryMethods, name);
+    method = try_find_method(kDictionaryMethods, name);
   } else if (object.has_places()) {
-    method = try_find(kListMethods, name);
+    method = try_find_method(kListMethods, name);
   }
   if (method == nullptr)
     throw JinjaFault(fmt::format("a value of kind {} has no method {}", object.kind(), name));

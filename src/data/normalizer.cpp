@@ -10,7 +10,7 @@
 namespace tlt::data {
 namespace {
 
-constexpr size_t kMaxSteps = 32;
+constexpr size_t kMaxNormalizers = 32;
 
 }  // namespace
 
@@ -19,7 +19,8 @@ Normalizer::Normalizer(const nlohmann::json& description) {
 }
 
 void Normalizer::add_steps(const nlohmann::json& description) {
-  TLT_CHECK_INPUT(steps_.size() < kMaxSteps, "normalizer: more than ", kMaxSteps, " steps");
+  TLT_CHECK_INPUT(steps_.size() < kMaxNormalizers, "normalizer: more than ", kMaxNormalizers,
+                  " steps");
   const auto type = description.at("type").get<std::string>();
   if (type == "Sequence") {
     for (const auto& part : description.at("normalizers")) add_steps(part);

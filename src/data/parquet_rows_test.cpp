@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/parquet/";
+const std::string kParquetFolder = std::string(TLT_SOURCE_DIR) + "/tests/golden/parquet/";
 
 std::vector<Json> read_all(RowReader& reader) {
   std::vector<Json> rows;
@@ -58,7 +58,7 @@ Json shown(const Json& value) {
 class ParquetGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ParquetGoldenTest, RowsAreThoseThatPyarrowReads) {
-  const std::string path = kGolden + GetParam();
+  const std::string path = kParquetFolder + GetParam();
   ParquetRows reader(path + ".parquet");
   const std::vector<Json> rows = read_all(reader);
   std::vector<Json> want;
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Files, ParquetGoldenTest,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ParquetRowsTest, KnowsItsColumnsAndRowGroups) {
-  const ParquetRows rows(kGolden + "verl_gsm8k.parquet");
+  const ParquetRows rows(kParquetFolder + "verl_gsm8k.parquet");
   EXPECT_EQ(rows.size(), 24);
   EXPECT_EQ(rows.row_groups(), 3);
   ASSERT_EQ(rows.columns().size(), 5U);
@@ -92,10 +92,10 @@ TEST(ParquetRowsTest, KnowsItsColumnsAndRowGroups) {
 }
 
 TEST(ParquetRowsTest, PlaceIsTheRow) {
-  ParquetRows rows(kGolden + "trl.parquet");
+  ParquetRows rows(kParquetFolder + "trl.parquet");
   Json row;
   for (int i = 0; i < 251; ++i) ASSERT_TRUE(rows.try_next(row));
-  EXPECT_EQ(rows.place(), kGolden + "trl.parquet: row 251");
+  EXPECT_EQ(rows.place(), kParquetFolder + "trl.parquet: row 251");
 }
 
 TEST(ParquetRowsTest, WhatIsNoParquetFileIsRefused) {
@@ -104,13 +104,13 @@ TEST(ParquetRowsTest, WhatIsNoParquetFileIsRefused) {
                   .starts_with("short.parquet: not a whole Parquet file; copy the file again"));
   EXPECT_TRUE(error_of(copy_of("no.parquet", std::string(1000, 'x')))
                   .starts_with("no.parquet: not a whole Parquet file; copy the file again"));
-  const std::string whole = text_of_file(kGolden + "verl_gsm8k.parquet");
+  const std::string whole = text_of_file(kParquetFolder + "verl_gsm8k.parquet");
   EXPECT_TRUE(error_of(copy_of("cut.parquet", whole.substr(0, whole.size() / 2)))
                   .starts_with("cut.parquet: not a whole Parquet file; copy the file again"));
 }
 
 TEST(ParquetRowsTest, TextThatIsNotUtf8IsNamedByRowAndColumn) {
-  EXPECT_EQ(error_of(kGolden + "not_utf8.parquet"),
+  EXPECT_EQ(error_of(kParquetFolder + "not_utf8.parquet"),
             "not_utf8.parquet: row 2: column prompt: a text that is not UTF-8; save it as UTF-8");
 }
 
@@ -118,7 +118,7 @@ TEST(ParquetRowsTest, TextThatIsNotUtf8IsNamedByRowAndColumn) {
 TEST(ParquetRowsTest, DamagedBytesAreRowsOrOneSentence) {
   int refused = 0, in_the_middle = 0;
   for (const char* name : {"verl_gsm8k.parquet", "types.parquet"}) {
-    const std::string whole = text_of_file(kGolden + name);
+    const std::string whole = text_of_file(kParquetFolder + name);
     for (size_t at = 0; at < whole.size(); at += 23) {
       std::string damaged = whole;
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));

@@ -11,7 +11,7 @@
 namespace tlt::data {
 namespace {
 
-constexpr size_t kMaxSteps = 32;
+constexpr size_t kMaxPreTokenizers = 32;
 
 // The split that ByteLevel does by itself: GPT-2's.
 constexpr std::string_view kGpt2Pattern =
@@ -34,7 +34,8 @@ PreTokenizer::PreTokenizer(const nlohmann::json& description) {
 
 void PreTokenizer::add_steps(const nlohmann::json& description) {
   TLT_CHECK_INPUT(!is_byte_level_, "pre_tokenizer: a step after ByteLevel is not supported");
-  TLT_CHECK_INPUT(steps_.size() < kMaxSteps, "pre_tokenizer: more than ", kMaxSteps, " steps");
+  TLT_CHECK_INPUT(steps_.size() < kMaxPreTokenizers, "pre_tokenizer: more than ", kMaxPreTokenizers,
+                  " steps");
   const auto type = description.at("type").get<std::string>();
   if (type == "Sequence") {
     for (const auto& part : description.at("pretokenizers")) add_steps(part);

@@ -15,12 +15,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kTests = std::string(TLT_SOURCE_DIR) + "/tests/";
+const std::string kRendererData = std::string(TLT_SOURCE_DIR) + "/tests/";
 
 class PromptRendererTest : public ::testing::Test {
  protected:
   PromptRendererTest() {
-    std::filesystem::copy_file(kTests + "golden/tokenizers/llama3_style/tokenizer.json",
+    std::filesystem::copy_file(kRendererData + "golden/tokenizers/llama3_style/tokenizer.json",
                                folder_ / "tokenizer.json");
     write_file_atomic(folder_ / "tokenizer_config.json",
                       R"({"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"})");

@@ -11,7 +11,7 @@
 namespace tlt::data {
 namespace {
 
-const Tokenizer& tokenizer() {
+const Tokenizer& demo_tokenizer() {
   static const Tokenizer kTokenizer =
       Tokenizer::load(std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/demo");
   return kTokenizer;
@@ -24,8 +24,8 @@ DataOptions options_for(const std::string& rows) {
   return options;
 }
 
-SftDataset load(const DataOptions& options) {
-  return SftDataset::load(options, tokenizer(), Split::kTrain);
+SftDataset load_sft(const DataOptions& options) {
+  return SftDataset::load(options, demo_tokenizer(), Split::kTrain);
 }
 
 TEST(SftDatasetTest, ARowIsPromptAndResponseWithAnEnd) {
@@ -33,19 +33,19 @@ TEST(SftDatasetTest, ARowIsPromptAndResponseWithAnEnd) {
       "{\"prompt\":\"1,2:3<think>\",\"response\":\"1+2=3\\n</think>\"}\n"
       "{\"prompt\":\"1\",\"response\":\"2<eos>\"}");
   options.loss_weights = {"\n=3", "</think>=2.5", "==0"};
-  const SftDataset dataset = load(options);
+  const SftDataset dataset = load_sft(options);
   ASSERT_EQ(dataset.size(), 2);
   const SftExample example = dataset.example(0);
-  EXPECT_EQ(tokenizer().decode(example.tokens), "1,2:3<think>1+2=3\n</think><eos>");
+  EXPECT_EQ(demo_tokenizer().decode(example.tokens), "1,2:3<think>1+2=3\n</think><eos>");
   EXPECT_EQ(example.response_begin, 6);
   EXPECT_EQ(example.weights, (std::vector<float>{0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 1, 3, 2.5, 1}));
-  EXPECT_EQ(tokenizer().decode(dataset.example(1).tokens), "12<eos>");
+  EXPECT_EQ(demo_tokenizer().decode(dataset.example(1).tokens), "12<eos>");
 }
 
 TEST(SftDatasetTest, LoadsMessagesWithAResponse) {
   DataOptions options = options_for(R"({"prompt":[{"role":"user","content":"1"}],"response":"2"})");
   options.chat_template = "chatml";
-  const SftExample example = load(options).example(0);
+  const SftExample example = load_sft(options).example(0);
   EXPECT_EQ(example.tokens.size(), static_cast<size_t>(example.response_begin) + 2);
 }
 
@@ -62,33 +62,33 @@ TEST(SftDatasetTest, OfAConversationTheAssistantsMessagesCount) {
                     "else '<think>' }}{% endfor %}");
   options.chat_template = file;
   options.loss_weights = {"4=3"};
-  const SftExample example = load(options).example(0);
-  EXPECT_EQ(tokenizer().decode(example.tokens), "1<think>2<eos>3<think>4<eos>");
+  const SftExample example = load_sft(options).example(0);
+  EXPECT_EQ(demo_tokenizer().decode(example.tokens), "1<think>2<eos>3<think>4<eos>");
   EXPECT_EQ(example.response_begin, 2);
   EXPECT_EQ(example.weights, (std::vector<float>{0, 0, 1, 1, 0, 0, 3, 1}));
   EXPECT_EQ(example.spans, (std::vector<std::pair<int64_t, int64_t>>{{2, 4}, {6, 8}}));
   options.max_prompt_length = options.max_response_length = 3;
-  EXPECT_THROW(load(options), InputError);
+  EXPECT_THROW(load_sft(options), InputError);
 }
 
 TEST(SftDatasetTest, LongResponsesAreLeftOutOrRefused) {
   DataOptions options =
       options_for("{\"prompt\":\"1\",\"response\":\"2+2\"}\n{\"prompt\":\"1\",\"response\":\"2\"}");
   options.max_response_length = 3;
-  EXPECT_THROW(load(options), InputError);
+  EXPECT_THROW(load_sft(options), InputError);
   options.filter_overlong_prompts = true;
-  EXPECT_EQ(load(options).size(), 1);
-  EXPECT_EQ(load(options).left_out(), 1);
+  EXPECT_EQ(load_sft(options).size(), 1);
+  EXPECT_EQ(load_sft(options).left_out(), 1);
 }
 
 TEST(SftDatasetTest, MistakesAreRefused) {
-  EXPECT_THROW(load(options_for("")), InputError);
-  EXPECT_THROW(load(options_for(R"({"prompt":"1"})")), InputError);
-  EXPECT_THROW(load(options_for(R"({"prompt":"1","response":5})")), InputError);
+  EXPECT_THROW(load_sft(options_for("")), InputError);
+  EXPECT_THROW(load_sft(options_for(R"({"prompt":"1"})")), InputError);
+  EXPECT_THROW(load_sft(options_for(R"({"prompt":"1","response":5})")), InputError);
   for (const char* weight : {"x", "=3", "1=", "1=a", "1=-1", "1=nan", "1,2=3"}) {
     DataOptions options = options_for(R"({"prompt":"1","response":"2"})");
     options.loss_weights = {weight};
-    EXPECT_THROW(load(options), InputError) << weight;
+    EXPECT_THROW(load_sft(options), InputError) << weight;
   }
 }
 
@@ -97,7 +97,7 @@ TEST(SftDatasetTest, DemonstrationsAreMadeOnTheFly) {
   options.train_files = {"countdown:seed=1,size=300,four=0.2,insight=0.4,patience=1.0"};
   options.loss_weights = {"\n=3", "</think>=3"};
   options.max_response_length = 80;
-  const SftDataset dataset = load(options);
+  const SftDataset dataset = load_sft(options);
   EXPECT_EQ(dataset.size(), 300);
   std::set<std::vector<int32_t>> different;
   for (int64_t i = 0; i < dataset.size(); ++i) {
@@ -106,11 +106,11 @@ TEST(SftDatasetTest, DemonstrationsAreMadeOnTheFly) {
     different.insert(example.tokens);
     ASSERT_EQ(example.tokens.size(), example.weights.size());
     ASSERT_LE(std::ssize(example.tokens) - example.response_begin, 80);
-    ASSERT_EQ(example.tokens[example.response_begin - 1], tokenizer().id_of("<think>"));
-    ASSERT_EQ(example.tokens.back(), tokenizer().id_of("<eos>"));
+    ASSERT_EQ(example.tokens[example.response_begin - 1], demo_tokenizer().id_of("<think>"));
+    ASSERT_EQ(example.tokens.back(), demo_tokenizer().id_of("<eos>"));
     for (int64_t at = 0; at < std::ssize(example.tokens); ++at) {
-      const bool is_heavy = example.tokens[at] == tokenizer().id_of("\n") ||
-                            example.tokens[at] == tokenizer().id_of("</think>");
+      const bool is_heavy = example.tokens[at] == demo_tokenizer().id_of("\n") ||
+                            example.tokens[at] == demo_tokenizer().id_of("</think>");
       ASSERT_EQ(example.weights[at], at < example.response_begin ? 0.0F : is_heavy ? 3.0F : 1.0F);
     }
   }
@@ -121,7 +121,7 @@ TEST(SftDatasetTest, DemonstrationsThatNeverFitAreRefused) {
   DataOptions options;
   options.train_files = {"countdown:seed=1,size=3"};
   options.max_response_length = 5;
-  EXPECT_THROW(load(options).example(0), InputError);
+  EXPECT_THROW(load_sft(options).example(0), InputError);
 }
 
 }  // namespace

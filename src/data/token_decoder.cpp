@@ -13,7 +13,7 @@
 namespace tlt::data {
 namespace {
 
-constexpr size_t kMaxSteps = 32;
+constexpr size_t kMaxDecoders = 32;
 constexpr std::string_view kUnknownCharacter = "\uFFFD";
 
 // The byte that "<0xE6>" spells.
@@ -51,7 +51,7 @@ void TokenDecoder::add_steps(const nlohmann::json& description, Stage& stage) {
   const auto require = [&](bool is_in_order) {
     TLT_CHECK_INPUT(is_in_order, "decoder: ", type, " is not supported in this place");
   };
-  TLT_CHECK_INPUT(steps_.size() < kMaxSteps, "decoder: more than ", kMaxSteps, " steps");
+  TLT_CHECK_INPUT(steps_.size() < kMaxDecoders, "decoder: more than ", kMaxDecoders, " steps");
   if (type == "Sequence") {
     for (const auto& part : description.at("decoders")) add_steps(part, stage);
   } else if (type == "ByteLevel") {

@@ -12,7 +12,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-constexpr auto kLlama2 = R"({"type": "Sequence", "decoders": [
+constexpr auto kLlama2Decoder = R"({"type": "Sequence", "decoders": [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
     {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})";
 
@@ -33,26 +33,27 @@ std::string decoded(const char* description, const Texts& tokens) {
 }
 
 TEST(TokenDecoderTest, OneSpaceIsTakenFromTheBegin) {
-  EXPECT_EQ(decoded(kLlama2, {"▁a", "▁b", "c"}), "a bc");
-  EXPECT_EQ(decoded(kLlama2, {"▁", "▁a"}), " a");
-  EXPECT_EQ(decoded(kLlama2, {"▁▁", "▁"}), "  ");
-  EXPECT_EQ(decoded(kLlama2, {"a", "▁b"}), "a b");
-  EXPECT_EQ(decoded(kLlama2, {"<0x20>", "a"}), "a");
-  EXPECT_EQ(decoded(kLlama2, {}), "");
+  EXPECT_EQ(decoded(kLlama2Decoder, {"▁a", "▁b", "c"}), "a bc");
+  EXPECT_EQ(decoded(kLlama2Decoder, {"▁", "▁a"}), " a");
+  EXPECT_EQ(decoded(kLlama2Decoder, {"▁▁", "▁"}), "  ");
+  EXPECT_EQ(decoded(kLlama2Decoder, {"a", "▁b"}), "a b");
+  EXPECT_EQ(decoded(kLlama2Decoder, {"<0x20>", "a"}), "a");
+  EXPECT_EQ(decoded(kLlama2Decoder, {}), "");
 }
 
 TEST(TokenDecoderTest, ARunOfBytesWaitsForItsEnd) {
-  EXPECT_EQ(streamed(kLlama2, {"a", "<0xC3>", "<0xA9>", "b"}), (Texts{"a", "", "", "éb", ""}));
-  EXPECT_EQ(streamed(kLlama2, {"<0xC3>", "<0xA9>"}), (Texts{"", "", "é"}));
+  EXPECT_EQ(streamed(kLlama2Decoder, {"a", "<0xC3>", "<0xA9>", "b"}),
+            (Texts{"a", "", "", "éb", ""}));
+  EXPECT_EQ(streamed(kLlama2Decoder, {"<0xC3>", "<0xA9>"}), (Texts{"", "", "é"}));
 }
 
 TEST(TokenDecoderTest, OneWrongByteSpoilsTheRun) {
-  EXPECT_EQ(decoded(kLlama2, {"<0xC3>", "<0xA9>", "<0xC3>", "b"}), "\uFFFD\uFFFD\uFFFDb");
-  EXPECT_EQ(decoded(kLlama2, {"<0x41>", "x", "<0xFF>"}), "Ax\uFFFD");
+  EXPECT_EQ(decoded(kLlama2Decoder, {"<0xC3>", "<0xA9>", "<0xC3>", "b"}), "\uFFFD\uFFFD\uFFFDb");
+  EXPECT_EQ(decoded(kLlama2Decoder, {"<0x41>", "x", "<0xFF>"}), "Ax\uFFFD");
 }
 
 TEST(TokenDecoderTest, WhatOnlyLooksLikeAByteIsText) {
-  EXPECT_EQ(decoded(kLlama2, {"<0xG1>", "<0x411>", "<0x4 >"}), "<0xG1><0x411><0x4 >");
+  EXPECT_EQ(decoded(kLlama2Decoder, {"<0xG1>", "<0x411>", "<0x4 >"}), "<0xG1><0x411><0x4 >");
 }
 
 TEST(TokenDecoderTest, MetaspaceDropsTheFirstTokensSpaces) {
@@ -69,7 +70,7 @@ TEST(TokenDecoderTest, StripBeforeFuseIsOfEachToken) {
 }
 
 TEST(TokenDecoderTest, AStreamStartsAgainAfterItsEnd) {
-  TokenDecoder decoder(nlohmann::json::parse(kLlama2));
+  TokenDecoder decoder(nlohmann::json::parse(kLlama2Decoder));
   TextStream stream(decoder);
   for (int round = 0; round < 2; ++round) {
     std::string text;

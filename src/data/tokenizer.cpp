@@ -19,7 +19,7 @@
 namespace tlt::data {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
 AddedTokens select(std::vector<AddedToken> tokens, bool is_normalized, Normalizer normalizer) {
   std::erase_if(tokens,
@@ -190,7 +190,7 @@ using Json = nlohmann::json;
 
 Json read_json(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return Json::object();
-  const std::string text = read_file(path.string(), kMaxFileBytes);
+  const std::string text = read_file(path.string(), kMaxTokenizerBytes);
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(json.is_object(), path.string(), ": not a JSON object");
   return json;
@@ -234,7 +234,7 @@ TokenRoles read_roles(const Tokenizer& tokenizer, const std::filesystem::path& f
 
 Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
   const auto file = folder / "tokenizer.json";
-  Tokenizer tokenizer = parse(read_file(file.string(), kMaxFileBytes), file.string());
+  Tokenizer tokenizer = parse(read_file(file.string(), kMaxTokenizerBytes), file.string());
   tokenizer.roles_ = read_roles(tokenizer, folder);
   tokenizer.folder_ = folder.string();
   return tokenizer;

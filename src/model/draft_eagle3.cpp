@@ -12,7 +12,7 @@
 namespace tlt::model {
 namespace {
 
-constexpr const char* kLayer = "midlayer.";
+constexpr const char* kMiddleLayer = "midlayer.";
 
 const Eagle3Config& checked(const Eagle3Config& config, const PolicyModel& target) {
   config.check_fits(target.config(), "drafter");
@@ -36,7 +36,7 @@ Eagle3Network::Eagle3Network(const PolicyModel& target, const Eagle3Config& conf
   fc_index_ = list.add_matrix("fc.weight", fc_);
   embedding_norm_index_ = list.add_vector("midlayer.input_layernorm.weight", embedding_norm_);
   feature_norm_index_ = list.add_vector("midlayer.hidden_norm.weight", feature_norm_);
-  layer_.list_parameters(kLayer, list);
+  layer_.list_parameters(kMiddleLayer, list);
   last_norm_index_ = list.add_vector("norm.weight", last_norm_);
   head_index_ = list.add_matrix("lm_head.weight", head_);
 }

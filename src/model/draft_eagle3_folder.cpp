@@ -12,14 +12,15 @@
 namespace tlt::model {
 namespace {
 
-std::string plain_name(std::string name) {
+std::string plain_eagle3_name(std::string name) {
   if (name.starts_with("model.")) name.erase(0, std::string_view("model.").size());
   if (name.starts_with("layers.0."))
     name.replace(0, std::string_view("layers.0.").size(), "midlayer.");
   return name;
 }
 
-void check_other(DraftTensors& tensors, const std::string& plain, const ModelConfig& config) {
+void check_other_of_eagle3(DraftTensors& tensors, const std::string& plain,
+                           const ModelConfig& config) {
   if (plain == "d2t" || plain == "t2d" || plain.ends_with("rotary_emb.inv_freq")) return;
   if (plain == "fc.bias") return tensors.check_zero_bias(plain);
   if (plain == "embed_tokens.weight") return tensors.check_embedding(plain, config);
@@ -99,9 +100,10 @@ std::unique_ptr<Eagle3Network> load_eagle3(const std::string& folder, const Poli
 
 void load_eagle3_weights(const std::string& folder, Eagle3Network& network) {
   const Eagle3Config& config = network.eagle3_config();
-  DraftTensors tensors(folder, plain_name);
-  tensors.load(network.device(), network.parameters(),
-               [&](const std::string& plain) { check_other(tensors, plain, config.layer); });
+  DraftTensors tensors(folder, plain_eagle3_name);
+  tensors.load(network.device(), network.parameters(), [&](const std::string& plain) {
+    check_other_of_eagle3(tensors, plain, config.layer);
+  });
   network.set_head_tokens(read_head_tokens(tensors, config, folder));
 }
 

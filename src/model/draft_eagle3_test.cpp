@@ -25,23 +25,18 @@ namespace tlt::model {
 namespace {
 
 using ::testing::HasSubstr;
-using tlt::testing::tensors_equal;
-using tlt::testing::tensors_near;
+using tlt::tests::near_of_largest;
+using tlt::tests::tensors_equal;
+using tlt::tests::tensors_near;
 
-const std::string kModels = std::string(TLT_SOURCE_DIR) + "/tests/golden/models/";
+const std::string kEagle3Models = std::string(TLT_SOURCE_DIR) + "/tests/golden/models/";
 const std::string kDrafter = std::string(TLT_SOURCE_DIR) + "/tests/golden/drafters/eagle3";
-
-::testing::AssertionResult near_of_largest(const at::Tensor& got, const at::Tensor& want,
-                                           double tolerance) {
-  const double scale = want.abs().max().item<double>();
-  return tensors_near(got / scale, want / scale, tolerance);
-}
 
 class Eagle3Test : public ::testing::Test {
  protected:
   Eagle3Test()
       : golden_(kDrafter + "/golden.safetensors"),
-        target_(load_policy(kModels + golden_.index().metadata.at("target"), Device::cpu(1),
+        target_(load_policy(kEagle3Models + golden_.index().metadata.at("target"), Device::cpu(1),
                             at::kFloat)),
         network_(load_eagle3(kDrafter, *target_)),
         folder_(::testing::TempDir() + "draft_eagle3_test_" + std::to_string(getpid())) {
@@ -143,7 +138,7 @@ TEST_F(Eagle3Test, UnrolledPassesAndTheirGradientsArePyTorchs) {
   SafetensorsFile unrolled(kDrafter + "/unrolled.safetensors");
   DraftTape tape;
   fill(tape);
-  tlt::testing::expect_unrolled(*network_, tape, golden_.read("captured"), unrolled);
+  tlt::tests::expect_unrolled(*network_, tape, golden_.read("captured"), unrolled);
 }
 
 TEST_F(Eagle3Test, OneRowAtATimeIsThePackedPassToTheBit) {
@@ -175,7 +170,7 @@ TEST_F(Eagle3Test, OneRowAtATimeIsThePackedPassToTheBit) {
 }
 
 TEST_F(Eagle3Test, TheFeaturesMayBeTheLastOutput) {
-  const at::Tensor start = tlt::testing::random_tensor({1, 64}, at::kFloat, /*name=*/2);
+  const at::Tensor start = tlt::tests::random_tensor({1, 64}, at::kFloat, /*name=*/2);
   const int32_t tokens[] = {5, 9};
   const ops::PageId page = 0;
   const auto second = [&](bool copy) {
@@ -261,7 +256,7 @@ TEST_F(Eagle3Test, ABadFolderIsRefusedByName) {
 }
 
 TEST(Eagle3ConfigTest, TheLayersAreSGLangs) {
-  ModelConfig target = tlt::testing::tiny_config(Family::kQwen3);
+  ModelConfig target = tlt::tests::tiny_config(Family::kQwen3);
   target.layers = 28;
   const Eagle3Config config = Eagle3Config::make(target, 50);
   EXPECT_EQ(config.layers, (std::vector<int64_t>{2, 14, 25}));

@@ -21,20 +21,14 @@
 namespace tlt::model {
 namespace {
 
-using tlt::testing::expect_unrolled;
-using tlt::testing::random_tensor;
-using tlt::testing::tensors_equal;
-using tlt::testing::tensors_near;
-using tlt::testing::tiny_config;
+using tlt::tests::expect_unrolled;
+using tlt::tests::near_of_largest;
+using tlt::tests::random_tensor;
+using tlt::tests::tensors_equal;
+using tlt::tests::tensors_near;
+using tlt::tests::tiny_config;
 
 const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/";
-
-// |got - want| <= tolerance * the largest |want|.
-::testing::AssertionResult near_of_largest(const at::Tensor& got, const at::Tensor& want,
-                                           double tolerance) {
-  const double scale = want.abs().max().item<double>();
-  return tensors_near(got / scale, want / scale, tolerance);
-}
 
 // Sequences of tokens x_{t+1}, and features for all of them.
 struct Pairs {
@@ -169,8 +163,8 @@ TEST_P(DraftGoldenTest, BFloat16IsCloseToFloat32) {
 class EagleNetworkTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
  protected:
   EagleNetworkTest()
-      : target_(tlt::testing::make_tiny_model(tiny_config(std::get<0>(GetParam())),
-                                              std::get<1>(GetParam()))),
+      : target_(tlt::tests::make_tiny_model(tiny_config(std::get<0>(GetParam())),
+                                            std::get<1>(GetParam()))),
         network_(*target_, EagleNetwork::config_for(target_->config())) {
     network_.initialize(/*seed=*/21);
   }
@@ -184,8 +178,8 @@ INSTANTIATE_TEST_SUITE_P(All, EagleNetworkTest,
                                                               Family::kQwen3),
                                             ::testing::Values(at::kFloat, at::kBFloat16)),
                          [](const auto& info) {
-                           return std::string(tlt::testing::name_of(std::get<0>(info.param))) +
-                                  "_" + c10::toString(std::get<1>(info.param));
+                           return std::string(tlt::tests::name_of(std::get<0>(info.param))) + "_" +
+                                  c10::toString(std::get<1>(info.param));
                          });
 
 TEST_P(EagleNetworkTest, APackedSequenceIsComputedAsAlone) {
@@ -359,7 +353,7 @@ std::string refusal(const std::function<void()>& run) {
 }
 
 TEST(EagleNetworkInputTest, ADrafterThatDoesNotFitIsRefused) {
-  const auto target = tlt::testing::make_tiny_model(tiny_config(Family::kLlama), at::kFloat);
+  const auto target = tlt::tests::make_tiny_model(tiny_config(Family::kLlama), at::kFloat);
   const ModelConfig fitting = EagleNetwork::config_for(target->config());
   const auto make = [&](auto edit) {
     return refusal([&] {
@@ -380,7 +374,7 @@ TEST(EagleNetworkInputTest, ADrafterThatDoesNotFitIsRefused) {
 }
 
 TEST(EagleNetworkInputTest, OnlyALayerOfTheTargetsKindStartsFromIt) {
-  const auto target = tlt::testing::make_tiny_model(tiny_config(Family::kQwen3), at::kFloat);
+  const auto target = tlt::tests::make_tiny_model(tiny_config(Family::kQwen3), at::kFloat);
   EagleNetwork other(*target, EagleNetwork::config_for(target->config(), Family::kLlama));
   EXPECT_THAT(refusal([&] { other.initialize_from_target(1); }), ::testing::HasSubstr("family"));
   ModelConfig narrow = EagleNetwork::config_for(target->config());
@@ -391,7 +385,7 @@ TEST(EagleNetworkInputTest, OnlyALayerOfTheTargetsKindStartsFromIt) {
 }
 
 TEST(EagleNetworkInputTest, FeaturesOfAnotherShapeAreABug) {
-  const auto target = tlt::testing::make_tiny_model(tiny_config(Family::kQwen2), at::kFloat);
+  const auto target = tlt::tests::make_tiny_model(tiny_config(Family::kQwen2), at::kFloat);
   const EagleNetwork network(*target, EagleNetwork::config_for(target->config()));
   const std::vector<int32_t> tokens = {3, 4};
   DraftTape tape;

@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 // Names with the prefixes that trainers and formats add taken off; the layer is `layer.`.
-std::string plain_name(std::string name) {
+std::string common_name(std::string name) {
   const auto replace = [&](const std::string& from, const char* to) {
     if (name.starts_with(from)) name.replace(0, from.size(), to);
   };
@@ -83,7 +83,7 @@ DraftExport::DraftExport(const std::string& drafter_folder, const std::string& t
   TLT_CHECK_INPUT(!is_for_vllm() || layer_.family != Family::kQwen3, drafter_folder,
                   ": its layer is Qwen3's, and vLLM has no EAGLE drafter of that kind; train one "
                   "with speculative.train.algorithm=eagle3, or export for sglang");
-  source_ = std::make_unique<DraftTensors>(drafter_folder, plain_name);
+  source_ = std::make_unique<DraftTensors>(drafter_folder, common_name);
   list_tensors();
   check_source(drafter_folder);
   type_ = source_->find("fc.weight")->type;

@@ -21,13 +21,13 @@ namespace {
 using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using tlt::testing::tensors_equal;
+using tlt::tests::tensors_equal;
 
-const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/";
+const std::string kGoldenFolder = std::string(TLT_SOURCE_DIR) + "/tests/golden/";
 
-std::string drafter(const std::string& name) { return kGolden + "drafters/" + name; }
+std::string drafter(const std::string& name) { return kGoldenFolder + "drafters/" + name; }
 
-struct Pair {
+struct ExportPair {
   const char* drafter;
   std::string target;
 };
@@ -36,7 +36,7 @@ std::string target_of_eagle3() {
   return SafetensorsFile(drafter("eagle3") + "/golden.safetensors").index().metadata.at("target");
 }
 
-std::vector<Pair> pairs() {
+std::vector<ExportPair> pairs() {
   return {{"llama", "llama_untied_rope_llama3"},
           {"qwen2", "qwen2_tied"},
           {"qwen3", "qwen3_tied_head32"},
@@ -71,8 +71,9 @@ void edit_config(const std::string& folder, const std::function<void(json&)>& ed
   write_file_atomic(folder + "/config.json", config.dump());
 }
 
-json exported(const Pair& pair, const std::string& folder, const DraftExportOptions& options) {
-  const DraftExport out(drafter(pair.drafter), kGolden + "models/" + pair.target, options);
+json exported(const ExportPair& pair, const std::string& folder,
+              const DraftExportOptions& options) {
+  const DraftExport out(drafter(pair.drafter), kGoldenFolder + "models/" + pair.target, options);
   out.write(folder);
   out.check(folder);
   return read_json_object(folder + "/config.json");
@@ -97,10 +98,11 @@ class DraftExportTest : public ::testing::Test {
 };
 
 TEST_F(DraftExportTest, OurReaderReadsTheSglangFolderWithEqualWeights) {
-  for (const Pair& pair : pairs()) {
+  for (const ExportPair& pair : pairs()) {
     const std::string folder = path(pair.drafter);
     exported(pair, folder, {});
-    const auto target = load_policy(kGolden + "models/" + pair.target, Device::cpu(1), at::kFloat);
+    const auto target =
+        load_policy(kGoldenFolder + "models/" + pair.target, Device::cpu(1), at::kFloat);
     const auto want = load_drafter(drafter(pair.drafter), *target);
     const auto got = load_drafter(folder, *target);
     ASSERT_EQ(got->parameters().size(), want->parameters().size());
@@ -130,7 +132,7 @@ TEST_F(DraftExportTest, VllmGetsASpeculatorsFolderOfAnEagle3Drafter) {
   EXPECT_EQ(config["transformer_layer_config"]["model_type"], "llama");
   EXPECT_EQ(config["transformer_layer_config"]["hidden_size"], source["hidden_size"]);
   const auto target =
-      load_policy(kGolden + "models/" + target_of_eagle3(), Device::cpu(1), at::kFloat);
+      load_policy(kGoldenFolder + "models/" + target_of_eagle3(), Device::cpu(1), at::kFloat);
   EXPECT_EQ(config["eagle_aux_hidden_state_layer_ids"],
             load_drafter(drafter("eagle3"), *target)->shown_layers());
   Tensors want;
@@ -162,7 +164,7 @@ TEST_F(DraftExportTest, VllmGetsAnEagleDrafterAsALlamaWithBiasesWhereItHasThem) 
 TEST_F(DraftExportTest, ADrafterThatIsNotWholeOrAnothersIsRefused) {
   const auto answer = [&](const std::string& folder, const std::string& target) -> std::string {
     try {
-      const DraftExport out(folder, kGolden + "models/" + target, {});
+      const DraftExport out(folder, kGoldenFolder + "models/" + target, {});
     } catch (const InputError& error) {
       return error.what();
     }
@@ -199,7 +201,8 @@ TEST_F(DraftExportTest, ADrafterThatIsNotWholeOrAnothersIsRefused) {
 TEST_F(DraftExportTest, AWrittenFolderThatMissesSomethingIsNoticed) {
   const std::string folder = path("out");
   for (const DraftExportOptions& options : {DraftExportOptions{}, kVllm}) {
-    const DraftExport out(drafter("eagle3"), kGolden + "models/" + target_of_eagle3(), options);
+    const DraftExport out(drafter("eagle3"), kGoldenFolder + "models/" + target_of_eagle3(),
+                          options);
     out.write(folder);
     const Tensors tensors = tensors_in(folder);
     const json config = read_json_object(folder + "/config.json");
@@ -222,7 +225,7 @@ TEST_F(DraftExportTest, AWrittenFolderThatMissesSomethingIsNoticed) {
 }
 
 TEST_F(DraftExportTest, TheTokenMapHasTheHottestTokensAndTorchReadsIt) {
-  const std::string folder = copy("qwen2"), target = kGolden + "models/qwen2_tied";
+  const std::string folder = copy("qwen2"), target = kGoldenFolder + "models/qwen2_tied";
   write_hot_tokens(folder, std::vector<int32_t>{7, 3, 9, 1, 4});
   EXPECT_FALSE(DraftExport(folder, target, {}).has_token_map());
   const DraftExport out(folder, target, {.target_name = "", .hot_tokens = 3});

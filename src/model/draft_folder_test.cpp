@@ -20,7 +20,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/";
+const std::string kGoldenData = std::string(TLT_SOURCE_DIR) + "/tests/golden/";
 
 struct Pair {
   const char* drafter;
@@ -47,13 +47,13 @@ class DraftFolderTest : public ::testing::Test {
 
   std::unique_ptr<PolicyModel> target(const std::string& name,
                                       at::ScalarType type = at::kFloat) const {
-    return load_policy(kGolden + "models/" + name, Device::cpu(1), type);
+    return load_policy(kGoldenData + "models/" + name, Device::cpu(1), type);
   }
 
   // A copy of golden drafter `name`, changed.
   void write_edited(const std::string& name, const std::function<void(Tensors&)>& edit_tensors,
                     const std::function<void(json&)>& edit_config) {
-    const std::string golden = kGolden + "drafters/" + name;
+    const std::string golden = kGoldenData + "drafters/" + name;
     SafetensorsFile file(golden + "/model.safetensors");
     Tensors tensors;
     for (const TensorEntry& entry : file.index().entries) tensors[entry.name] = file.read(entry);
@@ -85,7 +85,7 @@ class DraftFolderTest : public ::testing::Test {
 
 TEST_F(DraftFolderTest, ADrafterIsSavedAsItWasLoaded) {
   for (const auto& [drafter, name] : kPairs) {
-    const std::string golden = kGolden + "drafters/" + drafter;
+    const std::string golden = kGoldenData + "drafters/" + drafter;
     const auto model = target(name);
     save_drafter(*load_drafter(golden, *model), folder_);
     EXPECT_EQ(read_config(folder_), read_config(golden)) << drafter;
@@ -100,8 +100,7 @@ TEST_F(DraftFolderTest, ADrafterIsSavedAsItWasLoaded) {
 
 TEST_F(DraftFolderTest, ANewDraftersFolderReadsBack) {
   for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3}) {
-    const auto model =
-        tlt::testing::make_tiny_model(tlt::testing::tiny_config(family), at::kBFloat16);
+    const auto model = tlt::tests::make_tiny_model(tlt::tests::tiny_config(family), at::kBFloat16);
     for (const Family layer : {family, Family::kLlama}) {
       EagleNetwork network(*model, EagleNetwork::config_for(model->config(), layer));
       network.initialize(/*seed=*/5);
@@ -136,9 +135,9 @@ TEST_F(DraftFolderTest, ANewDraftersFolderReadsBack) {
 
 TEST_F(DraftFolderTest, TheWeightsAreRoundedToTheTargetsType) {
   const auto model = target("qwen2_tied", at::kBFloat16);
-  save_drafter(*load_drafter(kGolden + "drafters/qwen2", *model), folder_);
+  save_drafter(*load_drafter(kGoldenData + "drafters/qwen2", *model), folder_);
   EXPECT_EQ(read_config(folder_).at("dtype"), "bfloat16");
-  SafetensorsFile want(kGolden + "drafters/qwen2/model.safetensors");
+  SafetensorsFile want(kGoldenData + "drafters/qwen2/model.safetensors");
   SafetensorsFile got(folder_ + "/model.safetensors");
   for (const TensorEntry& entry : want.index().entries)
     EXPECT_TRUE(at::equal(got.read(entry.name), want.read(entry).to(at::kBFloat16)));
@@ -146,13 +145,13 @@ TEST_F(DraftFolderTest, TheWeightsAreRoundedToTheTargetsType) {
 
 TEST_F(DraftFolderTest, ASnapshotKeepsTheWeightsOfItsMoment) {
   const auto model = target("qwen2_tied");
-  const auto network = load_drafter(kGolden + "drafters/qwen2", *model);
+  const auto network = load_drafter(kGoldenData + "drafters/qwen2", *model);
   const DraftSnapshot snapshot = snapshot_drafter(*network);
   for (const Parameter& parameter : network->parameters())
     parameter.write(network->device(), at::zeros(parameter.shape()));
   save_drafter(snapshot, folder_);
   load_draft_weights(folder_, *network);
-  SafetensorsFile want(kGolden + "drafters/qwen2/model.safetensors");
+  SafetensorsFile want(kGoldenData + "drafters/qwen2/model.safetensors");
   for (const Parameter& parameter : network->parameters())
     for (const Parameter::Part& part : parameter.parts)
       EXPECT_TRUE(at::equal(parameter.read(network->device(), part), want.read(part.name)));
@@ -190,7 +189,7 @@ TEST_F(DraftFolderTest, PrefixedNamesGiveTheSameDrafter) {
         t = renamed;
       },
       nullptr);
-  const auto plain = load_drafter(kGolden + "drafters/qwen2", *model);
+  const auto plain = load_drafter(kGoldenData + "drafters/qwen2", *model);
   const auto prefixed = load_drafter(folder_, *model);
   for (size_t i = 0; i < plain->parameters().size(); ++i)
     EXPECT_TRUE(at::equal(plain->parameters()[i].read(model->device()),
@@ -257,7 +256,7 @@ TEST_F(DraftFolderTest, AWrongConfigIsRefusedByKey) {
 TEST_F(DraftFolderTest, AnotherTargetsDrafterIsRefused) {
   const auto model = target("qwen2_tied");
   try {
-    load_drafter(kGolden + "drafters/llama", *model);
+    load_drafter(kGoldenData + "drafters/llama", *model);
     FAIL() << "accepted";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(),

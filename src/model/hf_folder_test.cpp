@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kModels = std::string(TLT_SOURCE_DIR) + "/tests/golden/models/";
+const std::string kModelFolders = std::string(TLT_SOURCE_DIR) + "/tests/golden/models/";
 
 class HfFolderTest : public testing::Test {
  protected:
@@ -27,7 +27,7 @@ class HfFolderTest : public testing::Test {
   // A copy of golden model `name` with its tensors changed by `edit`.
   template <class Edit>
   std::string edited(const std::string& name, const Edit& edit) {
-    SafetensorsFolder golden(kModels + name);
+    SafetensorsFolder golden(kModelFolders + name);
     std::map<std::string, at::Tensor> tensors;
     for (const std::string& tensor : golden.names()) tensors[tensor] = golden.read(tensor);
     edit(tensors);
@@ -36,7 +36,7 @@ class HfFolderTest : public testing::Test {
       sources.push_back(TensorSource::of(tensor, values));
     write_safetensors_folder(folder_, sources);
     write_file_atomic(folder_ + "/config.json",
-                      read_file(kModels + name + "/config.json", 1 << 20));
+                      read_file(kModelFolders + name + "/config.json", 1 << 20));
     return folder_;
   }
   std::string refusal(const std::string& folder) {
@@ -53,7 +53,7 @@ class HfFolderTest : public testing::Test {
 };
 
 TEST_F(HfFolderTest, EveryFamilyIsSavedAsItWasLoaded) {
-  for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
+  for (const auto& entry : std::filesystem::directory_iterator(kModelFolders)) {
     const std::string golden = entry.path();
     const auto config = nlohmann::json::parse(read_file(golden + "/config.json", 1 << 20));
     const bool is_bf16 = config.value("dtype", "") == "bfloat16";
@@ -71,7 +71,7 @@ TEST_F(HfFolderTest, EveryFamilyIsSavedAsItWasLoaded) {
 }
 
 TEST_F(HfFolderTest, AnotherTypeRoundsTheWeightsAndSaysSo) {
-  const std::string golden = kModels + "llama_transformers4";
+  const std::string golden = kModelFolders + "llama_transformers4";
   save_policy(*load_policy(golden, device_, at::kBFloat16), folder_, golden);
   const auto config = nlohmann::json::parse(read_file(folder_ + "/config.json", 1 << 20));
   EXPECT_EQ(config.at("torch_dtype"), "bfloat16");
@@ -83,7 +83,7 @@ TEST_F(HfFolderTest, AnotherTypeRoundsTheWeightsAndSaysSo) {
 
 TEST_F(HfFolderTest, Float16WeightsAreThoseNumbersRoundedToTheTypeOfThePolicy) {
   for (const char* name : {"qwen3_untied", "llama_untied_rope_llama3"}) {
-    SafetensorsFolder golden(kModels + name);
+    SafetensorsFolder golden(kModelFolders + name);
     const std::string folder = edited(name, [](auto& tensors) {
       for (auto& [tensor, values] : tensors) values = values.to(at::kHalf);
     });
@@ -103,7 +103,7 @@ TEST_F(HfFolderTest, Float16WeightsAreThoseNumbersRoundedToTheTypeOfThePolicy) {
 }
 
 TEST_F(HfFolderTest, ASnapshotKeepsTheWeightsOfItsMoment) {
-  const std::string golden = kModels + "qwen2_untied";
+  const std::string golden = kModelFolders + "qwen2_untied";
   const auto model = load_policy(golden, device_, at::kFloat);
   const PolicySnapshot snapshot = snapshot_policy(*model);
   for (const Parameter& parameter : model->parameters())

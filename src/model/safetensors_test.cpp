@@ -13,7 +13,7 @@
 namespace tlt::model {
 namespace {
 
-const std::string kModels = std::string(TLT_SOURCE_DIR) + "/tests/golden/models/";
+const std::string kTensorFolders = std::string(TLT_SOURCE_DIR) + "/tests/golden/models/";
 
 class SafetensorsTest : public testing::Test {
  protected:
@@ -91,7 +91,7 @@ TEST_F(SafetensorsTest, ATypeThatTensorsDoNotHaveIsNamedWhenItIsRead) {
 }
 
 TEST_F(SafetensorsTest, AFolderOfShardsReadsLikeOneFile) {
-  SafetensorsFolder golden(kModels + "qwen3_sharded");
+  SafetensorsFolder golden(kTensorFolders + "qwen3_sharded");
   EXPECT_EQ(golden.find("model.embed_tokens.weight")->shape, (std::vector<int64_t>{320, 48}));
   EXPECT_EQ(golden.find("lm_head.weight"), nullptr);
 

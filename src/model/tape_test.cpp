@@ -11,8 +11,8 @@
 namespace tlt::model {
 namespace {
 
-using testing::tensors_equal;
-using testing::tensors_near;
+using tests::tensors_equal;
+using tests::tensors_near;
 
 constexpr int64_t kStem = 32;
 
@@ -34,12 +34,12 @@ class TapeTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarTy
       for (int64_t i = 0; i < count; ++i) list.push_back(first + i);
     };
     const auto add_group = [&](uint32_t prompt, const std::vector<int32_t>& lengths) {
-      std::vector<int32_t> tokens = testing::random_tokens(5, prompt, kStem, vocabulary());
+      std::vector<int32_t> tokens = tests::random_tokens(5, prompt, kStem, vocabulary());
       const int64_t stem = tape.batch().rows();
       take(stem_rows, stem, kStem);
       if (share) tape.add_sequence(tokens.data(), kStem);
       for (size_t i = 0; i < lengths.size(); ++i) {
-        const std::vector<int32_t> more = testing::random_tokens(
+        const std::vector<int32_t> more = tests::random_tokens(
             6, prompt * 10 + static_cast<uint32_t>(i), lengths[i], vocabulary());
         if (share) {
           take(rows, tape.batch().rows(), lengths[i]);
@@ -53,7 +53,7 @@ class TapeTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarTy
       }
     };
     add_group(1, {5, 40, 16, 1});
-    const std::vector<int32_t> alone = testing::random_tokens(7, 0, 21, vocabulary());
+    const std::vector<int32_t> alone = tests::random_tokens(7, 0, 21, vocabulary());
     take(rows, tape.batch().rows(), 21);
     tape.add_sequence(alone.data(), 21);
     add_group(2, {33});
@@ -61,7 +61,7 @@ class TapeTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarTy
     const at::Tensor& hidden = model_->forward(tape);
     const at::Tensor at_rows = at::tensor(rows, at::kLong);
     const at::Tensor weights =
-        testing::random_tensor({std::ssize(rows), hidden.size(1)}, at::kFloat, 9);
+        tests::random_tensor({std::ssize(rows), hidden.size(1)}, at::kFloat, 9);
     at::Tensor d_hidden = at::zeros_like(hidden);
     d_hidden.index_copy_(0, at_rows, weights.to(type()));
     Pass pass{at::cat({hidden.index_select(0, at_rows),
@@ -72,8 +72,8 @@ class TapeTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarTy
   }
   int64_t vocabulary() const { return model_->config().vocabulary; }
 
-  const std::unique_ptr<PolicyModel> model_ = testing::make_tiny_model(
-      testing::tiny_config(std::get<0>(GetParam())), type(), Device::cpu(2));
+  const std::unique_ptr<PolicyModel> model_ =
+      tests::make_tiny_model(tests::tiny_config(std::get<0>(GetParam())), type(), Device::cpu(2));
 };
 
 TEST_P(TapeTest, AStemThatSequencesShareChangesNoHiddenStateAndNoGradientBeyondRounding) {

@@ -12,7 +12,7 @@
 namespace tlt::ops {
 namespace {
 
-constexpr int64_t kRowBlock = 16;  // query rows of a task
+constexpr int64_t kQueryBlock = 16;  // query rows of a task
 
 void check_tree(const AttentionShape& shape, const Batch& batch, const at::Tensor& tree) {
   TLT_CHECK(tree.defined() && tree.size(0) >= batch.tree_rows &&
@@ -177,7 +177,7 @@ void rope_and_store(const Device& device, const AttentionShape& shape, const Bat
                     const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache) {
   check_shapes(shape, batch, qkv, cache);
   if (!device.is_cpu()) return aten::rope_and_store(shape, batch, rope, qkv, cache);
-  const std::vector<Piece>& pieces = cut(batch, kRowBlock);
+  const std::vector<Piece>& pieces = cut(batch, kQueryBlock);
   const KvPages pages = kv_pages(cache);
   const Kernels& kernels = cpu_kernels();
   device.pool().run(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
@@ -193,7 +193,7 @@ void attention(const Device& device, const AttentionShape& shape, const Batch& b
   check_shapes(shape, batch, qkv, cache);
   check_rows(out, batch.rows(), shape.heads * shape.head_size, "attention output");
   if (!device.is_cpu()) return aten::attention(shape, batch, qkv, cache, out, lse);
-  const std::vector<Piece>& pieces = cut(batch, kRowBlock);
+  const std::vector<Piece>& pieces = cut(batch, kQueryBlock);
   const KvPages pages = kv_pages(cache);
   const Kernels& kernels = cpu_kernels();
   device.pool().run(static_cast<int64_t>(pieces.size()) * shape.kv_heads, [&](int64_t i) {
@@ -207,7 +207,7 @@ void attention(const Device& device, const AttentionShape& shape, const Batch& b
 void rope_and_attention(const Device& device, const AttentionShape& shape, const Batch& batch,
                         const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache,
                         at::Tensor& out, at::Tensor* lse) {
-  const std::vector<Piece>& pieces = cut(batch, kRowBlock);
+  const std::vector<Piece>& pieces = cut(batch, kQueryBlock);
   // A later piece sees the keys of an earlier one, which must be there.
   if (!device.is_cpu() || pieces.size() > batch.segments.size() || batch.branches > 0) {
     rope_and_store(device, shape, batch, rope, qkv, cache);

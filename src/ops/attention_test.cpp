@@ -8,9 +8,9 @@
 namespace tlt::ops {
 namespace {
 
-using testing::random_tensor;
-using testing::tensors_equal;
-using testing::tensors_near;
+using tests::random_tensor;
+using tests::tensors_equal;
+using tests::tensors_near;
 
 struct Sizes {
   int64_t heads, kv_heads, head_size;
@@ -66,8 +66,8 @@ TEST_P(AttentionTest, AgreesWithAten) {
   rope_and_store(device_, shape_, batch, rope_, got_qkv, cache_);
   const at::Tensor stored = cache_.storage.clone();
   aten::rope_and_store(shape_, batch, rope_, want_qkv, cache_);
-  EXPECT_TRUE(tensors_near(got_qkv, want_qkv, testing::tolerance(type())));
-  EXPECT_TRUE(tensors_near(stored, cache_.storage, testing::tolerance(type())));
+  EXPECT_TRUE(tensors_near(got_qkv, want_qkv, tests::tolerance(type())));
+  EXPECT_TRUE(tensors_near(stored, cache_.storage, tests::tolerance(type())));
 
   const int64_t out_width = shape_.heads * shape_.head_size;
   at::Tensor got = at::empty({53, out_width}, type()), want = at::empty({53, out_width}, type());
@@ -75,7 +75,7 @@ TEST_P(AttentionTest, AgreesWithAten) {
              want_lse = at::empty_like(got_lse);
   attention(device_, shape_, batch, want_qkv, cache_, got, &got_lse);
   aten::attention(shape_, batch, want_qkv, cache_, want, &want_lse);
-  EXPECT_TRUE(tensors_near(got, want, testing::tolerance(type())));
+  EXPECT_TRUE(tensors_near(got, want, tests::tolerance(type())));
   EXPECT_TRUE(tensors_near(got_lse, want_lse, 1e-4));
 }
 

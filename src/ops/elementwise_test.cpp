@@ -7,9 +7,9 @@
 namespace tlt::ops {
 namespace {
 
-using testing::random_tensor;
-using testing::tensors_equal;
-using testing::tensors_near;
+using tests::random_tensor;
+using tests::tensors_equal;
+using tests::tensors_near;
 
 class ElementwiseTest : public ::testing::TestWithParam<at::ScalarType> {
  protected:
@@ -27,7 +27,7 @@ TEST_P(ElementwiseTest, NormAgreesWithAten) {
   at::Tensor got = at::empty_like(x), want = at::empty_like(x);
   rms_norm(device_, x, weight, 1e-6, got);
   aten::rms_norm(x, weight, 1e-6, want);
-  EXPECT_TRUE(tensors_near(got, want, testing::tolerance(GetParam())));
+  EXPECT_TRUE(tensors_near(got, want, tests::tolerance(GetParam())));
 }
 
 TEST_P(ElementwiseTest, NormOfARowDoesNotDependOnItsCompanions) {
@@ -46,7 +46,7 @@ TEST_P(ElementwiseTest, NormGradientAgreesWithAten) {
   at::Tensor got_weight = at::zeros({kColumns}, at::kFloat), want_weight = got_weight.clone();
   rms_norm_backward(device_, dy, x, weight, 1e-6, got, got_weight);
   aten::rms_norm_backward(dy, x, weight, 1e-6, want, want_weight);
-  EXPECT_TRUE(tensors_near(got, want, testing::tolerance(GetParam())));
+  EXPECT_TRUE(tensors_near(got, want, tests::tolerance(GetParam())));
   EXPECT_TRUE(tensors_near(got_weight, want_weight, 1e-4));
 }
 
@@ -65,11 +65,11 @@ TEST_P(ElementwiseTest, SwigluAndItsGradientAgreeWithAten) {
   at::Tensor got = at::empty_like(d_out), want = at::empty_like(d_out);
   swiglu(device_, gate_up, got);
   aten::swiglu(gate_up, want);
-  EXPECT_TRUE(tensors_near(got, want, testing::tolerance(GetParam())));
+  EXPECT_TRUE(tensors_near(got, want, tests::tolerance(GetParam())));
   at::Tensor got_d = at::empty_like(gate_up), want_d = at::empty_like(gate_up);
   swiglu_backward(device_, d_out, gate_up, got_d);
   aten::swiglu_backward(d_out, gate_up, want_d);
-  EXPECT_TRUE(tensors_near(got_d, want_d, testing::tolerance(GetParam())));
+  EXPECT_TRUE(tensors_near(got_d, want_d, tests::tolerance(GetParam())));
 }
 
 TEST_P(ElementwiseTest, EmbeddingGradientAddsRowsOfTheSameToken) {

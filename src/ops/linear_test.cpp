@@ -8,9 +8,9 @@
 namespace tlt::ops {
 namespace {
 
-using testing::random_tensor;
-using testing::tensors_equal;
-using testing::tensors_near;
+using tests::random_tensor;
+using tests::tensors_equal;
+using tests::tensors_near;
 
 struct Case {
   int64_t rows, n, k;
@@ -44,8 +44,7 @@ TEST_P(LinearTest, AgreesWithAten) {
       const at::Tensor wide_residual = residual.to(at::kFloat);
       aten::linear(x.to(at::kFloat), values.to(at::kFloat), want,
                    {.bias = &bias, .residual = extras.residual ? &wide_residual : nullptr});
-      EXPECT_TRUE(
-          tensors_near(got, want, out_type == at::kFloat ? 1e-4 : testing::tolerance(type())))
+      EXPECT_TRUE(tensors_near(got, want, out_type == at::kFloat ? 1e-4 : tests::tolerance(type())))
           << rows << " x " << n << " x " << k;
     }
   }
@@ -96,10 +95,10 @@ TEST_P(LinearTest, GradientsAgreeWithAten) {
     at::Tensor dx = d.empty({rows, k}, type()), want_dx = d.empty({rows, k}, at::kFloat);
     linear_backward_input(d, dy, w, dx);
     aten::linear_backward_input(dy.to(at::kFloat), values.to(at::kFloat), want_dx, false);
-    EXPECT_TRUE(tensors_near(dx, want_dx, testing::tolerance(type())))
+    EXPECT_TRUE(tensors_near(dx, want_dx, tests::tolerance(type())))
         << rows << " x " << n << " x " << k;
     linear_backward_input(d, dy, w, dx, /*accumulate=*/true);
-    EXPECT_TRUE(tensors_near(dx, 2 * want_dx, 2 * testing::tolerance(type())));
+    EXPECT_TRUE(tensors_near(dx, 2 * want_dx, 2 * tests::tolerance(type())));
 
     at::Tensor dw = d.zeros({n, k}, at::kFloat), db = d.zeros({n}, at::kFloat);
     at::Tensor want_dw = d.zeros({n, k}, at::kFloat), want_db = d.zeros({n}, at::kFloat);
@@ -135,7 +134,7 @@ TEST_P(LinearTest, WeightGivesBackItsValues) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, LinearTest,
-                         ::testing::Combine(::testing::ValuesIn(testing::devices()),
+                         ::testing::Combine(::testing::ValuesIn(tests::devices()),
                                             ::testing::Values(at::kFloat, at::kBFloat16)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + (std::get<1>(info.param) == at::kFloat

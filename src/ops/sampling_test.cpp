@@ -13,10 +13,10 @@
 namespace tlt::ops {
 namespace {
 
-using testing::random_tensor;
-using testing::tensors_near;
+using tests::random_tensor;
+using tests::tensors_near;
 
-constexpr int64_t kVocabulary = 117, kColumns = 120;
+constexpr int64_t kVocabulary = 117, kLogitColumns = 120;
 
 Sampled sample_one(const at::Tensor& logits, const SamplingRule& rule, double u) {
   Sampled out;
@@ -51,7 +51,7 @@ std::map<int32_t, double> allowed(const at::Tensor& logits, const SamplingRule& 
 }
 
 TEST(SamplingTest, GreedyTakesTheLowestOfEqualTokens) {
-  at::Tensor logits = random_tensor({1, kColumns}, at::kFloat, 1);
+  at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 1);
   logits[0][40] = logits[0][90] = 9.0;
   logits[0][118] = 50.0;  // padding is never chosen
   const Sampled got = sample_one(logits, {.temperature = 0}, 0.5);
@@ -61,7 +61,7 @@ TEST(SamplingTest, GreedyTakesTheLowestOfEqualTokens) {
 }
 
 TEST(SamplingTest, NumberPicksTheTokenWhoseShareItFallsInto) {
-  const at::Tensor logits = random_tensor({1, kColumns}, at::kFloat, 2, 2.0);
+  const at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 2, 2.0);
   const at::Tensor p = at::softmax(logits.narrow(1, 0, kVocabulary).to(at::kDouble) / 0.7, 1)[0];
   double before = 0;
   for (int32_t i = 0; i < kVocabulary; ++i) {
@@ -74,14 +74,14 @@ TEST(SamplingTest, NumberPicksTheTokenWhoseShareItFallsInto) {
 }
 
 TEST(SamplingTest, EveryNumberGivesATokenWithProbability) {
-  at::Tensor logits = at::full({1, kColumns}, -1000.0, at::kFloat);
+  at::Tensor logits = at::full({1, kLogitColumns}, -1000.0, at::kFloat);
   logits[0][3] = logits[0][77] = 0.0;
   for (const double u : {0.0, 0.25, 0.4999, 0.5001, 0.75, 1 - 0x1.0p-53})
     EXPECT_EQ(sample_one(logits, {}, u).token, u < 0.5 ? 3 : 77) << u;
 }
 
 TEST(SamplingTest, TruncationsKeepWhatTheirDefinitionsKeep) {
-  const at::Tensor logits = random_tensor({1, kColumns}, at::kFloat, 3, 2.0);
+  const at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 3, 2.0);
   const SamplingRule rules[] = {{.top_k = 1},
                                 {.top_k = 5},
                                 {.top_p = 0.5},
@@ -105,7 +105,7 @@ TEST(SamplingTest, TruncationsKeepWhatTheirDefinitionsKeep) {
 }
 
 TEST(SamplingTest, RecordedLogprobIsTheTrainersToTheBit) {
-  const at::Tensor logits = random_tensor({64, kColumns}, at::kFloat, 4, 3.0);
+  const at::Tensor logits = random_tensor({64, kLogitColumns}, at::kFloat, 4, 3.0);
   for (const double temperature : {1.0, 0.7, 1.3}) {
     std::vector<SampleRow> asked(64);
     for (size_t i = 0; i < 64; ++i)
@@ -126,7 +126,7 @@ TEST(SamplingTest, RecordedLogprobIsTheTrainersToTheBit) {
 
 TEST(SamplingTest, StatisticsAndGradientAgreeWithFiniteDifferences) {
   const double temperature = 0.8;
-  const at::Tensor logits = random_tensor({3, kColumns}, at::kFloat, 5, 2.0),
+  const at::Tensor logits = random_tensor({3, kLogitColumns}, at::kFloat, 5, 2.0),
                    targets = at::tensor({5, 0, 116}, at::kInt);
   const at::Tensor log_p =
       at::log_softmax(logits.narrow(1, 0, kVocabulary).to(at::kDouble) / temperature, 1);
@@ -159,7 +159,7 @@ TEST(SamplingTest, StatisticsAndGradientAgreeWithFiniteDifferences) {
 }
 
 TEST(SamplingTest, BrokenLogitsAreAnErrorWithWords) {
-  at::Tensor logits = random_tensor({1, kColumns}, at::kFloat, 6);
+  at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 6);
   logits[0][7] = NAN;
   logits[0][8] = INFINITY;
   EXPECT_THROW(sample_one(logits, {}, 0.5), Error);

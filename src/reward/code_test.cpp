@@ -17,7 +17,7 @@
 namespace tlt::reward {
 namespace {
 
-constexpr double kLong = 60;  // seconds; never waited for
+constexpr double kLongTest = 60;  // seconds; never waited for
 constexpr const char* kDoubling = R"({"inputs": ["1", "21"], "outputs": ["2\n", "42\n"]})";
 
 // Skips where there is no sandbox; TLT_NEEDS_SANDBOX set: fails there.
@@ -38,7 +38,7 @@ class CodeRewardTest : public testing::Test {
 };
 
 double score(const std::string& code, const char* tests = kDoubling, CodeOptions options = {},
-             double timeout_seconds = kLong) {
+             double timeout_seconds = kLongTest) {
   const std::string response = "Here it is.\n```python\n" + code + "\n```\n";
   return CodeReward(options, timeout_seconds)
       .score({.response = response, .ground_truth = tests})
@@ -55,7 +55,8 @@ TEST_F(CodeRewardTest, ProgramsThatPassAllTestsScoreOne) {
   EXPECT_EQ(score("print(2 * int(input()))\n1 / 0"), 0);
   EXPECT_EQ(score("print(2 * int(input())"), 0);  // no Python
   EXPECT_EQ(score(""), 0);
-  EXPECT_EQ(CodeReward({}, kLong).score({.response = "42", .ground_truth = kDoubling}).score, 0);
+  EXPECT_EQ(CodeReward({}, kLongTest).score({.response = "42", .ground_truth = kDoubling}).score,
+            0);
 }
 
 TEST_F(CodeRewardTest, PartialGivesTheShareThatPasses) {
@@ -224,7 +225,7 @@ TEST(SandboxTest, WithoutBubblewrapItIsRefusedInOneSentence) {
   setenv("PATH", folder.path().c_str(), 1);
   std::string text;
   try {
-    CodeReward({}, kLong).check_row({.ground_truth = kDoubling});
+    CodeReward({}, kLongTest).check_row({.ground_truth = kDoubling});
   } catch (const InputError& error) {
     text = error.what();
   }
@@ -235,7 +236,7 @@ TEST(SandboxTest, WithoutBubblewrapItIsRefusedInOneSentence) {
 }
 
 TEST_F(CodeRewardTest, ThreadsHaveSandboxesOfTheirOwn) {
-  const CodeReward reward({}, kLong);
+  const CodeReward reward({}, kLongTest);
   std::vector<double> scores(4);
   {
     std::vector<std::jthread> threads;

@@ -47,7 +47,7 @@ std::optional<std::string> marked_number(std::string_view text) {
   return std::nullopt;
 }
 
-std::optional<std::string> last_number(std::string_view text) {
+std::optional<std::string> last_plain_number(std::string_view text) {
   while (true) {
     const size_t last = text.find_last_of(kNumberCharacters);
     if (last == text.npos) return std::nullopt;
@@ -69,7 +69,7 @@ std::string true_number(std::string_view ground_truth) {
 
 RewardResult Gsm8kReward::score(const RewardInput& input) const {
   const std::string_view end = tail(input.response, kTailCharacters);
-  const auto answer = method_ == Gsm8kMethod::kStrict ? marked_number(end) : last_number(end);
+  const auto answer = method_ == Gsm8kMethod::kStrict ? marked_number(end) : last_plain_number(end);
   return {.score = answer && *answer == true_number(input.ground_truth) ? 1.0 : 0.0};
 }
 

@@ -19,9 +19,9 @@ bool is_small_integer(const std::string& digits) {
   return digits.size() <= 9 && digits.find_first_not_of("0123456789") == digits.npos;
 }
 
-class Parser {
+class LatexParser {
  public:
-  explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+  explicit LatexParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   std::optional<MathTree> parse() {
     const int root = list();
@@ -33,7 +33,7 @@ class Parser {
   // Counts the nesting; past the bound the parse fails.
   class Nested {
    public:
-    explicit Nested(Parser& parser) : parser_(parser) {
+    explicit Nested(LatexParser& parser) : parser_(parser) {
       if (++parser_.depth_ > kMaxMathDepth) parser_.fail();
     }
     ~Nested() { --parser_.depth_; }
@@ -41,7 +41,7 @@ class Parser {
     Nested& operator=(const Nested&) = delete;
 
    private:
-    Parser& parser_;
+    LatexParser& parser_;
   };
 
   // ---- tokens
@@ -457,7 +457,7 @@ std::optional<MathTree> try_parse_math(std::string_view text) {
   if (text.size() > kMaxMathBytes) return std::nullopt;
   auto tokens = try_tokenize_latex(text);
   if (!tokens) return std::nullopt;
-  return Parser(std::move(*tokens)).parse();
+  return LatexParser(std::move(*tokens)).parse();
 }
 
 }  // namespace tlt::reward

@@ -14,9 +14,9 @@ namespace {
 
 using Names = std::set<std::string_view>;
 
-const Names kFunctions = {"sin",    "cos",    "tan",   "cot",  "sec",  "csc", "arcsin",
-                          "arccos", "arctan", "sinh",  "cosh", "tanh", "ln",  "log",
-                          "exp",    "abs",    "floor", "ceil", "lg"};
+const Names kFunctionNames = {"sin",    "cos",    "tan",   "cot",  "sec",  "csc", "arcsin",
+                              "arccos", "arctan", "sinh",  "cosh", "tanh", "ln",  "log",
+                              "exp",    "abs",    "floor", "ceil", "lg"};
 
 const Names kGreek = {"alpha", "beta",  "gamma", "delta",  "epsilon", "zeta",  "eta",
                       "theta", "iota",  "kappa", "lambda", "mu",      "nu",    "xi",
@@ -228,7 +228,7 @@ class Tokenizer {
     const std::string_view word = take_while(is_letter);
     if (const auto known = kPlainWords.find(word); known != kPlainWords.end()) {
       tokens_.push_back(known->second);
-    } else if (kFunctions.contains(word)) {
+    } else if (kFunctionNames.contains(word)) {
       add(TokenKind::kName, word);
     } else if (kGreek.contains(word)) {
       add(TokenKind::kLetter, word);
@@ -259,7 +259,7 @@ class Tokenizer {
       add_sign(sign->second);
     } else if (const auto known = kNameCommands.find(name); known != kNameCommands.end()) {
       add(TokenKind::kName, known->second);
-    } else if (kFunctions.contains(name)) {
+    } else if (kFunctionNames.contains(name)) {
       add(TokenKind::kName, name);
     } else if (kGreek.contains(name)) {
       add(TokenKind::kLetter, name);
@@ -314,7 +314,7 @@ class Tokenizer {
     const auto known = kPlainWords.find(content);
     if (known != kPlainWords.end()) {
       tokens_.push_back(known->second);
-    } else if (kFunctions.contains(content)) {
+    } else if (kFunctionNames.contains(content)) {
       add(TokenKind::kName, content);
     } else if (content == "e" || content == "i") {
       add(TokenKind::kLetter, content);
@@ -365,6 +365,6 @@ std::optional<std::vector<Token>> try_tokenize_latex(std::string_view text) {
   return Tokenizer(*ascii).tokenize();
 }
 
-bool is_function_name(std::string_view name) { return kFunctions.contains(name); }
+bool is_function_name(std::string_view name) { return kFunctionNames.contains(name); }
 
 }  // namespace tlt::reward

@@ -8,12 +8,12 @@
 namespace tlt::reward {
 namespace {
 
-struct Case {
+struct AnswerCase {
   std::string_view response, strict, flexible;  // empty: no answer
 };
 
 TEST(MathAnswerTest, IsInTheLastBoxOrAtTheEnd) {
-  const Case kCases[] = {
+  const AnswerCase kCases[] = {
       {"so \\boxed{42}.", "42", "42"},
       {"\\boxed{1} no, \\boxed{2}", "2", "2"},
       {"\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", "\\frac{1}{2}"},

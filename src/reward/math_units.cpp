@@ -66,7 +66,7 @@ std::string lower(std::string_view text) {
 }
 
 // The words of a phrase; `/` and `^` are words of their own, points and commas are gone.
-std::vector<std::string> words_of(std::string_view phrase) {
+std::vector<std::string> unit_words_of(std::string_view phrase) {
   std::vector<std::string> words(1);
   for (const char c : phrase) {
     if (c == '/' || c == '^') {
@@ -97,7 +97,7 @@ std::optional<std::vector<UnitFactor>> try_unit_phrase(std::string_view phrase) 
   std::vector<UnitFactor> factors;
   int sign = 1, power = 1;
   bool raises = false;
-  for (const std::string& word : words_of(phrase == "mph" ? "miles per hour" : phrase)) {
+  for (const std::string& word : unit_words_of(phrase == "mph" ? "miles per hour" : phrase)) {
     const std::string small = lower(word);
     if (raises) {
       if (small != "2" && small != "3") return std::nullopt;

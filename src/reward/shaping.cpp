@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\n\r\f\v";
 
-std::vector<std::string> words_of(std::string_view text) {
+std::vector<std::string> lower_words_of(std::string_view text) {
   std::vector<std::string> words;
   for (size_t begin = text.find_first_not_of(kBlanks); begin != text.npos;) {
     const size_t end = std::min(text.find_first_of(kBlanks, begin), text.size());
@@ -40,7 +40,7 @@ void LengthReward::check_row(const RewardInput& row) const {
 }
 
 RewardResult RepetitionReward::score(const RewardInput& input) const {
-  const std::vector<std::string> words = words_of(input.response);
+  const std::vector<std::string> words = lower_words_of(input.response);
   const auto n = static_cast<size_t>(words_);
   if (words.size() < n) return {};
   // Views into `words`, compared word by word.

@@ -9,7 +9,7 @@ namespace tlt::rl {
 namespace {
 
 TEST(CurveTest, DrawsWhatTheMetricsSay) {
-  const testing::Scratch scratch;
+  const tests::Scratch scratch;
   std::ofstream(scratch / "metrics.jsonl")
       << "{\"step\": 0, \"val-core/x/reward/mean@1\": 0.25}\n"
       << "{\"step\": 1, \"critic/score/mean\": 0.3, \"response_length/p50\": 70, "
@@ -23,7 +23,7 @@ TEST(CurveTest, DrawsWhatTheMetricsSay) {
 }
 
 TEST(CurveTest, OneStepIsNoCurve) {
-  const testing::Scratch scratch;
+  const tests::Scratch scratch;
   std::ofstream(scratch / "metrics.jsonl") << "{\"step\": 1, \"critic/score/mean\": 0.3}\n";
   EXPECT_EQ(draw_curve((scratch / "metrics.jsonl").string(), "run"), "");
 }

@@ -15,7 +15,7 @@ namespace {
 TEST(RunOptionsTest, ListIsTheOneThatWasReviewed) {
   RunOptions options;
   EXPECT_EQ(to_markdown(collect_options(options)),
-            testing::read_text(TLT_SOURCE_DIR "/tests/golden/options.md"));
+            tests::read_text(TLT_SOURCE_DIR "/tests/golden/options.md"));
 }
 
 TEST(RunOptionsTest, NamesAreUniqueAndEveryOptionSaysWhatItIsFor) {

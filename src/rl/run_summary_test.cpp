@@ -64,15 +64,15 @@ TEST(RunSummaryTest, ADifferenceIsSaidLoudly) {
 }
 
 TEST(RunSummaryTest, AReplayComparesEveryResponse) {
-  const auto config = testing::tiny_config(model::Family::kQwen2);
-  const auto model = testing::make_tiny_model(config, at::kFloat),
-             other = testing::make_tiny_model(config, at::kFloat, Device::cpu(1), /*seed=*/12);
+  const auto config = tests::tiny_config(model::Family::kQwen2);
+  const auto model = tests::make_tiny_model(config, at::kFloat),
+             other = tests::make_tiny_model(config, at::kFloat, Device::cpu(1), /*seed=*/12);
   auto sampling = std::make_shared<rollout::SamplingOptions>();
   sampling->max_new_tokens = 40;
   std::vector<rollout::Group> groups;
   for (uint32_t i = 0; i < 3; ++i)
     groups.push_back({.prompt_id = i,
-                      .tokens = testing::random_tokens(1, i, 9, config.vocabulary),
+                      .tokens = tests::random_tokens(1, i, 9, config.vocabulary),
                       .samples = 2,
                       .sampling = sampling});
   rollout::Speculation speculation(std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{}),

@@ -15,7 +15,7 @@ using rollout::Sequence;
 using rollout::Speculation;
 
 // Always guesses 1, then 2 or 3.
-class FixedDrafter final : public testing::PlainDrafter {
+class FixedDrafter final : public tests::PlainDrafter {
  public:
   std::string_view kind() const override { return "fixed"; }
   void propose(std::span<const spec::DraftRequest> requests) override {

@@ -18,7 +18,7 @@ namespace {
 constexpr int32_t kContext = 128;  // tokens before the trees
 constexpr int32_t kPathNodes = 8;  // nodes of a branch of a tree
 constexpr int64_t kMostTreeRows = 64;
-constexpr int64_t kLogitsBytes = int64_t{64} << 20;
+constexpr int64_t kProbeLogitsBytes = int64_t{64} << 20;
 constexpr int kLeastTurns = 3, kMostTurns = 12;
 constexpr double kWarmShare = 0.25;  // of the seconds: after them no further batch size is begun
 constexpr size_t kMostProposals = 4096;  // of one sequence
@@ -33,7 +33,7 @@ class ForwardProbe {
     for (int64_t page = 0; page < cache_.pages(); ++page)
       pages_.push_back(static_cast<ops::PageId>(page));
     const int64_t vocabulary = model.config().vocabulary;
-    const int64_t rows = kLogitsBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
+    const int64_t rows = kProbeLogitsBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
     logits_ = model.device().empty({std::clamp<int64_t>(rows, 1, probe.max_rows), vocabulary},
                                    at::kFloat);
   }

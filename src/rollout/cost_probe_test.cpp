@@ -15,7 +15,7 @@ namespace {
 
 TEST(CostProbeTest, MeasuresEveryBatchSizeThatFitsAndMoreRowsForEach) {
   const auto model =
-      testing::make_tiny_model(testing::tiny_config(model::Family::kQwen2), at::kBFloat16);
+      tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kBFloat16);
   const auto costs =
       measure_forwards(*model, {.max_sequences = 12, .max_rows = 100, .seconds = 1e9});
   std::set<std::pair<int64_t, int64_t>> measured;
@@ -33,15 +33,14 @@ TEST(CostProbeTest, MeasuresEveryBatchSizeThatFitsAndMoreRowsForEach) {
 }
 
 TEST(CostProbeTest, StopsAtABatchSizeWhenItsTimeIsUp) {
-  const auto model =
-      testing::make_tiny_model(testing::tiny_config(model::Family::kLlama), at::kFloat);
+  const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kLlama), at::kFloat);
   const auto costs = measure_forwards(*model, {.max_sequences = 64, .max_rows = 64, .seconds = 0});
   EXPECT_EQ(costs.size(), 7u) << "1, 2 … 64 rows of one sequence";
 }
 
 TEST(CostProbeTest, ProposalsOfADeepTreeCostMoreThanOfAShallowOne) {
   const auto model =
-      testing::make_tiny_model(testing::tiny_config(model::Family::kQwen2), at::kBFloat16);
+      tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kBFloat16);
   model::EagleNetwork network(*model, model::EagleNetwork::config_for(model->config()));
   network.initialize(1);
   const std::vector<spec::Strategy> strategies = {{1, 1, 2}, {8, 4, 16}};
@@ -108,8 +107,7 @@ TEST(CostProbeTest, MoreRowsNeverCostLess) {
 }
 
 TEST(MakeSpeculationTest, StrategiesThatCanNeverBeVerifiedAreRefused) {
-  const auto model =
-      testing::make_tiny_model(testing::tiny_config(model::Family::kQwen2), at::kFloat);
+  const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kFloat);
   spec::SpeculationOptions options;
   EngineOptions engine;
   engine.max_batch_tokens = engine.max_running = 40;
@@ -130,8 +128,7 @@ TEST(MakeSpeculationTest, StrategiesThatCanNeverBeVerifiedAreRefused) {
 }
 
 TEST(MakeSpeculationTest, AMixtureHasItsDraftersButTheyCompeteOnlyWhereNamed) {
-  const auto model =
-      testing::make_tiny_model(testing::tiny_config(model::Family::kQwen2), at::kFloat);
+  const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kFloat);
   const auto network = std::make_shared<model::EagleNetwork>(
       *model, model::EagleNetwork::config_for(model->config()));
   network->initialize(1);

@@ -16,8 +16,8 @@
 namespace tlt::rollout {
 namespace {
 
-using testing::DenseModel;
-using testing::Rollouts;
+using tests::DenseModel;
+using tests::Rollouts;
 
 // One plain token, the slow way: by sorting, in float64. A truncated distribution is walked from
 // its likeliest token on, a whole one in the order of ids.
@@ -127,8 +127,8 @@ class RecordingTap : public HiddenTap {
 class EngineTest : public ::testing::Test {
  protected:
   EngineTest()
-      : config_(testing::tiny_config(model::Family::kQwen2)),
-        model_(testing::make_tiny_model(config_, at::kFloat)) {}
+      : config_(tests::tiny_config(model::Family::kQwen2)),
+        model_(tests::make_tiny_model(config_, at::kFloat)) {}
 
   EngineOptions options() const {
     EngineOptions options;
@@ -147,8 +147,8 @@ class EngineTest : public ::testing::Test {
     for (int64_t i = 0; i < count; ++i) {
       groups.push_back({.prompt_id = static_cast<uint32_t>(i),
                         .rl_step = 4,
-                        .tokens = testing::random_tokens(1, static_cast<uint32_t>(i), 1 + 11 * i,
-                                                         config_.vocabulary),
+                        .tokens = tests::random_tokens(1, static_cast<uint32_t>(i), 1 + 11 * i,
+                                                       config_.vocabulary),
                         .samples = samples,
                         .sampling = std::make_shared<const SamplingOptions>(sampling),
                         .seed = 77});
@@ -159,7 +159,7 @@ class EngineTest : public ::testing::Test {
   Rollouts run(const std::vector<Group>& groups, const EngineOptions& options,
                HiddenTap* tap = nullptr) const {
     Engine engine(*model_, options, &text_, tap);
-    return testing::run(engine, groups);
+    return tests::run(engine, groups);
   }
   Rollouts run(const std::vector<Group>& groups) const { return run(groups, options()); }
 
@@ -193,11 +193,11 @@ TEST_F(EngineTest, TokensAndLogprobsAreThoseOfPlainDecoding) {
           slow_response(dense, requests[place.first], place.second, config_.eos_tokens);
       ASSERT_EQ(got.tokens, want.tokens)
           << "temperature " << sampling.temperature << ", top_k " << sampling.top_k;
-      EXPECT_TRUE(testing::tensors_near(at::tensor(got.logprobs), at::tensor(want.logprobs), 1e-4));
+      EXPECT_TRUE(tests::tensors_near(at::tensor(got.logprobs), at::tensor(want.logprobs), 1e-4));
       ASSERT_EQ(got.truncated_logprobs.size(), truncates ? got.tokens.size() : 0);
       if (!truncates) continue;
-      EXPECT_TRUE(testing::tensors_near(at::tensor(got.truncated_logprobs),
-                                        at::tensor(want.truncated_logprobs), 1e-4));
+      EXPECT_TRUE(tests::tensors_near(at::tensor(got.truncated_logprobs),
+                                      at::tensor(want.truncated_logprobs), 1e-4));
     }
   }
 }
@@ -272,7 +272,7 @@ TEST_F(EngineTest, ResponseEndsWhereTheModelsPositionsEnd) {
   sampling.ignore_eos = true;
   sampling.max_new_tokens = 1000;
   Group group = groups(sampling, 1, 1)[0];
-  group.tokens = testing::random_tokens(1, 1, config_.max_positions - 3, config_.vocabulary);
+  group.tokens = tests::random_tokens(1, 1, config_.max_positions - 3, config_.vocabulary);
   const Response response = run({group}).begin()->second;
   EXPECT_EQ(std::ssize(response.tokens), 3);
   EXPECT_EQ(response.finish, FinishReason::kLength);
@@ -345,7 +345,7 @@ TEST_F(EngineTest, CancelledResponsesKeepTheirTokensAndTheOthersGoOn) {
   Rollouts got;
   while (engine.step()) {
   }
-  testing::keep(engine.take_finished(), got);
+  tests::keep(engine.take_finished(), got);
   engine.check_idle_invariants();
   ASSERT_EQ(got.size(), want.size());
   for (const auto& [place, response] : got) {
@@ -377,7 +377,7 @@ TEST_F(EngineTest, EveryCommittedTokensHiddenStateIsOfferedOnceAlsoAfterPreempti
   few_pages.kv_memory_bytes = 9 * page_bytes();
   few_pages.prefill_chunk = 5;
   Engine engine(*model_, few_pages, nullptr, &tight);
-  testing::run(engine, requests);
+  tests::run(engine, requests);
   EXPECT_GT(engine.stats().preemptions, 0);
   EXPECT_GT(engine.stats().repeated_rows, 0);
 
@@ -401,7 +401,7 @@ TEST_F(EngineTest, EveryCommittedTokensHiddenStateIsOfferedOnceAlsoAfterPreempti
       ASSERT_EQ(one.tokens,
                 std::vector<int32_t>(tokens.begin() + first, tokens.begin() + first + count));
       EXPECT_EQ(other.tokens, one.tokens);
-      EXPECT_TRUE(testing::tensors_near(at::stack(one.hidden), want.narrow(0, first, count), 1e-4));
+      EXPECT_TRUE(tests::tensors_near(at::stack(one.hidden), want.narrow(0, first, count), 1e-4));
       EXPECT_TRUE(at::equal(at::stack(one.hidden), at::stack(other.hidden)));
     }
   }
@@ -412,7 +412,7 @@ TEST_F(EngineTest, StatsCountWhatRan) {
   const std::vector<Group> requests = groups(sampling_of(1));
   int64_t tokens = 0, rows = 0;
   for (const Group& group : requests) rows += std::ssize(group.tokens);
-  for (const auto& [place, response] : testing::run(engine, requests)) {
+  for (const auto& [place, response] : tests::run(engine, requests)) {
     tokens += std::ssize(response.tokens);
     rows += std::ssize(response.tokens) - 1;
   }

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kSequences = 6;
 
 // Always guesses that the last token comes again.
-class EchoDrafter final : public testing::PlainDrafter {
+class EchoDrafter final : public tests::PlainDrafter {
  public:
   std::string_view kind() const override { return "echo"; }
   void propose(std::span<const spec::DraftRequest> requests) override {
@@ -37,7 +37,7 @@ class SpeculationTest : public ::testing::Test {
   SpeculationTest() {
     config_.vocabulary = 6;  // so that texts repeat themselves and guesses are right
     config_.max_positions = 1024;
-    model_ = testing::make_tiny_model(config_, at::kFloat);
+    model_ = tests::make_tiny_model(config_, at::kFloat);
   }
 
   std::vector<std::unique_ptr<spec::Drafter>> drafters() const {
@@ -70,10 +70,10 @@ class SpeculationTest : public ::testing::Test {
       for (int step = 0; step < 60; ++step) engine.step();
       // Responses are 61 tokens long or, with guesses, at most four times as long: their own
       // vectors are grown now and then, and nothing else may be.
-      const int64_t before = testing::allocations, tokens = engine.stats().tokens;
+      const int64_t before = tests::allocations, tokens = engine.stats().tokens;
       constexpr int kSteps = 40;
       for (int step = 0; step < kSteps; ++step) engine.step();
-      if (is_warm) count.allocations = static_cast<double>(testing::allocations - before) / kSteps;
+      if (is_warm) count.allocations = static_cast<double>(tests::allocations - before) / kSteps;
       count.tokens = static_cast<double>(engine.stats().tokens - tokens) / kSteps;
       while (engine.step()) {
       }
@@ -82,7 +82,7 @@ class SpeculationTest : public ::testing::Test {
     return count;
   }
 
-  model::ModelConfig config_ = testing::tiny_config(model::Family::kQwen2);
+  model::ModelConfig config_ = tests::tiny_config(model::Family::kQwen2);
   std::unique_ptr<model::PolicyModel> model_;
 };
 
@@ -104,7 +104,7 @@ TEST_F(SpeculationTest, HotPathAllocatesNothing) {
   Speculation mixed(drafters(), {4, 2, 8}, config_.vocabulary);
   expect_as_plain("mixed", mixed);
   const spec::CostTable costs({{1, 1, 1e-3}, {1, 64, 1.1e-3}, {8, 8, 2e-3}, {8, 500, 3e-3}}, {});
-  const testing::TickingClock clock;
+  const tests::TickingClock clock;
   Speculation tuned(drafters(),
                     {.options = {},
                      .kinds = {"suffix", "echo", "mixed"},

@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kTableDeviation = 0.08;  // of an arm's log seconds from the table, beside others'
 constexpr double kMaxTableWeight = 4;
-constexpr double kMaxCellWeight = 200;  // steps remembered of an arm at a batch size …
-constexpr double kKeptShare = 0.999;    // … and this much of them after each step
+constexpr double kMaxCellWeight = 200;     // steps remembered of an arm at a batch size …
+constexpr double kKeptTableShare = 0.999;  // … and this much of them after each step
 constexpr double kNeverForgotten = 1;
 constexpr double kKnownWeight = 20;  // an arm with more steps does not count more for others
 constexpr double kMostSurprise = 1;  // log of the ratio, and in standard deviations …
@@ -146,7 +146,7 @@ void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
   if (std::abs(surprise) > limit) pace_variance_ += kDoubtShare * surprise * surprise;
   spread_ += kSpreadRate * (std::abs(believed) - spread_);
   spread_ = std::max(spread_, 0.005);
-  cells_.forget(kKeptShare, kNeverForgotten);
+  cells_.forget(kKeptTableShare, kNeverForgotten);
   cells_.add(arm, batch, expected + believed - table - pace_, weight);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 const Arm kTree{"eagle", {4, 2, 8}};
 const Arm kOther{"eagle", {8, 4, 16}};
-constexpr size_t kOffArm = 0, kTreeArm = 1, kOtherArm = 2;
+constexpr size_t kNoGuesses = 0, kTreeArm = 1, kOtherArm = 2;
 
 // A row costs a tenth of a pass.
 CostTable make_table() {
@@ -85,7 +85,7 @@ TEST(CostTableTest, MeasurementsThatMakeNoSenseAreRefused) {
 
 TEST(StepCostsTest, BeginsWithTheTable) {
   StepCosts costs({Arm{}, kTree}, make_table());
-  EXPECT_NEAR(seconds_of(costs, kOffArm, 4), table_seconds(4), 1e-9);
+  EXPECT_NEAR(seconds_of(costs, kNoGuesses, 4), table_seconds(4), 1e-9);
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4), table_seconds(32, 0.5), 1e-9);
 }
 
@@ -93,16 +93,16 @@ TEST(StepCostsTest, WhatIsOffForOneArmIsTakenForTheOthersUntilTheyAreKnown) {
   StepCosts costs({Arm{}, kTree, kOther}, make_table());
   for (int i = 0; i < 50; ++i) record(costs, kTreeArm, 4, 1.4 * table_seconds(32, 0.5));
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4), 1.4 * table_seconds(32, 0.5), 0.01);
-  EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 1.4, 0.01);
-  for (int i = 0; i < 50; ++i) record(costs, kOffArm, 4, 1.2 * table_seconds(4));
-  EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 1.2, 0.01);
+  EXPECT_NEAR(seconds_of(costs, kNoGuesses, 4) / table_seconds(4), 1.4, 0.01);
+  for (int i = 0; i < 50; ++i) record(costs, kNoGuesses, 4, 1.2 * table_seconds(4));
+  EXPECT_NEAR(seconds_of(costs, kNoGuesses, 4) / table_seconds(4), 1.2, 0.01);
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 1.4, 0.02);
 }
 
 TEST(StepCostsTest, NeighbouringBatchSizesShare) {
   StepCosts costs({Arm{}, kTree}, make_table());
   for (int i = 0; i < 100; ++i) {
-    record(costs, kOffArm, 8, table_seconds(8));
+    record(costs, kNoGuesses, 8, table_seconds(8));
     record(costs, kTreeArm, 8, 1.5 * table_seconds(64, 0.5));
   }
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 6) / table_seconds(48, 0.5), 1.5, 0.05);
@@ -110,11 +110,11 @@ TEST(StepCostsTest, NeighbouringBatchSizesShare) {
   EXPECT_LT(near, predict(costs, kTreeArm, 64).deviation);
   // Nearer ones count more.
   for (int i = 0; i < 100; ++i) {
-    record(costs, kOffArm, 64, table_seconds(64));
+    record(costs, kNoGuesses, 64, table_seconds(64));
     record(costs, kTreeArm, 64, table_seconds(512, 0.5));
   }
   const auto beside_off = [&](int64_t batch) {
-    const double off = seconds_of(costs, kOffArm, batch) / table_seconds(batch);
+    const double off = seconds_of(costs, kNoGuesses, batch) / table_seconds(batch);
     return seconds_of(costs, kTreeArm, batch) / table_seconds(8.0 * batch, 0.5) / off;
   };
   EXPECT_GT(beside_off(11), 1.35);
@@ -136,7 +136,7 @@ TEST(StepCostsTest, FirstStepMayBeAnOutlier) {
   StepCosts costs({Arm{}, kTree}, make_table());
   record(costs, kTreeArm, 4, 100 * table_seconds(32, 0.5));
   for (int i = 0; i < 10; ++i) record(costs, kTreeArm, 4, table_seconds(32, 0.5));
-  EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 1, 0.05);
+  EXPECT_NEAR(seconds_of(costs, kNoGuesses, 4) / table_seconds(4), 1, 0.05);
 }
 
 TEST(StepCostsTest, MachineThatBecomesSlowerIsNoticed) {
@@ -150,13 +150,13 @@ TEST(StepCostsTest, MachineThatBecomesSlowerIsNoticed) {
 TEST(StepCostsTest, AMachineThatIsBusyForAWhileMakesNoArmLookSlow) {
   StepCosts costs({Arm{}, kTree}, make_table());
   for (int i = 0; i < 50; ++i) {
-    record(costs, kOffArm, 4, table_seconds(4));
+    record(costs, kNoGuesses, 4, table_seconds(4));
     record(costs, kTreeArm, 4, 1.2 * table_seconds(32, 0.5));
   }
   for (int i = 0; i < 50; ++i) record(costs, kTreeArm, 4, 2.5 * 1.2 * table_seconds(32, 0.5));
-  EXPECT_NEAR(seconds_of(costs, kOffArm, 4) / table_seconds(4), 2.5, 0.1);
+  EXPECT_NEAR(seconds_of(costs, kNoGuesses, 4) / table_seconds(4), 2.5, 0.1);
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 2.5 * 1.2, 0.1);
-  for (int i = 0; i < 3; ++i) record(costs, kOffArm, 4, table_seconds(4));
+  for (int i = 0; i < 3; ++i) record(costs, kNoGuesses, 4, table_seconds(4));
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 1.2, 0.1);
 }
 
@@ -165,7 +165,7 @@ TEST(StepCostsTest, ATreeThatWasCutSaysNothingOfRows) {
   StepCosts costs({Arm{}, kTree, kOther}, make_table());
   for (int i = 0; i < 50; ++i) costs.record(kTreeArm, 16, 20, 1.1 * table_seconds(20, 0.5));
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 16) / table_seconds(128, 0.5), 1.1, 0.01);
-  EXPECT_NEAR(seconds_of(costs, kOffArm, 16) / table_seconds(16), 1.1, 0.03);
+  EXPECT_NEAR(seconds_of(costs, kNoGuesses, 16) / table_seconds(16), 1.1, 0.03);
   EXPECT_NEAR(seconds_of(costs, kOtherArm, 16) / table_seconds(256, 1), 1.1, 0.03);
 }
 
@@ -175,7 +175,7 @@ TEST(StepCostsTest, RestoredCostsAreTheSame) {
   StepCosts resumed({Arm{}, kTree}, make_table());
   resumed.restore(nlohmann::json::parse(costs.save().dump()));
   for (const int64_t batch : {1, 7, 64})
-    for (const size_t arm : {kOffArm, kTreeArm}) {
+    for (const size_t arm : {kNoGuesses, kTreeArm}) {
       EXPECT_EQ(predict(resumed, arm, batch).log_seconds, predict(costs, arm, batch).log_seconds);
       EXPECT_EQ(predict(resumed, arm, batch).deviation, predict(costs, arm, batch).deviation);
     }

@@ -8,11 +8,13 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "tests/support/tree_paths.h"
 
 namespace tlt::spec {
 namespace {
 
-using Path = std::vector<int32_t>;  // tokens from the root
+using tests::Path;
+using tests::path_of;
 
 struct NextTokens {
   std::vector<int32_t> tokens;
@@ -31,13 +33,6 @@ NextTokens next_tokens(uint64_t seed, const Path& path, int64_t width) {
   }
   std::ranges::sort(next.probabilities, std::greater<>());
   return next;
-}
-
-Path path_of(const DraftTree& tree, int32_t node) {
-  Path path;
-  for (; node != DraftTree::kRoot; node = tree[node].parent) path.push_back(tree[node].token);
-  std::ranges::reverse(path);
-  return path;
 }
 
 // PAPER 4.2 with its flat indices: candidate f of level 0 is child f of the root; of level i >= 1

@@ -11,25 +11,14 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "tests/support/tree_paths.h"
 
 namespace tlt::spec {
 namespace {
 
-using Path = std::vector<int32_t>;  // tokens from the root
-
-Path path_of(const DraftTree& tree, int32_t node) {
-  Path path;
-  for (; node != DraftTree::kRoot; node = tree[node].parent) path.push_back(tree[node].token);
-  std::ranges::reverse(path);
-  return path;
-}
-
-std::map<Path, float> paths_of(const DraftTree& tree) {
-  std::map<Path, float> paths;
-  for (int32_t node = 0; node < tree.size(); ++node)
-    paths[path_of(tree, node)] = tree[node].probability;
-  return paths;
-}
+using tests::Path;
+using tests::path_of;
+using tests::paths_of;
 
 // Probabilities from few values, so that ties are common; some are above the parent's or NaN.
 void fill_random(RandomStream& random, int32_t nodes, DraftTree& tree) {

@@ -24,8 +24,8 @@ namespace tlt::spec {
 namespace {
 
 using model::Family;
-using testing::make_tiny_model;
-using testing::tiny_config;
+using tests::make_tiny_model;
+using tests::tiny_config;
 
 // A text as the engine knows it: all its tokens, and the target's state at each but the last.
 struct Text {
@@ -546,20 +546,20 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
       Text& text = texts_.at(id);
       const size_t count = 1 + (static_cast<size_t>(step) + place) % 3;
       text.response.insert(text.response.end(), tokens.begin(), tokens.begin() + count);
-      const int64_t before = testing::allocations;
+      const int64_t before = tests::allocations;
       drafter.read_states(id, hidden, std::span(rows).first(count));
       drafter.commit(id, std::span(tokens).first(count));
-      if (step > kWarm) in_commit += testing::allocations - before;
+      if (step > kWarm) in_commit += tests::allocations - before;
       requests[place++] = {.id = id,
                            .prompt = text.prompt,
                            .response = text.response,
                            .strategy = strategy,
                            .tree = &text.tree};
     }
-    const int64_t before = testing::allocations, passes_before = drafter.stats().passes;
+    const int64_t before = tests::allocations, passes_before = drafter.stats().passes;
     drafter.propose(requests);
     if (step <= kWarm) continue;
-    in_propose += testing::allocations - before;
+    in_propose += tests::allocations - before;
     passes += drafter.stats().passes - passes_before;
     ++rounds;
   }
@@ -574,16 +574,16 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
   batch.add(twenty.data(), 20, 0, pages.data());
   for (int i = 0; i < 2; ++i)
     network_->forward(batch, network_->features(shown, activations), cache, activations);
-  int64_t before = testing::allocations;
+  int64_t before = tests::allocations;
   const at::Tensor& features = network_->features(shown, activations);
-  const int64_t in_features = testing::allocations - before;
-  before = testing::allocations;
+  const int64_t in_features = tests::allocations - before;
+  before = tests::allocations;
   const at::Tensor& next = network_->forward(batch, features, cache, activations);
-  const int64_t in_forward = testing::allocations - before;
+  const int64_t in_forward = tests::allocations - before;
   head.logits(next, activations, logits);
-  before = testing::allocations;
+  before = tests::allocations;
   head.logits(next, activations, logits);
-  const int64_t in_head = testing::allocations - before;
+  const int64_t in_head = tests::allocations - before;
   EXPECT_EQ(in_commit, 0);
   EXPECT_EQ(in_propose, passes * (in_forward + in_head) + rounds * in_features)
       << passes << " passes";
@@ -625,7 +625,7 @@ INSTANTIATE_TEST_SUITE_P(Networks, EagleDrafterTest,
                                            std::tuple(Family::kQwen2, at::kBFloat16,
                                                       Kind::kFewTokens)),
                          [](const auto& info) {
-                           return std::string(testing::name_of(std::get<0>(info.param))) +
+                           return std::string(tests::name_of(std::get<0>(info.param))) +
                                   (std::get<1>(info.param) == at::kFloat ? "_float32"
                                                                          : "_bfloat16") +
                                   (std::get<2>(info.param) == Kind::kEagle    ? "_eagle"

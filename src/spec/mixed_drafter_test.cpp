@@ -15,12 +15,12 @@
 namespace tlt::spec {
 namespace {
 
-using testing::Path;
-using testing::paths_of;
+using tests::Path;
+using tests::paths_of;
 using Tokens = std::vector<int32_t>;
 
 // Proposes the trees it is given.
-struct ScriptedDrafter final : testing::PlainDrafter {
+struct ScriptedDrafter final : tests::PlainDrafter {
   std::string_view kind() const override { return "scripted"; }
   void propose(std::span<const DraftRequest> requests) override {
     TLT_CHECK(!fails, "as planned");

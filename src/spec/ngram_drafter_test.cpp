@@ -18,17 +18,17 @@ namespace {
 using ::testing::HasSubstr;
 using Path = std::vector<int32_t>;
 
-Path child_of(Path path, int32_t token) {
+Path longer_by(Path path, int32_t token) {
   path.push_back(token);
   return path;
 }
 
-std::vector<Path> paths_of(const DraftTree& tree) {  // in the tree's order
+std::vector<Path> paths_in_order(const DraftTree& tree) {  // in the tree's order
   std::vector<Path> paths;
   for (const DraftNode& node : tree.nodes())
-    paths.push_back(
-        child_of(node.parent == DraftTree::kRoot ? Path() : paths[static_cast<size_t>(node.parent)],
-                 node.token));
+    paths.push_back(longer_by(
+        node.parent == DraftTree::kRoot ? Path() : paths[static_cast<size_t>(node.parent)],
+        node.token));
   return paths;
 }
 
@@ -171,7 +171,7 @@ void compare_with_slow(const NgramOptions& options, uint64_t seed) {
     if (step % 4 != 0) continue;
     const auto nodes = static_cast<int64_t>(1 + random.below(20));
     const Strategy free{.depth = options.branch_length, .width = nodes, .verify = nodes + 1};
-    const std::vector<Path> got = paths_of(propose(drafter, id, free));
+    const std::vector<Path> got = paths_in_order(propose(drafter, id, free));
     ASSERT_EQ(std::set<Path>(got.begin(), got.end()),
               options.mode == "bfs" ? slow.by_breadth(id, nodes) : slow.by_probability(id, nodes))
         << options.mode << ", seed " << seed << ", step " << step;
@@ -249,7 +249,7 @@ TEST(NgramDrafterTest, OnePromptsTextHelpsAnother) {
   drafter.commit({1, 0}, Path{4, 5, 6});
   drafter.end({1, 0});
   drafter.begin({2, 0}, Path{9, 3});
-  const std::vector<Path> got = paths_of(propose(drafter, {2, 0}, kNgramStrategy));
+  const std::vector<Path> got = paths_in_order(propose(drafter, {2, 0}, kNgramStrategy));
   EXPECT_EQ(got, (std::vector<Path>{{4}, {4, 5}, {4, 5, 6}}));
 }
 
@@ -272,7 +272,7 @@ TEST(NgramDrafterTest, PoolIsBoundedAndHoldsWhatIsNewest) {
   const int64_t full = drafter.memory_bytes();
   for (int32_t i = 0; i < 40; ++i) drafter.commit({1, 7}, Path{1000 + i});
   drafter.commit({1, 7}, Path{1030});
-  EXPECT_EQ(paths_of(propose(drafter, {1, 7}, {3, 1, 4})).back(), (Path{1031, 1032, 1033}));
+  EXPECT_EQ(paths_in_order(propose(drafter, {1, 7}, {3, 1, 4})).back(), (Path{1031, 1032, 1033}));
   EXPECT_EQ(drafter.memory_bytes(), full);
 }
 

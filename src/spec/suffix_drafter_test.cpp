@@ -14,9 +14,9 @@ namespace tlt::spec {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Path;
-using testing::paths_of;
-using testing::SlowTexts;
+using tests::Path;
+using tests::paths_of;
+using tests::SlowTexts;
 using Tokens = std::vector<int32_t>;
 
 constexpr Strategy kStrategy{6, 3, 16};
@@ -70,8 +70,8 @@ TEST(SuffixDrafterTest, AnEarlierEpochIsUsedAndCountsHalf) {
 }
 
 // What the drafter must know, kept as plain texts.
-struct SlowDrafter {
-  explicit SlowDrafter(const SuffixOptions& with) : options(with) {}
+struct SlowSuffixDrafter {
+  explicit SlowSuffixDrafter(const SuffixOptions& with) : options(with) {}
 
   struct Prompt {
     SlowTexts texts;
@@ -129,7 +129,7 @@ TEST(SuffixDrafterTest, AnyOrderOfBeginCommitEndMatchesTheSlowDrafter) {
                                 .min_probability = 0.02,
                                 .history = static_cast<int64_t>(seed % 4)};
     SuffixDrafter drafter(options);
-    SlowDrafter slow(options);
+    SlowSuffixDrafter slow(options);
     RandomStream random(seed, {.step = 3});
     std::map<SequenceId, int> running;  // and how often committed
     for (int step = 0; step < 600; ++step) {
@@ -137,7 +137,7 @@ TEST(SuffixDrafterTest, AnyOrderOfBeginCommitEndMatchesTheSlowDrafter) {
                           static_cast<uint32_t>(random.below(2))};
       if (!running.contains(id)) {
         if (random.below(3) != 0) continue;  // so that now and then all of a prompt have ended
-        drafter.begin(id, SlowDrafter::prompt_of(id.prompt_id));
+        drafter.begin(id, SlowSuffixDrafter::prompt_of(id.prompt_id));
         slow.begin(id);
         running[id] = 0;
       } else if (running[id] > 2 && random.below(2) == 0) {
@@ -152,7 +152,7 @@ TEST(SuffixDrafterTest, AnyOrderOfBeginCommitEndMatchesTheSlowDrafter) {
         slow.commit(id, tokens);
         ++running[id];
       }
-      const SlowDrafter::Prompt& prompt = slow.prompts.at(id.prompt_id);
+      const SlowSuffixDrafter::Prompt& prompt = slow.prompts.at(id.prompt_id);
       ASSERT_EQ(draft(drafter, id), prompt.texts.draft(prompt.running.at(id.sample),
                                                        static_cast<int32_t>(options.min_match),
                                                        kStrategy, options.min_probability))

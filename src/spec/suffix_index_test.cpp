@@ -9,7 +9,7 @@
 namespace tlt::spec {
 namespace {
 
-using testing::SlowTexts;
+using tests::SlowTexts;
 
 // Weights tell the texts apart.
 float weight_of(size_t text) { return static_cast<float>(text + 1); }

@@ -9,9 +9,9 @@
 namespace tlt::spec {
 namespace {
 
-using testing::Path;
-using testing::paths_of;
-using testing::SlowTexts;
+using tests::Path;
+using tests::paths_of;
+using tests::SlowTexts;
 
 // One occurrence after `length` equal tokens.
 Occurrence after(int32_t length, const std::vector<int32_t>& next, float weight = 1) {

@@ -147,7 +147,7 @@ int64_t slow_right_guesses(const Eagle3Drafter& drafter, const DraftSample& samp
 TEST(AcceptanceProbeTest, OfEagle3ItCountsWhatItsOwnHeadGuesses) {
   const Eagle3Drafter drafter;
   const auto samples = drafter.samples(4, 30);
-  const auto comm = cluster::make_comm(cluster::Launch{}, {});
+  const auto comm = train::solo();
   DraftTrainOptions options;
   options.passes = 3;
   options.optim.lr = 1e-2;

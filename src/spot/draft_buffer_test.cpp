@@ -16,7 +16,7 @@
 namespace tlt::spot {
 namespace {
 
-using testing::random_tokens;
+using tests::random_tokens;
 
 constexpr int64_t kHidden = 3;
 
@@ -212,8 +212,8 @@ TEST(DraftBufferTest, BytesOfNoBufferAreRefused) {
 // PAPER 3.3, S7: under speculation the release kept the states of other rows than the accepted
 // ones.
 TEST(DraftBufferTest, StatesAreThoseThatReadingTheTextGivesWithAndWithoutSpeculation) {
-  const auto config = testing::tiny_config(model::Family::kQwen2);
-  const auto model = testing::make_tiny_model(config, at::kBFloat16);
+  const auto config = tests::tiny_config(model::Family::kQwen2);
+  const auto model = tests::make_tiny_model(config, at::kBFloat16);
   rollout::EngineOptions options;
   options.max_running = 8;
   options.max_batch_tokens = 400;
@@ -227,19 +227,19 @@ TEST(DraftBufferTest, StatesAreThoseThatReadingTheTextGivesWithAndWithoutSpecula
                       .sampling = std::make_shared<const rollout::SamplingOptions>(sampling),
                       .seed = 5});
   }
-  testing::Rollouts plain;
+  tests::Rollouts plain;
   {
     rollout::Engine engine(*model, options);
-    plain = testing::run(engine, groups);
+    plain = tests::run(engine, groups);
   }
   for (const bool speculates : {false, true}) {
     rollout::Speculation speculation(
-        std::make_unique<testing::OracleDrafter>(plain, config.vocabulary, 0.8, 1), {6, 3, 12},
+        std::make_unique<tests::OracleDrafter>(plain, config.vocabulary, 0.8, 1), {6, 3, 12},
         config.vocabulary);
     DraftBuffer buffer({.seed = 1});
     buffer.begin_step();
     rollout::Engine engine(*model, options, nullptr, &buffer, speculates ? &speculation : nullptr);
-    testing::run(engine, groups);
+    tests::run(engine, groups);
     EXPECT_EQ(speculation.stats().accepted_tokens > 50, speculates);
     int64_t rows = 0;
     for (const auto& samples : {buffer.draw(100000, 1000), buffer.held_out(100000, 1000)})

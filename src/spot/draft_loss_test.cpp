@@ -160,16 +160,16 @@ TEST(DraftLossTest, AGuessThatIsTheTruthCostsOnlyTheTargetsEntropy) {
 
 // Of EAGLE-3: the target's softmax over the head's tokens, where its best token is one of them.
 TEST(DraftLossTest, AHeadOfFewTokensIsHeldAgainstTheTargetsSoftmaxOverThem) {
-  model::ModelConfig config = testing::tiny_config(model::Family::kQwen3);
+  model::ModelConfig config = tests::tiny_config(model::Family::kQwen3);
   config.layers = 3;
-  const auto target = testing::make_tiny_model(config, at::kFloat);
+  const auto target = tests::make_tiny_model(config, at::kFloat);
   model::Eagle3Network network(*target, model::Eagle3Config::make(config, /*head_rows=*/60));
   std::vector<int32_t> tokens(60);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i + i / 3);
   network.set_head_tokens(tokens);
   network.initialize(/*seed=*/5);
-  const at::Tensor read = testing::random_tensor({40, config.hidden}, at::kFloat, /*name=*/1),
-                   wanted = testing::random_tensor({40, config.hidden}, at::kFloat, /*name=*/2);
+  const at::Tensor read = tests::random_tensor({40, config.hidden}, at::kFloat, /*name=*/1),
+                   wanted = tests::random_tensor({40, config.hidden}, at::kFloat, /*name=*/2);
   const auto head_of = [](const std::vector<model::Parameter>& parameters) {
     return find(parameters, "lm_head.weight").read(Device::cpu(1)).to(at::kDouble);
   };
@@ -214,9 +214,9 @@ TEST(DraftLossTest, AHeadOfFewTokensIsHeldAgainstTheTargetsSoftmaxOverThem) {
   EXPECT_NEAR(sums.acceptance, acceptance, 1e-4);
   EXPECT_EQ(sums.top, top);
   EXPECT_EQ(draft_loss.weights().logits, 1) << "there is no other";
-  EXPECT_TRUE(testing::tensors_near(d, d_logits.matmul(head).to(at::kFloat), 1e-4));
-  EXPECT_TRUE(testing::tensors_near(
-      gradients.tensors.back(), d_logits.t().matmul(read.to(at::kDouble)).to(at::kFloat), 1e-4));
+  EXPECT_TRUE(tests::tensors_near(d, d_logits.matmul(head).to(at::kFloat), 1e-4));
+  EXPECT_TRUE(tests::tensors_near(gradients.tensors.back(),
+                                  d_logits.t().matmul(read.to(at::kDouble)).to(at::kFloat), 1e-4));
 }
 
 }  // namespace

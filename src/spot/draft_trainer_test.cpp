@@ -16,28 +16,15 @@
 #include "spot/golden_draft.h"
 #include "spot/hidden_store.h"
 #include "spot/tiny_eagle3.h"
+#include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
 #include "train/thread_comm.h"
 
 namespace tlt::spot {
 namespace {
 
-std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }
-
 std::map<std::string, double> metrics_of(const DraftStats& stats) {
   return {stats.metrics.begin(), stats.metrics.end()};
-}
-
-std::vector<at::Tensor> weights_of(const model::DraftNetwork& network) {
-  std::vector<at::Tensor> weights;
-  for (const auto& parameter : network.parameters())
-    weights.push_back(parameter.read(network.device()));
-  return weights;
-}
-
-bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
 std::vector<DraftSample> made_up_samples(const model::ModelConfig& config) {
@@ -53,7 +40,7 @@ DraftTrainOptions small_packs() {
 }
 
 TEST(DraftTrainerTest, LossPartsAndNormAreThoseOfTorchHoweverTheyArePacked) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   for (const char* name : {"qwen2_tied", "qwen2_untied", "llama_tied"}) {
     const auto golden = read_draft_golden(name);
     const GoldenDrafter drafter(name);
@@ -92,40 +79,42 @@ TEST(DraftTrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
       for (int step = 0; step < 3; ++step)
         stats = trainer.step(made_up_samples(drafter.target->config()));
       EXPECT_EQ(stats.packs, 3);
-      got[static_cast<size_t>(comm.rank())] = weights_of(drafter.network);
+      got[static_cast<size_t>(comm.rank())] = tests::weights_of(drafter.network);
       losses[static_cast<size_t>(comm.rank())] = metrics_of(stats).at("drafter/loss");
     });
     if (workers == 1) want = got[0], loss = losses[0];
     for (size_t rank = 0; rank < got.size(); ++rank) {
-      EXPECT_TRUE(equal(got[rank], want)) << rank << " of " << workers;
+      EXPECT_TRUE(tests::all_equal(got[rank], want)) << rank << " of " << workers;
       EXPECT_NEAR(losses[rank], loss, 1e-12 * loss);
     }
   }
-  EXPECT_FALSE(equal(want, weights_of(GoldenDrafter("qwen2_tied").network))) << "nothing learned";
+  EXPECT_FALSE(tests::all_equal(want, tests::weights_of(GoldenDrafter("qwen2_tied").network)))
+      << "nothing learned";
 }
 
 TEST(DraftTrainerTest, ChunksOfTheHeadAndThreadsChangeNoBitOfTheWeights) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   std::vector<at::Tensor> want;
   for (const int64_t logits_bytes : {int64_t{1} << 25, int64_t{1}})
     for (const int threads : {1, 2}) {
       const GoldenDrafter drafter("qwen2_untied", threads);
       DraftTrainer trainer(drafter.network, small_packs(), *comm, 2, logits_bytes);
       for (int step = 0; step < 2; ++step) trainer.step(made_up_samples(drafter.target->config()));
-      if (want.empty()) want = weights_of(drafter.network);
-      EXPECT_TRUE(equal(weights_of(drafter.network), want)) << logits_bytes << " " << threads;
+      if (want.empty()) want = tests::weights_of(drafter.network);
+      EXPECT_TRUE(tests::all_equal(tests::weights_of(drafter.network), want))
+          << logits_bytes << " " << threads;
     }
 }
 
 // Two steps, each with its optimizer's part cut after `elements` numbers, the last third left to
 // finish(); weights, masters and moments. `parts`: of the last step.
 std::vector<at::Tensor> learned_in_parts(int64_t elements, int64_t& parts, double& norm) {
-  const auto comm = solo();
-  model::ModelConfig config = testing::tiny_config(model::Family::kQwen2);
+  const auto comm = train::solo();
+  model::ModelConfig config = tests::tiny_config(model::Family::kQwen2);
   config.hidden = 192;  // tensors of several chunks of the norm, and of several panels of rows
   config.intermediate = 528;
   config.heads = 12;
-  const auto target = testing::make_tiny_model(config, at::kFloat);
+  const auto target = tests::make_tiny_model(config, at::kFloat);
   model::EagleNetwork network(*target, model::EagleNetwork::config_for(config));
   network.initialize(3);
   DraftTrainer trainer(network, small_packs(), *comm, 2);
@@ -140,7 +129,7 @@ std::vector<at::Tensor> learned_in_parts(int64_t elements, int64_t& parts, doubl
     norm = metrics_of(trainer.finish()).at("drafter/grad_norm");
     EXPECT_FALSE(trainer.is_updating());
   }
-  std::vector<at::Tensor> all = weights_of(network);
+  std::vector<at::Tensor> all = tests::weights_of(network);
   for (const auto& [name, tensor] : trainer.optimizer().state()) all.push_back(tensor);
   return all;
 }
@@ -150,14 +139,14 @@ TEST(DraftTrainerTest, AnOptimizerStepInPartsHasTheBitsOfAWholeOne) {
   double norm = 0, want_norm = 0;
   const auto want = learned_in_parts(std::numeric_limits<int64_t>::max(), parts, want_norm);
   for (const int64_t elements : {1, 10'000, 100'000}) {
-    EXPECT_TRUE(equal(learned_in_parts(elements, parts, norm), want)) << elements;
+    EXPECT_TRUE(tests::all_equal(learned_in_parts(elements, parts, norm), want)) << elements;
     EXPECT_EQ(norm, want_norm) << elements;
     EXPECT_GT(parts, 10) << elements;
   }
 }
 
 TEST(DraftTrainerTest, AStepThatWasLeftLeavesNothingBehind) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   std::vector<at::Tensor> want;
   for (const bool leaves : {false, true}) {
     const GoldenDrafter drafter("qwen2_tied");
@@ -168,8 +157,8 @@ TEST(DraftTrainerTest, AStepThatWasLeftLeavesNothingBehind) {
       trainer.run_pack();
     }
     trainer.step(samples);
-    if (!leaves) want = weights_of(drafter.network);
-    EXPECT_TRUE(equal(weights_of(drafter.network), want));
+    if (!leaves) want = tests::weights_of(drafter.network);
+    EXPECT_TRUE(tests::all_equal(tests::weights_of(drafter.network), want));
   }
 }
 
@@ -186,7 +175,7 @@ DraftSample padded(const DraftSample& sample, int64_t pairs) {
 }
 
 TEST(DraftTrainerTest, PaddingTeachesTheSameAsPacking) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   std::map<std::string, double> want;
   for (const bool pads : {false, true}) {
     const GoldenDrafter drafter("qwen2_tied");
@@ -204,7 +193,7 @@ TEST(DraftTrainerTest, PaddingTeachesTheSameAsPacking) {
 }
 
 TEST(DraftTrainerTest, NoiseBelongsToItsPlaceAndStaysInItsWidth) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   std::map<double, std::vector<at::Tensor>> weights;
   std::map<double, double> loss;
   for (const double noise : {0.0, 1e-9, 0.3})
@@ -216,12 +205,12 @@ TEST(DraftTrainerTest, NoiseBelongsToItsPlaceAndStaysInItsWidth) {
       DraftTrainer trainer(drafter.network, options, *comm, 2);
       const double got =
           metrics_of(trainer.step(made_up_samples(drafter.target->config()))).at("drafter/loss");
-      if (max_tokens == 20) loss[noise] = got, weights[noise] = weights_of(drafter.network);
+      if (max_tokens == 20) loss[noise] = got, weights[noise] = tests::weights_of(drafter.network);
       EXPECT_NEAR(got, loss[noise], 1e-5 * got) << noise;
     }
   EXPECT_NE(loss[0.3], loss[0.0]);
   EXPECT_NEAR(loss[1e-9], loss[0.0], 1e-6);
-  EXPECT_FALSE(equal(weights[0.3], weights[0.0]));
+  EXPECT_FALSE(tests::all_equal(weights[0.3], weights[0.0]));
   // Another optimizer step has other noise.
   const GoldenDrafter drafter("llama_tied");
   const auto samples = made_up_samples(drafter.target->config());
@@ -234,7 +223,7 @@ TEST(DraftTrainerTest, NoiseBelongsToItsPlaceAndStaysInItsWidth) {
 }
 
 TEST(DraftTrainerTest, TheStatesAreLearnedAndTheTargetStaysAsItIs) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   const GoldenDrafter drafter("qwen2_tied");
   // Sequences the target really sees: its states, and the tokens it would choose.
   std::vector<DraftSample> samples;
@@ -314,7 +303,7 @@ double slow_loss(const Eagle3Drafter& drafter, const std::vector<DraftSample>& s
 }
 
 TEST(DraftTrainerTest, TheLossOfLaterPassesIsThatOfDraftingAhead) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   const Eagle3Drafter drafter;
   const auto samples = drafter.samples(3, 20);
   DraftTrainOptions options = unrolled(4);
@@ -335,14 +324,15 @@ TEST(DraftTrainerTest, WorkersAndThreadsChangeNoBitOfAnUnrolledStep) {
       const Eagle3Drafter drafter(/*threads=*/workers);
       DraftTrainer trainer(drafter.network, unrolled(3), comm, 3);
       for (int step = 0; step < 2; ++step) trainer.step(drafter.samples(4, 10));
-      if (workers == 1) want = weights_of(drafter.network);
-      EXPECT_TRUE(equal(weights_of(drafter.network), want)) << comm.rank() << " of " << workers;
+      if (workers == 1) want = tests::weights_of(drafter.network);
+      EXPECT_TRUE(tests::all_equal(tests::weights_of(drafter.network), want))
+          << comm.rank() << " of " << workers;
     });
 }
 
 // Of EAGLE-3, and of EAGLE with HASS's aligned contexts.
 TEST(DraftTrainerTest, PassesTeachToDraftFurtherAhead) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   const Eagle3Drafter eagle3;
   const auto samples = eagle3.samples(6, 24);
   model::EagleNetwork eagle(*eagle3.target, model::EagleNetwork::config_for(eagle3.config()));
@@ -366,7 +356,7 @@ TEST(DraftTrainerTest, PassesTeachToDraftFurtherAhead) {
 }
 
 TEST(DraftTrainerTest, ABudgetSmallerThanASequenceIsRefusedInASentence) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   const GoldenDrafter drafter("llama_tied");
   DraftTrainOptions options;
   options.max_tokens = 17;

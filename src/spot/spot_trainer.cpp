@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kFirstPackTokens = 64;      // before anything is known of the time they take
 constexpr int64_t kFewestPackTokens = 16;     // below, a pass costs as much
-constexpr int64_t kFewestTokens = 128;        // in the buffer, to begin
+constexpr int64_t kFewestToBegin = 128;       // in the buffer, to begin
 constexpr int64_t kUpdateElements = 1 << 19;  // of the optimizer's step at once: 1 to 5 ms a core
 constexpr int64_t kProbeSteps = 8;
 constexpr int64_t kHeldOutTokens = 1024;  // of each worker, at a publish
@@ -104,7 +104,7 @@ int64_t SpotTrainer::slice_tokens() const {
 }
 
 bool SpotTrainer::begin_step() {
-  if (buffer_.drawable_tokens() < kFewestTokens) return false;
+  if (buffer_.drawable_tokens() < kFewestToBegin) return false;
   const int64_t pack_tokens = slice_tokens(), window = std::min(options_.window, pack_tokens);
   const bool is_first = !times_.knows_packs();
   std::vector<DraftSample> batch =

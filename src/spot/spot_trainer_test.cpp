@@ -12,6 +12,7 @@
 #include "model/draft_eagle.h"
 #include "spot/hidden_store.h"
 #include "tests/support/rollouts.h"
+#include "tests/support/tensors.h"
 #include "tests/support/ticking_clock.h"
 #include "tests/support/tiny_model.h"
 #include "train/thread_comm.h"
@@ -20,20 +21,6 @@ namespace tlt::spot {
 namespace {
 
 using Weights = std::vector<at::Tensor>;
-
-std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }
-
-Weights weights_of(const model::DraftNetwork& network) {
-  Weights weights;
-  for (const auto& parameter : network.parameters())
-    weights.push_back(parameter.read(network.device()));
-  return weights;
-}
-
-bool equal(const Weights& a, const Weights& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
-}
 
 // A worker: a target that writes repetitive texts, a drafter, a buffer with one step of rollouts.
 struct Site {
@@ -54,7 +41,7 @@ struct Site {
     return options;
   }
   static model::ModelConfig config() {
-    model::ModelConfig config = testing::tiny_config(model::Family::kQwen2);
+    model::ModelConfig config = tests::tiny_config(model::Family::kQwen2);
     config.vocabulary = 12;
     return config;
   }
@@ -68,7 +55,7 @@ struct Site {
       sampling.max_new_tokens = 60;
       sampling.ignore_eos = true;
       engine.submit({.prompt_id = id,
-                     .tokens = testing::random_tokens(seed, id, 4, config().vocabulary),
+                     .tokens = tests::random_tokens(seed, id, 4, config().vocabulary),
                      .samples = 4,
                      .sampling = std::make_shared<const rollout::SamplingOptions>(sampling),
                      .seed = seed});
@@ -85,7 +72,7 @@ struct Site {
     buffer.begin_step();
     for (uint32_t id = 0; id < 40; ++id)
       for (const uint32_t sample : {rollout::HiddenTap::kPrompt, 0u}) {
-        const std::vector<int32_t> tokens = testing::random_tokens(1, id, 20, 12);
+        const std::vector<int32_t> tokens = tests::random_tokens(1, id, 20, 12);
         buffer.offer(
             id, sample, sample == 0 ? 20 : 0,
             at::full({20, config().hidden}, std::numeric_limits<float>::quiet_NaN(), at::kBFloat16),
@@ -94,7 +81,7 @@ struct Site {
   }
 
   const std::unique_ptr<model::PolicyModel> target =
-      testing::make_tiny_model(config(), at::kBFloat16);
+      tests::make_tiny_model(config(), at::kBFloat16);
   std::shared_ptr<model::DraftNetwork> drafter = std::make_shared<model::EagleNetwork>(
       *target, model::EagleNetwork::config_for(target->config()));
   DraftBuffer buffer;
@@ -103,17 +90,17 @@ struct Site {
 
 // PAPER 3.3, S10: the release's publish wrote the target's embedding.
 TEST(SpotTrainerTest, PublishedDrafterIsBetterAndTheTargetIsAsItWas) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   Site site;
   const std::string target = target_digest(*site.target);
-  const Weights before = weights_of(*site.drafter);
+  const Weights before = tests::weights_of(*site.drafter);
   site.train(60);
-  EXPECT_TRUE(equal(weights_of(*site.drafter), before));  // until it is published
+  EXPECT_TRUE(tests::all_equal(tests::weights_of(*site.drafter), before));  // until it is published
   const PublishReport report = site.trainer->publish(*comm);
   EXPECT_TRUE(report.was_trained && report.was_published);
   EXPECT_EQ(report.version, 1);
   EXPECT_EQ(report.workers, 1);
-  EXPECT_FALSE(equal(weights_of(*site.drafter), before));
+  EXPECT_FALSE(tests::all_equal(tests::weights_of(*site.drafter), before));
   EXPECT_GT(report.after.sums.acceptance, 1.2 * report.before.sums.acceptance);
   EXPECT_GT(report.after.tokens_per_forward(), 1.1 * report.before.tokens_per_forward());
   EXPECT_EQ(site.trainer->measure(*comm).tokens_per_forward(), report.after.tokens_per_forward());
@@ -124,11 +111,11 @@ TEST(SpotTrainerTest, PublishedDrafterIsBetterAndTheTargetIsAsItWas) {
 }
 
 TEST(SpotTrainerTest, ADrafterThatBecameWorseIsRefusedAndTrainingBeginsAnew) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   Site site;
   site.train(60);
   ASSERT_TRUE(site.trainer->publish(*comm).was_published);
-  const Weights good = weights_of(*site.drafter);
+  const Weights good = tests::weights_of(*site.drafter);
   Site bad(/*lr=*/1.0);
   for (size_t i = 0; i < good.size(); ++i)
     bad.drafter->parameters()[i].write(bad.drafter->device(), good[i]);
@@ -146,7 +133,7 @@ TEST(SpotTrainerTest, ADrafterThatBecameWorseIsRefusedAndTrainingBeginsAnew) {
   EXPECT_FALSE(report.was_published);
   EXPECT_EQ(report.version, 4);
   EXPECT_LT(report.after.tokens_per_forward(), 0.9 * report.before.tokens_per_forward());
-  EXPECT_TRUE(equal(weights_of(*bad.drafter), good));
+  EXPECT_TRUE(tests::all_equal(tests::weights_of(*bad.drafter), good));
   EXPECT_EQ(bad.trainer->optimizer_steps(), 0);
   EXPECT_EQ(bad.trainer->measure(*comm).tokens_per_forward(), report.before.tokens_per_forward());
 }
@@ -166,14 +153,14 @@ TEST(SpotTrainerTest, EveryWorkerGetsTheAverageByTokens) {
       if (source.name.starts_with("master.")) mine[rank].push_back(source.values());
     reports[rank] = site.trainer->publish(comm);
     tokens[rank] = static_cast<double>(site.trainer->take_stats().tokens);
-    got[rank] = weights_of(*site.drafter);
+    got[rank] = tests::weights_of(*site.drafter);
     for (const model::TensorSource& source : site.trainer->snapshot())
       if (source.name.starts_with("master.")) got[rank].push_back(source.values());
   });
   EXPECT_TRUE(reports[0].was_published);
   EXPECT_EQ(reports[0].workers, 2);
   for (const size_t rank : {size_t{1}, size_t{2}}) {
-    EXPECT_TRUE(equal(got[rank], got[0])) << rank;
+    EXPECT_TRUE(tests::all_equal(got[rank], got[0])) << rank;
     EXPECT_EQ(reports[rank].version, 1);
     EXPECT_EQ(reports[rank].after.sums.values(), reports[0].after.sums.values());
   }
@@ -211,15 +198,15 @@ TEST(SpotTrainerTest, AnErrorTurnsItOffOnItsWorkerAndTheOthersGoOn) {
     EXPECT_TRUE(report.was_published);
     EXPECT_EQ(report.workers, 1);
     EXPECT_EQ(report.workers_off, 1);
-    got[static_cast<size_t>(comm.rank())] = weights_of(*site.drafter);
+    got[static_cast<size_t>(comm.rank())] = tests::weights_of(*site.drafter);
     EXPECT_EQ(site.trainer->try_slice(), comm.rank() == 0);
   });
-  EXPECT_TRUE(equal(got[0], got[1]));
+  EXPECT_TRUE(tests::all_equal(got[0], got[1]));
 }
 
 TEST(SpotTrainerTest, ASliceEndsInTimeAndWhatItBeganGoesOn) {
-  const auto comm = solo();
-  const testing::TickingClock clock;
+  const auto comm = train::solo();
+  const tests::TickingClock clock;
   SpotOptions options = Site::small();
   options.slice_milliseconds = 12;
   Site site(5e-3, 5, options, clock);
@@ -237,7 +224,7 @@ TEST(SpotTrainerTest, ASliceEndsInTimeAndWhatItBeganGoesOn) {
 }
 
 TEST(SpotTrainerTest, WithoutSequencesThereIsNothingToDo) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   Site site;
   site.buffer.begin_step();
   site.buffer.begin_step();
@@ -248,7 +235,7 @@ TEST(SpotTrainerTest, WithoutSequencesThereIsNothingToDo) {
 }
 
 TEST(SpotTrainerTest, ALoadedOneGoesOnLikeTheSavedOne) {
-  const auto comm = solo();
+  const auto comm = train::solo();
   Site site;
   site.train(8);
   site.trainer->publish(*comm);
@@ -257,7 +244,8 @@ TEST(SpotTrainerTest, ALoadedOneGoesOnLikeTheSavedOne) {
   for (const model::TensorSource& source : site.trainer->snapshot())
     state.emplace_back(source.name, source.values());
   other.trainer->load(state, site.trainer->optimizer_steps(), site.trainer->version());
-  EXPECT_TRUE(equal(weights_of(*other.drafter), weights_of(*site.drafter)));
+  EXPECT_TRUE(
+      tests::all_equal(tests::weights_of(*other.drafter), tests::weights_of(*site.drafter)));
   EXPECT_EQ(other.trainer->version(), 1);
   EXPECT_EQ(other.trainer->optimizer_steps(), site.trainer->optimizer_steps());
   EXPECT_GE(other.trainer->optimizer_steps(), 8);

@@ -18,12 +18,12 @@ namespace tlt::spot {
 // A target with three layers, and a drafter for it whose head has most of its tokens.
 struct Eagle3Drafter {
   explicit Eagle3Drafter(int threads = 1)
-      : target(testing::make_tiny_model(config(), at::kFloat, Device::cpu(threads))),
+      : target(tests::make_tiny_model(config(), at::kFloat, Device::cpu(threads))),
         network(*target, model::Eagle3Config::make(target->config(), /*head_rows=*/90)) {
     network.initialize(/*seed=*/3);
   }
   static model::ModelConfig config() {
-    model::ModelConfig config = testing::tiny_config(model::Family::kQwen3);
+    model::ModelConfig config = tests::tiny_config(model::Family::kQwen3);
     config.layers = 3;
     return config;
   }

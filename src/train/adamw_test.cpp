@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "tests/support/tensors.h"
 #include "train/golden_batch.h"
 
 namespace tlt::train {
@@ -102,13 +103,6 @@ model::Gradients made_up_gradients(const model::PolicyModel& model, double scale
   return gradients;
 }
 
-std::vector<at::Tensor> weights_of(const model::PolicyModel& model) {
-  std::vector<at::Tensor> weights;
-  for (const auto& parameter : model.parameters())
-    weights.push_back(parameter.read(model.device()));
-  return weights;
-}
-
 void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
@@ -120,7 +114,7 @@ TEST(AdamWTest, TheNumberOfThreadsChangesNoBit) {
   for (int step = 0; step < 3; ++step)
     EXPECT_EQ(first.step(made_up_gradients(*one, 0.1), 0.01),
               second.step(made_up_gradients(*two, 0.1), 0.01));
-  expect_equal(weights_of(*one), weights_of(*two));
+  expect_equal(tests::weights_of(*one), tests::weights_of(*two));
 }
 
 TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
@@ -129,10 +123,10 @@ TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
   OptimOptions options;
   options.weight_decay = 0;
   AdamW optimizer(*model, options);
-  const auto start = weights_of(*model);
+  const auto start = tests::weights_of(*model);
   optimizer.step(made_up_gradients(*model, 1), 1e-7);
   // Of a weight above 1e-3 the step is less than half of bfloat16's last place.
-  const auto after = weights_of(*model);
+  const auto after = tests::weights_of(*model);
   for (size_t i = 0; i < start.size(); ++i)
     EXPECT_TRUE(at::equal(after[i].masked_select(start[i].abs() > 1e-3),
                           start[i].masked_select(start[i].abs() > 1e-3)))
@@ -142,7 +136,7 @@ TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
     if (name == "master." + model->parameters()[0].name()) moved = !at::equal(tensor, start[0]);
   EXPECT_TRUE(moved);
   for (int step = 0; step < 3; ++step) optimizer.step(made_up_gradients(*model, 1), 1e-2);
-  EXPECT_FALSE(at::equal(weights_of(*model)[0], start[0]));
+  EXPECT_FALSE(at::equal(tests::weights_of(*model)[0], start[0]));
 }
 
 TEST(AdamWTest, AStateThatWasLoadedGoesOnWithTheSameBits) {
@@ -158,19 +152,19 @@ TEST(AdamWTest, AStateThatWasLoadedGoesOnWithTheSameBits) {
   second.load(kept, 1);
   EXPECT_EQ(second.steps(), 1);
   second.step(made_up_gradients(*resumed, 0.3), 0.01);
-  expect_equal(weights_of(*resumed), weights_of(*straight));
+  expect_equal(tests::weights_of(*resumed), tests::weights_of(*straight));
 }
 
 TEST(AdamWTest, AStateOfAnotherModelIsRefusedAndChangesNothing) {
   const auto model = golden_model("llama_tied"), other = golden_model("qwen2_tied");
   AdamW optimizer(*model, {}), theirs(*other, {});
-  const auto before = weights_of(*model);
+  const auto before = tests::weights_of(*model);
   EXPECT_THROW(optimizer.load(theirs.state(), 1), InputError);
   auto state = AdamW(*model, {}).state();
   state.back().second = at::zeros({3});
   state.front().second = at::zeros_like(state.front().second);
   EXPECT_THROW(optimizer.load(state, 1), InputError);
-  expect_equal(weights_of(*model), before);
+  expect_equal(tests::weights_of(*model), before);
   EXPECT_EQ(optimizer.steps(), 0);
 }
 

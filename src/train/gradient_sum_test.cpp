@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "tests/support/tensors.h"
 #include "train/golden_batch.h"
 #include "train/thread_comm.h"
 
@@ -49,11 +50,6 @@ std::vector<at::Tensor> sum_of(const model::PolicyModel& model,
   return result.tensors;
 }
 
-bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
-}
-
 std::vector<at::Tensor> alone(const model::PolicyModel& model,
                               const std::vector<model::Gradients>& packs,
                               const std::vector<size_t>& order) {
@@ -79,7 +75,7 @@ TEST(GradientSumTest, OrderAndNumberOfWorkersChangeNoBit) {
   const auto model = golden_model("llama_tied");
   const auto packs = random_gradients(*model, 7);
   const auto want = alone(*model, packs, {0, 1, 2, 3, 4, 5, 6});
-  EXPECT_TRUE(equal(alone(*model, packs, {6, 2, 4, 0, 5, 3, 1}), want));
+  EXPECT_TRUE(tests::all_equal(alone(*model, packs, {6, 2, 4, 0, 5, 3, 1}), want));
   // The control: added as float32 the order shows.
   at::Tensor forward = packs[0].tensors[0].clone(), backward = packs[6].tensors[0].clone();
   for (size_t i = 1; i < 7; ++i)
@@ -95,7 +91,7 @@ TEST(GradientSumTest, OrderAndNumberOfWorkersChangeNoBit) {
       const auto own = golden_model("llama_tied");
       got[static_cast<size_t>(comm.rank())] = sum_of(*own, packs, mine, comm);
     });
-    for (const auto& one : got) EXPECT_TRUE(equal(one, want)) << workers << " workers";
+    for (const auto& one : got) EXPECT_TRUE(tests::all_equal(one, want)) << workers << " workers";
   }
 }
 

@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr const char* kConfig = "/adapter_config.json";
 constexpr const char* kTensors = "/adapter_model.safetensors";
 constexpr const char* kBase = "/base.json";
-constexpr int64_t kMaxJsonBytes = int64_t{1} << 20;
+constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 
 // Keys that we read, or that say nothing about what the adapter's tensors mean.
 constexpr const char* kUnderstood[] = {"r",
@@ -51,7 +51,7 @@ bool says_nothing(const Json& value) {
 Json read_json(const std::string& path) {
   Json json;
   try {
-    json = Json::parse(read_file(path, kMaxJsonBytes));
+    json = Json::parse(read_file(path, kMaxConfigBytes));
   } catch (const Json::exception& error) {
     throw InputError(path + ": not JSON: " + error.what());
   }

@@ -19,8 +19,8 @@ namespace tlt::train {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::tensors_equal;
-using testing::tensors_near;
+using tests::tensors_equal;
+using tests::tensors_near;
 using Json = nlohmann::json;
 
 constexpr std::pair<const char*, const char*> kAdapters[] = {

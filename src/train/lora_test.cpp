@@ -26,8 +26,8 @@ namespace {
 
 using model::Family;
 using ::testing::HasSubstr;
-using testing::random_tensor;
-using testing::tensors_near;
+using tests::random_tensor;
+using tests::tensors_near;
 
 // The values of all parameters, byte by byte: +0 is not -0.
 std::map<std::string, std::string> bytes_of(const model::PolicyModel& model) {
@@ -67,7 +67,7 @@ std::map<std::string, at::Tensor> autograd_gradients(const model::PolicyModel& b
                                                      const std::vector<std::vector<int32_t>>& rows,
                                                      const std::vector<at::Tensor>& d_hidden,
                                                      double scale) {
-  testing::DenseModel dense(base);
+  tests::DenseModel dense(base);
   std::map<std::string, at::Tensor> leaves;
   for (const auto& [name, value] : tensors_of(adapter))
     leaves[name] = value.to(at::kDouble).requires_grad_(true);
@@ -94,13 +94,13 @@ class LoraGradientTest : public ::testing::TestWithParam<std::tuple<Family, at::
 
 TEST_P(LoraGradientTest, IsThatOfAutogradInFloat64) {
   const auto [family, type] = GetParam();
-  const model::ModelConfig config = testing::tiny_config(family);
+  const model::ModelConfig config = tests::tiny_config(family);
   for (const LoraConfig& lora :
        {LoraConfig{.rank = 3, .alpha = 5},  // an odd rank
         LoraConfig{
             .rank = 8, .alpha = 4, .use_rslora = true, .targets = {"k_proj", "down_proj"}}}) {
-    const auto model = testing::make_tiny_model(config, type),
-               base = testing::make_tiny_model(config, type);
+    const auto model = tests::make_tiny_model(config, type),
+               base = tests::make_tiny_model(config, type);
     LoraAdapter adapter(*model, lora, 1);
     fill(adapter, 0.05);
 
@@ -108,7 +108,7 @@ TEST_P(LoraGradientTest, IsThatOfAutogradInFloat64) {
     std::vector<at::Tensor> d_hidden;
     model::Tape tape(*model, /*recompute=*/false);
     for (const int length : {9, 30}) {
-      rows.push_back(testing::random_tokens(3, static_cast<uint32_t>(length), length, 100));
+      rows.push_back(tests::random_tokens(3, static_cast<uint32_t>(length), length, 100));
       tape.add_sequence(rows.back().data(), length);
       d_hidden.push_back(random_tensor({length, config.hidden}, type, 50 + rows.size()));
     }
@@ -140,8 +140,8 @@ INSTANTIATE_TEST_SUITE_P(Models, LoraGradientTest,
 
 TEST(LoraTest, MergedWeightsAreBasePlusScaleTimesProduct) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const auto model = testing::make_tiny_model(testing::tiny_config(Family::kQwen2), type),
-               base = testing::make_tiny_model(testing::tiny_config(Family::kQwen2), type);
+    const auto model = tests::make_tiny_model(tests::tiny_config(Family::kQwen2), type),
+               base = tests::make_tiny_model(tests::tiny_config(Family::kQwen2), type);
     const LoraConfig config{.rank = 5, .alpha = 7, .targets = {"v_proj", "gate_proj", "o_proj"}};
     LoraAdapter adapter(*model, config, 1);
     fill(adapter);
@@ -170,7 +170,7 @@ TEST(LoraTest, MergedWeightsAreBasePlusScaleTimesProduct) {
 
 TEST(LoraTest, ANewAdapterChangesNoBit) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const auto model = testing::make_tiny_model(testing::tiny_config(Family::kQwen3), type);
+    const auto model = tests::make_tiny_model(tests::tiny_config(Family::kQwen3), type);
     const model::Parameter& matrix =
         find(model->parameters(), "model.layers.0.mlp.down_proj.weight");
     at::Tensor values = matrix.read(model->device());
@@ -189,7 +189,7 @@ TEST(LoraTest, ANewAdapterChangesNoBit) {
 }
 
 TEST(LoraTest, BeginsAsPeftDoes) {
-  const auto model = testing::make_tiny_model(testing::tiny_config(Family::kQwen2), at::kFloat);
+  const auto model = tests::make_tiny_model(tests::tiny_config(Family::kQwen2), at::kFloat);
   const auto tensors = tensors_of(LoraAdapter(*model, {.rank = 64}, 1)),
              same = tensors_of(LoraAdapter(*model, {.rank = 64}, 1)),
              other = tensors_of(LoraAdapter(*model, {.rank = 64}, 2));
@@ -211,7 +211,7 @@ TEST(LoraTest, BeginsAsPeftDoes) {
 }
 
 TEST(LoraTest, TargetsAreEndsOfModuleNames) {
-  const auto model = testing::make_tiny_model(testing::tiny_config(Family::kLlama), at::kFloat);
+  const auto model = tests::make_tiny_model(tests::tiny_config(Family::kLlama), at::kFloat);
   const auto count = [&](std::vector<std::string> targets) {
     return LoraAdapter(*model, {.rank = 2, .targets = std::move(targets)}, 1).parameters().size();
   };
@@ -261,7 +261,7 @@ struct Learner {
 };
 
 TEST(LoraTrainerTest, OnlyTheAdapterMoves) {
-  const auto comm = cluster::make_comm({}, {});
+  const auto comm = solo();
   Learner learner(*comm, 0);
   const auto before = bytes_of(*learner.model);
   const auto adapter = tensors_of(learner.adapter);
@@ -288,7 +288,7 @@ TEST(LoraTrainerTest, OnlyTheAdapterMoves) {
 }
 
 TEST(LoraTrainerTest, TheNumberOfWorkersAndThreadsChangesNoBit) {
-  const auto comm = cluster::make_comm({}, {});
+  const auto comm = solo();
   const Learner alone(*comm, 3), threads(*comm, 3, "qwen2_tied", 2);
   const auto want = bytes_of(*alone.model);
   EXPECT_EQ(bytes_of(*threads.model), want);
@@ -302,7 +302,7 @@ TEST(LoraTrainerTest, TheNumberOfWorkersAndThreadsChangesNoBit) {
 }
 
 TEST(LoraTrainerTest, GoesOnFromASavedStateAsIfNothingHadBeen) {
-  const auto comm = cluster::make_comm({}, {});
+  const auto comm = solo();
   Learner straight(*comm, 2), resumed(*comm, 0);
   std::vector<std::pair<std::string, at::Tensor>> state;
   for (const auto& [name, tensor] : straight.trainer.optimizer().state())
@@ -316,7 +316,7 @@ TEST(LoraTrainerTest, GoesOnFromASavedStateAsIfNothingHadBeen) {
 }
 
 TEST(LoraTrainerTest, ImitatesWithItsFewNumbers) {
-  const auto comm = cluster::make_comm({}, {});
+  const auto comm = solo();
   const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
   const auto model = golden_model("qwen2_tied");
   LoraAdapter adapter(*model, {.rank = 4, .alpha = 8}, 1);

@@ -9,10 +9,12 @@
 
 #include <barrier>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "cluster/comm.h"
+#include "cluster/launch.h"
 
 namespace tlt::train {
 
@@ -79,6 +81,9 @@ class ThreadComm final : public cluster::Comm {
   SharedDesk& desk_;
   const int rank_;
 };
+
+// That of a worker without others.
+inline std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }
 
 // REQUIRES: no worker throws while the others wait for it.
 inline void run_workers(int workers, const std::function<void(cluster::Comm&)>& body) {

@@ -7,29 +7,15 @@
 #include <cmath>
 #include <map>
 
-#include "cluster/launch.h"
+#include "tests/support/tensors.h"
 #include "train/golden_batch.h"
 #include "train/thread_comm.h"
 
 namespace tlt::train {
 namespace {
 
-std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }
-
 std::map<std::string, double> metrics_of(const TrainStats& stats) {
   return {stats.metrics.begin(), stats.metrics.end()};
-}
-
-std::vector<at::Tensor> weights_of(const model::PolicyModel& model) {
-  std::vector<at::Tensor> weights;
-  for (const auto& parameter : model.parameters())
-    weights.push_back(parameter.read(model.device()));
-  return weights;
-}
-
-bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
 TrainerOptions small_packs() {
@@ -84,16 +70,17 @@ TEST(TrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
       TrainStats stats;
       for (int step = 0; step < 3; ++step)
         stats = trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
-      got[static_cast<size_t>(comm.rank())] = weights_of(*model);
+      got[static_cast<size_t>(comm.rank())] = tests::weights_of(*model);
       norm[static_cast<size_t>(comm.rank())] = metrics_of(stats).at("actor/grad_norm");
     });
     if (workers == 1) want = got[0], norms = norm;
     for (size_t rank = 0; rank < got.size(); ++rank) {
-      EXPECT_TRUE(equal(got[rank], want)) << rank << " of " << workers;
+      EXPECT_TRUE(tests::all_equal(got[rank], want)) << rank << " of " << workers;
       EXPECT_EQ(norm[rank], norms[0]) << rank << " of " << workers;
     }
   }
-  EXPECT_FALSE(equal(want, weights_of(*golden_model("qwen2_tied")))) << "nothing was learned";
+  EXPECT_FALSE(tests::all_equal(want, tests::weights_of(*golden_model("qwen2_tied"))))
+      << "nothing was learned";
 }
 
 TEST(TrainerTest, RecomputeAndThreadsChangeNoBitOfTheWeights) {
@@ -107,8 +94,8 @@ TEST(TrainerTest, RecomputeAndThreadsChangeNoBitOfTheWeights) {
       options.recompute = recompute;
       Trainer trainer(*model, options, *comm, 2, 1.0);
       for (int step = 0; step < 2; ++step) trainer.update(samples, LossKind::kPolicy);
-      if (want.empty()) want = weights_of(*model);
-      EXPECT_TRUE(equal(weights_of(*model), want)) << recompute << " " << threads;
+      if (want.empty()) want = tests::weights_of(*model);
+      EXPECT_TRUE(tests::all_equal(tests::weights_of(*model), want)) << recompute << " " << threads;
     }
 }
 
@@ -131,7 +118,7 @@ TEST(TrainerTest, MinibatchesAndEpochsAreOptimizerStepsInOrder) {
   for (int epoch = 0; epoch < 2; ++epoch)
     for (const auto& part : {std::span(samples).first(4), std::span(samples).subspan(4)})
       loss += metrics_of(plain.update(part, LossKind::kPolicy)).at("actor/loss") / 4;
-  EXPECT_TRUE(equal(weights_of(*model), weights_of(*by_hand)));
+  EXPECT_TRUE(tests::all_equal(tests::weights_of(*model), tests::weights_of(*by_hand)));
   EXPECT_NEAR(metrics_of(stats).at("actor/loss"), loss, 1e-12);
 }
 
@@ -149,7 +136,7 @@ TEST(TrainerTest, SamplesWithoutAdvantageAreMeasuredAndTeachNothing) {
     options.loss.entropy_coeff = all_learn ? 1e-30 : 0;
     Trainer trainer(*model, options, *comm, 1, 1.0);
     metrics[all_learn] = metrics_of(trainer.update(samples, LossKind::kPolicy));
-    weights[all_learn] = weights_of(*model);
+    weights[all_learn] = tests::weights_of(*model);
   }
   for (const auto& [name, value] : metrics[true])
     EXPECT_NEAR(metrics[false].at(name), value, 1e-5 * std::abs(value) + 1e-12) << name;

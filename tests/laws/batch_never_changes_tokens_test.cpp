@@ -10,7 +10,7 @@
 #include "tests/support/rollouts.h"
 #include "tests/support/tiny_model.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 using model::Family;
@@ -160,4 +160,4 @@ INSTANTIATE_TEST_SUITE_P(Models, BatchNeverChangesTokens,
                          });
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

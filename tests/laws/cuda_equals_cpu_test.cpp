@@ -18,7 +18,7 @@
 #include "tests/support/tiny_model.h"
 #include "train/trainer.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 using train::TrainSample;
@@ -326,4 +326,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, CudaEqualsCpu,
                          });
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

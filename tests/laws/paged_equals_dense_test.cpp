@@ -10,7 +10,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 using model::Family;
@@ -144,4 +144,4 @@ INSTANTIATE_TEST_SUITE_P(Models, PagedEqualsDense,
                          });
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -7,7 +7,7 @@
 #include "tests/support/rollouts.h"
 #include "tests/support/tiny_model.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 using rollout::Engine;
@@ -116,4 +116,4 @@ INSTANTIATE_TEST_SUITE_P(Types, PagesNeverLeak, ::testing::Values(at::kFloat, at
                          });
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -9,17 +9,17 @@
 namespace tlt {
 namespace {
 
-using testing::Program;
-using testing::run_program;
-using testing::Scratch;
-using testing::small_run;
+using tests::Program;
+using tests::run_program;
+using tests::Scratch;
+using tests::small_run;
 
-constexpr int kSteps = 4;
+constexpr int kResumeSteps = 4;
 
 class ResumeIsUninterrupted : public ::testing::TestWithParam<std::string> {
  protected:
   std::vector<std::string> run_in(const std::filesystem::path& folder) const {
-    return small_run(folder, kSteps, 1, {"model.dtype=" + GetParam(), "trainer.threads=1"});
+    return small_run(folder, kResumeSteps, 1, {"model.dtype=" + GetParam(), "trainer.threads=1"});
   }
 };
 
@@ -27,7 +27,7 @@ TEST_P(ResumeIsUninterrupted, KilledAtTwentyRandomPoints) {
   const Scratch scratch;
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(run_program(run_in(scratch / "whole"), scratch / "log"), 0)
-      << testing::read_text(scratch / "log");
+      << tests::read_text(scratch / "log");
   const double whole =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
@@ -48,7 +48,7 @@ TEST_P(ResumeIsUninterrupted, KilledAtTwentyRandomPoints) {
       ASSERT_EQ(code, 0) << program.output();
       break;
     }
-    testing::expect_same_run(folder, scratch / "whole", kSteps);
+    tests::expect_same_run(folder, scratch / "whole", kResumeSteps);
     std::filesystem::remove_all(folder);
   }
 }
@@ -57,12 +57,12 @@ TEST_P(ResumeIsUninterrupted, AnAdapterToo) {
   const Scratch scratch;
   const auto run = [&](const std::filesystem::path& folder) {
     auto arguments = run_in(folder);
-    for (const std::string& option : testing::with_adapter()) arguments.push_back(option);
+    for (const std::string& option : tests::with_adapter()) arguments.push_back(option);
     return arguments;
   };
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(run_program(run(scratch / "whole"), scratch / "log"), 0)
-      << testing::read_text(scratch / "log");
+      << tests::read_text(scratch / "log");
   const double whole =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (const double share : {0.5, 0.7, 0.9}) {
@@ -72,58 +72,58 @@ TEST_P(ResumeIsUninterrupted, AnAdapterToo) {
       int code = 0;
       if (!program.wait_for(share * whole, &code)) program.kill_all();
     }
-    ASSERT_EQ(run_program(run(folder), scratch / "log"), 0) << testing::read_text(scratch / "log");
-    testing::expect_same_run(folder, scratch / "whole", kSteps);
-    const std::string file = testing::adapter_file(kSteps);
-    ASSERT_FALSE(testing::read_text(folder / file).empty());
-    EXPECT_EQ(testing::read_text(folder / file), testing::read_text(scratch / "whole" / file));
+    ASSERT_EQ(run_program(run(folder), scratch / "log"), 0) << tests::read_text(scratch / "log");
+    tests::expect_same_run(folder, scratch / "whole", kResumeSteps);
+    const std::string file = tests::adapter_file(kResumeSteps);
+    ASSERT_FALSE(tests::read_text(folder / file).empty());
+    EXPECT_EQ(tests::read_text(folder / file), tests::read_text(scratch / "whole" / file));
   }
   auto other = run(scratch / "whole");
   other.push_back("model.lora_rank=4");
   EXPECT_EQ(run_program(other, scratch / "log"), 2);
-  EXPECT_NE(testing::read_text(scratch / "log").find("model.lora_rank"), std::string::npos);
+  EXPECT_NE(tests::read_text(scratch / "log").find("model.lora_rank"), std::string::npos);
   // Another base is told by its checksum.
   const auto copy = scratch / "base";
   std::filesystem::copy(scratch / "whole" / "checkpoints/step_000001/policy", copy);
   other.back() = "model.path=" + copy.string();
   EXPECT_EQ(run_program(other, scratch / "log"), 2);
-  EXPECT_NE(testing::read_text(scratch / "log").find("the base model's sha256"), std::string::npos)
-      << testing::read_text(scratch / "log");
+  EXPECT_NE(tests::read_text(scratch / "log").find("the base model's sha256"), std::string::npos)
+      << tests::read_text(scratch / "log");
 }
 
 // The negative control: a resumed run that does not know where it was is noticed.
 TEST_P(ResumeIsUninterrupted, AForgottenCursorIsNoticed) {
   const Scratch scratch;
   ASSERT_EQ(run_program(run_in(scratch / "whole"), scratch / "log"), 0)
-      << testing::read_text(scratch / "log");
+      << tests::read_text(scratch / "log");
   auto half = run_in(scratch / "half");
   half.push_back("trainer.total_training_steps=2");
   ASSERT_EQ(run_program(half, scratch / "log"), 0);
   half.back() = "trainer.total_training_steps=4";
   half.push_back("data.seed=99");  // other options: refused by name
   EXPECT_EQ(run_program(half, scratch / "log"), 2);
-  EXPECT_NE(testing::read_text(scratch / "log").find("data.seed"), std::string::npos);
+  EXPECT_NE(tests::read_text(scratch / "log").find("data.seed"), std::string::npos);
   half.pop_back();
-  ASSERT_EQ(run_program(half, scratch / "log"), 0) << testing::read_text(scratch / "log");
-  testing::expect_same_run(scratch / "half", scratch / "whole", kSteps);
+  ASSERT_EQ(run_program(half, scratch / "log"), 0) << tests::read_text(scratch / "log");
+  tests::expect_same_run(scratch / "half", scratch / "whole", kResumeSteps);
   // The cursor forgotten: step 3 on the prompts of step 1.
   half.push_back("trainer.resume_mode=disable");
   ASSERT_EQ(run_program(half, scratch / "log"), 0);
-  EXPECT_NE(testing::read_text(scratch / "half" / "rollouts/000001.jsonl"),
-            testing::read_text(scratch / "whole" / "rollouts/000003.jsonl"));
+  EXPECT_NE(tests::read_text(scratch / "half" / "rollouts/000001.jsonl"),
+            tests::read_text(scratch / "whole" / "rollouts/000003.jsonl"));
 }
 
 TEST_P(ResumeIsUninterrupted, ABrokenCheckpointIsNotTakenForAWholeOne) {
   const Scratch scratch;
   ASSERT_EQ(run_program(run_in(scratch / "run"), scratch / "log"), 0)
-      << testing::read_text(scratch / "log");
+      << tests::read_text(scratch / "log");
   const auto optimizer = scratch / "run" / "checkpoints/step_000004/state/optimizer.safetensors";
   std::filesystem::resize_file(optimizer, std::filesystem::file_size(optimizer) - 1);
   const std::string before =
-      testing::read_text(scratch / "run" / "checkpoints/step_000003/MANIFEST.json");
+      tests::read_text(scratch / "run" / "checkpoints/step_000003/MANIFEST.json");
   ASSERT_EQ(run_program(run_in(scratch / "run"), scratch / "log"), 0)
-      << testing::read_text(scratch / "log");
-  const std::string output = testing::read_text(scratch / "log");
+      << tests::read_text(scratch / "log");
+  const std::string output = tests::read_text(scratch / "log");
   EXPECT_NE(output.find("step_000004 is broken"), std::string::npos) << output;
   EXPECT_NE(output.find("step 4/4"), std::string::npos) << output;
 }

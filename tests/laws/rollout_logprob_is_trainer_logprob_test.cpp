@@ -26,8 +26,8 @@ struct Case {
 class RolloutLogprobIsTrainerLogprob : public ::testing::TestWithParam<Case> {
  protected:
   RolloutLogprobIsTrainerLogprob()
-      : model_(testing::make_tiny_model(testing::tiny_config(GetParam().family), GetParam().type,
-                                        Device::cpu(2))),
+      : model_(tests::make_tiny_model(tests::tiny_config(GetParam().family), GetParam().type,
+                                      Device::cpu(2))),
         comm_(cluster::make_comm(cluster::Launch{}, {})) {}
 
   std::vector<TrainSample> roll_out(uint32_t step) {
@@ -40,14 +40,14 @@ class RolloutLogprobIsTrainerLogprob : public ::testing::TestWithParam<Case> {
     for (uint32_t prompt = 0; prompt < 5; ++prompt) {
       rollout::Group group{.prompt_id = prompt,
                            .rl_step = step,
-                           .tokens = testing::random_tokens(3, prompt, 3 + 7 * prompt, 100)};
+                           .tokens = tests::random_tokens(3, prompt, 3 + 7 * prompt, 100)};
       group.samples = 4;
       group.sampling = shared;
       groups.push_back(group);
     }
     rollout::Engine engine(*model_, {.max_running = 7, .max_batch_tokens = 32, .prefill_chunk = 5});
     std::vector<TrainSample> samples;
-    for (const auto& [place, response] : testing::run(engine, groups)) {
+    for (const auto& [place, response] : tests::run(engine, groups)) {
       TrainSample& sample = samples.emplace_back();
       sample.tokens = groups[place.first].tokens;
       sample.response_begin = static_cast<int32_t>(sample.tokens.size());
@@ -112,7 +112,7 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Models, RolloutLogprobIsTrainerLogprob, ::testing::ValuesIn(cases()),
                          [](const auto& info) {
-                           return std::string(testing::name_of(info.param.family)) +
+                           return std::string(tests::name_of(info.param.family)) +
                                   (info.param.type == at::kFloat ? "_float32" : "_bfloat16") +
                                   (info.param.top_k > 0 ? "_truncated" : "");
                          });

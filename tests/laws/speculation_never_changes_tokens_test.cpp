@@ -16,7 +16,7 @@
 #include "tests/support/ticking_clock.h"
 #include "tests/support/tiny_model.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 using model::Family;
@@ -238,7 +238,7 @@ TEST_P(SpeculationNeverChangesTokens, SwitchedAtRandomSteps) {
 }
 
 // A drafter that breaks the rules is turned off, and the responses are the same.
-class BrokenDrafter final : public testing::PlainDrafter {
+class BrokenDrafter final : public tests::PlainDrafter {
  public:
   enum class Break { kThrow, kOrder, kToken, kDepth, kSize };
   explicit BrokenDrafter(Break how) : how_(how) {}
@@ -504,4 +504,4 @@ INSTANTIATE_TEST_SUITE_P(Models, SpeculationNeverChangesTokens,
                          });
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

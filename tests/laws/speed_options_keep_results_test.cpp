@@ -13,12 +13,12 @@
 namespace tlt {
 namespace {
 
-using testing::read_text;
-using testing::run_program;
-using testing::Scratch;
-using testing::small_run;
+using tests::read_text;
+using tests::run_program;
+using tests::Scratch;
+using tests::small_run;
 
-constexpr int kSteps = 2;
+constexpr int kOptionSteps = 2;
 
 // The run all others are compared with: of every option something to do. The weights it starts from
 // are those of the demo, so rewards differ.
@@ -115,7 +115,7 @@ std::string results_of(const std::filesystem::path& run) {
 // What differs between two runs.
 std::set<std::string> differences(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::set<std::string> names;
-  std::vector<std::string> files = testing::state_files(kSteps);
+  std::vector<std::string> files = tests::state_files(kOptionSteps);
   files.push_back("rollouts/000001.jsonl");
   for (const std::string& file : files) {
     const std::string text = read_text(a / file);
@@ -146,7 +146,7 @@ class SpeedOptionsKeepResults : public ::testing::Test {
 
   // A run in the folder `name`.
   void run(const std::string& name, const std::vector<std::string>& more) const {
-    std::vector<std::string> arguments = small_run(scratch_ / name, kSteps, 1, kBase);
+    std::vector<std::string> arguments = small_run(scratch_ / name, kOptionSteps, 1, kBase);
     arguments.insert(arguments.end(), more.begin(), more.end());
     ASSERT_EQ(run_program(arguments, scratch_ / "log"), 0) << read_text(scratch_ / "log");
   }

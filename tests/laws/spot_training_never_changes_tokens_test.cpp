@@ -10,15 +10,15 @@
 namespace tlt {
 namespace {
 
-using testing::read_text;
-using testing::run_program;
-using testing::Scratch;
-using testing::small_run;
+using tests::read_text;
+using tests::run_program;
+using tests::Scratch;
+using tests::small_run;
 
-constexpr int kSteps = 4;
+constexpr int kSpotSteps = 4;
 
 // So that there is idle time: few, long groups, and a worker too many now and then.
-const std::vector<std::string> kBase = {
+const std::vector<std::string> kIdling = {
     "trainer.threads=1", "data.max_response_length=200", "speculative.train.gap_share=0.5",
     "speculative.train.step_tokens=512", "speculative.train.slice_milliseconds=5"};
 
@@ -44,16 +44,17 @@ class SpotTrainingNeverChangesTokens : public ::testing::TestWithParam<std::stri
   // The sums of the metrics of a run in the folder `name`.
   std::map<std::string, double> run(const std::string& name, int workers,
                                     std::vector<std::string> more) const {
-    more.insert(more.end(), kBase.begin(), kBase.end());
+    more.insert(more.end(), kIdling.begin(), kIdling.end());
     more.push_back("model.dtype=" + GetParam());
-    EXPECT_EQ(run_program(small_run(scratch_ / name, kSteps, workers, more), scratch_ / "log"), 0)
+    EXPECT_EQ(run_program(small_run(scratch_ / name, kSpotSteps, workers, more), scratch_ / "log"),
+              0)
         << read_text(scratch_ / "log");
     return sums_of(scratch_ / name);
   }
   // loop.json names the options, the learning rate of the drafter among them.
   void expect_same(const std::string& name) const {
-    for (int step = 1; step <= kSteps; ++step)
-      for (const std::string& file : testing::state_files(step)) {
+    for (int step = 1; step <= kSpotSteps; ++step)
+      for (const std::string& file : tests::state_files(step)) {
         const std::string expected = read_text(scratch_ / "off" / file);
         ASSERT_FALSE(expected.empty()) << file;
         EXPECT_TRUE(file.ends_with("loop.json") || read_text(scratch_ / name / file) == expected)

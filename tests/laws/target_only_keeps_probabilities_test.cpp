@@ -19,7 +19,7 @@ namespace tlt {
 namespace {
 
 using model::Family;
-using testing::random_tensor;
+using tests::random_tensor;
 
 // Standard deviations that the statistic lies above its mean; cells that are expected fewer than
 // five times count together.
@@ -97,7 +97,7 @@ TEST(TargetOnlyKeepsProbabilities, AndThresholdsBelowOneDoNot) {
 
 // Guesses at random, of any shape, of the lower half of the vocabulary: a rule that favours guesses
 // favours those tokens.
-class RandomDrafter final : public testing::PlainDrafter {
+class RandomDrafter final : public tests::PlainDrafter {
  public:
   explicit RandomDrafter(int32_t vocabulary) : vocabulary_(vocabulary) {}
   std::string_view kind() const override { return "random"; }
@@ -125,10 +125,10 @@ class RandomDrafter final : public testing::PlainDrafter {
 // Whole responses: of a small vocabulary, every text of a few tokens.
 double deviation_of_responses(const ops::TargetOnlyRule& rule, double top_p) {
   constexpr int64_t kResponses = 20'000;
-  model::ModelConfig config = testing::tiny_config(Family::kQwen2);
+  model::ModelConfig config = tests::tiny_config(Family::kQwen2);
   config.vocabulary = 6;
   config.eos_tokens = {1};
-  const auto model = testing::make_tiny_model(config, at::kFloat);
+  const auto model = tests::make_tiny_model(config, at::kFloat);
   rollout::SamplingOptions sampling;
   sampling.max_new_tokens = 4;
   sampling.top_p = top_p;
@@ -149,13 +149,13 @@ double deviation_of_responses(const ops::TargetOnlyRule& rule, double top_p) {
     return std::exp(log);
   };
   rollout::Engine plain(*model, options);
-  for (const auto& [place, response] : testing::run(plain, {group}))
+  for (const auto& [place, response] : tests::run(plain, {group}))
     probabilities[response.tokens] = probability(response);
   rollout::Speculation speculation(std::make_unique<RandomDrafter>(6), {3, 3, 12}, 6);
   speculation.set_target_only(rule);
   rollout::Engine engine(*model, options, nullptr, nullptr, &speculation);
   std::map<Text, int64_t> counts;
-  for (const auto& [place, response] : testing::run(engine, {group})) {
+  for (const auto& [place, response] : tests::run(engine, {group})) {
     ++counts[response.tokens];
     probabilities[response.tokens] = probability(response);
   }

@@ -7,31 +7,31 @@
 namespace tlt {
 namespace {
 
-using testing::expect_same_run;
-using testing::run_program;
-using testing::Scratch;
-using testing::small_run;
+using tests::expect_same_run;
+using tests::run_program;
+using tests::Scratch;
+using tests::small_run;
 
-constexpr int kSteps = 2;
+constexpr int kWorkerSteps = 2;
 
 class WorkersNeverChangeRollouts : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(WorkersNeverChangeRollouts, OneTwoAndThreeWorkersAndAnyThreads) {
   const Scratch scratch;
   const std::string type = "model.dtype=" + GetParam();
-  ASSERT_EQ(run_program(small_run(scratch / "one", kSteps, 1, {type, "trainer.threads=1"}),
+  ASSERT_EQ(run_program(small_run(scratch / "one", kWorkerSteps, 1, {type, "trainer.threads=1"}),
                         scratch / "log"),
             0)
-      << testing::read_text(scratch / "log");
+      << tests::read_text(scratch / "log");
   for (const auto& [workers, threads] : {std::pair(1, 2), {2, 1}, {3, 1}}) {
     const auto folder = scratch / ("workers" + std::to_string(workers));
-    ASSERT_EQ(run_program(small_run(folder, kSteps, workers,
+    ASSERT_EQ(run_program(small_run(folder, kWorkerSteps, workers,
                                     {type, "trainer.threads=" + std::to_string(threads)}),
                           scratch / "log"),
               0)
-        << testing::read_text(scratch / "log");
+        << tests::read_text(scratch / "log");
     SCOPED_TRACE(std::to_string(workers) + " workers of " + std::to_string(threads) + " threads");
-    expect_same_run(folder, scratch / "one", kSteps);
+    expect_same_run(folder, scratch / "one", kWorkerSteps);
   }
 }
 
@@ -39,26 +39,26 @@ TEST_P(WorkersNeverChangeRollouts, OneTwoAndThreeWorkersAndAnyThreads) {
 TEST_P(WorkersNeverChangeRollouts, AnAdapterToo) {
   const Scratch scratch;
   for (const int workers : {1, 2}) {
-    auto options = testing::with_adapter();
+    auto options = tests::with_adapter();
     options.push_back("model.dtype=" + GetParam());
     options.push_back("trainer.threads=1");
     const auto folder = scratch / ("workers" + std::to_string(workers));
-    ASSERT_EQ(run_program(small_run(folder, kSteps, workers, options), scratch / "log"), 0)
-        << testing::read_text(scratch / "log");
-    const std::string metrics = testing::read_text(folder / "metrics.jsonl");
+    ASSERT_EQ(run_program(small_run(folder, kWorkerSteps, workers, options), scratch / "log"), 0)
+        << tests::read_text(scratch / "log");
+    const std::string metrics = tests::read_text(folder / "metrics.jsonl");
     const std::string key = "\"training/rollout_probs_diff_max\":";
     int seen = 0;
     for (size_t at = metrics.find(key); at != std::string::npos; at = metrics.find(key, at + 1)) {
       EXPECT_EQ(std::stod(metrics.substr(at + key.size())), 0) << metrics;
       ++seen;
     }
-    EXPECT_EQ(seen, kSteps);
+    EXPECT_EQ(seen, kWorkerSteps);
   }
-  expect_same_run(scratch / "workers2", scratch / "workers1", kSteps);
-  const std::string file = testing::adapter_file(kSteps);
-  ASSERT_FALSE(testing::read_text(scratch / "workers1" / file).empty());
-  EXPECT_EQ(testing::read_text(scratch / "workers2" / file),
-            testing::read_text(scratch / "workers1" / file));
+  expect_same_run(scratch / "workers2", scratch / "workers1", kWorkerSteps);
+  const std::string file = tests::adapter_file(kWorkerSteps);
+  ASSERT_FALSE(tests::read_text(scratch / "workers1" / file).empty());
+  EXPECT_EQ(tests::read_text(scratch / "workers2" / file),
+            tests::read_text(scratch / "workers1" / file));
 }
 
 // The negative control: what a worker may not see, another seed, shows in every file.
@@ -66,11 +66,11 @@ TEST_P(WorkersNeverChangeRollouts, AnotherSeedIsNoticed) {
   const Scratch scratch;
   const std::string type = "model.dtype=" + GetParam();
   ASSERT_EQ(run_program(small_run(scratch / "a", 1, 1, {type}), scratch / "log"), 0)
-      << testing::read_text(scratch / "log");
+      << tests::read_text(scratch / "log");
   ASSERT_EQ(run_program(small_run(scratch / "b", 1, 2, {type, "trainer.seed=1"}), scratch / "log"),
             0);
-  for (const std::string& file : testing::state_files(1))
-    EXPECT_NE(testing::read_text(scratch / "a" / file), testing::read_text(scratch / "b" / file))
+  for (const std::string& file : tests::state_files(1))
+    EXPECT_NE(tests::read_text(scratch / "a" / file), tests::read_text(scratch / "b" / file))
         << file;
 }
 

@@ -8,14 +8,14 @@
 #include <cstdlib>
 #include <new>
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 inline thread_local int64_t allocations = 0;
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests
 
 [[gnu::noinline]] void* operator new(size_t bytes) {
-  ++tlt::testing::allocations;
+  ++tlt::tests::allocations;
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }

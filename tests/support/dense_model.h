@@ -14,7 +14,7 @@
 
 #include "model/policy_model.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 class DenseModel {
  public:
@@ -135,4 +135,4 @@ class DenseModel {
   std::map<std::string, at::Tensor> weights_;  // by its name in a Hugging Face file
 };
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -13,7 +13,7 @@
 #include "rollout/token_sampler.h"
 #include "tests/support/rollouts.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 enum class Fault {
   kNone,
@@ -156,4 +156,4 @@ class HandEngine {
   int64_t steps_ = 0;
 };
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -7,7 +7,7 @@
 #include "spec/drafter.h"
 #include "tests/support/rollouts.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 class OracleDrafter final : public spec::Drafter {
  public:
@@ -61,4 +61,4 @@ class OracleDrafter final : public spec::Drafter {
   RandomStream random_;
 };
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

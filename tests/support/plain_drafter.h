@@ -5,7 +5,7 @@
 
 #include "spec/drafter.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 class PlainDrafter : public spec::Drafter {
  public:
@@ -15,4 +15,4 @@ class PlainDrafter : public spec::Drafter {
   int64_t memory_bytes() const override { return 0; }
 };
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

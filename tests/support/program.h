@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -122,4 +122,4 @@ inline bool appears(const std::filesystem::path& file, double seconds = 60) {
   return true;
 }
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "rollout/engine.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 // By prompt id and sample.
 using Rollouts = std::map<std::pair<uint32_t, uint32_t>, rollout::Response>;
@@ -95,4 +95,4 @@ inline std::string difference(const Rollouts& a, const Rollouts& b) {
   return out.str();
 }
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

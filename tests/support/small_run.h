@@ -5,7 +5,7 @@
 
 #include "tests/support/program.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 // `tlt train` of the demo, made small: prompts are few and responses short, but everything takes
 // part.
@@ -61,4 +61,4 @@ inline void expect_same_run(const std::filesystem::path& got, const std::filesys
     }
 }
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -12,26 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "spec/draft_tree.h"
 #include "spec/strategy.h"
 #include "spec/suffix_index.h"
+#include "tests/support/tree_paths.h"
 
-namespace tlt::testing {
-
-using Path = std::vector<int32_t>;  // tokens from the root
-
-inline std::map<Path, float> paths_of(const spec::DraftTree& tree) {
-  std::map<Path, float> paths;
-  std::vector<Path> by_node;
-  for (const spec::DraftNode& node : tree.nodes()) {
-    Path path =
-        node.parent == spec::DraftTree::kRoot ? Path() : by_node[static_cast<size_t>(node.parent)];
-    path.push_back(node.token);
-    paths[path] = node.probability;
-    by_node.push_back(std::move(path));
-  }
-  return paths;
-}
+namespace tlt::tests {
 
 // The texts of one prompt.
 struct SlowTexts {
@@ -152,4 +137,4 @@ struct SlowTexts {
   }
 };
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "runtime/device.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 // Standard normal values of a place of their own.
 inline at::Tensor random_tensor(at::IntArrayRef sizes, at::ScalarType type, uint32_t name,
@@ -47,8 +47,28 @@ inline ::testing::AssertionResult tensors_near(const at::Tensor& got, const at::
          << w[at].item<double>() << ", relative error " << worst << " > " << tolerance;
 }
 
+// |got - want| <= tolerance * the largest |want|.
+inline ::testing::AssertionResult near_of_largest(const at::Tensor& got, const at::Tensor& want,
+                                                  double tolerance) {
+  const double scale = want.abs().max().item<double>();
+  return tensors_near(got / scale, want / scale, tolerance);
+}
+
 inline ::testing::AssertionResult tensors_equal(const at::Tensor& got, const at::Tensor& want) {
   return tensors_near(got, want, 0);
+}
+
+// Copies of all weights of a PolicyModel or a DraftNetwork.
+std::vector<at::Tensor> weights_of(const auto& model) {
+  std::vector<at::Tensor> weights;
+  for (const auto& parameter : model.parameters())
+    weights.push_back(parameter.read(model.device()));
+  return weights;
+}
+
+inline bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
 // The devices tests run on: the CPU, and cuda:0 where there is one. Filter with
@@ -59,4 +79,4 @@ inline std::vector<std::string> devices() {
   return names;
 }
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

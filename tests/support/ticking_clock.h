@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 // Threading: one thread.
 class TickingClock final : public Clock {
@@ -16,4 +16,4 @@ class TickingClock final : public Clock {
   mutable double now_ = 0;
 };
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

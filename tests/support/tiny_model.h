@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "model/policy_model.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 inline const char* name_of(model::Family family) {
   switch (family) {
@@ -75,4 +75,4 @@ inline std::unique_ptr<model::PolicyModel> make_tiny_model(const model::ModelCon
   return model;
 }
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

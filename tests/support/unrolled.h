@@ -11,7 +11,7 @@
 #include "model/safetensors.h"
 #include "tests/support/tensors.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 // The tape has the golden sequences. Rows of pass k that mean nothing are zero in the golden file.
 inline void expect_unrolled(const model::DraftNetwork& network, model::DraftTape& tape,
@@ -39,4 +39,4 @@ inline void expect_unrolled(const model::DraftNetwork& network, model::DraftTape
     }
 }
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests
