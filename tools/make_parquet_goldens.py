@@ -103,7 +103,7 @@ def write(folder, name, table, **options):
     with open(path + ".jsonl", "w", encoding="utf-8") as file:
         for row in table.to_pylist():
             row = {field.name: plain(row[field.name], field.type) for field in table.schema}
-            file.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def main():

@@ -20,7 +20,7 @@
 namespace tlt::apps {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr size_t kShownPrompts = 3;
 

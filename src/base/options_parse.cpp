@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -170,6 +171,13 @@ void assign(const OptionRef& ref, const toml::node& node, const std::string& pla
       ref.value);
 }
 
+// A TOML table as JSON on one line.
+std::string json_of(const toml::table& table) {
+  std::ostringstream text;
+  text << toml::json_formatter(table, toml::format_flags::none);
+  return nlohmann::ordered_json::parse(text.str()).dump();
+}
+
 class TomlReader {
  public:
   TomlReader(const std::vector<OptionRef>& refs, const std::string& place)
@@ -200,11 +208,7 @@ class TomlReader {
     if (ref == refs_.end() || !std::holds_alternative<std::string*>(ref->value)) return false;
     std::string& value = *std::get<std::string*>(ref->value);
     if (!value.starts_with('{')) return false;
-    std::ostringstream text;
-    text << toml::json_formatter(table, toml::format_flags::none);
-    value = text.str();
-    for (size_t at = value.find('\n'); at != std::string::npos; at = value.find('\n', at))
-      value.erase(at, value.find_first_not_of(' ', at + 1) - at);  // strings have no raw newline
+    value = json_of(table);
     seen_.insert(name);
     return true;
   }
@@ -280,6 +284,49 @@ bool try_parse(std::string_view text, std::vector<T>& values) {
   return true;
 }
 
+// Sets `name` in the option whose text is a table ("{}") that it belongs to, as Hydra does:
+// data.apply_chat_template_kwargs.enable_thinking=False. False: there is no such option.
+bool try_set_in_table(const std::vector<OptionRef>& refs, std::string_view name,
+                      std::string_view value_text) {
+  const auto ref = std::ranges::find_if(refs, [&](const OptionRef& one) {
+    const auto* const* text = std::get_if<std::string*>(&one.value);
+    return text && (*text)->starts_with('{') && name.starts_with(one.name + ".");
+  });
+  if (ref == refs.end()) return false;
+  std::string& text = *std::get<std::string*>(ref->value);
+  using Json = nlohmann::ordered_json;
+  const auto read = [](std::string_view toml) -> Json {
+    return Json::parse(json_of(toml::parse(fmt::format("value = {}", toml)))).at("value");
+  };
+  Json table = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    if (table.is_discarded()) table = read(text);
+    Json* place = &table;
+    for (std::string_view rest = name.substr(ref->name.size() + 1); !rest.empty();) {
+      const size_t dot = std::min(rest.find('.'), rest.size());
+      place = &(*place)[std::string(rest.substr(0, dot))];
+      rest.remove_prefix(std::min(dot + 1, rest.size()));
+    }
+    bool flag = false;
+    if (value_text == "null") {
+      *place = nullptr;
+    } else if (try_parse(value_text, flag)) {
+      *place = flag;
+    } else {
+      try {
+        *place = read(value_text);
+      } catch (const toml::parse_error&) {
+        *place = std::string(value_text);  // a string may stand without quotes
+      }
+    }
+  } catch (const std::exception&) {
+    throw InputError(
+        fmt::format("command line: {}: {} is {}, which has no such member", name, ref->name, text));
+  }
+  text = table.dump();
+  return true;
+}
+
 }  // namespace
 
 void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,
@@ -302,8 +349,11 @@ void apply_override(const std::vector<OptionRef>& refs, std::string_view text) {
   const size_t equals = text.find('=');
   TLT_CHECK_INPUT(equals != std::string_view::npos && equals > 0, "not an option: ", text,
                   "; give name=value, such as rollout.n=8");
-  const std::string name(without_verl_prefix(strip(text.substr(0, equals))));
+  std::string_view given = strip(text.substr(0, equals));
+  given.remove_prefix(std::min(given.find_first_not_of('+'), given.size()));  // Hydra's "new" marks
+  const std::string name(without_verl_prefix(given));
   const std::string_view value_text = strip(text.substr(equals + 1));
+  if (try_set_in_table(refs, name, value_text)) return;
   const OptionRef& ref = find_option(refs, name, "command line");
   std::visit(
       [&](auto* value) {

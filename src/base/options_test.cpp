@@ -181,6 +181,14 @@ TEST_F(OptionsTest, AnOptionWhoseTextIsATableMayBeGivenAsOne) {
   EXPECT_EQ(without_space(), want);
   apply_override(refs, "variables={think = true}");
   EXPECT_EQ(options.variables, "{think = true}");
+  for (const char* one : {"+variables.think=False", "variables.words=two of them",
+                          "++variables.x.y=[1, 2]", "variables.none=null"})
+    apply_override(refs, one);
+  EXPECT_EQ(options.variables,
+            R"({"think":false,"words":"two of them","x":{"y":[1,2]},"none":null})");
+  EXPECT_THROW(apply_override(refs, "variables.words.z=1"), InputError);
+  options.variables = "{not a table";
+  EXPECT_THROW(apply_override(refs, "variables.words=1"), InputError);
   EXPECT_THROW(apply_toml_text(refs, "text = {a = 1}", "r.toml"), InputError);
 }
 

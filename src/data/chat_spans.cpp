@@ -9,7 +9,7 @@
 namespace tlt::data {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 using Tokens = std::vector<int32_t>;
 using Span = std::pair<int64_t, int64_t>;
 

@@ -10,7 +10,7 @@
 namespace tlt::data {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 const std::string kTests = std::string(TLT_SOURCE_DIR) + "/tests/";
 
@@ -30,13 +30,13 @@ ChatTemplate template_of(const std::string& name) {
   return ChatTemplate::read(kTests + "data/chat_templates/" + name + ".jinja", "");
 }
 
-const OrderedJson kTurns = OrderedJson::parse(
+const Json kTurns = Json::parse(
     R"([{"role": "system", "content": "Add."}, {"role": "user", "content": "1+1"},
         {"role": "assistant", "content": "assistant: 2"}, {"role": "user", "content": "2+2"},
         {"role": "assistant", "content": "assistant: 2"}])");
 
 // What the spans say, each between | |.
-std::string spoken(const ChatTemplate& chat_template, const OrderedJson& messages) {
+std::string spoken(const ChatTemplate& chat_template, const Json& messages) {
   const ChatTokens chat =
       chat_tokens(chat_template, tokenizer(), {.messages = messages}, "data.jsonl:1");
   std::string text;
@@ -47,7 +47,7 @@ std::string spoken(const ChatTemplate& chat_template, const OrderedJson& message
   return text + "|";
 }
 
-std::string complaint(const ChatTemplate& chat_template, const OrderedJson& messages) {
+std::string complaint(const ChatTemplate& chat_template, const Json& messages) {
   try {
     return spoken(chat_template, messages);
   } catch (const InputError& error) {
@@ -68,8 +68,8 @@ TEST(ChatSpansTest, AreWhatTheTemplateMarks) {
             "|assistant: 2<|im_end|>|assistant: 2<|im_end|>|");
   const auto touching = ChatTemplate::parse(
       "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
-      "touching", OrderedJson::object());
-  EXPECT_EQ(spoken(touching, OrderedJson::parse(R"([{"role": "assistant", "content": "1+1 2+2"},
+      "touching", Json::object());
+  EXPECT_EQ(spoken(touching, Json::parse(R"([{"role": "assistant", "content": "1+1 2+2"},
                                              {"role": "assistant", "content": ""}])"))
                 .back(),
             '|');
@@ -80,10 +80,10 @@ TEST(ChatSpansTest, MarksAreFoundBehindAnAddedSpace) {
   const auto touching = ChatTemplate::parse(
       "<s>{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}</s> {% endfor "
       "%}",
-      "touching", OrderedJson::object());
+      "touching", Json::object());
   for (const char* name : {"llama2_style", "mistral_style"}) {
     const Tokenizer pieces = Tokenizer::load(kTests + "golden/tokenizers/" + name);
-    const OrderedJson messages = OrderedJson::parse(R"([{"role": "assistant", "content": "a é日 b"},
+    const Json messages = Json::parse(R"([{"role": "assistant", "content": "a é日 b"},
                                           {"role": "assistant", "content": "2"}])");
     const ChatTokens chat = chat_tokens(touching, pieces, {.messages = messages}, "data.jsonl:1");
     std::string text;
@@ -99,28 +99,28 @@ TEST(ChatSpansTest, TheEndOfSequenceEndsThem) {
   const auto after = ChatTemplate::parse(
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}<|eot_id|>"
       "{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
-      "after", OrderedJson::object());
+      "after", Json::object());
   EXPECT_EQ(spoken(after, kTurns), "|assistant: 2<|eot_id|>|assistant: 2<|eot_id|>|");
 }
 
 TEST(ChatSpansTest, ATemplateThatRewritesWhatIsBeforeIsRefused) {
   // It shows the reasoning of the last message only.
-  const OrderedJson thought = OrderedJson::parse(
+  const Json thought = Json::parse(
       R"([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"},
           {"role": "user", "content": "3"}, {"role": "assistant", "content": "4"}])");
   EXPECT_EQ(complaint(template_of("qwen3"), thought),
             "data.jsonl:1: message 2: the chat template writes a conversation otherwise once more "
             "follows, so the assistant's tokens are not known; give a template with {% generation "
             "%} blocks, or rows of prompt and response");
-  EXPECT_EQ(spoken(template_of("qwen3"), OrderedJson(thought.begin(), thought.begin() + 2)),
+  EXPECT_EQ(spoken(template_of("qwen3"), Json(thought.begin(), thought.begin() + 2)),
             "|<think>\n\n</think>\n\n2<|im_end|>\n|");
 }
 
 TEST(ChatSpansTest, NothingToLearnFromIsRefused) {
-  EXPECT_EQ(complaint(template_of("chatml"), OrderedJson(kTurns.begin(), kTurns.begin() + 2)),
+  EXPECT_EQ(complaint(template_of("chatml"), Json(kTurns.begin(), kTurns.begin() + 2)),
             "data.jsonl:1: the conversation has no message of the assistant to learn from");
   EXPECT_EQ(
-      complaint(template_of("chatml"), OrderedJson(kTurns.begin() + 2, kTurns.begin() + 3)),
+      complaint(template_of("chatml"), Json(kTurns.begin() + 2, kTurns.begin() + 3)),
       "data.jsonl:1: message 1: a conversation to learn from cannot begin with the assistant");
 }
 

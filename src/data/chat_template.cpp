@@ -14,30 +14,30 @@ namespace tlt::data {
 namespace {
 
 namespace fs = std::filesystem;
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
 constexpr const char* kConfigFile = "tokenizer_config.json";
 
-OrderedJson read_object(const fs::path& file) {
-  if (!fs::exists(file)) return OrderedJson::object();
-  OrderedJson json = OrderedJson::parse(read_file(file.string(), kMaxFileBytes), nullptr,
-                                        /*allow_exceptions=*/false);
+Json read_object(const fs::path& file) {
+  if (!fs::exists(file)) return Json::object();
+  Json json = Json::parse(read_file(file.string(), kMaxFileBytes), nullptr,
+                          /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(json.is_object(), file.string(), ": not a JSON object");
   return json;
 }
 
 // "<s>" or {"content": "<s>", …}.
-OrderedJson read_special_tokens(const fs::path& folder) {
+Json read_special_tokens(const fs::path& folder) {
   static constexpr auto kRoles = std::to_array<const char*>(
       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"});
-  OrderedJson tokens = OrderedJson::object();
+  Json tokens = Json::object();
   for (const char* file : {kConfigFile, "special_tokens_map.json"}) {
-    const OrderedJson config = read_object(folder / file);
+    const Json config = read_object(folder / file);
     for (const char* role : kRoles) {
       if (tokens.contains(role) || !config.contains(role)) continue;
-      const OrderedJson& value = config.at(role);
-      const OrderedJson& text =
+      const Json& value = config.at(role);
+      const Json& text =
           value.is_object() && value.contains("content") ? value.at("content") : value;
       if (text.is_string()) tokens[role] = text;
     }
@@ -49,16 +49,16 @@ using TemplateSources =
     std::map<std::string, std::pair<std::string, std::string>>;  // text, and its place
 
 // "chat_template" of a JSON file: a text, or a list of {"name", "template"}.
-TemplateSources sources_of(const OrderedJson& config, const std::string& file) {
+TemplateSources sources_of(const Json& config, const std::string& file) {
   TemplateSources sources;
   if (!config.contains("chat_template") || config.at("chat_template").is_null()) return sources;
-  const OrderedJson& value = config.at("chat_template");
+  const Json& value = config.at("chat_template");
   if (value.is_string()) {
     sources["default"] = {value.get<std::string>(), file + ": chat_template"};
     return sources;
   }
   TLT_CHECK_INPUT(value.is_array(), file, ": chat_template is neither a text nor a list");
-  for (const OrderedJson& entry : value) {
+  for (const Json& entry : value) {
     TLT_CHECK_INPUT(entry.is_object() && entry.contains("name") && entry.at("name").is_string() &&
                         entry.contains("template") && entry.at("template").is_string(),
                     file, ": chat_template has an entry without name and template");
@@ -85,9 +85,9 @@ TemplateSources find_sources(const fs::path& folder) {
 }
 
 // Fields that are null go, and reasoning gets the names that templates know it by.
-OrderedJson prepared(const OrderedJson& message) {
-  OrderedJson kept = OrderedJson::object();
-  const OrderedJson* reasoning = nullptr;
+Json prepared(const Json& message) {
+  Json kept = Json::object();
+  const Json* reasoning = nullptr;
   for (const char* name : {"reasoning", "thinking", "reasoning_content"})
     if (message.contains(name) && !message.at(name).is_null()) reasoning = &message.at(name);
   if (reasoning != nullptr) kept["thinking"] = *reasoning;
@@ -97,14 +97,14 @@ OrderedJson prepared(const OrderedJson& message) {
   return kept;
 }
 
-OrderedJson to_json(const toml::node& node) {
+Json to_json(const toml::node& node) {
   if (const auto* table = node.as_table()) {
-    OrderedJson object = OrderedJson::object();
+    Json object = Json::object();
     for (const auto& [key, value] : *table) object[std::string(key.str())] = to_json(value);
     return object;
   }
   if (const auto* array = node.as_array()) {
-    OrderedJson list = OrderedJson::array();
+    Json list = Json::array();
     for (const auto& value : *array) list.push_back(to_json(value));
     return list;
   }
@@ -133,7 +133,7 @@ ChatTemplate ChatTemplate::read(const fs::path& file, const fs::path& tokenizer_
 }
 
 ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& name,
-                                 OrderedJson special_tokens) {
+                                 Json special_tokens) {
   ChatTemplate chat;
   chat.special_tokens_ = std::move(special_tokens);
   chat.templates_.emplace("default", JinjaTemplate::parse(source, name));
@@ -156,15 +156,15 @@ bool ChatTemplate::marks_generation(const Chat& chat) const {
 JinjaRendering ChatTemplate::render(const Chat& chat, const std::string& place,
                                     const JinjaLimits& limits) const {
   check_messages(chat.messages, place);
-  TLT_CHECK_INPUT(chat.tools.is_null() ||
-                      (chat.tools.is_array() &&
-                       std::ranges::all_of(
-                           chat.tools, [](const OrderedJson& tool) { return tool.is_object(); })),
-                  place, ": the tools must be a list of JSON objects");
-  OrderedJson variables = special_tokens_;
+  TLT_CHECK_INPUT(
+      chat.tools.is_null() ||
+          (chat.tools.is_array() &&
+           std::ranges::all_of(chat.tools, [](const Json& tool) { return tool.is_object(); })),
+      place, ": the tools must be a list of JSON objects");
+  Json variables = special_tokens_;
   if (chat.variables.is_object()) variables.update(chat.variables);
-  OrderedJson messages = OrderedJson::array();
-  for (const OrderedJson& message : chat.messages) messages.push_back(prepared(message));
+  Json messages = Json::array();
+  for (const Json& message : chat.messages) messages.push_back(prepared(message));
   variables["messages"] = std::move(messages);
   variables["tools"] = chat.tools;
   variables["documents"] = nullptr;
@@ -176,18 +176,18 @@ JinjaRendering ChatTemplate::render(const Chat& chat, const std::string& place,
   }
 }
 
-void check_messages(const OrderedJson& messages, const std::string& place) {
+void check_messages(const Json& messages, const std::string& place) {
   TLT_CHECK_INPUT(messages.is_array() && !messages.empty(), place,
                   ": the prompt must be a text or a list of messages");
-  for (const OrderedJson& message : messages) {
+  for (const Json& message : messages) {
     TLT_CHECK_INPUT(
         message.is_object() && message.contains("role") && message.at("role").is_string(), place,
         ": a message must be {\"role\": \"…\", \"content\": \"…\"}, not ", message.dump());
   }
 }
 
-OrderedJson parse_template_variables(const std::string& text) {
-  OrderedJson variables = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+Json parse_template_variables(const std::string& text) {
+  Json variables = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (variables.is_object()) return variables;
   try {
     std::istringstream stream("value = " + text);

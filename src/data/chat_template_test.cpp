@@ -13,16 +13,16 @@
 namespace tlt::data {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 const std::string kChatData = std::string(TLT_SOURCE_DIR) + "/tests/";
 
 std::string digest(const std::string& text) { return sha256(text).substr(0, 16); }
 
-std::vector<OrderedJson> conversations() {
+std::vector<Json> conversations() {
   JsonLinesReader reader(kChatData + "golden/chat/conversations.jsonl");
-  std::vector<OrderedJson> rows;
-  for (OrderedJson row; reader.try_next(row);) rows.push_back(row);
+  std::vector<Json> rows;
+  for (Json row; reader.try_next(row);) rows.push_back(row);
   return rows;
 }
 
@@ -31,16 +31,16 @@ class ChatGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ChatGoldenTest, RendersAndEncodesAsTransformers) {
   static const Tokenizer kTokenizer = Tokenizer::load(kChatData + "golden/tokenizers/llama3_style");
-  static const std::vector<OrderedJson> kRows = conversations();
-  const OrderedJson golden =
-      OrderedJson::parse(read_file(kChatData + "golden/chat/" + GetParam() + ".json", 1 << 22));
+  static const std::vector<Json> kRows = conversations();
+  const Json golden =
+      Json::parse(read_file(kChatData + "golden/chat/" + GetParam() + ".json", 1 << 22));
   const auto chat_template = ChatTemplate::parse(
       read_file(kChatData + "data/chat_templates/" + GetParam() + ".jinja", 1 << 20), GetParam(),
       golden.at("special"));
   ASSERT_GE(kRows.size(), 300U);
   int64_t rendered = 0;
   for (size_t i = 0; i < kRows.size(); ++i) {
-    const OrderedJson& row = kRows[i];
+    const Json& row = kRows[i];
     const Chat chat{.messages = row.at("messages"),
                     .tools = row.at("tools"),
                     .add_generation_prompt = row.at("add_generation_prompt").get<bool>(),
@@ -65,7 +65,7 @@ TEST_P(ChatGoldenTest, RendersAndEncodesAsTransformers) {
     std::vector<int64_t> spans;
     for (const auto& [begin, end] : got.generated) spans.insert(spans.end(), {begin, end});
     if (chat_template.marks_generation(chat)) {
-      EXPECT_EQ(OrderedJson(spans), golden.at("generated")[i]) << "row " << i;
+      EXPECT_EQ(Json(spans), golden.at("generated")[i]) << "row " << i;
     }
   }
   EXPECT_GT(rendered, 200);
@@ -76,9 +76,9 @@ INSTANTIATE_TEST_SUITE_P(Templates, ChatGoldenTest,
                                            "llama3.1", "llama3.2", "mistral_nemo", "phi3.5",
                                            "qwen2.5", "qwen3"));
 
-const OrderedJson kHello = OrderedJson::parse(R"([{"role": "user", "content": "Hi"}])");
+const Json kHello = Json::parse(R"([{"role": "user", "content": "Hi"}])");
 
-std::string render_of(const TestFolder& folder, const OrderedJson& tools = nullptr) {
+std::string render_of(const TestFolder& folder, const Json& tools = nullptr) {
   return ChatTemplate::find(folder.path())
       ->render({.messages = kHello, .tools = tools}, "row")
       .text;
@@ -99,19 +99,19 @@ TEST(ChatTemplateTest, IsFoundWhereTransformersFindsIt) {
   write_file_atomic(config, R"({"chat_template": [{"name": "tool_use", "template": "tools"},
                                                   {"name": "default", "template": "plain"}]})");
   EXPECT_EQ(render_of(folder), "plain");
-  EXPECT_EQ(render_of(folder, OrderedJson::array({{{"type", "function"}}})), "tools");
+  EXPECT_EQ(render_of(folder, Json::array({{{"type", "function"}}})), "tools");
   write_file_atomic(folder / "chat_template.json", R"({"chat_template": "json"})");
   EXPECT_EQ(render_of(folder), "json");
   write_file_atomic(folder / "chat_template.jinja", "file");
   EXPECT_EQ(render_of(folder), "file");
   std::filesystem::create_directory(folder / "additional_chat_templates");
   write_file_atomic(folder / "additional_chat_templates/tool_use.jinja", "more");
-  EXPECT_EQ(render_of(folder, OrderedJson::array({{{"type", "function"}}})), "more");
+  EXPECT_EQ(render_of(folder, Json::array({{{"type", "function"}}})), "more");
 }
 
-std::string complaint(const std::string& source, const OrderedJson& messages) {
+std::string complaint(const std::string& source, const Json& messages) {
   try {
-    return ChatTemplate::parse(source, "chat.jinja", OrderedJson::object())
+    return ChatTemplate::parse(source, "chat.jinja", Json::object())
         .render({.messages = messages}, "data.jsonl:3")
         .text;
   } catch (const InputError& error) {
@@ -122,15 +122,15 @@ std::string complaint(const std::string& source, const OrderedJson& messages) {
 TEST(ChatTemplateTest, AComplaintNamesFileRowAndLine) {
   EXPECT_EQ(complaint("\n{{ raise_exception('No system') }}", kHello),
             "data.jsonl:3: chat.jinja: line 2: the template refuses: No system");
-  EXPECT_EQ(complaint("", OrderedJson::array()),
+  EXPECT_EQ(complaint("", Json::array()),
             "data.jsonl:3: the prompt must be a text or a list of messages");
-  EXPECT_EQ(complaint("", OrderedJson::parse(R"([{"content": "x"}])")),
+  EXPECT_EQ(complaint("", Json::parse(R"([{"content": "x"}])")),
             "data.jsonl:3: a message must be {\"role\": \"…\", \"content\": \"…\"}, not "
             "{\"content\":\"x\"}");
 }
 
 TEST(ChatTemplateTest, MessagesArePreparedAsTransformersDoes) {
-  const OrderedJson messages = OrderedJson::parse(
+  const Json messages = Json::parse(
       R"([{"role": "assistant", "content": null, "reasoning": "why", "tool_calls": null}])");
   EXPECT_EQ(
       complaint("{{ messages[0] | tojson }}", messages),
@@ -138,8 +138,8 @@ TEST(ChatTemplateTest, MessagesArePreparedAsTransformersDoes) {
 }
 
 TEST(ChatTemplateTest, VariablesAreTomlOrJson) {
-  EXPECT_EQ(parse_template_variables("{}"), OrderedJson::object());
-  const OrderedJson want = OrderedJson::parse(R"({"a": 1, "b": [true, "x"], "c": {"d": 1.5}})");
+  EXPECT_EQ(parse_template_variables("{}"), Json::object());
+  const Json want = Json::parse(R"({"a": 1, "b": [true, "x"], "c": {"d": 1.5}})");
   EXPECT_EQ(parse_template_variables(want.dump()), want);
   EXPECT_EQ(parse_template_variables("{a = 1, b = [true, 'x'], c = {d = 1.5}}"), want);
   EXPECT_EQ(parse_template_variables("{enable_thinking=false}").dump(),

@@ -12,14 +12,14 @@
 namespace tlt::data {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 6> kSpecial = {"<pad>",    "<eos>",    "<think>",
                                                       "</think>", "<answer>", "</answer>"};
 constexpr std::string_view kCharacters = "+-*/=,:>()\n";
 
-OrderedJson make_model() {
-  OrderedJson vocabulary = OrderedJson::object(), merges = OrderedJson::array();
+Json make_model() {
+  Json vocabulary = Json::object(), merges = Json::array();
   const auto add = [&](std::string_view token) {
     vocabulary[std::string(token)] = vocabulary.size();
   };
@@ -43,8 +43,8 @@ OrderedJson make_model() {
           {"merges", std::move(merges)}};
 }
 
-OrderedJson make_added_tokens() {
-  OrderedJson tokens = OrderedJson::array();
+Json make_added_tokens() {
+  Json tokens = Json::array();
   for (const auto token : kSpecial) {
     tokens.push_back({{"id", tokens.size()},
                       {"content", token},
@@ -57,7 +57,7 @@ OrderedJson make_added_tokens() {
   return tokens;
 }
 
-void write(const std::filesystem::path& path, const OrderedJson& json) {
+void write(const std::filesystem::path& path, const Json& json) {
   write_file_atomic(path.string(), json.dump(2) + "\n");
 }
 

@@ -12,7 +12,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 const std::string kDemoTokenizer = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/demo";
 
@@ -28,8 +28,8 @@ std::string written() {
 // The prototype's files, which the Hugging Face library has read.
 TEST(CountdownTokenizerTest, WritesTheFilesOfThePrototype) {
   for (const char* file : {"/tokenizer.json", "/tokenizer_config.json"}) {
-    EXPECT_EQ(Json::parse(read_file(written() + file, 1 << 20)),
-              Json::parse(read_file(kDemoTokenizer + file, 1 << 20)))
+    EXPECT_EQ(SortedJson::parse(read_file(written() + file, 1 << 20)),
+              SortedJson::parse(read_file(kDemoTokenizer + file, 1 << 20)))
         << file;
   }
 }

@@ -16,7 +16,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 // A prompt as bytes, and back.
 std::string packed(const Prompt& prompt) {

@@ -32,7 +32,7 @@ struct Prompt {
   std::string text;
   std::string data_source;
   std::string ground_truth;
-  nlohmann::json extra_info;
+  nlohmann::ordered_json extra_info;
 };
 
 // Throws InputError where a row is of no use to those who work with it, like one whose answer

@@ -76,7 +76,7 @@ TEST(DatasetTest, ReadsGsm8ksRowByKeysAndTemplate) {
   EXPECT_EQ(prompt.text, "What is 1+1? Think.");
   EXPECT_EQ(prompt.ground_truth, "2");
   EXPECT_EQ(prompt.data_source, "openai/gsm8k");
-  EXPECT_EQ(prompt.extra_info, nlohmann::json::object());
+  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json::object());
 }
 
 TEST(DatasetTest, ReadsAListOfRowsAndAnswersThatAreNotText) {
@@ -106,7 +106,7 @@ TEST(DatasetTest, EveryMistakeHasItsPlace) {
   EXPECT_EQ(
       error_of(options_for({file("c.jsonl", row + "\n{\"prompt\":\"x\",\"data_source\":\"y\"}")})),
       "c.jsonl:2: no field \"reward_model.ground_truth\"; set data.answer_key (the row has: "
-      "data_source, prompt)");
+      "prompt, data_source)");
   EXPECT_TRUE(error_of(options_for({file("d.jsonl", kGsm8kRow)}))
                   .starts_with("d.jsonl:1: no field \"prompt\"; set data.prompt_key"));
   EXPECT_TRUE(
@@ -233,13 +233,13 @@ TEST(DatasetTest, ReadsTrlsRowsWithTheirColumns) {
   DataOptions options = options_for({kParquet + "trl.parquet"});
   EXPECT_EQ(parquet_error_of(options),
             "trl.parquet: row 1: no field \"data_source\"; set data.reward_fn_key or "
-            "data.data_source (the row has: level, prompt, solution)");
+            "data.data_source (the row has: prompt, solution, level)");
   options.data_source = "mine";
   const Dataset dataset = load(options);
   EXPECT_EQ(dataset.size(), 600);
   const Prompt prompt = dataset.prompt(5);
   EXPECT_EQ(prompt.ground_truth, "$15$");
-  EXPECT_EQ(prompt.extra_info, nlohmann::json({{"level", 2}}));
+  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json({{"level", 2}}));
   EXPECT_TRUE(prompt.text.starts_with("冯 has 2 boxes")) << prompt.text;
 }
 
@@ -262,7 +262,7 @@ TEST(DatasetTest, KeysThatAreSetMeanWhatTheySay) {
   const Prompt prompt = load(options).prompt(0);
   EXPECT_EQ(prompt.ground_truth, "yes");
   EXPECT_EQ(prompt.data_source, "x");
-  EXPECT_EQ(prompt.extra_info, nlohmann::json({{"label", "no"}, {"left", 1}}));
+  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json({{"label", "no"}, {"left", 1}}));
   options.answer_key = "wrong";
   EXPECT_TRUE(
       error_of(options).starts_with("keys.jsonl:1: no field \"wrong\"; set data.answer_key"));

@@ -11,9 +11,9 @@
 namespace tlt::data {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
-const OrderedJson kVariables = OrderedJson::parse(R"({
+const Json kVariables = Json::parse(R"({
   "name": "World", "n": 3, "x": 1.5, "yes": true, "nothing": null, "text": "  a,b,,c \n",
   "list": [3, 1, 2], "names": ["b", "A", "c"], "umlaut": "äöü",
   "dict": {"b": 1, "a": [1, "x"], "items": 5, "quote\"": "it's"},
@@ -365,7 +365,7 @@ TEST(JinjaTest, RandomTemplatesAreRenderedOrRefused) {
 }
 
 TEST(JinjaTest, DictMakesOne) {
-  EXPECT_EQ(JinjaTemplate::parse("{{ dict(a=1, b=2) }}", "t").render(OrderedJson::object()).text,
+  EXPECT_EQ(JinjaTemplate::parse("{{ dict(a=1, b=2) }}", "t").render(Json::object()).text,
             "{'a': 1, 'b': 2}");
 }
 

@@ -21,7 +21,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 

@@ -34,7 +34,7 @@ class ParquetRows final : public RowReader {
   ~ParquetRows() override;
 
   // InputError, with file and row: a damaged page, a text that is not UTF-8 (with its column).
-  [[nodiscard]] bool try_next(nlohmann::json& row) override;
+  [[nodiscard]] bool try_next(nlohmann::ordered_json& row) override;
   std::string place() const override;
 
   int64_t size() const;

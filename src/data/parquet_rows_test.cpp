@@ -13,7 +13,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 const std::string kParquetFolder = std::string(TLT_SOURCE_DIR) + "/tests/golden/parquet/";
 

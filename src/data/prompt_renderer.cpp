@@ -10,7 +10,7 @@
 namespace tlt::data {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 // data.chat_template=chatml: Qwen 2.5's turns and system message, for any model.
 constexpr const char* kChatMl = R"({%- if messages[0].role != 'system' %}
@@ -36,8 +36,8 @@ void cut(std::vector<int32_t>& tokens, int64_t limit, const std::string& where) 
   tokens.erase(tokens.begin() + kept_in_front, tokens.begin() + kept_in_front + surplus);
 }
 
-OrderedJson user_message(const std::string& text) {
-  return OrderedJson::array({{{"role", "user"}, {"content", text}}});
+Json user_message(const std::string& text) {
+  return Json::array({{{"role", "user"}, {"content", text}}});
 }
 
 }  // namespace
@@ -50,8 +50,7 @@ PromptRenderer::PromptRenderer(const DataOptions& options, Tokenizer tokenizer)
   const std::string& wanted = options_.chat_template;
   const std::string& folder = tokenizer_.folder();
   if (wanted == "chatml") {
-    chat_template_ =
-        ChatTemplate::parse(kChatMl, "data.chat_template=chatml", OrderedJson::object());
+    chat_template_ = ChatTemplate::parse(kChatMl, "data.chat_template=chatml", Json::object());
   } else if (wanted.ends_with(".jinja")) {
     chat_template_ = ChatTemplate::read(wanted, folder);
   } else if (wanted == "none") {
@@ -69,8 +68,9 @@ PromptRenderer::PromptRenderer(const DataOptions& options, Tokenizer tokenizer)
   }
 }
 
-std::string PromptRenderer::text(const nlohmann::json& row, const std::string& place) const {
-  OrderedJson messages;
+std::string PromptRenderer::text(const nlohmann::ordered_json& row,
+                                 const std::string& place) const {
+  Json messages;
   const bool wraps_text = options_.chat_template != "none" && options_.chat_template != "auto";
   if (template_) {
     std::string text = template_->render(row, place);
@@ -79,7 +79,7 @@ std::string PromptRenderer::text(const nlohmann::json& row, const std::string& p
   } else {
     const auto& prompt = require_field(row, options_.prompt_key, place, "data.prompt_key");
     if (prompt.is_string() && !wraps_text) return prompt.get<std::string>();
-    messages = prompt.is_string() ? user_message(prompt.get<std::string>()) : OrderedJson(prompt);
+    messages = prompt.is_string() ? user_message(prompt.get<std::string>()) : Json(prompt);
   }
   check_messages(messages, place);
   const ChatTemplate& chat_template = require_chat_template(place);
@@ -94,24 +94,24 @@ const ChatTemplate& PromptRenderer::require_chat_template(const std::string& pla
 }
 
 // Tools may be a list, or the list as JSON text, which keeps the order of its keys.
-Chat PromptRenderer::chat_of(const nlohmann::json& row, OrderedJson messages,
+Chat PromptRenderer::chat_of(const nlohmann::ordered_json& row, Json messages,
                              const std::string& place) const {
   Chat chat{.messages = std::move(messages), .variables = variables_};
   const auto* tools = find_field(row, options_.tools_key);
   if (tools == nullptr) return chat;
-  chat.tools = tools->is_string() ? OrderedJson::parse(tools->get<std::string>(), nullptr,
-                                                       /*allow_exceptions=*/false)
-                                  : OrderedJson(*tools);
+  chat.tools = tools->is_string() ? Json::parse(tools->get<std::string>(), nullptr,
+                                                /*allow_exceptions=*/false)
+                                  : Json(*tools);
   TLT_CHECK_INPUT(chat.tools.is_array(), place, ": \"", options_.tools_key,
                   "\" is no list of tools; set data.tools_key");
   return chat;
 }
 
-std::optional<ChatTokens> PromptRenderer::try_conversation(const nlohmann::json& row,
+std::optional<ChatTokens> PromptRenderer::try_conversation(const nlohmann::ordered_json& row,
                                                            const std::string& place) const {
   const auto* messages = find_field(row, options_.messages_key);
   if (messages == nullptr) return std::nullopt;
-  OrderedJson conversation(*messages);
+  Json conversation(*messages);
   check_messages(conversation, place);
   const ChatTemplate& chat_template = require_chat_template(place);
   return chat_tokens(chat_template, tokenizer_, chat_of(row, std::move(conversation), place),

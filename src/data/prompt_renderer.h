@@ -24,7 +24,7 @@ class PromptRenderer {
 
   // By data.prompt_key, prompt_template and chat_template; messages with the begin of the
   // assistant's turn behind them.
-  std::string text(const nlohmann::json& row, const std::string& place) const;
+  std::string text(const nlohmann::ordered_json& row, const std::string& place) const;
 
   // The tokens of a text, cut by data.truncation where there are more than max_prompt_length.
   // A template has written its own begin-of-sequence token: none is added. nullopt: too long, and
@@ -33,12 +33,12 @@ class PromptRenderer {
                                                  const std::string& place) const;
 
   // The row's conversation under data.messages_key; nullopt: it has none.
-  std::optional<ChatTokens> try_conversation(const nlohmann::json& row,
+  std::optional<ChatTokens> try_conversation(const nlohmann::ordered_json& row,
                                              const std::string& place) const;
 
  private:
   const ChatTemplate& require_chat_template(const std::string& place) const;
-  Chat chat_of(const nlohmann::json& row, nlohmann::ordered_json messages,
+  Chat chat_of(const nlohmann::ordered_json& row, nlohmann::ordered_json messages,
                const std::string& place) const;
 
   const DataOptions options_;

@@ -13,7 +13,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 const std::string kRendererData = std::string(TLT_SOURCE_DIR) + "/tests/";
 
@@ -75,6 +75,8 @@ TEST_F(PromptRendererTest, VariablesAndToolsReachTheTemplate) {
             R"(False [{"name": 1, "args": 2}])");
   EXPECT_EQ(text(R"({"prompt": [{"role": "user"}], "tools": [{"name": 1}]})"),
             R"(False [{"name": 1}])");
+  EXPECT_EQ(text(R"({"prompt": [{"role": "user"}], "tools": [{"name": 1, "args": 2}]})"),
+            R"(False [{"name": 1, "args": 2}])");
   EXPECT_EQ(complaint(R"({"prompt": [{"role": "user"}], "tools": "x"})"),
             "f:1: \"tools\" is no list of tools; set data.tools_key");
 }

@@ -30,7 +30,8 @@ PromptTemplate::PromptTemplate(std::string_view format) {
   pieces_.push_back({text, false});
 }
 
-std::string PromptTemplate::render(const nlohmann::json& row, const std::string& place) const {
+std::string PromptTemplate::render(const nlohmann::ordered_json& row,
+                                   const std::string& place) const {
   std::string text;
   for (const Piece& piece : pieces_) {
     text += piece.is_field ? text_of(require_field(row, piece.text, place, "data.prompt_template"))

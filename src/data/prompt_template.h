@@ -21,7 +21,7 @@ class PromptTemplate {
   explicit PromptTemplate(std::string_view format);
 
   // InputError: the row lacks a field.
-  std::string render(const nlohmann::json& row, const std::string& place) const;
+  std::string render(const nlohmann::ordered_json& row, const std::string& place) const;
 
  private:
   struct Piece {

@@ -10,7 +10,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 const Json kRow =
     Json::parse(R"({"question": "1+1?", "level": 5, "extra": {"hint": "two"}, "a.b": "dotted"})");
@@ -38,8 +38,8 @@ TEST(PromptTemplateTest, AMissingFieldIsNamedWithItsPlace) {
     FAIL();
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(),
-                 "data.jsonl:3: no field \"answer\"; set data.prompt_template (the row has: a.b, "
-                 "extra, level, question)");
+                 "data.jsonl:3: no field \"answer\"; set data.prompt_template (the row has: "
+                 "question, level, extra, a.b)");
   }
 }
 

@@ -9,7 +9,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 // TRL's `answer` is not among them: in GSM8K and others it is the whole solution, not what a reward
 // compares.

@@ -21,23 +21,23 @@
 namespace tlt::data {
 
 // InputError: the prompt is neither a text nor a list (nothing is said of one that is not there).
-void check_prompt_type(const nlohmann::json& row, const DataOptions& options,
+void check_prompt_type(const nlohmann::ordered_json& row, const DataOptions& options,
                        const std::string& place);
 
 // Where the row has its answer and its data source; empty: nowhere.
-std::string answer_field(const nlohmann::json& row, const DataOptions& options);
-std::string source_field(const nlohmann::json& row, const DataOptions& options);
+std::string answer_field(const nlohmann::ordered_json& row, const DataOptions& options);
+std::string source_field(const nlohmann::ordered_json& row, const DataOptions& options);
 
 // The answer, or what follows data.answer_after in it. InputError: none.
-std::string ground_truth_of(const nlohmann::json& row, const DataOptions& options,
+std::string ground_truth_of(const nlohmann::ordered_json& row, const DataOptions& options,
                             const std::string& place);
 
 // InputError: none.
-std::string data_source_of(const nlohmann::json& row, const DataOptions& options,
+std::string data_source_of(const nlohmann::ordered_json& row, const DataOptions& options,
                            const std::string& place);
 
 // extra_info, or slime's metadata, or the columns that are nothing else (of a prompt made by
 // data.prompt_template: none).
-nlohmann::json extra_info_of(const nlohmann::json& row, const DataOptions& options);
+nlohmann::ordered_json extra_info_of(const nlohmann::ordered_json& row, const DataOptions& options);
 
 }  // namespace tlt::data

@@ -12,7 +12,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxJsonBytes = int64_t{1} << 30;
 

@@ -1,7 +1,7 @@
 // Rows: the JSON objects of a data file, and how to reach into them.
 //
 //   const auto rows = open_rows("train.parquet");
-//   nlohmann::json row;
+//   nlohmann::ordered_json row;
 //   while (rows->try_next(row)) … use row; rows->place() is "train.parquet: row 17" …
 //
 // A .jsonl file (one object a line) is read line by line and a .parquet file as parquet_rows.h
@@ -24,7 +24,7 @@ class RowReader {
   virtual ~RowReader() = default;
 
   // The next row, an object; false at the end. InputError with the place: not to be read.
-  [[nodiscard]] virtual bool try_next(nlohmann::json& row) = 0;
+  [[nodiscard]] virtual bool try_next(nlohmann::ordered_json& row) = 0;
 
   // Of the last row, as it stands in a message: "file:line" or "file: row 3".
   virtual std::string place() const = 0;
@@ -36,17 +36,18 @@ std::unique_ptr<RowReader> open_rows(const std::string& path);
 // Calls visit(row, place) for each row of a file. InputError as open_rows() and RowReader.
 void for_each_row(
     const std::string& path,
-    const std::function<void(const nlohmann::json& row, const std::string& place)>& visit);
+    const std::function<void(const nlohmann::ordered_json& row, const std::string& place)>& visit);
 
 // The value under a name or, when there is none of that name, along the path that its dots describe
 // ("reward_model.ground_truth"); nullptr: there is none, or it is null.
-const nlohmann::json* find_field(const nlohmann::json& row, std::string_view name);
+const nlohmann::ordered_json* find_field(const nlohmann::ordered_json& row, std::string_view name);
 
 // The same; InputError when there is none: what is there, and which option names another.
-const nlohmann::json& require_field(const nlohmann::json& row, std::string_view name,
-                                    const std::string& place, std::string_view option);
+const nlohmann::ordered_json& require_field(const nlohmann::ordered_json& row,
+                                            std::string_view name, const std::string& place,
+                                            std::string_view option);
 
 // A text as it is, anything else as JSON.
-std::string text_of(const nlohmann::json& value);
+std::string text_of(const nlohmann::ordered_json& value);
 
 }  // namespace tlt::data

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/schema.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostTypes = 4;  // of one field; objects with changing keys have a type a row
 
@@ -28,10 +30,12 @@ std::string list_type(const Json& list) {
 }
 
 std::string object_type(const Json& object) {
-  std::string fields;
+  std::map<std::string, std::string> types;  // the same in whatever order a row has them
   for (const auto& [name, value] : object.items())
-    fields +=
-        (fields.empty() ? "" : ", ") + name + ": " + (value.is_null() ? "null" : type_of(value));
+    types[name] = value.is_null() ? "null" : type_of(value);
+  std::string fields;
+  for (const auto& [name, type] : types)
+    fields += (fields.empty() ? "" : ", ") + name + ": " + type;
   return "{" + fields + "}";
 }
 

@@ -19,7 +19,7 @@
 namespace tlt::data {
 
 // "text", "whole number", "list of text", "{role: text, content: text}" …; null has none: "".
-std::string type_of(const nlohmann::json& value);
+std::string type_of(const nlohmann::ordered_json& value);
 
 class Schema {
  public:
@@ -29,7 +29,7 @@ class Schema {
     int64_t rows;      // that have it
   };
 
-  void add(const nlohmann::json& row);
+  void add(const nlohmann::ordered_json& row);
 
   int64_t rows() const { return rows_; }
   std::vector<Field> fields() const;

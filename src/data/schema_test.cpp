@@ -8,7 +8,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 TEST(SchemaTest, TypesAreNamedAsAReaderSaysThem) {
   EXPECT_EQ(type_of("x"), "text");

@@ -17,7 +17,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr uint32_t kMaxAttempts = 1000;  // to make a demonstration that is short enough
 

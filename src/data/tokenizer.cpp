@@ -186,22 +186,23 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
 
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
-Json read_json(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return Json::object();
+SortedJson read_json(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return SortedJson::object();
   const std::string text = read_file(path.string(), kMaxTokenizerBytes);
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  SortedJson json = SortedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(json.is_object(), path.string(), ": not a JSON object");
   return json;
 }
 
 // "<eos>" or {"content": "<eos>", …} or null.
-std::optional<int32_t> role(const Tokenizer& tokenizer, const Json& config, const char* key,
+std::optional<int32_t> role(const Tokenizer& tokenizer, const SortedJson& config, const char* key,
                             const std::string& file) {
   if (!config.contains(key) || config.at(key).is_null()) return std::nullopt;
-  const Json& value = config.at(key);
-  const Json& text = value.is_object() && value.contains("content") ? value.at("content") : value;
+  const SortedJson& value = config.at(key);
+  const SortedJson& text =
+      value.is_object() && value.contains("content") ? value.at("content") : value;
   TLT_CHECK_INPUT(text.is_string(), file, ": ", key, " is neither a token nor null");
   const auto id = tokenizer.try_id_of(text.get<std::string>());
   TLT_CHECK_INPUT(id, file, ": ", key, " is ", text.dump(), ", which tokenizer.json does not have");
@@ -210,7 +211,7 @@ std::optional<int32_t> role(const Tokenizer& tokenizer, const Json& config, cons
 
 TokenRoles read_roles(const Tokenizer& tokenizer, const std::filesystem::path& folder) {
   const auto file = folder / "tokenizer_config.json";
-  const Json config = read_json(file);
+  const SortedJson config = read_json(file);
   TokenRoles roles{.bos = role(tokenizer, config, "bos_token", file.string()),
                    .pad = role(tokenizer, config, "pad_token", file.string()),
                    .eos = {}};
@@ -218,10 +219,10 @@ TokenRoles read_roles(const Tokenizer& tokenizer, const std::filesystem::path& f
     roles.eos.push_back(*eos);
 
   const auto generation_file = folder / "generation_config.json";
-  const Json generation = read_json(generation_file);
+  const SortedJson generation = read_json(generation_file);
   if (!generation.contains("eos_token_id") || generation.at("eos_token_id").is_null()) return roles;
-  const Json& eos = generation.at("eos_token_id");
-  for (const Json& id : eos.is_array() ? eos : Json::array({eos})) {
+  const SortedJson& eos = generation.at("eos_token_id");
+  for (const SortedJson& id : eos.is_array() ? eos : SortedJson::array({eos})) {
     TLT_CHECK_INPUT(id.is_number_integer() && id >= 0 && id < tokenizer.vocab_size(),
                     generation_file.string(), ": eos_token_id ", id.dump(), " is not a token");
     if (std::ranges::find(roles.eos, id.get<int32_t>()) == roles.eos.end())

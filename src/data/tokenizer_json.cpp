@@ -9,13 +9,13 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 constexpr size_t kMaxTokens = 1 << 23;
 constexpr size_t kMaxAddedTokens = 1 << 16;
 constexpr size_t kMaxTokenBytes = 1 << 16;
 
-int32_t checked_id(const Json& id) {
+int32_t checked_id(const SortedJson& id) {
   TLT_CHECK_INPUT(id.is_number_integer() && id >= 0 && id < kMaxTokens, "token id ", id.dump(),
                   " is not in 0..", kMaxTokens - 1);
   return id.get<int32_t>();
@@ -27,19 +27,19 @@ std::string checked_text(const std::string& text) {
   return text;
 }
 
-bool is_absent(const Json& object, const char* key) {
+bool is_absent(const SortedJson& object, const char* key) {
   return !object.contains(key) || object.at(key).is_null();
 }
 
 // Absent, false, 0 or "".
-bool is_off(const Json& object, const char* key) {
+bool is_off(const SortedJson& object, const char* key) {
   if (is_absent(object, key)) return true;
-  const Json& value = object.at(key);
+  const SortedJson& value = object.at(key);
   return value == false || value == "" || (value.is_number() && value == 0);
 }
 
-const Json& part(const Json& root, const char* key) {
-  static const Json kNull;
+const SortedJson& part(const SortedJson& root, const char* key) {
+  static const SortedJson kNull;
   return root.contains(key) ? root.at(key) : kNull;
 }
 
@@ -48,11 +48,11 @@ const Json& part(const Json& root, const char* key) {
   throw InputError(component + " of type " + type + " is not supported; known: " + known);
 }
 
-std::string type_of(const Json& component) { return component.at("type").get<std::string>(); }
+std::string type_of(const SortedJson& component) { return component.at("type").get<std::string>(); }
 
 class Reader {
  public:
-  explicit Reader(const Json& root) : root_(root) {}
+  explicit Reader(const SortedJson& root) : root_(root) {}
 
   TokenizerJson run() {
     out_.pre_tokenizer = PreTokenizer(part(root_, "pre_tokenizer"));
@@ -65,7 +65,7 @@ class Reader {
   }
 
  private:
-  void read_model(const Json& model) {
+  void read_model(const SortedJson& model) {
     const std::string type = model.value("type", "BPE");
     if (type != "BPE") refuse("model", type, "BPE");
     for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -76,7 +76,7 @@ class Reader {
                 .ignores_merges = !is_off(model, "ignore_merges"),
                 .falls_back = !is_off(model, "byte_fallback"),
                 .fuses_unknown = !is_off(model, "fuse_unk")};
-    const Json& vocabulary = model.at("vocab");
+    const SortedJson& vocabulary = model.at("vocab");
     TLT_CHECK_INPUT(vocabulary.is_object() && vocabulary.size() <= kMaxTokens,
                     "model.vocab: want an object of at most ", kMaxTokens, " tokens");
     out_.vocabulary.reserve(vocabulary.size());
@@ -86,11 +86,11 @@ class Reader {
     read_unknown_token(model);
   }
 
-  void read_merges(const Json& merges) {
+  void read_merges(const SortedJson& merges) {
     TLT_CHECK_INPUT(merges.is_array() && merges.size() <= kMaxTokens,
                     "model.merges: want a list of at most ", kMaxTokens, " merges");
     out_.merges.reserve(merges.size());
-    for (const Json& merge : merges) {
+    for (const SortedJson& merge : merges) {
       std::string left, right;
       if (merge.is_string()) {
         const auto& text = merge.get_ref<const std::string&>();
@@ -117,7 +117,7 @@ class Reader {
   }
 
   // With a byte-level pre-tokenizer nothing can be unknown, if all 256 bytes are tokens.
-  void read_unknown_token(const Json& model) {
+  void read_unknown_token(const SortedJson& model) {
     if (out_.bpe.is_byte_level) {
       const bool is_harmless =
           (is_off(model, "unk_token") && !out_.bpe.falls_back) || has_all_bytes();
@@ -142,9 +142,9 @@ class Reader {
     return true;
   }
 
-  void read_added_tokens(const Json& tokens) {
+  void read_added_tokens(const SortedJson& tokens) {
     TLT_CHECK_INPUT(tokens.size() <= kMaxAddedTokens, "added_tokens: more than ", kMaxAddedTokens);
-    for (const Json& entry : tokens) {
+    for (const SortedJson& entry : tokens) {
       AddedToken added{.text = checked_text(entry.at("content").get<std::string>()),
                        .id = checked_id(entry.at("id")),
                        .is_single_word = entry.value("single_word", false),
@@ -160,12 +160,12 @@ class Reader {
     }
   }
 
-  void read_post_processor(const Json& processor) {
+  void read_post_processor(const SortedJson& processor) {
     if (processor.is_null()) return;
     const std::string type = type_of(processor);
     if (type == "ByteLevel") return;  // moves offsets only
     if (type == "Sequence") {
-      for (const Json& step : processor.at("processors")) read_post_processor(step);
+      for (const SortedJson& step : processor.at("processors")) read_post_processor(step);
     } else if (type == "TemplateProcessing") {
       read_template(processor);
     } else {
@@ -173,9 +173,9 @@ class Reader {
     }
   }
 
-  void read_template(const Json& processor) {
+  void read_template(const SortedJson& processor) {
     bool is_before = true;
-    for (const Json& piece : processor.at("single")) {
+    for (const SortedJson& piece : processor.at("single")) {
       if (piece.contains("Sequence")) {
         TLT_CHECK_INPUT(is_before,
                         "post_processor: a template with two sequences is not supported");
@@ -183,13 +183,13 @@ class Reader {
         continue;
       }
       const auto name = piece.at("SpecialToken").at("id").get<std::string>();
-      for (const Json& id : processor.at("special_tokens").at(name).at("ids")) {
+      for (const SortedJson& id : processor.at("special_tokens").at(name).at("ids")) {
         (is_before ? out_.template_prefix : out_.template_suffix).push_back(checked_id(id));
       }
     }
   }
 
-  const Json& root_;
+  const SortedJson& root_;
   TokenizerJson out_;
 };
 
@@ -197,8 +197,8 @@ class Reader {
 
 TokenizerJson TokenizerJson::parse(std::string_view json, const std::string& name) {
   try {
-    return Reader(Json::parse(json)).run();
-  } catch (const Json::exception& error) {
+    return Reader(SortedJson::parse(json)).run();
+  } catch (const SortedJson::exception& error) {
     throw InputError(name + ": " + error.what());
   } catch (const InputError& error) {
     throw InputError(name + ": " + error.what());

@@ -15,7 +15,7 @@
 namespace tlt::data {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 using Tokens = std::vector<int32_t>;
 
 const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
@@ -30,7 +30,7 @@ std::string streamed(const Tokenizer& tokenizer, const Tokens& tokens, bool skip
 // Rows made by the Hugging Face library (tools/make_tokenizer_goldens.py).
 void expect_golden(const Tokenizer& tokenizer, const std::string& name) {
   JsonLinesReader reader(kGolden + name + ".jsonl");
-  Json row;
+  SortedJson row;
   int64_t rows = 0;
   while (reader.try_next(row)) {
     const auto tokens = row.at("tokens").get<Tokens>();
@@ -193,12 +193,12 @@ TEST(TokenizerTest, ThreadsShareOneTokenizer) {
 
 // A small valid tokenizer.json, changed at one JSON pointer.
 std::string changed(const char* pointer, const char* value) {
-  Json json = Json::parse(R"({
+  SortedJson json = SortedJson::parse(R"({
     "added_tokens": [{"id": 3, "content": "<s>", "special": true}], "normalizer": null,
     "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "decoder": {"type": "ByteLevel"},
     "post_processor": null,
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})");
-  if (*pointer) json[Json::json_pointer(pointer)] = Json::parse(value);
+  if (*pointer) json[SortedJson::json_pointer(pointer)] = SortedJson::parse(value);
   return json.dump();
 }
 
@@ -251,7 +251,7 @@ TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
 }
 
 TEST(TokenizerTest, TheUnknownTokenMustExist) {
-  Json json = Json::parse(changed("/pre_tokenizer", "null"));
+  SortedJson json = SortedJson::parse(changed("/pre_tokenizer", "null"));
   json["decoder"]["type"] = "Fuse";
   json["model"]["unk_token"] = "<unk>";
   EXPECT_THROW(Tokenizer::parse(json.dump(), "x"), InputError);

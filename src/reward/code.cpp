@@ -26,7 +26,7 @@ std::string random_token() {
 
 bool passes(const CodeTest& test, const std::string& code, double seconds,
             Clock::time_point deadline, Sandbox& sandbox) {
-  nlohmann::json request = test.request;
+  nlohmann::ordered_json request = test.request;
   const std::string token = random_token();
   request["code"] = code;
   request["token"] = token;

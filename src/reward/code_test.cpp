@@ -187,7 +187,7 @@ TEST_F(CodeRewardTest, OneTestLeavesNothingForTheNext) {
 }
 
 TEST_F(CodeRewardTest, AllTestsTogetherHaveTheRewardsTime) {
-  nlohmann::json tests;
+  nlohmann::ordered_json tests;
   for (int i = 0; i < 100; ++i) tests["inputs"].push_back(""), tests["outputs"].push_back("1");
   const auto begin = std::chrono::steady_clock::now();
   const double given = score("import time\ntime.sleep(0.3)\nprint(1)", tests.dump().c_str(),

@@ -11,7 +11,7 @@
 namespace tlt::reward {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxTests = 10'000;
 constexpr double kTolerance = 1e-6;

@@ -15,9 +15,9 @@ namespace tlt::reward {
 
 struct CodeTest {
   enum class Kind { kOutput, kResult, kToken } kind;
-  nlohmann::json request;     // for the sandbox, without the code
-  std::string wanted_output;  // kOutput
-  nlohmann::json wanted;      // kResult
+  nlohmann::ordered_json request;  // for the sandbox, without the code
+  std::string wanted_output;       // kOutput
+  nlohmann::ordered_json wanted;   // kResult
 
   // Whether the sandbox's output passes the test. `token`: what kToken put in the request.
   bool is_passed_by(const std::string& output, const std::string& token) const;

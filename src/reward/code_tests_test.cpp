@@ -38,8 +38,8 @@ TEST(CodeTestsTest, StandardInputAndOutput) {
   const auto tests =
       parse_code_tests(R"({"inputs": ["1 2\n", ["a", "b"]], "outputs": ["3", ["x"]]})");
   ASSERT_EQ(tests.size(), 2U);
-  EXPECT_EQ(tests[0].request, (nlohmann::json{{"stdin", "1 2\n"}}));
-  EXPECT_EQ(tests[1].request, (nlohmann::json{{"stdin", "a\nb\n"}}));
+  EXPECT_EQ(tests[0].request, (nlohmann::ordered_json{{"stdin", "1 2\n"}}));
+  EXPECT_EQ(tests[1].request, (nlohmann::ordered_json{{"stdin", "a\nb\n"}}));
   EXPECT_TRUE(tests[0].is_passed_by("3\n", "token"));
   EXPECT_FALSE(tests[0].is_passed_by("token", "token"));
   EXPECT_TRUE(tests[1].is_passed_by("x\n", ""));
@@ -49,8 +49,8 @@ TEST(CodeTestsTest, CallsTakeListsOrLinesOfJson) {
   const auto tests = parse_code_tests(
       R"({"fn_name": "f", "inputs": [[1, "a"], "[1]\n\"a\"", [0], [0], [0]], "outputs": [[3], "\"s\"", 0.5, "plain", [[1, 2]]]})");
   ASSERT_EQ(tests.size(), 5U);
-  EXPECT_EQ(tests[0].request, (nlohmann::json{{"function", "f"}, {"arguments", {1, "a"}}}));
-  EXPECT_EQ(tests[1].request.at("arguments"), nlohmann::json::parse(R"([[1], "a"])"));
+  EXPECT_EQ(tests[0].request, (nlohmann::ordered_json{{"function", "f"}, {"arguments", {1, "a"}}}));
+  EXPECT_EQ(tests[1].request.at("arguments"), nlohmann::ordered_json::parse(R"([[1], "a"])"));
   EXPECT_TRUE(tests[0].is_passed_by("3", ""));
   EXPECT_TRUE(tests[0].is_passed_by("[3]", ""));
   EXPECT_FALSE(tests[0].is_passed_by("4", ""));
@@ -68,7 +68,7 @@ TEST(CodeTestsTest, StatementsInAnyOfThreeForms) {
                            "assert f(1) == 2"}) {
     const auto tests = parse_code_tests(form);
     ASSERT_EQ(tests.size(), 1U) << form;
-    EXPECT_EQ(tests[0].request, (nlohmann::json{{"check", "assert f(1) == 2"}}));
+    EXPECT_EQ(tests[0].request, (nlohmann::ordered_json{{"check", "assert f(1) == 2"}}));
     EXPECT_TRUE(tests[0].is_passed_by("token", "token"));
     EXPECT_FALSE(tests[0].is_passed_by("", "token"));
   }

@@ -10,7 +10,7 @@ namespace tlt::reward {
 
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 std::string request_of(const RewardInput& input, int64_t id) {
   const Json request = {{"id", id},

@@ -49,7 +49,7 @@ TEST(CommandRewardTest, ProgramReadsTheSample) {
   const TestFolder folder;
   const std::string seen = folder / "seen.json";
   const CommandReward reward("read -r line; printf '%s' \"$line\" > " + seen + "; echo 1", kLong);
-  const nlohmann::json extra = {{"index", 7}};
+  const nlohmann::ordered_json extra = {{"index", 7}, {"answer", 8}};
   const RewardInput input{.data_source = "source",
                           .response = "a \"b\"\n\\frac \xc3\xa9 \xff",
                           .ground_truth = "42",
@@ -58,14 +58,15 @@ TEST(CommandRewardTest, ProgramReadsTheSample) {
                           .truncated = true};
   EXPECT_EQ(reward.score(input).score, 1);
   std::ifstream file(seen);
-  const nlohmann::json row = nlohmann::json::parse(file);
-  EXPECT_EQ(row, (nlohmann::json{{"id", 1},
-                                 {"data_source", "source"},
-                                 {"response", "a \"b\"\n\\frac \xc3\xa9 \xef\xbf\xbd"},
-                                 {"ground_truth", "42"},
-                                 {"extra_info", {{"index", 7}}},
-                                 {"prompt", "why"},
-                                 {"truncated", true}}));
+  using Row = nlohmann::ordered_json;  // equal in the same order only
+  const Row row = Row::parse(file);
+  EXPECT_EQ(row, (Row{{"id", 1},
+                      {"data_source", "source"},
+                      {"prompt", "why"},
+                      {"response", "a \"b\"\n\\frac \xc3\xa9 \xef\xbf\xbd"},
+                      {"ground_truth", "42"},
+                      {"extra_info", extra},
+                      {"truncated", true}}));
 }
 
 TEST(CommandRewardTest, ObjectHasScoreAndColumns) {
@@ -217,7 +218,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return {"score": float(right), "acc": right, "index": extra_info.get("index", -1), "pred": solution_str,
             "source": float(data_source == "here")}
 )");
-  const nlohmann::json extra = {{"index", 7}};
+  const nlohmann::ordered_json extra = {{"index", 7}};
   const RewardResult result = reward.score(
       {.data_source = "here", .response = "4\n2", .ground_truth = "4\n2", .extra_info = &extra});
   EXPECT_EQ(result.score, 1);

@@ -40,7 +40,7 @@ std::optional<CountdownProblem> try_read_text(std::string_view text) {
   }
 }
 
-std::optional<CountdownProblem> try_read_json(const nlohmann::json& object) {
+std::optional<CountdownProblem> try_read_json(const nlohmann::ordered_json& object) {
   if (!object.is_object()) return std::nullopt;
   const auto numbers = object.find("numbers"), target = object.find("target");
   if (numbers == object.end() || !numbers->is_array() || numbers->empty()) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<CountdownProblem> try_read_json(const nlohmann::json& object) {
 std::optional<CountdownProblem> try_read(const RewardInput& row) {
   const std::string_view text = trimmed(row.ground_truth);
   if (text.starts_with('{')) {
-    return try_read_json(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
+    return try_read_json(nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false));
   }
   if (!text.empty()) return try_read_text(text);
   return row.extra_info == nullptr ? std::nullopt : try_read_json(*row.extra_info);

@@ -146,7 +146,7 @@ TEST(CountdownTest, ManyAnswersTakeLinearTime) {
 }
 
 TEST(CountdownProblemTest, IsReadFromTextJsonOrExtraInfo) {
-  const nlohmann::json info = {{"numbers", {6, 3, 4}}, {"target", 24}, {"split", "train"}};
+  const nlohmann::ordered_json info = {{"numbers", {6, 3, 4}}, {"target", 24}, {"split", "train"}};
   for (const RewardInput& row :
        {RewardInput{.ground_truth = "6,4,3:24"}, RewardInput{.ground_truth = " 3,4,6:24\n"},
         RewardInput{.ground_truth = R"({"target": 24, "numbers": [4, 3, 6]})"},
@@ -159,7 +159,7 @@ TEST(CountdownProblemTest, IsReadFromTextJsonOrExtraInfo) {
 }
 
 TEST(CountdownProblemTest, RowWithoutProblemIsRefused) {
-  const nlohmann::json info = {{"target", 24}};
+  const nlohmann::ordered_json info = {{"target", 24}};
   EXPECT_THROW(CountdownReward(0.1).check_row({.extra_info = &info}), InputError);
   for (const std::string_view text :
        {"", "3,4,6", ":24", "3,,4:24", "3,4,:24", "3,4:", "a,4:24", "3 4:24", "3,4,6:24<think>",

@@ -122,7 +122,7 @@ struct RewardInput {
   std::string_view response = {};      // without special tokens
   std::string_view raw_response = {};  // with special tokens
   std::string_view ground_truth = {};
-  const nlohmann::json* extra_info = nullptr;  // an object, or null
+  const nlohmann::ordered_json* extra_info = nullptr;  // an object, or null
   std::string_view prompt = {};
   bool truncated = false;  // finish reason "length"
   int64_t response_tokens = 0;

@@ -38,7 +38,7 @@ struct RewardJob {
   std::string response = {};
   std::string raw_response = {};
   std::string ground_truth = {};
-  std::shared_ptr<const nlohmann::json> extra_info = {};
+  std::shared_ptr<const nlohmann::ordered_json> extra_info = {};
   std::string prompt = {};
   bool truncated = false;
   int64_t response_tokens = 0;

@@ -12,7 +12,7 @@
 namespace tlt::reward {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kStart{20};  // until a sandbox is ready, on a busy machine
 constexpr std::chrono::milliseconds kCleanUp{500};

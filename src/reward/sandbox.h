@@ -50,7 +50,7 @@ class Sandbox {
 
   // Runs one request of code_driver.h, without `seconds` and `limit`. Never takes longer than
   // `seconds` or the deadline, but for a moment to clean up.
-  Outcome run(nlohmann::json request, double seconds, int64_t output_bytes,
+  Outcome run(nlohmann::ordered_json request, double seconds, int64_t output_bytes,
               Clock::time_point deadline);
 
   // Throws InputError, one sentence, if code cannot be run in a sandbox here.

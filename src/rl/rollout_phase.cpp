@@ -85,7 +85,7 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
                      .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
                      .raw_response = tokenizer_.decode(response.tokens),
                      .ground_truth = prompt.ground_truth,
-                     .extra_info = std::make_shared<const nlohmann::json>(prompt.extra_info),
+                     .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
                      .prompt = prompt.text,
                      .truncated = response.finish == rollout::FinishReason::kLength,
                      .response_tokens = std::ssize(response.tokens),
