@@ -106,6 +106,55 @@ TEST(RecipesTest, MistakesAreOneSentenceAndExitCodeTwo) {
   }
 }
 
+// Conversations whose users say something else each time and whose assistant always says the same:
+// once it is learned, every token that counts is certain. With a user's token among those, none is.
+TEST(RecipesTest, ConversationsTeachPolicyAndDrafter) {
+  const Scratch scratch;
+  const std::filesystem::path tests = std::filesystem::path(TLT_SOURCE_DIR) / "tests";
+  write_small_qwen2(scratch / "model", tests / "golden/tokenizers/llama3_style", 1280, 1004);
+  std::ofstream(scratch / "model/tokenizer_config.json")
+      << R"({"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"})";
+  std::filesystem::copy_file(tests / "data/chat_templates/llama3.1.jinja",
+                             scratch / "model/chat_template.jinja");
+  {
+    std::ofstream chats(scratch / "chats.jsonl");
+    for (int i = 0; i < 64; ++i) {
+      const auto turn = [](const char* role, const std::string& text) {
+        return nlohmann::json{{"role", role}, {"content", text}};
+      };
+      chats << nlohmann::json{{"messages",
+                               {turn("user", std::to_string(i * 7919 % 1000)),
+                                turn("assistant", "so it is"),
+                                turn("user", std::to_string(i * 104729 % 1000)),
+                                turn("assistant", "so it is")}}}
+            << "\n";
+    }
+  }
+  const auto run = [&](const char* command, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {
+        command,
+        "model.path=" + (scratch / "model").string(),
+        "model.random_seed=0",
+        "data.train_files=" + (scratch / "chats.jsonl").string(),
+        "data.max_prompt_length=256",
+        "data.max_response_length=256",
+        "trainer.threads=1",
+        "trainer.default_local_dir=" + (scratch / command).string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(run_program(arguments, scratch / "log"), 0) << read_text(scratch / "log");
+    std::ifstream metrics(scratch / command / "metrics.jsonl");
+    std::string last;
+    for (std::string line; std::getline(metrics, line);) last = line;
+    return nlohmann::json::parse(last);
+  };
+  const auto policy = run("sft", {"data.train_batch_size=16", "actor.optim.lr=3e-3",
+                                  "trainer.total_training_steps=60"});
+  EXPECT_GT(policy.at("train/token_probability"), 0.9) << policy;
+  const auto drafter =
+      run("draft", {"speculative.train.source=responses", "trainer.total_training_steps=4"});
+  EXPECT_EQ(drafter.at("step"), 4);
+}
+
 // A user of FastRL: its configuration, verl's GSM8K rows in Parquet, two RL steps.
 TEST(RecipesTest, FastRlsConfigurationRunsOnVerlsParquetRows) {
   const Scratch scratch;

@@ -1,4 +1,4 @@
-// run_recipe: what the commands that run a recipe have in common: `tlt train RECIPE.toml
+// run_recipe: what the commands that run a recipe have in common: `tlt train [RECIPE.toml]
 // [key=value …] [--workers N]`.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <filesystem>
+
 #include <CLI/CLI.hpp>
 
 #include "apps/commands.h"
@@ -33,7 +35,10 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
   std::vector<std::string> overrides;
   int64_t workers = 0;
   CLI::App app(description);
-  app.add_option("RECIPE", recipe, "TOML file with the options of the run; tlt options lists them.")
+  app.add_option(
+         "RECIPE", recipe,
+         "TOML file with the options of the run; tlt options lists them. May be left out where "
+         "options are given.")
       ->required();
   app.add_option("KEY=VALUE", overrides, "Options that come before the recipe's, as rollout.n=8.");
   app.add_option(
@@ -45,7 +50,11 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
 
   rl::RunOptions options;
   const std::vector<OptionRef> refs = collect_options(options);
-  apply_toml_file(refs, recipe);
+  if (recipe.find('=') != recipe.npos && !std::filesystem::exists(recipe)) {
+    overrides.insert(overrides.begin(), recipe);
+  } else {
+    apply_toml_file(refs, recipe);
+  }
   for (const std::string& override : overrides) apply_override(refs, override);
   options.check();
 

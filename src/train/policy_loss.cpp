@@ -232,10 +232,7 @@ std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
 }
 
 SupervisedLoss::SupervisedLoss(std::span<const TrainSample> batch) {
-  for (const TrainSample& sample : batch) {
-    total_weight_ += check_and_weigh(sample);
-    tokens_ += static_cast<double>(sample.response_size());
-  }
+  for (const TrainSample& sample : batch) total_weight_ += check_and_weigh(sample);
   TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(),
             " samples without a token that counts");
 }
@@ -245,8 +242,10 @@ void SupervisedLoss::add(const TrainSample& sample, int64_t first, std::span<con
                          std::span<float> d_entropy) {
   for (size_t i = 0; i < logprobs.size(); ++i) {
     const double share = sample.weight(first + static_cast<int64_t>(i)) / total_weight_;
-    if (share != 0) loss_ -= share * logprobs[i];
-    probability_ += std::exp(static_cast<double>(logprobs[i])) / tokens_;
+    if (share != 0) {
+      loss_ -= share * logprobs[i];
+      probability_ += share * std::exp(static_cast<double>(logprobs[i]));
+    }
     d_logprob[i] = static_cast<float>(-share);
     d_entropy[i] = 0;
   }

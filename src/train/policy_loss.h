@@ -93,9 +93,8 @@ class SupervisedLoss final : public TokenLoss {
 
  private:
   double total_weight_ = 0;
-  double tokens_ = 0;
   double loss_ = 0;         // divided by total_weight_
-  double probability_ = 0;  // mean over all tokens
+  double probability_ = 0;  // mean, by the weights of the loss
 };
 
 }  // namespace tlt::train

@@ -217,15 +217,17 @@ TEST(PolicyLossTest, OnPolicyTheRatioIsOneAndNothingIsClipped) {
 
 TEST(PolicyLossTest, SupervisedLossIsTheWeightedMean) {
   const Minibatch batch = random_minibatch(9, true);
-  double sum = 0, weights = 0;
+  double sum = 0, probability = 0, weights = 0;
   for (size_t i = 0; i < batch.samples.size(); ++i)
     for (size_t t = 0; t < batch.logprobs[i].size(); ++t) {
       sum -= batch.samples[i].weights[t] * batch.logprobs[i][t];
+      probability += batch.samples[i].weights[t] * std::exp(batch.logprobs[i][t]);
       weights += batch.samples[i].weights[t];
     }
   SupervisedLoss loss(batch.samples);
   const Result result = run(loss, batch, 3);
   EXPECT_NEAR(result.metrics.at("train/loss"), sum / weights, 1e-12);
+  EXPECT_NEAR(result.metrics.at("train/token_probability"), probability / weights, 1e-6);
   for (size_t i = 0; i < batch.samples.size(); ++i)
     for (size_t t = 0; t < batch.logprobs[i].size(); ++t) {
       EXPECT_EQ(result.d_logprobs[i][t],
