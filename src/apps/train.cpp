@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
-#include <filesystem>
-
 #include <CLI/CLI.hpp>
+#include <filesystem>
 
 #include "apps/commands.h"
 #include "apps/recipe.h"
