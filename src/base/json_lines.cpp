@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_depth.h"
 #include "base/log.h"
+#include "base/sentence.h"
 
 namespace tlt {
 namespace {
@@ -57,10 +59,12 @@ bool JsonLinesReader::try_parse_next(Json& row) {
   do {
     if (!try_read_line()) return false;
   } while (text_.find_first_not_of(" \t\r") == std::string::npos);
+  check_json_depth(text_, place());
   try {
     row = Json::parse(text_);
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(place() + ": not JSON; give one JSON value a line (" + error.what() + ")");
+    throw InputError(
+        one_sentence(place() + ": not JSON; give one JSON value a line (" + error.what() + ")"));
   }
   return true;
 }

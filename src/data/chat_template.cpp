@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/json_depth.h"
 
 namespace tlt::data {
 namespace {
@@ -21,8 +22,9 @@ constexpr const char* kConfigFile = "tokenizer_config.json";
 
 Json read_object(const fs::path& file) {
   if (!fs::exists(file)) return Json::object();
-  Json json = Json::parse(read_file(file.string(), kMaxFileBytes), nullptr,
-                          /*allow_exceptions=*/false);
+  const std::string text = read_file(file.string(), kMaxFileBytes);
+  check_json_depth(text, file.string());
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(json.is_object(), file.string(), ": not a JSON object");
   return json;
 }
@@ -187,6 +189,7 @@ void check_messages(const Json& messages, const std::string& place) {
 }
 
 Json parse_template_variables(const std::string& text) {
+  check_json_depth(text, "data.apply_chat_template_kwargs");
   Json variables = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (variables.is_object()) return variables;
   try {

@@ -9,13 +9,14 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/sentence.h"
 #include "data/jinja_text.h"
 #include "data/utf8.h"
 
 namespace tlt::data {
 
 void fail_template(const std::string& name, int line, const std::string& text) {
-  throw InputError(fmt::format("{}: line {}: {}", name, line, text));
+  throw InputError(one_sentence(fmt::format("{}: line {}: {}", name, line, text)));
 }
 
 namespace {

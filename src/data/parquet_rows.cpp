@@ -7,7 +7,6 @@
 #include <arrow/util/float16.h>
 #include <fcntl.h>
 #include <parquet/arrow/reader.h>
-#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/sentence.h"
 #include "data/utf8.h"
 
 namespace tlt::data {
@@ -154,20 +154,20 @@ parquet::ArrowReaderProperties in_batches() {
   return properties;
 }
 
-// What `open` gives; its errors, returned or thrown, as an InputError that begins with `place`.
+// What `open` gives; its errors, returned or thrown (of a damaged length: std::length_error too),
+// as an InputError that begins with `place`.
 template <class Open>
 auto checked(const std::string& place, const char* what, Open open) {
-  const auto fail = [&](const std::string& message) {
-    throw InputError(place + ": " + what + "; copy the file again (" + first_line(message) + ")");
-  };
+  std::string message;
   try {
     auto result = open();
-    if (!result.ok()) fail(result.status().message());
-    return std::move(result).ValueUnsafe();
-  } catch (const parquet::ParquetException& error) {
-    fail(error.what());
-    throw;
+    if (result.ok()) return std::move(result).ValueUnsafe();
+    message = result.status().message();
+  } catch (const std::exception& error) {
+    message = error.what();
   }
+  throw InputError(
+      one_sentence(place + ": " + what + "; copy the file again (" + first_line(message) + ")"));
 }
 
 }  // namespace

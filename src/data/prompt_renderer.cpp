@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_depth.h"
 #include "data/rows.h"
 
 namespace tlt::data {
@@ -99,6 +100,7 @@ Chat PromptRenderer::chat_of(const nlohmann::ordered_json& row, Json messages,
   Chat chat{.messages = std::move(messages), .variables = variables_};
   const auto* tools = find_field(row, options_.tools_key);
   if (tools == nullptr) return chat;
+  if (tools->is_string()) check_json_depth(tools->get_ref<const std::string&>(), place);
   chat.tools = tools->is_string() ? Json::parse(tools->get<std::string>(), nullptr,
                                                 /*allow_exceptions=*/false)
                                   : Json(*tools);

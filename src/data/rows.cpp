@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/json_depth.h"
 #include "base/json_lines.h"
 #include "data/parquet_rows.h"
 
@@ -44,11 +45,15 @@ class LineRows final : public RowReader {
   JsonLinesReader lines_;
 };
 
+Json read_json(const std::string& path) {
+  const std::string text = read_file(path, kMaxJsonBytes);
+  check_json_depth(text, path);
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
 class ListRows final : public RowReader {
  public:
-  explicit ListRows(const std::string& path)
-      : path_(path),
-        rows_(Json::parse(read_file(path, kMaxJsonBytes), nullptr, /*allow_exceptions=*/false)) {
+  explicit ListRows(const std::string& path) : path_(path), rows_(read_json(path)) {
     TLT_CHECK_INPUT(rows_.is_array(), path,
                     ": not a JSON list of rows; a file with one row a line is named .jsonl");
   }

@@ -8,6 +8,8 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/json_depth.h"
+#include "base/sentence.h"
 #include "data/added_tokens.h"
 #include "data/bpe.h"
 #include "data/normalizer.h"
@@ -180,7 +182,7 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
   try {
     return Tokenizer(std::make_shared<Core>(std::move(read)));
   } catch (const InputError& error) {
-    throw InputError(name + ": " + error.what());
+    throw InputError(one_sentence(name + ": " + error.what()));
   }
 }
 
@@ -191,6 +193,7 @@ using SortedJson = nlohmann::json;
 SortedJson read_json(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return SortedJson::object();
   const std::string text = read_file(path.string(), kMaxTokenizerBytes);
+  check_json_depth(text, path.string());
   SortedJson json = SortedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(json.is_object(), path.string(), ": not a JSON object");
   return json;

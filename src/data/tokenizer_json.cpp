@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_depth.h"
+#include "base/sentence.h"
 #include "data/utf8.h"
 
 namespace tlt::data {
@@ -196,12 +198,13 @@ class Reader {
 }  // namespace
 
 TokenizerJson TokenizerJson::parse(std::string_view json, const std::string& name) {
+  check_json_depth(json, name);
   try {
     return Reader(SortedJson::parse(json)).run();
   } catch (const SortedJson::exception& error) {
-    throw InputError(name + ": " + error.what());
+    throw InputError(one_sentence(name + ": " + error.what()));
   } catch (const InputError& error) {
-    throw InputError(name + ": " + error.what());
+    throw InputError(one_sentence(name + ": " + error.what()));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/json_depth.h"
 
 namespace tlt::model {
 namespace {
@@ -183,8 +184,9 @@ std::vector<int32_t> read_eos(const Keys& keys, int64_t vocabulary) {
 }  // namespace
 
 json read_json_object(const std::string& path) {
-  json value =
-      json::parse(read_file(path, /*max_bytes=*/1 << 24), nullptr, /*allow_exceptions=*/false);
+  const std::string text = read_file(path, /*max_bytes=*/1 << 24);
+  check_json_depth(text, path);
+  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(value.is_object(), path, ": not a JSON object; copy the file again");
   return value;
 }

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/sentence.h"
 
 namespace tlt::model {
 namespace {
@@ -33,7 +34,8 @@ constexpr std::array kTypes = {
     TypeRow{DataType::kF64, "F64", 8}};
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
-  throw InputError(where + ": not a whole safetensors file: " + what + "; copy or save it again");
+  throw InputError(
+      one_sentence(where + ": not a whole safetensors file: " + what + "; copy or save it again"));
 }
 
 // Reads the JSON event by event: that alone sees a key given twice, and it builds nothing deeper
@@ -148,13 +150,16 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   } seen_;
 };
 
-// Bytes that type and shape ask for; nullopt when that is more than 63 bits can say.
+// Bytes that type and shape ask for; nullopt when that, or the product of the sizes that are not 0,
+// is more than 63 bits can say.
 std::optional<uint64_t> try_byte_size(const TensorEntry& entry) {
-  if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) return 0;
   int64_t bytes = data_type_bytes(entry.type);
-  for (const int64_t size : entry.shape)
-    if (__builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
-  return static_cast<uint64_t>(bytes);
+  bool is_empty = false;
+  for (const int64_t size : entry.shape) {
+    is_empty |= size == 0;
+    if (size != 0 && __builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
+  }
+  return is_empty ? 0 : static_cast<uint64_t>(bytes);
 }
 
 // The data is one tensor after the other, from the first byte behind the header to the last of the

@@ -105,6 +105,9 @@ TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
       // 2^62 elements of 4 bytes wrap to 0 bytes in 64 bits.
       {file_of("{\"a\":" + tensor("F32", "[4611686018427387904,4]", "[0,0]") + "}", 0),
        "do not give its 0 bytes"},
+      // Nothing, but a product that does not fit on the way to it.
+      {file_of("{\"a\":" + tensor("F32", "[4611686018427387904,4,0]", "[0,0]") + "}", 0),
+       "do not give its 0 bytes"},
       {file_of("{\"a\":" + good + ",\"b\":" + tensor("F32", "[2]", "[4,12]") + "}", 12),
        "tensor b: it overlaps"},
   };
