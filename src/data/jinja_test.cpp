@@ -262,6 +262,18 @@ TEST(JinjaTest, NothingTakesForEver) {
   EXPECT_THROW(render("{{ 'aaa' | map(" + many("'map', ", 999) + "'list') | list }}"), InputError);
 }
 
+// Found by the fuzzer: what is quoted from a template may be as long as the template.
+TEST(JinjaTest, ARefusalIsOneSentenceHoweverLongTheWord) {
+  for (const std::string& source :
+       {"{{ " + std::string(20000, '9') + " }}", "{{ name | " + std::string(20000, 'x') + " }}",
+        std::string("{{ raise_exception('a\\nb') }}")}) {
+    const std::string said = complaint(source);
+    EXPECT_TRUE(said.starts_with("t.jinja: line 1: ")) << said;
+    EXPECT_LE(said.size(), 1000U);
+    EXPECT_EQ(said.find('\n'), said.npos) << said;
+  }
+}
+
 // Templates cut, joined and changed by chance: each is rendered or refused.
 TEST(JinjaTest, RandomTemplatesAreRenderedOrRefused) {
   static const std::vector<std::string> kPieces = {"{{",

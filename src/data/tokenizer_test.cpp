@@ -246,6 +246,10 @@ TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
     }
   }
   EXPECT_THROW(Tokenizer::parse("{", "x"), InputError);
+  // Found by the fuzzer: the message quoted the list, and that took the stack.
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  EXPECT_THROW(Tokenizer::parse(R"({"model":{"vocab":{"a":)" + deep + R"(},"merges":[]}})", "x"),
+               InputError);
   EXPECT_THROW(Tokenizer::parse("[]", "x"), InputError);
   EXPECT_THROW(Tokenizer::load("/nowhere"), InputError);
 }

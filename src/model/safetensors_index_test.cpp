@@ -117,6 +117,12 @@ TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
   }
 }
 
+// Found by the fuzzer.
+TEST(SafetensorsIndexTest, ANameWithLineBreaksDoesNotBreakTheSentence) {
+  EXPECT_EQ(refusal(file_of(R"({"a\n\u0000b":[1]})", 0)).find_first_of(std::string("\n\0", 2)),
+            std::string::npos);
+}
+
 TEST(SafetensorsIndexTest, DeepNestingIsRefusedWithoutDeepStacks) {
   std::string deep = "{\"a\":";
   for (int i = 0; i < 1'000'000; ++i) deep += "{\"a\":";

@@ -1,0 +1,181 @@
+// fuzz(): calls a parser with texts that are nearly right, and holds it to this: every one is
+// accepted or refused by an InputError of one sentence, within kMaxSeconds of work and kMaxBytes of
+// memory. Anything else is a failure: another exception, a crash, a report of a sanitizer.
+//
+// What the call returns says how it took the text; a text that is taken as none was before (the
+// sentence, without its numbers) joins the corpus. So the texts find their way into the parser.
+//
+// A plain run makes plan.inputs texts from a fixed seed, the same ones everywhere. Two variables
+// are for longer runs at home (make test-asan builds the program):
+//   TLT_FUZZ_SECONDS=600  as long as that for each parser, from a new seed, which is printed
+//   TLT_FUZZ_INPUT=file   that text only; the text at work is kept in tlt_fuzz_NAME in the folder
+//   for
+//                         temporary files, and stays there when the parser fails or the process
+//                         dies
+//
+//   TLT_FUZZ_SECONDS=600 build-asan/tests/tlt_fuzz_test --gtest_filter='*Jinja*'
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "tests/support/mutator.h"
+#include "tests/support/program.h"
+
+namespace tlt::testing {
+
+struct FuzzPlan {
+  std::string name = {};
+  std::vector<std::string> corpus = {};      // whole texts
+  std::vector<std::string> dictionary = {};  // words of the format
+  int64_t inputs = 0;                        // of a plain run
+  size_t max_bytes = 1 << 17;                // of a text
+  // A text from two others; Mutator::bytes() when there is none.
+  std::function<std::string(Mutator&, const std::string&, const std::string&)> mutate = {};
+};
+
+// Calls a parser; what it returns is "" or a sketch of what the parser made of the text.
+using FuzzCall = std::function<std::string(const std::string& text)>;
+
+class Fuzzer {
+ public:
+  static constexpr double kMaxSeconds = 1;
+  static constexpr int64_t kMaxBytes = int64_t{3}
+                                       << 30;  // of the process, the sanitizer's included
+  static constexpr size_t kMaxSentence = 2000;
+
+  Fuzzer(const FuzzPlan& plan, FuzzCall call)
+      : plan_(plan),
+        call_(std::move(call)),
+        seconds_(std::getenv("TLT_FUZZ_SECONDS") ? std::atof(std::getenv("TLT_FUZZ_SECONDS")) : 0),
+        seed_(seconds_ > 0 ? std::random_device()() : 1),
+        kept_(std::filesystem::temp_directory_path() / ("tlt_fuzz_" + plan.name),
+              O_RDWR | O_CREAT) {}
+
+  void run() {
+    if (const char* file = std::getenv("TLT_FUZZ_INPUT")) return try_text(read_text(file));
+    Mutator mutator(seed_, plan_.dictionary);
+    std::cout << plan_.name << ": seed " << seed_ << std::endl;
+    for (const std::string& text : plan_.corpus) try_text(text);
+    EXPECT_GT(accepted_, 0) << plan_.name << ": nothing of the corpus is accepted";
+    while (!is_over()) try_text(next(mutator));
+    say();
+    EXPECT_GT(refused_ + kinds_.size(), plan_.corpus.size() / 10) << "the texts change nothing";
+    if (failures_ == 0) std::filesystem::remove(kept_.path());
+  }
+
+ private:
+  // Of work, not of waiting: the machine may be busy with something else.
+  static double now() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  bool is_over() const {
+    if (failures_ >= 5) return true;
+    return seconds_ > 0 ? now() - start_ > seconds_ : tried_ >= plan_.inputs;
+  }
+
+  std::string next(Mutator& mutator) {
+    const std::string& text = pick(mutator);
+    const std::string& other = pick(mutator);
+    std::string made =
+        plan_.mutate ? plan_.mutate(mutator, text, other) : mutator.bytes(text, other);
+    if (made.size() > plan_.max_bytes) made.resize(plan_.max_bytes);
+    return made;
+  }
+  const std::string& pick(Mutator& mutator) const {
+    const bool is_old = found_.empty() || mutator.one_in(2);
+    return is_old ? mutator.one_of(plan_.corpus) : mutator.one_of(found_);
+  }
+
+  void try_text(const std::string& text) {
+    keep(text);
+    ++tried_;
+    const double begin = now();
+    std::string kind;
+    try {
+      kind = call_(text);
+      ++accepted_;
+    } catch (const InputError& error) {
+      kind = error.what();
+      ++refused_;
+      expect_sentence(kind);
+    } catch (const std::exception& error) {
+      fail(std::string("an exception that is no InputError: ") + error.what());
+    }
+    const double seconds = now() - begin;
+    slowest_ = std::max(slowest_, seconds);
+    if (seconds > kMaxSeconds) fail("it took " + std::to_string(seconds) + " s");
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    if (used.ru_maxrss > kMaxBytes >> 10)
+      fail("the process has " + std::to_string(used.ru_maxrss) + " KiB");
+    std::erase_if(kind, [](char c) { return c >= '0' && c <= '9'; });
+    if (kinds_.size() < kMaxKinds && kinds_.insert(kind.substr(0, 100)).second)
+      found_.push_back(text);
+  }
+
+  void expect_sentence(const std::string& message) {
+    if (message.empty() || message.size() > kMaxSentence || message.find('\n') != message.npos)
+      fail("not one sentence: " + message.substr(0, kMaxSentence));
+  }
+
+  // The text at work, so that it is there when the process is not any more.
+  void keep(const std::string& text) {
+    kept_.write_at(0, text);
+    kept_.truncate(std::ssize(text));
+    const itimerval patience = {.it_interval = {}, .it_value = {.tv_sec = 30, .tv_usec = 0}};
+    setitimer(ITIMER_VIRTUAL, &patience, nullptr);  // a call that does not end ends the process
+  }
+
+  void fail(const std::string& what) {
+    const std::string place = kept_.path() + "." + std::to_string(++failures_);
+    std::filesystem::copy_file(kept_.path(), place,
+                               std::filesystem::copy_options::overwrite_existing);
+    ADD_FAILURE() << plan_.name << ", seed " << seed_ << ", text " << tried_ << ": " << what
+                  << "\nthe text is in " << place;
+  }
+
+  void say() const {
+    std::cout << plan_.name << ": " << tried_ << " texts, " << accepted_ << " accepted, "
+              << refused_ << " refused, " << kinds_.size() << " kinds, " << now() - start_
+              << " s, the slowest " << slowest_ << " s" << std::endl;
+  }
+
+  static constexpr size_t kMaxKinds = 5000;
+
+  const FuzzPlan& plan_;
+  const FuzzCall call_;
+  const double seconds_;  // 0: a plain run
+  const uint64_t seed_;
+  FileHandle kept_;  // the text at work
+  const double start_ = now();
+
+  std::vector<std::string> found_;
+  std::set<std::string> kinds_;
+  int64_t tried_ = 0, accepted_ = 0, failures_ = 0;
+  size_t refused_ = 0;
+  double slowest_ = 0;
+};
+
+inline void fuzz(const FuzzPlan& plan, const FuzzCall& call) { Fuzzer(plan, call).run(); }
+
+}  // namespace tlt::testing
