@@ -1,8 +1,14 @@
 // Same seed, same tokens and logprobs, bit by bit, as plain decoding: whatever is drafted, with any
 // strategy, switched on and off at any step.
 //
+// TLT_LAW_RESPONSES=10000 compares as many different responses, at random settings, in place of a
+// few: build/tests/tlt_law_test --gtest_filter='*SpeculationNever*ManyResponses*'
+//
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
 
 #include "model/draft_eagle.h"
 #include "model/draft_eagle3.h"
@@ -34,7 +40,7 @@ class SpeculationNeverChangesTokens
   at::ScalarType type() const { return std::get<1>(GetParam()); }
 
   // Prompts whose lengths lie before, on and after the ends of pages; every kind of sampling.
-  std::vector<Group> groups() const {
+  std::vector<Group> groups(uint64_t seed = 5) const {
     std::vector<Group> groups;
     for (const int64_t length : {1, 7, 15, 16, 17, 33, 48, 61}) {
       const auto id = static_cast<uint32_t>(groups.size());
@@ -48,7 +54,7 @@ class SpeculationNeverChangesTokens
                         .tokens = random_tokens(2, id, length, vocabulary()),
                         .samples = 3,
                         .sampling = std::make_shared<const SamplingOptions>(sampling),
-                        .seed = 5});
+                        .seed = seed});
     }
     return groups;
   }
@@ -152,6 +158,81 @@ TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
       EXPECT_FALSE(speculation.stats().failed) << kind;
       EXPECT_GT(speculation.stats().accepted_tokens, 5) << kind << " " << to_string(strategy);
     }
+}
+
+// Drafter, strategy and crowd drawn anew for every 24 responses, which are new ones too.
+TEST_P(SpeculationNeverChangesTokens, OverManyResponses) {
+  constexpr int64_t kModels = 6;  // INSTANTIATE_TEST_SUITE_P's
+  const char* asked = std::getenv("TLT_LAW_RESPONSES");
+  const int64_t wanted = asked ? (std::atoll(asked) + kModels - 1) / kModels : 1;
+  model::ModelConfig config = tiny_config(family());
+  config.vocabulary = 12;
+  config.layers = 3;
+  const auto model = make_tiny_model(config, type());
+  model::EagleNetwork eagle(*model, model::EagleNetwork::config_for(config));
+  eagle.initialize(3);
+  model::Eagle3Network eagle3(*model, model::Eagle3Config::make(config, /*head_rows=*/9));
+  eagle3.set_head_tokens({0, 2, 3, 4, 5, 6, 7, 9, 11});
+  eagle3.initialize(3);
+  RandomStream random(11, {});
+  const auto one_of = [&](const auto& list) { return list[random.below(std::size(list))]; };
+  int64_t compared = 0, tokens = 0, accepted = 0;
+  for (uint64_t seed = 100; compared < wanted; ++seed) {
+    std::vector<Group> some = groups(seed);
+    for (Group& group : some) {
+      group.tokens = random_tokens(seed, group.prompt_id, 1 + random.below(70), config.vocabulary);
+      SamplingOptions sampling = *group.sampling;
+      sampling.temperature = one_of(std::array{0.0, 0.3, 1.0, 1.5});
+      sampling.ignore_eos = random.below(3) > 0;
+      group.sampling = std::make_shared<const SamplingOptions>(sampling);
+    }
+    Engine without(*model, crowd());
+    const Rollouts plain = run(without, some);
+
+    const auto drafter = [&](std::string_view kind) -> std::unique_ptr<spec::Drafter> {
+      const spec::EagleDrafterOptions states = {
+          .window = static_cast<int64_t>(8 + random.below(60)),
+          .kv_memory_bytes = 300 * eagle.kv_shape().page_bytes()};
+      if (kind == "eagle") return std::make_unique<spec::EagleDrafter>(eagle, states);
+      if (kind == "eagle3") return std::make_unique<spec::EagleDrafter>(eagle3, states);
+      if (kind == "suffix") return std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
+      if (kind == "oracle")
+        return std::make_unique<OracleDrafter>(plain, config.vocabulary, random.uniform(), seed);
+      spec::NgramOptions options;
+      options.mode = one_of(std::array{"bfs", "prob"});
+      return std::make_unique<spec::NgramDrafter>(options);
+    };
+    constexpr std::array kKinds = {"eagle", "eagle3", "suffix", "ngram", "oracle"};
+    std::vector<std::unique_ptr<spec::Drafter>> drafters;
+    const std::string_view kind = one_of(kKinds), second = one_of(kKinds);
+    drafters.push_back(drafter(kind));
+    const bool is_mixed = second != kind && random.below(4) == 0;
+    if (is_mixed) drafters.push_back(drafter(second));
+    const Strategy strategy = one_of(std::vector<Strategy>{
+        {1, 1, 2}, {2, 2, 4}, {4, 2, 6}, {6, 1, 7}, {8, 4, 16}, {8, 4, 48}, {18, 11, 40}});
+    const auto speculation =
+        is_mixed ? std::make_unique<Speculation>(std::move(drafters), strategy, config.vocabulary)
+                 : std::make_unique<Speculation>(std::move(drafters.front()), strategy,
+                                                 config.vocabulary);
+    EngineOptions options = crowd();
+    options.max_running = one_of(std::array{1, 3, 8, 24});
+    options.max_batch_tokens = one_of(std::array{64, 256, 1000, 2000});
+    options.prefill_chunk = one_of(std::array{7, 16, 64});
+    options.kv_memory_bytes = one_of(std::array{14, 40, 300}) * model->kv_shape().page_bytes();
+    Engine engine(*model, options, nullptr, nullptr, speculation.get());
+    ASSERT_EQ(difference_of_tokens(plain, run(engine, some)), "")
+        << kind << (is_mixed ? " with " : "") << (is_mixed ? second : "") << " "
+        << to_string(strategy) << " seed " << seed << ": " << options.max_running << " running, "
+        << options.max_batch_tokens << " rows, " << options.kv_memory_bytes << " bytes";
+    EXPECT_FALSE(speculation->stats().failed) << kind;
+    compared += std::ssize(plain);
+    accepted += speculation->stats().accepted_tokens;
+    for (const auto& [place, response] : plain) tokens += std::ssize(response.tokens);
+  }
+  EXPECT_GT(accepted, 0);
+  if (asked)
+    std::cout << compared << " responses of " << tokens << " tokens, " << accepted
+              << " of them guessed: no bit differs" << std::endl;
 }
 
 // Token i is the i-th letter.

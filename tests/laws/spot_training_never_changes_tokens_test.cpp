@@ -1,7 +1,12 @@
 // The law: a drafter may be anything. Trained, untrained, poisoned, by any number of workers:
 // rollouts, the policy's weights and its optimizer are the same bytes.
 //
+// TLT_LAW_STEPS=20 makes the runs that long, each kind of them on one, two and three workers:
+// build/tests/tlt_law_test --gtest_filter='*SpotTraining*'
+//
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +20,8 @@ using tests::run_program;
 using tests::Scratch;
 using tests::small_run;
 
-constexpr int kSpotSteps = 4;
+const char* const kAsked = std::getenv("TLT_LAW_STEPS");
+const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
 
 // So that there is idle time: few, long groups, and a worker too many now and then.
 const std::vector<std::string> kIdling = {
@@ -49,7 +55,11 @@ class SpotTrainingNeverChangesTokens : public ::testing::TestWithParam<std::stri
     EXPECT_EQ(run_program(small_run(scratch_ / name, kSpotSteps, workers, more), scratch_ / "log"),
               0)
         << read_text(scratch_ / "log");
-    return sums_of(scratch_ / name);
+    const auto sums = sums_of(scratch_ / name);
+    if (kAsked)
+      std::cout << GetParam() << " " << name << ": " << kSpotSteps << " steps, "
+                << sums.at("rollout/tokens") << " tokens" << std::endl;
+    return sums;
   }
   // loop.json names the options, the learning rate of the drafter among them.
   void expect_same(const std::string& name) const {
@@ -68,6 +78,12 @@ class SpotTrainingNeverChangesTokens : public ::testing::TestWithParam<std::stri
 TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedOnOneTwoAndThreeWorkers) {
   const auto off = run("off", 1, {"speculative.train.enable_drafter_training=false"});
   EXPECT_FALSE(off.contains("drafter/version"));
+  if (kAsked)
+    for (const int workers : {2, 3}) {
+      const std::string name = "off" + std::to_string(workers);
+      run(name, workers, {"speculative.train.enable_drafter_training=false"});
+      expect_same(name);
+    }
   for (const int workers : {1, 2, 3}) {
     const std::string name = "trained" + std::to_string(workers);
     const bool must_draft = workers != 2;
@@ -81,7 +97,7 @@ TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedOnOneTwoAndThreeWorkers) 
     EXPECT_EQ(on.at("drafter/workers_off"), 0) << name;
   }
   // Poisoned: a learning rate that makes nonsense of it, and a margin that lets it be published.
-  for (const int workers : {1, 2}) {
+  for (const int workers : kAsked ? std::vector{1, 2, 3} : std::vector{1, 2}) {
     const std::string name = "poisoned" + std::to_string(workers);
     const auto bad =
         run(name, workers,
