@@ -29,6 +29,7 @@ using tests::read_text;
 using tests::run_program;
 using tests::Scratch;
 using tests::small_run;
+using tests::worker_of;
 
 constexpr int kSteps = 3;
 
@@ -148,22 +149,6 @@ TEST_F(MishapTest, AFileThatMayNotGrow) {
   expect_no_partial_checkpoint(run);
   EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest"));
   expect_goes_on(run);
-}
-
-// The process of a rank that a program has started; -1: there is none.
-pid_t worker_of(pid_t parent, int rank) {
-  const std::string variable = std::string("\0RANK=", 6) + std::to_string(rank) + '\0';
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string status = read_text(entry.path() / "stat");
-    const size_t after_name = status.rfind(')');  // "12 (tlt) S parent …"
-    if (after_name == std::string::npos || std::atoi(status.c_str() + after_name + 4) != parent)
-      continue;
-    if (read_text(entry.path() / "environ").find(variable) != std::string::npos)
-      return std::stoi(name);
-  }
-  return -1;
 }
 
 // Rank 0 sees at once that the connection is gone; what bounds a rank that is stuck is the ten

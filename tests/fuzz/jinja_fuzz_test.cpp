@@ -3,7 +3,7 @@
 #include "data/jinja.h"
 #include "tests/support/fuzz.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -180,4 +180,4 @@ TEST(JinjaFuzzTest, ATemplateRendersOrIsRefused) {
 }
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -4,7 +4,7 @@
 #include "reward/math_equal.h"
 #include "tests/support/fuzz.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 const std::vector<std::string> kDictionary = {"\\frac",
@@ -124,4 +124,4 @@ TEST(LatexFuzzTest, AnyTwoAnswersAreJudged) {
 }
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

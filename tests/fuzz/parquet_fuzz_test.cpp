@@ -8,7 +8,7 @@
 #include "data/parquet_rows.h"
 #include "tests/support/fuzz.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 const std::string kFolder = std::string(TLT_SOURCE_DIR) + "/tests/golden/parquet/";
@@ -73,4 +73,4 @@ TEST(ParquetFuzzTest, AFileHasRowsOrIsRefused) {
 }
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -2,7 +2,7 @@
 #include "model/safetensors_index.h"
 #include "tests/support/fuzz.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 using model::DataType;
@@ -75,4 +75,4 @@ TEST(SafetensorsFuzzTest, AFileIsWholeOrRefused) {
 }
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -2,7 +2,7 @@
 #include "data/tokenizer.h"
 #include "tests/support/fuzz.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 namespace {
 
 using data::Tokenizer;
@@ -64,4 +64,4 @@ TEST(TokenizerFuzzTest, ATokenizerJsonWorksOrIsRefused) {
 }
 
 }  // namespace
-}  // namespace tlt::testing
+}  // namespace tlt::tests

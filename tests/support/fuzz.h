@@ -39,7 +39,7 @@
 #include "tests/support/mutator.h"
 #include "tests/support/program.h"
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 struct FuzzPlan {
   std::string name = {};
@@ -178,4 +178,4 @@ class Fuzzer {
 
 inline void fuzz(const FuzzPlan& plan, const FuzzCall& call) { Fuzzer(plan, call).run(); }
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace tlt::testing {
+namespace tlt::tests {
 
 class Mutator {
  public:
@@ -241,4 +241,4 @@ class Mutator {
   const std::vector<std::string> dictionary_;
 };
 
-}  // namespace tlt::testing
+}  // namespace tlt::tests

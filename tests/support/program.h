@@ -112,6 +112,22 @@ inline int run_program(const std::vector<std::string>& arguments, const std::fil
   return program.wait();
 }
 
+// The process of a rank that a program has started; -1: there is none.
+inline pid_t worker_of(pid_t parent, int rank) {
+  const std::string variable = std::string("\0RANK=", 6) + std::to_string(rank) + '\0';
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string status = read_text(entry.path() / "stat");
+    const size_t after_name = status.rfind(')');  // "12 (tlt) S parent …"
+    if (after_name == std::string::npos || std::atoi(status.c_str() + after_name + 4) != parent)
+      continue;
+    if (read_text(entry.path() / "environ").find(variable) != std::string::npos)
+      return std::stoi(name);
+  }
+  return -1;
+}
+
 // Waits until there is such a file; false: there is none after the time.
 inline bool appears(const std::filesystem::path& file, double seconds = 60) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

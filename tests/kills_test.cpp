@@ -1,0 +1,125 @@
+// A worker that is killed (kill -9) in any state: while it decodes, trains the drafter, publishes
+// it or writes a checkpoint. The run ends with one sentence; the same command, with any number of
+// workers, ends with the weights of a run that nothing befell.
+//
+// TLT_KILLS=30 kills that often, at moments drawn anew; without it each state is met once.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <random>
+
+#include "tests/support/small_run.h"
+#include "tests/support/stack_peek.h"
+
+namespace tlt {
+namespace {
+
+using tests::Program;
+using tests::read_text;
+using tests::run_program;
+using tests::Scratch;
+using tests::small_run;
+using tests::worker_of;
+
+constexpr int kSteps = 3;
+
+struct State {
+  const char* name;
+  const char* function;  // of the worker's main thread
+};
+constexpr State kStates[] = {{"decoding", "tlt::rollout::Engine::step("},
+                             {"training the drafter", "tlt::spot::SpotTrainer::try_slice("},
+                             {"publishing the drafter", "tlt::spot::SpotTrainer::publish("},
+                             {"updating the policy", "tlt::train::Trainer::update("},
+                             {"writing a checkpoint", "tlt::train::CheckpointWriter::save("}};
+// Files are written by another thread while the main one goes on.
+constexpr size_t kCheckpoint = 4;
+
+bool is_writing_checkpoint(const std::filesystem::path& run) {
+  std::error_code none_yet;
+  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints", none_yet))
+    if (entry.path().extension() == ".writing") return true;
+  return false;
+}
+
+// Few and long groups, so that a worker waits for the other one.
+std::vector<std::string> run_in(const std::filesystem::path& folder, int workers) {
+  return small_run(
+      folder, kSteps, workers,
+      {"trainer.threads=1", "trainer.timeout_seconds=20", "data.max_response_length=200",
+       "speculative.train.gap_share=0.5", "speculative.train.step_tokens=512",
+       "speculative.train.slice_milliseconds=5", "speculative.train.optim.lr=0.004"});
+}
+
+class KillTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!peek_.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_EQ(run_program(run_in(scratch_ / "whole", 1), scratch_ / "log"), 0)
+        << read_text(scratch_ / "log");
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    whole_milliseconds_ = static_cast<unsigned>(time.count()) + 1;
+  }
+
+  // Kills a worker the next time it is in the state after so long; false: the run was over before.
+  bool kill_in(size_t state, int delay_milliseconds, const std::filesystem::path& folder) {
+    const int workers = 2 + static_cast<int>(random_() % 2);
+    const int rank = static_cast<int>(random_() % static_cast<unsigned>(workers));
+    Program program(run_in(folder, workers), scratch_ / "log");
+    std::this_thread::sleep_for(std::chrono::milliseconds(delay_milliseconds));
+    pid_t worker = -1;
+    int code = 0;
+    while (!program.wait_for(0.001, &code)) {
+      if (worker < 0) worker = worker_of(program.pid(), rank);
+      if (worker < 0 || !kill_now(worker, state, folder)) continue;
+      code = program.wait();
+      EXPECT_EQ(code, 128 + SIGKILL) << program.output();
+      return true;
+    }
+    EXPECT_EQ(code, 0) << program.output();
+    return false;
+  }
+
+  bool kill_now(pid_t worker, size_t state, const std::filesystem::path& folder) const {
+    if (state != kCheckpoint) return peek_.kill_within(worker, state);
+    return is_writing_checkpoint(folder) && kill(worker, SIGKILL) == 0;
+  }
+
+  const Scratch scratch_;
+  const testing::StackPeek peek_{[] {
+    std::vector<std::string> functions;
+    for (const State& state : kStates) functions.push_back(state.function);
+    return functions;
+  }()};
+  unsigned whole_milliseconds_ = 1;  // of a run that nothing befalls
+  std::mt19937 random_{std::getenv("TLT_KILLS") ? std::random_device()() : 3};
+};
+
+TEST_F(KillTest, AWorkerInAnyState) {
+  const char* asked = std::getenv("TLT_KILLS");
+  const int wanted = asked ? std::atoi(asked) : static_cast<int>(std::size(kStates));
+  std::map<std::string, int> kills;
+  for (int round = 0, done = 0; done < wanted; ++round) {
+    ASSERT_LT(round, 3 * wanted + 3) << "states are not met";
+    const size_t state = static_cast<size_t>(done) % std::size(kStates);
+    const auto folder = scratch_ / ("killed" + std::to_string(round));
+    const int delay = round % 3 == 2 ? 0 : static_cast<int>(random_() % whole_milliseconds_);
+    if (kill_in(state, delay, folder)) ++kills[kStates[state].name], ++done;
+    const int workers = 1 + static_cast<int>(random_() % 3);
+    ASSERT_EQ(run_program(run_in(folder, workers), scratch_ / "log"), 0)
+        << kStates[state].name << ": " << read_text(scratch_ / "log");
+    tests::expect_same_run(folder, scratch_ / "whole", kSteps);
+    ASSERT_FALSE(HasFailure()) << "killed " << kStates[state].name << ", resumed on " << workers;
+    std::filesystem::remove_all(folder);
+  }
+  for (const State& state : kStates) {
+    EXPECT_GT(kills[state.name], 0) << state.name;
+    if (asked) std::cout << kills[state.name] << " times " << state.name << std::endl;
+  }
+}
+
+}  // namespace
+}  // namespace tlt
