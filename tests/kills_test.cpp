@@ -23,7 +23,7 @@ using tests::Scratch;
 using tests::small_run;
 using tests::worker_of;
 
-constexpr int kSteps = 3;
+constexpr int kKillSteps = 3;
 
 struct State {
   const char* name;
@@ -47,7 +47,7 @@ bool is_writing_checkpoint(const std::filesystem::path& run) {
 // Few and long groups, so that a worker waits for the other one.
 std::vector<std::string> run_in(const std::filesystem::path& folder, int workers) {
   return small_run(
-      folder, kSteps, workers,
+      folder, kKillSteps, workers,
       {"trainer.threads=1", "trainer.timeout_seconds=20", "data.max_response_length=200",
        "speculative.train.gap_share=0.5", "speculative.train.step_tokens=512",
        "speculative.train.slice_milliseconds=5", "speculative.train.optim.lr=0.004"});
@@ -89,7 +89,7 @@ class KillTest : public ::testing::Test {
   }
 
   const Scratch scratch_;
-  const testing::StackPeek peek_{[] {
+  const tests::StackPeek peek_{[] {
     std::vector<std::string> functions;
     for (const State& state : kStates) functions.push_back(state.function);
     return functions;
@@ -111,7 +111,7 @@ TEST_F(KillTest, AWorkerInAnyState) {
     const int workers = 1 + static_cast<int>(random_() % 3);
     ASSERT_EQ(run_program(run_in(folder, workers), scratch_ / "log"), 0)
         << kStates[state].name << ": " << read_text(scratch_ / "log");
-    tests::expect_same_run(folder, scratch_ / "whole", kSteps);
+    tests::expect_same_run(folder, scratch_ / "whole", kKillSteps);
     ASSERT_FALSE(HasFailure()) << "killed " << kStates[state].name << ", resumed on " << workers;
     std::filesystem::remove_all(folder);
   }

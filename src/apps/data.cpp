@@ -20,7 +20,7 @@
 namespace tlt::apps {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using RowJson = nlohmann::ordered_json;
 
 constexpr size_t kShownPrompts = 3;
 
@@ -41,7 +41,7 @@ std::vector<data::Schema::Field> in_parquets_words(
 int64_t print_schema(const std::string& file) {
   data::Schema schema;
   const std::unique_ptr<data::RowReader> rows = data::open_rows(file);
-  for (Json row; rows->try_next(row);) schema.add(row);
+  for (RowJson row; rows->try_next(row);) schema.add(row);
   const auto* parquet = dynamic_cast<const data::ParquetRows*>(rows.get());
   fmt::print("{}: {} rows{}\n", file, schema.rows(),
              parquet ? fmt::format(" in {} row groups", parquet->row_groups()) : "");
@@ -58,7 +58,7 @@ std::string or_none(const std::string& field, const char* option) {
 }
 
 // Which fields a run takes from such a row.
-void print_roles(const Json& row, const data::DataOptions& options) {
+void print_roles(const RowJson& row, const data::DataOptions& options) {
   const bool has_prompt = data::find_field(row, options.prompt_key) != nullptr;
   fmt::print("a run reads\n  {:<16} {}\n  {:<16} {}\n  {:<16} {}\n", "prompt",
              options.prompt_template.empty()
@@ -83,15 +83,15 @@ class PromptReader {
 
   const char* unit() const { return renderer_ ? "tokens" : "bytes"; }
 
-  std::string text(const Json& row, const std::string& place) const {
+  std::string text(const RowJson& row, const std::string& place) const {
     data::check_prompt_type(row, options_, place);
     if (renderer_) return renderer_->text(row, place);
     if (!options_.prompt_template.empty())
       return data::PromptTemplate(options_.prompt_template).render(row, place);
-    const Json& prompt = data::require_field(row, options_.prompt_key, place, "data.prompt_key");
+    const RowJson& prompt = data::require_field(row, options_.prompt_key, place, "data.prompt_key");
     if (prompt.is_string()) return prompt.get<std::string>();
     std::string text;
-    for (const Json& message : prompt) text += (text.empty() ? "" : "\n") + message.dump();
+    for (const RowJson& message : prompt) text += (text.empty() ? "" : "\n") + message.dump();
     return text;
   }
 
@@ -122,7 +122,7 @@ void print_prompts(const std::string& file, const data::DataOptions& options,
   const PromptReader reader(options, model);
   std::vector<int64_t> lengths;
   const std::unique_ptr<data::RowReader> rows = data::open_rows(file);
-  for (Json row; rows->try_next(row);) {
+  for (RowJson row; rows->try_next(row);) {
     if (lengths.empty()) print_roles(row, options);
     const std::string text = reader.text(row, rows->place());
     lengths.push_back(reader.length(text, rows->place()));
