@@ -101,6 +101,23 @@ TEST(ImportVerlTest, WhatHasNoPlaceIsListedWithLineAndReason) {
   EXPECT_LT(notes.find("ulysses_sequence_parallel_size"), notes.find("critic.optim.lr"));
 }
 
+TEST(ImportVerlTest, DynamicSamplingKeepsItsNames) {
+  const Read result = read_text(R"(
+data: {train_batch_size: 64, gen_batch_size: 192}
+algorithm:
+  filter_groups: {_target_: verl.trainer.config.FilterGroupsConfig, enable: true, metric: seq_reward,
+                  max_num_gen_batches: 10}
+)");
+  EXPECT_TRUE(result.options.algorithm.filter_groups.enable);
+  EXPECT_EQ(result.options.algorithm.filter_groups.metric, "seq_reward");
+  EXPECT_EQ(result.options.algorithm.filter_groups.max_num_gen_batches, 10);
+  EXPECT_EQ(result.options.data.gen_batch_size, 192) << "allowed only with the filter";
+  EXPECT_THAT(result.notes(), Not(HasSubstr("filter_groups")));
+  const Read other = read_text("algorithm: {filter_groups: {enable: true, metric: entropy}}\n");
+  EXPECT_EQ(other.options.algorithm.filter_groups.metric, "acc");
+  EXPECT_THAT(other.notes(), HasSubstr("metric = entropy: algorithm.filter_groups.metric is"));
+}
+
 TEST(ImportVerlTest, AdaptersKeepTheirNames) {
   const Read result = read_text(
       "actor_rollout_ref:\n  model:\n    lora_rank: 32\n    lora_alpha: 64\n"

@@ -28,6 +28,7 @@ struct DataOptions {
   std::vector<std::string> val_files;
   std::vector<double> train_weights;
   int64_t train_batch_size = 1024;
+  int64_t gen_batch_size = 0;
   int64_t val_batch_size = 0;
   int64_t train_max_samples = -1;
   int64_t val_max_samples = -1;
@@ -61,6 +62,8 @@ struct DataOptions {
       "An "
       "epoch has all rows of the files that weigh most; empty: all rows of all files.");
     v(train_batch_size, "train_batch_size", Affects::kResults, "Prompts per RL step.");
+    v(gen_batch_size, "gen_batch_size", Affects::kResults,
+      "Prompts rolled out at a time with algorithm.filter_groups; 0: train_batch_size.");
     v(val_batch_size, "val_batch_size", Affects::kSpeed, "Prompts validated at a time; 0: all.");
     v(train_max_samples, "train_max_samples", Affects::kResults,
       "Use the first rows only; -1: all.");

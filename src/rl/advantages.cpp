@@ -103,6 +103,11 @@ void AlgorithmOptions::check() const {
                   "'; only fixed is supported");
   TLT_CHECK_INPUT(kl_ctrl.kl_coef >= 0, "algorithm.kl_ctrl.kl_coef is ", kl_ctrl.kl_coef,
                   "; use a number from 0");
+  filter_groups.check();
+  TLT_CHECK_INPUT(
+      !filter_groups.enable || filter_groups.metric != "seq_final_reward" || !use_kl_in_reward,
+      "algorithm.filter_groups.metric=seq_final_reward has the KL divergence in it, "
+      "which differs in every response, so no group would be left out; use seq_reward");
 }
 
 std::vector<double> add_advantages(const AlgorithmOptions& options, std::span<const double> scores,

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "rl/group_filter.h"
 #include "train/sample.h"
 
 namespace tlt::rl {
@@ -48,6 +49,7 @@ struct AlgorithmOptions {
   bool use_kl_in_reward = false;
   std::string kl_penalty = "kl";
   KlControlOptions kl_ctrl;
+  FilterGroupsOptions filter_groups;
 
   void visit(auto& v) {
     v(adv_estimator, "adv_estimator", Affects::kResults,
@@ -62,6 +64,7 @@ struct AlgorithmOptions {
     v(kl_penalty, "kl_penalty", Affects::kResults,
       "Estimator of that divergence: kl (k1), abs, mse (k2) or low_var_kl (k3).");
     v.group("kl_ctrl", kl_ctrl);
+    v.group("filter_groups", filter_groups);
   }
   void check() const;
 };

@@ -9,6 +9,7 @@ namespace tlt::rl {
 
 std::string to_json(const LoopState& state, const std::string& options, int64_t optimizer_steps) {
   const nlohmann::ordered_json json = {{"step", state.step},
+                                       {"gen_batches", state.gen_batches},
                                        {"epoch", state.cursor.epoch},
                                        {"index", state.cursor.index},
                                        {"optimizer_steps", optimizer_steps},
@@ -21,6 +22,8 @@ SavedState parse_state(const std::string& text, const std::string& place) {
     const nlohmann::json json = nlohmann::json::parse(text);
     SavedState saved;
     saved.state.step = json.at("step").get<int64_t>();
+    // Before there was dynamic sampling, a step had one.
+    saved.state.gen_batches = json.value("gen_batches", saved.state.step);
     saved.state.cursor = {json.at("epoch").get<int64_t>(), json.at("index").get<int64_t>()};
     saved.optimizer_steps = json.at("optimizer_steps").get<int64_t>();
     saved.options = json.at("options").get<std::string>();

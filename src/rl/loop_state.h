@@ -11,7 +11,8 @@
 namespace tlt::rl {
 
 struct LoopState {
-  int64_t step = 0;  // steps done
+  int64_t step = 0;         // steps done
+  int64_t gen_batches = 0;  // rolled out for them: each has random numbers of its own
   data::SamplerCursor cursor;
 };
 

@@ -65,6 +65,12 @@ cluster::ControlOptions control_options(const RunOptions& options, const SpotTra
   return control;
 }
 
+std::optional<GroupFilter> make_filter(const RunOptions& options) {
+  if (!options.algorithm.filter_groups.enable) return std::nullopt;
+  return GroupFilter(options.algorithm.filter_groups, options.reward);
+}
+
+// With dynamic sampling as many steps as without, so the rows are gone through more often.
 int64_t count_steps(const RunOptions& options, const data::Sampler& sampler) {
   if (options.trainer.total_training_steps > 0) return options.trainer.total_training_steps;
   return options.trainer.total_epochs * sampler.batches_per_epoch(options.data.train_batch_size);
@@ -82,6 +88,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       held_out_(load_held_out(options_, place_.tokenizer, *reward_)),
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
       total_steps_(count_steps(options_, sampler_)),
+      filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
                      ? make_policy(options_, place_.device)
                      : nullptr),
@@ -152,7 +159,7 @@ void RlLoop::summarize_run() {
 std::optional<Replay> RlLoop::replay_some() {
   if (!speculation_ || options_.trainer.replay_responses == 0) return std::nullopt;
   const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
-  SamplingPlan plan = training_plan();
+  SamplingPlan plan = training_plan(/*gen_batch=*/0);
   std::vector<rollout::Group> groups;
   for (int64_t i = 0; i < std::min(options_.trainer.replay_responses, rows.size()); ++i)
     groups.push_back({.prompt_id = static_cast<uint32_t>(i),
@@ -166,14 +173,17 @@ std::optional<Replay> RlLoop::replay_some() {
 void RlLoop::run_step() {
   Metrics metrics;
   const Stopwatch whole;
-  const std::vector<data::Prompt> prompts = next_prompts();
 
   Stopwatch watch;
   if (spot_) spot_->begin_step(state_.step);
-  const std::vector<Rollout> rollouts = phase_.run(prompts, training_plan());
+  const std::optional<StepRollouts> rolled_out = roll_out();
+  if (!rolled_out) return;
   metrics.set("timing_s/gen", watch.restart());
-  if (spot_) spot_->end_step(*place_.comm, phase_.times(), metrics);
+  if (spot_) spot_->end_step(*place_.comm, rolled_out->times, metrics);
   watch.restart();
+  const StepGroups& groups = rolled_out->groups;
+  const std::vector<data::Prompt>& prompts = groups.prompts();
+  const std::vector<Rollout>& rollouts = groups.rollouts();
 
   std::vector<train::TrainSample> samples = make_samples(prompts, rollouts);
   add_reference(samples);
@@ -187,12 +197,14 @@ void RlLoop::run_step() {
   if (speculation_) speculation_->new_weights();
 
   ++state_.step;
+  state_.gen_batches += groups.generated().batches;
   state_.cursor = sampler_.cursor();
   report_rollouts(prompts, rollouts, metrics);
+  report_generated(groups.generated(), filter_.has_value(), metrics);
   report_advantages(rewards, samples, metrics);
   report_training(stats, metrics);
   if (speculation_report_) speculation_report_->add_step(*place_.comm, metrics);
-  report_times(whole.seconds(), metrics);
+  report_times(rolled_out->times, whole.seconds(), metrics);
   if (options_.trainer.dump_rollouts)
     folder_.write_rollouts(state_.step, prompts, rollouts, place_.tokenizer);
   if (is_due(options_.trainer.test_freq)) validate(metrics);
@@ -200,19 +212,61 @@ void RlLoop::run_step() {
   report(metrics);
 }
 
+std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
+  StepRollouts result{
+      StepGroups(filter_ ? &*filter_ : nullptr, options_.data.train_batch_size, options_.rollout.n),
+      {}};
+  StepGroups& groups = result.groups;
+  while (!groups.is_full()) {
+    const int64_t batches = groups.generated().batches;
+    if (batches > 0) {
+      check_cap(groups);
+      if (place_.anyone_interrupted()) return std::nullopt;
+      if (spot_) spot_->begin_batch();
+    }
+    std::vector<data::Prompt> prompts = next_prompts();
+    std::vector<Rollout> rollouts =
+        phase_.run(prompts, training_plan(state_.gen_batches + batches));
+    result.times += phase_.times();
+    groups.add(std::move(prompts), std::move(rollouts));
+  }
+  return result;
+}
+
+// All workers come to the same verdict. verl ends such a run, too: an endless step would only look
+// like a slow one.
+void RlLoop::check_cap(const StepGroups& groups) const {
+  const Generated& generated = groups.generated();
+  if (place_.is_first())
+    log_info("step {}: {} of {} groups after {} generation batches, {} left out", state_.step + 1,
+             groups.size(), options_.data.train_batch_size, generated.batches, generated.filtered);
+  const FilterGroupsOptions& filter = options_.algorithm.filter_groups;
+  TLT_CHECK_INPUT(
+      filter.max_num_gen_batches == 0 || generated.batches < filter.max_num_gen_batches, "step ",
+      state_.step + 1, " has only ", groups.size(), " of ", options_.data.train_batch_size,
+      " groups after ", generated.batches,
+      " generation batches, and algorithm.filter_groups.max_num_gen_batches allows no more: in ",
+      generated.filtered, " groups all samples have the same ", filter.metric, " (mean score ",
+      generated.score / static_cast<double>(generated.responses),
+      "). The prompts are too easy or too hard for this model; change the data, or set "
+      "max_num_gen_batches=0 to go on without a limit");
+}
+
 std::vector<data::Prompt> RlLoop::next_prompts() {
+  const data::DataOptions& data = options_.data;
   std::vector<data::Prompt> prompts;
-  for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size))
+  for (const int64_t index : sampler_.next_batch(
+           filter_ && data.gen_batch_size > 0 ? data.gen_batch_size : data.train_batch_size))
     prompts.push_back(prompts_.prompt(index));
   return prompts;
 }
 
-SamplingPlan RlLoop::training_plan() const {
+SamplingPlan RlLoop::training_plan(int64_t gen_batch) const {
   rollout::SamplingOptions sampling = options_.rollout.sampling;
   sampling.max_new_tokens = options_.data.max_response_length;
   return {.sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
           .samples = options_.rollout.n,
-          .rl_step = static_cast<uint32_t>(state_.step),
+          .rl_step = static_cast<uint32_t>(gen_batch),
           .seed = static_cast<uint64_t>(options_.trainer.seed)};
 }
 
@@ -272,8 +326,7 @@ void RlLoop::validate(Metrics& metrics) {
   metrics.set("timing_s/testing", watch.seconds());
 }
 
-void RlLoop::report_times(double step_seconds, Metrics& metrics) {
-  const PhaseTimes& times = phase_.times();
+void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics) {
   const std::vector<double> all = place_.comm->all_reduce_sum(
       std::vector<double>{times.idle_seconds, times.decode_seconds, times.reward_seconds});
   const auto workers = static_cast<double>(place_.comm->size());

@@ -46,15 +46,22 @@ class RlLoop {
 
  private:
   void run_step();
+  struct StepRollouts {
+    StepGroups groups;
+    PhaseTimes times;  // this worker's
+  };
+  // nullopt: an interrupt came between two generation batches.
+  std::optional<StepRollouts> roll_out();
+  void check_cap(const StepGroups& groups) const;
   void resume();
   void validate(Metrics& metrics);
   void summarize_run();
   std::optional<Replay> replay_some();
   void save();
-  void report_times(double step_seconds, Metrics& metrics);
+  void report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics);
   void report(const Metrics& metrics);
   std::vector<data::Prompt> next_prompts();
-  SamplingPlan training_plan() const;
+  SamplingPlan training_plan(int64_t gen_batch) const;
   void add_reference(std::vector<train::TrainSample>& samples);
   std::vector<train::TrainSample> make_samples(std::span<const data::Prompt> prompts,
                                                std::span<const Rollout> rollouts) const;
@@ -69,6 +76,7 @@ class RlLoop {
   std::unique_ptr<data::Dataset> held_out_;
   data::Sampler sampler_;
   const int64_t total_steps_;
+  const std::optional<GroupFilter> filter_;        // only with dynamic sampling
   std::unique_ptr<model::PolicyModel> reference_;  // only with a KL loss
   const ResponseText stop_text_;
   const std::shared_ptr<model::DraftNetwork> draft_network_;  // null: no EAGLE drafter

@@ -15,6 +15,16 @@ constexpr double kIdleWaitSeconds = 0.01;
 
 }  // namespace
 
+PhaseTimes& PhaseTimes::operator+=(const PhaseTimes& more) {
+  decode_seconds += more.decode_seconds;
+  idle_seconds += more.idle_seconds;
+  reward_seconds += more.reward_seconds;
+  groups += more.groups;
+  preemption_seconds.insert(preemption_seconds.end(), more.preemption_seconds.begin(),
+                            more.preemption_seconds.end());
+  return *this;
+}
+
 RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
                            cluster::GroupSource& groups, cluster::Comm& comm,
                            const data::Tokenizer& tokenizer, IdleWork* idle_work)

@@ -43,6 +43,8 @@ struct PhaseTimes {
   double reward_seconds = 0;               // waited for rewards after the last token
   int64_t groups = 0;                      // taken by this worker
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
+
+  PhaseTimes& operator+=(const PhaseTimes& more);
 };
 
 class RolloutPhase {

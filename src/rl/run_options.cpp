@@ -43,6 +43,11 @@ void RunOptions::check() const {
   TLT_CHECK_INPUT(actor.ppo_mini_batch_size <= data.train_batch_size,
                   "actor.ppo_mini_batch_size is ", actor.ppo_mini_batch_size,
                   ", more than data.train_batch_size ", data.train_batch_size);
+  TLT_CHECK_INPUT(algorithm.filter_groups.enable || data.gen_batch_size == 0 ||
+                      data.gen_batch_size == data.train_batch_size,
+                  "data.gen_batch_size is ", data.gen_batch_size, " and data.train_batch_size ",
+                  data.train_batch_size,
+                  "; they differ only with algorithm.filter_groups.enable=true");
 }
 
 }  // namespace tlt::rl

@@ -24,7 +24,7 @@
 //   Engine engine(model, options, stop_text, spot.tap(), speculation);
 //   spot.begin_step(step);
 //   … rollouts; spot.try_slice() while there is nothing to roll out …
-//   spot.end_step(comm, phase.times(), metrics);
+//   spot.end_step(comm, times, metrics);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -68,6 +68,8 @@ class SpotTraining final : public IdleWork, private rollout::HiddenTap {
 
   // Before the rollouts of step `step`, counted from 0.
   void begin_step(int64_t step);
+  // Before further rollouts of the same step (dynamic sampling).
+  void begin_batch() { buffer_.begin_batch(); }
   [[nodiscard]] bool try_slice() override;
   void pause() override { trainer_.pause(); }
   // After the rollouts; all workers together. One worker alone trains here first: it had no idle

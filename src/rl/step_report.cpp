@@ -31,35 +31,34 @@ double percentile(std::vector<double> values, double share) {
 void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
                      Metrics& metrics) {
   std::vector<double> scores, lengths, prompt_lengths, truncated;
-  std::map<uint32_t, std::pair<double, double>> range;  // of each group's scores
-  int64_t unscored = 0, forwards = 0, tokens = 0;
   for (const Rollout& rollout : rollouts) {
     scores.push_back(rollout.score);
     lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
     prompt_lengths.push_back(static_cast<double>(prompts[rollout.prompt].tokens.size()));
     truncated.push_back(rollout.response.finish == rollout::FinishReason::kLength ? 1 : 0);
-    unscored += rollout.was_scored ? 0 : 1;
-    forwards += rollout.response.target_forwards;
-    tokens += static_cast<int64_t>(rollout.response.tokens.size());
-    auto [group, is_new] = range.emplace(rollout.prompt, std::pair(rollout.score, rollout.score));
-    group->second = {std::min(group->second.first, rollout.score),
-                     std::max(group->second.second, rollout.score)};
   }
   const auto count = static_cast<double>(rollouts.size());
-  const auto equal = std::count_if(range.begin(), range.end(), [](const auto& group) {
-    return group.second.first == group.second.second;
-  });
   metrics.add_stats("critic/score", scores);
   add_length_stats("response_length", lengths, metrics);
   metrics.set("response_length/clip_ratio",
               std::accumulate(truncated.begin(), truncated.end(), 0.0) / count);
   metrics.add_stats("prompt_length", prompt_lengths);
+}
+
+void report_generated(const Generated& generated, bool is_filtered, Metrics& metrics) {
+  const auto tokens = static_cast<double>(generated.tokens);
   metrics.set("rollout/frac_reward_zero_std",
-              static_cast<double>(equal) / static_cast<double>(range.size()));
-  metrics.set("rollout/tokens", static_cast<double>(tokens));
+              static_cast<double>(generated.equal_groups) / static_cast<double>(generated.groups));
+  metrics.set("rollout/tokens", tokens);
   metrics.set("rollout/tokens_per_target_forward",
-              static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(1, forwards)));
-  metrics.set("reward/unscored", static_cast<double>(unscored));
+              tokens / static_cast<double>(std::max<int64_t>(1, generated.forwards)));
+  metrics.set("reward/unscored", static_cast<double>(generated.unscored));
+  if (!is_filtered) return;
+  metrics.set("critic/score_generated/mean",
+              generated.score / static_cast<double>(generated.responses));
+  metrics.set("train/num_gen_batches", static_cast<double>(generated.batches));
+  metrics.set("rollout/dynamic_filter/drop_zero_std", static_cast<double>(generated.filtered));
+  metrics.set("rollout/dynamic_filter/drop_surplus", static_cast<double>(generated.surplus));
 }
 
 void report_advantages(std::span<const double> rewards, std::span<const train::TrainSample> samples,

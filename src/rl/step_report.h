@@ -9,15 +9,20 @@
 
 #include "base/metrics.h"
 #include "data/dataset.h"
+#include "rl/group_filter.h"
 #include "rl/rollout.h"
 #include "rl/rollout_phase.h"
 #include "train/trainer.h"
 
 namespace tlt::rl {
 
-// critic/score/*, response_length/*, prompt_length/*, completions of a batch.
+// critic/score/*, response_length/*, prompt_length/* of what is learned from.
 void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
                      Metrics& metrics);
+
+// rollout/*, reward/unscored of all that was rolled out; with dynamic sampling also how much that
+// was, under verl's and slime's names: train/num_gen_batches, rollout/dynamic_filter/*.
+void report_generated(const Generated& generated, bool is_filtered, Metrics& metrics);
 
 // critic/rewards/*, and critic/advantages/* over tokens.
 void report_advantages(std::span<const double> rewards, std::span<const train::TrainSample> samples,

@@ -38,8 +38,29 @@ TEST(StepReportTest, RolloutsAreReportedUnderVerlsNames) {
   EXPECT_EQ(metrics.at("response_length/mean"), 25);
   EXPECT_EQ(metrics.at("response_length/clip_ratio"), 0.25);
   EXPECT_EQ(metrics.at("prompt_length/mean"), 5);
-  EXPECT_EQ(metrics.at("rollout/frac_reward_zero_std"), 0.5);
-  EXPECT_EQ(metrics.at("rollout/tokens_per_target_forward"), 1);
+}
+
+TEST(StepReportTest, GeneratedAreReportedWhetherLearnedFromOrNot) {
+  using rollout::FinishReason;
+  Generated generated{.batches = 1};
+  generated.count(
+      std::vector{make(0, 10, 1, FinishReason::kStop), make(0, 20, 0, FinishReason::kLength)});
+  generated.count(
+      std::vector{make(1, 30, 0, FinishReason::kStop), make(1, 40, 0, FinishReason::kStop)});
+  Metrics plain;
+  report_generated(generated, /*is_filtered=*/false, plain);
+  EXPECT_EQ(plain.at("rollout/frac_reward_zero_std"), 0.5);
+  EXPECT_EQ(plain.at("rollout/tokens"), 100);
+  EXPECT_EQ(plain.at("rollout/tokens_per_target_forward"), 1);
+  EXPECT_EQ(plain.at("reward/unscored"), 0);
+  EXPECT_EQ(plain.find("train/num_gen_batches"), std::nullopt);
+  generated.filtered = 1;
+  Metrics filtered;
+  report_generated(generated, /*is_filtered=*/true, filtered);
+  EXPECT_EQ(filtered.at("train/num_gen_batches"), 1);
+  EXPECT_EQ(filtered.at("rollout/dynamic_filter/drop_zero_std"), 1);
+  EXPECT_EQ(filtered.at("rollout/dynamic_filter/drop_surplus"), 0);
+  EXPECT_EQ(filtered.at("critic/score_generated/mean"), 0.25);
 }
 
 TEST(StepReportTest, AdvantagesAreThoseOfAllTokens) {

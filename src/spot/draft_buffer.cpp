@@ -102,6 +102,10 @@ DraftBuffer::~DraftBuffer() = default;
 void DraftBuffer::begin_step() {
   is_open_ = true;
   before_ = std::exchange(now_, {});
+  begin_batch();
+}
+
+void DraftBuffer::begin_batch() {
   growing_.clear();
   prompts_.clear();
 }

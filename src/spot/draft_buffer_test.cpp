@@ -151,6 +151,18 @@ TEST(DraftBufferTest, NothingIsLeftOfItsMemoryWhenAllHaveGone) {
   EXPECT_EQ(buffer.bytes(), 0);
 }
 
+TEST(DraftBufferTest, APromptMayComeAgainInAnotherBatchOfAStep) {
+  DraftBuffer buffer({.bytes = 1 << 20});
+  buffer.begin_step();
+  offer_sequence(buffer, 1, 6);
+  EXPECT_THROW(offer_sequence(buffer, 1, 6), Error) << "in the same batch";
+  buffer.begin_step();
+  offer_sequence(buffer, 1, 6);
+  buffer.begin_batch();
+  offer_sequence(buffer, 1, 4);
+  EXPECT_EQ(buffer.sequences(), 3);  // one of them of the step before
+}
+
 TEST(DraftBufferTest, WhatIsOfferedOutsideAStepIsNotKept) {
   DraftBuffer buffer({.seed = 3});
   offer_sequence(buffer, 0, 10);

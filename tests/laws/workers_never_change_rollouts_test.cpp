@@ -61,6 +61,23 @@ TEST_P(WorkersNeverChangeRollouts, AnAdapterToo) {
             tests::read_text(scratch / "workers1" / file));
 }
 
+// With dynamic sampling, which asks for more prompts as the scores of all workers want it.
+TEST_P(WorkersNeverChangeRollouts, DynamicSamplingToo) {
+  const Scratch scratch;
+  for (const int workers : {1, 2, 3}) {
+    auto options = testing::with_dynamic_sampling();
+    options.push_back("model.dtype=" + GetParam());
+    options.push_back("trainer.threads=1");
+    const auto folder = scratch / ("workers" + std::to_string(workers));
+    ASSERT_EQ(run_program(small_run(folder, kSteps, workers, options), scratch / "log"), 0)
+        << testing::read_text(scratch / "log");
+    EXPECT_GT(testing::sum_of_metric(folder, "train/num_gen_batches"), kSteps);
+    EXPECT_GT(testing::sum_of_metric(folder, "rollout/dynamic_filter/drop_zero_std"), 0);
+    EXPECT_EQ(testing::sum_of_metric(folder, "rollout/frac_reward_zero_std") > 0, true);
+    if (workers > 1) expect_same_run(folder, scratch / "workers1", kSteps);
+  }
+}
+
 // The negative control: what a worker may not see, another seed, shows in every file.
 TEST_P(WorkersNeverChangeRollouts, AnotherSeedIsNoticed) {
   const Scratch scratch;

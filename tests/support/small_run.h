@@ -51,6 +51,22 @@ inline std::string adapter_file(int step) {
   return name;
 }
 
+// Dynamic sampling in which groups are left out, some are too many, and rows are gone through more
+// than once.
+inline std::vector<std::string> with_dynamic_sampling() {
+  return {"algorithm.filter_groups.enable=true", "data.gen_batch_size=3",
+          "data.train_max_samples=5"};
+}
+
+// The sum of a metric over the steps of a run.
+inline double sum_of_metric(const std::filesystem::path& folder, const std::string& name) {
+  const std::string metrics = read_text(folder / "metrics.jsonl"), key = "\"" + name + "\":";
+  double sum = 0;
+  for (size_t at = metrics.find(key); at != std::string::npos; at = metrics.find(key, at + 1))
+    sum += std::stod(metrics.substr(at + key.size()));
+  return sum;
+}
+
 inline void expect_same_run(const std::filesystem::path& got, const std::filesystem::path& want,
                             int steps) {
   for (int step = 1; step <= steps; ++step)

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/group_filter.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/check.h"
+
+namespace tlt::rl {
+namespace {
+
+constexpr std::array<std::string_view, 4> kMetrics = {"acc", "score", "seq_reward",
+                                                      "seq_final_reward"};
+// Rewards that shape a response and do not judge its answer.
+constexpr std::array<std::string_view, 2> kShaping = {"length", "repetition"};
+
+bool is_shaping(std::string_view function) {
+  return std::ranges::find(kShaping, function) != kShaping.end();
+}
+
+// A standard deviation would be rounded: of three times 0.1 it is not 0.
+template <class Value>
+bool all_equal(std::span<const Rollout> group, const Value& value) {
+  const double first = value(group.front());
+  return std::ranges::all_of(group, [&](const Rollout& r) { return value(r) == first; });
+}
+
+}  // namespace
+
+void FilterGroupsOptions::check() const {
+  TLT_CHECK_INPUT(std::ranges::find(kMetrics, metric) != kMetrics.end(),
+                  "algorithm.filter_groups.metric is '", metric,
+                  "'; use acc, score, seq_reward or seq_final_reward");
+  TLT_CHECK_INPUT(max_num_gen_batches >= 0, "algorithm.filter_groups.max_num_gen_batches is ",
+                  max_num_gen_batches, "; give 0 for no limit, or a number of batches");
+}
+
+GroupFilter::GroupFilter(const FilterGroupsOptions& options, const reward::RewardOptions& rewards)
+    : is_accuracy_(options.metric == "acc") {
+  options.check();
+  if (std::ranges::none_of(rewards.functions, is_shaping)) return;
+  for (size_t i = 0; i < rewards.functions.size(); ++i)
+    if (!is_shaping(rewards.functions[i]))
+      parts_.emplace_back(rewards.functions[i], rewards.weights.empty() ? 1 : rewards.weights[i]);
+}
+
+double GroupFilter::value(const Rollout& rollout) const {
+  return is_accuracy_ ? accuracy(rollout) : rollout.score;
+}
+
+double GroupFilter::accuracy(const Rollout& rollout) const {
+  if (const auto said = rollout.extras.find("acc"); said != rollout.extras.end())
+    return said->second;
+  if (parts_.empty()) return rollout.score;
+  double sum = 0;  // without what failed
+  for (const auto& [name, weight] : parts_)
+    if (const auto part = rollout.extras.find(name); part != rollout.extras.end())
+      sum += weight * part->second;
+  return sum;
+}
+
+bool GroupFilter::keeps(std::span<const Rollout> group) const {
+  return group.size() == 1 || !all_equal(group, [&](const Rollout& r) { return value(r); });
+}
+
+void Generated::count(std::span<const Rollout> group) {
+  ++groups;
+  equal_groups += all_equal(group, [](const Rollout& r) { return r.score; }) ? 1 : 0;
+  for (const Rollout& rollout : group) {
+    ++responses;
+    unscored += rollout.was_scored ? 0 : 1;
+    tokens += std::ssize(rollout.response.tokens);
+    forwards += rollout.response.target_forwards;
+    score += rollout.score;
+  }
+}
+
+StepGroups::StepGroups(const GroupFilter* filter, int64_t wanted, int64_t samples)
+    : filter_(filter), wanted_(wanted), samples_(samples) {
+  TLT_CHECK(wanted > 0 && samples > 0, wanted, " groups of ", samples);
+}
+
+void StepGroups::add(std::vector<data::Prompt> prompts, std::vector<Rollout> rollouts) {
+  const auto samples = static_cast<size_t>(samples_);
+  TLT_CHECK(rollouts.size() == prompts.size() * samples, rollouts.size(), " rollouts of ",
+            prompts.size(), " prompts");
+  ++generated_.batches;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const std::span<Rollout> group = std::span(rollouts).subspan(i * samples, samples);
+    generated_.count(group);
+    if (filter_ && !filter_->keeps(group)) {
+      ++generated_.filtered;
+    } else if (is_full()) {
+      ++generated_.surplus;
+    } else {
+      for (Rollout& rollout : group) {
+        TLT_CHECK(rollout.prompt == i, "a rollout of prompt ", rollout.prompt, " in group ", i);
+        rollout.prompt = static_cast<uint32_t>(prompts_.size());
+        rollouts_.push_back(std::move(rollout));
+      }
+      prompts_.push_back(std::move(prompts[i]));
+    }
+  }
+}
+
+}  // namespace tlt::rl
