@@ -101,17 +101,25 @@ TEST(ImportVerlTest, WhatHasNoPlaceIsListedWithLineAndReason) {
   EXPECT_LT(notes.find("ulysses_sequence_parallel_size"), notes.find("critic.optim.lr"));
 }
 
-TEST(ImportVerlTest, DynamicSamplingKeepsItsNames) {
+TEST(ImportVerlTest, DynamicSamplingAndRolloutCorrectionKeepTheirNames) {
   const Read result = read_text(R"(
 data: {train_batch_size: 64, gen_batch_size: 192}
 algorithm:
   filter_groups: {_target_: verl.trainer.config.FilterGroupsConfig, enable: true, metric: seq_reward,
                   max_num_gen_batches: 10}
+  rollout_correction: {rollout_is: token, rollout_is_threshold: 3.0, rollout_rs: sequence,
+                       rollout_rs_threshold: null, bypass_mode: true, loss_type: reinforce,
+                       rollout_is_batch_normalize: false}
+actor_rollout_ref: {actor: {tis_imp_ratio_cap: 2.0}}
 )");
   EXPECT_TRUE(result.options.algorithm.filter_groups.enable);
   EXPECT_EQ(result.options.algorithm.filter_groups.metric, "seq_reward");
   EXPECT_EQ(result.options.algorithm.filter_groups.max_num_gen_batches, 10);
   EXPECT_EQ(result.options.data.gen_batch_size, 192) << "allowed only with the filter";
+  EXPECT_TRUE(result.options.trainer_options().loss.rollout_correction.has_weights());
+  EXPECT_EQ(result.options.algorithm.rollout_correction.rollout_is_threshold, 3);
+  EXPECT_THAT(result.notes(), HasSubstr("rollout_rs = sequence: there is no rejection"));
+  EXPECT_THAT(result.notes(), HasSubstr("tis_imp_ratio_cap = 2.0: the rollout's logprobs are"));
   EXPECT_THAT(result.notes(), Not(HasSubstr("filter_groups")));
   const Read other = read_text("algorithm: {filter_groups: {enable: true, metric: entropy}}\n");
   EXPECT_EQ(other.options.algorithm.filter_groups.metric, "acc");

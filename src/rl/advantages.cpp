@@ -104,6 +104,7 @@ void AlgorithmOptions::check() const {
   TLT_CHECK_INPUT(kl_ctrl.kl_coef >= 0, "algorithm.kl_ctrl.kl_coef is ", kl_ctrl.kl_coef,
                   "; use a number from 0");
   filter_groups.check();
+  rollout_correction.check();
   TLT_CHECK_INPUT(
       !filter_groups.enable || filter_groups.metric != "seq_final_reward" || !use_kl_in_reward,
       "algorithm.filter_groups.metric=seq_final_reward has the KL divergence in it, "

@@ -28,6 +28,7 @@
 
 #include "base/options.h"
 #include "rl/group_filter.h"
+#include "train/loss_options.h"
 #include "train/sample.h"
 
 namespace tlt::rl {
@@ -50,6 +51,7 @@ struct AlgorithmOptions {
   std::string kl_penalty = "kl";
   KlControlOptions kl_ctrl;
   FilterGroupsOptions filter_groups;
+  train::RolloutCorrectionOptions rollout_correction;  // the trainer's
 
   void visit(auto& v) {
     v(adv_estimator, "adv_estimator", Affects::kResults,
@@ -65,6 +67,7 @@ struct AlgorithmOptions {
       "Estimator of that divergence: kl (k1), abs, mse (k2) or low_var_kl (k3).");
     v.group("kl_ctrl", kl_ctrl);
     v.group("filter_groups", filter_groups);
+    v.group("rollout_correction", rollout_correction);
   }
   void check() const;
 };

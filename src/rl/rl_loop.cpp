@@ -104,7 +104,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       groups_(
           cluster::make_group_source(*place_.comm, launch, control_options(options_, spot_.get()))),
       phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer, spot_.get()),
-      trainer_(*place_.model, options_.actor, *place_.comm, total_steps_,
+      trainer_(*place_.model, options_.trainer_options(), *place_.comm, total_steps_,
                options_.rollout.sampling.rule().logprob_temperature(), place_.adapter.get()) {
   if (place_.adapter) adapter_files_.emplace(*place_.adapter, options_.model.path);
   if (place_.is_first())

@@ -34,8 +34,8 @@ void RunOptions::check() const {
                   " and accept_threshold_acc ", speculative.accept_threshold_acc,
                   ": such responses are not the policy's own, and training on them would be wrong; "
                   "leave both at 1");
-  actor.check();
   algorithm.check();
+  trainer_options().check();
   reward.check();
   trainer.check();
   TLT_CHECK_INPUT(rollout.engine.max_running > 0 && data.train_batch_size > 0,

@@ -215,6 +215,13 @@ struct RunOptions {
     v.group("trainer", trainer);
   }
   void check() const;
+
+  // What the trainer is given: actor, and what algorithm says of its loss.
+  train::TrainerOptions trainer_options() const {
+    train::TrainerOptions options = actor;
+    options.loss.rollout_correction = algorithm.rollout_correction;
+    return options;
+  }
 };
 
 }  // namespace tlt::rl

@@ -18,8 +18,37 @@ struct PolicyLossOptions {
   }
 };
 
+// verl's algorithm.rollout_correction, listed there (rl/advantages.h). The rollout's logprobs are
+// the trainer's to the bit, so the correction of verl's decoupled mode (bypass_mode=false) is a
+// factor of exactly 1 and is not computed; that of the bypass mode's reinforce loss is, since later
+// mini-batches and epochs learn from the rollouts of older weights.
+struct RolloutCorrectionOptions {
+  std::string rollout_is = "none";
+  double rollout_is_threshold = 2.0;
+  bool bypass_mode = false;
+  std::string loss_type = "ppo_clip";
+
+  void visit(auto& v) {
+    v(rollout_is, "rollout_is", Affects::kResults,
+      "Importance weights of bypass_mode's reinforce: token, sequence (the product of its "
+      "tokens'), "
+      "or none.");
+    v(rollout_is_threshold, "rollout_is_threshold", Affects::kResults,
+      "They are truncated above this (TIS).");
+    v(bypass_mode, "bypass_mode", Affects::kResults,
+      "Take loss_type as the loss. The rollout's logprobs are always the old ones.");
+    v(loss_type, "loss_type", Affects::kResults,
+      "ppo_clip: the loss of actor.policy_loss; reinforce: the truncated weight times the "
+      "logprob.");
+  }
+  bool is_reinforce() const { return bypass_mode && loss_type == "reinforce"; }
+  bool has_weights() const { return is_reinforce() && rollout_is != "none"; }
+  void check() const;
+};
+
 struct LossOptions {
   PolicyLossOptions policy_loss;
+  RolloutCorrectionOptions rollout_correction;  // an option of algorithm, not listed here
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;
   double clip_ratio_c = 3.0;

@@ -30,7 +30,24 @@ double check_and_weigh(const TrainSample& sample) {
 
 }  // namespace
 
+void RolloutCorrectionOptions::check() const {
+  TLT_CHECK_INPUT(is_one_of(rollout_is, {"none", "token", "sequence"}),
+                  "algorithm.rollout_correction.rollout_is is '", rollout_is,
+                  "'; use none, token or sequence");
+  TLT_CHECK_INPUT(rollout_is_threshold > 0 && std::isfinite(rollout_is_threshold),
+                  "algorithm.rollout_correction.rollout_is_threshold is ", rollout_is_threshold,
+                  "; use a number above 0");
+  TLT_CHECK_INPUT(is_one_of(loss_type, {"ppo_clip", "reinforce"}),
+                  "algorithm.rollout_correction.loss_type is '", loss_type,
+                  "'; use ppo_clip or reinforce");
+}
+
 void LossOptions::check() const {
+  rollout_correction.check();
+  TLT_CHECK_INPUT(!rollout_correction.is_reinforce() || policy_loss.loss_mode == "vanilla",
+                  "algorithm.rollout_correction.loss_type=reinforce is a loss of its own, but "
+                  "actor.policy_loss.loss_mode is '",
+                  policy_loss.loss_mode, "'; leave one of them out");
   TLT_CHECK_INPUT(clip_ratio_low >= 0 && clip_ratio_low <= 1, "actor.clip_ratio_low is ",
                   clip_ratio_low, "; use a number from 0 to 1");
   TLT_CHECK_INPUT(clip_ratio_high >= 0, "actor.clip_ratio_high is ", clip_ratio_high,
@@ -62,14 +79,16 @@ PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> 
     : options_(options) {
   options.check();
   const std::string &mode = options.loss_agg_mode, &loss = options.policy_loss.loss_mode;
-  mode_ = loss == "gspo"    ? Mode::kGspo
-          : loss == "cispo" ? Mode::kCispo
-          : loss == "gpg"   ? Mode::kGpg
-                            : Mode::kVanilla;
+  mode_ = options.rollout_correction.is_reinforce() ? Mode::kReinforce
+          : loss == "gspo"                          ? Mode::kGspo
+          : loss == "cispo"                         ? Mode::kCispo
+          : loss == "gpg"                           ? Mode::kGpg
+                                                    : Mode::kVanilla;
   aggregation_ = mode == "token-mean"            ? Aggregation::kTokenMean
                  : mode == "seq-mean-token-sum"  ? Aggregation::kTokenSum
                  : mode == "seq-mean-token-mean" ? Aggregation::kSequenceMean
                                                  : Aggregation::kScaledSum;
+  is_of_sequence_ = options.rollout_correction.rollout_is == "sequence";
   if (options.use_kl_loss) kl_type_ = parse_kl_type(options.kl_loss_type, "actor.kl_loss_type");
   for (const TrainSample& sample : batch) {
     const double weight = check_and_weigh(sample);
@@ -129,6 +148,8 @@ PolicyLoss::Term PolicyLoss::policy_term(const TrainSample& sample, const Token&
       return gspo_term(sample, token);
     case Mode::kCispo:
       return cispo_term(token);
+    case Mode::kReinforce:
+      return reinforce_term(sample, token);
     case Mode::kGpg:
       break;
   }
@@ -184,6 +205,22 @@ PolicyLoss::Term PolicyLoss::cispo_term(const Token& token) {
   return {-token.advantage * weight * token.logprob, -token.advantage * weight};
 }
 
+PolicyLoss::Term PolicyLoss::reinforce_term(const TrainSample& sample, const Token& token) {
+  const RolloutCorrectionOptions& correction = options_.rollout_correction;
+  const double difference = token.logprob - token.rollout;
+  sums_.ppo_kl -= token.mean_weight * difference;
+  if (!correction.has_weights()) return {-token.advantage * token.logprob, -token.advantage};
+  const double most = correction.rollout_is_threshold;
+  const double log_weight = is_of_sequence_ ? sequence_of_.at(&sample).difference : difference;
+  const double whole = std::exp(std::clamp(log_weight, -kMaxLogRatio, kMaxLogRatio));
+  const double weight = std::min(whole, most), bounded = std::max(weight, std::min(1 / most, most));
+  sums_.weight += token.mean_weight * whole;
+  sums_.truncated += whole > most ? token.mean_weight : 0;
+  sums_.bounded += token.mean_weight * bounded;
+  sums_.bounded_square += token.mean_weight * bounded * bounded;
+  return {-token.advantage * weight * token.logprob, -token.advantage * weight};
+}
+
 void PolicyLoss::add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
                      std::span<const float> entropies, std::span<float> d_logprob,
                      std::span<float> d_entropy) {
@@ -208,13 +245,13 @@ void PolicyLoss::add(const TrainSample& sample, int64_t first, std::span<const f
 }
 
 std::vector<double> PolicyLoss::sums() const {
-  return {sums_.pg_loss, sums_.kl_loss,       sums_.entropy,
-          sums_.clipped, sums_.clipped_lower, sums_.ppo_kl};
+  return {sums_.pg_loss, sums_.kl_loss, sums_.entropy,   sums_.clipped, sums_.clipped_lower,
+          sums_.ppo_kl,  sums_.weight,  sums_.truncated, sums_.bounded, sums_.bounded_square};
 }
 
 std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
     std::span<const double> sums) const {
-  TLT_CHECK(sums.size() == 6);
+  TLT_CHECK(sums.size() == 10);
   const double pg = sums[0], kl = sums[1], entropy = sums[2];
   const double loss = pg - options_.entropy_coeff * entropy +
                       (options_.use_kl_loss ? options_.kl_loss_coef * kl : 0);
@@ -227,6 +264,11 @@ std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
   if (options_.use_kl_loss) {
     metrics.emplace_back("actor/kl_loss", kl);
     metrics.emplace_back("actor/kl_coef", options_.kl_loss_coef);
+  }
+  if (options_.rollout_correction.has_weights()) {
+    metrics.emplace_back("rollout_corr/rollout_is_mean", sums[6]);
+    metrics.emplace_back("rollout_corr/rollout_is_ratio_fraction_high", sums[7]);
+    metrics.emplace_back("rollout_corr/rollout_is_eff_sample_size", sums[8] * sums[8] / sums[9]);
   }
   return metrics;
 }

@@ -8,6 +8,8 @@
 //   c, of the sequence's ratio exp(min(10, mean (lp - rollout)))
 //                                                                   (GSPO, eq. 5 and 14)
 //   gpg       pg = -A lp                                            (GPG, eq. 6)
+//   reinforce pg = -A stop(min(exp(clamp(lp - rollout, -20, 20)), threshold)) lp
+//             of algorithm.rollout_correction; rollout_is=sequence: of the sum of lp - rollout
 //   loss = pg - entropy_coeff entropy + kl_loss_coef kl        each added up by loss_agg_mode
 //
 // Threading  engine thread only.
@@ -32,7 +34,9 @@ class PolicyLoss final : public TokenLoss {
   // Without KL and entropy terms nothing is learned where all advantages are 0: a group whose
   // samples are all right, or all wrong.
   bool learns_from(const TrainSample& sample) const override;
-  bool wants_preview() const override { return mode_ == Mode::kGspo; }
+  bool wants_preview() const override {
+    return mode_ == Mode::kGspo || (mode_ == Mode::kReinforce && is_of_sequence_);
+  }
   void preview(const TrainSample& sample, int64_t first, std::span<const float> logprobs) override;
   void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
            std::span<const float> entropies, std::span<float> d_logprob,
@@ -45,7 +49,7 @@ class PolicyLoss final : public TokenLoss {
 
  private:
   enum class Aggregation { kTokenMean, kTokenSum, kSequenceMean, kScaledSum };
-  enum class Mode { kVanilla, kGspo, kCispo, kGpg };
+  enum class Mode { kVanilla, kGspo, kCispo, kGpg, kReinforce };
   struct Term {
     double value = 0;
     double slope = 0;  // by the logprob
@@ -54,6 +58,9 @@ class PolicyLoss final : public TokenLoss {
   // just add up.
   struct Sums {
     double pg_loss = 0, kl_loss = 0, entropy = 0, clipped = 0, clipped_lower = 0, ppo_kl = 0;
+    // Of the importance weights: mean, share above the threshold, and the mean and mean square of
+    // those between 1 / threshold and threshold.
+    double weight = 0, truncated = 0, bounded = 0, bounded_square = 0;
   };
 
   // A token's part; what it counts in the means of the metrics.
@@ -64,12 +71,15 @@ class PolicyLoss final : public TokenLoss {
   Term vanilla_term(const Token& token);
   Term gspo_term(const TrainSample& sample, const Token& token);
   Term cispo_term(const Token& token);
+  Term reinforce_term(const TrainSample& sample, const Token& token);
 
   const LossOptions options_;
   Aggregation aggregation_ = Aggregation::kTokenMean;
   Mode mode_ = Mode::kVanilla;
+  bool is_of_sequence_ = false;  // the importance weight of kReinforce
   std::optional<KlType> kl_type_;
-  // GSPO: the weighted sum of lp - rollout, and of the weights, of samples of the pack.
+  // Of a sequence's ratio: the weighted sum of lp - rollout, and of the weights, of samples of the
+  // pack.
   struct Sequence {
     double difference = 0, weight = 0;
   };

@@ -215,6 +215,155 @@ TEST(PolicyLossTest, OnPolicyTheRatioIsOneAndNothingIsClipped) {
                                                             -batch.samples[i].advantages[t]));
 }
 
+// ---- truncated importance weights (algorithm.rollout_correction)
+
+LossOptions truncated(const std::string& rollout_is, const std::string& aggregation) {
+  LossOptions o;
+  o.rollout_correction = {.rollout_is = rollout_is,
+                          .rollout_is_threshold = 1.5,
+                          .bypass_mode = true,
+                          .loss_type = "reinforce"};
+  o.loss_agg_mode = aggregation;
+  return o;
+}
+
+// The weight of each token, plainly.
+std::vector<std::vector<double>> plain_weights(const RolloutCorrectionOptions& o,
+                                               const Minibatch& batch) {
+  std::vector<std::vector<double>> weights;
+  for (size_t i = 0; i < batch.samples.size(); ++i) {
+    const TrainSample& s = batch.samples[i];
+    std::vector<double> differences;
+    double sum = 0;
+    for (size_t t = 0; t < s.advantages.size(); ++t) {
+      differences.push_back(static_cast<double>(batch.logprobs[i][t]) - s.rollout_logprobs[t]);
+      sum += s.weight(static_cast<int64_t>(t)) * differences.back();
+    }
+    weights.emplace_back();
+    for (const double d : differences)
+      weights.back().push_back(
+          o.rollout_is == "none"
+              ? 1
+              : std::exp(std::clamp(o.rollout_is == "token" ? d : sum, -20.0, 20.0)));
+  }
+  return weights;
+}
+
+// -A w lp with the weights as they are given: they are no part of the slope.
+double plain_reinforce(const LossOptions& o, const Minibatch& batch,
+                       const std::vector<std::vector<double>>& weights) {
+  double all = 0, total = 0, sequences = 0;
+  for (const TrainSample& sample : batch.samples) {
+    double weight = 0;
+    for (int64_t t = 0; t < sample.response_size(); ++t) weight += sample.weight(t);
+    total += weight;
+    sequences += weight > 0;
+  }
+  for (size_t i = 0; i < batch.samples.size(); ++i) {
+    double sum = 0, weight = 0;
+    for (size_t t = 0; t < weights[i].size(); ++t) {
+      const double counts = batch.samples[i].weight(static_cast<int64_t>(t));
+      sum -= counts * batch.samples[i].advantages[t] * batch.logprobs[i][t] *
+             std::min(weights[i][t], o.rollout_correction.rollout_is_threshold);
+      weight += counts;
+    }
+    if (weight > 0) all += o.loss_agg_mode == "token-mean" ? sum / total : sum / weight / sequences;
+  }
+  return all;
+}
+
+// The sequence's ratio is asked for before its tokens are.
+Result run_with_preview(PolicyLoss& loss, const Minibatch& batch) {
+  if (loss.wants_preview())
+    for (size_t i = 0; i < batch.samples.size(); ++i)
+      loss.preview(batch.samples[i], 0, batch.logprobs[i]);
+  return run(loss, batch);
+}
+
+TEST(PolicyLossTest, TruncatedWeightsAreThePlainOnes) {
+  int cut = 0, whole = 0;
+  for (const char* rollout_is : {"none", "token", "sequence"})
+    for (const char* aggregation : {"token-mean", "seq-mean-token-mean"})
+      for (uint64_t seed = 1; seed < 9; ++seed) {
+        Minibatch batch = random_minibatch(seed, seed == 2);
+        const LossOptions o = truncated(rollout_is, aggregation);
+        const auto weights = plain_weights(o.rollout_correction, batch);
+        PolicyLoss loss(o, batch.samples);
+        const Result result = run_with_preview(loss, batch);
+        const double want = plain_reinforce(o, batch, weights);
+        EXPECT_NEAR(result.metrics.at("actor/pg_loss"), want, 1e-9 + 1e-6 * std::abs(want))
+            << rollout_is << " " << aggregation;
+        for (size_t i = 0; i < batch.samples.size(); ++i)
+          for (size_t t = 0; t < batch.logprobs[i].size(); ++t) {
+            float& x = batch.logprobs[i][t];
+            const float kept = x;
+            x = kept + 0x1p-10F;
+            const double above = plain_reinforce(o, batch, weights), high = x;
+            x = kept - 0x1p-10F;
+            const double below = plain_reinforce(o, batch, weights), low = x;
+            x = kept;
+            const double slope = (above - below) / (high - low);
+            EXPECT_NEAR(result.d_logprobs[i][t], slope, 1e-6 + 1e-4 * std::abs(slope))
+                << rollout_is << " " << aggregation << " " << i << " " << t;
+            (weights[i][t] > 1.5 ? cut : whole) += 1;
+          }
+      }
+  EXPECT_GT(cut, 50);
+  EXPECT_GT(whole, 50);
+}
+
+TEST(PolicyLossTest, WeightsOfTheSameWeightsAreExactlyOne) {
+  Minibatch batch = random_minibatch(8, false);
+  for (size_t i = 0; i < batch.samples.size(); ++i)
+    batch.samples[i].rollout_logprobs = batch.logprobs[i];
+  LossOptions gpg;
+  gpg.policy_loss.loss_mode = "gpg";
+  for (const char* rollout_is : {"token", "sequence"}) {
+    PolicyLoss loss(truncated(rollout_is, "token-mean"), batch.samples), plain(gpg, batch.samples);
+    const Result result = run_with_preview(loss, batch);
+    EXPECT_EQ(result.d_logprobs, run(plain, batch).d_logprobs);
+    EXPECT_NEAR(result.metrics.at("rollout_corr/rollout_is_mean"), 1, 1e-12);
+    EXPECT_NEAR(result.metrics.at("rollout_corr/rollout_is_eff_sample_size"), 1, 1e-12);
+    EXPECT_EQ(result.metrics.at("rollout_corr/rollout_is_ratio_fraction_high"), 0);
+  }
+}
+
+TEST(PolicyLossTest, MetricsOfWeightsAreThoseOfAllTokens) {
+  const Minibatch batch = random_minibatch(3, false);
+  const LossOptions o = truncated("token", "seq-mean-token-mean");
+  PolicyLoss loss(o, batch.samples);
+  const Result result = run_with_preview(loss, batch);
+  double count = 0, sum = 0, high = 0, bounded = 0, squares = 0;
+  for (const auto& weights : plain_weights(o.rollout_correction, batch))
+    for (const double w : weights) {
+      const double b = std::clamp(w, 1 / 1.5, 1.5);
+      ++count;
+      sum += w;
+      high += w > 1.5;
+      bounded += b;
+      squares += b * b;
+    }
+  EXPECT_NEAR(result.metrics.at("rollout_corr/rollout_is_mean"), sum / count, 1e-9 * sum);
+  EXPECT_NEAR(result.metrics.at("rollout_corr/rollout_is_ratio_fraction_high"), high / count,
+              1e-12);
+  // 1 / mean((w / mean w)^2), as verl has it.
+  EXPECT_NEAR(result.metrics.at("rollout_corr/rollout_is_eff_sample_size"),
+              1 / (squares / count / (bounded / count * bounded / count)), 1e-12);
+}
+
+TEST(PolicyLossTest, WithoutTheBypassTheClippedLossStays) {
+  const Minibatch batch = random_minibatch(4, false);
+  for (const auto& [bypass, type] : {std::pair(false, "reinforce"), {true, "ppo_clip"}}) {
+    LossOptions o = truncated("token", "token-mean");
+    o.rollout_correction.bypass_mode = bypass;
+    o.rollout_correction.loss_type = type;
+    PolicyLoss loss(o, batch.samples), plain({}, batch.samples);
+    const Result result = run(loss, batch), want = run(plain, batch);
+    EXPECT_EQ(result.d_logprobs, want.d_logprobs);
+    EXPECT_EQ(result.metrics, want.metrics);
+  }
+}
+
 TEST(PolicyLossTest, SupervisedLossIsTheWeightedMean) {
   const Minibatch batch = random_minibatch(9, true);
   double sum = 0, probability = 0, weights = 0;
@@ -266,6 +415,13 @@ TEST(PolicyLossTest, WrongOptionsAreRefused) {
   refuses([](LossOptions& o) { o.clip_ratio_c = 1; });
   refuses([](LossOptions& o) { o.clip_ratio_low = 1.5; });
   refuses([](LossOptions& o) { o.entropy_coeff = -1; });
+  refuses([](LossOptions& o) { o.rollout_correction.rollout_is = "geometric"; });
+  refuses([](LossOptions& o) { o.rollout_correction.rollout_is_threshold = 0; });
+  refuses([](LossOptions& o) { o.rollout_correction.loss_type = "ppo"; });
+  refuses([](LossOptions& o) {
+    o.rollout_correction = {.bypass_mode = true, .loss_type = "reinforce"};
+    o.policy_loss.loss_mode = "cispo";
+  });
 }
 
 }  // namespace
