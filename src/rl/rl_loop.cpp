@@ -113,6 +113,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
   if (speculation_) speculation_report_ = std::make_unique<SpeculationReport>(*speculation_);
   resume();
   folder_.start(options_, state_.step);
+  if (place_.is_first() && state_.step > 0) replay(score_alarm_, folder_.path() + "/metrics.jsonl");
   place_.comm->barrier("run folder");
   timeline_ = std::make_unique<Timeline>(folder_.path() + "/timeline.json", place_.comm->rank());
   if (spot_) spot_->set_timeline(timeline_.get());
@@ -209,6 +210,7 @@ void RlLoop::run_step() {
     folder_.write_rollouts(state_.step, prompts, rollouts, place_.tokenizer);
   if (is_due(options_.trainer.test_freq)) validate(metrics);
   if (is_due(options_.trainer.save_freq)) save();
+  watch_scores(metrics);
   report(metrics);
 }
 
@@ -345,6 +347,19 @@ void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics&
   timeline_->span("update", fmt::format("step {}", state_.step), now - update, now);
   timeline_->span("rollout", fmt::format("step {}", state_.step), now - step_seconds,
                   now - step_seconds + gen);
+}
+
+void RlLoop::watch_scores(Metrics& metrics) {
+  if (!place_.is_first()) return;
+  const std::optional<Divergence> seen = tell(score_alarm_, metrics);
+  if (metrics.find("timing_s/testing")) metrics.set("training/score_alarm", seen ? 1 : 0);
+  if (seen)
+    warn_once("score_alarm",
+              "the training score rises ({:.3f} -> {:.3f}) while the held-out score falls ({:.3f} "
+              "-> {:.3f}), by more than their noise: look at rollouts/ whether the reward is paid "
+              "for something else than right answers; checkpoints from before are in {}",
+              seen->training_before, seen->training_now, seen->held_out_before, seen->held_out_now,
+              folder_.checkpoints());
 }
 
 void RlLoop::report(const Metrics& metrics) {

@@ -29,6 +29,7 @@
 #include "rl/run_folder.h"
 #include "rl/run_options.h"
 #include "rl/run_summary.h"
+#include "rl/score_alarm.h"
 #include "rl/speculation_report.h"
 #include "rl/spot_training.h"
 #include "rl/workplace.h"
@@ -59,6 +60,7 @@ class RlLoop {
   std::optional<Replay> replay_some();
   void save();
   void report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics);
+  void watch_scores(Metrics& metrics);
   void report(const Metrics& metrics);
   std::vector<data::Prompt> next_prompts();
   SamplingPlan training_plan(int64_t gen_batch) const;
@@ -91,6 +93,7 @@ class RlLoop {
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   std::unique_ptr<SpeculationReport> speculation_report_;
+  ScoreAlarm score_alarm_;  // rank 0
   LoopState state_;
   double started_at_ = 0;  // seconds, when run() began
   int64_t first_step_ = 0;

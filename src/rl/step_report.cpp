@@ -18,6 +18,15 @@ void add_length_stats(const std::string& name, const std::vector<double>& length
     metrics.set(name + "/" + label, percentile(lengths, share));
 }
 
+// Of the mean of `values`.
+double standard_error(const std::vector<double>& values) {
+  const auto count = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return count > 1 ? std::sqrt(squares / (count - 1) / count) : 0;
+}
+
 }  // namespace
 
 double percentile(std::vector<double> values, double share) {
@@ -80,15 +89,17 @@ void report_training(const train::TrainStats& stats, Metrics& metrics) {
 void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
                        int64_t samples, Metrics& metrics) {
   std::map<std::string, std::vector<double>> scores;
-  std::vector<double> lengths;
+  std::vector<double> lengths, all;
   for (const Rollout& rollout : rollouts) {
     scores[prompts[rollout.prompt].data_source].push_back(rollout.score);
+    all.push_back(rollout.score);
     lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
   }
   for (const auto& [source, values] : scores)
     metrics.set(
         fmt::format("val-core/{}/reward/mean@{}", source, samples),
         std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()));
+  metrics.set("val-aux/reward/standard_error", standard_error(all));
   add_length_stats("val-aux/response_length", lengths, metrics);
 }
 

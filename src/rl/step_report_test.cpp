@@ -86,6 +86,8 @@ TEST(StepReportTest, ValidationIsByDataSource) {
   report_validation(prompts, rollouts, 2, metrics);
   EXPECT_EQ(metrics.at("val-core/a/reward/mean@2"), 0.5);
   EXPECT_EQ(metrics.at("val-core/b/reward/mean@2"), 1);
+  // Of 1, 0, 1: variance 1/3.
+  EXPECT_NEAR(metrics.at("val-aux/reward/standard_error"), 1.0 / 3, 1e-12);
 }
 
 }  // namespace
