@@ -49,6 +49,27 @@ Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
 Engine::~Engine() = default;
 
 void Engine::submit(Group group) {
+  std::shared_ptr<GroupState> state = make_state(std::move(group));
+  begin_rollout();
+  scheduler_.submit(std::move(state));
+}
+
+void Engine::resume(Group group, std::vector<Response> begun) {
+  group.first_sample = 0;
+  group.samples = std::ssize(begun);
+  std::shared_ptr<GroupState> state = make_state(std::move(group));
+  begin_rollout();
+  for (const Response& response : begun)
+    if (!response.tokens.empty()) unknown_.push_back({response.prompt_id, response.sample});
+  scheduler_.submit(std::move(state), std::move(begun));
+}
+
+void Engine::begin_rollout() {
+  if (speculation_ && scheduler_.running() + scheduler_.waiting() == 0)
+    speculation_->begin_rollout();
+}
+
+std::shared_ptr<GroupState> Engine::make_state(Group group) const {
   check_input(group);
   const model::ModelConfig& config = model_.config();
   const SamplingOptions& sampling = *group.sampling;
@@ -69,9 +90,7 @@ void Engine::submit(Group group) {
       needed * cache_.shape().page_bytes(), " bytes of keys and values; kv_memory_bytes holds ",
       pool_.total_pages() * cache_.shape().page_bytes(),
       ": raise it or allow shorter responses (max_new_tokens, data.max_response_length)");
-  if (speculation_ && scheduler_.running() + scheduler_.waiting() == 0)
-    speculation_->begin_rollout();
-  scheduler_.submit(std::move(state));
+  return state;
 }
 
 void Engine::check_input(const Group& group) const {
@@ -141,6 +160,7 @@ void Engine::offer(const StepPlan& plan, const TargetStates& states) {
   for (size_t i = 0; i < plan.work.size(); ++i) {
     const Work& work = plan.work[i];
     const ops::Segment& segment = plan.batch.segments[i];
+    if (speculation_ && work.sequence != nullptr) offer_begun(work, segment, states);
     if (tap_ == nullptr && work.sequence != nullptr) continue;  // the drafter sees those in report
     const uint32_t prompt_id = work.group->request.prompt_id;
     const uint32_t sample = work.sequence ? work.sequence->sample : HiddenTap::kPrompt;
@@ -158,14 +178,38 @@ void Engine::offer(const StepPlan& plan, const TargetStates& states) {
     } else if (const int32_t skip = work.repeated_rows; skip < segment.rows) {
       offer_rows(segment.first_row + skip, segment.first_position + skip, segment.rows - skip);
     }
+    if (speculation_ && work.sequence == nullptr) offer_begun(work, segment, states);
+  }
+}
+
+// Of tokens that another engine chose, the states that they were drawn from: the prompt's last one,
+// for the first token of each response, and those of the response's own rows.
+void Engine::offer_begun(const Work& work, const ops::Segment& segment,
+                         const TargetStates& states) {
+  const int32_t skip = work.repeated_rows, last_row = segment.first_row + segment.rows - 1;
+  if (segment.is_tree() || skip == segment.rows) return;
+  const int32_t prompt = work.group->prompt_tokens();
+  if (work.sequence != nullptr) {
+    const int32_t first = segment.first_position + skip + 1 - prompt;
+    const auto known = static_cast<int32_t>(work.sequence->begun.size());
+    speculation_->read_begun(*work.sequence, first, std::min(segment.rows - skip, known - first),
+                             segment.first_row + skip, states);
+  } else if (segment.first_position + segment.rows == prompt) {
+    for (const Sequence* sequence : work.group->unfinished) {
+      if (sequence->begun.empty()) continue;
+      speculation_->read_begun(*sequence, 0, 1, last_row, states);
+      std::erase(unknown_, spec::SequenceId{work.group->request.prompt_id, sequence->sample});
+    }
   }
 }
 
 std::vector<Response> Engine::take_finished() {
   std::vector<Response> finished = scheduler_.take_finished();
   if (speculation_)
-    for (const Response& response : finished)
-      if (response.target_forwards > 0) speculation_->ended({response.prompt_id, response.sample});
+    for (const Response& response : finished) {
+      const spec::SequenceId id{response.prompt_id, response.sample};
+      if (response.target_forwards > 0 && std::erase(unknown_, id) == 0) speculation_->ended(id);
+    }
   return finished;
 }
 

@@ -69,6 +69,11 @@ class Engine {
   // there, with kLength.
   void submit(Group group);
 
+  // The same with responses that another engine began and gave up (kCancelled): they go on, and end
+  // as they would have there. Of `group`, samples and first_sample are theirs. The tap is offered
+  // all their states, from the prompt on. REQUIRES: none of them is unfinished here.
+  void resume(Group group, std::vector<Response> begun);
+
   // One forward pass and the tokens it gives; false when nothing is unfinished.
   bool step();
 
@@ -91,8 +96,11 @@ class Engine {
 
  private:
   void check_input(const Group& group) const;
+  std::shared_ptr<GroupState> make_state(Group group) const;
+  void begin_rollout();
   // What was committed, to those who learn from it.
   void offer(const StepPlan& plan, const TargetStates& states);
+  void offer_begun(const Work& work, const ops::Segment& segment, const TargetStates& states);
   void report(const StepPlan& plan, std::span<const Drawn> drawn, const TargetStates& states);
   void count(const StepPlan& plan);
 
@@ -106,6 +114,8 @@ class Engine {
   TokenSampler sampler_;
   std::unique_ptr<model::Activations> activations_;
   EngineStats stats_;
+  // Resumed responses whose prompts have not gone through the model: drafters do not know them.
+  std::vector<spec::SequenceId> unknown_;
 };
 
 }  // namespace tlt::rollout

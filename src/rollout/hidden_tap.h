@@ -7,7 +7,8 @@
 //     predict state t + 1.
 //   * A prompt once a group, with sample == kPrompt; a response's own tokens with its sample. Each
 //     in order of position, without gaps, in pieces of any size, every position once: what is
-//     computed again after a preemption is not offered again.
+//     computed again after a preemption is not offered again. Only where a response that was
+//     given up is resumed (Engine::resume), it is offered anew, its prompt too.
 //   * Only committed tokens, before they can appear in a Response. A response's last token never
 //     goes through the model, so it has no state: a finished response of n tokens has had n - 1
 //     offered, a cancelled one at most as many.

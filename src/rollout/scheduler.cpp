@@ -12,15 +12,17 @@ Scheduler::Scheduler(const EngineOptions& options, kv::PagePool& pool)
   options_.check();
 }
 
-void Scheduler::submit(std::shared_ptr<GroupState> group) {
+void Scheduler::submit(std::shared_ptr<GroupState> group, std::vector<Response> begun) {
   TLT_CHECK(group->prompt_tokens() > 0 && group->request.samples > 0 && group->max_new_tokens > 0);
   TLT_CHECK(group->pages_to_finish() <= pool_.total_pages(), group->pages_to_finish(), " pages of ",
             pool_.total_pages());
+  TLT_CHECK(begun.empty() || std::ssize(begun) == group->request.samples, begun.size());
   for (int64_t i = 0; i < group->request.samples; ++i) {
     auto sequence = std::make_unique<Sequence>();
     sequence->group = group;
     sequence->sample = static_cast<uint32_t>(group->request.first_sample + i);
     sequence->age = arrived_++;
+    if (!begun.empty()) sequence->go_on(std::move(begun[static_cast<size_t>(i)]));
     group->unfinished.push_back(sequence.get());
     waiting_.push_back(std::move(sequence));
   }

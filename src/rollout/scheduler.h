@@ -38,8 +38,9 @@ class Scheduler {
  public:
   Scheduler(const EngineOptions& options, kv::PagePool& pool);
 
-  // Adds the group's samples to the end of the line. REQUIRES: pages_to_finish() <= pool's pages.
-  void submit(std::shared_ptr<GroupState> group);
+  // Adds the group's samples to the end of the line, or those of them in `begun`, which go on with
+  // the tokens they have. REQUIRES: pages_to_finish() <= pool's pages.
+  void submit(std::shared_ptr<GroupState> group, std::vector<Response> begun = {});
 
   // The next step; empty when nothing is unfinished. Valid until the next call that is not const. A
   // plan that was not run may be made again.

@@ -2,6 +2,9 @@
 #include "rollout/sequence.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "base/check.h"
 
 namespace tlt::rollout {
 
@@ -10,6 +13,25 @@ int64_t GroupState::pages_to_finish() const {
   const bool copies_a_page =
       request.samples > 1 && max_new_tokens > 1 && prompt_tokens() % ops::kPageSlots != 0;
   return pages_for(positions) + (copies_a_page ? 1 : 0);
+}
+
+void Sequence::go_on(Response response) {
+  TLT_CHECK(tokens.empty() && response.prompt_id == group->request.prompt_id);
+  TLT_CHECK(response.logprobs.size() == response.tokens.size() &&
+                std::ssize(response.tokens) < group->max_new_tokens,
+            response.tokens.size(), " tokens and ", response.logprobs.size(), " logprobs of ",
+            group->max_new_tokens);
+  sample = response.sample;
+  begun = response.tokens;
+  logprobs = std::move(response.logprobs);
+  truncated_logprobs = std::move(response.truncated_logprobs);
+  target_forwards = response.target_forwards;
+  tokens = std::move(response.tokens);
+  if (const std::vector<std::string>& stop = group->request.sampling->stop;
+      !stop.empty() && !tokens.empty()) {
+    stop_finder = std::make_unique<StopFinder>(group->stop_text->open(), stop);
+    for (const int32_t token : tokens) TLT_CHECK(!stop_finder->push(token));
+  }
 }
 
 std::optional<FinishReason> Sequence::append(const ops::Sampled& sampled) {

@@ -63,6 +63,7 @@ struct Sequence {
   std::vector<float> truncated_logprobs;
   int64_t target_forwards = 0;
   std::unique_ptr<StopFinder> stop_finder;
+  std::vector<int32_t> begun;  // the first of `tokens`, where another engine chose them
 
   spec::DraftTree draft;  // guesses for the next step; empty: none
 
@@ -77,6 +78,9 @@ struct Sequence {
   bool decodes() const { return !tokens.empty() && computed == known() - 1; }
   // Tokens it may still get.
   int64_t remaining() const { return group->max_new_tokens - std::ssize(tokens); }
+
+  // Takes over what another engine has chosen so far. REQUIRES: it has no tokens.
+  void go_on(Response begun);
 
   // Adds a token; the reason when it is the last one.
   std::optional<FinishReason> append(const ops::Sampled& sampled);

@@ -277,6 +277,23 @@ void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const Target
   });
 }
 
+void Speculation::read_begun(const Sequence& sequence, int32_t first, int32_t count, int32_t row,
+                             const TargetStates& states) {
+  const spec::SequenceId id{sequence.group->request.prompt_id, sequence.sample};
+  if (first == 0 && count > 0) journal().begin(id, sequence.group);
+  while (count > 0) {
+    const int32_t some = std::min(count, static_cast<int32_t>(CommitJournal::kRows));
+    rows_.clear();
+    for (int32_t i = 0; i < some; ++i) rows_.push_back(row + i);
+    const auto tokens = std::span(sequence.begun).subspan(static_cast<size_t>(first), rows_.size());
+    journal().commit(id, tokens, states, rows_);
+    first += some;
+    row += some;
+    count -= some;
+  }
+  if (drafting_) tell_journal();
+}
+
 void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
                             const TargetStates& states) {
   if (!has_commits_) commits_.restart();

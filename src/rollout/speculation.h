@@ -96,6 +96,10 @@ class Speculation {
   // Rows of a prompt went through the target (Drafter::read_prompt).
   void read_prompt(uint32_t prompt_id, int32_t position, const TargetStates& states,
                    std::span<const int32_t> tokens);
+  // Tokens first … first + count - 1 of sequence.begun were drawn from the states of rows row, row
+  // + 1 … With the first of them the sequence begins.
+  void read_begun(const Sequence& sequence, int32_t first, int32_t count, int32_t row,
+                  const TargetStates& states);
   // A draw has been committed; `tokens`: how many of drawn.tokens the response got. states: of
   // the step's forward pass.
   void committed(const Draw& draw, const Drawn& drawn, size_t tokens, const TargetStates& states);

@@ -123,6 +123,10 @@ void DraftBuffer::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
   if (!is_open_) return;
   if (sample == kPrompt) return offer_prompt(prompt_id, position, hidden, tokens);
   auto found = growing_.find({prompt_id, sample});
+  if (found != growing_.end() && position == found->second->prompt->size()) {
+    growing_.erase(found);  // it was moved to another worker and has come back; the piece stays
+    found = growing_.end();
+  }
   if (found == growing_.end()) {
     const auto prompt = prompts_.find(prompt_id);
     if (prompt == prompts_.end() || !prompt->second || prompt->second->size() != position) return;

@@ -1,0 +1,241 @@
+// Engine::resume: responses that wander from engine to engine end as if they had stayed, and every
+// engine's drafters know of them what they would know.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "model/draft_eagle.h"
+#include "spec/eagle_drafter.h"
+#include "spec/suffix_drafter.h"
+#include "tests/support/plain_drafter.h"
+#include "tests/support/rollouts.h"
+#include "tests/support/tiny_model.h"
+
+namespace tlt::rollout {
+namespace {
+
+using testing::random_tokens;
+using testing::Rollouts;
+
+constexpr int64_t kVocabulary = 6;  // texts repeat themselves, so guesses are right
+
+// What a drafter was told of the responses it saw the end of.
+struct Told {
+  std::vector<int32_t> tokens;
+  std::vector<at::Tensor> states;  // that each was drawn from
+};
+
+// Guesses nothing; what it is told must be in order.
+class RecordingDrafter final : public testing::PlainDrafter {
+ public:
+  explicit RecordingDrafter(std::map<spec::SequenceId, Told>& told) : told_(told) {}
+
+  std::string_view kind() const override { return "suffix"; }
+  bool reads_states() const override { return true; }
+  void begin(spec::SequenceId id, std::span<const int32_t>) override {
+    EXPECT_TRUE(running_.emplace(id, Told()).second);
+  }
+  void read_states(spec::SequenceId id, const at::Tensor& hidden,
+                   std::span<const int32_t> rows) override {
+    for (const int32_t row : rows) running_.at(id).states.push_back(hidden[row].clone());
+  }
+  void commit(spec::SequenceId id, std::span<const int32_t> tokens) override {
+    Told& told = running_.at(id);
+    told.tokens.insert(told.tokens.end(), tokens.begin(), tokens.end());
+    EXPECT_EQ(told.tokens.size(), told.states.size());
+  }
+  void end(spec::SequenceId id) override { told_[id] = running_.extract(id).mapped(); }
+  void propose(std::span<const spec::DraftRequest>) override {}
+
+ private:
+  std::map<spec::SequenceId, Told>& told_;
+  std::map<spec::SequenceId, Told> running_;
+};
+
+// Token i is the i-th letter.
+class Letters final : public StopText {
+ public:
+  std::unique_ptr<TextStream> open() const override {
+    struct Stream final : TextStream {
+      std::string_view push(int32_t token) override {
+        letter = static_cast<char>('a' + token);
+        return {&letter, 1};
+      }
+      char letter = 0;
+    };
+    return std::make_unique<Stream>();
+  }
+};
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  static model::ModelConfig config() {
+    model::ModelConfig config = testing::tiny_config(model::Family::kQwen3);
+    config.vocabulary = kVocabulary;
+    config.eos_tokens = {1};
+    return config;
+  }
+
+  std::vector<Group> groups() const {
+    std::vector<Group> groups;
+    for (const int64_t length : {1, 7, 15, 16, 17, 33, 48, 61}) {
+      const auto id = static_cast<uint32_t>(groups.size());
+      SamplingOptions sampling;
+      sampling.temperature = id % 4 == 3 ? 0.0 : 1.0;
+      sampling.top_p = id % 4 == 2 ? 0.9 : 1.0;
+      sampling.max_new_tokens = 40 + 4 * id;
+      sampling.ignore_eos = id % 2 == 0;
+      if (id % 3 == 0) sampling.stop = {"cdc", "aeea"};
+      groups.push_back({.prompt_id = id,
+                        .tokens = random_tokens(2, id, length, kVocabulary),
+                        .samples = 3,
+                        .sampling = std::make_shared<const SamplingOptions>(sampling),
+                        .seed = 5});
+    }
+    return groups;
+  }
+
+  EngineOptions options(int64_t pages) const {
+    EngineOptions options;
+    options.max_running = 9;
+    options.max_batch_tokens = 200;
+    options.prefill_chunk = 11;
+    options.kv_memory_bytes = pages * model_->kv_shape().page_bytes();
+    return options;
+  }
+
+  // Runs the groups on all engines; now and then one gives all it has to another. `moves` counts
+  // the responses that had tokens.
+  Rollouts run_wandering(std::span<const std::unique_ptr<Engine>> engines, uint64_t seed,
+                         int64_t& moves) const {
+    RandomStream random(seed, {});
+    const std::vector<Group> all = groups();
+    for (const Group& group : all) engines[random.below(engines.size())]->submit(group);
+    Rollouts rollouts;
+    for (bool is_busy = true; is_busy;) {
+      is_busy = false;
+      for (const auto& engine : engines) {
+        is_busy = engine->step() || is_busy;
+        engine->check_invariants();
+        testing::keep(engine->take_finished(), rollouts);
+      }
+      if (random.below(12) != 0) continue;
+      const size_t from = random.below(engines.size());
+      move(*engines[from], *engines[(from + 1) % engines.size()], all, moves);
+      is_busy = true;
+    }
+    for (const auto& engine : engines) engine->check_idle_invariants();
+    return rollouts;
+  }
+
+  static void move(Engine& from, Engine& to, const std::vector<Group>& all, int64_t& moves) {
+    from.cancel_all();
+    std::map<uint32_t, std::vector<Response>> begun;
+    for (Response& response : from.take_finished()) {
+      EXPECT_EQ(response.finish, FinishReason::kCancelled);
+      moves += response.tokens.empty() ? 0 : 1;
+      begun[response.prompt_id].push_back(std::move(response));
+    }
+    for (auto& [prompt, responses] : begun) to.resume(all[prompt], std::move(responses));
+  }
+
+  // With speculation, responses need fewer forward passes.
+  static std::string difference_of_tokens(Rollouts a, const Rollouts& b) {
+    for (auto& [place, response] : a)
+      if (const auto other = b.find(place); other != b.end())
+        response.target_forwards = other->second.target_forwards;
+    return testing::difference(a, b);
+  }
+
+  const Letters letters_;
+  const std::unique_ptr<model::PolicyModel> model_ = testing::make_tiny_model(config(), at::kFloat);
+  const Rollouts plain_ = [this] {
+    Engine engine(*model_, options(300), &letters_);
+    return testing::run(engine, groups());
+  }();
+};
+
+TEST_F(ResumeTest, ResponsesThatWanderEndAsIfTheyHadStayed) {
+  for (const int64_t pages : {300, 12})
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      std::vector<std::unique_ptr<Engine>> engines;
+      for (int i = 0; i < 3; ++i)
+        engines.push_back(std::make_unique<Engine>(*model_, options(pages), &letters_));
+      int64_t moves = 0, preemptions = 0;
+      const Rollouts wandered = run_wandering(engines, seed, moves);
+      EXPECT_EQ(testing::difference(plain_, wandered), "") << pages << " pages, seed " << seed;
+      EXPECT_GT(moves, 10);
+      for (const auto& engine : engines) preemptions += engine->stats().preemptions;
+      EXPECT_EQ(preemptions > 0, pages == 12);
+    }
+}
+
+TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
+  std::map<spec::SequenceId, Told> want;
+  {
+    Speculation speculation(std::make_unique<RecordingDrafter>(want), {4, 2, 6}, kVocabulary);
+    Engine engine(*model_, options(300), &letters_, nullptr, &speculation);
+    EXPECT_EQ(testing::difference(plain_, testing::run(engine, groups())), "");
+    speculation.new_weights();  // tells the drafter what is left to tell
+  }
+  for (const int64_t pages : {300, 12}) {
+    std::map<spec::SequenceId, Told> got;  // the last engine's word counts
+    std::vector<std::unique_ptr<Speculation>> speculations;
+    std::vector<std::unique_ptr<Engine>> engines;
+    for (int i = 0; i < 3; ++i) {
+      speculations.push_back(std::make_unique<Speculation>(std::make_unique<RecordingDrafter>(got),
+                                                           spec::Strategy{4, 2, 6}, kVocabulary));
+      engines.push_back(std::make_unique<Engine>(*model_, options(pages), &letters_, nullptr,
+                                                 speculations.back().get()));
+    }
+    int64_t moves = 0;
+    EXPECT_EQ(testing::difference(plain_, run_wandering(engines, 1, moves)), "");
+    EXPECT_GT(moves, 10);
+    for (const auto& speculation : speculations) {
+      speculation->new_weights();
+      EXPECT_FALSE(speculation->stats().failed);
+    }
+    for (const auto& [place, response] : plain_) {
+      const Told &mine = got[{place.first, place.second}], &its = want[{place.first, place.second}];
+      ASSERT_EQ(its.tokens, response.tokens);
+      ASSERT_EQ(mine.tokens.size(), its.tokens.size()) << place.first << " " << place.second;
+      EXPECT_EQ(mine.tokens, its.tokens);
+      EXPECT_TRUE(at::equal(at::stack(mine.states), at::stack(its.states)))
+          << place.first << " " << place.second;
+    }
+  }
+}
+
+TEST_F(ResumeTest, GuessesGoOnToBeRight) {
+  model::EagleNetwork network(*model_, model::EagleNetwork::config_for(model_->config()));
+  network.initialize(3);
+  for (const bool with_eagle : {true, false}) {
+    std::vector<std::unique_ptr<Speculation>> speculations;
+    std::vector<std::unique_ptr<Engine>> engines;
+    for (int i = 0; i < 3; ++i) {
+      std::unique_ptr<spec::Drafter> drafter;
+      if (with_eagle)
+        drafter = std::make_unique<spec::EagleDrafter>(
+            network, spec::EagleDrafterOptions{
+                         .window = 30, .kv_memory_bytes = 200 * network.kv_shape().page_bytes()});
+      else
+        drafter = std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
+      speculations.push_back(
+          std::make_unique<Speculation>(std::move(drafter), spec::Strategy{4, 2, 6}, kVocabulary));
+      engines.push_back(std::make_unique<Engine>(*model_, options(40), &letters_, nullptr,
+                                                 speculations.back().get()));
+    }
+    int64_t moves = 0;
+    for (uint64_t seed = 0; seed < 3; ++seed)  // later ones with what the first left behind
+      EXPECT_EQ(difference_of_tokens(plain_, run_wandering(engines, seed, moves)), "");
+    EXPECT_GT(moves, 10);
+    for (const auto& speculation : speculations) {
+      EXPECT_FALSE(speculation->stats().failed) << with_eagle;
+      EXPECT_GT(speculation->stats().accepted_tokens, 5) << with_eagle;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tlt::rollout
