@@ -90,8 +90,24 @@ std::string bytes_of_key(const std::string& key) {
 
 void configure(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::ipv6, true);
-  socket.set(zmq::sockopt::maxmsgsize, int64_t{4096});  // CURVE's own messages are longer than ours
+  socket.set(zmq::sockopt::maxmsgsize, kMaxParcelBytes);
   socket.set(zmq::sockopt::linger, kLingerMilliseconds);
+}
+
+// A message and, where it has one, its parcel behind it.
+template <class Message>
+void send_message(zmq::socket_t& socket, const Message& message, zmq::send_flags flags) {
+  const bool has_parcel = !message.parcel.empty();
+  socket.send(zmq::buffer(encode(message)), has_parcel ? flags | zmq::send_flags::sndmore : flags);
+  if (has_parcel) socket.send(zmq::buffer(message.parcel), flags);
+}
+
+// What may stand behind the message `body`.
+std::string receive_parcel(zmq::socket_t& socket, const zmq::message_t& body) {
+  zmq::message_t parcel;
+  if (!body.more()) return {};
+  TLT_CHECK(socket.recv(parcel) && !parcel.more(), "control message of the wrong form");
+  return parcel.to_string();
 }
 
 std::string tcp_endpoint(const std::string& address) {
@@ -110,7 +126,8 @@ class ControlServer::Impl {
  public:
   Impl(const std::string& address, int workers, const ControlOptions& options)
       : options_(options),
-        coordinator_(workers, options.lost_after_seconds, options.min_workers_for_training, now()) {
+        coordinator_(workers, options.lost_after_seconds, options.min_workers_for_training, now(),
+                     options.consolidate_below) {
     // Bound before any connection: the library asks here whether a client's key is the right one.
     authenticator_ = zmq::socket_t(context_, zmq::socket_type::rep);
     authenticator_.bind("inproc://zeromq.zap.01");
@@ -189,10 +206,12 @@ class ControlServer::Impl {
   bool receive() {
     zmq::message_t identity, body;
     if (!router_.recv(identity, zmq::recv_flags::dontwait)) return false;
-    TLT_CHECK(identity.more() && router_.recv(body) && !body.more(),
-              "control message of the wrong form from ", identity.to_string());
+    TLT_CHECK(identity.more() && router_.recv(body), "control message of the wrong form from ",
+              identity.to_string());
     const int worker = std::stoi(identity.to_string());  // set by ControlClient
-    send([&] { return coordinator_.on(decode_event(body.to_string(), worker), now()); });
+    Event event = decode_event(body.to_string(), worker);
+    event.parcel = receive_parcel(router_, body);
+    send([&] { return coordinator_.on(event, now()); });
     return true;
   }
 
@@ -210,7 +229,7 @@ class ControlServer::Impl {
                   options_.lost_after_seconds);
       // To a worker that is gone the library drops it; the coordinator will notice the silence.
       router_.send(zmq::buffer(std::to_string(command.worker)), zmq::send_flags::sndmore);
-      router_.send(zmq::buffer(encode(command)), zmq::send_flags::none);
+      send_message(router_, command, zmq::send_flags::none);
     }
   }
 
@@ -325,7 +344,9 @@ class ControlClient::Impl {
     last_heard_ = now();
     const std::lock_guard lock(mutex_);
     const bool trained = protocol_.may_train();
-    protocol_.on(decode_command(body.to_string(), worker_), outgoing_);
+    Command command = decode_command(body.to_string(), worker_);
+    command.parcel = receive_parcel(dealer_, body);
+    protocol_.on(command, outgoing_);
     if (trained && !protocol_.may_train()) training_ended_at_ = last_heard_;
     return true;
   }
@@ -344,9 +365,7 @@ class ControlClient::Impl {
   }
 
   // A full queue (the coordinator is gone) drops the message; check_coordinator() will speak.
-  void send(const Event& event) {
-    dealer_.send(zmq::buffer(encode(event)), zmq::send_flags::dontwait);
-  }
+  void send(const Event& event) { send_message(dealer_, event, zmq::send_flags::dontwait); }
 
   void check_coordinator() {
     const double time = now();
@@ -400,6 +419,33 @@ void ControlClient::done(int64_t group) {
   });
 }
 
+bool ControlClient::has_parcel() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.has_parcel(); });
+}
+
+std::string ControlClient::take_parcel() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.take_parcel(); });
+}
+
+void ControlClient::report(const Load& load) {
+  impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.report(load, out), 0;
+  });
+}
+
+bool ControlClient::is_asked_to_move() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.is_asked_to_move(); });
+}
+
+void ControlClient::move(std::string parcel) {
+  impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.move(std::move(parcel), out), 0;
+  });
+}
+
 bool ControlClient::step_done() {
   return impl_->with_protocol(
       [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.step_done(); });
@@ -430,6 +476,11 @@ class CoordinatorsGroups final : public GroupSource {
   void begin_step(int64_t step, int64_t groups) override { client_.begin_step(step, groups); }
   [[nodiscard]] std::optional<int64_t> try_take() override { return client_.try_take(); }
   void done(int64_t group) override { client_.done(group); }
+  [[nodiscard]] bool has_parcel() override { return client_.has_parcel(); }
+  [[nodiscard]] std::string take_parcel() override { return client_.take_parcel(); }
+  void report(const Load& load) override { client_.report(load); }
+  [[nodiscard]] bool is_asked_to_move() override { return client_.is_asked_to_move(); }
+  void move(std::string parcel) override { client_.move(std::move(parcel)); }
   [[nodiscard]] bool step_done() override {
     static_cast<void>(server_->state(0));  // throws what ended the server
     return client_.step_done();

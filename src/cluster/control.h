@@ -30,6 +30,7 @@ struct ControlOptions {
   double heartbeat_seconds = 1;
   double lost_after_seconds = 10;
   int64_t min_workers_for_training = 0;  // 0: nobody trains
+  int64_t consolidate_below = 0;         // Coordinator
 
   void visit(auto& v) {
     v(heartbeat_seconds, "heartbeat_seconds", Affects::kPlace,
@@ -71,6 +72,11 @@ class ControlClient final : public GroupSource {
   void begin_step(int64_t step, int64_t groups) override;
   [[nodiscard]] std::optional<int64_t> try_take() override;
   void done(int64_t group) override;
+  [[nodiscard]] bool has_parcel() override;
+  [[nodiscard]] std::string take_parcel() override;
+  void report(const Load& load) override;
+  [[nodiscard]] bool is_asked_to_move() override;
+  void move(std::string parcel) override;
   [[nodiscard]] bool step_done() override;
   void wait_for_news(double seconds) override;
   [[nodiscard]] bool may_train() override;

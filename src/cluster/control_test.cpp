@@ -131,6 +131,40 @@ TEST(ControlTest, IdleWorkerMayTrainUntilTheStepIsDone) {
   EXPECT_TRUE(idle.step_done());
 }
 
+// Worker 1 has less left than worker 0, so what it has goes on there: as much as there is, bytes of
+// any kind.
+TEST(ControlTest, ParcelGoesToTheOtherWorker) {
+  ControlOptions options = kPatient;
+  options.consolidate_below = 8;
+  ControlServer server("127.0.0.1", 2, options);
+  ControlClient taker(server.keys(), 0, options), giver(server.keys(), 1, options);
+  std::string parcel(3'000'000, '\0');
+  for (size_t i = 0; i < parcel.size(); ++i) parcel[i] = static_cast<char>(i * i % 251);
+  const auto wait_until = [](const auto& is_so) {
+    const auto deadline = Clock::now() + std::chrono::seconds(10);
+    while (!is_so() && Clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return is_so();
+  };
+  for (ControlClient* client : {&taker, &giver}) client->begin_step(1, 2);
+  for (ControlClient* client : {&taker, &giver}) {
+    while (!client->try_take()) client->wait_for_news(0.01);
+    client->report({.sequences = client == &giver ? 2 : 3, .tokens = 10, .remaining = 10});
+  }
+  ASSERT_TRUE(wait_until([&] { return giver.is_asked_to_move(); }));
+  EXPECT_FALSE(taker.is_asked_to_move());
+  giver.move(parcel);
+  EXPECT_EQ(giver.try_take(), std::nullopt);
+  ASSERT_TRUE(wait_until([&] { return taker.has_parcel(); }));
+  EXPECT_EQ(taker.try_take(), 2);
+  EXPECT_EQ(taker.take_parcel() == parcel, true);
+  EXPECT_TRUE(wait_until([&] { return server.state(1) == WorkerState::kIdle; }));
+  taker.done(2);
+  EXPECT_FALSE(taker.step_done());
+  taker.done(0);
+  EXPECT_TRUE(wait_until([&] { return taker.step_done() && giver.step_done(); }));
+}
+
 TEST(ControlTest, WorkerWithOtherKeysIsNotHeard) {
   ControlServer server("127.0.0.1", 2, kQuick);
   ControlServer stranger("127.0.0.1", 2, kQuick);
@@ -220,6 +254,43 @@ TEST(ControlRanksTest, GroupsOfAKilledWorkerAreDoneByTheOthers) {
     comm->barrier("rank 2 has a group");
     if (launch.rank == 2) raise(SIGKILL);
     const auto done = roll_out(*source, 1, 12, 2, 5);
+    EXPECT_THAT(source->lost_workers(), ElementsAre(2));
+  });
+  EXPECT_THAT(ends, ElementsAre(kPassed, kPassed, 128 + SIGKILL));
+}
+
+// The one that others' sequences were moved to dies with them: they come out of another's source,
+// as they were moved.
+TEST(ControlRanksTest, ParcelOfAKilledWorkerGoesOnElsewhere) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, {});
+    ControlOptions options = kQuick;
+    options.consolidate_below = 8;
+    const auto source = make_group_source(*comm, launch, options);
+    begin_and_take(*source, 3);
+    comm->barrier("all have a group");
+    const int64_t left = launch.rank == 2 ? 3 : launch.rank == 1 ? 2 : 7;
+    source->report({.sequences = left, .tokens = 10, .remaining = 10});
+    if (launch.rank == 1) {
+      while (!source->is_asked_to_move()) source->wait_for_news(0.01);
+      source->move("two");
+    }
+    if (launch.rank == 2) {
+      while (!source->try_take()) source->wait_for_news(0.01);
+      EXPECT_EQ(source->take_parcel(), "two");
+      raise(SIGKILL);
+    }
+    if (launch.rank == 0) source->done(0);
+    while (!source->step_done()) {
+      const auto group = source->try_take();
+      if (!group) {
+        source->wait_for_news(0.01);
+        continue;
+      }
+      EXPECT_THAT(*group, ::testing::AnyOf(2, 3));
+      EXPECT_EQ(source->take_parcel(), *group == 3 ? "two" : "");
+      source->done(*group);
+    }
     EXPECT_THAT(source->lost_workers(), ElementsAre(2));
   });
   EXPECT_THAT(ends, ElementsAre(kPassed, kPassed, 128 + SIGKILL));

@@ -4,15 +4,30 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "base/check.h"
 
 namespace tlt::cluster {
+namespace {
+
+// What moves is computed anew where it goes on: tokens of a prompt's kind, of which a forward pass
+// takes some tens in the time of a step of decoding. A move is worth it where that is little beside
+// what may come.
+constexpr int64_t kTokensForOneToCome = 4;
+constexpr int64_t kMostTokens = int64_t{1} << 20;  // of a parcel: kMaxParcelBytes holds four times
+
+bool is_worth_moving(const Load& load) {
+  return load.tokens <= kTokensForOneToCome * load.remaining && load.tokens <= kMostTokens;
+}
+
+}  // namespace
 
 Coordinator::Coordinator(int workers, double lost_after_seconds, int64_t min_workers_for_training,
-                         double now)
+                         double now, int64_t consolidate_below)
     : lost_after_seconds_(lost_after_seconds),
       min_workers_for_training_(min_workers_for_training),
+      consolidate_below_(consolidate_below),
       last_tick_(now),
       workers_(workers) {
   TLT_CHECK(workers >= 1 && lost_after_seconds > 0 && min_workers_for_training >= 0, workers,
@@ -35,15 +50,19 @@ std::vector<Command> Coordinator::begin_step(int64_t step,
   step_ = step;
   groups_.clear();
   done_.clear();
+  parcels_.clear();
+  move_.reset();
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.joined = worker.hungry = worker.trains = false;
+    worker.load.reset();
     std::deque<int64_t>& queue = worker.lost ? common_ : worker.queue;
     for (const int64_t group : shares[i]) {
       TLT_CHECK(groups_.insert(group).second, "group ", group, " twice");
       queue.push_back(group);
     }
   }
+  first_parcel_ = groups_.empty() ? 0 : *groups_.rbegin() + 1;
   return {};
 }
 
@@ -73,9 +92,8 @@ std::vector<Command> Coordinator::on(const Event& event, double now) {
             step_);
   switch (event.kind) {
     case Event::Kind::kBegin:
-      TLT_CHECK(event.group == static_cast<int64_t>(groups_.size()), "worker ", event.worker,
-                " begins step ", step_, " with ", event.group, " groups, others with ",
-                groups_.size());
+      TLT_CHECK(event.group == first_parcel_, "worker ", event.worker, " begins step ", step_,
+                " with ", event.group, " groups, others with ", first_parcel_);
       join(event.worker, out);
       break;
     case Event::Kind::kTake:
@@ -89,6 +107,12 @@ std::vector<Command> Coordinator::on(const Event& event, double now) {
       break;
     case Event::Kind::kDone:
       done(event.worker, event.group, out);
+      break;
+    case Event::Kind::kLoad:
+      if (!worker.running.empty()) worker.load = event.load;
+      break;
+    case Event::Kind::kMoved:
+      moved(event.worker, event.parcel, out);
       break;
     case Event::Kind::kHeartbeat:
       break;
@@ -153,6 +177,7 @@ void Coordinator::started(int worker, int64_t group) {
   TLT_CHECK(it.given && it.given->group == group, "worker ", worker, " started group ", group,
             ", which it was not given");
   it.given.reset();
+  it.load.reset();  // it has more now
   TLT_CHECK(it.running.insert(group).second, group);
 }
 
@@ -165,16 +190,47 @@ void Coordinator::returned(int worker, int64_t group) {
 }
 
 void Coordinator::done(int worker, int64_t group, Commands& out) {
-  TLT_CHECK(workers_[worker].running.erase(group) == 1, "group ", group, " is done at worker ",
-            worker, ", where it does not run");
+  Worker& it = workers_[worker];
+  TLT_CHECK(it.running.erase(group) == 1, "group ", group, " is done at worker ", worker,
+            ", where it does not run");
   TLT_CHECK(done_.insert(group).second, group);
+  parcels_.erase(group);
+  if (it.running.empty()) {
+    it.load.reset();
+    if (move_ && move_->from == worker) move_.reset();  // it has nothing left to move
+  }
   if (is_step_done()) announce_step_done(out);
+}
+
+void Coordinator::moved(int worker, const std::string& parcel, Commands& out) {
+  Worker& it = workers_[worker];
+  TLT_CHECK(move_ && move_->from == worker && !it.running.empty(), "worker ", worker,
+            " moves what it was not asked to move");
+  TLT_CHECK(!parcel.empty(), "worker ", worker, " moves nothing");
+  const int64_t id = *groups_.rbegin() + 1;
+  groups_.insert(id);
+  parcels_[id] = parcel;
+  for (const int64_t group : it.running) {
+    done_.insert(group);
+    parcels_.erase(group);
+  }
+  it.running.clear();
+  it.load.reset();
+  const int to = move_->to;
+  move_.reset();
+  // Whoever is hungry gets it, where the other one has other things to do by now.
+  if (workers_[to].lost || workers_[to].given)
+    common_.push_front(id);
+  else
+    give(to, id, /*wanted=*/true, out);
 }
 
 void Coordinator::lose(int worker, Commands& out) {
   Worker& it = workers_[worker];
   it.lost = true;
   it.hungry = it.trains = false;
+  it.load.reset();
+  if (move_ && move_->from == worker) move_.reset();
   // What it had begun comes first: those groups are the furthest behind.
   common_.insert(common_.end(), it.running.begin(), it.running.end());
   if (it.given) common_.push_back(it.given->group);
@@ -212,7 +268,46 @@ void Coordinator::settle(Commands& out) {
     ++recalls;
     say(Command::Kind::kRecall, static_cast<int>(i), worker.given->group, out);
   }
+  consolidate(out);
   promote(out);
+}
+
+void Coordinator::consolidate(Commands& out) {
+  if (consolidate_below_ == 0 || move_ || has_unstarted()) return;
+  move_ = find_move();
+  if (!move_) return;
+  say(Command::Kind::kMove, move_->from, -1, out);
+}
+
+// The fewest sequences that are worth it, to the worker with the most that has room for them.
+std::optional<Coordinator::Move> Coordinator::find_move() const {
+  std::optional<Move> best;
+  const auto load = [&](int worker) { return *workers_[static_cast<size_t>(worker)].load; };
+  const auto is_better = [&](const Move& a, const Move& b) {
+    const auto key = [&](const Move& move) {
+      return std::tuple(load(move.from).sequences, load(move.from).tokens,
+                        -load(move.to).sequences);
+    };
+    return key(a) < key(b);
+  };
+  const int workers = static_cast<int>(workers_.size());
+  for (Move move; move.from < workers; ++move.from)
+    for (move.to = 0; move.to < workers; ++move.to) {
+      if (move.from == move.to || !workers_[static_cast<size_t>(move.from)].load ||
+          !workers_[static_cast<size_t>(move.to)].load)
+        continue;
+      if (is_worth_moving(load(move.from)) &&
+          load(move.from).sequences + load(move.to).sequences <= consolidate_below_ &&
+          (!best || is_better(move, *best)))
+        best = move;
+    }
+  return best;
+}
+
+bool Coordinator::has_unstarted() const {
+  return !common_.empty() || std::any_of(workers_.begin(), workers_.end(), [](const Worker& it) {
+    return it.given || !it.queue.empty();
+  });
 }
 
 void Coordinator::promote(Commands& out) {
@@ -248,6 +343,8 @@ void Coordinator::give(int worker, int64_t group, bool wanted, Commands& out) {
   workers_[worker].hungry = workers_[worker].trains = false;
   workers_[worker].given = Given{.group = group, .wanted = wanted};
   say(Command::Kind::kGive, worker, group, out);
+  if (const auto parcel = parcels_.find(group); parcel != parcels_.end())
+    out.back().parcel = parcel->second;
 }
 
 void Coordinator::say(Command::Kind kind, int worker, int64_t group, Commands& out) const {
@@ -286,6 +383,14 @@ void Coordinator::check_invariant() const {
               places[group].size() < 2 ? "" : ": " + places[group][0] + ", " + places[group][1]);
   TLT_CHECK(places.size() == groups_.size(), places.size(), " groups in places, ", groups_.size(),
             " in step ", step_);
+  for (const int64_t group : groups_)
+    TLT_CHECK((group >= first_parcel_ && !done_.contains(group)) == parcels_.contains(group),
+              "parcel ", group, " is not kept as long as it is needed");
+  for (const auto& [id, parcel] : parcels_)
+    TLT_CHECK(groups_.contains(id), "parcel ", id, " is of no group");
+  TLT_CHECK(!move_ || (!workers_[static_cast<size_t>(move_->from)].lost &&
+                       !workers_[static_cast<size_t>(move_->from)].running.empty()),
+            "a worker without groups is asked to move");
 }
 
 }  // namespace tlt::cluster

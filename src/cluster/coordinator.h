@@ -15,6 +15,13 @@
 // a worker that becomes idle later joins at once. What ends its training is a group for it, or the
 // end of the step, and nothing that another worker does (PAPER 3.3, S5); the others go on.
 //
+// When nothing is left to start, and two workers together have at most `consolidate_below`
+// unfinished sequences, the one with fewer moves its own to the other: a few rows more cost the
+// other little, and the one falls idle earlier. It answers with a parcel, or that all it had is
+// done. From then on its groups are done and the parcel is as a group: it runs at the other, and
+// where that one is lost a third worker gets it, for it is kept here until it is done. One move at
+// a time; nothing waits for it.
+//
 // Owns       the state of the groups of the current step and of the workers.
 // Not here   sockets and threads (control.h); the worker's half (worker_protocol.h).
 // Threading  none of its own; external synchronization.
@@ -29,8 +36,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "cluster/messages.h"
@@ -46,8 +55,9 @@ enum class WorkerState {
 
 class Coordinator {
  public:
-  // min_workers_for_training: 0: nobody trains.
-  Coordinator(int workers, double lost_after_seconds, int64_t min_workers_for_training, double now);
+  // min_workers_for_training: 0: nobody trains. consolidate_below: 0: nothing moves.
+  Coordinator(int workers, double lost_after_seconds, int64_t min_workers_for_training, double now,
+              int64_t consolidate_below = 0);
 
   // Begins a step in which worker w starts with the groups shares[w]. kBegin does it with deal().
   // REQUIRES: the step before is done; no group twice.
@@ -89,6 +99,10 @@ class Coordinator {
     std::deque<int64_t> queue;
     std::optional<Given> given;
     std::set<int64_t> running;
+    std::optional<Load> load;  // of what runs, where that is said
+  };
+  struct Move {
+    int from = 0, to = 0;
   };
   using Commands = std::vector<Command>;
 
@@ -97,8 +111,12 @@ class Coordinator {
   void started(int worker, int64_t group);
   void returned(int worker, int64_t group);
   void done(int worker, int64_t group, Commands& out);
+  void moved(int worker, const std::string& parcel, Commands& out);
   void lose(int worker, Commands& out);
   void settle(Commands& out);  // gives what can be given, asks back what is needed elsewhere
+  void consolidate(Commands& out);
+  std::optional<Move> find_move() const;
+  bool has_unstarted() const;
   void promote(Commands& out);
   bool is_idle(const Worker& worker) const;
   std::optional<int64_t> next_for_hungry(Worker& worker);  // takes it out of its queue
@@ -108,12 +126,16 @@ class Coordinator {
 
   const double lost_after_seconds_;
   const int64_t min_workers_for_training_;
+  const int64_t consolidate_below_;
   double last_tick_;
   int64_t step_ = -1;
   std::vector<Worker> workers_;
   std::deque<int64_t> common_;  // of lost workers
-  std::set<int64_t> groups_;    // of this step
+  int64_t first_parcel_ = 0;    // groups before parcels
+  std::set<int64_t> groups_;    // of this step, and its parcels
   std::set<int64_t> done_;
+  std::map<int64_t, std::string> parcels_;  // that are not done
+  std::optional<Move> move_;                // asked for and not answered
 };
 
 }  // namespace tlt::cluster

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <sstream>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -25,6 +26,8 @@ class CoordinatorPeer {
   bool& trains(int worker) { return it_.workers_[worker].trains; }
   bool& lost(int worker) { return it_.workers_[worker].lost; }
   int64_t& given(int worker) { return it_.workers_[worker].given->group; }
+  std::map<int64_t, std::string>& parcels() { return it_.parcels_; }
+  void ask_to_move(int worker) { it_.move_ = {.from = worker, .to = 0}; }
 
  private:
   Coordinator& it_;
@@ -46,12 +49,14 @@ std::vector<std::string> texts(const std::vector<Command>& commands) {
       {CommandKind::kGive, "give"},      {CommandKind::kRecall, "recall"},
       {CommandKind::kNoWork, "no work"}, {CommandKind::kStepDone, "step done"},
       {CommandKind::kLost, "lost"},      {CommandKind::kExit, "exit"},
-      {CommandKind::kAlive, "alive"},    {CommandKind::kTrain, "train"}};
+      {CommandKind::kAlive, "alive"},    {CommandKind::kTrain, "train"},
+      {CommandKind::kMove, "move"}};
   std::vector<std::string> result;
   for (const Command& command : commands)
     result.push_back(kNames.at(command.kind) +
                      (command.group >= 0 ? " " + std::to_string(command.group) : "") + " to " +
-                     std::to_string(command.worker));
+                     std::to_string(command.worker) +
+                     (command.parcel.empty() ? "" : " with " + command.parcel));
   return result;
 }
 
@@ -212,6 +217,9 @@ TEST_F(CoordinatorTest, InvariantCheckerSeesEveryPlantedFault) {
       {"lost with groups", [](CoordinatorPeer& peer) { peer.lost(0) = true; }},
       {"trains with a group", [](CoordinatorPeer& peer) { peer.trains(0) = true; }},
       {"running at two workers", [](CoordinatorPeer& peer) { peer.running(1).insert(0); }},
+      {"parcel of no group", [](CoordinatorPeer& peer) { peer.parcels()[8] = "tokens"; }},
+      {"parcel of a group", [](CoordinatorPeer& peer) { peer.parcels()[1] = "tokens"; }},
+      {"asked to move nothing", [](CoordinatorPeer& peer) { peer.ask_to_move(1); }},
   };
   for (const auto& [name, plant] : faults) {
     Coordinator coordinator(2, kLostAfter, 1, 0);
@@ -305,6 +313,176 @@ TEST_F(CoordinatorTrainingTest, AWorkerThatBecomesIdleLaterJoins) {
   EXPECT_EQ(four.workers_in(WorkerState::kTraining), 3);
 }
 
+// Three workers with a group each, all of them hungry; up to 8 sequences may come together.
+class CoordinatorMovesTest : public CoordinatorTest {
+ protected:
+  CoordinatorMovesTest() {
+    for (const int worker : {0, 1, 2}) say(EventKind::kBegin, worker, 3);
+    for (const int worker : {0, 1, 2}) say(EventKind::kStarted, worker, worker);
+    for (const int worker : {0, 1, 2}) say(EventKind::kTake, worker);
+  }
+  std::vector<std::string> tell(const Event& event) {
+    const auto commands = moving_.on(event, now_);
+    moving_.check_invariant();
+    return texts(commands);
+  }
+  std::vector<std::string> say(EventKind kind, int worker, int64_t group = -1, int64_t step = 1) {
+    return tell({.kind = kind, .worker = worker, .step = step, .group = group});
+  }
+  std::vector<std::string> load(int worker, int64_t sequences, int64_t tokens = 100,
+                                int64_t remaining = 500) {
+    return tell({.kind = EventKind::kLoad,
+                 .worker = worker,
+                 .step = 1,
+                 .load = {.sequences = sequences, .tokens = tokens, .remaining = remaining}});
+  }
+  std::vector<std::string> move(int worker, const std::string& parcel) {
+    return tell({.kind = EventKind::kMoved, .worker = worker, .step = 1, .parcel = parcel});
+  }
+  // `worker` says no more, and is lost.
+  std::vector<std::string> lose(int worker) {
+    std::vector<std::string> said;
+    for (const double end = now_ + kLostAfter + 2; now_ <= end; now_ += 2) {
+      for (const int other : {0, 1, 2})
+        if (other != worker && moving_.state(other) != WorkerState::kLost)
+          say(EventKind::kHeartbeat, other);
+      for (const std::string& text : texts(moving_.tick(now_))) said.push_back(text);
+      moving_.check_invariant();
+    }
+    return said;
+  }
+
+  // Its own group is begun anew, what was moved to it goes on from where it was moved.
+  void lose_taker(bool has_begun) {
+    load(0, 2);
+    load(1, 1);
+    EXPECT_THAT(move(1, "one"), ElementsAre("give 3 to 0 with one", "train to 1"));
+    if (has_begun) say(EventKind::kStarted, 0, 3);
+    EXPECT_THAT(lose(0),
+                ElementsAre("lost 0 to 1", "lost 0 to 2", "give 0 to 1", "give 3 to 2 with one"));
+    say(EventKind::kStarted, 1, 0);
+    say(EventKind::kStarted, 2, 3);
+    for (const auto& [worker, group] : {std::pair(1, 0), {2, 2}, {2, 3}})
+      say(EventKind::kDone, worker, group);
+    EXPECT_TRUE(moving_.is_step_done());
+  }
+
+  Coordinator moving_{3, kLostAfter, /*min_workers_for_training=*/1, 0, /*consolidate_below=*/8};
+};
+
+TEST_F(CoordinatorMovesTest, FewSequencesMoveToTheWorkerThatHasTheMostRoomForThemLeft) {
+  EXPECT_THAT(load(0, 5), IsEmpty());
+  EXPECT_THAT(load(1, 4), IsEmpty());  // 9 are too many
+  EXPECT_THAT(load(1, 3), ElementsAre("move to 1"));
+  EXPECT_THAT(load(2, 2), IsEmpty());  // one move at a time
+  EXPECT_THAT(move(1, "three"), ElementsAre("give 3 to 0 with three", "train to 1"));
+  EXPECT_EQ(moving_.state(1), WorkerState::kTraining);
+  EXPECT_THAT(load(2, 1), IsEmpty());  // how many worker 0 has now is not known yet
+  EXPECT_THAT(say(EventKind::kStarted, 0, 3), IsEmpty());
+  EXPECT_THAT(load(0, 8), IsEmpty());
+  EXPECT_THAT(load(0, 7), ElementsAre("move to 2"));
+  EXPECT_THAT(move(2, "one"), ElementsAre("give 4 to 0 with one", "train to 2"));
+  say(EventKind::kStarted, 0, 4);
+  for (const int64_t group : {0, 3}) EXPECT_THAT(say(EventKind::kDone, 0, group), IsEmpty());
+  EXPECT_THAT(say(EventKind::kDone, 0, 4),
+              ElementsAre("step done to 0", "step done to 1", "step done to 2"));
+}
+
+TEST_F(CoordinatorMovesTest, TheWorkerWithTheFewestGivesToTheOneWithTheMost) {
+  Coordinator four(4, kLostAfter, 0, 0, 8);
+  const auto tell = [&](Event event) {
+    event.step = 1;
+    const auto commands = four.on(event, 0);
+    four.check_invariant();
+    return texts(commands);
+  };
+  for (const int worker : {0, 1, 2, 3})
+    tell({.kind = EventKind::kBegin, .worker = worker, .group = 4});
+  const auto load = [&](int worker, int64_t sequences) {
+    return tell({.kind = EventKind::kLoad,
+                 .worker = worker,
+                 .load = {.sequences = sequences, .tokens = 10, .remaining = 10}});
+  };
+  for (const int worker : {0, 1, 2})
+    tell({.kind = EventKind::kStarted, .worker = worker, .group = worker});
+  EXPECT_THAT(load(0, 6), IsEmpty());
+  EXPECT_THAT(load(1, 5), IsEmpty());
+  EXPECT_THAT(load(2, 2), IsEmpty());  // group 3 is not started
+  EXPECT_THAT(tell({.kind = EventKind::kStarted, .worker = 3, .group = 3}),
+              ElementsAre("move to 2"));
+  EXPECT_THAT(tell({.kind = EventKind::kMoved, .worker = 2, .parcel = "two"}),
+              ElementsAre("give 4 to 0 with two"));
+}
+
+TEST_F(CoordinatorMovesTest, WhatIsNearlyDoneStays) {
+  load(0, 2, /*tokens=*/100, /*remaining=*/500);
+  EXPECT_THAT(load(1, 1, /*tokens=*/900, /*remaining=*/200), ElementsAre("move to 0"));
+  EXPECT_THAT(say(EventKind::kDone, 0, 0), ElementsAre("train to 0"));  // it has nothing to move
+  EXPECT_THAT(load(2, 3, /*tokens=*/900, /*remaining=*/200), IsEmpty());
+  EXPECT_THAT(load(2, 3, /*tokens=*/900, /*remaining=*/225), ElementsAre("move to 2"));
+}
+
+TEST_F(CoordinatorMovesTest, WhoIsDoneBeforeItHearsOfTheMoveNeedNotAnswer) {
+  load(0, 2);
+  EXPECT_THAT(load(1, 1), ElementsAre("move to 1"));
+  EXPECT_THAT(say(EventKind::kDone, 1, 1), ElementsAre("train to 1"));
+  EXPECT_THAT(load(2, 1), ElementsAre("move to 2"));
+}
+
+TEST_F(CoordinatorMovesTest, AMoveThatNobodyAskedForIsRefused) {
+  EXPECT_THROW(move(1, "one"), Error);
+  load(0, 2);
+  load(1, 1);
+  EXPECT_THROW(move(0, "two"), Error);
+  EXPECT_THROW(move(1, ""), Error);
+}
+
+TEST_F(CoordinatorMovesTest, WithoutTheOptionNothingMoves) {
+  Coordinator still(2, kLostAfter, 1, 0);
+  for (const EventKind kind : {EventKind::kBegin, EventKind::kStarted, EventKind::kLoad})
+    for (const int worker : {0, 1})
+      for (const Command& command : still.on({.kind = kind,
+                                    .worker = worker,
+                                    .step = 1,
+                                    .group = kind == EventKind::kBegin ? 2 : worker,
+                                    .load = {.sequences = 1, .tokens = 1, .remaining = 9}},
+                                             0))
+        EXPECT_EQ(command.kind, CommandKind::kGive);
+}
+
+TEST_F(CoordinatorMovesTest, TheGiverIsLostBeforeItAnswers) {
+  load(0, 2);
+  EXPECT_THAT(load(1, 1), ElementsAre("move to 1"));
+  EXPECT_THAT(lose(1),
+              ElementsAre("lost 1 to 0", "lost 1 to 2", "give 1 to 0"));  // the whole group
+  EXPECT_THAT(move(1, "late"), ElementsAre("exit to 1"));
+  say(EventKind::kStarted, 0, 1);
+  for (const auto& [worker, group] : {std::pair(0, 0), {0, 1}, {2, 2}})
+    say(EventKind::kDone, worker, group);
+  EXPECT_TRUE(moving_.is_step_done());
+}
+
+TEST_F(CoordinatorMovesTest, TheGiverIsLostBehindTheMove) {
+  load(0, 2);
+  load(1, 1);
+  EXPECT_THAT(move(1, "one"), ElementsAre("give 3 to 0 with one", "train to 1"));
+  EXPECT_THAT(lose(1), ElementsAre("lost 1 to 0", "lost 1 to 2"));  // what was done stays done
+  say(EventKind::kStarted, 0, 3);
+  for (const auto& [worker, group] : {std::pair(0, 0), {0, 3}, {2, 2}})
+    say(EventKind::kDone, worker, group);
+  EXPECT_TRUE(moving_.is_step_done());
+}
+
+TEST_F(CoordinatorMovesTest, TheTakerIsLostBeforeItHasBegun) { lose_taker(false); }
+TEST_F(CoordinatorMovesTest, TheTakerIsLostAfterItHasBegun) { lose_taker(true); }
+
+TEST_F(CoordinatorMovesTest, TheTakerIsLostBeforeTheGiverAnswers) {
+  load(0, 2);
+  load(1, 1);
+  EXPECT_THAT(lose(0), ElementsAre("lost 0 to 1", "lost 0 to 2", "give 0 to 1"));
+  EXPECT_THAT(move(1, "one"), ElementsAre("give 3 to 2 with one"));  // who is hungry gets it
+}
+
 TEST(WorkerProtocolTest, PermissionToTrainEndsWithWorkAndWithTheStep) {
   for (const Command::Kind end : {CommandKind::kGive, CommandKind::kStepDone, CommandKind::kExit}) {
     WorkerProtocol protocol(0);
@@ -326,7 +504,9 @@ TEST(WorkerProtocolTest, PermissionToTrainEndsWithWorkAndWithTheStep) {
 class World {
  public:
   World(int workers, uint64_t seed)
-      : random_(seed, {}), coordinator_(workers, kLostAfter, seed % 4, 0), sites_(workers) {
+      : random_(seed, {}),
+        coordinator_(workers, kLostAfter, seed % 4, 0, /*consolidate_below=*/seed % 3 * 4),
+        sites_(workers) {
     for (int i = 0; i < workers; ++i) sites_[i].protocol = std::make_unique<WorkerProtocol>(i);
   }
 
@@ -335,6 +515,7 @@ class World {
   void run_step(int64_t step, int64_t groups, int deaths) {
     groups_ = groups;
     finished_.clear();
+    content_.clear();
     takes_ = recalls_ = 0;
     for (int i = 0; i < size(); ++i)
       if (!sites_[i].silent) sites_[i].begins = true;
@@ -355,6 +536,7 @@ class World {
   }
 
   int64_t trainings() const { return trainings_; }
+  int64_t moves() const { return moves_; }
 
   void check_that_lost_workers_are_told() {
     for (int i = 0; i < size(); ++i) {
@@ -407,20 +589,39 @@ class World {
       site.protocol->begin_step(step, groups_, out);
     } else if (random_.below(2) == 0 && site.engine.size() < 2 + static_cast<size_t>(i)) {
       if (const auto group = site.protocol->try_take(out)) start(i, *group);
+    } else if (site.protocol->is_asked_to_move()) {
+      std::string parcel;
+      for (const int64_t source : site.engine)
+        for (const int64_t group : content_[source]) parcel += std::to_string(group) + " ";
+      site.engine.clear();
+      site.protocol->move(parcel, out);
     } else if (!site.engine.empty() && random_.below(3 + 4 * static_cast<uint64_t>(i)) == 0) {
       const int64_t group = *site.engine.begin();
       site.engine.erase(group);
       site.protocol->done(group, out);
     }
+    if (const auto left = static_cast<int64_t>(site.engine.size()); left > 0)
+      site.protocol->report({.sequences = left, .tokens = left, .remaining = left}, out);
     for (const Event& event : out) takes_ += event.kind == EventKind::kTake;
+    for (const Event& event : out) moves_ += event.kind == EventKind::kMoved;
     site.up.insert(site.up.end(), out.begin(), out.end());
   }
 
-  void start(int i, int64_t group) {
-    for (int other = 0; other < size(); ++other)
-      EXPECT_FALSE(!sites_[other].silent && sites_[other].engine.contains(group)) << group;
-    EXPECT_FALSE(finished_.contains(group)) << "group " << group << " starts again";
-    sites_[i].engine.insert(group);
+  // A group, or the parcel of several.
+  void start(int i, int64_t source) {
+    std::set<int64_t>& groups = content_[source];
+    groups.clear();
+    std::istringstream parcel(sites_[i].protocol->take_parcel());
+    for (int64_t group = 0; parcel >> group;) groups.insert(group);
+    EXPECT_EQ(groups.empty(), source < groups_);
+    if (groups.empty()) groups.insert(source);
+    for (const int64_t group : groups) {
+      for (int other = 0; other < size(); ++other)
+        for (const int64_t running : sites_[other].engine)
+          EXPECT_FALSE(!sites_[other].silent && content_[running].contains(group)) << group;
+      EXPECT_FALSE(finished_.contains(group)) << "group " << group << " starts again";
+    }
+    sites_[i].engine.insert(source);
   }
 
   void deliver_up(int i) {
@@ -430,8 +631,10 @@ class World {
     site.up.pop_front();
     const bool counts =
         event.kind == EventKind::kDone && coordinator_.state(i) != WorkerState::kLost;
-    EXPECT_TRUE(!counts || finished_.insert(event.group).second)
-        << "group " << event.group << " is done twice";
+    if (counts) {
+      for (const int64_t group : content_[event.group])
+        EXPECT_TRUE(finished_.insert(group).second) << "group " << group << " is done twice";
+    }
     send(coordinator_.on(event, now_));
   }
 
@@ -475,30 +678,37 @@ class World {
   double now_ = 0;
   int64_t groups_ = 0;
   std::set<int64_t> finished_;
-  int64_t takes_ = 0, recalls_ = 0, trainings_ = 0;
+  std::map<int64_t, std::set<int64_t>> content_;  // of a parcel: its groups; of a group: itself
+  int64_t takes_ = 0, recalls_ = 0, trainings_ = 0, moves_ = 0;
 };
 
 TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnceWhateverTheChannelsDo) {
-  int64_t trainings = 0;
+  int64_t trainings = 0, moves = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     World world(1 + static_cast<int>(seed % 5), seed);
     for (int64_t step = 1; step <= 4; ++step)
       world.run_step(step, static_cast<int64_t>(seed * step % 23), /*deaths=*/0);
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
     EXPECT_TRUE(seed % 4 > 0 || world.trainings() == 0);
+    EXPECT_TRUE(seed % 3 > 0 || world.moves() == 0);
     trainings += world.trainings();
+    moves += world.moves();
   }
   EXPECT_GT(trainings, 50);
+  EXPECT_GT(moves, 50);
 }
 
 TEST(CoordinatorWalkTest, LostWorkersGroupsAreFinishedByTheOthers) {
+  int64_t moves = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     World world(2 + static_cast<int>(seed % 4), 1000 + seed);
     for (int64_t step = 1; step <= 4; ++step)
       world.run_step(step, 5 + static_cast<int64_t>(seed * step % 17), /*deaths=*/1);
     world.check_that_lost_workers_are_told();
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
+    moves += world.moves();
   }
+  EXPECT_GT(moves, 10);
 }
 
 TEST(WorkerProtocolTest, CommandsOfAnotherStepAreIgnored) {
@@ -513,13 +723,91 @@ TEST(WorkerProtocolTest, CommandsOfAnotherStepAreIgnored) {
   EXPECT_THROW(protocol.done(0, out), Error);
 }
 
+// A worker with a group; what it says.
+class WorkerProtocolMovesTest : public ::testing::Test {
+ protected:
+  WorkerProtocolMovesTest() {
+    protocol_.begin_step(1, 4, out_);
+    take(1);
+    out_.clear();
+  }
+  void take(int64_t group, const std::string& parcel = "") {
+    hear(CommandKind::kGive, group, parcel);
+    EXPECT_EQ(protocol_.try_take(out_), group);
+  }
+  void hear(CommandKind kind, int64_t group = -1, const std::string& parcel = "") {
+    protocol_.on({.kind = kind, .step = 1, .group = group, .parcel = parcel}, out_);
+  }
+  std::vector<EventKind> said() {
+    std::vector<EventKind> kinds;
+    for (const Event& event : std::exchange(out_, {})) kinds.push_back(event.kind);
+    return kinds;
+  }
+
+  WorkerProtocol protocol_{0};
+  std::vector<Event> out_;
+};
+
+TEST_F(WorkerProtocolMovesTest, LoadIsSaidWhereItIsNews) {
+  protocol_.report({.sequences = 3, .tokens = 100, .remaining = 9}, out_);
+  protocol_.report({.sequences = 3, .tokens = 291, .remaining = 8}, out_);
+  EXPECT_THAT(said(), ElementsAre(EventKind::kLoad));
+  protocol_.report({.sequences = 3, .tokens = 292, .remaining = 7}, out_);
+  protocol_.report({.sequences = 2, .tokens = 200, .remaining = 6}, out_);
+  EXPECT_EQ(out_.back().load, (Load{.sequences = 2, .tokens = 200, .remaining = 6}));
+  EXPECT_THAT(said(), ElementsAre(EventKind::kLoad, EventKind::kLoad));
+  protocol_.done(1, out_);
+  protocol_.report({.sequences = 1, .tokens = 100, .remaining = 6}, out_);
+  EXPECT_THAT(said(), ElementsAre(EventKind::kDone));
+}
+
+TEST_F(WorkerProtocolMovesTest, WhatWasTakenMovesAndThereIsNothingLeft) {
+  hear(CommandKind::kMove);
+  EXPECT_TRUE(protocol_.is_asked_to_move());
+  protocol_.move("all", out_);
+  EXPECT_EQ(out_.back().parcel, "all");
+  EXPECT_THAT(said(), ElementsAre(EventKind::kMoved));
+  EXPECT_FALSE(protocol_.is_asked_to_move());
+  EXPECT_THROW(protocol_.done(1, out_), Error);
+  EXPECT_THROW(protocol_.move("all", out_), Error);
+  hear(CommandKind::kStepDone);
+  EXPECT_TRUE(protocol_.step_done());
+}
+
+TEST_F(WorkerProtocolMovesTest, WhoHasNothingLeftIsNotAskedToMove) {
+  hear(CommandKind::kMove);
+  protocol_.done(1, out_);
+  EXPECT_FALSE(protocol_.is_asked_to_move());
+  hear(CommandKind::kMove);
+  EXPECT_FALSE(protocol_.is_asked_to_move());
+}
+
+TEST_F(WorkerProtocolMovesTest, AParcelIsTakenAsAGroupIs) {
+  hear(CommandKind::kGive, 3);
+  EXPECT_FALSE(protocol_.has_parcel());
+  EXPECT_EQ(protocol_.try_take(out_), 3);
+  hear(CommandKind::kGive, 4, "begun elsewhere");
+  EXPECT_TRUE(protocol_.has_parcel());
+  EXPECT_EQ(protocol_.try_take(out_), 4);
+  hear(CommandKind::kGive, 5, "another");  // in the very moment
+  EXPECT_EQ(protocol_.take_parcel(), "begun elsewhere");
+  protocol_.done(4, out_);
+  EXPECT_THAT(said(), ElementsAre(EventKind::kStarted, EventKind::kStarted, EventKind::kDone));
+  EXPECT_EQ(protocol_.try_take(out_), 5);
+  EXPECT_EQ(protocol_.take_parcel(), "another");
+}
+
 TEST(MessagesTest, MessagesSurviveTheTrip) {
   for (int kind = 0; kind <= static_cast<int>(EventKind::kHeartbeat); ++kind) {
     const Event event{
         .kind = static_cast<EventKind>(kind), .worker = 3, .step = 7, .group = int64_t{1} << 40};
     EXPECT_EQ(decode_event(encode(event), 3), event) << encode(event);
   }
-  for (int kind = 0; kind <= static_cast<int>(CommandKind::kTrain); ++kind) {
+  const Event load{.kind = EventKind::kLoad,
+                   .worker = 3,
+                   .load = {.sequences = 1, .tokens = int64_t{1} << 40, .remaining = 3}};
+  EXPECT_EQ(decode_event(encode(load), 3), load) << encode(load);
+  for (int kind = 0; kind <= static_cast<int>(CommandKind::kMove); ++kind) {
     const Command command{
         .kind = static_cast<CommandKind>(kind), .worker = 1, .step = 7, .group = -1};
     EXPECT_EQ(decode_command(encode(command), 1), command) << encode(command);
@@ -534,6 +822,7 @@ TEST(MessagesTest, BrokenMessagesAreRefused) {
                                   std::string(R"({"kind":"done","step":"1","group":1})"),
                                   std::string(R"({"kind":5,"step":1,"group":1})"),
                                   std::string(R"({"kind":"done","group":1})"),
+                                  std::string(R"({"kind":"load","step":1,"group":1,"tokens":1})"),
                                   good + std::string(300, ' '), std::string("\xff\xfe")})
     EXPECT_THROW(decode_event(text, 0), Error) << text;
   for (size_t length = 0; length < good.size(); ++length)

@@ -1,7 +1,9 @@
 // GroupSource: the groups that this worker rolls out in an RL step.
 //
 // The prompts of a step make its groups 0 … groups-1. Every group comes out of exactly one worker's
-// source, unless a worker is lost: then its groups come out of another one again.
+// source, unless a worker is lost: then its groups come out of another one again. Where a worker is
+// asked to move what it has begun, the rest of its groups comes out of another one's source as one
+// parcel: a group whose number is `groups` or more.
 //
 // Not here   what a group is; its responses.
 // Threading  one thread.
@@ -20,7 +22,10 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
+
+#include "cluster/messages.h"
 
 namespace tlt::cluster {
 
@@ -38,6 +43,20 @@ class GroupSource {
 
   // REQUIRES: the group was taken here.
   virtual void done(int64_t group) = 0;
+
+  // The bytes of the parcel that try_take() gave last. While has_parcel(), try_take() gives one,
+  // and there need not be room for it.
+  [[nodiscard]] virtual bool has_parcel() { return false; }
+  [[nodiscard]] virtual std::string take_parcel() { return {}; }
+
+  // What is left of the groups taken here, for the coordinator to see whether it should move. Call
+  // it as often as there is something new.
+  virtual void report(const Load&) {}
+  // The coordinator wants what is left here to go on elsewhere: call move() with all of it, between
+  // two engine steps. False again once there is nothing left.
+  [[nodiscard]] virtual bool is_asked_to_move() { return false; }
+  // The groups taken here are done but for what is in the parcel. REQUIRES: is_asked_to_move().
+  virtual void move(std::string /*parcel*/) {}
 
   // Every group of the step is done, at whichever worker. Throws Error when the coordinator is
   // gone, or has given this worker up.

@@ -10,6 +10,15 @@
 
 namespace tlt::cluster {
 
+// What a worker has not finished.
+struct Load {
+  int64_t sequences = 0;
+  int64_t tokens = 0;     // that they have, prompts included: another worker computes those first
+  int64_t remaining = 0;  // that one of them may still get, at most
+
+  bool operator==(const Load&) const = default;
+};
+
 // From a worker to the coordinator.
 struct Event {
   enum class Kind {
@@ -18,12 +27,16 @@ struct Event {
     kStarted,    // "my engine has started the group you gave me"
     kReturned,   // "here is the group back that you asked back; I had not started it"
     kDone,       // "all responses of the group are finished"
+    kLoad,       // "this much is left here"
+    kMoved,      // "you asked me to move: all that was left of my groups is in this parcel"
     kHeartbeat,  // "I am alive"
   };
   Kind kind = Kind::kHeartbeat;
   int worker = 0;
   int64_t step = 0;
   int64_t group = -1;
+  Load load = {};           // of kLoad
+  std::string parcel = {};  // of kMoved; bytes that stand behind the message
 
   bool operator==(const Event&) const = default;
 };
@@ -31,7 +44,7 @@ struct Event {
 // From the coordinator to a worker.
 struct Command {
   enum class Kind {
-    kGive,      // this group is yours
+    kGive,      // this group, or parcel, is yours
     kRecall,    // give this group back unless you have started it
     kNoWork,    // nothing to start now; a group may come later (a worker may be lost)
     kStepDone,  // every group of the step is done
@@ -40,22 +53,25 @@ struct Command {
     kAlive,     // answer to a heartbeat
     kTrain,     // you and enough others have nothing to roll out: train the drafter until the next
                 // kGive or kStepDone
+    kMove,      // give up all you have begun: another worker, with more of it, goes on
   };
   Kind kind = Kind::kAlive;
   int worker = 0;
   int64_t step = 0;
   int64_t group = -1;
+  std::string parcel = {};  // of a kGive; bytes that stand behind the message
 
   bool operator==(const Command&) const = default;
 };
 
 constexpr int64_t kMaxMessageBytes = 256;
+constexpr int64_t kMaxParcelBytes = int64_t{1} << 26;
 
 std::string encode(const Event& event);
 std::string encode(const Command& command);
 
 // Throw Error when the text is no such message. The connection says which `worker` it is, not the
-// text.
+// text. A parcel stands behind the text, not in it.
 Event decode_event(const std::string& text, int worker);
 Command decode_command(const std::string& text, int worker);
 

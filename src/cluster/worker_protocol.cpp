@@ -2,17 +2,25 @@
 #include "cluster/worker_protocol.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace tlt::cluster {
+namespace {
+
+constexpr int64_t kNewsTokens = 64;  // a sequence: so much longer, and its load is said again
+
+}  // namespace
 
 void WorkerProtocol::begin_step(int64_t step, int64_t groups, std::vector<Event>& out) {
   TLT_CHECK(step_done_ && step > step_, "step ", step, " begins after step ", step_,
             step_done_ ? "" : ", which is not done");
   TLT_CHECK(groups >= 0, groups);
   step_ = step;
-  step_done_ = asked_ = may_train_ = false;
+  groups_ = groups;
+  step_done_ = asked_ = may_train_ = asked_to_move_ = false;
+  reported_ = {};
   held_.reset();
   taken_.clear();
   out.push_back(event(Event::Kind::kBegin, groups));
@@ -27,6 +35,7 @@ std::optional<int64_t> WorkerProtocol::try_take(std::vector<Event>& out) {
   }
   const int64_t group = *held_;
   held_.reset();
+  parcel_ = std::move(held_parcel_);
   taken_.push_back(group);
   out.push_back(event(Event::Kind::kStarted, group));
   return group;
@@ -36,7 +45,29 @@ void WorkerProtocol::done(int64_t group, std::vector<Event>& out) {
   const auto found = std::find(taken_.begin(), taken_.end(), group);
   TLT_CHECK(found != taken_.end(), "group ", group, " is done but does not run here");
   taken_.erase(found);
+  if (taken_.empty()) asked_to_move_ = false;
   out.push_back(event(Event::Kind::kDone, group));
+}
+
+std::string WorkerProtocol::take_parcel() { return std::exchange(parcel_, {}); }
+
+void WorkerProtocol::report(const Load& load, std::vector<Event>& out) {
+  if (taken_.empty()) return;
+  if (load.sequences == reported_.sequences &&
+      load.tokens < reported_.tokens + kNewsTokens * load.sequences)
+    return;
+  reported_ = load;
+  out.push_back(event(Event::Kind::kLoad, -1));
+  out.back().load = load;
+}
+
+void WorkerProtocol::move(std::string parcel, std::vector<Event>& out) {
+  TLT_CHECK(asked_to_move_);
+  asked_to_move_ = false;
+  reported_ = {};
+  taken_.clear();
+  out.push_back(event(Event::Kind::kMoved, -1));
+  out.back().parcel = std::move(parcel);
 }
 
 void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
@@ -60,6 +91,7 @@ void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
     case Command::Kind::kGive:
       TLT_CHECK(!held_, "group ", command.group, " while group ", *held_, " waits");
       held_ = command.group;
+      held_parcel_ = command.parcel;
       asked_ = may_train_ = false;
       return;
     case Command::Kind::kRecall:
@@ -74,6 +106,9 @@ void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
       return;
     case Command::Kind::kTrain:
       may_train_ = true;
+      return;
+    case Command::Kind::kMove:
+      asked_to_move_ = !taken_.empty();  // else the coordinator is about to hear that all is done
       return;
     default:
       return;

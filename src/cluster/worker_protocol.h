@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cluster/messages.h"
@@ -27,11 +28,19 @@ class WorkerProtocol {
   // done.
   void begin_step(int64_t step, int64_t groups, std::vector<Event>& out);
 
-  // The next group to start; nullopt: none yet, ask again after news.
+  // The next group, or parcel, to start; nullopt: none yet, ask again after news.
   [[nodiscard]] std::optional<int64_t> try_take(std::vector<Event>& out);
+  // Of the parcel that was taken last.
+  std::string take_parcel();
 
   // REQUIRES: the group was taken here and is not done.
   void done(int64_t group, std::vector<Event>& out);
+
+  // What is left of the groups taken here; said where it is news.
+  void report(const Load& load, std::vector<Event>& out);
+
+  // All groups taken here are done but for what is in the parcel. REQUIRES: is_asked_to_move().
+  void move(std::string parcel, std::vector<Event>& out);
 
   // The coordinator said something.
   void on(const Command& command, std::vector<Event>& out);
@@ -40,6 +49,9 @@ class WorkerProtocol {
   // From kTrain on, until there is work or the step is done.
   bool may_train() const { return may_train_; }
   bool has_group() const { return held_.has_value(); }
+  bool has_parcel() const { return held_ && *held_ >= groups_; }
+  // From kMove on, until move() or the last group taken here is done.
+  bool is_asked_to_move() const { return asked_to_move_; }
   bool was_given_up() const { return given_up_; }
   const std::vector<int>& lost_workers() const { return lost_workers_; }
 
@@ -50,11 +62,15 @@ class WorkerProtocol {
 
   const int worker_;
   int64_t step_ = -1;
+  int64_t groups_ = 0;  // of the step; from here on the numbers are those of parcels
   bool step_done_ = true;
   bool asked_ = false;  // Take was said and no group has come since
   bool given_up_ = false;
   bool may_train_ = false;
+  bool asked_to_move_ = false;
+  Load reported_;
   std::optional<int64_t> held_;
+  std::string held_parcel_, parcel_;  // of held_; of the group that was taken last
   std::vector<int64_t> taken_;
   std::vector<int> lost_workers_;
 };

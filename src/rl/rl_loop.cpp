@@ -60,8 +60,9 @@ std::unique_ptr<SpotTraining> make_spot_training(
 
 cluster::ControlOptions control_options(const RunOptions& options, const SpotTraining* spot) {
   cluster::ControlOptions control;
-  if (spot)
-    control.min_workers_for_training = options.speculative.train.spot.min_workers_for_training;
+  const spot::SpotOptions& training = options.speculative.train.spot;
+  if (spot) control.min_workers_for_training = training.min_workers_for_training;
+  if (spot) control.consolidate_below = training.consolidate_below;
   return control;
 }
 
@@ -330,11 +331,13 @@ void RlLoop::validate(Metrics& metrics) {
 
 void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics) {
   const std::vector<double> all = place_.comm->all_reduce_sum(
-      std::vector<double>{times.idle_seconds, times.decode_seconds, times.reward_seconds});
+      std::vector<double>{times.idle_seconds, times.decode_seconds, times.reward_seconds,
+                          static_cast<double>(times.moved_sequences)});
   const auto workers = static_cast<double>(place_.comm->size());
   metrics.set("timing_s/reward", all[2] / workers);
   metrics.set("timing_s/step", step_seconds);
   metrics.set("rollout/idle_seconds", all[0]);
+  metrics.set("rollout/moved_sequences", all[3]);
   metrics.set("rollouter/idle_ratio", all[0] / std::max(1e-9, all[0] + all[1]));
   metrics.set("rollout/tokens_per_second",
               metrics.at("rollout/tokens") / metrics.at("timing_s/gen"));

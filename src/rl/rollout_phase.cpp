@@ -13,6 +13,15 @@ namespace {
 // How long an empty engine sleeps before it looks for stolen work again.
 constexpr double kIdleWaitSeconds = 0.01;
 
+rollout::Group group_of(const data::Prompt& prompt, const SamplingPlan& plan) {
+  return {.prompt_id = prompt.id,
+          .rl_step = plan.rl_step,
+          .tokens = prompt.tokens,
+          .samples = plan.samples,
+          .sampling = plan.sampling,
+          .seed = plan.seed};
+}
+
 }  // namespace
 
 PhaseTimes& PhaseTimes::operator+=(const PhaseTimes& more) {
@@ -40,6 +49,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
   times_ = {};
   mine_.clear();
   index_of_.clear();
+  source_of_.clear();
   for (size_t i = 0; i < prompts.size(); ++i) {
     const bool is_new = index_of_.emplace(prompts[i].id, static_cast<uint32_t>(i)).second;
     TLT_CHECK(is_new, "prompt ", prompts[i].id, " twice in one step");
@@ -51,6 +61,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
     take_groups(prompts, plan);
     const bool worked = engine_.step();
     collect(prompts, plan);
+    consolidate();
     if (worked) {
       times_.decode_seconds += watch.seconds();
     } else if (!groups_.step_done()) {
@@ -67,23 +78,62 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
 }
 
 void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  while (engine_.room() > 0) {
+  while (groups_.has_parcel() || engine_.room() > 0) {
     // Beyond its share a worker steals only when it is about to run dry: another may be a moment
     // late, not slow.
     const rollout::EngineStats stats = engine_.stats();
-    if (times_.groups >= share_ && stats.running + stats.waiting >= plan.samples) return;
+    if (!groups_.has_parcel() && times_.groups >= share_ &&
+        stats.running + stats.waiting >= plan.samples)
+      return;
     const std::optional<int64_t> group = groups_.try_take();
     if (!group) return;
-    const data::Prompt& prompt = prompts[static_cast<size_t>(*group)];
-    engine_.submit({.prompt_id = prompt.id,
-                    .rl_step = plan.rl_step,
-                    .tokens = prompt.tokens,
-                    .samples = plan.samples,
-                    .sampling = plan.sampling,
-                    .seed = plan.seed});
-    unfinished_[static_cast<uint32_t>(*group)] = plan.samples;
-    ++times_.groups;
+    if (*group < std::ssize(prompts))
+      start_group(prompts, plan, *group);
+    else
+      go_on_with(prompts, plan, *group);
   }
+}
+
+void RolloutPhase::start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
+                               int64_t group) {
+  engine_.submit(group_of(prompts[static_cast<size_t>(group)], plan));
+  source_of_[static_cast<uint32_t>(group)] = group;
+  unfinished_[group] = plan.samples;
+  ++times_.groups;
+}
+
+void RolloutPhase::go_on_with(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
+                              int64_t parcel) {
+  std::map<uint32_t, std::vector<rollout::Response>> begun;
+  for (Rollout& rollout : unpack(groups_.take_parcel())) {
+    begun[rollout.prompt].push_back(std::move(rollout.response));
+    ++unfinished_[parcel];
+  }
+  for (auto& [index, responses] : begun) {
+    source_of_[index] = parcel;
+    engine_.resume(group_of(prompts[index], plan), std::move(responses));
+  }
+}
+
+void RolloutPhase::consolidate() {
+  if (groups_.is_asked_to_move()) {
+    engine_.cancel_all();
+    std::vector<Rollout> moved;
+    for (rollout::Response& response : engine_.take_finished()) {
+      Rollout& rollout = moved.emplace_back();
+      rollout.prompt = index_of_.at(response.prompt_id);
+      rollout.response = std::move(response);
+    }
+    unfinished_.clear();
+    source_of_.clear();
+    times_.moved_sequences += std::ssize(moved);
+    return groups_.move(pack(moved));
+  }
+  const rollout::EngineStats stats = engine_.stats();
+  const int64_t sequences = stats.running + stats.waiting;
+  if (!idle_work_ || sequences == 0 || sequences > idle_work_->consolidate_below()) return;
+  const rollout::Unfinished left = engine_.unfinished();
+  groups_.report({.sequences = left.sequences, .tokens = left.tokens, .remaining = left.remaining});
 }
 
 void RolloutPhase::collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
@@ -103,9 +153,10 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
     Rollout& rollout = mine_.emplace_back();
     rollout.prompt = index;
     rollout.response = std::move(response);
-    if (--unfinished_.at(index) > 0) continue;
-    unfinished_.erase(index);
-    groups_.done(index);
+    const int64_t source = source_of_.at(index);
+    if (--unfinished_.at(source) > 0) continue;
+    unfinished_.erase(source);
+    groups_.done(source);
   }
 }
 

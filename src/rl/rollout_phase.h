@@ -4,7 +4,8 @@
 // A worker takes groups while it has room, decodes, and hands finished responses to the reward
 // pool; with nothing to roll out it trains the drafter if the coordinator lets it; when the last
 // group of the step is done anywhere, the workers exchange what they have. Everybody ends with the
-// same list.
+// same list. Asked to move, it hands all that it has not finished to another worker, tokens and
+// logprobs; random numbers belong to places, so they end there as they would have here.
 //
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle work.
 // Threading  engine thread only.
@@ -42,6 +43,7 @@ struct PhaseTimes {
   double idle_seconds = 0;                 // the engine was empty while others still decoded
   double reward_seconds = 0;               // waited for rewards after the last token
   int64_t groups = 0;                      // taken by this worker
+  int64_t moved_sequences = 0;             // from this worker to another one
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
 
   PhaseTimes& operator+=(const PhaseTimes& more);
@@ -60,6 +62,9 @@ class RolloutPhase {
 
  private:
   void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  void start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t group);
+  void go_on_with(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t parcel);
+  void consolidate();
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle();
   void attach_scores();
@@ -72,10 +77,11 @@ class RolloutPhase {
   const data::Tokenizer& tokenizer_;
   IdleWork* const idle_work_;  // or null
 
-  int64_t phases_ = 0;                      // the source's step number
-  int64_t share_ = 0;                       // groups this worker takes without stealing
-  std::map<uint32_t, int64_t> unfinished_;  // group -> responses still to come
-  std::map<uint32_t, uint32_t> index_of_;   // prompt id -> index in the step's prompts
+  int64_t phases_ = 0;                     // the source's step number
+  int64_t share_ = 0;                      // groups this worker takes without stealing
+  std::map<int64_t, int64_t> unfinished_;  // group or parcel -> responses still to come
+  std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or parcel
+  std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index in the step's prompts
   std::vector<Rollout> mine_;
   PhaseTimes times_;
 };

@@ -72,6 +72,9 @@ class SpotTraining final : public IdleWork, private rollout::HiddenTap {
   void begin_batch() { buffer_.begin_batch(); }
   [[nodiscard]] bool try_slice() override;
   void pause() override { trainer_.pause(); }
+  int64_t consolidate_below() const override {
+    return trains_ ? options_.spot.consolidate_below : 0;
+  }
   // After the rollouts; all workers together. One worker alone trains here first: it had no idle
   // time.
   void end_step(cluster::Comm& comm, const PhaseTimes& times, Metrics& metrics);

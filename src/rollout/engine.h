@@ -87,6 +87,8 @@ class Engine {
 
   // How many more sequences could be submitted and start with the next step.
   int64_t room() const { return scheduler_.room(); }
+  // What is running or waiting; looks at each of them.
+  Unfinished unfinished() const { return scheduler_.unfinished(); }
   EngineStats stats() const;
 
   // Throws Error when a page is held by none of the unfinished sequences; after the last one, when

@@ -291,6 +291,18 @@ int64_t Scheduler::room() const {
   return short_of_pages_ ? 0 : std::max<int64_t>(options_.max_running - running() - waiting(), 0);
 }
 
+Unfinished Scheduler::unfinished() const {
+  Unfinished sum;
+  const auto add = [&](const Sequence& sequence) {
+    ++sum.sequences;
+    sum.tokens += sequence.known();
+    sum.remaining = std::max(sum.remaining, sequence.remaining());
+  };
+  for (const auto& sequence : running_) add(*sequence);
+  for (const auto& sequence : waiting_) add(*sequence);
+  return sum;
+}
+
 void Scheduler::release(std::vector<ops::PageId>& pages) {
   for (const ops::PageId page : pages) pool_.release(page);
   pages.clear();

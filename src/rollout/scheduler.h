@@ -34,6 +34,13 @@
 
 namespace tlt::rollout {
 
+// Of all sequences that are running or waiting.
+struct Unfinished {
+  int64_t sequences = 0;
+  int64_t tokens = 0;     // that they have, prompts included
+  int64_t remaining = 0;  // that one of them may still get, at most
+};
+
 class Scheduler {
  public:
   Scheduler(const EngineOptions& options, kv::PagePool& pool);
@@ -64,6 +71,7 @@ class Scheduler {
   int64_t waiting() const { return std::ssize(waiting_); }
   // Sequences that could be submitted and start with the next step; none while one waits for pages.
   int64_t room() const;
+  Unfinished unfinished() const;
   int64_t preemptions() const { return preemptions_; }
   int64_t peak_pages() const { return peak_pages_; }
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/check.h"
@@ -171,6 +172,23 @@ TEST(DraftBufferTest, WhatIsOfferedOutsideAStepIsNotKept) {
   offer_sequence(buffer, 1, 10);
   EXPECT_EQ(buffer.sequences(), 0);
   EXPECT_EQ(buffer.draw(100, 16).size(), 0u);
+}
+
+// Moved to another worker and back, it is offered from its prompt on once more.
+TEST(DraftBufferTest, SequenceThatComesBackIsAnotherOne) {
+  DraftBuffer buffer({.bytes = 1 << 20, .seed = 0});
+  buffer.begin_step();
+  offer_sequence(buffer, 1, 12);  // held out, as the first one
+  for (const int64_t tokens : {20, 40}) {
+    offer_sequence(buffer, 2, tokens);
+    std::vector<int64_t> lengths;
+    for (const DraftSample& sample : buffer.draw(/*tokens=*/1000, /*window=*/100)) {
+      expect_rows_belong_to_tokens(sample);
+      lengths.push_back(std::ssize(sample.tokens));
+    }
+    std::ranges::sort(lengths);
+    EXPECT_EQ(lengths, tokens == 20 ? std::vector<int64_t>{25} : (std::vector<int64_t>{25, 45}));
+  }
 }
 
 TEST(DraftBufferTest, AGapBetweenPiecesThrows) {

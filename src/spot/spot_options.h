@@ -23,6 +23,7 @@ struct SpotOptions {
   bool save_buffer = false;
   double publish_margin = 0.02;
   double gap_share = 0.05;
+  int64_t consolidate_below = 0;
 
   void visit(auto& v) {
     v(enable_drafter_training, "enable_drafter_training", Affects::kSpeed,
@@ -50,6 +51,9 @@ struct SpotOptions {
     v(gap_share, "gap_share", Affects::kSpeed,
       "One worker alone is never idle: it trains the drafter for this share of each rollout's "
       "time, behind the rollout.");
+    v(consolidate_below, "consolidate_below", Affects::kSpeed,
+      "When two workers have at most so many unfinished responses together, those of the one with "
+      "fewer go on at the other, and it trains the drafter earlier; 0: they stay.");
   }
   // InputError: a value makes no sense.
   void check() const;

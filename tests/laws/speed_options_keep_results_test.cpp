@@ -73,6 +73,7 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.train.buffer_bytes", "20000"},
     {"speculative.train.publish_margin", "1000"},
     {"speculative.train.gap_share", "1"},
+    {"speculative.train.consolidate_below", "8"},
     {"actor.enable_gradient_checkpointing", "true"},
     {"reward.threads", "1"},
     {"trainer.threads", "2"},

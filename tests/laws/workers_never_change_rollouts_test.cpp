@@ -1,7 +1,12 @@
 // The law: 1, 2 and 3 workers, and any number of threads, give the same rollouts and the same
-// weights after several steps.
+// weights after several steps, whatever is moved from one to another on the way.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
 #include "tests/support/small_run.h"
 
 namespace tlt {
@@ -11,6 +16,7 @@ using tests::expect_same_run;
 using tests::run_program;
 using tests::Scratch;
 using tests::small_run;
+using ::testing::HasSubstr;
 
 constexpr int kWorkerSteps = 2;
 
@@ -65,16 +71,54 @@ TEST_P(WorkersNeverChangeRollouts, AnAdapterToo) {
 TEST_P(WorkersNeverChangeRollouts, DynamicSamplingToo) {
   const Scratch scratch;
   for (const int workers : {1, 2, 3}) {
-    auto options = testing::with_dynamic_sampling();
+    auto options = tests::with_dynamic_sampling();
     options.push_back("model.dtype=" + GetParam());
     options.push_back("trainer.threads=1");
     const auto folder = scratch / ("workers" + std::to_string(workers));
-    ASSERT_EQ(run_program(small_run(folder, kSteps, workers, options), scratch / "log"), 0)
+    ASSERT_EQ(run_program(small_run(folder, kWorkerSteps, workers, options), scratch / "log"), 0)
         << testing::read_text(scratch / "log");
-    EXPECT_GT(testing::sum_of_metric(folder, "train/num_gen_batches"), kSteps);
-    EXPECT_GT(testing::sum_of_metric(folder, "rollout/dynamic_filter/drop_zero_std"), 0);
-    EXPECT_EQ(testing::sum_of_metric(folder, "rollout/frac_reward_zero_std") > 0, true);
-    if (workers > 1) expect_same_run(folder, scratch / "workers1", kSteps);
+    EXPECT_GT(tests::sum_of_metric(folder, "train/num_gen_batches"), kWorkerSteps);
+    EXPECT_GT(tests::sum_of_metric(folder, "rollout/dynamic_filter/drop_zero_std"), 0);
+    EXPECT_EQ(tests::sum_of_metric(folder, "rollout/frac_reward_zero_std") > 0, true);
+    if (workers > 1) expect_same_run(folder, scratch / "workers1", kWorkerSteps);
+  }
+}
+
+// The values of a metric, a line each.
+std::vector<double> values_of(const std::filesystem::path& run, const std::string& name) {
+  std::ifstream file(run / "metrics.jsonl");
+  std::vector<double> values;
+  for (std::string line; std::getline(file, line);)
+    if (const auto row = nlohmann::json::parse(line); row.contains(name))
+      values.push_back(row[name].get<double>());
+  return values;
+}
+
+// Responses that begin at one worker and end at another.
+TEST_P(WorkersNeverChangeRollouts, WhateverMoves) {
+  const Scratch scratch;
+  const auto options = [&](int consolidate_below) {
+    return std::vector<std::string>{
+        "model.dtype=" + GetParam(),
+        "trainer.threads=1",
+        "data.max_response_length=192",
+        "speculative.train.trigger=interval",
+        "speculative.train.training_interval_steps=1",
+        "speculative.train.consolidate_below=" + std::to_string(consolidate_below)};
+  };
+  ASSERT_EQ(run_program(small_run(scratch / "one", kWorkerSteps, 1, options(0)), scratch / "log"), 0)
+      << testing::read_text(scratch / "log");
+  for (const auto& [workers, below] : {std::pair(2, 1000), {3, 1000}, {3, 6}}) {
+    const auto folder = scratch / fmt::format("{}_of_{}", below, workers);
+    ASSERT_EQ(run_program(small_run(folder, kWorkerSteps, workers, options(below)), scratch / "log"), 0)
+        << testing::read_text(scratch / "log");
+    SCOPED_TRACE(folder.filename());
+    expect_same_run(folder, scratch / "one", kWorkerSteps);
+    double moved = 0;
+    for (const double value : values_of(folder, "rollout/moved_sequences")) moved += value;
+    EXPECT_GT(moved, 0);
+    EXPECT_EQ(values_of(folder, "drafter/workers_off"), std::vector<double>(kWorkerSteps, 0));
+    EXPECT_THAT(testing::read_text(scratch / "log"), Not(HasSubstr("failed")));
   }
 }
 
