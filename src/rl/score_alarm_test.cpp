@@ -113,7 +113,7 @@ TEST(ScoreAlarmTest, AValidationBeforeTheFirstStepIsNoPoint) {
 }
 
 TEST(ScoreAlarmTest, AResumedRunKnowsWhatItsMetricsSay) {
-  const testing::Scratch scratch;
+  const tests::Scratch scratch;
   const std::string file = (scratch / "metrics.jsonl").string();
   ScoreAlarm whole, resumed;
   {

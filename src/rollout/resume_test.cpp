@@ -15,8 +15,8 @@
 namespace tlt::rollout {
 namespace {
 
-using testing::random_tokens;
-using testing::Rollouts;
+using tests::random_tokens;
+using tests::Rollouts;
 
 constexpr int64_t kVocabulary = 6;  // texts repeat themselves, so guesses are right
 
@@ -27,7 +27,7 @@ struct Told {
 };
 
 // Guesses nothing; what it is told must be in order.
-class RecordingDrafter final : public testing::PlainDrafter {
+class RecordingDrafter final : public tests::PlainDrafter {
  public:
   explicit RecordingDrafter(std::map<spec::SequenceId, Told>& told) : told_(told) {}
 
@@ -71,7 +71,7 @@ class Letters final : public StopText {
 class ResumeTest : public ::testing::Test {
  protected:
   static model::ModelConfig config() {
-    model::ModelConfig config = testing::tiny_config(model::Family::kQwen3);
+    model::ModelConfig config = tests::tiny_config(model::Family::kQwen3);
     config.vocabulary = kVocabulary;
     config.eos_tokens = {1};
     return config;
@@ -118,7 +118,7 @@ class ResumeTest : public ::testing::Test {
       for (const auto& engine : engines) {
         is_busy = engine->step() || is_busy;
         engine->check_invariants();
-        testing::keep(engine->take_finished(), rollouts);
+        tests::keep(engine->take_finished(), rollouts);
       }
       if (random.below(12) != 0) continue;
       const size_t from = random.below(engines.size());
@@ -149,10 +149,10 @@ class ResumeTest : public ::testing::Test {
   }
 
   const Letters letters_;
-  const std::unique_ptr<model::PolicyModel> model_ = testing::make_tiny_model(config(), at::kFloat);
+  const std::unique_ptr<model::PolicyModel> model_ = tests::make_tiny_model(config(), at::kFloat);
   const Rollouts plain_ = [this] {
     Engine engine(*model_, options(300), &letters_);
-    return testing::run(engine, groups());
+    return tests::run(engine, groups());
   }();
 };
 
@@ -176,7 +176,7 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
   {
     Speculation speculation(std::make_unique<RecordingDrafter>(want), {4, 2, 6}, kVocabulary);
     Engine engine(*model_, options(300), &letters_, nullptr, &speculation);
-    EXPECT_EQ(testing::difference(plain_, testing::run(engine, groups())), "");
+    EXPECT_EQ(testing::difference(plain_, tests::run(engine, groups())), "");
     speculation.new_weights();  // tells the drafter what is left to tell
   }
   for (const int64_t pages : {300, 12}) {

@@ -96,29 +96,29 @@ TEST_P(ResumeIsUninterrupted, DynamicSamplingToo) {
   const Scratch scratch;
   const auto run = [&](const std::filesystem::path& folder) {
     auto arguments = run_in(folder);
-    for (const std::string& option : testing::with_dynamic_sampling()) arguments.push_back(option);
+    for (const std::string& option : tests::with_dynamic_sampling()) arguments.push_back(option);
     return arguments;
   };
   ASSERT_EQ(run_program(run(scratch / "whole"), scratch / "log"), 0)
-      << testing::read_text(scratch / "log");
-  EXPECT_GT(testing::sum_of_metric(scratch / "whole", "train/num_gen_batches"), kSteps);
+      << tests::read_text(scratch / "log");
+  EXPECT_GT(tests::sum_of_metric(scratch / "whole", "train/num_gen_batches"), kSteps);
   auto half = run(scratch / "half");
   half.push_back("trainer.total_training_steps=2");
-  ASSERT_EQ(run_program(half, scratch / "log"), 0) << testing::read_text(scratch / "log");
+  ASSERT_EQ(run_program(half, scratch / "log"), 0) << tests::read_text(scratch / "log");
   half.back() = "trainer.total_training_steps=" + std::to_string(kSteps);
-  ASSERT_EQ(run_program(half, scratch / "log"), 0) << testing::read_text(scratch / "log");
-  testing::expect_same_run(scratch / "half", scratch / "whole", kSteps);
+  ASSERT_EQ(run_program(half, scratch / "log"), 0) << tests::read_text(scratch / "log");
+  tests::expect_same_run(scratch / "half", scratch / "whole", kSteps);
 }
 
 // Not one group is ever kept of greedy samples: the cap ends the run, and says why.
 TEST_P(ResumeIsUninterrupted, DynamicSamplingStopsAtItsCap) {
   const Scratch scratch;
   auto run = run_in(scratch / "run");
-  for (const std::string& option : testing::with_dynamic_sampling()) run.push_back(option);
+  for (const std::string& option : tests::with_dynamic_sampling()) run.push_back(option);
   run.push_back("rollout.temperature=0");
   run.push_back("algorithm.filter_groups.max_num_gen_batches=2");
   EXPECT_EQ(run_program(run, scratch / "log"), 2);
-  const std::string output = testing::read_text(scratch / "log");
+  const std::string output = tests::read_text(scratch / "log");
   EXPECT_NE(output.find("step 1 has only 0 of 4 groups after 2 generation batches"),
             std::string::npos)
       << output;

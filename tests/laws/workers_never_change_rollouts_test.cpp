@@ -76,7 +76,7 @@ TEST_P(WorkersNeverChangeRollouts, DynamicSamplingToo) {
     options.push_back("trainer.threads=1");
     const auto folder = scratch / ("workers" + std::to_string(workers));
     ASSERT_EQ(run_program(small_run(folder, kWorkerSteps, workers, options), scratch / "log"), 0)
-        << testing::read_text(scratch / "log");
+        << tests::read_text(scratch / "log");
     EXPECT_GT(tests::sum_of_metric(folder, "train/num_gen_batches"), kWorkerSteps);
     EXPECT_GT(tests::sum_of_metric(folder, "rollout/dynamic_filter/drop_zero_std"), 0);
     EXPECT_EQ(tests::sum_of_metric(folder, "rollout/frac_reward_zero_std") > 0, true);
@@ -107,18 +107,18 @@ TEST_P(WorkersNeverChangeRollouts, WhateverMoves) {
         "speculative.train.consolidate_below=" + std::to_string(consolidate_below)};
   };
   ASSERT_EQ(run_program(small_run(scratch / "one", kWorkerSteps, 1, options(0)), scratch / "log"), 0)
-      << testing::read_text(scratch / "log");
+      << tests::read_text(scratch / "log");
   for (const auto& [workers, below] : {std::pair(2, 1000), {3, 1000}, {3, 6}}) {
     const auto folder = scratch / fmt::format("{}_of_{}", below, workers);
     ASSERT_EQ(run_program(small_run(folder, kWorkerSteps, workers, options(below)), scratch / "log"), 0)
-        << testing::read_text(scratch / "log");
+        << tests::read_text(scratch / "log");
     SCOPED_TRACE(folder.filename());
     expect_same_run(folder, scratch / "one", kWorkerSteps);
     double moved = 0;
     for (const double value : values_of(folder, "rollout/moved_sequences")) moved += value;
     EXPECT_GT(moved, 0);
     EXPECT_EQ(values_of(folder, "drafter/workers_off"), std::vector<double>(kWorkerSteps, 0));
-    EXPECT_THAT(testing::read_text(scratch / "log"), Not(HasSubstr("failed")));
+    EXPECT_THAT(tests::read_text(scratch / "log"), Not(HasSubstr("failed")));
   }
 }
 
