@@ -145,7 +145,7 @@ class ResumeTest : public ::testing::Test {
     for (auto& [place, response] : a)
       if (const auto other = b.find(place); other != b.end())
         response.target_forwards = other->second.target_forwards;
-    return testing::difference(a, b);
+    return tests::difference(a, b);
   }
 
   const Letters letters_;
@@ -164,7 +164,7 @@ TEST_F(ResumeTest, ResponsesThatWanderEndAsIfTheyHadStayed) {
         engines.push_back(std::make_unique<Engine>(*model_, options(pages), &letters_));
       int64_t moves = 0, preemptions = 0;
       const Rollouts wandered = run_wandering(engines, seed, moves);
-      EXPECT_EQ(testing::difference(plain_, wandered), "") << pages << " pages, seed " << seed;
+      EXPECT_EQ(tests::difference(plain_, wandered), "") << pages << " pages, seed " << seed;
       EXPECT_GT(moves, 10);
       for (const auto& engine : engines) preemptions += engine->stats().preemptions;
       EXPECT_EQ(preemptions > 0, pages == 12);
@@ -176,7 +176,7 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
   {
     Speculation speculation(std::make_unique<RecordingDrafter>(want), {4, 2, 6}, kVocabulary);
     Engine engine(*model_, options(300), &letters_, nullptr, &speculation);
-    EXPECT_EQ(testing::difference(plain_, tests::run(engine, groups())), "");
+    EXPECT_EQ(tests::difference(plain_, tests::run(engine, groups())), "");
     speculation.new_weights();  // tells the drafter what is left to tell
   }
   for (const int64_t pages : {300, 12}) {
@@ -190,7 +190,7 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
                                                  speculations.back().get()));
     }
     int64_t moves = 0;
-    EXPECT_EQ(testing::difference(plain_, run_wandering(engines, 1, moves)), "");
+    EXPECT_EQ(tests::difference(plain_, run_wandering(engines, 1, moves)), "");
     EXPECT_GT(moves, 10);
     for (const auto& speculation : speculations) {
       speculation->new_weights();

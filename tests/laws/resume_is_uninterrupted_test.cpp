@@ -101,13 +101,13 @@ TEST_P(ResumeIsUninterrupted, DynamicSamplingToo) {
   };
   ASSERT_EQ(run_program(run(scratch / "whole"), scratch / "log"), 0)
       << tests::read_text(scratch / "log");
-  EXPECT_GT(tests::sum_of_metric(scratch / "whole", "train/num_gen_batches"), kSteps);
+  EXPECT_GT(tests::sum_of_metric(scratch / "whole", "train/num_gen_batches"), kResumeSteps);
   auto half = run(scratch / "half");
   half.push_back("trainer.total_training_steps=2");
   ASSERT_EQ(run_program(half, scratch / "log"), 0) << tests::read_text(scratch / "log");
-  half.back() = "trainer.total_training_steps=" + std::to_string(kSteps);
+  half.back() = "trainer.total_training_steps=" + std::to_string(kResumeSteps);
   ASSERT_EQ(run_program(half, scratch / "log"), 0) << tests::read_text(scratch / "log");
-  tests::expect_same_run(scratch / "half", scratch / "whole", kSteps);
+  tests::expect_same_run(scratch / "half", scratch / "whole", kResumeSteps);
 }
 
 // Not one group is ever kept of greedy samples: the cap ends the run, and says why.
