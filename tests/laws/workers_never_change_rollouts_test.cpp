@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/small_run.h"
@@ -12,11 +13,11 @@
 namespace tlt {
 namespace {
 
+using ::testing::HasSubstr;
 using tests::expect_same_run;
 using tests::run_program;
 using tests::Scratch;
 using tests::small_run;
-using ::testing::HasSubstr;
 
 constexpr int kWorkerSteps = 2;
 
@@ -82,6 +83,22 @@ TEST_P(WorkersNeverChangeRollouts, DynamicSamplingToo) {
     EXPECT_EQ(tests::sum_of_metric(folder, "rollout/frac_reward_zero_std") > 0, true);
     if (workers > 1) expect_same_run(folder, scratch / "workers1", kWorkerSteps);
   }
+  // A row that came twice in a step was rolled out twice: another response but by chance.
+  int twice = 0, copies = 0;
+  for (int step = 1; step <= kWorkerSteps; ++step) {
+    std::map<std::pair<int, int>, std::string> outputs;
+    std::istringstream rows(
+        tests::read_text(scratch / "workers1" / tests::state_files(step).back()));
+    for (std::string line; std::getline(rows, line);) {
+      const auto row = nlohmann::json::parse(line);
+      const auto output = row.at("output").get<std::string>();
+      const auto [first, is_new] =
+          outputs.emplace(std::pair<int, int>(row.at("prompt_id"), row.at("sample")), output);
+      twice += is_new ? 0 : 1;
+      copies += !is_new && first->second == output ? 1 : 0;
+    }
+  }
+  EXPECT_LT(copies, twice);
 }
 
 // The values of a metric, a line each.
@@ -106,11 +123,13 @@ TEST_P(WorkersNeverChangeRollouts, WhateverMoves) {
         "speculative.train.training_interval_steps=1",
         "speculative.train.consolidate_below=" + std::to_string(consolidate_below)};
   };
-  ASSERT_EQ(run_program(small_run(scratch / "one", kWorkerSteps, 1, options(0)), scratch / "log"), 0)
+  ASSERT_EQ(run_program(small_run(scratch / "one", kWorkerSteps, 1, options(0)), scratch / "log"),
+            0)
       << tests::read_text(scratch / "log");
   for (const auto& [workers, below] : {std::pair(2, 1000), {3, 1000}, {3, 6}}) {
     const auto folder = scratch / fmt::format("{}_of_{}", below, workers);
-    ASSERT_EQ(run_program(small_run(folder, kWorkerSteps, workers, options(below)), scratch / "log"), 0)
+    ASSERT_EQ(
+        run_program(small_run(folder, kWorkerSteps, workers, options(below)), scratch / "log"), 0)
         << tests::read_text(scratch / "log");
     SCOPED_TRACE(folder.filename());
     expect_same_run(folder, scratch / "one", kWorkerSteps);
