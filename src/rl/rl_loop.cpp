@@ -94,7 +94,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
                      ? make_policy(options_, place_.device)
                      : nullptr),
       stop_text_(place_.tokenizer),
-      draft_network_(make_draft_network(options_, *place_.model)),
+      draft_network_(make_draft_network(options_, *place_.model, prompts_)),
       spot_(make_spot_training(draft_network_, options_)),
       speculation_(rollout::make_speculation(
           options_.speculative, *place_.model, options_.rollout.engine,

@@ -12,10 +12,13 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "model/draft_eagle.h"
+#include "model/draft_eagle3.h"
 #include "model/draft_folder.h"
+#include "model/draft_hot_tokens.h"
 #include "model/safetensors.h"
 #include "rl/step_report.h"
 #include "rollout/make_speculation.h"
+#include "spot/token_ranking.h"
 
 namespace tlt::rl {
 namespace {
@@ -56,8 +59,34 @@ struct SpotTraining::Ledger {
   }
 };
 
+namespace {
+
+constexpr int64_t kRankedPrompts = 8192;  // more tell nothing new
+
+std::shared_ptr<model::DraftNetwork> make_eagle3(const SpeculativeTrainOptions& options,
+                                                 const model::PolicyModel& model,
+                                                 const data::Dataset& prompts) {
+  const model::ModelConfig& target = model.config();
+  const int64_t all = target.vocabulary, wanted = options.warmup.draft_vocab_size;
+  auto network = std::make_shared<model::Eagle3Network>(
+      model, model::Eagle3Config::make(target, wanted > 0 ? std::min(wanted, all) : all));
+  if (network->head_rows() < all) {
+    std::vector<spot::DraftSample> samples(
+        static_cast<size_t>(std::min(kRankedPrompts, prompts.size())));
+    for (size_t i = 0; i < samples.size(); ++i)
+      samples[i].tokens = prompts.prompt(static_cast<int64_t>(i)).tokens;
+    network->set_head_tokens(model::hottest(
+        spot::rank_tokens(samples, target.eos_tokens, target.vocabulary), network->head_rows()));
+  }
+  network->initialize(static_cast<uint64_t>(options.trainer.seed));
+  return network;
+}
+
+}  // namespace
+
 std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& options,
-                                                        const model::PolicyModel& model) {
+                                                        const model::PolicyModel& model,
+                                                        const data::Dataset& prompts) {
   const SpeculativeOptions& speculative = options.speculative;
   if (auto network = rollout::load_draft_network(speculative, model)) return network;
   const bool is_wanted =
@@ -66,10 +95,8 @@ std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& option
   if (!is_wanted) return nullptr;
   const std::string& init = speculative.train.warmup.init;
   if (init != "random" && init != "target") return model::load_drafter(init, model);
-  TLT_CHECK_INPUT(speculative.train.warmup.algorithm == "eagle", "speculative.train.algorithm is ",
-                  speculative.train.warmup.algorithm,
-                  " and speculative.eagle.spec_model_path names no drafter; make one by tlt draft, "
-                  "or start with algorithm=eagle");
+  if (speculative.train.warmup.algorithm == "eagle3")
+    return make_eagle3(speculative.train, model, prompts);
   auto network =
       std::make_shared<model::EagleNetwork>(model, model::EagleNetwork::config_for(model.config()));
   const auto seed = static_cast<uint64_t>(speculative.train.trainer.seed);

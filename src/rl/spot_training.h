@@ -37,6 +37,7 @@
 #include "base/metrics.h"
 #include "base/timeline.h"
 #include "cluster/comm.h"
+#include "data/dataset.h"
 #include "model/draft_network.h"
 #include "model/policy_model.h"
 #include "rl/idle_work.h"
@@ -50,9 +51,13 @@
 namespace tlt::rl {
 
 // The EAGLE network that a run drafts with: that of speculative.eagle.spec_model_path; without one,
-// where it is trained on the way, one of speculative.train.init. Null: none drafts.
+// where it is trained on the way, one of speculative.train.init and algorithm. Null: none drafts.
+// A new eagle3 drafter's head has the tokens that are frequent in the prompts, then the lowest
+// ones, which a tokenizer learned first: what responses are made of is not known yet, and a run
+// that goes on finds the same ones.
 std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& options,
-                                                        const model::PolicyModel& model);
+                                                        const model::PolicyModel& model,
+                                                        const data::Dataset& prompts);
 
 // Of a checkpoint: how far the drafter is.
 inline constexpr const char* kSpotText = "spot.json";

@@ -60,7 +60,8 @@ struct DraftTrainOptions {
   }
 };
 
-// Options of `tlt draft` alone.
+// Options of `tlt draft`; algorithm, draft_vocab_size and init count in `tlt train` too, where a
+// drafter starts from nothing.
 struct WarmupOptions {
   std::string algorithm = "eagle";
   int64_t draft_vocab_size = 32768;
@@ -73,8 +74,8 @@ struct WarmupOptions {
 
   void visit(auto& v) {
     v(algorithm, "algorithm", Affects::kResults,
-      "Which drafter tlt draft trains: eagle, or eagle3 (states of three layers, a head of its "
-      "own).");
+      "Which drafter tlt draft trains, and tlt train where none is given: eagle, or eagle3 (states "
+      "of three layers, a head of its own).");
     v(draft_vocab_size, "draft_vocab_size", Affects::kResults,
       "eagle3: tokens that the drafter's head has: the most frequent ones of what it learns from; "
       "0: all.");

@@ -108,6 +108,34 @@ TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedOnOneTwoAndThreeWorkers) 
   }
 }
 
+// An EAGLE-3 drafter that starts from nothing, with a head of few tokens and of all; and the run
+// goes on from a checkpoint with the tokens it had.
+TEST_P(SpotTrainingNeverChangesTokens, AnEagle3DrafterFromNothing) {
+  run("off", 1, {"speculative.train.enable_drafter_training=false"});
+  for (const auto& [workers, head] : {std::pair(1, 16), {2, 0}}) {
+    const std::string name = "eagle3_" + std::to_string(workers);
+    std::vector<std::string> options = {
+        "speculative.train.algorithm=eagle3", "speculative.train.optim.lr=0.004",
+        "speculative.train.draft_vocab_size=" + std::to_string(head)};
+    options.insert(options.end(), kAlways.begin(), kAlways.end());
+    const auto on = run(name, workers, options);
+    expect_same(name);
+    EXPECT_GT(on.at("speculation/eagle/steps"), 0) << name;
+    EXPECT_EQ(on.at("speculation/eagle/failed"), 0) << name;
+    EXPECT_GT(on.at("drafter/steps"), 0) << name;
+    EXPECT_GT(on.at("drafter/published"), 0) << name;
+    EXPECT_EQ(on.at("drafter/workers_off"), 0) << name;
+    const auto config = nlohmann::json::parse(read_text(scratch_ / name / "drafter/config.json"));
+    EXPECT_EQ(config["architectures"][0], "LlamaForCausalLMEagle3");
+    const std::string tokens = "checkpoints/step_000001/drafter/model.safetensors";
+    EXPECT_FALSE(read_text(scratch_ / name / tokens).empty());
+    std::filesystem::remove_all(scratch_ / name / "checkpoints/step_000004");
+    std::ofstream(scratch_ / name / "checkpoints/latest") << "step_000003\n";
+    run(name, workers, options);
+    expect_same(name);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, SpotTrainingNeverChangesTokens,
                          ::testing::Values("float32", "bfloat16"));
 
