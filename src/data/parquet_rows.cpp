@@ -206,6 +206,8 @@ ParquetRows::ParquetRows(const std::string& path) : file_(std::make_unique<File>
   });
   file_->batches =
       checked(path, "the file is damaged", [&] { return file_->reader->GetRecordBatchReader(); });
+  TLT_CHECK_INPUT(is_valid_utf8(file_->batches->schema()->ToString()), path,
+                  ": a column whose name is not UTF-8; name it in UTF-8");
   for (const auto& field : file_->batches->schema()->fields())
     file_->columns.push_back({field->name(), field->type()->ToString()});
 }

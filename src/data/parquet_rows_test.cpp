@@ -114,6 +114,14 @@ TEST(ParquetRowsTest, TextThatIsNotUtf8IsNamedByRowAndColumn) {
             "not_utf8.parquet: row 2: column prompt: a text that is not UTF-8; save it as UTF-8");
 }
 
+// Found by the fuzzer: such a name became the key of a row that nothing could write.
+TEST(ParquetRowsTest, ANameThatIsNotUtf8IsRefused) {
+  std::string bytes = text_of_file(kGolden + "wrong_type.parquet");
+  for (size_t at = 0; (at = bytes.find("prompt", at)) != bytes.npos;) bytes[at] = '\xff';
+  EXPECT_EQ(error_of(copy_of("name.parquet", bytes)),
+            "name.parquet: a column whose name is not UTF-8; name it in UTF-8");
+}
+
 // Whatever a flipped byte does, it ends as rows or as an InputError that begins with the file.
 TEST(ParquetRowsTest, DamagedBytesAreRowsOrOneSentence) {
   int refused = 0, in_the_middle = 0;

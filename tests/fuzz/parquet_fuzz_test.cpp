@@ -62,7 +62,7 @@ TEST(ParquetFuzzTest, AFileHasRowsOrIsRefused) {
       size_t bytes = 0;
       nlohmann::json row;
       for (int i = 0; i < 2000 && rows.try_next(row); ++i)
-        bytes += row.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).size();
+        bytes += row.dump().size();  // throws what is not UTF-8
       return sketch + std::string(std::min<size_t>(bytes / 1000, 20), '.');
     } catch (const InputError& error) {
       const std::string message = error.what();
