@@ -116,7 +116,7 @@ TEST(ParquetRowsTest, TextThatIsNotUtf8IsNamedByRowAndColumn) {
 
 // Found by the fuzzer: such a name became the key of a row that nothing could write.
 TEST(ParquetRowsTest, ANameThatIsNotUtf8IsRefused) {
-  std::string bytes = text_of_file(kGolden + "wrong_type.parquet");
+  std::string bytes = text_of_file(kParquetFolder + "wrong_type.parquet");
   for (size_t at = 0; (at = bytes.find("prompt", at)) != bytes.npos;) bytes[at] = '\xff';
   EXPECT_EQ(error_of(copy_of("name.parquet", bytes)),
             "name.parquet: a column whose name is not UTF-8; name it in UTF-8");
