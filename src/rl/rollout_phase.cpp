@@ -29,6 +29,7 @@ PhaseTimes& PhaseTimes::operator+=(const PhaseTimes& more) {
   idle_seconds += more.idle_seconds;
   reward_seconds += more.reward_seconds;
   groups += more.groups;
+  moved_sequences += more.moved_sequences;
   preemption_seconds.insert(preemption_seconds.end(), more.preemption_seconds.begin(),
                             more.preemption_seconds.end());
   return *this;
