@@ -10,7 +10,7 @@ using Json = nlohmann::ordered_json;
 
 const std::string kTests = std::string(TLT_SOURCE_DIR) + "/tests/";
 
-const std::vector<std::string> kDictionary = {"{{",
+const std::vector<std::string> kJinjaWords = {"{{",
                                               "}}",
                                               "{%",
                                               "%}",
@@ -170,7 +170,7 @@ std::string render(const std::string& source) {
 }
 
 TEST(JinjaFuzzTest, ATemplateRendersOrIsRefused) {
-  FuzzPlan plan{.name = "jinja", .dictionary = kDictionary, .inputs = 6000, .max_bytes = 1 << 15};
+  FuzzPlan plan{.name = "jinja", .dictionary = kJinjaWords, .inputs = 6000, .max_bytes = 1 << 15};
   plan.corpus = templates_of(read_text(TLT_SOURCE_DIR "/src/data/jinja_test.cpp"));
   ASSERT_GT(plan.corpus.size(), 100U);
   for (const auto& file : std::filesystem::directory_iterator(kTests + "data/chat_templates"))

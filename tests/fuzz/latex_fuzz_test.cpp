@@ -7,7 +7,7 @@
 namespace tlt::tests {
 namespace {
 
-const std::vector<std::string> kDictionary = {"\\frac",
+const std::vector<std::string> kLatexWords = {"\\frac",
                                               "\\frac{",
                                               "\\sqrt",
                                               "\\sqrt[3]{",
@@ -114,7 +114,7 @@ std::string judge(const std::string& text) {
 }
 
 TEST(LatexFuzzTest, AnyTwoAnswersAreJudged) {
-  FuzzPlan plan{.name = "latex", .dictionary = kDictionary, .inputs = 10000, .max_bytes = 10000};
+  FuzzPlan plan{.name = "latex", .dictionary = kLatexWords, .inputs = 10000, .max_bytes = 10000};
   std::istringstream lines(read_text(TLT_SOURCE_DIR "/tests/golden/math_pairs.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     const auto pair = nlohmann::json::parse(line);

@@ -25,7 +25,7 @@ size_t footer_of(const std::string& file) {
 }
 
 // The pages or the footer changed, what stands behind them right; or any bytes.
-std::string mutate(Mutator& mutator, const std::string& file, const std::string& other) {
+std::string mutate_file(Mutator& mutator, const std::string& file, const std::string& other) {
   const size_t footer = footer_of(file);
   if (footer == 0 || mutator.one_in(4)) return mutator.bytes(file, other);
   const std::string pages = file.substr(0, footer),
@@ -45,7 +45,7 @@ TEST(ParquetFuzzTest, AFileHasRowsOrIsRefused) {
   FuzzPlan plan{.name = "parquet",
                 .dictionary = {"PAR1", "ARROW:schema", "string", "\x15\x02", "\x19\x4c", "\x26"},
                 .inputs = 1500,
-                .mutate = mutate};
+                .mutate = mutate_file};
   for (const auto& file : std::filesystem::directory_iterator(kFolder))
     if (file.path().extension() == ".parquet") plan.corpus.push_back(read_text(file.path()));
   std::sort(plan.corpus.begin(), plan.corpus.end());
@@ -60,7 +60,7 @@ TEST(ParquetFuzzTest, AFileHasRowsOrIsRefused) {
       std::string sketch;
       for (const auto& column : rows.columns()) sketch += column.type + ",";
       size_t bytes = 0;
-      nlohmann::json row;
+      nlohmann::ordered_json row;
       for (int i = 0; i < 2000 && rows.try_next(row); ++i)
         bytes += row.dump().size();  // throws what is not UTF-8
       return sketch + std::string(std::min<size_t>(bytes / 1000, 20), '.');

@@ -7,9 +7,9 @@ namespace {
 
 using data::Tokenizer;
 
-const std::string kFolder = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kTokenizers = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
 
-const std::vector<std::string> kDictionary = {
+const std::vector<std::string> kTokenizerWords = {
     "BPE", "ByteFallback", "ByteLevel", "Contiguous", "Digits", "Fuse", "Isolated",
     "MergedWithNext", "MergedWithPrevious", "Metaspace", "NFC", "Prepend", "Regex", "Removed",
     "Replace", "Sequence", "SpecialToken", "Split", "String", "Strip", "TemplateProcessing",
@@ -53,10 +53,10 @@ std::string use(const std::string& json) {
 }
 
 TEST(TokenizerFuzzTest, ATokenizerJsonWorksOrIsRefused) {
-  FuzzPlan plan{.name = "tokenizer", .dictionary = kDictionary, .inputs = 500};
+  FuzzPlan plan{.name = "tokenizer", .dictionary = kTokenizerWords, .inputs = 500};
   for (const char* name : {"demo", "every_flag", "gpt2_style", "llama2_style", "llama3_style",
                            "mistral_style", "odd_pieces"})
-    plan.corpus.push_back(read_text(kFolder + name + "/tokenizer.json"));
+    plan.corpus.push_back(read_text(kTokenizers + name + "/tokenizer.json"));
   plan.mutate = [](Mutator& mutator, const std::string& text, const std::string& other) {
     return mutator.one_in(4) ? mutator.bytes(text, other) : mutator.json(text, other);
   };

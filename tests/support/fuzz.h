@@ -8,10 +8,9 @@
 // A plain run makes plan.inputs texts from a fixed seed, the same ones everywhere. Two variables
 // are for longer runs at home (make test-asan builds the program):
 //   TLT_FUZZ_SECONDS=600  as long as that for each parser, from a new seed, which is printed
-//   TLT_FUZZ_INPUT=file   that text only; the text at work is kept in tlt_fuzz_NAME in the folder
-//   for
-//                         temporary files, and stays there when the parser fails or the process
-//                         dies
+//   TLT_FUZZ_INPUT=file   that text only
+// The text at work is kept in tlt_fuzz_NAME in the folder for temporary files, and stays there when
+// the parser fails or the process dies.
 //
 //   TLT_FUZZ_SECONDS=600 build-asan/tests/tlt_fuzz_test --gtest_filter='*Jinja*'
 //
@@ -57,8 +56,7 @@ using FuzzCall = std::function<std::string(const std::string& text)>;
 class Fuzzer {
  public:
   static constexpr double kMaxSeconds = 1;
-  static constexpr int64_t kMaxBytes = int64_t{3}
-                                       << 30;  // of the process, the sanitizer's included
+  static constexpr int64_t kMaxBytes = int64_t{3} << 30;  // the sanitizer's included
   static constexpr size_t kMaxSentence = 2000;
 
   Fuzzer(const FuzzPlan& plan, FuzzCall call)
