@@ -26,6 +26,14 @@ int64_t floor_divide(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+// With the sign of b, as in Python.
+int64_t remainder(int64_t a, int64_t b) {
+  if (b == 0) throw JinjaFault("a division by zero");
+  if (b == -1) return 0;
+  const int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 int64_t power(int64_t base, int64_t exponent) {
   int64_t result = 1;
   // Beyond 64 steps only these bases stay within 64 bits.
@@ -48,8 +56,7 @@ JinjaValue whole_arithmetic(std::string_view sign, int64_t a, int64_t b) {
   } else if (sign == "//") {
     result = floor_divide(a, b);
   } else if (sign == "%") {
-    if (b == 0) throw JinjaFault("a division by zero");
-    result = b == -1 ? 0 : a - floor_divide(a, b) * b;
+    result = remainder(a, b);
   } else {
     result = power(a, b);
   }

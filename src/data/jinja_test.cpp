@@ -274,6 +274,13 @@ TEST(JinjaTest, ARefusalIsOneSentenceHoweverLongTheWord) {
   }
 }
 
+// Found by the fuzzer: the product of quotient and divisor left 64 bits on the way.
+TEST(JinjaTest, RemaindersOfTheSmallestNumbersAreWhole) {
+  EXPECT_EQ(render("{{ (-9223372036854775807 - 1) % 3 }} {{ -9223372036854775807 % -4 }} "
+                   "{{ (-9223372036854775807 - 1) % -1 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ -6 % 3 }}"),
+            "1 -3 0 -2 2 0");
+}
+
 // Templates cut, joined and changed by chance: each is rendered or refused.
 TEST(JinjaTest, RandomTemplatesAreRenderedOrRefused) {
   static const std::vector<std::string> kPieces = {"{{",

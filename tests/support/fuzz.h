@@ -2,11 +2,12 @@
 // accepted or refused by an InputError of one sentence, within kMaxSeconds of work and kMaxBytes of
 // memory. Anything else is a failure: another exception, a crash, a report of a sanitizer.
 //
-// What the call returns says how it took the text; a text that is taken as none was before (the
-// sentence, without its numbers) joins the corpus. So the texts find their way into the parser.
+// What the call returns says how it took the text; a text that is taken as none was before (for a
+// refusal: the sentence, without what it quotes) joins the corpus. So the texts find their way into
+// the parser.
 //
 // A plain run makes plan.inputs texts from a fixed seed, the same ones everywhere. Two variables
-// are for longer runs at home (make test-asan builds the program):
+// are for longer runs at home (make test-asan builds the program, build-asan/tests/tlt_fuzz_test):
 //   TLT_FUZZ_SECONDS=600  as long as that for each parser, from a new seed, which is printed
 //   TLT_FUZZ_INPUT=file   that text only
 // The text at work is kept in tlt_fuzz_NAME in the folder for temporary files, and stays there when
@@ -23,6 +24,7 @@
 #include <sys/time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -99,9 +101,11 @@ class Fuzzer {
     if (made.size() > plan_.max_bytes) made.resize(plan_.max_bytes);
     return made;
   }
+  // One of the corpus, or of what was found; what was accepted more often.
   const std::string& pick(Mutator& mutator) const {
-    const bool is_old = found_.empty() || mutator.one_in(2);
-    return is_old ? mutator.one_of(plan_.corpus) : mutator.one_of(found_);
+    const auto& found = found_[mutator.one_in(4)];
+    return found.empty() || mutator.one_in(2) ? mutator.one_of(plan_.corpus)
+                                              : mutator.one_of(found);
   }
 
   void try_text(const std::string& text) {
@@ -109,13 +113,15 @@ class Fuzzer {
     ++tried_;
     const double begin = now();
     std::string kind;
+    bool is_refused = false;
     try {
       kind = call_(text);
       ++accepted_;
     } catch (const InputError& error) {
-      kind = error.what();
+      is_refused = true;
       ++refused_;
-      expect_sentence(kind);
+      expect_sentence(error.what());
+      kind = kind_of(error.what());
     } catch (const std::exception& error) {
       fail(std::string("an exception that is no InputError: ") + error.what());
     }
@@ -126,9 +132,20 @@ class Fuzzer {
     getrusage(RUSAGE_SELF, &used);
     if (used.ru_maxrss > kMaxBytes >> 10)
       fail("the process has " + std::to_string(used.ru_maxrss) + " KiB");
-    std::erase_if(kind, [](char c) { return c >= '0' && c <= '9'; });
-    if (kinds_.size() < kMaxKinds && kinds_.insert(kind.substr(0, 100)).second)
-      found_.push_back(text);
+    if (kinds_.size() < kMaxKinds && kinds_.insert(kind).second) found_[is_refused].push_back(text);
+  }
+
+  // A sentence without what it quotes.
+  static std::string kind_of(const std::string& sentence) {
+    std::string kind;
+    for (size_t i = 0; i < sentence.size() && kind.size() < 80; ++i) {
+      const char c = sentence[i];
+      if (c == '"' || c == '\'' || c == '`')
+        i = std::min(sentence.find(c, i + 1), sentence.size());
+      else if (c < '0' || c > '9')
+        kind += c;
+    }
+    return kind;
   }
 
   void expect_sentence(const std::string& message) {
@@ -167,7 +184,7 @@ class Fuzzer {
   FileHandle kept_;  // the text at work
   const double start_ = now();
 
-  std::vector<std::string> found_;
+  std::array<std::vector<std::string>, 2> found_;  // accepted, refused
   std::set<std::string> kinds_;
   int64_t tried_ = 0, accepted_ = 0, failures_ = 0;
   size_t refused_ = 0;

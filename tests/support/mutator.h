@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -86,7 +87,17 @@ class Mutator {
   std::pair<size_t, size_t> part(std::string_view text) {
     const size_t begin = below(text.size() + 1);
     const size_t most = std::min(text.size() - begin, size_t{1} << below(12));
-    return {begin, begin + below(most + 1)};
+    const size_t end = begin + below(most + 1);
+    return one_in(2) ? std::pair(begin, end)
+                     : std::pair(word_border(text, begin), word_border(text, end));
+  }
+  // The next place where a word, a number or a sign ends.
+  static size_t word_border(std::string_view text, size_t place) {
+    const auto is_of_word = [&](size_t i) {
+      return std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_';
+    };
+    while (place > 0 && place < text.size() && is_of_word(place - 1) && is_of_word(place)) ++place;
+    return place;
   }
   std::string copy_of_part(std::string_view text) {
     const auto [begin, end] = part(text);
