@@ -225,7 +225,6 @@ std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
     if (batches > 0) {
       check_cap(groups);
       if (place_.anyone_interrupted()) return std::nullopt;
-      if (spot_) spot_->begin_batch();
     }
     std::vector<data::Prompt> prompts = next_prompts();
     std::vector<Rollout> rollouts =

@@ -73,8 +73,6 @@ class SpotTraining final : public IdleWork, private rollout::HiddenTap {
 
   // Before the rollouts of step `step`, counted from 0.
   void begin_step(int64_t step);
-  // Before further rollouts of the same step (dynamic sampling).
-  void begin_batch() { buffer_.begin_batch(); }
   [[nodiscard]] bool try_slice() override;
   void pause() override { trainer_.pause(); }
   int64_t consolidate_below() const override {

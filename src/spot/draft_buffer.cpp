@@ -102,10 +102,6 @@ DraftBuffer::~DraftBuffer() = default;
 void DraftBuffer::begin_step() {
   is_open_ = true;
   before_ = std::exchange(now_, {});
-  begin_batch();
-}
-
-void DraftBuffer::begin_batch() {
   growing_.clear();
   prompts_.clear();
 }
@@ -124,7 +120,9 @@ void DraftBuffer::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
   if (sample == kPrompt) return offer_prompt(prompt_id, position, hidden, tokens);
   auto found = growing_.find({prompt_id, sample});
   if (found != growing_.end() && position == found->second->prompt->size()) {
-    growing_.erase(found);  // it was moved to another worker and has come back; the piece stays
+    // From its prompt on once more: it was moved to another worker and has come back, or its prompt
+    // has come again in this step. The piece stays.
+    growing_.erase(found);
     found = growing_.end();
   }
   if (found == growing_.end()) {

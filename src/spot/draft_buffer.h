@@ -55,8 +55,6 @@ class DraftBuffer final : public rollout::HiddenTap {
 
   // The rollouts of an RL step begin and are kept. What is older than the step before goes.
   void begin_step();
-  // More rollouts of the step, among which may be prompts that it had before.
-  void begin_batch();
   // What is offered from here on (validation) is not kept.
   void end_step() { is_open_ = false; }
 

@@ -152,18 +152,6 @@ TEST(DraftBufferTest, NothingIsLeftOfItsMemoryWhenAllHaveGone) {
   EXPECT_EQ(buffer.bytes(), 0);
 }
 
-TEST(DraftBufferTest, APromptMayComeAgainInAnotherBatchOfAStep) {
-  DraftBuffer buffer({.bytes = 1 << 20});
-  buffer.begin_step();
-  offer_sequence(buffer, 1, 6);
-  EXPECT_THROW(offer_sequence(buffer, 1, 6), Error) << "in the same batch";
-  buffer.begin_step();
-  offer_sequence(buffer, 1, 6);
-  buffer.begin_batch();
-  offer_sequence(buffer, 1, 4);
-  EXPECT_EQ(buffer.sequences(), 3);  // one of them of the step before
-}
-
 TEST(DraftBufferTest, WhatIsOfferedOutsideAStepIsNotKept) {
   DraftBuffer buffer({.seed = 3});
   offer_sequence(buffer, 0, 10);
@@ -174,7 +162,8 @@ TEST(DraftBufferTest, WhatIsOfferedOutsideAStepIsNotKept) {
   EXPECT_EQ(buffer.draw(100, 16).size(), 0u);
 }
 
-// Moved to another worker and back, it is offered from its prompt on once more.
+// Moved to another worker and back, or of a prompt that comes twice in a step, it is offered from
+// its prompt on once more.
 TEST(DraftBufferTest, SequenceThatComesBackIsAnotherOne) {
   DraftBuffer buffer({.bytes = 1 << 20, .seed = 0});
   buffer.begin_step();
