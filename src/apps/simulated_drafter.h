@@ -26,9 +26,6 @@ class SimulatedDrafter final : public spec::Drafter {
   SimulatedDrafter(const Truth& truth, double acceptance_length, int64_t depth, int64_t vocabulary);
 
   std::string_view kind() const override { return "simulated"; }
-  void begin(spec::SequenceId, std::span<const int32_t>) override {}
-  void commit(spec::SequenceId, std::span<const int32_t>) override {}
-  void end(spec::SequenceId) override {}
   void propose(std::span<const spec::DraftRequest> requests) override;
   int64_t memory_bytes() const override { return 0; }
 

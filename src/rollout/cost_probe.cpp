@@ -141,8 +141,7 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
     for (spec::DraftRequest& request : asked) {
       request.strategy = costs[i].strategy;
       request.tree->clear();
-      drafter.read_states(request.id, states, row);
-      drafter.commit(request.id, std::span(text).first(1));
+      drafter.read_states(request.id, std::ssize(request.response), states, row);
       request.response = std::span(text).first(request.response.size() + 1);
     }
     const Stopwatch proposal;
@@ -155,7 +154,6 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
     while (std::ssize(requests) < sequences) {
       const spec::SequenceId id{static_cast<uint32_t>(requests.size()), 0};
       drafter.read_prompt(id.prompt_id, 0, states, prompt);
-      drafter.begin(id, prompt);
       requests.push_back({.id = id,
                           .prompt = prompt,
                           .response = {},

@@ -59,8 +59,6 @@ void Engine::resume(Group group, std::vector<Response> begun) {
   group.samples = std::ssize(begun);
   std::shared_ptr<GroupState> state = make_state(std::move(group));
   begin_rollout();
-  for (const Response& response : begun)
-    if (!response.tokens.empty()) unknown_.push_back({response.prompt_id, response.sample});
   scheduler_.submit(std::move(state), std::move(begun));
 }
 
@@ -195,21 +193,15 @@ void Engine::offer_begun(const Work& work, const ops::Segment& segment,
     speculation_->read_begun(*work.sequence, first, std::min(segment.rows - skip, known - first),
                              segment.first_row + skip, states);
   } else if (segment.first_position + segment.rows == prompt) {
-    for (const Sequence* sequence : work.group->unfinished) {
-      if (sequence->begun.empty()) continue;
-      speculation_->read_begun(*sequence, 0, 1, last_row, states);
-      std::erase(unknown_, spec::SequenceId{work.group->request.prompt_id, sequence->sample});
-    }
+    for (const Sequence* sequence : work.group->unfinished)
+      if (!sequence->begun.empty()) speculation_->read_begun(*sequence, 0, 1, last_row, states);
   }
 }
 
 std::vector<Response> Engine::take_finished() {
   std::vector<Response> finished = scheduler_.take_finished();
   if (speculation_)
-    for (const Response& response : finished) {
-      const spec::SequenceId id{response.prompt_id, response.sample};
-      if (response.target_forwards > 0 && std::erase(unknown_, id) == 0) speculation_->ended(id);
-    }
+    for (const Response& response : finished) speculation_->ended(response);
   return finished;
 }
 

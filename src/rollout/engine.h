@@ -116,8 +116,6 @@ class Engine {
   TokenSampler sampler_;
   std::unique_ptr<model::Activations> activations_;
   EngineStats stats_;
-  // Resumed responses whose prompts have not gone through the model: drafters do not know them.
-  std::vector<spec::SequenceId> unknown_;
 };
 
 }  // namespace tlt::rollout

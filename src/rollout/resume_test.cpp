@@ -23,30 +23,30 @@ constexpr int64_t kVocabulary = 6;  // texts repeat themselves, so guesses are r
 // What a drafter was told of the responses it saw the end of.
 struct Told {
   std::vector<int32_t> tokens;
-  std::vector<at::Tensor> states;  // that each was drawn from
+  std::vector<at::Tensor> states;  // that each was drawn from, but for the last step's
 };
 
-// Guesses nothing; what it is told must be in order.
+// Guesses nothing; what it is told must be in order and without gaps.
 class RecordingDrafter final : public tests::PlainDrafter {
  public:
   explicit RecordingDrafter(std::map<spec::SequenceId, Told>& told) : told_(told) {}
 
   std::string_view kind() const override { return "suffix"; }
   bool reads_states() const override { return true; }
-  void begin(spec::SequenceId id, std::span<const int32_t>) override {
-    EXPECT_TRUE(running_.emplace(id, Told()).second);
-  }
-  void read_states(spec::SequenceId id, const at::Tensor& hidden,
+  void read_states(spec::SequenceId id, int64_t first, const at::Tensor& hidden,
                    std::span<const int32_t> rows) override {
-    for (const int32_t row : rows) running_.at(id).states.push_back(hidden[row].clone());
+    EXPECT_EQ(first, std::ssize(running_[id].states));
+    for (const int32_t row : rows) running_[id].states.push_back(hidden[row].clone());
   }
-  void commit(spec::SequenceId id, std::span<const int32_t> tokens) override {
-    Told& told = running_.at(id);
-    told.tokens.insert(told.tokens.end(), tokens.begin(), tokens.end());
-    EXPECT_EQ(told.tokens.size(), told.states.size());
+  void end(spec::SequenceId id, std::span<const int32_t> response) override {
+    told_[id] = std::move(running_[id]);
+    told_[id].tokens.assign(response.begin(), response.end());
+    running_.erase(id);
   }
-  void end(spec::SequenceId id) override { told_[id] = running_.extract(id).mapped(); }
-  void propose(std::span<const spec::DraftRequest>) override {}
+  void propose(std::span<const spec::DraftRequest> requests) override {
+    for (const spec::DraftRequest& request : requests)
+      EXPECT_EQ(running_[request.id].states.size(), request.response.size());
+  }
 
  private:
   std::map<spec::SequenceId, Told>& told_;
@@ -177,7 +177,7 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
     Speculation speculation(std::make_unique<RecordingDrafter>(want), {4, 2, 6}, kVocabulary);
     Engine engine(*model_, options(300), &letters_, nullptr, &speculation);
     EXPECT_EQ(tests::difference(plain_, tests::run(engine, groups())), "");
-    speculation.new_weights();  // tells the drafter what is left to tell
+    EXPECT_FALSE(speculation.stats().failed);
   }
   for (const int64_t pages : {300, 12}) {
     std::map<spec::SequenceId, Told> got;  // the last engine's word counts
@@ -192,17 +192,16 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
     int64_t moves = 0;
     EXPECT_EQ(tests::difference(plain_, run_wandering(engines, 1, moves)), "");
     EXPECT_GT(moves, 10);
-    for (const auto& speculation : speculations) {
-      speculation->new_weights();
-      EXPECT_FALSE(speculation->stats().failed);
-    }
+    for (const auto& speculation : speculations) EXPECT_FALSE(speculation->stats().failed);
     for (const auto& [place, response] : plain_) {
       const Told &mine = got[{place.first, place.second}], &its = want[{place.first, place.second}];
       ASSERT_EQ(its.tokens, response.tokens);
-      ASSERT_EQ(mine.tokens.size(), its.tokens.size()) << place.first << " " << place.second;
       EXPECT_EQ(mine.tokens, its.tokens);
-      EXPECT_TRUE(at::equal(at::stack(mine.states), at::stack(its.states)))
-          << place.first << " " << place.second;
+      const size_t states = std::min(mine.states.size(), its.states.size());
+      EXPECT_GE(states + 2, its.tokens.size()) << place.first << " " << place.second;
+      for (size_t i = 0; i < states; ++i)
+        EXPECT_TRUE(at::equal(mine.states[i], its.states[i]))
+            << place.first << " " << place.second << ", token " << i;
     }
   }
 }

@@ -46,27 +46,30 @@ Speculation::Speculation(std::unique_ptr<spec::Drafter> drafter, spec::Strategy 
     : arm_{std::string(drafter->kind()), strategy},
       vocabulary_(vocabulary),
       clock_(steady_clock()) {
-  members_.push_back({std::move(drafter), {}, {}});
+  add(std::move(drafter));
 }
 
 Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters,
                          spec::Strategy strategy, int64_t vocabulary)
     : arm_{kMixed, strategy}, vocabulary_(vocabulary), clock_(steady_clock()) {
-  for (std::unique_ptr<spec::Drafter>& drafter : drafters)
-    members_.push_back({std::move(drafter), {}, {}});
+  for (std::unique_ptr<spec::Drafter>& drafter : drafters) add(std::move(drafter));
   add_mixed();
 }
 
 Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, Adaptive adaptive,
                          int64_t vocabulary)
     : adaptive_(std::move(adaptive)), vocabulary_(vocabulary), clock_(*adaptive_->clock) {
-  for (std::unique_ptr<spec::Drafter>& drafter : drafters)
-    members_.push_back({std::move(drafter), {}, {}});
+  for (std::unique_ptr<spec::Drafter>& drafter : drafters) add(std::move(drafter));
   if (std::ranges::find(adaptive_->kinds, kMixed) != adaptive_->kinds.end()) add_mixed();
   make_tuner();
 }
 
 Speculation::~Speculation() = default;
+
+void Speculation::add(std::unique_ptr<spec::Drafter> drafter) {
+  reads_states_ = reads_states_ || drafter->reads_states();
+  members_.push_back({std::move(drafter), {}, {}});
+}
 
 void Speculation::add_mixed() {
   std::vector<spec::Drafter*> drafters;
@@ -81,7 +84,7 @@ void Speculation::add_mixed() {
   };
   auto mixed = std::make_unique<spec::MixedDrafter>(std::move(drafters), ask);
   mixed_ = mixed.get();
-  members_.push_back({std::move(mixed), {}, {}});
+  add(std::move(mixed));
 }
 
 // A mixture of one is that one.
@@ -130,31 +133,19 @@ void Speculation::tell(const Call& call) {
   for (Member& member : members_) guard(member, call);
 }
 
-bool Speculation::read_states() const {
-  return std::ranges::any_of(members_,
-                             [](const Member& member) { return member.drafter->reads_states(); });
-}
-
-CommitJournal& Speculation::journal() {
-  if (!journal_) journal_.emplace(read_states());
-  if (journal_->is_full()) tell_journal();
-  return *journal_;
-}
-
-void Speculation::tell_journal() {
-  if (!journal_) return;
-  using Event = CommitJournal::Event;
-  for (const CommitJournal::Entry& entry : journal_->entries())
+// Of the sequences that are asked about; of all, unless only a few are.
+void Speculation::tell_states() {
+  const auto is_wanted = [&](spec::SequenceId id) {
+    return !is_try() ||
+           std::ranges::find(requests_, id, &spec::DraftRequest::id) != requests_.end();
+  };
+  log_.take(is_wanted, [&](spec::SequenceId id, int64_t first, const TargetStates& states,
+                           std::span<const int32_t> rows) {
     tell([&](spec::Drafter& drafter) {
-      if (entry.event == Event::kBegin) drafter.begin(entry.id, entry.group->request.tokens);
-      if (entry.event == Event::kEnd) drafter.end(entry.id);
-      if (entry.event != Event::kCommit) return;
       if (drafter.reads_states())
-        drafter.read_states(entry.id, journal_->states().seen_by(drafter.layers()),
-                            journal_->rows(entry));
-      drafter.commit(entry.id, journal_->tokens(entry));
+        drafter.read_states(id, first, states.seen_by(drafter.layers()), rows);
     });
-  journal_->clear();
+  });
 }
 
 // Who drafts for the next step; null: nobody.
@@ -202,12 +193,6 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   }
   drafting_ = batch > 0 ? choose(batch) : nullptr;
   if (!drafting_) return;
-  if (journal_ && !journal_->empty()) {
-    tell_journal();
-    step_.restart();  // that was for the steps before
-    if (drafting_->stats.failed) drafting_ = nullptr;
-    if (!drafting_) return;
-  }
   const Stopwatch watch(clock_);
   for (const auto& sequence : running) {
     if (!sequence->decodes()) continue;
@@ -223,6 +208,7 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
                          .tree = &sequence->draft});
   }
   if (is_try()) keep_few();
+  tell_states();
   guard(*drafting_, [&](spec::Drafter& drafter) {
     if (!requests_.empty()) drafter.propose(requests_);
     for (const spec::DraftRequest& request : requests_) check(request);
@@ -270,7 +256,7 @@ Layers Speculation::layers() const {
 
 void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const TargetStates& states,
                               std::span<const int32_t> tokens) {
-  tell_journal();
+  if (!reads_states_) return;
   tell([&](spec::Drafter& drafter) {
     if (drafter.reads_states())
       drafter.read_prompt(prompt_id, position, states.seen_by(drafter.layers()), tokens);
@@ -279,19 +265,10 @@ void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const Target
 
 void Speculation::read_begun(const Sequence& sequence, int32_t first, int32_t count, int32_t row,
                              const TargetStates& states) {
-  const spec::SequenceId id{sequence.group->request.prompt_id, sequence.sample};
-  if (first == 0 && count > 0) journal().begin(id, sequence.group);
-  while (count > 0) {
-    const int32_t some = std::min(count, static_cast<int32_t>(CommitJournal::kRows));
-    rows_.clear();
-    for (int32_t i = 0; i < some; ++i) rows_.push_back(row + i);
-    const auto tokens = std::span(sequence.begun).subspan(static_cast<size_t>(first), rows_.size());
-    journal().commit(id, tokens, states, rows_);
-    first += some;
-    row += some;
-    count -= some;
-  }
-  if (drafting_) tell_journal();
+  if (!reads_states_) return;
+  rows_.clear();
+  for (int32_t i = 0; i < count; ++i) rows_.push_back(row + i);
+  log_.add({sequence.group->request.prompt_id, sequence.sample}, first, states, rows_);
 }
 
 void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
@@ -299,17 +276,14 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
   if (!has_commits_) commits_.restart();
   has_commits_ = true;
   const Sequence& sequence = *draw.sequence;
-  const spec::SequenceId id{sequence.group->request.prompt_id, sequence.sample};
-  const bool is_first = sequence.target_forwards == 1;
-  committed_.clear();
-  rows_.clear();
-  for (size_t i = 0; i < tokens; ++i) {
-    committed_.push_back(drawn.tokens[i].token);
-    rows_.push_back(draw.row + (draw.is_tree ? drawn.path[i] : 0));
+  if (reads_states_ && sequence.state == Sequence::State::kRunning) {
+    rows_.clear();
+    for (size_t i = 0; i < tokens; ++i)
+      rows_.push_back(draw.row + (draw.is_tree ? drawn.path[i] : 0));
+    log_.add({sequence.group->request.prompt_id, sequence.sample},
+             std::ssize(sequence.tokens) - std::ssize(rows_), states, rows_);
   }
-  if (is_first) journal().begin(id, sequence.group);
-  journal().commit(id, committed_, states, rows_);
-  if (drafting_) tell_journal();
+  const bool is_first = sequence.target_forwards == 1;
   if (is_first) return;
   ++batch_;
   tokens_ += static_cast<int64_t>(tokens);
@@ -384,9 +358,10 @@ void Speculation::learn_pace(double seconds) {
   cost_factor_ += kFactorShare * (factor - cost_factor_);
 }
 
-void Speculation::ended(spec::SequenceId id) {
-  journal().end(id);
-  if (drafting_) tell_journal();
+void Speculation::ended(const Response& response) {
+  const spec::SequenceId id{response.prompt_id, response.sample};
+  if (reads_states_) log_.forget(id);
+  tell([&](spec::Drafter& drafter) { drafter.end(id, response.tokens); });
 }
 
 void Speculation::begin_rollout() {
@@ -394,7 +369,6 @@ void Speculation::begin_rollout() {
 }
 
 void Speculation::new_weights() {
-  tell_journal();
   tell([](spec::Drafter& drafter) { drafter.new_weights(); });
   if (tuner_) tuner_->new_weights();
 }
@@ -415,7 +389,7 @@ std::vector<std::string> Speculation::kinds() const {
 }
 
 int64_t Speculation::memory_bytes() const {
-  int64_t bytes = journal_ ? journal_->memory_bytes() : 0;
+  int64_t bytes = log_.memory_bytes();
   for (const Member& member : members_) bytes += member.drafter->memory_bytes();
   return bytes;
 }

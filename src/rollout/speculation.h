@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "rollout/commit_journal.h"
 #include "rollout/sequence.h"
+#include "rollout/state_log.h"
 #include "rollout/step_plan.h"
 #include "rollout/target_states.h"
 #include "spec/drafter.h"
@@ -97,7 +97,7 @@ class Speculation {
   void read_prompt(uint32_t prompt_id, int32_t position, const TargetStates& states,
                    std::span<const int32_t> tokens);
   // Tokens first … first + count - 1 of sequence.begun were drawn from the states of rows row, row
-  // + 1 … With the first of them the sequence begins.
+  // + 1 …
   void read_begun(const Sequence& sequence, int32_t first, int32_t count, int32_t row,
                   const TargetStates& states);
   // A draw has been committed; `tokens`: how many of drawn.tokens the response got. states: of
@@ -106,8 +106,8 @@ class Speculation {
   // The step's draws have been committed. has_prompt_rows: it did more than decode.
   void end_step(bool has_prompt_rows);
 
-  // The response is finished, or was cancelled, after it had a token.
-  void ended(spec::SequenceId id);
+  // The response is finished, or was cancelled.
+  void ended(const Response& response);
 
   // The first sequence is submitted to an idle engine.
   void begin_rollout();
@@ -146,9 +146,8 @@ class Speculation {
   void guard(Member& member, const Call& call);
   template <class Call>
   void tell(const Call& call);
-  CommitJournal& journal();
-  void tell_journal();
-  bool read_states() const;
+  void tell_states();
+  void add(std::unique_ptr<spec::Drafter> drafter);
   void add_mixed();
   void make_tuner();
   bool competes(const Member& member) const;
@@ -164,8 +163,9 @@ class Speculation {
   void count(const spec::VerifiedTree& tree, size_t tokens);
 
   std::vector<Member> members_;
-  std::optional<CommitJournal> journal_;  // since the first commit
-  spec::MixedDrafter* mixed_ = nullptr;   // the last member's drafter, or null
+  bool reads_states_ = false;  // a member does
+  StateLog log_;
+  spec::MixedDrafter* mixed_ = nullptr;  // the last member's drafter, or null
   std::optional<ops::TargetOnlyRule> target_only_;
   std::optional<Adaptive> adaptive_;
   std::unique_ptr<spec::Tuner> tuner_;
@@ -193,8 +193,7 @@ class Speculation {
   std::vector<spec::DraftRequest> requests_;
   std::vector<const spec::DraftTree*> trees_;
   std::vector<int32_t> keep_;
-  std::vector<int32_t> committed_;
-  std::vector<int32_t> rows_;  // of the forward pass, that they were drawn from
+  std::vector<int32_t> rows_;  // of the forward pass, that tokens were drawn from
 };
 
 }  // namespace tlt::rollout

@@ -1,11 +1,11 @@
 // Drafter: proposes draft trees for sequences that decode, and learns from what they become.
 //
 // A drafter may propose anything, even nonsense: the target decides every token
-// (tests/laws/speculation_never_changes_tokens). It is told of every sequence: begin, then commit
-// after each engine step that gave it tokens, then end. A preempted sequence stays; only its keys
-// and values go. Hidden states are the target's final ones (after its last norm), or what goes into
-// the layers() that the drafter wants to see, in its compute type; state t and token t + 1 are what
-// an EAGLE drafter reads together (PAPER 2.1).
+// (tests/laws/speculation_never_changes_tokens). While it is not asked, it is told nothing but
+// which sequences have ended: a request brings the whole text, so that steps without guesses cost
+// nothing. Hidden states are the target's final ones (after its last norm), or what goes into the
+// layers() that the drafter wants to see, in its compute type; state t and token t + 1 are what an
+// EAGLE drafter reads together (PAPER 2.1).
 //
 // Threading  engine thread only; no locks, no threads of its own.
 //
@@ -51,10 +51,12 @@ class Drafter {
   // The word of `--speculation`: "suffix", "ngram", "eagle", "mixed".
   virtual std::string_view kind() const = 0;
 
-  virtual void begin(SequenceId id, std::span<const int32_t> prompt) = 0;
-  // `tokens` follow the ones committed before.
-  virtual void commit(SequenceId id, std::span<const int32_t> tokens) = 0;
-  virtual void end(SequenceId id) = 0;
+  // Fills the trees. The requests are of different sequences; what it was told of a sequence before
+  // is the beginning of its text now.
+  virtual void propose(std::span<const DraftRequest> requests) = 0;
+
+  // The response is finished, or was cancelled: of every sequence, asked for or not.
+  virtual void end(SequenceId /*id*/, std::span<const int32_t> /*response*/) {}
 
   // Whether read_prompt() and read_states() are for it.
   virtual bool reads_states() const { return false; }
@@ -64,20 +66,18 @@ class Drafter {
     return none;
   }
   // Rows of a prompt have gone through the target: hidden [n, S], the state at position + i, where
-  // tokens[i] stands. In order of position, in pieces of any size, all before a sample of the
-  // prompt begins; position 0 starts a prompt anew. The view is valid during the call only.
+  // tokens[i] stands. In order of position, in pieces of any size, all before it is asked for a
+  // sample of the prompt; position 0 starts a prompt anew. The view is valid during the call only.
   virtual void read_prompt(uint32_t /*prompt_id*/, int32_t /*position*/,
                            const at::Tensor& /*hidden*/, std::span<const int32_t> /*tokens*/) {}
-  // Between begin and the commit it belongs to: the states that the commit's tokens were drawn
-  // from, rows[i] of hidden [T, S] that of token i. Valid during the call only.
-  virtual void read_states(SequenceId /*id*/, const at::Tensor& /*hidden*/,
+  // Before propose(), of the sequences it will be asked for and perhaps others: token first + i of
+  // the response was drawn from row rows[i] of hidden [T, S]. In order; where it was not asked for
+  // long, some between two calls are missing, never the latest. Valid during the call only.
+  virtual void read_states(SequenceId /*id*/, int64_t /*first*/, const at::Tensor& /*hidden*/,
                            std::span<const int32_t> /*rows*/) {}
 
   // The target's weights have changed.
   virtual void new_weights() {}
-
-  // Fills the trees. The requests are of different sequences, all begun.
-  virtual void propose(std::span<const DraftRequest> requests) = 0;
 
   // Of propose(), what went to forward passes of a network, since the drafter was made.
   virtual double forward_seconds() const { return 0; }

@@ -42,11 +42,30 @@ EagleDrafter::EagleDrafter(const model::DraftNetwork& network, const EagleDrafte
 
 // --- what it is told ---
 
+// Begins it when it is new.
 EagleDrafter::Sequence& EagleDrafter::find(SequenceId id) {
-  const auto found = running_.find(id);
-  TLT_CHECK(found != running_.end(), "sequence ", id.sample, " of prompt ", id.prompt_id,
-            " has not begun");
-  return found->second;
+  const auto [place, is_new] = running_.try_emplace(id, options_.window);
+  Sequence& sequence = place->second;
+  if (!is_new) return sequence;
+  sequence.prompt = &prompts_.try_emplace(id.prompt_id, options_.window).first->second;
+  if (++sequence.prompt->running == 1) cache_.remember(&sequence.prompt->context);
+  sequence.prompt->has_begun = true;
+  sequence.prompt->touched = ++touch_;
+  if (!spare_.empty()) {
+    sequence.states = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  cache_.remember(&sequence.context);
+  return sequence;
+}
+
+EagleDrafter::Sequence& EagleDrafter::find(const DraftRequest& request) {
+  Sequence& sequence = find(request.id);
+  sequence.prompt_pairs = std::ssize(request.prompt) - 1;
+  TLT_CHECK(!request.prompt.empty() && std::ssize(request.response) == sequence.states.count(),
+            request.response.size(), " tokens were drawn from ", sequence.states.count(),
+            " states");
+  return sequence;
 }
 
 void EagleDrafter::read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
@@ -86,37 +105,19 @@ void EagleDrafter::forget_prompts() {
   }
 }
 
-void EagleDrafter::begin(SequenceId id, std::span<const int32_t> prompt) {
-  TLT_CHECK(!prompt.empty());
-  const auto [place, is_new] = running_.try_emplace(id, options_.window);
-  TLT_CHECK(is_new, "sequence ", id.sample, " of prompt ", id.prompt_id, " began twice");
-  Sequence& sequence = place->second;
-  sequence.prompt = &prompts_.try_emplace(id.prompt_id, options_.window).first->second;
-  if (++sequence.prompt->running == 1) cache_.remember(&sequence.prompt->context);
-  sequence.prompt->has_begun = true;
-  sequence.prompt->touched = ++touch_;
-  sequence.prompt_pairs = std::ssize(prompt) - 1;
-  if (!spare_.empty()) {
-    sequence.states = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  cache_.remember(&sequence.context);
-}
-
-void EagleDrafter::read_states(SequenceId id, const at::Tensor& hidden,
+void EagleDrafter::read_states(SequenceId id, int64_t first, const at::Tensor& hidden,
                                std::span<const int32_t> rows) {
-  find(id).states.append(network_.device(), hidden, rows);
+  EagleStates& states = find(id).states;
+  TLT_CHECK(first >= states.count(), "token ", first, " was drawn from a state before the last of ",
+            states.count());
+  if (first > states.count()) states.skip_to(first);
+  states.append(network_.device(), hidden, rows);
 }
 
-void EagleDrafter::commit(SequenceId id, std::span<const int32_t> tokens) {
-  Sequence& sequence = find(id);
-  sequence.committed += std::ssize(tokens);
-  TLT_CHECK(sequence.committed == sequence.states.count(), sequence.committed,
-            " tokens were drawn from ", sequence.states.count(), " states");
-}
-
-void EagleDrafter::end(SequenceId id) {
-  Sequence& sequence = find(id);
+void EagleDrafter::end(SequenceId id, std::span<const int32_t> /*response*/) {
+  const auto place = running_.find(id);
+  if (place == running_.end()) return;
+  Sequence& sequence = place->second;
   cache_.forget(&sequence.context);
   sequence.states.clear();
   spare_.push_back(std::move(sequence.states));
@@ -124,7 +125,7 @@ void EagleDrafter::end(SequenceId id) {
     cache_.forget(&sequence.prompt->context);
     if (sequence.prompt->states.memory_bytes() == 0) prompts_.erase(id.prompt_id);
   }
-  running_.erase(id);
+  running_.erase(place);
 }
 
 int64_t EagleDrafter::first_known(const Sequence& sequence) const {
@@ -140,7 +141,7 @@ int64_t EagleDrafter::first_known(const Sequence& sequence) const {
 void EagleDrafter::propose(std::span<const DraftRequest> requests) {
   const Stopwatch watch;
   cache_.begin_step();
-  for (const DraftRequest& request : requests) cache_.ask(find(request.id).context);
+  for (const DraftRequest& request : requests) cache_.ask(find(request).context);
   if (beams_.size() < requests.size()) beams_.resize(requests.size());
   for (size_t first = 0, end = 0; first < requests.size(); first = end) {
     for (int64_t rows = 0; end < requests.size() && rows < kRows; ++end)
@@ -171,10 +172,7 @@ void EagleDrafter::start_beams(std::span<const DraftRequest> requests, int64_t s
     request.tree->clear();
     Beam& beam = beams_[active_];
     beam.request = &request;
-    beam.sequence = &find(request.id);
-    TLT_CHECK(std::ssize(request.response) == beam.sequence->committed &&
-                  std::ssize(request.prompt) == beam.sequence->prompt_pairs + 1,
-              request.response.size(), " tokens and not ", beam.sequence->committed);
+    beam.sequence = &running_.at(request.id);
     beam.strategy = request.strategy;
     beam.strategy.width = std::min(beam.strategy.width, head_rows_);
     if (beam.strategy.is_off() || beam.sequence->pairs() == first_known(*beam.sequence)) continue;
@@ -228,7 +226,7 @@ void EagleDrafter::share_prompt(Beam& beam, int64_t pairs) {
   Sequence& sequence = *beam.sequence;
   EagleContext& context = sequence.context;
   const EagleContext& prompt = sequence.prompt->context;
-  if (sequence.prompt->running < 2 || sequence.committed > ops::kPageSlots ||
+  if (sequence.prompt->running < 2 || sequence.states.count() > ops::kPageSlots ||
       first_known(sequence) >= sequence.prompt_pairs || !try_start_prompt(beam, pairs))
     return;
   const int64_t positions = sequence.prompt_pairs - prompt.origin;

@@ -8,12 +8,11 @@
 // share the pages that they fill. The drafter's guesses are never kept: what was accepted comes
 // back as new pairs with the target's own states.
 //
-// Nothing runs for a sequence until it is asked for: only its last `window` states are kept. So
-// drafting can begin in mid-response; a sequence that has missed more than that starts its context
-// anew with the last `window` pairs. Positions count from the context's first pair: only
-// differences matter. A step is one pass over all the pairs that came up since the last step and
-// one for each level of all trees; while memory for contexts is short, some sequences have no tree
-// (eagle_cache.h).
+// Drafting can begin in mid-response: of a sequence's states the last `window` are kept, as far as
+// it was told of them. One of which more pairs were missed starts its context anew with those that
+// are known. Positions count from the context's first pair: only differences matter. A step is one
+// pass over all the pairs that came up since the last step and one for each level of all trees;
+// while memory for contexts is short, some sequences have no tree (eagle_cache.h).
 //
 // Owns       states, contexts, scratch.
 // Borrows    the network and through it the target; their weights may change between calls.
@@ -65,29 +64,28 @@ class EagleDrafter final : public Drafter {
   std::string_view kind() const override { return "eagle"; }
   bool reads_states() const override { return true; }
   const std::vector<int64_t>& layers() const override { return network_.shown_layers(); }
-  void begin(SequenceId id, std::span<const int32_t> prompt) override;
-  void commit(SequenceId id, std::span<const int32_t> tokens) override;
-  void end(SequenceId id) override;
+  void propose(std::span<const DraftRequest> requests) override;
+  void end(SequenceId id, std::span<const int32_t> response) override;
   void read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
                    std::span<const int32_t> tokens) override;
-  void read_states(SequenceId id, const at::Tensor& hidden, std::span<const int32_t> rows) override;
+  void read_states(SequenceId id, int64_t first, const at::Tensor& hidden,
+                   std::span<const int32_t> rows) override;
   void new_weights() override { head_.refresh(); }
-  void propose(std::span<const DraftRequest> requests) override;
   int64_t memory_bytes() const override;
   double forward_seconds() const override { return stats_.network_seconds + stats_.head_seconds; }
 
   const EagleStats& stats() const { return stats_; }
   const kv::PagePool& pool() const { return cache_.pool(); }
-  // What has been read of a sequence.
-  const EagleContext& context(SequenceId id) { return find(id).context; }
+  // What has been read of a sequence. REQUIRES: it was asked for.
+  const EagleContext& context(SequenceId id) const { return running_.at(id).context; }
 
  private:
   struct Prompt {
     explicit Prompt(int64_t window) : states(window) {}
     EagleStates states;
-    EagleContext context;  // of its own pairs, while several samples run
-    int64_t running = 0;
-    bool has_begun = false;  // a sample of it
+    EagleContext context;    // of its own pairs, while several samples run
+    int64_t running = 0;     // samples that it was told of
+    bool has_begun = false;  // one of them
     int64_t touched = 0;     // the higher the later
 
     bool is_done() const { return has_begun && running == 0; }
@@ -96,11 +94,10 @@ class EagleDrafter final : public Drafter {
     explicit Sequence(int64_t window) : states(window) {}
     Prompt* prompt = nullptr;
     int64_t prompt_pairs = 0;
-    int64_t committed = 0;  // tokens of the response
-    EagleStates states;     // those they were drawn from
+    EagleStates states;  // that the tokens of the response were drawn from
     EagleContext context;
 
-    int64_t pairs() const { return prompt_pairs + committed; }
+    int64_t pairs() const { return prompt_pairs + states.count(); }
   };
   // A tree in the making.
   struct Beam {
@@ -126,6 +123,7 @@ class EagleDrafter final : public Drafter {
   EagleDrafter(const model::DraftNetwork& network, const EagleDrafterOptions& options,
                std::shared_ptr<const model::DraftNetwork> owned);
   Sequence& find(SequenceId id);
+  Sequence& find(const DraftRequest& request);
   // The pairs that can still be read: from here on.
   int64_t first_known(const Sequence& sequence) const;
   void forget_prompts();

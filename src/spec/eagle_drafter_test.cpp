@@ -211,7 +211,6 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
     const Prompt& prompt = prompts_.at(id.prompt_id);
     text.prompt = prompt.tokens;
     for (int64_t i = 0; i + 1 < prompt.states.size(0); ++i) text.states.push_back(prompt.states[i]);
-    drafter.begin(id, text.prompt);
     commit(drafter, id, 1);
   }
 
@@ -226,12 +225,11 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
       text.states.push_back(hidden[rows.back()].clone());
       text.response.push_back(tokens.back());
     }
-    drafter.read_states(id, hidden, rows);
-    drafter.commit(id, tokens);
+    drafter.read_states(id, std::ssize(text.response) - count, hidden, rows);
   }
 
   void end(EagleDrafter& drafter, SequenceId id) {
-    drafter.end(id);
+    drafter.end(id, texts_.at(id).response);
     texts_.erase(id);
   }
 
@@ -339,6 +337,44 @@ TEST_P(EagleDrafterTest, EntersInMidResponse) {
   EXPECT_EQ(drafter.stats().starts, 5);
 }
 
+// As a sequence is that was not asked for long: what the log of states still has.
+TEST_P(EagleDrafterTest, EntersBehindAGap) {
+  constexpr int64_t kWindow = 40;
+  EagleDrafter drafter(*network_, options(kWindow));
+  read_prompt(drafter, 0, 30);
+  const auto miss = [&](SequenceId id, int64_t count) {
+    Text& text = texts_[id];
+    if (text.prompt.empty()) {
+      text.prompt = prompts_.at(0).tokens;
+      for (int64_t i = 0; i < 29; ++i) text.states.push_back(prompts_.at(0).states[i]);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      text.states.push_back(states(1)[0]);
+      text.response.push_back(token());
+    }
+  };
+  const auto enter = [&](SequenceId id, int64_t known, const std::string& where) {
+    EXPECT_EQ(expect_right(drafter, {{id, {6, 4, 20}}}, where), 1) << where;
+    EXPECT_EQ(drafter.context(id).origin, texts_.at(id).pairs() - known) << where;
+  };
+  miss({0, 0}, 7);
+  commit(drafter, {0, 0}, 5);
+  enter({0, 0}, 5, "the beginning was missed");
+  commit(drafter, {0, 0}, 3);
+  enter({0, 0}, 8, "and on");
+  miss({0, 0}, 20);
+  commit(drafter, {0, 0}, 12);
+  commit(drafter, {0, 0}, 13);
+  enter({0, 0}, 25, "some in the midst were missed");
+  commit(drafter, {0, 0}, 30);
+  enter({0, 0}, 55, "nothing missed since");
+  miss({0, 1}, 0);
+  commit(drafter, {0, 1}, 3);
+  miss({0, 1}, 300);
+  commit(drafter, {0, 1}, kWindow + 9);
+  enter({0, 1}, kWindow, "more than a window since");
+}
+
 TEST_P(EagleDrafterTest, APromptLongerThanTheWindowOrForgotten) {
   EagleDrafterOptions small = options(/*window=*/32);
   const int64_t window_bytes = 32 * network_->shown_columns() * (type() == at::kFloat ? 4 : 2);
@@ -428,7 +464,6 @@ TEST_P(EagleDrafterTest, APromptOfOneTokenAndATextWithoutPairs) {
   EagleDrafter drafter(*network_, options(32));
   prompts_[0] = {.tokens = {5}, .states = states(1)};
   texts_[{0, 0}].prompt = {5};
-  drafter.begin({0, 0}, texts_[{0, 0}].prompt);
   EXPECT_EQ(expect_right(drafter, {{{0, 0}, {3, 2, 4}}}, "no response"), 0);
   commit(drafter, {0, 0}, 1);
   EXPECT_EQ(expect_right(drafter, {{{0, 0}, {3, 2, 4}}}, "one token"), 1);
@@ -442,9 +477,7 @@ TEST_P(EagleDrafterTest, AStrategyWiderThanTheVocabularyTakesAllOfIt) {
   network->initialize(4);
   EagleDrafter drafter(*network, options(32));
   texts_[{0, 0}].prompt = {5};
-  drafter.begin({0, 0}, texts_[{0, 0}].prompt);
-  drafter.read_states({0, 0}, states(1), std::vector<int32_t>{0});
-  drafter.commit({0, 0}, std::vector<int32_t>{3});
+  drafter.read_states({0, 0}, 0, states(1), std::vector<int32_t>{0});
   texts_[{0, 0}].response = {3};
   propose(drafter, {{{0, 0}, {4, 11, 40}}});
   // Three tokens of EAGLE-3's head make 3 + 3 * 9 nodes.
@@ -538,7 +571,7 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
   const at::Tensor hidden = states(8);
   const std::vector<int32_t> rows = {2, 5, 1}, tokens = {7, 8, 9};
   std::vector<DraftRequest> requests(asked.size());
-  int64_t in_commit = 0, in_propose = 0, passes = 0, rounds = 0;
+  int64_t in_read = 0, in_propose = 0, passes = 0, rounds = 0;
   constexpr int kWarm = 72;
   for (int step = 0; step < kWarm + 8; ++step) {
     size_t place = 0;
@@ -547,9 +580,9 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
       const size_t count = 1 + (static_cast<size_t>(step) + place) % 3;
       text.response.insert(text.response.end(), tokens.begin(), tokens.begin() + count);
       const int64_t before = tests::allocations;
-      drafter.read_states(id, hidden, std::span(rows).first(count));
-      drafter.commit(id, std::span(tokens).first(count));
-      if (step > kWarm) in_commit += tests::allocations - before;
+      drafter.read_states(id, std::ssize(text.response) - static_cast<int64_t>(count), hidden,
+                          std::span(rows).first(count));
+      if (step > kWarm) in_read += tests::allocations - before;
       requests[place++] = {.id = id,
                            .prompt = text.prompt,
                            .response = text.response,
@@ -584,7 +617,7 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
   before = tests::allocations;
   head.logits(next, activations, logits);
   const int64_t in_head = tests::allocations - before;
-  EXPECT_EQ(in_commit, 0);
+  EXPECT_EQ(in_read, 0);
   EXPECT_EQ(in_propose, passes * (in_forward + in_head) + rounds * in_features)
       << passes << " passes";
 }
@@ -605,9 +638,10 @@ TEST_P(EagleDrafterTest, MishapsAreNoticed) {
   EagleDrafter drafter(*network_, options(32));
   read_prompt(drafter, 0, 5);
   begin(drafter, {0, 0});
-  EXPECT_THROW(drafter.begin({0, 0}, texts_[{0, 0}].prompt), Error);
-  EXPECT_THROW(drafter.end({0, 1}), Error);
-  EXPECT_THROW(drafter.commit({0, 0}, std::vector<int32_t>{3}), Error) << "without its state";
+  EXPECT_THROW(drafter.read_states({0, 0}, 0, states(1), std::vector<int32_t>{0}), Error)
+      << "a state again";
+  texts_.at({0, 0}).response.push_back(3);
+  EXPECT_THROW(propose(drafter, {{{0, 0}, {3, 2, 4}}}), Error) << "a token without its state";
   EXPECT_THROW(EagleDrafter(*network_, options(32, 0)), InputError);
   EXPECT_THROW(EagleDrafter(*network_, options(0)), InputError);
 }

@@ -37,14 +37,16 @@ void EagleStates::reserve(const Device& device, int64_t count, const at::Tensor&
   at::Tensor more =
       device.empty({std::min(window_, std::max({want, 2 * have, kFirstStates})), like.size(1)},
                    like.scalar_type());
-  if (count_ > 0) more.narrow(0, 0, have).copy_(states_);  // less than a window: not wrapped yet
+  if (have > 0) more.narrow(0, 0, have).copy_(states_);  // less than a window: not wrapped yet
   states_ = std::move(more);
 }
 
 void EagleStates::append(const Device& device, const at::Tensor& hidden,
                          std::span<const int32_t> rows) {
   reserve(device, count_ + std::ssize(rows), hidden);
-  for (const int32_t row : rows) copy_row(hidden, row, states_, count_++ % window_);
+  const auto kept = rows.last(std::min(rows.size(), static_cast<size_t>(window_)));
+  count_ += std::ssize(rows) - std::ssize(kept);
+  for (const int32_t row : kept) copy_row(hidden, row, states_, count_++ % window_);
 }
 
 void EagleStates::append_all(const Device& device, const at::Tensor& hidden) {

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -23,9 +24,11 @@ class EagleStates {
 
   // States since clear(), and the first of them that is still there.
   int64_t count() const { return count_; }
-  int64_t first() const { return count_ > window_ ? count_ - window_ : 0; }
+  int64_t first() const { return std::max(missed_, count_ - window_); }
 
-  void clear() { count_ = 0; }
+  void clear() { count_ = missed_ = 0; }
+  // The text has `count` states now, of which none are kept. REQUIRES: count > this->count().
+  void skip_to(int64_t count) { count_ = missed_ = count; }
   // Of hidden [T, D], in this order.
   void append(const Device& device, const at::Tensor& hidden, std::span<const int32_t> rows);
   // All of hidden [T, D].
@@ -41,7 +44,8 @@ class EagleStates {
 
   int64_t window_;
   int64_t count_ = 0;
-  at::Tensor states_;  // [at most window, D]; state i at i % window
+  int64_t missed_ = 0;  // states before this one were never seen
+  at::Tensor states_;   // [at most window, D]; state i at i % window
 };
 
 // Row `from_row` of `from` [T, D] to row `to_row` of `to` [U, D], of one type, on one device.

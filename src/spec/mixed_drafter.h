@@ -34,9 +34,6 @@ class MixedDrafter final : public Drafter {
   MixedDrafter(std::vector<Drafter*> drafters, Ask ask);
 
   std::string_view kind() const override { return "mixed"; }
-  void begin(SequenceId, std::span<const int32_t>) override {}
-  void commit(SequenceId, std::span<const int32_t>) override {}
-  void end(SequenceId) override {}
   void propose(std::span<const DraftRequest> requests) override;
   int64_t memory_bytes() const override;
 

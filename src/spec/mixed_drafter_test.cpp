@@ -196,11 +196,10 @@ TEST(MixedDrafterTest, ASuffixIsFollowedBelowAnothersLeaf) {
     return true;
   });
   const Tokens prompt = {1, 2, 3, 4, 5, 6, 7, 8};
-  suffix.begin({1, 0}, prompt);
-  suffix.commit({1, 0}, Tokens{20});  // never seen: the suffix drafter has nothing to say
+  const Tokens response = {20};  // never seen: the suffix drafter has nothing to say
   network.trees = {chain({3, 4}, 0.9f)};
   DraftTree tree;
-  const std::vector<DraftRequest> requests = {{{1, 0}, prompt, {}, {5, 2, 16}, &tree}};
+  const std::vector<DraftRequest> requests = {{{1, 0}, prompt, response, {5, 2, 16}, &tree}};
   mixed.propose(requests);
   tree.check();
   const std::map<Path, float> paths = paths_of(tree);

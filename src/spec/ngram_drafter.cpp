@@ -37,31 +37,54 @@ NgramDrafter::NgramDrafter(const NgramOptions& options)
                     static_cast<double>(options.max_window - options.min_window + 1)),
       trie_(options.nodes) {}
 
-void NgramDrafter::begin(SequenceId id, std::span<const int32_t> prompt) {
-  const auto [sequence, is_new] = running_.try_emplace(id);
-  TLT_CHECK(is_new, "sequence ", id.sample, " of prompt ", id.prompt_id, " began twice");
-  const auto length = static_cast<size_t>(options_.branch_length);
-  sequence->second.last.reserve(length);
-  sequence->second.paths.reserve(length);
-  for (const int32_t token : prompt.last(std::min(prompt.size(), length)))
-    push(sequence->second, token);
+// Its sequence, with the text so far.
+NgramDrafter::Sequence& NgramDrafter::read(const DraftRequest& request) {
+  const auto [place, is_new] = running_.try_emplace(request.id);
+  Sequence& sequence = place->second;
+  if (is_new) {
+    const auto length = static_cast<size_t>(options_.branch_length);
+    sequence.last.reserve(length);
+    sequence.paths.reserve(length);
+    for (const int32_t token : request.prompt.last(std::min(request.prompt.size(), length)))
+      push(sequence, token);
+  }
+  read(sequence, request.response);
+  return sequence;
 }
 
-void NgramDrafter::commit(SequenceId id, std::span<const int32_t> tokens) {
-  const auto sequence = running_.find(id);
-  TLT_CHECK(sequence != running_.end(), "sequence ", id.sample, " of prompt ", id.prompt_id,
-            " is not running");
-  for (const int32_t token : tokens) push(sequence->second, token);
+void NgramDrafter::read(Sequence& sequence, std::span<const int32_t> response) {
+  TLT_CHECK(sequence.read <= response.size(), "a response of ", response.size(), " tokens had ",
+            sequence.read, " before");
+  for (; sequence.read < response.size(); ++sequence.read) push(sequence, response[sequence.read]);
 }
 
-void NgramDrafter::end(SequenceId id) {
-  TLT_CHECK(running_.erase(id) == 1, "sequence ", id.sample, " of prompt ", id.prompt_id,
-            " is not running");
+void NgramDrafter::end(SequenceId id, std::span<const int32_t> response) {
+  if (const auto sequence = running_.find(id); sequence != running_.end()) {
+    read(sequence->second, response);
+    running_.erase(sequence);
+    return;
+  }
+  waiting_.emplace_back(response.begin(), response.end());
+  waiting_tokens_ += std::ssize(response);
+  while (waiting_tokens_ > options_.nodes / options_.branch_length && waiting_.size() > 1) {
+    waiting_tokens_ -= std::ssize(waiting_.front());
+    waiting_.pop_front();
+  }
+}
+
+void NgramDrafter::read_waiting() {
+  for (const std::vector<int32_t>& response : waiting_) {
+    Sequence sequence;
+    read(sequence, response);
+  }
+  waiting_.clear();
+  waiting_tokens_ = 0;
 }
 
 // A path is entered once it has more than min_window tokens: a shorter one leads nowhere.
 void NgramDrafter::push(Sequence& sequence, int32_t token) {
-  auto& [last, paths] = sequence;
+  std::vector<int32_t>& last = sequence.last;
+  std::vector<NgramTrie::Cursor>& paths = sequence.paths;
   if (static_cast<int64_t>(last.size()) == options_.branch_length) {
     last.erase(last.begin());
     paths.erase(paths.begin());
@@ -98,13 +121,12 @@ void NgramDrafter::match(const Sequence& sequence) {
 }
 
 void NgramDrafter::propose(std::span<const DraftRequest> requests) {
+  read_waiting();
+  for (const DraftRequest& request : requests) read(request);
   for (const DraftRequest& request : requests) {
-    const auto sequence = running_.find(request.id);
-    TLT_CHECK(sequence != running_.end(), "sequence ", request.id.sample, " of prompt ",
-              request.id.prompt_id, " is not running");
     start_tree(request.strategy, request.tree);
     if (is_full(*request.tree)) continue;
-    match(sequence->second);
+    match(running_.at(request.id));
     for (const Match& match : matches_) {
       if (options_.mode == "bfs") {
         fill_by_breadth(match, request.tree);
@@ -222,7 +244,8 @@ int64_t NgramDrafter::memory_bytes() const {
   const auto length = static_cast<size_t>(options_.branch_length);
   const size_t sequence = sizeof(std::pair<const SequenceId, Sequence>) +
                           length * (sizeof(int32_t) + sizeof(NgramTrie::Cursor));
-  return trie_.memory_bytes() + static_cast<int64_t>(running_.size() * sequence);
+  const auto waiting = static_cast<size_t>(waiting_tokens_) * sizeof(int32_t);
+  return trie_.memory_bytes() + static_cast<int64_t>(running_.size() * sequence + waiting);
 }
 
 }  // namespace tlt::spec

@@ -5,15 +5,17 @@
 // counts as often as verifications see it. Here a run counts once each time it occurs, and a
 // sequence keeps a place in the trie for each start within its last branch_length tokens: a token
 // is branch_length steps instead of up to branch_length^2 / 2. Of a node with many children the 64
-// newest are looked at.
+// newest are looked at. A response that ends without its having been asked for waits, up to as many
+// tokens as the trie can hold, until it is asked for another.
 //
-// Owns       the trie, and the last tokens of each running sequence.
+// Owns       the trie, the last tokens of each sequence it was asked for, responses that wait.
 // Threading  engine thread only; no locks.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -59,10 +61,8 @@ class NgramDrafter final : public Drafter {
   explicit NgramDrafter(const NgramOptions& options);
 
   std::string_view kind() const override { return "ngram"; }
-  void begin(SequenceId id, std::span<const int32_t> prompt) override;
-  void commit(SequenceId id, std::span<const int32_t> tokens) override;
-  void end(SequenceId id) override;
   void propose(std::span<const DraftRequest> requests) override;
+  void end(SequenceId id, std::span<const int32_t> response) override;
   int64_t memory_bytes() const override;
 
   const NgramTrie& trie() const { return trie_; }
@@ -71,6 +71,7 @@ class NgramDrafter final : public Drafter {
   struct Sequence {
     std::vector<int32_t> last;             // at most branch_length tokens
     std::vector<NgramTrie::Cursor> paths;  // from each of them to the end
+    size_t read = 0;                       // tokens of the response
   };
   struct Match {
     NgramTrie::Node node = NgramTrie::kRoot;
@@ -91,6 +92,9 @@ class NgramDrafter final : public Drafter {
     int32_t order = 0;  // the newest first
   };
 
+  Sequence& read(const DraftRequest& request);
+  void read(Sequence& sequence, std::span<const int32_t> response);
+  void read_waiting();
   void push(Sequence& sequence, int32_t token);
   NgramTrie::Node find(const Sequence& sequence, int64_t window) const;
   void match(const Sequence& sequence);
@@ -108,6 +112,8 @@ class NgramDrafter final : public Drafter {
   const double breadth_step_;
   NgramTrie trie_;
   std::map<SequenceId, Sequence> running_;
+  std::deque<std::vector<int32_t>> waiting_;  // responses, oldest first
+  int64_t waiting_tokens_ = 0;
 
   // Scratch of propose().
   Strategy strategy_;

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "tests/support/shown_texts.h"
 
 namespace tlt::spec {
 namespace {
@@ -32,14 +33,12 @@ std::vector<Path> paths_in_order(const DraftTree& tree) {  // in the tree's orde
   return paths;
 }
 
-DraftTree propose(NgramDrafter& drafter, SequenceId id, const Strategy& strategy) {
-  DraftTree tree;
-  tree.add(DraftTree::kRoot, 1, 1);  // of the step before
-  const std::vector<DraftRequest> requests = {{id, {}, {}, strategy, &tree}};
-  drafter.propose(requests);
-  tree.check();
-  return tree;
-}
+// A drafter and the texts it is shown.
+struct ShownNgrams {
+  explicit ShownNgrams(const NgramOptions& options = {}) : drafter(options) {}
+  NgramDrafter drafter;
+  tests::ShownTexts texts{drafter};
+};
 
 // PAPER 4.10 on plain runs of tokens.
 struct SlowNgrams {
@@ -149,7 +148,7 @@ struct SlowNgrams {
 };
 
 void compare_with_slow(const NgramOptions& options, uint64_t seed) {
-  NgramDrafter drafter(options);
+  ShownNgrams shown(options);
   SlowNgrams slow(options);
   RandomStream random(seed, {.step = 4});
   const uint64_t alphabet = 2 + random.below(20);
@@ -157,7 +156,7 @@ void compare_with_slow(const NgramOptions& options, uint64_t seed) {
     const SequenceId id{1, sample};
     Path prompt(random.below(30));
     for (int32_t& token : prompt) token = static_cast<int32_t>(random.below(alphabet));
-    drafter.begin(id, prompt);
+    shown.texts.begin(id, prompt);
     slow.texts[id];
     const size_t known = std::min(prompt.size(), static_cast<size_t>(options.branch_length));
     for (const int32_t token : std::span(prompt).last(known)) slow.push(id, token);
@@ -166,18 +165,18 @@ void compare_with_slow(const NgramOptions& options, uint64_t seed) {
     const SequenceId id{1, static_cast<uint32_t>(random.below(3))};
     Path tokens(random.below(4));
     for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(alphabet));
-    drafter.commit(id, tokens);
+    shown.texts.commit(id, tokens);
     for (const int32_t token : tokens) slow.push(id, token);
     if (step % 4 != 0) continue;
     const auto nodes = static_cast<int64_t>(1 + random.below(20));
     const Strategy free{.depth = options.branch_length, .width = nodes, .verify = nodes + 1};
-    const std::vector<Path> got = paths_in_order(propose(drafter, id, free));
+    const std::vector<Path> got = paths_in_order(shown.texts.draft(id, free));
     ASSERT_EQ(std::set<Path>(got.begin(), got.end()),
               options.mode == "bfs" ? slow.by_breadth(id, nodes) : slow.by_probability(id, nodes))
         << options.mode << ", seed " << seed << ", step " << step;
   }
-  drafter.trie().check();
-  ASSERT_EQ(drafter.trie().nodes(), std::ssize(slow.runs)) << "seed " << seed;
+  shown.drafter.trie().check();
+  ASSERT_EQ(shown.drafter.trie().nodes(), std::ssize(slow.runs)) << "seed " << seed;
 }
 
 TEST(NgramDrafterTest, BfsMatchesThePaperOnPlainRuns) {
@@ -194,14 +193,14 @@ TEST(NgramDrafterTest, ProbMatchesThePaperOnPlainRuns) {
 // Counted in the texts themselves: how often a run occurs, wherever more than min_window tokens
 // are known from its start on.
 TEST(NgramDrafterTest, ARunCountsOnceEachTimeItOccurs) {
-  NgramDrafter drafter({});
+  ShownNgrams shown;
   RandomStream random(/*seed=*/3, {});
   std::vector<Path> texts(3);
-  for (uint32_t sample = 0; sample < 3; ++sample) drafter.begin({1, sample}, {});
+  for (uint32_t sample = 0; sample < 3; ++sample) shown.texts.begin({1, sample}, {});
   for (int step = 0; step < 400; ++step) {
     const auto sample = static_cast<uint32_t>(random.below(3));
     texts[sample].push_back(static_cast<int32_t>(random.below(3)));
-    drafter.commit({1, sample}, std::span(texts[sample]).last(1));
+    shown.texts.commit({1, sample}, {texts[sample].back()});
   }
   for (int step = 0; step < 300; ++step) {
     const Path& text = texts[random.below(3)];
@@ -213,22 +212,22 @@ TEST(NgramDrafterTest, ARunCountsOnceEachTimeItOccurs) {
       for (size_t at = 0; at + std::max<size_t>(length, 2) <= other.size(); ++at)
         occurrences += std::equal(run.begin(), run.end(), other.begin() + static_cast<long>(at));
     NgramTrie::Node node = NgramTrie::kRoot;
-    for (const int32_t token : run) node = drafter.trie().find_child(node, token);
-    ASSERT_EQ(drafter.trie().occurrences(node), occurrences) << "step " << step;
+    for (const int32_t token : run) node = shown.drafter.trie().find_child(node, token);
+    ASSERT_EQ(shown.drafter.trie().occurrences(node), occurrences) << "step " << step;
   }
 }
 
 TEST(NgramDrafterTest, StrategyIsObeyed) {
   for (const char* mode : {"bfs", "prob"}) {
-    NgramDrafter drafter({.mode = mode});
+    ShownNgrams shown({.mode = mode});
     RandomStream random(/*seed=*/7, {});
-    drafter.begin({1, 0}, {});
+    shown.texts.begin({1, 0}, {});
     for (int step = 0; step < 1000; ++step) {
-      drafter.commit({1, 0}, Path{static_cast<int32_t>(random.below(5))});
+      shown.texts.commit({1, 0}, Path{static_cast<int32_t>(random.below(5))});
       const Strategy strategy{static_cast<int64_t>(1 + random.below(4)),
                               static_cast<int64_t>(1 + random.below(3)),
                               static_cast<int64_t>(1 + random.below(30))};
-      const DraftTree tree = propose(drafter, {1, 0}, strategy);
+      const DraftTree tree = shown.texts.draft({1, 0}, strategy);
       ASSERT_LT(tree.size(), strategy.verify) << mode << " " << step;
       std::map<int32_t, int64_t> children;
       std::map<int32_t, std::set<int32_t>> parents;  // by depth
@@ -239,18 +238,33 @@ TEST(NgramDrafterTest, StrategyIsObeyed) {
         ASSERT_LE(std::ssize(parents[node.depth]), strategy.width) << mode << " " << step;
       }
     }
-    EXPECT_TRUE(propose(drafter, {1, 0}, kOff).empty());
+    EXPECT_TRUE(shown.texts.draft({1, 0}, kOff).empty());
   }
 }
 
 TEST(NgramDrafterTest, OnePromptsTextHelpsAnother) {
-  NgramDrafter drafter({});
-  drafter.begin({1, 0}, Path{1, 2, 3});
-  drafter.commit({1, 0}, Path{4, 5, 6});
-  drafter.end({1, 0});
-  drafter.begin({2, 0}, Path{9, 3});
-  const std::vector<Path> got = paths_in_order(propose(drafter, {2, 0}, kNgramStrategy));
+  ShownNgrams shown;
+  shown.texts.begin({1, 0}, Path{1, 2, 3});
+  shown.texts.commit({1, 0}, Path{4, 5, 6});
+  shown.texts.end({1, 0});
+  shown.texts.begin({2, 0}, Path{9, 3});
+  const std::vector<Path> got = paths_in_order(shown.texts.draft({2, 0}, kNgramStrategy));
   EXPECT_EQ(got, (std::vector<Path>{{4}, {4, 5}, {4, 5, 6}}));
+}
+
+TEST(NgramDrafterTest, ResponsesThatEndUnseenAreReadBeforeTheNextGuess) {
+  ShownNgrams shown({.nodes = 1000});
+  shown.drafter.end({1, 0}, Path{3, 4, 5, 6});
+  EXPECT_EQ(shown.drafter.trie().nodes(), 0);
+  shown.texts.begin({2, 0}, Path{9, 3});
+  EXPECT_EQ(paths_in_order(shown.texts.draft({2, 0}, kNgramStrategy)),
+            (std::vector<Path>{{4}, {4, 5}, {4, 5, 6}}));
+  const int64_t bytes = shown.drafter.memory_bytes();
+  for (uint32_t sample = 0; sample < 100; ++sample)
+    shown.drafter.end({3, sample}, Path(20, static_cast<int32_t>(sample)));
+  EXPECT_LE(shown.drafter.memory_bytes(), bytes + 60 * 4) << "what 1,000 nodes can hold";
+  shown.texts.commit({2, 0}, Path{99});
+  EXPECT_EQ(paths_in_order(shown.texts.draft({2, 0}, {1, 1, 2})), (std::vector<Path>{{99}}));
 }
 
 TEST(NgramDrafterTest, TheDefaultStrategyLimitsNothingButTheNumber) {
@@ -261,27 +275,26 @@ TEST(NgramDrafterTest, TheDefaultStrategyLimitsNothingButTheNumber) {
 }
 
 TEST(NgramDrafterTest, PoolIsBoundedAndHoldsWhatIsNewest) {
-  NgramDrafter drafter({.nodes = 2000});
+  ShownNgrams shown({.nodes = 2000});
   RandomStream random(/*seed=*/9, {});
-  for (uint32_t sample = 0; sample < 300; ++sample) drafter.begin({1, sample}, Path{1});
+  for (uint32_t sample = 0; sample < 300; ++sample) shown.texts.begin({1, sample}, Path{1});
   for (int step = 0; step < 3000; ++step)
-    drafter.commit({1, static_cast<uint32_t>(random.below(300))},
-                   Path{static_cast<int32_t>(random.below(50))});
-  EXPECT_EQ(drafter.trie().nodes(), 2000);
-  drafter.trie().check();
-  const int64_t full = drafter.memory_bytes();
-  for (int32_t i = 0; i < 40; ++i) drafter.commit({1, 7}, Path{1000 + i});
-  drafter.commit({1, 7}, Path{1030});
-  EXPECT_EQ(paths_in_order(propose(drafter, {1, 7}, {3, 1, 4})).back(), (Path{1031, 1032, 1033}));
-  EXPECT_EQ(drafter.memory_bytes(), full);
+    shown.texts.commit({1, static_cast<uint32_t>(random.below(300))},
+                       Path{static_cast<int32_t>(random.below(50))});
+  EXPECT_EQ(shown.drafter.trie().nodes(), 2000);
+  shown.drafter.trie().check();
+  const int64_t full = shown.drafter.memory_bytes();
+  for (int32_t i = 0; i < 40; ++i) shown.texts.commit({1, 7}, Path{1000 + i});
+  shown.texts.commit({1, 7}, Path{1030});
+  EXPECT_EQ(paths_in_order(shown.texts.draft({1, 7}, {3, 1, 4})).back(), (Path{1031, 1032, 1033}));
+  EXPECT_EQ(shown.drafter.memory_bytes(), full);
 }
 
-TEST(NgramDrafterTest, OtherCallsThanPromisedThrow) {
-  NgramDrafter drafter({});
-  EXPECT_THROW(drafter.commit({1, 0}, Path{1}), Error);
-  EXPECT_THROW(drafter.end({1, 0}), Error);
-  drafter.begin({1, 0}, Path{1});
-  EXPECT_THROW(drafter.begin({1, 0}, Path{1}), Error);
+TEST(NgramDrafterTest, ATextThatBecomesShorterThrows) {
+  ShownNgrams shown;
+  shown.texts.begin({1, 0}, Path{1});
+  shown.texts.commit({1, 0}, Path{1, 2});
+  EXPECT_THROW(shown.texts.begin({1, 0}, Path{1}), Error);
 }
 
 TEST(NgramOptionsTest, BadValuesAreNamed) {

@@ -9,9 +9,16 @@ namespace tlt::spec {
 namespace {
 
 constexpr float kPresentWeight = 1;
-constexpr float kHistoryWeight = 0.5f;
+constexpr float kOlderWeight = 0.5f;
 constexpr int64_t kLongestMinMatch = 16;
 constexpr int64_t kMostIndexBytes = 112;  // a token, right after everything has doubled
+
+void add_text(SuffixIndex& index, std::span<const int32_t> before, std::span<const int32_t> tokens,
+              float weight) {
+  const int32_t text = index.add_text(before, weight);
+  if (text == SuffixIndex::kNoText) return;
+  for (const int32_t token : tokens) index.append(text, token);
+}
 
 }  // namespace
 
@@ -32,13 +39,29 @@ SuffixDrafter::SuffixDrafter(const SuffixOptions& options)
   options_.check();
 }
 
-void SuffixDrafter::begin(SequenceId id, std::span<const int32_t> prompt) {
-  const auto [sequence, is_new] = running_.try_emplace(id);
-  TLT_CHECK(is_new, "sequence ", id.sample, " of prompt ", id.prompt_id, " began twice");
-  Prompt& siblings = prompt_of(id.prompt_id, prompt);
-  ++siblings.running;
-  sequence->second = {.prompt = &siblings, .text = siblings.index.add_text(prompt, kPresentWeight)};
-  keep_within_memory();
+// Its sequence, with the text so far.
+SuffixDrafter::Sequence& SuffixDrafter::read(const DraftRequest& request) {
+  const auto [place, is_new] = running_.try_emplace(request.id);
+  Sequence& sequence = place->second;
+  if (is_new) {
+    Prompt& prompt = prompt_of(request.id.prompt_id, request.prompt);
+    ++prompt.running;
+    sequence = {.prompt = &prompt, .text = prompt.index.add_text(request.prompt, kPresentWeight)};
+    keep_within_memory();
+  }
+  read(sequence, request.response);
+  return sequence;
+}
+
+void SuffixDrafter::read(Sequence& sequence, std::span<const int32_t> response) {
+  TLT_CHECK(sequence.read <= response.size(), "a response of ", response.size(), " tokens had ",
+            sequence.read, " before");
+  if (sequence.text == SuffixIndex::kNoText) return;
+  SuffixIndex& index = sequence.prompt->index;
+  const int64_t before = index.memory_bytes();
+  for (; sequence.read < response.size(); ++sequence.read)
+    index.append(sequence.text, response[sequence.read]);
+  if (index.memory_bytes() != before) keep_within_memory();
 }
 
 // With what is known of it already, oldest first.
@@ -52,74 +75,59 @@ SuffixDrafter::Prompt& SuffixDrafter::prompt_of(uint32_t prompt_id,
     prompt = std::move(spare_.back());
     spare_.pop_back();
   }
-  const auto add = [&](std::span<const int32_t> before, std::span<const int32_t> text,
-                       float weight) {
-    const int32_t added = prompt->index.add_text(before, weight);
-    if (added == SuffixIndex::kNoText) return;
-    for (const int32_t token : text) prompt->index.append(added, token);
-  };
-  for (const std::vector<int32_t>& response : history_with_room(prompt_id))
-    add(tokens, response, kHistoryWeight);
-  add({}, tokens, kPresentWeight);
+  for (const SuffixHistory::Response& response : history_with_room(prompt_id))
+    add_text(prompt->index, tokens, response.tokens,
+             response.policy == policy_ ? kPresentWeight : kOlderWeight);
+  add_text(prompt->index, {}, tokens, kPresentWeight);
+  const auto last = tokens.last(std::min<size_t>(tokens.size(), SuffixIndex::kLongestMatch));
+  prompt->last_tokens.assign(last.begin(), last.end());
   return *prompts_.emplace(prompt_id, std::move(prompt)).first->second;
 }
 
-// The newest responses of earlier epochs whose index stays within the bound.
-std::span<const std::vector<int32_t>> SuffixDrafter::history_with_room(uint32_t prompt_id) const {
+// The newest responses whose index stays within the bound.
+std::span<const SuffixHistory::Response> SuffixDrafter::history_with_room(
+    uint32_t prompt_id) const {
   const SuffixHistory::Responses& all = history_.responses(prompt_id);
   int64_t room = options_.memory_bytes - memory_bytes();
   size_t count = 0;
   while (count < all.size()) {
-    room -= kMostIndexBytes * std::ssize(all[all.size() - 1 - count]);
+    room -= kMostIndexBytes * std::ssize(all[all.size() - 1 - count].tokens);
     if (room < 0) break;
     ++count;
   }
   return std::span(all).last(count);
 }
 
-void SuffixDrafter::commit(SequenceId id, std::span<const int32_t> tokens) {
-  const auto sequence = running_.find(id);
-  TLT_CHECK(sequence != running_.end(), "sequence ", id.sample, " of prompt ", id.prompt_id,
-            " is not running");
-  if (sequence->second.text == SuffixIndex::kNoText) return;
-  SuffixIndex& index = sequence->second.prompt->index;
-  const int64_t before = index.memory_bytes();
-  for (const int32_t token : tokens) index.append(sequence->second.text, token);
-  if (index.memory_bytes() != before) keep_within_memory();
-}
-
-void SuffixDrafter::end(SequenceId id) {
-  const auto sequence = running_.find(id);
-  TLT_CHECK(sequence != running_.end(), "sequence ", id.sample, " of prompt ", id.prompt_id,
-            " is not running");
-  Prompt& prompt = *sequence->second.prompt;
-  if (sequence->second.text != SuffixIndex::kNoText) prompt.ended.push_back(sequence->second.text);
-  running_.erase(sequence);
-  if (--prompt.running > 0) return;
-  remember(id.prompt_id, prompt);
-  prompt.ended.clear();
-  prompt.index.clear();
-  const auto done = prompts_.find(id.prompt_id);
-  spare_.push_back(std::move(done->second));
-  prompts_.erase(done);
+// The siblings that it is asked for see all of the response, read before or not.
+void SuffixDrafter::end(SequenceId id, std::span<const int32_t> response) {
+  if (!response.empty()) history_.add(id.prompt_id, response, policy_);
+  const auto prompt = prompts_.find(id.prompt_id);
+  if (prompt != prompts_.end()) {
+    const auto sequence = running_.find(id);
+    if (sequence == running_.end()) {
+      add_text(prompt->second->index, prompt->second->last_tokens, response, kPresentWeight);
+    } else {
+      if (prompt->second->running > 1) read(sequence->second, response);
+      running_.erase(sequence);
+      if (--prompt->second->running == 0) forget(id.prompt_id);
+    }
+  }
   keep_within_memory();
 }
 
-void SuffixDrafter::remember(uint32_t prompt_id, const Prompt& prompt) {
-  for (const int32_t text : prompt.ended)
-    if (const auto response = prompt.index.tokens(text); !response.empty())
-      history_.add(prompt_id, response);
+void SuffixDrafter::forget(uint32_t prompt_id) {
+  auto prompt = prompts_.extract(prompt_id);
+  prompt.mapped()->index.clear();
+  spare_.push_back(std::move(prompt.mapped()));
 }
 
 void SuffixDrafter::propose(std::span<const DraftRequest> requests) {
+  for (const DraftRequest& request : requests) read(request);
   for (const DraftRequest& request : requests) {
-    const auto sequence = running_.find(request.id);
-    TLT_CHECK(sequence != running_.end(), "sequence ", request.id.sample, " of prompt ",
-              request.id.prompt_id, " is not running");
-    const auto& [prompt, text] = sequence->second;
+    const Sequence& sequence = running_.at(request.id);
     tree_.occurrences()->clear();
-    if (text != SuffixIndex::kNoText && !request.strategy.is_off())
-      prompt->index.find(text, request.path, tree_.occurrences());
+    if (sequence.text != SuffixIndex::kNoText && !request.strategy.is_off())
+      sequence.prompt->index.find(sequence.text, request.path, tree_.occurrences());
     tree_.fill(request.strategy, options_.min_probability, request.tree);
   }
 }

@@ -1,10 +1,10 @@
 // SuffixDrafter ("suffix"): a response goes on as it, its prompt, its siblings or the same prompt's
-// responses of earlier epochs did after the same tokens.
+// earlier responses did after the same tokens.
 //
-// While a prompt has running sequences it has an index (spec/suffix_index.h) of the prompt, its
-// responses, siblings seeing each other's tokens as they are committed, and its history; when the
-// last one ends, only the tokens are kept (spec/suffix_history.h). A response of an earlier epoch
-// counts half: it is an older policy's.
+// A prompt that it is asked for has an index (spec/suffix_index.h) of the prompt, the sequences it
+// was asked for, which see each other's tokens, and the responses that have ended; when the last
+// of these sequences ends, only the tokens of responses are kept (spec/suffix_history.h). An older
+// policy's response counts half.
 //
 // Owns       the texts; indexes of finished prompts are used again.
 // Threading  engine thread only; no locks.
@@ -52,10 +52,9 @@ class SuffixDrafter final : public Drafter {
   explicit SuffixDrafter(const SuffixOptions& options);
 
   std::string_view kind() const override { return "suffix"; }
-  void begin(SequenceId id, std::span<const int32_t> prompt) override;
-  void commit(SequenceId id, std::span<const int32_t> tokens) override;
-  void end(SequenceId id) override;
   void propose(std::span<const DraftRequest> requests) override;
+  void end(SequenceId id, std::span<const int32_t> response) override;
+  void new_weights() override { ++policy_; }
   bool follows_paths() const override { return true; }
 
   // At most the option's, unless the running sequences alone need more.
@@ -66,16 +65,19 @@ class SuffixDrafter final : public Drafter {
     explicit Prompt(int64_t min_match) : index(min_match) {}
     SuffixIndex index;
     int64_t running = 0;
-    std::vector<int32_t> ended;  // texts, in the order of ending
+    std::vector<int32_t> last_tokens;  // as many as a match is long
   };
   struct Sequence {
     Prompt* prompt = nullptr;
     int32_t text = SuffixIndex::kNoText;
+    size_t read = 0;  // tokens of the response
   };
 
+  Sequence& read(const DraftRequest& request);
+  void read(Sequence& sequence, std::span<const int32_t> response);
   Prompt& prompt_of(uint32_t prompt_id, std::span<const int32_t> tokens);
-  std::span<const std::vector<int32_t>> history_with_room(uint32_t prompt_id) const;
-  void remember(uint32_t prompt_id, const Prompt& prompt);
+  std::span<const SuffixHistory::Response> history_with_room(uint32_t prompt_id) const;
+  void forget(uint32_t prompt_id);
   void keep_within_memory();
 
   const SuffixOptions options_;
@@ -83,6 +85,7 @@ class SuffixDrafter final : public Drafter {
   std::map<SequenceId, Sequence> running_;
   std::vector<std::unique_ptr<Prompt>> spare_;  // cleared, their memory warm
   SuffixHistory history_;
+  int64_t policy_ = 0;  // counts the target's weights
   SuffixTree tree_;
 };
 

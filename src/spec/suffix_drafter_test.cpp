@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "tests/support/shown_texts.h"
 #include "tests/support/suffix_reference.h"
 
 namespace tlt::spec {
@@ -21,52 +22,68 @@ using Tokens = std::vector<int32_t>;
 
 constexpr Strategy kStrategy{6, 3, 16};
 
-std::map<Path, float> draft(SuffixDrafter& drafter, SequenceId id, const Tokens& prompt = {},
-                            const Tokens& response = {}) {
-  DraftTree tree;
-  tree.add(DraftTree::kRoot, 1, 1);  // of the step before
-  const std::vector<DraftRequest> requests = {{id, prompt, response, kStrategy, &tree}};
-  drafter.propose(requests);
-  tree.check();
-  return paths_of(tree);
-}
+// A drafter and the texts it is shown.
+struct Shown {
+  explicit Shown(const SuffixOptions& options = {}) : drafter(options) {}
+  std::map<Path, float> draft(SequenceId id) { return paths_of(texts.draft(id, kStrategy)); }
+
+  SuffixDrafter drafter;
+  tests::ShownTexts texts{drafter};
+};
 
 TEST(SuffixDrafterTest, TheOwnTextAndThePromptAreFollowed) {
-  SuffixDrafter drafter({});
-  drafter.begin({1, 0}, Tokens{1, 2, 3, 4});
-  EXPECT_TRUE(draft(drafter, {1, 0}).empty());
-  drafter.commit({1, 0}, Tokens{9, 2, 3});
-  EXPECT_TRUE(draft(drafter, {1, 0}).contains({4}));
-  drafter.commit({1, 0}, Tokens{9});
-  EXPECT_TRUE(draft(drafter, {1, 0}).contains({2, 3, 9, 2}));  // as it repeats itself
+  Shown shown;
+  shown.texts.begin({1, 0}, Tokens{1, 2, 3, 4});
+  EXPECT_TRUE(shown.draft({1, 0}).empty());
+  shown.texts.commit({1, 0}, Tokens{9, 2, 3});
+  EXPECT_TRUE(shown.draft({1, 0}).contains({4}));
+  shown.texts.commit({1, 0}, Tokens{9});
+  EXPECT_TRUE(shown.draft({1, 0}).contains({2, 3, 9, 2}));  // as it repeats itself
 }
 
 TEST(SuffixDrafterTest, ASiblingsTokensAreUsedAsTheyAreCommitted) {
-  SuffixDrafter drafter({});
-  drafter.begin({1, 0}, Tokens{1, 2});
-  drafter.begin({1, 1}, Tokens{1, 2});
-  drafter.begin({2, 0}, Tokens{1, 2});  // another prompt, though it reads the same
-  drafter.commit({1, 0}, Tokens{7, 8});
-  EXPECT_TRUE(draft(drafter, {1, 1}).contains({7, 8}));
-  EXPECT_TRUE(draft(drafter, {2, 0}).empty());
-  drafter.commit({1, 0}, Tokens{9});
-  EXPECT_TRUE(draft(drafter, {1, 1}).contains({7, 8, 9}));
-  drafter.end({1, 0});
-  EXPECT_TRUE(draft(drafter, {1, 1}).contains({7, 8, 9}));
+  Shown shown;
+  shown.texts.begin({1, 0}, Tokens{1, 2});
+  shown.texts.begin({1, 1}, Tokens{1, 2});
+  shown.texts.begin({2, 0}, Tokens{1, 2});  // another prompt, though it reads the same
+  shown.texts.commit({1, 0}, Tokens{7, 8});
+  EXPECT_TRUE(shown.draft({1, 1}).contains({7, 8}));
+  EXPECT_TRUE(shown.draft({2, 0}).empty());
+  shown.texts.commit({1, 0}, Tokens{9});
+  EXPECT_TRUE(shown.draft({1, 1}).contains({7, 8, 9}));
+  shown.texts.end({1, 0});
+  EXPECT_TRUE(shown.draft({1, 1}).contains({7, 8, 9}));
 }
 
-TEST(SuffixDrafterTest, AnEarlierEpochIsUsedAndCountsHalf) {
-  SuffixDrafter drafter({});
-  drafter.begin({1, 0}, Tokens{1, 2});
-  drafter.commit({1, 0}, Tokens{7, 8, 9});
-  drafter.end({1, 0});
-  drafter.begin({1, 0}, Tokens{1, 2});
-  drafter.begin({1, 1}, Tokens{1, 2});
-  const std::map<Path, float> alone = draft(drafter, {1, 0});
+TEST(SuffixDrafterTest, AnOlderPolicysResponseIsUsedAndCountsHalf) {
+  Shown shown;
+  shown.texts.begin({1, 0}, Tokens{1, 2});
+  shown.texts.commit({1, 0}, Tokens{7, 8, 9});
+  shown.texts.end({1, 0});
+  shown.drafter.new_weights();
+  shown.texts.begin({1, 0}, Tokens{1, 2});
+  shown.texts.begin({1, 1}, Tokens{1, 2});
+  const std::map<Path, float> alone = shown.draft({1, 0});
   EXPECT_TRUE(alone.contains({7, 8, 9}));
   EXPECT_FLOAT_EQ(alone.at({7}), 1.5f / 2.5f);
-  drafter.commit({1, 1}, Tokens{5});
-  EXPECT_FLOAT_EQ(draft(drafter, {1, 0}).at({5}), 3.0f / 5.5f);
+  shown.texts.commit({1, 1}, Tokens{5});
+  EXPECT_FLOAT_EQ(shown.draft({1, 0}).at({5}), 3.0f / 5.5f);
+}
+
+// It was asked for nothing while they ran.
+TEST(SuffixDrafterTest, ResponsesThatEndUnseenAreUsed) {
+  Shown shown;
+  shown.drafter.end({1, 0}, Tokens{7, 8, 9});
+  shown.texts.begin({1, 1}, Tokens{1, 2});
+  EXPECT_FLOAT_EQ(shown.draft({1, 1}).at({7}), 3 / 4.0f) << "the same policy's";
+  shown.texts.commit({1, 1}, Tokens{7});
+  shown.drafter.end({1, 2}, Tokens{7, 5, 6});
+  EXPECT_TRUE(shown.draft({1, 1}).contains({5, 6})) << "while a sibling runs";
+  shown.drafter.end({1, 3}, {});
+  shown.texts.end({1, 1});
+  shown.drafter.new_weights();
+  shown.texts.begin({1, 0}, Tokens{1, 2});
+  EXPECT_FLOAT_EQ(shown.draft({1, 0}).at({7}), 4.5f / 5.5f) << "all three in the next epoch";
 }
 
 // What the drafter must know, kept as plain texts.
@@ -76,11 +93,11 @@ struct SlowSuffixDrafter {
   struct Prompt {
     SlowTexts texts;
     std::map<uint32_t, size_t> running;  // sample to text
-    std::vector<size_t> ended;
   };
   SuffixOptions options;
   std::map<uint32_t, Prompt> prompts;
-  std::map<uint32_t, std::vector<Tokens>> history;
+  std::map<uint32_t, std::vector<std::pair<Tokens, int>>> history;  // with the policy
+  int policy = 0;
 
   static Tokens prompt_of(uint32_t id) {
     Tokens prompt(id % 3 == 2 ? 40 : id % 3);  // longer than the longest match, empty, one token
@@ -96,7 +113,8 @@ struct SlowSuffixDrafter {
       for (const int32_t token : text) texts.append(texts.texts.size() - 1, token);
     };
     if (is_new) {
-      for (const Tokens& response : history[id.prompt_id]) add(prompt, response, 0.5);
+      for (const auto& [response, its_policy] : history[id.prompt_id])
+        add(prompt, response, its_policy == policy ? 1 : 0.5);
       add({}, prompt, 1);
     }
     add(prompt, {}, 1);
@@ -108,18 +126,14 @@ struct SlowSuffixDrafter {
   }
   void end(SequenceId id) {
     Prompt& prompt = prompts.at(id.prompt_id);
-    prompt.ended.push_back(prompt.running.at(id.sample));
-    prompt.running.erase(id.sample);
-    if (!prompt.running.empty()) return;
-    std::vector<Tokens>& known = history[id.prompt_id];
-    for (const size_t text : prompt.ended) {
-      const Tokens& all = prompt.texts.texts[text].tokens;
-      const size_t before = std::min<size_t>(prompt_of(id.prompt_id).size(), 32);
-      if (all.size() > before)
-        known.emplace_back(all.begin() + static_cast<long>(before), all.end());
-    }
+    const Tokens& all = prompt.texts.texts[prompt.running.at(id.sample)].tokens;
+    const size_t before = std::min<size_t>(prompt_of(id.prompt_id).size(), 32);
+    auto& known = history[id.prompt_id];
+    if (all.size() > before)
+      known.emplace_back(Tokens(all.begin() + static_cast<long>(before), all.end()), policy);
     while (std::ssize(known) > options.history) known.erase(known.begin());
-    prompts.erase(id.prompt_id);
+    prompt.running.erase(id.sample);
+    if (prompt.running.empty()) prompts.erase(id.prompt_id);
   }
 };
 
@@ -128,54 +142,55 @@ TEST(SuffixDrafterTest, AnyOrderOfBeginCommitEndMatchesTheSlowDrafter) {
     const SuffixOptions options{.min_match = static_cast<int64_t>(1 + seed % 2),
                                 .min_probability = 0.02,
                                 .history = static_cast<int64_t>(seed % 4)};
-    SuffixDrafter drafter(options);
+    Shown shown(options);
     SlowSuffixDrafter slow(options);
     RandomStream random(seed, {.step = 3});
     std::map<SequenceId, int> running;  // and how often committed
     for (int step = 0; step < 600; ++step) {
+      if (step % 100 == 99) shown.drafter.new_weights(), ++slow.policy;
       const SequenceId id{static_cast<uint32_t>(random.below(3)),
                           static_cast<uint32_t>(random.below(2))};
       if (!running.contains(id)) {
         if (random.below(3) != 0) continue;  // so that now and then all of a prompt have ended
-        drafter.begin(id, SlowSuffixDrafter::prompt_of(id.prompt_id));
+        shown.texts.begin(id, SlowSuffixDrafter::prompt_of(id.prompt_id));
         slow.begin(id);
         running[id] = 0;
       } else if (running[id] > 2 && random.below(2) == 0) {
-        drafter.end(id);
+        shown.texts.end(id);
         slow.end(id);
         running.erase(id);
         continue;
       } else {
         Tokens tokens(random.below(5));
         for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(4));
-        drafter.commit(id, tokens);
+        shown.texts.commit(id, tokens);
         slow.commit(id, tokens);
         ++running[id];
       }
       const SlowSuffixDrafter::Prompt& prompt = slow.prompts.at(id.prompt_id);
-      ASSERT_EQ(draft(drafter, id), prompt.texts.draft(prompt.running.at(id.sample),
-                                                       static_cast<int32_t>(options.min_match),
-                                                       kStrategy, options.min_probability))
+      ASSERT_EQ(shown.draft(id), prompt.texts.draft(prompt.running.at(id.sample),
+                                                    static_cast<int32_t>(options.min_match),
+                                                    kStrategy, options.min_probability))
           << "seed " << seed << ", step " << step;
     }
   }
 }
 
 // One epoch over many prompts, two samples each; the largest memory seen after an ending.
-int64_t run_epoch(SuffixDrafter& drafter, uint32_t prompts, int32_t tokens) {
+int64_t run_epoch(Shown& shown, uint32_t prompts, int32_t tokens) {
   int64_t peak = 0;
   for (uint32_t prompt = 0; prompt < prompts; ++prompt) {
     const SequenceId a{prompt, 0};
     const SequenceId b{prompt, 1};
-    drafter.begin(a, Tokens{1});
-    drafter.begin(b, Tokens{1});
+    shown.texts.begin(a, Tokens{1});
+    shown.texts.begin(b, Tokens{1});
     for (int32_t i = 0; i < tokens; ++i) {
-      drafter.commit(a, Tokens{static_cast<int32_t>(prompt) * 100000 + i});
-      drafter.commit(b, Tokens{i});
+      shown.texts.commit(a, Tokens{static_cast<int32_t>(prompt) * 100000 + i});
+      shown.texts.commit(b, Tokens{i});
     }
-    drafter.end(a);
-    drafter.end(b);
-    peak = std::max(peak, drafter.memory_bytes());
+    shown.texts.end(a);
+    shown.texts.end(b);
+    peak = std::max(peak, shown.drafter.memory_bytes());
   }
   return peak;
 }
@@ -183,13 +198,13 @@ int64_t run_epoch(SuffixDrafter& drafter, uint32_t prompts, int32_t tokens) {
 TEST(SuffixDrafterTest, TheHistoriesOfTheOldestPromptsGoFirst) {
   SuffixOptions options;
   options.memory_bytes = 250000;
-  SuffixDrafter drafter(options);
-  EXPECT_LE(run_epoch(drafter, /*prompts=*/60, /*tokens=*/500), options.memory_bytes);
-  EXPECT_GT(drafter.memory_bytes(), options.memory_bytes / 2);  // the room is used
+  Shown shown(options);
+  EXPECT_LE(run_epoch(shown, /*prompts=*/60, /*tokens=*/500), options.memory_bytes);
+  EXPECT_GT(shown.drafter.memory_bytes(), options.memory_bytes / 2);  // the room is used
   const auto known = [&](uint32_t prompt) {
-    drafter.begin({prompt, 0}, Tokens{1});
-    const std::map<Path, float> tree = draft(drafter, {prompt, 0});
-    drafter.end({prompt, 0});
+    shown.texts.begin({prompt, 0}, Tokens{1});
+    const std::map<Path, float> tree = shown.draft({prompt, 0});
+    shown.texts.end({prompt, 0});
     return tree.contains({static_cast<int32_t>(prompt) * 100000}) + tree.contains({0});
   };
   EXPECT_EQ(known(59), 2);  // both responses: half of the memory is for their index
@@ -199,65 +214,63 @@ TEST(SuffixDrafterTest, TheHistoriesOfTheOldestPromptsGoFirst) {
 TEST(SuffixDrafterTest, RunningTextsPushHistoriesOutAsTheyGrow) {
   SuffixOptions options;
   options.memory_bytes = 250000;
-  SuffixDrafter drafter(options);
-  run_epoch(drafter, /*prompts=*/60, /*tokens=*/500);
-  drafter.begin({100, 0}, Tokens{1});
+  Shown shown(options);
+  run_epoch(shown, /*prompts=*/60, /*tokens=*/500);
+  shown.texts.begin({100, 0}, Tokens{1});
   for (int32_t i = 0; i < 2200; ++i) {
-    drafter.commit({100, 0}, Tokens{i});
-    ASSERT_LE(drafter.memory_bytes(), options.memory_bytes) << "token " << i;
+    shown.texts.commit({100, 0}, Tokens{i});
+    ASSERT_LE(shown.drafter.memory_bytes(), options.memory_bytes) << "token " << i;
   }
 }
 
 TEST(SuffixDrafterTest, AHistoryIsIndexedAsFarAsThereIsRoom) {
   SuffixOptions options;
   options.memory_bytes = 1000000;
-  SuffixDrafter drafter(options);
-  for (int epoch = 0; epoch < 8; ++epoch) run_epoch(drafter, /*prompts=*/8, /*tokens=*/400);
+  Shown shown(options);
+  for (int epoch = 0; epoch < 8; ++epoch) run_epoch(shown, /*prompts=*/8, /*tokens=*/400);
   for (uint32_t prompt = 0; prompt < 8; ++prompt) {  // all 16 responses of all: 3 MB and more
-    drafter.begin({prompt, 0}, Tokens{1});
-    EXPECT_LE(drafter.memory_bytes(), options.memory_bytes) << "prompt " << prompt;
+    shown.texts.begin({prompt, 0}, Tokens{1});
+    EXPECT_LE(shown.drafter.memory_bytes(), options.memory_bytes) << "prompt " << prompt;
   }
-  EXPECT_TRUE(draft(drafter, {0, 0}).contains({0, 1}));
+  EXPECT_TRUE(shown.draft({0, 0}).contains({0, 1}));
 }
 
 TEST(SuffixDrafterTest, RunningTextsStayWhateverTheBound) {
   SuffixOptions options;
   options.memory_bytes = 0;
-  SuffixDrafter drafter(options);
-  drafter.begin({1, 0}, Tokens{1, 2});
-  drafter.begin({1, 1}, Tokens{1, 2});
-  for (int32_t i = 0; i < 2000; ++i) drafter.commit({1, 0}, Tokens{i});
-  EXPECT_TRUE(draft(drafter, {1, 1}).contains({0, 1, 2}));
-  drafter.commit({1, 1}, Tokens{1998});
-  EXPECT_TRUE(draft(drafter, {1, 1}).contains({1999}));
-  drafter.end({1, 0});
-  drafter.end({1, 1});
-  drafter.begin({1, 0}, Tokens{1, 2});
-  EXPECT_TRUE(draft(drafter, {1, 0}).empty());  // no room for a history
+  Shown shown(options);
+  shown.texts.begin({1, 0}, Tokens{1, 2});
+  shown.texts.begin({1, 1}, Tokens{1, 2});
+  for (int32_t i = 0; i < 2000; ++i) shown.texts.commit({1, 0}, Tokens{i});
+  EXPECT_TRUE(shown.draft({1, 1}).contains({0, 1, 2}));
+  shown.texts.commit({1, 1}, Tokens{1998});
+  EXPECT_TRUE(shown.draft({1, 1}).contains({1999}));
+  shown.texts.end({1, 0});
+  shown.texts.end({1, 1});
+  shown.texts.begin({1, 0}, Tokens{1, 2});
+  EXPECT_TRUE(shown.draft({1, 0}).empty());  // no room for a history
 }
 
 TEST(SuffixDrafterTest, MemoryStopsGrowingOnceWarm) {
   SuffixOptions options;
   options.history = 2;
-  SuffixDrafter drafter(options);
-  run_epoch(drafter, /*prompts=*/10, /*tokens=*/300);
-  run_epoch(drafter, /*prompts=*/10, /*tokens=*/300);
-  const int64_t warm = drafter.memory_bytes();
-  EXPECT_EQ(run_epoch(drafter, /*prompts=*/10, /*tokens=*/300), warm);
+  Shown shown(options);
+  run_epoch(shown, /*prompts=*/10, /*tokens=*/300);
+  run_epoch(shown, /*prompts=*/10, /*tokens=*/300);
+  const int64_t warm = shown.drafter.memory_bytes();
+  EXPECT_EQ(run_epoch(shown, /*prompts=*/10, /*tokens=*/300), warm);
 }
 
 TEST(SuffixDrafterTest, TheSameCallsGiveTheSameTrees) {
   const auto run = [] {
-    SuffixDrafter drafter({});
+    Shown shown;
     RandomStream random(/*seed=*/8, {});
     std::vector<DraftNode> all;
-    for (uint32_t sample = 0; sample < 4; ++sample) drafter.begin({1, sample}, Tokens{1});
+    for (uint32_t sample = 0; sample < 4; ++sample) shown.texts.begin({1, sample}, Tokens{1});
     for (int step = 0; step < 300; ++step) {
       const SequenceId id{1, static_cast<uint32_t>(random.below(4))};
-      drafter.commit(id, Tokens{static_cast<int32_t>(random.below(3))});
-      DraftTree tree;
-      const std::vector<DraftRequest> requests = {{id, {}, {}, kStrategy, &tree}};
-      drafter.propose(requests);
+      shown.texts.commit(id, Tokens{static_cast<int32_t>(random.below(3))});
+      const DraftTree tree = shown.texts.draft(id, kStrategy);
       all.insert(all.end(), tree.nodes().begin(), tree.nodes().end());
     }
     return all;
@@ -270,12 +283,11 @@ TEST(SuffixDrafterTest, TheSameCallsGiveTheSameTrees) {
   EXPECT_TRUE(std::ranges::equal(first, run(), same));
 }
 
-TEST(SuffixDrafterTest, OtherCallsThanPromisedThrow) {
-  SuffixDrafter drafter({});
-  EXPECT_THROW(drafter.commit({1, 0}, Tokens{1}), Error);
-  EXPECT_THROW(drafter.end({1, 0}), Error);
-  drafter.begin({1, 0}, Tokens{1});
-  EXPECT_THROW(drafter.begin({1, 0}, Tokens{1}), Error);
+TEST(SuffixDrafterTest, ATextThatBecomesShorterThrows) {
+  Shown shown;
+  shown.texts.begin({1, 0}, Tokens{1});
+  shown.texts.commit({1, 0}, Tokens{1, 2});
+  EXPECT_THROW(shown.texts.begin({1, 0}, Tokens{1}), Error);
 }
 
 TEST(SuffixOptionsTest, BadValuesAreNamed) {

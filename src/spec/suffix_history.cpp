@@ -6,14 +6,15 @@ namespace {
 
 constexpr int64_t kPromptBytes = 160;  // list and map nodes, and what malloc adds
 
-int64_t bytes_of(const std::vector<int32_t>& response) {
+int64_t bytes_of(const SuffixHistory::Response& response) {
   constexpr int64_t kMalloc = 16;
-  return static_cast<int64_t>(sizeof(response) + response.capacity() * sizeof(int32_t)) + kMalloc;
+  return static_cast<int64_t>(sizeof(response) + response.tokens.capacity() * sizeof(int32_t)) +
+         kMalloc;
 }
 
 }  // namespace
 
-void SuffixHistory::add(uint32_t prompt_id, std::span<const int32_t> response) {
+void SuffixHistory::add(uint32_t prompt_id, std::span<const int32_t> response, int64_t policy) {
   if (most_ < 1) return;
   const auto [known, is_new] = by_id_.try_emplace(prompt_id);
   if (is_new) {
@@ -27,7 +28,7 @@ void SuffixHistory::add(uint32_t prompt_id, std::span<const int32_t> response) {
     memory_bytes_ -= bytes_of(responses.front());
     responses.erase(responses.begin());
   }
-  responses.emplace_back(response.begin(), response.end());
+  responses.push_back({.tokens = {response.begin(), response.end()}, .policy = policy});
   memory_bytes_ += bytes_of(responses.back());
 }
 
@@ -39,8 +40,7 @@ const SuffixHistory::Responses& SuffixHistory::responses(uint32_t prompt_id) con
 
 bool SuffixHistory::forget_oldest() {
   if (prompts_.empty()) return false;
-  for (const std::vector<int32_t>& response : prompts_.front().responses)
-    memory_bytes_ -= bytes_of(response);
+  for (const Response& response : prompts_.front().responses) memory_bytes_ -= bytes_of(response);
   memory_bytes_ -= kPromptBytes;
   by_id_.erase(prompts_.front().id);
   prompts_.pop_front();

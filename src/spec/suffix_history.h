@@ -1,4 +1,4 @@
-// SuffixHistory: the responses of earlier epochs, by prompt: their tokens and nothing else.
+// SuffixHistory: the responses that have ended, by prompt: their tokens and how old they are.
 //
 // A response costs four bytes a token and is indexed again when its prompt comes back
 // (spec/suffix_index.h), so the same memory remembers twelve times as much as a history kept as an
@@ -19,13 +19,18 @@ namespace tlt::spec {
 
 class SuffixHistory {
  public:
-  using Responses = std::vector<std::vector<int32_t>>;
+  struct Response {
+    std::vector<int32_t> tokens;
+    int64_t policy = 0;  // which one's it is
+    bool operator==(const Response&) const = default;
+  };
+  using Responses = std::vector<Response>;
 
   // Keeps the last so many of each prompt.
   explicit SuffixHistory(int64_t responses_per_prompt) : most_(responses_per_prompt) {}
 
   // The prompt becomes the newest.
-  void add(uint32_t prompt_id, std::span<const int32_t> response);
+  void add(uint32_t prompt_id, std::span<const int32_t> response, int64_t policy);
 
   // Oldest first; empty for an unknown prompt.
   const Responses& responses(uint32_t prompt_id) const;

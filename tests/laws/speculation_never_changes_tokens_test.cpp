@@ -406,13 +406,9 @@ class ShortLivedDrafter final : public spec::Drafter {
  public:
   explicit ShortLivedDrafter(std::unique_ptr<spec::Drafter> inner) : inner_(std::move(inner)) {}
   std::string_view kind() const override { return "short-lived"; }
-  void begin(spec::SequenceId id, std::span<const int32_t> prompt) override {
-    inner_->begin(id, prompt);
+  void end(spec::SequenceId id, std::span<const int32_t> response) override {
+    inner_->end(id, response);
   }
-  void commit(spec::SequenceId id, std::span<const int32_t> tokens) override {
-    inner_->commit(id, tokens);
-  }
-  void end(spec::SequenceId id) override { inner_->end(id); }
   int64_t memory_bytes() const override { return inner_->memory_bytes(); }
   void propose(std::span<const spec::DraftRequest> requests) override {
     TLT_CHECK(++calls_ < 5, "as planned");

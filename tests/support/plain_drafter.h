@@ -9,9 +9,6 @@ namespace tlt::tests {
 
 class PlainDrafter : public spec::Drafter {
  public:
-  void begin(spec::SequenceId, std::span<const int32_t>) override {}
-  void commit(spec::SequenceId, std::span<const int32_t>) override {}
-  void end(spec::SequenceId) override {}
   int64_t memory_bytes() const override { return 0; }
 };
 

@@ -1,0 +1,51 @@
+// ShownTexts: sequences as a drafter gets to know them, which is by being asked: each change of a
+// text is shown in a request for no guesses.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "spec/drafter.h"
+
+namespace tlt::tests {
+
+class ShownTexts {
+ public:
+  explicit ShownTexts(spec::Drafter& drafter) : drafter_(drafter) {}
+
+  void begin(spec::SequenceId id, std::vector<int32_t> prompt) {
+    texts_[id] = {.prompt = std::move(prompt), .response = {}};
+    draft(id, spec::kOff);
+  }
+  void commit(spec::SequenceId id, const std::vector<int32_t>& tokens) {
+    std::vector<int32_t>& response = texts_.at(id).response;
+    response.insert(response.end(), tokens.begin(), tokens.end());
+    draft(id, spec::kOff);
+  }
+  void end(spec::SequenceId id) {
+    drafter_.end(id, texts_.at(id).response);
+    texts_.erase(id);
+  }
+
+  spec::DraftTree draft(spec::SequenceId id, const spec::Strategy& strategy) {
+    spec::DraftTree tree;
+    tree.add(spec::DraftTree::kRoot, 1, 1);  // of the step before
+    const Text& text = texts_.at(id);
+    const std::vector<spec::DraftRequest> requests = {
+        {id, text.prompt, text.response, strategy, &tree}};
+    drafter_.propose(requests);
+    tree.check();
+    return tree;
+  }
+
+ private:
+  struct Text {
+    std::vector<int32_t> prompt, response;
+  };
+  spec::Drafter& drafter_;
+  std::map<spec::SequenceId, Text> texts_;
+};
+
+}  // namespace tlt::tests
