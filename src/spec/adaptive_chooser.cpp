@@ -28,7 +28,7 @@ constexpr int64_t kDoubtSteps = 512;    // an idle kind is tried again …
 constexpr double kDoubtTrees = 4;       // … and this much left of what was known
 constexpr int64_t kOffDoubtSteps = 64;  // so is decoding without guesses: a slow spell may be over
 constexpr double kOffDoubtShare = 0.0025;  // … and that loses at most so much of the time
-constexpr double kWorthATry = 0.1;  // log of the ratio, if all its guesses were right
+constexpr double kWorthATry = 0.1;         // log of the ratio, if all its guesses were right
 constexpr int64_t kMaxFailedTries = 3;
 constexpr double kNewWeightsKept = 0.1;
 constexpr double kNewWeightsTrees = 8;
@@ -257,13 +257,12 @@ bool AdaptiveChooser::can_afford(double lost) const {
 
 // After the step is known. As expected now, not as it took: a step that was interrupted must not
 // use up what is for exploration. But what the drafter had to read counts, up to a bound.
-void AdaptiveChooser::count_exploration(size_t arm, const StepOutcome& outcome) {
+void AdaptiveChooser::count_exploration(size_t arm, const StepOutcome& outcome, double reading) {
   judge(outcome.batch);
   const double in_turn = outlooks_[favourite_].seconds;
   const auto drafted = static_cast<double>(outcome.trees.size());
   const double share = arm == off_ ? 1 : drafted / static_cast<double>(outcome.batch);
-  const double reading = outcome.draft_seconds - costs_.draft_seconds(arm, drafted);
-  const double lost = loss(arm, share) + std::clamp(reading, 0.0, kMostReading * in_turn);
+  const double lost = loss(arm, share) + std::min(reading, kMostReading * in_turn);
   if (free_steps_ * in_turn >= lost)
     free_steps_ -= lost / in_turn;
   else
@@ -273,6 +272,7 @@ void AdaptiveChooser::count_exploration(size_t arm, const StepOutcome& outcome) 
 void AdaptiveChooser::record(size_t arm, const StepOutcome& outcome) {
   const auto batch = static_cast<double>(outcome.batch);
   const auto rows = static_cast<double>(outcome.rows());
+  const double reading = seconds_of_reading(arm, outcome);
   for (Kind& kind : kinds_) ++kind.idle_steps;
   off_steps_ = arm == off_ ? 0 : off_steps_ + 1;
   if (arm != off_) {
@@ -280,13 +280,21 @@ void AdaptiveChooser::record(size_t arm, const StepOutcome& outcome) {
     if (!is_try_) nodes_.add(arm, outcome.batch, rows / batch - 1, 1);
   }
   if (!outcome.has_prompt_rows) {
-    if (!is_try_) costs_.record(arm, outcome.batch, rows, outcome.seconds);
+    if (!is_try_) costs_.record(arm, outcome.batch, rows, outcome.seconds - reading);
     const double kept = 1 - 1 / kRecentSteps;
     recent_seconds_ = recent_seconds_ * kept + outlooks_[arm].seconds;
     explored_seconds_ *= kept;
-    if (explores_) count_exploration(arm, outcome);
+    if (explores_) count_exploration(arm, outcome, reading);
   }
   explores_ = is_try_ = false;
+}
+
+// A drafter that was not asked in the step before reads what it has missed. That is no cost of the
+// arm's: in turn, it would not have missed it.
+double AdaptiveChooser::seconds_of_reading(size_t arm, const StepOutcome& outcome) const {
+  if (arm == off_ || kinds_[places_[arm].kind].idle_steps == 0) return 0;
+  const auto drafted = static_cast<double>(outcome.trees.size());
+  return std::max(0.0, outcome.draft_seconds - costs_.draft_seconds(arm, drafted));
 }
 
 void AdaptiveChooser::learn_tokens(size_t arm, const StepOutcome& outcome) {

@@ -84,7 +84,8 @@ class AdaptiveChooser : public Chooser {
   size_t find_promising() const;
   double loss(size_t arm, double share) const;
   bool can_afford(double lost) const;
-  void count_exploration(size_t arm, const StepOutcome& outcome);
+  void count_exploration(size_t arm, const StepOutcome& outcome, double reading);
+  double seconds_of_reading(size_t arm, const StepOutcome& outcome) const;
   void learn_tokens(size_t arm, const StepOutcome& outcome);
   void forget_given(size_t kind);
 
