@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spec/cell_means.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace tlt::spec {
 namespace {
 
-// What a step at one batch size says about another, so many half octaves away.
-double kinship(size_t cell, size_t other) {
-  constexpr std::array<double, 5> kKinship = {1, 0.5, 0.2, 0.1, 0.05};
-  return kKinship[std::min(cell > other ? cell - other : other - cell, kKinship.size() - 1)];
-}
+// [cell][other]: what a step at one batch size says about another, so many half octaves away.
+constexpr auto kKinship = [] {
+  constexpr std::array<double, 5> kByDistance = {1, 0.5, 0.2, 0.1, 0.05};
+  std::array<std::array<double, kBatchCells>, kBatchCells> kinship{};
+  for (size_t cell = 0; cell < kBatchCells; ++cell)
+    for (size_t other = 0; other < kBatchCells; ++other) {
+      const size_t distance = cell > other ? cell - other : other - cell;
+      kinship[cell][other] = kByDistance[std::min(distance, kByDistance.size() - 1)];
+    }
+  return kinship;
+}();
 
 }  // namespace
 
@@ -28,15 +35,22 @@ void CellMeans::add(size_t arm, int64_t batch, double number, double weight) {
   cell.weight = std::min(cell.weight, most_weight_);
 }
 
+// Not by Estimate::add(), which divides, and in sums that do not wait for one another: this is done
+// for every arm and step.
 Estimate CellMeans::at(size_t arm, int64_t batch) const {
-  const size_t cell = batch_cell(batch);
-  double weight = 0, sum = 0;  // not by add(), which divides: this is done for every arm and step
-  for (size_t other = 0; other < kBatchCells; ++other) {
-    const double its = cells_[arm][other].weight * kinship(cell, other);
-    weight += its;
-    sum += its * cells_[arm][other].mean;
-  }
-  return {weight > 0 ? sum / weight : 0, weight};
+  constexpr size_t kSums = 3;
+  static_assert(kBatchCells % kSums == 0);
+  const std::array<Estimate, kBatchCells>& cells = cells_[arm];
+  const std::array<double, kBatchCells>& kinship = kKinship[batch_cell(batch)];
+  std::array<double, kSums> weights = {}, sums = {};
+  for (size_t first = 0; first < kBatchCells; first += kSums)
+    for (size_t i = 0; i < kSums; ++i) {
+      const double its = cells[first + i].weight * kinship[first + i];
+      weights[i] += its;
+      sums[i] += its * cells[first + i].mean;
+    }
+  const double weight = weights[0] + weights[1] + weights[2];
+  return {weight > 0 ? (sums[0] + sums[1] + sums[2]) / weight : 0, weight};
 }
 
 void CellMeans::forget(double kept_share, double kept_weight) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -62,8 +63,9 @@ inline constexpr int64_t kTrySequences = 4;
 // Statistics are kept for batches of similar size: two cells an octave, 1 to 1024 sequences.
 inline constexpr size_t kBatchCells = 21;
 inline size_t batch_cell(int64_t batch) {
-  const double half_octaves = 2 * std::log2(static_cast<double>(std::max<int64_t>(batch, 1)));
-  return std::min(static_cast<size_t>(half_octaves + 0.5), kBatchCells - 1);
+  constexpr std::array<int64_t, kBatchCells - 1> kLargest = {
+      1, 1, 2, 3, 4, 6, 9, 13, 19, 26, 38, 53, 76, 107, 152, 215, 304, 430, 608, 861};
+  return static_cast<size_t>(std::ranges::lower_bound(kLargest, batch) - kLargest.begin());
 }
 
 // Arms are known by their place in the list given at construction.
