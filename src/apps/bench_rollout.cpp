@@ -184,7 +184,7 @@ std::vector<std::vector<int32_t>> load_prompts(const RolloutFlags& flags,
 struct Run {
   double seconds = 0, cpu_seconds = 0;  // the latter of all threads
   int64_t tokens = 0, forwards = 0;     // forwards: of responses
-  double forward_seconds = 0;           // of an engine step, of the target
+  double forward_seconds = 0;           // of an engine step, of the target with its head
   std::array<double, kBuckets> bucket_seconds = {};
   std::array<int64_t, kBuckets> bucket_tokens = {};
   rollout::SpeculationStats speculation;
@@ -283,8 +283,8 @@ class Comparison {
     }
     run.seconds = whole.seconds();
     run.cpu_seconds = static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
-    run.forward_seconds =
-        engine.stats().forward_seconds / static_cast<double>(engine.stats().steps);
+    run.forward_seconds = (engine.stats().forward_seconds + engine.stats().sample_seconds) /
+                          static_cast<double>(engine.stats().steps);
     for (const rollout::Response& response : engine.take_finished()) {
       run.tokens += std::ssize(response.tokens);
       run.forwards += response.target_forwards;

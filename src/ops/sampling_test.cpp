@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/sampling.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "base/check.h"
+#include "base/random.h"
 #include "ops/cpu/kernels.h"
 #include "tests/support/tensors.h"
 
@@ -198,6 +200,28 @@ TEST(KernelTableTest, EveryTableThatRunsHereAgrees) {
     }
   EXPECT_GE(tables, 1);
   EXPECT_EQ(cpu_kernels("sse"), nullptr);
+}
+
+// On each instruction set the machine has, at lengths that do not fill a block.
+TEST(KernelTableTest, LargestLogitsAndSumsOfExponentials) {
+  RandomStream random(/*seed=*/5, {});
+  for (const char* name : {"avx512bf16", "avx512", "avx2"})
+    if (const Kernels* kernels = cpu_kernels(name))
+      for (const size_t count : {1, 15, 16, 63, 64, 65, 1000, 4096}) {
+        std::vector<float> logits(count), tops((count + kTopBlock - 1) / kTopBlock);
+        for (float& x : logits) x = static_cast<float>(8 * random.normal());
+        const float top = kernels->block_tops(logits.data(), std::ssize(logits), tops.data());
+        EXPECT_EQ(top, std::ranges::max(logits)) << name << " " << count;
+        for (size_t block = 0; block < tops.size(); ++block) {
+          const size_t first = block * kTopBlock;
+          EXPECT_EQ(tops[block], std::ranges::max(std::span(logits).subspan(
+                                     first, std::min<size_t>(kTopBlock, count - first))));
+        }
+        double sum = 0;
+        for (const float x : logits) sum += std::exp(static_cast<double>(x) - top);
+        const float got = kernels->sum_of_exp(logits.data(), std::ssize(logits), top);
+        EXPECT_NEAR(got, sum, 2e-6 * sum) << name << " " << count;
+      }
 }
 
 }  // namespace

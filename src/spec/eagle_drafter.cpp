@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "spec/eagle_top_k.h"
 
 namespace tlt::spec {
 namespace {
@@ -16,8 +15,6 @@ namespace {
 constexpr int64_t kRows = 256;
 // Of logits at a time: 110 rows of a vocabulary of 152,000.
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
-// Logits worth waking the other threads for.
-constexpr int64_t kSharedLogits = 16384;
 
 }  // namespace
 
@@ -400,19 +397,18 @@ void EagleDrafter::choose_tokens(int64_t first, int64_t rows) {
   const Device& device = network_.device();
   const at::Tensor copy = device.is_cpu() ? at::Tensor() : logits_.view().cpu();
   const at::Tensor& host = device.is_cpu() ? logits_.view() : copy;
-  const float* logits = host.const_data_ptr<float>();
-  const auto columns = static_cast<size_t>(head_rows_);
-  const auto choose = [&](int64_t row) {
-    const Expansion& expansion = expansions_[static_cast<size_t>(first + row)];
+  top_.clear();
+  for (int64_t row = first; row < first + rows; ++row) {
+    const Expansion& expansion = expansions_[static_cast<size_t>(row)];
     const auto at = static_cast<size_t>(expansion.first),
                count = static_cast<size_t>(expansion.width);
-    top_k_softmax({logits + static_cast<size_t>(row) * columns, columns},
-                  std::span(tokens_).subspan(at, count),
-                  std::span(probabilities_).subspan(at, count));
-    for (int32_t& token : std::span(tokens_).subspan(at, count)) token = head_.token_of(token);
-  };
-  if (rows * head_rows_ >= kSharedLogits) return device.pool().run(rows, choose);
-  for (int64_t row = 0; row < rows; ++row) choose(row);
+    top_.push_back(
+        {std::span(tokens_).subspan(at, count), std::span(probabilities_).subspan(at, count)});
+  }
+  top_k_.choose(device, {host.const_data_ptr<float>(), static_cast<size_t>(rows * head_rows_)},
+                top_);
+  for (const TopK& row : top_)
+    for (int32_t& token : row.tokens) token = head_.token_of(token);
 }
 
 // A row for each node of the beam's frontier: its token, and the feature that its parent has in

@@ -37,6 +37,7 @@
 #include "spec/eagle_drafter_options.h"
 #include "spec/eagle_head.h"
 #include "spec/eagle_states.h"
+#include "spec/eagle_top_k.h"
 
 namespace tlt::spec {
 
@@ -187,6 +188,8 @@ class EagleDrafter final : public Drafter {
     int64_t width;
   };
   std::vector<Expansion> expansions_;  // by row
+  std::vector<TopK> top_;
+  TopKSoftmax top_k_;
   std::vector<int32_t> tokens_;
   std::vector<float> probabilities_;
 

@@ -74,8 +74,10 @@ class SlowDrafter {
         const size_t place = tokens.size(), width = static_cast<size_t>(strategy.width);
         tokens.resize(place + width);
         probabilities.resize(place + width);
-        top_k_softmax({logits.data_ptr<float>(), static_cast<size_t>(rows)},
-                      std::span(tokens).subspan(place), std::span(probabilities).subspan(place));
+        const std::vector<TopK> top = {
+            {std::span(tokens).subspan(place), std::span(probabilities).subspan(place)}};
+        TopKSoftmax().choose(network_.device(),
+                             {logits.data_ptr<float>(), static_cast<size_t>(rows)}, top);
         for (int32_t& token : std::span(tokens).subspan(place))
           token = tokens_.empty() ? network_.token_of(token) : tokens_[static_cast<size_t>(token)];
       }

@@ -2,6 +2,7 @@
 #include "spec/eagle_top_k.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -11,25 +12,15 @@
 namespace tlt::spec {
 namespace {
 
-constexpr size_t kBlock = 64;
-constexpr size_t kLanes = 16;
+constexpr int64_t kPart = 4096;           // logits: 16 KB
+constexpr int64_t kSharedLogits = 16384;  // worth waking the other threads for
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// Without a branch, so that the compiler makes vectors of it. What is not a number is passed over.
-float block_top(const float* x) {
-  float top[kLanes];
-  std::fill_n(top, kLanes, kNothing);
-  for (size_t i = 0; i < kBlock; i += kLanes)
-    for (size_t j = 0; j < kLanes; ++j) top[j] = x[i + j] > top[j] ? x[i + j] : top[j];
-  for (size_t half = kLanes / 2; half > 0; half /= 2)
-    for (size_t j = 0; j < half; ++j) top[j] = top[j + half] > top[j] ? top[j + half] : top[j];
-  return top[0];
-}
-
-// The largest logits so far, in `values` in falling order, with their ids.
-class Best {
+// The largest logits so far, in `values` in falling order, with their ids; of equals in the order
+// of being added.
+class Largest {
  public:
-  Best(std::span<int32_t> ids, std::span<float> values) : ids_(ids), values_(values) {
+  Largest(std::span<int32_t> ids, std::span<float> values) : ids_(ids), values_(values) {
     std::ranges::fill(ids_, -1);
     std::ranges::fill(values_, kNothing);
   }
@@ -63,27 +54,63 @@ class Best {
 
 }  // namespace
 
-void top_k_softmax(std::span<const float> logits, std::span<int32_t> tokens,
-                   std::span<float> probabilities) {
-  TLT_CHECK(
-      !tokens.empty() && tokens.size() == probabilities.size() && tokens.size() <= logits.size(),
-      "top ", tokens.size(), " of ", logits.size());
-  Best best(tokens, probabilities);
-  size_t i = 0;
-  const auto scan = [&](size_t end) {
-    for (; i < end; ++i)
-      if (logits[i] > best.least()) best.add(static_cast<int32_t>(i), logits[i]);
+void TopKSoftmax::choose(const Device& device, std::span<const float> logits,
+                         std::span<const TopK> top) {
+  const auto rows = std::ssize(top), columns = std::ssize(logits) / std::max<int64_t>(rows, 1);
+  parts_ = (columns + kPart - 1) / kPart;
+  most_ = 0;
+  for (const TopK& row : top) {
+    TLT_CHECK(!row.tokens.empty() && row.tokens.size() == row.probabilities.size() &&
+                  std::ssize(row.tokens) <= columns,
+              "top ", row.tokens.size(), " of ", columns);
+    most_ = std::max(most_, row.tokens.size());
+  }
+  const auto tasks = static_cast<size_t>(rows * parts_);
+  parts_of_rows_.resize(tasks);
+  ids_.resize(tasks * most_);
+  values_.resize(tasks * most_);
+  const auto find_part = [&](int64_t task) {
+    const int64_t row = task / parts_, first = task % parts_ * kPart;
+    find(logits.subspan(static_cast<size_t>(row * columns + first),
+                        static_cast<size_t>(std::min(kPart, columns - first))),
+         static_cast<int32_t>(first), static_cast<size_t>(task));
   };
-  // After the first blocks hardly one has anything to add.
-  while (logits.size() - i >= kBlock)
-    block_top(&logits[i]) > best.least() ? scan(i + kBlock) : void(i += kBlock);
-  scan(logits.size());
-  best.fill_up();
+  if (rows * columns >= kSharedLogits)
+    device.pool().run(rows * parts_, find_part);
+  else
+    for (int64_t task = 0; task < rows * parts_; ++task) find_part(task);
+  for (int64_t row = 0; row < rows; ++row) merge(row, top[static_cast<size_t>(row)]);
+}
 
-  const ops::RowStatistic row =
-      ops::cpu_kernels().row_statistic(logits.data(), std::ssize(logits),
-                                       /*inverse_temperature=*/1, /*with_entropy=*/false);
-  for (float& p : probabilities) p = std::exp(p - row.top - row.log_sum);
+void TopKSoftmax::find(std::span<const float> part, int32_t first_id, size_t task) {
+  const size_t first = task * most_;
+  Largest largest({&ids_[first], most_}, {&values_[first], most_});
+  const ops::Kernels& kernels = ops::cpu_kernels();
+  std::array<float, kPart / ops::kTopBlock> tops;
+  const float top = kernels.block_tops(part.data(), std::ssize(part), tops.data());
+  // After the first blocks hardly one has anything to add.
+  constexpr auto kBlock = static_cast<size_t>(ops::kTopBlock);
+  for (size_t first = 0; first < part.size(); first += kBlock)
+    if (tops[first / kBlock] > largest.least())
+      for (size_t i = first; i < std::min(first + kBlock, part.size()); ++i)
+        if (part[i] > largest.least()) largest.add(first_id + static_cast<int32_t>(i), part[i]);
+  parts_of_rows_[task] = {top, kernels.sum_of_exp(part.data(), std::ssize(part), top)};
+}
+
+void TopKSoftmax::merge(int64_t row, const TopK& top) {
+  Largest largest(top.tokens, top.probabilities);
+  const auto first = static_cast<size_t>(row * parts_), end = first + static_cast<size_t>(parts_);
+  float highest = kNothing, sum = 0;
+  for (size_t part = first; part < end; ++part) {
+    highest = std::max(highest, parts_of_rows_[part].top);
+    for (size_t i = part * most_; i < (part + 1) * most_ && values_[i] > largest.least(); ++i)
+      largest.add(ids_[i], values_[i]);
+  }
+  largest.fill_up();
+  for (size_t part = first; part < end; ++part)
+    sum += std::exp(parts_of_rows_[part].top - highest) * parts_of_rows_[part].sum;
+  const float log_sum = highest + std::log(sum);
+  for (float& p : top.probabilities) p = std::exp(p - log_sum);
 }
 
 }  // namespace tlt::spec

@@ -23,8 +23,11 @@ struct Chosen {
 };
 
 Chosen choose(const std::vector<float>& logits, size_t k) {
+  static const Device device = Device::cpu(2);
+  static TopKSoftmax top_k;
   Chosen chosen(k);
-  top_k_softmax(logits, chosen.tokens, chosen.probabilities);
+  const std::vector<TopK> rows = {{chosen.tokens, chosen.probabilities}};
+  top_k.choose(device, logits, rows);
   return chosen;
 }
 
@@ -46,13 +49,32 @@ void expect_right(const std::vector<float>& logits, size_t k) {
 TEST(EagleTopKTest, IsWhatSortingFinds) {
   RandomStream random(/*seed=*/1, {});
   for (int round = 0; round < 2000; ++round) {
-    std::vector<float> logits(1 + random.below(round % 10 == 0 ? 5000 : 300));
+    const uint64_t longest = round % 100 == 0 ? 40000 : round % 10 == 0 ? 5000 : 300;
+    std::vector<float> logits(1 + random.below(longest));
     // Steps of a quarter, so that there are equals.
     for (float& x : logits) x = std::round(static_cast<float>(random.normal()) * 16) / 4;
     if (round % 3 == 0) std::ranges::sort(logits);
     const size_t k = 1 + random.below(std::min<size_t>(logits.size(), 20));
     expect_right(logits, k);
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST(EagleTopKTest, RowsOfDifferentWidthsAreKeptApart) {
+  constexpr size_t kColumns = 20000, kRows = 5;
+  RandomStream random(/*seed=*/3, {});
+  std::vector<float> logits(kRows * kColumns);
+  for (float& x : logits) x = static_cast<float>(random.normal());
+  std::vector<Chosen> chosen;
+  for (size_t row = 0; row < kRows; ++row) chosen.emplace_back(1 + row);
+  std::vector<TopK> rows;
+  for (Chosen& row : chosen) rows.push_back({row.tokens, row.probabilities});
+  TopKSoftmax().choose(Device::cpu(2), logits, rows);
+  for (size_t row = 0; row < kRows; ++row) {
+    const auto its = std::span(logits).subspan(row * kColumns, kColumns);
+    const Chosen alone = choose({its.begin(), its.end()}, 1 + row);
+    EXPECT_EQ(chosen[row].tokens, alone.tokens);
+    EXPECT_EQ(chosen[row].probabilities, alone.probabilities);
   }
 }
 

@@ -32,6 +32,8 @@ const Kernels kTable = {
     .row_statistic = row_statistic,
     .pick = pick,
     .arg_max = arg_max,
+    .block_tops = block_tops,
+    .sum_of_exp = sum_of_exp,
     .logits_backward = logits_backward,
 };
 

@@ -73,6 +73,49 @@ static int32_t arg_max(const float* logits, int64_t count) {
   return 0;
 }
 
+constexpr float kNoLogit = -std::numeric_limits<float>::infinity();
+
+static float block_tops(const float* logits, int64_t count, float* tops) {
+  f32x16 top = splat(kNoLogit);
+  for (int64_t first = 0; first < count; first += kTopBlock) {
+    f32x16 of_block = splat(kNoLogit);
+    TLT_UNROLL
+    for (int64_t i = first; i < first + kTopBlock; i += kLanes)
+      of_block = max(load_tail(logits, i, count, kNoLogit), of_block);
+    tops[first / kTopBlock] = max_lanes(of_block);
+    top = max(of_block, top);
+  }
+  return max_lanes(top);
+}
+
+// 2^x for x <= 0, within 2e-7: a probability of 2^-120 and less is one of 2^-120.
+TLT_INLINE f32x16 small_exp2(f32x16 x) {
+  const f32x16 magic = splat(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
+  x = max(x, splat(-120.f));
+  const f32x16 rounded = x + magic;
+  const f32x16 r = x - (rounded - magic);
+  f32x16 y = splat(1.3395564e-3f);
+  y = fma(y, r, splat(9.6183524e-3f));
+  y = fma(y, r, splat(5.5503294e-2f));
+  y = fma(y, r, splat(2.4022648e-1f));
+  y = fma(y, r, splat(6.9314718e-1f));
+  y = fma(y, r, splat(1.0f));
+  return (f32x16)((u32x16)y + ((u32x16)rounded << 23));
+}
+
+static float sum_of_exp(const float* logits, int64_t count, float shift) {
+  const f32x16 scale = splat(1.44269504088896341f), offset = splat(-shift * 1.44269504088896341f);
+  f32x16 sums[2] = {};
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+    sums[0] += small_exp2(fma(load(logits + i), scale, offset));
+    sums[1] += small_exp2(fma(load(logits + i + kLanes), scale, offset));
+  }
+  for (; i < count; i += kLanes)
+    sums[0] += small_exp2(fma(load_tail(logits, i, count, kLowest), scale, offset));
+  return sum_lanes(sums[0] + sums[1]);
+}
+
 // d/d logit_j = 1/T (d_logprob ([j = target] - p_j) - d_entropy p_j (log p_j + entropy)).
 static void logits_backward(float* logits, int64_t count, int64_t columns,
                             float inverse_temperature, int32_t target, float lse, float entropy,
