@@ -18,7 +18,7 @@
 
 namespace tlt::model {
 
-class EagleNetwork final : public DraftNetwork {
+class EagleNetwork : public DraftNetwork {
  public:
   // The target's own sizes and family, with one layer.
   static ModelConfig config_for(const ModelConfig& target) {

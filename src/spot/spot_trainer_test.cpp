@@ -223,6 +223,49 @@ TEST(SpotTrainerTest, ASliceEndsInTimeAndWhatItBeganGoesOn) {
   EXPECT_EQ(site.trainer->take_stats().steps, 0);
 }
 
+// A drafter whose training alone takes time, the same for each token.
+class TimedNetwork final : public model::EagleNetwork {
+ public:
+  static constexpr double kTokenSeconds = 0.0003;
+
+  TimedNetwork(const model::PolicyModel& target, FakeClock& clock)
+      : EagleNetwork(target, config_for(target.config())), clock_(clock) {}
+  std::unique_ptr<model::DraftNetwork> copy() const override {
+    auto copy = std::make_unique<TimedNetwork>(target(), clock_);
+    copy->copy_weights(*this);
+    return copy;
+  }
+  void head(const at::Tensor& read, at::Tensor& out) const override {
+    clock_.advance(kTokenSeconds * static_cast<double>(read.size(0)));
+    EagleNetwork::head(read, out);
+  }
+
+ private:
+  FakeClock& clock_;
+};
+
+// Two packs of at most half a slice are done in it; a third would end after it.
+TEST(SpotTrainerTest, APartThatWouldEndAfterTheSliceIsNotBegun) {
+  Site site;
+  FakeClock clock;
+  const auto network = std::make_shared<TimedNetwork>(*site.target, clock);
+  network->initialize(3);
+  DraftTrainOptions training;
+  training.loss_positions = "all";  // so that every token of a pack takes its time
+  const SpotOptions options = Site::small();
+  const double slice = options.slice_milliseconds / 1000;
+  SpotTrainer trainer(network, site.buffer, training, options, clock);
+  int slices = 0;
+  for (; trainer.optimizer_steps() < 5; ++slices) {
+    const double start = clock.seconds();
+    ASSERT_TRUE(trainer.try_slice());
+    EXPECT_LE(clock.seconds() - start, slice) << "slice " << slices;
+  }
+  const SpotStats stats = trainer.take_stats();
+  EXPECT_GT(stats.used_seconds, 0.6 * slice * slices);
+  EXPECT_GT(stats.longest_slice, 0.7 * slice);  // of two packs
+}
+
 TEST(SpotTrainerTest, WithoutSequencesThereIsNothingToDo) {
   const auto comm = train::solo();
   Site site;

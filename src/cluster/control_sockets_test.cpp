@@ -1,0 +1,147 @@
+// PAPER 3.3, S11: in the release two threads shared a ZeroMQ socket of the kind that asks and then
+// waits for the answer.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zmq.h>
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/control.h"
+
+namespace tlt::cluster {
+namespace {
+
+using ::testing::Each;
+using ::testing::SizeIs;
+
+// Which threads have read or written a socket, while it looks.
+class SocketWatch {
+ public:
+  static SocketWatch& instance() {
+    static SocketWatch watch;
+    return watch;
+  }
+
+  void start() {
+    const std::lock_guard lock(mutex_);
+    looks_ = true;
+    threads_.clear();
+  }
+  std::vector<std::set<std::thread::id>> stop() {
+    const std::lock_guard lock(mutex_);
+    looks_ = false;
+    std::vector<std::set<std::thread::id>> result;
+    for (const auto& [socket, threads] : threads_) result.push_back(threads);
+    return result;
+  }
+  void see(void* socket) {
+    const std::lock_guard lock(mutex_);
+    if (looks_) threads_[socket].insert(std::this_thread::get_id());
+  }
+
+ private:
+  std::mutex mutex_;
+  bool looks_ = false;                                  // protected by mutex_
+  std::map<void*, std::set<std::thread::id>> threads_;  // protected by mutex_
+};
+
+// The library's own, behind the function of the same name below.
+template <class Function>
+Function* library(Function* /*of*/, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+}  // namespace tlt::cluster
+
+// In place of the library's in this program.
+extern "C" {
+int zmq_send(void* socket, const void* data, size_t size, int flags) {
+  static const auto real = tlt::cluster::library(zmq_send, "zmq_send");
+  tlt::cluster::SocketWatch::instance().see(socket);
+  return real(socket, data, size, flags);
+}
+int zmq_msg_send(zmq_msg_t* message, void* socket, int flags) {
+  static const auto real = tlt::cluster::library(zmq_msg_send, "zmq_msg_send");
+  tlt::cluster::SocketWatch::instance().see(socket);
+  return real(message, socket, flags);
+}
+int zmq_msg_recv(zmq_msg_t* message, void* socket, int flags) {
+  static const auto real = tlt::cluster::library(zmq_msg_recv, "zmq_msg_recv");
+  tlt::cluster::SocketWatch::instance().see(socket);
+  return real(message, socket, flags);
+}
+int zmq_poll(zmq_pollitem_t* items, int count, long timeout) {
+  static const auto real = tlt::cluster::library(zmq_poll, "zmq_poll");
+  for (int i = 0; i < count; ++i)
+    if (items[i].socket) tlt::cluster::SocketWatch::instance().see(items[i].socket);
+  return real(items, count, timeout);
+}
+}
+
+namespace tlt::cluster {
+namespace {
+
+ControlOptions training() {
+  ControlOptions options{.heartbeat_seconds = 0.01, .lost_after_seconds = 20};
+  options.min_workers_for_training = 1;
+  return options;
+}
+
+// Everything that a worker may ask.
+void ask_everything(GroupSource& source) {
+  if (const auto group = source.try_take()) source.done(*group);
+  static_cast<void>(source.has_parcel());
+  static_cast<void>(source.take_parcel());
+  source.report({.sequences = 1, .tokens = 1, .remaining = 1});
+  static_cast<void>(source.is_asked_to_move());
+  static_cast<void>(source.may_train());
+  static_cast<void>(source.training_ended_at());
+  static_cast<void>(source.lost_workers());
+  static_cast<void>(source.step_done());
+}
+
+// Each worker is asked by two threads, and the coordinator by a third.
+TEST(ControlSocketsTest, ASocketIsOneThreads) {
+  ControlServer server("127.0.0.1", 2, training());
+  std::vector<std::set<std::thread::id>> users;
+  {
+    ControlClient clients[] = {{server.keys(), 0, training()}, {server.keys(), 1, training()}};
+    SocketWatch::instance().start();
+    std::vector<std::thread> threads;
+    for (ControlClient& client : clients) {
+      client.begin_step(1, 200);
+      for (int i = 0; i < 2; ++i)
+        threads.emplace_back([&] {
+          for (; !client.step_done(); client.wait_for_news(0.001)) ask_everything(client);
+        });
+    }
+    while (!clients[0].step_done()) static_cast<void>(server.state(0));
+    for (std::thread& thread : threads) thread.join();
+    users = SocketWatch::instance().stop();
+  }
+  EXPECT_THAT(users, SizeIs(4));  // two workers', and the coordinator's for messages and for keys
+  EXPECT_THAT(users, Each(SizeIs(1)));
+}
+
+// Nothing waits for an answer: here none ever comes.
+TEST(ControlSocketsTest, AWorkerGoesOnWithoutAnAnswer) {
+  const ControlKeys keys = ControlServer("127.0.0.1", 1, training()).keys();  // is gone
+  ControlClient client(keys, 0, training());
+  client.begin_step(1, 2);
+  const Stopwatch watch;
+  for (int i = 0; i < 1000; ++i) ask_everything(client);
+  EXPECT_LT(watch.seconds(), 2);
+  EXPECT_FALSE(client.step_done());
+}
+
+}  // namespace
+}  // namespace tlt::cluster
