@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "base/check.h"
@@ -39,23 +42,43 @@ class HugePages::Stretch {
   Stretch(const Stretch&) = delete;
   Stretch& operator=(const Stretch&) = delete;
 
-  bool has(size_t bytes) const { return bytes_ - used_ >= bytes; }
-  char* cut(size_t bytes) { return start_ + std::exchange(used_, used_ + bytes); }
+  // A piece, which holds the stretch; null: it has no room.
+  static std::shared_ptr<void> try_cut(const std::shared_ptr<Stretch>& from, size_t bytes) {
+    const std::lock_guard lock(from->mutex_);
+    if (from->bytes_ - from->used_ < bytes) return nullptr;
+    const size_t begin = std::exchange(from->used_, from->used_ + bytes);
+    char* start = from->start_ + begin;
+    if (begin < from->written_) std::memset(start, 0, std::min(bytes, from->written_ - begin));
+    from->written_ = std::max(from->written_, from->used_);
+    return {start, [from, begin, bytes](void*) { from->give_back(begin, bytes); }};
+  }
 
  private:
+  void give_back(size_t begin, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    free_[begin + bytes] = begin;
+    for (auto last = free_.find(used_); last != free_.end(); last = free_.find(used_)) {
+      used_ = last->second;
+      free_.erase(last);
+    }
+  }
+
   char* start_ = nullptr;
-  size_t bytes_;
-  size_t used_ = 0;
+  const size_t bytes_;
+
+  std::mutex mutex_;
+  size_t used_ = 0;                // protected by mutex_, as all below
+  size_t written_ = 0;             // nothing behind was ever cut
+  std::map<size_t, size_t> free_;  // given back before used_: the end of each piece, and its begin
 };
 
 std::shared_ptr<void> HugePages::take(size_t bytes) {
   bytes = round_up(bytes, 64);
-  if (bytes >= kStretch) {
-    auto own = std::make_shared<Stretch>(bytes);
-    return {own, own->cut(bytes)};
-  }
-  if (!current_ || !current_->has(bytes)) current_ = std::make_shared<Stretch>(kStretch);
-  return {current_, current_->cut(bytes)};
+  if (bytes >= kStretch) return Stretch::try_cut(std::make_shared<Stretch>(bytes), bytes);
+  std::shared_ptr<void> piece = current_ ? Stretch::try_cut(current_, bytes) : nullptr;
+  if (piece) return piece;
+  current_ = std::make_shared<Stretch>(kStretch);
+  return Stretch::try_cut(current_, bytes);
 }
 
 }  // namespace tlt::runtime

@@ -5,8 +5,9 @@
 // pages of 2 MB a model of 50M parameters decodes 1.2 times as fast. Where the system has none, the
 // memory is the same in small pages.
 //
-// Owns       nothing: a piece lives as long as its holder; large stretches of memory are given back
-//            to the system when the last piece cut from them is gone.
+// Owns       nothing: a piece lives as long as its holder. Its memory is cut again once all pieces
+//            behind it are gone too; large stretches of memory are given back to the system when
+//            the last piece cut from them is gone.
 // Threading  one caller at a time (the device's thread); pieces may be dropped anywhere.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -37,6 +37,31 @@ TEST(HugePagesTest, PieceOutlivesItsMaker) {
   EXPECT_EQ(first[999], 'x');
 }
 
+// Every step of a run scored its samples with a cache for the moment, cut behind the weights: 32 MB
+// of memory went by and by.
+TEST(HugePagesTest, WhatWasGivenBackAtTheEndIsCutAgainAndZero) {
+  HugePages pages;
+  const std::shared_ptr<void> weights = pages.take(1000);
+  const auto write = [](const std::shared_ptr<void>& piece, size_t bytes) {
+    std::fill_n(static_cast<char*>(piece.get()), bytes, 'x');
+  };
+  const void* place = nullptr;
+  for (int step = 0; step < 100; ++step) {
+    std::shared_ptr<void> cache = pages.take(90'000), other = pages.take(50'000);
+    if (step == 0) place = cache.get();
+    ASSERT_EQ(cache.get(), place) << "step " << step;
+    const auto* bytes = static_cast<const char*>(cache.get());
+    ASSERT_EQ(std::count(bytes, bytes + 90'000, 0), 90'000);
+    write(cache, 90'000);
+    write(other, 50'000);
+    if (step % 2 == 0) cache.reset();  // before what lies behind it
+  }
+  const std::shared_ptr<void> larger = pages.take(200'000);
+  EXPECT_EQ(larger.get(), place);
+  const auto* bytes = static_cast<const char*>(larger.get());
+  EXPECT_EQ(std::count(bytes, bytes + 200'000, 0), 200'000);
+}
+
 TEST(HugePagesTest, TooMuchIsTheUsersMistake) {
   EXPECT_THROW(HugePages().take(size_t{1} << 55), InputError);
 }
