@@ -1,0 +1,154 @@
+// A long run takes no more of the machine at its end than before: memory, open files and threads
+// of every worker, and the bytes of the draft buffer.
+//
+// TLT_SOAK_STEPS=300 makes the run that long and prints what it took:
+// build/tests/tlt_mishaps_slow_test --gtest_filter='Soak*'
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "tests/support/small_run.h"
+
+namespace tlt {
+namespace {
+
+using tests::Program;
+using tests::read_text;
+using tests::Scratch;
+using tests::worker_of;
+
+constexpr int kSoakWorkers = 2;
+constexpr double kBufferBytes = 300'000;  // two steps are more
+
+// What caches may grow to is little, so that they are full when the looking begins.
+std::vector<std::string> soak_run(const std::filesystem::path& folder, int steps) {
+  return tests::small_run(
+      folder, steps, kSoakWorkers,
+      {"trainer.threads=1", "trainer.save_freq=4", "trainer.max_ckpt_to_keep=2",
+       "trainer.timeout_seconds=3600", "trainer.test_freq=5",
+       "data.val_files=[\"countdown:seed=7,size=4\"]", "data.max_response_length=96",
+       "rollout.kv_memory_bytes=16000000", "speculative.eagle.kv_memory_bytes=2000000",
+       "speculative.eagle.prompt_memory_bytes=200000", "speculative.suffix.memory_bytes=200000",
+       "speculative.train.trigger=interval", "speculative.train.training_interval_steps=1",
+       "speculative.train.buffer_bytes=" + std::to_string(static_cast<int64_t>(kBufferBytes))});
+}
+
+// One number at each step.
+using Series = std::vector<double>;
+
+// What a series grows by over its second part, after the first third: the median slope between
+// any two of its numbers, times how many there are. A jump changes it little, a steady leak is
+// seen however small beside the noise, and where more than half of the numbers are one and the
+// same it is 0.
+double growth(const Series& all) {
+  const Series late(all.begin() + std::ssize(all) / 3, all.end());
+  Series slopes;
+  for (size_t i = 0; i < late.size(); ++i)
+    for (size_t j = i + 1; j < late.size(); ++j)
+      slopes.push_back((late[j] - late[i]) / static_cast<double>(j - i));
+  const auto middle = slopes.begin() + std::ssize(slopes) / 2;
+  std::nth_element(slopes.begin(), middle, slopes.end());
+  return *middle * static_cast<double>(late.size());
+}
+
+// What a worker may grow by.
+constexpr double kMegabytes = 8;
+constexpr double kThings = 0.9;  // threads, files: one in the whole of it is one too many
+
+TEST(SoakGrowthTest, ALeakIsSeenBehindTheNoise) {
+  std::mt19937 random(3);
+  for (const int steps : {24, 300}) {
+    Series memory, files, warm;
+    for (int step = 0; step < steps; ++step) {
+      warm.push_back(200 + 40 * std::min(1.0, 4.0 * step / steps) +
+                     static_cast<double>(random() % 3));
+      memory.push_back(warm.back() + 20.0 * step / steps);
+      files.push_back(40 + static_cast<double>(random() % 3) + 4.0 * step / steps);
+    }
+    EXPECT_LT(growth(warm), kMegabytes) << steps;
+    EXPECT_GT(growth(memory), kMegabytes) << steps;
+    EXPECT_GT(growth(files), kThings) << steps;
+    warm.back() += 500;
+    warm[warm.size() / 2] += 500;
+    EXPECT_LT(growth(warm), kMegabytes) << steps;
+  }
+}
+
+// What /proc/…/status says under a name.
+std::optional<double> status_of(pid_t process, const std::string& name) {
+  const std::string text = read_text("/proc/" + std::to_string(process) + "/status");
+  const size_t at = text.find("\n" + name + ":");
+  if (at == std::string::npos) return std::nullopt;
+  return std::atof(text.c_str() + at + name.size() + 2);
+}
+
+// What a worker takes now.
+struct Taken {
+  double megabytes = 0, threads = 0, files = 0;
+};
+std::optional<Taken> taken_by(pid_t process) {
+  std::error_code gone;
+  const std::filesystem::directory_iterator files("/proc/" + std::to_string(process) + "/fd", gone);
+  const auto kilobytes = status_of(process, "RssAnon"), threads = status_of(process, "Threads");
+  if (gone || !kilobytes || !threads) return std::nullopt;
+  return Taken{*kilobytes / 1024, *threads,
+               static_cast<double>(std::distance(begin(files), end(files)))};
+}
+
+TEST(SoakTest, ALongRunTakesNoMoreAtItsEnd) {
+  const char* asked = std::getenv("TLT_SOAK_STEPS");
+  const int steps = asked ? std::atoi(asked) : 24;
+  const Scratch scratch;
+  Program program(soak_run(scratch / "run", steps), scratch / "log");
+  pid_t workers[kSoakWorkers] = {-1, -1};
+  std::map<std::string, Series> series;
+  std::ifstream metrics;
+  int code = 0;
+  while (!program.wait_for(0.005, &code)) {
+    if (!metrics.is_open()) metrics.open(scratch / "run/metrics.jsonl");
+    metrics.clear();
+    const auto place = metrics.tellg();
+    std::string line;
+    if (!std::getline(metrics, line) || metrics.eof()) {  // not a whole line yet
+      metrics.clear();
+      metrics.seekg(place);
+      continue;
+    }
+    const auto row = nlohmann::json::parse(line);
+    series["draft buffer, bytes"].push_back(row.at("drafter/buffer_bytes"));
+    for (int rank = 0; rank < kSoakWorkers; ++rank) {
+      pid_t& worker = workers[rank];
+      if (worker < 0) worker = worker_of(program.pid(), rank);
+      const auto taken = taken_by(worker);
+      if (!taken || row.at("step") == steps) continue;  // it ends
+      const std::string name = "worker " + std::to_string(rank);
+      series[name + ", MB"].push_back(taken->megabytes);
+      series[name + ", threads"].push_back(taken->threads);
+      series[name + ", files"].push_back(taken->files);
+    }
+  }
+  ASSERT_EQ(code, 0) << program.output();
+  ASSERT_EQ(series.size(), 3 * kSoakWorkers + 1);
+  for (const auto& [name, all] : series) {
+    ASSERT_GT(std::ssize(all), steps * 3 / 4) << name;
+    if (asked)
+      std::cout << name << ": " << all.front() << " at first, " << all[all.size() / 3]
+                << " after a third, " << all.back() << " at last; grows by " << growth(all)
+                << std::endl;
+    if (name.ends_with("bytes")) {
+      EXPECT_LE(*std::ranges::max_element(all), kBufferBytes) << name;
+      EXPECT_GT(*std::min_element(all.begin() + 2, all.end()), kBufferBytes / 2) << name;
+    } else {
+      EXPECT_LE(growth(all), name.ends_with("MB") ? kMegabytes : kThings) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tlt
