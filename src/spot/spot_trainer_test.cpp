@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/files.h"
+#include "base/test_folder.h"
 #include "cluster/launch.h"
 #include "model/draft_eagle.h"
 #include "spot/hidden_store.h"
@@ -264,6 +267,26 @@ TEST(SpotTrainerTest, APartThatWouldEndAfterTheSliceIsNotBegun) {
   const SpotStats stats = trainer.take_stats();
   EXPECT_GT(stats.used_seconds, 0.6 * slice * slices);
   EXPECT_GT(stats.longest_slice, 0.7 * slice);  // of two packs
+}
+
+// PAPER 3.3, S9: the release paused what was paused, and the run hung.
+TEST(SpotTrainerTest, APauseOfWhatIsPausedIsNone) {
+  const TestFolder folder;
+  Timeline timeline(folder / "timeline.json", /*rank=*/0);
+  SpotOptions options = Site::small();
+  options.slice_milliseconds = 1e-3;  // a part at a time
+  Site site(5e-3, 5, options);
+  site.trainer->set_timeline(&timeline);
+  site.trainer->pause();  // nothing was begun
+  for (int slice = 0; slice < 2; ++slice) {
+    ASSERT_TRUE(site.trainer->try_slice());
+    for (int i = 0; i < 3; ++i) site.trainer->pause();
+  }
+  timeline.flush();
+  int spans = 0;
+  for (const auto& event : nlohmann::json::parse(read_file(folder / "timeline.json", 1 << 20)))
+    spans += event.at("ph") == "X";
+  EXPECT_EQ(spans, 2);
 }
 
 TEST(SpotTrainerTest, WithoutSequencesThereIsNothingToDo) {
