@@ -43,9 +43,8 @@ std::vector<std::string> soak_run(const std::filesystem::path& folder, int steps
 using Series = std::vector<double>;
 
 // What a series grows by over its second part, after the first third: the median slope between
-// any two of its numbers, times how many there are. A jump changes it little, a steady leak is
-// seen however small beside the noise, and where more than half of the numbers are one and the
-// same it is 0.
+// any two of its numbers, times how many there are. A jump changes it little, and a steady leak is
+// seen though it is small beside the noise.
 double growth(const Series& all) {
   const Series late(all.begin() + std::ssize(all) / 3, all.end());
   Series slopes;
@@ -57,9 +56,10 @@ double growth(const Series& all) {
   return *middle * static_cast<double>(late.size());
 }
 
-// What a worker may grow by.
-constexpr double kMegabytes = 8;
-constexpr double kThings = 0.9;  // threads, files: one in the whole of it is one too many
+// What a worker may grow by: 300 steps gave 0.4 MB of 235, so this is a leak of 15 KB a step; a
+// short run is still finding the sizes of its buffers.
+double most_megabytes(int steps) { return steps < 100 ? 8 : 3; }
+constexpr double kMostThings = 0.9;  // threads, files: one in the whole of it is one too many
 
 TEST(SoakGrowthTest, ALeakIsSeenBehindTheNoise) {
   std::mt19937 random(3);
@@ -71,12 +71,12 @@ TEST(SoakGrowthTest, ALeakIsSeenBehindTheNoise) {
       memory.push_back(warm.back() + 20.0 * step / steps);
       files.push_back(40 + static_cast<double>(random() % 3) + 4.0 * step / steps);
     }
-    EXPECT_LT(growth(warm), kMegabytes) << steps;
-    EXPECT_GT(growth(memory), kMegabytes) << steps;
-    EXPECT_GT(growth(files), kThings) << steps;
+    EXPECT_LT(growth(warm), most_megabytes(steps)) << steps;
+    EXPECT_GT(growth(memory), most_megabytes(steps)) << steps;
+    EXPECT_GT(growth(files), kMostThings) << steps;
     warm.back() += 500;
     warm[warm.size() / 2] += 500;
-    EXPECT_LT(growth(warm), kMegabytes) << steps;
+    EXPECT_LT(growth(warm), most_megabytes(steps)) << steps;
   }
 }
 
@@ -145,7 +145,7 @@ TEST(SoakTest, ALongRunTakesNoMoreAtItsEnd) {
       EXPECT_LE(*std::ranges::max_element(all), kBufferBytes) << name;
       EXPECT_GT(*std::min_element(all.begin() + 2, all.end()), kBufferBytes / 2) << name;
     } else {
-      EXPECT_LE(growth(all), name.ends_with("MB") ? kMegabytes : kThings) << name;
+      EXPECT_LE(growth(all), name.ends_with("MB") ? most_megabytes(steps) : kMostThings) << name;
     }
   }
 }
