@@ -100,7 +100,7 @@ class CheckpointBench {
     writer_.save(
         ++step_,
         [snapshot](const std::string& to) { model::save_drafter(*snapshot, to + "/drafter"); },
-        trainer_.optimizer(), {{train::kLoopText, "{}\n"}});
+        trainer_.optimizer().snapshot(), {{train::kLoopText, "{}\n"}});
     snapshot.reset();
     times.blocked.push_back(kMilliseconds * watch.seconds());
     writer_.drain();

@@ -21,6 +21,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"actor.optim.warmup_style", "actor.optim.lr_scheduler_type"},
     {"speculative.train.optim.warmup_style", "speculative.train.optim.lr_scheduler_type"},
     {"model.enable_gradient_checkpointing", "actor.enable_gradient_checkpointing"},
+    {"actor.megatron.use_distributed_optimizer", "actor.use_distributed_optimizer"},
     {"rollout.dtype", "model.dtype"},
     {"trainer.max_actor_ckpt_to_keep", "trainer.max_ckpt_to_keep"},
     {"algorithm.dynamic_filter.enable", "algorithm.filter_groups.enable"},
@@ -65,7 +66,9 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"ref.rollout_n", "rollout.n says it"},
     {"actor.checkpoint", "a checkpoint always has model, optimizer and state"},
     {"actor.strategy", "weights are not sharded: each worker has its own"},
-    {"actor.fsdp_config", "weights are not sharded: each worker has its own"},
+    {"actor.fsdp_config",
+     "weights are not sharded: each worker has its own; actor.use_distributed_optimizer shards the "
+     "optimizer's state"},
     {"ref.strategy", "weights are not sharded: each worker has its own"},
     {"ref.fsdp_config", "weights are not sharded: each worker has its own"},
     {"model.lora.", "Megatron's adapters; give model.lora_rank, lora_alpha and target_modules"},

@@ -222,7 +222,7 @@ void DraftLoop::save() {
                      [snapshot](const std::string& folder) {
                        model::save_drafter(*snapshot, folder + "/drafter");
                      },
-                     trainer_->optimizer(),
+                     trainer_->optimizer().snapshot(),
                      {{train::kLoopText,
                        to_json(state_, resume_digest(options_), trainer_->optimizer().steps())}});
 }

@@ -403,6 +403,8 @@ bool RlLoop::everyone_goes_on() {
 
 void RlLoop::save() {
   if (spot_) spot_->gather(*place_.comm);
+  std::vector<model::TensorSource> optimizer;
+  if (checkpoints_ || trainer_.optimizer().is_shared()) optimizer = trainer_.optimizer().snapshot();
   if (!checkpoints_) return;
   const TimelineSpan span(timeline_.get(), "save", "checkpoint");
   train::StateTexts texts;
@@ -415,7 +417,7 @@ void RlLoop::save() {
     adapter = adapter_files_->snapshot();
     texts[kAdapterText] = adapter_files_->describe();
   }
-  checkpoints_->save(state_.step, *place_.model, trainer_.optimizer(), texts, options_.model.path,
+  checkpoints_->save(state_.step, *place_.model, std::move(optimizer), texts, options_.model.path,
                      [drafter, adapter](const std::string& folder) {
                        if (drafter) drafter(folder);
                        if (adapter) adapter(folder);

@@ -249,10 +249,7 @@ bool SpotTrainer::is_better(const PublishReport& report) const {
 // --- checkpoints ---
 
 std::vector<model::TensorSource> SpotTrainer::snapshot() const {
-  std::vector<model::TensorSource> copies;
-  for (const auto& [name, tensor] : trainer_.optimizer().state())
-    copies.push_back(model::TensorSource::of(name, tensor.cpu().clone()));
-  return copies;
+  return trainer_.optimizer().snapshot();
 }
 
 std::vector<std::string> SpotTrainer::state_names() const {

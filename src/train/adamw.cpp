@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 
@@ -16,8 +17,23 @@ namespace {
 // Where parts of an update may end: rows of a weight come in panels, which are written faster
 // whole.
 constexpr int64_t kRows = ops::Weight::kPanel;
+// Elements that one worker sends the others at a time, so that no copy is large: 4 MiB of float32.
+constexpr int64_t kSent = int64_t{1} << 20;
 
 int64_t row_size(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor.size(1) : 1; }
+
+std::vector<int64_t> with_rows(std::vector<int64_t> shape, int64_t rows) {
+  shape[0] = rows;
+  return shape;
+}
+
+// body(first, rows) for parts of a range that are at most kSent elements or one panel.
+void for_parts(const RowRange& range, int64_t row_size,
+               const std::function<void(int64_t first, int64_t rows)>& body) {
+  const int64_t step = std::max<int64_t>(1, kSent / (kRows * row_size)) * kRows;
+  for (int64_t done = 0; done < range.rows; done += step)
+    body(range.first + done, std::min(step, range.rows - done));
+}
 
 }  // namespace
 
@@ -53,14 +69,25 @@ double gradient_norm(const Device& device, const model::Gradients& gradients) {
 }
 
 AdamW::AdamW(const std::vector<model::Parameter>& parameters, const Device& device,
-             const OptimOptions& options)
-    : parameters_(parameters), device_(device), options_(options) {
+             const OptimOptions& options, cluster::Comm* sharers)
+    : parameters_(parameters),
+      device_(device),
+      options_(options),
+      sharers_(sharers),
+      shards_(parameters, sharers ? sharers->size() : 1) {
   options.check();
-  for (const model::Parameter& parameter : parameters) {
-    const at::Tensor master = parameter.read(device).cpu().contiguous();
-    states_.push_back({master, at::zeros_like(master), at::zeros_like(master)});
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const RowRange range = shards_.of(p, sharers ? sharers->rank() : 0);
+    const at::Tensor whole = parameters[p].read(device).cpu().contiguous();
+    const at::Tensor master =
+        range.rows == whole.size(0) ? whole : whole.narrow(0, range.first, range.rows).clone();
+    states_.push_back({range, master, at::zeros_like(master), at::zeros_like(master)});
   }
 }
+
+const AdamW::Kind AdamW::kKinds[3] = {{"master.", &State::master},
+                                      {"first_moment.", &State::average},
+                                      {"second_moment.", &State::square}};
 
 double AdamW::step(const model::Gradients& gradients, double learning_rate) {
   const double norm = gradient_norm(device_, gradients);
@@ -100,6 +127,25 @@ void AdamW::end_step() {
   TLT_CHECK(is_in_step(), "no step was begun");
   place_.reset();
   ++steps_;
+  if (sharers_) exchange_weights();
+}
+
+// Everybody has the same weights afterwards: what is sent is what the model of their owner holds.
+void AdamW::exchange_weights() const {
+  for (int owner = 0; owner < sharers_->size(); ++owner)
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      const model::Parameter& written = parameters_[p];
+      const bool is_mine = owner == sharers_->rank();
+      for_parts(
+          shards_.of(p, owner), row_size(states_[p].master), [&](int64_t first, int64_t rows) {
+            at::Tensor values =
+                is_mine
+                    ? written.read(device_, {.name = "", .first_row = first, .rows = rows}).cpu()
+                    : at::empty(with_rows(written.shape(), rows), written.round_to);
+            sharers_->broadcast(values, owner);
+            if (!is_mine) written.write(device_, values.to(device_.torch()), first);
+          });
+    }
 }
 
 void AdamW::update(const model::Gradients& gradients, size_t parameter, int64_t first,
@@ -108,8 +154,9 @@ void AdamW::update(const model::Gradients& gradients, size_t parameter, int64_t 
   State& state = states_[parameter];
   Coefficients c = step_;
   if (!written.decays) c.kept = 1;
+  const int64_t row = row_size(state.master), skipped = state.range.first * row;
   const at::Tensor gradient =
-      gradients.tensors[parameter].view(-1).narrow(0, first, last - first).cpu();
+      gradients.tensors[parameter].view(-1).narrow(0, skipped + first, last - first).cpu();
   const float* from = gradient.data_ptr<float>();
   float *master = state.master.data_ptr<float>() + first,
         *average = state.average.data_ptr<float>() + first,
@@ -117,39 +164,84 @@ void AdamW::update(const model::Gradients& gradients, size_t parameter, int64_t 
   for_chunks(device_, last - first, [&](int64_t, int64_t begin, int64_t end) {
     update_range(c, from, master, average, square, begin, end);
   });
-  const int64_t row = row_size(state.master);
   const at::Tensor rows = state.master.narrow(0, first / row, (last - first) / row);
-  written.write(device_, rows.to(device_.torch()), first / row);
+  written.write(device_, rows.to(device_.torch()), (skipped + first) / row);
+}
+
+int64_t AdamW::bytes() const {
+  int64_t bytes = 0;
+  for (const State& state : states_)
+    for (const Kind& kind : kKinds) bytes += static_cast<int64_t>((state.*kind.tensor).nbytes());
+  return bytes;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
+  TLT_CHECK(!is_shared(), "a part of a state is not a state(); take a snapshot()");
   std::vector<std::pair<std::string, at::Tensor>> state;
-  for (size_t p = 0; p < states_.size(); ++p) {
-    const std::string name = parameters_[p].name();
-    state.emplace_back("master." + name, states_[p].master);
-    state.emplace_back("first_moment." + name, states_[p].average);
-    state.emplace_back("second_moment." + name, states_[p].square);
-  }
+  for (size_t p = 0; p < states_.size(); ++p)
+    for (const Kind& kind : kKinds)
+      state.emplace_back(kind.prefix + parameters_[p].name(), states_[p].*kind.tensor);
   return state;
 }
 
-void AdamW::load(const std::vector<std::pair<std::string, at::Tensor>>& state, int64_t steps) {
-  const auto own = this->state();
-  TLT_CHECK_INPUT(state.size() == own.size(), "the optimizer state has ", state.size(),
-                  " tensors, the model needs ", own.size(), "; it belongs to another model");
-  std::map<std::string, at::Tensor> given(state.begin(), state.end());
-  for (auto [name, tensor] : own) {  // all of it before anything changes
-    const auto found = given.find(name);
-    TLT_CHECK_INPUT(found != given.end(), "the optimizer state has no ", name,
-                    "; it belongs to another model");
-    TLT_CHECK_INPUT(
-        found->second.sizes() == tensor.sizes() && found->second.scalar_type() == at::kFloat,
-        "the optimizer state's ", name, " has shape ", found->second.sizes(), ", the model needs ",
-        tensor.sizes(), "; it belongs to another model");
-  }
-  for (auto [name, tensor] : own) tensor.copy_(given.at(name));
+std::vector<model::TensorSource> AdamW::snapshot() const {
+  std::vector<model::TensorSource> copies;
   for (size_t p = 0; p < states_.size(); ++p)
-    parameters_[p].write(device_, states_[p].master.to(device_.torch()));
+    for (const Kind& kind : kKinds) {
+      const at::Tensor copy = sharers_ ? gather(p, kind) : (states_[p].*kind.tensor).clone();
+      if (copy.defined())
+        copies.push_back(model::TensorSource::of(kind.prefix + parameters_[p].name(), copy));
+    }
+  return copies;
+}
+
+// A tensor of state() on the first of the sharers, undefined on the others.
+at::Tensor AdamW::gather(size_t parameter, const Kind& kind) const {
+  const at::Tensor& mine = states_[parameter].*kind.tensor;
+  const RowRange range = states_[parameter].range;
+  const std::vector<int64_t> shape = parameters_[parameter].shape();
+  const bool is_first = sharers_->rank() == 0;
+  const at::Tensor whole = is_first ? at::empty(shape, at::kFloat) : at::Tensor();
+  for (int owner = 0; owner < sharers_->size(); ++owner)
+    for_parts(shards_.of(parameter, owner), row_size(mine), [&](int64_t first, int64_t rows) {
+      at::Tensor values = owner == sharers_->rank() ? mine.narrow(0, first - range.first, rows)
+                                                    : at::empty(with_rows(shape, rows), at::kFloat);
+      if (owner != 0) sharers_->broadcast(values, owner);
+      if (is_first) whole.narrow(0, first, rows).copy_(values);
+    });
+  return whole;
+}
+
+void AdamW::load(const std::vector<std::pair<std::string, at::Tensor>>& state, int64_t steps) {
+  std::vector<model::TensorSource> sources;
+  for (const auto& [name, tensor] : state) sources.push_back(model::TensorSource::of(name, tensor));
+  load(sources, steps);
+}
+
+void AdamW::load(const std::vector<model::TensorSource>& state, int64_t steps) {
+  const size_t tensors = states_.size() * std::size(kKinds);
+  TLT_CHECK_INPUT(state.size() == tensors, "the optimizer state has ", state.size(),
+                  " tensors, the model needs ", tensors, "; it belongs to another model");
+  std::map<std::string, const model::TensorSource*> given;
+  for (const model::TensorSource& source : state) given.emplace(source.name, &source);
+  for (const model::Parameter& parameter : parameters_)  // all of it before anything changes
+    for (const Kind& kind : kKinds) {
+      const std::string name = kind.prefix + parameter.name();
+      const auto found = given.find(name);
+      TLT_CHECK_INPUT(found != given.end(), "the optimizer state has no ", name,
+                      "; it belongs to another model");
+      const std::vector<int64_t>&got = found->second->shape, want = parameter.shape();
+      TLT_CHECK_INPUT(got == want && found->second->type == at::kFloat, "the optimizer state's ",
+                      name, " has shape ", at::IntArrayRef(got), ", the model needs ",
+                      at::IntArrayRef(want), "; it belongs to another model");
+    }
+  for (size_t p = 0; p < states_.size(); ++p)
+    for (const Kind& kind : kKinds) {
+      const at::Tensor whole = given.at(kind.prefix + parameters_[p].name())->values();
+      State& own = states_[p];
+      (own.*kind.tensor).copy_(whole.narrow(0, own.range.first, own.range.rows));
+      if (kind.tensor == &State::master) parameters_[p].write(device_, whole.to(device_.torch()));
+    }
   steps_ = steps;
   place_.reset();
 }

@@ -6,10 +6,12 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "base/check.h"
 #include "tests/support/tensors.h"
 #include "train/golden_batch.h"
+#include "train/thread_comm.h"
 
 namespace tlt::train {
 namespace {
@@ -167,6 +169,128 @@ TEST(AdamWTest, AStateOfAnotherModelIsRefusedAndChangesNothing) {
   expect_equal(tests::weights_of(*model), before);
   EXPECT_EQ(optimizer.steps(), 0);
 }
+
+// Parameters of many rows, of few long ones, and of less than a worker's part.
+struct Odds {
+  explicit Odds(at::ScalarType type) {
+    for (const auto& sizes : std::vector<std::vector<int64_t>>{
+             {70}, {kMany, 16}, {3, kLong}, {1}, {130, 8}, {64}, {65, 1000}}) {
+      const at::Tensor values = waves(sizes, 0.61F).to(type);
+      tables.push_back(sizes.size() == 2 ? values : values.to(at::kFloat));
+    }
+    for (at::Tensor& table : tables)
+      parameters.push_back({.parts = {{"p" + std::to_string(parameters.size()), 0, table.size(0)}},
+                            .tensor = &table,
+                            .decays = table.dim() == 2,
+                            .round_to = type});
+  }
+  model::Gradients gradients(int step) const {
+    model::Gradients made;
+    for (const at::Tensor& table : tables)
+      made.tensors.push_back(waves(table.sizes(), 0.37F + static_cast<float>(step)));
+    return made;
+  }
+  static at::Tensor waves(at::IntArrayRef sizes, float pace) {
+    const int64_t elements =
+        std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+    return (at::arange(elements, at::kFloat) * pace).sin().reshape(sizes);
+  }
+
+  static constexpr int64_t kMany = 70'000, kLong = 100'000;
+  std::vector<at::Tensor> tables;
+  std::vector<model::Parameter> parameters;
+};
+
+void expect_equal(const std::vector<model::TensorSource>& got,
+                  const std::vector<model::TensorSource>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].name, want[i].name);
+    EXPECT_TRUE(at::equal(got[i].values(), want[i].values())) << got[i].name;
+  }
+}
+
+class SharedAdamWTest : public testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(SharedAdamWTest, WhoeverKeepsTheStateTheBitsAreTheSame) {
+  constexpr int kSteps = 2;
+  OptimOptions options;
+  options.weight_decay = 0.1;
+  const Device device = Device::cpu(1);
+  Odds alone(GetParam());
+  AdamW whole(alone.parameters, device, options);
+  std::vector<double> norms;
+  for (int step = 0; step < kSteps; ++step)
+    norms.push_back(whole.step(alone.gradients(step), 0.01));
+  EXPECT_FALSE(tests::all_equal(alone.tables, Odds(GetParam()).tables));
+  for (const int workers : {1, 2, 3}) {
+    SCOPED_TRACE(std::to_string(workers) + " workers");
+    std::vector<int64_t> bytes(static_cast<size_t>(workers));
+    run_workers(workers, [&](cluster::Comm& comm) {
+      Odds mine(GetParam());
+      AdamW shared(mine.parameters, device, options, &comm);
+      for (int step = 0; step < kSteps; ++step)
+        EXPECT_EQ(shared.step(mine.gradients(step), 0.01), norms[static_cast<size_t>(step)]);
+      EXPECT_TRUE(tests::all_equal(mine.tables, alone.tables)) << "worker " << comm.rank();
+      EXPECT_EQ(shared.steps(), kSteps);
+      bytes[static_cast<size_t>(comm.rank())] = shared.bytes();
+      const auto snapshot = shared.snapshot();
+      if (comm.rank() == 0) expect_equal(snapshot, whole.snapshot());
+      EXPECT_EQ(snapshot.empty(), comm.rank() != 0);
+      EXPECT_THROW(shared.state(), Error);
+    });
+    EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}), whole.bytes());
+    // The long rows are one worker's.
+    EXPECT_LE(*std::ranges::max_element(bytes), whole.bytes() / workers + 12 * 3 * Odds::kLong);
+  }
+}
+
+TEST_P(SharedAdamWTest, AStepInPartsIsTheSameStep) {
+  const Device device = Device::cpu(1);
+  Odds alone(GetParam());
+  AdamW whole(alone.parameters, device, {});
+  const double norm = whole.step(alone.gradients(0), 0.01);
+  run_workers(3, [&](cluster::Comm& comm) {
+    Odds mine(GetParam());
+    AdamW shared(mine.parameters, device, {}, &comm);
+    const model::Gradients gradients = mine.gradients(0);
+    shared.begin_step(norm, 0.01);
+    int parts = 0;
+    while (shared.try_update(gradients, 50'000)) ++parts;
+    shared.end_step();
+    EXPECT_GT(parts, 1);
+    EXPECT_TRUE(tests::all_equal(mine.tables, alone.tables)) << "worker " << comm.rank();
+  });
+}
+
+TEST_P(SharedAdamWTest, AStateGoesFromAnyNumberOfWorkersToAnyOther) {
+  const Device device = Device::cpu(1);
+  Odds alone(GetParam());
+  AdamW whole(alone.parameters, device, {});
+  whole.step(alone.gradients(0), 0.01);
+  const auto first = whole.snapshot();
+  whole.step(alone.gradients(1), 0.01);
+  for (const int workers : {1, 2, 3}) {
+    std::vector<model::TensorSource> saved;
+    run_workers(workers, [&](cluster::Comm& comm) {
+      Odds mine(GetParam());
+      AdamW shared(mine.parameters, device, {}, &comm);
+      shared.load(first, 1);
+      shared.step(mine.gradients(1), 0.01);
+      EXPECT_TRUE(tests::all_equal(mine.tables, alone.tables)) << "worker " << comm.rank();
+      auto snapshot = shared.snapshot();
+      if (comm.rank() == 0) saved = std::move(snapshot);
+    });
+    Odds after(GetParam());
+    AdamW resumed(after.parameters, device, {});
+    resumed.load(saved, 2);
+    EXPECT_TRUE(tests::all_equal(after.tables, alone.tables));
+    expect_equal(resumed.snapshot(), whole.snapshot());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, SharedAdamWTest, testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& type) { return c10::toString(type.param); });
 
 TEST(AdamWTest, AGradientWithoutANormIsAnError) {
   const auto model = golden_model("llama_tied");

@@ -116,8 +116,9 @@ void write(const std::string& folder, int64_t keep, const Snapshot& snapshot) {
 CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep)
     : folder_(std::move(folder)), keep_(keep), writer_(1) {}
 
-void CheckpointWriter::save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
-                            const StateTexts& texts, const std::string& source_folder,
+void CheckpointWriter::save(int64_t step, const model::PolicyModel& model,
+                            std::vector<model::TensorSource> optimizer, const StateTexts& texts,
+                            const std::string& source_folder,
                             std::function<void(const std::string& folder)> write_more) {
   const auto policy = std::make_shared<model::PolicySnapshot>(model::snapshot_policy(model));
   save(
@@ -126,18 +127,17 @@ void CheckpointWriter::save(int64_t step, const model::PolicyModel& model, const
         model::save_policy(*policy, folder + "/policy", source_folder);
         if (write_more) write_more(folder);
       },
-      optimizer, texts);
+      std::move(optimizer), texts);
 }
 
 void CheckpointWriter::save(int64_t step,
                             std::function<void(const std::string& folder)> write_network,
-                            const AdamW& optimizer, const StateTexts& texts) {
+                            std::vector<model::TensorSource> optimizer, const StateTexts& texts) {
   TLT_CHECK(texts.contains(kLoopText));
   auto snapshot = std::make_shared<Snapshot>();
   snapshot->step = step;
   snapshot->write_network = std::move(write_network);
-  for (const auto& [name, tensor] : optimizer.state())
-    snapshot->optimizer.push_back(model::TensorSource::of(name, tensor.cpu().clone()));
+  snapshot->optimizer = std::move(optimizer);
   snapshot->texts = texts;
   writer_.push([snapshot, folder = folder_, keep = keep_] { write(folder, keep, *snapshot); });
 }
@@ -162,8 +162,11 @@ std::optional<std::string> read_text(const CheckpointPlace& place, const std::st
 
 void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps) {
   model::SafetensorsFile file(place.folder + "/" + kOptimizer);
-  std::vector<std::pair<std::string, at::Tensor>> state;
-  for (const auto& [name, tensor] : optimizer.state()) state.emplace_back(name, file.read(name));
+  std::vector<model::TensorSource> state;
+  for (const model::TensorEntry& entry : file.index().entries)
+    state.push_back({entry.name,
+                     entry.type == model::DataType::kF32 ? at::kFloat : at::ScalarType::Undefined,
+                     entry.shape, [&] { return file.read(entry); }});
   optimizer.load(state, optimizer_steps);
 }
 

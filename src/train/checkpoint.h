@@ -35,18 +35,19 @@ class CheckpointWriter {
   // Keeps the newest `keep` checkpoints; 0: all.
   CheckpointWriter(std::string folder, int64_t keep);
 
-  // Copies policy and optimizer now and writes them in the background; waits only when the one
-  // before is not written yet. Tokenizer files come from `source_folder`. `write_more` puts further
-  // files into the checkpoint's folder, on the writer's thread: REQUIRES: it works on copies.
-  // Throws what an earlier write threw.
-  void save(int64_t step, const model::PolicyModel& model, const AdamW& optimizer,
-            const StateTexts& texts, const std::string& source_folder,
+  // Copies the policy now and writes it and `optimizer`, a snapshot() of AdamW, in the background;
+  // waits only when the one before is not written yet. Tokenizer files come from `source_folder`.
+  // `write_more` puts further files into the checkpoint's folder, on the writer's thread: REQUIRES:
+  // it works on copies. Throws what an earlier write threw.
+  void save(int64_t step, const model::PolicyModel& model,
+            std::vector<model::TensorSource> optimizer, const StateTexts& texts,
+            const std::string& source_folder,
             std::function<void(const std::string& folder)> write_more = nullptr);
 
   // The same of any network: `write_network` puts its files into the checkpoint's folder. It is
   // called on the writer's thread: REQUIRES: it works on a copy.
   void save(int64_t step, std::function<void(const std::string& folder)> write_network,
-            const AdamW& optimizer, const StateTexts& texts);
+            std::vector<model::TensorSource> optimizer, const StateTexts& texts);
 
   // Waits for the disk.
   void drain() { writer_.drain(); }
@@ -67,7 +68,8 @@ struct CheckpointPlace {
 // of them are broken.
 std::optional<CheckpointPlace> find_latest(const std::string& folder);
 
-// Loads weights and optimizer; `optimizer_steps` is what loop.json says.
+// Loads weights and optimizer, whoever shares its state now and then; `optimizer_steps` is what
+// loop.json says.
 void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps);
 
 // A text of state/; nullopt: that checkpoint has none of this name.

@@ -30,7 +30,7 @@ class CheckpointTest : public testing::Test {
   }
   void save(int64_t step, int64_t keep = 0) {
     CheckpointWriter writer(folder_.path(), keep);
-    writer.save(step, *model_, optimizer_,
+    writer.save(step, *model_, optimizer_.snapshot(),
                 {{kLoopText, "{\"step\": " + std::to_string(step) + "}"}},
                 kGolden + "models/llama_tied");
     writer.drain();
@@ -82,7 +82,7 @@ TEST_F(CheckpointTest, TheSnapshotIsOfTheMomentOfTheCall) {
   const auto want = state();
   {
     CheckpointWriter writer(folder_.path(), 0);
-    writer.save(1, *model_, optimizer_, {{kLoopText, "{}"}}, "");
+    writer.save(1, *model_, optimizer_.snapshot(), {{kLoopText, "{}"}}, "");
     learn();  // while the file thread writes
     writer.drain();
   }
@@ -141,7 +141,7 @@ TEST_F(CheckpointTest, WhatAKilledRunLeftIsNotTakenAndTheNextSaveReplacesIt) {
 TEST_F(CheckpointTest, AnErrorOfTheFileThreadReachesTheCaller) {
   std::ofstream(folder_ / "file") << "in the way";
   CheckpointWriter writer(folder_ / "file", 0);
-  writer.save(1, *model_, optimizer_, {{kLoopText, "{}"}}, "");
+  writer.save(1, *model_, optimizer_.snapshot(), {{kLoopText, "{}"}}, "");
   EXPECT_ANY_THROW(writer.drain());
 }
 

@@ -124,13 +124,20 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
       comm_(comm),
       total_steps_(total_steps),
       adapter_(adapter),
-      optimizer_(learning(model, adapter), model.device(), options.optim),
+      optimizer_(learning(model, adapter), model.device(), options.optim,
+                 options.use_distributed_optimizer ? &comm : nullptr),
       sum_(learning(model, adapter), model.device()),
       gradients_(model::make_gradients(model.device(), learning(model, adapter))),
       backward_(adapter ? adapter->route(gradients_) : gradients_),
       tape_(model, options.recompute),
       head_(model, temperature) {
   options.check();
+  // One of another mind would wait in the others' collectives.
+  const double sharers =
+      comm.all_reduce_sum(std::vector<double>{optimizer_.is_shared() ? 1.0 : 0.0})[0];
+  TLT_CHECK_INPUT(sharers == 0 || sharers == comm.size(),
+                  "actor.use_distributed_optimizer is true on ", sharers, " of ", comm.size(),
+                  " workers; give every worker the same recipe and overrides");
 }
 
 TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,

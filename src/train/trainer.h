@@ -39,6 +39,7 @@ struct TrainerOptions {
   int64_t ppo_epochs = 1;
   int64_t max_tokens = 16384;
   bool recompute = false;
+  bool use_distributed_optimizer = false;
   LossOptions loss;
   OptimOptions optim;
 
@@ -50,6 +51,9 @@ struct TrainerOptions {
       "Most tokens that go through the model at once in training.");
     v(recompute, "enable_gradient_checkpointing", Affects::kSpeed,
       "Keep only each layer's input and compute the rest again: less memory, a third more work.");
+    v(use_distributed_optimizer, "use_distributed_optimizer", Affects::kSpeed,
+      "Each worker keeps a share of the optimizer's state and sends the others the weights it has "
+      "updated (ZeRO, stage 1): less memory.");
     loss.visit(v);
     v.group("optim", optim);
   }

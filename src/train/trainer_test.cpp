@@ -7,7 +7,9 @@
 #include <cmath>
 #include <map>
 
+#include "base/test_folder.h"
 #include "tests/support/tensors.h"
+#include "train/checkpoint.h"
 #include "train/golden_batch.h"
 #include "train/thread_comm.h"
 
@@ -82,6 +84,112 @@ TEST(TrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
   EXPECT_FALSE(tests::all_equal(want, tests::weights_of(*golden_model("qwen2_tied"))))
       << "nothing was learned";
 }
+
+// A policy of a type, all of which learns or an adapter alone.
+struct Pupil {
+  Pupil(cluster::Comm& comm, at::ScalarType type, bool has_adapter, bool is_shared)
+      : model(model::load_policy(kGolden + "models/qwen2_tied", Device::cpu(1), type)),
+        adapter(has_adapter
+                    ? std::make_unique<LoraAdapter>(
+                          *model, LoraConfig{.rank = 3, .alpha = 6, .targets = {"all-linear"}}, 1)
+                    : nullptr),
+        trainer(*model, options_of(is_shared), comm, 10, 1.0, adapter.get()) {}
+
+  static TrainerOptions options_of(bool is_shared) {
+    TrainerOptions options = small_packs();
+    options.optim.lr = 1e-2;
+    options.use_distributed_optimizer = is_shared;
+    return options;
+  }
+  void learn(int updates) {
+    const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
+    for (int i = 0; i < updates; ++i)
+      stats = trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
+  }
+  void resume(const std::string& folder, int64_t steps) {
+    load_checkpoint(*find_latest(folder), trainer.optimizer(), steps);
+    if (adapter) adapter->merge();
+  }
+
+  const std::unique_ptr<model::PolicyModel> model;
+  const std::unique_ptr<LoraAdapter> adapter;
+  Trainer trainer;
+  TrainStats stats;
+};
+
+class SharedOptimizerTest : public testing::TestWithParam<std::tuple<at::ScalarType, bool>> {
+ protected:
+  Pupil pupil(cluster::Comm& comm, bool is_shared) const {
+    return {comm, std::get<0>(GetParam()), std::get<1>(GetParam()), is_shared};
+  }
+};
+
+TEST_P(SharedOptimizerTest, ChangesNoBitOfWeightsAndMetrics) {
+  const auto comm = solo();
+  Pupil whole = pupil(*comm, false);
+  const auto start = tests::weights_of(*whole.model);
+  whole.learn(3);
+  const auto want = tests::weights_of(*whole.model);
+  EXPECT_FALSE(tests::all_equal(want, start)) << "nothing was learned";
+  for (const int workers : {1, 2, 3, 5})
+    run_workers(workers, [&](cluster::Comm& workers_comm) {
+      Pupil shared = pupil(workers_comm, true);
+      shared.learn(3);
+      EXPECT_TRUE(tests::all_equal(tests::weights_of(*shared.model), want))
+          << workers_comm.rank() << " of " << workers;
+      EXPECT_EQ(metrics_of(shared.stats).at("actor/grad_norm"),
+                metrics_of(whole.stats).at("actor/grad_norm"));
+    });
+}
+
+// Saved by some workers, with the state shared or not, and loaded by others.
+TEST_P(SharedOptimizerTest, AnyWorkersGoOnFromTheCheckpointOfAnyOthers) {
+  const auto comm = solo();
+  Pupil whole = pupil(*comm, false);
+  whole.learn(2);
+  const auto want = tests::weights_of(*whole.model);
+  const std::pair<int, bool> crews[] = {{1, false}, {2, false}, {1, true}, {2, true}, {3, true}};
+  for (const auto& [savers, saver_shares] : crews) {
+    const TestFolder folder;
+    int64_t steps = 0;
+    run_workers(savers, [&, shares = saver_shares](cluster::Comm& workers) {
+      Pupil saver = pupil(workers, shares);
+      saver.learn(1);
+      auto snapshot = saver.trainer.optimizer().snapshot();
+      if (workers.rank() != 0) return;
+      steps = saver.trainer.optimizer().steps();
+      CheckpointWriter writer(folder.path(), 0);
+      writer.save(1, *saver.model, std::move(snapshot), {{kLoopText, "{}"}},
+                  kGolden + "models/qwen2_tied");
+      writer.drain();
+    });
+    for (const auto& [loaders, loader_shares] : crews)
+      run_workers(loaders, [&, shares = loader_shares](cluster::Comm& workers) {
+        Pupil loader = pupil(workers, shares);
+        loader.resume(folder.path(), steps);
+        loader.learn(1);
+        EXPECT_TRUE(tests::all_equal(tests::weights_of(*loader.model), want))
+            << workers.rank() << " of " << workers.size();
+      });
+  }
+}
+
+TEST_P(SharedOptimizerTest, WorkersOfTwoMindsAreTold) {
+  run_workers(2, [&](cluster::Comm& comm) {
+    EXPECT_NE(thrown_message<InputError>([&] {
+                pupil(comm, comm.rank() == 0);
+              }).find("use_distributed_optimizer is true on 1 of 2 workers"),
+              std::string::npos);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, SharedOptimizerTest,
+                         testing::Combine(testing::Values(at::kFloat, at::kBFloat16),
+                                          testing::Bool()),
+                         [](const auto& setting) {
+                           return std::string(c10::toString(std::get<0>(setting.param))) +
+                                  (std::get<1>(setting.param) ? "Adapter" : "All");
+                         });
 
 TEST(TrainerTest, RecomputeAndThreadsChangeNoBitOfTheWeights) {
   const auto comm = solo();

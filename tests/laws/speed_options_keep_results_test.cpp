@@ -75,6 +75,7 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.train.gap_share", "1"},
     {"speculative.train.consolidate_below", "8"},
     {"actor.enable_gradient_checkpointing", "true"},
+    {"actor.use_distributed_optimizer", "true"},
     {"reward.threads", "1"},
     {"trainer.threads", "2"},
 };

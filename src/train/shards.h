@@ -1,0 +1,45 @@
+// Shards: which worker keeps the optimizer's state of which rows (ZeRO's stage 1: Rajbhandari et
+// al., arXiv 1910.02054).
+//
+// The parameters, laid end to end in their order, are cut into one contiguous part for each worker,
+// all of about the same size. A cut lies where a panel of rows ends, since whole panels are written
+// faster (ops/weight.h).
+//
+//   const Shards shards(model.parameters(), comm.size());
+//   const RowRange mine = shards.of(parameter, comm.rank());   // often none, or all
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/parameter.h"
+
+namespace tlt::train {
+
+struct RowRange {
+  int64_t first = 0, rows = 0;
+};
+
+class Shards {
+ public:
+  Shards(const std::vector<model::Parameter>& parameters, int workers);
+
+  // A worker's rows of a parameter, by its place in the list.
+  RowRange of(size_t parameter, int worker) const;
+
+ private:
+  struct Extent {
+    int64_t rows = 0, row_size = 0;
+    int64_t begin = 0;  // elements of the parameters before it
+  };
+  // The first of a worker's rows; those of the worker before it end there.
+  int64_t first_row(const Extent& extent, int worker) const;
+
+  const int workers_;
+  std::vector<Extent> extents_;  // in the order of the parameters
+  int64_t elements_ = 0;
+};
+
+}  // namespace tlt::train
