@@ -1,10 +1,13 @@
 // A worker that is killed (kill -9) in any state: while it decodes, trains the drafter, publishes
 // it or writes a checkpoint. The run ends with one sentence; the same command, with any number of
-// workers, ends with the weights of a run that nothing befell.
+// workers, ends with the weights of a run that nothing befell. In every other round the workers
+// share the optimizer's state before the kill, in the others after it.
 //
 // TLT_KILLS=30 kills that often, at moments drawn anew; without it each state is met once.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -45,10 +48,12 @@ bool is_writing_checkpoint(const std::filesystem::path& run) {
 }
 
 // Few and long groups, so that a worker waits for the other one.
-std::vector<std::string> run_in(const std::filesystem::path& folder, int workers) {
+std::vector<std::string> run_in(const std::filesystem::path& folder, int workers,
+                                bool shares_optimizer = false) {
   return small_run(
       folder, kKillSteps, workers,
-      {"trainer.threads=1", "trainer.timeout_seconds=20", "data.max_response_length=200",
+      {fmt::format("actor.use_distributed_optimizer={}", shares_optimizer), "trainer.threads=1",
+       "trainer.timeout_seconds=20", "data.max_response_length=200",
        "speculative.train.gap_share=0.5", "speculative.train.step_tokens=512",
        "speculative.train.slice_milliseconds=5", "speculative.train.optim.lr=0.004"});
 }
@@ -65,10 +70,11 @@ class KillTest : public ::testing::Test {
   }
 
   // Kills a worker the next time it is in the state after so long; false: the run was over before.
-  bool kill_in(size_t state, int delay_milliseconds, const std::filesystem::path& folder) {
+  bool kill_in(size_t state, int delay_milliseconds, const std::filesystem::path& folder,
+               bool shares_optimizer) {
     const int workers = 2 + static_cast<int>(random_() % 2);
     const int rank = static_cast<int>(random_() % static_cast<unsigned>(workers));
-    Program program(run_in(folder, workers), scratch_ / "log");
+    Program program(run_in(folder, workers, shares_optimizer), scratch_ / "log");
     std::this_thread::sleep_for(std::chrono::milliseconds(delay_milliseconds));
     pid_t worker = -1;
     int code = 0;
@@ -107,9 +113,10 @@ TEST_F(KillTest, AWorkerInAnyState) {
     const size_t state = static_cast<size_t>(done) % std::size(kStates);
     const auto folder = scratch_ / ("killed" + std::to_string(round));
     const int delay = round % 3 == 2 ? 0 : static_cast<int>(random_() % whole_milliseconds_);
-    if (kill_in(state, delay, folder)) ++kills[kStates[state].name], ++done;
+    const bool shares = round % 2 == 0;  // before the kill; after it the other way
+    if (kill_in(state, delay, folder, shares)) ++kills[kStates[state].name], ++done;
     const int workers = 1 + static_cast<int>(random_() % 3);
-    ASSERT_EQ(run_program(run_in(folder, workers), scratch_ / "log"), 0)
+    ASSERT_EQ(run_program(run_in(folder, workers, !shares), scratch_ / "log"), 0)
         << kStates[state].name << ": " << read_text(scratch_ / "log");
     tests::expect_same_run(folder, scratch_ / "whole", kKillSteps);
     ASSERT_FALSE(HasFailure()) << "killed " << kStates[state].name << ", resumed on " << workers;

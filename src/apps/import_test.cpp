@@ -37,6 +37,14 @@ Read read_text(const std::string& text, const std::vector<std::string>& override
   return read(scratch_file("config.yaml", text), overrides);
 }
 
+TEST(ImportVerlTest, MegatronsDistributedOptimizerIsTakenOver) {
+  const std::string megatron =
+      "actor_rollout_ref:\n  actor:\n    strategy: megatron\n    megatron:\n"
+      "      use_distributed_optimizer: ";
+  EXPECT_TRUE(read_text(megatron + "True\n").options.actor.use_distributed_optimizer);
+  EXPECT_FALSE(read_text(megatron + "False\n").options.actor.use_distributed_optimizer);
+}
+
 TEST(ImportVerlTest, FastRlsRunIsTakenOver) {
   const Read result = read(kFastrl);
   const rl::RunOptions& options = result.options;

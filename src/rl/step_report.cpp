@@ -82,6 +82,7 @@ void report_advantages(std::span<const double> rewards, std::span<const train::T
 void report_training(const train::TrainStats& stats, Metrics& metrics) {
   for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
   metrics.set("actor/packs", static_cast<double>(stats.packs));
+  metrics.set("train/optimizer_bytes", static_cast<double>(stats.optimizer_bytes));
   metrics.set("training/rollout_probs_diff_max", stats.probability_difference);
   metrics.set("training/rollout_logprobs_diff_max", stats.logprob_difference);
 }

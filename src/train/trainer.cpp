@@ -201,6 +201,7 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
       difference.known ? difference.logprob : std::numeric_limits<double>::quiet_NaN();
   stats.probability_difference =
       difference.known ? difference.probability : std::numeric_limits<double>::quiet_NaN();
+  stats.optimizer_bytes = optimizer_.bytes();
   stats.packs = to_learn.packs() + to_measure.packs();
   for (const TrainSample& sample : batch)
     stats.tokens += static_cast<int64_t>(sample.tokens.size());

@@ -70,6 +70,7 @@ struct TrainStats {
   double probability_difference = 0;
   int64_t packs = 0;
   int64_t tokens = 0;
+  int64_t optimizer_bytes = 0;  // of master weights and moments on this worker
 };
 
 enum class LossKind { kPolicy, kSupervised };

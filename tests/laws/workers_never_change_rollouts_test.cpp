@@ -21,6 +21,16 @@ using tests::small_run;
 
 constexpr int kWorkerSteps = 2;
 
+// The values of a metric, a line each.
+std::vector<double> values_of(const std::filesystem::path& run, const std::string& name) {
+  std::ifstream file(run / "metrics.jsonl");
+  std::vector<double> values;
+  for (std::string line; std::getline(file, line);)
+    if (const auto row = nlohmann::json::parse(line); row.contains(name))
+      values.push_back(row[name].get<double>());
+  return values;
+}
+
 class WorkersNeverChangeRollouts : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(WorkersNeverChangeRollouts, OneTwoAndThreeWorkersAndAnyThreads) {
@@ -68,6 +78,46 @@ TEST_P(WorkersNeverChangeRollouts, AnAdapterToo) {
             tests::read_text(scratch / "workers1" / file));
 }
 
+// Workers that share the optimizer's state: each checkpoint is that of one worker alone, and is
+// gone on from by another number of workers, who share it or do not.
+TEST_P(WorkersNeverChangeRollouts, ASharedOptimizerToo) {
+  const Scratch scratch;
+  for (const bool has_adapter : {false, true}) {
+    std::vector<std::string> options = {"model.dtype=" + GetParam(), "trainer.threads=1"};
+    if (has_adapter)
+      for (const std::string& option : tests::with_adapter()) options.push_back(option);
+    const auto run = [&](const std::filesystem::path& folder, int steps, int workers,
+                         bool is_shared) {
+      auto words = options;
+      if (is_shared) words.push_back("actor.use_distributed_optimizer=true");
+      EXPECT_EQ(run_program(small_run(folder, steps, workers, words), scratch / "log"), 0)
+          << tests::read_text(scratch / "log");
+    };
+    const std::string kind = has_adapter ? "adapter" : "all";
+    const auto whole = scratch / kind;
+    run(whole, kWorkerSteps, 1, false);
+    struct Crew {
+      int workers;
+      bool is_shared;
+    };
+    std::vector<std::pair<Crew, Crew>> crews = {{{3, true}, {1, false}}, {{1, false}, {2, true}}};
+    if (has_adapter) crews = {{{2, true}, {3, true}}};
+    for (const auto& [first, then] : crews) {
+      SCOPED_TRACE(fmt::format("{}, {} workers, then {}", kind, first.workers, then.workers));
+      const auto folder = scratch / fmt::format("{}{}{}", kind, first.workers, then.workers);
+      run(folder, 1, first.workers, first.is_shared);
+      run(folder, kWorkerSteps, then.workers, then.is_shared);
+      expect_same_run(folder, whole, kWorkerSteps);
+      const double bytes = values_of(folder, "train/optimizer_bytes").back(),
+                   all = values_of(whole, "train/optimizer_bytes").back();
+      EXPECT_EQ(bytes < all, then.is_shared) << bytes << " of " << all;
+      if (!has_adapter) continue;
+      const std::string file = tests::adapter_file(kWorkerSteps);
+      EXPECT_EQ(tests::read_text(folder / file) == tests::read_text(whole / file), true);
+    }
+  }
+}
+
 // With dynamic sampling, which asks for more prompts as the scores of all workers want it.
 TEST_P(WorkersNeverChangeRollouts, DynamicSamplingToo) {
   const Scratch scratch;
@@ -99,16 +149,6 @@ TEST_P(WorkersNeverChangeRollouts, DynamicSamplingToo) {
     }
   }
   EXPECT_LT(copies, twice);
-}
-
-// The values of a metric, a line each.
-std::vector<double> values_of(const std::filesystem::path& run, const std::string& name) {
-  std::ifstream file(run / "metrics.jsonl");
-  std::vector<double> values;
-  for (std::string line; std::getline(file, line);)
-    if (const auto row = nlohmann::json::parse(line); row.contains(name))
-      values.push_back(row[name].get<double>());
-  return values;
 }
 
 // Responses that begin at one worker and end at another.
