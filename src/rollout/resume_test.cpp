@@ -26,7 +26,7 @@ struct Told {
   std::vector<at::Tensor> states;  // that each was drawn from, but for the last step's
 };
 
-// Guesses nothing; what it is told must be in order and without gaps.
+// Guesses that the last token comes again; what it is told must be in order and without gaps.
 class RecordingDrafter final : public tests::PlainDrafter {
  public:
   explicit RecordingDrafter(std::map<spec::SequenceId, Told>& told) : told_(told) {}
@@ -44,13 +44,36 @@ class RecordingDrafter final : public tests::PlainDrafter {
     running_.erase(id);
   }
   void propose(std::span<const spec::DraftRequest> requests) override {
-    for (const spec::DraftRequest& request : requests)
+    for (const spec::DraftRequest& request : requests) {
       EXPECT_EQ(running_[request.id].states.size(), request.response.size());
+      int32_t node = spec::DraftTree::kRoot;
+      for (int64_t i = 0; i < std::min<int64_t>(request.strategy.depth, 2); ++i)
+        node = request.tree->add(node, request.response.back(), 0.5f);
+    }
   }
 
  private:
   std::map<spec::SequenceId, Told>& told_;
   std::map<spec::SequenceId, Told> running_;
+};
+
+// The state at each position of a prompt and its samples: what the model says.
+class KeepingTap final : public HiddenTap {
+ public:
+  void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
+             std::span<const int32_t> tokens) override {
+    for (size_t i = 0; i < tokens.size(); ++i)
+      states_[{prompt_id, sample}][position + static_cast<int32_t>(i)] =
+          hidden[static_cast<int64_t>(i)].clone();
+  }
+  // That token i of a response was drawn from.
+  const at::Tensor& state(spec::SequenceId id, int32_t prompt_tokens, int32_t i) const {
+    const uint32_t sample = i == 0 ? kPrompt : id.sample;
+    return states_.at({id.prompt_id, sample}).at(prompt_tokens - 1 + i);
+  }
+
+ private:
+  std::map<std::pair<uint32_t, uint32_t>, std::map<int32_t, at::Tensor>> states_;
 };
 
 // Token i is the i-th letter.
@@ -174,10 +197,21 @@ TEST_F(ResumeTest, ResponsesThatWanderEndAsIfTheyHadStayed) {
 TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
   std::map<spec::SequenceId, Told> want;
   {
+    KeepingTap tap;
     Speculation speculation(std::make_unique<RecordingDrafter>(want), {4, 2, 6}, kVocabulary);
-    Engine engine(*model_, options(300), &letters_, nullptr, &speculation);
-    EXPECT_EQ(tests::difference(plain_, tests::run(engine, groups())), "");
+    Engine engine(*model_, options(300), &letters_, &tap, &speculation);
+    EXPECT_EQ(difference_of_tokens(plain_, tests::run(engine, groups())), "");
     EXPECT_FALSE(speculation.stats().failed);
+    EXPECT_GT(speculation.stats().accepted_tokens, 50);
+    for (const Group& group : groups())
+      for (uint32_t sample = 0; sample < 3; ++sample) {
+        const spec::SequenceId id{group.prompt_id, sample};
+        const std::vector<at::Tensor>& states = want[id].states;
+        for (int32_t i = 0; i < std::ssize(states); ++i)
+          EXPECT_TRUE(at::equal(states[static_cast<size_t>(i)],
+                                tap.state(id, static_cast<int32_t>(group.tokens.size()), i)))
+              << group.prompt_id << " " << sample << ", token " << i;
+      }
   }
   for (const int64_t pages : {300, 12}) {
     std::map<spec::SequenceId, Told> got;  // the last engine's word counts
@@ -190,7 +224,7 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
                                                  speculations.back().get()));
     }
     int64_t moves = 0;
-    EXPECT_EQ(tests::difference(plain_, run_wandering(engines, 1, moves)), "");
+    EXPECT_EQ(difference_of_tokens(plain_, run_wandering(engines, 1, moves)), "");
     EXPECT_GT(moves, 10);
     for (const auto& speculation : speculations) EXPECT_FALSE(speculation->stats().failed);
     for (const auto& [place, response] : plain_) {
@@ -198,7 +232,7 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
       ASSERT_EQ(its.tokens, response.tokens);
       EXPECT_EQ(mine.tokens, its.tokens);
       const size_t states = std::min(mine.states.size(), its.states.size());
-      EXPECT_GE(states + 2, its.tokens.size()) << place.first << " " << place.second;
+      EXPECT_GE(states + 4, its.tokens.size()) << place.first << " " << place.second;
       for (size_t i = 0; i < states; ++i)
         EXPECT_TRUE(at::equal(mine.states[i], its.states[i]))
             << place.first << " " << place.second << ", token " << i;

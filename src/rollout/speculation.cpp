@@ -276,7 +276,7 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
   if (!has_commits_) commits_.restart();
   has_commits_ = true;
   const Sequence& sequence = *draw.sequence;
-  if (reads_states_ && sequence.state == Sequence::State::kRunning) {
+  if (reads_states_ && sequence.state != Sequence::State::kFinished) {
     rows_.clear();
     for (size_t i = 0; i < tokens; ++i)
       rows_.push_back(draw.row + (draw.is_tree ? drawn.path[i] : 0));
