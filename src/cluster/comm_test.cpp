@@ -124,8 +124,9 @@ TEST(RanksTest, DeadPeerIsNamedAtOnce) {
     if (launch.rank == 1) raise(SIGKILL);
     at::Tensor sum = at::ones({100000});
     const std::string first = thrown_message([&] { comm->all_reduce_sum(sum); });
+    // A rank that waits for another live one gives no word either, until that one has ended.
     EXPECT_THAT(first, AllOf(HasSubstr("all_reduce_sum of Float [100000]"),
-                             HasSubstr("no word from rank 1:")));
+                             HasSubstr("no word from rank 1")));
     EXPECT_THAT(thrown_message([&] { comm->barrier("next"); }),
                 AllOf(HasSubstr("barrier 'next'"), HasSubstr(first)));
   });
