@@ -124,13 +124,26 @@ TEST(RanksTest, DeadPeerIsNamedAtOnce) {
     if (launch.rank == 1) raise(SIGKILL);
     at::Tensor sum = at::ones({100000});
     const std::string first = thrown_message([&] { comm->all_reduce_sum(sum); });
-    // A rank that waits for another live one gives no word either, until that one has ended.
     EXPECT_THAT(first, AllOf(HasSubstr("all_reduce_sum of Float [100000]"),
-                             HasSubstr("no word from rank 1")));
+                             HasSubstr("no word from rank 1:")));
     EXPECT_THAT(thrown_message([&] { comm->barrier("next"); }),
                 AllOf(HasSubstr("barrier 'next'"), HasSubstr(first)));
   });
   EXPECT_THAT(ends, ElementsAre(kPassed, 128 + SIGKILL, kPassed));
+}
+
+// Of a broadcast from rank 1 to 0, 2 and 3, one gets it from a live rank: it has no part with the
+// dead one, and must not be named beside it.
+TEST(RanksTest, RankThatWaitsForALiveOneIsNotTakenForDead) {
+  const auto ends = run_ranks(4, [](const Launch& launch) {
+    const auto comm = make_comm(launch, {.timeout_seconds = 20, .rendezvous_seconds = 20});
+    comm->barrier("start");
+    if (launch.rank == 1) raise(SIGKILL);
+    at::Tensor values = at::zeros({100000});
+    EXPECT_THAT(thrown_message([&] { comm->broadcast(values, 1); }),
+                HasSubstr("no word from rank 1:"));
+  });
+  EXPECT_THAT(ends, ElementsAre(kPassed, 128 + SIGKILL, kPassed, kPassed));
 }
 
 TEST(RanksTest, DeadRankZeroIsNamed) {

@@ -264,8 +264,8 @@ class ProcessGroupComm final : public Comm {
   }
 
   // Tells the other ranks through the store where this one failed, and gives them two seconds to
-  // do the same: a rank that says nothing is dead or stuck. Rank 0 serves the store and leaves
-  // last.
+  // do the same: a rank that says nothing is dead or stuck. Its connections are closed first, so
+  // that one that waits for this rank fails now too. Rank 0 serves the store and leaves last.
   std::string others(const std::string& here) noexcept {
     const auto key = [](int rank) { return "failed/" + std::to_string(rank); };
     const Clock::time_point deadline = Clock::now() + std::chrono::seconds(rank_ == 0 ? 3 : 2);
@@ -274,6 +274,7 @@ class ProcessGroupComm final : public Comm {
     try {
       store.setTimeout(std::chrono::seconds(1));
       store.set(key(rank_), here);
+      gloo_.reset();
       for (; static_cast<int>(reports.size()) < size_ && Clock::now() < deadline; nap()) {
         for (int rank = 0; rank < size_; ++rank)
           if (!reports.contains(rank) && store.check({key(rank)}))
@@ -298,7 +299,7 @@ class ProcessGroupComm final : public Comm {
   const int size_;
   const CommOptions options_;
   const StorePtr store_;
-  c10::intrusive_ptr<c10d::Backend> gloo_;
+  c10::intrusive_ptr<c10d::Backend> gloo_;  // null after a collective that failed
   c10::intrusive_ptr<c10d::Backend> nccl_;  // null: no CUDA device
   int64_t collectives_ = 0;
   std::string failure_;  // of the first collective that failed; there is none after it

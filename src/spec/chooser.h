@@ -63,6 +63,7 @@ inline constexpr int64_t kTrySequences = 4;
 // Statistics are kept for batches of similar size: two cells an octave, 1 to 1024 sequences.
 inline constexpr size_t kBatchCells = 21;
 inline size_t batch_cell(int64_t batch) {
+  // The largest of each cell: cell i lies around 2^(i / 2) sequences and ends at 2^(i / 2 + 1 / 4).
   constexpr std::array<int64_t, kBatchCells - 1> kLargest = {
       1, 1, 2, 3, 4, 6, 9, 13, 19, 26, 38, 53, 76, 107, 152, 215, 304, 430, 608, 861};
   return static_cast<size_t>(std::ranges::lower_bound(kLargest, batch) - kLargest.begin());

@@ -2,10 +2,9 @@
 //
 // A drafter may propose anything, even nonsense: the target decides every token
 // (tests/laws/speculation_never_changes_tokens). While it is not asked, it is told nothing but
-// which sequences have ended: a request brings the whole text, so that steps without guesses cost
-// nothing. Hidden states are the target's final ones (after its last norm), or what goes into the
-// layers() that the drafter wants to see, in its compute type; state t and token t + 1 are what an
-// EAGLE drafter reads together (PAPER 2.1).
+// which sequences have ended: a request brings the whole text. Hidden states are the target's final
+// ones (after its last norm), or what goes into the layers() that the drafter wants to see, in its
+// compute type; state t and token t + 1 are what an EAGLE drafter reads together (PAPER 2.1).
 //
 // Threading  engine thread only; no locks, no threads of its own.
 //
@@ -71,8 +70,9 @@ class Drafter {
   virtual void read_prompt(uint32_t /*prompt_id*/, int32_t /*position*/,
                            const at::Tensor& /*hidden*/, std::span<const int32_t> /*tokens*/) {}
   // Before propose(), of the sequences it will be asked for and perhaps others: token first + i of
-  // the response was drawn from row rows[i] of hidden [T, S]. In order; where it was not asked for
-  // long, some between two calls are missing, never the latest. Valid during the call only.
+  // the response was drawn from row rows[i] of hidden [T, S]. In order; of one that it was not
+  // asked for, or that waited, for long, some are missing, now and then the latest too. Valid
+  // during the call only.
   virtual void read_states(SequenceId /*id*/, int64_t /*first*/, const at::Tensor& /*hidden*/,
                            std::span<const int32_t> /*rows*/) {}
 

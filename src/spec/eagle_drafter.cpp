@@ -59,7 +59,7 @@ EagleDrafter::Sequence& EagleDrafter::find(SequenceId id) {
 EagleDrafter::Sequence& EagleDrafter::find(const DraftRequest& request) {
   Sequence& sequence = find(request.id);
   sequence.prompt_pairs = std::ssize(request.prompt) - 1;
-  TLT_CHECK(!request.prompt.empty() && std::ssize(request.response) == sequence.states.count(),
+  TLT_CHECK(!request.prompt.empty() && std::ssize(request.response) >= sequence.states.count(),
             request.response.size(), " tokens were drawn from ", sequence.states.count(),
             " states");
   return sequence;
@@ -172,7 +172,9 @@ void EagleDrafter::start_beams(std::span<const DraftRequest> requests, int64_t s
     beam.sequence = &running_.at(request.id);
     beam.strategy = request.strategy;
     beam.strategy.width = std::min(beam.strategy.width, head_rows_);
-    if (beam.strategy.is_off() || beam.sequence->pairs() == first_known(*beam.sequence)) continue;
+    const bool is_told = beam.sequence->states.count() == std::ssize(request.response);
+    if (beam.strategy.is_off() || !is_told || beam.sequence->pairs() == first_known(*beam.sequence))
+      continue;
     if (!try_start(beam, share)) {
       ++stats_.refused;
       continue;

@@ -10,9 +10,10 @@
 //
 // Drafting can begin in mid-response: of a sequence's states the last `window` are kept, as far as
 // it was told of them. One of which more pairs were missed starts its context anew with those that
-// are known. Positions count from the context's first pair: only differences matter. A step is one
-// pass over all the pairs that came up since the last step and one for each level of all trees;
-// while memory for contexts is short, some sequences have no tree (eagle_cache.h).
+// are known; one whose latest pair was missed has no tree in that step. Positions count from the
+// context's first pair: only differences matter. A step is one pass over all the pairs that came up
+// since the last step and one for each level of all trees; while memory for contexts is short, some
+// sequences have no tree (eagle_cache.h).
 //
 // Owns       states, contexts, scratch.
 // Borrows    the network and through it the target; their weights may change between calls.

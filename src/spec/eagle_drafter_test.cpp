@@ -636,14 +636,33 @@ TEST_P(EagleDrafterTest, MemoryIsCounted) {
   EXPECT_LE(drafter.memory_bytes(), empty + 2 * 800 * state_bytes);
 }
 
+// As of a sequence that waited, preempted, while others filled the log of states.
+TEST_P(EagleDrafterTest, WithoutTheLatestStateThereIsNoTree) {
+  EagleDrafter drafter(*network_, options(32));
+  read_prompt(drafter, 0, 5);
+  for (uint32_t sample = 0; sample < 2; ++sample) begin(drafter, {0, sample});
+  const Asked asked = {{{0, 0}, {3, 2, 4}}, {{0, 1}, {3, 2, 4}}};
+  EXPECT_EQ(expect_right(drafter, asked, "all is known"), 2);
+  Text& text = texts_.at({0, 0});
+  for (int i = 0; i < 3; ++i) {
+    text.states.push_back(states(1)[0]);
+    text.response.push_back(token());
+  }
+  EXPECT_EQ(expect_right(drafter, asked, "three are missed"), 1);
+  EXPECT_TRUE(text.tree.empty());
+  commit(drafter, {0, 0}, 2);
+  EXPECT_EQ(expect_right(drafter, asked, "two that follow"), 2);
+  EXPECT_EQ(drafter.context({0, 0}).origin, text.pairs() - 2) << "anew";
+}
+
 TEST_P(EagleDrafterTest, MishapsAreNoticed) {
   EagleDrafter drafter(*network_, options(32));
   read_prompt(drafter, 0, 5);
   begin(drafter, {0, 0});
   EXPECT_THROW(drafter.read_states({0, 0}, 0, states(1), std::vector<int32_t>{0}), Error)
       << "a state again";
-  texts_.at({0, 0}).response.push_back(3);
-  EXPECT_THROW(propose(drafter, {{{0, 0}, {3, 2, 4}}}), Error) << "a token without its state";
+  texts_.at({0, 0}).response.pop_back();
+  EXPECT_THROW(propose(drafter, {{{0, 0}, {3, 2, 4}}}), Error) << "a state without its token";
   EXPECT_THROW(EagleDrafter(*network_, options(32, 0)), InputError);
   EXPECT_THROW(EagleDrafter(*network_, options(0)), InputError);
 }

@@ -83,8 +83,8 @@ void TopKSoftmax::choose(const Device& device, std::span<const float> logits,
 }
 
 void TopKSoftmax::find(std::span<const float> part, int32_t first_id, size_t task) {
-  const size_t first = task * most_;
-  Largest largest({&ids_[first], most_}, {&values_[first], most_});
+  const size_t place = task * most_;
+  Largest largest({&ids_[place], most_}, {&values_[place], most_});
   const ops::Kernels& kernels = ops::cpu_kernels();
   std::array<float, kPart / ops::kTopBlock> tops;
   const float top = kernels.block_tops(part.data(), std::ssize(part), tops.data());

@@ -37,8 +37,7 @@ NgramDrafter::NgramDrafter(const NgramOptions& options)
                     static_cast<double>(options.max_window - options.min_window + 1)),
       trie_(options.nodes) {}
 
-// Its sequence, with the text so far.
-NgramDrafter::Sequence& NgramDrafter::read(const DraftRequest& request) {
+void NgramDrafter::read(const DraftRequest& request) {
   const auto [place, is_new] = running_.try_emplace(request.id);
   Sequence& sequence = place->second;
   if (is_new) {
@@ -49,7 +48,6 @@ NgramDrafter::Sequence& NgramDrafter::read(const DraftRequest& request) {
       push(sequence, token);
   }
   read(sequence, request.response);
-  return sequence;
 }
 
 void NgramDrafter::read(Sequence& sequence, std::span<const int32_t> response) {
@@ -64,6 +62,7 @@ void NgramDrafter::end(SequenceId id, std::span<const int32_t> response) {
     running_.erase(sequence);
     return;
   }
+  if (response.empty()) return;
   waiting_.emplace_back(response.begin(), response.end());
   waiting_tokens_ += std::ssize(response);
   while (waiting_tokens_ > options_.nodes / options_.branch_length && waiting_.size() > 1) {

@@ -92,7 +92,7 @@ class NgramDrafter final : public Drafter {
     int32_t order = 0;  // the newest first
   };
 
-  Sequence& read(const DraftRequest& request);
+  void read(const DraftRequest& request);
   void read(Sequence& sequence, std::span<const int32_t> response);
   void read_waiting();
   void push(Sequence& sequence, int32_t token);

@@ -39,8 +39,7 @@ SuffixDrafter::SuffixDrafter(const SuffixOptions& options)
   options_.check();
 }
 
-// Its sequence, with the text so far.
-SuffixDrafter::Sequence& SuffixDrafter::read(const DraftRequest& request) {
+void SuffixDrafter::read(const DraftRequest& request) {
   const auto [place, is_new] = running_.try_emplace(request.id);
   Sequence& sequence = place->second;
   if (is_new) {
@@ -50,7 +49,6 @@ SuffixDrafter::Sequence& SuffixDrafter::read(const DraftRequest& request) {
     keep_within_memory();
   }
   read(sequence, request.response);
-  return sequence;
 }
 
 void SuffixDrafter::read(Sequence& sequence, std::span<const int32_t> response) {

@@ -73,7 +73,7 @@ class SuffixDrafter final : public Drafter {
     size_t read = 0;  // tokens of the response
   };
 
-  Sequence& read(const DraftRequest& request);
+  void read(const DraftRequest& request);
   void read(Sequence& sequence, std::span<const int32_t> response);
   Prompt& prompt_of(uint32_t prompt_id, std::span<const int32_t> tokens);
   std::span<const SuffixHistory::Response> history_with_room(uint32_t prompt_id) const;

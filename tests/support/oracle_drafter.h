@@ -16,18 +16,11 @@ class OracleDrafter final : public spec::Drafter {
       : truth_(truth), vocabulary_(vocabulary), rightness_(rightness), random_(seed, {}) {}
 
   std::string_view kind() const override { return "oracle"; }
-  void end(spec::SequenceId, std::span<const int32_t> response) override {
-    ++ended;
-    tokens += std::ssize(response);
-  }
   int64_t memory_bytes() const override { return 0; }
 
   void propose(std::span<const spec::DraftRequest> requests) override {
     for (const spec::DraftRequest& request : requests) propose(request);
   }
-
-  int64_t ended = 0;
-  int64_t tokens = 0;  // of the responses that have ended
 
  private:
   void propose(const spec::DraftRequest& request) {
