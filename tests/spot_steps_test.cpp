@@ -59,6 +59,27 @@ TEST_F(SpotStepsTest, WithAnIntervalEveryStepIsCollectedAndOneInSoManyIsTrainedI
   EXPECT_THAT(metric("drafter/collected_samples"), ElementsAre(16, 32, 32, 32, 32));
 }
 
+// What the run began with is measured beside what it has become, in steps without training too, and
+// is the same one after the run was taken up again.
+TEST_F(SpotStepsTest, TheDrafterOfTheBeginningIsMeasuredToo) {
+  const std::vector<std::string> options = {
+      "speculative.train.compare_frozen=true",       "speculative.train.trigger=interval",
+      "speculative.train.training_interval_steps=3", "speculative.train.optim.lr=0.01",
+      "speculative.train.save_buffer=true",          "trainer.save_freq=2"};
+  run(4, options);
+  const std::vector<double> before = metric("drafter/top1_accuracy/before"),
+                            after = metric("drafter/top1_accuracy/after"),
+                            frozen = metric("drafter/top1_accuracy/frozen");
+  EXPECT_THAT(metric("drafter/trained"), ElementsAre(1, 0, 0, 1));
+  EXPECT_EQ(frozen[0], before[0]) << "nothing is learned yet";
+  EXPECT_GT(after[0], frozen[0]);
+  for (size_t step = 1; step < 4; ++step) EXPECT_GT(before[step], frozen[step]);
+  std::filesystem::remove_all(scratch_ / "run/checkpoints/step_000004");
+  std::ofstream(scratch_ / "run/checkpoints/latest") << "step_000002\n";
+  run(4, options);
+  EXPECT_EQ(metric("drafter/top1_accuracy/frozen"), frozen);
+}
+
 // S6: there only one kind of rollout, the single-turn one, spoke with the coordinator. Here all
 // generation batches of a step go the same way.
 TEST_F(SpotStepsTest, EveryGenerationBatchOfDynamicSamplingIsCollected) {

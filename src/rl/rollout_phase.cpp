@@ -141,16 +141,17 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
   for (rollout::Response& response : engine_.take_finished()) {
     const uint32_t index = index_of_.at(response.prompt_id);
     const data::Prompt& prompt = prompts[index];
-    rewards_.submit(mine_.size(),
-                    {.data_source = prompt.data_source,
-                     .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
-                     .raw_response = tokenizer_.decode(response.tokens),
-                     .ground_truth = prompt.ground_truth,
-                     .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
-                     .prompt = prompt.text,
-                     .truncated = response.finish == rollout::FinishReason::kLength,
-                     .response_tokens = std::ssize(response.tokens),
-                     .max_response_tokens = plan.sampling->max_new_tokens});
+    rewards_.submit(
+        mine_.size(),
+        {.data_source = prompt.data_source,
+         .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
+         .raw_response = tokenizer_.decode(response.tokens),
+         .ground_truth = prompt.ground_truth,
+         .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
+         .prompt = prompt.text,
+         .truncated = response.finish == rollout::FinishReason::kLength,
+         .response_tokens = std::ssize(response.tokens),
+         .max_response_tokens = plan.sampling->max_new_tokens});
     Rollout& rollout = mine_.emplace_back();
     rollout.prompt = index;
     rollout.response = std::move(response);

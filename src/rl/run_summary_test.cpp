@@ -26,10 +26,12 @@ TEST(RunSummaryTest, SaysHowTheRunMoved) {
          "\n"
       << R"({"step":1,"critic/score/mean":0.5,"response_length/p50":74,)"
          R"("drafter/acceptance_length/before":1.02,"drafter/acceptance_length/after":1.5,)"
+         R"("drafter/acceptance_length/frozen":1.02,)"
          R"("drafter/idle_seconds":2,"drafter/used_seconds":1})"
          "\n"
       << R"({"step":2,"critic/score/mean":0.75,"response_length/p50":170,)"
          R"("drafter/acceptance_length/before":1.5,"drafter/acceptance_length/after":4.8,)"
+         R"("drafter/acceptance_length/frozen":1.01,)"
          R"("drafter/idle_seconds":6,"drafter/used_seconds":5,)"
          R"("val-core/a/reward/mean@1":0.6641})"
          "\n";
@@ -44,6 +46,7 @@ TEST(RunSummaryTest, SaysHowTheRunMoved) {
           "bit for bit",
           "  their time            0.50 s with guesses, 0.75 s without: 1.50 times as fast",
           "  drafter               1.02 -> 4.80 tokens a forward pass, on held-out responses",
+          "  drafter untrained     1.02 -> 1.01 tokens a forward pass, had it stayed as it was",
           "  idle time             8.0 s of waiting workers, 6.0 s of them used to train the "
           "drafter (75 %)"));
 }

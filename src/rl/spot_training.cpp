@@ -107,6 +107,7 @@ std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& option
 SpotTraining::SpotTraining(std::shared_ptr<model::DraftNetwork> network,
                            const SpeculativeTrainOptions& options)
     : network_(std::move(network)),
+      frozen_(options.spot.compare_frozen ? network_->copy() : nullptr),
       options_(options),
       buffer_({.bytes = options.spot.buffer_bytes,
                .seed = static_cast<uint64_t>(options.trainer.seed),
@@ -166,12 +167,15 @@ void SpotTraining::end_step(cluster::Comm& comm, const PhaseTimes& times, Metric
     if (stats.steps > 0) mine.losses = stats.last_step.metrics;
   }
   metrics.set("speculation/drafter_version", static_cast<double>(trainer_.version()));
-  const spot::PublishReport report = trainer_.publish(comm);
-  if (report.was_trained)
+  spot::PublishReport report = trainer_.publish(comm);
+  if (report.was_trained) {
     trigger_.trained(report.before.tokens_per_forward(), report.after.tokens_per_forward());
-  else if (!trains_ && !options_.spot.is_paper_trigger())
-    trigger_.rested(trainer_.measure(comm).tokens_per_forward());
+  } else if (frozen_ || (!trains_ && !options_.spot.is_paper_trigger())) {
+    report.before = trainer_.measure(comm);
+    if (!trains_) trigger_.rested(report.before.tokens_per_forward());
+  }
   trains_ = false;
+  if (frozen_) report_figures(trainer_.measure(*frozen_, comm), "frozen", metrics);
   report_times(comm, mine, metrics);
   report_publish(report, metrics);
   metrics.set("drafter/collected_samples", static_cast<double>(buffer_.sequences()));
@@ -219,17 +223,20 @@ void SpotTraining::report_publish(const spot::PublishReport& report, Metrics& me
   metrics.set("drafter/refused", report.was_trained && !report.was_published ? 1 : 0);
   metrics.set("drafter/workers_off", static_cast<double>(report.workers_off));
   metrics.set("drafter/version", static_cast<double>(report.version));
-  for (const auto& [moment, figures] :
-       {std::pair("before", &report.before), std::pair("after", &report.after)}) {
-    if (figures->sums.rows == 0) continue;
-    const auto set = [&](const char* name, double value) {
-      metrics.set(fmt::format("drafter/{}/{}", name, moment), value);
-    };
-    set("top1_accuracy", figures->sums.top[0] / figures->sums.rows);
-    set("top3_accuracy", figures->sums.top[2] / figures->sums.rows);
-    set("expected_acceptance", figures->sums.acceptance / figures->sums.rows);
-    if (figures->acceptance.drafts > 0) set("acceptance_length", figures->tokens_per_forward());
-  }
+  report_figures(report.before, "before", metrics);
+  report_figures(report.after, "after", metrics);
+}
+
+void SpotTraining::report_figures(const spot::HeldOutFigures& figures, const char* moment,
+                                  Metrics& metrics) {
+  if (figures.sums.rows == 0) return;
+  const auto set = [&](const char* name, double value) {
+    metrics.set(fmt::format("drafter/{}/{}", name, moment), value);
+  };
+  set("top1_accuracy", figures.sums.top[0] / figures.sums.rows);
+  set("top3_accuracy", figures.sums.top[2] / figures.sums.rows);
+  set("expected_acceptance", figures.sums.acceptance / figures.sums.rows);
+  if (figures.acceptance.drafts > 0) set("acceptance_length", figures.tokens_per_forward());
 }
 
 // --- checkpoints ---

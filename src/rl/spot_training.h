@@ -4,11 +4,11 @@
 //
 //   drafter/idle_seconds, used_seconds, lost_seconds   this step, all workers: available = used +
 //                                                      lost; worker_<i>/… of each
-//   drafter/preemption_seconds/median, max             from "there is work" to the engine's next
-//   step drafter/steps, tokens, loss …                      of the training; the losses of one
-//   worker drafter/<figure>/before, after                     on held-out responses: the drafter in
-//   use, and
-//                                                      the trained one: top1_accuracy,
+//   drafter/preemption_seconds/median, max             from "there is work" to the engine's step
+//   drafter/steps, tokens, loss …                      of the training; the losses of one worker
+//   drafter/<figure>/before, after, frozen             on held-out responses: the drafter in use,
+//                                                      the trained one, the run's first one
+//                                                      (compare_frozen); figures: top1_accuracy,
 //                                                      top3_accuracy, acceptance_length,
 //                                                      expected_acceptance
 //   drafter/trained, published, refused, version       version: in use from now on
@@ -103,8 +103,13 @@ class SpotTraining final : public IdleWork, private rollout::HiddenTap {
   void train_in_gap(const PhaseTimes& times);
   void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) const;
   void report_publish(const spot::PublishReport& report, Metrics& metrics) const;
+  // `moment`: before, after or frozen.
+  static void report_figures(const spot::HeldOutFigures& figures, const char* moment,
+                             Metrics& metrics);
 
   const std::shared_ptr<model::DraftNetwork> network_;
+  // As the run began; null: not asked for.
+  const std::unique_ptr<const model::DraftNetwork> frozen_;
   const SpeculativeTrainOptions options_;
   spot::DraftBuffer buffer_;
   spot::SpotTrainer trainer_;

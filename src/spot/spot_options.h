@@ -24,6 +24,7 @@ struct SpotOptions {
   double publish_margin = 0.02;
   double gap_share = 0.05;
   int64_t consolidate_below = 0;
+  bool compare_frozen = false;
 
   void visit(auto& v) {
     v(enable_drafter_training, "enable_drafter_training", Affects::kSpeed,
@@ -54,6 +55,9 @@ struct SpotOptions {
     v(consolidate_below, "consolidate_below", Affects::kSpeed,
       "When two workers have at most so many unfinished responses together, those of the one with "
       "fewer go on at the other, and it trains the drafter earlier; 0: they stay.");
+    v(compare_frozen, "compare_frozen", Affects::kSpeed,
+      "Measure in each step, on the same held-out responses, what the drafter that the run began "
+      "with would accept today.");
   }
   // InputError: a value makes no sense.
   void check() const;

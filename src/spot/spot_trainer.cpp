@@ -202,12 +202,12 @@ void SpotTrainer::begin_anew() {
   trainer_.optimizer().load(state, 0);
 }
 
-HeldOutFigures SpotTrainer::measure(cluster::Comm& comm) {
+HeldOutFigures SpotTrainer::measure(const model::DraftNetwork& network, cluster::Comm& comm) {
   guard([&] {
     if (trainer_.is_updating()) finish_step();  // half a step's weights are nobody's
   });
   has_begun_ = false;
-  copy_->copy_weights(*drafter_);
+  copy_->copy_weights(network);
   const HeldOutFigures figures = measure_copy(comm);
   trainer_.optimizer().load(trainer_.optimizer().state(), trainer_.optimizer().steps());
   return figures;

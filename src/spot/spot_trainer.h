@@ -9,9 +9,8 @@
 // Borrows    the draft buffer, the timeline, and through the drafter the target, which it reads.
 // Not here   when a worker is idle (rl/rollout_phase.h); when training pays (drift_trigger.h).
 // Threading  engine thread only.
-// Errors     what goes wrong in training turns it off on this worker: one warning, is_off(). The
-// run
-//            goes on, and the worker still takes part in publish().
+// Errors     what goes wrong in training turns it off on this worker: one warning, is_off(). It
+//            still takes part in publish(), and the run goes on.
 //
 //   SpotTrainer trainer(drafter, buffer, options, spot_options);
 //   while (!there_is_work() && trainer.try_slice()) {}
@@ -87,8 +86,9 @@ class SpotTrainer {
   // one in use: then that stays and training begins anew from it. All workers call it together,
   // between rollouts.
   PublishReport publish(cluster::Comm& comm);
-  // How good the drafter in use is now. All workers together.
-  HeldOutFigures measure(cluster::Comm& comm);
+  // How good the drafter in use is now, or another of its shape. All workers together.
+  HeldOutFigures measure(cluster::Comm& comm) { return measure(*drafter_, comm); }
+  HeldOutFigures measure(const model::DraftNetwork& network, cluster::Comm& comm);
 
   bool is_off() const { return is_off_; }
   int64_t version() const { return version_; }
