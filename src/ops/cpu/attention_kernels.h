@@ -107,7 +107,8 @@ static void rope_and_store(Type type, const RopeTask& task, const KvPages& cache
 
 // --- forward ---
 
-// One query against its keys. The running maximum, sum and weighted values are float32.
+// One query against its keys. The running maximum, sum and weighted values are float32; the weights
+// that values are multiplied by are rounded to the type of the values.
 template <class T, int kVectors>
 struct Query {
   const T* q;
@@ -117,27 +118,23 @@ struct Query {
   f32x16 value[kVectors];
 };
 
-// Takes the scores of a page into the running maximum and sum; returns the page's weights, 0 for
-// keys that are not visible.
+// Takes the scores of a page into the running maximum. Returns them, those of keys that are not
+// visible -infinity: such keys weigh exactly 0, since a query sees one of its first page.
 template <class T, int kVectors>
 TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t visible,
                              float scale) {
-  if (visible <= 0) return f32x16{};
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
   scores = scores * scale;
   if (visible < kLanes)
-    scores =
-        first_lanes(scores, static_cast<int>(visible), -std::numeric_limits<float>::infinity());
+    scores = first_lanes(scores, visible < 0 ? 0 : static_cast<int>(visible), kNothing);
+  if (!any_above(scores, query.top)) return scores;
   const float top = max_lanes(scores);
-  if (top > query.top) {
-    const f32x16 shrink = exp(splat(query.top - top));
-    query.sum *= shrink;
-    TLT_UNROLL
-    for (int i = 0; i < kVectors; ++i) query.value[i] *= shrink;
-    query.top = top;
-  }
-  const f32x16 p = exp(scores - query.top);
-  query.sum += p;
-  return p;
+  const f32x16 shrink = exp(splat(query.top - top));
+  query.sum *= shrink;
+  TLT_UNROLL
+  for (int i = 0; i < kVectors; ++i) query.value[i] *= shrink;
+  query.top = top;
+  return scores;
 }
 
 // A score is the sum of so many partial sums: one alone would wait for each product before the
@@ -206,22 +203,28 @@ void attend_queries(Query<T, kVectors>* queries, const KeyRange& range, const Kv
           scores[i][c] = dot(scores[i][c], splat_unit(queries[i].q + (k + c) * kElements), column);
       }
     }
-    float weights[kCount][kLanes];
     TLT_UNROLL
     for (int i = 0; i < kCount; ++i)
-      store(weights[i], add_scores<T, kVectors>(queries[i], add_chains(scores[i]),
-                                                queries[i].keys - first, range.scale));
+      scores[i][0] = add_scores<T, kVectors>(queries[i], add_chains(scores[i]),
+                                             queries[i].keys - first, range.scale);
+    T weights[kCount][kLanes];
+    TLT_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const f32x16 p = exp(scores[i][0] - queries[i].top);
+      queries[i].sum += p;
+      store(weights[i], p);
+    }
     f32x16 sums[kCount][kVectors];
     TLT_UNROLL
     for (int i = 0; i < kCount; ++i) TLT_UNROLL
     for (int v = 0; v < kVectors; ++v) sums[i][v] = queries[i].value[v];
-    for (int slot = 0; slot < kLanes; ++slot) {
+    for (int slot = 0; slot < kLanes; slot += kElements) {
       TLT_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        const f32x16 value = load(values + (slot * kVectors + v) * kLanes);
+        const auto value = load_units(values + slot * kHead + v * kLanes, kHead);
         TLT_UNROLL
         for (int i = 0; i < kCount; ++i)
-          sums[i][v] = fma(splat(weights[i][slot]), value, sums[i][v]);
+          sums[i][v] = dot(sums[i][v], splat_unit(weights[i] + slot), value);
       }
     }
     TLT_UNROLL

@@ -74,6 +74,11 @@ TLT_INLINE u16x16 narrow(u32x16 x) {
 TLT_INLINE f32x16 load(const bf16* p) { return (f32x16)(widen(&p->bits) << 16); }
 // Rounds to nearest, ties to even.
 TLT_INLINE void store(bf16* p, f32x16 v) {
+#if defined(__AVX512BF16__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      (__m256i)_mm512_maskz_cvtneps_pbh(kAllLanes, (__m512)v));
+  return;
+#endif
   u32x16 bits = (u32x16)v;
   bits = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const u16x16 out = narrow(bits);
@@ -141,6 +146,20 @@ TLT_INLINE u32x16 load_units(const bf16* p) {
   std::memcpy(&v, p, sizeof v);
   return v;
 }
+// The units of each lane lie in rows of that many elements, one below the other.
+TLT_INLINE f32x16 load_units(const float* p, int64_t /*stride*/) { return load(p); }
+TLT_INLINE u32x16 load_units(const bf16* p, int64_t stride) {
+#if defined(__AVX512BW__)
+  const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                         8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const auto row = [](const bf16* at) {
+    return _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+  };
+  return (u32x16)_mm512_permutex2var_epi16(row(p), order, row(p + stride));
+#else
+  return widen(&p->bits) | (widen(&p[stride].bits) << 16);
+#endif
+}
 TLT_INLINE f32x16 splat_unit(const float* p) { return splat(*p); }
 TLT_INLINE u32x16 splat_unit(const bf16* p) {
   uint32_t word;
@@ -159,7 +178,20 @@ TLT_INLINE f32x16 dot(f32x16 acc, u32x16 a, u32x16 b) {
 #endif
 }
 
-TLT_INLINE f32x16 max(f32x16 a, f32x16 b) { return a > b ? a : b; }
+TLT_INLINE f32x16 max(f32x16 a, f32x16 b) {
+#if defined(__AVX512F__)
+  return (f32x16)_mm512_maskz_max_ps(kAllLanes, (__m512)a, (__m512)b);
+#else
+  return a > b ? a : b;
+#endif
+}
+TLT_INLINE f32x16 min(f32x16 a, f32x16 b) {
+#if defined(__AVX512F__)
+  return (f32x16)_mm512_maskz_min_ps(kAllLanes, (__m512)a, (__m512)b);
+#else
+  return a < b ? a : b;
+#endif
+}
 
 // Sums and maxima over the lanes, in a fixed order.
 TLT_INLINE float sum_lanes(f32x16 v) {
@@ -177,6 +209,15 @@ TLT_INLINE float max_lanes(f32x16 v) {
   return v[0];
 }
 
+// Whether any lane is above x.
+TLT_INLINE bool any_above(f32x16 v, float x) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask((__m512)v, _mm512_set1_ps(x), _CMP_GT_OQ) != 0;
+#else
+  return max_lanes(v) > x;
+#endif
+}
+
 // Lanes below `count` of v, the others `other`.
 TLT_INLINE f32x16 first_lanes(f32x16 v, int count, float other) {
   const i32x16 index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -186,7 +227,7 @@ TLT_INLINE f32x16 first_lanes(f32x16 v, int count, float other) {
 // e^x within 2 ulp (Cephes' polynomial); exactly 1 at 0, exactly 0 below -87.3.
 TLT_INLINE f32x16 exp(f32x16 x) {
   const f32x16 magic = splat(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
-  const f32x16 clamped = max(splat(-87.3f), x < 88.0f ? x : splat(88.0f));
+  const f32x16 clamped = max(splat(-87.3f), min(x, splat(88.0f)));
   const f32x16 n = fma(clamped, splat(1.44269504088896341f), magic) - magic;
   f32x16 r = fma(n, splat(-0.693359375f), clamped);
   r = fma(n, splat(2.12194440e-4f), r);
@@ -197,9 +238,14 @@ TLT_INLINE f32x16 exp(f32x16 x) {
   y = fma(y, r, splat(1.6666665459e-1f));
   y = fma(y, r, splat(5.0000001201e-1f));
   y = fma(y, r * r, r) + 1.0f;
+#if defined(__AVX512F__)
+  return (f32x16)_mm512_maskz_scalef_ps(
+      _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.3f), _CMP_NLT_UQ), (__m512)y, (__m512)n);
+#else
   const i32x16 power = (__builtin_convertvector(n, i32x16) + 127) << 23;
   y = y * (f32x16)power;
   return x < -87.3f ? f32x16{} : y;
+#endif
 }
 
 }  // namespace tlt::ops::TLT_ISA
