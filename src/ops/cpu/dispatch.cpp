@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
 #include <cstring>
 
 #include "base/check.h"
@@ -31,6 +32,13 @@ const Kernels* cpu_kernels(const char* name) {
 
 const Kernels& cpu_kernels() {
   static const Kernels& best = []() -> const Kernels& {
+    if (const char* asked = std::getenv("TLT_CPU_CAPABILITY")) {
+      const Kernels* table = cpu_kernels(asked);
+      TLT_CHECK_INPUT(
+          table, "TLT_CPU_CAPABILITY is \"", asked,
+          "\"; this processor takes avx2 and, where it has them, avx512 and avx512bf16");
+      return *table;
+    }
     for (const char* name : {"avx512bf16", "avx512", "avx2"})
       if (const Kernels* table = cpu_kernels(name)) return *table;
     throw InputError("this processor has no AVX2; tlt's CPU kernels need AVX2 or AVX-512");

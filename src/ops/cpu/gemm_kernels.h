@@ -8,10 +8,14 @@ namespace tlt::ops::TLT_ISA {
 
 #if defined(__AVX512F__)
 constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 columns and a broadcast: 29 of 32 registers
+template <int kRows>
 constexpr int kTileVectors = 4;
 #else
-constexpr int kTileRows = 4;  // 4 x 2 half-width accumulators of 16 registers
-constexpr int kTileVectors = 1;
+constexpr int kTileRows = 4;  // 4 x 2 half-width accumulators of 16 registers, 8 at least
+template <int kRows>
+constexpr int kTileVectors = kRows == 1   ? 4
+                             : kRows == 2 ? 2
+                                          : 1;
 #endif
 constexpr int64_t kPanel = 64;
 
@@ -30,22 +34,22 @@ struct Ahead {
 
 template <int kRows, class T>
 TLT_INLINE void multiply_tile(const GemmTask& task, int64_t row, const T* b, const Ahead& ahead,
-                              f32x16 (&acc)[kRows][kTileVectors]) {
+                              f32x16 (&acc)[kRows][kTileVectors<kRows>]) {
   constexpr int kElements = Unit<T>::kElements;
   const T* a = static_cast<const T*>(task.a) + row * task.a_row_stride * kElements;
   const int64_t row_step = task.a_row_stride * kElements,
                 unit_step = task.a_unit_stride * kElements;
   for (int64_t k = 0; k < task.units; ++k) {
     ahead.ask(k);
-    typename Unit<T>::Vector columns[kTileVectors];
+    typename Unit<T>::Vector columns[kTileVectors<kRows>];
     TLT_UNROLL
-    for (int c = 0; c < kTileVectors; ++c)
+    for (int c = 0; c < kTileVectors<kRows>; ++c)
       columns[c] = load_units(b + (k * kPanel + c * kLanes) * kElements);
     TLT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const auto x = splat_unit(a + r * row_step + k * unit_step);
       TLT_UNROLL
-      for (int c = 0; c < kTileVectors; ++c) acc[r][c] = dot(acc[r][c], x, columns[c]);
+      for (int c = 0; c < kTileVectors<kRows>; ++c) acc[r][c] = dot(acc[r][c], x, columns[c]);
     }
   }
 }
@@ -75,11 +79,11 @@ TLT_INLINE void store_row(const GemmTask& task, int64_t row, int64_t first, f32x
 
 template <int kRows>
 TLT_INLINE void load_accumulators(const GemmTask& task, int64_t row, int64_t first,
-                                  f32x16 (&acc)[kRows][kTileVectors]) {
+                                  f32x16 (&acc)[kRows][kTileVectors<kRows>]) {
   const auto* out = static_cast<const float*>(task.out);
   TLT_UNROLL
   for (int r = 0; r < kRows; ++r) TLT_UNROLL
-  for (int c = 0; c < kTileVectors; ++c) {
+  for (int c = 0; c < kTileVectors<kRows>; ++c) {
     const int64_t column = first + c * kLanes;
     const float* at = out + (row + r) * task.out_stride + column;
     if (task.columns - column >= kLanes) {
@@ -97,15 +101,15 @@ __attribute__((noinline)) void tile(const GemmTask& task, int64_t row, int64_t p
                                     const Ahead& ahead) {
   constexpr int kElements = Unit<T>::kElements;
   const T* b = static_cast<const T*>(task.b) + panel * task.units * kPanel * kElements;
-  for (int64_t v = 0; v < kPanel / kLanes; v += kTileVectors) {
+  for (int64_t v = 0; v < kPanel / kLanes; v += kTileVectors<kRows>) {
     const int64_t first = panel * kPanel + v * kLanes;
     if (first >= task.columns) return;
-    f32x16 acc[kRows][kTileVectors] = {};
+    f32x16 acc[kRows][kTileVectors<kRows>] = {};
     if (task.accumulate) load_accumulators<kRows>(task, row, first, acc);
     multiply_tile<kRows, T>(task, row, b + v * kLanes * kElements, v == 0 ? ahead : Ahead{}, acc);
     TLT_UNROLL
     for (int r = 0; r < kRows; ++r) TLT_UNROLL
-    for (int c = 0; c < kTileVectors; ++c)
+    for (int c = 0; c < kTileVectors<kRows>; ++c)
       if (first + c * kLanes < task.columns)
         store_row<T>(task, row + r, first + c * kLanes, acc[r][c]);
   }
@@ -153,12 +157,7 @@ static void gemm(Type type, const GemmTask& task) {
 TLT_INLINE void pack_two_rows(const bf16* even, const bf16* odd, int64_t count, bf16* out) {
   if (count == kPanel && odd) {
     for (int64_t i = 0; i < kPanel; i += kLanes) {
-      u16x16 low, high;
-      std::memcpy(&low, even + i, sizeof low);
-      std::memcpy(&high, odd + i, sizeof high);
-      const u32x16 pair =
-          __builtin_convertvector(low, u32x16) | (__builtin_convertvector(high, u32x16) << 16);
-      std::memcpy(out + 2 * i, &pair, sizeof pair);
+      store_words(out + 2 * i, interleave(&even[i].bits, &odd[i].bits));
     }
     return;
   }

@@ -147,7 +147,8 @@ struct Kernels {
                           float d_entropy);
 };
 
-// The best table for this machine; throws when it has not even AVX2.
+// The best table for this machine, or the one that the environment's TLT_CPU_CAPABILITY names;
+// throws when it has not even AVX2.
 const Kernels& cpu_kernels();
 // A table by name ("avx512bf16", "avx512", "avx2"), or null when the machine cannot run it: for
 // tests and doctor.

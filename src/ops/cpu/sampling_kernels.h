@@ -28,10 +28,10 @@ static RowStatistic row_statistic(const float* logits, int64_t count, float inve
     const f32x16 z = (load_tail(logits, i, count, kLowest) - shift) * scale;
     const f32x16 e = exp(z);
     sum += e;
-    if (with_entropy) weighted += e > 0.0f ? e * z : f32x16{};
+    if (with_entropy) weighted += select(e > 0.0f, e * z, f32x16{});
   }
   const float total = sum_lanes(sum), log_total = std::log(total);
-  return {.top = shift[0],
+  return {.top = first_lane(shift),
           .log_sum = log_total,
           .entropy = with_entropy ? log_total - sum_lanes(weighted) / total : 0};
 }
@@ -58,7 +58,8 @@ static int32_t pick(const float* logits, int64_t count, float inverse_temperatur
   }
   // The float32 probabilities summed to less than u: the last token that has any.
   int64_t last = last_possible;
-  const f32x16 p = exp(load_tail(logits, last_possible, count, kLowest) * scale - shift);
+  float p[kLanes];
+  store(p, exp(load_tail(logits, last_possible, count, kLowest) * scale - shift));
   for (int64_t lane = 0; lane < kLanes && last_possible + lane < count; ++lane)
     if (p[lane] > 0) last = last_possible + lane;
   return static_cast<int32_t>(last);
@@ -100,7 +101,7 @@ TLT_INLINE f32x16 small_exp2(f32x16 x) {
   y = fma(y, r, splat(2.4022648e-1f));
   y = fma(y, r, splat(6.9314718e-1f));
   y = fma(y, r, splat(1.0f));
-  return (f32x16)((u32x16)y + ((u32x16)rounded << 23));
+  return as_floats(as_words(y) + (as_words(rounded) << 23));
 }
 
 static float sum_of_exp(const float* logits, int64_t count, float shift) {
@@ -125,7 +126,7 @@ static void logits_backward(float* logits, int64_t count, int64_t columns,
     const f32x16 log_p = load_tail(logits, i, count, kLowest) * scale - shift;
     const f32x16 p = exp(log_p);
     f32x16 d = -d_logprob * p;
-    if (d_entropy != 0) d -= p > 0.0f ? d_entropy * p * (log_p + entropy) : f32x16{};
+    if (d_entropy != 0) d -= select(p > 0.0f, d_entropy * p * (log_p + entropy), f32x16{});
     d *= scale;
     if (i + kLanes <= columns) {
       store(logits + i, d);
