@@ -32,6 +32,8 @@ class Cut {
     const int64_t panel_work = std::max<int64_t>(1, std::min(rows, kRowBlock) * panel_units);
     const int64_t least = std::max<int64_t>(1, kLeastWork / panel_work);
     groups_ = divide_up(panels, std::max(least, divide_up(panels, wanted)));
+    // Few tasks are as many for each thread: of three, two threads would take as long as of four.
+    if (blocks_ == 1 && groups_ > threads) groups_ -= groups_ % threads;
   }
   int64_t tasks() const { return blocks_ * groups_; }
   // Rows and panels of a task; groups of panels are of even size: the last one is waited for.
