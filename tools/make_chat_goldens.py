@@ -18,6 +18,17 @@ tests/golden/chat/NAME.json holds for tests/data/chat_templates/NAME.jinja
   generated   of each conversation the bytes [begin, end, begin, end …] of {% generation %} blocks
   examples    a few renderings in full, by number
 
+tests/golden/chat/turns.json holds what conversations of several turns teach, for chat_spans_test.cpp
+
+  conversations  as above, without add_generation_prompt
+  templates      by name: added     tokens the tokenizer llama3_style is given, in this order, and of them
+                          eos       those that end a response, and
+                          turns     of each conversation [[prompt, learned] for each message of the assistant]: the digest
+                                    of the token ids of the messages before it with the generation prompt, and the text
+                                    written out by hand below; "!" where the conversation is to be refused
+                          rows      of each conversation how many rows that takes: a message whose prompt and text a
+                                    later message's prompt begins with shares its row
+
 `compare` gives PROGRAM a line {"messages", "tools", "add_generation_prompt", "variables", "special"} for each
 conversation on standard input, the template's path as argument, and reads {"text", "generated"} or {"error"}.
 """
@@ -212,6 +223,104 @@ def make():
         print(f"{name}: {sum(text != '!' for text in golden['texts'])} of {len(rows)} rendered")
 
 
+ENDS = {  # of a turn; what else ends a response
+    "chatml": ["<|im_end|>"], "chatml_generation": ["<|im_end|>"], "qwen2.5": ["<|im_end|>", "<|endoftext|>"],
+    "qwen3": ["<|im_end|>", "<|endoftext|>"], "deepseek_r1_distill": ["<\uff5cend\u2581of\u2581sentence\uff5c>"],
+    "llama3.1": ["<|eot_id|>", "<|eom_id|>"], "llama3.2": ["<|eot_id|>", "<|eom_id|>"], "mistral_nemo": ["</s>"],
+    "phi3.5": ["<|end|>", "<|endoftext|>", "<|assistant|>"],
+}
+ADDED = {
+    "chatml": ["<|im_start|>"], "chatml_generation": ["<|im_start|>"], "qwen2.5": ["<|im_start|>"], "qwen3": ["<|im_start|>", "<think>", "</think>"],
+    "deepseek_r1_distill": ["<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"], "llama3.1": [], "llama3.2": [],
+    "mistral_nemo": ["<s>", "[INST]", "[/INST]", "[TOOL_CALLS]"], "phi3.5": ["<|system|>", "<|user|>"],
+}
+
+
+def turn_conversations():
+    def says(role, content, **more):
+        return {"role": role, "content": content, **more}
+    system, hi = says("system", "You add."), says("user", "1+1?")
+    call = {"type": "function", "id": "abcdefgh0", "function": {"name": "add", "arguments": {"x": 1}}}
+    tool = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
+    two, four = says("assistant", "assistant: 2"), says("assistant", "assistant: 2")
+    thought = says("assistant", "<think>\nOne and one.\n</think>\n\n2")
+    odd = says("assistant", "<think>\n<a>\n\n</think>\n\n<|Assistant <t>")
+    by_field = says("assistant", "2", reasoning_content="One and one.")
+    talks = [
+        [hi, two], [system, hi, two], [hi, two, says("user", "2+0?"), four], [system, hi, two, says("user", "2+0?"), four, says("user", ""), two],
+        [hi, thought], [hi, thought, hi, odd, says("user", "<think>"), thought], [system, hi, thought, hi, two, hi, thought],
+        [hi, by_field, hi, by_field], [system, hi, two, says("user", "thanks")], [hi, says("assistant", "\n\n2\n\n"), hi, says("assistant", " \u4f60\u597d\U0001f600")],
+        [hi, says("assistant", ""), hi, two], [hi, two, four], [hi, says("assistant", "a</think>b"), hi, thought],
+    ]
+    rows = [{"messages": talk, "tools": None, "variables": {}} for talk in talks]
+    rows += [{"messages": talks[at], "tools": None, "variables": {"enable_thinking": False}} for at in (2, 5, 7)]
+    calls = [hi, says("assistant", "", tool_calls=[call]), says("tool", "2", tool_call_id="abcdefgh0"), two, hi, four]
+    rows += [{"messages": messages, "tools": [tool], "variables": {}} for messages in (calls, [system, *calls], [hi, says("assistant", "", reasoning_content="I must.", tool_calls=[call]), *calls[2:4]])]
+    for row in rows:
+        row["variables"]["date_string"] = "26 Jul 2024"  # not today's
+    return rows
+
+
+def written_by_hand(name, row, i):
+    """What the message teaches; None: it cannot be learned from by this template."""
+    message, think_off = row["messages"][i], row["variables"].get("enable_thinking") is False
+    content, reasoning, end = message["content"], message.get("reasoning_content", ""), ENDS[name][0]
+    if "tool_calls" in message:
+        if name == "mistral_nemo" and row["messages"][0]["role"] == "system":
+            return None  # the system message is gone once the assistant has answered
+        special = SPECIAL[name]
+        source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+        before, through = (render(source, special, {**row, "messages": row["messages"][:i + more], "add_generation_prompt": not more})[0] for more in (0, 1))
+        if before is None or through is None or not through.startswith(before):
+            return None
+        return through[len(before):].split(end)[0] + end
+    if name == "qwen3":
+        if row["messages"][i - 1]["role"] == "assistant":
+            return None  # the one before is written with reasoning, and without once this is there
+        if not reasoning and "</think>" in content:
+            reasoning, content = content.split("</think>")[0].rstrip("\n").split("<think>")[-1].lstrip("\n"), content.split("</think>")[-1]
+        if think_off:
+            return None if reasoning else content.lstrip("\n") + end
+        return "<think>\n" + reasoning.strip("\n") + "\n</think>\n\n" + content.lstrip("\n") + end
+    if name == "deepseek_r1_distill":
+        if row["messages"][i - 1]["role"] in ("tool", "assistant") and content:
+            return content + end if row["messages"][i - 1]["role"] == "tool" else None
+        return content.removeprefix("<think>\n") + end if content.startswith("<think>\n") and not reasoning else None
+    return (content.strip() if name.startswith("llama") else content) + end
+
+
+def make_turns():
+    rows, templates = turn_conversations(), {}
+    for name in SPECIAL:
+        source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+        tokenizer = Tokenizer.from_file(str(ROOT / "tests" / "golden" / "tokenizers" / "llama3_style" / "tokenizer.json"))
+        added = [token for token in ADDED[name] + ENDS[name] if tokenizer.token_to_id(token) is None]
+        tokenizer.add_special_tokens(added)
+        golden = {"special": SPECIAL[name], "added": [[token, tokenizer.token_to_id(token)] for token in added], "eos": ENDS[name], "turns": [], "rows": []}
+        for row in rows:
+            turns, learned = [], []
+            for i, message in enumerate(row["messages"]):
+                if message["role"] != "assistant":
+                    continue
+                before, _ = render(source, SPECIAL[name], {**row, "messages": row["messages"][:i], "add_generation_prompt": True})
+                through, _ = render(source, SPECIAL[name], {**row, "messages": row["messages"][:i + 1], "add_generation_prompt": False})
+                text = None if before is None or through is None else written_by_hand(name, row, i)
+                if text is None:
+                    turns = "!"
+                    break
+                prompt = tokenizer.encode(before, add_special_tokens=False).ids
+                turns.append([digest(",".join(map(str, prompt))), text])
+                learned.append((prompt, prompt + tokenizer.encode(text, add_special_tokens=False).ids))
+            golden["turns"].append(turns)
+            golden["rows"].append(0 if turns == "!" else sum(
+                not any(later[:len(whole)] == whole for later, _ in learned[at + 1:]) for at, (_, whole) in enumerate(learned)))
+        templates[name] = golden
+        print(f"{name}: {sum(turns != '!' for turns in golden['turns'])} of {len(rows)} conversations, {golden['rows']} rows")
+    lines = ",\n".join(json.dumps(name) + ": " + json.dumps(golden, ensure_ascii=False, separators=(",", ":")) for name, golden in templates.items())
+    talks = ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
+    (GOLDEN / "turns.json").write_text('{"conversations": [\n' + talks + '],\n"templates": {\n' + lines + "}}\n", encoding="utf-8")
+
+
 def compare(program, paths, seed=7, count=600):
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     for path in paths:
@@ -241,3 +350,4 @@ if __name__ == "__main__":
         compare(sys.argv[2], sys.argv[3:])
     else:
         make()
+        make_turns()

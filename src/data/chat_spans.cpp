@@ -2,6 +2,8 @@
 #include "data/chat_spans.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <string_view>
 
 #include "base/check.h"
@@ -48,77 +50,206 @@ class TokenPlaces {
   std::vector<int64_t> ends_;  // of each token, in bytes
 };
 
+constexpr const char* kInstead =
+    "give a template with {% generation %} blocks, or rows of prompt and response";
+constexpr const char* kOtherwise =
+    ": the chat template writes the messages before it otherwise once it is there, and more than "
+    "a text behind them, so the assistant's tokens are not known; ";
+
+// Nothing but a content.
+bool is_plain(const Json& message) {
+  return std::ranges::none_of(
+      std::to_array<const char*>({"tool_calls", "reasoning_content", "reasoning", "thinking"}),
+      [&](const char* name) { return message.contains(name) && !message.at(name).empty(); });
+}
+
+// How much of the answer's own words a prompt has at its end: "<think>\n" where the template writes
+// "<Assistant>" in front of a message and "<Assistant><think>\n" to ask for one. nullopt: none.
+std::optional<size_t> begun_bytes(std::string_view asking, std::string_view written,
+                                  std::string_view words) {
+  for (size_t begun = asking.size(); begun > 0; --begun)
+    if (words.starts_with(asking.substr(asking.size() - begun)) &&
+        written.starts_with(asking.substr(0, asking.size() - begun)))
+      return begun;
+  return std::nullopt;
+}
+
+bool is_blank(std::string_view bytes) { return bytes.find_first_not_of(" \t\r\n") == bytes.npos; }
+
 class SpanFinder {
  public:
   SpanFinder(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Chat& chat,
              const std::string& place)
       : template_(chat_template), tokenizer_(tokenizer), chat_(chat), place_(place) {}
 
-  ChatTokens find() {
-    const JinjaRendering whole = template_.render(chat_, place_);
-    found_.tokens = tokenizer_.encode(whole.text);
+  std::vector<ChatTokens> find() {
     if (template_.marks_generation(chat_)) {
-      const TokenPlaces places(tokenizer_, found_.tokens, whole.text, place_);
-      for (const Span& bytes : whole.generated) add(places.of(bytes));
+      add_marked();
     } else {
       for (size_t i = 0; i < chat_.messages.size(); ++i)
-        if (chat_.messages[i].at("role") == "assistant") add(span_of_message(i));
+        if (chat_.messages[i].at("role") == "assistant") add_message(i);
+      share_rows();
     }
-    TLT_CHECK_INPUT(!found_.spans.empty(), place_,
+    TLT_CHECK_INPUT(!rows_.empty(), place_,
                     ": the conversation has no message of the assistant to learn from");
-    return std::move(found_);
+    return std::move(rows_);
   }
 
  private:
+  void add_marked() {
+    const JinjaRendering whole = template_.render(chat_, place_);
+    ChatTokens row{.tokens = tokenizer_.encode(whole.text), .spans = {}};
+    const TokenPlaces places(tokenizer_, row.tokens, whole.text, place_);
+    for (const Span& bytes : whole.generated) {
+      Span span = places.of(bytes);
+      span.first = std::max<int64_t>(span.first, 1);  // the first token of all is never predicted
+      span.second = end_of(row.tokens, span);
+      if (span.first < span.second) row.spans.push_back(span);
+    }
+    if (row.spans.empty()) return;
+    row.tokens.resize(static_cast<size_t>(row.spans.back().second));
+    rows_.push_back(std::move(row));
+  }
+
   // Of the conversation's first messages.
-  Tokens tokens_of(size_t messages, bool add_generation_prompt) const {
+  std::string text_of(size_t messages, bool add_generation_prompt) const {
     Chat begin = chat_;
     begin.messages.erase(begin.messages.begin() + static_cast<std::ptrdiff_t>(messages),
                          begin.messages.end());
     begin.add_generation_prompt = add_generation_prompt;
-    return tokenizer_.encode(template_.render(begin, place_).text);
+    return template_.render(begin, place_).text;
   }
 
-  Span span_of_message(size_t i) const {
+  // A row of this message alone.
+  void add_message(size_t i) {
     const std::string name = place_ + ": message " + std::to_string(i + 1);
     TLT_CHECK_INPUT(i > 0, name, ": a conversation to learn from cannot begin with the assistant");
-    const Tokens before = tokens_of(i, /*add_generation_prompt=*/true);
-    const Tokens through = i + 1 == chat_.messages.size()
-                               ? found_.tokens
-                               : tokens_of(i + 1, /*add_generation_prompt=*/false);
-    TLT_CHECK_INPUT(begins_with(through, before) && begins_with(found_.tokens, through), name,
-                    ": the chat template writes a conversation otherwise once more follows, so the "
-                    "assistant's tokens are not known; give a template with {% generation %} "
-                    "blocks, or rows of prompt and response");
-    return {std::ssize(before), std::ssize(through)};
+    const std::string before = text_of(i, /*add_generation_prompt=*/true);
+    const std::string through = text_of(i + 1, /*add_generation_prompt=*/false);
+    const Tokens prompt = tokenizer_.encode(before);
+    Tokens tokens = tokenizer_.encode(through);
+    if (!begins_with(tokens, prompt)) {
+      const Tokens answer = through.starts_with(before)
+                                ? encode_exactly(through.substr(before.size()), name)
+                                : own_words(i, before, through, name);
+      tokens = prompt;
+      tokens.insert(tokens.end(), answer.begin(), answer.end());
+    }
+    Span span = {std::max<int64_t>(std::ssize(prompt), 1), std::ssize(tokens)};
+    span.second = end_of(tokens, span);
+    if (span.first >= span.second) return;
+    tokens.resize(static_cast<size_t>(span.second));
+    rows_.push_back({std::move(tokens), {span}});
   }
 
-  // Cut behind the last end-of-sequence token. The first token of all is never predicted.
-  void add(Span span) {
-    const auto& eos = tokenizer_.roles().eos;
-    const auto is_eos = [&](int64_t at) {
-      return std::ranges::find(eos, found_.tokens[static_cast<size_t>(at)]) != eos.end();
-    };
-    span.first = std::max<int64_t>(span.first, 1);
-    for (int64_t end = span.second; end > span.first; --end) {
-      if (!is_eos(end - 1)) continue;
-      span.second = end;
-      break;
+  // What comes behind a prompt, as the model says it: tokens never reach over that border.
+  Tokens encode_exactly(const std::string& text, const std::string& name) const {
+    const Tokens tokens = tokenizer_.encode(text);
+    TLT_CHECK_INPUT(bytes_of(tokens) == text, name,
+                    ": the tokenizer changes a text that stands by itself, so the assistant's "
+                    "tokens are not known; ",
+                    kInstead);
+    return tokens;
+  }
+
+  // Of a message that the template does not write behind the prompt it answers: DeepSeek's begins
+  // the answer with <think> and leaves the reasoning out of messages; Mistral's writes the system
+  // message to the last of all messages only. The answer is the message's content behind what the
+  // prompt has of it already, and the end-of-sequence token that the template writes.
+  Tokens own_words(size_t i, const std::string& before, const std::string& through,
+                   const std::string& name) const {
+    const Json& message = chat_.messages[i];
+    Tokens written = tokenizer_.encode(through);
+    written.resize(static_cast<size_t>(end_of(written, {0, std::ssize(written)})));
+    const bool is_text = is_plain(message) && message.contains("content") &&
+                         message.at("content").is_string() && !written.empty() &&
+                         is_eos(written.back());
+    TLT_CHECK_INPUT(is_text, name, kOtherwise, kInstead);
+    const int32_t last = written.back();
+    written.pop_back();
+    const std::string said = bytes_of(written);
+    TLT_CHECK_INPUT(through.starts_with(said), name, kOtherwise, kInstead);
+    const std::string content = message.at("content");
+
+    const std::string unasked = text_of(i, /*add_generation_prompt=*/false);
+    std::string_view words = content;
+    if (before == unasked) {
+      TLT_CHECK_INPUT(said.ends_with(words), name, kOtherwise, kInstead);
+    } else {
+      TLT_CHECK_INPUT(before.starts_with(unasked) && said.starts_with(unasked), name, kOtherwise,
+                      kInstead);
+      const auto asking = std::string_view(before).substr(unasked.size());
+      const auto own = std::string_view(said).substr(unasked.size());
+      const auto begun = begun_bytes(asking, own, words);
+      const bool is_known = begun && words.ends_with(own.substr(asking.size() - *begun));
+      TLT_CHECK_INPUT(is_known, name, ": the model is asked for it with ", Json(asking).dump(),
+                      ", and the chat template writes it without this; begin the message's content "
+                      "as an answer to that, or ",
+                      kInstead);
+      words.remove_prefix(*begun);
     }
-    if (span.first < span.second) found_.spans.push_back(span);
+    Tokens tokens = encode_exactly(std::string(words), name);
+    tokens.push_back(last);
+    return tokens;
+  }
+
+  std::string bytes_of(const Tokens& tokens) const {
+    std::string bytes;
+    for (const int32_t token : tokens) bytes += tokenizer_.token_bytes(token);
+    return bytes;
+  }
+
+  bool is_eos(int32_t token) const {
+    const auto& eos = tokenizer_.roles().eos;
+    return std::ranges::find(eos, token) != eos.end();
+  }
+
+  // Behind the span's last end-of-sequence token, or one before it with nothing but blanks between
+  // them (Phi ends a turn with <|end|> and a conversation with <|endoftext|>, too).
+  int64_t end_of(const Tokens& tokens, Span span) const {
+    int64_t end = span.second;
+    bool is_ended = false;
+    for (int64_t at = span.second; at > span.first; --at) {
+      const int32_t token = tokens[static_cast<size_t>(at) - 1];
+      if (is_eos(token)) {
+        end = at;
+        is_ended = true;
+      } else if (is_ended && !is_blank(tokenizer_.token_bytes(token))) {
+        break;
+      }
+    }
+    return end;
+  }
+
+  // From the last message on, each joins the first row behind it that begins with all of its own.
+  void share_rows() {
+    std::vector<ChatTokens> shared;
+    for (auto row = rows_.rbegin(); row != rows_.rend(); ++row) {
+      const auto host = std::ranges::find_if(shared, [&](const ChatTokens& other) {
+        return begins_with(other.tokens, row->tokens) &&
+               row->spans[0].second <= other.spans[0].first;
+      });
+      if (host == shared.end()) {
+        shared.push_back(std::move(*row));
+      } else {
+        host->spans.insert(host->spans.begin(), row->spans[0]);
+      }
+    }
+    std::ranges::reverse(shared);
+    rows_ = std::move(shared);
   }
 
   const ChatTemplate& template_;
   const Tokenizer& tokenizer_;
   const Chat& chat_;
   const std::string& place_;
-  ChatTokens found_;
+  std::vector<ChatTokens> rows_;
 };
 
 }  // namespace
 
-ChatTokens chat_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                       const Chat& chat, const std::string& place) {
+std::vector<ChatTokens> chat_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                                    const Chat& chat, const std::string& place) {
   return SpanFinder(chat_template, tokenizer, chat, place).find();
 }
 

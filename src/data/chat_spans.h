@@ -1,12 +1,16 @@
 // ChatSpans: which tokens of a conversation the assistant writes, for the losses of `tlt sft` and
 // `tlt draft`. They are found from token ids, never by searching the text:
 //
-//   a template with {% generation %} blocks says it itself;
-//   else an assistant's message is what comes after the tokens of the messages before it (with the
-//   generation prompt), up to the tokens that end with it. A template that writes earlier messages
-//   in another way once a later one is there is refused.
+//   a template with {% generation %} blocks says it itself, and the conversation is one row;
+//   else the prompt of an assistant's message is the messages before it with the generation prompt,
+//   as the model gets them when it answers, and what it has to say is what the conversation up to
+//   this message adds to that.
 //
-// What follows a message's last end-of-sequence token is the template's and does not count.
+// Messages share a row while that leaves each behind the prompt it answers. Where a template writes
+// earlier messages in another way once more follows (Qwen 3 drops their reasoning), a conversation
+// is several rows, and each message is in one of them.
+//
+// A message ends with its end-of-sequence token; what the template writes behind it does not count.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,14 +25,16 @@
 
 namespace tlt::data {
 
+// A row to learn from: it ends with its last span.
 struct ChatTokens {
   std::vector<int32_t> tokens;
   std::vector<std::pair<int64_t, int64_t>> spans;  // [begin, end), in order, not empty
 };
 
-// InputError, beginning with the place: the template refuses the conversation, or does not say
-// which tokens are the assistant's; there are none. REQUIRES: !chat.add_generation_prompt.
-ChatTokens chat_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                       const Chat& chat, const std::string& place);
+// The rows of a conversation, in its order; at least one. InputError, beginning with the place: the
+// template refuses the conversation, or does not say which tokens are the assistant's; there are
+// none. REQUIRES: !chat.add_generation_prompt.
+std::vector<ChatTokens> chat_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                                    const Chat& chat, const std::string& place);
 
 }  // namespace tlt::data

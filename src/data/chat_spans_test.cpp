@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "base/checksum.h"
 #include "base/files.h"
 #include "base/test_folder.h"
 
@@ -35,16 +36,22 @@ const Json kTurns = Json::parse(
         {"role": "assistant", "content": "assistant: 2"}, {"role": "user", "content": "2+2"},
         {"role": "assistant", "content": "assistant: 2"}])");
 
-// What the spans say, each between | |.
+std::string said_in(const Tokenizer& decoder, const ChatTokens& row,
+                    std::pair<int64_t, int64_t> span) {
+  return decoder.decode(
+      std::span(row.tokens)
+          .subspan(static_cast<size_t>(span.first), static_cast<size_t>(span.second - span.first)));
+}
+
+// What the spans say, each between | |, and the rows one after another.
 std::string spoken(const ChatTemplate& chat_template, const Json& messages) {
-  const ChatTokens chat =
-      chat_tokens(chat_template, tokenizer(), {.messages = messages}, "data.jsonl:1");
   std::string text;
-  for (const auto& [begin, end] : chat.spans)
-    text += "|" + tokenizer().decode(
-                      std::span(chat.tokens)
-                          .subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
-  return text + "|";
+  for (const ChatTokens& row :
+       chat_tokens(chat_template, tokenizer(), {.messages = messages}, "data.jsonl:1")) {
+    for (const auto& span : row.spans) text += "|" + said_in(tokenizer(), row, span);
+    text += "|";
+  }
+  return text;
 }
 
 std::string complaint(const ChatTemplate& chat_template, const Json& messages) {
@@ -85,12 +92,10 @@ TEST(ChatSpansTest, MarksAreFoundBehindAnAddedSpace) {
     const Tokenizer pieces = Tokenizer::load(kTests + "golden/tokenizers/" + name);
     const Json messages = Json::parse(R"([{"role": "assistant", "content": "a é日 b"},
                                           {"role": "assistant", "content": "2"}])");
-    const ChatTokens chat = chat_tokens(touching, pieces, {.messages = messages}, "data.jsonl:1");
+    const auto rows = chat_tokens(touching, pieces, {.messages = messages}, "data.jsonl:1");
+    ASSERT_EQ(rows.size(), 1U);
     std::string text;
-    for (const auto& [begin, end] : chat.spans)
-      text += "|" + pieces.decode(
-                        std::span(chat.tokens)
-                            .subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    for (const auto& span : rows[0].spans) text += "|" + said_in(pieces, rows[0], span);
     EXPECT_EQ(text, "|a é日 b|2") << name;
   }
 }
@@ -103,17 +108,112 @@ TEST(ChatSpansTest, TheEndOfSequenceEndsThem) {
   EXPECT_EQ(spoken(after, kTurns), "|assistant: 2<|eot_id|>|assistant: 2<|eot_id|>|");
 }
 
-TEST(ChatSpansTest, ATemplateThatRewritesWhatIsBeforeIsRefused) {
-  // It shows the reasoning of the last message only.
+// What transformers renders, and what is learned written out by hand (tools/make_chat_goldens.py).
+class ChatTurnsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  // llama3_style with the template's own special tokens.
+  static Tokenizer tokenizer_of(const Json& golden) {
+    const TestFolder folder;
+    Json tokenizer = Json::parse(
+        read_file(kTests + "golden/tokenizers/llama3_style/tokenizer.json", int64_t{1} << 26));
+    for (const Json& added : golden.at("added"))
+      tokenizer["added_tokens"].push_back({{"id", added[1]},
+                                           {"content", added[0]},
+                                           {"single_word", false},
+                                           {"lstrip", false},
+                                           {"rstrip", false},
+                                           {"normalized", false},
+                                           {"special", true}});
+    write_file_atomic(folder / "tokenizer.json", tokenizer.dump());
+    const Tokenizer plain = Tokenizer::load(folder.path());
+    Json eos = Json::array();
+    for (const Json& token : golden.at("eos")) eos.push_back(plain.id_of(token.get<std::string>()));
+    write_file_atomic(folder / "generation_config.json", Json{{"eos_token_id", eos}}.dump());
+    return Tokenizer::load(folder.path());
+  }
+
+  // [[prompt, learned], …] as in the goldens.
+  static Json turns_of(const std::vector<ChatTokens>& rows, const Tokenizer& decoder) {
+    Json turns = Json::array();
+    for (const ChatTokens& row : rows) {
+      for (const auto& span : row.spans) {
+        std::string ids;
+        for (int64_t at = 0; at < span.first; ++at)
+          ids += (ids.empty() ? "" : ",") + std::to_string(row.tokens[static_cast<size_t>(at)]);
+        turns.push_back({sha256(ids).substr(0, 16), said_in(decoder, row, span)});
+      }
+      EXPECT_EQ(row.spans.back().second, std::ssize(row.tokens));
+    }
+    return turns;
+  }
+};
+
+TEST_P(ChatTurnsTest, EachIsLearnedBehindThePromptItAnswers) {
+  const Json goldens = Json::parse(read_file(kTests + "golden/chat/turns.json", 1 << 22));
+  const Json& golden = goldens.at("templates").at(GetParam());
+  const Tokenizer pieces = tokenizer_of(golden);
+  const auto chat_template = ChatTemplate::parse(
+      read_file(kTests + "data/chat_templates/" + GetParam() + ".jinja", 1 << 20), GetParam(),
+      golden.at("special"));
+  int64_t learned = 0;
+  for (size_t i = 0; i < goldens.at("conversations").size(); ++i) {
+    const Json& row = goldens.at("conversations")[i];
+    const Chat chat{
+        .messages = row.at("messages"), .tools = row.at("tools"), .variables = row.at("variables")};
+    std::vector<ChatTokens> rows;
+    try {
+      rows = chat_tokens(chat_template, pieces, chat, "data.jsonl:1");
+    } catch (const InputError& error) {
+      EXPECT_EQ(golden.at("turns")[i], "!") << i << ": " << error.what();
+      EXPECT_EQ(std::string(error.what()).rfind("data.jsonl:1: ", 0), 0U) << error.what();
+      continue;
+    }
+    const Json turns = turns_of(rows, pieces);
+    EXPECT_EQ(turns, golden.at("turns")[i]) << i << ": " << row.dump();
+    EXPECT_EQ(std::ssize(rows), golden.at("rows")[i].get<int64_t>()) << i;
+    learned += std::ssize(turns);
+  }
+  EXPECT_GE(learned, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Templates, ChatTurnsTest,
+                         ::testing::Values("chatml", "chatml_generation", "deepseek_r1_distill",
+                                           "llama3.1", "llama3.2", "mistral_nemo", "phi3.5",
+                                           "qwen2.5", "qwen3"));
+
+TEST(ChatSpansTest, ATemplateThatRewritesWhatIsBeforeMakesSeveralRows) {
+  // Qwen 3 shows the reasoning of the last message only.
   const Json thought = Json::parse(
       R"([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"},
           {"role": "user", "content": "3"}, {"role": "assistant", "content": "4"}])");
-  EXPECT_EQ(complaint(template_of("qwen3"), thought),
-            "data.jsonl:1: message 2: the chat template writes a conversation otherwise once more "
-            "follows, so the assistant's tokens are not known; give a template with {% generation "
-            "%} blocks, or rows of prompt and response");
-  EXPECT_EQ(spoken(template_of("qwen3"), Json(thought.begin(), thought.begin() + 2)),
-            "|<think>\n\n</think>\n\n2<|im_end|>\n|");
+  EXPECT_EQ(spoken(template_of("qwen3"), thought),
+            "|<think>\n\n</think>\n\n2<|im_end|>\n||<think>\n\n</think>\n\n4<|im_end|>\n|");
+  EXPECT_EQ(spoken(template_of("chatml"), thought), "|2<|im_end|>\n|4<|im_end|>\n|");
+}
+
+TEST(ChatSpansTest, WhatCannotBeLearnedRightlyIsRefused) {
+  const Json thought =
+      Json::parse(R"([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}])");
+  const auto asks = ChatTemplate::parse(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content.split('!')[-1] }}<|eot_id|>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>hm!{% endif %}",
+      "asks", Json::object());
+  EXPECT_EQ(complaint(asks, thought),
+            "data.jsonl:1: message 2: the model is asked for it with \"<assistant>hm!\", and the "
+            "chat template writes it without this; begin the message's content as an answer to "
+            "that, or give a template with {% generation %} blocks, or rows of prompt and "
+            "response");
+  Json begun = thought;
+  begun[1]["content"] = "hm!so: 2";
+  EXPECT_EQ(complaint(asks, begun), "|so: 2<|eot_id|>|");
+  const auto counts = ChatTemplate::parse(
+      "{{ messages | length }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}"
+      "<|eot_id|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
+      "counts", Json::object());
+  EXPECT_EQ(complaint(counts, thought),
+            "data.jsonl:1: message 2: the chat template writes the messages before it otherwise "
+            "once it is there, and more than a text behind them, so the assistant's tokens are not "
+            "known; give a template with {% generation %} blocks, or rows of prompt and response");
 }
 
 TEST(ChatSpansTest, NothingToLearnFromIsRefused) {

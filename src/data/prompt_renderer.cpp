@@ -109,8 +109,8 @@ Chat PromptRenderer::chat_of(const nlohmann::ordered_json& row, Json messages,
   return chat;
 }
 
-std::optional<ChatTokens> PromptRenderer::try_conversation(const nlohmann::ordered_json& row,
-                                                           const std::string& place) const {
+std::optional<std::vector<ChatTokens>> PromptRenderer::try_conversation(
+    const nlohmann::ordered_json& row, const std::string& place) const {
   const auto* messages = find_field(row, options_.messages_key);
   if (messages == nullptr) return std::nullopt;
   Json conversation(*messages);

@@ -32,9 +32,10 @@ class PromptRenderer {
   std::optional<std::vector<int32_t>> try_tokens(const std::string& text,
                                                  const std::string& place) const;
 
-  // The row's conversation under data.messages_key; nullopt: it has none.
-  std::optional<ChatTokens> try_conversation(const nlohmann::ordered_json& row,
-                                             const std::string& place) const;
+  // What the row's conversation under data.messages_key teaches (chat_spans.h); nullopt: it has
+  // none.
+  std::optional<std::vector<ChatTokens>> try_conversation(const nlohmann::ordered_json& row,
+                                                          const std::string& place) const;
 
  private:
   const ChatTemplate& require_chat_template(const std::string& place) const;

@@ -66,18 +66,20 @@ class ExampleMaker {
     return tokens;
   }
 
-  SftExample join(std::vector<int32_t> prompt, const std::vector<int32_t>& response) const {
+  SftExample join(std::vector<int32_t> prompt, const std::vector<int32_t>& response,
+                  int64_t row) const {
     const int64_t begin = std::ssize(prompt);
     prompt.insert(prompt.end(), response.begin(), response.end());
     const int64_t end = std::ssize(prompt);
-    return weigh({.tokens = std::move(prompt), .spans = {{begin, end}}});
+    return weigh({.tokens = std::move(prompt), .spans = {{begin, end}}}, row);
   }
 
-  SftExample weigh(ChatTokens chat) const {
+  SftExample weigh(ChatTokens chat, int64_t row) const {
     SftExample example{.tokens = std::move(chat.tokens),
                        .response_begin = chat.spans[0].first,
                        .spans = std::move(chat.spans),
-                       .weights = {}};
+                       .weights = {},
+                       .row = row};
     example.weights.assign(example.tokens.size(), 0.0F);
     for (const auto& [begin, end] : example.spans) {
       for (auto at = static_cast<size_t>(begin); at < static_cast<size_t>(end); ++at) {
@@ -97,8 +99,9 @@ class ExampleMaker {
 
 class MadeDemonstrations final : public Source<SftExample> {
  public:
-  MadeDemonstrations(CountdownSource source, std::shared_ptr<const ExampleMaker> maker)
-      : source_(source), maker_(std::move(maker)) {}
+  MadeDemonstrations(CountdownSource source, std::shared_ptr<const ExampleMaker> maker,
+                     int64_t first_row)
+      : source_(source), maker_(std::move(maker)), first_row_(first_row) {}
 
   int64_t size() const override { return source_.size; }
 
@@ -108,7 +111,7 @@ class MadeDemonstrations final : public Source<SftExample> {
       const std::vector<int32_t> response = maker_->response_tokens(made.response);
       auto prompt = maker_->renderer().try_tokens(made.problem.prompt(), "countdown");
       if (prompt && std::ssize(response) <= maker_->max_response_length())
-        return maker_->join(std::move(*prompt), response);
+        return maker_->join(std::move(*prompt), response, first_row_ + index);
     }
     throw InputError(
         "none of " + std::to_string(kMaxAttempts) + " countdown demonstrations fits into " +
@@ -118,6 +121,7 @@ class MadeDemonstrations final : public Source<SftExample> {
  private:
   const CountdownSource source_;
   const std::shared_ptr<const ExampleMaker> maker_;
+  const int64_t first_row_;
 };
 
 // Reads the files in order and counts rows.
@@ -127,19 +131,19 @@ class SftLoader {
       : options_(options),
         split_(split),
         maker_(std::make_shared<ExampleMaker>(options, tokenizer)),
-        rows_left_(options.files_of(split).max_rows) {}
+        max_rows_(options.files_of(split).max_rows) {}
 
   std::shared_ptr<const Source<SftExample>> read(const std::string& file) {
     if (CountdownSource::is_named_by(file)) {
       auto source = CountdownSource::parse(file, split_ == Split::kValidation,
                                            CountdownSource::Use::kDemonstrations);
-      source.size = std::min(source.size, rows_left_);
-      rows_left_ -= source.size;
-      return std::make_shared<MadeDemonstrations>(source, maker_);
+      source.size = std::min(source.size, max_rows_ - rows_);
+      return std::make_shared<MadeDemonstrations>(source, maker_,
+                                                  std::exchange(rows_, rows_ + source.size));
     }
     std::vector<SftExample> examples;
     for_each_row(file, [&](const Json& row, const std::string& place) {
-      if (rows_left_ > 0) add(row, place, examples);
+      if (rows_ < max_rows_) add(row, rows_++, place, examples);
     });
     return std::make_shared<LoadedItems<SftExample>>(std::move(examples));
   }
@@ -147,11 +151,13 @@ class SftLoader {
   int64_t left_out() const { return left_out_; }
 
  private:
-  void add(const Json& row, const std::string& place, std::vector<SftExample>& examples) {
-    --rows_left_;
+  void add(const Json& row, int64_t number, const std::string& place,
+           std::vector<SftExample>& examples) {
     if (find_field(row, options_.response_key) == nullptr) {
-      if (auto chat = maker_->renderer().try_conversation(row, place))
-        return add_conversation(std::move(*chat), place, examples);
+      if (auto chats = maker_->renderer().try_conversation(row, place)) {
+        for (ChatTokens& chat : *chats) add_conversation(std::move(chat), number, place, examples);
+        return;
+      }
     }
     auto prompt = maker_->renderer().try_tokens(maker_->renderer().text(row, place), place);
     const Json& field = require_field(row, options_.response_key, place, "data.response_key");
@@ -165,11 +171,11 @@ class SftLoader {
     if (!prompt || is_long) {
       ++left_out_;
     } else {
-      examples.push_back(maker_->join(std::move(*prompt), response));
+      examples.push_back(maker_->join(std::move(*prompt), response, number));
     }
   }
 
-  void add_conversation(ChatTokens chat, const std::string& place,
+  void add_conversation(ChatTokens chat, int64_t number, const std::string& place,
                         std::vector<SftExample>& examples) {
     const int64_t limit = options_.max_prompt_length + options_.max_response_length;
     const bool is_long = std::ssize(chat.tokens) > limit;
@@ -180,14 +186,15 @@ class SftLoader {
     if (is_long) {
       ++left_out_;
     } else {
-      examples.push_back(maker_->weigh(std::move(chat)));
+      examples.push_back(maker_->weigh(std::move(chat), number));
     }
   }
 
   const DataOptions& options_;
   const Split split_;
   const std::shared_ptr<const ExampleMaker> maker_;
-  int64_t rows_left_;
+  const int64_t max_rows_;
+  int64_t rows_ = 0;
   int64_t left_out_ = 0;
 };
 

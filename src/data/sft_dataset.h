@@ -1,7 +1,7 @@
 // SftDataset: demonstrations to imitate (`tlt sft`): rows with a prompt and a response, rows with a
 // conversation, or countdown traces made on the fly. A response ends with an end-of-sequence token;
 // where the row has none, it is added. Of a conversation all the assistant's messages count
-// (chat_spans.h), as its template writes them.
+// (chat_spans.h), as its template writes them; it may be several examples.
 //
 // Not here   the order (sampler.h); packing and the loss (train/).
 // Threading  constant after loading.
@@ -24,6 +24,7 @@ struct SftExample {
   int64_t response_begin = 0;                      // of the first one in a conversation
   std::vector<std::pair<int64_t, int64_t>> spans;  // [begin, end) of each response, in order
   std::vector<float> weights;  // in the loss, one for each token; 0 for all that is no response
+  int64_t row = 0;             // where it is from, over all files, counted before any is left out
 };
 
 class SftDataset {
@@ -40,7 +41,7 @@ class SftDataset {
   // REQUIRES: 0 <= index < size().
   SftExample example(int64_t index) const { return sources_.item(index); }
 
-  // Rows that were too long and so left out.
+  // Examples that were too long and so left out.
   int64_t left_out() const { return left_out_; }
 
  private:

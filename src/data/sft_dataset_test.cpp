@@ -71,6 +71,33 @@ TEST(SftDatasetTest, OfAConversationTheAssistantsMessagesCount) {
   EXPECT_THROW(load_sft(options), InputError);
 }
 
+TEST(SftDatasetTest, AConversationWrittenOtherwiseLaterIsSeveralExamplesOfOneRow) {
+  DataOptions options = options_for(
+      "{\"prompt\":\"1\",\"response\":\"2\"}\n"
+      R"({"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2=2"},)"
+      R"({"role":"user","content":"3"},{"role":"assistant","content":"4=4"}]})"
+      "\n{\"prompt\":\"1\",\"response\":\"3\"}");
+  // The last message in full, earlier ones without what is in front of "=".
+  const std::string file = ::testing::TempDir() + "sft_later.jinja";
+  write_file_atomic(file,
+                    "{% for m in messages %}{{ m.content if loop.last else m.content.split('=')[-1]"
+                    " }}{{ '<eos>' if m.role == 'assistant' else '<think>' }}{% endfor %}");
+  options.chat_template = file;
+  const SftDataset dataset = load_sft(options);
+  ASSERT_EQ(dataset.size(), 4);
+  const auto text = [&](int64_t i) { return demo_tokenizer().decode(dataset.example(i).tokens); };
+  EXPECT_EQ(text(1), "1<think>2=2<eos>");
+  EXPECT_EQ(text(2), "1<think>2<eos>3<think>4=4<eos>");
+  EXPECT_EQ(dataset.example(2).weights, (std::vector<float>{0, 0, 0, 0, 0, 0, 1, 1, 1, 1}));
+  for (const auto& [example, row] : {std::pair{0, 0}, {1, 1}, {2, 1}, {3, 2}})
+    EXPECT_EQ(dataset.example(example).row, row) << example;
+  options.train_max_samples = 2;
+  EXPECT_EQ(load_sft(options).size(), 3);
+  options.max_prompt_length = options.max_response_length = 4;
+  options.filter_overlong_prompts = true;
+  EXPECT_EQ(load_sft(options).left_out(), 1);
+}
+
 TEST(SftDatasetTest, LongResponsesAreLeftOutOrRefused) {
   DataOptions options =
       options_for("{\"prompt\":\"1\",\"response\":\"2+2\"}\n{\"prompt\":\"1\",\"response\":\"2\"}");

@@ -80,7 +80,7 @@ std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplac
       rows.push_back({{example.tokens.begin(), example.tokens.begin() + end},
                       static_cast<int32_t>(begin),
                       static_cast<uint32_t>(rows.size()),
-                      i});
+                      example.row});
   }
   return rows;
 }
