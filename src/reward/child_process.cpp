@@ -98,10 +98,15 @@ ChildProcess::~ChildProcess() {
 }
 
 ChildProcess::Outcome ChildProcess::ask(const std::string& line, Clock::time_point deadline,
-                                        std::string* answer) {
+                                        std::string* answer, const Watch* watch) {
   const std::string request = line + '\n';
   size_t written = 0;
+  auto next_look = watch != nullptr ? Clock::now() : Clock::time_point::max();
   while (true) {
+    if (Clock::now() >= next_look) {
+      if (!watch->goes_on(pid_)) return Outcome::kRefused;
+      next_look = Clock::now() + watch->interval;
+    }
     if (written < request.size()) {
       const ssize_t sent =
           send(input_, request.data() + written, request.size() - written, MSG_NOSIGNAL);
@@ -122,7 +127,7 @@ ChildProcess::Outcome ChildProcess::ask(const std::string& line, Clock::time_poi
     has_output_ = is_open;
     if (!is_open) return Outcome::kEnded;
     if (Clock::now() >= deadline) return Outcome::kLate;
-    wait_until(deadline, written < request.size());
+    wait_until(std::min(deadline, next_look), written < request.size());
   }
 }
 

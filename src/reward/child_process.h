@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -31,6 +32,13 @@ class ChildProcess {
     kEnded,  // before its line was complete
     kLate,
     kTooLong,  // more than kMaxAnswerBytes, or more than one line
+    kRefused,  // by the watch
+  };
+
+  // Looked at again and again while an answer is awaited; false: it is not to go on.
+  struct Watch {
+    std::chrono::milliseconds interval;
+    std::function<bool(pid_t)> goes_on;  // of the child
   };
 
   // Starts `sh -c command`; throws Error if no process is to be had.
@@ -42,7 +50,8 @@ class ChildProcess {
 
   // Writes `line`, which has no line break, and waits for one line. After anything but kAnswered
   // the child is of no further use.
-  Outcome ask(const std::string& line, Clock::time_point deadline, std::string* answer);
+  Outcome ask(const std::string& line, Clock::time_point deadline, std::string* answer,
+              const Watch* watch = nullptr);
 
   // False: it has ended, or has written what nobody asked for.
   bool is_ready();

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/test_folder.h"
+#include "reward/process_tree.h"
 
 namespace tlt::reward {
 namespace {
@@ -158,6 +159,10 @@ TEST_F(CodeRewardTest, TheLimitsHoldInside) {
       "import os\nok = os.listdir('/etc') in ([], ['ld.so.cache'])",
       "ok = True\nfor path in ('/x', '/etc/x', '/dev/x', '/usr/x'):\n  try: open(path, 'w'); ok = "
       "False\n  except OSError: pass",
+      // memory that is in no process
+      "import os\nok = False\ntry: os.memfd_create('a')\nexcept PermissionError: ok = True",
+      "import ctypes\nlibc = ctypes.CDLL(None)\n"
+      "ok = (libc.shmget(0, 4096, 0o1600), libc.msgget(0, 0o1600)) == (-1, -1)",
       // sockets, descriptors
       "import socket\nok = False\ntry: socket.socket()\nexcept PermissionError: ok = True",
       "import os\nok = True\nfor one in range(4, 64):\n  try: os.fstat(one); ok = False\n  except "
@@ -215,6 +220,57 @@ TEST_F(CodeRewardTest, TheSandboxSaysWhatCameOfARun) {
     EXPECT_EQ(sandbox.run({{"code", code}, {"stdin", ""}}, seconds, 100, deadline).status, status)
         << code;
   }
+}
+
+// Five processes that each have what one may have.
+constexpr const char* kGreedyProgram =
+    "import os, time\nfor i in range(5):\n  if os.fork() == 0:\n"
+    "    held = bytearray(b'x') * (80 << 20)\n    time.sleep(5)\n    os._exit(0)\n"
+    "while True:\n  try: os.wait()\n  except ChildProcessError: break\n"
+    "print(2 * int(input()))";
+
+TEST_F(CodeRewardTest, AllProcessesTogetherHaveTheMemoryOfOne) {
+  const CodeOptions options = {.test_seconds = 30, .memory_megabytes = 128};
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(score(kGreedyProgram, kDoubling, options), 0);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(taken.count(), 5);  // before they end by themselves
+  // As many that share what one has written, or have little each.
+  EXPECT_EQ(
+      score("import os, time\nheld = bytearray(b'x') * (80 << 20)\nfor i in range(5):\n"
+            "  if os.fork() == 0:\n    held.count(b'y')\n    time.sleep(0.3)\n    os._exit(0)\n"
+            "for i in range(5): os.wait()\nprint(2 * int(input()))",
+            kDoubling, options),
+      1);
+  EXPECT_EQ(score("import os, time\nfor i in range(5):\n  if os.fork() == 0:\n"
+                  "    held = bytearray(b'x') * (10 << 20)\n    time.sleep(0.3)\n    os._exit(0)\n"
+                  "for i in range(5): os.wait()\nprint(2 * int(input()))",
+                  kDoubling, options),
+            1);
+}
+
+TEST_F(CodeRewardTest, WhatTakesTooMuchTogetherEndsTheSandbox) {
+  using Status = Sandbox::Status;
+  const auto deadline = Sandbox::Clock::now() + std::chrono::seconds(60);
+  const std::pair<const char*, SandboxLimits> kGreedy[] = {
+      {kGreedyProgram, {.memory_bytes = 128 << 20}},
+      {"import os\nfor i in range(200000): os.close(os.open(str(i), os.O_CREAT))", {}},
+      // It stops the driver first, which cannot look after it any more.
+      {"import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nfor i in range(3): os.fork()\n"
+       "held = bytearray(b'x') * (80 << 20)\nwhile True: pass",
+       {.memory_bytes = 128 << 20}}};
+  for (const auto& [code, limits] : kGreedy) {
+    Sandbox sandbox(limits, deadline);
+    EXPECT_EQ(sandbox.run({{"code", code}, {"stdin", "1"}}, 30, 100, deadline).status,
+              Status::kGreedy)
+        << code;
+    EXPECT_EQ(sandbox.run({{"code", "print(1)"}, {"stdin", ""}}, 5, 100, deadline).status,
+              Status::kBroken);
+  }
+  const auto all_ended = Sandbox::Clock::now() + std::chrono::seconds(10);
+  while (ProcessTree(getpid()).processes().size() > 1 && Sandbox::Clock::now() < all_ended)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(ProcessTree(getpid()).processes().size(), 1U);
 }
 
 // Where bubblewrap is not to be had, code is not run.

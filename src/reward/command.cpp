@@ -105,6 +105,7 @@ std::string CommandReward::what_happened(ChildProcess& child, ChildProcess::Outc
       return check_internal::concat("wrote more than one line, or one of more than ",
                                     kMaxAnswerBytes, " bytes, for one response");
     case ChildProcess::Outcome::kAnswered:
+    case ChildProcess::Outcome::kRefused:  // nothing watches it
       break;
   }
   return "answered";

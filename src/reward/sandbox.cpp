@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "reward/code_driver.h"
+#include "reward/process_tree.h"
 
 namespace tlt::reward {
 namespace {
@@ -16,6 +17,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kStart{20};  // until a sandbox is ready, on a busy machine
 constexpr std::chrono::milliseconds kCleanUp{500};
+constexpr std::chrono::milliseconds kLook{10};  // a look takes about a fifth of a millisecond
+constexpr const char* kFolder = "/tmp";
 
 std::string quoted(const std::string& text) {
   std::string out = "'";
@@ -41,7 +44,8 @@ std::string command_of(const SandboxLimits& limits) {
       "/lib64 "
       "--ro-bind-try /etc/ld.so.cache /etc/ld.so.cache "
       "--dev-bind /dev/null /dev/null --dev-bind /dev/urandom /dev/urandom ";
-  command += "--size " + std::to_string(4 * limits.file_bytes) + " --tmpfs /tmp --chdir /tmp ";
+  command += "--size " + std::to_string(4 * limits.file_bytes) + " --tmpfs " + kFolder +
+             " --chdir " + kFolder + " ";
   return command + "--remount-ro / /usr/bin/python3 -I -B -c " + quoted(kCodeDriver);
 }
 
@@ -56,7 +60,9 @@ Sandbox::Status status_of(const std::string& name) {
 }  // namespace
 
 Sandbox::Sandbox(const SandboxLimits& limits, Clock::time_point deadline)
-    : child_(command_of(limits)) {
+    : limits_(limits), child_(command_of(limits)) {
+  if (!ProcessTree::is_told())
+    throw Error("the kernel does not tell of a process's children (CONFIG_PROC_CHILDREN)");
   const Json setup = {{"setup",
                        {{"memory", limits.memory_bytes},
                         {"file", limits.file_bytes},
@@ -79,13 +85,27 @@ Sandbox::Outcome Sandbox::run(Json request, double seconds, int64_t output_bytes
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   std::string line;
   const std::string text = request.dump(-1, ' ', false, Json::error_handler_t::replace);
-  const auto outcome = child_.ask(text, answered_by, &line);
+  const ChildProcess::Watch watch = {kLook,
+                                     [this](pid_t child) { return is_within_limits(child); }};
+  const auto outcome = child_.ask(text, answered_by, &line, &watch);
+  if (outcome == ChildProcess::Outcome::kRefused) {
+    child_.end();
+    return {Status::kGreedy, ""};
+  }
   if (outcome != ChildProcess::Outcome::kAnswered) return {Status::kBroken, ""};
   const Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   const bool is_read = answer.is_object() && answer.contains("status") && answer.contains("out") &&
                        answer["status"].is_string() && answer["out"].is_string();
   if (!is_read) return {Status::kBroken, ""};
   return {status_of(answer["status"].get<std::string>()), answer["out"].get<std::string>()};
+}
+
+// Files without content take memory too: the kernel's.
+bool Sandbox::is_within_limits(pid_t child) const {
+  const ProcessTree tree(child);
+  const int64_t most_bytes = limits_.memory_bytes + kOwnBytes;
+  return tree.memory_bytes(most_bytes) <= most_bytes &&
+         tree.files_on(kFolder).value_or(0) <= limits_.files;
 }
 
 void Sandbox::check() {

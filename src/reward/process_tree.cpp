@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reward/process_tree.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <numeric>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+namespace tlt::reward {
+namespace {
+
+constexpr size_t kMostProcesses = 4096;  // of a tree that grows faster than it is read
+
+// A short file of /proc; empty where there is none any more, or it is not for us.
+std::string read_proc(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return "";
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (ssize_t size = 0; (size = read(file, buffer.data(), buffer.size())) > 0;)
+    text.append(buffer.data(), static_cast<size_t>(size));
+  close(file);
+  return text;
+}
+
+// Of a line like "VmRSS:	 5678 kB"; 0: there is none.
+int64_t kilobytes(std::string_view text, std::string_view name) {
+  size_t at = 0;
+  while (!text.substr(at).starts_with(name)) {
+    const size_t line_end = text.find('\n', at);
+    if (line_end == text.npos) return 0;
+    at = line_end + 1;
+  }
+  const size_t digits = text.find_first_of("0123456789", at + name.size());
+  int64_t value = 0;
+  if (digits != text.npos) std::from_chars(text.data() + digits, text.data() + text.size(), value);
+  return value;
+}
+
+std::string proc(pid_t process, const char* file) {
+  return "/proc/" + std::to_string(process) + "/" + file;
+}
+
+// A process may have any of its threads start one.
+void add_children(pid_t process, std::vector<pid_t>& processes) {
+  std::error_code error;
+  std::filesystem::directory_iterator thread(proc(process, "task"), error);
+  for (; !error && thread != end(thread); thread.increment(error)) {
+    const std::string text = read_proc(thread->path().string() + "/children");
+    std::istringstream children(text);
+    for (pid_t child = 0; children >> child;) processes.push_back(child);
+  }
+}
+
+}  // namespace
+
+ProcessTree::ProcessTree(pid_t root) : processes_{root} {
+  for (size_t i = 0; i < processes_.size() && i < kMostProcesses; ++i)
+    add_children(processes_[i], processes_);
+}
+
+int64_t ProcessTree::memory_bytes(int64_t enough) const {
+  std::vector<int64_t> each;
+  for (const pid_t process : processes_) {
+    const std::string status = read_proc(proc(process, "status"));
+    each.push_back((kilobytes(status, "VmRSS:") + kilobytes(status, "VmSwap:")) << 10);
+  }
+  const int64_t most = std::accumulate(each.begin(), each.end(), int64_t{0});
+  if (most <= enough) return most;
+  int64_t total = 0;
+  for (size_t i = 0; i < each.size(); ++i) {
+    const std::string shares = read_proc(proc(processes_[i], "smaps_rollup"));
+    const int64_t own = (kilobytes(shares, "Pss:") + kilobytes(shares, "SwapPss:")) << 10;
+    total += shares.empty() ? each[i] : own;
+  }
+  return total;
+}
+
+std::optional<int64_t> ProcessTree::files_on(const std::string& folder) const {
+  struct stat ours = {}, theirs = {};
+  stat(folder.c_str(), &ours);
+  // The last ones are deepest in: they have file systems of their own.
+  for (auto process = processes_.rbegin(); process != processes_.rend(); ++process) {
+    const std::string path = proc(*process, "root") + folder;
+    if (stat(path.c_str(), &theirs) != 0 || theirs.st_dev == ours.st_dev) continue;
+    struct statvfs system = {};
+    if (statvfs(path.c_str(), &system) == 0)
+      return static_cast<int64_t>(system.f_files - system.f_ffree);
+  }
+  return std::nullopt;
+}
+
+bool ProcessTree::is_told() {
+  const std::string self = std::to_string(getpid());
+  return access(("/proc/self/task/" + self + "/children").c_str(), R_OK) == 0;
+}
+
+}  // namespace tlt::reward
