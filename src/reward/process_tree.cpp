@@ -9,7 +9,6 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
-#include <numeric>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -49,6 +48,12 @@ std::string proc(pid_t process, const char* file) {
   return "/proc/" + std::to_string(process) + "/" + file;
 }
 
+// In memory or swapped out; 0: it has ended.
+int64_t bytes_of(pid_t process) {
+  const std::string status = read_proc(proc(process, "status"));
+  return (kilobytes(status, "VmRSS:") + kilobytes(status, "VmSwap:")) << 10;
+}
+
 // A process may have any of its threads start one.
 void add_children(pid_t process, std::vector<pid_t>& processes) {
   std::error_code error;
@@ -68,18 +73,14 @@ ProcessTree::ProcessTree(pid_t root) : processes_{root} {
 }
 
 int64_t ProcessTree::memory_bytes(int64_t enough) const {
-  std::vector<int64_t> each;
-  for (const pid_t process : processes_) {
-    const std::string status = read_proc(proc(process, "status"));
-    each.push_back((kilobytes(status, "VmRSS:") + kilobytes(status, "VmSwap:")) << 10);
-  }
-  const int64_t most = std::accumulate(each.begin(), each.end(), int64_t{0});
+  int64_t most = 0;
+  for (const pid_t process : processes_) most += bytes_of(process);
   if (most <= enough) return most;
   int64_t total = 0;
-  for (size_t i = 0; i < each.size(); ++i) {
-    const std::string shares = read_proc(proc(processes_[i], "smaps_rollup"));
+  for (const pid_t process : processes_) {
+    const std::string shares = read_proc(proc(process, "smaps_rollup"));
     const int64_t own = (kilobytes(shares, "Pss:") + kilobytes(shares, "SwapPss:")) << 10;
-    total += shares.empty() ? each[i] : own;
+    total += shares.empty() ? bytes_of(process) : own;  // not for us; or it has just ended
   }
   return total;
 }
