@@ -185,9 +185,8 @@ struct TrainComplaintTest : ::testing::Test {
                .dump() +
            "\n";
   }
-  void expect(const std::vector<std::string>& more,
-              const ::testing::Matcher<const std::string&>& matcher,
-              const std::string& command = "train") const {
+  std::vector<std::string> words_with(const std::vector<std::string>& more,
+                                      const std::string& command = "train") const {
     std::vector<std::string> words = {command,
                                       TLT_SOURCE_DIR "/recipes/demo.toml",
                                       "model.path=" + model,
@@ -200,7 +199,12 @@ struct TrainComplaintTest : ::testing::Test {
                                       "trainer.total_training_steps=1",
                                       "trainer.save_freq=1"};
     words.insert(words.end(), more.begin(), more.end());
-    expect_complaint(words, matcher);
+    return words;
+  }
+  void expect(const std::vector<std::string>& more,
+              const ::testing::Matcher<const std::string&>& matcher,
+              const std::string& command = "train") const {
+    expect_complaint(words_with(more, command), matcher);
     EXPECT_FALSE(std::filesystem::exists(folder + "/checkpoints"));
   }
   void expect_for_rows(const std::string& text,
@@ -238,6 +242,37 @@ TEST_F(TrainComplaintTest, AnEmptyDatasetIsNamed) {
   rows = "[]";
   expect({},
          HasSubstr("data.train_files is empty; give .parquet or .jsonl files or countdown:seed=…"));
+}
+
+TEST_F(TrainComplaintTest, PatternsWithoutFilesAreNamed) {
+  const std::string empty = scratch_folder();
+  for (const char* command : {"train", "sft", "draft"}) {
+    expect({"data.train_files=" + empty + "/*.parquet"},
+           HasSubstr("data.train_files: no file is named like " + empty + "/*.parquet"), command);
+    expect({"data.val_files=" + empty},
+           HasSubstr("data.val_files: no .parquet, .jsonl or .json files in the folder"), command);
+  }
+}
+
+TEST_F(TrainComplaintTest, AChangedSetOfShardsIsNotGoneOnWith) {
+  const std::string shards = scratch_folder(), shard = row("3,4,6:24") + row("1,2,3:6");
+  write_file_atomic(shards + "/b.jsonl", shard);
+  write_file_atomic(shards + "/c.jsonl", shard);
+  rows = shards;
+  const Ended begun = run_program(words_with({}));
+  ASSERT_EQ(begun.exit_code, 0) << begun.err;
+  const std::string options = read_file(folder + "/options.toml", 1 << 20);
+  EXPECT_THAT(options,
+              HasSubstr("train_files = [\"" + shards + "/b.jsonl\", \"" + shards + "/c.jsonl\"]"));
+  write_file_atomic(shards + "/a.jsonl", shard);
+  expect_complaint(
+      words_with({"trainer.total_training_steps=2"}),
+      AllOf(HasSubstr("has a run with other options (data.train_files "), HasSubstr("a.jsonl")));
+  std::filesystem::remove(shards + "/a.jsonl");
+  rows = shards + "/?.jsonl";
+  const Ended resumed = run_program(words_with({"trainer.total_training_steps=2"}));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err + resumed.out, HasSubstr("resuming from"));
 }
 
 TEST_F(TrainComplaintTest, ARowWithoutItsAnswerIsNamedBeforeTheRunBegins) {

@@ -10,6 +10,7 @@
 #include "apps/commands.h"
 #include "base/check.h"
 #include "base/options.h"
+#include "data/data_files.h"
 #include "data/parquet_rows.h"
 #include "data/prompt_renderer.h"
 #include "data/row_fields.h"
@@ -36,17 +37,44 @@ std::vector<data::Schema::Field> in_parquets_words(
   return fields;
 }
 
-// One pass over the file; each line is a field, its type and, where some rows lack it, how many
+bool are_same(const std::vector<data::ParquetRows::Column>& some,
+              const std::vector<data::ParquetRows::Column>& others) {
+  return std::ranges::equal(some, others, [](const auto& one, const auto& other) {
+    return one.name == other.name && one.type == other.type;
+  });
+}
+
+// The files that were asked for by one name.
+struct NamedFiles {
+  std::string name;
+  std::vector<std::string> files;
+};
+
+// One pass over the files; each line is a field, its type and, where some rows lack it, how many
 // have it. Returns the number of rows.
-int64_t print_schema(const std::string& file) {
+int64_t print_schema(const NamedFiles& named) {
   data::Schema schema;
-  const std::unique_ptr<data::RowReader> rows = data::open_rows(file);
-  for (RowJson row; rows->try_next(row);) schema.add(row);
-  const auto* parquet = dynamic_cast<const data::ParquetRows*>(rows.get());
-  fmt::print("{}: {} rows{}\n", file, schema.rows(),
-             parquet ? fmt::format(" in {} row groups", parquet->row_groups()) : "");
+  std::vector<data::ParquetRows::Column> columns;
+  std::string lines, groups;
+  bool has_columns = true;  // every file declares the same
+  for (const std::string& file : named.files) {
+    const std::unique_ptr<data::RowReader> rows = data::open_rows(file);
+    const int64_t before = schema.rows();
+    for (RowJson row; rows->try_next(row);) schema.add(row);
+    const auto* parquet = dynamic_cast<const data::ParquetRows*>(rows.get());
+    if (parquet && columns.empty()) columns = parquet->columns();
+    has_columns = has_columns && parquet && are_same(columns, parquet->columns());
+    groups = parquet ? fmt::format(" in {} row groups", parquet->row_groups()) : "";
+    lines += fmt::format("  {}: {} rows{}\n", file, schema.rows() - before, groups);
+  }
+  if (named.files.size() == 1) {
+    fmt::print("{}: {} rows{}\n", named.files[0], schema.rows(), groups);
+  } else {
+    fmt::print("{}: {} files, {} rows\n{}fields\n", named.name, named.files.size(), schema.rows(),
+               lines);
+  }
   std::vector<data::Schema::Field> fields = schema.fields();
-  if (parquet) fields = in_parquets_words(fields, parquet->columns());
+  if (has_columns) fields = in_parquets_words(fields, columns);
   for (const auto& field : fields)
     fmt::print("  {:<16} {}{}\n", field.name, field.type,
                field.rows == schema.rows() ? "" : fmt::format(" ({} rows)", field.rows));
@@ -117,33 +145,34 @@ void print_lengths(std::vector<int64_t> lengths, const char* unit, int64_t limit
 }
 
 // The first prompts, then the lengths of all.
-void print_prompts(const std::string& file, const data::DataOptions& options,
+void print_prompts(const NamedFiles& named, const data::DataOptions& options,
                    const std::string& model) {
   const PromptReader reader(options, model);
   std::vector<int64_t> lengths;
-  const std::unique_ptr<data::RowReader> rows = data::open_rows(file);
-  for (RowJson row; rows->try_next(row);) {
+  const auto add = [&](const RowJson& row, const std::string& place) {
     if (lengths.empty()) print_roles(row, options);
-    const std::string text = reader.text(row, rows->place());
-    lengths.push_back(reader.length(text, rows->place()));
-    if (lengths.size() > kShownPrompts) continue;
+    const std::string text = reader.text(row, place);
+    lengths.push_back(reader.length(text, place));
+    if (lengths.size() > kShownPrompts) return;
     const std::string answer = data::answer_field(row, options);
-    fmt::print(
-        "---- {}: {} {}{}\n{}\n", rows->place(), lengths.back(), reader.unit(),
-        answer.empty() ? "" : ", answer " + data::ground_truth_of(row, options, rows->place()),
-        text);
-  }
+    fmt::print("---- {}: {} {}{}\n{}\n", place, lengths.back(), reader.unit(),
+               answer.empty() ? "" : ", answer " + data::ground_truth_of(row, options, place),
+               text);
+  };
+  for (const std::string& file : named.files) data::for_each_row(file, add);
   fmt::print("----\n");
   print_lengths(std::move(lengths), reader.unit(), options.max_prompt_length);
 }
 
 int run_inspect(const Arguments& arguments) {
-  std::string file, model;
+  std::string name, model;
   std::vector<std::string> overrides;
   CLI::App app(
-      "The fields of a data file, which of them a run reads, its first three prompts as the model "
+      "The fields of data files, which of them a run reads, the first three prompts as the model "
       "gets them, and how long all are.");
-  app.add_option("FILE", file, "A .parquet, .jsonl or .json file.")->required();
+  app.add_option("FILE", name,
+                 "A .parquet, .jsonl or .json file, a folder of them, or a pattern in quotes.")
+      ->required();
   app.add_option("KEY=VALUE", overrides, "Options of a recipe, as data.prompt_key=question.");
   app.add_option(
       "--model", model,
@@ -155,9 +184,10 @@ int run_inspect(const Arguments& arguments) {
   const std::vector<OptionRef> refs = collect_options(options);
   for (const std::string& override : overrides) apply_override(refs, override);
   options.data.check();
-  const int64_t rows = print_schema(file);
-  TLT_CHECK_INPUT(rows > 0, file, ": no rows; give one row a line");
-  print_prompts(file, options.data, model);
+  const NamedFiles named = {name, data::find_data_files(name, "tlt data inspect")};
+  const int64_t rows = print_schema(named);
+  TLT_CHECK_INPUT(rows > 0, name, ": no rows; give one row a line");
+  print_prompts(named, options.data, model);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "apps/program.h"
+#include "base/test_folder.h"
 
 namespace tlt::apps {
 namespace {
@@ -46,6 +47,26 @@ TEST(DataInspectTest, ShowsRowsWithoutAModelAndWhatTheyLack) {
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("rows.jsonl:2: 4 bytes\n2+2?\n"));
   EXPECT_THAT(ended.out, HasSubstr("prompts in bytes: shortest 4, median 4"));
+}
+
+TEST(DataInspectTest, ShowsAFolderOfShardsAsOneFile) {
+  const TestFolder folder;
+  const std::string shard = read_file(kGolden + "parquet/verl_gsm8k.parquet", 1 << 20);
+  for (const char* name : {"b.parquet", "a.parquet"}) write_file_atomic(folder / name, shard);
+  for (const std::string& name : {folder.path(), folder / "*.parquet"}) {
+    const Ended ended = run_program({"data", "inspect", name});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_THAT(ended.out,
+                HasSubstr(name + ": 2 files, 48 rows\n  " + (folder / "a.parquet") +
+                          ": 24 rows in 3 row groups\n  " + (folder / "b.parquet") +
+                          ": 24 rows in 3 row groups\nfields\n  data_source      string\n"
+                          "  prompt           list<"));
+    EXPECT_THAT(ended.out, HasSubstr(folder / "a.parquet: row 1: "));
+  }
+  const Ended none = run_program({"data", "inspect", folder / "*.jsonl"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("no file is named like " + (folder / "*.jsonl")));
+  EXPECT_EQ(std::ranges::count(none.err, '\n'), 1) << none.err;
 }
 
 TEST(DataInspectTest, DamageIsOneSentence) {

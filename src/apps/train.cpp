@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "cluster/launch.h"
 #include "cluster/spawn.h"
+#include "data/data_files.h"
 #include "rl/rl_loop.h"
 #include "rl/sft_loop.h"
 
@@ -56,6 +57,7 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
   }
   for (const std::string& override : overrides) apply_override(refs, override);
   options.check();
+  data::find_data_files(options.data);
 
   const cluster::Launch launch = cluster::read_launch(cluster::process_environment());
   if (launch.world_size == 1 && workers > 1) return start_workers(workers, arguments);

@@ -88,6 +88,47 @@ std::pair<std::string_view, std::string_view> split_line(std::string_view line) 
   return {line.substr(0, equals), line.substr(equals + 3)};
 }
 
+constexpr size_t kLongList = 200;  // bytes
+
+// Of "[1, 2]" or "["a", "b, c"]", as to_text() writes it.
+std::vector<std::string_view> items_of(std::string_view list) {
+  std::vector<std::string_view> items;
+  bool is_quoted = false;
+  size_t begin = 1;
+  for (size_t i = 1; i < list.size(); ++i) {
+    if (is_quoted && list[i] == '\\') {
+      ++i;
+    } else if (list[i] == '"') {
+      is_quoted = !is_quoted;
+    } else if (!is_quoted && (list[i] == ',' || i + 1 == list.size())) {
+      if (i > begin) items.push_back(list.substr(begin, i - begin));
+      begin = i + 2;
+    }
+  }
+  return items;
+}
+
+// What is in a list and not in the other one; empty: nothing.
+std::string_view first_missing(const std::vector<std::string_view>& from,
+                               const std::vector<std::string_view>& in) {
+  for (const std::string_view item : in)
+    if (std::ranges::find(from, item) == from.end()) return item;
+  return {};
+}
+
+// Of an option's two values: of long lists what only one of them has.
+std::string value_difference(std::string_view name, std::string_view here, std::string_view there) {
+  const bool are_lists = here.starts_with('[') && there.starts_with('[');
+  if (are_lists && here.size() + there.size() > kLongList) {
+    const std::vector<std::string_view> items = items_of(here), others = items_of(there);
+    if (const auto item = first_missing(others, items); !item.empty())
+      return fmt::format("{} has {} here and not there", name, item);
+    if (const auto item = first_missing(items, others); !item.empty())
+      return fmt::format("{} has {} there and not here", name, item);
+  }
+  return fmt::format("{} is {} here and {} there", name, here, there);
+}
+
 std::string_view next_line(std::string_view& text) {
   const size_t end = text.find('\n');
   const std::string_view line = text.substr(0, end);
@@ -168,9 +209,7 @@ std::string first_difference(std::string_view here, std::string_view there) {
     const auto [name, value] = split_line(next_line(here));
     const auto other = others.find(name);
     if (other == others.end()) return fmt::format("{} is {} here and unknown there", name, value);
-    if (other->second != value) {
-      return fmt::format("{} is {} here and {} there", name, value, other->second);
-    }
+    if (other->second != value) return value_difference(name, value, other->second);
     others.erase(other);
   }
   if (others.empty()) return "";

@@ -366,6 +366,19 @@ TEST_F(OptionsTest, DigestIsTheSameUntilAnOptionOfItsKindDiffers) {
             "rollout.optim.fused is true here and false there");
 }
 
+TEST_F(OptionsTest, OfLongListsTheDifferenceIsWhatOneLacks) {
+  std::string many = "files = [";
+  for (int i = 0; i < 20; ++i) many += "\"shard, \\\"" + std::to_string(i) + "\", ";
+  EXPECT_EQ(first_difference(many + "\"b\", \"a\"]\n", many + "\"a\"]\n"),
+            "files has \"b\" here and not there");
+  EXPECT_EQ(first_difference(many + "\"a\"]\n", many + "\"a\", \"b\"]\n"),
+            "files has \"b\" there and not here");
+  EXPECT_EQ(first_difference("files = []\n", many + "\"a\"]\n"),
+            "files has \"shard, \\\"0\" there and not here");
+  EXPECT_EQ(first_difference("files = [\"a\"]\n", "files = [\"b\"]\n"),
+            "files is [\"a\"] here and [\"b\"] there");
+}
+
 TEST_F(OptionsTest, DigestOfAnotherVersionNamesTheOptionOneSideLacks) {
   EXPECT_EQ(first_difference("a = 1\nb = 2\n", "a = 1\n"), "b is 2 here and unknown there");
   EXPECT_EQ(first_difference("a = 1\n", "a = 1\nb = \"x = y\"\n"),
