@@ -18,6 +18,9 @@ tests/golden/chat/NAME.json holds for tests/data/chat_templates/NAME.jinja
   generated   of each conversation the bytes [begin, end, begin, end …] of {% generation %} blocks
   examples    a few renderings in full, by number
 
+tests/golden/chat/blocks.json holds for jinja_test.cpp [template, its rendering; null where it raised] for macros inside of
+blocks, call blocks and recursive loops.
+
 tests/golden/chat/turns.json holds what conversations of several turns teach, for chat_spans_test.cpp
 
   conversations  as above, without add_generation_prompt
@@ -321,6 +324,66 @@ def make_turns():
     (GOLDEN / "turns.json").write_text('{"conversations": [\n' + talks + '],\n"templates": {\n' + lines + "}}\n", encoding="utf-8")
 
 
+BLOCKS = [
+    # macros inside of loops and blocks: what they see is looked up when they are called
+    "{% for i in [1, 2] %}{% macro m(a) %}<{{ i }}{{ a }}{{ n }}>{% endmacro %}{{ m(i * 10) }}{% endfor %}",
+    "{% for i in [1, 2] %}{% macro m() %}{{ loop.index }}/{{ loop.length }} {% endmacro %}{% for j in 'ab' %}{{ m() }}{{ loop.index }};{% endfor %}{% endfor %}",
+    "{% for i in [1, 2] %}{% set x = i %}{% macro m() %}{{ x }}{% endmacro %}{% set x = x * 5 %}{{ m() }} {% endfor %}",
+    "{% with x = 3 %}{% macro m() %}{{ x }}{{ n }}{% endmacro %}{{ m() }}{% endwith %}{{ m is defined }}",
+    "{% set x = 1 %}{% macro m() %}{{ x }}{% endmacro %}{% set x = 2 %}{{ m() }}{% with x = 9 %}{{ m() }}{% endwith %}",
+    "{% macro outer(a) %}{% macro inner(b) %}{{ a }}{{ b }}{% endmacro %}[{{ inner(1) }}{{ inner(2) }}]{% endmacro %}{{ outer('x') }}{{ outer('y') }}",
+    "{% set s %}{% macro m() %}in{% endmacro %}({{ m() }}){% endset %}{{ s }}{{ m is defined }}",
+    "{% filter upper %}{% macro m() %}in{{ n }}{% endmacro %}{{ m() }}{% endfilter %}",
+    "{% for i in [3, 4] %}{% if i > 3 %}{% macro m() %}four{% endmacro %}{% endif %}{{ m() if m else 'none' }};{% endfor %}",
+    "{% for i in [1, 2, 3] %}{% macro fib(k) %}{{ 1 if k < 2 else (fib(k - 1) | int) + (fib(k - 2) | int) }}{% endmacro %}{{ fib(i + 3) }} {% endfor %}",
+    "{% set ns = namespace(m=none) %}{% for i in [1, 2] %}{% macro m() %}{{ i }}{% endmacro %}{% set ns.m = m %}{% endfor %}{{ ns.m is callable }}",
+    "{% for i in [1] %}{% macro m(a, b=i) %}{{ a }}{{ b }}{% endmacro %}{{ m(5) }}{{ m(5, b=6) }}{{ m() }}{% endfor %}",
+    # call blocks
+    "{% macro box(t) %}[{{ t }}: {{ caller() }}]{% endmacro %}{% call box('a') %}body {{ n }}{% endcall %}",
+    "{% macro each(l) %}{% for x in l %}{{ caller(x, loop.index) }}{% endfor %}{% endmacro %}{% call(v, k) each(list) %}{{ k }}={{ v }};{% endcall %}",
+    "{% macro m() %}{% if caller %}{{ caller() }}{% else %}none{% endif %}{{ caller is defined }}{% endmacro %}{{ m() }}{% call m() %}x{% endcall %}",
+    "{% macro m() %}{{ caller() }}{% endmacro %}{{ m() }}",
+    "{% macro m() %}plain{% endmacro %}{% call m() %}x{% endcall %}",
+    "{% macro m(a) %}{{ a }}{{ caller(b=2) }}{% endmacro %}{% call(b, c=n) m(a=1) %}{{ b }}{{ c }}{% endcall %}",
+    "{% for i in [1, 2] %}{% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}{{ i }}{{ loop.last }}{% endcall %}{% endfor %}",
+    "{% macro a() %}a{{ caller() }}{% endmacro %}{% macro b() %}b{{ caller() }}{% endmacro %}{% call a() %}{% call b() %}in{% endcall %}{% endcall %}",
+    "{% macro m() %}{{ caller() | upper }}{{ caller() | length }}{% endmacro %}{% set x = 'o' %}{% call m() %}{% set x = 'i' %}{{ x }}y{% endcall %}{{ x }}",
+    "{% macro m() %}{{ x }}{{ caller() }}{% endmacro %}{% set x = 1 %}{% with x = 2 %}{% call m() %}{{ x }}{% endcall %}{% endwith %}",
+    "{% macro m(f) %}{{ caller(f) }}{% endmacro %}{% call(t) m('a b') -%}   {{ t | title }}   {%- endcall %}",
+    "{% call missing() %}x{% endcall %}", "{% call dict(a=1) %}x{% endcall %}", "{% macro m() %}{{ caller(1) }}{% endmacro %}{% call m() %}x{% endcall %}",
+    "{% macro m() %}{{ caller() }}{% endmacro %}{{ m(caller=upper) }}",
+    # recursive loops
+    "{% for t in tree recursive %}{{ t.k }}{% if t.c %}({{ loop(t.c) }}){% endif %}{{ ',' if not loop.last }}{% endfor %}",
+    "{% for t in tree recursive %}{{ '-' * loop.depth0 }}{{ loop.depth }}{{ t.k }}{{ loop.index }}/{{ loop.length }} {{ loop(t.c) if t.c }}{{ loop.index }};{% endfor %}",
+    "{% for t in tree if t.k != 'b' recursive %}{{ t.k }}{{ loop(t.c) }}{% else %}.{% endfor %}",
+    "{% for t in tree recursive %}{% set inner = loop(t.c) if t.c else '' %}<{{ t.k }}{{ inner | upper }}>{% endfor %}",
+    "{% for t in tree recursive %}{% for i in [1, 2] %}{{ loop.index }}{{ t.k }}{% endfor %}{{ loop(t.c or []) }}{% endfor %}",
+    "{% for i in [7, 8] %}{% for t in tree recursive %}{{ i }}{{ t.k }}{{ loop(t.c or []) }}{% else %}{{ loop.index }}e{% endfor %};{% endfor %}",
+    "{% for t in tree recursive %}{% if t.k == 'b' %}{% continue %}{% endif %}{% if t.k == 'f' %}{% break %}{% endif %}{{ t.k }}{{ loop(t.c or []) }}{% endfor %}",
+    "{% for t in tree recursive %}{% macro m(x) %}{{ loop(x) }}{{ t.k }}{% endmacro %}{{ m(t.c or []) }}{% endfor %}",
+    "{% for t in tree recursive %}{{ x }}{% set x = t.k %}{{ x }}{{ loop(t.c or []) }}{% endfor %}{{ x }}",
+    "{% for k, v in {'a': {'b': {}}, 'c': {}}.items() recursive %}{{ k }}[{{ loop(v.items()) }}]{% endfor %}",
+    "{% for t in tree recursive %}{{ t.k }}{{ loop(5) }}{% endfor %}", "{% for t in [] recursive %}x{% else %}none{% endfor %}",
+    "{% for i in list %}{{ loop.depth }}{{ loop.depth0 }}{% for j in list %}{{ loop.depth }}{% endfor %}{% endfor %}",
+    "{% macro box() %}[{{ caller() }}]{% endmacro %}{% for t in tree recursive %}{% call box() %}{{ t.k }}{{ loop(t.c or []) }}{% endcall %}{% endfor %}",
+    "{% for t in tree recursive %}{{ loop.previtem.k }}{{ loop.cycle('x', 'y') }}{{ loop(t.c or []) }}{{ loop.nextitem.k }}{% endfor %}",
+]
+BLOCK_VARIABLES = {"n": 3, "list": [3, 1], "upper": "no", "tree": [{"k": "a", "c": [{"k": "b"}, {"k": "c", "c": [{"k": "d", "c": []}, {"k": "e"}]}]}, {"k": "f", "c": [{"k": "g"}]}]}
+
+
+def make_blocks():
+    rendered = []
+    for source in BLOCKS:
+        try:
+            rendered.append([source, chat_template_utils._compile_jinja_template(source).render(**BLOCK_VARIABLES)])
+        except Exception as error:
+            rendered.append([source, None])
+            print(f"  raises {error}: {source}")
+    lines = ",\n".join(json.dumps(pair, ensure_ascii=False) for pair in rendered)
+    (GOLDEN / "blocks.json").write_text('{"variables": ' + json.dumps(BLOCK_VARIABLES) + ',\n"cases": [\n' + lines + "]}\n", encoding="utf-8")
+    print(f"blocks: {len(rendered)}")
+
+
 def compare(program, paths, seed=7, count=600):
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     for path in paths:
@@ -351,3 +414,4 @@ if __name__ == "__main__":
     else:
         make()
         make_turns()
+        make_blocks()

@@ -21,10 +21,14 @@ using Tag = JinjaTag;
 // Of calls in the tree: deep enough for every template, and a stack's worth less than a thread has.
 constexpr int32_t kMaxCalls = 500;
 
+struct Loop;
+
 // The names that a block sets; those of the blocks around it are seen through it.
 struct Scope {
   Scope* outer;
   std::vector<std::pair<std::string_view, JinjaValue>> names;
+  Loop* loop = nullptr;  // around it
+  int64_t number = 0;    // no two have the same
 
   const JinjaValue* try_find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->outer)
@@ -44,7 +48,11 @@ struct Scope {
 };
 
 struct Loop {
+  const JinjaStatement& statement;
   const JinjaValue::List& items;
+  Scope* scope;  // around it
+  Loop* outer;
+  int64_t depth;  // 0: not by loop(…)
   size_t index = 0;
 };
 
@@ -62,8 +70,7 @@ class Renderer {
     Scope given{.outer = nullptr, .names = {}};
     for (const auto& [name, value] : variables.items())
       given.names.emplace_back(name, JinjaValue::from_json(value));
-    Scope top{.outer = &given, .names = {}};
-    scope_ = top_ = &top;
+    const Inner top(*this, &given);
     execute(body);
     return std::move(rendering_);
   }
@@ -100,6 +107,33 @@ class Renderer {
     T before_;
   };
 
+  // Has the names that are set until the end of a block.
+  class Inner {
+   public:
+    Inner(Renderer& renderer, Scope* outer)
+        : renderer_(renderer),
+          before_(renderer.scope_),
+          scope_{.outer = outer,
+                 .names = {},
+                 .loop = renderer.loop_,
+                 .number = ++renderer.scopes_made_} {
+      renderer.scope_ = &scope_;
+      renderer.scopes_.push_back(&scope_);
+    }
+    explicit Inner(Renderer& renderer) : Inner(renderer, renderer.scope_) {}
+    ~Inner() {
+      renderer_.scopes_.pop_back();
+      renderer_.scope_ = before_;
+    }
+    Inner(const Inner&) = delete;
+    Inner& operator=(const Inner&) = delete;
+
+   private:
+    Renderer& renderer_;
+    Scope* const before_;
+    Scope scope_;
+  };
+
   // --- statements
 
   Flow execute(const JinjaBody& body) {
@@ -133,8 +167,13 @@ class Renderer {
       case Tag::kFor:
         return execute_for(statement);
       case Tag::kMacro:
-        scope_->set(statement.text, JinjaValue(JinjaValue::Callable{&statement, statement.text}));
+        scope_->set(statement.text, JinjaValue(closure(statement)));
         break;
+      case Tag::kCallBlock: {
+        const JinjaValue caller(closure(statement));
+        print(to_text(call(*statement.expression, &caller), meter_));
+        break;
+      }
       case Tag::kWith:
         return execute_with(statement);
       case Tag::kFilterBlock:
@@ -160,9 +199,13 @@ class Renderer {
   }
 
   Flow execute_inner(const JinjaBody& body) {
-    Scope scope{.outer = scope_, .names = {}};
-    const Replace<Scope*> inner(scope_, &scope);
+    const Inner inner(*this);
     return execute(body);
+  }
+
+  // A macro sees the names of the block it stands in, as they are when it is called.
+  JinjaValue::Callable closure(const JinjaStatement& macro) const {
+    return {&macro, macro.text, scope_->number};
   }
 
   // What a block prints, as a value.
@@ -209,14 +252,18 @@ class Renderer {
   }
 
   Flow execute_for(const JinjaStatement& statement) {
-    const JinjaValue::List items = loop_items(statement);
+    return run_loop(statement, evaluate(*statement.expression), /*depth=*/0);
+  }
+
+  Flow run_loop(const JinjaStatement& statement, const JinjaValue& whole, int64_t depth) {
+    const JinjaValue::List items = loop_items(statement, whole);
     if (items.empty()) return execute_inner(statement.other);
-    Loop loop{.items = items};
+    Loop loop{
+        .statement = statement, .items = items, .scope = scope_, .outer = loop_, .depth = depth};
     const Replace<Loop*> current(loop_, &loop);
-    Scope scope{.outer = scope_, .names = {}};
-    const Replace<Scope*> inner(scope_, &scope);
+    const Inner inner(*this);
     for (; loop.index < items.size(); ++loop.index) {
-      scope.names.clear();
+      scope_->names.clear();
       line_ = statement.line;
       assign(statement, items[loop.index]);
       if (execute(statement.body) == Flow::kBreak) break;
@@ -224,15 +271,24 @@ class Renderer {
     return Flow::kNext;
   }
 
+  // loop(…): what the loop prints for other items, as if it stood there with them.
+  JinjaValue recurse(const JinjaValue& whole) {
+    const Loop& loop = *loop_;
+    std::string text;
+    const Replace<std::string*> output(output_, &text);
+    const Replace<Scope*> scope(scope_, loop.scope);
+    const Replace<Loop*> around(loop_, loop.outer);
+    run_loop(loop.statement, whole, loop.depth + 1);
+    return JinjaValue(std::move(text));
+  }
+
   // Those for which the condition holds.
-  JinjaValue::List loop_items(const JinjaStatement& statement) {
-    const JinjaValue whole = evaluate(*statement.expression);
+  JinjaValue::List loop_items(const JinjaStatement& statement, const JinjaValue& whole) {
     JinjaValue::List items = to_items(whole, meter_);
     if (!statement.condition) return items;
-    Scope scope{.outer = scope_, .names = {}};
-    const Replace<Scope*> inner(scope_, &scope);
+    const Inner inner(*this);
     std::erase_if(items, [&](const JinjaValue& item) {
-      scope.names.clear();
+      scope_->names.clear();
       assign(statement, item);
       return !evaluate(*statement.condition).is_true();
     });
@@ -240,10 +296,10 @@ class Renderer {
   }
 
   Flow execute_with(const JinjaStatement& statement) {
-    Scope scope{.outer = scope_, .names = {}};
+    const JinjaValue::List values = all(statement.values);
+    const Inner inner(*this);
     for (size_t i = 0; i < statement.targets.size(); ++i)
-      scope.set(statement.targets[i].name, evaluate(*statement.values[i]));
-    const Replace<Scope*> inner(scope_, &scope);
+      scope_->set(statement.targets[i].name, values[i]);
     return execute(statement.body);
   }
 
@@ -361,6 +417,8 @@ class Renderer {
     if (name == "index") return JinjaValue(index + 1);
     if (name == "revindex0") return JinjaValue(size - index - 1);
     if (name == "revindex") return JinjaValue(size - index);
+    if (name == "depth0") return JinjaValue(loop_->depth);
+    if (name == "depth") return JinjaValue(loop_->depth + 1);
     if (name == "length") return JinjaValue(size);
     if (name == "first") return JinjaValue(index == 0);
     if (name == "last") return JinjaValue(index + 1 == size);
@@ -427,8 +485,14 @@ class Renderer {
     return slice_of(whole, slice, meter_);
   }
 
-  JinjaValue call(const JinjaExpression& expression) {
+  // `caller`: what a call block gives the macro.
+  JinjaValue call(const JinjaExpression& expression, const JinjaValue* caller = nullptr) {
     const JinjaExpression& callee = *expression.parts[0];
+    if (callee.op == Op::kLoop && callee.name.empty()) {
+      const JinjaValue items = part(expression, 1);
+      line_ = expression.line;
+      return recurse(items);
+    }
     if (callee.op == Op::kLoop) return cycle(arguments(expression));
     if (callee.op == Op::kAttribute) {
       const JinjaValue object = part(callee, 0);
@@ -437,11 +501,13 @@ class Renderer {
       return call_jinja_method(object, callee.name, given, host_);
     }
     const JinjaValue function = look_up(callee.name);
-    const JinjaArguments given = arguments(expression);
+    JinjaArguments given = arguments(expression);
     line_ = expression.line;
     check_defined(function);
     if (!function.is_callable()) throw JinjaFault(callee.name + " is no function");
-    if (function.callable().macro != nullptr) return call_macro(*function.callable().macro, given);
+    if (caller != nullptr) given.named.emplace_back("caller", *caller);
+    if (function.callable().macro != nullptr) return call_macro(function.callable(), given);
+    if (caller != nullptr) throw JinjaFault(callee.name + " is no macro, which a call block needs");
     if (!is_jinja_function(function.callable().name))
       throw JinjaFault(callee.name + ": a method is called only where it is taken");
     return call_jinja_function(function.callable().name, given, host_);
@@ -452,23 +518,41 @@ class Renderer {
     return given.positional[loop_->index % given.positional.size()];
   }
 
-  JinjaValue call_macro(const JinjaStatement& macro, const JinjaArguments& given) {
-    Scope scope{.outer = top_, .names = {}};
+  // The scope of this number; nullptr: its block has ended.
+  Scope* try_scope(int64_t number) const {
+    const auto found = std::ranges::lower_bound(scopes_, number, {}, &Scope::number);
+    return found != scopes_.end() && (*found)->number == number ? *found : nullptr;
+  }
+
+  JinjaValue call_macro(const JinjaValue::Callable& called, const JinjaArguments& given) {
+    const JinjaStatement& macro = *called.macro;
+    Scope* const seen = try_scope(called.scope);
+    if (seen == nullptr)
+      throw JinjaFault("macro " + macro.text + " is called outside of the block it stands in");
     const size_t count = macro.parameters.size();
     if (given.positional.size() > count)
       throw JinjaFault(fmt::format("macro {} takes {} arguments", macro.text, count));
     for (const auto& [name, value] : given.named)
-      if (std::ranges::none_of(macro.parameters, [&, wanted = &name](const auto& one) {
+      if (!(macro.uses_caller && name == "caller") &&
+          std::ranges::none_of(macro.parameters, [&, wanted = &name](const auto& one) {
             return one.first == *wanted;
           }))
         throw JinjaFault("macro " + macro.text + " takes no argument " + name);
-    const Replace<Scope*> inner(scope_, &scope);
+    const Replace<Loop*> around(loop_, seen->loop);
+    const Inner inner(*this, seen);
     for (size_t i = 0; i < count; ++i)
-      scope.set(macro.parameters[i].first, argument_of(macro, i, given));
+      scope_->set(macro.parameters[i].first, argument_of(macro, i, given));
+    if (macro.uses_caller) scope_->set("caller", caller_of(given));
     std::string text;
     const Replace<std::string*> output(output_, &text);
     execute(macro.body);
     return JinjaValue(std::move(text));
+  }
+
+  static JinjaValue caller_of(const JinjaArguments& given) {
+    for (const auto& [name, value] : given.named)
+      if (name == "caller") return value;
+    return JinjaValue::undefined("caller");
   }
 
   JinjaValue argument_of(const JinjaStatement& macro, size_t i, const JinjaArguments& given) {
@@ -488,7 +572,9 @@ class Renderer {
   JinjaHost host_;
   JinjaRendering rendering_;
   std::string* output_ = &rendering_.text;
-  Scope *scope_ = nullptr, *top_ = nullptr;
+  Scope* scope_ = nullptr;
+  std::vector<Scope*> scopes_;  // of the blocks that are under way, in the order of their numbers
+  int64_t scopes_made_ = 0;
   Loop* loop_ = nullptr;
   JinjaValue input_;
   int line_ = 1;

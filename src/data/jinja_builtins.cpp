@@ -634,9 +634,9 @@ bool is_jinja_test(std::string_view name) { return try_find(kTests, name) != nul
 bool is_jinja_function(std::string_view name) { return try_find(kFunctions, name) != nullptr; }
 
 bool is_loop_attribute(std::string_view name) {
-  static constexpr auto kAttributes =
-      std::to_array<std::string_view>({"cycle", "first", "index", "index0", "last", "length",
-                                       "nextitem", "previtem", "revindex", "revindex0"});
+  static constexpr auto kAttributes = std::to_array<std::string_view>(
+      {"cycle", "depth", "depth0", "first", "index", "index0", "last", "length", "nextitem",
+       "previtem", "revindex", "revindex0"});
   return std::ranges::find(kAttributes, name) != kAttributes.end();
 }
 

@@ -37,10 +37,12 @@ class Parser {
  private:
   // Where in the template the parser is, as far as it matters what may stand there.
   struct Surroundings {
-    bool in_loop = false;    // `loop` is known
-    bool may_break = false;  // out of a loop
-    bool in_output = true;   // what is printed goes to the rendering itself, not into a value
-    bool at_top = true;      // no loop, macro or block around; an if does not count
+    bool in_loop = false;      // `loop` is known
+    bool may_break = false;    // out of a loop
+    bool in_output = true;     // what is printed goes to the rendering itself, not into a value
+    bool may_recurse = false;  // the loop around is recursive
+    JinjaStatement* macro = nullptr;  // the macro around
+    bool in_call_block = false;       // which has no caller, also inside a macro
   };
 
   class Nesting {
@@ -304,14 +306,27 @@ class Parser {
     } else if (text == "none" || text == "None") {
       made->constant = JinjaValue::none();
     } else if (text == "loop" && around_.in_loop) {
-      return parse_loop_attribute(name.line);
+      return is_operator("(") ? parse_recursion(name.line) : parse_loop_attribute(name.line);
     } else {
-      if (text == "varargs" || text == "kwargs" || text == "caller" || text == "self" ||
-          text == "super")
+      if (text == "varargs" || text == "kwargs" || text == "self" || text == "super")
         fail_at(name.line, "the name " + text + " is not supported");
+      if (text == "caller") note_caller(name.line);
       made = make(Op::kName, name.line, text);
     }
     return made;
+  }
+
+  // The macro is one that a call block may call.
+  void note_caller(int line) {
+    if (around_.macro == nullptr || around_.in_call_block)
+      fail_at(line, "the name caller is not supported here");
+    around_.macro->uses_caller = true;
+    assigned_.insert("caller");
+  }
+
+  JinjaExpressionPtr parse_recursion(int line) const {
+    if (!around_.may_recurse) fail_at(line, "loop(…) needs {% for … recursive %}");
+    return make(Op::kLoop, line);
   }
 
   JinjaExpressionPtr parse_loop_attribute(int line) {
@@ -383,13 +398,19 @@ class Parser {
     const int line = token().line;
     if (callee->op == Op::kName) {
       called_.emplace_back(callee->name, line);
-    } else if (callee->op != Op::kAttribute && callee->name != "cycle") {
+    } else if (callee->op != Op::kAttribute && callee->op != Op::kLoop) {
       fail_at(line, "only functions, macros and methods can be called");
     }
     if (callee->op == Op::kAttribute && !is_jinja_method(callee->name))
       fail_at(line, "the method " + callee->name + " is not supported");
+    const bool is_loop = callee->op == Op::kLoop;
+    if (is_loop && !callee->name.empty() && callee->name != "cycle")
+      fail_at(line, "loop." + callee->name + " is no function");
+    const bool is_recursion = is_loop && callee->name.empty();
     auto call = join(Op::kCall, line, "", std::move(callee));
     parse_arguments(*call);
+    if (is_recursion && (call->parts.size() != 2 || !call->keywords.empty()))
+      fail_at(line, "loop(…) takes the items of the inner loop");
     return call;
   }
 
@@ -537,6 +558,7 @@ class Parser {
     if (tag == "if") return parse_if(line);
     if (tag == "for") return parse_for(line);
     if (tag == "macro") return parse_macro(line);
+    if (tag == "call") return parse_call_block(line);
     if (tag == "with") return parse_with(line);
     if (tag == "filter") return parse_filter_block(line);
     if (tag == "generation") return parse_generation(line);
@@ -555,7 +577,6 @@ class Parser {
   // A block with names of its own.
   JinjaBody parse_inner(std::initializer_list<std::string_view> ends, bool keeps_output) {
     const Surroundings before = around_;
-    around_.at_top = false;
     around_.in_output &= keeps_output;
     around_.may_break &= keeps_output;
     JinjaBody body = parse_block(ends);
@@ -571,7 +592,7 @@ class Parser {
       JinjaTarget target{.name = take().text, .field = {}};
       if (with_fields && skip_operator(".")) target.field = expect_name();
       static const std::set<std::string> kReserved = {"true",  "false", "none", "True",
-                                                      "False", "None",  "loop"};
+                                                      "False", "None",  "loop", "caller"};
       if (kReserved.contains(target.name)) fail_at(line, target.name + " cannot be set");
       if (target.field.starts_with('_')) fail_at(line, "a field of a namespace begins with _");
       assigned_.insert(target.name);
@@ -620,36 +641,64 @@ class Parser {
       around_.in_loop = false;  // not known there
       made->condition = parse_expression();
     }
-    if (is_name("recursive")) fail("a recursive loop is not supported");
+    around_ = before;
+    made->is_recursive = skip_name("recursive");
+    around_.in_output &= !made->is_recursive;
+    around_.may_recurse = made->is_recursive;
     around_.in_loop = around_.may_break = true;
     made->body = parse_inner({"endfor", "else"}, /*keeps_output=*/true);
     around_ = before;
-    if (take_end() == "else") {
+    around_.in_output &= !made->is_recursive;
+    around_.may_break &= !made->is_recursive;
+    const bool has_other = take_end() == "else";
+    if (has_other) {
       made->other = parse_inner({"endfor"}, /*keeps_output=*/true);
       take_end();
     }
+    around_ = before;
     return made;
   }
 
+  void parse_parameters(JinjaStatement& statement) {
+    expect_operator("(");
+    while (!is_operator(")")) {
+      if (!statement.parameters.empty()) expect_operator(",");
+      const int line = token().line;
+      std::string name = expect_name();
+      if (name == "caller") fail_at(line, "a parameter cannot be named caller");
+      assigned_.insert(name);
+      auto standard = skip_operator("=") ? parse_expression() : nullptr;
+      if (!standard && !statement.parameters.empty() && statement.parameters.back().second)
+        fail("a parameter without default stands after one with a default");
+      statement.parameters.emplace_back(std::move(name), std::move(standard));
+    }
+    expect_operator(")");
+  }
+
   std::unique_ptr<JinjaStatement> parse_macro(int line) {
-    if (!around_.at_top) fail_at(line, "a macro inside a loop or a block is not supported");
     auto made = make_statement(Tag::kMacro, line);
     made->text = expect_name();
     assigned_.insert(made->text);
-    expect_operator("(");
-    while (!is_operator(")")) {
-      if (!made->parameters.empty()) expect_operator(",");
-      std::string name = expect_name();
-      assigned_.insert(name);
-      auto standard = skip_operator("=") ? parse_expression() : nullptr;
-      if (!standard && !made->parameters.empty() && made->parameters.back().second)
-        fail("a parameter without default stands after one with a default");
-      made->parameters.emplace_back(std::move(name), std::move(standard));
-    }
-    expect_operator(")");
+    parse_parameters(*made);
     const Surroundings before = around_;
-    around_.in_loop = false;
+    around_.macro = made.get();
+    around_.in_call_block = false;
     made->body = parse_inner({"endmacro"}, /*keeps_output=*/false);
+    around_ = before;
+    take_end();
+    return made;
+  }
+
+  std::unique_ptr<JinjaStatement> parse_call_block(int line) {
+    auto made = make_statement(Tag::kCallBlock, line);
+    made->text = "caller";
+    if (is_operator("(")) parse_parameters(*made);
+    made->expression = parse_expression();
+    if (made->expression->op != Op::kCall || made->expression->parts[0]->op != Op::kName)
+      fail_at(line, "a call block needs the call of a macro");
+    const Surroundings before = around_;
+    around_.in_call_block = true;
+    made->body = parse_inner({"endcall"}, /*keeps_output=*/false);
     around_ = before;
     take_end();
     return made;
@@ -681,7 +730,9 @@ class Parser {
 
   std::unique_ptr<JinjaStatement> parse_generation(int line) {
     if (!around_.in_output)
-      fail_at(line, "generation inside a macro, a set or a filter is not supported");
+      fail_at(line,
+              "generation inside a macro, a set, a filter, a call or a recursive loop is not "
+              "supported");
     marks_generation_ = true;
     auto made = make_statement(Tag::kGeneration, line);
     const Surroundings before = around_;

@@ -25,7 +25,7 @@ enum class JinjaOperator {
   kConstant,
   kInput,  // of a filter around a block: what the block printed
   kName,
-  kLoop,  // loop.NAME
+  kLoop,  // loop.NAME; without a name, and called: loop(children)
   kList,
   kTuple,
   kDictionary,  // parts: key, value, key, value …
@@ -67,6 +67,7 @@ enum class JinjaTag {
   kIf,           // branches
   kFor,          // targets in expression if condition: body, else other
   kMacro,        // text(parameters): body
+  kCallBlock,    // the call `expression` of a macro, whose caller(parameters) is body
   kWith,         // targets, one for each of values: body
   kFilterBlock,  // body through the filter `expression`
   kGeneration,   // body
@@ -90,7 +91,9 @@ struct JinjaStatement {
   std::string text;
   JinjaExpressionPtr expression, condition;
   std::vector<JinjaTarget> targets;
-  bool is_unpacked = false;  // several targets, or one and a comma
+  bool is_unpacked = false;   // several targets, or one and a comma
+  bool is_recursive = false;  // a loop whose body may call it for other items
+  bool uses_caller = false;   // a macro that may be called by a call block
   std::vector<JinjaExpressionPtr> values;
   std::vector<std::pair<std::string, JinjaExpressionPtr>> parameters;  // nullptr: no default
   std::vector<JinjaBranch> branches;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/files.h"
 #include "base/random.h"
 
 namespace tlt::data {
@@ -198,14 +199,21 @@ TEST(JinjaTest, WhatIsNotKnownIsRefusedWhenRead) {
            {"{{ lipsum() }}", "t.jinja: line 1: the function lipsum is not supported"},
            {"{{ 'a'.encode() }}", "t.jinja: line 1: the method encode is not supported"},
            {"{{ list | map('nope') }}", "t.jinja: line 1: the filter nope is not supported"},
-           {"{% for i in list recursive %}{% endfor %}",
-            "t.jinja: line 1: a recursive loop is not supported"},
+           {"{% for i in list %}\n{{ loop(i) }}{% endfor %}",
+            "t.jinja: line 2: loop(…) needs {% for … recursive %}"},
+           {"{% for i in list recursive %}{{ loop(i, 1) }}{% endfor %}",
+            "t.jinja: line 1: loop(…) takes the items of the inner loop"},
+           {"{% call 5 %}{% endcall %}", "t.jinja: line 1: a call block needs the call of a macro"},
+           {"{{ caller() }}", "t.jinja: line 1: the name caller is not supported here"},
+           {"{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}",
+            "t.jinja: line 1: the name caller is not supported here"},
+           {"{% macro m(caller) %}{% endmacro %}",
+            "t.jinja: line 1: a parameter cannot be named caller"},
            {"{% for i in list %}{{ loop.changed(i) }}{% endfor %}",
             "t.jinja: line 1: loop.changed is not supported"},
-           {"{% for i in list %}{% macro m() %}{% endmacro %}{% endfor %}",
-            "t.jinja: line 1: a macro inside a loop or a block is not supported"},
            {"{% set x %}{% generation %}{% endgeneration %}{% endset %}",
-            "t.jinja: line 1: generation inside a macro, a set or a filter is not supported"},
+            "t.jinja: line 1: generation inside a macro, a set, a filter, a call or a "
+            "recursive loop is not supported"},
            {"{{ 1 +", "t.jinja: line 1: {{ is not closed"},
            {"{% if yes %}\nx", "t.jinja: line 2: the template ends where {% endif %} is expected"},
            {"{{ (1] }}", "t.jinja: line 1: ] where ) is expected"},
@@ -245,6 +253,8 @@ TEST(JinjaTest, NothingTakesForEver) {
   EXPECT_EQ(complaint("{% set ns = namespace(t=[1]) %}{% for i in range(999) %}"
                       "{% set ns.t = [ns.t] %}{% endfor %}"),
             "t.jinja: line 1: a value is nested more than 100 deep");
+  EXPECT_EQ(complaint("{% for i in list recursive %}{{ loop(list) }}{% endfor %}"),
+            "t.jinja: line 1: macros or blocks are nested too deep");
   EXPECT_EQ(complaint("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
             "t.jinja: line 1: macros or blocks are nested too deep");
   const auto many = [](const std::string& text, int count) {
@@ -343,6 +353,11 @@ TEST(JinjaTest, RandomTemplatesAreRenderedOrRefused) {
                                                    "macro m(a)",
                                                    "endmacro",
                                                    "m(1)",
+                                                   "call(x) m(1)",
+                                                   "endcall",
+                                                   "caller(1)",
+                                                   "loop(list)",
+                                                   "{% for i in list recursive %}",
                                                    "generation",
                                                    "endgeneration",
                                                    "loop.index",
@@ -396,6 +411,32 @@ TEST(JinjaTest, GeneratedTextIsMarked) {
   EXPECT_EQ(rendering.text, "ä<3>ä<1>ä<2>");
   EXPECT_EQ(rendering.generated,
             (std::vector<std::pair<int64_t, int64_t>>{{2, 5}, {7, 10}, {12, 15}}));
+}
+
+// What transformers makes of them; null where it raised (tools/make_chat_goldens.py).
+TEST(JinjaTest, MacrosInBlocksCallBlocksAndRecursiveLoopsAreThoseOfJinja) {
+  const Json golden = Json::parse(
+      read_file(std::string(TLT_SOURCE_DIR) + "/tests/golden/chat/blocks.json", 1 << 20));
+  int64_t rendered = 0;
+  for (const Json& one : golden.at("cases")) {
+    const auto source = one[0].get<std::string>();
+    Json got;
+    try {
+      got = JinjaTemplate::parse(source, "t.jinja").render(golden.at("variables")).text;
+    } catch (const InputError& error) {
+      EXPECT_TRUE(one[1].is_null()) << source << ": " << error.what();
+      continue;
+    }
+    EXPECT_EQ(got, one[1]) << source;
+    ++rendered;
+  }
+  EXPECT_GT(rendered, 30);
+}
+
+TEST(JinjaTest, AMacroIsNotCalledOutsideOfItsBlock) {
+  EXPECT_EQ(complaint("{% set ns = namespace(m=none) %}{% for i in list %}{% macro m() %}{{ i }}"
+                      "{% endmacro %}{% set ns.m = m %}{% endfor %}\n{% set m = ns.m %}{{ m() }}"),
+            "t.jinja: line 2: macro m is called outside of the block it stands in");
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ class JinjaValue {
   struct Callable {
     const JinjaStatement* macro;  // nullptr: a function or a method of that name
     std::string_view name;
+    int64_t scope = 0;  // of a macro: the number of the renderer's names that it sees
   };
 
   JinjaValue() : value_(Undefined{}) {}
