@@ -245,7 +245,8 @@ TEST_F(TrainComplaintTest, AnEmptyDatasetIsNamed) {
 }
 
 TEST_F(TrainComplaintTest, PatternsWithoutFilesAreNamed) {
-  const std::string empty = scratch_folder();
+  const std::string empty = scratch_folder() + "/empty";
+  std::filesystem::create_directory(empty);
   for (const char* command : {"train", "sft", "draft"}) {
     expect({"data.train_files=" + empty + "/*.parquet"},
            HasSubstr("data.train_files: no file is named like " + empty + "/*.parquet"), command);
@@ -255,7 +256,8 @@ TEST_F(TrainComplaintTest, PatternsWithoutFilesAreNamed) {
 }
 
 TEST_F(TrainComplaintTest, AChangedSetOfShardsIsNotGoneOnWith) {
-  const std::string shards = scratch_folder(), shard = row("3,4,6:24") + row("1,2,3:6");
+  const std::string shards = scratch_folder() + "/shards", shard = row("3,4,6:24") + row("1,2,3:6");
+  std::filesystem::create_directory(shards);
   write_file_atomic(shards + "/b.jsonl", shard);
   write_file_atomic(shards + "/c.jsonl", shard);
   rows = shards;
