@@ -46,21 +46,21 @@ RewardResult ExactReward::score(const RewardInput& input) const {
 void ExactReward::check_row(const RewardInput& row) const { check_ground_truth(row, name()); }
 
 // Immutable after construction; PCRE2 lets threads share both.
-struct RegexReward::Compiled {
+struct Pattern::Compiled {
   std::unique_ptr<pcre2_code, Deleter> code;
   std::unique_ptr<pcre2_match_context, Deleter> limits;
   bool has_group = false;
 };
 
-RegexReward::RegexReward(const std::string& pattern)
-    : compiled_([&] {
+Pattern::Pattern(const std::string& option, const std::string& pattern)
+    : option_(option), compiled_([&] {
         auto compiled = std::make_unique<Compiled>();
         int error = 0;
         size_t offset = 0;
         compiled->code.reset(pcre2_compile(bytes(pattern), pattern.size(),
                                            PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error,
                                            &offset, nullptr));
-        TLT_CHECK_INPUT(compiled->code, "reward.regex `", pattern,
+        TLT_CHECK_INPUT(compiled->code, option, " `", pattern,
                         "` is no PCRE2 pattern: ", message_of(error), " at byte ", offset,
                         "; correct it there");
         compiled->limits.reset(pcre2_match_context_create(nullptr));
@@ -73,28 +73,38 @@ RegexReward::RegexReward(const std::string& pattern)
         return compiled;
       }()) {}
 
-RegexReward::~RegexReward() = default;
+Pattern::~Pattern() = default;
 
-RewardResult RegexReward::score(const RewardInput& input) const {
-  const std::string_view text = input.response;
+bool Pattern::has_group() const { return compiled_->has_group; }
+
+std::optional<Pattern::Match> Pattern::try_find(std::string_view text) const {
   const std::unique_ptr<pcre2_match_data, Deleter> found(
       pcre2_match_data_create_from_pattern(compiled_->code.get(), nullptr));
   TLT_CHECK(found, "no memory for match data");
   const int code = pcre2_match(compiled_->code.get(), bytes(text), text.size(), /*start=*/0,
                                /*options=*/0, found.get(), compiled_->limits.get());
-  if (code == PCRE2_ERROR_NOMATCH) return {};
+  if (code == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (code < 0)
-    throw Error("reward.regex on " + std::to_string(text.size()) + " bytes: " + message_of(code));
-  if (!compiled_->has_group) return {.score = 1};
+    throw Error(option_ + " on " + std::to_string(text.size()) + " bytes: " + message_of(code));
   const size_t* ends = pcre2_get_ovector_pointer(found.get());
-  if (code < 2 || ends[2] == PCRE2_UNSET) return {};  // the group took no part in the match
-  const bool equal =
-      trimmed(text.substr(ends[2], ends[3] - ends[2])) == trimmed(input.ground_truth);
+  if (code < 2 || ends[2] == PCRE2_UNSET) return Match{};
+  return Match{.group = text.substr(ends[2], ends[3] - ends[2])};
+}
+
+RewardResult RegexReward::score(const RewardInput& input) const {
+  const auto match = pattern_.try_find(input.response);
+  if (!match) return {};
+  if (!pattern_.has_group()) return {.score = 1};
+  const bool equal = match->group && trimmed(*match->group) == trimmed(input.ground_truth);
   return {.score = equal ? 1.0 : 0.0};
 }
 
 void RegexReward::check_row(const RewardInput& row) const {
-  if (compiled_->has_group) check_ground_truth(row, name());
+  if (pattern_.has_group()) check_ground_truth(row, name());
+}
+
+RewardResult FormatReward::score(const RewardInput& input) const {
+  return {.score = pattern_.try_find(input.response) ? 1.0 : 0.0};
 }
 
 }  // namespace tlt::reward

@@ -1,10 +1,12 @@
-// Rewards that compare text: ExactReward and RegexReward.
+// Rewards that compare text: ExactReward, RegexReward and FormatReward.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "reward/reward.h"
 
@@ -18,24 +20,55 @@ class ExactReward : public Reward {
   std::string name() const override { return "exact"; }
 };
 
-// Searches the response for the first match of a PCRE2 pattern (UTF-8; `\A … \z` pins the ends,
-// `(?s).*` in front finds the last match). Without a group a match scores 1; with one, the first
-// group must equal the ground truth but for white space at the ends. Throws Error when the search
-// runs into a limit, so that a pattern which backtracks without end costs milliseconds, not the
-// run.
+// A PCRE2 pattern (UTF-8; `\A … \z` pins the ends, `(?s).*` in front finds the last match). A
+// search that runs into a limit throws Error, so that a pattern which backtracks without end costs
+// milliseconds, not the run.
+class Pattern {
+ public:
+  struct Match {
+    std::optional<std::string_view> group;  // the first one, if it took part; into the text
+  };
+
+  // Throws InputError, naming the option, if the pattern does not compile.
+  Pattern(const std::string& option, const std::string& pattern);
+  ~Pattern();
+
+  bool has_group() const;
+  // The first match; nullopt: there is none.
+  std::optional<Match> try_find(std::string_view text) const;
+
+ private:
+  struct Compiled;
+  const std::string option_;
+  const std::unique_ptr<const Compiled> compiled_;
+};
+
+// Searches the response for the pattern. Without a group a match scores 1; with one, the first
+// group must equal the ground truth but for white space at the ends.
 class RegexReward : public Reward {
  public:
-  // Throws InputError if the pattern does not compile.
-  explicit RegexReward(const std::string& pattern);
-  ~RegexReward() override;
+  explicit RegexReward(const std::string& pattern) : pattern_("reward.regex", pattern) {}
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
   std::string name() const override { return "regex"; }
 
  private:
-  struct Compiled;
-  const std::unique_ptr<const Compiled> compiled_;
+  const Pattern pattern_;
+};
+
+// 1 if the pattern is in the response, groups or not, else 0: to be added to a reward that judges
+// the answer.
+class FormatReward : public Reward {
+ public:
+  explicit FormatReward(const std::string& pattern) : pattern_("reward.format", pattern) {}
+
+  RewardResult score(const RewardInput& input) const override;
+  void check_row(const RewardInput&) const override {}
+  std::string name() const override { return "format"; }
+
+ private:
+  const Pattern pattern_;
 };
 
 }  // namespace tlt::reward

@@ -48,6 +48,30 @@ TEST(RegexRewardTest, FirstGroupMustEqualTheGroundTruth) {
   EXPECT_THROW(RegexReward("(a)").check_row({}), InputError);
 }
 
+TEST(FormatRewardTest, ScoresTheFormWhateverTheAnswer) {
+  const auto score = [](const FormatReward& reward, std::string_view response) {
+    return reward.score({.response = response, .ground_truth = "42"}).score;
+  };
+  const FormatReward thinks(RewardOptions().format);
+  EXPECT_EQ(score(thinks, "<think>a\nb</think>\n7"), 1);
+  EXPECT_EQ(score(thinks, "<think></think>"), 1);
+  EXPECT_EQ(score(thinks, "<think>a</think>b</think>"), 1);
+  EXPECT_EQ(score(thinks, "x<think>a</think>7"), 0);  // not from its begin
+  EXPECT_EQ(score(thinks, "x\n<think>a</think>7"), 0);
+  EXPECT_EQ(score(thinks, "<think>a<think>b</think>7"), 0);
+  EXPECT_EQ(score(thinks, "<think>a 42"), 0);  // never ends
+  EXPECT_EQ(score(thinks, ""), 0);
+  const FormatReward tags(R"((?s)\A<think>\n(.*?)\n</think>\n<answer>\n(.*?)\n</answer>\z)");
+  EXPECT_EQ(score(tags, "<think>\na\n</think>\n<answer>\n7\n</answer>"), 1);  // groups only group
+  EXPECT_EQ(score(tags, "<think>\na\n</think>\n<answer>\n7\n</answer> "), 0);
+  EXPECT_NO_THROW(tags.check_row({}));
+  EXPECT_THROW(score(FormatReward("(?:a+)+$"), std::string(5'000, 'a') + "b"), Error);
+  EXPECT_THROW(FormatReward("a(b"), InputError);
+  const std::string thought = "<think>" + std::string(200'000, 'a') + "\n";
+  EXPECT_EQ(score(thinks, thought + "</think>"), 1);  // long is not endless
+  EXPECT_EQ(score(thinks, thought), 0);
+}
+
 TEST(RegexRewardTest, PatternThatDoesNotCompileIsTheUsersMistake) {
   try {
     RegexReward("a(b");

@@ -47,6 +47,7 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
     return std::make_unique<CommandReward>(options.command, options.timeout_seconds);
   }
   if (name == "regex") return std::make_unique<RegexReward>(options.regex);
+  if (name == "format") return std::make_unique<FormatReward>(options.format);
   return nullptr;
 }
 
@@ -61,7 +62,7 @@ void RewardOptions::check() const {
     TLT_CHECK_INPUT(
         make_function(name, *this), "unknown reward `", name,
         "` in reward.functions; use gsm8k, math, code, countdown, countdown_trace, exact, regex, "
-        "command, length, repetition or auto");
+        "command, format, length, repetition or auto");
   }
   TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",
                   weights.size(), " numbers for ", functions.size(),

@@ -75,6 +75,8 @@ struct RewardOptions {
   std::string math_method = "flexible";
   double countdown_format_score = 0.1;
   std::string regex;
+  // TRL's think_format_reward.
+  std::string format = R"((?s)\A<think>(?!.*<think>).*?</think>)";
   std::string command;
   CodeOptions code;
   OverlongOptions overlong_buffer;
@@ -86,7 +88,7 @@ struct RewardOptions {
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
       "Rewards to add up: gsm8k, math, code, countdown, countdown_trace, exact, regex, "
-      "command, length, repetition, or auto (by data_source).");
+      "command, format, length, repetition, or auto (by data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: each weighs 1.");
     v(gsm8k_method, "gsm8k_method", Affects::kResults,
@@ -99,6 +101,10 @@ struct RewardOptions {
       "Score of a countdown response with an <answer> that is wrong.");
     v(regex, "regex", Affects::kResults,
       "PCRE2 pattern of the reward regex; its first group, if any, must equal the ground truth.");
+    v(format, "format", Affects::kResults,
+      "PCRE2 pattern of the reward format, which a response must have in it; the default: it "
+      "begins "
+      "with one <think> that ends.");
     v(command, "command", Affects::kResults,
       "Program of the reward command, for the shell: reads JSON lines, writes scores "
       "(docs/rewards.md).");

@@ -25,12 +25,12 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   const std::vector<OptionRef> refs = collect_options(options);
   std::vector<std::string> names;
   for (const OptionRef& ref : refs) names.push_back(ref.name);
-  EXPECT_EQ(names,
-            (std::vector<std::string>{
-                "functions", "weights", "gsm8k_method", "math_method", "countdown_format_score",
-                "regex", "command", "code.partial", "code.test_seconds", "code.memory_megabytes",
-                "overlong_buffer.len", "overlong_buffer.penalty_factor", "repetition.ngram_size",
-                "repetition.max_penalty", "failed_score", "timeout_seconds", "threads"}));
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "functions", "weights", "gsm8k_method", "math_method",
+                       "countdown_format_score", "regex", "format", "command", "code.partial",
+                       "code.test_seconds", "code.memory_megabytes", "overlong_buffer.len",
+                       "overlong_buffer.penalty_factor", "repetition.ngram_size",
+                       "repetition.max_penalty", "failed_score", "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
   apply_override(refs, "weights=[1.0, 0.5]");
   EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");
@@ -54,6 +54,7 @@ TEST(RewardOptionsTest, EachMistakeIsRefused) {
       [](O& o) { o.code.memory_megabytes = 10; },
       [](O& o) { o.functions = {"regex"}; },
       [](O& o) { o.functions = {"regex"}, o.regex = "("; },
+      [](O& o) { o.functions = {"format"}, o.format = "("; },
       [](O& o) { o.regex = "a"; },
       [](O& o) { o.functions = {"command"}; },
       [](O& o) { o.command = "cat"; },
@@ -73,8 +74,8 @@ TEST(RewardOptionsTest, EachMistakeIsRefused) {
 }
 
 TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
-  for (const std::string name :
-       {"auto", "gsm8k", "math", "countdown", "countdown_trace", "exact", "regex", "command"}) {
+  for (const std::string name : {"auto", "gsm8k", "math", "countdown", "countdown_trace", "exact",
+                                 "regex", "command", "format", "length", "repetition"}) {
     const auto reward = make_reward(with([&](RewardOptions& o) {
       o.functions = {name};
       if (name == "regex") o.regex = "a";

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kMetrics = {"acc", "score", "seq_reward",
                                                       "seq_final_reward"};
 // Rewards that shape a response and do not judge its answer.
-constexpr std::array<std::string_view, 2> kShaping = {"length", "repetition"};
+constexpr std::array<std::string_view, 3> kShaping = {"format", "length", "repetition"};
 
 bool is_shaping(std::string_view function) {
   return std::ranges::find(kShaping, function) != kShaping.end();

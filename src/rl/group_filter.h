@@ -40,8 +40,8 @@ struct FilterGroupsOptions {
       "Dynamic sampling (DAPO): leave out groups whose samples all have the same metric, and roll "
       "out more prompts in their place.");
     v(metric, "metric", Affects::kResults,
-      "acc: the reward's extra of this name, or the score without length and repetition; score, "
-      "seq_reward or seq_final_reward: the score.");
+      "acc: the reward's extra of this name, or the score without format, length and repetition; "
+      "score, seq_reward or seq_final_reward: the score.");
     v(max_num_gen_batches, "max_num_gen_batches", Affects::kResults,
       "The run ends with an error when so many batches were not enough for a step; 0: no limit.");
   }

@@ -57,6 +57,8 @@ TEST(GroupFilterTest, AccuracyIsTheScoreWithoutShaping) {
   EXPECT_EQ(filter.value(make(0, 0, 1.2, right)), 1.5);
   EXPECT_FALSE(filter.keeps(std::vector{make(0, 0, 1.2, right), make(0, 1, -0.4, longer)}));
   EXPECT_TRUE(filter.keeps(std::vector{make(0, 0, 1.2, right), make(0, 1, 0.7, half)}));
+  EXPECT_EQ(
+      make_filter("acc", {"math", "format"}).value(make(0, 0, 2, {{"math", 1}, {"format", 1}})), 1);
   // Without shaping the score is the accuracy, weights or not.
   EXPECT_EQ(make_filter("acc", {"math", "gsm8k"}).value(make(0, 0, 2, right)), 2);
 }
