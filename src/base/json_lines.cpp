@@ -16,6 +16,12 @@ namespace {
 constexpr size_t kReadBytes = 1 << 18;
 constexpr size_t kWriteBytes = 1 << 16;
 
+// Without the library's name and its line, which is always the first.
+std::string fault_of(const std::string& what) {
+  const size_t column = what.find("column ");
+  return column == std::string::npos ? what : what.substr(column);
+}
+
 template <class Json>
 std::string dump(const Json& row) {
   return row.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -63,8 +69,8 @@ bool JsonLinesReader::try_parse_next(Json& row) {
   try {
     row = Json::parse(text_);
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(
-        one_sentence(place() + ": not JSON; give one JSON value a line (" + error.what() + ")"));
+    throw InputError(one_sentence(place() + ": not JSON; give one JSON value a line (" +
+                                  fault_of(error.what()) + ")"));
   }
   return true;
 }

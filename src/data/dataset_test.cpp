@@ -119,6 +119,13 @@ TEST(DatasetTest, EveryMistakeHasItsPlace) {
           options_for({file("f.jsonl", R"({"prompt":"a","reward_model":{"ground_truth":"2"}})")}))
           .starts_with(
               "f.jsonl:1: no field \"data_source\"; set data.reward_fn_key or data.data_source"));
+  EXPECT_EQ(error_of(options_for({file("n.jsonl", row + "\n{\"prompt\":null}")})),
+            "n.jsonl:2: the field \"prompt\" is null; give it a value, or set data.prompt_key");
+  EXPECT_EQ(
+      error_of(options_for({file(
+          "m.jsonl", R"({"prompt":"a","data_source":"y","reward_model":{"ground_truth":null}})")})),
+      "m.jsonl:1: the field \"reward_model.ground_truth\" is null; give it a value, or set "
+      "data.answer_key");
   EXPECT_TRUE(error_of(options_for({file("empty.jsonl", "\n\n")}))
                   .starts_with("data.train_files: no prompts in empty.jsonl"));
   EXPECT_TRUE(

@@ -73,6 +73,17 @@ class ListRows final : public RowReader {
   size_t next_ = 0;
 };
 
+// The value, which may be null; nullptr: the row has no such field.
+const Json* find_value(const Json& row, std::string_view name) {
+  if (!row.is_object()) return nullptr;
+  const auto found = row.find(std::string(name));
+  if (found != row.end()) return &*found;
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos) return nullptr;
+  const auto outer = row.find(std::string(name.substr(0, dot)));
+  return outer == row.end() ? nullptr : find_value(*outer, name.substr(dot + 1));
+}
+
 }  // namespace
 
 std::unique_ptr<RowReader> open_rows(const std::string& path) {
@@ -92,18 +103,15 @@ void for_each_row(const std::string& path,
 }
 
 const Json* find_field(const Json& row, std::string_view name) {
-  if (!row.is_object()) return nullptr;
-  const auto found = row.find(std::string(name));
-  if (found != row.end()) return found->is_null() ? nullptr : &*found;
-  const size_t dot = name.find('.');
-  if (dot == std::string_view::npos) return nullptr;
-  const auto outer = row.find(std::string(name.substr(0, dot)));
-  return outer == row.end() ? nullptr : find_field(*outer, name.substr(dot + 1));
+  const Json* found = find_value(row, name);
+  return found == nullptr || found->is_null() ? nullptr : found;
 }
 
 const Json& require_field(const Json& row, std::string_view name, const std::string& place,
                           std::string_view option) {
-  const Json* field = find_field(row, name);
+  const Json* field = find_value(row, name);
+  TLT_CHECK_INPUT(field == nullptr || !field->is_null(), place, ": the field \"", name,
+                  "\" is null; give it a value, or set ", option);
   TLT_CHECK_INPUT(field != nullptr, place, ": no field \"", name, "\"; set ", option,
                   " (the row has: ", names_of(row), ")");
   return *field;

@@ -74,9 +74,11 @@ RewardResult Gsm8kReward::score(const RewardInput& input) const {
 }
 
 void Gsm8kReward::check_row(const RewardInput& row) const {
-  TLT_CHECK_INPUT(
-      !true_number(row.ground_truth).empty(), "the ground truth `", row.ground_truth,
-      "` has no number; the reward gsm8k needs `42` or an answer that ends in `#### 42`");
+  const std::string number = true_number(row.ground_truth);
+  TLT_CHECK_INPUT(!number.empty() && without_commas(leading_number(number)) == number,
+                  "the ground truth `", row.ground_truth,
+                  "` is not a number as the reward gsm8k reads it from a response, so none could "
+                  "score; it needs `42`, without commas, or an answer that ends in `#### 42`");
 }
 
 }  // namespace tlt::reward
