@@ -140,6 +140,82 @@ TEST(AdvantagesTest, ReinforcePlusPlusWhitensOverTheTokensOfTheStep) {
   EXPECT_EQ(at, returns.size());
 }
 
+// The advantage of each sample as verl's core_algos.py has it, written down a second time; of
+// reinforce_plus_plus_baseline before it is whitened.
+std::vector<double> plain_advantages(const AlgorithmOptions& options, const Step& step, size_t n) {
+  const std::string& estimator = options.adv_estimator;
+  double paid = 0;
+  for (const double score : step.scores) paid += score != 0 ? 1 : 0;
+  std::vector<double> found;
+  for (size_t i = 0; i < step.scores.size(); ++i) {
+    const size_t first = i / n * n;
+    double sum = 0, tokens = 0, weighted = 0, squares = 0;
+    for (size_t k = first; k < first + n; ++k) {
+      const auto length = static_cast<double>(step.samples[k].response_size());
+      sum += step.scores[k];
+      tokens += length;
+      weighted += length * step.scores[k];
+    }
+    const auto count = static_cast<double>(n);
+    const double mean = n == 1 ? 0 : sum / count, from_mean = step.scores[i] - mean;
+    for (size_t k = first; k < first + n; ++k)
+      squares += (step.scores[k] - mean) * (step.scores[k] - mean);
+    const double deviation = n == 1 ? 1 : std::sqrt(squares / (count - 1));
+    double advantage = from_mean;
+    if (estimator == "grpo" && options.norm_adv_by_std_in_grpo) advantage /= deviation + 1e-6;
+    if (estimator == "rloo" && n > 1) advantage *= count / (count - 1);
+    if (estimator == "opo" && n > 1) advantage = step.scores[i] - weighted / tokens;
+    if (estimator == "gpg")
+      advantage *= static_cast<double>(step.scores.size()) / std::max(paid, 1.0);
+    found.push_back(advantage);
+  }
+  return found;
+}
+
+// Over all tokens, with the sample's deviation.
+std::vector<double> whitened(const std::vector<double>& values, const Step& step) {
+  double tokens = 0, mean = 0, variance = 0;
+  for (const train::TrainSample& s : step.samples) tokens += static_cast<double>(s.response_size());
+  for (size_t i = 0; i < values.size(); ++i)
+    mean += values[i] * static_cast<double>(step.samples[i].response_size()) / tokens;
+  for (size_t i = 0; i < values.size(); ++i)
+    variance += (values[i] - mean) * (values[i] - mean) *
+                static_cast<double>(step.samples[i].response_size()) / (tokens - 1);
+  std::vector<double> found;
+  for (const double value : values) found.push_back((value - mean) / std::sqrt(variance + 1e-8));
+  return found;
+}
+
+TEST(AdvantagesTest, OfRandomStepsAreThePlainOnes) {
+  RandomStream random(11, {});
+  for (int round = 0; round < 300; ++round) {
+    const size_t n = 1 + random.below(5), groups = 2 + random.below(4);
+    std::vector<double> scores;
+    std::vector<size_t> lengths;
+    for (size_t i = 0; i < n * groups; ++i) {
+      scores.push_back(random.below(2) == 0 ? static_cast<double>(random.below(2))
+                                            : 3 * random.normal());
+      lengths.push_back(1 + random.below(9));
+    }
+    for (const char* estimator :
+         {"grpo", "grpo without norm", "rloo", "opo", "gpg", "reinforce_plus_plus_baseline"}) {
+      AlgorithmOptions options =
+          with(std::string(estimator).substr(0, 4) == "grpo" ? "grpo" : estimator);
+      options.norm_adv_by_std_in_grpo = std::string(estimator) == "grpo";
+      Step step = step_of(scores, lengths);
+      std::vector<double> want = plain_advantages(options, step, n);
+      if (options.adv_estimator == "reinforce_plus_plus_baseline") want = whitened(want, step);
+      add_advantages(options, step.scores, static_cast<int64_t>(n), step.samples);
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_EQ(step.samples[i].advantages.size(), lengths[i]);
+        for (const float advantage : step.samples[i].advantages)
+          ASSERT_NEAR(advantage, want[i], 1e-5 * (1 + std::abs(want[i])))
+              << estimator << ", round " << round;
+      }
+    }
+  }
+}
+
 TEST(AdvantagesTest, WithTheGroupsBaselineFirst) {
   Step step = step_of({1, 0, 0, 0}, {1, 1, 2, 2});
   add_advantages(with("reinforce_plus_plus_baseline"), step.scores, 2, step.samples);
