@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "tests/support/small_run.h"
@@ -186,6 +187,54 @@ std::function<void()> launched(int rank, int port) {
       setenv(name, std::to_string(value).c_str(), 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
   };
+}
+
+// The score is the length of what it is told without the id. A program that misbehaves at each
+// fifth response it is given costs these their score and nothing else: the run says which rows' and
+// why, and goes on.
+TEST_F(MishapTest, ARewardThatMisbehaves) {
+  const auto run = [&](const std::string& misdeed) {
+    const auto folder = scratch_ / "run";
+    std::filesystem::remove_all(folder);
+    const std::string command = "n=0; while read -r line; do n=$((n+1)); if [ $n = 5 ]; then " +
+                                misdeed + "; else rest=${line#*,}; echo ${#rest}; fi; done";
+    EXPECT_EQ(run_program(small_run(folder, /*steps=*/1, /*workers=*/1,
+                                    {"trainer.threads=1", "reward.functions=[\"command\"]",
+                                     "reward.threads=1", "reward.timeout_seconds=1",
+                                     "reward.failed_score=-1", "reward.command=" + command}),
+                          scratch_ / "log"),
+              0);
+    std::vector<nlohmann::json> rows;
+    std::istringstream lines(read_text(folder / "rollouts/000001.jsonl"));
+    for (std::string line; std::getline(lines, line);) rows.push_back(nlohmann::json::parse(line));
+    return rows;
+  };
+  const auto whole = run("rest=${line#*,}; echo ${#rest}");
+  ASSERT_EQ(whole.size(), 16U);
+  EXPECT_THAT(read_text(scratch_ / "log"), Not(HasSubstr("no score")));
+  const std::pair<const char*, const char*> kMisdeeds[] = {
+      {"echo nonsense", "wrote `nonsense`, which is no score"},
+      {"echo 1e300", "wrote `1e300`, which is no score"},
+      {"sleep 100", "gave no score within 0.9 seconds"},
+      {"exit 3", "ended with status 3 before it gave a score"},
+      {"while :; do echo flood; done", "wrote "}};
+  for (const auto& [misdeed, said] : kMisdeeds) {
+    const auto rows = run(misdeed);
+    ASSERT_EQ(rows.size(), whole.size()) << misdeed;
+    size_t faults = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const bool is_fault = rows[i].contains("reward_fault");
+      faults += is_fault ? 1 : 0;
+      EXPECT_EQ(rows[i]["output"], whole[i]["output"]);
+      EXPECT_EQ(rows[i]["score"], is_fault ? nlohmann::json(-1.0) : whole[i]["score"]) << misdeed;
+    }
+    EXPECT_EQ(faults, 3U) << misdeed;
+    EXPECT_EQ(tests::sum_of_metric(scratch_ / "run", "reward/unscored"), 3);
+    EXPECT_THAT(read_text(scratch_ / "log"),
+                AllOf(HasSubstr(" W 3 responses so far have no score and count as "
+                                "reward.failed_score=-1; countdown:"),
+                      HasSubstr(": problem "), HasSubstr(", sample "), HasSubstr(said)));
+  }
 }
 
 // A port that another program has as long as this lives.

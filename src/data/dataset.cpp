@@ -18,25 +18,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A prompt as bytes, and back.
-std::string packed(const Prompt& prompt) {
+// A prompt as bytes, and back; of its place what comes behind the file's name.
+std::string packed(const Prompt& prompt, const std::string& file) {
   const auto* tokens = reinterpret_cast<const uint8_t*>(prompt.tokens.data());
   const Json record = Json::array(
       {prompt.id, Json::binary({tokens, tokens + prompt.tokens.size() * sizeof(int32_t)}),
-       prompt.text, prompt.data_source, prompt.ground_truth, prompt.extra_info});
+       prompt.text, prompt.data_source, prompt.ground_truth, prompt.extra_info,
+       prompt.place.substr(file.size())});
   std::string bytes;
   Json::to_cbor(record, bytes);
   return bytes;
 }
 
-Prompt unpacked(const std::string& bytes) {
+Prompt unpacked(const std::string& bytes, const std::string& file) {
   Json record = Json::from_cbor(bytes);
   Prompt prompt{.id = record[0].get<uint32_t>(),
                 .tokens = {},
                 .text = std::move(record[2].get_ref<std::string&>()),
                 .data_source = std::move(record[3].get_ref<std::string&>()),
                 .ground_truth = std::move(record[4].get_ref<std::string&>()),
-                .extra_info = std::move(record[5])};
+                .extra_info = std::move(record[5]),
+                .place = file + record[6].get_ref<const std::string&>()};
   const Json::binary_t& tokens = record[1].get_binary();
   prompt.tokens.resize(tokens.size() / sizeof(int32_t));
   std::memcpy(prompt.tokens.data(), tokens.data(), tokens.size());
@@ -45,19 +47,21 @@ Prompt unpacked(const std::string& bytes) {
 
 class FilePrompts final : public Source<Prompt> {
  public:
-  explicit FilePrompts(RowStore rows) : rows_(std::move(rows)) {}
+  FilePrompts(std::string file, RowStore rows) : file_(std::move(file)), rows_(std::move(rows)) {}
   int64_t size() const override { return rows_.size(); }
-  Prompt item(int64_t index) const override { return unpacked(rows_.row(index)); }
+  Prompt item(int64_t index) const override { return unpacked(rows_.row(index), file_); }
 
  private:
+  const std::string file_;
   const RowStore rows_;
 };
 
 class MadeProblems final : public Source<Prompt> {
  public:
-  MadeProblems(CountdownSource source, Tokenizer tokenizer, const DataOptions& options,
-               int64_t first_id)
-      : source_(source),
+  MadeProblems(std::string name, CountdownSource source, Tokenizer tokenizer,
+               const DataOptions& options, int64_t first_id)
+      : name_(std::move(name)),
+        source_(source),
         tokenizer_(std::move(tokenizer)),
         data_source_(options.data_source.empty() ? kCountdownDataSource : options.data_source),
         max_prompt_length_(options.max_prompt_length),
@@ -72,7 +76,8 @@ class MadeProblems final : public Source<Prompt> {
                   .text = problem.prompt(),
                   .data_source = data_source_,
                   .ground_truth = problem.ground_truth(),
-                  .extra_info = Json::object()};
+                  .extra_info = Json::object(),
+                  .place = name_ + ": problem " + std::to_string(index + 1)};
     TLT_CHECK_INPUT(std::ssize(prompt.tokens) <= max_prompt_length_, "the prompt ", prompt.text,
                     " has ", prompt.tokens.size(),
                     " tokens; raise data.max_prompt_length=", max_prompt_length_);
@@ -80,6 +85,7 @@ class MadeProblems final : public Source<Prompt> {
   }
 
  private:
+  const std::string name_;
   const CountdownSource source_;
   const Tokenizer tokenizer_;
   const std::string data_source_;
@@ -103,28 +109,30 @@ class DatasetLoader {
       auto source = CountdownSource::parse(file, split_ == Split::kValidation,
                                            CountdownSource::Use::kProblems);
       source.size = std::min(source.size, max_rows_ - rows_);
-      auto problems = std::make_shared<MadeProblems>(source, tokenizer_, options_,
+      auto problems = std::make_shared<MadeProblems>(file, source, tokenizer_, options_,
                                                      std::exchange(rows_, rows_ + source.size));
       if (problems->size() > 0) check(problems->item(0), file);
       return problems;
     }
     RowStore prompts;
     const std::unique_ptr<RowReader> rows = open_rows(file);
-    for (Json row; rows_ < max_rows_ && rows->try_next(row);) add(row, rows->place(), prompts);
-    return std::make_shared<FilePrompts>(std::move(prompts));
+    for (Json row; rows_ < max_rows_ && rows->try_next(row);)
+      add(row, file, rows->place(), prompts);
+    return std::make_shared<FilePrompts>(file, std::move(prompts));
   }
 
   int64_t left_out() const { return left_out_; }
 
  private:
-  void add(const Json& row, const std::string& place, RowStore& prompts) {
+  void add(const Json& row, const std::string& file, const std::string& place, RowStore& prompts) {
     check_prompt_type(row, options_, place);
     Prompt prompt{.id = static_cast<uint32_t>(rows_++),
                   .tokens = {},
                   .text = renderer_.text(row, place),
                   .data_source = {},
                   .ground_truth = ground_truth_of(row, options_, place),
-                  .extra_info = extra_info_of(row, options_)};
+                  .extra_info = extra_info_of(row, options_),
+                  .place = place};
     prompt.data_source = data_source_of(row, options_, place);
     auto tokens = renderer_.try_tokens(prompt.text, place);
     if (!tokens) {
@@ -133,7 +141,7 @@ class DatasetLoader {
     }
     prompt.tokens = std::move(*tokens);
     check(prompt, place);
-    prompts.append(packed(prompt));
+    prompts.append(packed(prompt, file));
   }
 
   void check(const Prompt& prompt, const std::string& place) const {

@@ -33,6 +33,7 @@ struct Prompt {
   std::string data_source;
   std::string ground_truth;
   nlohmann::ordered_json extra_info;
+  std::string place;  // for messages: the file and the row
 };
 
 // Throws InputError where a row is of no use to those who work with it, like one whose answer

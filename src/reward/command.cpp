@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reward/command.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -34,9 +35,13 @@ RewardResult result_of(const Json& answer) {
   return result;
 }
 
+bool is_score(const Json& value) {
+  return value.is_number() && std::abs(value.get<double>()) <= kMaxScore;
+}
+
 bool has_score(const Json& answer) {
-  if (answer.is_number()) return true;
-  return answer.is_object() && answer.contains("score") && answer["score"].is_number();
+  return is_score(answer) ||
+         (answer.is_object() && answer.contains("score") && is_score(answer["score"]));
 }
 
 std::string shortened(const std::string& text) {

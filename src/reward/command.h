@@ -27,6 +27,9 @@
 
 namespace tlt::reward {
 
+// A score beyond is a mistake of the program, which advantages would not survive.
+inline constexpr double kMaxScore = 1e9;
+
 class CommandReward : public Reward {
  public:
   // `command` is for the shell. An answer is waited for `timeout_seconds` less a tenth, so that the

@@ -94,6 +94,8 @@ TEST(CommandRewardTest, EachMisdeedIsOneSentenceAndTheNextSampleIsScored) {
       {"echo '{\"score\": \"high\"}'", "which is no score"},
       {"echo", "wrote ``, which is no score"},
       {"echo NaN", "wrote `NaN`, which is no score"},
+      {"echo -1e308", "wrote `-1e308`, which is no score"},
+      {"echo '{\"score\": 1e12}'", "which is no score"},
       {"printf '1\\n2\\n'", "wrote more than one line"},
       {"while :; do echo flood; done", "wrote "},
       {"yes flood | tr -d '\\n'", "of more than 1048576 bytes"},

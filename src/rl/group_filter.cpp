@@ -69,7 +69,7 @@ void Generated::count(std::span<const Rollout> group) {
   equal_groups += all_equal(group, [](const Rollout& r) { return r.score; }) ? 1 : 0;
   for (const Rollout& rollout : group) {
     ++responses;
-    unscored += rollout.was_scored ? 0 : 1;
+    unscored += rollout.fault.empty() ? 0 : 1;
     tokens += std::ssize(rollout.response.tokens);
     forwards += rollout.response.target_forwards;
     score += rollout.score;

@@ -230,9 +230,28 @@ std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
     std::vector<Rollout> rollouts =
         phase_.run(prompts, training_plan(state_.gen_batches + batches));
     result.times += phase_.times();
+    tell_unscored(prompts, rollouts);
     groups.add(std::move(prompts), std::move(rollouts));
   }
   return result;
+}
+
+// A reward that fails costs its samples their score and not the run; so that nobody trains for days
+// on nothing it is said, more seldom as more fail.
+void RlLoop::tell_unscored(std::span<const data::Prompt> prompts,
+                           std::span<const Rollout> rollouts) {
+  const Rollout* first = nullptr;
+  for (const Rollout& rollout : rollouts) {
+    if (rollout.fault.empty()) continue;
+    if (first == nullptr) first = &rollout;
+    ++unscored_;
+  }
+  if (first == nullptr || unscored_ < unscored_to_tell_ || !place_.is_first()) return;
+  unscored_to_tell_ = 2 * unscored_;
+  log_warning(
+      "{} responses so far have no score and count as reward.failed_score={}; {}, sample {}: {}",
+      unscored_, options_.reward.failed_score, prompts[first->prompt].place, first->response.sample,
+      first->fault);
 }
 
 // All workers come to the same verdict. verl ends such a run, too: an endless step would only look
@@ -319,7 +338,9 @@ void RlLoop::validate(Metrics& metrics) {
   for (int64_t first = 0; first < size; first += batch) {
     const auto part = std::span(prompts).subspan(
         static_cast<size_t>(first), static_cast<size_t>(std::min(batch, size - first)));
-    for (Rollout& rollout : phase_.run(part, plan)) {
+    std::vector<Rollout> scored = phase_.run(part, plan);
+    tell_unscored(part, scored);
+    for (Rollout& rollout : scored) {
       rollout.prompt += static_cast<uint32_t>(first);
       rollouts.push_back(std::move(rollout));
     }

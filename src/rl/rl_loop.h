@@ -54,6 +54,7 @@ class RlLoop {
   // nullopt: an interrupt came between two generation batches.
   std::optional<StepRollouts> roll_out();
   void check_cap(const StepGroups& groups) const;
+  void tell_unscored(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts);
   void resume();
   void validate(Metrics& metrics);
   void summarize_run();
@@ -93,7 +94,8 @@ class RlLoop {
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   std::unique_ptr<SpeculationReport> speculation_report_;
-  ScoreAlarm score_alarm_;  // rank 0
+  ScoreAlarm score_alarm_;                       // rank 0
+  int64_t unscored_ = 0, unscored_to_tell_ = 1;  // responses of this run, since it was started
   LoopState state_;
   double started_at_ = 0;  // seconds, when run() began
   int64_t first_step_ = 0;

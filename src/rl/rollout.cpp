@@ -75,7 +75,7 @@ std::string pack(const std::vector<Rollout>& rollouts) {
     out.list(r.response.logprobs);
     out.list(r.response.truncated_logprobs);
     out.value(r.score);
-    out.value(r.was_scored);
+    out.list(r.fault);
     out.value<uint64_t>(r.extras.size());
     for (const auto& [name, value] : r.extras) {
       out.list(name);
@@ -100,7 +100,7 @@ std::vector<Rollout> unpack(std::string_view bytes) {
     r.response.logprobs = in.list<std::vector<float>>();
     r.response.truncated_logprobs = in.list<std::vector<float>>();
     r.score = in.value<double>();
-    r.was_scored = in.value<bool>();
+    r.fault = in.list<std::string>();
     for (auto extras = in.value<uint64_t>(); extras > 0; --extras) {
       std::string name = in.list<std::string>();
       r.extras[std::move(name)] = in.value<double>();

@@ -17,7 +17,7 @@ struct Rollout {
   rollout::Response response;
   double score = 0;
   std::map<std::string, double> extras;  // further columns of the dump
-  bool was_scored = true;                // false: its reward failed or was late
+  std::string fault;                     // why its reward failed or was late; empty: it was scored
 };
 
 // For the way to the other workers. unpack() throws Error where the bytes are not what pack() gave.

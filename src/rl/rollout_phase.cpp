@@ -179,7 +179,8 @@ void RolloutPhase::attach_scores() {
       Rollout& rollout = mine_.at(sample.id);
       rollout.score = sample.result.score;
       rollout.extras = sample.result.extras;
-      rollout.was_scored = sample.status == reward::RewardStatus::kScored;
+      if (sample.status != reward::RewardStatus::kScored)
+        rollout.fault = sample.error.empty() ? "its reward failed" : sample.error;
     }
     attached += samples.size();
   };

@@ -21,7 +21,7 @@ std::vector<Rollout> random_rollouts(uint32_t name) {
     r.response.logprobs.assign(r.response.tokens.size(), static_cast<float>(-random.uniform()));
     r.response.finish = rollout::FinishReason::kStop;
     r.score = random.normal();
-    r.was_scored = random.below(2) == 0;
+    if (random.below(2) == 0) r.fault = "late";
     if (random.below(2) == 0) r.extras = {{"format", 0.5}, {"", -1}};
   }
   return rollouts;
@@ -38,7 +38,7 @@ TEST(RolloutTest, ComesBackAsItWasSent) {
       EXPECT_EQ(got[i].response.logprobs, sent[i].response.logprobs);
       EXPECT_EQ(got[i].response.finish, sent[i].response.finish);
       EXPECT_EQ(got[i].score, sent[i].score);
-      EXPECT_EQ(got[i].was_scored, sent[i].was_scored);
+      EXPECT_EQ(got[i].fault, sent[i].fault);
       EXPECT_EQ(got[i].extras, sent[i].extras);
     }
   }

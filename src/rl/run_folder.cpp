@@ -54,6 +54,7 @@ void RunFolder::write_rollouts(int64_t step, std::span<const data::Prompt> promp
                                   {"sample", rollout.response.sample},
                                   {"finish_reason", to_string(rollout.response.finish)}};
     for (const auto& [name, value] : rollout.extras) row[name] = value;
+    if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
     file.write(row);
   }
   file.flush();
