@@ -74,7 +74,15 @@ std::string spaced(const std::string& answer) {
   return text;
 }
 
+// Ten change every answer, the others those that have what they speak of.
 const std::vector<std::pair<std::string, std::function<std::string(std::string)>>> kRewritings = {
+    {"parentheses", [](const std::string& a) { return "\\(" + a + "\\)"; }},
+    {"brackets", [](const std::string& a) { return "\\[ " + a + " \\]"; }},
+    {"double dollars", [](const std::string& a) { return "$$" + a + "$$"; }},
+    {"style in a box", [](const std::string& a) { return "\\boxed{\\displaystyle " + a + "}"; }},
+    {"lines", [](const std::string& a) { return "\n" + a + " \t\r\n"; }},
+    {"dollars in a box", [](const std::string& a) { return "\\boxed{$" + a + "$}"; }},
+    {"thin spaces", [](const std::string& a) { return "\\, " + a + "\\; "; }},
     {"dollars", [](const std::string& a) { return "$" + a + "$"; }},
     {"full stop", [](const std::string& a) { return a + "."; }},
     {"box", [](const std::string& a) { return "\\boxed{" + a + "}"; }},
@@ -95,10 +103,14 @@ TEST(MathEqualTest, EveryMath500AnswerIsItselfRewritten) {
   if (answers.empty()) GTEST_SKIP() << "no TLT_SHARED_DATA/math/math500.json";
   ASSERT_EQ(answers.size(), 500U);
   for (const std::string& answer : answers) {
+    std::set<std::string> others;
     for (const auto& [name, rewrite] : kRewritings) {
+      others.insert(rewrite(answer));
       EXPECT_TRUE(math_equal(answer, rewrite(answer))) << name << ": " << rewrite(answer);
       EXPECT_TRUE(math_equal(rewrite(answer), answer)) << name << ": " << rewrite(answer);
     }
+    others.erase(answer);
+    EXPECT_GE(others.size(), 10U) << answer;
   }
 }
 
@@ -286,10 +298,12 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The budget is what holds; the clock is only reported, because the machine may be busy.
+// The budget is what holds, the same on every machine. The clock too: of the processor's time, the
+// least of three when the first was more, since a busy machine's caches are others' as well.
 TEST(MathEqualTest, NothingTakesLong) {
   RandomStream random(2026, {});
   constexpr int kTexts = 100'000;
+  constexpr double kMaxSeconds = 0.010;
   int64_t most_steps = 0;
   double slowest = 0;
   std::string slowest_text;
@@ -298,8 +312,14 @@ TEST(MathEqualTest, NothingTakesLong) {
     const std::string text = i % 4 == 0 ? adversarial_text(random) : random_text(random);
     const double start = thread_seconds();
     const MathJudgement judgement = judge_math(text, before);
-    const double taken = thread_seconds() - start;
+    double taken = thread_seconds() - start;
     EXPECT_LE(judgement.steps, kMaxMathSteps) << text;
+    for (int more = 0; more < 2 && taken > kMaxSeconds; ++more) {
+      const double again = thread_seconds();
+      judge_math(text, before);
+      taken = std::min(taken, thread_seconds() - again);
+    }
+    EXPECT_LE(taken, kMaxSeconds) << text.size() << " bytes: " << text.substr(0, 200);
     most_steps = std::max(most_steps, judgement.steps);
     if (taken > slowest) slowest = taken, slowest_text = text;
     before = i % 3 == 0 ? text : random.below(2) == 0 ? "\\frac{x}{2}" : text + " ";
