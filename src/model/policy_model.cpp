@@ -11,6 +11,7 @@ namespace tlt::model {
 
 PolicyModel::PolicyModel(const ModelConfig& config, const Device& device, at::ScalarType type)
     : config_(config),
+      tokens_(config.vocabulary),
       device_(device),
       type_(type),
       final_norm_(device.zeros({config.hidden}, at::kFloat)),
@@ -37,6 +38,11 @@ void PolicyModel::list_parameters() {
     layers_[i].list_parameters("model.layers." + std::to_string(i) + ".", list);
   final_norm_index_ = list.add_vector("model.norm.weight", final_norm_);
   head_index_ = config_.tied ? embedding_index_ : list.add_matrix("lm_head.weight", head_);
+}
+
+void PolicyModel::set_tokens(int64_t tokens) {
+  TLT_CHECK(tokens > 0 && tokens <= config_.vocabulary, tokens, " tokens of ", config_.vocabulary);
+  tokens_ = tokens;
 }
 
 kv::KvShape PolicyModel::kv_shape() const {

@@ -38,6 +38,10 @@ class PolicyModel {
   const Device& device() const { return device_; }
   at::ScalarType type() const { return type_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  // Tokens that texts have: ids below. The vocabulary may have more rows, to fill up (Qwen2.5 has
+  // 151,665 and 151,936): these are never sampled. Until set_tokens() all rows are tokens.
+  int64_t tokens() const { return tokens_; }
+  void set_tokens(int64_t tokens);
   kv::KvShape kv_shape() const;
   Gradients make_gradients() const;
 
@@ -81,6 +85,7 @@ class PolicyModel {
   const ops::Weight& head() const { return config_.tied ? embedding_ : head_; }
 
   ModelConfig config_;
+  int64_t tokens_ = 0;
   Device device_;
   at::ScalarType type_;
   ops::Weight embedding_;       // tied: embedding and head

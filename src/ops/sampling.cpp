@@ -74,10 +74,11 @@ void truncate(const float* logits, int64_t count, float top, float inverse_tempe
   }
 }
 
-Sampled sample_truncated(const float* logits, int64_t count, const RowStatistic& row,
+// `top`: the largest of `count` logits; `row`: what a logprob is of.
+Sampled sample_truncated(const float* logits, int64_t count, float top, const RowStatistic& row,
                          float inverse_temperature, const SamplingRule& rule, double u) {
   thread_local std::vector<Candidate> kept;
-  truncate(logits, count, row.top, inverse_temperature, rule, kept);
+  truncate(logits, count, top, inverse_temperature, rule, kept);
   double mass = 0;
   for (const Candidate& candidate : kept) mass += std::exp(static_cast<double>(candidate.z));
   double reached = 0;
@@ -92,10 +93,11 @@ Sampled sample_truncated(const float* logits, int64_t count, const RowStatistic&
 }
 
 // By a TargetOnlyRule. Looks at the whole vocabulary, whatever is truncated.
-Sampled sample_target_only(const float* logits, int64_t count, const RowStatistic& statistic,
-                           float inverse_temperature, const SampleRow& row) {
+Sampled sample_target_only(const float* logits, int64_t count, float top,
+                           const RowStatistic& statistic, float inverse_temperature,
+                           const SampleRow& row) {
   thread_local std::vector<Candidate> kept;
-  truncate(logits, count, statistic.top, inverse_temperature, row.rule, kept);
+  truncate(logits, count, top, inverse_temperature, row.rule, kept);
   double mass = 0;
   for (const Candidate& candidate : kept) mass += std::exp(static_cast<double>(candidate.z));
   const auto sampled = [&](const Candidate& chosen) {
@@ -124,21 +126,28 @@ Sampled sample_target_only(const float* logits, int64_t count, const RowStatisti
   return sampled(last ? *last : kept.front());  // no rest: rounding alone has led here
 }
 
-Sampled sample_row(const float* logits, int64_t count, const SampleRow& asked) {
+Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& asked) {
   const SamplingRule& rule = asked.rule;
   const double u = asked.uniform;
   const Kernels& kernels = cpu_kernels();
   const float inverse = static_cast<float>(1.0 / rule.logprob_temperature());
-  const RowStatistic row = kernels.row_statistic(logits, count, inverse, /*with_entropy=*/false);
+  const RowStatistic row =
+      kernels.row_statistic(logits, vocabulary, inverse, /*with_entropy=*/false);
   TLT_CHECK(
       std::isfinite(row.top) && std::isfinite(row.log_sum),
       "the model's logits are not finite; its weights are broken or its learning rate is too high");
+  const int64_t count = asked.tokens > 0 ? std::min(asked.tokens, vocabulary) : vocabulary;
+  // Of what may be chosen.
+  const RowStatistic choice =
+      count < vocabulary && rule.temperature > 0
+          ? kernels.row_statistic(logits, count, inverse, /*with_entropy=*/false)
+          : row;
   if (rule.temperature > 0 && asked.target_only)
-    return sample_target_only(logits, count, row, inverse, asked);
+    return sample_target_only(logits, count, choice.top, row, inverse, asked);
   if (rule.temperature > 0 && rule.truncates())
-    return sample_truncated(logits, count, row, inverse, rule, u);
+    return sample_truncated(logits, count, choice.top, row, inverse, rule, u);
   const int32_t token = rule.temperature > 0
-                            ? kernels.pick(logits, count, inverse, lse_of(row, inverse), u)
+                            ? kernels.pick(logits, count, inverse, lse_of(choice, inverse), u)
                             : kernels.arg_max(logits, count);
   const float logprob = row_logprob(row, logits[token], inverse);
   return {token, logprob, logprob};

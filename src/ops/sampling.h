@@ -46,14 +46,16 @@ struct SampleRow {
   int64_t row = 0;
   SamplingRule rule;
   double uniform = 0;
+  // Only ids below are chosen, the others' share going to those; logprobs are of all. 0: all are.
+  int64_t tokens = 0;
   // With a TargetOnlyRule: the guesses, without repetition, and the number for the rest.
   const TargetOnlyRule* target_only = nullptr;
   std::span<const int32_t> guesses = {};
   double rest_uniform = 0;
 };
 
-// sampled[i] = the token of rows[i]. Only ids below `vocabulary` are chosen (a padded head has more
-// columns). logits [R, >= vocabulary] float32.
+// sampled[i] = the token of rows[i], an id below `vocabulary` (logits may have more columns).
+// logits [R, >= vocabulary] float32.
 void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
                  std::span<const SampleRow> rows, std::span<Sampled> sampled);
 

@@ -62,6 +62,43 @@ TEST(SamplingTest, GreedyTakesTheLowestOfEqualTokens) {
               at::log_softmax(logits.narrow(1, 0, kVocabulary), 1)[0][40].item<double>(), 1e-5);
 }
 
+// The padding of a vocabulary, however likely: by each rule the token is that of the logits without
+// it, and its logprob that among all.
+TEST(SamplingTest, TokensBeyondTheGivenNumberAreNeverChosen) {
+  constexpr int64_t kTokens = 90;
+  RandomStream random(17, {});
+  const TargetOnlyRule target_only;
+  const std::vector<int32_t> guesses = {95, 3, 91, 40};
+  for (int round = 0; round < 400; ++round) {
+    at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 100 + round, 2.0);
+    for (int64_t i = kTokens; i < kVocabulary; ++i) logits[0][i] += round % 2 == 0 ? 0.0 : 60.0;
+    const at::Tensor all = at::log_softmax(logits.narrow(1, 0, kVocabulary) / 0.7, 1)[0];
+    const SamplingRule rules[] = {{.temperature = 0},
+                                  {.temperature = 0.7},
+                                  {.temperature = 0.7, .top_k = 7},
+                                  {.temperature = 0.7, .top_p = 0.8},
+                                  {.temperature = 0.7, .min_p = 0.05}};
+    for (const SamplingRule& rule : rules) {
+      for (const bool is_target_only : {false, true}) {
+        SampleRow row{.row = 0, .rule = rule, .uniform = random.uniform()};
+        if (is_target_only) row.target_only = &target_only, row.guesses = guesses;
+        row.rest_uniform = random.uniform();
+        Sampled want, got;
+        sample_rows(Device::cpu(1), logits, kTokens, {&row, 1}, {&want, 1});
+        row.tokens = kTokens;
+        sample_rows(Device::cpu(1), logits, kVocabulary, {&row, 1}, {&got, 1});
+        ASSERT_EQ(got.token, want.token) << round;
+        ASSERT_LT(got.token, kTokens);
+        if (rule.temperature == 0) continue;
+        ASSERT_NEAR(got.logprob, all[got.token].item<float>(), 1e-4);
+        if (rule.truncates()) {
+          ASSERT_FLOAT_EQ(got.truncated_logprob, want.truncated_logprob);
+        }
+      }
+    }
+  }
+}
+
 TEST(SamplingTest, NumberPicksTheTokenWhoseShareItFallsInto) {
   const at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 2, 2.0);
   const at::Tensor p = at::softmax(logits.narrow(1, 0, kVocabulary).to(at::kDouble) / 0.7, 1)[0];

@@ -84,6 +84,7 @@ Workplace::Workplace(const RunOptions& options, const cluster::Launch& launch)
   TLT_CHECK_INPUT(tokenizer.vocab_size() <= model->config().vocabulary, options.model.path,
                   ": tokenizer.json has ", tokenizer.vocab_size(), " tokens, the model ",
                   model->config().vocabulary, "; they do not belong together");
+  model->set_tokens(tokenizer.vocab_size());
 }
 
 bool Workplace::anyone_interrupted() const {

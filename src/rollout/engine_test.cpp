@@ -202,6 +202,41 @@ TEST_F(EngineTest, TokensAndLogprobsAreThoseOfPlainDecoding) {
   }
 }
 
+// Rows of the head behind the tokenizer's last token, here half of them: the tokens are those
+// of a model without them, the logprobs those of the whole model, as the trainer has them.
+TEST_F(EngineTest, ThePaddingOfAVocabularyIsNeverSampled) {
+  const int64_t tokens = config_.vocabulary / 2;
+  const Rollouts with_padding = run(groups(sampling_of(1)));
+  const auto is_padding = [&](int32_t token) { return token >= tokens; };
+  EXPECT_TRUE(std::ranges::any_of(with_padding, [&](const auto& rollout) {
+    return std::ranges::any_of(rollout.second.tokens, is_padding);
+  }));
+  model_->set_tokens(tokens);
+  const DenseModel dense(*model_);
+  for (const SamplingOptions& sampling :
+       {sampling_of(1), sampling_of(0), sampling_of(1, 5), sampling_of(1.3, 20, 0.9, 0.05)}) {
+    const std::vector<Group> requests = groups(sampling, 2, 2);
+    for (const auto& [place, got] : run(requests)) {
+      const Group& group = requests[place.first];
+      std::vector<int32_t> text = group.tokens;
+      for (size_t i = 0; i < got.tokens.size(); ++i) {
+        const double u = uniform(group.seed, {.step = group.rl_step,
+                                              .prompt = group.prompt_id,
+                                              .sample = place.second,
+                                              .position = static_cast<uint32_t>(i)});
+        const ops::SamplingRule rule = sampling.rule();
+        const at::Tensor logits = dense.logits(text)[-1];
+        const SlowToken want = slow_sample(logits.narrow(0, 0, tokens).clone(), rule, u);
+        ASSERT_EQ(got.tokens[i], want.token) << "temperature " << sampling.temperature;
+        ASSERT_LT(got.tokens[i], tokens);
+        const at::Tensor all = (logits / rule.logprob_temperature()).log_softmax(0);
+        ASSERT_NEAR(got.logprobs[i], all[got.tokens[i]].item<double>(), 1e-4);
+        text.push_back(got.tokens[i]);
+      }
+    }
+  }
+}
+
 TEST_F(EngineTest, SamplesOfAGroupDiffer) {
   const Rollouts rollouts = run(groups(sampling_of(1), 1, 2));
   EXPECT_NE(rollouts.at({0, 0}).tokens, rollouts.at({0, 1}).tokens);

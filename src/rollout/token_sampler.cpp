@@ -106,7 +106,8 @@ void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits
     const Sequence& sequence = *draws[walk.draw].sequence;
     asked_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
                       .rule = sequence.group->rule,
-                      .uniform = number_of(sequence, tokens_[walk.draw].size())});
+                      .uniform = number_of(sequence, tokens_[walk.draw].size()),
+                      .tokens = model_.tokens()});
   }
   if (target_only_) ask_for_guesses(draws);
   answers_.resize(asked_.size());
