@@ -29,6 +29,16 @@ bool is_redundant(const std::string& name, const ModelConfig& config) {
   return (config.tied && name == "lm_head.weight") || name.ends_with("rotary_emb.inv_freq");
 }
 
+// A config.json of a far larger model would take all memory before a tensor of it is missed.
+void check_size(const SafetensorsFolder& weights, const ModelConfig& config) {
+  constexpr int64_t kFarLarger = 8;
+  int64_t numbers = 0;
+  for (const std::string& name : weights.names()) numbers += weights.find(name)->elements();
+  TLT_CHECK_INPUT(config.parameters() / kFarLarger <= numbers, weights.path(),
+                  ": config.json is of a model of ", config.parameters(),
+                  " numbers and the weights have ", numbers, "; they do not belong together");
+}
+
 void check_names(const SafetensorsFolder& weights, const PolicyModel& model) {
   std::set<std::string> expected;
   for (const Parameter& parameter : model.parameters())
@@ -65,13 +75,22 @@ void copy_files(const std::string& source_folder, const std::string& folder) {
     if (std::filesystem::exists(path))
       write_file_atomic(folder + "/" + name, read_file(path, kMaxCopiedBytes));
   }
+  const std::string more = "/additional_chat_templates";
+  if (!std::filesystem::is_directory(source_folder + more)) return;
+  std::filesystem::create_directories(folder + more);
+  for (const auto& file : std::filesystem::directory_iterator(source_folder + more))
+    if (file.is_regular_file())
+      write_file_atomic(folder + more + "/" + file.path().filename().string(),
+                        read_file(file.path(), kMaxCopiedBytes));
 }
 
 }  // namespace
 
 std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device& device,
                                          at::ScalarType type) {
-  auto model = std::make_unique<PolicyModel>(ModelConfig::read(folder), device, type);
+  const ModelConfig config = ModelConfig::read(folder);
+  check_size(SafetensorsFolder(folder), config);
+  auto model = std::make_unique<PolicyModel>(config, device, type);
   load_weights(folder, *model);
   return model;
 }

@@ -70,6 +70,17 @@ TEST_F(HfFolderTest, EveryFamilyIsSavedAsItWasLoaded) {
   }
 }
 
+TEST_F(HfFolderTest, ChatTemplatesGoAlong) {
+  const std::string source = edited("qwen2_tied", [](auto&) {}), saved = folder_ + "/saved";
+  std::filesystem::create_directories(source + "/additional_chat_templates");
+  std::filesystem::create_directories(saved);
+  for (const char* file : {"/chat_template.jinja", "/additional_chat_templates/tool_use.jinja"})
+    write_file_atomic(source + file, file);
+  save_policy(*load_policy(source, device_, at::kFloat), saved, source);
+  for (const char* file : {"/chat_template.jinja", "/additional_chat_templates/tool_use.jinja"})
+    EXPECT_EQ(read_file(saved + file, 1 << 10), file);
+}
+
 TEST_F(HfFolderTest, AnotherTypeRoundsTheWeightsAndSaysSo) {
   const std::string golden = kModelFolders + "llama_transformers4";
   save_policy(*load_policy(golden, device_, at::kBFloat16), folder_, golden);
@@ -142,6 +153,12 @@ TEST_F(HfFolderTest, AWrongSetOfTensorsIsRefusedByName) {
                              [](auto& t) { t["model.norm.weight"] = at::ones({48}, at::kInt); })),
               HasSubstr("has type I32"));
   EXPECT_THAT(refusal(folder_ + "/nowhere"), HasSubstr("nowhere"));
+  // Before memory is taken for 16,000 layers.
+  const std::string folder = edited("qwen2_tied", [](auto&) {});
+  auto config = nlohmann::json::parse(read_file(folder + "/config.json", 1 << 20));
+  config["num_hidden_layers"] = 16'000;
+  write_file_atomic(folder + "/config.json", config.dump());
+  EXPECT_THAT(refusal(folder), HasSubstr("numbers and the weights have"));
 }
 
 }  // namespace

@@ -237,21 +237,25 @@ ModelConfig ModelConfig::read(const std::string& folder) {
 }
 
 void ModelConfig::check(const std::string& where) const {
-  const auto check_size = [&](const char* key, int64_t value, int64_t multiple) {
-    TLT_CHECK_INPUT(value > 0 && value % multiple == 0, where, ": ", key, " is ", value,
-                    "; it must be a multiple of ", multiple);
+  const auto check_size = [&](const char* key, int64_t value, int64_t multiple, int64_t most) {
+    TLT_CHECK_INPUT(value > 0 && value % multiple == 0 && value <= most, where, ": ", key, " is ",
+                    value, "; it must be a multiple of ", multiple, ", at most ", most);
   };
-  check_size("vocab_size", vocabulary, 1);
-  check_size("num_hidden_layers", layers, 1);
-  check_size("num_key_value_heads", kv_heads, 1);
-  check_size("max_position_embeddings", max_positions, 1);
-  // The vectors of the CPU kernels.
-  check_size("hidden_size", hidden, 16);
-  check_size("intermediate_size", intermediate, 16);
-  check_size("head_dim", head_size, 16);
+  // Larger than any model, and so small that products of them fit.
+  constexpr int64_t kManyLayers = 1 << 14, kManyHeads = 1 << 16, kWide = 1 << 20,
+                    kManyTokens = 1 << 24;
+  check_size("vocab_size", vocabulary, 1, kManyTokens);
+  check_size("num_hidden_layers", layers, 1, kManyLayers);
+  check_size("num_attention_heads", heads, 1, kManyHeads);
+  check_size("num_key_value_heads", kv_heads, 1, kManyHeads);
+  check_size("max_position_embeddings", max_positions, 1, int64_t{1} << 30);
+  // Multiples: the vectors of the CPU kernels.
+  check_size("hidden_size", hidden, 16, kWide);
+  check_size("intermediate_size", intermediate, 16, kWide);
+  check_size("head_dim", head_size, 16, kWide);
   TLT_CHECK_INPUT(head_size <= 96 || head_size == 128 || head_size == 256, where, ": head_dim ",
                   head_size, " is not supported; multiples of 16 up to 96, 128 and 256 are");
-  TLT_CHECK_INPUT(heads > 0 && heads % kv_heads == 0, where, ": num_attention_heads is ", heads,
+  TLT_CHECK_INPUT(heads % kv_heads == 0, where, ": num_attention_heads is ", heads,
                   "; it must be a multiple of num_key_value_heads ", kv_heads);
 }
 

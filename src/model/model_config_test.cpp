@@ -160,6 +160,8 @@ TEST_F(ModelConfigTest, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THAT(refusal({{"num_key_value_heads", 3}}), HasSubstr("multiple of num_key_value_heads"));
   EXPECT_THAT(refusal({{"num_hidden_layers", 0}}), HasSubstr("num_hidden_layers"));
   EXPECT_THAT(refusal({{"vocab_size", 1e30}}), HasSubstr("vocab_size"));
+  EXPECT_THAT(refusal({{"vocab_size", 1 << 29}}), HasSubstr("at most 16777216"));
+  EXPECT_THAT(refusal({{"num_hidden_layers", 1 << 29}}), HasSubstr("at most 16384"));
 }
 
 TEST_F(ModelConfigTest, AMissingOrBrokenFileIsNamed) {
