@@ -134,6 +134,26 @@ actor_rollout_ref: {actor: {tis_imp_ratio_cap: 2.0}}
   EXPECT_THAT(other.notes(), HasSubstr("metric = entropy: algorithm.filter_groups.metric is"));
 }
 
+// DAPO's, in the two places that verl's recipes have had for it.
+TEST(ImportVerlTest, OverlongShapingIsTheRewardLength) {
+  for (const std::string place : {"overlong_buffer", "reward_kwargs.overlong_buffer_cfg"}) {
+    const std::string key = "reward_model." + place;
+    const auto with = [&](const std::string& enable, const std::string& text) {
+      return read_text(text,
+                       {key + ".enable=" + enable, key + ".len=4096", key + ".penalty_factor=0.5"});
+    };
+    const Read on = with("True", "data: {max_response_length: 20480}\n");
+    EXPECT_EQ(on.options.reward.functions, (std::vector<std::string>{"auto", "length"}));
+    EXPECT_EQ(on.options.reward.overlong_buffer.len, 4096);
+    EXPECT_EQ(on.options.reward.overlong_buffer.penalty_factor, 0.5);
+    EXPECT_EQ(on.notes(), "");
+    EXPECT_THAT(on.imported.options, ::testing::Contains("reward.functions"));
+    EXPECT_EQ(with("False", "{}\n").options.reward.functions, std::vector<std::string>{"auto"});
+    EXPECT_EQ(with("True", "custom_reward_function: {path: a.py}\n").options.reward.functions,
+              (std::vector<std::string>{"command", "length"}));
+  }
+}
+
 TEST(ImportVerlTest, AdaptersKeepTheirNames) {
   const Read result = read_text(
       "actor_rollout_ref:\n  model:\n    lora_rank: 32\n    lora_alpha: 64\n"

@@ -31,6 +31,9 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"algorithm.rollout_is_threshold", "algorithm.rollout_correction.rollout_is_threshold"},
     {"reward_model.overlong_buffer.len", "reward.overlong_buffer.len"},
     {"reward_model.overlong_buffer.penalty_factor", "reward.overlong_buffer.penalty_factor"},
+    {"reward_model.reward_kwargs.overlong_buffer_cfg.len", "reward.overlong_buffer.len"},
+    {"reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor",
+     "reward.overlong_buffer.penalty_factor"},
     {"speculative.spec_strategy", "speculative.drafters"},
 };
 
@@ -74,6 +77,8 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"model.lora.", "Megatron's adapters; give model.lora_rank, lora_alpha and target_modules"},
     {"model.exclude_modules", "list in model.target_modules what is meant"},
     {"custom_reward_function", "used only with a custom_reward_function.path"},
+    {"reward_model.reward_kwargs.max_resp_len", "data.max_response_length says it"},
+    {"reward_model.reward_manager", "one for all; for verl's dapo see reward length"},
     {"reward_model", "not a reward of this program; see reward.functions"},
     {"trainer.default_hdfs_dir", "the run folder is local: trainer.default_local_dir"},
     {"trainer.rollout_data_dir", "rollouts are written to the run folder: trainer.dump_rollouts"},
@@ -211,6 +216,10 @@ class Importer {
     for (const VerlEntry& entry : entries)
       if (!try_take(entry, /*is_last_time=*/false)) refused.push_back(&entry);
     for (const VerlEntry* entry : refused) try_take(*entry, /*is_last_time=*/true);
+    if (has_overlong_buffer_) {
+      options_.reward.functions.push_back("length");
+      set_.insert("reward.functions");
+    }
     for (const OptionRef& ref : refs_)
       if (set_.contains(ref.name)) result_.options.push_back(ref.name);
     for (const VerlEntry& entry : entries)
@@ -263,6 +272,11 @@ class Importer {
         fixed_.insert(name);
       }
       return true;
+    }
+    if (key == "reward_model.overlong_buffer.enable" ||
+        key == "reward_model.reward_kwargs.overlong_buffer_cfg.enable") {
+      has_overlong_buffer_ = has_overlong_buffer_ || entry.value == true;
+      return entry.value.is_boolean();
     }
     if (key == "trainer.rollout_data_dir") set(*find("trainer.dump_rollouts"), true);
     if (key.starts_with(kCustomReward) && !custom_reward_.empty()) {
@@ -349,15 +363,16 @@ class Importer {
       notes_[&entry] =
           "used only with speculative.gate=paper or release; the default learns when to "
           "speculate";
-    if (ref.name == "model.dtype" && entry.value == "float16")
+    if (ref.name == "model.dtype" && (entry.value == "float16" || entry.value == "half"))
       notes_[&entry] = "tlt computes in bfloat16 or float32; set to bfloat16";
   }
 
   rl::RunOptions& options_;
   const std::vector<OptionRef> refs_;
-  std::set<std::string> keys_;   // of the configuration, that have a value
-  std::set<std::string> set_;    // options
-  std::string custom_reward_;    // reward.command; empty: there is none
+  std::set<std::string> keys_;  // of the configuration, that have a value
+  std::set<std::string> set_;   // options
+  std::string custom_reward_;   // reward.command; empty: there is none
+  bool has_overlong_buffer_ = false;
   std::set<std::string> fixed_;  // options that later entries leave as they are
   std::map<const VerlEntry*, std::string> notes_;
   VerlImport result_;
