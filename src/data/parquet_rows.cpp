@@ -9,6 +9,8 @@
 #include <parquet/arrow/reader.h>
 #include <parquet/file_reader.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -138,10 +140,19 @@ Json value_of(const arrow::Array& array, int64_t i) {
   }
 }
 
+// What a file may take of memory at once. Pages are of about a megabyte; the length that a damaged
+// one names would be taken, and filled with zeros, before it is noticed.
+constexpr int64_t kMostBytes = int64_t{1} << 28, kMostBytesOfAByte = 16;
+
+int64_t most_bytes(const std::string& path) {
+  return std::max(kMostBytes,
+                  kMostBytesOfAByte * static_cast<int64_t>(std::filesystem::file_size(path)));
+}
+
 // Column by column and page by page, in the caller's thread: Arrow's defaults read whole row groups
 // ahead.
-parquet::ReaderProperties page_by_page() {
-  parquet::ReaderProperties properties;
+parquet::ReaderProperties page_by_page(arrow::MemoryPool* memory) {
+  parquet::ReaderProperties properties(memory);
   properties.enable_buffered_stream();
   properties.set_page_checksum_verification(true);
   return properties;
@@ -173,7 +184,11 @@ auto checked(const std::string& place, const char* what, Open open) {
 }  // namespace
 
 struct ParquetRows::File {
-  std::string path;
+  explicit File(const std::string& name) : path(name), memory(own_memory.get(), most_bytes(name)) {}
+
+  const std::string path;
+  const std::unique_ptr<arrow::MemoryPool> own_memory = arrow::MemoryPool::CreateDefault();
+  arrow::CappedMemoryPool memory;
   std::unique_ptr<parquet::arrow::FileReader> reader;
   std::unique_ptr<arrow::RecordBatchReader> batches;
   std::vector<Column> columns;
@@ -195,14 +210,15 @@ struct ParquetRows::File {
   }
 };
 
-ParquetRows::ParquetRows(const std::string& path) : file_(std::make_unique<File>()) {
-  file_->path = path;
+ParquetRows::ParquetRows(const std::string& path) {
   FileHandle(path, O_RDONLY);  // says why, when there is none
+  file_ = std::make_unique<File>(path);
   file_->reader = checked(path, "not a whole Parquet file", [&] {
     parquet::arrow::FileReaderBuilder builder;
-    const arrow::Status opened = builder.OpenFile(path, /*memory_map=*/false, page_by_page());
+    const arrow::Status opened =
+        builder.OpenFile(path, /*memory_map=*/false, page_by_page(&file_->memory));
     if (!opened.ok()) return arrow::Result<std::unique_ptr<parquet::arrow::FileReader>>(opened);
-    return builder.properties(in_batches())->Build();
+    return builder.memory_pool(&file_->memory)->properties(in_batches())->Build();
   });
   file_->batches =
       checked(path, "the file is damaged", [&] { return file_->reader->GetRecordBatchReader(); });

@@ -122,6 +122,18 @@ TEST(ParquetRowsTest, ANameThatIsNotUtf8IsRefused) {
             "name.parquet: a column whose name is not UTF-8; name it in UTF-8");
 }
 
+// Found by the fuzzer: eight bytes of a page's header say that it has 2 GB, which Arrow took, and
+// filled, before it saw the end of the file.
+TEST(ParquetRowsTest, TheLengthOfADamagedPageIsNotBelieved) {
+  std::string bytes = text_of_file(kParquetFolder + "trl.parquet");
+  bytes.replace(6903, 8, std::string("\xff\xff\xff\x7f\0\0\0\0", 8));
+  const std::string error = error_of(copy_of("page.parquet", bytes));
+  EXPECT_TRUE(error.starts_with(
+      "page.parquet: row 1: the file is damaged from here on; copy the file again ("))
+      << error;
+  EXPECT_NE(error.find("limit=268435456"), std::string::npos) << error;
+}
+
 // Whatever a flipped byte does, it ends as rows or as an InputError that begins with the file.
 TEST(ParquetRowsTest, DamagedBytesAreRowsOrOneSentence) {
   int refused = 0, in_the_middle = 0;
