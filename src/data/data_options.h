@@ -96,7 +96,7 @@ struct DataOptions {
       "Field with the ground truth; dots reach into objects. Left as it is: also slime's label, "
       "TRL's solution or ground_truth.");
     v(answer_after, "answer_after", Affects::kResults,
-      "The ground truth is what follows the last such mark in the answer (GSM8K: ####).");
+      "The ground truth is what follows the last such mark in the answer.");
     v(reward_fn_key, "reward_fn_key", Affects::kResults,
       "Field that names the data source, which picks the reward. Left as it is: also slime's "
       "metadata.source_name.");

@@ -75,10 +75,15 @@ RewardResult Gsm8kReward::score(const RewardInput& input) const {
 
 void Gsm8kReward::check_row(const RewardInput& row) const {
   const std::string number = true_number(row.ground_truth);
-  TLT_CHECK_INPUT(!number.empty() && without_commas(leading_number(number)) == number,
-                  "the ground truth `", row.ground_truth,
-                  "` is not a number as the reward gsm8k reads it from a response, so none could "
-                  "score; it needs `42`, without commas, or an answer that ends in `#### 42`");
+  const bool is_number = !number.empty() && leading_number(number) == number;
+  // The flexible method alone leaves them in the response's number.
+  const bool may_have_commas = method_ == Gsm8kMethod::kFlexible;
+  TLT_CHECK_INPUT(
+      is_number && (may_have_commas || without_commas(number) == number), "the ground truth `",
+      row.ground_truth,
+      "` is not a number as the reward gsm8k reads it from a response, so none could "
+      "score; it needs `42`, without commas, or an answer that ends in `#### 42` (leave "
+      "data.answer_after out)");
 }
 
 }  // namespace tlt::reward

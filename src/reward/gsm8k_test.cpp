@@ -95,6 +95,7 @@ TEST(Gsm8kTest, RowWithoutNumberIsRefused) {
   EXPECT_NO_THROW(reward.check_row({.ground_truth = "so\n#### 1,042"}));
   for (const char* never : {"none", "1,042", " 42", "42 apples", "-", "4/2"})
     EXPECT_THROW(reward.check_row({.ground_truth = never}), InputError) << never;
+  EXPECT_NO_THROW(Gsm8kReward(Gsm8kMethod::kFlexible).check_row({.ground_truth = "1,042"}));
 }
 
 // verl's extraction as it is written there: all matches of `#### (-?[0-9.,]+)` or `-?[0-9.,]+` from

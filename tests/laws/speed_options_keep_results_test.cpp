@@ -74,7 +74,7 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.train.publish_margin", "1000"},
     {"speculative.train.gap_share", "1"},
     {"speculative.train.consolidate_below", "8"},
-    {"speculative.train.compare_frozen", "true"},
+    {"speculative.train.compare_frozen", "false"},  // the demo has it
     {"actor.enable_gradient_checkpointing", "true"},
     {"actor.use_distributed_optimizer", "true"},
     {"reward.threads", "1"},
