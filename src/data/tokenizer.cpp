@@ -87,6 +87,9 @@ struct Tokenizer::Core {
   mutable std::vector<std::unique_ptr<Scratch>> free_scratch;  // protected by mutex
 };
 
+// Ids may have holes; a damaged one must not take memory for millions of tokens.
+constexpr int64_t kIdsBeyondTokens = 1 << 17, kIdsOfAToken = 4;
+
 Tokenizer::Core::Core(TokenizerJson json)
     : template_prefix(std::move(json.template_prefix)),
       template_suffix(std::move(json.template_suffix)),
@@ -99,6 +102,9 @@ Tokenizer::Core::Core(TokenizerJson json)
   int32_t largest = -1;
   for (const auto& [text, id] : json.vocabulary) largest = std::max(largest, id);
   for (const AddedToken& added : json.added_tokens) largest = std::max(largest, added.id);
+  const auto named = static_cast<int64_t>(json.vocabulary.size() + json.added_tokens.size());
+  TLT_CHECK_INPUT(largest < kIdsBeyondTokens + kIdsOfAToken * named, "token id ", largest,
+                  " is far beyond those of ", named, " tokens; the file is damaged");
   tokens.resize(largest + 1);
   ids.reserve(tokens.size());
   for (const auto& [text, id] : json.vocabulary) name_token(text, id);

@@ -223,6 +223,7 @@ TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
       {"/model/vocab/a", "-1", "token id"},
       {"/model/vocab/a", "99999999", "token id"},
       {"/model/vocab/a", "1.5", "token id"},
+      {"/model/vocab/a", "6553631", "token id 6553631 is far beyond those of"},
       {"/model/vocab/a", "1", "same id"},
       {"/added_tokens/0/id", "0", "same id"},
       {"/added_tokens/0/content", "\"a\"", "added token"},
