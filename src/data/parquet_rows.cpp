@@ -239,7 +239,7 @@ bool ParquetRows::try_next(Json& row) {
     try {
       row[name] = value_of(*file_->batch->column(column), file_->next);
     } catch (const InputError& error) {
-      throw InputError(place() + ": column " + name + ": " + error.what());
+      throw InputError(one_sentence(place() + ": column " + name + ": " + error.what()));
     }
   }
   ++file_->next;

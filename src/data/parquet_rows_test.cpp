@@ -114,6 +114,15 @@ TEST(ParquetRowsTest, TextThatIsNotUtf8IsNamedByRowAndColumn) {
             "not_utf8.parquet: row 2: column prompt: a text that is not UTF-8; save it as UTF-8");
 }
 
+// Found by the fuzzer: the name's line break was the message's.
+TEST(ParquetRowsTest, ANameWithALineBreakStaysInItsSentence) {
+  std::string bytes = text_of_file(kParquetFolder + "not_utf8.parquet");
+  for (size_t at = 0; (at = bytes.find("prompt", at)) != bytes.npos;) bytes[at + 3] = '\n';
+  const std::string error = error_of(copy_of("name.parquet", bytes));
+  EXPECT_NE(error.find("row 2: column pro"), std::string::npos) << error;
+  EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+}
+
 // Found by the fuzzer: such a name became the key of a row that nothing could write.
 TEST(ParquetRowsTest, ANameThatIsNotUtf8IsRefused) {
   std::string bytes = text_of_file(kParquetFolder + "wrong_type.parquet");
