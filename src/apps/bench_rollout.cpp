@@ -153,14 +153,14 @@ struct RolloutFlags {
 };
 
 std::vector<std::vector<int32_t>> load_prompts(const RolloutFlags& flags,
-                                               const model::PolicyModel& policy, int64_t count) {
+                                               model::PolicyModel& policy, int64_t count) {
   std::vector<std::vector<int32_t>> prompts;
   if (flags.prompts.empty()) {
     for (int64_t i = 0; i < count; ++i)
       prompts.push_back(random_prompt(policy, static_cast<uint32_t>(i), flags.prompt_tokens));
     return prompts;
   }
-  const auto tokenizer = flags.model.flags.load_tokenizer(policy.config());
+  const auto tokenizer = flags.model.flags.load_tokenizer(policy);
   if (flags.prompts.find(':') == std::string::npos) {
     for (InputRow& row : read_prompts(flags.prompts, tokenizer, flags.model.flags.model,
                                       policy.config().vocabulary))
@@ -194,7 +194,7 @@ struct Run {
 // The ways at one batch size.
 class Comparison {
  public:
-  Comparison(const RolloutFlags& flags, const model::PolicyModel& policy, int64_t batch)
+  Comparison(const RolloutFlags& flags, model::PolicyModel& policy, int64_t batch)
       : flags_(flags), policy_(policy), batch_(batch), ways_(flags.ways()) {
     const int64_t count = flags.responses_at(batch);
     prompts_ = load_prompts(flags, policy, (count + flags.samples - 1) / flags.samples);

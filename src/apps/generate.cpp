@@ -197,8 +197,7 @@ int run_generate(const Arguments& arguments) {
   install_interrupt_handler();
 
   const auto policy = flags.model.load();
-  const auto tokenizer = flags.model.load_tokenizer(policy->config());
-  if (tokenizer) policy->set_tokens(tokenizer->vocab_size());
+  const auto tokenizer = flags.model.load_tokenizer(*policy);
   const auto rows = read_prompts(flags.prompts, tokenizer, flags.model.model,
                                  policy->config().vocabulary, flags.chat);
   check_lengths(rows, policy->config());

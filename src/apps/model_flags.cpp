@@ -84,12 +84,14 @@ std::unique_ptr<model::PolicyModel> ModelFlags::load() const {
   return policy;
 }
 
-std::optional<data::Tokenizer> ModelFlags::load_tokenizer(const model::ModelConfig& config) const {
+std::optional<data::Tokenizer> ModelFlags::load_tokenizer(model::PolicyModel& policy) const {
   if (!std::filesystem::exists(model + "/tokenizer.json")) return std::nullopt;
   data::Tokenizer tokenizer = data::Tokenizer::load(model);
-  TLT_CHECK_INPUT(tokenizer.vocab_size() <= config.vocabulary, model, "/tokenizer.json: it has ",
-                  tokenizer.vocab_size(), " tokens and the model ", config.vocabulary,
+  const int64_t vocabulary = policy.config().vocabulary;
+  TLT_CHECK_INPUT(tokenizer.vocab_size() <= vocabulary, model, "/tokenizer.json: it has ",
+                  tokenizer.vocab_size(), " tokens and the model ", vocabulary,
                   "; put the model's own tokenizer there");
+  policy.set_tokens(tokenizer.vocab_size());
   return tokenizer;
 }
 

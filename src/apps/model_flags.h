@@ -33,8 +33,8 @@ struct ModelFlags {
   at::ScalarType type() const;
   std::unique_ptr<model::PolicyModel> load() const;
   // nullopt: the folder has no tokenizer.json. InputError when it has tokens that the model has
-  // not.
-  std::optional<data::Tokenizer> load_tokenizer(const model::ModelConfig& config) const;
+  // not; rows of the head that it has no token for are not sampled from then on.
+  std::optional<data::Tokenizer> load_tokenizer(model::PolicyModel& policy) const;
 };
 
 // --speculation and what belongs to it.

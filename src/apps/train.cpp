@@ -57,7 +57,7 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
   }
   for (const std::string& override : overrides) apply_override(refs, override);
   options.check();
-  data::find_data_files(options.data);
+  data::expand_data_files(options.data);
 
   const cluster::Launch launch = cluster::read_launch(cluster::process_environment());
   if (launch.world_size == 1 && workers > 1) return start_workers(workers, arguments);

@@ -2,10 +2,12 @@
 #include "base/options.h"
 
 #include <fmt/core.h>
+#include <toml++/toml.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include "base/check.h"
@@ -90,40 +92,29 @@ std::pair<std::string_view, std::string_view> split_line(std::string_view line) 
 
 constexpr size_t kLongList = 200;  // bytes
 
-// Of "[1, 2]" or "["a", "b, c"]", as to_text() writes it.
-std::vector<std::string_view> items_of(std::string_view list) {
-  std::vector<std::string_view> items;
-  bool is_quoted = false;
-  size_t begin = 1;
-  for (size_t i = 1; i < list.size(); ++i) {
-    if (is_quoted && list[i] == '\\') {
-      ++i;
-    } else if (list[i] == '"') {
-      is_quoted = !is_quoted;
-    } else if (!is_quoted && (list[i] == ',' || i + 1 == list.size())) {
-      if (i > begin) items.push_back(list.substr(begin, i - begin));
-      begin = i + 2;
-    }
+// The first of a list that another one has not, both as to_text() writes them; empty: none.
+std::string first_missing(const toml::array& from, const toml::array& in) {
+  for (const toml::node& item : in) {
+    if (std::ranges::any_of(from, [&](const toml::node& other) {
+          return toml::node_view(other) == toml::node_view(item);
+        }))
+      continue;
+    std::ostringstream text;
+    text << toml::toml_formatter(item, toml::format_flags::none);
+    return text.str();
   }
-  return items;
-}
-
-// What is in a list and not in the other one; empty: nothing.
-std::string_view first_missing(const std::vector<std::string_view>& from,
-                               const std::vector<std::string_view>& in) {
-  for (const std::string_view item : in)
-    if (std::ranges::find(from, item) == from.end()) return item;
-  return {};
+  return "";
 }
 
 // Of an option's two values: of long lists what only one of them has.
 std::string value_difference(std::string_view name, std::string_view here, std::string_view there) {
   const bool are_lists = here.starts_with('[') && there.starts_with('[');
   if (are_lists && here.size() + there.size() > kLongList) {
-    const std::vector<std::string_view> items = items_of(here), others = items_of(there);
-    if (const auto item = first_missing(others, items); !item.empty())
+    const toml::table lists = toml::parse(fmt::format("here = {}\nthere = {}", here, there));
+    const toml::array &ours = *lists["here"].as_array(), &theirs = *lists["there"].as_array();
+    if (const std::string item = first_missing(theirs, ours); !item.empty())
       return fmt::format("{} has {} here and not there", name, item);
-    if (const auto item = first_missing(items, others); !item.empty())
+    if (const std::string item = first_missing(ours, theirs); !item.empty())
       return fmt::format("{} has {} there and not here", name, item);
   }
   return fmt::format("{} is {} here and {} there", name, here, there);

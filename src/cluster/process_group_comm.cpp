@@ -254,6 +254,7 @@ class ProcessGroupComm final : public Comm {
     try {
       body();
     } catch (const std::exception& error) {
+      gloo_.reset();  // whoever waits for this rank fails now too
       std::ostringstream out;
       out << here << " failed on rank " << rank_ << " of " << size_ << " after " << std::fixed
           << std::setprecision(1) << std::chrono::duration<double>(Clock::now() - start).count()
@@ -264,8 +265,8 @@ class ProcessGroupComm final : public Comm {
   }
 
   // Tells the other ranks through the store where this one failed, and gives them two seconds to
-  // do the same: a rank that says nothing is dead or stuck. Its connections are closed first, so
-  // that one that waits for this rank fails now too. Rank 0 serves the store and leaves last.
+  // do the same: a rank that says nothing is dead or stuck. Rank 0 serves the store and leaves
+  // last.
   std::string others(const std::string& here) noexcept {
     const auto key = [](int rank) { return "failed/" + std::to_string(rank); };
     const Clock::time_point deadline = Clock::now() + std::chrono::seconds(rank_ == 0 ? 3 : 2);
@@ -274,7 +275,6 @@ class ProcessGroupComm final : public Comm {
     try {
       store.setTimeout(std::chrono::seconds(1));
       store.set(key(rank_), here);
-      gloo_.reset();
       for (; static_cast<int>(reports.size()) < size_ && Clock::now() < deadline; nap()) {
         for (int rank = 0; rank < size_; ++rank)
           if (!reports.contains(rank) && store.check({key(rank)}))

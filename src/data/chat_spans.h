@@ -1,10 +1,12 @@
 // ChatSpans: which tokens of a conversation the assistant writes, for the losses of `tlt sft` and
-// `tlt draft`. They are found from token ids, never by searching the text:
+// `tlt draft`. They are found from token ids; no text is searched for:
 //
 //   a template with {% generation %} blocks says it itself, and the conversation is one row;
 //   else the prompt of an assistant's message is the messages before it with the generation prompt,
 //   as the model gets them when it answers, and what it has to say is what the conversation up to
-//   this message adds to that.
+//   this message adds to that. Where the template writes the message otherwise than its prompt
+//   begins it (DeepSeek's prompt ends in <think>, and messages lack it), the message's content
+//   behind that beginning is what is learned; it must be what the template writes, byte for byte.
 //
 // Messages share a row while that leaves each behind the prompt it answers. Where a template writes
 // earlier messages in another way once more follows (Qwen 3 drops their reasoning), a conversation

@@ -68,7 +68,7 @@ std::vector<std::string> find_data_files(const std::string& name, std::string_vi
   return found;
 }
 
-void find_data_files(DataOptions& options) {
+void expand_data_files(DataOptions& options) {
   std::vector<std::string> files;
   std::vector<double> weights;
   for (size_t i = 0; i < options.train_files.size(); ++i) {

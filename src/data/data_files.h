@@ -25,6 +25,6 @@ std::vector<std::string> find_data_files(const std::string& name, std::string_vi
 // Puts the files in place of folders and patterns; each has the weight of what stood for it. What a
 // run then depends on, and its options.toml says, are the files themselves. InputError as above.
 // REQUIRES: options.check().
-void find_data_files(DataOptions& options);
+void expand_data_files(DataOptions& options);
 
 }  // namespace tlt::data

@@ -79,16 +79,16 @@ TEST_F(DataFilesTest, OptionsHaveTheFilesAndTheirWeights) {
   options.train_files = {folder_ / "b-*.jsonl", "countdown:seed=1,size=3", folder_.path()};
   options.train_weights = {0.5, 1, 2};
   options.val_files = {folder_ / "b-2.jsonl"};
-  find_data_files(options);
+  expand_data_files(options);
   EXPECT_EQ(options.train_files.size(), 6U);
   EXPECT_EQ(options.train_files[1], folder_ / "b-2.jsonl");
   EXPECT_EQ(options.train_weights, (std::vector<double>{0.5, 0.5, 1, 2, 2, 2}));
   EXPECT_EQ(options.val_files, Names{folder_ / "b-2.jsonl"});
   DataOptions again = options;
-  find_data_files(again);
+  expand_data_files(again);
   EXPECT_EQ(again.train_files, options.train_files);
   options.val_files = {folder_ / "v*"};
-  EXPECT_THROW(find_data_files(options), InputError);
+  EXPECT_THROW(expand_data_files(options), InputError);
 }
 
 }  // namespace

@@ -54,8 +54,7 @@ struct DataOptions {
   void visit(auto& v) {
     v(train_files, "train_files", Affects::kResults,
       "Files to train on (.parquet, .jsonl, .json), folders of them, patterns (shards/*.parquet), "
-      "or "
-      "problems made on the fly: countdown:seed=1000,size=65536,four=0.1,top=12.");
+      "or problems made on the fly: countdown:seed=1000,size=65536,four=0.1,top=12.");
     v(val_files, "val_files", Affects::kResults,
       "Files to validate on; countdown:seed=7,size=256 makes problems that training never sees.");
     v(train_weights, "train_weights", Affects::kResults,

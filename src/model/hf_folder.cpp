@@ -89,18 +89,14 @@ void copy_files(const std::string& source_folder, const std::string& folder) {
 std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device& device,
                                          at::ScalarType type) {
   const ModelConfig config = ModelConfig::read(folder);
-  check_size(SafetensorsFolder(folder), config);
-  auto model = std::make_unique<PolicyModel>(config, device, type);
-  load_weights(folder, *model);
-  return model;
-}
-
-void load_weights(const std::string& folder, const PolicyModel& model) {
   SafetensorsFolder weights(folder);
-  check_names(weights, model);
-  for (const Parameter& parameter : model.parameters())
+  check_size(weights, config);
+  auto model = std::make_unique<PolicyModel>(config, device, type);
+  check_names(weights, *model);
+  for (const Parameter& parameter : model->parameters())
     for (const Parameter::Part& part : parameter.parts)
-      load_part(weights, part.name, model.device(), parameter, part);
+      load_part(weights, part.name, device, parameter, part);
+  return model;
 }
 
 PolicySnapshot snapshot_policy(const PolicyModel& model) {

@@ -26,9 +26,6 @@ namespace tlt::model {
 std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device& device,
                                          at::ScalarType type);
 
-// Reads the weights only, into a model of the same configuration: how a run resumes.
-void load_weights(const std::string& folder, const PolicyModel& model);
-
 // What a folder holds of the policy itself.
 struct PolicySnapshot {
   nlohmann::json config;              // of config.json

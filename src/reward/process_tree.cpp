@@ -99,7 +99,7 @@ std::optional<int64_t> ProcessTree::files_on(const std::string& folder) const {
   return std::nullopt;
 }
 
-bool ProcessTree::is_told() {
+bool ProcessTree::kernel_tells_children() {
   const std::string self = std::to_string(getpid());
   return access(("/proc/self/task/" + self + "/children").c_str(), R_OK) == 0;
 }

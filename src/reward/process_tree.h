@@ -35,7 +35,7 @@ class ProcessTree {
   std::optional<int64_t> files_on(const std::string& folder) const;
 
   // The kernel tells of a process's children (CONFIG_PROC_CHILDREN).
-  static bool is_told();
+  static bool kernel_tells_children();
 
  private:
   std::vector<pid_t> processes_;

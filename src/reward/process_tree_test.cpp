@@ -53,7 +53,7 @@ class Family {
 };
 
 TEST(ProcessTreeTest, HasWhatComesOfAProcess) {
-  ASSERT_TRUE(ProcessTree::is_told());
+  ASSERT_TRUE(ProcessTree::kernel_tells_children());
   pid_t pid = 0;
   {
     const Family family;

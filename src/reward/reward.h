@@ -103,8 +103,7 @@ struct RewardOptions {
       "PCRE2 pattern of the reward regex; its first group, if any, must equal the ground truth.");
     v(format, "format", Affects::kResults,
       "PCRE2 pattern of the reward format, which a response must have in it; the default: it "
-      "begins "
-      "with one <think> that ends.");
+      "begins with one <think> that ends.");
     v(command, "command", Affects::kResults,
       "Program of the reward command, for the shell: reads JSON lines, writes scores "
       "(docs/rewards.md).");

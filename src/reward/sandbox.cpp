@@ -61,7 +61,7 @@ Sandbox::Status status_of(const std::string& name) {
 
 Sandbox::Sandbox(const SandboxLimits& limits, Clock::time_point deadline)
     : limits_(limits), child_(command_of(limits)) {
-  if (!ProcessTree::is_told())
+  if (!ProcessTree::kernel_tells_children())
     throw Error("the kernel does not tell of a process's children (CONFIG_PROC_CHILDREN)");
   const Json setup = {{"setup",
                        {{"memory", limits.memory_bytes},

@@ -43,8 +43,9 @@ class Sandbox {
     kFailed,  // an exception, or an end with another status than 0
     kLate,
     kFlooded,  // more output than it may write
-    kGreedy,   // its processes together took too much memory, or made too many files; and
-    kBroken,   // it killed the driver: nothing more can be run in here
+    // Nothing more can be run in here:
+    kGreedy,  // its processes together took too much memory, or made too many files
+    kBroken,  // it killed the driver
   };
   struct Outcome {
     Status status;

@@ -130,8 +130,7 @@ std::vector<std::string> summarize(const std::string& metrics_file,
   }
   from_to("drafter", "drafter/acceptance_length/before", "drafter/acceptance_length/after",
           "{:.2f} -> {:.2f} tokens a forward pass, on held-out responses");
-  from_to("drafter untrained", "drafter/acceptance_length/frozen",
-          "drafter/acceptance_length/frozen",
+  from_to("frozen drafter", "drafter/acceptance_length/frozen", "drafter/acceptance_length/frozen",
           "{:.2f} -> {:.2f} tokens a forward pass, had it stayed as it was");
   const double idle = history.sum("drafter/idle_seconds"),
                used = history.sum("drafter/used_seconds");

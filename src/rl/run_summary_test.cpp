@@ -46,7 +46,7 @@ TEST(RunSummaryTest, SaysHowTheRunMoved) {
           "bit for bit",
           "  their time            0.50 s with guesses, 0.75 s without: 1.50 times as fast",
           "  drafter               1.02 -> 4.80 tokens a forward pass, on held-out responses",
-          "  drafter untrained     1.02 -> 1.01 tokens a forward pass, had it stayed as it was",
+          "  frozen drafter        1.02 -> 1.01 tokens a forward pass, had it stayed as it was",
           "  idle time             8.0 s of waiting workers, 6.0 s of them used to train the "
           "drafter (75 %)"));
 }

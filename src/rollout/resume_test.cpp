@@ -164,7 +164,7 @@ class ResumeTest : public ::testing::Test {
   }
 
   // With speculation, responses need fewer forward passes.
-  static std::string difference_of_tokens(Rollouts a, const Rollouts& b) {
+  static std::string difference_but_for_forwards(Rollouts a, const Rollouts& b) {
     for (auto& [place, response] : a)
       if (const auto other = b.find(place); other != b.end())
         response.target_forwards = other->second.target_forwards;
@@ -200,7 +200,7 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
     KeepingTap tap;
     Speculation speculation(std::make_unique<RecordingDrafter>(want), {4, 2, 6}, kVocabulary);
     Engine engine(*model_, options(300), &letters_, &tap, &speculation);
-    EXPECT_EQ(difference_of_tokens(plain_, tests::run(engine, groups())), "");
+    EXPECT_EQ(difference_but_for_forwards(plain_, tests::run(engine, groups())), "");
     EXPECT_FALSE(speculation.stats().failed);
     EXPECT_GT(speculation.stats().accepted_tokens, 50);
     for (const Group& group : groups())
@@ -224,7 +224,7 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
                                                  speculations.back().get()));
     }
     int64_t moves = 0;
-    EXPECT_EQ(difference_of_tokens(plain_, run_wandering(engines, 1, moves)), "");
+    EXPECT_EQ(difference_but_for_forwards(plain_, run_wandering(engines, 1, moves)), "");
     EXPECT_GT(moves, 10);
     for (const auto& speculation : speculations) EXPECT_FALSE(speculation->stats().failed);
     for (const auto& [place, response] : plain_) {
@@ -261,7 +261,7 @@ TEST_F(ResumeTest, GuessesGoOnToBeRight) {
     }
     int64_t moves = 0;
     for (uint64_t seed = 0; seed < 3; ++seed)  // later ones with what the first left behind
-      EXPECT_EQ(difference_of_tokens(plain_, run_wandering(engines, seed, moves)), "");
+      EXPECT_EQ(difference_but_for_forwards(plain_, run_wandering(engines, seed, moves)), "");
     EXPECT_GT(moves, 10);
     for (const auto& speculation : speculations) {
       EXPECT_FALSE(speculation->stats().failed) << with_eagle;
