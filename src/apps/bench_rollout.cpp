@@ -33,8 +33,10 @@ namespace {
 
 constexpr size_t kBuckets = 8;  // of batch sizes: 1, 2-3, 4-7 …
 
-// "off", "auto", "suffix", "ngram", "eagle", "mixed", "simulated"; with ":8_4_16" always that
-// strategy.
+constexpr const char* kBlindEagle = "eagle-blind";
+
+// "off", "auto", "suffix", "ngram", "eagle", "eagle-blind", "mixed", "simulated"; with ":8_4_16"
+// always that strategy.
 struct Way {
   std::string name;
   std::string drafter;  // "" for off
@@ -43,11 +45,11 @@ struct Way {
 
 Way parse_way(const std::string& name) {
   Way way{.name = name, .drafter = name.substr(0, name.find(':')), .strategy = {}};
-  const auto known = {"off", "auto", "suffix", "ngram", "eagle", "mixed", "simulated"};
+  const auto known = {"off", "auto", "suffix", "ngram", "eagle", kBlindEagle, "mixed", "simulated"};
   TLT_CHECK_INPUT(
       std::ranges::find(known, way.drafter) != known.end(), "--ways has '", name,
-      "'; use off, auto, suffix, ngram, eagle, mixed or simulated, and with a drafter a "
-      "strategy if you like: suffix:8_4_16");
+      "'; use off, auto, suffix, ngram, eagle, eagle-blind, mixed or simulated, and with a "
+      "drafter a strategy if you like: suffix:8_4_16");
   if (way.drafter.size() < name.size()) {
     TLT_CHECK_INPUT(way.drafter != "off" && way.drafter != "auto", "--ways has '", name,
                     "'; only a drafter takes a strategy");
@@ -86,7 +88,8 @@ struct RolloutFlags {
                    "countdown:seed=7,size=64; without: random tokens.");
     app.add_option(
            "--ways", way_names,
-           "off, auto (as the tuner chooses), suffix, ngram, eagle, mixed; or always one strategy, "
+           "off, auto (as the tuner chooses), suffix, ngram, eagle, eagle-blind (it does not know "
+           "the random numbers), mixed; or always one strategy, "
            "as suffix:8_4_16.")
         ->delimiter(',')
         ->default_str("off,auto,suffix,ngram");
@@ -137,8 +140,9 @@ struct RolloutFlags {
     for (const Way& way : ways()) {
       TLT_CHECK_INPUT(way.drafter != "simulated" || acceptance > 0,
                       "'simulated' needs --simulate-acceptance, as 4");
-      TLT_CHECK_INPUT((way.drafter != "eagle" && way.drafter != "mixed") || !drafter.empty(), "'",
-                      way.drafter, "' needs a drafter; give its folder with --drafter");
+      TLT_CHECK_INPUT(
+          (!way.drafter.starts_with("eagle") && way.drafter != "mixed") || !drafter.empty(), "'",
+          way.drafter, "' needs a drafter; give its folder with --drafter");
     }
     TLT_CHECK_INPUT(
         prompt_tokens >= 1 && new_tokens >= 2 && prompt_tokens + new_tokens <= config.max_positions,
@@ -258,6 +262,10 @@ class Comparison {
           policy_.config().vocabulary);
     }
     if (way.drafter != "auto" && options.enable) options.drafters = {way.drafter};
+    if (way.drafter == kBlindEagle) {
+      options.drafters = {"eagle"};
+      options.eagle.drafter.common_random_numbers = false;
+    }
     return rollout::make_speculation(
         options, policy_, engine_,
         {.network = network_, .strategy = way.strategy, .costs = costs_});

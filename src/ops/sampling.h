@@ -9,22 +9,10 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/sampling_rule.h"
 #include "runtime/device.h"
 
 namespace tlt::ops {
-
-// How a token is chosen. Truncations apply in the order top-k, top-p, min-p (as in vLLM), on the
-// temperature-scaled distribution.
-struct SamplingRule {
-  double temperature = 1.0;  // 0: the most likely token (the lowest id of equals)
-  int64_t top_k = 0;         // 0 or -1: all
-  double top_p = 1.0;
-  double min_p = 0.0;
-
-  bool truncates() const { return top_k > 0 || top_p < 1.0 || min_p > 0.0; }
-  // The temperature logprobs are taken at: greedy sampling reports the plain distribution.
-  double logprob_temperature() const { return temperature > 0 ? temperature : 1.0; }
-};
 
 struct Sampled {
   int32_t token = 0;

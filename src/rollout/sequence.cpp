@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/random.h"
 
 namespace tlt::rollout {
 
@@ -13,6 +14,13 @@ int64_t GroupState::pages_to_finish() const {
   const bool copies_a_page =
       request.samples > 1 && max_new_tokens > 1 && prompt_tokens() % ops::kPageSlots != 0;
   return pages_for(positions) + (copies_a_page ? 1 : 0);
+}
+
+double Sequence::number(size_t more) const {
+  return uniform(group->request.seed, {.step = group->request.rl_step,
+                                       .prompt = group->request.prompt_id,
+                                       .sample = sample,
+                                       .position = static_cast<uint32_t>(tokens.size() + more)});
 }
 
 void Sequence::go_on(Response response) {

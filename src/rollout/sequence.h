@@ -79,6 +79,9 @@ struct Sequence {
   // Tokens it may still get.
   int64_t remaining() const { return group->max_new_tokens - std::ssize(tokens); }
 
+  // In [0, 1), that the token behind `more` others is chosen with.
+  double number(size_t more) const;
+
   // Takes over what another engine has chosen so far. REQUIRES: it has no tokens.
   void go_on(Response begun);
 

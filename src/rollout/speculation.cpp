@@ -193,6 +193,8 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   }
   drafting_ = batch > 0 ? choose(batch) : nullptr;
   if (!drafting_) return;
+  numbers_.clear();
+  numbers_.reserve(static_cast<size_t>(batch * arm_.strategy.depth));  // views stay
   const Stopwatch watch(clock_);
   for (const auto& sequence : running) {
     if (!sequence->decodes()) continue;
@@ -205,7 +207,8 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
                          .prompt = group.request.tokens,
                          .response = sequence->tokens,
                          .strategy = strategy,
-                         .tree = &sequence->draft});
+                         .tree = &sequence->draft,
+                         .draws = draws_of(*sequence, strategy.depth)});
   }
   if (is_try()) keep_few();
   tell_states();
@@ -222,6 +225,15 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   draft_seconds_ = watch.seconds();
   drafting_->stats.draft_seconds += draft_seconds_;
   ++drafting_->stats.steps;
+}
+
+// By the release's rule the token depends on the guesses: they must not depend on its number.
+spec::KnownDraws Speculation::draws_of(const Sequence& sequence, int64_t tokens) {
+  const ops::SamplingRule& rule = sequence.group->rule;
+  if (target_only_ || rule.temperature <= 0) return {};
+  const size_t first = numbers_.size();
+  for (int64_t i = 0; i < tokens; ++i) numbers_.push_back(sequence.number(static_cast<size_t>(i)));
+  return {std::span(numbers_).subspan(first), rule};
 }
 
 // A try is for the sequences with the least to read.

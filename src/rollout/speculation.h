@@ -153,6 +153,7 @@ class Speculation {
   bool competes(const Member& member) const;
   Member* choose(int64_t batch);
   bool is_try() const { return adaptive_ && tuner_ && tuner_->is_try(); }
+  spec::KnownDraws draws_of(const Sequence& sequence, int64_t tokens);
   void keep_few();
   bool was_asked_for(const Sequence& sequence) const;
   void check(const spec::DraftRequest& request);
@@ -190,6 +191,7 @@ class Speculation {
   double draft_seconds_ = 0;
   std::vector<spec::VerifiedTree> verified_;
   // Scratch.
+  std::vector<double> numbers_;  // of all requests
   std::vector<spec::DraftRequest> requests_;
   std::vector<const spec::DraftTree*> trees_;
   std::vector<int32_t> keep_;

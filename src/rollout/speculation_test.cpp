@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 #include <new>
 
+#include "base/random.h"
 #include "rollout/engine.h"
 #include "spec/suffix_drafter.h"
 #include "tests/support/count_allocations.h"
@@ -113,6 +115,58 @@ TEST_F(SpeculationTest, HotPathAllocatesNothing) {
                      .clock = &clock},
                     config_.vocabulary);
   expect_as_plain("tuned", tuned);
+}
+
+// Guesses a token that does not come, and keeps the numbers that it was told.
+class ListeningDrafter final : public tests::PlainDrafter {
+ public:
+  explicit ListeningDrafter(std::map<std::pair<uint32_t, size_t>, double>* numbers)
+      : numbers_(*numbers) {}
+  std::string_view kind() const override { return "listening"; }
+  void propose(std::span<const spec::DraftRequest> requests) override {
+    for (const spec::DraftRequest& request : requests) {
+      size_t place = request.response.size();
+      for (const double number : request.draws.numbers)
+        numbers_[{request.id.sample, place++}] = number;
+      request.tree->add(spec::DraftTree::kRoot, request.response.back(), 0.5f);
+    }
+  }
+
+ private:
+  std::map<std::pair<uint32_t, size_t>, double>& numbers_;
+};
+
+// Where the tokens do not depend on what is guessed; the law of rollout/request.h says the number.
+TEST_F(SpeculationTest, DraftersKnowTheNumbersOfTheTokensToCome) {
+  const auto numbers_of = [&](const SamplingOptions& sampling, bool is_target_only) {
+    std::map<std::pair<uint32_t, size_t>, double> numbers;
+    Speculation speculation(std::make_unique<ListeningDrafter>(&numbers), {4, 2, 8},
+                            config_.vocabulary);
+    if (is_target_only) speculation.set_target_only({});
+    Engine engine(*model_, {}, nullptr, nullptr, &speculation);
+    engine.submit({.prompt_id = 7,
+                   .rl_step = 5,
+                   .tokens = {1, 2, 3},
+                   .samples = 3,
+                   .sampling = std::make_shared<SamplingOptions>(sampling),
+                   .seed = 11});
+    while (engine.step()) {
+    }
+    return numbers;
+  };
+  SamplingOptions sampling;
+  sampling.ignore_eos = true;
+  sampling.max_new_tokens = 30;
+  const auto numbers = numbers_of(sampling, /*is_target_only=*/false);
+  ASSERT_EQ(numbers.size(), 3 * 27) << "all but the first two tokens and the last one";
+  for (const auto& [place, number] : numbers)
+    EXPECT_EQ(number, uniform(/*seed=*/11, {.step = 5,
+                                            .prompt = 7,
+                                            .sample = place.first,
+                                            .position = static_cast<uint32_t>(place.second)}));
+  EXPECT_TRUE(numbers_of(sampling, /*is_target_only=*/true).empty());
+  sampling.temperature = 0;
+  EXPECT_TRUE(numbers_of(sampling, /*is_target_only=*/false).empty());
 }
 
 TEST_F(SpeculationTest, TheTimeItTakesIsCounted) {

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/random.h"
-
 namespace tlt::rollout {
 namespace {
 
@@ -15,17 +13,7 @@ namespace {
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 
 // Positions of numbers that only the release's rule needs, beside the tokens' own.
-constexpr uint32_t kRestPositions = uint32_t{1} << 31;
-
-// The number of a sequence's token after `more` that are not committed yet.
-double number_of(const Sequence& sequence, size_t more, bool is_rest = false) {
-  const Group& request = sequence.group->request;
-  return uniform(request.seed, {.step = request.rl_step,
-                                .prompt = request.prompt_id,
-                                .sample = sequence.sample,
-                                .position = static_cast<uint32_t>(sequence.tokens.size() + more) +
-                                            (is_rest ? kRestPositions : 0)});
-}
+constexpr size_t kRestPositions = size_t{1} << 31;
 
 int64_t rows_of(const Draw& draw) { return 1 + (draw.is_tree ? draw.sequence->draft.size() : 0); }
 
@@ -106,7 +94,7 @@ void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits
     const Sequence& sequence = *draws[walk.draw].sequence;
     asked_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
                       .rule = sequence.group->rule,
-                      .uniform = number_of(sequence, tokens_[walk.draw].size()),
+                      .uniform = sequence.number(tokens_[walk.draw].size()),
                       .tokens = model_.tokens()});
   }
   if (target_only_) ask_for_guesses(draws);
@@ -143,7 +131,7 @@ void TokenSampler::ask_for_guesses(std::span<const Draw> draws) {
     const Sequence& sequence = *draws[walks_[i].draw].sequence;
     asked_[i].target_only = &*target_only_;
     asked_[i].guesses = std::span(guesses_).subspan(first, ends[i] - first);
-    asked_[i].rest_uniform = number_of(sequence, tokens_[walks_[i].draw].size(), /*is_rest=*/true);
+    asked_[i].rest_uniform = sequence.number(tokens_[walks_[i].draw].size() + kRestPositions);
   }
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "spec/draft_tree.h"
+#include "spec/known_draws.h"
 #include "spec/strategy.h"
 
 namespace at {
@@ -41,6 +42,7 @@ struct DraftRequest {
   // Guesses behind the response, from whose end the tree goes on: only for a drafter that
   // follows_paths().
   std::span<const int32_t> path = {};
+  KnownDraws draws = {};  // of what comes behind the path
 };
 
 class Drafter {

@@ -373,8 +373,10 @@ void EagleDrafter::list_expansions() {
   for (size_t i = 0; i < active_; ++i) {
     Beam& beam = beams_[i];
     beam.first_row = std::ssize(expansions_);
+    const KnownDraws draws =
+        options_.common_random_numbers ? beam.request->draws.behind(beam.written) : KnownDraws();
     for (int64_t row = 0; row < beam.rows(); ++row, first += beam.strategy.width)
-      expansions_.push_back({.first = first, .width = beam.strategy.width});
+      expansions_.push_back({.first = first, .width = beam.strategy.width, .draws = draws});
   }
   tokens_.resize(static_cast<size_t>(first));
   probabilities_.resize(static_cast<size_t>(first));
@@ -404,8 +406,9 @@ void EagleDrafter::choose_tokens(int64_t first, int64_t rows) {
     const Expansion& expansion = expansions_[static_cast<size_t>(row)];
     const auto at = static_cast<size_t>(expansion.first),
                count = static_cast<size_t>(expansion.width);
-    top_.push_back(
-        {std::span(tokens_).subspan(at, count), std::span(probabilities_).subspan(at, count)});
+    top_.push_back({.tokens = std::span(tokens_).subspan(at, count),
+                    .probabilities = std::span(probabilities_).subspan(at, count),
+                    .draws = expansion.draws});
   }
   top_k_.choose(device, {host.const_data_ptr<float>(), static_cast<size_t>(rows * head_rows_)},
                 top_);

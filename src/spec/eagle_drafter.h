@@ -187,6 +187,7 @@ class EagleDrafter final : public Drafter {
   struct Expansion {
     int64_t first;  // into tokens_ and probabilities_
     int64_t width;
+    KnownDraws draws;  // of the row's children
   };
   std::vector<Expansion> expansions_;  // by row
   std::vector<TopK> top_;

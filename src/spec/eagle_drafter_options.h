@@ -15,6 +15,7 @@ struct EagleDrafterOptions {
   int64_t kv_memory_bytes = int64_t{1} << 28;
   int64_t prompt_memory_bytes = int64_t{1} << 28;
   int64_t draft_vocab_size = 0;
+  bool common_random_numbers = true;
 
   void visit(auto& v) {
     v(window, "window", Affects::kSpeed,
@@ -25,8 +26,10 @@ struct EagleDrafterOptions {
       "What hidden states of prompts may take; those without a running sequence go first.");
     v(draft_vocab_size, "draft_vocab_size", Affects::kSpeed,
       "Tokens that an EAGLE-1/2 drafter guesses: the most frequent ones of hot_token_id.json in "
-      "its "
-      "folder; 0: all.");
+      "its folder; 0: all.");
+    v(common_random_numbers, "common_random_numbers", Affects::kSpeed,
+      "The drafter knows the random number that each token will be chosen with, and more of its "
+      "guesses are right.");
   }
 
   // InputError names the field and what is accepted.

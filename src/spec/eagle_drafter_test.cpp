@@ -34,6 +34,8 @@ struct Text {
   std::vector<at::Tensor>
       states;  // [D] each: of the prompt, then those the response was drawn from
   DraftTree tree;
+  std::vector<double> numbers;
+  KnownDraws draws;  // of them
 
   int64_t pairs() const { return std::ssize(states); }
   int32_t token_of_pair(int64_t pair) const {
@@ -74,8 +76,10 @@ class SlowDrafter {
         const size_t place = tokens.size(), width = static_cast<size_t>(strategy.width);
         tokens.resize(place + width);
         probabilities.resize(place + width);
-        const std::vector<TopK> top = {
-            {std::span(tokens).subspan(place), std::span(probabilities).subspan(place)}};
+        const int32_t depth = node == DraftTree::kRoot ? 0 : tree[node].depth;
+        const std::vector<TopK> top = {{std::span(tokens).subspan(place),
+                                        std::span(probabilities).subspan(place),
+                                        text.draws.behind(depth)}};
         TopKSoftmax().choose(network_.device(),
                              {logits.data_ptr<float>(), static_cast<size_t>(rows)}, top);
         for (int32_t& token : std::span(tokens).subspan(place))
@@ -235,6 +239,13 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
     texts_.erase(id);
   }
 
+  // For some of the next tokens, or for none.
+  void draw_numbers(Text& text) {
+    text.numbers.resize(static_cast<size_t>(below(8)));
+    for (double& number : text.numbers) number = random_.uniform();
+    text.draws = {text.numbers, {.temperature = 0.5 + random_.uniform(), .top_k = below(2) * 3}};
+  }
+
   Strategy random_strategy() {
     Strategy strategy{.depth = 1 + below(9), .width = 1 + below(6), .verify = 0};
     strategy.verify = 2 + below(std::min<int64_t>(scored_nodes(strategy), 40));
@@ -247,11 +258,13 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
     std::vector<DraftRequest> requests;
     for (const auto& [id, strategy] : asked) {
       Text& text = texts_.at(id);
+      draw_numbers(text);
       requests.push_back({.id = id,
                           .prompt = text.prompt,
                           .response = text.response,
                           .strategy = strategy,
-                          .tree = &text.tree});
+                          .tree = &text.tree,
+                          .draws = text.draws});
     }
     drafter.propose(requests);
   }

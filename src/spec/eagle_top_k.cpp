@@ -52,6 +52,17 @@ class Largest {
   std::span<float> values_;
 };
 
+// Tokens to find of a row.
+size_t count_of(const TopK& top, int64_t columns) {
+  return top.draws.empty()
+             ? top.tokens.size()
+             : std::clamp(TopK::kConsidered, top.tokens.size(), static_cast<size_t>(columns));
+}
+
+float inverse_temperature_of(const TopK& top) {
+  return static_cast<float>(1 / top.draws.rule.logprob_temperature());
+}
+
 }  // namespace
 
 void TopKSoftmax::choose(const Device& device, std::span<const float> logits,
@@ -63,26 +74,31 @@ void TopKSoftmax::choose(const Device& device, std::span<const float> logits,
     TLT_CHECK(!row.tokens.empty() && row.tokens.size() == row.probabilities.size() &&
                   std::ssize(row.tokens) <= columns,
               "top ", row.tokens.size(), " of ", columns);
-    most_ = std::max(most_, row.tokens.size());
+    most_ = std::max(most_, count_of(row, columns));
   }
   const auto tasks = static_cast<size_t>(rows * parts_);
   parts_of_rows_.resize(tasks);
   ids_.resize(tasks * most_);
   values_.resize(tasks * most_);
+  const auto row_of = [&](int64_t row) {
+    return logits.subspan(static_cast<size_t>(row * columns), static_cast<size_t>(columns));
+  };
   const auto find_part = [&](int64_t task) {
     const int64_t row = task / parts_, first = task % parts_ * kPart;
-    find(logits.subspan(static_cast<size_t>(row * columns + first),
-                        static_cast<size_t>(std::min(kPart, columns - first))),
-         static_cast<int32_t>(first), static_cast<size_t>(task));
+    find(row_of(row).subspan(static_cast<size_t>(first),
+                             static_cast<size_t>(std::min(kPart, columns - first))),
+         static_cast<int32_t>(first), inverse_temperature_of(top[static_cast<size_t>(row)]),
+         static_cast<size_t>(task));
   };
   if (rows * columns >= kSharedLogits)
     device.pool().run(rows * parts_, find_part);
   else
     for (int64_t task = 0; task < rows * parts_; ++task) find_part(task);
-  for (int64_t row = 0; row < rows; ++row) merge(row, top[static_cast<size_t>(row)]);
+  for (int64_t row = 0; row < rows; ++row) merge(row_of(row), row, top[static_cast<size_t>(row)]);
 }
 
-void TopKSoftmax::find(std::span<const float> part, int32_t first_id, size_t task) {
+void TopKSoftmax::find(std::span<const float> part, int32_t first_id, float inverse_temperature,
+                       size_t task) {
   const size_t place = task * most_;
   Largest largest({&ids_[place], most_}, {&values_[place], most_});
   const ops::Kernels& kernels = ops::cpu_kernels();
@@ -94,11 +110,15 @@ void TopKSoftmax::find(std::span<const float> part, int32_t first_id, size_t tas
     if (tops[first / kBlock] > largest.least())
       for (size_t i = first; i < std::min(first + kBlock, part.size()); ++i)
         if (part[i] > largest.least()) largest.add(first_id + static_cast<int32_t>(i), part[i]);
-  parts_of_rows_[task] = {top, kernels.sum_of_exp(part.data(), std::ssize(part), top)};
+  parts_of_rows_[task] = {
+      top, kernels.sum_of_exp(part.data(), std::ssize(part), top, inverse_temperature)};
 }
 
-void TopKSoftmax::merge(int64_t row, const TopK& top) {
-  Largest largest(top.tokens, top.probabilities);
+void TopKSoftmax::merge(std::span<const float> logits, int64_t row, const TopK& top) {
+  largest_ids_.resize(count_of(top, std::ssize(logits)));
+  largest_.resize(largest_ids_.size());
+  Largest largest(largest_ids_, largest_);
+  const float inverse_temperature = inverse_temperature_of(top);
   const auto first = static_cast<size_t>(row * parts_), end = first + static_cast<size_t>(parts_);
   float highest = kNothing, sum = 0;
   for (size_t part = first; part < end; ++part) {
@@ -108,9 +128,41 @@ void TopKSoftmax::merge(int64_t row, const TopK& top) {
   }
   largest.fill_up();
   for (size_t part = first; part < end; ++part)
-    sum += std::exp(parts_of_rows_[part].top - highest) * parts_of_rows_[part].sum;
-  const float log_sum = highest + std::log(sum);
-  for (float& p : top.probabilities) p = std::exp(p - log_sum);
+    sum += std::exp((parts_of_rows_[part].top - highest) * inverse_temperature) *
+           parts_of_rows_[part].sum;
+  const float log_sum = highest * inverse_temperature + std::log(sum);
+  considered_.clear();
+  for (size_t i = 0; i < largest_.size(); ++i)
+    considered_.push_back({.token = largest_ids_[i],
+                           .probability = std::exp(largest_[i] * inverse_temperature - log_sum)});
+  if (!top.draws.empty()) {
+    if (top.draws.rule.truncates())
+      truncate(top.draws.rule, considered_);
+    else
+      add_up(logits, std::span(parts_of_rows_).subspan(first, static_cast<size_t>(parts_)), log_sum,
+             inverse_temperature);
+    use_number(top.draws.numbers.front(), considered_);
+  }
+  for (size_t i = 0; i < top.tokens.size(); ++i) {
+    top.tokens[i] = considered_[i].token;
+    top.probabilities[i] = static_cast<float>(considered_[i].probability);
+  }
+}
+
+void TopKSoftmax::add_up(std::span<const float> logits, std::span<const Part> parts, float log_sum,
+                         float inverse_temperature) {
+  const auto share = [&](const Part& part, float sum) {
+    return static_cast<double>(std::exp(part.top * inverse_temperature - log_sum) * sum);
+  };
+  for (Considered& one : considered_) {
+    const int64_t own = one.token / kPart, first = own * kPart;
+    for (const Part& part : parts.first(static_cast<size_t>(own)))
+      one.before += share(part, part.sum);
+    const Part& part = parts[static_cast<size_t>(own)];
+    one.before +=
+        share(part, ops::cpu_kernels().sum_of_exp(logits.data() + first, one.token - first,
+                                                  part.top, inverse_temperature));
+  }
 }
 
 }  // namespace tlt::spec

@@ -11,14 +11,20 @@
 #include <vector>
 
 #include "runtime/device.h"
+#include "spec/known_draws.h"
 
 namespace tlt::spec {
 
-// The tokens.size() largest logits of a row, largest first (of equals the lowest id), and their
+// The tokens.size() likeliest tokens of a row, likeliest first (of equals the lowest id), and their
 // probabilities under softmax. All tokens are different, even when logits are not numbers.
 struct TopK {
   std::span<int32_t> tokens;
   std::span<float> probabilities;
+  // Not empty: how likely they are to be drawn with the first of these numbers, of the
+  // kConsidered largest logits at least.
+  KnownDraws draws = {};
+
+  static constexpr size_t kConsidered = 8;
 };
 
 // Owns       scratch.
@@ -30,18 +36,26 @@ class TopKSoftmax {
   void choose(const Device& device, std::span<const float> logits, std::span<const TopK> top);
 
  private:
-  void find(std::span<const float> part, int32_t first_id, size_t task);
-  void merge(int64_t row, const TopK& top);
+  struct Part {
+    float top, sum;  // of e^((logit - top) / temperature)
+  };
+
+  void find(std::span<const float> part, int32_t first_id, float inverse_temperature, size_t task);
+  void merge(std::span<const float> logits, int64_t row, const TopK& top);
+  // Of a row: the probability of all tokens before each of considered_.
+  void add_up(std::span<const float> logits, std::span<const Part> parts, float log_sum,
+              float inverse_temperature);
 
   int64_t parts_ = 0;  // of a row
   size_t most_ = 0;    // tokens of a row
-  struct Part {
-    float top, sum;  // of e^(logit - top)
-  };
   // [row, part] and [row, part, most_].
   std::vector<Part> parts_of_rows_;
   std::vector<int32_t> ids_;
   std::vector<float> values_;
+  // Of a row.
+  std::vector<int32_t> largest_ids_;
+  std::vector<float> largest_;
+  std::vector<Considered> considered_;
 };
 
 }  // namespace tlt::spec

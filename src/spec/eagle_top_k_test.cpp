@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "ops/sampling.h"
 
 namespace tlt::spec {
 namespace {
@@ -94,7 +95,12 @@ TEST(EagleTopKTest, WithoutNumbersTheTokensAreStillDifferent) {
     for (float& x : logits)
       x = std::vector<float>{nan, -infinity, infinity,
                              1}[random.below(static_cast<uint64_t>(1 + round % 4))];
-    const Chosen got = choose(logits, 20);
+    Chosen got = choose(logits, 20);
+    if (round % 2 == 0) {
+      const std::vector<double> numbers = {random.uniform()};
+      TopKSoftmax().choose(Device::cpu(1), logits,
+                           std::vector<TopK>{{got.tokens, got.probabilities, {numbers, {}}}});
+    }
     EXPECT_EQ(std::set(got.tokens.begin(), got.tokens.end()).size(), 20);
     for (const int32_t token : got.tokens)
       EXPECT_TRUE(token >= 0 && token < std::ssize(logits)) << token;
@@ -109,6 +115,56 @@ TEST(EagleTopKTest, FindsTheLargestNumberAmongNone) {
     one[place] = -2;
     EXPECT_EQ(choose(one, 3).tokens[0], static_cast<int32_t>(place));
   }
+}
+
+// Against a sum over the whole row in double, and against what the target would choose if it were
+// as sure of its tokens.
+TEST(EagleTopKTest, WithANumberTheLikeliestAreThoseDrawnWithIt) {
+  RandomStream random(/*seed=*/4, {});
+  TopKSoftmax top_k;
+  const Device device = Device::cpu(2);
+  const std::vector<ops::SamplingRule> rules = {
+      {}, {.temperature = 0.5}, {.top_k = 4}, {.top_p = 0.8}, {.temperature = 1.5, .min_p = 0.1}};
+  constexpr int kRounds = 1000;
+  int right = 0, blind_right = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const ops::SamplingRule rule = rules[static_cast<size_t>(round) % rules.size()];
+    at::Tensor row =
+        at::empty({1, static_cast<int64_t>(8 + random.below(round % 50 == 0 ? 20000 : 100))});
+    const std::span logits(row.data_ptr<float>(), static_cast<size_t>(row.numel()));
+    for (float& x : logits)
+      x = static_cast<float>((logits.size() > 1000 ? 4 : 2) * random.normal());
+    const std::vector<double> numbers = {random.uniform(), 0.5};
+    Chosen chosen(3), blind(8);
+    top_k.choose(device, logits,
+                 std::vector<TopK>{{chosen.tokens, chosen.probabilities, {numbers, rule}}});
+    top_k.choose(device, logits, std::vector<TopK>{{blind.tokens, blind.probabilities}});
+
+    const double inverse = 1 / rule.temperature;
+    double sum = 0;
+    for (const float x : logits) sum += std::exp(static_cast<double>(x) * inverse);
+    std::vector<Considered> slow;
+    for (const int32_t token : blind.tokens) {
+      const auto probability = [&](int32_t id) {
+        return std::exp(static_cast<double>(logits[static_cast<size_t>(id)]) * inverse) / sum;
+      };
+      double before = 0;
+      for (int32_t id = 0; id < token; ++id) before += probability(id);
+      slow.push_back({token, before, probability(token)});
+    }
+    if (rule.truncates()) truncate(rule, slow);
+    use_number(numbers[0], slow);
+    for (size_t i = 0; i < chosen.tokens.size(); ++i)
+      ASSERT_NEAR(chosen.probabilities[i], slow[i].probability, 2e-4) << "round " << round;
+
+    ops::Sampled sampled;
+    ops::sample_rows(device, row, row.numel(),
+                     std::vector<ops::SampleRow>{{.rule = rule, .uniform = numbers[0]}},
+                     {&sampled, 1});
+    right += chosen.tokens[0] == sampled.token;
+    blind_right += blind.tokens[0] == sampled.token;
+  }
+  EXPECT_GT(right, blind_right * 3 / 2);
 }
 
 TEST(EagleTopKTest, MoreTokensThanLogitsThrow) {

@@ -111,6 +111,7 @@ void MixedDrafter::follow(const DraftRequest& request, size_t drafter) {
     behind.strategy.depth -= tree[leaf].depth;
     behind.tree = &continuation_;
     behind.path = path_;
+    behind.draws = request.draws.behind(tree[leaf].depth);
     continuation_.clear();
     if (!ask_(drafter, {&behind, 1})) return;
     graft(leaf, drafter, tree);

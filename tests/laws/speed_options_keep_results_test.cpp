@@ -52,6 +52,7 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.eagle.kv_memory_bytes", "100000"},
     {"speculative.eagle.prompt_memory_bytes", "0"},
     {"speculative.eagle.draft_vocab_size", "50"},
+    {"speculative.eagle.common_random_numbers", "false"},
     {"speculative.suffix.min_match", "3"},
     {"speculative.suffix.min_probability", "0.3"},
     {"speculative.suffix.history", "0"},

@@ -96,7 +96,7 @@ TEST(TargetOnlyKeepsProbabilities, AndThresholdsBelowOneDoNot) {
 }
 
 // Guesses at random, of any shape, of the lower half of the vocabulary: a rule that favours guesses
-// favours those tokens.
+// favours those tokens. If it were told numbers, it would guess by them.
 class RandomDrafter final : public tests::PlainDrafter {
  public:
   explicit RandomDrafter(int32_t vocabulary) : vocabulary_(vocabulary) {}
@@ -107,9 +107,10 @@ class RandomDrafter final : public tests::PlainDrafter {
       for (int tries = 0; tries < 12 && tree.size() + 1 < request.strategy.verify; ++tries) {
         const auto parent =
             static_cast<int32_t>(random_.below(static_cast<uint64_t>(tree.size()) + 1)) - 1;
-        const auto token =
-            static_cast<int32_t>(random_.below(static_cast<uint64_t>(vocabulary_ / 2)));
         const int32_t depth = parent < 0 ? 0 : tree[parent].depth;
+        const spec::KnownDraws draws = request.draws.behind(depth);
+        const double number = draws.empty() ? random_.uniform() : draws.numbers.front();
+        const auto token = static_cast<int32_t>(number * vocabulary_ / 2);
         if (depth < request.strategy.depth && tree.find_child(parent, token) == tree.kNone)
           tree.add(parent, token, static_cast<float>(random_.uniform()));
       }

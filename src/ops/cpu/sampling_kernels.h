@@ -104,8 +104,10 @@ TLT_INLINE f32x16 small_exp2(f32x16 x) {
   return as_floats(as_words(y) + (as_words(rounded) << 23));
 }
 
-static float sum_of_exp(const float* logits, int64_t count, float shift) {
-  const f32x16 scale = splat(1.44269504088896341f), offset = splat(-shift * 1.44269504088896341f);
+static float sum_of_exp(const float* logits, int64_t count, float shift,
+                        float inverse_temperature) {
+  const float to_base_2 = inverse_temperature * 1.44269504088896341f;
+  const f32x16 scale = splat(to_base_2), offset = splat(-shift * to_base_2);
   f32x16 sums[2] = {};
   int64_t i = 0;
   for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
