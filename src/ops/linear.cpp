@@ -26,8 +26,8 @@ class Cut {
   // panel_units: units of a row that go into one panel's 64 columns.
   Cut(int threads, int64_t rows, int64_t panels, int64_t panel_units)
       : rows_(rows), panels_(panels), blocks_(divide_up(rows, kRowBlock)) {
-    // About four tasks a thread even out a busy core; a task is worth at least a microsecond or
-    // two, several times what starting an operation costs.
+    // About four tasks a thread even out a busy core; a task is worth at least half a microsecond,
+    // somewhat more than what starting an operation costs.
     const int64_t wanted = divide_up(4 * threads, blocks_);
     const int64_t panel_work = std::max<int64_t>(1, std::min(rows, kRowBlock) * panel_units);
     const int64_t least = std::max<int64_t>(1, kLeastWork / panel_work);
@@ -46,7 +46,7 @@ class Cut {
   }
 
  private:
-  static constexpr int64_t kLeastWork = 1024;  // units times rows: four products of 16 lanes each
+  static constexpr int64_t kLeastWork = 512;  // units times rows: four products of 16 lanes each
   int64_t rows_, panels_, blocks_, groups_;
 };
 

@@ -149,19 +149,27 @@ void TopKSoftmax::merge(std::span<const float> logits, int64_t row, const TopK& 
   }
 }
 
+// Walks once through the row as far as the last of them.
 void TopKSoftmax::add_up(std::span<const float> logits, std::span<const Part> parts, float log_sum,
                          float inverse_temperature) {
   const auto share = [&](const Part& part, float sum) {
     return static_cast<double>(std::exp(part.top * inverse_temperature - log_sum) * sum);
   };
+  std::ranges::sort(considered_, {}, &Considered::token);
+  double before = 0;      // of the tokens before `reached`
+  double part_begin = 0;  // of its part
+  int64_t reached = 0;
   for (Considered& one : considered_) {
-    const int64_t own = one.token / kPart, first = own * kPart;
-    for (const Part& part : parts.first(static_cast<size_t>(own)))
-      one.before += share(part, part.sum);
-    const Part& part = parts[static_cast<size_t>(own)];
-    one.before +=
-        share(part, ops::cpu_kernels().sum_of_exp(logits.data() + first, one.token - first,
+    for (; one.token / kPart > reached / kPart; reached = (reached / kPart + 1) * kPart) {
+      const Part& part = parts[static_cast<size_t>(reached / kPart)];
+      before = part_begin += share(part, part.sum);
+    }
+    const Part& part = parts[static_cast<size_t>(reached / kPart)];
+    before +=
+        share(part, ops::cpu_kernels().sum_of_exp(logits.data() + reached, one.token - reached,
                                                   part.top, inverse_temperature));
+    one.before = before;
+    reached = one.token;
   }
 }
 
