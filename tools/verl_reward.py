@@ -5,6 +5,7 @@
   tlt train recipe.toml 'reward.functions=["command"]' reward.command="python3 tools/verl_reward.py my_reward.py"
 
   verl_reward.py FILE_OR_MODULE [--name compute_score] [--kwargs '{"option": 1}']
+  PYTHONPATH=/path/of/tlt/tools python3 -m verl_reward FILE_OR_MODULE …       from any folder
 
 FILE_OR_MODULE is verl's custom_reward_function.path, or a module such as verl.utils.reward_score.gsm8k; --name and
 --kwargs are its `name` and `reward_kwargs`. The function is called as verl calls it,

@@ -238,6 +238,15 @@ TEST_F(VerlRewardTest, NameKwargsAndShortSignatures) {
   EXPECT_EQ(score(reward, "a"), 3);
 }
 
+TEST_F(VerlRewardTest, IsAModuleInAnyFolder) {
+  std::ofstream(folder_ / "my_reward.py")
+      << "def compute_score(data_source, solution_str, ground_truth, extra_info): return 0.25\n";
+  const CommandReward reward("cd '" + std::string(folder_ / "") + "' && PYTHONPATH=" +
+                                 TLT_SOURCE_DIR + "/tools python3 -m verl_reward my_reward.py",
+                             kLong);
+  EXPECT_EQ(score(reward, "a"), 0.25);
+}
+
 TEST_F(VerlRewardTest, FileWithAnErrorIsTold) {
   const std::string text = complaint(reward_of("import tlt_no_such_module\n"));
   EXPECT_NE(text.find("ended with status 1"), text.npos) << text;
