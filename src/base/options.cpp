@@ -110,12 +110,15 @@ std::string first_missing(const toml::array& from, const toml::array& in) {
 std::string value_difference(std::string_view name, std::string_view here, std::string_view there) {
   const bool are_lists = here.starts_with('[') && there.starts_with('[');
   if (are_lists && here.size() + there.size() > kLongList) {
-    const toml::table lists = toml::parse(fmt::format("here = {}\nthere = {}", here, there));
-    const toml::array &ours = *lists["here"].as_array(), &theirs = *lists["there"].as_array();
-    if (const std::string item = first_missing(theirs, ours); !item.empty())
-      return fmt::format("{} has {} here and not there", name, item);
-    if (const std::string item = first_missing(ours, theirs); !item.empty())
-      return fmt::format("{} has {} there and not here", name, item);
+    try {
+      const toml::table lists = toml::parse(fmt::format("here = {}\nthere = {}", here, there));
+      const toml::array &ours = *lists["here"].as_array(), &theirs = *lists["there"].as_array();
+      if (const std::string item = first_missing(theirs, ours); !item.empty())
+        return fmt::format("{} has {} here and not there", name, item);
+      if (const std::string item = first_missing(ours, theirs); !item.empty())
+        return fmt::format("{} has {} there and not here", name, item);
+    } catch (const toml::parse_error&) {  // one comes from a damaged file: told as it is
+    }
   }
   return fmt::format("{} is {} here and {} there", name, here, there);
 }

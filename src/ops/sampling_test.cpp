@@ -254,10 +254,14 @@ TEST(KernelTableTest, LargestLogitsAndSumsOfExponentials) {
           EXPECT_EQ(tops[block], std::ranges::max(std::span(logits).subspan(
                                      first, std::min<size_t>(kTopBlock, count - first))));
         }
-        double sum = 0;
-        for (const float x : logits) sum += std::exp(static_cast<double>(x) - top);
-        const float got = kernels->sum_of_exp(logits.data(), std::ssize(logits), top, 1);
-        EXPECT_NEAR(got, sum, 2e-6 * sum) << name << " " << count;
+        for (const float inverse : {1.0f, 0.5f, 3.0f}) {
+          double sum = 0;
+          for (const float x : logits)
+            sum += std::exp((static_cast<double>(x) - top) * static_cast<double>(inverse));
+          const float got = kernels->sum_of_exp(logits.data(), std::ssize(logits), top, inverse);
+          const double bound = 2e-6 + (inverse == 1 ? 0 : 1e-7 * std::abs(top * inverse));
+          EXPECT_NEAR(got, sum, bound * sum) << name << " " << count << " " << inverse;
+        }
       }
 }
 

@@ -132,6 +132,9 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
       network.device().zeros({kContext, network.shown_columns()}, network.type());
   const std::vector<int32_t> prompt(kContext, 0), row = {0};
   const std::vector<int32_t> text(kMostProposals, 0);  // of every response
+  std::vector<double> numbers;
+  for (const spec::Strategy& strategy : strategies)
+    numbers.resize(std::max(numbers.size(), static_cast<size_t>(strategy.depth)), 0.5);
   std::vector<spec::DraftTree> trees(static_cast<size_t>(probe.max_sequences));
   std::vector<spec::DraftRequest> requests;
   std::vector<spec::DraftCost> costs;
@@ -158,7 +161,8 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
                           .prompt = prompt,
                           .response = {},
                           .strategy = {},
-                          .tree = &trees[requests.size()]});
+                          .tree = &trees[requests.size()],
+                          .draws = {numbers, {}}});
     }
     for (const spec::Strategy& strategy : strategies) {
       costs.push_back({"eagle", strategy, sequences, 0});

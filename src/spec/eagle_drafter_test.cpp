@@ -299,6 +299,28 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
   RandomStream random_{/*seed=*/7, {}};
 };
 
+// The same trees as for requests that do not know them.
+TEST_P(EagleDrafterTest, NumbersAreForgottenWhereTheOptionSaysSo) {
+  EagleDrafterOptions forgetful = options(/*window=*/64);
+  forgetful.common_random_numbers = false;
+  EagleDrafter drafter(*network_, forgetful);
+  read_prompt(drafter, /*prompt_id=*/0, 20);
+  begin(drafter, {0, 0});
+  Text& text = texts_.at({0, 0});
+  const std::vector<double> numbers = {0.9, 0.1, 0.95, 0.5};
+  const auto draft = [&](std::span<const double> known) {
+    drafter.propose(std::vector<DraftRequest>{{.id = {0, 0},
+                                               .prompt = text.prompt,
+                                               .response = text.response,
+                                               .strategy = {4, 3, 9},
+                                               .tree = &text.tree,
+                                               .draws = {known, {}}}});
+    return text.tree;
+  };
+  const DraftTree without = draft({});
+  expect_equal(draft(numbers), without, "numbers that are forgotten");
+}
+
 TEST_P(EagleDrafterTest, DraftsWhatTheNetworkSaysWithoutCacheOrBatch) {
   EagleDrafter drafter(*network_, options(/*window=*/64));
   uint32_t prompts = 0;

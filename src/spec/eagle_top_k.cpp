@@ -132,9 +132,11 @@ void TopKSoftmax::merge(std::span<const float> logits, int64_t row, const TopK& 
            parts_of_rows_[part].sum;
   const float log_sum = highest * inverse_temperature + std::log(sum);
   considered_.clear();
-  for (size_t i = 0; i < largest_.size(); ++i)
-    considered_.push_back({.token = largest_ids_[i],
-                           .probability = std::exp(largest_[i] * inverse_temperature - log_sum)});
+  for (size_t i = 0; i < largest_.size(); ++i) {
+    const double probability = std::exp(largest_[i] * inverse_temperature - log_sum);
+    considered_.push_back(
+        {.token = largest_ids_[i], .probability = probability, .untruncated = probability});
+  }
   if (!top.draws.empty()) {
     if (top.draws.rule.truncates())
       truncate(top.draws.rule, considered_);
@@ -149,7 +151,7 @@ void TopKSoftmax::merge(std::span<const float> logits, int64_t row, const TopK& 
   }
 }
 
-// Walks once through the row as far as the last of them.
+// Whole parts by the sums that are there already, and within a part from one of them to the next.
 void TopKSoftmax::add_up(std::span<const float> logits, std::span<const Part> parts, float log_sum,
                          float inverse_temperature) {
   const auto share = [&](const Part& part, float sum) {

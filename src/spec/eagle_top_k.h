@@ -16,12 +16,13 @@
 namespace tlt::spec {
 
 // The tokens.size() likeliest tokens of a row, likeliest first (of equals the lowest id), and their
-// probabilities under softmax. All tokens are different, even when logits are not numbers.
+// probabilities under softmax at the rule's temperature. All tokens are different, even when logits
+// are not numbers.
 struct TopK {
   std::span<int32_t> tokens;
   std::span<float> probabilities;
-  // Not empty: how likely they are to be drawn with the first of these numbers, of the
-  // kConsidered largest logits at least.
+  // With numbers: the probabilities are those of being drawn with the first of them, and the tokens
+  // the likeliest so of the max(tokens.size(), kConsidered) largest logits.
   KnownDraws draws = {};
 
   static constexpr size_t kConsidered = 8;

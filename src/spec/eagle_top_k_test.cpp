@@ -96,7 +96,7 @@ TEST(EagleTopKTest, WithoutNumbersTheTokensAreStillDifferent) {
       x = std::vector<float>{nan, -infinity, infinity,
                              1}[random.below(static_cast<uint64_t>(1 + round % 4))];
     Chosen got = choose(logits, 20);
-    if (round % 2 == 0) {
+    if (random.below(2) == 0) {
       const std::vector<double> numbers = {random.uniform()};
       TopKSoftmax().choose(Device::cpu(1), logits,
                            std::vector<TopK>{{got.tokens, got.probabilities, {numbers, {}}}});
@@ -128,7 +128,7 @@ TEST(EagleTopKTest, WithANumberTheLikeliestAreThoseDrawnWithIt) {
   constexpr int kRounds = 1000;
   int right = 0, blind_right = 0;
   for (int round = 0; round < kRounds; ++round) {
-    const ops::SamplingRule rule = rules[static_cast<size_t>(round) % rules.size()];
+    const ops::SamplingRule rule = rules[random.below(rules.size())];
     at::Tensor row =
         at::empty({1, static_cast<int64_t>(8 + random.below(round % 50 == 0 ? 20000 : 100))});
     const std::span logits(row.data_ptr<float>(), static_cast<size_t>(row.numel()));
@@ -150,7 +150,7 @@ TEST(EagleTopKTest, WithANumberTheLikeliestAreThoseDrawnWithIt) {
       };
       double before = 0;
       for (int32_t id = 0; id < token; ++id) before += probability(id);
-      slow.push_back({token, before, probability(token)});
+      slow.push_back({token, before, probability(token), probability(token)});
     }
     if (rule.truncates()) truncate(rule, slow);
     use_number(numbers[0], slow);
@@ -165,6 +165,69 @@ TEST(EagleTopKTest, WithANumberTheLikeliestAreThoseDrawnWithIt) {
     blind_right += blind.tokens[0] == sampled.token;
   }
   EXPECT_GT(right, blind_right * 3 / 2);
+}
+
+// Rows of several parts each, of which some have numbers.
+TEST(EagleTopKTest, RowsWithAndWithoutNumbersAreKeptApart) {
+  constexpr size_t kColumns = 20000, kRows = 6;
+  RandomStream random(/*seed=*/6, {});
+  std::vector<float> logits(kRows * kColumns);
+  for (float& x : logits) x = static_cast<float>(4 * random.normal());
+  std::vector<double> numbers(kRows);
+  std::vector<Chosen> chosen;
+  std::vector<TopK> rows;
+  for (size_t row = 0; row < kRows; ++row) chosen.emplace_back(1 + row);
+  for (size_t row = 0; row < kRows; ++row) {
+    numbers[row] = random.uniform();
+    rows.push_back({chosen[row].tokens, chosen[row].probabilities, {}});
+    if (row % 2 == 1)
+      rows.back().draws = {std::span(numbers).subspan(row, 1),
+                           {.temperature = 0.3 * static_cast<double>(row)}};
+  }
+  TopKSoftmax().choose(Device::cpu(2), logits, rows);
+  for (size_t row = 0; row < kRows; ++row) {
+    Chosen alone(1 + row);
+    TopKSoftmax().choose(Device::cpu(1), std::span(logits).subspan(row * kColumns, kColumns),
+                         std::vector<TopK>{{alone.tokens, alone.probabilities, rows[row].draws}});
+    EXPECT_EQ(chosen[row].tokens, alone.tokens);
+    EXPECT_EQ(chosen[row].probabilities, alone.probabilities);
+  }
+}
+
+// The drafter's order of tokens is the target's: with its own logits, the token whose share holds
+// the number is the one that it draws, whatever truncates.
+TEST(EagleTopKTest, TheShareThatHoldsTheNumberIsTheTokenThatIsDrawn) {
+  RandomStream random(/*seed=*/8, {});
+  int compared = 0;
+  for (int round = 0; round < 2000; ++round) {
+    at::Tensor row = at::empty({8});
+    for (int64_t i = 0; i < 8; ++i)
+      row.data_ptr<float>()[i] = static_cast<float>(2 * random.normal());
+    ops::SamplingRule rule{.temperature = 0.5 + random.uniform()};
+    if (random.below(2) == 0) rule.top_k = static_cast<int64_t>(1 + random.below(7));
+    if (random.below(2) == 0) rule.top_p = 0.3 + 0.6 * random.uniform();
+    if (random.below(2) == 0) rule.min_p = 0.3 * random.uniform();
+    if (!rule.truncates()) continue;
+    const double number = random.uniform();
+    ops::Sampled sampled;
+    ops::sample_rows(Device::cpu(1), row.unsqueeze(0), 8,
+                     std::vector<ops::SampleRow>{{.rule = rule, .uniform = number}}, {&sampled, 1});
+    const at::Tensor p = at::softmax(row.to(at::kDouble) / rule.temperature, 0);
+    std::vector<Considered> all;
+    for (int32_t id = 0; id < 8; ++id) {
+      const double own = p[id].item<double>();
+      all.push_back({.token = id, .probability = own, .untruncated = own});
+    }
+    std::ranges::sort(all, std::greater<>(), &Considered::untruncated);
+    truncate(rule, all);
+    for (const Considered& one : all) {
+      constexpr double kEdge = 1e-4;
+      if (number < one.before + kEdge || number > one.before + one.probability - kEdge) continue;
+      ASSERT_EQ(one.token, sampled.token) << "round " << round;
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 1500);
 }
 
 TEST(EagleTopKTest, MoreTokensThanLogitsThrow) {

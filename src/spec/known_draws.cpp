@@ -24,19 +24,19 @@ void truncate(const ops::SamplingRule& rule, std::span<Considered> likeliest) {
   double all = 1;  // of what top-k leaves
   if (std::ssize(likeliest) >= rule.top_k && rule.top_k > 0) {
     all = 0;
-    for (const Considered& one : likeliest.first(allowed)) all += one.probability;
+    for (const Considered& one : likeliest.first(allowed)) all += one.untruncated;
   }
   double kept = 0;
   size_t count = 0;
   while (count < allowed && kept < rule.top_p * all &&
-         likeliest[count].probability >= rule.min_p * likeliest[0].probability)
-    kept += likeliest[count++].probability;
+         likeliest[count].untruncated >= rule.min_p * likeliest[0].untruncated)
+    kept += likeliest[count++].untruncated;
   // What was cut by nothing goes on behind those that are considered.
   if (count == likeliest.size()) kept = std::max(kept, rule.top_p * all);
   double before = 0;
   for (size_t i = 0; i < likeliest.size(); ++i) {
     likeliest[i].before = before;
-    likeliest[i].probability = i < count ? likeliest[i].probability / kept : 0;
+    likeliest[i].probability = i < count ? likeliest[i].untruncated / kept : 0;
     before += likeliest[i].probability;
   }
 }
@@ -44,7 +44,7 @@ void truncate(const ops::SamplingRule& rule, std::span<Considered> likeliest) {
 void use_number(double number, std::span<Considered> considered) {
   for (Considered& one : considered) {
     const double drawn = passed(one.before + one.probability, number) - passed(one.before, number);
-    one.probability = (1 - kUnrelated) * drawn + kUnrelated * one.probability;
+    one.probability = (1 - kUnrelated) * drawn + kUnrelated * one.untruncated;
     if (std::isnan(one.probability)) one.probability = 0;  // a drafter whose weights broke
   }
   std::ranges::sort(considered, [](const Considered& a, const Considered& b) {

@@ -10,7 +10,9 @@
 //   G(F) = 1 / (1 + (u / (1 - u) * (1 - F) / F)^(1 / scale))
 //
 // and a token is the one that is drawn with the difference of G behind and before it. With exact
-// probabilities such a guess is always right; one that does not know the number is right as often
+// probabilities the token whose share holds u is the one that is drawn; allowing for the drafter's
+// error gives a little of that up. A head with rows for the most frequent tokens only, or for a
+// vocabulary's padding, adds to that error. A guess that does not know the number is right as often
 // as its likeliest token is drawn. Guesses by common random numbers: Daliri, Musco and Suresh,
 // "Coupling without communication and drafter-invariant speculative decoding" (2024).
 //
@@ -45,12 +47,13 @@ struct KnownDraws {
 struct Considered {
   int32_t token = 0;
   double before = 0;  // the drafter's probability of all tokens before it in the target's order
-  double probability = 0;  // its own
+  double probability = 0;  // its own, as the target truncates
+  double untruncated = 0;
 };
 
 // Where a rule truncates, the target's order is that of falling probability: sets what is before
-// each of the tokens, and makes their probabilities those of the truncated distribution, as far as
-// it can be told from them. REQUIRES: the likeliest ones, in that order.
+// each of the tokens, and their probabilities from the untruncated ones, as far as it can be told
+// from these. REQUIRES: the likeliest tokens, in that order.
 void truncate(const ops::SamplingRule& rule, std::span<Considered> likeliest);
 
 // Makes the probabilities those of being drawn with this number, and sorts by them, the likeliest

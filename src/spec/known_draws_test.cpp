@@ -18,7 +18,10 @@ std::vector<Considered> in_order(const Distribution& probabilities) {
   std::vector<Considered> all;
   double before = 0;
   for (const double p : probabilities) {
-    all.push_back({.token = static_cast<int32_t>(all.size()), .before = before, .probability = p});
+    all.push_back({.token = static_cast<int32_t>(all.size()),
+                   .before = before,
+                   .probability = p,
+                   .untruncated = p});
     before += p;
   }
   return all;

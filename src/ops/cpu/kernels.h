@@ -140,7 +140,8 @@ struct Kernels {
   int32_t (*arg_max)(const float* logits, int64_t count);
   // The largest of each kTopBlock logits, and of all; what is not a number is passed over.
   float (*block_tops)(const float* logits, int64_t count, float* tops);
-  // Of e^((logit - shift) / temperature), where none is above the shift; within 2e-6 of it.
+  // Of e^((logit - shift) / temperature), where none is above the shift; within 2e-6 and 1e-7 times
+  // |shift| / temperature of it, relatively.
   float (*sum_of_exp)(const float* logits, int64_t count, float shift, float inverse_temperature);
   void (*logits_backward)(float* logits, int64_t count, int64_t columns, float inverse_temperature,
                           int32_t target, float lse, float entropy, float d_logprob,
