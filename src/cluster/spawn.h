@@ -19,8 +19,9 @@
 namespace tlt::cluster {
 
 struct SpawnOptions {
-  double grace_seconds =
-      10;  // after a worker failed: how long the others have to end by themselves
+  // After a worker failed: how long the others have to end by themselves. Longer than they wait for
+  // its word (ControlOptions::lost_after_seconds): they can say what they missed.
+  double grace_seconds = 15;
   std::string program = "/proc/self/exe";  // tests start something else
 };
 

@@ -577,7 +577,7 @@ TEST(TunerTest, EstimatedRegretIsNearTheTrueOne) {
   SpeculationOptions options;
   options.eagle.tune_algorithm = "EG";
   options.eagle.mab_epsilon = 1;  // any arm
-  options.eagle.mab_configs = {"8_4_32", "8_4_16", "8_4_8", "1_1_2", "2_1_3", "4_1_5", "10_8_64"};
+  options.eagle.mab_configs = {"8_4_32", "8_4_16", "8_4_8", "1_1_2", "2_1_3", "4_2_6", "10_8_64"};
   World world(machines()[1], kDrafters.at("good"));
   world.outliers_ = 0;
   Tuner tuner = world.make_tuner(options);
