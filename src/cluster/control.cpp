@@ -126,8 +126,7 @@ class ControlServer::Impl {
  public:
   Impl(const std::string& address, int workers, const ControlOptions& options)
       : options_(options),
-        coordinator_(workers, options.lost_after_seconds, options.min_workers_for_training, now(),
-                     options.consolidate_below) {
+        coordinator_(workers, options.lost_after_seconds, options.min_workers_for_training, now()) {
     // Bound before any connection: the library asks here whether a client's key is the right one.
     authenticator_ = zmq::socket_t(context_, zmq::socket_type::rep);
     authenticator_.bind("inproc://zeromq.zap.01");

@@ -30,7 +30,6 @@ struct ControlOptions {
   double heartbeat_seconds = 1;
   double lost_after_seconds = 10;
   int64_t min_workers_for_training = 0;  // 0: nobody trains
-  int64_t consolidate_below = 0;         // Coordinator
 
   void visit(auto& v) {
     v(heartbeat_seconds, "heartbeat_seconds", Affects::kPlace,

@@ -134,10 +134,8 @@ TEST(ControlTest, IdleWorkerMayTrainUntilTheStepIsDone) {
 // Worker 1 has less left than worker 0, so what it has goes on there: as much as there is, bytes of
 // any kind.
 TEST(ControlTest, ParcelGoesToTheOtherWorker) {
-  ControlOptions options = kPatient;
-  options.consolidate_below = 8;
-  ControlServer server("127.0.0.1", 2, options);
-  ControlClient taker(server.keys(), 0, options), giver(server.keys(), 1, options);
+  ControlServer server("127.0.0.1", 2, kPatient);
+  ControlClient taker(server.keys(), 0, kPatient), giver(server.keys(), 1, kPatient);
   std::string parcel(3'000'000, '\0');
   for (size_t i = 0; i < parcel.size(); ++i) parcel[i] = static_cast<char>(i * i % 251);
   const auto wait_until = [](const auto& is_so) {
@@ -149,7 +147,8 @@ TEST(ControlTest, ParcelGoesToTheOtherWorker) {
   for (ControlClient* client : {&taker, &giver}) client->begin_step(1, 2);
   for (ControlClient* client : {&taker, &giver}) {
     while (!client->try_take()) client->wait_for_news(0.01);
-    client->report({.sequences = client == &giver ? 2 : 3, .tokens = 10, .remaining = 10});
+    client->report(
+        {.sequences = client == &giver ? 2 : 3, .tokens = 10, .remaining = 10, .room = 2});
   }
   ASSERT_TRUE(wait_until([&] { return giver.is_asked_to_move(); }));
   EXPECT_FALSE(taker.is_asked_to_move());
@@ -264,13 +263,11 @@ TEST(ControlRanksTest, GroupsOfAKilledWorkerAreDoneByTheOthers) {
 TEST(ControlRanksTest, ParcelOfAKilledWorkerGoesOnElsewhere) {
   const auto ends = run_ranks(3, [](const Launch& launch) {
     const auto comm = make_comm(launch, {});
-    ControlOptions options = kQuick;
-    options.consolidate_below = 8;
-    const auto source = make_group_source(*comm, launch, options);
+    const auto source = make_group_source(*comm, launch, kQuick);
     begin_and_take(*source, 3);
     comm->barrier("all have a group");
     const int64_t left = launch.rank == 2 ? 3 : launch.rank == 1 ? 2 : 7;
-    source->report({.sequences = left, .tokens = 10, .remaining = 10});
+    source->report({.sequences = left, .tokens = 10, .remaining = 10, .room = 8 - left});
     if (launch.rank == 1) {
       while (!source->is_asked_to_move()) source->wait_for_news(0.01);
       source->move("two");

@@ -24,10 +24,9 @@ bool is_worth_moving(const Load& load) {
 }  // namespace
 
 Coordinator::Coordinator(int workers, double lost_after_seconds, int64_t min_workers_for_training,
-                         double now, int64_t consolidate_below)
+                         double now)
     : lost_after_seconds_(lost_after_seconds),
       min_workers_for_training_(min_workers_for_training),
-      consolidate_below_(consolidate_below),
       last_tick_(now),
       workers_(workers) {
   TLT_CHECK(workers >= 1 && lost_after_seconds > 0 && min_workers_for_training >= 0, workers,
@@ -273,7 +272,7 @@ void Coordinator::settle(Commands& out) {
 }
 
 void Coordinator::consolidate(Commands& out) {
-  if (consolidate_below_ == 0 || move_ || has_unstarted()) return;
+  if (move_ || has_unstarted()) return;
   move_ = find_move();
   if (!move_) return;
   say(Command::Kind::kMove, move_->from, -1, out);
@@ -296,8 +295,7 @@ std::optional<Coordinator::Move> Coordinator::find_move() const {
       if (move.from == move.to || !workers_[static_cast<size_t>(move.from)].load ||
           !workers_[static_cast<size_t>(move.to)].load)
         continue;
-      if (is_worth_moving(load(move.from)) &&
-          load(move.from).sequences + load(move.to).sequences <= consolidate_below_ &&
+      if (is_worth_moving(load(move.from)) && load(move.from).sequences <= load(move.to).room &&
           (!best || is_better(move, *best)))
         best = move;
     }

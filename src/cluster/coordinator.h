@@ -15,9 +15,9 @@
 // a worker that becomes idle later joins at once. What ends its training is a group for it, or the
 // end of the step, and nothing that another worker does (PAPER 3.3, S5); the others go on.
 //
-// When nothing is left to start, and two workers together have at most `consolidate_below`
-// unfinished sequences, the one with fewer moves its own to the other: a few rows more cost the
-// other little, and the one falls idle earlier. It answers with a parcel, or that all it had is
+// When nothing is left to start, and a worker has no more unfinished sequences than another one has
+// room for (it says so: where a few rows more cost it little), it moves its own there and falls idle
+// earlier. It answers with a parcel, or that all it had is
 // done. From then on its groups are done and the parcel is as a group: it runs at the other, and
 // where that one is lost a third worker gets it, for it is kept here until it is done. One move at
 // a time; nothing waits for it.
@@ -55,9 +55,8 @@ enum class WorkerState {
 
 class Coordinator {
  public:
-  // min_workers_for_training: 0: nobody trains. consolidate_below: 0: nothing moves.
-  Coordinator(int workers, double lost_after_seconds, int64_t min_workers_for_training, double now,
-              int64_t consolidate_below = 0);
+  // min_workers_for_training: 0: nobody trains.
+  Coordinator(int workers, double lost_after_seconds, int64_t min_workers_for_training, double now);
 
   // Begins a step in which worker w starts with the groups shares[w]. kBegin does it with deal().
   // REQUIRES: the step before is done; no group twice.
@@ -126,7 +125,6 @@ class Coordinator {
 
   const double lost_after_seconds_;
   const int64_t min_workers_for_training_;
-  const int64_t consolidate_below_;
   double last_tick_;
   int64_t step_ = -1;
   std::vector<Worker> workers_;

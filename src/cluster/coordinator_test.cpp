@@ -334,7 +334,10 @@ class CoordinatorMovesTest : public CoordinatorTest {
     return tell({.kind = EventKind::kLoad,
                  .worker = worker,
                  .step = 1,
-                 .load = {.sequences = sequences, .tokens = tokens, .remaining = remaining}});
+                 .load = {.sequences = sequences,
+                          .tokens = tokens,
+                          .remaining = remaining,
+                          .room = kMostTogether - sequences}});
   }
   std::vector<std::string> move(int worker, const std::string& parcel) {
     return tell({.kind = EventKind::kMoved, .worker = worker, .step = 1, .parcel = parcel});
@@ -367,7 +370,9 @@ class CoordinatorMovesTest : public CoordinatorTest {
     EXPECT_TRUE(moving_.is_step_done());
   }
 
-  Coordinator moving_{3, kLostAfter, /*min_workers_for_training=*/1, 0, /*consolidate_below=*/8};
+  // A worker has room for what makes it so many sequences.
+  static constexpr int64_t kMostTogether = 8;
+  Coordinator moving_{3, kLostAfter, /*min_workers_for_training=*/1, 0};
 };
 
 TEST_F(CoordinatorMovesTest, FewSequencesMoveToTheWorkerThatHasTheMostRoomForThemLeft) {
@@ -389,7 +394,7 @@ TEST_F(CoordinatorMovesTest, FewSequencesMoveToTheWorkerThatHasTheMostRoomForThe
 }
 
 TEST_F(CoordinatorMovesTest, TheWorkerWithTheFewestGivesToTheOneWithTheMost) {
-  Coordinator four(4, kLostAfter, 0, 0, 8);
+  Coordinator four(4, kLostAfter, 0, 0);
   const auto tell = [&](Event event) {
     event.step = 1;
     const auto commands = four.on(event, 0);
@@ -401,7 +406,10 @@ TEST_F(CoordinatorMovesTest, TheWorkerWithTheFewestGivesToTheOneWithTheMost) {
   const auto load = [&](int worker, int64_t sequences) {
     return tell({.kind = EventKind::kLoad,
                  .worker = worker,
-                 .load = {.sequences = sequences, .tokens = 10, .remaining = 10}});
+                 .load = {.sequences = sequences,
+                          .tokens = 10,
+                          .remaining = 10,
+                          .room = kMostTogether - sequences}});
   };
   for (const int worker : {0, 1, 2})
     tell({.kind = EventKind::kStarted, .worker = worker, .group = worker});
@@ -437,7 +445,19 @@ TEST_F(CoordinatorMovesTest, AMoveThatNobodyAskedForIsRefused) {
   EXPECT_THROW(move(1, ""), Error);
 }
 
-TEST_F(CoordinatorMovesTest, WithoutTheOptionNothingMoves) {
+TEST_F(CoordinatorMovesTest, TheRoomOfTheOneThatTakesDecides) {
+  const auto tell_room = [&](int worker, int64_t sequences, int64_t room) {
+    return tell({.kind = EventKind::kLoad,
+                 .worker = worker,
+                 .step = 1,
+                 .load = {.sequences = sequences, .tokens = 10, .remaining = 10, .room = room}});
+  };
+  EXPECT_THAT(tell_room(0, 5, 1), IsEmpty());
+  EXPECT_THAT(tell_room(1, 2, 4), IsEmpty());
+  EXPECT_THAT(tell_room(0, 5, 2), ElementsAre("move to 1"));
+}
+
+TEST_F(CoordinatorMovesTest, WhereNobodyHasRoomNothingMoves) {
   Coordinator still(2, kLostAfter, 1, 0);
   for (const EventKind kind : {EventKind::kBegin, EventKind::kStarted, EventKind::kLoad})
     for (const int worker : {0, 1})
@@ -505,7 +525,8 @@ class World {
  public:
   World(int workers, uint64_t seed)
       : random_(seed, {}),
-        coordinator_(workers, kLostAfter, seed % 4, 0, /*consolidate_below=*/seed % 3 * 4),
+        coordinator_(workers, kLostAfter, seed % 4, 0),
+        most_together_(static_cast<int64_t>(seed % 3) * 4),
         sites_(workers) {
     for (int i = 0; i < workers; ++i) sites_[i].protocol = std::make_unique<WorkerProtocol>(i);
   }
@@ -601,7 +622,11 @@ class World {
       site.protocol->done(group, out);
     }
     if (const auto left = static_cast<int64_t>(site.engine.size()); left > 0)
-      site.protocol->report({.sequences = left, .tokens = left, .remaining = left}, out);
+      site.protocol->report({.sequences = left,
+                             .tokens = left,
+                             .remaining = left,
+                             .room = std::max<int64_t>(0, most_together_ - left)},
+                            out);
     for (const Event& event : out) takes_ += event.kind == EventKind::kTake;
     for (const Event& event : out) moves_ += event.kind == EventKind::kMoved;
     site.up.insert(site.up.end(), out.begin(), out.end());
@@ -674,6 +699,7 @@ class World {
 
   RandomStream random_;
   Coordinator coordinator_;
+  const int64_t most_together_;  // a worker has room for what makes it so many
   std::vector<Site> sites_;
   double now_ = 0;
   int64_t groups_ = 0;
@@ -805,7 +831,7 @@ TEST(MessagesTest, MessagesSurviveTheTrip) {
   }
   const Event load{.kind = EventKind::kLoad,
                    .worker = 3,
-                   .load = {.sequences = 1, .tokens = int64_t{1} << 40, .remaining = 3}};
+                   .load = {.sequences = 1, .tokens = int64_t{1} << 40, .remaining = 3, .room = 2}};
   EXPECT_EQ(decode_event(encode(load), 3), load) << encode(load);
   for (int kind = 0; kind <= static_cast<int>(CommandKind::kMove); ++kind) {
     const Command command{

@@ -59,6 +59,7 @@ std::string encode(const Event& event) {
     json["sequences"] = event.load.sequences;
     json["tokens"] = event.load.tokens;
     json["remaining"] = event.load.remaining;
+    json["room"] = event.load.room;
   }
   return json.dump();
 }
@@ -71,7 +72,8 @@ Event decode_event(const std::string& text, int worker) {
   if (event.kind == Event::Kind::kLoad)
     event.load = {.sequences = number(json, "sequences", worker),
                   .tokens = number(json, "tokens", worker),
-                  .remaining = number(json, "remaining", worker)};
+                  .remaining = number(json, "remaining", worker),
+                  .room = number(json, "room", worker)};
   return event;
 }
 

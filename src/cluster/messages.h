@@ -15,6 +15,7 @@ struct Load {
   int64_t sequences = 0;
   int64_t tokens = 0;     // that they have, prompts included: another worker computes those first
   int64_t remaining = 0;  // that one of them may still get, at most
+  int64_t room = 0;       // so many sequences of others it would take on
 
   bool operator==(const Load&) const = default;
 };

@@ -60,9 +60,8 @@ std::unique_ptr<SpotTraining> make_spot_training(
 
 cluster::ControlOptions control_options(const RunOptions& options, const SpotTraining* spot) {
   cluster::ControlOptions control;
-  const spot::SpotOptions& training = options.speculative.train.spot;
-  if (spot) control.min_workers_for_training = training.min_workers_for_training;
-  if (spot) control.consolidate_below = training.consolidate_below;
+  if (spot)
+    control.min_workers_for_training = options.speculative.train.spot.min_workers_for_training;
   return control;
 }
 

@@ -12,6 +12,8 @@ namespace {
 
 // How long an empty engine sleeps before it looks for stolen work again.
 constexpr double kIdleWaitSeconds = 0.01;
+constexpr int64_t kFewSequences = 64;  // of which a worker tells how many it has left …
+constexpr int64_t kToldAgain = 32;     // … again after so many steps
 
 rollout::Group group_of(const data::Prompt& prompt, const SamplingPlan& plan) {
   return {.prompt_id = prompt.id,
@@ -51,6 +53,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
   mine_.clear();
   index_of_.clear();
   source_of_.clear();
+  told_sequences_ = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const bool is_new = index_of_.emplace(prompts[i].id, static_cast<uint32_t>(i)).second;
     TLT_CHECK(is_new, "prompt ", prompts[i].id, " twice in one step");
@@ -62,7 +65,10 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
     take_groups(prompts, plan);
     const bool worked = engine_.step();
     collect(prompts, plan);
-    consolidate();
+    if (groups_.is_asked_to_move())
+      move_what_is_left();
+    else
+      tell_load();
     if (worked) {
       times_.decode_seconds += watch.seconds();
     } else if (!groups_.step_done()) {
@@ -116,25 +122,36 @@ void RolloutPhase::go_on_with(std::span<const data::Prompt> prompts, const Sampl
   }
 }
 
-void RolloutPhase::consolidate() {
-  if (groups_.is_asked_to_move()) {
-    engine_.cancel_all();
-    std::vector<Rollout> moved;
-    for (rollout::Response& response : engine_.take_finished()) {
-      Rollout& rollout = moved.emplace_back();
-      rollout.prompt = index_of_.at(response.prompt_id);
-      rollout.response = std::move(response);
-    }
-    unfinished_.clear();
-    source_of_.clear();
-    times_.moved_sequences += std::ssize(moved);
-    return groups_.move(pack(moved));
+void RolloutPhase::move_what_is_left() {
+  engine_.cancel_all();
+  std::vector<Rollout> moved;
+  for (rollout::Response& response : engine_.take_finished()) {
+    Rollout& rollout = moved.emplace_back();
+    rollout.prompt = index_of_.at(response.prompt_id);
+    rollout.response = std::move(response);
   }
+  unfinished_.clear();
+  source_of_.clear();
+  told_sequences_ = 0;
+  times_.moved_sequences += std::ssize(moved);
+  groups_.move(pack(moved));
+}
+
+// Where a sequence has ended, and now and then.
+void RolloutPhase::tell_load() {
+  if (!idle_work_ || comm_.size() == 1) return;
+  const int64_t below = idle_work_->consolidate_below();
   const rollout::EngineStats stats = engine_.stats();
   const int64_t sequences = stats.running + stats.waiting;
-  if (!idle_work_ || sequences == 0 || sequences > idle_work_->consolidate_below()) return;
+  if (sequences == 0 || sequences > (below < 0 ? kFewSequences : below)) return;
+  if (sequences == told_sequences_ && ++steps_since_told_ < kToldAgain) return;
+  told_sequences_ = sequences;
+  steps_since_told_ = 0;
   const rollout::Unfinished left = engine_.unfinished();
-  groups_.report({.sequences = left.sequences, .tokens = left.tokens, .remaining = left.remaining});
+  groups_.report({.sequences = left.sequences,
+                  .tokens = left.tokens,
+                  .remaining = left.remaining,
+                  .room = below < 0 ? engine_.room_at_no_cost() : below - left.sequences});
 }
 
 void RolloutPhase::collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {

@@ -64,7 +64,8 @@ class RolloutPhase {
   void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t group);
   void go_on_with(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t parcel);
-  void consolidate();
+  void move_what_is_left();
+  void tell_load();
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle();
   void attach_scores();
@@ -83,6 +84,9 @@ class RolloutPhase {
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or parcel
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index in the step's prompts
   std::vector<Rollout> mine_;
+  // What tell_load() told last.
+  int64_t told_sequences_ = 0;
+  int64_t steps_since_told_ = 0;
   PhaseTimes times_;
 };
 

@@ -217,6 +217,11 @@ void Engine::count(const StepPlan& plan) {
   ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];
 }
 
+int64_t Engine::room_at_no_cost() const {
+  if (!speculation_) return 0;
+  return std::min(room(), speculation_->room_beside(scheduler_.running() + scheduler_.waiting()));
+}
+
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   stats.preemptions = scheduler_.preemptions();

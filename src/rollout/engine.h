@@ -87,6 +87,9 @@ class Engine {
 
   // How many more sequences could be submitted and start with the next step.
   int64_t room() const { return scheduler_.room(); }
+  // Of them, how many would hardly slow the unfinished ones down: what the tuner of speculation
+  // knows of costs; 0 where there is none. REQUIRES: some are unfinished.
+  int64_t room_at_no_cost() const;
   // What is running or waiting; looks at each of them.
   Unfinished unfinished() const { return scheduler_.unfinished(); }
   EngineStats stats() const;

@@ -376,6 +376,10 @@ void Speculation::ended(const Response& response) {
   tell([&](spec::Drafter& drafter) { drafter.end(id, response.tokens); });
 }
 
+int64_t Speculation::room_beside(int64_t sequences) {
+  return tuner_ ? tuner_->room_beside(sequences) : 0;
+}
+
 void Speculation::begin_rollout() {
   if (tuner_) tuner_->begin_rollout();
 }

@@ -109,6 +109,9 @@ class Speculation {
   // The response is finished, or was cancelled.
   void ended(const Response& response);
 
+  // Tuner::room_beside(); 0 without a tuner.
+  int64_t room_beside(int64_t sequences);
+
   // The first sequence is submitted to an idle engine.
   void begin_rollout();
   // The policy has been updated.

@@ -117,6 +117,35 @@ TEST_F(SpeculationTest, HotPathAllocatesNothing) {
   expect_as_plain("tuned", tuned);
 }
 
+TEST_F(SpeculationTest, RoomAtNoCostIsWhereTheTunerKnowsThatRowsAreFree) {
+  const auto room = [&](const spec::CostTable& costs, int64_t max_running) {
+    const tests::TickingClock clock;
+    Speculation tuned(drafters(),
+                      {.options = {}, .costs = costs, .max_rows = 1000, .clock = &clock},
+                      config_.vocabulary);
+    EngineOptions options;
+    options.max_running = max_running;
+    Engine engine(*model_, options, nullptr, nullptr, &tuned);
+    engine.submit({.prompt_id = 0,
+                   .tokens = {1, 2, 3},
+                   .samples = 2,
+                   .sampling = std::make_shared<SamplingOptions>(),
+                   .seed = 3});
+    return engine.room_at_no_cost();
+  };
+  const spec::CostTable free({{1, 1, 1e-3}, {1, 64, 1e-3}, {8, 8, 1e-3}, {8, 500, 1e-3}}, {});
+  const spec::CostTable dear({{1, 1, 1e-3}, {1, 64, 64e-3}, {8, 8, 8e-3}, {8, 500, 500e-3}}, {});
+  EXPECT_EQ(room(free, 64), 2) << "as many again";
+  EXPECT_EQ(room(free, 3), 1) << "the engine has no more";
+  EXPECT_EQ(room(dear, 64), 0);
+  Engine plain(*model_, {});
+  plain.submit({.prompt_id = 0,
+                .tokens = {1, 2, 3},
+                .samples = 2,
+                .sampling = std::make_shared<SamplingOptions>()});
+  EXPECT_EQ(plain.room_at_no_cost(), 0) << "nothing knows of costs";
+}
+
 // Guesses a token that does not come, and keeps the numbers that it was told.
 class ListeningDrafter final : public tests::PlainDrafter {
  public:

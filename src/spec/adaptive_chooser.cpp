@@ -83,6 +83,17 @@ double AdaptiveChooser::expected_seconds(size_t arm, int64_t batch) {
   return std::exp(costs_.predict(batch, rows_)[arm].log_seconds);
 }
 
+double AdaptiveChooser::expected_speed(int64_t batch) {
+  find_nodes(batch);
+  const std::span<const StepCosts::Prediction> costs = costs_.predict(batch, rows_);
+  find_tokens(batch);
+  double best = 0;
+  for (size_t arm = 0; arm < arms_.size(); ++arm)
+    if (may_choose(arm, batch))
+      best = std::max(best, tokens_[arm] * std::exp(-costs[arm].log_seconds));
+  return best;
+}
+
 // As many nodes as an arm's trees had at such batch sizes. One that is not known has no more than
 // the trees of the same drafter that are cut there, and else what its strategy allows.
 void AdaptiveChooser::find_nodes(int64_t batch) {

@@ -80,6 +80,10 @@ class Chooser {
   virtual bool is_try() const { return false; }
   virtual void record(size_t arm, const StepOutcome& outcome) = 0;
 
+  // Tokens a second that each of `batch` sequences gets with the best arm, as far as is known; 0:
+  // such a chooser does not know.
+  virtual double expected_speed(int64_t /*batch*/) { return 0; }
+
   // Policy or drafter changed.
   virtual void new_weights() = 0;
 

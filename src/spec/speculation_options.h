@@ -27,7 +27,7 @@ struct EagleOptions {
   int64_t mab_window = 300;
   double mab_epsilon = 0.1;
   std::string mab_reward = "paper";
-  std::vector<std::string> adaptive_configs = {"1_1_2", "2_1_3", "4_2_6", "10_8_64"};
+  std::vector<std::string> adaptive_configs = {"1_1_2", "3_1_4", "6_1_7", "10_8_64"};
 
   EagleDrafterOptions drafter;
 

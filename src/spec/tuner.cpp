@@ -11,6 +11,8 @@ namespace tlt::spec {
 namespace {
 
 constexpr int64_t kPlaysInHindsight = 10;
+constexpr double kHardlySlower = 0.03;  // room_beside()
+constexpr double kOfFullPrice = 0.25;
 constexpr const char* kFormat = "3\n";  // of what save() gives
 
 std::vector<Arm> make_arms(const SpeculationOptions& options,
@@ -61,6 +63,17 @@ void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
   totals.sequences += outcome.batch;
   totals.tokens += outcome.tokens;
   totals.seconds += outcome.seconds;
+}
+
+int64_t Tuner::room_beside(int64_t batch) {
+  const double speed = chooser_->expected_speed(batch);
+  if (speed <= 0) return 0;
+  for (int64_t more = batch; more > 0; more /= 2) {
+    const double slower = 1 - chooser_->expected_speed(batch + more) / speed;
+    const double full_price = static_cast<double>(more) / static_cast<double>(batch + more);
+    if (slower <= std::min(kHardlySlower, kOfFullPrice * full_price)) return more;
+  }
+  return 0;
 }
 
 void Tuner::new_weights() { chooser_->new_weights(); }

@@ -69,6 +69,11 @@ class Tuner {
   // What the step gave. REQUIRES: an arm of arms().
   void record(const Arm& arm, const StepOutcome& outcome);
 
+  // So many more sequences, at most as many again, could decode beside `batch` ones and hardly slow
+  // them down: by at most 3 %, and by a quarter of what they would where every row costs the same.
+  // As far as ADAPTIVE knows; the bandits do not: 0.
+  int64_t room_beside(int64_t batch);
+
   // Sequences start from their prompts: the release's gate closes.
   void begin_rollout() { gate_.begin_rollout(); }
 

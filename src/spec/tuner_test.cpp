@@ -577,13 +577,51 @@ TEST(TunerTest, EstimatedRegretIsNearTheTrueOne) {
   SpeculationOptions options;
   options.eagle.tune_algorithm = "EG";
   options.eagle.mab_epsilon = 1;  // any arm
-  options.eagle.mab_configs = {"8_4_32", "8_4_16", "8_4_8", "1_1_2", "2_1_3", "4_2_6", "10_8_64"};
+  std::ranges::copy(options.eagle.adaptive_configs, std::back_inserter(options.eagle.mab_configs));
   World world(machines()[1], kDrafters.at("good"));
   world.outliers_ = 0;
   Tuner tuner = world.make_tuner(options);
   const double share = world.run(tuner, 4, 1500);
   EXPECT_LT(share, 0.8);
   EXPECT_NEAR(tuner.report().regret, 1 - share, 0.05);
+}
+
+// A rollout that thins out, so that batch sizes far apart have been seen; then what the machine would
+// really do with the sequences that there is said to be room for. Between them the tuner may miss a
+// bend by some percent.
+TEST(TunerTest, RoomIsWhereMoreSequencesHardlySlowTheOthersDown) {
+  for (const Machine& machine : machines())
+    for (const std::string quality : {"good", "useless"}) {
+      SCOPED_TRACE(machine.name + " " + quality);
+      World world(machine, kDrafters.at(quality));
+      Tuner tuner = world.make_tuner();
+      EXPECT_EQ(tuner.room_beside(1), machine.name == "gpu" ? 1 : 0) << "by the table alone";
+      for (const int64_t batch : {64, 32, 16, 8, 4, 2, 1}) world.run(tuner, batch, 300);
+      for (const int64_t batch : {1, 2, 3, 4, 8, 16, 32, 64}) {
+        SCOPED_TRACE(batch);
+        const int64_t room = tuner.room_beside(batch);
+        EXPECT_LE(room, batch);
+        EXPECT_GE(world.best_rate(batch + room), 0.9 * world.best_rate(batch));
+        if (room < batch) {
+          EXPECT_LE(world.best_rate(2 * batch), 0.995 * world.best_rate(batch));
+        }
+        EXPECT_TRUE(machine.name != "float32" || room == 0);
+      }
+      // Good trees fill the rows that cost nothing, so that more sequences cost the others theirs.
+      if (machine.name == "gpu" && quality == "useless") {
+        EXPECT_EQ(tuner.room_beside(2), 2);
+        EXPECT_EQ(tuner.room_beside(32), 32);
+      }
+    }
+}
+
+TEST(TunerTest, BanditsKnowNoRoom) {
+  SpeculationOptions options;
+  options.eagle.tune_algorithm = "BEG";
+  World world(machines()[0], kDrafters.at("good"));
+  Tuner tuner = world.make_tuner(options);
+  world.run(tuner, 1, 100);
+  EXPECT_EQ(tuner.room_beside(1), 0);
 }
 
 TEST(TunerTest, ArmOfAnotherTunerThrows) {

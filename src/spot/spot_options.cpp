@@ -26,8 +26,8 @@ void SpotOptions::check() const {
                   "; give a number of at least 0, such as 0.02");
   TLT_CHECK_INPUT(gap_share >= 0 && gap_share <= 1, where, "gap_share is ", gap_share,
                   "; give a number from 0 to 1");
-  TLT_CHECK_INPUT(consolidate_below >= 0, where, "consolidate_below is ", consolidate_below,
-                  "; give a number of responses such as 8, or 0");
+  TLT_CHECK_INPUT(consolidate_below >= -1, where, "consolidate_below is ", consolidate_below,
+                  "; give a number of responses such as 8, or 0, or -1");
 }
 
 }  // namespace tlt::spot

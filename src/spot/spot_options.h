@@ -23,7 +23,7 @@ struct SpotOptions {
   bool save_buffer = false;
   double publish_margin = 0.02;
   double gap_share = 0.05;
-  int64_t consolidate_below = 0;
+  int64_t consolidate_below = -1;
   bool compare_frozen = false;
 
   void visit(auto& v) {
@@ -54,7 +54,8 @@ struct SpotOptions {
       "time, behind the rollout.");
     v(consolidate_below, "consolidate_below", Affects::kSpeed,
       "When two workers have at most so many unfinished responses together, those of the one with "
-      "fewer go on at the other, and it trains the drafter earlier; 0: they stay.");
+      "fewer go on at the other, and it trains the drafter earlier; 0: they stay; -1: as many as "
+      "hardly slow the other down, by what tuner ADAPTIVE knows.");
     v(compare_frozen, "compare_frozen", Affects::kSpeed,
       "Measure in each step, on the same held-out responses, what the drafter that the run began "
       "with would accept today.");
