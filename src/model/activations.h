@@ -27,7 +27,6 @@ class Activations {
 
   RowBuffer residual_;  // [T, D]
   RowBuffer hidden_;    // [T, D]
-  at::Tensor tokens_;   // [T] int32 on the device
   LayerActivations layer_;
   std::vector<int64_t> captured_layers_;
   RowBuffer captured_;

@@ -10,13 +10,12 @@ namespace tlt::model {
 
 // What a pass of either kind of network leaves behind; buffers that it does not need stay empty.
 struct DraftPass {
-  at::Tensor tokens;                // [T] int32 on the device
   RowBuffer joined;                 // [T, 2 D] embedding and feature; EAGLE-3: both normed
   RowBuffer stream;                 // [T, D] into the layer: z; EAGLE-3: the features
   RowBuffer next;                   // [T, D] out of it
   RowBuffer read;                   // [T, D] what the head reads; EAGLE-3
   const at::Tensor* out = nullptr;  // the same or next; only in training
-  RowBuffer embedding;              // [T, D] EAGLE-3
+  RowBuffer embedding;              // [T, D]
   RowBuffer normed;                 // [T, D] EAGLE-3, scratch of the norms
   LayerActivations layer;
 };

@@ -81,11 +81,12 @@ void EagleNetwork::enter(const ops::Batch& batch, const at::Tensor& features,
   const int64_t rows = batch.rows(), size = config_.hidden;
   TLT_CHECK(features.dim() == 2 && features.size(0) == rows && features.size(1) == size,
             "features ", features.sizes(), " for ", rows, " pairs of ", size);
+  pass.embedding.resize(device(), rows, size, type());
   pass.joined.resize(device(), rows, 2 * size, type());
-  at::Tensor embeddings = pass.joined.view().narrow(1, 0, size);
-  pass.joined.view().narrow(1, size, size).copy_(features);
-  target_.embed(batch, pass.tokens, embeddings);
   pass.stream.resize(device(), rows, size, type());
+  target_.embed(batch, pass.embedding.view());
+  ops::put_columns(device(), pass.embedding.view(), pass.joined.view(), 0);
+  ops::put_columns(device(), features, pass.joined.view(), size);
   ops::linear(device(), pass.joined.view(), fc_, pass.stream.view());
 }
 

@@ -86,14 +86,14 @@ void Eagle3Network::enter(const ops::Batch& batch, const at::Tensor& features,
   for (RowBuffer* buffer : {&pass.stream, &pass.embedding, &pass.normed})
     buffer->resize(device(), rows, size, type());
   pass.joined.resize(device(), rows, 2 * size, type());
-  pass.stream.view().copy_(features);
-  target_.embed(batch, pass.tokens, pass.embedding.view());
+  ops::put_columns(device(), features, pass.stream.view(), 0);
+  target_.embed(batch, pass.embedding.view());
   at::Tensor& normed = pass.normed.view();
   const double epsilon = config_.norm_epsilon;
   ops::rms_norm(device(), pass.embedding.view(), embedding_norm_, epsilon, normed);
-  pass.joined.view().narrow(1, 0, size).copy_(normed);
+  ops::put_columns(device(), normed, pass.joined.view(), 0);
   ops::rms_norm(device(), pass.stream.view(), feature_norm_, epsilon, normed);
-  pass.joined.view().narrow(1, size, size).copy_(normed);
+  ops::put_columns(device(), normed, pass.joined.view(), size);
 }
 
 const at::Tensor& Eagle3Network::input(DraftPass& pass) const { return pass.joined.view(); }

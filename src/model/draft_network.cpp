@@ -55,6 +55,7 @@ void DraftNetwork::copy_weights(const DraftNetwork& from) {
 
 DraftActivations::DraftActivations(const DraftNetwork& network, int64_t max_rows) {
   const int64_t size = network.config().hidden;
+  pass_.embedding.resize(network.device(), max_rows, size, network.type());
   pass_.joined.resize(network.device(), max_rows, 2 * size, network.type());
   pass_.stream.resize(network.device(), max_rows, size, network.type());
   pass_.next.resize(network.device(), max_rows, size, network.type());

@@ -58,15 +58,9 @@ Gradients PolicyModel::make_gradients() const {
 
 void PolicyModel::initialize(uint64_t seed) { model::initialize(device_, parameters_, seed); }
 
-void PolicyModel::embed(const ops::Batch& batch, at::Tensor& tokens, at::Tensor& out) const {
-  const int64_t rows = batch.rows();
-  if (device_.is_cpu()) {  // the batch outlives the pass: no copy
-    tokens = at::from_blob(const_cast<int32_t*>(batch.tokens.data()), {rows}, at::kInt);
-  } else {
-    tokens = at::tensor(batch.tokens, at::kInt).to(device_.torch());
-  }
-  config_.tied ? embedding_.gather(device_, tokens, out)
-               : ops::embed(device_, embedding_table_, tokens, out);
+void PolicyModel::embed(const ops::Batch& batch, at::Tensor& out) const {
+  config_.tied ? embedding_.gather(device_, batch.tokens, out)
+               : ops::embed(device_, embedding_table_, batch.tokens, out);
 }
 
 Activations::Activations(const PolicyModel& model, int64_t max_rows) {
@@ -82,7 +76,7 @@ const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cac
   a.residual_.resize(device_, batch.rows(), config_.hidden, type_);
   a.hidden_.resize(device_, batch.rows(), config_.hidden, type_);
   at::Tensor& x = a.residual_.view();
-  embed(batch, a.tokens_, x);
+  embed(batch, x);
   const auto& captured = a.captured_layers_;
   const int64_t width = std::ssize(captured) * config_.hidden;
   if (width > 0) a.captured_.resize(device_, batch.rows(), width, type_);
@@ -133,7 +127,7 @@ const at::Tensor& PolicyModel::forward(Tape& tape) const {
   const at::Tensor& angles = rope_.reach(device_, batch);
   for (RowBuffer& input : tape.inputs_) input.resize(device_, batch.rows(), config_.hidden, type_);
   tape.hidden_.resize(device_, batch.rows(), config_.hidden, type_);
-  embed(batch, tape.tokens_, tape.inputs_[0].view());
+  embed(batch, tape.inputs_[0].view());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
     layers_[i].forward(device_, batch, angles, tape.inputs_[i].view(), tape.cache_layer(layer),
@@ -175,7 +169,7 @@ void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gr
                         gradients);
   }
   if (at::Tensor* d_embedding = gradients.find(embedding_index_))
-    ops::embed_backward(device_, d, tape.tokens_, *d_embedding);
+    ops::embed_backward(device_, d, batch.tokens, *d_embedding);
 }
 
 }  // namespace tlt::model

@@ -13,6 +13,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,15 +54,14 @@ class PolicyModel {
   const at::Tensor& forward(const ops::Batch& batch, kv::KvCache& cache,
                             Activations& activations) const;
 
-  // The embeddings of the batch's tokens: out [T, D], rows may be a part of wider ones. `tokens`
-  // receives the tokens on the device [T] int32.
-  void embed(const ops::Batch& batch, at::Tensor& tokens, at::Tensor& out) const;
+  // The embeddings of the batch's tokens: out [T, D].
+  void embed(const ops::Batch& batch, at::Tensor& out) const;
 
   // The head: hidden [R, D] -> logits [R, V] float32.
   void logits(const at::Tensor& hidden, at::Tensor& out) const;
 
-  // Rows of the head: out [R, D] of tokens [R] int32.
-  void head_rows(const at::Tensor& tokens, at::Tensor& out) const {
+  // Rows of the head: out [R, D] of tokens [R].
+  void head_rows(std::span<const int32_t> tokens, at::Tensor& out) const {
     head().gather(device_, tokens, out);
   }
 

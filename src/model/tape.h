@@ -46,7 +46,6 @@ class Tape {
   const PolicyModel& model_;
   const bool recompute_;
   TapeBatch sequences_;
-  at::Tensor tokens_;              // [T] int32
   std::vector<RowBuffer> inputs_;  // of each layer, and the last one's output: [T, D]
   RowBuffer hidden_;               // [T, D] after the final norm
   RowBuffer d_stream_;             // [T, D]

@@ -7,6 +7,10 @@
 
 namespace tlt::ops::aten {
 
+at::Tensor indices(std::span<const int32_t> tokens, const Device& device) {
+  return at::tensor(at::ArrayRef(tokens.data(), tokens.size()), at::kLong).to(device.torch());
+}
+
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras) {
   at::Tensor y = out.scalar_type() == at::kFloat
                      ? at::matmul(x.to(at::kFloat), w.to(at::kFloat).t())

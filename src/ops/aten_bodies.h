@@ -5,10 +5,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+
 #include "ops/attention.h"
 #include "ops/linear.h"
 
 namespace tlt::ops::aten {
+
+// On the device [T] int64: what index_select and index_add_ take.
+at::Tensor indices(std::span<const int32_t> tokens, const Device& device);
 
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras);
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,

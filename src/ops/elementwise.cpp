@@ -90,32 +90,47 @@ void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Te
   });
 }
 
-void embed(const Device& device, const at::Tensor& table, const at::Tensor& tokens,
+void embed(const Device& device, const at::Tensor& table, std::span<const int32_t> tokens,
            at::Tensor& out) {
   if (!device.is_cpu()) {
-    out.copy_(table.index_select(0, tokens.to(at::kLong)));
+    out.copy_(table.index_select(0, aten::indices(tokens, device)));
     return;
   }
-  const int32_t* ids = tokens.data_ptr<int32_t>();
   const size_t bytes = static_cast<size_t>(table.stride(0) * table.element_size());
-  for (int64_t i = 0; i < tokens.size(0); ++i) {
-    TLT_CHECK(ids[i] >= 0 && ids[i] < table.size(0), "token ", ids[i], " of a vocabulary of ",
-              table.size(0));
-    std::memcpy(row_pointer(out, i), row_pointer(table, ids[i]), bytes);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    TLT_CHECK(tokens[i] >= 0 && tokens[i] < table.size(0), "token ", tokens[i],
+              " of a vocabulary of ", table.size(0));
+    std::memcpy(row_pointer(out, static_cast<int64_t>(i)), row_pointer(table, tokens[i]), bytes);
   }
 }
 
-void embed_backward(const Device& device, const at::Tensor& dx, const at::Tensor& tokens,
+void embed_backward(const Device& device, const at::Tensor& dx, std::span<const int32_t> tokens,
                     at::Tensor& dtable) {
   if (!device.is_cpu()) {
-    dtable.index_add_(0, tokens.to(at::kLong), dx.to(at::kFloat));
+    dtable.index_add_(0, aten::indices(tokens, device), dx.to(at::kFloat));
     return;
   }
   const Kernels& kernels = cpu_kernels();
-  const int32_t* ids = tokens.data_ptr<int32_t>();
-  for (int64_t i = 0; i < tokens.size(0); ++i)
-    kernels.add_to_float(kernel_type(dx), row_pointer(dx, i), dx.size(1),
-                         dtable.data_ptr<float>() + ids[i] * dtable.stride(0));
+  for (size_t i = 0; i < tokens.size(); ++i)
+    kernels.add_to_float(kernel_type(dx), row_pointer(dx, static_cast<int64_t>(i)), dx.size(1),
+                         dtable.data_ptr<float>() + tokens[i] * dtable.stride(0));
+}
+
+void put_columns(const Device& device, const at::Tensor& x, at::Tensor& out, int64_t first) {
+  const int64_t rows = x.size(0), columns = x.size(1);
+  TLT_CHECK(first >= 0 && first + columns <= out.size(1), columns, " columns from ", first, " of ",
+            out.size(1));
+  check_rows(x, rows, columns, "columns to put");
+  check_rows(out, rows, out.size(1), "rows that columns are put into");
+  TLT_CHECK(x.scalar_type() == out.scalar_type());
+  if (!device.is_cpu()) {
+    out.narrow(1, first, columns).copy_(x);
+    return;
+  }
+  const int64_t size = x.element_size();
+  for (int64_t row = 0; row < rows; ++row)
+    std::memcpy(static_cast<char*>(row_pointer(out, row)) + first * size, row_pointer(x, row),
+                static_cast<size_t>(columns * size));
 }
 
 }  // namespace tlt::ops

@@ -6,6 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <span>
+
 #include "runtime/device.h"
 
 namespace tlt::ops {
@@ -29,11 +32,14 @@ void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Te
                      at::Tensor& d_gate_up);
 
 // out[i] = table[tokens[i]]: embeddings that are not tied to the head.
-void embed(const Device& device, const at::Tensor& table, const at::Tensor& tokens,
+void embed(const Device& device, const at::Tensor& table, std::span<const int32_t> tokens,
            at::Tensor& out);
 
 // dtable[tokens[i]] += dx[i], in order of i. dtable [V, D] float32.
-void embed_backward(const Device& device, const at::Tensor& dx, const at::Tensor& tokens,
+void embed_backward(const Device& device, const at::Tensor& dx, std::span<const int32_t> tokens,
                     at::Tensor& dtable);
+
+// out[:, first … first + N - 1] = x [T, N].
+void put_columns(const Device& device, const at::Tensor& x, at::Tensor& out, int64_t first);
 
 }  // namespace tlt::ops

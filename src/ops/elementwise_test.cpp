@@ -73,11 +73,21 @@ TEST_P(ElementwiseTest, SwigluAndItsGradientAgreeWithAten) {
 }
 
 TEST_P(ElementwiseTest, EmbeddingGradientAddsRowsOfTheSameToken) {
-  const at::Tensor tokens = at::tensor({2, 0, 2}, at::kInt), dx = random({3, 16}, 1);
+  const std::vector<int32_t> tokens = {2, 0, 2};
+  const at::Tensor dx = random({3, 16}, 1);
   at::Tensor table = at::zeros({4, 16}, at::kFloat);
   embed_backward(device_, dx, tokens, table);
   EXPECT_TRUE(tensors_near(table[2], dx[0].to(at::kFloat) + dx[2].to(at::kFloat), 1e-6));
   EXPECT_TRUE(tensors_equal(table[1], at::zeros({16})));
+}
+
+TEST_P(ElementwiseTest, ColumnsArePutBesideOthers) {
+  const at::Tensor left = random({3, 16}, 1), right = random({3, 8}, 2);
+  at::Tensor joined = at::zeros({3, 24}, left.options());
+  put_columns(device_, right, joined, 16);
+  put_columns(device_, left, joined, 0);
+  EXPECT_TRUE(tensors_equal(joined, at::cat({left, right}, 1)));
+  EXPECT_THROW(put_columns(device_, right, joined, 17), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, ElementwiseTest, ::testing::Values(at::kFloat, at::kBFloat16));

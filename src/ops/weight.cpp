@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
 
 namespace tlt::ops {
@@ -12,21 +13,22 @@ namespace {
 
 // Calls visit(source element of row-major values, element of a panel) for a row and all its
 // columns.
-template <class Visit>
-void for_row(int64_t row, int64_t columns, int64_t u, const Visit& visit) {
+template <class T, class Visit>
+void for_row(int64_t row, int64_t columns, const Visit& visit) {
+  constexpr int64_t u = std::is_same_v<T, at::BFloat16> ? 2 : 1;
   const int64_t panel = row / Weight::kPanel, lane = row % Weight::kPanel;
   const int64_t base = panel * columns * Weight::kPanel + lane * u;
   for (int64_t k = 0; k < columns; ++k) visit(k, base + (k / u) * Weight::kPanel * u + k % u);
 }
 
 template <class From, class To>
-void pack_row(const From* from, To* storage, int64_t row, int64_t columns, int64_t u) {
-  for_row(row, columns, u, [&](int64_t k, int64_t at) { storage[at] = static_cast<To>(from[k]); });
+void pack_row(const From* from, To* storage, int64_t row, int64_t columns) {
+  for_row<To>(row, columns, [&](int64_t k, int64_t at) { storage[at] = static_cast<To>(from[k]); });
 }
 
 template <class T>
-void unpack_row(const T* storage, T* to, int64_t row, int64_t columns, int64_t u) {
-  for_row(row, columns, u, [&](int64_t k, int64_t at) { to[k] = storage[at]; });
+void unpack_row(const T* storage, T* to, int64_t row, int64_t columns) {
+  for_row<T>(row, columns, [&](int64_t k, int64_t at) { to[k] = storage[at]; });
 }
 
 // Sixteen rows a task: they share the cache lines of a panel.
@@ -66,13 +68,13 @@ void Weight::assign(const Device& device, const at::Tensor& values, int64_t firs
     const void* source = row_pointer(from, row);
     if (type_ == at::kFloat)
       pack_row(static_cast<const float*>(source), storage_.data_ptr<float>(), first_row + row,
-               columns_, 1);
+               columns_);
     else if (wide)
       pack_row(static_cast<const float*>(source), storage_.data_ptr<at::BFloat16>(),
-               first_row + row, columns_, 2);
+               first_row + row, columns_);
     else
       pack_row(static_cast<const at::BFloat16*>(source), storage_.data_ptr<at::BFloat16>(),
-               first_row + row, columns_, 2);
+               first_row + row, columns_);
   });
 }
 
@@ -84,32 +86,29 @@ at::Tensor Weight::values(const Device& device, int64_t first_row, int64_t n) co
   for_rows(device, n, [&](int64_t row) {
     if (type_ == at::kFloat)
       unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + row * columns_,
-                 first_row + row, columns_, 1);
+                 first_row + row, columns_);
     else
       unpack_row(storage_.data_ptr<at::BFloat16>(), out.data_ptr<at::BFloat16>() + row * columns_,
-                 first_row + row, columns_, 2);
+                 first_row + row, columns_);
   });
   return out;
 }
 
-void Weight::gather(const Device& device, const at::Tensor& tokens, at::Tensor& out) const {
-  const int64_t count = tokens.size(0);
-  TLT_CHECK(out.dim() == 2 && out.size(0) == count && out.size(1) == columns_ && out.stride(1) == 1,
-            "gathered rows are [", out.size(0), ", ", out.size(-1), "], expected [", count, ", ",
-            columns_, "]");
+void Weight::gather(const Device& device, std::span<const int32_t> tokens, at::Tensor& out) const {
+  check_rows(out, std::ssize(tokens), columns_, "gathered rows");
   if (!device.is_cpu()) {
-    out.copy_(storage_.index_select(0, tokens.to(at::kLong)));
+    out.copy_(storage_.index_select(0, aten::indices(tokens, device)));
     return;
   }
-  const int32_t* ids = tokens.data_ptr<int32_t>();
-  for_rows(device, count, [&](int64_t i) {
-    TLT_CHECK(ids[i] >= 0 && ids[i] < rows_, "token ", ids[i], " of a vocabulary of ", rows_);
+  for_rows(device, std::ssize(tokens), [&](int64_t i) {
+    const int64_t token = tokens[static_cast<size_t>(i)];
+    TLT_CHECK(token >= 0 && token < rows_, "token ", token, " of a vocabulary of ", rows_);
     if (type_ == at::kFloat)
-      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + i * out.stride(0), ids[i],
-                 columns_, 1);
+      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + i * columns_, token,
+                 columns_);
     else
-      unpack_row(storage_.data_ptr<at::BFloat16>(),
-                 out.data_ptr<at::BFloat16>() + i * out.stride(0), ids[i], columns_, 2);
+      unpack_row(storage_.data_ptr<at::BFloat16>(), out.data_ptr<at::BFloat16>() + i * columns_,
+                 token, columns_);
   });
 }
 

@@ -11,6 +11,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <span>
+
 #include "runtime/device.h"
 
 namespace tlt::ops {
@@ -35,9 +38,8 @@ class Weight {
   at::Tensor values(const Device& device, int64_t first_row, int64_t n) const;
   at::Tensor values(const Device& device) const { return values(device, 0, rows_); }
 
-  // out[i] = row tokens[i]: the embedding of tied models. tokens [T] int32, out [T, K], rows may
-  // be a part of wider ones.
-  void gather(const Device& device, const at::Tensor& tokens, at::Tensor& out) const;
+  // out[i] = row tokens[i]: the embedding of tied models. out [T, K].
+  void gather(const Device& device, std::span<const int32_t> tokens, at::Tensor& out) const;
 
   // The storage, in the device's layout.
   const at::Tensor& storage() const { return storage_; }

@@ -24,7 +24,7 @@ void EagleHead::refresh() {
   if (tokens_.empty()) return;
   const Device& device = network_.device();
   at::Tensor values = device.empty({std::ssize(tokens_), network_.config().hidden}, rows_.type());
-  network_.target().head_rows(at::tensor(tokens_, at::kInt).to(device.torch()), values);
+  network_.target().head_rows(tokens_, values);
   rows_.assign(device, values);
 }
 
