@@ -332,6 +332,28 @@ class Comparison {
     }
   }
 
+  // Medians over the rounds, each beside the same round's plain decoding.
+  void report_buckets(size_t way, nlohmann::ordered_json& line) const {
+    nlohmann::ordered_json speeds, speedups;
+    for (size_t bucket = 0; bucket < kBuckets; ++bucket) {
+      std::vector<double> speed, ratio;
+      const auto speed_in = [&](const Run& run) {
+        const double seconds = run.bucket_seconds[bucket];
+        return seconds > 0 ? static_cast<double>(run.bucket_tokens[bucket]) / seconds : 0;
+      };
+      for (size_t round = 0; round < runs_[way].size(); ++round) {
+        const double mine = speed_in(runs_[way][round]), plain = speed_in(runs_[0][round]);
+        if (mine > 0) speed.push_back(mine);
+        if (mine > 0 && plain > 0) ratio.push_back(mine / plain);
+      }
+      const std::string name = std::to_string(1 << bucket);
+      if (!speed.empty()) speeds[name] = median(speed);
+      if (!ratio.empty()) speedups[name] = median(ratio);
+    }
+    line["tokens_per_second_by_batch"] = speeds;
+    line["speedup_by_batch"] = speedups;
+  }
+
   std::string report_way(size_t way) const {
     const std::vector<Run>& runs = runs_[way];
     std::vector<double> seconds, ratios, cpu_ratios;
@@ -373,12 +395,7 @@ class Comparison {
     line["speculation_fixed_seconds"] = fixed;
     line["speculation_fixed_share"] = fixed / plain;
     if (last.tuner) line["tuner"] = to_json(*last.tuner);
-    nlohmann::ordered_json buckets;
-    for (size_t i = 0; i < kBuckets; ++i)
-      if (last.bucket_seconds[i] > 0)
-        buckets[std::to_string(1 << i)] =
-            static_cast<double>(last.bucket_tokens[i]) / last.bucket_seconds[i];
-    line["tokens_per_second_by_batch"] = buckets;
+    report_buckets(way, line);
     print_report(std::move(line));
     return fmt::format(
         "{:<16} {:>8.2f} s {:>8.0f} tokens/s {:>6.2f}x (least {:.2f}) {:>5.2f} "

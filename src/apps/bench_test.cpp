@@ -115,6 +115,8 @@ TEST(BenchTest, RolloutComparesTheWaysInOneRun) {
     EXPECT_GT(row["speedup"], 0.0);
     EXPECT_LE(row["speedup_min"], row["speedup"]);
     EXPECT_FALSE(row["tokens_per_second_by_batch"].empty());
+    EXPECT_EQ(row["speedup_by_batch"].size(), row["tokens_per_second_by_batch"].size());
+    EXPECT_TRUE(row["way"] != "off" || row["speedup_by_batch"].front() == 1);
   }
   EXPECT_EQ(rows[0]["speedup"], 1.0);
   EXPECT_EQ(rows[0]["accept_length"], 1.0);

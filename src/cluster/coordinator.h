@@ -16,11 +16,10 @@
 // end of the step, and nothing that another worker does (PAPER 3.3, S5); the others go on.
 //
 // When nothing is left to start, and a worker has no more unfinished sequences than another one has
-// room for (it says so: where a few rows more cost it little), it moves its own there and falls idle
-// earlier. It answers with a parcel, or that all it had is
-// done. From then on its groups are done and the parcel is as a group: it runs at the other, and
-// where that one is lost a third worker gets it, for it is kept here until it is done. One move at
-// a time; nothing waits for it.
+// room for (it says so: where a few rows more cost it little), it moves its own there and falls
+// idle earlier. It answers with a parcel, or that all it had is done. From then on its groups are
+// done and the parcel is as a group: it runs at the other, and where that one is lost a third
+// worker gets it, for it is kept here until it is done. One move at a time; nothing waits for it.
 //
 // Owns       the state of the groups of the current step and of the workers.
 // Not here   sockets and threads (control.h); the worker's half (worker_protocol.h).

@@ -104,8 +104,7 @@ void Weight::gather(const Device& device, std::span<const int32_t> tokens, at::T
     const int64_t token = tokens[static_cast<size_t>(i)];
     TLT_CHECK(token >= 0 && token < rows_, "token ", token, " of a vocabulary of ", rows_);
     if (type_ == at::kFloat)
-      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + i * columns_, token,
-                 columns_);
+      unpack_row(storage_.data_ptr<float>(), out.data_ptr<float>() + i * columns_, token, columns_);
     else
       unpack_row(storage_.data_ptr<at::BFloat16>(), out.data_ptr<at::BFloat16>() + i * columns_,
                  token, columns_);

@@ -37,7 +37,8 @@ void CellMeans::add(size_t arm, int64_t batch, double number, double weight) {
 
 // Not by Estimate::add(), which divides, and in sums that do not wait for one another: this is done
 // for every arm and step.
-Estimate CellMeans::at(size_t arm, int64_t batch) const {
+CellMeans::Both CellMeans::find(size_t arm, int64_t batch, double most_weight) const {
+  // The cell itself has kinship 1.
   constexpr size_t kSums = 3;
   static_assert(kBatchCells % kSums == 0);
   const std::array<Estimate, kBatchCells>& cells = cells_[arm];
@@ -45,12 +46,30 @@ Estimate CellMeans::at(size_t arm, int64_t batch) const {
   std::array<double, kSums> weights = {}, sums = {};
   for (size_t first = 0; first < kBatchCells; first += kSums)
     for (size_t i = 0; i < kSums; ++i) {
-      const double its = cells[first + i].weight * kinship[first + i];
+      const double its = std::min(cells[first + i].weight, most_weight) * kinship[first + i];
       weights[i] += its;
       sums[i] += its * cells[first + i].mean;
     }
-  const double weight = weights[0] + weights[1] + weights[2];
-  return {weight > 0 ? (sums[0] + sums[1] + sums[2]) / weight : 0, weight};
+  const Estimate& own = cells[batch_cell(batch)];
+  const double counted = std::min(own.weight, most_weight);
+  const double kin = weights[0] + weights[1] + weights[2] - counted;
+  const double sum = sums[0] + sums[1] + sums[2] - counted * own.mean;
+  return {own, {kin > 0 ? sum / kin : 0, std::max(kin, 0.0)}};
+}
+
+Estimate CellMeans::at(size_t arm, int64_t batch) const {
+  auto [own, kin] = find(arm, batch, most_weight_);
+  kin.add(own.mean, own.weight);
+  return kin;
+}
+
+Estimate CellMeans::at(size_t arm, int64_t batch, const Differing& differing) const {
+  auto [own, kin] = find(arm, batch, differing.most_weight);
+  const double away = (own.mean - kin.mean) / differing.deviation;
+  const double known = own.weight / (1 + own.weight);
+  kin.weight /= 1 + away * away * known;
+  kin.add(own.mean, own.weight);
+  return kin;
 }
 
 void CellMeans::forget(double kept_share, double kept_weight) {

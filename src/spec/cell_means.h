@@ -35,6 +35,16 @@ class CellMeans {
   void add(size_t arm, int64_t batch, double number, double weight);
   // Of the cells around the batch size; weight 0: nothing is known.
   Estimate at(size_t arm, int64_t batch) const;
+  // The same where cells differ: of each other one at most so much counts, and the less the farther
+  // their mean is, in deviations, from what was seen in this one.
+  struct Differing {
+    double most_weight = 0, deviation = 0;
+  };
+  Estimate at(size_t arm, int64_t batch, const Differing& differing) const;
+  // Of what was seen in the cell itself.
+  double own_weight(size_t arm, int64_t batch) const {
+    return cells_[arm][batch_cell(batch)].weight;
+  }
   // Cells of at most this weight stay as they are.
   void forget(double kept_share, double kept_weight);
   void forget(size_t arm, double kept_share, double kept_weight);
@@ -43,6 +53,11 @@ class CellMeans {
   void restore(const nlohmann::json& state);
 
  private:
+  struct Both {
+    Estimate own, kin;
+  };
+  Both find(size_t arm, int64_t batch, double most_weight) const;
+
   std::vector<std::array<Estimate, kBatchCells>> cells_;  // [arm]
   const double most_weight_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spec/cost_model.h"
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,10 @@ namespace {
 
 constexpr double kTableDeviation = 0.08;  // of an arm's log seconds from the table, beside others'
 constexpr double kMaxTableWeight = 4;
+constexpr double kNearDeviation = 0.02;    // of what an arm is off by, between like batch sizes …
+constexpr double kFarDeviation = 0.1;      // … and between others
+constexpr double kNewDeviation = 0.3;      // of what is not known of an arm that is new at one
+constexpr double kNewWeight = 4;           // steps after which an arm is hardly new at a batch size
 constexpr double kMaxCellWeight = 200;     // steps remembered of an arm at a batch size …
 constexpr double kKeptTableShare = 0.999;  // … and this much of them after each step
 constexpr double kNeverForgotten = 1;
@@ -62,23 +67,43 @@ double CostTable::target_seconds(double rows, double batch) const {
 
 Curve CostTable::draft_curve(const Arm& arm) const {
   Curve curve;
-  const DraftCost* nearest = nullptr;
   if (arm.is_off()) return curve;
-  const auto distance = [&](const Strategy& strategy) {
-    return std::pair(std::abs(strategy.depth - arm.strategy.depth),
-                     std::abs(strategy.verify - arm.strategy.verify) +
-                         std::abs(strategy.width - arm.strategy.width));
+  const int64_t width = arm.strategy.width;
+  const DraftCost* narrow = find_draft(arm, [&](int64_t its) { return its <= width; });
+  const DraftCost* wide = find_draft(arm, [&](int64_t its) { return its >= width; });
+  if (!narrow) narrow = wide;
+  if (!narrow) return curve;
+  if (!wide) wide = narrow;
+  const auto level = [](const DraftCost& cost) {
+    return cost.seconds / static_cast<double>(cost.strategy.depth);
   };
+  const int64_t between = wide->strategy.width - narrow->strategy.width;
+  const double share = between == 0 ? 0
+                                    : static_cast<double>(width - narrow->strategy.width) /
+                                          static_cast<double>(between);
+  for (const DraftCost& a : drafts_)
+    for (const DraftCost& b : drafts_)
+      if (a.kind == arm.kind && b.kind == arm.kind && a.batch == b.batch &&
+          a.strategy == narrow->strategy && b.strategy == wide->strategy)
+        curve.add(static_cast<double>(a.batch),
+                  static_cast<double>(arm.strategy.depth) * std::lerp(level(a), level(b), share));
+  return curve;
+}
+
+// Of the kind's strategies whose width `may` be, the nearest in width, depth and verify.
+const DraftCost* CostTable::find_draft(const Arm& arm,
+                                       const std::function<bool(int64_t)>& may) const {
+  const auto distance = [&](const Strategy& strategy) {
+    return std::tuple(std::abs(strategy.width - arm.strategy.width),
+                      std::abs(strategy.depth - arm.strategy.depth),
+                      std::abs(strategy.verify - arm.strategy.verify));
+  };
+  const DraftCost* nearest = nullptr;
   for (const DraftCost& cost : drafts_)
-    if (cost.kind == arm.kind &&
+    if (cost.kind == arm.kind && may(cost.strategy.width) &&
         (!nearest || distance(cost.strategy) < distance(nearest->strategy)))
       nearest = &cost;
-  for (const DraftCost& cost : drafts_)
-    if (nearest && cost.kind == arm.kind && cost.strategy == nearest->strategy)
-      curve.add(static_cast<double>(cost.batch), cost.seconds *
-                                                     static_cast<double>(arm.strategy.depth) /
-                                                     static_cast<double>(cost.strategy.depth));
-  return curve;
+  return nearest;
 }
 
 StepCosts::StepCosts(const std::vector<Arm>& arms, CostTable table)
@@ -96,6 +121,12 @@ double StepCosts::table_weight() const {
   return std::min(deviations * deviations, kMaxTableWeight);
 }
 
+// So do the steps at another batch size.
+CellMeans::Differing StepCosts::differing() const {
+  const double deviations = kDeviationOfMean * spread_ / kNearDeviation;
+  return {.most_weight = deviations * deviations, .deviation = kFarDeviation};
+}
+
 double StepCosts::log_table(size_t arm, int64_t batch, double rows) const {
   const auto sequences = static_cast<double>(batch);
   return std::log(table_.target_seconds(rows, sequences) + draft_seconds(arm, sequences));
@@ -103,8 +134,9 @@ double StepCosts::log_table(size_t arm, int64_t batch, double rows) const {
 
 void StepCosts::find_offsets(int64_t batch) {
   common_ = {};
+  const CellMeans::Differing between = differing();
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
-    offsets_[arm] = cells_.at(arm, batch);
+    offsets_[arm] = cells_.at(arm, batch, between);
     common_.add(offsets_[arm].mean, std::min(offsets_[arm].weight, kKnownWeight));
   }
 }
@@ -135,7 +167,9 @@ void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
   const double surprise = std::clamp(std::log(seconds) - expected, -kMostSurprise, kMostSurprise);
   const double noise = kDeviationOfMean * kDeviationOfMean * spread_ * spread_;
   pace_variance_ = std::min(pace_variance_ + kPaceDrift * kPaceDrift, 1.0);
-  const double variance = noise + noise / known.weight + pace_variance_;
+  const double own = cells_.own_weight(arm, batch);
+  const double of_arm = noise / known.weight + kNewDeviation * kNewDeviation / (1 + own);
+  const double variance = noise + of_arm + pace_variance_;
   const double limit = kMostDeviations * std::sqrt(variance);
   const double believed = std::clamp(surprise, -limit, limit);
 
@@ -143,7 +177,8 @@ void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
   const double share = pace_variance_ / variance;
   pace_ += share * believed;
   pace_variance_ *= 1 - share;
-  if (std::abs(surprise) > limit) pace_variance_ += kDoubtShare * surprise * surprise;
+  if (std::abs(surprise) > limit)
+    pace_variance_ += kDoubtShare * surprise * surprise * own / (own + kNewWeight);
   spread_ += kSpreadRate * (std::abs(believed) - spread_);
   spread_ = std::max(spread_, 0.005);
   cells_.forget(kKeptTableShare, kNeverForgotten);

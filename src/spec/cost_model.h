@@ -10,7 +10,8 @@
 // A surprise is divided between pace and arm by what is in doubt of each, as a Kalman filter does
 // that leaves out how their errors go together. So a spell in which the machine is busy makes no
 // arm look slow. A step that took far longer than expected counts as one that took somewhat longer,
-// and puts the pace in doubt: if the next one is as slow, that is the pace.
+// and puts the pace in doubt: if the next one is as slow, that is the pace. But where the arm is
+// new at such batch sizes, the surprise is the arm's.
 //
 // Threading  engine thread only; no locks.
 //
@@ -21,6 +22,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -63,11 +65,14 @@ class CostTable {
 
   double target_seconds(double rows, double batch) const;
 
-  // By batch size. A strategy that was not measured costs what the kind's nearest in depth does,
-  // level by level; a kind that was not measured, nothing. Empty for "off".
+  // By batch size. A level of a strategy that was not measured costs what lies between those of the
+  // next narrower and the next wider one of the kind, the nearest in depth; a kind that was not
+  // measured, nothing. Empty for "off".
   Curve draft_curve(const Arm& arm) const;
 
  private:
+  const DraftCost* find_draft(const Arm& arm, const std::function<bool(int64_t width)>& may) const;
+
   std::map<double, Curve> by_batch_;  // seconds by rows
   std::vector<DraftCost> drafts_;
 };
@@ -95,6 +100,7 @@ class StepCosts {
 
  private:
   double table_weight() const;
+  CellMeans::Differing differing() const;
   double log_table(size_t arm, int64_t batch, double rows) const;
   Estimate offset(size_t arm) const;
   // What arms are off by; into offsets_ and common_.

@@ -65,13 +65,16 @@ TEST(CostTableTest, InterpolatesInRowsAndBatch) {
   EXPECT_DOUBLE_EQ(table.target_seconds(2, 2), 1.1);
 }
 
-TEST(CostTableTest, ProposalThatWasNotMeasuredIsTheNearestLevelByLevel) {
+TEST(CostTableTest, ProposalThatWasNotMeasuredLiesBetweenThoseOfOtherWidthsLevelByLevel) {
   const CostTable table(
       {{1, 1, 1}},
       {{"eagle", {4, 2, 8}, 1, 0.4}, {"eagle", {4, 2, 8}, 9, 1.2}, {"eagle", {8, 4, 8}, 1, 2}});
   EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {4, 2, 8}}).at(5), 0.8);
   EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {2, 2, 4}}).at(1), 0.2);
   EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {12, 4, 8}}).at(1), 3);
+  EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {8, 3, 8}}).at(1), 8 * (0.1 + 0.25) / 2);
+  EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {6, 1, 7}}).at(1), 0.6);
+  EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {4, 9, 20}}).at(1), 1);
   EXPECT_TRUE(table.draft_curve({"suffix", {4, 2, 8}}).empty());
   EXPECT_TRUE(table.draft_curve(Arm{}).empty());
 }
@@ -144,6 +147,26 @@ TEST(StepCostsTest, MachineThatBecomesSlowerIsNoticed) {
   for (int i = 0; i < 300; ++i) record(costs, kTreeArm, 4, table_seconds(32, 0.5));
   for (int i = 0; i < 300; ++i) record(costs, kTreeArm, 4, 3 * table_seconds(32, 0.5));
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4) / table_seconds(32, 0.5), 3, 0.7);
+}
+
+// At the end of a rollout: few sequences are left, and a strategy is played there for the first
+// time.
+TEST(StepCostsTest, AnArmThatIsDearWhereItIsNewMakesNoOtherLookSlow) {
+  for (const double noise : {0.0, 0.1}) {
+    StepCosts costs({Arm{}, kTree}, make_table());
+    RandomStream random(1, {});
+    const auto play = [&](size_t arm, int64_t batch, double seconds) {
+      record(costs, arm, batch, seconds * std::exp(noise * random.normal()));
+    };
+    for (int i = 0; i < 300; ++i) play(kTreeArm, 32, table_seconds(256, 0.5));
+    for (const int64_t batch : {32, 16, 8, 4, 2})
+      for (int i = 0; i < 100; ++i)
+        play(kNoGuesses, batch, table_seconds(static_cast<double>(batch)));
+    for (int i = 0; i < 20; ++i) play(kTreeArm, 1, 2.5 * table_seconds(8, 0.5));
+    EXPECT_NEAR(seconds_of(costs, kTreeArm, 1) / table_seconds(8, 0.5), 2.5, 0.4) << noise;
+    EXPECT_NEAR(seconds_of(costs, kNoGuesses, 1) / table_seconds(1), 1, 0.2) << noise;
+    EXPECT_NEAR(seconds_of(costs, kTreeArm, 32) / table_seconds(256, 0.5), 1, 0.2) << noise;
+  }
 }
 
 // Whatever is played meanwhile.
