@@ -20,7 +20,9 @@ constexpr int32_t kPathNodes = 8;  // nodes of a branch of a tree
 constexpr int64_t kMostTreeRows = 64;
 constexpr int64_t kProbeLogitsBytes = int64_t{64} << 20;
 constexpr int kLeastTurns = 3, kMostTurns = 12;
-constexpr double kWarmShare = 0.25;  // of the seconds: after them no further batch size is begun
+constexpr int kMostInARow = 6;         // of a task in its turn …
+constexpr double kRowSeconds = 0.004;  // … until so much time is over
+constexpr double kWarmShare = 0.25;    // of the seconds: after them no further batch size is begun
 constexpr size_t kMostProposals = 4096;  // of one sequence
 
 class ForwardProbe {
@@ -88,9 +90,13 @@ std::vector<double> measure_in_turns(size_t tasks, double seconds,
   double spent = 0;
   for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || spent < seconds); ++turn)
     for (size_t task = 0; task < tasks; ++task) {
-      const double took = run(task);
-      least[task] = std::min(least[task], took);
-      spent += took;
+      double in_turn = 0;
+      for (int i = 0; i < kMostInARow && in_turn < kRowSeconds; ++i) {
+        const double took = run(task);
+        least[task] = std::min(least[task], took);
+        in_turn += took;
+      }
+      spent += in_turn;
     }
   return least;
 }

@@ -23,8 +23,10 @@ struct CostProbe {
 };
 
 // The least seconds of each of `tasks`, by passes over all of them in turns: noise that comes in
-// bursts spoils a pass or two of many tasks, and not all passes of one. `run(task)` does the task
-// once and returns its seconds. At least 3 passes, and at most 12, until `seconds` are over.
+// bursts spoils a pass or two of many tasks, and not all passes of one. A short task is repeated in
+// its turn, up to 6 times in 4 ms: behind a long one it finds less in the processor's caches than
+// behind itself, and decoding repeats its steps. `run(task)` does the task once and returns its
+// seconds. At least 3 passes, and at most 12, until `seconds` are over.
 std::vector<double> measure_in_turns(size_t tasks, double seconds,
                                      const std::function<double(size_t)>& run);
 

@@ -24,15 +24,18 @@ constexpr double kMostSequences = 300;  // remembered of an arm at a batch size
 constexpr double kMostSteps = 50;       // the same, of the nodes that its trees have
 constexpr double kCutShare = 0.9;       // of a strategy's nodes; trees with fewer have been cut
 constexpr double kRecentSteps = 1000;
-constexpr int64_t kDoubtSteps = 512;    // an idle kind is tried again …
-constexpr double kDoubtTrees = 4;       // … and this much left of what was known
-constexpr int64_t kOffDoubtSteps = 64;  // so is decoding without guesses: a slow spell may be over
-constexpr double kOffDoubtShare = 0.0025;  // … and that loses at most so much of the time
-constexpr double kWorthATry = 0.1;         // log of the ratio, if all its guesses were right
+constexpr int64_t kDoubtSteps = 512;      // an idle kind is tried again …
+constexpr double kDoubtTrees = 4;         // … with this much left of what was known …
+constexpr int64_t kTryTrees = 8;          // … until so many trees were seen
+constexpr double kOffDoubtShare = 0.003;  // of the time with guesses may be lost to see "off" …
+constexpr double kLeastBehind = 0.02;     // … which is taken to lose at least so much
+constexpr double kWorthATry = 0.1;        // log of the ratio, if all its guesses were right
 constexpr int64_t kMaxFailedTries = 3;
 constexpr double kNewWeightsKept = 0.1;
 constexpr double kNewWeightsTrees = 8;
-constexpr int64_t kRest = 7;  // steps of "off" after it was chosen, at the same batch size
+constexpr int64_t kOffStay = 16, kStay = 4;  // steps of "off", and of others, in turn
+constexpr int64_t kOffTry = 12;             // steps of "off" where it is tried; and the first …
+constexpr int64_t kUnsettled = 4;           // … behind guesses do not show what it costs
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -148,14 +151,16 @@ bool AdaptiveChooser::may_choose(size_t arm, int64_t batch) const {
   return arm == off_ ? setup_.off_competes : arms_[arm].strategy.verify * batch <= setup_.max_rows;
 }
 
-bool AdaptiveChooser::is_off_due() const {
-  if (off_steps_ < kOffDoubtSteps || outlooks_[off_].score == kNever) return false;
-  const double lost = 1 - std::exp(outlooks_[off_].score - outlooks_[favourite_].score);
-  return lost <= kOffDoubtShare * static_cast<double>(off_steps_);
+bool AdaptiveChooser::is_off_due(int64_t batch) const {
+  const Outlook& off = outlooks_[off_];
+  if (off.score == kNever) return false;
+  const double behind = 1 - std::exp(off.score - outlooks_[favourite_].score);
+  const double lost = std::max(behind, kLeastBehind) * kOffTry * off.seconds;
+  return lost <= kOffDoubtShare * guessing_seconds_[batch_cell(batch)];
 }
 
 bool AdaptiveChooser::is_due(const Kind& kind) const {
-  return kind.idle_steps >= kDoubtSteps << kind.failed_tries;
+  return kind.wanted_trees > 0 || kind.idle_steps >= kDoubtSteps << kind.failed_tries;
 }
 
 void AdaptiveChooser::judge(int64_t batch) {
@@ -182,24 +187,33 @@ void AdaptiveChooser::judge(int64_t batch) {
 
 size_t AdaptiveChooser::choose(int64_t batch, uint64_t) {
   explores_ = is_try_ = false;
-  if (rest_ > 0 && batch == rest_batch_) {
-    --rest_;
-    return off_;
+  if (stay_ > 0 && batch == stay_batch_) {
+    --stay_;
+    return stay_arm_;
   }
+  stay_ = 0;
   judge(batch);
   settle();
-  if (outlooks_[favourite_].score == kNever) return off_;
-  if (is_off_due()) return off_;
+  if (outlooks_[favourite_].score == kNever) return stay(off_, batch, kOffStay);
+  if (is_off_due(batch)) return stay(off_, batch, kOffTry);
   const size_t promising = find_promising();
   const bool for_few = is_for_few(promising, batch);
   const double share =
       for_few ? static_cast<double>(kTrySequences) / static_cast<double>(batch) : 1;
   explores_ = promising != favourite_ && can_afford(loss(promising, share));
   is_try_ = explores_ && for_few;
-  const size_t chosen = explores_ ? promising : favourite_;
-  rest_ = chosen == off_ ? kRest : 0;
-  rest_batch_ = batch;
-  return chosen;
+  chosen_seconds_ = outlooks_[promising].seconds;
+  if (explores_) return promising;
+  return stay(favourite_, batch, favourite_ == off_ ? kOffStay : kStay);
+}
+
+// Chooses the arm for so many steps.
+size_t AdaptiveChooser::stay(size_t arm, int64_t batch, int64_t steps) {
+  stay_ = steps - 1;
+  stay_arm_ = arm;
+  stay_batch_ = batch;
+  chosen_seconds_ = outlooks_[arm].seconds;
+  return arm;
 }
 
 void AdaptiveChooser::settle() {
@@ -285,15 +299,21 @@ void AdaptiveChooser::record(size_t arm, const StepOutcome& outcome) {
   const auto rows = static_cast<double>(outcome.rows());
   const double reading = seconds_of_reading(arm, outcome);
   for (Kind& kind : kinds_) ++kind.idle_steps;
-  off_steps_ = arm == off_ ? 0 : off_steps_ + 1;
+  off_steps_ = arm == off_ ? off_steps_ + 1 : 0;
+  const bool is_settled = arm != off_ || off_steps_ > kUnsettled;
   if (arm != off_) {
     learn_tokens(arm, outcome);
     if (!is_try_) nodes_.add(arm, outcome.batch, rows / batch - 1, 1);
   }
   if (!outcome.has_prompt_rows) {
-    if (!is_try_) costs_.record(arm, outcome.batch, rows, outcome.seconds - reading);
+    if (!is_try_ && is_settled) costs_.record(arm, outcome.batch, rows, outcome.seconds - reading);
     const double kept = 1 - 1 / kRecentSteps;
-    recent_seconds_ = recent_seconds_ * kept + outlooks_[arm].seconds;
+    double& guessing = guessing_seconds_[batch_cell(outcome.batch)];
+    if (arm != off_)
+      guessing += chosen_seconds_;
+    else if (is_settled)
+      guessing = 0;
+    recent_seconds_ = recent_seconds_ * kept + chosen_seconds_;
     explored_seconds_ *= kept;
     if (explores_) count_exploration(arm, outcome, reading);
   }
@@ -311,11 +331,13 @@ double AdaptiveChooser::seconds_of_reading(size_t arm, const StepOutcome& outcom
 void AdaptiveChooser::learn_tokens(size_t arm, const StepOutcome& outcome) {
   const auto [index, strategy] = places_[arm];
   Kind& kind = kinds_[index];
-  if (is_due(kind)) {
+  if (is_due(kind) && kind.wanted_trees == 0) {
     kind.acceptance.forget(1, kDoubtTrees);
     forget_given(index);
     kind.failed_tries = std::min(kind.failed_tries + 1, kMaxFailedTries);
+    kind.wanted_trees = kTryTrees;
   }
+  kind.wanted_trees = std::max<int64_t>(0, kind.wanted_trees - std::ssize(outcome.trees));
   double given = 0;
   for (const VerifiedTree& tree : outcome.trees) given += 1 + tree.accepted_depth();
   const auto trees = static_cast<double>(outcome.trees.size());
@@ -340,7 +362,7 @@ void AdaptiveChooser::new_weights() {
   given_.forget(kNewWeightsKept, kNewWeightsTrees);
   free_steps_ = std::max(free_steps_, kFreeStepsAgain);
   advantage_ = 0;
-  rest_ = 0;
+  stay_ = 0;
 }
 
 nlohmann::json AdaptiveChooser::save() const {
@@ -348,7 +370,8 @@ nlohmann::json AdaptiveChooser::save() const {
   for (const Kind& kind : kinds_)
     kinds.push_back({{"acceptance", kind.acceptance.save()},
                      {"idle_steps", kind.idle_steps},
-                     {"failed_tries", kind.failed_tries}});
+                     {"failed_tries", kind.failed_tries},
+                     {"wanted_trees", kind.wanted_trees}});
   return {{"kinds", kinds},
           {"costs", costs_.save()},
           {"given", given_.save()},
@@ -358,8 +381,11 @@ nlohmann::json AdaptiveChooser::save() const {
           {"explores", explores_},
           {"is_try", is_try_},
           {"off_steps", off_steps_},
-          {"rest", rest_},
-          {"rest_batch", rest_batch_},
+          {"guessing_seconds", guessing_seconds_},
+          {"stay", stay_},
+          {"stay_arm", stay_arm_},
+          {"stay_batch", stay_batch_},
+          {"chosen_seconds", chosen_seconds_},
           {"recent_seconds", recent_seconds_},
           {"free_steps", free_steps_},
           {"explored_seconds", explored_seconds_}};
@@ -371,6 +397,7 @@ void AdaptiveChooser::restore(const nlohmann::json& state) {
     kinds_[i].acceptance.restore(kind.at("acceptance"));
     kind.at("idle_steps").get_to(kinds_[i].idle_steps);
     kind.at("failed_tries").get_to(kinds_[i].failed_tries);
+    kind.at("wanted_trees").get_to(kinds_[i].wanted_trees);
   }
   costs_.restore(state.at("costs"));
   given_.restore(state.at("given"));
@@ -380,8 +407,11 @@ void AdaptiveChooser::restore(const nlohmann::json& state) {
   state.at("explores").get_to(explores_);
   state.at("is_try").get_to(is_try_);
   state.at("off_steps").get_to(off_steps_);
-  state.at("rest").get_to(rest_);
-  state.at("rest_batch").get_to(rest_batch_);
+  state.at("guessing_seconds").get_to(guessing_seconds_);
+  state.at("stay").get_to(stay_);
+  state.at("stay_arm").get_to(stay_arm_);
+  state.at("stay_batch").get_to(stay_batch_);
+  state.at("chosen_seconds").get_to(chosen_seconds_);
   state.at("recent_seconds").get_to(recent_seconds_);
   state.at("free_steps").get_to(free_steps_);
   state.at("explored_seconds").get_to(explored_seconds_);

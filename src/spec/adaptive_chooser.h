@@ -7,7 +7,9 @@
 //
 //   Caution      guesses must promise 5 % more than none: the best of many estimates is too good on
 //                average, and a step that is interrupted costs more when it is a long one.
-//   Hysteresis   another arm takes over when it is better by 3 %, or by less for long enough.
+//   Hysteresis   another arm takes over when it is better by 3 %, or by less for long enough. The
+//                arm in turn is played a few times before all are judged again, unless the batch
+//                size changes: to choose costs as much as 4 % of a small model's step.
 //   Exploration  an arm that may be better, as far as its uncertainty goes, is tried out of turn.
 //                What such steps lose against the arm in turn is at most 1 % of the recent time,
 //                and 12 steps more at the start and 4 after new weights: so arms that lose little
@@ -16,8 +18,10 @@
 //                was not asked for long has much to read of each.
 //   Doubt        a kind that was not played for 512 steps is tried, even if it seemed hopeless, and
 //                little is left of what was known. While it is never in turn, the time to the
-//                next try doubles, up to 4,096 steps. "Off" is tried after at least 64 steps with
-//                guesses: it may have looked slow only because the machine was.
+//                next try doubles, up to 4,096 steps. "Off" is tried where there were guesses for
+//                long, as far as at most 0.5 % of that time may be lost: it may have looked slow
+//                only because the machine was. That is for 12 steps in a row, and the first 4 say
+//                nothing: behind guesses a step finds less in the processor's caches.
 //
 // Owns       what was learned of costs and acceptance.
 // Threading  engine thread only; no locks; no allocation once warm. No random numbers.
@@ -25,6 +29,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -66,6 +71,7 @@ class AdaptiveChooser : public Chooser {
     Acceptance acceptance;
     int64_t idle_steps = 0;    // since it was last played
     int64_t failed_tries = 0;  // since it was last in turn
+    int64_t wanted_trees = 0;  // before a try is over
   };
   struct Place {
     size_t kind = 0;      // in kinds_
@@ -74,7 +80,8 @@ class AdaptiveChooser : public Chooser {
 
   bool may_choose(size_t arm, int64_t batch) const;
   bool is_for_few(size_t arm, int64_t batch) const;
-  bool is_off_due() const;
+  bool is_off_due(int64_t batch) const;
+  size_t stay(size_t arm, int64_t batch, int64_t steps);
   bool is_due(const Kind& kind) const;
   void judge(int64_t batch);        // fills outlooks_
   void find_nodes(int64_t batch);   // fills rows_
@@ -103,9 +110,11 @@ class AdaptiveChooser : public Chooser {
   double advantage_ = 0;       // of others over it, summed since one was ahead
   bool explores_ = false;      // the last choice was out of turn …
   bool is_try_ = false;        // … and for a few sequences only
-  int64_t off_steps_ = 0;      // since the last one without guesses
-  int64_t rest_ = 0;           // steps for which "off" stays chosen, while the batch is …
-  int64_t rest_batch_ = 0;     // … this one: choosing costs a small model more than it gains
+  int64_t off_steps_ = 0;      // since the last one with guesses
+  int64_t stay_ = 0;           // steps for which …
+  size_t stay_arm_ = 0;        // … this arm stays chosen …
+  int64_t stay_batch_ = 0;     // … while the batch is this one
+  double chosen_seconds_ = 0;  // of a step with the last choice, as expected
   double recent_seconds_ = 0;  // forgotten with kRecentSteps
   double explored_seconds_ = 0;
   double free_steps_ = 0;  // of the arm in turn, that exploration may still lose
@@ -117,6 +126,8 @@ class AdaptiveChooser : public Chooser {
     double seconds = 0;  // of a step, when it was judged last
     double tokens_deviation = 0, seconds_deviation = 0;  // relative
   };
+  // With guesses since "off" was last seen at such batch sizes, as expected.
+  std::array<double, kBatchCells> guessing_seconds_{};
   // Scratch, by arm.
   std::vector<Outlook> outlooks_;
   std::vector<double> rows_;

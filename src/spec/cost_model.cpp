@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spec/cost_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -12,12 +13,13 @@ namespace {
 
 constexpr double kTableDeviation = 0.08;  // of an arm's log seconds from the table, beside others'
 constexpr double kMaxTableWeight = 4;
-constexpr double kNearDeviation = 0.02;    // of what an arm is off by, between like batch sizes …
-constexpr double kFarDeviation = 0.1;      // … and between others
-constexpr double kNewDeviation = 0.3;      // of what is not known of an arm that is new at one
-constexpr double kNewWeight = 4;           // steps after which an arm is hardly new at a batch size
-constexpr double kMaxCellWeight = 200;     // steps remembered of an arm at a batch size …
-constexpr double kKeptTableShare = 0.999;  // … and this much of them after each step
+constexpr double kNearDeviation = 0.02;  // of what an arm is off by, between like batch sizes …
+constexpr double kFarDeviation = 0.1;    // … and between others
+constexpr double kNewDeviation = 0.3;    // of what is not known of an arm that is new at one
+constexpr double kNewWeight = 4;         // steps after which an arm is hardly new at a batch size
+constexpr double kMaxCellWeight = 200;   // steps remembered of an arm at a batch size …
+constexpr int64_t kForgetSteps = 16;     // … and after so many …
+constexpr double kKeptShare = 0.984;     // … this much of them is left
 constexpr double kNeverForgotten = 1;
 constexpr double kKnownWeight = 20;  // an arm with more steps does not count more for others
 constexpr double kMostSurprise = 1;  // log of the ratio, and in standard deviations …
@@ -29,8 +31,16 @@ constexpr double kSpreadRate = 0.02;
 
 }  // namespace
 
+void Curve::add(double x, double y) {
+  const auto at = std::ranges::lower_bound(points_, x, {}, &std::pair<double, double>::first);
+  if (at != points_.end() && at->first == x)
+    at->second = y;
+  else
+    points_.insert(at, {x, y});
+}
+
 double Curve::at(double x) const {
-  auto right = points_.lower_bound(x);
+  auto right = std::ranges::lower_bound(points_, x, {}, &std::pair<double, double>::first);
   if (right == points_.begin()) return right->second;
   if (right == points_.end()) {
     --right;
@@ -48,7 +58,10 @@ CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector
     TLT_CHECK_INPUT(cost.seconds > 0 && cost.batch > 0 && cost.rows > 0, "a forward pass of ",
                     cost.rows, " rows and ", cost.batch, " sequences took ", cost.seconds,
                     " seconds; give positive numbers");
-    by_batch_[static_cast<double>(cost.batch)].add(static_cast<double>(cost.rows), cost.seconds);
+    const auto batch = static_cast<double>(cost.batch);
+    auto its = std::ranges::lower_bound(by_batch_, batch, {}, &OfBatch::batch);
+    if (its == by_batch_.end() || its->batch != batch) its = by_batch_.insert(its, {batch, {}});
+    its->seconds.add(static_cast<double>(cost.rows), cost.seconds);
   }
   for (const DraftCost& cost : drafts_)
     TLT_CHECK_INPUT(cost.seconds >= 0 && cost.batch > 0, "a proposal of ", cost.kind, " for ",
@@ -56,13 +69,18 @@ CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector
 }
 
 double CostTable::target_seconds(double rows, double batch) const {
-  const auto right = by_batch_.lower_bound(batch);
-  if (right == by_batch_.end()) return std::prev(right)->second.at(rows);
-  if (right == by_batch_.begin()) return right->second.at(rows);
+  const auto right = std::ranges::lower_bound(by_batch_, batch, {}, &OfBatch::batch);
+  if (right == by_batch_.end()) return std::prev(right)->seconds.at(rows);
+  if (right == by_batch_.begin() || right->batch == batch) return right->seconds.at(rows);
   const auto left = std::prev(right);
-  if (rows < right->second.first()) return left->second.at(rows);  // fewer than it has sequences
-  const double share = (batch - left->first) / (right->first - left->first);
-  return (1 - share) * left->second.at(rows) + share * right->second.at(rows);
+  const double share = (batch - left->batch) / (right->batch - left->batch);
+  const auto between = [&](double left_rows, double right_rows) {
+    return std::lerp(left->seconds.at(left_rows), right->seconds.at(right_rows), share);
+  };
+  const double least = right->batch;  // rows; with fewer, the larger batch was not measured
+  if (rows >= least) return between(rows, rows);
+  const double plain = between(left->batch, least);
+  return std::lerp(plain, between(least, least), std::max(0.0, (rows - batch) / (least - batch)));
 }
 
 Curve CostTable::draft_curve(const Arm& arm) const {
@@ -141,7 +159,7 @@ void StepCosts::find_offsets(int64_t batch) {
   }
 }
 
-// REQUIRES: find_offsets() of the batch size.
+// REQUIRES: the arm's offset and what is common of all have been found.
 Estimate StepCosts::offset(size_t arm) const {
   Estimate offset = offsets_[arm];
   offset.add(common_.mean, table_weight());
@@ -159,8 +177,9 @@ std::span<const StepCosts::Prediction> StepCosts::predict(int64_t batch,
   return predictions_;
 }
 
+// What all arms have in common is taken from the last prediction: to find it takes longest.
 void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
-  find_offsets(batch);
+  offsets_[arm] = cells_.at(arm, batch, differing());
   const Estimate known = offset(arm);
   const double table = log_table(arm, batch, rows);
   const double expected = table + pace_ + known.mean;
@@ -181,19 +200,20 @@ void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
     pace_variance_ += kDoubtShare * surprise * surprise * own / (own + kNewWeight);
   spread_ += kSpreadRate * (std::abs(believed) - spread_);
   spread_ = std::max(spread_, 0.005);
-  cells_.forget(kKeptTableShare, kNeverForgotten);
+  if (++steps_ % kForgetSteps == 0) cells_.forget(kKeptShare, kNeverForgotten);
   cells_.add(arm, batch, expected + believed - table - pace_, weight);
 }
 
 nlohmann::json StepCosts::save() const {
-  return {{"cells", cells_.save()},
-          {"pace", pace_},
-          {"pace_variance", pace_variance_},
-          {"spread", spread_}};
+  return {
+      {"cells", cells_.save()},          {"common", common_}, {"steps", steps_}, {"pace", pace_},
+      {"pace_variance", pace_variance_}, {"spread", spread_}};
 }
 
 void StepCosts::restore(const nlohmann::json& state) {
   cells_.restore(state.at("cells"));
+  state.at("common").get_to(common_);
+  state.at("steps").get_to(steps_);
   state.at("pace").get_to(pace_);
   state.at("pace_variance").get_to(pace_variance_);
   state.at("spread").get_to(spread_);

@@ -23,7 +23,7 @@
 #pragma once
 
 #include <functional>
-#include <map>
+#include <utility>
 #include <vector>
 
 #include "spec/cell_means.h"
@@ -49,13 +49,12 @@ struct DraftCost {
 // Straight lines between points; flat before the first, on along the last line behind the last.
 class Curve {
  public:
-  void add(double x, double y) { points_[x] = y; }
+  void add(double x, double y);  // in place of what was at x
   bool empty() const { return points_.empty(); }
-  double first() const { return points_.begin()->first; }  // REQUIRES: not empty
-  double at(double x) const;                               // REQUIRES: not empty
+  double at(double x) const;  // REQUIRES: not empty
 
  private:
-  std::map<double, double> points_;
+  std::vector<std::pair<double, double>> points_;  // by x
 };
 
 class CostTable {
@@ -63,6 +62,8 @@ class CostTable {
   // InputError when there is no forward pass or a time is not positive.
   CostTable(const std::vector<ForwardCost>& forwards, const std::vector<DraftCost>& drafts);
 
+  // Between measured batch sizes, between the passes of as many rows; of so few rows that the
+  // larger batch has none, from passes without trees on.
   double target_seconds(double rows, double batch) const;
 
   // By batch size. A level of a strategy that was not measured costs what lies between those of the
@@ -73,7 +74,11 @@ class CostTable {
  private:
   const DraftCost* find_draft(const Arm& arm, const std::function<bool(int64_t width)>& may) const;
 
-  std::map<double, Curve> by_batch_;  // seconds by rows
+  struct OfBatch {
+    double batch = 0;
+    Curve seconds;  // by rows
+  };
+  std::vector<OfBatch> by_batch_;  // in order
   std::vector<DraftCost> drafts_;
 };
 
@@ -113,10 +118,11 @@ class StepCosts {
   double pace_ = 0;            // of all arms: log (seconds / table)
   double pace_variance_ = 1;   // of its error
   double spread_ = 0.1;        // mean error of a step's log seconds
+  Estimate common_;            // what all arms are off by, at the last prediction's batch size
+  int64_t steps_ = 0;
 
   // Scratch.
-  std::vector<Estimate> offsets_;  // [arm]
-  Estimate common_;
+  std::vector<Estimate> offsets_;        // [arm]
   std::vector<Prediction> predictions_;  // [arm]
 };
 

@@ -61,8 +61,21 @@ TEST(CostTableTest, InterpolatesInRowsAndBatch) {
   EXPECT_DOUBLE_EQ(table.target_seconds(8, 3), 4);
   EXPECT_DOUBLE_EQ(table.target_seconds(8, 2), (1.7 + 4) / 2);
   EXPECT_DOUBLE_EQ(table.target_seconds(8, 100), 4);
-  // Three sequences have at least three rows: that pass says nothing of two.
-  EXPECT_DOUBLE_EQ(table.target_seconds(2, 2), 1.1);
+  // Three sequences have at least three rows. Two plain steps lie between one and three.
+  EXPECT_DOUBLE_EQ(table.target_seconds(2, 2), 2);
+  EXPECT_DOUBLE_EQ(table.target_seconds(3, 2), (1.2 + 3) / 2);
+  EXPECT_DOUBLE_EQ(table.target_seconds(2.5, 2), 2.05);
+}
+
+// A batch that loses a sequence must not seem to become much cheaper.
+TEST(CostTableTest, PlainStepsCostMoreFromSequenceToSequence) {
+  const CostTable table({{8, 8, 230}, {8, 16, 400}, {16, 16, 490}, {16, 32, 800}}, {});
+  for (int batch = 9; batch <= 16; ++batch)
+    EXPECT_NEAR(table.target_seconds(batch, batch) - table.target_seconds(batch - 1, batch - 1),
+                260.0 / 8, 1e-9);
+  for (int batch = 8; batch < 16; ++batch)
+    for (int rows = batch; rows < 32; ++rows)
+      EXPECT_LT(table.target_seconds(rows, batch), table.target_seconds(rows + 1, batch));
 }
 
 TEST(CostTableTest, ProposalThatWasNotMeasuredLiesBetweenThoseOfOtherWidthsLevelByLevel) {

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kPlaysInHindsight = 10;
 constexpr double kHardlySlower = 0.03;  // room_beside()
 constexpr double kOfFullPrice = 0.25;
-constexpr const char* kFormat = "3\n";  // of what save() gives
+constexpr const char* kFormat = "4\n";  // of what save() gives
 
 std::vector<Arm> make_arms(const SpeculationOptions& options,
                            const std::vector<std::string>& kinds) {

@@ -159,7 +159,9 @@ class World {
     std::vector<ForwardCost> forwards;
     for (const int64_t batch : {1, 4, 16, 64, 128})
       for (int64_t rows = batch; rows <= 2048; rows *= 2)
-        forwards.push_back({batch, rows, machine_.target(static_cast<double>(rows))});
+        forwards.push_back({batch, rows,
+                            machine_.target(static_cast<double>(rows)) *
+                                (rows == batch ? 1 + table_coldness_ : 1)});
     std::vector<DraftCost> drafts;
     for (const Arm& arm : arms_)
       for (const int64_t batch : {1, 8, 64})
@@ -175,6 +177,9 @@ class World {
   double seconds(const Arm& arm, int64_t batch, int64_t drafted) const {
     const auto rows = static_cast<double>(batch + drafted * (arm.strategy.verify - 1));
     return overhead_ * machine_.target(rows) + draft_seconds(arm);
+  }
+  double now_seconds(const Arm& arm, int64_t batch, int64_t drafted) const {
+    return seconds(arm, batch, drafted) * (arm.is_off() ? 1 + coldness_ * cold_ : 1);
   }
   double tokens(const Arm& arm) const { return arm.is_off() ? 1 : tokens_[place(arm)]; }
   double best_rate(int64_t batch) {
@@ -204,7 +209,8 @@ class World {
     }
     outcome_.trees = trees_;
     outcome_.draft_seconds = draft_seconds(arm) + read(arm, drafted);
-    outcome_.seconds = seconds(arm, batch, drafted) * std::exp(noise_ * random_.normal());
+    cold_ += arm.is_off() ? -0.25 * cold_ : 0.3 * (1 - cold_);
+    outcome_.seconds = now_seconds(arm, batch, drafted) * std::exp(noise_ * random_.normal());
     outcome_.seconds += outcome_.draft_seconds - draft_seconds(arm);
     if (random_.uniform() < (is_slow_ ? 1.0 / 50 : slow_spells_)) is_slow_ = !is_slow_;
     if (is_slow_) outcome_.seconds *= 2.2;
@@ -230,7 +236,7 @@ class World {
     const StepOutcome& outcome = play(arm, batch, drafted);
     tuner.record(arm, outcome);
     // In the mean, so that luck is not taken for skill.
-    sum.spent += seconds(arm, batch, drafted) + outcome.draft_seconds - draft_seconds(arm);
+    sum.spent += now_seconds(arm, batch, drafted) + outcome.draft_seconds - draft_seconds(arm);
     const double share = static_cast<double>(drafted) / static_cast<double>(batch);
     sum.needed += (1 + share * (tokens(arm) - 1)) / best_rate(batch);
     switches_ += !(arm == last_);
@@ -244,6 +250,8 @@ class World {
   double outliers_ = 0.01;
   double slow_spells_ = 0;  // how often one begins; it takes 50 steps
   double overhead_ = 1.15;
+  double coldness_ = 0;  // a step without guesses takes so much longer behind many with some …
+  double table_coldness_ = 0;  // … and where it was measured
   double reading_ = 0;  // seconds that eagle needs for a step of a sequence that it has not seen
 
  private:
@@ -278,6 +286,7 @@ class World {
   std::vector<double> unread_ = std::vector<double>(64);  // [sequence] steps
   StepOutcome outcome_;
   bool is_slow_ = false;
+  double cold_ = 0;
   Arm last_;
   int switches_ = 0;
 };
@@ -353,13 +362,15 @@ INSTANTIATE_TEST_SUITE_P(Machines, LongTailTest, testing::Range<size_t>(0, 3),
                          [](const auto& info) { return machines()[info.param].name; });
 
 TEST(TunerTest, SecondRolloutKnowsWhatTheFirstLearned) {
-  World world(machines()[1], kDrafters.at("good"));
-  Tuner tuner = world.make_tuner();
   World::Efficiency rollouts[2];
-  for (World::Efficiency& sum : rollouts) {
-    tuner.begin_rollout();
-    for (int step = 0; step < 1000; ++step) world.step(tuner, long_tail_batch(step, 1000), sum);
-    tuner.new_weights();
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    World world(machines()[1], kDrafters.at("good"), seed);
+    Tuner tuner = world.make_tuner();
+    for (World::Efficiency& sum : rollouts) {
+      tuner.begin_rollout();
+      for (int step = 0; step < 1000; ++step) world.step(tuner, long_tail_batch(step, 1000), sum);
+      tuner.new_weights();
+    }
   }
   EXPECT_GT(rollouts[1].share(), 0.975);
   // Where little is lost to learning, as little is saved.
@@ -442,17 +453,35 @@ TEST(TunerTest, NewWeightsAreTriedAgain) {
 }
 
 TEST(TunerTest, DriftWithoutNoticeIsFoundToo) {
-  World world(machines()[0], kDrafters.at("good"));
-  Tuner tuner = world.make_tuner();
-  world.run(tuner, 2, 600);
-  world.set_qualities(kDrafters.at("useless"));
-  world.run(tuner, 2, 600);
-  const double late = world.run(tuner, 2, 200);
-  world.set_qualities(kDrafters.at("good"));
-  world.run(tuner, 2, 6000);
-  const double again = world.run(tuner, 2, 500);
-  EXPECT_GT(late, 0.95);
-  EXPECT_GT(again, 0.95);
+  constexpr int kSeeds = 32;
+  int found = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    World world(machines()[0], kDrafters.at("good"), seed);
+    Tuner tuner = world.make_tuner();
+    world.run(tuner, 2, 600);
+    world.set_qualities(kDrafters.at("useless"));
+    world.run(tuner, 2, 600);
+    EXPECT_GT(world.run(tuner, 2, 200), 0.95) << seed;
+    world.set_qualities(kDrafters.at("good"));
+    world.run(tuner, 2, 6000);
+    found += world.run(tuner, 2, 500) > 0.95 ? 1 : 0;
+  }
+  EXPECT_GE(found, kSeeds - 4);  // some tries have no luck
+}
+
+// A step without guesses is slower behind steps with some, and may have been where it was measured.
+// Where such steps are the best in turn, tries of a single one would make them look bad for good.
+TEST(TunerTest, StepsThatAreSlowOnlyBehindGuessesAreFoundAllTheSame) {
+  constexpr uint64_t kSeeds = 8;
+  double sum = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    World world(machines()[1], {{"eagle", {0.5, 1}}}, seed);
+    world.coldness_ = world.table_coldness_ = 0.5;
+    Tuner tuner = world.make_tuner();
+    world.run(tuner, 16, 1000);
+    sum += world.run(tuner, 16, 1500) / kSeeds;
+  }
+  EXPECT_GT(sum, 0.97);
 }
 
 TEST(TunerTest, EqualArmsDoNotTakeTurns) {
@@ -586,9 +615,9 @@ TEST(TunerTest, EstimatedRegretIsNearTheTrueOne) {
   EXPECT_NEAR(tuner.report().regret, 1 - share, 0.05);
 }
 
-// A rollout that thins out, so that batch sizes far apart have been seen; then what the machine would
-// really do with the sequences that there is said to be room for. Between them the tuner may miss a
-// bend by some percent.
+// A rollout that thins out, so that batch sizes far apart have been seen; then what the machine
+// would really do with the sequences that there is said to be room for. Between them the tuner may
+// miss a bend by some percent.
 TEST(TunerTest, RoomIsWhereMoreSequencesHardlySlowTheOthersDown) {
   for (const Machine& machine : machines())
     for (const std::string quality : {"good", "useless"}) {
