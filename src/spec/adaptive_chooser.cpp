@@ -33,7 +33,7 @@ constexpr double kWorthATry = 0.1;        // log of the ratio, if all its guesse
 constexpr int64_t kMaxFailedTries = 3;
 constexpr double kNewWeightsKept = 0.1;
 constexpr double kNewWeightsTrees = 8;
-constexpr int64_t kOffStay = 16, kStay = 4;  // steps of "off", and of others, in turn
+constexpr int64_t kOffStay = 16, kStay = 8;  // steps of "off", and of others, in turn
 constexpr int64_t kOffTry = 12;             // steps of "off" where it is tried; and the first …
 constexpr int64_t kUnsettled = 4;           // … behind guesses do not show what it costs
 constexpr double kNever = -std::numeric_limits<double>::infinity();

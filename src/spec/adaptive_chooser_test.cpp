@@ -76,7 +76,7 @@ TEST(AdaptiveChooserTest, TakesOverAtOnceWhenClearlyBetterAndLaterWhenSlightlyBe
     const auto run = std::ranges::search_n(arms, 20, other);  // not a try
     return run.begin() - arms.begin();
   };
-  EXPECT_LE(steps_until_taken(1.05), 4);  // when it chooses again
+  EXPECT_LE(steps_until_taken(1.05), 8);  // when it chooses again
   EXPECT_GE(steps_until_taken(1.02), 8);
   EXPECT_LE(steps_until_taken(1.02), 40);
 }
@@ -160,7 +160,7 @@ TEST(AdaptiveChooserTest, TriesOfAHopelessDrafterBecomeRare) {
     const std::vector<size_t> arms = play(chooser, steps, useless, seconds);
     tries.push_back(steps - std::ranges::count(arms, kOffArm));
   }
-  EXPECT_LT(tries[0], 30);  // 1 % of the time
+  EXPECT_LT(tries[0], 40);  // 1 % of the time, and the first ones
   EXPECT_LT(tries[1], 40);
   EXPECT_LT(tries[2], 40);  // 0.25 %
   EXPECT_GE(tries[2], 2);
@@ -211,7 +211,7 @@ TEST(AdaptiveChooserTest, RestoredChooserIsTheSame) {
   RandomStream random(6, {});
   const auto noisy = [&](size_t) { return std::exp(0.1 * random.normal()); };
   const auto depth = [&](size_t) { return static_cast<int32_t>(random.below(3)); };
-  for (int i = 0; i < 1000 && chooser.save().at("advantage") == 0.0; ++i)
+  for (int i = 0; i < 20000 && chooser.save().at("advantage") == 0.0; ++i)
     play(chooser, 1, depth, noisy);
   const nlohmann::json state = chooser.save();
   EXPECT_GT(state.at("advantage"), 0.0);
