@@ -17,11 +17,12 @@
 //                doubt more than its seconds, it drafts for a few sequences only: a drafter that
 //                was not asked for long has much to read of each.
 //   Doubt        a kind that was not played for 512 steps is tried, even if it seemed hopeless, and
-//                little is left of what was known. While it is never in turn, the time to the
-//                next try doubles, up to 4,096 steps. "Off" is tried where there were guesses for
-//                long, as far as at most 0.5 % of that time may be lost: it may have looked slow
-//                only because the machine was. That is for 12 steps in a row, and the first 4 say
-//                nothing: behind guesses a step finds less in the processor's caches.
+//                little is left of what was known, until eight of its trees were seen. While it is
+//                never in turn, the time to the next try doubles, up to 4,096 steps. "Off" is tried
+//                where there were guesses for long, as often as at most 0.3 % of that time may be
+//                lost: it may have looked slow only because the machine was. That is for 12 steps
+//                in a row, and the first 4 say nothing: behind guesses a step finds less in the
+//                processor's caches.
 //
 // Owns       what was learned of costs and acceptance.
 // Threading  engine thread only; no locks; no allocation once warm. No random numbers.
