@@ -34,8 +34,8 @@ constexpr int64_t kMaxFailedTries = 3;
 constexpr double kNewWeightsKept = 0.1;
 constexpr double kNewWeightsTrees = 8;
 constexpr int64_t kOffStay = 16, kStay = 8;  // steps of "off", and of others, in turn
-constexpr int64_t kOffTry = 12;             // steps of "off" where it is tried; and the first …
-constexpr int64_t kUnsettled = 4;           // … behind guesses do not show what it costs
+constexpr int64_t kOffTry = 12;              // steps of "off" where it is tried; and the first …
+constexpr int64_t kUnsettled = 4;            // … behind guesses do not show what it costs
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -86,15 +86,20 @@ double AdaptiveChooser::expected_seconds(size_t arm, int64_t batch) {
   return std::exp(costs_.predict(batch, rows_)[arm].log_seconds);
 }
 
-double AdaptiveChooser::expected_speed(int64_t batch) {
+double AdaptiveChooser::slowdown(int64_t batch, int64_t more) {
   find_nodes(batch);
-  const std::span<const StepCosts::Prediction> costs = costs_.predict(batch, rows_);
   find_tokens(batch);
-  double best = 0;
-  for (size_t arm = 0; arm < arms_.size(); ++arm)
-    if (may_choose(arm, batch))
-      best = std::max(best, tokens_[arm] * std::exp(-costs[arm].log_seconds));
-  return best;
+  const auto best_speed = [&](int64_t sequences) {
+    const double times = static_cast<double>(sequences) / static_cast<double>(batch);
+    double best = 0;
+    for (size_t arm = 0; arm < arms_.size(); ++arm)
+      if (may_choose(arm, sequences))
+        best =
+            std::max(best, tokens_[arm] / costs_.table_seconds(arm, sequences, times * rows_[arm]));
+    return best;
+  };
+  const double now = best_speed(batch);
+  return now > 0 ? 1 - best_speed(batch + more) / now : 1;
 }
 
 // As many nodes as an arm's trees had at such batch sizes. One that is not known has no more than

@@ -60,7 +60,7 @@ class AdaptiveChooser : public Chooser {
   // As far as is known, of a step with this arm.
   double expected_tokens(size_t arm, int64_t batch);  // a sequence
   double expected_seconds(size_t arm, int64_t batch);
-  double expected_speed(int64_t batch) override;
+  double slowdown(int64_t batch, int64_t more) override;
 
   // Of the recent time, what arms out of turn lost, the free steps aside.
   double explored_share() const;

@@ -80,9 +80,10 @@ class Chooser {
   virtual bool is_try() const { return false; }
   virtual void record(size_t arm, const StepOutcome& outcome) = 0;
 
-  // Tokens a second that each of `batch` sequences gets with the best arm, as far as is known; 0:
-  // such a chooser does not know.
-  virtual double expected_speed(int64_t /*batch*/) { return 0; }
+  // The share of its speed that each of `batch` sequences loses, with the best arm, when so many
+  // more decode beside it: from what was measured at the start, since what steps take later changes
+  // with the machine's pace as much as with the batch. 1: such a chooser does not know.
+  virtual double slowdown(int64_t /*batch*/, int64_t /*more*/) { return 1; }
 
   // Policy or drafter changed.
   virtual void new_weights() = 0;

@@ -145,9 +145,9 @@ CellMeans::Differing StepCosts::differing() const {
   return {.most_weight = deviations * deviations, .deviation = kFarDeviation};
 }
 
-double StepCosts::log_table(size_t arm, int64_t batch, double rows) const {
+double StepCosts::table_seconds(size_t arm, int64_t batch, double rows) const {
   const auto sequences = static_cast<double>(batch);
-  return std::log(table_.target_seconds(rows, sequences) + draft_seconds(arm, sequences));
+  return table_.target_seconds(rows, sequences) + draft_seconds(arm, sequences);
 }
 
 void StepCosts::find_offsets(int64_t batch) {
@@ -171,7 +171,7 @@ std::span<const StepCosts::Prediction> StepCosts::predict(int64_t batch,
   find_offsets(batch);
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     const Estimate known = offset(arm);
-    predictions_[arm] = {log_table(arm, batch, rows[arm]) + pace_ + known.mean,
+    predictions_[arm] = {std::log(table_seconds(arm, batch, rows[arm])) + pace_ + known.mean,
                          kDeviationOfMean * spread_ / std::sqrt(known.weight)};
   }
   return predictions_;
@@ -181,7 +181,7 @@ std::span<const StepCosts::Prediction> StepCosts::predict(int64_t batch,
 void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
   offsets_[arm] = cells_.at(arm, batch, differing());
   const Estimate known = offset(arm);
-  const double table = log_table(arm, batch, rows);
+  const double table = std::log(table_seconds(arm, batch, rows));
   const double expected = table + pace_ + known.mean;
   const double surprise = std::clamp(std::log(seconds) - expected, -kMostSurprise, kMostSurprise);
   const double noise = kDeviationOfMean * kDeviationOfMean * spread_ * spread_;

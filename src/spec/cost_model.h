@@ -98,6 +98,9 @@ class StepCosts {
     return drafts_[arm].empty() ? 0 : drafts_[arm].at(sequences);
   }
 
+  // Of a step, by the table alone.
+  double table_seconds(size_t arm, int64_t batch, double rows) const;
+
   void record(size_t arm, int64_t batch, double rows, double seconds);
 
   nlohmann::json save() const;
@@ -106,7 +109,6 @@ class StepCosts {
  private:
   double table_weight() const;
   CellMeans::Differing differing() const;
-  double log_table(size_t arm, int64_t batch, double rows) const;
   Estimate offset(size_t arm) const;
   // What arms are off by; into offsets_ and common_.
   void find_offsets(int64_t batch);

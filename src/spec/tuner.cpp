@@ -66,12 +66,10 @@ void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
 }
 
 int64_t Tuner::room_beside(int64_t batch) {
-  const double speed = chooser_->expected_speed(batch);
-  if (speed <= 0) return 0;
   for (int64_t more = batch; more > 0; more /= 2) {
-    const double slower = 1 - chooser_->expected_speed(batch + more) / speed;
     const double full_price = static_cast<double>(more) / static_cast<double>(batch + more);
-    if (slower <= std::min(kHardlySlower, kOfFullPrice * full_price)) return more;
+    if (chooser_->slowdown(batch, more) <= std::min(kHardlySlower, kOfFullPrice * full_price))
+      return more;
   }
   return 0;
 }
