@@ -428,7 +428,10 @@ TEST_P(SpeculationNeverChangesTokens, AndTheBestDrafterThatBreaksDownLeavesTheTu
     const TickingClock clock;
     Speculation speculation = tuned(clock, std::move(drafters), algorithm, "learned", vocabulary());
     Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
-    EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "") << algorithm;
+    // The other one is good, too: it may take a tuner more than a short rollout to find the better.
+    constexpr int kMostRollouts = 20;
+    for (int i = 0; i < kMostRollouts && !speculation.stats_of(0).failed; ++i)
+      EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "") << algorithm;
     EXPECT_TRUE(speculation.stats_of(0).failed) << algorithm;
     EXPECT_EQ(speculation.stats_of(0).steps, 4) << algorithm << ": it is not asked again";
     EXPECT_GT(speculation.stats_of(1).accepted_tokens, 0) << algorithm;
