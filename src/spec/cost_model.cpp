@@ -13,13 +13,13 @@ namespace {
 
 constexpr double kTableDeviation = 0.08;  // of an arm's log seconds from the table, beside others'
 constexpr double kMaxTableWeight = 4;
-constexpr double kNearDeviation = 0.02;  // of what an arm is off by, between like batch sizes …
-constexpr double kFarDeviation = 0.1;    // … and between others
-constexpr double kNewDeviation = 0.3;    // of what is not known of an arm that is new at one
-constexpr double kNewWeight = 4;         // steps after which an arm is hardly new at a batch size
-constexpr double kMaxCellWeight = 200;   // steps remembered of an arm at a batch size …
-constexpr int64_t kForgetSteps = 16;     // … and after so many …
-constexpr double kKeptShare = 0.984;     // … this much of them is left
+constexpr double kNearDeviation = 0.02;    // of what an arm is off by, between like batch sizes …
+constexpr double kFarDeviation = 0.1;      // … and between others
+constexpr double kNewDeviation = 0.3;      // of what is not known of an arm that is new at one
+constexpr double kNewWeight = 4;           // steps after which an arm is hardly new at a batch size
+constexpr double kMaxCellWeight = 200;     // steps remembered of an arm at a batch size …
+constexpr int64_t kForgetSteps = 16;       // … and after so many …
+constexpr double kKeptTableShare = 0.984;  // … this much of them is left
 constexpr double kNeverForgotten = 1;
 constexpr double kKnownWeight = 20;  // an arm with more steps does not count more for others
 constexpr double kMostSurprise = 1;  // log of the ratio, and in standard deviations …
@@ -200,7 +200,7 @@ void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
     pace_variance_ += kDoubtShare * surprise * surprise * own / (own + kNewWeight);
   spread_ += kSpreadRate * (std::abs(believed) - spread_);
   spread_ = std::max(spread_, 0.005);
-  if (++steps_ % kForgetSteps == 0) cells_.forget(kKeptShare, kNeverForgotten);
+  if (++steps_ % kForgetSteps == 0) cells_.forget(kKeptTableShare, kNeverForgotten);
   cells_.add(arm, batch, expected + believed - table - pace_, weight);
 }
 
