@@ -74,19 +74,40 @@ AttentionTask task_of(const AttentionShape& shape, const Piece& piece, int64_t k
           .rows = piece.rows,
           .kv_head = kv_head,
           .qkv = row_pointer(qkv, row),
-          .out = row_pointer(out, row)};
+          .out = row_pointer(out, row),
+          .next = {}};
 }
 
-AttentionTask forward_task(const AttentionShape& shape, const Batch& batch, const Piece& piece,
-                           int64_t kv_head, const at::Tensor& qkv, const KvLayer& cache,
-                           const at::Tensor& out, at::Tensor* lse) {
-  AttentionTask task = task_of(shape, piece, kv_head, qkv, out);
-  task.tree = tree_pointer(*piece.segment, cache);
-  if (task.tree) task.tree_positions = batch.positions.data() + piece.segment->first_row;
-  if (lse)
-    task.lse = lse->data_ptr<float>() + (piece.segment->first_row + piece.first) * shape.heads;
-  return task;
-}
+// The tasks of a forward pass: piece by piece, the KV heads of a piece one after the other.
+struct ForwardTasks {
+  const AttentionShape& shape;
+  const Batch& batch;
+  const std::vector<Piece>& pieces;
+  int threads;
+
+  int64_t count() const { return std::ssize(pieces) * shape.kv_heads; }
+  const Piece& piece(int64_t task) const {
+    return pieces[static_cast<size_t>(task / shape.kv_heads)];
+  }
+  int64_t kv_head(int64_t task) const { return task % shape.kv_heads; }
+
+  AttentionTask attention(int64_t index, const at::Tensor& qkv, const KvLayer& cache,
+                          const at::Tensor& out, at::Tensor* lse) const {
+    const Piece& its = piece(index);
+    const int64_t row = its.segment->first_row + its.first;
+    AttentionTask task = task_of(shape, its, kv_head(index), qkv, out);
+    task.tree = tree_pointer(*its.segment, cache);
+    if (task.tree) task.tree_positions = batch.positions.data() + its.segment->first_row;
+    if (lse) task.lse = lse->data_ptr<float>() + row * shape.heads;
+    // Threads take tasks in turn.
+    if (const int64_t next = index + threads; next < count())
+      task.next = {
+          .pages = piece(next).segment->pages,
+          .count = (piece(next).segment->first_position + piece(next).first) / kPageSlots + 1,
+          .kv_head = kv_head(next)};
+    return task;
+  }
+};
 
 // KV heads first .. end of a piece.
 RopeTask rope_task(const AttentionShape& shape, const Batch& batch, const Piece& piece,
@@ -193,14 +214,11 @@ void attention(const Device& device, const AttentionShape& shape, const Batch& b
   check_shapes(shape, batch, qkv, cache);
   check_rows(out, batch.rows(), shape.heads * shape.head_size, "attention output");
   if (!device.is_cpu()) return aten::attention(shape, batch, qkv, cache, out, lse);
-  const std::vector<Piece>& pieces = cut(batch, kQueryBlock);
+  const ForwardTasks tasks{shape, batch, cut(batch, kQueryBlock), device.pool().threads()};
   const KvPages pages = kv_pages(cache);
   const Kernels& kernels = cpu_kernels();
-  device.pool().run(static_cast<int64_t>(pieces.size()) * shape.kv_heads, [&](int64_t i) {
-    const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
-    kernels.attention(kernel_type(qkv),
-                      forward_task(shape, batch, piece, i % shape.kv_heads, qkv, cache, out, lse),
-                      pages);
+  device.pool().run(tasks.count(), [&](int64_t i) {
+    kernels.attention(kernel_type(qkv), tasks.attention(i, qkv, cache, out, lse), pages);
   });
 }
 
@@ -217,13 +235,13 @@ void rope_and_attention(const Device& device, const AttentionShape& shape, const
   check_rows(out, batch.rows(), shape.heads * shape.head_size, "attention output");
   const KvPages pages = kv_pages(cache);
   const Kernels& kernels = cpu_kernels();
-  device.pool().run(static_cast<int64_t>(pieces.size()) * shape.kv_heads, [&](int64_t i) {
-    const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
-    const int64_t head = i % shape.kv_heads;
-    kernels.rope_and_store(kernel_type(qkv),
-                           rope_task(shape, batch, piece, head, head + 1, rope, qkv, cache), pages);
-    kernels.attention(kernel_type(qkv),
-                      forward_task(shape, batch, piece, head, qkv, cache, out, lse), pages);
+  const ForwardTasks tasks{shape, batch, pieces, device.pool().threads()};
+  device.pool().run(tasks.count(), [&](int64_t i) {
+    const int64_t head = tasks.kv_head(i);
+    kernels.rope_and_store(
+        kernel_type(qkv), rope_task(shape, batch, tasks.piece(i), head, head + 1, rope, qkv, cache),
+        pages);
+    kernels.attention(kernel_type(qkv), tasks.attention(i, qkv, cache, out, lse), pages);
   });
 }
 

@@ -79,6 +79,40 @@ TEST_P(AttentionTest, AgreesWithAten) {
   EXPECT_TRUE(tensors_near(got_lse, want_lse, 1e-4));
 }
 
+// The running maximum follows only scores far above it: none of a page, one or every one.
+TEST_P(AttentionTest, ScoresThatRiseFromPageToPageAgreeWithAten) {
+  const int64_t heads = shape_.heads * shape_.head_size;
+  rope_.cos_sin = at::cat({at::ones({200, shape_.head_size / 2}, at::kFloat),
+                           at::zeros({200, shape_.head_size / 2}, at::kFloat)},
+                          1);
+  rope_.q_norm = rope_.k_norm = nullptr;
+  std::vector<int32_t> tokens(72, 0);
+  Batch batch;
+  batch.add(tokens.data(), 72, 0, first_pages_.data());
+  for (const double rise : {0.1, 0.5, 0.7, 1.2, -1.2}) {
+    at::Tensor qkv = random_tensor({72, width_}, type(), 1);
+    // One product each, so that only the sums of weights and values are rounded.
+    const auto head_of = [&](int64_t head) {
+      return qkv.narrow(1, head * shape_.head_size, shape_.head_size);
+    };
+    for (int64_t head = 0; head < shape_.heads + shape_.kv_heads; ++head) {
+      head_of(head).zero_();
+      head_of(head).select(1, 0).copy_(head < shape_.heads
+                                           ? at::ones({72})
+                                           : at::arange(72, at::kFloat) * rise *
+                                                 std::sqrt(static_cast<double>(shape_.head_size)));
+    }
+    rope_and_store(device_, shape_, batch, rope_, qkv, cache_);
+    at::Tensor got = at::empty({72, heads}, type()), want = at::empty_like(got);
+    at::Tensor got_lse = at::empty({72, shape_.heads}, at::kFloat),
+               want_lse = at::empty_like(got_lse);
+    attention(device_, shape_, batch, qkv, cache_, got, &got_lse);
+    aten::attention(shape_, batch, qkv, cache_, want, &want_lse);
+    EXPECT_TRUE(tensors_near(got, want, tests::tolerance(type()))) << "rise " << rise;
+    EXPECT_TRUE(tensors_near(got_lse, want_lse, 1e-4)) << "rise " << rise;
+  }
+}
+
 TEST_P(AttentionTest, RowDoesNotDependOnChunksPagesOrCompanions) {
   const at::Tensor raw = random_tensor({37, width_}, type(), 1);
   const int64_t out_width = shape_.heads * shape_.head_size;
@@ -196,7 +230,8 @@ TEST_P(AttentionTest, ATreesRowIsItsPathsLastToken) {
                              .rows = 1,
                              .qkv = row_pointer(qkv, row),
                              .out = row_pointer(out, row),
-                             .lse = lse.data_ptr<float>() + row * n};
+                             .lse = lse.data_ptr<float>() + row * n,
+                             .next = {}};
       };
       at::Tensor got = at::empty({rows, n * h}, type()), want = at::empty_like(got);
       at::Tensor got_lse = at::empty({rows, n}, at::kFloat), want_lse = at::empty_like(got_lse);

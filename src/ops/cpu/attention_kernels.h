@@ -118,6 +118,10 @@ struct Query {
   f32x16 value[kVectors];
 };
 
+// The running maximum follows the scores only when they leave it behind by so much: weights up to
+// e^8 lose nothing in floating point, and what was summed up is hardly ever scaled down again.
+constexpr float kSlack = 8;
+
 // Takes the scores of a page into the running maximum. Returns them, those of keys that are not
 // visible -infinity: such keys weigh exactly 0, since a query sees one of its first page.
 template <class T, int kVectors>
@@ -127,7 +131,7 @@ TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t v
   scores = scores * scale;
   if (visible < kLanes)
     scores = first_lanes(scores, visible < 0 ? 0 : static_cast<int>(visible), kNothing);
-  if (!any_above(scores, query.top)) return scores;
+  if (!any_above(scores, query.top + kSlack)) return scores;
   const float top = max_lanes(scores);
   const f32x16 shrink = exp(splat(query.top - top));
   query.sum *= shrink;
@@ -164,23 +168,25 @@ struct KeyRange {
   const int32_t* pages;
   int64_t kv_head, first, end;
   float scale;
+  HeadPages next;  // read behind them
 };
 
 // Keys and values lie in pages anywhere in memory, too short for the processor to see that more of
 // them follow: those of a page some way ahead are asked for while the ones before are worked on.
-constexpr int64_t kPagesAhead = 4;
+constexpr int64_t kPagesAhead = 8;
 
+// The page to ask for while the one at `first` is worked on: that one itself where nothing follows.
 template <class T>
-TLT_INLINE void prefetch_page(const KeyRange& range, int64_t first, int64_t head_size,
-                              const KvPages& cache) {
-  constexpr int64_t kLine = 64;
-  const int64_t position = first + kPagesAhead * kLanes;
-  if (position >= range.end) return;
-  const auto* page = reinterpret_cast<const char*>(
-      page_keys<T>(cache, range.pages[position / kLanes], range.kv_head));
-  const int64_t bytes = 2 * kLanes * head_size * static_cast<int64_t>(sizeof(T));
-  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(page + i, /*rw=*/0, /*locality=*/2);
+TLT_INLINE const T* page_ahead(const KeyRange& range, int64_t first, const KvPages& cache) {
+  const int64_t page = first / kLanes, ahead = page + kPagesAhead;
+  const int64_t pages = (range.end + kLanes - 1) / kLanes;
+  if (ahead < pages) return page_keys<T>(cache, range.pages[ahead], range.kv_head);
+  if (ahead - pages < range.next.count)
+    return page_keys<T>(cache, range.next.pages[ahead - pages], range.next.kv_head);
+  return page_keys<T>(cache, range.pages[page], range.kv_head);
 }
+
+TLT_INLINE void prefetch(const void* line) { __builtin_prefetch(line, /*rw=*/0, /*locality=*/2); }
 
 // Queries of one KV head together: each page's keys and values are read once for all of them. What
 // a query computes does not depend on its companions: keys it may not see weigh exactly 0. Nor
@@ -190,14 +196,17 @@ void attend_queries(Query<T, kVectors>* queries, const KeyRange& range, const Kv
   constexpr int64_t kHead = kVectors * kLanes;
   constexpr int kElements = Unit<T>::kElements;
   for (int64_t first = range.first; first < range.end; first += kLanes) {
-    prefetch_page<T>(range, first, kHead, cache);
     const T* keys = page_keys<T>(cache, range.pages[first / kLanes], range.kv_head);
     const T* values = keys + kLanes * kHead;
+    // A line of the page ahead with each line of this one: many at once would be waited for.
+    const int64_t ahead = page_ahead<T>(range, first, cache) - keys;
     f32x16 scores[kCount][kChains] = {};
     for (int64_t k = 0; k < kHead / kElements; k += kChains) {
       TLT_UNROLL
       for (int c = 0; c < kChains; ++c) {
-        const auto column = load_units(keys + (k + c) * kLanes * kElements);
+        const T* at = keys + (k + c) * kLanes * kElements;
+        const auto column = load_units(at);
+        prefetch(at + ahead);
         TLT_UNROLL
         for (int i = 0; i < kCount; ++i)
           scores[i][c] = dot(scores[i][c], splat_unit(queries[i].q + (k + c) * kElements), column);
@@ -222,6 +231,7 @@ void attend_queries(Query<T, kVectors>* queries, const KeyRange& range, const Kv
       TLT_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         const auto value = load_units(values + slot * kHead + v * kLanes, kHead);
+        prefetch(values + ahead + slot * kHead + v * kLanes * kElements);
         TLT_UNROLL
         for (int i = 0; i < kCount; ++i)
           sums[i][v] = dot(sums[i][v], splat_unit(weights[i] + slot), value);
@@ -261,7 +271,8 @@ struct TaskQueries {
     return task.tree ? task.tree_positions[row(index)] : task.first_position + row(index);
   }
   KeyRange range(int64_t first, int64_t end) const {
-    return {task.pages, task.kv_head, first, end, 1.0f / std::sqrt(static_cast<float>(kHead))};
+    return {task.pages, task.kv_head, first, end, 1.0f / std::sqrt(static_cast<float>(kHead)),
+            task.next};
   }
   void begin(int64_t index, Query<T, kVectors>& query) const {
     const int64_t head = task.kv_head * group + index % group;

@@ -50,6 +50,13 @@ struct KvRows {
   const int32_t* pages = nullptr;
 };
 
+// The first `count` pages of a sequence, one KV head.
+struct HeadPages {
+  const int32_t* pages = nullptr;
+  int64_t count = 0;
+  int64_t kv_head = 0;
+};
+
 // Rows of one segment, one KV head.
 struct AttentionTask {
   int64_t heads = 0, kv_heads = 0, head_size = 0;  // N, K, H
@@ -62,6 +69,7 @@ struct AttentionTask {
   const void* qkv = nullptr;  // first row
   void* out = nullptr;        // first row, [rows, N H]
   float* lse = nullptr;       // first row, [rows, N]; may be null
+  HeadPages next;             // what this thread will probably read when it is done
   // Backward only.
   const void* raw_qkv = nullptr;
   const void* d_out = nullptr;
