@@ -32,6 +32,7 @@ void StateLog::start(const TargetStates& like) {
   const int64_t bytes = row_bytes(like.hidden()) + row_bytes(like.captured());
   const int64_t rows = std::clamp<int64_t>(kBytes / bytes, 1, most_rows_);
   entries_.resize(static_cast<size_t>(rows));
+  taken_.reserve(entries_.size());
   rows_.reserve(entries_.size());
   states_ = TargetStates(room_like(like.hidden(), rows), room_like(like.captured(), rows));
 }
@@ -50,6 +51,7 @@ void StateLog::add(spec::SequenceId id, int64_t first, const TargetStates& state
 
 int64_t StateLog::memory_bytes() const {
   return static_cast<int64_t>(entries_.capacity() * sizeof(Entry) +
+                              taken_.capacity() * sizeof(Taken) +
                               rows_.capacity() * sizeof(int32_t)) +
          bytes_of(states_.hidden()) + bytes_of(states_.captured());
 }

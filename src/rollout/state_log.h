@@ -12,8 +12,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "rollout/target_states.h"
@@ -31,30 +33,29 @@ class StateLog {
   // Token first + i of the response was drawn from rows[i] of the states [T, …]. In order.
   void add(spec::SequenceId id, int64_t first, const TargetStates& states,
            std::span<const int32_t> rows);
-  // Hands out the rows of the sequences for which is_wanted(id), in order, and forgets them:
-  // read(id, first, states, rows), several tokens at a time where they follow one another.
+  // Hands out the rows of the sequences for which is_wanted(id), one sequence after the other, and
+  // forgets them: read(id, first, states, rows), the tokens together that follow one another.
   template <class IsWanted, class Read>
   void take(const IsWanted& is_wanted, const Read& read) {
-    spec::SequenceId id;
-    int64_t first = 0;
-    rows_.clear();
-    const auto flush = [&] {
-      if (!rows_.empty()) read(id, first, states_, std::span<const int32_t>(rows_));
-      rows_.clear();
-    };
+    taken_.clear();
     for (int64_t i = begin_; i < end_; ++i) {
       Entry& entry = entries_[row(i)];
       if (entry.token == kTaken || !is_wanted(entry.id)) continue;
-      if (entry.id != id || entry.token != first + std::ssize(rows_)) {
-        flush();
-        id = entry.id;
-        first = entry.token;
-      }
-      rows_.push_back(static_cast<int32_t>(row(i)));
+      taken_.push_back({entry, static_cast<int32_t>(row(i))});
       entry.token = kTaken;
     }
-    flush();
     while (begin_ < end_ && entries_[row(begin_)].token == kTaken) ++begin_;
+    // In the log, those that decode together take turns.
+    std::ranges::sort(taken_, {}, [](const Taken& it) { return std::tuple(it.id, it.token); });
+    for (size_t i = 0; i < taken_.size();) {
+      const Entry first = taken_[i];
+      rows_.clear();
+      for (; i < taken_.size() && taken_[i].id == first.id &&
+             taken_[i].token == first.token + std::ssize(rows_);
+           ++i)
+        rows_.push_back(taken_[i].row);
+      read(first.id, first.token, states_, std::span<const int32_t>(rows_));
+    }
   }
   // Its rows are for nobody any more.
   void forget(spec::SequenceId id) {
@@ -69,6 +70,9 @@ class StateLog {
     int64_t token = kTaken;
   };
   static constexpr int64_t kTaken = -1;
+  struct Taken : Entry {
+    int32_t row = 0;
+  };
 
   // Entries are numbered since the log was made; entry i lies in row i % capacity.
   size_t row(int64_t i) const { return static_cast<size_t>(i) % entries_.size(); }
@@ -78,7 +82,8 @@ class StateLog {
   std::vector<Entry> entries_;
   TargetStates states_{at::Tensor()};  // [capacity, …]
   int64_t begin_ = 0, end_ = 0;        // entries from here to there may still be read
-  std::vector<int32_t> rows_;          // scratch
+  std::vector<Taken> taken_;           // scratch
+  std::vector<int32_t> rows_;          // the same
 };
 
 }  // namespace tlt::rollout

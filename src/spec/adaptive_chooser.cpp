@@ -192,7 +192,8 @@ void AdaptiveChooser::judge(int64_t batch) {
 
 size_t AdaptiveChooser::choose(int64_t batch, uint64_t) {
   explores_ = is_try_ = false;
-  if (stay_ > 0 && batch == stay_batch_) {
+  const bool fits = batch == stay_batch_ || (stay_arm_ == off_ && setup_.off_competes);
+  if (stay_ > 0 && fits) {
     --stay_;
     return stay_arm_;
   }

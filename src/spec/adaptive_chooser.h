@@ -8,8 +8,9 @@
 //   Caution      guesses must promise 5 % more than none: the best of many estimates is too good on
 //                average, and a step that is interrupted costs more when it is a long one.
 //   Hysteresis   another arm takes over when it is better by 3 %, or by less for long enough. The
-//                arm in turn is played a few times before all are judged again, unless the batch
-//                size changes: to choose costs as much as 4 % of a small model's step.
+//                arm in turn is played a few times before all are judged again, one with guesses
+//                only while the batch size stays: to choose costs as much as 4 % of a small model's
+//                step, and sequences end and begin every few steps.
 //   Exploration  an arm that may be better, as far as its uncertainty goes, is tried out of turn.
 //                What such steps lose against the arm in turn is at most 1 % of the recent time,
 //                and 12 steps more at the start and 4 after new weights: so arms that lose little
@@ -114,7 +115,7 @@ class AdaptiveChooser : public Chooser {
   int64_t off_steps_ = 0;      // since the last one with guesses
   int64_t stay_ = 0;           // steps for which …
   size_t stay_arm_ = 0;        // … this arm stays chosen …
-  int64_t stay_batch_ = 0;     // … while the batch is this one
+  int64_t stay_batch_ = 0;     // … while the batch is this one, unless it is "off"
   double chosen_seconds_ = 0;  // of a step with the last choice, as expected
   double recent_seconds_ = 0;  // forgotten with kRecentSteps
   double explored_seconds_ = 0;

@@ -81,6 +81,41 @@ TEST(AdaptiveChooserTest, TakesOverAtOnceWhenClearlyBetterAndLaterWhenSlightlyBe
   EXPECT_LE(steps_until_taken(1.02), 40);
 }
 
+// Guesses pay for one sequence and not for eight, of which one ends or begins at every step.
+TEST(AdaptiveChooserTest, PlainStepsStayThoughSequencesEnd) {
+  const std::vector<Arm> arms = {{}, {"eagle", {2, 1, 3}}};
+  const CostTable costs({{1, 1, 1}, {1, 3, 1}, {8, 8, 1}, {8, 24, 3}}, {});
+  const std::vector<DraftNode> nodes = {{1, -1, 1, 0.5f}, {1, 0, 2, 0.4f}};
+  const auto play = [&](AdaptiveChooser& chooser, int64_t batch) {
+    const size_t arm = chooser.choose(batch, 0);
+    StepOutcome outcome{.batch = batch, .tokens = batch, .trees = {}, .seconds = 1};
+    const std::vector<VerifiedTree> trees(
+        static_cast<size_t>(chooser.is_try() ? kTrySequences : batch), {nodes, 1});
+    if (arm != kOffArm) {
+      outcome.trees = trees;
+      outcome.tokens += 2 * std::ssize(trees);
+      outcome.seconds =
+          costs.target_seconds(static_cast<double>(outcome.rows()), static_cast<double>(batch));
+    }
+    chooser.record(arm, outcome);
+    return arm;
+  };
+  AdaptiveChooser chooser(arms, {.costs = costs});
+  for (int step = 0; step < 200; ++step) play(chooser, 1);
+  for (int step = 0; step < 200; ++step) play(chooser, 8);
+  int plain = 0;
+  while (plain < 100 && play(chooser, 1) == kOffArm) ++plain;
+  EXPECT_LE(plain, 16);
+  // Without guesses in turn, all are judged once in 16 steps.
+  for (int step = 0; step < 100; ++step) play(chooser, 8);
+  int in_a_row = 0, most = 0;
+  for (int step = 0; step < 64; ++step) {
+    in_a_row = play(chooser, step % 2 == 0 ? 8 : 1) == kOffArm ? in_a_row + 1 : 0;
+    most = std::max(most, in_a_row);
+  }
+  EXPECT_GE(most, 8);
+}
+
 TEST(AdaptiveChooserTest, NoiseDoesNotMakeEqualArmsTakeTurns) {
   AdaptiveChooser chooser = make_chooser();
   RandomStream random(6, {});
