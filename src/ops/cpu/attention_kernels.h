@@ -108,7 +108,8 @@ static void rope_and_store(Type type, const RopeTask& task, const KvPages& cache
 // --- forward ---
 
 // One query against its keys. The running maximum, sum and weighted values are float32; the weights
-// that values are multiplied by are rounded to the type of the values.
+// that values are multiplied by are rounded to the type of the values. Scores are scaled to powers
+// of 2.
 template <class T, int kVectors>
 struct Query {
   const T* q;
@@ -119,8 +120,9 @@ struct Query {
 };
 
 // The running maximum follows the scores only when they leave it behind by so much: weights up to
-// e^8 lose nothing in floating point, and what was summed up is hardly ever scaled down again.
-constexpr float kSlack = 8;
+// 2^12 lose nothing in floating point, and what was summed up is hardly ever scaled down again.
+constexpr float kSlack = 12;
+constexpr float kLog2OfE = 1.44269504088896341f, kLogOf2 = 0.693147180559945309f;
 
 // Takes the scores of a page into the running maximum. Returns them, those of keys that are not
 // visible -infinity: such keys weigh exactly 0, since a query sees one of its first page.
@@ -133,7 +135,7 @@ TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t v
     scores = first_lanes(scores, visible < 0 ? 0 : static_cast<int>(visible), kNothing);
   if (!any_above(scores, query.top + kSlack)) return scores;
   const float top = max_lanes(scores);
-  const f32x16 shrink = exp(splat(query.top - top));
+  const f32x16 shrink = exp2<float>(splat(query.top - top));
   query.sum *= shrink;
   TLT_UNROLL
   for (int i = 0; i < kVectors; ++i) query.value[i] *= shrink;
@@ -219,7 +221,7 @@ void attend_queries(Query<T, kVectors>* queries, const KeyRange& range, const Kv
     T weights[kCount][kLanes];
     TLT_UNROLL
     for (int i = 0; i < kCount; ++i) {
-      const f32x16 p = exp(scores[i][0] - queries[i].top);
+      const f32x16 p = exp2<T>(scores[i][0] - queries[i].top);
       queries[i].sum += p;
       store(weights[i], p);
     }
@@ -271,7 +273,7 @@ struct TaskQueries {
     return task.tree ? task.tree_positions[row(index)] : task.first_position + row(index);
   }
   KeyRange range(int64_t first, int64_t end) const {
-    return {task.pages, task.kv_head, first, end, 1.0f / std::sqrt(static_cast<float>(kHead)),
+    return {task.pages, task.kv_head, first, end, kLog2OfE / std::sqrt(static_cast<float>(kHead)),
             task.next};
   }
   void begin(int64_t index, Query<T, kVectors>& query) const {
@@ -288,7 +290,7 @@ struct TaskQueries {
     T* out = static_cast<T*>(task.out) + where * kHead;
     TLT_UNROLL
     for (int v = 0; v < kVectors; ++v) store(out + v * kLanes, query.value[v] / sum);
-    if (task.lse) task.lse[where] = query.top + std::log(sum);
+    if (task.lse) task.lse[where] = query.top * kLogOf2 + std::log(sum);
   }
 };
 

@@ -126,6 +126,12 @@ TLT_INLINE float max_lanes(f32x16 v) {
   return m[0];
 }
 
+// To the nearest whole number.
+TLT_INLINE f32x16 round(f32x16 v) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {(f32x8)_mm256_round_ps((__m256)v.low, kNearest),
+          (f32x8)_mm256_round_ps((__m256)v.high, kNearest)};
+}
 // y 2^n for whole n of normal results; exactly 0 where x < least.
 TLT_INLINE f32x16 scale_by_power(f32x16 y, f32x16 n, f32x16 x, float least) {
   const auto power = [](f32x8 half) {

@@ -84,6 +84,11 @@ TLT_INLINE float max_lanes(f32x16 v) {
   return v[0];
 }
 
+// To the nearest whole number.
+TLT_INLINE f32x16 round(f32x16 v) {
+  return (f32x16)_mm512_maskz_roundscale_ps(kAllLanes, (__m512)v,
+                                            _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 // y 2^n for whole n; exactly 0 where x < least.
 TLT_INLINE f32x16 scale_by_power(f32x16 y, f32x16 n, f32x16 x, float least) {
   return (f32x16)_mm512_maskz_scalef_ps(
