@@ -2,8 +2,9 @@
 // speculation.
 //
 // Verifying a draft tree is a pass whose rows are one tree behind a common context; decoding
-// without speculation is one of a row for each sequence. Both are measured, and the head apart. All
-// sizes take turns, so that whatever else the machine does hits all of them.
+// without speculation is one of a row for each sequence. Both are measured, or trees of several
+// sequences, and the head apart. All sizes take turns, so that whatever else the machine does hits
+// all of them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
@@ -25,16 +26,19 @@ struct ForwardFlags {
   BenchModel model;
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32};
   std::vector<std::string> kinds = {"tree", "sequences"};
-  int64_t context = 256, repeat = 200;
+  int64_t tree_rows = 4, context = 256, repeat = 200;
 
   void add_to(CLI::App& app) {
     model.add_to(app);
     app.add_option("--rows", rows, "Rows of a pass, as 1,2,4,8,16,32.")
         ->delimiter(',')
         ->default_str("1,2,4,8,16,32");
-    app.add_option("--as", kinds, "What the rows are: tree (one draft tree), sequences (one each).")
+    app.add_option("--as", kinds,
+                   "What the rows are: tree (one draft tree), trees (of --tree-rows each), "
+                   "sequences (one each).")
         ->delimiter(',')
         ->default_str("tree,sequences");
+    app.add_option("--tree-rows", tree_rows, "Rows of each of several trees.");
     app.add_option("--context", context, "Tokens of a sequence before these rows.");
     app.add_option("--repeat", repeat, "Passes of each size.");
   }
@@ -44,10 +48,14 @@ struct ForwardFlags {
       TLT_CHECK_INPUT(count >= 1 && count <= kMostRows, "--rows has ", count,
                       "; give numbers from 1 to ", kMostRows);
     for (const std::string& kind : kinds)
-      TLT_CHECK_INPUT(kind == "tree" || kind == "sequences", "--as has '", kind,
-                      "'; give tree, sequences or both");
-    TLT_CHECK_INPUT(context >= 1 && repeat >= 1, "--context is ", context, " and --repeat ", repeat,
-                    "; give at least 1");
+      TLT_CHECK_INPUT(kind == "tree" || kind == "trees" || kind == "sequences", "--as has '", kind,
+                      "'; give tree, trees or sequences");
+    TLT_CHECK_INPUT(context >= 1 && repeat >= 1 && tree_rows >= 1, "--context is ", context,
+                    ", --repeat ", repeat, " and --tree-rows ", tree_rows, "; give at least 1");
+    for (const int64_t count : rows)
+      TLT_CHECK_INPUT(!has("trees") || count % tree_rows == 0, "--rows has ", count,
+                      ", which are no whole trees of ", tree_rows,
+                      " rows; give multiples, or another --tree-rows");
     TLT_CHECK_INPUT(!rows.empty() && context + most_rows() <= config.max_positions, "--context ",
                     context, " and --rows need ", context + (rows.empty() ? 0 : most_rows()),
                     " positions and the model has ", config.max_positions, "; give fewer");
@@ -55,6 +63,9 @@ struct ForwardFlags {
 
   int64_t most_rows() const { return *std::max_element(rows.begin(), rows.end()); }
   bool has(const char* kind) const { return std::ranges::find(kinds, kind) != kinds.end(); }
+  int64_t sequences() const {
+    return has("sequences") ? most_rows() : has("trees") ? most_rows() / tree_rows : 1;
+  }
 };
 
 // Rows of one kind and number, and how long their passes took.
@@ -66,7 +77,7 @@ struct Case {
 };
 
 // A spine, and a leaf beside each of its nodes.
-void add_tree(ops::Batch& batch, const std::vector<int32_t>& tokens, int64_t context,
+void add_tree(ops::Batch& batch, std::span<const int32_t> tokens, int64_t context,
               const ops::PageId* pages) {
   batch.add_tree(tokens[0], static_cast<int32_t>(context), pages);
   for (size_t i = 1; i < tokens.size(); ++i)
@@ -78,7 +89,7 @@ class ForwardBench {
   ForwardBench(const ForwardFlags& flags, const model::PolicyModel& policy)
       : flags_(flags),
         policy_(policy),
-        sequences_(flags.has("sequences") ? flags.most_rows() : 1),
+        sequences_(flags.sequences()),
         pages_of_one_((flags.context + flags.most_rows()) / ops::kPageSlots + 1),
         pages_(static_cast<size_t>(sequences_ * pages_of_one_)),
         cache_(policy.device(), policy.kv_shape(), sequences_ * pages_of_one_),
@@ -118,12 +129,16 @@ class ForwardBench {
     Case which{.kind = kind,
                .batch = {},
                .logits = policy_.device().empty({rows, policy_.config().vocabulary}, at::kFloat)};
-    if (kind == "tree") {
-      add_tree(which.batch, tokens, flags_.context, pages_of(0));
-    } else {
+    if (kind == "sequences") {
       for (int64_t i = 0; i < rows; ++i)
         which.batch.add(&tokens[static_cast<size_t>(i)], 1, static_cast<int32_t>(flags_.context),
                         pages_of(i));
+    } else {
+      const int64_t of_one = kind == "tree" ? rows : flags_.tree_rows;
+      for (int64_t first = 0; first < rows; first += of_one)
+        add_tree(which.batch,
+                 std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(of_one)),
+                 flags_.context, pages_of(first / of_one));
     }
     cases_.push_back(std::move(which));
   }
@@ -149,6 +164,7 @@ void print_case(const ForwardFlags& flags, const model::PolicyModel& policy, con
   nlohmann::ordered_json report = begin_report("forward", flags.model, policy);
   report["as"] = which.kind;
   report["rows"] = which.batch.rows();
+  if (which.kind == "trees") report["tree_rows"] = flags.tree_rows;
   report["context"] = flags.context;
   report["repeat"] = flags.repeat;
   report["forward_seconds_p50"] = median(which.forward_seconds);

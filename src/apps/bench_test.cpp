@@ -223,7 +223,8 @@ TEST(BenchTest, TokenizeCountsTheTextsOfAllFiles) {
 
 TEST(BenchTest, ForwardHasALineForEveryKindAndNumberOfRows) {
   const Ended ended = run_program({"bench", "forward", "--model", golden_model("qwen2_tied"),
-                                   "--rows", "1,5", "--context", "17", "--repeat", "3"});
+                                   "--rows", "5,10", "--as", "tree,trees,sequences", "--tree-rows",
+                                   "5", "--context", "17", "--repeat", "3"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   std::vector<std::pair<std::string, int64_t>> lines;
   for (const json& row : json_lines(ended.out)) {
@@ -233,8 +234,12 @@ TEST(BenchTest, ForwardHasALineForEveryKindAndNumberOfRows) {
     EXPECT_GT(row["head_seconds_p50"], 0);
     lines.emplace_back(row["as"], row["rows"]);
   }
-  EXPECT_EQ(lines, (std::vector<std::pair<std::string, int64_t>>{
-                       {"tree", 1}, {"tree", 5}, {"sequences", 1}, {"sequences", 5}}));
+  EXPECT_EQ(lines, (std::vector<std::pair<std::string, int64_t>>{{"tree", 5},
+                                                                 {"tree", 10},
+                                                                 {"trees", 5},
+                                                                 {"trees", 10},
+                                                                 {"sequences", 5},
+                                                                 {"sequences", 10}}));
 }
 
 TEST(BenchTest, WrongFlagsAreNamed) {
@@ -261,6 +266,9 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   const Ended forward = run_program({"bench", "forward", "--as", "forest"});
   EXPECT_EQ(forward.exit_code, 2);
   EXPECT_THAT(complaint(forward, "bench"), HasSubstr("--as has 'forest'; give tree"));
+  const Ended cut = run_program({"bench", "forward", "--as", "trees", "--rows", "6"});
+  EXPECT_EQ(cut.exit_code, 2);
+  EXPECT_THAT(complaint(cut, "bench"), HasSubstr("--rows has 6, which are no whole trees of 4"));
 }
 
 }  // namespace

@@ -159,11 +159,14 @@ TLT_INLINE f32x16 add_chains(const f32x16 (&sums)[kChains]) {
 #endif
 }
 
-// As many queries together as their values fit the registers.
+// So many queries fit the registers with their values …
 template <int kVectors>
 constexpr int kQueries = kVectors <= 6   ? 4
                          : kVectors <= 8 ? 2
                                          : 1;
+// … and so many, beside a page, the fastest cache.
+template <int kVectors>
+constexpr int kTogether = kVectors <= 8 ? 32 : 16;
 
 // The keys of one KV head at positions first .. end; `first` is where a page begins.
 struct KeyRange {
@@ -190,73 +193,105 @@ TLT_INLINE const T* page_ahead(const KeyRange& range, int64_t first, const KvPag
 
 TLT_INLINE void prefetch(const void* line) { __builtin_prefetch(line, /*rw=*/0, /*locality=*/2); }
 
-// Queries of one KV head together: each page's keys and values are read once for all of them. What
-// a query computes does not depend on its companions: keys it may not see weigh exactly 0. Nor
-// does it on where its walk over the pages was interrupted.
+// One page for some queries of its KV head, as many as their values fit the registers. What a query
+// computes does not depend on its companions: keys it may not see weigh exactly 0. With each line
+// of the page the one `ahead` elements behind it is asked for: many at once would be waited for.
 template <class T, int kVectors, int kCount>
-void attend_queries(Query<T, kVectors>* queries, const KeyRange& range, const KvPages& cache) {
+TLT_INLINE void attend_page(Query<T, kVectors>* queries, const T* keys, int64_t first, float scale,
+                            int64_t ahead) {
   constexpr int64_t kHead = kVectors * kLanes;
   constexpr int kElements = Unit<T>::kElements;
+  const T* values = keys + kLanes * kHead;
+  f32x16 scores[kCount][kChains] = {};
+  for (int64_t k = 0; k < kHead / kElements; k += kChains) {
+    TLT_UNROLL
+    for (int c = 0; c < kChains; ++c) {
+      const T* at = keys + (k + c) * kLanes * kElements;
+      const auto column = load_units(at);
+      prefetch(at + ahead);
+      TLT_UNROLL
+      for (int i = 0; i < kCount; ++i)
+        scores[i][c] = dot(scores[i][c], splat_unit(queries[i].q + (k + c) * kElements), column);
+    }
+  }
+  TLT_UNROLL
+  for (int i = 0; i < kCount; ++i)
+    scores[i][0] =
+        add_scores<T, kVectors>(queries[i], add_chains(scores[i]), queries[i].keys - first, scale);
+  T weights[kCount][kLanes];
+  TLT_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    const f32x16 p = exp2<T>(scores[i][0] - queries[i].top);
+    queries[i].sum += p;
+    store(weights[i], p);
+  }
+  f32x16 sums[kCount][kVectors];
+  TLT_UNROLL
+  for (int i = 0; i < kCount; ++i) TLT_UNROLL
+  for (int v = 0; v < kVectors; ++v) sums[i][v] = queries[i].value[v];
+  for (int slot = 0; slot < kLanes; slot += kElements) {
+    TLT_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const auto value = load_units(values + slot * kHead + v * kLanes, kHead);
+      prefetch(values + ahead + slot * kHead + v * kLanes * kElements);
+      TLT_UNROLL
+      for (int i = 0; i < kCount; ++i)
+        sums[i][v] = dot(sums[i][v], splat_unit(weights[i] + slot), value);
+    }
+  }
+  TLT_UNROLL
+  for (int i = 0; i < kCount; ++i) TLT_UNROLL
+  for (int v = 0; v < kVectors; ++v) queries[i].value[v] = sums[i][v];
+}
+
+// `groups` times kQueries, and kRest more: all walk over the pages together, which come from memory
+// once. What a query computes does not depend on where its walk was interrupted.
+template <class T, int kVectors, int kRest>
+void attend_groups(Query<T, kVectors>* queries, int groups, const KeyRange& range,
+                   const KvPages& cache) {
+  constexpr int kMost = kQueries<kVectors>;
   for (int64_t first = range.first; first < range.end; first += kLanes) {
     const T* keys = page_keys<T>(cache, range.pages[first / kLanes], range.kv_head);
-    const T* values = keys + kLanes * kHead;
-    // A line of the page ahead with each line of this one: many at once would be waited for.
     const int64_t ahead = page_ahead<T>(range, first, cache) - keys;
-    f32x16 scores[kCount][kChains] = {};
-    for (int64_t k = 0; k < kHead / kElements; k += kChains) {
-      TLT_UNROLL
-      for (int c = 0; c < kChains; ++c) {
-        const T* at = keys + (k + c) * kLanes * kElements;
-        const auto column = load_units(at);
-        prefetch(at + ahead);
-        TLT_UNROLL
-        for (int i = 0; i < kCount; ++i)
-          scores[i][c] = dot(scores[i][c], splat_unit(queries[i].q + (k + c) * kElements), column);
-      }
-    }
-    TLT_UNROLL
-    for (int i = 0; i < kCount; ++i)
-      scores[i][0] = add_scores<T, kVectors>(queries[i], add_chains(scores[i]),
-                                             queries[i].keys - first, range.scale);
-    T weights[kCount][kLanes];
-    TLT_UNROLL
-    for (int i = 0; i < kCount; ++i) {
-      const f32x16 p = exp2<T>(scores[i][0] - queries[i].top);
-      queries[i].sum += p;
-      store(weights[i], p);
-    }
-    f32x16 sums[kCount][kVectors];
-    TLT_UNROLL
-    for (int i = 0; i < kCount; ++i) TLT_UNROLL
-    for (int v = 0; v < kVectors; ++v) sums[i][v] = queries[i].value[v];
-    for (int slot = 0; slot < kLanes; slot += kElements) {
-      TLT_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        const auto value = load_units(values + slot * kHead + v * kLanes, kHead);
-        prefetch(values + ahead + slot * kHead + v * kLanes * kElements);
-        TLT_UNROLL
-        for (int i = 0; i < kCount; ++i)
-          sums[i][v] = dot(sums[i][v], splat_unit(weights[i] + slot), value);
-      }
-    }
-    TLT_UNROLL
-    for (int i = 0; i < kCount; ++i) TLT_UNROLL
-    for (int v = 0; v < kVectors; ++v) queries[i].value[v] = sums[i][v];
+    attend_page<T, kVectors, kMost>(queries, keys, first, range.scale, ahead);
+    for (int group = 1; group < groups; ++group)
+      attend_page<T, kVectors, kMost>(queries + group * kMost, keys, first, range.scale, 0);
+    if constexpr (kRest > 0)
+      attend_page<T, kVectors, kRest>(queries + groups * kMost, keys, first, range.scale, 0);
   }
+}
+
+// At most kQueries.
+template <class T, int kVectors, int kCount>
+void attend_few(Query<T, kVectors>* queries, const KeyRange& range, const KvPages& cache) {
+  for (int64_t first = range.first; first < range.end; first += kLanes) {
+    const T* keys = page_keys<T>(cache, range.pages[first / kLanes], range.kv_head);
+    attend_page<T, kVectors, kCount>(queries, keys, first, range.scale,
+                                     page_ahead<T>(range, first, cache) - keys);
+  }
+}
+
+template <class T, int kVectors, int kRest>
+void attend_some(Query<T, kVectors>* queries, int groups, const KeyRange& range,
+                 const KvPages& cache) {
+  if (groups > 0)
+    attend_groups<T, kVectors, kRest>(queries, groups, range, cache);
+  else if constexpr (kRest > 0)
+    attend_few<T, kVectors, kRest>(queries, range, cache);
 }
 
 template <class T, int kVectors>
 void attend_some(Query<T, kVectors>* queries, int count, const KeyRange& range,
                  const KvPages& cache) {
   constexpr int kMost = kQueries<kVectors>;
-  for (; count >= kMost; count -= kMost, queries += kMost)
-    attend_queries<T, kVectors, kMost>(queries, range, cache);
-  if constexpr (kMost >= 4)
-    if (count == 3) return attend_queries<T, kVectors, 3>(queries, range, cache);
-  if constexpr (kMost >= 2) {
-    if (count == 2) return attend_queries<T, kVectors, 2>(queries, range, cache);
-    if (count == 1) attend_queries<T, kVectors, 1>(queries, range, cache);
+  const int groups = count / kMost, rest = count % kMost;
+  if constexpr (kMost >= 4) {
+    if (rest == 3) return attend_some<T, kVectors, 3>(queries, groups, range, cache);
+    if (rest == 2) return attend_some<T, kVectors, 2>(queries, groups, range, cache);
   }
+  if constexpr (kMost >= 2)
+    if (rest == 1) return attend_some<T, kVectors, 1>(queries, groups, range, cache);
+  attend_some<T, kVectors, 0>(queries, groups, range, cache);
 }
 
 // The queries of a task's KV head by number: row by row, those of a group side by side.
@@ -296,10 +331,10 @@ struct TaskQueries {
 
 template <class T, int kVectors>
 void attend_rows(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
-  Query<T, kVectors> queries[kQueries<kVectors>];
-  for (int64_t first = 0; first < its.count(); first += kQueries<kVectors>) {
+  Query<T, kVectors> queries[kTogether<kVectors>];
+  for (int64_t first = 0; first < its.count(); first += kTogether<kVectors>) {
     const int64_t left = its.count() - first;
-    const int count = static_cast<int>(left < kQueries<kVectors> ? left : kQueries<kVectors>);
+    const int count = static_cast<int>(left < kTogether<kVectors> ? left : kTogether<kVectors>);
     for (int i = 0; i < count; ++i) its.begin(first + i, queries[i]);
     // Positions do not fall from one row to the next.
     attend_some<T, kVectors>(queries, count, its.range(0, queries[count - 1].keys), cache);
@@ -313,13 +348,12 @@ void attend_rows(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
 template <class T, int kVectors>
 void attend_tree(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
   constexpr int64_t kHead = kVectors * kLanes;
-  constexpr int kBlock = 32;  // queries at a time: their sums stay in the fastest cache
   const AttentionTask& task = its.task;
   const int64_t own = task.tree_positions[0] / kLanes * kLanes;
-  Query<T, kVectors> queries[kBlock];
-  for (int64_t first = 0; first < its.count(); first += kBlock) {
+  Query<T, kVectors> queries[kTogether<kVectors>];
+  for (int64_t first = 0; first < its.count(); first += kTogether<kVectors>) {
     const int64_t left = its.count() - first;
-    const int count = static_cast<int>(left < kBlock ? left : kBlock);
+    const int count = static_cast<int>(left < kTogether<kVectors> ? left : kTogether<kVectors>);
     for (int i = 0; i < count; ++i) its.begin(first + i, queries[i]);
     attend_some<T, kVectors>(queries, count, its.range(0, own), cache);
     int waiting = 0;  // queries from here on have their keys in the slots
