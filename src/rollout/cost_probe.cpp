@@ -15,9 +15,14 @@
 namespace tlt::rollout {
 namespace {
 
-constexpr int32_t kContext = 128;  // tokens before the trees
-constexpr int32_t kPathNodes = 8;  // nodes of a branch of a tree
+constexpr int32_t kContext = 128;       // tokens before the trees …
+constexpr int32_t kLongContext = 1024;  // … and in long texts
+constexpr int32_t kPathNodes = 8;       // nodes of a branch of a tree
 constexpr int64_t kMostTreeRows = 64;
+// Passes behind long texts take long: fewer sizes tell what the texts cost.
+constexpr int64_t kMostLongRows = 256, kMostLongTreeRows = 16, kLongStep = 4;
+// Of keys and values, which sequences share when there are more: so much is in no cache.
+constexpr int64_t kMostKvBytes = int64_t{256} << 20;
 constexpr int64_t kProbeLogitsBytes = int64_t{64} << 20;
 constexpr int kLeastTurns = 3, kMostTurns = 12;
 constexpr int kMostInARow = 6;         // of a task in its turn …
@@ -29,36 +34,58 @@ class ForwardProbe {
  public:
   ForwardProbe(const model::PolicyModel& model, const CostProbe& probe)
       : model_(model),
-        pages_of_each_(pages_for(kContext + kPathNodes + 1)),
-        cache_(model.device(), model.kv_shape(), probe.max_sequences * pages_of_each_),
+        longest_(kLongContext + kPathNodes < model.config().max_positions ? kLongContext
+                                                                          : kContext),
+        text_pages_(longest_ / ops::kPageSlots),
+        own_pages_(pages_for(kPathNodes + 1)),
+        pages_of_each_(text_pages_ + own_pages_),
+        cache_(model.device(), model.kv_shape(),
+               shared_pages(probe) + probe.max_sequences * own_pages_),
         activations_(model, probe.max_rows) {
-    for (int64_t page = 0; page < cache_.pages(); ++page)
-      pages_.push_back(static_cast<ops::PageId>(page));
+    cache_.layer(0).storage.zero_();  // memory that was never written has no pages of its own
+    // Texts are only read and may be the same; what trees are written to is each sequence's own.
+    const int64_t shared = shared_pages(probe);
+    int64_t text = 0, own = shared;
+    for (int64_t i = 0; i < probe.max_sequences; ++i) {
+      for (int64_t page = 0; page < text_pages_; ++page, text = (text + 1) % shared)
+        pages_.push_back(static_cast<ops::PageId>(text));
+      for (int64_t page = 0; page < own_pages_; ++page)
+        pages_.push_back(static_cast<ops::PageId>(own++));
+    }
     const int64_t vocabulary = model.config().vocabulary;
     const int64_t rows = kProbeLogitsBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
     logits_ = model.device().empty({std::clamp<int64_t>(rows, 1, probe.max_rows), vocabulary},
                                    at::kFloat);
   }
 
-  double measure(int64_t sequences, int64_t tree_rows) {
-    fill(sequences, tree_rows);
+  bool has_long_texts() const { return longest_ > kContext; }
+
+  double measure(const spec::ForwardCost& pass) {
+    fill(pass.batch, pass.rows / pass.batch, static_cast<int32_t>(pass.context));
     const Stopwatch watch;
     run();
     return watch.seconds();
   }
 
  private:
+  int64_t shared_pages(const CostProbe& probe) const {
+    const int64_t most = std::max(text_pages_, kMostKvBytes / model_.kv_shape().page_bytes());
+    return std::min(most, probe.max_sequences * text_pages_);
+  }
+
   // Every tree has a branch for each kPathNodes of its nodes.
-  void fill(int64_t sequences, int64_t tree_rows) {
+  void fill(int64_t sequences, int64_t tree_rows, int32_t context) {
     batch_.clear();
     for (int64_t i = 0; i < sequences; ++i) {
-      const ops::PageId* pages = &pages_[static_cast<size_t>(i * pages_of_each_)];
+      // The last pages of its text.
+      const ops::PageId* pages = &pages_[static_cast<size_t>(i * pages_of_each_ + text_pages_ -
+                                                             context / ops::kPageSlots)];
       const int32_t token = 0;
       if (tree_rows == 1) {
-        batch_.add(&token, 1, kContext, pages);
+        batch_.add(&token, 1, context, pages);
         continue;
       }
-      batch_.add_tree(token, kContext, pages);
+      batch_.add_tree(token, context, pages);
       for (int32_t node = 0; node + 1 < tree_rows; ++node)
         batch_.add_node(token, 1 + node % kPathNodes);
     }
@@ -74,7 +101,8 @@ class ForwardProbe {
   }
 
   const model::PolicyModel& model_;
-  const int64_t pages_of_each_;
+  const int32_t longest_;
+  const int64_t text_pages_, own_pages_, pages_of_each_;
   kv::KvCache cache_;
   model::Activations activations_;
   std::vector<ops::PageId> pages_;
@@ -103,7 +131,7 @@ std::vector<double> measure_in_turns(size_t tasks, double seconds,
 
 void make_monotone(std::span<spec::ForwardCost> costs) {
   for (size_t i = costs.size(); i-- > 1;)
-    if (costs[i - 1].batch == costs[i].batch)
+    if (costs[i - 1].batch == costs[i].batch && costs[i - 1].context == costs[i].context)
       costs[i - 1].seconds = std::min(costs[i - 1].seconds, costs[i].seconds);
 }
 
@@ -111,17 +139,24 @@ std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
                                                 const CostProbe& probe) {
   ForwardProbe prober(model, probe);
   std::vector<spec::ForwardCost> costs;
-  const auto run = [&](size_t i) {
-    return prober.measure(costs[i].batch, costs[i].rows / costs[i].batch);
+  const auto run = [&](size_t i) { return prober.measure(costs[i]); };
+  const auto add = [&](int64_t sequences, int64_t rows, int64_t context) {
+    costs.push_back({sequences, sequences * rows, 0, context});
+    run(costs.size() - 1);  // warm
   };
   const Stopwatch watch;
   for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
     if (!costs.empty() && watch.seconds() > kWarmShare * probe.seconds) break;
-    for (int64_t rows = 1; rows <= kMostTreeRows; rows *= 2) {
-      if (rows > 1 && sequences * rows > probe.max_rows) break;
-      costs.push_back({sequences, sequences * rows, 0});
-      run(costs.size() - 1);  // warm
-    }
+    for (int64_t rows = 1; rows <= kMostTreeRows; rows *= 2)
+      if (rows == 1 || sequences * rows <= probe.max_rows) add(sequences, rows, kContext);
+  }
+  const Stopwatch long_watch;
+  const int64_t most_rows = std::min(probe.max_rows, kMostLongRows);
+  for (int64_t sequences = 1; prober.has_long_texts() && sequences <= probe.max_sequences;
+       sequences *= kLongStep) {
+    if (sequences > 1 && long_watch.seconds() > kWarmShare * probe.seconds) break;
+    for (int64_t rows = 1; rows <= kMostLongTreeRows; rows *= kLongStep)
+      if (rows == 1 || sequences * rows <= most_rows) add(sequences, rows, kLongContext);
   }
   const std::vector<double> seconds =
       measure_in_turns(costs.size(), probe.seconds - watch.seconds(), run);

@@ -31,11 +31,13 @@ std::vector<double> measure_in_turns(size_t tasks, double seconds,
                                      const std::function<double(size_t)>& run);
 
 // Noise only adds: a pass that took longer than one of more rows, for as many sequences, was
-// disturbed, and gets that one's seconds. REQUIRES: of a batch size, fewer rows come first.
+// disturbed, and gets that one's seconds. REQUIRES: of a batch size and a context, fewer rows come
+// first.
 void make_monotone(std::span<spec::ForwardCost> costs);
 
 // Passes of 1, 2, 4 … sequences that verify trees of 1, 2, 4 … 64 rows each behind a short text,
-// the head included. Batch sizes that are left out cost as the ones before let expect.
+// and of fewer sizes behind a long one, if the model has the positions; the head included. Batch
+// sizes that are left out cost as the ones before let expect.
 std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
                                                 const CostProbe& probe);
 

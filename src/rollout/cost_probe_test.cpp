@@ -32,6 +32,32 @@ TEST(CostProbeTest, MeasuresEveryBatchSizeThatFitsAndMoreRowsForEach) {
   EXPECT_EQ(measured.rbegin()->first, 8);
 }
 
+// Each with plain steps and with trees, and of a batch size no less than behind short ones.
+TEST(CostProbeTest, MeasuresLongTextsWhereTheModelHasThePositions) {
+  model::ModelConfig config = tests::tiny_config(model::Family::kQwen2);
+  for (const int64_t positions : {1024, 2048}) {
+    config.max_positions = positions;
+    const auto model = tests::make_tiny_model(config, at::kBFloat16);
+    const auto costs =
+        measure_forwards(*model, {.max_sequences = 5, .max_rows = 40, .seconds = 1e9});
+    std::set<std::pair<int64_t, int64_t>> behind_long;
+    for (const spec::ForwardCost& cost : costs) {
+      EXPECT_LE(cost.rows, 40);
+      EXPECT_LT(cost.context, positions);
+      if (cost.context > 128) behind_long.insert({cost.batch, cost.rows});
+    }
+    using Passes = std::set<std::pair<int64_t, int64_t>>;
+    EXPECT_EQ(behind_long,
+              positions == 1024 ? Passes{} : (Passes{{1, 1}, {1, 4}, {1, 16}, {4, 4}, {4, 16}}));
+    const spec::CostTable table(costs, {});
+    const double times = table.target_seconds(4, 4, 1024) / table.target_seconds(4, 4, 128);
+    if (positions == 1024)
+      EXPECT_EQ(times, 1);
+    else
+      EXPECT_GT(times, 1.2);
+  }
+}
+
 TEST(CostProbeTest, StopsAtABatchSizeWhenItsTimeIsUp) {
   const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kLlama), at::kFloat);
   const auto costs = measure_forwards(*model, {.max_sequences = 64, .max_rows = 64, .seconds = 0});
@@ -98,12 +124,12 @@ TEST(CostProbeTest, MorePassesAreMadeWhileThereIsTime) {
 }
 
 TEST(CostProbeTest, MoreRowsNeverCostLess) {
-  std::vector<spec::ForwardCost> costs = {{1, 1, 1},  {1, 2, 9},   {1, 4, 3},  {1, 8, 2},
-                                          {1, 16, 5}, {2, 2, 0.5}, {2, 4, 0.6}};
+  std::vector<spec::ForwardCost> costs = {{1, 1, 1},  {1, 2, 9},   {1, 4, 3},   {1, 8, 2},
+                                          {1, 16, 5}, {2, 2, 0.5}, {2, 4, 0.6}, {2, 2, 0.55, 9}};
   make_monotone(costs);
   std::vector<double> seconds;
   for (const spec::ForwardCost& cost : costs) seconds.push_back(cost.seconds);
-  EXPECT_EQ(seconds, (std::vector<double>{1, 2, 2, 2, 5, 0.5, 0.6}));
+  EXPECT_EQ(seconds, (std::vector<double>{1, 2, 2, 2, 5, 0.5, 0.6, 0.55}));
 }
 
 TEST(MakeSpeculationTest, StrategiesThatCanNeverBeVerifiedAreRefused) {

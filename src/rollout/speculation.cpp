@@ -149,10 +149,10 @@ void Speculation::tell_states() {
 }
 
 // Who drafts for the next step; null: nobody.
-Speculation::Member* Speculation::choose(int64_t batch) {
+Speculation::Member* Speculation::choose() {
   if (adaptive_) {
     if (std::exchange(has_new_failure_, false)) make_tuner();
-    arm_ = tuner_ ? tuner_->choose(batch) : spec::Arm{};
+    arm_ = tuner_ ? tuner_->choose(load_) : spec::Arm{};
   }
   if (arm_.is_off()) return nullptr;
   const auto drafts = [&](const Member& member) {
@@ -186,15 +186,18 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   verified_.clear();
   batch_ = tokens_ = 0;
   draft_seconds_ = 0;
-  int64_t batch = 0;
+  load_ = {0};
   for (const auto& sequence : running) {
     sequence->draft.clear();
-    batch += sequence->decodes() ? 1 : 0;
+    if (!sequence->decodes()) continue;
+    ++load_.batch;
+    load_.context += static_cast<double>(sequence->computed);
   }
-  drafting_ = batch > 0 ? choose(batch) : nullptr;
+  load_.context /= static_cast<double>(std::max<int64_t>(1, load_.batch));
+  drafting_ = load_.batch > 0 ? choose() : nullptr;
   if (!drafting_) return;
   numbers_.clear();
-  numbers_.reserve(static_cast<size_t>(batch * arm_.strategy.depth));  // views stay
+  numbers_.reserve(static_cast<size_t>(load_.batch * arm_.strategy.depth));  // views stay
   const Stopwatch watch(clock_);
   for (const auto& sequence : running) {
     if (!sequence->decodes()) continue;
@@ -254,6 +257,7 @@ void Speculation::cut() {
   keep_.resize(trees_.size());
   drafting_->budget.split({.trees = trees_,
                            .tokens_per_second = tokens_per_second_ * cost_factor_,
+                           .context = load_.context,
                            .max_rows = std::max(adaptive_->max_rows, std::ssize(trees_))},
                           adaptive_->costs, keep_);
   for (size_t i = 0; i < keep_.size(); ++i)
@@ -350,6 +354,7 @@ void Speculation::learn(bool has_prompt_rows) {
   if (!has_prompt_rows) learn_pace(seconds);
   if (drafting_) drafting_->budget.record(verified_);
   tuner_->record(drafting_ ? arm_ : spec::Arm{}, {.batch = batch_,
+                                                  .context = load_.context,
                                                   .tokens = tokens_,
                                                   .trees = verified_,
                                                   .seconds = seconds,
@@ -365,7 +370,7 @@ void Speculation::learn_pace(double seconds) {
       tokens_per_second_ > 0 ? tokens_per_second_ + kRateShare * (rate - tokens_per_second_) : rate;
   const spec::StepOutcome step{.batch = batch_, .trees = verified_};
   const double table = adaptive_->costs.target_seconds(static_cast<double>(step.rows()),
-                                                       static_cast<double>(batch_));
+                                                       static_cast<double>(batch_), load_.context);
   const double factor = std::clamp((seconds - draft_seconds_) / table, kLeastFactor, kMostFactor);
   cost_factor_ += kFactorShare * (factor - cost_factor_);
 }
@@ -377,7 +382,7 @@ void Speculation::ended(const Response& response) {
 }
 
 int64_t Speculation::room_beside(int64_t sequences) {
-  return tuner_ ? tuner_->room_beside(sequences) : 0;
+  return tuner_ ? tuner_->room_beside({sequences, load_.context}) : 0;
 }
 
 void Speculation::begin_rollout() {

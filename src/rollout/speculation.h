@@ -125,6 +125,7 @@ class Speculation {
   void set_strategy(const spec::Strategy& strategy) { arm_.strategy = strategy; }
   // Of the step that was proposed for last.
   const spec::Arm& arm() const { return arm_; }
+  const spec::Load& load() const { return load_; }
 
   SpeculationStats stats() const;  // of all drafters
   const DraftStats& stats_of(size_t drafter) const { return members_[drafter].stats; }
@@ -154,7 +155,7 @@ class Speculation {
   void add_mixed();
   void make_tuner();
   bool competes(const Member& member) const;
-  Member* choose(int64_t batch);
+  Member* choose();
   bool is_try() const { return adaptive_ && tuner_ && tuner_->is_try(); }
   spec::KnownDraws draws_of(const Sequence& sequence, int64_t tokens);
   void keep_few();
@@ -186,6 +187,7 @@ class Speculation {
   const Clock& clock_;
 
   // Of the step.
+  spec::Load load_{0};
   Stopwatch step_{clock_};
   bool has_commits_ = false;
   Stopwatch commits_{clock_};  // since the first one

@@ -117,6 +117,36 @@ TEST_F(SpeculationTest, HotPathAllocatesNothing) {
   expect_as_plain("tuned", tuned);
 }
 
+// Prompts of 3 and 40 tokens; a response's last token is not yet among those before the step.
+TEST_F(SpeculationTest, AStepIsJudgedByTheTextsItDecodes) {
+  const tests::TickingClock clock;
+  Speculation tuned(drafters(),
+                    {.options = {},
+                     .costs = spec::CostTable({{1, 1, 1e-3}}, {}),
+                     .max_rows = 1000,
+                     .clock = &clock},
+                    config_.vocabulary);
+  Engine engine(*model_, {}, nullptr, nullptr, &tuned);
+  auto sampling = std::make_shared<SamplingOptions>();
+  sampling->ignore_eos = true;
+  sampling->max_new_tokens = 50;
+  for (const uint32_t prompt : {0u, 1u})
+    engine.submit({.prompt_id = prompt,
+                   .tokens = std::vector<int32_t>(prompt == 0 ? 3 : 40, 2),
+                   .samples = 2,
+                   .sampling = sampling,
+                   .seed = 3});
+  engine.step();
+  EXPECT_EQ(tuned.load().batch, 0) << "it read the prompts";
+  int steps = 0;
+  for (int64_t tokens = engine.stats().tokens; engine.step(); tokens = engine.stats().tokens) {
+    if (tuned.load().batch < 4) continue;
+    ++steps;
+    EXPECT_DOUBLE_EQ(tuned.load().context, (3 + 40) / 2.0 + static_cast<double>(tokens) / 4 - 1);
+  }
+  EXPECT_GT(steps, 5);
+}
+
 TEST_F(SpeculationTest, RoomAtNoCostIsWhereTheTunerKnowsThatRowsAreFree) {
   const auto room = [&](const spec::CostTable& costs, int64_t max_running) {
     const tests::TickingClock clock;

@@ -81,25 +81,25 @@ double AdaptiveChooser::expected_tokens(size_t arm, int64_t batch) {
   return tokens_[arm];
 }
 
-double AdaptiveChooser::expected_seconds(size_t arm, int64_t batch) {
-  find_nodes(batch);
-  return std::exp(costs_.predict(batch, rows_)[arm].log_seconds);
+double AdaptiveChooser::expected_seconds(size_t arm, const Load& load) {
+  find_nodes(load.batch);
+  return std::exp(costs_.predict(load, rows_)[arm].log_seconds);
 }
 
-double AdaptiveChooser::slowdown(int64_t batch, int64_t more) {
-  find_nodes(batch);
-  find_tokens(batch);
+double AdaptiveChooser::slowdown(const Load& load, int64_t more) {
+  find_nodes(load.batch);
+  find_tokens(load.batch);
   const auto best_speed = [&](int64_t sequences) {
-    const double times = static_cast<double>(sequences) / static_cast<double>(batch);
+    const double times = static_cast<double>(sequences) / static_cast<double>(load.batch);
     double best = 0;
     for (size_t arm = 0; arm < arms_.size(); ++arm)
       if (may_choose(arm, sequences))
-        best =
-            std::max(best, tokens_[arm] / costs_.table_seconds(arm, sequences, times * rows_[arm]));
+        best = std::max(best, tokens_[arm] / costs_.table_seconds(arm, {sequences, load.context},
+                                                                  times * rows_[arm]));
     return best;
   };
-  const double now = best_speed(batch);
-  return now > 0 ? 1 - best_speed(batch + more) / now : 1;
+  const double now = best_speed(load.batch);
+  return now > 0 ? 1 - best_speed(load.batch + more) / now : 1;
 }
 
 // As many nodes as an arm's trees had at such batch sizes. One that is not known has no more than
@@ -168,10 +168,10 @@ bool AdaptiveChooser::is_due(const Kind& kind) const {
   return kind.wanted_trees > 0 || kind.idle_steps >= kDoubtSteps << kind.failed_tries;
 }
 
-void AdaptiveChooser::judge(int64_t batch) {
-  find_nodes(batch);
-  const std::span<const StepCosts::Prediction> costs = costs_.predict(batch, rows_);
-  find_tokens(batch);
+void AdaptiveChooser::judge(const Load& load) {
+  find_nodes(load.batch);
+  const std::span<const StepCosts::Prediction> costs = costs_.predict(load, rows_);
+  find_tokens(load.batch);
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     double tokens_deviation = 0;
     if (arm != off_) {
@@ -179,7 +179,7 @@ void AdaptiveChooser::judge(int64_t batch) {
       tokens_deviation = kind.acceptance.deviation(places_[arm].strategy);
     }
     double score = kNever;
-    if (may_choose(arm, batch))
+    if (may_choose(arm, load.batch))
       score = std::log(tokens_[arm]) - costs[arm].log_seconds - (arm == off_ ? 0 : kCaution);
     outlooks_[arm] = {
         .score = score,
@@ -190,7 +190,8 @@ void AdaptiveChooser::judge(int64_t batch) {
   }
 }
 
-size_t AdaptiveChooser::choose(int64_t batch, uint64_t) {
+size_t AdaptiveChooser::choose(const Load& load, uint64_t) {
+  const int64_t batch = load.batch;
   explores_ = is_try_ = false;
   const bool fits = batch == stay_batch_ || (stay_arm_ == off_ && setup_.off_competes);
   if (stay_ > 0 && fits) {
@@ -198,7 +199,7 @@ size_t AdaptiveChooser::choose(int64_t batch, uint64_t) {
     return stay_arm_;
   }
   stay_ = 0;
-  judge(batch);
+  judge(load);
   settle();
   if (outlooks_[favourite_].score == kNever) return stay(off_, batch, kOffStay);
   if (is_off_due(batch)) return stay(off_, batch, kOffTry);
@@ -289,7 +290,7 @@ bool AdaptiveChooser::can_afford(double lost) const {
 // After the step is known. As expected now, not as it took: a step that was interrupted must not
 // use up what is for exploration. But what the drafter had to read counts, up to a bound.
 void AdaptiveChooser::count_exploration(size_t arm, const StepOutcome& outcome, double reading) {
-  judge(outcome.batch);
+  judge(outcome.load());
   const double in_turn = outlooks_[favourite_].seconds;
   const auto drafted = static_cast<double>(outcome.trees.size());
   const double share = arm == off_ ? 1 : drafted / static_cast<double>(outcome.batch);
@@ -312,7 +313,7 @@ void AdaptiveChooser::record(size_t arm, const StepOutcome& outcome) {
     if (!is_try_) nodes_.add(arm, outcome.batch, rows / batch - 1, 1);
   }
   if (!outcome.has_prompt_rows) {
-    if (!is_try_ && is_settled) costs_.record(arm, outcome.batch, rows, outcome.seconds - reading);
+    if (!is_try_ && is_settled) costs_.record(arm, outcome.load(), rows, outcome.seconds - reading);
     const double kept = 1 - 1 / kRecentSteps;
     double& guessing = guessing_seconds_[batch_cell(outcome.batch)];
     if (arm != off_)

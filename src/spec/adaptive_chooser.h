@@ -51,7 +51,7 @@ class AdaptiveChooser : public Chooser {
   // REQUIRES: one arm is "off".
   AdaptiveChooser(const std::vector<Arm>& arms, Setup setup);
 
-  size_t choose(int64_t batch, uint64_t choice) override;
+  size_t choose(const Load& load, uint64_t choice) override;
   bool is_try() const override { return is_try_; }
   void record(size_t arm, const StepOutcome& outcome) override;
   void new_weights() override;
@@ -60,8 +60,8 @@ class AdaptiveChooser : public Chooser {
 
   // As far as is known, of a step with this arm.
   double expected_tokens(size_t arm, int64_t batch);  // a sequence
-  double expected_seconds(size_t arm, int64_t batch);
-  double slowdown(int64_t batch, int64_t more) override;
+  double expected_seconds(size_t arm, const Load& load);
+  double slowdown(const Load& load, int64_t more) override;
 
   // Of the recent time, what arms out of turn lost, the free steps aside.
   double explored_share() const;
@@ -85,7 +85,7 @@ class AdaptiveChooser : public Chooser {
   bool is_off_due(int64_t batch) const;
   size_t stay(size_t arm, int64_t batch, int64_t steps);
   bool is_due(const Kind& kind) const;
-  void judge(int64_t batch);        // fills outlooks_
+  void judge(const Load& load);     // fills outlooks_
   void find_nodes(int64_t batch);   // fills rows_
   void find_tokens(int64_t batch);  // fills tokens_
   void settle();                    // updates favourite_

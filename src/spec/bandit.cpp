@@ -115,15 +115,15 @@ void Bandit::find_candidates(int64_t batch) {
       candidates_.push_back(arm);
 }
 
-size_t Bandit::choose(int64_t batch, uint64_t choice) {
-  find_candidates(batch);
+size_t Bandit::choose(const Load& load, uint64_t choice) {
+  find_candidates(load.batch);
   if (candidates_.size() == 1 || kind_ == Kind::kPredefined) return candidates_.front();
   const bool explores = kind_ != Kind::kUcb1;
   if (explores && draw(setup_.seed, choice, 0) < setup_.options.mab_epsilon) {
     const double place = draw(setup_.seed, choice, 1) * static_cast<double>(candidates_.size());
     return candidates_[static_cast<size_t>(place)];
   }
-  return best_candidate(context(batch));
+  return best_candidate(context(load.batch));
 }
 
 size_t Bandit::best_candidate(size_t context) {

@@ -55,7 +55,7 @@ class Bandit : public Chooser {
   // REQUIRES: options that have passed check(); arms whose strategies are theirs, and "off".
   Bandit(const std::vector<Arm>& arms, Setup setup);
 
-  size_t choose(int64_t batch, uint64_t choice) override;
+  size_t choose(const Load& load, uint64_t choice) override;
   void record(size_t arm, const StepOutcome& outcome) override;
   void new_weights() override;
   nlohmann::json save() const override;

@@ -28,6 +28,15 @@ struct Arm {
   bool operator==(const Arm&) const = default;
 };
 
+// What a step decodes.
+struct Load {
+  // NOLINTNEXTLINE(google-explicit-constructor): a batch size is one, of texts without a length
+  Load(int64_t sequences, double tokens = 0) : batch(sequences), context(tokens) {}
+
+  int64_t batch;   // sequences
+  double context;  // tokens before the step's, of each on average
+};
+
 // What became of a sequence's tree.
 struct VerifiedTree {
   std::span<const DraftNode> nodes;
@@ -41,13 +50,16 @@ struct VerifiedTree {
 // What an engine step gave.
 struct StepOutcome {
   int64_t batch = 0;   // sequences that decoded, without those whose prompt was read
-  int64_t tokens = 0;  // all of theirs, bonus tokens included
+  double context = 0;  // tokens before the step's, of each on average
+  int64_t tokens = 0;  // what it gave them all, bonus tokens included
   // One for each sequence that was drafted for, empty ones too: all of them, or in a try at most
   // kTrySequences; none when the arm was off.
   std::span<const VerifiedTree> trees;
   double seconds = 0;            // of the whole step, drafting included
   double draft_seconds = 0;      // of them
   bool has_prompt_rows = false;  // the seconds say nothing of decoding: not learned from
+
+  Load load() const { return {batch, context}; }
 
   // Of the target's forward pass.
   int64_t rows() const {
@@ -69,21 +81,29 @@ inline size_t batch_cell(int64_t batch) {
   return static_cast<size_t>(std::ranges::lower_bound(kLargest, batch) - kLargest.begin());
 }
 
+// … and what came of arms also for texts of similar length: below 128 tokens, and then an octave
+// each.
+inline constexpr size_t kContextBands = 8;
+inline size_t context_band(double context) {
+  return static_cast<size_t>(
+      std::clamp(std::floor(std::log2(std::max(context, 1.0) / 64)), 0.0, kContextBands - 1.0));
+}
+
 // Arms are known by their place in the list given at construction.
 class Chooser {
  public:
   virtual ~Chooser() = default;
 
   // `choice` counts the choices of a run: random numbers belong to it.
-  virtual size_t choose(int64_t batch, uint64_t choice) = 0;
+  virtual size_t choose(const Load& load, uint64_t choice) = 0;
   // The last choice is a try, for at most kTrySequences sequences.
   virtual bool is_try() const { return false; }
   virtual void record(size_t arm, const StepOutcome& outcome) = 0;
 
-  // The share of its speed that each of `batch` sequences loses, with the best arm, when so many
-  // more decode beside it: from what was measured at the start, since what steps take later changes
-  // with the machine's pace as much as with the batch. 1: such a chooser does not know.
-  virtual double slowdown(int64_t /*batch*/, int64_t /*more*/) { return 1; }
+  // The share of its speed that each sequence loses, with the best arm, when so many more decode
+  // beside it: from what was measured at the start, since what steps take later changes with the
+  // machine's pace as much as with the batch. 1: such a chooser does not know.
+  virtual double slowdown(const Load& /*load*/, int64_t /*more*/) { return 1; }
 
   // Policy or drafter changed.
   virtual void new_weights() = 0;

@@ -58,9 +58,13 @@ CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector
     TLT_CHECK_INPUT(cost.seconds > 0 && cost.batch > 0 && cost.rows > 0, "a forward pass of ",
                     cost.rows, " rows and ", cost.batch, " sequences took ", cost.seconds,
                     " seconds; give positive numbers");
-    const auto batch = static_cast<double>(cost.batch);
-    auto its = std::ranges::lower_bound(by_batch_, batch, {}, &OfBatch::batch);
-    if (its == by_batch_.end() || its->batch != batch) its = by_batch_.insert(its, {batch, {}});
+    const auto batch = static_cast<double>(cost.batch), context = static_cast<double>(cost.context);
+    auto of = std::ranges::lower_bound(by_context_, context, {}, &OfContext::context);
+    if (of == by_context_.end() || of->context != context)
+      of = by_context_.insert(of, {context, {}});
+    auto its = std::ranges::lower_bound(of->by_batch, batch, {}, &OfBatch::batch);
+    if (its == of->by_batch.end() || its->batch != batch)
+      its = of->by_batch.insert(its, {batch, {}});
     its->seconds.add(static_cast<double>(cost.rows), cost.seconds);
   }
   for (const DraftCost& cost : drafts_)
@@ -68,10 +72,23 @@ CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector
                     cost.batch, " sequences took ", cost.seconds, " seconds; give numbers from 0");
 }
 
-double CostTable::target_seconds(double rows, double batch) const {
-  const auto right = std::ranges::lower_bound(by_batch_, batch, {}, &OfBatch::batch);
-  if (right == by_batch_.end()) return std::prev(right)->seconds.at(rows);
-  if (right == by_batch_.begin() || right->batch == batch) return right->seconds.at(rows);
+double CostTable::target_seconds(double rows, double batch, double context) const {
+  auto right = std::ranges::lower_bound(by_context_, context, {}, &OfContext::context);
+  if (right == by_context_.end() && by_context_.size() > 1) --right;
+  if (right == by_context_.begin()) return right->seconds(rows, batch);
+  const auto left = std::prev(right);
+  const double before = left->seconds(rows, batch);
+  if (right == by_context_.end()) return before;
+  // Longer texts never cost less: noise.
+  const double behind = std::max(before, right->seconds(rows, batch));
+  const double share = (context - left->context) / (right->context - left->context);
+  return before + share * (behind - before);
+}
+
+double CostTable::OfContext::seconds(double rows, double batch) const {
+  const auto right = std::ranges::lower_bound(by_batch, batch, {}, &OfBatch::batch);
+  if (right == by_batch.end()) return std::prev(right)->seconds.at(rows);
+  if (right == by_batch.begin() || right->batch == batch) return right->seconds.at(rows);
   const auto left = std::prev(right);
   const double share = (batch - left->batch) / (right->batch - left->batch);
   const auto between = [&](double left_rows, double right_rows) {
@@ -145,9 +162,9 @@ CellMeans::Differing StepCosts::differing() const {
   return {.most_weight = deviations * deviations, .deviation = kFarDeviation};
 }
 
-double StepCosts::table_seconds(size_t arm, int64_t batch, double rows) const {
-  const auto sequences = static_cast<double>(batch);
-  return table_.target_seconds(rows, sequences) + draft_seconds(arm, sequences);
+double StepCosts::table_seconds(size_t arm, const Load& load, double rows) const {
+  const auto sequences = static_cast<double>(load.batch);
+  return table_.target_seconds(rows, sequences, load.context) + draft_seconds(arm, sequences);
 }
 
 void StepCosts::find_offsets(int64_t batch) {
@@ -166,22 +183,23 @@ Estimate StepCosts::offset(size_t arm) const {
   return offset;
 }
 
-std::span<const StepCosts::Prediction> StepCosts::predict(int64_t batch,
+std::span<const StepCosts::Prediction> StepCosts::predict(const Load& load,
                                                           std::span<const double> rows) {
-  find_offsets(batch);
+  find_offsets(load.batch);
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     const Estimate known = offset(arm);
-    predictions_[arm] = {std::log(table_seconds(arm, batch, rows[arm])) + pace_ + known.mean,
+    predictions_[arm] = {std::log(table_seconds(arm, load, rows[arm])) + pace_ + known.mean,
                          kDeviationOfMean * spread_ / std::sqrt(known.weight)};
   }
   return predictions_;
 }
 
 // What all arms have in common is taken from the last prediction: to find it takes longest.
-void StepCosts::record(size_t arm, int64_t batch, double rows, double seconds) {
+void StepCosts::record(size_t arm, const Load& load, double rows, double seconds) {
+  const int64_t batch = load.batch;
   offsets_[arm] = cells_.at(arm, batch, differing());
   const Estimate known = offset(arm);
-  const double table = std::log(table_seconds(arm, batch, rows));
+  const double table = std::log(table_seconds(arm, load, rows));
   const double expected = table + pace_ + known.mean;
   const double surprise = std::clamp(std::log(seconds) - expected, -kMostSurprise, kMostSurprise);
   const double noise = kDeviationOfMean * kDeviationOfMean * spread_ * spread_;

@@ -1,8 +1,10 @@
 // Cost model: the seconds of an engine step, before it is made.
 //
-// CostTable is measured when the engine starts: forward passes of the target and proposals of the
-// drafters. StepCosts begins there and learns from the steps how far it is off, in logarithms,
-// given the rows a step had: all arms together, which is the machine's pace at the moment, and
+// CostTable is measured when the engine starts: forward passes of the target, behind short texts
+// and long ones, and proposals of the drafters. Long texts matter: a row of its own reads all keys
+// and values of its sequence, and the rows of a tree read them together. StepCosts begins there and
+// learns from the steps how far it is off, in logarithms, given the rows a step had and the texts
+// before them: all arms together, which is the machine's pace at the moment, and
 // beside it each arm at each batch size. What is seen at one batch size counts at similar ones, and
 // at any that has seen nothing. An arm of which nothing is known, or nothing any more, is taken to
 // be as far off as the others (sampling, longer texts).
@@ -16,8 +18,9 @@
 // Threading  engine thread only; no locks.
 //
 //   StepCosts costs(arms, CostTable(forwards, drafts));
-//   costs.record(arm, batch, rows, seconds);
-//   const double seconds = std::exp(costs.predict(batch, rows_of_arms)[arm].log_seconds);
+//   costs.record(arm, {batch, context}, rows, seconds);
+//   const double seconds =
+//       std::exp(costs.predict({batch, context}, rows_of_arms)[arm].log_seconds);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -31,11 +34,12 @@
 
 namespace tlt::spec {
 
-// A forward pass of the target: `rows` of `batch` sequences.
+// A forward pass of the target: `rows` of `batch` sequences, `context` tokens before each.
 struct ForwardCost {
   int64_t batch = 1;
   int64_t rows = 1;
   double seconds = 0;
+  int64_t context = 0;
 };
 
 // A drafter's proposal of trees for `batch` sequences.
@@ -62,9 +66,10 @@ class CostTable {
   // InputError when there is no forward pass or a time is not positive.
   CostTable(const std::vector<ForwardCost>& forwards, const std::vector<DraftCost>& drafts);
 
-  // Between measured batch sizes, between the passes of as many rows; of so few rows that the
-  // larger batch has none, from passes without trees on.
-  double target_seconds(double rows, double batch) const;
+  // Between measured contexts, and beyond, a straight line; before the first, as there. Between
+  // measured batch sizes, between the passes of as many rows; of so few rows that the larger batch
+  // has none, from passes without trees on.
+  double target_seconds(double rows, double batch, double context = 0) const;
 
   // By batch size. A level of a strategy that was not measured costs what lies between those of the
   // next narrower and the next wider one of the kind, the nearest in depth; a kind that was not
@@ -78,7 +83,12 @@ class CostTable {
     double batch = 0;
     Curve seconds;  // by rows
   };
-  std::vector<OfBatch> by_batch_;  // in order
+  struct OfContext {
+    double context = 0;
+    std::vector<OfBatch> by_batch;  // in order
+    double seconds(double rows, double batch) const;
+  };
+  std::vector<OfContext> by_context_;  // in order
   std::vector<DraftCost> drafts_;
 };
 
@@ -92,16 +102,16 @@ class StepCosts {
   StepCosts(const std::vector<Arm>& arms, CostTable table);
 
   // Of a step with each arm, `rows[arm]` rows for the target; valid until the next call.
-  std::span<const Prediction> predict(int64_t batch, std::span<const double> rows);
+  std::span<const Prediction> predict(const Load& load, std::span<const double> rows);
   // Of a proposal for so many sequences, by the table; 0 when it was not measured.
   double draft_seconds(size_t arm, double sequences) const {
     return drafts_[arm].empty() ? 0 : drafts_[arm].at(sequences);
   }
 
   // Of a step, by the table alone.
-  double table_seconds(size_t arm, int64_t batch, double rows) const;
+  double table_seconds(size_t arm, const Load& load, double rows) const;
 
-  void record(size_t arm, int64_t batch, double rows, double seconds);
+  void record(size_t arm, const Load& load, double rows, double seconds);
 
   nlohmann::json save() const;
   void restore(const nlohmann::json& state);

@@ -67,6 +67,18 @@ TEST(CostTableTest, InterpolatesInRowsAndBatch) {
   EXPECT_DOUBLE_EQ(table.target_seconds(2.5, 2), 2.05);
 }
 
+TEST(CostTableTest, LongerTextsCostMoreInAStraightLine) {
+  const CostTable table({{1, 1, 1, 100}, {1, 11, 2, 100}, {1, 1, 3, 500}, {1, 11, 3.5, 500}}, {});
+  EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 100), 1);
+  EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 300), 2);
+  EXPECT_DOUBLE_EQ(table.target_seconds(6, 1, 200), 1.5 + (3.25 - 1.5) / 4);
+  EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 900), 5) << "on behind the longest";
+  EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 0), 1) << "as the shortest";
+  const CostTable one({{1, 1, 1, 100}}, {}), noisy({{1, 1, 2, 100}, {1, 1, 1, 500}}, {});
+  EXPECT_DOUBLE_EQ(one.target_seconds(1, 1, 900), 1);
+  EXPECT_DOUBLE_EQ(noisy.target_seconds(1, 1, 900), 2) << "never less";
+}
+
 // A batch that loses a sequence must not seem to become much cheaper.
 TEST(CostTableTest, PlainStepsCostMoreFromSequenceToSequence) {
   const CostTable table({{8, 8, 230}, {8, 16, 400}, {16, 16, 490}, {16, 32, 800}}, {});
@@ -103,6 +115,16 @@ TEST(StepCostsTest, BeginsWithTheTable) {
   StepCosts costs({Arm{}, kTree}, make_table());
   EXPECT_NEAR(seconds_of(costs, kNoGuesses, 4), table_seconds(4), 1e-9);
   EXPECT_NEAR(seconds_of(costs, kTreeArm, 4), table_seconds(32, 0.5), 1e-9);
+}
+
+// What an arm is off by is the same for short texts and long ones.
+TEST(StepCostsTest, WhatWasSeenBehindShortTextsHoldsBehindLongOnes) {
+  const CostTable table({{1, 1, 1, 100}, {1, 1, 5, 900}}, {});
+  StepCosts costs({Arm{}}, table);
+  const std::vector<double> rows = {1};
+  for (int i = 0; i < 50; ++i) costs.record(kNoGuesses, {1, 100}, 1, 1.3);
+  EXPECT_NEAR(std::exp(costs.predict({1, 900}, rows)[0].log_seconds), 1.3 * 5, 0.01);
+  EXPECT_NEAR(std::exp(costs.predict({1, 500}, rows)[0].log_seconds), 1.3 * 3, 0.01);
 }
 
 TEST(StepCostsTest, WhatIsOffForOneArmIsTakenForTheOthersUntilTheyAreKnown) {

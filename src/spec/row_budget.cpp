@@ -33,8 +33,9 @@ void RowBudget::split(const Request& request, const CostTable& costs, std::span<
   });
   // More rows can pay where one more does not: the kernels' costs have steps.
   const auto value = [&](double tokens, int64_t rows) {
-    return tokens - request.tokens_per_second *
-                        costs.target_seconds(static_cast<double>(rows), static_cast<double>(batch));
+    return tokens - request.tokens_per_second * costs.target_seconds(static_cast<double>(rows),
+                                                                     static_cast<double>(batch),
+                                                                     request.context);
   };
   const int64_t most = std::min(std::ssize(candidates_), request.max_rows - batch);
   double tokens = 0, best_value = value(0, batch);

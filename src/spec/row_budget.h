@@ -9,7 +9,7 @@
 // Not here   cutting the trees: DraftTree::keep_best, which keeps the same nodes.
 // Threading  engine thread only; no locks; no allocation once warm.
 //
-//   budget.split({trees, tokens_per_second, max_rows}, costs, keep);
+//   budget.split({trees, tokens_per_second, context, max_rows}, costs, keep);
 //   for (size_t i …) trees[i].keep_best(keep[i]);
 //   … verify …
 //   budget.record(verified);
@@ -30,6 +30,7 @@ class RowBudget {
   struct Request {
     std::span<const DraftTree* const> trees;  // one a sequence
     double tokens_per_second = 0;             // of the engine as it runs now
+    double context = 0;                       // tokens before the trees, on average
     int64_t max_rows = 0;                     // roots included
   };
 

@@ -29,8 +29,12 @@ struct Chains {
   }
 
   std::vector<int32_t> split(RowBudget& budget, double tokens_per_second, int64_t max_rows,
-                             const CostTable& costs) {
-    budget.split({pointers, tokens_per_second, max_rows}, costs, keep);
+                             const CostTable& costs, double context = 0) {
+    budget.split({.trees = pointers,
+                  .tokens_per_second = tokens_per_second,
+                  .context = context,
+                  .max_rows = max_rows},
+                 costs, keep);
     return keep;
   }
 };
@@ -46,6 +50,15 @@ TEST(RowBudgetTest, NodesAreKeptAsLongAsTheyPayForTheirRow) {
   EXPECT_EQ(chains.split(budget, 2, 100, straight()), (std::vector<int32_t>{3, 1, 0, 0}));
   EXPECT_EQ(chains.split(budget, 0, 100, straight()), (std::vector<int32_t>{3, 2, 0, 1}));
   EXPECT_EQ(chains.split(budget, 100, 100, straight()), (std::vector<int32_t>{0, 0, 0, 0}));
+}
+
+TEST(RowBudgetTest, RowsCostWhatTheyDoBehindTextsOfThatLength) {
+  RowBudget budget;
+  Chains chains({{0.9f, 0.8f, 0.3f}});
+  const CostTable costs({{1, 1, 1, 100}, {1, 11, 3, 100}, {1, 1, 4, 900}, {1, 11, 8, 900}}, {});
+  EXPECT_EQ(chains.split(budget, 2, 100, costs, 100), (std::vector<int32_t>{2}));
+  EXPECT_EQ(chains.split(budget, 2, 100, costs, 500), (std::vector<int32_t>{2}));
+  EXPECT_EQ(chains.split(budget, 2, 100, costs, 1000), (std::vector<int32_t>{1}));
 }
 
 TEST(RowBudgetTest, RowsThatAreFewGoToTheMostProbableNodes) {

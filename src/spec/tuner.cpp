@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kPlaysInHindsight = 10;
 constexpr double kHardlySlower = 0.03;  // room_beside()
 constexpr double kOfFullPrice = 0.25;
-constexpr const char* kFormat = "4\n";  // of what save() gives
+constexpr const char* kFormat = "5\n";  // of what save() gives
 
 std::vector<Arm> make_arms(const SpeculationOptions& options,
                            const std::vector<std::string>& kinds) {
@@ -41,12 +41,12 @@ Tuner::Tuner(const SpeculationOptions& options, Setup setup)
 
 Tuner::~Tuner() = default;
 
-const Arm& Tuner::choose(int64_t batch) {
-  TLT_CHECK(batch > 0, "no sequence decodes");
+const Arm& Tuner::choose(const Load& load) {
+  TLT_CHECK(load.batch > 0, "no sequence decodes");
   const uint64_t choice = choices_++;
   is_try_ = false;
-  if (!gate_.opens(batch)) return arms_.front();
-  const Arm& arm = arms_[chooser_->choose(batch, choice)];
+  if (!gate_.opens(load.batch)) return arms_.front();
+  const Arm& arm = arms_[chooser_->choose(load, choice)];
   is_try_ = chooser_->is_try();
   return arm;
 }
@@ -58,17 +58,17 @@ void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
             " sequences that took ", outcome.seconds, " seconds");
   chooser_->record(place, outcome);
   if (outcome.has_prompt_rows) return;
-  Totals& totals = totals_[place][batch_cell(outcome.batch)];
+  Totals& totals = totals_[place][batch_cell(outcome.batch)][context_band(outcome.context)];
   ++totals.plays;
   totals.sequences += outcome.batch;
   totals.tokens += outcome.tokens;
   totals.seconds += outcome.seconds;
 }
 
-int64_t Tuner::room_beside(int64_t batch) {
-  for (int64_t more = batch; more > 0; more /= 2) {
-    const double full_price = static_cast<double>(more) / static_cast<double>(batch + more);
-    if (chooser_->slowdown(batch, more) <= std::min(kHardlySlower, kOfFullPrice * full_price))
+int64_t Tuner::room_beside(const Load& load) {
+  for (int64_t more = load.batch; more > 0; more /= 2) {
+    const double full_price = static_cast<double>(more) / static_cast<double>(load.batch + more);
+    if (chooser_->slowdown(load, more) <= std::min(kHardlySlower, kOfFullPrice * full_price))
       return more;
   }
   return 0;
@@ -81,12 +81,13 @@ TunerReport Tuner::report() const {
   int64_t speculative = 0;
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     Totals sum;
-    for (const Totals& totals : totals_[arm]) {
-      sum.plays += totals.plays;
-      sum.sequences += totals.sequences;
-      sum.tokens += totals.tokens;
-      sum.seconds += totals.seconds;
-    }
+    for (const auto& cell : totals_[arm])
+      for (const Totals& totals : cell) {
+        sum.plays += totals.plays;
+        sum.sequences += totals.sequences;
+        sum.tokens += totals.tokens;
+        sum.seconds += totals.seconds;
+      }
     report.steps += sum.plays;
     if (!arms_[arm].is_off()) speculative += sum.plays;
     ArmReport line{.arm = arms_[arm], .plays = sum.plays};
@@ -104,18 +105,19 @@ TunerReport Tuner::report() const {
 
 double Tuner::regret() const {
   double seconds = 0, needed = 0;
-  for (size_t cell = 0; cell < kBatchCells; ++cell) {
-    double tokens = 0, best = 0, spent = 0;
-    for (const ArmTotals& arm : totals_) {
-      const auto arm_tokens = static_cast<double>(arm[cell].tokens);
-      tokens += arm_tokens;
-      spent += arm[cell].seconds;
-      if (arm[cell].plays >= kPlaysInHindsight)
-        best = std::max(best, arm_tokens / arm[cell].seconds);
+  for (size_t cell = 0; cell < kBatchCells; ++cell)
+    for (size_t band = 0; band < kContextBands; ++band) {
+      double tokens = 0, best = 0, spent = 0;
+      for (const ArmTotals& arm : totals_) {
+        const Totals& totals = arm[cell][band];
+        const auto arm_tokens = static_cast<double>(totals.tokens);
+        tokens += arm_tokens;
+        spent += totals.seconds;
+        if (totals.plays >= kPlaysInHindsight) best = std::max(best, arm_tokens / totals.seconds);
+      }
+      seconds += spent;
+      needed += best > 0 ? std::min(spent, tokens / best) : spent;
     }
-    seconds += spent;
-    needed += best > 0 ? std::min(spent, tokens / best) : spent;
-  }
   return seconds > 0 ? 1 - needed / seconds : 0;
 }
 
@@ -144,8 +146,9 @@ std::string Tuner::save() const {
   nlohmann::json totals = nlohmann::json::array();
   for (size_t arm = 0; arm < arms_.size(); ++arm)
     for (size_t cell = 0; cell < kBatchCells; ++cell)
-      if (const Totals& sum = totals_[arm][cell]; sum.plays > 0)
-        totals.push_back({arm, cell, sum.plays, sum.sequences, sum.tokens, sum.seconds});
+      for (size_t band = 0; band < kContextBands; ++band)
+        if (const Totals& sum = totals_[arm][cell][band]; sum.plays > 0)
+          totals.push_back({arm, cell, band, sum.plays, sum.sequences, sum.tokens, sum.seconds});
   const nlohmann::json json = {{"identity", identity()},
                                {"choices", choices_},
                                {"low_steps", gate_.low_steps()},
@@ -160,9 +163,9 @@ bool Tuner::try_restore(const std::string& text, const std::string& place) {
     if (json.at("identity").get<std::string>() != identity()) return false;
     std::vector<ArmTotals> totals(arms_.size());
     for (const nlohmann::json& row : json.at("totals"))
-      totals.at(row.at(0).get<size_t>()).at(row.at(1).get<size_t>()) = {
-          row.at(2).get<int64_t>(), row.at(3).get<int64_t>(), row.at(4).get<int64_t>(),
-          row.at(5).get<double>()};
+      totals.at(row.at(0).get<size_t>()).at(row.at(1).get<size_t>()).at(row.at(2).get<size_t>()) = {
+          row.at(3).get<int64_t>(), row.at(4).get<int64_t>(), row.at(5).get<int64_t>(),
+          row.at(6).get<double>()};
     const auto choices = json.at("choices").get<uint64_t>();
     const auto low_steps = json.at("low_steps").get<int64_t>();
     chooser_->restore(json.at("chooser"));

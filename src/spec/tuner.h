@@ -7,9 +7,10 @@
 //
 //   Tuner tuner(options, {.kinds = {"suffix", "eagle"}, .costs = CostTable(forwards, drafts)});
 //   tuner.begin_rollout();
-//   const Arm& arm = tuner.choose(batch);
+//   const Arm& arm = tuner.choose({batch, context});
 //   … the engine step …
-//   tuner.record(arm, {.batch = batch, .tokens = emitted, .trees = trees, .seconds = seconds});
+//   tuner.record(arm, {.batch = batch, .context = context, .tokens = emitted, .trees = trees,
+//                      .seconds = seconds});
 //   tuner.new_weights();                    // policy or drafter changed
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -39,8 +40,8 @@ struct TunerReport {
   std::vector<ArmReport> arms;
   int64_t steps = 0;
   double speculation_share = 0;  // of the steps
-  // Of the time, what would have been saved by the arm that turned out best at each batch size.
-  // An estimate: an arm counts at a batch size where it has been played ten times.
+  // Of the time, what would have been saved by the arm that turned out best at each batch size and
+  // length of texts. An estimate: an arm counts where it has been played ten times.
   double regret = 0;
 };
 nlohmann::json to_json(const TunerReport& report);
@@ -60,8 +61,8 @@ class Tuner {
 
   const std::vector<Arm>& arms() const { return arms_; }
 
-  // How to decode the next step, in which `batch` sequences take part. Valid as long as the tuner.
-  const Arm& choose(int64_t batch);
+  // How to decode the next step. Valid as long as the tuner.
+  const Arm& choose(const Load& load);
 
   // That step is a try: at most kTrySequences sequences are to be drafted for.
   bool is_try() const { return is_try_; }
@@ -69,10 +70,10 @@ class Tuner {
   // What the step gave. REQUIRES: an arm of arms().
   void record(const Arm& arm, const StepOutcome& outcome);
 
-  // So many more sequences, at most as many again, could decode beside `batch` ones and hardly slow
-  // them down: by at most 3 %, and by a quarter of what they would where every row costs the same.
-  // As far as ADAPTIVE knows; the bandits do not: 0.
-  int64_t room_beside(int64_t batch);
+  // So many more sequences, at most as many again, could decode beside these and hardly slow them
+  // down: by at most 3 %, and by a quarter of what they would where every row costs the same. As
+  // far as ADAPTIVE knows; the bandits do not: 0.
+  int64_t room_beside(const Load& load);
 
   // Sequences start from their prompts: the release's gate closes.
   void begin_rollout() { gate_.begin_rollout(); }
@@ -95,7 +96,7 @@ class Tuner {
     int64_t tokens = 0;
     double seconds = 0;
   };
-  using ArmTotals = std::array<Totals, kBatchCells>;
+  using ArmTotals = std::array<std::array<Totals, kContextBands>, kBatchCells>;
 
   std::string identity() const;  // of what a saved state is good for
   double regret() const;

@@ -157,11 +157,14 @@ class World {
   // The table is off: no overhead, and another error for each kind and depth.
   CostTable measure() const {
     std::vector<ForwardCost> forwards;
-    for (const int64_t batch : {1, 4, 16, 64, 128})
-      for (int64_t rows = batch; rows <= 2048; rows *= 2)
-        forwards.push_back({batch, rows,
-                            machine_.target(static_cast<double>(rows)) *
-                                (rows == batch ? 1 + table_coldness_ : 1)});
+    for (const int64_t context : {128, 1024})
+      for (const int64_t batch : {1, 4, 16, 64, 128})
+        for (int64_t rows = batch; rows <= 2048; rows *= 2)
+          forwards.push_back({batch, rows,
+                              machine_.target(static_cast<double>(rows)) *
+                                      (rows == batch ? 1 + table_coldness_ : 1) +
+                                  text_seconds(batch, static_cast<double>(context)),
+                              context});
     std::vector<DraftCost> drafts;
     for (const Arm& arm : arms_)
       for (const int64_t batch : {1, 8, 64})
@@ -176,14 +179,14 @@ class World {
   double seconds(const Arm& arm, int64_t batch) const { return seconds(arm, batch, batch); }
   double seconds(const Arm& arm, int64_t batch, int64_t drafted) const {
     const auto rows = static_cast<double>(batch + drafted * (arm.strategy.verify - 1));
-    return overhead_ * machine_.target(rows) + draft_seconds(arm);
+    return overhead_ * (machine_.target(rows) + text_seconds(batch, context_)) + draft_seconds(arm);
   }
   double now_seconds(const Arm& arm, int64_t batch, int64_t drafted) const {
     return seconds(arm, batch, drafted) * (arm.is_off() ? 1 + coldness_ * cold_ : 1);
   }
   double tokens(const Arm& arm) const { return arm.is_off() ? 1 : tokens_[place(arm)]; }
   double best_rate(int64_t batch) {
-    double& best = best_[batch];
+    double& best = best_[{batch, context_}];
     if (best == 0) {
       best = 1 / seconds(Arm{}, batch);
       for (const Arm& arm : arms_)
@@ -198,6 +201,7 @@ class World {
     trees_.clear();
     outcome_ = {};
     outcome_.batch = outcome_.tokens = batch;
+    if (tells_context_) outcome_.context = context_;
     if (!arm.is_off()) {
       const size_t at = place(arm);
       const Drafts& drafts = drafts_.at(arm.kind);
@@ -231,7 +235,7 @@ class World {
     double share() const { return needed / spent; }
   };
   void step(Tuner& tuner, int64_t batch, Efficiency& sum) {
-    const Arm& arm = tuner.choose(batch);
+    const Arm& arm = tuner.choose({batch, tells_context_ ? context_ : 0});
     const int64_t drafted = tuner.is_try() ? std::min(batch, kTrySequences) : batch;
     const StepOutcome& outcome = play(arm, batch, drafted);
     tuner.record(arm, outcome);
@@ -253,6 +257,9 @@ class World {
   double coldness_ = 0;  // a step without guesses takes so much longer behind many with some …
   double table_coldness_ = 0;  // … and where it was measured
   double reading_ = 0;  // seconds that eagle needs for a step of a sequence that it has not seen
+  double text_ = 0;     // seconds for a token of a sequence's text, however many rows read it
+  double context_ = 0;  // tokens of each text
+  bool tells_context_ = true;
 
  private:
   // What an EAGLE drafter reads before it drafts; the same sequences are tried first.
@@ -265,6 +272,9 @@ class World {
         unread_[static_cast<size_t>(i)] = std::min(unread_[static_cast<size_t>(i)] + 1.0, 128.0);
     }
     return seconds;
+  }
+  double text_seconds(int64_t batch, double context) const {
+    return text_ * static_cast<double>(batch) * context;
   }
   double draft_seconds(const Arm& arm) const {
     if (arm.is_off()) return 0;
@@ -281,7 +291,7 @@ class World {
   std::vector<Arm> arms_;  // without "off"
   std::map<std::string, Drafts> drafts_;
   std::vector<double> tokens_;  // [arm]
-  std::map<int64_t, double> best_;
+  std::map<std::pair<int64_t, double>, double> best_;
   std::vector<VerifiedTree> trees_;
   std::vector<double> unread_ = std::vector<double>(64);  // [sequence] steps
   StepOutcome outcome_;
@@ -437,6 +447,37 @@ TEST(TunerTest, OnASmallModelLittleIsLostToTries) {
   }
 }
 
+// Rollouts whose texts grow from 64 to 1,024 tokens: guesses pay only where to read a text takes as
+// long as to compute a few rows. What was seen of arms behind short texts must not speak for long
+// ones, nor the other way round.
+TEST(TunerTest, ArmsAreJudgedByTheTextsBeforeThem) {
+  const Curve rows = make_curve({{1, 1}, {4, 3.8}, {2048, 1940}});
+  const Machine machine{"dear rows", [=](double n) { return 3.5e-5 * rows.at(n); }, 1e-5};
+  const auto share = [&](bool tells_context, int64_t batch) {
+    double sum = 0;
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      World world(machine, {{"eagle", {0.6, 1}}}, seed);
+      world.text_ = 1.6e-7;
+      world.tells_context_ = tells_context;
+      Tuner tuner = world.make_tuner();
+      World::Efficiency rollouts;
+      for (int step = 0; step < 4 * 960; ++step) {
+        world.context_ = 64 + step % 960;
+        world.step(tuner, batch, rollouts);
+      }
+      sum += rollouts.share() / 4;
+    }
+    return sum;
+  };
+  for (const int64_t batch : {2, 8, 32}) {
+    const double told = share(true, batch), untold = share(false, batch);
+    RecordProperty("batch " + std::to_string(batch),
+                   std::to_string(told) + ", untold " + std::to_string(untold));
+    EXPECT_GT(told, 0.97) << "batch " << batch;
+    EXPECT_LT(untold, told - 0.01) << "batch " << batch;
+  }
+}
+
 TEST(TunerTest, NewWeightsAreTriedAgain) {
   World world(machines()[1], kDrafters.at("useless"));
   Tuner tuner = world.make_tuner();
@@ -570,6 +611,26 @@ TEST(TunerTest, NoForwardPassIsAboveMaxRows) {
       ASSERT_LE(arm.is_off() ? 0 : arm.strategy.verify * batch, 128) << "batch " << batch;
       tuner.record(arm, world.play(arm, batch, batch));
     }
+}
+
+TEST(TunerTest, ShortTextsAreNoRegretOfLongOnes) {
+  World world(machines()[0], kDrafters.at("good"));
+  Tuner tuner = world.make_tuner();
+  const auto plain = [&](double context, double seconds) {
+    for (int i = 0; i < 20; ++i)
+      tuner.record(Arm{},
+                   {.batch = 2, .context = context, .tokens = 2, .trees = {}, .seconds = seconds});
+  };
+  const auto guess = [&](double context, double seconds) {
+    for (int i = 0; i < 20; ++i)
+      tuner.record({"eagle", {8, 4, 8}},
+                   {.batch = 2, .context = context, .tokens = 6, .trees = {}, .seconds = seconds});
+  };
+  plain(100, 1);
+  guess(1000, 12);  // slower than plain steps with a tenth of the text
+  EXPECT_EQ(tuner.report().regret, 0);
+  plain(1000, 2);  // twice as fast as the guesses
+  EXPECT_NEAR(tuner.report().regret, (20 * 12 / 2.) / (20 + 20 * 12 + 20 * 2), 1e-9);
 }
 
 TEST(TunerTest, ReportCountsWhatWasPlayed) {
