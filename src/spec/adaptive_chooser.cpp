@@ -202,7 +202,11 @@ size_t AdaptiveChooser::choose(const Load& load, uint64_t) {
   judge(load);
   settle();
   if (outlooks_[favourite_].score == kNever) return stay(off_, batch, kOffStay);
-  if (is_off_due(batch)) return stay(off_, batch, kOffTry);
+  if (is_off_due(batch)) {
+    const double unseen = guessing_seconds_[batch_cell(batch)] / outlooks_[off_].seconds;  // steps
+    costs_.doubt(off_, std::exp(-unseen / kDoubtSteps));
+    return stay(off_, batch, kOffTry);
+  }
   const size_t promising = find_promising();
   const bool for_few = is_for_few(promising, batch);
   const double share =

@@ -23,7 +23,7 @@
 //                where there were guesses for long, as often as at most 0.3 % of that time may be
 //                lost: it may have looked slow only because the machine was. That is for 12 steps
 //                in a row, and the first 4 say nothing: behind guesses a step finds less in the
-//                processor's caches.
+//                processor's caches. The others count for more than what was seen long before.
 //
 // Owns       what was learned of costs and acceptance.
 // Threading  engine thread only; no locks; no allocation once warm. No random numbers.

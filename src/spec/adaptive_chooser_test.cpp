@@ -166,6 +166,25 @@ TEST(AdaptiveChooserTest, OffIsTriedAgainAfterASlowSpell) {
   EXPECT_EQ(favourite(play(chooser, 3000, two, later)), kOffArm);
 }
 
+// The machine becomes faster at the very moment at which guesses are played for the first time: all
+// of it looks like theirs. To look at "off" has to set that right, however long it was slow.
+TEST(AdaptiveChooserTest, TriesOfOffSetRightWhatASpellDid) {
+  AdaptiveChooser chooser = make_chooser();
+  const auto two = [](size_t arm) { return arm == kOffArm ? 0 : 1; };
+  RandomStream random(6, {});
+  const auto noisy = [&](double seconds) { return seconds * std::exp(0.05 * random.normal()); };
+  const std::vector<DraftNode> nodes = {{1, -1, 1, 0.5f}, {1, 0, 2, 0.4f}};
+  const std::vector<VerifiedTree> trees(8, {nodes, 0});
+  for (int i = 0; i < 400; ++i)
+    chooser.record(kOffArm, {.batch = 8, .tokens = 8, .trees = {}, .seconds = noisy(2)});
+  for (int i = 0; i < 300; ++i)
+    chooser.record(1, {.batch = 8, .tokens = 16, .trees = trees, .seconds = noisy(2.4)});
+  const auto later = [&](size_t arm) { return noisy(arm == kOffArm ? 1.0 : 2.4); };
+  const std::vector<size_t> arms = play(chooser, 4500, two, later);
+  EXPECT_NE(arms.front(), kOffArm);
+  EXPECT_EQ(favourite(arms), kOffArm);
+}
+
 TEST(AdaptiveChooserTest, GuessesInDoubtAreTriedForAFewSequences) {
   AdaptiveChooser chooser = make_chooser();
   int64_t for_few = 0;

@@ -21,6 +21,7 @@ constexpr double kMaxCellWeight = 200;     // steps remembered of an arm at a ba
 constexpr int64_t kForgetSteps = 16;       // … and after so many …
 constexpr double kKeptTableShare = 0.984;  // … this much of them is left
 constexpr double kNeverForgotten = 1;
+constexpr double kLeastWeight = 2;   // of an arm that is in doubt
 constexpr double kKnownWeight = 20;  // an arm with more steps does not count more for others
 constexpr double kMostSurprise = 1;  // log of the ratio, and in standard deviations …
 constexpr double kMostDeviations = 3;
@@ -220,6 +221,10 @@ void StepCosts::record(size_t arm, const Load& load, double rows, double seconds
   spread_ = std::max(spread_, 0.005);
   if (++steps_ % kForgetSteps == 0) cells_.forget(kKeptTableShare, kNeverForgotten);
   cells_.add(arm, batch, expected + believed - table - pace_, weight);
+}
+
+void StepCosts::doubt(size_t arm, double kept_share) {
+  cells_.forget(arm, kept_share, kLeastWeight);
 }
 
 nlohmann::json StepCosts::save() const {

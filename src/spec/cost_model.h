@@ -113,6 +113,9 @@ class StepCosts {
 
   void record(size_t arm, const Load& load, double rows, double seconds);
 
+  // What is known of the arm is old: this share of it counts beside the steps to come.
+  void doubt(size_t arm, double kept_share);
+
   nlohmann::json save() const;
   void restore(const nlohmann::json& state);
 

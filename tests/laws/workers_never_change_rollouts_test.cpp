@@ -166,7 +166,7 @@ TEST_P(WorkersNeverChangeRollouts, WhateverMoves) {
   ASSERT_EQ(run_program(small_run(scratch / "one", kWorkerSteps, 1, options(0)), scratch / "log"),
             0)
       << tests::read_text(scratch / "log");
-  for (const auto& [workers, below] : {std::pair(2, 1000), {3, 1000}, {3, 6}}) {
+  for (const auto& [workers, below] : {std::pair(2, 1000), {3, 1000}, {3, 10}}) {
     const auto folder = scratch / fmt::format("{}_of_{}", below, workers);
     ASSERT_EQ(
         run_program(small_run(folder, kWorkerSteps, workers, options(below)), scratch / "log"), 0)
