@@ -201,12 +201,15 @@ int run_generate(const Arguments& arguments) {
   const auto rows = read_prompts(flags.prompts, tokenizer, flags.model.model,
                                  policy->config().vocabulary, flags.chat);
   check_lengths(rows, policy->config());
+  // The tuner then measures no batch sizes that there will not be.
+  const int64_t responses = std::ssize(rows) * flags.samples;
+  flags.engine.max_running = std::clamp<int64_t>(responses, 1, flags.engine.max_running);
   const auto speculation = flags.speculation.make(*policy, flags.engine);
   rollout::Engine engine(*policy, flags.engine, /*stop_text=*/nullptr, /*tap=*/nullptr,
                          speculation.get());
   submit_all(engine, flags, rows);
   OrderedOutput output(flags.output, rows, flags.samples, tokenizer);
-  if (!decode(engine, std::ssize(rows) * flags.samples, output)) {
+  if (!decode(engine, responses, output)) {
     log_warning("interrupted; {} is as it was", flags.output);
     return kInterrupted;
   }
