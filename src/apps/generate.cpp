@@ -203,7 +203,7 @@ int run_generate(const Arguments& arguments) {
   check_lengths(rows, policy->config());
   // The tuner then measures no batch sizes that there will not be.
   const int64_t responses = std::ssize(rows) * flags.samples;
-  flags.engine.max_running = std::clamp<int64_t>(responses, 1, flags.engine.max_running);
+  flags.engine.max_running = std::min(flags.engine.max_running, responses);
   const auto speculation = flags.speculation.make(*policy, flags.engine);
   rollout::Engine engine(*policy, flags.engine, /*stop_text=*/nullptr, /*tap=*/nullptr,
                          speculation.get());

@@ -187,7 +187,7 @@ class Speculation {
   const Clock& clock_;
 
   // Of the step.
-  spec::Load load_{0};
+  spec::Load load_{0};  // as planned; batch_ are those that went through with it
   Stopwatch step_{clock_};
   bool has_commits_ = false;
   Stopwatch commits_{clock_};  // since the first one

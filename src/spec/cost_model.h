@@ -4,10 +4,10 @@
 // and long ones, and proposals of the drafters. Long texts matter: a row of its own reads all keys
 // and values of its sequence, and the rows of a tree read them together. StepCosts begins there and
 // learns from the steps how far it is off, in logarithms, given the rows a step had and the texts
-// before them: all arms together, which is the machine's pace at the moment, and
-// beside it each arm at each batch size. What is seen at one batch size counts at similar ones, and
-// at any that has seen nothing. An arm of which nothing is known, or nothing any more, is taken to
-// be as far off as the others (sampling, longer texts).
+// before them: all arms together, which is the machine's pace at the moment, and beside it each arm
+// at each batch size. What is seen at one batch size counts at similar ones, and at any that has
+// seen nothing. An arm of which nothing is known, or nothing any more, is taken to be as far off as
+// the others (sampling, for one, is not measured).
 //
 // A surprise is divided between pace and arm by what is in doubt of each, as a Kalman filter does
 // that leaves out how their errors go together. So a spell in which the machine is busy makes no
