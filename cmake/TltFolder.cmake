@@ -7,6 +7,7 @@
 # checks that none is forgotten and that includes follow DEPENDS.
 #
 #   TORCH               sees libtorch and the precompiled header
+#   CUDA                has tests that run on a CUDA device (tlt_test)
 #   DEPENDS             folders it may include, and what those may include
 #   SOURCES             its .cpp files
 #   CUDA_SOURCES        .cu and .cpp files for -DTLT_CUDA=ON only
@@ -19,7 +20,7 @@ set_property(GLOBAL PROPERTY TLT_FOLDERS "")
 set(TLT_TEST_KINDS TESTS RANKS_TESTS LAW_TESTS SLOW_TESTS)
 
 function(tlt_folder name)
-  cmake_parse_arguments(PARSE_ARGV 1 folder "TORCH" ""
+  cmake_parse_arguments(PARSE_ARGV 1 folder "TORCH;CUDA" ""
     "DEPENDS;SOURCES;CUDA_SOURCES;LIBRARIES;PRIVATE_LIBRARIES;${TLT_TEST_KINDS};TORCH_FREE_SOURCES;TORCH_FREE_TESTS")
   if(folder_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tlt_folder(${name}): unknown: ${folder_UNPARSED_ARGUMENTS}")
@@ -59,6 +60,10 @@ function(tlt_folder name)
     target_link_libraries(tlt_${name} PRIVATE ${folder_PRIVATE_LIBRARIES})
   endif()
   set(torch "")
+  set(cuda "")
+  if(folder_CUDA)
+    set(cuda CUDA)
+  endif()
   if(folder_TORCH)
     set(torch TORCH)
     target_link_libraries(tlt_${name} ${scope} tlt_torch)
@@ -73,19 +78,20 @@ function(tlt_folder name)
       string(REPLACE "_" "" label "${label}")
       string(TOLOWER "${label}" label)
       list(TRANSFORM folder_${kind} PREPEND "${name}/")
-      tlt_test(${name} "${label}" ${torch} FOLDERS ${name} SOURCES ${folder_${kind}})
+      tlt_test(${name} "${label}" ${torch} ${cuda} FOLDERS ${name} SOURCES ${folder_${kind}})
     endif()
   endforeach()
 endfunction()
 
-# tlt_test(NAME LABEL [TORCH] FOLDERS … SOURCES … [TIMEOUT seconds] [SHARDS n]): one GoogleTest program and its
+# tlt_test(NAME LABEL [TORCH] [CUDA] FOLDERS … SOURCES … [TIMEOUT seconds] [SHARDS n]): one GoogleTest program and its
 # ctest entry, or n entries that share its cases and run side by side.
-# LABEL is "" (unit), ranks, law or slow; the entry is NAME or NAME_LABEL.
+# LABEL is "" (unit), ranks, law or slow; the entry is NAME or NAME_LABEL. CUDA: in a build with -DTLT_CUDA=ON there
+# is also the entry NAME_cuda, label cuda, of its cases with cuda or Cuda in their names; it fails when there is none.
 function(tlt_test name label)
   if(NOT TLT_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 2 test "TORCH" "TIMEOUT;SHARDS" "FOLDERS;SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 2 test "TORCH;CUDA" "TIMEOUT;SHARDS" "FOLDERS;SOURCES;LIBRARIES")
   set(entry ${name})
   if(NOT label)
     set(label unit)
@@ -126,9 +132,10 @@ function(tlt_test name label)
       set_tests_properties(${part} PROPERTIES COST 100)  # first, so that nothing waits for them in the end
     endif()
   endforeach()
-  if(TLT_CUDA)
-    add_test(NAME ${entry}_cuda COMMAND ${target} --gtest_brief=1 "--gtest_filter=*[cC]uda*")
-    set_tests_properties(${entry}_cuda PROPERTIES LABELS cuda TIMEOUT ${test_TIMEOUT} RUN_SERIAL ON)
+  if(TLT_CUDA AND test_CUDA)
+    add_test(NAME ${entry}_cuda COMMAND ${target} "--gtest_filter=*cuda*:*Cuda*")
+    set_tests_properties(${entry}_cuda PROPERTIES LABELS cuda TIMEOUT ${test_TIMEOUT} RUN_SERIAL ON
+      ENVIRONMENT "TLT_TRY_CUDA=1" FAIL_REGULAR_EXPRESSION "Running 0 tests")
   endif()
 endfunction()
 

@@ -48,7 +48,7 @@ void ModelFlags::add_to(CLI::App& flags, bool model_is_required) {
   if (model_is_required) folder->required();
   flags.add_option("--dtype", dtype,
                    "float32 or bfloat16; auto: the file's own, and bfloat16 for float16.");
-  flags.add_option("--device", device, "cpu, cuda or cuda:N.");
+  flags.add_option("--device", device, "cpu; cuda is refused until a GPU has passed the tests.");
   flags.add_option("--threads", threads, "Threads on the CPU; 0: all cores.");
   flags.add_option("--adapter", adapter,
                    "Folder of a LoRA adapter (PEFT's), merged into the model.");

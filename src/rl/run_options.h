@@ -149,7 +149,7 @@ struct RunControlOptions {
     v(logger, "logger", Affects::kPlace,
       "Where metrics go: console, file (metrics.jsonl), tensorboard.");
     v(dump_rollouts, "dump_rollouts", Affects::kPlace, "Write each step's responses to rollouts/.");
-    v(device, "device", Affects::kPlace, "cpu, cuda or cuda:N.");
+    v(device, "device", Affects::kPlace, "cpu; cuda is refused until a GPU has passed the tests.");
     v(threads, "threads", Affects::kSpeed, "Threads of a worker; 0: its share of the cores.");
     v(seed, "seed", Affects::kResults, "Seed of every random number of the rollouts.");
     v(timeout_seconds, "timeout_seconds", Affects::kPlace, "Longest wait for another worker.");

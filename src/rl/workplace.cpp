@@ -20,7 +20,8 @@ Device make_device(const RunOptions& options, const cluster::Launch& launch) {
   const int share = std::max(1, runtime::available_cores() / launch.local_world_size);
   return Device::parse(options.trainer.device, options.trainer.threads > 0
                                                    ? static_cast<int>(options.trainer.threads)
-                                                   : share);
+                                                   : share,
+                       "trainer.device");
 }
 
 std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {

@@ -6,6 +6,8 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <sched.h>
 
+#include <cstdlib>
+
 #include "base/check.h"
 
 namespace tlt::runtime {
@@ -14,6 +16,11 @@ namespace {
 constexpr size_t kSmallTensor = size_t{32} << 10;  // smaller ones gain nothing by huge pages
 
 }  // namespace
+
+bool cuda_is_tried() {
+  const char* value = std::getenv("TLT_TRY_CUDA");
+  return value != nullptr && std::string_view(value) == "1" && at::hasCUDA();
+}
 
 int available_cores() {
   cpu_set_t set;
@@ -35,8 +42,7 @@ Device Device::cpu(int threads) {
 }
 
 Device Device::cuda(int index) {
-  TLT_CHECK_INPUT(at::hasCUDA(),
-                  "no CUDA device: this build or machine has none; use --device cpu");
+  TLT_CHECK_INPUT(at::hasCUDA(), "no CUDA device: this machine has none, or tlt was built without");
   const int count = at::detail::getCUDAHooks().deviceCount();
   TLT_CHECK_INPUT(index >= 0 && index < count, "no device cuda:", index, "; this machine has ",
                   count);
@@ -44,13 +50,16 @@ Device Device::cuda(int index) {
   return Device(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index)), 1);
 }
 
-Device Device::parse(const std::string& name, int threads) {
+Device Device::parse(const std::string& name, int threads, std::string_view option) {
   if (name == "cpu") return cpu(threads);
-  if (name == "cuda") return cuda(0);
+  const std::string set = std::string(option) + (option.starts_with("--") ? " " : "=");
   const bool indexed = name.rfind("cuda:", 0) == 0 && name.size() > 5 && name.size() < 9 &&
                        name.find_first_not_of("0123456789", 5) == std::string::npos;
-  TLT_CHECK_INPUT(indexed, "unknown device '", name, "'; use cpu, cuda or cuda:N");
-  return cuda(std::stoi(name.substr(5)));
+  TLT_CHECK_INPUT(name == "cuda" || indexed, "unknown device '", name, "'; give ", set, "cpu");
+  TLT_CHECK_INPUT(cuda_is_tried(), set, name,
+                  ": CUDA is not supported yet, no GPU has passed the tests yet; give ", set,
+                  "cpu");
+  return cuda(indexed ? std::stoi(name.substr(5)) : 0);
 }
 
 at::Tensor Device::empty(at::IntArrayRef sizes, at::ScalarType type) const {

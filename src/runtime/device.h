@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "runtime/huge_pages.h"
 #include "runtime/thread_pool.h"
@@ -24,7 +25,8 @@ class Device {
   static Device cpu(int threads);
   static Device cuda(int index);  // InputError when there is no such device
   // "cpu", "cuda" or "cuda:1". `threads` is for the CPU; 0 means every core this process may use.
-  static Device parse(const std::string& name, int threads);
+  // InputError: no such device, or CUDA (cuda_is_tried()); it names `option`, which the user set.
+  static Device parse(const std::string& name, int threads, std::string_view option = "--device");
 
   bool is_cpu() const { return device_.is_cpu(); }
   const at::Device& torch() const { return device_; }
@@ -43,6 +45,10 @@ class Device {
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<HugePages> huge_pages_;
 };
+
+// Whether CUDA devices are accepted: the environment has TLT_TRY_CUDA=1, as the tests with the label
+// cuda do, and there is one. Without it they are refused until a GPU has passed those tests.
+bool cuda_is_tried();
 
 // Cores this process may use (its affinity mask).
 int available_cores();

@@ -71,11 +71,11 @@ inline bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Te
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
-// The devices tests run on: the CPU, and cuda:0 where there is one. Filter with
+// The devices tests run on: the CPU, and cuda:0 where it is tried. Filter with
 // --gtest_filter=*cpu* or *cuda*.
 inline std::vector<std::string> devices() {
   std::vector<std::string> names = {"cpu"};
-  if (at::hasCUDA()) names.push_back("cuda");
+  if (runtime::cuda_is_tried()) names.push_back("cuda");
   return names;
 }
 
