@@ -21,6 +21,10 @@
 namespace tlt::apps {
 namespace {
 
+// Written when a signal comes; the newline takes it off the terminal's status line.
+constexpr const char* kStopping =
+    "\ninterrupted: the run finishes this step, saves and ends; once more ends it at once\n";
+
 int start_workers(int64_t workers, const Arguments& arguments) {
   const cluster::SpawnResult result =
       cluster::spawn_workers(static_cast<int>(workers), arguments.all);
@@ -64,7 +68,7 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
   TLT_CHECK_INPUT(workers == 0 || workers == launch.world_size, "--workers is ", workers,
                   ", but the launcher started ", launch.world_size,
                   " workers; leave --workers out");
-  install_interrupt_handler();
+  install_interrupt_handler(launch.rank == 0 ? kStopping : nullptr);
   set_log_rank(launch.rank, launch.world_size);
   return run(options, launch);
 }

@@ -41,6 +41,13 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+// Whether `path` still names this file.
+bool has_name(const FileHandle& file, const std::string& path) {
+  struct stat opened, named;
+  return ::fstat(file.descriptor(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
 }  // namespace
 
 void throw_file_error(const std::string& path, std::string_view action, int error_number) {
@@ -192,15 +199,18 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
   file.commit();
 }
 
-FolderLock::FolderLock(const std::string& folder) : file_(folder + "/.lock", O_RDWR | O_CREAT) {
-  if (::flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) throw_file_error(file_.path(), "lock", errno);
+FolderLock::FolderLock(const std::string& folder) {
+  const std::string path = folder + "/.lock";
+  do {
+    file_ = FileHandle(path, O_RDWR | O_CREAT);
+    if (::flock(file_.descriptor(), LOCK_EX | LOCK_NB) == 0) continue;
+    if (errno != EWOULDBLOCK) throw_file_error(path, "lock", errno);
     std::array<char, 32> holder{};
     const size_t count = file_.read(holder.data(), holder.size());
     throw InputError(check_internal::concat(
         folder, ": another run (process ", std::string_view(holder.data(), count),
         ") writes into this folder; stop it or give another trainer.default_local_dir"));
-  }
+  } while (!has_name(file_, path));  // renamed with its folder before it was locked
   file_.truncate(0);
   file_.write(std::to_string(::getpid()));
 }

@@ -87,7 +87,9 @@ void write_file_atomic(const std::string& path, std::string_view bytes);
 // ends with the process, however it ends.
 class FolderLock {
  public:
-  // Throws InputError with the id of the process that holds it. REQUIRES: the folder exists.
+  // Throws InputError with the id of the process that holds it. REQUIRES: the folder exists. The
+  // lock is that of the folder which has this name when the constructor returns, also where another
+  // process renames the folder at the same time; who holds the lock may rename it.
   explicit FolderLock(const std::string& folder);
 
  private:

@@ -8,19 +8,19 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 
 #include "base/check.h"
 
 namespace tlt {
 namespace {
 
-constexpr int kInterruptedExitCode = 130;  // 128 + SIGINT, as shells have it
-
 // What comes so soon after the first signal is the same one by another way: a service manager sends
 // it to every process, and the parent of the workers passes it on to them.
 constexpr int64_t kSameSignalNanoseconds = 500'000'000;
 
 std::atomic<int> first_signal = 0;
+std::atomic<const char*> acknowledgement = nullptr;
 std::atomic<int64_t> first_at = 0;  // nanoseconds of the clock below; 0: none came
 static_assert(std::atomic<int64_t>::is_always_lock_free,
               "a signal handler may not wait for a lock");
@@ -31,18 +31,28 @@ int64_t now_nanoseconds() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+void acknowledge() {
+  const char* text = acknowledgement.load();
+  if (text == nullptr) return;
+  const int error = errno;  // the code that was interrupted may look at it
+  static_cast<void>(!::write(STDERR_FILENO, text, std::strlen(text)));
+  errno = error;
+}
+
 extern "C" void on_signal(int signal) {
   int64_t first = 0;
   const int64_t now = now_nanoseconds();
-  if (first_at.compare_exchange_strong(first, now))
+  if (first_at.compare_exchange_strong(first, now)) {
     first_signal = signal;
-  else if (now - first > kSameSignalNanoseconds)
-    _exit(kInterruptedExitCode);
+    acknowledge();
+  } else if (now - first > kSameSignalNanoseconds)
+    _exit(128 + signal);
 }
 
 }  // namespace
 
-void install_interrupt_handler() {
+void install_interrupt_handler(const char* text) {
+  acknowledgement = text;
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // libraries that do not expect EINTR go on

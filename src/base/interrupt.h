@@ -1,5 +1,5 @@
 // Interrupts: Ctrl-C or SIGTERM asks the run to save and stop; a second one, half a second later or
-// more, ends it at once with exit code 130.
+// more, ends it at once with exit code 130 or 143 (128 and the signal, as shells have it).
 //
 //   install_interrupt_handler();          // apps/main.cpp
 //   while (!interrupted()) loop.run_step();
@@ -9,8 +9,9 @@
 
 namespace tlt {
 
-// SIGINT and SIGTERM are handled so from now on.
-void install_interrupt_handler();
+// SIGINT and SIGTERM are handled so from now on. `acknowledgement` is written to stderr at once
+// when the first one comes; a literal, or null for none.
+void install_interrupt_handler(const char* acknowledgement = nullptr);
 
 // Whether the run was asked to stop. Any thread.
 bool interrupted();

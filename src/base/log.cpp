@@ -3,6 +3,7 @@
 
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 
@@ -69,10 +71,15 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
   std::string status_;
 };
 
+constexpr size_t kEarlyLines = 64;
+
 struct Log {
   std::shared_ptr<TerminalSink> terminal = std::make_shared<TerminalSink>();
 
   std::mutex mutex;  // protects what follows
+  // What was logged before a file was opened; null afterwards.
+  std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> early =
+      std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(kEarlyLines);
   std::shared_ptr<spdlog::sinks::basic_file_sink_mt> file;
   std::string rank_mark;
   std::set<std::string, std::less<>> said;
@@ -81,6 +88,7 @@ struct Log {
   // A new logger for every change: writers hold the old one until their line is out.
   std::shared_ptr<spdlog::logger> make_logger() const {
     auto made = std::make_shared<spdlog::logger>("tlt", terminal);
+    if (early) made->sinks().push_back(early);
     if (file) made->sinks().push_back(file);
     made->set_pattern("%Y-%m-%d %H:%M:%S %L " + rank_mark + "%v");
     made->flush_on(spdlog::level::info);
@@ -138,7 +146,11 @@ void open_log_file(const std::string& path) {
     throw InputError(path + ": cannot open the log file; give a folder that can be written (" +
                      error.what() + ")");
   }
+  const auto early = std::exchange(log.early, nullptr);
   log.logger = log.make_logger();
+  if (!early) return;
+  for (const auto& line : early->last_raw()) log.file->log(line);
+  log.file->flush();
 }
 
 void close_log_file() {

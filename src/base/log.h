@@ -48,8 +48,9 @@ void warn_once(std::string_view key, fmt::format_string<Args...> format, Args&&.
   if (log_internal::is_first(key)) log_warning(format, std::forward<Args>(args)...);
 }
 
-// Appends every later line to this file too. Workers of one run may share it. Throws InputError
-// when it cannot be opened.
+// Appends every line to this file too, the latest 64 before the call included: a run folder is made
+// when the run has loaded what it needs. Workers of one run may share it. Throws InputError when it
+// cannot be opened.
 void open_log_file(const std::string& path);
 void close_log_file();
 

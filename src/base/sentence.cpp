@@ -26,4 +26,10 @@ std::string one_sentence(std::string_view text) {
   return line;
 }
 
+std::string counted(int64_t count, std::string_view noun) {
+  std::string text = std::to_string(count) + " ";
+  text += noun;
+  return count == 1 ? text : text + "s";
+}
+
 }  // namespace tlt

@@ -152,7 +152,8 @@ class Supervisor {
   void blame(const Worker& worker, int running) {
     const int status = *worker.status;
     result_.exit_code = exit_code(status);
-    if (asked_to_stop_ && was_interrupted(status)) {
+    // One that was asked by itself has saved with the others, and they are ending, too.
+    if ((asked_to_stop_ || !was_killed(status)) && was_interrupted(status)) {
       result_.message = "stopped by a signal";
       // One that catches it is saving, and so are the others: a second signal would end them at
       // once. One that does not was only starting, and the others would wait for it in vain.

@@ -44,6 +44,9 @@ class Sampler {
   // The next `count` indices, all of one epoch. InputError: there are not as many.
   std::vector<int64_t> next_batch(int64_t count);
 
+  // Rows of an epoch.
+  int64_t rows() const { return size_; }
+
   // Whole batches of an epoch.
   int64_t batches_per_epoch(int64_t count) const { return size_ / count; }
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/sentence.h"
 #include "data/sampler.h"
 #include "model/draft_eagle.h"
 #include "model/draft_eagle3.h"
@@ -19,6 +20,7 @@
 #include "rl/loop_state.h"
 #include "rl/resume.h"
 #include "rl/run_folder.h"
+#include "rl/run_length.h"
 #include "rl/workplace.h"
 #include "spot/acceptance_probe.h"
 #include "spot/draft_trainer.h"
@@ -60,11 +62,12 @@ class DraftLoop {
   DraftLoop(const RunOptions& options, const cluster::Launch& launch)
       : options_((options.check(), options)),
         place_(options_, launch),
-        folder_(options_, place_.is_first()),
         network_(make_drafter(options_, *place_.model)),
-        data_(options_, place_, spot::layers_to_record(*network_)) {}
+        data_(options_, place_, spot::layers_to_record(*network_)),
+        folder_(options_, *place_.comm) {}
 
-  void run();
+  // Returns the exit code.
+  int run();
 
  private:
   void prepare();
@@ -81,9 +84,9 @@ class DraftLoop {
 
   const RunOptions options_;
   Workplace place_;
-  RunFolder folder_;
   std::unique_ptr<model::DraftNetwork> network_;
   DraftData data_;
+  RunFolder folder_;  // after what can fail
   // Made by prepare(), when the samples are known.
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<spot::DraftTrainer> trainer_;
@@ -96,13 +99,14 @@ class DraftLoop {
   Metrics before_, now_;  // of the held-out samples
 };
 
-void DraftLoop::run() {
+int DraftLoop::run() {
   if (!data_.try_make()) {
-    if (place_.is_first()) log_info("stopped; the same command goes on from there");
-    return;
+    if (place_.is_first()) log_info("stopped; the same command resumes");
+    return place_.exit_code_of_stop();
   }
   prepare();
   const int64_t first = state_.step;
+  if (first >= total_steps_) return log_complete(place_, first, total_steps_), 0;
   if (first == 0 && options_.trainer.val_before_train) {
     Metrics metrics;
     measure(metrics);
@@ -118,6 +122,7 @@ void DraftLoop::run() {
     model::save_drafter(*network_, folder_.path() + "/drafter");
   }
   report_end();
+  return state_.step < total_steps_ ? report_stop(place_, state_.step, total_steps_) : 0;
 }
 
 void DraftLoop::prepare() {
@@ -135,16 +140,17 @@ void DraftLoop::prepare() {
           ? options_.trainer.total_training_steps
           : options_.trainer.total_epochs * sampler_->batches_per_epoch(options.batch_size);
   trainer_ = std::make_unique<spot::DraftTrainer>(*network_, options, *place_.comm, total_steps_);
-  if (place_.is_first())
-    checkpoints_ = std::make_unique<train::CheckpointWriter>(folder_.checkpoints(),
-                                                             options_.trainer.max_ckpt_to_keep);
   resume();
+  if (place_.is_first())
+    checkpoints_ = std::make_unique<train::CheckpointWriter>(
+        folder_.checkpoints(), options_.trainer.max_ckpt_to_keep, state_.step);
   folder_.start(options_, state_.step);
   place_.comm->barrier("run folder");
   if (place_.is_first())
-    log_info("{}: drafter steps {} to {} on {} worker(s), {} sequences of {}, {} held out",
-             options_.model.path, state_.step + 1, total_steps_, place_.comm->size(),
-             options.batch_size, training.size(), data_.held_out().size());
+    log_info("{}: drafter steps {} to {} on {}, {} sequences of {}, {} held out",
+             options_.model.path, state_.step + 1, total_steps_,
+             counted(place_.comm->size(), "worker"), options.batch_size, training.size(),
+             data_.held_out().size());
 }
 
 // A new EAGLE-3 drafter's head is that of the samples' tokens, and its first rows the target's; an
@@ -205,9 +211,6 @@ void DraftLoop::report_step(const spot::DraftStats& stats, Metrics& metrics) {
 // The held-out figures at the run's start, where this process saw it, and now.
 void DraftLoop::report_end() const {
   if (!place_.is_first()) return;
-  if (state_.step < total_steps_)
-    log_info("stopped after step {} of {}; the same command goes on from there", state_.step,
-             total_steps_);
   log_info("the drafter is in {}/drafter", folder_.path());
   for (const auto& [name, value] : now_) {
     const auto before = before_.find(name);
@@ -239,8 +242,7 @@ void DraftLoop::resume() {
 }  // namespace
 
 int draft(const RunOptions& options, const cluster::Launch& launch) {
-  DraftLoop(options, launch).run();
-  return 0;
+  return DraftLoop(options, launch).run();
 }
 
 }  // namespace tlt::rl

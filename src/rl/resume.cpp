@@ -32,7 +32,8 @@ std::optional<ResumePoint> find_resume_point(const RunOptions& options,
   const std::string difference = first_difference(resume_digest(options), saved.options);
   TLT_CHECK_INPUT(
       difference.empty(), run_folder, " has a run with other options (", difference,
-      "); set trainer.resume_mode=disable to overwrite it, or another trainer.experiment_name");
+      "); give another trainer.experiment_name, or trainer.resume_mode=disable to move that run "
+      "aside and start again");
   if (comm.rank() == 0) log_info("resuming from {}, step {}", place->folder, saved.state.step);
   return ResumePoint{*place, std::move(saved)};
 }

@@ -9,9 +9,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/sentence.h"
 #include "cluster/control.h"
 #include "rl/advantages.h"
 #include "rl/resume.h"
+#include "rl/run_length.h"
 #include "rl/step_report.h"
 #include "rollout/make_speculation.h"
 
@@ -70,24 +72,17 @@ std::optional<GroupFilter> make_filter(const RunOptions& options) {
   return GroupFilter(options.algorithm.filter_groups, options.reward);
 }
 
-// With dynamic sampling as many steps as without, so the rows are gone through more often.
-int64_t count_steps(const RunOptions& options, const data::Sampler& sampler) {
-  if (options.trainer.total_training_steps > 0) return options.trainer.total_training_steps;
-  return options.trainer.total_epochs * sampler.batches_per_epoch(options.data.train_batch_size);
-}
-
 }  // namespace
 
 RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
     : options_((options.check(), options)),
       place_(options_, launch),
-      folder_(options_, place_.is_first()),
       reward_(reward::make_reward(options_.reward)),
       prompts_(data::Dataset::load(options_.data, place_.tokenizer, data::Split::kTrain,
                                    row_check(*reward_, options_.data.max_response_length))),
       held_out_(load_held_out(options_, place_.tokenizer, *reward_)),
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
-      total_steps_(count_steps(options_, sampler_)),
+      total_steps_(count_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
                      ? make_policy(options_, place_.device)
@@ -105,13 +100,14 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
           cluster::make_group_source(*place_.comm, launch, control_options(options_, spot_.get()))),
       phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer, spot_.get()),
       trainer_(*place_.model, options_.trainer_options(), *place_.comm, total_steps_,
-               options_.rollout.sampling.rule().logprob_temperature(), place_.adapter.get()) {
+               options_.rollout.sampling.rule().logprob_temperature(), place_.adapter.get()),
+      folder_(options_, *place_.comm) {
   if (place_.adapter) adapter_files_.emplace(*place_.adapter, options_.model.path);
-  if (place_.is_first())
-    checkpoints_ = std::make_unique<train::CheckpointWriter>(folder_.checkpoints(),
-                                                             options_.trainer.max_ckpt_to_keep);
   if (speculation_) speculation_report_ = std::make_unique<SpeculationReport>(*speculation_);
   resume();
+  if (place_.is_first())
+    checkpoints_ = std::make_unique<train::CheckpointWriter>(
+        folder_.checkpoints(), options_.trainer.max_ckpt_to_keep, state_.step);
   folder_.start(options_, state_.step);
   if (place_.is_first() && state_.step > 0) replay(score_alarm_, folder_.path() + "/metrics.jsonl");
   place_.comm->barrier("run folder");
@@ -121,28 +117,29 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
 
 RlLoop::~RlLoop() = default;
 
-void RlLoop::run() {
+int RlLoop::run() {
   started_at_ = steady_clock().seconds();
   first_step_ = state_.step;
+  if (state_.step >= total_steps_) return log_complete(place_, state_.step, total_steps_), 0;
   if (place_.is_first())
-    log_info("{}: steps {} to {} on {} worker(s), {} prompts of {} responses a step; run folder {}",
-             options_.model.path, state_.step + 1, total_steps_, place_.comm->size(),
-             options_.data.train_batch_size, options_.rollout.n, folder_.path());
+    log_info("{}: steps {} to {} on {}, {} prompts of {} responses a step; run folder {}",
+             options_.model.path, state_.step + 1, total_steps_,
+             counted(place_.comm->size(), "worker"), options_.data.train_batch_size,
+             options_.rollout.n, folder_.path());
   if (state_.step == 0 && options_.trainer.val_before_train) {
     Metrics metrics;
     validate(metrics);
     report(metrics);
   }
   while (state_.step < total_steps_ && everyone_goes_on()) run_step();
+  groups_.reset();  // the coordinator waits for no worker while this one saves and summarizes
   if (checkpoints_) checkpoints_->drain();
   if (spot_ && place_.is_first()) spot_->write_drafter(folder_.path() + "/drafter");
   timeline_->flush();
   folder_.draw();
-  if (!place_.is_first()) return;
-  if (state_.step < total_steps_)
-    return log_info("stopped at step {} of {}; the same command goes on from there", state_.step,
-                    total_steps_);
-  if (state_.step > first_step_) summarize_run();
+  if (state_.step < total_steps_) return report_stop(place_, state_.step, total_steps_);
+  if (place_.is_first()) summarize_run();
+  return 0;
 }
 
 void RlLoop::summarize_run() {
@@ -230,6 +227,7 @@ std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
         phase_.run(prompts, training_plan(state_.gen_batches + batches));
     result.times += phase_.times();
     tell_unscored(prompts, rollouts);
+    check_scored(prompts, rollouts);
     groups.add(std::move(prompts), std::move(rollouts));
   }
   return result;
@@ -251,6 +249,18 @@ void RlLoop::tell_unscored(std::span<const data::Prompt> prompts,
       "{} responses so far have no score and count as reward.failed_score={}; {}, sample {}: {}",
       unscored_, options_.reward.failed_score, prompts[first->prompt].place, first->response.sample,
       first->fault);
+}
+
+void RlLoop::check_scored(std::span<const data::Prompt> prompts,
+                          std::span<const Rollout> rollouts) const {
+  if (std::ranges::any_of(rollouts, [](const Rollout& r) { return r.fault.empty(); })) return;
+  const Rollout& first = rollouts.front();
+  throw Error(fmt::format(
+      "none of the {} responses after step {} has a score, so there is nothing to learn from ({}, "
+      "sample {}: {}); repair the reward and start again with the same command: it resumes from "
+      "the last checkpoint",
+      rollouts.size(), state_.step, prompts[first.prompt].place, first.response.sample,
+      first.fault));
 }
 
 // All workers come to the same verdict. verl ends such a run, too: an endless step would only look
@@ -344,6 +354,7 @@ void RlLoop::validate(Metrics& metrics) {
       rollouts.push_back(std::move(rollout));
     }
   }
+  check_scored(prompts, rollouts);
   report_validation(prompts, rollouts, how.n, metrics);
   metrics.set("timing_s/testing", watch.seconds());
 }
@@ -462,8 +473,7 @@ void RlLoop::resume() {
 }
 
 int train(const RunOptions& options, const cluster::Launch& launch) {
-  RlLoop(options, launch).run();
-  return 0;
+  return RlLoop(options, launch).run();
 }
 
 }  // namespace tlt::rl

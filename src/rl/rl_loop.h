@@ -42,8 +42,9 @@ class RlLoop {
   RlLoop(const RunOptions& options, const cluster::Launch& launch);
   ~RlLoop();
 
-  // From where the run is to its end, or to the end of the step in which an interrupt came.
-  void run();
+  // From where the run is to its end, or to the end of the step in which an interrupt came. Returns
+  // the exit code.
+  int run();
 
  private:
   void run_step();
@@ -55,6 +56,8 @@ class RlLoop {
   std::optional<StepRollouts> roll_out();
   void check_cap(const StepGroups& groups) const;
   void tell_unscored(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts);
+  // Ends the run where not one of the rollouts has a score.
+  void check_scored(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts) const;
   void resume();
   void validate(Metrics& metrics);
   void summarize_run();
@@ -73,7 +76,6 @@ class RlLoop {
 
   const RunOptions options_;
   Workplace place_;
-  RunFolder folder_;
   const std::shared_ptr<const reward::Reward> reward_;
   data::Dataset prompts_;
   std::unique_ptr<data::Dataset> held_out_;
@@ -91,6 +93,7 @@ class RlLoop {
   RolloutPhase phase_;
   train::Trainer trainer_;
   std::optional<AdapterFiles> adapter_files_;  // only with an adapter
+  RunFolder folder_;                           // after all that can fail
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   std::unique_ptr<SpeculationReport> speculation_report_;

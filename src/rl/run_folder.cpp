@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/json_lines.h"
@@ -11,12 +14,52 @@
 
 namespace tlt::rl {
 
-RunFolder::RunFolder(const RunOptions& options, bool is_writer)
-    : path_(options.trainer.folder()), is_writer_(is_writer) {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+// Whether a run has written here; other folders are not ours to move.
+bool has_run(const std::string& folder) {
+  for (const char* trace : {"options.toml", "metrics.jsonl", "checkpoints", "log.txt"})
+    if (fs::exists(folder + "/" + trace)) return true;
+  return false;
+}
+
+// Renames runs/x to runs/x.1, or the first such name that is free. REQUIRES: the lock of `folder`.
+std::string move_aside(const std::string& folder) {
+  int number = 1;
+  const auto name = [&] { return folder + "." + std::to_string(number); };
+  while (fs::exists(fs::symlink_status(name()))) ++number;
+  if (::rename(folder.c_str(), name().c_str()) != 0)
+    throw_file_error(folder, "move the run in it to " + name(), errno);
+  return name();
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const RunOptions& options, cluster::Comm& comm)
+    : path_(without_slashes(options.trainer.folder())), is_writer_(comm.rank() == 0) {
+  if (is_writer_) take(/*starts_again=*/options.trainer.resume_mode == "disable");
+  comm.barrier("run folder");
   make_folder(path_);  // on a machine that does not share it, for the timeline of its workers
-  if (!is_writer_) return;
+}
+
+void RunFolder::take(bool starts_again) {
+  make_folder(path_);
   lock_ = std::make_unique<FolderLock>(path_);
+  std::string aside;
+  if (starts_again && has_run(path_)) {
+    aside = move_aside(path_);
+    make_folder(path_);
+    lock_ = std::make_unique<FolderLock>(path_);
+  }
   open_log_file(path_ + "/log.txt");
+  if (!aside.empty()) log_info("{}: the run that was here is in {} now", path_, aside);
 }
 
 void RunFolder::start(const RunOptions& options, int64_t step) {

@@ -17,6 +17,7 @@
 
 #include "base/files.h"
 #include "base/metrics.h"
+#include "cluster/comm.h"
 #include "data/dataset.h"
 #include "rl/rollout.h"
 #include "rl/run_options.h"
@@ -25,8 +26,10 @@ namespace tlt::rl {
 
 class RunFolder {
  public:
-  // InputError when another run has the folder.
-  RunFolder(const RunOptions& options, bool is_writer);
+  // All workers together, once everything else that can fail has been loaded: a start that fails
+  // leaves no folder. With resume_mode=disable the run that is there is moved aside: runs/x becomes
+  // runs/x.1. InputError when a running run has the folder.
+  RunFolder(const RunOptions& options, cluster::Comm& comm);
 
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
@@ -42,6 +45,8 @@ class RunFolder {
                       std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
 
  private:
+  void take(bool starts_again);
+
   const std::string path_;
   const bool is_writer_;
   std::unique_ptr<FolderLock> lock_;

@@ -11,6 +11,7 @@
 #include "model/hf_folder.h"
 #include "rl/adapter_files.h"
 #include "rl/run_folder.h"
+#include "rl/run_length.h"
 #include "rl/workplace.h"
 #include "train/trainer.h"
 
@@ -30,21 +31,18 @@ class SftLoop {
   SftLoop(const RunOptions& options, const cluster::Launch& launch)
       : options_(options),
         place_(options, launch),
-        folder_(options, place_.is_first()),
         examples_(data::SftDataset::load(options.data, place_.tokenizer, data::Split::kTrain)),
         sampler_(examples_.parts(), options.data.shuffle, options.data.seed),
-        total_steps_(options.trainer.total_training_steps > 0
-                         ? options.trainer.total_training_steps
-                         : options.trainer.total_epochs *
-                               sampler_.batches_per_epoch(options.data.train_batch_size)),
+        total_steps_(count_steps(options, sampler_, examples_.left_out())),
         trainer_(*place_.model, options.actor, *place_.comm, total_steps_, /*temperature=*/1.0,
-                 place_.adapter.get()) {
+                 place_.adapter.get()),
+        folder_(options, *place_.comm) {
     if (place_.adapter && place_.is_first())
       adapter_files_.emplace(*place_.adapter, options_.model.path);
     folder_.start(options, /*step=*/0);
   }
 
-  void run() {
+  int run() {
     const Stopwatch watch;
     int64_t tokens = 0;
     for (step_ = 0; step_ < total_steps_ && !place_.anyone_interrupted();) {
@@ -68,9 +66,8 @@ class SftLoop {
       if (options_.trainer.save_freq > 0 && step_ % options_.trainer.save_freq == 0) save();
     }
     save();
-    if (step_ < total_steps_ && place_.is_first())
-      log_info("stopped after step {} of {}; {}/policy is the policy so far", step_, total_steps_,
-               folder_.path());
+    if (place_.is_first()) log_info("the policy is in {}/policy", folder_.path());
+    return step_ < total_steps_ ? report_stop(place_, step_, total_steps_) : 0;
   }
 
  private:
@@ -82,11 +79,11 @@ class SftLoop {
 
   const RunOptions options_;
   Workplace place_;
-  RunFolder folder_;
   data::SftDataset examples_;
   data::Sampler sampler_;
   const int64_t total_steps_;
   train::Trainer trainer_;
+  RunFolder folder_;
   std::optional<AdapterFiles> adapter_files_;  // of the first worker, with an adapter
   int64_t step_ = 0;
 };
@@ -95,8 +92,7 @@ class SftLoop {
 
 int sft(const RunOptions& options, const cluster::Launch& launch) {
   options.check();
-  SftLoop(options, launch).run();
-  return 0;
+  return SftLoop(options, launch).run();
 }
 
 }  // namespace tlt::rl

@@ -18,10 +18,10 @@ namespace {
 Device make_device(const RunOptions& options, const cluster::Launch& launch) {
   // Workers of one machine share its cores.
   const int share = std::max(1, runtime::available_cores() / launch.local_world_size);
-  return Device::parse(options.trainer.device, options.trainer.threads > 0
-                                                   ? static_cast<int>(options.trainer.threads)
-                                                   : share,
-                       "trainer.device");
+  return Device::parse(
+      options.trainer.device,
+      options.trainer.threads > 0 ? static_cast<int>(options.trainer.threads) : share,
+      "trainer.device");
 }
 
 std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {
@@ -89,9 +89,10 @@ Workplace::Workplace(const RunOptions& options, const cluster::Launch& launch)
 }
 
 bool Workplace::anyone_interrupted() const {
-  at::Tensor stop = at::tensor({interrupted() ? 1.0 : 0.0}, at::kDouble);
-  comm->all_reduce_max(stop);
-  return stop.item<double>() != 0;
+  at::Tensor signal = at::tensor({int64_t{interrupt_signal()}}, at::kLong);
+  comm->all_reduce_max(signal);
+  stop_signal_ = static_cast<int>(signal.item<int64_t>());
+  return stop_signal_ != 0;
 }
 
 }  // namespace tlt::rl

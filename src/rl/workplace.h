@@ -33,6 +33,8 @@ struct Workplace {
   // Whether any worker was interrupted: the same answer on all of them, or some would wait for
   // others that have stopped.
   bool anyone_interrupted() const;
+  // 128 and the signal that anyone_interrupted() saw, as shells have it: 130 or 143.
+  int exit_code_of_stop() const { return 128 + stop_signal_; }
 
   cluster::Launch launch;
   Device device;
@@ -40,6 +42,9 @@ struct Workplace {
   data::Tokenizer tokenizer;
   std::unique_ptr<model::PolicyModel> model;
   std::unique_ptr<train::LoraAdapter> adapter;  // null: all weights are trained
+
+ private:
+  mutable int stop_signal_ = 0;
 };
 
 }  // namespace tlt::rl

@@ -84,37 +84,10 @@ std::string find_fault(const std::string& folder) {
   }
 }
 
-struct Snapshot {
-  int64_t step;
-  std::function<void(const std::string& folder)> write_network;
-  std::vector<model::TensorSource> optimizer;
-  StateTexts texts;
-};
-
-void write(const std::string& folder, int64_t keep, const Snapshot& snapshot) {
-  const std::string name = name_of(snapshot.step), unfinished = folder + "/" + name + kUnfinished;
-  fs::remove_all(unfinished);
-  make_folder(unfinished + "/state");
-  snapshot.write_network(unfinished);
-  model::write_safetensors(unfinished + "/" + kOptimizer, snapshot.optimizer);
-  for (const auto& [file, text] : snapshot.texts)
-    write_file_atomic(unfinished + "/state/" + file, text);
-  write_manifest(unfinished);
-  sync_folder(unfinished);
-  fs::remove_all(folder + "/" + name);
-  fs::rename(unfinished, folder + "/" + name);
-  sync_folder(folder);
-  write_file_atomic(folder + "/latest", name + "\n");
-  if (keep == 0) return;
-  const std::vector<int64_t> steps = steps_in(folder);
-  for (size_t i = static_cast<size_t>(keep); i < steps.size(); ++i)
-    fs::remove_all(folder + "/" + name_of(steps[i]));
-}
-
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep)
-    : folder_(std::move(folder)), keep_(keep), writer_(1) {}
+CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep, int64_t resumed_from)
+    : folder_(std::move(folder)), keep_(keep), resumed_from_(resumed_from), writer_(1) {}
 
 void CheckpointWriter::save(int64_t step, const model::PolicyModel& model,
                             std::vector<model::TensorSource> optimizer, const StateTexts& texts,
@@ -134,12 +107,40 @@ void CheckpointWriter::save(int64_t step,
                             std::function<void(const std::string& folder)> write_network,
                             std::vector<model::TensorSource> optimizer, const StateTexts& texts) {
   TLT_CHECK(texts.contains(kLoopText));
-  auto snapshot = std::make_shared<Snapshot>();
-  snapshot->step = step;
-  snapshot->write_network = std::move(write_network);
-  snapshot->optimizer = std::move(optimizer);
-  snapshot->texts = texts;
-  writer_.push([snapshot, folder = folder_, keep = keep_] { write(folder, keep, *snapshot); });
+  // Shared, so that the job can be copied.
+  const auto state = std::make_shared<std::vector<model::TensorSource>>(std::move(optimizer));
+  writer_.push([this, step, write_network = std::move(write_network), state, texts] {
+    write(step, write_network, *state, texts);
+  });
+}
+
+void CheckpointWriter::write(int64_t step,
+                             const std::function<void(const std::string& folder)>& write_network,
+                             const std::vector<model::TensorSource>& optimizer,
+                             const StateTexts& texts) {
+  const std::string name = name_of(step), unfinished = folder_ + "/" + name + kUnfinished;
+  fs::remove_all(unfinished);
+  make_folder(unfinished + "/state");
+  write_network(unfinished);
+  model::write_safetensors(unfinished + "/" + kOptimizer, optimizer);
+  for (const auto& [file, text] : texts) write_file_atomic(unfinished + "/state/" + file, text);
+  write_manifest(unfinished);
+  sync_folder(unfinished);
+  fs::remove_all(folder_ + "/" + name);
+  fs::rename(unfinished, folder_ + "/" + name);
+  sync_folder(folder_);
+  write_file_atomic(folder_ + "/latest", name + "\n");
+  written_.insert(step);
+  delete_old();
+}
+
+void CheckpointWriter::delete_old() {
+  if (keep_ == 0) return;
+  std::vector<int64_t> ours = steps_in(folder_);
+  std::erase_if(ours,
+                [&](int64_t step) { return step > resumed_from_ && !written_.contains(step); });
+  for (size_t i = static_cast<size_t>(keep_); i < ours.size(); ++i)
+    fs::remove_all(folder_ + "/" + name_of(ours[i]));
 }
 
 std::optional<CheckpointPlace> find_latest(const std::string& folder) {
@@ -150,7 +151,8 @@ std::optional<CheckpointPlace> find_latest(const std::string& folder) {
     log_warning("{} is broken ({}); looking for the checkpoint before it", place, fault);
   }
   TLT_CHECK_INPUT(steps.empty(), folder,
-                  ": every checkpoint is broken; set trainer.resume_mode=disable to start again");
+                  ": every checkpoint is broken; set trainer.resume_mode=disable to move this run "
+                  "aside and start again");
   return std::nullopt;
 }
 

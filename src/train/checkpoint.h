@@ -17,7 +17,9 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "base/background_writer.h"
 #include "model/policy_model.h"
@@ -32,8 +34,10 @@ inline constexpr const char* kLoopText = "loop.json";
 // Owns a writer thread. Threading: engine thread only.
 class CheckpointWriter {
  public:
-  // Keeps the newest `keep` checkpoints; 0: all.
-  CheckpointWriter(std::string folder, int64_t keep);
+  // Keeps the newest `keep` of this run's checkpoints, 0: all: those it writes and those up to
+  // `resumed_from`, the step of the checkpoint that the run was resumed from (0: none). Newer ones
+  // than that are broken or of another run: they are not counted and not deleted.
+  CheckpointWriter(std::string folder, int64_t keep, int64_t resumed_from);
 
   // Copies the policy now and writes it and `optimizer`, a snapshot() of AdamW, in the background;
   // waits only when the one before is not written yet. Tokenizer files come from `source_folder`.
@@ -53,9 +57,14 @@ class CheckpointWriter {
   void drain() { writer_.drain(); }
 
  private:
+  void write(int64_t step, const std::function<void(const std::string& folder)>& write_network,
+             const std::vector<model::TensorSource>& optimizer, const StateTexts& texts);
+  void delete_old();
+
   const std::string folder_;
-  const int64_t keep_;
-  BackgroundWriter writer_;
+  const int64_t keep_, resumed_from_;
+  std::set<int64_t> written_;  // writer's thread only
+  BackgroundWriter writer_;    // last: its jobs use the rest
 };
 
 struct CheckpointPlace {
