@@ -36,15 +36,18 @@ Progress::~Progress() { show_status(""); }
 
 void Progress::advance(int64_t count, std::string_view note) {
   done_ += count;
-  const double now = clock_.seconds();
-  const bool on_terminal = log_is_terminal();
-  if (now - last_shown_ < (on_terminal ? kTerminalSeconds : interval_seconds_)) return;
-  last_shown_ = now;
-  if (on_terminal) {
+  if (!is_due()) return;
+  last_shown_ = clock_.seconds();
+  if (log_is_terminal()) {
     show_status(line(note));
   } else {
     log_info("{}", line(note));
   }
+}
+
+bool Progress::is_due() const {
+  const double interval = log_is_terminal() ? kTerminalSeconds : interval_seconds_;
+  return interval < kTerminalOnly && clock_.seconds() - last_shown_ >= interval;
 }
 
 std::string Progress::line(std::string_view note) const {
@@ -55,7 +58,7 @@ std::string Progress::line(std::string_view note) const {
     const double rate = static_cast<double>(done_) / seconds;
     text += fmt::format(" {:.3g}/s", rate);
     if (done_ < total_) {
-      text += fmt::format(", {} left", format_duration(static_cast<double>(total_ - done_) / rate));
+      text += fmt::format(", ETA {}", format_duration(static_cast<double>(total_ - done_) / rate));
     }
   }
   if (!note.empty()) text += fmt::format("; {}", note);

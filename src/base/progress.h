@@ -1,16 +1,18 @@
 // Progress: says how far a long piece of work is, how fast it goes and when it will end: in place
-// on a terminal, elsewhere as a log line now and then.
+// on a terminal, elsewhere as a log line now and then, or not at all.
 //
 // Threading  one thread at a time. One at a time in a process.
 //
 //   Progress progress("rollout", /*total=*/512);
-//   progress.advance(3, "18.2 tokens/s");     // rollout 40/512 (7%) 12.3/s, 0:38 left; 18.2
-//   tokens/s
+//   progress.advance(3, "18.2 tokens/s");
+//   rollout 40/512 (7%) 12.3/s, ETA 0:38; 18.2 tokens/s
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -20,6 +22,9 @@ namespace tlt {
 
 class Progress {
  public:
+  // An interval that leaves log files and pipes without a line.
+  static constexpr double kTerminalOnly = std::numeric_limits<double>::infinity();
+
   // `interval_seconds` between two log lines where there is no terminal. Borrows the clock.
   Progress(std::string what, int64_t total, double interval_seconds = 30,
            const Clock& clock = steady_clock());
@@ -30,6 +35,11 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(int64_t count, std::string_view note = {});
+  // There is more to do than was said.
+  void expect(int64_t total) { total_ = std::max(total_, total); }
+
+  // Whether advance() would show a line now: to make the note only then.
+  bool is_due() const;
 
   int64_t done() const { return done_; }
 
@@ -38,7 +48,7 @@ class Progress {
 
  private:
   const std::string what_;
-  const int64_t total_;
+  int64_t total_;
   const double interval_seconds_;
   const Clock& clock_;
   const double start_;

@@ -17,7 +17,7 @@ TEST(ProgressTest, LineSaysShareRateAndTimeLeft) {
   EXPECT_EQ(progress.line(), "rollout 0/512 (0%)");
   clock.advance(4);
   progress.advance(128);
-  EXPECT_EQ(progress.line("18.2 tokens/s"), "rollout 128/512 (25%) 32/s, 0:12 left; 18.2 tokens/s");
+  EXPECT_EQ(progress.line("18.2 tokens/s"), "rollout 128/512 (25%) 32/s, ETA 0:12; 18.2 tokens/s");
   progress.advance(384);
   EXPECT_EQ(progress.line(), "rollout 512/512 (100%) 128/s");
 }
@@ -39,8 +39,8 @@ TEST(ProgressTest, OffATerminalALineIsLoggedAtMostOnceAnInterval) {
     }
   }
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              MatchesRegex("[^\n]* I eval 20/100 .20%. 2/s, 0:40 left\n[^\n]* I eval 40/100 .40%. "
-                           "2/s, 0:30 left\n"));
+              MatchesRegex("[^\n]* I eval 20/100 .20%. 2/s, ETA 0:40\n[^\n]* I eval 40/100 .40%. "
+                           "2/s, ETA 0:30\n"));
 }
 
 TEST(ProgressTest, OnATerminalTheLineIsDrawnInPlaceAndTakenAway) {
@@ -54,8 +54,29 @@ TEST(ProgressTest, OnATerminalTheLineIsDrawnInPlaceAndTakenAway) {
     progress.advance(1);
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "\r\033[Keval 2/100 (2%) 10/s, 0:10 left\r\033[K");
+            "\r\033[Keval 2/100 (2%) 10/s, ETA 0:10\r\033[K");
   set_log_is_terminal(false);
+}
+
+TEST(ProgressTest, TerminalOnlyLeavesNothingInALog) {
+  set_log_is_terminal(false);
+  testing::internal::CaptureStderr();
+  {
+    FakeClock clock;
+    Progress progress("rollout", 100, Progress::kTerminalOnly, clock);
+    clock.advance(1e9);
+    EXPECT_FALSE(progress.is_due());
+    progress.advance(50);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(ProgressTest, WhatIsExpectedMayGrow) {
+  FakeClock clock;
+  Progress progress("rollout", 4, 1, clock);
+  progress.expect(8);
+  progress.expect(6);
+  EXPECT_EQ(progress.line(), "rollout 0/8 (0%)");
 }
 
 TEST(ProgressTest, DurationsReadAsAClock) {

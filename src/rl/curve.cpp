@@ -4,106 +4,110 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include <map>
 
-#include "base/json_lines.h"
+#include "rl/chart.h"
+#include "rl/svg.h"
 
 namespace tlt::rl {
 namespace {
 
-constexpr std::array<const char*, 4> kColours = {"#1f6feb", "#d1495b", "#8a8f98", "#2e9e6b"};
+constexpr double kWidth = 900, kLeft = 70, kRight = 30, kAbove = 62, kBelow = 26;
+constexpr size_t kMeanSteps = 5;
 
-// A round number of at least `value`: 1, 2, 2.5 or 5 times a power of ten.
-double round_up(double value) {
-  if (value <= 0) return 1;
-  const double power = std::pow(10, std::floor(std::log10(value)));
-  for (const double step : {1.0, 2.0, 2.5, 5.0})
-    if (step * power >= value) return step * power;
-  return 10 * power;
+struct Panel {
+  Chart chart;
+  double height = 0;
+};
+
+Chart score_chart(const MetricHistory& history) {
+  const Points& score = history.points("critic/score/mean");
+  return {.title = "Score",
+          .series = {{"training, each step", svg::kGrey, Mark::kDots, score},
+                     {"training, mean of five steps", svg::kGrey, Mark::kLine,
+                      running_mean(score, kMeanSteps)},
+                     {"validation ± standard error", svg::kBlue, Mark::kMeasured,
+                      held_out_score(history), history.points("val-aux/reward/standard_error")}}};
 }
 
-std::string escape(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return out;
+Chart length_chart(const MetricHistory& history) {
+  return {.title = "Response length in tokens",
+          .series = {
+              {"median", svg::kBlue, Mark::kLine, history.points("response_length/p50")},
+              {"99th percentile", svg::kOrange, Mark::kLine, history.points("response_length/p99")},
+              {"limit", svg::kGrey, Mark::kDashed, history.points("response_length/limit")}}};
 }
 
-std::string text(double x, double y, const std::string& anchor, const std::string& words,
-                 const std::string& style = "") {
-  return fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}' {}>{}</text>\n", x, y, anchor,
-                     style, escape(words));
+Chart truncated_chart(const MetricHistory& history) {
+  return {.title = "Truncated at the limit",
+          .series = {{"share of responses", svg::kRed, Mark::kLine,
+                      history.points("response_length/clip_ratio")}},
+          .is_share = true};
+}
+
+Chart acceptance_chart(const MetricHistory& history) {
+  const Points& frozen = history.points("drafter/acceptance_length/frozen");
+  const std::string since =
+      frozen.empty() ? "" : fmt::format("frozen after step {:g}", frozen.front().first - 1);
+  return {
+      .title = "Acceptance length (tokens per forward pass)",
+      .series = {
+          {"in rollouts", svg::kGrey, Mark::kDots, history.points("rollout/spec_accept_length")},
+          {since, svg::kOrange, Mark::kLine, frozen},
+          {"adaptive draft model", svg::kGreen, Mark::kLine, offline_acceptance(history)}}};
 }
 
 }  // namespace
 
-std::string draw_chart(const std::string& title, const std::vector<Series>& lines, double left,
-                       double top, double width, double height) {
-  double last = 1, most = 0;
-  for (const Series& line : lines)
-    for (const auto& [step, value] : line.points) {
-      last = std::max(last, step);
-      most = std::max(most, value);
-    }
-  most = round_up(most);
-  const auto x = [&](double step) { return left + width * step / last; };
-  const auto y = [&](double value) { return top + height * (1 - value / most); };
-  std::string svg = text(left, top - 12, "start", title, "font-weight='bold'");
-  for (int i = 0; i <= 4; ++i) {
-    const double value = most * i / 4;
-    svg += fmt::format("<line x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}' stroke='#e3e6ea'/>\n",
-                       left, left + width, y(value), y(value));
-    svg += text(left - 8, y(value) + 4, "end", fmt::format("{:g}", value), "fill='#6b7280'");
+Points running_mean(const Points& points, size_t window) {
+  Points means;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const size_t first = i < window / 2 ? 0 : i - window / 2,
+                 end = std::min(points.size(), i + window / 2 + 1);
+    double sum = 0;
+    for (size_t k = first; k < end; ++k) sum += points[k].second;
+    means.emplace_back(points[i].first, sum / static_cast<double>(end - first));
   }
-  const double step = std::max(1.0, round_up(last / 6));
-  for (double s = 0; s <= last; s += step)
-    svg += text(x(s), top + height + 18, "middle", fmt::format("{:g}", s), "fill='#6b7280'");
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const char* colour = kColours[i % kColours.size()];
-    std::string path;
-    for (const auto& [at, value] : lines[i].points)
-      path += fmt::format("{:.1f},{:.1f} ", x(at), y(value));
-    svg += fmt::format("<polyline points='{}' fill='none' stroke='{}' stroke-width='2'/>\n", path,
-                       colour);
-    if (lines[i].points.size() <= 12)
-      for (const auto& [at, value] : lines[i].points) {
-        svg += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='3.5' fill='{}'/>\n", x(at), y(value),
-                           colour);
-        const char* anchor = at == 0 ? "start" : at == last ? "end" : "middle";
-        svg += text(x(at), y(value) + 18, anchor, fmt::format("{:.3g}", value),
-                    fmt::format("fill='{}'", colour));
-      }
-    svg += text(left + width, top - 12 + 16 * static_cast<double>(i), "end", lines[i].name,
-                fmt::format("fill='{}'", colour));
-  }
-  return svg;
+  return means;
+}
+
+Points held_out_score(const MetricHistory& history) {
+  if (const Points& all = history.points("main/validation_score"); !all.empty()) return all;
+  const std::vector<std::string> sources = history.names("val-core/");
+  return sources.empty() ? Points{} : history.points(sources.front());
+}
+
+Points offline_acceptance(const MetricHistory& history) {
+  const auto by_step = [&](const char* name) {
+    const Points& points = history.points(name);
+    return std::map<double, double>(points.begin(), points.end());
+  };
+  const std::map<double, double> published = by_step("drafter/published");
+  std::map<double, double> in_use = by_step("drafter/acceptance_length/before");
+  for (const auto& [step, value] : history.points("drafter/acceptance_length/after"))
+    if (const auto found = published.find(step); found != published.end() && found->second > 0)
+      in_use[step] = value;
+  return {in_use.begin(), in_use.end()};
 }
 
 std::string draw_curve(const std::string& metrics_path, const std::string& title) {
-  Series validation{"validation", {}}, score{"training", {}}, p50{"median", {}},
-      p99{"99th percentile", {}};
-  JsonLinesReader reader(metrics_path);
-  nlohmann::json row;
-  while (reader.try_next(row)) {
-    const double step = row.value("step", 0.0);
-    const auto add = [&](const std::string& name, Series& series) {
-      if (row.contains(name) && row[name].is_number())
-        series.points.emplace_back(step, row[name].get<double>());
-    };
-    for (const auto& [name, value] : row.items())
-      if (name.rfind("val-core/", 0) == 0) add(name, validation);
-    add("critic/score/mean", score);
-    add("response_length/p50", p50);
-    add("response_length/p99", p99);
+  const MetricHistory history(metrics_path);
+  const Points& score = history.points("critic/score/mean");
+  if (score.size() < 2) return "";
+  std::vector<Panel> panels = {{score_chart(history), 190},
+                               {length_chart(history), 170},
+                               {truncated_chart(history), 80},
+                               {acceptance_chart(history), 170}};
+  std::string body = svg::text({kLeft, 30}, title, {.classes = "ink", .size = 17});
+  double top = 30;
+  for (Panel& panel : panels) {
+    if (panel.chart.is_empty()) continue;
+    panel.chart.last_step = score.back().first;
+    body += draw_chart(panel.chart, {kLeft, top + kAbove, kWidth - kLeft - kRight, panel.height});
+    top += kAbove + panel.height + kBelow - 14;
   }
-  if (score.points.size() < 2) return "";
-  return "<svg xmlns='http://www.w3.org/2000/svg' width='900' height='560' viewBox='0 0 900 560' "
-         "font-family='sans-serif' "
-         "font-size='13'>\n<rect width='900' height='560' fill='white'/>\n" +
-         text(450, 28, "middle", title, "font-size='17'") +
-         draw_chart("Score by step", {validation, score}, 70, 70, 790, 200) +
-         draw_chart("Response length in tokens", {p50, p99}, 70, 330, 790, 180) + "</svg>\n";
+  body += svg::text({kWidth - kRight, top + 32}, "step", {.anchor = "end"});
+  return svg::document(kWidth, top + 44, "Curves of " + title, body);
 }
 
 }  // namespace tlt::rl

@@ -1,26 +1,27 @@
-// Curve: the picture of a run, drawn from its metrics: validation and training score above,
-// response lengths below.
+// Curve: the picture of a run, drawn from its metrics: score, response length, truncated responses,
+// and the draft model's acceptance length by step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <string>
-#include <vector>
+
+#include "rl/metric_history.h"
 
 namespace tlt::rl {
 
-// One line of a chart: (step, value), in order of steps.
-struct Series {
-  std::string name;
-  std::vector<std::pair<double, double>> points;
-};
-
-// Reads metrics.jsonl and gives an SVG of 900 x 560; empty while there are not two steps yet.
+// Reads metrics.jsonl and gives an SVG of 900 pixels width; empty while there are not two steps
+// yet. A panel of which nothing is known is left out.
 std::string draw_curve(const std::string& metrics_path, const std::string& title);
 
-// One chart as SVG elements in the rectangle (left, top, width, height). The vertical axis begins
-// at 0.
-std::string draw_chart(const std::string& title, const std::vector<Series>& lines, double left,
-                       double top, double width, double height);
+// For each point the mean of at most `window` points around it.
+Points running_mean(const Points& points, size_t window);
+
+// The held-out score by step: that of all data sources, or of the first one where only sources are
+// known.
+Points held_out_score(const MetricHistory& history);
+
+// The acceptance length of the drafter that a step left in use, on held-out responses.
+Points offline_acceptance(const MetricHistory& history);
 
 }  // namespace tlt::rl

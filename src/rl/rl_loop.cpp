@@ -8,13 +8,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/progress.h"
 #include "base/sentence.h"
 #include "cluster/control.h"
 #include "rl/advantages.h"
 #include "rl/resume.h"
 #include "rl/run_length.h"
 #include "rl/step_report.h"
+#include "rl/timeline_picture.h"
 #include "rollout/make_speculation.h"
 
 namespace tlt::rl {
@@ -22,7 +22,6 @@ namespace {
 
 // Validation draws its random numbers at places no training step uses, the same each time.
 constexpr uint32_t kValidationStep = uint32_t{1} << 31;
-constexpr uint32_t kReplayStep = kValidationStep + 1;
 
 // Of a checkpoint: what speculation learned.
 constexpr const char* kSpeculationText = "speculation.json";
@@ -57,7 +56,9 @@ std::unique_ptr<SpotTraining> make_spot_training(
     const std::shared_ptr<model::DraftNetwork>& network, const RunOptions& options) {
   const SpeculativeTrainOptions& train = options.speculative.train;
   if (!network || !train.spot.enable_drafter_training) return nullptr;
-  return std::make_unique<SpotTraining>(network, train);
+  const bool is_warm = !options.speculative.eagle.spec_model_path.empty() ||
+                       (train.warmup.init != "random" && train.warmup.init != "target");
+  return std::make_unique<SpotTraining>(network, train, is_warm);
 }
 
 cluster::ControlOptions control_options(const RunOptions& options, const SpotTraining* spot) {
@@ -113,6 +114,10 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
   place_.comm->barrier("run folder");
   timeline_ = std::make_unique<Timeline>(folder_.path() + "/timeline.json", place_.comm->rank());
   if (spot_) spot_->set_timeline(timeline_.get());
+  phase_.set_timeline(timeline_.get());
+  if (place_.is_first() && log_is_terminal())
+    trainer_.set_on_pack([progress = std::make_shared<UpdateProgress>()](
+                             int64_t done, int64_t packs) { (*progress)(done, packs); });
 }
 
 RlLoop::~RlLoop() = default;
@@ -132,40 +137,15 @@ int RlLoop::run() {
     report(metrics);
   }
   while (state_.step < total_steps_ && everyone_goes_on()) run_step();
+  timeline_->flush();
+  place_.comm->barrier("timeline");  // the picture shows what all workers wrote
   groups_.reset();  // the coordinator waits for no worker while this one saves and summarizes
   if (checkpoints_) checkpoints_->drain();
   if (spot_ && place_.is_first()) spot_->write_drafter(folder_.path() + "/drafter");
-  timeline_->flush();
   folder_.draw();
   if (state_.step < total_steps_) return report_stop(place_, state_.step, total_steps_);
   if (place_.is_first()) summarize_run();
   return 0;
-}
-
-void RlLoop::summarize_run() {
-  const std::vector<std::string> lines =
-      summarize(folder_.path() + "/metrics.jsonl", replay_some());
-  std::string text;
-  log_info("what the run has done:");
-  for (const std::string& line : lines) {
-    log_info("{}", line);
-    text += line + "\n";
-  }
-  write_file_atomic(folder_.path() + "/summary.txt", text);
-}
-
-std::optional<Replay> RlLoop::replay_some() {
-  if (!speculation_ || options_.trainer.replay_responses == 0) return std::nullopt;
-  const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
-  SamplingPlan plan = training_plan(/*gen_batch=*/0);
-  std::vector<rollout::Group> groups;
-  for (int64_t i = 0; i < std::min(options_.trainer.replay_responses, rows.size()); ++i)
-    groups.push_back({.prompt_id = static_cast<uint32_t>(i),
-                      .rl_step = kReplayStep,
-                      .tokens = rows.prompt(i).tokens,
-                      .sampling = plan.sampling,
-                      .seed = plan.seed});
-  return replay(engine_, *place_.model, options_.rollout.engine, &stop_text_, groups);
 }
 
 void RlLoop::run_step() {
@@ -189,15 +169,14 @@ void RlLoop::run_step() {
   const std::vector<double> rewards =
       add_advantages(options_.algorithm, scores_of(rollouts), options_.rollout.n, samples);
 
-  const train::TrainStats stats = trainer_.update(
-      samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
+  const train::TrainStats stats = update(samples);
   metrics.set("timing_s/update_actor", watch.restart());
   if (speculation_) speculation_->new_weights();
 
   ++state_.step;
   state_.gen_batches += groups.generated().batches;
   state_.cursor = sampler_.cursor();
-  report_rollouts(prompts, rollouts, metrics);
+  report_rollouts(prompts, rollouts, options_.data.max_response_length, metrics);
   report_generated(groups.generated(), filter_.has_value(), metrics);
   report_advantages(rewards, samples, metrics);
   report_training(stats, metrics);
@@ -206,9 +185,19 @@ void RlLoop::run_step() {
   if (options_.trainer.dump_rollouts)
     folder_.write_rollouts(state_.step, prompts, rollouts, place_.tokenizer);
   if (is_due(options_.trainer.test_freq)) validate(metrics);
-  if (is_due(options_.trainer.save_freq)) save();
+  if (is_due(options_.trainer.save_freq)) {
+    watch.restart();
+    save();
+    metrics.set("timing_s/save_checkpoint", watch.seconds());
+  }
   watch_scores(metrics);
   report(metrics);
+}
+
+train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples) {
+  const TimelineSpan span(timeline_.get(), kUpdateLane, fmt::format("step {}", state_.step + 1));
+  return trainer_.update(samples, train::LossKind::kPolicy,
+                         options_.actor.ppo_mini_batch_size * options_.rollout.n);
 }
 
 std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
@@ -297,7 +286,8 @@ SamplingPlan RlLoop::training_plan(int64_t gen_batch) const {
   return {.sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
           .samples = options_.rollout.n,
           .rl_step = static_cast<uint32_t>(gen_batch),
-          .seed = static_cast<uint64_t>(options_.trainer.seed)};
+          .seed = static_cast<uint64_t>(options_.trainer.seed),
+          .name = {kRolloutLane, fmt::format("step {}", state_.step + 1)}};
 }
 
 std::vector<train::TrainSample> RlLoop::make_samples(std::span<const data::Prompt> prompts,
@@ -317,7 +307,7 @@ std::vector<train::TrainSample> RlLoop::make_samples(std::span<const data::Promp
 
 void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
   if (!reference_) return;
-  const TimelineSpan span(timeline_.get(), "update", "reference");
+  const TimelineSpan span(timeline_.get(), kUpdateLane, "reference");
   auto logprobs = train::score_samples(*reference_, samples,
                                        options_.rollout.sampling.rule().logprob_temperature(),
                                        options_.actor.max_tokens, *place_.comm);
@@ -340,7 +330,8 @@ void RlLoop::validate(Metrics& metrics) {
       .sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
       .samples = how.n,
       .rl_step = kValidationStep,
-      .seed = static_cast<uint64_t>(options_.trainer.seed)};
+      .seed = static_cast<uint64_t>(options_.trainer.seed),
+      .name = {kValidationLane, kValidationLane}};
   const int64_t size = std::ssize(prompts), asked = options_.data.val_batch_size;
   const int64_t batch = asked > 0 ? asked : size;
   std::vector<Rollout> rollouts;
@@ -356,68 +347,9 @@ void RlLoop::validate(Metrics& metrics) {
   }
   check_scored(prompts, rollouts);
   report_validation(prompts, rollouts, how.n, metrics);
+  if (options_.trainer.dump_rollouts)
+    folder_.write_validation(state_.step, prompts, rollouts, place_.tokenizer);
   metrics.set("timing_s/testing", watch.seconds());
-}
-
-void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics) {
-  const std::vector<double> all = place_.comm->all_reduce_sum(
-      std::vector<double>{times.idle_seconds, times.decode_seconds, times.reward_seconds,
-                          static_cast<double>(times.moved_sequences)});
-  const auto workers = static_cast<double>(place_.comm->size());
-  metrics.set("timing_s/reward", all[2] / workers);
-  metrics.set("timing_s/step", step_seconds);
-  metrics.set("rollout/idle_seconds", all[0]);
-  metrics.set("rollout/moved_sequences", all[3]);
-  metrics.set("rollouter/idle_ratio", all[0] / std::max(1e-9, all[0] + all[1]));
-  metrics.set("rollout/tokens_per_second",
-              metrics.at("rollout/tokens") / metrics.at("timing_s/gen"));
-  metrics.set("perf/time_per_step", step_seconds);
-  metrics.set("perf/throughput", metrics.at("rollout/tokens") / step_seconds / workers);
-  metrics.set("training/global_step", static_cast<double>(state_.step));
-  metrics.set("training/epoch", static_cast<double>(state_.cursor.epoch));
-  const double now = steady_clock().seconds(), update = metrics.at("timing_s/update_actor"),
-               gen = metrics.at("timing_s/gen");
-  timeline_->span("update", fmt::format("step {}", state_.step), now - update, now);
-  timeline_->span("rollout", fmt::format("step {}", state_.step), now - step_seconds,
-                  now - step_seconds + gen);
-}
-
-void RlLoop::watch_scores(Metrics& metrics) {
-  if (!place_.is_first()) return;
-  const std::optional<Divergence> seen = tell(score_alarm_, metrics);
-  if (metrics.find("timing_s/testing")) metrics.set("training/score_alarm", seen ? 1 : 0);
-  if (seen)
-    warn_once("score_alarm",
-              "the training score rises ({:.3f} -> {:.3f}) while the held-out score falls ({:.3f} "
-              "-> {:.3f}), by more than their noise: look at rollouts/ whether the reward is paid "
-              "for something else than right answers; checkpoints from before are in {}",
-              seen->training_before, seen->training_now, seen->held_out_before, seen->held_out_now,
-              folder_.checkpoints());
-}
-
-void RlLoop::report(const Metrics& metrics) {
-  folder_.write_metrics(state_.step, metrics);
-  if (!place_.is_first() ||
-      std::find(options_.trainer.logger.begin(), options_.trainer.logger.end(), "console") ==
-          options_.trainer.logger.end())
-    return;
-  std::string line = fmt::format("step {}/{}", state_.step, total_steps_);
-  const auto add = [&](const char* name, const char* format) {
-    if (const auto value = metrics.find(name)) line += fmt::format(fmt::runtime(format), *value);
-  };
-  for (const auto& [name, value] : metrics)
-    if (name.rfind("val-core/", 0) == 0) line += fmt::format("  validation {:.3f}", value);
-  add("critic/score/mean", "  score {:.3f}");
-  add("response_length/p50", "  length p50 {:.0f}");
-  add("response_length/p99", " p99 {:.0f}");
-  add("timing_s/gen", "  rollout {:.1f} s");
-  add("timing_s/update_actor", " update {:.1f} s");
-  if (state_.step > first_step_) {
-    const double each =
-        (steady_clock().seconds() - started_at_) / static_cast<double>(state_.step - first_step_);
-    line += "  left " + format_duration(each * static_cast<double>(total_steps_ - state_.step));
-  }
-  log_info("{}", line);
 }
 
 bool RlLoop::is_due(int64_t frequency) const {
@@ -437,7 +369,7 @@ void RlLoop::save() {
   std::vector<model::TensorSource> optimizer;
   if (checkpoints_ || trainer_.optimizer().is_shared()) optimizer = trainer_.optimizer().snapshot();
   if (!checkpoints_) return;
-  const TimelineSpan span(timeline_.get(), "save", "checkpoint");
+  const TimelineSpan span(timeline_.get(), kSaveLane, "checkpoint");
   train::StateTexts texts;
   texts[train::kLoopText] = to_json(state_, resume_digest(options_), trainer_.optimizer().steps());
   if (speculation_) texts[kSpeculationText] = speculation_->save();

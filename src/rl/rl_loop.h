@@ -24,11 +24,11 @@
 #include "data/sampler.h"
 #include "rl/adapter_files.h"
 #include "rl/loop_state.h"
+#include "rl/replay.h"
 #include "rl/response_text.h"
 #include "rl/rollout_phase.h"
 #include "rl/run_folder.h"
 #include "rl/run_options.h"
-#include "rl/run_summary.h"
 #include "rl/score_alarm.h"
 #include "rl/speculation_report.h"
 #include "rl/spot_training.h"
@@ -52,6 +52,7 @@ class RlLoop {
     StepGroups groups;
     PhaseTimes times;  // this worker's
   };
+  train::TrainStats update(std::span<const train::TrainSample> samples);
   // nullopt: an interrupt came between two generation batches.
   std::optional<StepRollouts> roll_out();
   void check_cap(const StepGroups& groups) const;
@@ -60,12 +61,7 @@ class RlLoop {
   void check_scored(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts) const;
   void resume();
   void validate(Metrics& metrics);
-  void summarize_run();
-  std::optional<Replay> replay_some();
   void save();
-  void report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics);
-  void watch_scores(Metrics& metrics);
-  void report(const Metrics& metrics);
   std::vector<data::Prompt> next_prompts();
   SamplingPlan training_plan(int64_t gen_batch) const;
   void add_reference(std::vector<train::TrainSample>& samples);
@@ -73,6 +69,13 @@ class RlLoop {
                                                std::span<const Rollout> rollouts) const;
   bool is_due(int64_t frequency) const;
   bool everyone_goes_on();
+
+  // What the run says of itself: rl_loop_report.cpp.
+  void report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics);
+  void watch_scores(Metrics& metrics);
+  void report(const Metrics& step_metrics);
+  void summarize_run();
+  std::optional<Replay> replay_some();
 
   const RunOptions options_;
   Workplace place_;

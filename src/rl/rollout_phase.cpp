@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "rl/timeline_picture.h"
 
 namespace tlt::rl {
 namespace {
@@ -60,11 +62,15 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
   }
   share_ = (static_cast<int64_t>(prompts.size()) + comm_.size() - 1) / comm_.size();
   groups_.begin_step(phases_++, static_cast<int64_t>(prompts.size()));
+  const int64_t tokens_before = engine_.stats().tokens;
+  PhaseWatch shown(timeline_, plan.name, says(plan.name));
   while (!groups_.step_done()) {
     Stopwatch watch;
     take_groups(prompts, plan);
     const bool worked = engine_.step();
+    shown.set_busy(worked);
     collect(prompts, plan);
+    if (shown.wants_line()) show(shown, plan, tokens_before);
     if (groups_.is_asked_to_move())
       move_what_is_left();
     else
@@ -76,12 +82,28 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
       times_.idle_seconds += watch.seconds();
     }
   }
+  shown.set_busy(false);
   const std::vector<int> lost = groups_.lost_workers();
   TLT_CHECK(lost.empty(), "worker ", lost.front(),
             " was lost during the rollouts; the run stops here. Start it again with the "
             "same command: it resumes from the last checkpoint, with any number of workers");
-  attach_scores();
+  attach_scores(plan.name.span);
   return exchange(prompts.size() * static_cast<size_t>(plan.samples));
+}
+
+std::string RolloutPhase::says(const PhaseName& name) const {
+  if (comm_.rank() != 0 || !log_is_terminal()) return "";
+  return name.lane + (name.span.empty() || name.span == name.lane ? "" : " of " + name.span) +
+         (comm_.size() > 1 ? ", responses of this worker" : ", responses");
+}
+
+void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const {
+  const rollout::EngineStats stats = engine_.stats();
+  const auto done = static_cast<int64_t>(mine_.size());
+  watch.show({.done = done,
+              .expected = std::max(share_ * plan.samples, done + stats.running + stats.waiting),
+              .running = stats.running,
+              .tokens = stats.tokens - tokens_before});
 }
 
 void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
@@ -188,7 +210,8 @@ void RolloutPhase::be_idle() {
     times_.preemption_seconds.push_back(steady_clock().seconds() - groups_.training_ended_at());
 }
 
-void RolloutPhase::attach_scores() {
+void RolloutPhase::attach_scores(const std::string& name) {
+  const TimelineSpan span(timeline_, kRewardLane, name);
   const Stopwatch watch;
   size_t attached = 0;
   const auto attach = [&](const std::vector<reward::ScoredSample>& samples) {

@@ -7,7 +7,7 @@
 // same list. Asked to move, it hands all that it has not finished to another worker, tokens and
 // logprobs; random numbers belong to places, so they end there as they would have here.
 //
-// Borrows    engine, reward pool, group source, comm, tokenizer, idle work.
+// Borrows    engine, reward pool, group source, comm, tokenizer, idle work, timeline.
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -25,6 +25,7 @@
 #include "reward/reward_pool.h"
 #include "rl/idle_work.h"
 #include "rl/rollout.h"
+#include "rl/step_progress.h"
 #include "rollout/engine.h"
 
 namespace tlt::rl {
@@ -35,6 +36,7 @@ struct SamplingPlan {
   int64_t samples = 1;
   uint32_t rl_step = 0;
   uint64_t seed = 0;
+  PhaseName name = {};  // in the timeline and on the terminal
 };
 
 // This worker's time in the phase.
@@ -55,6 +57,8 @@ class RolloutPhase {
                cluster::Comm& comm, const data::Tokenizer& tokenizer,
                IdleWork* idle_work = nullptr);
 
+  void set_timeline(Timeline* timeline) { timeline_ = timeline; }
+
   // All workers' rollouts, ordered by prompt and sample. Throws Error when a worker is lost.
   std::vector<Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
 
@@ -68,7 +72,9 @@ class RolloutPhase {
   void tell_load();
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle();
-  void attach_scores();
+  void attach_scores(const std::string& name);
+  std::string says(const PhaseName& name) const;
+  void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
   std::vector<Rollout> exchange(size_t expected);
 
   rollout::Engine& engine_;
@@ -77,6 +83,7 @@ class RolloutPhase {
   cluster::Comm& comm_;
   const data::Tokenizer& tokenizer_;
   IdleWork* const idle_work_;  // or null
+  Timeline* timeline_ = nullptr;
 
   int64_t phases_ = 0;                     // the source's step number
   int64_t share_ = 0;                      // groups this worker takes without stealing

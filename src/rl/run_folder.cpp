@@ -11,6 +11,7 @@
 #include "base/json_lines.h"
 #include "base/log.h"
 #include "rl/curve.h"
+#include "rl/timeline_picture.h"
 
 namespace tlt::rl {
 
@@ -67,7 +68,8 @@ void RunFolder::start(const RunOptions& options, int64_t step) {
   RunOptions copy = options;  // collect_options() needs to point somewhere
   write_file_atomic(path_ + "/options.toml", to_toml(collect_options(copy)));
   metrics_ = std::make_unique<MetricsWriter>(path_, step > 0 ? step : -1);
-  if (options.trainer.dump_rollouts) make_folder(path_ + "/rollouts");
+  if (options.trainer.dump_rollouts)
+    for (const char* dump : {"/rollouts", "/validation"}) make_folder(path_ + dump);
 }
 
 void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
@@ -76,16 +78,33 @@ void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
 
 void RunFolder::draw() {
   if (!metrics_) return;
-  const std::string picture =
-      draw_curve(path_ + "/metrics.jsonl", path_.substr(path_.find_last_of('/') + 1));
-  if (!picture.empty()) write_file_atomic(path_ + "/curve.svg", picture);
+  const std::string name = path_.substr(path_.find_last_of('/') + 1);
+  const std::string curve = draw_curve(path_ + "/metrics.jsonl", name);
+  if (!curve.empty()) write_file_atomic(path_ + "/curve.svg", curve);
+  const std::string timeline = draw_timeline(path_ + "/timeline.json", name);
+  if (!timeline.empty()) write_file_atomic(path_ + "/timeline.svg", timeline);
 }
 
 void RunFolder::write_rollouts(int64_t step, std::span<const data::Prompt> prompts,
                                std::span<const Rollout> rollouts,
                                const data::Tokenizer& tokenizer) {
-  if (!is_writer_) return;
-  JsonLinesWriter file(fmt::format("{}/rollouts/{:06}.jsonl", path_, step));
+  if (is_writer_)
+    write_dump(fmt::format("{}/rollouts/{:06}.jsonl", path_, step), step, prompts, rollouts,
+               tokenizer);
+}
+
+void RunFolder::write_validation(int64_t step, std::span<const data::Prompt> prompts,
+                                 std::span<const Rollout> rollouts,
+                                 const data::Tokenizer& tokenizer) {
+  if (is_writer_)
+    write_dump(fmt::format("{}/validation/{:06}.jsonl", path_, step), step, prompts, rollouts,
+               tokenizer);
+}
+
+void RunFolder::write_dump(const std::string& path, int64_t step,
+                           std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+                           const data::Tokenizer& tokenizer) {
+  JsonLinesWriter file(path);
   for (const Rollout& rollout : rollouts) {
     const data::Prompt& prompt = prompts[rollout.prompt];
     nlohmann::ordered_json row = {{"input", prompt.text},

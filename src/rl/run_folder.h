@@ -2,8 +2,9 @@
 // read.
 //
 //   options.toml      the resolved options; runs again        metrics.jsonl, events.out.tfevents…
-//   numbers by step rollouts/000001.jsonl   responses (verl's dump) checkpoints/step_000010, latest
-//   (train/checkpoint.h) log.txt, timeline.json, curve.svg
+//   numbers by step rollouts/000001.jsonl   responses (verl's dump) validation/000010.jsonl   those
+//   of a validation checkpoints/step_000010, latest (train/checkpoint.h) log.txt, timeline.json,
+//   curve.svg, timeline.svg, summary.txt, example_prompt.jsonl
 //
 // Owns       the lock of the folder, the writers.
 // Threading  engine thread only.
@@ -38,14 +39,19 @@ class RunFolder {
   void start(const RunOptions& options, int64_t step);
 
   void write_metrics(int64_t step, const Metrics& metrics);
-  // Draws curve.svg from the metrics so far.
+  // Draws curve.svg from the metrics so far, timeline.svg from timeline.json.
   void draw();
   // verl's rollout dump: input, output, gts, score, step and the reward's extras.
   void write_rollouts(int64_t step, std::span<const data::Prompt> prompts,
                       std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
+  // The same of a validation after `step` steps, in validation/.
+  void write_validation(int64_t step, std::span<const data::Prompt> prompts,
+                        std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
 
  private:
   void take(bool starts_again);
+  void write_dump(const std::string& path, int64_t step, std::span<const data::Prompt> prompts,
+                  std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
 
   const std::string path_;
   const bool is_writer_;

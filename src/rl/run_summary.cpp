@@ -4,141 +4,278 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <utility>
 
-#include "base/clock.h"
-#include "base/json_lines.h"
+#include "rl/curve.h"
 
 namespace tlt::rl {
 namespace {
 
-using nlohmann::json;
+constexpr int64_t kMeanSteps = 5;
+constexpr double kGrows = 0.01;  // of the truncated share, from which on it is said what helps
 
-constexpr int kReplayRounds = 2;
+// A mean and its standard error; NaN: not known.
+struct Estimate {
+  double mean = 0, error = 0;
+};
 
-std::vector<rollout::Response> decode(rollout::Engine& engine,
-                                      const std::vector<rollout::Group>& groups, double& seconds) {
-  const Stopwatch watch;
-  for (const rollout::Group& group : groups) engine.submit(group);
-  std::vector<rollout::Response> responses;
-  while (engine.step())
-    for (rollout::Response& response : engine.take_finished())
-      responses.push_back(std::move(response));
-  seconds += watch.seconds();
-  std::ranges::sort(responses, {}, [](const rollout::Response& response) {
-    return std::pair(response.prompt_id, response.sample);
-  });
-  return responses;
+std::string show(const Estimate& estimate) {
+  return std::isnan(estimate.error) ? fmt::format("{:.3f}", estimate.mean)
+                                    : fmt::format("{:.3f} ± {:.3f}", estimate.mean, estimate.error);
 }
 
-// What the rows of a metrics file say of a metric.
-class History {
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+
+// 1024 -> "1,024"
+std::string grouped(double number) {
+  const std::string digits = fmt::format("{:.0f}", number);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
+}
+
+std::string long_duration(double seconds) {
+  const int64_t whole = std::llround(seconds), minutes = whole / 60;
+  if (minutes == 0) return fmt::format("{} s", whole);
+  if (minutes < 60) return fmt::format("{} min {} s", minutes, whole % 60);
+  return fmt::format("{} h {} min", minutes / 60, minutes % 60);
+}
+
+Estimate mean_of(std::span<const std::pair<double, double>> points) {
+  double sum = 0, squares = 0;
+  for (const auto& [step, value] : points) sum += value;
+  const auto count = static_cast<double>(points.size());
+  for (const auto& [step, value] : points) squares += std::pow(value - sum / count, 2);
+  return {sum / count, count > 1 ? std::sqrt(squares / (count - 1) / count) : std::nan("")};
+}
+
+double mean_over(std::span<const std::pair<double, double>> points) {
+  return points.empty() ? 0 : mean_of(points).mean;
+}
+
+// A word for the shell: quoted where it has anything but letters, digits and what paths are made
+// of.
+std::string shell_word(const std::string& text) {
+  if (text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:"
+                             ",@%") == text.npos &&
+      !text.empty())
+    return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// Collects lines "  what   says"; an empty `what` continues the line above.
+class Writer {
  public:
-  explicit History(const std::string& file) {
-    JsonLinesReader reader(file);
-    json row;
-    while (reader.try_next(row)) rows_.push_back(row);
+  Writer(const MetricHistory& history, const RunFacts& facts) : history_(history), facts_(facts) {
+    steps_ = std::ssize(history.points("critic/score/mean"));
+    // Means of five steps; of fewer where the run has not twice as many.
+    window_ = static_cast<size_t>(std::clamp<int64_t>(steps_ / 2, 1, kMeanSteps));
   }
 
-  std::vector<double> values(const std::string& name) const {
-    std::vector<double> values;
-    for (const json& row : rows_)
-      if (row.contains(name) && row.at(name).is_number()) values.push_back(row.at(name));
-    return values;
-  }
-  double sum(const std::string& name) const {
-    double sum = 0;
-    for (const double value : values(name)) sum += value;
-    return sum;
-  }
-  // The first metric that begins so.
-  std::string find(const std::string& prefix) const {
-    for (const json& row : rows_)
-      for (const auto& [name, value] : row.items())
-        if (name.starts_with(prefix)) return name;
-    return "";
+  std::vector<std::string> write() {
+    heading();
+    held_out_score();
+    training_score();
+    lengths();
+    failed_rewards();
+    draft_model();
+    lossless();
+    speedup();
+    idle_workers();
+    where_time_went();
+    example();
+    next();
+    return std::move(lines_);
   }
 
  private:
-  std::vector<json> rows_;
+  using Part = std::span<const std::pair<double, double>>;
+
+  void add(const std::string& what, const std::string& says) {
+    lines_.push_back(fmt::format("  {:<20}{}", what, says));
+  }
+  const Points& points(const char* name) const { return history_.points(name); }
+  Part first(const Points& points) const {
+    return Part(points).first(std::min(points.size(), window_));
+  }
+  Part last(const Points& points) const {
+    return Part(points).last(std::min(points.size(), window_));
+  }
+
+  void heading() {
+    const double seconds = history_.sum("timing_s/step") + history_.sum("timing_s/testing") +
+                           history_.sum("timing_s/save_checkpoint");
+    lines_.push_back(fmt::format("Run summary ({} steps, {})    {}", steps_, long_duration(seconds),
+                                 facts_.folder));
+  }
+
+  void held_out_score() {
+    const Points scores = rl::held_out_score(history_);
+    if (scores.size() < 2) return;
+    const auto estimate = [&](const std::pair<double, double>& score) {
+      for (const auto& [step, error] : points("val-aux/reward/standard_error"))
+        if (step == score.first) return Estimate{score.second, error};
+      return Estimate{score.second, std::nan("")};
+    };
+    const auto best = std::ranges::max_element(scores, {}, &Points::value_type::second);
+    add("held-out score",
+        fmt::format("{} -> {}   (best {:.3f} at step {:g})", show(estimate(scores.front())),
+                    show(estimate(scores.back())), best->second, best->first));
+  }
+
+  void training_score() {
+    const Points& scores = points("critic/score/mean");
+    if (scores.empty()) return;
+    add("training score",
+        fmt::format("{} -> {}   (means of {} step{})", show(mean_of(first(scores))),
+                    show(mean_of(last(scores))), window_, window_ == 1 ? "" : "s"));
+  }
+
+  void lengths() {
+    const Points &median = points("response_length/p50"),
+                 &cut = points("response_length/clip_ratio"),
+                 &limit = points("response_length/limit");
+    if (!median.empty())
+      add("response length", fmt::format("median {:.0f} -> {:.0f} tokens", mean_over(first(median)),
+                                         mean_over(last(median))));
+    if (cut.empty()) return;
+    const double before = mean_over(first(cut)), after = mean_over(last(cut));
+    std::string says = fmt::format("{} -> {} of responses", percent(before), percent(after));
+    if (!limit.empty()) says += fmt::format(" at {} tokens", grouped(limit.back().second));
+    if (after - before >= kGrows) says += "; raise data.max_response_length";
+    add("truncated", says);
+  }
+
+  void failed_rewards() {
+    double responses = 0;
+    for (const auto& [step, count] : points("rollout/responses")) responses += count;
+    const double failed = history_.sum("reward/unscored");
+    if (failed == 0) return;
+    std::string says = grouped(failed);
+    if (responses > 0)
+      says += fmt::format(" of {} ({}); log.txt has the reason", grouped(responses),
+                          percent(failed / responses));
+    add("failed rewards", says);
+  }
+
+  void draft_model() {
+    const Points offline = offline_acceptance(history_);
+    const Points& rollouts = points("rollout/spec_accept_length");
+    std::string says;
+    if (!offline.empty())
+      says = fmt::format("acceptance length {:.2f} -> {:.2f} (held-out responses, greedy chains)",
+                         points("drafter/acceptance_length/before").front().second,
+                         offline.back().second);
+    if (!rollouts.empty())
+      says += fmt::format("{}{:.2f} in the last rollouts",
+                          says.empty() ? "acceptance length " : "; ", mean_over(last(rollouts)));
+    if (!says.empty()) add("draft model", says);
+    const Points& frozen = points("drafter/acceptance_length/frozen");
+    if (frozen.size() < 2 || offline.empty()) return;
+    add("", fmt::format("frozen after step {:g}: {:.2f} -> {:.2f}; trained further: {:.2f}",
+                        frozen.front().first - 1, frozen.front().second, frozen.back().second,
+                        offline.back().second));
+  }
+
+  void lossless() {
+    if (facts_.replayed == 0) return;
+    add("lossless",
+        fmt::format("{}/{} responses bit-identical without speculation{}", facts_.equal,
+                    facts_.replayed,
+                    facts_.equal == facts_.replayed ? "" : "; this is a bug, please report it"));
+  }
+
+  void speedup() {
+    const char* what = "speedup";
+    for (const std::string& line : describe_speedup(facts_.speedup)) {
+      add(what, line);
+      what = "";
+    }
+  }
+
+  void idle_workers() {
+    const double all = history_.sum("rollout/worker_seconds");
+    double idle = 0;
+    const Points &share = points("rollout/idle_share"), &seconds = points("rollout/worker_seconds");
+    for (size_t i = 0; i < std::min(share.size(), seconds.size()); ++i)
+      idle += share[i].second * seconds[i].second;
+    if (idle <= 0) return;
+    std::string says = percent(idle / all) + " of rollout time";
+    if (!points("drafter/used_seconds").empty())
+      says += fmt::format("; {} of it used to train the draft model",
+                          percent(std::min(1.0, history_.sum("drafter/used_seconds") / idle)));
+    add("idle workers", says);
+  }
+
+  void where_time_went() {
+    const double validation = history_.sum("timing_s/testing"),
+                 save = history_.sum("timing_s/save_checkpoint"),
+                 all = history_.sum("timing_s/step") + validation + save;
+    if (all <= 0) return;
+    const double rollout = history_.sum("timing_s/gen"),
+                 update = history_.sum("timing_s/update_actor") + history_.sum("timing_s/ref");
+    std::string says =
+        fmt::format("rollout {}, update {}", percent(rollout / all), percent(update / all));
+    if (validation > 0) says += ", validation " + percent(validation / all);
+    add("time",
+        says + ", other " + percent(std::max(0.0, all - rollout - update - validation) / all));
+  }
+
+  void example() {
+    if (!facts_.example) return;
+    add("example", fmt::format("score {:.3g} -> {:.3g}", facts_.example->before.score,
+                               facts_.example->after.score));
+    for (std::string& line : describe(*facts_.example)) lines_.push_back(std::move(line));
+  }
+
+  void next() {
+    std::vector<std::string> commands;
+    const std::string program = shell_word(facts_.program),
+                      policy = shell_word(facts_.checkpoint + "/policy");
+    if (!facts_.checkpoint.empty()) {
+      commands.push_back(fmt::format("{} generate --model {} --prompts {} --output {}", program,
+                                     policy, shell_word(facts_.folder + "/example_prompt.jsonl"),
+                                     shell_word(facts_.folder + "/example_answer.jsonl")));
+      if (facts_.has_drafter)
+        commands.push_back(fmt::format("{} export drafter {} --target {} --format vllm --out {}",
+                                       program, shell_word(facts_.folder), policy,
+                                       shell_word(facts_.folder + "/drafter_vllm")));
+    }
+    if (facts_.has_tensorboard)
+      commands.push_back("tensorboard --logdir " + shell_word(facts_.folder + "/tensorboard"));
+    if (!commands.empty()) lines_.emplace_back("  next");
+    for (const std::string& command : commands) lines_.push_back("    " + command);
+  }
+
+  const MetricHistory& history_;
+  const RunFacts& facts_;
+  int64_t steps_ = 0;
+  size_t window_ = 1;
+  std::vector<std::string> lines_;
 };
-
-std::string line(const std::string& what, const std::string& says) {
-  return fmt::format("  {:<22}{}", what, says);
-}
-
-std::string replay_line(const Replay& replayed) {
-  const std::string same =
-      replayed.equal == replayed.responses
-          ? fmt::format("all {} responses decoded again without guesses are equal, bit for bit",
-                        replayed.responses)
-          : fmt::format("{} of {} responses decoded again without guesses DIFFER; please report it",
-                        replayed.responses - replayed.equal, replayed.responses);
-  return line("the same tokens", same);
-}
 
 }  // namespace
 
-Replay replay(rollout::Engine& engine, const model::PolicyModel& model,
-              const rollout::EngineOptions& options, const rollout::StopText* stop_text,
-              const std::vector<rollout::Group>& groups) {
-  Replay result;
-  rollout::EngineOptions enough = options;  // memory for these alone
-  int64_t pages = 0;
-  for (const rollout::Group& group : groups)
-    pages += group.samples *
-             (1 + (std::ssize(group.tokens) + group.sampling->max_new_tokens) / ops::kPageSlots);
-  enough.kv_memory_bytes = std::min(options.kv_memory_bytes, pages * model.kv_shape().page_bytes());
-  rollout::Engine plain(model, enough, stop_text);
-  // Other random numbers in each round: a drafter that has seen a response would know it by heart.
-  for (int round = 0; round < kReplayRounds; ++round) {
-    std::vector<rollout::Group> again = groups;
-    for (rollout::Group& group : again) group.rl_step += static_cast<uint32_t>(round);
-    std::vector<rollout::Response> got, want;
-    if (round % 2 == 0) got = decode(engine, again, result.speculative_seconds);
-    want = decode(plain, again, result.plain_seconds);
-    if (round % 2 == 1) got = decode(engine, again, result.speculative_seconds);
-    result.responses += std::ssize(want);
-    for (size_t i = 0; i < std::min(got.size(), want.size()); ++i)
-      result.equal += got[i].prompt_id == want[i].prompt_id && got[i].tokens == want[i].tokens &&
-                      got[i].logprobs == want[i].logprobs;
-  }
-  return result;
+std::vector<std::string> summarize(const MetricHistory& history, const RunFacts& facts) {
+  return Writer(history, facts).write();
 }
 
-std::vector<std::string> summarize(const std::string& metrics_file,
-                                   const std::optional<Replay>& replayed) {
-  const History history(metrics_file);
-  std::vector<std::string> lines;
-  const auto from_to = [&](const std::string& what, const std::string& first,
-                           const std::string& last, const char* format) {
-    const std::vector<double> before = history.values(first), after = history.values(last);
-    if (before.empty() || after.empty()) return;
-    lines.push_back(line(what, fmt::format(fmt::runtime(format), before.front(), after.back())));
-  };
-  const std::string validation = history.find("val-core/");
-  if (history.values(validation).size() > 1)
-    from_to("held-out score", validation, validation, "{:.3f} -> {:.3f}");
-  from_to("training score", "critic/score/mean", "critic/score/mean", "{:.3f} -> {:.3f}");
-  from_to("median length", "response_length/p50", "response_length/p50", "{:.0f} -> {:.0f} tokens");
-  if (replayed) {
-    lines.push_back(replay_line(*replayed));
-    lines.push_back(line(
-        "their time", fmt::format("{:.2f} s with guesses, {:.2f} s without: {:.2f} times as fast",
-                                  replayed->speculative_seconds, replayed->plain_seconds,
-                                  replayed->plain_seconds / replayed->speculative_seconds)));
-  }
-  from_to("drafter", "drafter/acceptance_length/before", "drafter/acceptance_length/after",
-          "{:.2f} -> {:.2f} tokens a forward pass, on held-out responses");
-  from_to("frozen drafter", "drafter/acceptance_length/frozen", "drafter/acceptance_length/frozen",
-          "{:.2f} -> {:.2f} tokens a forward pass, had it stayed as it was");
-  const double idle = history.sum("drafter/idle_seconds"),
-               used = history.sum("drafter/used_seconds");
-  if (idle > 0)
-    lines.push_back(line("idle time", fmt::format("{:.1f} s of waiting workers, {:.1f} s of them "
-                                                  "used to train the drafter ({:.0f} %)",
-                                                  idle, used, 100 * used / idle)));
-  return lines;
+std::string program_name() {
+  std::error_code none;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none);
+  if (program.empty()) return "tlt";
+  const std::filesystem::path here = std::filesystem::current_path(none),
+                              relative = program.lexically_relative(here);
+  return relative.empty() || relative.string().starts_with("..") ? program.string()
+                                                                 : relative.string();
 }
 
 }  // namespace tlt::rl

@@ -1,35 +1,38 @@
-// RunSummary: what a run has done, in a few lines for a person: how the score moved, that guesses
-// changed no token, what they gave, and where the idle time went.
-//
-// Threading  engine thread only.
+// RunSummary: what a run has done, in a few lines for a person: how the score moved, what the draft
+// model and idle workers gave, where the time went, and what to type next.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "rollout/engine.h"
+#include "rl/before_after.h"
+#include "rl/metric_history.h"
+#include "rl/speedup.h"
 
 namespace tlt::rl {
 
-// The same responses decoded with guesses and without.
-struct Replay {
-  int64_t responses = 0;
-  int64_t equal = 0;  // in every token and every bit of the logprobs
-  double speculative_seconds = 0, plain_seconds = 0;
+// What the metrics do not say.
+struct RunFacts {
+  std::string folder;
+  // How the program was started, as it is typed: "build/tlt".
+  std::string program = "tlt";
+  std::string checkpoint = {};  // folder of the last one; empty: none was written
+  bool has_drafter = false;     // that `tlt export drafter` would take
+  bool has_tensorboard = false;
+  // Responses decoded with speculation and without, and those with the same bits.
+  int64_t replayed = 0, equal = 0;
+  std::vector<SpeedupRounds> speedup = {};
+  std::optional<BeforeAfter> example = {};
 };
 
-// `engine` speculates; a plain one is made beside it. REQUIRES: the engine is idle, prompt ids
-// differ.
-Replay replay(rollout::Engine& engine, const model::PolicyModel& model,
-              const rollout::EngineOptions& options, const rollout::StopText* stop_text,
-              const std::vector<rollout::Group>& groups);
+// The lines, indented below a heading; those of which nothing is known are left out.
+std::vector<std::string> summarize(const MetricHistory& history, const RunFacts& facts);
 
-// Lines from the run's metrics.jsonl; those of which nothing is known are left out. Throws
-// InputError when the file cannot be read.
-std::vector<std::string> summarize(const std::string& metrics_file,
-                                   const std::optional<Replay>& replayed);
+// The program as this process was started: relative to the working directory where it lies below.
+std::string program_name();
 
 }  // namespace tlt::rl

@@ -4,90 +4,107 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
+#include "base/files.h"
 #include "base/test_folder.h"
-#include "spec/suffix_drafter.h"
-#include "tests/support/rollouts.h"
-#include "tests/support/tiny_model.h"
 
 namespace tlt::rl {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+
+// The summary of a run with these rows of metrics.
+std::vector<std::string> summary_of(const std::string& rows, const RunFacts& facts) {
+  const TestFolder folder;
+  write_file_atomic(folder / "metrics.jsonl", rows);
+  return summarize(MetricHistory(folder / "metrics.jsonl"), facts);
+}
 
 TEST(RunSummaryTest, SaysHowTheRunMoved) {
-  const TestFolder folder;
-  const std::string file = folder / "metrics.jsonl";
-  std::ofstream(file)
-      << R"({"step":0,"val-core/a/reward/mean@1":0.4375})"
-         "\n"
-      << R"({"step":1,"critic/score/mean":0.5,"response_length/p50":74,)"
-         R"("drafter/acceptance_length/before":1.02,"drafter/acceptance_length/after":1.5,)"
-         R"("drafter/acceptance_length/frozen":1.02,)"
-         R"("drafter/idle_seconds":2,"drafter/used_seconds":1})"
-         "\n"
-      << R"({"step":2,"critic/score/mean":0.75,"response_length/p50":170,)"
-         R"("drafter/acceptance_length/before":1.5,"drafter/acceptance_length/after":4.8,)"
-         R"("drafter/acceptance_length/frozen":1.01,)"
-         R"("drafter/idle_seconds":6,"drafter/used_seconds":5,)"
-         R"("val-core/a/reward/mean@1":0.6641})"
-         "\n";
+  const std::string rows =
+      R"({"step":0,"main/validation_score":0.4375,"val-aux/reward/standard_error":0.031,)"
+      R"("timing_s/testing":10})"
+      "\n"
+      R"({"step":1,"critic/score/mean":0.5,"response_length/p50":74,)"
+      R"("response_length/clip_ratio":0,"response_length/limit":1024,)"
+      R"("drafter/acceptance_length/before":1.02,"drafter/acceptance_length/after":1.5,)"
+      R"("drafter/published":1,"drafter/used_seconds":1,"rollout/worker_seconds":20,)"
+      R"("rollout/idle_share":0.1,"timing_s/step":30,"timing_s/gen":10,)"
+      R"("timing_s/update_actor":15,"rollout/spec_accept_length":1.1})"
+      "\n"
+      R"({"step":2,"critic/score/mean":0.75,"response_length/p50":170,)"
+      R"("response_length/clip_ratio":0.18,"response_length/limit":1024,)"
+      R"("drafter/acceptance_length/before":1.5,"drafter/acceptance_length/after":4.8,)"
+      R"("drafter/acceptance_length/frozen":1.5,"drafter/published":1,)"
+      R"("drafter/used_seconds":5,"rollout/worker_seconds":20,"rollout/idle_share":0.3,)"
+      R"("timing_s/step":40,"timing_s/gen":10,"timing_s/update_actor":25,)"
+      R"("rollout/spec_accept_length":2.85,"main/validation_score":0.6641,)"
+      R"("val-aux/reward/standard_error":0.029,"timing_s/testing":10})"
+      "\n"
+      R"({"step":3,"drafter/acceptance_length/frozen":1.4})"
+      "\n";
   EXPECT_THAT(
-      summarize(
-          file,
-          Replay{.responses = 8, .equal = 8, .speculative_seconds = 0.5, .plain_seconds = 0.75}),
+      summary_of(rows, {.folder = "runs/a",
+                        .program = "build/tlt",
+                        .checkpoint = "runs/a/checkpoints/step_000002",
+                        .has_drafter = true,
+                        .has_tensorboard = true,
+                        .replayed = 16,
+                        .equal = 16}),
       ElementsAre(
-          "  held-out score        0.438 -> 0.664", "  training score        0.500 -> 0.750",
-          "  median length         74 -> 170 tokens",
-          "  the same tokens       all 8 responses decoded again without guesses are equal, "
-          "bit for bit",
-          "  their time            0.50 s with guesses, 0.75 s without: 1.50 times as fast",
-          "  drafter               1.02 -> 4.80 tokens a forward pass, on held-out responses",
-          "  frozen drafter        1.02 -> 1.01 tokens a forward pass, had it stayed as it was",
-          "  idle time             8.0 s of waiting workers, 6.0 s of them used to train the "
-          "drafter (75 %)"));
+          "Run summary (2 steps, 1 min 30 s)    runs/a",
+          "  held-out score      0.438 ± 0.031 -> 0.664 ± 0.029   (best 0.664 at step 2)",
+          "  training score      0.500 -> 0.750   (means of 1 step)",
+          "  response length     median 74 -> 170 tokens",
+          "  truncated           0 % -> 18 % of responses at 1,024 tokens; raise "
+          "data.max_response_length",
+          "  draft model         acceptance length 1.02 -> 4.80 (held-out responses, greedy "
+          "chains); 2.85 in the last rollouts",
+          "                      frozen after step 1: 1.50 -> 1.40; trained further: 4.80",
+          "  lossless            16/16 responses bit-identical without speculation",
+          "  idle workers        20 % of rollout time; 75 % of it used to train the draft model",
+          "  time                rollout 22 %, update 44 %, validation 22 %, other 11 %", "  next",
+          "    build/tlt generate --model runs/a/checkpoints/step_000002/policy --prompts "
+          "runs/a/example_prompt.jsonl --output runs/a/example_answer.jsonl",
+          "    build/tlt export drafter runs/a --target runs/a/checkpoints/step_000002/policy "
+          "--format vllm --out runs/a/drafter_vllm",
+          "    tensorboard --logdir runs/a/tensorboard"));
+}
+
+TEST(RunSummaryTest, TrainingScoresAreMeansOfFiveSteps) {
+  std::string rows;
+  for (int step = 1; step <= 12; ++step)
+    rows += "{\"step\":" + std::to_string(step) +
+            ",\"critic/score/mean\":" + std::to_string(step % 2 == 0 ? 0.5 : 0.25) + "}\n";
+  EXPECT_THAT(
+      summary_of(rows, {}),
+      Contains("  training score      0.350 ± 0.061 -> 0.400 ± 0.061   (means of 5 steps)"));
+}
+
+TEST(RunSummaryTest, FailedRewardsAreCounted) {
+  EXPECT_THAT(
+      summary_of(R"({"step":1,"critic/score/mean":0,"reward/unscored":32,"rollout/responses":32})"
+                 "\n",
+                 {}),
+      Contains("  failed rewards      32 of 32 (100 %); log.txt has the reason"));
 }
 
 TEST(RunSummaryTest, WhatIsNotKnownIsLeftOut) {
-  const TestFolder folder;
-  std::ofstream(folder / "metrics.jsonl") << R"({"step":1})"
-                                             "\n";
-  EXPECT_THAT(summarize(folder / "metrics.jsonl", std::nullopt), IsEmpty());
+  EXPECT_THAT(summary_of("{\"step\":1}\n", {.folder = "runs/a"}),
+              ElementsAre("Run summary (0 steps, 0 s)    runs/a"));
 }
 
 TEST(RunSummaryTest, ADifferenceIsSaidLoudly) {
-  const TestFolder folder;
-  std::ofstream(folder / "metrics.jsonl") << R"({"step":1})"
-                                             "\n";
-  EXPECT_THAT(summarize(folder / "metrics.jsonl", Replay{8, 7, 1, 1})[0],
-              HasSubstr("1 of 8 responses decoded again without guesses DIFFER"));
+  EXPECT_THAT(
+      summary_of("{\"step\":1}\n", {.folder = "runs/a", .replayed = 8, .equal = 7}),
+      Contains(HasSubstr("7/8 responses bit-identical without speculation; this is a bug")));
 }
 
-TEST(RunSummaryTest, AReplayComparesEveryResponse) {
-  const auto config = tests::tiny_config(model::Family::kQwen2);
-  const auto model = tests::make_tiny_model(config, at::kFloat),
-             other = tests::make_tiny_model(config, at::kFloat, Device::cpu(1), /*seed=*/12);
-  auto sampling = std::make_shared<rollout::SamplingOptions>();
-  sampling->max_new_tokens = 40;
-  std::vector<rollout::Group> groups;
-  for (uint32_t i = 0; i < 3; ++i)
-    groups.push_back({.prompt_id = i,
-                      .tokens = tests::random_tokens(1, i, 9, config.vocabulary),
-                      .samples = 2,
-                      .sampling = sampling});
-  rollout::Speculation speculation(std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{}),
-                                   spec::parse_strategy("4_2_8"), config.vocabulary);
-  rollout::EngineOptions options;
-  rollout::Engine engine(*model, options, nullptr, nullptr, &speculation);
-  const Replay same = replay(engine, *model, options, nullptr, groups);
-  EXPECT_EQ(same.responses, 12);
-  EXPECT_EQ(same.equal, 12);
-  EXPECT_GT(speculation.stats().trees, 0);
-  // Another model's responses.
-  EXPECT_LT(replay(engine, *other, options, nullptr, groups).equal, 12);
+TEST(RunSummaryTest, CommandsAreQuotedForTheShell) {
+  EXPECT_THAT(summary_of("{\"step\":1}\n", {.folder = "my runs/it's",
+                                            .checkpoint = "my runs/it's/checkpoints/step_000001"}),
+              Contains(HasSubstr(R"(--model 'my runs/it'\''s/checkpoints/step_000001/policy')")));
 }
 
 }  // namespace

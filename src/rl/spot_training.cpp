@@ -17,6 +17,7 @@
 #include "model/draft_hot_tokens.h"
 #include "model/safetensors.h"
 #include "rl/step_report.h"
+#include "rl/timeline_picture.h"
 #include "rollout/make_speculation.h"
 #include "spot/token_ranking.h"
 
@@ -24,6 +25,7 @@ namespace tlt::rl {
 namespace {
 
 constexpr const char* kDrafterFolder = "/drafter";
+constexpr const char* kFrozenFolder = "/state/drafter_frozen";
 constexpr const char* kOptimizer = "/state/drafter_optimizer.safetensors";
 constexpr int64_t kMaxBufferBytes = int64_t{1} << 36;
 
@@ -104,17 +106,36 @@ std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& option
   return network;
 }
 
+namespace {
+
+// Random weights accept nothing: next to them every drafter that learns looks good.
+std::optional<int64_t> freeze_after(const spot::SpotOptions& options, bool is_warm) {
+  if (!options.compare_frozen) return std::nullopt;
+  return is_warm ? 0 : options.frozen_after_steps;
+}
+
+}  // namespace
+
 SpotTraining::SpotTraining(std::shared_ptr<model::DraftNetwork> network,
-                           const SpeculativeTrainOptions& options)
+                           const SpeculativeTrainOptions& options, bool is_warm)
     : network_(std::move(network)),
-      frozen_(options.spot.compare_frozen ? network_->copy() : nullptr),
       options_(options),
       buffer_({.bytes = options.spot.buffer_bytes,
                .seed = static_cast<uint64_t>(options.trainer.seed),
                .layers = spot::layers_to_record(*network_)}),
-      trainer_(network_, buffer_, options.trainer, options.spot) {}
+      trainer_(network_, buffer_, options.trainer, options.spot),
+      freeze_after_(freeze_after(options.spot, is_warm)) {
+  freeze_when_due();
+}
 
-void SpotTraining::set_timeline(Timeline* timeline) { trainer_.set_timeline(timeline); }
+void SpotTraining::set_timeline(Timeline* timeline) {
+  timeline_ = timeline;
+  trainer_.set_timeline(timeline);
+}
+
+void SpotTraining::freeze_when_due() {
+  if (freeze_after_ && !frozen_ && trained_steps_ >= *freeze_after_) frozen_ = network_->copy();
+}
 
 void SpotTraining::begin_step(int64_t step) {
   buffer_.begin_step();
@@ -166,16 +187,19 @@ void SpotTraining::end_step(cluster::Comm& comm, const PhaseTimes& times, Metric
     mine.longest_slice = std::max(mine.longest_slice, stats.longest_slice);
     if (stats.steps > 0) mine.losses = stats.last_step.metrics;
   }
+  const TimelineSpan span(timeline_, kPublishLane, "publish");
   metrics.set("speculation/drafter_version", static_cast<double>(trainer_.version()));
   spot::PublishReport report = trainer_.publish(comm);
   if (report.was_trained) {
+    ++trained_steps_;
     trigger_.trained(report.before.tokens_per_forward(), report.after.tokens_per_forward());
-  } else if (frozen_ || (!trains_ && !options_.spot.is_paper_trigger())) {
+  } else if (freeze_after_ || (!trains_ && !options_.spot.is_paper_trigger())) {
     report.before = trainer_.measure(comm);
     if (!trains_) trigger_.rested(report.before.tokens_per_forward());
   }
   trains_ = false;
   if (frozen_) report_figures(trainer_.measure(*frozen_, comm), "frozen", metrics);
+  freeze_when_due();
   report_times(comm, mine, metrics);
   report_publish(report, metrics);
   metrics.set("drafter/collected_samples", static_cast<double>(buffer_.sequences()));
@@ -249,8 +273,11 @@ std::function<void(const std::string& folder)> SpotTraining::snapshot() {
   const auto drafter = std::make_shared<model::DraftSnapshot>(model::snapshot_drafter(*network_));
   const auto optimizer = std::make_shared<std::vector<model::TensorSource>>(trainer_.snapshot());
   const auto buffers = std::make_shared<std::vector<std::string>>(std::exchange(gathered_, {}));
-  return [drafter, optimizer, buffers](const std::string& folder) {
+  // What was loaded is loaded again.
+  const auto frozen = freeze_after_.value_or(0) > 0 ? frozen_ : nullptr;
+  return [drafter, optimizer, buffers, frozen](const std::string& folder) {
     model::save_drafter(*drafter, folder + kDrafterFolder);
+    if (frozen) model::save_drafter(model::describe_drafter(*frozen), folder + kFrozenFolder);
     model::write_safetensors(folder + kOptimizer, *optimizer);
     for (size_t worker = 0; worker < buffers->size(); ++worker)
       write_file_atomic(buffer_file(folder, worker), (*buffers)[worker]);
@@ -260,6 +287,7 @@ std::function<void(const std::string& folder)> SpotTraining::snapshot() {
 std::string SpotTraining::save() const {
   return nlohmann::json{{"version", trainer_.version()},
                         {"optimizer_steps", trainer_.optimizer_steps()},
+                        {"trained_steps", trained_steps_},
                         {"trigger", trigger_.save()}}
              .dump(1) +
          "\n";
@@ -277,6 +305,13 @@ void SpotTraining::resume(const train::CheckpointPlace& place, const cluster::Co
     trainer_.load(state, json.at("optimizer_steps").get<int64_t>(),
                   json.at("version").get<int64_t>());
     trigger_.restore(json.at("trigger"));
+    trained_steps_ = json.value("trained_steps", int64_t{0});
+    if (const std::string frozen = place.folder + kFrozenFolder;
+        freeze_after_.value_or(0) > 0 && std::filesystem::exists(frozen)) {
+      std::shared_ptr<model::DraftNetwork> network = network_->copy();
+      model::load_draft_weights(frozen, *network);
+      frozen_ = std::move(network);
+    }
     // Of as many workers as there were.
     for (auto worker = static_cast<size_t>(comm.rank());
          std::filesystem::exists(buffer_file(place.folder, worker));

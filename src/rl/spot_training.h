@@ -7,8 +7,9 @@
 //   drafter/preemption_seconds/median, max             from "there is work" to the engine's step
 //   drafter/steps, tokens, loss …                      of the training; the losses of one worker
 //   drafter/<figure>/before, after, frozen             on held-out responses: the drafter in use,
-//                                                      the trained one, the run's first one
-//                                                      (compare_frozen); figures: top1_accuracy,
+//                                                      the trained one, one that stays as it was
+//                                                      early in the run (compare_frozen); figures:
+//                                                      top1_accuracy,
 //                                                      top3_accuracy, acceptance_length,
 //                                                      expected_acceptance
 //   drafter/trained, published, refused, version       version: in use from now on
@@ -31,6 +32,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,8 +66,9 @@ inline constexpr const char* kSpotText = "spot.json";
 
 class SpotTraining final : public IdleWork, private rollout::HiddenTap {
  public:
-  SpotTraining(std::shared_ptr<model::DraftNetwork> network,
-               const SpeculativeTrainOptions& options);
+  // `is_warm`: the network was loaded, not made from random weights.
+  SpotTraining(std::shared_ptr<model::DraftNetwork> network, const SpeculativeTrainOptions& options,
+               bool is_warm);
 
   // For the engine. What goes wrong in it ends the collecting, not the rollout.
   rollout::HiddenTap* tap() { return this; }
@@ -101,6 +104,7 @@ class SpotTraining final : public IdleWork, private rollout::HiddenTap {
              std::span<const int32_t> tokens) override;
 
   void train_in_gap(const PhaseTimes& times);
+  void freeze_when_due();
   void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) const;
   void report_publish(const spot::PublishReport& report, Metrics& metrics) const;
   // `moment`: before, after or frozen.
@@ -108,8 +112,6 @@ class SpotTraining final : public IdleWork, private rollout::HiddenTap {
                              Metrics& metrics);
 
   const std::shared_ptr<model::DraftNetwork> network_;
-  // As the run began; null: not asked for.
-  const std::unique_ptr<const model::DraftNetwork> frozen_;
   const SpeculativeTrainOptions options_;
   spot::DraftBuffer buffer_;
   spot::SpotTrainer trainer_;
@@ -117,6 +119,12 @@ class SpotTraining final : public IdleWork, private rollout::HiddenTap {
   bool trains_ = false;   // in this step
   bool collects_ = true;  // until it has failed
   std::vector<std::string> gathered_;
+  Timeline* timeline_ = nullptr;
+
+  // Training steps after which the copy that stays as it is is taken; nullopt: none is.
+  const std::optional<int64_t> freeze_after_;
+  int64_t trained_steps_ = 0;
+  std::shared_ptr<const model::DraftNetwork> frozen_;  // null: not yet
 };
 
 }  // namespace tlt::rl

@@ -11,19 +11,29 @@
 namespace tlt::rl {
 namespace {
 
-void add_length_stats(const std::string& name, const std::vector<double>& lengths,
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+void add_length_stats(const std::string& name, std::span<const Rollout> rollouts,
                       Metrics& metrics) {
+  std::vector<double> lengths, truncated;
+  for (const Rollout& rollout : rollouts) {
+    lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
+    truncated.push_back(rollout.response.finish == rollout::FinishReason::kLength ? 1 : 0);
+  }
   metrics.add_stats(name, lengths);
   for (const auto& [label, share] : {std::pair("p50", 0.50), {"p90", 0.90}, {"p99", 0.99}})
     metrics.set(name + "/" + label, percentile(lengths, share));
+  metrics.set(name + "/clip_ratio", mean(truncated));
 }
 
 // Of the mean of `values`.
 double standard_error(const std::vector<double>& values) {
   const auto count = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  const double middle = mean(values);
   double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
+  for (const double value : values) squares += (value - middle) * (value - middle);
   return count > 1 ? std::sqrt(squares / (count - 1) / count) : 0;
 }
 
@@ -38,19 +48,15 @@ double percentile(std::vector<double> values, double share) {
 }
 
 void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
-                     Metrics& metrics) {
-  std::vector<double> scores, lengths, prompt_lengths, truncated;
+                     int64_t max_tokens, Metrics& metrics) {
+  std::vector<double> scores, prompt_lengths;
   for (const Rollout& rollout : rollouts) {
     scores.push_back(rollout.score);
-    lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
     prompt_lengths.push_back(static_cast<double>(prompts[rollout.prompt].tokens.size()));
-    truncated.push_back(rollout.response.finish == rollout::FinishReason::kLength ? 1 : 0);
   }
-  const auto count = static_cast<double>(rollouts.size());
   metrics.add_stats("critic/score", scores);
-  add_length_stats("response_length", lengths, metrics);
-  metrics.set("response_length/clip_ratio",
-              std::accumulate(truncated.begin(), truncated.end(), 0.0) / count);
+  add_length_stats("response_length", rollouts, metrics);
+  metrics.set("response_length/limit", static_cast<double>(max_tokens));
   metrics.add_stats("prompt_length", prompt_lengths);
 }
 
@@ -58,6 +64,7 @@ void report_generated(const Generated& generated, bool is_filtered, Metrics& met
   const auto tokens = static_cast<double>(generated.tokens);
   metrics.set("rollout/frac_reward_zero_std",
               static_cast<double>(generated.equal_groups) / static_cast<double>(generated.groups));
+  metrics.set("rollout/responses", static_cast<double>(generated.responses));
   metrics.set("rollout/tokens", tokens);
   metrics.set("rollout/tokens_per_target_forward",
               tokens / static_cast<double>(std::max<int64_t>(1, generated.forwards)));
@@ -90,18 +97,16 @@ void report_training(const train::TrainStats& stats, Metrics& metrics) {
 void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
                        int64_t samples, Metrics& metrics) {
   std::map<std::string, std::vector<double>> scores;
-  std::vector<double> lengths, all;
+  std::vector<double> all;
   for (const Rollout& rollout : rollouts) {
     scores[prompts[rollout.prompt].data_source].push_back(rollout.score);
     all.push_back(rollout.score);
-    lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
   }
   for (const auto& [source, values] : scores)
-    metrics.set(
-        fmt::format("val-core/{}/reward/mean@{}", source, samples),
-        std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()));
+    metrics.set(fmt::format("val-core/{}/reward/mean@{}", source, samples), mean(values));
+  metrics.set("val-aux/reward/mean", mean(all));
   metrics.set("val-aux/reward/standard_error", standard_error(all));
-  add_length_stats("val-aux/response_length", lengths, metrics);
+  add_length_stats("val-aux/response_length", rollouts, metrics);
 }
 
 }  // namespace tlt::rl

@@ -16,9 +16,10 @@
 
 namespace tlt::rl {
 
-// critic/score/*, response_length/*, prompt_length/* of what is learned from.
+// critic/score/*, response_length/*, prompt_length/* of what is learned from. `max_tokens`: the
+// limit that truncates responses.
 void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
-                     Metrics& metrics);
+                     int64_t max_tokens, Metrics& metrics);
 
 // rollout/*, reward/unscored of all that was rolled out; with dynamic sampling also how much that
 // was, under verl's and slime's names: train/num_gen_batches, rollout/dynamic_filter/*.

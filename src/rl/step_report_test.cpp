@@ -33,10 +33,11 @@ TEST(StepReportTest, RolloutsAreReportedUnderVerlsNames) {
       make(0, 10, 1, FinishReason::kStop), make(0, 20, 0, FinishReason::kLength),
       make(1, 30, 0, FinishReason::kStop), make(1, 40, 0, FinishReason::kStop)};
   Metrics metrics;
-  report_rollouts(prompts, rollouts, metrics);
+  report_rollouts(prompts, rollouts, /*max_tokens=*/50, metrics);
   EXPECT_EQ(metrics.at("critic/score/mean"), 0.25);
   EXPECT_EQ(metrics.at("response_length/mean"), 25);
   EXPECT_EQ(metrics.at("response_length/clip_ratio"), 0.25);
+  EXPECT_EQ(metrics.at("response_length/limit"), 50);
   EXPECT_EQ(metrics.at("prompt_length/mean"), 5);
 }
 
@@ -86,6 +87,8 @@ TEST(StepReportTest, ValidationIsByDataSource) {
   report_validation(prompts, rollouts, 2, metrics);
   EXPECT_EQ(metrics.at("val-core/a/reward/mean@2"), 0.5);
   EXPECT_EQ(metrics.at("val-core/b/reward/mean@2"), 1);
+  EXPECT_NEAR(metrics.at("val-aux/reward/mean"), 2.0 / 3, 1e-12);
+  EXPECT_EQ(metrics.at("val-aux/response_length/clip_ratio"), 0);
   // Of 1, 0, 1: variance 1/3.
   EXPECT_NEAR(metrics.at("val-aux/reward/standard_error"), 1.0 / 3, 1e-12);
 }

@@ -28,6 +28,8 @@ void SpotOptions::check() const {
                   "; give a number from 0 to 1");
   TLT_CHECK_INPUT(consolidate_below >= -1, where, "consolidate_below is ", consolidate_below,
                   "; give a number of responses such as 8, or 0, or -1");
+  TLT_CHECK_INPUT(frozen_after_steps >= 0, where, "frozen_after_steps is ", frozen_after_steps,
+                  "; give a number of steps such as 10, or 0");
 }
 
 }  // namespace tlt::spot

@@ -25,6 +25,7 @@ struct SpotOptions {
   double gap_share = 0.05;
   int64_t consolidate_below = -1;
   bool compare_frozen = false;
+  int64_t frozen_after_steps = 10;
 
   void visit(auto& v) {
     v(enable_drafter_training, "enable_drafter_training", Affects::kSpeed,
@@ -57,8 +58,11 @@ struct SpotOptions {
       "fewer go on at the other, and it trains the drafter earlier; 0: they stay; -1: as many as "
       "hardly slow the other down, by what tuner ADAPTIVE knows.");
     v(compare_frozen, "compare_frozen", Affects::kSpeed,
-      "Measure in each step, on the same held-out responses, what the drafter that the run began "
-      "with would accept today.");
+      "Measure in each step, on the same held-out responses, what a draft model that is not "
+      "trained any further would accept today.");
+    v(frozen_after_steps, "frozen_after_steps", Affects::kSpeed,
+      "compare_frozen: training steps after which the copy that stays as it is is taken of a draft "
+      "model that began with random weights; one that was loaded is copied at the start.");
   }
   // InputError: a value makes no sense.
   void check() const;

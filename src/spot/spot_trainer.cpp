@@ -131,7 +131,7 @@ void SpotTrainer::finish_step() {
 void SpotTrainer::pause() {
   if (!has_begun_ || step_began_ == 0) return;
   if (timeline_)
-    timeline_->span("drafter step", fmt::format("step {}", trainer_.optimizer().steps()),
+    timeline_->span("draft training", fmt::format("draft step {}", trainer_.optimizer().steps()),
                     step_began_, clock_.seconds());
   step_began_ = 0;
 }

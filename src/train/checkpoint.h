@@ -37,7 +37,7 @@ class CheckpointWriter {
   // Keeps the newest `keep` of this run's checkpoints, 0: all: those it writes and those up to
   // `resumed_from`, the step of the checkpoint that the run was resumed from (0: none). Newer ones
   // than that are broken or of another run: they are not counted and not deleted.
-  CheckpointWriter(std::string folder, int64_t keep, int64_t resumed_from);
+  CheckpointWriter(std::string folder, int64_t keep, int64_t resumed_from = 0);
 
   // Copies the policy now and writes it and `optimizer`, a snapshot() of AdamW, in the background;
   // waits only when the one before is not written yet. Tokenizer files come from `source_folder`.

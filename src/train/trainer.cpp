@@ -173,6 +173,11 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
   const auto see = [&](const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
     difference.see(sample, first, logprobs);
   };
+  const int64_t packs = std::ssize(to_learn.mine()) + std::ssize(to_measure.mine());
+  int64_t done = 0;
+  const auto tell = [&] {
+    if (on_pack_) on_pack_(++done, packs);
+  };
   sum_.clear();
   for (const Pack& share : to_learn.mine()) {
     const std::vector<PackedSample> pack = to_learn.load(share, tape_);
@@ -180,10 +185,12 @@ TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
     const at::Tensor& d_hidden = head_.backward(hidden, pack, *loss, backward_, see);
     model_.backward(tape_, d_hidden, backward_);
     sum_.add(gradients_);
+    tell();
   }
   for (const Pack& share : to_measure.mine()) {
     const std::vector<PackedSample> pack = to_measure.load(share, tape_);
     head_.measure(model_.forward(tape_), pack, *loss, see);
+    tell();
   }
   sum_.reduce(comm_);
   sum_.read(gradients_);

@@ -17,6 +17,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -87,6 +88,12 @@ class Trainer {
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
                     int64_t samples_per_step = 0);
 
+  // Called after each of this worker's packs of an optimizer step, with how many it has done of how
+  // many.
+  void set_on_pack(std::function<void(int64_t done, int64_t packs)> on_pack) {
+    on_pack_ = std::move(on_pack);
+  }
+
   AdamW& optimizer() { return optimizer_; }
   const AdamW& optimizer() const { return optimizer_; }
 
@@ -104,6 +111,7 @@ class Trainer {
   model::Gradients backward_;   // what a backward pass is given, so that it adds to gradients_
   model::Tape tape_;
   HeadLoss head_;
+  std::function<void(int64_t, int64_t)> on_pack_;  // or empty
 };
 
 // Logprobs of samples under a model, without training: `tlt score`, the reference policy.

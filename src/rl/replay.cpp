@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/replay.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "rl/step_report.h"
+
+namespace tlt::rl {
+namespace {
+
+constexpr uint32_t kCompareRounds = 2;
+constexpr size_t kMostRounds = 9;
+constexpr double kArmSeconds = 0.1;  // at most aimed at for one side of a round
+constexpr int64_t kFewestTokens = 16, kMostTokens = 128;
+
+// Memory for these groups alone.
+rollout::EngineOptions enough_for(rollout::EngineOptions options, const model::PolicyModel& model,
+                                  const std::vector<rollout::Group>& groups) {
+  int64_t pages = 0;
+  for (const rollout::Group& group : groups)
+    pages += group.samples *
+             (1 + (std::ssize(group.tokens) + group.sampling->max_new_tokens) / ops::kPageSlots);
+  options.kv_memory_bytes =
+      std::min(options.kv_memory_bytes, pages * model.kv_shape().page_bytes());
+  return options;
+}
+
+}  // namespace
+
+// Decoding after every sequence has its first token: prompts are not what is measured.
+struct ReplayEngines::Pace {
+  double seconds = 0;
+  int64_t steps = 0;
+};
+
+ReplayEngines::ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
+                             const model::PolicyModel& model, const rollout::EngineOptions& options,
+                             const rollout::StopText* stop_text, std::vector<rollout::Group> groups)
+    : engine_(engine),
+      speculation_(speculation),
+      groups_(std::move(groups)),
+      plain_(model, enough_for(options, model, groups_), stop_text) {}
+
+std::vector<rollout::Response> ReplayEngines::decode(
+    rollout::Engine& engine, const std::vector<rollout::Group>& groups) const {
+  for (const rollout::Group& group : groups) engine.submit(group);
+  std::vector<rollout::Response> responses;
+  while (engine.step())
+    for (rollout::Response& response : engine.take_finished())
+      responses.push_back(std::move(response));
+  std::ranges::sort(responses, {}, [](const rollout::Response& response) {
+    return std::pair(response.prompt_id, response.sample);
+  });
+  return responses;
+}
+
+Replay ReplayEngines::compare() {
+  Replay result;
+  // Other random numbers in each round: a drafter that has seen a response would know it by heart.
+  for (uint32_t i = 0; i < kCompareRounds; ++i, ++round_) {
+    std::vector<rollout::Group> again = groups_;
+    for (rollout::Group& group : again) group.rl_step += round_;
+    const std::vector<rollout::Response> got = decode(engine_, again), want = decode(plain_, again);
+    result.responses += std::ssize(want);
+    for (size_t k = 0; k < std::min(got.size(), want.size()); ++k)
+      result.equal += got[k].prompt_id == want[k].prompt_id && got[k].tokens == want[k].tokens &&
+                      got[k].logprobs == want[k].logprobs;
+  }
+  return result;
+}
+
+// Other prompts and random numbers than in the rounds before.
+std::vector<rollout::Group> ReplayEngines::next_round(const std::vector<rollout::Group>& pool,
+                                                      int64_t sequences, int64_t tokens) {
+  std::vector<rollout::Group> taken;
+  for (int64_t i = 0; i < sequences; ++i) {
+    const auto place = (round_ * static_cast<size_t>(sequences) + static_cast<size_t>(i));
+    rollout::Group& group = taken.emplace_back(pool[place % pool.size()]);
+    auto sampling = std::make_shared<rollout::SamplingOptions>(*group.sampling);
+    sampling->max_new_tokens = std::min(tokens, sampling->max_new_tokens);
+    group.sampling = std::move(sampling);
+    group.samples = 1;
+    group.rl_step += round_;
+  }
+  ++round_;
+  return taken;
+}
+
+ReplayEngines::Pace ReplayEngines::run(rollout::Engine& engine,
+                                       const std::vector<rollout::Group>& groups) const {
+  for (const rollout::Group& group : groups) engine.submit(group);
+  rollout::EngineStats before = engine.stats();
+  const int64_t first_tokens = before.tokens + std::ssize(groups);
+  while (before.tokens < first_tokens && engine.step()) before = engine.stats();
+  const Stopwatch watch;
+  while (engine.step()) {
+  }
+  const double seconds = watch.seconds();
+  static_cast<void>(engine.take_finished());
+  return {seconds, engine.stats().steps - before.steps};
+}
+
+SpeedupRounds ReplayEngines::measure_size(const std::vector<rollout::Group>& pool,
+                                          int64_t sequences, double seconds) {
+  SpeedupRounds result{.sequences = sequences};
+  const double end = steady_clock().seconds() + seconds,
+               arm_seconds = std::min(kArmSeconds, seconds / (2 * kMostRounds + 2));
+  // What is not counted: how many tokens take arm_seconds, and both sides' first time at this size.
+  const std::vector<rollout::Group> probed = next_round(pool, sequences, kFewestTokens);
+  const Pace probe = run(plain_, probed);
+  run(engine_, probed);
+  const double each = probe.seconds / static_cast<double>(std::max<int64_t>(1, probe.steps));
+  const auto tokens = static_cast<int64_t>(
+      std::clamp(arm_seconds / std::max(each, 1e-9), double{kFewestTokens}, double{kMostTokens}));
+  const rollout::SpeculationStats before = speculation_.stats();
+  std::vector<double> step_seconds;
+  while (result.ratios.size() < kMostRounds && steady_clock().seconds() < end) {
+    const bool plain_first = round_ % 2 == 0;
+    const std::vector<rollout::Group> groups = next_round(pool, sequences, tokens);
+    Pace plain, speculative;
+    if (plain_first) plain = run(plain_, groups);
+    speculative = run(engine_, groups);
+    if (!plain_first) plain = run(plain_, groups);
+    if (plain.steps == 0 || speculative.steps == 0) continue;  // all ended with their first token
+    result.ratios.push_back(plain.seconds / speculative.seconds);
+    step_seconds.push_back(plain.seconds / static_cast<double>(plain.steps));
+  }
+  const rollout::SpeculationStats after = speculation_.stats();
+  const int64_t steps = after.decode_steps - before.decode_steps;
+  if (steps > 0)
+    result.speculative_step_share =
+        static_cast<double>(after.steps - before.steps) / static_cast<double>(steps);
+  if (!step_seconds.empty()) result.plain_step_seconds = percentile(step_seconds, 0.5);
+  return result;
+}
+
+std::vector<SpeedupRounds> ReplayEngines::measure(const std::vector<rollout::Group>& pool,
+                                                  double seconds) {
+  std::vector<int64_t> sizes;  // what the plain engine has memory for
+  for (int64_t size = 1; size <= std::min(std::ssize(groups_), std::ssize(pool)); size *= 2)
+    sizes.push_back(size);
+  const double end = steady_clock().seconds() + seconds;
+  std::vector<SpeedupRounds> rounds;
+  for (const int64_t size : sizes)
+    if (steady_clock().seconds() < end)  // one round of a slow model takes longer than its share
+      rounds.push_back(measure_size(pool, size, seconds / static_cast<double>(sizes.size())));
+  return rounds;
+}
+
+}  // namespace tlt::rl

@@ -1,0 +1,128 @@
+// What a run says of itself: times, the console's lines, the summary at its end.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "rl/replay.h"
+#include "rl/rl_loop.h"
+#include "rl/run_summary.h"
+#include "rl/step_line.h"
+
+namespace tlt::rl {
+namespace {
+
+// Random numbers of the replay are at places that neither a training step nor a validation uses.
+constexpr uint32_t kReplayStep = (uint32_t{1} << 31) + 1;
+constexpr int64_t kReplayPool = 64;  // prompts that the speedup is measured with
+// How long the speedup is measured: a share of the run's time; below the least it says nothing.
+constexpr double kSpeedupShare = 0.03, kLeastSpeedupSeconds = 0.5, kMostSpeedupSeconds = 8;
+
+}  // namespace
+
+void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics) {
+  const std::vector<double> all = place_.comm->all_reduce_sum(
+      std::vector<double>{times.idle_seconds, times.decode_seconds, times.reward_seconds,
+                          static_cast<double>(times.moved_sequences)});
+  const auto workers = static_cast<double>(place_.comm->size());
+  metrics.set("timing_s/reward", all[2] / workers);
+  metrics.set("timing_s/step", step_seconds);
+  metrics.set("rollout/idle_seconds", all[0]);
+  metrics.set("rollout/moved_sequences", all[3]);
+  // The engine was empty while others decoded, or rewards were awaited.
+  metrics.set("rollout/worker_seconds", workers * metrics.at("timing_s/gen"));
+  metrics.set("rollout/idle_share",
+              (all[0] + all[2]) / std::max(1e-9, workers * metrics.at("timing_s/gen")));
+  metrics.set("rollouter/idle_ratio", all[0] / std::max(1e-9, all[0] + all[1]));
+  metrics.set("rollout/tokens_per_second",
+              metrics.at("rollout/tokens") / metrics.at("timing_s/gen"));
+  metrics.set("perf/time_per_step", step_seconds);
+  metrics.set("perf/throughput", metrics.at("rollout/tokens") / step_seconds / workers);
+  metrics.set("training/global_step", static_cast<double>(state_.step));
+  metrics.set("training/epoch", static_cast<double>(state_.cursor.epoch));
+}
+
+void RlLoop::watch_scores(Metrics& metrics) {
+  if (!place_.is_first()) return;
+  const std::optional<Divergence> seen = tell(score_alarm_, metrics);
+  if (metrics.find("timing_s/testing")) metrics.set("training/score_alarm", seen ? 1 : 0);
+  if (seen)
+    warn_once("score_alarm",
+              "the training score rises ({:.3f} -> {:.3f}) while the held-out score falls ({:.3f} "
+              "-> {:.3f}), by more than their noise: look at rollouts/ whether the reward is paid "
+              "for something else than right answers; checkpoints from before are in {}",
+              seen->training_before, seen->training_now, seen->held_out_before, seen->held_out_now,
+              folder_.checkpoints());
+}
+
+void RlLoop::report(const Metrics& step_metrics) {
+  const Metrics metrics = with_main(step_metrics);
+  folder_.write_metrics(state_.step, metrics);
+  if (!place_.is_first() ||
+      std::find(options_.trainer.logger.begin(), options_.trainer.logger.end(), "console") ==
+          options_.trainer.logger.end())
+    return;
+  StepPlace place{.step = state_.step, .total = total_steps_};
+  if (state_.step > first_step_)
+    place.eta_seconds = (steady_clock().seconds() - started_at_) /
+                        static_cast<double>(state_.step - first_step_) *
+                        static_cast<double>(total_steps_ - state_.step);
+  for (const std::string& line : step_lines(place, metrics)) log_info("{}", line);
+}
+
+void RlLoop::summarize_run() {
+  namespace fs = std::filesystem;
+  RunFacts facts{.folder = folder_.path(),
+                 .program = program_name(),
+                 .has_drafter = spot_ != nullptr,
+                 .has_tensorboard = fs::exists(folder_.path() + "/tensorboard"),
+                 .example = find_before_after(folder_.path() + "/validation")};
+  if (const std::string last = fmt::format("{}/step_{:06}", folder_.checkpoints(), state_.step);
+      fs::exists(last))
+    facts.checkpoint = last;
+  if (const std::optional<Replay> replayed = replay_some()) {
+    facts.replayed = replayed->responses;
+    facts.equal = replayed->equal;
+    facts.speedup = replayed->speedup;
+  }
+  const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
+  const nlohmann::json prompt = {
+      {"prompt", facts.example ? facts.example->prompt : rows.prompt(0).text}};
+  write_file_atomic(folder_.path() + "/example_prompt.jsonl", prompt.dump() + "\n");
+  std::string text;
+  for (const std::string& line :
+       summarize(MetricHistory(folder_.path() + "/metrics.jsonl"), facts)) {
+    log_info("{}", line);
+    text += line + "\n";
+  }
+  write_file_atomic(folder_.path() + "/summary.txt", text);
+}
+
+std::optional<Replay> RlLoop::replay_some() {
+  if (!speculation_ || options_.trainer.replay_responses == 0) return std::nullopt;
+  const double budget =
+      std::min(kMostSpeedupSeconds, kSpeedupShare * (steady_clock().seconds() - started_at_));
+  const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
+  SamplingPlan plan = training_plan(/*gen_batch=*/0);
+  std::vector<rollout::Group> pool;
+  for (int64_t i = 0;
+       i < std::min(std::max(kReplayPool, options_.trainer.replay_responses), rows.size()); ++i)
+    pool.push_back({.prompt_id = static_cast<uint32_t>(i),
+                    .rl_step = kReplayStep,
+                    .tokens = rows.prompt(i).tokens,
+                    .sampling = plan.sampling,
+                    .seed = plan.seed});
+  const auto count = std::min(options_.trainer.replay_responses, std::ssize(pool));
+  ReplayEngines engines(engine_, *speculation_, *place_.model, options_.rollout.engine, &stop_text_,
+                        {pool.begin(), pool.begin() + count});
+  Replay result = engines.compare();
+  if (budget >= kLeastSpeedupSeconds) result.speedup = engines.measure(pool, budget);
+  return result;
+}
+
+}  // namespace tlt::rl

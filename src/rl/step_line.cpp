@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/step_line.h"
+
+#include <fmt/format.h>
+
+#include "base/progress.h"
+
+namespace tlt::rl {
+namespace {
+
+// Name among the main metrics, and the metrics it is taken from: the first that is there.
+struct MainMetric {
+  const char* name;
+  std::vector<const char*> from;
+};
+
+const std::vector<MainMetric>& main_metrics() {
+  static const std::vector<MainMetric> all = {
+      {"main/score", {"critic/score/mean"}},
+      {"main/validation_score", {"val-aux/reward/mean"}},
+      {"main/response_length", {"response_length/mean"}},
+      {"main/truncated", {"response_length/clip_ratio"}},
+      {"main/kl", {"actor/kl_loss", "actor/ppo_kl"}},
+      {"main/entropy", {"actor/entropy"}},
+      {"main/tokens_per_second", {"rollout/tokens_per_second"}},
+      {"main/acceptance_length", {"rollout/spec_accept_length"}},
+      {"main/idle_share", {"rollout/idle_share"}},
+      {"main/step_seconds", {"timing_s/step"}}};
+  return all;
+}
+
+// 950 -> "950", 12345 -> "12.3k"
+std::string short_number(double value) {
+  if (value < 9999.5) return fmt::format("{:.0f}", value);
+  if (value < 999'950) return fmt::format("{:.1f}k", value / 1e3);
+  return fmt::format("{:.1f}M", value / 1e6);
+}
+
+std::string head(const StepPlace& place) {
+  const std::string total = std::to_string(place.total);
+  return fmt::format("step {:>{}}/{}", place.step, total.size(), total);
+}
+
+// To the reference model, or to the policy that sampled where an update has several mini-batches:
+// with one there is no difference, and nothing to show.
+bool has_kl(const Metrics& metrics) {
+  return metrics.find("actor/kl_loss") || metrics.find("actor/ppo_kl").value_or(0) != 0;
+}
+
+std::string train_line(const StepPlace& place, const Metrics& metrics) {
+  std::string line = head(place);
+  const auto add = [&](const char* name, const char* format, double factor = 1) {
+    if (const auto value = metrics.find(name))
+      line += fmt::format(fmt::runtime(format), *value * factor);
+  };
+  add("main/score", "  score {:.3f}");
+  if (has_kl(metrics)) add("main/kl", "  KL {:.4f}");
+  add("main/entropy", "  entropy {:.2f}");
+  add("main/truncated", "  trunc {:>3.0f}%", 100);
+  if (const auto rate = metrics.find("main/tokens_per_second"))
+    line += fmt::format("  {:>5} tok/s", short_number(*rate));
+  if (const auto accepted = metrics.find("main/acceptance_length"))
+    line += fmt::format("  accept {:.2f}", *accepted);
+  else if (metrics.find("speculation/step_share"))
+    line += "  accept    -";  // no step of this rollout speculated
+  add("main/step_seconds", "  {:>4.1f} s");
+  add("timing_s/gen", " (gen {:.1f}");
+  add("timing_s/update_actor", " upd {:.1f})");
+  if (place.eta_seconds) line += "  ETA " + format_duration(*place.eta_seconds);
+  return line;
+}
+
+std::string validation_line(const StepPlace& place, const Metrics& metrics) {
+  std::string line =
+      head(place) + fmt::format("  validation {:.3f}", metrics.at("main/validation_score"));
+  if (const auto error = metrics.find("val-aux/reward/standard_error"))
+    line += fmt::format(" ± {:.3f}", *error);
+  if (const auto cut = metrics.find("val-aux/response_length/clip_ratio"))
+    line += fmt::format("  trunc {:>3.0f}%", 100 * *cut);
+  if (const auto seconds = metrics.find("timing_s/testing"))
+    line += fmt::format("  {:.1f} s", *seconds);
+  return line;
+}
+
+}  // namespace
+
+Metrics with_main(const Metrics& metrics) {
+  Metrics all;
+  for (const MainMetric& metric : main_metrics())
+    for (const char* name : metric.from)
+      if (const auto value = metrics.find(name)) {
+        all.set(metric.name, *value);
+        break;
+      }
+  all.merge(metrics);
+  return all;
+}
+
+std::vector<std::string> step_lines(const StepPlace& place, const Metrics& metrics) {
+  std::vector<std::string> lines;
+  if (metrics.find("main/score")) lines.push_back(train_line(place, metrics));
+  if (metrics.find("main/validation_score")) lines.push_back(validation_line(place, metrics));
+  return lines;
+}
+
+}  // namespace tlt::rl

@@ -1,0 +1,117 @@
+// What a run tells its user: console lines, summary, pictures, and the page about its metrics.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <regex>
+#include <set>
+
+#include "tests/first_use/support.h"
+
+namespace tlt::first_use {
+namespace {
+
+using ::testing::MatchesRegex;
+
+std::string text_of(const std::string& path) { return read_file(path, 1 << 26); }
+
+// A small run of the demo with two workers; its folder.
+class ReportTest : public ::testing::Test {
+ protected:
+  Ended run(const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"train",
+                                      "recipes/demo.toml",
+                                      "trainer.default_local_dir=" + folder(),
+                                      "trainer.total_training_steps=3",
+                                      "trainer.test_freq=3",
+                                      "data.val_files=[\"countdown:seed=7,size=8\"]",
+                                      "data.train_batch_size=4",
+                                      "rollout.n=4",
+                                      "data.max_response_length=96",
+                                      "actor.ppo_mini_batch_size=2",
+                                      "speculative.train.frozen_after_steps=1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_program(words);
+  }
+  static std::string folder() { return scratch_folder() + "/run"; }
+};
+
+// The numbers of an attribute in an element's text.
+std::vector<double> attribute(const std::string& svg, const std::string& name) {
+  std::vector<double> values;
+  const std::regex pattern(" " + name + "='(-?[0-9.]+)'");
+  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), pattern);
+       it != std::sregex_iterator(); ++it)
+    values.push_back(std::stod((*it)[1]));
+  return values;
+}
+
+TEST_F(ReportTest, NegativeScoresAreDrawnInThePicture) {  // B8
+  const Ended ended = run({"reward.functions=[\"length\"]", "reward.overlong_buffer.len=24",
+                           "data.max_response_length=24", "trainer.test_freq=0"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  bool is_negative = false;
+  for (const auto& row : apps::json_file(folder() + "/metrics.jsonl"))
+    is_negative = is_negative || row.value("critic/score/mean", 0.0) < 0;
+  ASSERT_TRUE(is_negative);
+  const std::string svg = text_of(folder() + "/curve.svg");
+  const double height = attribute(svg, "height").at(0);
+  for (const char* name : {"y", "cy", "y1", "y2"})
+    for (const double y : attribute(svg, name)) {
+      EXPECT_GE(y, 0) << name;
+      EXPECT_LE(y, height) << name;
+    }
+  const std::regex point("[0-9.]+,(-?[0-9.]+) ");
+  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), point); it != std::sregex_iterator();
+       ++it) {
+    EXPECT_GE(std::stod((*it)[1]), 0);
+    EXPECT_LE(std::stod((*it)[1]), height);
+  }
+  EXPECT_THAT(svg, Not(HasSubstr("validation"))) << "the run had none";
+}
+
+TEST_F(ReportTest, ARunEndsWithWhatItDid) {
+  const Ended ended = run({"--workers", "2"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const std::string summary = text_of(folder() + "/summary.txt");
+  for (const char* line :
+       {"Run summary (3 steps, ", "  held-out score      ", "  training score  ",
+        "  truncated           ", " responses at 96 tokens",
+        "  draft model         acceptance length ", "frozen after step 1",
+        "  lossless            16/16 responses bit-identical", "  idle workers        ",
+        "  time                rollout ", "before training (step 0): score ",
+        "after training (step 3): score ", "  next\n"}) {
+    EXPECT_THAT(summary, HasSubstr(line));
+    if (std::string(line).back() != '\n') EXPECT_THAT(ended.err, HasSubstr(line));
+  }
+  // Console lines: no characters of a terminal in a file.
+  EXPECT_EQ(ended.err.find('\r'), std::string::npos);
+  EXPECT_EQ(ended.err.find('\033'), std::string::npos);
+  EXPECT_EQ(ended.err.find("running"), ended.err.find("running sequences"));
+  EXPECT_THAT(ended.err, HasSubstr("step 0/3  validation "));
+  const std::regex step(
+      "step 3/3  score .* entropy .* trunc .* tok/s .* accept .* s .gen .* ETA 0:00");
+  EXPECT_TRUE(std::regex_search(ended.err, step)) << ended.err;
+  // Pictures: both workers, idle time and the work that fills it.
+  const std::string timeline = text_of(folder() + "/timeline.svg");
+  for (const char* part : {"worker 0", "worker 1", "step 3", "rollout ", "update ", "waiting ",
+                           "draft model training "})
+    EXPECT_THAT(timeline, HasSubstr(part));
+  EXPECT_THAT(text_of(folder() + "/curve.svg"), HasSubstr("frozen after step 1"));
+  // What was validated is there.
+  EXPECT_EQ(apps::json_file(folder() + "/validation/000000.jsonl").size(), 8u);
+  EXPECT_EQ(apps::json_file(folder() + "/validation/000003.jsonl").size(), 8u);
+  // The next commands work as they stand.
+  std::istringstream lines(summary.substr(summary.find("  next\n")));
+  int commands = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" generate ") == line.npos && line.find(" export ") == line.npos) continue;
+    EXPECT_EQ(std::system(("cd " TLT_SOURCE_DIR " && " + line + " >/dev/null 2>&1").c_str()), 0)
+        << line;
+    ++commands;
+  }
+  EXPECT_EQ(commands, 2);
+  EXPECT_EQ(apps::json_file(folder() + "/example_answer.jsonl").size(), 1u);
+}
+
+}  // namespace
+}  // namespace tlt::first_use
