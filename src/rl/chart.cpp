@@ -114,7 +114,7 @@ class Drawing {
     for (auto series = chart_.series.rbegin(); series != chart_.series.rend(); ++series) {
       if (series->points.empty()) continue;
       out += svg::text({right, line}, series->name, {.anchor = "end"});
-      right -= svg::text_width(series->name) + 24;
+      right -= svg::text_width(series->name) + 32;
       out += key(*series, {right, line - 4});
       right -= 16;
     }

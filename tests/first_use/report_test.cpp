@@ -45,9 +45,31 @@ std::vector<double> attribute(const std::string& svg, const std::string& name) {
   return values;
 }
 
+// The name of a metric as docs/metrics.md has it.
+std::string page_name(std::string name) {
+  const std::pair<const char*, const char*> patterns[] = {
+      {"^val-core/.*/reward/mean@[0-9]+$", "val-core/<data_source>/reward/mean@<n>"},
+      {"worker_[0-9]+", "worker_<i>"},
+      {"pos_[0-9]+", "pos_<k>"},
+      {"^speculation/arm/[a-z]+/[0-9_]+/", "speculation/arm/<drafter>/<strategy>/"},
+      {"^speculation/(suffix|ngram|eagle|mixed)/", "speculation/<drafter>/"},
+      {"^(drafter/[a-z0-9_]+)/(before|after|frozen)$", "$1/<moment>"}};
+  for (const auto& [pattern, replacement] : patterns)
+    name = std::regex_replace(name, std::regex(pattern), replacement);
+  return name;
+}
+
+void expect_all_on_the_page(const std::vector<nlohmann::json>& rows) {
+  const std::string page = text_of(TLT_SOURCE_DIR "/docs/metrics.md");
+  for (const auto& row : rows)
+    for (const auto& [name, value] : row.items())
+      EXPECT_TRUE(name == "step" || page.find("`" + page_name(name) + "`") != page.npos) << name;
+}
+
 TEST_F(ReportTest, NegativeScoresAreDrawnInThePicture) {  // B8
-  const Ended ended = run({"reward.functions=[\"length\"]", "reward.overlong_buffer.len=24",
-                           "data.max_response_length=24", "trainer.test_freq=0"});
+  const Ended ended =
+      run({"reward.functions=[\"length\"]", "reward.overlong_buffer.len=24",
+           "data.max_response_length=24", "trainer.test_freq=0", "trainer.val_before_train=false"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   bool is_negative = false;
   for (const auto& row : apps::json_file(folder() + "/metrics.jsonl"))
@@ -97,6 +119,7 @@ TEST_F(ReportTest, ARunEndsWithWhatItDid) {
                            "draft model training "})
     EXPECT_THAT(timeline, HasSubstr(part));
   EXPECT_THAT(text_of(folder() + "/curve.svg"), HasSubstr("frozen after step 1"));
+  expect_all_on_the_page(apps::json_file(folder() + "/metrics.jsonl"));
   // What was validated is there.
   EXPECT_EQ(apps::json_file(folder() + "/validation/000000.jsonl").size(), 8u);
   EXPECT_EQ(apps::json_file(folder() + "/validation/000003.jsonl").size(), 8u);
