@@ -59,7 +59,7 @@ TEST_F(SpotStepsTest, WithAnIntervalEveryStepIsCollectedAndOneInSoManyIsTrainedI
   EXPECT_THAT(metric("drafter/collected_samples"), ElementsAre(16, 32, 32, 32, 32));
 }
 
-// A draft model that stays as it was after so many training steps is measured next to the one that
+// A draft model that stays as it was after some training steps is measured next to the one that
 // is trained, in steps without training too, and is the same one after the run was resumed.
 TEST_F(SpotStepsTest, AFrozenDrafterIsMeasuredToo) {
   const std::vector<std::string> options = {"speculative.train.compare_frozen=true",

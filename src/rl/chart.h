@@ -21,7 +21,7 @@ struct Axis {
 };
 
 // The axis of values from `low` to `high`: a little more than them; from 0 where that leaves at
-// least 60 % of the height to the data. `ticks`: about so many.
+// least 60 % of the height to the data. `ticks`: their number, roughly.
 Axis fit_axis(double low, double high, int ticks = 5);
 
 enum class Mark {
