@@ -45,11 +45,13 @@ struct GenerateFlags {
     flags
         .add_option(
             "--prompts", prompts,
-            "JSONL file: {\"id\", \"prompt\": text or messages} or {\"id\", \"tokens\"} a line.")
+            "JSONL file: {\"id\", \"prompt\": text or messages} or {\"id\", \"tokens\"} a line; -: "
+            "standard input.")
         ->required();
     flags
-        .add_option("--output", output,
-                    "JSONL file for the responses; replaced as a whole at the end.")
+        .add_option(
+            "--output", output,
+            "JSONL file for the responses, replaced as a whole at the end; -: standard output.")
         ->required();
     flags.add_option("--samples", samples, "Responses per prompt.");
     flags.add_option("--max-new-tokens", sampling.max_new_tokens, "Longest response, in tokens.");

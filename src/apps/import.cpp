@@ -23,7 +23,7 @@ std::string recipe_of(const std::string& config, const std::vector<std::string>&
 }
 
 int run_import_verl(const Arguments& arguments) {
-  std::string config, out;
+  std::string config, out = "-";
   std::vector<std::string> overrides;
   CLI::App app(
       "A recipe from a configuration of verl or FastRL. What has no place in it is listed line by "
@@ -32,19 +32,14 @@ int run_import_verl(const Arguments& arguments) {
       ->required();
   app.add_option("KEY=VALUE", overrides,
                  "verl's own overrides, as in its scripts: actor_rollout_ref.rollout.n=8.");
-  app.add_option("--out", out, "Where the recipe is written; else standard output.");
+  app.add_option("--out", out, "Where the recipe is written; -, the default: standard output.");
   if (!try_parse(app, arguments)) return 0;
 
   rl::RunOptions options;
   const VerlImport imported = import_verl(read_verl_config(config, overrides), options);
   TLT_CHECK_INPUT(!imported.options.empty(), config,
                   ": no option of verl is in it; give a configuration of verl's trainer");
-  const std::string recipe = recipe_of(config, imported.options, options);
-  if (out.empty()) {
-    fmt::print("{}", recipe);
-  } else {
-    write_file_atomic(out, recipe);
-  }
+  write_file_atomic(out, recipe_of(config, imported.options, options));
   for (const std::string& note : imported.notes) fmt::print(stderr, "{}\n", note);
   fmt::print(stderr, "{}: {} options taken, {} keys have none here{}\n", config,
              imported.options.size(), imported.unmapped,

@@ -18,7 +18,7 @@ using nlohmann::json;
 std::vector<InputRow> read_rows(
     const std::string& path,
     const std::function<std::vector<int32_t>(const json& row, const std::string& place)>& tokens) {
-  JsonLinesReader reader(path);
+  JsonLinesReader reader(open_input(path));
   std::vector<InputRow> rows;
   json row;
   while (reader.try_next(row)) {

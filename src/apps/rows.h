@@ -1,4 +1,5 @@
-// Rows: the JSON lines that commands read and write.
+// Rows: the JSON lines that commands read and write. As a file name "-" is standard input, and
+// standard output where AtomicFile writes (base/files.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -72,26 +72,29 @@ class ChatWriter {
 }  // namespace
 
 int run_tokenize(const Arguments& arguments) {
-  std::string model, mode;
-  CLI::App app(
-      "Text to tokens and back: JSON lines on standard input, answers on standard output.");
+  std::string model, mode, input = "-", output = "-";
+  CLI::App app("Text to tokens and back, a JSON object a line, answered line by line.");
   app.add_option("--model", model, "Folder with tokenizer.json.")->required();
   app.add_option("MODE", mode, "encode, decode or chat.")->required();
+  app.add_option("--input", input, "JSONL file; -, the default: standard input.");
+  app.add_option("--output", output, "JSONL file; -, the default: standard output.");
   if (!try_parse(app, arguments)) return 0;
   TLT_CHECK_INPUT(mode == "encode" || mode == "decode" || mode == "chat", "'", mode,
                   "' is no mode; use encode, decode or chat");
 
   const data::Tokenizer tokenizer = data::Tokenizer::load(model);
-  JsonLinesReader reader("/dev/stdin");
+  JsonLinesReader reader(open_input(input));
+  AtomicFile file(output);
   if (mode == "chat") {
     const ChatWriter writer(model, tokenizer);
     for (nlohmann::ordered_json row; reader.try_next(row);)
-      print_line(writer.write(row, reader.place()));
-    return 0;
+      file.append(to_line(writer.write(row, reader.place())));
+  } else {
+    for (json row; reader.try_next(row);)
+      file.append(to_line(mode == "encode" ? encode(tokenizer, row, reader.place())
+                                           : decode(tokenizer, row, reader.place())));
   }
-  for (json row; reader.try_next(row);)
-    print_line(mode == "encode" ? encode(tokenizer, row, reader.place())
-                                : decode(tokenizer, row, reader.place()));
+  file.commit();
   return 0;
 }
 

@@ -10,8 +10,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -30,6 +32,8 @@ bool can_be_mended(int error_number) {
     case ENAMETOOLONG:
     case EFBIG:  // ulimit -f, or a disk that knows no larger files
     case ELOOP:
+    case EBADF:  // /dev/fd/9 without a descriptor 9
+    case ENXIO:  // a socket
       return true;
     default:
       return false;
@@ -48,6 +52,44 @@ bool has_name(const FileHandle& file, const std::string& path) {
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
+// The descriptor that a name like /dev/stdout or /dev/fd/63 means; nullopt: it is another name.
+// Such a file is not opened by its name: that would begin at the file's first byte, and needs
+// rights that the process may have lost.
+std::optional<int> named_descriptor(std::string_view path) {
+  if (path == "/dev/stdin") return STDIN_FILENO;
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    const std::string_view number = path.substr(folder.size());
+    int descriptor = -1;
+    const auto end = std::from_chars(number.data(), number.data() + number.size(), descriptor).ptr;
+    if (end == number.data() + number.size() && descriptor >= 0) return descriptor;
+  }
+  return std::nullopt;
+}
+
+// What the links lead to, whether it is there or not.
+std::string follow_links(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  std::filesystem::path target = path;
+  std::error_code none;
+  for (int links = 0; std::filesystem::is_symlink(target, none); ++links) {
+    if (links == kMostLinks) throw_file_error(path, "open", ELOOP);
+    const std::filesystem::path next = std::filesystem::read_symlink(target, none);
+    if (none) throw_file_error(path, "open", none.value());
+    target = target.parent_path() / next;  // `next` alone where it is absolute
+  }
+  return target.string();
+}
+
+// Unique among the threads and processes that write here: two writers of one file never share a
+// temporary one.
+std::string temporary_name(const std::string& path) {
+  static std::atomic<int> count = 0;
+  return check_internal::concat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
+}
+
 }  // namespace
 
 void throw_file_error(const std::string& path, std::string_view action, int error_number) {
@@ -55,17 +97,27 @@ void throw_file_error(const std::string& path, std::string_view action, int erro
     throw InputError(path +
                      ": the disk is full; free some space or choose a folder on another disk");
   }
+  if (error_number == EPIPE) throw Error(path + ": the program that reads it has ended");
   const std::string message =
       check_internal::concat(path, ": cannot ", action, ": ", std::strerror(error_number));
   if (can_be_mended(error_number)) throw InputError(message);
   throw Error(message);
 }
 
-FileHandle::FileHandle(const std::string& path, int flags) : path_(path) {
+FileHandle::FileHandle(const std::string& path, int flags, std::string name)
+    : path_(std::move(name)) {
   do {
     descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   } while (descriptor_ < 0 && errno == EINTR);
-  if (descriptor_ < 0) throw_file_error(path, "open", errno);
+  if (descriptor_ < 0) throw_file_error(path_, "open", errno);
+}
+
+FileHandle FileHandle::duplicate_of(int descriptor, std::string name) {
+  FileHandle copy;
+  copy.path_ = std::move(name);
+  copy.descriptor_ = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (!copy.is_open()) throw_file_error(copy.path_, "open", errno);
+  return copy;
 }
 
 FileHandle::FileHandle(FileHandle&& other) noexcept
@@ -170,27 +222,49 @@ int64_t free_bytes(const std::string& path) {
 
 void sync_folder(const std::string& path) { FileHandle(path, O_RDONLY | O_DIRECTORY).sync(); }
 
+FileHandle open_input(const std::string& path) {
+  if (path == "-") return FileHandle::duplicate_of(STDIN_FILENO, "standard input");
+  if (const auto descriptor = named_descriptor(path))
+    return FileHandle::duplicate_of(*descriptor, path);
+  return FileHandle(path, O_RDONLY);
+}
+
+bool is_stream(const std::string& path) {
+  if (path == "-" || named_descriptor(path)) return true;
+  struct stat status;
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+}
+
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
-  // Unique among the threads and processes that write here: two writers of one file never share a
-  // temporary one.
-  static std::atomic<int> count = 0;
-  const std::string temporary =
-      check_internal::concat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
-  file_ = FileHandle(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+  if (path == "-") {
+    file_ = FileHandle::duplicate_of(STDOUT_FILENO, "standard output");
+  } else if (const auto descriptor = named_descriptor(path)) {
+    file_ = FileHandle::duplicate_of(*descriptor, path);
+  } else if (is_stream(path)) {
+    file_ = FileHandle(path, O_WRONLY);
+  } else {
+    std::error_code none;
+    if (std::filesystem::is_directory(path, none)) throw_file_error(path, "write", EISDIR);
+    target_ = follow_links(path);
+    const std::string temporary = temporary_name(target_);
+    file_ = FileHandle(temporary, O_WRONLY | O_CREAT | O_TRUNC, path);
+    temporary_ = temporary;
+  }
 }
 
 AtomicFile::~AtomicFile() {
-  if (file_.is_open()) ::unlink(file_.path().c_str());
+  if (file_.is_open() && !temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::append(std::string_view bytes) { file_.write(bytes); }
 
 void AtomicFile::commit() {
   TLT_CHECK(file_.is_open(), path_, " was committed before");
+  if (temporary_.empty()) return file_.close();
   file_.sync();
-  if (::rename(file_.path().c_str(), path_.c_str()) != 0) throw_file_error(path_, "replace", errno);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) throw_file_error(path_, "replace", errno);
   file_.close();
-  sync_folder(folder_of(path_));
+  sync_folder(folder_of(target_));
 }
 
 void write_file_atomic(const std::string& path, std::string_view bytes) {

@@ -8,6 +8,7 @@
 //   AtomicFile file(folder + "/state.bin");
 //   file.append(bytes);
 //   file.commit();                     // without it the file never appears
+//   AtomicFile("-").append(line);      // standard output
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -39,8 +40,11 @@ void sync_folder(const std::string& path);
 class FileHandle {
  public:
   FileHandle() = default;
-  // Opens as open(2) does with `flags`; the file is closed on exec.
-  FileHandle(const std::string& path, int flags);
+  // Opens as open(2) does with `flags`; the file is closed on exec. Messages call it `name`.
+  FileHandle(const std::string& path, int flags, std::string name);
+  FileHandle(const std::string& path, int flags) : FileHandle(path, flags, path) {}
+  // A second descriptor of an open file, with the same place in it.
+  static FileHandle duplicate_of(int descriptor, std::string name);
   FileHandle(FileHandle&& other) noexcept;
   FileHandle& operator=(FileHandle&& other) noexcept;
   ~FileHandle();
@@ -63,9 +67,19 @@ class FileHandle {
   int descriptor_ = -1;
 };
 
-// A file that appears under its name as a whole, in commit(), or not at all.
+// Opens a file to be read from its begin to its end; "-" is standard input.
+FileHandle open_input(const std::string& path);
+
+// Whether output of this name goes to a reader or a device as it is written: "-" (standard output),
+// /dev/stdout and the like, a FIFO, a device. Every other name is a file's, or will be.
+bool is_stream(const std::string& path);
+
+// A file that appears under its name as a whole, in commit(), or not at all. Through a symbolic
+// link it is the link's target that is replaced. What is_stream() is never replaced, but written to
+// by every append().
 class AtomicFile {
  public:
+  // A FIFO is waited for until a program opens it to read. InputError: the path is a folder.
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -77,7 +91,9 @@ class AtomicFile {
   void commit();
 
  private:
-  std::string path_;
+  std::string path_;       // as given
+  std::string target_;     // what is replaced: path_, or what its links lead to
+  std::string temporary_;  // empty: written to directly
   FileHandle file_;
 };
 

@@ -6,10 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -146,9 +148,93 @@ TEST(AtomicFileTest, FailedCommitLeavesTheOldOneAndNoTemporaryFile) {
   const TestFolder folder;
   make_folder(folder / "f/inside");  // a file cannot take the place of a folder
   EXPECT_THAT(thrown_message<InputError>([&] { write_file_atomic(folder / "f", "new"); }),
-              HasSubstr("cannot replace: Is a directory"));
+              HasSubstr(folder / "f: cannot write: Is a directory"));
   EXPECT_TRUE(std::filesystem::is_directory(folder / "f/inside"));
   EXPECT_EQ(folder.entries(), 1);
+}
+
+TEST(AtomicFileTest, FolderMadeMeanwhileIsKept) {
+  const TestFolder folder;
+  AtomicFile file(folder / "f");
+  make_folder(folder / "f/inside");
+  EXPECT_THAT(thrown_message<InputError>([&] { file.commit(); }),
+              HasSubstr(folder / "f: cannot replace: Is a directory"));
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "f/inside"));
+}
+
+TEST(AtomicFileTest, MessageHasTheNameThatWasTyped) {
+  EXPECT_EQ(thrown_message<InputError>([] { AtomicFile("/nowhere/f"); }),
+            "/nowhere/f: cannot open: No such file or directory");
+}
+
+TEST(AtomicFileTest, LinkStaysAndItsTargetIsReplaced) {
+  const TestFolder folder;
+  make_folder(folder / "data");
+  write_file_atomic(folder / "data/real", "old");
+  std::filesystem::create_symlink("data/real", folder / "near");
+  std::filesystem::create_symlink(folder / "near", folder / "far");
+  write_file_atomic(folder / "far", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "far"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "near"));
+  EXPECT_EQ(read_file(folder / "data/real", kSmall), "new");
+  EXPECT_EQ(folder.entries(), 3) << "the temporary file is still there";
+}
+
+TEST(AtomicFileTest, LinkToNoFileMakesOne) {
+  const TestFolder folder;
+  std::filesystem::create_symlink("later", folder / "link");
+  write_file_atomic(folder / "link", "text");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(read_file(folder / "later", kSmall), "text");
+}
+
+TEST(AtomicFileTest, LinkToItselfIsTheUsersMistake) {
+  const TestFolder folder;
+  std::filesystem::create_symlink("link", folder / "link");
+  EXPECT_THAT(thrown_message<InputError>([&] { AtomicFile(folder / "link"); }),
+              HasSubstr("Too many levels of symbolic links"));
+}
+
+TEST(AtomicFileTest, FifoAndDeviceAreWrittenToAndStay) {
+  const TestFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  const FileHandle reader(folder / "fifo", O_RDONLY | O_NONBLOCK);
+  AtomicFile file(folder / "fifo");
+  file.append("text");
+  std::string text(10, '\0');
+  EXPECT_EQ(::read(reader.descriptor(), text.data(), text.size()), 4) << "before the commit";
+  EXPECT_EQ(text.substr(0, 4), "text");
+  file.commit();
+  EXPECT_THROW(file.commit(), Error);
+  EXPECT_TRUE(std::filesystem::is_fifo(folder / "fifo"));
+  EXPECT_TRUE(is_stream(folder / "fifo"));
+  EXPECT_THROW(write_file_atomic("/dev/full", "text"), InputError);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  EXPECT_EQ(folder.entries(), 1);
+}
+
+TEST(AtomicFileTest, DescriptorGoesOnWhereItStands) {
+  const TestFolder folder;
+  FileHandle shared(folder / "f", O_RDWR | O_CREAT);
+  shared.write("before ");
+  const std::string name = "/dev/fd/" + std::to_string(shared.descriptor());
+  EXPECT_TRUE(is_stream(name));
+  write_file_atomic(name, "text");
+  EXPECT_EQ(read_file(folder / "f", kSmall), "before text");
+  EXPECT_THAT(thrown_message<InputError>([] { AtomicFile("/dev/fd/999"); }),
+              HasSubstr("/dev/fd/999: cannot open"));
+}
+
+TEST(AtomicFileTest, ReaderThatEndedIsOneSentence) {
+  const TestFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  std::optional<FileHandle> reader(std::in_place, folder / "fifo", O_RDONLY | O_NONBLOCK);
+  AtomicFile file(folder / "fifo");
+  reader.reset();
+  const auto before = ::signal(SIGPIPE, SIG_IGN);
+  EXPECT_EQ(thrown_message([&] { file.append("text"); }),
+            folder / "fifo: the program that reads it has ended");
+  ::signal(SIGPIPE, before);
 }
 
 TEST(AtomicFileTest, NameWithoutAFolderIsWrittenHere) {

@@ -22,6 +22,8 @@ class JsonLinesReader {
   static constexpr int64_t kMaxLineBytes = int64_t{64} << 20;
 
   explicit JsonLinesReader(const std::string& path, int64_t max_line_bytes = kMaxLineBytes);
+  // Of an open file: JsonLinesReader(open_input(path)) takes "-" for standard input.
+  explicit JsonLinesReader(FileHandle file, int64_t max_line_bytes = kMaxLineBytes);
 
   // The next row; false at the end. Empty lines are skipped. Throws InputError with path and line
   // for a line that is not JSON or is too long.
