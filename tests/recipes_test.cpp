@@ -51,7 +51,7 @@ TEST(RecipesTest, Gsm8kStartsAndLearnsOnItsOwnRows) {
       {"train", "recipes/gsm8k_qwen2.5_0.5b.toml", "model.path=" + (scratch / "model").string(),
        "model.random_seed=0", "data.train_files=" + (data / "gsm8k/train.jsonl").string(),
        "data.val_files=" + (data / "gsm8k/test.jsonl").string(), "data.val_max_samples=4",
-       "data.train_batch_size=4", "actor.ppo_mini_batch_size=4", "rollout.n=4",
+       "data.train_batch_size=4", "rollout.n=4",
        "data.max_response_length=24", "trainer.total_training_steps=2", "trainer.test_freq=2",
        "rollout.kv_memory_bytes=67108864",
        "trainer.default_local_dir=" + (scratch / "run").string(), "--workers", "2"},
