@@ -13,7 +13,6 @@ namespace tlt::rl {
 namespace {
 
 constexpr double kWidth = 900, kLeft = 70, kRight = 30, kAbove = 62, kBelow = 26;
-constexpr size_t kMeanSteps = 5;
 
 struct Panel {
   Chart chart;

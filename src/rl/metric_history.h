@@ -8,12 +8,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace tlt::rl {
+
+// Scores are shown as means of this many steps: a single step's noise hides what a run does.
+inline constexpr size_t kMeanSteps = 5;
 
 // (step, value), in order of steps.
 using Points = std::vector<std::pair<double, double>>;

@@ -14,7 +14,6 @@
 namespace tlt::rl {
 namespace {
 
-constexpr int64_t kMeanSteps = 5;
 constexpr double kGrows = 0.01;  // of the truncated share, from which on it is said what helps
 
 // A mean and its standard error; NaN: not known.
@@ -77,7 +76,7 @@ class Writer {
   Writer(const MetricHistory& history, const RunFacts& facts) : history_(history), facts_(facts) {
     steps_ = std::ssize(history.points("critic/score/mean"));
     // Means of five steps; of fewer where the run has not twice as many.
-    window_ = static_cast<size_t>(std::clamp<int64_t>(steps_ / 2, 1, kMeanSteps));
+    window_ = static_cast<size_t>(std::clamp<int64_t>(steps_ / 2, 1, int64_t{kMeanSteps}));
   }
 
   std::vector<std::string> write() {
