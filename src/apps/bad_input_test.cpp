@@ -77,7 +77,7 @@ TEST_F(GenerateComplaintTest, WrongFlagsAreNamed) {
   expect({"--samples", "0"}, HasSubstr("--samples is 0; give"));
   expect({"--temperature", "-1"}, HasSubstr("temperature is -1; give 0"));
   expect({"--dtype", "float16"}, HasSubstr("float16"));
-  expect({"--device", "gpu"}, HasSubstr("unknown device 'gpu'; use cpu, cuda"));
+  expect({"--device", "gpu"}, HasSubstr("unknown device 'gpu'; give --device cpu"));
   expect({"--threads", "-2"}, HasSubstr("--threads is -2; give"));
   expect({"--kv-memory", "lots"}, HasSubstr("--kv-memory"));
   expect({"--kv-memory", "100"}, HasSubstr("100"));
