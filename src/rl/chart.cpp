@@ -16,6 +16,7 @@ constexpr size_t kMostPoints = 600;  // of a line; more of them become means
 constexpr size_t kMostDots = 300;    // of a series; more would be a cloud
 constexpr size_t kMostLabels = 8;    // of a series; of more points the first, the best, the last
 constexpr double kLabelHeight = 13, kLabelGap = 5;
+constexpr double kKeyWidth = 24;  // of a legend's mark with the gap before its text
 
 // A round number of at least `value`: 1, 2, 2.5 or 5 times a power of ten.
 double round_up(double value) {
@@ -113,10 +114,10 @@ class Drawing {
     double right = box_.left + box_.width;
     for (auto series = chart_.series.rbegin(); series != chart_.series.rend(); ++series) {
       if (series->points.empty()) continue;
-      out += svg::text({right, line}, series->name, {.anchor = "end"});
-      right -= svg::text_width(series->name) + 32;
-      out += key(*series, {right, line - 4});
-      right -= 16;
+      const double left = right - svg::text_width(series->name) - kKeyWidth;
+      out += key(*series, {left, line - 4});
+      out += svg::text({left + kKeyWidth, line}, series->name, {});
+      right = left - 16;
     }
     return out;
   }

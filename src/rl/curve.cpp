@@ -49,7 +49,7 @@ Chart acceptance_chart(const MetricHistory& history) {
   const std::string since =
       frozen.empty() ? "" : fmt::format("frozen after step {:g}", frozen.front().first - 1);
   return {
-      .title = "Acceptance length (tokens per forward pass)",
+      .title = "Acceptance length in tokens",
       .series = {
           {"in rollouts", svg::kGrey, Mark::kDots, history.points("rollout/spec_accept_length")},
           {since, svg::kOrange, Mark::kLine, frozen},
