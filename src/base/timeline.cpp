@@ -48,7 +48,7 @@ int64_t end_of_events(FileHandle& file) {
   const size_t whole_event = tail.rfind("},\n");
   if (whole_event != std::string::npos) return tail_place + static_cast<int64_t>(whole_event) + 1;
   TLT_CHECK_INPUT(tail.substr(0, kBegin.size()) == kBegin.substr(0, tail.size()), file.path(),
-                  ": not a timeline of this program; move it away");
+                  ": not a timeline of this program; move it aside to get one");
   return 0;
 }
 
@@ -68,13 +68,7 @@ Timeline::Timeline(const std::string& path, int rank, const Clock& clock, int64_
                   rank, rank));
 }
 
-Timeline::~Timeline() {
-  try {
-    flush();
-  } catch (const Error& error) {
-    log_error("{}", error.what());
-  }
-}
+Timeline::~Timeline() { flush(); }
 
 void Timeline::span(std::string_view lane, std::string_view name, double start, double end) {
   const std::lock_guard lock(mutex_);
@@ -119,6 +113,7 @@ int Timeline::lane_id(std::string_view lane) {
 }
 
 void Timeline::add(std::string_view event) {
+  if (has_failed_) return;
   if (events_ >= max_events_) {
     ++dropped_;
     warn_once("timeline_full", "{}: {} events are written; later ones are dropped", file_.path(),
@@ -133,7 +128,15 @@ void Timeline::add(std::string_view event) {
 
 void Timeline::flush_locked() {
   if (pending_.empty()) return;
-  std::string text = std::exchange(pending_, {});
+  try {
+    append(std::exchange(pending_, {}));
+  } catch (const Error& error) {
+    has_failed_ = true;
+    log_warning("the timeline is incomplete: {}", error.what());
+  }
+}
+
+void Timeline::append(std::string text) {
   const FileLock lock(file_);
   const int64_t place = end_of_events(file_);
   if (place == 0) text.replace(0, 2, kBegin);  // no comma before the first event
@@ -148,12 +151,7 @@ TimelineSpan::TimelineSpan(Timeline* timeline, std::string lane, std::string nam
 }
 
 TimelineSpan::~TimelineSpan() {
-  if (!timeline_) return;
-  try {
-    timeline_->span(lane_, name_, start_, timeline_->clock().seconds());
-  } catch (const Error& error) {
-    warn_once("timeline_failed", "the timeline is not complete: {}", error.what());
-  }
+  if (timeline_) timeline_->span(lane_, name_, start_, timeline_->clock().seconds());
 }
 
 }  // namespace tlt

@@ -37,7 +37,7 @@ class Timeline {
   Timeline(const std::string& path, int rank, const Clock& clock = steady_clock(),
            int64_t max_events = kMaxEvents);
 
-  // Writes what is left; an error is logged.
+  // Writes what is left.
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
@@ -48,17 +48,19 @@ class Timeline {
   // A number that changes with time, drawn as a graph: running sequences, free pages.
   void counter(std::string_view name, double value);
 
-  // Writes all events so far. Happens by itself when enough have come together.
+  // Writes all events so far. Happens by itself when enough have come together. A file that cannot
+  // be written or is no timeline costs the timeline, with a warning, and never the run.
   void flush();
 
   int64_t dropped_events() const;
   const Clock& clock() const { return clock_; }
 
  private:
-  // All three REQUIRE: mutex_ is held.
+  // All four REQUIRE: mutex_ is held.
   int lane_id(std::string_view lane);
   void add(std::string_view event);
   void flush_locked();
+  void append(std::string text);  // throws where flush_locked() warns
 
   int64_t microseconds(double clock_seconds) const;
 
@@ -73,6 +75,7 @@ class Timeline {
   std::map<std::string, int, std::less<>> lanes_;
   int64_t events_ = 0;
   int64_t dropped_ = 0;
+  bool has_failed_ = false;  // nothing more is written
 };
 
 // A span from here to the end of the scope; without a timeline nothing happens.

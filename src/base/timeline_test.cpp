@@ -169,12 +169,20 @@ TEST_F(TimelineTest, LongHalfEventIsTakenOutWhole) {
   EXPECT_EQ(events("X").back()["name"], "last");
 }
 
-TEST_F(TimelineTest, OtherFileIsNotOverwritten) {
-  write_file_atomic(path_, "precious notes");
-  Timeline timeline(path_, 0, clock_);
-  EXPECT_THAT(thrown_message<InputError>([&] { timeline.flush(); }),
-              HasSubstr("not a timeline of this program"));
-  EXPECT_EQ(read_file(path_, 100), "precious notes");
+// A diagnostic file must not end a run: SECURITY A14.
+TEST_F(TimelineTest, OtherFileIsKeptAndEndsNothing) {
+  for (const std::string& other : {std::string("precious notes"), std::string(4096, '\0')}) {
+    write_file_atomic(path_, other);
+    testing::internal::CaptureStderr();
+    {
+      Timeline timeline(path_, 0, clock_);
+      for (int i = 0; i < 5'000; ++i) timeline.span("lane", "x", 100, 101);
+      timeline.flush();
+    }
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr("not a timeline of this program"));
+    EXPECT_EQ(read_file(path_, 10'000), other);
+  }
 }
 
 TEST_F(TimelineTest, EventsBeyondTheBoundAreCountedNotKept) {
