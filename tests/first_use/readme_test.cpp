@@ -204,6 +204,50 @@ TEST(ReadmeTest, StaleCommandsAreFound) {
   for (const auto& [text, fault] : wrong) EXPECT_THAT(checker.fault(text), HasSubstr(fault));
 }
 
+// "| `option` | `default` | …" of `tlt options`.
+std::map<std::string, std::string> option_defaults() {
+  static const std::regex kRow("\\| `([^`]+)` \\| `([^`]*)` \\|");
+  const std::string table = run_program({"options"}).out;
+  std::map<std::string, std::string> defaults;
+  for (std::sregex_iterator row(table.begin(), table.end(), kRow), end; row != end; ++row)
+    defaults[(*row)[1]] = (*row)[2];
+  return defaults;
+}
+
+TEST(ReadmeTest, DefaultsAreTheProgramsOwn) {  // B21: one page named two
+  const std::map<std::string, std::string> defaults = option_defaults();
+  static const std::regex kSaid("`([a-z_.]+)=([^`]+)`,? (?:is )?the default");
+  int said = 0;
+  for (const std::string& page : pages()) {
+    const std::string text = read_source(page);
+    for (std::sregex_iterator match(text.begin(), text.end(), kSaid), end; match != end; ++match) {
+      const std::string name = (*match)[1], value = (*match)[2];
+      EXPECT_TRUE(std::ranges::any_of(defaults,
+                                      [&](const auto& option) {
+                                        return ("." + option.first).ends_with("." + name) &&
+                                               option.second == value;
+                                      }))
+          << page << ": " << match->str();
+      ++said;
+    }
+  }
+  EXPECT_GT(said, 0);
+  EXPECT_THAT(read_source("docs/spot_training.md"), Not(HasSubstr("off by default")));
+  // The table of docs/coming_from_verl.md: "| `option` | verl's | tlt's, …".
+  const std::string page = read_source("docs/coming_from_verl.md"),
+                    table = page.substr(page.find("## Defaults that differ"));
+  static const std::regex kRow("\n\\| `([a-z_.]+)` \\| [^|]+ \\| `?([^ :;,|`]+)");
+  int rows = 0;
+  for (std::sregex_iterator row(table.begin(), table.end(), kRow), end; row != end; ++row) {
+    const auto option = defaults.find((*row)[1]);
+    if (option == defaults.end() || !std::isalnum(static_cast<unsigned char>(option->second[0])))
+      continue;  // lists and texts are described
+    EXPECT_EQ(option->second, (*row)[2]) << (*row)[1];
+    ++rows;
+  }
+  EXPECT_GT(rows, 5);
+}
+
 TEST(ReadmeTest, LinksLeadToFiles) {
   static const std::regex kLink("\\]\\(([^)#]+)(#[^)]*)?\\)");
   for (const std::string& page : pages()) {

@@ -103,7 +103,9 @@ TEST_F(ReportTest, ARunEndsWithWhatItDid) {
         "  time                rollout ", "before training (step 0): score ",
         "after training (step 3): score ", "  next\n"}) {
     EXPECT_THAT(summary, HasSubstr(line));
-    if (std::string(line).back() != '\n') EXPECT_THAT(ended.err, HasSubstr(line));
+    if (!std::string_view(line).ends_with('\n')) {
+      EXPECT_THAT(ended.err, HasSubstr(line));
+    }
   }
   // Console lines: no characters of a terminal in a file.
   EXPECT_EQ(ended.err.find('\r'), std::string::npos);
