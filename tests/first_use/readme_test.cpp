@@ -249,12 +249,13 @@ TEST(ReadmeTest, DefaultsAreTheProgramsOwn) {  // B21: one page named two
 }
 
 TEST(ReadmeTest, LinksLeadToFiles) {
-  static const std::regex kLink("\\]\\(([^)#]+)(#[^)]*)?\\)");
+  // [text](target#part), and a line "[text]: target" that other lines refer to.
+  static const std::regex kLink("\\]\\(([^)#]+)(#[^)]*)?\\)|\n\\[[^\\]\n]+\\]: ([^\\s#]+)");
   for (const std::string& page : pages()) {
     const std::string text = read_source(page);
     const fs::path folder = fs::path(std::string(TLT_SOURCE_DIR) + "/" + page).parent_path();
     for (std::sregex_iterator link(text.begin(), text.end(), kLink), end; link != end; ++link) {
-      const std::string target = (*link)[1];
+      const std::string target = (*link)[1].matched ? (*link)[1] : (*link)[3];
       if (target.find("://") != std::string::npos) continue;
       EXPECT_TRUE(fs::exists(folder / target)) << page << ": " << target;
     }
