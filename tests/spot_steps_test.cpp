@@ -1,5 +1,5 @@
-// Of a whole run: in which steps the drafter is trained, and what it is trained on. What the
-// release's spot trainer did instead is in the defects S3, S4 and S6 of PAPER 3.3.
+// Of a whole run: in which steps the drafter is trained, and what it is trained on. What
+// FastRL's spot trainer does instead is in docs/paper_map.md.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>

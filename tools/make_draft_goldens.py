@@ -38,7 +38,7 @@ LENGTHS = [1, 5, 33, 18]  # pairs of the packed sequences; 33 and 18 end behind 
 
 
 class Eagle(nn.Module):
-    """PAPER 2.1: one decoder layer without its first norm, behind FC [embedding; feature], no norm behind it."""
+    """EAGLE: one decoder layer without its first norm, behind FC [embedding; feature], no norm behind it."""
 
     def __init__(self, config):
         super().__init__()
@@ -60,7 +60,7 @@ class Eagle(nn.Module):
 
 
 class Eagle3(nn.Module):
-    """PAPER 2.2, the first pass: g = FC captured; attention over [Norm embedding; Norm g] beside the residual g."""
+    """EAGLE-3, the first pass: g = FC captured; attention over [Norm embedding; Norm g] beside the residual g."""
 
     def __init__(self, config, head_rows):
         super().__init__()

@@ -5,7 +5,7 @@
     python tools/make_draft_loss_goldens.py [--out tests/golden]
 
 Needs torch and safetensors; takes a few seconds. Weights, states and tokens follow from formulas (wave() and below),
-so that only numbers to compare with are stored. Network, losses and gradients are written out here after the paper
+so that only numbers to compare with are stored. Network, losses and gradients are written out here after EAGLE
 (forward() and losses()) and differentiated by autograd; nothing comes from our own program.
 """
 import argparse

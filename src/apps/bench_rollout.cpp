@@ -59,7 +59,7 @@ Way parse_way(const std::string& name) {
   return way;
 }
 
-// Depth x width x verify, as far as they fit each other (the paper's table 1, figure 13).
+// Depth x width x verify, as far as they fit each other (TLT, Table 1, Figure 13).
 std::vector<std::string> sweep_of(const std::string& drafter) {
   std::vector<std::string> ways;
   for (const int64_t depth : {2, 4, 6, 8, 10})

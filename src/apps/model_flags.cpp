@@ -109,8 +109,8 @@ void SpeculationFlags::add_to(CLI::App& flags) {
       "verify, "
       "as 8_4_16; else they are chosen for each step.");
   flags.add_option("--accept-rule", accept_rule,
-                   "coupled (the tokens are those without speculation) or target_only (the "
-                   "release's: other tokens, as likely).");
+                   "coupled (the tokens are those without speculation) or target_only "
+                   "(FastRL's: other tokens, as likely).");
   flags.add_option("--accept-threshold-single", accept_threshold_single,
                    "target_only: a guess at least as probable is taken; below 1 responses change.");
   flags.add_option("--accept-threshold-acc", accept_threshold_acc,

@@ -1,4 +1,4 @@
-// PAPER 3.3, S11: in the release two threads shared a ZeroMQ socket of the kind that asks and then
+// In FastRL (docs/paper_map.md) two threads share a ZeroMQ socket of the kind that asks and then
 // waits for the answer.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -13,7 +13,7 @@
 //
 // Idle workers are promoted to drafter training once there are `min_workers_for_training` of them;
 // a worker that becomes idle later joins at once. What ends its training is a group for it, or the
-// end of the step, and nothing that another worker does (PAPER 3.3, S5); the others go on.
+// end of the step, and nothing that another worker does (docs/paper_map.md); the others go on.
 //
 // When nothing is left to start, and a worker has no more unfinished sequences than another one has
 // room for (it says so: where a few rows more cost it little), it moves its own there and falls

@@ -265,7 +265,7 @@ TEST_F(CoordinatorTrainingTest, IdleWorkersArePromotedWhenEnoughAreIdle) {
   EXPECT_EQ(training_.state(2), WorkerState::kBusy);
 }
 
-// PAPER 3.3, S5: in the release a worker that was done stopped the training of all.
+// In FastRL a worker that is done stops the training of all (docs/paper_map.md).
 TEST_F(CoordinatorTrainingTest, OnlyTheEndOfTheStepStopsTraining) {
   run_dry(0);
   run_dry(1);
@@ -289,7 +289,7 @@ TEST_F(CoordinatorTrainingTest, WorkThatComesBackEndsTheTrainingOfItsWorkerAlone
   EXPECT_EQ(training_.state(2), WorkerState::kLost);
 }
 
-// PAPER 3.3, S9: one permission for each time of idleness, however often a worker is heard.
+// One permission for each time of idleness, however often a worker is heard (paper_map.md).
 TEST_F(CoordinatorTrainingTest, APromotedWorkerIsNotPromotedAgain) {
   run_dry(0);
   run_dry(1);

@@ -1,5 +1,5 @@
 // EagleNetwork: the network of an EAGLE-1 or EAGLE-2 drafter: it continues the target's final
-// hidden states (PAPER 2.1).
+// hidden states (EAGLE, docs/references.md).
 //
 //   z_t     = FC [E(x_{t+1}); h_t]            the embedding first; no bias
 //   a_t     = z_t + Attention(z_t)            no norm before it

@@ -1,4 +1,4 @@
-// Eagle3Network: the network of an EAGLE-3 drafter (PAPER 2.2): it is shown hidden states from
+// Eagle3Network: the network of an EAGLE-3 drafter (docs/references.md): it is shown states from
 // three depths of the target, and has a head of its own over the tokens that are drafted often.
 //
 //   g_t     = FC [h_t^a; h_t^b; h_t^c]                what goes into the target's layers a, b, c

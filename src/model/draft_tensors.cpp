@@ -35,7 +35,7 @@ void DraftTensors::load(const Device& device, const std::vector<Parameter>& para
       load_part(weights_, names_.at(part.name), device, parameter, part);
 }
 
-// SGLang's classes have a bias in FC and the networks that are trained have none (PAPER 2.1): zeros
+// SGLang's classes have a bias in FC and the networks that are trained have none (EAGLE): zeros
 // say the same in both.
 void DraftTensors::check_zero_bias(const std::string& plain) {
   if (at::count_nonzero(read(plain)).item<int64_t>() == 0) return;

@@ -1,5 +1,5 @@
 // UnrolledAttention: the attention of a drafter's later training passes, which sees what drafting
-// sees (EAGLE-3's training-time test, PAPER 2.2; HASS's aligned contexts, 2.3).
+// sees (EAGLE-3's training-time test, HASS's aligned contexts; docs/references.md).
 //
 // In pass k row t stands for a token that was guessed k steps behind the last state of the target:
 // it sees the keys of pass 0 up to row t - k, and of its own path row t - k + j of each pass

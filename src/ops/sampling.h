@@ -20,7 +20,7 @@ struct Sampled {
   float truncated_logprob = 0;  // of the truncated one; equal to logprob when nothing is truncated
 };
 
-// The release's way to accept guesses ("target-only", PAPER 4.4), for comparison: of the guesses in
+// FastRL's way to accept guesses (docs/paper_map.md, note 8), for comparison: of the guesses in
 // their order the first one up to which the summed probability reaches the number, or whose own
 // probability reaches threshold_single; where none does, a token of the rest. With both thresholds
 // 1 a token is chosen as often as by its probability; below 1, guesses are taken more often.

@@ -1,4 +1,4 @@
-// `tlt draft`: the warm-up of an EAGLE drafter before the first rollout (PAPER 2.4). run() is the
+// `tlt draft`: warm-up of an EAGLE drafter before the first rollout (docs/draft.md). run() is the
 // place to begin reading.
 //
 //   prompts or rows -> hidden states on the disk (spot/hidden_store) -> a share held out

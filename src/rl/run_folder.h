@@ -1,4 +1,4 @@
-// RunFolder: where a run leaves its traces (DESIGN 5), written by rank 0; the other workers only
+// RunFolder: where a run leaves its traces, written by rank 0; the other workers only
 // read.
 //
 //   options.toml      the resolved options; runs again        metrics.jsonl, events.out.tfevents…

@@ -230,7 +230,7 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   ++drafting_->stats.steps;
 }
 
-// By the release's rule the token depends on the guesses: they must not depend on its number.
+// By FastRL's rule the token depends on the guesses: they must not depend on its number.
 spec::KnownDraws Speculation::draws_of(const Sequence& sequence, int64_t tokens) {
   const ops::SamplingRule& rule = sequence.group->rule;
   if (target_only_ || rule.temperature <= 0) return {};

@@ -117,7 +117,7 @@ class Speculation {
   // The policy has been updated.
   void new_weights();
 
-  // The release's way to accept guesses; before the engine is made.
+  // FastRL's way to accept guesses; before the engine is made.
   void set_target_only(const ops::TargetOnlyRule& rule) { target_only_ = rule; }
   const std::optional<ops::TargetOnlyRule>& target_only() const { return target_only_; }
 

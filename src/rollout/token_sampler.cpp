@@ -12,7 +12,7 @@ namespace {
 // Of logits at a time: 110 rows of a vocabulary of 152,000.
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 
-// Positions of numbers that only the release's rule needs, beside the tokens' own.
+// Positions of numbers that only FastRL's rule needs, beside the tokens' own.
 constexpr size_t kRestPositions = size_t{1} << 31;
 
 int64_t rows_of(const Draw& draw) { return 1 + (draw.is_tree ? draw.sequence->draft.size() : 0); }

@@ -28,10 +28,10 @@ class TokenSampler {
   // A tree is walked from its root: the token is chosen at each node with the number that belongs
   // to its place, as plain decoding would, and the walk goes on while the tree has guessed it. So
   // the tokens do not depend on the tree, and a child is accepted as often as rejection sampling
-  // would accept one (DESIGN 1).
+  // would accept one (docs/paper_map.md, note 8).
   std::span<const Drawn> sample(const at::Tensor& hidden, std::span<const Draw> draws);
 
-  // Trees are walked by the release's rule instead: other tokens than without them, though as
+  // Trees are walked by FastRL's rule instead: other tokens than without them, though as
   // likely where both thresholds are 1.
   void set_target_only(const ops::TargetOnlyRule& rule) { target_only_ = rule; }
 
@@ -48,7 +48,7 @@ class TokenSampler {
   at::Tensor gather(const at::Tensor& hidden);
   // Gives the walks all their tokens.
   void sample_some(const at::Tensor& hidden, std::span<const Draw> draws);
-  // By the release's rule, from the children of the walks' nodes.
+  // By FastRL's rule, from the children of the walks' nodes.
   void ask_for_guesses(std::span<const Draw> draws);
   // Chooses a token at the node of every walk; those that the tree has not guessed end.
   void advance(std::span<const Draw> draws, const at::Tensor& logits);

@@ -11,7 +11,7 @@ namespace {
 constexpr double kLevelAtFirst = 0.5;  // before anything is known
 constexpr double kPriorTrees = 4;      // that guess, and what is continued, count like so many
 constexpr double kDoubling =
-    0.15;  // more accepted tokens for twice the rows (PAPER 6, Fig 13a: 0.1)
+    0.15;  // more accepted tokens for twice the rows (TLT, Figure 13a: 0.1)
 constexpr double kKeptShare = 0.998;    // of what was seen, after each step
 constexpr double kTreeDeviation = 0.7;  // relative, of the tokens of one tree
 constexpr double kGuessShare = 0.05;    // a continued tree tells so much of an exact one

@@ -23,7 +23,7 @@ double draw(uint64_t seed, uint64_t choice, uint32_t number) {
                         .position = static_cast<uint32_t>(choice)});
 }
 
-// Of the paper: accepted tokens a sequence, and the bonus token.
+// As in TLT's BEG-MAB: accepted tokens a sequence, and the bonus token.
 double acceptance_length(const StepOutcome& outcome) {
   int64_t accepted = 0;
   for (const VerifiedTree& tree : outcome.trees) accepted += tree.accepted_depth();

@@ -1,11 +1,11 @@
-// Bandit: the paper's choice of strategy (PAPER 4.6) and the release's others: BEG, EG, UCB1,
+// Bandit: TLT's choice of strategy, BEG (docs/paper_map.md), and FastRL's others: EG, UCB1,
 // PREDEFINED.
 //
 // BEG groups the strategies by the rows they verify and gives each range of batch sizes one group:
 // the more sequences, the fewer rows. In the group it takes the arm with the highest median reward
 // of the last `mab_window`, or with probability epsilon any; an arm without rewards comes first.
-// EG and UCB1 choose among all arms, separately for each of the release's batch sizes. UCB1 divides
-// the rewards by the best arm's, so that its bonus sqrt(2 ln n / n_i) counts; the release adds it
+// EG and UCB1 choose among all arms, separately for each of FastRL's batch sizes. UCB1 divides
+// the rewards by the best arm's, so that its bonus sqrt(2 ln n / n_i) counts; FastRL adds it
 // to tokens per second, where it means nothing. PREDEFINED takes the first arm of the group.
 // Under a learned gate "off" is one more arm of every group (but not of PREDEFINED, which learns
 // nothing).
@@ -61,7 +61,7 @@ class Bandit : public Chooser {
   nlohmann::json save() const override;
   void restore(const nlohmann::json& state) override;
 
-  // The release's 48 batch sizes: the place of the largest that is not above `batch`.
+  // FastRL's 48 batch sizes: the place of the largest that is not above `batch`.
   static size_t release_batch(int64_t batch);
   static constexpr size_t kReleaseBatches = 48;
 

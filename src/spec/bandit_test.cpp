@@ -39,7 +39,7 @@ struct ChainOutcome {
   }
 };
 
-// PAPER 4.6 word for word, with the same random numbers.
+// The pseudo-code of BEG-MAB in TLT word for word, with the same random numbers.
 class SlowBeg {
  public:
   SlowBeg(std::vector<Strategy> strategies, std::vector<int64_t> t, double epsilon, size_t w,

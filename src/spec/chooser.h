@@ -1,6 +1,6 @@
 // Chooser: which way to decode the next engine step, learned from the steps before.
 //
-// Not here   the two choosers (bandit.h: the paper's, adaptive_chooser.h: ours); when speculation
+// Not here   the two choosers (bandit.h: TLT's, adaptive_chooser.h: ours); when speculation
 //            is allowed at all (gate.h); what the engine calls (tuner.h).
 // Threading  engine thread only; no locks.
 //

@@ -1,4 +1,4 @@
-// DraftBeam: which nodes a drafter expands next: EAGLE-2's dynamic tree (PAPER 4.2), without the
+// DraftBeam: which nodes a drafter expands next: EAGLE-2's dynamic tree, without the
 // network.
 //
 // Level by level: the `width` most probable candidates of the last level are expanded next, each

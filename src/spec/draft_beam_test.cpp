@@ -35,7 +35,7 @@ NextTokens next_tokens(uint64_t seed, const Path& path, int64_t width) {
   return next;
 }
 
-// PAPER 4.2 with its flat indices: candidate f of level 0 is child f of the root; of level i >= 1
+// EAGLE-2's tree by flat indices: candidate f of level 0 is child f of the root; of level i >= 1
 // it is k + (i - 1) k^2 + slot * k + child.
 std::map<Path, float> by_flat_index(uint64_t seed, const Strategy& strategy) {
   const auto k = static_cast<size_t>(strategy.width);

@@ -56,7 +56,7 @@ class DraftTree {
   int32_t find_child(int32_t parent, int32_t token) const;
 
   // Keeps the `count` nodes of highest probability; of equals the less deep, then the earlier one,
-  // so a kept node's parent is always kept (PAPER 4.2). The order of the others stays.
+  // so a kept node's parent is always kept (EAGLE-2). The order of the others stays.
   void keep_best(int32_t count);
 
   // Depth first, a node's most probable child last (of equals the one added first). Then every node

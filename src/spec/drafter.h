@@ -4,7 +4,7 @@
 // (tests/laws/speculation_never_changes_tokens). While it is not asked, it is told nothing but
 // which sequences have ended: a request brings the whole text. Hidden states are the target's final
 // ones (after its last norm), or what goes into the layers() that the drafter wants to see, in its
-// compute type; state t and token t + 1 are what an EAGLE drafter reads together (PAPER 2.1).
+// compute type; state t and token t + 1 are what an EAGLE drafter reads together, a pair.
 //
 // Threading  engine thread only; no locks, no threads of its own.
 //

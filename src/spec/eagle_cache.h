@@ -77,7 +77,7 @@ class EagleCache {
 };
 
 // The page tables of a beam's lanes: each sees its context and behind it the nodes on its own path,
-// nobody else's (PAPER 4.9). The first set of pages is the context's own, whose free slots it uses
+// nobody else's (EAGLE-2). The first set of pages is the context's own, whose free slots it uses
 // as scratch.
 class EagleLanes {
  public:

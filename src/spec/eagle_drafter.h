@@ -1,5 +1,5 @@
 // EagleDrafter ("eagle"): drafts EAGLE-2's dynamic trees with a network of one layer that continues
-// the target's hidden states, EAGLE-1/2's or EAGLE-3's (PAPER 2.1, 2.2, 4.1, 4.2).
+// the target's hidden states, EAGLE-1/2's or EAGLE-3's (docs/references.md).
 //
 // A pair is (h_t, x_{t+1}): what the network is shown of the target, and the token drawn there. The
 // network reads a sequence's pairs into a context of its own; what it reads last is the feature

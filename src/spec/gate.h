@@ -1,4 +1,4 @@
-// Gate: whether a step may speculate at all (PAPER 4.5).
+// Gate: whether a step may speculate at all (docs/paper_map.md, note 10).
 //
 // Threading  engine thread only; no locks.
 //
@@ -18,7 +18,7 @@ class Gate {
   // Of the step that comes now; once a step.
   bool opens(int64_t batch);
 
-  // The release's gate closes.
+  // FastRL's gate closes.
   void begin_rollout() { low_steps_ = 0; }
 
   // No speculation is an arm like the others.

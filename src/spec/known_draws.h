@@ -1,5 +1,5 @@
 // KnownDraws: the numbers that the target will choose a sequence's next tokens with. A token's
-// number belongs to its place (DESIGN 1), so it is known before the token is, and who guesses the
+// number belongs to its place (random.h), so it is known before the token is, and who guesses the
 // token may use it: where two tokens are about as likely, the number says which it will be.
 //
 // Target and drafter walk through the tokens in one order, and the target takes the first one at
@@ -17,7 +17,7 @@
 // "Coupling without communication and drafter-invariant speculative decoding" (2024).
 //
 // No token changes: the target chooses with the same number whatever was guessed. Not for the
-// release's rule, whose choice depends on the guesses.
+// target-only rule (ops/sampling.h), whose choice depends on the guesses.
 //
 // Threading  no state; any thread.
 //

@@ -1,7 +1,7 @@
-// NgramDrafter ("ngram"): one trie of everything generated (PAPER 4.10, after Ant Group's
+// NgramDrafter ("ngram"): one trie of everything generated (FastRL's, after Ant Group's
 // Lookahead); a text goes on as others did after its last 12, 11, … 1 tokens.
 //
-// The release enters the last branch_length tokens again after each verification, so that a run
+// FastRL enters the last branch_length tokens again after each verification, so that a run
 // counts as often as verifications see it. Here a run counts once each time it occurs, and a
 // sequence keeps a place in the trie for each start within its last branch_length tokens: a token
 // is branch_length steps instead of up to branch_length^2 / 2. Of a node with many children the 64
@@ -26,7 +26,7 @@
 
 namespace tlt::spec {
 
-// The release's: 12 tokens to verify, and neither depth nor width a limit.
+// FastRL's: 12 tokens to verify, and neither depth nor width a limit.
 inline constexpr Strategy kNgramStrategy{.depth = 18, .width = 11, .verify = 12};
 
 struct NgramOptions {

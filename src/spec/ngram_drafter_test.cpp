@@ -40,7 +40,7 @@ struct ShownNgrams {
   tests::ShownTexts texts{drafter};
 };
 
-// PAPER 4.10 on plain runs of tokens.
+// FastRL's n-gram drafter on plain runs of tokens.
 struct SlowNgrams {
   explicit SlowNgrams(const NgramOptions& with) : options(with) {}
 

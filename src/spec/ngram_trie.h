@@ -1,4 +1,4 @@
-// NgramTrie: every run of tokens seen, up to a length, with how often and how lately (PAPER 4.10).
+// NgramTrie: every run of tokens seen, up to a length, with how often and how lately (FastRL).
 //
 // A node is the path of tokens from the root. All nodes are in one order of eviction, and a visited
 // node moves right behind its parent in it: so a path that starts now goes to the front with all

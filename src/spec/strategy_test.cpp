@@ -28,7 +28,7 @@ TEST(StrategyTest, ReadsDepthWidthVerify) {
   EXPECT_FALSE(parse_strategy("1_1_2").is_off());
 }
 
-TEST(StrategyTest, ScoredNodesAreThoseOfThePaper) {  // PAPER, appendix B
+TEST(StrategyTest, ScoredNodesAreThoseOfThePaper) {  // width + (depth - 1) width^2
   EXPECT_EQ(scored_nodes({8, 4, 48}), 116);
   EXPECT_EQ(scored_nodes({10, 8, 48}), 584);
   EXPECT_EQ(scored_nodes({12, 8, 48}), 712);

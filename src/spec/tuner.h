@@ -75,7 +75,7 @@ class Tuner {
   // far as ADAPTIVE knows; the bandits do not: 0.
   int64_t room_beside(const Load& load);
 
-  // Sequences start from their prompts: the release's gate closes.
+  // Sequences start from their prompts: FastRL's gate closes.
   void begin_rollout() { gate_.begin_rollout(); }
 
   // Policy or drafter changed: what is known of acceptance counts less, of costs it stays.

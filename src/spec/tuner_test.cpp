@@ -29,7 +29,7 @@ Curve make_curve(const std::vector<std::pair<double, double>>& points) {
 }
 
 // A GPU reads its weights whatever the rows, a CPU in bfloat16 computes little for the first ones
-// (DESIGN 7), in float32 speculation never pays.
+// (tlt bench forward), in float32 speculation never pays.
 std::vector<Machine> machines() {
   const Curve bfloat16 = make_curve({{1, 1}, {8, 1.28}, {16, 1.7}, {256, 16.3}, {2048, 128}});
   return {{"gpu", [](double rows) { return 0.02 + 1e-4 * std::max(0.0, rows - 96); }, 0.0008},

@@ -3,7 +3,7 @@
 //
 // Decoding is played over each sequence: from a committed token the drafter guesses ahead, on its
 // own states from the second guess on; guesses are accepted as long as they are the tokens that
-// stand there, and the target adds one of its own (PAPER 4.1). The sequence's last token has no
+// stand there, and the target adds one of its own (bonus token). The sequence's last token has no
 // state and so no part in it.
 //
 // Borrows    the network; the workers' collectives.

@@ -4,7 +4,7 @@
 // The engine offers the states it computes anyway (hidden_tap.h). In the middle of a step only the
 // short responses are finished, so a drafter that learned from them alone would know short ones
 // only: partial responses count as they are, and samples of this step are mixed with long responses
-// of the step before (PAPER 3.1). One sequence in kHeldOutEvery is never drawn: it is there to
+// of the step before (TLT). One sequence in kHeldOutEvery is never drawn: it is there to
 // measure the drafter.
 //
 // Owns       the states, in the target's compute type, on the CPU; at most `bytes` of them: the

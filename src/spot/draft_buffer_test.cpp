@@ -97,7 +97,7 @@ TEST(DraftBufferTest, HeldOutSequencesAreNeverDrawn) {
   for (const uint32_t prompt : held_out) EXPECT_FALSE(drawn.contains(prompt)) << prompt;
 }
 
-// PAPER 3.3, S8: the release cleared its buffer at the end of every session.
+// FastRL clears its buffer at the end of every session (docs/paper_map.md).
 TEST(DraftBufferTest, LongResponsesOfTheStepBeforeAreMixedWithThisStepsShortOnes) {
   DraftBuffer buffer({.seed = 3});
   buffer.begin_step();
@@ -228,7 +228,7 @@ TEST(DraftBufferTest, BytesOfNoBufferAreRefused) {
     EXPECT_THROW(other.add(bytes), Error) << bytes.size();
 }
 
-// PAPER 3.3, S7: under speculation the release kept the states of other rows than the accepted
+// Under speculation FastRL keeps (docs/paper_map.md) the states of other rows than the accepted
 // ones.
 TEST(DraftBufferTest, StatesAreThoseThatReadingTheTextGivesWithAndWithoutSpeculation) {
   const auto config = tests::tiny_config(model::Family::kQwen2);

@@ -2,12 +2,12 @@
 //
 //   loss = hidden_weight * SmoothL1(h', h) + logits_weight * CE(softmax(W h), softmax(W h'))
 //
-// h' is the drafter's state, h the target's at the same place, W the target's head (PAPER 2.4). The
+// h' is the drafter's state, h the target's at the same place, W the target's head (EAGLE). The
 // first is a mean over D. Both are summed over the rows that count and divided by the number of
 // such rows in the whole step, over all packs and workers: padding and packing have no part in it.
 //
 // An EAGLE-3 drafter has a head of its own over R tokens, and its states stand for nothing of the
-// target's (PAPER 2.2): the loss is the cross-entropy alone, against the target's softmax over
+// target's (EAGLE-3): the loss is the cross-entropy alone, against the target's softmax over
 // those tokens, in rows where the target's best token is one of them. Other rows cost nothing and
 // count as wrong.
 //

@@ -23,7 +23,7 @@ struct DraftTrainOptions {
   double pass_decay = 0.8;
   std::string loss_positions = "response";
   int64_t seed = 0;
-  // For some hundreds of steps (PAPER 2.4: a warm-up of 12,000 steps is inert on a small corpus).
+  // For some hundreds of steps (FastRL's ramp of 12,000 steps does nothing on a small corpus).
   train::OptimOptions optim = {.lr = 1e-3,
                                .betas = {0.9, 0.95},
                                .weight_decay = 0,

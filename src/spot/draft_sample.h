@@ -5,7 +5,7 @@
 // what an EAGLE-3 drafter is shown; an EAGLE-1/2 drafter is shown the final ones, and there are no
 // others.
 //
-// What is learned (PAPER 2.4): the pair (h_t, x_{t+1}) gives h_{t+1}. So n tokens are n - 1 pairs,
+// What is learned (EAGLE): the pair (h_t, x_{t+1}) gives h_{t+1}. So n tokens are n - 1 pairs,
 // and row t of the drafter's output is compared with state t + 1; the last state is only a target.
 //
 //   tokens   x_0  x_1  x_2  x_3        response_begin = 2

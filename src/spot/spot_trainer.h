@@ -3,7 +3,7 @@
 //
 // Each worker trains a copy of its own, from the published drafter on, for as long as it is idle:
 // joining, leaving and preemption need no other worker. publish() averages the copies, weighted by
-// the tokens they were trained on, and every worker has the same drafter again (DESIGN 3).
+// the tokens they were trained on, and every worker has the same drafter again.
 //
 // Owns       the training copy with its optimizer, what a step has begun.
 // Borrows    the draft buffer, the timeline, and through the drafter the target, which it reads.

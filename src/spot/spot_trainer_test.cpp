@@ -91,7 +91,7 @@ struct Site {
   std::unique_ptr<SpotTrainer> trainer;
 };
 
-// PAPER 3.3, S10: the release's publish wrote the target's embedding.
+// FastRL's publish writes the target's embedding (docs/paper_map.md).
 TEST(SpotTrainerTest, PublishedDrafterIsBetterAndTheTargetIsAsItWas) {
   const auto comm = train::solo();
   Site site;
@@ -269,7 +269,7 @@ TEST(SpotTrainerTest, APartThatWouldEndAfterTheSliceIsNotBegun) {
   EXPECT_GT(stats.longest_slice, 0.7 * slice);  // of two packs
 }
 
-// PAPER 3.3, S9: the release paused what was paused, and the run hung.
+// FastRL pauses what is paused, and the run hangs (docs/paper_map.md).
 TEST(SpotTrainerTest, APauseOfWhatIsPausedIsNone) {
   const TestFolder folder;
   Timeline timeline(folder / "timeline.json", /*rank=*/0);

@@ -1,4 +1,4 @@
-// Not a law but its opposite: the release's way to accept guesses (PAPER 4.4) gives other tokens
+// Not a law but its opposite: FastRL's way to accept guesses (docs/paper_map.md) gives other tokens
 // than plain decoding, and must give them as often. Chi-square tests against the target's own
 // probabilities; thresholds below 1, which change the distribution, are noticed by the same tests.
 //
@@ -48,7 +48,7 @@ double chi_square(const std::map<Key, double>& probabilities, const std::map<Key
 
 constexpr double kPlausible = 4.5;
 
-// One node, many draws: tokens by the release's rule with these guesses.
+// One node, many draws: tokens by FastRL's rule with these guesses.
 double deviation_of_one_node(const ops::SamplingRule& rule, const ops::TargetOnlyRule& target_only,
                              uint32_t trial) {
   constexpr int64_t kVocabulary = 23, kDraws = 100'000;
