@@ -78,6 +78,34 @@ TEST(RecipesTest, Gsm8kStartsAndLearnsOnItsOwnRows) {
                                       "checkpoints/step_000002/policy/model.safetensors"));
 }
 
+// The two recipes of docs/word_problems.md on the tool's own files, cut to a few steps.
+TEST(RecipesTest, WordProblemsGoFromRandomWeightsToRl) {
+  const Scratch scratch;
+  const std::string data = (scratch / "word_problems").string();
+  ASSERT_EQ(std::system(("python3 " TLT_SOURCE_DIR "/tools/word_problems.py " + data).c_str()), 0);
+  ASSERT_EQ(run_program({"sft", "recipes/word_problems_sft.toml",
+                         "data.train_files=" + data + "/sft.jsonl", "data.train_batch_size=16",
+                         "actor.optim.lr_warmup_steps=2", "trainer.total_training_steps=12",
+                         "trainer.default_local_dir=" + (scratch / "sft").string()},
+                        scratch / "log"),
+            0)
+      << read_text(scratch / "log");
+  ASSERT_EQ(
+      run_program({"train", "recipes/word_problems.toml",
+                   "model.path=" + (scratch / "sft/policy").string(),
+                   "data.train_files=" + data + "/train.jsonl",
+                   "data.val_files=" + data + "/test.jsonl", "data.val_max_samples=8",
+                   "data.train_batch_size=4", "trainer.total_training_steps=1",
+                   "trainer.default_local_dir=" + (scratch / "run").string(), "--workers", "2"},
+                  scratch / "log"),
+      0)
+      << read_text(scratch / "log");
+  std::ifstream rollouts(scratch / "run/rollouts/000001.jsonl");
+  std::string line;
+  ASSERT_TRUE(std::getline(rollouts, line));
+  EXPECT_NE(line.find("#### "), std::string::npos) << "the ground truth is GSM8K's: " << line;
+}
+
 // What a newcomer gets wrong, one sentence each.
 TEST(RecipesTest, MistakesAreOneSentenceAndExitCodeTwo) {
   const Scratch scratch;
