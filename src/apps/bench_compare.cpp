@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <map>
 
 #include "apps/commands.h"
@@ -16,44 +15,34 @@
 namespace tlt::apps {
 namespace {
 
-using nlohmann::json;
+using nlohmann::ordered_json;
 
-// What says which measurement a line is. All other numbers are measured.
-constexpr std::string_view kSettings[] = {
-    "bench",   "model",    "dtype",         "device",     "threads", "speculation",
-    "drafter", "strategy", "quantity",      "factor",     "size",    "batch",
-    "prompts", "samples",  "prompt_tokens", "new_tokens", "width"};
-// Numbers that are no results.
-constexpr std::string_view kNoResults[] = {"repeat", "packs"};
+// Ends the fields that say which measurement a line is; the numbers after it are results.
+constexpr const char* kRepeat = "repeat";
 
-template <class Names>
-bool contains(const Names& names, const std::string& name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
-std::string setting_of(const json& row) {
+std::string setting_of(const ordered_json& row) {
   std::string text;
-  for (const std::string_view name : kSettings) {
-    const auto found = row.find(name);
-    if (found == row.end()) continue;
-    const bool is_word = found->is_string();
-    text += (text.empty() ? "" : " ") +
-            (is_word ? found->get<std::string>() : fmt::format("{} {}", name, found->dump()));
+  for (const auto& [name, value] : row.items()) {
+    if (name == kRepeat) break;
+    text +=
+        (text.empty() ? "" : " ") +
+        (value.is_string() ? value.get<std::string>() : fmt::format("{} {}", name, value.dump()));
   }
   return text;
 }
 
 struct Results {
   std::string machine, commit;
-  std::map<std::string, json> rows;  // by setting; of equal ones the last
+  std::map<std::string, ordered_json> rows;  // by setting
 };
 
 Results read_results(const std::string& path) {
   JsonLinesReader reader(path);
   Results results;
-  for (json row; reader.try_next(row);) {
-    const bool is_result = row.is_object() && row.value("bench", json()).is_string() &&
-                           row.value("machine", json()).is_string();
+  for (ordered_json row; reader.try_next(row);) {
+    const bool is_result = row.is_object() && row.value("bench", ordered_json()).is_string() &&
+                           row.value("machine", ordered_json()).is_string() &&
+                           row.contains(kRepeat);
     TLT_CHECK_INPUT(is_result, reader.place(),
                     ": not a line of tlt bench; give a file of its output");
     const std::string machine = row["machine"].get<std::string>();
@@ -61,21 +50,29 @@ Results read_results(const std::string& path) {
                     ": the machine is '", machine, "' and before it '", results.machine,
                     "'; give a file for each machine");
     results.machine = machine;
-    results.commit = row.value("commit", json("unknown")).dump();
-    results.rows[setting_of(row)] = row;
+    results.commit = row.value("commit", ordered_json("unknown")).dump();
+    const auto [at, is_new] = results.rows.emplace(setting_of(row), row);
+    TLT_CHECK_INPUT(is_new, reader.place(), ": a second result of '", at->first,
+                    "'; give the output of one run");
   }
   TLT_CHECK_INPUT(!results.rows.empty(), path, ": no results; give a file of tlt bench's output");
   return results;
 }
 
-void print_ratios(const std::string& setting, const json& before, const json& after) {
+void print_ratio(const std::string& name, const ordered_json& before, const ordered_json& after) {
+  if (!before.is_number() || before.get<double>() == 0) return;
+  fmt::print("  {:<32} {:>14.6g} -> {:>14.6g}   x {:.3f}\n", name, before.get<double>(),
+             after.get<double>(), after.get<double>() / before.get<double>());
+}
+
+void print_ratios(const std::string& setting, const ordered_json& before,
+                  const ordered_json& after) {
   fmt::print("{}\n", setting);
+  bool is_result = false;
   for (const auto& [name, value] : after.items()) {
-    if (!value.is_number() || contains(kSettings, name) || contains(kNoResults, name)) continue;
-    const auto old = before.find(name);
-    if (old == before.end() || !old->is_number() || old->get<double>() == 0) continue;
-    fmt::print("  {:<32} {:>14.6g} -> {:>14.6g}   x {:.3f}\n", name, old->get<double>(),
-               value.get<double>(), value.get<double>() / old->get<double>());
+    if (is_result && value.is_number())
+      print_ratio(name, before.value(name, ordered_json()), value);
+    is_result = is_result || name == kRepeat;
   }
 }
 

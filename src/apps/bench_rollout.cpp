@@ -374,8 +374,8 @@ class Comparison {
     line["way"] = ways_[way].name;
     line["batch"] = batch_;
     line["responses"] = responses_;
-    line["tokens"] = last.tokens;
     line["repeat"] = flags_.repeat;
+    line["tokens"] = last.tokens;
     line["seconds"] = median(seconds);
     line["tokens_per_second"] = tokens_per_second;
     line["speedup"] = median(ratios);

@@ -184,9 +184,10 @@ TEST(BenchTest, GrowthRelatesEachCostToTheSizeBefore) {
   EXPECT_GT(rows_of(rows, "width")[1]["memory_bytes"], rows_of(rows, "width")[0]["memory_bytes"]);
 }
 
-std::string result(double rate, const std::string& machine) {
-  return json{{"bench", "decode"}, {"batch", 8},    {"tokens_per_second", rate},
-              {"repeat", 3},       {"commit", "c"}, {"machine", machine}}
+std::string result(double rate, const std::string& machine, const std::string& way = "off") {
+  return nlohmann::ordered_json{
+             {"bench", "rollout"},        {"way", way},    {"batch", 8},        {"repeat", 3},
+             {"tokens_per_second", rate}, {"commit", "c"}, {"machine", machine}}
              .dump() +
          "\n";
 }
@@ -197,12 +198,26 @@ TEST(BenchTest, CompareGivesRatiosOfOneMachineOnly) {
   const Ended ended = run_program({"bench", "compare", before, after});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("x 1.500"));
-  EXPECT_THAT(ended.out, HasSubstr("decode batch 8"));
+  EXPECT_THAT(ended.out, HasSubstr("rollout off batch 8"));
   EXPECT_THAT(ended.out, Not(HasSubstr("repeat")));
   const Ended refused =
       run_program({"bench", "compare", before, scratch_file("there.jsonl", result(150, "there"))});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(complaint(refused, "bench"), HasSubstr("different machines"));
+}
+
+TEST(BenchTest, CompareTellsAllMeasurementsOfAFileApart) {
+  const std::string before =
+      scratch_file("old.jsonl", result(100, "here") + result(200, "here", "auto"));
+  const Ended ended =
+      run_program({"bench", "compare", before,
+                   scratch_file("new.jsonl", result(50, "here") + result(600, "here", "auto"))});
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("x 0.500"), HasSubstr("x 3.000"))) << ended.err;
+  const Ended refused =
+      run_program({"bench", "compare", before,
+                   scratch_file("twice.jsonl", result(50, "here") + result(60, "here"))});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(complaint(refused, "bench"), HasSubstr("a second result of 'rollout off batch 8'"));
 }
 
 TEST(BenchTest, TokenizeCountsTheTextsOfAllFiles) {
