@@ -1,11 +1,12 @@
-// Checks: the two ways a function says that it cannot go on.
+// Checks: the two ways in which a function fails.
 //
-//   TLT_CHECK(free > 0, "release of free page ", page);              a bug: Error with file, line,
-//   condition TLT_CHECK_INPUT(rows > 0, path, ": no rows; give a JSONL file with one prompt a
-//   line");  the user's mistake
+//   TLT_CHECK(free > 0, "release of free page ", page);          // a bug: Error
+//   TLT_CHECK_INPUT(rows > 0, path, ": no rows; give a JSONL file with one prompt per line");
+//                                                                // the user's mistake: InputError
 //
-// Error is caught in apps/main.cpp (exit code 1) and InputError there too (exit code 2). The
-// message of an InputError is one sentence: what is wrong, where, and what to type instead.
+// An Error has file, line and condition in its message. apps/main.cpp catches both: Error is exit
+// code 1, InputError exit code 2. The message of an InputError is one sentence: what is wrong,
+// where, and what to type instead.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

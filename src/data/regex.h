@@ -1,17 +1,18 @@
 // Regex: a pattern of a tokenizer.json. The Hugging Face library runs those with Oniguruma (Ruby
 // syntax); this runs them with PCRE2 and its JIT. Where the two read a construct differently it is
-// rewritten (\s is the Unicode property White_Space) or refused with an InputError (\w, \b, ^, $,
-// …).
+// rewritten (\s is the Unicode property White_Space) or refused with an InputError
+// (\w, \b, ^, $, …).
 //
-// Oniguruma's letters and numbers are of Unicode 16, PCRE2's may be of 14. A text that may hold
-// newer ones is matched with a second form of the pattern that lists them; it is half as fast, so
-// it is not the first.
+// Oniguruma's letters and numbers are those of Unicode 16, PCRE2's may be of 14. A text that may
+// hold newer ones is matched with a second form of the pattern that lists them; it is half as fast,
+// so it is not the first.
 //
 // Threading  copies share the compiled code and own their match state: one copy per thread.
 //
 //   Regex digits(R"(\p{N}{1,3})");
-//   digits.for_each_match(text, [&](size_t begin, size_t end) { use(text.substr(begin, end -
-//   begin)); });
+//   digits.for_each_match(text, [&](size_t begin, size_t end) {
+//     use(text.substr(begin, end - begin));
+//   });
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

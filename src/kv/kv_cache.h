@@ -1,8 +1,7 @@
-// KvCache: the tensor that holds keys and values of all layers, in pages of 16 positions.
+// KvCache: the keys and values of all layers, in pages of 16 positions.
 //
 // Owns       the storage [P, L, K, 2, H * 16] in the compute type (layout: ops/attention.h), and
-// the
-//            keys and values of draft trees' rows from a forward pass to the choice of their path.
+//            the KV entries of draft trees from a forward pass to the choice of their path.
 // Not here   which page is free (kv/page_pool.h) or whose it is (rollout/sequence.h).
 // Threading  engine thread only; no locks.
 //

@@ -1,20 +1,20 @@
-// DraftExport: a drafter's folder, rewritten for the program that will serve it.
+// DraftExport: a draft model's folder, rewritten for the program that will serve it.
 //
-//   sglang   SGLang's EAGLE classes: what draft_folder.h writes, checked and whole.
+//   sglang   SGLang's EAGLE classes: what draft_folder.h writes, checked and complete.
 //   vllm     EAGLE-3: a folder of vLLM's speculators library. EAGLE-1/2: what vLLM's own EAGLE
-//   class
-//            loads; vLLM takes no speculators folder of that kind.
+//            class loads; vLLM takes no speculators folder of that kind.
 //
-// The programs load what they find and keep random weights for what they miss, without a word: so a
-// list of required keys and tensors, made from the sizes alone, stands beside what is written.
+// Those programs load the tensors they find and silently keep random weights for the rest.
+// Therefore a list of required keys and tensors, made from the sizes alone, is checked against what
+// is written.
 //
-// Borrows    nothing: the drafter's files stay open, the target's weights are never read.
-// Not here   which folder a run's drafter is in, the card (apps/export.cpp).
+// Borrows    nothing: the draft model's files stay open, the target's weights are never read.
+// Not here   which folder a run's draft model is in, the card (apps/export.cpp).
 // Threading  one thread.
 //
 //   const DraftExport drafter("runs/a/drafter", "Qwen2.5-7B", {.format = DraftFormat::kVllm});
 //   drafter.write(folder);
-//   drafter.check(folder);             // Error: something required is not there
+//   drafter.check(folder);             // Error: a required tensor or key is missing
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -6,7 +6,7 @@
 //
 //   const auto model = load_policy("models/Qwen3-0.6B", device, at::kBFloat16);
 //   save_policy(snapshot_policy(*model), "runs/a/checkpoints/step_000010/policy",
-//   "models/Qwen3-0.6B");
+//               "models/Qwen3-0.6B");
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -2,11 +2,11 @@
 //
 // Owns       open files.
 // Not here   the checks of the header (safetensors_index.h); what the tensors of a model are called
-// (hf_folder.h). Threading  one thread at a time.
+//            (hf_folder.h).
+// Threading  one thread at a time.
 //
 //   SafetensorsFolder weights("models/Qwen3-0.6B");
-//   at::Tensor norm = weights.read("model.norm.weight");       // a copy, in the file's type, on
-//   the CPU
+//   at::Tensor norm = weights.read("model.norm.weight");  // a copy on the CPU, in the file's type
 //
 //   write_safetensors("state.safetensors", {TensorSource::of("step", step)});
 //

@@ -1,17 +1,19 @@
-// SafetensorsIndex: the table in front of a safetensors file, from bytes that nobody has checked.
+// SafetensorsIndex: the table at the beginning of a safetensors file, from unchecked bytes.
 //
 // The format: 8 bytes length n (little endian), n bytes of JSON, the data.
+//
 //   {"model.norm.weight": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]},
-//   "__metadata__": {"format": "pt"}}
-// Every entry is checked: known type, the size that type and shape give, no overlap, no hole, no
+//    "__metadata__": {"format": "pt"}}
+//
+// Every entry is checked: known type, the size that type and shape give, no overlap, no gap, no
 // byte left over.
 //
 // Not here   the data and its tensors (safetensors.h). No torch: a fuzzer can run this alone.
 //
-//   const uint64_t end = SafetensorsIndex::header_end(first_8_bytes, file_bytes,
-//   "model.safetensors"); const SafetensorsIndex index =
-//   SafetensorsIndex::parse(first_bytes_to_end, file_bytes, "model.safetensors"); const
-//   TensorEntry* norm = index.find("model.norm.weight");   // nullptr: the file has none
+//   const std::string name = "model.safetensors";
+//   const uint64_t end = SafetensorsIndex::header_end(first_8_bytes, file_bytes, name);
+//   const auto index = SafetensorsIndex::parse(first_bytes_to_end, file_bytes, name);
+//   const TensorEntry* norm = index.find("model.norm.weight");   // nullptr: no such tensor
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,8 +1,9 @@
-// TokenSampler: from hidden rows to tokens: the head, and one random number for each token by its
-// place.
+// TokenSampler: samples tokens from hidden states: LM head, sampling rule, and one uniform per
+// token that belongs to its position.
 //
 // Owns       buffers for the logits of a bounded number of rows; more rows go through them in
-// turns. Threading  engine thread only.
+//            several passes.
+// Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,16 +1,16 @@
 // AdamW (Loshchilov & Hutter) as torch.optim.AdamW computes it, with float32 master weights: the
 // model holds them rounded to its compute type.
 //
-// Owns       master weights and both moments, float32 on the CPU (12 bytes for each parameter);
-//            where the workers share them, a part of them (shards.h).
-// Borrows    the parameters, whose weights step() writes: a policy's or a drafter's; the workers'
-//            collectives, to share the state.
+// Owns       master weights and both moments, float32 on the CPU (12 bytes per parameter); where
+//            the workers share them, a part of them (shards.h).
+// Borrows    the parameters, whose weights step() writes: a policy's or a draft model's; the
+//            workers' collectives, to share the state.
 // Not here   the learning rate (schedule.h); the gradient (gradient_sum.h).
 // Threading  engine thread only; uses the device's pool. The same bits for any number of threads,
 //            and of workers that share the state.
 //
-//   AdamW optimizer(model.parameters(), model.device(), options);   // starts from the weights
-//   there const double norm = optimizer.step(gradients, learning_rate);
+//   AdamW optimizer(model.parameters(), model.device(), options);  // starts from their weights
+//   const double norm = optimizer.step(gradients, learning_rate);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,16 +1,20 @@
 // The losses of a mini-batch with their slopes: policy losses as in verl
 // (verl/trainer/ppo/core_algos.py: compute_policy_loss_*, kl_penalty, agg_loss), and the supervised
-// loss.
+// loss. Per token, lp is its log probability and A its advantage:
 //
-//   d = clamp(lp - rollout, -20, 20)     ratio = exp(d)     bounded = clamp(ratio, 1 - low, 1 +
-//   high) vanilla   m = max(-A ratio, -A bounded)      pg = A < 0 ? min(m, -A c) : m cispo     pg =
-//   -A stop(bounded) lp                              (MiniMax-M1, eq. 4) gspo      vanilla without
-//   c, of the sequence's ratio exp(min(10, mean (lp - rollout)))
-//                                                                   (GSPO, eq. 5 and 14)
-//   gpg       pg = -A lp                                            (GPG, eq. 6)
-//   reinforce pg = -A stop(min(exp(clamp(lp - rollout, -20, 20)), threshold)) lp
-//             of algorithm.rollout_correction; rollout_is=sequence: of the sum of lp - rollout
-//   loss = pg - entropy_coeff entropy + kl_loss_coef kl        each added up by loss_agg_mode
+//   d       = clamp(lp - rollout, -20, 20)
+//   ratio   = exp(d)
+//   bounded = clamp(ratio, 1 - low, 1 + high)
+//
+//   vanilla    m = max(-A ratio, -A bounded);  pg = A < 0 ? min(m, -A c) : m
+//   cispo      pg = -A stop(bounded) lp                                      (MiniMax-M1, eq. 4)
+//   gspo       vanilla without c, with the sequence's ratio
+//              exp(min(10, mean (lp - rollout)))                             (GSPO, eq. 5 and 14)
+//   gpg        pg = -A lp                                                    (GPG, eq. 6)
+//   reinforce  pg = -A stop(min(exp(clamp(lp - rollout, -20, 20)), threshold)) lp, the loss of
+//              algorithm.rollout_correction; rollout_is=sequence: of the sum of lp - rollout
+//
+//   loss = pg - entropy_coeff entropy + kl_loss_coef kl        each aggregated by loss_agg_mode
 //
 // Threading  engine thread only.
 //

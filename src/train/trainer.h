@@ -2,14 +2,14 @@
 // AdamW.
 //
 // Every worker is given the same samples and computes its share of their packs; afterwards all have
-// the same weights, and those are bit-equal to what one worker alone would have computed
-// (gradient_sum.h).
+// the same weights, bit-equal to what one worker alone would have computed (gradient_sum.h).
 //
 // Owns       the optimizer (master weights, moments), gradients, activations of a pack.
-// Borrows    the policy model, whose weights it changes; an adapter, which then is all that learns;
-// the workers' collectives.
+// Borrows    the policy model, whose weights it changes; an adapter, which is then all that learns;
+//            the workers' collectives.
 // Not here   rollouts, rewards and advantages (rl/); how a token's loss is computed
-// (policy_loss.h). Threading  engine thread only.
+//            (policy_loss.h).
+// Threading  engine thread only.
 //
 //   Trainer trainer(model, options, comm, /*total_steps=*/30, /*temperature=*/1.0);
 //   TrainStats stats = trainer.update(samples);     // mini-batches and epochs
