@@ -2,7 +2,7 @@
 #
 # Third-party libraries, as targets for LIBRARIES of tlt_folder(): those of Debian by their own names, and
 #   tlt_torch   libtorch 2.11 (.deps/torch)        tlt_arrow   Arrow and Parquet (.deps/pyarrow)
-#   tlt_pcre2   PCRE2, 8 bit                       tlt_utf8proc   tlt_zeromq   tlt_httplib   tlt_yaml
+#   tlt_pcre2   PCRE2, 8 bit                       tlt_utf8proc   tlt_zeromq   tlt_yaml
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
@@ -11,7 +11,6 @@ find_package(tomlplusplus REQUIRED)
 find_package(CLI11 REQUIRED)
 if(TLT_TESTS)
   find_package(GTest REQUIRED)
-  find_package(rapidcheck REQUIRED)
 endif()
 
 # A library that Debian ships without a CMake config.
@@ -26,7 +25,6 @@ target_compile_definitions(tlt_pcre2 INTERFACE PCRE2_CODE_UNIT_WIDTH=8)
 tlt_system_library(utf8proc utf8proc.h utf8proc)
 tlt_system_library(zeromq zmq.hpp zmq)
 tlt_system_library(yaml yaml-cpp/yaml.h yaml-cpp)
-tlt_system_library(httplib httplib.h cpp-httplib Threads::Threads)
 
 # torch and pyarrow bring their own fmt, gtest and more: -idirafter lets the system's headers win. nvcc has no
 # such flag; no .cu file includes fmt.

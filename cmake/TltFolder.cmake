@@ -102,7 +102,7 @@ function(tlt_test name label)
   add_executable(${target} ${test_SOURCES})
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)  # a fifth of the time to compile saved
   list(TRANSFORM test_FOLDERS PREPEND tlt_)
-  target_link_libraries(${target} PRIVATE ${test_FOLDERS} ${test_LIBRARIES} rapidcheck GTest::gmock GTest::gtest_main)
+  target_link_libraries(${target} PRIVATE ${test_FOLDERS} ${test_LIBRARIES} GTest::gmock GTest::gtest_main)
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")  # "tests/support/…"
   target_compile_definitions(${target} PRIVATE
     TLT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TLT_SHARED_DATA="${TLT_SHARED_DATA}" TLT_PROGRAM="${CMAKE_BINARY_DIR}/tlt")
