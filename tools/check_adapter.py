@@ -18,7 +18,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from check_each import check_each
+from _check_each import check_each
 
 try:
     import peft

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Serves a model with and without an exported drafter in vLLM, and says how many guesses were taken.
 

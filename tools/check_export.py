@@ -23,7 +23,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from check_each import check_each
+from _check_each import check_each
 
 TOLERANCE = 1e-4
 LENGTHS = [1, 2, 17, 64, 129]

@@ -14,7 +14,7 @@ import sys
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.util.tensor_util import make_ndarray
 
-from check_each import check_each
+from _check_each import check_each
 
 
 def float32(value):

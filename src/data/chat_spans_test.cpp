@@ -108,7 +108,8 @@ TEST(ChatSpansTest, TheEndOfSequenceEndsThem) {
   EXPECT_EQ(spoken(after, kTurns), "|assistant: 2<|eot_id|>|assistant: 2<|eot_id|>|");
 }
 
-// What transformers renders, and what is learned written out by hand (tools/make_chat_goldens.py).
+// What transformers renders, and what is learned written out by hand
+// (tests/tools/make_chat_goldens.py).
 class ChatTurnsTest : public ::testing::TestWithParam<const char*> {
  protected:
   // llama3_style with the template's own special tokens.

@@ -413,7 +413,7 @@ TEST(JinjaTest, GeneratedTextIsMarked) {
             (std::vector<std::pair<int64_t, int64_t>>{{2, 5}, {7, 10}, {12, 15}}));
 }
 
-// What transformers makes of them; null where it raised (tools/make_chat_goldens.py).
+// What transformers makes of them; null where it raised (tests/tools/make_chat_goldens.py).
 TEST(JinjaTest, MacrosInBlocksCallBlocksAndRecursiveLoopsAreThoseOfJinja) {
   const Json golden = Json::parse(
       read_file(std::string(TLT_SOURCE_DIR) + "/tests/golden/chat/blocks.json", 1 << 20));

@@ -27,7 +27,7 @@ std::string streamed(const Tokenizer& tokenizer, const Tokens& tokens, bool skip
   return text + decoder.finish();
 }
 
-// Rows made by the Hugging Face library (tools/make_tokenizer_goldens.py).
+// Rows made by the Hugging Face library (tests/tools/make_tokenizer_goldens.py).
 void expect_golden(const Tokenizer& tokenizer, const std::string& name) {
   JsonLinesReader reader(kGolden + name + ".jsonl");
   SortedJson row;

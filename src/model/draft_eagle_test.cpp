@@ -1,5 +1,5 @@
 // The golden drafters are transformers' layers under PyTorch's autograd in float64
-// (tools/make_draft_goldens.py).
+// (tests/tools/make_draft_goldens.py).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "model/draft_eagle.h"

@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 
 const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/";
 
-// tools/make_math_goldens.py says what SymPy judged, and why where we judge otherwise.
+// tests/tools/make_math_goldens.py says what SymPy judged, and why where we judge otherwise.
 TEST(MathEqualTest, PairsAreJudgedAsBySymPy) {
   std::ifstream file(kGolden + "math_pairs.jsonl");
   int pairs = 0, exceptions = 0;

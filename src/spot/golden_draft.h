@@ -1,5 +1,5 @@
-// The golden files of tests/golden/draft (tools/make_draft_goldens.py) as samples and weights. For
-// tests only.
+// The golden files of tests/golden/draft (tests/tools/make_draft_goldens.py) as samples and
+// weights. For tests only.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

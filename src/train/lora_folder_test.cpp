@@ -1,4 +1,4 @@
-// The adapters of tests/golden/lora are PEFT's (tools/make_lora_goldens.py).
+// The adapters of tests/golden/lora are PEFT's (tests/tools/make_lora_goldens.py).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "train/lora_folder.h"

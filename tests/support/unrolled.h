@@ -1,4 +1,5 @@
-// Several training passes of a golden drafter against PyTorch's (tools/make_unrolled_goldens.py).
+// Several training passes of a golden drafter against PyTorch's
+// (tests/tools/make_unrolled_goldens.py).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

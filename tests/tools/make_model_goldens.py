@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/models and tests/golden/grpo: tiny random models and what PyTorch says about them.
 
-    python tools/make_model_goldens.py [--out tests/golden] [--only NAME ...]
+    python tests/tools/make_model_goldens.py [--out tests/golden] [--only NAME ...]
 
 Needs torch 2.11.0, transformers 5.23.0, safetensors and numpy; takes one CPU core half a minute.
 tests/golden/README.md says what is in each file. Nothing here is compared with our own program: the
@@ -514,7 +514,7 @@ def make_rope_golden(folder):
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default=os.path.join(here, "..", "tests", "golden"))
+    parser.add_argument("--out", default=os.path.join(here, "..", "golden"))
     parser.add_argument("--only", nargs="*", help="names of models, grpo, adamw, rope (default: all)")
     args = parser.parse_args()
     torch.set_num_threads(1)

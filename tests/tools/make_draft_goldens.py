@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/drafters: tiny EAGLE drafters and what PyTorch says about them.
 
-    python tools/make_draft_goldens.py [--out tests/golden] [--only NAME ...]
+    python tests/tools/make_draft_goldens.py [--out tests/golden] [--only NAME ...]
 
 Needs torch 2.11.0, transformers 5.23.0 and safetensors, and tests/golden/models (make_model_goldens.py);
 takes seconds. The decoder layers are transformers' own, in float64 with eager attention; what makes them a
@@ -225,7 +225,7 @@ def make_eagle3_golden(models, out, name, spec, seed):
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default=os.path.join(here, "..", "tests", "golden"))
+    parser.add_argument("--out", default=os.path.join(here, "..", "golden"))
     parser.add_argument("--only", nargs="*", help="names of drafters (default: all)")
     args = parser.parse_args()
     torch.set_num_threads(1)

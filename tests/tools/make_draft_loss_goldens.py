@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/draft: what PyTorch says about an EAGLE drafter's losses and their gradients.
 
-    python tools/make_draft_loss_goldens.py [--out tests/golden]
+    python tests/tools/make_draft_loss_goldens.py [--out tests/golden]
 
 Needs torch and safetensors; takes a few seconds. Weights, states and tokens follow from formulas (wave() and below),
 so that only numbers to compare with are stored. Network, losses and gradients are written out here after EAGLE

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds unrolled.safetensors to tests/golden/drafters/NAME: several training passes, as PyTorch computes them.
 
-    python tools/make_unrolled_goldens.py [--out tests/golden] [--only NAME ...]
+    python tests/tools/make_unrolled_goldens.py [--out tests/golden] [--only NAME ...]
 
 After make_draft_goldens.py, whose drafters and inputs it reads. Pass k's rows stand behind those of the passes before as
 one long sequence, and a mask says which of them a row sees (EAGLE-3's training-time test; HASS's aligned contexts):
@@ -104,7 +104,7 @@ def make(out, name, spec, is_eagle3):
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default=os.path.join(here, "..", "tests", "golden"))
+    parser.add_argument("--out", default=os.path.join(here, "..", "golden"))
     parser.add_argument("--only", nargs="*", help="names of drafters (default: all)")
     args = parser.parse_args()
     torch.set_num_threads(1)

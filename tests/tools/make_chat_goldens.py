@@ -46,7 +46,7 @@ import sys
 from tokenizers import Tokenizer
 from transformers.utils import chat_template_utils
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 GOLDEN, TEMPLATES = ROOT / "tests" / "golden" / "chat", ROOT / "tests" / "data" / "chat_templates"
 NOW = 1699963200  # noon, 14 Nov 2023, in London
 CONVERSATIONS = 320

@@ -26,7 +26,7 @@ from sympy.core.relational import Relational
 from sympy.physics.units import cm, convert_to, foot, gram, hour, inch, kilogram, km, m, mile, minute, mm, second
 from sympy.sets.sets import Set
 
-GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 a, b, k, n, x, y, z, theta, R = symbols("a b k n x y z theta R")
 apple, orange, dollar = symbols("apple orange dollar")
 F = Rational

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/golden/parquet: small Parquet files as users of verl and TRL have them, and every row of each as JSON.
 
-    python tools/make_parquet_goldens.py [--out tests/golden/parquet]
+    python tests/tools/make_parquet_goldens.py [--out tests/golden/parquet]
 
 Needs pyarrow. FILE.parquet is what the program reads, FILE.jsonl what it must read there: pyarrow's own values.
 """

@@ -22,7 +22,7 @@ import shutil
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "tokenizers"
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden" / "tokenizers"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/lora: adapters as PEFT saves them, and what PEFT makes of them and of their base.
 
-    python tools/make_lora_goldens.py [--out tests/golden]
+    python tests/tools/make_lora_goldens.py [--out tests/golden]
 
 Needs torch, transformers, safetensors and peft; takes a few seconds. For each adapter: the folder that PEFT's
 save_pretrained writes, with random A and B, and golden.safetensors with the targets' weights after merge_and_unload
