@@ -6,7 +6,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
+#include <memory>
 #include <numeric>
+#include <sstream>
 
 #include "base/check.h"
 
@@ -43,8 +46,7 @@ std::string page_of(std::span<const Command> commands, const Arguments& argument
 std::string unknown_word(const CLI::App& flags, const Arguments& arguments) {
   const std::string word = flags.remaining().empty() ? "" : flags.remaining().front();
   if (!word.starts_with("-"))
-    return fmt::format("'{}' is one word too many; {} --help shows what it takes", word,
-                       arguments.command);
+    return fmt::format("unexpected argument '{}'; see {} --help", word, arguments.command);
   const std::string name = word.substr(0, word.find('='));
   std::vector<std::string> known;
   for (const CLI::Option* option : flags.get_options())
@@ -54,6 +56,64 @@ std::string unknown_word(const CLI::App& flags, const Arguments& arguments) {
                      near.empty() ? arguments.command + " --help lists the options"
                                   : "did you mean " + near + "?");
 }
+
+// --help in the terms of the field: CLI11's own show its types, its validators and REQUIRED.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  HelpFormatter() {
+    label("Positionals", "Arguments");
+    column_width(kColumn);
+  }
+
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    std::string name = "  " + make_option_name(option, is_positional);
+    if (!is_positional && option->get_type_size() != 0) name += " " + value_word(*option);
+    std::string text = name.size() + 2 <= kColumn ? name + std::string(kColumn - name.size(), ' ')
+                                                  : name + "\n" + std::string(kColumn, ' ');
+    size_t width = kColumn;
+    for (const std::string& word : words_of(description(*option))) {
+      if (width > kColumn && width + 1 + characters(word) > kLine) {
+        text += "\n" + std::string(kColumn, ' ');
+        width = kColumn;
+      }
+      if (width > kColumn) text += " ", ++width;
+      text += word;
+      width += characters(word);
+    }
+    return text + "\n";
+  }
+
+ private:
+  static constexpr size_t kColumn = 28, kLine = 100;
+
+  // What stands for the value. CLI11 appends a validator's description to the type.
+  static std::string value_word(const CLI::Option& option) {
+    const std::string type = option.get_type_name();
+    const std::string word = type.substr(0, type.find(':'));
+    const bool is_many = option.get_expected_max() == CLI::detail::expected_max_vector_size;
+    if (word == "INT" || word == "UINT" || word == "FLOAT") return is_many ? "N,N,…" : "N";
+    if (word == "TEXT") return is_many ? "VALUE,…" : "VALUE";
+    return word;
+  }
+
+  static std::string description(const CLI::Option& option) {
+    std::string text = option.get_description();
+    if (!option.get_positional() && option.get_required()) text += " (required)";
+    if (!option.get_default_str().empty()) text += " (default: " + option.get_default_str() + ")";
+    return text;
+  }
+
+  static std::vector<std::string> words_of(const std::string& text) {
+    std::istringstream stream(text);
+    return {std::istream_iterator<std::string>(stream), {}};
+  }
+
+  // Of UTF-8: bytes that begin one.
+  static size_t characters(const std::string& text) {
+    return static_cast<size_t>(std::ranges::count_if(
+        text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
+  }
+};
 
 // CLI11 says "Could not convert: --samples = two".
 std::string wrong_type(const CLI::App& flags, std::string text) {
@@ -105,6 +165,7 @@ int run_command(std::span<const Command> commands, const Arguments& arguments) {
 bool try_parse(CLI::App& flags, const Arguments& arguments) {
   flags.name(arguments.command);
   flags.set_help_flag("-h,--help", "Print this page.");
+  flags.formatter(std::make_shared<HelpFormatter>());
   try {
     flags.parse(std::vector<std::string>(arguments.words.rbegin(), arguments.words.rend()));
     return true;

@@ -81,8 +81,7 @@ TEST_F(ParseTest, SaysWhatIsWrongAndWhatToType) {
   EXPECT_EQ(error({"--name", "x", "--counts=3"}), "unknown option --counts; did you mean --count?");
   EXPECT_EQ(error({"--name", "x", "--very-different"}),
             "unknown option --very-different; tlt test --help lists the options");
-  EXPECT_EQ(error({"--name", "x", "word"}),
-            "'word' is one word too many; tlt test --help shows what it takes");
+  EXPECT_EQ(error({"--name", "x", "word"}), "unexpected argument 'word'; see tlt test --help");
   EXPECT_EQ(error({"--name", "x", "--count", "two"}), "--count is 'two'; give a whole number");
   EXPECT_EQ(error({"--name", "x", "--count", "2.5"}), "--count is '2.5'; give a whole number");
   EXPECT_EQ(error({"--name", "x", "--share", "half"}), "--share is 'half'; give a number");

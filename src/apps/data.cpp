@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "apps/commands.h"
+#include "apps/recipe.h"
 #include "base/check.h"
 #include "base/options.h"
 #include "data/data_files.h"
@@ -181,10 +182,9 @@ int run_inspect(const Arguments& arguments) {
   if (!try_parse(app, arguments)) return 0;
 
   rl::RunOptions options;
-  const std::vector<OptionRef> refs = collect_options(options);
-  for (const std::string& override : overrides) apply_override(refs, override);
+  for (const std::string& text : overrides) apply_override(options, text);
   options.data.check();
-  const NamedFiles named = {name, data::find_data_files(name, "tlt data inspect")};
+  const NamedFiles named = {name, data::find_data_files(name, "FILE")};
   const int64_t rows = print_schema(named);
   TLT_CHECK_INPUT(rows > 0, name, ": no rows; give one row a line");
   print_prompts(named, options.data, model);

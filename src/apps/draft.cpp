@@ -8,7 +8,7 @@
 namespace tlt::apps {
 
 int run_draft(const Arguments& arguments) {
-  return run_recipe(arguments, "Trains a drafter that guesses ahead of a model.", rl::draft);
+  return run_recipe(arguments, "Trains an EAGLE draft model for a target model.", rl::draft);
 }
 
 }  // namespace tlt::apps

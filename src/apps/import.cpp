@@ -10,6 +10,7 @@
 #include "apps/verl_import.h"
 #include "base/check.h"
 #include "base/files.h"
+#include "base/sentence.h"
 
 namespace tlt::apps {
 namespace {
@@ -26,13 +27,15 @@ int run_import_verl(const Arguments& arguments) {
   std::string config, out = "-";
   std::vector<std::string> overrides;
   CLI::App app(
-      "A recipe from a configuration of verl or FastRL. What has no place in it is listed line by "
-      "line on standard error.");
-  app.add_option("CONFIG", config, "YAML file, whole: as verl prints it with --cfg job.")
+      "A recipe from a configuration of verl or FastRL. Unsupported settings are listed on "
+      "standard "
+      "error, with the reason.");
+  app.add_option("CONFIG", config,
+                 "YAML file with the whole configuration, as verl prints it with --cfg job.")
       ->required();
   app.add_option("KEY=VALUE", overrides,
-                 "verl's own overrides, as in its scripts: actor_rollout_ref.rollout.n=8.");
-  app.add_option("--out", out, "Where the recipe is written; -, the default: standard output.");
+                 "Overrides as in verl's scripts, e.g. actor_rollout_ref.rollout.n=8.");
+  app.add_option("--out", out, "Recipe to write; -, the default: standard output.");
   if (!try_parse(app, arguments)) return 0;
 
   rl::RunOptions options;
@@ -41,8 +44,8 @@ int run_import_verl(const Arguments& arguments) {
                   ": no option of verl is in it; give a configuration of verl's trainer");
   write_file_atomic(out, recipe_of(config, imported.options, options));
   for (const std::string& note : imported.notes) fmt::print(stderr, "{}\n", note);
-  fmt::print(stderr, "{}: {} options taken, {} keys have none here{}\n", config,
-             imported.options.size(), imported.unmapped,
+  fmt::print(stderr, "{}: {} imported, {} not supported{}\n", config,
+             counted(std::ssize(imported.options), "option"), counted(imported.unmapped, "setting"),
              options.model.path.empty() ? "; model.path is not set" : "");
   return 0;
 }

@@ -126,7 +126,7 @@ actor_rollout_ref: {actor: {tis_imp_ratio_cap: 2.0}}
   EXPECT_EQ(result.options.data.gen_batch_size, 192) << "allowed only with the filter";
   EXPECT_TRUE(result.options.trainer_options().loss.rollout_correction.has_weights());
   EXPECT_EQ(result.options.algorithm.rollout_correction.rollout_is_threshold, 3);
-  EXPECT_THAT(result.notes(), HasSubstr("rollout_rs = sequence: there is no rejection"));
+  EXPECT_THAT(result.notes(), HasSubstr("rollout_rs = sequence: not needed: the rollout's logprobs"));
   EXPECT_THAT(result.notes(), HasSubstr("tis_imp_ratio_cap = 2.0: the rollout's logprobs are"));
   EXPECT_THAT(result.notes(), Not(HasSubstr("filter_groups")));
   const Read other = read_text("algorithm: {filter_groups: {enable: true, metric: entropy}}\n");
@@ -235,7 +235,7 @@ TEST(ImportVerlTest, TheProgramWritesARecipeThatReadsBack) {
   const Ended ended = run_program({"import", "verl", kFastrl, "--out", recipe});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_EQ(ended.out, "");
-  EXPECT_THAT(ended.err, HasSubstr(" options taken, "));
+  EXPECT_THAT(ended.err, HasSubstr(" options imported, "));
   rl::RunOptions again;
   apply_toml_file(collect_options(again), recipe);
   Read want = read(kFastrl);

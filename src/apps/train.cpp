@@ -4,14 +4,12 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 
 #include "apps/commands.h"
 #include "apps/recipe.h"
 #include "base/check.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/options.h"
 #include "cluster/launch.h"
 #include "cluster/spawn.h"
 #include "data/data_files.h"
@@ -35,16 +33,10 @@ int start_workers(int64_t workers, const Arguments& arguments) {
 }  // namespace
 
 int run_recipe(const Arguments& arguments, const char* description, RunRecipe run) {
-  std::string recipe;
-  std::vector<std::string> overrides;
+  RecipeWords words;
   int64_t workers = 0;
   CLI::App app(description);
-  app.add_option(
-         "RECIPE", recipe,
-         "TOML file with the options of the run; tlt options lists them. May be left out where "
-         "options are given.")
-      ->required();
-  app.add_option("KEY=VALUE", overrides, "Options that come before the recipe's, as rollout.n=8.");
+  words.add_to(app);
   app.add_option(
       "--workers", workers,
       "Workers to start on this machine; a launcher (torchrun, mpirun, srun) starts its own.");
@@ -52,14 +44,7 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
   TLT_CHECK_INPUT(app.count("--workers") == 0 || (workers >= 1 && workers <= 1024), "--workers is ",
                   workers, "; give a number from 1 to 1024");
 
-  rl::RunOptions options;
-  const std::vector<OptionRef> refs = collect_options(options);
-  if (recipe.find('=') != recipe.npos && !std::filesystem::exists(recipe)) {
-    overrides.insert(overrides.begin(), recipe);
-  } else {
-    apply_toml_file(refs, recipe);
-  }
-  for (const std::string& override : overrides) apply_override(refs, override);
+  rl::RunOptions options = words.read();
   options.check();
   data::expand_data_files(options.data);
 
@@ -74,11 +59,13 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
 }
 
 int run_train(const Arguments& arguments) {
-  return run_recipe(arguments, "Trains a policy by reinforcement learning.", rl::train);
+  return run_recipe(
+      arguments, "Trains a policy by reinforcement learning (GRPO and its relatives).", rl::train);
 }
 
 int run_sft(const Arguments& arguments) {
-  return run_recipe(arguments, "Trains a policy to imitate responses.", rl::sft);
+  return run_recipe(arguments, "Supervised fine-tuning (SFT) of a policy on prompts and responses.",
+                    rl::sft);
 }
 
 }  // namespace tlt::apps

@@ -41,32 +41,37 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
 constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"critic", "there is no critic; advantages come from groups of responses"},
     {"algorithm.lam", "there is no critic; advantages come from groups of responses"},
-    {"algorithm.pf_ppo", "not there"},
+    {"algorithm.pf_ppo", "not supported"},
     {"algorithm.rollout_correction.rollout_rs",
-     "there is no rejection; the rollout's logprobs are the trainer's"},
+     "not needed: the rollout's logprobs are the trainer's"},
     {"algorithm.rollout_correction.rollout_is_batch_normalize", "weights are not normalized"},
+    {"actor.clip_ratio", "set actor.clip_ratio_low and actor.clip_ratio_high"},
     {"actor.tis_imp_ratio_cap",
      "the rollout's logprobs are the trainer's, so these weights are 1; for later mini-batches see "
      "algorithm.rollout_correction"},
-    {"actor.ppo_micro_batch_size", "packs are filled up to actor.ppo_max_token_len_per_gpu"},
-    {"actor.use_dynamic_bsz", "always so: packs are filled up to actor.ppo_max_token_len_per_gpu"},
-    {"actor.use_remove_padding", "always so: there is no padding"},
-    {"model.use_remove_padding", "always so: there is no padding"},
-    {"rollout.log_prob_", "no pass of its own: the rollout's logprobs are the trainer's"},
+    {"actor.ppo_micro_batch_size",
+     "not needed: batches are packed to actor.ppo_max_token_len_per_gpu tokens"},
+    {"actor.use_dynamic_bsz",
+     "always on: batches are packed to actor.ppo_max_token_len_per_gpu tokens"},
+    {"actor.use_remove_padding", "always on: there is no padding"},
+    {"model.use_remove_padding", "always on: there is no padding"},
+    {"rollout.log_prob_", "not needed: the rollout's logprobs are the trainer's"},
     {"ref.log_prob_", "the reference shares actor.ppo_max_token_len_per_gpu"},
-    {"rollout.calculate_log_probs", "always so: the rollout's logprobs are the trainer's"},
+    {"rollout.calculate_log_probs", "always on: the rollout's logprobs are the trainer's"},
     {"rollout.gpu_memory_utilization", "give bytes: rollout.kv_memory_bytes"},
-    {"rollout.tensor_model_parallel_size", "a worker is one device"},
+    {"rollout.tensor_model_parallel_size", "not supported: a worker is one device"},
     {"trainer.n_gpus_per_node", "give the number of workers: --workers, torchrun, mpirun or srun"},
     {"trainer.nnodes", "give the number of workers: --workers, torchrun, mpirun or srun"},
-    {"rollout.prompt_length", "data.max_prompt_length says it"},
-    {"rollout.response_length", "data.max_response_length says it"},
+    {"rollout.do_sample", "greedy decoding is rollout.temperature=0"},
+    {"rollout.val_kwargs.do_sample", "greedy decoding is rollout.val_kwargs.temperature=0"},
+    {"rollout.prompt_length", "use data.max_prompt_length"},
+    {"rollout.response_length", "use data.max_response_length"},
     {"rollout.name", "the engine is tlt's own"},
     {"rollout.engine_kwargs", "the engine is tlt's own"},
-    {"rollout.multi_turn", "responses have one turn"},
-    {"rollout.agent", "responses have one turn"},
-    {"actor.rollout_n", "rollout.n says it"},
-    {"ref.rollout_n", "rollout.n says it"},
+    {"rollout.multi_turn", "not supported: responses have one turn"},
+    {"rollout.agent", "not supported: responses have one turn"},
+    {"actor.rollout_n", "use rollout.n"},
+    {"ref.rollout_n", "use rollout.n"},
     {"actor.checkpoint", "a checkpoint always has model, optimizer and state"},
     {"actor.strategy", "weights are not sharded: each worker has its own"},
     {"actor.fsdp_config",
@@ -75,11 +80,13 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"ref.strategy", "weights are not sharded: each worker has its own"},
     {"ref.fsdp_config", "weights are not sharded: each worker has its own"},
     {"model.lora.", "Megatron's adapters; give model.lora_rank, lora_alpha and target_modules"},
-    {"model.exclude_modules", "list in model.target_modules what is meant"},
+    {"model.exclude_modules", "not supported; list the modules to adapt in model.target_modules"},
+    {"custom_reward_function.path",
+     "set reward.functions=[\"command\"] and reward.command=\"python3 tools/verl_reward.py FILE\""},
     {"custom_reward_function", "used only with a custom_reward_function.path"},
-    {"reward_model.reward_kwargs.max_resp_len", "data.max_response_length says it"},
-    {"reward_model.reward_manager", "one for all; for verl's dapo see reward length"},
-    {"reward_model", "not a reward of this program; see reward.functions"},
+    {"reward_model.reward_kwargs.max_resp_len", "use data.max_response_length"},
+    {"reward_model.reward_manager", "there is one manager; for verl's dapo see the reward length"},
+    {"reward_model", "reward models are not supported; see reward.functions"},
     {"trainer.default_hdfs_dir", "the run folder is local: trainer.default_local_dir"},
     {"trainer.rollout_data_dir", "rollouts are written to the run folder: trainer.dump_rollouts"},
     {"speculative.train.batch_size_per_gpu", "another size: speculative.train.step_tokens"},
@@ -91,17 +98,13 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
      "job"},
 };
 
-std::string_view reason_for(const std::string& key) {
+std::string_view reason_for(std::string_view key) {
   for (const auto& [prefix, reason] : kReasons)
     if (key.starts_with(prefix)) return reason;
-  return key.find("profile") != std::string::npos ? "there is no profiler; see timeline.json"
-                                                  : "no such option";
+  return key.find("profile") != std::string::npos ? "there is no profiler; see timeline.json" : "";
 }
 
-std::string short_name(std::string_view key) {
-  constexpr std::string_view kPrefix = "actor_rollout_ref.";
-  return std::string(key.starts_with(kPrefix) ? key.substr(kPrefix.size()) : key);
-}
+std::string short_name(std::string_view key) { return std::string(without_verl_prefix(key)); }
 
 std::string shown(const Json& value) {
   return value.is_string() ? value.get<std::string>()
@@ -246,7 +249,8 @@ class Importer {
     if (try_special(entry, key)) return true;
     const OptionRef* ref = find(name_of(key));
     if (ref == nullptr) {
-      leave_out(entry, std::string(reason_for(key)));
+      const std::string_view reason = reason_for(key);
+      leave_out(entry, std::string(reason.empty() ? "no such option" : reason));
       return true;
     }
     const std::string problem = set(*ref, converted(ref->name, entry.value));
@@ -379,6 +383,13 @@ class Importer {
 };
 
 }  // namespace
+
+std::string verl_hint(std::string_view name) {
+  for (const auto& [theirs, ours] : kOtherNames)
+    if (name == theirs)
+      return "verl's " + std::string(theirs) + " is " + std::string(ours) + " here";
+  return std::string(reason_for(name));
+}
 
 VerlImport import_verl(const std::vector<VerlEntry>& entries, rl::RunOptions& options) {
   return Importer(options).run(entries);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/verl_config.h"
@@ -21,6 +22,10 @@ struct VerlImport {
   std::vector<std::string> notes;  // "fastrl.yaml:12: critic.optim.lr = 1e-05: there is no critic"
   int64_t unmapped = 0;            // keys that are set and have no option here
 };
+
+// What tlt has in place of verl's option of this name (without actor_rollout_ref), or why it has
+// nothing; empty: verl has no such name, or tlt has it too.
+std::string verl_hint(std::string_view name);
 
 // Sets `options` where the entries say something.
 VerlImport import_verl(const std::vector<VerlEntry>& entries, rl::RunOptions& options);

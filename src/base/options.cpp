@@ -63,19 +63,6 @@ std::string one_text(const std::vector<T>& values) {
   return text + "]";
 }
 
-std::string_view affects_name(Affects affects) {
-  switch (affects) {
-    case Affects::kResults:
-      return "results";
-    case Affects::kSpeed:
-      return "speed";
-    case Affects::kPlace:
-      return "place";
-  }
-  TLT_CHECK(false, "Affects ", static_cast<int>(affects));
-  return {};
-}
-
 // "rollout.optim.lr" -> {"rollout.optim", "lr"}
 std::pair<std::string, std::string> split_name(const std::string& name) {
   const size_t dot = name.rfind('.');
@@ -150,6 +137,19 @@ size_t OptionCollector::enter(std::string_view group) {
 
 void OptionCollector::leave(size_t outer) { prefix_.resize(outer); }
 
+std::string_view to_string(Affects affects) {
+  switch (affects) {
+    case Affects::kResults:
+      return "results";
+    case Affects::kSpeed:
+      return "speed";
+    case Affects::kPlace:
+      return "place";
+  }
+  TLT_CHECK(false, "Affects ", static_cast<int>(affects));
+  return {};
+}
+
 std::string to_text(const OptionValue& value) {
   return std::visit([](const auto* pointer) { return one_text(*pointer); }, value);
 }
@@ -162,7 +162,7 @@ std::string to_toml(const std::vector<OptionRef>& refs) {
   for (const OptionRef& ref : refs) {
     const auto [table, key] = split_name(ref.name);
     if (std::find(tables.begin(), tables.end(), table) == tables.end()) tables.push_back(table);
-    bodies[table] += fmt::format("# [{}] {}\n{} = {}\n", affects_name(ref.affects), ref.help, key,
+    bodies[table] += fmt::format("# [{}] {}\n{} = {}\n", to_string(ref.affects), ref.help, key,
                                  to_text(ref.value));
   }
   std::string text;
@@ -180,10 +180,16 @@ std::string to_markdown(const std::vector<OptionRef>& refs) {
     for (size_t i = 0; (i = text.find('|', i)) != std::string::npos; i += 2) text.insert(i, "\\");
     return text;
   };
-  std::string text = "| option | default | affects | meaning |\n|---|---|---|---|\n";
+  std::string text, section;
   for (const OptionRef& ref : refs) {
+    const std::string own = ref.name.substr(0, ref.name.find('.'));
+    if (own != section || text.empty())
+      text +=
+          fmt::format("{}## {}\n\n| option | default | affects | meaning |\n|---|---|---|---|\n",
+                      text.empty() ? "" : "\n", own);
+    section = own;
     text += fmt::format("| `{}` | `{}` | {} | {} |\n", ref.name, cell(to_text(ref.value)),
-                        affects_name(ref.affects), cell(ref.help));
+                        to_string(ref.affects), cell(ref.help));
   }
   return text;
 }

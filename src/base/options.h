@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -88,17 +89,32 @@ std::vector<OptionRef> collect_options(T& root) {
   return collector.take();
 }
 
+// What to set in place of a name that is no option; empty: that is not known. For names of another
+// system, which this layer does not know.
+using NameHint = std::function<std::string(std::string_view name)>;
+
 // Sets what the TOML file or text names and leaves the rest. verl's prefix "actor_rollout_ref." is
 // ignored, a whole number is good for a double, and a single value for a list. Throws InputError
-// with place, line and key: unknown name (with the nearest known one), wrong type, a name given
-// twice, TOML that does not parse.
-void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path);
+// with place, line and key: unknown name (with the hint, or else the nearest known one), wrong
+// type, a name given twice, TOML that does not parse.
+void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path,
+                     const NameHint& hint = {});
 void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,
-                     const std::string& place);
+                     const std::string& place, const NameHint& hint = {});
 
 // Sets one option from "rollout.n=8". Strings need no quotes; lists are [1, 2] or 1,2; True and
 // False are booleans too.
-void apply_override(const std::vector<OptionRef>& refs, std::string_view text);
+void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
+                    const NameHint& hint = {});
+
+// The option that a user who typed this name may have meant; empty: none is near. The same last
+// word in the same section comes first (actor.lr: actor.optim.lr), then a name of the section that
+// has all its words or begins with it (data.batch_size: data.train_batch_size), then a slip or two,
+// then the same last word elsewhere, then what is spelled alike.
+std::string nearest_option(const std::vector<OptionRef>& refs, std::string_view name);
+
+// The name without verl's prefix "actor_rollout_ref.".
+std::string_view without_verl_prefix(std::string_view name);
 
 // The value as TOML: reads back to exactly the same value.
 std::string to_text(const OptionValue& value);
@@ -107,8 +123,11 @@ std::string to_text(const OptionValue& value);
 // exactly the same values.
 std::string to_toml(const std::vector<OptionRef>& refs);
 
-// The page of `tlt options`: a table of name, value, what it affects, sentence.
+// A Markdown table for each section: name, value, what it affects, sentence.
 std::string to_markdown(const std::vector<OptionRef>& refs);
+
+// "results", "speed" or "place".
+std::string_view to_string(Affects affects);
 
 // "name = value" lines of the options that affect `affects`: what one worker sends to another, or a
 // checkpoint keeps, to be compared with first_difference().

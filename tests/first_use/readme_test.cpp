@@ -95,7 +95,9 @@ bool is_placeholder(const std::string& word) {
 
 class Checker {
  public:
-  Checker() : options_(run_program({"options"}).out), makefile_("\n" + read_source("Makefile")) {}
+  Checker()
+      : options_(run_program({"options", "--markdown"}).out),
+        makefile_("\n" + read_source("Makefile")) {}
 
   // What is wrong with a line; empty: nothing, or it is no command of this repository.
   std::string fault(const std::string& text) {
