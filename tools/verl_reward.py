@@ -12,47 +12,12 @@ FILE_OR_MODULE is verl's custom_reward_function.path, or a module such as verl.u
   compute_score(data_source=..., solution_str=..., ground_truth=..., extra_info=...)
 and returns a number, a dict with "score" (its other numbers become columns of the rollout dump), or a list whose first
 item is the score. verl.utils.reward_score.gsm8k and its like, which do not take all four, get those that they name. What
-the function raises costs the sample its score; what it prints goes to standard error.
+a row lacks is None. What the function raises costs the sample its score; what it prints goes to standard error.
 """
 import argparse
-import importlib
-import importlib.util
-import inspect
 import json
-import math
-import os
-import sys
 
-
-def load_function(path, name):
-    if path.endswith(".py"):
-        spec = importlib.util.spec_from_file_location("custom_reward", path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["custom_reward"] = module  # as verl does: a dataclass of the file looks itself up there
-        spec.loader.exec_module(module)
-    else:
-        module = importlib.import_module(path)
-    return getattr(module, name)
-
-
-def accepted(function, arguments):
-    """Those of the arguments that the function has a name for."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return arguments
-    names = {parameter.name for parameter in parameters}
-    return {name: value for name, value in arguments.items() if name in names}
-
-
-def is_number(value):
-    return isinstance(value, (bool, int, float)) or hasattr(value, "item") and getattr(value, "size", 1) == 1
-
-
-def plain(value):
-    value = float(value)
-    if not math.isfinite(value):
-        raise ValueError(f"the score is {value}")
-    return value
+from _reward_program import accepted, answer_rows, find_function, is_number, load_module, plain
 
 
 def answer_of(result):
@@ -68,19 +33,14 @@ def main():
     parser.add_argument("--name", default="compute_score")
     parser.add_argument("--kwargs", type=json.loads, default={})
     arguments = parser.parse_args()
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the function prints is no score
-    function = load_function(arguments.function, arguments.name)
-    for line in sys.stdin.buffer:
-        row = json.loads(line)
+    function = find_function(load_module(arguments.function), arguments.function, arguments.name)
+
+    def answer(row):
         call = {"data_source": row["data_source"], "solution_str": row["response"], "ground_truth": row["ground_truth"],
                 "extra_info": row["extra_info"] or {}, **arguments.kwargs}
-        try:
-            answer = answer_of(function(**accepted(function, call)))
-        except Exception as error:  # of the user's function: this sample's, not the run's
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps({**answer, "id": row["id"]}) + "\n")
-        answers.flush()
+        return answer_of(function(**accepted(function, call)))
+
+    answer_rows(answer)
 
 
 if __name__ == "__main__":

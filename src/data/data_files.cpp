@@ -48,10 +48,11 @@ std::vector<std::string> files_like(const std::string& pattern, std::string_view
   std::vector<std::string> found;
   for (size_t i = 0; failed == 0 && i < matches.gl_pathc; ++i)
     if (!fs::is_directory(matches.gl_pathv[i])) found.emplace_back(matches.gl_pathv[i]);
-  const std::string why = std::strerror(errno);
+  const int reason = errno;
   globfree(&matches);
-  TLT_CHECK_INPUT(failed == 0 || failed == GLOB_NOMATCH, option, ": ", pattern, ": ", why);
-  TLT_CHECK_INPUT(!found.empty(), option, ": no file is named like ", pattern);
+  TLT_CHECK_INPUT(failed == 0 || failed == GLOB_NOMATCH || reason == ENOENT, option, ": ", pattern,
+                  ": ", std::strerror(reason));
+  TLT_CHECK_INPUT(!found.empty(), option, ": no files match ", pattern);
   return found;
 }
 

@@ -61,9 +61,8 @@ TEST_F(DataFilesTest, OtherNamesStandForThemselves) {
 }
 
 TEST_F(DataFilesTest, NothingFoundIsRefused) {
-  EXPECT_EQ(complaint("x*.jsonl"),
-            "data.train_files: no file is named like " + (folder_ / "x*.jsonl"));
-  EXPECT_EQ(complaint("c*"), "data.train_files: no file is named like " + (folder_ / "c*"));
+  EXPECT_EQ(complaint("x*.jsonl"), "data.train_files: no files match " + (folder_ / "x*.jsonl"));
+  EXPECT_EQ(complaint("c*"), "data.train_files: no files match " + (folder_ / "c*"));
   EXPECT_EQ(complaint("c.jsonl"),
             "data.train_files: no .parquet, .jsonl or .json files in the folder " +
                 (folder_ / "c.jsonl"));

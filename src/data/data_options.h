@@ -59,8 +59,7 @@ struct DataOptions {
       "Files to validate on; countdown:seed=7,size=256 makes problems that training never sees.");
     v(train_weights, "train_weights", Affects::kResults,
       "One weight for each of train_files: how often its rows are used compared with the others'. "
-      "An "
-      "epoch has all rows of the files that weigh most; empty: all rows of all files.");
+      "An epoch has all rows of the files that weigh most; empty: all rows of all files.");
     v(train_batch_size, "train_batch_size", Affects::kResults, "Prompts per RL step.");
     v(gen_batch_size, "gen_batch_size", Affects::kResults,
       "Prompts rolled out at a time with algorithm.filter_groups; 0: train_batch_size.");
@@ -75,39 +74,38 @@ struct DataOptions {
     v(filter_overlong_prompts, "filter_overlong_prompts", Affects::kResults,
       "Leave out rows that are too long.");
     v(truncation, "truncation", Affects::kResults,
-      "What happens to a longer prompt: error, or tokens are cut away left, right or in the "
-      "middle.");
-    v(shuffle, "shuffle", Affects::kResults, "A new order in each epoch.");
-    v(seed, "seed", Affects::kResults, "Seed of the order.");
+      "How a longer prompt is treated: error, or truncated left, right or in the middle.");
+    v(shuffle, "shuffle", Affects::kResults, "Shuffle the rows, differently in each epoch.");
+    v(seed, "seed", Affects::kResults, "Seed of the shuffling.");
     v(prompt_key, "prompt_key", Affects::kResults,
       "Field with the prompt: a text or a list of messages.");
     v(prompt_template, "prompt_template", Affects::kResults,
       "Text of the prompt with {field} placeholders, instead of prompt_key.");
     v(chat_template, "chat_template", Affects::kResults,
-      "How messages are written: auto (the model folder's chat template; a text stays as it is), "
-      "model (a text too, as the user's message), chatml (Qwen 2.5's turns and system message), a "
-      ".jinja file, or none.");
+      "Chat template: auto (the model folder's, for messages; a text stays as it is), model (the "
+      "model folder's, for texts too, as user messages), chatml (Qwen 2.5's), a .jinja file, or "
+      "none.");
     v(apply_chat_template_kwargs, "apply_chat_template_kwargs", Affects::kResults,
-      "More variables of the chat template, like {enable_thinking = false}.");
+      "Extra variables of the chat template, e.g. {enable_thinking = false}.");
     v(tools_key, "tools_key", Affects::kResults,
       "Field with the tools of a conversation, a list or its JSON, for the chat template.");
     v(answer_key, "answer_key", Affects::kResults,
       "Field with the ground truth; dots reach into objects. Left as it is: also slime's label, "
       "TRL's solution or ground_truth.");
     v(answer_after, "answer_after", Affects::kResults,
-      "The ground truth is what follows the last such mark in the answer.");
+      "Text in the answer after which the ground truth begins, e.g. ####; the last one counts.");
     v(reward_fn_key, "reward_fn_key", Affects::kResults,
-      "Field that names the data source, which picks the reward. Left as it is: also slime's "
-      "metadata.source_name.");
+      "Field with the data source, by which reward.functions=auto picks the reward. Left as it is: "
+      "also slime's metadata.source_name.");
     v(data_source, "data_source", Affects::kResults,
       "Data source of every row, instead of reward_fn_key.");
     v(response_key, "response_key", Affects::kResults,
-      "Field with the response to imitate (tlt sft).");
+      "Field with the response to imitate (tlt sft). Left as it is: also TRL's completion.");
     v(messages_key, "messages_key", Affects::kResults,
       "Field with a conversation whose assistant's messages are imitated, where a row has no "
-      "response (tlt sft, tlt draft).");
+      "response (tlt sft, tlt draft). Left as it is: also ShareGPT's conversations.");
     v(loss_weights, "loss_weights", Affects::kResults,
-      "Weights of tokens in the loss of tlt sft, like </think>=3; other tokens weigh 1.");
+      "Loss weights of tokens in tlt sft, e.g. </think>=3; other tokens weigh 1.");
   }
 
   // InputError: a value makes no sense.

@@ -23,7 +23,7 @@ std::string packed(const Prompt& prompt, const std::string& file) {
   const auto* tokens = reinterpret_cast<const uint8_t*>(prompt.tokens.data());
   const Json record = Json::array(
       {prompt.id, Json::binary({tokens, tokens + prompt.tokens.size() * sizeof(int32_t)}),
-       prompt.text, prompt.data_source, prompt.ground_truth, prompt.extra_info,
+       prompt.text, prompt.data_source, prompt.ground_truth, prompt.messages, prompt.extra_info,
        prompt.place.substr(file.size())});
   std::string bytes;
   Json::to_cbor(record, bytes);
@@ -37,8 +37,9 @@ Prompt unpacked(const std::string& bytes, const std::string& file) {
                 .text = std::move(record[2].get_ref<std::string&>()),
                 .data_source = std::move(record[3].get_ref<std::string&>()),
                 .ground_truth = std::move(record[4].get_ref<std::string&>()),
-                .extra_info = std::move(record[5]),
-                .place = file + record[6].get_ref<const std::string&>()};
+                .messages = std::move(record[5]),
+                .extra_info = std::move(record[6]),
+                .place = file + record[7].get_ref<const std::string&>()};
   const Json::binary_t& tokens = record[1].get_binary();
   prompt.tokens.resize(tokens.size() / sizeof(int32_t));
   std::memcpy(prompt.tokens.data(), tokens.data(), tokens.size());
@@ -76,6 +77,7 @@ class MadeProblems final : public Source<Prompt> {
                   .text = problem.prompt(),
                   .data_source = data_source_,
                   .ground_truth = problem.ground_truth(),
+                  .messages = {},
                   .extra_info = Json::object(),
                   .place = name_ + ": problem " + std::to_string(index + 1)};
     TLT_CHECK_INPUT(std::ssize(prompt.tokens) <= max_prompt_length_, "the prompt ", prompt.text,
@@ -96,10 +98,11 @@ class MadeProblems final : public Source<Prompt> {
 class DatasetLoader {
  public:
   DatasetLoader(const DataOptions& options, const Tokenizer& tokenizer, Split split,
-                const RowCheck& check)
+                const RequiredFields& required, const RowCheck& check)
       : options_(options),
         tokenizer_(tokenizer),
         split_(split),
+        required_(required),
         check_(check),
         renderer_(options, tokenizer),
         max_rows_(options.files_of(split).max_rows) {}
@@ -122,18 +125,21 @@ class DatasetLoader {
   }
 
   int64_t left_out() const { return left_out_; }
+  bool leaves_out_template() const { return leaves_out_template_; }
 
  private:
   void add(const Json& row, const std::string& file, const std::string& place, RowStore& prompts) {
     check_prompt_type(row, options_, place);
+    leaves_out_template_ = leaves_out_template_ || renderer_.leaves_out_template(row);
     Prompt prompt{.id = static_cast<uint32_t>(rows_++),
                   .tokens = {},
                   .text = renderer_.text(row, place),
                   .data_source = {},
-                  .ground_truth = ground_truth_of(row, options_, place),
+                  .ground_truth = ground_truth_of(row, options_, place, required_.ground_truth),
+                  .messages = prompt_messages(row, options_),
                   .extra_info = extra_info_of(row, options_),
                   .place = place};
-    prompt.data_source = data_source_of(row, options_, place);
+    prompt.data_source = data_source_of(row, options_, place, required_.data_source);
     auto tokens = renderer_.try_tokens(prompt.text, place);
     if (!tokens) {
       ++left_out_;
@@ -156,24 +162,27 @@ class DatasetLoader {
   const DataOptions& options_;
   const Tokenizer& tokenizer_;
   const Split split_;
+  const RequiredFields& required_;
   const RowCheck& check_;
   const PromptRenderer renderer_;
   const int64_t max_rows_;
   int64_t rows_ = 0;
   int64_t left_out_ = 0;
+  bool leaves_out_template_ = false;
 };
 
 }  // namespace
 
 Dataset Dataset::load(const DataOptions& options, const Tokenizer& tokenizer, Split split,
-                      const RowCheck& check) {
+                      const RequiredFields& required, const RowCheck& check) {
   options.check();
   const SplitFiles named = options.files_of(split);
   Dataset dataset;
-  DatasetLoader loader(options, tokenizer, split, check);
+  DatasetLoader loader(options, tokenizer, split, required, check);
   for (size_t i = 0; i < named.files.size(); ++i)
     dataset.sources_.add(loader.read(named.files[i]), named.weight(i));
   dataset.left_out_ = loader.left_out();
+  dataset.leaves_out_template_ = loader.leaves_out_template();
   TLT_CHECK_INPUT(dataset.size() > 0, named.option, ": no prompts in ", named.files[0],
                   named.files.size() > 1 ? " and the other files" : "", " (", dataset.left_out_,
                   " were longer than data.max_prompt_length); give one row a line");

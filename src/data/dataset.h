@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "data/data_options.h"
+#include "data/row_fields.h"
 #include "data/sources.h"
 #include "data/tokenizer.h"
 
@@ -30,8 +31,9 @@ struct Prompt {
       0;  // the row's number over all files, counted before any is left out; no shuffle changes it
   std::vector<int32_t> tokens;
   std::string text;
-  std::string data_source;
-  std::string ground_truth;
+  std::string data_source;          // empty: the row has none
+  std::string ground_truth;         // empty: the row has none
+  nlohmann::ordered_json messages;  // of a conversational prompt; null: it is a text
   nlohmann::ordered_json extra_info;
   std::string place;  // for messages: the file and the row
 };
@@ -42,11 +44,11 @@ using RowCheck = std::function<void(const Prompt&)>;
 
 class Dataset {
  public:
-  // InputError: no files, no prompts, a row without its prompt, answer or data source, a prompt
-  // that is too long, a row that `check` refuses; with file and line. The rows of a generator are
-  // all of a kind: its first one is checked.
+  // InputError: no files, no prompts, a row without its prompt or a required field, a prompt that
+  // is too long, a row that `check` refuses; with file and line. The rows of a generator are all of
+  // a kind: its first one is checked.
   static Dataset load(const DataOptions& options, const Tokenizer& tokenizer, Split split,
-                      const RowCheck& check = {});
+                      const RequiredFields& required = {}, const RowCheck& check = {});
 
   int64_t size() const { return sources_.size(); }
 
@@ -59,9 +61,14 @@ class Dataset {
   // Rows that were too long and so left out (data.filter_overlong_prompts).
   int64_t left_out() const { return left_out_; }
 
+  // Whether there is a prompt to which the model's chat template is not applied
+  // (PromptRenderer::leaves_out_template).
+  bool leaves_out_template() const { return leaves_out_template_; }
+
  private:
   Sources<Prompt> sources_;  // one for each file or generator
   int64_t left_out_ = 0;
+  bool leaves_out_template_ = false;
 };
 
 }  // namespace tlt::data

@@ -32,8 +32,11 @@ DataOptions options_for(std::vector<std::string> files) {
   return options;
 }
 
-Dataset load(const DataOptions& options) {
-  return Dataset::load(options, gpt2_tokenizer(), Split::kTrain);
+// As for a reward that reads everything.
+constexpr RequiredFields kAll = {.ground_truth = true, .data_source = true};
+
+Dataset load(const DataOptions& options, const RequiredFields& required = kAll) {
+  return Dataset::load(options, gpt2_tokenizer(), Split::kTrain, required);
 }
 
 // The message without the folder of its file.
@@ -76,7 +79,7 @@ TEST(DatasetTest, ReadsGsm8ksRowByKeysAndTemplate) {
   EXPECT_EQ(prompt.text, "What is 1+1? Think.");
   EXPECT_EQ(prompt.ground_truth, "2");
   EXPECT_EQ(prompt.data_source, "openai/gsm8k");
-  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json::object());
+  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json::parse(kGsm8kRow));
 }
 
 TEST(DatasetTest, ReadsAListOfRowsAndAnswersThatAreNotText) {
@@ -152,7 +155,7 @@ TEST(DatasetTest, RowsThatTheCheckRefusesAreNamed) {
                                              R"({"prompt":"x","data_source":"y",)"
                                              R"("reward_model":{"ground_truth":""}})")});
   const auto load_with = [&](const RowCheck& check) {
-    return Dataset::load(options, gpt2_tokenizer(), Split::kTrain, check);
+    return Dataset::load(options, gpt2_tokenizer(), Split::kTrain, kAll, check);
   };
   EXPECT_NO_THROW(load_with(refuse("5")));
   try {
@@ -246,8 +249,30 @@ TEST(DatasetTest, ReadsTrlsRowsWithTheirColumns) {
   EXPECT_EQ(dataset.size(), 600);
   const Prompt prompt = dataset.prompt(5);
   EXPECT_EQ(prompt.ground_truth, "$15$");
-  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json({{"level", 2}}));
+  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json({{"solution", "$15$"}, {"level", 2}}));
   EXPECT_TRUE(prompt.text.starts_with("冯 has 2 boxes")) << prompt.text;
+}
+
+TEST(DatasetTest, WhatNoRewardReadsMayBeMissing) {
+  DataOptions options = options_for({file("bare.jsonl", R"({"prompt":"a"})")});
+  const Prompt prompt = load(options, {}).prompt(0);
+  EXPECT_EQ(prompt.ground_truth, "");
+  EXPECT_EQ(prompt.data_source, "");
+  EXPECT_TRUE(prompt.messages.is_null());
+  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json::object());
+  EXPECT_THROW(load(options, {.ground_truth = true}), InputError);
+  EXPECT_THROW(load(options, {.data_source = true}), InputError);
+  options.answer_key = "answer";
+  EXPECT_THROW(load(options, {}), InputError) << "a key that is set is there";
+}
+
+TEST(DatasetTest, KeepsTheMessagesOfAPrompt) {
+  DataOptions options = options_for({kParquet + "trl_chat.parquet"});
+  options.chat_template = "chatml";
+  const Prompt prompt = load(options, {}).prompt(0);
+  ASSERT_EQ(prompt.messages.size(), 2U);
+  EXPECT_EQ(prompt.messages[0].at("role"), "system");
+  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json({{"ground_truth", "6"}}));
 }
 
 TEST(DatasetTest, ReadsSlimesRow) {
@@ -269,7 +294,9 @@ TEST(DatasetTest, KeysThatAreSetMeanWhatTheySay) {
   const Prompt prompt = load(options).prompt(0);
   EXPECT_EQ(prompt.ground_truth, "yes");
   EXPECT_EQ(prompt.data_source, "x");
-  EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json({{"label", "no"}, {"left", 1}}));
+  EXPECT_EQ(
+      prompt.extra_info,
+      nlohmann::ordered_json({{"label", "no"}, {"right", "yes"}, {"kind", "x"}, {"left", 1}}));
   options.answer_key = "wrong";
   EXPECT_TRUE(
       error_of(options).starts_with("keys.jsonl:1: no field \"wrong\"; set data.answer_key"));

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/json_depth.h"
+#include "data/row_fields.h"
 #include "data/rows.h"
 
 namespace tlt::data {
@@ -78,7 +79,7 @@ std::string PromptRenderer::text(const nlohmann::ordered_json& row,
     if (!wraps_text) return text;
     messages = user_message(text);
   } else {
-    const auto& prompt = require_field(row, options_.prompt_key, place, "data.prompt_key");
+    const auto& prompt = require_prompt(row, options_, place);
     if (prompt.is_string() && !wraps_text) return prompt.get<std::string>();
     messages = prompt.is_string() ? user_message(prompt.get<std::string>()) : Json(prompt);
   }
@@ -109,11 +110,16 @@ Chat PromptRenderer::chat_of(const nlohmann::ordered_json& row, Json messages,
   return chat;
 }
 
+bool PromptRenderer::leaves_out_template(const nlohmann::ordered_json& row) const {
+  if (!chat_template_ || options_.chat_template != "auto") return false;
+  const auto* prompt = find_field(row, options_.prompt_key);
+  return template_.has_value() || (prompt != nullptr && prompt->is_string());
+}
+
 std::optional<std::vector<ChatTokens>> PromptRenderer::try_conversation(
     const nlohmann::ordered_json& row, const std::string& place) const {
-  const auto* messages = find_field(row, options_.messages_key);
-  if (messages == nullptr) return std::nullopt;
-  Json conversation(*messages);
+  Json conversation(conversation_of(row, options_, place));
+  if (conversation.is_null()) return std::nullopt;
   check_messages(conversation, place);
   const ChatTemplate& chat_template = require_chat_template(place);
   return chat_tokens(chat_template, tokenizer_, chat_of(row, std::move(conversation), place),

@@ -32,8 +32,11 @@ class PromptRenderer {
   std::optional<std::vector<int32_t>> try_tokens(const std::string& text,
                                                  const std::string& place) const;
 
-  // What the row's conversation under data.messages_key teaches (chat_spans.h); nullopt: it has
-  // none.
+  // Whether the row's prompt is a text, which data.chat_template=auto leaves as it is, though the
+  // model folder has a chat template: with a chat model this is seldom meant.
+  bool leaves_out_template(const nlohmann::ordered_json& row) const;
+
+  // What the row's conversation teaches (chat_spans.h, row_fields.h); nullopt: it has none.
   std::optional<std::vector<ChatTokens>> try_conversation(const nlohmann::ordered_json& row,
                                                           const std::string& place) const;
 

@@ -2,6 +2,7 @@
 #include "data/row_fields.h"
 
 #include <initializer_list>
+#include <utility>
 
 #include "base/check.h"
 #include "data/rows.h"
@@ -15,6 +16,8 @@ using Json = nlohmann::ordered_json;
 // compares.
 constexpr std::initializer_list<const char*> kAnswers = {"label", "solution", "ground_truth"};
 constexpr std::initializer_list<const char*> kSources = {"metadata.source_name"};
+constexpr std::initializer_list<const char*> kResponses = {"completion"};
+constexpr std::initializer_list<const char*> kConversations = {"conversations"};
 
 // The option's field or, where the option was not set, the first of the other forms'.
 std::string field_of(const Json& row, const std::string& key, const std::string& usual_key,
@@ -42,7 +45,60 @@ std::string or_else(std::string field, const std::string& usual) {
   return field.empty() ? usual : field;
 }
 
+// ShareGPT's {"from", "value"} as {"role", "content"}; what is one already stays.
+Json as_message(const Json& item, const std::string& place) {
+  if (!item.is_object() || item.contains("role")) return item;
+  constexpr std::pair<const char*, const char*> kRoles[] = {
+      {"human", "user"},          {"user", "user"},     {"gpt", "assistant"},
+      {"assistant", "assistant"}, {"system", "system"}, {"tool", "tool"}};
+  for (const auto& [from, role] : kRoles)
+    if (item.value("from", Json()) == from && item.contains("value"))
+      return {{"role", role}, {"content", item["value"]}};
+  throw InputError(place + ": a message is " + shown(item) +
+                   R"(; give {"role", "content"}, or ShareGPT's {"from": "human", "value": "…"})");
+}
+
+bool has_list(const Json& row, const std::string& field) {
+  const Json* found = field.empty() ? nullptr : find_field(row, field);
+  return found != nullptr && found->is_array();
+}
+
 }  // namespace
+
+const Json& require_prompt(const Json& row, const DataOptions& options, const std::string& place) {
+  const bool has_none = find_field(row, options.prompt_key) == nullptr;
+  TLT_CHECK_INPUT(!has_none || !row.contains("instruction") || !row.contains("output"), place,
+                  ": an Alpaca row; set data.prompt_template=\"{instruction}\\n{input}\" and "
+                  "data.response_key=output");
+  TLT_CHECK_INPUT(!has_none || conversation_field(row, options).empty(), place,
+                  ": a conversation under \"", conversation_field(row, options),
+                  "\", as tlt sft and tlt draft read it, and no prompt; set data.prompt_key");
+  return require_field(row, options.prompt_key, place, "data.prompt_key");
+}
+
+std::string response_field(const Json& row, const DataOptions& options) {
+  return field_of(row, options.response_key, DataOptions().response_key, kResponses);
+}
+
+std::string conversation_field(const Json& row, const DataOptions& options) {
+  return field_of(row, options.messages_key, DataOptions().messages_key, kConversations);
+}
+
+Json conversation_of(const Json& row, const DataOptions& options, const std::string& place) {
+  const std::string response = response_field(row, options);
+  Json messages;
+  if (has_list(row, options.prompt_key) && has_list(row, response)) {
+    messages = *find_field(row, options.prompt_key);
+    for (const Json& message : *find_field(row, response)) messages.push_back(message);
+    return messages;
+  }
+  const std::string field = conversation_field(row, options);
+  if (!response.empty() || field.empty()) return messages;
+  const Json& conversation = *find_field(row, field);
+  if (!conversation.is_array()) return conversation;  // check_messages() says what it is
+  for (const Json& item : conversation) messages.push_back(as_message(item, place));
+  return messages;
+}
 
 void check_prompt_type(const Json& row, const DataOptions& options, const std::string& place) {
   const Json* prompt = find_field(row, options.prompt_key);
@@ -60,8 +116,11 @@ std::string source_field(const Json& row, const DataOptions& options) {
   return field_of(row, options.reward_fn_key, DataOptions().reward_fn_key, kSources);
 }
 
-std::string ground_truth_of(const Json& row, const DataOptions& options, const std::string& place) {
-  const std::string field = or_else(answer_field(row, options), options.answer_key);
+std::string ground_truth_of(const Json& row, const DataOptions& options, const std::string& place,
+                            bool is_required) {
+  const std::string found = answer_field(row, options);
+  if (found.empty() && !is_required && options.answer_key == DataOptions().answer_key) return "";
+  const std::string field = or_else(found, options.answer_key);
   const std::string answer = text_of(require_field(row, field, place, "data.answer_key"));
   if (options.answer_after.empty()) return answer;
   const size_t mark = answer.rfind(options.answer_after);
@@ -70,21 +129,28 @@ std::string ground_truth_of(const Json& row, const DataOptions& options, const s
   return trimmed(answer.substr(mark + options.answer_after.size()));
 }
 
-std::string data_source_of(const Json& row, const DataOptions& options, const std::string& place) {
+std::string data_source_of(const Json& row, const DataOptions& options, const std::string& place,
+                           bool is_required) {
   if (!options.data_source.empty()) return options.data_source;
-  const std::string field = or_else(source_field(row, options), options.reward_fn_key);
+  const std::string found = source_field(row, options);
+  if (found.empty() && !is_required && options.reward_fn_key == DataOptions().reward_fn_key)
+    return "";
+  const std::string field = or_else(found, options.reward_fn_key);
   return text_of(require_field(row, field, place, "data.reward_fn_key or data.data_source"));
+}
+
+Json prompt_messages(const Json& row, const DataOptions& options) {
+  const Json* prompt = find_field(row, options.prompt_key);
+  return options.prompt_template.empty() && prompt != nullptr && prompt->is_array() ? *prompt
+                                                                                    : Json();
 }
 
 Json extra_info_of(const Json& row, const DataOptions& options) {
   if (const Json* extra = find_field(row, "extra_info")) return *extra;
   const Json* metadata = find_field(row, "metadata");
   if (metadata != nullptr && metadata->is_object()) return *metadata;
-  if (!options.prompt_template.empty()) return Json::object();
   Json columns = row;
-  for (const std::string& used :
-       {options.prompt_key, answer_field(row, options), source_field(row, options)})
-    columns.erase(used);
+  if (options.prompt_template.empty()) columns.erase(options.prompt_key);
   return columns;
 }
 

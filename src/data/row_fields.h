@@ -1,12 +1,13 @@
-// What a row's fields are to a run: its answer, its data source and what else its reward may read,
-// in the forms of verl, slime and TRL.
+// What a row's fields are to a run: its answer, its data source and what else its reward may read;
+// for `tlt sft` its response or its conversation.
 //
-//   verl    prompt, reward_model.ground_truth, data_source, extra_info
-//   slime   prompt, label, metadata (with source_name)
-//   TRL     prompt, and columns that rewards know by name: solution, ground_truth …
+//   verl      prompt, reward_model.ground_truth, data_source, extra_info
+//   slime     prompt, label, metadata (with source_name)
+//   TRL       prompt, and columns that rewards know by name: solution, ground_truth …; completion
+//   ShareGPT  conversations: [{from, value}]
 //
-// A form is recognised where data.answer_key and data.reward_fn_key are what they are by default;
-// keys that are set mean what they say.
+// A form is recognised where the option that names the field (data.answer_key, reward_fn_key,
+// response_key, messages_key) is what it is by default; keys that are set mean what they say.
 //
 // Not here   the prompt (prompt_renderer.h).
 //
@@ -24,20 +25,44 @@ namespace tlt::data {
 void check_prompt_type(const nlohmann::ordered_json& row, const DataOptions& options,
                        const std::string& place);
 
+// The prompt of a row. InputError: none; of a row in another known form, how to read it.
+const nlohmann::ordered_json& require_prompt(const nlohmann::ordered_json& row,
+                                             const DataOptions& options, const std::string& place);
+
+// Where the row has the response or the conversation to imitate; empty: nowhere.
+std::string response_field(const nlohmann::ordered_json& row, const DataOptions& options);
+std::string conversation_field(const nlohmann::ordered_json& row, const DataOptions& options);
+
+// The messages of conversation_field() or, where both are lists, those of the prompt and the
+// response; null: neither is there. InputError: ShareGPT's messages are not as they should be.
+nlohmann::ordered_json conversation_of(const nlohmann::ordered_json& row,
+                                       const DataOptions& options, const std::string& place);
+
 // Where the row has its answer and its data source; empty: nowhere.
 std::string answer_field(const nlohmann::ordered_json& row, const DataOptions& options);
 std::string source_field(const nlohmann::ordered_json& row, const DataOptions& options);
 
-// The answer, or what follows data.answer_after in it. InputError: none.
+// What a row must have besides its prompt, because a reward reads it. A field that an option names
+// otherwise than by default is required too.
+struct RequiredFields {
+  bool ground_truth = false;
+  bool data_source = false;
+};
+
+// The answer, or what follows data.answer_after in it; empty: the row has none. InputError: it is
+// required.
 std::string ground_truth_of(const nlohmann::ordered_json& row, const DataOptions& options,
-                            const std::string& place);
+                            const std::string& place, bool is_required);
 
-// InputError: none.
+// Empty: the row has none. InputError: it is required.
 std::string data_source_of(const nlohmann::ordered_json& row, const DataOptions& options,
-                           const std::string& place);
+                           const std::string& place, bool is_required);
 
-// extra_info, or slime's metadata, or the columns that are nothing else (of a prompt made by
-// data.prompt_template: none).
+// The messages of a conversational prompt; null: the prompt is a text.
+nlohmann::ordered_json prompt_messages(const nlohmann::ordered_json& row,
+                                       const DataOptions& options);
+
+// extra_info, or slime's metadata, or all columns but the prompt: TRL's rewards know them by name.
 nlohmann::ordered_json extra_info_of(const nlohmann::ordered_json& row, const DataOptions& options);
 
 }  // namespace tlt::data

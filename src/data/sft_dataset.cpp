@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "data/countdown_source.h"
 #include "data/prompt_renderer.h"
+#include "data/row_fields.h"
 #include "data/rows.h"
 
 namespace tlt::data {
@@ -153,14 +154,15 @@ class SftLoader {
  private:
   void add(const Json& row, int64_t number, const std::string& place,
            std::vector<SftExample>& examples) {
-    if (find_field(row, options_.response_key) == nullptr) {
-      if (auto chats = maker_->renderer().try_conversation(row, place)) {
-        for (ChatTokens& chat : *chats) add_conversation(std::move(chat), number, place, examples);
-        return;
-      }
+    if (auto chats = maker_->renderer().try_conversation(row, place)) {
+      for (ChatTokens& chat : *chats) add_conversation(std::move(chat), number, place, examples);
+      return;
     }
     auto prompt = maker_->renderer().try_tokens(maker_->renderer().text(row, place), place);
-    const Json& field = require_field(row, options_.response_key, place, "data.response_key");
+    const std::string response_key = response_field(row, options_);
+    const Json& field =
+        require_field(row, response_key.empty() ? options_.response_key : response_key, place,
+                      "data.response_key");
     TLT_CHECK_INPUT(field.is_string(), place, ": the response must be a text");
     const std::vector<int32_t> response = maker_->response_tokens(field.get<std::string>());
     const bool is_long = std::ssize(response) > options_.max_response_length;

@@ -173,7 +173,8 @@ void check_layout(std::vector<TensorEntry>& entries, uint64_t data_bytes,
   for (const TensorEntry& entry : entries) {
     const std::string name = "tensor " + entry.name + ": ";
     if (entry.end < entry.begin) refuse(where, name + "it ends before it begins");
-    if (entry.end > data_bytes) refuse(where, name + "it ends behind the end of the file");
+    if (entry.end > data_bytes)
+      refuse(where, name + "truncated: it extends past the end of the file");
     if (entry.begin < position) refuse(where, name + "it overlaps the one before it");
     if (entry.begin > position) refuse(where, name + "there is a hole in front of it");
     const auto bytes = try_byte_size(entry);
@@ -219,7 +220,7 @@ uint64_t SafetensorsIndex::header_end(std::string_view head, uint64_t file_bytes
     header_bytes |= static_cast<uint64_t>(static_cast<unsigned char>(head[i])) << (8 * i);
   if (header_bytes > kMaxHeaderBytes) refuse(where, "its header claims more than 100 MB");
   if (header_bytes > file_bytes - kLengthBytes)
-    refuse(where, "its header ends behind the end of the file");
+    refuse(where, "truncated: its header extends past the end of the file");
   return kLengthBytes + header_bytes;
 }
 

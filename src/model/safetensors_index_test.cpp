@@ -71,7 +71,7 @@ TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
       {"", "0 bytes"},
       {"1234567", "7 bytes"},
       {std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}"), "100 MB"},
-      {std::string("\x20\0\0\0\0\0\0\0{}", 10), "header ends behind"},
+      {std::string("\x20\0\0\0\0\0\0\0{}", 10), "header extends past"},
       {file_of("", 0), "does not start with '{'"},
       {file_of(" {}", 0), "does not start with '{'"},
       {file_of("{", 0), "not JSON"},
@@ -99,7 +99,7 @@ TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
       {file_of("{\"a\":" + tensor("F32", "[9300000000000000000]", "[0,8]") + "}", 8), "too large"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[0,8,9]") + "}", 8), "not a pair"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[8,0]") + "}", 8), "ends before it begins"},
-      {file_of("{\"a\":" + tensor("F32", "[2]", "[0,8]") + "}", 7), "behind the end of the file"},
+      {file_of("{\"a\":" + tensor("F32", "[2]", "[0,8]") + "}", 7), "past the end of the file"},
       {file_of("{\"a\":" + tensor("F32", "[3]", "[0,8]") + "}", 8), "do not give its 8 bytes"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[4,12]") + "}", 12), "a hole"},
       // 2^62 elements of 4 bytes wrap to 0 bytes in 64 bits.

@@ -2,9 +2,11 @@
 #include "reward/child_process.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,7 +114,10 @@ ChildProcess::Outcome ChildProcess::ask(const std::string& line, Clock::time_poi
           send(input_, request.data() + written, request.size() - written, MSG_NOSIGNAL);
       if (sent > 0) written += static_cast<size_t>(sent);
       const bool is_gone = sent < 0 && (errno == EPIPE || errno == ECONNRESET);
-      if (is_gone) written = request.size();  // it may have answered without reading
+      if (is_gone) {
+        written = request.size();  // it may have answered without reading
+        has_lost_input_ = true;
+      }
     }
     const bool is_open = read_some();
     read_stderr();
@@ -135,6 +140,15 @@ bool ChildProcess::is_ready() {
   const bool is_open = read_some();
   read_stderr();
   return is_open && answer_.empty() && !status(/*to_wait=*/false);
+}
+
+bool ChildProcess::left_input_unread() {
+  int error = 0, bytes = 0;
+  socklen_t size = sizeof error;
+  getsockopt(input_, SOL_SOCKET, SO_ERROR, &error, &size);  // ECONNRESET: closed with bytes in it
+  ioctl(input_, SIOCOUTQ, &bytes);
+  has_lost_input_ = has_lost_input_ || error == ECONNRESET;
+  return has_lost_input_ || bytes > 0;
 }
 
 std::string ChildProcess::last_words() {

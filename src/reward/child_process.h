@@ -56,6 +56,9 @@ class ChildProcess {
   // False: it has ended, or has written what nobody asked for.
   bool is_ready();
 
+  // Whether lines it was sent wait for it still, or waited when it ended.
+  bool left_input_unread();
+
   // What it last wrote to its standard error, on one line.
   std::string last_words();
 
@@ -74,6 +77,7 @@ class ChildProcess {
   int input_ = -1, output_ = -1, errors_ = -1;
   std::optional<int> status_;
   bool has_output_ = true;
+  bool has_lost_input_ = false;  // it ended before it had read everything
   std::string answer_;
   std::string stderr_tail_;
 };

@@ -53,6 +53,16 @@ void WeightedReward::check_row(const RewardInput& row) const {
   for (const auto& part : parts_) part.reward->check_row(row);
 }
 
+RewardNeeds WeightedReward::needs() const {
+  RewardNeeds needs;
+  for (const auto& part : parts_) needs = needs | part.reward->needs();
+  return needs;
+}
+
+void WeightedReward::start() const {
+  for (const auto& part : parts_) part.reward->start();
+}
+
 std::string WeightedReward::name() const {
   std::string names;
   for (const auto& part : parts_) names += (names.empty() ? "" : "+") + part.reward->name();

@@ -30,6 +30,8 @@ class WeightedReward : public Reward {
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
+  RewardNeeds needs() const override;
+  void start() const override;
   std::string name() const override;  // gsm8k+regex
 
  private:
@@ -49,6 +51,7 @@ class SourceReward : public Reward {
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
+  RewardNeeds needs() const override { return {.data_source = true, .ground_truth = true}; }
   std::string name() const override { return "auto"; }
 
  private:

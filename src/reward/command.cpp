@@ -13,13 +13,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json or_null(std::string_view text) { return text.empty() ? Json() : Json(text); }
+Json ids_or_null(std::span<const int32_t> ids) {
+  return ids.empty() ? Json() : Json(std::vector<int32_t>(ids.begin(), ids.end()));
+}
+Json or_null(const Json* value) { return value != nullptr ? *value : Json(); }
+
 std::string request_of(const RewardInput& input, int64_t id) {
   const Json request = {{"id", id},
-                        {"data_source", input.data_source},
+                        {"data_source", or_null(input.data_source)},
                         {"prompt", input.prompt},
+                        {"messages", or_null(input.messages)},
                         {"response", input.response},
-                        {"ground_truth", input.ground_truth},
-                        {"extra_info", input.extra_info != nullptr ? *input.extra_info : Json()},
+                        {"response_ids", ids_or_null(input.response_ids)},
+                        {"ground_truth", or_null(input.ground_truth)},
+                        {"extra_info", or_null(input.extra_info)},
                         {"truncated", input.truncated}};
   // A response that was cut within a character is no UTF-8.
   return request.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
@@ -54,24 +62,40 @@ std::string shortened(const std::string& text) {
 CommandReward::CommandReward(std::string command, double timeout_seconds)
     : command_(std::move(command)), answer_seconds_(0.9 * timeout_seconds) {}
 
-RewardResult CommandReward::score(const RewardInput& input) const {
+CommandReward::Answer CommandReward::ask(const RewardInput& input) const {
   using Clock = ChildProcess::Clock;
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(answer_seconds_));
   const int64_t id = ++last_id_;
   const std::string request = request_of(input, id);
-  std::unique_ptr<ChildProcess> child = take_child();
-  std::string line;
-  const ChildProcess::Outcome outcome = child->ask(request, deadline, &line);
-  if (outcome != ChildProcess::Outcome::kAnswered) fail(*child, what_happened(*child, outcome));
+  Answer answer{.child = take_child(), .outcome = {}, .line = {}, .id = id};
+  answer.outcome = answer.child->ask(request, deadline, &answer.line);
+  return answer;
+}
+
+void CommandReward::start() const {
+  Answer answer = ask({});
+  ChildProcess& child = *answer.child;
+  if (answer.outcome == ChildProcess::Outcome::kAnswered) return give_back(std::move(answer.child));
+  if (!child.left_input_unread()) return;  // it runs; of what is odd in it, its samples will tell
+  const std::string what = answer.outcome == ChildProcess::Outcome::kLate
+                               ? check_internal::concat("read no sample within ", answer_seconds_,
+                                                        " seconds; raise reward.timeout_seconds")
+                               : child.end() + " before it read a sample";
+  throw InputError(fault(child, what));
+}
+
+RewardResult CommandReward::score(const RewardInput& input) const {
+  auto [child, outcome, line, id] = ask(input);
+  if (outcome != ChildProcess::Outcome::kAnswered)
+    throw Error(fault(*child, what_happened(*child, outcome)));
   const Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (answer.is_object() && answer.value("id", Json(id)) != Json(id)) {
-    fail(*child, "wrote the answer to another response");
-  }
+  if (answer.is_object() && answer.value("id", Json(id)) != Json(id))
+    throw Error(fault(*child, "wrote the answer to another response"));
   const bool is_error = answer.is_object() && answer.contains("error");
-  if (!is_error && !has_score(answer)) {
-    fail(*child, "wrote `" + shortened(line) + "`, which is no score such as {\"score\": 1}");
-  }
+  if (!is_error && !has_score(answer))
+    throw Error(
+        fault(*child, "wrote `" + shortened(line) + "`, which is no score such as {\"score\": 1}"));
   give_back(std::move(child));
   if (!is_error) return result_of(answer);
   const Json& why = answer["error"];
@@ -116,11 +140,11 @@ std::string CommandReward::what_happened(ChildProcess& child, ChildProcess::Outc
   return "answered";
 }
 
-void CommandReward::fail(ChildProcess& child, const std::string& what) const {
+std::string CommandReward::fault(ChildProcess& child, const std::string& what) const {
   child.end();
   const std::string words = child.last_words();
-  throw Error("the reward's command `" + shortened(command_) + "` " + what +
-              (words.empty() ? "" : "; its standard error ends in: " + words));
+  return "the reward's command `" + shortened(command_) + "` " + what +
+         (words.empty() ? "" : "; its standard error ends in: " + words);
 }
 
 }  // namespace tlt::reward

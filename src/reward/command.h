@@ -1,14 +1,16 @@
 // CommandReward: the score that a program of the user's own gives.
 //
 // The program reads one JSON object a line,
-//   {"id", "data_source", "prompt", "response", "ground_truth", "extra_info", "truncated"}
+//   {"id", "data_source", "prompt", "messages", "response", "response_ids", "ground_truth",
+//    "extra_info", "truncated"}
 // and writes one line for each: a number, or an object with `score` and further numbers, which the
-// rollout dump shows; {"error": "why"} costs the sample its score. An object that repeats the `id`
-// cannot be taken for the answer to another response. It is started when a score is
-// first wanted, once for each thread that scores, and kept; its input ends when the run does. A
-// program that dies, hangs, floods or talks nonsense costs one sample its score, with a sentence
-// that says what happened and what it wrote to its standard error, and is started again for the
-// next one. tools/verl_reward.py is such a program for verl's compute_score functions.
+// rollout dump shows; {"error": "why"} costs the sample its score. What a row lacks is null. An
+// object that repeats the `id` cannot be taken for the answer to another response.
+// The program runs once for each thread that scores, the first one from start() on, and is kept;
+// its input ends when the run does. A program that dies, hangs, floods or talks nonsense costs one
+// sample its score, with a sentence that says what happened and what it wrote to its standard
+// error, and is started again for the next one. tools/verl_reward.py and tools/trl_reward.py are
+// such programs, for reward functions with the signatures of verl and TRL.
 //
 // Threading  score() from any thread; the processes that are free are under a mutex.
 //
@@ -37,14 +39,27 @@ class CommandReward : public Reward {
   CommandReward(std::string command, double timeout_seconds);
 
   RewardResult score(const RewardInput& input) const override;
+  // Starts the program and has it score an empty response. InputError: it ended, or the time for an
+  // answer was over, before it read that. What it answers does not matter.
+  void start() const override;
   void check_row(const RewardInput&) const override {}
+  RewardNeeds needs() const override { return {}; }
   std::string name() const override { return "command"; }
 
  private:
+  // One that is running, with its answer to a request.
+  struct Answer {
+    std::unique_ptr<ChildProcess> child;
+    ChildProcess::Outcome outcome;
+    std::string line;
+    int64_t id;
+  };
+  Answer ask(const RewardInput& input) const;
   std::unique_ptr<ChildProcess> take_child() const;
   void give_back(std::unique_ptr<ChildProcess> child) const;
   std::string what_happened(ChildProcess& child, ChildProcess::Outcome outcome) const;
-  [[noreturn]] void fail(ChildProcess& child, const std::string& what) const;
+  // What the program did wrong, with how its standard error ended; ends it.
+  std::string fault(ChildProcess& child, const std::string& what) const;
 
   const std::string command_;
   const double answer_seconds_;

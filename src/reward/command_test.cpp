@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reward/command.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <signal.h>
 
 #include <chrono>
@@ -35,6 +35,8 @@ std::string complaint(const CommandReward& reward, std::string_view response = "
   }
 }
 
+using ::testing::HasSubstr;
+
 constexpr double kLong = 20;  // seconds; never waited for
 
 // Answers each line with the number of lines so far: one process, kept alive.
@@ -50,11 +52,13 @@ TEST(CommandRewardTest, ProgramReadsTheSample) {
   const std::string seen = folder / "seen.json";
   const CommandReward reward("read -r line; printf '%s' \"$line\" > " + seen + "; echo 1", kLong);
   const nlohmann::ordered_json extra = {{"index", 7}, {"answer", 8}};
+  const std::vector<int32_t> ids = {5, 6};
   const RewardInput input{.data_source = "source",
                           .response = "a \"b\"\n\\frac \xc3\xa9 \xff",
                           .ground_truth = "42",
                           .extra_info = &extra,
                           .prompt = "why",
+                          .response_ids = ids,
                           .truncated = true};
   EXPECT_EQ(reward.score(input).score, 1);
   std::ifstream file(seen);
@@ -63,7 +67,9 @@ TEST(CommandRewardTest, ProgramReadsTheSample) {
   EXPECT_EQ(row, (Row{{"id", 1},
                       {"data_source", "source"},
                       {"prompt", "why"},
+                      {"messages", nullptr},
                       {"response", "a \"b\"\n\\frac \xc3\xa9 \xef\xbf\xbd"},
+                      {"response_ids", {5, 6}},
                       {"ground_truth", "42"},
                       {"extra_info", extra},
                       {"truncated", true}}));
@@ -189,6 +195,45 @@ TEST(CommandRewardTest, NoProcessIsLeftBehind) {
   EXPECT_NE(kill(sleeper, 0), 0);
 }
 
+// What start() throws; empty if it does not.
+std::string start_complaint(const CommandReward& reward) {
+  try {
+    reward.start();
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+TEST(CommandRewardTest, AStartThatReadsNothingIsRefused) {
+  for (const char* ending : {"exit 3", "exec 0<&-; exit 3", "sleep 0.2; exit 3"}) {
+    const std::string text =
+        start_complaint(CommandReward(std::string("echo no such module >&2; ") + ending, kLong));
+    EXPECT_NE(text.find("ended with status 3 before it read a sample; its standard error ends in: "
+                        "no such module"),
+              text.npos)
+        << ending << ": " << text;
+  }
+  const std::string late = start_complaint(CommandReward("sleep 60", 0.5));
+  EXPECT_NE(late.find("read no sample within 0.45 seconds; raise reward.timeout_seconds"),
+            late.npos)
+      << late;
+}
+
+TEST(CommandRewardTest, AProgramThatReadsIsStartedWhateverItAnswers) {
+  for (const char* program :
+       {kCounter, "read line; exit 3", "read line; echo nonsense; cat >/dev/null",
+        "while read line; do echo '{\"error\": \"empty\"}'; done"})
+    EXPECT_EQ(start_complaint(CommandReward(program, kLong)), "") << program;
+  EXPECT_EQ(start_complaint(CommandReward("read line; sleep 60", 0.5)), "");
+}
+
+TEST(CommandRewardTest, TheStartedProgramIsKept) {
+  const CommandReward reward(kCounter, kLong);
+  reward.start();
+  EXPECT_EQ(score(reward, "a"), 2) << "the first line was start()'s";
+}
+
 // ---- tools/verl_reward.py
 
 bool has_python() { return std::system("python3 -c '' >/dev/null 2>&1") == 0; }
@@ -199,12 +244,17 @@ class VerlRewardTest : public ::testing::Test {
     if (!has_python()) GTEST_SKIP() << "no python3";
   }
 
-  CommandReward reward_of(const std::string& source, const std::string& arguments = "") {
+  // One of tools/, with a user's file.
+  CommandReward program_of(const std::string& program, const std::string& source,
+                           const std::string& arguments) {
     const std::string path = folder_ / "my_reward.py";
     std::ofstream(path) << source;
-    return CommandReward(std::string("python3 ") + TLT_SOURCE_DIR + "/tools/verl_reward.py " +
+    return CommandReward(std::string("python3 ") + TLT_SOURCE_DIR + "/tools/" + program + " " +
                              path + " " + arguments,
                          kLong);
+  }
+  CommandReward reward_of(const std::string& source, const std::string& arguments = "") {
+    return program_of("verl_reward.py", source, arguments);
   }
 
   const TestFolder folder_;
@@ -251,6 +301,84 @@ TEST_F(VerlRewardTest, FileWithAnErrorIsTold) {
   const std::string text = complaint(reward_of("import tlt_no_such_module\n"));
   EXPECT_NE(text.find("ended with status 1"), text.npos) << text;
   EXPECT_NE(text.find("tlt_no_such_module"), text.npos) << text;
+}
+
+// ---- tools/trl_reward.py
+
+class TrlRewardTest : public VerlRewardTest {
+ protected:
+  CommandReward reward_of(const std::string& source, const std::string& arguments = "") {
+    return program_of("trl_reward.py", source, arguments);
+  }
+};
+
+TEST_F(TrlRewardTest, FunctionIsCalledAsTrlDoes) {
+  const CommandReward reward = reward_of(R"(
+def reward_func(prompts, completions, completion_ids, solution, **kwargs):
+    assert prompts == ["why"] and kwargs == {"level": [3], "data_source": ["x"]}, (prompts, kwargs)
+    return [float(len(ids) + (text == answer)) for ids, text, answer in zip(completion_ids, completions, solution)]
+)");
+  const nlohmann::ordered_json columns = {{"solution", "42"}, {"level", 3}};
+  const std::vector<int32_t> ids = {5, 6};
+  RewardInput input{.data_source = "x",
+                    .response = "42",
+                    .extra_info = &columns,
+                    .prompt = "why",
+                    .response_ids = ids};
+  EXPECT_EQ(reward.score(input).score, 3);
+  input.response = "41";
+  EXPECT_EQ(reward.score(input).score, 2);
+}
+
+TEST_F(TrlRewardTest, ConversationsAreListsOfMessages) {
+  const CommandReward reward = reward_of(R"(
+def reward_func(completions, prompts, **kwargs):
+    return [float(prompts[0][0]["content"] == "hi" and c == [{"role": "assistant", "content": "42"}]) for c in completions]
+)");
+  const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "hi"}}};
+  EXPECT_EQ(reward.score({.response = "42", .messages = &messages}).score, 1);
+}
+
+constexpr const char* kTwoFunctions = R"(
+import math
+from json import dumps
+def _helper(text): return float(len(text))
+def long(completions, **kwargs): return [_helper(c) for c in completions]
+async def right(completions, ground_truth=(None,), **kwargs):
+    return [None if t is None else float(c == t) for c, t in zip(completions, ground_truth)]
+)";
+
+TEST_F(TrlRewardTest, SeveralFunctionsAreAddedUp) {
+  const CommandReward reward = reward_of(kTwoFunctions, "long right --weights 0.5 2");
+  const RewardResult both = reward.score({.response = "42", .ground_truth = "42"});
+  EXPECT_EQ(both.score, 3);
+  EXPECT_EQ(both.extras, (std::map<std::string, double>{{"long", 2}, {"right", 1}}));
+  const RewardResult one = reward.score({.response = "42"});
+  EXPECT_EQ(one.score, 1);
+  EXPECT_EQ(one.extras, (std::map<std::string, double>{{"long", 2}}));
+}
+
+TEST_F(TrlRewardTest, MistakesAreSentences) {
+  const auto starts = [&](const std::string& source, const std::string& arguments) {
+    return start_complaint(reward_of(source, arguments));
+  };
+  EXPECT_THAT(starts(kTwoFunctions, ""),
+              HasSubstr("has 2 functions (long, right); name those that are rewards"));
+  EXPECT_THAT(starts(kTwoFunctions, "short"),
+              HasSubstr("has no function short; it has: long, right"));
+  EXPECT_THAT(starts("import tlt_no_such_module\n", ""), HasSubstr("tlt_no_such_module"));
+  EXPECT_THAT(
+      start_complaint(CommandReward(
+          std::string("python3 ") + TLT_SOURCE_DIR + "/tools/trl_reward.py none.py", kLong)),
+      HasSubstr("none.py: no such file"));
+  EXPECT_THAT(complaint(reward_of("def f(completions, **k): return 1.0\n")),
+              HasSubstr("f returned 1.0; TRL's functions return a list of numbers"));
+  EXPECT_THAT(complaint(reward_of("def f(completions, **k): return [1, 2]\n")),
+              HasSubstr("f returned 2 scores for 1 completion"));
+  EXPECT_THAT(complaint(reward_of("def f(completions, **k): return [None]\n")),
+              HasSubstr("None from f"));
+  EXPECT_THAT(complaint(reward_of("def f(completions, **k): return [float('nan')]\n")),
+              HasSubstr("the score is nan"));
 }
 
 }  // namespace

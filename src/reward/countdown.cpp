@@ -95,6 +95,9 @@ std::optional<std::string_view> try_only_answer(std::string_view text) {
 
 CountdownProblem countdown_problem(const RewardInput& row) {
   auto problem = try_read(row);
+  TLT_CHECK_INPUT(problem || !trimmed(row.ground_truth).empty(),
+                  "no countdown problem; data.answer_key names a field like `3,4,6:24`, or the row "
+                  "has `numbers` and `target`");
   TLT_CHECK_INPUT(
       problem, "the ground truth `", row.ground_truth,
       "` is no countdown problem; write `3,4,6:24` or {\"numbers\": [3, 4, 6], \"target\": 24}");

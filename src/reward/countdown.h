@@ -36,6 +36,7 @@ class CountdownReward : public Reward {
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override { countdown_problem(row); }
+  RewardNeeds needs() const override { return {}; }  // extra_info may have the problem
   std::string name() const override { return "countdown"; }
 
  private:
@@ -49,6 +50,7 @@ class CountdownTraceReward : public Reward {
  public:
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override { countdown_problem(row); }
+  RewardNeeds needs() const override { return {}; }  // extra_info may have the problem
   std::string name() const override { return "countdown_trace"; }
 };
 

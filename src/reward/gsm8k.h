@@ -25,6 +25,7 @@ class Gsm8kReward : public Reward {
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
+  RewardNeeds needs() const override { return {.ground_truth = true}; }
   std::string name() const override { return "gsm8k"; }
 
  private:

@@ -17,6 +17,7 @@ class ExactReward : public Reward {
  public:
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
+  RewardNeeds needs() const override { return {.ground_truth = true}; }
   std::string name() const override { return "exact"; }
 };
 
@@ -51,6 +52,7 @@ class RegexReward : public Reward {
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
+  RewardNeeds needs() const override { return {.ground_truth = pattern_.has_group()}; }
   std::string name() const override { return "regex"; }
 
  private:
@@ -65,6 +67,7 @@ class FormatReward : public Reward {
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput&) const override {}
+  RewardNeeds needs() const override { return {}; }
   std::string name() const override { return "format"; }
 
  private:

@@ -51,6 +51,14 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
   return nullptr;
 }
 
+// An option of the reward of the same name: set if and only if the reward is.
+void check_used(const std::string& name, bool is_named, const std::string& value) {
+  TLT_CHECK_INPUT(is_named || value.empty(), "reward.", name, " is set, but \"", name,
+                  "\" is not in reward.functions; add reward.functions=[\"", name, "\"]");
+  TLT_CHECK_INPUT(!is_named || !value.empty(), "reward.functions names \"", name, "\", but reward.",
+                  name, " is empty; set it");
+}
+
 }  // namespace
 
 void RewardOptions::check() const {
@@ -81,11 +89,9 @@ void RewardOptions::check() const {
       "reward.code.memory_megabytes is ", code.memory_megabytes, "; use ", kMinCodeMegabytes,
       " to ", kMaxCodeMegabytes);
   const bool has_regex = std::ranges::find(functions, "regex") != functions.end();
-  TLT_CHECK_INPUT(has_regex == !regex.empty(), "reward.regex is `", regex,
-                  "`; set it exactly when reward.functions names regex");
+  check_used("regex", has_regex, regex);
   const bool has_command = std::ranges::find(functions, "command") != functions.end();
-  TLT_CHECK_INPUT(has_command == !command.empty(), "reward.command is `", command,
-                  "`; set it exactly when reward.functions names command");
+  check_used("command", has_command, command);
   TLT_CHECK_INPUT(overlong_buffer.len >= 1 && overlong_buffer.penalty_factor >= 0,
                   "reward.overlong_buffer has len ", overlong_buffer.len, " and penalty_factor ",
                   overlong_buffer.penalty_factor, "; use at least 1 and at least 0");

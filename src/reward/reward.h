@@ -1,9 +1,9 @@
 // Reward: text in, number out.
 //
 //   const std::unique_ptr<const Reward> reward = make_reward(options);
-//   reward->check_row({.data_source = row.data_source, .ground_truth = row.ground_truth});  //
-//   once, at start const double score = reward->score({.response = text, .ground_truth =
-//   row.ground_truth}).score;
+//   reward->start();                                       // before anything slow
+//   reward->check_row({.ground_truth = row.answer});       // once for each row
+//   const double score = reward->score({.response = text, .ground_truth = row.answer}).score;
 //
 // Not here   when and on which thread a response is scored (reward_pool.h).
 // Threading  a Reward is immutable: score() may be called from many threads at once.
@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,9 +36,10 @@ struct OverlongOptions {
 
   void visit(auto& v) {
     v(len, "len", Affects::kResults,
-      "Tokens before data.max_response_length over which the reward length goes down.");
+      "Length of the soft penalty's ramp before data.max_response_length, in tokens (reward "
+      "length).");
     v(penalty_factor, "penalty_factor", Affects::kResults,
-      "What the reward length takes off a response of data.max_response_length tokens.");
+      "Penalty of the reward length for a response of data.max_response_length tokens.");
   }
 };
 
@@ -47,9 +49,9 @@ struct RepetitionOptions {
 
   void visit(auto& v) {
     v(ngram_size, "ngram_size", Affects::kResults,
-      "Words in a row that the reward repetition compares.");
+      "Size of the word n-grams that the reward repetition compares.");
     v(max_penalty, "max_penalty", Affects::kResults,
-      "What the reward repetition takes off a response that only repeats itself.");
+      "Penalty of the reward repetition for a response that only repeats itself.");
   }
 };
 
@@ -111,9 +113,8 @@ struct RewardOptions {
     v.group("overlong_buffer", overlong_buffer);
     v.group("repetition", repetition);
     v(failed_score, "failed_score", Affects::kResults,
-      "Score of a sample whose reward threw or was late.");
-    v(timeout_seconds, "timeout_seconds", Affects::kResults,
-      "A reward that runs longer than this is late.");
+      "Score of a sample whose reward raised or timed out.");
+    v(timeout_seconds, "timeout_seconds", Affects::kResults, "Time limit of one sample's reward.");
     v(threads, "threads", Affects::kSpeed, "Threads that score responses.");
   }
 
@@ -123,13 +124,15 @@ struct RewardOptions {
 
 // One response and what is known about its prompt. Borrows everything.
 struct RewardInput {
-  std::string_view data_source = {};   // what "auto" in reward.functions goes by
-  std::string_view response = {};      // without special tokens
-  std::string_view raw_response = {};  // with special tokens
-  std::string_view ground_truth = {};
+  std::string_view data_source = {};                   // what "auto" in reward.functions goes by
+  std::string_view response = {};                      // without special tokens
+  std::string_view raw_response = {};                  // with special tokens
+  std::string_view ground_truth = {};                  // empty: the row has none
   const nlohmann::ordered_json* extra_info = nullptr;  // an object, or null
-  std::string_view prompt = {};
-  bool truncated = false;  // finish reason "length"
+  std::string_view prompt = {};                        // as the model reads it
+  const nlohmann::ordered_json* messages = nullptr;    // of a conversational prompt; else null
+  std::span<const int32_t> response_ids = {};          // the response's tokens; may be unknown
+  bool truncated = false;                              // finish reason "length"
   int64_t response_tokens = 0;
   int64_t max_response_tokens = 0;  // 0: not known
 };
@@ -139,9 +142,28 @@ struct RewardResult {
   std::map<std::string, double> extras = {};  // further columns of the rollout dump
 };
 
+// What a reward cannot do without, besides the response. Rows that lack another field are fine.
+struct RewardNeeds {
+  bool data_source = false;
+  bool ground_truth = false;
+  bool response_tokens = false;
+
+  RewardNeeds operator|(const RewardNeeds& other) const {
+    return {.data_source = data_source || other.data_source,
+            .ground_truth = ground_truth || other.ground_truth,
+            .response_tokens = response_tokens || other.response_tokens};
+  }
+};
+
 class Reward {
  public:
   virtual ~Reward() = default;
+
+  virtual RewardNeeds needs() const = 0;
+
+  // Starts what score() will use, so that what cannot start is known before a model is loaded.
+  // Throws InputError with the reason.
+  virtual void start() const {}
 
   // The score of a response. An answer that cannot be read is a score, not an error; what throws is
   // a row that check_row() refuses and a limit that the response ran into.

@@ -31,6 +31,11 @@ struct Running {
   uint64_t id = 0;
   std::string data_source;
   RewardPool::Clock::time_point deadline;
+  RewardPool::Clock::time_point started;
+
+  double seconds() const {
+    return std::chrono::duration<double>(RewardPool::Clock::now() - started).count();
+  }
 };
 
 }  // namespace
@@ -42,6 +47,8 @@ RewardInput RewardJob::input() const {
           .ground_truth = ground_truth,
           .extra_info = extra_info.get(),
           .prompt = prompt,
+          .messages = messages.get(),
+          .response_ids = response_ids,
           .truncated = truncated,
           .response_tokens = response_tokens,
           .max_response_tokens = max_response_tokens};
@@ -79,7 +86,8 @@ struct RewardPool::State {
   // REQUIRES for all: mutex is held.
   bool is_settled() const { return waiting.empty() && running.empty(); }
   void finish(ScoredSample sample);
-  void fail(uint64_t id, RewardStatus status, const std::string& name, std::string message);
+  void fail(uint64_t id, RewardStatus status, const std::string& name, std::string message,
+            double seconds);
   void drop_waiting(const std::string& message);
   std::vector<ScoredSample> fetch();
   void close();
@@ -96,19 +104,22 @@ void RewardPool::State::finish(ScoredSample sample) {
 }
 
 void RewardPool::State::fail(uint64_t id, RewardStatus status, const std::string& name,
-                             std::string message) {
+                             std::string message, double seconds) {
   ++(status == RewardStatus::kLate ? counters.late : counters.failed);
   ++counters.errors[name];
   counters.first_error.try_emplace(name, message);
-  finish(
-      {.id = id, .status = status, .result = {.score = failed_score}, .error = std::move(message)});
+  finish({.id = id,
+          .status = status,
+          .result = {.score = failed_score},
+          .error = std::move(message),
+          .seconds = seconds});
 }
 
 void RewardPool::State::drop_waiting(const std::string& message) {
   while (!waiting.empty()) {
     const uint64_t id = waiting.front().id;
     waiting.pop_front();
-    fail(id, RewardStatus::kLate, reward_name, message);
+    fail(id, RewardStatus::kLate, reward_name, message, /*seconds=*/0);
   }
 }
 
@@ -167,8 +178,9 @@ class RewardPool::Workers {
       state->running.erase(state->running.begin());
       --state->workers;
       ++state->hung;
-      state->fail(late.id, RewardStatus::kLate, state->reward_name,
-                  message + " on a row of data source `" + late.data_source + "`");
+      const std::string row =
+          late.data_source.empty() ? "" : " on a row of data source `" + late.data_source + "`";
+      state->fail(late.id, RewardStatus::kLate, state->reward_name, message + row, late.seconds());
       if (state->hung <= kMaxHungThreads) replace(state);
     }
   }
@@ -182,13 +194,15 @@ class RewardPool::Workers {
       const Waiting next = std::move(state.waiting.front());
       state.waiting.pop_front();
       const uint64_t ticket = state.next_ticket++;
-      state.running[ticket] = {next.id, next.job.data_source, Clock::now() + state.timeout};
+      const Clock::time_point now = Clock::now();
+      const Running running{next.id, next.job.data_source, now + state.timeout, now};
+      state.running[ticket] = running;
       state.watch.notify_one();
       lock.unlock();
       Outcome outcome = score(*state.reward, state.reward_name, next.job);
       lock.lock();
       if (state.running.erase(ticket) > 0) {
-        settle(state, next.id, std::move(outcome));
+        settle(state, running, std::move(outcome));
       } else if (!try_return(state)) {
         return;
       }
@@ -218,12 +232,15 @@ class RewardPool::Workers {
     }
   }
 
-  static void settle(State& state, uint64_t id, Outcome outcome) {
+  static void settle(State& state, const Running& ended, Outcome outcome) {
     if (outcome.error) {
-      state.fail(id, RewardStatus::kFailed, outcome.reward, std::move(*outcome.error));
+      state.fail(ended.id, RewardStatus::kFailed, outcome.reward, std::move(*outcome.error),
+                 ended.seconds());
     } else {
-      state.finish(
-          {.id = id, .status = RewardStatus::kScored, .result = std::move(outcome.result)});
+      state.finish({.id = ended.id,
+                    .status = RewardStatus::kScored,
+                    .result = std::move(outcome.result),
+                    .seconds = ended.seconds()});
     }
   }
 

@@ -32,7 +32,7 @@ namespace tlt::reward {
 inline constexpr int64_t kMaxHungThreads = 8;
 inline constexpr double kCloseSeconds = 0.5;
 
-// A RewardInput that owns its text; extra_info is shared by the samples of a group.
+// A RewardInput that owns what it has; the JSON is shared by the samples of a group.
 struct RewardJob {
   std::string data_source = {};
   std::string response = {};
@@ -40,6 +40,8 @@ struct RewardJob {
   std::string ground_truth = {};
   std::shared_ptr<const nlohmann::ordered_json> extra_info = {};
   std::string prompt = {};
+  std::shared_ptr<const nlohmann::ordered_json> messages = {};
+  std::vector<int32_t> response_ids = {};
   bool truncated = false;
   int64_t response_tokens = 0;
   int64_t max_response_tokens = 0;
@@ -54,6 +56,7 @@ struct ScoredSample {
   RewardStatus status = RewardStatus::kScored;
   RewardResult result = {};  // failed_score unless kScored
   std::string error = {};    // empty if kScored
+  double seconds = 0;        // from its start to its score, or until it was given up
 };
 
 // Since the pool was made.

@@ -62,6 +62,7 @@ class ScriptedReward : public Reward {
     return {.score = std::stod(text), .extras = {{"twice", 2 * std::stod(text)}}};
   }
   void check_row(const RewardInput&) const override {}
+  RewardNeeds needs() const override { return {}; }
   std::string name() const override { return "scripted"; }
 
  private:
@@ -108,7 +109,12 @@ TEST(RewardPoolTest, EveryFieldReachesTheReward) {
     }
   };
   RewardPool pool(std::make_shared<Checking>(), options(1, 100));
-  pool.submit(0, {"source", "response", "raw", "truth", nullptr, "prompt", true});
+  pool.submit(0, {.data_source = "source",
+                  .response = "response",
+                  .raw_response = "raw",
+                  .ground_truth = "truth",
+                  .prompt = "prompt",
+                  .truncated = true});
   EXPECT_EQ(pool.wait_all().at(0).result.score, 1);
 }
 

@@ -156,5 +156,20 @@ TEST(SourceRewardTest, UnknownDataSourceIsRefusedByCheckRow) {
   EXPECT_THROW(reward->check_row({.ground_truth = "7"}), InputError);
 }
 
+TEST(RewardNeedsTest, AreThoseOfItsParts) {
+  RewardOptions options;
+  EXPECT_TRUE(make_reward(options)->needs().data_source);
+  options.functions = {"format", "length"};
+  const RewardNeeds form = make_reward(options)->needs();
+  EXPECT_FALSE(form.ground_truth || form.data_source);
+  EXPECT_TRUE(form.response_tokens);
+  options.functions = {"format", "regex"};
+  options.regex = "a";
+  EXPECT_FALSE(make_reward(options)->needs().ground_truth);
+  options.regex = "(a)";
+  EXPECT_TRUE(make_reward(options)->needs().ground_truth);
+  EXPECT_FALSE(make_reward(options)->needs().data_source);
+}
+
 }  // namespace
 }  // namespace tlt::reward

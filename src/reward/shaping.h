@@ -18,6 +18,7 @@ class LengthReward : public Reward {
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
+  RewardNeeds needs() const override { return {.response_tokens = true}; }
   std::string name() const override { return "length"; }
 
  private:
@@ -33,6 +34,7 @@ class RepetitionReward : public Reward {
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput&) const override {}
+  RewardNeeds needs() const override { return {}; }
   std::string name() const override { return "repetition"; }
 
  private:

@@ -26,6 +26,19 @@ constexpr uint32_t kValidationStep = uint32_t{1} << 31;
 // Of a checkpoint: what speculation learned.
 constexpr const char* kSpeculationText = "speculation.json";
 
+// Before the model is loaded: a reward that cannot run is the user's mistake, and should cost him a
+// second.
+std::shared_ptr<const reward::Reward> start_reward(const reward::RewardOptions& options) {
+  std::shared_ptr<const reward::Reward> reward = reward::make_reward(options);
+  reward->start();
+  return reward;
+}
+
+data::RequiredFields fields_for(const reward::Reward& reward) {
+  const reward::RewardNeeds needs = reward.needs();
+  return {.ground_truth = needs.ground_truth, .data_source = needs.data_source};
+}
+
 // A row whose answer the reward cannot use is refused at the start, not in mid-run.
 data::RowCheck row_check(const reward::Reward& reward, int64_t max_response_tokens) {
   return [&reward, max_response_tokens](const data::Prompt& prompt) {
@@ -42,7 +55,7 @@ std::unique_ptr<data::Dataset> load_held_out(const RunOptions& options,
                                              const reward::Reward& reward) {
   if (options.data.val_files.empty()) return nullptr;
   return std::make_unique<data::Dataset>(
-      data::Dataset::load(options.data, tokenizer, data::Split::kValidation,
+      data::Dataset::load(options.data, tokenizer, data::Split::kValidation, fields_for(reward),
                           row_check(reward, options.data.max_response_length)));
 }
 
@@ -77,9 +90,10 @@ std::optional<GroupFilter> make_filter(const RunOptions& options) {
 
 RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
     : options_((options.check(), options)),
+      reward_(start_reward(options_.reward)),
       place_(options_, launch),
-      reward_(reward::make_reward(options_.reward)),
       prompts_(data::Dataset::load(options_.data, place_.tokenizer, data::Split::kTrain,
+                                   fields_for(*reward_),
                                    row_check(*reward_, options_.data.max_response_length))),
       held_out_(load_held_out(options_, place_.tokenizer, *reward_)),
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
@@ -103,6 +117,11 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       trainer_(*place_.model, options_.trainer_options(), *place_.comm, total_steps_,
                options_.rollout.sampling.rule().logprob_temperature(), place_.adapter.get()),
       folder_(options_, *place_.comm) {
+  if (prompts_.leaves_out_template() && place_.is_first())
+    log_warning(
+        "prompts are plain text, so the chat template of {} is not applied; set "
+        "data.chat_template=model for a chat model, or none if this is meant",
+        options_.model.path);
   if (place_.adapter) adapter_files_.emplace(*place_.adapter, options_.model.path);
   if (speculation_) speculation_report_ = std::make_unique<SpeculationReport>(*speculation_);
   resume();

@@ -78,8 +78,8 @@ class RlLoop {
   std::optional<Replay> replay_some();
 
   const RunOptions options_;
+  const std::shared_ptr<const reward::Reward> reward_;  // started before the model is loaded
   Workplace place_;
-  const std::shared_ptr<const reward::Reward> reward_;
   data::Dataset prompts_;
   std::unique_ptr<data::Dataset> held_out_;
   data::Sampler sampler_;

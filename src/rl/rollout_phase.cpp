@@ -188,6 +188,10 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
          .ground_truth = prompt.ground_truth,
          .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
          .prompt = prompt.text,
+         .messages = prompt.messages.is_null()
+                         ? nullptr
+                         : std::make_shared<const nlohmann::ordered_json>(prompt.messages),
+         .response_ids = response.tokens,
          .truncated = response.finish == rollout::FinishReason::kLength,
          .response_tokens = std::ssize(response.tokens),
          .max_response_tokens = plan.sampling->max_new_tokens});

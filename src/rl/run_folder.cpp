@@ -107,14 +107,21 @@ void RunFolder::write_dump(const std::string& path, int64_t step,
   JsonLinesWriter file(path);
   for (const Rollout& rollout : rollouts) {
     const data::Prompt& prompt = prompts[rollout.prompt];
+    const std::vector<int32_t>& tokens = rollout.response.tokens;
     nlohmann::ordered_json row = {{"input", prompt.text},
-                                  {"output", tokenizer.decode(rollout.response.tokens)},
+                                  {"output", tokenizer.decode(tokens)},
                                   {"gts", prompt.ground_truth},
                                   {"score", rollout.score},
                                   {"step", step},
                                   {"prompt_id", prompt.id},
                                   {"sample", rollout.response.sample},
-                                  {"finish_reason", to_string(rollout.response.finish)}};
+                                  {"finish_reason", to_string(rollout.response.finish)},
+                                  // What `tlt reward` needs besides to score the row again.
+                                  {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
+                                  {"response_tokens", tokens.size()},
+                                  {"data_source", prompt.data_source}};
+    if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
+    if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
     for (const auto& [name, value] : rollout.extras) row[name] = value;
     if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
     file.write(row);

@@ -39,9 +39,9 @@ struct ModelOptions {
     v(lora_rank, "lora_rank", Affects::kResults,
       "Train an adapter (LoRA) of this rank in place of the weights; 0: the weights.");
     v(lora_alpha, "lora_alpha", Affects::kResults,
-      "The adapter is multiplied by lora_alpha / lora_rank.");
+      "LoRA scaling: the adapter is multiplied by lora_alpha / lora_rank.");
     v(target_modules, "target_modules", Affects::kResults,
-      "Where the adapter is: all-linear, or names as q_proj and v_proj.");
+      "Modules with an adapter: all-linear, or names such as q_proj and v_proj.");
     v(lora_adapter_path, "lora_adapter_path", Affects::kPlace,
       "Folder of an adapter (PEFT's) to start from; rank, alpha and targets are its own.");
   }
@@ -72,7 +72,7 @@ struct ValidationSampling {
   void visit(auto& v) {
     v(n, "n", Affects::kResults, "Responses per validation prompt.");
     v(temperature, "temperature", Affects::kResults,
-      "Temperature of validation; 0 takes the most likely token.");
+      "Sampling temperature of validation; 0: greedy.");
     v(top_k, "top_k", Affects::kResults, "Top-k of validation; -1: all.");
     v(top_p, "top_p", Affects::kResults, "Top-p of validation.");
   }
@@ -86,14 +86,14 @@ struct RolloutOptions {
 
   void visit(auto& v) {
     v(n, "n", Affects::kResults, "Responses per prompt: the size of a group.");
-    v(sampling.temperature, "temperature", Affects::kResults,
-      "Divides the logits; 0 takes the most likely token.");
-    v(sampling.top_k, "top_k", Affects::kResults, "Only the k most likely tokens; -1: all.");
+    v(sampling.temperature, "temperature", Affects::kResults, "Sampling temperature; 0: greedy.");
+    v(sampling.top_k, "top_k", Affects::kResults,
+      "Sample from the k most likely tokens only; -1: all.");
     v(sampling.top_p, "top_p", Affects::kResults,
-      "Only the most likely tokens that together have this probability.");
+      "Nucleus sampling: only the most likely tokens that together have this probability.");
     v(sampling.min_p, "min_p", Affects::kResults,
-      "Only tokens with at least this share of the highest probability.");
-    v(sampling.stop, "stop", Affects::kResults, "Texts that end a response.");
+      "Only tokens at least this fraction as likely as the most likely one.");
+    v(sampling.stop, "stop", Affects::kResults, "Stop strings.");
     v(sampling.ignore_eos, "ignore_eos", Affects::kResults,
       "The model's end-of-sequence tokens do not end a response.");
     engine.visit(v);
@@ -127,8 +127,7 @@ struct RunControlOptions {
   int64_t replay_responses = 8;
 
   void visit(auto& v) {
-    v(project_name, "project_name", Affects::kPlace,
-      "Name of the project, written beside the metrics.");
+    v(project_name, "project_name", Affects::kPlace, "Name of the project, for the metrics.");
     v(experiment_name, "experiment_name", Affects::kPlace,
       "Name of the run; its folder is runs/<experiment_name>.");
     v(default_local_dir, "default_local_dir", Affects::kPlace,
@@ -136,26 +135,28 @@ struct RunControlOptions {
     v(total_training_steps, "total_training_steps", Affects::kResults,
       "Steps of the whole run; 0: by total_epochs.");
     v(total_epochs, "total_epochs", Affects::kResults,
-      "Times the training rows are gone through, if total_training_steps is 0.");
+      "Epochs over the training rows, if total_training_steps is 0.");
     v(save_freq, "save_freq", Affects::kPlace,
-      "A checkpoint every so many steps, and at the end; 0: never.");
+      "Steps between checkpoints (and one at the end); 0: none.");
     v(test_freq, "test_freq", Affects::kPlace,
-      "Validation every so many steps, and at the end; 0: never.");
+      "Steps between validations (and one at the end); 0: none.");
     v(val_before_train, "val_before_train", Affects::kPlace, "Validation before the first step.");
     v(resume_mode, "resume_mode", Affects::kPlace,
-      "auto: go on from the run folder's last checkpoint; disable: start again.");
+      "auto: resume from the run folder's last checkpoint; disable: start again, the old run is "
+      "moved aside.");
     v(max_ckpt_to_keep, "max_ckpt_to_keep", Affects::kPlace,
-      "Older checkpoints are deleted; 0: keep all.");
+      "Checkpoints to keep, the newest; 0: all.");
     v(logger, "logger", Affects::kPlace,
       "Where metrics go: console, file (metrics.jsonl), tensorboard.");
     v(dump_rollouts, "dump_rollouts", Affects::kPlace, "Write each step's responses to rollouts/.");
     v(device, "device", Affects::kPlace, "cpu; cuda is refused until a GPU has passed the tests.");
     v(threads, "threads", Affects::kSpeed, "Threads of a worker; 0: its share of the cores.");
-    v(seed, "seed", Affects::kResults, "Seed of every random number of the rollouts.");
-    v(timeout_seconds, "timeout_seconds", Affects::kPlace, "Longest wait for another worker.");
+    v(seed, "seed", Affects::kResults, "Seed of the rollouts.");
+    v(timeout_seconds, "timeout_seconds", Affects::kPlace,
+      "Timeout of waiting for another worker.");
     v(replay_responses, "replay_responses", Affects::kPlace,
-      "At the end so many responses are decoded twice, with and without speculation, and compared; "
-      "0: none.");
+      "Responses that are decoded twice at the end, with and without speculation, and compared; 0: "
+      "none.");
   }
   void check() const;
   std::string folder() const {

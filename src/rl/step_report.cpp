@@ -99,7 +99,8 @@ void report_validation(std::span<const data::Prompt> prompts, std::span<const Ro
   std::map<std::string, std::vector<double>> scores;
   std::vector<double> all;
   for (const Rollout& rollout : rollouts) {
-    scores[prompts[rollout.prompt].data_source].push_back(rollout.score);
+    const std::string& source = prompts[rollout.prompt].data_source;
+    scores[source.empty() ? "unknown" : source].push_back(rollout.score);  // verl's word
     all.push_back(rollout.score);
   }
   for (const auto& [source, values] : scores)

@@ -78,9 +78,8 @@ Workplace::Workplace(const RunOptions& options, const cluster::Launch& launch)
       trained += parameter.tensor->numel();
     for (const model::Parameter& parameter : model->parameters())
       all += c10::multiply_integers(parameter.shape());
-    log_info("an adapter of rank {} is trained: {} numbers, {:.2f} % of the model's {}",
-             adapter->config().rank, trained,
-             100.0 * static_cast<double>(trained) / static_cast<double>(all), all);
+    log_info("LoRA rank {}: {} trainable parameters ({:.2f} % of {})", adapter->config().rank,
+             trained, 100.0 * static_cast<double>(trained) / static_cast<double>(all), all);
   }
   TLT_CHECK_INPUT(tokenizer.vocab_size() <= model->config().vocabulary, options.model.path,
                   ": tokenizer.json has ", tokenizer.vocab_size(), " tokens, the model ",

@@ -46,7 +46,8 @@ struct DraftTrainOptions {
     v(passes, "passes", Affects::kResults,
       "Guesses ahead of each position that the drafter learns from: in each later pass it goes on "
       "from its own states, as in drafting; 0: 7 of eagle3, 1 of eagle.");
-    v(pass_decay, "pass_decay", Affects::kResults, "A pass counts so much of the one before.");
+    v(pass_decay, "pass_decay", Affects::kResults,
+      "Loss weight of each further training-time-test pass relative to the one before.");
     v(loss_positions, "loss_positions", Affects::kResults,
       "Which positions the drafter learns from: response or all.");
     v(seed, "seed", Affects::kResults, "Seed of the drafter's noise and first weights.");

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/row_preview.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "data/row_fields.h"
+#include "data/rows.h"
+
+namespace tlt::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kShownRows = 3;
+
+std::string or_none(const std::string& field, const char* option) {
+  return field.empty() ? fmt::format("none; set {}", option) : field;
+}
+
+void print_role(const char* role, const std::string& field) {
+  fmt::print("  {:<16} {}\n", role, field);
+}
+
+// Which fields a run takes from such a row. A reward need not read an answer and a data source.
+void print_roles(const Json& row, const data::DataOptions& options) {
+  const bool is_conversation = !data::conversation_of(row, options, "").is_null();
+  const std::string response = data::response_field(row, options);
+  const bool is_example = is_conversation || !response.empty();
+  fmt::print("{}\n", is_example ? "tlt sft reads" : "a run reads");
+  if (is_conversation && response.empty())
+    return print_role("conversation", data::conversation_field(row, options));
+  const bool has_prompt = data::find_field(row, options.prompt_key) != nullptr;
+  print_role("prompt", options.prompt_template.empty()
+                           ? or_none(has_prompt ? options.prompt_key : "", "data.prompt_key")
+                           : "data.prompt_template");
+  if (is_example) return print_role("response", response);
+  print_role("answer", or_none(data::answer_field(row, options),
+                               "data.answer_key if the reward compares with it"));
+  print_role("data source", options.data_source.empty()
+                                ? or_none(data::source_field(row, options),
+                                          "data.reward_fn_key or data.data_source for "
+                                          "reward.functions=auto")
+                                : options.data_source);
+}
+
+data::DataOptions without_limits(data::DataOptions options) {
+  options.max_prompt_length = INT64_MAX;
+  options.filter_overlong_prompts = false;
+  return options;
+}
+
+std::string lines_of(const Json& messages) {
+  std::string text;
+  for (const Json& message : messages) text += (text.empty() ? "" : "\n") + message.dump();
+  return text;
+}
+
+void print_quantiles(const char* name, const char* unit, std::vector<int64_t> lengths) {
+  if (lengths.empty()) return;
+  std::ranges::sort(lengths);
+  const auto at = [&](double share) {
+    return lengths[static_cast<size_t>(share * static_cast<double>(lengths.size() - 1))];
+  };
+  fmt::print("{} in {}: shortest {}, median {}, 90 % up to {}, longest {}\n", name, unit, at(0),
+             at(0.5), at(0.9), at(1));
+}
+
+void print_longer(const std::vector<int64_t>& lengths, const std::string& option, int64_t limit) {
+  if (!lengths.empty())
+    fmt::print("longer than {}={}: {}\n", option, limit,
+               std::ranges::count_if(lengths, [&](int64_t length) { return length > limit; }));
+}
+
+}  // namespace
+
+RowPreview::RowPreview(const data::DataOptions& options, const std::string& model)
+    : options_(options), model_(model) {
+  if (model.empty()) return;
+  tokenizer_.emplace(data::Tokenizer::load(model));
+  renderer_.emplace(without_limits(options), *tokenizer_);
+}
+
+RowPreview::Part RowPreview::part(const char* name, std::string text) const {
+  const int64_t length = tokenizer_ ? std::ssize(tokenizer_->encode(text)) : std::ssize(text);
+  return {name, std::move(text), length};
+}
+
+RowPreview::Part RowPreview::conversation(const Json& row, const std::string& place) const {
+  if (!renderer_)
+    return part("conversation", lines_of(data::conversation_of(row, options_, place)));
+  Part whole{.name = "conversation", .text = {}, .length = 0};
+  const auto chats = renderer_->try_conversation(row, place);
+  for (const data::ChatTokens& chat : *chats) {
+    whole.text += (whole.text.empty() ? "" : "\n") + tokenizer_->decode(chat.tokens);
+    whole.length = std::max(whole.length, std::ssize(chat.tokens));
+  }
+  return whole;
+}
+
+std::vector<RowPreview::Part> RowPreview::parts_of(const Json& row,
+                                                   const std::string& place) const {
+  if (!data::conversation_of(row, options_, place).is_null()) return {conversation(row, place)};
+  data::check_prompt_type(row, options_, place);
+  std::vector<Part> parts;
+  if (renderer_) {
+    Part prompt{"prompt", renderer_->text(row, place), 0};
+    prompt.length = std::ssize(*renderer_->try_tokens(prompt.text, place));
+    parts.push_back(std::move(prompt));
+  } else if (!options_.prompt_template.empty()) {
+    parts.push_back(
+        part("prompt", data::PromptTemplate(options_.prompt_template).render(row, place)));
+  } else {
+    const Json& prompt = data::require_prompt(row, options_, place);
+    parts.push_back(
+        part("prompt", prompt.is_string() ? prompt.get<std::string>() : lines_of(prompt)));
+  }
+  if (const std::string field = data::response_field(row, options_); !field.empty())
+    parts.push_back(part("response", data::text_of(*data::find_field(row, field))));
+  return parts;
+}
+
+void RowPreview::add(const Json& row, const std::string& place) {
+  if (rows_++ == 0) print_roles(row, options_);
+  const std::vector<Part> parts = parts_of(row, place);
+  for (const Part& part : parts)
+    (part.name == "prompt"     ? prompts_
+     : part.name == "response" ? responses_
+                               : conversations_)
+        .push_back(part.length);
+  if (renderer_ && parts[0].name == "prompt" && renderer_->leaves_out_template(row))
+    ++texts_without_template_;
+  if (rows_ > kShownRows) return;
+  const std::string answer =
+      data::answer_field(row, options_).empty()
+          ? ""
+          : data::ground_truth_of(row, options_, place, /*is_required=*/true);
+  fmt::print("---- {}: {} {}{}\n{}\n", place, parts[0].length, unit(),
+             answer.empty() ? "" : ", answer " + answer, parts[0].text);
+  for (size_t i = 1; i < parts.size(); ++i)
+    fmt::print("-- {}: {} {}\n{}\n", parts[i].name, parts[i].length, unit(), parts[i].text);
+}
+
+void RowPreview::print_lengths() const {
+  fmt::print("----\n");
+  print_quantiles("prompts", unit(), prompts_);
+  print_quantiles("responses", unit(), responses_);
+  print_quantiles("conversations", unit(), conversations_);
+  if (!tokenizer_) return;
+  print_longer(prompts_, "data.max_prompt_length", options_.max_prompt_length);
+  print_longer(responses_, "data.max_response_length", options_.max_response_length);
+  print_longer(conversations_, "data.max_prompt_length + data.max_response_length",
+               options_.max_prompt_length + options_.max_response_length);
+  if (texts_without_template_ > 0)
+    fmt::print(
+        "warning: {} of {} prompts are plain text, and the chat template of {} is not applied to "
+        "them; for a chat model set data.chat_template=model\n",
+        texts_without_template_, rows_, model_);
+}
+
+}  // namespace tlt::apps

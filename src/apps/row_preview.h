@@ -1,0 +1,55 @@
+// RowPreview: what a run makes of the rows of a data file, for `tlt data inspect`: which fields it
+// reads, the first rows as the model gets them, and how long all are.
+//
+// Threading  one thread.
+//
+//   RowPreview preview(options.data, model);
+//   for (…) preview.add(row, place);           // prints the first rows
+//   preview.print_lengths();
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/prompt_renderer.h"
+
+namespace tlt::apps {
+
+class RowPreview {
+ public:
+  // Renders and counts tokens with the tokenizer and the chat template of a model folder; empty:
+  // texts are as the rows have them, and lengths are in bytes.
+  RowPreview(const data::DataOptions& options, const std::string& model);
+
+  // InputError as in a run, but for what is too long.
+  void add(const nlohmann::ordered_json& row, const std::string& place);
+
+  // REQUIRES: a row was added.
+  void print_lengths() const;
+
+ private:
+  // A text that the model reads or learns to write.
+  struct Part {
+    std::string name;  // "prompt", "response", "conversation"
+    std::string text;
+    int64_t length = 0;
+  };
+  std::vector<Part> parts_of(const nlohmann::ordered_json& row, const std::string& place) const;
+  Part conversation(const nlohmann::ordered_json& row, const std::string& place) const;
+  Part part(const char* name, std::string text) const;
+  const char* unit() const { return tokenizer_ ? "tokens" : "bytes"; }
+
+  const data::DataOptions options_;  // without limits of length
+  const std::string model_;
+  std::optional<data::Tokenizer> tokenizer_;
+  std::optional<data::PromptRenderer> renderer_;
+  int64_t rows_ = 0;
+  int64_t texts_without_template_ = 0;  // prompts of a model that has a chat template
+  std::vector<int64_t> prompts_, responses_, conversations_;  // lengths
+};
+
+}  // namespace tlt::apps
