@@ -238,7 +238,12 @@ class Comparison {
   }
 
   void report() const {
-    std::string table = fmt::format("batch {}, {} responses:", batch_, responses_);
+    std::string table = fmt::format(
+        "batch {}, {} responses; time is the median of {} rounds, min the worst round's speedup, "
+        "overhead is per step beside the forward pass\n  "
+        "{:<16}{:>10}{:>9}{:>9}{:>7}{:>19}{:>13}{:>10}",
+        batch_, responses_, flags_.repeat, "method", "time", "tok/s", "speedup", "min",
+        "acceptance length", "spec. steps", "overhead");
     for (size_t way = 0; way < ways_.size(); ++way) table += "\n  " + report_way(way);
     log_info("{}", table);
   }
@@ -397,12 +402,9 @@ class Comparison {
     if (last.tuner) line["tuner"] = to_json(*last.tuner);
     report_buckets(way, line);
     print_report(std::move(line));
-    return fmt::format(
-        "{:<16} {:>8.2f} s {:>8.0f} tokens/s {:>6.2f}x (least {:.2f}) {:>5.2f} "
-        "tokens a forward, speculating in {:.0f} % of the steps; beside forward passes {:.1f} % of "
-        "one",
-        ways_[way].name, median(seconds), tokens_per_second, median(ratios), quantile(ratios, 0),
-        accept_length, 100 * share, 100 * fixed / plain);
+    return fmt::format("{:<16}{:>8.2f} s{:>9.0f}{:>8.2f}x{:>7.2f}{:>19.2f}{:>11.0f} %{:>8.1f} %",
+                       ways_[way].name, median(seconds), tokens_per_second, median(ratios),
+                       quantile(ratios, 0), accept_length, 100 * share, 100 * fixed / plain);
   }
 
   const RolloutFlags& flags_;

@@ -14,6 +14,7 @@ int run_draft(const Arguments& arguments);
 int run_export(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_score(const Arguments& arguments);
+int run_reward(const Arguments& arguments);
 int run_tokenize(const Arguments& arguments);
 int run_data(const Arguments& arguments);
 int run_import(const Arguments& arguments);

@@ -1,5 +1,5 @@
-// tlt doctor: what this machine has, what is missing and what to do about it. Exit code 0: tlt can
-// work here.
+// tlt doctor: what this machine has, what is missing and what to do about it. Exit code 0: tlt runs
+// here.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
@@ -52,19 +52,19 @@ Finding kernels() {
 }
 
 Finding rows_alone_and_together(at::ScalarType type, const char* name) {
-  const std::string what = fmt::format("rows, {}", name);
+  const std::string what = fmt::format("batch, {}", name);
   const std::string difference = first_row_difference(type);
-  if (difference.empty()) return good(what, "one at a time and together: the same bits");
+  if (difference.empty()) return good(what, "batch invariance: bit-identical");
   return {Verdict::kBad, what, difference,
           "the results of this machine cannot be trusted; report its CPU with this line"};
 }
 
 Finding cores(const Machine& machine) {
   const auto all = static_cast<int>(std::thread::hardware_concurrency());
-  const std::string text = fmt::format("{} of {}; that many threads are used", machine.cores, all);
+  const std::string text = fmt::format("{} of {} are used", machine.cores, all);
   if (machine.cores >= all) return good("cores", text);
   return {Verdict::kNote, "cores", text,
-          "this process may use a part of them only; taskset or the container says which"};
+          "the process is limited to these by taskset or the container"};
 }
 
 Finding memory(const Machine& machine) {
@@ -74,7 +74,7 @@ Finding memory(const Machine& machine) {
                   gigabytes(machine.available_bytes));
   if (machine.available_bytes >= kLittle) return good("memory", text);
   return {Verdict::kNote, "memory", text,
-          "training keeps 16 bytes a parameter beside activations; end other programs"};
+          "training takes 16 bytes per parameter plus activations; end other programs"};
 }
 
 Finding cuda() {
@@ -103,7 +103,7 @@ Finding disk() {
   if (bytes >= kLittle) return good("disk", text);
   return {
       Verdict::kNote, "disk", text,
-      "a checkpoint takes 14 bytes a parameter; set trainer.default_local_dir to a larger disk"};
+      "a checkpoint takes 14 bytes per parameter; set trainer.default_local_dir to a larger disk"};
 }
 
 std::vector<Finding> examine() {
@@ -139,7 +139,7 @@ const char* mark(Verdict verdict) {
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
-  CLI::App app("What this machine has, and what to do about what is missing.");
+  CLI::App app("Checks this machine and says what to do about what is missing.");
   if (!try_parse(app, arguments)) return 0;
   bool is_usable = true;
   for (const Finding& finding : examine()) {
@@ -147,7 +147,7 @@ int run_doctor(const Arguments& arguments) {
     if (!finding.advice.empty()) fmt::print("{:<20}-> {}\n", "", finding.advice);
     is_usable = is_usable && finding.verdict != Verdict::kBad;
   }
-  fmt::print("{}\n", is_usable ? "tlt can work here." : "tlt cannot work here.");
+  fmt::print("{}\n", is_usable ? "OK" : "tlt cannot run on this machine.");
   return is_usable ? 0 : 1;
 }
 

@@ -22,18 +22,19 @@ namespace {
 constexpr int kFailure = 1, kInputFailure = 2;
 
 constexpr Command kCommands[] = {
-    {"train", "RL training from a recipe.", run_train},
-    {"sft", "Warm-up of a policy on demonstrations.", run_sft},
-    {"draft", "Warm-up of a drafter for a policy.", run_draft},
-    {"export", "A trained drafter, for other programs to serve.", run_export},
+    {"train", "RL training.", run_train},
+    {"sft", "Supervised fine-tuning (SFT).", run_sft},
+    {"draft", "Training of a draft model before the first rollout.", run_draft},
+    {"export", "Export of a draft model for SGLang or vLLM.", run_export},
     {"generate", "Responses to prompts.", run_generate},
     {"score", "Log-probabilities of given tokens.", run_score},
+    {"reward", "Scores of given responses by a recipe's reward.", run_reward},
     {"tokenize", "Text to tokens and back.", run_tokenize},
-    {"data", "What is in a data file.", run_data},
-    {"import", "A recipe from another system's configuration.", run_import},
-    {"bench", "Speed of this machine's decoding and training.", run_bench},
-    {"options", "Every option of a recipe, as a page.", run_options},
-    {"doctor", "What this machine has and what is missing.", run_doctor},
+    {"data", "Columns of a data file, and its prompts as the model gets them.", run_data},
+    {"import", "A recipe from a configuration of verl or FastRL.", run_import},
+    {"bench", "Benchmarks of decoding and training.", run_bench},
+    {"options", "The options of a recipe and their defaults.", run_options},
+    {"doctor", "Checks this machine: kernels, memory, libraries.", run_doctor},
 };
 
 // A training step frees and takes tensors of megabytes over and over. From the heap that costs
