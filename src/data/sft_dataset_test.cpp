@@ -49,6 +49,31 @@ TEST(SftDatasetTest, LoadsMessagesWithAResponse) {
   EXPECT_EQ(example.tokens.size(), static_cast<size_t>(example.response_begin) + 2);
 }
 
+TEST(SftDatasetTest, FormsOfOtherSystemsAreTheSameExample) {
+  const std::string file = ::testing::TempDir() + "sft_forms.jinja";
+  write_file_atomic(file,
+                    "{% for m in messages %}{{ m.content }}{{ '<eos>' if m.role == "
+                    "'assistant' }}{% endfor %}");
+  const auto tokens_of = [&](const char* row) {
+    DataOptions options = options_for(row);
+    options.chat_template = file;
+    return load_sft(options).example(0).tokens;
+  };
+  const std::vector<int32_t> want = tokens_of(
+      R"({"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"}]})");
+  EXPECT_EQ(
+      tokens_of(R"({"conversations":[{"from":"human","value":"1"},{"from":"gpt","value":"2"}]})"),
+      want);
+  EXPECT_EQ(tokens_of(R"({"prompt":[{"role":"user","content":"1"}],)"
+                      R"("completion":[{"role":"assistant","content":"2"}]})"),
+            want);
+  EXPECT_EQ(tokens_of(R"({"prompt":"1","completion":"2"})").size(), want.size());
+  for (const char* wrong : {R"({"conversations":[{"from":"robot","value":"1"}]})",
+                            R"({"conversations":[{"from":"human"}]})", R"({"conversations":["1"]})",
+                            R"({"conversations":"1"})"})
+    EXPECT_THROW(tokens_of(wrong), InputError) << wrong;
+}
+
 TEST(SftDatasetTest, OfAConversationTheAssistantsMessagesCount) {
   DataOptions options = options_for(
       R"({"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},
