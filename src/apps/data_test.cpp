@@ -20,7 +20,7 @@ TEST(DataInspectTest, ShowsAVerlParquetFile) {
   EXPECT_THAT(ended.out, HasSubstr("verl_gsm8k.parquet: 24 rows in 3 row groups\n"
                                    "  data_source      string\n"
                                    "  prompt           list<"));
-  EXPECT_THAT(ended.out, HasSubstr("a run reads\n"
+  EXPECT_THAT(ended.out, HasSubstr("tlt train reads\n"
                                    "  prompt           prompt\n"
                                    "  answer           reward_model.ground_truth\n"
                                    "  data source      data_source\n"));

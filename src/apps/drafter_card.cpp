@@ -24,23 +24,22 @@ struct Column {
   const char* title;
 };
 constexpr Column kBySteps[] = {
-    {"val-drafter/mean_acceptance_length", "tokens a forward pass, held-out responses"},
+    {"val-drafter/mean_acceptance_length", "acceptance length, held-out responses"},
     {"val-drafter/top1_accuracy", "top-1, held-out responses"},
     {"drafter/version", "version"},
-    {"drafter/acceptance_length/after", "tokens a forward pass, held-out responses"},
+    {"drafter/acceptance_length/after", "acceptance length, held-out responses"},
     {"drafter/top1_accuracy/after", "top-1, held-out responses"},
-    {"speculation/eagle/accept_length", "tokens a forward pass, rollouts"},
+    {"speculation/eagle/accept_length", "acceptance length, rollouts"},
 };
 // By what is best known of a position.
 constexpr Column kByPosition[] = {
     {"val-drafter/acceptance_rate_pos_",
-     "Share of the drafts, chains of greedy guesses on held-out responses, whose first K guesses "
-     "are "
-     "all accepted"},
+     "Share of the drafts (greedy chains, on held-out responses) whose first K tokens are all "
+     "accepted"},
     {"speculation/eagle/accept_rate_pos_",
-     "How often a guess K tokens ahead was accepted in the rollouts"},
+     "Acceptance rate of draft tokens K ahead, in the rollouts"},
     {"speculation/mixed/accept_rate_pos_",
-     "How often a guess K tokens ahead was accepted in the rollouts, in trees shared with another "
+     "Acceptance rate of draft tokens K ahead, in the rollouts, in trees shared with another "
      "drafter"},
 };
 
@@ -132,8 +131,8 @@ std::string serving(const DrafterFacts& facts) {
 std::string drafter_card(const DrafterFacts& facts) {
   const bool is_vllm = facts.format == model::DraftFormat::kVllm;
   std::string text = fmt::format(
-      "# {}: a drafter for {}\n\nGuesses the next tokens of that model; the model keeps those that "
-      "are its own.\n\n| | |\n|---|---|\n| kind | {} |\n| layout | {} |\n| parameters | {:.2f} M "
+      "# {}: a drafter for {}\n\nDrafts tokens for speculative decoding of that model, which "
+      "verifies them.\n\n| | |\n|---|---|\n| kind | {} |\n| layout | {} |\n| parameters | {:.2f} M "
       "|\n| written by | tlt {} ({}) |\n",
       facts.name, facts.target_name, facts.algorithm == "eagle3" ? "EAGLE-3" : "EAGLE-1/2",
       is_vllm ? "vLLM" : "SGLang", static_cast<double>(facts.parameters) / 1e6, kVersion, kCommit);
@@ -144,8 +143,8 @@ std::string drafter_card(const DrafterFacts& facts) {
   for (const auto& [file, hash] : facts.target_files)
     text += fmt::format("| the target's {}, SHA-256 | `{}` |\n", file, hash);
   text +=
-      "\nIt belongs to these weights: others accept fewer of its guesses, and never another "
-      "token.\n\n## Serving\n\n" +
+      "\nIt was trained for these weights. With others the acceptance rate is lower; the output is "
+      "still that of the target.\n\n## Serving\n\n" +
       serving(facts) + "\n";
   const std::vector<json> rows = read_rows(facts);
   return text + by_position(rows) + by_step(rows);

@@ -19,6 +19,7 @@
 #include "apps/recipe.h"
 #include "apps/rows.h"
 #include "base/check.h"
+#include "base/interrupt.h"
 #include "base/json_lines.h"
 #include "base/log.h"
 #include "base/sentence.h"
@@ -37,7 +38,7 @@ struct Sample {
   reward::RewardJob job;
 };
 
-constexpr size_t kBatchRows = 1024;  // scored before the next ones are read
+constexpr size_t kBatchRows = 256;  // scored before the next ones are read
 
 // What names a row and is copied into its answer.
 constexpr const char* kIdentity[] = {"id", "step", "prompt_id", "sample"};
@@ -207,6 +208,7 @@ int run_reward(const Arguments& arguments) {
   if (!try_parse(app, arguments)) return 0;
   const rl::RunOptions options = words.read();
   options.data.check();
+  install_interrupt_handler();
   const std::shared_ptr<const reward::Reward> reward = reward::make_reward(options.reward);
   reward->start();
 
@@ -214,13 +216,17 @@ int run_reward(const Arguments& arguments) {
   JsonLinesReader lines(open_input(input));
   Scorer scorer(options.reward, reward, output);
   std::vector<Sample> samples;
-  for (Json row; lines.try_next(row);) {
+  for (Json row; !interrupted() && lines.try_next(row);) {
     TLT_CHECK_INPUT(row.is_object(), lines.place(), ": a row must be a JSON object");
     reward::RewardJob job = reader.read(row, lines.place());
     samples.push_back({std::move(row), lines.place(), std::move(job)});
     if (samples.size() == kBatchRows) scorer.score(std::exchange(samples, {}));
   }
-  scorer.score(std::move(samples));
+  if (!interrupted()) scorer.score(std::move(samples));
+  if (interrupted()) {
+    log_warning("interrupted{}", is_stream(output) ? "" : "; " + output + " is as it was");
+    return 128 + interrupt_signal();
+  }
   scorer.finish();
   return 0;
 }

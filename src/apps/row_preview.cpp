@@ -30,7 +30,7 @@ void print_roles(const Json& row, const data::DataOptions& options) {
   const bool is_conversation = !data::conversation_of(row, options, "").is_null();
   const std::string response = data::response_field(row, options);
   const bool is_example = is_conversation || !response.empty();
-  fmt::print("{}\n", is_example ? "tlt sft reads" : "a run reads");
+  fmt::print("{}\n", is_example ? "tlt sft reads" : "tlt train reads");
   if (is_conversation && response.empty())
     return print_role("conversation", data::conversation_field(row, options));
   const bool has_prompt = data::find_field(row, options.prompt_key) != nullptr;

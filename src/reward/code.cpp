@@ -62,6 +62,10 @@ RewardResult CodeReward::score(const RewardInput& input) const {
 
 void CodeReward::check_row(const RewardInput& row) const {
   (void)parse_code_tests(row.ground_truth);
+  start();
+}
+
+void CodeReward::start() const {
   std::call_once(checked_, [] { Sandbox::check(); });
 }
 

@@ -35,6 +35,7 @@ class CodeReward : public Reward {
   // Throws InputError too if this machine has no sandbox.
   void check_row(const RewardInput& row) const override;
 
+  void start() const override;  // InputError: no sandbox is to be had
   RewardNeeds needs() const override { return {.ground_truth = true}; }
   std::string name() const override { return "code"; }
 

@@ -146,10 +146,10 @@ int RlLoop::run() {
   first_step_ = state_.step;
   if (state_.step >= total_steps_) return log_complete(place_, state_.step, total_steps_), 0;
   if (place_.is_first())
-    log_info("{}: steps {} to {} on {}, {} prompts of {} responses a step; run folder {}",
-             options_.model.path, state_.step + 1, total_steps_,
-             counted(place_.comm->size(), "worker"), options_.data.train_batch_size,
-             options_.rollout.n, folder_.path());
+    log_info("{}: steps {} to {} on {}, {} of {} a step; run folder {}", options_.model.path,
+             state_.step + 1, total_steps_, counted(place_.comm->size(), "worker"),
+             counted(options_.data.train_batch_size, "prompt"),
+             counted(options_.rollout.n, "response"), folder_.path());
   if (state_.step == 0 && options_.trainer.val_before_train) {
     Metrics metrics;
     validate(metrics);

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/sentence.h"
 #include "rl/curve.h"
 
 namespace tlt::rl {
@@ -112,8 +113,8 @@ class Writer {
   void heading() {
     const double seconds = history_.sum("timing_s/step") + history_.sum("timing_s/testing") +
                            history_.sum("timing_s/save_checkpoint");
-    lines_.push_back(fmt::format("Run summary ({} steps, {})    {}", steps_, long_duration(seconds),
-                                 facts_.folder));
+    lines_.push_back(fmt::format("Run summary ({}, {})    {}", counted(steps_, "step"),
+                                 long_duration(seconds), facts_.folder));
   }
 
   void held_out_score() {
