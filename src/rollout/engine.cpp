@@ -217,6 +217,13 @@ void Engine::count(const StepPlan& plan) {
   ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];
 }
 
+std::span<const int32_t> Engine::tokens_so_far(uint32_t prompt_id, uint32_t sample) const {
+  for (const auto& sequence : scheduler_.running_sequences())
+    if (sequence->group->request.prompt_id == prompt_id && sequence->sample == sample)
+      return sequence->tokens;
+  return {};
+}
+
 int64_t Engine::room_at_no_cost() const {
   if (!speculation_) return 0;
   return std::min(room(), speculation_->room_beside(scheduler_.running() + scheduler_.waiting()));

@@ -85,6 +85,10 @@ class Engine {
   bool cancel(uint32_t prompt_id, uint32_t sample) { return scheduler_.cancel(prompt_id, sample); }
   void cancel_all() { scheduler_.cancel_all(); }
 
+  // Between steps: what a response has so far; empty when it does not run. Valid until the next
+  // step.
+  std::span<const int32_t> tokens_so_far(uint32_t prompt_id, uint32_t sample) const;
+
   // How many more sequences could be submitted and start with the next step.
   int64_t room() const { return scheduler_.room(); }
   // Of them, how many would hardly slow the unfinished ones down: what the tuner of speculation

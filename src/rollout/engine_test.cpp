@@ -256,6 +256,37 @@ TEST_F(EngineTest, AnotherSeedStepOrPromptIdGivesOtherTokens) {
   }
 }
 
+TEST_F(EngineTest, RandomKeyStandsForStepAndPromptId) {
+  Group group = groups(sampling_of(1), 1, 1)[0];
+  group.rl_step = 5;
+  group.prompt_id = 6;
+  const auto tokens = [&](const Group& one) { return run({one}).begin()->second.tokens; };
+  const std::vector<int32_t> want = tokens(group);
+  group.random_key = uint64_t{5} << 32 | 6;
+  group.rl_step = 1;
+  group.prompt_id = 2;
+  EXPECT_EQ(tokens(group), want);
+  group.random_key = uint64_t{4} << 32 | 6;
+  EXPECT_NE(tokens(group), want);
+}
+
+TEST_F(EngineTest, TokensSoFarAreThoseOfTheResponse) {
+  const std::vector<Group> requests = groups(sampling_of(1), 2, 2);
+  const Rollouts want = run(requests);
+  Engine engine(*model_, options());
+  for (const Group& group : requests) engine.submit(group);
+  size_t longest = 0;
+  while (engine.step())
+    for (const auto& [place, response] : want) {
+      const auto tokens = engine.tokens_so_far(place.first, place.second);
+      ASSERT_LE(tokens.size(), response.tokens.size());
+      EXPECT_TRUE(std::ranges::equal(tokens, std::span(response.tokens).first(tokens.size())));
+      longest = std::max(longest, tokens.size());
+    }
+  EXPECT_GT(longest, 3u);
+  EXPECT_TRUE(engine.tokens_so_far(9, 0).empty());
+}
+
 TEST_F(EngineTest, ResponseEndsWithTheModelsStopTokenUnlessItIsIgnored) {
   SamplingOptions sampling = sampling_of(2);
   sampling.max_new_tokens = 60;

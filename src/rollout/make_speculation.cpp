@@ -123,13 +123,17 @@ std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& op
                                             vocabulary)
             : std::make_unique<Speculation>(std::move(drafters.all), *setup.strategy, vocabulary);
   } else {
+    const auto measure = [&model, network = setup.network, options, engine] {
+      return measure_costs(model, network.get(), options, engine);
+    };
+    if (!setup.costs && !setup.defers_measuring) setup.costs = measure();
     speculation = std::make_unique<Speculation>(
         std::move(drafters.all),
         Speculation::Adaptive{
             .options = options,
             .kinds = std::move(drafters.competing),
-            .costs = setup.costs ? std::move(*setup.costs)
-                                 : measure_costs(model, setup.network.get(), options, engine),
+            .costs = std::move(setup.costs),
+            .measure_costs = measure,
             .max_rows = engine.max_batch_tokens,
             .seed = setup.seed},
         vocabulary);

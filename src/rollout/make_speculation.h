@@ -26,6 +26,8 @@ struct SpeculationSetup {
   std::optional<spec::Strategy> strategy = {};
   // As measured before; else they are measured where a tuner needs them.
   std::optional<spec::CostTable> costs = {};
+  // They are measured only once decoding has taken Speculation::kMeasureAfterSeconds.
+  bool defers_measuring = false;
 };
 
 // The network of speculative.eagle.spec_model_path; null when there is none to use. InputError when

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "rollout/sampling_options.h"
@@ -12,7 +13,8 @@
 namespace tlt::rollout {
 
 // One prompt and how many responses are wanted. Token i of a response is chosen with the number
-// uniform(seed, {rl_step, prompt_id, sample, i}) and with nothing else that varies.
+// uniform(seed, {step, prompt, sample, i}) and with nothing else that varies. step and prompt are
+// rl_step and prompt_id, or the two halves of random_key.
 struct Group {
   uint32_t prompt_id = 0;
   uint32_t rl_step = 0;
@@ -21,6 +23,8 @@ struct Group {
   int64_t first_sample = 0;  // the samples are first_sample .. first_sample + samples - 1
   std::shared_ptr<const SamplingOptions> sampling = std::make_shared<const SamplingOptions>();
   uint64_t seed = 0;
+  // Where it is given, prompt_id is a name within the engine only.
+  std::optional<uint64_t> random_key = {};
 };
 
 enum class FinishReason {

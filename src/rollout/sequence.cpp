@@ -17,10 +17,13 @@ int64_t GroupState::pages_to_finish() const {
 }
 
 double Sequence::number(size_t more) const {
-  return uniform(group->request.seed, {.step = group->request.rl_step,
-                                       .prompt = group->request.prompt_id,
-                                       .sample = sample,
-                                       .position = static_cast<uint32_t>(tokens.size() + more)});
+  const Group& request = group->request;
+  const uint64_t key =
+      request.random_key.value_or(uint64_t{request.rl_step} << 32 | request.prompt_id);
+  return uniform(request.seed, {.step = static_cast<uint32_t>(key >> 32),
+                                .prompt = static_cast<uint32_t>(key),
+                                .sample = sample,
+                                .position = static_cast<uint32_t>(tokens.size() + more)});
 }
 
 void Sequence::go_on(Response response) {

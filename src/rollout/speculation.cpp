@@ -61,7 +61,8 @@ Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, A
     : adaptive_(std::move(adaptive)), vocabulary_(vocabulary), clock_(*adaptive_->clock) {
   for (std::unique_ptr<spec::Drafter>& drafter : drafters) add(std::move(drafter));
   if (std::ranges::find(adaptive_->kinds, kMixed) != adaptive_->kinds.end()) add_mixed();
-  make_tuner();
+  TLT_CHECK(adaptive_->costs || adaptive_->measure_costs);
+  if (adaptive_->costs) make_tuner();
 }
 
 Speculation::~Speculation() = default;
@@ -110,9 +111,15 @@ void Speculation::make_tuner() {
   if (!kinds.empty())
     tuner_ = std::make_unique<spec::Tuner>(adaptive_->options,
                                            spec::Tuner::Setup{.kinds = std::move(kinds),
-                                                              .costs = adaptive_->costs,
+                                                              .costs = *adaptive_->costs,
                                                               .max_rows = adaptive_->max_rows,
                                                               .seed = adaptive_->seed});
+}
+
+void Speculation::measure_if_due() {
+  if (!adaptive_ || adaptive_->costs || unmeasured_seconds_ < kMeasureAfterSeconds) return;
+  adaptive_->costs = adaptive_->measure_costs();
+  make_tuner();
 }
 
 template <class Call>
@@ -151,7 +158,7 @@ void Speculation::tell_states() {
 // Who drafts for the next step; null: nobody.
 Speculation::Member* Speculation::choose() {
   if (adaptive_) {
-    if (std::exchange(has_new_failure_, false)) make_tuner();
+    if (std::exchange(has_new_failure_, false) && adaptive_->costs) make_tuner();
     arm_ = tuner_ ? tuner_->choose(load_) : spec::Arm{};
   }
   if (arm_.is_off()) return nullptr;
@@ -176,6 +183,7 @@ void Speculation::check(const spec::DraftRequest& request) {
 }
 
 void Speculation::propose(std::span<const std::unique_ptr<Sequence>> running) {
+  measure_if_due();
   step_.restart();
   const Timed timed(seconds_, clock_);
   propose_trees(running);
@@ -259,7 +267,7 @@ void Speculation::cut() {
                            .tokens_per_second = tokens_per_second_ * cost_factor_,
                            .context = load_.context,
                            .max_rows = std::max(adaptive_->max_rows, std::ssize(trees_))},
-                          adaptive_->costs, keep_);
+                          *adaptive_->costs, keep_);
   for (size_t i = 0; i < keep_.size(); ++i)
     if (keep_[i] < requests_[i].tree->size()) requests_[i].tree->keep_best(keep_[i]);
 }
@@ -350,6 +358,7 @@ void Speculation::learn(bool has_prompt_rows) {
   const double before = step_.seconds(), seconds = before + learning;
   ++decode_steps_;
   if (drafting_ && drafting_->drafter.get() == mixed_) mixed_->record(verified_);
+  if (adaptive_ && !adaptive_->costs) unmeasured_seconds_ += before;
   if (!adaptive_ || !tuner_ || before <= 0) return;
   if (!has_prompt_rows) learn_pace(seconds);
   if (drafting_) drafting_->budget.record(verified_);
@@ -369,7 +378,7 @@ void Speculation::learn_pace(double seconds) {
   tokens_per_second_ =
       tokens_per_second_ > 0 ? tokens_per_second_ + kRateShare * (rate - tokens_per_second_) : rate;
   const spec::StepOutcome step{.batch = batch_, .trees = verified_};
-  const double table = adaptive_->costs.target_seconds(static_cast<double>(step.rows()),
+  const double table = adaptive_->costs->target_seconds(static_cast<double>(step.rows()),
                                                        static_cast<double>(batch_), load_.context);
   const double factor = std::clamp((seconds - draft_seconds_) / table, kLeastFactor, kMostFactor);
   cost_factor_ += kFactorShare * (factor - cost_factor_);

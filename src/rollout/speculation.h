@@ -17,6 +17,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -72,12 +73,19 @@ class Speculation {
   Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, spec::Strategy strategy,
               int64_t vocabulary);
 
+  static constexpr double kMeasureAfterSeconds = 0.5;
+
   // For each step the drafter and the strategy, or none, that steps so far say is best.
+  // REQUIRES: costs or measure_costs.
   struct Adaptive {
     spec::SpeculationOptions options;
     // Who competes: drafters and "mixed", which is all of them in one tree. Empty: each alone.
     std::vector<std::string> kinds = {};
-    spec::CostTable costs;
+    // Without costs they are measured, by this function, once decoding has taken
+    // kMeasureAfterSeconds: what is over before would not earn the measuring back. Until then there
+    // are no drafts.
+    std::optional<spec::CostTable> costs = {};
+    std::function<spec::CostTable()> measure_costs = {};
     int64_t max_rows = 0;  // of a forward pass
     uint64_t seed = 0;
     const Clock* clock = &steady_clock();  // that steps are timed with
@@ -154,6 +162,7 @@ class Speculation {
   void add(std::unique_ptr<spec::Drafter> drafter);
   void add_mixed();
   void make_tuner();
+  void measure_if_due();
   bool competes(const Member& member) const;
   Member* choose();
   bool is_try() const { return adaptive_ && tuner_ && tuner_->is_try(); }
@@ -174,6 +183,7 @@ class Speculation {
   std::optional<ops::TargetOnlyRule> target_only_;
   std::optional<Adaptive> adaptive_;
   std::unique_ptr<spec::Tuner> tuner_;
+  double unmeasured_seconds_ = 0;  // of decoding before costs were measured
   bool has_new_failure_ = false;  // the tuner still counts on a drafter that threw
   spec::Arm arm_;                 // of the step
   Member* drafting_ = nullptr;    // of the step; null: nobody

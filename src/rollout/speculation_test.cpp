@@ -117,6 +117,35 @@ TEST_F(SpeculationTest, HotPathAllocatesNothing) {
   expect_as_plain("tuned", tuned);
 }
 
+// Short work ends before costs are measured, and has no drafts.
+TEST_F(SpeculationTest, CostsAreMeasuredOnceDecodingHasTakenAWhile) {
+  const tests::TickingClock clock;
+  int measured = 0;
+  const auto measure = [&] {
+    ++measured;
+    return spec::CostTable({{1, 1, 1e-3}, {1, 64, 1.1e-3}, {8, 8, 2e-3}, {8, 500, 3e-3}}, {});
+  };
+  Speculation deferred(
+      drafters(),
+      {.options = {}, .measure_costs = measure, .max_rows = 1000, .clock = &clock},
+      config_.vocabulary);
+  const auto decode = [&](int64_t tokens) {
+    Engine engine(*model_, {}, nullptr, nullptr, &deferred);
+    auto sampling = std::make_shared<SamplingOptions>();
+    sampling->ignore_eos = true;
+    sampling->max_new_tokens = tokens;
+    engine.submit({.tokens = {1, 2, 3}, .sampling = sampling, .seed = 3});
+    while (engine.step()) {
+    }
+  };
+  decode(20);
+  EXPECT_EQ(measured, 0);
+  EXPECT_EQ(deferred.stats().trees, 0);
+  decode(1000);
+  EXPECT_EQ(measured, 1);
+  EXPECT_GT(deferred.stats().accepted_tokens, 100);
+}
+
 // Prompts of 3 and 40 tokens; a response's last token is not yet among those before the step.
 TEST_F(SpeculationTest, AStepIsJudgedByTheTextsItDecodes) {
   const tests::TickingClock clock;
