@@ -184,6 +184,12 @@ void FileHandle::truncate(int64_t bytes) {
   if (::ftruncate(descriptor_, bytes) != 0) throw_file_error(path_, "shorten", errno);
 }
 
+bool FileHandle::try_lock() {
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno != EWOULDBLOCK) throw_file_error(path_, "lock", errno);
+  return false;
+}
+
 void FileHandle::sync() {
   if (::fsync(descriptor_) != 0) throw_file_error(path_, "write to the disk", errno);
 }
@@ -204,6 +210,11 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
                     max_bytes, " bytes, the most that is read here; is it the right file?");
   }
   return text;
+}
+
+void check_no_lfs_pointer(std::string_view head, const std::string& path) {
+  TLT_CHECK_INPUT(!head.starts_with("version https://git-lfs."), path,
+                  ": a Git LFS pointer, not the file itself; type: git lfs pull in its repository");
 }
 
 void make_folder(const std::string& path) {
@@ -277,8 +288,7 @@ FolderLock::FolderLock(const std::string& folder) {
   const std::string path = folder + "/.lock";
   do {
     file_ = FileHandle(path, O_RDWR | O_CREAT);
-    if (::flock(file_.descriptor(), LOCK_EX | LOCK_NB) == 0) continue;
-    if (errno != EWOULDBLOCK) throw_file_error(path, "lock", errno);
+    if (file_.try_lock()) continue;
     std::array<char, 32> holder{};
     const size_t count = file_.read(holder.data(), holder.size());
     throw InputError(check_internal::concat(

@@ -27,6 +27,10 @@ namespace tlt {
 // The whole file. Throws InputError when it has more than max_bytes.
 std::string read_file(const std::string& path, int64_t max_bytes);
 
+// InputError where `head`, the begin of the file `path`, is that of a Git LFS pointer: the few
+// lines that stand in a clone for a large file until `git lfs pull`.
+void check_no_lfs_pointer(std::string_view head, const std::string& path);
+
 // Makes the folder and those above it; one that is there already is fine.
 void make_folder(const std::string& path);
 
@@ -59,6 +63,8 @@ class FileHandle {
   size_t read(char* buffer, size_t bytes);  // what there is, at most `bytes`; 0 at the end
   size_t read_at(int64_t place, char* buffer, size_t bytes);  // fewer only at the end of the file
   void truncate(int64_t bytes);
+  // Locks the file against other processes until it is closed; false: another one has it.
+  [[nodiscard]] bool try_lock();
   void sync();   // waits until the bytes are on the disk
   void close();  // an error that the disk reports late is thrown here; the destructor drops it
 

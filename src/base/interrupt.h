@@ -19,6 +19,9 @@ bool interrupted();
 // The signal that asked first, or 0.
 int interrupt_signal();
 
+// 128 and that signal, as shells have it: what a program that was interrupted exits with.
+int interrupt_exit_code();
+
 // Asks as a signal would; a test takes it back.
 void request_interrupt();
 void clear_interrupt();

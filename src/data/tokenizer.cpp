@@ -244,7 +244,9 @@ TokenRoles read_roles(const Tokenizer& tokenizer, const std::filesystem::path& f
 
 Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
   const auto file = folder / "tokenizer.json";
-  Tokenizer tokenizer = parse(read_file(file.string(), kMaxTokenizerBytes), file.string());
+  const std::string text = read_file(file.string(), kMaxTokenizerBytes);
+  check_no_lfs_pointer(text, file.string());
+  Tokenizer tokenizer = parse(text, file.string());
   tokenizer.roles_ = read_roles(tokenizer, folder);
   tokenizer.folder_ = folder.string();
   return tokenizer;

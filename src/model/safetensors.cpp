@@ -41,8 +41,10 @@ DataType data_type(at::ScalarType type) {
 
 SafetensorsIndex read_index(FileHandle& file) {
   const auto file_bytes = static_cast<uint64_t>(file.size_bytes());
-  std::string head(std::min<uint64_t>(8, file_bytes), '\0');
+  constexpr uint64_t kFirstBytes = 64;
+  std::string head(std::min(kFirstBytes, file_bytes), '\0');
   head.resize(file.read_at(0, head.data(), head.size()));
+  check_no_lfs_pointer(head, file.path());
   head.resize(SafetensorsIndex::header_end(head, file_bytes, file.path()));
   head.resize(file.read_at(0, head.data(), head.size()));
   return SafetensorsIndex::parse(head, file_bytes, file.path());
