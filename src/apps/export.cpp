@@ -7,13 +7,13 @@
 
 #include "apps/commands.h"
 #include "apps/drafter_card.h"
+#include "apps/find_model.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "model/draft_export.h"
 #include "model/safetensors.h"
-#include "train/checkpoint.h"
 
 namespace tlt::apps {
 namespace {
@@ -63,8 +63,6 @@ struct Found {
   int64_t step = -1;
 };
 
-bool has_config(const fs::path& folder) { return fs::exists(folder / "config.json"); }
-
 // The run is known when the folder is <run>/drafter.
 Found as_drafter_folder(const fs::path& folder) {
   fs::path absolute = fs::absolute(folder).lexically_normal();
@@ -74,20 +72,13 @@ Found as_drafter_folder(const fs::path& folder) {
 }
 
 Found find_drafter(const std::string& source) {
-  const fs::path folder = source;
-  if (has_config(folder)) return as_drafter_folder(folder);
-  if (fs::exists(folder / "checkpoints"))
-    if (const auto place = train::find_latest((folder / "checkpoints").string())) {
-      TLT_CHECK_INPUT(
-          has_config(fs::path(place->folder) / "drafter"), place->folder,
-          ": it has no drafter: the run trained none; give the run of tlt draft, or one "
-          "of tlt train that drafts with eagle");
-      return {place->folder + "/drafter", source, place->step};
-    }
-  TLT_CHECK_INPUT(has_config(folder / "drafter"), source,
-                  ": no drafter is there (config.json, checkpoints/ or drafter/); give a run's "
-                  "folder or a drafter's");
-  return as_drafter_folder(folder / "drafter");
+  if (fs::exists(fs::path(source) / "config.json")) return as_drafter_folder(source);
+  const auto drafter = find_in_run(source, "drafter");
+  TLT_CHECK_INPUT(drafter, source,
+                  ": no drafter is there (config.json, checkpoints/ or drafter/); give a drafter's "
+                  "folder, or that of a run of tlt draft or of tlt train that drafts with eagle");
+  if (drafter->step < 0) return as_drafter_folder(drafter->folder);
+  return {drafter->folder, source, drafter->step};
 }
 
 std::vector<std::pair<std::string, std::string>> checksums_of(const std::string& target) {

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/commands.h"
+#include "apps/find_model.h"
 #include "apps/recipe.h"
 #include "base/check.h"
 #include "base/interrupt.h"
@@ -47,6 +48,7 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
   rl::RunOptions options = words.read();
   options.check();
   data::expand_data_files(options.data);
+  options.model.path = find_hub_model(options.model.path);
 
   const cluster::Launch launch = cluster::read_launch(cluster::process_environment());
   if (launch.world_size == 1 && workers > 1) return start_workers(workers, arguments);

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/fingerprint.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "base/checksum.h"
+#include "base/files.h"
+#include "model/safetensors.h"
+
+namespace tlt::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kBlocks = 64, kBlockBytes = 64 << 10;
+
+std::string sha256_of_blocks(const std::string& path) {
+  FileHandle file(path, O_RDONLY);
+  const int64_t last = std::max<int64_t>(0, file.size_bytes() - kBlockBytes);
+  std::string block(kBlockBytes, '\0');
+  Sha256 hash;
+  for (int64_t i = 0; i < kBlocks; ++i)
+    hash.update({block.data(), file.read_at(last * i / (kBlocks - 1), block.data(), block.size())});
+  return hash.hex();
+}
+
+std::string line(const std::string& path, const std::string& sha256) {
+  return fs::path(path).filename().string() + " " + std::to_string(fs::file_size(path)) + " " +
+         sha256 + "\n";
+}
+
+}  // namespace
+
+std::string fingerprint(const std::string& folder, bool has_weights) {
+  const std::string config = folder + "/config.json";
+  std::string lines = line(config, sha256_of_file(config));
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+    if (const std::string path = folder + "/" + name; fs::exists(path))
+      lines += line(path, sha256_of_file(path));
+  if (!has_weights) return sha256(lines);
+  const SafetensorsFolder weights(folder);
+  std::set<std::string> files;
+  for (const std::string& name : weights.names()) files.insert(weights.file_of(name));
+  for (const std::string& file : files) lines += line(file, sha256_of_blocks(file));
+  return sha256(lines);
+}
+
+}  // namespace tlt::model
