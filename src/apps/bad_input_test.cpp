@@ -124,6 +124,14 @@ TEST_F(GenerateComplaintTest, WrongPromptsAreNamedWithFileAndLine) {
       row, HasSubstr("prompts.jsonl:1: the prompt has 512 tokens and the model 512 positions"));
 }
 
+TEST_F(GenerateComplaintTest, AnIdGivenTwiceIsNamedWithBothLines) {
+  const std::string row = "{\"id\": \"a\", \"tokens\": [5]}\n";
+  expect_for_prompts(row + kRow + row, HasSubstr("prompts.jsonl:3: the id \"a\" is that of"));
+  expect_for_prompts(
+      "{\"id\": 1, \"tokens\": [5]}\n" + kRow,
+      AllOf(HasSubstr("prompts.jsonl:2: the id 1 is that of"), HasSubstr("prompts.jsonl:1 too")));
+}
+
 TEST_F(GenerateComplaintTest, MissingFilesAreNamed) {
   prompts = "/nowhere/prompts.jsonl";
   expect({}, HasSubstr("/nowhere/prompts.jsonl: cannot open: No such file"));
@@ -160,7 +168,9 @@ TEST(ScoreComplaintTest, WrongRowsAreNamed) {
   const std::vector<std::string> words = {
       "score", "--model",  golden_model("qwen2_tied"),     "--input",
       input,   "--output", scratch_folder() + "/out.jsonl"};
-  expect_complaint(words, HasSubstr("rows.jsonl:2: no \"tokens\"; give a list of token ids"));
+  expect_complaint(
+      words,
+      HasSubstr("rows.jsonl:2: no \"tokens\", \"prompt\" and \"response\", or \"messages\""));
 }
 
 TEST(TokenizeComplaintTest, WrongModesAndFoldersAreNamed) {

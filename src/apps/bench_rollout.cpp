@@ -23,7 +23,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "data/dataset.h"
 #include "model/draft_eagle.h"
 #include "rollout/engine.h"
 #include "rollout/make_speculation.h"
@@ -165,19 +164,10 @@ std::vector<std::vector<int32_t>> load_prompts(const RolloutFlags& flags,
     return prompts;
   }
   const auto tokenizer = flags.model.flags.load_tokenizer(policy);
-  if (flags.prompts.find(':') == std::string::npos) {
-    for (InputRow& row : read_prompts(flags.prompts, tokenizer, flags.model.flags.model,
-                                      policy.config().vocabulary))
-      prompts.push_back(std::move(row.tokens));
-  } else {
-    TLT_CHECK_INPUT(tokenizer.has_value(), flags.model.flags.model,
-                    ": no tokenizer.json, which --prompts ", flags.prompts, " needs");
-    data::DataOptions options;
-    options.train_files = {flags.prompts};
-    const auto dataset = data::Dataset::load(options, *tokenizer, data::Split::kTrain);
-    for (int64_t i = 0; i < std::min(count, dataset.size()); ++i)
-      prompts.push_back(dataset.prompt(i).tokens);
-  }
+  for (InputRow& row : read_prompts(flags.prompts, {.tokenizer = tokenizer,
+                                                   .model = flags.model.flags.model,
+                                                   .vocabulary = policy.config().vocabulary}))
+    prompts.push_back(std::move(row.tokens));
   TLT_CHECK_INPUT(std::ssize(prompts) >= count, "--prompts ", flags.prompts, " has ",
                   prompts.size(), " prompts and the run needs ", count,
                   "; give more, or fewer --responses");

@@ -130,7 +130,24 @@ std::string wrong_type(const CLI::App& flags, std::string text) {
   return fmt::format("{} is '{}'; give {}", name, text.substr(equals + 3), accepted);
 }
 
+// In single quotes where a shell would read more than the word itself.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
 }  // namespace
+
+std::string shell_command(const Arguments& arguments, const std::string& word) {
+  std::vector<std::string> words;
+  for (const std::string& one : arguments.all) words.push_back(quoted(one));
+  if (std::ranges::find(arguments.words, word) == arguments.words.end()) words.push_back(word);
+  return fmt::format("{}", fmt::join(words, " "));
+}
 
 std::string nearest(std::string_view word, std::span<const std::string> known) {
   std::string best;

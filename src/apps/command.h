@@ -40,6 +40,9 @@ int run_command(std::span<const Command> commands, const Arguments& arguments);
 // asked for and printed. Throws InputError for what CLI11 does not accept.
 [[nodiscard]] bool try_parse(CLI::App& flags, const Arguments& arguments);
 
+// The whole command as it can be pasted into a shell, with `word` unless it is among its words.
+std::string shell_command(const Arguments& arguments, const std::string& word);
+
 // The known word with the fewest typing errors between it and `word`; empty when none is near.
 std::string nearest(std::string_view word, std::span<const std::string> known);
 

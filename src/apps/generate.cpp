@@ -1,26 +1,30 @@
-// tlt generate: responses to the prompts of a file, in the file's order.
+// tlt generate: responses to prompts, in the order of the prompts.
 //
-//   in    {"id": …, "prompt": text or [messages]} or {"id": …, "tokens": […]}; without an id the
-//   row's number is taken out   {"id", "sample", "prompt_tokens", "tokens", "logprobs", "text",
-//   "finish_reason", "target_forwards"}
+//   in    {"id"?, "prompt": text or [messages]} or {"id"?, "tokens": […]}
+//   out   {"id", "sample", "prompt_tokens", "tokens", "logprobs", "text", "finish_reason",
+//         "target_forwards"}
 //
-// "text" is that of all tokens, special ones too; it is left out where the model folder has no
-// tokenizer.
+// A row's random numbers belong to its id, so its responses are the same wherever it stands. A row
+// without one has its number as id. "text" is that of all tokens, special ones too; it is left out
+// where the model folder has no tokenizer. Without --output only texts are printed.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
+#include <unordered_map>
 
 #include "apps/commands.h"
-#include "apps/model_flags.h"
+#include "apps/generation_flags.h"
+#include "apps/ordered_output.h"
 #include "apps/rows.h"
 #include "base/check.h"
+#include "base/checksum.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/sentence.h"
 #include "rollout/engine.h"
 
 namespace tlt::apps {
@@ -28,49 +32,35 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kInterrupted = 130;
+constexpr double kShortSeconds = 10;  // told with a decimal
 
-struct GenerateFlags {
-  ModelFlags model;
-  SpeculationFlags speculation{"auto"};
-  rollout::SamplingOptions sampling;
-  rollout::EngineOptions engine;
-  std::string prompts, output;
+struct GenerateFlags : GenerationFlags {
+  std::vector<std::string> texts;
+  std::string prompts, output;  // output empty: texts on standard output
   int64_t samples = 1;
-  int64_t seed = 0;  // CLI11 would take -1 for a very large unsigned number
-  bool raw = false, chat = false;
+  bool resume = false, raw = false, chat = false;
 
   void add_to(CLI::App& flags) {
-    model.add_to(flags);
+    GenerationFlags::add_to(flags);
+    flags.add_option("--prompts", prompts,
+                     "JSONL file, a line {\"id\", \"prompt\": text or messages} or {\"id\", "
+                     "\"tokens\"}; -: standard input; countdown:seed=7,size=64: problems of the "
+                     "demo.");
     flags
-        .add_option(
-            "--prompts", prompts,
-            "JSONL file: {\"id\", \"prompt\": text or messages} or {\"id\", \"tokens\"} a line; -: "
-            "standard input.")
-        ->required();
-    flags
-        .add_option(
-            "--output", output,
-            "JSONL file for the responses, replaced as a whole at the end; -: standard output.")
-        ->required();
+        .add_option("--prompt", texts,
+                    "A prompt, instead of --prompts; may be given several times.")
+        ->allow_extra_args(false)
+        ->excludes("--prompts");
+    flags.add_option("--output", output,
+                     "JSONL file for tokens, logprobs and texts, replaced as a whole at the end "
+                     "(until then they are in FILE.partial); -: standard output. Without --output "
+                     "the texts alone are printed.");
+    flags.add_flag("--resume", resume,
+                   "Finish an interrupted run of the same command: what is in FILE.partial is not "
+                   "computed again.");
     flags.add_option("--samples", samples, "Responses per prompt.");
-    flags.add_option("--max-new-tokens", sampling.max_new_tokens, "Longest response, in tokens.");
-    flags.add_option("--temperature", sampling.temperature,
-                     "Divides the logits; 0: the most likely token.");
-    flags.add_option("--top-k", sampling.top_k, "Only the k most likely tokens; -1: all.");
-    flags.add_option("--top-p", sampling.top_p,
-                     "Only the most likely tokens that together have this probability.");
-    flags.add_option("--seed", seed, "Of the random numbers: same seed, same tokens.");
-    flags.add_flag("--ignore-eos", sampling.ignore_eos,
-                   "End-of-sequence tokens do not end a response.");
-    speculation.add_to(flags);
     flags.add_option("--max-running", engine.max_running,
                      "Responses that decode at the same time.");
-    flags
-        .add_option("--kv-memory", engine.kv_memory_bytes,
-                    "Memory for keys and values, in bytes or as 512MB, 4GB.")
-        ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
-        ->default_str("1GB");
     flags.add_flag("--raw", raw, "Text prompts are taken as they are (the default).");
     flags
         .add_flag("--chat", chat,
@@ -79,120 +69,229 @@ struct GenerateFlags {
   }
 
   void check() {
+    GenerationFlags::check();
+    TLT_CHECK_INPUT(!prompts.empty() || !texts.empty(),
+                    "no prompts; give a file with --prompts or a text with --prompt");
     TLT_CHECK_INPUT(samples >= 1 && samples <= 1 << 20, "--samples is ", samples,
                     "; give a number from 1 to ", 1 << 20);
-    TLT_CHECK_INPUT(seed >= 0, "--seed is ", seed, "; give a whole number from 0");
     constexpr int64_t kMostRunning = 1 << 16;
     TLT_CHECK_INPUT(engine.max_running >= 1 && engine.max_running <= kMostRunning,
                     "--max-running is ", engine.max_running, "; give a number from 1 to ",
                     kMostRunning);
-    TLT_CHECK_INPUT(engine.kv_memory_bytes >= 1, "--kv-memory is ", engine.kv_memory_bytes,
-                    "; give a size as 4GB");
     engine.max_batch_tokens = std::max(engine.max_batch_tokens, engine.max_running);
-    sampling.check();
-    speculation.check();
+    OrderedOutput::check(output_path(), resume);
   }
+
+  std::string output_path() const { return output.empty() ? "-" : output; }
 };
 
-// Writes responses in the order of prompts and samples, whatever order they finish in.
-class OrderedOutput {
+// The prompts with an id each and the key of its random numbers.
+class Prompts {
  public:
-  OrderedOutput(const std::string& path, const std::vector<InputRow>& rows, int64_t samples,
-                const std::optional<data::Tokenizer>& tokenizer)
-      : rows_(rows), samples_(samples), tokenizer_(tokenizer), file_(path) {}
+  struct Prompt {
+    InputRow row;
+    uint64_t random_key;
+  };
 
-  void add(rollout::Response response) {
-    waiting_.emplace(int64_t{response.prompt_id} * samples_ + response.sample, std::move(response));
-    for (; !waiting_.empty() && waiting_.begin()->first == written_; ++written_) {
-      file_.append(to_line(row_of(waiting_.begin()->second)));
-      waiting_.erase(waiting_.begin());
+  explicit Prompts(std::vector<InputRow> rows) {
+    for (InputRow& row : rows) {
+      const auto number = static_cast<uint64_t>(prompts_.size());
+      const uint64_t key = row.id.is_null() ? number : key_of(row.id);
+      if (row.id.is_null()) row.id = number;
+      const auto [first, is_new] = by_id_.emplace(row.id.dump(), prompts_.size());
+      TLT_CHECK_INPUT(is_new, row.place, ": the id ", row.id.dump(), " is that of ",
+                      prompts_[first->second].row.place,
+                      " too; give each row its own (without one it has its number, from 0)");
+      prompts_.push_back({std::move(row), key});
     }
   }
 
-  void commit() {
-    TLT_CHECK(written_ == std::ssize(rows_) * samples_, written_, " responses written");
-    file_.commit();
+  int64_t size() const { return std::ssize(prompts_); }
+  const Prompt& operator[](int64_t index) const { return prompts_[static_cast<size_t>(index)]; }
+
+  // nullopt: no prompt has this id.
+  std::optional<int64_t> find(const json& id) const {
+    const auto found = by_id_.find(id.dump());
+    if (found == by_id_.end()) return std::nullopt;
+    return static_cast<int64_t>(found->second);
   }
 
  private:
-  nlohmann::ordered_json row_of(const rollout::Response& response) const {
-    const InputRow& input = rows_[response.prompt_id];
-    nlohmann::ordered_json row = {{"id", input.id.is_null() ? json(response.prompt_id) : input.id},
-                                  {"sample", response.sample},
-                                  {"prompt_tokens", input.tokens},
-                                  {"tokens", response.tokens},
-                                  {"logprobs", numbers(response.logprobs)}};
-    if (tokenizer_) row["text"] = tokenizer_->decode(response.tokens);
-    row["finish_reason"] = rollout::to_string(response.finish);
-    row["target_forwards"] = response.target_forwards;
-    return row;
+  // 64 bits of a hash: among a million ids two have the same with a probability of 3e-8, and then
+  // their responses are correlated, not wrong.
+  static uint64_t key_of(const json& id) {
+    return std::stoull(sha256(id.dump()).substr(0, 16), nullptr, 16);
   }
 
-  const std::vector<InputRow>& rows_;
-  const int64_t samples_;
-  const std::optional<data::Tokenizer>& tokenizer_;
-  AtomicFile file_;
-  std::map<int64_t, rollout::Response> waiting_;  // finished before one that stands above them
-  int64_t written_ = 0;
+  std::vector<Prompt> prompts_;
+  std::unordered_map<std::string, size_t> by_id_;  // by the id's JSON
 };
 
-void check_lengths(const std::vector<InputRow>& rows, const model::ModelConfig& config) {
+Prompts read_all(const GenerateFlags& flags, const model::ModelConfig& config,
+                 const PromptFormat& format) {
+  std::vector<InputRow> rows;
+  if (flags.texts.empty()) {
+    rows = read_prompts(flags.prompts, format);
+  } else {
+    PromptEncoder encoder(format);
+    for (const std::string& text : flags.texts) {
+      InputRow& row = rows.emplace_back();
+      row.place = "--prompt " + std::to_string(rows.size());
+      row.tokens = encoder.encode({{"prompt", text}}, row.place);
+    }
+  }
   for (const InputRow& row : rows)
     TLT_CHECK_INPUT(std::ssize(row.tokens) < config.max_positions, row.place, ": the prompt has ",
                     row.tokens.size(), " tokens and the model ", config.max_positions,
                     " positions; give a shorter prompt");
+  return Prompts(std::move(rows));
 }
 
-void submit_all(rollout::Engine& engine, const GenerateFlags& flags,
-                const std::vector<InputRow>& rows) {
-  const auto sampling = std::make_shared<const rollout::SamplingOptions>(flags.sampling);
-  for (uint32_t i = 0; i < rows.size(); ++i)
-    engine.submit({.prompt_id = i,
-                   .tokens = rows[i].tokens,
-                   .samples = flags.samples,
-                   .sampling = sampling,
-                   .seed = static_cast<uint64_t>(flags.seed)});
+// What a response depends on besides its prompt, as a partial file keeps it.
+nlohmann::ordered_json settings_of(const GenerateFlags& flags, const model::PolicyModel& policy) {
+  const rollout::SamplingOptions& sampling = flags.sampling;
+  nlohmann::ordered_json settings = flags.model.settings(policy);
+  settings.update({{"--samples", flags.samples},
+                   {"--max-new-tokens", sampling.max_new_tokens},
+                   {"--temperature", sampling.temperature},
+                   {"--top-k", sampling.top_k},
+                   {"--top-p", sampling.top_p},
+                   {"--seed", flags.seed},
+                   {"--ignore-eos", sampling.ignore_eos},
+                   {"--accept-rule", flags.speculation.accept_rule},
+                   {"--accept-threshold-single", flags.speculation.accept_threshold_single},
+                   {"--accept-threshold-acc", flags.speculation.accept_threshold_acc}});
+  return settings;
 }
 
-// False: interrupted.
-bool decode(rollout::Engine& engine, int64_t responses, OrderedOutput& output) {
-  Progress progress("generate", responses);
-  const Stopwatch stopwatch;
-  const auto rate = [&] {
-    const rollout::EngineStats stats = engine.stats();
-    return fmt::format("{:.0f} tokens/s, {} running",
-                       static_cast<double>(stats.tokens) / stopwatch.seconds(), stats.running);
-  };
-  while (!interrupted() && engine.step()) {
-    std::vector<rollout::Response> finished = engine.take_finished();
-    progress.advance(std::ssize(finished), rate());
-    for (rollout::Response& response : finished) output.add(std::move(response));
+// Decodes what the output does not have yet.
+class Generation {
+ public:
+  Generation(const GenerateFlags& flags, const Prompts& prompts,
+             const std::optional<data::Tokenizer>& tokenizer, OrderedOutput& output)
+      : flags_(flags), prompts_(prompts), tokenizer_(tokenizer), output_(output) {}
+
+  static int64_t place_of(const GenerateFlags& flags, const Prompts& prompts, const json& line,
+                          const std::string& where) {
+    const auto index = prompts.find(line.value("id", json()));
+    const json sample = line.value("sample", json());
+    TLT_CHECK_INPUT(index && sample.is_number_integer() && sample >= 0 && sample < flags.samples &&
+                        line.value("prompt_tokens", json()) == json(prompts[*index].row.tokens),
+                    where, ": a response to a prompt with the id ", line.value("id", json()).dump(),
+                    " that is not among the prompts now; give the same prompts again, or delete "
+                    "the partial file to begin again");
+    return *index * flags.samples + sample.get<int64_t>();
   }
-  if (interrupted()) return false;
-  log_info("{} responses in {}; {}", responses, format_duration(stopwatch.seconds()), rate());
-  if (const int64_t count = engine.stats().preemptions; count > 0)
-    log_info("{} times a response was set back for want of memory; a larger --kv-memory is faster",
-             count);
-  return true;
-}
+
+  // False: interrupted. `stopwatch`: since before costs of speculation were measured.
+  bool run(rollout::Engine& engine, const Stopwatch& stopwatch) {
+    submit(engine);
+    const int64_t responses = prompts_.size() * flags_.samples, before = output_.done();
+    Progress progress("generate", responses - before);
+    const auto rate = [&] {
+      const rollout::EngineStats stats = engine.stats();
+      return fmt::format("{:.0f} tokens/s, {} running",
+                         static_cast<double>(stats.tokens) / stopwatch.seconds(), stats.running);
+    };
+    while (!interrupted() && engine.step()) {
+      for (const rollout::Response& response : engine.take_finished()) {
+        progress.advance(1, rate());
+        write(response);
+      }
+    }
+    if (interrupted()) return false;
+    const double seconds = stopwatch.seconds();
+    log_info("{} in {}; {}", counted(responses - before, "response"),
+             seconds < kShortSeconds ? fmt::format("{:.1f} s", seconds) : format_duration(seconds),
+             rate());
+    if (const int64_t count = engine.stats().preemptions; count > 0)
+      log_info("{} preemptions: the KV cache was full; raise --kv-memory", count);
+    return true;
+  }
+
+ private:
+  // A group for each run of samples that are not there yet.
+  struct Part {
+    int64_t prompt = 0, first_sample = 0, samples = 0;
+  };
+
+  void submit(rollout::Engine& engine) {
+    for (int64_t prompt = 0; prompt < prompts_.size(); ++prompt)
+      for (int64_t sample = 0; sample < flags_.samples; ++sample) {
+        if (output_.has(prompt * flags_.samples + sample)) continue;
+        const bool goes_on = !parts_.empty() && parts_.back().prompt == prompt &&
+                             parts_.back().first_sample + parts_.back().samples == sample;
+        if (!goes_on) parts_.push_back({prompt, sample});
+        ++parts_.back().samples;
+      }
+    const auto sampling = std::make_shared<const rollout::SamplingOptions>(flags_.sampling);
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const Prompts::Prompt& prompt = prompts_[parts_[i].prompt];
+      engine.submit({.prompt_id = static_cast<uint32_t>(i),
+                     .tokens = prompt.row.tokens,
+                     .samples = parts_[i].samples,
+                     .first_sample = parts_[i].first_sample,
+                     .sampling = sampling,
+                     .seed = static_cast<uint64_t>(flags_.seed),
+                     .random_key = prompt.random_key});
+    }
+  }
+
+  void write(const rollout::Response& response) {
+    const int64_t prompt = parts_[response.prompt_id].prompt;
+    const InputRow& row = prompts_[prompt].row;
+    output_.add(prompt * flags_.samples + response.sample,
+                flags_.output.empty() ? text_of(row, response) : line_of(row, response));
+  }
+
+  std::string line_of(const InputRow& row, const rollout::Response& response) const {
+    nlohmann::ordered_json line = {{"id", row.id},
+                                   {"sample", response.sample},
+                                   {"prompt_tokens", row.tokens},
+                                   {"tokens", response.tokens},
+                                   {"logprobs", numbers(response.logprobs)}};
+    if (tokenizer_) line["text"] = tokenizer_->decode(response.tokens);
+    line["finish_reason"] = rollout::to_string(response.finish);
+    line["target_forwards"] = response.target_forwards;
+    return to_line(line);
+  }
+
+  // For people, without the end-of-sequence token. Of several responses each begins with what it
+  // answers.
+  std::string text_of(const InputRow& row, const rollout::Response& response) const {
+    std::span<const int32_t> tokens = response.tokens;
+    if (response.finish == rollout::FinishReason::kStop) tokens = tokens.first(tokens.size() - 1);
+    const std::string text = tokenizer_->decode(tokens) + "\n";
+    if (prompts_.size() * flags_.samples == 1) return text;
+    return fmt::format("--- id {}, sample {}\n{}", row.id.dump(), response.sample, text);
+  }
+
+  const GenerateFlags& flags_;
+  const Prompts& prompts_;
+  const std::optional<data::Tokenizer>& tokenizer_;
+  OrderedOutput& output_;
+  std::vector<Part> parts_;  // by the engine's prompt id
+};
 
 void log_speculation(const rollout::SpeculationStats& stats, const rollout::EngineStats& engine) {
   if (stats.trees == 0) return;
-  log_info("speculation: {:.2f} tokens a forward pass and response; {:.0f} % of {} guesses right",
-           1 + static_cast<double>(stats.accepted_tokens) / static_cast<double>(stats.trees),
-           100.0 * static_cast<double>(stats.accepted_tokens) /
-               static_cast<double>(std::max<int64_t>(stats.drafted_tokens, 1)),
-           stats.drafted_tokens);
-  log_info("  in {:.0f} % of the steps; {:.2f} s of drafting beside {:.2f} s of forward passes",
-           100.0 * static_cast<double>(stats.steps) / static_cast<double>(stats.decode_steps),
-           stats.draft_seconds, engine.forward_seconds);
+  const auto share = [](int64_t part, int64_t whole) {
+    return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
+  };
+  log_info(
+      "speculative decoding: mean acceptance length {:.2f}, acceptance rate {:.0f} % ({}/{} draft "
+      "tokens), active in {:.0f} % of decode steps; draft {:.2f} s, target {:.2f} s",
+      1 + static_cast<double>(stats.accepted_tokens) / static_cast<double>(stats.trees),
+      share(stats.accepted_tokens, stats.drafted_tokens), stats.accepted_tokens,
+      stats.drafted_tokens, share(stats.steps, stats.decode_steps), stats.draft_seconds,
+      engine.forward_seconds);
 }
 
 }  // namespace
 
 int run_generate(const Arguments& arguments) {
   GenerateFlags flags;
-  CLI::App app("Responses to the prompts of a file, in the file's order.");
+  CLI::App app("Responses to prompts, in the order of the prompts.");
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   flags.check();
@@ -200,20 +299,31 @@ int run_generate(const Arguments& arguments) {
 
   const auto policy = flags.model.load();
   const auto tokenizer = flags.model.load_tokenizer(*policy);
-  const auto rows = read_prompts(flags.prompts, tokenizer, flags.model.model,
-                                 policy->config().vocabulary, flags.chat);
-  check_lengths(rows, policy->config());
+  TLT_CHECK_INPUT(tokenizer || !flags.output.empty(), flags.model.model,
+                  " has no tokenizer.json, so there is no text to print; give --output");
+  const Prompts prompts = read_all(flags, policy->config(),
+                                   {.tokenizer = tokenizer,
+                                    .model = flags.model.model,
+                                    .vocabulary = policy->config().vocabulary,
+                                    .wraps_texts = flags.chat});
+  OrderedOutput output({.path = flags.output_path(),
+                        .resume = flags.resume,
+                        .settings = settings_of(flags, *policy),
+                        .lines = prompts.size() * flags.samples,
+                        .resume_command = shell_command(arguments, "--resume")},
+                       [&](const json& line, int64_t /*number*/, const std::string& where) {
+                         return Generation::place_of(flags, prompts, line, where);
+                       });
   // The tuner then measures no batch sizes that there will not be.
-  const int64_t responses = std::ssize(rows) * flags.samples;
-  flags.engine.max_running = std::min(flags.engine.max_running, responses);
+  const int64_t missing = prompts.size() * flags.samples - output.done();
+  flags.engine.max_running = std::clamp<int64_t>(missing, 1, flags.engine.max_running);
+  const Stopwatch stopwatch;
   const auto speculation = flags.speculation.make(*policy, flags.engine);
   rollout::Engine engine(*policy, flags.engine, /*stop_text=*/nullptr, /*tap=*/nullptr,
                          speculation.get());
-  submit_all(engine, flags, rows);
-  OrderedOutput output(flags.output, rows, flags.samples, tokenizer);
-  if (!decode(engine, responses, output)) {
-    log_warning("interrupted; {} is as it was", flags.output);
-    return kInterrupted;
+  if (!Generation(flags, prompts, tokenizer, output).run(engine, stopwatch)) {
+    log_warning("interrupted");
+    return interrupt_exit_code();
   }
   output.commit();
   if (speculation) log_speculation(speculation->stats(), engine.stats());

@@ -110,7 +110,7 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
   EXPECT_EQ(difference(all, with({"--max-running", "1"})), "");
   EXPECT_EQ(difference(all, with({"--max-running", "3", "--threads", "2"})), "");
   EXPECT_EQ(difference(all, with({"--max-running", "3", "--kv-memory", "80KB"})), "");
-  EXPECT_NE(err.find("want of memory"), std::string::npos) << "some were preempted";
+  EXPECT_NE(err.find("preemptions"), std::string::npos) << "some were preempted";
   const auto expect_only_fewer_forwards = [&](std::vector<std::string> more) {
     std::vector<json> fewer = with(more);
     for (size_t i = 0; i < fewer.size(); ++i)  // what speculation is for
@@ -122,7 +122,7 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
   for (const char* kind : {"suffix", "ngram"})
     for (const char* strategy : {"8_4_16", "4_2_6"}) {
       expect_only_fewer_forwards({"--speculation", kind, "--strategy", strategy});
-      EXPECT_NE(err.find("tokens a forward pass"), std::string::npos) << kind;
+      EXPECT_NE(err.find("mean acceptance length"), std::string::npos) << kind;
     }
   const auto policy =
       model::load_policy(model, Device::cpu(1), model::parse_type("float32", "test"));

@@ -5,11 +5,16 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "apps/find_model.h"
 #include "base/check.h"
+#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/version.h"
+#include "model/fingerprint.h"
 #include "model/hf_folder.h"
 #include "model/safetensors.h"
+#include "ops/cpu/kernels.h"
 #include "train/lora_folder.h"
 
 namespace tlt::apps {
@@ -44,8 +49,15 @@ const char* type_name(at::ScalarType type) { return type == at::kFloat ? "float3
 
 void ModelFlags::add_to(CLI::App& flags, bool model_is_required) {
   flags.option_defaults()->always_capture_default();  // --help shows them
-  CLI::Option* folder = flags.add_option("--model", model, "Hugging Face folder of the model.");
+  CLI::Option* folder =
+      flags.add_option("--model", model,
+                       "Folder of the model in Hugging Face format, a run's folder (its newest "
+                       "checkpoint's policy is taken), or organisation/name in the Hugging Face "
+                       "cache.");
   if (model_is_required) folder->required();
+  flags.parse_complete_callback([this] {
+    if (!model.empty()) model = find_model(model);
+  });
   flags.add_option("--dtype", dtype,
                    "float32 or bfloat16; auto: the file's own, and bfloat16 for float16.");
   flags.add_option("--device", device, "cpu; cuda is refused until a GPU has passed the tests.");
@@ -95,26 +107,42 @@ std::optional<data::Tokenizer> ModelFlags::load_tokenizer(model::PolicyModel& po
   return tokenizer;
 }
 
+nlohmann::ordered_json ModelFlags::settings(const model::PolicyModel& policy) const {
+  nlohmann::ordered_json settings = {
+      {"tlt", std::string(kVersion) + " (" + kCommit + ")"},
+      {"kernels", policy.device().is_cpu() ? ops::cpu_kernels().name : policy.device().name()},
+      {"--dtype", type_name(policy.type())},
+      {"end-of-sequence tokens", policy.config().eos_tokens},
+      {"model files (SHA-256)", model::fingerprint(model)}};
+  if (!adapter.empty())
+    settings["adapter (SHA-256)"] = sha256_of_file(adapter + "/adapter_model.safetensors") +
+                                    sha256_of_file(adapter + "/adapter_config.json");
+  return settings;
+}
+
 void SpeculationFlags::add_to(CLI::App& flags) {
-  flags.add_option("--speculation", speculation,
-                   "off, auto (guess ahead of the model where that pays), suffix (only by what the "
-                   "response, its siblings and its prompt say already), ngram (only by what all "
-                   "responses say), eagle (only by --drafter) or mixed (both in one tree). Never "
-                   "changes a token.");
+  flags.add_option(
+      "--speculation", speculation,
+      "off: no speculative decoding; auto: the drafters below where they pay; suffix: "
+      "suffix-tree lookup in this response, its group and earlier responses to the "
+      "prompt; ngram: n-gram trie over all responses; eagle: EAGLE draft model; mixed: "
+      "eagle and suffix in one draft tree. Never changes a token.");
   flags.add_option("--drafter", drafter,
-                   "Folder of an EAGLE drafter made for the model, for auto, eagle and mixed.");
+                   "Folder of an EAGLE draft model for this model; for auto, eagle and mixed.");
   flags.add_option(
       "--strategy", strategy,
       "With suffix, ngram, eagle or mixed: always this depth, width and number of tokens to "
-      "verify, "
-      "as 8_4_16; else they are chosen for each step.");
+      "verify, as 8_4_16; otherwise they are chosen for each step.");
   flags.add_option("--accept-rule", accept_rule,
-                   "coupled (the tokens are those without speculation) or target_only "
-                   "(FastRL's: other tokens, as likely).");
+                   "coupled: the tokens are those of non-speculative decoding; target_only: "
+                   "FastRL's and SGLang's rule, which preserves the distribution, not the sampled "
+                   "tokens.");
   flags.add_option("--accept-threshold-single", accept_threshold_single,
-                   "target_only: a guess at least as probable is taken; below 1 responses change.");
+                   "target_only: a draft token at least as probable is accepted; below 1 the "
+                   "distribution changes.");
   flags.add_option("--accept-threshold-acc", accept_threshold_acc,
-                   "target_only: divides what guesses must reach; below 1 responses change.");
+                   "target_only: divides the probability that a draft token must reach; below 1 "
+                   "the distribution changes.");
 }
 
 void SpeculationFlags::check() const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -19,7 +20,7 @@ namespace tlt::apps {
 
 // --model, and where and in which type it computes.
 struct ModelFlags {
-  std::string model;
+  std::string model;  // once parsed, a folder (find_model.h)
   std::string dtype = "auto";
   std::string device = "cpu";
   int64_t threads = 0;
@@ -35,6 +36,10 @@ struct ModelFlags {
   // nullopt: the folder has no tokenizer.json. InputError when it has tokens that the model has
   // not; rows of the head that it has no token for are not sampled from then on.
   std::optional<data::Tokenizer> load_tokenizer(model::PolicyModel& policy) const;
+
+  // What the numbers depend on that `policy` computes, by names for messages: program, kernels,
+  // type and files.
+  nlohmann::ordered_json settings(const model::PolicyModel& policy) const;
 };
 
 // --speculation and what belongs to it.

@@ -4,78 +4,28 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <functional>
 
 #include "base/check.h"
 #include "base/json_lines.h"
-#include "data/chat_template.h"
+#include "data/countdown_source.h"
 
 namespace tlt::apps {
 namespace {
 
 using nlohmann::json;
 
-std::vector<InputRow> read_rows(
-    const std::string& path,
-    const std::function<std::vector<int32_t>(const json& row, const std::string& place)>& tokens) {
-  JsonLinesReader reader(open_input(path));
+// Problems of the embedded task.
+std::vector<InputRow> made_prompts(const std::string& name, const PromptEncoder& encoder) {
+  const auto source = data::CountdownSource::parse(name, /*is_held_out=*/false,
+                                                   data::CountdownSource::Use::kProblems);
   std::vector<InputRow> rows;
-  json row;
-  while (reader.try_next(row)) {
-    TLT_CHECK_INPUT(row.is_object(), reader.place(),
-                    ": not a JSON object; give one {\"id\": …, …} a line");
-    rows.push_back({row.value("id", json()), tokens(row, reader.place()), reader.place()});
+  for (int64_t i = 0; i < source.size; ++i) {
+    InputRow& row = rows.emplace_back();
+    row.place = name + ": problem " + std::to_string(i + 1);
+    row.tokens = encoder.encode_text(source.problem(i).prompt(), row.place);
   }
-  TLT_CHECK_INPUT(!rows.empty(), path, ": no rows; give a JSONL file with one row a line");
   return rows;
 }
-
-// Prompts that are texts or messages.
-class PromptEncoder {
- public:
-  PromptEncoder(const std::optional<data::Tokenizer>& tokenizer, const std::string& model,
-                bool wraps_texts)
-      : tokenizer_(tokenizer), model_(model), wraps_texts_(wraps_texts) {}
-
-  std::vector<int32_t> encode(const json& row, const std::string& place) {
-    TLT_CHECK_INPUT(row.contains("prompt"), place,
-                    ": neither \"prompt\" nor \"tokens\"; give one of them");
-    const json& prompt = row["prompt"];
-    TLT_CHECK_INPUT(prompt.is_string() || prompt.is_array(), place,
-                    ": the prompt is neither a text nor a list of messages; give one of them, or "
-                    "\"tokens\": a list of token ids");
-    TLT_CHECK_INPUT(tokenizer_.has_value(), place, ": the prompt is a text and ", model_,
-                    " has no tokenizer.json; copy the model's there, or give \"tokens\"");
-    const bool is_plain = prompt.is_string() && !wraps_texts_;
-    std::vector<int32_t> tokens;
-    try {
-      tokens = tokenizer_->encode(is_plain ? prompt.get<std::string>() : write(row, place));
-    } catch (const InputError& error) {
-      const std::string text = error.what();
-      throw InputError(text.starts_with(place) ? text : place + ": " + text);
-    }
-    TLT_CHECK_INPUT(!tokens.empty(), place, ": the prompt is empty; give at least one token");
-    return tokens;
-  }
-
- private:
-  // By the chat template, which is read when it is first needed.
-  std::string write(const json& row, const std::string& place) {
-    if (!template_) template_ = data::ChatTemplate::find(model_);
-    TLT_CHECK_INPUT(template_, model_,
-                    ": no chat template in this folder; give finished texts (--raw) or tokens");
-    const json& prompt = row["prompt"];
-    data::Chat chat{.messages = prompt, .add_generation_prompt = true};
-    if (prompt.is_string()) chat.messages = json::array({{{"role", "user"}, {"content", prompt}}});
-    if (row.contains("tools")) chat.tools = row["tools"];
-    return template_->render(chat, place).text;
-  }
-
-  const std::optional<data::Tokenizer>& tokenizer_;
-  const std::string& model_;
-  const bool wraps_texts_;
-  std::optional<data::ChatTemplate> template_;
-};
 
 double shortest(float value) {
   std::array<char, 32> text;
@@ -87,11 +37,12 @@ double shortest(float value) {
 
 }  // namespace
 
-std::vector<int32_t> tokens_of(const json& row, const std::string& place, int64_t vocabulary) {
-  TLT_CHECK_INPUT(row.contains("tokens") && row["tokens"].is_array(), place,
-                  ": no \"tokens\"; give a list of token ids");
-  const json& list = row["tokens"];
-  TLT_CHECK_INPUT(!list.empty(), place, ": \"tokens\" is empty; give at least one token");
+std::vector<int32_t> tokens_of(const json& row, const std::string& place, int64_t vocabulary,
+                               const std::string& name) {
+  TLT_CHECK_INPUT(row.contains(name) && row[name].is_array(), place, ": no \"", name,
+                  "\"; give a list of token ids");
+  const json& list = row[name];
+  TLT_CHECK_INPUT(!list.empty(), place, ": \"", name, "\" is empty; give at least one token");
   std::vector<int32_t> tokens;
   for (const json& token : list) {
     const bool is_id = token.is_number_integer() && token >= 0 && token < vocabulary;
@@ -102,18 +53,71 @@ std::vector<int32_t> tokens_of(const json& row, const std::string& place, int64_
   return tokens;
 }
 
-std::vector<InputRow> read_prompts(const std::string& path,
-                                   const std::optional<data::Tokenizer>& tokenizer,
-                                   const std::string& model, int64_t vocabulary, bool wraps_texts) {
-  PromptEncoder encoder(tokenizer, model, wraps_texts);
-  return read_rows(path, [&](const json& row, const std::string& place) {
-    return row.contains("tokens") ? tokens_of(row, place, vocabulary) : encoder.encode(row, place);
-  });
+std::vector<int32_t> PromptEncoder::encode(const json& row, const std::string& place) {
+  TLT_CHECK_INPUT(row.contains("prompt"), place,
+                  ": neither \"prompt\" nor \"tokens\"; give one of them");
+  const json& prompt = row["prompt"];
+  TLT_CHECK_INPUT(prompt.is_string() || prompt.is_array(), place,
+                  ": the prompt is neither a text nor a list of messages; give one of them, or "
+                  "\"tokens\": a list of token ids");
+  const bool is_plain = prompt.is_string() && !format_.wraps_texts;
+  return encode_text(is_plain ? prompt.get<std::string>() : write(row, place), place);
 }
 
-std::vector<InputRow> read_token_rows(const std::string& path, int64_t vocabulary) {
-  return read_rows(path, [&](const json& row, const std::string& place) {
-    return tokens_of(row, place, vocabulary);
+void PromptEncoder::check_tokenizer(const std::string& place) const {
+  TLT_CHECK_INPUT(format_.tokenizer.has_value(), place, ": a text, and ", format_.model,
+                  " has no tokenizer.json; copy the model's there, or give \"tokens\"");
+}
+
+std::vector<int32_t> PromptEncoder::encode_text(const std::string& text,
+                                                const std::string& place) const {
+  check_tokenizer(place);
+  std::vector<int32_t> tokens;
+  try {
+    tokens = format_.tokenizer->encode(text);
+  } catch (const InputError& error) {
+    throw InputError(place + ": " + error.what());
+  }
+  TLT_CHECK_INPUT(!tokens.empty(), place, ": an empty text; give at least one token");
+  return tokens;
+}
+
+const data::ChatTemplate& PromptEncoder::chat_template() {
+  if (!template_) template_ = data::ChatTemplate::find(format_.model);
+  TLT_CHECK_INPUT(template_, format_.model,
+                  ": no chat template in this folder; give finished texts (--raw) or tokens");
+  return *template_;
+}
+
+std::string PromptEncoder::write(const json& row, const std::string& place) {
+  check_tokenizer(place);
+  const json& prompt = row["prompt"];
+  data::Chat chat{.messages = prompt, .add_generation_prompt = true};
+  if (prompt.is_string()) chat.messages = json::array({{{"role", "user"}, {"content", prompt}}});
+  if (row.contains("tools")) chat.tools = row["tools"];
+  return chat_template().render(chat, place).text;
+}
+
+std::vector<InputRow> read_rows(const std::string& path, const MakeRow& make_row) {
+  JsonLinesReader reader(open_input(path));
+  std::vector<InputRow> rows;
+  json row;
+  while (reader.try_next(row)) {
+    TLT_CHECK_INPUT(row.is_object(), reader.place(),
+                    ": not a JSON object; give one {\"id\": …, …} a line");
+    rows.push_back({row.value("id", json()), {}, reader.place()});
+    make_row(row, rows.back());
+  }
+  TLT_CHECK_INPUT(!rows.empty(), path, ": no rows; give a JSONL file with one row a line");
+  return rows;
+}
+
+std::vector<InputRow> read_prompts(const std::string& path, const PromptFormat& format) {
+  PromptEncoder encoder(format);
+  if (data::CountdownSource::is_named_by(path)) return made_prompts(path, encoder);
+  return read_rows(path, [&](const json& json, InputRow& row) {
+    row.tokens = json.contains("tokens") ? tokens_of(json, row.place, format.vocabulary)
+                                         : encoder.encode(json, row.place);
   });
 }
 

@@ -1,7 +1,12 @@
 // tlt score: log-probabilities of given tokens, in natural logarithms at temperature 1.
 //
-//   in    {"tokens": [t0, t1, …]}, perhaps with an "id", which comes back
-//   out   {"logprobs": […]}: entry i is log p(t(i+1) given t0 … ti)
+//   in    {"tokens": [t0, t1, …]}        out   {"logprobs": […]}: entry i is log p(t(i+1) given
+//                                              t0 … ti)
+//         {"prompt_tokens", "tokens"}          {"logprobs": […]}: one for each of "tokens"
+//         {"prompt", "response"}               {"tokens", "logprobs"}: the response's
+//         {"messages"}                         {"tokens", "logprobs"}: the last assistant message's
+//
+// Each row may have an "id", which comes back.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
@@ -10,9 +15,12 @@
 
 #include "apps/commands.h"
 #include "apps/model_flags.h"
-#include "apps/rows.h"
+#include "apps/ordered_output.h"
+#include "apps/score_rows.h"
 #include "base/check.h"
+#include "base/checksum.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "cluster/comm.h"
 #include "cluster/launch.h"
@@ -23,15 +31,48 @@
 namespace tlt::apps {
 namespace {
 
+struct ScoreFlags {
+  ModelFlags model;
+  std::string input, output, logits;
+  bool resume = false, raw = false, chat = false;
+
+  void add_to(CLI::App& app) {
+    model.add_to(app);
+    app.add_option(
+           "--input", input,
+           "JSONL file. A line {\"tokens\"} gets a logprob for each token but the first; "
+           "{\"prompt_tokens\", \"tokens\"}, as tlt generate writes it, for each of "
+           "\"tokens\"; {\"prompt\", \"response\"} for the response's; {\"messages\"} for the "
+           "last assistant message's, in the model's chat template. -: standard input.")
+        ->required();
+    app.add_option("--output", output,
+                   "JSONL file, a line {\"id\"?, \"logprobs\"}, and \"tokens\" where the input has "
+                   "text; replaced as a whole at the end (until then lines are in FILE.partial); "
+                   "-: standard output.")
+        ->required();
+    app.add_flag("--resume", resume,
+                 "Finish an interrupted run of the same command: what is in FILE.partial is not "
+                 "computed again.");
+    app.add_flag("--raw", raw, "Text prompts are taken as they are (the default).");
+    app.add_flag("--chat", chat,
+                 "Text prompts are user messages, put into the model's chat template.")
+        ->excludes("--raw");
+    app.add_option("--logits", logits,
+                   "Safetensors file for the logits, float32: row0 [tokens, vocabulary], row1, …");
+  }
+};
+
 constexpr int64_t kPackTokens = 4096;  // go through the model at once; a longer row goes alone
+
+bool has_response(const InputRow& row) { return row.response_begin < std::ssize(row.tokens); }
 
 std::vector<train::TrainSample> samples_of(std::span<const InputRow> rows) {
   std::vector<train::TrainSample> samples;
   for (const InputRow& row : rows) {
-    if (row.tokens.size() < 2) continue;
+    if (!has_response(row)) continue;  // {"tokens"} with one token
     train::TrainSample& sample = samples.emplace_back();
     sample.tokens = row.tokens;
-    sample.response_begin = 1;
+    sample.response_begin = row.response_begin;
   }
   return samples;
 }
@@ -46,33 +87,33 @@ size_t pack_size(std::span<const InputRow> rows, size_t first) {
   return count;
 }
 
-void append_pack(AtomicFile& file, std::span<const InputRow> rows,
-                 const std::vector<std::vector<float>>& logprobs) {
-  auto next = logprobs.begin();
-  for (const InputRow& row : rows) {
-    nlohmann::ordered_json line;
-    if (!row.id.is_null()) line["id"] = row.id;
-    line["logprobs"] = row.tokens.size() > 1 ? numbers(*next++) : nlohmann::ordered_json::array();
-    file.append(to_line(line));
-  }
+std::string line_of(const InputRow& row, std::span<const float> logprobs) {
+  nlohmann::ordered_json line;
+  if (!row.id.is_null()) line["id"] = row.id;
+  if (row.is_text) line["tokens"] = std::span(row.tokens).subspan(row.response_begin);
+  line["logprobs"] = numbers(logprobs);
+  return to_line(line);
 }
 
-void write_logprobs(const model::PolicyModel& policy, const std::vector<InputRow>& rows,
-                    const std::string& path) {
+// Of the rows from output.done() on; false: interrupted.
+bool write_logprobs(const model::PolicyModel& policy, const std::vector<InputRow>& rows,
+                    OrderedOutput& output) {
   const auto comm = cluster::make_comm(cluster::Launch{}, {});
-  Progress progress("score", std::ssize(rows));
-  AtomicFile file(path);
-  for (size_t first = 0; first < rows.size();) {
+  Progress progress("score", std::ssize(rows) - output.done());
+  for (size_t first = static_cast<size_t>(output.done()); first < rows.size();) {
+    if (interrupted()) return false;
     const std::span<const InputRow> pack = std::span(rows).subspan(first, pack_size(rows, first));
     const std::vector<train::TrainSample> samples = samples_of(pack);
     std::vector<std::vector<float>> logprobs;
     if (!samples.empty())
       logprobs = train::score_samples(policy, samples, /*temperature=*/1.0, kPackTokens, *comm);
-    append_pack(file, pack, logprobs);
+    auto next = logprobs.begin();
+    for (const InputRow& row : pack)
+      output.add(static_cast<int64_t>(first++),
+                 line_of(row, has_response(row) ? *next++ : std::vector<float>()));
     progress.advance(std::ssize(pack));
-    first += pack.size();
   }
-  file.commit();
+  return true;
 }
 
 // [T, V] float32 of one row.
@@ -98,6 +139,17 @@ void write_logits(const model::PolicyModel& policy, const std::vector<InputRow>&
   model::write_safetensors(path, std::move(sources));
 }
 
+// Of all that the lines are made from.
+std::string digest_of(const std::vector<InputRow>& rows) {
+  Sha256 hash;
+  for (const InputRow& row : rows)
+    hash.update(to_line({{"id", row.id},
+                         {"tokens", row.tokens},
+                         {"response_begin", row.response_begin},
+                         {"is_text", row.is_text}}));
+  return hash.hex();
+}
+
 void check_positions(const std::vector<InputRow>& rows, const model::ModelConfig& config) {
   for (const InputRow& row : rows)
     TLT_CHECK_INPUT(std::ssize(row.tokens) <= config.max_positions, row.place, ": ",
@@ -108,21 +160,35 @@ void check_positions(const std::vector<InputRow>& rows, const model::ModelConfig
 }  // namespace
 
 int run_score(const Arguments& arguments) {
-  ModelFlags model;
-  std::string input, output, logits;
-  CLI::App app("Log-probabilities of the tokens of each row: of token i + 1 given tokens 0 to i.");
-  model.add_to(app);
-  app.add_option("--input", input, "JSONL file: {\"tokens\"} a line.")->required();
-  app.add_option("--output", output, "JSONL file: {\"logprobs\"} a line.")->required();
-  app.add_option("--logits", logits,
-                 "Safetensors file for the logits, float32: row0 [tokens, vocabulary], row1, …");
+  ScoreFlags flags;
+  CLI::App app("Log-probabilities of given tokens, in natural logarithms at temperature 1.");
+  flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
+  OrderedOutput::check(flags.output, flags.resume);
+  install_interrupt_handler();
 
-  const auto policy = model.load();
-  const auto rows = read_token_rows(input, policy->config().vocabulary);
+  const auto policy = flags.model.load();
+  const auto tokenizer = flags.model.load_tokenizer(*policy);
+  const auto rows = read_score_rows(flags.input, {.tokenizer = tokenizer,
+                                                  .model = flags.model.model,
+                                                  .vocabulary = policy->config().vocabulary,
+                                                  .wraps_texts = flags.chat});
   check_positions(rows, policy->config());
-  write_logprobs(*policy, rows, output);
-  if (!logits.empty()) write_logits(*policy, rows, logits);
+  nlohmann::ordered_json settings = flags.model.settings(*policy);
+  settings["rows (SHA-256)"] = digest_of(rows);
+  OrderedOutput output({.path = flags.output,
+                        .resume = flags.resume,
+                        .settings = settings,
+                        .lines = std::ssize(rows),
+                        .noun = "row",
+                        .resume_command = shell_command(arguments, "--resume")},
+                       [](const auto&, int64_t number, const auto&) { return number; });
+  if (!write_logprobs(*policy, rows, output)) {
+    log_warning("interrupted");
+    return interrupt_exit_code();
+  }
+  output.commit();
+  if (!flags.logits.empty()) write_logits(*policy, rows, flags.logits);
   return 0;
 }
 

@@ -1,0 +1,18 @@
+// Score rows: what `tlt score` reads, and which tokens of each row get a logprob.
+//
+//   {"tokens"}                    all but the first
+//   {"prompt_tokens", "tokens"}   "tokens": what tlt generate writes
+//   {"prompt", "response"}        the response's; prompts as tlt generate takes them
+//   {"messages", "tools"?}        the last assistant message's, its end-of-sequence token included
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "apps/rows.h"
+
+namespace tlt::apps {
+
+// InputError, beginning with the place: a row of another form, or one that does not say which.
+std::vector<InputRow> read_score_rows(const std::string& path, const PromptFormat& format);
+
+}  // namespace tlt::apps

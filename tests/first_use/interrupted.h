@@ -1,0 +1,78 @@
+// What the tests of interrupted commands share: a running `tlt generate` or `tlt score` is stopped
+// or killed when it has done a part, and finished with --resume.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+
+#include "base/clock.h"
+#include "tests/first_use/support.h"
+
+namespace tlt::first_use {
+
+namespace fs = std::filesystem;
+using tests::Program;
+using tests::read_text;
+
+struct Stopped {
+  int exit_code = -1;
+  std::string log;
+};
+
+// Sends the signal once `output`.partial has a few lines. The program must not be over by then.
+inline Stopped stop_when_lines(const std::vector<std::string>& words, const std::string& output,
+                               int signal) {
+  Program program(words, scratch_folder() + "/log");
+  for (int64_t lines = 0; lines < 5;) {
+    int code = 0;
+    if (program.wait_for(0.002, &code)) {
+      ADD_FAILURE() << "over before it was interrupted: " << program.output();
+      return {code, program.output()};
+    }
+    lines = std::ranges::count(read_text(output + ".partial"), '\n');
+  }
+  program.send(signal);
+  const int code = program.wait();
+  return {code, program.output()};
+}
+
+// Kills the command with SIGKILL at random moments of its running time, resumes it until it ends,
+// and compares; TLT_KILLS times, else a few.
+inline void expect_kills_change_nothing(const std::vector<std::string>& words,
+                                        const std::string& output, const std::string& whole,
+                                        double seconds) {
+  const char* asked = std::getenv("TLT_KILLS");
+  const int wanted = asked ? std::atoi(asked) : 4;
+  std::mt19937 random(asked ? std::random_device()() : 3);
+  std::uniform_real_distribution<double> moment(0, seconds);
+  int kills = 0, with_lines = 0;
+  while (kills < wanted) {
+    fs::remove(output);
+    for (bool is_over = false; !is_over;) {
+      std::vector<std::string> resumed = words;
+      resumed.push_back("--resume");
+      Program program(resumed, scratch_folder() + "/log");
+      int code = 0;
+      is_over = kills == wanted || program.wait_for(moment(random), &code);
+      if (is_over) {
+        if (kills == wanted) code = program.wait();
+        ASSERT_EQ(code, 0) << program.output();
+      } else {
+        program.kill_all();
+        ++kills;
+        if (std::ranges::count(read_text(output + ".partial"), '\n') > 1) ++with_lines;
+      }
+    }
+    ASSERT_EQ(read_text(output), whole) << "after " << kills << " kills";
+    ASSERT_FALSE(fs::exists(output + ".partial"));
+  }
+  EXPECT_GT(with_lines, 0);
+  if (asked) std::cout << kills << " kills, " << with_lines << " with lines done\n";
+}
+
+}  // namespace tlt::first_use
