@@ -57,7 +57,7 @@ TEST(CommandLineComplaintTest, UnknownCommandNamesTheKnownOnes) {
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_EQ(ended.err,
             "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
-            "export, generate, score, reward, tokenize, data, import, bench, options, doctor\n");
+            "export, generate, chat, score, reward, tokenize, data, import, bench, options, doctor\n");
   EXPECT_EQ(run_program({}).exit_code, 2);
 }
 

@@ -13,6 +13,7 @@ int run_sft(const Arguments& arguments);
 int run_draft(const Arguments& arguments);
 int run_export(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
+int run_chat(const Arguments& arguments);
 int run_score(const Arguments& arguments);
 int run_reward(const Arguments& arguments);
 int run_tokenize(const Arguments& arguments);

@@ -170,7 +170,7 @@ std::unique_ptr<rollout::Speculation> SpeculationFlags::make(
   options.eagle.spec_model_path = drafter;
   rollout::SpeculationSetup setup;
   setup.network = rollout::load_draft_network(options, model);
-  setup.defers_measuring = speculation == "auto";
+  setup.defers_measuring = defers_measuring && speculation == "auto";
   if (!strategy.empty()) setup.strategy = spec::parse_strategy(strategy);
   return rollout::make_speculation(options, model, engine, std::move(setup));
 }
