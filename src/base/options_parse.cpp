@@ -264,6 +264,23 @@ std::string_view strip(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
+// Puts together what split_list() cut of names with settings: countdown:seed=1,size=64 is one.
+void join_settings(std::vector<std::string>& items) {
+  std::vector<std::string> joined;
+  for (std::string& item : items) {
+    const std::string_view setting = strip(item);
+    const size_t key_end = setting.find_first_not_of("abcdefghijklmnopqrstuvwxyz_");
+    const bool is_setting = key_end != setting.npos && setting[key_end] == '=';
+    const bool follows_one = !joined.empty() && joined.back().find(':') < joined.back().find('=');
+    if (is_setting && follows_one) {
+      joined.back() += "," + std::string(setting);
+    } else {
+      joined.push_back(std::move(item));
+    }
+  }
+  items = std::move(joined);
+}
+
 // One value of the command line. The type of the option decides how the text is read: 8_4_48 is a
 // string for a string and 8448 for a whole number, as in TOML.
 template <class T>
@@ -291,7 +308,9 @@ bool try_parse(std::string_view text, std::vector<T>& values) {
   if (text.starts_with('[') && text.ends_with(']')) text = strip(text.substr(1, text.size() - 2));
   std::vector<T> read;
   if (!text.empty()) {
-    for (const std::string& item : split_list(text)) {
+    std::vector<std::string> items = split_list(text);
+    if constexpr (std::is_same_v<T, std::string>) join_settings(items);
+    for (const std::string& item : items) {
       if (!try_parse(strip(item), read.emplace_back())) return false;
     }
   }

@@ -249,6 +249,10 @@ TEST_F(OptionsTest, OverrideReadsListsWithAndWithoutBrackets) {
   EXPECT_THAT(options_.configs, ElementsAre("8_4_48", "a,b", "c"));
   apply_override(refs_, "speculative.configs=x.jsonl,y.jsonl");
   EXPECT_THAT(options_.configs, ElementsAre("x.jsonl", "y.jsonl"));
+  apply_override(refs_, "speculative.configs=countdown:seed=1,size=2");
+  EXPECT_THAT(options_.configs, ElementsAre("countdown:seed=1,size=2"));
+  apply_override(refs_, "speculative.configs=a=1,b=2,made:c=3, d_e=4,size,f:g=5");
+  EXPECT_THAT(options_.configs, ElementsAre("a=1", "b=2", "made:c=3,d_e=4", "size", "f:g=5"));
   apply_override(refs_, "speculative.thresholds=3,4");
   EXPECT_THAT(options_.thresholds, ElementsAre(3, 4));
   apply_override(refs_, "reward.weights=[0.5,2]");
