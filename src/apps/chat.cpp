@@ -31,8 +31,9 @@ struct ChatFlags : GenerationFlags {
   std::string system;
 
   void add_to(CLI::App& flags) {
-    GenerationFlags::add_to(flags);
+    model.add_to(flags);
     flags.add_option("--system", system, "System message of the conversation.");
+    GenerationFlags::add_to(flags);
     engine.max_running = 1;
     speculation.defers_measuring = false;  // or the first response would stand still for it
   }

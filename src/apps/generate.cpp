@@ -41,7 +41,7 @@ struct GenerateFlags : GenerationFlags {
   bool resume = false, raw = false, chat = false;
 
   void add_to(CLI::App& flags) {
-    GenerationFlags::add_to(flags);
+    model.add_to(flags);
     flags.add_option("--prompts", prompts,
                      "JSONL file, a line {\"id\", \"prompt\": text or messages} or {\"id\", "
                      "\"tokens\"}; -: standard input; countdown:seed=7,size=64: problems of the "
@@ -59,13 +59,14 @@ struct GenerateFlags : GenerationFlags {
                    "Finish an interrupted run of the same command: what is in FILE.partial is not "
                    "computed again.");
     flags.add_option("--samples", samples, "Responses per prompt.");
-    flags.add_option("--max-running", engine.max_running,
-                     "Responses that decode at the same time.");
     flags.add_flag("--raw", raw, "Text prompts are taken as they are (the default).");
     flags
         .add_flag("--chat", chat,
                   "Text prompts are user messages, put into the model's chat template.")
         ->excludes("--raw");
+    GenerationFlags::add_to(flags);
+    flags.add_option("--max-running", engine.max_running,
+                     "Responses that decode at the same time.");
   }
 
   void check() {

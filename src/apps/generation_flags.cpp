@@ -8,7 +8,6 @@
 namespace tlt::apps {
 
 void GenerationFlags::add_to(CLI::App& flags) {
-  model.add_to(flags);
   flags.add_option("--max-new-tokens", sampling.max_new_tokens, "Longest response, in tokens.");
   flags.add_option("--temperature", sampling.temperature, "Sampling temperature; 0: greedy.");
   flags.add_option("--top-k", sampling.top_k,

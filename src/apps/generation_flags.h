@@ -17,6 +17,7 @@ struct GenerationFlags {
   rollout::EngineOptions engine;
   int64_t seed = 0;  // CLI11 would take -1 for a very large unsigned number
 
+  // All but the model's, which come first on a help page.
   void add_to(CLI::App& flags);
   // InputError for what makes no sense.
   void check() const;
