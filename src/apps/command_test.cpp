@@ -90,6 +90,12 @@ TEST_F(ParseTest, SaysWhatIsWrongAndWhatToType) {
   EXPECT_THAT(error({"--name"}), HasSubstr("--name"));
 }
 
+TEST(ShellCommandTest, CanBePasted) {
+  const Arguments arguments{"tlt x", {"--a", "b c"}, {"build/tlt", "x", "--a", "b c", "it's", ""}};
+  EXPECT_EQ(shell_command(arguments, "--resume"), "build/tlt x --a 'b c' 'it'\\''s' '' --resume");
+  EXPECT_EQ(shell_command(arguments, "--a"), "build/tlt x --a 'b c' 'it'\\''s' ''");
+}
+
 TEST(NearestTest, IsEmptyWhenNothingIsNear) {
   const std::vector<std::string> known = {"--samples", "--seed"};
   EXPECT_EQ(nearest("--sample", known), "--samples");

@@ -41,8 +41,8 @@ class OrderedOutput {
     bool resume = false;
     nlohmann::ordered_json settings = nlohmann::ordered_json::object();
     int64_t lines = 0;
-    std::string noun = "response";  // what a line is, in messages
-    std::string resume_command;     // what a user types to go on
+    std::string noun = "response";    // what a line is, in messages
+    std::string resume_command = {};  // what a user types to go on
   };
 
   // Where in PATH a line of the partial file belongs; `number` counts the lines from 0. Throws
