@@ -35,7 +35,6 @@ struct ChatFlags : GenerationFlags {
     flags.add_option("--system", system, "System message of the conversation.");
     GenerationFlags::add_to(flags);
     engine.max_running = 1;
-    speculation.defers_measuring = false;  // or the first response would stand still for it
   }
 };
 

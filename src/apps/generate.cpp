@@ -65,6 +65,7 @@ struct GenerateFlags : GenerationFlags {
                   "Text prompts are user messages, put into the model's chat template.")
         ->excludes("--raw");
     GenerationFlags::add_to(flags);
+    speculation.defers_measuring = true;
     flags.add_option("--max-running", engine.max_running,
                      "Responses that decode at the same time.");
   }

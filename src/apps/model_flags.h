@@ -50,7 +50,7 @@ struct SpeculationFlags {
   std::string drafter, strategy;
   std::string accept_rule = "coupled";
   double accept_threshold_single = 1, accept_threshold_acc = 1;
-  bool defers_measuring = true;  // with auto: rollout::SpeculationSetup's
+  bool defers_measuring = false;  // with auto: rollout::SpeculationSetup's
 
   void add_to(CLI::App& flags);
   // InputError for what makes no sense, or is not there yet.

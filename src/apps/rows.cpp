@@ -78,7 +78,7 @@ std::vector<int32_t> PromptEncoder::encode_text(const std::string& text,
   } catch (const InputError& error) {
     throw InputError(place + ": " + error.what());
   }
-  TLT_CHECK_INPUT(!tokens.empty(), place, ": an empty text; give at least one token");
+  TLT_CHECK_INPUT(!tokens.empty(), place, ": no token in the text; give at least one");
   return tokens;
 }
 

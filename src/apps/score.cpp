@@ -165,7 +165,7 @@ int run_score(const Arguments& arguments) {
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   OrderedOutput::check(flags.output, flags.resume);
-  install_interrupt_handler();
+  install_interrupt_handler("\ninterrupted: stops after these rows; once more ends it at once\n");
 
   const auto policy = flags.model.load();
   const auto tokenizer = flags.model.load_tokenizer(*policy);

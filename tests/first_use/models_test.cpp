@@ -57,6 +57,9 @@ TEST(ModelsTest, ARunsFolderIsItsNewestPolicy) {  // B19
   const Ended score = run_program({"score", "--model", folder, "--input", "-", "--output", "-"},
                                   "{\"tokens\": [7, 8]}\n");
   EXPECT_EQ(score.exit_code, 0) << score.err;
+  const Ended bench = run_program(
+      {"bench", "decode", "--model", folder, "--batch", "1", "--new-tokens", "4", "--repeat", "1"});
+  EXPECT_EQ(bench.exit_code, 0) << bench.err;
 }
 
 TEST(ModelsTest, OfARunOfTrainTheNewestCheckpointCounts) {  // B19

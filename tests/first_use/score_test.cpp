@@ -98,7 +98,7 @@ TEST(ScoreTest, RowsThatDoNotSayWhatToScoreAreRefused) {
          "\"prompt\" and \"tokens\": give \"prompt_tokens\" for the prompt");
   refuse(R"({"prompt_tokens": [7]})", "no \"tokens\"");
   refuse(R"({"response": "7"})", "neither \"prompt\"");
-  refuse(R"({"prompt": "7", "response": ""})", "an empty text");
+  refuse(R"({"prompt": "7", "response": ""})", "no token in the text");
   refuse(R"({"text": "7"})", "no \"tokens\", \"prompt\" and \"response\", or \"messages\"");
 }
 
