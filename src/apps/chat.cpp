@@ -19,6 +19,7 @@
 #include "apps/commands.h"
 #include "apps/generation_flags.h"
 #include "base/check.h"
+#include "base/files.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "data/chat_template.h"

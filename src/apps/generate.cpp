@@ -21,6 +21,7 @@
 #include "apps/rows.h"
 #include "base/check.h"
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -196,12 +197,11 @@ class Generation {
                          static_cast<double>(stats.tokens) / stopwatch.seconds(), stats.running);
     };
     while (!interrupted() && engine.step()) {
-      for (const rollout::Response& response : engine.take_finished()) {
-        progress.advance(1, rate());
-        write(response);
-      }
+      const std::vector<rollout::Response> finished = engine.take_finished();
+      progress.advance(std::ssize(finished), rate());
+      for (const rollout::Response& response : finished) write(response);
     }
-    if (interrupted()) return false;
+    if (output_.done() < responses) return false;
     const double seconds = stopwatch.seconds();
     log_info("{} in {}; {}", counted(responses - before, "response"),
              seconds < kShortSeconds ? fmt::format("{:.1f} s", seconds) : format_duration(seconds),

@@ -144,6 +144,7 @@ void OrderedOutput::add(int64_t place, std::string_view line) {
 void OrderedOutput::write_stream(int64_t place, std::string_view line) {
   waiting_.emplace(place, line);
   for (; !waiting_.empty() && waiting_.begin()->first == written_; ++written_) {
+    show_status("");  // the stream may be the same terminal
     stream_->append(waiting_.begin()->second);
     waiting_.erase(waiting_.begin());
   }

@@ -13,6 +13,7 @@
 #include <regex>
 
 #include "tests/first_use/interrupted.h"
+#include "tests/support/terminal.h"
 
 namespace tlt::first_use {
 namespace {
@@ -203,6 +204,20 @@ TEST(GeneratePromptTest, APromptOnTheCommandLineIsAnsweredInText) {
   EXPECT_EQ(apps::json_lines(run_program(more).out).size(), 2u);
   expect_refusal(run_program({"generate", "--model", demo_model()}),
                  HasSubstr("no prompts; give a file with --prompts or a text with --prompt"));
+}
+
+TEST(GeneratePromptTest, ATerminalShowsTextsOnLinesOfTheirOwn) {
+  tests::Terminal terminal({"generate", "--model", demo_model(), "--prompt", kProblem, "--samples",
+                            "8", "--ignore-eos", "--max-new-tokens", "1000", "--threads", "1"});
+  EXPECT_EQ(terminal.wait(), 0) << terminal.text();
+  EXPECT_THAT(terminal.text(), HasSubstr("generate 0/8")) << "no status line was shown";
+  int texts = 0;
+  for (size_t at = 0; (at = terminal.text().find("--- id 0", at)) != std::string::npos; ++at) {
+    const std::string before = terminal.text().substr(0, at);
+    EXPECT_TRUE(before.ends_with("\n") || before.ends_with("\x1b[K")) << before;
+    ++texts;
+  }
+  EXPECT_EQ(texts, 8);
 }
 
 TEST(GeneratePromptTest, CountdownProblemsArePrompts) {  // B13
