@@ -8,8 +8,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
-#include <random>
+#include <map>
 #include <regex>
 
 #include "tests/first_use/interrupted.h"
