@@ -17,13 +17,14 @@ struct EngineOptions {
   int64_t prefill_chunk = 512;
 
   void visit(auto& v) {
-    v(max_running, "max_num_seqs", Affects::kSpeed, "Sequences that decode at the same time.");
+    v(max_running, "max_num_seqs", Affects::kSpeed,
+      "Largest number of sequences that decode at the same time.");
     v(kv_memory_bytes, "kv_memory_bytes", Affects::kSpeed,
-      "Memory for keys and values; when it is full, sequences wait.");
+      "Memory of the KV cache; when it is full, sequences wait or are preempted.");
     v(max_batch_tokens, "max_num_batched_tokens", Affects::kSpeed,
-      "Most tokens in one forward pass.");
+      "Largest number of tokens in one forward pass.");
     v(prefill_chunk, "prefill_chunk", Affects::kSpeed,
-      "Most tokens of one prompt in one forward pass.");
+      "Largest number of prompt tokens of one sequence in one forward pass (chunked prefill).");
   }
 
   void check() const {

@@ -19,17 +19,19 @@ struct EagleDrafterOptions {
 
   void visit(auto& v) {
     v(window, "window", Affects::kSpeed,
-      "Hidden states kept of a sequence; what the drafter reads of one that it sees late.");
+      "Hidden states kept per sequence, which the draft model reads when it joins a sequence "
+      "late.");
     v(kv_memory_bytes, "kv_memory_bytes", Affects::kSpeed,
-      "What the drafter's keys and values may take; those not used for longest are given up.");
+      "Memory of the draft model's KV cache; the least recently used sequences are evicted.");
     v(prompt_memory_bytes, "prompt_memory_bytes", Affects::kSpeed,
-      "What hidden states of prompts may take; those without a running sequence go first.");
+      "Memory of the prompts' hidden states; prompts without a running sequence are evicted "
+      "first.");
     v(draft_vocab_size, "draft_vocab_size", Affects::kSpeed,
-      "Tokens that an EAGLE-1/2 drafter guesses: the most frequent ones of hot_token_id.json in "
+      "Vocabulary of an EAGLE-1/2 draft model: the most frequent tokens of hot_token_id.json in "
       "its folder; 0: all.");
     v(common_random_numbers, "common_random_numbers", Affects::kSpeed,
-      "The drafter knows the random number that each token will be chosen with, and more of its "
-      "guesses are right.");
+      "The draft model knows the random number that each token will be sampled with; more draft "
+      "tokens are accepted.");
   }
 
   // InputError names the field and what is accepted.

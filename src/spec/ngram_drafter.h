@@ -39,9 +39,10 @@ struct NgramOptions {
   int64_t nodes = 10'000'000;
 
   void visit(auto& v) {
-    v(branch_length, "branch_length", Affects::kSpeed, "Longest run of tokens remembered.");
-    v(max_window, "max_window", Affects::kSpeed, "Most last tokens of a text that are looked up.");
-    v(min_window, "min_window", Affects::kSpeed, "Fewest last tokens of a text looked up.");
+    v(branch_length, "branch_length", Affects::kSpeed, "Longest n-gram remembered, in tokens.");
+    v(max_window, "max_window", Affects::kSpeed,
+      "Longest suffix of a text that is looked up, in tokens.");
+    v(min_window, "min_window", Affects::kSpeed, "Shortest suffix that is looked up.");
     v(max_breadth, "max_breadth", Affects::kSpeed,
       "Continuations followed after the shortest match (bfs), or weighed (prob).");
     v(min_breadth, "min_breadth", Affects::kSpeed,
@@ -49,7 +50,7 @@ struct NgramOptions {
     v(mode, "mode", Affects::kSpeed,
       "bfs: the latest continuations, level by level; prob: the most frequent ones.");
     v(nodes, "nodes", Affects::kSpeed,
-      "Most runs of tokens remembered, about 45 bytes each; the oldest are forgotten.");
+      "Largest number of n-grams in the trie, about 45 bytes each; the oldest are evicted.");
   }
 
   // InputError names the field and what is accepted.

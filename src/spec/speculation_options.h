@@ -33,28 +33,28 @@ struct EagleOptions {
 
   void visit(auto& v) {
     v(spec_model_path, "spec_model_path", Affects::kPlace,
-      "Folder of an EAGLE drafter made for the model (SGLang's layout).");
+      "Folder of an EAGLE draft model made for the model (SGLang's layout).");
     v(spec_steps, "spec_steps", Affects::kSpeed, "Depth of the first strategy's draft trees.");
     v(spec_topk, "spec_topk", Affects::kSpeed, "Width of the first strategy's draft trees.");
     v(spec_verify_tokens, "spec_verify_tokens", Affects::kSpeed,
-      "Rows that the target verifies of a tree of the first strategy, the last token included.");
+      "Tokens that the target verifies of a draft tree of the first strategy, the last accepted "
+      "one included.");
     v(tune_algorithm, "tune_algorithm", Affects::kSpeed,
-      "Who chooses the strategy of a step: ADAPTIVE (measured costs, learned acceptance), BEG "
+      "How the strategy of a step is chosen: ADAPTIVE (measured costs, learned acceptance), BEG "
       "(the paper's bandit: batch sizes from mab_bs_threshold, epsilon-greedy), EG, UCB1, or "
       "PREDEFINED (the first strategy for the batch size).");
     v(mab_configs, "mab_configs", Affects::kSpeed,
-      "More strategies to choose from: depth_width_verify, like 8_4_32.");
+      "Further strategies to choose from: depth_width_verify, e.g. 8_4_32.");
     v(mab_bs_threshold, "mab_bs_threshold", Affects::kSpeed,
-      "BEG, PREDEFINED: the batch sizes from which the next smaller number of rows to verify is "
+      "BEG, PREDEFINED: batch sizes from which on the next smaller number of tokens to verify is "
       "used; one for each number.");
-    v(mab_window, "mab_window", Affects::kSpeed,
-      "BEG, EG, UCB1: rewards remembered of a strategy.");
-    v(mab_epsilon, "mab_epsilon", Affects::kSpeed, "BEG, EG: share of choices made at random.");
+    v(mab_window, "mab_window", Affects::kSpeed, "BEG, EG, UCB1: rewards remembered per strategy.");
+    v(mab_epsilon, "mab_epsilon", Affects::kSpeed, "BEG, EG: probability of a random choice.");
     v(mab_reward, "mab_reward", Affects::kSpeed,
       "BEG, EG, UCB1: tokens per second of the step (paper), or with the strategy's median "
       "acceptance length instead of the step's (stable).");
     v(adaptive_configs, "adaptive_configs", Affects::kSpeed,
-      "ADAPTIVE: still more strategies to choose from.");
+      "ADAPTIVE: further strategies to choose from.");
     drafter.visit(v);
   }
 
@@ -79,26 +79,26 @@ struct SpeculationOptions {
   NgramOptions ngram;
 
   void visit(auto& v) {
-    v(enable, "enable", Affects::kSpeed,
-      "Guess ahead of the model and let it check several tokens at once.");
+    v(enable, "enable", Affects::kSpeed, "Speculative decoding of the rollouts.");
     v(drafters, "drafters", Affects::kSpeed,
-      "Who guesses: suffix (what the response, its siblings and earlier responses to its prompt "
-      "say), ngram (what all responses say), eagle (a network; where there is one), mixed (the "
-      "network's and the suffixes' guesses in one tree). One is chosen for each step.");
+      "Drafters, of which one is chosen for each step: suffix (suffix tree over this response, its "
+      "group and earlier responses to the prompt), ngram (n-gram trie over all responses), eagle "
+      "(EAGLE draft model, where there is one), mixed (eagle and suffix in one tree).");
     v(gate, "gate", Affects::kSpeed,
       "When to speculate: learned (no speculation is one more strategy), paper (while at most "
       "bs_threshold sequences decode), or release (from the tenth such step in a row until the "
       "rollout ends).");
     v(bs_threshold, "bs_threshold", Affects::kSpeed,
-      "Gates paper and release: most sequences with which to speculate.");
+      "Gates paper and release: largest number of sequences with which to speculate.");
     v(accept_rule, "accept_rule", Affects::kResults,
-      "coupled: a guess is right when it is the token that would have been sampled without it; "
-      "target_only: the release's rule, for comparison: other tokens, as likely as those.");
+      "coupled: a draft token is accepted when it is the token that would have been sampled "
+      "without speculation; target_only: FastRL's and SGLang's rule, which preserves the "
+      "distribution, not the sampled tokens.");
     v(accept_threshold_single, "accept_threshold_single", Affects::kResults,
-      "target_only: a guess at least as probable as this is right; below 1 the responses are no "
+      "target_only: a draft token at least this probable is accepted; below 1 the responses are no "
       "longer the model's own, and training refuses it.");
     v(accept_threshold_acc, "accept_threshold_acc", Affects::kResults,
-      "target_only: divides the probability that guesses must reach; below 1 as above.");
+      "target_only: divisor of the probability that draft tokens must reach; below 1 as above.");
     v.group("eagle", eagle);
     v.group("suffix", suffix);
     v.group("ngram", ngram);

@@ -34,13 +34,12 @@ struct SuffixOptions {
   int64_t memory_bytes = int64_t{1} << 30;
 
   void visit(auto& v) {
-    v(min_match, "min_match", Affects::kSpeed,
-      "Fewest equal last tokens for which another text is followed.");
+    v(min_match, "min_match", Affects::kSpeed, "Shortest suffix that must match, in tokens.");
     v(min_probability, "min_probability", Affects::kSpeed,
-      "Guesses that are less likely are not verified.");
-    v(history, "history", Affects::kSpeed, "Responses of earlier epochs remembered a prompt.");
+      "Draft tokens less likely than this are not verified.");
+    v(history, "history", Affects::kSpeed, "Responses of earlier epochs kept per prompt.");
     v(memory_bytes, "memory_bytes", Affects::kSpeed,
-      "What texts and their index may take; the prompts not seen for longest are forgotten.");
+      "Memory of texts and their index; the prompts not seen for longest are evicted.");
   }
 
   // InputError names the field and what is accepted.

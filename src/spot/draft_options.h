@@ -34,23 +34,24 @@ struct DraftTrainOptions {
 
   void visit(auto& v) {
     v(batch_size, "batch_size", Affects::kResults,
-      "Sequences of one optimizer step of the drafter, over all workers.");
+      "Sequences of one optimizer step of the draft model, over all workers.");
     v(max_tokens, "max_token_len_per_gpu", Affects::kResults,
-      "Most tokens that go through the drafter at once in training.");
+      "Largest number of tokens in one training pass of the draft model.");
     v(hidden_weight, "hidden_weight", Affects::kResults,
-      "Weight of the distance between drafted and true hidden state (SmoothL1).");
+      "Loss weight of the hidden state regression (SmoothL1).");
     v(logits_weight, "logits_weight", Affects::kResults,
-      "Weight of the cross-entropy between the target's next token and the drafter's.");
+      "Loss weight of the cross-entropy between target and draft logits.");
     v(noise, "noise", Affects::kResults,
-      "Half the width of the uniform noise on the drafter's input states in training; 0: none.");
+      "Half the width of the uniform noise on the draft model's input states in training; 0: "
+      "none.");
     v(passes, "passes", Affects::kResults,
-      "Guesses ahead of each position that the drafter learns from: in each later pass it goes on "
-      "from its own states, as in drafting; 0: 7 of eagle3, 1 of eagle.");
+      "Training-time-test passes: in each further one the draft model continues from its own "
+      "states, as in drafting; 0: 7 of eagle3, 1 of eagle.");
     v(pass_decay, "pass_decay", Affects::kResults,
       "Loss weight of each further training-time-test pass relative to the one before.");
     v(loss_positions, "loss_positions", Affects::kResults,
-      "Which positions the drafter learns from: response or all.");
-    v(seed, "seed", Affects::kResults, "Seed of the drafter's noise and first weights.");
+      "Positions in the draft model's loss: response or all.");
+    v(seed, "seed", Affects::kResults, "Seed of the draft model's noise and initial weights.");
     v.group("optim", optim);
   }
   // InputError: a value makes no sense.
@@ -75,23 +76,24 @@ struct WarmupOptions {
 
   void visit(auto& v) {
     v(algorithm, "algorithm", Affects::kResults,
-      "Which drafter tlt draft trains, and tlt train where none is given: eagle, or eagle3 (states "
-      "of three layers, a head of its own).");
+      "Draft model that tlt draft trains, and tlt train where none is given: eagle, or eagle3 "
+      "(hidden states of three layers, an LM head of its own).");
     v(draft_vocab_size, "draft_vocab_size", Affects::kResults,
-      "eagle3: tokens that the drafter's head has: the most frequent ones of what it learns from; "
-      "0: all.");
+      "eagle3: size of the LM head, the most frequent tokens of the training data; 0: all.");
     v(source, "source", Affects::kResults,
       "What tlt draft learns from: rollouts (the target's own, of data.train_files' prompts) or "
       "responses (those of the rows).");
     v(init, "init", Affects::kResults,
-      "The drafter's first weights: random, target (its last layer), or a drafter's folder.");
+      "Initial weights of the draft model: random, target (its last layer), or a draft model's "
+      "folder.");
     v(hidden_states_dir, "hidden_states_dir", Affects::kPlace,
-      "Where the target's hidden states are kept; empty: hidden_states in the run's folder.");
+      "Folder of the target's hidden states; empty: hidden_states in the run folder.");
     v(hidden_states_bytes, "hidden_states_bytes", Affects::kResults,
       "Largest size of that folder; prompts whose states do not fit are left out.");
     v(val_share, "val_share", Affects::kResults,
-      "Share of the prompts that tlt draft holds out to measure the drafter.");
-    v(val_steps, "val_steps", Affects::kPlace, "Tokens guessed ahead when acceptance is measured.");
+      "Share of the prompts that tlt draft holds out to measure the draft model.");
+    v(val_steps, "val_steps", Affects::kPlace,
+      "Length of the draft chains with which acceptance is measured.");
   }
   // InputError: a value makes no sense.
   void check() const;

@@ -29,40 +29,41 @@ struct SpotOptions {
 
   void visit(auto& v) {
     v(enable_drafter_training, "enable_drafter_training", Affects::kSpeed,
-      "tlt train: train the EAGLE drafter on workers that have nothing left to roll out.");
+      "tlt train: train the EAGLE draft model on idle workers.");
     v(min_workers_for_training, "min_workers_for_training", Affects::kSpeed,
-      "Idle workers from which on they train the drafter.");
+      "Number of idle workers from which on they train the draft model.");
     v(trigger, "trigger", Affects::kSpeed,
-      "When the drafter is trained: drift (while it gets better, and again when it has become "
-      "worse) or interval (every training_interval_steps steps, the paper's way).");
+      "When the draft model is trained: drift (while it improves, and again when it has become "
+      "worse) or interval (every training_interval_steps steps, as in the paper).");
     v(training_interval_steps, "training_interval_steps", Affects::kSpeed,
-      "Trigger interval: RL steps from one training of the drafter to the next.");
+      "Trigger interval: RL steps from one training of the draft model to the next.");
     v(slice_milliseconds, "slice_milliseconds", Affects::kSpeed,
-      "How long the drafter's training may go on before it looks whether there is work again.");
+      "How often the training of the draft model looks for new rollout work.");
     v(step_tokens, "step_tokens", Affects::kSpeed,
-      "Tokens of one optimizer step of the drafter on one worker.");
+      "Tokens of one optimizer step of the draft model on one worker.");
     v(window, "window", Affects::kSpeed,
-      "Longest piece of a sequence that the drafter learns from at once.");
+      "Longest piece of a sequence in one training sample of the draft model.");
     v(buffer_bytes, "buffer_bytes", Affects::kSpeed,
-      "Hidden states that a worker keeps for the drafter's training; the oldest go first.");
+      "Memory per worker of the hidden states for the draft model's training; the oldest are "
+      "evicted.");
     v(save_buffer, "save_buffer", Affects::kPlace,
-      "Write those hidden states into checkpoints; else a resumed run collects them anew.");
+      "Write those hidden states into checkpoints; otherwise a resumed run collects new ones.");
     v(publish_margin, "publish_margin", Affects::kSpeed,
-      "A trained drafter is refused when it makes less than this share under the tokens a forward "
-      "pass that the one in use makes, on responses it has not learned from.");
+      "A trained draft model is used only if its acceptance length on held-out responses is at "
+      "most this fraction below that of the one in use.");
     v(gap_share, "gap_share", Affects::kSpeed,
-      "One worker alone is never idle: it trains the drafter for this share of each rollout's "
-      "time, behind the rollout.");
+      "A single worker is never idle: it trains the draft model for this fraction of each "
+      "rollout's time, after the rollout.");
     v(consolidate_below, "consolidate_below", Affects::kSpeed,
-      "When two workers have at most so many unfinished responses together, those of the one with "
-      "fewer go on at the other, and it trains the drafter earlier; 0: they stay; -1: as many as "
-      "hardly slow the other down, by what tuner ADAPTIVE knows.");
+      "When two workers together have at most this many unfinished responses, those of the one "
+      "with fewer migrate to the other, so that it trains the draft model earlier; 0: never; -1: "
+      "as many as hardly slow the other down, by the costs that ADAPTIVE measured.");
     v(compare_frozen, "compare_frozen", Affects::kSpeed,
-      "Measure in each step, on the same held-out responses, what a draft model that is not "
-      "trained any further would accept today.");
+      "Measure in each step, on the same held-out responses, the acceptance length of a draft "
+      "model that is not trained any further.");
     v(frozen_after_steps, "frozen_after_steps", Affects::kSpeed,
-      "compare_frozen: training steps after which the copy that stays as it is is taken of a draft "
-      "model that began with random weights; one that was loaded is copied at the start.");
+      "compare_frozen: training steps after which that copy is taken of a draft model that began "
+      "with random weights; one that was loaded is copied at the start.");
   }
   // InputError: a value makes no sense.
   void check() const;
