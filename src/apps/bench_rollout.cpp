@@ -23,6 +23,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sentence.h"
 #include "model/draft_eagle.h"
 #include "rollout/engine.h"
 #include "rollout/make_speculation.h"
@@ -229,11 +230,11 @@ class Comparison {
 
   void report() const {
     std::string table = fmt::format(
-        "batch {}, {} responses; time is the median of {} rounds, min the worst round's speedup, "
+        "batch {}, {} responses; time is the median of {}, min the worst round's speedup, "
         "overhead is per step beside the forward pass\n  "
         "{:<16}{:>10}{:>9}{:>9}{:>7}{:>19}{:>13}{:>10}",
-        batch_, responses_, flags_.repeat, "method", "time", "tok/s", "speedup", "min",
-        "acceptance length", "spec. steps", "overhead");
+        batch_, responses_, counted(flags_.repeat, "round"), "method", "time", "tok/s", "speedup",
+        "min", "acceptance length", "spec. steps", "overhead");
     for (size_t way = 0; way < ways_.size(); ++way) table += "\n  " + report_way(way);
     log_info("{}", table);
   }

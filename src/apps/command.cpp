@@ -60,31 +60,38 @@ std::string unknown_word(const CLI::App& flags, const Arguments& arguments) {
 // --help in the terms of the field: CLI11's own show its types, its validators and REQUIRED.
 class HelpFormatter final : public CLI::Formatter {
  public:
-  HelpFormatter() {
-    label("Positionals", "Arguments");
-    column_width(kColumn);
-  }
+  HelpFormatter() { label("Positionals", "Arguments"); }
 
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     std::string name = "  " + make_option_name(option, is_positional);
     if (!is_positional && option->get_type_size() != 0) name += " " + value_word(*option);
-    std::string text = name.size() + 2 <= kColumn ? name + std::string(kColumn - name.size(), ' ')
-                                                  : name + "\n" + std::string(kColumn, ' ');
-    size_t width = kColumn;
-    for (const std::string& word : words_of(description(*option))) {
-      if (width > kColumn && width + 1 + characters(word) > kLine) {
-        text += "\n" + std::string(kColumn, ' ');
-        width = kColumn;
-      }
-      if (width > kColumn) text += " ", ++width;
-      text += word;
-      width += characters(word);
-    }
-    return text + "\n";
+    name += name.size() + 2 <= kColumn ? std::string(kColumn - name.size(), ' ')
+                                       : "\n" + std::string(kColumn, ' ');
+    return name + wrapped(description(*option), kColumn) + "\n";
+  }
+
+  std::string make_description(const CLI::App* app) const override {
+    return wrapped(app->get_description(), 0) + "\n";
   }
 
  private:
   static constexpr size_t kColumn = 28, kLine = 100;
+
+  // In lines that begin at this column, the first of which is there already.
+  static std::string wrapped(const std::string& text, size_t column) {
+    std::string lines;
+    size_t width = column;
+    for (const std::string& word : words_of(text)) {
+      if (width > column && width + 1 + characters(word) > kLine) {
+        lines += "\n" + std::string(column, ' ');
+        width = column;
+      }
+      if (width > column) lines += " ", ++width;
+      lines += word;
+      width += characters(word);
+    }
+    return lines;
+  }
 
   // What stands for the value. CLI11 appends a validator's description to the type.
   static std::string value_word(const CLI::Option& option) {

@@ -51,11 +51,10 @@ Finding kernels() {
           "bfloat16 is faster with AVX512-BF16 (AMD since Zen 4, Intel since Cooper Lake)"};
 }
 
-Finding rows_alone_and_together(at::ScalarType type, const char* name) {
-  const std::string what = fmt::format("batch, {}", name);
+Finding batch_invariance(at::ScalarType type, const char* name) {
   const std::string difference = first_row_difference(type);
-  if (difference.empty()) return good(what, "batch invariance: bit-identical");
-  return {Verdict::kBad, what, difference,
+  if (difference.empty()) return good(name, "batch invariance: bit-identical");
+  return {Verdict::kBad, name, difference,
           "the results of this machine cannot be trusted; report its CPU with this line"};
 }
 
@@ -112,8 +111,8 @@ std::vector<Finding> examine() {
       good("tlt", fmt::format("{} ({})", kVersion, kCommit)),
       good("CPU", fmt::format("{}; {}", machine.cpu, fmt::join(machine.features, " "))), kernels()};
   if (findings.back().verdict != Verdict::kBad) {
-    findings.push_back(rows_alone_and_together(at::kFloat, "float32"));
-    findings.push_back(rows_alone_and_together(at::kBFloat16, "bfloat16"));
+    findings.push_back(batch_invariance(at::kFloat, "float32"));
+    findings.push_back(batch_invariance(at::kBFloat16, "bfloat16"));
   }
   findings.push_back(cores(machine));
   findings.push_back(memory(machine));

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 TEST(DoctorTest, SaysWhatThereIs) {
   const Ended ended = run_program({"doctor"});
   EXPECT_EQ(ended.exit_code, 0) << ended.out;
-  for (const char* what : {"CPU", "kernels", "batch, bfloat16", "cores", "memory", "torch", "CUDA",
+  for (const char* what : {"CPU", "kernels", "bfloat16", "cores", "memory", "torch", "CUDA",
                            "ZeroMQ", "disk", "OK"})
     EXPECT_THAT(ended.out, HasSubstr(what));
 }
