@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/atomic_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/test_folder.h"
+
+namespace tlt {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write(const AtomicFolder& folder, const std::string& text) {
+  write_file_atomic(folder.path() + "/file", text);
+}
+
+TEST(AtomicFolderTest, AppearsInCommitAndReplacesTheOldOne) {
+  const TestFolder parent;
+  const std::string path = parent / "result";
+  for (const char* text : {"old", "new"}) {
+    AtomicFolder folder(path);
+    write(folder, text);
+    EXPECT_EQ(fs::exists(path), text == std::string("new"));
+    folder.commit();
+    EXPECT_EQ(read_file(path + "/file", 100), text);
+  }
+  EXPECT_FALSE(fs::exists(path + ".writing"));
+}
+
+TEST(AtomicFolderTest, WithoutCommitTheOldOneStays) {
+  const TestFolder parent;
+  const std::string path = parent / "result";
+  {
+    AtomicFolder folder(path);
+    write(folder, "old");
+    folder.commit();
+  }
+  { write(AtomicFolder(path), "new"); }
+  EXPECT_EQ(read_file(path + "/file", 100), "old");
+  EXPECT_FALSE(fs::exists(path + ".writing"));
+}
+
+TEST(AtomicFolderTest, WhatACrashLeftIsNotInTheNextOne) {
+  const TestFolder parent;
+  const std::string path = parent / "result";
+  make_folder(path + ".writing");
+  write_file_atomic(path + ".writing/left", "");
+  AtomicFolder folder(path);
+  folder.commit();
+  EXPECT_TRUE(fs::is_empty(path));
+}
+
+}  // namespace
+}  // namespace tlt
