@@ -54,8 +54,8 @@ std::string Progress::line(std::string_view note) const {
   std::string text = fmt::format("{} {}/{}", what_, done_, total_);
   if (total_ > 0) text += fmt::format(" ({}%)", 100 * done_ / total_);
   const double seconds = clock_.seconds() - start_;
-  if (seconds > 0 && done_ > 0) {
-    const double rate = static_cast<double>(done_) / seconds;
+  if (seconds > 0 && done_ > before_) {
+    const double rate = static_cast<double>(done_ - before_) / seconds;
     text += fmt::format(" {:.3g}/s", rate);
     if (done_ < total_) {
       text += fmt::format(", ETA {}", format_duration(static_cast<double>(total_ - done_) / rate));

@@ -35,6 +35,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(int64_t count, std::string_view note = {});
+  // So many were done before; they count for neither rate nor time left.
+  void start_at(int64_t done) { done_ = before_ = done; }
   // There is more to do than was said.
   void expect(int64_t total) { total_ = std::max(total_, total); }
 
@@ -53,7 +55,7 @@ class Progress {
   const Clock& clock_;
   const double start_;
   double last_shown_;
-  int64_t done_ = 0;
+  int64_t done_ = 0, before_ = 0;
 };
 
 // 75 -> "1:15", 3675 -> "1:01:15".

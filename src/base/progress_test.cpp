@@ -22,6 +22,16 @@ TEST(ProgressTest, LineSaysShareRateAndTimeLeft) {
   EXPECT_EQ(progress.line(), "rollout 512/512 (100%) 128/s");
 }
 
+TEST(ProgressTest, WhatWasDoneBeforeSaysNothingOfTheRate) {
+  FakeClock clock;
+  Progress progress("step", 100, 1e9, clock);
+  progress.start_at(60);
+  clock.advance(4);
+  EXPECT_EQ(progress.line(), "step 60/100 (60%)");
+  progress.advance(20);
+  EXPECT_EQ(progress.line(), "step 80/100 (80%) 5/s, ETA 0:04");
+}
+
 TEST(ProgressTest, NothingToDoIsDone) {
   FakeClock clock;
   EXPECT_EQ(Progress("save", 0, 1, clock).line(), "save 0/0");
