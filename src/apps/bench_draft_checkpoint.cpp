@@ -6,6 +6,7 @@
 
 #include "apps/bench.h"
 #include "apps/bench_draft.h"
+#include "base/atomic_folder.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/clock.h"
@@ -69,8 +70,9 @@ class CheckpointBench {
   // Everything in the foreground, nothing copied.
   void block(Times& times) {
     const Stopwatch watch;
-    const std::string place = folder_ + "/blocking", unfinished = place + ".writing";
-    make_folder(unfinished);
+    const std::string place = folder_ + "/blocking";
+    AtomicFolder folder(place);
+    const std::string& unfinished = folder.path();
     model::DraftSnapshot all{{{"architectures", {"none"}}}, frozen_};
     for (const TensorSource& tensor : model::describe_drafter(network_).tensors)
       all.tensors.push_back(tensor);
@@ -83,10 +85,7 @@ class CheckpointBench {
     for (const auto& entry : fs::recursive_directory_iterator(unfinished))
       if (entry.is_regular_file()) sums += sha256_of_file(entry.path().string()) + "\n";
     write_file_atomic(unfinished + "/MANIFEST", sums);
-    sync_folder(unfinished);
-    fs::remove_all(place);
-    fs::rename(unfinished, place);
-    sync_folder(folder_);
+    folder.commit();
     times.blocked.push_back(kMilliseconds * watch.seconds());
     times.durable.push_back(times.blocked.back());
     times.bytes = bytes_below(place);
@@ -97,10 +96,11 @@ class CheckpointBench {
     auto snapshot = std::make_shared<model::DraftSnapshot>(model::snapshot_drafter(network_));
     if (!is_selective)
       for (const TensorSource& tensor : copies(frozen_)) snapshot->tensors.push_back(tensor);
-    writer_.save(
-        ++step_,
-        [snapshot](const std::string& to) { model::save_drafter(*snapshot, to + "/drafter"); },
-        trainer_.optimizer().snapshot(), {{train::kLoopText, "{}\n"}});
+    writer_.save(++step_, {.optimizer = trainer_.optimizer().snapshot(),
+                           .texts = {{train::kLoopText, "{}\n"}},
+                           .files = {[snapshot](const std::string& to) {
+                             model::save_drafter(*snapshot, to + "/drafter");
+                           }}});
     snapshot.reset();
     times.blocked.push_back(kMilliseconds * watch.seconds());
     writer_.drain();

@@ -119,7 +119,7 @@ TEST_F(DraftTest, ASignalLeavesARunThatGoesOn) {
   kill(pid, SIGINT);
   int status = 0;
   ASSERT_EQ(waitpid(pid, &status, 0), pid);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_file(log, 1 << 26);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGINT) << read_file(log, 1 << 26);
   const auto after = lines();
   EXPECT_GE(after, 5);
   EXPECT_LT(after, 61) << "it was not stopped";

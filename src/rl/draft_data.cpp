@@ -113,6 +113,11 @@ DraftData::DraftData(const RunOptions& options, Workplace& place, rollout::Layer
       rows_per_part_(count_rows_per_part(options, *place.model, layers_)),
       stop_text_(std::make_unique<ResponseText>(place.tokenizer)) {}
 
+std::vector<int32_t> DraftData::example_prompt() const {
+  const spot::RecordRow& row = rows_.front();
+  return {row.tokens.begin(), row.tokens.begin() + row.response_begin};
+}
+
 int64_t DraftData::parts() const {
   return (std::ssize(rows_) + rows_per_part_ - 1) / rows_per_part_;
 }

@@ -35,6 +35,8 @@ class DraftData {
   // InputError: the store is another target's, or does not hold a single part.
   [[nodiscard]] bool try_make();
 
+  // Of the first row.
+  std::vector<int32_t> example_prompt() const;
   const std::vector<spot::DraftSample>& training() const { return training_; }
   const std::vector<spot::DraftSample>& held_out() const { return held_out_; }
 

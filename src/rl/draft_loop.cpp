@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/atomic_folder.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -17,15 +19,12 @@
 #include "model/draft_folder.h"
 #include "model/draft_hot_tokens.h"
 #include "rl/draft_data.h"
-#include "rl/loop_state.h"
-#include "rl/resume.h"
-#include "rl/run_folder.h"
+#include "rl/run.h"
 #include "rl/run_length.h"
 #include "rl/workplace.h"
 #include "spot/acceptance_probe.h"
 #include "spot/draft_trainer.h"
 #include "spot/token_ranking.h"
-#include "train/checkpoint.h"
 
 namespace tlt::rl {
 namespace {
@@ -64,7 +63,7 @@ class DraftLoop {
         place_(options_, launch),
         network_(make_drafter(options_, *place_.model)),
         data_(options_, place_, spot::layers_to_record(*network_)),
-        folder_(options_, *place_.comm) {}
+        run_("draft", options_, place_) {}
 
   // Returns the exit code.
   int run();
@@ -72,57 +71,53 @@ class DraftLoop {
  private:
   void prepare();
   void rank_tokens();
-  void resume();
   void run_step();
+  spot::DraftStats learn();
   void measure(Metrics& metrics);
   void save();
-  void report_step(const spot::DraftStats& stats, Metrics& metrics);
-  void report_end() const;
-  bool is_due(int64_t frequency) const {
-    return frequency > 0 && (state_.step % frequency == 0 || state_.step == total_steps_);
+  void write_drafter() const;
+  void summarize();
+  void show(const std::string& doing) {
+    if (progress_ && progress_->is_due()) progress_->advance(0, doing);
   }
 
   const RunOptions options_;
   Workplace place_;
   std::unique_ptr<model::DraftNetwork> network_;
   DraftData data_;
-  RunFolder folder_;  // after what can fail
+  Run run_;  // after what can fail
   // Made by prepare(), when the samples are known.
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<spot::DraftTrainer> trainer_;
-  std::unique_ptr<train::CheckpointWriter> checkpoints_;
-  std::unique_ptr<Progress> progress_;
-  int64_t total_steps_ = 0;
-  LoopState state_;
-  Stopwatch watch_;
-  int64_t tokens_ = 0;    // since the watch was started
-  Metrics before_, now_;  // of the held-out samples
+  std::optional<Progress> progress_;  // on the first worker
 };
 
 int DraftLoop::run() {
   if (!data_.try_make()) {
-    if (place_.is_first()) log_info("stopped; the same command resumes");
+    if (place_.is_first()) log_info("interrupted: the same command resumes");
     return place_.exit_code_of_stop();
   }
   prepare();
-  const int64_t first = state_.step;
-  if (first >= total_steps_) return log_complete(place_, first, total_steps_), 0;
-  if (first == 0 && options_.trainer.val_before_train) {
+  if (!run_.begin(fmt::format("drafter, {} of {} sequences a step, {} held out",
+                              options_.speculative.train.trainer.batch_size,
+                              data_.training().size(), data_.held_out().size())))
+    return 0;
+  if (place_.is_first()) {
+    progress_.emplace("step", run_.total_steps(), Progress::kTerminalOnly);
+    progress_->start_at(run_.step());
+  }
+  if (run_.step() == 0 && options_.trainer.val_before_train) {
     Metrics metrics;
     measure(metrics);
-    folder_.write_metrics(0, metrics);
+    run_.report(metrics);
   }
-  if (place_.is_first()) progress_ = std::make_unique<Progress>("draft", total_steps_ - first);
-  watch_.restart();
-  while (state_.step < total_steps_ && !place_.anyone_interrupted()) run_step();
+  while (run_.goes_on()) run_step();
   progress_.reset();
-  if (state_.step > first && !is_due(options_.trainer.save_freq)) save();
-  if (checkpoints_) {
-    checkpoints_->drain();
-    model::save_drafter(*network_, folder_.path() + "/drafter");
-  }
-  report_end();
-  return state_.step < total_steps_ ? report_stop(place_, state_.step, total_steps_) : 0;
+  if (run_.has_new_steps() && place_.is_first()) write_drafter();
+  if (run_.is_unsaved()) save();
+  const int exit_code = run_.end();
+  if (run_.is_complete() && place_.is_first()) summarize();
+  return exit_code;
 }
 
 void DraftLoop::prepare() {
@@ -135,22 +130,10 @@ void DraftLoop::prepare() {
   if (!data_.held_out().empty()) spot::check_samples(data_.held_out(), options);
   rank_tokens();
   sampler_.emplace(std::ssize(training), options_.data.shuffle, options_.data.seed);
-  total_steps_ =
-      options_.trainer.total_training_steps > 0
-          ? options_.trainer.total_training_steps
-          : options_.trainer.total_epochs * sampler_->batches_per_epoch(options.batch_size);
-  trainer_ = std::make_unique<spot::DraftTrainer>(*network_, options, *place_.comm, total_steps_);
-  resume();
-  if (place_.is_first())
-    checkpoints_ = std::make_unique<train::CheckpointWriter>(
-        folder_.checkpoints(), options_.trainer.max_ckpt_to_keep, state_.step);
-  folder_.start(options_, state_.step);
-  place_.comm->barrier("run folder");
-  if (place_.is_first())
-    log_info("{}: drafter steps {} to {} on {}, {} sequences of {}, {} held out",
-             options_.model.path, state_.step + 1, total_steps_,
-             counted(place_.comm->size(), "worker"), options.batch_size, training.size(),
-             data_.held_out().size());
+  const int64_t steps = count_steps(options_.trainer, *sampler_, options.batch_size);
+  trainer_ = std::make_unique<spot::DraftTrainer>(*network_, options, *place_.comm, steps);
+  run_.resume(trainer_->optimizer(), *sampler_);
+  run_.start(steps);
 }
 
 // A new EAGLE-3 drafter's head is that of the samples' tokens, and its first rows the target's; an
@@ -167,76 +150,71 @@ void DraftLoop::rank_tokens() {
 }
 
 void DraftLoop::run_step() {
+  const Stopwatch watch;
+  const spot::DraftStats stats = learn();
+  run_.advance(sampler_->cursor());
+
+  Metrics metrics;
+  for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
+  const double seconds = watch.seconds(), tokens = static_cast<double>(stats.tokens);
+  metrics.set("main/loss", metrics.at("drafter/loss"));
+  metrics.set("drafter/tokens", tokens);
+  metrics.set("train/tokens_per_second", tokens / seconds);
+  run_.report_pace(seconds, tokens, metrics);
+  if (run_.is_due(options_.trainer.test_freq) || run_.is_complete()) measure(metrics);
+  if (run_.is_save_due()) save();
+  run_.report(metrics);
+  if (progress_)
+    progress_->advance(1, fmt::format("loss {:.4f}, top-1 {:.3f}", metrics.at("drafter/loss"),
+                                      metrics.at("drafter/top1_accuracy")));
+}
+
+spot::DraftStats DraftLoop::learn() {
   std::vector<spot::DraftSample> batch;
   for (const int64_t index : sampler_->next_batch(options_.speculative.train.trainer.batch_size))
     batch.push_back(data_.training()[static_cast<size_t>(index)]);
-  const spot::DraftStats stats = trainer_->step(batch);
-  ++state_.step;
-  state_.cursor = sampler_->cursor();
-  Metrics metrics;
-  report_step(stats, metrics);
-  if (is_due(options_.trainer.test_freq) || state_.step == total_steps_) measure(metrics);
-  if (is_due(options_.trainer.save_freq)) save();
-  folder_.write_metrics(state_.step, metrics);
+  trainer_->begin(std::move(batch));
+  for (int64_t packs = 0; trainer_->run_pack() > 0;)
+    show(fmt::format("update, {} done", counted(++packs, "pack")));
+  return trainer_->finish();
 }
 
 void DraftLoop::measure(Metrics& metrics) {
   if (data_.held_out().empty()) return;
-  const SpeculativeTrainOptions& options = options_.speculative.train;
-  now_ = {};
+  const Stopwatch watch;
+  show("validation");
   const spot::DraftSums sums = trainer_->measure(data_.held_out());
   for (const auto& [name, value] : sums.metrics(trainer_->loss_weights(), "val-drafter/"))
-    now_.set(name, value);
-  spot::AcceptanceProbe probe(*network_, options.warmup.val_steps);
+    metrics.set(name, value);
+  spot::AcceptanceProbe probe(*network_, options_.speculative.train.warmup.val_steps);
   const spot::Acceptance acceptance = probe.measure(data_.held_out(), *place_.comm);
-  now_.set("val-drafter/mean_acceptance_length", acceptance.tokens_per_forward());
+  metrics.set("val-drafter/mean_acceptance_length", acceptance.tokens_per_forward());
   for (size_t k = 0; k < acceptance.accepted.size(); ++k)
-    now_.set(fmt::format("val-drafter/acceptance_rate_pos_{}", k + 1), acceptance.rate(k));
-  if (state_.step == 0) before_ = now_;
-  metrics.merge(now_);
-}
-
-void DraftLoop::report_step(const spot::DraftStats& stats, Metrics& metrics) {
-  for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
-  tokens_ += stats.tokens;
-  const double rate = static_cast<double>(tokens_) / watch_.seconds();
-  metrics.set("drafter/tokens", static_cast<double>(stats.tokens));
-  metrics.set("perf/throughput", rate);
-  if (progress_)
-    progress_->advance(
-        1, fmt::format("loss {:.4f}, top-1 {:.3f}, {:.0f} tokens/s", metrics.at("drafter/loss"),
-                       metrics.at("drafter/top1_accuracy"), rate));
-}
-
-// The held-out figures at the run's start, where this process saw it, and now.
-void DraftLoop::report_end() const {
-  if (!place_.is_first()) return;
-  log_info("the drafter is in {}/drafter", folder_.path());
-  for (const auto& [name, value] : now_) {
-    const auto before = before_.find(name);
-    log_info("  {:<40} {} {:.3f}", name, before ? fmt::format("{:.3f} ->", *before) : "", value);
-  }
+    metrics.set(fmt::format("val-drafter/acceptance_rate_pos_{}", k + 1), acceptance.rate(k));
+  metrics.set("main/validation_loss", metrics.at("val-drafter/loss"));
+  metrics.set("timing_s/testing", watch.seconds());
 }
 
 void DraftLoop::save() {
-  if (!checkpoints_) return;
-  const auto snapshot = std::make_shared<model::DraftSnapshot>(model::snapshot_drafter(*network_));
-  checkpoints_->save(state_.step,
-                     [snapshot](const std::string& folder) {
-                       model::save_drafter(*snapshot, folder + "/drafter");
-                     },
-                     trainer_->optimizer().snapshot(),
-                     {{train::kLoopText,
-                       to_json(state_, resume_digest(options_), trainer_->optimizer().steps())}});
+  run_.save(trainer_->optimizer(), [this](train::CheckpointParts& parts) {
+    const auto drafter = std::make_shared<model::DraftSnapshot>(model::snapshot_drafter(*network_));
+    parts.files.push_back([drafter](const std::string& folder) {
+      model::save_drafter(*drafter, folder + "/drafter");
+    });
+  });
 }
 
-void DraftLoop::resume() {
-  const auto point =
-      find_resume_point(options_, folder_.path(), folder_.checkpoints(), *place_.comm);
-  if (!point) return;
-  train::load_checkpoint(point->place, trainer_->optimizer(), point->saved.optimizer_steps);
-  state_ = point->saved.state;
-  sampler_->restore(state_.cursor);
+void DraftLoop::write_drafter() const {
+  AtomicFolder drafter(run_.folder().path() + "/drafter");
+  model::save_drafter(*network_, drafter.path());
+  drafter.commit();
+}
+
+void DraftLoop::summarize() {
+  const std::string drafter = run_.folder().path() + "/drafter";
+  run_.summarize(
+      {.result = drafter, .policy = options_.model.path, .drafter = drafter, .has_drafter = true},
+      {{"tokens", data_.example_prompt()}});
 }
 
 }  // namespace

@@ -7,13 +7,12 @@
 
 namespace tlt::rl {
 
-std::string to_json(const LoopState& state, const std::string& options, int64_t optimizer_steps) {
+std::string to_json(const LoopState& state, int64_t optimizer_steps) {
   const nlohmann::ordered_json json = {{"step", state.step},
                                        {"gen_batches", state.gen_batches},
                                        {"epoch", state.cursor.epoch},
                                        {"index", state.cursor.index},
-                                       {"optimizer_steps", optimizer_steps},
-                                       {"options", options}};
+                                       {"optimizer_steps", optimizer_steps}};
   return json.dump(1) + "\n";
 }
 
@@ -26,7 +25,6 @@ SavedState parse_state(const std::string& text, const std::string& place) {
     saved.state.gen_batches = json.value("gen_batches", saved.state.step);
     saved.state.cursor = {json.at("epoch").get<int64_t>(), json.at("index").get<int64_t>()};
     saved.optimizer_steps = json.at("optimizer_steps").get<int64_t>();
-    saved.options = json.at("options").get<std::string>();
     return saved;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(

@@ -16,13 +16,11 @@ struct LoopState {
   data::SamplerCursor cursor;
 };
 
-// The file state/loop.json of a checkpoint. `options` is options_digest(kResults): a resumed run
-// must have the same.
-std::string to_json(const LoopState& state, const std::string& options, int64_t optimizer_steps);
+// The file state/loop.json of a checkpoint.
+std::string to_json(const LoopState& state, int64_t optimizer_steps);
 
 struct SavedState {
   LoopState state;
-  std::string options;
   int64_t optimizer_steps = 0;
 };
 // InputError names the place when a field is missing.

@@ -10,16 +10,15 @@ namespace {
 
 TEST(LoopStateTest, ComesBackAsItWasSaved) {
   const LoopState state{.step = 12, .gen_batches = 30, .cursor = {.epoch = 3, .index = 48}};
-  const SavedState saved = parse_state(to_json(state, "rollout.n = 8\n", 24), "place");
+  const SavedState saved = parse_state(to_json(state, 24), "place");
   EXPECT_EQ(saved.state.step, 12);
   EXPECT_EQ(saved.state.gen_batches, 30);
   EXPECT_EQ(saved.state.cursor, state.cursor);
-  EXPECT_EQ(saved.options, "rollout.n = 8\n");
   EXPECT_EQ(saved.optimizer_steps, 24);
 }
 
 TEST(LoopStateTest, WithoutDynamicSamplingAStepHadOneBatch) {
-  const char* text = R"({"step": 9, "epoch": 0, "index": 4, "optimizer_steps": 9, "options": ""})";
+  const char* text = R"({"step": 9, "epoch": 0, "index": 4, "optimizer_steps": 9})";
   EXPECT_EQ(parse_state(text, "place").state.gen_batches, 9);
 }
 

@@ -11,7 +11,6 @@
 #include "base/sentence.h"
 #include "cluster/control.h"
 #include "rl/advantages.h"
-#include "rl/resume.h"
 #include "rl/run_length.h"
 #include "rl/step_report.h"
 #include "rl/timeline_picture.h"
@@ -97,7 +96,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
                                    row_check(*reward_, options_.data.max_response_length))),
       held_out_(load_held_out(options_, place_.tokenizer, *reward_)),
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
-      total_steps_(count_steps(options_, sampler_, prompts_.left_out())),
+      total_steps_(count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
                      ? make_policy(options_, place_.device)
@@ -116,22 +115,19 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer, spot_.get()),
       trainer_(*place_.model, options_.trainer_options(), *place_.comm, total_steps_,
                options_.rollout.sampling.rule().logprob_temperature(), place_.adapter.get()),
-      folder_(options_, *place_.comm) {
+      policy_files_(place_, options_.model.path),
+      run_("train", options_, place_, policy_files_.describe_adapter()) {
   if (prompts_.leaves_out_template() && place_.is_first())
     log_warning(
         "prompts are plain text, so the chat template of {} is not applied; set "
         "data.chat_template=model for a chat model, or none if this is meant",
         options_.model.path);
-  if (place_.adapter) adapter_files_.emplace(*place_.adapter, options_.model.path);
   if (speculation_) speculation_report_ = std::make_unique<SpeculationReport>(*speculation_);
   resume();
-  if (place_.is_first())
-    checkpoints_ = std::make_unique<train::CheckpointWriter>(
-        folder_.checkpoints(), options_.trainer.max_ckpt_to_keep, state_.step);
-  folder_.start(options_, state_.step);
-  if (place_.is_first() && state_.step > 0) replay(score_alarm_, folder_.path() + "/metrics.jsonl");
-  place_.comm->barrier("run folder");
-  timeline_ = std::make_unique<Timeline>(folder_.path() + "/timeline.json", place_.comm->rank());
+  run_.start(total_steps_);
+  const std::string& folder = run_.folder().path();
+  if (place_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
+  timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", place_.comm->rank());
   if (spot_) spot_->set_timeline(timeline_.get());
   phase_.set_timeline(timeline_.get());
   if (place_.is_first() && log_is_terminal())
@@ -142,29 +138,25 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
 RlLoop::~RlLoop() = default;
 
 int RlLoop::run() {
-  started_at_ = steady_clock().seconds();
-  first_step_ = state_.step;
-  if (state_.step >= total_steps_) return log_complete(place_, state_.step, total_steps_), 0;
-  if (place_.is_first())
-    log_info("{}: steps {} to {} on {}, {} of {} a step; run folder {}", options_.model.path,
-             state_.step + 1, total_steps_, counted(place_.comm->size(), "worker"),
-             counted(options_.data.train_batch_size, "prompt"),
-             counted(options_.rollout.n, "response"), folder_.path());
-  if (state_.step == 0 && options_.trainer.val_before_train) {
+  if (!run_.begin(fmt::format("{} of {} a step",
+                              counted(options_.data.train_batch_size, "prompt"),
+                              counted(options_.rollout.n, "response"))))
+    return 0;
+  if (run_.step() == 0 && options_.trainer.val_before_train) {
     Metrics metrics;
     validate(metrics);
-    report(metrics);
+    run_.report(metrics);
   }
-  while (state_.step < total_steps_ && everyone_goes_on()) run_step();
+  while (run_.goes_on()) run_step();
+  groups_.reset();  // the coordinator waits for no worker while this one saves and summarizes
+  if (spot_ && place_.is_first()) spot_->write_drafter(run_.folder().path() + "/drafter");
+  if (run_.is_unsaved()) save();
   timeline_->flush();
   place_.comm->barrier("timeline");  // the picture shows what all workers wrote
-  groups_.reset();  // the coordinator waits for no worker while this one saves and summarizes
-  if (checkpoints_) checkpoints_->drain();
-  if (spot_ && place_.is_first()) spot_->write_drafter(folder_.path() + "/drafter");
-  folder_.draw();
-  if (state_.step < total_steps_) return report_stop(place_, state_.step, total_steps_);
-  if (place_.is_first()) summarize_run();
-  return 0;
+  run_.folder().draw();
+  const int exit_code = run_.end();
+  if (run_.is_complete() && place_.is_first()) summarize_run();
+  return exit_code;
 }
 
 void RlLoop::run_step() {
@@ -172,7 +164,7 @@ void RlLoop::run_step() {
   const Stopwatch whole;
 
   Stopwatch watch;
-  if (spot_) spot_->begin_step(state_.step);
+  if (spot_) spot_->begin_step(run_.step());
   const std::optional<StepRollouts> rolled_out = roll_out();
   if (!rolled_out) return;
   metrics.set("timing_s/gen", watch.restart());
@@ -192,9 +184,7 @@ void RlLoop::run_step() {
   metrics.set("timing_s/update_actor", watch.restart());
   if (speculation_) speculation_->new_weights();
 
-  ++state_.step;
-  state_.gen_batches += groups.generated().batches;
-  state_.cursor = sampler_.cursor();
+  run_.advance(sampler_.cursor(), groups.generated().batches);
   report_rollouts(prompts, rollouts, options_.data.max_response_length, metrics);
   report_generated(groups.generated(), filter_.has_value(), metrics);
   report_advantages(rewards, samples, metrics);
@@ -202,19 +192,19 @@ void RlLoop::run_step() {
   if (speculation_report_) speculation_report_->add_step(*place_.comm, metrics);
   report_times(rolled_out->times, whole.seconds(), metrics);
   if (options_.trainer.dump_rollouts)
-    folder_.write_rollouts(state_.step, prompts, rollouts, place_.tokenizer);
-  if (is_due(options_.trainer.test_freq)) validate(metrics);
-  if (is_due(options_.trainer.save_freq)) {
+    run_.folder().write_rollouts(run_.step(), prompts, rollouts, place_.tokenizer);
+  if (run_.is_due(options_.trainer.test_freq)) validate(metrics);
+  if (run_.is_save_due()) {
     watch.restart();
     save();
     metrics.set("timing_s/save_checkpoint", watch.seconds());
   }
   watch_scores(metrics);
-  report(metrics);
+  run_.report(metrics);
 }
 
 train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples) {
-  const TimelineSpan span(timeline_.get(), kUpdateLane, fmt::format("step {}", state_.step + 1));
+  const TimelineSpan span(timeline_.get(), kUpdateLane, fmt::format("step {}", run_.step() + 1));
   return trainer_.update(samples, train::LossKind::kPolicy,
                          options_.actor.ppo_mini_batch_size * options_.rollout.n);
 }
@@ -232,7 +222,7 @@ std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
     }
     std::vector<data::Prompt> prompts = next_prompts();
     std::vector<Rollout> rollouts =
-        phase_.run(prompts, training_plan(state_.gen_batches + batches));
+        phase_.run(prompts, training_plan(run_.state().gen_batches + batches));
     result.times += phase_.times();
     tell_unscored(prompts, rollouts);
     check_scored(prompts, rollouts);
@@ -267,7 +257,7 @@ void RlLoop::check_scored(std::span<const data::Prompt> prompts,
       "none of the {} responses after step {} has a score, so there is nothing to learn from ({}, "
       "sample {}: {}); repair the reward and start again with the same command: it resumes from "
       "the last checkpoint",
-      rollouts.size(), state_.step, prompts[first.prompt].place, first.response.sample,
+      rollouts.size(), run_.step(), prompts[first.prompt].place, first.response.sample,
       first.fault));
 }
 
@@ -276,12 +266,12 @@ void RlLoop::check_scored(std::span<const data::Prompt> prompts,
 void RlLoop::check_cap(const StepGroups& groups) const {
   const Generated& generated = groups.generated();
   if (place_.is_first())
-    log_info("step {}: {} of {} groups after {} generation batches, {} left out", state_.step + 1,
+    log_info("step {}: {} of {} groups after {} generation batches, {} left out", run_.step() + 1,
              groups.size(), options_.data.train_batch_size, generated.batches, generated.filtered);
   const FilterGroupsOptions& filter = options_.algorithm.filter_groups;
   TLT_CHECK_INPUT(
       filter.max_num_gen_batches == 0 || generated.batches < filter.max_num_gen_batches, "step ",
-      state_.step + 1, " has only ", groups.size(), " of ", options_.data.train_batch_size,
+      run_.step() + 1, " has only ", groups.size(), " of ", options_.data.train_batch_size,
       " groups after ", generated.batches,
       " generation batches, and algorithm.filter_groups.max_num_gen_batches allows no more: in ",
       generated.filtered, " groups all samples have the same ", filter.metric, " (mean score ",
@@ -306,7 +296,7 @@ SamplingPlan RlLoop::training_plan(int64_t gen_batch) const {
           .samples = options_.rollout.n,
           .rl_step = static_cast<uint32_t>(gen_batch),
           .seed = static_cast<uint64_t>(options_.trainer.seed),
-          .name = {kRolloutLane, fmt::format("step {}", state_.step + 1)}};
+          .name = {kRolloutLane, fmt::format("step {}", run_.step() + 1)}};
 }
 
 std::vector<train::TrainSample> RlLoop::make_samples(std::span<const data::Prompt> prompts,
@@ -367,60 +357,29 @@ void RlLoop::validate(Metrics& metrics) {
   check_scored(prompts, rollouts);
   report_validation(prompts, rollouts, how.n, metrics);
   if (options_.trainer.dump_rollouts)
-    folder_.write_validation(state_.step, prompts, rollouts, place_.tokenizer);
+    run_.folder().write_validation(run_.step(), prompts, rollouts, place_.tokenizer);
   metrics.set("timing_s/testing", watch.seconds());
-}
-
-bool RlLoop::is_due(int64_t frequency) const {
-  return frequency > 0 && (state_.step % frequency == 0 || state_.step == total_steps_);
-}
-
-bool RlLoop::everyone_goes_on() {
-  if (!place_.anyone_interrupted()) return true;
-  if (options_.trainer.save_freq > 0 && !is_due(options_.trainer.save_freq) &&
-      state_.step > first_step_)
-    save();
-  return false;
 }
 
 void RlLoop::save() {
   if (spot_) spot_->gather(*place_.comm);
-  std::vector<model::TensorSource> optimizer;
-  if (checkpoints_ || trainer_.optimizer().is_shared()) optimizer = trainer_.optimizer().snapshot();
-  if (!checkpoints_) return;
-  const TimelineSpan span(timeline_.get(), kSaveLane, "checkpoint");
-  train::StateTexts texts;
-  texts[train::kLoopText] = to_json(state_, resume_digest(options_), trainer_.optimizer().steps());
-  if (speculation_) texts[kSpeculationText] = speculation_->save();
-  if (spot_) texts[kSpotText] = spot_->save();
-  std::function<void(const std::string&folder)> drafter, adapter;
-  if (spot_) drafter = spot_->snapshot();
-  if (adapter_files_) {
-    adapter = adapter_files_->snapshot();
-    texts[kAdapterText] = adapter_files_->describe();
-  }
-  checkpoints_->save(state_.step, *place_.model, std::move(optimizer), texts, options_.model.path,
-                     [drafter, adapter](const std::string& folder) {
-                       if (drafter) drafter(folder);
-                       if (adapter) adapter(folder);
-                     });
+  const TimelineSpan span(place_.is_first() ? timeline_.get() : nullptr, kSaveLane, "checkpoint");
+  run_.save(trainer_.optimizer(), [this](train::CheckpointParts& parts) {
+    parts.files.push_back(policy_files_.snapshot());
+    if (speculation_) parts.texts[kSpeculationText] = speculation_->save();
+    if (!spot_) return;
+    parts.texts[kSpotText] = spot_->save();
+    parts.files.push_back(spot_->snapshot());
+  });
 }
 
 void RlLoop::resume() {
-  const auto point =
-      find_resume_point(options_, folder_.path(), folder_.checkpoints(), *place_.comm);
-  if (!point) return;
-  if (adapter_files_)
-    adapter_files_->check_same(train::read_text(point->place, kAdapterText), point->place.folder);
-  train::load_checkpoint(point->place, trainer_.optimizer(), point->saved.optimizer_steps);
-  if (place_.adapter) place_.adapter->merge();
-  state_ = point->saved.state;
-  sampler_.restore(state_.cursor);
-  if (spot_) spot_->resume(point->place, *place_.comm);
+  const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_);
+  if (!checkpoint) return;
+  if (spot_) spot_->resume(*checkpoint, *place_.comm);
   // Every worker goes on from what the first one knew: they are alike.
-  if (const auto learned = train::read_text(point->place, kSpeculationText);
-      learned && speculation_)
-    speculation_->restore(*learned, point->place.folder + "/state/" + kSpeculationText);
+  if (const auto learned = train::read_text(*checkpoint, kSpeculationText); learned && speculation_)
+    speculation_->restore(*learned, checkpoint->folder + "/state/" + kSpeculationText);
 }
 
 int train(const RunOptions& options, const cluster::Launch& launch) {

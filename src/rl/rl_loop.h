@@ -8,7 +8,8 @@
 // training. After each phase all know the same, so there is no controller, and one worker is not a
 // special case.
 //
-// Owns       how far the run is (loop_state.h), and through its parts everything else.
+// Owns       the run (run.h: folder, checkpoints, how far it is), and through its parts everything
+//            else.
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -22,18 +23,16 @@
 #include "base/timeline.h"
 #include "cluster/launch.h"
 #include "data/sampler.h"
-#include "rl/adapter_files.h"
-#include "rl/loop_state.h"
+#include "rl/policy_files.h"
 #include "rl/replay.h"
 #include "rl/response_text.h"
 #include "rl/rollout_phase.h"
-#include "rl/run_folder.h"
+#include "rl/run.h"
 #include "rl/run_options.h"
 #include "rl/score_alarm.h"
 #include "rl/speculation_report.h"
 #include "rl/spot_training.h"
 #include "rl/workplace.h"
-#include "train/checkpoint.h"
 
 namespace tlt::rl {
 
@@ -67,13 +66,10 @@ class RlLoop {
   void add_reference(std::vector<train::TrainSample>& samples);
   std::vector<train::TrainSample> make_samples(std::span<const data::Prompt> prompts,
                                                std::span<const Rollout> rollouts) const;
-  bool is_due(int64_t frequency) const;
-  bool everyone_goes_on();
 
   // What the run says of itself: rl_loop_report.cpp.
   void report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics);
   void watch_scores(Metrics& metrics);
-  void report(const Metrics& step_metrics);
   void summarize_run();
   std::optional<Replay> replay_some();
 
@@ -95,16 +91,12 @@ class RlLoop {
   std::unique_ptr<cluster::GroupSource> groups_;
   RolloutPhase phase_;
   train::Trainer trainer_;
-  std::optional<AdapterFiles> adapter_files_;  // only with an adapter
-  RunFolder folder_;                           // after all that can fail
+  const PolicyFiles policy_files_;
+  Run run_;  // after all that can fail
   std::unique_ptr<Timeline> timeline_;
-  std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   std::unique_ptr<SpeculationReport> speculation_report_;
   ScoreAlarm score_alarm_;                       // rank 0
   int64_t unscored_ = 0, unscored_to_tell_ = 1;  // responses of this run, since it was started
-  LoopState state_;
-  double started_at_ = 0;  // seconds, when run() began
-  int64_t first_step_ = 0;
 };
 
 // `tlt train`: runs a worker of the run to its end. Returns the exit code.

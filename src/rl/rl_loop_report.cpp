@@ -1,4 +1,4 @@
-// What a run says of itself: times, the console's lines, the summary at its end.
+// What an RL run says of itself: times, scores that part, the summary at its end.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
@@ -7,12 +7,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "rl/replay.h"
 #include "rl/rl_loop.h"
 #include "rl/run_summary.h"
-#include "rl/step_line.h"
 
 namespace tlt::rl {
 namespace {
@@ -31,7 +29,6 @@ void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics&
                           static_cast<double>(times.moved_sequences)});
   const auto workers = static_cast<double>(place_.comm->size());
   metrics.set("timing_s/reward", all[2] / workers);
-  metrics.set("timing_s/step", step_seconds);
   metrics.set("rollout/idle_seconds", all[0]);
   metrics.set("rollout/moved_sequences", all[3]);
   // The engine was empty while others decoded, or rewards were awaited.
@@ -41,10 +38,7 @@ void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics&
   metrics.set("rollouter/idle_ratio", all[0] / std::max(1e-9, all[0] + all[1]));
   metrics.set("rollout/tokens_per_second",
               metrics.at("rollout/tokens") / metrics.at("timing_s/gen"));
-  metrics.set("perf/time_per_step", step_seconds);
-  metrics.set("perf/throughput", metrics.at("rollout/tokens") / step_seconds / workers);
-  metrics.set("training/global_step", static_cast<double>(state_.step));
-  metrics.set("training/epoch", static_cast<double>(state_.cursor.epoch));
+  run_.report_pace(step_seconds, metrics.at("rollout/tokens"), metrics);
 }
 
 void RlLoop::watch_scores(Metrics& metrics) {
@@ -57,34 +51,16 @@ void RlLoop::watch_scores(Metrics& metrics) {
               "-> {:.3f}), by more than their noise: look at rollouts/ whether the reward is paid "
               "for something else than right answers; checkpoints from before are in {}",
               seen->training_before, seen->training_now, seen->held_out_before, seen->held_out_now,
-              folder_.checkpoints());
-}
-
-void RlLoop::report(const Metrics& step_metrics) {
-  const Metrics metrics = with_main(step_metrics);
-  folder_.write_metrics(state_.step, metrics);
-  if (!place_.is_first() ||
-      std::find(options_.trainer.logger.begin(), options_.trainer.logger.end(), "console") ==
-          options_.trainer.logger.end())
-    return;
-  StepPlace place{.step = state_.step, .total = total_steps_};
-  if (state_.step > first_step_)
-    place.eta_seconds = (steady_clock().seconds() - started_at_) /
-                        static_cast<double>(state_.step - first_step_) *
-                        static_cast<double>(total_steps_ - state_.step);
-  for (const std::string& line : step_lines(place, metrics)) log_info("{}", line);
+              run_.folder().checkpoints());
 }
 
 void RlLoop::summarize_run() {
-  namespace fs = std::filesystem;
-  RunFacts facts{.folder = folder_.path(),
-                 .program = program_name(),
+  const std::string folder = run_.folder().path(),
+                    policy = fmt::format("{}/step_{:06}/policy", run_.folder().checkpoints(),
+                                         run_.step());
+  RunFacts facts{.policy = std::filesystem::exists(policy) ? policy : "",
                  .has_drafter = spot_ != nullptr,
-                 .has_tensorboard = fs::exists(folder_.path() + "/tensorboard"),
-                 .example = find_before_after(folder_.path() + "/validation")};
-  if (const std::string last = fmt::format("{}/step_{:06}", folder_.checkpoints(), state_.step);
-      fs::exists(last))
-    facts.checkpoint = last;
+                 .example = find_before_after(folder + "/validation")};
   if (const std::optional<Replay> replayed = replay_some()) {
     facts.replayed = replayed->responses;
     facts.equal = replayed->equal;
@@ -93,20 +69,12 @@ void RlLoop::summarize_run() {
   const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
   const nlohmann::json prompt = {
       {"prompt", facts.example ? facts.example->prompt : rows.prompt(0).text}};
-  write_file_atomic(folder_.path() + "/example_prompt.jsonl", prompt.dump() + "\n");
-  std::string text;
-  for (const std::string& line :
-       summarize(MetricHistory(folder_.path() + "/metrics.jsonl"), facts)) {
-    log_info("{}", line);
-    text += line + "\n";
-  }
-  write_file_atomic(folder_.path() + "/summary.txt", text);
+  run_.summarize(std::move(facts), prompt);
 }
 
 std::optional<Replay> RlLoop::replay_some() {
   if (!speculation_ || options_.trainer.replay_responses == 0) return std::nullopt;
-  const double budget =
-      std::min(kMostSpeedupSeconds, kSpeedupShare * (steady_clock().seconds() - started_at_));
+  const double budget = std::min(kMostSpeedupSeconds, kSpeedupShare * run_.seconds());
   const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
   SamplingPlan plan = training_plan(/*gen_batch=*/0);
   std::vector<rollout::Group> pool;

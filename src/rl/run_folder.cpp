@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/json_lines.h"
@@ -24,11 +25,47 @@ std::string without_slashes(std::string path) {
   return path;
 }
 
+constexpr const char* kIdentity = "/run.json";
+constexpr int64_t kMaxIdentityBytes = int64_t{1} << 24;
+
 // Whether a run has written here; other folders are not ours to move.
 bool has_run(const std::string& folder) {
-  for (const char* trace : {"options.toml", "metrics.jsonl", "checkpoints", "log.txt"})
+  for (const char* trace : {"run.json", "options.toml", "metrics.jsonl", "checkpoints", "log.txt"})
     if (fs::exists(folder + "/" + trace)) return true;
   return false;
+}
+
+// Whether the run has done a step: before that there is nothing to lose.
+bool has_steps(const std::string& folder) {
+  for (const char* result : {"checkpoints/latest", "policy", "drafter"})
+    if (fs::exists(folder + "/" + result)) return true;
+  std::ifstream metrics(folder + "/metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const auto row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (row.is_object() && row.contains("step") && row["step"].is_number() && row["step"] > 0)
+      return true;
+  }
+  return false;
+}
+
+bool is_below(const std::string& path, const std::string& folder) {
+  return fs::weakly_canonical(path).string().starts_with(fs::weakly_canonical(folder).string() +
+                                                         "/");
+}
+
+// InputError: `folder` has another run than this one.
+void check_run(const std::string& folder, const RunIdentity& identity) {
+  const std::string path = folder + kIdentity;
+  if (!fs::exists(path)) {
+    TLT_CHECK_INPUT(!has_steps(folder), folder,
+                    " has a run of an earlier version of tlt, without run.json; give another "
+                    "trainer.experiment_name, or trainer.resume_mode=disable to move that run "
+                    "aside and start again");
+    return;
+  }
+  const RunIdentity there = parse_identity(read_file(path, kMaxIdentityBytes), path);
+  if (there.command != identity.command || has_steps(folder))
+    check_same_run(folder, identity, there);
 }
 
 // Renames runs/x to runs/x.1, or the first such name that is free. REQUIRES: the lock of `folder`.
@@ -43,22 +80,28 @@ std::string move_aside(const std::string& folder) {
 
 }  // namespace
 
-RunFolder::RunFolder(const RunOptions& options, cluster::Comm& comm)
+RunFolder::RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm)
     : path_(without_slashes(options.trainer.folder())), is_writer_(comm.rank() == 0) {
-  if (is_writer_) take(/*starts_again=*/options.trainer.resume_mode == "disable");
+  if (is_writer_) take(options, identity);
   comm.barrier("run folder");
   make_folder(path_);  // on a machine that does not share it, for the timeline of its workers
 }
 
-void RunFolder::take(bool starts_again) {
+void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
   make_folder(path_);
   lock_ = std::make_unique<FolderLock>(path_);
   std::string aside;
-  if (starts_again && has_run(path_)) {
+  if (options.trainer.resume_mode != "disable") {
+    check_run(path_, identity);
+  } else if (has_run(path_)) {
+    TLT_CHECK_INPUT(!is_below(options.model.path, path_), "model.path is ", options.model.path,
+                    ", which trainer.resume_mode=disable would move away with the run in ", path_,
+                    "; give another trainer.experiment_name");
     aside = move_aside(path_);
     make_folder(path_);
     lock_ = std::make_unique<FolderLock>(path_);
   }
+  write_file_atomic(path_ + kIdentity, to_json(identity));
   open_log_file(path_ + "/log.txt");
   if (!aside.empty()) log_info("{}: the run that was here is in {} now", path_, aside);
 }
@@ -68,8 +111,6 @@ void RunFolder::start(const RunOptions& options, int64_t step) {
   RunOptions copy = options;  // collect_options() needs to point somewhere
   write_file_atomic(path_ + "/options.toml", to_toml(collect_options(copy)));
   metrics_ = std::make_unique<MetricsWriter>(path_, step > 0 ? step : -1);
-  if (options.trainer.dump_rollouts)
-    for (const char* dump : {"/rollouts", "/validation"}) make_folder(path_ + dump);
 }
 
 void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
@@ -88,23 +129,21 @@ void RunFolder::draw() {
 void RunFolder::write_rollouts(int64_t step, std::span<const data::Prompt> prompts,
                                std::span<const Rollout> rollouts,
                                const data::Tokenizer& tokenizer) {
-  if (is_writer_)
-    write_dump(fmt::format("{}/rollouts/{:06}.jsonl", path_, step), step, prompts, rollouts,
-               tokenizer);
+  if (is_writer_) write_dump("rollouts", step, prompts, rollouts, tokenizer);
 }
 
 void RunFolder::write_validation(int64_t step, std::span<const data::Prompt> prompts,
                                  std::span<const Rollout> rollouts,
                                  const data::Tokenizer& tokenizer) {
-  if (is_writer_)
-    write_dump(fmt::format("{}/validation/{:06}.jsonl", path_, step), step, prompts, rollouts,
-               tokenizer);
+  if (is_writer_) write_dump("validation", step, prompts, rollouts, tokenizer);
 }
 
-void RunFolder::write_dump(const std::string& path, int64_t step,
+void RunFolder::write_dump(const std::string& name, int64_t step,
                            std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
                            const data::Tokenizer& tokenizer) {
-  JsonLinesWriter file(path);
+  const std::string folder = path_ + "/" + name;
+  make_folder(folder);
+  JsonLinesWriter file(fmt::format("{}/{:06}.jsonl", folder, step));
   for (const Rollout& rollout : rollouts) {
     const data::Prompt& prompt = prompts[rollout.prompt];
     const std::vector<int32_t>& tokens = rollout.response.tokens;

@@ -1,10 +1,13 @@
 // RunFolder: where a run leaves its traces, written by rank 0; the other workers only
 // read.
 //
-//   options.toml      the resolved options; runs again        metrics.jsonl, events.out.tfevents…
-//   numbers by step rollouts/000001.jsonl   responses (verl's dump) validation/000010.jsonl   those
-//   of a validation checkpoints/step_000010, latest (train/checkpoint.h) log.txt, timeline.json,
-//   curve.svg, timeline.svg, summary.txt, example_prompt.jsonl
+//   run.json            whose run it is (run_identity.h)
+//   options.toml        the resolved options; runs again
+//   metrics.jsonl       numbers by step, and tensorboard/
+//   rollouts/000001.jsonl, validation/000010.jsonl   responses (verl's dump)
+//   checkpoints/step_000010, latest                  train/checkpoint.h
+//   policy/, drafter/   what tlt sft and tlt draft have made
+//   log.txt, timeline.json, curve.svg, timeline.svg, summary.txt, example_prompt.jsonl
 //
 // Owns       the lock of the folder, the writers.
 // Threading  engine thread only.
@@ -21,6 +24,7 @@
 #include "cluster/comm.h"
 #include "data/dataset.h"
 #include "rl/rollout.h"
+#include "rl/run_identity.h"
 #include "rl/run_options.h"
 
 namespace tlt::rl {
@@ -29,8 +33,9 @@ class RunFolder {
  public:
   // All workers together, once everything else that can fail has been loaded: a start that fails
   // leaves no folder. With resume_mode=disable the run that is there is moved aside: runs/x becomes
-  // runs/x.1. InputError when a running run has the folder.
-  RunFolder(const RunOptions& options, cluster::Comm& comm);
+  // runs/x.1. InputError when a running run has the folder, or when the run in it is another one
+  // and has done a step. `identity`: of rank 0; the others' is not looked at.
+  RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm);
 
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
@@ -49,8 +54,8 @@ class RunFolder {
                         std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
 
  private:
-  void take(bool starts_again);
-  void write_dump(const std::string& path, int64_t step, std::span<const data::Prompt> prompts,
+  void take(const RunOptions& options, const RunIdentity& identity);
+  void write_dump(const std::string& name, int64_t step, std::span<const data::Prompt> prompts,
                   std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
 
   const std::string path_;

@@ -4,12 +4,17 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "base/sentence.h"
 
 namespace tlt::rl {
 
-int64_t count_steps(const RunOptions& options, const data::Sampler& sampler, int64_t left_out) {
+int64_t count_steps(const RunControlOptions& options, const data::Sampler& sampler, int64_t batch) {
+  return options.total_training_steps > 0 ? options.total_training_steps
+                                          : options.total_epochs * sampler.batches_per_epoch(batch);
+}
+
+int64_t count_data_steps(const RunOptions& options, const data::Sampler& sampler,
+                         int64_t left_out) {
   const auto check = [&](const char* option, int64_t batch) {
     const int64_t rows = sampler.rows();
     TLT_CHECK_INPUT(
@@ -18,26 +23,11 @@ int64_t count_steps(const RunOptions& options, const data::Sampler& sampler, int
         ", fewer than ", option, "=", batch, "; set ", option, " to at most ", rows);
   };
   const data::DataOptions& data = options.data;
-  const int64_t steps = options.trainer.total_training_steps;
   const bool draws_others = options.algorithm.filter_groups.enable && data.gen_batch_size > 0;
   if (draws_others) check("data.gen_batch_size", data.gen_batch_size);
-  if (!draws_others || steps == 0) check("data.train_batch_size", data.train_batch_size);
-  return steps > 0
-             ? steps
-             : options.trainer.total_epochs * sampler.batches_per_epoch(data.train_batch_size);
-}
-
-void log_complete(const Workplace& place, int64_t step, int64_t total_steps) {
-  if (!place.is_first()) return;
-  log_info("complete ({} of {} steps); raise trainer.total_training_steps to train further", step,
-           total_steps);
-}
-
-int report_stop(const Workplace& place, int64_t step, int64_t total_steps) {
-  if (place.is_first())
-    log_info("interrupted: stopped at step {} of {}; the same command resumes from there", step,
-             total_steps);
-  return place.exit_code_of_stop();
+  if (!draws_others || options.trainer.total_training_steps == 0)
+    check("data.train_batch_size", data.train_batch_size);
+  return count_steps(options.trainer, sampler, data.train_batch_size);
 }
 
 }  // namespace tlt::rl

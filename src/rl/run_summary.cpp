@@ -75,7 +75,7 @@ std::string shell_word(const std::string& text) {
 class Writer {
  public:
   Writer(const MetricHistory& history, const RunFacts& facts) : history_(history), facts_(facts) {
-    steps_ = std::ssize(history.points("critic/score/mean"));
+    steps_ = std::max(std::ssize(points("critic/score/mean")), std::ssize(points("main/loss")));
     // Means of five steps; of fewer where the run has not twice as many.
     window_ = static_cast<size_t>(std::clamp<int64_t>(steps_ / 2, 1, int64_t{kMeanSteps}));
   }
@@ -84,6 +84,7 @@ class Writer {
     heading();
     held_out_score();
     training_score();
+    losses();
     lengths();
     failed_rewards();
     draft_model();
@@ -92,6 +93,7 @@ class Writer {
     idle_workers();
     where_time_went();
     example();
+    if (!facts_.result.empty()) add("result", facts_.result);
     next();
     return std::move(lines_);
   }
@@ -135,8 +137,27 @@ class Writer {
     const Points& scores = points("critic/score/mean");
     if (scores.empty()) return;
     add("training score",
-        fmt::format("{} -> {}   (means of {} step{})", show(mean_of(first(scores))),
-                    show(mean_of(last(scores))), window_, window_ == 1 ? "" : "s"));
+        fmt::format("{} -> {}   (means of {})", show(mean_of(first(scores))),
+                    show(mean_of(last(scores))), counted(static_cast<int64_t>(window_), "step")));
+  }
+
+  // Of a warm-up.
+  void losses() {
+    const Points &training = points("main/loss"), &held_out = points("main/validation_loss"),
+                 &perplexity = points("val/perplexity");
+    if (held_out.size() >= 2) {
+      const auto best = std::ranges::min_element(held_out, {}, &Points::value_type::second);
+      add("held-out loss",
+          fmt::format("{:.4f} -> {:.4f}   (best {:.4f} at step {:g})", held_out.front().second,
+                      held_out.back().second, best->second, best->first));
+    }
+    if (perplexity.size() >= 2)
+      add("perplexity",
+          fmt::format("{:.3f} -> {:.3f}", perplexity.front().second, perplexity.back().second));
+    if (!training.empty())
+      add("training loss", fmt::format("{} -> {}   (means of {})", show(mean_of(first(training))),
+                                       show(mean_of(last(training))),
+                                       counted(static_cast<int64_t>(window_), "step")));
   }
 
   void lengths() {
@@ -178,11 +199,24 @@ class Writer {
       says += fmt::format("{}{:.2f} in the last rollouts",
                           says.empty() ? "acceptance length " : "; ", mean_over(last(rollouts)));
     if (!says.empty()) add("draft model", says);
+    warmed_draft_model();
     const Points& frozen = points("drafter/acceptance_length/frozen");
     if (frozen.size() < 2 || offline.empty()) return;
     add("", fmt::format("frozen after step {:g}: {:.2f} -> {:.2f}; trained further: {:.2f}",
                         frozen.front().first - 1, frozen.front().second, frozen.back().second,
                         offline.back().second));
+  }
+
+  // By tlt draft.
+  void warmed_draft_model() {
+    const Points &lengths = points("val-drafter/mean_acceptance_length"),
+                 &accuracy = points("val-drafter/top1_accuracy");
+    if (lengths.empty() || accuracy.empty()) return;
+    add("draft model",
+        fmt::format("acceptance length {:.2f} -> {:.2f}, top-1 accuracy {:.3f} -> {:.3f} (held-out "
+                    "responses, greedy chains)",
+                    lengths.front().second, lengths.back().second, accuracy.front().second,
+                    accuracy.back().second));
   }
 
   void lossless() {
@@ -219,7 +253,7 @@ class Writer {
     const double validation = history_.sum("timing_s/testing"),
                  save = history_.sum("timing_s/save_checkpoint"),
                  all = history_.sum("timing_s/step") + validation + save;
-    if (all <= 0) return;
+    if (all <= 0 || points("timing_s/gen").empty()) return;
     const double rollout = history_.sum("timing_s/gen"),
                  update = history_.sum("timing_s/update_actor") + history_.sum("timing_s/ref");
     std::string says =
@@ -238,11 +272,14 @@ class Writer {
 
   void next() {
     std::vector<std::string> commands;
-    const std::string program = shell_word(facts_.program),
-                      policy = shell_word(facts_.checkpoint + "/policy");
-    if (!facts_.checkpoint.empty()) {
-      commands.push_back(fmt::format("{} generate --model {} --prompts {} --output {}", program,
-                                     policy, shell_word(facts_.folder + "/example_prompt.jsonl"),
+    const std::string program = shell_word(facts_.program), policy = shell_word(facts_.policy);
+    if (!facts_.policy.empty()) {
+      const std::string drafts =
+          facts_.drafter.empty() ? ""
+                                 : " --speculation eagle --drafter " + shell_word(facts_.drafter);
+      commands.push_back(fmt::format("{} generate --model {}{} --prompts {} --output {}", program,
+                                     policy, drafts,
+                                     shell_word(facts_.folder + "/example_prompt.jsonl"),
                                      shell_word(facts_.folder + "/example_answer.jsonl")));
       if (facts_.has_drafter)
         commands.push_back(fmt::format("{} export drafter {} --target {} --format vllm --out {}",

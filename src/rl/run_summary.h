@@ -17,11 +17,13 @@ namespace tlt::rl {
 
 // What the metrics do not say.
 struct RunFacts {
-  std::string folder;
+  std::string folder = {};
   // How the program was started, as it is typed: "build/tlt".
   std::string program = "tlt";
-  std::string checkpoint = {};  // folder of the last one; empty: none was written
-  bool has_drafter = false;     // that `tlt export drafter` would take
+  std::string result = {};   // what was made: <folder>/policy, <folder>/drafter
+  std::string policy = {};   // to generate with; empty: none was written
+  std::string drafter = {};  // to draft for it; empty: none
+  bool has_drafter = false;  // that `tlt export drafter` would take from the run's folder
   bool has_tensorboard = false;
   // Responses decoded with speculation and without, and those with the same bits.
   int64_t replayed = 0, equal = 0;

@@ -47,7 +47,7 @@ TEST(RunSummaryTest, SaysHowTheRunMoved) {
   EXPECT_THAT(
       summary_of(rows, {.folder = "runs/a",
                         .program = "build/tlt",
-                        .checkpoint = "runs/a/checkpoints/step_000002",
+                        .policy = "runs/a/checkpoints/step_000002/policy",
                         .has_drafter = true,
                         .has_tensorboard = true,
                         .replayed = 16,
@@ -82,6 +82,52 @@ TEST(RunSummaryTest, TrainingScoresAreMeansOfFiveSteps) {
       Contains("  training score      0.350 ± 0.061 -> 0.400 ± 0.061   (means of 5 steps)"));
 }
 
+TEST(RunSummaryTest, AWarmUpSaysItsLosses) {
+  const std::string rows =
+      R"({"step":0,"main/validation_loss":2.5,"val/perplexity":12.182})"
+      "\n"
+      R"({"step":1,"main/loss":2.25,"timing_s/step":3})"
+      "\n"
+      R"({"step":2,"main/loss":0.75,"main/validation_loss":0.5,"val/perplexity":1.649,)"
+      R"("timing_s/step":2,"timing_s/testing":1})"
+      "\n"
+      R"({"step":3,"main/loss":0.5,"main/validation_loss":0.625,"val/perplexity":1.868})"
+      "\n";
+  EXPECT_THAT(summary_of(rows, {.folder = "runs/a",
+                                .program = "build/tlt",
+                                .result = "runs/a/policy",
+                                .policy = "runs/a/policy"}),
+              ElementsAre("Run summary (3 steps, 6 s)    runs/a",
+                          "  held-out loss       2.5000 -> 0.6250   (best 0.5000 at step 2)",
+                          "  perplexity          12.182 -> 1.868",
+                          "  training loss       2.250 -> 0.500   (means of 1 step)",
+                          "  result              runs/a/policy", "  next",
+                          "    build/tlt generate --model runs/a/policy --prompts "
+                          "runs/a/example_prompt.jsonl --output runs/a/example_answer.jsonl"));
+}
+
+TEST(RunSummaryTest, ADrafterIsTriedWithItsTarget) {
+  const std::string row =
+      R"({"step":0,"val-drafter/mean_acceptance_length":1.02,"val-drafter/top1_accuracy":0.1})"
+      "\n"
+      R"({"step":9,"val-drafter/mean_acceptance_length":3.9,"val-drafter/top1_accuracy":0.865})"
+      "\n";
+  EXPECT_THAT(summary_of(row, {.folder = "runs/d",
+                               .result = "runs/d/drafter",
+                               .policy = "qwen",
+                               .drafter = "runs/d/drafter",
+                               .has_drafter = true}),
+              ElementsAre("Run summary (0 steps, 0 s)    runs/d",
+                          "  draft model         acceptance length 1.02 -> 3.90, top-1 accuracy "
+                          "0.100 -> 0.865 (held-out responses, greedy chains)",
+                          "  result              runs/d/drafter", "  next",
+                          "    tlt generate --model qwen --speculation eagle --drafter "
+                          "runs/d/drafter --prompts runs/d/example_prompt.jsonl --output "
+                          "runs/d/example_answer.jsonl",
+                          "    tlt export drafter runs/d --target qwen --format vllm --out "
+                          "runs/d/drafter_vllm"));
+}
+
 TEST(RunSummaryTest, FailedRewardsAreCounted) {
   EXPECT_THAT(
       summary_of(R"({"step":1,"critic/score/mean":0,"reward/unscored":32,"rollout/responses":32})"
@@ -102,9 +148,9 @@ TEST(RunSummaryTest, ADifferenceIsSaidLoudly) {
 }
 
 TEST(RunSummaryTest, CommandsAreQuotedForTheShell) {
-  EXPECT_THAT(summary_of("{\"step\":1}\n", {.folder = "my runs/it's",
-                                            .checkpoint = "my runs/it's/checkpoints/step_000001"}),
-              Contains(HasSubstr(R"(--model 'my runs/it'\''s/checkpoints/step_000001/policy')")));
+  EXPECT_THAT(
+      summary_of("{\"step\":1}\n", {.folder = "my runs/it's", .policy = "my runs/it's/policy"}),
+      Contains(HasSubstr(R"(--model 'my runs/it'\''s/policy')")));
 }
 
 }  // namespace

@@ -1,22 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/sft_loop.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/check.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/progress.h"
+#include "base/sentence.h"
 #include "data/sampler.h"
 #include "data/sft_dataset.h"
-#include "model/hf_folder.h"
-#include "rl/adapter_files.h"
-#include "rl/run_folder.h"
+#include "rl/policy_files.h"
+#include "rl/run.h"
 #include "rl/run_length.h"
 #include "rl/workplace.h"
 #include "train/trainer.h"
 
 namespace tlt::rl {
 namespace {
+
+// Held-out examples that are measured at a time, where data.val_batch_size does not say it: enough
+// to fill packs, and few enough for a terminal to show that it goes on.
+constexpr int64_t kValidationBatch = 256;
 
 train::TrainSample to_sample(data::SftExample example) {
   train::TrainSample sample;
@@ -26,72 +35,146 @@ train::TrainSample to_sample(data::SftExample example) {
   return sample;
 }
 
+std::optional<data::SftDataset> load_held_out(const RunOptions& options,
+                                              const data::Tokenizer& tokenizer) {
+  if (options.data.val_files.empty()) return std::nullopt;
+  return data::SftDataset::load(options.data, tokenizer, data::Split::kValidation);
+}
+
 class SftLoop {
  public:
   SftLoop(const RunOptions& options, const cluster::Launch& launch)
-      : options_(options),
-        place_(options, launch),
-        examples_(data::SftDataset::load(options.data, place_.tokenizer, data::Split::kTrain)),
-        sampler_(examples_.parts(), options.data.shuffle, options.data.seed),
-        total_steps_(count_steps(options, sampler_, examples_.left_out())),
-        trainer_(*place_.model, options.actor, *place_.comm, total_steps_, /*temperature=*/1.0,
+      : options_((options.check(), options)),
+        place_(options_, launch),
+        examples_(data::SftDataset::load(options_.data, place_.tokenizer, data::Split::kTrain)),
+        held_out_(load_held_out(options_, place_.tokenizer)),
+        sampler_(examples_.parts(), options_.data.shuffle, options_.data.seed),
+        total_steps_(count_data_steps(options_, sampler_, examples_.left_out())),
+        trainer_(*place_.model, options_.actor, *place_.comm, total_steps_, /*temperature=*/1.0,
                  place_.adapter.get()),
-        folder_(options, *place_.comm) {
-    if (place_.adapter && place_.is_first())
-      adapter_files_.emplace(*place_.adapter, options_.model.path);
-    folder_.start(options, /*step=*/0);
+        policy_files_(place_, options_.model.path),
+        run_("sft", options_, place_, policy_files_.describe_adapter()) {
+    run_.resume(trainer_.optimizer(), sampler_);
+    run_.start(total_steps_);
   }
 
-  int run() {
-    const Stopwatch watch;
-    int64_t tokens = 0;
-    for (step_ = 0; step_ < total_steps_ && !place_.anyone_interrupted();) {
-      std::vector<train::TrainSample> samples;
-      for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size))
-        samples.push_back(to_sample(examples_.example(index)));
-      const train::TrainStats stats = trainer_.update(samples, train::LossKind::kSupervised);
-      tokens += stats.tokens;
-      ++step_;
-      Metrics metrics;
-      for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
-      const double rate = static_cast<double>(tokens) / watch.seconds();
-      metrics.set("perf/throughput", rate);
-      metrics.set("train/tokens", static_cast<double>(tokens));
-      folder_.write_metrics(step_, metrics);
-      if (place_.is_first() && (step_ % 10 == 0 || step_ == total_steps_))
-        log_info("step {}/{}  loss {:.4f}  {:.0f} tokens/s  left {}", step_, total_steps_,
-                 metrics.at("train/loss"), rate,
-                 format_duration(watch.seconds() / static_cast<double>(step_) *
-                                 static_cast<double>(total_steps_ - step_)));
-      if (options_.trainer.save_freq > 0 && step_ % options_.trainer.save_freq == 0) save();
-    }
-    save();
-    if (place_.is_first()) log_info("the policy is in {}/policy", folder_.path());
-    return step_ < total_steps_ ? report_stop(place_, step_, total_steps_) : 0;
-  }
+  // Returns the exit code.
+  int run();
 
  private:
-  void save() {
-    if (!place_.is_first()) return;
-    model::save_policy(*place_.model, folder_.path() + "/policy", options_.model.path);
-    if (adapter_files_) adapter_files_->snapshot()(folder_.path());
+  void run_step();
+  void validate(Metrics& metrics);
+  void save();
+  void summarize();
+  void show_progress();
+  void show(const std::string& doing) {
+    if (progress_ && progress_->is_due()) progress_->advance(0, doing);
   }
 
   const RunOptions options_;
-  Workplace place_;
-  data::SftDataset examples_;
+  const Workplace place_;
+  const data::SftDataset examples_;
+  const std::optional<data::SftDataset> held_out_;
   data::Sampler sampler_;
   const int64_t total_steps_;
   train::Trainer trainer_;
-  RunFolder folder_;
-  std::optional<AdapterFiles> adapter_files_;  // of the first worker, with an adapter
-  int64_t step_ = 0;
+  const PolicyFiles policy_files_;
+  Run run_;                           // after all that can fail
+  std::optional<Progress> progress_;  // on the first worker
 };
+
+int SftLoop::run() {
+  if (!run_.begin(counted(options_.data.train_batch_size, "example") + " a step")) return 0;
+  show_progress();
+  if (run_.step() == 0 && options_.trainer.val_before_train) {
+    Metrics metrics;
+    validate(metrics);
+    run_.report(metrics);
+  }
+  while (run_.goes_on()) run_step();
+  progress_.reset();
+  if (run_.has_new_steps() && place_.is_first()) policy_files_.write(run_.folder().path());
+  if (run_.is_unsaved()) save();
+  const int exit_code = run_.end();
+  if (run_.is_complete() && place_.is_first()) summarize();
+  return exit_code;
+}
+
+void SftLoop::run_step() {
+  const Stopwatch watch;
+  std::vector<train::TrainSample> samples;
+  for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size))
+    samples.push_back(to_sample(examples_.example(index)));
+  const train::TrainStats stats = trainer_.update(samples, train::LossKind::kSupervised);
+  run_.advance(sampler_.cursor());
+
+  Metrics metrics;
+  for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
+  const double seconds = watch.seconds(), tokens = static_cast<double>(stats.tokens);
+  metrics.set("train/tokens", tokens);
+  metrics.set("train/tokens_per_second", tokens / seconds);
+  run_.report_pace(seconds, tokens, metrics);
+  if (run_.is_due(options_.trainer.test_freq)) validate(metrics);
+  if (run_.is_save_due()) save();
+  run_.report(metrics);
+  if (progress_) progress_->advance(1, fmt::format("loss {:.4f}", metrics.at("train/loss")));
+}
+
+// The mean of the held-out tokens' negative log-likelihood, weighted as in training. Added up in
+// the order of the rows: the same bits for any number of workers.
+void SftLoop::validate(Metrics& metrics) {
+  if (!held_out_) return;
+  const Stopwatch watch;
+  const int64_t asked = options_.data.val_batch_size, size = held_out_->size();
+  const int64_t batch = asked > 0 ? asked : kValidationBatch;
+  double loss = 0, weight = 0;
+  for (int64_t first = 0; first < size; first += batch) {
+    show(fmt::format("validation {}/{}", first, size));
+    std::vector<train::TrainSample> samples;
+    for (int64_t i = first; i < std::min(size, first + batch); ++i)
+      samples.push_back(to_sample(held_out_->example(i)));
+    const auto logprobs = train::score_samples(*place_.model, samples, /*temperature=*/1.0,
+                                               options_.actor.max_tokens, *place_.comm);
+    for (size_t i = 0; i < samples.size(); ++i)
+      for (int64_t t = 0; t < samples[i].response_size(); ++t) {
+        weight += samples[i].weight(t);
+        loss -= samples[i].weight(t) * logprobs[i][static_cast<size_t>(t)];
+      }
+  }
+  TLT_CHECK_INPUT(weight > 0,
+                  "no token of data.val_files counts in the loss; give responses, or "
+                  "change data.loss_weights");
+  metrics.set("val/loss", loss / weight);
+  metrics.set("val/perplexity", std::exp(loss / weight));
+  metrics.set("timing_s/testing", watch.seconds());
+}
+
+void SftLoop::save() {
+  run_.save(trainer_.optimizer(), [this](train::CheckpointParts& parts) {
+    parts.files.push_back(policy_files_.snapshot());
+  });
+}
+
+void SftLoop::summarize() {
+  const std::string policy = run_.folder().path() + "/policy";
+  const data::SftExample example = (held_out_ ? *held_out_ : examples_).example(0);
+  const std::vector<int32_t> prompt(example.tokens.begin(),
+                                    example.tokens.begin() + example.response_begin);
+  run_.summarize({.result = policy, .policy = policy}, {{"tokens", prompt}});
+}
+
+void SftLoop::show_progress() {
+  if (!place_.is_first()) return;
+  progress_.emplace("step", total_steps_, Progress::kTerminalOnly);
+  progress_->start_at(run_.step());
+  trainer_.set_on_pack([this](int64_t done, int64_t packs) {
+    show(fmt::format("update, packs {}/{}", done, packs));
+  });
+}
 
 }  // namespace
 
 int sft(const RunOptions& options, const cluster::Launch& launch) {
-  options.check();
   return SftLoop(options, launch).run();
 }
 

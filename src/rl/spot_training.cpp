@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_folder.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/files.h"
@@ -325,7 +326,9 @@ void SpotTraining::resume(const train::CheckpointPlace& place, const cluster::Co
 }
 
 void SpotTraining::write_drafter(const std::string& folder) const {
-  model::save_drafter(*network_, folder);
+  AtomicFolder drafter(folder);
+  model::save_drafter(*network_, drafter.path());
+  drafter.commit();
 }
 
 }  // namespace tlt::rl

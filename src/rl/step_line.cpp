@@ -18,11 +18,13 @@ const std::vector<MainMetric>& main_metrics() {
   static const std::vector<MainMetric> all = {
       {"main/score", {"critic/score/mean"}},
       {"main/validation_score", {"val-aux/reward/mean"}},
+      {"main/loss", {"train/loss"}},
+      {"main/validation_loss", {"val/loss"}},
       {"main/response_length", {"response_length/mean"}},
       {"main/truncated", {"response_length/clip_ratio"}},
       {"main/kl", {"actor/kl_loss", "actor/ppo_kl"}},
       {"main/entropy", {"actor/entropy"}},
-      {"main/tokens_per_second", {"rollout/tokens_per_second"}},
+      {"main/tokens_per_second", {"rollout/tokens_per_second", "train/tokens_per_second"}},
       {"main/acceptance_length", {"rollout/spec_accept_length"}},
       {"main/idle_share", {"rollout/idle_share"}},
       {"main/step_seconds", {"timing_s/step"}}};
@@ -54,6 +56,7 @@ std::string train_line(const StepPlace& place, const Metrics& metrics) {
       line += fmt::format(fmt::runtime(format), *value * factor);
   };
   add("main/score", "  score {:.3f}");
+  add("main/loss", "  loss {:.4f}");
   if (has_kl(metrics)) add("main/kl", "  KL {:.4f}");
   add("main/entropy", "  entropy {:.2f}");
   add("main/truncated", "  trunc {:>3.0f}%", 100);
@@ -71,8 +74,15 @@ std::string train_line(const StepPlace& place, const Metrics& metrics) {
 }
 
 std::string validation_line(const StepPlace& place, const Metrics& metrics) {
-  std::string line =
-      head(place) + fmt::format("  validation {:.3f}", metrics.at("main/validation_score"));
+  std::string line = head(place) + "  validation";
+  if (const auto score = metrics.find("main/validation_score"))
+    line += fmt::format(" {:.3f}", *score);
+  if (const auto loss = metrics.find("main/validation_loss"))
+    line += fmt::format(" loss {:.4f}", *loss);
+  if (const auto perplexity = metrics.find("val/perplexity"))
+    line += fmt::format("  perplexity {:.3f}", *perplexity);
+  if (const auto accepted = metrics.find("val-drafter/mean_acceptance_length"))
+    line += fmt::format("  accept {:.2f}", *accepted);
   if (const auto error = metrics.find("val-aux/reward/standard_error"))
     line += fmt::format(" ± {:.3f}", *error);
   if (const auto cut = metrics.find("val-aux/response_length/clip_ratio"))
@@ -92,14 +102,18 @@ Metrics with_main(const Metrics& metrics) {
         all.set(metric.name, *value);
         break;
       }
+  for (const auto& [name, value] : metrics)
+    if (name.starts_with("main/")) all.set(name, value);
   all.merge(metrics);
   return all;
 }
 
 std::vector<std::string> step_lines(const StepPlace& place, const Metrics& metrics) {
   std::vector<std::string> lines;
-  if (metrics.find("main/score")) lines.push_back(train_line(place, metrics));
-  if (metrics.find("main/validation_score")) lines.push_back(validation_line(place, metrics));
+  const auto has = [&](const char* name) { return metrics.find(name).has_value(); };
+  if (has("main/score") || has("main/loss")) lines.push_back(train_line(place, metrics));
+  if (has("main/validation_score") || has("main/validation_loss"))
+    lines.push_back(validation_line(place, metrics));
   return lines;
 }
 

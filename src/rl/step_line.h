@@ -11,7 +11,8 @@
 
 namespace tlt::rl {
 
-// The metrics of a step with main/… in front: the handful to look at first, from the others.
+// The metrics of a step with main/… in front: the handful to look at first, from the others where
+// they are not set.
 Metrics with_main(const Metrics& metrics);
 
 struct StepPlace {

@@ -52,6 +52,19 @@ TEST(StepLineTest, AValidationIsALineOfItsOwn) {
   EXPECT_THAT(step_lines({0, 30, {}}, Metrics()), IsEmpty());
 }
 
+TEST(StepLineTest, AWarmUpShowsItsLoss) {
+  Metrics metrics;
+  metrics.set("train/loss", 0.43219);
+  metrics.set("train/tokens_per_second", 12345);
+  metrics.set("timing_s/step", 0.52);
+  metrics.set("val/loss", 0.5);
+  metrics.set("val/perplexity", 1.6487);
+  metrics.set("timing_s/testing", 1.2);
+  EXPECT_THAT(step_lines({7, 100, 61.0}, with_main(metrics)),
+              ElementsAre("step   7/100  loss 0.4322  12.3k tok/s   0.5 s  ETA 1:01",
+                          "step   7/100  validation loss 0.5000  perplexity 1.649  1.2 s"));
+}
+
 TEST(StepLineTest, TheLongestLineFitsNextToTheLogsPrefix) {
   Metrics metrics = a_step();
   metrics.set("actor/kl_loss", 0.0012);

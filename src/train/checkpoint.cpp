@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/atomic_folder.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "model/hf_folder.h"
 #include "model/safetensors.h"
 
 namespace tlt::train {
@@ -25,7 +25,6 @@ constexpr const char* kManifest = "MANIFEST.json";
 constexpr const char* kOptimizer = "state/optimizer.safetensors";
 constexpr const char* kLoop = "state/loop.json";
 constexpr int64_t kMaxJsonBytes = int64_t{16} << 20;
-constexpr const char* kUnfinished = ".writing";  // ends the name of a folder that is not whole yet
 
 std::string name_of(int64_t step) { return fmt::format("step_{:06}", step); }
 
@@ -89,46 +88,24 @@ std::string find_fault(const std::string& folder) {
 CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep, int64_t resumed_from)
     : folder_(std::move(folder)), keep_(keep), resumed_from_(resumed_from), writer_(1) {}
 
-void CheckpointWriter::save(int64_t step, const model::PolicyModel& model,
-                            std::vector<model::TensorSource> optimizer, const StateTexts& texts,
-                            const std::string& source_folder,
-                            std::function<void(const std::string& folder)> write_more) {
-  const auto policy = std::make_shared<model::PolicySnapshot>(model::snapshot_policy(model));
-  save(
-      step,
-      [policy, source_folder, write_more = std::move(write_more)](const std::string& folder) {
-        model::save_policy(*policy, folder + "/policy", source_folder);
-        if (write_more) write_more(folder);
-      },
-      std::move(optimizer), texts);
-}
-
-void CheckpointWriter::save(int64_t step,
-                            std::function<void(const std::string& folder)> write_network,
-                            std::vector<model::TensorSource> optimizer, const StateTexts& texts) {
-  TLT_CHECK(texts.contains(kLoopText));
+void CheckpointWriter::save(int64_t step, CheckpointParts parts) {
+  TLT_CHECK(parts.texts.contains(kLoopText));
   // Shared, so that the job can be copied.
-  const auto state = std::make_shared<std::vector<model::TensorSource>>(std::move(optimizer));
-  writer_.push([this, step, write_network = std::move(write_network), state, texts] {
-    write(step, write_network, *state, texts);
+  writer_.push([this, step, parts = std::make_shared<CheckpointParts>(std::move(parts))] {
+    write(step, *parts);
   });
 }
 
-void CheckpointWriter::write(int64_t step,
-                             const std::function<void(const std::string& folder)>& write_network,
-                             const std::vector<model::TensorSource>& optimizer,
-                             const StateTexts& texts) {
-  const std::string name = name_of(step), unfinished = folder_ + "/" + name + kUnfinished;
-  fs::remove_all(unfinished);
-  make_folder(unfinished + "/state");
-  write_network(unfinished);
-  model::write_safetensors(unfinished + "/" + kOptimizer, optimizer);
-  for (const auto& [file, text] : texts) write_file_atomic(unfinished + "/state/" + file, text);
-  write_manifest(unfinished);
-  sync_folder(unfinished);
-  fs::remove_all(folder_ + "/" + name);
-  fs::rename(unfinished, folder_ + "/" + name);
-  sync_folder(folder_);
+void CheckpointWriter::write(int64_t step, const CheckpointParts& parts) {
+  const std::string name = name_of(step);
+  AtomicFolder checkpoint(folder_ + "/" + name);
+  make_folder(checkpoint.path() + "/state");
+  for (const auto& write_files : parts.files) write_files(checkpoint.path());
+  model::write_safetensors(checkpoint.path() + "/" + kOptimizer, parts.optimizer);
+  for (const auto& [file, text] : parts.texts)
+    write_file_atomic(checkpoint.path() + "/state/" + file, text);
+  write_manifest(checkpoint.path());
+  checkpoint.commit();
   write_file_atomic(folder_ + "/latest", name + "\n");
   written_.insert(step);
   delete_old();

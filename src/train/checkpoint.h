@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/background_writer.h"
-#include "model/policy_model.h"
+#include "model/safetensors.h"
 #include "train/adamw.h"
 
 namespace tlt::train {
@@ -30,6 +30,14 @@ namespace tlt::train {
 // What is kept in state/ beside the optimizer, by file name; kLoopText is always there.
 using StateTexts = std::map<std::string, std::string>;
 inline constexpr const char* kLoopText = "loop.json";
+
+// What a checkpoint is made of. REQUIRES: copies, since another thread writes them.
+struct CheckpointParts {
+  std::vector<model::TensorSource> optimizer;  // AdamW::snapshot()
+  StateTexts texts;
+  // Each puts files of its own into the checkpoint's folder: policy/, drafter/ …
+  std::vector<std::function<void(const std::string& folder)>> files;
+};
 
 // Owns a writer thread. Threading: engine thread only.
 class CheckpointWriter {
@@ -39,26 +47,15 @@ class CheckpointWriter {
   // than that are broken or of another run: they are not counted and not deleted.
   CheckpointWriter(std::string folder, int64_t keep, int64_t resumed_from = 0);
 
-  // Copies the policy now and writes it and `optimizer`, a snapshot() of AdamW, in the background;
-  // waits only when the one before is not written yet. Tokenizer files come from `source_folder`.
-  // `write_more` puts further files into the checkpoint's folder, on the writer's thread: REQUIRES:
-  // it works on copies. Throws what an earlier write threw.
-  void save(int64_t step, const model::PolicyModel& model,
-            std::vector<model::TensorSource> optimizer, const StateTexts& texts,
-            const std::string& source_folder,
-            std::function<void(const std::string& folder)> write_more = nullptr);
-
-  // The same of any network: `write_network` puts its files into the checkpoint's folder. It is
-  // called on the writer's thread: REQUIRES: it works on a copy.
-  void save(int64_t step, std::function<void(const std::string& folder)> write_network,
-            std::vector<model::TensorSource> optimizer, const StateTexts& texts);
+  // Writes in the background; waits only when the one before is not written yet. Throws what an
+  // earlier write threw.
+  void save(int64_t step, CheckpointParts parts);
 
   // Waits for the disk.
   void drain() { writer_.drain(); }
 
  private:
-  void write(int64_t step, const std::function<void(const std::string& folder)>& write_network,
-             const std::vector<model::TensorSource>& optimizer, const StateTexts& texts);
+  void write(int64_t step, const CheckpointParts& parts);
   void delete_old();
 
   const std::string folder_;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/test_folder.h"
+#include "model/hf_folder.h"
 #include "train/golden_batch.h"
 
 namespace tlt::train {
@@ -28,11 +29,18 @@ class CheckpointTest : public testing::Test {
     for (at::Tensor& tensor : gradients.tensors) tensor.fill_(0.1);
     optimizer_.step(gradients, 0.01);
   }
-  void save(int64_t step, int64_t keep = 0) {
-    CheckpointWriter writer(folder_.path(), keep);
-    writer.save(step, *model_, optimizer_.snapshot(),
-                {{kLoopText, "{\"step\": " + std::to_string(step) + "}"}},
-                kGolden + "models/llama_tied");
+  // A checkpoint with the policy, as runs have it.
+  CheckpointParts parts(const std::string& loop_text = "{}") const {
+    const auto policy = std::make_shared<model::PolicySnapshot>(model::snapshot_policy(*model_));
+    return {.optimizer = optimizer_.snapshot(),
+            .texts = {{kLoopText, loop_text}},
+            .files = {[policy](const std::string& folder) {
+              model::save_policy(*policy, folder + "/policy", kGolden + "models/llama_tied");
+            }}};
+  }
+  void save(int64_t step) {
+    CheckpointWriter writer(folder_.path(), /*keep=*/0);
+    writer.save(step, parts("{\"step\": " + std::to_string(step) + "}"));
     writer.drain();
   }
   std::vector<at::Tensor> state() const {
@@ -82,7 +90,7 @@ TEST_F(CheckpointTest, TheSnapshotIsOfTheMomentOfTheCall) {
   const auto want = state();
   {
     CheckpointWriter writer(folder_.path(), 0);
-    writer.save(1, *model_, optimizer_.snapshot(), {{kLoopText, "{}"}}, "");
+    writer.save(1, parts());
     learn();  // while the file thread writes
     writer.drain();
   }
@@ -92,9 +100,21 @@ TEST_F(CheckpointTest, TheSnapshotIsOfTheMomentOfTheCall) {
 }
 
 TEST_F(CheckpointTest, TheNewestStayAndAStepCanBeSavedAgain) {
-  for (const int64_t step : {1, 2, 3, 3, 4}) save(step, 2);
+  CheckpointWriter writer(folder_.path(), /*keep=*/2);
+  for (const int64_t step : {1, 2, 3, 3, 4}) writer.save(step, parts());
+  writer.drain();
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_000003", "step_000004"}));
   EXPECT_EQ(find_latest(folder_.path())->step, 4);
+}
+
+// SECURITY A1: they would push out every checkpoint that is written.
+TEST_F(CheckpointTest, NewerOnesThanTheRunResumedFromAreNotCounted) {
+  for (const int64_t step : {2, 8, 9}) save(step);
+  CheckpointWriter writer(folder_.path(), /*keep=*/2, /*resumed_from=*/2);
+  for (const int64_t step : {3, 4}) writer.save(step, parts());
+  writer.drain();
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_000003", "step_000004",
+                                               "step_000008", "step_000009"}));
 }
 
 // Every way a file can be damaged, for every file of the checkpoint: the one before is taken, and
@@ -141,7 +161,7 @@ TEST_F(CheckpointTest, WhatAKilledRunLeftIsNotTakenAndTheNextSaveReplacesIt) {
 TEST_F(CheckpointTest, AnErrorOfTheFileThreadReachesTheCaller) {
   std::ofstream(folder_ / "file") << "in the way";
   CheckpointWriter writer(folder_ / "file", 0);
-  writer.save(1, *model_, optimizer_.snapshot(), {{kLoopText, "{}"}}, "");
+  writer.save(1, parts());
   EXPECT_ANY_THROW(writer.drain());
 }
 

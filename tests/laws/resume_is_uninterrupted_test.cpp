@@ -82,12 +82,13 @@ TEST_P(ResumeIsUninterrupted, AnAdapterToo) {
   other.push_back("model.lora_rank=4");
   EXPECT_EQ(run_program(other, scratch / "log"), 2);
   EXPECT_NE(tests::read_text(scratch / "log").find("model.lora_rank"), std::string::npos);
-  // Another base is told by its checksum.
+  // Another base is told by its fingerprint.
   const auto copy = scratch / "base";
   std::filesystem::copy(scratch / "whole" / "checkpoints/step_000001/policy", copy);
   other.back() = "model.path=" + copy.string();
   EXPECT_EQ(run_program(other, scratch / "log"), 2);
-  EXPECT_NE(tests::read_text(scratch / "log").find("the base model's sha256"), std::string::npos)
+  EXPECT_NE(tests::read_text(scratch / "log").find("from another model than that of model.path"),
+            std::string::npos)
       << tests::read_text(scratch / "log");
 }
 
