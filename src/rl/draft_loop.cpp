@@ -11,7 +11,6 @@
 #include "base/atomic_folder.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/progress.h"
 #include "base/sentence.h"
 #include "data/sampler.h"
 #include "model/draft_eagle.h"
@@ -77,9 +76,6 @@ class DraftLoop {
   void save();
   void write_drafter() const;
   void summarize();
-  void show(const std::string& doing) {
-    if (progress_ && progress_->is_due()) progress_->advance(0, doing);
-  }
 
   const RunOptions options_;
   Workplace place_;
@@ -89,7 +85,6 @@ class DraftLoop {
   // Made by prepare(), when the samples are known.
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<spot::DraftTrainer> trainer_;
-  std::optional<Progress> progress_;  // on the first worker
 };
 
 int DraftLoop::run() {
@@ -102,17 +97,12 @@ int DraftLoop::run() {
                               options_.speculative.train.trainer.batch_size,
                               data_.training().size(), data_.held_out().size())))
     return 0;
-  if (place_.is_first()) {
-    progress_.emplace("step", run_.total_steps(), Progress::kTerminalOnly);
-    progress_->start_at(run_.step());
-  }
   if (run_.step() == 0 && options_.trainer.val_before_train) {
     Metrics metrics;
     measure(metrics);
     run_.report(metrics);
   }
   while (run_.goes_on()) run_step();
-  progress_.reset();
   if (run_.has_new_steps() && place_.is_first()) write_drafter();
   if (run_.is_unsaved()) save();
   const int exit_code = run_.end();
@@ -164,9 +154,6 @@ void DraftLoop::run_step() {
   if (run_.is_due(options_.trainer.test_freq) || run_.is_complete()) measure(metrics);
   if (run_.is_save_due()) save();
   run_.report(metrics);
-  if (progress_)
-    progress_->advance(1, fmt::format("loss {:.4f}, top-1 {:.3f}", metrics.at("drafter/loss"),
-                                      metrics.at("drafter/top1_accuracy")));
 }
 
 spot::DraftStats DraftLoop::learn() {
@@ -175,14 +162,14 @@ spot::DraftStats DraftLoop::learn() {
     batch.push_back(data_.training()[static_cast<size_t>(index)]);
   trainer_->begin(std::move(batch));
   for (int64_t packs = 0; trainer_->run_pack() > 0;)
-    show(fmt::format("update, {} done", counted(++packs, "pack")));
+    run_.show(fmt::format("update, {} done", counted(++packs, "pack")));
   return trainer_->finish();
 }
 
 void DraftLoop::measure(Metrics& metrics) {
   if (data_.held_out().empty()) return;
   const Stopwatch watch;
-  show("validation");
+  run_.show("validation");
   const spot::DraftSums sums = trainer_->measure(data_.held_out());
   for (const auto& [name, value] : sums.metrics(trainer_->loss_weights(), "val-drafter/"))
     metrics.set(name, value);

@@ -130,7 +130,17 @@ std::optional<double> Run::eta_seconds() const {
          static_cast<double>(total_steps_ - state_.step);
 }
 
+void Run::show(const std::string& doing) {
+  if (!place_.is_first() || !log_is_terminal()) return;
+  if (!progress_) {
+    progress_.emplace("step", total_steps_, Progress::kTerminalOnly);
+    progress_->start_at(state_.step);
+  }
+  progress_->advance(state_.step - progress_->done(), doing);
+}
+
 int Run::end() {
+  progress_.reset();
   if (checkpoints_) checkpoints_->drain();
   if (is_complete()) return 0;
   if (place_.is_first())

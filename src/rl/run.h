@@ -38,6 +38,7 @@
 
 #include "base/clock.h"
 #include "base/metrics.h"
+#include "base/progress.h"
 #include "rl/loop_state.h"
 #include "rl/run_folder.h"
 #include "rl/run_options.h"
@@ -87,6 +88,9 @@ class Run {
   // line a second at most, validations and the last step always. Nothing for no metrics.
   void report(const Metrics& metrics);
 
+  // On a terminal: how far the run is, and what it is doing within its step, until end().
+  void show(const std::string& doing);
+
   // Waits for the disk. The exit code: 0, or 130 or 143 for an interrupted run, which it says.
   int end();
 
@@ -113,6 +117,7 @@ class Run {
   LoopState state_;
   int64_t total_steps_ = 0, first_step_ = 0, saved_step_ = -1;
   Stopwatch watch_;
+  std::optional<Progress> progress_;  // once show() was called on a terminal
   double last_line_ = -std::numeric_limits<double>::infinity();  // when, by the watch
 };
 

@@ -31,7 +31,8 @@ struct ModelOptions {
   std::string lora_adapter_path;
 
   void visit(auto& v) {
-    v(path, "path", Affects::kPlace, "Hugging Face folder of the model to start from.");
+    v(path, "path", Affects::kPlace,
+      "Hugging Face folder of the model to start from; to resume, the same model wherever it is.");
     v(dtype, "dtype", Affects::kResults,
       "float32 or bfloat16; auto: what the folder's weights are, and bfloat16 for float16.");
     v(random_seed, "random_seed", Affects::kResults,
@@ -142,8 +143,8 @@ struct RunControlOptions {
       "Steps between validations (and one at the end); 0: none.");
     v(val_before_train, "val_before_train", Affects::kPlace, "Validation before the first step.");
     v(resume_mode, "resume_mode", Affects::kPlace,
-      "auto: resume from the run folder's last checkpoint; disable: start again, the old run is "
-      "moved aside.");
+      "auto: resume from the run folder's last checkpoint; disable: move that run aside and start "
+      "again.");
     v(max_ckpt_to_keep, "max_ckpt_to_keep", Affects::kPlace,
       "Checkpoints to keep, the newest; 0: all.");
     v(logger, "logger", Affects::kPlace,

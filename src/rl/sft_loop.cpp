@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/progress.h"
 #include "base/sentence.h"
 #include "data/sampler.h"
 #include "data/sft_dataset.h"
@@ -56,6 +55,9 @@ class SftLoop {
         run_("sft", options_, place_, policy_files_.describe_adapter()) {
     run_.resume(trainer_.optimizer(), sampler_);
     run_.start(total_steps_);
+    trainer_.set_on_pack([this](int64_t done, int64_t packs) {
+      run_.show(fmt::format("update, packs {}/{}", done, packs));
+    });
   }
 
   // Returns the exit code.
@@ -66,10 +68,6 @@ class SftLoop {
   void validate(Metrics& metrics);
   void save();
   void summarize();
-  void show_progress();
-  void show(const std::string& doing) {
-    if (progress_ && progress_->is_due()) progress_->advance(0, doing);
-  }
 
   const RunOptions options_;
   const Workplace place_;
@@ -79,20 +77,17 @@ class SftLoop {
   const int64_t total_steps_;
   train::Trainer trainer_;
   const PolicyFiles policy_files_;
-  Run run_;                           // after all that can fail
-  std::optional<Progress> progress_;  // on the first worker
+  Run run_;  // after all that can fail
 };
 
 int SftLoop::run() {
   if (!run_.begin(counted(options_.data.train_batch_size, "example") + " a step")) return 0;
-  show_progress();
   if (run_.step() == 0 && options_.trainer.val_before_train) {
     Metrics metrics;
     validate(metrics);
     run_.report(metrics);
   }
   while (run_.goes_on()) run_step();
-  progress_.reset();
   if (run_.has_new_steps() && place_.is_first()) policy_files_.write(run_.folder().path());
   if (run_.is_unsaved()) save();
   const int exit_code = run_.end();
@@ -117,7 +112,6 @@ void SftLoop::run_step() {
   if (run_.is_due(options_.trainer.test_freq)) validate(metrics);
   if (run_.is_save_due()) save();
   run_.report(metrics);
-  if (progress_) progress_->advance(1, fmt::format("loss {:.4f}", metrics.at("train/loss")));
 }
 
 // The mean of the held-out tokens' negative log-likelihood, weighted as in training. Added up in
@@ -129,7 +123,7 @@ void SftLoop::validate(Metrics& metrics) {
   const int64_t batch = asked > 0 ? asked : kValidationBatch;
   double loss = 0, weight = 0;
   for (int64_t first = 0; first < size; first += batch) {
-    show(fmt::format("validation {}/{}", first, size));
+    run_.show(fmt::format("validation {}/{}", first, size));
     std::vector<train::TrainSample> samples;
     for (int64_t i = first; i < std::min(size, first + batch); ++i)
       samples.push_back(to_sample(held_out_->example(i)));
@@ -161,15 +155,6 @@ void SftLoop::summarize() {
   const std::vector<int32_t> prompt(example.tokens.begin(),
                                     example.tokens.begin() + example.response_begin);
   run_.summarize({.result = policy, .policy = policy}, {{"tokens", prompt}});
-}
-
-void SftLoop::show_progress() {
-  if (!place_.is_first()) return;
-  progress_.emplace("step", total_steps_, Progress::kTerminalOnly);
-  progress_->start_at(run_.step());
-  trainer_.set_on_pack([this](int64_t done, int64_t packs) {
-    show(fmt::format("update, packs {}/{}", done, packs));
-  });
 }
 
 }  // namespace
