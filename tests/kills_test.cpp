@@ -1,7 +1,8 @@
 // A worker that is killed (kill -9) in any state: while it decodes, trains the drafter, publishes
-// it or writes a checkpoint. The run ends with one sentence; the same command, with any number of
-// workers, ends with the weights of a run that nothing befell. In every other round the workers
-// share the optimizer's state before the kill, in the others after it.
+// it, updates, validates or writes a checkpoint, in `tlt train` and in `tlt sft`. The run ends with
+// one sentence; the same command, with any number of workers, ends with the weights of a run that
+// nothing befell. In every other round the workers share the optimizer's state before the kill, in
+// the others after it.
 //
 // TLT_KILLS=30 kills that often, at moments drawn anew; without it each state is met once.
 //
@@ -30,26 +31,26 @@ constexpr int kKillSteps = 3;
 
 struct State {
   const char* name;
-  const char* function;  // of the worker's main thread
+  // Of a worker's main thread; empty: none, the whole program is killed after the delay.
+  const char* function;
+  bool is_of_first_worker = false;
 };
-constexpr State kStates[] = {{"decoding", "tlt::rollout::Engine::step("},
-                             {"training the drafter", "tlt::spot::SpotTrainer::try_slice("},
-                             {"publishing the drafter", "tlt::spot::SpotTrainer::publish("},
-                             {"updating the policy", "tlt::train::Trainer::update("},
-                             {"writing a checkpoint", "tlt::train::CheckpointWriter::save("}};
-// Files are written by another thread while the main one goes on.
-constexpr size_t kCheckpoint = 4;
+// Files are written by another thread while the main one goes on: it is seen by its files.
+constexpr const char* kSave = "tlt::train::CheckpointWriter::save(";
 
-bool is_writing_checkpoint(const std::filesystem::path& run) {
-  std::error_code none_yet;
-  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints", none_yet))
-    if (entry.path().extension() == ".writing") return true;
-  return false;
-}
+// A command that is killed.
+struct Victim {
+  const char* command;
+  std::vector<State> states;
+  std::vector<std::string> (*run_in)(const std::filesystem::path& folder, int workers,
+                                     bool shares_optimizer);
+  void (*expect_same)(const std::filesystem::path& got, const std::filesystem::path& want,
+                      int steps);
+};
 
 // Few and long groups, so that a worker waits for the other one.
-std::vector<std::string> run_in(const std::filesystem::path& folder, int workers,
-                                bool shares_optimizer = false) {
+std::vector<std::string> train_in(const std::filesystem::path& folder, int workers,
+                                  bool shares_optimizer) {
   return small_run(
       folder, kKillSteps, workers,
       {fmt::format("actor.use_distributed_optimizer={}", shares_optimizer), "trainer.threads=1",
@@ -58,12 +59,43 @@ std::vector<std::string> run_in(const std::filesystem::path& folder, int workers
        "speculative.train.slice_milliseconds=5", "speculative.train.optim.lr=0.004"});
 }
 
-class KillTest : public ::testing::Test {
+std::vector<std::string> sft_in(const std::filesystem::path& folder, int workers,
+                                bool shares_optimizer) {
+  return tests::small_sft(folder, kKillSteps, workers,
+                          {fmt::format("actor.use_distributed_optimizer={}", shares_optimizer),
+                           "trainer.timeout_seconds=20"});
+}
+
+const Victim kTrain = {"train",
+                       {{"decoding", "tlt::rollout::Engine::step("},
+                        {"training the drafter", "tlt::spot::SpotTrainer::try_slice("},
+                        {"publishing the drafter", "tlt::spot::SpotTrainer::publish("},
+                        {"updating the policy", "tlt::train::Trainer::update("},
+                        {"writing a checkpoint", kSave}},
+                       train_in,
+                       tests::expect_same_run};
+const Victim kSft = {"sft",
+                     {{"at any moment", ""},
+                      {"updating the policy", "tlt::train::Trainer::update("},
+                      {"validating", "tlt::train::score_samples("},
+                      {"writing a checkpoint", kSave},
+                      {"writing the policy", "tlt::rl::PolicyFiles::write(", true}},
+                     sft_in,
+                     tests::expect_same_sft};
+
+bool is_writing_checkpoint(const std::filesystem::path& run) {
+  std::error_code none_yet;
+  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints", none_yet))
+    if (entry.path().extension() == ".writing") return true;
+  return false;
+}
+
+class KillTest : public ::testing::TestWithParam<const Victim*> {
  protected:
   void SetUp() override {
     if (!peek_.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
     const auto start = std::chrono::steady_clock::now();
-    ASSERT_EQ(run_program(run_in(scratch_ / "whole", 1), scratch_ / "log"), 0)
+    ASSERT_EQ(run_program(victim_.run_in(scratch_ / "whole", 1, false), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     whole_milliseconds_ = static_cast<unsigned>(time.count()) + 1;
@@ -73,12 +105,15 @@ class KillTest : public ::testing::Test {
   bool kill_in(size_t state, int delay_milliseconds, const std::filesystem::path& folder,
                bool shares_optimizer) {
     const int workers = 2 + static_cast<int>(random_() % 2);
-    const int rank = static_cast<int>(random_() % static_cast<unsigned>(workers));
-    Program program(run_in(folder, workers, shares_optimizer), scratch_ / "log");
+    const int rank = victim_.states[state].is_of_first_worker
+                         ? 0
+                         : static_cast<int>(random_() % static_cast<unsigned>(workers));
+    Program program(victim_.run_in(folder, workers, shares_optimizer), scratch_ / "log");
     std::this_thread::sleep_for(std::chrono::milliseconds(delay_milliseconds));
     pid_t worker = -1;
     int code = 0;
     while (!program.wait_for(0.001, &code)) {
+      if (*victim_.states[state].function == 0) return program.kill_all(), true;
       if (worker < 0) worker = worker_of(program.pid(), rank);
       if (worker < 0 || !kill_now(worker, state, folder)) continue;
       code = program.wait();
@@ -90,43 +125,51 @@ class KillTest : public ::testing::Test {
   }
 
   bool kill_now(pid_t worker, size_t state, const std::filesystem::path& folder) const {
-    if (state != kCheckpoint) return peek_.kill_within(worker, state);
+    if (victim_.states[state].function != kSave) return peek_.kill_within(worker, state);
     return is_writing_checkpoint(folder) && kill(worker, SIGKILL) == 0;
   }
 
+  const Victim& victim_ = *GetParam();
   const Scratch scratch_;
-  const tests::StackPeek peek_{[] {
+  const tests::StackPeek peek_{[this] {
     std::vector<std::string> functions;
-    for (const State& state : kStates) functions.push_back(state.function);
+    for (const State& state : victim_.states)
+      functions.push_back(*state.function ? state.function : "(none)");
     return functions;
   }()};
   unsigned whole_milliseconds_ = 1;  // of a run that nothing befalls
   std::mt19937 random_{std::getenv("TLT_KILLS") ? std::random_device()() : 3};
 };
 
-TEST_F(KillTest, AWorkerInAnyState) {
+TEST_P(KillTest, AWorkerInAnyState) {
   const char* asked = std::getenv("TLT_KILLS");
-  const int wanted = asked ? std::atoi(asked) : static_cast<int>(std::size(kStates));
+  const std::vector<State>& states = victim_.states;
+  const int wanted = asked ? std::atoi(asked) : static_cast<int>(states.size());
   std::map<std::string, int> kills;
   for (int round = 0, done = 0; done < wanted; ++round) {
     ASSERT_LT(round, 3 * wanted + 3) << "states are not met";
-    const size_t state = static_cast<size_t>(done) % std::size(kStates);
+    const size_t state = static_cast<size_t>(done) % states.size();
     const auto folder = scratch_ / ("killed" + std::to_string(round));
     const int delay = round % 3 == 2 ? 0 : static_cast<int>(random_() % whole_milliseconds_);
     const bool shares = round % 2 == 0;  // before the kill; after it the other way
-    if (kill_in(state, delay, folder, shares)) ++kills[kStates[state].name], ++done;
+    if (kill_in(state, delay, folder, shares)) ++kills[states[state].name], ++done;
     const int workers = 1 + static_cast<int>(random_() % 3);
-    ASSERT_EQ(run_program(run_in(folder, workers, !shares), scratch_ / "log"), 0)
-        << kStates[state].name << ": " << read_text(scratch_ / "log");
-    tests::expect_same_run(folder, scratch_ / "whole", kKillSteps);
-    ASSERT_FALSE(HasFailure()) << "killed " << kStates[state].name << ", resumed on " << workers;
+    ASSERT_EQ(run_program(victim_.run_in(folder, workers, !shares), scratch_ / "log"), 0)
+        << states[state].name << ": " << read_text(scratch_ / "log");
+    victim_.expect_same(folder, scratch_ / "whole", kKillSteps);
+    ASSERT_FALSE(HasFailure()) << "killed " << states[state].name << ", resumed on " << workers;
     std::filesystem::remove_all(folder);
   }
-  for (const State& state : kStates) {
+  for (const State& state : states) {
     EXPECT_GT(kills[state.name], 0) << state.name;
-    if (asked) std::cout << kills[state.name] << " times " << state.name << std::endl;
+    if (asked)
+      std::cout << victim_.command << ": " << kills[state.name] << " times " << state.name
+                << std::endl;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Commands, KillTest, ::testing::Values(&kTrain, &kSft),
+                         [](const auto& info) { return std::string(info.param->command); });
 
 }  // namespace
 }  // namespace tlt

@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <regex>
-#include <set>
 
 #include "tests/first_use/support.h"
 
@@ -43,27 +42,6 @@ std::vector<double> attribute(const std::string& svg, const std::string& name) {
        it != std::sregex_iterator(); ++it)
     values.push_back(std::stod((*it)[1]));
   return values;
-}
-
-// The name of a metric as docs/metrics.md has it.
-std::string page_name(std::string name) {
-  const std::pair<const char*, const char*> patterns[] = {
-      {"^val-core/.*/reward/mean@[0-9]+$", "val-core/<data_source>/reward/mean@<n>"},
-      {"worker_[0-9]+", "worker_<i>"},
-      {"pos_[0-9]+", "pos_<k>"},
-      {"^speculation/arm/[a-z]+/[0-9_]+/", "speculation/arm/<drafter>/<strategy>/"},
-      {"^speculation/(suffix|ngram|eagle|mixed)/", "speculation/<drafter>/"},
-      {"^(drafter/[a-z0-9_]+)/(before|after|frozen)$", "$1/<moment>"}};
-  for (const auto& [pattern, replacement] : patterns)
-    name = std::regex_replace(name, std::regex(pattern), replacement);
-  return name;
-}
-
-void expect_all_on_the_page(const std::vector<nlohmann::json>& rows) {
-  const std::string page = text_of(TLT_SOURCE_DIR "/docs/metrics.md");
-  for (const auto& row : rows)
-    for (const auto& [name, value] : row.items())
-      EXPECT_TRUE(name == "step" || page.find("`" + page_name(name) + "`") != page.npos) << name;
 }
 
 TEST_F(ReportTest, NegativeScoresAreDrawnInThePicture) {  // B8

@@ -7,6 +7,8 @@
 
 #include <gmock/gmock.h>
 
+#include <regex>
+
 #include "apps/program.h"
 #include "tests/support/program.h"
 
@@ -27,6 +29,27 @@ inline void expect_refusal(const Ended& ended, const ::testing::Matcher<const st
   EXPECT_EQ(ended.exit_code, 2) << ended.err;
   EXPECT_THAT(ended.err, says);
   EXPECT_THAT(ended.err, Not(HasSubstr("terminate called")));
+}
+
+// The name of a metric as docs/metrics.md has it.
+inline std::string page_name(std::string name) {
+  const std::pair<const char*, const char*> patterns[] = {
+      {"^val-core/.*/reward/mean@[0-9]+$", "val-core/<data_source>/reward/mean@<n>"},
+      {"worker_[0-9]+", "worker_<i>"},
+      {"pos_[0-9]+", "pos_<k>"},
+      {"^speculation/arm/[a-z]+/[0-9_]+/", "speculation/arm/<drafter>/<strategy>/"},
+      {"^speculation/(suffix|ngram|eagle|mixed)/", "speculation/<drafter>/"},
+      {"^(drafter/[a-z0-9_]+)/(before|after|frozen)$", "$1/<moment>"}};
+  for (const auto& [pattern, replacement] : patterns)
+    name = std::regex_replace(name, std::regex(pattern), replacement);
+  return name;
+}
+
+inline void expect_all_on_the_page(const std::vector<nlohmann::json>& rows) {
+  const std::string page = read_file(TLT_SOURCE_DIR "/docs/metrics.md", 1 << 26);
+  for (const auto& row : rows)
+    for (const auto& [name, value] : row.items())
+      EXPECT_TRUE(name == "step" || page.find("`" + page_name(name) + "`") != page.npos) << name;
 }
 
 }  // namespace tlt::first_use

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "tests/support/program.h"
 
 namespace tlt::tests {
@@ -31,13 +33,47 @@ inline std::vector<std::string> small_run(const std::filesystem::path& folder, i
   return arguments;
 }
 
-// The files that must be equal when two runs are: weights, optimizer, how far, rollouts.
-inline std::vector<std::string> state_files(int step) {
+// `tlt sft` of the demo's demonstrations, made small, with a validation and a checkpoint in every
+// step.
+inline std::vector<std::string> small_sft(const std::filesystem::path& folder, int steps,
+                                          int workers, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"sft",
+                                        "model.path=models/demo",
+                                        "data.train_files=[\"countdown:seed=1,size=64\"]",
+                                        "data.val_files=[\"countdown:seed=7,size=12\"]",
+                                        "data.train_batch_size=12",
+                                        "data.max_response_length=400",
+                                        "actor.ppo_max_token_len_per_gpu=400",
+                                        "actor.optim.lr=1e-3",
+                                        "trainer.default_local_dir=" + folder.string(),
+                                        "trainer.total_training_steps=" + std::to_string(steps),
+                                        "trainer.test_freq=1",
+                                        "trainer.save_freq=1",
+                                        "trainer.max_ckpt_to_keep=0",
+                                        "trainer.threads=1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  if (workers > 1) arguments.insert(arguments.end(), {"--workers", std::to_string(workers)});
+  return arguments;
+}
+
+inline std::string checkpoint_folder(int step) {
   char name[32];
-  std::snprintf(name, sizeof name, "%06d", step);
-  const std::string checkpoint = "checkpoints/step_" + std::string(name) + "/";
-  return {checkpoint + "policy/model.safetensors", checkpoint + "state/optimizer.safetensors",
-          checkpoint + "state/loop.json", "rollouts/" + std::string(name) + ".jsonl"};
+  std::snprintf(name, sizeof name, "checkpoints/step_%06d/", step);
+  return name;
+}
+
+// The files that must be equal when two runs are: weights, optimizer, how far; and rollouts.
+inline std::vector<std::string> checkpoint_files(int step) {
+  return {checkpoint_folder(step) + "policy/model.safetensors",
+          checkpoint_folder(step) + "state/optimizer.safetensors",
+          checkpoint_folder(step) + "state/loop.json"};
+}
+inline std::vector<std::string> state_files(int step) {
+  std::vector<std::string> files = checkpoint_files(step);
+  char name[32];
+  std::snprintf(name, sizeof name, "rollouts/%06d.jsonl", step);
+  files.push_back(name);
+  return files;
 }
 
 // Of a run that trains an adapter in place of the weights: its options, and the file that must be
@@ -46,9 +82,7 @@ inline std::vector<std::string> with_adapter() {
   return {"model.lora_rank=3", "model.lora_alpha=12", "actor.optim.lr=1e-3"};
 }
 inline std::string adapter_file(int step) {
-  char name[64];
-  std::snprintf(name, sizeof name, "checkpoints/step_%06d/adapter/adapter_model.safetensors", step);
-  return name;
+  return checkpoint_folder(step) + "adapter/adapter_model.safetensors";
 }
 
 // Dynamic sampling in which groups are left out, some are too many, and rows are gone through more
@@ -67,14 +101,49 @@ inline double sum_of_metric(const std::filesystem::path& folder, const std::stri
   return sum;
 }
 
+inline void expect_same_files(const std::filesystem::path& got, const std::filesystem::path& want,
+                              const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    const std::string expected = read_text(want / file);
+    ASSERT_FALSE(expected.empty()) << want / file;
+    EXPECT_EQ(read_text(got / file) == expected, true) << file << " differs";
+  }
+}
+
 inline void expect_same_run(const std::filesystem::path& got, const std::filesystem::path& want,
                             int steps) {
-  for (int step = 1; step <= steps; ++step)
-    for (const std::string& file : state_files(step)) {
-      const std::string expected = read_text(want / file);
-      ASSERT_FALSE(expected.empty()) << want / file;
-      EXPECT_EQ(read_text(got / file) == expected, true) << file << " differs";
-    }
+  for (int step = 1; step <= steps; ++step) expect_same_files(got, want, state_files(step));
+}
+
+inline std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.8g", value);
+  return text;
+}
+
+// A run's metrics but those that are times and speeds, a line a step. With eight digits: the means
+// of a step are added up in another order by another number of workers.
+inline std::vector<std::string> lasting_metrics(const std::filesystem::path& folder) {
+  std::vector<std::string> rows;
+  std::istringstream lines(read_text(folder / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::ordered_json::parse(line);
+    std::string lasting;
+    for (const auto& [name, value] : row.items())
+      if (!name.starts_with("timing_s/") && !name.starts_with("perf/") &&
+          !name.ends_with("_second") && !name.ends_with("_seconds"))
+        lasting += name + " " + short_number(value.get<double>()) + ", ";
+    rows.push_back(lasting);
+  }
+  return rows;
+}
+
+// All checkpoints of two runs of tlt sft, what they leave and what they say.
+inline void expect_same_sft(const std::filesystem::path& got, const std::filesystem::path& want,
+                            int steps) {
+  for (int step = 1; step <= steps; ++step) expect_same_files(got, want, checkpoint_files(step));
+  expect_same_files(got, want, {"policy/model.safetensors"});
+  EXPECT_EQ(lasting_metrics(got), lasting_metrics(want));
 }
 
 }  // namespace tlt::tests

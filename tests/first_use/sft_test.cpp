@@ -1,0 +1,352 @@
+// `tlt sft` keeps what it has and goes on from there (B3), and no run takes over the folder of
+// another command or model (B3, B23): for train, sft and draft.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <pty.h>
+
+#include <cmath>
+#include <map>
+
+#include "tests/first_use/support.h"
+#include "tests/support/small_run.h"
+
+namespace tlt::first_use {
+namespace {
+
+namespace fs = std::filesystem;
+using tests::read_text;
+using Words = std::vector<std::string>;
+
+// A small run of one of the three commands.
+Words small_run_of(const std::string& command, const fs::path& folder, int steps,
+                   const Words& more = {}) {
+  if (command == "train") {
+    Words words = more;
+    words.insert(words.begin(), {"trainer.threads=1", "trainer.replay_responses=0"});
+    return tests::small_run(folder, steps, /*workers=*/1, words);
+  }
+  if (command == "sft") return tests::small_sft(folder, steps, /*workers=*/1, more);
+  Words words = {"draft",
+                 "model.path=models/demo",
+                 "data.train_files=[\"countdown:seed=5,size=16\"]",
+                 "data.max_prompt_length=64",
+                 "data.max_response_length=40",
+                 "rollout.n=1",
+                 "rollout.kv_memory_bytes=16777216",
+                 "speculative.train.batch_size=4",
+                 "speculative.train.val_share=0.25",
+                 "trainer.total_training_steps=" + std::to_string(steps),
+                 "trainer.save_freq=1",
+                 "trainer.test_freq=1",
+                 "trainer.threads=1",
+                 "trainer.default_local_dir=" + folder.string()};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// Every file of a folder but the lock and the log, with its content.
+std::map<std::string, std::string> files_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (const std::string name = fs::relative(entry.path(), folder).string();
+        entry.is_regular_file() && name != ".lock" && name != "log.txt")
+      files[name] = read_text(entry.path());
+  return files;
+}
+
+// What a terminal is shown by the program.
+std::string run_on_terminal(const Words& words) {
+  Words texts = words;
+  texts.insert(texts.begin(), TLT_PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& text : texts) argv.push_back(text.data());
+  argv.push_back(nullptr);
+  int terminal = -1;
+  const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (pid == 0) {
+    if (chdir(TLT_SOURCE_DIR) == 0) execv(TLT_PROGRAM, argv.data());
+    _exit(127);
+  }
+  std::string shown;
+  char buffer[4096];
+  for (ssize_t bytes = 0; (bytes = read(terminal, buffer, sizeof buffer)) > 0;)
+    shown.append(buffer, static_cast<size_t>(bytes));
+  int status = 0;
+  waitpid(pid, &status, 0);
+  close(terminal);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << shown;
+  return shown;
+}
+
+class WarmUpTest : public ::testing::Test {
+ protected:
+  fs::path run() const { return scratch_ / "run"; }
+  int start(const Words& words) const { return tests::run_program(words, log()); }
+  void expect_success(const Words& words) const { ASSERT_EQ(start(words), 0) << output(); }
+  void expect_refused(const Words& words, const std::string& says) const {
+    const auto before = files_of(run());
+    EXPECT_EQ(start(words), 2) << output();
+    EXPECT_THAT(output(), HasSubstr(says));
+    EXPECT_EQ(files_of(run()) == before, true) << "the refused run has changed the folder";
+  }
+  fs::path log() const { return scratch_ / "log"; }
+  std::string output() const { return read_text(log()); }
+
+  const tests::Scratch scratch_;
+};
+
+class SftTest : public WarmUpTest {
+ protected:
+  Words words(const fs::path& folder, int steps, int workers = 1, const Words& more = {}) const {
+    return tests::small_sft(folder, steps, workers, more);
+  }
+};
+
+TEST_F(SftTest, AFinishedRunIsNotOverwritten) {  // B3
+  expect_success(words(run(), 2));
+  const std::string policy = read_text(run() / "policy/model.safetensors");
+  ASSERT_FALSE(policy.empty());
+  expect_refused(words(run(), 2, 1, {"actor.optim.lr=1e-2"}),
+                 "has a run with other options (actor.optim.lr is 0.01 here and 0.001 there); give "
+                 "another trainer.experiment_name, or trainer.resume_mode=disable to move that run "
+                 "aside");
+  expect_success(words(run(), 2));
+  EXPECT_THAT(output(), AllOf(HasSubstr("complete (2 of 2 steps)"),
+                              HasSubstr("raise trainer.total_training_steps")));
+  expect_success(words(run(), 3));
+  EXPECT_THAT(output(), HasSubstr("step_000002, step 2"));
+  EXPECT_NE(read_text(run() / "policy/model.safetensors"), policy);
+}
+
+TEST_F(SftTest, NorIsARunWithoutCheckpoints) {
+  expect_success(words(run(), 1, 1, {"trainer.save_freq=0"}));
+  EXPECT_FALSE(fs::exists(run() / "checkpoints"));
+  EXPECT_TRUE(fs::exists(run() / "policy/model.safetensors"));
+  expect_refused(words(run(), 1, 1, {"trainer.save_freq=0", "actor.optim.lr=1e-2"}),
+                 "has a run with other options");
+}
+
+TEST_F(SftTest, ResumedIsUninterrupted) {
+  const std::pair<const char*, Words> kinds[] = {
+      {"whole", {}},
+      {"adapter", {"model.lora_rank=3", "model.lora_alpha=12"}},
+      {"shared", {"actor.use_distributed_optimizer=true"}}};
+  for (const auto& [kind, more] : kinds) {
+    const fs::path whole = scratch_ / (std::string(kind) + "_whole"), run = scratch_ / kind;
+    expect_success(words(whole, 4, 1, more));
+    expect_success(words(run, 2, 2, more));
+    expect_success(words(run, 3, 1, more));
+    expect_success(words(run, 4, 3, more));
+    tests::expect_same_sft(run, whole, 4);
+    if (std::string(kind) == "adapter")
+      tests::expect_same_files(run, whole,
+                               {tests::adapter_file(4), "adapter/adapter_model.safetensors"});
+    EXPECT_EQ(read_text(run / "checkpoints/latest"), "step_000004\n");
+    EXPECT_EQ(tests::lasting_metrics(run).size(), 5u) << "steps 0 to 4, each once";
+  }
+}
+
+TEST_F(SftTest, ValidationChangesNoBitOfTheWeights) {
+  expect_success(words(scratch_ / "with", 3));
+  expect_success(words(scratch_ / "without", 3, 1, {"data.val_files=[]"}));
+  for (int step = 1; step <= 3; ++step)
+    tests::expect_same_files(scratch_ / "without", scratch_ / "with",
+                             tests::checkpoint_files(step));
+  for (const auto& row : apps::json_file(scratch_ / "without/metrics.jsonl"))
+    EXPECT_FALSE(row.contains("val/loss"));
+}
+
+// What is validated is the loss that is trained: of the same rows and weights they are the same.
+TEST_F(SftTest, TheValidationLossIsThatOfTraining) {
+  std::ofstream(scratch_ / "rows.jsonl") << R"({"prompt":"7,6,3:60<think>","response":"7+3=10\n"}
+{"prompt":"5,2,1:9<think>","response":"5*2=10\n10-1=9"}
+{"prompt":"4,4,2:6<think>","response":"4+4=8"}
+)";
+  const std::string rows = (scratch_ / "rows.jsonl").string();
+  expect_success(
+      words(run(), 3, 1,
+            {"data.train_files=" + rows, "data.val_files=" + rows, "data.train_batch_size=3",
+             "data.val_batch_size=2", "data.loss_weights=[\"\\n=3\"]"}));
+  const auto steps = apps::json_file((run() / "metrics.jsonl").string());
+  ASSERT_EQ(steps.size(), 4u);
+  for (size_t step = 0; step < 3; ++step) {
+    const double held_out = steps[step].at("val/loss"), next = steps[step + 1].at("train/loss");
+    EXPECT_NEAR(held_out, next, 1e-9) << "after step " << step;
+    EXPECT_DOUBLE_EQ(steps[step].at("val/perplexity"), std::exp(held_out));
+  }
+  EXPECT_GT(std::abs(steps[0].at("val/loss").get<double>() - steps[3].at("val/loss").get<double>()),
+            1e-3);
+}
+
+TEST_F(SftTest, AnyNumberOfWorkersMakesTheSame) {
+  for (const int workers : {1, 2, 3})
+    expect_success(words(scratch_ / std::to_string(workers), 2, workers));
+  for (const int workers : {2, 3})
+    tests::expect_same_sft(scratch_ / std::to_string(workers), scratch_ / "1", 2);
+}
+
+// For tlt sft and tlt draft alike.
+class WarmUps : public WarmUpTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  std::string command() const { return GetParam(); }
+  bool is_sft() const { return command() == "sft"; }
+  Words words(const fs::path& folder, int steps, const Words& more = {}) const {
+    return small_run_of(command(), folder, steps, more);
+  }
+  std::string result() const {
+    return is_sft() ? "policy/model.safetensors" : "drafter/model.safetensors";
+  }
+  Words files(int step) const {
+    const std::string checkpoint = tests::checkpoint_folder(step);
+    return {checkpoint + result(), checkpoint + "state/optimizer.safetensors",
+            checkpoint + "state/loop.json"};
+  }
+};
+
+TEST_P(WarmUps, DisableMovesTheOldRunAside) {  // SECURITY A1
+  expect_success(words(run(), 3, {"trainer.max_ckpt_to_keep=2"}));
+  const auto old = files_of(run());
+  const std::string optim = is_sft() ? "actor.optim.lr=1e-4" : "speculative.train.optim.lr=1e-4";
+  const Words again = {"trainer.max_ckpt_to_keep=2", optim, "trainer.resume_mode=disable"};
+  expect_success(words(run(), 1, again));
+  EXPECT_THAT(output(), HasSubstr("the run that was here is in " + run().string() + ".1"));
+  EXPECT_EQ(files_of(scratch_ / "run.1") == old, true);
+  EXPECT_EQ(read_text(run() / "checkpoints/latest"), "step_000001\n");
+  EXPECT_TRUE(fs::exists(run() / tests::checkpoint_folder(1)));
+  EXPECT_FALSE(fs::exists(run() / tests::checkpoint_folder(3)));
+  expect_success(words(run(), 2, {"trainer.max_ckpt_to_keep=2", optim}));
+  EXPECT_THAT(output(), HasSubstr("step_000001, step 1"));
+}
+
+TEST_P(WarmUps, AnInterruptedRunSaysSoAndResumes) {  // SECURITY A14
+  const Words seldom = {"trainer.save_freq=60", "trainer.test_freq=0"};
+  expect_success(words(scratch_ / "whole", 60, seldom));
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Words stopped = words(run(), 60, seldom);
+    if (signal == SIGTERM) stopped.insert(stopped.end(), {"--workers", "2"});
+    tests::Program program(stopped, log());
+    while (read_text(run() / "metrics.jsonl").find("\"step\":3,") == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    program.send(signal);
+    int code = 0;
+    ASSERT_TRUE(program.wait_for(30, &code)) << output();
+    EXPECT_EQ(code, 128 + signal) << output();
+    EXPECT_THAT(output(), AllOf(HasSubstr("interrupted: the run finishes this step"),
+                                HasSubstr("the same command resumes from there")));
+    EXPECT_FALSE(fs::exists(run() / tests::checkpoint_folder(60)));
+    EXPECT_TRUE(fs::exists(run() / result()));
+    expect_success(words(run(), 60, seldom));
+    tests::expect_same_files(run(), scratch_ / "whole", files(60));
+    tests::expect_same_files(run(), scratch_ / "whole", {result()});
+    EXPECT_EQ(tests::lasting_metrics(run()), tests::lasting_metrics(scratch_ / "whole"));
+    fs::remove_all(run());
+  }
+}
+
+TEST_P(WarmUps, WithoutCheckpointsAnInterruptedRunDoesNotPromiseToResume) {
+  tests::Program program(words(run(), 4000, {"trainer.save_freq=0", "trainer.test_freq=0"}), log());
+  while (read_text(run() / "metrics.jsonl").find("\"step\":3,") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  program.send(SIGINT);
+  EXPECT_EQ(program.wait(), 130) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("trainer.save_freq=0 keeps no checkpoints"),
+                              Not(HasSubstr("resumes from there"))));
+}
+
+TEST_P(WarmUps, AMistakeLeavesTheRunInPlace) {
+  expect_success(words(run(), 1));
+  expect_refused(words(run(), 1, {"trainer.resume_mode=disable", "data.train_files=none.jsonl"}),
+                 "none.jsonl");
+  EXPECT_FALSE(fs::exists(scratch_ / "run.1"));
+}
+
+// Progress is for a terminal; what to do next is said at the end and can be pasted.
+TEST_P(WarmUps, TheEndSaysWhatToDoNext) {
+  expect_success(words(run(), 2));
+  const std::string said = output();
+  EXPECT_EQ(said.find('\r'), std::string::npos);
+  for (const char* line :
+       {" step 0/2  validation loss ", " step 2/2  loss ", " tok/s ", " ETA 0:00",
+        " step 2/2  validation loss ", "Run summary (2 steps, ", "  held-out loss       ",
+        "  training loss       ", "  result              ", "  next\n"})
+    EXPECT_THAT(said, HasSubstr(line));
+  const std::string summary = read_text(run() / "summary.txt");
+  std::istringstream lines(summary.substr(summary.find("  next\n")));
+  int commands = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("build/tlt ") == line.npos) continue;
+    EXPECT_EQ(std::system(("cd " TLT_SOURCE_DIR " && " + line + " >/dev/null 2>&1").c_str()), 0)
+        << line;
+    ++commands;
+  }
+  EXPECT_EQ(commands, is_sft() ? 1 : 2);
+  EXPECT_EQ(apps::json_file((run() / "example_answer.jsonl").string()).size(), 1u);
+}
+
+TEST_P(WarmUps, EveryMetricIsOnThePage) {
+  expect_success(words(run(), 2));
+  expect_all_on_the_page(apps::json_file((run() / "metrics.jsonl").string()));
+}
+
+TEST_P(WarmUps, ATerminalShowsProgress) {
+  const std::string shown = run_on_terminal(words(run(), 40, {"trainer.test_freq=5"}));
+  EXPECT_THAT(shown, AllOf(HasSubstr("\r\033[Kstep "), HasSubstr("/40 ("), HasSubstr("; update, "),
+                           HasSubstr("Run summary (40 steps")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Commands, WarmUps, ::testing::Values("sft", "draft"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// For tlt train too.
+class EveryRun : public WarmUpTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EveryRun, IsNotMixedWithAnother) {  // B3
+  expect_success(small_run_of(GetParam(), run(), 1));
+  for (const std::string other : {"train", "sft", "draft"})
+    if (other != GetParam())
+      expect_refused(small_run_of(other, run(), 2),
+                     "has a run of tlt " + std::string(GetParam()) +
+                         "; give another trainer.experiment_name, or trainer.resume_mode=disable");
+}
+
+TEST_P(EveryRun, DoesNotGoOnFromAnotherModel) {  // B23
+  expect_success(tests::small_sft(scratch_ / "sft", 1, 1));
+  const std::string other = (scratch_ / "sft/policy").string(), copy = (scratch_ / "copy").string();
+  fs::copy(fs::path(TLT_SOURCE_DIR) / "models/demo", copy);
+  expect_success(small_run_of(GetParam(), run(), 1));
+  expect_refused(small_run_of(GetParam(), run(), 2, {"model.path=" + other}),
+                 "has a run from another model than that of model.path");
+  expect_success(small_run_of(GetParam(), run(), 2, {"model.path=" + copy}));
+  EXPECT_THAT(output(), HasSubstr("step_000001, step 1"));
+}
+
+TEST_P(EveryRun, ADamagedRunJsonIsNamed) {
+  expect_success(small_run_of(GetParam(), run(), 1));
+  std::ofstream(run() / "run.json") << "{\"command\": 1}";
+  expect_refused(small_run_of(GetParam(), run(), 2), "run.json: does not say what run this is");
+  fs::remove(run() / "run.json");
+  expect_refused(small_run_of(GetParam(), run(), 2), "without run.json");
+}
+
+TEST_P(EveryRun, AModelInTheFolderIsNotMovedAway) {
+  expect_success(tests::small_sft(run(), 1, 1));
+  expect_refused(
+      small_run_of(GetParam(), run(), 1,
+                   {"model.path=" + (run() / "policy").string(), "trainer.resume_mode=disable"}),
+      "which trainer.resume_mode=disable would move away");
+}
+
+// A run that failed before its first step has nothing to lose.
+TEST_P(EveryRun, AfterAFailedStartOptionsMayChange) {
+  fs::create_directories(run());
+  std::ofstream(run() / "run.json")
+      << R"({"command": ")" << GetParam() << R"(", "model": "", "options": ["data.seed = 7"]})";
+  std::ofstream(run() / "metrics.jsonl") << "{\"step\":0}\n";
+  expect_success(small_run_of(GetParam(), run(), 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Commands, EveryRun, ::testing::Values("train", "sft", "draft"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace tlt::first_use
