@@ -152,8 +152,8 @@ void DraftLoop::run_step() {
   metrics.set("train/tokens_per_second", tokens / seconds);
   run_.report_pace(seconds, tokens, metrics);
   if (run_.is_due(options_.trainer.test_freq) || run_.is_complete()) measure(metrics);
-  if (run_.is_save_due()) save();
   run_.report(metrics);
+  if (run_.is_save_due()) save();
 }
 
 spot::DraftStats DraftLoop::learn() {

@@ -194,13 +194,9 @@ void RlLoop::run_step() {
   if (options_.trainer.dump_rollouts)
     run_.folder().write_rollouts(run_.step(), prompts, rollouts, place_.tokenizer);
   if (run_.is_due(options_.trainer.test_freq)) validate(metrics);
-  if (run_.is_save_due()) {
-    watch.restart();
-    save();
-    metrics.set("timing_s/save_checkpoint", watch.seconds());
-  }
   watch_scores(metrics);
   run_.report(metrics);
+  if (run_.is_save_due()) save();
 }
 
 train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples) {

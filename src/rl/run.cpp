@@ -93,6 +93,7 @@ bool Run::is_unsaved() const { return options_.trainer.save_freq > 0 && saved_st
 
 void Run::save(const train::AdamW& optimizer,
                const std::function<void(train::CheckpointParts& parts)>& add) {
+  const Stopwatch watch;
   saved_step_ = state_.step;
   train::CheckpointParts parts;
   if (checkpoints_ || optimizer.is_shared()) parts.optimizer = optimizer.snapshot();
@@ -100,14 +101,17 @@ void Run::save(const train::AdamW& optimizer,
   parts.texts[train::kLoopText] = to_json(state_, optimizer.steps());
   add(parts);
   checkpoints_->save(state_.step, std::move(parts));
+  save_seconds_ = watch.seconds();
 }
 
-void Run::report_pace(double seconds, double tokens, Metrics& metrics) const {
+void Run::report_pace(double seconds, double tokens, Metrics& metrics) {
   metrics.set("timing_s/step", seconds);
   metrics.set("perf/time_per_step", seconds);
   metrics.set("perf/throughput", tokens / seconds / static_cast<double>(place_.comm->size()));
   metrics.set("training/global_step", static_cast<double>(state_.step));
   metrics.set("training/epoch", static_cast<double>(state_.cursor.epoch));
+  if (save_seconds_ > 0) metrics.set("timing_s/save_checkpoint", save_seconds_);
+  save_seconds_ = 0;
 }
 
 void Run::report(const Metrics& step_metrics) {

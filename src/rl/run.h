@@ -15,15 +15,15 @@
 //     … a step …
 //     run.advance(sampler.cursor());
 //     if (run.is_due(options.trainer.test_freq)) … validate …
-//     if (run.is_save_due()) run.save(trainer.optimizer(), add_policy);
 //     run.report(metrics);
+//     if (run.is_save_due()) run.save(trainer.optimizer(), add_policy);
 //   }
 //   … what the run leaves in its folder …
 //   if (run.is_unsaved()) run.save(trainer.optimizer(), add_policy);
 //   return run.end();
 //
-// The result is written before the last checkpoint, so that a run that is complete has one: a crash
-// between the two repeats the steps since the checkpoint before.
+// A step's metrics and the run's result are written before their checkpoint: a run that resumes
+// from it has the metrics of every step, and one that is complete has its result.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -81,8 +81,9 @@ class Run {
   void save(const train::AdamW& optimizer,
             const std::function<void(train::CheckpointParts& parts)>& add);
 
-  // timing_s/step, perf/*, training/*: how long the step took that went through so many tokens.
-  void report_pace(double seconds, double tokens, Metrics& metrics) const;
+  // timing_s/step, perf/*, training/*: how long the step took that went through so many tokens; and
+  // timing_s/save_checkpoint, of a checkpoint since the step before.
+  void report_pace(double seconds, double tokens, Metrics& metrics);
 
   // Writes the step's metrics, with main/… in front, and says on the console what it was like: a
   // line a second at most, validations and the last step always. Nothing for no metrics.
@@ -116,6 +117,7 @@ class Run {
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   LoopState state_;
   int64_t total_steps_ = 0, first_step_ = 0, saved_step_ = -1;
+  double save_seconds_ = 0;  // of the checkpoint since the last step
   Stopwatch watch_;
   std::optional<Progress> progress_;  // once show() was called on a terminal
   double last_line_ = -std::numeric_limits<double>::infinity();  // when, by the watch

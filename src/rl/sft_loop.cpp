@@ -110,8 +110,8 @@ void SftLoop::run_step() {
   metrics.set("train/tokens_per_second", tokens / seconds);
   run_.report_pace(seconds, tokens, metrics);
   if (run_.is_due(options_.trainer.test_freq)) validate(metrics);
-  if (run_.is_save_due()) save();
   run_.report(metrics);
+  if (run_.is_save_due()) save();
 }
 
 // The mean of the held-out tokens' negative log-likelihood, weighted as in training. Added up in

@@ -89,6 +89,15 @@ class WarmUpTest : public ::testing::Test {
     EXPECT_THAT(output(), HasSubstr(says));
     EXPECT_EQ(files_of(run()) == before, true) << "the refused run has changed the folder";
   }
+  // Waits until the run has done this step; false: it does not.
+  bool does_step(int step) const {
+    const std::string row = "{\"step\":" + std::to_string(step) + ",";
+    for (int i = 0; i < 60000; ++i) {
+      if (read_text(run() / "metrics.jsonl").find(row) != std::string::npos) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
   fs::path log() const { return scratch_ / "log"; }
   std::string output() const { return read_text(log()); }
 
@@ -193,6 +202,7 @@ class WarmUps : public WarmUpTest, public ::testing::WithParamInterface<const ch
   Words words(const fs::path& folder, int steps, const Words& more = {}) const {
     return small_run_of(command(), folder, steps, more);
   }
+  int many() const { return is_sft() ? 24 : 240; }  // steps, long enough to be stopped among them
   std::string result() const {
     return is_sft() ? "policy/model.safetensors" : "drafter/model.safetensors";
   }
@@ -219,34 +229,50 @@ TEST_P(WarmUps, DisableMovesTheOldRunAside) {  // SECURITY A1
 }
 
 TEST_P(WarmUps, AnInterruptedRunSaysSoAndResumes) {  // SECURITY A14
-  const Words seldom = {"trainer.save_freq=60", "trainer.test_freq=0"};
-  expect_success(words(scratch_ / "whole", 60, seldom));
+  const Words seldom = {"trainer.save_freq=" + std::to_string(many()), "trainer.test_freq=0"};
+  expect_success(words(scratch_ / "whole", many(), seldom));
   for (const int signal : {SIGINT, SIGTERM}) {
-    Words stopped = words(run(), 60, seldom);
+    Words stopped = words(run(), many(), seldom);
     if (signal == SIGTERM) stopped.insert(stopped.end(), {"--workers", "2"});
     tests::Program program(stopped, log());
-    while (read_text(run() / "metrics.jsonl").find("\"step\":3,") == std::string::npos)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_TRUE(does_step(3)) << output();
     program.send(signal);
     int code = 0;
     ASSERT_TRUE(program.wait_for(30, &code)) << output();
     EXPECT_EQ(code, 128 + signal) << output();
     EXPECT_THAT(output(), AllOf(HasSubstr("interrupted: the run finishes this step"),
                                 HasSubstr("the same command resumes from there")));
-    EXPECT_FALSE(fs::exists(run() / tests::checkpoint_folder(60)));
+    EXPECT_FALSE(fs::exists(run() / tests::checkpoint_folder(many())));
     EXPECT_TRUE(fs::exists(run() / result()));
-    expect_success(words(run(), 60, seldom));
-    tests::expect_same_files(run(), scratch_ / "whole", files(60));
+    expect_success(words(run(), many(), seldom));
+    tests::expect_same_files(run(), scratch_ / "whole", files(many()));
     tests::expect_same_files(run(), scratch_ / "whole", {result()});
     EXPECT_EQ(tests::lasting_metrics(run()), tests::lasting_metrics(scratch_ / "whole"));
     fs::remove_all(run());
   }
 }
 
+TEST_P(WarmUps, AKilledRunHasNoStepTwice) {
+  const int saved = many() * 2 / 3;
+  const Words some = {"trainer.save_freq=" + std::to_string(saved), "trainer.test_freq=7"};
+  expect_success(words(scratch_ / "whole", many(), some));
+  {
+    tests::Program program(words(run(), many(), some), log());
+    ASSERT_TRUE(does_step(saved + 2)) << output();
+    ASSERT_TRUE(tests::appears(run() / tests::checkpoint_folder(saved))) << output();
+    program.kill_all();
+  }
+
+  ASSERT_FALSE(fs::exists(run() / tests::checkpoint_folder(many())));
+  expect_success(words(run(), many(), some));
+  EXPECT_THAT(output(), HasSubstr(", step " + std::to_string(saved)));
+  tests::expect_same_files(run(), scratch_ / "whole", files(many()));
+  EXPECT_EQ(tests::lasting_metrics(run()), tests::lasting_metrics(scratch_ / "whole"));
+}
+
 TEST_P(WarmUps, WithoutCheckpointsAnInterruptedRunDoesNotPromiseToResume) {
   tests::Program program(words(run(), 4000, {"trainer.save_freq=0", "trainer.test_freq=0"}), log());
-  while (read_text(run() / "metrics.jsonl").find("\"step\":3,") == std::string::npos)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(does_step(3)) << output();
   program.send(SIGINT);
   EXPECT_EQ(program.wait(), 130) << output();
   EXPECT_THAT(output(), AllOf(HasSubstr("trainer.save_freq=0 keeps no checkpoints"),
