@@ -74,7 +74,7 @@ class DraftLoop {
   spot::DraftStats learn();
   void measure(Metrics& metrics);
   void save();
-  void write_drafter() const;
+  void write_drafter();
   void summarize();
 
   const RunOptions options_;
@@ -191,7 +191,7 @@ void DraftLoop::save() {
   });
 }
 
-void DraftLoop::write_drafter() const {
+void DraftLoop::write_drafter() {
   AtomicFolder drafter(run_.folder().path() + "/drafter");
   model::save_drafter(*network_, drafter.path());
   drafter.commit();

@@ -100,10 +100,8 @@ class Run {
   void summarize(RunFacts facts, const nlohmann::json& example_prompt);
 
   RunFolder& folder() { return folder_; }
-  const RunFolder& folder() const { return folder_; }
   const LoopState& state() const { return state_; }
   int64_t step() const { return state_.step; }
-  int64_t total_steps() const { return total_steps_; }
   bool is_complete() const { return state_.step >= total_steps_; }
   bool has_new_steps() const { return state_.step > first_step_; }
   double seconds() const { return watch_.seconds(); }  // since begin()
