@@ -120,7 +120,7 @@ std::string results_of(const std::filesystem::path& run) {
 std::set<std::string> differences(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::set<std::string> names;
   std::vector<std::string> files = tests::state_files(kOptionSteps);
-  files.push_back("rollouts/000001.jsonl");
+  for (const char* file : {"rollouts/000001.jsonl", "run.json"}) files.push_back(file);
   for (const std::string& file : files) {
     const std::string text = read_text(a / file);
     EXPECT_FALSE(text.empty()) << a / file;
@@ -210,7 +210,7 @@ TEST_F(SpeedOptionsKeepResults, OptionsOfTheOtherKindAreNoticed) {
       differences(scratch_ / "temperature", scratch_ / "base").contains("rollouts/000001.jsonl"));
   run("validation", {"rollout.val_kwargs.temperature=0.5"});
   EXPECT_EQ(differences(scratch_ / "validation", scratch_ / "base"),
-            (std::set<std::string>{"checkpoints/step_000002/state/loop.json", "metrics.jsonl"}));
+            (std::set<std::string>{"metrics.jsonl", "run.json"}));
   EXPECT_FALSE(results_of(scratch_ / "base").empty());
 }
 
