@@ -76,6 +76,7 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.train.gap_share", "1"},
     {"speculative.train.consolidate_below", "8"},
     {"speculative.train.compare_frozen", "false"},  // the demo has it
+    {"speculative.train.frozen_after_steps", "1"},
     {"actor.enable_gradient_checkpointing", "true"},
     {"actor.use_distributed_optimizer", "true"},
     {"reward.threads", "1"},
