@@ -192,7 +192,7 @@ void RlLoop::run_step() {
   if (speculation_report_) speculation_report_->add_step(*place_.comm, metrics);
   report_times(rolled_out->times, whole.seconds(), metrics);
   if (options_.trainer.dump_rollouts)
-    run_.folder().write_rollouts(run_.step(), prompts, rollouts, place_.tokenizer);
+    run_.folder().write_rollouts({run_.step(), prompts, rollouts, samples}, place_.tokenizer);
   if (run_.is_due(options_.trainer.test_freq)) validate(metrics);
   watch_scores(metrics);
   run_.report(metrics);
@@ -353,7 +353,7 @@ void RlLoop::validate(Metrics& metrics) {
   check_scored(prompts, rollouts);
   report_validation(prompts, rollouts, how.n, metrics);
   if (options_.trainer.dump_rollouts)
-    run_.folder().write_validation(run_.step(), prompts, rollouts, place_.tokenizer);
+    run_.folder().write_validation({run_.step(), prompts, rollouts}, place_.tokenizer);
   metrics.set("timing_s/testing", watch.seconds());
 }
 

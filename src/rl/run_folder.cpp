@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/json_lines.h"
 #include "base/log.h"
@@ -78,6 +79,12 @@ std::string move_aside(const std::string& folder) {
   return name();
 }
 
+double mean(std::span<const float> values) {
+  return values.empty() ? 0
+                        : std::accumulate(values.begin(), values.end(), 0.0) /
+                              static_cast<double>(values.size());
+}
+
 }  // namespace
 
 RunFolder::RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm)
@@ -126,32 +133,28 @@ void RunFolder::draw() {
   if (!timeline.empty()) write_file_atomic(path_ + "/timeline.svg", timeline);
 }
 
-void RunFolder::write_rollouts(int64_t step, std::span<const data::Prompt> prompts,
-                               std::span<const Rollout> rollouts,
-                               const data::Tokenizer& tokenizer) {
-  if (is_writer_) write_dump("rollouts", step, prompts, rollouts, tokenizer);
+void RunFolder::write_rollouts(const DumpedStep& step, const data::Tokenizer& tokenizer) {
+  if (is_writer_) write_dump("rollouts", step, tokenizer);
 }
 
-void RunFolder::write_validation(int64_t step, std::span<const data::Prompt> prompts,
-                                 std::span<const Rollout> rollouts,
-                                 const data::Tokenizer& tokenizer) {
-  if (is_writer_) write_dump("validation", step, prompts, rollouts, tokenizer);
+void RunFolder::write_validation(const DumpedStep& step, const data::Tokenizer& tokenizer) {
+  if (is_writer_) write_dump("validation", step, tokenizer);
 }
 
-void RunFolder::write_dump(const std::string& name, int64_t step,
-                           std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+void RunFolder::write_dump(const std::string& name, const DumpedStep& dumped,
                            const data::Tokenizer& tokenizer) {
   const std::string folder = path_ + "/" + name;
   make_folder(folder);
-  JsonLinesWriter file(fmt::format("{}/{:06}.jsonl", folder, step));
-  for (const Rollout& rollout : rollouts) {
-    const data::Prompt& prompt = prompts[rollout.prompt];
+  JsonLinesWriter file(fmt::format("{}/{:06}.jsonl", folder, dumped.step));
+  for (size_t i = 0; i < dumped.rollouts.size(); ++i) {
+    const Rollout& rollout = dumped.rollouts[i];
+    const data::Prompt& prompt = dumped.prompts[rollout.prompt];
     const std::vector<int32_t>& tokens = rollout.response.tokens;
     nlohmann::ordered_json row = {{"input", prompt.text},
                                   {"output", tokenizer.decode(tokens)},
                                   {"gts", prompt.ground_truth},
                                   {"score", rollout.score},
-                                  {"step", step},
+                                  {"step", dumped.step},
                                   {"prompt_id", prompt.id},
                                   {"sample", rollout.response.sample},
                                   {"finish_reason", to_string(rollout.response.finish)},
@@ -159,6 +162,7 @@ void RunFolder::write_dump(const std::string& name, int64_t step,
                                   {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
                                   {"response_tokens", tokens.size()},
                                   {"data_source", prompt.data_source}};
+    if (!dumped.samples.empty()) row["advantage"] = mean(dumped.samples[i].advantages);
     if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
     if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
     for (const auto& [name, value] : rollout.extras) row[name] = value;

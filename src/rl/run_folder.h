@@ -26,8 +26,17 @@
 #include "rl/rollout.h"
 #include "rl/run_identity.h"
 #include "rl/run_options.h"
+#include "train/sample.h"
 
 namespace tlt::rl {
+
+// Scored responses and what was learned from them.
+struct DumpedStep {
+  int64_t step = 0;
+  std::span<const data::Prompt> prompts;
+  std::span<const Rollout> rollouts;
+  std::span<const train::TrainSample> samples = {};  // one per rollout; empty: validation
+};
 
 class RunFolder {
  public:
@@ -46,17 +55,16 @@ class RunFolder {
   void write_metrics(int64_t step, const Metrics& metrics);
   // Draws curve.svg from the metrics so far, timeline.svg from timeline.json.
   void draw();
-  // verl's rollout dump: input, output, gts, score, step and the reward's extras.
-  void write_rollouts(int64_t step, std::span<const data::Prompt> prompts,
-                      std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
-  // The same of a validation after `step` steps, in validation/.
-  void write_validation(int64_t step, std::span<const data::Prompt> prompts,
-                        std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
+  // verl's rollout dump: input, output, gts, score, step, the advantage (mean over the response's
+  // tokens) and the reward's extras.
+  void write_rollouts(const DumpedStep& step, const data::Tokenizer& tokenizer);
+  // The same of a validation after `step` steps, in validation/, without advantages.
+  void write_validation(const DumpedStep& step, const data::Tokenizer& tokenizer);
 
  private:
   void take(const RunOptions& options, const RunIdentity& identity);
-  void write_dump(const std::string& name, int64_t step, std::span<const data::Prompt> prompts,
-                  std::span<const Rollout> rollouts, const data::Tokenizer& tokenizer);
+  void write_dump(const std::string& name, const DumpedStep& dumped,
+                  const data::Tokenizer& tokenizer);
 
   const std::string path_;
   const bool is_writer_;

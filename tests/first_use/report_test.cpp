@@ -2,6 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <cmath>
+#include <map>
 #include <regex>
 
 #include "tests/first_use/support.h"
@@ -100,6 +102,20 @@ TEST_F(ReportTest, ARunEndsWithWhatItDid) {
     EXPECT_THAT(timeline, HasSubstr(part));
   EXPECT_THAT(text_of(folder() + "/curve.svg"), HasSubstr("frozen after step 1"));
   expect_all_on_the_page(apps::json_file(folder() + "/metrics.jsonl"));
+  // Rollouts have their advantage: positive above the group's mean score, negative below.
+  std::map<int64_t, std::pair<double, double>> of_prompt;  // sums of advantages and |advantages|
+  for (const auto& row : apps::json_file(folder() + "/rollouts/000001.jsonl")) {
+    auto& [sum, size] = of_prompt[row.at("prompt_id")];
+    sum += row.at("advantage").get<double>();
+    size += std::abs(row.at("advantage").get<double>());
+    EXPECT_TRUE(row.at("score") == 1 ? row.at("advantage") >= 0 : row.at("advantage") <= 0) << row;
+  }
+  double size = 0;
+  for (const auto& [prompt, sums] : of_prompt) {
+    EXPECT_NEAR(sums.first, 0, 1e-4);
+    size += sums.second;
+  }
+  EXPECT_GT(size, 0) << "no group had different scores";
   // What was validated is there.
   EXPECT_EQ(apps::json_file(folder() + "/validation/000000.jsonl").size(), 8u);
   EXPECT_EQ(apps::json_file(folder() + "/validation/000003.jsonl").size(), 8u);
