@@ -206,10 +206,10 @@ TEST(ReadmeTest, StaleCommandsAreFound) {
   for (const auto& [text, fault] : wrong) EXPECT_THAT(checker.fault(text), HasSubstr(fault));
 }
 
-// "| `option` | `default` | …" of `tlt options`.
+// "| `option` | `default` | …" of `tlt options --markdown`.
 std::map<std::string, std::string> option_defaults() {
   static const std::regex kRow("\\| `([^`]+)` \\| `([^`]*)` \\|");
-  const std::string table = run_program({"options"}).out;
+  const std::string table = run_program({"options", "--markdown"}).out;
   std::map<std::string, std::string> defaults;
   for (std::sregex_iterator row(table.begin(), table.end(), kRow), end; row != end; ++row)
     defaults[(*row)[1]] = (*row)[2];

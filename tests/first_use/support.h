@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <regex>
 
 #include "apps/program.h"
@@ -21,6 +22,9 @@ using apps::scratch_folder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+// Commands are typed in the repository's folder, wherever the test program is started.
+inline const bool kIsInRepository = (std::filesystem::current_path(TLT_SOURCE_DIR), true);
 
 inline std::string demo_model() { return std::string(TLT_SOURCE_DIR) + "/models/demo"; }
 
