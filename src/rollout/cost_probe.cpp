@@ -16,19 +16,19 @@ namespace tlt::rollout {
 namespace {
 
 constexpr int32_t kContext = 128;       // tokens before the trees …
-constexpr int32_t kLongContext = 1024;  // … and in long texts
-constexpr int32_t kPathNodes = 8;       // nodes of a branch of a tree
+constexpr int32_t kLongContext = 1024;  // … and in long contexts
+constexpr int32_t kPathNodes = 8;       // nodes per branch of a tree
 constexpr int64_t kMostTreeRows = 64;
-// Passes behind long texts take long: fewer sizes tell what the texts cost.
+// Passes after long contexts are slow: fewer sizes suffice to tell the cost of context.
 constexpr int64_t kMostLongRows = 256, kMostLongTreeRows = 16, kLongStep = 4;
-// Of keys and values, which sequences share when there are more: so much is in no cache.
+// KV cache of the contexts; above this size sequences share pages. No processor cache is as large.
 constexpr int64_t kMostKvBytes = int64_t{256} << 20;
 constexpr int64_t kProbeLogitsBytes = int64_t{64} << 20;
-constexpr int kLeastTurns = 3, kMostTurns = 12;
-constexpr int kMostInARow = 6;         // of a task in its turn …
-constexpr double kRowSeconds = 0.004;  // … until so much time is over
-constexpr double kWarmShare = 0.25;    // of the seconds: after them no further batch size is begun
-constexpr size_t kMostProposals = 4096;  // of one sequence
+constexpr int kLeastRounds = 3, kMostRounds = 12;
+constexpr int kMostInARow = 6;         // repetitions of a task per round …
+constexpr double kRowSeconds = 0.004;  // … until this much time has passed
+constexpr double kWarmShare = 0.25;  // of the seconds: no further batch size is started after them
+constexpr size_t kMostProposals = 4096;  // per sequence
 
 class ForwardProbe {
  public:
@@ -36,19 +36,19 @@ class ForwardProbe {
       : model_(model),
         longest_(kLongContext + kPathNodes < model.config().max_positions ? kLongContext
                                                                           : kContext),
-        text_pages_(longest_ / ops::kPageSlots),
+        context_pages_(longest_ / ops::kPageSlots),
         own_pages_(pages_for(kPathNodes + 1)),
-        pages_of_each_(text_pages_ + own_pages_),
+        pages_of_each_(context_pages_ + own_pages_),
         cache_(model.device(), model.kv_shape(),
                shared_pages(probe) + probe.max_sequences * own_pages_),
         activations_(model, probe.max_rows) {
-    cache_.layer(0).storage.zero_();  // memory that was never written has no pages of its own
-    // Texts are only read and may be the same; what trees are written to is each sequence's own.
+    cache_.layer(0).storage.zero_();  // unwritten memory is one shared page of zeros
+    // Contexts are only read and may be shared; trees are written to pages of their own.
     const int64_t shared = shared_pages(probe);
-    int64_t text = 0, own = shared;
+    int64_t context = 0, own = shared;
     for (int64_t i = 0; i < probe.max_sequences; ++i) {
-      for (int64_t page = 0; page < text_pages_; ++page, text = (text + 1) % shared)
-        pages_.push_back(static_cast<ops::PageId>(text));
+      for (int64_t page = 0; page < context_pages_; ++page, context = (context + 1) % shared)
+        pages_.push_back(static_cast<ops::PageId>(context));
       for (int64_t page = 0; page < own_pages_; ++page)
         pages_.push_back(static_cast<ops::PageId>(own++));
     }
@@ -58,7 +58,7 @@ class ForwardProbe {
                                    at::kFloat);
   }
 
-  bool has_long_texts() const { return longest_ > kContext; }
+  bool has_long_contexts() const { return longest_ > kContext; }
 
   double measure(const spec::ForwardCost& pass) {
     fill(pass.batch, pass.rows / pass.batch, static_cast<int32_t>(pass.context));
@@ -69,16 +69,16 @@ class ForwardProbe {
 
  private:
   int64_t shared_pages(const CostProbe& probe) const {
-    const int64_t most = std::max(text_pages_, kMostKvBytes / model_.kv_shape().page_bytes());
-    return std::min(most, probe.max_sequences * text_pages_);
+    const int64_t most = std::max(context_pages_, kMostKvBytes / model_.kv_shape().page_bytes());
+    return std::min(most, probe.max_sequences * context_pages_);
   }
 
-  // Every tree has a branch for each kPathNodes of its nodes.
+  // Every tree has one branch per kPathNodes of its nodes.
   void fill(int64_t sequences, int64_t tree_rows, int32_t context) {
     batch_.clear();
     for (int64_t i = 0; i < sequences; ++i) {
-      // The last pages of its text.
-      const ops::PageId* pages = &pages_[static_cast<size_t>(i * pages_of_each_ + text_pages_ -
+      // The last pages of its context.
+      const ops::PageId* pages = &pages_[static_cast<size_t>(i * pages_of_each_ + context_pages_ -
                                                              context / ops::kPageSlots)];
       const int32_t token = 0;
       if (tree_rows == 1) {
@@ -102,7 +102,7 @@ class ForwardProbe {
 
   const model::PolicyModel& model_;
   const int32_t longest_;
-  const int64_t text_pages_, own_pages_, pages_of_each_;
+  const int64_t context_pages_, own_pages_, pages_of_each_;
   kv::KvCache cache_;
   model::Activations activations_;
   std::vector<ops::PageId> pages_;
@@ -116,15 +116,15 @@ std::vector<double> measure_in_turns(size_t tasks, double seconds,
                                      const std::function<double(size_t)>& run) {
   std::vector<double> least(tasks, std::numeric_limits<double>::infinity());
   double spent = 0;
-  for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || spent < seconds); ++turn)
+  for (int round = 0; round < kMostRounds && (round < kLeastRounds || spent < seconds); ++round)
     for (size_t task = 0; task < tasks; ++task) {
-      double in_turn = 0;
-      for (int i = 0; i < kMostInARow && in_turn < kRowSeconds; ++i) {
+      double in_round = 0;
+      for (int i = 0; i < kMostInARow && in_round < kRowSeconds; ++i) {
         const double took = run(task);
         least[task] = std::min(least[task], took);
-        in_turn += took;
+        in_round += took;
       }
-      spent += in_turn;
+      spent += in_round;
     }
   return least;
 }
@@ -142,7 +142,7 @@ std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
   const auto run = [&](size_t i) { return prober.measure(costs[i]); };
   const auto add = [&](int64_t sequences, int64_t rows, int64_t context) {
     costs.push_back({sequences, sequences * rows, 0, context});
-    run(costs.size() - 1);  // warm
+    run(costs.size() - 1);  // warm-up pass
   };
   const Stopwatch watch;
   for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
@@ -152,7 +152,7 @@ std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
   }
   const Stopwatch long_watch;
   const int64_t most_rows = std::min(probe.max_rows, kMostLongRows);
-  for (int64_t sequences = 1; prober.has_long_texts() && sequences <= probe.max_sequences;
+  for (int64_t sequences = 1; prober.has_long_contexts() && sequences <= probe.max_sequences;
        sequences *= kLongStep) {
     if (sequences > 1 && long_watch.seconds() > kWarmShare * probe.seconds) break;
     for (int64_t rows = 1; rows <= kMostLongTreeRows; rows *= kLongStep)
@@ -172,24 +172,24 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
   const at::Tensor states =
       network.device().zeros({kContext, network.shown_columns()}, network.type());
   const std::vector<int32_t> prompt(kContext, 0), row = {0};
-  const std::vector<int32_t> text(kMostProposals, 0);  // of every response
-  std::vector<double> numbers;
+  const std::vector<int32_t> tokens(kMostProposals, 0);  // of every response
+  std::vector<double> uniforms;
   for (const spec::Strategy& strategy : strategies)
-    numbers.resize(std::max(numbers.size(), static_cast<size_t>(strategy.depth)), 0.5);
+    uniforms.resize(std::max(uniforms.size(), static_cast<size_t>(strategy.depth)), 0.5);
   std::vector<spec::DraftTree> trees(static_cast<size_t>(probe.max_sequences));
   std::vector<spec::DraftRequest> requests;
   std::vector<spec::DraftCost> costs;
-  // Of one more token for each of the first sequences.
+  // Proposes after one more token of each of the first sequences.
   const auto run = [&](size_t i) {
-    const auto asked = std::span(requests).first(static_cast<size_t>(costs[i].batch));
-    for (spec::DraftRequest& request : asked) {
+    const auto batch = std::span(requests).first(static_cast<size_t>(costs[i].batch));
+    for (spec::DraftRequest& request : batch) {
       request.strategy = costs[i].strategy;
       request.tree->clear();
       drafter.read_states(request.id, std::ssize(request.response), states, row);
-      request.response = std::span(text).first(request.response.size() + 1);
+      request.response = std::span(tokens).first(request.response.size() + 1);
     }
     const Stopwatch proposal;
-    drafter.propose(asked);
+    drafter.propose(batch);
     return proposal.seconds();
   };
   const Stopwatch watch;
@@ -203,11 +203,11 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
                           .response = {},
                           .strategy = {},
                           .tree = &trees[requests.size()],
-                          .draws = {numbers, {}}});
+                          .draws = {uniforms, {}}});
     }
     for (const spec::Strategy& strategy : strategies) {
       costs.push_back({"eagle", strategy, sequences, 0});
-      run(costs.size() - 1);  // warm
+      run(costs.size() - 1);  // warm-up pass
     }
   }
   const std::vector<double> seconds =

@@ -1,5 +1,5 @@
-// Cost probe: what forward passes of the target cost on this machine, measured before the first
-// rollout, so that the tuner begins with something better than a guess (spec/cost_model.h).
+// Cost probe: measures the cost of the target's forward passes on this machine before the first
+// rollout, as the tuner's initial cost table (spec/cost_model.h).
 //
 // Threading  engine thread only.
 //
@@ -18,30 +18,30 @@ namespace tlt::rollout {
 
 struct CostProbe {
   int64_t max_sequences = 64;
-  int64_t max_rows = 1024;  // of a forward pass
-  double seconds = 0.5;     // in which it should be done; it takes longer where passes do
+  int64_t max_rows = 1024;  // token rows of a forward pass
+  double seconds = 0.5;     // target duration; long passes take longer
 };
 
-// The least seconds of each of `tasks`, by passes over all of them in turns: noise that comes in
-// bursts spoils a pass or two of many tasks, and not all passes of one. A short task is repeated in
-// its turn, up to 6 times in 4 ms: behind a long one it finds less in the processor's caches than
-// behind itself, and decoding repeats its steps. `run(task)` does the task once and returns its
-// seconds. At least 3 passes, and at most 12, until `seconds` are over.
+// Minimum seconds of each of `tasks`. The rounds interleave all tasks, so that a burst of noise
+// disturbs one round of many tasks instead of all rounds of one. A short task is repeated within a
+// round, up to 6 times in 4 ms, to be measured with warm caches, because decoding repeats its
+// steps. `run(task)` runs the task once and returns its seconds. At least 3 rounds, and at most 12
+// until `seconds` have passed.
 std::vector<double> measure_in_turns(size_t tasks, double seconds,
                                      const std::function<double(size_t)>& run);
 
-// Noise only adds: a pass that took longer than one of more rows, for as many sequences, was
-// disturbed, and gets that one's seconds. REQUIRES: of a batch size and a context, fewer rows come
-// first.
+// Noise only adds time: a pass that took longer than one of more rows, for as many sequences, was
+// disturbed and gets the other's seconds. REQUIRES: within a batch size and a context, costs are in
+// the order of rows.
 void make_monotone(std::span<spec::ForwardCost> costs);
 
-// Passes of 1, 2, 4 … sequences that verify trees of 1, 2, 4 … 64 rows each behind a short text,
-// and of fewer sizes behind a long one, if the model has the positions; the head included. Batch
-// sizes that are left out cost as the ones before let expect.
+// Measures passes of 1, 2, 4 … sequences with trees of 1, 2, 4 … 64 rows each after a short
+// context, and fewer sizes after a long one, if the model has the positions; LM head included. The
+// cost of larger batch sizes, left out for lack of time, is extrapolated.
 std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
                                                 const CostProbe& probe);
 
-// Proposals of an EAGLE drafter for 1, 2, 4 … sequences that got a token since the last one.
+// Measures proposals of an EAGLE drafter for 1, 2, 4 … sequences with one new token each.
 std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
                                             std::span<const spec::Strategy> strategies,
                                             const CostProbe& probe);

@@ -13,7 +13,7 @@
 namespace tlt::rollout {
 namespace {
 
-TEST(CostProbeTest, MeasuresEveryBatchSizeThatFitsAndMoreRowsForEach) {
+TEST(CostProbeTest, MeasuresEveryBatchSizeWithSeveralRowCounts) {
   const auto model =
       tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kBFloat16);
   const auto costs =
@@ -27,27 +27,27 @@ TEST(CostProbeTest, MeasuresEveryBatchSizeThatFitsAndMoreRowsForEach) {
   EXPECT_EQ(measured.size(), costs.size());
   for (const int64_t batch : {1, 2, 4, 8}) {
     EXPECT_TRUE(measured.contains({batch, batch}));
-    EXPECT_TRUE(measured.contains({batch, 8 * batch})) << "a line needs a second point";
+    EXPECT_TRUE(measured.contains({batch, 8 * batch})) << "a linear fit needs two points";
   }
   EXPECT_EQ(measured.rbegin()->first, 8);
 }
 
-// Each with plain steps and with trees, and of a batch size no less than behind short ones.
-TEST(CostProbeTest, MeasuresLongTextsWhereTheModelHasThePositions) {
+// Non-speculative steps and trees, at batch sizes that are also measured with short contexts.
+TEST(CostProbeTest, MeasuresLongContextsIfTheModelHasPositions) {
   model::ModelConfig config = tests::tiny_config(model::Family::kQwen2);
   for (const int64_t positions : {1024, 2048}) {
     config.max_positions = positions;
     const auto model = tests::make_tiny_model(config, at::kBFloat16);
     const auto costs =
         measure_forwards(*model, {.max_sequences = 5, .max_rows = 40, .seconds = 1e9});
-    std::set<std::pair<int64_t, int64_t>> behind_long;
+    std::set<std::pair<int64_t, int64_t>> long_context;
     for (const spec::ForwardCost& cost : costs) {
       EXPECT_LE(cost.rows, 40);
       EXPECT_LT(cost.context, positions);
-      if (cost.context > 128) behind_long.insert({cost.batch, cost.rows});
+      if (cost.context > 128) long_context.insert({cost.batch, cost.rows});
     }
     using Passes = std::set<std::pair<int64_t, int64_t>>;
-    EXPECT_EQ(behind_long,
+    EXPECT_EQ(long_context,
               positions == 1024 ? Passes{} : (Passes{{1, 1}, {1, 4}, {1, 16}, {4, 4}, {4, 16}}));
     const spec::CostTable table(costs, {});
     const double times = table.target_seconds(4, 4, 1024) / table.target_seconds(4, 4, 128);
@@ -58,13 +58,13 @@ TEST(CostProbeTest, MeasuresLongTextsWhereTheModelHasThePositions) {
   }
 }
 
-TEST(CostProbeTest, StopsAtABatchSizeWhenItsTimeIsUp) {
+TEST(CostProbeTest, StopsAtABatchSizeWhenTimeIsUp) {
   const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kLlama), at::kFloat);
   const auto costs = measure_forwards(*model, {.max_sequences = 64, .max_rows = 64, .seconds = 0});
   EXPECT_EQ(costs.size(), 7u) << "1, 2 … 64 rows of one sequence";
 }
 
-TEST(CostProbeTest, ProposalsOfADeepTreeCostMoreThanOfAShallowOne) {
+TEST(CostProbeTest, DeepTreesCostMoreToPropose) {
   const auto model =
       tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kBFloat16);
   model::EagleNetwork network(*model, model::EagleNetwork::config_for(model->config()));
@@ -76,7 +76,7 @@ TEST(CostProbeTest, ProposalsOfADeepTreeCostMoreThanOfAShallowOne) {
   for (size_t i = 0; i < 4; i += 2) EXPECT_LT(costs[i].seconds, costs[i + 1].seconds);
 }
 
-// A machine on which everything takes five times as long in the midst of a probe.
+// A machine that is five times as slow during a burst in the middle of a probe.
 struct NoisyMachine {
   explicit NoisyMachine(double begin) : burst_begin(begin), burst_end(begin + 0.2) {}
 
@@ -91,7 +91,7 @@ struct NoisyMachine {
   }
 };
 
-TEST(CostProbeTest, ABurstOfNoiseSpoilsNoPoint) {
+TEST(CostProbeTest, NoiseBurstsDoNotAffectTheMinimum) {
   std::vector<double> truth;
   for (int i = 0; i < 20; ++i) truth.push_back(1e-3 * (1 + i));  // 0.21 s for all of them
   int spoiled = 0;
@@ -100,7 +100,7 @@ TEST(CostProbeTest, ABurstOfNoiseSpoilsNoPoint) {
     const auto run = [&](size_t task) { return machine.run(truth[task]); };
     const std::vector<double> least = measure_in_turns(truth.size(), /*seconds=*/0.5, run);
     for (size_t i = 0; i < truth.size(); ++i) EXPECT_DOUBLE_EQ(least[i], truth[i]) << begin;
-    // Not so when each task is repeated for itself.
+    // Without interleaving, bursts affect some minima.
     NoisyMachine other(begin);
     for (const double seconds : truth) {
       double best = 1e9;
@@ -111,7 +111,7 @@ TEST(CostProbeTest, ABurstOfNoiseSpoilsNoPoint) {
   EXPECT_GT(spoiled, 30);
 }
 
-TEST(CostProbeTest, MorePassesAreMadeWhileThereIsTime) {
+TEST(CostProbeTest, RoundsRepeatUntilTheTimeIsUp) {
   int64_t runs = 0;
   const auto counted = [&](double seconds) {
     runs = 0;
@@ -150,10 +150,10 @@ TEST(MakeSpeculationTest, StrategiesThatCanNeverBeVerifiedAreRefused) {
   EXPECT_EQ(make_speculation(options, *model, engine), nullptr);
   options.enable = true;
   options.drafters = {"eagle"};
-  EXPECT_EQ(make_speculation(options, *model, engine), nullptr) << "no network";
+  EXPECT_EQ(make_speculation(options, *model, engine), nullptr) << "no draft model";
 }
 
-TEST(MakeSpeculationTest, AMixtureHasItsDraftersButTheyCompeteOnlyWhereNamed) {
+TEST(MakeSpeculationTest, MixedDraftersCompeteAloneOnlyIfNamed) {
   const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kFloat);
   const auto network = std::make_shared<model::EagleNetwork>(
       *model, model::EagleNetwork::config_for(model->config()));
@@ -174,7 +174,7 @@ TEST(MakeSpeculationTest, AMixtureHasItsDraftersButTheyCompeteOnlyWhereNamed) {
   EXPECT_EQ(arms({"suffix", "mixed"}, true), (Kinds{"off", "suffix", "mixed"}));
   EXPECT_EQ(arms({"suffix", "eagle", "mixed"}, true), (Kinds{"off", "suffix", "eagle", "mixed"}));
   EXPECT_EQ(arms({"suffix", "eagle", "mixed"}, false), (Kinds{"off", "suffix"}))
-      << "a mixture of one";
+      << "mixed of one drafter";
   EXPECT_EQ(arms({"mixed"}, false), (Kinds{"off", "mixed"}));
   const spec::Strategy strategy{4, 2, 6};
   EXPECT_GT(costs.draft_curve({"mixed", strategy}).at(1), 0);

@@ -13,8 +13,8 @@
 namespace tlt::rollout {
 namespace {
 
-// As many as the memory allows, and not more than all running sequences fill at the model's full
-// length (with a page for the copy a sample makes).
+// Number of pages: what fits into kv_memory_bytes, but at most what all running sequences fill at
+// the model's full length (plus one page for the copy that a sample makes).
 int64_t cache_pages(const model::PolicyModel& model, const EngineOptions& options) {
   options.check();
   const int64_t page_bytes = model.kv_shape().page_bytes();
@@ -85,7 +85,7 @@ std::shared_ptr<GroupState> Engine::make_state(Group group) const {
   TLT_CHECK_INPUT(
       needed <= pool_.total_pages(), "prompt ", state->request.prompt_id, " with its ",
       state->prompt_tokens(), " tokens and a response of ", state->max_new_tokens, " needs ",
-      needed * cache_.shape().page_bytes(), " bytes of keys and values; kv_memory_bytes holds ",
+      needed * cache_.shape().page_bytes(), " bytes of KV cache; kv_memory_bytes holds ",
       pool_.total_pages() * cache_.shape().page_bytes(),
       ": raise it or allow shorter responses (max_new_tokens, data.max_response_length)");
   return state;
@@ -108,7 +108,7 @@ void Engine::check_input(const Group& group) const {
                   " samples; ask for at least 1");
   TLT_CHECK(group.first_sample >= 0 && group.first_sample + group.samples < HiddenTap::kPrompt);
   TLT_CHECK_INPUT(group.sampling->stop.empty() || stop_text_ != nullptr, "prompt ", group.prompt_id,
-                  " has stop texts, but there is no tokenizer to find them; use stop_tokens");
+                  " has stop strings, but there is no tokenizer to match them; use stop_tokens");
 }
 
 bool Engine::step() {
@@ -135,7 +135,7 @@ bool Engine::step() {
 
 void Engine::report(const StepPlan& plan, std::span<const Drawn> drawn,
                     const TargetStates& states) {
-  size_t tree = 0;  // trees stand in the same order in work and draws
+  size_t tree = 0;  // trees are in the same order in work and draws
   for (size_t i = 0; i < plan.draws.size(); ++i) {
     const Draw& draw = plan.draws[i];
     size_t tokens = 1;
@@ -159,7 +159,7 @@ void Engine::offer(const StepPlan& plan, const TargetStates& states) {
     const Work& work = plan.work[i];
     const ops::Segment& segment = plan.batch.segments[i];
     if (speculation_ && work.sequence != nullptr) offer_begun(work, segment, states);
-    if (tap_ == nullptr && work.sequence != nullptr) continue;  // the drafter sees those in report
+    if (tap_ == nullptr && work.sequence != nullptr) continue;  // drafters read those in report()
     const uint32_t prompt_id = work.group->request.prompt_id;
     const uint32_t sample = work.sequence ? work.sequence->sample : HiddenTap::kPrompt;
     const auto offer_rows = [&](int32_t row, int32_t position, int32_t rows) {
@@ -180,8 +180,8 @@ void Engine::offer(const StepPlan& plan, const TargetStates& states) {
   }
 }
 
-// Of tokens that another engine chose, the states that they were drawn from: the prompt's last one,
-// for the first token of each response, and those of the response's own rows.
+// Passes the states that tokens of another engine were sampled from to the drafters: the prompt's
+// last one, for the first token of each response, and those of the response's own rows.
 void Engine::offer_begun(const Work& work, const ops::Segment& segment,
                          const TargetStates& states) {
   const int32_t skip = work.repeated_rows, last_row = segment.first_row + segment.rows - 1;

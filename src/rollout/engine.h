@@ -1,13 +1,13 @@
-// Engine: turns groups of prompts into responses, many sequences at a time.
+// Engine: generates the responses to groups of prompts, many sequences per forward pass.
 //
-// A token depends on the weights, the request and its place alone; never on what runs beside it, on
-// how prompts are cut into chunks, on preemption or on the memory there is
-// (tests/laws/batch_never_changes_tokens).
+// A token depends only on the weights, the request and its sample and position. It does not depend
+// on the other sequences of the batch, on chunked prefill, on preemption or on the size of the KV
+// cache (tests/laws/batch_never_changes_tokens).
 //
 // Owns       the KV cache, its pages, the scheduler, the buffers of a step.
-// Borrows    the policy model (weights change only while the engine is idle), StopText, HiddenTap,
-//            Speculation.
-// Not here   who runs next (scheduler.h), how a token is chosen (token_sampler.h).
+// Borrows    the policy model (its weights change only while the engine is idle), StopText,
+//            HiddenTap, Speculation.
+// Not here   which sequences run in a step (scheduler.h), how a token is sampled (token_sampler.h).
 // Threading  engine thread only; no locks.
 //
 //   Engine engine(model, options);
@@ -34,72 +34,74 @@
 
 namespace tlt::rollout {
 
-// Counted since the engine was made.
+// Counters since construction, except where noted.
 struct EngineStats {
   int64_t steps = 0;
-  int64_t rows = 0;           // tokens that went through the model
-  int64_t repeated_rows = 0;  // of them, computed again after a preemption
-  int64_t prompt_rows = 0;    // of them, of prompts
-  int64_t tokens = 0;         // of responses
+  int64_t rows = 0;           // token rows of all forward passes
+  int64_t repeated_rows = 0;  // part of rows: computed again after a preemption
+  int64_t prompt_rows = 0;    // part of rows: rows of prompts
+  int64_t tokens = 0;         // response tokens
   int64_t preemptions = 0;
-  int64_t running = 0;  // now
-  int64_t waiting = 0;  // now
+  int64_t running = 0;  // current
+  int64_t waiting = 0;  // current
   int64_t pages = 0;
   int64_t peak_pages = 0;
-  int64_t kv_bytes = 0;  // of all pages
+  int64_t kv_bytes = 0;  // bytes of all pages
   double schedule_seconds = 0;
   double forward_seconds = 0;
   double sample_seconds = 0;
-  // batch_sizes[i]: steps with 2^i .. 2^(i+1) - 1 running sequences; the last one and more.
+  // batch_sizes[i]: steps with 2^i .. 2^(i+1) - 1 running sequences; the last entry has no upper
+  // bound.
   std::array<int64_t, 12> batch_sizes = {};
 };
 
 class Engine {
  public:
-  // `stop_text` is needed for requests with stop texts, `tap` may be null; all outlive the engine.
-  // `speculation`: guesses ahead of the model; null: plain decoding. The same tokens either way.
+  // stop_text: required by requests with stop strings. tap: may be null. speculation: null means
+  // non-speculative decoding; the tokens are the same either way. All outlive the engine.
   Engine(const model::PolicyModel& model, const EngineOptions& options,
          const StopText* stop_text = nullptr, HiddenTap* tap = nullptr,
          Speculation* speculation = nullptr);
   ~Engine();
 
-  // Adds a group to the end of the line. InputError when it can never be served: an empty prompt,
-  // one longer than the model's positions, or a response that does not fit into kv_memory_bytes
-  // (the message says what does). A response that meets the end of the model's positions finishes
-  // there, with kLength.
+  // Adds a group to the end of the queue. InputError when it can never be served: an empty prompt,
+  // a prompt longer than the model's positions, or a response that does not fit into
+  // kv_memory_bytes (the message says what does). A response that reaches the model's last position
+  // finishes there with kLength.
   void submit(Group group);
 
-  // The same with responses that another engine began and gave up (kCancelled): they go on, and end
-  // as they would have there. Of `group`, samples and first_sample are theirs. The tap is offered
-  // all their states, from the prompt on. REQUIRES: none of them is unfinished here.
+  // Resumes responses that another engine started and cancelled (kCancelled). They end as they
+  // would have there. `group.samples` and `first_sample` are ignored: `begun` says which samples.
+  // The tap is offered all their states, from the prompt on. REQUIRES: none of them is unfinished
+  // here.
   void resume(Group group, std::vector<Response> begun);
 
-  // One forward pass and the tokens it gives; false when nothing is unfinished.
+  // Runs one forward pass and samples its tokens; false when nothing is unfinished.
   bool step();
 
-  // What finished since the last call, in the order it finished.
+  // Responses finished since the last call, in the order they finished.
   std::vector<Response> take_finished();
 
-  // Between steps: the response ends with the tokens it has, as kCancelled. False when there is
-  // none such.
+  // Between steps: ends a response with the tokens it has, as kCancelled. False when there is no
+  // such unfinished response.
   bool cancel(uint32_t prompt_id, uint32_t sample) { return scheduler_.cancel(prompt_id, sample); }
   void cancel_all() { scheduler_.cancel_all(); }
 
-  // Between steps: what a response has so far; empty when it does not run. Valid until the next
-  // step.
+  // Between steps: the tokens of a running response so far; empty when it does not run. Valid until
+  // the next step.
   std::span<const int32_t> tokens_so_far(uint32_t prompt_id, uint32_t sample) const;
 
-  // How many more sequences could be submitted and start with the next step.
+  // Number of further sequences that could be submitted and start with the next step.
   int64_t room() const { return scheduler_.room(); }
-  // Of them, how many would hardly slow the unfinished ones down: what the tuner of speculation
-  // knows of costs; 0 where there is none. REQUIRES: some are unfinished.
+  // Spare capacity: how many of these would slow the unfinished ones down only slightly, as
+  // predicted by the tuner; 0 without a tuner. REQUIRES: some sequences are unfinished.
   int64_t room_at_no_cost() const;
-  // What is running or waiting; looks at each of them.
+  // Sums over the running and waiting sequences; visits each of them.
   Unfinished unfinished() const { return scheduler_.unfinished(); }
   EngineStats stats() const;
 
-  // Throws Error when a page is held by none of the unfinished sequences; after the last one, when
-  // any is held. Slow.
+  // Throw Error when a page is held by none of the unfinished sequences;
+  // check_idle_invariants() also when any sequence is unfinished or any page is held. Slow.
   void check_invariants() const { scheduler_.check_invariants(); }
   void check_idle_invariants() const;
 
@@ -107,7 +109,7 @@ class Engine {
   void check_input(const Group& group) const;
   std::shared_ptr<GroupState> make_state(Group group) const;
   void begin_rollout();
-  // What was committed, to those who learn from it.
+  // Passes the hidden states of committed tokens to the tap and to the drafters.
   void offer(const StepPlan& plan, const TargetStates& states);
   void offer_begun(const Work& work, const ops::Segment& segment, const TargetStates& states);
   void report(const StepPlan& plan, std::span<const Drawn> drawn, const TargetStates& states);

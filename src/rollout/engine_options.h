@@ -1,4 +1,4 @@
-// EngineOptions: how much the engine does at once. None of them changes a token.
+// EngineOptions: limits on batch size and memory of the engine. None of them changes a token.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -19,8 +19,8 @@ namespace {
 using tests::DenseModel;
 using tests::Rollouts;
 
-// One plain token, the slow way: by sorting, in float64. A truncated distribution is walked from
-// its likeliest token on, a whole one in the order of ids.
+// Reference sampler for one token: sorts, in float64. A truncated distribution is walked from its
+// most likely token on, a full one in the order of ids.
 struct SlowToken {
   int32_t token;
   double logprob, truncated_logprob;
@@ -50,8 +50,8 @@ SlowToken slow_sample(const at::Tensor& logits, const ops::SamplingRule& rule, d
     ids.resize(keep);
   }
   if (rule.min_p > 0) {
-    const double floor = rule.min_p * p(ids[0]);
-    std::erase_if(ids, [&](int32_t id) { return p(id) < floor; });
+    const double least = rule.min_p * p(ids[0]);
+    std::erase_if(ids, [&](int32_t id) { return p(id) < least; });
   }
   const double all = mass();
   double reached = 0;
@@ -62,7 +62,7 @@ SlowToken slow_sample(const at::Tensor& logits, const ops::SamplingRule& rule, d
   return {};
 }
 
-// A response without engine, cache and kernels.
+// Reference response: without engine, KV cache and kernels.
 Response slow_response(const DenseModel& model, const Group& group, uint32_t sample,
                        const std::vector<int32_t>& eos) {
   Response response;
@@ -98,8 +98,7 @@ class NumberText : public StopText {
   };
 };
 
-// Everything offered, put together by prompt and sample; says so when a position comes twice or too
-// early.
+// Collects what is offered by prompt and sample; fails when a position is repeated or skipped.
 class RecordingTap : public HiddenTap {
  public:
   struct Offered {
@@ -179,7 +178,7 @@ SamplingOptions sampling_of(double temperature, int64_t top_k = -1, double top_p
   return sampling;
 }
 
-TEST_F(EngineTest, TokensAndLogprobsAreThoseOfPlainDecoding) {
+TEST_F(EngineTest, TokensAndLogprobsMatchTheReference) {
   const DenseModel dense(*model_);
   for (const SamplingOptions& sampling :
        {sampling_of(1), sampling_of(0), sampling_of(0.6), sampling_of(1, 5),
@@ -188,9 +187,9 @@ TEST_F(EngineTest, TokensAndLogprobsAreThoseOfPlainDecoding) {
     const std::vector<Group> requests = groups(sampling, 2, 2);
     const Rollouts rollouts = run(requests);
     const bool truncates = sampling.temperature > 0 && sampling.rule().truncates();
-    for (const auto& [place, got] : rollouts) {
+    for (const auto& [key, got] : rollouts) {
       const Response want =
-          slow_response(dense, requests[place.first], place.second, config_.eos_tokens);
+          slow_response(dense, requests[key.first], key.second, config_.eos_tokens);
       ASSERT_EQ(got.tokens, want.tokens)
           << "temperature " << sampling.temperature << ", top_k " << sampling.top_k;
       EXPECT_TRUE(tests::tensors_near(at::tensor(got.logprobs), at::tensor(want.logprobs), 1e-4));
@@ -202,9 +201,9 @@ TEST_F(EngineTest, TokensAndLogprobsAreThoseOfPlainDecoding) {
   }
 }
 
-// Rows of the head behind the tokenizer's last token, here half of them: the tokens are those
-// of a model without them, the logprobs those of the whole model, as the trainer has them.
-TEST_F(EngineTest, ThePaddingOfAVocabularyIsNeverSampled) {
+// The LM head has rows after the tokenizer's last token, here half of them. The tokens are those of
+// a model without these rows, the logprobs those of the whole model, as in the trainer.
+TEST_F(EngineTest, VocabularyPaddingIsNeverSampled) {
   const int64_t tokens = config_.vocabulary / 2;
   const Rollouts with_padding = run(groups(sampling_of(1)));
   const auto is_padding = [&](int32_t token) { return token >= tokens; };
@@ -216,22 +215,22 @@ TEST_F(EngineTest, ThePaddingOfAVocabularyIsNeverSampled) {
   for (const SamplingOptions& sampling :
        {sampling_of(1), sampling_of(0), sampling_of(1, 5), sampling_of(1.3, 20, 0.9, 0.05)}) {
     const std::vector<Group> requests = groups(sampling, 2, 2);
-    for (const auto& [place, got] : run(requests)) {
-      const Group& group = requests[place.first];
-      std::vector<int32_t> text = group.tokens;
+    for (const auto& [key, got] : run(requests)) {
+      const Group& group = requests[key.first];
+      std::vector<int32_t> context = group.tokens;
       for (size_t i = 0; i < got.tokens.size(); ++i) {
         const double u = uniform(group.seed, {.step = group.rl_step,
                                               .prompt = group.prompt_id,
-                                              .sample = place.second,
+                                              .sample = key.second,
                                               .position = static_cast<uint32_t>(i)});
         const ops::SamplingRule rule = sampling.rule();
-        const at::Tensor logits = dense.logits(text)[-1];
+        const at::Tensor logits = dense.logits(context)[-1];
         const SlowToken want = slow_sample(logits.narrow(0, 0, tokens).clone(), rule, u);
         ASSERT_EQ(got.tokens[i], want.token) << "temperature " << sampling.temperature;
         ASSERT_LT(got.tokens[i], tokens);
         const at::Tensor all = (logits / rule.logprob_temperature()).log_softmax(0);
         ASSERT_NEAR(got.logprobs[i], all[got.tokens[i]].item<double>(), 1e-4);
-        text.push_back(got.tokens[i]);
+        context.push_back(got.tokens[i]);
       }
     }
   }
@@ -256,7 +255,7 @@ TEST_F(EngineTest, AnotherSeedStepOrPromptIdGivesOtherTokens) {
   }
 }
 
-TEST_F(EngineTest, RandomKeyStandsForStepAndPromptId) {
+TEST_F(EngineTest, RandomKeyReplacesStepAndPromptId) {
   Group group = groups(sampling_of(1), 1, 1)[0];
   group.rl_step = 5;
   group.prompt_id = 6;
@@ -277,8 +276,8 @@ TEST_F(EngineTest, TokensSoFarAreThoseOfTheResponse) {
   for (const Group& group : requests) engine.submit(group);
   size_t longest = 0;
   while (engine.step())
-    for (const auto& [place, response] : want) {
-      const auto tokens = engine.tokens_so_far(place.first, place.second);
+    for (const auto& [key, response] : want) {
+      const auto tokens = engine.tokens_so_far(key.first, key.second);
       ASSERT_LE(tokens.size(), response.tokens.size());
       EXPECT_TRUE(std::ranges::equal(tokens, std::span(response.tokens).first(tokens.size())));
       longest = std::max(longest, tokens.size());
@@ -287,11 +286,11 @@ TEST_F(EngineTest, TokensSoFarAreThoseOfTheResponse) {
   EXPECT_TRUE(engine.tokens_so_far(9, 0).empty());
 }
 
-TEST_F(EngineTest, ResponseEndsWithTheModelsStopTokenUnlessItIsIgnored) {
+TEST_F(EngineTest, EosTokenEndsAResponseUnlessIgnored) {
   SamplingOptions sampling = sampling_of(2);
   sampling.max_new_tokens = 60;
   int64_t stopped = 0;
-  for (const auto& [place, response] : run(groups(sampling, 5, 8))) {
+  for (const auto& [key, response] : run(groups(sampling, 5, 8))) {
     const auto first = std::ranges::find_if(response.tokens,
                                             [](int32_t token) { return token == 1 || token == 2; });
     const bool has_stop = first != response.tokens.end();
@@ -302,13 +301,13 @@ TEST_F(EngineTest, ResponseEndsWithTheModelsStopTokenUnlessItIsIgnored) {
   }
   EXPECT_GT(stopped, 4);
   sampling.ignore_eos = true;
-  for (const auto& [place, response] : run(groups(sampling, 5, 8))) {
+  for (const auto& [key, response] : run(groups(sampling, 5, 8))) {
     EXPECT_EQ(response.finish, FinishReason::kLength);
     EXPECT_EQ(std::ssize(response.tokens), 60);
   }
 }
 
-TEST_F(EngineTest, StopTokensOfTheRequestEndAResponseToo) {
+TEST_F(EngineTest, RequestStopTokensEndAResponse) {
   SamplingOptions sampling = sampling_of(1);
   sampling.ignore_eos = true;
   const Rollouts plain = run(groups(sampling, 1, 1));
@@ -320,20 +319,20 @@ TEST_F(EngineTest, StopTokensOfTheRequestEndAResponseToo) {
   EXPECT_EQ(response.finish, FinishReason::kStop);
 }
 
-TEST_F(EngineTest, StopTextOverTwoTokensKeepsTheTokenThatCompletesIt) {
+TEST_F(EngineTest, StopStringMaySpanTwoTokens) {
   SamplingOptions sampling = sampling_of(1);
   sampling.ignore_eos = true;
   const std::vector<int32_t> tokens = run(groups(sampling, 1, 1)).begin()->second.tokens;
   sampling.stop = {"never",
                    " " + std::to_string(tokens[4]) + " " + std::to_string(tokens[5]) + " "};
   const Response response = run(groups(sampling, 1, 1)).begin()->second;
-  auto end = tokens.begin() + 3;  // a space, and so another token, stands before
+  auto end = tokens.begin() + 3;  // the stop string begins with the space of a token before
   while (end[-2] != tokens[4] || end[-1] != tokens[5]) ++end;
   EXPECT_EQ(response.tokens, std::vector<int32_t>(tokens.begin(), end));
   EXPECT_EQ(response.finish, FinishReason::kStop);
 }
 
-TEST_F(EngineTest, ResponseEndsWhereTheModelsPositionsEnd) {
+TEST_F(EngineTest, ResponseEndsAtTheLastModelPosition) {
   SamplingOptions sampling = sampling_of(1);
   sampling.ignore_eos = true;
   sampling.max_new_tokens = 1000;
@@ -380,12 +379,12 @@ TEST_F(EngineTest, RequestsThatCanNeverBeServedAreRefused) {
   EXPECT_EQ(refused([](Group&) {}), "accepted");
 }
 
-TEST_F(EngineTest, MemoryTooSmallForOneResponseSaysHowMuchItNeeds) {
+TEST_F(EngineTest, TooSmallKvMemoryErrorStatesTheNeed) {
   EngineOptions small = options();
   small.kv_memory_bytes = 5 * page_bytes();
   Engine engine(*model_, small);
   SamplingOptions sampling = sampling_of(1);
-  sampling.max_new_tokens = 81;  // one token and 80 positions more: 6 pages
+  sampling.max_new_tokens = 81;  // a 1-token prompt and 80 more positions: 6 pages
   try {
     engine.submit(groups(sampling, 1, 1)[0]);
     FAIL() << "accepted";
@@ -398,7 +397,7 @@ TEST_F(EngineTest, MemoryTooSmallForOneResponseSaysHowMuchItNeeds) {
   EXPECT_THROW(Engine(*model_, small), InputError);
 }
 
-TEST_F(EngineTest, CancelledResponsesKeepTheirTokensAndTheOthersGoOn) {
+TEST_F(EngineTest, CancelledResponsesKeepTheirTokens) {
   const std::vector<Group> requests = groups(sampling_of(1), 4, 4);
   const Rollouts want = run(requests);
   Engine engine(*model_, options());
@@ -414,10 +413,10 @@ TEST_F(EngineTest, CancelledResponsesKeepTheirTokensAndTheOthersGoOn) {
   tests::keep(engine.take_finished(), got);
   engine.check_idle_invariants();
   ASSERT_EQ(got.size(), want.size());
-  for (const auto& [place, response] : got) {
-    const bool cancelled = place == std::pair<uint32_t, uint32_t>(1, 2);
+  for (const auto& [key, response] : got) {
+    const bool cancelled = key == std::pair<uint32_t, uint32_t>(1, 2);
     EXPECT_EQ(response.finish == FinishReason::kCancelled, cancelled);
-    const auto& tokens = want.at(place).tokens;
+    const auto& tokens = want.at(key).tokens;
     EXPECT_TRUE(std::equal(response.tokens.begin(), response.tokens.end(), tokens.begin()));
     EXPECT_EQ(response.tokens.size() == tokens.size(), !cancelled);
   }
@@ -433,7 +432,7 @@ TEST_F(EngineTest, CancelAllLeavesTheEngineIdle) {
   EXPECT_EQ(std::ssize(engine.take_finished()), 40);
 }
 
-TEST_F(EngineTest, EveryCommittedTokensHiddenStateIsOfferedOnceAlsoAfterPreemption) {
+TEST_F(EngineTest, HiddenStatesAreOfferedOnceDespitePreemption) {
   SamplingOptions sampling = sampling_of(1);
   sampling.max_new_tokens = 40;
   const std::vector<Group> requests = groups(sampling);
@@ -448,19 +447,19 @@ TEST_F(EngineTest, EveryCommittedTokensHiddenStateIsOfferedOnceAlsoAfterPreempti
   EXPECT_GT(engine.stats().repeated_rows, 0);
 
   const DenseModel dense(*model_);
-  for (const auto& [place, response] : rollouts) {
-    const std::vector<int32_t>& prompt = requests[place.first].tokens;
+  for (const auto& [key, response] : rollouts) {
+    const std::vector<int32_t>& prompt = requests[key.first].tokens;
     std::vector<int32_t> tokens(prompt);
     tokens.insert(tokens.end(), response.tokens.begin(), response.tokens.end() - 1);
     const at::Tensor want = dense.hidden(tokens);
-    for (const uint32_t sample : {place.second, HiddenTap::kPrompt}) {
+    for (const uint32_t sample : {key.second, HiddenTap::kPrompt}) {
       const bool is_prompt = sample == HiddenTap::kPrompt;
       if (!is_prompt && response.tokens.size() == 1) {
-        EXPECT_FALSE(roomy.offered.contains(place));
+        EXPECT_FALSE(roomy.offered.contains(key));
         continue;
       }
-      const auto& one = roomy.offered.at({place.first, sample});
-      const auto& other = tight.offered.at({place.first, sample});
+      const auto& one = roomy.offered.at({key.first, sample});
+      const auto& other = tight.offered.at({key.first, sample});
       const int64_t first = is_prompt ? 0 : std::ssize(prompt);
       const int64_t count = is_prompt ? std::ssize(prompt) : std::ssize(response.tokens) - 1;
       EXPECT_EQ(one.first_position, first);
@@ -473,12 +472,12 @@ TEST_F(EngineTest, EveryCommittedTokensHiddenStateIsOfferedOnceAlsoAfterPreempti
   }
 }
 
-TEST_F(EngineTest, StatsCountWhatRan) {
+TEST_F(EngineTest, StatsCountStepsRowsAndTokens) {
   Engine engine(*model_, options());
   const std::vector<Group> requests = groups(sampling_of(1));
   int64_t tokens = 0, rows = 0;
   for (const Group& group : requests) rows += std::ssize(group.tokens);
-  for (const auto& [place, response] : tests::run(engine, requests)) {
+  for (const auto& [key, response] : tests::run(engine, requests)) {
     tokens += std::ssize(response.tokens);
     rows += std::ssize(response.tokens) - 1;
   }
@@ -503,7 +502,7 @@ TEST_F(EngineTest, CacheIsNeverLargerThanTheSequencesCanFill) {
   EXPECT_EQ(Engine(*model_, options).stats().pages, 2 * (config_.max_positions / 16 + 1));
 }
 
-TEST_F(EngineTest, OptionsThatCannotBeAreRefused) {
+TEST_F(EngineTest, InvalidOptionsAreRefused) {
   EngineOptions options;
   options.max_batch_tokens = options.max_running - 1;
   EXPECT_THROW(Engine(*model_, options), InputError);

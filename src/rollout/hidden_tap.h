@@ -1,17 +1,17 @@
-// HiddenTap: where the engine offers the hidden states it computes anyway; spot/draft_buffer takes
-// them.
+// HiddenTap: observer of the hidden states that the engine computes; spot/draft_buffer implements
+// it.
 //
 // What is offered, and when:
-//   * Row i of `hidden` is the state at position + i, where tokens[i] stands: after the final norm,
-//     or what layers() says; positions count from the first prompt token. State t and token t + 1
+//   * Row i of `hidden` is the state of tokens[i] at position + i: after the final norm, or the
+//     inputs of layers(). Positions count from the first prompt token. State t and token t + 1
 //     predict state t + 1.
-//   * A prompt once a group, with sample == kPrompt; a response's own tokens with its sample. Each
-//     in order of position, without gaps, in pieces of any size, every position once: what is
-//     computed again after a preemption is not offered again. Only where a response that was
-//     given up is resumed (Engine::resume), it is offered anew, its prompt too.
-//   * Only committed tokens, before they can appear in a Response. A response's last token never
-//     goes through the model, so it has no state: a finished response of n tokens has had n - 1
-//     offered, a cancelled one at most as many.
+//   * A prompt once per group, with sample == kPrompt; a response's own tokens with its sample.
+//     Positions come in order, without gaps, in pieces of any size, each exactly once: rows
+//     recomputed after a preemption are not offered again. Only a response that is resumed
+//     (Engine::resume) is offered again from its first token, and its prompt too.
+//   * Committed tokens only, before they can appear in a Response. A response's last token never
+//     goes through the model, so it has no state: a finished response of n tokens has n - 1 states
+//     offered, a cancelled one at most n - 1.
 //
 // Threading  called in Engine::step on the engine's thread; must not call the engine.
 //
@@ -32,7 +32,7 @@ class HiddenTap {
   static constexpr uint32_t kPrompt = UINT32_MAX;
 
   virtual ~HiddenTap() = default;
-  // What it wants to see of the target; asked once, when the engine is made.
+  // Layers whose input hidden states are captured; read once, when the engine is made.
   virtual Layers layers() const { return {}; }
   // hidden [tokens.size(), D], or D columns for each of layers(), in the compute type: a view,
   // valid during the call only.

@@ -13,7 +13,7 @@
 namespace tlt::rollout {
 namespace {
 
-// Null: an EAGLE drafter without a network.
+// Null for an EAGLE drafter without a draft model.
 std::unique_ptr<spec::Drafter> make_drafter(
     const std::string& kind, const spec::SpeculationOptions& options,
     const std::shared_ptr<const model::DraftNetwork>& network) {
@@ -30,11 +30,11 @@ bool names(const spec::SpeculationOptions& options, const char* kind) {
 
 struct Drafters {
   std::vector<std::unique_ptr<spec::Drafter>> all;
-  std::vector<std::string> competing;  // kinds, as Speculation::Adaptive has them
+  std::vector<std::string> competing;  // as Speculation::Adaptive::kinds
 };
 
-// Those named, and what a mixture needs: it is of a network and suffixes. Where there is no
-// network, the suffixes stand for it.
+// The drafters named in the options, and those that `mixed` consists of: EAGLE and suffix. Without
+// a draft model `mixed` is the suffix drafter alone.
 Drafters make_drafters(const spec::SpeculationOptions& options,
                        const std::shared_ptr<const model::DraftNetwork>& network) {
   Drafters drafters;
@@ -57,13 +57,13 @@ Drafters make_drafters(const spec::SpeculationOptions& options,
   return drafters;
 }
 
-// The shallowest and the deepest one, from which the others' costs are taken.
+// The shallowest and the deepest strategy; the costs of the others are interpolated from them.
 std::vector<spec::Strategy> extremes(const std::vector<spec::Strategy>& strategies) {
   const auto [low, high] = std::ranges::minmax_element(strategies);
   return *low == *high ? std::vector{*low} : std::vector{*low, *high};
 }
 
-// A tree that could never be verified is a mistake, not a slow choice.
+// InputError when a tree of this strategy could never be verified.
 void check_fits(const spec::Strategy& strategy, const model::PolicyModel& model,
                 const EngineOptions& engine) {
   TLT_CHECK_INPUT(strategy.verify <= engine.max_batch_tokens, "strategy ", to_string(strategy),
@@ -74,7 +74,7 @@ void check_fits(const spec::Strategy& strategy, const model::PolicyModel& model,
   const int64_t bytes = pages_for(strategy.depth + 1) * page_bytes;
   if (engine.kv_memory_bytes < page_bytes) return;  // the engine says what it needs at least
   TLT_CHECK_INPUT(bytes <= engine.kv_memory_bytes, "strategy ", to_string(strategy), " needs ",
-                  bytes, " bytes of keys and values for one path and kv_memory_bytes is ",
+                  bytes, " bytes of KV cache for one path and kv_memory_bytes is ",
                   engine.kv_memory_bytes, "; give a smaller depth or raise that");
 }
 
@@ -95,7 +95,7 @@ spec::CostTable measure_costs(const model::PolicyModel& model, const model::Draf
   std::vector<spec::DraftCost> drafts;
   if (network) drafts = measure_drafts(*network, extremes(options.eagle.strategies()), probe);
   const size_t measured = drafts.size();
-  for (size_t i = 0; i < measured; ++i) {  // beside the network's, suffixes cost nothing
+  for (size_t i = 0; i < measured; ++i) {  // the suffix drafter's cost is negligible
     drafts.push_back(drafts[i]);
     drafts.back().kind = "mixed";
   }

@@ -1,4 +1,4 @@
-// The speculation that options ask for, with its drafters and what forward passes cost here.
+// Builds a Speculation from options: its drafters, and the measured costs of forward passes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,29 +13,29 @@
 
 namespace tlt::rollout {
 
-// What forward passes and proposals cost an engine with these options; takes about half a second.
-// network: of an EAGLE drafter, or null.
+// Measures the cost of forward passes and proposals of an engine with these options; takes about
+// half a second. network: the draft model of an EAGLE drafter, or null.
 spec::CostTable measure_costs(const model::PolicyModel& model, const model::DraftNetwork* network,
                               const spec::SpeculationOptions& options, const EngineOptions& engine);
 
 struct SpeculationSetup {
-  // Of the EAGLE drafter; null: there is none.
+  // The draft model of the EAGLE drafter; null: no EAGLE drafter.
   std::shared_ptr<const model::DraftNetwork> network = {};
   uint64_t seed = 0;
-  // Always this one, with the one drafter that the options name.
+  // Fixed strategy, with the one drafter that the options name; nullopt: the tuner chooses.
   std::optional<spec::Strategy> strategy = {};
-  // As measured before; else they are measured where a tuner needs them.
+  // Costs measured before; nullopt: they are measured if a tuner needs them.
   std::optional<spec::CostTable> costs = {};
-  // They are measured only once decoding has taken Speculation::kMeasureAfterSeconds.
+  // Measure only after Speculation::kMeasureAfterSeconds of decoding.
   bool defers_measuring = false;
 };
 
-// The network of speculative.eagle.spec_model_path; null when there is none to use. InputError when
-// it does not fit the model.
+// Loads the draft model of speculative.eagle.spec_model_path; null when the options use none.
+// InputError when it does not fit the model.
 std::shared_ptr<model::DraftNetwork> load_draft_network(const spec::SpeculationOptions& options,
                                                         const model::PolicyModel& model);
 
-// Null when it is not enabled, or when nobody drafts.
+// Null when speculation is disabled or no drafter is available.
 std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& options,
                                               const model::PolicyModel& model,
                                               const EngineOptions& engine,

@@ -1,4 +1,4 @@
-// Group and Response: what goes into the engine and what comes out.
+// Group and Response: the engine's input and output.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,28 +12,28 @@
 
 namespace tlt::rollout {
 
-// One prompt and how many responses are wanted. Token i of a response is chosen with the number
-// uniform(seed, {step, prompt, sample, i}) and with nothing else that varies. step and prompt are
-// rl_step and prompt_id, or the two halves of random_key.
+// A prompt and the number of responses to generate. Token i of a response is sampled with
+// uniform(seed, {step, prompt, sample, i}) and depends on no other varying quantity. step and
+// prompt are rl_step and prompt_id, or the two halves of random_key.
 struct Group {
   uint32_t prompt_id = 0;
   uint32_t rl_step = 0;
   std::vector<int32_t> tokens;  // the prompt
   int64_t samples = 1;
-  int64_t first_sample = 0;  // the samples are first_sample .. first_sample + samples - 1
+  int64_t first_sample = 0;  // samples are first_sample .. first_sample + samples - 1
   std::shared_ptr<const SamplingOptions> sampling = std::make_shared<const SamplingOptions>();
   uint64_t seed = 0;
-  // Where it is given, prompt_id is a name within the engine only.
+  // When set, prompt_id is an id within the engine only and does not affect sampling.
   std::optional<uint64_t> random_key = {};
 };
 
 enum class FinishReason {
-  kStop,       // a stop token or a stop text
+  kStop,       // a stop token or a stop string
   kLength,     // max_new_tokens, or the model has no more positions
   kCancelled,  // cancel(); the tokens so far
 };
 
-// The word of `finish_reason` in files and in the server's answers.
+// The value of `finish_reason` in files and in the server's answers.
 inline const char* to_string(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:
@@ -50,12 +50,12 @@ struct Response {
   uint32_t prompt_id = 0;
   uint32_t rl_step = 0;
   uint32_t sample = 0;
-  std::vector<int32_t> tokens;  // with the stop token, and all tokens up to the end of a stop text
+  std::vector<int32_t> tokens;  // stop token included; up to the end of a stop string
   std::vector<float> logprobs;  // of the temperature-scaled distribution
   std::vector<float> truncated_logprobs;  // of the truncated one; empty when nothing truncates
   FinishReason finish = FinishReason::kLength;
-  // Forward passes of the model that gave tokens to this response; recomputing after a preemption
-  // does not count, so it is tokens.size() without speculation and the same whatever ran beside it.
+  // Target forward passes that gave this response tokens. Recomputation after a preemption does not
+  // count: without speculation it equals tokens.size(), whatever else was in the batch.
   int64_t target_forwards = 0;
 };
 

@@ -1,5 +1,5 @@
-// Engine::resume: responses that wander from engine to engine end as if they had stayed, and every
-// engine's drafters know of them what they would know.
+// Engine::resume: responses that migrate between engines end as if they had stayed, and the
+// drafters of every engine get all their tokens and states.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
@@ -18,18 +18,18 @@ namespace {
 using tests::random_tokens;
 using tests::Rollouts;
 
-constexpr int64_t kVocabulary = 6;  // texts repeat themselves, so guesses are right
+constexpr int64_t kVocabulary = 6;  // small, so that sequences repeat and drafts are accepted
 
-// What a drafter was told of the responses it saw the end of.
-struct Told {
+// The tokens and states that a drafter got of responses that ended with it.
+struct Received {
   std::vector<int32_t> tokens;
-  std::vector<at::Tensor> states;  // that each was drawn from, but for the last step's
+  std::vector<at::Tensor> states;  // each token was sampled from; without the last step's
 };
 
-// Guesses that the last token comes again; what it is told must be in order and without gaps.
+// Proposes repetitions of the last token. Its inputs must come in order and without gaps.
 class RecordingDrafter final : public tests::PlainDrafter {
  public:
-  explicit RecordingDrafter(std::map<spec::SequenceId, Told>& told) : told_(told) {}
+  explicit RecordingDrafter(std::map<spec::SequenceId, Received>& received) : received_(received) {}
 
   std::string_view kind() const override { return "suffix"; }
   bool reads_states() const override { return true; }
@@ -39,8 +39,8 @@ class RecordingDrafter final : public tests::PlainDrafter {
     for (const int32_t row : rows) running_[id].states.push_back(hidden[row].clone());
   }
   void end(spec::SequenceId id, std::span<const int32_t> response) override {
-    told_[id] = std::move(running_[id]);
-    told_[id].tokens.assign(response.begin(), response.end());
+    received_[id] = std::move(running_[id]);
+    received_[id].tokens.assign(response.begin(), response.end());
     running_.erase(id);
   }
   void propose(std::span<const spec::DraftRequest> requests) override {
@@ -53,11 +53,11 @@ class RecordingDrafter final : public tests::PlainDrafter {
   }
 
  private:
-  std::map<spec::SequenceId, Told>& told_;
-  std::map<spec::SequenceId, Told> running_;
+  std::map<spec::SequenceId, Received>& received_;
+  std::map<spec::SequenceId, Received> running_;
 };
 
-// The state at each position of a prompt and its samples: what the model says.
+// Keeps the model's state at each position of the prompts and samples.
 class KeepingTap final : public HiddenTap {
  public:
   void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
@@ -66,7 +66,7 @@ class KeepingTap final : public HiddenTap {
       states_[{prompt_id, sample}][position + static_cast<int32_t>(i)] =
           hidden[static_cast<int64_t>(i)].clone();
   }
-  // That token i of a response was drawn from.
+  // The state that token i of a response was sampled from.
   const at::Tensor& state(spec::SequenceId id, int32_t prompt_tokens, int32_t i) const {
     const uint32_t sample = i == 0 ? kPrompt : id.sample;
     return states_.at({id.prompt_id, sample}).at(prompt_tokens - 1 + i);
@@ -128,10 +128,10 @@ class ResumeTest : public ::testing::Test {
     return options;
   }
 
-  // Runs the groups on all engines; now and then one gives all it has to another. `moves` counts
-  // the responses that had tokens.
-  Rollouts run_wandering(std::span<const std::unique_ptr<Engine>> engines, uint64_t seed,
-                         int64_t& moves) const {
+  // Runs the groups on all engines; occasionally one engine migrates all its responses to another.
+  // Adds the migrated responses that had tokens to `migrations`.
+  Rollouts run_migrating(std::span<const std::unique_ptr<Engine>> engines, uint64_t seed,
+                         int64_t& migrations) const {
     RandomStream random(seed, {});
     const std::vector<Group> all = groups();
     for (const Group& group : all) engines[random.below(engines.size())]->submit(group);
@@ -145,28 +145,29 @@ class ResumeTest : public ::testing::Test {
       }
       if (random.below(12) != 0) continue;
       const size_t from = random.below(engines.size());
-      move(*engines[from], *engines[(from + 1) % engines.size()], all, moves);
+      migrate(*engines[from], *engines[(from + 1) % engines.size()], all, migrations);
       is_busy = true;
     }
     for (const auto& engine : engines) engine->check_idle_invariants();
     return rollouts;
   }
 
-  static void move(Engine& from, Engine& to, const std::vector<Group>& all, int64_t& moves) {
+  static void migrate(Engine& from, Engine& to, const std::vector<Group>& all,
+                      int64_t& migrations) {
     from.cancel_all();
     std::map<uint32_t, std::vector<Response>> begun;
     for (Response& response : from.take_finished()) {
       EXPECT_EQ(response.finish, FinishReason::kCancelled);
-      moves += response.tokens.empty() ? 0 : 1;
+      migrations += response.tokens.empty() ? 0 : 1;
       begun[response.prompt_id].push_back(std::move(response));
     }
     for (auto& [prompt, responses] : begun) to.resume(all[prompt], std::move(responses));
   }
 
-  // With speculation, responses need fewer forward passes.
-  static std::string difference_but_for_forwards(Rollouts a, const Rollouts& b) {
-    for (auto& [place, response] : a)
-      if (const auto other = b.find(place); other != b.end())
+  // Speculation changes target_forwards only.
+  static std::string difference_ignoring_forwards(Rollouts a, const Rollouts& b) {
+    for (auto& [key, response] : a)
+      if (const auto other = b.find(key); other != b.end())
         response.target_forwards = other->second.target_forwards;
     return tests::difference(a, b);
   }
@@ -179,28 +180,28 @@ class ResumeTest : public ::testing::Test {
   }();
 };
 
-TEST_F(ResumeTest, ResponsesThatWanderEndAsIfTheyHadStayed) {
+TEST_F(ResumeTest, MigratedResponsesEndAsUnmigratedOnes) {
   for (const int64_t pages : {300, 12})
     for (uint64_t seed = 0; seed < 4; ++seed) {
       std::vector<std::unique_ptr<Engine>> engines;
       for (int i = 0; i < 3; ++i)
         engines.push_back(std::make_unique<Engine>(*model_, options(pages), &letters_));
-      int64_t moves = 0, preemptions = 0;
-      const Rollouts wandered = run_wandering(engines, seed, moves);
-      EXPECT_EQ(tests::difference(plain_, wandered), "") << pages << " pages, seed " << seed;
-      EXPECT_GT(moves, 10);
+      int64_t migrations = 0, preemptions = 0;
+      const Rollouts migrated = run_migrating(engines, seed, migrations);
+      EXPECT_EQ(tests::difference(plain_, migrated), "") << pages << " pages, seed " << seed;
+      EXPECT_GT(migrations, 10);
       for (const auto& engine : engines) preemptions += engine->stats().preemptions;
       EXPECT_EQ(preemptions > 0, pages == 12);
     }
 }
 
-TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
-  std::map<spec::SequenceId, Told> want;
+TEST_F(ResumeTest, DraftersGetTheWholeResponseAndItsStates) {
+  std::map<spec::SequenceId, Received> want;
   {
     KeepingTap tap;
     Speculation speculation(std::make_unique<RecordingDrafter>(want), {4, 2, 6}, kVocabulary);
     Engine engine(*model_, options(300), &letters_, &tap, &speculation);
-    EXPECT_EQ(difference_but_for_forwards(plain_, tests::run(engine, groups())), "");
+    EXPECT_EQ(difference_ignoring_forwards(plain_, tests::run(engine, groups())), "");
     EXPECT_FALSE(speculation.stats().failed);
     EXPECT_GT(speculation.stats().accepted_tokens, 50);
     for (const Group& group : groups())
@@ -214,7 +215,7 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
       }
   }
   for (const int64_t pages : {300, 12}) {
-    std::map<spec::SequenceId, Told> got;  // the last engine's word counts
+    std::map<spec::SequenceId, Received> got;  // of the engine that a response ended in
     std::vector<std::unique_ptr<Speculation>> speculations;
     std::vector<std::unique_ptr<Engine>> engines;
     for (int i = 0; i < 3; ++i) {
@@ -223,24 +224,24 @@ TEST_F(ResumeTest, DraftersAreToldOfTheWholeResponseAndItsStates) {
       engines.push_back(std::make_unique<Engine>(*model_, options(pages), &letters_, nullptr,
                                                  speculations.back().get()));
     }
-    int64_t moves = 0;
-    EXPECT_EQ(difference_but_for_forwards(plain_, run_wandering(engines, 1, moves)), "");
-    EXPECT_GT(moves, 10);
+    int64_t migrations = 0;
+    EXPECT_EQ(difference_ignoring_forwards(plain_, run_migrating(engines, 1, migrations)), "");
+    EXPECT_GT(migrations, 10);
     for (const auto& speculation : speculations) EXPECT_FALSE(speculation->stats().failed);
-    for (const auto& [place, response] : plain_) {
-      const Told &mine = got[{place.first, place.second}], &its = want[{place.first, place.second}];
+    for (const auto& [key, response] : plain_) {
+      const Received &mine = got[{key.first, key.second}], &its = want[{key.first, key.second}];
       ASSERT_EQ(its.tokens, response.tokens);
       EXPECT_EQ(mine.tokens, its.tokens);
       const size_t states = std::min(mine.states.size(), its.states.size());
-      EXPECT_GE(states + 4, its.tokens.size()) << place.first << " " << place.second;
+      EXPECT_GE(states + 4, its.tokens.size()) << key.first << " " << key.second;
       for (size_t i = 0; i < states; ++i)
         EXPECT_TRUE(at::equal(mine.states[i], its.states[i]))
-            << place.first << " " << place.second << ", token " << i;
+            << key.first << " " << key.second << ", token " << i;
     }
   }
 }
 
-TEST_F(ResumeTest, GuessesGoOnToBeRight) {
+TEST_F(ResumeTest, DraftTokensAreAcceptedAfterMigration) {
   model::EagleNetwork network(*model_, model::EagleNetwork::config_for(model_->config()));
   network.initialize(3);
   for (const bool with_eagle : {true, false}) {
@@ -259,10 +260,10 @@ TEST_F(ResumeTest, GuessesGoOnToBeRight) {
       engines.push_back(std::make_unique<Engine>(*model_, options(40), &letters_, nullptr,
                                                  speculations.back().get()));
     }
-    int64_t moves = 0;
-    for (uint64_t seed = 0; seed < 3; ++seed)  // later ones with what the first left behind
-      EXPECT_EQ(difference_but_for_forwards(plain_, run_wandering(engines, seed, moves)), "");
-    EXPECT_GT(moves, 10);
+    int64_t migrations = 0;
+    for (uint64_t seed = 0; seed < 3; ++seed)  // later ones reuse the drafters' state of the first
+      EXPECT_EQ(difference_ignoring_forwards(plain_, run_migrating(engines, seed, migrations)), "");
+    EXPECT_GT(migrations, 10);
     for (const auto& speculation : speculations) {
       EXPECT_FALSE(speculation->stats().failed) << with_eagle;
       EXPECT_GT(speculation->stats().accepted_tokens, 5) << with_eagle;

@@ -5,7 +5,7 @@
 
 namespace tlt::rollout {
 
-// Written so that NaN is refused too.
+// The conditions are false for NaN.
 void SamplingOptions::check() const {
   TLT_CHECK_INPUT(temperature >= 0 && temperature <= 1e4, "temperature is ", temperature,
                   "; give 0 (most likely token) or a positive number such as 1.0");
@@ -17,7 +17,7 @@ void SamplingOptions::check() const {
                   max_new_tokens, "; give a number from 1 to ", INT32_MAX);
   for (const std::string& text : stop)
     TLT_CHECK_INPUT(!text.empty(),
-                    "a stop text is empty; leave it out or give at least one character");
+                    "a stop string is empty; leave it out or give at least one character");
   for (const int64_t token : stop_tokens)
     TLT_CHECK_INPUT(token >= 0 && token <= INT32_MAX, "stop_tokens has ", token,
                     "; give token ids from 0");

@@ -1,4 +1,4 @@
-// SamplingOptions: how the tokens of a response are chosen and what ends it.
+// SamplingOptions: the sampling rule of a response and its stop conditions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,17 +24,16 @@ struct SamplingOptions {
 
   void visit(auto& v) {
     v(temperature, "temperature", Affects::kResults,
-      "Divides the logits; 0 takes the most likely token.");
-    v(top_k, "top_k", Affects::kResults, "Only the k most likely tokens; -1: all.");
+      "Sampling temperature: divides the logits; 0: greedy.");
+    v(top_k, "top_k", Affects::kResults, "Sample from the k most likely tokens only; -1: all.");
     v(top_p, "top_p", Affects::kResults,
-      "Only the most likely tokens that together have this probability.");
+      "Nucleus sampling: only the most likely tokens that together have this probability.");
     v(min_p, "min_p", Affects::kResults,
-      "Only tokens with at least this share of the highest probability.");
+      "Only tokens at least this fraction as likely as the most likely one.");
     v(max_new_tokens, "max_new_tokens", Affects::kResults, "Longest response, in tokens.");
-    v(stop, "stop", Affects::kResults,
-      "Texts that end a response; the token that completes one is kept.");
+    v(stop, "stop", Affects::kResults, "Stop strings; the token that completes one is kept.");
     v(stop_tokens, "stop_tokens", Affects::kResults,
-      "Token ids that end a response, beside the model's own.");
+      "Token ids that end a response, in addition to the model's own.");
     v(ignore_eos, "ignore_eos", Affects::kResults,
       "The model's end-of-sequence tokens do not end a response.");
   }

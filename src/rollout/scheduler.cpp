@@ -31,11 +31,11 @@ void Scheduler::submit(std::shared_ptr<GroupState> group, std::vector<Response> 
 const StepPlan& Scheduler::plan() {
   plan_.clear();
   admit();
-  int64_t everybody = 0;  // sequences, and prompts, that get at least one row
+  int64_t least_rows = 0;  // one for each sequence and prompt of the step
   for (size_t i = 0; i < running_.size(); ++i)
-    if (running_[i]->group->prompt_ready() || first_of_group(i)) ++everybody;
-  spare_rows_ = options_.max_batch_tokens - everybody;
-  // By age: taking pages only ever touches the younger, which have not been planned yet.
+    if (running_[i]->group->prompt_ready() || first_of_group(i)) ++least_rows;
+  spare_rows_ = options_.max_batch_tokens - least_rows;
+  // Oldest first: preemption only affects younger sequences, which have not been planned yet.
   for (size_t i = 0; i < running_.size(); ++i) {
     if (running_[i]->group->prompt_ready()) {
       plan_response(i);
@@ -49,12 +49,12 @@ const StepPlan& Scheduler::plan() {
   return plan_;
 }
 
-// Looks ahead: a sequence starts only when everybody running and itself can go on for a page, so
-// that it is not preempted at once. Alone, a sequence always fits (submit).
+// A sequence is admitted only when it and all running sequences can grow by a page, so that it is
+// not preempted at once. A sequence alone always fits (submit).
 void Scheduler::admit() {
   short_of_pages_ = false;
   if (waiting_.empty()) return;
-  int64_t free = pool_.free_pages() - pages_promised();
+  int64_t free = pool_.free_pages() - reserved_pages();
   while (!waiting_.empty() && running() < options_.max_running) {
     Sequence& next = *waiting_.front();
     free -= pages_to_run(next, running_.empty() || running_.back()->group != next.group);
@@ -68,16 +68,16 @@ void Scheduler::admit() {
   }
 }
 
-// Pages that those running will take before long.
-int64_t Scheduler::pages_promised() const {
+// Pages that the running sequences will allocate soon.
+int64_t Scheduler::reserved_pages() const {
   int64_t pages = 0;
   for (size_t i = 0; i < running_.size(); ++i)
     pages += pages_to_run(*running_[i], first_of_group(i));
   return pages;
 }
 
-// Pages still to be taken for the tokens it has and a page more, with the prompt's for the first of
-// a group.
+// Pages to allocate for the sequence's tokens and one page more; for the first of a group also the
+// prompt's pages.
 int64_t Scheduler::pages_to_run(const Sequence& sequence, bool first_of_group) const {
   const GroupState& group = *sequence.group;
   const int64_t at_end = pages_for(group.prompt_tokens() + group.max_new_tokens - 1);
@@ -102,7 +102,7 @@ void Scheduler::plan_prompt(size_t index) {
                   group.pages.data());
   plan_.work.push_back({&group, nullptr, std::clamp(group.furthest - group.computed, 0, rows)});
   if (end < group.prompt_tokens()) return;
-  for (Sequence* sequence : group.unfinished)  // those that wait too: they keep their first token
+  for (Sequence* sequence : group.unfinished)  // waiting ones too: they keep their first token
     if (sequence->tokens.empty())
       plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows() - 1), sequence});
 }
@@ -127,8 +127,8 @@ void Scheduler::plan_response(size_t index) {
     plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows() - 1), &sequence});
 }
 
-// Only what is left over goes into trees: rows beyond everybody's own, pages that nobody must be
-// preempted for.
+// Trees get leftover resources only: rows beyond one per sequence, and pages that need no
+// preemption.
 bool Scheduler::try_plan_tree(Sequence& sequence, int32_t root) {
   const spec::DraftTree& draft = sequence.draft;
   if (draft.empty() || draft.size() > spare_rows_) return false;
@@ -146,8 +146,8 @@ bool Scheduler::try_plan_tree(Sequence& sequence, int32_t root) {
   return true;
 }
 
-// The prompt's full pages; of the last one, where the sample goes on writing, it will get a copy.
-// The only sample left has nobody to share with and takes them all over.
+// Shares the prompt's full pages; the partly filled last one is copied when the sample writes to
+// it. The last unfinished sample of a group takes all pages over instead.
 void Scheduler::share_prompt(Sequence& sequence) {
   GroupState& group = *sequence.group;
   sequence.computed = group.prompt_tokens();
@@ -164,7 +164,7 @@ void Scheduler::share_prompt(Sequence& sequence) {
   }
 }
 
-// Everybody gets a row; the rows beyond go to the oldest that can use them, a chunk at most.
+// One row for each, and more for the oldest that can use them, at most a chunk.
 int32_t Scheduler::take_rows(int32_t wanted) {
   const int64_t more = std::min({int64_t{wanted} - 1, options_.prefill_chunk - 1, spare_rows_});
   spare_rows_ -= more;
@@ -191,8 +191,8 @@ bool Scheduler::try_reclaim(size_t index) {
   return true;
 }
 
-// A prompt whose samples all wait: only the group at the head of the waiting can have one, because
-// the others lost theirs with their last running sample.
+// Releases a prompt whose samples all wait. Only the group at the front of the waiting queue can
+// have one: the other groups released theirs with their last running sample.
 bool Scheduler::drop_idle_prompt() {
   if (waiting_.empty()) return false;
   GroupState& group = *waiting_.front()->group;
@@ -227,7 +227,7 @@ void Scheduler::commit(std::span<const Drawn> drawn) {
   for (size_t i = 0; i < drawn.size(); ++i) append(plan_.draws[i], drawn[i]);
 }
 
-// Tokens behind the last one of a response are as if they had never been chosen.
+// Sampled tokens after the last one of a response are dropped.
 void Scheduler::append(const Draw& draw, const Drawn& drawn) {
   Sequence& sequence = *draw.sequence;
   ++sequence.target_forwards;
@@ -318,7 +318,7 @@ void Scheduler::check_invariants() const {
   const GroupState* last_group = nullptr;
   int64_t last_age = -1;
   const auto visit = [&](const Sequence& sequence, Sequence::State state) {
-    TLT_CHECK(sequence.state == state, "sample ", sequence.sample, " stands in the wrong line");
+    TLT_CHECK(sequence.state == state, "sample ", sequence.sample, " is in the wrong queue");
     TLT_CHECK(state == Sequence::State::kRunning || sequence.pages.empty(), "sample ",
               sequence.sample, " waits and holds pages");
     TLT_CHECK(std::exchange(last_age, sequence.age) < sequence.age, "sample ", sequence.sample,

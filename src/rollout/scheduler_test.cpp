@@ -14,7 +14,7 @@ namespace {
 constexpr int32_t kEos = 0;
 constexpr uint32_t kPromptSample = UINT32_MAX;
 
-// The token at a place, as if a model had chosen it; one in 60 is kEos.
+// The token of a position, instead of a model's; one in 60 is kEos.
 int32_t token_at(uint32_t prompt_id, uint32_t sample, int64_t position) {
   return static_cast<int32_t>(
       philox(9, {prompt_id, sample, static_cast<uint32_t>(position), 0})[0] % 60);
@@ -45,8 +45,8 @@ std::shared_ptr<GroupState> make_group(uint32_t prompt_id, int64_t prompt_tokens
   return group;
 }
 
-// Runs plans on a memory that keeps, for every slot of every page, the token whose keys it would
-// hold, and looks before each row whether all earlier positions of its sequence are there.
+// Runs plans on a fake KV cache that keeps the token of every slot of every page, and checks before
+// each row that all earlier positions of its sequence are present.
 class FakeRunner {
  public:
   FakeRunner(const EngineOptions& options, int64_t pages)
@@ -87,7 +87,7 @@ class FakeRunner {
     return true;
   }
 
-  // Everything to its end, and the pages free.
+  // Runs all sequences to their end; all pages are free afterwards.
   void run() {
     while (step()) {
     }
@@ -141,7 +141,7 @@ EngineOptions small_options() {
   return options;
 }
 
-TEST(SchedulerTest, NothingSubmittedIsAnEmptyPlan) {
+TEST(SchedulerTest, PlanIsEmptyWithoutSequences) {
   FakeRunner runner(small_options(), 4);
   EXPECT_FALSE(runner.step());
   EXPECT_EQ(runner.scheduler().room(), 8);
@@ -158,7 +158,7 @@ TEST(SchedulerTest, PromptIsComputedOnceForAllSamples) {
   EXPECT_EQ(runner.stale_slots, 0);
 }
 
-TEST(SchedulerTest, SamplesShareFullPagesAndCopyThePartlyFilledOne) {
+TEST(SchedulerTest, SamplesShareFullPagesAndCopyTheLastOne) {
   FakeRunner runner(small_options(), 64);
   runner.submit(1, 40, 4, 10);
   while (runner.scheduler().plan().draws.empty()) ASSERT_TRUE(runner.step());
@@ -178,7 +178,7 @@ TEST(SchedulerTest, PromptOfFullPagesNeedsNoCopy) {
   EXPECT_EQ(runner.stale_slots, 0);
 }
 
-TEST(SchedulerTest, OnlySampleTakesThePromptsPagesOver) {
+TEST(SchedulerTest, OnlySampleTakesOverThePromptPages) {
   FakeRunner runner(small_options(), 64);
   runner.submit(1, 40, 1, 10);
   while (runner.scheduler().plan().draws.empty()) ASSERT_TRUE(runner.step());
@@ -187,7 +187,7 @@ TEST(SchedulerTest, OnlySampleTakesThePromptsPagesOver) {
   EXPECT_EQ(runner.pool().total_pages() - runner.pool().free_pages(), 3);
 }
 
-TEST(SchedulerTest, AllSamplesGetTheirFirstTokenFromOneRowEvenThoseThatWait) {
+TEST(SchedulerTest, OneRowGivesAllSamplesTheirFirstToken) {
   FakeRunner runner(small_options(), 64);
   runner.submit(1, 20, /*samples=*/20, 10);
   const StepPlan& plan = runner.scheduler().plan();
@@ -196,7 +196,7 @@ TEST(SchedulerTest, AllSamplesGetTheirFirstTokenFromOneRowEvenThoseThatWait) {
   EXPECT_EQ(runner.scheduler().running(), 8);
 }
 
-TEST(SchedulerTest, EverybodyDecodesWhileAPromptIsComputedInChunks) {
+TEST(SchedulerTest, DecodingContinuesDuringChunkedPrefill) {
   EngineOptions options = small_options();
   options.prefill_chunk = 8;
   FakeRunner runner(options, 64);
@@ -209,7 +209,7 @@ TEST(SchedulerTest, EverybodyDecodesWhileAPromptIsComputedInChunks) {
   EXPECT_EQ(plan.batch.rows(), decoding + 8);
 }
 
-TEST(SchedulerTest, RoomIsWhatCouldStillStart) {
+TEST(SchedulerTest, RoomCountsSequencesThatCouldStart) {
   FakeRunner runner(small_options(), 64);
   runner.submit(1, 4, 3, 100);
   EXPECT_EQ(runner.scheduler().room(), 5);
@@ -221,7 +221,7 @@ TEST(SchedulerTest, RoomIsWhatCouldStillStart) {
   EXPECT_EQ(runner.scheduler().room(), 0);
 }
 
-TEST(SchedulerTest, NoRoomWhileASequenceWaitsForPages) {
+TEST(SchedulerTest, RoomIsZeroWhileASequenceWaitsForPages) {
   FakeRunner runner(small_options(), 9);
   runner.submit(1, 40, 3, 60);
   runner.submit(2, 40, 1, 60);
@@ -230,7 +230,7 @@ TEST(SchedulerTest, NoRoomWhileASequenceWaitsForPages) {
   EXPECT_EQ(runner.scheduler().room(), 0);
 }
 
-TEST(SchedulerTest, OneTokenResponsesNeverStart) {
+TEST(SchedulerTest, OneTokenResponsesFinishWithoutRunning) {
   FakeRunner runner(small_options(), 2);
   for (uint32_t prompt = 0; prompt < 50; ++prompt)
     runner.submit(prompt, 17, 5, /*max_new_tokens=*/1);
@@ -261,8 +261,8 @@ TEST(SchedulerTest, GroupThatCanNeverFinishIsRefused) {
   EXPECT_THROW(runner.submit(1, 40, 1, 40), Error);
 }
 
-// So a line of n sequences is done after a bounded number of steps, however few the pages.
-TEST(SchedulerTest, OldestTakesPartInEveryStep) {
+// So a queue of n sequences finishes after a bounded number of steps, however few pages there are.
+TEST(SchedulerTest, OldestSequenceRunsInEveryStep) {
   FakeRunner runner(small_options(), 9);
   for (uint32_t prompt = 0; prompt < 6; ++prompt) runner.submit(prompt, 30 + prompt, 3, 60);
   while (true) {
@@ -275,11 +275,11 @@ TEST(SchedulerTest, OldestTakesPartInEveryStep) {
     runner.step();
   }
   EXPECT_EQ(std::ssize(runner.done), 18);
-  EXPECT_EQ(runner.stale_slots, 0);  // although every plan was made twice
+  EXPECT_EQ(runner.stale_slots, 0);  // though every step was planned twice
   EXPECT_GT(runner.scheduler().preemptions(), 0);
 }
 
-TEST(SchedulerTest, FewPagesCostBoundedRepetition) {
+TEST(SchedulerTest, FewPagesCauseBoundedRecomputation) {
   FakeRunner runner(small_options(), 24);
   for (uint32_t prompt = 0; prompt < 20; ++prompt) runner.submit(prompt, 30, 4, 100);
   runner.run();
@@ -291,9 +291,9 @@ TEST(SchedulerTest, FewPagesCostBoundedRepetition) {
   EXPECT_EQ(runner.rows - runner.repeated_rows, rows);
 }
 
-// A group whose running sample was cancelled and whose others find no pages holds its prompt for
-// nothing.
-TEST(SchedulerTest, IdlePromptGivesItsPagesToTheRunning) {
+// A group keeps its prompt's pages in vain when its running sample was cancelled and its others
+// find no free pages.
+TEST(SchedulerTest, IdlePromptReleasesItsPages) {
   const auto with_long_response = [](uint32_t prompt_id) {
     while (std::ssize(response_of(prompt_id, 0, 150)) < 150) ++prompt_id;
     return prompt_id;
@@ -348,8 +348,8 @@ struct Walk {
   int64_t stale_slots = 0, preemptions = 0, cancelled = 0, repeated_rows = 0;
 };
 
-// Random groups, cancels and memory sizes; every response that was not cancelled is the one of its
-// place.
+// Random groups, cancellations and memory sizes. Every response that was not cancelled equals
+// response_of().
 Walk random_walk(uint64_t seed, bool forget_copies) {
   RandomStream random(seed, {});
   EngineOptions options;
@@ -400,7 +400,7 @@ Walk random_walk(uint64_t seed, bool forget_copies) {
   return walk;
 }
 
-TEST(SchedulerTest, RandomWalkKeepsEveryPromiseWhateverTheMemory) {
+TEST(SchedulerTest, RandomWalkKeepsInvariantsAndResponses) {
   Walk all;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Walk walk = random_walk(seed, /*forget_copies=*/false);
@@ -410,20 +410,20 @@ TEST(SchedulerTest, RandomWalkKeepsEveryPromiseWhateverTheMemory) {
     all.cancelled += walk.cancelled;
     all.repeated_rows += walk.repeated_rows;
   }
-  // The walk has been where it should go.
+  // The walks covered these events.
   EXPECT_GT(all.preemptions, 100);
   EXPECT_GT(all.cancelled, 50);
   EXPECT_GT(all.repeated_rows, 500);
 }
 
-TEST(SchedulerTest, RandomWalkNoticesAForgottenPageCopy) {
+TEST(SchedulerTest, RandomWalkDetectsAMissingPageCopy) {
   int64_t stale_slots = 0;
   for (uint64_t seed = 0; seed < 5; ++seed)
     stale_slots += random_walk(seed, /*forget_copies=*/true).stale_slots;
   EXPECT_GT(stale_slots, 0);
 }
 
-TEST(SchedulerTest, InvariantsNoticeALeakedAndAStolenPage) {
+TEST(SchedulerTest, InvariantsDetectLeakedAndStolenPages) {
   FakeRunner runner(small_options(), 64);
   runner.submit(1, 20, 2, 50);
   runner.step();

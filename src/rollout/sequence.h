@@ -1,11 +1,11 @@
-// Sequence: one response in the making; GroupState: the prompt it shares with the other samples of
+// Sequence: a response being generated; GroupState: the prompt it shares with the other samples of
 // its group.
 //
-// A group computes its prompt once, in pages of its own. A sample that starts shares the full ones
-// and copies the last, partly filled one, because there it goes on writing.
+// A group computes its prompt once, in pages of its own. A sample that starts shares the full pages
+// and copies the partly filled last one, which it continues to write.
 //
 // Owns       tokens and page ids.
-// Not here   taking and giving back the pages (scheduler.h); who else holds them (kv/page_pool.h).
+// Not here   allocating and releasing pages (scheduler.h); reference counts (kv/page_pool.h).
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -23,7 +23,7 @@
 
 namespace tlt::rollout {
 
-// Pages that hold so many positions.
+// Number of pages that hold this many positions.
 inline int64_t pages_for(int64_t positions) {
   return (positions + ops::kPageSlots - 1) / ops::kPageSlots;
 }
@@ -34,19 +34,19 @@ struct GroupState {
   // Constant once submitted.
   Group request;
   std::vector<int32_t> stop_tokens;
-  int64_t max_new_tokens = 0;           // the request's, or what the model's positions leave
-  const StopText* stop_text = nullptr;  // there when the request has stop texts
+  int64_t max_new_tokens = 0;           // the request's, limited by the model's positions
+  const StopText* stop_text = nullptr;  // not null when the request has stop strings
   ops::SamplingRule rule;
 
-  // Moves with the engine's steps.
+  // Changed by the engine's steps.
   std::vector<ops::PageId> pages;     // of the prompt; none when its last sample took them over
-  int32_t computed = 0;               // prompt positions whose keys and values are there
-  int32_t furthest = 0;               // the most `computed` has ever been
+  int32_t computed = 0;               // prompt positions whose KV entries are in `pages`
+  int32_t furthest = 0;               // maximum of `computed` so far
   std::vector<Sequence*> unfinished;  // its samples, in order
 
   int32_t prompt_tokens() const { return static_cast<int32_t>(request.tokens.size()); }
   bool prompt_ready() const { return computed == prompt_tokens(); }
-  // Pages one sample needs to reach max_new_tokens with nothing beside it but its group's prompt.
+  // Pages that one sample needs to reach max_new_tokens when only its group's prompt is in memory.
   int64_t pages_to_finish() const;
 };
 
@@ -55,7 +55,7 @@ struct Sequence {
 
   std::shared_ptr<GroupState> group;
   uint32_t sample = 0;
-  int64_t age = 0;  // its place in the order of arrival
+  int64_t age = 0;  // index in the order of arrival
   State state = State::kWaiting;
 
   std::vector<int32_t> tokens;  // the response so far
@@ -63,32 +63,33 @@ struct Sequence {
   std::vector<float> truncated_logprobs;
   int64_t target_forwards = 0;
   std::unique_ptr<StopFinder> stop_finder;
-  std::vector<int32_t> begun;  // the first of `tokens`, where another engine chose them
+  std::vector<int32_t> begun;  // prefix of `tokens` that another engine sampled (resumed)
 
-  spec::DraftTree draft;  // guesses for the next step; empty: none
+  spec::DraftTree draft;  // draft tokens of the next step; empty: none
 
   std::vector<ops::PageId> pages;  // empty: not started
-  int32_t computed = 0;  // positions, from the prompt's first, whose keys and values are in `pages`
-  int32_t furthest = 0;  // the most `computed` has ever been
+  int32_t computed = 0;  // positions, from the prompt's first, whose KV entries are in `pages`
+  int32_t furthest = 0;  // maximum of `computed` so far
 
-  // Positions with a known token; the last one's keys are computed when the next token is chosen.
+  // Positions with a known token; the KV entry of the last one is computed when the next token is
+  // sampled.
   int32_t known() const { return group->prompt_tokens() + static_cast<int32_t>(tokens.size()); }
 
-  // All that is known but the last token has its keys and values: the state to draft from.
+  // True when all known positions but the last have KV entries: the sequence can be drafted for.
   bool decodes() const { return !tokens.empty() && computed == known() - 1; }
-  // Tokens it may still get.
+  // Largest number of tokens it may still get.
   int64_t remaining() const { return group->max_new_tokens - std::ssize(tokens); }
 
-  // In [0, 1), that the token behind `more` others is chosen with.
+  // The uniform in [0, 1) that the token `more` positions after the next one is sampled with.
   double number(size_t more) const;
 
-  // Takes over what another engine has chosen so far. REQUIRES: it has no tokens.
+  // Resumes a response of another engine. REQUIRES: this sequence has no tokens.
   void go_on(Response begun);
 
-  // Adds a token; the reason when it is the last one.
+  // Adds a token; returns the reason when it is the last one.
   std::optional<FinishReason> append(const ops::Sampled& sampled);
 
-  // Moves the tokens out.
+  // Ends the sequence; moves its tokens out.
   Response finish(FinishReason reason);
 };
 

@@ -11,12 +11,12 @@
 namespace tlt::rollout {
 namespace {
 
-constexpr double kRateShare = 0.1;     // of the latest step in the mean of the tokens per second
-constexpr double kFactorShare = 0.05;  // the same, of what the cost table is off by …
-constexpr double kLeastFactor = 0.5, kMostFactor = 3;  // … a step that was interrupted aside
+// Weights of the latest step in the moving averages of speed and of the cost factor.
+constexpr double kRateShare = 0.1, kFactorShare = 0.05;
+constexpr double kLeastFactor = 0.5, kMostFactor = 3;  // limit the influence of interrupted steps
 constexpr const char* kMixed = "mixed";
 
-// Adds the time it lives.
+// Adds its lifetime to a sum.
 struct Timed {
   Timed(double& sum, const Clock& clock) : sum(sum), watch(clock) {}
   ~Timed() { sum += watch.seconds(); }
@@ -75,20 +75,20 @@ void Speculation::add(std::unique_ptr<spec::Drafter> drafter) {
 void Speculation::add_mixed() {
   std::vector<spec::Drafter*> drafters;
   for (const Member& member : members_) drafters.push_back(member.drafter.get());
-  const auto ask = [this](size_t drafter, std::span<const spec::DraftRequest> requests) {
+  const auto try_propose = [this](size_t drafter, std::span<const spec::DraftRequest> requests) {
     Member& member = members_[drafter];
-    guard(member, [&](spec::Drafter& asked) {
-      asked.propose(requests);
+    guard(member, [&](spec::Drafter& it) {
+      it.propose(requests);
       for (const spec::DraftRequest& request : requests) check(request);
     });
     return !member.stats.failed;
   };
-  auto mixed = std::make_unique<spec::MixedDrafter>(std::move(drafters), ask);
+  auto mixed = std::make_unique<spec::MixedDrafter>(std::move(drafters), try_propose);
   mixed_ = mixed.get();
   add(std::move(mixed));
 }
 
-// A mixture of one is that one.
+// A mixed drafter of a single working drafter is that drafter.
 bool Speculation::competes(const Member& member) const {
   const auto is_named = [&](const Member& one) {
     const std::vector<std::string>& kinds = adaptive_->kinds;
@@ -102,7 +102,7 @@ bool Speculation::competes(const Member& member) const {
   return working.size() > 1 || (working.size() == 1 && !is_named(*working.front()));
 }
 
-// Of the drafters that work; none when none does.
+// Makes a tuner for the drafters that have not failed; null when there are none.
 void Speculation::make_tuner() {
   std::vector<std::string> kinds;
   for (const Member& member : members_)
@@ -129,33 +129,34 @@ void Speculation::guard(Member& member, const Call& call) {
     call(*member.drafter);
   } catch (const std::exception& error) {
     member.stats.failed = has_new_failure_ = true;
-    log_warning("the {} drafter failed and is not asked again; decoding goes on: {}",
+    log_warning("the {} drafter failed and is disabled; decoding continues without it: {}",
                 member.drafter->kind(), error.what());
   }
 }
 
-// Tells all drafters that work.
+// Calls every drafter that has not failed.
 template <class Call>
-void Speculation::tell(const Call& call) {
+void Speculation::for_each_drafter(const Call& call) {
   for (Member& member : members_) guard(member, call);
 }
 
-// Of the sequences that are asked about; of all, unless only a few are.
-void Speculation::tell_states() {
+// Passes the logged states to the drafters: of all sequences, but in an exploration step of the
+// requested ones only.
+void Speculation::deliver_states() {
   const auto is_wanted = [&](spec::SequenceId id) {
-    return !is_try() ||
+    return !is_exploration() ||
            std::ranges::find(requests_, id, &spec::DraftRequest::id) != requests_.end();
   };
   log_.take(is_wanted, [&](spec::SequenceId id, int64_t first, const TargetStates& states,
                            std::span<const int32_t> rows) {
-    tell([&](spec::Drafter& drafter) {
+    for_each_drafter([&](spec::Drafter& drafter) {
       if (drafter.reads_states())
         drafter.read_states(id, first, states.seen_by(drafter.layers()), rows);
     });
   });
 }
 
-// Who drafts for the next step; null: nobody.
+// The drafter of the next step, or null.
 Speculation::Member* Speculation::choose() {
   if (adaptive_) {
     if (std::exchange(has_new_failure_, false) && adaptive_->costs) make_tuner();
@@ -173,7 +174,7 @@ void Speculation::check(const spec::DraftRequest& request) {
   const spec::DraftTree& tree = *request.tree;
   TLT_CHECK(tree.size() < request.strategy.verify, "a tree of ", tree.size(), " nodes for ",
             to_string(request.strategy));
-  TLT_CHECK(tree.is_depth_first(), "a tree that does not stand depth first");
+  TLT_CHECK(tree.is_depth_first(), "a tree that is not in depth-first order");
   for (const spec::DraftNode& node : tree.nodes()) {
     TLT_CHECK(node.depth <= request.strategy.depth, "a node of depth ", node.depth, " for ",
               to_string(request.strategy));
@@ -204,12 +205,12 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   load_.context /= static_cast<double>(std::max<int64_t>(1, load_.batch));
   drafting_ = load_.batch > 0 ? choose() : nullptr;
   if (!drafting_) return;
-  numbers_.clear();
-  numbers_.reserve(static_cast<size_t>(load_.batch * arm_.strategy.depth));  // views stay
+  uniforms_.clear();
+  uniforms_.reserve(static_cast<size_t>(load_.batch * arm_.strategy.depth));  // keep views valid
   const Stopwatch watch(clock_);
   for (const auto& sequence : running) {
     if (!sequence->decodes()) continue;
-    // The last token of a response is nobody's root, so a path is shorter than what remains.
+    // No tree starts at a response's last token, so a path is shorter than what remains.
     spec::Strategy strategy = arm_.strategy;
     strategy.depth = std::min(strategy.depth, sequence->remaining() - 1);
     if (strategy.depth < 1) continue;
@@ -219,10 +220,10 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
                          .response = sequence->tokens,
                          .strategy = strategy,
                          .tree = &sequence->draft,
-                         .draws = draws_of(*sequence, strategy.depth)});
+                         .draws = uniforms_of(*sequence, strategy.depth)});
   }
-  if (is_try()) keep_few();
-  tell_states();
+  if (is_exploration()) limit_exploration();
+  deliver_states();
   guard(*drafting_, [&](spec::Drafter& drafter) {
     if (!requests_.empty()) drafter.propose(requests_);
     for (const spec::DraftRequest& request : requests_) check(request);
@@ -232,23 +233,24 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
     drafting_ = nullptr;
     return;
   }
-  if (adaptive_) cut();
+  if (adaptive_) prune_trees();
   draft_seconds_ = watch.seconds();
   drafting_->stats.draft_seconds += draft_seconds_;
   ++drafting_->stats.steps;
 }
 
-// By FastRL's rule the token depends on the guesses: they must not depend on its number.
-spec::KnownDraws Speculation::draws_of(const Sequence& sequence, int64_t tokens) {
+// Empty with FastRL's rule: its token depends on the draft tokens, which therefore must not depend
+// on its uniform.
+spec::KnownDraws Speculation::uniforms_of(const Sequence& sequence, int64_t tokens) {
   const ops::SamplingRule& rule = sequence.group->rule;
   if (target_only_ || rule.temperature <= 0) return {};
-  const size_t first = numbers_.size();
-  for (int64_t i = 0; i < tokens; ++i) numbers_.push_back(sequence.number(static_cast<size_t>(i)));
-  return {std::span(numbers_).subspan(first), rule};
+  const size_t first = uniforms_.size();
+  for (int64_t i = 0; i < tokens; ++i) uniforms_.push_back(sequence.number(static_cast<size_t>(i)));
+  return {std::span(uniforms_).subspan(first), rule};
 }
 
-// A try is for the sequences with the least to read.
-void Speculation::keep_few() {
+// Exploration steps draft only for the sequences with the shortest responses.
+void Speculation::limit_exploration() {
   if (std::ssize(requests_) <= spec::kTrySequences) return;
   const auto few = requests_.begin() + spec::kTrySequences;
   std::ranges::nth_element(requests_, few, {}, [](const spec::DraftRequest& request) {
@@ -257,8 +259,8 @@ void Speculation::keep_few() {
   requests_.erase(few, requests_.end());
 }
 
-// Leaves the guesses that are worth their row of the forward pass.
-void Speculation::cut() {
+// Keeps the nodes that are worth their token row.
+void Speculation::prune_trees() {
   if (tokens_per_second_ <= 0 || requests_.empty()) return;
   trees_.clear();
   for (const spec::DraftRequest& request : requests_) trees_.push_back(request.tree);
@@ -281,7 +283,7 @@ Layers Speculation::layers() const {
 void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const TargetStates& states,
                               std::span<const int32_t> tokens) {
   if (!reads_states_) return;
-  tell([&](spec::Drafter& drafter) {
+  for_each_drafter([&](spec::Drafter& drafter) {
     if (drafter.reads_states())
       drafter.read_prompt(prompt_id, position, states.seen_by(drafter.layers()), tokens);
   });
@@ -313,7 +315,7 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
   tokens_ += static_cast<int64_t>(tokens);
   if (!drafting_) return;
   if (!draw.is_tree) {
-    if (sequence.draft.empty() && was_asked_for(sequence)) verified_.push_back({});
+    if (sequence.draft.empty() && was_requested(sequence)) verified_.push_back({});
     return;
   }
   const spec::VerifiedTree tree{sequence.draft.nodes(), drawn.path[tokens - 1] - 1};
@@ -321,9 +323,9 @@ void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
   count(tree, tokens);
 }
 
-bool Speculation::was_asked_for(const Sequence& sequence) const {
-  return !is_try() || std::ranges::find(requests_, &sequence.draft, &spec::DraftRequest::tree) !=
-                          requests_.end();
+bool Speculation::was_requested(const Sequence& sequence) const {
+  return !is_exploration() || std::ranges::find(requests_, &sequence.draft,
+                                                &spec::DraftRequest::tree) != requests_.end();
 }
 
 void Speculation::count(const spec::VerifiedTree& tree, size_t tokens) {
@@ -338,13 +340,13 @@ void Speculation::count(const spec::VerifiedTree& tree, size_t tokens) {
     if (i + 1 < tokens) ++stats.accepted_at[i];
   }
   if (drafting_->drafter.get() != mixed_) return;
-  const auto count_guessers = [&](const spec::DraftNode& node, int64_t DraftStats::*counter) {
+  const auto count_drafters = [&](const spec::DraftNode& node, int64_t DraftStats::*counter) {
     for (size_t i = 0; i + 1 < members_.size(); ++i)
       members_[i].stats.*counter += node.guess.guessers >> i & 1;
   };
-  for (const spec::DraftNode& node : tree.nodes) count_guessers(node, &DraftStats::mixed_drafted);
+  for (const spec::DraftNode& node : tree.nodes) count_drafters(node, &DraftStats::mixed_drafted);
   for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent)
-    count_guessers(tree.nodes[static_cast<size_t>(i)], &DraftStats::mixed_accepted);
+    count_drafters(tree.nodes[static_cast<size_t>(i)], &DraftStats::mixed_accepted);
 }
 
 void Speculation::end_step(bool has_prompt_rows) {
@@ -353,14 +355,14 @@ void Speculation::end_step(bool has_prompt_rows) {
 }
 
 void Speculation::learn(bool has_prompt_rows) {
-  // To learn from a step costs time too; of this one it is not known yet.
+  // Learning from a step takes time too; that of this step is not known yet.
   double& learning = learning_seconds_[drafting_ ? 1 : 0];
   const double before = step_.seconds(), seconds = before + learning;
   ++decode_steps_;
   if (drafting_ && drafting_->drafter.get() == mixed_) mixed_->record(verified_);
   if (adaptive_ && !adaptive_->costs) unmeasured_seconds_ += before;
   if (!adaptive_ || !tuner_ || before <= 0) return;
-  if (!has_prompt_rows) learn_pace(seconds);
+  if (!has_prompt_rows) update_speed(seconds);
   if (drafting_) drafting_->budget.record(verified_);
   tuner_->record(drafting_ ? arm_ : spec::Arm{}, {.batch = batch_,
                                                   .context = load_.context,
@@ -372,8 +374,8 @@ void Speculation::learn(bool has_prompt_rows) {
   learning += kRateShare * (step_.seconds() - before - learning);
 }
 
-// What cut() weighs rows with.
-void Speculation::learn_pace(double seconds) {
+// Updates the speed that prune_trees() values token rows with.
+void Speculation::update_speed(double seconds) {
   const double rate = static_cast<double>(tokens_) / seconds;
   tokens_per_second_ =
       tokens_per_second_ > 0 ? tokens_per_second_ + kRateShare * (rate - tokens_per_second_) : rate;
@@ -387,7 +389,7 @@ void Speculation::learn_pace(double seconds) {
 void Speculation::ended(const Response& response) {
   const spec::SequenceId id{response.prompt_id, response.sample};
   if (reads_states_) log_.forget(id);
-  tell([&](spec::Drafter& drafter) { drafter.end(id, response.tokens); });
+  for_each_drafter([&](spec::Drafter& drafter) { drafter.end(id, response.tokens); });
 }
 
 int64_t Speculation::room_beside(int64_t sequences) {
@@ -399,7 +401,7 @@ void Speculation::begin_rollout() {
 }
 
 void Speculation::new_weights() {
-  tell([](spec::Drafter& drafter) { drafter.new_weights(); });
+  for_each_drafter([](spec::Drafter& drafter) { drafter.new_weights(); });
   if (tuner_) tuner_->new_weights();
 }
 
@@ -443,8 +445,8 @@ void Speculation::restore(const std::string& text, const std::string& place) {
       member.budget.restore(json.at("row_budgets").at(std::string(member.drafter->kind())));
     if (mixed_) mixed_->restore(json.at("mixed"));
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(check_internal::concat(place, ": not what speculation learned (", error.what(),
-                                            "); delete it to start without"));
+    throw InputError(check_internal::concat(place, ": not a saved state of speculation (",
+                                            error.what(), "); delete it to start without one"));
   }
 }
 

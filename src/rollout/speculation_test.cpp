@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kSequences = 6;
 
-// Always guesses that the last token comes again.
+// Proposes repetitions of the last token.
 class EchoDrafter final : public tests::PlainDrafter {
  public:
   std::string_view kind() const override { return "echo"; }
@@ -37,7 +37,7 @@ class EchoDrafter final : public tests::PlainDrafter {
 class SpeculationTest : public ::testing::Test {
  protected:
   SpeculationTest() {
-    config_.vocabulary = 6;  // so that texts repeat themselves and guesses are right
+    config_.vocabulary = 6;  // small, so that sequences repeat and drafts are accepted
     config_.max_positions = 1024;
     model_ = tests::make_tiny_model(config_, at::kFloat);
   }
@@ -50,11 +50,11 @@ class SpeculationTest : public ::testing::Test {
   }
 
   struct Count {
-    double allocations = 0;  // a step
-    double tokens = 0;       // the same
+    double allocations = 0;  // per step
+    double tokens = 0;       // per step
   };
-  // Of steps in the midst of long responses. The same responses are decoded before, so that all
-  // memory has been grown once.
+  // Counts over steps in the middle of long responses. The same responses are decoded before, so
+  // that all buffers have reached their size.
   Count count(Speculation* speculation) const {
     Count count;
     for (const bool is_warm : {false, true}) {
@@ -70,8 +70,8 @@ class SpeculationTest : public ::testing::Test {
                      .sampling = sampling,
                      .seed = 3});
       for (int step = 0; step < 60; ++step) engine.step();
-      // Responses are 61 tokens long or, with guesses, at most four times as long: their own
-      // vectors are grown now and then, and nothing else may be.
+      // Responses are 61 tokens long or, with speculation, at most four times as long: their own
+      // vectors grow occasionally, and nothing else may.
       const int64_t before = tests::allocations, tokens = engine.stats().tokens;
       constexpr int kSteps = 40;
       for (int step = 0; step < kSteps; ++step) engine.step();
@@ -88,23 +88,23 @@ class SpeculationTest : public ::testing::Test {
   std::unique_ptr<model::PolicyModel> model_;
 };
 
-// A plain step allocates what its forward pass does. Guessing, building trees, verifying,
-// accepting and learning add nothing that grows with steps or tokens: only texts that become longer
-// now and then move. (What an EAGLE network's passes allocate: EagleDrafterTest.)
+// A non-speculative step allocates what its forward pass does. Drafting, building trees, verifying,
+// accepting and learning add nothing that grows with steps or tokens, except that the vectors of
+// growing responses are reallocated occasionally. (An EAGLE network's passes: EagleDrafterTest.)
 TEST_F(SpeculationTest, HotPathAllocatesNothing) {
   const Count plain = count(nullptr);
-  const double growth = 0.25 * kSequences;  // ten moves of a text in forty steps
-  const auto expect_as_plain = [&](const char* name, Speculation& speculation) {
+  const double growth = 0.25 * kSequences;  // ten reallocations per sequence in forty steps
+  const auto expect_as_non_speculative = [&](const char* name, Speculation& speculation) {
     const Count with = count(&speculation);
     RecordProperty(name, std::to_string(with.allocations - plain.allocations));
     EXPECT_LE(with.allocations, plain.allocations + growth) << name;
-    EXPECT_GT(speculation.stats().accepted_tokens, 100) << name << " guesses right";
+    EXPECT_GT(speculation.stats().accepted_tokens, 100) << name << " is accepted";
     EXPECT_FALSE(speculation.stats().failed);
   };
   Speculation suffix(std::move(drafters().front()), {4, 2, 8}, config_.vocabulary);
-  expect_as_plain("suffix", suffix);
+  expect_as_non_speculative("suffix", suffix);
   Speculation mixed(drafters(), {4, 2, 8}, config_.vocabulary);
-  expect_as_plain("mixed", mixed);
+  expect_as_non_speculative("mixed", mixed);
   const spec::CostTable costs({{1, 1, 1e-3}, {1, 64, 1.1e-3}, {8, 8, 2e-3}, {8, 500, 3e-3}}, {});
   const tests::TickingClock clock;
   Speculation tuned(drafters(),
@@ -114,11 +114,11 @@ TEST_F(SpeculationTest, HotPathAllocatesNothing) {
                      .max_rows = 1000,
                      .clock = &clock},
                     config_.vocabulary);
-  expect_as_plain("tuned", tuned);
+  expect_as_non_speculative("tuned", tuned);
 }
 
-// Short work ends before costs are measured, and has no drafts.
-TEST_F(SpeculationTest, CostsAreMeasuredOnceDecodingHasTakenAWhile) {
+// Short work ends before costs are measured and has no drafts.
+TEST_F(SpeculationTest, CostsAreMeasuredAfterSomeDecoding) {
   const tests::TickingClock clock;
   int measured = 0;
   const auto measure = [&] {
@@ -146,8 +146,8 @@ TEST_F(SpeculationTest, CostsAreMeasuredOnceDecodingHasTakenAWhile) {
   EXPECT_GT(deferred.stats().accepted_tokens, 100);
 }
 
-// Prompts of 3 and 40 tokens; a response's last token is not yet among those before the step.
-TEST_F(SpeculationTest, AStepIsJudgedByTheTextsItDecodes) {
+// Prompts of 3 and 40 tokens. Before a step, a response's last token has no KV entry yet.
+TEST_F(SpeculationTest, LoadIsTheMeanContextOfDecodingSequences) {
   const tests::TickingClock clock;
   Speculation tuned(drafters(),
                     {.options = {},
@@ -166,7 +166,7 @@ TEST_F(SpeculationTest, AStepIsJudgedByTheTextsItDecodes) {
                    .sampling = sampling,
                    .seed = 3});
   engine.step();
-  EXPECT_EQ(tuned.load().batch, 0) << "it read the prompts";
+  EXPECT_EQ(tuned.load().batch, 0) << "prefill only";
   int steps = 0;
   for (int64_t tokens = engine.stats().tokens; engine.step(); tokens = engine.stats().tokens) {
     if (tuned.load().batch < 4) continue;
@@ -176,7 +176,7 @@ TEST_F(SpeculationTest, AStepIsJudgedByTheTextsItDecodes) {
   EXPECT_GT(steps, 5);
 }
 
-TEST_F(SpeculationTest, RoomAtNoCostIsWhereTheTunerKnowsThatRowsAreFree) {
+TEST_F(SpeculationTest, SpareCapacityFollowsTheCostTable) {
   const auto room = [&](const spec::CostTable& costs, int64_t max_running) {
     const tests::TickingClock clock;
     Speculation tuned(drafters(),
@@ -194,41 +194,41 @@ TEST_F(SpeculationTest, RoomAtNoCostIsWhereTheTunerKnowsThatRowsAreFree) {
   };
   const spec::CostTable free({{1, 1, 1e-3}, {1, 64, 1e-3}, {8, 8, 1e-3}, {8, 500, 1e-3}}, {});
   const spec::CostTable dear({{1, 1, 1e-3}, {1, 64, 64e-3}, {8, 8, 8e-3}, {8, 500, 500e-3}}, {});
-  EXPECT_EQ(room(free, 64), 2) << "as many again";
-  EXPECT_EQ(room(free, 3), 1) << "the engine has no more";
+  EXPECT_EQ(room(free, 64), 2) << "at most the batch";
+  EXPECT_EQ(room(free, 3), 1) << "the engine's free slots";
   EXPECT_EQ(room(dear, 64), 0);
   Engine plain(*model_, {});
   plain.submit({.prompt_id = 0,
                 .tokens = {1, 2, 3},
                 .samples = 2,
                 .sampling = std::make_shared<SamplingOptions>()});
-  EXPECT_EQ(plain.room_at_no_cost(), 0) << "nothing knows of costs";
+  EXPECT_EQ(plain.room_at_no_cost(), 0) << "no tuner";
 }
 
-// Guesses a token that does not come, and keeps the numbers that it was told.
-class ListeningDrafter final : public tests::PlainDrafter {
+// Proposes a token that is not accepted, and records the uniforms it gets.
+class UniformRecorder final : public tests::PlainDrafter {
  public:
-  explicit ListeningDrafter(std::map<std::pair<uint32_t, size_t>, double>* numbers)
-      : numbers_(*numbers) {}
-  std::string_view kind() const override { return "listening"; }
+  explicit UniformRecorder(std::map<std::pair<uint32_t, size_t>, double>* uniforms)
+      : uniforms_(*uniforms) {}
+  std::string_view kind() const override { return "recording"; }
   void propose(std::span<const spec::DraftRequest> requests) override {
     for (const spec::DraftRequest& request : requests) {
-      size_t place = request.response.size();
-      for (const double number : request.draws.numbers)
-        numbers_[{request.id.sample, place++}] = number;
+      size_t position = request.response.size();
+      for (const double uniform : request.draws.numbers)
+        uniforms_[{request.id.sample, position++}] = uniform;
       request.tree->add(spec::DraftTree::kRoot, request.response.back(), 0.5f);
     }
   }
 
  private:
-  std::map<std::pair<uint32_t, size_t>, double>& numbers_;
+  std::map<std::pair<uint32_t, size_t>, double>& uniforms_;
 };
 
-// Where the tokens do not depend on what is guessed; the law of rollout/request.h says the number.
-TEST_F(SpeculationTest, DraftersKnowTheNumbersOfTheTokensToCome) {
-  const auto numbers_of = [&](const SamplingOptions& sampling, bool is_target_only) {
-    std::map<std::pair<uint32_t, size_t>, double> numbers;
-    Speculation speculation(std::make_unique<ListeningDrafter>(&numbers), {4, 2, 8},
+// Drafters get the uniforms of rollout/request.h, but not where tokens depend on the drafts.
+TEST_F(SpeculationTest, DraftersGetTheUniformsOfTheNextTokens) {
+  const auto uniforms_of = [&](const SamplingOptions& sampling, bool is_target_only) {
+    std::map<std::pair<uint32_t, size_t>, double> uniforms;
+    Speculation speculation(std::make_unique<UniformRecorder>(&uniforms), {4, 2, 8},
                             config_.vocabulary);
     if (is_target_only) speculation.set_target_only({});
     Engine engine(*model_, {}, nullptr, nullptr, &speculation);
@@ -240,29 +240,29 @@ TEST_F(SpeculationTest, DraftersKnowTheNumbersOfTheTokensToCome) {
                    .seed = 11});
     while (engine.step()) {
     }
-    return numbers;
+    return uniforms;
   };
   SamplingOptions sampling;
   sampling.ignore_eos = true;
   sampling.max_new_tokens = 30;
-  const auto numbers = numbers_of(sampling, /*is_target_only=*/false);
-  ASSERT_EQ(numbers.size(), 3 * 27) << "all but the first two tokens and the last one";
-  for (const auto& [place, number] : numbers)
-    EXPECT_EQ(number, uniform(/*seed=*/11, {.step = 5,
-                                            .prompt = 7,
-                                            .sample = place.first,
-                                            .position = static_cast<uint32_t>(place.second)}));
-  EXPECT_TRUE(numbers_of(sampling, /*is_target_only=*/true).empty());
+  const auto uniforms = uniforms_of(sampling, /*is_target_only=*/false);
+  ASSERT_EQ(uniforms.size(), 3 * 27) << "all but the first two tokens and the last one";
+  for (const auto& [key, got] : uniforms)
+    EXPECT_EQ(got, uniform(/*seed=*/11, {.step = 5,
+                                         .prompt = 7,
+                                         .sample = key.first,
+                                         .position = static_cast<uint32_t>(key.second)}));
+  EXPECT_TRUE(uniforms_of(sampling, /*is_target_only=*/true).empty());
   sampling.temperature = 0;
-  EXPECT_TRUE(numbers_of(sampling, /*is_target_only=*/false).empty());
+  EXPECT_TRUE(uniforms_of(sampling, /*is_target_only=*/false).empty());
 }
 
-TEST_F(SpeculationTest, TheTimeItTakesIsCounted) {
+TEST_F(SpeculationTest, SecondsIncludeDrafting) {
   Speculation speculation(drafters(), {4, 2, 8}, config_.vocabulary);
   count(&speculation);
   const SpeculationStats stats = speculation.stats();
   EXPECT_GT(stats.seconds, stats.draft_seconds);
-  EXPECT_EQ(stats.forward_seconds, 0) << "no network";
+  EXPECT_EQ(stats.forward_seconds, 0) << "no draft model";
 }
 
 }  // namespace

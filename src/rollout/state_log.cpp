@@ -18,7 +18,7 @@ int64_t row_bytes(const at::Tensor& states) {
   return states.defined() ? states.size(1) * static_cast<int64_t>(states.element_size()) : 0;
 }
 
-at::Tensor room_like(const at::Tensor& states, int64_t rows) {
+at::Tensor empty_like(const at::Tensor& states, int64_t rows) {
   return states.defined() ? at::empty({rows, states.size(1)}, states.options()) : at::Tensor();
 }
 
@@ -34,7 +34,7 @@ void StateLog::start(const TargetStates& like) {
   entries_.resize(static_cast<size_t>(rows));
   taken_.reserve(entries_.size());
   rows_.reserve(entries_.size());
-  states_ = TargetStates(room_like(like.hidden(), rows), room_like(like.captured(), rows));
+  states_ = TargetStates(empty_like(like.hidden(), rows), empty_like(like.captured(), rows));
 }
 
 void StateLog::add(spec::SequenceId id, int64_t first, const TargetStates& states,

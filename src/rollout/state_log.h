@@ -1,11 +1,11 @@
-// StateLog: the states that the latest tokens of all sequences were drawn from, until a drafter
-// reads them. A step without guesses adds a row for each sequence and nothing else; what is too
-// long ago is overwritten.
+// StateLog: ring buffer of the hidden states that the latest tokens of all sequences were sampled
+// from, until a drafter reads them. A non-speculative step only adds a row per sequence; the oldest
+// rows are overwritten.
 //
-// Owns       copies of the states: a ring of rows, and which token of which sequence each is for.
+// Owns       copies of the states, and the sequence and token index of each row.
 // Threading  engine thread only; no locks; no allocation once warm.
 //
-//   log.add(id, first, states, rows);   // tokens first … of a response were drawn from these rows
+//   log.add(id, first, states, rows);   // tokens first … were sampled from these rows
 //   log.take(is_wanted, [&](spec::SequenceId id, int64_t first, const TargetStates& kept,
 //                           std::span<const int32_t> rows) { … });
 //
@@ -25,16 +25,17 @@ namespace tlt::rollout {
 
 class StateLog {
  public:
-  // Of this many rows, or as many as these bytes hold, the latest are kept.
+  // Capacity: this many rows, or as many as fit into these bytes.
   static constexpr int64_t kRows = 4096, kBytes = int64_t{64} << 20;
 
   explicit StateLog(int64_t rows = kRows) : most_rows_(rows) {}
 
-  // Token first + i of the response was drawn from rows[i] of the states [T, …]. In order.
+  // Adds copies: token first + i of the response was sampled from rows[i] of the states [T, …].
+  // Tokens of a sequence are added in order.
   void add(spec::SequenceId id, int64_t first, const TargetStates& states,
            std::span<const int32_t> rows);
-  // Hands out the rows of the sequences for which is_wanted(id), one sequence after the other, and
-  // forgets them: read(id, first, states, rows), the tokens together that follow one another.
+  // Passes the rows of the sequences with is_wanted(id) to read(id, first, states, rows), one
+  // sequence after the other, consecutive tokens together, and removes them.
   template <class IsWanted, class Read>
   void take(const IsWanted& is_wanted, const Read& read) {
     taken_.clear();
@@ -45,7 +46,7 @@ class StateLog {
       entry.token = kTaken;
     }
     while (begin_ < end_ && entries_[row(begin_)].token == kTaken) ++begin_;
-    // In the log, those that decode together take turns.
+    // Rows of sequences that decode together are interleaved in the ring.
     std::ranges::sort(taken_, {}, [](const Taken& it) { return std::tuple(it.id, it.token); });
     for (size_t i = 0; i < taken_.size();) {
       const Entry first = taken_[i];
@@ -57,7 +58,7 @@ class StateLog {
       read(first.id, first.token, states_, std::span<const int32_t>(rows_));
     }
   }
-  // Its rows are for nobody any more.
+  // Removes the sequence's rows.
   void forget(spec::SequenceId id) {
     take([&](spec::SequenceId other) { return other == id; }, [](auto&&...) {});
   }
@@ -74,16 +75,16 @@ class StateLog {
     int32_t row = 0;
   };
 
-  // Entries are numbered since the log was made; entry i lies in row i % capacity.
+  // Entries are numbered since construction; entry i is in row i % capacity.
   size_t row(int64_t i) const { return static_cast<size_t>(i) % entries_.size(); }
   void start(const TargetStates& like);
 
   const int64_t most_rows_;
   std::vector<Entry> entries_;
   TargetStates states_{at::Tensor()};  // [capacity, …]
-  int64_t begin_ = 0, end_ = 0;        // entries from here to there may still be read
+  int64_t begin_ = 0, end_ = 0;        // entries [begin_, end_) may still be read
   std::vector<Taken> taken_;           // scratch
-  std::vector<int32_t> rows_;          // the same
+  std::vector<int32_t> rows_;          // scratch
 };
 
 }  // namespace tlt::rollout

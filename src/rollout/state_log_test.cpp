@@ -20,7 +20,7 @@ struct Kept {
 };
 using KeptBySequence = std::map<SequenceId, std::vector<Kept>>;
 
-// What take() gives of these sequences; all when there are none.
+// The result of take() for these sequences; empty: for all.
 KeptBySequence take(StateLog& log, const std::vector<SequenceId>& ids = {}) {
   KeptBySequence taken;
   log.take(
@@ -46,17 +46,17 @@ TEST(StateLogTest, KeepsCopiesUntilTheyAreTaken) {
   EXPECT_EQ(take(log), KeptBySequence{});
 }
 
-// Against a list, with few rows: they go round many times.
-TEST(StateLogTest, HasTheLatestRowsOfAllSequencesInOrder) {
+// Compared with a list; few rows, so that the ring wraps around many times.
+TEST(StateLogTest, KeepsTheLatestRowsOfAllSequencesInOrder) {
   constexpr int64_t kRows = 37;
   struct Row {
     SequenceId id;
     Kept kept;
-    int64_t place = 0;  // in the order of being written
+    int64_t index = 0;  // in the order of add()
   };
   StateLog log(kRows);
   std::vector<Row> rows;  // not taken yet
-  int64_t places = 0, memory = 0;
+  int64_t added = 0, memory = 0;
   std::map<SequenceId, int64_t> tokens;
   RandomStream random(/*seed=*/4, {});
   for (int step = 0; step < 3000; ++step) {
@@ -65,7 +65,7 @@ TEST(StateLogTest, HasTheLatestRowsOfAllSequencesInOrder) {
     if (action < 3) {
       KeptBySequence want;
       for (const Row& row : rows)
-        if (row.id == id && row.place >= places - kRows) want[id].push_back(row.kept);
+        if (row.id == id && row.index >= added - kRows) want[id].push_back(row.kept);
       std::erase_if(rows, [&](const Row& row) { return row.id == id; });
       if (action == 0)
         log.forget(id);
@@ -81,7 +81,7 @@ TEST(StateLogTest, HasTheLatestRowsOfAllSequencesInOrder) {
       rows.push_back({.id = id,
                       .kept = {tokens[id] + i, hidden[from.back()][0].item<float>(),
                                captured[from.back()][1].item<float>()},
-                      .place = places++});
+                      .index = added++});
     }
     log.add(id, tokens[id], {hidden, captured}, from);
     tokens[id] += count;

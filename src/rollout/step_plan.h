@@ -1,4 +1,4 @@
-// StepPlan: the forward pass of one engine step, and what its rows are for.
+// StepPlan: the forward pass of one engine step, and the meaning of its rows.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,44 +11,45 @@
 
 namespace tlt::rollout {
 
-// A started sample's own copy of its prompt's last page; made before the forward pass.
+// Copy of a prompt's last page for a sample that starts; made before the forward pass.
 struct PageCopy {
   ops::PageId from = 0;
   ops::PageId to = 0;
 };
 
-// Whose the rows of a segment are.
+// The owner of a segment's rows.
 struct Work {
   GroupState* group = nullptr;
   Sequence* sequence = nullptr;  // nullptr: rows of the group's prompt
-  int32_t repeated_rows = 0;     // leading rows that had been computed before a preemption
-  std::span<const int32_t> kept_path = {};  // of a tree: rows that became committed tokens (commit)
+  int32_t repeated_rows = 0;     // leading rows that were already computed before a preemption
+  std::span<const int32_t> kept_path = {};  // tree only, set by commit: rows of committed tokens
 };
 
-// Tokens to be chosen: one from the logits of a row (a prompt's last row gives the first token of
-// every sample), or those along a path of the sequence's draft tree, whose rows begin here.
+// A request to sample: one token from the logits of a row (a prompt's last row gives the first
+// token of every sample), or the tokens along a path of the sequence's draft tree, whose rows begin
+// at `row`.
 struct Draw {
   int32_t row = 0;
   Sequence* sequence = nullptr;
   bool is_tree = false;
 };
 
-// What a draw gave.
+// The result of a Draw.
 struct Drawn {
   std::span<const ops::Sampled> tokens;
-  // Of a tree: the row, counted from the root's, that each token was chosen from. Its keys and
-  // values are those of the token before.
+  // Tree only: the row, relative to the root's, that each token was sampled from. Its KV entry is
+  // that of the token before.
   std::span<const int32_t> path;
 };
 
 struct StepPlan {
   std::vector<PageCopy> copies;
   ops::Batch batch;
-  std::vector<Work> work;  // one for each segment of the batch
+  std::vector<Work> work;  // one per segment of the batch
   std::vector<Draw> draws;
 
   bool empty() const { return batch.segments.empty(); }
-  // More than decoding: rows of prompts, or such as were computed before a preemption.
+  // True when the step does more than decode: it has prompt rows or recomputed rows.
   bool has_prompt_rows() const {
     return std::ranges::any_of(batch.segments,
                                [](const ops::Segment& segment) {

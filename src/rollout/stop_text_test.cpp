@@ -18,7 +18,7 @@ class PieceStream : public TextStream {
   std::vector<std::string> pieces_;
 };
 
-// The token that completes a stop text; -1: none does.
+// Index of the token that completes a stop string; -1: none does.
 int32_t stops_at(const std::vector<std::string>& pieces, const std::vector<std::string>& stop) {
   StopFinder finder(std::make_unique<PieceStream>(pieces), stop);
   for (int32_t token = 0; token < std::ssize(pieces); ++token)
@@ -26,25 +26,25 @@ int32_t stops_at(const std::vector<std::string>& pieces, const std::vector<std::
   return -1;
 }
 
-TEST(StopFinderTest, StopTextMayLieInsideOneToken) {
+TEST(StopFinderTest, StopStringMayBeInsideOneToken) {
   EXPECT_EQ(stops_at({"a", "xENDy", "b"}, {"END"}), 1);
 }
 
-TEST(StopFinderTest, StopTextMaySpanTokens) {
+TEST(StopFinderTest, StopStringMaySpanTokens) {
   EXPECT_EQ(stops_at({"aE", "N", "Db", "c"}, {"END"}), 2);
   EXPECT_EQ(stops_at({"aE", "", "ND"}, {"END"}), 2);
 }
 
-TEST(StopFinderTest, RepeatedBeginningIsNotMissed) {
+TEST(StopFinderTest, RepeatedPrefixIsNotMissed) {
   EXPECT_EQ(stops_at({"aa", "a", "b"}, {"aab"}), 2);
 }
 
-TEST(StopFinderTest, AnyOfTheTextsStops) {
+TEST(StopFinderTest, AnyOfTheStringsStops) {
   EXPECT_EQ(stops_at({"one ", "two ", "three"}, {"###", "two"}), 1);
   EXPECT_EQ(stops_at({"one ", "two ", "three"}, {"four"}), -1);
 }
 
-TEST(StopFinderTest, PiecesDoNotMatterToWhereTheTextStops) {
+TEST(StopFinderTest, StopDoesNotDependOnThePieces) {
   RandomStream random(/*seed=*/3, {});
   for (int round = 0; round < 2000; ++round) {
     std::string text;

@@ -1,5 +1,5 @@
-// TargetStates: what a forward pass of the target leaves behind for those who learn or guess from
-// it: the final states of its rows, and what went into some layers, where somebody wants that.
+// TargetStates: the hidden states of a forward pass of the target, for drafters and observers: the
+// final states of its rows, and the input states of captured layers.
 //
 // Threading  a view of the pass's memory, valid until the next one.
 //
@@ -17,33 +17,33 @@
 
 namespace tlt::rollout {
 
-// Which layers somebody wants to see: what goes into them, and behind the last one (index L) the
-// final states. Nobody: the final states alone.
+// Layers whose input hidden states are captured; index L: the final hidden states. Empty: the final
+// states only.
 using Layers = std::vector<int64_t>;
 
-// The list that begins with both. InputError when there is none.
+// The longer of two lists, of which the shorter must be a prefix; else InputError.
 inline const Layers& longer_of(const Layers& a, const Layers& b) {
   const Layers& longer = a.size() >= b.size() ? a : b;
   const Layers& other = &longer == &a ? b : a;
   TLT_CHECK_INPUT(std::equal(other.begin(), other.end(), longer.begin()),
-                  "two drafters want to see different layers of the target; use one of them");
+                  "two drafters read the states of different target layers; use one of them");
   return longer;
 }
 
 class TargetStates {
  public:
-  // hidden [T, D]: final. captured [T, C D]: of the layers that are wanted, one beside the other.
+  // hidden [T, D]: final. captured [T, C D]: the captured layers' inputs, next to each other.
   TargetStates(at::Tensor hidden, at::Tensor captured = {})
       : hidden_(std::move(hidden)), captured_(std::move(captured)) {}
 
   const at::Tensor& hidden() const { return hidden_; }
   const at::Tensor& captured() const { return captured_; }
-  // [T, S] as somebody with these layers wants them.
+  // [T, S]: the states of these layers.
   at::Tensor seen_by(const Layers& layers) const {
     if (layers.empty()) return hidden_;
     const int64_t columns = std::ssize(layers) * hidden_.size(1);
-    TLT_CHECK(captured_.defined() && captured_.size(1) >= columns, "nobody captured ",
-              layers.size(), " layers");
+    TLT_CHECK(captured_.defined() && captured_.size(1) >= columns, "fewer than ", layers.size(),
+              " layers were captured");
     return captured_.size(1) == columns ? captured_ : captured_.narrow(1, 0, columns);
   }
   TargetStates rows(int64_t first, int64_t count) const {

@@ -9,10 +9,10 @@
 namespace tlt::rollout {
 namespace {
 
-// Of logits at a time: 110 rows of a vocabulary of 152,000.
+// Memory of the logits buffer: 110 rows of a vocabulary of 152,000.
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 
-// Positions of numbers that only FastRL's rule needs, beside the tokens' own.
+// Offset of the positions whose uniforms only FastRL's rule uses, apart from the tokens' own.
 constexpr size_t kRestPositions = size_t{1} << 31;
 
 int64_t rows_of(const Draw& draw) { return 1 + (draw.is_tree ? draw.sequence->draft.size() : 0); }
@@ -32,7 +32,7 @@ std::span<const Drawn> TokenSampler::sample(const at::Tensor& hidden, std::span<
     tokens_.resize(draws.size());
     paths_.resize(draws.size());
   }
-  drawn_.resize(draws.size());
+  results_.resize(draws.size());
   for (size_t first = 0, end = 0; first < draws.size(); first = end) {
     int64_t rows = 0;
     while (end < draws.size() && (end == first || rows + rows_of(draws[end]) <= logits_.size(0)))
@@ -48,8 +48,8 @@ std::span<const Drawn> TokenSampler::sample(const at::Tensor& hidden, std::span<
     }
     sample_some(hidden, draws);
   }
-  for (size_t i = 0; i < draws.size(); ++i) drawn_[i] = {tokens_[i], paths_[i]};
-  return drawn_;
+  for (size_t i = 0; i < draws.size(); ++i) results_[i] = {tokens_[i], paths_[i]};
+  return results_;
 }
 
 void TokenSampler::grow(int64_t rows) {
@@ -57,18 +57,18 @@ void TokenSampler::grow(int64_t rows) {
   logits_ = model_.device().empty({rows, logits_.size(1)}, at::kFloat);
 }
 
-// A row that several tokens are drawn from (a prompt's last one) goes through the head once for
-// each: one row more a response, and no second way to sample.
+// A row that several tokens are sampled from (a prompt's last one) goes through the LM head once
+// for each: one row more per response, and a single way to sample.
 void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const Draw> draws) {
   at::Tensor logits = logits_.narrow(0, 0, std::ssize(rows_));
   model_.logits(gather(hidden), logits);
-  const at::Tensor host = logits.cpu();  // once for all rounds
+  const at::Tensor host = logits.cpu();  // one copy for all rounds
   while (!walks_.empty()) advance(draws, host);
 }
 
 at::Tensor TokenSampler::gather(const at::Tensor& hidden) {
   const int64_t count = std::ssize(rows_);
-  // When all rows are trees' or decode, as most steps have it, they are there already.
+  // Usually all rows are sampled from, in order: no copy.
   bool in_order = hidden.size(0) == count;
   for (int64_t i = 0; in_order && i < count; ++i) in_order = rows_[static_cast<size_t>(i)] == i;
   if (in_order) return hidden;
@@ -89,49 +89,49 @@ at::Tensor TokenSampler::gather(const at::Tensor& hidden) {
 }
 
 void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits) {
-  asked_.clear();
+  requests_.clear();
   for (const Walk& walk : walks_) {
     const Sequence& sequence = *draws[walk.draw].sequence;
-    asked_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
-                      .rule = sequence.group->rule,
-                      .uniform = sequence.number(tokens_[walk.draw].size()),
-                      .tokens = model_.tokens()});
+    requests_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
+                         .rule = sequence.group->rule,
+                         .uniform = sequence.number(tokens_[walk.draw].size()),
+                         .tokens = model_.tokens()});
   }
-  if (target_only_) ask_for_guesses(draws);
-  answers_.resize(asked_.size());
-  ops::sample_rows(model_.device(), logits, model_.config().vocabulary, asked_, answers_);
+  if (target_only_) add_draft_tokens(draws);
+  sampled_.resize(requests_.size());
+  ops::sample_rows(model_.device(), logits, model_.config().vocabulary, requests_, sampled_);
   size_t kept = 0;
   for (size_t i = 0; i < walks_.size(); ++i) {
     Walk walk = walks_[i];
     const Draw& draw = draws[walk.draw];
-    tokens_[walk.draw].push_back(answers_[i]);
+    tokens_[walk.draw].push_back(sampled_[i]);
     if (!draw.is_tree) continue;
     paths_[walk.draw].push_back(1 + walk.node);
-    walk.node = draw.sequence->draft.find_child(walk.node, answers_[i].token);
+    walk.node = draw.sequence->draft.find_child(walk.node, sampled_[i].token);
     if (walk.node != spec::DraftTree::kNone) walks_[kept++] = walk;
   }
   walks_.resize(kept);
 }
 
-// Siblings in the order of falling probability: the last one first, as DraftTree::arrange leaves
+// Children in the order of falling probability: the last one first, as DraftTree::arrange orders
 // them.
-void TokenSampler::ask_for_guesses(std::span<const Draw> draws) {
-  guesses_.clear();
+void TokenSampler::add_draft_tokens(std::span<const Draw> draws) {
+  draft_tokens_.clear();
   std::vector<size_t> ends;
   for (const Walk& walk : walks_) {
     if (draws[walk.draw].is_tree) {
       const spec::DraftTree& tree = draws[walk.draw].sequence->draft;
       for (int32_t node = tree.size() - 1; node > walk.node; --node)
-        if (tree[node].parent == walk.node) guesses_.push_back(tree[node].token);
+        if (tree[node].parent == walk.node) draft_tokens_.push_back(tree[node].token);
     }
-    ends.push_back(guesses_.size());
+    ends.push_back(draft_tokens_.size());
   }
-  for (size_t i = 0, first = 0; i < asked_.size(); first = ends[i++]) {
-    if (first == ends[i]) continue;  // nothing guessed: as without speculation
+  for (size_t i = 0, first = 0; i < requests_.size(); first = ends[i++]) {
+    if (first == ends[i]) continue;  // no draft tokens: as without speculation
     const Sequence& sequence = *draws[walks_[i].draw].sequence;
-    asked_[i].target_only = &*target_only_;
-    asked_[i].guesses = std::span(guesses_).subspan(first, ends[i] - first);
-    asked_[i].rest_uniform = sequence.number(tokens_[walks_[i].draw].size() + kRestPositions);
+    requests_[i].target_only = &*target_only_;
+    requests_[i].guesses = std::span(draft_tokens_).subspan(first, ends[i] - first);
+    requests_[i].rest_uniform = sequence.number(tokens_[walks_[i].draw].size() + kRestPositions);
   }
 }
 

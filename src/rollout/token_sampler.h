@@ -1,8 +1,8 @@
 // TokenSampler: samples tokens from hidden states: LM head, sampling rule, and one uniform per
-// token that belongs to its position.
+// token position.
 //
-// Owns       buffers for the logits of a bounded number of rows; more rows go through them in
-//            several passes.
+// Owns       buffers for the logits of a bounded number of rows; more rows are processed in several
+//            passes.
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -21,37 +21,37 @@ namespace tlt::rollout {
 
 class TokenSampler {
  public:
-  // Borrows the model. `max_rows`: tokens usually chosen at once.
+  // Borrows the model. max_rows: the usual number of tokens sampled at once.
   TokenSampler(const model::PolicyModel& model, int64_t max_rows);
 
-  // Result i has the tokens of draws[i], chosen from hidden [T, D]; valid until the next call.
+  // Result i has the tokens of draws[i], sampled from hidden [T, D]; valid until the next call.
   //
-  // A tree is walked from its root: the token is chosen at each node with the number that belongs
-  // to its place, as plain decoding would, and the walk goes on while the tree has guessed it. So
-  // the tokens do not depend on the tree, and a child is accepted as often as rejection sampling
-  // would accept one (docs/paper_map.md, note 8).
+  // A tree is walked from its root: at each node the token is sampled with its position's uniform,
+  // as in non-speculative decoding, and the walk continues while the tree has that token as a
+  // child. So the tokens do not depend on the tree, and a child is accepted as often as rejection
+  // sampling would accept it (docs/paper_map.md, note 8).
   std::span<const Drawn> sample(const at::Tensor& hidden, std::span<const Draw> draws);
 
-  // Trees are walked by FastRL's rule instead: other tokens than without them, though as
-  // likely where both thresholds are 1.
+  // Verifies trees by FastRL's rule instead: the same distribution where both thresholds are 1, but
+  // not the same tokens.
   void set_target_only(const ops::TargetOnlyRule& rule) { target_only_ = rule; }
 
  private:
-  // A walk down the tree of a draw.
+  // A walk down the tree of one draw.
   struct Walk {
     size_t draw = 0;
-    int64_t first_logits = 0;  // its root's row
+    int64_t first_logits = 0;  // row of the root's logits
     int32_t node = spec::DraftTree::kRoot;
   };
 
   void grow(int64_t rows);
   // The rows rows_ of hidden [T, D].
   at::Tensor gather(const at::Tensor& hidden);
-  // Gives the walks all their tokens.
+  // Runs all walks to their end.
   void sample_some(const at::Tensor& hidden, std::span<const Draw> draws);
-  // By FastRL's rule, from the children of the walks' nodes.
-  void ask_for_guesses(std::span<const Draw> draws);
-  // Chooses a token at the node of every walk; those that the tree has not guessed end.
+  // FastRL's rule: passes the children of the walks' nodes as draft tokens.
+  void add_draft_tokens(std::span<const Draw> draws);
+  // Samples a token at the node of every walk; a walk ends when the tree does not have the token.
   void advance(std::span<const Draw> draws, const at::Tensor& logits);
 
   const model::PolicyModel& model_;
@@ -59,14 +59,14 @@ class TokenSampler {
   at::Tensor hidden_;  // [R, D]
   at::Tensor logits_;  // [R, V] f32
   std::vector<int64_t> rows_;
-  std::vector<ops::SampleRow> asked_;
-  std::vector<int32_t> guesses_;  // of all walks
-  std::vector<ops::Sampled> answers_;
+  std::vector<ops::SampleRow> requests_;
+  std::vector<int32_t> draft_tokens_;  // of all walks
+  std::vector<ops::Sampled> sampled_;
   std::vector<Walk> walks_;
-  // By draw; the lists keep their memory.
+  // Indexed by draw; the inner vectors keep their memory.
   std::vector<std::vector<ops::Sampled>> tokens_;
   std::vector<std::vector<int32_t>> paths_;
-  std::vector<Drawn> drawn_;
+  std::vector<Drawn> results_;
 };
 
 }  // namespace tlt::rollout
