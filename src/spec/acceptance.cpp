@@ -9,13 +9,13 @@ namespace tlt::spec {
 namespace {
 
 constexpr double kLevelAtFirst = 0.5;  // before anything is known
-constexpr double kPriorTrees = 4;      // that guess, and what is continued, count like so many
+constexpr double kPriorTrees = 4;      // prior weight of kLevelAtFirst and of extrapolated trees
 constexpr double kDoubling =
     0.15;  // more accepted tokens for twice the rows (TLT, Figure 13a: 0.1)
 constexpr double kKeptShare = 0.998;    // of what was seen, after each step
 constexpr double kTreeDeviation = 0.7;  // relative, of the tokens of one tree
-constexpr double kGuessShare = 0.05;    // a continued tree tells so much of an exact one
-constexpr double kMostGuessed = 20;
+constexpr double kExtrapolatedShare = 0.05;  // weight of an extrapolated tree
+constexpr double kMostExtrapolated = 20;
 constexpr double kSurpriseRate = 0.05;  // some 20 steps
 constexpr double kMaxSurprise = 0.8;    // five of its standard deviations
 constexpr double kChangedShare = 0.1;
@@ -124,23 +124,24 @@ bool Acceptance::record(size_t played, std::span<const VerifiedTree> trees) {
   for (size_t i = 0; i < strategies_.size(); ++i) {
     const double tokens = totals_[i] / count;
     states_[i].seen.weight *= kKeptShare;
-    states_[i].guessed.weight *= kKeptShare;
+    states_[i].extrapolated.weight *= kKeptShare;
     if (contains(played, i)) states_[i].seen.add(tokens, count);
-    states_[i].guessed.add(continued(i, played, tokens, full / count), count);
+    states_[i].extrapolated.add(continued(i, played, tokens, full / count), count);
   }
   return has_changed;
 }
 
 double Acceptance::expected(size_t strategy) const {
   Estimate both = states_[strategy].seen;
-  both.add(states_[strategy].guessed.mean, kPriorTrees);
+  both.add(states_[strategy].extrapolated.mean, kPriorTrees);
   return both.mean;
 }
 
 double Acceptance::deviation(size_t strategy) const {
   const State& state = states_[strategy];
-  const double guessed = std::min(kGuessShare * state.guessed.weight, kMostGuessed);
-  return kTreeDeviation / std::sqrt(1 + state.seen.weight + guessed);
+  const double extrapolated =
+      std::min(kExtrapolatedShare * state.extrapolated.weight, kMostExtrapolated);
+  return kTreeDeviation / std::sqrt(1 + state.seen.weight + extrapolated);
 }
 
 void Acceptance::forget(double kept_share, double most_trees) {
@@ -148,19 +149,19 @@ void Acceptance::forget(double kept_share, double most_trees) {
     estimate.weight = std::min(estimate.weight * kept_share, most_trees);
   };
   cut(level_);
-  for (State& state : states_) cut(state.seen), cut(state.guessed);
+  for (State& state : states_) cut(state.seen), cut(state.extrapolated);
 }
 
 nlohmann::json Acceptance::save() const {
   nlohmann::json states = nlohmann::json::array();
-  for (const State& state : states_) states.push_back({state.seen, state.guessed});
+  for (const State& state : states_) states.push_back({state.seen, state.extrapolated});
   return {{"states", states}, {"level", level_}, {"surprise", surprise_}};
 }
 
 void Acceptance::restore(const nlohmann::json& state) {
   for (size_t i = 0; i < states_.size(); ++i) {
     state.at("states").at(i).at(0).get_to(states_[i].seen);
-    state.at("states").at(i).at(1).get_to(states_[i].guessed);
+    state.at("states").at(i).at(1).get_to(states_[i].extrapolated);
   }
   state.at("level").get_to(level_);
   state.at("surprise").get_to(surprise_);

@@ -1,9 +1,9 @@
-// Acceptance: how many tokens a drafter's trees give, learned from the trees that were verified.
+// Acceptance: predicts the acceptance length of a drafter's strategies from verified trees.
 //
-// Does not depend on the batch size, so steps of all sizes count. A verified tree also tells what
-// every smaller strategy would have given with the same guesses: the path as far as the smaller
-// tree has it. For a larger strategy it gives a lower bound, from which the expectation is
-// continued: each further level like those before, a little more for each doubling of the rows.
+// It does not depend on the batch size, so steps of all sizes count. A verified tree also tells
+// what every smaller strategy would have given with the same draft tokens: the path as far as the
+// smaller tree has it. For a larger strategy it gives a lower bound, which is extrapolated: each
+// further level like those before, a little more for each doubling of the rows.
 //
 // Threading  engine thread only; no locks; no allocation once warm.
 //
@@ -30,7 +30,7 @@ class Acceptance {
   // Relative standard deviation of that expectation.
   double deviation(size_t strategy) const;
 
-  // Keeps the expectations and at most this share and number of the trees behind them.
+  // Keeps the expectations and at most this share and number of the trees they are based on.
   void forget(double kept_share, double most_trees);
 
   nlohmann::json save() const;
@@ -39,7 +39,7 @@ class Acceptance {
  private:
   struct State {
     Estimate seen;     // trees that tell exactly
-    Estimate guessed;  // all trees, continued where they are too small
+    Estimate extrapolated;  // all trees, extrapolated where they are too small
   };
 
   // The deepest accepted node that each strategy's tree would have had, into reached_.

@@ -9,15 +9,15 @@
 namespace tlt::spec {
 namespace {
 
-constexpr double kCaution = 0.05;         // log of the ratio to "off" that guesses must promise
+constexpr double kCaution = 0.05;         // bias margin: log of the predicted ratio to `off`
 constexpr double kClearAdvantage = 0.03;  // hysteresis: log of the ratio at once …
 constexpr double kSummedAdvantage = 0.2;  // … or summed over steps
 constexpr double kOptimism = 2;           // standard deviations
 constexpr double kExploredShare = 0.01;
-constexpr double kFreeSteps = 12;      // lost to exploration, beside that share, at the start …
+constexpr double kFreeSteps = 12;      // lost to exploration in addition, at the start …
 constexpr double kFreeStepsAgain = 4;  // … and after new weights
 constexpr double kLeastLoss = 0.5;     // of a try's time: no try is free
-constexpr double kMostReading = 20;  // steps of the arm in turn; what takes longer was interrupted
+constexpr double kMostReading = 20;    // steps of the current arm; longer ones were interrupted
 constexpr double kPriorSequences = 60;  // for which the tokens given elsewhere are believed
 constexpr double kLeastRatio = 0.5, kMostRatio = 1.5;
 constexpr double kMostSequences = 300;  // remembered of an arm at a batch size
@@ -26,16 +26,16 @@ constexpr double kCutShare = 0.9;       // of a strategy's nodes; trees with few
 constexpr double kRecentSteps = 1000;
 constexpr int64_t kDoubtSteps = 512;      // an idle kind is tried again …
 constexpr double kDoubtTrees = 4;         // … with this much left of what was known …
-constexpr int64_t kTryTrees = 8;          // … until so many trees were seen
-constexpr double kOffDoubtShare = 0.003;  // of the time with guesses may be lost to see "off" …
-constexpr double kLeastBehind = 0.02;     // … which is taken to lose at least so much
-constexpr double kWorthATry = 0.1;        // log of the ratio, if all its guesses were right
+constexpr int64_t kTryTrees = 8;          // … until this many trees were seen
+constexpr double kOffDoubtShare = 0.003;  // of speculative time that exploring `off` may lose …
+constexpr double kLeastOffLoss = 0.02;    // … which is assumed to lose at least this share
+constexpr double kWorthATry = 0.1;        // log of the ratio, if all its draft tokens were accepted
 constexpr int64_t kMaxFailedTries = 3;
 constexpr double kNewWeightsKept = 0.1;
 constexpr double kNewWeightsTrees = 8;
-constexpr int64_t kOffStay = 16, kStay = 8;  // steps of "off", and of others, in turn
+constexpr int64_t kOffStay = 16, kStay = 8;  // steps of `off`, and of others, between choices
 constexpr int64_t kOffTry = 12;              // steps of "off" where it is tried; and the first …
-constexpr int64_t kUnsettled = 4;            // … behind guesses do not show what it costs
+constexpr int64_t kUnsettled = 4;            // … after speculative steps do not show its cost
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -72,7 +72,7 @@ AdaptiveChooser::AdaptiveChooser(const std::vector<Arm>& arms, Setup setup)
   for (size_t kind = 0; kind < names.size(); ++kind)
     kinds_.push_back({names[kind], Acceptance(strategies[kind])});
   ratios_.resize(kinds_.size());
-  favourite_ = off_;
+  current_arm_ = off_;
   free_steps_ = kFreeSteps;
 }
 
@@ -159,9 +159,9 @@ bool AdaptiveChooser::may_choose(size_t arm, int64_t batch) const {
 bool AdaptiveChooser::is_off_due(int64_t batch) const {
   const Outlook& off = outlooks_[off_];
   if (off.score == kNever) return false;
-  const double behind = 1 - std::exp(off.score - outlooks_[favourite_].score);
-  const double lost = std::max(behind, kLeastBehind) * kOffTry * off.seconds;
-  return lost <= kOffDoubtShare * guessing_seconds_[batch_cell(batch)];
+  const double off_loss = 1 - std::exp(off.score - outlooks_[current_arm_].score);
+  const double lost = std::max(off_loss, kLeastOffLoss) * kOffTry * off.seconds;
+  return lost <= kOffDoubtShare * speculative_seconds_[batch_cell(batch)];
 }
 
 bool AdaptiveChooser::is_due(const Kind& kind) const {
@@ -201,9 +201,10 @@ size_t AdaptiveChooser::choose(const Load& load, uint64_t) {
   stay_ = 0;
   judge(load);
   settle();
-  if (outlooks_[favourite_].score == kNever) return stay(off_, batch, kOffStay);
+  if (outlooks_[current_arm_].score == kNever) return stay(off_, batch, kOffStay);
   if (is_off_due(batch)) {
-    const double unseen = guessing_seconds_[batch_cell(batch)] / outlooks_[off_].seconds;  // steps
+    const double unseen =
+        speculative_seconds_[batch_cell(batch)] / outlooks_[off_].seconds;  // steps
     costs_.doubt(off_, std::exp(-unseen / kDoubtSteps));
     return stay(off_, batch, kOffTry);
   }
@@ -211,14 +212,14 @@ size_t AdaptiveChooser::choose(const Load& load, uint64_t) {
   const bool for_few = is_for_few(promising, batch);
   const double share =
       for_few ? static_cast<double>(kTrySequences) / static_cast<double>(batch) : 1;
-  explores_ = promising != favourite_ && can_afford(loss(promising, share));
+  explores_ = promising != current_arm_ && can_afford(loss(promising, share));
   is_try_ = explores_ && for_few;
   chosen_seconds_ = outlooks_[promising].seconds;
   if (explores_) return promising;
-  return stay(favourite_, batch, favourite_ == off_ ? kOffStay : kStay);
+  return stay(current_arm_, batch, current_arm_ == off_ ? kOffStay : kStay);
 }
 
-// Chooses the arm for so many steps.
+// Chooses the arm for this many steps.
 size_t AdaptiveChooser::stay(size_t arm, int64_t batch, int64_t steps) {
   stay_ = steps - 1;
   stay_arm_ = arm;
@@ -230,19 +231,19 @@ size_t AdaptiveChooser::stay(size_t arm, int64_t batch, int64_t steps) {
 void AdaptiveChooser::settle() {
   const auto best = static_cast<size_t>(std::ranges::max_element(outlooks_, {}, &Outlook::score) -
                                         outlooks_.begin());
-  if (best == favourite_ || outlooks_[best].score == kNever) {
+  if (best == current_arm_ || outlooks_[best].score == kNever) {
     advantage_ = 0;
     return;
   }
-  const double ahead = outlooks_[best].score - outlooks_[favourite_].score;
+  const double ahead = outlooks_[best].score - outlooks_[current_arm_].score;
   advantage_ += std::min(ahead, kSummedAdvantage);
   if (ahead < kClearAdvantage && advantage_ < kSummedAdvantage) return;
-  favourite_ = best;
+  current_arm_ = best;
   advantage_ = 0;
   if (best != off_) kinds_[places_[best].kind].failed_tries = 0;
 }
 
-// The score if every guess were right.
+// The score if every draft token were accepted.
 double AdaptiveChooser::best_case(size_t arm) const {
   const Strategy& strategy = arms_[arm].strategy;
   const auto tokens = static_cast<double>(1 + std::min(strategy.depth, strategy.verify - 1));
@@ -255,7 +256,7 @@ std::optional<size_t> AdaptiveChooser::find_due() const {
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     if (arm == off_ || outlooks_[arm].score == kNever || !is_due(kinds_[places_[arm].kind]))
       continue;
-    if (best_case(arm) < outlooks_[favourite_].score + kWorthATry) continue;
+    if (best_case(arm) < outlooks_[current_arm_].score + kWorthATry) continue;
     if (!cheapest || outlooks_[arm].seconds < outlooks_[*cheapest].seconds) cheapest = arm;
   }
   return cheapest;
@@ -263,10 +264,10 @@ std::optional<size_t> AdaptiveChooser::find_due() const {
 
 size_t AdaptiveChooser::find_promising() const {
   if (const std::optional<size_t> due = find_due()) return *due;
-  size_t best = favourite_;
-  double best_hope = outlooks_[favourite_].score;
+  size_t best = current_arm_;
+  double best_hope = outlooks_[current_arm_].score;
   for (size_t arm = 0; arm < arms_.size(); ++arm)
-    if (arm != favourite_ && outlooks_[arm].hope > best_hope)
+    if (arm != current_arm_ && outlooks_[arm].hope > best_hope)
       best = arm, best_hope = outlooks_[arm].hope;
   return best;
 }
@@ -277,17 +278,17 @@ bool AdaptiveChooser::is_for_few(size_t arm, int64_t batch) const {
          outlook.tokens_deviation > outlook.seconds_deviation;
 }
 
-// Of a step with the arm for so large a share of the sequences, and no guesses for the others. The
-// seconds in which the arm in turn would have given the same tokens are not lost.
+// Seconds lost by a step with the arm for this share of the sequences, and no draft tokens for the
+// others. The seconds in which the current arm would have given the same tokens are not lost.
 double AdaptiveChooser::loss(size_t arm, double share) const {
-  const double off = outlooks_[off_].seconds, in_turn = outlooks_[favourite_].seconds;
+  const double off = outlooks_[off_].seconds, in_turn = outlooks_[current_arm_].seconds;
   const double seconds = off + share * (outlooks_[arm].seconds - off);
   const double tokens = 1 + share * (tokens_[arm] - 1);
-  return std::max(kLeastLoss * seconds, seconds - tokens / tokens_[favourite_] * in_turn);
+  return std::max(kLeastLoss * seconds, seconds - tokens / tokens_[current_arm_] * in_turn);
 }
 
 bool AdaptiveChooser::can_afford(double lost) const {
-  return lost <= free_steps_ * outlooks_[favourite_].seconds ||
+  return lost <= free_steps_ * outlooks_[current_arm_].seconds ||
          explored_seconds_ + lost <= kExploredShare * recent_seconds_;
 }
 
@@ -295,7 +296,7 @@ bool AdaptiveChooser::can_afford(double lost) const {
 // use up what is for exploration. But what the drafter had to read counts, up to a bound.
 void AdaptiveChooser::count_exploration(size_t arm, const StepOutcome& outcome, double reading) {
   judge(outcome.load());
-  const double in_turn = outlooks_[favourite_].seconds;
+  const double in_turn = outlooks_[current_arm_].seconds;
   const auto drafted = static_cast<double>(outcome.trees.size());
   const double share = arm == off_ ? 1 : drafted / static_cast<double>(outcome.batch);
   const double lost = loss(arm, share) + std::min(reading, kMostReading * in_turn);
@@ -319,11 +320,11 @@ void AdaptiveChooser::record(size_t arm, const StepOutcome& outcome) {
   if (!outcome.has_prompt_rows) {
     if (!is_try_ && is_settled) costs_.record(arm, outcome.load(), rows, outcome.seconds - reading);
     const double kept = 1 - 1 / kRecentSteps;
-    double& guessing = guessing_seconds_[batch_cell(outcome.batch)];
+    double& speculative = speculative_seconds_[batch_cell(outcome.batch)];
     if (arm != off_)
-      guessing += chosen_seconds_;
+      speculative += chosen_seconds_;
     else if (is_settled)
-      guessing = 0;
+      speculative = 0;
     recent_seconds_ = recent_seconds_ * kept + chosen_seconds_;
     explored_seconds_ *= kept;
     if (explores_) count_exploration(arm, outcome, reading);
@@ -331,8 +332,8 @@ void AdaptiveChooser::record(size_t arm, const StepOutcome& outcome) {
   explores_ = is_try_ = false;
 }
 
-// A drafter that was not asked in the step before reads what it has missed. That is no cost of the
-// arm's: in turn, it would not have missed it.
+// A drafter that was idle in the step before reads what it has missed. That is not the arm's cost:
+// as the current arm, it would not have missed it.
 double AdaptiveChooser::seconds_of_reading(size_t arm, const StepOutcome& outcome) const {
   if (arm == off_ || kinds_[places_[arm].kind].idle_steps == 0) return 0;
   const auto drafted = static_cast<double>(outcome.trees.size());
@@ -387,12 +388,12 @@ nlohmann::json AdaptiveChooser::save() const {
           {"costs", costs_.save()},
           {"given", given_.save()},
           {"nodes", nodes_.save()},
-          {"favourite", favourite_},
+          {"favourite", current_arm_},
           {"advantage", advantage_},
           {"explores", explores_},
           {"is_try", is_try_},
           {"off_steps", off_steps_},
-          {"guessing_seconds", guessing_seconds_},
+          {"guessing_seconds", speculative_seconds_},
           {"stay", stay_},
           {"stay_arm", stay_arm_},
           {"stay_batch", stay_batch_},
@@ -413,12 +414,12 @@ void AdaptiveChooser::restore(const nlohmann::json& state) {
   costs_.restore(state.at("costs"));
   given_.restore(state.at("given"));
   nodes_.restore(state.at("nodes"));
-  state.at("favourite").get_to(favourite_);
+  state.at("favourite").get_to(current_arm_);
   state.at("advantage").get_to(advantage_);
   state.at("explores").get_to(explores_);
   state.at("is_try").get_to(is_try_);
   state.at("off_steps").get_to(off_steps_);
-  state.at("guessing_seconds").get_to(guessing_seconds_);
+  state.at("guessing_seconds").get_to(speculative_seconds_);
   state.at("stay").get_to(stay_);
   state.at("stay_arm").get_to(stay_arm_);
   state.at("stay_batch").get_to(stay_batch_);

@@ -1,31 +1,29 @@
-// AdaptiveChooser: takes the arm with the most tokens per second, by what is known of each.
+// AdaptiveChooser: chooses the arm with the highest predicted tokens per second.
 //
-// Tokens come from acceptance.h, one for each kind of drafter, whatever the batch size, corrected
-// by what trees gave at similar ones, where they are cut to what pays (row_budget.h); seconds from
-// cost_model.h, for the rows that the arm's trees have there. "Off" is an arm that gives one token.
-// Four rules keep that honest:
+// Tokens come from acceptance.h, one object per kind of drafter for all batch sizes, corrected by
+// the trees seen at similar batch sizes, where they are pruned (row_budget.h); seconds come from
+// cost_model.h, for the rows that the arm's trees have there. `off` is an arm that gives one token.
+// Four rules correct for noise:
 //
-//   Caution      guesses must promise 5 % more than none: the best of many estimates is too good on
-//                average, and a step that is interrupted costs more when it is a long one.
-//   Hysteresis   another arm takes over when it is better by 3 %, or by less for long enough. The
-//                arm in turn is played a few times before all are judged again, one with guesses
-//                only while the batch size stays: to choose costs as much as 4 % of a small model's
-//                step, and sequences end and begin every few steps.
-//   Exploration  an arm that may be better, as far as its uncertainty goes, is tried out of turn.
-//                What such steps lose against the arm in turn is at most 1 % of the recent time,
-//                and 12 steps more at the start and 4 after new weights: so arms that lose little
-//                are tried often and those that lose much hardly ever. While its guesses are in
-//                doubt more than its seconds, it drafts for a few sequences only: a drafter that
-//                was not asked for long has much to read of each.
-//   Doubt        a kind that was not played for 512 steps is tried, even if it seemed hopeless, and
-//                little is left of what was known, until eight of its trees were seen. While it is
-//                never in turn, the time to the next try doubles, up to 4,096 steps. "Off" is tried
-//                where there were guesses for long, as often as at most 0.3 % of that time may be
-//                lost: it may have looked slow only because the machine was. That is for 12 steps
-//                in a row, and the first 4 say nothing: behind guesses a step finds less in the
-//                processor's caches. The others count for more than what was seen long before.
+//   Bias margin  speculation must be predicted >= 5 % faster than `off`: the maximum of noisy
+//                estimates is biased upward, and an interruption costs more in a long step.
+//   Hysteresis   another arm becomes the current arm when it is predicted >= 3 % faster, or less
+//                for long enough. Arms are re-evaluated only every few steps, and with speculation
+//                when the batch size changes: to evaluate costs up to 4 % of a small model's step.
+//   Exploration  an arm that may be faster within its uncertainty is explored. The loss against the
+//                current arm is at most 1 % of the recent time, plus 12 steps at the start and 4
+//                after new weights; so arms with a small loss are explored often and others rarely.
+//                If acceptance is the dominant uncertainty, an exploration step drafts for a few
+//                sequences only: a drafter that was idle has much to read of each.
+//   Staleness    a kind of drafter unused for 512 steps is explored again, with its statistics
+//                discounted, until eight of its trees were seen. While it never becomes current,
+//                the interval doubles, up to 4,096 steps. `off` is explored after long speculation,
+//                for at most 0.3 % of that time: it may have looked slow in a transient slowdown
+//                only. It is played for 12 steps in a row, of which the first 4 do not count (after
+//                speculative steps the processor's caches are cold); the others count more than
+//                what was seen long before.
 //
-// Owns       what was learned of costs and acceptance.
+// Owns       the learned costs and acceptance.
 // Threading  engine thread only; no locks; no allocation once warm. No random numbers.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -72,7 +70,7 @@ class AdaptiveChooser : public Chooser {
     std::string name;
     Acceptance acceptance;
     int64_t idle_steps = 0;    // since it was last played
-    int64_t failed_tries = 0;  // since it was last in turn
+    int64_t failed_tries = 0;  // since it was last current
     int64_t wanted_trees = 0;  // before a try is over
   };
   struct Place {
@@ -88,7 +86,7 @@ class AdaptiveChooser : public Chooser {
   void judge(const Load& load);     // fills outlooks_
   void find_nodes(int64_t batch);   // fills rows_
   void find_tokens(int64_t batch);  // fills tokens_
-  void settle();                    // updates favourite_
+  void settle();                    // updates current_arm_
   double best_case(size_t arm) const;
   std::optional<size_t> find_due() const;
   size_t find_promising() const;
@@ -108,18 +106,18 @@ class AdaptiveChooser : public Chooser {
   CellMeans given_;  // tokens a sequence, by what acceptance said
   CellMeans nodes_;  // of trees, a sequence; "off" has none
 
-  size_t favourite_ = 0;       // the arm in turn
+  size_t current_arm_ = 0;
   double advantage_ = 0;       // of others over it, summed since one was ahead
-  bool explores_ = false;      // the last choice was out of turn …
+  bool explores_ = false;      // the last choice is not the current arm …
   bool is_try_ = false;        // … and for a few sequences only
-  int64_t off_steps_ = 0;      // since the last one with guesses
+  int64_t off_steps_ = 0;      // since the last speculative step
   int64_t stay_ = 0;           // steps for which …
   size_t stay_arm_ = 0;        // … this arm stays chosen …
   int64_t stay_batch_ = 0;     // … while the batch is this one, unless it is "off"
   double chosen_seconds_ = 0;  // of a step with the last choice, as expected
   double recent_seconds_ = 0;  // forgotten with kRecentSteps
   double explored_seconds_ = 0;
-  double free_steps_ = 0;  // of the arm in turn, that exploration may still lose
+  double free_steps_ = 0;  // of the current arm, that exploration may still lose
 
   // What is thought of an arm at a batch size.
   struct Outlook {
@@ -128,8 +126,8 @@ class AdaptiveChooser : public Chooser {
     double seconds = 0;  // of a step, when it was judged last
     double tokens_deviation = 0, seconds_deviation = 0;  // relative
   };
-  // With guesses since "off" was last seen at such batch sizes, as expected.
-  std::array<double, kBatchCells> guessing_seconds_{};
+  // Speculative seconds since `off` was last seen at such batch sizes, as expected.
+  std::array<double, kBatchCells> speculative_seconds_{};
   // Scratch, by arm.
   std::vector<Outlook> outlooks_;
   std::vector<double> rows_;

@@ -42,7 +42,7 @@ std::vector<size_t> play(AdaptiveChooser& chooser, int steps,
 }
 
 // The arm most often among the last 50.
-size_t favourite(const std::vector<size_t>& arms) {
+size_t most_played(const std::vector<size_t>& arms) {
   std::vector<int> plays(kArms.size());
   for (size_t i = arms.size() - 50; i < arms.size(); ++i) ++plays[arms[i]];
   return static_cast<size_t>(std::ranges::max_element(plays) - plays.begin());
@@ -55,7 +55,7 @@ int changes(const std::vector<size_t>& arms) {
 }
 
 TEST(AdaptiveChooserTest, TakesOverAtOnceWhenClearlyBetterAndLaterWhenSlightlyBetter) {
-  // Both drafters give three tokens; the other one becomes faster by so much.
+  // Both drafters give three tokens; the other one becomes faster by this factor.
   const auto steps_until_taken = [&](double faster) {
     AdaptiveChooser chooser = make_chooser();
     const auto three = [](size_t) { return 2; };
@@ -81,7 +81,8 @@ TEST(AdaptiveChooserTest, TakesOverAtOnceWhenClearlyBetterAndLaterWhenSlightlyBe
   EXPECT_LE(steps_until_taken(1.02), 40);
 }
 
-// Guesses pay for one sequence and not for eight, of which one ends or begins at every step.
+// Speculation is faster for one sequence and not for eight, of which one ends or begins at every
+// step.
 TEST(AdaptiveChooserTest, PlainStepsStayThoughSequencesEnd) {
   const std::vector<Arm> arms = {{}, {"eagle", {2, 1, 3}}};
   const CostTable costs({{1, 1, 1}, {1, 3, 1}, {8, 8, 1}, {8, 24, 3}}, {});
@@ -106,7 +107,7 @@ TEST(AdaptiveChooserTest, PlainStepsStayThoughSequencesEnd) {
   int plain = 0;
   while (plain < 100 && play(chooser, 1) == kOffArm) ++plain;
   EXPECT_LE(plain, 16);
-  // Without guesses in turn, all are judged once in 16 steps.
+  // While `off` is the current arm, all are evaluated once in 16 steps.
   for (int step = 0; step < 100; ++step) play(chooser, 8);
   int in_a_row = 0, most = 0;
   for (int step = 0; step < 64; ++step) {
@@ -154,21 +155,21 @@ TEST(AdaptiveChooserTest, InterruptedTryDoesNotUseUpTheShare) {
   EXPECT_LT(chooser.explored_share(), 0.02);
 }
 
-// Whoever looks at "off" in a slow spell only would never go back to it.
-TEST(AdaptiveChooserTest, OffIsTriedAgainAfterASlowSpell) {
+// If `off` were explored in a transient slowdown only, it would never become current again.
+TEST(AdaptiveChooserTest, OffIsExploredAgainAfterASlowdown) {
   AdaptiveChooser chooser = make_chooser();
   const auto two = [](size_t arm) { return arm == kOffArm ? 0 : 1; };
   RandomStream random(6, {});
   const auto noisy = [&](double seconds) { return seconds * std::exp(0.1 * random.normal()); };
-  const auto in_the_spell = [&](size_t arm) { return noisy(arm == kOffArm ? 2.0 : 2.4); };
+  const auto slow = [&](size_t arm) { return noisy(arm == kOffArm ? 2.0 : 2.4); };
   const auto later = [&](size_t arm) { return noisy(arm == kOffArm ? 1.0 : 2.4); };
-  EXPECT_NE(favourite(play(chooser, 600, two, in_the_spell)), kOffArm);
-  EXPECT_EQ(favourite(play(chooser, 3000, two, later)), kOffArm);
+  EXPECT_NE(most_played(play(chooser, 600, two, slow)), kOffArm);
+  EXPECT_EQ(most_played(play(chooser, 3000, two, later)), kOffArm);
 }
 
-// The machine becomes faster at the very moment at which guesses are played for the first time: all
-// of it looks like theirs. To look at "off" has to set that right, however long it was slow.
-TEST(AdaptiveChooserTest, TriesOfOffSetRightWhatASpellDid) {
+// The machine becomes faster exactly when speculation is played for the first time: the whole gain
+// looks like speculation's. Exploring `off` must correct this, however long it was slow.
+TEST(AdaptiveChooserTest, ExplorationOfOffCorrectsASlowdown) {
   AdaptiveChooser chooser = make_chooser();
   const auto two = [](size_t arm) { return arm == kOffArm ? 0 : 1; };
   RandomStream random(6, {});
@@ -182,7 +183,7 @@ TEST(AdaptiveChooserTest, TriesOfOffSetRightWhatASpellDid) {
   const auto later = [&](size_t arm) { return noisy(arm == kOffArm ? 1.0 : 2.4); };
   const std::vector<size_t> arms = play(chooser, 4500, two, later);
   EXPECT_NE(arms.front(), kOffArm);
-  EXPECT_EQ(favourite(arms), kOffArm);
+  EXPECT_EQ(most_played(arms), kOffArm);
 }
 
 TEST(AdaptiveChooserTest, GuessesInDoubtAreTriedForAFewSequences) {
@@ -225,11 +226,11 @@ TEST(AdaptiveChooserTest, HopelessDrafterIsTriedAgainAndTakenWhenItBecameGood) {
   const auto seconds = [](size_t arm) { return arm == kOffArm ? 1.0 : 1.5; };
   const auto useless = [](size_t) { return 0; };
   const auto good = [](size_t) { return 2; };
-  EXPECT_EQ(favourite(play(chooser, 1000, useless, seconds)), kOffArm);
-  EXPECT_NE(favourite(play(chooser, 20000, good, seconds)), kOffArm);
-  EXPECT_EQ(favourite(play(chooser, 1000, useless, seconds)), kOffArm);
+  EXPECT_EQ(most_played(play(chooser, 1000, useless, seconds)), kOffArm);
+  EXPECT_NE(most_played(play(chooser, 20000, good, seconds)), kOffArm);
+  EXPECT_EQ(most_played(play(chooser, 1000, useless, seconds)), kOffArm);
   chooser.new_weights();
-  EXPECT_NE(favourite(play(chooser, 200, good, seconds)), kOffArm);
+  EXPECT_NE(most_played(play(chooser, 200, good, seconds)), kOffArm);
 }
 
 TEST(AdaptiveChooserTest, NewWeightsLeaveTheCosts) {

@@ -8,10 +8,10 @@
 namespace tlt::spec {
 namespace {
 
-// Accepted guesses for which a drafter's word is taken, and then what is known of its other
-// guesses.
-constexpr double kPriorGuesses = 4;
-constexpr double kMostGuesses = 400;  // accepted ones remembered of a bin
+// Prior weight, in accepted draft tokens: of the drafter's own probabilities in the mean of all
+// bins, and of that mean in each bin.
+constexpr double kPriorWeight = 4;
+constexpr double kMostWeight = 400;  // accepted draft tokens remembered per bin
 
 size_t bin_of(double probability, size_t bins) {
   return std::min(static_cast<size_t>(std::sqrt(probability) * static_cast<double>(bins)),
@@ -29,11 +29,11 @@ double knot(size_t i, size_t bins) {
 
 void Calibration::find_rates() {
   rates_[0] = 0;
-  Estimate all{1, kPriorGuesses};
+  Estimate all{1, kPriorWeight};
   for (const Estimate& bin : bins_) all.add(bin.mean, bin.weight);
   double factor = 1;
   for (size_t bin = 0; bin < kBins; ++bin) {
-    Estimate estimate{all.mean, kPriorGuesses};
+    Estimate estimate{all.mean, kPriorWeight};
     estimate.add(bins_[bin].mean, bins_[bin].weight);
     factor = estimate.mean;
     rates_[bin + 1] = std::max(rates_[bin], std::min(1.0, factor * knot(bin + 1, kBins)));
@@ -59,7 +59,7 @@ void Calibration::learn() {
   for (size_t bin = 0; bin < kBins; ++bin) {
     if (expected_[bin] <= 0) continue;
     bins_[bin].add(accepted_[bin] / expected_[bin], expected_[bin]);
-    bins_[bin].weight = std::min(bins_[bin].weight, kMostGuesses);
+    bins_[bin].weight = std::min(bins_[bin].weight, kMostWeight);
   }
   accepted_ = expected_ = {};
   find_rates();

@@ -1,11 +1,11 @@
-// Calibration: what a drafter's probabilities are worth. What it calls 0.8 may be true every second
-// time; that is learned from what became of its guesses.
+// Calibration: maps a drafter's probabilities to observed acceptance rates. A drafter may assign
+// 0.8 to draft tokens of which half are accepted; this is learned from verified trees.
 //
-// Owns       how often guesses of each probability were accepted, older ones forgotten.
+// Owns       acceptance statistics of 16 bins of probabilities, with exponential forgetting.
 // Threading  engine thread only; no locks; no allocation.
 //
-//   for (guess) calibration.expect(probability);
-//   for (guess that was right) calibration.accept(probability);
+//   for (each verified node) calibration.expect(probability);
+//   for (each accepted node) calibration.accept(probability);
 //   calibration.learn();
 //   … calibration.corrected(0.8) …
 //
@@ -22,24 +22,24 @@ class Calibration {
  public:
   Calibration() { find_rates(); }
 
-  // A guess of this probability was verified, and was accepted. They count at the next learn().
+  // A draft token of this probability was verified; was accepted. Both count at the next learn().
   void expect(double probability);
   void accept(double probability);
   void learn();
 
-  // How often a guess of this probability is accepted; rises with it. Nothing learned: as often as
-  // it says.
+  // The acceptance rate of draft tokens of this probability; rises with it. Equal to the
+  // probability while nothing has been learned.
   double corrected(double probability) const;
 
   nlohmann::json save() const;
   void restore(const nlohmann::json& state);
 
  private:
-  static constexpr size_t kBins = 16;  // finer towards 0, where most guesses are
+  static constexpr size_t kBins = 16;  // finer towards 0, where most draft tokens are
 
   void find_rates();
 
-  std::array<Estimate, kBins> bins_{};  // of accepted per expected guess; weight in expected ones
+  std::array<Estimate, kBins> bins_{};  // accepted / expected; weight: expected acceptances
   // corrected() at 0, in the middle of each bin, and at 1.
   std::array<double, kBins + 2> rates_{};
   std::array<double, kBins> accepted_{}, expected_{};  // since learn()

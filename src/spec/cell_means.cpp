@@ -7,7 +7,8 @@
 namespace tlt::spec {
 namespace {
 
-// [cell][other]: what a step at one batch size says about another, so many half octaves away.
+// [cell][other]: the weight of a step at one batch size for another, by their distance in half
+// octaves.
 constexpr auto kKinship = [] {
   constexpr std::array<double, 5> kByDistance = {1, 0.5, 0.2, 0.1, 0.05};
   std::array<std::array<double, kBatchCells>, kBatchCells> kinship{};

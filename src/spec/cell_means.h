@@ -13,7 +13,7 @@
 
 namespace tlt::spec {
 
-// A mean of which older numbers are forgotten: weight tells how much stands behind it.
+// A mean with forgetting of older numbers; weight: the number of observations it is based on.
 struct Estimate {
   double mean = 0;
   double weight = 0;
@@ -35,8 +35,8 @@ class CellMeans {
   void add(size_t arm, int64_t batch, double number, double weight);
   // Of the cells around the batch size; weight 0: nothing is known.
   Estimate at(size_t arm, int64_t batch) const;
-  // The same where cells differ: of each other one at most so much counts, and the less the farther
-  // their mean is, in deviations, from what was seen in this one.
+  // The same where cells differ: each other cell counts at most this much, and the less the farther
+  // its mean is, in deviations, from this cell's.
   struct Differing {
     double most_weight = 0, deviation = 0;
   };

@@ -11,21 +11,21 @@
 namespace tlt::spec {
 namespace {
 
-constexpr double kTableDeviation = 0.08;  // of an arm's log seconds from the table, beside others'
+constexpr double kTableDeviation = 0.08;  // of an arm's log seconds, relative to others
 constexpr double kMaxTableWeight = 4;
 constexpr double kNearDeviation = 0.02;    // of what an arm is off by, between like batch sizes …
 constexpr double kFarDeviation = 0.1;      // … and between others
 constexpr double kNewDeviation = 0.3;      // of what is not known of an arm that is new at one
 constexpr double kNewWeight = 4;           // steps after which an arm is hardly new at a batch size
 constexpr double kMaxCellWeight = 200;     // steps remembered of an arm at a batch size …
-constexpr int64_t kForgetSteps = 16;       // … and after so many …
+constexpr int64_t kForgetSteps = 16;       // … and after this many …
 constexpr double kKeptTableShare = 0.984;  // … this much of them is left
 constexpr double kNeverForgotten = 1;
 constexpr double kLeastWeight = 2;   // of an arm that is in doubt
 constexpr double kKnownWeight = 20;  // an arm with more steps does not count more for others
 constexpr double kMostSurprise = 1;  // log of the ratio, and in standard deviations …
 constexpr double kMostDeviations = 3;
-constexpr double kDoubtShare = 0.1;   // … beyond which so much of its square is doubt of the pace
+constexpr double kDoubtShare = 0.1;   // … beyond which this share of its square is variance
 constexpr double kPaceDrift = 0.003;  // standard deviation of its change from step to step
 constexpr double kDeviationOfMean = 1.25;  // standard deviation per mean error
 constexpr double kSpreadRate = 0.02;
@@ -81,9 +81,9 @@ double CostTable::target_seconds(double rows, double batch, double context) cons
   const double before = left->seconds(rows, batch);
   if (right == by_context_.end()) return before;
   // Longer texts never cost less: noise.
-  const double behind = std::max(before, right->seconds(rows, batch));
+  const double upper = std::max(before, right->seconds(rows, batch));
   const double share = (context - left->context) / (right->context - left->context);
-  return before + share * (behind - before);
+  return before + share * (upper - before);
 }
 
 double CostTable::OfContext::seconds(double rows, double batch) const {
@@ -151,7 +151,7 @@ StepCosts::StepCosts(const std::vector<Arm>& arms, CostTable table)
   for (const Arm& arm : arms_) drafts_.push_back(table_.draft_curve(arm));
 }
 
-// The table counts like so many steps: the fewer, the less they differ among themselves.
+// Prior weight of the measured table, in equivalent observed steps: smaller when steps differ less.
 double StepCosts::table_weight() const {
   const double deviations = kDeviationOfMean * spread_ / kTableDeviation;
   return std::min(deviations * deviations, kMaxTableWeight);
@@ -189,8 +189,9 @@ std::span<const StepCosts::Prediction> StepCosts::predict(const Load& load,
   find_offsets(load.batch);
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     const Estimate known = offset(arm);
-    predictions_[arm] = {std::log(table_seconds(arm, load, rows[arm])) + pace_ + known.mean,
-                         kDeviationOfMean * spread_ / std::sqrt(known.weight)};
+    predictions_[arm] = {
+        std::log(table_seconds(arm, load, rows[arm])) + log_speed_factor_ + known.mean,
+        kDeviationOfMean * spread_ / std::sqrt(known.weight)};
   }
   return predictions_;
 }
@@ -201,26 +202,26 @@ void StepCosts::record(size_t arm, const Load& load, double rows, double seconds
   offsets_[arm] = cells_.at(arm, batch, differing());
   const Estimate known = offset(arm);
   const double table = std::log(table_seconds(arm, load, rows));
-  const double expected = table + pace_ + known.mean;
+  const double expected = table + log_speed_factor_ + known.mean;
   const double surprise = std::clamp(std::log(seconds) - expected, -kMostSurprise, kMostSurprise);
   const double noise = kDeviationOfMean * kDeviationOfMean * spread_ * spread_;
-  pace_variance_ = std::min(pace_variance_ + kPaceDrift * kPaceDrift, 1.0);
+  speed_variance_ = std::min(speed_variance_ + kPaceDrift * kPaceDrift, 1.0);
   const double own = cells_.own_weight(arm, batch);
   const double of_arm = noise / known.weight + kNewDeviation * kNewDeviation / (1 + own);
-  const double variance = noise + of_arm + pace_variance_;
+  const double variance = noise + of_arm + speed_variance_;
   const double limit = kMostDeviations * std::sqrt(variance);
   const double believed = std::clamp(surprise, -limit, limit);
 
-  const double weight = noise / (noise + pace_variance_);
-  const double share = pace_variance_ / variance;
-  pace_ += share * believed;
-  pace_variance_ *= 1 - share;
+  const double weight = noise / (noise + speed_variance_);
+  const double share = speed_variance_ / variance;
+  log_speed_factor_ += share * believed;
+  speed_variance_ *= 1 - share;
   if (std::abs(surprise) > limit)
-    pace_variance_ += kDoubtShare * surprise * surprise * own / (own + kNewWeight);
+    speed_variance_ += kDoubtShare * surprise * surprise * own / (own + kNewWeight);
   spread_ += kSpreadRate * (std::abs(believed) - spread_);
   spread_ = std::max(spread_, 0.005);
   if (++steps_ % kForgetSteps == 0) cells_.forget(kKeptTableShare, kNeverForgotten);
-  cells_.add(arm, batch, expected + believed - table - pace_, weight);
+  cells_.add(arm, batch, expected + believed - table - log_speed_factor_, weight);
 }
 
 void StepCosts::doubt(size_t arm, double kept_share) {
@@ -228,17 +229,20 @@ void StepCosts::doubt(size_t arm, double kept_share) {
 }
 
 nlohmann::json StepCosts::save() const {
-  return {
-      {"cells", cells_.save()},          {"common", common_}, {"steps", steps_}, {"pace", pace_},
-      {"pace_variance", pace_variance_}, {"spread", spread_}};
+  return {{"cells", cells_.save()},
+          {"common", common_},
+          {"steps", steps_},
+          {"pace", log_speed_factor_},
+          {"pace_variance", speed_variance_},
+          {"spread", spread_}};
 }
 
 void StepCosts::restore(const nlohmann::json& state) {
   cells_.restore(state.at("cells"));
   state.at("common").get_to(common_);
   state.at("steps").get_to(steps_);
-  state.at("pace").get_to(pace_);
-  state.at("pace_variance").get_to(pace_variance_);
+  state.at("pace").get_to(log_speed_factor_);
+  state.at("pace_variance").get_to(speed_variance_);
   state.at("spread").get_to(spread_);
 }
 

@@ -1,19 +1,19 @@
 // Cost model: the seconds of an engine step, before it is made.
 //
-// CostTable is measured when the engine starts: forward passes of the target, behind short texts
-// and long ones, and proposals of the drafters. Long texts matter: a row of its own reads all keys
-// and values of its sequence, and the rows of a tree read them together. StepCosts begins there and
-// learns from the steps how far it is off, in logarithms, given the rows a step had and the texts
-// before them: all arms together, which is the machine's pace at the moment, and beside it each arm
-// at each batch size. What is seen at one batch size counts at similar ones, and at any that has
-// seen nothing. An arm of which nothing is known, or nothing any more, is taken to be as far off as
-// the others (sampling, for one, is not measured).
+// CostTable is measured when the engine starts: forward passes of the target, after short contexts
+// and long ones, and proposals of the drafters. Context matters: a row of its own reads the whole
+// KV cache of its sequence, and the rows of a tree read it together. StepCosts starts from the
+// table and learns from the steps, in logarithms, how far it is off, given the rows of a step and
+// their context: a global speed factor of the machine, and a bias of each arm at each batch size.
+// Observations at one batch size count at similar ones, and at any that has none. An arm without
+// (recent) observations is assumed to be as far off as the others (sampling, for one, is not
+// measured).
 //
-// A surprise is divided between pace and arm by what is in doubt of each, as a Kalman filter does
-// that leaves out how their errors go together. So a spell in which the machine is busy makes no
-// arm look slow. A step that took far longer than expected counts as one that took somewhat longer,
-// and puts the pace in doubt: if the next one is as slow, that is the pace. But where the arm is
-// new at such batch sizes, the surprise is the arm's.
+// The residual of a step is split between the speed factor and the arm's bias in proportion to
+// their variances (scalar Kalman update, covariance ignored). So a transient slowdown of the
+// machine makes no arm look slow. A step that took far longer than expected counts as one that took
+// somewhat longer, and raises the variance of the speed factor: if the next step is as slow, the
+// factor follows. But where the arm is new at such batch sizes, the residual is the arm's.
 //
 // Threading  engine thread only; no locks.
 //
@@ -50,7 +50,7 @@ struct DraftCost {
   double seconds = 0;
 };
 
-// Straight lines between points; flat before the first, on along the last line behind the last.
+// Piecewise linear between points; constant before the first, extrapolated after the last.
 class Curve {
  public:
   void add(double x, double y);  // in place of what was at x
@@ -103,7 +103,7 @@ class StepCosts {
 
   // Of a step with each arm, `rows[arm]` rows for the target; valid until the next call.
   std::span<const Prediction> predict(const Load& load, std::span<const double> rows);
-  // Of a proposal for so many sequences, by the table; 0 when it was not measured.
+  // Seconds of a proposal for this many sequences, by the table; 0 when it was not measured.
   double draft_seconds(size_t arm, double sequences) const {
     return drafts_[arm].empty() ? 0 : drafts_[arm].at(sequences);
   }
@@ -113,7 +113,7 @@ class StepCosts {
 
   void record(size_t arm, const Load& load, double rows, double seconds);
 
-  // What is known of the arm is old: this share of it counts beside the steps to come.
+  // The arm's observations are old: this share of their weight is kept.
   void doubt(size_t arm, double kept_share);
 
   nlohmann::json save() const;
@@ -129,9 +129,9 @@ class StepCosts {
   const std::vector<Arm> arms_;
   const CostTable table_;
   std::vector<Curve> drafts_;  // [arm]
-  CellMeans cells_;            // of log (seconds / table), the pace aside
-  double pace_ = 0;            // of all arms: log (seconds / table)
-  double pace_variance_ = 1;   // of its error
+  CellMeans cells_;            // of log (seconds / table) without the speed factor
+  double log_speed_factor_ = 0;  // of all arms: log (seconds / table)
+  double speed_variance_ = 1;    // of its error
   double spread_ = 0.1;        // mean error of a step's log seconds
   Estimate common_;            // what all arms are off by, at the last prediction's batch size
   int64_t steps_ = 0;

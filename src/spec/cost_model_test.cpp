@@ -61,7 +61,8 @@ TEST(CostTableTest, InterpolatesInRowsAndBatch) {
   EXPECT_DOUBLE_EQ(table.target_seconds(8, 3), 4);
   EXPECT_DOUBLE_EQ(table.target_seconds(8, 2), (1.7 + 4) / 2);
   EXPECT_DOUBLE_EQ(table.target_seconds(8, 100), 4);
-  // Three sequences have at least three rows. Two plain steps lie between one and three.
+  // Three sequences have at least three rows. A non-speculative step of two sequences lies between
+  // those of one and three.
   EXPECT_DOUBLE_EQ(table.target_seconds(2, 2), 2);
   EXPECT_DOUBLE_EQ(table.target_seconds(3, 2), (1.2 + 3) / 2);
   EXPECT_DOUBLE_EQ(table.target_seconds(2.5, 2), 2.05);
@@ -72,7 +73,7 @@ TEST(CostTableTest, LongerTextsCostMoreInAStraightLine) {
   EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 100), 1);
   EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 300), 2);
   EXPECT_DOUBLE_EQ(table.target_seconds(6, 1, 200), 1.5 + (3.25 - 1.5) / 4);
-  EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 900), 5) << "on behind the longest";
+  EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 900), 5) << "extrapolated after the longest";
   EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 0), 1) << "as the shortest";
   const CostTable one({{1, 1, 1, 100}}, {}), noisy({{1, 1, 2, 100}, {1, 1, 1, 500}}, {});
   EXPECT_DOUBLE_EQ(one.target_seconds(1, 1, 900), 1);

@@ -55,8 +55,8 @@ void DraftBeam::choose_frontier(int32_t first_candidate) {
     lanes_.push_back((node - first_candidate) / static_cast<int32_t>(strategy_.width));
 }
 
-// A child is at most as probable as its parent, and deeper than all that are there already: among
-// equals keep_best() takes it last.
+// A child is at most as probable as its parent and deeper than all present nodes: among equals
+// keep_best() drops it first.
 float DraftBeam::least_useful() {
   const auto kept = static_cast<size_t>(strategy_.verify - 1);
   if (tree_->nodes().size() < kept) return -1;

@@ -21,8 +21,8 @@ struct NextTokens {
   std::vector<float> probabilities;
 };
 
-// A network: `width` tokens with falling probabilities, decided by the path. Multiples of 1/8, so
-// that ties are common and products are exact.
+// A fake network: `width` tokens with falling probabilities that depend on the path. Multiples of
+// 1/8, so that ties are common and products are exact.
 NextTokens next_tokens(uint64_t seed, const Path& path, int64_t width) {
   for (const int32_t token : path) seed = seed * 1000003 + static_cast<uint64_t>(token) + 1;
   RandomStream random(seed, {});
@@ -105,10 +105,10 @@ TEST(DraftBeamTest, MatchesTheFormulaWithFlatIndices) {
       got[path_of(tree, node)] = tree[node].probability;
     ASSERT_EQ(got, by_flat_index(seed, strategy)) << "seed " << seed << ", " << to_string(strategy);
   }
-  EXPECT_LT(scored, formula * 9 / 10) << "without the work that cannot matter";
+  EXPECT_LT(scored, formula * 9 / 10) << "useless expansions are skipped";
 }
 
-TEST(DraftBeamTest, LanesSayWhoseStateANodeContinues) {
+TEST(DraftBeamTest, LanesAreTheParentsOfFrontierNodes) {
   DraftBeam beam;
   DraftTree tree;
   const Strategy strategy{6, 5, 40};
@@ -132,7 +132,7 @@ TEST(DraftBeamTest, LanesSayWhoseStateANodeContinues) {
   }
 }
 
-TEST(DraftBeamTest, FinishedEarlyItKeepsWhatItHas) {
+TEST(DraftBeamTest, FinishMayBeCalledBeforeFullDepth) {
   DraftBeam beam;
   DraftTree tree;
   beam.start({8, 2, 10}, &tree);
@@ -143,7 +143,7 @@ TEST(DraftBeamTest, FinishedEarlyItKeepsWhatItHas) {
   EXPECT_TRUE(beam.frontier().empty());
 }
 
-TEST(DraftBeamTest, WrongSizesAndNoSpeculationThrow) {
+TEST(DraftBeamTest, WrongSizesAndOffStrategyThrow) {
   DraftBeam beam;
   DraftTree tree;
   EXPECT_THROW(beam.start(kOff, &tree), Error);

@@ -42,8 +42,8 @@ void DraftTree::keep_best(int32_t count) {
   move_to_places(count);
 }
 
-// A subtree is one piece, so a node's place follows from its parent's and the sizes of the siblings
-// before it. In the order (parent, probability) a parent is placed before its children are.
+// A subtree is contiguous, so a node's new index follows from its parent's and the sizes of the
+// siblings before it. In the order (parent, probability) a parent is placed before its children.
 void DraftTree::arrange() {
   subtree_.assign(nodes_.size(), 1);
   for (int32_t node = size(); node-- > 0;)
@@ -84,7 +84,7 @@ void DraftTree::move_to_places(int32_t count) {
 bool DraftTree::is_depth_first() const {
   for (int32_t node = 0; node < size(); ++node) {
     const int32_t parent = (*this)[node].parent;
-    // The last node before this one that is less deep.
+    // The last node before this one that has a smaller depth.
     int32_t before = node - 1;
     while (before >= 0 && (*this)[before].depth >= (*this)[node].depth)
       before = (*this)[before].parent;

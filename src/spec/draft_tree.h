@@ -1,11 +1,10 @@
-// DraftTree: guesses at how a sequence goes on, verified together in one forward pass of the
-// target.
+// DraftTree: draft tokens of one sequence as a tree, verified in one forward pass of the target.
 //
-// The root is the sequence's last committed token and not a node. A node is a token, its parent
-// (kRoot or an earlier node) and the estimated probability that the target's own text runs through
-// it, which is at most its parent's.
+// The root is the sequence's last committed token and not a node. A node is a draft token, its
+// parent (kRoot or an earlier node) and the estimated probability that the path to it is accepted,
+// which is at most its parent's.
 //
-// Owns       the nodes; clear() keeps the memory, so a tree is made once a sequence and refilled.
+// Owns       the nodes; clear() keeps the memory, so that a tree is reused from step to step.
 // Invariant  parents come before their children; siblings have different tokens.
 //
 //   tree.clear();
@@ -23,10 +22,10 @@
 
 namespace tlt::spec {
 
-// Who guessed a node of a mixed tree (spec/mixed_drafter.h); nothing elsewhere.
+// The origin of a node of a mixed tree (spec/mixed_drafter.h); empty elsewhere.
 struct Guess {
-  float claimed = 0;      // the probability before it was corrected
-  uint32_t guessers = 0;  // bit i: drafter i
+  float claimed = 0;      // probability before calibration
+  uint32_t guessers = 0;  // set of drafters that proposed the node; bit i: drafter i
 };
 
 struct DraftNode {
@@ -51,22 +50,21 @@ class DraftTree {
   // `probability` is cut to the parent's (the root's is 1); NaN counts as 0.
   int32_t add(int32_t parent, int32_t token, float probability, Guess guess = {});
 
-  // The child with this token, or kRoot - 1 when there is none. A few comparisons a node.
+  // The child with this token, or kNone. A few comparisons per node.
   static constexpr int32_t kNone = kRoot - 1;
   int32_t find_child(int32_t parent, int32_t token) const;
 
-  // Keeps the `count` nodes of highest probability; of equals the less deep, then the earlier one,
-  // so a kept node's parent is always kept (EAGLE-2). The order of the others stays.
+  // Keeps the `count` most probable nodes; of equals the less deep, then the earlier one, so a kept
+  // node's parent is always kept (EAGLE-2). The order of the kept nodes does not change.
   void keep_best(int32_t count);
 
-  // Depth first, a node's most probable child last (of equals the one added first). Then every node
-  // comes right after its whole path as far as the slots of the KV cache are concerned: when the
-  // nodes are stored one after the other, each at the slot of its position, a node finds exactly
-  // its ancestors there (ops/attention.h); and what is left behind at the end is the most probable
-  // path.
+  // Sorts depth first, a node's most probable child last (of equals the one added first). When the
+  // nodes are then stored one after the other, each in the slot of its position, a node finds
+  // exactly its ancestors in the slots before its own (ops/attention.h), and the slots finally
+  // contain the most probable path.
   void arrange();
 
-  // Whether the nodes stand depth first, as arrange() leaves them.
+  // Whether the nodes are in the depth-first order of arrange().
   bool is_depth_first() const;
 
   // Throws Error when the invariant is broken.
@@ -75,15 +73,15 @@ class DraftTree {
   int64_t memory_bytes() const;
 
  private:
-  // Moves node i to place_[i], parents with it; those with kNone are dropped.
+  // Moves node i to place_[i] and updates parents; nodes with kNone are dropped.
   void move_to_places(int32_t count);
 
   std::vector<DraftNode> nodes_;
   // Scratch of keep_best and arrange.
   std::vector<int32_t> order_;
-  std::vector<int32_t> place_;    // by old node
-  std::vector<int32_t> subtree_;  // nodes, itself included
-  std::vector<int32_t> next_;     // by old parent + 1: where its next child goes
+  std::vector<int32_t> place_;    // new index, by old node
+  std::vector<int32_t> subtree_;  // number of nodes, itself included
+  std::vector<int32_t> next_;     // new index of the next child, by old parent + 1
   std::vector<DraftNode> arranged_;
 };
 

@@ -20,7 +20,8 @@ using tests::Path;
 using tests::path_of;
 using tests::paths_of;
 
-// Probabilities from few values, so that ties are common; some are above the parent's or NaN.
+// Random trees with probabilities of few values, so that ties are common; some exceed the parent's
+// or are NaN.
 void fill_random(RandomStream& random, int32_t nodes, DraftTree& tree) {
   tree.clear();
   while (tree.size() < nodes) {
@@ -33,7 +34,7 @@ void fill_random(RandomStream& random, int32_t nodes, DraftTree& tree) {
   }
 }
 
-// What keep_best promises, by sorting everything.
+// Reference for keep_best(): sorts everything.
 std::vector<int32_t> best_nodes(const DraftTree& tree, int32_t count) {
   std::vector<int32_t> nodes(static_cast<size_t>(tree.size()));
   for (int32_t i = 0; i < tree.size(); ++i) nodes[static_cast<size_t>(i)] = i;
@@ -60,7 +61,7 @@ TEST(DraftTreeTest, ProbabilityIsAtMostTheParents) {
   tree.check();
 }
 
-TEST(DraftTreeTest, ParentThatIsNotThereThrows) {
+TEST(DraftTreeTest, MissingParentThrows) {
   DraftTree tree;
   EXPECT_THROW(tree.add(0, 1, 1), Error);
   EXPECT_THROW(tree.add(DraftTree::kNone, 1, 1), Error);
@@ -68,7 +69,7 @@ TEST(DraftTreeTest, ParentThatIsNotThereThrows) {
   EXPECT_THROW(tree.add(1, 1, 1), Error);
 }
 
-TEST(DraftTreeTest, CheckFindsTwoSiblingsWithOneToken) {
+TEST(DraftTreeTest, CheckDetectsSiblingsWithEqualTokens) {
   DraftTree tree;
   tree.add(DraftTree::kRoot, 7, 0.5f);
   tree.add(0, 7, 0.5f);
@@ -77,7 +78,7 @@ TEST(DraftTreeTest, CheckFindsTwoSiblingsWithOneToken) {
   EXPECT_THROW(tree.check(), Error);
 }
 
-TEST(DraftTreeTest, FindChildIsAboutTheParentOnly) {
+TEST(DraftTreeTest, FindChildIgnoresOtherParents) {
   DraftTree tree;
   const int32_t a = tree.add(DraftTree::kRoot, 1, 0.5f);
   const int32_t b = tree.add(DraftTree::kRoot, 2, 0.25f);
@@ -88,7 +89,7 @@ TEST(DraftTreeTest, FindChildIsAboutTheParentOnly) {
   EXPECT_EQ(tree.find_child(DraftTree::kRoot, 3), DraftTree::kNone);
 }
 
-TEST(DraftTreeTest, KeepBestPrefersTheLessDeepThenTheEarlierOfEquals) {
+TEST(DraftTreeTest, KeepBestBreaksTiesByDepthThenOrder) {
   DraftTree tree;
   const int32_t a = tree.add(DraftTree::kRoot, 1, 0.5f);
   const int32_t deep = tree.add(a, 2, 0.5f);
@@ -119,7 +120,7 @@ TEST(DraftTreeTest, KeepBestMatchesSortingAndLeavesNoOrphan) {
   }
 }
 
-TEST(DraftTreeTest, ArrangedNodesFindTheirAncestorsAtTheSlotsOfTheirPositions) {
+TEST(DraftTreeTest, ArrangedNodesFindTheirAncestorsInSlots) {
   RandomStream random(/*seed=*/12, {});
   DraftTree tree;
   for (int step = 0; step < 2000; ++step) {
@@ -159,7 +160,7 @@ TEST(DraftTreeTest, ArrangeStoresTheMostProbableChildLast) {
   }
 }
 
-TEST(DraftTreeTest, MemoryStaysTheSameOnceWarm) {
+TEST(DraftTreeTest, MemoryIsConstantOnceWarm) {
   RandomStream random(/*seed=*/14, {});
   DraftTree tree;
   const auto use = [&](int32_t nodes) {
@@ -167,7 +168,7 @@ TEST(DraftTreeTest, MemoryStaysTheSameOnceWarm) {
     tree.keep_best(nodes - nodes / 3);
     tree.arrange();
   };
-  use(300);  // keep_best and arrange swap the two arrays of nodes: both must have seen the size
+  use(300);  // keep_best and arrange swap two arrays of nodes: both must have grown
   use(300);
   const int64_t warm = tree.memory_bytes();
   EXPECT_GT(warm, 300 * 48);

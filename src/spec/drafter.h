@@ -1,10 +1,10 @@
-// Drafter: proposes draft trees for sequences that decode, and learns from what they become.
+// Drafter: proposes draft trees for sequences that decode, and learns from their tokens.
 //
-// A drafter may propose anything, even nonsense: the target decides every token
-// (tests/laws/speculation_never_changes_tokens). While it is not asked, it is told nothing but
-// which sequences have ended: a request brings the whole text. Hidden states are the target's final
-// ones (after its last norm), or what goes into the layers() that the drafter wants to see, in its
-// compute type; state t and token t + 1 are what an EAGLE drafter reads together, a pair.
+// A drafter may propose any tokens: the target decides every token
+// (tests/laws/speculation_never_changes_tokens). Drafters are pull-only: a request carries the full
+// token sequence, and the only notification of a sequence without request is end(). Hidden states
+// are the target's final ones (after its last norm) or the inputs of layers(), in its compute type.
+// State t and token t + 1 form a pair, the input of an EAGLE drafter.
 //
 // Threading  engine thread only; no locks, no threads of its own.
 //
@@ -35,45 +35,45 @@ struct SequenceId {
 struct DraftRequest {
   SequenceId id;
   std::span<const int32_t> prompt;
-  std::span<const int32_t> response;  // committed; the last one is the tree's root (the prompt's
+  std::span<const int32_t> response;  // committed; the last token is the tree's root (the prompt's
                                       // last token while the response is empty)
   Strategy strategy;                  // at most verify - 1 nodes, none deeper than depth
-  DraftTree* tree = nullptr;          // filled and arranged; left empty when there is no good guess
-  // Guesses behind the response, from whose end the tree goes on: only for a drafter that
+  DraftTree* tree = nullptr;          // filled and arranged; empty when there is nothing to propose
+  // Draft tokens after the response, from whose end the tree continues: only for a drafter that
   // follows_paths().
   std::span<const int32_t> path = {};
-  KnownDraws draws = {};  // of what comes behind the path
+  KnownDraws draws = {};  // of the tokens after the path
 };
 
 class Drafter {
  public:
   virtual ~Drafter() = default;
 
-  // The word of `--speculation`: "suffix", "ngram", "eagle", "mixed".
+  // The name in `--speculation`: "suffix", "ngram", "eagle", "mixed".
   virtual std::string_view kind() const = 0;
 
-  // Fills the trees. The requests are of different sequences; what it was told of a sequence before
-  // is the beginning of its text now.
+  // Fills the trees. The requests are of different sequences; a sequence only ever grows from one
+  // request to the next.
   virtual void propose(std::span<const DraftRequest> requests) = 0;
 
-  // The response is finished, or was cancelled: of every sequence, asked for or not.
+  // The response is finished or was cancelled; called for every sequence, requested or not.
   virtual void end(SequenceId /*id*/, std::span<const int32_t> /*response*/) {}
 
-  // Whether read_prompt() and read_states() are for it.
+  // Whether the drafter uses read_prompt() and read_states().
   virtual bool reads_states() const { return false; }
-  // S = D for each of these layers of the target; none: the final states, S = D.
+  // Layers of the target whose inputs it reads, S = D for each; empty: the final states, S = D.
   virtual const std::vector<int64_t>& layers() const {
     static const std::vector<int64_t> none;
     return none;
   }
-  // Rows of a prompt have gone through the target: hidden [n, S], the state at position + i, where
-  // tokens[i] stands. In order of position, in pieces of any size, all before it is asked for a
-  // sample of the prompt; position 0 starts a prompt anew. The view is valid during the call only.
+  // Rows of a prompt have gone through the target: row i of hidden [n, S] is the state of tokens[i]
+  // at position + i. In order of position, in pieces of any size, all before a sample of the prompt
+  // is requested; position 0 restarts a prompt. The view is valid during the call only.
   virtual void read_prompt(uint32_t /*prompt_id*/, int32_t /*position*/,
                            const at::Tensor& /*hidden*/, std::span<const int32_t> /*tokens*/) {}
-  // Before propose(), of the sequences it will be asked for and perhaps others: token first + i of
-  // the response was drawn from row rows[i] of hidden [T, S]. In order; of one that it was not
-  // asked for, or that waited, for long, some are missing, now and then the latest too. Valid
+  // Called before propose() for the requested sequences and possibly others: token first + i of the
+  // response was sampled from row rows[i] of hidden [T, S]. Rows arrive in order. A sequence that
+  // was not requested recently, or that waited, may have gaps, including the newest row. Valid
   // during the call only.
   virtual void read_states(SequenceId /*id*/, int64_t /*first*/, const at::Tensor& /*hidden*/,
                            std::span<const int32_t> /*rows*/) {}
@@ -81,13 +81,13 @@ class Drafter {
   // The target's weights have changed.
   virtual void new_weights() {}
 
-  // Of propose(), what went to forward passes of a network, since the drafter was made.
+  // Seconds of propose() in forward passes of a draft model, since construction.
   virtual double forward_seconds() const { return 0; }
 
-  // Whether a request may have a path.
+  // Whether it accepts requests with a path.
   virtual bool follows_paths() const { return false; }
 
-  // Of all the drafter holds.
+  // Memory of everything the drafter owns.
   virtual int64_t memory_bytes() const = 0;
 };
 

@@ -13,7 +13,7 @@ int64_t pages_for(int64_t positions) { return (positions + ops::kPageSlots - 1) 
 int64_t pages_in(int64_t memory_bytes, const kv::KvShape& shape) {
   const int64_t page_bytes = shape.page_bytes();
   TLT_CHECK_INPUT(memory_bytes >= page_bytes, "kv_memory_bytes of the drafter is ", memory_bytes,
-                  ", less than one page of it; give at least ", page_bytes);
+                  ", less than one page; give at least ", page_bytes);
   return std::min<int64_t>(memory_bytes / page_bytes, INT32_MAX);
 }
 
@@ -58,12 +58,12 @@ void EagleCache::release(EagleContext& context) {
 }
 
 std::optional<kv::PageId> EagleCache::try_take() {
-  while (pool_.free_pages() == 0)  // a shared page is not free when one gives it back
-    if (!try_take_back()) return std::nullopt;
+  while (pool_.free_pages() == 0)  // releasing a shared page does not free it
+    if (!try_evict()) return std::nullopt;
   return pool_.try_take();
 }
 
-bool EagleCache::try_take_back() {
+bool EagleCache::try_evict() {
   EagleContext* oldest = nullptr;
   for (EagleContext* context : contexts_)
     if (!context->pages.empty() && context->asked != step_ &&

@@ -27,7 +27,7 @@ TEST_F(EagleCacheTest, MemoryForLessThanAPageIsRefused) {
   EXPECT_THROW(EagleCache(Device::cpu(1), kShape, kShape.page_bytes() - 1), InputError);
 }
 
-TEST_F(EagleCacheTest, WhoWasNotAskedForLongestGivesItsPagesBack) {
+TEST_F(EagleCacheTest, LeastRecentlyUsedContextIsEvicted) {
   EagleCache cache = make(4);
   EagleContext a, b, c;
   for (EagleContext* context : {&a, &b, &c}) {
@@ -44,13 +44,13 @@ TEST_F(EagleCacheTest, WhoWasNotAskedForLongestGivesItsPagesBack) {
   EXPECT_EQ(b.positions(), 0);
   EXPECT_EQ(c.pages.size(), 1);
   cache.ask(c);
-  EXPECT_FALSE(cache.try_reserve(a, 64)) << "c is asked in the same step";
+  EXPECT_FALSE(cache.try_reserve(a, 64)) << "c is used in the same step";
   EXPECT_EQ(c.positions(), 16);
   for (EagleContext* context : {&a, &b, &c}) cache.forget(context);
   EXPECT_EQ(cache.pool().free_pages(), 4);
 }
 
-TEST_F(EagleCacheTest, LanesWithoutPagesTakeNone) {
+TEST_F(EagleCacheTest, LanesTakeAllTheirPagesOrNone) {
   for (int64_t pages = 2; pages < 9; ++pages) {
     EagleCache cache = make(pages);
     EagleContext context;
@@ -59,7 +59,7 @@ TEST_F(EagleCacheTest, LanesWithoutPagesTakeNone) {
     cache.ask(context);
     ASSERT_TRUE(cache.try_reserve(context, 30));
     EagleLanes lanes;
-    // Each of three more lanes: the page that begins at 16 is partly filled, and none after it.
+    // For each of three more lanes: the page at 16 is partly filled, and no page after it.
     const bool fits = lanes.try_start(cache, context, /*base=*/20, /*width=*/4, /*levels=*/10);
     EXPECT_EQ(fits, pages >= 2 + EagleLanes::pages_needed(20, 4, 10)) << pages;
     if (fits) lanes.finish(cache);
@@ -68,8 +68,8 @@ TEST_F(EagleCacheTest, LanesWithoutPagesTakeNone) {
   }
 }
 
-// Marks stand for keys: a lane must find its context's and its own path's, whatever the others do.
-TEST_F(EagleCacheTest, ALaneSeesItsContextAndItsPath) {
+// Marks represent keys: a lane must find its context's and its own path's, whatever others write.
+TEST_F(EagleCacheTest, LanesReadTheirContextAndOwnPath) {
   RandomStream random(/*seed=*/3, {});
   EagleCache cache = make(200);
   EagleLanes lanes;

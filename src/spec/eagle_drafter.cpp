@@ -11,9 +11,9 @@
 namespace tlt::spec {
 namespace {
 
-// Rows of a pass, for the memory that activations take; enough to multiply at full speed.
+// Rows per pass: bounds the memory of activations; enough for full matmul speed.
 constexpr int64_t kRows = 256;
-// Of logits at a time: 110 rows of a vocabulary of 152,000.
+// Memory of the logits buffer: 110 rows of a vocabulary of 152,000.
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 
 }  // namespace
@@ -37,9 +37,7 @@ EagleDrafter::EagleDrafter(const model::DraftNetwork& network, const EagleDrafte
       cache_(network.device(), network.kv_shape(), options.kv_memory_bytes),
       activations_(network, kRows) {}
 
-// --- what it is told ---
-
-// Begins it when it is new.
+// Adds the sequence when it is new.
 EagleDrafter::Sequence& EagleDrafter::find(SequenceId id) {
   const auto [place, is_new] = running_.try_emplace(id, options_.window);
   Sequence& sequence = place->second;
@@ -60,7 +58,7 @@ EagleDrafter::Sequence& EagleDrafter::find(const DraftRequest& request) {
   Sequence& sequence = find(request.id);
   sequence.prompt_pairs = std::ssize(request.prompt) - 1;
   TLT_CHECK(!request.prompt.empty() && std::ssize(request.response) >= sequence.states.count(),
-            request.response.size(), " tokens were drawn from ", sequence.states.count(),
+            request.response.size(), " tokens were sampled from ", sequence.states.count(),
             " states");
   return sequence;
 }
@@ -76,15 +74,15 @@ void EagleDrafter::read_prompt(uint32_t prompt_id, int32_t position, const at::T
     cache_.release(prompt.context);
     prompt.has_begun = prompt.running > 0;
   }
-  if (position != prompt.states.count()) return;  // its beginning was forgotten
+  if (position != prompt.states.count()) return;  // its beginning was evicted
   prompt_bytes_ -= prompt.states.memory_bytes();
   prompt.states.append_all(network_.device(), hidden);
   prompt_bytes_ += prompt.states.memory_bytes();
-  forget_prompts();
+  evict_prompts();
 }
 
-// Those whose sequences have ended first, then those not touched for longest.
-void EagleDrafter::forget_prompts() {
+// Evicts prompts whose sequences have ended first, then the least recently used.
+void EagleDrafter::evict_prompts() {
   while (prompt_bytes_ > options_.prompt_memory_bytes) {
     auto oldest = prompts_.end();
     for (auto it = prompts_.begin(); it != prompts_.end(); ++it) {
@@ -105,8 +103,8 @@ void EagleDrafter::forget_prompts() {
 void EagleDrafter::read_states(SequenceId id, int64_t first, const at::Tensor& hidden,
                                std::span<const int32_t> rows) {
   EagleStates& states = find(id).states;
-  TLT_CHECK(first >= states.count(), "token ", first, " was drawn from a state before the last of ",
-            states.count());
+  TLT_CHECK(first >= states.count(), "token ", first,
+            " was sampled from a state before the last of ", states.count());
   if (first > states.count()) states.skip_to(first);
   states.append(network_.device(), hidden, rows);
 }
@@ -132,8 +130,6 @@ int64_t EagleDrafter::first_known(const Sequence& sequence) const {
              ? std::min(prompt.first(), sequence.prompt_pairs)
              : sequence.prompt_pairs;
 }
-
-// --- drafting ---
 
 void EagleDrafter::propose(std::span<const DraftRequest> requests) {
   const Stopwatch watch;
@@ -172,8 +168,9 @@ void EagleDrafter::start_beams(std::span<const DraftRequest> requests, int64_t s
     beam.sequence = &running_.at(request.id);
     beam.strategy = request.strategy;
     beam.strategy.width = std::min(beam.strategy.width, head_rows_);
-    const bool is_told = beam.sequence->states.count() == std::ssize(request.response);
-    if (beam.strategy.is_off() || !is_told || beam.sequence->pairs() == first_known(*beam.sequence))
+    const bool has_all_states = beam.sequence->states.count() == std::ssize(request.response);
+    if (beam.strategy.is_off() || !has_all_states ||
+        beam.sequence->pairs() == first_known(*beam.sequence))
       continue;
     if (!try_start(beam, share)) {
       ++stats_.refused;
@@ -185,8 +182,7 @@ void EagleDrafter::start_beams(std::span<const DraftRequest> requests, int64_t s
   }
 }
 
-// A context starts with at most half of its share of the pages, so that it does not have to start
-// anew soon.
+// A context starts with at most half of its share of the pages, so that it need not restart soon.
 bool EagleDrafter::try_start(Beam& beam, int64_t share) {
   Sequence& sequence = *beam.sequence;
   EagleContext& context = sequence.context;
@@ -195,22 +191,22 @@ bool EagleDrafter::try_start(Beam& beam, int64_t share) {
       EagleLanes::pages_needed(ops::kPageSlots - 1, beam.strategy.width, levels) + 1;
   const int64_t start_pairs =
       std::clamp((share - tails) / 2 * ops::kPageSlots, ops::kPageSlots, options_.window);
-  const bool can_go_on = !context.pages.empty() && context.read >= first_known(sequence) &&
-                         sequence.pairs() - context.read <= options_.window;
-  if (can_go_on) {
-    // Asked twice for the same text: the last pair is read again.
+  const bool can_continue = !context.pages.empty() && context.read >= first_known(sequence) &&
+                            sequence.pairs() - context.read <= options_.window;
+  if (can_continue) {
+    // Requested again without new tokens: the last pair is read again.
     context.read = std::min(context.read, sequence.pairs() - 1);
     if (try_take_pages(beam)) return true;
   }
   const size_t copies = copies_.size();
-  start_anew(beam, start_pairs);
+  restart_context(beam, start_pairs);
   if (try_take_pages(beam)) return true;
   copies_.resize(copies);
   cache_.release(context);
   return false;
 }
 
-void EagleDrafter::start_anew(Beam& beam, int64_t pairs) {
+void EagleDrafter::restart_context(Beam& beam, int64_t pairs) {
   ++stats_.starts;
   Sequence& sequence = *beam.sequence;
   cache_.release(sequence.context);
@@ -219,8 +215,8 @@ void EagleDrafter::start_anew(Beam& beam, int64_t pairs) {
   share_prompt(beam, pairs);
 }
 
-// Starts behind the prompt, with the pages it fills, where all of the text behind it is known and
-// is short.
+// Starts after the prompt, with the prompt's pages, when all states after the prompt are known and
+// the response is short.
 void EagleDrafter::share_prompt(Beam& beam, int64_t pairs) {
   Sequence& sequence = *beam.sequence;
   EagleContext& context = sequence.context;
@@ -239,7 +235,7 @@ void EagleDrafter::share_prompt(Beam& beam, int64_t pairs) {
   context.read = sequence.prompt_pairs;
 }
 
-// The prompt's context has been read, or will be before the sequences are. False: no pages.
+// Makes sure that the prompt's context is read before the sequences are. False: no pages.
 bool EagleDrafter::try_start_prompt(Beam& beam, int64_t pairs) {
   const Sequence& sequence = *beam.sequence;
   Prompt& prompt = *sequence.prompt;
@@ -281,7 +277,7 @@ void EagleDrafter::read_prompts() {
   for (const Copy& copy : copies_) cache_.keys_values().copy_page(copy.from, copy.to);
 }
 
-// Passes over all pairs that have not been read; the feature of a beam's last one is its root's.
+// Reads all new pairs; the feature of a beam's last pair is its root's.
 void EagleDrafter::read_pairs() {
   roots_.resize(network_.device(), static_cast<int64_t>(active_), hidden_, network_.type());
   int64_t pending = 0;
@@ -307,7 +303,7 @@ void EagleDrafter::read_pairs() {
   }
 }
 
-// As many of the next pairs as there are, and at most `limit`.
+// Adds the next pairs of a context to the pass, at most `limit`.
 void EagleDrafter::add_pairs(const Reading& reading, int64_t limit) {
   const Sequence& sequence = *reading.sequence;
   EagleContext& context = *reading.context;
@@ -315,11 +311,11 @@ void EagleDrafter::add_pairs(const Reading& reading, int64_t limit) {
   const int64_t rows = std::min(limit, reading.end - context.read);
   add_segment(rows, context.positions(), context.pages.data());
   for (int64_t end = context.read + rows; context.read < end; ++context.read) {
-    const int64_t drawn = context.read - sequence.prompt_pairs;
-    const EagleStates& states = drawn < 0 ? sequence.prompt->states : sequence.states;
-    states.copy(drawn < 0 ? context.read : drawn, states_.view(), batch_.rows());
-    add_row(drawn < 0 ? request.prompt[static_cast<size_t>(context.read + 1)]
-                      : request.response[static_cast<size_t>(drawn)],
+    const int64_t index = context.read - sequence.prompt_pairs;
+    const EagleStates& states = index < 0 ? sequence.prompt->states : sequence.states;
+    states.copy(index < 0 ? context.read : index, states_.view(), batch_.rows());
+    add_row(index < 0 ? request.prompt[static_cast<size_t>(context.read + 1)]
+                      : request.response[static_cast<size_t>(index)],
             context.positions());
   }
 }
@@ -344,8 +340,8 @@ const at::Tensor& EagleDrafter::run(const at::Tensor& features) {
   return out;
 }
 
-// A level of all trees: `hidden` [R, D] has the features of the beams' frontiers, one after the
-// other. Leaves in batch_ and features_ what the next level's pass reads.
+// Expands a level of all trees. `hidden` [R, D] has the features of the beams' frontiers, one after
+// the other. Prepares batch_ and features_ for the next level's pass.
 void EagleDrafter::grow(const at::Tensor& hidden) {
   list_expansions();
   choose_children(hidden);
@@ -416,8 +412,7 @@ void EagleDrafter::choose_tokens(int64_t first, int64_t rows) {
     for (int32_t& token : row.tokens) token = head_.token_of(token);
 }
 
-// A row for each node of the beam's frontier: its token, and the feature that its parent has in
-// `hidden`.
+// Adds a row for each node of the beam's frontier: its token, and its parent's feature in `hidden`.
 void EagleDrafter::add_frontier(Beam& beam, const at::Tensor& hidden) {
   const std::span<const int32_t> nodes = beam.nodes.frontier(), parents = beam.nodes.lanes();
   beam.lanes.move(cache_, parents, beam.written);

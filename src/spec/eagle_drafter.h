@@ -1,19 +1,19 @@
-// EagleDrafter ("eagle"): drafts EAGLE-2's dynamic trees with a network of one layer that continues
-// the target's hidden states, EAGLE-1/2's or EAGLE-3's (docs/references.md).
+// EagleDrafter ("eagle"): drafts EAGLE-2's dynamic trees with a one-layer draft model that
+// continues the target's hidden states: EAGLE-1/2's or EAGLE-3's (docs/references.md).
 //
-// A pair is (h_t, x_{t+1}): what the network is shown of the target, and the token drawn there. The
-// network reads a sequence's pairs into a context of its own; what it reads last is the feature
-// that the tree's root is expanded from, and a node's pair is (its parent's feature, its token). A
-// node sees the context and its own path. A prompt's pairs are read once for all its samples, which
-// share the pages that they fill. The drafter's guesses are never kept: what was accepted comes
-// back as new pairs with the target's own states.
+// A pair is (h_t, x_{t+1}): the target's hidden states of a token, and the token sampled from them.
+// The network reads a sequence's pairs into a context of its own; its output for the last one is
+// the feature that the tree's root is expanded from, and a node's pair is (its parent's feature,
+// its token). A node attends to the context and its own path. A prompt's pairs are read once for
+// all its samples, which share the pages they fill. Draft tokens are never kept in the context:
+// accepted ones come back as new pairs with the target's own states.
 //
-// Drafting can begin in mid-response: of a sequence's states the last `window` are kept, as far as
-// it was told of them. One of which more pairs were missed starts its context anew with those that
-// are known; one whose latest pair was missed has no tree in that step. Positions count from the
-// context's first pair: only differences matter. A step is one pass over all the pairs that came up
-// since the last step and one for each level of all trees; while memory for contexts is short, some
-// sequences have no tree (eagle_cache.h).
+// Drafting can begin in the middle of a response: the last `window` states of a sequence are kept,
+// as far as they were received. After a gap in the pairs the context restarts with those after the
+// gap; without its latest pair a sequence gets no tree in that step. Positions count from the
+// context's first pair, because only differences matter. A step is one pass over all new pairs and
+// one pass for each level of all trees. While memory for contexts is short, some sequences get no
+// tree (eagle_cache.h).
 //
 // Owns       states, contexts, scratch.
 // Borrows    the network and through it the target; their weights may change between calls.
@@ -42,24 +42,24 @@
 
 namespace tlt::spec {
 
-// Where the time of propose() went, since the drafter was made.
+// Counters and times of propose(), since construction.
 struct EagleStats {
-  int64_t passes = 0;        // of the network
+  int64_t passes = 0;        // forward passes of the network
   int64_t rows_read = 0;     // pairs
   int64_t rows_drafted = 0;  // nodes expanded, roots not counted
-  int64_t starts = 0;        // contexts that were begun, or begun anew
-  int64_t refused = 0;       // trees for which there was no memory
+  int64_t starts = 0;        // contexts started or restarted
+  int64_t refused = 0;       // trees not drafted for lack of pages
   double network_seconds = 0;
   double head_seconds = 0;
   double top_k_seconds = 0;
-  double seconds = 0;  // of all; the rest is beams, tables and copies of states
+  double seconds = 0;  // total, including beams, page tables and copies of states
 };
 
 class EagleDrafter final : public Drafter {
  public:
   // InputError when kv_memory_bytes is less than a page. REQUIRES: `network` outlives this.
   EagleDrafter(const model::DraftNetwork& network, const EagleDrafterOptions& options);
-  // The same, and keeps the network.
+  // Shares ownership of the network.
   EagleDrafter(std::shared_ptr<const model::DraftNetwork> network,
                const EagleDrafterOptions& options);
 
@@ -78,7 +78,7 @@ class EagleDrafter final : public Drafter {
 
   const EagleStats& stats() const { return stats_; }
   const kv::PagePool& pool() const { return cache_.pool(); }
-  // What has been read of a sequence. REQUIRES: it was asked for.
+  // The context of a sequence. REQUIRES: it was requested.
   const EagleContext& context(SequenceId id) const { return running_.at(id).context; }
 
  private:
@@ -86,9 +86,9 @@ class EagleDrafter final : public Drafter {
     explicit Prompt(int64_t window) : states(window) {}
     EagleStates states;
     EagleContext context;    // of its own pairs, while several samples run
-    int64_t running = 0;     // samples that it was told of
-    bool has_begun = false;  // one of them
-    int64_t touched = 0;     // the higher the later
+    int64_t running = 0;     // running samples that the drafter knows
+    bool has_begun = false;  // a sample has been seen
+    int64_t touched = 0;     // order of the last use
 
     bool is_done() const { return has_begun && running == 0; }
   };
@@ -96,25 +96,25 @@ class EagleDrafter final : public Drafter {
     explicit Sequence(int64_t window) : states(window) {}
     Prompt* prompt = nullptr;
     int64_t prompt_pairs = 0;
-    EagleStates states;  // that the tokens of the response were drawn from
+    EagleStates states;  // the response's tokens were sampled from these
     EagleContext context;
 
     int64_t pairs() const { return prompt_pairs + states.count(); }
   };
-  // A tree in the making.
+  // A tree being drafted.
   struct Beam {
     const DraftRequest* request = nullptr;
     Sequence* sequence = nullptr;
     Strategy strategy;
     DraftBeam nodes;
     EagleLanes lanes;
-    int64_t first_row = 0;  // of its frontier
-    int64_t written = 0;    // positions of each lane's tail
+    int64_t first_row = 0;  // row of its frontier's first node
+    int64_t written = 0;    // length of each lane's tail
 
     int64_t rows() const { return std::ssize(nodes.frontier()); }
   };
 
-  // Pairs that are read into a context, up to `end`.
+  // Pairs to read into a context, up to `end`.
   struct Reading {
     const DraftRequest* request;
     const Sequence* sequence;
@@ -126,15 +126,15 @@ class EagleDrafter final : public Drafter {
                std::shared_ptr<const model::DraftNetwork> owned);
   Sequence& find(SequenceId id);
   Sequence& find(const DraftRequest& request);
-  // The pairs that can still be read: from here on.
+  // The first pair that can still be read.
   int64_t first_known(const Sequence& sequence) const;
-  void forget_prompts();
+  void evict_prompts();
 
   void draft(std::span<const DraftRequest> requests, int64_t share);
   void start_beams(std::span<const DraftRequest> requests, int64_t share);
-  // `share`: pages for each sequence that drafts.
+  // share: pages per sequence that drafts.
   [[nodiscard]] bool try_start(Beam& beam, int64_t share);
-  void start_anew(Beam& beam, int64_t pairs);
+  void restart_context(Beam& beam, int64_t pairs);
   void share_prompt(Beam& beam, int64_t pairs);
   [[nodiscard]] bool try_start_prompt(Beam& beam, int64_t pairs);
   [[nodiscard]] bool try_take_pages(Beam& beam);
@@ -160,27 +160,27 @@ class EagleDrafter final : public Drafter {
 
   std::unordered_map<uint32_t, Prompt> prompts_;
   std::map<SequenceId, Sequence> running_;
-  std::vector<EagleStates> spare_;  // of ended sequences, their memory warm
+  std::vector<EagleStates> spare_;  // of ended sequences, for reuse
   int64_t prompt_bytes_ = 0;
   int64_t touch_ = 0;
   EagleCache cache_;
 
-  // Of one call of propose.
+  // Scratch of propose().
   std::vector<Beam> beams_;
   size_t active_ = 0;
   ops::Batch batch_;
   struct RootRead {
     size_t beam;
-    int64_t row;  // of its last pair
+    int64_t row;  // row of its last pair
   };
-  std::vector<RootRead> roots_read_;   // by the pass
-  std::vector<Reading> prompts_read_;  // that are read before the sequences'
+  std::vector<RootRead> roots_read_;   // of the current pass
+  std::vector<Reading> prompts_read_;  // to read before those of the sequences
   struct Copy {
     kv::PageId from, to;
   };
-  std::vector<Copy> copies_;   // after that: of pages that a prompt fills in part
-  model::RowBuffer states_;    // [T, S] of the pairs that the next pass reads
-  model::RowBuffer features_;  // [T, D] of the nodes that it reads
+  std::vector<Copy> copies_;   // of partly filled prompt pages, made after that
+  model::RowBuffer states_;    // [T, S] of the next pass's pairs
+  model::RowBuffer features_;  // [T, D] of the next pass's nodes
   model::RowBuffer roots_;     // [beams, D]
   model::RowBuffer logits_;    // [rows, R]
   model::DraftActivations activations_;

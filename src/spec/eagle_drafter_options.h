@@ -1,4 +1,4 @@
-// EagleDrafterOptions: what an EAGLE drafter may keep (eagle_drafter.h).
+// EagleDrafterOptions: memory and vocabulary of an EAGLE drafter (eagle_drafter.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

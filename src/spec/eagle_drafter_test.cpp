@@ -27,15 +27,15 @@ using model::Family;
 using tests::make_tiny_model;
 using tests::tiny_config;
 
-// A text as the engine knows it: all its tokens, and the target's state at each but the last.
+// A sequence as the engine knows it: its tokens, and the target's state at each but the last.
 struct Text {
   std::vector<int32_t> prompt;
   std::vector<int32_t> response;
   std::vector<at::Tensor>
-      states;  // [D] each: of the prompt, then those the response was drawn from
+      states;  // [D] each: the prompt's, then those the response was sampled from
   DraftTree tree;
   std::vector<double> numbers;
-  KnownDraws draws;  // of them
+  KnownDraws draws;  // of the next tokens
 
   int64_t pairs() const { return std::ssize(states); }
   int32_t token_of_pair(int64_t pair) const {
@@ -44,10 +44,10 @@ struct Text {
   }
 };
 
-// Everything from the beginning, for every node: no cache, no batch, no lanes.
+// Reference: computes everything from the start for every node, without cache, batch and lanes.
 class SlowDrafter {
  public:
-  // tokens: of an EAGLE drafter that guesses these alone.
+  // tokens: the draft vocabulary of an EAGLE-1/2 draft model.
   explicit SlowDrafter(const model::DraftNetwork& network, std::vector<int32_t> tokens = {})
       : network_(network),
         tokens_(std::move(tokens)),
@@ -57,7 +57,7 @@ class SlowDrafter {
     std::iota(pages_.begin(), pages_.end(), 0);
   }
 
-  // With a context that begins at the pair `origin`.
+  // Drafts with a context that begins at the pair `origin`.
   DraftTree draft(const Text& text, int64_t origin, Strategy strategy) {
     const int64_t rows = tokens_.empty() ? network_.head_rows() : std::ssize(tokens_);
     strategy.width = std::min(strategy.width, rows);
@@ -124,7 +124,7 @@ class SlowDrafter {
   std::vector<ops::PageId> pages_;
 };
 
-// The same bits: a row's result does not depend on what is computed beside it.
+// The same bits: a row's result does not depend on the other rows of a pass.
 void expect_equal(const DraftTree& got, const DraftTree& want, const std::string& where) {
   ASSERT_EQ(got.size(), want.size()) << where;
   for (int32_t node = 0; node < got.size(); ++node) {
@@ -160,7 +160,7 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
     return model::hottest(network.hot_tokens(), kFewTokens);
   }
 
-  // Of EAGLE-3 a head that has not all of the tokens.
+  // EAGLE-3: an LM head that does not have all tokens.
   static std::unique_ptr<model::DraftNetwork> make_network(const model::PolicyModel& model) {
     const model::ModelConfig& config = model.config();
     std::vector<int32_t> tokens;
@@ -181,7 +181,7 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
   }
   static model::ModelConfig config_of_target() {
     model::ModelConfig config = tiny_config(family());
-    config.layers = 3;  // as many as EAGLE-3 is shown
+    config.layers = 3;  // as many as EAGLE-3 reads
     return config;
   }
 
@@ -197,7 +197,7 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
     return states.to(type());
   }
 
-  // Through the target in pieces.
+  // Runs a prompt through the target in pieces.
   void read_prompt(EagleDrafter& drafter, uint32_t prompt_id, int64_t length) {
     Prompt& prompt = prompts_[prompt_id];
     prompt.tokens.clear();
@@ -220,7 +220,7 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
     commit(drafter, id, 1);
   }
 
-  // Tokens drawn from rows anywhere in a forward pass.
+  // Tokens sampled from any rows of a forward pass.
   void commit(EagleDrafter& drafter, SequenceId id, int64_t count) {
     Text& text = texts_.at(id);
     const at::Tensor hidden = states(count + 5);
@@ -239,7 +239,7 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
     texts_.erase(id);
   }
 
-  // For some of the next tokens, or for none.
+  // Uniforms of some of the next tokens, or none.
   void draw_numbers(Text& text) {
     text.numbers.resize(static_cast<size_t>(below(8)));
     for (double& number : text.numbers) number = random_.uniform();
@@ -269,8 +269,8 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
     drafter.propose(requests);
   }
 
-  // What the drafter proposes is what the slow one does with the same context; how many trees there
-  // were.
+  // Compares the drafter's trees with the reference's for the same contexts; returns the number of
+  // trees.
   int64_t expect_right(EagleDrafter& drafter, const Asked& asked, const std::string& where) {
     propose(drafter, asked);
     int64_t trees = 0;
@@ -299,8 +299,8 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
   RandomStream random_{/*seed=*/7, {}};
 };
 
-// The same trees as for requests that do not know them.
-TEST_P(EagleDrafterTest, NumbersAreForgottenWhereTheOptionSaysSo) {
+// The same trees as for requests without uniforms.
+TEST_P(EagleDrafterTest, UniformsAreIgnoredIfTheOptionIsOff) {
   EagleDrafterOptions forgetful = options(/*window=*/64);
   forgetful.common_random_numbers = false;
   EagleDrafter drafter(*network_, forgetful);
@@ -318,10 +318,10 @@ TEST_P(EagleDrafterTest, NumbersAreForgottenWhereTheOptionSaysSo) {
     return text.tree;
   };
   const DraftTree without = draft({});
-  expect_equal(draft(numbers), without, "numbers that are forgotten");
+  expect_equal(draft(numbers), without, "uniforms that are ignored");
 }
 
-TEST_P(EagleDrafterTest, DraftsWhatTheNetworkSaysWithoutCacheOrBatch) {
+TEST_P(EagleDrafterTest, MatchesTheNetworkWithoutCacheOrBatch) {
   EagleDrafter drafter(*network_, options(/*window=*/64));
   uint32_t prompts = 0;
   int64_t trees = 0;
@@ -337,8 +337,8 @@ TEST_P(EagleDrafterTest, DraftsWhatTheNetworkSaysWithoutCacheOrBatch) {
       if (below(4) > 0) asked[id] = random_strategy();
     trees += expect_right(drafter, asked, where);
     for (const auto& [id, strategy] : asked)
-      EXPECT_EQ(drafter.context(id).origin, 0) << where << ": nothing was missed";
-    for (auto& [id, text] : texts_)  // sometimes there was no room for one in the step
+      EXPECT_EQ(drafter.context(id).origin, 0) << where << ": no gap";
+    for (auto& [id, text] : texts_)  // sometimes an engine step skips one
       if (below(6) > 0) commit(drafter, id, 1 + below(6));
     if (step % 5 == 4) end(drafter, std::next(texts_.begin(), below(std::ssize(texts_)))->first);
   }
@@ -348,7 +348,7 @@ TEST_P(EagleDrafterTest, DraftsWhatTheNetworkSaysWithoutCacheOrBatch) {
   EXPECT_EQ(drafter.pool().free_pages(), drafter.pool().total_pages());
 }
 
-TEST_P(EagleDrafterTest, EntersInMidResponse) {
+TEST_P(EagleDrafterTest, JoinsInTheMiddleOfAResponse) {
   constexpr int64_t kWindow = 40;
   EagleDrafter drafter(*network_, options(kWindow));
   const auto enter = [&](SequenceId id, int64_t want_origin, const std::string& where) {
@@ -374,8 +374,8 @@ TEST_P(EagleDrafterTest, EntersInMidResponse) {
   EXPECT_EQ(drafter.stats().starts, 5);
 }
 
-// As a sequence is that was not asked for long: what the log of states still has.
-TEST_P(EagleDrafterTest, EntersBehindAGap) {
+// As with a sequence that was not requested for long: only the log's latest states are available.
+TEST_P(EagleDrafterTest, JoinsAfterAGap) {
   constexpr int64_t kWindow = 40;
   EagleDrafter drafter(*network_, options(kWindow));
   read_prompt(drafter, 0, 30);
@@ -412,7 +412,7 @@ TEST_P(EagleDrafterTest, EntersBehindAGap) {
   enter({0, 1}, kWindow, "more than a window since");
 }
 
-TEST_P(EagleDrafterTest, APromptLongerThanTheWindowOrForgotten) {
+TEST_P(EagleDrafterTest, PromptsMayExceedTheWindowOrBeEvicted) {
   EagleDrafterOptions small = options(/*window=*/32);
   const int64_t window_bytes = 32 * network_->shown_columns() * (type() == at::kFloat ? 4 : 2);
   small.prompt_memory_bytes = 2 * window_bytes;
@@ -425,16 +425,16 @@ TEST_P(EagleDrafterTest, APromptLongerThanTheWindowOrForgotten) {
   begin(drafter, {0, 0});
   expect_origin(0, 70 - 32);
   read_prompt(drafter, 1, 40);
-  read_prompt(drafter, 2, 33);  // the first one goes: it was touched before the others
+  read_prompt(drafter, 2, 33);  // evicts the first one: least recently used
   begin(drafter, {2, 0});
   begin(drafter, {1, 0});
   begin(drafter, {0, 1});
   expect_origin(2, 33 - 32);
   expect_origin(1, 40 - 32);
   commit(drafter, {0, 0}, 2);
-  expect_origin(0, 70 - 32);  // has been read already
+  expect_origin(0, 70 - 32);  // already read
   end(drafter, {1, 0});
-  read_prompt(drafter, 3, 40);  // the second one goes: nobody runs there
+  read_prompt(drafter, 3, 40);  // evicts the second one: no running sample
   begin(drafter, {3, 0});
   begin(drafter, {2, 1});
   expect_origin(3, 40 - 32);
@@ -444,8 +444,8 @@ TEST_P(EagleDrafterTest, APromptLongerThanTheWindowOrForgotten) {
   EXPECT_EQ(drafter.context({2, 1}).origin, 33 - 32);
 }
 
-// The next epoch's target has other states; a sample of the last one still runs.
-TEST_P(EagleDrafterTest, APromptThatIsReadAgainHasItsNewStates) {
+// The next epoch's target has other states, while a sample of the last one still runs.
+TEST_P(EagleDrafterTest, PromptReadAgainGetsNewStates) {
   EagleDrafter drafter(*network_, options(64));
   for (uint32_t sample = 0; sample < 3; ++sample) {
     read_prompt(drafter, 0, 20);
@@ -455,9 +455,9 @@ TEST_P(EagleDrafterTest, APromptThatIsReadAgainHasItsNewStates) {
   }
 }
 
-// Prompts that fill their last page and that do not; a sample that comes late, and one that is
-// alone.
-TEST_P(EagleDrafterTest, APromptIsReadOnceForAllItsSamples) {
+// Prompts that fill their last page and prompts that do not; a sample that comes late, and a single
+// one.
+TEST_P(EagleDrafterTest, PromptIsReadOnceForAllItsSamples) {
   for (const int64_t length : {3, 17, 33, 40}) {
     EagleDrafter drafter(*network_, options(/*window=*/64));
     texts_.clear();
@@ -472,14 +472,15 @@ TEST_P(EagleDrafterTest, APromptIsReadOnceForAllItsSamples) {
     const int64_t shared = (length - 1) / ops::kPageSlots;
     for (int64_t page = 0; page < shared; ++page) {
       const kv::PageId its = drafter.context({0, 0}).pages[static_cast<size_t>(page)];
-      EXPECT_EQ(drafter.pool().holders(its), 5) << "of four samples and the prompt";
+      EXPECT_EQ(drafter.pool().holders(its), 5) << "four samples and the prompt";
     }
     for (int step = 0; step < 8; ++step) {
       for (const auto& [id, text] : texts_) commit(drafter, id, 1 + below(3));
       if (step == 3) begin(drafter, {0, 9}), asked[{0, 9}] = {4, 3, 8};
       const int64_t before = drafter.stats().rows_read;
       EXPECT_EQ(expect_right(drafter, asked, "step " + std::to_string(step)), std::ssize(asked));
-      EXPECT_LE(drafter.stats().rows_read - before, 3 * std::ssize(asked)) << "the prompt again";
+      EXPECT_LE(drafter.stats().rows_read - before, 3 * std::ssize(asked))
+          << "the prompt is read again";
     }
     while (!texts_.empty()) end(drafter, texts_.begin()->first);
     EXPECT_EQ(drafter.pool().free_pages(), drafter.pool().total_pages());
@@ -487,7 +488,7 @@ TEST_P(EagleDrafterTest, APromptIsReadOnceForAllItsSamples) {
   }
 }
 
-TEST_P(EagleDrafterTest, ASharedPromptThatIsReadAgainHasItsNewStates) {
+TEST_P(EagleDrafterTest, SharedPromptReadAgainGetsNewStates) {
   EagleDrafter drafter(*network_, options(/*window=*/64));
   read_prompt(drafter, 0, 40);
   begin(drafter, {0, 0}), begin(drafter, {0, 1});
@@ -497,7 +498,7 @@ TEST_P(EagleDrafterTest, ASharedPromptThatIsReadAgainHasItsNewStates) {
   EXPECT_EQ(expect_right(drafter, {{{0, 2}, {4, 3, 8}}, {{0, 3}, {4, 3, 8}}}, "after"), 2);
 }
 
-TEST_P(EagleDrafterTest, APromptOfOneTokenAndATextWithoutPairs) {
+TEST_P(EagleDrafterTest, HandlesOneTokenPromptsAndNoPairs) {
   EagleDrafter drafter(*network_, options(32));
   prompts_[0] = {.tokens = {5}, .states = states(1)};
   texts_[{0, 0}].prompt = {5};
@@ -506,7 +507,7 @@ TEST_P(EagleDrafterTest, APromptOfOneTokenAndATextWithoutPairs) {
   EXPECT_EQ(expect_right(drafter, {{{0, 0}, {3, 2, 4}}}, "one token"), 1);
 }
 
-TEST_P(EagleDrafterTest, AStrategyWiderThanTheVocabularyTakesAllOfIt) {
+TEST_P(EagleDrafterTest, WidthIsLimitedByTheVocabulary) {
   model::ModelConfig config = config_of_target();
   config.vocabulary = 6;
   const auto model = make_tiny_model(config, type());
@@ -517,16 +518,16 @@ TEST_P(EagleDrafterTest, AStrategyWiderThanTheVocabularyTakesAllOfIt) {
   drafter.read_states({0, 0}, 0, states(1), std::vector<int32_t>{0});
   texts_[{0, 0}].response = {3};
   propose(drafter, {{{0, 0}, {4, 11, 40}}});
-  // Three tokens of EAGLE-3's head make 3 + 3 * 9 nodes.
+  // Three tokens of EAGLE-3's LM head make 3 + 3 * 9 nodes.
   EXPECT_EQ(texts_.at({0, 0}).tree.size(), kind() == Kind::kEagle3 ? 30 : 39);
   texts_[{0, 0}].tree.check();
 }
 
-// More pairs than a pass reads, more nodes than a pass takes, more logits than are held at a time.
-TEST_P(EagleDrafterTest, ManySequencesAndALargeVocabularyTakeSeveralPasses) {
+// More pairs than a pass reads, more nodes than a pass takes, more logits than the buffer holds.
+TEST_P(EagleDrafterTest, LargeBatchesAndVocabulariesNeedMorePasses) {
   if (type() == at::kFloat || family() != Family::kQwen2)
     GTEST_SKIP() << "its path is the same for every family and type; qwen2 in bfloat16 takes it";
-  if (kind() == Kind::kEagle3) GTEST_SKIP() << "its logits are as many as a head of 70000 makes";
+  if (kind() == Kind::kEagle3) GTEST_SKIP() << "has as many logits as an LM head of 70000 rows";
   model::ModelConfig config = tiny_config(family());
   config.vocabulary = 70000;
   const auto model = make_tiny_model(config, type());
@@ -546,8 +547,8 @@ TEST_P(EagleDrafterTest, ManySequencesAndALargeVocabularyTakeSeveralPasses) {
   EXPECT_EQ(drafter.stats().rows_drafted, 50 * 6);
 }
 
-// Few tokens' head is a copy of the target's rows.
-TEST_P(EagleDrafterTest, NewWeightsOfTheTargetAreThoseItGuessesWith) {
+// The LM head of a small draft vocabulary is a copy of the target's rows.
+TEST_P(EagleDrafterTest, DraftsWithTheNewWeightsOfTheTarget) {
   EagleDrafter drafter(*network_, options(64));
   model_->initialize(/*seed=*/99);
   drafter.new_weights();
@@ -556,18 +557,18 @@ TEST_P(EagleDrafterTest, NewWeightsOfTheTargetAreThoseItGuessesWith) {
   EXPECT_EQ(expect_right(drafter, {{{0, 0}, {4, 3, 12}}}, "new weights"), 1);
 }
 
-TEST_P(EagleDrafterTest, FewTokensMustBeKnown) {
+TEST_P(EagleDrafterTest, SmallDraftVocabularyNeedsHotTokens) {
   network_->set_hot_tokens({});
   EagleDrafterOptions few = options(64);
   few.draft_vocab_size = 20;
   if (kind() == Kind::kEagle3)
-    EagleDrafter(*network_, few);  // has a head of its own
+    EagleDrafter(*network_, few);  // has an LM head of its own
   else
     EXPECT_THROW(EagleDrafter(*network_, few), InputError);
 }
 
-// Some sequences draft, the others have no tree; nobody waits for ever, and nothing is lost.
-TEST_P(EagleDrafterTest, TooFewPagesAreAnAnswer) {
+// Some sequences get trees and the others none; no sequence starves, and no page is lost.
+TEST_P(EagleDrafterTest, TooFewPagesLeaveSomeTreesEmpty) {
   for (const int64_t pages : {1, 3, 12, 30, 100}) {
     EagleDrafter drafter(*network_, options(/*window=*/48, pages));
     texts_.clear();
@@ -633,7 +634,7 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
     passes += drafter.stats().passes - passes_before;
     ++rounds;
   }
-  // What a pass of the network and the head take, and once for the pairs EAGLE-3's features.
+  // Allocations of a pass of the network and the LM head, and once of the features of EAGLE-3.
   const EagleHead head(*network_, options(64).draft_vocab_size);
   at::Tensor shown = states(20), logits = at::empty({20, head.rows()}, at::kFloat);
   kv::KvCache cache(network_->device(), network_->kv_shape(), 2);
@@ -659,7 +660,7 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
       << passes << " passes";
 }
 
-TEST_P(EagleDrafterTest, MemoryIsCounted) {
+TEST_P(EagleDrafterTest, MemoryBytesCoverStatesAndCache) {
   EagleDrafter drafter(*network_, options(/*window=*/1000, /*pages=*/100));
   const int64_t state_bytes = network_->shown_columns() * (type() == at::kFloat ? 4 : 2);
   const int64_t empty = drafter.memory_bytes();
@@ -671,8 +672,8 @@ TEST_P(EagleDrafterTest, MemoryIsCounted) {
   EXPECT_LE(drafter.memory_bytes(), empty + 2 * 800 * state_bytes);
 }
 
-// As of a sequence that waited, preempted, while others filled the log of states.
-TEST_P(EagleDrafterTest, WithoutTheLatestStateThereIsNoTree) {
+// As with a sequence that was preempted while others filled the log of states.
+TEST_P(EagleDrafterTest, NoTreeWithoutTheLatestState) {
   EagleDrafter drafter(*network_, options(32));
   read_prompt(drafter, 0, 5);
   for (uint32_t sample = 0; sample < 2; ++sample) begin(drafter, {0, sample});
@@ -687,15 +688,15 @@ TEST_P(EagleDrafterTest, WithoutTheLatestStateThereIsNoTree) {
   EXPECT_TRUE(text.tree.empty());
   commit(drafter, {0, 0}, 2);
   EXPECT_EQ(expect_right(drafter, asked, "two that follow"), 2);
-  EXPECT_EQ(drafter.context({0, 0}).origin, text.pairs() - 2) << "anew";
+  EXPECT_EQ(drafter.context({0, 0}).origin, text.pairs() - 2) << "restarted";
 }
 
-TEST_P(EagleDrafterTest, MishapsAreNoticed) {
+TEST_P(EagleDrafterTest, InvalidInputsThrow) {
   EagleDrafter drafter(*network_, options(32));
   read_prompt(drafter, 0, 5);
   begin(drafter, {0, 0});
   EXPECT_THROW(drafter.read_states({0, 0}, 0, states(1), std::vector<int32_t>{0}), Error)
-      << "a state again";
+      << "a repeated state";
   texts_.at({0, 0}).response.pop_back();
   EXPECT_THROW(propose(drafter, {{{0, 0}, {3, 2, 4}}}), Error) << "a state without its token";
   EXPECT_THROW(EagleDrafter(*network_, options(32, 0)), InputError);

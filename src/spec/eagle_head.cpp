@@ -12,8 +12,8 @@ EagleHead::EagleHead(const model::DraftNetwork& network, int64_t tokens) : netwo
   const bool has_own = !network.head_tokens().empty();
   if (tokens == 0 || has_own || tokens >= network.head_rows()) return;
   TLT_CHECK_INPUT(!network.hot_tokens().empty(), "speculative.eagle.draft_vocab_size is ", tokens,
-                  " and the drafter's folder has no hot_token_id.json, which says what these "
-                  "tokens are; train it by tlt draft, or set the option to 0");
+                  " and the draft model's folder has no hot_token_id.json, which lists these "
+                  "tokens; train it with tlt draft, or set the option to 0");
   tokens_ = model::hottest(network.hot_tokens(), tokens);
   rows_ =
       ops::Weight(network.device(), std::ssize(tokens_), network.config().hidden, network.type());

@@ -1,8 +1,8 @@
-// EagleHead: the head an EAGLE drafter's guesses come from: the network's own, or the rows of the
-// target's for the tokens that are guessed most often. The target verifies with its whole head, so
-// a token that the drafter cannot guess costs a guess and changes nothing.
+// EagleHead: the LM head of an EAGLE draft model: the network's own, or the target's rows for the
+// most frequent tokens (draft vocabulary). The target verifies with its full LM head, so a token
+// outside the draft vocabulary costs acceptance and does not change results.
 //
-// Owns       a copy of those rows; the drafter's folder says which (model/draft_hot_tokens.h).
+// Owns       a copy of those rows; the draft model's folder lists them (model/draft_hot_tokens.h).
 // Threading  engine thread only; no locks.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -18,8 +18,8 @@ namespace tlt::spec {
 
 class EagleHead {
  public:
-  // tokens: at most so many, 0: all. A network with a head of its own keeps that. InputError when
-  // it is not known which. REQUIRES: `network` outlives this.
+  // tokens: size of the draft vocabulary, 0: all. A network with an LM head of its own ignores it.
+  // InputError when the most frequent tokens are not known. REQUIRES: `network` outlives this.
   EagleHead(const model::DraftNetwork& network, int64_t tokens);
 
   int64_t rows() const { return tokens_.empty() ? network_.head_rows() : std::ssize(tokens_); }
@@ -35,7 +35,7 @@ class EagleHead {
 
  private:
   const model::DraftNetwork& network_;
-  std::vector<int32_t> tokens_;  // [R], ascending; empty: the network's own head
+  std::vector<int32_t> tokens_;  // [R], ascending; empty: the network's own LM head
   ops::Weight rows_;             // [R, D]
 };
 

@@ -13,11 +13,11 @@ namespace tlt::spec {
 namespace {
 
 constexpr int64_t kPart = 4096;           // logits: 16 KB
-constexpr int64_t kSharedLogits = 16384;  // worth waking the other threads for
+constexpr int64_t kSharedLogits = 16384;  // from here on several threads are faster
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// The largest logits so far, in `values` in falling order, with their ids; of equals in the order
-// of being added.
+// The largest logits so far: `values` in falling order, and their ids; equal values in the order of
+// being added.
 class Largest {
  public:
   Largest(std::span<int32_t> ids, std::span<float> values) : ids_(ids), values_(values) {
@@ -38,7 +38,7 @@ class Largest {
     ids_[place] = id;
   }
 
-  // Where fewer logits are finite than were asked for.
+  // Replaces missing ids when fewer logits are finite than requested.
   void fill_up() {
     for (int32_t id = 0; int32_t & place : ids_) {
       if (place >= 0) continue;
@@ -52,7 +52,7 @@ class Largest {
   std::span<float> values_;
 };
 
-// Tokens to find of a row.
+// Number of tokens to find in a row.
 size_t count_of(const TopK& top, int64_t columns) {
   return top.draws.empty()
              ? top.tokens.size()
@@ -151,7 +151,7 @@ void TopKSoftmax::merge(std::span<const float> logits, int64_t row, const TopK& 
   }
 }
 
-// Whole parts by the sums that are there already, and within a part from one of them to the next.
+// Adds the known sums of whole parts, and within a part the sums between considered tokens.
 void TopKSoftmax::add_up(std::span<const float> logits, std::span<const Part> parts, float log_sum,
                          float inverse_temperature) {
   const auto share = [&](const Part& part, float sum) {

@@ -1,7 +1,7 @@
-// The most probable next tokens of rows of logits: what draft trees' nodes are expanded into.
+// The most probable next tokens of rows of logits, which draft tree nodes are expanded into.
 //
-// A long row is worked on in parts, by several threads and while it is in the fastest cache: a
-// vocabulary of 152,000 is 600 KB of logits.
+// A long row is processed in parts, by several threads and while it is in the fastest cache: a
+// vocabulary of 152,000 has 600 KB of logits.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,14 +15,14 @@
 
 namespace tlt::spec {
 
-// The tokens.size() likeliest tokens of a row, likeliest first (of equals the lowest id), and their
-// probabilities under softmax at the rule's temperature. All tokens are different, even when logits
-// are not numbers.
+// The tokens.size() most likely tokens of a row, most likely first (of equals the lowest id), and
+// their probabilities under softmax at the rule's temperature. All tokens are different, even when
+// logits are NaN.
 struct TopK {
   std::span<int32_t> tokens;
   std::span<float> probabilities;
-  // With numbers: the probabilities are those of being drawn with the first of them, and the tokens
-  // the likeliest so of the max(tokens.size(), kConsidered) largest logits.
+  // With uniforms: the probabilities are those of being sampled with the first uniform, and the
+  // tokens are the most likely by these among the max(tokens.size(), kConsidered) largest logits.
   KnownDraws draws = {};
 
   static constexpr size_t kConsidered = 8;
@@ -32,28 +32,28 @@ struct TopK {
 // Threading  engine thread only; uses the device's.
 class TopKSoftmax {
  public:
-  // top[i] of row i of the logits [rows, columns].
+  // Fills top[i] from row i of the logits [rows, columns].
   // REQUIRES: 1 <= tokens.size() == probabilities.size() <= columns for all of them.
   void choose(const Device& device, std::span<const float> logits, std::span<const TopK> top);
 
  private:
   struct Part {
-    float top, sum;  // of e^((logit - top) / temperature)
+    float top, sum;  // largest logit; sum of e^((logit - top) / temperature)
   };
 
   void find(std::span<const float> part, int32_t first_id, float inverse_temperature, size_t task);
   void merge(std::span<const float> logits, int64_t row, const TopK& top);
-  // Of a row: the probability of all tokens before each of considered_.
+  // Sets `before` of each of considered_: the probability of all tokens before it in the row.
   void add_up(std::span<const float> logits, std::span<const Part> parts, float log_sum,
               float inverse_temperature);
 
-  int64_t parts_ = 0;  // of a row
-  size_t most_ = 0;    // tokens of a row
+  int64_t parts_ = 0;  // per row
+  size_t most_ = 0;    // largest number of tokens to find in a row
   // [row, part] and [row, part, most_].
   std::vector<Part> parts_of_rows_;
   std::vector<int32_t> ids_;
   std::vector<float> values_;
-  // Of a row.
+  // Scratch for one row.
   std::vector<int32_t> largest_ids_;
   std::vector<float> largest_;
   std::vector<Considered> considered_;

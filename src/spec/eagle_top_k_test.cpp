@@ -32,7 +32,7 @@ Chosen choose(const std::vector<float>& logits, size_t k) {
   return chosen;
 }
 
-// By sorting everything, in double.
+// Reference: sorts everything, in double.
 void expect_right(const std::vector<float>& logits, size_t k) {
   std::vector<int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -47,12 +47,12 @@ void expect_right(const std::vector<float>& logits, size_t k) {
   }
 }
 
-TEST(EagleTopKTest, IsWhatSortingFinds) {
+TEST(EagleTopKTest, MatchesSorting) {
   RandomStream random(/*seed=*/1, {});
   for (int round = 0; round < 2000; ++round) {
     const uint64_t longest = round % 100 == 0 ? 40000 : round % 10 == 0 ? 5000 : 300;
     std::vector<float> logits(1 + random.below(longest));
-    // Steps of a quarter, so that there are equals.
+    // Multiples of a quarter, so that there are ties.
     for (float& x : logits) x = std::round(static_cast<float>(random.normal()) * 16) / 4;
     if (round % 3 == 0) std::ranges::sort(logits);
     const size_t k = 1 + random.below(std::min<size_t>(logits.size(), 20));
@@ -61,7 +61,7 @@ TEST(EagleTopKTest, IsWhatSortingFinds) {
   }
 }
 
-TEST(EagleTopKTest, RowsOfDifferentWidthsAreKeptApart) {
+TEST(EagleTopKTest, RowsMayHaveDifferentWidths) {
   constexpr size_t kColumns = 20000, kRows = 5;
   RandomStream random(/*seed=*/3, {});
   std::vector<float> logits(kRows * kColumns);
@@ -85,8 +85,8 @@ TEST(EagleTopKTest, OneTokenIsCertain) {
   EXPECT_FLOAT_EQ(got.probabilities[0], 1);
 }
 
-// A drafter whose weights broke: anything but two equal tokens, or one that does not exist.
-TEST(EagleTopKTest, WithoutNumbersTheTokensAreStillDifferent) {
+// A draft model with NaN weights: any tokens, but all different and in the vocabulary.
+TEST(EagleTopKTest, NanLogitsGiveDistinctTokens) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   RandomStream random(/*seed=*/2, {});
@@ -107,8 +107,8 @@ TEST(EagleTopKTest, WithoutNumbersTheTokensAreStillDifferent) {
   }
 }
 
-// What is not a number hides nothing beside it.
-TEST(EagleTopKTest, FindsTheLargestNumberAmongNone) {
+// NaNs do not hide other logits.
+TEST(EagleTopKTest, FiniteLogitsAreFoundAmongNans) {
   std::vector<float> logits(256, std::numeric_limits<float>::quiet_NaN());
   for (const size_t place : {0, 1, 15, 16, 63, 64, 100, 191, 192, 255}) {
     std::vector<float> one = logits;
@@ -117,9 +117,9 @@ TEST(EagleTopKTest, FindsTheLargestNumberAmongNone) {
   }
 }
 
-// Against a sum over the whole row in double, and against what the target would choose if it were
-// as sure of its tokens.
-TEST(EagleTopKTest, WithANumberTheLikeliestAreThoseDrawnWithIt) {
+// Compared with a sum over the whole row in double, and with the token that the target would sample
+// from these logits.
+TEST(EagleTopKTest, UniformSelectsTheMostLikelyTokens) {
   RandomStream random(/*seed=*/4, {});
   TopKSoftmax top_k;
   const Device device = Device::cpu(2);
@@ -167,8 +167,8 @@ TEST(EagleTopKTest, WithANumberTheLikeliestAreThoseDrawnWithIt) {
   EXPECT_GT(right, blind_right * 3 / 2);
 }
 
-// Rows of several parts each, of which some have numbers.
-TEST(EagleTopKTest, RowsWithAndWithoutNumbersAreKeptApart) {
+// Rows of several parts each, of which some have uniforms.
+TEST(EagleTopKTest, RowsMayHaveUniformsOrNot) {
   constexpr size_t kColumns = 20000, kRows = 6;
   RandomStream random(/*seed=*/6, {});
   std::vector<float> logits(kRows * kColumns);
@@ -194,9 +194,9 @@ TEST(EagleTopKTest, RowsWithAndWithoutNumbersAreKeptApart) {
   }
 }
 
-// The drafter's order of tokens is the target's: with its own logits, the token whose share holds
-// the number is the one that it draws, whatever truncates.
-TEST(EagleTopKTest, TheShareThatHoldsTheNumberIsTheTokenThatIsDrawn) {
+// The drafter orders tokens as the target does: with the target's own logits, the token whose share
+// contains the uniform is the sampled one, for every truncation.
+TEST(EagleTopKTest, MatchesTheTokenThatTheTargetSamples) {
   RandomStream random(/*seed=*/8, {});
   int compared = 0;
   for (int round = 0; round < 2000; ++round) {

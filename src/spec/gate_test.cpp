@@ -19,7 +19,7 @@ TEST(GateTest, LearnedGateIsOpen) {
   EXPECT_TRUE(gate.opens(1000));
 }
 
-TEST(GateTest, PapersGateLooksAtThisStepOnly) {
+TEST(GateTest, PaperGateDependsOnThisStepOnly) {
   Gate gate = make_gate("paper");
   EXPECT_FALSE(gate.is_learned());
   EXPECT_FALSE(gate.opens(33));
@@ -28,7 +28,7 @@ TEST(GateTest, PapersGateLooksAtThisStepOnly) {
   EXPECT_TRUE(gate.opens(1));
 }
 
-TEST(GateTest, ReleasesGateOpensAtTheTenthLowStepInARowAndStaysOpen) {
+TEST(GateTest, FastRlGateStaysOpenAfterTenLowSteps) {
   Gate gate = make_gate("release");
   for (int i = 0; i < 9; ++i) EXPECT_FALSE(gate.opens(32)) << i;
   EXPECT_FALSE(gate.opens(33));
@@ -39,7 +39,7 @@ TEST(GateTest, ReleasesGateOpensAtTheTenthLowStepInARowAndStaysOpen) {
   EXPECT_FALSE(gate.opens(1));
 }
 
-TEST(GateTest, RestoredGateGoesOnCounting) {
+TEST(GateTest, RestoredGateContinuesCounting) {
   Gate gate = make_gate("release");
   for (int i = 0; i < 6; ++i) EXPECT_FALSE(gate.opens(1));
   Gate resumed = make_gate("release");

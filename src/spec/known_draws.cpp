@@ -6,13 +6,13 @@
 namespace tlt::spec {
 namespace {
 
-// A scale of 1/2 makes G a matter of squares, and of the scales from 0.25 to 1 it guesses best.
-// Now and then a drafter is wrong altogether, and then the number says nothing: shares from 0.2 to
-// 0.4 differ by less than one percent of the acceptance length (the demo's model, both).
+// A scale of 1/2 reduces G to squares, and of the scales from 0.25 to 1 it has the highest
+// acceptance. Sometimes a drafter is entirely wrong, and then the uniform carries no information:
+// shares from 0.2 to 0.4 differ by less than 1 % in acceptance length (both on the demo's model).
 constexpr double kUnrelated = 0.3;
 
-double passed(double reached, double number) {
-  const double done = reached * (1 - number), left = std::max(0.0, 1 - reached) * number;
+double passed(double reached, double uniform) {
+  const double done = reached * (1 - uniform), left = std::max(0.0, 1 - reached) * uniform;
   return done > 0 ? done * done / (done * done + left * left) : 0;
 }
 
@@ -21,7 +21,7 @@ double passed(double reached, double number) {
 void truncate(const ops::SamplingRule& rule, std::span<Considered> likeliest) {
   const auto allowed = rule.top_k > 0 ? std::min(static_cast<size_t>(rule.top_k), likeliest.size())
                                       : likeliest.size();
-  double all = 1;  // of what top-k leaves
+  double all = 1;  // probability of what top-k leaves
   if (std::ssize(likeliest) >= rule.top_k && rule.top_k > 0) {
     all = 0;
     for (const Considered& one : likeliest.first(allowed)) all += one.untruncated;
@@ -31,7 +31,7 @@ void truncate(const ops::SamplingRule& rule, std::span<Considered> likeliest) {
   while (count < allowed && kept < rule.top_p * all &&
          likeliest[count].untruncated >= rule.min_p * likeliest[0].untruncated)
     kept += likeliest[count++].untruncated;
-  // What was cut by nothing goes on behind those that are considered.
+  // Without truncation among these tokens, the distribution continues after them.
   if (count == likeliest.size()) kept = std::max(kept, rule.top_p * all);
   double before = 0;
   for (size_t i = 0; i < likeliest.size(); ++i) {
@@ -41,11 +41,12 @@ void truncate(const ops::SamplingRule& rule, std::span<Considered> likeliest) {
   }
 }
 
-void use_number(double number, std::span<Considered> considered) {
+void use_number(double uniform, std::span<Considered> considered) {
   for (Considered& one : considered) {
-    const double drawn = passed(one.before + one.probability, number) - passed(one.before, number);
-    one.probability = (1 - kUnrelated) * drawn + kUnrelated * one.untruncated;
-    if (std::isnan(one.probability)) one.probability = 0;  // a drafter whose weights broke
+    const double sampled =
+        passed(one.before + one.probability, uniform) - passed(one.before, uniform);
+    one.probability = (1 - kUnrelated) * sampled + kUnrelated * one.untruncated;
+    if (std::isnan(one.probability)) one.probability = 0;  // a draft model with NaN weights
   }
   std::ranges::sort(considered, [](const Considered& a, const Considered& b) {
     return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;

@@ -42,7 +42,7 @@ int32_t drawn(const Distribution& distribution, double number) {
   return token;
 }
 
-TEST(KnownDrawsTest, BehindTheLastOneNothingIsKnown) {
+TEST(KnownDrawsTest, IsEmptyAfterTheLastUniform) {
   const std::vector<double> numbers = {0.1, 0.2, 0.3};
   const KnownDraws draws{.numbers = numbers, .rule = {.temperature = 0.5}};
   EXPECT_EQ(draws.behind(2).numbers.front(), 0.3);
@@ -51,7 +51,7 @@ TEST(KnownDrawsTest, BehindTheLastOneNothingIsKnown) {
   EXPECT_TRUE(draws.behind(9).empty());
 }
 
-TEST(KnownDrawsTest, ProbabilitiesStayProbabilities) {
+TEST(KnownDrawsTest, ProbabilitiesStillSumToOne) {
   RandomStream random(/*seed=*/1, {});
   for (int round = 0; round < 1000; ++round) {
     std::vector<Considered> all = in_order(random_distribution(random, 1 + random.below(20)));
@@ -67,8 +67,8 @@ TEST(KnownDrawsTest, ProbabilitiesStayProbabilities) {
   }
 }
 
-// One of three equal tokens, and the number in the midst of its share.
-TEST(KnownDrawsTest, OfEqualTokensTheNumberSaysWhich) {
+// Three equal tokens, and a uniform in the middle of one's share.
+TEST(KnownDrawsTest, UniformDecidesBetweenEqualTokens) {
   for (const int32_t token : {0, 1, 2}) {
     std::vector<Considered> all = in_order({1.0 / 3, 1.0 / 3, 1.0 / 3});
     use_number((token + 0.5) / 3, all);
@@ -77,16 +77,16 @@ TEST(KnownDrawsTest, OfEqualTokensTheNumberSaysWhich) {
   }
 }
 
-// The target's distribution is the drafter's, with noise: guesses are right more often with the
-// number than without, and as often as they claim to be.
-TEST(KnownDrawsTest, MoreGuessesAreRight) {
+// The target's distribution is the drafter's with noise: the uniform raises the acceptance rate,
+// and the probabilities predict it.
+TEST(KnownDrawsTest, UniformsRaiseTheAcceptanceRate) {
   RandomStream random(/*seed=*/2, {});
   constexpr int kRounds = 20000;
   int blind = 0, knowing = 0;
   double claimed = 0;
   for (int round = 0; round < kRounds; ++round) {
     const Distribution own = random_distribution(random, 6);
-    // Every fifth time the drafter is wrong altogether.
+    // Every fifth time the drafter is entirely wrong.
     Distribution target = random_distribution(random, 6);
     if (round % 5 != 0) {
       double sum = 0;
@@ -106,8 +106,8 @@ TEST(KnownDrawsTest, MoreGuessesAreRight) {
   EXPECT_NEAR(claimed / kRounds, static_cast<double>(knowing) / kRounds, 0.1);
 }
 
-// In falling order, as top-k, top-p and min-p leave them.
-TEST(KnownDrawsTest, TruncatedDistributions) {
+// In falling order, truncated by top-k, top-p and min-p.
+TEST(KnownDrawsTest, TruncatesByTopKTopPAndMinP) {
   const Distribution falling = {0.4, 0.3, 0.2, 0.06, 0.04};
   const auto expect = [&](const ops::SamplingRule& rule, const Distribution& want) {
     std::vector<Considered> all = in_order(falling);
@@ -124,14 +124,14 @@ TEST(KnownDrawsTest, TruncatedDistributions) {
   expect({.min_p = 0.6}, {4.0 / 7, 3.0 / 7, 0, 0, 0});
   expect({.top_k = 3, .top_p = 0.7}, {4.0 / 7, 3.0 / 7, 0, 0, 0});
   expect({.top_k = 50}, falling);
-  // Half of the probability is not considered, and 0.9 of all is kept.
+  // The tokens have half of the probability, and top-p keeps 0.9 of all.
   std::vector<Considered> some = in_order({0.3, 0.2});
   truncate({.top_p = 0.9}, some);
   EXPECT_NEAR(some[0].probability, 1.0 / 3, 1e-12);
   EXPECT_NEAR(some[1].probability, 2.0 / 9, 1e-12);
 }
 
-TEST(KnownDrawsTest, WhatIsNoNumberIsNotLikely) {
+TEST(KnownDrawsTest, NanProbabilitiesBecomeZero) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   std::vector<Considered> all = in_order({nan, 0.5, nan, nan, 0.2});
   use_number(0.5, all);

@@ -9,14 +9,14 @@
 namespace tlt::spec {
 namespace {
 
-constexpr int kMostFollowed = 2;         // leaves of a tree; a look-up takes microseconds
-constexpr float kLeastFollowed = 0.05f;  // of a leaf's probability
+constexpr int kMostFollowed = 2;         // leaves continued per tree; a look-up takes microseconds
+constexpr float kLeastFollowed = 0.05f;  // smallest probability of a continued leaf
 
 }  // namespace
 
 MixedDrafter::MixedDrafter(std::vector<Drafter*> drafters, Ask ask)
     : drafters_(std::move(drafters)),
-      ask_(std::move(ask)),
+      propose_(std::move(ask)),
       calibrations_((size_t{1} << drafters_.size()) + 1),
       trees_(drafters_.size()) {
   TLT_CHECK(drafters_.size() <= kMostDrafters, drafters_.size(), " drafters");
@@ -31,7 +31,7 @@ double MixedDrafter::corrected(Guess guess) const {
 }
 
 void MixedDrafter::propose(std::span<const DraftRequest> requests) {
-  ask_all(requests);
+  propose_all(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     const DraftRequest& request = requests[i];
     nodes_.clear();
@@ -45,8 +45,8 @@ void MixedDrafter::propose(std::span<const DraftRequest> requests) {
   }
 }
 
-// Fills trees_; with empty ones for a drafter that could not.
-void MixedDrafter::ask_all(std::span<const DraftRequest> requests) {
+// Fills trees_; the trees of a drafter that failed are empty.
+void MixedDrafter::propose_all(std::span<const DraftRequest> requests) {
   for (size_t drafter = 0; drafter < drafters_.size(); ++drafter) {
     std::vector<DraftTree>& trees = trees_[drafter];
     if (trees.size() < requests.size()) trees.resize(requests.size());
@@ -55,7 +55,7 @@ void MixedDrafter::ask_all(std::span<const DraftRequest> requests) {
       trees[i].clear();
       requests_[i].tree = &trees[i];
     }
-    if (ask_(drafter, requests_)) continue;
+    if (propose_(drafter, requests_)) continue;
     for (size_t i = 0; i < requests.size(); ++i) trees[i].clear();
   }
 }
@@ -63,17 +63,17 @@ void MixedDrafter::ask_all(std::span<const DraftRequest> requests) {
 void MixedDrafter::merge(const DraftTree& tree, size_t drafter) {
   const bool is_first = nodes_.empty();
   place_.clear();
-  for (const DraftNode& guess : tree.nodes()) {
-    const int32_t parent = guess.parent == DraftTree::kRoot
+  for (const DraftNode& draft : tree.nodes()) {
+    const int32_t parent = draft.parent == DraftTree::kRoot
                                ? DraftTree::kRoot
-                               : place_[static_cast<size_t>(guess.parent)];
-    int32_t node = is_first ? DraftTree::kNone : find(parent, guess.token);
+                               : place_[static_cast<size_t>(draft.parent)];
+    int32_t node = is_first ? DraftTree::kNone : find(parent, draft.token);
     if (node == DraftTree::kNone) {
       node = static_cast<int32_t>(nodes_.size());
-      nodes_.push_back({.token = guess.token, .parent = parent});
+      nodes_.push_back({.token = draft.token, .parent = parent});
     }
     Node& mixed = nodes_[static_cast<size_t>(node)];
-    mixed.miss *= 1 - static_cast<double>(guess.probability);
+    mixed.miss *= 1 - static_cast<double>(draft.probability);
     mixed.guessers |= 1u << drafter;
     place_.push_back(node);
   }
@@ -93,7 +93,7 @@ void MixedDrafter::fill(DraftTree& tree) {
   }
 }
 
-// Lets the drafter go on where others end.
+// Lets the drafter continue leaves of the others.
 void MixedDrafter::follow(const DraftRequest& request, size_t drafter) {
   DraftTree& tree = *request.tree;
   is_inner_.assign(static_cast<size_t>(tree.size()), false);
@@ -107,13 +107,13 @@ void MixedDrafter::follow(const DraftRequest& request, size_t drafter) {
     for (int32_t node = leaf; node != DraftTree::kRoot; node = tree[node].parent)
       path_.push_back(tree[node].token);
     std::ranges::reverse(path_);
-    DraftRequest behind = request;
-    behind.strategy.depth -= tree[leaf].depth;
-    behind.tree = &continuation_;
-    behind.path = path_;
-    behind.draws = request.draws.behind(tree[leaf].depth);
+    DraftRequest next = request;
+    next.strategy.depth -= tree[leaf].depth;
+    next.tree = &continuation_;
+    next.path = path_;
+    next.draws = request.draws.behind(tree[leaf].depth);
     continuation_.clear();
-    if (!ask_(drafter, {&behind, 1})) return;
+    if (!propose_(drafter, {&next, 1})) return;
     graft(leaf, drafter, tree);
   }
 }

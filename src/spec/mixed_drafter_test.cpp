@@ -39,14 +39,14 @@ DraftTree random_tree(RandomStream& random, const Strategy& strategy) {
     const int32_t depth = parent == DraftTree::kRoot ? 0 : tree[parent].depth;
     if (depth == strategy.depth || tree.find_child(parent, token) != DraftTree::kNone) continue;
     const float above = parent == DraftTree::kRoot ? 1 : tree[parent].probability;
-    // Of few values, so that many are equal.
+    // Few values, so that ties are common.
     tree.add(parent, token, above * (0.25f + 0.25f * static_cast<float>(random.below(4))));
   }
   tree.arrange();
   return tree;
 }
 
-// All paths with who guessed them, kept one by one: the most probable, of equals the less deep.
+// Reference: all paths with their drafters, one by one: the most probable, of equals the less deep.
 struct SlowMix {
   struct Mixed {
     double miss = 1;
@@ -60,10 +60,10 @@ struct SlowMix {
       paths[path].guessers |= 1u << drafter;
     }
   }
-  // Probabilities of all, a path's at most that of its beginning.
+  // Probabilities of all paths, each at most its prefix's.
   std::map<Path, float> probabilities(const MixedDrafter& drafter) const {
     std::map<Path, float> all;
-    for (const auto& [path, mixed] : paths) {  // a beginning sorts before what goes on from it
+    for (const auto& [path, mixed] : paths) {  // a prefix sorts before its continuations
       const Guess guess{static_cast<float>(1 - mixed.miss), mixed.guessers};
       const Path above(path.begin(), path.end() - 1);
       all[path] =
@@ -90,7 +90,7 @@ struct Mixture {
     std::vector<DraftTree> trees(first.trees.size());
     std::vector<DraftRequest> requests;
     for (DraftTree& tree : trees) {
-      tree.add(DraftTree::kRoot, 99, 1);  // of the step before
+      tree.add(DraftTree::kRoot, 99, 1);  // left from the step before
       requests.push_back(
           {.id = {}, .prompt = {}, .response = {}, .strategy = strategy, .tree = &tree});
     }
@@ -99,7 +99,7 @@ struct Mixture {
   }
 };
 
-TEST(MixedDrafterTest, RandomTreesMixAsSlowly) {
+TEST(MixedDrafterTest, MatchesTheReferenceOnRandomTrees) {
   RandomStream random(5, {});
   Mixture mixture;
   int64_t both = 0;
@@ -121,7 +121,7 @@ TEST(MixedDrafterTest, RandomTreesMixAsSlowly) {
       EXPECT_TRUE(trees[i].is_depth_first());
       EXPECT_EQ(trees[i].size(),
                 std::min<int64_t>(strategy.verify - 1, static_cast<int64_t>(all.size())));
-      // The same paths, but for which of equals are kept.
+      // The same paths, except for the choice among ties.
       std::vector<std::pair<float, int64_t>> wanted, got;  // - probability, depth
       for (const auto& [path, probability] : all) wanted.emplace_back(-probability, path.size());
       for (const auto& [path, probability] : paths_of(trees[i])) {
@@ -134,7 +134,7 @@ TEST(MixedDrafterTest, RandomTreesMixAsSlowly) {
       EXPECT_EQ(got, wanted) << "round " << round;
       for (const DraftNode& node : trees[i].nodes()) both += node.guess.guessers == 3 ? 1 : 0;
     }
-    // Learned from, so that later rounds are corrected: the second drafter is always wrong alone.
+    // Learns, so that later rounds are corrected: the second drafter is always wrong alone.
     for (const DraftTree& tree : trees) {
       int32_t accepted = DraftTree::kRoot;
       for (int32_t node = 0; node < tree.size(); ++node)
@@ -155,12 +155,12 @@ DraftTree chain(const Tokens& tokens, float each) {
   return tree;
 }
 
-TEST(MixedDrafterTest, WhoWasRightIsLearnedAndRestored) {
+TEST(MixedDrafterTest, AcceptanceIsLearnedAndRestored) {
   Mixture mixture;
   mixture.first.trees = {chain({1, 2, 3}, 0.8f)};
   mixture.second.trees = {chain({1, 5, 6}, 0.9f)};
   const Strategy strategy{4, 2, 4};
-  EXPECT_TRUE(paths_of(mixture.propose(strategy)[0]).contains({1, 5, 6})) << "it claims more";
+  EXPECT_TRUE(paths_of(mixture.propose(strategy)[0]).contains({1, 5, 6})) << "higher probability";
   for (int i = 0; i < 40; ++i) {
     const DraftTree tree = mixture.propose({4, 2, 8})[0];
     int32_t accepted = tree.find_child(DraftTree::kRoot, 1);
@@ -176,7 +176,7 @@ TEST(MixedDrafterTest, WhoWasRightIsLearnedAndRestored) {
   EXPECT_EQ(paths_of(other.propose(strategy)[0]), taught);
 }
 
-TEST(MixedDrafterTest, OneThatFailsLeavesTheOther) {
+TEST(MixedDrafterTest, FailingDrafterLeavesTheOther) {
   Mixture mixture;
   mixture.first.trees = {chain({1, 2, 3}, 0.8f)};
   mixture.second.trees = {chain({7}, 0.9f)};
@@ -187,8 +187,8 @@ TEST(MixedDrafterTest, OneThatFailsLeavesTheOther) {
   EXPECT_TRUE(mixture.propose({4, 2, 8})[0].empty());
 }
 
-// Where the network's guess ends, the text it leads to has gone on before.
-TEST(MixedDrafterTest, ASuffixIsFollowedBelowAnothersLeaf) {
+// The suffix drafter continues where the network's draft ends.
+TEST(MixedDrafterTest, SuffixContinuesLeavesOfOtherDrafters) {
   SuffixDrafter suffix({});
   ScriptedDrafter network;
   MixedDrafter mixed({&suffix, &network}, [&](size_t i, std::span<const DraftRequest> requests) {
@@ -196,7 +196,7 @@ TEST(MixedDrafterTest, ASuffixIsFollowedBelowAnothersLeaf) {
     return true;
   });
   const Tokens prompt = {1, 2, 3, 4, 5, 6, 7, 8};
-  const Tokens response = {20};  // never seen: the suffix drafter has nothing to say
+  const Tokens response = {20};  // never seen: the suffix drafter proposes nothing
   network.trees = {chain({3, 4}, 0.9f)};
   DraftTree tree;
   const std::vector<DraftRequest> requests = {{{1, 0}, prompt, response, {5, 2, 16}, &tree}};
@@ -208,7 +208,7 @@ TEST(MixedDrafterTest, ASuffixIsFollowedBelowAnothersLeaf) {
   EXPECT_LT(paths.at({3, 4, 5}), paths.at({3, 4}));
   for (const DraftNode& node : tree.nodes())
     EXPECT_EQ(node.guess.guessers, node.depth <= 2 ? 2 : (MixedDrafter::kFollowed | 1));
-  // What was followed has a calibration of its own.
+  // Continuations have their own calibration.
   for (int i = 0; i < 50; ++i)
     mixed.record(std::vector<VerifiedTree>{{tree.nodes(), tree.find_child(0, 4)}});
   mixed.propose(requests);

@@ -80,7 +80,7 @@ void NgramDrafter::read_waiting() {
   waiting_tokens_ = 0;
 }
 
-// A path is entered once it has more than min_window tokens: a shorter one leads nowhere.
+// A path is entered once it has more than min_window tokens: a shorter one leads to no match.
 void NgramDrafter::push(Sequence& sequence, int32_t token) {
   std::vector<int32_t>& last = sequence.last;
   std::vector<NgramTrie::Cursor>& paths = sequence.paths;
@@ -98,8 +98,8 @@ void NgramDrafter::push(Sequence& sequence, int32_t token) {
   }
 }
 
-// The node of the last `window` tokens: the sequence's own place in the trie, or from the root when
-// that was evicted or is too short to have one.
+// The node of the last `window` tokens: from the sequence's cursor, or from the root when the
+// cursor was evicted or is too short to exist.
 NgramTrie::Node NgramDrafter::find(const Sequence& sequence, int64_t window) const {
   const NgramTrie::Cursor path = *(sequence.paths.end() - window);
   if (window > options_.min_window && trie_.is_there(path)) return path.node;
@@ -109,7 +109,7 @@ NgramTrie::Node NgramDrafter::find(const Sequence& sequence, int64_t window) con
   return node;
 }
 
-// Which last tokens of the text are in the trie and lead on, the longest first.
+// Finds the suffixes of the sequence that the trie has with a continuation, longest first.
 void NgramDrafter::match(const Sequence& sequence) {
   matches_.clear();
   const int64_t longest = std::min(std::ssize(sequence.last), options_.max_window);
@@ -137,7 +137,7 @@ void NgramDrafter::propose(std::span<const DraftRequest> requests) {
   }
 }
 
-// The latest children level by level, fewer the longer the match and the deeper the level.
+// Follows the newest children level by level, fewer the longer the match and the deeper the level.
 void NgramDrafter::fill_by_breadth(const Match& match, DraftTree* tree) {
   const double first = static_cast<double>(options_.max_window - match.window) * breadth_step_ +
                        static_cast<double>(options_.min_breadth);
@@ -166,7 +166,8 @@ bool NgramDrafter::Branch::operator<(const Branch& other) const {
   return probability != other.probability ? probability < other.probability : order > other.order;
 }
 
-// The most frequent first: a child's share is that of the max_breadth most frequent siblings.
+// Follows the most frequent children first; a child's share is among the max_breadth most frequent
+// siblings.
 void NgramDrafter::fill_by_probability(const Match& match, DraftTree* tree) {
   branches_.clear();
   found_ = 0;
@@ -220,15 +221,15 @@ bool NgramDrafter::try_expand(const DraftTree& tree, int32_t draft) {
   const int64_t depth = draft == DraftTree::kRoot ? 0 : tree[draft].depth;
   if (depth >= strategy_.depth) return false;
   int64_t& children = child_count_[static_cast<size_t>(draft + 1)];
-  if (children >= 0) return true;  // by a longer match
+  if (children >= 0) return true;  // expanded by a longer match
   if (expanded_[static_cast<size_t>(depth)] == strategy_.width) return false;
   ++expanded_[static_cast<size_t>(depth)];
   children = 0;
   return true;
 }
 
-// The node's child with this token, added when a longer match has not; kNone when it has `width`
-// children already.
+// The node's child with this token, added unless a longer match has done so; kNone when the node
+// has `width` children already.
 int32_t NgramDrafter::try_child(DraftTree* tree, int32_t draft, int32_t token, double probability) {
   const int32_t known = tree->find_child(draft, token);
   if (known != DraftTree::kNone) return known;

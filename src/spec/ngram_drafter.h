@@ -1,14 +1,14 @@
-// NgramDrafter ("ngram"): one trie of everything generated (FastRL's, after Ant Group's
-// Lookahead); a text goes on as others did after its last 12, 11, … 1 tokens.
+// NgramDrafter ("ngram"): longest-match n-gram look-up, n = 12, 11, … 1, in one trie over all
+// responses (FastRL's, after Ant Group's Lookahead).
 //
-// FastRL enters the last branch_length tokens again after each verification, so that a run
-// counts as often as verifications see it. Here a run counts once each time it occurs, and a
-// sequence keeps a place in the trie for each start within its last branch_length tokens: a token
-// is branch_length steps instead of up to branch_length^2 / 2. Of a node with many children the 64
-// newest are looked at. A response that ends without its having been asked for waits, up to as many
-// tokens as the trie can hold, until it is asked for another.
+// FastRL enters the last branch_length tokens again after each verification, so that an n-gram
+// counts once per verification that reads it. Here an n-gram counts once per occurrence, and a
+// sequence keeps a cursor into the trie for each start within its last branch_length tokens: a
+// token costs branch_length steps instead of up to branch_length^2 / 2. Of a node with many
+// children the 64 newest are considered. A response that ends without a request for it waits, up to
+// as many tokens as the trie can hold, until the next request.
 //
-// Owns       the trie, the last tokens of each sequence it was asked for, responses that wait.
+// Owns       the trie, the last tokens of each requested sequence, responses that wait.
 // Threading  engine thread only; no locks.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -26,7 +26,7 @@
 
 namespace tlt::spec {
 
-// FastRL's: 12 tokens to verify, and neither depth nor width a limit.
+// FastRL's strategy: 12 tokens to verify; depth and width are no limit.
 inline constexpr Strategy kNgramStrategy{.depth = 18, .width = 11, .verify = 12};
 
 struct NgramOptions {
@@ -72,25 +72,25 @@ class NgramDrafter final : public Drafter {
   struct Sequence {
     std::vector<int32_t> last;             // at most branch_length tokens
     std::vector<NgramTrie::Cursor> paths;  // from each of them to the end
-    size_t read = 0;                       // tokens of the response
+    size_t read = 0;                       // tokens of the response read so far
   };
   struct Match {
     NgramTrie::Node node = NgramTrie::kRoot;
     int64_t window = 0;
   };
-  struct Branch {  // where a node of the draft tree stands in the trie
+  struct Branch {  // a node of the draft tree and its node of the trie
     int32_t draft = DraftTree::kRoot;
     NgramTrie::Node node = NgramTrie::kRoot;
     double breadth = 0;      // bfs
     double probability = 1;  // of the path since the match
-    int64_t order = 0;       // prob: of being found
+    int64_t order = 0;       // prob: in which it was found
     bool operator<(const Branch& other) const;
   };
 
-  struct Weighed {  // a child beside its siblings
+  struct Weighed {  // a child and its weight among its siblings
     NgramTrie::Node node = NgramTrie::kRoot;
     int64_t occurrences = 0;
-    int32_t order = 0;  // the newest first
+    int32_t order = 0;  // newest first
   };
 
   void read(const DraftRequest& request);
@@ -103,7 +103,7 @@ class NgramDrafter final : public Drafter {
   void fill_by_probability(const Match& match, DraftTree* tree);
   void weigh_children(const Branch& branch);
 
-  // The strategy's limits, while a tree is filled.
+  // Apply the strategy's limits while a tree is filled.
   void start_tree(const Strategy& strategy, DraftTree* tree);
   bool is_full(const DraftTree& tree) const { return tree.size() >= strategy_.verify - 1; }
   bool try_expand(const DraftTree& tree, int32_t draft);

@@ -33,14 +33,14 @@ std::vector<Path> paths_in_order(const DraftTree& tree) {  // in the tree's orde
   return paths;
 }
 
-// A drafter and the texts it is shown.
+// A drafter and the sequences it gets.
 struct ShownNgrams {
   explicit ShownNgrams(const NgramOptions& options = {}) : drafter(options) {}
   NgramDrafter drafter;
   tests::ShownTexts texts{drafter};
 };
 
-// FastRL's n-gram drafter on plain runs of tokens.
+// Reference: FastRL's n-gram drafter on explicit n-grams.
 struct SlowNgrams {
   explicit SlowNgrams(const NgramOptions& with) : options(with) {}
 
@@ -90,7 +90,7 @@ struct SlowNgrams {
     return found;
   }
 
-  // Level by level; children that a longer match has put into the tree count for the breadth.
+  // Level by level; children that a longer match has added count for the breadth.
   std::set<Path> by_breadth(SequenceId id, int64_t nodes) const {
     const double step = static_cast<double>(options.max_breadth - options.min_breadth) /
                         static_cast<double>(options.max_window - options.min_window + 1);
@@ -121,7 +121,7 @@ struct SlowNgrams {
   std::set<Path> by_probability(SequenceId id, int64_t nodes) const {
     std::set<Path> tree;
     for (const Path& match : matches(id)) {
-      std::vector<std::pair<double, Path>> open;  // in the order of being found
+      std::vector<std::pair<double, Path>> open;  // in the order they are found
       const auto expand = [&](const Path& run, double probability) {
         std::vector<Path> all = children(run);
         all.resize(std::min<size_t>(all.size(), 64));
@@ -179,20 +179,20 @@ void compare_with_slow(const NgramOptions& options, uint64_t seed) {
   ASSERT_EQ(shown.drafter.trie().nodes(), std::ssize(slow.runs)) << "seed " << seed;
 }
 
-TEST(NgramDrafterTest, BfsMatchesThePaperOnPlainRuns) {
+TEST(NgramDrafterTest, BfsMatchesTheReference) {
   for (uint64_t seed = 0; seed < 6; ++seed) compare_with_slow({}, seed);
   compare_with_slow({.branch_length = 6, .max_window = 4, .min_window = 2, .max_breadth = 6}, 6);
 }
 
-TEST(NgramDrafterTest, ProbMatchesThePaperOnPlainRuns) {
+TEST(NgramDrafterTest, ProbMatchesTheReference) {
   for (uint64_t seed = 0; seed < 6; ++seed) compare_with_slow({.mode = "prob"}, seed);
   compare_with_slow({.branch_length = 6, .max_window = 4, .min_window = 2, .mode = "prob"}, 6);
   compare_with_slow({.max_breadth = 2, .mode = "prob"}, 7);
 }
 
-// Counted in the texts themselves: how often a run occurs, wherever more than min_window tokens
-// are known from its start on.
-TEST(NgramDrafterTest, ARunCountsOnceEachTimeItOccurs) {
+// Counted in the sequences: how often an n-gram occurs with more than min_window known tokens from
+// its start on.
+TEST(NgramDrafterTest, EachOccurrenceIsCountedOnce) {
   ShownNgrams shown;
   RandomStream random(/*seed=*/3, {});
   std::vector<Path> texts(3);
@@ -217,7 +217,7 @@ TEST(NgramDrafterTest, ARunCountsOnceEachTimeItOccurs) {
   }
 }
 
-TEST(NgramDrafterTest, StrategyIsObeyed) {
+TEST(NgramDrafterTest, TreesObeyTheStrategy) {
   for (const char* mode : {"bfs", "prob"}) {
     ShownNgrams shown({.mode = mode});
     RandomStream random(/*seed=*/7, {});
@@ -242,7 +242,7 @@ TEST(NgramDrafterTest, StrategyIsObeyed) {
   }
 }
 
-TEST(NgramDrafterTest, OnePromptsTextHelpsAnother) {
+TEST(NgramDrafterTest, SharesNgramsBetweenPrompts) {
   ShownNgrams shown;
   shown.texts.begin({1, 0}, Path{1, 2, 3});
   shown.texts.commit({1, 0}, Path{4, 5, 6});
@@ -252,7 +252,7 @@ TEST(NgramDrafterTest, OnePromptsTextHelpsAnother) {
   EXPECT_EQ(got, (std::vector<Path>{{4}, {4, 5}, {4, 5, 6}}));
 }
 
-TEST(NgramDrafterTest, ResponsesThatEndUnseenAreReadBeforeTheNextGuess) {
+TEST(NgramDrafterTest, UnseenResponsesAreReadBeforeProposing) {
   ShownNgrams shown({.nodes = 1000});
   shown.drafter.end({1, 0}, Path{3, 4, 5, 6});
   EXPECT_EQ(shown.drafter.trie().nodes(), 0);
@@ -262,19 +262,19 @@ TEST(NgramDrafterTest, ResponsesThatEndUnseenAreReadBeforeTheNextGuess) {
   const int64_t bytes = shown.drafter.memory_bytes();
   for (uint32_t sample = 0; sample < 100; ++sample)
     shown.drafter.end({3, sample}, Path(20, static_cast<int32_t>(sample)));
-  EXPECT_LE(shown.drafter.memory_bytes(), bytes + 60 * 4) << "what 1,000 nodes can hold";
+  EXPECT_LE(shown.drafter.memory_bytes(), bytes + 60 * 4) << "as many as 1,000 nodes hold";
   shown.texts.commit({2, 0}, Path{99});
   EXPECT_EQ(paths_in_order(shown.texts.draft({2, 0}, {1, 1, 2})), (std::vector<Path>{{99}}));
 }
 
-TEST(NgramDrafterTest, TheDefaultStrategyLimitsNothingButTheNumber) {
+TEST(NgramDrafterTest, DefaultStrategyLimitsOnlyTheNodeCount) {
   EXPECT_EQ(parse_strategy(to_string(kNgramStrategy)), kNgramStrategy);
   EXPECT_EQ(kNgramStrategy.verify, 12);
   EXPECT_GE(kNgramStrategy.depth, NgramOptions().branch_length - 1);
   EXPECT_GE(kNgramStrategy.width, kNgramStrategy.verify - 1);
 }
 
-TEST(NgramDrafterTest, PoolIsBoundedAndHoldsWhatIsNewest) {
+TEST(NgramDrafterTest, PoolIsBoundedAndKeepsTheNewest) {
   ShownNgrams shown({.nodes = 2000});
   RandomStream random(/*seed=*/9, {});
   for (uint32_t sample = 0; sample < 300; ++sample) shown.texts.begin({1, sample}, Path{1});
@@ -290,14 +290,14 @@ TEST(NgramDrafterTest, PoolIsBoundedAndHoldsWhatIsNewest) {
   EXPECT_EQ(shown.drafter.memory_bytes(), full);
 }
 
-TEST(NgramDrafterTest, ATextThatBecomesShorterThrows) {
+TEST(NgramDrafterTest, ShrinkingResponseThrows) {
   ShownNgrams shown;
   shown.texts.begin({1, 0}, Path{1});
   shown.texts.commit({1, 0}, Path{1, 2});
   EXPECT_THROW(shown.texts.begin({1, 0}, Path{1}), Error);
 }
 
-TEST(NgramOptionsTest, BadValuesAreNamed) {
+TEST(NgramOptionsTest, InvalidValuesAreNamed) {
   const auto complaint = [](const NgramOptions& options) -> std::string {
     try {
       options.check();

@@ -24,11 +24,11 @@ NgramTrie::Cursor NgramTrie::visit(Cursor parent, int32_t token) {
     node = make_child(parent.node, token);
     if (node == kNone) return {};
   } else {
-    leave_siblings(node);
-    leave_order(node);
+    remove_from_siblings(node);
+    remove_from_order(node);
   }
-  become_newest(node);
-  go_behind(node, parent.node);
+  make_newest(node);
+  insert_after(node, parent.node);
   Entry& entry = at(node);
   if (entry.occurrences < UINT32_MAX) ++entry.occurrences;
   return {node, entry.life};
@@ -48,7 +48,7 @@ NgramTrie::Node NgramTrie::find_child(Node parent, int32_t token) const {
 }
 
 NgramTrie::Node NgramTrie::make_child(Node parent, int32_t token) {
-  const Node node = take_node(/*keep=*/parent);
+  const Node node = allocate_node(/*keep=*/parent);
   if (node == kNone) return kNone;
   Entry& entry = at(node);
   entry = {.token = token, .parent = parent, .life = entry.life};
@@ -62,9 +62,9 @@ NgramTrie::Node NgramTrie::make_child(Node parent, int32_t token) {
   return node;
 }
 
-// A new node, or else the last in the order of eviction; it is a leaf. kNone when that one is the
-// node to keep.
-NgramTrie::Node NgramTrie::take_node(Node keep) {
+// A new node, or the evicted last node of the eviction order, which is a leaf. kNone when that is
+// the node to keep.
+NgramTrie::Node NgramTrie::allocate_node(Node keep) {
   if (nodes() < most_nodes_) {
     nodes_.emplace_back();
     return static_cast<Node>(nodes());
@@ -74,13 +74,13 @@ NgramTrie::Node NgramTrie::take_node(Node keep) {
   Entry& owner = at(at(node).parent);
   --owner.children;
   if (owner.in_table) leave_slot(node);
-  leave_siblings(node);
-  leave_order(node);
+  remove_from_siblings(node);
+  remove_from_order(node);
   ++at(node).life;
   return node;
 }
 
-void NgramTrie::leave_siblings(Node node) {
+void NgramTrie::remove_from_siblings(Node node) {
   const Entry& entry = at(node);
   if (entry.newer_sibling == kNone) {
     at(entry.parent).newest_child = entry.older_sibling;
@@ -90,7 +90,7 @@ void NgramTrie::leave_siblings(Node node) {
   if (entry.older_sibling != kNone) at(entry.older_sibling).newer_sibling = entry.newer_sibling;
 }
 
-void NgramTrie::become_newest(Node node) {
+void NgramTrie::make_newest(Node node) {
   Entry& entry = at(node);
   Node& newest = at(entry.parent).newest_child;
   entry.newer_sibling = kNone;
@@ -99,18 +99,18 @@ void NgramTrie::become_newest(Node node) {
   newest = node;
 }
 
-void NgramTrie::leave_order(Node node) {
+void NgramTrie::remove_from_order(Node node) {
   const Entry& entry = at(node);
-  at(entry.before).behind = entry.behind;
-  (entry.behind == kNone ? last_ : at(entry.behind).before) = entry.before;
+  at(entry.previous).next = entry.next;
+  (entry.next == kNone ? last_ : at(entry.next).previous) = entry.previous;
 }
 
-void NgramTrie::go_behind(Node node, Node parent) {
+void NgramTrie::insert_after(Node node, Node parent) {
   Entry& entry = at(node);
-  entry.before = parent;
-  entry.behind = at(parent).behind;
-  (entry.behind == kNone ? last_ : at(entry.behind).before) = node;
-  at(parent).behind = node;
+  entry.previous = parent;
+  entry.next = at(parent).next;
+  (entry.next == kNone ? last_ : at(entry.next).previous) = node;
+  at(parent).next = node;
 }
 
 size_t NgramTrie::home_slot(Node parent, int32_t token) const {
@@ -129,7 +129,7 @@ void NgramTrie::enter_slot(Node node) {
   slots_[slot] = node;
 }
 
-// Closes the gap: what comes after it and may be found from it moves there.
+// Closes the gap: moves up later entries of the probe sequence that may be found from it.
 void NgramTrie::leave_slot(Node node) {
   const size_t mask = slots_.size() - 1;
   size_t gap = home_slot(at(node).parent, at(node).token);
@@ -164,10 +164,10 @@ void NgramTrie::check() const {
   passed[kRoot] = true;
   int64_t ordered = 0;
   Node before = kRoot;
-  for (Node node = at(kRoot).behind; node != kNone; before = node, node = at(node).behind) {
+  for (Node node = at(kRoot).next; node != kNone; before = node, node = at(node).next) {
     const Node parent = at(node).parent;
     TLT_CHECK(passed[static_cast<size_t>(parent)], "node ", node, " is before its parent ", parent);
-    TLT_CHECK(at(node).before == before, "node ", node, " does not know what is before it");
+    TLT_CHECK(at(node).previous == before, "node ", node, " has a wrong previous node");
     TLT_CHECK(find_child(parent, at(node).token) == node, "node ", node, " cannot be found");
     passed[static_cast<size_t>(node)] = true;
     ++ordered;

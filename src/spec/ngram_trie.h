@@ -1,10 +1,10 @@
-// NgramTrie: every run of tokens seen, up to a length, with how often and how lately (FastRL).
+// NgramTrie: all n-grams seen, up to a length, with their counts and recency (FastRL).
 //
-// A node is the path of tokens from the root. All nodes are in one order of eviction, and a visited
-// node moves right behind its parent in it: so a path that starts now goes to the front with all
+// A node is the path of tokens from the root. All nodes are in one eviction order, and a visited
+// node moves directly after its parent in it: so a path that starts now moves to the front with all
 // its nodes, a parent is always before its children, and the last node is always a leaf. When the
-// pool is used up, that one is taken. Few nodes have more than kListed children; only the children
-// of those are in a hash table, so a new run costs no look-up.
+// pool is full, that one is evicted. Few nodes have more than kListed children; only the children
+// of those are in a hash table, so a new n-gram needs no look-up.
 //
 // Threading  engine thread only; no locks.
 // Invariant  check().
@@ -24,7 +24,7 @@ class NgramTrie {
   static constexpr Node kRoot = 0;
   static constexpr Node kNone = -1;
 
-  // A node as long as it is not evicted. The default: none.
+  // A reference to a node that expires with its eviction. Default: none.
   struct Cursor {
     Node node = kNone;
     uint32_t life = 0;
@@ -37,8 +37,8 @@ class NgramTrie {
     return cursor.node != kNone && at(cursor.node).life == cursor.life;
   }
 
-  // The parent's child with this token, one more occurrence of it: the newest of its siblings now,
-  // made when it is not there. None when the parent is gone or there is no room.
+  // Counts one more occurrence of the parent's child with this token, created if needed, and makes
+  // it the newest of its siblings. None when the parent was evicted or the pool has no node left.
   Cursor visit(Cursor parent, int32_t token);
 
   // kNone when there is no such child.
@@ -53,7 +53,7 @@ class NgramTrie {
   int64_t nodes() const { return static_cast<int64_t>(nodes_.size()) - 1; }  // without the root
   int64_t memory_bytes() const;
 
-  // Throws Error when a parent is not before its children in the order of eviction, or lists and
+  // Throws Error when a parent is not before its children in the eviction order, or when lists and
   // table differ. Slow.
   void check() const;
 
@@ -64,23 +64,23 @@ class NgramTrie {
     Node newest_child = kNone;
     Node newer_sibling = kNone;
     Node older_sibling = kNone;
-    Node before = kNone;  // in the order of eviction
-    Node behind = kNone;
+    Node previous = kNone;  // in the eviction order
+    Node next = kNone;
     uint32_t occurrences = 0;
     uint32_t life = 0;
     int32_t children = 0;
-    bool in_table = false;  // its children
+    bool in_table = false;  // its children are in the hash table
   };
 
   const Entry& at(Node node) const { return nodes_[static_cast<size_t>(node)]; }
   Entry& at(Node node) { return nodes_[static_cast<size_t>(node)]; }
 
   Node make_child(Node parent, int32_t token);
-  Node take_node(Node keep);
-  void leave_siblings(Node node);
-  void become_newest(Node node);
-  void leave_order(Node node);
-  void go_behind(Node node, Node parent);
+  Node allocate_node(Node keep);
+  void remove_from_siblings(Node node);
+  void make_newest(Node node);
+  void remove_from_order(Node node);
+  void insert_after(Node node, Node parent);
 
   size_t home_slot(Node parent, int32_t token) const;
   void enter_slot(Node node);
@@ -89,7 +89,7 @@ class NgramTrie {
 
   int64_t most_nodes_ = 0;
   std::vector<Entry> nodes_;
-  Node last_ = kRoot;        // of the order of eviction; the root is its first
+  Node last_ = kRoot;        // end of the eviction order; the root is its first
   std::vector<Node> slots_;  // by parent and token, open addressing; a power of two
   size_t slots_used_ = 0;
 };

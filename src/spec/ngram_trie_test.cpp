@@ -21,7 +21,7 @@ Path child_of(Path path, int32_t token) {
   return path;
 }
 
-// The trie's rules on plain paths. A cursor is a path and the life it was visited in.
+// Reference: the trie's rules on explicit paths. A cursor is a path and the life it was visited in.
 struct SlowTrie {
   struct Run {
     int64_t occurrences = 0;
@@ -37,7 +37,7 @@ struct SlowTrie {
 
   size_t most;
   std::map<Path, Run> runs;
-  std::list<Path> order = {{}};  // of eviction, the root first
+  std::list<Path> order = {{}};  // eviction order, the root first
   int64_t now = 0;
 
   bool is_there(const Cursor& cursor) const {
@@ -126,16 +126,16 @@ void random_walk(uint64_t seed, int64_t most_nodes, int steps) {
   ASSERT_NO_FATAL_FAILURE(expect_same(trie, slow)) << "seed " << seed;
 }
 
-TEST(NgramTrieTest, RandomWalkMatchesPlainPaths) {
+TEST(NgramTrieTest, RandomWalkMatchesTheReference) {
   random_walk(/*seed=*/1, /*most_nodes=*/100000, /*steps=*/1000);
 }
 
-TEST(NgramTrieTest, RandomWalkInASmallPoolMatchesPlainPaths) {
+TEST(NgramTrieTest, SmallPoolRandomWalkMatchesTheReference) {
   for (uint64_t seed = 0; seed < 5; ++seed)
     random_walk(seed, static_cast<int64_t>(1 + 10 * seed), /*steps=*/1000);
 }
 
-TEST(NgramTrieTest, PoolStaysFullOfTheNewestRuns) {
+TEST(NgramTrieTest, FullPoolKeepsTheNewestNgrams) {
   NgramTrie trie(/*most_nodes=*/5000);
   const auto enter = [&](int32_t from, int32_t to) {
     for (int32_t start = from; start < to; ++start) {
@@ -156,7 +156,7 @@ TEST(NgramTrieTest, PoolStaysFullOfTheNewestRuns) {
   EXPECT_EQ(trie.memory_bytes(), full);
 }
 
-TEST(NgramTrieTest, ACursorEndsWithItsNode) {
+TEST(NgramTrieTest, CursorExpiresWithItsNode) {
   NgramTrie trie(/*most_nodes=*/2);
   const NgramTrie::Cursor first = trie.visit(trie.root(), 1);
   EXPECT_NE(trie.visit(first, 2).node, NgramTrie::kNone);

@@ -27,11 +27,11 @@ void RowBudget::split(const Request& request, const CostTable& costs, std::span<
     for (const DraftNode& node : request.trees[static_cast<size_t>(i)]->nodes())
       candidates_.push_back({node.probability, static_cast<int32_t>(i)});
   }
-  // Of equal probability, the earlier sequence: the same split on every machine.
+  // Ties are broken by sequence, so that the split is the same on every machine.
   std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
     return a.probability != b.probability ? a.probability > b.probability : a.sequence < b.sequence;
   });
-  // More rows can pay where one more does not: the kernels' costs have steps.
+  // Several rows can be worthwhile where one is not: the kernels' costs have steps.
   const auto value = [&](double tokens, int64_t rows) {
     return tokens - request.tokens_per_second * costs.target_seconds(static_cast<double>(rows),
                                                                      static_cast<double>(batch),

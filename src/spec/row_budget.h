@@ -1,12 +1,13 @@
-// RowBudget: which nodes of a step's draft trees are worth a row of the target's forward pass.
+// RowBudget: decides which nodes of a step's draft trees are worth a token row of the target's
+// forward pass.
 //
-// A row costs seconds, a node gives a token with its probability. Nodes of all sequences are taken
-// in order of probability as long as what they give is more than what their seconds would give
-// otherwise, so a sequence whose text is certain gets many rows and a hopeless one none. The
-// drafter's probabilities are corrected (spec/calibration.h).
+// A row costs seconds; a node gives a token with its probability. The nodes of all sequences are
+// taken in order of probability while the tokens they give exceed the tokens that their seconds
+// would give otherwise. So a sequence with a predictable continuation gets many rows and a hopeless
+// one none. The drafter's probabilities are calibrated (spec/calibration.h).
 //
-// Owns       the drafter's calibration; one object a drafter kind.
-// Not here   cutting the trees: DraftTree::keep_best, which keeps the same nodes.
+// Owns       the drafter's calibration; one object per drafter.
+// Not here   pruning the trees: DraftTree::keep_best, which keeps the same nodes.
 // Threading  engine thread only; no locks; no allocation once warm.
 //
 //   budget.split({trees, tokens_per_second, context, max_rows}, costs, keep);
@@ -28,9 +29,9 @@ namespace tlt::spec {
 class RowBudget {
  public:
   struct Request {
-    std::span<const DraftTree* const> trees;  // one a sequence
-    double tokens_per_second = 0;             // of the engine as it runs now
-    double context = 0;                       // tokens before the trees, on average
+    std::span<const DraftTree* const> trees;  // one per sequence
+    double tokens_per_second = 0;             // current speed of the engine
+    double context = 0;                       // mean context length before the trees
     int64_t max_rows = 0;                     // roots included
   };
 
@@ -38,10 +39,10 @@ class RowBudget {
   // the number of trees.
   void split(const Request& request, const CostTable& costs, std::span<int32_t> keep);
 
-  // The trees that were verified.
+  // Learns from the verified trees.
   void record(std::span<const VerifiedTree> trees);
 
-  // How often a node of this probability is accepted; rises with it.
+  // The acceptance rate of nodes of this probability; rises with it.
   double corrected(double probability) const { return calibration_.corrected(probability); }
 
   nlohmann::json save() const;

@@ -39,20 +39,20 @@ struct Chains {
   }
 };
 
-// A pass takes a second, a row more a tenth.
+// A pass takes a second, each further row a tenth.
 CostTable straight() { return CostTable({{1, 1, 1.1}, {1, 101, 11.1}}, {}); }
 
-TEST(RowBudgetTest, NodesAreKeptAsLongAsTheyPayForTheirRow) {
+TEST(RowBudgetTest, NodesAreKeptWhileTheyRepayTheirRow) {
   RowBudget budget;
   Chains chains({{0.9f, 0.8f, 0.3f}, {0.4f, 0.1f}, {}, {0.05f}});
-  // At 5 tokens a second a row of 0.1 seconds is worth half a token.
+  // At 5 tokens per second a row of 0.1 seconds is worth half a token.
   EXPECT_EQ(chains.split(budget, 5, 100, straight()), (std::vector<int32_t>{2, 0, 0, 0}));
   EXPECT_EQ(chains.split(budget, 2, 100, straight()), (std::vector<int32_t>{3, 1, 0, 0}));
   EXPECT_EQ(chains.split(budget, 0, 100, straight()), (std::vector<int32_t>{3, 2, 0, 1}));
   EXPECT_EQ(chains.split(budget, 100, 100, straight()), (std::vector<int32_t>{0, 0, 0, 0}));
 }
 
-TEST(RowBudgetTest, RowsCostWhatTheyDoBehindTextsOfThatLength) {
+TEST(RowBudgetTest, RowCostsDependOnTheContext) {
   RowBudget budget;
   Chains chains({{0.9f, 0.8f, 0.3f}});
   const CostTable costs({{1, 1, 1, 100}, {1, 11, 3, 100}, {1, 1, 4, 900}, {1, 11, 8, 900}}, {});
@@ -61,7 +61,7 @@ TEST(RowBudgetTest, RowsCostWhatTheyDoBehindTextsOfThatLength) {
   EXPECT_EQ(chains.split(budget, 2, 100, costs, 1000), (std::vector<int32_t>{1}));
 }
 
-TEST(RowBudgetTest, RowsThatAreFewGoToTheMostProbableNodes) {
+TEST(RowBudgetTest, ScarceRowsGoToTheMostProbableNodes) {
   RowBudget budget;
   Chains chains({{0.9f, 0.8f, 0.3f}, {0.4f, 0.1f}, {}, {0.05f}});
   EXPECT_EQ(chains.split(budget, 0, 4 + 3, straight()), (std::vector<int32_t>{2, 1, 0, 0}));
@@ -69,7 +69,7 @@ TEST(RowBudgetTest, RowsThatAreFewGoToTheMostProbableNodes) {
   EXPECT_THROW(chains.split(budget, 0, 3, straight()), Error);
 }
 
-TEST(RowBudgetTest, StepInTheCostsIsCrossedWhenItPays) {
+TEST(RowBudgetTest, CostStepsAreCrossedIfWorthwhile) {
   RowBudget budget;
   Chains chains({{0.9f, 0.85f, 0.8f, 0.75f, 0.7f}});
   // The second row costs a second; those after it nothing.
@@ -78,8 +78,8 @@ TEST(RowBudgetTest, StepInTheCostsIsCrossedWhenItPays) {
   EXPECT_EQ(chains.split(budget, 5, 100, step), (std::vector<int32_t>{0}));
 }
 
-// With every share of rows over sequences tried.
-TEST(RowBudgetTest, NoOtherSplitIsBetter) {
+// Compared with every split of rows over sequences.
+TEST(RowBudgetTest, SplitIsOptimal) {
   RandomStream random(8, {});
   RowBudget budget;
   const CostTable costs({{1, 1, 1}, {1, 6, 1.2}, {1, 8, 2}, {1, 40, 4}}, {});
@@ -110,13 +110,13 @@ TEST(RowBudgetTest, NoOtherSplitIsBetter) {
   }
 }
 
-TEST(RowBudgetTest, BeginsWithTheDraftersWord) {
+TEST(RowBudgetTest, StartsWithTheDraftersProbabilities) {
   const RowBudget budget;
   for (double p = 0; p <= 1; p += 0.01) EXPECT_NEAR(budget.corrected(p), p, 1e-9);
 }
 
-TEST(RowBudgetTest, LearnsWhatAProbabilityIsWorth) {
-  // Chains of the probabilities p, p / 2, p / 4; in truth they are accepted half as often.
+TEST(RowBudgetTest, LearnsTheObservedAcceptance) {
+  // Chains with probabilities p, p / 2, p / 4, accepted half as often.
   RowBudget budget;
   RandomStream random(2, {});
   for (int step = 0; step < 500; ++step) {
@@ -140,7 +140,7 @@ TEST(RowBudgetTest, LearnsWhatAProbabilityIsWorth) {
   for (double p = 0; p < 1; p += 0.01) EXPECT_LE(budget.corrected(p), budget.corrected(p + 0.01));
 }
 
-TEST(RowBudgetTest, MoreProbableNodesStayWorthMoreWhateverWasSeen) {
+TEST(RowBudgetTest, CorrectedProbabilityIsMonotone) {
   RowBudget budget;
   const std::vector<DraftNode> sure = {{1, -1, 1, 0.9f}}, doubtful = {{1, -1, 1, 0.2f}};
   const std::vector<VerifiedTree> trees = {{sure, -1}, {doubtful, 0}};

@@ -19,12 +19,12 @@ void check_choice(std::string_view name, const std::string& value,
                   value, "\"; give one of ", list);
 }
 
-void add_strategies(std::string_view option, const std::vector<std::string>& texts,
+void add_strategies(std::string_view option, const std::vector<std::string>& names,
                     std::vector<Strategy>& strategies) {
-  for (const std::string& text : texts) {
-    const Strategy strategy = parse_strategy(text);
+  for (const std::string& name : names) {
+    const Strategy strategy = parse_strategy(name);
     TLT_CHECK_INPUT(!strategy.is_off(), "speculative.eagle.", option,
-                    " has \"off\", which is never left out; give strategies like 8_4_32");
+                    " has \"off\", which is always included; give strategies like 8_4_32");
     if (std::ranges::find(strategies, strategy) == strategies.end()) strategies.push_back(strategy);
   }
 }
@@ -32,7 +32,7 @@ void add_strategies(std::string_view option, const std::vector<std::string>& tex
 }  // namespace
 
 std::vector<Strategy> EagleOptions::strategies() const {
-  // Through its text, so that it is held to the same rules.
+  // Parsed from its name, so that the same rules are checked.
   std::vector<Strategy> strategies = {
       parse_strategy(to_string(Strategy{spec_steps, spec_topk, spec_verify_tokens}))};
   add_strategies("mab_configs", mab_configs, strategies);
@@ -41,12 +41,12 @@ std::vector<Strategy> EagleOptions::strategies() const {
   return strategies;
 }
 
-// Written so that NaN is refused too.
+// The conditions are false for NaN.
 void EagleOptions::check() const {
   TLT_CHECK_INPUT(spec_steps >= 1 && spec_topk >= 1, "speculative.eagle.spec_steps is ", spec_steps,
                   " and spec_topk ", spec_topk, "; give at least 1");
   TLT_CHECK_INPUT(spec_verify_tokens >= 2, "speculative.eagle.spec_verify_tokens is ",
-                  spec_verify_tokens, "; give at least 2, the last token and a guess");
+                  spec_verify_tokens, "; give at least 2, the last token and a draft token");
   check_choice("eagle.tune_algorithm", tune_algorithm,
                {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"});
   check_choice("eagle.mab_reward", mab_reward, {"paper", "stable"});
@@ -88,7 +88,7 @@ void SpeculationOptions::check() const {
     TLT_CHECK_INPUT(value > 0 && value <= 1, "speculative.accept_threshold_", name, " is ", value,
                     "; give a number above 0, at most 1");
     TLT_CHECK_INPUT(value == 1 || !is_coupled(), "speculative.accept_threshold_", name, " is ",
-                    value, ", which only speculative.accept_rule=target_only has a use for");
+                    value, ", which only speculative.accept_rule=target_only uses");
   }
   eagle.check();
   suffix.check();

@@ -1,5 +1,6 @@
-// SpeculationOptions: whether and when to speculate, with which drafters and strategies. FastRL's
-// names where it has one. The target decides every token, so none of them changes one.
+// SpeculationOptions: whether and when to speculate, with which drafters and strategies. The names
+// are FastRL's where it has the option. The target decides every token, so only the acceptance rule
+// affects results.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -58,14 +59,15 @@ struct EagleOptions {
     drafter.visit(v);
   }
 
-  // The first strategy and mab_configs; adaptive_configs too when ADAPTIVE chooses. None twice.
+  // The first strategy, mab_configs, and adaptive_configs if the algorithm is ADAPTIVE, without
+  // duplicates.
   std::vector<Strategy> strategies() const;
 
-  // InputError: a value makes no sense.
+  // InputError names the option and what is accepted.
   void check() const;
 };
 
-// One drafter or several, and when to ask which.
+// Drafters, and when to use which.
 struct SpeculationOptions {
   bool enable = true;
   std::vector<std::string> drafters = {"suffix", "eagle"};
@@ -104,11 +106,11 @@ struct SpeculationOptions {
     v.group("ngram", ngram);
   }
 
-  // InputError: a value makes no sense.
+  // InputError names the option and what is accepted.
   void check() const;
 
   bool is_coupled() const { return accept_rule == "coupled"; }
-  // The responses are those of the model.
+  // The responses have the model's distribution.
   bool is_lossless() const {
     return is_coupled() || (accept_threshold_single == 1 && accept_threshold_acc == 1);
   }

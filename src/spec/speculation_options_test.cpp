@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Of the options with these overrides ("eagle.spec_topk=2").
+// The message of check() with these overrides ("eagle.spec_topk=2").
 std::string complaint(const std::vector<std::string>& overrides) {
   SpeculationOptions options;
   const std::vector<OptionRef> refs = collect_options(options);
@@ -24,7 +24,7 @@ std::string complaint(const std::vector<std::string>& overrides) {
   return "";
 }
 
-TEST(SpeculationOptionsTest, DefaultsAreFastRlsArmsAndPassForEveryAlgorithm) {
+TEST(SpeculationOptionsTest, DefaultsAreFastRlsAndValid) {
   EagleOptions options;
   for (const char* algorithm : {"BEG", "EG", "UCB1", "PREDEFINED"}) {
     options.tune_algorithm = algorithm;
@@ -36,20 +36,20 @@ TEST(SpeculationOptionsTest, DefaultsAreFastRlsArmsAndPassForEveryAlgorithm) {
   EXPECT_GT(EagleOptions().strategies().size(), 4u);  // ADAPTIVE has more
 }
 
-TEST(SpeculationOptionsTest, AStrategyNamedTwiceIsOneArm) {
+TEST(SpeculationOptionsTest, DuplicateStrategiesAreOneArm) {
   EagleOptions options;
   options.tune_algorithm = "EG";
   options.mab_configs = {"8_4_16", "8_4_48", "8_4_16"};
   EXPECT_EQ(options.strategies(), (std::vector<Strategy>{{8, 4, 48}, {8, 4, 16}}));
 }
 
-TEST(SpeculationOptionsTest, OnlyTheReleasesRuleAffectsResults) {
+TEST(SpeculationOptionsTest, OnlyTheAcceptRuleAffectsResults) {
   SpeculationOptions options;
   for (const OptionRef& ref : collect_options(options))
     EXPECT_EQ(ref.affects == Affects::kResults, ref.name.starts_with("accept_")) << ref.name;
 }
 
-TEST(SpeculationOptionsTest, ValuesThatMakeNoSenseAreNamed) {
+TEST(SpeculationOptionsTest, InvalidValuesAreNamed) {
   EXPECT_THAT(complaint({"gate=open"}), HasSubstr("give one of learned, paper, release"));
   EXPECT_THAT(complaint({"accept_rule=greedy"}), HasSubstr("give one of coupled, target_only"));
   for (const char* value : {"0", "-0.5", "1.01", "nan"})
@@ -71,11 +71,11 @@ TEST(SpeculationOptionsTest, ValuesThatMakeNoSenseAreNamed) {
   EXPECT_THAT(complaint({"eagle.mab_epsilon=1.5"}), HasSubstr("mab_epsilon is 1.5"));
   EXPECT_THAT(complaint({"eagle.mab_epsilon=nan"}), HasSubstr("mab_epsilon is nan"));
   EXPECT_NE(complaint({"eagle.mab_configs=[\"8_4\"]"}), "");
-  EXPECT_THAT(complaint({"eagle.mab_configs=[\"off\"]"}), HasSubstr("never left out"));
+  EXPECT_THAT(complaint({"eagle.mab_configs=[\"off\"]"}), HasSubstr("always included"));
   EXPECT_NE(complaint({"eagle.adaptive_configs=[\"2_1_9\"]"}), "");
 }
 
-TEST(SpeculationOptionsTest, BatchSizesAscendAndAreAsManyAsNumbersOfRows) {
+TEST(SpeculationOptionsTest, BatchThresholdsAscendOnePerVerifySize) {
   for (const char* algorithm : {"eagle.tune_algorithm=BEG", "eagle.tune_algorithm=PREDEFINED"}) {
     EXPECT_THAT(complaint({algorithm, "eagle.mab_bs_threshold=[1,2,5]"}),
                 HasSubstr("has 3 batch sizes and the strategies have 4"));

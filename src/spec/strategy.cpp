@@ -9,12 +9,12 @@
 namespace tlt::spec {
 namespace {
 
-constexpr int64_t kLargest = 9999;  // of each number: scored_nodes() stays far from overflow
+constexpr int64_t kLargest = 9999;  // of each number: prevents overflow in scored_nodes()
 
 constexpr std::string_view kAccepted =
     "give depth_width_verify such as 8_4_48 (8 levels, 4 children, 48 tokens to verify), or off";
 
-// The three numbers between the underscores; false when `text` is anything else.
+// Parses the three numbers between the underscores; false when `text` is anything else.
 bool split(std::string_view text, std::array<int64_t, 3>& numbers) {
   const char* begin = text.data();
   const char* const end = begin + text.size();
@@ -38,7 +38,7 @@ int64_t scored_nodes(const Strategy& strategy) {
 Strategy parse_strategy(std::string_view text) {
   if (text == "off") return kOff;
   std::array<int64_t, 3> numbers{};
-  TLT_CHECK_INPUT(split(text, numbers), "strategy \"", text, "\" is not three whole numbers; ",
+  TLT_CHECK_INPUT(split(text, numbers), "strategy \"", text, "\" is not three integers; ",
                   kAccepted);
   const Strategy strategy{.depth = numbers[0], .width = numbers[1], .verify = numbers[2]};
   for (const int64_t number : numbers)

@@ -28,7 +28,7 @@ TEST(StrategyTest, ReadsDepthWidthVerify) {
   EXPECT_FALSE(parse_strategy("1_1_2").is_off());
 }
 
-TEST(StrategyTest, ScoredNodesAreThoseOfThePaper) {  // width + (depth - 1) width^2
+TEST(StrategyTest, ScoredNodesMatchEagle2) {  // width + (depth - 1) width^2
   EXPECT_EQ(scored_nodes({8, 4, 48}), 116);
   EXPECT_EQ(scored_nodes({10, 8, 48}), 584);
   EXPECT_EQ(scored_nodes({12, 8, 48}), 712);
@@ -36,7 +36,7 @@ TEST(StrategyTest, ScoredNodesAreThoseOfThePaper) {  // width + (depth - 1) widt
   EXPECT_EQ(scored_nodes(kOff), 0);
 }
 
-TEST(StrategyTest, PrintedTextReadsBack) {
+TEST(StrategyTest, ToStringRoundTrips) {
   RandomStream random(/*seed=*/1, {});
   EXPECT_EQ(to_string(kOff), "off");
   for (int step = 0; step < 2000; ++step) {
@@ -48,7 +48,7 @@ TEST(StrategyTest, PrintedTextReadsBack) {
   }
 }
 
-TEST(StrategyTest, LargestTreeIsTheLastAccepted) {
+TEST(StrategyTest, AcceptsTreesUpToTheScoredNodes) {
   EXPECT_EQ(parse_strategy("8_4_117").verify, 117);
   EXPECT_THAT(complaint("8_4_118"), HasSubstr("give at most 117 as the third number"));
   EXPECT_EQ(parse_strategy("3_1_4").verify, 4);
@@ -56,7 +56,7 @@ TEST(StrategyTest, LargestTreeIsTheLastAccepted) {
   EXPECT_EQ(parse_strategy("9999_9999_9999").width, 9999);
 }
 
-TEST(StrategyTest, BadTextIsTheUsersMistake) {
+TEST(StrategyTest, InvalidStringsThrowInputError) {
   for (const char* text :
        {"", "8", "8_4", "8_4_", "_4_48", "8__48", "8_4_48_1", "8_4_48 ", " 8_4_48", "8,4,48",
         "8_-4_48", "+8_4_48", "8_4_4.8", "auto", "Off", "99999999999999999999_4_48"})

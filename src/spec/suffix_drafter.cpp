@@ -11,7 +11,7 @@ namespace {
 constexpr float kPresentWeight = 1;
 constexpr float kOlderWeight = 0.5f;
 constexpr int64_t kLongestMinMatch = 16;
-constexpr int64_t kMostIndexBytes = 112;  // a token, right after everything has doubled
+constexpr int64_t kMostIndexBytes = 112;  // per token, right after all vectors have doubled
 
 void add_text(SuffixIndex& index, std::span<const int32_t> before, std::span<const int32_t> tokens,
               float weight) {
@@ -22,7 +22,7 @@ void add_text(SuffixIndex& index, std::span<const int32_t> before, std::span<con
 
 }  // namespace
 
-// Written so that NaN is refused too.
+// The conditions are false for NaN.
 void SuffixOptions::check() const {
   TLT_CHECK_INPUT(min_match >= 1 && min_match <= kLongestMinMatch, "min_match is ", min_match,
                   "; give a number from 1 to ", kLongestMinMatch);
@@ -62,7 +62,7 @@ void SuffixDrafter::read(Sequence& sequence, std::span<const int32_t> response) 
   if (index.memory_bytes() != before) keep_within_memory();
 }
 
-// With what is known of it already, oldest first.
+// The prompt's index, with its earlier responses, oldest first.
 SuffixDrafter::Prompt& SuffixDrafter::prompt_of(uint32_t prompt_id,
                                                 std::span<const int32_t> tokens) {
   if (const auto known = prompts_.find(prompt_id); known != prompts_.end()) return *known->second;
@@ -73,7 +73,7 @@ SuffixDrafter::Prompt& SuffixDrafter::prompt_of(uint32_t prompt_id,
     prompt = std::move(spare_.back());
     spare_.pop_back();
   }
-  for (const SuffixHistory::Response& response : history_with_room(prompt_id))
+  for (const SuffixHistory::Response& response : history_within_memory(prompt_id))
     add_text(prompt->index, tokens, response.tokens,
              response.policy == policy_ ? kPresentWeight : kOlderWeight);
   add_text(prompt->index, {}, tokens, kPresentWeight);
@@ -82,21 +82,21 @@ SuffixDrafter::Prompt& SuffixDrafter::prompt_of(uint32_t prompt_id,
   return *prompts_.emplace(prompt_id, std::move(prompt)).first->second;
 }
 
-// The newest responses whose index stays within the bound.
-std::span<const SuffixHistory::Response> SuffixDrafter::history_with_room(
+// The newest responses whose index fits into the memory.
+std::span<const SuffixHistory::Response> SuffixDrafter::history_within_memory(
     uint32_t prompt_id) const {
   const SuffixHistory::Responses& all = history_.responses(prompt_id);
-  int64_t room = options_.memory_bytes - memory_bytes();
+  int64_t left = options_.memory_bytes - memory_bytes();
   size_t count = 0;
   while (count < all.size()) {
-    room -= kMostIndexBytes * std::ssize(all[all.size() - 1 - count].tokens);
-    if (room < 0) break;
+    left -= kMostIndexBytes * std::ssize(all[all.size() - 1 - count].tokens);
+    if (left < 0) break;
     ++count;
   }
   return std::span(all).last(count);
 }
 
-// The siblings that it is asked for see all of the response, read before or not.
+// The group's running sequences match all of the response, read before or not.
 void SuffixDrafter::end(SequenceId id, std::span<const int32_t> response) {
   if (!response.empty()) history_.add(id.prompt_id, response, policy_);
   const auto prompt = prompts_.find(id.prompt_id);
@@ -137,8 +137,8 @@ int64_t SuffixDrafter::memory_bytes() const {
   return bytes;
 }
 
-// Histories go first, because a spare index is memory that the next prompt needs anyway. They have
-// half of it at most: the other half is for indexing them.
+// Histories are evicted first, because the next prompt needs a spare index anyway. They get at most
+// half of the memory: the other half is for indexing them.
 void SuffixDrafter::keep_within_memory() {
   const int64_t indexed = memory_bytes() - history_.memory_bytes();
   const int64_t most = std::min(options_.memory_bytes / 2, options_.memory_bytes - indexed);

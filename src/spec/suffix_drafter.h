@@ -1,12 +1,12 @@
-// SuffixDrafter ("suffix"): a response goes on as it, its prompt, its siblings or the same prompt's
-// earlier responses did after the same tokens.
+// SuffixDrafter ("suffix"): proposes the continuation of the longest matching suffix in the
+// response, its prompt, its group, or earlier responses to the prompt (SuffixDecoding).
 //
-// A prompt that it is asked for has an index (spec/suffix_index.h) of the prompt, the sequences it
-// was asked for, which see each other's tokens, and the responses that have ended; when the last
-// of these sequences ends, only the tokens of responses are kept (spec/suffix_history.h). An older
-// policy's response counts half.
+// A prompt with running requests has an index (spec/suffix_index.h) of the prompt, its requested
+// sequences, which match each other's tokens, and its finished responses; when the last of these
+// sequences ends, only the tokens of responses are kept (spec/suffix_history.h). A response of an
+// older policy has half the weight.
 //
-// Owns       the texts; indexes of finished prompts are used again.
+// Owns       the tokens; indexes of finished prompts are reused.
 // Threading  engine thread only; no locks.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -56,7 +56,7 @@ class SuffixDrafter final : public Drafter {
   void new_weights() override { ++policy_; }
   bool follows_paths() const override { return true; }
 
-  // At most the option's, unless the running sequences alone need more.
+  // At most options.memory_bytes, unless the running sequences alone need more.
   int64_t memory_bytes() const override;
 
  private:
@@ -64,27 +64,27 @@ class SuffixDrafter final : public Drafter {
     explicit Prompt(int64_t min_match) : index(min_match) {}
     SuffixIndex index;
     int64_t running = 0;
-    std::vector<int32_t> last_tokens;  // as many as a match is long
+    std::vector<int32_t> last_tokens;  // as many as the longest match
   };
   struct Sequence {
     Prompt* prompt = nullptr;
     int32_t text = SuffixIndex::kNoText;
-    size_t read = 0;  // tokens of the response
+    size_t read = 0;  // tokens of the response read so far
   };
 
   void read(const DraftRequest& request);
   void read(Sequence& sequence, std::span<const int32_t> response);
   Prompt& prompt_of(uint32_t prompt_id, std::span<const int32_t> tokens);
-  std::span<const SuffixHistory::Response> history_with_room(uint32_t prompt_id) const;
+  std::span<const SuffixHistory::Response> history_within_memory(uint32_t prompt_id) const;
   void forget(uint32_t prompt_id);
   void keep_within_memory();
 
   const SuffixOptions options_;
   std::unordered_map<uint32_t, std::unique_ptr<Prompt>> prompts_;
   std::map<SequenceId, Sequence> running_;
-  std::vector<std::unique_ptr<Prompt>> spare_;  // cleared, their memory warm
+  std::vector<std::unique_ptr<Prompt>> spare_;  // cleared, for reuse
   SuffixHistory history_;
-  int64_t policy_ = 0;  // counts the target's weights
+  int64_t policy_ = 0;  // version of the target's weights
   SuffixTree tree_;
 };
 

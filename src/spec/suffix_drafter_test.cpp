@@ -22,7 +22,7 @@ using Tokens = std::vector<int32_t>;
 
 constexpr Strategy kStrategy{6, 3, 16};
 
-// A drafter and the texts it is shown.
+// A drafter and the sequences it gets.
 struct Shown {
   explicit Shown(const SuffixOptions& options = {}) : drafter(options) {}
   std::map<Path, float> draft(SequenceId id) { return paths_of(texts.draft(id, kStrategy)); }
@@ -31,21 +31,21 @@ struct Shown {
   tests::ShownTexts texts{drafter};
 };
 
-TEST(SuffixDrafterTest, TheOwnTextAndThePromptAreFollowed) {
+TEST(SuffixDrafterTest, MatchesItsOwnResponseAndPrompt) {
   Shown shown;
   shown.texts.begin({1, 0}, Tokens{1, 2, 3, 4});
   EXPECT_TRUE(shown.draft({1, 0}).empty());
   shown.texts.commit({1, 0}, Tokens{9, 2, 3});
   EXPECT_TRUE(shown.draft({1, 0}).contains({4}));
   shown.texts.commit({1, 0}, Tokens{9});
-  EXPECT_TRUE(shown.draft({1, 0}).contains({2, 3, 9, 2}));  // as it repeats itself
+  EXPECT_TRUE(shown.draft({1, 0}).contains({2, 3, 9, 2}));  // periodic continuation
 }
 
-TEST(SuffixDrafterTest, ASiblingsTokensAreUsedAsTheyAreCommitted) {
+TEST(SuffixDrafterTest, UsesTokensOfTheGroupOnceCommitted) {
   Shown shown;
   shown.texts.begin({1, 0}, Tokens{1, 2});
   shown.texts.begin({1, 1}, Tokens{1, 2});
-  shown.texts.begin({2, 0}, Tokens{1, 2});  // another prompt, though it reads the same
+  shown.texts.begin({2, 0}, Tokens{1, 2});  // another prompt id with the same tokens
   shown.texts.commit({1, 0}, Tokens{7, 8});
   EXPECT_TRUE(shown.draft({1, 1}).contains({7, 8}));
   EXPECT_TRUE(shown.draft({2, 0}).empty());
@@ -55,7 +55,7 @@ TEST(SuffixDrafterTest, ASiblingsTokensAreUsedAsTheyAreCommitted) {
   EXPECT_TRUE(shown.draft({1, 1}).contains({7, 8, 9}));
 }
 
-TEST(SuffixDrafterTest, AnOlderPolicysResponseIsUsedAndCountsHalf) {
+TEST(SuffixDrafterTest, OlderPolicysResponsesCountHalf) {
   Shown shown;
   shown.texts.begin({1, 0}, Tokens{1, 2});
   shown.texts.commit({1, 0}, Tokens{7, 8, 9});
@@ -70,15 +70,15 @@ TEST(SuffixDrafterTest, AnOlderPolicysResponseIsUsedAndCountsHalf) {
   EXPECT_FLOAT_EQ(shown.draft({1, 0}).at({5}), 3.0f / 5.5f);
 }
 
-// It was asked for nothing while they ran.
-TEST(SuffixDrafterTest, ResponsesThatEndUnseenAreUsed) {
+// No requests while they ran.
+TEST(SuffixDrafterTest, UnseenResponsesAreUsed) {
   Shown shown;
   shown.drafter.end({1, 0}, Tokens{7, 8, 9});
   shown.texts.begin({1, 1}, Tokens{1, 2});
-  EXPECT_FLOAT_EQ(shown.draft({1, 1}).at({7}), 3 / 4.0f) << "the same policy's";
+  EXPECT_FLOAT_EQ(shown.draft({1, 1}).at({7}), 3 / 4.0f) << "same policy";
   shown.texts.commit({1, 1}, Tokens{7});
   shown.drafter.end({1, 2}, Tokens{7, 5, 6});
-  EXPECT_TRUE(shown.draft({1, 1}).contains({5, 6})) << "while a sibling runs";
+  EXPECT_TRUE(shown.draft({1, 1}).contains({5, 6})) << "while its group runs";
   shown.drafter.end({1, 3}, {});
   shown.texts.end({1, 1});
   shown.drafter.new_weights();
@@ -86,13 +86,13 @@ TEST(SuffixDrafterTest, ResponsesThatEndUnseenAreUsed) {
   EXPECT_FLOAT_EQ(shown.draft({1, 0}).at({7}), 4.5f / 5.5f) << "all three in the next epoch";
 }
 
-// What the drafter must know, kept as plain texts.
+// Reference: the drafter's knowledge as explicit token sequences.
 struct SlowSuffixDrafter {
   explicit SlowSuffixDrafter(const SuffixOptions& with) : options(with) {}
 
   struct Prompt {
     SlowTexts texts;
-    std::map<uint32_t, size_t> running;  // sample to text
+    std::map<uint32_t, size_t> running;  // sequence of each sample
   };
   SuffixOptions options;
   std::map<uint32_t, Prompt> prompts;
@@ -137,7 +137,7 @@ struct SlowSuffixDrafter {
   }
 };
 
-TEST(SuffixDrafterTest, AnyOrderOfBeginCommitEndMatchesTheSlowDrafter) {
+TEST(SuffixDrafterTest, RandomEventsMatchTheReference) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const SuffixOptions options{.min_match = static_cast<int64_t>(1 + seed % 2),
                                 .min_probability = 0.02,
@@ -145,13 +145,13 @@ TEST(SuffixDrafterTest, AnyOrderOfBeginCommitEndMatchesTheSlowDrafter) {
     Shown shown(options);
     SlowSuffixDrafter slow(options);
     RandomStream random(seed, {.step = 3});
-    std::map<SequenceId, int> running;  // and how often committed
+    std::map<SequenceId, int> running;  // and number of commits
     for (int step = 0; step < 600; ++step) {
       if (step % 100 == 99) shown.drafter.new_weights(), ++slow.policy;
       const SequenceId id{static_cast<uint32_t>(random.below(3)),
                           static_cast<uint32_t>(random.below(2))};
       if (!running.contains(id)) {
-        if (random.below(3) != 0) continue;  // so that now and then all of a prompt have ended
+        if (random.below(3) != 0) continue;  // so that sometimes all of a prompt have ended
         shown.texts.begin(id, SlowSuffixDrafter::prompt_of(id.prompt_id));
         slow.begin(id);
         running[id] = 0;
@@ -176,7 +176,7 @@ TEST(SuffixDrafterTest, AnyOrderOfBeginCommitEndMatchesTheSlowDrafter) {
   }
 }
 
-// One epoch over many prompts, two samples each; the largest memory seen after an ending.
+// One epoch over many prompts, two samples each; returns the largest memory after a response ended.
 int64_t run_epoch(Shown& shown, uint32_t prompts, int32_t tokens) {
   int64_t peak = 0;
   for (uint32_t prompt = 0; prompt < prompts; ++prompt) {
@@ -195,12 +195,12 @@ int64_t run_epoch(Shown& shown, uint32_t prompts, int32_t tokens) {
   return peak;
 }
 
-TEST(SuffixDrafterTest, TheHistoriesOfTheOldestPromptsGoFirst) {
+TEST(SuffixDrafterTest, OldestPromptsAreEvictedFirst) {
   SuffixOptions options;
   options.memory_bytes = 250000;
   Shown shown(options);
   EXPECT_LE(run_epoch(shown, /*prompts=*/60, /*tokens=*/500), options.memory_bytes);
-  EXPECT_GT(shown.drafter.memory_bytes(), options.memory_bytes / 2);  // the room is used
+  EXPECT_GT(shown.drafter.memory_bytes(), options.memory_bytes / 2);  // the memory is used
   const auto known = [&](uint32_t prompt) {
     shown.texts.begin({prompt, 0}, Tokens{1});
     const std::map<Path, float> tree = shown.draft({prompt, 0});
@@ -211,7 +211,7 @@ TEST(SuffixDrafterTest, TheHistoriesOfTheOldestPromptsGoFirst) {
   EXPECT_EQ(known(0), 0);
 }
 
-TEST(SuffixDrafterTest, RunningTextsPushHistoriesOutAsTheyGrow) {
+TEST(SuffixDrafterTest, GrowingSequencesEvictHistories) {
   SuffixOptions options;
   options.memory_bytes = 250000;
   Shown shown(options);
@@ -223,7 +223,7 @@ TEST(SuffixDrafterTest, RunningTextsPushHistoriesOutAsTheyGrow) {
   }
 }
 
-TEST(SuffixDrafterTest, AHistoryIsIndexedAsFarAsThereIsRoom) {
+TEST(SuffixDrafterTest, HistoryIsIndexedWithinTheMemory) {
   SuffixOptions options;
   options.memory_bytes = 1000000;
   Shown shown(options);
@@ -235,7 +235,7 @@ TEST(SuffixDrafterTest, AHistoryIsIndexedAsFarAsThereIsRoom) {
   EXPECT_TRUE(shown.draft({0, 0}).contains({0, 1}));
 }
 
-TEST(SuffixDrafterTest, RunningTextsStayWhateverTheBound) {
+TEST(SuffixDrafterTest, RunningSequencesAreNeverEvicted) {
   SuffixOptions options;
   options.memory_bytes = 0;
   Shown shown(options);
@@ -248,7 +248,7 @@ TEST(SuffixDrafterTest, RunningTextsStayWhateverTheBound) {
   shown.texts.end({1, 0});
   shown.texts.end({1, 1});
   shown.texts.begin({1, 0}, Tokens{1, 2});
-  EXPECT_TRUE(shown.draft({1, 0}).empty());  // no room for a history
+  EXPECT_TRUE(shown.draft({1, 0}).empty());  // no memory for a history
 }
 
 TEST(SuffixDrafterTest, MemoryStopsGrowingOnceWarm) {
@@ -261,7 +261,7 @@ TEST(SuffixDrafterTest, MemoryStopsGrowingOnceWarm) {
   EXPECT_EQ(run_epoch(shown, /*prompts=*/10, /*tokens=*/300), warm);
 }
 
-TEST(SuffixDrafterTest, TheSameCallsGiveTheSameTrees) {
+TEST(SuffixDrafterTest, SameCallsGiveTheSameTrees) {
   const auto run = [] {
     Shown shown;
     RandomStream random(/*seed=*/8, {});
@@ -283,14 +283,14 @@ TEST(SuffixDrafterTest, TheSameCallsGiveTheSameTrees) {
   EXPECT_TRUE(std::ranges::equal(first, run(), same));
 }
 
-TEST(SuffixDrafterTest, ATextThatBecomesShorterThrows) {
+TEST(SuffixDrafterTest, ShrinkingResponseThrows) {
   Shown shown;
   shown.texts.begin({1, 0}, Tokens{1});
   shown.texts.commit({1, 0}, Tokens{1, 2});
   EXPECT_THROW(shown.texts.begin({1, 0}, Tokens{1}), Error);
 }
 
-TEST(SuffixOptionsTest, BadValuesAreNamed) {
+TEST(SuffixOptionsTest, InvalidValuesAreNamed) {
   const auto complaint = [](const SuffixOptions& options) -> std::string {
     try {
       options.check();

@@ -4,7 +4,7 @@
 namespace tlt::spec {
 namespace {
 
-constexpr int64_t kPromptBytes = 160;  // list and map nodes, and what malloc adds
+constexpr int64_t kPromptBytes = 160;  // list and map nodes, and malloc's overhead
 
 int64_t bytes_of(const SuffixHistory::Response& response) {
   constexpr int64_t kMalloc = 16;

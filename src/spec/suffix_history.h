@@ -1,8 +1,7 @@
-// SuffixHistory: the responses that have ended, by prompt: their tokens and how old they are.
+// SuffixHistory: the finished responses of each prompt: their tokens and their policy's version.
 //
-// A response costs four bytes a token and is indexed again when its prompt comes back
-// (spec/suffix_index.h), so the same memory remembers twelve times as much as a history kept as an
-// index would.
+// A response takes four bytes per token and is indexed again when its prompt returns
+// (spec/suffix_index.h), so the same memory holds twelve times as many responses as an index would.
 //
 // Threading  engine thread only; no locks.
 //
@@ -21,21 +20,21 @@ class SuffixHistory {
  public:
   struct Response {
     std::vector<int32_t> tokens;
-    int64_t policy = 0;  // which one's it is
+    int64_t policy = 0;  // version of the policy that generated it
     bool operator==(const Response&) const = default;
   };
   using Responses = std::vector<Response>;
 
-  // Keeps the last so many of each prompt.
+  // Keeps this many responses of each prompt, the latest.
   explicit SuffixHistory(int64_t responses_per_prompt) : most_(responses_per_prompt) {}
 
-  // The prompt becomes the newest.
+  // Adds a response; the prompt becomes the newest.
   void add(uint32_t prompt_id, std::span<const int32_t> response, int64_t policy);
 
   // Oldest first; empty for an unknown prompt.
   const Responses& responses(uint32_t prompt_id) const;
 
-  // Forgets the prompt that was not added to for longest; false when there is none.
+  // Removes the prompt whose last response is the oldest; false when there is none.
   bool forget_oldest();
 
   int64_t memory_bytes() const { return memory_bytes_; }

@@ -10,10 +10,10 @@ namespace {
 
 constexpr uint32_t kOffsetBits = 20;
 constexpr size_t kLongestText = size_t{1} << kOffsetBits;
-constexpr size_t kMostTexts = (size_t{1} << (32 - kOffsetBits)) - 1;  // the last one has kNowhere
+constexpr size_t kMostTexts = (size_t{1} << (32 - kOffsetBits)) - 1;  // the last id has kNowhere
 constexpr size_t kFirstHeads = 1024;
 
-// How many tokens that end at `a` and `b` are the same, up to `limit`.
+// The number of equal tokens that end at `a` and `b`, up to `limit`.
 int32_t common_end(const int32_t* a, const int32_t* b, size_t limit) {
   size_t length = 0;
   while (length < limit && *a-- == *b--) ++length;
@@ -46,7 +46,7 @@ int32_t SuffixIndex::add_text(std::span<const int32_t> before, float weight) {
   text.before = std::min<size_t>(before.size(), kLongestMatch);
   for (const int32_t token : before.last(text.before)) push(text, token);
   const auto id = static_cast<int32_t>(used_++);
-  if (text.before > 0) enter(id);  // for what its first token follows; the rest is in the prompt
+  if (text.before > 0) enter(id);  // the context of its first token; the rest is in the prompt
   return id;
 }
 
@@ -75,7 +75,7 @@ std::span<const int32_t> SuffixIndex::tokens(int32_t text) const {
   return std::span(from.tokens).subspan(from.before);
 }
 
-// Of the last match_[level] tokens each; only as many as the text is long.
+// Hashes of the last match_[level] tokens; only levels that are not longer than `tokens`.
 std::array<uint32_t, SuffixIndex::kLevels> SuffixIndex::keys(
     std::span<const int32_t> tokens) const {
   std::array<uint32_t, kLevels> keys{};
@@ -92,7 +92,7 @@ std::array<uint32_t, SuffixIndex::kLevels> SuffixIndex::keys(
   return keys;
 }
 
-// Puts the text's last position in front of its chains.
+// Puts the text's last position at the front of its chains.
 void SuffixIndex::enter(int32_t id) {
   Text& text = texts_[static_cast<size_t>(id)];
   const size_t size = text.tokens.size();
@@ -146,7 +146,7 @@ void SuffixIndex::find(int32_t id, std::span<const int32_t> path,
   found->clear();
   const Text& text = texts_[static_cast<size_t>(id)];
   if (text.tokens.size() > kLongestText) return;
-  std::array<int32_t, kLongestMatch> tail;  // where there is a path: it, and what of the text fits
+  std::array<int32_t, kLongestMatch> tail;  // with a path: the path and as much text as fits
   Query query{text.tokens, &text};
   if (!path.empty()) {
     path = path.last(std::min(path.size(), tail.size()));
@@ -161,7 +161,7 @@ void SuffixIndex::find(int32_t id, std::span<const int32_t> path,
     if (match_[level] <= query.tokens.size() && !find_at(query, level, key[level], found)) return;
 }
 
-// The matches that are too short for the level above; false when there was no room for all.
+// Finds the matches that are too short for the next level; false when `found` is full.
 bool SuffixIndex::find_at(const Query& query, size_t level, uint32_t key,
                           std::vector<Occurrence>* found) const {
   const auto least = static_cast<int32_t>(match_[level]);
@@ -174,10 +174,10 @@ bool SuffixIndex::find_at(const Query& query, size_t level, uint32_t key,
     const Text& other = texts_[at >> kOffsetBits];
     const size_t offset = at & (kLongestText - 1);
     older = other.older[offset][level];
-    if (offset + 1 == other.tokens.size()) continue;  // nothing follows
+    if (offset + 1 == other.tokens.size()) continue;  // no continuation
     const size_t common = std::min({size, offset + 1, size_t{kLongestMatch}});
     const int32_t length = common_end(last, other.tokens.data() + offset, common);
-    if (length < least || length > most) continue;  // shorter: another n-gram with this key
+    if (length < least || length > most) continue;  // shorter: a hash collision
     if (found->size() == kMostFound) return false;
     found->push_back({.next = other.tokens.data() + offset + 1,
                       .end = other.tokens.data() + other.tokens.size(),

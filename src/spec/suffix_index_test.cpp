@@ -11,7 +11,7 @@ namespace {
 
 using tests::SlowTexts;
 
-// Weights tell the texts apart.
+// Weights identify the texts.
 float weight_of(size_t text) { return static_cast<float>(text + 1); }
 
 std::vector<SlowTexts::Match> find(const SuffixIndex& index, const SlowTexts& texts, size_t text,
@@ -29,7 +29,7 @@ std::vector<SlowTexts::Match> find(const SuffixIndex& index, const SlowTexts& te
   return matches;
 }
 
-TEST(SuffixIndexTest, RandomWalkFindsWhatLookingEverywhereFinds) {
+TEST(SuffixIndexTest, RandomWalkMatchesExhaustiveSearch) {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     RandomStream random(seed, {});
     const auto min_match = static_cast<int32_t>(1 + random.below(3));
@@ -56,8 +56,8 @@ TEST(SuffixIndexTest, RandomWalkFindsWhatLookingEverywhereFinds) {
   }
 }
 
-// As if the text had gone on, without its being entered.
-TEST(SuffixIndexTest, BehindAPathIsFoundWhatLookingEverywhereFinds) {
+// Finds as if the path had been appended, without entering it.
+TEST(SuffixIndexTest, FindWithAPathMatchesExhaustiveSearch) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     RandomStream random(seed, {2});
     const auto min_match = static_cast<int32_t>(1 + random.below(3));
@@ -73,7 +73,7 @@ TEST(SuffixIndexTest, BehindAPathIsFoundWhatLookingEverywhereFinds) {
       texts.append(text, token);
       if (step % 4 != 0) continue;
       std::vector<int32_t> path(1 + random.below(random.below(4) == 0 ? 40 : 5));
-      for (int32_t& guess : path) guess = static_cast<int32_t>(random.below(alphabet));
+      for (int32_t& one : path) one = static_cast<int32_t>(random.below(alphabet));
       const size_t asked = random.below(4);
       SlowTexts longer = texts;
       longer.texts.push_back(texts.texts[asked]);
@@ -84,8 +84,8 @@ TEST(SuffixIndexTest, BehindAPathIsFoundWhatLookingEverywhereFinds) {
   }
 }
 
-// A period in the text makes chains long and matches longer than the longest counted.
-TEST(SuffixIndexTest, RepeatedTextFindsTheNewestOfTheLongest) {
+// A periodic text has long chains and matches longer than kLongestMatch.
+TEST(SuffixIndexTest, RepetitionFindsTheNewestLongestMatches) {
   SuffixIndex index(/*min_match=*/1);
   SlowTexts texts;
   index.add_text({}, weight_of(0));
@@ -100,7 +100,7 @@ TEST(SuffixIndexTest, RepeatedTextFindsTheNewestOfTheLongest) {
   EXPECT_EQ(found.front(), (SlowTexts::Match{0, 693, SuffixIndex::kLongestMatch}));
 }
 
-TEST(SuffixIndexTest, TheFirstTokenOfASiblingFollowsThePrompt) {
+TEST(SuffixIndexTest, FirstResponseTokensFollowThePrompt) {
   SuffixIndex index(/*min_match=*/1);
   const std::vector<int32_t> prompt = {1, 2, 3};
   const int32_t sibling = index.add_text(prompt, 1);
@@ -113,10 +113,10 @@ TEST(SuffixIndexTest, TheFirstTokenOfASiblingFollowsThePrompt) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(*found[0].next, 9);
   EXPECT_EQ(found[0].length, 3);
-  EXPECT_EQ(index.tokens(sibling).size(), 1u);  // what stands before is not the text's own
+  EXPECT_EQ(index.tokens(sibling).size(), 1u);  // `before` is not part of the text
 }
 
-TEST(SuffixIndexTest, ClearForgetsTheTextsAndKeepsTheMemory) {
+TEST(SuffixIndexTest, ClearKeepsTheMemory) {
   SuffixIndex index(/*min_match=*/1);
   const auto use = [&](int32_t offset) {
     for (int32_t text = 0; text < 5; ++text) {
@@ -137,7 +137,7 @@ TEST(SuffixIndexTest, ClearForgetsTheTextsAndKeepsTheMemory) {
   EXPECT_TRUE(found.empty());
 }
 
-TEST(SuffixIndexTest, NoRoomForAnotherTextIsAnAnswer) {
+TEST(SuffixIndexTest, AddReturnsNoTextWhenFull) {
   SuffixIndex index(/*min_match=*/1);
   int32_t texts = 0;
   while (index.add_text({}, 1) != SuffixIndex::kNoText) ++texts;
@@ -149,8 +149,8 @@ TEST(SuffixIndexTest, NoRoomForAnotherTextIsAnAnswer) {
   EXPECT_EQ(found.size(), 1u);
 }
 
-// The last text's last offset would be the mark for "nowhere".
-TEST(SuffixIndexTest, TokensBehindTheFirstMillionAreNotIndexed) {
+// The last text's last offset would be kNowhere.
+TEST(SuffixIndexTest, TokensAfterTheFirstMillionAreNotIndexed) {
   SuffixIndex index(/*min_match=*/1);
   index.add_text({}, 1);
   for (int32_t i = 0; i < (1 << 20); ++i) index.append(0, i & 1023);

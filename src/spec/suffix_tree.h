@@ -1,15 +1,15 @@
-// SuffixTree: makes a draft tree of the ways in which a text has gone on before.
+// SuffixTree: builds a draft tree from the earlier continuations of a sequence.
 //
-// A child of a node is a token with which some of the node's occurrences go on. Its probability is
+// A child of a node is a token that continues some of the node's occurrences. Its probability is
 //
-//   node's * (sum of w^2 of the occurrences that go on with it) / (sum of all w^2 + largest w)
+//   node's * (sum of w^2 of the occurrences it continues) / (sum of all w^2 + largest w)
 //
-// where w is an occurrence's equal tokens up to here + 1 (w^2 times the weight of its text). With
-// one occurrence of length m that is Laplace's rule of succession, (m + 1) / (m + 2), because it
-// was right m times of m. So a guess of d tokens after a match of m has (m + 1) / (m + 1 + d): the
-// longer the match the longer the draft, as in SuffixDecoding (Oliaro et al. 2024). Short matches
-// join in for what they know; w^2 instead of w makes 2 % longer accepted drafts on the demo task.
-// Best first.
+// where w is an occurrence's match length up to here + 1 (and w^2 is multiplied by the weight of
+// its text). With one occurrence of length m that is Laplace's rule of succession,
+// (m + 1) / (m + 2), for m successes in m trials. So d draft tokens after a match of m have
+// probability (m + 1) / (m + 1 + d): the longer the match, the longer the draft, as in
+// SuffixDecoding (Oliaro et al. 2024). Shorter matches contribute too; w^2 instead of w makes
+// accepted drafts 2 % longer on the demo task. The tree is filled best first.
 //
 // Threading  engine thread only; no locks.
 //
@@ -28,36 +28,36 @@ namespace tlt::spec {
 
 class SuffixTree {
  public:
-  // Where to put the occurrences for fill(), which uses them up.
+  // The occurrences to fill() the tree from, which consumes them.
   std::vector<Occurrence>* occurrences() { return &occurrences_; }
 
-  // The most probable nodes, none below `min_probability`, arranged. Of equally probable children
-  // the one with the smaller token comes first.
+  // Fills the tree with the most probable nodes, none below `min_probability`, and arranges it. Of
+  // equally probable children the one with the smaller token comes first.
   void fill(const Strategy& strategy, double min_probability, DraftTree* tree);
 
   int64_t memory_bytes() const;
 
  private:
-  // A node that may come next: a token with which the occurrences [first, first + count) go on.
+  // A candidate node: a token that continues the occurrences [first, first + count).
   struct Candidate {
     double probability = 0;
-    int32_t order = 0;  // of being found
+    int32_t order = 0;  // in which it was found
     int32_t parent = 0;
     int32_t depth = 0;
     int32_t token = 0;
     size_t first = 0;
     size_t count = 0;
-    // A heap's largest element: probable, then not deep, then found early.
+    // Heap order: by probability, then smaller depth, then found earlier.
     bool operator<(const Candidate& other) const;
   };
-  struct Choice {  // a child while its siblings are weighed
+  struct Choice {  // a child and its weight among its siblings
     double weight = 0;
     int32_t token = 0;
     size_t first = 0;
     size_t count = 0;
   };
 
-  // Finds the children of a node at `depth` with these occurrences.
+  // Adds the children of a node at `depth` with these occurrences to the candidates.
   void expand(int32_t node, int32_t depth, double probability, size_t first, size_t count);
 
   Strategy strategy_;

@@ -13,7 +13,7 @@ using tests::Path;
 using tests::paths_of;
 using tests::SlowTexts;
 
-// One occurrence after `length` equal tokens.
+// An occurrence with a match of `length` tokens.
 Occurrence after(int32_t length, const std::vector<int32_t>& next, float weight = 1) {
   return {
       .next = next.data(), .end = next.data() + next.size(), .length = length, .weight = weight};
@@ -32,10 +32,10 @@ TEST(SuffixTreeTest, OneOccurrenceFollowsTheRuleOfSuccession) {
   }
   suffix_tree.occurrences()->assign(1, after(3, next));
   suffix_tree.fill({9, 2, 12}, 0.5, &tree);
-  EXPECT_EQ(tree.size(), 4);  // 4/8 is the last that is likely enough
+  EXPECT_EQ(tree.size(), 4);  // 4/8 is the last one above min_probability
 }
 
-TEST(SuffixTreeTest, LongerMatchesAreTrustedMore) {
+TEST(SuffixTreeTest, LongerMatchesWeighMore) {
   const std::vector<int32_t> often = {1};
   const std::vector<int32_t> once = {2};
   SuffixTree suffix_tree;
@@ -47,7 +47,7 @@ TEST(SuffixTreeTest, LongerMatchesAreTrustedMore) {
   EXPECT_EQ(tree[1].token, 2);  // arranged
 }
 
-TEST(SuffixTreeTest, NothingKnownOrNothingWantedIsAnEmptyTree) {
+TEST(SuffixTreeTest, NoOccurrenceOrOffGivesAnEmptyTree) {
   const std::vector<int32_t> next = {5};
   SuffixTree suffix_tree;
   DraftTree tree;
@@ -59,7 +59,7 @@ TEST(SuffixTreeTest, NothingKnownOrNothingWantedIsAnEmptyTree) {
   EXPECT_TRUE(tree.empty());
 }
 
-TEST(SuffixTreeTest, RandomTextsMatchCountingFromTheRoot) {
+TEST(SuffixTreeTest, RandomSequencesMatchTheReference) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     RandomStream random(seed, {.step = 2});
     const uint64_t alphabet = 1 + random.below(5);

@@ -11,9 +11,9 @@ namespace tlt::spec {
 namespace {
 
 constexpr int64_t kPlaysInHindsight = 10;
-constexpr double kHardlySlower = 0.03;  // room_beside()
-constexpr double kOfFullPrice = 0.25;
-constexpr const char* kFormat = "5\n";  // of what save() gives
+constexpr double kMostSlowdown = 0.03;       // of room_beside() …
+constexpr double kProportionalShare = 0.25;  // … and relative to a cost proportional to the rows
+constexpr const char* kFormat = "5\n";       // version of save()
 
 std::vector<Arm> make_arms(const SpeculationOptions& options,
                            const std::vector<std::string>& kinds) {
@@ -52,13 +52,13 @@ const Arm& Tuner::choose(const Load& load) {
 }
 
 void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
-  const auto place = static_cast<size_t>(std::ranges::find(arms_, arm) - arms_.begin());
-  TLT_CHECK(place < arms_.size(), "an arm that is not the tuner's: ", arm.kind);
+  const auto index = static_cast<size_t>(std::ranges::find(arms_, arm) - arms_.begin());
+  TLT_CHECK(index < arms_.size(), "an arm that is not the tuner's: ", arm.kind);
   TLT_CHECK(outcome.batch > 0 && outcome.seconds > 0, "a step of ", outcome.batch,
             " sequences that took ", outcome.seconds, " seconds");
-  chooser_->record(place, outcome);
+  chooser_->record(index, outcome);
   if (outcome.has_prompt_rows) return;
-  Totals& totals = totals_[place][batch_cell(outcome.batch)][context_band(outcome.context)];
+  Totals& totals = totals_[index][batch_cell(outcome.batch)][context_band(outcome.context)];
   ++totals.plays;
   totals.sequences += outcome.batch;
   totals.tokens += outcome.tokens;
@@ -67,8 +67,9 @@ void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
 
 int64_t Tuner::room_beside(const Load& load) {
   for (int64_t more = load.batch; more > 0; more /= 2) {
-    const double full_price = static_cast<double>(more) / static_cast<double>(load.batch + more);
-    if (chooser_->slowdown(load, more) <= std::min(kHardlySlower, kOfFullPrice * full_price))
+    const double proportional = static_cast<double>(more) / static_cast<double>(load.batch + more);
+    if (chooser_->slowdown(load, more) <=
+        std::min(kMostSlowdown, kProportionalShare * proportional))
       return more;
   }
   return 0;
@@ -175,7 +176,7 @@ bool Tuner::try_restore(const std::string& text, const std::string& place) {
     return true;
   } catch (const std::exception& error) {
     throw InputError(check_internal::concat(place, ": not the state of a tuner (", error.what(),
-                                            "); delete it to start without"));
+                                            "); delete it to start without one"));
   }
 }
 

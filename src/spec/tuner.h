@@ -1,8 +1,8 @@
-// Tuner: says before each engine step how to speculate, and learns from the step.
+// Tuner: chooses the drafter and strategy (the arm) of each engine step, and learns from the step.
 //
-// Owns       the arms (every drafter with every strategy, and "off"), the gate, what was learned.
-// Not here   how it chooses (bandit.h, adaptive_chooser.h); how many rows each sequence gets of a
-//            step (row_budget.h).
+// Owns       the arms (every drafter with every strategy, and `off`), the gate, the learned state.
+// Not here   the policies (bandit.h, adaptive_chooser.h); how many token rows each sequence gets
+//            (row_budget.h).
 // Threading  engine thread only; no locks; no allocation once warm.
 //
 //   Tuner tuner(options, {.kinds = {"suffix", "eagle"}, .costs = CostTable(forwards, drafts)});
@@ -11,7 +11,7 @@
 //   … the engine step …
 //   tuner.record(arm, {.batch = batch, .context = context, .tokens = emitted, .trees = trees,
 //                      .seconds = seconds});
-//   tuner.new_weights();                    // policy or drafter changed
+//   tuner.new_weights();                    // policy or draft model changed
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,20 +28,20 @@
 
 namespace tlt::spec {
 
-// What came of an arm.
+// Statistics of an arm.
 struct ArmReport {
   Arm arm;
   int64_t plays = 0;             // steps
-  double acceptance_length = 0;  // tokens a sequence and step, the bonus token included
+  double acceptance_length = 0;  // mean tokens per sequence and step, bonus token included
   double tokens_per_second = 0;
 };
 
 struct TunerReport {
   std::vector<ArmReport> arms;
   int64_t steps = 0;
-  double speculation_share = 0;  // of the steps
-  // Of the time, what would have been saved by the arm that turned out best at each batch size and
-  // length of texts. An estimate: an arm counts where it has been played ten times.
+  double speculation_share = 0;  // share of speculative steps
+  // Share of the time that the best arm in hindsight, per batch size and context length, would have
+  // saved. An estimate: only arms with at least ten plays count.
   double regret = 0;
 };
 nlohmann::json to_json(const TunerReport& report);
@@ -49,43 +49,43 @@ nlohmann::json to_json(const TunerReport& report);
 class Tuner {
  public:
   struct Setup {
-    std::vector<std::string> kinds;  // of the drafters there are
+    std::vector<std::string> kinds;  // of the drafters
     CostTable costs;
-    int64_t max_rows = 2048;  // of a forward pass
+    int64_t max_rows = 2048;  // token rows of a forward pass
     uint64_t seed = 0;
   };
 
-  // REQUIRES: options that have passed check(); a kind.
+  // REQUIRES: options that have passed check(); at least one kind.
   Tuner(const SpeculationOptions& options, Setup setup);
   ~Tuner();
 
   const std::vector<Arm>& arms() const { return arms_; }
 
-  // How to decode the next step. Valid as long as the tuner.
+  // The arm of the next step. The reference is valid as long as the tuner.
   const Arm& choose(const Load& load);
 
-  // That step is a try: at most kTrySequences sequences are to be drafted for.
+  // True when that step is an exploration step: draft for at most kTrySequences sequences.
   bool is_try() const { return is_try_; }
 
-  // What the step gave. REQUIRES: an arm of arms().
+  // Records the outcome of a step. REQUIRES: an arm of arms().
   void record(const Arm& arm, const StepOutcome& outcome);
 
-  // So many more sequences, at most as many again, could decode beside these and hardly slow them
-  // down: by at most 3 %, and by a quarter of what they would where every row costs the same. As
-  // far as ADAPTIVE knows; the bandits do not: 0.
+  // Spare capacity: the number n of further sequences, at most as many as the load has, that slow
+  // each sequence by at most 3 %, and by at most a quarter of the slowdown that a cost proportional
+  // to the rows would give. Predicted by ADAPTIVE; 0 with a bandit.
   int64_t room_beside(const Load& load);
 
-  // Sequences start from their prompts: FastRL's gate closes.
+  // A rollout starts from its prompts: FastRL's gate closes.
   void begin_rollout() { gate_.begin_rollout(); }
 
-  // Policy or drafter changed: what is known of acceptance counts less, of costs it stays.
+  // Policy or draft model changed: learned acceptance counts less, learned costs are kept.
   void new_weights();
 
   TunerReport report() const;
 
-  // All that is known, as JSON. try_restore() takes it back, and the tuner goes on as the saved one
-  // would have; false (and nothing changed) when that one had other arms or options. InputError
-  // names the place when the text is not a tuner's.
+  // The learned state as JSON. After try_restore() the tuner continues as the saved one would have;
+  // false (and nothing changed) when that one had other arms or options. InputError names `place`
+  // when the text is not the state of a tuner.
   std::string save() const;
   [[nodiscard]] bool try_restore(const std::string& json, const std::string& place);
 
@@ -98,11 +98,11 @@ class Tuner {
   };
   using ArmTotals = std::array<std::array<Totals, kContextBands>, kBatchCells>;
 
-  std::string identity() const;  // of what a saved state is good for
+  std::string identity() const;  // format, options and arms that a saved state belongs to
   double regret() const;
 
   const SpeculationOptions options_;
-  const std::vector<Arm> arms_;  // "off" first
+  const std::vector<Arm> arms_;  // `off` first
   Gate gate_;
   std::unique_ptr<Chooser> chooser_;
   uint64_t choices_ = 0;

@@ -15,11 +15,11 @@
 namespace tlt::spec {
 namespace {
 
-// What a step costs on a machine, in seconds.
+// The cost of a step on a machine, in seconds.
 struct Machine {
   std::string name;
   std::function<double(double rows)> target;
-  double draft_level = 0;  // a level of a drafter's tree
+  double draft_level = 0;  // drafting one level of a tree
 };
 
 Curve make_curve(const std::vector<std::pair<double, double>>& points) {
@@ -28,8 +28,8 @@ Curve make_curve(const std::vector<std::pair<double, double>>& points) {
   return curve;
 }
 
-// A GPU reads its weights whatever the rows, a CPU in bfloat16 computes little for the first ones
-// (tlt bench forward), in float32 speculation never pays.
+// A GPU's pass costs the same up to many rows, a CPU in bfloat16 computes the first rows cheaply
+// (tlt bench forward), and in float32 speculation is never worthwhile.
 std::vector<Machine> machines() {
   const Curve bfloat16 = make_curve({{1, 1}, {8, 1.28}, {16, 1.7}, {256, 16.3}, {2048, 128}});
   return {{"gpu", [](double rows) { return 0.02 + 1e-4 * std::max(0.0, rows - 96); }, 0.0008},
@@ -37,8 +37,8 @@ std::vector<Machine> machines() {
           {"float32", [](double rows) { return 0.01 + 0.0034 * rows; }, 0.002}};
 }
 
-// Draft trees of one drafter, and with which probability their nodes are accepted: the estimate
-// times `truth` for each level.
+// Draft trees of one drafter, and the acceptance probability of their nodes: the estimate times
+// `truth` for each level.
 class Drafts {
  public:
   Drafts(double quality, double truth, const std::vector<Arm>& arms, uint64_t seed)
@@ -51,7 +51,7 @@ class Drafts {
     }
   }
 
-  // The tree's nodes that an arm has.
+  // The nodes of the tree that the arm's strategy keeps.
   const std::vector<DraftNode>& tree(size_t arm, size_t tree) const { return cuts_[arm][tree]; }
 
   int32_t accepted(const std::vector<DraftNode>& nodes, RandomStream& random) const {
@@ -81,7 +81,7 @@ class Drafts {
   static constexpr size_t kTrees = 48;
 
  private:
-  // Best first; a node's guesses have p, (1 - p) / 2, (1 - p) / 4 …
+  // Best first; the children of a node have p, (1 - p) / 2, (1 - p) / 4 …
   void grow(double quality) {
     const auto first = static_cast<float>(std::clamp(quality, 0.02, 0.98));
     std::vector<DraftNode> nodes;
@@ -130,7 +130,7 @@ struct Quality {
   double truth = 1;
 };
 
-// An engine on that machine with these drafters: plays what a tuner chooses, on a clock of numbers.
+// A simulated engine on that machine with these drafters: plays the arms that a tuner chooses.
 class World {
  public:
   World(Machine machine, std::map<std::string, Quality> qualities, uint64_t seed = 1)
@@ -154,7 +154,7 @@ class World {
       tokens_.push_back(drafts_.at(arms_[arm].kind).expected_tokens(arm));
   }
 
-  // The table is off: no overhead, and another error for each kind and depth.
+  // The table is inaccurate: no overhead, and another error for each kind and depth.
   CostTable measure() const {
     std::vector<ForwardCost> forwards;
     for (const int64_t context : {128, 1024})
@@ -163,7 +163,7 @@ class World {
           forwards.push_back({batch, rows,
                               machine_.target(static_cast<double>(rows)) *
                                       (rows == batch ? 1 + table_coldness_ : 1) +
-                                  text_seconds(batch, static_cast<double>(context)),
+                                  seconds_of_context(batch, static_cast<double>(context)),
                               context});
     std::vector<DraftCost> drafts;
     for (const Arm& arm : arms_)
@@ -179,7 +179,8 @@ class World {
   double seconds(const Arm& arm, int64_t batch) const { return seconds(arm, batch, batch); }
   double seconds(const Arm& arm, int64_t batch, int64_t drafted) const {
     const auto rows = static_cast<double>(batch + drafted * (arm.strategy.verify - 1));
-    return overhead_ * (machine_.target(rows) + text_seconds(batch, context_)) + draft_seconds(arm);
+    return overhead_ * (machine_.target(rows) + seconds_of_context(batch, context_)) +
+           draft_seconds(arm);
   }
   double now_seconds(const Arm& arm, int64_t batch, int64_t drafted) const {
     return seconds(arm, batch, drafted) * (arm.is_off() ? 1 + coldness_ * cold_ : 1);
@@ -196,7 +197,7 @@ class World {
     return best;
   }
 
-  // One engine step with the arm, for some of the sequences; its outcome is valid until the next.
+  // One engine step with the arm for some of the sequences; the outcome is valid until the next.
   const StepOutcome& play(const Arm& arm, int64_t batch, int64_t drafted) {
     trees_.clear();
     outcome_ = {};
@@ -216,14 +217,14 @@ class World {
     cold_ += arm.is_off() ? -0.25 * cold_ : 0.3 * (1 - cold_);
     outcome_.seconds = now_seconds(arm, batch, drafted) * std::exp(noise_ * random_.normal());
     outcome_.seconds += outcome_.draft_seconds - draft_seconds(arm);
-    if (random_.uniform() < (is_slow_ ? 1.0 / 50 : slow_spells_)) is_slow_ = !is_slow_;
+    if (random_.uniform() < (is_slow_ ? 1.0 / 50 : slowdown_rate_)) is_slow_ = !is_slow_;
     if (is_slow_) outcome_.seconds *= 2.2;
     if (random_.uniform() < outliers_) outcome_.seconds *= 10;
     return outcome_;
   }
 
-  // Steps at this batch size; the share of their time that the best arm would have needed for the
-  // same tokens.
+  // Runs steps at this batch size. Returns the share of their time that the best arm would have
+  // needed for the same tokens.
   double run(Tuner& tuner, int64_t batch, int steps) {
     Efficiency sum;
     for (int i = 0; i < steps; ++i) step(tuner, batch, sum);
@@ -239,7 +240,7 @@ class World {
     const int64_t drafted = tuner.is_try() ? std::min(batch, kTrySequences) : batch;
     const StepOutcome& outcome = play(arm, batch, drafted);
     tuner.record(arm, outcome);
-    // In the mean, so that luck is not taken for skill.
+    // Expected values, so that luck does not count.
     sum.spent += now_seconds(arm, batch, drafted) + outcome.draft_seconds - draft_seconds(arm);
     const double share = static_cast<double>(drafted) / static_cast<double>(batch);
     sum.needed += (1 + share * (tokens(arm) - 1)) / best_rate(batch);
@@ -252,17 +253,17 @@ class World {
 
   double noise_ = 0.1;
   double outliers_ = 0.01;
-  double slow_spells_ = 0;  // how often one begins; it takes 50 steps
+  double slowdown_rate_ = 0;  // probability that a slowdown of 50 steps begins
   double overhead_ = 1.15;
-  double coldness_ = 0;  // a step without guesses takes so much longer behind many with some …
-  double table_coldness_ = 0;  // … and where it was measured
-  double reading_ = 0;  // seconds that eagle needs for a step of a sequence that it has not seen
-  double text_ = 0;     // seconds for a token of a sequence's text, however many rows read it
-  double context_ = 0;  // tokens of each text
+  double coldness_ = 0;        // relative slowdown of an `off` step after many speculative ones …
+  double table_coldness_ = 0;  // … and when it was measured
+  double reading_ = 0;         // seconds that eagle needs to catch up with a step of a sequence
+  double context_seconds_ = 0;  // seconds per token of context, however many rows read it
+  double context_ = 0;          // context length
   bool tells_context_ = true;
 
  private:
-  // What an EAGLE drafter reads before it drafts; the same sequences are tried first.
+  // Seconds of an EAGLE drafter to catch up; exploration drafts for the same sequences first.
   double read(const Arm& arm, int64_t drafted) {
     double seconds = 0;
     for (int64_t i = 0; i < std::ssize(unread_); ++i) {
@@ -273,8 +274,8 @@ class World {
     }
     return seconds;
   }
-  double text_seconds(int64_t batch, double context) const {
-    return text_ * static_cast<double>(batch) * context;
+  double seconds_of_context(int64_t batch, double context) const {
+    return context_seconds_ * static_cast<double>(batch) * context;
   }
   double draft_seconds(const Arm& arm) const {
     if (arm.is_off()) return 0;
@@ -288,7 +289,7 @@ class World {
   Machine machine_;
   RandomStream random_;
   std::vector<std::string> kinds_;
-  std::vector<Arm> arms_;  // without "off"
+  std::vector<Arm> arms_;  // without `off`
   std::map<std::string, Drafts> drafts_;
   std::vector<double> tokens_;  // [arm]
   std::map<std::pair<int64_t, double>, double> best_;
@@ -309,8 +310,8 @@ const std::map<std::string, std::map<std::string, Quality>> kDrafters = {
 
 class StationaryTest : public testing::TestWithParam<std::tuple<int, std::string>> {};
 
-// Noise of 10 % and outliers can keep an arm that is a few percent behind in turn for a while at
-// one batch size; not at all of them, and not every time.
+// With noise of 10 % and outliers an arm that is a few percent slower can be the current arm for a
+// while at one batch size; not at all of them, and not in every run.
 TEST_P(StationaryTest, ConvergesToTheBestArmAtEveryBatchSize) {
   const Machine machine = machines()[static_cast<size_t>(std::get<0>(GetParam()))];
   const bool is_useless = std::get<1>(GetParam()) == "useless";
@@ -371,7 +372,7 @@ TEST_P(LongTailTest, IsNearTheOracle) {
 INSTANTIATE_TEST_SUITE_P(Machines, LongTailTest, testing::Range<size_t>(0, 3),
                          [](const auto& info) { return machines()[info.param].name; });
 
-TEST(TunerTest, SecondRolloutKnowsWhatTheFirstLearned) {
+TEST(TunerTest, LearnsAcrossRollouts) {
   World::Efficiency rollouts[2];
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     World world(machines()[1], kDrafters.at("good"), seed);
@@ -383,12 +384,12 @@ TEST(TunerTest, SecondRolloutKnowsWhatTheFirstLearned) {
     }
   }
   EXPECT_GT(rollouts[1].share(), 0.975);
-  // Where little is lost to learning, as little is saved.
+  // Where learning costs little, there is little to gain.
   EXPECT_GT(rollouts[1].share(), rollouts[0].share() - 0.005);
 }
 
-// Another program takes half of the machine now and then.
-TEST(TunerTest, SlowSpellsMakeNoArmLookSlow) {
+// Another program occasionally takes half of the machine.
+TEST(TunerTest, TransientSlowdownsDoNotBiasArms) {
   constexpr uint64_t kSeeds = 4;
   double sum = 0;
   int count = 0;
@@ -397,7 +398,7 @@ TEST(TunerTest, SlowSpellsMakeNoArmLookSlow) {
       double share = 0;
       for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
         World world(machines()[1], kDrafters.at(drafters), seed);
-        world.slow_spells_ = 1.0 / 200;
+        world.slowdown_rate_ = 1.0 / 200;
         Tuner tuner = world.make_tuner();
         world.run(tuner, batch, 500);
         share += world.run(tuner, batch, 2000) / kSeeds;
@@ -410,8 +411,8 @@ TEST(TunerTest, SlowSpellsMakeNoArmLookSlow) {
   EXPECT_GT(sum / count, 0.98);
 }
 
-// Useless, and slow to ask after a while: it has to read what it missed.
-TEST(TunerTest, ADrafterThatMustReadIsNotTriedForAll) {
+// The drafter is useless, and slow after idle steps: it has to read what it missed.
+TEST(TunerTest, ExplorationLimitsCatchingUp) {
   for (const int64_t batch : {8, 16, 64}) {
     World world(machines()[1], kDrafters.at("useless"));
     world.reading_ = world.seconds(Arm{}, batch) / 16;
@@ -420,11 +421,10 @@ TEST(TunerTest, ADrafterThatMustReadIsNotTriedForAll) {
   }
 }
 
-// The drafter was useless, is trained and becomes good, and then fits no more.
-// As the demo's on two cores: a row costs almost as much as the one before, so that guesses pay for
-// few sequences only, and an EAGLE drafter that was not asked for long reads for as long as it
-// takes to decode ten tokens.
-TEST(TunerTest, OnASmallModelLittleIsLostToTries) {
+// Like the demo's model on two cores: a row costs almost as much as the one before, so that
+// speculation is faster for few sequences only, and an EAGLE drafter that was idle for long needs
+// the time of decoding ten tokens to catch up.
+TEST(TunerTest, ExplorationIsCheapOnASmallModel) {
   const Curve rows =
       make_curve({{1, 1}, {2, 1.05}, {4, 1.6}, {8, 2.7}, {16, 5}, {32, 9.8}, {2048, 600}});
   const Machine machine{"small", [=](double n) { return 1e-4 * rows.at(n); }, 1e-5};
@@ -447,17 +447,17 @@ TEST(TunerTest, OnASmallModelLittleIsLostToTries) {
   }
 }
 
-// Rollouts whose texts grow from 64 to 1,024 tokens: guesses pay only where to read a text takes as
-// long as to compute a few rows. What was seen of arms behind short texts must not speak for long
-// ones, nor the other way round.
-TEST(TunerTest, ArmsAreJudgedByTheTextsBeforeThem) {
+// Context lengths grow from 64 to 1,024 tokens: speculation is faster only where reading the
+// context costs as much as computing a few rows. Observations at short contexts must not count for
+// long ones, and vice versa.
+TEST(TunerTest, ArmsDependOnTheContextLength) {
   const Curve rows = make_curve({{1, 1}, {4, 3.8}, {2048, 1940}});
   const Machine machine{"dear rows", [=](double n) { return 3.5e-5 * rows.at(n); }, 1e-5};
   const auto share = [&](bool tells_context, int64_t batch) {
     double sum = 0;
     for (uint64_t seed = 1; seed <= 4; ++seed) {
       World world(machine, {{"eagle", {0.6, 1}}}, seed);
-      world.text_ = 1.6e-7;
+      world.context_seconds_ = 1.6e-7;
       world.tells_context_ = tells_context;
       Tuner tuner = world.make_tuner();
       World::Efficiency rollouts;
@@ -470,15 +470,16 @@ TEST(TunerTest, ArmsAreJudgedByTheTextsBeforeThem) {
     return sum;
   };
   for (const int64_t batch : {2, 8, 32}) {
-    const double told = share(true, batch), untold = share(false, batch);
+    const double with = share(true, batch), without = share(false, batch);
     RecordProperty("batch " + std::to_string(batch),
-                   std::to_string(told) + ", untold " + std::to_string(untold));
-    EXPECT_GT(told, 0.97) << "batch " << batch;
-    EXPECT_LT(untold, told - 0.01) << "batch " << batch;
+                   std::to_string(with) + ", without context " + std::to_string(without));
+    EXPECT_GT(with, 0.97) << "batch " << batch;
+    EXPECT_LT(without, with - 0.01) << "batch " << batch;
   }
 }
 
-TEST(TunerTest, NewWeightsAreTriedAgain) {
+// The drafter is useless, becomes good by training, and useless again.
+TEST(TunerTest, NewWeightsAreExploredAgain) {
   World world(machines()[1], kDrafters.at("useless"));
   Tuner tuner = world.make_tuner();
   world.run(tuner, 4, 1000);
@@ -493,7 +494,7 @@ TEST(TunerTest, NewWeightsAreTriedAgain) {
   EXPECT_GT(useless, 0.9);
 }
 
-TEST(TunerTest, DriftWithoutNoticeIsFoundToo) {
+TEST(TunerTest, DetectsUnannouncedDrift) {
   constexpr int kSeeds = 32;
   int found = 0;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -507,12 +508,12 @@ TEST(TunerTest, DriftWithoutNoticeIsFoundToo) {
     world.run(tuner, 2, 6000);
     found += world.run(tuner, 2, 500) > 0.95 ? 1 : 0;
   }
-  EXPECT_GE(found, kSeeds - 4);  // some tries have no luck
+  EXPECT_GE(found, kSeeds - 4);  // exploration may be unlucky
 }
 
-// A step without guesses is slower behind steps with some, and may have been where it was measured.
-// Where such steps are the best in turn, tries of a single one would make them look bad for good.
-TEST(TunerTest, StepsThatAreSlowOnlyBehindGuessesAreFoundAllTheSame) {
+// A non-speculative step is slower after speculative ones, and may have been when it was measured.
+// Where it is the best arm, exploration by single steps would never show that.
+TEST(TunerTest, FindsOffDespiteColdFirstSteps) {
   constexpr uint64_t kSeeds = 8;
   double sum = 0;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -525,16 +526,16 @@ TEST(TunerTest, StepsThatAreSlowOnlyBehindGuessesAreFoundAllTheSame) {
   EXPECT_GT(sum, 0.97);
 }
 
-TEST(TunerTest, EqualArmsDoNotTakeTurns) {
+TEST(TunerTest, EqualArmsDoNotAlternate) {
   World world(machines()[0], {{"eagle", {0.6, 1}}, {"twin", {0.6, 1}}});
   Tuner tuner = world.make_tuner();
   world.run(tuner, 8, 500);
   const int before = world.switches();
   world.run(tuner, 8, 1000);
-  EXPECT_LT(world.switches() - before, 100);  // exploration goes there and back: 2 of 15 + 15
+  EXPECT_LT(world.switches() - before, 100);  // exploration switches twice in 15 + 15 steps
 }
 
-TEST(TunerTest, SameStepsAndSeedSameChoices) {
+TEST(TunerTest, ChoicesAreDeterministicAndResumable) {
   for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"})
     for (const char* gate : {"learned", "paper", "release"}) {
       SpeculationOptions options;
@@ -567,7 +568,7 @@ TEST(TunerTest, SameStepsAndSeedSameChoices) {
     }
 }
 
-TEST(TunerTest, StateOfOtherOptionsIsNotTaken) {
+TEST(TunerTest, StateOfOtherOptionsIsIgnored) {
   World world(machines()[0], kDrafters.at("good"));
   Tuner tuner = world.make_tuner();
   world.run(tuner, 4, 50);
@@ -595,13 +596,13 @@ TEST(TunerTest, GatesCloseForEveryAlgorithm) {
     for (int step = 0; step < 200; ++step) {
       EXPECT_TRUE(tuner.choose(33).is_off()) << algorithm;
       const Arm& arm = tuner.choose(2);
-      EXPECT_FALSE(arm.is_off()) << algorithm;  // the gate decides, however useless the drafter
+      EXPECT_FALSE(arm.is_off()) << algorithm;  // the gate decides, even with a useless drafter
       tuner.record(arm, world.play(arm, 2, 2));
     }
   }
 }
 
-TEST(TunerTest, NoForwardPassIsAboveMaxRows) {
+TEST(TunerTest, ForwardPassesStayWithinMaxRows) {
   World world(machines()[0], kDrafters.at("good"));
   Tuner tuner(SpeculationOptions(),
               {.kinds = {"eagle"}, .costs = world.measure(), .max_rows = 128});
@@ -613,27 +614,27 @@ TEST(TunerTest, NoForwardPassIsAboveMaxRows) {
     }
 }
 
-TEST(TunerTest, ShortTextsAreNoRegretOfLongOnes) {
+TEST(TunerTest, RegretComparesEqualContextLengths) {
   World world(machines()[0], kDrafters.at("good"));
   Tuner tuner = world.make_tuner();
-  const auto plain = [&](double context, double seconds) {
+  const auto play_off = [&](double context, double seconds) {
     for (int i = 0; i < 20; ++i)
       tuner.record(Arm{},
                    {.batch = 2, .context = context, .tokens = 2, .trees = {}, .seconds = seconds});
   };
-  const auto guess = [&](double context, double seconds) {
+  const auto play_eagle = [&](double context, double seconds) {
     for (int i = 0; i < 20; ++i)
       tuner.record({"eagle", {8, 4, 8}},
                    {.batch = 2, .context = context, .tokens = 6, .trees = {}, .seconds = seconds});
   };
-  plain(100, 1);
-  guess(1000, 12);  // slower than plain steps with a tenth of the text
+  play_off(100, 1);
+  play_eagle(1000, 12);  // slower than `off` with a tenth of the context
   EXPECT_EQ(tuner.report().regret, 0);
-  plain(1000, 2);  // twice as fast as the guesses
+  play_off(1000, 2);  // twice as fast as speculation
   EXPECT_NEAR(tuner.report().regret, (20 * 12 / 2.) / (20 + 20 * 12 + 20 * 2), 1e-9);
 }
 
-TEST(TunerTest, ReportCountsWhatWasPlayed) {
+TEST(TunerTest, ReportCountsPlays) {
   SpeculationOptions options;
   options.eagle.tune_algorithm = "PREDEFINED";
   World world(machines()[0], kDrafters.at("good"));
@@ -676,10 +677,10 @@ TEST(TunerTest, EstimatedRegretIsNearTheTrueOne) {
   EXPECT_NEAR(tuner.report().regret, 1 - share, 0.05);
 }
 
-// A rollout that thins out, so that batch sizes far apart have been seen; then what the machine
-// would really do with the sequences that there is said to be room for. Between them the tuner may
-// miss a bend by some percent.
-TEST(TunerTest, RoomIsWhereMoreSequencesHardlySlowTheOthersDown) {
+// A rollout whose batch shrinks, so that distant batch sizes have been observed; then the true
+// slowdown when as many sequences join as the tuner says. Between observed batch sizes the
+// prediction may be off by some percent.
+TEST(TunerTest, SpareCapacityLimitsTheSlowdown) {
   for (const Machine& machine : machines())
     for (const std::string quality : {"good", "useless"}) {
       SCOPED_TRACE(machine.name + " " + quality);
@@ -697,7 +698,7 @@ TEST(TunerTest, RoomIsWhereMoreSequencesHardlySlowTheOthersDown) {
         }
         EXPECT_TRUE(machine.name != "float32" || room == 0);
       }
-      // Good trees fill the rows that cost nothing, so that more sequences cost the others theirs.
+      // With good drafts the trees use the free rows, so that further sequences slow the others.
       if (machine.name == "gpu" && quality == "useless") {
         EXPECT_EQ(tuner.room_beside(2), 2);
         EXPECT_EQ(tuner.room_beside(32), 32);
@@ -705,7 +706,7 @@ TEST(TunerTest, RoomIsWhereMoreSequencesHardlySlowTheOthersDown) {
     }
 }
 
-TEST(TunerTest, BanditsKnowNoRoom) {
+TEST(TunerTest, BanditsHaveNoSpareCapacity) {
   SpeculationOptions options;
   options.eagle.tune_algorithm = "BEG";
   World world(machines()[0], kDrafters.at("good"));
