@@ -47,7 +47,7 @@ int port_of(int fd) {
   return std::stoi(port);
 }
 
-// The address this host has on the way to `to`; no packet is sent. Empty: there is no way.
+// The source address of the route to `to`; no packet is sent. Empty: no route.
 std::string source_address(const addrinfo& to) {
   const int fd = socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return "";
@@ -59,13 +59,13 @@ std::string source_address(const addrinfo& to) {
   return found ? numeric(address, length) : "";
 }
 
-// fd, or -1 with errno.
+// Returns a file descriptor, or -1 with errno.
 int try_listen(const addrinfo& at) {
   const int fd = socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const int yes = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,
-             sizeof(yes));  // a run may follow the last one at once
+             sizeof(yes));  // the port of a run that just ended
   if (bind(fd, at.ai_addr, at.ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
   const int error = errno;
   close(fd);

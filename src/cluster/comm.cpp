@@ -42,15 +42,16 @@ std::unique_ptr<Comm> make_comm(const Launch& launch, const CommOptions& options
 void handshake(Comm& comm, const std::string& version, const std::string& options) {
   const std::vector<std::string> all =
       comm.all_gather_bytes(nlohmann::json{{"version", version}, {"options", options}}.dump());
-  std::vector<nlohmann::json> said;
-  for (const std::string& text : all) said.push_back(nlohmann::json::parse(text));
-  for (size_t rank = 1; rank < said.size(); ++rank) {
-    const std::string version_here = said[rank]["version"], version_of_0 = said[0]["version"];
+  std::vector<nlohmann::json> all_values;
+  for (const std::string& text : all) all_values.push_back(nlohmann::json::parse(text));
+  for (size_t rank = 1; rank < all_values.size(); ++rank) {
+    const std::string version_here = all_values[rank]["version"],
+                      version_of_0 = all_values[0]["version"];
     TLT_CHECK_INPUT(version_here == version_of_0, "rank ", rank, " runs tlt ", version_here,
                     " but rank 0 runs tlt ", version_of_0,
                     "; install the same version on every host");
-    const std::string difference = first_difference(said[rank]["options"].get<std::string>(),
-                                                    said[0]["options"].get<std::string>());
+    const std::string difference = first_difference(all_values[rank]["options"].get<std::string>(),
+                                                    all_values[0]["options"].get<std::string>());
     TLT_CHECK_INPUT(difference.empty(), "rank ", rank,
                     " (here) and rank 0 (there) were started with other options: ", difference,
                     "; give every rank the same recipe and overrides");

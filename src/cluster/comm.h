@@ -1,13 +1,13 @@
 // Comm: the collectives of all workers, in one process or many.
 //
-// A solo run has a Comm too (of size 1, without a socket), so no caller asks whether it is alone.
+// A solo run has a Comm too (of size 1, without a socket), so no caller handles it separately.
 // Every rank calls the same functions in the same order with tensors of the same type and size.
 //
 // Owns       the rendezvous and the connections to the other ranks.
 // Not here   who is which rank (launch.h); who rolls out which group (group_source.h).
 // Threading  one thread at a time.
 // Errors     a lost or stuck rank ends a call within CommOptions::timeout_seconds with an Error
-//            that names the call and the ranks that did not speak up. After it every call throws.
+//            that names the call and the ranks that did not respond. After it every call throws.
 //
 //   const std::unique_ptr<Comm> comm = make_comm(launch, {});
 //   handshake(*comm, kVersion, options_digest(refs));
@@ -36,12 +36,12 @@ struct CommOptions {
   double rendezvous_seconds = 300;
 
   int cuda_device = -1;  // tensors of this CUDA device go through NCCL; -1: CPU tensors only
-  // A larger tensor goes in pieces: bounds the copies a backend makes. 32 MiB; tests set less.
+  // A larger tensor goes in pieces, which bounds the copies of a backend. 32 MiB; tests set less.
   int64_t bucket_bytes = int64_t{1} << 25;
 
   void visit(auto& v) {
     v(timeout_seconds, "timeout_seconds", Affects::kPlace,
-      "Seconds one collective may take, the wait for the slowest worker included.");
+      "Seconds that one collective may take, including the wait for the slowest worker.");
     v(rendezvous_seconds, "rendezvous_seconds", Affects::kPlace,
       "Seconds for all workers to start.");
   }
@@ -55,8 +55,8 @@ class Comm {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Returns when every rank is here. Throws Error where another rank is at a barrier of another
-  // name.
+  // Returns when every rank has called it. Throws Error if another rank is at a barrier with
+  // another name.
   virtual void barrier(const std::string& name) = 0;
 
   // In place, the same bits on every rank. REQUIRES: contiguous; float32, float64, bfloat16 or
@@ -68,19 +68,19 @@ class Comm {
   // Fills `tensor` with that of rank `root`. REQUIRES: contiguous; any type.
   virtual void broadcast(at::Tensor& tensor, int root) = 0;
 
-  // What each rank gave, by rank; any lengths.
+  // Returns the bytes of every rank, by rank; any lengths.
   virtual std::vector<std::string> all_gather_bytes(const std::string& bytes) = 0;
 
-  // A few numbers for metrics.
+  // Sums a few values, for metrics.
   virtual std::vector<double> all_reduce_sum(std::vector<double> values) = 0;
 };
 
-// Meets the other workers. Throws InputError where the launcher's variables cannot work.
+// Connects to the other workers. Throws InputError if the launcher's variables are inconsistent.
 std::unique_ptr<Comm> make_comm(const Launch& launch, const CommOptions& options);
 
 // Every rank must run the same program with the same `options` (those that change results, one
-// `name = value` a line). Throws InputError, on every rank, that names the first rank that differs
-// from rank 0, and how.
+// `name = value` per line). Otherwise throws InputError on every rank; it names the first rank
+// that differs from rank 0, and the difference.
 void handshake(Comm& comm, const std::string& version, const std::string& options);
 
 }  // namespace tlt::cluster

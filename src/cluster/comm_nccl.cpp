@@ -13,7 +13,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(cuda_device));
   auto options = c10d::ProcessGroupNCCL::Options::create();
   // c10d's watchdog ends the process when an operation is late. ProcessGroupComm throws at
-  // `timeout`; the watchdog comes after it and only where this thread is stuck inside the driver.
+  // `timeout`; the watchdog's longer limit matters only if this thread is stuck inside the driver.
   options->timeout = 2 * timeout;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, std::move(options));
 }

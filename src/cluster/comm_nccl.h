@@ -1,5 +1,5 @@
-// The NCCL backend of ProcessGroupComm. comm_nccl.cpp is compiled in CUDA builds only; others
-// refuse CUDA tensors.
+// The NCCL backend of ProcessGroupComm. comm_nccl.cpp is compiled in CUDA builds only; other
+// builds reject CUDA tensors.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,7 +15,7 @@ class Store;
 
 namespace tlt::cluster {
 
-// A communicator of this process' `cuda_device`. The connection is made by the first collective.
+// Makes a communicator for this process' `cuda_device`. The first collective connects it.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size, int cuda_device,
                                                     std::chrono::milliseconds timeout);

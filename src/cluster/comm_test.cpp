@@ -26,7 +26,7 @@ CommOptions quick() { return {.timeout_seconds = 20, .rendezvous_seconds = 20}; 
 class CommTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Workers, CommTest, ::testing::Values(1, 2, 3));
 
-TEST_P(CommTest, EveryCollectiveGivesTheSameOnEveryRank) {
+TEST_P(CommTest, CollectivesGiveEqualResultsOnAllRanks) {
   const auto ends = run_ranks(GetParam(), [](const Launch& launch) {
     const auto comm = make_comm(launch, quick());
     ASSERT_EQ(comm->rank(), launch.rank);
@@ -105,7 +105,7 @@ TEST(RanksTest, SumOfThreeFloatsHasTheSameBitsEverywhere) {
 TEST(RanksTest, LargeTensorIsReducedInBuckets) {
   const auto ends = run_ranks(2, [](const Launch& launch) {
     CommOptions options = quick();
-    options.bucket_bytes = 1000;  // 125 numbers of int64: the last bucket is short
+    options.bucket_bytes = 1000;  // 125 values of int64: the last bucket is short
     const auto comm = make_comm(launch, options);
     at::Tensor sum = at::arange(4003, at::kLong).view({4003, 1});
     comm->all_reduce_sum(sum);
@@ -117,7 +117,7 @@ TEST(RanksTest, LargeTensorIsReducedInBuckets) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
-TEST(RanksTest, DeadPeerIsNamedAtOnce) {
+TEST(RanksTest, DeadRankIsNamedAtOnce) {
   const auto ends = run_ranks(3, [](const Launch& launch) {
     const auto comm = make_comm(launch, {.timeout_seconds = 20, .rendezvous_seconds = 20});
     comm->barrier("start");
@@ -132,9 +132,9 @@ TEST(RanksTest, DeadPeerIsNamedAtOnce) {
   EXPECT_THAT(ends, ElementsAre(kPassed, 128 + SIGKILL, kPassed));
 }
 
-// Of a broadcast from rank 1 to 0, 2 and 3, one gets it from a live rank: it has no part with the
-// dead one, and must not be named beside it.
-TEST(RanksTest, RankThatWaitsForALiveOneIsNotTakenForDead) {
+// In a broadcast from rank 1 to 0, 2 and 3, one rank receives from a live one: it is not connected
+// to the dead rank and must not be reported as missing, too.
+TEST(RanksTest, RankThatWaitsForALiveRankIsNotReported) {
   const auto ends = run_ranks(4, [](const Launch& launch) {
     const auto comm = make_comm(launch, {.timeout_seconds = 20, .rendezvous_seconds = 20});
     comm->barrier("start");
@@ -158,7 +158,7 @@ TEST(RanksTest, DeadRankZeroIsNamed) {
   EXPECT_THAT(ends, ElementsAre(128 + SIGKILL, kPassed));
 }
 
-TEST(RanksTest, StuckPeerIsNamedAfterTheTimeout) {
+TEST(RanksTest, StuckRankIsNamedAfterTheTimeout) {
   const auto ends = run_ranks(2, [](const Launch& launch) {
     const auto comm = make_comm(launch, {.timeout_seconds = 1, .rendezvous_seconds = 20});
     comm->barrier("start");
@@ -174,7 +174,7 @@ TEST(RanksTest, StuckPeerIsNamedAfterTheTimeout) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
-TEST(RanksTest, BarriersOfDifferentNamesAreRefused) {
+TEST(RanksTest, BarriersWithDifferentNamesAreRejected) {
   const auto ends = run_ranks(2, [](const Launch& launch) {
     const auto comm = make_comm(launch, quick());
     const std::string name = launch.rank == 0 ? "save" : "publish";
@@ -199,13 +199,13 @@ TEST(RanksTest, MissingRankIsNamedAtTheRendezvous) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
-TEST(RanksTest, UnreachableRankZeroIsOneErrorAndNothingOnStderr) {
+TEST(RanksTest, UnreachableRankZeroWritesNothingToStderr) {
   const auto ends = run_ranks(1, [](Launch launch) {
     launch.rank = launch.local_rank = 1;
     launch.world_size = launch.local_world_size = 2;
-    const Listener nobody = listen_on("127.0.0.1", 0);
-    launch.master_port = nobody.port;
-    close(nobody.fd);
+    const Listener unused = listen_on("127.0.0.1", 0);
+    launch.master_port = unused.port;
+    close(unused.fd);
     ::testing::internal::CaptureStderr();
     EXPECT_THROW(make_comm(launch, {.rendezvous_seconds = 0.5}), Error);
     EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
@@ -213,7 +213,7 @@ TEST(RanksTest, UnreachableRankZeroIsOneErrorAndNothingOnStderr) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
-TEST(RanksTest, RankIsGivenOnce) {
+TEST(RanksTest, DuplicateRankIsRejected) {
   const auto ends = run_ranks(2, [](const Launch& launch) {
     if (launch.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     Launch wrong = launch;
@@ -249,7 +249,7 @@ TEST(RanksTest, HandshakeNamesTheRankAndTheDifference) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
-// Started again by spawn_workers, this test is a worker.
+// spawn_workers() starts this test again as a worker.
 TEST(SpawnedCommTest, SpawnedWorkersMeet) {
   const Launch launch = read_launch(process_environment());
   if (launch.world_size == 1) {
@@ -274,7 +274,7 @@ TEST(SoloCommTest, SoloRunOpensNoSocket) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
-TEST(FailingCommTest, FailsAtTheCallAskedForAndEverAfter) {
+TEST(FailingCommTest, FailsAtTheGivenCallAndAfterIt) {
   const auto solo = make_comm({}, {});
   FailingComm comm(*solo, 2);
   comm.barrier("first");

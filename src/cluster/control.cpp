@@ -25,7 +25,7 @@
 namespace tlt::cluster {
 namespace {
 
-constexpr int kLingerMilliseconds = 1000;  // at the end, for what was not sent yet
+constexpr int kLingerMilliseconds = 1000;  // at the end, to send what is still queued
 
 double now() { return steady_clock().seconds(); }
 
@@ -33,7 +33,7 @@ std::chrono::milliseconds wait_of(double seconds) {
   return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1000)));
 }
 
-// An event that a poll can wait for, set from another thread.
+// An event that poll() can wait for, set from another thread.
 class WakeUp {
  public:
   WakeUp() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { TLT_CHECK(fd_ >= 0); }
@@ -52,7 +52,7 @@ class WakeUp {
   const int fd_;
 };
 
-// zmq::poll() that a stopped and continued process survives.
+// zmq::poll() that is repeated when a signal interrupts it (the process was stopped and continued).
 template <size_t kCount>
 void poll(std::array<zmq::pollitem_t, kCount>& items, std::chrono::milliseconds bound) {
   for (zmq::pollitem_t& item : items) item.revents = 0;
@@ -60,7 +60,7 @@ void poll(std::array<zmq::pollitem_t, kCount>& items, std::chrono::milliseconds 
   TLT_CHECK(result >= 0 || errno == EINTR, zmq_strerror(errno));
 }
 
-// A thread for `loop` that no signal interrupts: those are the main thread's.
+// Starts a thread for `loop` with all signals blocked: the main thread handles them.
 template <class Loop>
 std::thread start_thread(Loop loop) {
   sigset_t all, before;
@@ -90,24 +90,24 @@ std::string bytes_of_key(const std::string& key) {
 
 void configure(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::ipv6, true);
-  socket.set(zmq::sockopt::maxmsgsize, kMaxParcelBytes);
+  socket.set(zmq::sockopt::maxmsgsize, kMaxMigrationBytes);
   socket.set(zmq::sockopt::linger, kLingerMilliseconds);
 }
 
-// A message and, where it has one, its parcel behind it.
+// Sends a message and, if it has one, its migration as a second frame.
 template <class Message>
 void send_message(zmq::socket_t& socket, const Message& message, zmq::send_flags flags) {
-  const bool has_parcel = !message.parcel.empty();
+  const bool has_parcel = !message.migration.empty();
   socket.send(zmq::buffer(encode(message)), has_parcel ? flags | zmq::send_flags::sndmore : flags);
-  if (has_parcel) socket.send(zmq::buffer(message.parcel), flags);
+  if (has_parcel) socket.send(zmq::buffer(message.migration), flags);
 }
 
-// What may stand behind the message `body`.
-std::string receive_parcel(zmq::socket_t& socket, const zmq::message_t& body) {
-  zmq::message_t parcel;
+// The frame that may follow the message `body`.
+std::string receive_migration(zmq::socket_t& socket, const zmq::message_t& body) {
+  zmq::message_t migration;
   if (!body.more()) return {};
-  TLT_CHECK(socket.recv(parcel) && !parcel.more(), "control message of the wrong form");
-  return parcel.to_string();
+  TLT_CHECK(socket.recv(migration) && !migration.more(), "control message of the wrong form");
+  return migration.to_string();
 }
 
 std::string tcp_endpoint(const std::string& address) {
@@ -127,7 +127,7 @@ class ControlServer::Impl {
   Impl(const std::string& address, int workers, const ControlOptions& options)
       : options_(options),
         coordinator_(workers, options.lost_after_seconds, options.min_workers_for_training, now()) {
-    // Bound before any connection: the library asks here whether a client's key is the right one.
+    // Bound before any connection: the library asks it whether a client's key is allowed.
     authenticator_ = zmq::socket_t(context_, zmq::socket_type::rep);
     authenticator_.bind("inproc://zeromq.zap.01");
     const KeyPair server = make_key_pair(), client = make_key_pair();
@@ -171,7 +171,8 @@ class ControlServer::Impl {
         }
         while (receive()) {
         }
-        send([&] { return coordinator_.tick(now()); });  // after all that had come: they live
+        // After all received events: their senders are alive.
+        send([&] { return coordinator_.tick(now()); });
       }
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -179,8 +180,8 @@ class ControlServer::Impl {
     }
   }
 
-  // Answers one request of the library (ZeroMQ RFC 27): version, request id, domain, address,
-  // identity, mechanism, key.
+  // Answers one authentication request of the library (ZeroMQ RFC 27): version, request id, domain,
+  // address, identity, mechanism, key.
   bool authenticate() {
     std::vector<std::string> frames;
     zmq::message_t frame;
@@ -209,7 +210,7 @@ class ControlServer::Impl {
               identity.to_string());
     const int worker = std::stoi(identity.to_string());  // set by ControlClient
     Event event = decode_event(body.to_string(), worker);
-    event.parcel = receive_parcel(router_, body);
+    event.migration = receive_migration(router_, body);
     send([&] { return coordinator_.on(event, now()); });
     return true;
   }
@@ -226,7 +227,7 @@ class ControlServer::Impl {
         warn_once("lost worker " + std::to_string(command.group),
                   "worker {} is lost: no word for {} s; others get its groups", command.group,
                   options_.lost_after_seconds);
-      // To a worker that is gone the library drops it; the coordinator will notice the silence.
+      // The library drops messages to a worker that is gone; its silence is noticed later.
       router_.send(zmq::buffer(std::to_string(command.worker)), zmq::send_flags::sndmore);
       send_message(router_, command, zmq::send_flags::none);
     }
@@ -278,7 +279,7 @@ class ControlClient::Impl {
     thread_.join();
   }
 
-  // Calls `ask(protocol, events)` under the lock and leaves the events to the thread.
+  // Calls `ask(protocol, events)` under the lock and queues the events for the client's thread.
   template <class Ask>
   auto with_protocol(const Ask& ask) {
     const std::lock_guard lock(mutex_);
@@ -308,7 +309,7 @@ class ControlClient::Impl {
   void check_alive() const {
     if (error_) std::rethrow_exception(error_);
     TLT_CHECK(!protocol_.was_given_up(), "worker ", worker_, " was silent for more than ",
-              options_.lost_after_seconds, " s and was given up; others have its groups");
+              options_.lost_after_seconds, " s and was marked as lost; others have its groups");
   }
 
   void run() {
@@ -344,13 +345,13 @@ class ControlClient::Impl {
     const std::lock_guard lock(mutex_);
     const bool trained = protocol_.may_train();
     Command command = decode_command(body.to_string(), worker_);
-    command.parcel = receive_parcel(dealer_, body);
+    command.migration = receive_migration(dealer_, body);
     protocol_.on(command, outgoing_);
     if (trained && !protocol_.may_train()) training_ended_at_ = last_heard_;
     return true;
   }
 
-  // True: this was the last time.
+  // Sends the queued events. Returns true when the client is stopping.
   bool send_outgoing() {
     std::vector<Event> events;
     bool stopping = false;
@@ -363,13 +364,13 @@ class ControlClient::Impl {
     return stopping;
   }
 
-  // A full queue (the coordinator is gone) drops the message; check_coordinator() will speak.
+  // A full queue (the coordinator is gone) drops the message; check_coordinator() throws later.
   void send(const Event& event) { send_message(dealer_, event, zmq::send_flags::dontwait); }
 
   void check_coordinator() {
     const double time = now();
     if (time - last_look_ > options_.lost_after_seconds / 2)
-      last_heard_ = time;  // it was we who slept
+      last_heard_ = time;  // this process was suspended
     last_look_ = time;
     TLT_CHECK(time - last_heard_ <= options_.lost_after_seconds, "worker ", worker_,
               " has no word from the coordinator (rank 0) for ", options_.lost_after_seconds, " s");
@@ -439,9 +440,9 @@ bool ControlClient::is_asked_to_move() {
       [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.is_asked_to_move(); });
 }
 
-void ControlClient::move(std::string parcel) {
+void ControlClient::move(std::string migration) {
   impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
-    return protocol.move(std::move(parcel), out), 0;
+    return protocol.move(std::move(migration), out), 0;
   });
 }
 
@@ -466,7 +467,7 @@ std::vector<int> ControlClient::lost_workers() {
 
 namespace {
 
-// Rank 0: its worker, and the server that outlives it.
+// The source of rank 0: its own client, and the server, which outlives it.
 class CoordinatorsGroups final : public GroupSource {
  public:
   CoordinatorsGroups(std::unique_ptr<ControlServer> server, const ControlOptions& options)
@@ -479,9 +480,9 @@ class CoordinatorsGroups final : public GroupSource {
   [[nodiscard]] std::string take_parcel() override { return client_.take_parcel(); }
   void report(const Load& load) override { client_.report(load); }
   [[nodiscard]] bool is_asked_to_move() override { return client_.is_asked_to_move(); }
-  void move(std::string parcel) override { client_.move(std::move(parcel)); }
+  void move(std::string migration) override { client_.move(std::move(migration)); }
   [[nodiscard]] bool step_done() override {
-    static_cast<void>(server_->state(0));  // throws what ended the server
+    static_cast<void>(server_->state(0));  // rethrows the server's error
     return client_.step_done();
   }
   void wait_for_news(double seconds) override { client_.wait_for_news(seconds); }

@@ -1,13 +1,13 @@
-// Control: the conversation about who rolls out what, over ZeroMQ.
+// Control: assigns the groups of an RL step to workers, over ZeroMQ.
 //
 // Rank 0 has a ControlServer: a thread with a ROUTER socket around the Coordinator. Every rank,
 // rank 0 too, has a ControlClient: a GroupSource with a thread and a DEALER socket around a
 // WorkerProtocol. The caller's thread only takes a lock for microseconds; it never waits for a
 // message.
 //
-// Every connection is encrypted and authenticated (ZeroMQ CURVE): who does not have the keys that
-// rank 0 hands out through Comm is not heard. Sockets listen where own_address() says: loopback on
-// one host.
+// Every connection is encrypted and authenticated (ZeroMQ CURVE): messages from a process without
+// the keys that rank 0 distributes through Comm are dropped. Sockets listen at own_address():
+// loopback on one host.
 //
 //   const std::unique_ptr<GroupSource> source = make_group_source(*comm, launch, {});
 //
@@ -29,18 +29,18 @@ struct Launch;
 struct ControlOptions {
   double heartbeat_seconds = 1;
   double lost_after_seconds = 10;
-  int64_t min_workers_for_training = 0;  // 0: nobody trains
+  int64_t min_workers_for_training = 0;  // 0: no worker trains
 
   void visit(auto& v) {
     v(heartbeat_seconds, "heartbeat_seconds", Affects::kPlace,
-      "How often a worker says that it is alive.");
+      "Seconds between two heartbeats of a worker.");
     v(lost_after_seconds, "lost_after_seconds", Affects::kPlace,
-      "Seconds without a word after which a worker's groups are given to others.");
+      "Seconds of silence after which a worker is lost and its groups go to others.");
   }
   void check() const;
 };
 
-// What rank 0 hands out.
+// What a client needs to connect; rank 0 distributes it.
 struct ControlKeys {
   std::string endpoint;  // tcp://address:port
   std::string server_public;
@@ -55,7 +55,7 @@ class ControlServer {
 
   const ControlKeys& keys() const;
 
-  // From any thread. Throws what ended the server's thread.
+  // Callable from any thread. Rethrows the exception that ended the server's thread.
   WorkerState state(int worker) const;
 
  private:
@@ -75,7 +75,7 @@ class ControlClient final : public GroupSource {
   [[nodiscard]] std::string take_parcel() override;
   void report(const Load& load) override;
   [[nodiscard]] bool is_asked_to_move() override;
-  void move(std::string parcel) override;
+  void move(std::string migration) override;
   [[nodiscard]] bool step_done() override;
   void wait_for_news(double seconds) override;
   [[nodiscard]] bool may_train() override;
@@ -87,8 +87,8 @@ class ControlClient final : public GroupSource {
   std::unique_ptr<Impl> impl_;
 };
 
-// LocalGroups for one worker; else rank 0 starts the server and every rank gets a client. A
-// collective: every rank calls it.
+// LocalGroups for one worker; otherwise rank 0 starts the server and every rank gets a client.
+// Collective: every rank must call it.
 std::unique_ptr<GroupSource> make_group_source(Comm& comm, const Launch& launch,
                                                const ControlOptions& options);
 

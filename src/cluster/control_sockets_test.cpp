@@ -1,5 +1,5 @@
-// In FastRL (docs/paper_map.md) two threads share a ZeroMQ socket of the kind that asks and then
-// waits for the answer.
+// In FastRL (docs/paper_map.md) two threads share a ZeroMQ socket of a request-reply type, which
+// requires that each request is answered before the next.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ namespace {
 using ::testing::Each;
 using ::testing::SizeIs;
 
-// Which threads have read or written a socket, while it looks.
+// Records which threads have read or written a socket between start() and stop().
 class SocketWatch {
  public:
   static SocketWatch& instance() {
@@ -53,7 +53,7 @@ class SocketWatch {
   std::map<void*, std::set<std::thread::id>> threads_;  // protected by mutex_
 };
 
-// The library's own, behind the function of the same name below.
+// The library's own function, which the one of the same name below replaces.
 template <class Function>
 Function* library(Function* /*of*/, const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -62,7 +62,7 @@ Function* library(Function* /*of*/, const char* name) {
 }  // namespace
 }  // namespace tlt::cluster
 
-// In place of the library's in this program.
+// Replace the library's functions in this program.
 extern "C" {
 int zmq_send(void* socket, const void* data, size_t size, int flags) {
   static const auto real = tlt::cluster::library(zmq_send, "zmq_send");
@@ -96,7 +96,7 @@ ControlOptions training() {
   return options;
 }
 
-// Everything that a worker may ask.
+// Calls everything a worker may call.
 void ask_everything(GroupSource& source) {
   if (const auto group = source.try_take()) source.done(*group);
   static_cast<void>(source.has_parcel());
@@ -109,8 +109,8 @@ void ask_everything(GroupSource& source) {
   static_cast<void>(source.step_done());
 }
 
-// Each worker is asked by two threads, and the coordinator by a third.
-TEST(ControlSocketsTest, ASocketIsOneThreads) {
+// Two threads call each worker's source, and a third one the coordinator's state.
+TEST(ControlSocketsTest, SocketIsUsedByOneThread) {
   ControlServer server("127.0.0.1", 2, training());
   std::vector<std::set<std::thread::id>> users;
   {
@@ -132,8 +132,8 @@ TEST(ControlSocketsTest, ASocketIsOneThreads) {
   EXPECT_THAT(users, Each(SizeIs(1)));
 }
 
-// Nothing waits for an answer: here none ever comes.
-TEST(ControlSocketsTest, AWorkerGoesOnWithoutAnAnswer) {
+// Calls do not wait for an answer: here none ever arrives.
+TEST(ControlSocketsTest, WorkerContinuesWithoutAnAnswer) {
   const ControlKeys keys = ControlServer("127.0.0.1", 1, training()).keys();  // is gone
   ControlClient client(keys, 0, training());
   client.begin_step(1, 2);

@@ -27,9 +27,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr ControlOptions kPatient = {.heartbeat_seconds = 0.05, .lost_after_seconds = 20};
 constexpr ControlOptions kQuick = {.heartbeat_seconds = 0.05,
-                                   .lost_after_seconds = 1.5};  // where somebody is lost
+                                   .lost_after_seconds = 1.5};  // if a worker is lost
 
-// Rolls out a step with room for `room` groups, each of which takes `engine_steps` steps of a
+// Rolls out a step with capacity for `room` groups, each of which takes `engine_steps` steps of a
 // millisecond. Returns the groups done here.
 std::vector<int64_t> roll_out(GroupSource& source, int64_t step, int64_t groups, size_t room,
                               int engine_steps) {
@@ -81,7 +81,7 @@ TEST(ControlTest, ThreeWorkersShareTheGroupsOfEveryStep) {
   }
 }
 
-TEST(ControlTest, AskingTakesMicroseconds) {
+TEST(ControlTest, TryTakeTakesMicroseconds) {
   ControlServer server("127.0.0.1", 1, kPatient);
   ControlClient client(server.keys(), 0, kPatient);
   std::vector<double> microseconds;
@@ -100,8 +100,8 @@ TEST(ControlTest, AskingTakesMicroseconds) {
   RecordProperty("median_microseconds", std::to_string(microseconds[microseconds.size() / 2]));
 }
 
-// Worker 1 rolls out the one group there is; worker 0 may train from when it has nothing to do
-// until the step is done, and learns of that without asking.
+// Worker 1 rolls out the one group left; worker 0 may train from when it is idle until the step is
+// done, and is notified without a request.
 TEST(ControlTest, IdleWorkerMayTrainUntilTheStepIsDone) {
   ControlOptions options = kPatient;
   options.min_workers_for_training = 1;
@@ -114,11 +114,11 @@ TEST(ControlTest, IdleWorkerMayTrainUntilTheStepIsDone) {
   EXPECT_FALSE(idle.may_train());
   idle.done(0);
   EXPECT_EQ(idle.try_take(), std::nullopt);
-  const auto wait_until = [](const auto& is_so) {
+  const auto wait_until = [](const auto& condition) {
     const auto deadline = Clock::now() + std::chrono::seconds(10);
-    while (!is_so() && Clock::now() < deadline)
+    while (!condition() && Clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return is_so();
+    return condition();
   };
   EXPECT_TRUE(wait_until([&] { return idle.may_train(); }));
   EXPECT_EQ(server.state(0), WorkerState::kTraining);
@@ -131,40 +131,40 @@ TEST(ControlTest, IdleWorkerMayTrainUntilTheStepIsDone) {
   EXPECT_TRUE(idle.step_done());
 }
 
-// Worker 1 has less left than worker 0, so what it has goes on there: as much as there is, bytes of
-// any kind.
-TEST(ControlTest, ParcelGoesToTheOtherWorker) {
+// Worker 1 has fewer sequences than worker 0, so they migrate there: a payload of any size and of
+// any bytes.
+TEST(ControlTest, MigrationReachesTheOtherWorker) {
   ControlServer server("127.0.0.1", 2, kPatient);
-  ControlClient taker(server.keys(), 0, kPatient), giver(server.keys(), 1, kPatient);
-  std::string parcel(3'000'000, '\0');
-  for (size_t i = 0; i < parcel.size(); ++i) parcel[i] = static_cast<char>(i * i % 251);
-  const auto wait_until = [](const auto& is_so) {
+  ControlClient receiver(server.keys(), 0, kPatient), sender(server.keys(), 1, kPatient);
+  std::string migration(3'000'000, '\0');
+  for (size_t i = 0; i < migration.size(); ++i) migration[i] = static_cast<char>(i * i % 251);
+  const auto wait_until = [](const auto& condition) {
     const auto deadline = Clock::now() + std::chrono::seconds(10);
-    while (!is_so() && Clock::now() < deadline)
+    while (!condition() && Clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return is_so();
+    return condition();
   };
-  for (ControlClient* client : {&taker, &giver}) client->begin_step(1, 2);
-  for (ControlClient* client : {&taker, &giver}) {
+  for (ControlClient* client : {&receiver, &sender}) client->begin_step(1, 2);
+  for (ControlClient* client : {&receiver, &sender}) {
     while (!client->try_take()) client->wait_for_news(0.01);
     client->report(
-        {.sequences = client == &giver ? 2 : 3, .tokens = 10, .remaining = 10, .room = 2});
+        {.sequences = client == &sender ? 2 : 3, .tokens = 10, .remaining = 10, .room = 2});
   }
-  ASSERT_TRUE(wait_until([&] { return giver.is_asked_to_move(); }));
-  EXPECT_FALSE(taker.is_asked_to_move());
-  giver.move(parcel);
-  EXPECT_EQ(giver.try_take(), std::nullopt);
-  ASSERT_TRUE(wait_until([&] { return taker.has_parcel(); }));
-  EXPECT_EQ(taker.try_take(), 2);
-  EXPECT_EQ(taker.take_parcel() == parcel, true);
+  ASSERT_TRUE(wait_until([&] { return sender.is_asked_to_move(); }));
+  EXPECT_FALSE(receiver.is_asked_to_move());
+  sender.move(migration);
+  EXPECT_EQ(sender.try_take(), std::nullopt);
+  ASSERT_TRUE(wait_until([&] { return receiver.has_parcel(); }));
+  EXPECT_EQ(receiver.try_take(), 2);
+  EXPECT_EQ(receiver.take_parcel() == migration, true);
   EXPECT_TRUE(wait_until([&] { return server.state(1) == WorkerState::kIdle; }));
-  taker.done(2);
-  EXPECT_FALSE(taker.step_done());
-  taker.done(0);
-  EXPECT_TRUE(wait_until([&] { return taker.step_done() && giver.step_done(); }));
+  receiver.done(2);
+  EXPECT_FALSE(receiver.step_done());
+  receiver.done(0);
+  EXPECT_TRUE(wait_until([&] { return receiver.step_done() && sender.step_done(); }));
 }
 
-TEST(ControlTest, WorkerWithOtherKeysIsNotHeard) {
+TEST(ControlTest, WorkerWithWrongKeysIsIgnored) {
   ControlServer server("127.0.0.1", 2, kQuick);
   ControlServer stranger("127.0.0.1", 2, kQuick);
   ControlKeys keys = server.keys();
@@ -178,7 +178,7 @@ TEST(ControlTest, WorkerWithOtherKeysIsNotHeard) {
                }).find("worker 1 has no word from the coordinator") == std::string::npos);
 }
 
-TEST(ControlTest, BrokenMessageEndsTheServerWithItsText) {
+TEST(ControlTest, MalformedMessageEndsTheServer) {
   ControlServer server("127.0.0.1", 1, kPatient);
   zmq::context_t context;
   zmq::socket_t dealer(context, zmq::socket_type::dealer);
@@ -216,7 +216,7 @@ TEST(ControlRanksTest, RanksShareTheGroups) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
-// Started again by spawn_workers or by tools/netns_demo.sh, this test is a worker.
+// spawn_workers() and tools/netns_demo.sh start this test again as a worker.
 TEST(SpawnedControlTest, SpawnedWorkersShareTheGroups) {
   const Launch launch = read_launch(process_environment());
   if (launch.world_size == 1) {
@@ -258,9 +258,9 @@ TEST(ControlRanksTest, GroupsOfAKilledWorkerAreDoneByTheOthers) {
   EXPECT_THAT(ends, ElementsAre(kPassed, kPassed, 128 + SIGKILL));
 }
 
-// The one that others' sequences were moved to dies with them: they come out of another's source,
-// as they were moved.
-TEST(ControlRanksTest, ParcelOfAKilledWorkerGoesOnElsewhere) {
+// The worker that others' sequences migrated to dies with them: another worker's source returns the
+// same migration.
+TEST(ControlRanksTest, MigrationOfAKilledWorkerIsResumed) {
   const auto ends = run_ranks(3, [](const Launch& launch) {
     const auto comm = make_comm(launch, {});
     const auto source = make_group_source(*comm, launch, kQuick);
@@ -293,7 +293,7 @@ TEST(ControlRanksTest, ParcelOfAKilledWorkerGoesOnElsewhere) {
   EXPECT_THAT(ends, ElementsAre(kPassed, kPassed, 128 + SIGKILL));
 }
 
-TEST(ControlRanksTest, WorkerThatWasStoppedAndComesBackIsToldToExit) {
+TEST(ControlRanksTest, SuspendedWorkerMustExitWhenItContinues) {
   const auto ends = run_ranks(2, [](const Launch& launch) {
     const auto comm = make_comm(launch, {});
     const auto pids = comm->all_gather_bytes(std::to_string(getpid()));
@@ -305,7 +305,7 @@ TEST(ControlRanksTest, WorkerThatWasStoppedAndComesBackIsToldToExit) {
       EXPECT_THAT(thrown_message([&] {
                     while (!source->step_done()) source->wait_for_news(0.01);
                   }),
-                  HasSubstr("worker 1 was silent for more than 1.5 s and was given up"));
+                  HasSubstr("worker 1 was silent for more than 1.5 s and was marked as lost"));
       comm->barrier("rank 1 knows");
       return;
     }

@@ -11,14 +11,14 @@
 namespace tlt::cluster {
 namespace {
 
-// What moves is computed anew where it goes on: tokens of a prompt's kind, of which a forward pass
-// takes some tens in the time of a step of decoding. A move is worth it where that is little beside
-// what may come.
-constexpr int64_t kTokensForOneToCome = 4;
-constexpr int64_t kMostTokens = int64_t{1} << 20;  // of a parcel: kMaxParcelBytes holds four times
+// The receiving worker computes the KV cache of migrated tokens again. That is prefill: a forward
+// pass takes some tens of such tokens in the time of one decode step. A migration pays if that cost
+// is small relative to the tokens that may still be generated.
+constexpr int64_t kTokensPerRemaining = 4;
+constexpr int64_t kMostTokens = int64_t{1} << 20;  // kMaxMigrationBytes holds 4 times as many
 
-bool is_worth_moving(const Load& load) {
-  return load.tokens <= kTokensForOneToCome * load.remaining && load.tokens <= kMostTokens;
+bool is_worth_migrating(const Load& load) {
+  return load.tokens <= kTokensPerRemaining * load.remaining && load.tokens <= kMostTokens;
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ Coordinator::Coordinator(int workers, double lost_after_seconds, int64_t min_wor
   for (Worker& worker : workers_) worker.last_heard = now;
 }
 
-std::vector<std::vector<int64_t>> Coordinator::deal(int64_t groups, int workers) {
+std::vector<std::vector<int64_t>> Coordinator::round_robin(int64_t groups, int workers) {
   TLT_CHECK(groups >= 0 && groups < int64_t{1} << 24, groups, " groups");
   std::vector<std::vector<int64_t>> shares(workers);
   for (int64_t group = 0; group < groups; ++group) shares[group % workers].push_back(group);
@@ -49,11 +49,11 @@ std::vector<Command> Coordinator::begin_step(int64_t step,
   step_ = step;
   groups_.clear();
   done_.clear();
-  parcels_.clear();
-  move_.reset();
+  migrations_.clear();
+  pending_migration_.reset();
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    worker.joined = worker.hungry = worker.trains = false;
+    worker.joined = worker.requesting = worker.trains = false;
     worker.load.reset();
     std::deque<int64_t>& queue = worker.lost ? common_ : worker.queue;
     for (const int64_t group : shares[i]) {
@@ -61,7 +61,7 @@ std::vector<Command> Coordinator::begin_step(int64_t step,
       queue.push_back(group);
     }
   }
-  first_parcel_ = groups_.empty() ? 0 : *groups_.rbegin() + 1;
+  first_migration_ = groups_.empty() ? 0 : *groups_.rbegin() + 1;
   return {};
 }
 
@@ -80,19 +80,19 @@ std::vector<Command> Coordinator::on(const Event& event, double now) {
     return out;
   }
   if (event.step < step_) {
-    // It begins a step that the others have finished without it.
+    // The worker begins a step that the others have finished without it.
     if (event.kind == Event::Kind::kBegin)
       out.push_back({.kind = Command::Kind::kStepDone, .worker = event.worker, .step = event.step});
     return out;
   }
   if (event.kind == Event::Kind::kBegin && event.step > step_)
-    begin_step(event.step, deal(event.group, static_cast<int>(workers_.size())));
+    begin_step(event.step, round_robin(event.group, static_cast<int>(workers_.size())));
   TLT_CHECK(event.step == step_, "worker ", event.worker, " is in step ", event.step, ", not in ",
             step_);
   switch (event.kind) {
     case Event::Kind::kBegin:
-      TLT_CHECK(event.group == first_parcel_, "worker ", event.worker, " begins step ", step_,
-                " with ", event.group, " groups, others with ", first_parcel_);
+      TLT_CHECK(event.group == first_migration_, "worker ", event.worker, " begins step ", step_,
+                " with ", event.group, " groups, others with ", first_migration_);
       join(event.worker, out);
       break;
     case Event::Kind::kTake:
@@ -110,21 +110,22 @@ std::vector<Command> Coordinator::on(const Event& event, double now) {
     case Event::Kind::kLoad:
       if (!worker.running.empty()) worker.load = event.load;
       break;
-    case Event::Kind::kMoved:
-      moved(event.worker, event.parcel, out);
+    case Event::Kind::kMigrated:
+      migrated(event.worker, event.migration, out);
       break;
     case Event::Kind::kHeartbeat:
       break;
   }
   settle(out);
-  if (event.kind == Event::Kind::kTake && worker.hungry)
+  if (event.kind == Event::Kind::kTake && worker.requesting)
     say(Command::Kind::kNoWork, event.worker, -1, out);
   return out;
 }
 
 std::vector<Command> Coordinator::tick(double now) {
   Commands out;
-  const bool was_away = now - last_tick_ > lost_after_seconds_ / 2;  // then nobody could be heard
+  // After a pause the events of that time are still queued.
+  const bool was_away = now - last_tick_ > lost_after_seconds_ / 2;
   last_tick_ = now;
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
@@ -144,7 +145,7 @@ WorkerState Coordinator::state(int worker) const {
 }
 
 bool Coordinator::is_idle(const Worker& worker) const {
-  return worker.hungry && !worker.given && worker.running.empty() && !is_step_done();
+  return worker.requesting && !worker.given && worker.running.empty() && !is_step_done();
 }
 
 int Coordinator::workers_in(WorkerState wanted) const {
@@ -163,12 +164,12 @@ void Coordinator::join(int worker, Commands& out) {
 
 void Coordinator::take(int worker) {
   Worker& it = workers_[worker];
-  TLT_CHECK(it.joined && !it.hungry, "worker ", worker, " asks twice");
+  TLT_CHECK(it.joined && !it.requesting, "worker ", worker, " requests twice");
   if (is_step_done()) return;
   if (it.given)
-    it.given->wanted = true;  // it asked while the group was on its way
+    it.given->wanted = true;  // requested while the group was on its way
   else
-    it.hungry = true;
+    it.requesting = true;
 }
 
 void Coordinator::started(int worker, int64_t group) {
@@ -176,15 +177,15 @@ void Coordinator::started(int worker, int64_t group) {
   TLT_CHECK(it.given && it.given->group == group, "worker ", worker, " started group ", group,
             ", which it was not given");
   it.given.reset();
-  it.load.reset();  // it has more now
+  it.load.reset();  // the report is out of date
   TLT_CHECK(it.running.insert(group).second, group);
 }
 
 void Coordinator::returned(int worker, int64_t group) {
   Worker& it = workers_[worker];
   TLT_CHECK(it.given && it.given->group == group && it.given->recalled, "worker ", worker,
-            " returned group ", group, ", which was not asked back");
-  it.given.reset();  // whether it was wanted or not: a worker that still has room asks again
+            " returned group ", group, ", which was not recalled");
+  it.given.reset();  // also if requested: a worker with free capacity requests again
   it.queue.push_front(group);
 }
 
@@ -193,31 +194,32 @@ void Coordinator::done(int worker, int64_t group, Commands& out) {
   TLT_CHECK(it.running.erase(group) == 1, "group ", group, " is done at worker ", worker,
             ", where it does not run");
   TLT_CHECK(done_.insert(group).second, group);
-  parcels_.erase(group);
+  migrations_.erase(group);
   if (it.running.empty()) {
     it.load.reset();
-    if (move_ && move_->from == worker) move_.reset();  // it has nothing left to move
+    // Nothing is left to migrate.
+    if (pending_migration_ && pending_migration_->from == worker) pending_migration_.reset();
   }
   if (is_step_done()) announce_step_done(out);
 }
 
-void Coordinator::moved(int worker, const std::string& parcel, Commands& out) {
+void Coordinator::migrated(int worker, const std::string& migration, Commands& out) {
   Worker& it = workers_[worker];
-  TLT_CHECK(move_ && move_->from == worker && !it.running.empty(), "worker ", worker,
-            " moves what it was not asked to move");
-  TLT_CHECK(!parcel.empty(), "worker ", worker, " moves nothing");
+  TLT_CHECK(pending_migration_ && pending_migration_->from == worker && !it.running.empty(),
+            "worker ", worker, " migrates without a request");
+  TLT_CHECK(!migration.empty(), "worker ", worker, " migrates nothing");
   const int64_t id = *groups_.rbegin() + 1;
   groups_.insert(id);
-  parcels_[id] = parcel;
+  migrations_[id] = migration;
   for (const int64_t group : it.running) {
     done_.insert(group);
-    parcels_.erase(group);
+    migrations_.erase(group);
   }
   it.running.clear();
   it.load.reset();
-  const int to = move_->to;
-  move_.reset();
-  // Whoever is hungry gets it, where the other one has other things to do by now.
+  const int to = pending_migration_->to;
+  pending_migration_.reset();
+  // If the intended worker has other work by now, any requesting worker gets it.
   if (workers_[to].lost || workers_[to].given)
     common_.push_front(id);
   else
@@ -227,10 +229,10 @@ void Coordinator::moved(int worker, const std::string& parcel, Commands& out) {
 void Coordinator::lose(int worker, Commands& out) {
   Worker& it = workers_[worker];
   it.lost = true;
-  it.hungry = it.trains = false;
+  it.requesting = it.trains = false;
   it.load.reset();
-  if (move_ && move_->from == worker) move_.reset();
-  // What it had begun comes first: those groups are the furthest behind.
+  if (pending_migration_ && pending_migration_->from == worker) pending_migration_.reset();
+  // Started groups come first: they lag the furthest.
   common_.insert(common_.end(), it.running.begin(), it.running.end());
   if (it.given) common_.push_back(it.given->group);
   common_.insert(common_.end(), it.queue.begin(), it.queue.end());
@@ -245,8 +247,8 @@ void Coordinator::lose(int worker, Commands& out) {
 void Coordinator::settle(Commands& out) {
   size_t unserved = 0;
   for (size_t i = 0; i < workers_.size(); ++i) {
-    if (!workers_[i].hungry) continue;
-    if (const std::optional<int64_t> group = next_for_hungry(workers_[i]))
+    if (!workers_[i].requesting) continue;
+    if (const std::optional<int64_t> group = next_group_for(workers_[i]))
       give(static_cast<int>(i), *group, /*wanted=*/true, out);
     else
       ++unserved;
@@ -272,32 +274,34 @@ void Coordinator::settle(Commands& out) {
 }
 
 void Coordinator::consolidate(Commands& out) {
-  if (move_ || has_unstarted()) return;
-  move_ = find_move();
-  if (!move_) return;
-  say(Command::Kind::kMove, move_->from, -1, out);
+  if (pending_migration_ || has_unstarted()) return;
+  pending_migration_ = find_migration();
+  if (!pending_migration_) return;
+  say(Command::Kind::kMigrate, pending_migration_->from, -1, out);
 }
 
-// The fewest sequences that are worth it, to the worker with the most that has room for them.
-std::optional<Coordinator::Move> Coordinator::find_move() const {
-  std::optional<Move> best;
+// The smallest migration that is worth it, to the worker with the most sequences among those with
+// capacity for it.
+std::optional<Coordinator::Migration> Coordinator::find_migration() const {
+  std::optional<Migration> best;
   const auto load = [&](int worker) { return *workers_[static_cast<size_t>(worker)].load; };
-  const auto is_better = [&](const Move& a, const Move& b) {
-    const auto key = [&](const Move& move) {
-      return std::tuple(load(move.from).sequences, load(move.from).tokens,
-                        -load(move.to).sequences);
+  const auto is_better = [&](const Migration& a, const Migration& b) {
+    const auto key = [&](const Migration& candidate) {
+      return std::tuple(load(candidate.from).sequences, load(candidate.from).tokens,
+                        -load(candidate.to).sequences);
     };
     return key(a) < key(b);
   };
   const int workers = static_cast<int>(workers_.size());
-  for (Move move; move.from < workers; ++move.from)
-    for (move.to = 0; move.to < workers; ++move.to) {
-      if (move.from == move.to || !workers_[static_cast<size_t>(move.from)].load ||
-          !workers_[static_cast<size_t>(move.to)].load)
+  for (Migration candidate; candidate.from < workers; ++candidate.from)
+    for (candidate.to = 0; candidate.to < workers; ++candidate.to) {
+      if (candidate.from == candidate.to || !workers_[static_cast<size_t>(candidate.from)].load ||
+          !workers_[static_cast<size_t>(candidate.to)].load)
         continue;
-      if (is_worth_moving(load(move.from)) && load(move.from).sequences <= load(move.to).room &&
-          (!best || is_better(move, *best)))
-        best = move;
+      if (is_worth_migrating(load(candidate.from)) &&
+          load(candidate.from).sequences <= load(candidate.to).room &&
+          (!best || is_better(candidate, *best)))
+        best = candidate;
     }
   return best;
 }
@@ -321,7 +325,7 @@ void Coordinator::promote(Commands& out) {
   }
 }
 
-std::optional<int64_t> Coordinator::next_for_hungry(Worker& worker) {
+std::optional<int64_t> Coordinator::next_group_for(Worker& worker) {
   std::deque<int64_t>* queue = !worker.queue.empty() ? &worker.queue : &common_;
   if (!queue->empty()) {
     const int64_t group = queue->front();
@@ -332,17 +336,17 @@ std::optional<int64_t> Coordinator::next_for_hungry(Worker& worker) {
              return a.queue.size() < b.queue.size();
            })->queue;
   if (queue->empty()) return std::nullopt;
-  const int64_t group = queue->back();  // from the end its owner reaches last
+  const int64_t group = queue->back();  // its owner would reach it last
   queue->pop_back();
   return group;
 }
 
 void Coordinator::give(int worker, int64_t group, bool wanted, Commands& out) {
-  workers_[worker].hungry = workers_[worker].trains = false;
+  workers_[worker].requesting = workers_[worker].trains = false;
   workers_[worker].given = Given{.group = group, .wanted = wanted};
   say(Command::Kind::kGive, worker, group, out);
-  if (const auto parcel = parcels_.find(group); parcel != parcels_.end())
-    out.back().parcel = parcel->second;
+  if (const auto migration = migrations_.find(group); migration != migrations_.end())
+    out.back().migration = migration->second;
 }
 
 void Coordinator::say(Command::Kind kind, int worker, int64_t group, Commands& out) const {
@@ -370,7 +374,7 @@ void Coordinator::check_invariant() const {
     if (worker.given) places[worker.given->group].push_back("given to " + at);
     TLT_CHECK(!worker.lost || (worker.queue.empty() && !worker.given && worker.running.empty()), at,
               " is lost and holds groups");
-    TLT_CHECK(!(worker.hungry && worker.given), at, " is hungry and was given a group");
+    TLT_CHECK(!(worker.requesting && worker.given), at, " is requesting and was given a group");
     TLT_CHECK(!worker.trains || is_step_done() || is_idle(worker), at, " trains and is not idle");
     TLT_CHECK(worker.joined || (!worker.given && worker.running.empty()), at,
               " has groups before it began the step");
@@ -382,13 +386,14 @@ void Coordinator::check_invariant() const {
   TLT_CHECK(places.size() == groups_.size(), places.size(), " groups in places, ", groups_.size(),
             " in step ", step_);
   for (const int64_t group : groups_)
-    TLT_CHECK((group >= first_parcel_ && !done_.contains(group)) == parcels_.contains(group),
-              "parcel ", group, " is not kept as long as it is needed");
-  for (const auto& [id, parcel] : parcels_)
-    TLT_CHECK(groups_.contains(id), "parcel ", id, " is of no group");
-  TLT_CHECK(!move_ || (!workers_[static_cast<size_t>(move_->from)].lost &&
-                       !workers_[static_cast<size_t>(move_->from)].running.empty()),
-            "a worker without groups is asked to move");
+    TLT_CHECK((group >= first_migration_ && !done_.contains(group)) == migrations_.contains(group),
+              "migration ", group, " is not kept as long as it is needed");
+  for (const auto& [id, migration] : migrations_)
+    TLT_CHECK(groups_.contains(id), "migration ", id, " is of no group");
+  TLT_CHECK(!pending_migration_ ||
+                (!workers_[static_cast<size_t>(pending_migration_->from)].lost &&
+                 !workers_[static_cast<size_t>(pending_migration_->from)].running.empty()),
+            "a worker without groups is asked to migrate");
 }
 
 }  // namespace tlt::cluster

@@ -22,12 +22,12 @@ class CoordinatorPeer {
   std::set<int64_t>& running(int worker) { return it_.workers_[worker].running; }
   std::set<int64_t>& done() { return it_.done_; }
   std::deque<int64_t>& common() { return it_.common_; }
-  bool& hungry(int worker) { return it_.workers_[worker].hungry; }
+  bool& requesting(int worker) { return it_.workers_[worker].requesting; }
   bool& trains(int worker) { return it_.workers_[worker].trains; }
   bool& lost(int worker) { return it_.workers_[worker].lost; }
   int64_t& given(int worker) { return it_.workers_[worker].given->group; }
-  std::map<int64_t, std::string>& parcels() { return it_.parcels_; }
-  void ask_to_move(int worker) { it_.move_ = {.from = worker, .to = 0}; }
+  std::map<int64_t, std::string>& migrations() { return it_.migrations_; }
+  void request_migration(int worker) { it_.pending_migration_ = {.from = worker, .to = 0}; }
 
  private:
   Coordinator& it_;
@@ -43,20 +43,20 @@ using CommandKind = Command::Kind;
 
 constexpr double kLostAfter = 10;
 
-// "give 3 to 1", for lists that are read.
+// "give 3 to 1", for readable lists.
 std::vector<std::string> texts(const std::vector<Command>& commands) {
   static const std::map<CommandKind, std::string> kNames = {
       {CommandKind::kGive, "give"},      {CommandKind::kRecall, "recall"},
       {CommandKind::kNoWork, "no work"}, {CommandKind::kStepDone, "step done"},
       {CommandKind::kLost, "lost"},      {CommandKind::kExit, "exit"},
       {CommandKind::kAlive, "alive"},    {CommandKind::kTrain, "train"},
-      {CommandKind::kMove, "move"}};
+      {CommandKind::kMigrate, "move"}};
   std::vector<std::string> result;
   for (const Command& command : commands)
     result.push_back(kNames.at(command.kind) +
                      (command.group >= 0 ? " " + std::to_string(command.group) : "") + " to " +
                      std::to_string(command.worker) +
-                     (command.parcel.empty() ? "" : " with " + command.parcel));
+                     (command.migration.empty() ? "" : " with " + command.migration));
   return result;
 }
 
@@ -78,31 +78,31 @@ class CoordinatorTest : public ::testing::Test {
   Coordinator coordinator_{2, kLostAfter, /*min_workers_for_training=*/0, 0};
 };
 
-TEST_F(CoordinatorTest, GroupsAreDealtInTurnAndTheHeadIsGivenAhead) {
+TEST_F(CoordinatorTest, GroupsAreAssignedRoundRobinAndPrefetched) {
   EXPECT_THAT(say(EventKind::kBegin, 0, 5), ElementsAre("give 0 to 0"));
   EXPECT_THAT(say(EventKind::kBegin, 1, 5), ElementsAre("give 1 to 1"));
   EXPECT_THAT(say(EventKind::kStarted, 0, 0), ElementsAre("give 2 to 0"));
   EXPECT_THAT(say(EventKind::kStarted, 0, 2), ElementsAre("give 4 to 0"));
 }
 
-TEST_F(CoordinatorTest, HungryWorkerStealsTheLastGroupOfTheLongestQueue) {
+TEST_F(CoordinatorTest, RequestingWorkerStealsFromTheLongestQueue) {
   say(EventKind::kBegin, 0, 6);  // worker 0 holds 0, waits 2 4
   say(EventKind::kBegin, 1, 6);  // worker 1 holds 1, waits 3 5
   for (const int64_t group : {1, 3, 5}) say(EventKind::kStarted, 1, group);
   EXPECT_THAT(say(EventKind::kTake, 1), ElementsAre("give 4 to 1"));
 }
 
-TEST_F(CoordinatorTest, GroupGivenAheadIsAskedBackForAHungryWorkerAndOnce) {
+TEST_F(CoordinatorTest, PrefetchedGroupIsRecalledOnce) {
   say(EventKind::kBegin, 0, 3);    // worker 0 holds 0, waits 2
   say(EventKind::kBegin, 1, 3);    // worker 1 holds 1
   say(EventKind::kStarted, 0, 0);  // now holds 2
   say(EventKind::kStarted, 1, 1);
   EXPECT_THAT(say(EventKind::kTake, 1), ElementsAre("recall 2 to 0", "no work to 1"));
   EXPECT_THAT(say(EventKind::kReturned, 0, 2), ElementsAre("give 2 to 1"));
-  EXPECT_THAT(say(EventKind::kTake, 0), ElementsAre("no work to 0"));  // it was wanted there
+  EXPECT_THAT(say(EventKind::kTake, 0), ElementsAre("no work to 0"));  // it is assigned there
 }
 
-TEST_F(CoordinatorTest, GroupAskedForWhileItWasOnItsWayIsNotAskedBack) {
+TEST_F(CoordinatorTest, GroupRequestedOnItsWayIsNotRecalled) {
   say(EventKind::kBegin, 0, 2);
   say(EventKind::kBegin, 1, 2);
   say(EventKind::kStarted, 0, 0);
@@ -110,7 +110,7 @@ TEST_F(CoordinatorTest, GroupAskedForWhileItWasOnItsWayIsNotAskedBack) {
   EXPECT_THAT(say(EventKind::kTake, 0), ElementsAre("no work to 0"));
 }
 
-TEST_F(CoordinatorTest, GroupThatWasStartedMeanwhileStays) {
+TEST_F(CoordinatorTest, GroupStartedBeforeTheRecallStays) {
   say(EventKind::kBegin, 0, 3);
   say(EventKind::kBegin, 1, 3);
   say(EventKind::kStarted, 0, 0);
@@ -133,11 +133,11 @@ TEST_F(CoordinatorTest, StepIsDoneWhenEveryGroupIs) {
   EXPECT_THAT(say(EventKind::kTake, 1), IsEmpty());
 }
 
-TEST_F(CoordinatorTest, WorkerThatComesAfterTheStepIsToldThatItIsDone) {
+TEST_F(CoordinatorTest, LateWorkerGetsStepDone) {
   say(EventKind::kBegin, 0, 2);
   say(EventKind::kStarted, 0, 0);
   EXPECT_THAT(say(EventKind::kTake, 0),
-              ElementsAre("give 1 to 0"));  // stolen from one who has not begun
+              ElementsAre("give 1 to 0"));  // stolen from a worker that has not begun
   say(EventKind::kStarted, 0, 1);
   say(EventKind::kDone, 0, 0);
   EXPECT_THAT(say(EventKind::kDone, 0, 1), ElementsAre("step done to 0"));
@@ -150,7 +150,7 @@ TEST_F(CoordinatorTest, EmptyStepIsDoneAtOnce) {
   EXPECT_THAT(say(EventKind::kBegin, 0, 0), ElementsAre("step done to 0"));
 }
 
-TEST_F(CoordinatorTest, GroupsOfALostWorkerGoToTheOthersStartedOnesFirst) {
+TEST_F(CoordinatorTest, StartedGroupsOfALostWorkerAreGivenFirst) {
   say(EventKind::kBegin, 0, 6);
   say(EventKind::kBegin, 1, 6);
   say(EventKind::kStarted, 1, 1);  // worker 1 runs 1, holds 3, waits 5
@@ -166,7 +166,7 @@ TEST_F(CoordinatorTest, GroupsOfALostWorkerGoToTheOthersStartedOnesFirst) {
   EXPECT_THAT(say(EventKind::kTake, 0), ElementsAre("give 3 to 0"));
 }
 
-TEST_F(CoordinatorTest, IdleWorkerGetsTheGroupsOfALostOneUnasked) {
+TEST_F(CoordinatorTest, IdleWorkerGetsTheGroupsOfALostOne) {
   say(EventKind::kBegin, 0, 2);
   say(EventKind::kBegin, 1, 2);
   say(EventKind::kStarted, 1, 1);
@@ -177,7 +177,7 @@ TEST_F(CoordinatorTest, IdleWorkerGetsTheGroupsOfALostOneUnasked) {
   EXPECT_THAT(tick(), ElementsAre("lost 1 to 0", "give 1 to 0"));
 }
 
-TEST_F(CoordinatorTest, LostWorkerThatSpeaksAgainIsToldToExit) {
+TEST_F(CoordinatorTest, LostWorkerThatReturnsMustExit) {
   say(EventKind::kBegin, 0, 1);
   say(EventKind::kBegin, 1, 1);
   for (now_ = 0; now_ <= kLostAfter + 2; now_ += 2) say(EventKind::kHeartbeat, 0), tick();
@@ -185,16 +185,16 @@ TEST_F(CoordinatorTest, LostWorkerThatSpeaksAgainIsToldToExit) {
   EXPECT_THAT(say(EventKind::kDone, 1, 0), ElementsAre("exit to 1"));
 }
 
-TEST_F(CoordinatorTest, PauseOfTheCoordinatorItselfLosesNobody) {
+TEST_F(CoordinatorTest, PauseOfTheCoordinatorLosesNoWorker) {
   now_ = 1000;
   EXPECT_THAT(tick(), IsEmpty());
   EXPECT_EQ(coordinator_.workers_in(WorkerState::kLost), 0);
 }
 
-TEST_F(CoordinatorTest, WrongEventsAreRefused) {
+TEST_F(CoordinatorTest, InvalidEventsAreRejected) {
   say(EventKind::kBegin, 0, 4);
   EXPECT_THROW(say(EventKind::kStarted, 0, 2), Error);   // given was 0
-  EXPECT_THROW(say(EventKind::kReturned, 0, 0), Error);  // not asked back
+  EXPECT_THROW(say(EventKind::kReturned, 0, 0), Error);  // not recalled
   EXPECT_THROW(say(EventKind::kDone, 0, 0), Error);      // not started
   EXPECT_THROW(say(EventKind::kTake, 1), Error);         // has not begun
   EXPECT_THROW(say(EventKind::kBegin, 0, 4), Error);     // twice
@@ -204,22 +204,22 @@ TEST_F(CoordinatorTest, WrongEventsAreRefused) {
   EXPECT_THROW(say(EventKind::kHeartbeat, 2), Error);
 }
 
-TEST_F(CoordinatorTest, InvariantCheckerSeesEveryPlantedFault) {
+TEST_F(CoordinatorTest, InvariantCheckDetectsEveryInjectedFault) {
   const std::vector<std::pair<std::string, std::function<void(CoordinatorPeer&)>>> faults = {
       {"given twice", [](CoordinatorPeer& peer) { peer.given(1) = peer.given(0); }},
       {"queued and running", [](CoordinatorPeer& peer) { peer.queue(1).push_back(0); }},
       {"in two queues",
        [](CoordinatorPeer& peer) { peer.queue(1).push_back(peer.queue(0).back()); }},
-      {"forgotten", [](CoordinatorPeer& peer) { peer.queue(0).pop_back(); }},
+      {"missing", [](CoordinatorPeer& peer) { peer.queue(0).pop_back(); }},
       {"done and running", [](CoordinatorPeer& peer) { peer.done().insert(0); }},
       {"of no step", [](CoordinatorPeer& peer) { peer.common().push_back(99); }},
-      {"hungry with a group", [](CoordinatorPeer& peer) { peer.hungry(0) = true; }},
+      {"requesting with a group", [](CoordinatorPeer& peer) { peer.requesting(0) = true; }},
       {"lost with groups", [](CoordinatorPeer& peer) { peer.lost(0) = true; }},
       {"trains with a group", [](CoordinatorPeer& peer) { peer.trains(0) = true; }},
       {"running at two workers", [](CoordinatorPeer& peer) { peer.running(1).insert(0); }},
-      {"parcel of no group", [](CoordinatorPeer& peer) { peer.parcels()[8] = "tokens"; }},
-      {"parcel of a group", [](CoordinatorPeer& peer) { peer.parcels()[1] = "tokens"; }},
-      {"asked to move nothing", [](CoordinatorPeer& peer) { peer.ask_to_move(1); }},
+      {"migration of no group", [](CoordinatorPeer& peer) { peer.migrations()[8] = "tokens"; }},
+      {"migration of a group", [](CoordinatorPeer& peer) { peer.migrations()[1] = "tokens"; }},
+      {"asked to migrate nothing", [](CoordinatorPeer& peer) { peer.request_migration(1); }},
   };
   for (const auto& [name, plant] : faults) {
     Coordinator coordinator(2, kLostAfter, 1, 0);
@@ -240,7 +240,7 @@ class CoordinatorTrainingTest : public CoordinatorTest {
     for (const int worker : {0, 1, 2}) say(EventKind::kBegin, worker, 3);
     for (const int worker : {0, 1, 2}) say(EventKind::kStarted, worker, worker);
   }
-  // Worker `worker` has finished its group and asks for more.
+  // Worker `worker` has finished its group and requests more.
   std::vector<std::string> run_dry(int worker) {
     std::vector<std::string> said = say(EventKind::kDone, worker, worker);
     for (const std::string& text : say(EventKind::kTake, worker)) said.push_back(text);
@@ -265,8 +265,8 @@ TEST_F(CoordinatorTrainingTest, IdleWorkersArePromotedWhenEnoughAreIdle) {
   EXPECT_EQ(training_.state(2), WorkerState::kBusy);
 }
 
-// In FastRL a worker that is done stops the training of all (docs/paper_map.md).
-TEST_F(CoordinatorTrainingTest, OnlyTheEndOfTheStepStopsTraining) {
+// In FastRL a worker that is done stops training on all (docs/paper_map.md).
+TEST_F(CoordinatorTrainingTest, OnlyTheEndOfTheStepEndsTraining) {
   run_dry(0);
   run_dry(1);
   EXPECT_THAT(say(EventKind::kHeartbeat, 2), ElementsAre("alive to 2"));
@@ -278,7 +278,7 @@ TEST_F(CoordinatorTrainingTest, OnlyTheEndOfTheStepStopsTraining) {
   EXPECT_EQ(training_.workers_in(WorkerState::kTraining), 0);
 }
 
-TEST_F(CoordinatorTrainingTest, WorkThatComesBackEndsTheTrainingOfItsWorkerAlone) {
+TEST_F(CoordinatorTrainingTest, NewGroupEndsTrainingOnItsWorkerOnly) {
   run_dry(0);
   run_dry(1);
   for (; now_ <= kLostAfter; now_ += 2)
@@ -289,16 +289,16 @@ TEST_F(CoordinatorTrainingTest, WorkThatComesBackEndsTheTrainingOfItsWorkerAlone
   EXPECT_EQ(training_.state(2), WorkerState::kLost);
 }
 
-// One permission for each time of idleness, however often a worker is heard (paper_map.md).
-TEST_F(CoordinatorTrainingTest, APromotedWorkerIsNotPromotedAgain) {
+// One permission per idle period, however many events of the worker arrive (paper_map.md).
+TEST_F(CoordinatorTrainingTest, PromotedWorkerIsNotPromotedAgain) {
   run_dry(0);
   run_dry(1);
   EXPECT_THAT(say(EventKind::kHeartbeat, 0), ElementsAre("alive to 0"));
   EXPECT_THAT(tick(), IsEmpty());
-  EXPECT_THROW(say(EventKind::kTake, 0), Error);  // it asks already
+  EXPECT_THROW(say(EventKind::kTake, 0), Error);  // it is requesting already
 }
 
-TEST_F(CoordinatorTrainingTest, AWorkerThatBecomesIdleLaterJoins) {
+TEST_F(CoordinatorTrainingTest, WorkerThatBecomesIdleLaterJoins) {
   Coordinator four(4, kLostAfter, 2, 0);
   const auto tell = [&](EventKind kind, int worker, int64_t group = -1) {
     return texts(four.on({.kind = kind, .worker = worker, .step = 1, .group = group}, 0));
@@ -307,23 +307,24 @@ TEST_F(CoordinatorTrainingTest, AWorkerThatBecomesIdleLaterJoins) {
   for (const int worker : {0, 1, 2, 3}) tell(EventKind::kStarted, worker, worker);
   for (const int worker : {0, 1}) tell(EventKind::kDone, worker, worker);
   for (const int worker : {0, 1}) tell(EventKind::kTake, worker);
-  EXPECT_THAT(tell(EventKind::kDone, 2, 2), IsEmpty());  // S5: it is done, the others train on
+  // It is done, the others continue training.
+  EXPECT_THAT(tell(EventKind::kDone, 2, 2), IsEmpty());
   EXPECT_EQ(four.workers_in(WorkerState::kTraining), 2);
   EXPECT_THAT(tell(EventKind::kTake, 2), ElementsAre("train to 2", "no work to 2"));
   EXPECT_EQ(four.workers_in(WorkerState::kTraining), 3);
 }
 
-// Three workers with a group each, all of them hungry; up to 8 sequences may come together.
-class CoordinatorMovesTest : public CoordinatorTest {
+// Three workers with a group each, all of them requesting; a worker has capacity for 8 sequences.
+class CoordinatorMigrationTest : public CoordinatorTest {
  protected:
-  CoordinatorMovesTest() {
+  CoordinatorMigrationTest() {
     for (const int worker : {0, 1, 2}) say(EventKind::kBegin, worker, 3);
     for (const int worker : {0, 1, 2}) say(EventKind::kStarted, worker, worker);
     for (const int worker : {0, 1, 2}) say(EventKind::kTake, worker);
   }
   std::vector<std::string> tell(const Event& event) {
-    const auto commands = moving_.on(event, now_);
-    moving_.check_invariant();
+    const auto commands = migrating_.on(event, now_);
+    migrating_.check_invariant();
     return texts(commands);
   }
   std::vector<std::string> say(EventKind kind, int worker, int64_t group = -1, int64_t step = 1) {
@@ -337,52 +338,53 @@ class CoordinatorMovesTest : public CoordinatorTest {
                  .load = {.sequences = sequences,
                           .tokens = tokens,
                           .remaining = remaining,
-                          .room = kMostTogether - sequences}});
+                          .room = kCapacity - sequences}});
   }
-  std::vector<std::string> move(int worker, const std::string& parcel) {
-    return tell({.kind = EventKind::kMoved, .worker = worker, .step = 1, .parcel = parcel});
+  std::vector<std::string> move(int worker, const std::string& migration) {
+    return tell(
+        {.kind = EventKind::kMigrated, .worker = worker, .step = 1, .migration = migration});
   }
-  // `worker` says no more, and is lost.
+  // Lets the time pass in which `worker` sends nothing and is lost.
   std::vector<std::string> lose(int worker) {
     std::vector<std::string> said;
     for (const double end = now_ + kLostAfter + 2; now_ <= end; now_ += 2) {
       for (const int other : {0, 1, 2})
-        if (other != worker && moving_.state(other) != WorkerState::kLost)
+        if (other != worker && migrating_.state(other) != WorkerState::kLost)
           say(EventKind::kHeartbeat, other);
-      for (const std::string& text : texts(moving_.tick(now_))) said.push_back(text);
-      moving_.check_invariant();
+      for (const std::string& text : texts(migrating_.tick(now_))) said.push_back(text);
+      migrating_.check_invariant();
     }
     return said;
   }
 
-  // Its own group is begun anew, what was moved to it goes on from where it was moved.
-  void lose_taker(bool has_begun) {
+  // Its own group starts again; the migration that it got is resumed from its tokens.
+  void lose_receiver(bool has_started) {
     load(0, 2);
     load(1, 1);
     EXPECT_THAT(move(1, "one"), ElementsAre("give 3 to 0 with one", "train to 1"));
-    if (has_begun) say(EventKind::kStarted, 0, 3);
+    if (has_started) say(EventKind::kStarted, 0, 3);
     EXPECT_THAT(lose(0),
                 ElementsAre("lost 0 to 1", "lost 0 to 2", "give 0 to 1", "give 3 to 2 with one"));
     say(EventKind::kStarted, 1, 0);
     say(EventKind::kStarted, 2, 3);
     for (const auto& [worker, group] : {std::pair(1, 0), {2, 2}, {2, 3}})
       say(EventKind::kDone, worker, group);
-    EXPECT_TRUE(moving_.is_step_done());
+    EXPECT_TRUE(migrating_.is_step_done());
   }
 
-  // A worker has room for what makes it so many sequences.
-  static constexpr int64_t kMostTogether = 8;
-  Coordinator moving_{3, kLostAfter, /*min_workers_for_training=*/1, 0};
+  // The capacity that each worker reports is this less its own sequences.
+  static constexpr int64_t kCapacity = 8;
+  Coordinator migrating_{3, kLostAfter, /*min_workers_for_training=*/1, 0};
 };
 
-TEST_F(CoordinatorMovesTest, FewSequencesMoveToTheWorkerThatHasTheMostRoomForThemLeft) {
+TEST_F(CoordinatorMigrationTest, FewestSequencesMigrateIfTheyFit) {
   EXPECT_THAT(load(0, 5), IsEmpty());
   EXPECT_THAT(load(1, 4), IsEmpty());  // 9 are too many
   EXPECT_THAT(load(1, 3), ElementsAre("move to 1"));
-  EXPECT_THAT(load(2, 2), IsEmpty());  // one move at a time
+  EXPECT_THAT(load(2, 2), IsEmpty());  // one migration at a time
   EXPECT_THAT(move(1, "three"), ElementsAre("give 3 to 0 with three", "train to 1"));
-  EXPECT_EQ(moving_.state(1), WorkerState::kTraining);
-  EXPECT_THAT(load(2, 1), IsEmpty());  // how many worker 0 has now is not known yet
+  EXPECT_EQ(migrating_.state(1), WorkerState::kTraining);
+  EXPECT_THAT(load(2, 1), IsEmpty());  // worker 0 has not reported its new load
   EXPECT_THAT(say(EventKind::kStarted, 0, 3), IsEmpty());
   EXPECT_THAT(load(0, 8), IsEmpty());
   EXPECT_THAT(load(0, 7), ElementsAre("move to 2"));
@@ -393,7 +395,7 @@ TEST_F(CoordinatorMovesTest, FewSequencesMoveToTheWorkerThatHasTheMostRoomForThe
               ElementsAre("step done to 0", "step done to 1", "step done to 2"));
 }
 
-TEST_F(CoordinatorMovesTest, TheWorkerWithTheFewestGivesToTheOneWithTheMost) {
+TEST_F(CoordinatorMigrationTest, SequencesMigrateFromTheFewestToTheMost) {
   Coordinator four(4, kLostAfter, 0, 0);
   const auto tell = [&](Event event) {
     event.step = 1;
@@ -409,7 +411,7 @@ TEST_F(CoordinatorMovesTest, TheWorkerWithTheFewestGivesToTheOneWithTheMost) {
                  .load = {.sequences = sequences,
                           .tokens = 10,
                           .remaining = 10,
-                          .room = kMostTogether - sequences}});
+                          .room = kCapacity - sequences}});
   };
   for (const int worker : {0, 1, 2})
     tell({.kind = EventKind::kStarted, .worker = worker, .group = worker});
@@ -418,26 +420,27 @@ TEST_F(CoordinatorMovesTest, TheWorkerWithTheFewestGivesToTheOneWithTheMost) {
   EXPECT_THAT(load(2, 2), IsEmpty());  // group 3 is not started
   EXPECT_THAT(tell({.kind = EventKind::kStarted, .worker = 3, .group = 3}),
               ElementsAre("move to 2"));
-  EXPECT_THAT(tell({.kind = EventKind::kMoved, .worker = 2, .parcel = "two"}),
+  EXPECT_THAT(tell({.kind = EventKind::kMigrated, .worker = 2, .migration = "two"}),
               ElementsAre("give 4 to 0 with two"));
 }
 
-TEST_F(CoordinatorMovesTest, WhatIsNearlyDoneStays) {
+TEST_F(CoordinatorMigrationTest, NearlyFinishedSequencesStay) {
   load(0, 2, /*tokens=*/100, /*remaining=*/500);
   EXPECT_THAT(load(1, 1, /*tokens=*/900, /*remaining=*/200), ElementsAre("move to 0"));
-  EXPECT_THAT(say(EventKind::kDone, 0, 0), ElementsAre("train to 0"));  // it has nothing to move
+  // Nothing is left to migrate.
+  EXPECT_THAT(say(EventKind::kDone, 0, 0), ElementsAre("train to 0"));
   EXPECT_THAT(load(2, 3, /*tokens=*/900, /*remaining=*/200), IsEmpty());
   EXPECT_THAT(load(2, 3, /*tokens=*/900, /*remaining=*/225), ElementsAre("move to 2"));
 }
 
-TEST_F(CoordinatorMovesTest, WhoIsDoneBeforeItHearsOfTheMoveNeedNotAnswer) {
+TEST_F(CoordinatorMigrationTest, WorkerDoneBeforeTheMigrateNeedNotAnswer) {
   load(0, 2);
   EXPECT_THAT(load(1, 1), ElementsAre("move to 1"));
   EXPECT_THAT(say(EventKind::kDone, 1, 1), ElementsAre("train to 1"));
   EXPECT_THAT(load(2, 1), ElementsAre("move to 2"));
 }
 
-TEST_F(CoordinatorMovesTest, AMoveThatNobodyAskedForIsRefused) {
+TEST_F(CoordinatorMigrationTest, UnrequestedMigrationIsRejected) {
   EXPECT_THROW(move(1, "one"), Error);
   load(0, 2);
   load(1, 1);
@@ -445,7 +448,7 @@ TEST_F(CoordinatorMovesTest, AMoveThatNobodyAskedForIsRefused) {
   EXPECT_THROW(move(1, ""), Error);
 }
 
-TEST_F(CoordinatorMovesTest, TheRoomOfTheOneThatTakesDecides) {
+TEST_F(CoordinatorMigrationTest, CapacityOfTheReceiverIsTheLimit) {
   const auto tell_room = [&](int worker, int64_t sequences, int64_t room) {
     return tell({.kind = EventKind::kLoad,
                  .worker = worker,
@@ -457,7 +460,7 @@ TEST_F(CoordinatorMovesTest, TheRoomOfTheOneThatTakesDecides) {
   EXPECT_THAT(tell_room(0, 5, 2), ElementsAre("move to 1"));
 }
 
-TEST_F(CoordinatorMovesTest, WhereNobodyHasRoomNothingMoves) {
+TEST_F(CoordinatorMigrationTest, NothingMigratesWithoutCapacity) {
   Coordinator still(2, kLostAfter, 1, 0);
   for (const EventKind kind : {EventKind::kBegin, EventKind::kStarted, EventKind::kLoad})
     for (const int worker : {0, 1})
@@ -470,7 +473,7 @@ TEST_F(CoordinatorMovesTest, WhereNobodyHasRoomNothingMoves) {
         EXPECT_EQ(command.kind, CommandKind::kGive);
 }
 
-TEST_F(CoordinatorMovesTest, TheGiverIsLostBeforeItAnswers) {
+TEST_F(CoordinatorMigrationTest, SenderIsLostBeforeItAnswers) {
   load(0, 2);
   EXPECT_THAT(load(1, 1), ElementsAre("move to 1"));
   EXPECT_THAT(lose(1),
@@ -479,10 +482,10 @@ TEST_F(CoordinatorMovesTest, TheGiverIsLostBeforeItAnswers) {
   say(EventKind::kStarted, 0, 1);
   for (const auto& [worker, group] : {std::pair(0, 0), {0, 1}, {2, 2}})
     say(EventKind::kDone, worker, group);
-  EXPECT_TRUE(moving_.is_step_done());
+  EXPECT_TRUE(migrating_.is_step_done());
 }
 
-TEST_F(CoordinatorMovesTest, TheGiverIsLostBehindTheMove) {
+TEST_F(CoordinatorMigrationTest, SenderIsLostAfterTheMigration) {
   load(0, 2);
   load(1, 1);
   EXPECT_THAT(move(1, "one"), ElementsAre("give 3 to 0 with one", "train to 1"));
@@ -490,20 +493,20 @@ TEST_F(CoordinatorMovesTest, TheGiverIsLostBehindTheMove) {
   say(EventKind::kStarted, 0, 3);
   for (const auto& [worker, group] : {std::pair(0, 0), {0, 3}, {2, 2}})
     say(EventKind::kDone, worker, group);
-  EXPECT_TRUE(moving_.is_step_done());
+  EXPECT_TRUE(migrating_.is_step_done());
 }
 
-TEST_F(CoordinatorMovesTest, TheTakerIsLostBeforeItHasBegun) { lose_taker(false); }
-TEST_F(CoordinatorMovesTest, TheTakerIsLostAfterItHasBegun) { lose_taker(true); }
+TEST_F(CoordinatorMigrationTest, ReceiverIsLostBeforeItStarts) { lose_receiver(false); }
+TEST_F(CoordinatorMigrationTest, ReceiverIsLostAfterItStarts) { lose_receiver(true); }
 
-TEST_F(CoordinatorMovesTest, TheTakerIsLostBeforeTheGiverAnswers) {
+TEST_F(CoordinatorMigrationTest, ReceiverIsLostBeforeTheSenderAnswers) {
   load(0, 2);
   load(1, 1);
   EXPECT_THAT(lose(0), ElementsAre("lost 0 to 1", "lost 0 to 2", "give 0 to 1"));
-  EXPECT_THAT(move(1, "one"), ElementsAre("give 3 to 2 with one"));  // who is hungry gets it
+  EXPECT_THAT(move(1, "one"), ElementsAre("give 3 to 2 with one"));  // a requesting worker gets it
 }
 
-TEST(WorkerProtocolTest, PermissionToTrainEndsWithWorkAndWithTheStep) {
+TEST(WorkerProtocolTest, TrainingEndsWithAGroupOrTheStep) {
   for (const Command::Kind end : {CommandKind::kGive, CommandKind::kStepDone, CommandKind::kExit}) {
     WorkerProtocol protocol(0);
     std::vector<Event> out;
@@ -519,19 +522,19 @@ TEST(WorkerProtocolTest, PermissionToTrainEndsWithWorkAndWithTheStep) {
   }
 }
 
-// Workers, engines and slow channels around a Coordinator; what the engines do is compared with
+// A Coordinator with workers, engines and slow channels; what the engines finish is compared with
 // plain sets.
 class World {
  public:
   World(int workers, uint64_t seed)
       : random_(seed, {}),
         coordinator_(workers, kLostAfter, seed % 4, 0),
-        most_together_(static_cast<int64_t>(seed % 3) * 4),
+        capacity_(static_cast<int64_t>(seed % 3) * 4),
         sites_(workers) {
     for (int i = 0; i < workers; ++i) sites_[i].protocol = std::make_unique<WorkerProtocol>(i);
   }
 
-  // One step with `groups` groups in which up to `deaths` workers fall silent. Some of those speak
+  // One step with `groups` groups in which up to `deaths` workers fall silent. Some of those send
   // again later.
   void run_step(int64_t step, int64_t groups, int deaths) {
     groups_ = groups;
@@ -541,7 +544,7 @@ class World {
     for (int i = 0; i < size(); ++i)
       if (!sites_[i].silent) sites_[i].begins = true;
     int turns = 0;
-    while (!everyone_knows()) {
+    while (!all_know()) {
       ASSERT_LT(++turns, 20000) << "no end of step " << step << ", " << finished_.size() << " of "
                                 << groups;
       const int i = static_cast<int>(random_.below(sites_.size()));
@@ -552,14 +555,14 @@ class World {
     }
     EXPECT_EQ(finished_.size(), static_cast<size_t>(groups));
     for (const Site& site : sites_)
-      EXPECT_FALSE(!site.silent && site.protocol->may_train()) << "trains behind the end";
+      EXPECT_FALSE(!site.silent && site.protocol->may_train()) << "trains after the end";
     EXPECT_LE(recalls_, takes_ + coordinator_.workers_in(WorkerState::kLost));
   }
 
   int64_t trainings() const { return trainings_; }
-  int64_t moves() const { return moves_; }
+  int64_t migrations() const { return migrations_; }
 
-  void check_that_lost_workers_are_told() {
+  void check_that_lost_workers_exit() {
     for (int i = 0; i < size(); ++i) {
       if (coordinator_.state(i) != WorkerState::kLost) continue;
       Site& site = sites_[i];
@@ -585,7 +588,7 @@ class World {
     return static_cast<int>(
         std::count_if(sites_.begin(), sites_.end(), [](const Site& site) { return !site.silent; }));
   }
-  bool everyone_knows() const {
+  bool all_know() const {
     return std::all_of(sites_.begin(), sites_.end(), [](const Site& site) {
       return site.silent || (!site.begins && site.protocol->step_done());
     });
@@ -611,11 +614,11 @@ class World {
     } else if (random_.below(2) == 0 && site.engine.size() < 2 + static_cast<size_t>(i)) {
       if (const auto group = site.protocol->try_take(out)) start(i, *group);
     } else if (site.protocol->is_asked_to_move()) {
-      std::string parcel;
+      std::string migration;
       for (const int64_t source : site.engine)
-        for (const int64_t group : content_[source]) parcel += std::to_string(group) + " ";
+        for (const int64_t group : content_[source]) migration += std::to_string(group) + " ";
       site.engine.clear();
-      site.protocol->move(parcel, out);
+      site.protocol->move(migration, out);
     } else if (!site.engine.empty() && random_.below(3 + 4 * static_cast<uint64_t>(i)) == 0) {
       const int64_t group = *site.engine.begin();
       site.engine.erase(group);
@@ -625,19 +628,19 @@ class World {
       site.protocol->report({.sequences = left,
                              .tokens = left,
                              .remaining = left,
-                             .room = std::max<int64_t>(0, most_together_ - left)},
+                             .room = std::max<int64_t>(0, capacity_ - left)},
                             out);
     for (const Event& event : out) takes_ += event.kind == EventKind::kTake;
-    for (const Event& event : out) moves_ += event.kind == EventKind::kMoved;
+    for (const Event& event : out) migrations_ += event.kind == EventKind::kMigrated;
     site.up.insert(site.up.end(), out.begin(), out.end());
   }
 
-  // A group, or the parcel of several.
+  // Starts a group, or the migration of several.
   void start(int i, int64_t source) {
     std::set<int64_t>& groups = content_[source];
     groups.clear();
-    std::istringstream parcel(sites_[i].protocol->take_parcel());
-    for (int64_t group = 0; parcel >> group;) groups.insert(group);
+    std::istringstream migration(sites_[i].protocol->take_parcel());
+    for (int64_t group = 0; migration >> group;) groups.insert(group);
     EXPECT_EQ(groups.empty(), source < groups_);
     if (groups.empty()) groups.insert(source);
     for (const int64_t group : groups) {
@@ -676,7 +679,7 @@ class World {
     site.up.insert(site.up.end(), out.begin(), out.end());
     trainings_ += command.kind == CommandKind::kTrain;
     EXPECT_TRUE(!site.protocol->may_train() || (site.engine.empty() && !site.protocol->has_group()))
-        << "worker " << i << " trains beside its rollouts";
+        << "worker " << i << " trains while it rolls out";
   }
 
   void send(const std::vector<Command>& commands) {
@@ -699,42 +702,42 @@ class World {
 
   RandomStream random_;
   Coordinator coordinator_;
-  const int64_t most_together_;  // a worker has room for what makes it so many
+  const int64_t capacity_;  // a worker reports this less its own sequences
   std::vector<Site> sites_;
   double now_ = 0;
   int64_t groups_ = 0;
   std::set<int64_t> finished_;
-  std::map<int64_t, std::set<int64_t>> content_;  // of a parcel: its groups; of a group: itself
-  int64_t takes_ = 0, recalls_ = 0, trainings_ = 0, moves_ = 0;
+  std::map<int64_t, std::set<int64_t>> content_;  // a migration's groups; a group: itself
+  int64_t takes_ = 0, recalls_ = 0, trainings_ = 0, migrations_ = 0;
 };
 
-TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnceWhateverTheChannelsDo) {
-  int64_t trainings = 0, moves = 0;
+TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnce) {
+  int64_t trainings = 0, migrations = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     World world(1 + static_cast<int>(seed % 5), seed);
     for (int64_t step = 1; step <= 4; ++step)
       world.run_step(step, static_cast<int64_t>(seed * step % 23), /*deaths=*/0);
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
     EXPECT_TRUE(seed % 4 > 0 || world.trainings() == 0);
-    EXPECT_TRUE(seed % 3 > 0 || world.moves() == 0);
+    EXPECT_TRUE(seed % 3 > 0 || world.migrations() == 0);
     trainings += world.trainings();
-    moves += world.moves();
+    migrations += world.migrations();
   }
   EXPECT_GT(trainings, 50);
-  EXPECT_GT(moves, 50);
+  EXPECT_GT(migrations, 50);
 }
 
-TEST(CoordinatorWalkTest, LostWorkersGroupsAreFinishedByTheOthers) {
-  int64_t moves = 0;
+TEST(CoordinatorWalkTest, GroupsOfLostWorkersAreFinished) {
+  int64_t migrations = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     World world(2 + static_cast<int>(seed % 4), 1000 + seed);
     for (int64_t step = 1; step <= 4; ++step)
       world.run_step(step, 5 + static_cast<int64_t>(seed * step % 17), /*deaths=*/1);
-    world.check_that_lost_workers_are_told();
+    world.check_that_lost_workers_exit();
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
-    moves += world.moves();
+    migrations += world.migrations();
   }
-  EXPECT_GT(moves, 10);
+  EXPECT_GT(migrations, 10);
 }
 
 TEST(WorkerProtocolTest, CommandsOfAnotherStepAreIgnored) {
@@ -749,20 +752,20 @@ TEST(WorkerProtocolTest, CommandsOfAnotherStepAreIgnored) {
   EXPECT_THROW(protocol.done(0, out), Error);
 }
 
-// A worker with a group; what it says.
-class WorkerProtocolMovesTest : public ::testing::Test {
+// A worker with one group, and the events it sends.
+class WorkerProtocolMigrationTest : public ::testing::Test {
  protected:
-  WorkerProtocolMovesTest() {
+  WorkerProtocolMigrationTest() {
     protocol_.begin_step(1, 4, out_);
     take(1);
     out_.clear();
   }
-  void take(int64_t group, const std::string& parcel = "") {
-    hear(CommandKind::kGive, group, parcel);
+  void take(int64_t group, const std::string& migration = "") {
+    hear(CommandKind::kGive, group, migration);
     EXPECT_EQ(protocol_.try_take(out_), group);
   }
-  void hear(CommandKind kind, int64_t group = -1, const std::string& parcel = "") {
-    protocol_.on({.kind = kind, .step = 1, .group = group, .parcel = parcel}, out_);
+  void hear(CommandKind kind, int64_t group = -1, const std::string& migration = "") {
+    protocol_.on({.kind = kind, .step = 1, .group = group, .migration = migration}, out_);
   }
   std::vector<EventKind> said() {
     std::vector<EventKind> kinds;
@@ -774,7 +777,7 @@ class WorkerProtocolMovesTest : public ::testing::Test {
   std::vector<Event> out_;
 };
 
-TEST_F(WorkerProtocolMovesTest, LoadIsSaidWhereItIsNews) {
+TEST_F(WorkerProtocolMigrationTest, LoadIsReportedOnlyWhenItChanges) {
   protocol_.report({.sequences = 3, .tokens = 100, .remaining = 9}, out_);
   protocol_.report({.sequences = 3, .tokens = 291, .remaining = 8}, out_);
   EXPECT_THAT(said(), ElementsAre(EventKind::kLoad));
@@ -787,12 +790,12 @@ TEST_F(WorkerProtocolMovesTest, LoadIsSaidWhereItIsNews) {
   EXPECT_THAT(said(), ElementsAre(EventKind::kDone));
 }
 
-TEST_F(WorkerProtocolMovesTest, WhatWasTakenMovesAndThereIsNothingLeft) {
-  hear(CommandKind::kMove);
+TEST_F(WorkerProtocolMigrationTest, MigrationLeavesNoGroups) {
+  hear(CommandKind::kMigrate);
   EXPECT_TRUE(protocol_.is_asked_to_move());
   protocol_.move("all", out_);
-  EXPECT_EQ(out_.back().parcel, "all");
-  EXPECT_THAT(said(), ElementsAre(EventKind::kMoved));
+  EXPECT_EQ(out_.back().migration, "all");
+  EXPECT_THAT(said(), ElementsAre(EventKind::kMigrated));
   EXPECT_FALSE(protocol_.is_asked_to_move());
   EXPECT_THROW(protocol_.done(1, out_), Error);
   EXPECT_THROW(protocol_.move("all", out_), Error);
@@ -800,30 +803,30 @@ TEST_F(WorkerProtocolMovesTest, WhatWasTakenMovesAndThereIsNothingLeft) {
   EXPECT_TRUE(protocol_.step_done());
 }
 
-TEST_F(WorkerProtocolMovesTest, WhoHasNothingLeftIsNotAskedToMove) {
-  hear(CommandKind::kMove);
+TEST_F(WorkerProtocolMigrationTest, WorkerWithoutGroupsDoesNotMigrate) {
+  hear(CommandKind::kMigrate);
   protocol_.done(1, out_);
   EXPECT_FALSE(protocol_.is_asked_to_move());
-  hear(CommandKind::kMove);
+  hear(CommandKind::kMigrate);
   EXPECT_FALSE(protocol_.is_asked_to_move());
 }
 
-TEST_F(WorkerProtocolMovesTest, AParcelIsTakenAsAGroupIs) {
+TEST_F(WorkerProtocolMigrationTest, MigrationIsTakenLikeAGroup) {
   hear(CommandKind::kGive, 3);
   EXPECT_FALSE(protocol_.has_parcel());
   EXPECT_EQ(protocol_.try_take(out_), 3);
-  hear(CommandKind::kGive, 4, "begun elsewhere");
+  hear(CommandKind::kGive, 4, "from another worker");
   EXPECT_TRUE(protocol_.has_parcel());
   EXPECT_EQ(protocol_.try_take(out_), 4);
-  hear(CommandKind::kGive, 5, "another");  // in the very moment
-  EXPECT_EQ(protocol_.take_parcel(), "begun elsewhere");
+  hear(CommandKind::kGive, 5, "another");  // at the same time
+  EXPECT_EQ(protocol_.take_parcel(), "from another worker");
   protocol_.done(4, out_);
   EXPECT_THAT(said(), ElementsAre(EventKind::kStarted, EventKind::kStarted, EventKind::kDone));
   EXPECT_EQ(protocol_.try_take(out_), 5);
   EXPECT_EQ(protocol_.take_parcel(), "another");
 }
 
-TEST(MessagesTest, MessagesSurviveTheTrip) {
+TEST(MessagesTest, MessagesRoundTrip) {
   for (int kind = 0; kind <= static_cast<int>(EventKind::kHeartbeat); ++kind) {
     const Event event{
         .kind = static_cast<EventKind>(kind), .worker = 3, .step = 7, .group = int64_t{1} << 40};
@@ -833,14 +836,14 @@ TEST(MessagesTest, MessagesSurviveTheTrip) {
                    .worker = 3,
                    .load = {.sequences = 1, .tokens = int64_t{1} << 40, .remaining = 3, .room = 2}};
   EXPECT_EQ(decode_event(encode(load), 3), load) << encode(load);
-  for (int kind = 0; kind <= static_cast<int>(CommandKind::kMove); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(CommandKind::kMigrate); ++kind) {
     const Command command{
         .kind = static_cast<CommandKind>(kind), .worker = 1, .step = 7, .group = -1};
     EXPECT_EQ(decode_command(encode(command), 1), command) << encode(command);
   }
 }
 
-TEST(MessagesTest, BrokenMessagesAreRefused) {
+TEST(MessagesTest, MalformedMessagesAreRejected) {
   const std::string good =
       encode(Event{.kind = EventKind::kDone, .worker = 0, .step = 7, .group = 2});
   for (const std::string& text : {std::string(), std::string("take"), std::string("[]"),
@@ -855,7 +858,7 @@ TEST(MessagesTest, BrokenMessagesAreRefused) {
     EXPECT_THROW(decode_event(good.substr(0, length), 0), Error);
 }
 
-TEST(LocalGroupsTest, GivesAllGroupsInOrderAndKnowsWhenTheyAreDone) {
+TEST(LocalGroupsTest, GroupsComeInOrderUntilAllAreDone) {
   LocalGroups groups;
   groups.begin_step(4, 2);
   EXPECT_EQ(groups.try_take(), 0);

@@ -10,8 +10,8 @@ namespace tlt::cluster {
 
 class FailingComm final : public Comm {
  public:
-  // Passes calls to `inner` and throws Error at call number `failing_call`, counted from 1, and
-  // ever after.
+  // Passes calls to `inner`; throws Error at call number `failing_call`, counted from 1, and at
+  // every later one.
   FailingComm(Comm& inner, int64_t failing_call) : inner_(inner), failing_call_(failing_call) {}
 
   int64_t calls() const { return calls_; }

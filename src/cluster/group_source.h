@@ -1,9 +1,9 @@
 // GroupSource: the groups that this worker rolls out in an RL step.
 //
-// The prompts of a step make its groups 0 … groups-1. Every group comes out of exactly one worker's
-// source, unless a worker is lost: then its groups come out of another one again. Where a worker is
-// asked to move what it has begun, the rest of its groups comes out of another one's source as one
-// parcel: a group whose number is `groups` or more.
+// The prompts of a step are its groups 0 … groups-1. Every group comes out of exactly one worker's
+// source, unless a worker is lost: then its groups come out of another worker's source again. If a
+// worker is asked to migrate its unfinished sequences, they come out of another worker's source as
+// one migration: a group with an id of `groups` or more.
 //
 // Not here   what a group is; its responses.
 // Threading  one thread.
@@ -34,44 +34,44 @@ class GroupSource {
   virtual ~GroupSource() = default;
 
   // Every worker begins every step with the same number of groups. REQUIRES: step_done() of the
-  // step before.
+  // previous step.
   virtual void begin_step(int64_t step, int64_t groups) = 0;
 
-  // The next group to start; call it only when it will be started at once. nullopt: none now,
-  // perhaps later. Takes some microseconds: an answer still on its way is there at a later call.
+  // Returns the next group to start; call it only if it will be started at once. nullopt: none now,
+  // perhaps later. Takes some microseconds: a request is answered at a later call.
   [[nodiscard]] virtual std::optional<int64_t> try_take() = 0;
 
   // REQUIRES: the group was taken here.
   virtual void done(int64_t group) = 0;
 
-  // The bytes of the parcel that try_take() gave last. While has_parcel(), try_take() gives one,
-  // and there need not be room for it.
+  // True if the next try_take() returns a migration, which needs no free capacity. take_migration()
+  // returns the bytes of the migration that try_take() returned last.
   [[nodiscard]] virtual bool has_parcel() { return false; }
   [[nodiscard]] virtual std::string take_parcel() { return {}; }
 
-  // What is left of the groups taken here, for the coordinator to see whether it should move. Call
-  // it as often as there is something new.
+  // Reports what is left of the groups taken here; the coordinator decides on migrations with it.
+  // Call it whenever the load may have changed.
   virtual void report(const Load&) {}
-  // The coordinator wants what is left here to go on elsewhere: call move() with all of it, between
-  // two engine steps. False again once there is nothing left.
+  // True while the coordinator requests this worker's unfinished sequences: call move() with all of
+  // them, between two engine steps. False again once nothing is left.
   [[nodiscard]] virtual bool is_asked_to_move() { return false; }
-  // The groups taken here are done but for what is in the parcel. REQUIRES: is_asked_to_move().
-  virtual void move(std::string /*parcel*/) {}
+  // Ends the groups taken here, except for what `migration` holds. REQUIRES: is_asked_to_move().
+  virtual void move(std::string /*migration*/) {}
 
-  // Every group of the step is done, at whichever worker. Throws Error when the coordinator is
-  // gone, or has given this worker up.
+  // True if every group of the step is done, on all workers. Throws Error if the coordinator is
+  // gone or has marked this worker as lost.
   [[nodiscard]] virtual bool step_done() = 0;
 
-  // Returns when try_take() or step_done() may have something new to say, or after `seconds`.
+  // Returns when the result of try_take() or step_done() may have changed, or after `seconds`.
   virtual void wait_for_news(double seconds) = 0;
 
-  // The coordinator lets this worker train the drafter: it has nothing to roll out, and enough
-  // others have nothing either. False again once there is work for it, or the step is done.
+  // True while the coordinator lets this worker train the draft model: it and enough other workers
+  // have nothing to roll out. False again when a group arrives or the step is done.
   [[nodiscard]] virtual bool may_train() { return false; }
-  // When may_train() last became false, in seconds of steady_clock().
+  // The time when may_train() last became false, in seconds of steady_clock().
   virtual double training_ended_at() { return 0; }
 
-  // Workers that were lost so far. Collectives cannot succeed any more once there is one.
+  // Workers lost so far. If there are any, collectives cannot succeed any more.
   [[nodiscard]] virtual std::vector<int> lost_workers() = 0;
 };
 

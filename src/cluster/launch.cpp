@@ -23,7 +23,7 @@ std::optional<int> to_int(const std::string& text) {
   return value;
 }
 
-// The variables of one launcher.
+// The environment variables of one launcher.
 class Variables {
  public:
   Variables(const Environment& environment, std::string launcher)
@@ -38,11 +38,11 @@ class Variables {
 
   int number(const std::string& name) const {
     const auto found = environment_.find(name);
-    TLT_CHECK_INPUT(found != environment_.end(), name, " is not set beside the other variables of ",
-                    launcher_, "; set ", name, " or unset the others");
+    TLT_CHECK_INPUT(found != environment_.end(), name, " is not set but other variables of ",
+                    launcher_, " are; set ", name, " or unset the others");
     const std::optional<int> value = to_int(found->second);
     TLT_CHECK_INPUT(value && *value >= 0, name, "='", found->second, "' (", launcher_,
-                    ") is not a number; give a number from 0 up");
+                    ") is not an integer from 0 up");
     return *value;
   }
 
@@ -74,7 +74,7 @@ void check_launch(const Launch& launch, const std::string& launcher) {
   TLT_CHECK_INPUT(
       launch.local_world_size >= 1 && launch.local_world_size <= launch.world_size,
       says("the number of workers on this host is " + std::to_string(launch.local_world_size)),
-      " but there are ", launch.world_size, " in all; give a number from 1 to that");
+      " but there are ", launch.world_size, " in all; give at most that many");
   TLT_CHECK_INPUT(launch.local_rank < launch.local_world_size,
                   says("local rank " + std::to_string(launch.local_rank)),
                   " is not below the number of workers on this host ", launch.local_world_size,
@@ -85,17 +85,17 @@ void check_launch(const Launch& launch, const std::string& launcher) {
   if (launch.world_size == 1) return;
   TLT_CHECK_INPUT(launch.master_port >= 1 && launch.master_port <= 65535,
                   says("MASTER_PORT=" + std::to_string(launch.master_port)),
-                  " is no port; give a number from 1 to 65535");
+                  " is not a port; give a number from 1 to 65535");
   TLT_CHECK_INPUT(!launch.master_address.empty(), says("MASTER_ADDR is empty"),
                   "; set it to the host name of rank 0");
   TLT_CHECK_INPUT(
       launch.one_host() || !names_loopback(launch.master_address),
-      says("MASTER_ADDR=" + launch.master_address), " is this very host, yet only ",
+      says("MASTER_ADDR=" + launch.master_address), " is this host, but only ",
       launch.local_world_size, " of ", launch.world_size,
       " workers run here; set it to the host name of rank 0 as the other hosts know it");
 }
 
-// On one host rank 0 is here; across hosts only the launcher can know where it is.
+// On one host rank 0 is here; across hosts only the launcher knows the address.
 std::string master_address(const Variables& variables, const Launch& launch) {
   TLT_CHECK_INPUT(launch.local_world_size >= launch.world_size || variables.has("MASTER_ADDR"),
                   "MASTER_ADDR is not set (", variables.launcher(),
@@ -107,7 +107,7 @@ Launch read_torchrun(const Variables& variables) {
   Launch launch;
   launch.rank = variables.number("RANK");
   launch.world_size = variables.number("WORLD_SIZE");
-  // Without the local pair: everything is here if rank 0 is, else there is one worker a host.
+  // Without the local pair: all workers are here if rank 0 is, else there is one worker per host.
   const bool here =
       !variables.has("MASTER_ADDR") || names_loopback(variables.text("MASTER_ADDR", ""));
   launch.local_world_size = variables.number("LOCAL_WORLD_SIZE", here ? launch.world_size : 1);
@@ -177,7 +177,7 @@ Launch read_srun(const Variables& variables) {
   return launch;
 }
 
-// A batch script has SLURM_PROCID=0 too, without being a task of srun.
+// A batch script has SLURM_PROCID=0 too, although it is not a task of srun.
 bool is_srun_task(const Environment& environment) {
   const auto rank = environment.find("SLURM_PROCID");
   if (rank == environment.end()) return false;
@@ -185,9 +185,9 @@ bool is_srun_task(const Environment& environment) {
          environment.contains("SLURM_STEP_NUM_TASKS") || environment.contains("MASTER_ADDR");
 }
 
-// A wrapper around mpirun may set RANK from MPI's own; it must not say something else (RANK=0
-// WORLD_SIZE=1 in a job script would start as many solo runs as there are tasks). torchrun under
-// mpirun starts workers of its own.
+// A wrapper around mpirun may set RANK from MPI's own variables; they must agree (RANK=0
+// WORLD_SIZE=1 in a job script would start one solo run per task). torchrun under mpirun starts
+// workers of its own.
 void check_agrees_with_mpi(const Launch& launch, const Environment& environment,
                            const std::string& rank_name, const std::string& size_name) {
   if (!environment.contains(rank_name) || environment.contains("TORCHELASTIC_RUN_ID")) return;
@@ -267,7 +267,7 @@ std::string first_host(const std::string& node_list) {
     const size_t first_end = node_list.find_first_of("-,]", i + 1);
     const size_t close = node_list.find(']', i + 1);
     TLT_CHECK_INPUT(close != std::string::npos && first_end > i + 1, "SLURM_STEP_NODELIST='",
-                    node_list, "' is no list of nodes; set MASTER_ADDR to the host name of rank 0");
+                    node_list, "' is not a node list; set MASTER_ADDR to the host name of rank 0");
     host += node_list.substr(i + 1, first_end - i - 1);
     i = close;
   }

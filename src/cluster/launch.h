@@ -1,7 +1,7 @@
-// Launch: who this process is among the workers, as its launcher says.
+// Launch: rank, world size and master address of this process, from its launcher's variables.
 //
-// torchrun, mpirun (Open MPI, MPICH) and srun say it with variables, and so does spawn.h.
-// This is the only file that reads environment variables. Nothing set: a solo run.
+// Supports torchrun, mpirun (Open MPI, MPICH), srun, and the workers of spawn.h. No other file
+// reads environment variables. No variable set: a solo run.
 //
 //   const Launch launch = read_launch(process_environment());
 //   if (launch.world_size == 1 && workers > 1) return spawn_workers(workers, argv);
@@ -24,26 +24,26 @@ struct Launch {
   int world_size = 1;
   int local_rank = 0;  // among the workers of this host
   int local_world_size = 1;
-  std::string master_address = "127.0.0.1";  // where rank 0 is
+  std::string master_address = "127.0.0.1";  // the host of rank 0
   int master_port = 0;                       // of the rendezvous
 
-  int listen_fd = -1;  // rank 0: a socket that already listens on master_port; -1: make one
-  bool launcher_serves_store = false;  // torchrun's agent is the server of the rendezvous
-  std::string store_prefix = {};       // keeps a restarted attempt apart from the one before
+  int listen_fd = -1;                  // rank 0: a socket that listens on master_port; -1: none yet
+  bool launcher_serves_store = false;  // torchrun's agent serves the rendezvous
+  std::string store_prefix = {};       // separates a restarted attempt from the previous one
 
-  // All workers on this host: everything listens on loopback.
+  // All workers run on this host: everything listens on loopback.
   bool one_host() const { return local_world_size == world_size; }
 };
 
 // Reads torchrun's variables (RANK, WORLD_SIZE, …) first, then those of mpirun, then srun's. Throws
-// InputError for a value that is no number, that is missing or that contradicts another.
+// InputError for a value that is not a number, is missing or contradicts another.
 Launch read_launch(const Environment& environment);
 
-// The variables with which a process started by us finds `launch` again.
+// The variables from which read_launch() of a process that we start restores `launch`.
 Environment launch_environment(const Launch& launch);
 
-// The place of a worker: workers with the same data_rank hold parts of one model, workers with the
-// same tensor_rank hold the same part. Nobody else computes with ranks.
+// Position of a worker: workers with the same data_rank hold shards of one model, workers with the
+// same tensor_rank hold the same shard. No other code computes with ranks.
 struct Axes {
   int data_rank = 0;
   int data_size = 1;
@@ -54,11 +54,11 @@ struct Axes {
 // REQUIRES: tensor_size divides the number of workers.
 Axes make_axes(const Launch& launch, int tensor_size = 1);
 
-// The first host of Slurm's compressed list: "node[07-09,12],login" is node07.
+// The first host of Slurm's compressed node list: "node[07-09,12],login" gives node07.
 std::string first_host(const std::string& node_list);
 
-// How many tasks Slurm's list gives to a node: of "4(x2),1" node 0 and 1 have 4, node 2 has 1; -1
-// when there is no such node.
+// The number of tasks on a node in Slurm's list: in "4(x2),1" nodes 0 and 1 have 4, node 2 has 1.
+// -1: no such node.
 int tasks_of_node(const std::string& tasks_per_node, int node);
 
 }  // namespace tlt::cluster

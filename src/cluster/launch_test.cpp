@@ -48,7 +48,7 @@ const std::vector<Row>& good_rows() {
         .master_port = 4711,
         .launcher_serves_store = true,
         .store_prefix = "attempt_2"}},
-      {"rank and address only: one worker a host",
+      {"rank and address only: one worker per host",
        {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}},
        {.rank = 1,
         .world_size = 2,
@@ -121,7 +121,7 @@ const std::vector<Row>& good_rows() {
         {"SLURM_STEP_NODELIST", "gpu07"},
         {"MASTER_PORT", "4711"}},
        {.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2, .master_port = 4711}},
-      {"srun with an address of the user's",
+      {"srun with MASTER_ADDR set by the user",
        {{"SLURM_PROCID", "0"},
         {"SLURM_NTASKS", "2"},
         {"SLURM_LOCALID", "0"},
@@ -133,7 +133,7 @@ const std::vector<Row>& good_rows() {
         .local_world_size = 1,
         .master_address = "10.0.0.1",
         .master_port = 29500}},
-      {"a batch script of Slurm is no task of srun",
+      {"a batch script of Slurm is not a task of srun",
        {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}},
        {}},
       {"torchrun inside srun",
@@ -148,7 +148,7 @@ const std::vector<Row>& good_rows() {
   return rows;
 }
 
-TEST(LaunchTest, EveryLauncherIsUnderstood) {
+TEST(LaunchTest, EveryLauncherIsRecognized) {
   for (const Row& row : good_rows()) {
     SCOPED_TRACE(row.name);
     const Launch got = read_launch(row.environment);
@@ -164,11 +164,11 @@ TEST(LaunchTest, EveryLauncherIsUnderstood) {
   }
 }
 
-TEST(LaunchTest, BrokenAndContradictoryValuesAreRefused) {
+TEST(LaunchTest, InvalidOrInconsistentValuesAreRejected) {
   const std::vector<std::pair<Environment, std::string>> rows = {
-      {{{"RANK", "0"}}, "WORLD_SIZE is not set beside the other variables of torchrun"},
+      {{{"RANK", "0"}}, "WORLD_SIZE is not set but other variables of torchrun are"},
       {{{"WORLD_SIZE", "2"}}, "RANK is not set"},
-      {{{"RANK", "one"}, {"WORLD_SIZE", "2"}}, "RANK='one' (torchrun) is not a number"},
+      {{{"RANK", "one"}, {"WORLD_SIZE", "2"}}, "RANK='one' (torchrun) is not an integer"},
       {{{"RANK", "1x"}, {"WORLD_SIZE", "2"}}, "RANK='1x'"},
       {{{"RANK", ""}, {"WORLD_SIZE", "2"}}, "RANK=''"},
       {{{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, "RANK='-1'"},
@@ -193,7 +193,7 @@ TEST(LaunchTest, BrokenAndContradictoryValuesAreRefused) {
         {"LOCAL_RANK", "0"},
         {"LOCAL_WORLD_SIZE", "1"},
         {"MASTER_ADDR", "localhost"}},
-       "is this very host"},
+       "is this host, but only 1 of 2"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "0"}}, "MASTER_PORT=0"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}, "MASTER_PORT=70000"},
       {{{"RANK", "0"},
@@ -202,14 +202,14 @@ TEST(LaunchTest, BrokenAndContradictoryValuesAreRefused) {
         {"OMPI_COMM_WORLD_SIZE", "2"}},
        "contradict OMPI_COMM_WORLD_RANK=1"},
       {{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
-       "OMPI_COMM_WORLD_LOCAL_RANK is not set beside the other variables of mpirun"},
+       "OMPI_COMM_WORLD_LOCAL_RANK is not set but other variables of mpirun are"},
       {{{"SLURM_PROCID", "1"}, {"SLURM_LOCALID", "0"}},
-       "SLURM_NTASKS is not set beside the other variables of srun"},
+       "SLURM_NTASKS is not set but other variables of srun are"},
       {{{"SLURM_PROCID", "1"},
         {"SLURM_LOCALID", "0"},
         {"SLURM_NTASKS", "2"},
         {"SLURM_STEP_NODELIST", "gpu[1-2"}},
-       "is no list of nodes"},
+       "is not a node list"},
       {{{"SLURM_PROCID", "1"},
         {"SLURM_LOCALID", "0"},
         {"SLURM_NTASKS", "2"},
@@ -227,7 +227,7 @@ TEST(LaunchTest, BrokenAndContradictoryValuesAreRefused) {
   }
 }
 
-TEST(LaunchTest, PortOfAJobIsTheSameForItsWorkersAndNotForAnotherJob) {
+TEST(LaunchTest, PortDependsOnTheJob) {
   const auto port = [](const std::string& rank, const std::string& job) {
     return read_launch({{"SLURM_PROCID", rank},
                         {"SLURM_NTASKS", "2"},
@@ -242,7 +242,7 @@ TEST(LaunchTest, PortOfAJobIsTheSameForItsWorkersAndNotForAnotherJob) {
   EXPECT_LT(port("0", "77"), 30000);
 }
 
-TEST(LaunchTest, EnvironmentOfALaunchGivesItBack) {
+TEST(LaunchTest, EnvironmentRoundTrips) {
   const Launch launch{.rank = 1,
                       .world_size = 3,
                       .local_rank = 1,
@@ -254,7 +254,7 @@ TEST(LaunchTest, EnvironmentOfALaunchGivesItBack) {
   EXPECT_EQ(again.rank, 1);
 }
 
-TEST(LaunchTest, SlurmListsAreRead) {
+TEST(LaunchTest, SlurmListsAreParsed) {
   EXPECT_EQ(first_host("node"), "node");
   EXPECT_EQ(first_host("node-3.cluster,other"), "node-3.cluster");
   EXPECT_EQ(first_host("gpu[007-009]"), "gpu007");
@@ -268,7 +268,7 @@ TEST(LaunchTest, SlurmListsAreRead) {
     EXPECT_EQ(tasks_of_node(text, 0), -1) << text;
 }
 
-TEST(LaunchTest, AxesKeepDataAndTensorApart) {
+TEST(LaunchTest, AxesSeparateDataAndTensorRanks) {
   const Axes alone = make_axes({.rank = 2, .world_size = 3});
   EXPECT_EQ(alone.data_rank, 2);
   EXPECT_EQ(alone.data_size, 3);
@@ -291,14 +291,14 @@ TEST(AddressTest, OneHostListensOnLoopback) {
     EXPECT_FALSE(names_loopback(name)) << name;
 }
 
-TEST(AddressTest, FreePortIsFoundAndKept) {
+TEST(AddressTest, PortZeroPicksAFreePort) {
   const Listener first = listen_on("127.0.0.1", 0);
   EXPECT_GT(first.port, 0);
   EXPECT_THROW(listen_on("127.0.0.1", first.port), InputError);
   close(first.fd);
 }
 
-TEST(AddressTest, UnknownMasterIsNamed) {
+TEST(AddressTest, ErrorNamesUnknownMaster) {
   try {
     own_address({.rank = 1,
                  .world_size = 2,

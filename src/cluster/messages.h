@@ -1,6 +1,6 @@
-// Messages: what workers and the coordinator say to each other, as values and as small JSON texts.
+// Messages: what workers and the coordinator send to each other, as values and as small JSON texts.
 //
-// Every message belongs to an RL step; one of an older step is out of date and is ignored.
+// Every message belongs to an RL step; messages of an older step are ignored.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,12 +10,12 @@
 
 namespace tlt::cluster {
 
-// What a worker has not finished.
+// The unfinished part of a worker's groups.
 struct Load {
   int64_t sequences = 0;
-  int64_t tokens = 0;     // that they have, prompts included: another worker computes those first
-  int64_t remaining = 0;  // that one of them may still get, at most
-  int64_t room = 0;       // so many sequences of others it would take on
+  int64_t tokens = 0;     // they have, prompts included; to prefill after a migration
+  int64_t remaining = 0;  // upper bound of tokens one of them still gets
+  int64_t room = 0;       // sequences of other workers it has capacity for
 
   bool operator==(const Load&) const = default;
 };
@@ -23,21 +23,21 @@ struct Load {
 // From a worker to the coordinator.
 struct Event {
   enum class Kind {
-    kBegin,      // "I begin this step"; group: how many groups it has
-    kTake,       // "my engine has room and I hold no group": hungry until a group comes
-    kStarted,    // "my engine has started the group you gave me"
-    kReturned,   // "here is the group back that you asked back; I had not started it"
-    kDone,       // "all responses of the group are finished"
-    kLoad,       // "this much is left here"
-    kMoved,      // "you asked me to move: all that was left of my groups is in this parcel"
-    kHeartbeat,  // "I am alive"
+    kBegin,      // begins this step; group: number of groups of the step
+    kTake,       // its engine has capacity and it holds no group: requesting until one comes
+    kStarted,    // its engine has started the group that was given
+    kReturned,   // returns the recalled group, which it had not started
+    kDone,       // all responses of the group are finished
+    kLoad,       // unfinished sequences, in `load`
+    kMigrated,   // answer to kMigrate: `migration` has all its unfinished sequences
+    kHeartbeat,  // the worker is alive
   };
   Kind kind = Kind::kHeartbeat;
   int worker = 0;
   int64_t step = 0;
   int64_t group = -1;
-  Load load = {};           // of kLoad
-  std::string parcel = {};  // of kMoved; bytes that stand behind the message
+  Load load = {};              // of kLoad
+  std::string migration = {};  // of kMigrated; a second frame after the message
 
   bool operator==(const Event&) const = default;
 };
@@ -45,34 +45,34 @@ struct Event {
 // From the coordinator to a worker.
 struct Command {
   enum class Kind {
-    kGive,      // this group, or parcel, is yours
-    kRecall,    // give this group back unless you have started it
+    kGive,      // `group` (or migration) is for this worker
+    kRecall,    // return this group unless it was started
     kNoWork,    // nothing to start now; a group may come later (a worker may be lost)
     kStepDone,  // every group of the step is done
     kLost,      // worker number `group` was lost
-    kExit,      // you were given up as lost and others have your groups: stop
+    kExit,      // this worker was marked lost and others have its groups: stop
     kAlive,     // answer to a heartbeat
-    kTrain,     // you and enough others have nothing to roll out: train the drafter until the next
-                // kGive or kStepDone
-    kMove,      // give up all you have begun: another worker, with more of it, goes on
+    kTrain,     // this worker and enough others have nothing to roll out: train the draft model
+                // until the next kGive or kStepDone
+    kMigrate,   // send the unfinished sequences; another worker resumes them
   };
   Kind kind = Kind::kAlive;
   int worker = 0;
   int64_t step = 0;
   int64_t group = -1;
-  std::string parcel = {};  // of a kGive; bytes that stand behind the message
+  std::string migration = {};  // of a kGive; a second frame after the message
 
   bool operator==(const Command&) const = default;
 };
 
 constexpr int64_t kMaxMessageBytes = 256;
-constexpr int64_t kMaxParcelBytes = int64_t{1} << 26;
+constexpr int64_t kMaxMigrationBytes = int64_t{1} << 26;
 
 std::string encode(const Event& event);
 std::string encode(const Command& command);
 
-// Throw Error when the text is no such message. The connection says which `worker` it is, not the
-// text. A parcel stands behind the text, not in it.
+// Throw Error if the text is not such a message. `worker` is known from the connection, not from
+// the text. A migration is not in the text: it is a frame of its own.
 Event decode_event(const std::string& text, int worker);
 Command decode_command(const std::string& text, int worker);
 

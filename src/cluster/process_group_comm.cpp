@@ -2,7 +2,7 @@
 #include "cluster/process_group_comm.h"
 
 #ifndef USE_C10D_GLOO
-#define USE_C10D_GLOO  // the wheel's libtorch_cpu has it; its headers ask
+#define USE_C10D_GLOO  // the wheel's libtorch_cpu has Gloo; its headers check this
 #endif
 #include <ATen/ATen.h>
 #include <c10/util/Logging.h>
@@ -36,7 +36,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-// The message of an exception of c10 without its stack trace, on one line.
+// The message of a c10 exception without its stack trace, on one line.
 std::string reason(const std::exception& error) {
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
   std::string text = c10_error != nullptr ? c10_error->msg() : error.what();
@@ -56,8 +56,8 @@ std::string describe(const char* call, const at::Tensor& tensor) {
   return out.str();
 }
 
-// c10d logs to stderr what is no fault (a host without a reverse name) and, with its stack, what an
-// Error of ours says anyway.
+// Silences c10d, which logs harmless conditions to stderr (a host without a reverse name) and, with
+// a stack trace, errors that our own Error reports anyway.
 void silence_c10d() {
   constexpr int kFatal = 3;
   FLAGS_caffe2_log_level = std::max<int>(FLAGS_caffe2_log_level, kFatal);
@@ -69,7 +69,7 @@ StorePtr make_store(const Launch& launch, const CommOptions& options) {
   c10d::TCPStoreOptions store_options;
   store_options.port = static_cast<uint16_t>(launch.master_port);
   store_options.isServer = serves;
-  store_options.waitWorkers = false;  // join() waits, and can name who is missing
+  store_options.waitWorkers = false;  // join() waits instead: it can name missing ranks
   store_options.timeout = milliseconds(options.rendezvous_seconds);
   if (serves) store_options.masterListenFd = listen_at_master(launch).fd;
   const std::string host =
@@ -84,7 +84,7 @@ StorePtr make_store(const Launch& launch, const CommOptions& options) {
   }
 }
 
-// Of the ranks that write `keys`, those that have not.
+// The ranks that have not written their key of `keys`.
 std::string missing_ranks(c10d::Store& store, const std::vector<std::string>& keys) {
   std::string ranks;
   try {
@@ -96,12 +96,12 @@ std::string missing_ranks(c10d::Store& store, const std::vector<std::string>& ke
   return "no word from rank " + ranks;
 }
 
-// Waits until every rank has come.
+// Waits until every rank has joined.
 void join(c10d::Store& store, const Launch& launch, const CommOptions& options) {
   const auto key = [](int rank) { return "joined/" + std::to_string(rank); };
   std::vector<std::string> keys;
   for (int rank = 0; rank < launch.world_size; ++rank) keys.push_back(key(rank));
-  int64_t processes = 0;  // that say they are this rank
+  int64_t processes = 0;  // that claim this rank
   try {
     processes = store.add(key(launch.rank), 1);
     if (processes == 1) store.wait(keys, milliseconds(options.rendezvous_seconds));
@@ -235,7 +235,7 @@ class ProcessGroupComm final : public Comm {
     });
   }
 
-  // NCCL's wait() only makes the stream wait; a lost peer would never be noticed.
+  // NCCL's wait() only makes the stream wait; a lost rank would not be noticed.
   void wait_on_host(c10d::Work& work) const {
     const Clock::time_point deadline = Clock::now() + milliseconds(options_.timeout_seconds);
     while (!work.isCompleted()) {
@@ -244,8 +244,8 @@ class ProcessGroupComm final : public Comm {
     }
   }
 
-  // Calls `body`; turns what it throws into an Error that names the collective and the ranks that
-  // did not speak up.
+  // Calls `body`; turns an exception into an Error that names the collective and the ranks that
+  // did not respond.
   template <class Body>
   void run(const std::string& what, const Body& body) {
     const std::string here = what + " (collective " + std::to_string(collectives_) + ")";
@@ -254,7 +254,7 @@ class ProcessGroupComm final : public Comm {
     try {
       body();
     } catch (const std::exception& error) {
-      gloo_.reset();  // whoever waits for this rank fails now too
+      gloo_.reset();  // ranks that wait for this one fail now too
       std::ostringstream out;
       out << here << " failed on rank " << rank_ << " of " << size_ << " after " << std::fixed
           << std::setprecision(1) << std::chrono::duration<double>(Clock::now() - start).count()
@@ -264,9 +264,9 @@ class ProcessGroupComm final : public Comm {
     }
   }
 
-  // Tells the other ranks through the store where this one failed, and gives them two seconds to
-  // do the same: a rank that says nothing is dead or stuck. Rank 0 serves the store and leaves
-  // last.
+  // Writes to the store where this rank failed, and gives the others two seconds to do the same: a
+  // rank that reports nothing is dead or stuck. Rank 0 serves the store, so it waits a second
+  // longer.
   std::string others(const std::string& here) noexcept {
     const auto key = [](int rank) { return "failed/" + std::to_string(rank); };
     const Clock::time_point deadline = Clock::now() + std::chrono::seconds(rank_ == 0 ? 3 : 2);
@@ -281,7 +281,7 @@ class ProcessGroupComm final : public Comm {
             reports[rank] = store.get_to_str(key(rank));
       }
     } catch (const std::exception&) {
-      // A rank 0 that has reported has ended since; what the others said till then is known.
+      // If rank 0 has reported, it has ended since; the reports read so far are used.
       if (!reports.contains(0)) return "rank 0, which serves the rendezvous, is gone";
     }
     std::string text;
@@ -308,7 +308,7 @@ class ProcessGroupComm final : public Comm {
 }  // namespace
 
 std::unique_ptr<Comm> make_process_group_comm(const Launch& launch, const CommOptions& options) {
-  // Gloo and the store write to sockets whose reader may have died: that is an error with a
+  // Gloo and the store write to sockets whose reader may be dead: that must be an error with a
   // message, not the silent end of this process.
   std::signal(SIGPIPE, SIG_IGN);
   return std::make_unique<ProcessGroupComm>(launch, options);

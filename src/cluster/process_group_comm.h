@@ -10,7 +10,7 @@
 
 namespace tlt::cluster {
 
-// Use make_comm().
+// Called by make_comm(); use that.
 std::unique_ptr<Comm> make_process_group_comm(const Launch& launch, const CommOptions& options);
 
 }  // namespace tlt::cluster

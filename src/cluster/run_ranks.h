@@ -1,9 +1,9 @@
-// run_ranks: several ranks inside one test, each a real process. For tests only.
+// run_ranks: runs several ranks inside one test, each a real process. For tests only.
 //
 //   const auto ends = run_ranks(2, [](const Launch& launch) { EXPECT_EQ(launch.world_size, 2); });
 //   EXPECT_THAT(ends, Each(kPassed));
 //
-// Call it before the test's own process has started threads (no tensor work in the parent).
+// Call it before the test process has started threads (no tensor work in the parent).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace tlt::cluster {
 
-// How a rank ended: its exit code, 128 + n when signal n ended it.
+// How a rank ended: its exit code, or 128 + n if signal n ended it.
 constexpr int kPassed = 0, kExpectationFailed = 1, kThrew = 3;
 
 inline int run_rank(const std::function<void(const Launch&)>& body, const Launch& launch) {
@@ -41,7 +41,7 @@ inline int run_rank(const std::function<void(const Launch&)>& body, const Launch
 }
 
 // Runs `body` in `count` processes and waits for them; kills those that run longer than
-// `bound_seconds`. Fails of EXPECT_… in a rank show up in its exit code.
+// `bound_seconds`. A failed EXPECT_… in a rank shows in its exit code.
 inline std::vector<int> run_ranks(int count, const std::function<void(const Launch&)>& body,
                                   double bound_seconds = 30) {
   const Listener listener = listen_on("127.0.0.1", 0);

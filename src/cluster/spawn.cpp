@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 struct Worker {
   int rank = 0;
   pid_t pid = -1;
-  std::optional<int> status;  // of waitpid, once it has ended
+  std::optional<int> status;  // of waitpid(), if it has ended
 };
 
 bool was_killed(int status) { return WIFSIGNALED(status); }
@@ -32,13 +32,13 @@ bool failed(int status) { return was_killed(status) || WEXITSTATUS(status) != 0;
 int exit_code(int status) {
   return was_killed(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
-// The ends a shell gives to SIGHUP, SIGINT and SIGTERM.
+// True for the exit codes a shell gives to SIGHUP, SIGINT and SIGTERM.
 bool was_interrupted(int status) {
   const int code = exit_code(status);
   return code == 128 + SIGHUP || code == 128 + SIGINT || code == 128 + SIGTERM;
 }
 
-// execve's view of texts; both are made before the fork, after which a child may not allocate.
+// The strings as execve() takes them; made before the fork: the child must not allocate.
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
   for (std::string& text : texts) result.push_back(text.data());
@@ -54,13 +54,13 @@ std::vector<std::string> environment_of(const Launch& launch) {
   return entries;
 }
 
-// Blocks the signals we answer for as long as it lives.
+// Blocks the signals that Supervisor handles during its lifetime.
 class SignalMask {
  public:
   SignalMask() {
-    sigemptyset(&answered_);
-    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&answered_, signal);
-    TLT_CHECK(pthread_sigmask(SIG_BLOCK, &answered_, &before_) == 0);
+    sigemptyset(&handled_);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&handled_, signal);
+    TLT_CHECK(pthread_sigmask(SIG_BLOCK, &handled_, &before_) == 0);
   }
   ~SignalMask() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalMask(const SignalMask&) = delete;
@@ -68,16 +68,16 @@ class SignalMask {
 
   const sigset_t& before() const { return before_; }
 
-  // The next signal, or nothing for 50 ms.
+  // Returns the next signal, or nullopt after 50 ms.
   std::optional<siginfo_t> wait() const {
     const timespec bound{.tv_sec = 0, .tv_nsec = 50'000'000};
     siginfo_t info{};
-    if (sigtimedwait(&answered_, &info, &bound) < 0) return std::nullopt;
+    if (sigtimedwait(&handled_, &info, &bound) < 0) return std::nullopt;
     return info;
   }
 
  private:
-  sigset_t answered_;
+  sigset_t handled_;
   sigset_t before_;
 };
 
@@ -110,8 +110,7 @@ class Supervisor {
     Launch launch{.rank = rank, .world_size = count, .local_rank = rank, .local_world_size = count};
     launch.master_port = listener.port;
     if (rank == 0)
-      launch.listen_fd =
-          listener.fd;  // the port is ours from now on: nobody can take it in between
+      launch.listen_fd = listener.fd;  // already bound, so no other process can take the port
     std::vector<std::string> entries = environment_of(launch);
     const std::vector<char*> arguments = pointers(argv), environment = pointers(entries);
     const pid_t parent = getpid();
@@ -119,7 +118,7 @@ class Supervisor {
     TLT_CHECK(pid >= 0, "cannot start worker ", rank, ": ", std::strerror(errno));
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);  // it died before prctl
+      if (getppid() != parent) _exit(1);  // the parent died before prctl
       if (rank == 0) fcntl(listener.fd, F_SETFD, 0);
       pthread_sigmask(SIG_SETMASK, &mask_.before(), nullptr);
       execve(options_.program.c_str(), arguments.data(), environment.data());
@@ -128,7 +127,7 @@ class Supervisor {
     workers_.push_back({.rank = rank, .pid = pid, .status = {}});
   }
 
-  // Collects who has ended; returns how many still run.
+  // Collects the workers that have ended; returns the number of running ones.
   int reap() {
     int running = 0;
     const Worker* culprit = nullptr;
@@ -140,7 +139,7 @@ class Supervisor {
         continue;
       }
       worker.status = status;
-      // Of several at once the killed one is the cause; the others saw it go.
+      // If several ended, a killed one is the cause; the others failed because it was gone.
       if (failed(status) &&
           (culprit == nullptr || (was_killed(status) && !was_killed(*culprit->status))))
         culprit = &worker;
@@ -152,11 +151,12 @@ class Supervisor {
   void blame(const Worker& worker, int running) {
     const int status = *worker.status;
     result_.exit_code = exit_code(status);
-    // One that was asked by itself has saved with the others, and they are ending, too.
-    if ((asked_to_stop_ || !was_killed(status)) && was_interrupted(status)) {
+    // A worker that caught a signal of its own has saved with the others, and they are ending, too.
+    if ((stop_requested_ || !was_killed(status)) && was_interrupted(status)) {
       result_.message = "stopped by a signal";
-      // One that catches it is saving, and so are the others: a second signal would end them at
-      // once. One that does not was only starting, and the others would wait for it in vain.
+      // A worker that catches the signal is saving, and so are the others: a second signal would
+      // end them at once. A killed one was still starting, and the others would wait for it
+      // forever.
       if (was_killed(status)) end_by(WTERMSIG(status));
       return;
     }
@@ -171,7 +171,7 @@ class Supervisor {
     signal_all(SIGTERM);
   }
 
-  // Again and again: of two signals that come close together a process sees one.
+  // Repeats the signal: a process may receive two signals in close succession as one.
   void end_by(int signal) {
     repeated_ = signal;
     set_deadline();
@@ -184,8 +184,8 @@ class Supervisor {
 
   void pass_on(const siginfo_t& signal) {
     if (signal.si_signo == SIGCHLD) return;
-    asked_to_stop_ = true;
-    const bool from_terminal = signal.si_code > 0;  // which has sent it to the process group
+    stop_requested_ = true;
+    const bool from_terminal = signal.si_code > 0;  // it has sent the signal to the process group
     if (!from_terminal) signal_all(signal.si_signo);
   }
 
@@ -204,8 +204,8 @@ class Supervisor {
   const SignalMask mask_;
   std::vector<Worker> workers_;
   SpawnResult result_;
-  bool asked_to_stop_ = false;
-  int repeated_ = 0;  // a signal that those who run get until they end; 0: none
+  bool stop_requested_ = false;
+  int repeated_ = 0;  // a signal that running workers get until they end; 0: none
   std::optional<Clock::time_point> deadline_;  // set when a worker has failed
 };
 

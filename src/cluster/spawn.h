@@ -1,10 +1,10 @@
-// spawn_workers: `tlt … --workers N` on one machine, without a launcher.
+// spawn_workers: runs `tlt … --workers N` on one machine, without a launcher.
 //
-// Starts N processes of this program, one a rank, and only looks after them: this process has no
-// rank, so it outlives any of them and can say which one failed.
+// Starts N processes of this program, one per rank, and supervises them. This process has no rank,
+// so it outlives all of them and can report which one failed.
 //
-// Not here   what a worker does; printing the result and ending with its exit code (apps/).
-// Invariant  no process of ours is left when spawn_workers returns, and none outlives this process.
+// Not here   what a worker does; printing the result, exiting with its code (apps/).
+// Invariant  no worker is left when spawn_workers returns, and none outlives this process.
 //
 //   const SpawnResult result = spawn_workers(workers, {argv, argv + argc});
 //   if (result.exit_code != 0) log(result.message);
@@ -19,21 +19,21 @@
 namespace tlt::cluster {
 
 struct SpawnOptions {
-  // After a worker failed: how long the others have to end by themselves. Longer than they wait for
-  // its word (ControlOptions::lost_after_seconds): they can say what they missed.
+  // How long the other workers have to end by themselves after one failed. Longer than
+  // ControlOptions::lost_after_seconds, so that they can report what they missed.
   double grace_seconds = 15;
-  std::string program = "/proc/self/exe";  // tests start something else
+  std::string program = "/proc/self/exe";  // tests set another program
 };
 
 struct SpawnResult {
   int exit_code = 0;    // of the worker that failed first; 128 + n: it was killed by signal n
-  std::string message;  // names that worker; empty when all ended well
+  std::string message;  // names that worker; empty if all succeeded
 };
 
 // Runs `count` workers with the arguments `argv` (argv[0] included) and waits for all of them. When
 // one fails, the others get SIGTERM, and SIGKILL after grace_seconds. SIGTERM, SIGINT and SIGHUP to
-// this process are passed on; then a worker that ends as asked does not hurry the others, but one
-// that was killed by it, before it could catch it, ends them too.
+// this process are forwarded. A worker that then ends by itself does not affect the others; if the
+// signal killed a worker before it could catch it, the others are ended too.
 // REQUIRES: called by the main thread before any other thread was started.
 SpawnResult spawn_workers(int count, const std::vector<std::string>& argv,
                           const SpawnOptions& options = {});

@@ -62,7 +62,7 @@ void expect_no_child_left() {
   EXPECT_EQ(errno, ECHILD);
 }
 
-TEST_F(SpawnTest, EveryWorkerLearnsItsRankAndRankZeroHasTheSocket) {
+TEST_F(SpawnTest, WorkersGetTheirRankAndRankZeroTheSocket) {
   const SpawnResult result = spawn(
       3,
       "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $(test -e "
@@ -76,7 +76,7 @@ TEST_F(SpawnTest, EveryWorkerLearnsItsRankAndRankZeroHasTheSocket) {
   expect_no_child_left();
 }
 
-TEST_F(SpawnTest, WorkerThatFailsEndsTheOthersAndIsNamed) {
+TEST_F(SpawnTest, FailedWorkerIsNamedAndOthersAreEnded) {
   const auto start = Clock::now();
   const SpawnResult result = spawn(3, "test $RANK = 1 && exit 7; exec sleep 60");
   EXPECT_EQ(result.exit_code, 7);
@@ -93,7 +93,7 @@ TEST_F(SpawnTest, KilledWorkerIsNamedWithItsSignal) {
               AllOf(HasSubstr("worker 0 of 2"), HasSubstr("was killed by signal 9")));
 }
 
-TEST_F(SpawnTest, WorkerThatIgnoresTheRequestToEndIsKilled) {
+TEST_F(SpawnTest, WorkerThatIgnoresSigtermIsKilled) {
   const auto start = Clock::now();
   const SpawnResult result = spawn(2,
                                    "test $RANK = 1 && { while ! test -e ready; do sleep 0.01; "
@@ -104,17 +104,17 @@ TEST_F(SpawnTest, WorkerThatIgnoresTheRequestToEndIsKilled) {
   expect_no_child_left();
 }
 
-TEST_F(SpawnTest, WorkerThatEndsWellEarlyDisturbsNobody) {
+TEST_F(SpawnTest, EarlySuccessfulExitLeavesOthersRunning) {
   EXPECT_EQ(spawn(2, "test $RANK = 0 && sleep 0.2; echo $RANK > $RANK").exit_code, 0);
   EXPECT_EQ(text_of("0"), "0");
 }
 
-TEST_F(SpawnTest, MissingProgramIsAnExitCode) {
+TEST_F(SpawnTest, MissingProgramGivesExitCode127) {
   EXPECT_EQ(spawn_workers(1, {"x"}, {.program = "/no/such/program"}).exit_code, 127);
   EXPECT_THROW(spawn_workers(0, {"x"}), InputError);
 }
 
-TEST_F(SpawnTest, SignalsArePassedOn) {
+TEST_F(SpawnTest, SignalsAreForwarded) {
   const pid_t pid = spawn_in_child(
       2,
       "trap 'echo got > got$RANK; exit 5' TERM; echo 1 > ready$RANK; while :; do sleep 0.01; done");
@@ -128,7 +128,7 @@ TEST_F(SpawnTest, SignalsArePassedOn) {
   EXPECT_EQ(text_of("got1"), "got");
 }
 
-TEST_F(SpawnTest, WorkerThatStopsAsAskedDoesNotHurryTheOthers) {
+TEST_F(SpawnTest, WorkerThatStopsOnASignalLeavesOthersRunning) {
   const pid_t pid = spawn_in_child(
       2,
       "if test $RANK = 1; then trap 'exit 130' TERM; echo 1 > ready1; while :; do sleep 0.01; "
@@ -141,11 +141,11 @@ TEST_F(SpawnTest, WorkerThatStopsAsAskedDoesNotHurryTheOthers) {
   int status = 0;
   ASSERT_EQ(waitpid(pid, &status, 0), pid);
   EXPECT_EQ(WEXITSTATUS(status), 130);
-  EXPECT_EQ(text_of("count"), "1");  // it got one signal and came to its end
+  EXPECT_EQ(text_of("count"), "1");  // it got one signal and ran to its end
 }
 
-// The other one caught the signal and would wait for it.
-TEST_F(SpawnTest, AWorkerThatASignalKillsWhileItStartsTakesTheOthersAlong) {
+// The other worker has caught the signal and would wait for the killed one.
+TEST_F(SpawnTest, WorkerKilledAtStartByASignalEndsTheOthers) {
   const pid_t pid = spawn_in_child(
       2,
       "if test $RANK = 0; then trap 'trap - TERM' TERM; echo 1 > ready0; "
@@ -161,7 +161,7 @@ TEST_F(SpawnTest, AWorkerThatASignalKillsWhileItStartsTakesTheOthersAlong) {
 }
 
 TEST_F(SpawnTest, WorkersDieWithTheirParent) {
-  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // so that orphans come to us
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // this process adopts orphans
   const pid_t pid = spawn_in_child(2, "echo $$ > pid$RANK; exec sleep 60");
   wait_for("pid0");
   wait_for("pid1");

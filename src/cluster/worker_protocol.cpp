@@ -9,7 +9,8 @@
 namespace tlt::cluster {
 namespace {
 
-constexpr int64_t kNewsTokens = 64;  // a sequence: so much longer, and its load is said again
+// Mean growth per sequence after which the load is reported again.
+constexpr int64_t kNewsTokens = 64;
 
 }  // namespace
 
@@ -19,7 +20,7 @@ void WorkerProtocol::begin_step(int64_t step, int64_t groups, std::vector<Event>
   TLT_CHECK(groups >= 0, groups);
   step_ = step;
   groups_ = groups;
-  step_done_ = asked_ = may_train_ = asked_to_move_ = false;
+  step_done_ = requested_ = may_train_ = should_migrate_ = false;
   reported_ = {};
   held_.reset();
   taken_.clear();
@@ -29,13 +30,13 @@ void WorkerProtocol::begin_step(int64_t step, int64_t groups, std::vector<Event>
 std::optional<int64_t> WorkerProtocol::try_take(std::vector<Event>& out) {
   if (step_done_) return std::nullopt;
   if (!held_) {
-    if (!asked_) out.push_back(event(Event::Kind::kTake, -1));
-    asked_ = true;
+    if (!requested_) out.push_back(event(Event::Kind::kTake, -1));
+    requested_ = true;
     return std::nullopt;
   }
   const int64_t group = *held_;
   held_.reset();
-  parcel_ = std::move(held_parcel_);
+  migration_ = std::move(held_migration_);
   taken_.push_back(group);
   out.push_back(event(Event::Kind::kStarted, group));
   return group;
@@ -45,11 +46,11 @@ void WorkerProtocol::done(int64_t group, std::vector<Event>& out) {
   const auto found = std::find(taken_.begin(), taken_.end(), group);
   TLT_CHECK(found != taken_.end(), "group ", group, " is done but does not run here");
   taken_.erase(found);
-  if (taken_.empty()) asked_to_move_ = false;
+  if (taken_.empty()) should_migrate_ = false;
   out.push_back(event(Event::Kind::kDone, group));
 }
 
-std::string WorkerProtocol::take_parcel() { return std::exchange(parcel_, {}); }
+std::string WorkerProtocol::take_parcel() { return std::exchange(migration_, {}); }
 
 void WorkerProtocol::report(const Load& load, std::vector<Event>& out) {
   if (taken_.empty()) return;
@@ -61,13 +62,13 @@ void WorkerProtocol::report(const Load& load, std::vector<Event>& out) {
   out.back().load = load;
 }
 
-void WorkerProtocol::move(std::string parcel, std::vector<Event>& out) {
-  TLT_CHECK(asked_to_move_);
-  asked_to_move_ = false;
+void WorkerProtocol::move(std::string migration, std::vector<Event>& out) {
+  TLT_CHECK(should_migrate_);
+  should_migrate_ = false;
   reported_ = {};
   taken_.clear();
-  out.push_back(event(Event::Kind::kMoved, -1));
-  out.back().parcel = std::move(parcel);
+  out.push_back(event(Event::Kind::kMigrated, -1));
+  out.back().migration = std::move(migration);
 }
 
 void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
@@ -91,11 +92,11 @@ void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
     case Command::Kind::kGive:
       TLT_CHECK(!held_, "group ", command.group, " while group ", *held_, " waits");
       held_ = command.group;
-      held_parcel_ = command.parcel;
-      asked_ = may_train_ = false;
+      held_migration_ = command.migration;
+      requested_ = may_train_ = false;
       return;
     case Command::Kind::kRecall:
-      if (held_ != command.group) return;  // the engine was first
+      if (held_ != command.group) return;  // the engine has started it
       held_.reset();
       out.push_back(event(Event::Kind::kReturned, command.group));
       return;
@@ -107,8 +108,8 @@ void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
     case Command::Kind::kTrain:
       may_train_ = true;
       return;
-    case Command::Kind::kMove:
-      asked_to_move_ = !taken_.empty();  // else the coordinator is about to hear that all is done
+    case Command::Kind::kMigrate:
+      should_migrate_ = !taken_.empty();  // else kDone events for all groups are on their way
       return;
     default:
       return;

@@ -1,11 +1,10 @@
-// WorkerProtocol: the worker's half of the conversation with the Coordinator, as a pure state
-// machine.
+// WorkerProtocol: the worker's side of the protocol with the Coordinator, as a pure state machine.
 //
-// Holds at most one group that the engine has not started. If the coordinator asks it back, the
-// worker answers Returned when it still holds it; when the engine has taken it, Started was said
-// already. One of the two is said for each group.
+// Holds at most one group that the engine has not started. If the coordinator recalls it, the
+// worker answers Returned if it still holds it; if the engine has taken it, Started was sent
+// already. Exactly one of the two is sent for each group.
 //
-// Not here   the lock under which the engine's thread and the socket's thread call it (control.h).
+// Not here   the lock under which the engine's and the socket's thread call it (control.h).
 // Threading  none of its own; external synchronization.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -24,25 +23,24 @@ class WorkerProtocol {
  public:
   explicit WorkerProtocol(int worker) : worker_(worker) {}
 
-  // What the caller must send is appended to `out`, here and below. REQUIRES: the step before is
-  // done.
+  // The events to send are appended to `out`, here and below. REQUIRES: the previous step is done.
   void begin_step(int64_t step, int64_t groups, std::vector<Event>& out);
 
-  // The next group, or parcel, to start; nullopt: none yet, ask again after news.
+  // Returns the next group, or migration, to start. nullopt: none yet; try again after news.
   [[nodiscard]] std::optional<int64_t> try_take(std::vector<Event>& out);
-  // Of the parcel that was taken last.
+  // Returns the bytes of the migration that was taken last.
   std::string take_parcel();
 
   // REQUIRES: the group was taken here and is not done.
   void done(int64_t group, std::vector<Event>& out);
 
-  // What is left of the groups taken here; said where it is news.
+  // Reports what is left of the groups taken here; sends it only if it has changed enough.
   void report(const Load& load, std::vector<Event>& out);
 
-  // All groups taken here are done but for what is in the parcel. REQUIRES: is_asked_to_move().
-  void move(std::string parcel, std::vector<Event>& out);
+  // Ends all groups taken here, except for what `migration` holds. REQUIRES: is_asked_to_move().
+  void move(std::string migration, std::vector<Event>& out);
 
-  // The coordinator said something.
+  // Handles a command of the coordinator.
   void on(const Command& command, std::vector<Event>& out);
 
   bool step_done() const { return step_done_; }
@@ -50,8 +48,8 @@ class WorkerProtocol {
   bool may_train() const { return may_train_; }
   bool has_group() const { return held_.has_value(); }
   bool has_parcel() const { return held_ && *held_ >= groups_; }
-  // From kMove on, until move() or the last group taken here is done.
-  bool is_asked_to_move() const { return asked_to_move_; }
+  // From kMigrate on, until move() or the last group taken here is done.
+  bool is_asked_to_move() const { return should_migrate_; }
   bool was_given_up() const { return given_up_; }
   const std::vector<int>& lost_workers() const { return lost_workers_; }
 
@@ -62,15 +60,15 @@ class WorkerProtocol {
 
   const int worker_;
   int64_t step_ = -1;
-  int64_t groups_ = 0;  // of the step; from here on the numbers are those of parcels
+  int64_t groups_ = 0;  // of the step; ids from here on are migrations
   bool step_done_ = true;
-  bool asked_ = false;  // Take was said and no group has come since
+  bool requested_ = false;  // Take was sent, and no group came since
   bool given_up_ = false;
   bool may_train_ = false;
-  bool asked_to_move_ = false;
+  bool should_migrate_ = false;
   Load reported_;
   std::optional<int64_t> held_;
-  std::string held_parcel_, parcel_;  // of held_; of the group that was taken last
+  std::string held_migration_, migration_;  // of held_; of the group taken last
   std::vector<int64_t> taken_;
   std::vector<int> lost_workers_;
 };
