@@ -11,9 +11,9 @@
 namespace tlt::spot {
 namespace {
 
-constexpr int64_t kHeadRows = 256;    // that go through the head at once
-constexpr int64_t kMaxChains = 2048;  // that grow at once
-constexpr int64_t kChainPages = 2;    // that the tokens of a chain can touch
+constexpr int64_t kHeadRows = 256;    // token rows per call of the LM head
+constexpr int64_t kMaxChains = 2048;  // extended at once
+constexpr int64_t kChainPages = 2;    // pages that a chain's tokens can touch
 
 int64_t pages_of(int64_t rows) { return (rows + ops::kPageSlots - 1) / ops::kPageSlots; }
 
@@ -40,11 +40,12 @@ std::vector<int32_t> AcceptanceProbe::best_tokens(const at::Tensor& states) {
   return best;
 }
 
-void AcceptanceProbe::keep_right(const DraftSample& sample, const at::Tensor& states, int64_t step,
-                                 std::vector<Chain>& chains, std::vector<int64_t>& right) {
+void AcceptanceProbe::keep_accepted(const DraftSample& sample, const at::Tensor& states,
+                                    int64_t step, std::vector<Chain>& chains,
+                                    std::vector<int64_t>& right) {
   const std::vector<int32_t> best = best_tokens(states);
   std::erase_if(chains, [&](const Chain& chain) {
-    const int64_t place = chain.start + 1 + step;  // of the token that is guessed
+    const int64_t place = chain.start + 1 + step;  // index of the drafted token
     return place >= std::ssize(sample.tokens) ||
            best[static_cast<size_t>(chain.row)] != sample.tokens[static_cast<size_t>(place)];
   });
@@ -71,15 +72,15 @@ void AcceptanceProbe::give_pages(std::vector<Chain>& chains) {
   }
 }
 
-void AcceptanceProbe::grow(const DraftSample& sample, const at::Tensor& states,
-                           std::vector<Chain> chains, std::vector<int64_t>& right) {
+void AcceptanceProbe::extend(const DraftSample& sample, const at::Tensor& states,
+                             std::vector<Chain> chains, std::vector<int64_t>& right) {
   give_pages(chains);
   at::Tensor last = states;
   for (int64_t step = 2; step <= steps_ && !chains.empty(); ++step) {
     ops::Batch batch;
     std::vector<int64_t> rows;
     for (Chain& chain : chains) {
-      const int64_t position = chain.start + step - 1;  // of the token guessed before
+      const int64_t position = chain.start + step - 1;  // of the previous draft token
       batch.add(&sample.tokens[static_cast<size_t>(position) + 1], 1,
                 static_cast<int32_t>(position), chain.pages.data());
       rows.push_back(chain.row);
@@ -87,14 +88,14 @@ void AcceptanceProbe::grow(const DraftSample& sample, const at::Tensor& states,
     }
     const at::Tensor inputs = last.index_select(0, at::tensor(rows, at::kLong).to(last.device()));
     last = network_.forward(batch, inputs, *cache_, activations_).clone();
-    keep_right(sample, last, step, chains, right);
+    keep_accepted(sample, last, step, chains, right);
   }
 }
 
-std::vector<int64_t> AcceptanceProbe::right_guesses(const DraftSample& sample) {
+std::vector<int64_t> AcceptanceProbe::accepted_tokens(const DraftSample& sample) {
   const int64_t pairs = sample.pairs();
   reserve_pages(pairs);
-  const at::Tensor shown = shown_part(sample.states(), network_)
+  const at::Tensor shown = feature_part(sample.states(), network_)
                                .narrow(0, 0, pairs)
                                .contiguous()
                                .to(network_.device().torch());
@@ -106,11 +107,11 @@ std::vector<int64_t> AcceptanceProbe::right_guesses(const DraftSample& sample) {
   std::vector<int64_t> right(static_cast<size_t>(pairs), 0);
   std::vector<Chain> chains;
   for (int64_t pair = 0; pair < pairs; ++pair) chains.push_back({pair, pair, {}});
-  keep_right(sample, states, /*step=*/1, chains, right);
+  keep_accepted(sample, states, /*step=*/1, chains, right);
   for (size_t first = 0; first < chains.size(); first += kMaxChains) {
     const auto begin = chains.begin() + static_cast<std::ptrdiff_t>(first);
     const auto count = std::min<std::ptrdiff_t>(kMaxChains, chains.end() - begin);
-    grow(sample, states, {begin, begin + count}, right);
+    extend(sample, states, {begin, begin + count}, right);
   }
   return right;
 }
@@ -119,8 +120,8 @@ Acceptance AcceptanceProbe::measure(std::span<const DraftSample> samples, cluste
   std::vector<double> sums(static_cast<size_t>(steps_) + 2);
   for (size_t i = static_cast<size_t>(comm.rank()); i < samples.size();
        i += static_cast<size_t>(comm.size())) {
-    const std::vector<int64_t> right = right_guesses(samples[i]);
-    // The prompt's own pass commits the response's first token; from pair r on x_{r+1} is the last.
+    const std::vector<int64_t> right = accepted_tokens(samples[i]);
+    // Prefill of the prompt commits the response's first token; from pair r on x_{r+1} is the last.
     const int64_t last = samples[i].pairs();  // index of the sample's last token
     for (int64_t pair = std::max(0, samples[i].response_begin - 1); pair + 1 < last;) {
       const int64_t accepted = right[static_cast<size_t>(pair)];

@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t kSteps = 5;
 
-// The larger queries, keys and values are, the more it matters which ones a guess attends to, and
-// where.
+// The larger queries, keys and values are, the more the result depends on which positions a draft
+// token attends to.
 struct SharpDrafter : GoldenDrafter {
   explicit SharpDrafter(double scale) : GoldenDrafter("qwen2_tied") {
     network.initialize(/*seed=*/7);
@@ -30,7 +30,7 @@ struct SharpDrafter : GoldenDrafter {
   }
 };
 
-// The drafter's states for tokens and features, all of it from the beginning: the slow truth.
+// The draft model's states for tokens and features, recomputed from the first token: the reference.
 at::Tensor states_of(const model::DraftNetwork& network, const std::vector<int32_t>& tokens,
                      const at::Tensor& features) {
   model::DraftTape tape;
@@ -44,7 +44,7 @@ int32_t best_token(const model::PolicyModel& target, const at::Tensor& state) {
   return static_cast<int32_t>(logits.argmax().item<int64_t>());
 }
 
-// A sequence in which the drafter is often right: four of five tokens and states are its own.
+// A sequence in which the draft model is often right: four of five tokens and states are its own.
 DraftSample drafter_like_sample(const GoldenDrafter& drafter, int64_t size, uint32_t id) {
   const int64_t hidden = drafter.target->config().hidden;
   std::vector<int32_t> tokens = {static_cast<int32_t>(id), 5};
@@ -65,17 +65,19 @@ DraftSample drafter_like_sample(const GoldenDrafter& drafter, int64_t size, uint
   return make_sample(tokens, states, 3, id);
 }
 
-int64_t slow_right_guesses(const GoldenDrafter& drafter, const DraftSample& sample, int64_t pair) {
+int64_t slow_accepted_tokens(const GoldenDrafter& drafter, const DraftSample& sample,
+                             int64_t pair) {
   std::vector<int32_t> tokens(sample.tokens.begin() + 1, sample.tokens.begin() + pair + 2);
   at::Tensor features = sample.states().narrow(0, 0, pair + 1);
   for (int64_t right = 0; right < kSteps; ++right) {
     const at::Tensor state =
         states_of(drafter.network, tokens, features).narrow(0, std::ssize(tokens) - 1, 1);
-    const int32_t guess = best_token(*drafter.target, state);
+    const int32_t drafted_token = best_token(*drafter.target, state);
     const int64_t place = pair + 2 + right;
-    if (place >= std::ssize(sample.tokens) || sample.tokens[static_cast<size_t>(place)] != guess)
+    if (place >= std::ssize(sample.tokens) ||
+        sample.tokens[static_cast<size_t>(place)] != drafted_token)
       return right;
-    tokens.push_back(guess);
+    tokens.push_back(drafted_token);
     features = at::cat({features, state});
   }
   return kSteps;
@@ -87,7 +89,7 @@ Acceptance slow_acceptance(const GoldenDrafter& drafter, std::span<const DraftSa
   for (const DraftSample& sample : samples) {
     // `last` is the last committed token.
     for (int64_t last = sample.response_begin; last + 1 < std::ssize(sample.tokens);) {
-      const int64_t right = slow_right_guesses(drafter, sample, last - 1);
+      const int64_t right = slow_accepted_tokens(drafter, sample, last - 1);
       const int64_t committed = std::min(right + 1, std::ssize(sample.tokens) - 1 - last);
       slow.drafts += 1;
       slow.tokens += static_cast<double>(committed);
@@ -98,14 +100,14 @@ Acceptance slow_acceptance(const GoldenDrafter& drafter, std::span<const DraftSa
   return slow;
 }
 
-TEST(AcceptanceProbeTest, IsThatOfGuessingFromTheBeginningEachTime) {
+TEST(AcceptanceProbeTest, EqualsRecomputingEveryDraftToken) {
   for (const double scale : {1.0, 2.0, 3.0}) {
     const SharpDrafter drafter(scale);
     std::vector<DraftSample> samples;
     for (const int64_t size : {2, 3, 17, 50, 60, 61})
       samples.push_back(drafter_like_sample(drafter, size, static_cast<uint32_t>(size)));
     const Acceptance want = slow_acceptance(drafter, samples);
-    ASSERT_GT(want.accepted[kSteps - 1], 0) << "no chain is right to its end: this shows little";
+    ASSERT_GT(want.accepted[kSteps - 1], 0) << "no chain is fully accepted: the test is too weak";
     ASSERT_LT(want.accepted[kSteps - 1], want.drafts);
     for (const int workers : {1, 2, 3})
       train::run_workers(workers, [&](cluster::Comm& comm) {
@@ -118,15 +120,16 @@ TEST(AcceptanceProbeTest, IsThatOfGuessingFromTheBeginningEachTime) {
   }
 }
 
-// From the first pair to the last guess, row by row.
-int64_t slow_right_guesses(const Eagle3Drafter& drafter, const DraftSample& sample, int64_t pair) {
+// Recomputes from the first pair to the last draft token, row by row.
+int64_t slow_accepted_tokens(const Eagle3Drafter& drafter, const DraftSample& sample,
+                             int64_t pair) {
   const model::DraftNetwork& network = drafter.network;
   kv::KvCache cache(network.device(), network.kv_shape(), /*pages=*/8);
   const std::vector<ops::PageId> pages = {0, 1, 2, 3, 4, 5, 6, 7};
   model::DraftActivations activations(network, 1);
   at::Tensor next;
   for (int64_t i = 0; i < pair + kSteps; ++i) {
-    const at::Tensor shown = shown_part(sample.states(), network);
+    const at::Tensor shown = feature_part(sample.states(), network);
     const at::Tensor features =
         i <= pair ? network.features(shown.narrow(0, i, 1).contiguous(), activations).clone()
                   : next;
@@ -136,15 +139,16 @@ int64_t slow_right_guesses(const Eagle3Drafter& drafter, const DraftSample& samp
     if (i < pair) continue;
     at::Tensor logits = at::empty({1, network.head_rows()}, at::kFloat);
     network.logits(next, activations, logits);
-    const int32_t guess = network.token_of(logits.argmax().item<int64_t>());
+    const int32_t drafted_token = network.token_of(logits.argmax().item<int64_t>());
     const int64_t place = i + 2;
-    if (place >= std::ssize(sample.tokens) || sample.tokens[static_cast<size_t>(place)] != guess)
+    if (place >= std::ssize(sample.tokens) ||
+        sample.tokens[static_cast<size_t>(place)] != drafted_token)
       return i - pair;
   }
   return kSteps;
 }
 
-TEST(AcceptanceProbeTest, OfEagle3ItCountsWhatItsOwnHeadGuesses) {
+TEST(AcceptanceProbeTest, Eagle3DraftsWithItsOwnHead) {
   const Eagle3Drafter drafter;
   const auto samples = drafter.samples(4, 30);
   const auto comm = train::solo();
@@ -156,14 +160,14 @@ TEST(AcceptanceProbeTest, OfEagle3ItCountsWhatItsOwnHeadGuesses) {
   double drafts = 0, tokens = 0, right = 0;
   for (const DraftSample& sample : samples)
     for (int64_t last = sample.response_begin; last + 1 < std::ssize(sample.tokens);) {
-      const int64_t guesses = slow_right_guesses(drafter, sample, last - 1);
-      const int64_t committed = std::min(guesses + 1, std::ssize(sample.tokens) - 1 - last);
+      const int64_t accepted = slow_accepted_tokens(drafter, sample, last - 1);
+      const int64_t committed = std::min(accepted + 1, std::ssize(sample.tokens) - 1 - last);
       drafts += 1;
       tokens += static_cast<double>(committed);
-      right += static_cast<double>(guesses);
+      right += static_cast<double>(accepted);
       last += committed;
     }
-  ASSERT_GT(right, drafts) << "nothing was learned: this shows little";
+  ASSERT_GT(right, drafts) << "nothing was learned: the test is too weak";
   const Acceptance got = AcceptanceProbe(drafter.network, kSteps).measure(samples, *comm);
   EXPECT_EQ(got.drafts, drafts);
   EXPECT_EQ(got.tokens, tokens);

@@ -12,7 +12,7 @@
 namespace tlt::spot {
 namespace {
 
-constexpr int64_t kFewestTokens = 4;  // of a piece: less has no pair worth a pass
+constexpr int64_t kFewestTokens = 4;  // of a piece: a smaller one has no pair worth a pass
 constexpr double kShareOfLastStep = 0.5;
 
 }  // namespace
@@ -38,7 +38,7 @@ class DraftBuffer::Rows {
     count();
   }
 
-  // Appends rows first … last - 1 to a [n, D] tensor's memory at `to`; returns the end.
+  // Copies rows first … last - 1 to an [n, D] tensor's memory at `to`; returns the end.
   char* copy(int64_t first, int64_t last, char* to) const {
     const auto row = states_.size() / tokens_.size();
     const size_t bytes = row * static_cast<size_t>(last - first);
@@ -57,7 +57,7 @@ class DraftBuffer::Rows {
     out.append(reinterpret_cast<const char*>(tokens_.data()), tokens_.size() * sizeof(int32_t));
     out += states_;
   }
-  // Takes what write() wrote off the front of `bytes`.
+  // Reads what write() wrote from the front of `bytes` and removes it there.
   void read(const nlohmann::json& facts, std::string_view& bytes) {
     const auto tokens = facts.at("tokens").get<size_t>(), size = facts.at("bytes").get<size_t>();
     hidden_ = facts.at("hidden").get<int64_t>();
@@ -65,7 +65,7 @@ class DraftBuffer::Rows {
     TLT_CHECK(tokens <= bytes.size() / sizeof(int32_t) &&
                   size <= bytes.size() - tokens * sizeof(int32_t) &&
                   size == tokens * static_cast<size_t>(hidden_) * c10::elementSize(type_),
-              "a draft buffer that does not fit its description");
+              "a draft buffer that does not match its description");
     tokens_.resize(tokens);
     std::memcpy(tokens_.data(), bytes.data(), tokens * sizeof(int32_t));
     bytes.remove_prefix(tokens * sizeof(int32_t));
@@ -84,7 +84,7 @@ class DraftBuffer::Rows {
 
   const std::shared_ptr<int64_t> bytes_;
   std::vector<int32_t> tokens_;
-  std::string states_;  // as they lie in memory; grows as rows come
+  std::string states_;  // raw bytes; grows as rows are appended
   int64_t hidden_ = 0;
   at::ScalarType type_ = at::kFloat;
   int64_t counted_ = 0;
@@ -110,7 +110,7 @@ void DraftBuffer::offer_prompt(uint32_t prompt_id, int32_t position, const at::T
                                std::span<const int32_t> tokens) {
   std::shared_ptr<Rows>& rows = prompts_[prompt_id];
   if (position == 0) rows = std::make_shared<Rows>(bytes_);
-  if (!rows || rows->size() != position) return;  // it began before the step, or has left
+  if (!rows || rows->size() != position) return;  // began before the step, or was dropped
   rows->append(hidden, tokens);
 }
 
@@ -120,8 +120,8 @@ void DraftBuffer::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
   if (sample == kPrompt) return offer_prompt(prompt_id, position, hidden, tokens);
   auto found = growing_.find({prompt_id, sample});
   if (found != growing_.end() && position == found->second->prompt->size()) {
-    // From its prompt on once more: it was moved to another worker and has come back, or its prompt
-    // has come again in this step. The piece stays.
+    // Offered from its prompt on again: the sequence migrated to another worker and back, or its
+    // prompt occurs twice in this step. The earlier piece stays.
     growing_.erase(found);
     found = growing_.end();
   }
@@ -134,7 +134,7 @@ void DraftBuffer::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
   }
   Sequence& sequence = *found->second;
   TLT_CHECK(position == sequence.tokens(), "state ", position, " of prompt ", prompt_id,
-            ", sample ", sample, " behind ", sequence.tokens(), " tokens");
+            ", sample ", sample, " after ", sequence.tokens(), " tokens");
   sequence.response->append(hidden, tokens);
   if (*bytes_ > limits_.bytes) shrink();
 }
@@ -199,14 +199,14 @@ std::vector<DraftSample> DraftBuffer::draw(int64_t tokens, int64_t window) {
     const bool is_old = now.empty() || (!before.empty() && random.uniform() < kShareOfLastStep);
     Kept& kept = is_old ? before : now;
     size_t chosen = random.below(kept.size());
-    // Of the step before, the longer of two: what this step has not finished yet.
+    // From the previous step take the longer of two: this step lacks long responses.
     if (const size_t other = random.below(kept.size());
         is_old && kept[other]->tokens() > kept[chosen]->tokens())
       chosen = other;
     const std::shared_ptr<Sequence> sequence = kept[chosen];
-    kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(chosen));  // once in a batch
+    kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(chosen));  // at most once per batch
     const int64_t size = std::min({window, tokens, sequence->tokens()});
-    // Anywhere, but not so early that the piece has little of the response.
+    // At a random offset, but not so early that the piece has little of the response.
     const int64_t latest = sequence->tokens() - size;
     const int64_t earliest = std::clamp<int64_t>(sequence->prompt->size() - size / 2, 0, latest);
     const int64_t first =
@@ -232,7 +232,7 @@ std::vector<DraftSample> DraftBuffer::held_out(int64_t tokens, int64_t window) c
 
 // --- checkpoints ---
 
-// A line of JSON that describes the sequences, and behind it their tokens and states.
+// A line of JSON that describes the sequences, followed by their tokens and states.
 std::string DraftBuffer::save() const {
   nlohmann::json facts = {
       {"begun", begun_}, {"drawn", drawn_}, {"sequences", nlohmann::json::array()}};
@@ -261,7 +261,7 @@ std::shared_ptr<DraftBuffer::Sequence> DraftBuffer::read_sequence(const nlohmann
 
 void DraftBuffer::add(std::string_view bytes) {
   const size_t end = bytes.find('\n');
-  TLT_CHECK(end != std::string_view::npos, "no draft buffer");
+  TLT_CHECK(end != std::string_view::npos, "not a draft buffer");
   try {
     const nlohmann::json facts = nlohmann::json::parse(bytes.substr(0, end));
     bytes.remove_prefix(end + 1);
@@ -270,9 +270,9 @@ void DraftBuffer::add(std::string_view bytes) {
     begun_ = std::max(begun_, facts.at("begun").get<int64_t>());
     drawn_ = std::max(drawn_, facts.at("drawn").get<uint32_t>());
   } catch (const nlohmann::json::exception& error) {
-    TLT_CHECK(false, "no draft buffer: ", error.what());
+    TLT_CHECK(false, "not a draft buffer: ", error.what());
   }
-  TLT_CHECK(bytes.empty(), bytes.size(), " bytes behind a draft buffer");
+  TLT_CHECK(bytes.empty(), bytes.size(), " bytes after a draft buffer");
   shrink();
 }
 

@@ -1,17 +1,17 @@
-// DraftBuffer: tokens and final hidden states of the rollouts of this step and of the one before,
-// for the drafter to learn from while others still decode.
+// DraftBuffer: keeps tokens and hidden states of the rollouts of this step and the previous one, so
+// that the draft model can be trained on them while other workers still decode.
 //
-// The engine offers the states it computes anyway (hidden_tap.h). In the middle of a step only the
-// short responses are finished, so a drafter that learned from them alone would know short ones
-// only: partial responses count as they are, and samples of this step are mixed with long responses
-// of the step before (TLT). One sequence in kHeldOutEvery is never drawn: it is there to
-// measure the drafter.
+// The engine offers the hidden states it computes anyway (hidden_tap.h). In the middle of a step
+// only short responses are finished; training on those alone would bias the draft model. So partial
+// responses are used, too, and samples of this step are mixed with long responses of the previous
+// one (TLT's one-step offset). One sequence in kHeldOutEvery is held out: it is never drawn and
+// serves to measure the draft model.
 //
-// Owns       the states, in the target's compute type, on the CPU; at most `bytes` of them: the
-//            oldest sequence goes first.
-// Not here   what is learned (draft_trainer.h); states on the disk (hidden_store.h).
+// Owns       the states, in the target's compute type, on the CPU; at most `bytes` of them; the
+//            oldest sequence is dropped first.
+// Not here   training (draft_trainer.h); states on disk (hidden_store.h).
 // Threading  engine thread only.
-// Invariant  row i of a sequence's states is the state at the place of its token i.
+// Invariant  row i of a sequence's states is the state at its token i.
 //
 //   DraftBuffer buffer({.bytes = 1 << 28, .seed = 0});
 //   Engine engine(model, options, nullptr, &buffer);
@@ -47,15 +47,15 @@ class DraftBuffer final : public rollout::HiddenTap {
 
   struct Limits {
     int64_t bytes = int64_t{1} << 29;
-    uint64_t seed = 0;            // of what is drawn
-    rollout::Layers layers = {};  // layers_to_record() of the drafter (draft_sample.h)
+    uint64_t seed = 0;            // of the sampling in draw()
+    rollout::Layers layers = {};  // layers_to_record() of the draft model (draft_sample.h)
   };
   explicit DraftBuffer(const Limits& limits);
   ~DraftBuffer() override;
 
-  // The rollouts of an RL step begin and are kept. What is older than the step before goes.
+  // Begins an RL step, whose rollouts are kept. Drops what is older than the previous step.
   void begin_step();
-  // What is offered from here on (validation) is not kept.
+  // Ends the step: states offered after it (validation) are not kept.
   void end_step() { is_open_ = false; }
 
   rollout::Layers layers() const override { return limits_.layers; }
@@ -63,17 +63,18 @@ class DraftBuffer final : public rollout::HiddenTap {
              std::span<const int32_t> tokens) override;
 
   // Pieces of sequences for an optimizer step, each of at most `window` tokens, together about
-  // `tokens`; fewer when there are fewer. Half of them from the step before, long ones first. Every
-  // call draws others, the same in every run. Their states may be read after more was offered.
+  // `tokens`, or fewer if there are fewer. Half of them are from the previous step, long ones
+  // preferred. Each call draws different pieces, reproducibly. Their states may be read after more
+  // was offered.
   std::vector<DraftSample> draw(int64_t tokens, int64_t window);
-  // Tokens that can be drawn.
+  // The number of tokens that can be drawn.
   int64_t drawable_tokens() const;
 
-  // The sequences that are never drawn, newest step first, each from its first response token on.
+  // The held-out sequences, newest step first, each from its first response token on.
   std::vector<DraftSample> held_out(int64_t tokens, int64_t window) const;
 
-  // All of it as bytes. add() takes that in, beside what is there: the buffers of several workers
-  // may be added to one. Throws Error when the bytes are no buffer's.
+  // save() serializes the whole buffer. add() adds such bytes to the present contents: the buffers
+  // of several workers may be added to one. Throws Error if the bytes are not a buffer.
   std::string save() const;
   void add(std::string_view bytes);
 
@@ -86,7 +87,7 @@ class DraftBuffer final : public rollout::HiddenTap {
   struct Sequence {
     std::shared_ptr<Rows> prompt;  // shared by its group
     std::unique_ptr<Rows> response;
-    int64_t number = 0;  // since the buffer was made
+    int64_t number = 0;  // index since the buffer was made
 
     int64_t tokens() const;
     bool is_held_out() const { return number % kHeldOutEvery == 0; }
@@ -104,11 +105,11 @@ class DraftBuffer final : public rollout::HiddenTap {
   const Limits limits_;
   const std::shared_ptr<int64_t> bytes_;
   bool is_open_ = false;
-  int64_t begun_ = 0;   // sequences, since the buffer was made
-  uint32_t drawn_ = 0;  // samples, since the buffer was made
+  int64_t begun_ = 0;   // sequences since the buffer was made
+  uint32_t drawn_ = 0;  // samples since the buffer was made
 
-  Kept now_, before_;  // of this step and of the one before, oldest first
-  // Of this step, by prompt and sample; what has left the buffer is not here.
+  Kept now_, before_;  // this step's and the previous one's, oldest first
+  // Sequences of this step by prompt and sample; dropped ones are not in it.
   std::map<std::pair<uint32_t, uint32_t>, std::shared_ptr<Sequence>> growing_;
   std::map<uint32_t, std::shared_ptr<Rows>> prompts_;
 };

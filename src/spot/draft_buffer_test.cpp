@@ -21,7 +21,7 @@ using tests::random_tokens;
 
 constexpr int64_t kHidden = 3;
 
-// The state at a place: says whose it is.
+// The state at a position; its values encode prompt, sample and position.
 at::Tensor states_of(uint32_t prompt_id, uint32_t sample, int64_t position, int64_t rows) {
   at::Tensor states = at::empty({rows, kHidden}, at::kFloat);
   for (int64_t i = 0; i < rows; ++i) {
@@ -32,7 +32,7 @@ at::Tensor states_of(uint32_t prompt_id, uint32_t sample, int64_t position, int6
   return states;
 }
 
-// Token 1000 * prompt + position at every place.
+// Offers token 1000 * prompt + position at each position.
 void offer(DraftBuffer& buffer, uint32_t prompt_id, uint32_t sample, int32_t position,
            int64_t rows) {
   std::vector<int32_t> tokens;
@@ -41,7 +41,7 @@ void offer(DraftBuffer& buffer, uint32_t prompt_id, uint32_t sample, int32_t pos
   buffer.offer(prompt_id, sample, position, states_of(prompt_id, sample, position, rows), tokens);
 }
 
-// A prompt of 5 tokens and a response of `tokens` in pieces.
+// Offers a prompt of 5 tokens and a response of `tokens` in pieces.
 void offer_sequence(DraftBuffer& buffer, uint32_t prompt_id, int64_t tokens) {
   offer(buffer, prompt_id, rollout::HiddenTap::kPrompt, 0, 3);
   offer(buffer, prompt_id, rollout::HiddenTap::kPrompt, 3, 2);
@@ -64,7 +64,7 @@ void expect_rows_belong_to_tokens(const DraftSample& sample) {
   }
 }
 
-TEST(DraftBufferTest, PiecesOfAnyPlaceHaveTheStatesOfTheirTokens) {
+TEST(DraftBufferTest, PiecesHaveTheStatesOfTheirTokens) {
   DraftBuffer buffer({.seed = 3});
   buffer.begin_step();
   for (uint32_t prompt = 0; prompt < 12; ++prompt) offer_sequence(buffer, prompt, 1 + 4 * prompt);
@@ -98,7 +98,7 @@ TEST(DraftBufferTest, HeldOutSequencesAreNeverDrawn) {
 }
 
 // FastRL clears its buffer at the end of every session (docs/paper_map.md).
-TEST(DraftBufferTest, LongResponsesOfTheStepBeforeAreMixedWithThisStepsShortOnes) {
+TEST(DraftBufferTest, LongResponsesOfThePreviousStepAreMixedIn) {
   DraftBuffer buffer({.seed = 3});
   buffer.begin_step();
   for (uint32_t prompt = 0; prompt < 16; ++prompt)
@@ -115,12 +115,12 @@ TEST(DraftBufferTest, LongResponsesOfTheStepBeforeAreMixedWithThisStepsShortOnes
   EXPECT_NEAR(static_cast<double>(now) / static_cast<double>(now + is_short + is_long), 0.5, 0.1);
   EXPECT_GT(is_long, 2 * is_short);
   EXPECT_GT(is_short, 0);
-  // Two steps later they are gone.
+  // Two steps later they are dropped.
   buffer.begin_step();
   for (const DraftSample& sample : buffer.draw(1000, 16)) EXPECT_GE(prompt_of(sample), 100u);
 }
 
-TEST(DraftBufferTest, OldestGoFirstWhenItIsFullAndTheirLateTokensAreIgnored) {
+TEST(DraftBufferTest, OldestSequenceIsDroppedFirst) {
   DraftBuffer buffer({.bytes = 60000, .seed = 3});
   buffer.begin_step();
   offer_sequence(buffer, 0, 30);
@@ -135,13 +135,13 @@ TEST(DraftBufferTest, OldestGoFirstWhenItIsFullAndTheirLateTokensAreIgnored) {
   const int64_t sequences = buffer.sequences();
   EXPECT_GT(sequences, 8);
   EXPECT_LT(sequences, 30);
-  offer(buffer, 2, 0, 15, 2);  // of one that has gone
+  offer(buffer, 2, 0, 15, 2);  // of a dropped sequence
   EXPECT_EQ(buffer.sequences(), sequences);
   for (const DraftSample& sample : buffer.draw(100000, 64))
     EXPECT_GE(prompt_of(sample), 60 - static_cast<uint32_t>(sequences));
 }
 
-TEST(DraftBufferTest, NothingIsLeftOfItsMemoryWhenAllHaveGone) {
+TEST(DraftBufferTest, DroppedSequencesFreeTheirMemory) {
   DraftBuffer buffer({.seed = 3});
   buffer.begin_step();
   for (uint32_t prompt = 0; prompt < 5; ++prompt) offer_sequence(buffer, prompt, 50);
@@ -152,7 +152,7 @@ TEST(DraftBufferTest, NothingIsLeftOfItsMemoryWhenAllHaveGone) {
   EXPECT_EQ(buffer.bytes(), 0);
 }
 
-TEST(DraftBufferTest, WhatIsOfferedOutsideAStepIsNotKept) {
+TEST(DraftBufferTest, StatesOutsideAStepAreNotKept) {
   DraftBuffer buffer({.seed = 3});
   offer_sequence(buffer, 0, 10);
   buffer.begin_step();
@@ -162,12 +162,12 @@ TEST(DraftBufferTest, WhatIsOfferedOutsideAStepIsNotKept) {
   EXPECT_EQ(buffer.draw(100, 16).size(), 0u);
 }
 
-// Moved to another worker and back, or of a prompt that comes twice in a step, it is offered from
-// its prompt on once more.
-TEST(DraftBufferTest, SequenceThatComesBackIsAnotherOne) {
+// A sequence that migrated to another worker and back, or whose prompt occurs twice in a step, is
+// offered from its prompt on again.
+TEST(DraftBufferTest, SequenceOfferedAgainIsANewOne) {
   DraftBuffer buffer({.bytes = 1 << 20, .seed = 0});
   buffer.begin_step();
-  offer_sequence(buffer, 1, 12);  // held out, as the first one
+  offer_sequence(buffer, 1, 12);  // held out, like the first one
   for (const int64_t tokens : {20, 40}) {
     offer_sequence(buffer, 2, tokens);
     std::vector<int64_t> lengths;
@@ -180,14 +180,14 @@ TEST(DraftBufferTest, SequenceThatComesBackIsAnotherOne) {
   }
 }
 
-TEST(DraftBufferTest, AGapBetweenPiecesThrows) {
+TEST(DraftBufferTest, GapBetweenPiecesThrows) {
   DraftBuffer buffer({.seed = 3});
   buffer.begin_step();
   offer_sequence(buffer, 0, 10);
   EXPECT_THROW(offer(buffer, 0, 0, 16, 1), Error);
 }
 
-TEST(DraftBufferTest, SavedBuffersOfTwoWorkersMakeOne) {
+TEST(DraftBufferTest, SavedBuffersOfTwoWorkersAreMerged) {
   DraftBuffer one({.seed = 3}), two({.seed = 3}), whole({.seed = 3});
   const auto fill = [](DraftBuffer& buffer, uint32_t first) {
     buffer.begin_step();
@@ -200,7 +200,7 @@ TEST(DraftBufferTest, SavedBuffersOfTwoWorkersMakeOne) {
   for (const DraftSample& sample : one.draw(100, 20)) EXPECT_LT(prompt_of(sample), 12u);
   whole.add(one.save());
   EXPECT_EQ(whole.sequences(), one.sequences());
-  // It goes on as the saved one would.
+  // It continues like the saved buffer.
   for (int i = 0; i < 5; ++i) {
     const auto want = one.draw(60, 20), got = whole.draw(60, 20);
     ASSERT_EQ(got.size(), want.size());
@@ -216,7 +216,7 @@ TEST(DraftBufferTest, SavedBuffersOfTwoWorkersMakeOne) {
   EXPECT_EQ(whole.sequences(), 6);
 }
 
-TEST(DraftBufferTest, BytesOfNoBufferAreRefused) {
+TEST(DraftBufferTest, InvalidBytesAreRejected) {
   DraftBuffer buffer({.seed = 3});
   buffer.begin_step();
   offer_sequence(buffer, 0, 20);
@@ -230,7 +230,7 @@ TEST(DraftBufferTest, BytesOfNoBufferAreRefused) {
 
 // Under speculation FastRL keeps (docs/paper_map.md) the states of other rows than the accepted
 // ones.
-TEST(DraftBufferTest, StatesAreThoseThatReadingTheTextGivesWithAndWithoutSpeculation) {
+TEST(DraftBufferTest, StatesEqualPrefillWithAndWithoutSpeculation) {
   const auto config = tests::tiny_config(model::Family::kQwen2);
   const auto model = tests::make_tiny_model(config, at::kBFloat16);
   rollout::EngineOptions options;
@@ -263,11 +263,11 @@ TEST(DraftBufferTest, StatesAreThoseThatReadingTheTextGivesWithAndWithoutSpecula
     int64_t rows = 0;
     for (const auto& samples : {buffer.draw(100000, 1000), buffer.held_out(100000, 1000)})
       for (const DraftSample& sample : samples) {
-        // What comes before the piece is in its states, so whole sequences only.
+        // A piece's states depend on what precedes it, so only whole sequences are compared.
         if (std::ssize(sample.tokens) < sample.response_begin + 4 || sample.response_begin < 3)
           continue;
         RecordRow row{.tokens = sample.tokens, .response_begin = sample.response_begin};
-        row.tokens.push_back(0);  // the last one is not read
+        row.tokens.push_back(0);  // the last token is not read
         HiddenRecorder reader(*model, options, nullptr, [](int64_t) {});
         const auto read = reader.read(std::vector{row});
         ASSERT_TRUE(read && read->size() == 1);

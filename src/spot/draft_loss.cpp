@@ -11,10 +11,10 @@ namespace tlt::spot {
 namespace {
 
 constexpr int64_t kMinRows = 16, kMaxRows = 4096;
-// What a thread takes at a time: enough that calls of small operations do not count.
+// Values per task of a thread: large enough that the overhead of small operations is negligible.
 constexpr int64_t kPieceNumbers = 1 << 16;
 
-// For each row what DraftSums adds up.
+// The values that DraftSums adds up, per row.
 struct RowValues {
   at::Tensor hidden, logits, rank, acceptance;  // [R] double
 
@@ -25,8 +25,8 @@ struct RowValues {
         acceptance(at::zeros({rows}, at::kDouble)) {}
 };
 
-// body(first, count): pieces of the rows of `values`, on the device's threads; on a GPU all at
-// once.
+// Calls body(first, count) for pieces of the rows of `values`, on the device's threads; on a GPU
+// once for all.
 template <class Body>
 void for_rows(const Device& device, const at::Tensor& values, const Body& body) {
   const int64_t rows = values.size(0);
@@ -38,28 +38,28 @@ void for_rows(const Device& device, const at::Tensor& values, const Body& body) 
   });
 }
 
-// Which tokens a drafter's head has; undefined: all.
+// The tokens that a draft model's LM head has; undefined: all.
 struct Head {
   const at::Tensor& tokens;        // [R] int64
   const at::Tensor& row_of_token;  // [V] int64
 };
 
-// How many tokens the drafter prefers to the one of row `best` [n, 1]: 0 when it is its best.
+// How many tokens the draft model ranks above the one of row `best` [n, 1]; 0: it is its best.
 at::Tensor rank_of(const at::Tensor& best, const at::Tensor& drafted) {
   const at::Tensor value = drafted.gather(-1, best);
   const at::Tensor earlier = at::arange(drafted.size(-1), best.options()) < best;
   return (drafted > value).logical_or_((drafted == value).logical_and_(earlier)).sum(-1);
 }
 
-// Logits of target and drafter -> the rows' values; with a scale, `drafted` becomes scale (q - p).
-// Only operations whose result for a row does not depend on the rows beside it.
+// Fills the rows' values from the logits of target and draft model; with a scale, `drafted` becomes
+// scale (q - p). Only uses operations whose result for a row does not depend on other rows.
 void compare_logits(const at::Tensor& wanted, at::Tensor drafted, const Head& head, double scale,
                     int64_t first, RowValues& values) {
   const int64_t rows = drafted.size(0);
   at::Tensor p = at::softmax(wanted, -1), best = wanted.argmax(-1, /*keepdim=*/true);
-  at::Tensor guess = drafted.argmax(-1, /*keepdim=*/true), is_there;
-  if (head.tokens.defined()) guess = head.tokens.index({guess});
-  values.acceptance.narrow(0, first, rows).copy_(p.gather(-1, guess).squeeze(-1));
+  at::Tensor drafted_token = drafted.argmax(-1, /*keepdim=*/true), is_there;
+  if (head.tokens.defined()) drafted_token = head.tokens.index({drafted_token});
+  values.acceptance.narrow(0, first, rows).copy_(p.gather(-1, drafted_token).squeeze(-1));
   if (head.tokens.defined()) {
     best = head.row_of_token.index({best});
     is_there = best >= 0;
@@ -79,7 +79,7 @@ void compare_logits(const at::Tensor& wanted, at::Tensor drafted, const Head& he
   if (is_there.defined()) drafted.mul_(is_there);
 }
 
-// SmoothL1 of each row; its slope with respect to the drafter's states is returned.
+// SmoothL1 of each row; returns its slope with respect to the draft model's states.
 at::Tensor compare_states(const at::Tensor& wanted, const at::Tensor& drafted, int64_t first,
                           RowValues& values) {
   const at::Tensor difference = drafted.to(at::kFloat) - wanted.to(at::kFloat);

@@ -38,7 +38,7 @@ struct Near {
         predicted(wanted + wave({40, hidden}, 0.37, 1.0, 1.2)) {}
 };
 
-TEST(DraftLossTest, LossesRanksAndGradientAreThoseOfTorch) {
+TEST(DraftLossTest, LossRankAndGradientMatchPyTorch) {
   for (const std::string& name : kModels) {
     const auto golden = read_draft_golden(name).at("near");
     const GoldenDrafter drafter(name);
@@ -69,7 +69,7 @@ TEST(DraftLossTest, LossesRanksAndGradientAreThoseOfTorch) {
   }
 }
 
-TEST(DraftLossTest, GradientsOfTheNetworkAreThoseOfTorch) {
+TEST(DraftLossTest, NetworkGradientsMatchPyTorch) {
   for (const std::string& name : kModels) {
     const auto golden = read_draft_golden(name);
     const GoldenDrafter drafter(name);
@@ -121,7 +121,7 @@ TEST(DraftLossTest, GradientsOfTheNetworkAreThoseOfTorch) {
   }
 }
 
-TEST(DraftLossTest, TheSizeOfAChunkAndTheThreadsChangeNoBit) {
+TEST(DraftLossTest, ChunkSizeAndThreadsChangeNoBit) {
   const GoldenDrafter one("qwen2_tied", 1), two("qwen2_tied", 2);
   const Near near(one.target->config().hidden);
   DraftLoss whole(one.network, {}), cut(two.network, {}, /*logits_bytes=*/1);
@@ -139,7 +139,7 @@ TEST(DraftLossTest, TheSizeOfAChunkAndTheThreadsChangeNoBit) {
   EXPECT_NEAR(a.logits, b.logits, 1e-9 * a.logits);
 }
 
-TEST(DraftLossTest, AGuessThatIsTheTruthCostsOnlyTheTargetsEntropy) {
+TEST(DraftLossTest, PerfectDraftCostsTheTargetsEntropy) {
   const GoldenDrafter drafter("llama_tied");
   const auto& target = drafter.target;
   const Near near(target->config().hidden);
@@ -158,8 +158,9 @@ TEST(DraftLossTest, AGuessThatIsTheTruthCostsOnlyTheTargetsEntropy) {
   EXPECT_NEAR(sums.acceptance, std::get<0>(p.max(-1)).sum().item<double>(), 1e-4);
 }
 
-// Of EAGLE-3: the target's softmax over the head's tokens, where its best token is one of them.
-TEST(DraftLossTest, AHeadOfFewTokensIsHeldAgainstTheTargetsSoftmaxOverThem) {
+// EAGLE-3: the target's softmax over the head's tokens, in rows where its best token is one of
+// them.
+TEST(DraftLossTest, SmallHeadIsComparedOverItsOwnTokens) {
   model::ModelConfig config = tests::tiny_config(model::Family::kQwen3);
   config.layers = 3;
   const auto target = tests::make_tiny_model(config, at::kFloat);
@@ -213,7 +214,7 @@ TEST(DraftLossTest, AHeadOfFewTokensIsHeldAgainstTheTargetsSoftmaxOverThem) {
   EXPECT_EQ(sums.hidden, 0);
   EXPECT_NEAR(sums.acceptance, acceptance, 1e-4);
   EXPECT_EQ(sums.top, top);
-  EXPECT_EQ(draft_loss.weights().logits, 1) << "there is no other";
+  EXPECT_EQ(draft_loss.weights().logits, 1) << "the only term";
   EXPECT_TRUE(tests::tensors_near(d, d_logits.matmul(head).to(at::kFloat), 1e-4));
   EXPECT_TRUE(tests::tensors_near(gradients.tensors.back(),
                                   d_logits.t().matmul(read.to(at::kDouble)).to(at::kFloat), 1e-4));

@@ -1,5 +1,5 @@
-// DraftTrainOptions: how a drafter learns, in the warm-up and on idle workers alike; and
-// WarmupOptions: what the warm-up learns from. FastRL's names where it has one.
+// DraftTrainOptions: how a draft model is trained, in the warm-up and on idle workers; and
+// WarmupOptions: what the warm-up trains on. Names are FastRL's if it has the option.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,7 +23,7 @@ struct DraftTrainOptions {
   double pass_decay = 0.8;
   std::string loss_positions = "response";
   int64_t seed = 0;
-  // For some hundreds of steps (FastRL's ramp of 12,000 steps does nothing on a small corpus).
+  // For some hundreds of steps (FastRL's ramp of 12,000 steps has no effect on a small corpus).
   train::OptimOptions optim = {.lr = 1e-3,
                                .betas = {0.9, 0.95},
                                .weight_decay = 0,
@@ -48,13 +48,13 @@ struct DraftTrainOptions {
       "Training-time-test passes: in each further one the draft model continues from its own "
       "states, as in drafting; 0: 7 of eagle3, 1 of eagle.");
     v(pass_decay, "pass_decay", Affects::kResults,
-      "Loss weight of each further training-time-test pass relative to the one before.");
+      "Loss weight of each further training-time-test pass relative to the previous one.");
     v(loss_positions, "loss_positions", Affects::kResults,
       "Positions in the draft model's loss: response or all.");
     v(seed, "seed", Affects::kResults, "Seed of the draft model's noise and initial weights.");
     v.group("optim", optim);
   }
-  // InputError: a value makes no sense.
+  // Throws InputError if a value is invalid.
   void check() const;
   // REQUIRES: check() passed.
   LossPositions positions() const {
@@ -62,8 +62,8 @@ struct DraftTrainOptions {
   }
 };
 
-// Options of `tlt draft`; algorithm, draft_vocab_size and init count in `tlt train` too, where a
-// drafter starts from nothing.
+// Options of `tlt draft`. algorithm, draft_vocab_size and init also apply to `tlt train` when it
+// starts without a draft model.
 struct WarmupOptions {
   std::string algorithm = "eagle";
   int64_t draft_vocab_size = 32768;
@@ -81,21 +81,21 @@ struct WarmupOptions {
     v(draft_vocab_size, "draft_vocab_size", Affects::kResults,
       "eagle3: size of the LM head, the most frequent tokens of the training data; 0: all.");
     v(source, "source", Affects::kResults,
-      "What tlt draft learns from: rollouts (the target's own, of data.train_files' prompts) or "
-      "responses (those of the rows).");
+      "Training data of tlt draft: rollouts (responses of the target to data.train_files' prompts) "
+      "or responses (those of the data rows).");
     v(init, "init", Affects::kResults,
       "Initial weights of the draft model: random, target (its last layer), or a draft model's "
       "folder.");
     v(hidden_states_dir, "hidden_states_dir", Affects::kPlace,
       "Folder of the target's hidden states; empty: hidden_states in the run folder.");
     v(hidden_states_bytes, "hidden_states_bytes", Affects::kResults,
-      "Largest size of that folder; prompts whose states do not fit are left out.");
+      "Largest size of that folder; prompts whose states do not fit are skipped.");
     v(val_share, "val_share", Affects::kResults,
       "Share of the prompts that tlt draft holds out to measure the draft model.");
     v(val_steps, "val_steps", Affects::kPlace,
       "Length of the draft chains with which acceptance is measured.");
   }
-  // InputError: a value makes no sense.
+  // Throws InputError if a value is invalid.
   void check() const;
 };
 

@@ -23,12 +23,12 @@ int64_t passes_of(const DraftTrainOptions& options, const model::DraftNetwork& n
   return network.algorithm() == "eagle3" ? 7 : 1;
 }
 
-// A pass's first rows of a sequence mean nothing.
+// The first rows of a sequence have no meaning in later passes.
 int64_t first_pair_of_pass(const DraftSample& sample, LossPositions positions, int64_t pass) {
   return std::min(sample.end_pair(), std::max(sample.first_pair(positions), pass));
 }
 
-// All packs of a batch, and which of them this worker computes.
+// All packs of a batch, and the ones that this worker computes.
 struct Share {
   std::vector<train::Pack> packs;
   std::vector<size_t> mine;
@@ -60,8 +60,8 @@ void check_samples(std::span<const DraftSample> samples, const DraftTrainOptions
     counted += sample.counted_pairs(options.positions());
   }
   TLT_CHECK_INPUT(counted > 0,
-                  "no position counts in the drafter's loss: every response is shorter than two "
-                  "tokens; use speculative.train.loss_positions=all or other data");
+                  "no position counts in the draft model's loss: every response is shorter than "
+                  "two tokens; use speculative.train.loss_positions=all or other data");
 }
 
 DraftTrainer::DraftTrainer(const model::DraftNetwork& network, const DraftTrainOptions& options,
@@ -76,7 +76,7 @@ DraftTrainer::DraftTrainer(const model::DraftNetwork& network, const DraftTrainO
       gradients_(network.make_gradients()),
       loss_(network, weights_of(options), logits_bytes) {}
 
-// Noise belongs to a place: step, sample, position and a block of four features.
+// Noise depends on optimizer step, sample, position and block of four features only.
 at::Tensor DraftTrainer::noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const {
   at::Tensor values = states.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).contiguous();
   const int64_t features = values.size(1);
@@ -109,7 +109,7 @@ DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
         states.size(0) == std::ssize(sample.tokens) && states.scalar_type() == network_.type(),
         "sample ", sample.id, " has states ", states.sizes(), " for ", sample.tokens.size(),
         " tokens");
-    const at::Tensor inputs = shown_part(states, network_).narrow(0, 0, sample.pairs());
+    const at::Tensor inputs = feature_part(states, network_).narrow(0, 0, sample.pairs());
     for (int64_t pass = 0; pass < passes_; ++pass)
       for (int64_t pair = first_pair_of_pass(sample, options_.positions(), pass);
            pair < sample.end_pair(); ++pair)
@@ -132,7 +132,7 @@ DraftStats DraftTrainer::step(std::span<const DraftSample> batch) {
 }
 
 void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
-  TLT_CHECK(!batch.empty(), "nothing to learn from");
+  TLT_CHECK(!batch.empty(), "nothing to train on");
   check_samples(batch, options_);
   begun_ = {};
   begun_.sums.resize(static_cast<size_t>(passes_));
@@ -218,7 +218,7 @@ bool DraftTrainer::try_update(int64_t elements) {
   return false;
 }
 
-// Out of the sum, with their norm.
+// Reads the gradients from the sum, with their norm.
 bool DraftTrainer::read_gradients(int64_t elements) {
   return train::walk(
       begun_.place, gradients_.tensors.size(), elements,
@@ -255,7 +255,7 @@ DraftStats DraftTrainer::finish() {
   return stats;
 }
 
-// Those of the first pass, but for the loss of all; and what a guess further ahead is worth.
+// The metrics of the first pass, with the loss of all passes; and the accuracy of each later pass.
 std::vector<std::pair<std::string, double>> DraftTrainer::metrics_of_begun() const {
   double loss = 0;
   std::vector<std::pair<std::string, double>> metrics;
@@ -270,7 +270,7 @@ std::vector<std::pair<std::string, double>> DraftTrainer::metrics_of_begun() con
       metrics.emplace_back("drafter/top1_accuracy_pos_" + std::to_string(k + 1),
                            all.top[0] / all.rows);
   }
-  TLT_CHECK(!metrics.empty(), "nothing was learned from");
+  TLT_CHECK(!metrics.empty(), "no position counted in the step");
   metrics.front().second = loss;
   return metrics;
 }

@@ -1,23 +1,23 @@
-// DraftTrainer: a drafter learns from samples: forward, losses, backward, one exact sum over packs
-// and workers, AdamW. The warm-up and the spot trainer share it.
+// DraftTrainer: trains a draft model on samples: forward, losses, backward, one exact sum over
+// packs and workers, AdamW. The warm-up and idle training share it.
 //
-// With several passes the drafter goes on from its own states (EAGLE-3's training-time test, HASS's
-// aligned contexts; model/unrolled_attention.h); a pass's loss is a mean over its own rows, and
-// weighs pass_decay of the pass before.
+// With several passes the draft model continues from its own states (EAGLE-3's training-time test,
+// HASS's aligned contexts; model/unrolled_attention.h). The loss of a pass is a mean over its own
+// rows, with pass_decay times the weight of the previous pass.
 //
-// Samples are packed without padding; each sees itself only, from position 0 on (DraftTape). Every
-// worker is given the same samples and computes its share of their packs; afterwards all have the
-// same weights, bit-equal to what one worker alone would have computed (train/gradient_sum.h).
+// Samples are packed without padding; each attends to itself only, from position 0 on (DraftTape).
+// Every worker gets the same samples and computes its share of their packs. Afterwards all have the
+// same weights, bit-equal to those that one worker would have computed (train/gradient_sum.h).
 //
-// Owns       the drafter's optimizer, gradients, activations of a pack.
-// Borrows    the network, whose weights it changes, and through it the target, which it reads; the
+// Owns       the draft model's optimizer, gradients, and the activations of a pack.
+// Borrows    the network, whose weights it changes, and through it the target (read only); the
 //            workers' collectives.
-// Not here   where samples come from (hidden_store.h); the losses (draft_loss.h).
+// Not here   the source of the samples (hidden_store.h); the losses (draft_loss.h).
 // Threading  engine thread only.
 //
 //   DraftTrainer trainer(network, options, comm, /*total_steps=*/300);
 //   DraftStats stats = trainer.step(samples);          // one optimizer step
-//   DraftSums now = trainer.measure(held_out);         // over all workers, changes nothing
+//   DraftSums now = trainer.measure(held_out);         // over all workers; changes nothing
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -41,14 +41,14 @@
 
 namespace tlt::spot {
 
-// Of one step.
+// Statistics of one step.
 struct DraftStats {
   std::vector<std::pair<std::string, double>> metrics;  // "drafter/loss" …
   int64_t packs = 0;
-  int64_t tokens = 0;  // pairs that went through the drafter
+  int64_t tokens = 0;  // pairs that the draft model processed
 };
 
-// InputError: a sample is longer than options.max_tokens, or none has a position that counts.
+// Throws InputError if a sample is longer than options.max_tokens, or no position counts.
 void check_samples(std::span<const DraftSample> samples, const DraftTrainOptions& options);
 
 class DraftTrainer {
@@ -57,28 +57,28 @@ class DraftTrainer {
   DraftTrainer(const model::DraftNetwork& network, const DraftTrainOptions& options,
                cluster::Comm& comm, int64_t total_steps, int64_t logits_bytes = int64_t{1} << 25);
 
-  // One optimizer step. The samples are the same, in the same order, on every worker.
+  // One optimizer step. REQUIRES: the same samples, in the same order, on every worker.
   DraftStats step(std::span<const DraftSample> batch);
 
-  // The same in parts, for who must be able to stop for a while in between:
+  // The same in parts, for callers that must be able to stop in between:
   //   begin(batch); while (run_pack() > 0) …; while (try_update(elements)) …; finish();
-  // begin() forgets what was begun and not finished. Packs have at most `pack_tokens` pairs.
+  // begin() discards an unfinished step. Packs have at most `pack_tokens` pairs.
   void begin(std::vector<DraftSample> batch,
              int64_t pack_tokens = std::numeric_limits<int64_t>::max());
-  // Returns the pack's pairs; 0: none was left.
+  // Runs the next pack and returns its pairs; 0: none was left.
   int64_t run_pack();
-  // Of the next one; 0: none is left.
+  // The pairs of the next pack; 0: none is left.
   int64_t next_pack_tokens() const;
-  // A part of the optimizer's step, over about `elements` numbers; false: none was left. Packs that
-  // are left are left out. Between the parts the weights are half those of before.
+  // A part of the optimizer's step, over about `elements` parameters; false: none was left. Skips
+  // the packs that are left. Between the parts only some of the weights are updated.
   [[nodiscard]] bool try_update(int64_t elements);
   bool is_updating() const { return optimizer_.is_in_step(); }
-  // Does what is left of that. REQUIRES: a step was begun.
+  // Does the rest of the optimizer's step. REQUIRES: begin() was called.
   DraftStats finish();
 
   // The losses and accuracies of the samples, without noise.
   DraftSums measure(std::span<const DraftSample> samples);
-  // Those of the drafter's kind, for DraftSums::metrics.
+  // The loss weights that apply to this kind of draft model, for DraftSums::metrics.
   const DraftLossWeights& loss_weights() const { return loss_.weights(); }
 
   train::AdamW& optimizer() { return optimizer_; }
@@ -87,10 +87,10 @@ class DraftTrainer {
  private:
   // A pack, ready for the network.
   struct Loaded {
-    at::Tensor shown, wanted;                // [T, S] and [T, D] on the device
-    std::vector<std::vector<int64_t>> rows;  // that count, by pass
+    at::Tensor shown, wanted;                // [T, S], [T, D] on the device
+    std::vector<std::vector<int64_t>> rows;  // rows that count, by pass
   };
-  // Fills the tape too. Noise is that of optimizer step `noise_step`; negative: none.
+  // Loads a pack and fills the tape. Noise is that of optimizer step `noise_step`; negative: none.
   Loaded load(std::span<const DraftSample> batch, std::span<const int64_t> pack,
               int64_t noise_step);
   void learn(const Loaded& pack);
@@ -99,18 +99,18 @@ class DraftTrainer {
   std::vector<std::pair<std::string, double>> metrics_of_begun() const;
   at::Tensor noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const;
 
-  // How far the optimizer's step is.
+  // Progress of the optimizer's step.
   enum class Phase { kSum, kRead, kLearn, kClear, kDone };
 
-  // The step that was begun.
+  // The unfinished step.
   struct Begun {
     std::vector<DraftSample> batch;
     std::vector<train::Pack> packs;  // of this worker
     int64_t all_packs = 0;
     size_t next_pack = 0;
-    std::vector<double> weights, scales;  // of the passes: of their losses, of a row's gradient
-    std::vector<DraftSums> sums;          // of the passes
-    int64_t tokens = 0, run_tokens = 0;   // of all packs, and of this worker's that were run
+    std::vector<double> weights, scales;  // by pass: of its loss, of a row's gradient
+    std::vector<DraftSums> sums;          // by pass
+    int64_t tokens = 0, run_tokens = 0;   // of all packs; of this worker's finished ones
     Phase phase = Phase::kSum;
     train::Place place;  // in the phase
     double squares = 0, norm = 0, rate = 0;

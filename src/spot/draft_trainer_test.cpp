@@ -39,7 +39,7 @@ DraftTrainOptions small_packs() {
   return options;
 }
 
-TEST(DraftTrainerTest, LossPartsAndNormAreThoseOfTorchHoweverTheyArePacked) {
+TEST(DraftTrainerTest, LossAndNormMatchPyTorchForAnyPacking) {
   const auto comm = train::solo();
   for (const char* name : {"qwen2_tied", "qwen2_untied", "llama_tied"}) {
     const auto golden = read_draft_golden(name);
@@ -52,7 +52,7 @@ TEST(DraftTrainerTest, LossPartsAndNormAreThoseOfTorchHoweverTheyArePacked) {
         options.loss_positions = setting.at("positions");
         options.hidden_weight = setting.at("hidden_weight");
         options.logits_weight = setting.at("logits_weight");
-        options.optim.lr = 0;  // the weights stay
+        options.optim.lr = 0;  // the weights do not change
         DraftTrainer trainer(drafter.network, options, *comm, 1);
         const auto got = metrics_of(trainer.step(samples));
         for (const char* key :
@@ -66,7 +66,7 @@ TEST(DraftTrainerTest, LossPartsAndNormAreThoseOfTorchHoweverTheyArePacked) {
   }
 }
 
-TEST(DraftTrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
+TEST(DraftTrainerTest, WorkersChangeNoBitOfTheWeights) {
   std::vector<at::Tensor> want;
   double loss = 0;
   for (const int workers : {1, 2, 3}) {
@@ -92,7 +92,7 @@ TEST(DraftTrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
       << "nothing learned";
 }
 
-TEST(DraftTrainerTest, ChunksOfTheHeadAndThreadsChangeNoBitOfTheWeights) {
+TEST(DraftTrainerTest, ChunkSizeAndThreadsChangeNoBitOfTheWeights) {
   const auto comm = train::solo();
   std::vector<at::Tensor> want;
   for (const int64_t logits_bytes : {int64_t{1} << 25, int64_t{1}})
@@ -106,8 +106,8 @@ TEST(DraftTrainerTest, ChunksOfTheHeadAndThreadsChangeNoBitOfTheWeights) {
     }
 }
 
-// Two steps, each with its optimizer's part cut after `elements` numbers, the last third left to
-// finish(); weights, masters and moments. `parts`: of the last step.
+// Weights, master weights and moments after two steps, each with its optimizer's part cut after
+// `elements` parameters and the last third left to finish(). `parts`: of the last step.
 std::vector<at::Tensor> learned_in_parts(int64_t elements, int64_t& parts, double& norm) {
   const auto comm = train::solo();
   model::ModelConfig config = tests::tiny_config(model::Family::kQwen2);
@@ -119,7 +119,7 @@ std::vector<at::Tensor> learned_in_parts(int64_t elements, int64_t& parts, doubl
   network.initialize(3);
   DraftTrainer trainer(network, small_packs(), *comm, 2);
   const auto samples = golden_draft_samples(read_draft_golden("qwen2_tied"), config);
-  const int64_t most = 60;  // then finish() goes on
+  const int64_t most = 60;  // then finish() does the rest
   for (int step = 0; step < 2; ++step) {
     trainer.begin(samples);
     while (trainer.run_pack() > 0) {
@@ -134,7 +134,7 @@ std::vector<at::Tensor> learned_in_parts(int64_t elements, int64_t& parts, doubl
   return all;
 }
 
-TEST(DraftTrainerTest, AnOptimizerStepInPartsHasTheBitsOfAWholeOne) {
+TEST(DraftTrainerTest, OptimizerStepInPartsEqualsAWholeOne) {
   int64_t parts = 0;
   double norm = 0, want_norm = 0;
   const auto want = learned_in_parts(std::numeric_limits<int64_t>::max(), parts, want_norm);
@@ -145,7 +145,7 @@ TEST(DraftTrainerTest, AnOptimizerStepInPartsHasTheBitsOfAWholeOne) {
   }
 }
 
-TEST(DraftTrainerTest, AStepThatWasLeftLeavesNothingBehind) {
+TEST(DraftTrainerTest, UnfinishedStepHasNoEffect) {
   const auto comm = train::solo();
   std::vector<at::Tensor> want;
   for (const bool leaves : {false, true}) {
@@ -162,7 +162,7 @@ TEST(DraftTrainerTest, AStepThatWasLeftLeavesNothingBehind) {
   }
 }
 
-// The sample with tokens and states behind it that only fill.
+// The sample with unused tokens and states after it.
 DraftSample padded(const DraftSample& sample, int64_t pairs) {
   DraftSample out = sample;
   out.padding = static_cast<int32_t>(pairs - sample.pairs());
@@ -174,7 +174,7 @@ DraftSample padded(const DraftSample& sample, int64_t pairs) {
   return out;
 }
 
-TEST(DraftTrainerTest, PaddingTeachesTheSameAsPacking) {
+TEST(DraftTrainerTest, PaddingAndPackingGiveTheSameWeights) {
   const auto comm = train::solo();
   std::map<std::string, double> want;
   for (const bool pads : {false, true}) {
@@ -192,7 +192,7 @@ TEST(DraftTrainerTest, PaddingTeachesTheSameAsPacking) {
   }
 }
 
-TEST(DraftTrainerTest, NoiseBelongsToItsPlaceAndStaysInItsWidth) {
+TEST(DraftTrainerTest, NoiseDependsOnPositionAndIsBounded) {
   const auto comm = train::solo();
   std::map<double, std::vector<at::Tensor>> weights;
   std::map<double, double> loss;
@@ -222,10 +222,10 @@ TEST(DraftTrainerTest, NoiseBelongsToItsPlaceAndStaysInItsWidth) {
   EXPECT_NE(first, second);
 }
 
-TEST(DraftTrainerTest, TheStatesAreLearnedAndTheTargetStaysAsItIs) {
+TEST(DraftTrainerTest, StatesAreLearnedAndTheTargetIsUnchanged) {
   const auto comm = train::solo();
   const GoldenDrafter drafter("qwen2_tied");
-  // Sequences the target really sees: its states, and the tokens it would choose.
+  // Sequences of the target: its states, and the tokens it would choose.
   std::vector<DraftSample> samples;
   for (uint32_t i = 0; i < 6; ++i) {
     std::vector<int32_t> tokens = {static_cast<int32_t>(10 + i), static_cast<int32_t>(90 + 7 * i)};
@@ -255,7 +255,7 @@ TEST(DraftTrainerTest, TheStatesAreLearnedAndTheTargetStaysAsItIs) {
   EXPECT_EQ(target_digest(*drafter.target), before);
 }
 
-DraftTrainOptions unrolled(int64_t passes) {
+DraftTrainOptions ttt_options(int64_t passes) {
   DraftTrainOptions options;
   options.passes = passes;
   options.max_tokens = 50;
@@ -263,7 +263,7 @@ DraftTrainOptions unrolled(int64_t passes) {
   return options;
 }
 
-// The loss of all passes, from states that are made pair by pair as drafting makes them.
+// The loss of all passes, with states computed pair by pair as in drafting.
 double slow_loss(const Eagle3Drafter& drafter, const std::vector<DraftSample>& samples,
                  const DraftTrainOptions& options) {
   const model::DraftNetwork& network = drafter.network;
@@ -281,7 +281,7 @@ double slow_loss(const Eagle3Drafter& drafter, const std::vector<DraftSample>& s
           batch.add(&sample.tokens[static_cast<size_t>(i) + 1], 1, static_cast<int32_t>(i),
                     pages.data());
           const at::Tensor shown =
-              shown_part(sample.states(), network).narrow(0, i, 1).contiguous();
+              feature_part(sample.states(), network).narrow(0, i, 1).contiguous();
           const at::Tensor features =
               i <= pair - pass ? network.features(shown, activations).clone() : next;
           next = network.forward(batch, features, cache, activations).clone();
@@ -302,11 +302,11 @@ double slow_loss(const Eagle3Drafter& drafter, const std::vector<DraftSample>& s
   return loss;
 }
 
-TEST(DraftTrainerTest, TheLossOfLaterPassesIsThatOfDraftingAhead) {
+TEST(DraftTrainerTest, LossOfLaterPassesEqualsDrafting) {
   const auto comm = train::solo();
   const Eagle3Drafter drafter;
   const auto samples = drafter.samples(3, 20);
-  DraftTrainOptions options = unrolled(4);
+  DraftTrainOptions options = ttt_options(4);
   options.optim.lr = 0;
   const double want = slow_loss(drafter, samples, options);
   for (const int64_t max_tokens : {25, 1000}) {
@@ -317,12 +317,12 @@ TEST(DraftTrainerTest, TheLossOfLaterPassesIsThatOfDraftingAhead) {
   }
 }
 
-TEST(DraftTrainerTest, WorkersAndThreadsChangeNoBitOfAnUnrolledStep) {
+TEST(DraftTrainerTest, WorkersAndThreadsChangeNoBitOfATttStep) {
   std::vector<at::Tensor> want;
   for (const int workers : {1, 2})
     train::run_workers(workers, [&](cluster::Comm& comm) {
       const Eagle3Drafter drafter(/*threads=*/workers);
-      DraftTrainer trainer(drafter.network, unrolled(3), comm, 3);
+      DraftTrainer trainer(drafter.network, ttt_options(3), comm, 3);
       for (int step = 0; step < 2; ++step) trainer.step(drafter.samples(4, 10));
       if (workers == 1) want = tests::weights_of(drafter.network);
       EXPECT_TRUE(tests::all_equal(tests::weights_of(drafter.network), want))
@@ -330,8 +330,8 @@ TEST(DraftTrainerTest, WorkersAndThreadsChangeNoBitOfAnUnrolledStep) {
     });
 }
 
-// Of EAGLE-3, and of EAGLE with HASS's aligned contexts.
-TEST(DraftTrainerTest, PassesTeachToDraftFurtherAhead) {
+// EAGLE-3, and EAGLE with HASS's aligned contexts.
+TEST(DraftTrainerTest, TttPassesImproveLaterDraftPositions) {
   const auto comm = train::solo();
   const Eagle3Drafter eagle3;
   const auto samples = eagle3.samples(6, 24);
@@ -340,7 +340,7 @@ TEST(DraftTrainerTest, PassesTeachToDraftFurtherAhead) {
   for (const model::DraftNetwork* network :
        {static_cast<const model::DraftNetwork*>(&eagle3.network),
         static_cast<const model::DraftNetwork*>(&eagle)}) {
-    DraftTrainer trainer(*network, unrolled(4), *comm, 60);
+    DraftTrainer trainer(*network, ttt_options(4), *comm, 60);
     const auto start = trainer.measure(samples);
     std::map<std::string, double> first, last;
     for (int step = 0; step < 60; ++step) {
@@ -355,7 +355,7 @@ TEST(DraftTrainerTest, PassesTeachToDraftFurtherAhead) {
   }
 }
 
-TEST(DraftTrainerTest, ABudgetSmallerThanASequenceIsRefusedInASentence) {
+TEST(DraftTrainerTest, SequenceLongerThanTheBudgetIsRejected) {
   const auto comm = train::solo();
   const GoldenDrafter drafter("llama_tied");
   DraftTrainOptions options;

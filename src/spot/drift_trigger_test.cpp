@@ -14,7 +14,7 @@ DriftTrigger resting(double level) {
   return trigger;
 }
 
-TEST(DriftTriggerTest, LearnsAsLongAsItGetsBetter) {
+TEST(DriftTriggerTest, TrainsWhileAcceptanceImproves) {
   DriftTrigger trigger;
   double acceptance = 1;
   for (int i = 0; i < 50; ++i) {
@@ -38,7 +38,7 @@ TEST(DriftTriggerTest, RestsUntilAcceptanceHasFallen) {
   EXPECT_TRUE(trigger.wants_training());
 }
 
-TEST(DriftTriggerTest, NothingMeasuredIsNoKnowledge) {
+TEST(DriftTriggerTest, StepWithoutMeasurementIsIgnored) {
   DriftTrigger trigger;
   for (int i = 0; i < 20; ++i) trigger.trained(0, 0);
   EXPECT_TRUE(trigger.wants_training());
@@ -47,7 +47,7 @@ TEST(DriftTriggerTest, NothingMeasuredIsNoKnowledge) {
   EXPECT_FALSE(trigger.wants_training());
 }
 
-TEST(DriftTriggerTest, ARestoredOneGoesOnLikeTheSavedOne) {
+TEST(DriftTriggerTest, RestoredTriggerContinuesLikeTheSavedOne) {
   for (int steps = 0; steps < 12; ++steps) {
     DriftTrigger trigger;
     const auto live = [](DriftTrigger& it, int i) {

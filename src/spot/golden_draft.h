@@ -35,7 +35,7 @@ inline at::Tensor wave(at::IntArrayRef shape, double step, double shift, double 
   return values;
 }
 
-// Fills the drafter with the script's weights.
+// Fills the draft model with the script's weights.
 inline void fill_with_waves(const model::DraftNetwork& network) {
   const std::string prefix = "layers.0.";
   for (const model::Parameter& parameter : network.parameters())

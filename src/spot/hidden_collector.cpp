@@ -17,8 +17,7 @@ void HiddenCollector::offer(uint32_t prompt_id, uint32_t sample, int32_t positio
   TLT_CHECK(rows.size(0) == std::ssize(tokens), rows.size(0), " states for ", tokens.size());
   if (kept.tokens.empty()) kept.first_position = position;
   TLT_CHECK(position == kept.first_position + std::ssize(kept.tokens), "state ", position,
-            " of prompt ", prompt_id, " behind ", kept.tokens.size(), " from ",
-            kept.first_position);
+            " of prompt ", prompt_id, " after ", kept.tokens.size(), " from ", kept.first_position);
   kept.hidden = rows.size(1);
   kept.type = rows.scalar_type();
   kept.tokens.insert(kept.tokens.end(), tokens.begin(), tokens.end());

@@ -1,8 +1,8 @@
-// HiddenCollector: takes the hidden states the engine offers and keeps them, sequence by sequence,
-// until somebody takes them away as samples.
+// HiddenCollector: keeps the hidden states that the engine offers, sequence by sequence, until they
+// are taken as samples.
 //
-// Owns       the states it was offered, in memory: as much as is not taken.
-// Not here   which sequences are worth keeping, and files (hidden_store.h).
+// Owns       the states it was offered and that were not taken, in memory.
+// Not here   the choice of sequences; files (hidden_store.h).
 // Threading  engine thread only.
 //
 //   HiddenCollector collector;
@@ -38,25 +38,25 @@ class HiddenCollector final : public rollout::HiddenTap {
   void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
              std::span<const int32_t> tokens) override;
 
-  // The prompt's states and the response's, as one sample of the tokens that have a state: all but
-  // the response's last one. Forgets the response's; the prompt's stay for the rest of the group.
-  // nullopt: less than two tokens have states. REQUIRES: the response is finished.
+  // The states of prompt and response as one sample of the tokens that have a state: all but the
+  // response's last one. Drops the response's states; the prompt's stay for the rest of the group.
+  // nullopt: fewer than two tokens have states. REQUIRES: the response is finished.
   std::optional<DraftSample> take(const std::vector<int32_t>& prompt,
                                   const rollout::Response& response, uint32_t id);
-  // The same of a prompt alone; forgets its states.
+  // The same for a prompt alone; drops its states.
   std::optional<DraftSample> take_prompt(uint32_t prompt_id, int32_t response_begin, uint32_t id);
-  // The group is done, or nobody wants it.
+  // Drops a prompt's states: the group is done or not needed.
   void forget_prompt(uint32_t prompt_id) { kept_.erase({prompt_id, kPrompt}); }
 
-  // Of all states that are kept.
+  // Bytes of all states that are kept.
   int64_t bytes() const;
 
  private:
-  // Grows as rows come.
+  // Grows as rows are offered.
   struct Kept {
     std::vector<int32_t> tokens;
     int32_t first_position = 0;
-    std::string rows;  // of states, as they lie in memory
+    std::string rows;  // raw bytes of the states
     int64_t hidden = 0;
     at::ScalarType type = at::kFloat;
   };

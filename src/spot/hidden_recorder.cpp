@@ -9,7 +9,7 @@
 namespace tlt::spot {
 namespace {
 
-// The place of a sample's noise.
+// The id of a sample in the counter of its noise.
 uint32_t sample_id(int64_t prompt, int64_t samples, int64_t sample) {
   return static_cast<uint32_t>(prompt * samples + sample);
 }
@@ -25,7 +25,7 @@ HiddenRecorder::HiddenRecorder(const model::PolicyModel& target,
 
 std::optional<std::vector<StoredSample>> HiddenRecorder::roll_out(
     std::span<const RecordRow> prompts, const RecordPlan& plan) {
-  std::map<uint32_t, size_t> place;  // of a prompt id
+  std::map<uint32_t, size_t> place;  // index by prompt id
   std::map<uint32_t, int64_t> unfinished;
   for (size_t i = 0; i < prompts.size(); ++i) {
     place[prompts[i].prompt_id] = i;

@@ -1,10 +1,10 @@
-// HiddenRecorder: an engine that makes samples with hidden states: of responses it writes itself,
-// or of given ones, which it reads like prompts. The states are those the engine computes anyway;
-// there is no second forward pass.
+// HiddenRecorder: an engine that makes samples with hidden states: of responses it generates, or of
+// given ones, which it reads like prompts (prefill). The states are those the engine computes
+// anyway; there is no second forward pass.
 //
 // Owns       an engine and the states it offers.
 // Borrows    the target and StopText, for its engine.
-// Not here   where samples are kept (hidden_store.h).
+// Not here   storage of the samples (hidden_store.h).
 // Threading  engine thread only.
 //
 //   HiddenRecorder recorder(target, options, &stop_text);
@@ -29,8 +29,8 @@ namespace tlt::spot {
 // A prompt, or a prompt and its response.
 struct RecordRow {
   std::vector<int32_t> tokens;
-  int32_t response_begin = 0;  // tokens.size() where there is no response
-  uint32_t prompt_id = 0;      // the place of its random numbers
+  int32_t response_begin = 0;  // tokens.size() if there is no response
+  uint32_t prompt_id = 0;      // its id in the counter of the random numbers
   int64_t prompt = 0;          // StoredSample::prompt
 };
 
@@ -43,18 +43,18 @@ struct RecordPlan {
 
 class HiddenRecorder {
  public:
-  // Called with how many responses were finished or rows read.
+  // Called with the number of responses finished or rows read.
   using See = std::function<void(int64_t count)>;
 
-  // layers: which states the samples have (HiddenTap::layers()).
+  // layers: the layers whose states the samples have (HiddenTap::layers()).
   HiddenRecorder(const model::PolicyModel& target, const rollout::EngineOptions& options,
                  const rollout::StopText* stop_text, See see, rollout::Layers layers = {});
 
-  // Samples in the order of prompts and samples; those of one token are left out. nullopt: the run
+  // Samples in the order of prompts and samples; those of one token are skipped. nullopt: the run
   // was interrupted. REQUIRES: prompt ids differ.
   std::optional<std::vector<StoredSample>> roll_out(std::span<const RecordRow> prompts,
                                                     const RecordPlan& plan);
-  // The same of given responses. A row's last token is not read: its state is never needed.
+  // The same for given responses. A row's last token is not read: its state is never needed.
   std::optional<std::vector<StoredSample>> read(std::span<const RecordRow> rows);
 
  private:

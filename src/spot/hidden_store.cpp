@@ -42,12 +42,12 @@ class PartReader {
   std::list<model::SafetensorsFile> files_;  // last used first
 };
 
-// Throws for JSON that is not a part's.
+// Throws if the file is not the JSON of a part.
 nlohmann::json read_facts(const std::string& path) {
   return nlohmann::json::parse(read_file(path, kMaxJsonBytes));
 }
 
-// What differs between two identities, for the message; empty: nothing.
+// The difference between two identities, for the message; empty: none.
 std::string difference(const StoreIdentity& here, const nlohmann::json& there) {
   if (there.at("target").get<std::string>() != here.target)
     return "another target model (other weights or another dtype)";
@@ -130,7 +130,7 @@ int64_t HiddenStore::bytes(int64_t part) const {
 }
 
 void HiddenStore::write(int64_t part, std::span<const StoredSample> samples) {
-  // The description goes first and comes last: in between there is no part.
+  // The description is removed first and written last: in between the part is absent.
   fs::remove(path(part, "json"));
   std::vector<int32_t> tokens;
   std::vector<model::TensorSource> sources;

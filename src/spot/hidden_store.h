@@ -1,15 +1,15 @@
-// HiddenStore: samples with their hidden states on the disk, in parts that are whole or not there.
+// HiddenStore: samples with their hidden states on disk, in parts that are complete or absent.
 //
-//   <folder>/store.json               whose states these are
+//   <folder>/store.json               identity: target and data
 //   <folder>/part_000003.safetensors  tokens of all samples of the part, states of each
 //   <folder>/part_000003.json         size, SHA-256 and the samples' lengths; written last
 //
-// A part that was cut off by a crash, or whose bytes have changed, is not there: it is made again.
-// A store of another target or of other prompts is refused. Several workers may write different
+// A part that a crash has cut off, or whose bytes have changed, counts as absent and is made again.
+// A store of another target or of other prompts is rejected. Several workers may write different
 // parts of one store.
 //
-// Owns       nothing but the tokens of what was opened for reading; states are read when asked for.
-// Not here   how states are made (hidden_recorder.h).
+// Owns       only the tokens of parts opened for reading; states are read on demand.
+// Not here   computing the states (hidden_recorder.h).
 // Threading  one thread at a time for each object.
 //
 //   HiddenStore store(folder, {.target = target_digest(model), .source = digest});
@@ -33,8 +33,8 @@
 
 namespace tlt::spot {
 
-// SHA-256 of all weights and their names: another model, another dtype or another training step
-// has another.
+// SHA-256 of all weights and their names: differs for another model, another dtype or another
+// training step.
 std::string target_digest(const model::PolicyModel& target);
 
 struct StoreIdentity {
@@ -48,25 +48,25 @@ struct StoredSample {
   int64_t prompt = 0;  // index of the prompt, for the held-out split
 };
 
-// Of the samples' states.
+// Bytes of the samples' states.
 int64_t bytes_of(std::span<const StoredSample> samples);
 
 class HiddenStore {
  public:
-  // Opens the store or begins it. InputError: it is another target's, or of other prompts.
+  // Opens the store or creates it. Throws InputError if it is of another target or other prompts.
   HiddenStore(std::string folder, const StoreIdentity& identity);
 
-  // Whether the part is there, with the bytes it was written with. Says so once where it is not
-  // whole.
+  // True if the part is complete and has the bytes it was written with. Logs a warning if it is
+  // damaged.
   bool has(int64_t part) const;
-  // Replaces the part. `samples` may be empty: then nothing of these prompts was of use.
+  // Replaces the part. `samples` may be empty: no sample of these prompts was usable.
   void write(int64_t part, std::span<const StoredSample> samples);
   void remove(int64_t part);
-  // Of the part's states. REQUIRES: has(part).
+  // Bytes of the part's states. REQUIRES: has(part).
   int64_t bytes(int64_t part) const;
 
-  // All samples of parts 0 … parts - 1. REQUIRES: they are there. The samples may outlive the
-  // store; InputError when states cannot be read any more.
+  // All samples of parts 0 … parts - 1. REQUIRES: has() of each. The samples may outlive the store;
+  // reading their states throws InputError if the files are gone.
   std::vector<StoredSample> samples(int64_t parts) const;
 
  private:

@@ -1,4 +1,4 @@
-// How states get from the engine to the disk and back.
+// Hidden states from the engine to disk and back.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "spot/hidden_store.h"
@@ -27,7 +27,7 @@ at::Tensor states_of(const model::PolicyModel& target, const std::vector<int32_t
   return target.forward(tape).clone();
 }
 
-// Of three lengths: less than a chunk of the prompt, more, and one token.
+// Prompts of three lengths: less than a chunk of prefill, more, and one token.
 std::vector<RecordRow> prompts() {
   std::vector<RecordRow> rows;
   for (const int32_t size : {5, 40, 1}) {
@@ -56,7 +56,7 @@ RecordPlan plan_of(int64_t samples) {
           .seed = 3};
 }
 
-TEST(HiddenRecorderTest, RolloutsHaveTheStatesOfTheTrainersForwardPass) {
+TEST(HiddenRecorderTest, RolloutStatesEqualTheTrainersForward) {
   const auto target = golden_model("qwen2_tied");
   int64_t seen = 0;
   HiddenRecorder recorder(*target, small_engine(), nullptr, [&](int64_t count) { seen += count; });
@@ -78,14 +78,14 @@ TEST(HiddenRecorderTest, RolloutsHaveTheStatesOfTheTrainersForwardPass) {
   EXPECT_NE((*samples)[0].sample.tokens, (*samples)[1].sample.tokens) << "two samples of a prompt";
 }
 
-TEST(HiddenRecorderTest, GivenResponsesHaveTheStatesOfTheTrainersForwardPass) {
+TEST(HiddenRecorderTest, StatesOfGivenResponsesEqualTheTrainersForward) {
   const auto target = golden_model("llama_tied");
   HiddenRecorder recorder(*target, small_engine(), nullptr, [](int64_t) {});
   auto rows = prompts();
   for (RecordRow& row : rows) row.response_begin = std::min(row.response_begin, 3);
   const auto samples = recorder.read(rows);
   ASSERT_TRUE(samples);
-  ASSERT_EQ(samples->size(), 2U) << "one token is no pair";
+  ASSERT_EQ(samples->size(), 2U) << "one token is not a pair";
   for (size_t i = 0; i < samples->size(); ++i) {
     const auto& [sample, prompt] = (*samples)[i];
     EXPECT_EQ(prompt, static_cast<int64_t>(i));
@@ -115,7 +115,7 @@ struct HiddenStoreTest : testing::Test {
     }
     return samples;
   }
-  // Changes one byte of a file, from its end.
+  // Changes one byte near the end of a file.
   static void damage(const std::string& path) {
     std::string bytes = read_file(path, 1 << 20);
     bytes[bytes.size() - 3] = static_cast<char>(bytes[bytes.size() - 3] ^ 1);
@@ -123,7 +123,7 @@ struct HiddenStoreTest : testing::Test {
   }
 };
 
-TEST_F(HiddenStoreTest, WhatIsWrittenIsReadBackInOrder) {
+TEST_F(HiddenStoreTest, SamplesRoundTripInOrder) {
   const auto first = some(0, 3), second = some(3, 2);
   {
     HiddenStore store = open();
@@ -149,7 +149,7 @@ TEST_F(HiddenStoreTest, WhatIsWrittenIsReadBackInOrder) {
   }
 }
 
-TEST_F(HiddenStoreTest, APartThatIsNotWholeIsNotThere) {
+TEST_F(HiddenStoreTest, DamagedPartIsAbsent) {
   HiddenStore store = open();
   for (const int64_t part : {0, 1, 2, 3, 4}) store.write(part, some(part, 2));
   damage(path("part_000000.safetensors"));
@@ -164,7 +164,7 @@ TEST_F(HiddenStoreTest, APartThatIsNotWholeIsNotThere) {
   EXPECT_FALSE(store.has(1));
 }
 
-TEST_F(HiddenStoreTest, AnotherTargetsStoreIsRefusedInASentence) {
+TEST_F(HiddenStoreTest, StoreOfAnotherTargetIsRejected) {
   open();
   const auto complaint = [&](const StoreIdentity& other) {
     return thrown_message<InputError>([&] { HiddenStore(folder.path() + "/store", other); });
@@ -178,7 +178,7 @@ TEST_F(HiddenStoreTest, AnotherTargetsStoreIsRefusedInASentence) {
   EXPECT_THAT(complaint(identity), HasSubstr("not a store of hidden states"));
 }
 
-TEST_F(HiddenStoreTest, ADigestIsThatOfEveryWeight) {
+TEST_F(HiddenStoreTest, DigestDependsOnEveryWeight) {
   const auto target = golden_model("llama_tied"), same = golden_model("llama_tied");
   const std::string digest = target_digest(*target);
   EXPECT_EQ(target_digest(*same), digest);

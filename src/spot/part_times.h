@@ -1,8 +1,8 @@
-// PartTimes: how long the parts of a drafter's training take, from those that were done. A slice of
-// idle time begins another part only if that is likely to end in time.
+// PartTimes: predicts how long the parts of draft model training take, from those done before. A
+// slice of idle training begins another part only if it is likely to end in time.
 //
-// A pack of few tokens costs almost as much as the one before it, an optimizer's part a tenth: so
-// they are told apart, and a pack is not expected to be shorter than the last one.
+// A pack of few tokens costs almost as much as the previous one, a part of the optimizer step a
+// tenth: so they are predicted separately, and a pack is not predicted shorter than the last one.
 //
 // Threading  one thread.
 //
@@ -24,7 +24,7 @@ class PartTimes {
   void add_update(double seconds) { last_update_ = seconds; }
 
   bool knows_packs() const { return per_token_ > 0; }
-  // What the next ones are likely to take; 0: nothing is known.
+  // Predicted times of the next parts; 0: unknown.
   double pack_seconds(int64_t tokens) const {
     return std::max(last_pack_, per_token_ * static_cast<double>(tokens));
   }
@@ -35,7 +35,7 @@ class PartTimes {
   }
 
  private:
-  static constexpr double kNewestShare = 0.2;  // of a pack in the mean of the time per token
+  static constexpr double kNewestShare = 0.2;  // weight of a pack in the mean time per token
 
   double per_token_ = 0, last_pack_ = 0, last_update_ = 0;
 };

@@ -6,14 +6,14 @@
 namespace tlt::spot {
 namespace {
 
-TEST(PartTimesTest, NothingIsKnownBeforeTheFirst) {
+TEST(PartTimesTest, TimesAreUnknownBeforeTheFirstPart) {
   const PartTimes times;
   EXPECT_FALSE(times.knows_packs());
   EXPECT_EQ(times.pack_seconds(100), 0);
   EXPECT_EQ(times.update_seconds(), 0);
 }
 
-TEST(PartTimesTest, APackIsNotExpectedToBeShorterThanTheLastOne) {
+TEST(PartTimesTest, PackIsNotPredictedShorterThanTheLastOne) {
   PartTimes times;
   times.add_pack(100, 0.02);
   EXPECT_TRUE(times.knows_packs());
@@ -22,9 +22,9 @@ TEST(PartTimesTest, APackIsNotExpectedToBeShorterThanTheLastOne) {
   EXPECT_EQ(times.tokens_within(0.0101), 50);
 }
 
-// A slice of 50 ms once took 82: at its end came parts of 2 ms, and another of those was expected
-// where a pack of 25 ms followed.
-TEST(PartTimesTest, AnUpdateSaysNothingOfAPack) {
+// A slice of 50 ms took 82 ms: after parts of 2 ms another such part was predicted, but a pack of
+// 25 ms followed.
+TEST(PartTimesTest, UpdateTimesDoNotAffectPackTimes) {
   PartTimes times;
   times.add_pack(100, 0.02);
   times.add_update(0.002);
@@ -32,7 +32,7 @@ TEST(PartTimesTest, AnUpdateSaysNothingOfAPack) {
   EXPECT_DOUBLE_EQ(times.pack_seconds(100), 0.02);
 }
 
-TEST(PartTimesTest, TheNewestPackIsAFifthOfTheMean) {
+TEST(PartTimesTest, NewestPackHasAFifthOfTheWeight) {
   PartTimes times;
   times.add_pack(100, 0.1);
   times.add_pack(100, 0.2);

@@ -5,7 +5,7 @@
 
 namespace tlt::spot {
 
-// Written so that NaN is refused too.
+// The comparisons are written such that NaN is rejected, too.
 void SpotOptions::check() const {
   const std::string where = "speculative.train.";
   TLT_CHECK_INPUT(min_workers_for_training >= 1, where, "min_workers_for_training is ",

@@ -1,5 +1,5 @@
-// SpotOptions: when and how long workers train the drafter beside the rollouts. FastRL's names
-// where it has one. The target decides every token, so none of them changes one.
+// SpotOptions: when and how long idle workers train the draft model during rollouts. Names are
+// FastRL's if it has the option. The target determines every token, so no option changes one.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -65,7 +65,7 @@ struct SpotOptions {
       "compare_frozen: training steps after which that copy is taken of a draft model that began "
       "with random weights; one that was loaded is copied at the start.");
   }
-  // InputError: a value makes no sense.
+  // Throws InputError if a value is invalid.
   void check() const;
 
   bool is_paper_trigger() const { return trigger == "interval"; }

@@ -15,14 +15,14 @@
 namespace tlt::spot {
 namespace {
 
-constexpr int64_t kFirstPackTokens = 64;      // before anything is known of the time they take
-constexpr int64_t kFewestPackTokens = 16;     // below, a pass costs as much
-constexpr int64_t kFewestToBegin = 128;       // in the buffer, to begin
-constexpr int64_t kUpdateElements = 1 << 19;  // of the optimizer's step at once: 1 to 5 ms a core
+constexpr int64_t kFirstPackTokens = 64;      // until pack times are known
+constexpr int64_t kFewestPackTokens = 16;     // a smaller pack costs as much
+constexpr int64_t kFewestToBegin = 128;       // tokens in the buffer before training starts
+constexpr int64_t kUpdateElements = 1 << 19;  // per optimizer part: 1 to 5 ms per core
 constexpr int64_t kProbeSteps = 8;
-constexpr int64_t kHeldOutTokens = 1024;  // of each worker, at a publish
+constexpr int64_t kHeldOutTokens = 1024;  // per worker, in publish()
 
-// A learning rate that begins at once and does not depend on how long the run will be.
+// The options with a learning rate that starts at once and does not depend on the run's length.
 DraftTrainOptions steady(DraftTrainOptions options) {
   options.optim.lr_scheduler_type = "constant";
   options.optim.lr_warmup_steps = 10;
@@ -54,7 +54,7 @@ void SpotTrainer::guard(const Call& call) {
   } catch (const std::exception& error) {
     is_off_ = true;
     has_begun_ = false;
-    log_warning("training the drafter failed and is off on this worker; the run goes on: {}",
+    log_warning("training the draft model failed and is off on this worker; the run continues: {}",
                 error.what());
   }
 }
@@ -63,7 +63,7 @@ bool SpotTrainer::try_slice() {
   const double start = clock_.seconds(), end = start + options_.slice_milliseconds / 1000;
   bool did = false;
   guard([&] {
-    // Another part only if it is likely to end in time.
+    // Begins another part only if it is likely to end in time.
     do {
       if (!advance()) break;
       did = true;
@@ -75,7 +75,7 @@ bool SpotTrainer::try_slice() {
   return did && !is_off_;
 }
 
-// A pack, with the beginning of its step; or a part of the optimizer's step, with its end.
+// Runs a pack, after beginning its step; or a part of the optimizer's step, and ends it.
 bool SpotTrainer::advance() {
   const double start = clock_.seconds();
   if (!has_begun_ && !begin_step()) return false;
@@ -96,7 +96,7 @@ double SpotTrainer::next_part_seconds() const {
   return tokens > 0 ? times_.pack_seconds(tokens) : times_.update_seconds();
 }
 
-// How many tokens a pack may have to end within half a slice.
+// The tokens of a pack that is likely to end within half a slice.
 int64_t SpotTrainer::slice_tokens() const {
   if (!times_.knows_packs()) return kFirstPackTokens;
   return std::clamp(times_.tokens_within(options_.slice_milliseconds / 2000), kFewestPackTokens,
@@ -139,11 +139,12 @@ void SpotTrainer::pause() {
 // --- publishing ---
 
 PublishReport SpotTrainer::publish(cluster::Comm& comm) {
-  // What was begun ends here: its gradients are of weights that will be replaced.
+  // The unfinished step ends here: its gradients are of weights that will be replaced.
   guard([&] {
     if (has_begun_ && packs_run_ > 0) finish_step();
     for (const auto& [name, tensor] : trainer_.optimizer().state())
-      TLT_CHECK(at::isfinite(tensor).all().item<bool>(), "the drafter's ", name, " is not finite");
+      TLT_CHECK(at::isfinite(tensor).all().item<bool>(), "the draft model's ", name,
+                " is not finite");
   });
   has_begun_ = false;
   if (is_off_) unpublished_tokens_ = 0;
@@ -162,7 +163,7 @@ PublishReport SpotTrainer::publish(cluster::Comm& comm) {
   report.before = measure(comm);
   report.was_published = is_better(report);
   if (!report.was_published) {
-    begin_anew();
+    restart_training();
     return report;
   }
   trainer_.optimizer().load(trainer_.optimizer().state(), trainer_.optimizer().steps());
@@ -171,8 +172,8 @@ PublishReport SpotTrainer::publish(cluster::Comm& comm) {
   return report;
 }
 
-// Masters and moments of all workers, by the tokens each has learned from; one that has learned
-// nothing has no say, whatever its numbers are.
+// Averages master weights and moments over all workers, weighted by the tokens of each; a worker
+// without training has weight 0, even if its values are not finite.
 void SpotTrainer::average(cluster::Comm& comm, double total_tokens) {
   const double weight = static_cast<double>(unpublished_tokens_) / total_tokens;
   train::AdamW& optimizer = trainer_.optimizer();
@@ -187,8 +188,8 @@ void SpotTrainer::average(cluster::Comm& comm, double total_tokens) {
   optimizer.load(state, steps.item<int64_t>());
 }
 
-// From the drafter in use, as if nothing had been learned.
-void SpotTrainer::begin_anew() {
+// Resets the training copy to the draft model in use.
+void SpotTrainer::restart_training() {
   std::vector<std::pair<std::string, at::Tensor>> state;
   for (const auto& [name, tensor] : trainer_.optimizer().state())
     state.emplace_back(name, at::zeros_like(tensor));
@@ -204,7 +205,7 @@ void SpotTrainer::begin_anew() {
 
 HeldOutFigures SpotTrainer::measure(const model::DraftNetwork& network, cluster::Comm& comm) {
   guard([&] {
-    if (trainer_.is_updating()) finish_step();  // half a step's weights are nobody's
+    if (trainer_.is_updating()) finish_step();  // weights of half a step are not valid
   });
   has_begun_ = false;
   copy_->copy_weights(network);
@@ -237,7 +238,7 @@ HeldOutFigures SpotTrainer::measure_copy(cluster::Comm& comm) {
           {rest[0], rest[1], {rest + 2, values.end()}}};
 }
 
-// Where there was nothing to measure on, what was learned is believed.
+// If there was nothing to measure on, the trained draft model counts as better.
 bool SpotTrainer::is_better(const PublishReport& report) const {
   const double before = report.before.tokens_per_forward(),
                after = report.after.tokens_per_forward();

@@ -1,16 +1,16 @@
-// SpotTrainer: trains the drafter in slices of a bounded time while this worker has nothing to roll
-// out, and publishes what all workers have learned.
+// SpotTrainer: trains the draft model in slices of bounded time while this worker is idle, and
+// publishes the result of all workers.
 //
-// Each worker trains a copy of its own, from the published drafter on, for as long as it is idle:
-// joining, leaving and preemption need no other worker. publish() averages the copies, weighted by
-// the tokens they were trained on, and every worker has the same drafter again.
+// Each worker trains a copy of its own, starting from the published draft model, while it is idle:
+// joining, leaving and interruptions need no other worker. publish() averages the copies, weighted
+// by the tokens they were trained on; afterwards every worker has the same draft model again.
 //
-// Owns       the training copy with its optimizer, what a step has begun.
-// Borrows    the draft buffer, the timeline, and through the drafter the target, which it reads.
-// Not here   when a worker is idle (rl/rollout_phase.h); when training pays (drift_trigger.h).
+// Owns       the training copy with its optimizer, and the unfinished step.
+// Borrows    the draft buffer, the timeline, and through the draft model the target (read only).
+// Not here   when a worker is idle (rl/rollout_phase.h); whether training pays (drift_trigger.h).
 // Threading  engine thread only.
-// Errors     what goes wrong in training turns it off on this worker: one warning, is_off(). It
-//            still takes part in publish(), and the run goes on.
+// Errors     an error in training turns it off on this worker: one warning, is_off(). The worker
+//            still takes part in publish(), and the run continues.
 //
 //   SpotTrainer trainer(drafter, buffer, options, spot_options);
 //   while (!there_is_work() && trainer.try_slice()) {}
@@ -38,7 +38,7 @@
 
 namespace tlt::spot {
 
-// Of this worker, since it was asked last.
+// Statistics of this worker since the last take_stats().
 struct SpotStats {
   double used_seconds = 0;
   double longest_slice = 0;
@@ -47,7 +47,7 @@ struct SpotStats {
   DraftStats last_step = {};
 };
 
-// Of a drafter on held-out sequences of all workers.
+// Measurements of a draft model on held-out sequences of all workers.
 struct HeldOutFigures {
   DraftSums sums;
   Acceptance acceptance;
@@ -55,20 +55,20 @@ struct HeldOutFigures {
   double tokens_per_forward() const { return acceptance.tokens_per_forward(); }
 };
 
-// The same on every worker.
+// Result of publish(); the same on every worker.
 struct PublishReport {
-  bool was_trained = false;  // by anybody since the last time
+  bool was_trained = false;  // by any worker since the last publish()
   bool was_published = false;
-  int64_t version = 0;  // in use from now on
-  int64_t tokens = 0;   // that the workers' copies were trained on
-  int64_t workers = 0;  // that had trained
+  int64_t version = 0;  // in use after the call
+  int64_t tokens = 0;   // tokens that the workers' copies were trained on
+  int64_t workers = 0;  // workers that have trained
   int64_t workers_off = 0;
-  HeldOutFigures before = {}, after = {};  // of the drafter in use, and of the trained one
+  HeldOutFigures before = {}, after = {};  // of the draft model in use; of the trained one
 };
 
 class SpotTrainer {
  public:
-  // `drafter`: the one that drafts; publish() changes its weights.
+  // `drafter`: the draft model in use; publish() changes its weights.
   SpotTrainer(std::shared_ptr<model::DraftNetwork> drafter, DraftBuffer& buffer,
               const DraftTrainOptions& training, const SpotOptions& options,
               const Clock& clock = steady_clock());
@@ -76,17 +76,17 @@ class SpotTrainer {
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
-  // Trains for about options.slice_milliseconds, less where a part is finished. False: there is
-  // nothing to learn from, or training is off.
+  // Trains for about options.slice_milliseconds, less if a step ends. Returns false if there is
+  // nothing to train on, or training is off.
   [[nodiscard]] bool try_slice();
-  // There is work: what was begun waits.
+  // Interrupts training because there is work; the unfinished step is kept.
   void pause();
 
-  // The average of what the workers learned becomes the drafter, unless it accepts less than the
-  // one in use: then that stays and training begins anew from it. All workers call it together,
-  // between rollouts.
+  // Averages what the workers learned and makes it the draft model, unless its acceptance is lower
+  // than that of the one in use: then that one stays and training restarts from it. Collective:
+  // all workers call it, between rollouts.
   PublishReport publish(cluster::Comm& comm);
-  // How good the drafter in use is now, or another of its shape. All workers together.
+  // Measures the draft model in use, or another of its shape. Collective.
   HeldOutFigures measure(cluster::Comm& comm) { return measure(*drafter_, comm); }
   HeldOutFigures measure(const model::DraftNetwork& network, cluster::Comm& comm);
 
@@ -95,10 +95,10 @@ class SpotTrainer {
   int64_t optimizer_steps() const { return trainer_.optimizer().steps(); }
   SpotStats take_stats() { return std::exchange(stats_, {}); }
 
-  // Copies of the trained tensors and their moments; load() goes on from them, in the training copy
-  // and in the drafter.
+  // Copies of the trained tensors and their moments; load() resumes from them, in the training copy
+  // and in the draft model.
   std::vector<model::TensorSource> snapshot() const;
-  // InputError when they are another drafter's.
+  // Throws InputError if they are of another draft model.
   void load(const std::vector<std::pair<std::string, at::Tensor>>& state, int64_t optimizer_steps,
             int64_t version);
   std::vector<std::string> state_names() const;
@@ -113,7 +113,7 @@ class SpotTrainer {
   double next_part_seconds() const;
 
   void average(cluster::Comm& comm, double total_tokens);
-  void begin_anew();
+  void restart_training();
   HeldOutFigures measure_copy(cluster::Comm& comm);
   bool is_better(const PublishReport& report) const;
 
@@ -124,14 +124,14 @@ class SpotTrainer {
   const Clock& clock_;
   Timeline* timeline_ = nullptr;
 
-  const std::unique_ptr<cluster::Comm> alone_;  // of one worker: a step needs no other
+  const std::unique_ptr<cluster::Comm> alone_;  // a Comm of size 1: a step needs no other worker
   const std::unique_ptr<model::DraftNetwork> copy_;
   DraftTrainer trainer_;
   AcceptanceProbe probe_;
 
-  bool has_begun_ = false;  // a step
-  int64_t packs_run_ = 0;   // of it
-  double step_began_ = 0;   // or went on, in the clock's seconds
+  bool has_begun_ = false;  // there is an unfinished step
+  int64_t packs_run_ = 0;   // of the unfinished step
+  double step_began_ = 0;   // or was resumed, in the clock's seconds
   PartTimes times_;
   bool is_off_ = false;
   int64_t version_ = 0;

@@ -25,7 +25,7 @@ namespace {
 
 using Weights = std::vector<at::Tensor>;
 
-// A worker: a target that writes repetitive texts, a drafter, a buffer with one step of rollouts.
+// A worker: a target that generates repetitive responses, a draft model, a buffer with one step.
 struct Site {
   explicit Site(double lr = 5e-3, uint64_t seed = 5, const SpotOptions& options = small(),
                 const Clock& clock = steady_clock())
@@ -70,7 +70,7 @@ struct Site {
     const int64_t end = trainer->optimizer_steps() + steps;
     while (trainer->optimizer_steps() < end) ASSERT_TRUE(trainer->try_slice());
   }
-  // The same sequences with states that are no numbers.
+  // Offers the same sequences with states that are NaN.
   void poison() {
     buffer.begin_step();
     for (uint32_t id = 0; id < 40; ++id)
@@ -92,7 +92,7 @@ struct Site {
 };
 
 // FastRL's publish writes the target's embedding (docs/paper_map.md).
-TEST(SpotTrainerTest, PublishedDrafterIsBetterAndTheTargetIsAsItWas) {
+TEST(SpotTrainerTest, PublishImprovesTheDraftModelOnly) {
   const auto comm = train::solo();
   Site site;
   const std::string target = target_digest(*site.target);
@@ -113,7 +113,7 @@ TEST(SpotTrainerTest, PublishedDrafterIsBetterAndTheTargetIsAsItWas) {
   EXPECT_EQ(again.version, 1);
 }
 
-TEST(SpotTrainerTest, ADrafterThatBecameWorseIsRefusedAndTrainingBeginsAnew) {
+TEST(SpotTrainerTest, WorseDraftModelIsRejectedAndTrainingRestarts) {
   const auto comm = train::solo();
   Site site;
   site.train(60);
@@ -141,15 +141,15 @@ TEST(SpotTrainerTest, ADrafterThatBecameWorseIsRefusedAndTrainingBeginsAnew) {
   EXPECT_EQ(bad.trainer->measure(*comm).tokens_per_forward(), report.before.tokens_per_forward());
 }
 
-// The average of what two of three workers learned, the same bits on all of them.
-TEST(SpotTrainerTest, EveryWorkerGetsTheAverageByTokens) {
+// The average over two of three workers that trained, the same bits on all of them.
+TEST(SpotTrainerTest, WorkersGetTheAverageWeightedByTokens) {
   std::vector<Weights> got(3), mine(3);
   std::vector<PublishReport> reports(3);
   std::vector<double> tokens(3);
   train::run_workers(3, [&](cluster::Comm& comm) {
     const auto rank = static_cast<size_t>(comm.rank());
     SpotOptions options = Site::small();
-    options.slice_milliseconds = 1e-3;  // a part at a time, so that no step is begun at the end
+    options.slice_milliseconds = 1e-3;  // one part per slice: no step is unfinished at the end
     Site site(5e-3, /*seed=*/5 + rank, options);
     site.train(rank == 2 ? 0 : 10 + 20 * comm.rank());
     for (const model::TensorSource& source : site.trainer->snapshot())
@@ -169,7 +169,7 @@ TEST(SpotTrainerTest, EveryWorkerGetsTheAverageByTokens) {
   }
   EXPECT_EQ(static_cast<double>(reports[0].tokens), tokens[0] + tokens[1]);
   const size_t parameters = mine[0].size();
-  double share = -1;  // of worker 0, from the first number that differs
+  double share = -1;  // of worker 0, from the first value that differs
   for (size_t p = 0; p < parameters; ++p) {
     const at::Tensor average = got[0][parameters + p];
     if (share < 0) {
@@ -185,7 +185,7 @@ TEST(SpotTrainerTest, EveryWorkerGetsTheAverageByTokens) {
   EXPECT_NEAR(share, 0.25, 0.03);  // 10 steps of 40
 }
 
-TEST(SpotTrainerTest, AnErrorTurnsItOffOnItsWorkerAndTheOthersGoOn) {
+TEST(SpotTrainerTest, ErrorTurnsTrainingOffOnItsWorkerOnly) {
   std::vector<Weights> got(2);
   train::run_workers(2, [&](cluster::Comm& comm) {
     Site site;
@@ -207,7 +207,7 @@ TEST(SpotTrainerTest, AnErrorTurnsItOffOnItsWorkerAndTheOthersGoOn) {
   EXPECT_TRUE(tests::all_equal(got[0], got[1]));
 }
 
-TEST(SpotTrainerTest, ASliceEndsInTimeAndWhatItBeganGoesOn) {
+TEST(SpotTrainerTest, SliceEndsInTimeAndItsStepIsResumed) {
   const auto comm = train::solo();
   const tests::TickingClock clock;
   SpotOptions options = Site::small();
@@ -226,7 +226,7 @@ TEST(SpotTrainerTest, ASliceEndsInTimeAndWhatItBeganGoesOn) {
   EXPECT_EQ(site.trainer->take_stats().steps, 0);
 }
 
-// A drafter whose training alone takes time, the same for each token.
+// A draft model whose training passes take a fixed time per token.
 class TimedNetwork final : public model::EagleNetwork {
  public:
   static constexpr double kTokenSeconds = 0.0003;
@@ -248,13 +248,13 @@ class TimedNetwork final : public model::EagleNetwork {
 };
 
 // Two packs of at most half a slice are done in it; a third would end after it.
-TEST(SpotTrainerTest, APartThatWouldEndAfterTheSliceIsNotBegun) {
+TEST(SpotTrainerTest, PartThatWouldEndAfterTheSliceIsNotStarted) {
   Site site;
   FakeClock clock;
   const auto network = std::make_shared<TimedNetwork>(*site.target, clock);
   network->initialize(3);
   DraftTrainOptions training;
-  training.loss_positions = "all";  // so that every token of a pack takes its time
+  training.loss_positions = "all";  // every token of a pack counts
   const SpotOptions options = Site::small();
   const double slice = options.slice_milliseconds / 1000;
   SpotTrainer trainer(network, site.buffer, training, options, clock);
@@ -269,8 +269,8 @@ TEST(SpotTrainerTest, APartThatWouldEndAfterTheSliceIsNotBegun) {
   EXPECT_GT(stats.longest_slice, 0.7 * slice);  // of two packs
 }
 
-// FastRL pauses what is paused, and the run hangs (docs/paper_map.md).
-TEST(SpotTrainerTest, APauseOfWhatIsPausedIsNone) {
+// FastRL pauses an engine that is paused already, and the run hangs (docs/paper_map.md).
+TEST(SpotTrainerTest, SecondPauseHasNoEffect) {
   const TestFolder folder;
   Timeline timeline(folder / "timeline.json", /*rank=*/0);
   SpotOptions options = Site::small();
@@ -289,7 +289,7 @@ TEST(SpotTrainerTest, APauseOfWhatIsPausedIsNone) {
   EXPECT_EQ(spans, 2);
 }
 
-TEST(SpotTrainerTest, WithoutSequencesThereIsNothingToDo) {
+TEST(SpotTrainerTest, NothingIsTrainedWithoutSequences) {
   const auto comm = train::solo();
   Site site;
   site.buffer.begin_step();
@@ -300,7 +300,7 @@ TEST(SpotTrainerTest, WithoutSequencesThereIsNothingToDo) {
   EXPECT_EQ(site.trainer->measure(*comm).acceptance.drafts, 0);
 }
 
-TEST(SpotTrainerTest, ALoadedOneGoesOnLikeTheSavedOne) {
+TEST(SpotTrainerTest, LoadedTrainerContinuesLikeTheSavedOne) {
   const auto comm = train::solo();
   Site site;
   site.train(8);

@@ -1,4 +1,4 @@
-// A tiny target with an EAGLE-3 drafter, and samples for it. For tests only.
+// A tiny target with an EAGLE-3 draft model, and samples for it. For tests only.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace tlt::spot {
 
-// A target with three layers, and a drafter for it whose head has most of its tokens.
+// A target with three layers, and a draft model whose LM head has most of its tokens.
 struct Eagle3Drafter {
   explicit Eagle3Drafter(int threads = 1)
       : target(tests::make_tiny_model(config(), at::kFloat, Device::cpu(threads))),
@@ -27,7 +27,7 @@ struct Eagle3Drafter {
     config.layers = 3;
     return config;
   }
-  // What the target says greedily, with the states of the layers that are shown and the final ones.
+  // Greedy responses of the target, with auxiliary and final hidden states.
   std::vector<DraftSample> samples(uint32_t count, int64_t steps) const {
     std::vector<DraftSample> samples;
     for (uint32_t i = 0; i < count; ++i) {

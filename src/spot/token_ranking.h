@@ -1,4 +1,4 @@
-// Which tokens a drafter should be able to guess: counted in what it learns from
+// Token ranking for the draft vocabulary: tokens by their frequency in the training data
 // (model/draft_hot_tokens.h).
 //
 // Threading  no state; any thread.
@@ -14,9 +14,9 @@
 
 namespace tlt::spot {
 
-// All `vocabulary` tokens: first `always` (the ends of sequences, which no sample has: its last
-// token is not in it), then those of the samples' responses by how often they occur, then the
-// others; of equals the lowest first.
+// All `vocabulary` tokens, ranked: first `always` (the end tokens, which no sample has: its last
+// token is not in it), then those of the samples' responses by frequency, then the others; equal
+// ones by id.
 std::vector<int32_t> rank_tokens(std::span<const DraftSample> samples,
                                  std::span<const int32_t> always, int64_t vocabulary);
 
