@@ -184,7 +184,7 @@ void DraftTrainer::learn(const Loaded& pack) {
 }
 
 bool DraftTrainer::try_update(int64_t elements) {
-  TLT_CHECK(!begun_.batch.empty(), "no step was begun");
+  TLT_CHECK(!begun_.batch.empty(), "begin() was not called");
   const auto enter = [this](Phase phase) {
     begun_.phase = phase;
     begun_.place = {};
@@ -241,7 +241,7 @@ bool DraftTrainer::clear_gradients(int64_t elements) {
 }
 
 DraftStats DraftTrainer::finish() {
-  TLT_CHECK(!begun_.batch.empty(), "no step was begun");
+  TLT_CHECK(!begun_.batch.empty(), "begin() was not called");
   const bool is_whole = begun_.next_pack == begun_.packs.size();
   while (try_update(std::numeric_limits<int64_t>::max())) {
   }

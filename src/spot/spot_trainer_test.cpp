@@ -277,7 +277,7 @@ TEST(SpotTrainerTest, SecondPauseHasNoEffect) {
   options.slice_milliseconds = 1e-3;  // a part at a time
   Site site(5e-3, 5, options);
   site.trainer->set_timeline(&timeline);
-  site.trainer->pause();  // nothing was begun
+  site.trainer->pause();  // there is no unfinished step
   for (int slice = 0; slice < 2; ++slice) {
     ASSERT_TRUE(site.trainer->try_slice());
     for (int i = 0; i < 3; ++i) site.trainer->pause();

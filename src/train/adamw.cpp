@@ -14,10 +14,10 @@
 namespace tlt::train {
 namespace {
 
-// Where parts of an update may end: rows of a weight come in panels, which are written faster
-// whole.
+// Parts of an update end at multiples of this: rows of a weight come in panels, which are written
+// faster as a whole.
 constexpr int64_t kRows = ops::Weight::kPanel;
-// Elements that one worker sends the others at a time, so that no copy is large: 4 MiB of float32.
+// Elements that one worker sends to the others at a time, to bound the copies: 4 MiB of float32.
 constexpr int64_t kSent = int64_t{1} << 20;
 
 int64_t row_size(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor.size(1) : 1; }
@@ -27,7 +27,7 @@ std::vector<int64_t> with_rows(std::vector<int64_t> shape, int64_t rows) {
   return shape;
 }
 
-// body(first, rows) for parts of a range that are at most kSent elements or one panel.
+// Calls body(first, rows) for parts of a range that are at most kSent elements or one panel.
 void for_parts(const RowRange& range, int64_t row_size,
                const std::function<void(int64_t first, int64_t rows)>& body) {
   const int64_t step = std::max<int64_t>(1, kSent / (kRows * row_size)) * kRows;
@@ -99,9 +99,9 @@ double AdamW::step(const model::Gradients& gradients, double learning_rate) {
 }
 
 void AdamW::begin_step(double norm, double learning_rate) {
-  TLT_CHECK(!is_in_step(), "the step before has not ended");
+  TLT_CHECK(!is_in_step(), "the previous step has not ended");
   TLT_CHECK(std::isfinite(norm), "the norm of the gradient is ", norm);
-  // As torch's clip_grad_norm_ does it.
+  // As in torch's clip_grad_norm_.
   const double clip =
       options_.clip_grad > 0 ? std::min(1.0, options_.clip_grad / (norm + 1e-6)) : 1.0;
   const auto t = static_cast<double>(steps_ + 1);
@@ -116,7 +116,7 @@ void AdamW::begin_step(double norm, double learning_rate) {
 }
 
 bool AdamW::try_update(const model::Gradients& gradients, int64_t elements) {
-  TLT_CHECK(is_in_step(), "no step was begun");
+  TLT_CHECK(is_in_step(), "begin_step() was not called");
   return walk(
       *place_, states_.size(), elements, [&](size_t p) { return states_[p].master.numel(); },
       [&](size_t p) { return kRows * row_size(states_[p].master); },
@@ -124,13 +124,13 @@ bool AdamW::try_update(const model::Gradients& gradients, int64_t elements) {
 }
 
 void AdamW::end_step() {
-  TLT_CHECK(is_in_step(), "no step was begun");
+  TLT_CHECK(is_in_step(), "begin_step() was not called");
   place_.reset();
   ++steps_;
   if (sharers_) exchange_weights();
 }
 
-// Everybody has the same weights afterwards: what is sent is what the model of their owner holds.
+// Every worker sends the weights that its model holds, so all have the same weights afterwards.
 void AdamW::exchange_weights() const {
   for (int owner = 0; owner < sharers_->size(); ++owner)
     for (size_t p = 0; p < parameters_.size(); ++p) {
@@ -176,7 +176,7 @@ int64_t AdamW::bytes() const {
 }
 
 std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
-  TLT_CHECK(!is_shared(), "a part of a state is not a state(); take a snapshot()");
+  TLT_CHECK(!is_shared(), "a shared state has no state(); use snapshot()");
   std::vector<std::pair<std::string, at::Tensor>> state;
   for (size_t p = 0; p < states_.size(); ++p)
     for (const Kind& kind : kKinds)
@@ -195,7 +195,7 @@ std::vector<model::TensorSource> AdamW::snapshot() const {
   return copies;
 }
 
-// A tensor of state() on the first of the sharers, undefined on the others.
+// A tensor of state() on the first sharer, undefined on the others.
 at::Tensor AdamW::gather(size_t parameter, const Kind& kind) const {
   const at::Tensor& mine = states_[parameter].*kind.tensor;
   const RowRange range = states_[parameter].range;
@@ -224,7 +224,7 @@ void AdamW::load(const std::vector<model::TensorSource>& state, int64_t steps) {
                   " tensors, the model needs ", tensors, "; it belongs to another model");
   std::map<std::string, const model::TensorSource*> given;
   for (const model::TensorSource& source : state) given.emplace(source.name, &source);
-  for (const model::Parameter& parameter : parameters_)  // all of it before anything changes
+  for (const model::Parameter& parameter : parameters_)  // checks all before anything changes
     for (const Kind& kind : kKinds) {
       const std::string name = kind.prefix + parameter.name();
       const auto found = given.find(name);

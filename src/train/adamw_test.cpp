@@ -16,7 +16,7 @@
 namespace tlt::train {
 namespace {
 
-// Where a golden tensor lies: in the first elements of a parameter of the model.
+// Position of a golden tensor: the first elements of a parameter of the model.
 struct Spot {
   size_t parameter = 0;
   int64_t first = 0;
@@ -28,7 +28,7 @@ size_t first_that(const model::PolicyModel& model, bool decays) {
   return 0;
 }
 
-// Lays the golden tensors end to end in one parameter that decays and one that does not.
+// Places the golden tensors one after the other in one parameter that decays and one that does not.
 std::map<std::string, Spot> lay_out(const model::PolicyModel& model, const nlohmann::json& golden,
                                     const nlohmann::json& decay) {
   std::map<std::string, Spot> spots;
@@ -47,7 +47,7 @@ at::Tensor slice(const at::Tensor& whole, const Spot& spot, const at::Tensor& li
   return whole.flatten().narrow(0, spot.first, like.numel());
 }
 
-TEST(AdamWTest, StepsAreThoseOfTorch) {
+TEST(AdamWTest, StepsMatchPyTorch) {
   const auto golden = read_golden("adamw");
   model::SafetensorsFile file(kGolden + "grpo/adamw.safetensors");
   OptimOptions options;
@@ -110,7 +110,7 @@ void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
 }
 
-TEST(AdamWTest, TheNumberOfThreadsChangesNoBit) {
+TEST(AdamWTest, NumberOfThreadsChangesNoBit) {
   const auto one = golden_model("llama_tied", 1), two = golden_model("llama_tied", 2);
   AdamW first(*one, {}), second(*two, {});
   for (int step = 0; step < 3; ++step)
@@ -119,7 +119,7 @@ TEST(AdamWTest, TheNumberOfThreadsChangesNoBit) {
   expect_equal(tests::weights_of(*one), tests::weights_of(*two));
 }
 
-TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
+TEST(AdamWTest, MasterWeightsKeepWhatBfloat16Rounds) {
   const auto model =
       model::load_policy(kGolden + "models/llama_tied", Device::cpu(1), at::kBFloat16);
   OptimOptions options;
@@ -127,7 +127,7 @@ TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
   AdamW optimizer(*model, options);
   const auto start = tests::weights_of(*model);
   optimizer.step(made_up_gradients(*model, 1), 1e-7);
-  // Of a weight above 1e-3 the step is less than half of bfloat16's last place.
+  // For a weight above 1e-3 the step is less than half of bfloat16's last place.
   const auto after = tests::weights_of(*model);
   for (size_t i = 0; i < start.size(); ++i)
     EXPECT_TRUE(at::equal(after[i].masked_select(start[i].abs() > 1e-3),
@@ -141,7 +141,7 @@ TEST(AdamWTest, TheMasterKeepsWhatBfloat16CannotShow) {
   EXPECT_FALSE(at::equal(tests::weights_of(*model)[0], start[0]));
 }
 
-TEST(AdamWTest, AStateThatWasLoadedGoesOnWithTheSameBits) {
+TEST(AdamWTest, LoadedStateContinuesBitForBit) {
   const auto straight = golden_model("qwen3_tied_head32"),
              resumed = golden_model("qwen3_tied_head32");
   AdamW first(*straight, {});
@@ -157,7 +157,7 @@ TEST(AdamWTest, AStateThatWasLoadedGoesOnWithTheSameBits) {
   expect_equal(tests::weights_of(*resumed), tests::weights_of(*straight));
 }
 
-TEST(AdamWTest, AStateOfAnotherModelIsRefusedAndChangesNothing) {
+TEST(AdamWTest, StateOfAnotherModelIsRejected) {
   const auto model = golden_model("llama_tied"), other = golden_model("qwen2_tied");
   AdamW optimizer(*model, {}), theirs(*other, {});
   const auto before = tests::weights_of(*model);
@@ -170,7 +170,7 @@ TEST(AdamWTest, AStateOfAnotherModelIsRefusedAndChangesNothing) {
   EXPECT_EQ(optimizer.steps(), 0);
 }
 
-// Parameters of many rows, of few long ones, and of less than a worker's part.
+// Parameters with many rows, with few long ones, and smaller than a worker's part.
 struct Odds {
   explicit Odds(at::ScalarType type) {
     for (const auto& sizes : std::vector<std::vector<int64_t>>{
@@ -190,10 +190,10 @@ struct Odds {
       made.tensors.push_back(waves(table.sizes(), 0.37F + static_cast<float>(step)));
     return made;
   }
-  static at::Tensor waves(at::IntArrayRef sizes, float pace) {
+  static at::Tensor waves(at::IntArrayRef sizes, float step) {
     const int64_t elements =
         std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-    return (at::arange(elements, at::kFloat) * pace).sin().reshape(sizes);
+    return (at::arange(elements, at::kFloat) * step).sin().reshape(sizes);
   }
 
   static constexpr int64_t kMany = 70'000, kLong = 100'000;
@@ -212,7 +212,7 @@ void expect_equal(const std::vector<model::TensorSource>& got,
 
 class SharedAdamWTest : public testing::TestWithParam<at::ScalarType> {};
 
-TEST_P(SharedAdamWTest, WhoeverKeepsTheStateTheBitsAreTheSame) {
+TEST_P(SharedAdamWTest, SharingTheStateChangesNoBit) {
   constexpr int kSteps = 2;
   OptimOptions options;
   options.weight_decay = 0.1;
@@ -240,12 +240,12 @@ TEST_P(SharedAdamWTest, WhoeverKeepsTheStateTheBitsAreTheSame) {
       EXPECT_THROW(shared.state(), Error);
     });
     EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}), whole.bytes());
-    // The long rows are one worker's.
+    // All long rows belong to one worker.
     EXPECT_LE(*std::ranges::max_element(bytes), whole.bytes() / workers + 12 * 3 * Odds::kLong);
   }
 }
 
-TEST_P(SharedAdamWTest, AStepInPartsIsTheSameStep) {
+TEST_P(SharedAdamWTest, StepInPartsEqualsAWholeOne) {
   const Device device = Device::cpu(1);
   Odds alone(GetParam());
   AdamW whole(alone.parameters, device, {});
@@ -263,7 +263,7 @@ TEST_P(SharedAdamWTest, AStepInPartsIsTheSameStep) {
   });
 }
 
-TEST_P(SharedAdamWTest, AStateGoesFromAnyNumberOfWorkersToAnyOther) {
+TEST_P(SharedAdamWTest, StateLoadsOnAnyNumberOfWorkers) {
   const Device device = Device::cpu(1);
   Odds alone(GetParam());
   AdamW whole(alone.parameters, device, {});
@@ -292,7 +292,7 @@ TEST_P(SharedAdamWTest, AStateGoesFromAnyNumberOfWorkersToAnyOther) {
 INSTANTIATE_TEST_SUITE_P(Types, SharedAdamWTest, testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& type) { return c10::toString(type.param); });
 
-TEST(AdamWTest, AGradientWithoutANormIsAnError) {
+TEST(AdamWTest, GradientWithoutAFiniteNormIsAnError) {
   const auto model = golden_model("llama_tied");
   AdamW optimizer(*model, {});
   model::Gradients gradients = model->make_gradients();

@@ -1,11 +1,12 @@
-// Bundles: samples of one prompt, which goes through the model once for all of them.
+// Prefix groups: samples of one prompt that share the prompt's token rows.
 //
-// The rows of a prompt's whole pages (ops::kPageSlots) are a stem and the samples its branches
-// (ops::Segment), so that the gradients are those of every sample alone, up to rounding.
+// The rows of a prompt's whole pages (ops::kPageSlots) are a shared prefix, computed once, and the
+// rest of each sample is a suffix (ops::Segment). The gradients equal those of the samples alone,
+// up to rounding.
 //
 // Threading  pure functions.
 //
-//   const std::vector<Bundle> bundles = plan_bundles(samples, members, /*token_budget=*/4096);
+//   const std::vector<PrefixGroup> groups = plan_prefix_groups(samples, members, 4096);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,18 +19,18 @@
 
 namespace tlt::train {
 
-struct Bundle {
+struct PrefixGroup {
   std::vector<int64_t> samples;  // indices, ascending; at least one
-  int64_t stem = 0;              // tokens that all begin with, computed once; 0: a sample alone
-  int64_t tokens = 0;            // that go through the model
+  int64_t prefix = 0;            // tokens of the shared prefix, computed once; 0: a single sample
+  int64_t tokens = 0;            // token rows that go through the model
   double cost = 0;               // cost_of_tokens
 };
 
-// Neighbours with the same prompt, of at least one whole page. A prompt's samples are several
-// bundles where one would be above the budget, or more than an eighth of everything, which workers
-// could not share evenly. `members`: indices of samples, ascending.
+// Groups neighbouring samples with the same prompt of at least one whole page. A prompt's samples
+// are in several groups if one group would exceed the budget, or an eighth of all tokens, which
+// workers could not share evenly. `members`: indices of samples, ascending.
 // REQUIRES: every sample has a token before its response.
-std::vector<Bundle> plan_bundles(std::span<const TrainSample> samples,
-                                 std::span<const int64_t> members, int64_t token_budget);
+std::vector<PrefixGroup> plan_prefix_groups(std::span<const TrainSample> samples,
+                                            std::span<const int64_t> members, int64_t token_budget);
 
 }  // namespace tlt::train

@@ -1,7 +1,7 @@
 // for_chunks: splits an elementwise loop over the device's threads. The chunks do not depend on the
-// number of threads, so what is computed from each is the same however many there are.
+// number of threads, so neither does the result.
 //
-// walk: goes over the numbers of several tensors in parts.
+// walk: goes over the elements of several tensors in parts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,7 +17,7 @@ inline constexpr int64_t kChunk = 1 << 16;
 
 inline int64_t chunks(int64_t elements) { return (elements + kChunk - 1) / kChunk; }
 
-// body(chunk, first, last) for every chunk of [0, elements).
+// Calls body(chunk, first, last) for every chunk of [0, elements).
 template <class Body>
 void for_chunks(const Device& device, int64_t elements, const Body& body) {
   device.pool().run(chunks(elements), [&](int64_t chunk) {
@@ -25,15 +25,15 @@ void for_chunks(const Device& device, int64_t elements, const Body& body) {
   });
 }
 
-// How far a walk is.
+// Progress of a walk.
 struct Place {
   size_t tensor = 0;
   int64_t element = 0;
 };
 
-// body(tensor, first, last) for about the next `elements` numbers of `tensors` tensors, and moves
-// the place behind them. What one call is given is of one tensor and, but at its end, a multiple of
-// unit(tensor). False: none was left.
+// Calls body(tensor, first, last) for about the next `elements` elements of `tensors` tensors and
+// advances `place`. Each call covers part of one tensor: a multiple of unit(tensor), except at its
+// end. Returns false if none was left.
 template <class Size, class Unit, class Body>
 bool walk(Place& place, size_t tensors, int64_t elements, const Size& size, const Unit& unit,
           const Body& body) {

@@ -13,11 +13,11 @@ namespace tlt::train {
 namespace {
 
 constexpr double kUnit = 0x1p-40, kUnitsInOne = 0x1p40;
-constexpr double kLargest = 0x1p22;  // of a gradient; and of a sum, with kLimit:
-constexpr int64_t kLimit =
-    int64_t{1} << 62;  // two of them add up without wrapping around as long as one is below it
+constexpr double kLargest = 0x1p22;  // bound of a gradient
+// Bound of a sum: adding two sums does not overflow while one of them is below it.
+constexpr int64_t kLimit = int64_t{1} << 62;
 
-// False when a value is not finite or too large: then the sum is of no use.
+// False if a value is not finite or too large: then the sum is invalid.
 bool add_range(const float* values, int64_t* units, int64_t first, int64_t last) {
   bool good = true;
   for (int64_t i = first; i < last; ++i) {
@@ -66,11 +66,11 @@ void GradientSum::add(model::Gradients& gradients) {
 void GradientSum::reduce(cluster::Comm& comm) {
   if (comm.size() == 1) return;
   for (size_t i = 0; i < units_.size(); ++i) {
-    // Every worker must come to the same verdict, or the others would wait in the sum.
+    // Every worker must reach the same result, or the others would wait in the sum.
     at::Tensor largest = units_[i].abs().max().reshape({1});
     comm.all_reduce_max(largest);
     TLT_CHECK(largest.item<int64_t>() <= kLimit / comm.size(), "the gradient of ",
-              parameters_[i].name(), " is too large to be added up over ", comm.size(), " workers");
+              parameters_[i].name(), " is too large for a sum over ", comm.size(), " workers");
     comm.all_reduce_sum(units_[i]);
   }
 }

@@ -1,12 +1,12 @@
-// GradientSum: the gradient of a mini-batch, from the float32 gradients of its packs.
+// GradientSum: sums the float32 gradients of the packs of a mini-batch exactly.
 //
-// A gradient is added as a whole number of 2^-40, rounded once. Sums of whole numbers are exact, so
-// the result does not depend on the order, on which worker had which pack, or on how many workers
-// there are.
+// A gradient is added in fixed point, as an integer multiple of 2^-40, rounded once. Integer sums
+// are exact, so the result does not depend on the order, on the worker that had a pack, or on the
+// number of workers.
 //
-// Owns       one int64 for each number of the parameters, on the CPU (8 bytes each).
+// Owns       one int64 for each element of the parameters, on the CPU (8 bytes each).
 // Threading  engine thread only; uses the device's pool.
-// Errors     a gradient that is not finite or above 4e6 is an Error that names the parameter.
+// Errors     a gradient that is not finite or above 4e6 throws an Error that names the parameter.
 //
 //   sum.clear();
 //   for (…) { …backward into gradients…; sum.add(gradients); }
@@ -35,19 +35,19 @@ class GradientSum {
   void clear();
   // Adds the gradients of one pack and sets them to zero for the next.
   void add(model::Gradients& gradients);
-  // The sum over all workers, on all of them.
+  // Sums over all workers; all of them get the result.
   void reduce(cluster::Comm& comm);
-  // The sum, rounded to float32.
+  // Writes the sum, rounded to float32.
   void read(model::Gradients& gradients) const;
 
-  // The same of elements first … last-1 of one parameter.
+  // The same for elements first … last-1 of one parameter.
   void clear(size_t parameter, int64_t first, int64_t last);
   void read(model::Gradients& gradients, size_t parameter, int64_t first, int64_t last) const;
 
  private:
   const std::vector<model::Parameter>& parameters_;
   const Device device_;
-  std::vector<at::Tensor> units_;  // int64, for each parameter
+  std::vector<at::Tensor> units_;  // int64, one tensor per parameter
 };
 
 }  // namespace tlt::train

@@ -16,7 +16,7 @@
 namespace tlt::train {
 namespace {
 
-// Numbers of very different sizes: a float32 sum of them depends on its order.
+// Values of very different sizes: their float32 sum depends on the order.
 std::vector<model::Gradients> random_gradients(const model::PolicyModel& model, size_t packs) {
   std::vector<model::Gradients> all;
   for (size_t i = 0; i < packs; ++i) {
@@ -58,7 +58,7 @@ std::vector<at::Tensor> alone(const model::PolicyModel& model,
   return result;
 }
 
-TEST(GradientSumTest, TheSumIsTheExactOneRoundedOnce) {
+TEST(GradientSumTest, SumIsExactAndRoundedOnce) {
   const auto model = golden_model("llama_tied", 2);
   const auto packs = random_gradients(*model, 7);
   const auto got = alone(*model, packs, {0, 1, 2, 3, 4, 5, 6});
@@ -76,7 +76,7 @@ TEST(GradientSumTest, OrderAndNumberOfWorkersChangeNoBit) {
   const auto packs = random_gradients(*model, 7);
   const auto want = alone(*model, packs, {0, 1, 2, 3, 4, 5, 6});
   EXPECT_TRUE(tests::all_equal(alone(*model, packs, {6, 2, 4, 0, 5, 3, 1}), want));
-  // The control: added as float32 the order shows.
+  // The control: a float32 sum depends on the order.
   at::Tensor forward = packs[0].tensors[0].clone(), backward = packs[6].tensors[0].clone();
   for (size_t i = 1; i < 7; ++i)
     forward += packs[i].tensors[0], backward += packs[6 - i].tensors[0];
@@ -95,7 +95,7 @@ TEST(GradientSumTest, OrderAndNumberOfWorkersChangeNoBit) {
   }
 }
 
-TEST(GradientSumTest, AGradientThatCannotBeAddedIsNamed) {
+TEST(GradientSumTest, ErrorNamesAnInvalidGradient) {
   const auto model = golden_model("llama_tied");
   for (const float bad : {NAN, INFINITY, -INFINITY, 4.2e6F, -1e30F}) {
     GradientSum sum(*model);
@@ -112,7 +112,7 @@ TEST(GradientSumTest, AGradientThatCannotBeAddedIsNamed) {
   }
 }
 
-TEST(GradientSumTest, ASumThatWouldWrapAroundIsAnError) {
+TEST(GradientSumTest, OverflowOfTheSumIsAnError) {
   const auto model = golden_model("llama_tied");
   GradientSum sum(*model);
   const auto add = [&](float value) {
@@ -130,7 +130,7 @@ TEST(GradientSumTest, ASumThatWouldWrapAroundIsAnError) {
   EXPECT_EQ(result.tensors[0].abs().max().item<float>(), 0);
 }
 
-TEST(GradientSumTest, WorkersWhoseSumWouldWrapAroundAllFail) {
+TEST(GradientSumTest, OverflowOverWorkersFailsOnAllOfThem) {
   int failed = 0;
   std::mutex mutex;
   run_workers(2, [&](cluster::Comm& comm) {

@@ -41,7 +41,7 @@ std::vector<HeadLoss::Chunk> HeadLoss::cut(std::span<const PackedSample> pack) c
         chunk.pieces.push_back({sample, token, 0});
       ++chunk.pieces.back().count;
       const int64_t position = sample->response_begin + token;
-      chunk.rows.push_back(first_row + position - 1);  // a row predicts the token behind it
+      chunk.rows.push_back(first_row + position - 1);  // a row predicts the next token
       chunk.targets.push_back(sample->tokens[static_cast<size_t>(position)]);
     }
   }

@@ -1,15 +1,16 @@
-// HeadLoss: from hidden states to logprobs, and back to gradients, a bounded number of rows at a
-// time: the logits of a whole pack
-// ([T, V] float32, gigabytes for a large vocabulary) never exist.
+// HeadLoss: computes logprobs from hidden states, and gradients from a loss, a bounded number of
+// rows at a time: the logits of a whole pack ([T, V] float32, gigabytes for a large vocabulary) are
+// never allocated.
 //
 // Borrows    the model.
-// Not here   what the loss is (token_loss.h).
+// Not here   the loss (token_loss.h).
 // Threading  engine thread only.
 //
 //   HeadLoss head(model, temperature);
-//   head.score(hidden, pack, [](const TrainSample& sample, int64_t first, std::span<const float>
-//   logprobs) { … }); const at::Tensor& d_hidden = head.backward(hidden, pack, loss, gradients,
-//   see);
+//   head.score(hidden, pack,
+//              [](const TrainSample& sample, int64_t first, std::span<const float> logprobs) { …
+//              });
+//   const at::Tensor& d_hidden = head.backward(hidden, pack, loss, gradients, see);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,8 +28,8 @@
 
 namespace tlt::train {
 
-// A sample and where its first token lies in the hidden states, or would lie: the rows of a stem
-// that it shares with others are elsewhere, and not asked for (bundles.h).
+// A sample and the row of its first token in the hidden states. The rows of a shared prefix are
+// elsewhere and are not read (bundles.h): then it is the row that the first token would have.
 struct PackedSample {
   const TrainSample* sample = nullptr;
   int64_t first_row = 0;
@@ -36,7 +37,7 @@ struct PackedSample {
 
 class HeadLoss {
  public:
-  // REQUIRES: `model` outlives this. A temperature of 0 (greedy rollouts) counts as 1.
+  // REQUIRES: `model` outlives this. Temperature 0 (greedy rollouts) counts as 1.
   // `logits_bytes` bounds the logits.
   HeadLoss(const model::PolicyModel& model, double temperature,
            int64_t logits_bytes = int64_t{1} << 26);
@@ -52,8 +53,8 @@ class HeadLoss {
   void measure(const at::Tensor& hidden, std::span<const PackedSample> pack, TokenLoss& loss,
                const See& see);
 
-  // The same, adds the head's gradient and returns d_hidden [T, D], zero for rows that predict no
-  // response token; valid until the next call.
+  // As measure(); also adds the LM head's gradient and returns d_hidden [T, D], zero for rows that
+  // predict no response token; valid until the next call.
   const at::Tensor& backward(const at::Tensor& hidden, std::span<const PackedSample> pack,
                              TokenLoss& loss, model::Gradients& gradients, const See& see);
 
@@ -64,7 +65,7 @@ class HeadLoss {
     int64_t first;  // response token
     int64_t count;
   };
-  // Rows that go through the head together.
+  // Rows that go through the LM head together.
   struct Chunk {
     std::vector<Piece> pieces;
     std::vector<int64_t> rows;     // in the hidden states

@@ -14,7 +14,7 @@
 namespace tlt::train {
 namespace {
 
-// Of all samples in one pack.
+// Gradients of all samples in one pack.
 struct Gradient {
   std::vector<at::Tensor> tensors;
   std::vector<std::vector<float>> logprobs;
@@ -47,7 +47,7 @@ Gradient gradient_of(const model::PolicyModel& model, std::span<const TrainSampl
 
 double largest(const at::Tensor& values) { return values.abs().max().item<double>(); }
 
-TEST(HeadLossTest, GradientsOfEverySettingAreThoseOfTorchAutograd) {
+TEST(HeadLossTest, GradientsMatchPyTorchAutograd) {
   for (const std::string& name : kGoldenModels) {
     const auto golden = read_golden(name);
     const auto model = golden_model(name);
@@ -86,7 +86,7 @@ TEST(HeadLossTest, GradientsOfEverySettingAreThoseOfTorchAutograd) {
   }
 }
 
-TEST(HeadLossTest, LogprobsAreThoseOfTransformersAtEachTemperature) {
+TEST(HeadLossTest, LogprobsMatchTransformersAtEachTemperature) {
   for (const std::string& name : kGoldenModels) {
     const auto golden = read_golden(name);
     const auto model = golden_model(name);
@@ -104,7 +104,7 @@ TEST(HeadLossTest, LogprobsAreThoseOfTransformersAtEachTemperature) {
   }
 }
 
-TEST(HeadLossTest, ChunksChangeNoLogprobAndNoGradientBeyondRounding) {
+TEST(HeadLossTest, ChunksChangeGradientsOnlyByRounding) {
   const auto golden = read_golden("qwen3_tied_head32");
   const auto model = golden_model("qwen3_tied_head32");
   const auto samples = golden_samples(golden, "t10");  // 95 rows
@@ -132,7 +132,7 @@ TEST(HeadLossTest, RecomputingActivationsGivesTheSameBits) {
   }
 }
 
-TEST(HeadLossTest, ASampleWithoutAPromptIsAnError) {
+TEST(HeadLossTest, SampleWithoutAPromptIsAnError) {
   const auto model = golden_model("llama_tied");
   std::vector<TrainSample> samples(1);
   samples[0].tokens = {1, 2, 3};

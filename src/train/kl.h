@@ -1,5 +1,5 @@
-// KL divergence from a reference policy, estimated from the tokens that were sampled
-// (J. Schulman, "Approximating KL divergence"; verl's kl_penalty).
+// KL divergence from a reference policy, estimated from the sampled tokens (J. Schulman,
+// "Approximating KL divergence"; verl's kl_penalty).
 //
 // Threading  pure functions.
 //
@@ -13,16 +13,16 @@ namespace tlt::train {
 
 enum class KlType { kK1, kAbs, kK2, kK3 };
 
-// kl or k1; abs; mse or k2; low_var_kl or k3. InputError names `key` for another name.
+// Parses kl or k1; abs; mse or k2; low_var_kl or k3. Throws InputError with `key` for other names.
 KlType parse_kl_type(const std::string& name, std::string_view key);
 
 struct KlEstimate {
   double value = 0;
-  double slope = 0;  // by the logprob
+  double slope = 0;  // derivative by the logprob
 };
 
-// Of one token. Against overflow k3's difference is clamped to +-20 and its value to 10, as in
-// verl.
+// The estimate for one token. Against overflow k3's difference is clamped to +-20 and its value to
+// 10, as in verl.
 KlEstimate estimate_kl(KlType type, double logprob, double reference);
 
 }  // namespace tlt::train

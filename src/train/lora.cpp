@@ -15,13 +15,13 @@
 namespace tlt::train {
 namespace {
 
-// Random numbers of A lie apart from those of samples (base/random.h).
+// Separates the random numbers of A from those of samples (base/random.h).
 constexpr uint32_t kPurpose = uint32_t{0x10ca} << 16;
 
-// "model.layers.0.self_attn.q_proj" of that and ".weight".
+// "model.layers.0.self_attn.q_proj" for that name with ".weight".
 std::string module_of(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
 
-// "q_proj" of the same, or of any end of it.
+// "q_proj" for that module name, or for any suffix of it.
 std::string projection_of(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
 }
@@ -34,7 +34,7 @@ std::string name_in_peft(const std::string& weight, const char* factor) {
   return "base_model.model." + module_of(weight) + "." + factor + ".weight";
 }
 
-// Says which modules are meant, and whether each target means one.
+// Decides which modules are targets, and checks that each target matches one.
 class Choice {
  public:
   explicit Choice(const LoraConfig& config) : config_(config) {}
@@ -57,7 +57,7 @@ class Choice {
   std::map<std::string, bool> used_;
 };
 
-// A as PEFT begins: kaiming_uniform_(a = sqrt 5), which is uniform in ±1 / sqrt(K).
+// A as PEFT initializes it: kaiming_uniform_(a = sqrt 5), which is uniform in ±1 / sqrt(K).
 at::Tensor initial_a(int64_t rank, int64_t columns, uint64_t seed, uint32_t module) {
   at::Tensor values = at::empty({rank, columns}, at::kFloat);
   RandomStream random(seed, {.prompt = module, .sample = kPurpose});
@@ -91,7 +91,7 @@ void LoraConfig::check(const std::string& where) const {
                     "up_proj and down_proj");
 }
 
-// The additions to one matrix of the model: one for each of its parts that is meant.
+// The additions to one matrix of the model: one for each of its parts that is a target.
 class LoraAdapter::Target final : public model::MatrixGradient {
  public:
   Target(const Device& device, const model::Parameter& parameter, const LoraConfig& config)
@@ -111,7 +111,7 @@ class LoraAdapter::Target final : public model::MatrixGradient {
   }
   bool empty() const { return factors_.empty(); }
 
-  // REQUIRES: no factor is added from now on.
+  // REQUIRES: no factor is added afterwards.
   void list_parameters(model::ParameterList& list) {
     for (Factor& factor : factors_) {
       list.add_table(name_in_peft(factor.part.name, "lora_A"), factor.a);
@@ -136,7 +136,7 @@ class LoraAdapter::Target final : public model::MatrixGradient {
     for (Factor& factor : factors_) merge(factor);
   }
 
-  // The base values of a part; undefined: it has no factor.
+  // The base values of a part; undefined: the part has no factor.
   at::Tensor base(const model::Parameter::Part& part) const {
     for (const Factor& factor : factors_)
       if (factor.part.name == part.name) return factor.base;
@@ -148,7 +148,7 @@ class LoraAdapter::Target final : public model::MatrixGradient {
     model::Parameter::Part part;
     at::Tensor a, b;       // [R, K], [n, R] float32
     at::Tensor base;       // [n, K] in the compute type
-    ops::Weight down, up;  // s A [R, K] and s B [n, R, + 1 where R is odd] in the compute type
+    ops::Weight down, up;  // s A [R, K] and s B [n, R, + 1 if R is odd] in the compute type
     at::Tensor d_a, d_b;   // where gradients are added
   };
 
@@ -167,10 +167,10 @@ class LoraAdapter::Target final : public model::MatrixGradient {
     const at::Tensor b = factor.b * scale_;
     factor.down.assign(device_, factor.a * scale_);
     factor.up.assign(device_, at::constant_pad_nd(b, {0, factor.up.columns() - b.size(1)}));
-    if (!b.any().item<bool>())  // a sum with zero would make +0 of a base's -0
+    if (!b.any().item<bool>())  // adding zero would turn a base's -0 into +0
       return parameter_.write(device_, factor.base, factor.part.first_row);
     at::Tensor values = factor.base.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-    // values += B A: the sum over "rows" of a gradient is the one over R here.
+    // values += B A: the sum over "rows" of a gradient is the sum over R here.
     ops::linear_backward_weight(device_, b.t().contiguous(), factor.a, values);
     parameter_.write(device_, values, factor.part.first_row);
   }

@@ -1,16 +1,17 @@
-// LoraAdapter: low-rank additions to matrices of a policy (Hu et al. 2021), trained in their place:
+// LoraAdapter: low-rank additions to matrices of a policy (LoRA, Hu et al. 2021), trained in their
+// place:
 //
 //   W = round(base + s B A),   s = alpha / rank        W [N, K], A [R, K], B [N, R]
 //
-// W is made anew after each optimizer step, in the very tensors that engine and trainer read: a
-// forward pass costs what it costs without an adapter, and both still compute the same bits. The
-// gradient of W is never made: from dW = dy^T x follow dB = s dy^T (x A^T) and dA = s (dy B)^T x.
+// W is computed again after each optimizer step, in the same tensors that engine and trainer read:
+// a forward pass has no additional cost, and both still compute the same bits. The gradient of W is
+// never computed: from dW = dy^T x follow dB = s dy^T (x A^T) and dA = s (dy B)^T x.
 // All other parameters are frozen: no gradient, no master weights, no moments.
 //
 // Owns       A and B, float32; the targets' base values in the compute type.
 // Borrows    the policy, whose targets merge() writes.
 // Not here   PEFT's files (lora_folder.h); the optimizer (adamw.h).
-// Threading  engine thread only. The same bits for any number of threads.
+// Threading  engine thread only. The result is the same for any number of threads.
 //
 //   LoraAdapter adapter(model, {.rank = 8, .alpha = 16}, seed);      // B = 0: W = base
 //   model::Gradients ours = make_gradients(device, adapter.parameters());
@@ -34,25 +35,26 @@ namespace tlt::train {
 inline constexpr const char* kLoraProjections[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                                    "gate_proj", "up_proj", "down_proj"};
 
-// In PEFT's words.
+// The configuration, with PEFT's names.
 struct LoraConfig {
   int64_t rank = 8;
   double alpha = 16;
   bool use_rslora = false;  // s = alpha / sqrt(rank)
-  // Ends of module names: "q_proj" is that of all layers, "layers.0.self_attn.q_proj" one; or
+  // Suffixes of module names: "q_proj" is that of all layers, "layers.0.self_attn.q_proj" one; or
   // all-linear.
   std::vector<std::string> targets = {"all-linear"};
 
   double scale() const;
   bool is_all_linear() const { return targets == std::vector<std::string>{"all-linear"}; }
-  // InputError, with `where` in front.
+  // Throws InputError whose message begins with `where`.
   void check(const std::string& where) const;
 };
 
 class LoraAdapter {
  public:
-  // B is zero and A uniform in ±1 / sqrt(K), as PEFT begins. InputError for a target that the model
-  // does not have. REQUIRES: `model` outlives this, and its weights are the base.
+  // Initializes B with zero and A uniformly in ±1 / sqrt(K), as PEFT. Throws InputError for a
+  // target that the model does not have. REQUIRES: `model` outlives this, and its weights are the
+  // base.
   LoraAdapter(const model::PolicyModel& model, const LoraConfig& config, uint64_t seed);
   ~LoraAdapter();
   LoraAdapter(const LoraAdapter&) = delete;  // parameters() points into the object
@@ -61,15 +63,15 @@ class LoraAdapter {
   const LoraConfig& config() const { return config_; }
   const Device& device() const { return model_.device(); }
   // A and B of each target, with PEFT's names:
-  // base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight. Written by load and optimizer:
-  // then merge() must follow.
+  // base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight. After writing to them (load,
+  // optimizer) call merge().
   const std::vector<model::Parameter>& parameters() const { return parameters_; }
 
-  // What a backward pass of the policy is given so that it adds to `gradients`, which are
-  // make_gradients(parameters()). REQUIRES: one at a time; it lives as long as this.
+  // The gradients for a backward pass of the policy, which then adds to `gradients`, made with
+  // make_gradients(parameters()). REQUIRES: one at a time; `gradients` lives as long as this.
   model::Gradients route(const model::Gradients& gradients);
 
-  // Writes the targets' weights from base, A and B. Where B is zero they are the base, bit by bit.
+  // Writes the targets' weights from base, A and B. If B is zero they equal the base bit for bit.
   void merge();
 
   // SHA-256 of the base: names and values, in the compute type, of all parameters.

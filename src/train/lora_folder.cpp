@@ -23,7 +23,7 @@ constexpr const char* kTensors = "/adapter_model.safetensors";
 constexpr const char* kBase = "/base.json";
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 
-// Keys that we read, or that say nothing about what the adapter's tensors mean.
+// Keys that are read, or that do not affect the meaning of the adapter's tensors.
 constexpr const char* kUnderstood[] = {"r",
                                        "lora_alpha",
                                        "target_modules",
@@ -42,7 +42,7 @@ constexpr const char* kUnderstood[] = {"r",
                                        "megatron_core",
                                        "qalora_group_size"};
 
-// A key that is there and switched off.
+// True for a key that is present and switched off.
 bool says_nothing(const Json& value) {
   return value.is_null() || value == false || value == 0 || value == "" ||
          (value.is_structured() && value.empty());
@@ -59,7 +59,7 @@ Json read_json(const std::string& path) {
   return json;
 }
 
-// InputError names the key when its value is none of T.
+// Throws InputError that names the key if its value is not a T.
 template <class T>
 T value_of(const Json& json, const char* key, const T& otherwise, const std::string& path) {
   if (!json.contains(key) || json.at(key).is_null()) return otherwise;
@@ -73,11 +73,11 @@ T value_of(const Json& json, const char* key, const T& otherwise, const std::str
 [[noreturn]] void refuse(const std::string& path, const std::string& key, const Json& value) {
   throw InputError(
       path + ": " + key + " is " + value.dump() +
-      ", which tlt does not have; give a plain LoRA adapter of linear layers, or merge "
+      ", which tlt does not support; give a plain LoRA adapter of linear layers, or merge "
       "this one into its base with PEFT (merge_and_unload) and start from the result");
 }
 
-// What changes the meaning of the tensors and is not a plain adapter.
+// Rejects keys that change the meaning of the tensors, so that it is not a plain adapter.
 void check_plain(const Json& json, const std::string& path) {
   for (const auto& [key, value] : json.items())
     if (std::ranges::find(kUnderstood, key) == std::end(kUnderstood) && !says_nothing(value))
@@ -86,7 +86,7 @@ void check_plain(const Json& json, const std::string& path) {
     refuse(path, "peft_type", json.at("peft_type"));
   if (value_of<std::string>(json, "bias", "none", path) != "none")
     refuse(path, "bias", json.at("bias"));
-  // Other initialisations (pissa, olora, loftq …) change the base as well.
+  // Other initializations (pissa, olora, loftq …) change the base as well.
   const Json start = json.value("init_lora_weights", Json(true));
   if (!start.is_boolean() && !start.is_null() && start != "gaussian")
     refuse(path, "init_lora_weights", start);
@@ -98,7 +98,7 @@ std::vector<std::string> read_targets(const Json& json, const std::string& path)
   const Json targets = json.value("target_modules", Json());
   if (targets == "all-linear") return {"all-linear"};
   TLT_CHECK_INPUT(targets.is_array(), path, ": target_modules is ", targets.dump(),
-                  "; it must be a list of module names (a pattern is not understood)");
+                  "; it must be a list of module names (patterns are not supported)");
   return value_of<std::vector<std::string>>(json, "target_modules", {}, path);
 }
 
@@ -116,10 +116,10 @@ void check_names(const model::SafetensorsFile& file, const LoraAdapter& adapter)
   }
   for (const model::TensorEntry& entry : file.index().entries)
     TLT_CHECK_INPUT(expected.contains(entry.name), file.path(), ": tensor ", entry.name,
-                    " has no place in this model, or adapter_config.json does not list it");
+                    " does not belong to this model, or adapter_config.json does not list it");
 }
 
-// base.json is ours: a folder of PEFT has none.
+// base.json is written by tlt; a folder of PEFT has none.
 void check_base(const std::string& folder, const LoraAdapter& adapter) {
   if (!std::filesystem::exists(folder + kBase)) return;
   const Json base = read_json(folder + kBase);
@@ -166,9 +166,9 @@ LoraSnapshot snapshot_lora(const LoraAdapter& adapter, const std::string& base_n
                            const std::string& base_checksum) {
   const LoraConfig& config = adapter.config();
   std::vector<std::string> targets = config.targets;
-  if (config.is_all_linear())  // every version of PEFT means the same by these
+  if (config.is_all_linear())  // the same meaning in every version of PEFT
     targets.assign(std::begin(kLoraProjections), std::end(kLoraProjections));
-  Json alpha = config.alpha;  // PEFT's type is a whole number
+  Json alpha = config.alpha;  // PEFT's type is an integer
   if (config.alpha == std::floor(config.alpha)) alpha = static_cast<int64_t>(config.alpha);
   return {.config = {{"base_model_name_or_path", base_name},
                      {"bias", "none"},

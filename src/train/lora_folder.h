@@ -1,5 +1,5 @@
-// An adapter as PEFT keeps it: adapter_config.json and adapter_model.safetensors; and ours,
-// base.json, which PEFT does not read: what the base weights were.
+// Adapter folders in PEFT's format: adapter_config.json and adapter_model.safetensors; and
+// base.json of our own, which PEFT ignores: the identity of the base weights.
 //
 // Not here   the merged policy (model/hf_folder.h).
 // Threading  engine thread only; a LoraSnapshot may be saved by any one thread.
@@ -20,12 +20,12 @@
 
 namespace tlt::train {
 
-// Of adapter_config.json. InputError names a key whose value we cannot honour (DoRA, biases,
-// modules saved whole, ranks of single modules …), known to us or not.
+// Reads adapter_config.json. Throws InputError for a key, known or not, whose value is not
+// supported (DoRA, biases, modules saved whole, ranks of single modules …).
 LoraConfig read_lora_config(const std::string& folder);
 
-// Sets A and B and merges. InputError names a tensor that is missing, has another shape or has no
-// place, and a base.json of another base.
+// Sets A and B and merges. Throws InputError for a tensor that is missing, has another shape or
+// does not belong to the model, and for a base.json of another base.
 void load_lora(const std::string& folder, LoraAdapter& adapter);
 
 struct LoraSnapshot {
@@ -33,7 +33,8 @@ struct LoraSnapshot {
   std::vector<model::TensorSource> tensors;
 };
 
-// A copy of the adapter as it is now. base_name: the path or name that PEFT loads the base by.
+// A copy of the adapter in its present state. base_name: path or name from which PEFT loads the
+// base.
 LoraSnapshot snapshot_lora(const LoraAdapter& adapter, const std::string& base_name,
                            const std::string& base_checksum);
 

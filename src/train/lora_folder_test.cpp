@@ -28,7 +28,7 @@ constexpr std::pair<const char*, const char*> kAdapters[] = {
 
 std::string golden_folder(const std::string& name) { return kGolden + "lora/" + name; }
 
-// A golden adapter's folder, to be changed.
+// A copy of a golden adapter's folder that the test changes.
 class AdapterCopy {
  public:
   explicit AdapterCopy(const std::string& name = "short_names") {
@@ -42,7 +42,7 @@ class AdapterCopy {
     config[key] = value;
     write_file_atomic(path, config.dump());
   }
-  // Writes the tensors again, after `change` of them.
+  // Writes the tensors again after calling `change` on them.
   void change_tensors(const std::function<void(std::vector<model::TensorSource>&)>& change) {
     const std::string path = folder_ / "adapter_model.safetensors";
     std::vector<model::TensorSource> tensors;
@@ -66,7 +66,7 @@ class AdapterCopy {
   TestFolder folder_;
 };
 
-TEST(LoraFolderTest, MergesAndComputesAsPeftDoes) {
+TEST(LoraFolderTest, MergedWeightsAndLogitsMatchPeft) {
   const std::vector<int32_t> tokens = {5, 17, 99, 4, 250, 31, 77, 8, 8, 140};
   for (const auto& [name, base] : kAdapters) {
     const auto model = golden_model(base);
@@ -94,7 +94,7 @@ TEST(LoraFolderTest, MergesAndComputesAsPeftDoes) {
   }
 }
 
-TEST(LoraFolderTest, WhatIsSavedIsReadBackBitByBit) {
+TEST(LoraFolderTest, SavedAdapterRoundTripsBitForBit) {
   for (const auto& [name, base] : kAdapters) {
     const auto model = golden_model(base), again = golden_model(base);
     LoraAdapter adapter(*model, read_lora_config(golden_folder(name)), 1);
@@ -123,7 +123,7 @@ TEST(LoraFolderTest, WhatIsSavedIsReadBackBitByBit) {
   }
 }
 
-TEST(LoraFolderTest, WhatIsNotAPlainAdapterIsRefusedByName) {
+TEST(LoraFolderTest, UnsupportedKeyIsRejectedByName) {
   EXPECT_EQ(AdapterCopy().refusal(), "");
   const std::pair<const char*, Json> kOther[] = {{"use_dora", true},
                                                  {"modules_to_save", {"lm_head"}},
@@ -158,7 +158,7 @@ TEST(LoraFolderTest, WhatIsNotAPlainAdapterIsRefusedByName) {
   EXPECT_THAT(head.refusal(), HasSubstr("target_modules has 'lm_head'"));
 }
 
-TEST(LoraFolderTest, TensorsOfAnotherRankModelOrListAreRefused) {
+TEST(LoraFolderTest, MismatchedTensorsAreRejected) {
   const std::string first = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
   AdapterCopy rank, fewer, more, gone, other;
   rank.set("r", 4);
@@ -169,14 +169,14 @@ TEST(LoraFolderTest, TensorsOfAnotherRankModelOrListAreRefused) {
   more.change_tensors([&](auto& tensors) {
     tensors.push_back(model::TensorSource::of("lm_head.weight", at::zeros({2, 2})));
   });
-  EXPECT_THAT(more.refusal(), HasSubstr("tensor lm_head.weight has no place"));
+  EXPECT_THAT(more.refusal(), HasSubstr("tensor lm_head.weight does not belong"));
   other.set("target_modules", {"q_proj", "v_proj"});
-  EXPECT_THAT(other.refusal(), HasSubstr("down_proj.lora_A.weight has no place"));
+  EXPECT_THAT(other.refusal(), HasSubstr("down_proj.lora_A.weight does not belong"));
   std::filesystem::remove(gone.path() + "/adapter_model.safetensors");
   EXPECT_THAT(gone.refusal(), HasSubstr("no adapter_model.safetensors"));
 }
 
-TEST(LoraFolderTest, AnAdapterOfTltKnowsItsBase) {
+TEST(LoraFolderTest, AdapterOnAnotherBaseIsRejected) {
   const TestFolder folder;
   {
     const auto model = golden_model("qwen2_tied");

@@ -47,7 +47,7 @@ std::map<std::string, at::Tensor> tensors_of(const LoraAdapter& adapter) {
   return tensors;
 }
 
-// Gives A and B values that show, and merges.
+// Sets A and B to non-zero values and merges.
 void fill(LoraAdapter& adapter, double scale = 0.3) {
   uint32_t name = 100;
   for (const model::Parameter& parameter : adapter.parameters())
@@ -55,7 +55,7 @@ void fill(LoraAdapter& adapter, double scale = 0.3) {
   adapter.merge();
 }
 
-// "model.layers.0.mlp.up_proj.weight" of either factor's name.
+// "model.layers.0.mlp.up_proj.weight" for the name of either factor.
 std::string weight_of(const std::string& name) {
   const std::string inner = name.substr(std::strlen("base_model.model."));
   return inner.substr(0, inner.find(".lora_")) + ".weight";
@@ -92,7 +92,7 @@ std::map<std::string, at::Tensor> autograd_gradients(const model::PolicyModel& b
 
 class LoraGradientTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {};
 
-TEST_P(LoraGradientTest, IsThatOfAutogradInFloat64) {
+TEST_P(LoraGradientTest, MatchesAutogradInFloat64) {
   const auto [family, type] = GetParam();
   const model::ModelConfig config = tests::tiny_config(family);
   for (const LoraConfig& lora :
@@ -168,7 +168,7 @@ TEST(LoraTest, MergedWeightsAreBasePlusScaleTimesProduct) {
   }
 }
 
-TEST(LoraTest, ANewAdapterChangesNoBit) {
+TEST(LoraTest, NewAdapterChangesNoBit) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const auto model = tests::make_tiny_model(tests::tiny_config(Family::kQwen3), type);
     const model::Parameter& matrix =
@@ -188,7 +188,7 @@ TEST(LoraTest, ANewAdapterChangesNoBit) {
   }
 }
 
-TEST(LoraTest, BeginsAsPeftDoes) {
+TEST(LoraTest, InitializesLikePeft) {
   const auto model = tests::make_tiny_model(tests::tiny_config(Family::kQwen2), at::kFloat);
   const auto tensors = tensors_of(LoraAdapter(*model, {.rank = 64}, 1)),
              same = tensors_of(LoraAdapter(*model, {.rank = 64}, 1)),
@@ -207,10 +207,10 @@ TEST(LoraTest, BeginsAsPeftDoes) {
     EXPECT_FALSE(at::equal(values, other.at(name))) << name;
     firsts.insert(values[0][0].item<float>());
   }
-  EXPECT_EQ(firsts.size(), 14U) << "some modules begin alike";
+  EXPECT_EQ(firsts.size(), 14U) << "some modules start with equal values";
 }
 
-TEST(LoraTest, TargetsAreEndsOfModuleNames) {
+TEST(LoraTest, TargetsAreSuffixesOfModuleNames) {
   const auto model = tests::make_tiny_model(tests::tiny_config(Family::kLlama), at::kFloat);
   const auto count = [&](std::vector<std::string> targets) {
     return LoraAdapter(*model, {.rank = 2, .targets = std::move(targets)}, 1).parameters().size();
@@ -240,7 +240,7 @@ TrainerOptions some_options() {
   return options;
 }
 
-// A model, an adapter and a trainer that has done `steps` steps.
+// A model, an adapter and a trainer after `steps` steps.
 struct Learner {
   Learner(cluster::Comm& comm, int steps, const std::string& name = "qwen2_tied", int threads = 1)
       : model(golden_model(name, threads)),
@@ -260,7 +260,7 @@ struct Learner {
   TrainStats stats;
 };
 
-TEST(LoraTrainerTest, OnlyTheAdapterMoves) {
+TEST(LoraTrainerTest, OnlyTheAdapterChanges) {
   const auto comm = solo();
   Learner learner(*comm, 0);
   const auto before = bytes_of(*learner.model);
@@ -275,19 +275,19 @@ TEST(LoraTrainerTest, OnlyTheAdapterMoves) {
     EXPECT_EQ(bytes != before.at(name), is_target) << name;
   }
   for (const auto& [name, values] : tensors_of(learner.adapter))
-    EXPECT_FALSE(at::equal(values, adapter.at(name))) << name << " does not learn";
-  // Master weights and moments are the adapter's alone.
+    EXPECT_FALSE(at::equal(values, adapter.at(name))) << name << " did not change";
+  // Master weights and moments are those of the adapter only.
   const auto state = learner.trainer.optimizer().state();
   EXPECT_EQ(state.size(), 3 * learner.adapter.parameters().size());
   for (const auto& [name, tensor] : state) EXPECT_THAT(name, HasSubstr(".lora_"));
 
-  // The negative control: a frozen parameter that moves.
+  // The negative control: a frozen parameter that changes.
   const model::Parameter& norm = model::find(learner.model->parameters(), "model.norm.weight");
   norm.write(learner.model->device(), norm.read(learner.model->device()) + 1e-3);
   EXPECT_NE(learner.adapter.base_checksum(), checksum);
 }
 
-TEST(LoraTrainerTest, TheNumberOfWorkersAndThreadsChangesNoBit) {
+TEST(LoraTrainerTest, WorkersAndThreadsChangeNoBit) {
   const auto comm = solo();
   const Learner alone(*comm, 3), threads(*comm, 3, "qwen2_tied", 2);
   const auto want = bytes_of(*alone.model);
@@ -301,7 +301,7 @@ TEST(LoraTrainerTest, TheNumberOfWorkersAndThreadsChangesNoBit) {
   }
 }
 
-TEST(LoraTrainerTest, GoesOnFromASavedStateAsIfNothingHadBeen) {
+TEST(LoraTrainerTest, ResumesFromASavedStateBitForBit) {
   const auto comm = solo();
   Learner straight(*comm, 2), resumed(*comm, 0);
   std::vector<std::pair<std::string, at::Tensor>> state;
@@ -315,7 +315,7 @@ TEST(LoraTrainerTest, GoesOnFromASavedStateAsIfNothingHadBeen) {
   EXPECT_EQ(bytes_of(*resumed.model), bytes_of(*straight.model));
 }
 
-TEST(LoraTrainerTest, ImitatesWithItsFewNumbers) {
+TEST(LoraTrainerTest, LearnsDemonstrations) {
   const auto comm = solo();
   const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
   const auto model = golden_model("qwen2_tied");

@@ -1,4 +1,4 @@
-// LossOptions: what the policy loss is, in verl's words.
+// LossOptions: the policy loss, with verl's names.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,14 +14,14 @@ struct PolicyLossOptions {
 
   void visit(auto& v) {
     v(loss_mode, "loss_mode", Affects::kResults,
-      "The policy's loss: vanilla (PPO's clip), gspo, cispo or gpg.");
+      "Policy loss: vanilla (PPO's clipped loss), gspo, cispo or gpg.");
   }
 };
 
-// verl's algorithm.rollout_correction, listed there (rl/advantages.h). The rollout's logprobs are
-// the trainer's to the bit, so the correction of verl's decoupled mode (bypass_mode=false) is a
-// factor of exactly 1 and is not computed; that of the bypass mode's reinforce loss is, since later
-// mini-batches and epochs learn from the rollouts of older weights.
+// verl's algorithm.rollout_correction, listed there (rl/advantages.h). The rollout's logprobs equal
+// the trainer's bit for bit, so the correction of verl's decoupled mode (bypass_mode=false) is a
+// factor of exactly 1 and is not computed. The one of the bypass mode's reinforce loss is computed,
+// since later mini-batches and epochs train on rollouts of older weights.
 struct RolloutCorrectionOptions {
   std::string rollout_is = "none";
   double rollout_is_threshold = 2.0;
@@ -30,13 +30,12 @@ struct RolloutCorrectionOptions {
 
   void visit(auto& v) {
     v(rollout_is, "rollout_is", Affects::kResults,
-      "Importance weights of bypass_mode's reinforce: token, sequence (the product of its "
-      "tokens'), "
+      "Importance weights of bypass_mode's reinforce: token, sequence (product over its tokens) "
       "or none.");
     v(rollout_is_threshold, "rollout_is_threshold", Affects::kResults,
-      "They are truncated above this (TIS).");
+      "Upper bound of the importance weights (truncated importance sampling, TIS).");
     v(bypass_mode, "bypass_mode", Affects::kResults,
-      "Take loss_type as the loss. The rollout's logprobs are always the old ones.");
+      "Use loss_type as the loss. The old logprobs are always the rollout's.");
     v(loss_type, "loss_type", Affects::kResults,
       "ppo_clip: the loss of actor.policy_loss; reinforce: the truncated weight times the "
       "logprob.");
@@ -61,13 +60,14 @@ struct LossOptions {
 
   void visit(auto& v) {
     v.group("policy_loss", policy_loss);
-    v(clip_ratio_low, "clip_ratio_low", Affects::kResults, "The ratio is clipped below 1 - this.");
+    v(clip_ratio_low, "clip_ratio_low", Affects::kResults,
+      "Lower clip bound of the probability ratio: 1 - this.");
     v(clip_ratio_high, "clip_ratio_high", Affects::kResults,
-      "The ratio is clipped above 1 + this.");
+      "Upper clip bound of the probability ratio: 1 + this.");
     v(clip_ratio_c, "clip_ratio_c", Affects::kResults,
-      "Dual clip: bound of the ratio where the advantage is negative.");
+      "Dual clip: bound of the ratio if the advantage is negative.");
     v(loss_agg_mode, "loss_agg_mode", Affects::kResults,
-      "How tokens add up: token-mean, seq-mean-token-sum, seq-mean-token-mean or "
+      "Aggregation over tokens: token-mean, seq-mean-token-sum, seq-mean-token-mean or "
       "seq-mean-token-sum-norm.");
     v(loss_scale_factor, "loss_scale_factor", Affects::kResults,
       "Divisor of seq-mean-token-sum-norm, usually data.max_response_length.");

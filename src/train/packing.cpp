@@ -9,8 +9,8 @@
 namespace tlt::train {
 namespace {
 
-// A token costs its way through the weights and its look at the tokens before it. From about this
-// length on the look is the larger half, give or take a factor of three between models.
+// Cost model: linear layers cost O(1) per token, attention O(prefix). Both are equal at about this
+// length, within a factor of three for different models.
 constexpr double kAttentionLength = 8192;
 
 int64_t wanted_packs(std::span<const int64_t> lengths, int64_t token_budget) {
@@ -20,7 +20,7 @@ int64_t wanted_packs(std::span<const int64_t> lengths, int64_t token_budget) {
   return std::max({least, std::min(even, tokens / kSmallPack), std::min<int64_t>(tokens, 1)});
 }
 
-// 0 … n-1 by descending value, equals by index.
+// The indices 0 … n-1 by descending value; equal values by index.
 template <class T>
 std::vector<size_t> descending(std::span<const T> values) {
   std::vector<size_t> order(values.size());

@@ -31,14 +31,14 @@ int64_t tokens_of(const Pack& pack, const std::vector<int64_t>& lengths) {
   return tokens;
 }
 
-TEST(PackingTest, LongestGoFirstIntoTheEmptiestPack) {
+TEST(PackingTest, LongestGoesFirstIntoTheSmallestPack) {
   const std::vector<int64_t> lengths = {3, 7, 5, 2, 3};
   EXPECT_EQ(plan_packs(lengths, 10), (std::vector<Pack>{{1, 4}, {0, 2, 3}}));
   EXPECT_EQ(plan_packs(lengths, 9), (std::vector<Pack>{{1}, {2, 3}, {0, 4}}));
   EXPECT_EQ(plan_packs({}, 10), std::vector<Pack>{});
 }
 
-TEST(PackingTest, LargeBatchesMakeEightEvenPacksOrAMultiple) {
+TEST(PackingTest, LargeBatchesMakeAMultipleOfEightPacks) {
   const std::vector<int64_t> lengths(300, 100);
   for (const auto& [budget, count] :
        {std::pair{100'000, 8}, {4'000, 8}, {3'000, 16}, {1'500, 24}}) {
@@ -51,7 +51,7 @@ TEST(PackingTest, LargeBatchesMakeEightEvenPacksOrAMultiple) {
   }
 }
 
-TEST(PackingTest, EverySequenceIsInOnePackAndPacksKeepTheBudget) {
+TEST(PackingTest, EachSequenceIsInOnePackWithinTheBudget) {
   RandomStream random(1, {});
   for (int round = 0; round < 300; ++round) {
     const auto lengths = random_lengths(random, random.below(60));
@@ -85,14 +85,14 @@ TEST(PackingTest, WorkersHaveEqualLoadsUpToOnePack) {
   }
 }
 
-TEST(PackingTest, ALongSequenceCountsMoreThanManyShortOnes) {
+TEST(PackingTest, LongSequenceCostsMoreThanManyShortOnes) {
   const std::vector<int64_t> lengths = {8192, 2048, 2048, 2048, 2048, 8192};
   const std::vector<Pack> packs = {{0}, {1, 2, 3, 4}, {5}};
   const std::vector<int> owners = assign_packs(packs, costs_of(lengths), 2);
   EXPECT_NE(owners[0], owners[2]);
 }
 
-TEST(PackingTest, AnEmptySequenceIsAnError) {
+TEST(PackingTest, EmptySequenceIsAnError) {
   const std::vector<int64_t> lengths = {3, 0};
   EXPECT_THROW(plan_packs(lengths, 10), Error);
 }

@@ -16,7 +16,7 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The weight of all its tokens, after checking that every list has as many numbers as the response.
+// The weight of all tokens of a sample; checks that every list has one value per response token.
 double check_and_weigh(const TrainSample& sample) {
   const int64_t tokens = sample.response_size();
   TLT_CHECK(sample.response_begin >= 1 && tokens >= 0, "sample ", sample.id, ": response_begin ",
@@ -168,7 +168,7 @@ PolicyLoss::Term PolicyLoss::vanilla_term(const Token& token) {
 
   sums_.ppo_kl -= token.mean_weight * log_ratio;
   Term term = {plain, -token.advantage * ratio_slope};
-  if (bounded > plain) {  // only where the clamp binds
+  if (bounded > plain) {  // only if the clamp is active
     sums_.clipped += token.mean_weight;
     term = {bounded, 0};
   }
@@ -179,8 +179,8 @@ PolicyLoss::Term PolicyLoss::vanilla_term(const Token& token) {
   return term;
 }
 
-// Every token has its sequence's ratio, and of that ratio's slope its own share: the mean over the
-// sequence's tokens puts them together.
+// Every token has its sequence's ratio, and its own share of that ratio's derivative: the mean over
+// the sequence's tokens adds them up.
 PolicyLoss::Term PolicyLoss::gspo_term(const TrainSample& sample, const Token& token) {
   const Sequence& sequence = sequence_of_.at(&sample);
   const double mean = sequence.difference / sequence.weight;

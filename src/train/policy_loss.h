@@ -1,4 +1,4 @@
-// The losses of a mini-batch with their slopes: policy losses as in verl
+// Losses of a mini-batch and their derivatives: policy losses as in verl
 // (verl/trainer/ppo/core_algos.py: compute_policy_loss_*, kl_penalty, agg_loss), and the supervised
 // loss. Per token, lp is its log probability and A its advantage:
 //
@@ -32,11 +32,12 @@ namespace tlt::train {
 
 class PolicyLoss final : public TokenLoss {
  public:
-  // The samples of the whole mini-batch. Throws Error for one whose lists do not fit its response.
+  // `batch`: the samples of the whole mini-batch. Throws Error if a sample's lists do not have one
+  // value per response token.
   PolicyLoss(const LossOptions& options, std::span<const TrainSample> batch);
 
-  // Without KL and entropy terms nothing is learned where all advantages are 0: a group whose
-  // samples are all right, or all wrong.
+  // Without KL and entropy terms a sample whose advantages are all 0 has no gradient: a group with
+  // equal scores.
   bool learns_from(const TrainSample& sample) const override;
   bool wants_preview() const override {
     return mode_ == Mode::kGspo || (mode_ == Mode::kReinforce && is_of_sequence_);
@@ -48,7 +49,7 @@ class PolicyLoss final : public TokenLoss {
   std::vector<double> sums() const override;
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 
-  // What a token of weight 1 of this sample counts in the loss.
+  // The factor of a token of weight 1 of this sample in the loss.
   double token_weight(const TrainSample& sample) const;
 
  private:
@@ -56,18 +57,18 @@ class PolicyLoss final : public TokenLoss {
   enum class Mode { kVanilla, kGspo, kCispo, kGpg, kReinforce };
   struct Term {
     double value = 0;
-    double slope = 0;  // by the logprob
+    double slope = 0;  // derivative by the logprob
   };
-  // Already divided by the denominators of the whole mini-batch: the parts of all packs and workers
-  // just add up.
+  // Divided by the denominators of the whole mini-batch already: the sums of all packs and workers
+  // are just added.
   struct Sums {
     double pg_loss = 0, kl_loss = 0, entropy = 0, clipped = 0, clipped_lower = 0, ppo_kl = 0;
-    // Of the importance weights: mean, share above the threshold, and the mean and mean square of
-    // those between 1 / threshold and threshold.
+    // Importance weights: mean, share above the threshold, and the mean and mean square of those
+    // between 1 / threshold and threshold.
     double weight = 0, truncated = 0, bounded = 0, bounded_square = 0;
   };
 
-  // A token's part; what it counts in the means of the metrics.
+  // Values of a token; mean_weight: its weight in the means of the metrics.
   struct Token {
     double logprob, rollout, advantage, mean_weight;
   };
@@ -82,14 +83,14 @@ class PolicyLoss final : public TokenLoss {
   Mode mode_ = Mode::kVanilla;
   bool is_of_sequence_ = false;  // the importance weight of kReinforce
   std::optional<KlType> kl_type_;
-  // Of a sequence's ratio: the weighted sum of lp - rollout, and of the weights, of samples of the
-  // pack.
+  // Terms of a sequence's ratio: the weighted sum of lp - rollout, and of the weights, for samples
+  // of the pack.
   struct Sequence {
     double difference = 0, weight = 0;
   };
   std::unordered_map<const TrainSample*, Sequence> sequence_of_;
   double total_weight_ = 0;  // of all tokens
-  double sequences_ = 0;     // that have a token that counts
+  double sequences_ = 0;     // sequences with a token that counts
   Sums sums_;
 };
 

@@ -40,14 +40,14 @@ Minibatch random_minibatch(uint64_t seed, bool weighted) {
       if (weighted) sample.weights.push_back(static_cast<float>(random.below(3)));
     }
   }
-  if (weighted) {  // one counts in full, one not at all
+  if (weighted) {  // one counts fully, one not at all
     batch.samples[0].weights.assign(batch.samples[0].weights.size(), 1.F);
     batch.samples[2].weights.assign(batch.samples[2].weights.size(), 0.F);
   }
   return batch;
 }
 
-// The loss written down a second time, plainly, as tests/golden/README.md has it.
+// The loss in a second, straightforward implementation, as described in tests/golden/README.md.
 double plain_loss(const LossOptions& o, const Minibatch& batch) {
   double all = 0, weights = 0, sequences = 0;
   for (const TrainSample& sample : batch.samples) {
@@ -90,7 +90,7 @@ struct Result {
   std::vector<std::vector<float>> d_logprobs, d_entropies;
 };
 
-// `piece`: response tokens given at a time.
+// `piece`: response tokens per call.
 Result run(TokenLoss& loss, const Minibatch& batch, size_t piece = 1000) {
   Result result;
   for (size_t i = 0; i < batch.samples.size(); ++i) {
@@ -126,7 +126,7 @@ std::vector<LossOptions> all_options() {
   return all;
 }
 
-TEST(PolicyLossTest, TheLossIsThePlainOneInEveryMode) {
+TEST(PolicyLossTest, LossMatchesTheSimpleOneInEveryMode) {
   for (const LossOptions& options : all_options())
     for (const bool weighted : {false, true}) {
       const Minibatch batch = random_minibatch(3, weighted);
@@ -137,7 +137,7 @@ TEST(PolicyLossTest, TheLossIsThePlainOneInEveryMode) {
     }
 }
 
-TEST(PolicyLossTest, SlopesAreTheDifferenceQuotientsOfThePlainLoss) {
+TEST(PolicyLossTest, SlopesMatchDifferenceQuotients) {
   int flat = 0, steep = 0;
   for (const LossOptions& options : all_options())
     for (uint64_t seed = 1; seed < 4; ++seed) {
@@ -188,7 +188,7 @@ TEST(PolicyLossTest, PiecesAndPartsOnSeveralWorkersAddUp) {
   }
 }
 
-TEST(PolicyLossTest, ATokenOfWeightZeroDoesNotCountWhateverItIs) {
+TEST(PolicyLossTest, TokenOfWeightZeroHasNoEffect) {
   Minibatch batch = random_minibatch(7, true);
   batch.samples[1].weights[0] = 0;
   PolicyLoss before({}, batch.samples);
@@ -227,7 +227,7 @@ LossOptions truncated(const std::string& rollout_is, const std::string& aggregat
   return o;
 }
 
-// The weight of each token, plainly.
+// The weight of each token, computed in a straightforward way.
 std::vector<std::vector<double>> plain_weights(const RolloutCorrectionOptions& o,
                                                const Minibatch& batch) {
   std::vector<std::vector<double>> weights;
@@ -249,7 +249,7 @@ std::vector<std::vector<double>> plain_weights(const RolloutCorrectionOptions& o
   return weights;
 }
 
-// -A w lp with the weights as they are given: they are no part of the slope.
+// -A w lp with the weights as constants: they have no derivative.
 double plain_reinforce(const LossOptions& o, const Minibatch& batch,
                        const std::vector<std::vector<double>>& weights) {
   double all = 0, total = 0, sequences = 0;
@@ -272,7 +272,7 @@ double plain_reinforce(const LossOptions& o, const Minibatch& batch,
   return all;
 }
 
-// The sequence's ratio is asked for before its tokens are.
+// Calls preview() for the whole sequence before its tokens are added.
 Result run_with_preview(PolicyLoss& loss, const Minibatch& batch) {
   if (loss.wants_preview())
     for (size_t i = 0; i < batch.samples.size(); ++i)
@@ -280,7 +280,7 @@ Result run_with_preview(PolicyLoss& loss, const Minibatch& batch) {
   return run(loss, batch);
 }
 
-TEST(PolicyLossTest, TruncatedWeightsAreThePlainOnes) {
+TEST(PolicyLossTest, TruncatedWeightsMatchTheSimpleOnes) {
   int cut = 0, whole = 0;
   for (const char* rollout_is : {"none", "token", "sequence"})
     for (const char* aggregation : {"token-mean", "seq-mean-token-mean"})
@@ -312,7 +312,7 @@ TEST(PolicyLossTest, TruncatedWeightsAreThePlainOnes) {
   EXPECT_GT(whole, 50);
 }
 
-TEST(PolicyLossTest, WeightsOfTheSameWeightsAreExactlyOne) {
+TEST(PolicyLossTest, ImportanceWeightsOnPolicyAreExactlyOne) {
   Minibatch batch = random_minibatch(8, false);
   for (size_t i = 0; i < batch.samples.size(); ++i)
     batch.samples[i].rollout_logprobs = batch.logprobs[i];
@@ -328,7 +328,7 @@ TEST(PolicyLossTest, WeightsOfTheSameWeightsAreExactlyOne) {
   }
 }
 
-TEST(PolicyLossTest, MetricsOfWeightsAreThoseOfAllTokens) {
+TEST(PolicyLossTest, MetricsOfWeightsCoverAllTokens) {
   const Minibatch batch = random_minibatch(3, false);
   const LossOptions o = truncated("token", "seq-mean-token-mean");
   PolicyLoss loss(o, batch.samples);
@@ -351,7 +351,7 @@ TEST(PolicyLossTest, MetricsOfWeightsAreThoseOfAllTokens) {
               1 / (squares / count / (bounded / count * bounded / count)), 1e-12);
 }
 
-TEST(PolicyLossTest, WithoutTheBypassTheClippedLossStays) {
+TEST(PolicyLossTest, ClippedLossStaysWithoutBypassMode) {
   const Minibatch batch = random_minibatch(4, false);
   for (const auto& [bypass, type] : {std::pair(false, "reinforce"), {true, "ppo_clip"}}) {
     LossOptions o = truncated("token", "token-mean");
@@ -385,7 +385,7 @@ TEST(PolicyLossTest, SupervisedLossIsTheWeightedMean) {
     }
 }
 
-TEST(PolicyLossTest, SamplesThatDoNotFitTheirResponseAreErrors) {
+TEST(PolicyLossTest, ListsOfAnotherLengthAreErrors) {
   const auto refuses = [](auto change) {
     Minibatch batch = random_minibatch(1, true);
     LossOptions options;
@@ -402,7 +402,7 @@ TEST(PolicyLossTest, SamplesThatDoNotFitTheirResponseAreErrors) {
   refuses([](auto& s) { s.clear(); });
 }
 
-TEST(PolicyLossTest, WrongOptionsAreRefused) {
+TEST(PolicyLossTest, InvalidOptionsAreRejected) {
   const auto refuses = [](auto change) {
     LossOptions o;
     o.check();

@@ -1,4 +1,4 @@
-// TrainSample: one sequence to learn from, with what was known of it when it was made.
+// TrainSample: one training sequence with the values recorded when it was generated.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,7 +11,7 @@ namespace tlt::train {
 struct TrainSample {
   std::vector<int32_t> tokens;  // prompt, then response
   int32_t response_begin = 0;   // tokens of the prompt; at least 1
-  // One number for each response token.
+  // One value for each response token.
   std::vector<float> rollout_logprobs;    // when it was sampled; empty: supervised
   std::vector<float> reference_logprobs;  // of the reference policy; empty: no KL loss
   std::vector<float> advantages;          // empty: supervised

@@ -17,7 +17,7 @@ void OptimOptions::check() const {
   };
   check_range("lr", lr, 0, 1);
   TLT_CHECK_INPUT(betas.size() == 2, where, ".betas has ", betas.size(),
-                  " numbers; use two, as [0.9, 0.999]");
+                  " values; use two, such as [0.9, 0.999]");
   for (const double beta : betas)
     TLT_CHECK_INPUT(beta >= 0 && beta < 1, where, ".betas has ", beta,
                     "; use numbers from 0 to below 1");

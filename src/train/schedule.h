@@ -1,4 +1,4 @@
-// OptimOptions: AdamW and its learning rate over a run, in verl's words.
+// OptimOptions: AdamW and the learning rate schedule of a run, with verl's names.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,26 +24,26 @@ struct OptimOptions {
 
   void visit(auto& v) {
     v(lr, "lr", Affects::kResults, "Learning rate.");
-    v(betas, "betas", Affects::kResults, "AdamW's two averages.");
+    v(betas, "betas", Affects::kResults, "AdamW's decay rates of the two moments.");
     v(eps, "eps", Affects::kResults, "AdamW's epsilon.");
     v(weight_decay, "weight_decay", Affects::kResults,
-      "Decay of matrices and embeddings; norms and biases have none.");
-    v(clip_grad, "clip_grad", Affects::kResults, "Largest norm of the gradient; 0 clips nothing.");
+      "Weight decay of matrices and embeddings; norms and biases have none.");
+    v(clip_grad, "clip_grad", Affects::kResults,
+      "Gradient norm above which gradients are clipped; 0: no clipping.");
     v(lr_scheduler_type, "lr_scheduler_type", Affects::kResults,
-      "After the warm-up: constant, cosine or linear.");
+      "Schedule after the warm-up: constant, cosine or linear.");
     v(lr_warmup_steps, "lr_warmup_steps", Affects::kResults,
       "Steps of linear warm-up; -1: by lr_warmup_steps_ratio.");
     v(lr_warmup_steps_ratio, "lr_warmup_steps_ratio", Affects::kResults,
-      "Warm-up as a share of all steps.");
+      "Steps of warm-up as a share of all steps.");
     v(min_lr_ratio, "min_lr_ratio", Affects::kResults,
-      "Share of the learning rate that cosine and linear end at.");
+      "Final learning rate of cosine and linear as a share of lr.");
   }
   void check() const;
 };
 
 // The learning rate of step `step` (from 0) of `total_steps`. In a warm-up of n steps, step i has
-// (i + 1) / n of it: the first step does something, unlike in verl and transformers, where it has
-// 0.
+// (i + 1) / n of it, so the first step has an effect; in verl and transformers it has rate 0.
 double learning_rate(const OptimOptions& options, int64_t step, int64_t total_steps);
 
 }  // namespace tlt::train

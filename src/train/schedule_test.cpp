@@ -26,7 +26,7 @@ TEST(ScheduleTest, WarmUpRisesInEqualStepsAndStartsAboveZero) {
   }
 }
 
-TEST(ScheduleTest, EachKindFallsAsItsNameSays) {
+TEST(ScheduleTest, EachTypeDecaysAsNamed) {
   EXPECT_DOUBLE_EQ(learning_rate(options("constant", 0), 99, 100), 8);
   EXPECT_DOUBLE_EQ(learning_rate(options("linear", 0), 25, 100), 6);
   EXPECT_DOUBLE_EQ(learning_rate(options("linear", 20, 0.5), 60, 100), 6);
@@ -35,19 +35,19 @@ TEST(ScheduleTest, EachKindFallsAsItsNameSays) {
   EXPECT_NEAR(learning_rate(options("cosine", 0, 0.25), 100, 100), 2, 1e-12);
 }
 
-TEST(ScheduleTest, TheRateStaysAtItsEndAfterTheLastStep) {
+TEST(ScheduleTest, RateIsConstantAfterTheLastStep) {
   EXPECT_NEAR(learning_rate(options("cosine", 10, 0.1), 500, 100), 0.8, 1e-12);
   EXPECT_DOUBLE_EQ(learning_rate(options("linear", 10), 500, 100), 0);
 }
 
-TEST(ScheduleTest, AShareOfAllStepsCanBeTheWarmUp) {
+TEST(ScheduleTest, WarmUpCanBeAShareOfAllSteps) {
   OptimOptions o = options("constant", -1);
   o.lr_warmup_steps_ratio = 0.1;
   EXPECT_DOUBLE_EQ(learning_rate(o, 0, 40), 2);
   EXPECT_DOUBLE_EQ(learning_rate(o, 4, 40), 8);
 }
 
-TEST(ScheduleTest, WrongOptionsAreRefused) {
+TEST(ScheduleTest, InvalidOptionsAreRejected) {
   const auto refuses = [](auto change) {
     OptimOptions o;
     o.check();

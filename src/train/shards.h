@@ -1,8 +1,8 @@
-// Shards: which worker keeps the optimizer's state of which rows (ZeRO's stage 1: Rajbhandari et
-// al., arXiv 1910.02054).
+// Shards: assigns rows of the optimizer's state to workers (ZeRO stage 1: Rajbhandari et al.,
+// arXiv 1910.02054).
 //
-// The parameters, laid end to end in their order, are cut into one contiguous part for each worker,
-// all of about the same size. A cut lies where a panel of rows ends, since whole panels are written
+// The parameters, concatenated in their order, are split into one contiguous part per worker, all
+// of about the same size. A split is at the end of a panel of rows, since whole panels are written
 // faster (ops/weight.h).
 //
 //   const Shards shards(model.parameters(), comm.size());
@@ -26,15 +26,15 @@ class Shards {
  public:
   Shards(const std::vector<model::Parameter>& parameters, int workers);
 
-  // A worker's rows of a parameter, by its place in the list.
+  // A worker's rows of a parameter, by its index in the list.
   RowRange of(size_t parameter, int worker) const;
 
  private:
   struct Extent {
     int64_t rows = 0, row_size = 0;
-    int64_t begin = 0;  // elements of the parameters before it
+    int64_t begin = 0;  // elements elements of the parameters before it
   };
-  // The first of a worker's rows; those of the worker before it end there.
+  // The first of a worker's rows; those of the previous worker end there.
   int64_t first_row(const Extent& extent, int worker) const;
 
   const int workers_;

@@ -8,8 +8,8 @@
 namespace tlt::train {
 namespace {
 
-// Every row is somebody's, and nobody's place is before that of a worker of a lower rank.
-TEST(ShardsTest, PartsAreContiguousAndTogetherTheWhole) {
+// Every row belongs to one worker, in the order of ranks.
+TEST(ShardsTest, PartsAreContiguousAndComplete) {
   for (const std::string& name : kGoldenModels) {
     const auto model = golden_model(name);
     const auto& parameters = model->parameters();
@@ -35,7 +35,7 @@ TEST(ShardsTest, PartsAreContiguousAndTogetherTheWhole) {
   }
 }
 
-// But for a panel of the widest matrix at either end.
+// Except for a panel of the widest matrix at either end.
 TEST(ShardsTest, PartsAreOfAboutTheSameSize) {
   for (const std::string& name : kGoldenModels) {
     const auto model = golden_model(name);

@@ -1,4 +1,4 @@
-// ThreadComm: the collectives of several workers that are threads of one process. For tests only.
+// ThreadComm: the collectives of workers that are threads of one process. For tests only.
 //
 //   run_workers(3, [](cluster::Comm& comm) { … });   // body of each worker
 //
@@ -82,7 +82,7 @@ class ThreadComm final : public cluster::Comm {
   const int rank_;
 };
 
-// That of a worker without others.
+// The Comm of a single worker.
 inline std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }
 
 // REQUIRES: no worker throws while the others wait for it.

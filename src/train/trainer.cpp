@@ -18,18 +18,18 @@
 namespace tlt::train {
 namespace {
 
-// The packs of some samples of a batch and which of them this worker computes.
+// The packs of some samples of a batch, and the ones that this worker computes.
 class Share {
  public:
   // `members`: indices into the batch, ascending.
   Share(std::span<const TrainSample> batch, const std::vector<int64_t>& members, int64_t max_tokens,
         const cluster::Comm& comm)
-      : batch_(batch), bundles_(plan_bundles(batch, members, max_tokens)) {
+      : batch_(batch), groups_(plan_prefix_groups(batch, members, max_tokens)) {
     std::vector<int64_t> lengths;
     std::vector<double> costs;
-    for (const Bundle& bundle : bundles_) {
-      lengths.push_back(bundle.tokens);
-      costs.push_back(bundle.cost);
+    for (const PrefixGroup& group : groups_) {
+      lengths.push_back(group.tokens);
+      costs.push_back(group.cost);
     }
     std::vector<Pack> packs = plan_packs(lengths, max_tokens);
     packs_ = std::ssize(packs);
@@ -41,24 +41,24 @@ class Share {
   int64_t packs() const { return packs_; }  // of all workers
   const std::vector<Pack>& mine() const { return mine_; }
 
-  // Puts the pack's samples on the tape.
+  // Adds the pack's samples to the tape.
   std::vector<PackedSample> load(const Pack& pack, model::Tape& tape) const {
     tape.clear();
     std::vector<PackedSample> packed;
-    for (const int64_t i : pack) load(bundles_[static_cast<size_t>(i)], tape, packed);
+    for (const int64_t i : pack) load(groups_[static_cast<size_t>(i)], tape, packed);
     return packed;
   }
 
  private:
-  void load(const Bundle& bundle, model::Tape& tape, std::vector<PackedSample>& packed) const {
-    const auto stem = static_cast<int32_t>(bundle.stem);
-    if (stem > 0) tape.add_sequence(sample_of(bundle.samples.front()).tokens.data(), stem);
-    for (const int64_t i : bundle.samples) {
+  void load(const PrefixGroup& group, model::Tape& tape, std::vector<PackedSample>& packed) const {
+    const auto prefix = static_cast<int32_t>(group.prefix);
+    if (prefix > 0) tape.add_sequence(sample_of(group.samples.front()).tokens.data(), prefix);
+    for (const int64_t i : group.samples) {
       const TrainSample& sample = sample_of(i);
       const auto size = static_cast<int32_t>(sample.tokens.size());
-      packed.push_back({&sample, tape.batch().rows() - stem});
-      if (stem > 0) {
-        tape.add_branch(sample.tokens.data() + stem, size - stem);
+      packed.push_back({&sample, tape.batch().rows() - prefix});
+      if (prefix > 0) {
+        tape.add_branch(sample.tokens.data() + prefix, size - prefix);
       } else {
         tape.add_sequence(sample.tokens.data(), size);
       }
@@ -67,9 +67,9 @@ class Share {
   const TrainSample& sample_of(int64_t i) const { return batch_[static_cast<size_t>(i)]; }
 
   const std::span<const TrainSample> batch_;
-  const std::vector<Bundle> bundles_;
+  const std::vector<PrefixGroup> groups_;
   int64_t packs_ = 0;
-  std::vector<Pack> mine_;  // of bundles
+  std::vector<Pack> mine_;  // packs of prefix groups
 };
 
 std::unique_ptr<TokenLoss> make_loss(LossKind kind, const LossOptions& options,
@@ -78,7 +78,7 @@ std::unique_ptr<TokenLoss> make_loss(LossKind kind, const LossOptions& options,
   return std::make_unique<PolicyLoss>(options, batch);
 }
 
-// How far the trainer's logprobs are from the rollout's.
+// Largest difference between the trainer's logprobs and the rollout's.
 struct Difference {
   double logprob = 0, probability = 0;
   bool known = false;
@@ -132,7 +132,7 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
       tape_(model, options.recompute),
       head_(model, temperature) {
   options.check();
-  // One of another mind would wait in the others' collectives.
+  // A rank with a different setting would deadlock in the collectives.
   const double sharers =
       comm.all_reduce_sum(std::vector<double>{optimizer_.is_shared() ? 1.0 : 0.0})[0];
   TLT_CHECK_INPUT(sharers == 0 || sharers == comm.size(),
@@ -142,7 +142,7 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
 
 TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
                            int64_t samples_per_step) {
-  TLT_CHECK(!samples.empty(), "nothing to learn from");
+  TLT_CHECK(!samples.empty(), "nothing to train on");
   const size_t size = samples_per_step > 0 ? static_cast<size_t>(samples_per_step) : samples.size();
   TrainStats total;
   int64_t steps = 0;
@@ -227,7 +227,7 @@ std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
   std::vector<int64_t> all(samples.size());
   std::iota(all.begin(), all.end(), 0);
   const Share share(samples, all, max_tokens, comm);
-  std::string mine;  // (sample, logprobs) of my packs, for the other workers
+  std::string mine;  // (sample, logprobs) of this worker's packs, for the other workers
   for (const Pack& members : share.mine()) {
     const std::vector<PackedSample> pack = share.load(members, tape);
     head.score(model.forward(tape), pack,

@@ -1,14 +1,13 @@
-// Trainer: learns from samples: forward, loss, backward, one exact sum over packs and workers,
-// AdamW.
+// Trainer: trains a policy on samples: forward, loss, backward, one exact sum over packs and
+// workers, AdamW.
 //
-// Every worker is given the same samples and computes its share of their packs; afterwards all have
-// the same weights, bit-equal to what one worker alone would have computed (gradient_sum.h).
+// Every worker gets the same samples and computes its share of their packs. Afterwards all have the
+// same weights, bit-equal to those that one worker would have computed (gradient_sum.h).
 //
 // Owns       the optimizer (master weights, moments), gradients, activations of a pack.
-// Borrows    the policy model, whose weights it changes; an adapter, which is then all that learns;
-//            the workers' collectives.
-// Not here   rollouts, rewards and advantages (rl/); how a token's loss is computed
-//            (policy_loss.h).
+// Borrows    the policy model, whose weights it changes; an adapter, which then is all that is
+//            trained; the workers' collectives.
+// Not here   rollouts, rewards and advantages (rl/); the loss of a token (policy_loss.h).
 // Threading  engine thread only.
 //
 //   Trainer trainer(model, options, comm, /*total_steps=*/30, /*temperature=*/1.0);
@@ -46,32 +45,32 @@ struct TrainerOptions {
 
   void visit(auto& v) {
     v(ppo_mini_batch_size, "ppo_mini_batch_size", Affects::kResults,
-      "Prompts of one optimizer step; 0: the whole batch.");
-    v(ppo_epochs, "ppo_epochs", Affects::kResults, "Times each batch is learned from.");
+      "Prompts per optimizer step; 0: the whole batch.");
+    v(ppo_epochs, "ppo_epochs", Affects::kResults, "Passes over each batch.");
     v(max_tokens, "ppo_max_token_len_per_gpu", Affects::kResults,
-      "Most tokens that go through the model at once in training.");
+      "Largest number of tokens per forward pass in training.");
     v(recompute, "enable_gradient_checkpointing", Affects::kSpeed,
-      "Keep only each layer's input and compute the rest again: less memory, a third more work.");
+      "Keep only each layer's input and recompute the rest: less memory, a third more work.");
     v(use_distributed_optimizer, "use_distributed_optimizer", Affects::kSpeed,
-      "Each worker keeps a share of the optimizer's state and sends the others the weights it has "
-      "updated (ZeRO, stage 1): less memory.");
+      "Shard the optimizer's state over the workers, which exchange the updated weights (ZeRO, "
+      "stage 1): less memory.");
     loss.visit(v);
     v.group("optim", optim);
   }
   void check() const;
 };
 
-// Of one update: the metrics' names and values (verl's), averaged over its optimizer steps.
+// Statistics of one update: metrics (verl's names), averaged over its optimizer steps.
 struct TrainStats {
   std::vector<std::pair<std::string, double>> metrics;
   // Largest difference between the rollout's logprobs and this model's, before the first optimizer
-  // step; exactly 0 as long as engine and trainer share weights and arithmetic. NaN when the
-  // samples have no rollout logprobs.
+  // step; exactly 0 while engine and trainer share weights and arithmetic. NaN if the samples have
+  // no rollout logprobs.
   double logprob_difference = 0;
   double probability_difference = 0;
   int64_t packs = 0;
   int64_t tokens = 0;
-  int64_t optimizer_bytes = 0;  // of master weights and moments on this worker
+  int64_t optimizer_bytes = 0;  // master weights and moments on this worker
 };
 
 enum class LossKind { kPolicy, kSupervised };
@@ -79,17 +78,16 @@ enum class LossKind { kPolicy, kSupervised };
 class Trainer {
  public:
   // total_steps: optimizer steps of the whole run, for the schedule. temperature: the rollout's.
-  // adapter: what is trained of the model; null: all of its weights.
+  // adapter: what is trained instead of the model's weights; null: all weights are trained.
   Trainer(const model::PolicyModel& model, const TrainerOptions& options, cluster::Comm& comm,
           int64_t total_steps, double temperature, LoraAdapter* adapter = nullptr);
 
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
-  // epoch. The samples are the same, in the same order, on every worker.
+  // epoch. REQUIRES: the same samples, in the same order, on every worker.
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
                     int64_t samples_per_step = 0);
 
-  // Called after each of this worker's packs of an optimizer step, with how many it has done of how
-  // many.
+  // `on_pack` is called after each of this worker's packs of an optimizer step.
   void set_on_pack(std::function<void(int64_t done, int64_t packs)> on_pack) {
     on_pack_ = std::move(on_pack);
   }
@@ -104,17 +102,17 @@ class Trainer {
   const TrainerOptions options_;
   cluster::Comm& comm_;
   const int64_t total_steps_;
-  LoraAdapter* const adapter_;  // null: all weights learn
+  LoraAdapter* const adapter_;  // null: all weights are trained
   AdamW optimizer_;
   GradientSum sum_;
-  model::Gradients gradients_;  // of what learns
-  model::Gradients backward_;   // what a backward pass is given, so that it adds to gradients_
+  model::Gradients gradients_;  // of the trained parameters
+  model::Gradients backward_;   // passed to backward(), which then adds to gradients_
   model::Tape tape_;
   HeadLoss head_;
-  std::function<void(int64_t, int64_t)> on_pack_;  // or empty
+  std::function<void(int64_t, int64_t)> on_pack_;  // may be empty
 };
 
-// Logprobs of samples under a model, without training: `tlt score`, the reference policy.
+// Logprobs of samples under a model, without training: for `tlt score` and the reference policy.
 std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
                                               std::span<const TrainSample> samples,
                                               double temperature, int64_t max_tokens,

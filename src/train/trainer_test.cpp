@@ -27,7 +27,7 @@ TrainerOptions small_packs() {
   return options;
 }
 
-TEST(TrainerTest, LossPartsAndNormAreThoseOfTheGoldensHoweverTheyArePacked) {
+TEST(TrainerTest, LossAndNormMatchGoldensForAnyPacking) {
   const auto comm = solo();
   for (const std::string& name : kGoldenModels) {
     const auto golden = read_golden(name);
@@ -38,7 +38,7 @@ TEST(TrainerTest, LossPartsAndNormAreThoseOfTheGoldensHoweverTheyArePacked) {
         TrainerOptions options = small_packs();
         options.max_tokens = max_tokens;
         options.loss = golden_options(setting);
-        options.optim.lr = 0;  // the weights stay
+        options.optim.lr = 0;  // the weights do not change
         Trainer trainer(*model, options, *comm, 1,
                         golden.at("batches").at(batch).at("temperature"));
         const auto samples = golden_samples(golden, batch);
@@ -58,7 +58,7 @@ TEST(TrainerTest, LossPartsAndNormAreThoseOfTheGoldensHoweverTheyArePacked) {
   }
 }
 
-TEST(TrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
+TEST(TrainerTest, WorkersChangeNoBitOfTheWeights) {
   const auto golden = read_golden("qwen2_tied");
   const auto samples = golden_samples(golden, "t10");
   std::vector<at::Tensor> want;
@@ -85,7 +85,7 @@ TEST(TrainerTest, TheNumberOfWorkersChangesNoBitOfTheWeights) {
       << "nothing was learned";
 }
 
-// A policy of a type, all of which learns or an adapter alone.
+// A policy in a compute type, trained as a whole or with an adapter.
 struct Pupil {
   Pupil(cluster::Comm& comm, at::ScalarType type, bool has_adapter, bool is_shared)
       : model(model::load_policy(kGolden + "models/qwen2_tied", Device::cpu(1), type)),
@@ -143,7 +143,7 @@ TEST_P(SharedOptimizerTest, ChangesNoBitOfWeightsAndMetrics) {
 }
 
 // Saved by some workers, with the state shared or not, and loaded by others.
-TEST_P(SharedOptimizerTest, AnyWorkersGoOnFromTheCheckpointOfAnyOthers) {
+TEST_P(SharedOptimizerTest, CheckpointLoadsOnAnyNumberOfWorkers) {
   const auto comm = solo();
   Pupil whole = pupil(*comm, false);
   whole.learn(2);
@@ -173,7 +173,7 @@ TEST_P(SharedOptimizerTest, AnyWorkersGoOnFromTheCheckpointOfAnyOthers) {
   }
 }
 
-TEST_P(SharedOptimizerTest, WorkersOfTwoMindsAreTold) {
+TEST_P(SharedOptimizerTest, DifferentSettingsOfWorkersAreRejected) {
   run_workers(2, [&](cluster::Comm& comm) {
     EXPECT_NE(thrown_message<InputError>([&] {
                 pupil(comm, comm.rank() == 0);
@@ -229,7 +229,7 @@ TEST(TrainerTest, MinibatchesAndEpochsAreOptimizerStepsInOrder) {
   EXPECT_NEAR(metrics_of(stats).at("actor/loss"), loss, 1e-12);
 }
 
-TEST(TrainerTest, SamplesWithoutAdvantageAreMeasuredAndTeachNothing) {
+TEST(TrainerTest, SamplesWithoutAdvantageAreOnlyMeasured) {
   const auto comm = solo();
   auto samples = golden_samples(read_golden("llama_tied"), "t10");
   for (size_t i = 0; i < samples.size(); i += 2) std::ranges::fill(samples[i].advantages, 0.0f);
@@ -251,7 +251,7 @@ TEST(TrainerTest, SamplesWithoutAdvantageAreMeasuredAndTeachNothing) {
     EXPECT_TRUE(at::allclose(weights[0][i], weights[1][i], 1e-3, 2e-6)) << i;
 }
 
-TEST(TrainerTest, TheDifferenceToTheRolloutIsThatBeforeTheFirstStep) {
+TEST(TrainerTest, DifferenceIsThatBeforeTheFirstStep) {
   const auto comm = solo();
   const auto model = golden_model("llama_tied");
   auto samples = golden_samples(read_golden("llama_tied"), "t10");
@@ -268,7 +268,7 @@ TEST(TrainerTest, TheDifferenceToTheRolloutIsThatBeforeTheFirstStep) {
   EXPECT_TRUE(std::isnan(trainer.update(samples, LossKind::kSupervised).logprob_difference));
 }
 
-TEST(TrainerTest, ScoresAreTheGoldenLogprobsOnEveryWorker) {
+TEST(TrainerTest, ScoresMatchGoldenLogprobsOnEveryWorker) {
   const auto golden = read_golden("qwen3_tied_head32");
   const auto samples = golden_samples(golden, "t07");
   std::vector<std::vector<float>> first;
