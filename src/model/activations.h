@@ -1,5 +1,5 @@
-// Activations: the working memory of PolicyModel::forward for the engine; kept between calls, so
-// that a decode step allocates nothing.
+// Activations: the working memory of PolicyModel::forward for the engine. It is kept between calls,
+// so that a decode step does not allocate.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,12 +13,12 @@ namespace tlt::model {
 
 class Activations {
  public:
-  // Memory for passes of up to max_rows rows; longer ones grow it.
+  // Memory for passes of up to max_rows token rows; longer ones grow it.
   Activations(const PolicyModel& model, int64_t max_rows);
 
-  // From now on forward keeps what goes into these layers, and behind the last one (index L) the
-  // final states: captured() [T, layers D], one beside the other, valid until the next pass;
-  // undefined when there are none. What an EAGLE-3 drafter is shown.
+  // From now on forward captures the inputs of these layers; index L means the final hidden
+  // states. captured() is [T, layers D], concatenated by columns, valid until the next pass;
+  // undefined without layers. These are the auxiliary hidden states of an EAGLE-3 draft model.
   void capture(std::vector<int64_t> layers) { captured_layers_ = std::move(layers); }
   const at::Tensor& captured() { return captured_.view(); }
 

@@ -7,8 +7,8 @@
 
 namespace tlt::model {
 
-// The view stays one tensor that changes its size: a pass with other rows than the last one, and
-// with draft trees every one is, makes no tensors anew.
+// The view is one tensor that changes its size: the number of rows differs from pass to pass,
+// especially with draft trees, and no new tensor is made.
 const at::Tensor& RowBuffer::resize(const Device& device, int64_t rows, int64_t columns,
                                     at::ScalarType type) {
   if (!storage_.defined() || storage_.size(0) < rows || storage_.size(1) != columns) {

@@ -1,5 +1,5 @@
-// DraftActivations: the working memory of DraftNetwork::forward for the engine; kept between calls,
-// so that a draft step allocates nothing.
+// DraftActivations: the working memory of DraftNetwork::forward for the engine. It is kept between
+// calls, so that a draft step does not allocate.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -8,13 +8,13 @@
 
 namespace tlt::model {
 
-// What a pass of either kind of network leaves behind; buffers that it does not need stay empty.
+// Activations of a pass of either kind of network; buffers that it does not need stay empty.
 struct DraftPass {
   RowBuffer joined;                 // [T, 2 D] embedding and feature; EAGLE-3: both normed
-  RowBuffer stream;                 // [T, D] into the layer: z; EAGLE-3: the features
-  RowBuffer next;                   // [T, D] out of it
-  RowBuffer read;                   // [T, D] what the head reads; EAGLE-3
-  const at::Tensor* out = nullptr;  // the same or next; only in training
+  RowBuffer stream;                 // [T, D] input of the layer: z; EAGLE-3: the features
+  RowBuffer next;                   // [T, D] output of the layer
+  RowBuffer read;                   // [T, D] input of the LM head; EAGLE-3
+  const at::Tensor* out = nullptr;  // read or next; only in training
   RowBuffer embedding;              // [T, D]
   RowBuffer normed;                 // [T, D] EAGLE-3, scratch of the norms
   LayerActivations layer;
@@ -22,7 +22,7 @@ struct DraftPass {
 
 class DraftActivations {
  public:
-  // Memory for passes of up to max_rows rows; longer ones grow it.
+  // Memory for passes of up to max_rows token rows; longer ones grow it.
   DraftActivations(const DraftNetwork& network, int64_t max_rows);
 
  private:

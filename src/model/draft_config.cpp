@@ -69,7 +69,7 @@ std::string policy_architecture(const json& source, const std::string& path) {
   for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3})
     if (names == json::array({draft_architecture(family)})) return architecture(family);
   throw InputError(path + ": architectures is " + names.dump() +
-                   "; a drafter has one of [\"LlamaForCausalLMEagle\"], "
+                   "; a draft model has one of [\"LlamaForCausalLMEagle\"], "
                    "[\"Qwen2ForCausalLMEagle\"], [\"Qwen3ForCausalLMEagle\"] and "
                    "[\"LlamaForCausalLMEagle3\"]");
 }
@@ -79,9 +79,9 @@ void check_fits_target(const ModelConfig& drafter, const ModelConfig& target,
   drafter.check(where);
   const auto check_equal = [&](const char* key, int64_t have, int64_t want, const char* whose) {
     TLT_CHECK_INPUT(have == want, where, ": ", key, " is ", have, " and ", whose, " is ", want,
-                    "; give a drafter that was made for this target");
+                    "; give a draft model that was made for this target");
   };
-  check_equal("num_hidden_layers", drafter.layers, 1, "that of an EAGLE drafter");
+  check_equal("num_hidden_layers", drafter.layers, 1, "that of an EAGLE draft model");
   check_equal("hidden_size", drafter.hidden, target.hidden, "the target's");
   check_equal("vocab_size", drafter.vocabulary, target.vocabulary, "the target's");
 }
@@ -89,7 +89,7 @@ void check_fits_target(const ModelConfig& drafter, const ModelConfig& target,
 json draft_config_json(const ModelConfig& config, const json& target) {
   json out = {{"architectures", json::array({draft_architecture(config.family)})},
               {"model_type", model_type(config.family)},
-              {"attention_bias", false},  // Qwen2's biases are its class's own
+              {"attention_bias", false},  // Qwen2's class has its biases by default
               {"attention_dropout", 0.0},
               {"head_dim", config.head_size},
               {"hidden_act", "silu"},

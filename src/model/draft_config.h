@@ -1,4 +1,4 @@
-// The config.json of a drafter, as SGLang's EAGLE classes read it.
+// The config.json of a draft model, as SGLang's EAGLE classes read it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -7,19 +7,20 @@
 
 namespace tlt::model {
 
-// Its architectures name an EAGLE-3 drafter (draft_eagle3_config.h).
+// True if the architectures name an EAGLE-3 draft model (draft_eagle3_config.h).
 bool is_eagle3_config(const nlohmann::json& source);
 
-// The architecture of the decoder that a drafter's layer is one of: "Qwen2ForCausalLM" for
-// "Qwen2ForCausalLMEagle". InputError names `path` when the object is no EAGLE drafter's.
+// The architecture of the decoder that the draft model's layer belongs to: "Qwen2ForCausalLM" for
+// "Qwen2ForCausalLMEagle". Throws InputError with `path` if the object is not of an EAGLE draft
+// model.
 std::string policy_architecture(const nlohmann::json& source, const std::string& path);
 
-// InputError names `where` when a drafter of this configuration cannot serve the target.
+// Throws InputError with `where` if a draft model of this configuration does not fit the target.
 void check_fits_target(const ModelConfig& drafter, const ModelConfig& target,
                        const std::string& where);
 
-// What `config` says, in transformers 4's spelling (transformers 5 reads it, too). The special
-// tokens are those of the target's config.json.
+// The config.json for `config`, in transformers 4's format (transformers 5 reads it, too). The
+// special tokens are those of the target's config.json.
 nlohmann::json draft_config_json(const ModelConfig& config, const nlohmann::json& target);
 
 }  // namespace tlt::model

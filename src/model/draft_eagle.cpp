@@ -46,11 +46,12 @@ std::unique_ptr<DraftNetwork> EagleNetwork::copy() const {
 }
 
 void EagleNetwork::initialize_from_target(uint64_t seed) {
-  TLT_CHECK_INPUT(config_.family == target_.config().family,
-                  "the drafter's layer is of another family than the target's and cannot start "
-                  "from it; give the drafter the target's family, or start from random weights");
+  TLT_CHECK_INPUT(
+      config_.family == target_.config().family,
+      "the draft model's layer is of another family than the target's and cannot start "
+      "from it; give the draft model the target's family, or start from random weights");
   initialize(seed);
-  // FC = [random, identity]: an embedding's few hundredths beside a normed h_t of about one.
+  // FC = [random, identity]: an embedding is a few hundredths, a normed h_t about one.
   const int64_t size = config_.hidden;
   const Parameter& fc = parameters_[static_cast<size_t>(fc_index_)];
   at::Tensor values = fc.read(device());
@@ -62,10 +63,10 @@ void EagleNetwork::initialize_from_target(uint64_t seed) {
     if (!parameter.name().starts_with(kLayer)) continue;
     const std::string name = last + parameter.name().substr(std::string_view(kLayer).size());
     const Parameter& source = find(target_.parameters(), name);
-    TLT_CHECK_INPUT(source.shape() == parameter.shape(), "the drafter's ", parameter.name(), " is ",
-                    at::IntArrayRef(parameter.shape()), " and the target's ", name, " ",
+    TLT_CHECK_INPUT(source.shape() == parameter.shape(), "the draft model's ", parameter.name(),
+                    " is ", at::IntArrayRef(parameter.shape()), " and the target's ", name, " ",
                     at::IntArrayRef(source.shape()),
-                    "; give the drafter the target's sizes, or start from random weights");
+                    "; give the draft model the target's sizes, or start from random weights");
     parameter.write(device(), source.read(device()));
   }
 }

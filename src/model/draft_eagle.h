@@ -1,11 +1,11 @@
-// EagleNetwork: the network of an EAGLE-1 or EAGLE-2 drafter: it continues the target's final
-// hidden states (EAGLE, docs/references.md).
+// EagleNetwork: the network of an EAGLE-1 or EAGLE-2 draft model, which predicts the target's next
+// final hidden states (EAGLE, docs/references.md).
 //
 //   z_t     = FC [E(x_{t+1}); h_t]            the embedding first; no bias
 //   a_t     = z_t + Attention(z_t)            no norm before it
-//   h'_{t+1} = a_t + MLP(RMSNorm(a_t))        no norm after it: imitates the normed h_{t+1}
+//   h'_{t+1} = a_t + MLP(RMSNorm(a_t))        no norm after it: approximates the normed h_{t+1}
 //
-// The target's head turns h'_{t+1} into logits of x_{t+2}.
+// The target's LM head computes the logits of x_{t+2} from h'_{t+1}.
 //
 // Threading  engine thread only.
 //
@@ -20,28 +20,28 @@ namespace tlt::model {
 
 class EagleNetwork : public DraftNetwork {
  public:
-  // The target's own sizes and family, with one layer.
+  // The target's sizes and family, with one layer.
   static ModelConfig config_for(const ModelConfig& target) {
     return config_for(target, target.family);
   }
-  // The same with a layer of another family. Qwen3's own is the layer it should have (the
-  // target's, and initialize_from_target() wants it), but few releases of SGLang have a
-  // Qwen3ForCausalLMEagle: for all others to serve the drafter, take a Llama layer.
+  // The same with a layer of another family. For a Qwen3 target a Qwen3 layer is the natural choice
+  // (initialize_from_target() requires it), but few releases of SGLang have Qwen3ForCausalLMEagle;
+  // a Llama layer can be served by all of them.
   static ModelConfig config_for(const ModelConfig& target, Family family);
 
-  // Zero weights: fill them by initialize() or draft_folder.h. InputError when the hidden size or
-  // the vocabulary is not the target's. REQUIRES: `target` outlives this.
+  // Zero weights: fill them with initialize() or draft_folder.h. Throws InputError if hidden size
+  // or vocabulary differ from the target's. REQUIRES: `target` outlives this.
   EagleNetwork(const PolicyModel& target, const ModelConfig& config);
 
   std::string_view algorithm() const override { return "eagle"; }
   void initialize(uint64_t seed) override;
   std::unique_ptr<DraftNetwork> copy() const override;
-  // The target's last layer; FC passes on h_t and a little of the embedding. InputError when the
-  // layer's shape or family is another than the target's.
+  // Copies the target's last layer; FC passes h_t and a little of the embedding. Throws InputError
+  // if the layer's shape or family differs from the target's.
   void initialize_from_target(uint64_t seed);
 
   void head(const at::Tensor& read, at::Tensor& out) const override;
-  // The head is the target's: no gradient of its own.
+  // The LM head is the target's and gets no gradient.
   void head_backward(const at::Tensor& read, const at::Tensor& d_logits, at::Tensor& d_read,
                      Gradients& gradients) const override;
 

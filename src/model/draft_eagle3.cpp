@@ -57,12 +57,12 @@ std::unique_ptr<DraftNetwork> Eagle3Network::copy() const {
 }
 
 void Eagle3Network::set_head_tokens(std::vector<int32_t> tokens) {
-  TLT_CHECK_INPUT(std::ssize(tokens) == eagle3_config_.head_rows, "the drafter's head has ",
-                  eagle3_config_.head_rows, " rows and is given ", tokens.size(), " tokens");
+  TLT_CHECK_INPUT(std::ssize(tokens) == eagle3_config_.head_rows, "the draft model's LM head has ",
+                  eagle3_config_.head_rows, " rows, but there are ", tokens.size(), " tokens");
   const bool ascends =
       std::adjacent_find(tokens.begin(), tokens.end(), std::greater_equal<>()) == tokens.end();
   TLT_CHECK_INPUT(ascends && tokens.front() >= 0 && tokens.back() < config_.vocabulary,
-                  "the tokens of the drafter's head must ascend and be below vocab_size ",
+                  "the tokens of the draft model's LM head must ascend and be below vocab_size ",
                   config_.vocabulary);
   head_tokens_ = std::move(tokens);
 }

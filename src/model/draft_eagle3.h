@@ -1,12 +1,13 @@
-// Eagle3Network: the network of an EAGLE-3 drafter (docs/references.md): it is shown states from
-// three depths of the target, and has a head of its own over the tokens that are drafted often.
+// Eagle3Network: the network of an EAGLE-3 draft model (docs/references.md). It reads auxiliary
+// hidden states of three layers of the target, and has an LM head of its own over the draft
+// vocabulary.
 //
-//   g_t     = FC [h_t^a; h_t^b; h_t^c]                what goes into the target's layers a, b, c
+//   g_t     = FC [h_t^a; h_t^b; h_t^c]                inputs of the target's layers a, b, c
 //   a_t     = g_t + Attention([Norm E(x_{t+1}); Norm g_t])      q, k, v read 2 D
-//   g'_{t+1} = a_t + MLP(Norm a_t)                    takes g's place when drafting goes on
+//   g'_{t+1} = a_t + MLP(Norm a_t)                    replaces g in further drafting
 //   logits of x_{t+2} = Head Norm g'_{t+1}            [R]: row r is token head_tokens()[r]
 //
-// Owns       besides its layer FC, norms and head.
+// Owns       its layer, FC, norms and LM head.
 // Not here   the EAGLE-1/2 network (draft_eagle.h).
 // Threading  engine thread only.
 //
@@ -22,8 +23,8 @@ namespace tlt::model {
 
 class Eagle3Network final : public DraftNetwork {
  public:
-  // Zero weights, and the first R tokens. InputError when the sizes are not the target's.
-  // REQUIRES: `target` outlives this.
+  // Zero weights; the draft vocabulary is the first R tokens. Throws InputError if the sizes do not
+  // fit the target. REQUIRES: `target` outlives this.
   Eagle3Network(const PolicyModel& target, const Eagle3Config& config);
 
   std::string_view algorithm() const override { return "eagle3"; }
@@ -31,10 +32,10 @@ class Eagle3Network final : public DraftNetwork {
   const std::vector<int64_t>& shown_layers() const override { return eagle3_config_.layers; }
   const std::vector<int32_t>& head_tokens() const override { return head_tokens_; }
 
-  // Random weights, and the head's rows from the target's.
+  // Random weights, except for the LM head, whose rows are the target's.
   void initialize(uint64_t seed) override;
   std::unique_ptr<DraftNetwork> copy() const override;
-  // InputError when they are not R ascending tokens of the vocabulary.
+  // Sets the draft vocabulary. Throws InputError unless it is R ascending tokens.
   void set_head_tokens(std::vector<int32_t> tokens);
 
   void head(const at::Tensor& read, at::Tensor& out) const override;

@@ -16,12 +16,12 @@ constexpr const char* kLayerIds = "eagle_aux_hidden_state_layer_ids";
 
 std::vector<int64_t> default_layers(int64_t layers) {
   TLT_CHECK_INPUT(layers >= Eagle3Config::kCaptured, "the target has ", layers,
-                  " layers, and an EAGLE-3 drafter is shown three of them; use EAGLE-2");
+                  " layers, and an EAGLE-3 draft model reads states of three; use EAGLE-2");
   if (layers < 7) return {layers - 3, layers - 2, layers - 1};
   return {2, layers / 2, layers - 3};
 }
 
-// SGLang's ids count what comes out of a layer: one less than the layer it goes into.
+// SGLang's ids are those of a layer's output: one less than the layer whose input it is.
 std::vector<int64_t> read_layers(const json& source, const std::string& path,
                                  const ModelConfig& target) {
   const json config = source.value("eagle_config", json::object());
@@ -42,7 +42,7 @@ int64_t read_size(const json& source, const std::string& path, const char* key, 
   if (!source.contains(key) || source.at(key).is_null()) return missing;
   const json& value = source.at(key);
   TLT_CHECK_INPUT(value.is_number_integer() && value > 0, path, ": ", key, " is ", value.dump(),
-                  "; it must be a whole number above 0");
+                  "; it must be an integer above 0");
   return value.get<int64_t>();
 }
 
@@ -71,8 +71,8 @@ Eagle3Config Eagle3Config::read(const std::string& folder, const ModelConfig& ta
   const json source = read_json_object(path);
   const json names = source.value("architectures", json::array());
   TLT_CHECK_INPUT(names == json::array({kArchitecture}), path, ": architectures is ", names.dump(),
-                  "; an EAGLE-3 drafter has [\"", kArchitecture, "\"]");
-  json policy = source;  // the layer is a decoder's: its keys are read as that one's
+                  "; an EAGLE-3 draft model has [\"", kArchitecture, "\"]");
+  json policy = source;  // the layer's keys are those of a decoder
   policy["architectures"] = json::array({"LlamaForCausalLM"});
   Eagle3Config config;
   config.layer = ModelConfig::parse(policy, path);
@@ -80,18 +80,19 @@ Eagle3Config Eagle3Config::read(const std::string& folder, const ModelConfig& ta
   config.layer.source = source;
   config.head_rows = read_size(source, path, "draft_vocab_size", config.layer.vocabulary);
   config.layers = read_layers(source, path, target);
-  const int64_t shown = read_size(source, path, "target_hidden_size", config.layer.hidden);
-  TLT_CHECK_INPUT(shown == target.hidden, path, ": target_hidden_size is ", shown,
+  const int64_t target_hidden = read_size(source, path, "target_hidden_size", config.layer.hidden);
+  TLT_CHECK_INPUT(target_hidden == target.hidden, path, ": target_hidden_size is ", target_hidden,
                   " and the target's hidden_size is ", target.hidden,
-                  "; give a drafter that was made for this target");
+                  "; give a draft model that was made for this target");
   config.check_fits(target, path);
   return config;
 }
 
 void Eagle3Config::check_fits(const ModelConfig& target, const std::string& where) const {
   check_fits_target(layer, target, where);
-  TLT_CHECK_INPUT(layer.family == Family::kLlama, where,
-                  ": an EAGLE-3 drafter's layer must be Llama's: SGLang has no other");
+  TLT_CHECK_INPUT(
+      layer.family == Family::kLlama, where,
+      ": the layer of an EAGLE-3 draft model must be Llama's: SGLang supports no other");
   TLT_CHECK_INPUT(head_rows >= 1 && head_rows <= target.vocabulary, where, ": draft_vocab_size is ",
                   head_rows, "; it must be from 1 to the target's vocab_size ", target.vocabulary);
   const bool ascend =

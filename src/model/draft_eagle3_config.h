@@ -1,4 +1,4 @@
-// Eagle3Config: the shape of an EAGLE-3 drafter, and its config.json as SGLang reads it.
+// Eagle3Config: the shape of an EAGLE-3 draft model, and its config.json as SGLang reads it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,18 +10,19 @@ namespace tlt::model {
 struct Eagle3Config {
   static constexpr int64_t kCaptured = 3;
 
-  ModelConfig layer;            // family Llama: SGLang has no other
-  int64_t head_rows = 0;        // R: tokens that can be drafted
-  std::vector<int64_t> layers;  // what goes into these layers of the target is shown, ascending
+  ModelConfig layer;            // family Llama: SGLang supports no other
+  int64_t head_rows = 0;        // R: size of the draft vocabulary
+  std::vector<int64_t> layers;  // target layers whose inputs it reads, ascending
 
-  // A Llama layer of the target's sizes with a head of `head_rows` tokens, shown layers 2, L / 2
-  // and L - 3; of targets with fewer than seven layers the last three. InputError below three.
+  // A Llama layer of the target's sizes with an LM head of `head_rows` tokens; it reads the inputs
+  // of layers 2, L / 2 and L - 3, and of the last three in targets with fewer than seven layers.
+  // Throws InputError below three layers.
   static Eagle3Config make(const ModelConfig& target, int64_t head_rows);
 
-  // InputError names the file, the key and what is accepted.
+  // Reads config.json. Throws InputError that names the file, the key and what is accepted.
   static Eagle3Config read(const std::string& folder, const ModelConfig& target);
 
-  // InputError names `where` when such a drafter cannot serve the target.
+  // Throws InputError with `where` if such a draft model does not fit the target.
   void check_fits(const ModelConfig& target, const std::string& where) const;
 };
 

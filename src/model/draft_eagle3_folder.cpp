@@ -25,15 +25,15 @@ void check_other_of_eagle3(DraftTensors& tensors, const std::string& plain,
   if (plain == "fc.bias") return tensors.check_zero_bias(plain);
   if (plain == "embed_tokens.weight") return tensors.check_embedding(plain, config);
   tensors.refuse(plain,
-                 " has no place in an EAGLE-3 drafter; the weights do not belong to this "
+                 " is not in an EAGLE-3 draft model; the weights do not belong to this "
                  "config.json");
 }
 
-// [n] int64 of a tensor of whole numbers.
+// Reads an integer tensor [n] as int64.
 at::Tensor read_numbers(DraftTensors& tensors, const std::string& plain, int64_t n) {
   const at::Tensor values = tensors.read(plain);
   if (values.dim() != 1 || values.size(0) != n || at::isFloatingType(values.scalar_type()))
-    tensors.refuse(plain, " must be " + std::to_string(n) + " whole numbers");
+    tensors.refuse(plain, " must be " + std::to_string(n) + " integers");
   return values.to(at::kLong).contiguous();
 }
 
@@ -44,8 +44,8 @@ std::vector<int32_t> read_tokens(DraftTensors& tensors, const Eagle3Config& conf
   std::vector<int32_t> tokens(static_cast<size_t>(rows));
   std::iota(tokens.begin(), tokens.end(), 0);
   if (!tensors.has("d2t")) {
-    TLT_CHECK_INPUT(rows == vocabulary, folder, ": no tensor d2t, which says what the ", rows,
-                    " rows of lm_head.weight are tokens of");
+    TLT_CHECK_INPUT(rows == vocabulary, folder, ": no tensor d2t, which has the tokens of the ",
+                    rows, " rows of lm_head.weight");
     return tokens;
   }
   const at::Tensor differences = read_numbers(tensors, "d2t", rows);
@@ -109,7 +109,7 @@ void load_eagle3_weights(const std::string& folder, Eagle3Network& network) {
 
 PolicySnapshot describe_eagle3(const Eagle3Network& network) {
   nlohmann::json config = network.config().source;
-  TLT_CHECK(config.is_object(), "a drafter without a config.json cannot be saved");
+  TLT_CHECK(config.is_object(), "a draft model without a config.json cannot be saved");
   config[config.contains("dtype") ? "dtype" : "torch_dtype"] =
       network.type() == at::kFloat ? "float32" : "bfloat16";
   PolicySnapshot snapshot{config, sources_of(network.device(), network.parameters())};

@@ -1,7 +1,7 @@
-// EAGLE-3 drafter folders in SGLang's layout: config.json, `fc.weight`, `midlayer.*`,
-// `norm.weight`, `lm_head.weight`, and which tokens the head's rows are: `d2t`, `t2d`.
+// EAGLE-3 draft model folders in SGLang's layout: config.json, `fc.weight`, `midlayer.*`,
+// `norm.weight`, `lm_head.weight`, and the draft vocabulary: `d2t`, `t2d`.
 //
-// Not here   what the tensors mean (draft_eagle3.h); the keys of config.json
+// Not here   the meaning of the tensors (draft_eagle3.h); the keys of config.json
 //            (draft_eagle3_config.h).
 // Threading  engine thread only; a DraftSnapshot may be saved by any one thread.
 //
@@ -17,17 +17,17 @@
 
 namespace tlt::model {
 
-// As load_drafter(). The layer may be called `layers.0`, as speculators of vLLM have it.
+// As load_drafter(). The layer may be named `layers.0`, as in vLLM's speculators.
 std::unique_ptr<Eagle3Network> load_eagle3(const std::string& folder, const PolicyModel& target);
 
-// Weights and tokens only, into a drafter of the same configuration.
+// Reads weights and draft vocabulary only, into a draft model of the same configuration.
 void load_eagle3_weights(const std::string& folder, Eagle3Network& network);
 
-// What the head's rows are tokens of (`d2t`; `t2d` says the same). InputError when they are not
-// ascending tokens of the vocabulary.
+// The tokens of the LM head's rows (`d2t`; `t2d` has the same information). Throws InputError
+// unless they are ascending tokens of the vocabulary.
 std::vector<int32_t> read_head_tokens(DraftTensors& tensors, const Eagle3Config& config,
                                       const std::string& folder);
-// Those two tensors.
+// The tensors `d2t` and `t2d`.
 std::vector<TensorSource> head_token_tensors(const std::vector<int32_t>& tokens,
                                              int64_t vocabulary);
 

@@ -1,4 +1,4 @@
-// The golden drafter is made of transformers' parts under PyTorch's autograd in float64
+// The golden draft model is made of transformers' modules under PyTorch's autograd in float64
 // (tests/tools/make_draft_goldens.py).
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -60,7 +60,7 @@ class Eagle3Test : public ::testing::Test {
   }
   int64_t rows() const { return network_->head_rows(); }
 
-  // What load_eagle3 says to an edited copy.
+  // The error of load_eagle3 for an edited copy, or "accepted".
   std::string answer(const std::function<void(std::map<std::string, at::Tensor>&)>& edit_tensors,
                      const std::function<void(nlohmann::json&)>& edit_config = nullptr) {
     SafetensorsFile file(kDrafter + "/model.safetensors");
@@ -87,7 +87,7 @@ class Eagle3Test : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(Eagle3Test, TheTargetShowsWhatGoesIntoItsLayers) {
+TEST_F(Eagle3Test, CapturedStatesAreInputsOfTheLayers) {
   const std::vector<int64_t>& layers = network_->shown_layers();
   EXPECT_EQ(layers, (std::vector<int64_t>{0, 1, 2}));
   kv::KvCache cache(target_->device(), target_->kv_shape(), /*pages=*/7);
@@ -110,7 +110,7 @@ TEST_F(Eagle3Test, TheTargetShowsWhatGoesIntoItsLayers) {
   EXPECT_TRUE(tensors_equal(captured, activations.captured()));
 }
 
-TEST_F(Eagle3Test, ForwardAndEveryGradientArePyTorchs) {
+TEST_F(Eagle3Test, ForwardAndGradientsMatchPyTorch) {
   DraftTape tape;
   fill(tape);
   const at::Tensor& normed = network_->forward(tape, golden_.read("captured"));
@@ -134,14 +134,14 @@ TEST_F(Eagle3Test, ForwardAndEveryGradientArePyTorchs) {
   EXPECT_EQ(compared, known);
 }
 
-TEST_F(Eagle3Test, UnrolledPassesAndTheirGradientsArePyTorchs) {
-  SafetensorsFile unrolled(kDrafter + "/unrolled.safetensors");
+TEST_F(Eagle3Test, TttPassesAndGradientsMatchPyTorch) {
+  SafetensorsFile ttt(kDrafter + "/unrolled.safetensors");
   DraftTape tape;
   fill(tape);
-  tlt::tests::expect_unrolled(*network_, tape, golden_.read("captured"), unrolled);
+  tlt::tests::expect_unrolled(*network_, tape, golden_.read("captured"), ttt);
 }
 
-TEST_F(Eagle3Test, OneRowAtATimeIsThePackedPassToTheBit) {
+TEST_F(Eagle3Test, RowByRowEqualsThePackedPass) {
   DraftTape tape;
   fill(tape);
   const at::Tensor captured = golden_.read("captured");
@@ -169,7 +169,7 @@ TEST_F(Eagle3Test, OneRowAtATimeIsThePackedPassToTheBit) {
   });
 }
 
-TEST_F(Eagle3Test, TheFeaturesMayBeTheLastOutput) {
+TEST_F(Eagle3Test, FeaturesMayBeTheLastOutput) {
   const at::Tensor start = tlt::tests::random_tensor({1, 64}, at::kFloat, /*name=*/2);
   const int32_t tokens[] = {5, 9};
   const ops::PageId page = 0;
@@ -186,7 +186,7 @@ TEST_F(Eagle3Test, TheFeaturesMayBeTheLastOutput) {
   EXPECT_TRUE(tensors_equal(second(/*copy=*/false), second(/*copy=*/true)));
 }
 
-TEST_F(Eagle3Test, ADrafterIsSavedAsItWasLoaded) {
+TEST_F(Eagle3Test, DraftModelIsSavedAsLoaded) {
   save_drafter(*network_, folder_);
   EXPECT_EQ(read_json_object(folder_ + "/config.json"),
             read_json_object(kDrafter + "/config.json"));
@@ -196,7 +196,7 @@ TEST_F(Eagle3Test, ADrafterIsSavedAsItWasLoaded) {
     EXPECT_TRUE(at::equal(got.read(entry.name), want.read(entry))) << entry.name;
 }
 
-TEST_F(Eagle3Test, ANewDraftersFolderReadsBack) {
+TEST_F(Eagle3Test, NewDraftModelRoundTrips) {
   Eagle3Network network(*target_, Eagle3Config::make(target_->config(), /*head_rows=*/7));
   network.set_head_tokens({0, 3, 4, 100, 101, 300, 511});
   network.initialize(/*seed=*/3);
@@ -207,12 +207,12 @@ TEST_F(Eagle3Test, ANewDraftersFolderReadsBack) {
   for (size_t i = 0; i < network.parameters().size(); ++i)
     EXPECT_TRUE(tensors_equal(again->parameters()[i].read(target_->device()),
                               network.parameters()[i].read(target_->device())));
-  // The head's rows are the target's of those tokens, so that drafting starts sensibly.
+  // The LM head's rows are the target's rows of these tokens.
   const at::Tensor head = network.parameters().back().read(target_->device());
   EXPECT_TRUE(tensors_equal(head[3], target_->parameters()[0].read(target_->device())[100]));
 }
 
-TEST_F(Eagle3Test, ABadFolderIsRefusedByName) {
+TEST_F(Eagle3Test, ErrorNamesTheInvalidTensorOrKey) {
   using Tensors = std::map<std::string, at::Tensor>;
   EXPECT_EQ(answer([](Tensors& t) {
               t["model.layers.0.hidden_norm.weight"] = t.at("midlayer.hidden_norm.weight");
@@ -228,17 +228,17 @@ TEST_F(Eagle3Test, ABadFolderIsRefusedByName) {
               HasSubstr("row 1 is token 0 after token 0"));
   EXPECT_THAT(answer([](Tensors& t) { t["d2t"] = t["d2t"] + 400; }), HasSubstr("vocab_size 512"));
   EXPECT_THAT(answer([](Tensors& t) { t["d2t"] = at::zeros({3}, at::kLong); }),
-              HasSubstr("tensor d2t must be 200 whole numbers"));
+              HasSubstr("tensor d2t must be 200 integers"));
   EXPECT_THAT(answer([](Tensors& t) { t["t2d"] = at::ones({512}, at::kBool); }),
               HasSubstr("tensor t2d does not mark"));
   EXPECT_THAT(answer([](Tensors& t) { t["fc.bias"] = at::ones({64}); }),
               HasSubstr("tensor fc.bias is not zero"));
   EXPECT_THAT(answer([](Tensors& t) { t["midlayer.self_attn.q_proj.bias"] = at::ones({64}); }),
-              HasSubstr("midlayer.self_attn.q_proj.bias has no place"));
+              HasSubstr("midlayer.self_attn.q_proj.bias is not in an EAGLE-3 draft model"));
   EXPECT_THAT(answer([](Tensors& t) {
                 t["fc.weight"] = at::ones({64, 128});
               }),
-              HasSubstr("[64, 128] and config.json asks for [64, 192]"));
+              HasSubstr("[64, 128] and config.json requires [64, 192]"));
   const auto said = [&](const char* key, const nlohmann::json& value) {
     return answer(nullptr, [&](nlohmann::json& c) { c[key] = value; });
   };
@@ -255,7 +255,7 @@ TEST_F(Eagle3Test, ABadFolderIsRefusedByName) {
   EXPECT_THAT(with_layers("all"), HasSubstr("eagle_aux_hidden_state_layer_ids is \"all\""));
 }
 
-TEST(Eagle3ConfigTest, TheLayersAreSGLangs) {
+TEST(Eagle3ConfigTest, LayersMatchSGLang) {
   ModelConfig target = tlt::tests::tiny_config(Family::kQwen3);
   target.layers = 28;
   const Eagle3Config config = Eagle3Config::make(target, 50);

@@ -1,4 +1,4 @@
-// The golden drafters are transformers' layers under PyTorch's autograd in float64
+// The golden draft models are transformers' layers under PyTorch's autograd in float64
 // (tests/tools/make_draft_goldens.py).
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -96,7 +96,7 @@ class DraftGoldenTest : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, DraftGoldenTest,
                          ::testing::Values("llama", "qwen2", "qwen3", "llama_for_qwen3"));
 
-TEST_P(DraftGoldenTest, ForwardIsPyTorchs) {
+TEST_P(DraftGoldenTest, ForwardMatchesPyTorch) {
   Golden golden(GetParam(), at::kFloat);
   DraftTape tape;
   golden.pairs.add_to(tape);
@@ -105,7 +105,7 @@ TEST_P(DraftGoldenTest, ForwardIsPyTorchs) {
   EXPECT_TRUE(tensors_near(golden.logits(next), golden.file.read("logits"), 1e-5));
 }
 
-TEST_P(DraftGoldenTest, EveryGradientIsPyTorchs) {
+TEST_P(DraftGoldenTest, GradientsMatchPyTorch) {
   Golden golden(GetParam(), at::kFloat);
   const DraftNetwork& network = *golden.network;
   DraftTape tape;
@@ -131,12 +131,12 @@ TEST_P(DraftGoldenTest, EveryGradientIsPyTorchs) {
   EXPECT_EQ(compared, known);
 }
 
-TEST_P(DraftGoldenTest, UnrolledPassesAndTheirGradientsArePyTorchs) {
+TEST_P(DraftGoldenTest, TttPassesAndGradientsMatchPyTorch) {
   Golden golden(GetParam(), at::kFloat);
-  SafetensorsFile unrolled(kGolden + "drafters/" + GetParam() + "/unrolled.safetensors");
+  SafetensorsFile ttt(kGolden + "drafters/" + GetParam() + "/unrolled.safetensors");
   DraftTape tape;
   golden.pairs.add_to(tape);
-  expect_unrolled(*golden.network, tape, golden.pairs.features, unrolled);
+  expect_unrolled(*golden.network, tape, golden.pairs.features, ttt);
 }
 
 TEST_P(DraftGoldenTest, BFloat16IsCloseToFloat32) {
@@ -158,7 +158,7 @@ TEST_P(DraftGoldenTest, BFloat16IsCloseToFloat32) {
   EXPECT_GT(cosine, 0.999);
 }
 
-// --- with random drafters of each family ---
+// --- random draft models of each family ---
 
 class EagleNetworkTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
  protected:
@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(All, EagleNetworkTest,
                                   c10::toString(std::get<1>(info.param));
                          });
 
-TEST_P(EagleNetworkTest, APackedSequenceIsComputedAsAlone) {
+TEST_P(EagleNetworkTest, PackedSequenceIsComputedAsAlone) {
   const Pairs pairs = random_pairs(network_, {1, 20, 3, 16, 37});
   DraftTape tape, alone;
   pairs.add_to(tape);
@@ -203,7 +203,7 @@ TEST_P(EagleNetworkTest, APackedSequenceIsComputedAsAlone) {
   }
 }
 
-TEST_P(EagleNetworkTest, OneRowAtATimeIsThePackedPassToTheBit) {
+TEST_P(EagleNetworkTest, RowByRowEqualsThePackedPass) {
   const Pairs pairs = random_pairs(network_, {19, 35});
   DraftTape tape;
   pairs.add_to(tape);
@@ -221,7 +221,7 @@ TEST_P(EagleNetworkTest, OneRowAtATimeIsThePackedPassToTheBit) {
     EXPECT_TRUE(tensors_equal(next, whole.narrow(0, pairs.first_row(sequence) + first, count)))
         << "sequence " << sequence << " row " << first;
   };
-  check(1, 0, 6);  // a first chunk, then row by row, the two sequences in turn
+  check(1, 0, 6);  // a first chunk, then row by row, the two sequences interleaved
   for (int32_t row = 0; row < 19; ++row) {
     check(0, row, 1);
     check(1, 6 + row, 1);
@@ -229,8 +229,8 @@ TEST_P(EagleNetworkTest, OneRowAtATimeIsThePackedPassToTheBit) {
   check(1, 25, 10);
 }
 
-// Rows of a tree: 0 -> {1 -> 2, 3 -> 4}, behind nine pairs.
-TEST_P(EagleNetworkTest, APathOfATreeIsComputedAsASequence) {
+// Rows of a tree: 0 -> {1 -> 2, 3 -> 4}, after nine pairs.
+TEST_P(EagleNetworkTest, PathOfATreeIsComputedAsASequence) {
   const Pairs pairs = random_pairs(network_, {9 + 5});
   const std::vector<int32_t>& tokens = pairs.tokens[0];
   kv::KvCache cache(network_.device(), network_.kv_shape(), /*pages=*/1);
@@ -262,7 +262,7 @@ TEST_P(EagleNetworkTest, APathOfATreeIsComputedAsASequence) {
   }
 }
 
-TEST_P(EagleNetworkTest, TheFeaturesMayBeTheLastOutput) {
+TEST_P(EagleNetworkTest, FeaturesMayBeTheLastOutput) {
   const Pairs pairs = random_pairs(network_, {2});
   const ops::PageId page = 0;
   const auto second = [&](bool copy) {
@@ -294,7 +294,7 @@ TEST_P(EagleNetworkTest, BackwardAddsToTheGradients) {
         << network_.parameters()[i].name();
 }
 
-TEST_P(EagleNetworkTest, AWarmPassReusesItsMemory) {
+TEST_P(EagleNetworkTest, SecondPassReusesMemory) {
   const Pairs pairs = random_pairs(network_, {7});
   kv::KvCache cache(network_.device(), network_.kv_shape(), /*pages=*/1);
   const ops::PageId page = 0;
@@ -329,7 +329,7 @@ TEST_P(EagleNetworkTest, StartsFromTheTargetsLastLayer) {
   EXPECT_TRUE(tensors_equal(again.parameters()[0].read(network_.device()), fc));
 }
 
-TEST_P(EagleNetworkTest, TheTargetIsNeverWritten) {
+TEST_P(EagleNetworkTest, TargetIsNeverWritten) {
   std::vector<at::Tensor> before;
   for (const Parameter& parameter : target_->parameters())
     before.push_back(parameter.read(target_->device()));
@@ -341,7 +341,7 @@ TEST_P(EagleNetworkTest, TheTargetIsNeverWritten) {
         << target_->parameters()[i].name();
 }
 
-// --- what is refused ---
+// --- rejected input ---
 
 std::string refusal(const std::function<void()>& run) {
   try {
@@ -352,7 +352,7 @@ std::string refusal(const std::function<void()>& run) {
   return "accepted";
 }
 
-TEST(EagleNetworkInputTest, ADrafterThatDoesNotFitIsRefused) {
+TEST(EagleNetworkInputTest, DraftModelOfAnotherShapeIsRejected) {
   const auto target = tlt::tests::make_tiny_model(tiny_config(Family::kLlama), at::kFloat);
   const ModelConfig fitting = EagleNetwork::config_for(target->config());
   const auto make = [&](auto edit) {
@@ -373,7 +373,7 @@ TEST(EagleNetworkInputTest, ADrafterThatDoesNotFitIsRefused) {
   EXPECT_THAT(make([](auto& c) { c.heads = 3; }), HasSubstr("num_attention_heads is 3"));
 }
 
-TEST(EagleNetworkInputTest, OnlyALayerOfTheTargetsKindStartsFromIt) {
+TEST(EagleNetworkInputTest, InitializeFromTargetNeedsAnEqualLayer) {
   const auto target = tlt::tests::make_tiny_model(tiny_config(Family::kQwen3), at::kFloat);
   EagleNetwork other(*target, EagleNetwork::config_for(target->config(), Family::kLlama));
   EXPECT_THAT(refusal([&] { other.initialize_from_target(1); }), ::testing::HasSubstr("family"));
@@ -381,10 +381,10 @@ TEST(EagleNetworkInputTest, OnlyALayerOfTheTargetsKindStartsFromIt) {
   narrow.intermediate = 16;
   EagleNetwork small(*target, narrow);
   EXPECT_THAT(refusal([&] { small.initialize_from_target(1); }),
-              ::testing::HasSubstr("the drafter's layers.0.mlp.gate_proj.weight is [32, 48]"));
+              ::testing::HasSubstr("the draft model's layers.0.mlp.gate_proj.weight is [32, 48]"));
 }
 
-TEST(EagleNetworkInputTest, FeaturesOfAnotherShapeAreABug) {
+TEST(EagleNetworkInputTest, FeaturesOfAnotherShapeAreAnError) {
   const auto target = tlt::tests::make_tiny_model(tiny_config(Family::kQwen2), at::kFloat);
   const EagleNetwork network(*target, EagleNetwork::config_for(target->config()));
   const std::vector<int32_t> tokens = {3, 4};

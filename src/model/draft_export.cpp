@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// Names with the prefixes that trainers and formats add taken off; the layer is `layer.`.
+// The name without the prefixes that trainers and formats add; the layer is `layer.`.
 std::string common_name(std::string name) {
   const auto replace = [&](const std::string& from, const char* to) {
     if (name.starts_with(from)) name.replace(0, from.size(), to);
@@ -39,14 +39,14 @@ const char* torch_name(DataType type) {
   return type == DataType::kBF16 ? "bfloat16" : "float16";
 }
 
-// A file that Python's torch.load() reads, of a tensor [n] int64.
+// Writes a file that Python's torch.load() reads as a tensor [n] int64.
 void write_token_map(const std::string& path, const std::vector<int32_t>& tokens) {
   const std::vector<char> bytes =
       torch::jit::pickle_save(at::tensor(tokens, at::kInt).to(at::kLong));
   write_file_atomic(path, {bytes.data(), bytes.size()});
 }
 
-// What the program reads of config.json, as JSON pointers.
+// The keys of config.json that the program reads, as JSON pointers.
 std::vector<std::string> required_keys(bool is_eagle3, bool is_for_vllm) {
   const std::string layer = is_eagle3 && is_for_vllm ? "/transformer_layer_config" : "";
   std::vector<std::string> keys = {"/architectures/0", "/torch_dtype", "/tie_word_embeddings"};
@@ -67,7 +67,7 @@ std::vector<std::string> required_keys(bool is_eagle3, bool is_for_vllm) {
   return keys;
 }
 
-// Those of the drafter's folder, where a shorter list than the whole vocabulary is asked for.
+// The hot tokens of the draft model's folder, if fewer than the whole vocabulary are requested.
 std::vector<int32_t> chosen_hot_tokens(const std::string& folder, int64_t vocabulary,
                                        int64_t count) {
   if (count == 0 || count >= vocabulary) return {};
@@ -81,7 +81,7 @@ DraftExport::DraftExport(const std::string& drafter_folder, const std::string& t
     : options_(options) {
   read_config(drafter_folder, target_folder);
   TLT_CHECK_INPUT(!is_for_vllm() || layer_.family != Family::kQwen3, drafter_folder,
-                  ": its layer is Qwen3's, and vLLM has no EAGLE drafter of that kind; train one "
+                  ": its layer is Qwen3's, and vLLM supports no such EAGLE draft model; train one "
                   "with speculative.train.algorithm=eagle3, or export for sglang");
   source_ = std::make_unique<DraftTensors>(drafter_folder, common_name);
   list_tensors();
@@ -102,19 +102,19 @@ void DraftExport::read_config(const std::string& drafter_folder, const std::stri
     layer_ = eagle3_.layer;
     return;
   }
-  json policy = source;  // the layer is a decoder's: its keys are read as that one's
+  json policy = source;  // the layer's keys are those of a decoder
   policy["architectures"] = {policy_architecture(source, path)};
   layer_ = ModelConfig::parse(policy, path);
   layer_.source = source;
   check_fits_target(layer_, target_, path);
 }
 
-// Every tensor that the served class has, by the sizes alone.
+// Lists every tensor that the served class has; depends on the sizes only.
 void DraftExport::list_tensors() {
   const int64_t d = layer_.hidden, f = layer_.intermediate, q = layer_.heads * layer_.head_size,
                 kv = layer_.kv_heads * layer_.head_size, in = is_eagle3_ ? 2 * d : d;
   require("fc.weight", {d, is_eagle3_ ? 3 * d : 2 * d});
-  // Without it SGLang's EAGLE-1/2 class keeps a random bias; vLLM's has none and refuses one.
+  // Without it SGLang's EAGLE-1/2 class keeps a random bias; vLLM's has none and rejects one.
   if (!is_eagle3_ && !is_for_vllm()) require("fc.bias", {d});
   require("layer.self_attn.q_proj.weight", {q, in});
   require("layer.self_attn.k_proj.weight", {kv, in});
@@ -138,7 +138,7 @@ void DraftExport::list_tensors() {
   require("layer.hidden_norm.weight", {d});
   require("norm.weight", {d});
   require("lm_head.weight", {eagle3_.head_rows, d});
-  // Of a head that has all tokens vLLM's class has no map, and refuses one.
+  // If the LM head has all tokens vLLM's class has no map, and rejects one.
   if (is_for_vllm() && eagle3_.head_rows == layer_.vocabulary) return;
   require("d2t", {eagle3_.head_rows}, DataType::kI64);
   require("t2d", {layer_.vocabulary}, DataType::kBool);
@@ -175,7 +175,7 @@ void DraftExport::check_source(const std::string& drafter_folder) const {
   for (const auto& [plain, name] : source_->names())
     if (!known.contains(plain) && !plain.ends_with("rotary_emb.inv_freq"))
       source_->refuse(plain,
-                      " has no place in this drafter; the weights do not belong to this "
+                      " is not in this draft model; the weights do not belong to this "
                       "config.json");
 }
 
@@ -187,7 +187,7 @@ int64_t DraftExport::parameters() const {
 }
 
 json DraftExport::sglang_config() const {
-  json config = draft_config_json(layer_, target_.source);  // for what the source leaves out
+  json config = draft_config_json(layer_, target_.source);  // for keys that the source lacks
   config.update(layer_.source);
   config.erase("dtype");
   config["torch_dtype"] = torch_name(type_);
@@ -199,7 +199,7 @@ json DraftExport::sglang_config() const {
   return config;
 }
 
-// The layer as a Llama's. Qwen2's is one with biases of q, k and v alone.
+// The layer as a Llama's. A Qwen2 layer is a Llama layer with biases of q, k and v only.
 json DraftExport::llama_config() const {
   ModelConfig llama = layer_;
   llama.family = Family::kLlama;
@@ -219,11 +219,11 @@ json DraftExport::vllm_config() const {
   return {
       {"architectures", json::array({"Eagle3DraftModel"})},
       {"draft_vocab_size", eagle3_.head_rows},
-      // vLLM counts what goes into a layer, SGLang what comes out of it.
+      // vLLM's ids are those of a layer's input, SGLang's those of its output.
       {"eagle_aux_hidden_state_layer_ids", eagle3_.layers},
       {"embed_requires_grad", false},
       {"norm_before_fc", false},
-      {"norm_before_residual", false},  // of the norm of the features; vLLM's default is true
+      {"norm_before_residual", false},  // the norm of the features; vLLM's default is true
       {"speculators_config",
        {{"algorithm", "eagle3"},
         {"default_proposal_method", "greedy"},

@@ -1,20 +1,19 @@
-// DraftExport: a draft model's folder, rewritten for the program that will serve it.
+// DraftExport: rewrites a draft model's folder for the program that will serve it.
 //
 //   sglang   SGLang's EAGLE classes: what draft_folder.h writes, checked and complete.
-//   vllm     EAGLE-3: a folder of vLLM's speculators library. EAGLE-1/2: what vLLM's own EAGLE
-//            class loads; vLLM takes no speculators folder of that kind.
+//   vllm     EAGLE-3: a folder of vLLM's speculators library. EAGLE-1/2: the format of vLLM's own
+//            EAGLE class; vLLM loads no speculators folder of that kind.
 //
-// Those programs load the tensors they find and silently keep random weights for the rest.
-// Therefore a list of required keys and tensors, made from the sizes alone, is checked against what
-// is written.
+// Those programs load the tensors they find and silently keep random weights for the rest. So the
+// output is checked against a list of required keys and tensors that depends on the sizes only.
 //
 // Borrows    nothing: the draft model's files stay open, the target's weights are never read.
-// Not here   which folder a run's draft model is in, the card (apps/export.cpp).
+// Not here   finding a run's draft model; the model card (apps/export.cpp).
 // Threading  one thread.
 //
 //   const DraftExport drafter("runs/a/drafter", "Qwen2.5-7B", {.format = DraftFormat::kVllm});
 //   drafter.write(folder);
-//   drafter.check(folder);             // Error: a required tensor or key is missing
+//   drafter.check(folder);             // throws Error if something required is missing
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -37,35 +36,35 @@ enum class DraftFormat { kSglang, kVllm };
 
 struct DraftExportOptions {
   DraftFormat format = DraftFormat::kSglang;
-  std::string target_name;         // vllm: what it finds the target by
-  int64_t speculative_tokens = 5;  // vllm: guesses at a time
-  int64_t hot_tokens = 0;          // sglang, EAGLE-1/2: rows of the head that are looked at; 0: all
+  std::string target_name;         // vllm: name or path of the target
+  int64_t speculative_tokens = 5;  // vllm: draft tokens per step
+  int64_t hot_tokens = 0;          // sglang, EAGLE-1/2: rows of the LM head that are used; 0: all
 };
 
 class DraftExport {
  public:
-  // InputError when the folder is no drafter's, misses a tensor, or was made for another target,
-  // and when the program has no such drafter.
+  // Throws InputError if the folder is not a draft model's, lacks a tensor or was made for another
+  // target, and if the program does not support this draft model.
   DraftExport(const std::string& drafter_folder, const std::string& target_folder,
               const DraftExportOptions& options);
 
   std::string_view algorithm() const { return is_eagle3_ ? "eagle3" : "eagle"; }
-  int64_t parameters() const;  // trained numbers
-  // hot_token_id.pt is written.
+  int64_t parameters() const;  // trained parameters
+  // True if hot_token_id.pt is written.
   bool has_token_map() const { return !hot_tokens_.empty(); }
 
-  // config.json, model.safetensors and, where there is one, the token map.
+  // Writes config.json, model.safetensors and, if there is one, the token map.
   void write(const std::string& folder) const;
-  // Reads config.json and the names and shapes in the weights. Error names what is missing, has
-  // another shape or should not be there.
+  // Reads config.json and the names and shapes of the weights. Throws Error that names what is
+  // missing, has another shape or should not be there.
   void check(const std::string& folder) const;
 
  private:
   struct Required {
-    std::string plain;  // the source's name …
-    std::string name;   // … and the one it gets
+    std::string plain;  // name in the source …
+    std::string name;   // … and in the export
     std::vector<int64_t> shape;
-    std::optional<DataType> type;  // none: of the weights
+    std::optional<DataType> type;  // none: the type of the weights
   };
 
   void read_config(const std::string& drafter_folder, const std::string& target_folder);
@@ -83,7 +82,7 @@ class DraftExport {
   const DraftExportOptions options_;
   bool is_eagle3_ = false;
   ModelConfig layer_, target_;
-  Eagle3Config eagle3_;               // where it is one
+  Eagle3Config eagle3_;               // if it is one
   std::vector<int32_t> head_tokens_;  // EAGLE-3
   std::vector<int32_t> hot_tokens_;   // ascending
   std::vector<Required> required_;    // in the order they are written

@@ -85,7 +85,7 @@ const DraftExportOptions kVllm = {
 class DraftExportTest : public ::testing::Test {
  protected:
   std::string path(const std::string& name) const { return folder_ / name; }
-  // A copy of the golden drafter, to be changed.
+  // A copy of the golden draft model that the test edits.
   std::string copy(const std::string& name) {
     const std::string to = path("copy");
     std::filesystem::remove_all(to);
@@ -97,7 +97,7 @@ class DraftExportTest : public ::testing::Test {
   const TestFolder folder_;
 };
 
-TEST_F(DraftExportTest, OurReaderReadsTheSglangFolderWithEqualWeights) {
+TEST_F(DraftExportTest, SglangFolderLoadsWithEqualWeights) {
   for (const ExportPair& pair : pairs()) {
     const std::string folder = path(pair.drafter);
     exported(pair, folder, {});
@@ -120,8 +120,8 @@ TEST_F(DraftExportTest, OurReaderReadsTheSglangFolderWithEqualWeights) {
   }
 }
 
-// Of vLLM's class no tensor may be missing, and none be there that it has not.
-TEST_F(DraftExportTest, VllmGetsASpeculatorsFolderOfAnEagle3Drafter) {
+// vLLM's class must find exactly its own tensors.
+TEST_F(DraftExportTest, VllmEagle3IsASpeculatorsFolder) {
   const json config = exported({"eagle3", target_of_eagle3()}, path("out"), kVllm);
   const json source = read_json_object(drafter("eagle3") + "/config.json");
   EXPECT_EQ(config["speculators_model_type"], "eagle3");
@@ -147,7 +147,7 @@ TEST_F(DraftExportTest, VllmGetsASpeculatorsFolderOfAnEagle3Drafter) {
     EXPECT_TRUE(tensors_equal(got.at(name).to(at::kDouble), values.to(at::kDouble))) << name;
 }
 
-TEST_F(DraftExportTest, VllmGetsAnEagleDrafterAsALlamaWithBiasesWhereItHasThem) {
+TEST_F(DraftExportTest, VllmEagleIsALlamaLayer) {
   const json qwen2 = exported({"qwen2", "qwen2_tied"}, path("qwen2"), kVllm);
   EXPECT_EQ(qwen2["architectures"], json::array({"LlamaForCausalLM"}));
   EXPECT_EQ(qwen2["model_type"], "llama");
@@ -161,7 +161,7 @@ TEST_F(DraftExportTest, VllmGetsAnEagleDrafterAsALlamaWithBiasesWhereItHasThem) 
   EXPECT_THROW(exported({"qwen3", "qwen3_tied_head32"}, path("qwen3"), kVllm), InputError);
 }
 
-TEST_F(DraftExportTest, ADrafterThatIsNotWholeOrAnothersIsRefused) {
+TEST_F(DraftExportTest, IncompleteOrForeignDraftModelIsRejected) {
   const auto answer = [&](const std::string& folder, const std::string& target) -> std::string {
     try {
       const DraftExport out(folder, kGoldenFolder + "models/" + target, {});
@@ -187,7 +187,7 @@ TEST_F(DraftExportTest, ADrafterThatIsNotWholeOrAnothersIsRefused) {
               HasSubstr("has shape [2, 2]"));
   EXPECT_THAT(
       answer(edited("llama", [&](Tensors& t) { t["norm.weight"] = at::ones({2}); }), target),
-      HasSubstr("norm.weight has no place"));
+      HasSubstr("norm.weight is not in this draft model"));
   EXPECT_THAT(answer(edited("llama", [&](Tensors& t) { t["fc.bias"] = at::ones({2}); }), target),
               HasSubstr("fc.bias"));
   EXPECT_THAT(
@@ -198,7 +198,7 @@ TEST_F(DraftExportTest, ADrafterThatIsNotWholeOrAnothersIsRefused) {
   EXPECT_THAT(answer(wide, target), HasSubstr("made for this target"));
 }
 
-TEST_F(DraftExportTest, AWrittenFolderThatMissesSomethingIsNoticed) {
+TEST_F(DraftExportTest, CheckDetectsAnIncompleteFolder) {
   const std::string folder = path("out");
   for (const DraftExportOptions& options : {DraftExportOptions{}, kVllm}) {
     const DraftExport out(drafter("eagle3"), kGoldenFolder + "models/" + target_of_eagle3(),
@@ -224,7 +224,7 @@ TEST_F(DraftExportTest, AWrittenFolderThatMissesSomethingIsNoticed) {
   }
 }
 
-TEST_F(DraftExportTest, TheTokenMapHasTheHottestTokensAndTorchReadsIt) {
+TEST_F(DraftExportTest, TokenMapHasTheHottestTokens) {
   const std::string folder = copy("qwen2"), target = kGoldenFolder + "models/qwen2_tied";
   write_hot_tokens(folder, std::vector<int32_t>{7, 3, 9, 1, 4});
   EXPECT_FALSE(DraftExport(folder, target, {}).has_token_map());

@@ -14,25 +14,25 @@
 namespace tlt::model {
 namespace {
 
-// Some trainers save the tensors of the whole class, behind `model.`. SGLang's Qwen3 class calls
-// FC eagle_fc.
+// Some trainers save the tensors of the whole class, with the prefix `model.`. SGLang's Qwen3 class
+// names FC eagle_fc.
 std::string plain_name(std::string name) {
   if (name.starts_with("model.")) name.erase(0, std::string_view("model.").size());
   if (name.starts_with("eagle_fc.")) name.erase(0, std::string_view("eagle_").size());
   return name;
 }
 
-// Why a tensor that the network does not have cannot be left out.
+// Why a tensor that the network does not have must not be ignored.
 const char* reason_against(const std::string& name) {
   if (name == "layers.0.input_layernorm.weight")
-    return " is of a norm before the attention, which an EAGLE drafter does not have; a drafter "
+    return " is of a norm before the attention, which an EAGLE draft model does not have; one "
            "that was trained with it would predict other tokens without";
   if (name == "norm.weight")
-    return " is of a norm behind the layer, which an EAGLE drafter does not have; a drafter that "
+    return " is of a norm after the layer, which an EAGLE draft model does not have; one that "
            "was trained with it would predict other tokens without";
   if (name.starts_with("midlayer.") || name == "d2t" || name == "t2d")
-    return " is of an EAGLE-3 drafter; give one of EAGLE-1 or EAGLE-2 (fc.weight, layers.0.*)";
-  return " has no place in this drafter; the weights do not belong to this config.json";
+    return " is of an EAGLE-3 draft model; give one of EAGLE-1 or EAGLE-2 (fc.weight, layers.0.*)";
+  return " is not in this draft model; the weights do not belong to this config.json";
 }
 
 void check_other(DraftTensors& tensors, const std::string& plain, const ModelConfig& config) {
@@ -43,10 +43,10 @@ void check_other(DraftTensors& tensors, const std::string& plain, const ModelCon
 }
 
 ModelConfig read_config(const nlohmann::json& source, const std::string& path) {
-  nlohmann::json policy = source;  // the layer is a decoder's: its keys are read as that one's
+  nlohmann::json policy = source;  // the layer's keys are those of a decoder
   policy["architectures"] = {policy_architecture(source, path)};
   ModelConfig config = ModelConfig::parse(policy, path);
-  config.tied = false;  // embedding and head are the target's, whichever it has
+  config.tied = false;  // embedding and LM head are the target's, tied or not
   config.source = source;
   return config;
 }
@@ -61,7 +61,7 @@ nlohmann::json saved_config(const DraftNetwork& network) {
   return out;
 }
 
-// Null: it is of EAGLE-1/2.
+// Null: the draft model is EAGLE-1/2.
 const Eagle3Network* as_eagle3(const DraftNetwork& network) {
   return dynamic_cast<const Eagle3Network*>(&network);
 }
@@ -91,7 +91,7 @@ void load_draft_weights(const std::string& folder, DraftNetwork& network) {
 DraftSnapshot describe_drafter(const DraftNetwork& network) {
   if (const Eagle3Network* eagle3 = as_eagle3(network)) return describe_eagle3(*eagle3);
   DraftSnapshot snapshot{saved_config(network), sources_of(network.device(), network.parameters())};
-  // Without it SGLang runs with the random bias its class starts from (vllm-project/vllm#11126).
+  // Without it SGLang uses the random bias that its class starts from (vllm-project/vllm#11126).
   snapshot.tensors.push_back(
       TensorSource::of("fc.bias", at::zeros({network.config().hidden}, network.type())));
   return snapshot;

@@ -1,9 +1,9 @@
-// Drafter folders in SGLang's EAGLE layout: config.json and the trained tensors alone. Of EAGLE-1/2
-// these are `fc.weight` and `layers.0.*`; embedding and head are the target's. What an EAGLE-3
-// drafter has: draft_eagle3_folder.h.
+// Draft model folders in SGLang's EAGLE layout: config.json and the trained tensors only.
+// EAGLE-1/2: `fc.weight` and `layers.0.*`; embedding and LM head are the target's. EAGLE-3:
+// draft_eagle3_folder.h.
 //
-// Not here   what the tensors mean (draft_network.h); the keys of config.json (draft_config.h).
-// Threading  engine thread only; a DraftSnapshot may be saved by any one thread.
+// Not here   the meaning of the tensors (draft_network.h); the keys of config.json
+// (draft_config.h). Threading  engine thread only; a DraftSnapshot may be saved by any one thread.
 //
 //   const auto drafter = load_drafter("models/Qwen2.5-7B-Eagle", *target);
 //   save_drafter(snapshot_drafter(*drafter), "runs/a/checkpoints/step_000010/drafter");
@@ -19,28 +19,29 @@
 
 namespace tlt::model {
 
-// The drafter of a folder that was made for this target, in the target's compute type; its kind is
-// that of config.json's architectures. Its layer may be of another family. InputError names the
-// file and the key or tensor, what is there and what should be. REQUIRES: `target` outlives it.
+// Loads a draft model that was made for this target, in the target's compute type; config.json's
+// architectures determine its kind. Its layer may be of another family. Throws InputError that
+// names the file and the key or tensor, what is there and what should be. REQUIRES: `target`
+// outlives it.
 std::unique_ptr<DraftNetwork> load_drafter(const std::string& folder, const PolicyModel& target);
 
-// Reads the weights only, into a drafter of the same configuration: how a run resumes.
+// Reads the weights only, into a draft model of the same configuration, to resume a run.
 void load_draft_weights(const std::string& folder, DraftNetwork& network);
 
 using DraftSnapshot = PolicySnapshot;
 
-// The drafter as it is written. REQUIRES: `network` lives and does not change until the result has
+// The contents of the folder. REQUIRES: `network` lives and does not change until the result has
 // been used.
 DraftSnapshot describe_drafter(const DraftNetwork& network);
 
-// A copy of the weights as they are now: the drafter may be trained on while the snapshot is saved.
+// A copy of the present weights: the draft model may be trained while the snapshot is saved.
 DraftSnapshot snapshot_drafter(const DraftNetwork& network);
 
 // Writes config.json and model.safetensors.
 void save_drafter(const DraftSnapshot& snapshot, const std::string& folder);
 
-// The same from the drafter itself, one tensor in memory at a time; and hot_token_id.json, where it
-// knows its hot tokens.
+// The same for the draft model itself, with one tensor in memory at a time; also writes
+// hot_token_id.json if its hot tokens are known.
 void save_drafter(const DraftNetwork& network, const std::string& folder);
 
 }  // namespace tlt::model

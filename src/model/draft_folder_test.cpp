@@ -50,7 +50,7 @@ class DraftFolderTest : public ::testing::Test {
     return load_policy(kGoldenData + "models/" + name, Device::cpu(1), type);
   }
 
-  // A copy of golden drafter `name`, changed.
+  // Writes a changed copy of golden draft model `name`.
   void write_edited(const std::string& name, const std::function<void(Tensors&)>& edit_tensors,
                     const std::function<void(json&)>& edit_config) {
     const std::string golden = kGoldenData + "drafters/" + name;
@@ -67,7 +67,7 @@ class DraftFolderTest : public ::testing::Test {
     write_file_atomic(folder_ + "/config.json", config.dump());
   }
 
-  // What load_drafter says to it.
+  // The error of load_drafter for it, or "accepted".
   std::string answer(const Pair& pair, const std::function<void(Tensors&)>& edit_tensors,
                      const std::function<void(json&)>& edit_config = nullptr) {
     write_edited(pair.drafter, edit_tensors, edit_config);
@@ -83,7 +83,7 @@ class DraftFolderTest : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(DraftFolderTest, ADrafterIsSavedAsItWasLoaded) {
+TEST_F(DraftFolderTest, DraftModelIsSavedAsLoaded) {
   for (const auto& [drafter, name] : kPairs) {
     const std::string golden = kGoldenData + "drafters/" + drafter;
     const auto model = target(name);
@@ -92,13 +92,13 @@ TEST_F(DraftFolderTest, ADrafterIsSavedAsItWasLoaded) {
     SafetensorsFile want(golden + "/model.safetensors"), got(folder_ + "/model.safetensors");
     for (const TensorEntry& entry : want.index().entries)
       EXPECT_TRUE(at::equal(got.read(entry.name), want.read(entry))) << drafter << entry.name;
-    // And the bias that SGLang's class would fill with random numbers.
+    // And the bias that SGLang's class would fill with random values.
     EXPECT_EQ(got.index().entries.size(), want.index().entries.size() + 1) << drafter;
     EXPECT_TRUE(at::equal(got.read("fc.bias"), at::zeros({model->config().hidden})));
   }
 }
 
-TEST_F(DraftFolderTest, ANewDraftersFolderReadsBack) {
+TEST_F(DraftFolderTest, NewDraftModelRoundTrips) {
   for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3}) {
     const auto model = tlt::tests::make_tiny_model(tlt::tests::tiny_config(family), at::kBFloat16);
     for (const Family layer : {family, Family::kLlama}) {
@@ -133,7 +133,7 @@ TEST_F(DraftFolderTest, ANewDraftersFolderReadsBack) {
   }
 }
 
-TEST_F(DraftFolderTest, TheWeightsAreRoundedToTheTargetsType) {
+TEST_F(DraftFolderTest, WeightsAreRoundedToTheTargetsType) {
   const auto model = target("qwen2_tied", at::kBFloat16);
   save_drafter(*load_drafter(kGoldenData + "drafters/qwen2", *model), folder_);
   EXPECT_EQ(read_config(folder_).at("dtype"), "bfloat16");
@@ -143,7 +143,7 @@ TEST_F(DraftFolderTest, TheWeightsAreRoundedToTheTargetsType) {
     EXPECT_TRUE(at::equal(got.read(entry.name), want.read(entry).to(at::kBFloat16)));
 }
 
-TEST_F(DraftFolderTest, ASnapshotKeepsTheWeightsOfItsMoment) {
+TEST_F(DraftFolderTest, SnapshotIsACopy) {
   const auto model = target("qwen2_tied");
   const auto network = load_drafter(kGoldenData + "drafters/qwen2", *model);
   const DraftSnapshot snapshot = snapshot_drafter(*network);
@@ -157,7 +157,7 @@ TEST_F(DraftFolderTest, ASnapshotKeepsTheWeightsOfItsMoment) {
       EXPECT_TRUE(at::equal(parameter.read(network->device(), part), want.read(part.name)));
 }
 
-TEST_F(DraftFolderTest, WhatOtherTrainersAddIsTolerated) {
+TEST_F(DraftFolderTest, TensorsOfOtherTrainersAreIgnored) {
   EXPECT_EQ(answer(kPairs[0],
                    [](Tensors& t) {
                      Tensors renamed;
@@ -179,7 +179,7 @@ TEST_F(DraftFolderTest, WhatOtherTrainersAddIsTolerated) {
             "accepted");
 }
 
-TEST_F(DraftFolderTest, PrefixedNamesGiveTheSameDrafter) {
+TEST_F(DraftFolderTest, PrefixedNamesGiveTheSameDraftModel) {
   const auto model = target(kPairs[1].target);
   write_edited(
       kPairs[1].drafter,
@@ -196,7 +196,7 @@ TEST_F(DraftFolderTest, PrefixedNamesGiveTheSameDrafter) {
                           prefixed->parameters()[i].read(model->device())));
 }
 
-TEST_F(DraftFolderTest, AWrongSetOfTensorsIsRefusedByName) {
+TEST_F(DraftFolderTest, ErrorNamesTheInvalidTensor) {
   const Pair &llama = kPairs[0], &qwen2 = kPairs[1], &qwen3 = kPairs[2];
   const auto with = [&](const Pair& pair, const char* name, const at::Tensor& values) {
     return answer(pair, [&](Tensors& t) { t[name] = values; });
@@ -217,20 +217,20 @@ TEST_F(DraftFolderTest, AWrongSetOfTensorsIsRefusedByName) {
               AllOf(HasSubstr("tensor layers.0.input_layernorm.weight"),
                     HasSubstr("norm before the attention")));
   EXPECT_THAT(with(llama, "model.norm.weight", at::ones({48})),
-              AllOf(HasSubstr("tensor model.norm.weight"), HasSubstr("behind the layer")));
+              AllOf(HasSubstr("tensor model.norm.weight"), HasSubstr("after the layer")));
   EXPECT_THAT(with(llama, "d2t", at::ones({48})), HasSubstr("EAGLE-3"));
   EXPECT_THAT(with(llama, "layers.1.mlp.up_proj.weight", at::ones({48})),
-              HasSubstr("tensor layers.1.mlp.up_proj.weight has no place"));
+              HasSubstr("tensor layers.1.mlp.up_proj.weight is not in this draft model"));
   EXPECT_THAT(with(llama, "model.fc.weight", at::ones({48, 96})),
               HasSubstr("tensors fc.weight and model.fc.weight are the same"));
   EXPECT_THAT(with(llama, "embed_tokens.weight", at::ones({319, 48})),
               AllOf(HasSubstr("embed_tokens.weight has shape [319, 48]"), HasSubstr("[320, 48]")));
   EXPECT_THAT(with(llama, "fc.weight", at::ones({48, 48})),
-              HasSubstr("tensor fc.weight has shape [48, 48] and config.json asks for [48, 96]"));
+              HasSubstr("tensor fc.weight has shape [48, 48] and config.json requires [48, 96]"));
   EXPECT_THAT(with(llama, "fc.weight", at::ones({48, 96}, at::kInt)), HasSubstr("has type I32"));
 }
 
-TEST_F(DraftFolderTest, AWrongConfigIsRefusedByKey) {
+TEST_F(DraftFolderTest, ErrorNamesTheInvalidKey) {
   const auto said = [&](const char* key, const json& value) {
     return answer(kPairs[0], nullptr, [&](json& c) { c[key] = value; });
   };
@@ -238,7 +238,7 @@ TEST_F(DraftFolderTest, AWrongConfigIsRefusedByKey) {
               AllOf(HasSubstr("config.json: architectures is [\"LlamaForCausalLM\"]"),
                     HasSubstr("LlamaForCausalLMEagle")));
   EXPECT_THAT(said("architectures", json::array({"LlamaForCausalLMEagle3"})),
-              HasSubstr("EAGLE-3 drafter is shown three"));
+              HasSubstr("EAGLE-3 draft model reads states of three"));
   EXPECT_THAT(said("architectures", "LlamaForCausalLMEagle"),
               HasSubstr("architectures is \"Llama"));
   EXPECT_THAT(answer(kPairs[0], nullptr, [](json& c) { c.erase("architectures"); }),
@@ -247,13 +247,13 @@ TEST_F(DraftFolderTest, AWrongConfigIsRefusedByKey) {
               AllOf(HasSubstr("config.json: num_hidden_layers is 2"), HasSubstr("is 1;")));
   EXPECT_THAT(said("hidden_size", 64), HasSubstr("hidden_size is 64 and the target's is 48"));
   EXPECT_THAT(said("vocab_size", 256), HasSubstr("vocab_size is 256 and the target's is 320"));
-  EXPECT_THAT(said("intermediate_size", 112), HasSubstr("config.json asks for [112, 48]"));
+  EXPECT_THAT(said("intermediate_size", 112), HasSubstr("config.json requires [112, 48]"));
   EXPECT_THAT(said("intermediate_size", "big"), HasSubstr("intermediate_size is \"big\""));
   EXPECT_THAT(said("architectures", json::array({"Qwen2ForCausalLMEagle"})),
               HasSubstr("no tensor layers.0.self_attn.k_proj.bias"));
 }
 
-TEST_F(DraftFolderTest, AnotherTargetsDrafterIsRefused) {
+TEST_F(DraftFolderTest, DraftModelOfAnotherTargetIsRejected) {
   const auto model = target("qwen2_tied");
   try {
     load_drafter(kGoldenData + "drafters/llama", *model);

@@ -32,7 +32,7 @@ std::vector<int32_t> read_hot_tokens(const std::string& folder, int64_t vocabula
   };
   TLT_CHECK_INPUT(json.is_array() && !json.empty() && std::ranges::all_of(json, is_new_token), path,
                   ": must be a list of different tokens below vocab_size ", vocabulary,
-                  ", most frequent first; delete it to do without");
+                  ", most frequent first; delete it to use all tokens");
   return tokens;
 }
 

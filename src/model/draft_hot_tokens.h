@@ -1,7 +1,8 @@
-// Hot tokens: those a drafter should be able to guess, most frequent first (FR-Spec): a few of a
-// large vocabulary make nearly all of a text, and a head of few rows is read faster.
+// Hot tokens: the tokens that a draft model should have in its LM head, most frequent first
+// (FR-Spec). A few of a large vocabulary make up nearly all of a text, and an LM head of few rows
+// is read faster.
 //
-// A drafter's folder may have them in hot_token_id.json: a list of tokens, as SGLang's
+// A draft model's folder may have them in hot_token_id.json: a list of tokens, as SGLang's
 // speculative_token_map has it in a file of torch.save().
 //
 // Not here   counting them (spot/token_ranking.h).
@@ -17,12 +18,12 @@
 
 namespace tlt::model {
 
-// Empty when the folder has none. InputError when the file is no list of different tokens below
-// `vocabulary`.
+// Empty if the folder has none. Throws InputError unless the file is a list of different tokens
+// below `vocabulary`.
 std::vector<int32_t> read_hot_tokens(const std::string& folder, int64_t vocabulary);
 void write_hot_tokens(const std::string& folder, std::span<const int32_t> tokens);
 
-// The first `count` tokens, ascending: what a head has rows for. 0: all.
+// The first `count` tokens, ascending: the rows of an LM head. 0: all.
 std::vector<int32_t> hottest(std::span<const int32_t> ranked, int64_t count);
 
 }  // namespace tlt::model

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(DraftHotTokensTest, AreReadAsTheyWereWritten) {
+TEST(DraftHotTokensTest, HotTokensRoundTrip) {
   const TestFolder folder;
   EXPECT_TRUE(read_hot_tokens(folder.path(), 100).empty()) << "no file";
   const std::vector<int32_t> tokens = {7, 0, 99, 12};
@@ -23,14 +23,14 @@ TEST(DraftHotTokensTest, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read_file(folder.path() + "/hot_token_id.json", 100), "[7,0,99,12]\n");
 }
 
-TEST(DraftHotTokensTest, TheHottestAreTheFirstInOrder) {
+TEST(DraftHotTokensTest, HottestAreTheFirstInAscendingOrder) {
   const std::vector<int32_t> ranked = {7, 0, 99, 12};
   EXPECT_THAT(hottest(ranked, 3), ElementsAre(0, 7, 99));
   EXPECT_THAT(hottest(ranked, 0), ElementsAre(0, 7, 12, 99));
   EXPECT_THAT(hottest(ranked, 50), ElementsAre(0, 7, 12, 99));
 }
 
-TEST(DraftHotTokensTest, AnythingElseIsRefused) {
+TEST(DraftHotTokensTest, InvalidFileIsRejected) {
   const TestFolder folder;
   for (const char* text : {"{}", "[]", "[1, 2, 1]", "[-1]", "[100]", "[1.5]", "[\"a\"]", "[1"}) {
     write_file_atomic(folder.path() + "/hot_token_id.json", text);

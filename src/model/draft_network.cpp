@@ -69,7 +69,7 @@ const at::Tensor& DraftNetwork::forward(const ops::Batch& batch, const at::Tenso
                                         kv::KvCache& cache, DraftActivations& a) const {
   cache.reserve_tree(batch.tree_rows);
   DraftPass& pass = a.pass_;
-  enter(batch, features, pass);  // before next moves: it may be the features
+  enter(batch, features, pass);  // before next is resized: it may be the features
   pass.next.resize(device(), batch.rows(), config_.hidden, type());
   layer_.forward_from(device(), batch, rope_.reach(device(), batch), input(pass),
                       pass.stream.view(), cache.layer(0), pass.layer, pass.next.view(),
@@ -91,10 +91,10 @@ const at::Tensor& DraftNetwork::forward(DraftTape& tape, const at::Tensor& state
 }
 
 const at::Tensor& DraftNetwork::unroll(DraftTape& tape) const {
-  TLT_CHECK(tape.passes_ > 0, "forward() comes first");
+  TLT_CHECK(tape.passes_ > 0, "call forward() first");
   const int64_t rows = tape.batch().rows();
-  tape.guessed_.resize(device(), rows, config_.hidden, type());
-  at::Tensor& features = tape.guessed_.view();
+  tape.drafted_.resize(device(), rows, config_.hidden, type());
+  at::Tensor& features = tape.drafted_.view();
   features.narrow(0, 0, 1).zero_();
   features.narrow(0, 1, rows - 1)
       .copy_(tape.pass(tape.passes_ - 1).next.view().narrow(0, 0, rows - 1));

@@ -1,14 +1,14 @@
-// DraftNetwork: the network of an EAGLE drafter: one decoder layer that continues what a target
-// shows of its hidden states. Its two kinds: draft_eagle.h (EAGLE-1, EAGLE-2), draft_eagle3.h.
+// DraftNetwork: the network of an EAGLE draft model: one decoder layer that reads hidden states of
+// the target and predicts the next ones. Its two kinds: draft_eagle.h (EAGLE-1/2), draft_eagle3.h.
 //
 //   states [T, S] of the target --features()--> [T, D] --forward(), with the tokens x_{t+1}-->
 //     next [T, D] --logits()--> [T, R] of x_{t+2}
 //
-// Drafting on, a guess's next state stands where its feature would. Row t stands at position t,
+// In further drafting, the next state of a draft token replaces its feature. Row t has position t,
 // counted from the first pair that is given: only differences of positions matter.
 //
-// Owns       its layer and what else it trains, in the target's compute type.
-// Borrows    the target: embedding and, for EAGLE-1/2, head are read there, never copied, never
+// Owns       its layer and its other trained parameters, in the target's compute type.
+// Borrows    the target: embedding and, for EAGLE-1/2, LM head are read there, never copied or
 //            written.
 // Not here   trees (spec/eagle_drafter.h), losses (spot/), files (draft_folder.h).
 // Threading  engine thread only.
@@ -47,27 +47,27 @@ class DraftNetwork {
   // "eagle" or "eagle3".
   virtual std::string_view algorithm() const = 0;
   const PolicyModel& target() const { return target_; }
-  const ModelConfig& config() const { return config_; }  // of its layer
+  const ModelConfig& config() const { return config_; }  // of the layer
   const Device& device() const { return target_.device(); }
   at::ScalarType type() const { return target_.type(); }
-  // What is trained and saved, under its names in a folder.
+  // The trained and saved parameters, with their names in a folder.
   const std::vector<Parameter>& parameters() const { return parameters_; }
   kv::KvShape kv_shape() const;
   Gradients make_gradients() const;
 
-  // Random weights.
+  // Fills the weights with random values.
   virtual void initialize(uint64_t seed) = 0;
-  // Another of the same configuration, with the same weights.
+  // A new network of the same configuration, with the same weights.
   virtual std::unique_ptr<DraftNetwork> copy() const = 0;
   // REQUIRES: `from` is of the same configuration.
   void copy_weights(const DraftNetwork& from);
 
-  // What of the target it is shown: what goes into these layers, one beside the other (S = 3 D);
-  // none: the final states (S = D).
+  // The layers of the target whose inputs it reads (auxiliary hidden states), concatenated by
+  // columns (S = 3 D); empty: it reads the final hidden states (S = D).
   virtual const std::vector<int64_t>& shown_layers() const;
   int64_t shown_columns() const;
 
-  // The tokens of the head's rows, [R], ascending; empty: row r is token r, R = V.
+  // The tokens of the LM head's rows, [R], ascending; empty: row r is token r, R = V.
   virtual const std::vector<int32_t>& head_tokens() const;
   int64_t head_rows() const;
   int32_t token_of(int64_t row) const {
@@ -75,43 +75,44 @@ class DraftNetwork {
                                  : head_tokens()[static_cast<size_t>(row)];
   }
 
-  // The target's tokens by how often they occur, most frequent first (draft_hot_tokens.h); empty:
-  // not known.
+  // The target's tokens by frequency, most frequent first (draft_hot_tokens.h); empty: unknown.
   const std::vector<int32_t>& hot_tokens() const { return hot_tokens_; }
   void set_hot_tokens(std::vector<int32_t> tokens) { hot_tokens_ = std::move(tokens); }
 
-  // [T, D] of states [T, S]: those themselves, or a view into `activations`, valid until its next
-  // use here.
+  // The features [T, D] for states [T, S]: the states, or a view into `activations` that is valid
+  // until its next use here.
   const at::Tensor& features(const at::Tensor& states, DraftActivations& activations) const;
   // next [T, D] from batch.tokens (x_{t+1}) and features [T, D]; a view into `activations`, valid
-  // until its next use here. The features may be that view of the call before.
+  // until its next use here. The features may be the view that the previous call returned.
   const at::Tensor& forward(const ops::Batch& batch, const at::Tensor& features, kv::KvCache& cache,
                             DraftActivations& activations) const;
-  // out [n, R] float32, from rows of next [n, D].
+  // Draft logits: out [n, R] float32, from rows of next [n, D].
   void logits(const at::Tensor& next, DraftActivations& activations, at::Tensor& out) const;
 
-  // Training: whole sequences from their first pair on (DraftTape::add_sequence), shown states
-  // [T, S], with everything kept that backward needs. What the head reads, [T, D].
+  // Training: whole sequences from their first pair on (DraftTape::add_sequence), states [T, S];
+  // keeps everything that backward needs. Returns the input of the LM head, [T, D].
   const at::Tensor& forward(DraftTape& tape, const at::Tensor& states) const;
-  // One more pass behind it: row t has the last pass's next state of row t - 1 for its feature, and
-  // sees what it would see in drafting (unrolled_attention.h). What the head reads; in pass k the
-  // first k rows of a sequence mean nothing.
+  // One more pass of the training-time test: the feature of row t is the previous pass's next state
+  // of row t - 1, and it attends to what it would in drafting (unrolled_attention.h). Returns the
+  // input of the LM head; in pass k the first k rows of a sequence have no meaning.
   const at::Tensor& unroll(DraftTape& tape) const;
-  // The head on rows of that: [n, D] -> [n, R] float32; its input's and its own gradients.
+  // The LM head on rows of its input: [n, D] -> [n, R] float32; and the gradients of input and
+  // head.
   virtual void head(const at::Tensor& read, at::Tensor& out) const = 0;
   virtual void head_backward(const at::Tensor& read, const at::Tensor& d_logits, at::Tensor& d_read,
                              Gradients& gradients) const = 0;
-  // Adds the gradients of all parameters below the head, from d_read [T, D]. d_features [T, D]
-  // receives the gradient of the features where given. REQUIRES: one pass.
+  // Adds the gradients of all parameters below the LM head, from d_read [T, D]. d_features [T, D],
+  // if given, is set to the gradient of the features. REQUIRES: one pass.
   void backward(DraftTape& tape, const at::Tensor& d_read, Gradients& gradients,
                 at::Tensor* d_features = nullptr) const;
-  // The same of one pass of several. d_read is zero in rows that mean nothing. REQUIRES: from the
-  // last pass to the first, each once.
+  // The same for one of several passes. d_read is zero in rows without meaning. REQUIRES: called
+  // from the last pass to the first, each once.
   void backward_pass(DraftTape& tape, int64_t pass, const at::Tensor& d_read,
                      Gradients& gradients) const;
 
  protected:
-  // REQUIRES: `config` fits the target, which outlives this. `input_columns`: of what q, k, v read.
+  // REQUIRES: `config` fits the target, which outlives this. `input_columns`: width of the input of
+  // q, k, v.
   DraftNetwork(const PolicyModel& target, const ModelConfig& config, int64_t input_columns);
 
   at::Tensor& gradient(Gradients& gradients, int64_t index) const {
@@ -125,25 +126,25 @@ class DraftNetwork {
 
  private:
   const at::Tensor& run_pass(DraftTape& tape, const at::Tensor& features) const;
-  // Through the layer: d [T, D] of pass.next becomes that of pass.stream.
+  // Backward through the layer: d [T, D], the gradient of pass.next, becomes that of pass.stream.
   void layer_backward(DraftTape& tape, int64_t index, at::Tensor& d, Gradients& gradients) const;
   void backward(DraftTape& tape, int64_t index, const at::Tensor& d_read, Gradients& gradients,
                 at::Tensor* d_features) const;
 
-  // Features of what is shown: the states, or `out`.
+  // The features of the target's states: the states, or `out`.
   virtual const at::Tensor& project(const at::Tensor& states, RowBuffer& out) const = 0;
   virtual void project_backward(const at::Tensor& states, const at::Tensor& d_features,
                                 Gradients& gradients) const = 0;
-  // Before the layer: fills pass.stream, the residual stream, and what q, k and v read.
+  // Before the layer: fills pass.stream, the residual stream, and the input of q, k and v.
   virtual void enter(const ops::Batch& batch, const at::Tensor& features,
                      DraftPass& pass) const = 0;
   virtual const at::Tensor& input(DraftPass& pass) const = 0;
-  // From d_stream [T, D] and d_input, the gradient of input(): the features' where given.
+  // From d_stream [T, D] and d_input, the gradient of input(); sets d_features if given.
   virtual void enter_backward(DraftPass& pass, DraftScratch& scratch, at::Tensor& d_stream,
                               Gradients& gradients, at::Tensor* d_features) const = 0;
-  // Behind the layer: what the head reads of next: that itself, or `out`.
+  // After the layer: the input of the LM head for next: next itself, or `out`.
   virtual const at::Tensor& read(const at::Tensor& next, RowBuffer& out) const = 0;
-  // d_next [T, D] += the gradient through that.
+  // d_next [T, D] += the gradient through read().
   virtual void read_backward(const at::Tensor& d_read, const at::Tensor& next, at::Tensor& d_next,
                              Gradients& gradients) const = 0;
 

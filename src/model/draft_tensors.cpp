@@ -35,13 +35,14 @@ void DraftTensors::load(const Device& device, const std::vector<Parameter>& para
       load_part(weights_, names_.at(part.name), device, parameter, part);
 }
 
-// SGLang's classes have a bias in FC and the networks that are trained have none (EAGLE): zeros
-// say the same in both.
+// SGLang's classes have a bias in FC, and trained networks have none (EAGLE): a zero bias is
+// equivalent.
 void DraftTensors::check_zero_bias(const std::string& plain) {
   if (at::count_nonzero(read(plain)).item<int64_t>() == 0) return;
-  refuse(plain,
-         " is not zero, and this drafter's fc has no bias, so that it would predict other tokens "
-         "than it was trained to; train it without, or set the bias to zero");
+  refuse(
+      plain,
+      " is not zero, and this draft model's fc has no bias, so that it would predict other tokens "
+      "than it was trained to; train it without, or set the bias to zero");
 }
 
 void DraftTensors::check_embedding(const std::string& plain, const ModelConfig& config) const {
@@ -51,7 +52,7 @@ void DraftTensors::check_embedding(const std::string& plain, const ModelConfig& 
   TLT_CHECK_INPUT(entry.shape == want, weights_.file_of(name), ": tensor ", name, " has shape ",
                   at::IntArrayRef(entry.shape),
                   " and the target's embedding, which is used instead, ", at::IntArrayRef(want),
-                  "; give a drafter that was made for this target");
+                  "; give a draft model that was made for this target");
 }
 
 void DraftTensors::refuse(const std::string& plain, const std::string& reason) const {

@@ -1,7 +1,7 @@
-// DraftTensors: the tensors of a drafter's folder, under the names its network has for them.
+// DraftTensors: the tensors of a draft model's folder, under the names of its network.
 //
 // Owns       the open files.
-// Not here   which tensors a drafter may have besides (draft_folder.cpp, draft_eagle3_folder.cpp).
+// Not here   which other tensors are allowed (draft_folder.cpp, draft_eagle3_folder.cpp).
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -19,32 +19,33 @@ namespace tlt::model {
 
 class DraftTensors {
  public:
-  // `plain_name` makes the network's name of the file's. InputError when two tensors get the same.
+  // `plain_name` maps a name in the file to the network's. Throws InputError if two tensors map to
+  // the same name.
   DraftTensors(const std::string& folder,
                const std::function<std::string(std::string)>& plain_name);
 
-  // Sets all parameters. InputError names a tensor that is missing or has another shape; tensors
-  // that are none of a parameter go to `check_other` first, under the network's name.
+  // Sets all parameters. Throws InputError for a tensor that is missing or has another shape; first
+  // calls `check_other`, with the network's name, for tensors that belong to no parameter.
   void load(const Device& device, const std::vector<Parameter>& parameters,
             const std::function<void(const std::string& plain)>& check_other);
 
   bool has(const std::string& plain) const { return names_.contains(plain); }
   at::Tensor read(const std::string& plain) { return weights_.read(names_.at(plain)); }
-  // nullptr: it has none.
+  // nullptr: no such tensor.
   const TensorEntry* find(const std::string& plain) const {
     return has(plain) ? weights_.find(names_.at(plain)) : nullptr;
   }
-  // The name in the file of each, by the network's.
+  // Names in the file by the network's names.
   const std::map<std::string, std::string>& names() const { return names_; }
 
-  // InputErrors about tensors the network has no place for. REQUIRES: there is one.
+  // Throw InputError about tensors that the network does not use. REQUIRES: has(plain).
   void check_zero_bias(const std::string& plain);
   void check_embedding(const std::string& plain, const ModelConfig& config) const;
   [[noreturn]] void refuse(const std::string& plain, const std::string& reason) const;
 
  private:
   SafetensorsFolder weights_;
-  std::map<std::string, std::string> names_;  // in the file, by the network's
+  std::map<std::string, std::string> names_;  // in the file, by the network's name
 };
 
 }  // namespace tlt::model

@@ -24,19 +24,19 @@ constexpr const char* kCopiedFiles[] = {"generation_config.json",
                                         "chat_template.json"};
 constexpr int64_t kMaxCopiedBytes = int64_t{1} << 28;
 
-// Tensors that some writers add and that say nothing new.
+// Tensors that some writers add and that have no information of their own.
 bool is_redundant(const std::string& name, const ModelConfig& config) {
   return (config.tied && name == "lm_head.weight") || name.ends_with("rotary_emb.inv_freq");
 }
 
-// A config.json of a far larger model would take all memory before a tensor of it is missed.
+// A config.json of a far larger model would exhaust the memory before a missing tensor is found.
 void check_size(const SafetensorsFolder& weights, const ModelConfig& config) {
   constexpr int64_t kFarLarger = 8;
   int64_t numbers = 0;
   for (const std::string& name : weights.names()) numbers += weights.find(name)->elements();
   TLT_CHECK_INPUT(config.parameters() / kFarLarger <= numbers, weights.path(),
                   ": config.json is of a model of ", config.parameters(),
-                  " numbers and the weights have ", numbers, "; they do not belong together");
+                  " parameters and the weights have ", numbers, "; they do not belong together");
 }
 
 void check_names(const SafetensorsFolder& weights, const PolicyModel& model) {
@@ -44,14 +44,15 @@ void check_names(const SafetensorsFolder& weights, const PolicyModel& model) {
   for (const Parameter& parameter : model.parameters())
     for (const Parameter::Part& part : parameter.parts) expected.insert(part.name);
   for (const std::string& name : expected)
-    TLT_CHECK_INPUT(weights.find(name), weights.path(), ": no tensor ", name,
-                    name == "lm_head.weight"
-                        ? "; if head and embedding are one, set tie_word_embeddings in config.json"
-                        : "; the weights do not belong to this config.json, or a file is missing");
+    TLT_CHECK_INPUT(
+        weights.find(name), weights.path(), ": no tensor ", name,
+        name == "lm_head.weight"
+            ? "; if LM head and embedding are tied, set tie_word_embeddings in config.json"
+            : "; the weights do not belong to this config.json, or a file is missing");
   for (const std::string& name : weights.names())
     TLT_CHECK_INPUT(expected.contains(name) || is_redundant(name, model.config()),
                     weights.file_of(name), ": tensor ", name,
-                    " has no place in this model; the weights do not belong to this config.json");
+                    " is not in this model; the weights do not belong to this config.json");
 }
 
 nlohmann::json saved_config(const PolicyModel& model) {

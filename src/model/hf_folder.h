@@ -1,5 +1,5 @@
-// Hugging Face folders: a policy from one, and back into one that transformers, vLLM and SGLang
-// load.
+// Hugging Face folders: loads a policy from one, and saves it as one that transformers, vLLM and
+// SGLang load.
 //
 // Not here   the keys of config.json (model_config.h); the format of the weights (safetensors.h).
 // Threading  engine thread only; a PolicySnapshot may be saved by any one thread.
@@ -20,32 +20,31 @@
 
 namespace tlt::model {
 
-// Reads config.json and the weights, rounding them to `type` (float32 or bfloat16). InputError
-// names the file and the tensor that is missing, has another shape, or that the model has no place
-// for.
+// Reads config.json and the weights, rounded to `type` (float32 or bfloat16). Throws InputError
+// that names the file and the tensor that is missing, has another shape or is not in the model.
 std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device& device,
                                          at::ScalarType type);
 
-// What a folder holds of the policy itself.
+// The policy's own part of a folder.
 struct PolicySnapshot {
-  nlohmann::json config;              // of config.json
+  nlohmann::json config;              // contents of config.json
   std::vector<TensorSource> tensors;  // in the compute type
 };
 
-// A copy of the weights as they are now: the model may change while the snapshot is saved.
+// A copy of the present weights: the model may change while the snapshot is saved.
 PolicySnapshot snapshot_policy(const PolicyModel& model);
 
-// Writes config.json and the weights and copies tokenizer, chat template and generation_config.json
-// from source_folder, where they are ("" for none; it may be the folder itself).
+// Writes config.json and the weights; copies tokenizer, chat template and generation_config.json
+// from source_folder if it has them ("": none; it may be the folder itself).
 void save_policy(const PolicySnapshot& snapshot, const std::string& folder,
                  const std::string& source_folder,
                  int64_t max_shard_bytes = int64_t{5'000'000'000});
 
-// The same from the model itself, one tensor in memory at a time.
+// The same for the model itself, with one tensor in memory at a time.
 void save_policy(const PolicyModel& model, const std::string& folder,
                  const std::string& source_folder);
 
-// "float32" or "bfloat16" and its type. InputError for other names.
+// Parses "float32" or "bfloat16". Throws InputError for other names.
 at::ScalarType parse_type(const std::string& name, const std::string& where);
 
 }  // namespace tlt::model

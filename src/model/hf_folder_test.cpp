@@ -52,7 +52,7 @@ class HfFolderTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(HfFolderTest, EveryFamilyIsSavedAsItWasLoaded) {
+TEST_F(HfFolderTest, EveryFamilyIsSavedAsLoaded) {
   for (const auto& entry : std::filesystem::directory_iterator(kModelFolders)) {
     const std::string golden = entry.path();
     const auto config = nlohmann::json::parse(read_file(golden + "/config.json", 1 << 20));
@@ -70,7 +70,7 @@ TEST_F(HfFolderTest, EveryFamilyIsSavedAsItWasLoaded) {
   }
 }
 
-TEST_F(HfFolderTest, ChatTemplatesGoAlong) {
+TEST_F(HfFolderTest, ChatTemplatesAreCopied) {
   const std::string source = edited("qwen2_tied", [](auto&) {}), saved = folder_ + "/saved";
   std::filesystem::create_directories(source + "/additional_chat_templates");
   std::filesystem::create_directories(saved);
@@ -81,7 +81,7 @@ TEST_F(HfFolderTest, ChatTemplatesGoAlong) {
     EXPECT_EQ(read_file(saved + file, 1 << 10), file);
 }
 
-TEST_F(HfFolderTest, AnotherTypeRoundsTheWeightsAndSaysSo) {
+TEST_F(HfFolderTest, AnotherTypeRoundsWeightsAndIsSaved) {
   const std::string golden = kModelFolders + "llama_transformers4";
   save_policy(*load_policy(golden, device_, at::kBFloat16), folder_, golden);
   const auto config = nlohmann::json::parse(read_file(folder_ + "/config.json", 1 << 20));
@@ -92,7 +92,7 @@ TEST_F(HfFolderTest, AnotherTypeRoundsTheWeightsAndSaysSo) {
     EXPECT_TRUE(at::equal(got.read(name), want.read(name).to(at::kBFloat16))) << name;
 }
 
-TEST_F(HfFolderTest, Float16WeightsAreThoseNumbersRoundedToTheTypeOfThePolicy) {
+TEST_F(HfFolderTest, Float16WeightsAreRoundedToThePolicysType) {
   for (const char* name : {"qwen3_untied", "llama_untied_rope_llama3"}) {
     SafetensorsFolder golden(kModelFolders + name);
     const std::string folder = edited(name, [](auto& tensors) {
@@ -106,14 +106,15 @@ TEST_F(HfFolderTest, Float16WeightsAreThoseNumbersRoundedToTheTypeOfThePolicy) {
         const at::Tensor want = golden.read(source.name).to(at::kHalf).to(at::kFloat).to(type);
         EXPECT_TRUE(at::equal(source.values(), want)) << name << " " << source.name;
         if (type == at::kFloat) {
-          EXPECT_FALSE(at::equal(want, golden.read(source.name))) << "half loses nothing?";
+          EXPECT_FALSE(at::equal(want, golden.read(source.name)))
+              << "rounding to half changed nothing";
         }
       }
     }
   }
 }
 
-TEST_F(HfFolderTest, ASnapshotKeepsTheWeightsOfItsMoment) {
+TEST_F(HfFolderTest, SnapshotIsACopy) {
   const std::string golden = kModelFolders + "qwen2_untied";
   const auto model = load_policy(golden, device_, at::kFloat);
   const PolicySnapshot snapshot = snapshot_policy(*model);
@@ -126,7 +127,7 @@ TEST_F(HfFolderTest, ASnapshotKeepsTheWeightsOfItsMoment) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/generation_config.json"));
 }
 
-TEST_F(HfFolderTest, TensorsThatSayNothingNewAreIgnored) {
+TEST_F(HfFolderTest, RedundantTensorsAreIgnored) {
   EXPECT_EQ(refusal(edited("llama_tied",
                            [](auto& tensors) {
                              tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1;
@@ -136,7 +137,7 @@ TEST_F(HfFolderTest, TensorsThatSayNothingNewAreIgnored) {
             "accepted");
 }
 
-TEST_F(HfFolderTest, AWrongSetOfTensorsIsRefusedByName) {
+TEST_F(HfFolderTest, ErrorNamesTheInvalidTensor) {
   EXPECT_THAT(refusal(edited("qwen2_tied",
                              [](auto& t) { t.erase("model.layers.1.self_attn.k_proj.bias"); })),
               HasSubstr("no tensor model.layers.1.self_attn.k_proj.bias"));
@@ -145,20 +146,20 @@ TEST_F(HfFolderTest, AWrongSetOfTensorsIsRefusedByName) {
   EXPECT_THAT(
       refusal(edited("llama_tied",
                      [](auto& t) { t["model.layers.2.mlp.up_proj.weight"] = at::ones({2}); })),
-      HasSubstr("tensor model.layers.2.mlp.up_proj.weight has no place"));
+      HasSubstr("tensor model.layers.2.mlp.up_proj.weight is not in this model"));
   EXPECT_THAT(
       refusal(edited("llama_tied", [](auto& t) { t["model.norm.weight"] = at::ones({47}); })),
-      HasSubstr("tensor model.norm.weight has shape [47] and config.json asks for [48]"));
+      HasSubstr("tensor model.norm.weight has shape [47] and config.json requires [48]"));
   EXPECT_THAT(refusal(edited("llama_tied",
                              [](auto& t) { t["model.norm.weight"] = at::ones({48}, at::kInt); })),
               HasSubstr("has type I32"));
   EXPECT_THAT(refusal(folder_ + "/nowhere"), HasSubstr("nowhere"));
-  // Before memory is taken for 16,000 layers.
+  // The error comes before memory is allocated for 16,000 layers.
   const std::string folder = edited("qwen2_tied", [](auto&) {});
   auto config = nlohmann::json::parse(read_file(folder + "/config.json", 1 << 20));
   config["num_hidden_layers"] = 16'000;
   write_file_atomic(folder + "/config.json", config.dump());
-  EXPECT_THAT(refusal(folder), HasSubstr("numbers and the weights have"));
+  EXPECT_THAT(refusal(folder), HasSubstr("parameters and the weights have"));
 }
 
 }  // namespace

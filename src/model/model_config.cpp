@@ -28,7 +28,7 @@ class Keys {
   int64_t size(const char* key) const {
     const json& value = at(key);
     TLT_CHECK_INPUT(value.is_number_integer() && value >= 1 && value <= kMaxSize, path_, ": ", key,
-                    " is ", value.dump(), "; it must be a whole number from 1 to ", kMaxSize);
+                    " is ", value.dump(), "; it must be an integer from 1 to ", kMaxSize);
     return value.get<int64_t>();
   }
   int64_t size(const char* key, int64_t missing) const { return has(key) ? size(key) : missing; }
@@ -52,7 +52,7 @@ class Keys {
   std::string text(const char* key, const std::string& missing) const {
     if (!has(key)) return missing;
     TLT_CHECK_INPUT(at(key).is_string(), path_, ": ", key, " is ", at(key).dump(),
-                    "; it must be a text");
+                    "; it must be a string");
     return at(key).get<std::string>();
   }
 
@@ -99,8 +99,8 @@ void read_yarn(const Keys& keys, const Keys& inner, RopeConfig& rope) {
                   " must be above beta_slow ", rope.beta_slow);
 }
 
-// transformers 5 writes rope_parameters with rope_theta inside, transformers 4 rope_theta and,
-// where not plain, rope_scaling.
+// transformers 5 writes rope_parameters with rope_theta inside, transformers 4 writes rope_theta
+// and, unless the type is default, rope_scaling.
 RopeConfig read_rope(const Keys& keys) {
   RopeConfig rope;
   rope.theta = keys.positive("rope_theta", rope.theta);
@@ -136,8 +136,7 @@ RopeConfig read_rope(const Keys& keys) {
   return rope;
 }
 
-// A window counts only where a layer would look through it, and where it is shorter than the
-// model's own limit.
+// A sliding window matters only if a layer uses it and if it is shorter than the model's limit.
 void refuse_sliding_window(const Keys& keys, const ModelConfig& config) {
   if (config.family == Family::kLlama || !keys.flag("use_sliding_window", false) ||
       !keys.has("sliding_window"))
@@ -203,12 +202,12 @@ ModelConfig ModelConfig::parse(const json& source, const std::string& path) {
   config.kv_heads = keys.size("num_key_value_heads", config.heads);
   config.intermediate = keys.size("intermediate_size");
   config.max_positions = keys.size("max_position_embeddings");
-  // Qwen2's attention has no head_dim of its own; Qwen3's class has 128 where the file is silent.
+  // Qwen2's attention has no head_dim of its own; Qwen3's class has 128 if the file has none.
   const int64_t even_share = config.hidden / config.heads;
   config.head_size = keys.size("head_dim", config.family == Family::kQwen3 ? 128 : even_share);
   TLT_CHECK_INPUT(
       keys.has("head_dim") || config.hidden % config.heads == 0 || config.family == Family::kQwen3,
-      path, ": hidden_size ", config.hidden, " is no multiple of num_attention_heads ",
+      path, ": hidden_size ", config.hidden, " is not a multiple of num_attention_heads ",
       config.heads, "; add head_dim");
   config.norm_epsilon = keys.positive("rms_norm_eps", 1e-6);
   config.tied =
@@ -241,7 +240,7 @@ void ModelConfig::check(const std::string& where) const {
     TLT_CHECK_INPUT(value > 0 && value % multiple == 0 && value <= most, where, ": ", key, " is ",
                     value, "; it must be a multiple of ", multiple, ", at most ", most);
   };
-  // Larger than any model, and so small that products of them fit.
+  // Larger than any model, and small enough that products of them do not overflow.
   constexpr int64_t kManyLayers = 1 << 14, kManyHeads = 1 << 16, kWide = 1 << 20,
                     kManyTokens = 1 << 24;
   check_size("vocab_size", vocabulary, 1, kManyTokens);
@@ -249,7 +248,7 @@ void ModelConfig::check(const std::string& where) const {
   check_size("num_attention_heads", heads, 1, kManyHeads);
   check_size("num_key_value_heads", kv_heads, 1, kManyHeads);
   check_size("max_position_embeddings", max_positions, 1, int64_t{1} << 30);
-  // Multiples: the vectors of the CPU kernels.
+  // Multiples: the vector sizes of the CPU kernels.
   check_size("hidden_size", hidden, 16, kWide);
   check_size("intermediate_size", intermediate, 16, kWide);
   check_size("head_dim", head_size, 16, kWide);

@@ -61,7 +61,7 @@ class ModelConfigTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(ModelConfigTest, BothSpellingsOfTransformersAreRead) {
+TEST_F(ModelConfigTest, FormatsOfTransformers4And5AreRead) {
   const ModelConfig old = ModelConfig::read(kModels + "llama_transformers4");
   EXPECT_EQ(old.family, Family::kLlama);
   EXPECT_EQ(old.head_size, 16);
@@ -85,7 +85,7 @@ TEST_F(ModelConfigTest, BothSpellingsOfTransformersAreRead) {
   EXPECT_EQ(ModelConfig::read(kModels + "qwen2_bf16").type_name, "bfloat16");
 }
 
-TEST_F(ModelConfigTest, TheNumberOfParametersIsThatOfTransformers) {
+TEST_F(ModelConfigTest, NumberOfParametersMatchesTransformers) {
   for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
     const json golden = json::parse(std::ifstream(entry.path() / "golden.json"));
     EXPECT_EQ(ModelConfig::read(entry.path()).parameters(), golden.at("parameters"))
@@ -93,7 +93,7 @@ TEST_F(ModelConfigTest, TheNumberOfParametersIsThatOfTransformers) {
   }
 }
 
-TEST_F(ModelConfigTest, WhatIsNotWrittenHasTheDefaultOfItsFamily) {
+TEST_F(ModelConfigTest, MissingKeyHasTheDefaultOfItsFamily) {
   const ModelConfig qwen2 = read(base_config());
   EXPECT_FALSE(qwen2.tied);
   EXPECT_EQ(qwen2.head_size, 16);
@@ -109,7 +109,7 @@ TEST_F(ModelConfigTest, WhatIsNotWrittenHasTheDefaultOfItsFamily) {
   EXPECT_EQ(with({{"architectures", nullptr}, {"model_type", "llama"}}).family, Family::kLlama);
 }
 
-TEST_F(ModelConfigTest, TheGenerationConfigDecidesWhichTokensEndAText) {
+TEST_F(ModelConfigTest, GenerationConfigOverridesEosTokens) {
   json config = base_config();
   config["eos_token_id"] = 7;
   EXPECT_EQ(read(config).eos_tokens, std::vector<int32_t>{7});
@@ -118,7 +118,7 @@ TEST_F(ModelConfigTest, TheGenerationConfigDecidesWhichTokensEndAText) {
   EXPECT_THROW(read(config, json{{"eos_token_id", {5, 320}}}), InputError);
 }
 
-TEST_F(ModelConfigTest, AWindowThatNoLayerLooksThroughIsAccepted) {
+TEST_F(ModelConfigTest, UnusedSlidingWindowIsAccepted) {
   EXPECT_EQ(refusal({{"sliding_window", 128}, {"use_sliding_window", false}}), "accepted");
   EXPECT_EQ(
       refusal({{"sliding_window", 128}, {"use_sliding_window", true}, {"max_window_layers", 2}}),
@@ -135,7 +135,7 @@ TEST_F(ModelConfigTest, AWindowThatNoLayerLooksThroughIsAccepted) {
               HasSubstr("use_sliding_window"));
 }
 
-TEST_F(ModelConfigTest, WhatIsNotSupportedIsRefusedByName) {
+TEST_F(ModelConfigTest, ErrorNamesTheUnsupportedKey) {
   EXPECT_THAT(refusal({{"architectures", {"MistralForCausalLM"}}}),
               HasSubstr("'MistralForCausalLM'"));
   EXPECT_THAT(refusal({{"rope_scaling", {{"type", "dynamic"}, {"factor", 4.0}}}}),
@@ -164,7 +164,7 @@ TEST_F(ModelConfigTest, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THAT(refusal({{"num_hidden_layers", 1 << 29}}), HasSubstr("at most 16384"));
 }
 
-TEST_F(ModelConfigTest, AMissingOrBrokenFileIsNamed) {
+TEST_F(ModelConfigTest, ErrorNamesMissingOrMalformedFile) {
   EXPECT_THROW(ModelConfig::read(folder_ + "/nowhere"), InputError);
   std::ofstream(folder_ + "/config.json") << "{\"a\": ";
   EXPECT_THROW(ModelConfig::read(folder_), InputError);

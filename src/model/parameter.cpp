@@ -34,8 +34,8 @@ at::Tensor Parameter::read(const Device& device, const Part& part) const {
 
 void Parameter::write(const Device& device, const at::Tensor& values, int64_t first_row) const {
   if (matrix) return matrix->assign(device, values, first_row);
-  // Norm weights and biases stay float32 tensors, but hold values of the compute type: round_to
-  // does that.
+  // Norm weights and biases stay float32 tensors, but hold values of the compute type: hence
+  // round_to.
   at::Tensor rows = tensor->narrow(0, first_row, values.size(0));
   rows.copy_(round_to == tensor->scalar_type() ? values : values.to(round_to));
 }

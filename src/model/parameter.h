@@ -29,25 +29,25 @@ struct Parameter {
   ops::Weight* matrix = nullptr;  // [N, K], or …
   at::Tensor* tensor = nullptr;  // … norm weight or bias [N] (float32 holding compute-type values),
                                  // or an untied embedding [V, D]
-  bool decays = false;                   // weight decay applies: matrices and embeddings
-  at::ScalarType round_to = at::kFloat;  // the compute type, which `tensor` holds values of
+  bool decays = false;           // weight decay applies: matrices and embeddings
+  at::ScalarType round_to = at::kFloat;  // the compute type of the values in `tensor`
 
   std::string name() const { return parts.front().name; }
   std::vector<int64_t> shape() const;
   std::vector<int64_t> shape(const Part& part) const;
   // Float32 copy of the values, in shape().
   at::Tensor read(const Device& device) const;
-  // Copy of a part's values in the compute type, as files have them.
+  // Copy of a part's values in the compute type, as in files.
   at::Tensor read(const Device& device, const Part& part) const;
   // Sets the values from float32 [rows of part or of all, …], rounding to the compute type.
   void write(const Device& device, const at::Tensor& values, int64_t first_row = 0) const;
 };
 
-// The parameter of this name. REQUIRES: there is one.
+// The parameter with this name. REQUIRES: there is one.
 const Parameter& find(const std::vector<Parameter>& parameters, const std::string& name);
 
-// Takes the gradient of a matrix as backward has it, dW = dy^T x, so that dW itself need not be
-// made: where something smaller is trained in the matrix's place (train/lora.h).
+// Receives the gradient of a matrix as its factors, dW = dy^T x, so that dW itself need not be
+// computed: used if something smaller is trained instead of the matrix (train/lora.h).
 class MatrixGradient {
  public:
   virtual ~MatrixGradient() = default;
@@ -56,12 +56,12 @@ class MatrixGradient {
 
 // Float32 gradients, in the order of the network's parameters().
 struct Gradients {
-  std::vector<at::Tensor> tensors;        // undefined: nobody asks for this one
-  std::vector<MatrixGradient*> in_place;  // empty, or one for each parameter: null, or who takes it
-                                          // in the place of tensors[i]
+  std::vector<at::Tensor> tensors;        // undefined: this gradient is not needed
+  std::vector<MatrixGradient*> in_place;  // empty, or one for each parameter: null, or the receiver
+                                          // that replaces tensors[i]
   void zero();
   at::Tensor& at(int64_t index) { return tensors[static_cast<size_t>(index)]; }
-  // Null: there is no such parameter (index -1), or nobody asks for its gradient.
+  // Null: there is no such parameter (index -1), or its gradient is not needed.
   at::Tensor* find(int64_t index);
   // The gradient of y = x W^T + bias.  dy [T, N], x [T, K]; bias: a parameter, -1: none.
   void add_linear(const Device& device, int64_t weight, const at::Tensor& dy, const at::Tensor& x,
@@ -74,7 +74,7 @@ Gradients make_gradients(const Device& device, const std::vector<Parameter>& par
 // residual-writing ones 0.3 of that; norms 1, biases 0.
 void initialize(const Device& device, const std::vector<Parameter>& parameters, uint64_t seed);
 
-// Lists a network's parameters. Each add_… returns the place of what it adds.
+// Lists a network's parameters. Each add_… returns the index of the parameter it adds.
 class ParameterList {
  public:
   ParameterList(std::vector<Parameter>& parameters, at::ScalarType type)
@@ -83,7 +83,7 @@ class ParameterList {
   int64_t add_matrix(const std::string& name, ops::Weight& weight);
   int64_t add_matrix(std::vector<Parameter::Part> parts, ops::Weight& weight);
   int64_t add_table(const std::string& name, at::Tensor& table);
-  // A norm's weight or a bias; -1 when it is undefined.
+  // A norm's weight or a bias; returns -1 if it is undefined.
   int64_t add_vector(const std::string& name, at::Tensor& values);
   int64_t add_vector(std::vector<Parameter::Part> parts, at::Tensor& values);
 

@@ -12,7 +12,7 @@ void load_part(SafetensorsFolder& weights, const std::string& name, const Device
   const TensorEntry& entry = *weights.find(name);
   const auto want = parameter.shape(part);
   TLT_CHECK_INPUT(entry.shape == want, weights.file_of(name), ": tensor ", name, " has shape ",
-                  at::IntArrayRef(entry.shape), " and config.json asks for ", at::IntArrayRef(want),
+                  at::IntArrayRef(entry.shape), " and config.json requires ", at::IntArrayRef(want),
                   "; give weights and config.json of the same model");
   at::Tensor values = weights.read(name);
   TLT_CHECK_INPUT(at::isFloatingType(values.scalar_type()), weights.file_of(name), ": tensor ",

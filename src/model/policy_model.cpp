@@ -161,7 +161,7 @@ void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gr
     const auto layer = static_cast<int64_t>(i);
     LayerActivations& a = tape.activations(layer);
     const at::Tensor& x = tape.inputs_[i].view();
-    // The last layer's activations are still there.
+    // The last layer's activations are still in memory.
     if (tape.recompute_ && i + 1 < layers_.size())
       layers_[i].forward(device_, batch, angles, x, tape.cache_layer(layer), a,
                          tape.inputs_[i + 1].view(), /*keep=*/true);

@@ -1,8 +1,7 @@
-// PolicyModel: the decoder, used by the engine and by the trainer alike: same weights, same forward
-// pass.
+// PolicyModel: the decoder that engine and trainer share: the same weights, the same forward pass.
 //
-// Owns       the weights in the compute type, the only copy in the worker (the optimizer has the
-//            float32 master).
+// Owns       the weights in the compute type, the only copy on the worker (the optimizer has the
+//            float32 master weights).
 // Not here   the KV cache (kv/), the files (hf_folder.h), losses and optimizer (train/).
 // Threading  engine thread only.
 //
@@ -30,7 +29,7 @@ class Tape;
 
 class PolicyModel {
  public:
-  // Zero weights: fill them by hf_folder.h or initialize().
+  // Zero weights: fill them with hf_folder.h or initialize().
   PolicyModel(const ModelConfig& config, const Device& device, at::ScalarType type);
   PolicyModel(const PolicyModel&) = delete;  // parameters() points into the object
   PolicyModel& operator=(const PolicyModel&) = delete;
@@ -39,8 +38,8 @@ class PolicyModel {
   const Device& device() const { return device_; }
   at::ScalarType type() const { return type_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  // Tokens that texts have: ids below. The vocabulary may have more rows, to fill up (Qwen2.5 has
-  // 151,665 and 151,936): these are never sampled. Until set_tokens() all rows are tokens.
+  // The number of token ids that occur. The vocabulary may have more rows, as padding (Qwen2.5 has
+  // 151,665 and 151,936); those are never sampled. Until set_tokens() all rows count.
   int64_t tokens() const { return tokens_; }
   void set_tokens(int64_t tokens);
   kv::KvShape kv_shape() const;
@@ -57,10 +56,10 @@ class PolicyModel {
   // The embeddings of the batch's tokens: out [T, D].
   void embed(const ops::Batch& batch, at::Tensor& out) const;
 
-  // The head: hidden [R, D] -> logits [R, V] float32.
+  // The LM head: hidden [R, D] -> logits [R, V] float32.
   void logits(const at::Tensor& hidden, at::Tensor& out) const;
 
-  // Rows of the head: out [R, D] of tokens [R].
+  // Rows of the LM head: out [R, D] for tokens [R].
   void head_rows(std::span<const int32_t> tokens, at::Tensor& out) const {
     head().gather(device_, tokens, out);
   }
@@ -68,13 +67,13 @@ class PolicyModel {
   // Training: forward() with everything kept that backward needs (model/tape.h).
   // Final hidden states [T, D] of the sequences added to the tape.
   const at::Tensor& forward(Tape& tape) const;
-  // d_hidden [R, D] and the head's gradient, from hidden [R, D] and d_logits [R, V] float32.
+  // d_hidden [R, D] and the LM head's gradient, from hidden [R, D] and d_logits [R, V] float32.
   void logits_backward(const at::Tensor& hidden, const at::Tensor& d_logits, at::Tensor& d_hidden,
                        Gradients& gradients) const;
-  // d_hidden [R, D] alone: for a network that borrows the head.
+  // d_hidden [R, D] only: for a network that uses this LM head without training it.
   void logits_backward_input(const at::Tensor& d_logits, at::Tensor& d_hidden) const;
-  // Adds the gradients of all parameters below the head, from d_hidden [T, D] (the forward's
-  // result).
+  // Adds the gradients of all parameters below the LM head, from d_hidden [T, D], the gradient of
+  // forward()'s result.
   void backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
 
  private:
@@ -88,7 +87,7 @@ class PolicyModel {
   int64_t tokens_ = 0;
   Device device_;
   at::ScalarType type_;
-  ops::Weight embedding_;       // tied: embedding and head
+  ops::Weight embedding_;       // tied: embedding and LM head
   at::Tensor embedding_table_;  // untied: [V, D] in the compute type
   ops::Weight head_;            // untied
   std::vector<DecoderLayer> layers_;

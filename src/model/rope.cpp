@@ -23,9 +23,9 @@ void scale_llama3(const RopeConfig& rope, std::vector<float>& frequencies) {
   }
 }
 
-// Frequencies that turn often within the original length stay, those that turn less than once are
-// divided by the factor, and between the two the share grows linearly with the number of the
-// frequency (YaRN, eq. 18-23).
+// Frequencies that turn often within the original length are unchanged, those that turn less than
+// once are divided by the factor; in between the two are mixed linearly by the frequency's index
+// (YaRN, eq. 18-23).
 void scale_yarn(const RopeConfig& rope, int64_t head_size, std::vector<float>& frequencies) {
   const auto size = static_cast<double>(head_size);
   const auto number_of = [&](double turns) {

@@ -12,16 +12,16 @@
 
 namespace tlt::model {
 
-// [positions, H] float32: cosine then sine of the H / 2 angles of each position, times the
+// [positions, H] float32: cosine, then sine, of the H / 2 angles of each position, times the
 // attention factor.
 at::Tensor rope_table(const RopeConfig& rope, int64_t head_size, int64_t positions);
 
-// The table of one model: grows to the positions that are asked for, and then stays.
+// The table of one model: grows to the largest position that is needed, and never shrinks.
 class RopeTable {
  public:
   RopeTable(const RopeConfig& rope, int64_t head_size) : rope_(rope), head_size_(head_size) {}
 
-  // As rope_table(), on the device, with the batch's last position and maybe more.
+  // As rope_table(), on the device, up to the batch's last position or further.
   const at::Tensor& reach(const Device& device, const ops::Batch& batch);
 
  private:

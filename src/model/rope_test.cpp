@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// What a model with this rope_parameters would have.
+// The RopeConfig of a model with this rope_parameters.
 RopeConfig read(const json& rope_parameters) {
   const TestFolder folder;
   std::ofstream(folder / "config.json") << json{{"architectures", {"Qwen2ForCausalLM"}},
@@ -29,7 +29,7 @@ RopeConfig read(const json& rope_parameters) {
   return ModelConfig::read(folder.path()).rope;
 }
 
-TEST(RopeTest, EveryScalingIsThatOfTransformers) {
+TEST(RopeTest, EveryScalingMatchesTransformers) {
   const json golden = json::parse(
       read_file(std::string(TLT_SOURCE_DIR) + "/tests/golden/rope.json", 1 << 20));
   const int64_t size = golden.at("head_size");

@@ -50,7 +50,7 @@ SafetensorsIndex read_index(FileHandle& file) {
   return SafetensorsIndex::parse(head, file_bytes, file.path());
 }
 
-// File names of the shards, and which tensor the index promises in which.
+// File names of the shards, and the tensors that the index lists for each.
 std::map<std::string, std::set<std::string>> read_shard_index(const std::string& path) {
   const auto index =
       nlohmann::json::parse(read_file(path, kMaxIndexBytes), nullptr, /*allow_exceptions=*/false);
@@ -62,7 +62,7 @@ std::map<std::string, std::set<std::string>> read_shard_index(const std::string&
     TLT_CHECK_INPUT(file.is_string() && !file.get<std::string>().empty() &&
                         file.get<std::string>().find('/') == std::string::npos,
                     path, ": the file of ", name, " is ", file.dump(),
-                    "; it must be the name of a file beside the index");
+                    "; it must be the name of a file next to the index");
     shards[file.get<std::string>()].insert(name);
   }
   return shards;
@@ -83,7 +83,7 @@ void remove_other_model_files(const std::string& folder, const std::set<std::str
   for (const auto& path : old) std::filesystem::remove(path);
 }
 
-// As many neighbours in a shard as fit; a tensor above the limit has one of its own.
+// As many consecutive tensors per shard as fit; a tensor above the limit has a shard of its own.
 std::vector<std::vector<TensorSource>> split(std::vector<TensorSource> sources, int64_t max_bytes) {
   std::vector<std::vector<TensorSource>> shards(1);
   int64_t bytes = 0;

@@ -1,7 +1,7 @@
 // Safetensors files as tensors: reading one file, reading a folder of shards, writing either.
 //
 // Owns       open files.
-// Not here   the checks of the header (safetensors_index.h); what the tensors of a model are called
+// Not here   the checks of the header (safetensors_index.h); the names of a model's tensors
 //            (hf_folder.h).
 // Threading  one thread at a time.
 //
@@ -27,15 +27,15 @@ namespace tlt::model {
 
 class SafetensorsFile {
  public:
-  // InputError when the file is not whole.
+  // Throws InputError if the file is incomplete.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const SafetensorsIndex& index() const { return index_; }
 
-  // REQUIRES: an entry of this file. InputError for a type that tensors do not have.
+  // REQUIRES: an entry of this file. Throws InputError for a type that tensors do not have.
   at::Tensor read(const TensorEntry& entry);
-  // InputError when the file has no such tensor.
+  // Throws InputError if the file has no such tensor.
   at::Tensor read(const std::string& name);
 
  private:
@@ -52,10 +52,10 @@ class SafetensorsFolder {
   const std::string& path() const { return path_; }
   // In the order of the files.
   const std::vector<std::string>& names() const { return names_; }
-  // nullptr when there is none.
+  // nullptr: there is none.
   const TensorEntry* find(const std::string& name) const;
   at::Tensor read(const std::string& name);
-  // The file that has the tensor, for messages. REQUIRES: there is one.
+  // The file with the tensor, for messages. REQUIRES: there is one.
   const std::string& file_of(const std::string& name) const;
 
  private:
@@ -65,7 +65,7 @@ class SafetensorsFolder {
   std::map<std::string, size_t> file_index_;
 };
 
-// A tensor to write. `values` is called when its turn comes, so that a model never lies in memory
+// A tensor to write. `values` is called when it is written, so that a model is never in memory
 // twice.
 struct TensorSource {
   std::string name;
@@ -78,12 +78,12 @@ struct TensorSource {
   int64_t bytes() const;
 };
 
-// Writes one file, atomically. The order is by size of an element, then as given: every tensor is
+// Writes one file, atomically. Tensors are ordered by element size, then as given, so that each is
 // aligned to its type.
 void write_safetensors(const std::string& path, std::vector<TensorSource> sources);
 
-// Writes model.safetensors, or above max_shard_bytes numbered shards and their index, and removes
-// what an earlier save of another shape left there.
+// Writes model.safetensors, or numbered shards and their index if larger than max_shard_bytes, and
+// removes the files of an earlier save with other shards.
 void write_safetensors_folder(const std::string& folder, std::vector<TensorSource> sources,
                               int64_t max_shard_bytes = int64_t{5'000'000'000});
 

@@ -38,8 +38,8 @@ constexpr std::array kTypes = {
       one_sentence(where + ": not a whole safetensors file: " + what + "; copy or save it again"));
 }
 
-// Reads the JSON event by event: that alone sees a key given twice, and it builds nothing deeper
-// than the format is.
+// Reads the JSON event by event: only so a duplicate key is seen, and no structure deeper than the
+// format's is built.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const std::string& where, SafetensorsIndex& index) : where_(where), index_(index) {}
@@ -115,7 +115,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       index_.entries.back().type = *type;
       seen_.type = true;
     } else {
-      misplaced("a text");
+      misplaced("a string");
     }
     return true;
   }
@@ -150,8 +150,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   } seen_;
 };
 
-// Bytes that type and shape ask for; nullopt when that, or the product of the sizes that are not 0,
-// is more than 63 bits can say.
+// Bytes for type and shape; nullopt if they, or the product of the sizes that are not 0, need more
+// than 63 bits.
 std::optional<uint64_t> try_byte_size(const TensorEntry& entry) {
   int64_t bytes = data_type_bytes(entry.type);
   bool is_empty = false;
@@ -162,8 +162,8 @@ std::optional<uint64_t> try_byte_size(const TensorEntry& entry) {
   return is_empty ? 0 : static_cast<uint64_t>(bytes);
 }
 
-// The data is one tensor after the other, from the first byte behind the header to the last of the
-// file.
+// Checks that the data is one tensor after the other, from the first byte after the header to the
+// last of the file.
 void check_layout(std::vector<TensorEntry>& entries, uint64_t data_bytes,
                   const std::string& where) {
   std::stable_sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
@@ -175,8 +175,8 @@ void check_layout(std::vector<TensorEntry>& entries, uint64_t data_bytes,
     if (entry.end < entry.begin) refuse(where, name + "it ends before it begins");
     if (entry.end > data_bytes)
       refuse(where, name + "truncated: it extends past the end of the file");
-    if (entry.begin < position) refuse(where, name + "it overlaps the one before it");
-    if (entry.begin > position) refuse(where, name + "there is a hole in front of it");
+    if (entry.begin < position) refuse(where, name + "it overlaps the previous one");
+    if (entry.begin > position) refuse(where, name + "there is a gap before it");
     const auto bytes = try_byte_size(entry);
     if (!bytes || *bytes != entry.end - entry.begin)
       refuse(where, name + "its shape and dtype do not give its " +
@@ -184,7 +184,7 @@ void check_layout(std::vector<TensorEntry>& entries, uint64_t data_bytes,
     position = entry.end;
   }
   if (position != data_bytes)
-    refuse(where, std::to_string(data_bytes - position) + " bytes behind the last tensor");
+    refuse(where, std::to_string(data_bytes - position) + " bytes after the last tensor");
 }
 
 }  // namespace

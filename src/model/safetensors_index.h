@@ -1,14 +1,14 @@
-// SafetensorsIndex: the table at the beginning of a safetensors file, from unchecked bytes.
+// SafetensorsIndex: the table at the beginning of a safetensors file, parsed from unchecked bytes.
 //
 // The format: 8 bytes length n (little endian), n bytes of JSON, the data.
 //
 //   {"model.norm.weight": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]},
 //    "__metadata__": {"format": "pt"}}
 //
-// Every entry is checked: known type, the size that type and shape give, no overlap, no gap, no
+// Every entry is checked: known type, the size that type and shape imply, no overlap, no gap, no
 // byte left over.
 //
-// Not here   the data and its tensors (safetensors.h). No torch: a fuzzer can run this alone.
+// Not here   the data and its tensors (safetensors.h). Needs no torch: a fuzzer can run it.
 //
 //   const std::string name = "model.safetensors";
 //   const uint64_t end = SafetensorsIndex::header_end(first_8_bytes, file_bytes, name);
@@ -45,7 +45,7 @@ enum class DataType {
   kF64
 };
 
-// "F32", as the header spells it.
+// "F32", as in the header.
 std::string_view data_type_name(DataType type);
 int64_t data_type_bytes(DataType type);
 std::optional<DataType> try_parse_data_type(std::string_view name);
@@ -65,11 +65,11 @@ struct SafetensorsIndex {
   std::vector<TensorEntry> entries;  // in the order of the data
   std::map<std::string, std::string> metadata;
 
-  // Where the header ends and the data begins. `head` has the file's first 8 bytes or more, or all
-  // it has.
+  // Where the header ends and the data begins. `head` is the first 8 bytes of the file or more, or
+  // the whole file.
   static uint64_t header_end(std::string_view head, uint64_t file_bytes, const std::string& where);
 
-  // `head` is the file up to header_end() or more. InputError names `where` and the tensor.
+  // `head` is the file up to header_end() or more. Throws InputError with `where` and the tensor.
   static SafetensorsIndex parse(std::string_view head, uint64_t file_bytes,
                                 const std::string& where);
 
@@ -79,8 +79,8 @@ struct SafetensorsIndex {
   std::map<std::string, size_t, std::less<>> by_name_;
 };
 
-// The bytes in front of the data: length and JSON, padded with spaces to a multiple of 8. begin and
-// end of the entries are set on the way, in the given order.
+// The bytes before the data: length and JSON, padded with spaces to a multiple of 8. Sets begin and
+// end of the entries, in the given order.
 std::string make_safetensors_header(std::vector<TensorEntry>& entries,
                                     const std::map<std::string, std::string>& metadata);
 

@@ -33,7 +33,7 @@ std::string tensor(const std::string& dtype, const std::string& shape, const std
   return R"({"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
 }
 
-TEST(SafetensorsIndexTest, ReadsTypesShapesAndOffsetsInTheOrderOfTheData) {
+TEST(SafetensorsIndexTest, ReadsEntriesInTheOrderOfTheData) {
   const auto index =
       parse(file_of(R"({"b":)" + tensor("BF16", "[2,3]", "[4,16]") +
                         R"(,"__metadata__":{"format":"pt"},"a":)" + tensor("F32", "[]", "[0,4]") +
@@ -50,7 +50,7 @@ TEST(SafetensorsIndexTest, ReadsTypesShapesAndOffsetsInTheOrderOfTheData) {
   EXPECT_EQ(index.metadata.at("format"), "pt");
 }
 
-TEST(SafetensorsIndexTest, AWrittenHeaderReadsBackAndIsAligned) {
+TEST(SafetensorsIndexTest, HeaderRoundTripsAndIsAligned) {
   std::vector<TensorEntry> entries = {{"x", DataType::kF32, {3}}, {"y\"ä", DataType::kU8, {5}}};
   const std::string header = make_safetensors_header(entries, {{"format", "pt"}});
   EXPECT_EQ(header.size() % 8, 0u);
@@ -63,7 +63,7 @@ TEST(SafetensorsIndexTest, AWrittenHeaderReadsBackAndIsAligned) {
   }
 }
 
-TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
+TEST(SafetensorsIndexTest, ErrorNamesFileAndFault) {
   const std::string good = tensor("F32", "[2]", "[0,8]");
   const struct {
     std::string file, reason;
@@ -77,7 +77,7 @@ TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
       {file_of("{", 0), "not JSON"},
       {file_of("{} x", 0), "not JSON"},
       {file_of("{\"\xff\":1}", 0), "not JSON"},
-      {file_of("{}", 1), "1 bytes behind the last tensor"},
+      {file_of("{}", 1), "1 bytes after the last tensor"},
       {file_of("{\"a\":" + good + ",\"a\":" + good + "}", 8), "'a' is given twice"},
       {file_of(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8),
        "'dtype' is given twice"},
@@ -101,11 +101,11 @@ TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
       {file_of("{\"a\":" + tensor("F32", "[2]", "[8,0]") + "}", 8), "ends before it begins"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[0,8]") + "}", 7), "past the end of the file"},
       {file_of("{\"a\":" + tensor("F32", "[3]", "[0,8]") + "}", 8), "do not give its 8 bytes"},
-      {file_of("{\"a\":" + tensor("F32", "[2]", "[4,12]") + "}", 12), "a hole"},
+      {file_of("{\"a\":" + tensor("F32", "[2]", "[4,12]") + "}", 12), "a gap"},
       // 2^62 elements of 4 bytes wrap to 0 bytes in 64 bits.
       {file_of("{\"a\":" + tensor("F32", "[4611686018427387904,4]", "[0,0]") + "}", 0),
        "do not give its 0 bytes"},
-      // Nothing, but a product that does not fit on the way to it.
+      // Empty, but an intermediate product overflows.
       {file_of("{\"a\":" + tensor("F32", "[4611686018427387904,4,0]", "[0,0]") + "}", 0),
        "do not give its 0 bytes"},
       {file_of("{\"a\":" + good + ",\"b\":" + tensor("F32", "[2]", "[4,12]") + "}", 12),
@@ -118,18 +118,18 @@ TEST(SafetensorsIndexTest, EveryFaultIsRefusedWithFileAndReason) {
 }
 
 // Found by the fuzzer.
-TEST(SafetensorsIndexTest, ANameWithLineBreaksDoesNotBreakTheSentence) {
+TEST(SafetensorsIndexTest, NameWithLineBreaksStaysOnOneLine) {
   EXPECT_EQ(refusal(file_of(R"({"a\n\u0000b":[1]})", 0)).find_first_of(std::string("\n\0", 2)),
             std::string::npos);
 }
 
-TEST(SafetensorsIndexTest, DeepNestingIsRefusedWithoutDeepStacks) {
+TEST(SafetensorsIndexTest, DeepNestingIsRejectedWithoutRecursion) {
   std::string deep = "{\"a\":";
   for (int i = 0; i < 1'000'000; ++i) deep += "{\"a\":";
   EXPECT_THAT(refusal(file_of(deep, 0)), testing::HasSubstr("an object where"));
 }
 
-TEST(SafetensorsIndexTest, AMutatedFileIsEitherWholeOrRefused) {
+TEST(SafetensorsIndexTest, MutatedFileIsValidOrRejected) {
   std::vector<TensorEntry> entries = {
       {"a", DataType::kF32, {2, 3}}, {"bc", DataType::kBF16, {4}}, {"d", DataType::kI64, {}}};
   const std::string good =

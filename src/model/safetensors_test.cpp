@@ -33,7 +33,7 @@ class SafetensorsTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(SafetensorsTest, EveryTypeComesBackBitForBit) {
+TEST_F(SafetensorsTest, EveryTypeRoundTripsBitForBit) {
   const at::Tensor base = at::arange(12).reshape({3, 4});
   std::vector<TensorSource> sources;
   std::map<std::string, at::Tensor> written;
@@ -59,7 +59,7 @@ TEST_F(SafetensorsTest, EveryTypeComesBackBitForBit) {
   EXPECT_THROW(file.read("other"), InputError);
 }
 
-TEST_F(SafetensorsTest, DataThatIsNotAlignedIsRead) {
+TEST_F(SafetensorsTest, UnalignedDataIsRead) {
   std::string bytes =
       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})";
   bytes = std::string{static_cast<char>(bytes.size()), 0, 0, 0, 0, 0, 0, 0} + bytes + 'x';
@@ -69,7 +69,7 @@ TEST_F(SafetensorsTest, DataThatIsNotAlignedIsRead) {
   EXPECT_TRUE(at::equal(SafetensorsFile(path()).read("b"), at::tensor({1.5F, -2.25F})));
 }
 
-TEST_F(SafetensorsTest, AFileCutShortIsRefused) {
+TEST_F(SafetensorsTest, TruncatedFileIsRejected) {
   write_safetensors(path(), {TensorSource::of("a", at::ones({64}))});
   for (size_t size = std::filesystem::file_size(path()); size-- > 0;) {
     std::filesystem::resize_file(path(), size);
@@ -77,7 +77,7 @@ TEST_F(SafetensorsTest, AFileCutShortIsRefused) {
   }
 }
 
-TEST_F(SafetensorsTest, ATypeThatTensorsDoNotHaveIsNamedWhenItIsRead) {
+TEST_F(SafetensorsTest, UnsupportedTypeIsNamedWhenRead) {
   std::string bytes = R"({"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})";
   write_file_atomic(
       path(), std::string{static_cast<char>(bytes.size()), 0, 0, 0, 0, 0, 0, 0} + bytes + 'x');
@@ -90,7 +90,7 @@ TEST_F(SafetensorsTest, ATypeThatTensorsDoNotHaveIsNamedWhenItIsRead) {
   }
 }
 
-TEST_F(SafetensorsTest, AFolderOfShardsReadsLikeOneFile) {
+TEST_F(SafetensorsTest, ShardedFolderReadsLikeOneFile) {
   SafetensorsFolder golden(kTensorFolders + "qwen3_sharded");
   EXPECT_EQ(golden.find("model.embed_tokens.weight")->shape, (std::vector<int64_t>{320, 48}));
   EXPECT_EQ(golden.find("lm_head.weight"), nullptr);
@@ -112,7 +112,7 @@ TEST_F(SafetensorsTest, AFolderOfShardsReadsLikeOneFile) {
                         golden.read("model.norm.weight")));
 }
 
-TEST_F(SafetensorsTest, AShardThatDoesNotHoldWhatTheIndexSaysIsRefused) {
+TEST_F(SafetensorsTest, ShardWithoutAnIndexedTensorIsRejected) {
   write_safetensors(path("x.safetensors"), {TensorSource::of("a", at::ones({2}))});
   write_safetensors(path("y.safetensors"), {TensorSource::of("a", at::ones({2}))});
   const auto refuses = [&](const nlohmann::json& weight_map) {
@@ -128,7 +128,7 @@ TEST_F(SafetensorsTest, AShardThatDoesNotHoldWhatTheIndexSaysIsRefused) {
   refuses("x");
 }
 
-TEST_F(SafetensorsTest, AFailedWriteLeavesTheOldFile) {
+TEST_F(SafetensorsTest, FailedWriteKeepsTheOldFile) {
   write_safetensors(path(), {TensorSource::of("a", at::ones({2}))});
   TensorSource broken = TensorSource::of("a", at::zeros({2}));
   broken.values = []() -> at::Tensor { throw Error("planned"); };

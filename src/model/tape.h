@@ -1,7 +1,7 @@
-// Tape: what PolicyModel::forward leaves behind for backward, over whole sequences.
+// Tape: what PolicyModel::forward keeps for backward, over whole sequences.
 //
 // With `recompute` only the input of each layer is kept, and backward runs a layer's forward again:
-// less memory for a third more work. The results are the same bits.
+// less memory for a third more work. The results are bit-identical.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,24 +17,23 @@ class Tape {
  public:
   Tape(const PolicyModel& model, bool recompute);
 
-  // Appends a whole sequence to the batch to come, with pages of the tape's own cache.
+  // Appends a whole sequence to the next batch, with pages of the tape's own cache.
   void add_sequence(const int32_t* tokens, int32_t count) {
     sequences_.add_sequence(tokens, count);
   }
-  // Appends a sequence that begins as the last whole one, and goes on with these tokens
-  // (TapeBatch::add_branch).
+  // Appends a suffix to the last sequence added by add_sequence (TapeBatch::add_branch).
   void add_branch(const int32_t* tokens, int32_t count) { sequences_.add_branch(tokens, count); }
   const ops::Batch& batch() const { return sequences_.batch(); }
   void clear() { sequences_.clear(); }
 
-  // What went into these layers, one beside the other: out [T, layers D]. REQUIRES: a forward pass
-  // of the batch.
+  // The inputs of these layers, concatenated by columns: out [T, layers D]. REQUIRES: a forward
+  // pass of the batch.
   void captured(const std::vector<int64_t>& layers, at::Tensor& out);
 
  private:
   friend class PolicyModel;
 
-  // Room for the batch's pages; called by forward.
+  // Allocates the batch's pages; called by forward.
   void prepare_cache();
   LayerActivations& activations(int64_t layer) {
     return layers_[recompute_ ? 0 : static_cast<size_t>(layer)];
@@ -46,7 +45,7 @@ class Tape {
   const PolicyModel& model_;
   const bool recompute_;
   TapeBatch sequences_;
-  std::vector<RowBuffer> inputs_;  // of each layer, and the last one's output: [T, D]
+  std::vector<RowBuffer> inputs_;  // of each layer, and the output of the last: [T, D]
   RowBuffer hidden_;               // [T, D] after the final norm
   RowBuffer d_stream_;             // [T, D]
   std::vector<LayerActivations> layers_;

@@ -14,22 +14,22 @@ int64_t pages_of(int32_t rows) { return (rows + ops::kPageSlots - 1) / ops::kPag
 
 void TapeBatch::add_sequence(const int32_t* tokens, int32_t count) {
   TLT_CHECK(count > 0, "empty sequence");
-  stem_ = static_cast<int32_t>(batch_.segments.size());
+  prefix_ = static_cast<int32_t>(batch_.segments.size());
   batch_.add(tokens, count, /*first_position=*/0, nullptr);
   used_pages_ += pages_of(count);
 }
 
 void TapeBatch::add_branch(const int32_t* tokens, int32_t count) {
-  TLT_CHECK(count > 0 && stem_ >= 0, "a branch of ", count, " tokens");
-  TLT_CHECK(batch_.segments[static_cast<size_t>(stem_)].rows % ops::kPageSlots == 0,
-            "a stem of part of a page");
-  batch_.add_branch(tokens, count, stem_, nullptr);
+  TLT_CHECK(count > 0 && prefix_ >= 0, "a suffix of ", count, " tokens");
+  TLT_CHECK(batch_.segments[static_cast<size_t>(prefix_)].rows % ops::kPageSlots == 0,
+            "a shared prefix that is not whole pages");
+  batch_.add_branch(tokens, count, prefix_, nullptr);
   used_pages_ += pages_of(count);
 }
 
 void TapeBatch::clear() {
   batch_.clear();
-  stem_ = -1;
+  prefix_ = -1;
   used_pages_ = 0;
 }
 
@@ -47,8 +47,8 @@ void TapeBatch::prepare_cache(const Device& device, const kv::KvShape& shape) {
   for (ops::Segment& segment : batch_.segments) {
     segment.pages = list;
     if (segment.stem >= 0) {
-      const ops::Segment& stem = batch_.segments[static_cast<size_t>(segment.stem)];
-      list = std::copy_n(stem.pages, pages_of(stem.rows), list);
+      const ops::Segment& prefix = batch_.segments[static_cast<size_t>(segment.stem)];
+      list = std::copy_n(prefix.pages, pages_of(prefix.rows), list);
     }
     for (int64_t i = 0; i < pages_of(segment.rows); ++i) *list++ = next++;
   }

@@ -1,5 +1,5 @@
-// TapeBatch: the whole sequences of a training pass, and the pages their keys and values lie in
-// while it lasts.
+// TapeBatch: the whole sequences of a training pass, and the pages of their KV cache during the
+// pass.
 //
 // Owns       the batch and a KV cache of its own, kept between passes.
 // Not here   activations (tape.h, draft_tape.h).
@@ -19,12 +19,12 @@ namespace tlt::model {
 class TapeBatch {
  public:
   void add_sequence(const int32_t* tokens, int32_t count);
-  // Appends a sequence that begins with the last one added by add_sequence, and goes on with these.
-  // REQUIRES: that one is whole pages.
+  // Appends a sequence that consists of the last one added by add_sequence, as a shared prefix, and
+  // these tokens, as a suffix. REQUIRES: the prefix is whole pages.
   void add_branch(const int32_t* tokens, int32_t count);
   void clear();
 
-  // Room for the batch's pages. REQUIRES: the same device and shape at every call.
+  // Allocates the batch's pages. REQUIRES: the same device and shape at every call.
   void prepare_cache(const Device& device, const kv::KvShape& shape);
 
   const ops::Batch& batch() const { return batch_; }
@@ -33,10 +33,10 @@ class TapeBatch {
 
  private:
   ops::Batch batch_;
-  // Of each segment: a stem's pages, then its own, which are consecutive.
+  // By segment: the pages of its shared prefix, then its own, which are consecutive.
   std::vector<ops::PageId> pages_;
   std::unique_ptr<kv::KvCache> cache_;
-  int32_t stem_ = -1;  // the last segment that is no branch
+  int32_t prefix_ = -1;  // the last segment that is not a suffix
   int64_t used_pages_ = 0;
 };
 

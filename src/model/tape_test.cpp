@@ -14,30 +14,30 @@ namespace {
 using tests::tensors_equal;
 using tests::tensors_near;
 
-constexpr int64_t kStem = 32;
+constexpr int64_t kPrefix = 32;
 
-// Two prompts of whole pages with some responses each, and a sequence alone between them.
+// Two prompts of whole pages with some responses each, and a single sequence between them.
 class TapeTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType, bool>> {
  protected:
   at::ScalarType type() const { return std::get<1>(GetParam()); }
 
   struct Pass {
-    at::Tensor hidden;  // of the rows behind the stems, then those of the stems (first copies)
+    at::Tensor hidden;  // of the suffixes' rows, then of the shared prefixes' (first copies)
     Gradients gradients;
   };
 
-  // The gradient of sum(hidden * weights) over the rows behind the stems.
+  // The gradient of sum(hidden * weights) over the rows of the suffixes.
   Pass run(bool share) const {
     Tape tape(*model_, /*recompute=*/std::get<2>(GetParam()));
-    std::vector<int64_t> rows, stem_rows;
+    std::vector<int64_t> rows, prefix_rows;
     const auto take = [](std::vector<int64_t>& list, int64_t first, int64_t count) {
       for (int64_t i = 0; i < count; ++i) list.push_back(first + i);
     };
     const auto add_group = [&](uint32_t prompt, const std::vector<int32_t>& lengths) {
-      std::vector<int32_t> tokens = tests::random_tokens(5, prompt, kStem, vocabulary());
-      const int64_t stem = tape.batch().rows();
-      take(stem_rows, stem, kStem);
-      if (share) tape.add_sequence(tokens.data(), kStem);
+      std::vector<int32_t> tokens = tests::random_tokens(5, prompt, kPrefix, vocabulary());
+      const int64_t first = tape.batch().rows();
+      take(prefix_rows, first, kPrefix);
+      if (share) tape.add_sequence(tokens.data(), kPrefix);
       for (size_t i = 0; i < lengths.size(); ++i) {
         const std::vector<int32_t> more = tests::random_tokens(
             6, prompt * 10 + static_cast<uint32_t>(i), lengths[i], vocabulary());
@@ -45,8 +45,8 @@ class TapeTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarTy
           take(rows, tape.batch().rows(), lengths[i]);
           tape.add_branch(more.data(), lengths[i]);
         } else {
-          take(rows, tape.batch().rows() + kStem, lengths[i]);
-          tokens.resize(kStem);
+          take(rows, tape.batch().rows() + kPrefix, lengths[i]);
+          tokens.resize(kPrefix);
           tokens.insert(tokens.end(), more.begin(), more.end());
           tape.add_sequence(tokens.data(), static_cast<int32_t>(tokens.size()));
         }
@@ -65,7 +65,7 @@ class TapeTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarTy
     at::Tensor d_hidden = at::zeros_like(hidden);
     d_hidden.index_copy_(0, at_rows, weights.to(type()));
     Pass pass{at::cat({hidden.index_select(0, at_rows),
-                       hidden.index_select(0, at::tensor(stem_rows, at::kLong))}),
+                       hidden.index_select(0, at::tensor(prefix_rows, at::kLong))}),
               model_->make_gradients()};
     model_->backward(tape, d_hidden, pass.gradients);
     return pass;
@@ -76,7 +76,7 @@ class TapeTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarTy
       tests::make_tiny_model(tests::tiny_config(std::get<0>(GetParam())), type(), Device::cpu(2));
 };
 
-TEST_P(TapeTest, AStemThatSequencesShareChangesNoHiddenStateAndNoGradientBeyondRounding) {
+TEST_P(TapeTest, SharedPrefixKeepsStatesAndGradients) {
   const Pass want = run(/*share=*/false), got = run(/*share=*/true);
   EXPECT_TRUE(tensors_equal(got.hidden, want.hidden));
   for (size_t i = 0; i < want.gradients.tensors.size(); ++i) {
@@ -87,7 +87,7 @@ TEST_P(TapeTest, AStemThatSequencesShareChangesNoHiddenStateAndNoGradientBeyondR
   }
 }
 
-TEST_P(TapeTest, ABranchNeedsAStemOfWholePages) {
+TEST_P(TapeTest, SuffixNeedsAPrefixOfWholePages) {
   Tape tape(*model_, false);
   const std::vector<int32_t> tokens(20, 3);
   EXPECT_THROW(tape.add_branch(tokens.data(), 2), Error);

@@ -11,13 +11,13 @@
 namespace tlt::model {
 namespace {
 
-// What a thread takes at a time: enough that calls of small operations do not count.
+// Values per task of a thread: large enough that the overhead of small operations is negligible.
 constexpr int64_t kPieceNumbers = 1 << 15;
-// Of a row whose path is not there: nothing of pass 0 is seen, and nothing is infinite.
+// Log-sum-exp of a row that attends to nothing: negligible, but finite.
 constexpr double kNothing = -1e30;
 
-// body(first, count): pieces of rows first_row … rows - 1, on the device's threads; on a GPU all at
-// once.
+// Calls body(first, count) for pieces of rows first_row … rows - 1, on the device's threads; on a
+// GPU once for all.
 template <class Body>
 void for_rows(const Device& device, int64_t first_row, int64_t rows, int64_t columns,
               const Body& body) {
@@ -30,7 +30,7 @@ void for_rows(const Device& device, int64_t first_row, int64_t rows, int64_t col
   });
 }
 
-// Rows of qkv as float32, taken apart.
+// Rows of qkv as float32, split into Q, K and V.
 class Rows {
  public:
   Rows(const ops::AttentionShape& shape, const at::Tensor& qkv, int64_t first, int64_t count)
@@ -58,7 +58,7 @@ class Rows {
   const at::Tensor values_;
 };
 
-// Without a rotation: gradients stay those of rotated queries and keys.
+// A table of angles 0: gradients stay those of rotated queries and keys.
 at::Tensor no_rotation(const Device& device, int64_t positions, int64_t head_size) {
   at::Tensor table = device.zeros({positions, head_size}, at::kFloat);
   table.narrow(1, 0, head_size / 2).fill_(1);
@@ -76,7 +76,7 @@ at::Tensor turned_back(const at::Tensor& d, const at::Tensor& angles) {
 
 }  // namespace
 
-const ops::Batch& UnrolledAttention::shifted(const ops::Batch& batch, int64_t rows) {
+const ops::Batch& TttAttention::shifted(const ops::Batch& batch, int64_t rows) {
   shifted_.tokens = batch.tokens;
   shifted_.positions = batch.positions;
   shifted_.segments.clear();
@@ -89,8 +89,8 @@ const ops::Batch& UnrolledAttention::shifted(const ops::Batch& batch, int64_t ro
   return shifted_;
 }
 
-void UnrolledAttention::forward(const DecoderLayer& layer, const Sequences& sequences,
-                                const Passes& passes) {
+void TttAttention::forward(const DecoderLayer& layer, const Sequences& sequences,
+                           const Passes& passes) {
   const auto& [device, batch, cos_sin, cache] = sequences;
   const ops::AttentionShape shape = layer.attention_shape();
   LayerActivations& a = *passes.back();
@@ -136,9 +136,9 @@ void UnrolledAttention::forward(const DecoderLayer& layer, const Sequences& sequ
   });
 }
 
-void UnrolledAttention::backward(const DecoderLayer& layer, const Sequences& sequences,
-                                 const Passes& passes, const at::Tensor& d_attended,
-                                 at::Tensor& d_qkv, std::vector<at::Tensor>& gradients) {
+void TttAttention::backward(const DecoderLayer& layer, const Sequences& sequences,
+                            const Passes& passes, const at::Tensor& d_attended, at::Tensor& d_qkv,
+                            std::vector<at::Tensor>& gradients) {
   const auto& [device, batch, cos_sin, cache] = sequences;
   const ops::AttentionShape shape = layer.attention_shape();
   LayerActivations& a = *passes.back();
@@ -148,8 +148,8 @@ void UnrolledAttention::backward(const DecoderLayer& layer, const Sequences& seq
   for (int64_t j = std::ssize(d_kv_); j <= k; ++j)
     d_kv_.push_back(device.zeros({rows, 2 * kv, h}, at::kFloat));
 
-  // What is seen of pass 0: the ordinary gradient, the rows of keys and values k behind the
-  // queries'.
+  // The part that attends to pass 0: the ordinary gradient; the rows of K and V are k before the
+  // queries.
   at::Tensor d_seen = device.zeros({rows, (n + 2 * kv) * h}, d_attended.scalar_type());
   ops::attention_backward(device, shape, shifted(batch, k),
                           {.cos_sin = no_rotation(device, rows, h)}, a.qkv.view(), a.qkv.view(),

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kSteps = 5;
 
-// The larger queries, keys and values are, the more the result depends on which positions a draft
+// The larger Q, K and V are, the more the result depends on which positions a draft
 // token attends to.
 struct SharpDrafter : GoldenDrafter {
   explicit SharpDrafter(double scale) : GoldenDrafter("qwen2_tied") {
