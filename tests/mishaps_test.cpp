@@ -277,7 +277,7 @@ TEST_F(MishapTest, AWorkerThatNeverComes) {
     EXPECT_EQ(run_program(arguments, scratch_ / "log", launched(rank, port)), 1);
     EXPECT_LT(now() - start, 10);
     expect_one_sentence(read_text(scratch_ / "log"),
-                        rank == 0 ? HasSubstr("no word from rank 1 after 2 s")
+                        rank == 0 ? HasSubstr("no response from rank 1 after 2 s")
                                   : HasSubstr("cannot reach rank 0 at 127.0.0.1 port " +
                                               std::to_string(port) + " within 2 s"));
   }
@@ -295,7 +295,7 @@ TEST_F(MishapTest, AWorkerOfALauncherThatIsKilled) {
   int code = 0;
   ASSERT_TRUE(first.wait_for(25, &code)) << first.output();  // timeout_seconds and a little
   EXPECT_EQ(code, 1);
-  expect_one_sentence(first.output(), AnyOf(HasSubstr("no word from rank 1"),
+  expect_one_sentence(first.output(), AnyOf(HasSubstr("no response from rank 1"),
                                             HasSubstr("worker 1 was lost during the rollouts")));
   expect_no_partial_checkpoint(run);
   expect_goes_on(run);

@@ -125,7 +125,7 @@ TEST(RanksTest, DeadRankIsNamedAtOnce) {
     at::Tensor sum = at::ones({100000});
     const std::string first = thrown_message([&] { comm->all_reduce_sum(sum); });
     EXPECT_THAT(first, AllOf(HasSubstr("all_reduce_sum of Float [100000]"),
-                             HasSubstr("no word from rank 1:")));
+                             HasSubstr("no response from rank 1:")));
     EXPECT_THAT(thrown_message([&] { comm->barrier("next"); }),
                 AllOf(HasSubstr("barrier 'next'"), HasSubstr(first)));
   });
@@ -141,7 +141,7 @@ TEST(RanksTest, RankThatWaitsForALiveRankIsNotReported) {
     if (launch.rank == 1) raise(SIGKILL);
     at::Tensor values = at::zeros({100000});
     EXPECT_THAT(thrown_message([&] { comm->broadcast(values, 1); }),
-                HasSubstr("no word from rank 1:"));
+                HasSubstr("no response from rank 1:"));
   });
   EXPECT_THAT(ends, ElementsAre(kPassed, 128 + SIGKILL, kPassed, kPassed));
 }
@@ -167,8 +167,9 @@ TEST(RanksTest, StuckRankIsNamedAfterTheTimeout) {
       _exit(kPassed);
     }
     at::Tensor sum = at::ones({3});
-    EXPECT_THAT(thrown_message([&] { comm->all_reduce_sum(sum); }),
-                AllOf(HasSubstr("all_reduce_sum of Float [3]"), HasSubstr("no word from rank 1")));
+    EXPECT_THAT(
+        thrown_message([&] { comm->all_reduce_sum(sum); }),
+        AllOf(HasSubstr("all_reduce_sum of Float [3]"), HasSubstr("no response from rank 1")));
     _exit(::testing::Test::HasFailure() ? kExpectationFailed : kPassed);
   });
   EXPECT_THAT(ends, Each(kPassed));
@@ -192,8 +193,8 @@ TEST(RanksTest, MissingRankIsNamedAtTheRendezvous) {
         [&] { make_comm(launch, {.timeout_seconds = 1, .rendezvous_seconds = 0.4}); });
     EXPECT_NE(message, "");
     if (launch.rank == 0) {
-      EXPECT_THAT(message,
-                  AllOf(HasSubstr("rendezvous of 3 workers"), HasSubstr("no word from rank 2")));
+      EXPECT_THAT(message, AllOf(HasSubstr("rendezvous of 3 workers"),
+                                 HasSubstr("no response from rank 2")));
     }
   });
   EXPECT_THAT(ends, Each(kPassed));
@@ -221,7 +222,7 @@ TEST(RanksTest, DuplicateRankIsRejected) {
     wrong.launcher_serves_store = launch.rank == 1;  // the second rank 0 has no socket to serve
     const std::string message =
         thrown_message([&] { make_comm(wrong, {.timeout_seconds = 1, .rendezvous_seconds = 2}); });
-    EXPECT_THAT(message, launch.rank == 0 ? HasSubstr("no word from rank 1")
+    EXPECT_THAT(message, launch.rank == 0 ? HasSubstr("no response from rank 1")
                                           : HasSubstr("a second process says it is rank 0"));
   });
   EXPECT_THAT(ends, Each(kPassed));

@@ -225,7 +225,7 @@ class ControlServer::Impl {
     for (const Command& command : commands) {
       if (command.kind == Command::Kind::kLost)
         warn_once("lost worker " + std::to_string(command.group),
-                  "worker {} is lost: no word for {} s; others get its groups", command.group,
+                  "worker {} is lost: no message for {} s; others get its groups", command.group,
                   options_.lost_after_seconds);
       // The library drops messages to a worker that is gone; its silence is noticed later.
       router_.send(zmq::buffer(std::to_string(command.worker)), zmq::send_flags::sndmore);
@@ -373,7 +373,8 @@ class ControlClient::Impl {
       last_heard_ = time;  // this process was suspended
     last_look_ = time;
     TLT_CHECK(time - last_heard_ <= options_.lost_after_seconds, "worker ", worker_,
-              " has no word from the coordinator (rank 0) for ", options_.lost_after_seconds, " s");
+              " has no message from the coordinator (rank 0) for ", options_.lost_after_seconds,
+              " s");
   }
 
   // Constant after construction.

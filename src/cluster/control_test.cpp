@@ -175,7 +175,7 @@ TEST(ControlTest, WorkerWithWrongKeysIsIgnored) {
   EXPECT_THAT(roll_out(good, 1, 4, 2, 1), ElementsAre(0, 2, 3, 1));
   EXPECT_FALSE(thrown_message([&] {
                  while (!bad.step_done()) bad.wait_for_news(0.05);
-               }).find("worker 1 has no word from the coordinator") == std::string::npos);
+               }).find("worker 1 has no message from the coordinator") == std::string::npos);
 }
 
 TEST(ControlTest, MalformedMessageEndsTheServer) {
@@ -324,7 +324,7 @@ TEST(ControlRanksTest, LostCoordinatorIsNamed) {
     comm->barrier("start");
     if (launch.rank == 0) raise(SIGKILL);
     EXPECT_THAT(thrown_message([&] { roll_out(*source, 1, 4, 2, 5); }),
-                HasSubstr("worker 1 has no word from the coordinator (rank 0) for 1.5 s"));
+                HasSubstr("worker 1 has no message from the coordinator (rank 0) for 1.5 s"));
   });
   EXPECT_THAT(ends, ElementsAre(128 + SIGKILL, kPassed));
 }

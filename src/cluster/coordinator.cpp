@@ -12,8 +12,8 @@ namespace tlt::cluster {
 namespace {
 
 // The receiving worker computes the KV cache of migrated tokens again. That is prefill: a forward
-// pass takes some tens of such tokens in the time of one decode step. A migration pays if that cost
-// is small relative to the tokens that may still be generated.
+// pass takes some tens of such tokens in the time of one decode step. A migration is worth it if
+// that cost is small relative to the tokens that may still be generated.
 constexpr int64_t kTokensPerRemaining = 4;
 constexpr int64_t kMostTokens = int64_t{1} << 20;  // kMaxMigrationBytes holds 4 times as many
 

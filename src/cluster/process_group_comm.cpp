@@ -93,7 +93,7 @@ std::string missing_ranks(c10d::Store& store, const std::vector<std::string>& ke
   } catch (const std::exception&) {
     return "rank 0, which serves it, is gone";
   }
-  return "no word from rank " + ranks;
+  return "no response from rank " + ranks;
 }
 
 // Waits until every rank has joined.
@@ -287,7 +287,7 @@ class ProcessGroupComm final : public Comm {
     std::string text;
     for (int rank = 0; rank < size_; ++rank)
       if (!reports.contains(rank)) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-    text = text.empty() ? "every rank reported" : "no word from rank " + text;
+    text = text.empty() ? "every rank reported" : "no response from rank " + text;
     for (const auto& [rank, there] : reports)
       if (there != here) text += "; rank " + std::to_string(rank) + " failed in " + there;
     return text;

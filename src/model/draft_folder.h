@@ -3,7 +3,8 @@
 // draft_eagle3_folder.h.
 //
 // Not here   the meaning of the tensors (draft_network.h); the keys of config.json
-// (draft_config.h). Threading  engine thread only; a DraftSnapshot may be saved by any one thread.
+//            (draft_config.h).
+// Threading  engine thread only; a DraftSnapshot may be saved by any one thread.
 //
 //   const auto drafter = load_drafter("models/Qwen2.5-7B-Eagle", *target);
 //   save_drafter(snapshot_drafter(*drafter), "runs/a/checkpoints/step_000010/drafter");

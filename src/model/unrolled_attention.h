@@ -15,8 +15,8 @@
 //
 // Owns       the gradients of the passes' K and V during their summation.
 // Not here   projections and norms of the layer (decoder_layer.h).
-// Threading  engine thread only; uses the device's pool. The result is the same for any number of
-// threads.
+// Threading  engine thread only; uses the device's pool. The result is the same, bit for bit, for
+//            any number of threads.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -16,8 +16,7 @@
 //
 // Borrows    the network and its target, whose LM head is read and never changed.
 // Threading  engine thread only; uses the device's pool. The result is the same, bit for bit, for
-// any
-//            number of threads and any chunk size.
+//            any number of threads and any chunk size.
 //
 //   DraftLoss loss(network, {.hidden = 1.0, .logits = 0.1});
 //   DraftSums sums;

@@ -7,7 +7,7 @@
 //
 // Owns       the training copy with its optimizer, and the unfinished step.
 // Borrows    the draft buffer, the timeline, and through the draft model the target (read only).
-// Not here   when a worker is idle (rl/rollout_phase.h); whether training pays (drift_trigger.h).
+// Not here   when a worker is idle (rl/rollout_phase.h); when to train (drift_trigger.h).
 // Threading  engine thread only.
 // Errors     an error in training turns it off on this worker: one warning, is_off(). The worker
 //            still takes part in publish(), and the run continues.

@@ -1,5 +1,5 @@
-// LoraAdapter: low-rank additions to matrices of a policy (LoRA, Hu et al. 2021), trained in their
-// place:
+// LoraAdapter: low-rank additions to matrices W of a policy, trained instead of W (LoRA, Hu et al.
+// 2021):
 //
 //   W = round(base + s B A),   s = alpha / rank        W [N, K], A [R, K], B [N, R]
 //
@@ -11,7 +11,8 @@
 // Owns       A and B, float32; the targets' base values in the compute type.
 // Borrows    the policy, whose targets merge() writes.
 // Not here   PEFT's files (lora_folder.h); the optimizer (adamw.h).
-// Threading  engine thread only. The result is the same for any number of threads.
+// Threading  engine thread only. The result is the same, bit for bit, for any
+//            number of threads.
 //
 //   LoraAdapter adapter(model, {.rank = 8, .alpha = 16}, seed);      // B = 0: W = base
 //   model::Gradients ours = make_gradients(device, adapter.parameters());
