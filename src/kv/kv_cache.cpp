@@ -12,8 +12,8 @@ int64_t KvShape::page_bytes() const {
          static_cast<int64_t>(c10::elementSize(type));
 }
 
-// Zeros, not garbage: the kernels read whole pages and mask by position, and 0 * NaN would not be
-// masked.
+// Zeros, not uninitialized memory: the kernels read whole pages and mask by position, and 0 * NaN
+// would not be masked.
 KvCache::KvCache(const Device& device, const KvShape& shape, int64_t pages)
     : shape_(shape),
       storage_(device.lasting_zeros(

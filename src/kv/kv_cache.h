@@ -1,8 +1,8 @@
-// KvCache: the keys and values of all layers, in pages of 16 positions.
+// KvCache: the KV cache of all layers, in pages of 16 positions.
 //
 // Owns       the storage [P, L, K, 2, H * 16] in the compute type (layout: ops/attention.h), and
-//            the KV entries of draft trees from a forward pass to the choice of their path.
-// Not here   which page is free (kv/page_pool.h) or whose it is (rollout/sequence.h).
+//            the KV entries of draft trees from the forward pass until a path is accepted.
+// Not here   which pages are free (kv/page_pool.h), which sequence has a page (rollout/sequence.h).
 // Threading  engine thread only; no locks.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -35,10 +35,10 @@ class KvCache {
     return {storage_, index,
             tree_layers_.empty() ? at::Tensor() : tree_layers_[static_cast<size_t>(index)]};
   }
-  // Makes room for the keys and values of so many rows of draft trees (Batch::tree_rows).
+  // Reserves memory for the KV entries of `rows` token rows of draft trees (Batch::tree_rows).
   void reserve_tree(int64_t rows);
-  // After the forward pass of `batch`: puts a verified path of one of its trees into the slots of
-  // its positions (ops::keep_path).
+  // After the forward pass of `batch`: copies the accepted path of one of its trees into the slots
+  // of its positions (ops::keep_path).
   void keep_path(const ops::Batch& batch, const ops::Segment& segment,
                  std::span<const int32_t> path) {
     ops::keep_path(storage_, tree_, batch, segment, path);

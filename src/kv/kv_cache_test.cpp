@@ -17,7 +17,7 @@ class KvCacheTest : public ::testing::TestWithParam<at::ScalarType> {
   KvCache make() const { return KvCache(Device::cpu(1), shape(), kPages); }
 };
 
-TEST_P(KvCacheTest, PageBytesAreTheStoragesBytes) {
+TEST_P(KvCacheTest, PageBytesTimesPagesAreTheStorage) {
   const KvCache cache = make();
   const at::Tensor& storage = cache.layer(0).storage;
   EXPECT_EQ(static_cast<int64_t>(storage.nbytes()), kPages * shape().page_bytes());
@@ -26,7 +26,7 @@ TEST_P(KvCacheTest, PageBytesAreTheStoragesBytes) {
   EXPECT_TRUE(storage.device().is_cpu());
 }
 
-// The kernels read whole pages and mask by position; a NaN left in the memory would come through.
+// The kernels read whole pages and mask by position; a NaN in uninitialized memory would spread.
 TEST_P(KvCacheTest, StartsWithZeros) {
   EXPECT_EQ(make().layer(0).storage.ne(0).sum().item<int64_t>(), 0);
 }
@@ -39,7 +39,7 @@ TEST_P(KvCacheTest, LayersAreViewsOfOneStorage) {
   EXPECT_EQ(cache.layer(1).head_size(), 8);
 }
 
-TEST_P(KvCacheTest, CopyOfAPageTakesAllLayersAndLeavesOtherPagesAlone) {
+TEST_P(KvCacheTest, CopyPageCopiesAllLayersOfThatPageOnly) {
   KvCache cache = make();
   const at::Tensor storage = cache.layer(0).storage;
   storage.copy_(at::arange(storage.numel(), at::kFloat).remainder(251).view(storage.sizes()));

@@ -41,7 +41,7 @@ class PagePool {
   // Drops a holder. REQUIRES: the page has a holder.
   void release(PageId page);
 
-  // How many hold the page; 0 when it is free.
+  // Number of holders of the page; 0 when it is free.
   int64_t holders(PageId page) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace tlt::kv {
 namespace {
 
-TEST(PagePoolTest, EmptyPoolIsAnAnswerNotAnError) {
+TEST(PagePoolTest, EmptyPoolReturnsNulloptNotAnError) {
   PagePool none(0);
   EXPECT_EQ(none.try_take(), std::nullopt);
   PagePool pool(1);
@@ -48,7 +48,7 @@ TEST(PagePoolTest, ReleaseAndShareOfFreePageThrow) {
   EXPECT_EQ(pool.free_pages(), 2);
 }
 
-TEST(PagePoolTest, PageThatIsNotThereThrows) {
+TEST(PagePoolTest, PageIdOutOfRangeThrows) {
   PagePool pool(2);
   EXPECT_THROW(pool.holders(2), Error);
   EXPECT_THROW(pool.release(-1), Error);
@@ -68,7 +68,7 @@ TEST(PagePoolTest, RandomWalkMatchesReference) {
       case 0:
         if (const auto page = pool.try_take()) {
           ASSERT_TRUE(held.emplace(*page, 1).second)
-              << "step " << step << ": page " << *page << " given twice";
+              << "step " << step << ": page " << *page << " taken twice";
         } else {
           ASSERT_EQ(std::ssize(held), kPages) << "step " << step;
         }

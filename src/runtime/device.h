@@ -1,4 +1,4 @@
-// Device: where tensors live and who computes on them; passed down to every operation, never
+// Device: where tensors are and the threads that compute on them; passed to every operation, never
 // global.
 //
 //   const Device device = Device::cpu(/*threads=*/2);
@@ -24,8 +24,9 @@ class Device {
  public:
   static Device cpu(int threads);
   static Device cuda(int index);  // InputError when there is no such device
-  // "cpu", "cuda" or "cuda:1". `threads` is for the CPU; 0 means every core this process may use.
-  // InputError: no such device, or CUDA (cuda_is_tried()); it names `option`, which the user set.
+  // "cpu", "cuda" or "cuda:1". `threads` is for the CPU; 0 means all cores this process may use.
+  // InputError: the device does not exist, or CUDA is not enabled (cuda_is_tried()); the message
+  // names `option`, which the user set.
   static Device parse(const std::string& name, int threads, std::string_view option = "--device");
 
   bool is_cpu() const { return device_.is_cpu(); }
@@ -35,7 +36,7 @@ class Device {
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type) const;
   at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType type) const;
-  // Zeros for what stays and is read over and over: weights, keys and values (huge_pages.h).
+  // Zeros for long-lived memory that is read repeatedly: weights, KV cache (huge_pages.h).
   at::Tensor lasting_zeros(at::IntArrayRef sizes, at::ScalarType type) const;
 
  private:
@@ -46,8 +47,9 @@ class Device {
   std::shared_ptr<HugePages> huge_pages_;
 };
 
-// Whether CUDA devices are accepted: the environment has TLT_TRY_CUDA=1, as the tests with the label
-// cuda do, and there is one. Without it they are refused until a GPU has passed those tests.
+// Whether CUDA devices are accepted: the environment has TLT_TRY_CUDA=1, as tests with the label
+// `cuda` set it, and a CUDA device exists. Otherwise CUDA is refused, because no GPU has passed
+// those tests yet.
 bool cuda_is_tried();
 
 // Cores this process may use (its affinity mask).

@@ -9,7 +9,7 @@
 namespace tlt::runtime {
 namespace {
 
-TEST(DeviceTest, TensorsAreOnTheDeviceAskedFor) {
+TEST(DeviceTest, TensorsAreOnTheRequestedDevice) {
   for (const std::string name : {"cpu", "cuda"}) {
     if (name == "cuda" && !cuda_is_tried()) continue;
     const Device device = Device::parse(name, 1);
@@ -18,7 +18,7 @@ TEST(DeviceTest, TensorsAreOnTheDeviceAskedFor) {
   }
 }
 
-TEST(DeviceTest, ThreadsAreThoseAskedForAndZeroMeansAllCores) {
+TEST(DeviceTest, ZeroThreadsMeansAllCores) {
   EXPECT_EQ(Device::parse("cpu", 3).pool().threads(), 3);
   EXPECT_EQ(Device::parse("cpu", 0).pool().threads(), available_cores());
 }
@@ -34,7 +34,7 @@ TEST(DeviceTest, LastingZerosOutliveTheDevice) {
   EXPECT_EQ(x.sum().item<float>(), 300'000);
 }
 
-TEST(DeviceTest, UnknownNamesAreTheUsersMistake) {
+TEST(DeviceTest, UnknownNameIsAnInputError) {
   for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1"})
     EXPECT_THROW(Device::parse(name, 1), InputError) << name;
   if (!cuda_is_tried()) {

@@ -25,7 +25,7 @@ size_t round_up(size_t x, size_t unit) { return (x + unit - 1) / unit * unit; }
 class HugePages::Stretch {
  public:
   explicit Stretch(size_t bytes) : bytes_(round_up(bytes, kPage)) {
-    // A page more, cut off again around the first boundary of a page.
+    // One page more than needed; what is outside the first page boundary is unmapped again.
     void* mapped = mmap(nullptr, bytes_ + kPage, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TLT_CHECK_INPUT(mapped != MAP_FAILED, "the system has no ", bytes_, " bytes of memory left; ",
@@ -36,13 +36,13 @@ class HugePages::Stretch {
     start_ = first + skip;
     if (skip > 0) munmap(first, skip);
     munmap(start_ + bytes_, kPage - skip);
-    madvise(start_, bytes_, MADV_HUGEPAGE);  // a wish
+    madvise(start_, bytes_, MADV_HUGEPAGE);  // best effort
   }
   ~Stretch() { munmap(start_, bytes_); }
   Stretch(const Stretch&) = delete;
   Stretch& operator=(const Stretch&) = delete;
 
-  // A piece, which holds the stretch; null: it has no room.
+  // A piece, which holds the stretch; null when the stretch is full.
   static std::shared_ptr<void> try_cut(const std::shared_ptr<Stretch>& from, size_t bytes) {
     const std::lock_guard lock(from->mutex_);
     if (from->bytes_ - from->used_ < bytes) return nullptr;
@@ -50,11 +50,11 @@ class HugePages::Stretch {
     char* start = from->start_ + begin;
     if (begin < from->written_) std::memset(start, 0, std::min(bytes, from->written_ - begin));
     from->written_ = std::max(from->written_, from->used_);
-    return {start, [from, begin, bytes](void*) { from->give_back(begin, bytes); }};
+    return {start, [from, begin, bytes](void*) { from->release(begin, bytes); }};
   }
 
  private:
-  void give_back(size_t begin, size_t bytes) {
+  void release(size_t begin, size_t bytes) {
     const std::lock_guard lock(mutex_);
     free_[begin + bytes] = begin;
     for (auto last = free_.find(used_); last != free_.end(); last = free_.find(used_)) {
@@ -68,8 +68,8 @@ class HugePages::Stretch {
 
   std::mutex mutex_;
   size_t used_ = 0;                // protected by mutex_, as all below
-  size_t written_ = 0;             // nothing behind was ever cut
-  std::map<size_t, size_t> free_;  // given back before used_: the end of each piece, and its begin
+  size_t written_ = 0;             // nothing after this offset was ever used
+  std::map<size_t, size_t> free_;  // released before used_: end of each piece -> its begin
 };
 
 std::shared_ptr<void> HugePages::take(size_t bytes) {

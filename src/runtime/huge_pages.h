@@ -1,13 +1,13 @@
-// HugePages: zeroed memory in pages of 2 MB, for what stays and is read over and over: weights,
-// keys and values.
+// HugePages: zeroed memory in pages of 2 MB, for long-lived memory that is read repeatedly:
+// weights, KV cache.
 //
-// Decoding one sequence does little but read the weights. A page of 4 KB costs a look-up each; with
-// pages of 2 MB a model of 50M parameters decodes 1.2 times as fast. Where the system has none, the
-// memory is the same in small pages.
+// Decoding one sequence is mostly reading the weights, and every 4 KB page costs a TLB lookup. With
+// 2 MB pages a model of 50M parameters decodes 1.2 times as fast. Where the system has no 2 MB
+// pages the memory is the same in small pages.
 //
-// Owns       nothing: a piece lives as long as its holder. Its memory is cut again once all pieces
-//            behind it are gone too; large stretches of memory are given back to the system when
-//            the last piece cut from them is gone.
+// Owns       nothing: a piece lives as long as its holder. The memory of a piece is reused when all
+//            pieces after it are released too; a mapping is returned to the system when its last
+//            piece is released.
 // Threading  one caller at a time (the device's thread); pieces may be dropped anywhere.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -20,8 +20,8 @@ namespace tlt::runtime {
 
 class HugePages {
  public:
-  // Zeros, aligned to 64 bytes; takes real memory only where it is written. InputError when the
-  // system has no more.
+  // Zeros, aligned to 64 bytes; physical memory is used only once written. InputError when the
+  // system has no memory left.
   std::shared_ptr<void> take(size_t bytes);
 
  private:

@@ -12,7 +12,7 @@
 namespace tlt::runtime {
 namespace {
 
-TEST(HugePagesTest, PiecesAreZeroAlignedAndApart) {
+TEST(HugePagesTest, PiecesAreZeroAlignedAndDisjoint) {
   HugePages pages;
   std::vector<std::pair<std::shared_ptr<void>, size_t>> pieces;
   for (const size_t bytes : {size_t{1}, size_t{64}, size_t{100'000}, size_t{3} << 20,
@@ -30,39 +30,39 @@ TEST(HugePagesTest, PiecesAreZeroAlignedAndApart) {
   }
 }
 
-TEST(HugePagesTest, PieceOutlivesItsMaker) {
+TEST(HugePagesTest, PieceOutlivesItsAllocator) {
   std::shared_ptr<void> piece = HugePages().take(1000);
   auto* first = static_cast<char*>(piece.get());
   std::fill(first, first + 1000, 'x');
   EXPECT_EQ(first[999], 'x');
 }
 
-// Every step of a run scored its samples with a cache for the moment, cut behind the weights: 32 MB
-// of memory went by and by.
-TEST(HugePagesTest, WhatWasGivenBackAtTheEndIsCutAgainAndZero) {
+// Regression: each step scored its samples with a temporary cache allocated after the weights, and
+// 32 MB of memory leaked over the run.
+TEST(HugePagesTest, ReleasedPieceIsReusedAndZeroed) {
   HugePages pages;
   const std::shared_ptr<void> weights = pages.take(1000);
   const auto write = [](const std::shared_ptr<void>& piece, size_t bytes) {
     std::fill_n(static_cast<char*>(piece.get()), bytes, 'x');
   };
-  const void* place = nullptr;
+  const void* address = nullptr;
   for (int step = 0; step < 100; ++step) {
     std::shared_ptr<void> cache = pages.take(90'000), other = pages.take(50'000);
-    if (step == 0) place = cache.get();
-    ASSERT_EQ(cache.get(), place) << "step " << step;
+    if (step == 0) address = cache.get();
+    ASSERT_EQ(cache.get(), address) << "step " << step;
     const auto* bytes = static_cast<const char*>(cache.get());
     ASSERT_EQ(std::count(bytes, bytes + 90'000, 0), 90'000);
     write(cache, 90'000);
     write(other, 50'000);
-    if (step % 2 == 0) cache.reset();  // before what lies behind it
+    if (step % 2 == 0) cache.reset();  // before the piece after it
   }
   const std::shared_ptr<void> larger = pages.take(200'000);
-  EXPECT_EQ(larger.get(), place);
+  EXPECT_EQ(larger.get(), address);
   const auto* bytes = static_cast<const char*>(larger.get());
   EXPECT_EQ(std::count(bytes, bytes + 200'000, 0), 200'000);
 }
 
-TEST(HugePagesTest, TooMuchIsTheUsersMistake) {
+TEST(HugePagesTest, TooLargeRequestIsAnInputError) {
   EXPECT_THROW(HugePages().take(size_t{1} << 55), InputError);
 }
 

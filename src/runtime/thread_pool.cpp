@@ -9,8 +9,8 @@
 namespace tlt::runtime {
 namespace {
 
-// About 50 microseconds: longer than the gap between two operations of a step, shorter than anybody
-// minds.
+// About 50 microseconds: longer than the gap between two operations of a step, short enough not to
+// waste a core.
 constexpr int kSpins = 2000;
 
 constexpr int kBusyBits = 12, kBundleBits = 20;
@@ -55,7 +55,7 @@ void ThreadPool::run_shared(int64_t tasks, Call call, const void* context) {
   round_.store(round_of(started), std::memory_order_seq_cst);
   round_.notify_all();
   work(started);
-  // A helper that lost its core to another process would be waited for in vain by spinning.
+  // Then yield: a helper that lost its core to another process may need this one.
   for (int spin = 0; busy(state_.load(std::memory_order_acquire)) != 0; ++spin)
     spin < kSpins ? pause() : std::this_thread::yield();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -67,18 +67,18 @@ void ThreadPool::work(uint64_t state) {
     return state_.compare_exchange_weak(state, to, std::memory_order_acq_rel,
                                         std::memory_order_acquire);
   };
-  // Not busy yet: the round may end and the next one begin at any moment.
+  // Not busy yet: the round may end and the next one start at any moment.
   do {
     if (round_of(state) != round || bundles_left(state) == 0) return;
   } while (!change(state - kOneBundle + kOneBusy));
   while (true) {
     run_bundle(bundles_ - static_cast<int64_t>(bundles_left(state)));
     state = state_.load(std::memory_order_acquire);
-    bool goes_on;
+    bool continues;
     do {
-      goes_on = bundles_left(state) > 0;
-    } while (!change(state - (goes_on ? kOneBundle : kOneBusy)));
-    if (!goes_on) return;
+      continues = bundles_left(state) > 0;
+    } while (!change(state - (continues ? kOneBundle : kOneBusy)));
+    if (!continues) return;
   }
 }
 

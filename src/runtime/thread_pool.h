@@ -1,8 +1,8 @@
 // ThreadPool: runs the tasks of one operation on a fixed set of threads and waits for all of them.
 //
-// A decode step of a small model is a hundred operations of a few microseconds each, so starting
-// one must cost less than a microsecond: idle threads spin for a short while before they sleep, and
-// a thread that the machine has given to somebody else is not waited for.
+// A decode step of a small model is about a hundred operations of a few microseconds each, so
+// starting one must cost less than a microsecond: idle threads spin briefly before they sleep, and
+// the pool does not wait for a thread that the system has descheduled.
 //
 // Owns       threads - 1 threads; the calling thread is the last one.
 // Threading  one caller at a time (the device's thread). run() does not nest.
@@ -49,18 +49,18 @@ class ThreadPool {
   using Call = void (*)(const void* context, int64_t task);
 
   void run_shared(int64_t tasks, Call call, const void* context);
-  // Takes bundles of the round that `state` belongs to while there are any.
+  // Runs bundles of the round that `state` belongs to until none is left.
   void work(uint64_t state);
   void run_bundle(int64_t bundle);
   void help();
 
-  // What a round needs to start lies in one cache line: starting one costs moving it.
+  // The state that starts a round is in one cache line: starting costs one transfer of that line.
   //
-  // `state_` is the round (32 bits), how many bundles of tasks nobody has taken yet (20) and how
-  // many threads are busy (12). A bundle is taken together with becoming busy: a helper that comes
-  // too late takes part in nothing, and nobody waits for it.
+  // `state_` holds the round (32 bits), the number of bundles of tasks not taken yet (20) and the
+  // number of busy threads (12). A thread takes a bundle and becomes busy in one atomic step, so a
+  // helper that arrives late takes no part and is not waited for.
   alignas(64) std::atomic<uint64_t> state_{0};
-  // The operation under way: written before `state_` moves on, read only by busy threads.
+  // The current operation: written before `state_` changes, read only by busy threads.
   Call call_ = nullptr;
   const void* context_ = nullptr;
   int64_t tasks_ = 0;

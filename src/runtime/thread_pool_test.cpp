@@ -23,14 +23,14 @@ TEST(ThreadPoolTest, EveryTaskRunsOnce) {
   }
 }
 
-TEST(ThreadPoolTest, ManySmallOperationsInARowAreAllComplete) {
+TEST(ThreadPoolTest, ManySmallOperationsAllComplete) {
   ThreadPool pool(3);
   std::atomic<int64_t> sum = 0;
   for (int round = 0; round < 5000; ++round) pool.run(8, [&](int64_t task) { sum += task; });
   EXPECT_EQ(sum, 5000 * 28);
 }
 
-TEST(ThreadPoolTest, MoreTasksThanARoundCounts) {
+TEST(ThreadPoolTest, MoreTasksThanBundlesInARound) {
   ThreadPool pool(3);
   const int64_t tasks = (int64_t{1} << 21) + 12345;
   std::vector<uint8_t> runs(static_cast<size_t>(tasks));
@@ -38,8 +38,9 @@ TEST(ThreadPoolTest, MoreTasksThanARoundCounts) {
   EXPECT_EQ(std::count(runs.begin(), runs.end(), 1), tasks);
 }
 
-// Helpers come too late for most rounds, and must neither be waited for nor touch the next one.
-TEST(ThreadPoolTest, HelpersThatComeTooLateDoNoHarm) {
+// Helpers arrive late for most rounds: the pool must not wait for them, and they must not touch the
+// next round.
+TEST(ThreadPoolTest, LateHelpersDoNotCorruptTheNextRound) {
   ThreadPool pool(8);
   std::vector<int64_t> runs(3);
   for (int64_t round = 0; round < 20000; ++round) {
@@ -49,7 +50,7 @@ TEST(ThreadPoolTest, HelpersThatComeTooLateDoNoHarm) {
   EXPECT_EQ(runs, (std::vector<int64_t>{70000, 70000, 40000}));
 }
 
-TEST(ThreadPoolTest, ExceptionOfATaskReachesTheCallerAndThePoolGoesOn) {
+TEST(ThreadPoolTest, TaskExceptionIsRethrownAndPoolStaysUsable) {
   ThreadPool pool(3);
   EXPECT_THROW(pool.run(50,
                         [](int64_t task) {
@@ -61,7 +62,7 @@ TEST(ThreadPoolTest, ExceptionOfATaskReachesTheCallerAndThePoolGoesOn) {
   EXPECT_EQ(runs, 10);
 }
 
-TEST(ThreadPoolTest, WakesUpAfterALongPause) {
+TEST(ThreadPoolTest, HelpersWakeUpAfterALongPause) {
   ThreadPool pool(2);
   std::atomic<int> runs = 0;
   for (int i = 0; i < 3; ++i) {
