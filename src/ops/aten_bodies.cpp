@@ -57,7 +57,7 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos_sin,
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
 }
 
-// Keys and values of the first n positions of a sequence, [K, n, H] float32.
+// KV entries of the first n positions of a sequence, [K, n, H] float32.
 std::pair<at::Tensor, at::Tensor> read_cache(const KvLayer& cache, const PageId* pages, int64_t n) {
   const int64_t h = cache.head_size(), k = cache.kv_heads(),
                 u = cache.storage.scalar_type() == at::kBFloat16 ? 2 : 1;
@@ -162,7 +162,7 @@ void store_rows(const KvLayer& cache, const std::vector<int64_t>& pages,
   values.index_put_({page, slot}, both.select(1, 1));
 }
 
-// The rows of a tree one by one: the keys before the root and those of its path.
+// Attention of a tree's rows one by one: over the keys before the root and those of the row's path.
 void tree_attention(const AttentionShape& shape, const Batch& batch, const Segment& segment,
                     const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out) {
   const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
@@ -215,8 +215,9 @@ void attention_backward(const AttentionShape& shape, const Batch& batch, const R
                         at::Tensor& d_qkv, const NormGradients& norms) {
   const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
   const double scale = 1 / std::sqrt(double(h));
-  // What branches found for the keys and values of their stem, which comes before them.
-  at::Tensor stem_keys, stem_values;
+  // Gradients that suffixes contribute to the KV entries of their shared prefix, which precedes
+  // them.
+  at::Tensor prefix_keys, prefix_values;
   for (auto i = batch.segments.rbegin(); i != batch.segments.rend(); ++i) {
     const Segment& segment = *i;
     const int64_t begin = segment.first_position, end = begin + segment.rows;
@@ -237,15 +238,15 @@ void attention_backward(const AttentionShape& shape, const Batch& batch, const R
     at::Tensor d_v = at::matmul(p.transpose(-1, -2), d).sum(1).transpose(0, 1);
     if (segment.stem >= 0) {
       const at::Tensor keys_part = d_k.narrow(0, 0, begin), values_part = d_v.narrow(0, 0, begin);
-      stem_keys = stem_keys.defined() ? stem_keys + keys_part : keys_part;
-      stem_values = stem_values.defined() ? stem_values + values_part : values_part;
+      prefix_keys = prefix_keys.defined() ? prefix_keys + keys_part : keys_part;
+      prefix_values = prefix_values.defined() ? prefix_values + values_part : values_part;
       d_k = d_k.narrow(0, begin, segment.rows);
       d_v = d_v.narrow(0, begin, segment.rows);
-    } else if (stem_keys.defined()) {
-      d_k = d_k + stem_keys;
-      d_v = d_v + stem_values;
-      stem_keys.reset();
-      stem_values.reset();
+    } else if (prefix_keys.defined()) {
+      d_k = d_k + prefix_keys;
+      d_v = d_v + prefix_values;
+      prefix_keys.reset();
+      prefix_values.reset();
     }
     const at::Tensor angles = rope.cos_sin.narrow(0, begin, segment.rows);
     const at::Tensor raw = part(raw_qkv).to(at::kFloat).reshape({segment.rows, n + 2 * k, h});

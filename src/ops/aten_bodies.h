@@ -1,6 +1,6 @@
-// The body of every operation in plain ATen: what runs on devices without kernels of ours, and what
-// the kernels are tested against. Not fast, and not row-invariant; the arithmetic promises of the
-// public headers are the CPU kernels'.
+// The body of every operation in plain ATen: runs on devices without kernels of our own, and is the
+// reference that the kernels are tested against. Not fast and not row-invariant; the arithmetic
+// that the public headers specify is the CPU kernels'.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

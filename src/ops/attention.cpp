@@ -41,13 +41,13 @@ KvPages kv_pages(const KvLayer& cache) {
 
 const float* data_or_null(const at::Tensor* x) { return x ? x->data_ptr<float>() : nullptr; }
 
-// A piece of a segment: rows first .. first + rows of it. A tree is not cut.
+// A piece of a segment: its rows first .. first + rows. A tree is never cut.
 struct Piece {
   const Segment* segment;
   int64_t first, rows;
 };
 
-// Engine thread only, hence one list that keeps its memory.
+// Engine thread only, so one static list is reused without allocating.
 const std::vector<Piece>& cut(const Batch& batch, int64_t block) {
   thread_local std::vector<Piece> pieces;
   pieces.clear();
@@ -99,7 +99,7 @@ struct ForwardTasks {
     task.tree = tree_pointer(*its.segment, cache);
     if (task.tree) task.tree_positions = batch.positions.data() + its.segment->first_row;
     if (lse) task.lse = lse->data_ptr<float>() + row * shape.heads;
-    // Threads take tasks in turn.
+    // Threads take tasks round robin.
     if (const int64_t next = index + threads; next < count())
       task.next = {
           .pages = piece(next).segment->pages,
@@ -130,11 +130,11 @@ RopeTask rope_task(const AttentionShape& shape, const Batch& batch, const Piece&
           .norm_epsilon = static_cast<float>(rope.norm_epsilon)};
 }
 
-// Where the branches of a training batch leave their shares of the gradients of their stems' keys
-// and values, for each KV head: [branch, K, 2, stem rows, H] float32.
-class StemShares {
+// Buffers for the gradients that the suffixes of a training batch contribute to the KV entries of
+// their shared prefix, per KV head: [suffix, K, 2, prefix rows, H] float32.
+class PrefixGradients {
  public:
-  StemShares(const AttentionShape& shape, const Batch& batch) : shape_(shape), batch_(batch) {
+  PrefixGradients(const AttentionShape& shape, const Batch& batch) : shape_(shape), batch_(batch) {
     first_.resize(batch.segments.size());
     counts_.resize(batch.segments.size());
     int64_t floats = 0, last = -1;
@@ -148,47 +148,47 @@ class StemShares {
       }
       TLT_CHECK(segment.stem == last && segment.first_position % kPageSlots == 0 &&
                     segment.first_position == batch.segments[static_cast<size_t>(last)].rows,
-                "segment ", i, " does not continue its stem");
-      const auto stem = static_cast<size_t>(last), branch = static_cast<size_t>(i);
-      if (counts_[stem]++ == 0) first_[stem] = floats;
-      first_[branch] = floats;
+                "segment ", i, " does not continue its shared prefix");
+      const auto prefix = static_cast<size_t>(last), suffix = static_cast<size_t>(i);
+      if (counts_[prefix]++ == 0) first_[prefix] = floats;
+      first_[suffix] = floats;
       floats += stride(segment.first_position);
-      branches_.push_back(i);
+      suffixes_.push_back(i);
     }
     if (floats > 0) floats_ = at::empty({floats}, at::kFloat);
   }
 
   // Indices of segments.
-  const std::vector<int64_t>& branches() const { return branches_; }
+  const std::vector<int64_t>& suffixes() const { return suffixes_; }
   const std::vector<int64_t>& others() const { return others_; }
 
-  // Tells the task of a segment where its share goes, or where those of its branches are.
-  void give(int64_t index, AttentionTask& task) const {
+  // Sets where the task of a suffix writes its contribution, or where that of a prefix reads them.
+  void set_buffers(int64_t index, AttentionTask& task) const {
     const auto i = static_cast<size_t>(index);
     const Segment& segment = batch_.segments[i];
     if (segment.stem < 0 && counts_[i] == 0) return;
-    const int64_t stem_rows = segment.stem < 0 ? segment.rows : segment.first_position;
-    float* place =
-        floats_.data_ptr<float>() + first_[i] + task.kv_head * stride(stem_rows) / shape_.kv_heads;
+    const int64_t prefix_rows = segment.stem < 0 ? segment.rows : segment.first_position;
+    float* buffer = floats_.data_ptr<float>() + first_[i] +
+                    task.kv_head * stride(prefix_rows) / shape_.kv_heads;
     if (segment.stem >= 0) {
-      task.d_stem = place;
+      task.d_prefix = buffer;
     } else {
-      task.stem_shares = place;
-      task.branches = counts_[i];
-      task.share_stride = stride(stem_rows);
+      task.suffix_shares = buffer;
+      task.suffixes = counts_[i];
+      task.share_stride = stride(prefix_rows);
     }
   }
 
  private:
-  int64_t stride(int64_t stem_rows) const {
-    return shape_.kv_heads * 2 * stem_rows * shape_.head_size;
+  int64_t stride(int64_t prefix_rows) const {
+    return shape_.kv_heads * 2 * prefix_rows * shape_.head_size;
   }
 
   const AttentionShape& shape_;
   const Batch& batch_;
-  std::vector<int64_t> branches_, others_;
-  std::vector<int64_t> first_;   // of each segment: where its share, or its branches' first, begins
-  std::vector<int64_t> counts_;  // of each segment: its branches
+  std::vector<int64_t> suffixes_, others_;
+  std::vector<int64_t> first_;   // by segment: offset of its contribution, or of its first suffix's
+  std::vector<int64_t> counts_;  // by segment: number of its suffixes
   at::Tensor floats_;
 };
 
@@ -226,8 +226,8 @@ void rope_and_attention(const Device& device, const AttentionShape& shape, const
                         const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache,
                         at::Tensor& out, at::Tensor* lse) {
   const std::vector<Piece>& pieces = cut(batch, kQueryBlock);
-  // A later piece sees the keys of an earlier one, which must be there.
-  if (!device.is_cpu() || pieces.size() > batch.segments.size() || batch.branches > 0) {
+  // A later piece reads the keys of an earlier one, which must be stored by then.
+  if (!device.is_cpu() || pieces.size() > batch.segments.size() || batch.suffixes > 0) {
     rope_and_store(device, shape, batch, rope, qkv, cache);
     return attention(device, shape, batch, qkv, cache, out, lse);
   }
@@ -253,7 +253,7 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
   if (!device.is_cpu())
     return aten::attention_backward(shape, batch, rope, qkv, raw_qkv, cache, out, lse, d_out, d_qkv,
                                     norms);
-  const StemShares shares(shape, batch);
+  const PrefixGradients shares(shape, batch);
   const KvPages pages = kv_pages(cache);
   const Kernels& kernels = cpu_kernels();
   const int64_t tasks = std::ssize(batch.segments) * shape.kv_heads;
@@ -273,14 +273,14 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
     task.d_q_norm = norm_parts.data_ptr<float>() + i * norm_parts.stride(0);
     task.d_k_norm = task.d_q_norm + shape.head_size;
     task.norm_epsilon = static_cast<float>(rope.norm_epsilon);
-    shares.give(index, task);
+    shares.set_buffers(index, task);
     thread_local std::vector<float> scratch;
     scratch.resize(static_cast<size_t>(kernels.attention_backward_scratch(task)));
     task.scratch = scratch.data();
     kernels.attention_backward(kernel_type(qkv), task, pages);
   };
-  // Branches first: their stems need what they find.
-  for (const std::vector<int64_t>& segments : {shares.branches(), shares.others()})
+  // Suffixes first: the shared prefixes add their contributions.
+  for (const std::vector<int64_t>& segments : {shares.suffixes(), shares.others()})
     device.pool().run(std::ssize(segments) * shape.kv_heads, [&](int64_t i) {
       run(segments[static_cast<size_t>(i / shape.kv_heads)] * shape.kv_heads + i % shape.kv_heads);
     });
@@ -303,14 +303,14 @@ void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& b
     const int32_t row = path[i], position = segment.first_position + static_cast<int32_t>(i);
     TLT_CHECK(row >= 0 && row < segment.rows && positions[row] == position, "row ", row,
               " of a tree is not at position ", position);
-    // The slot has what was put there last.
-    const bool is_there = std::find(positions + row + 1, positions + segment.rows, position) ==
-                          positions + segment.rows;
-    if (is_there) continue;
+    // The slot holds what was stored there last.
+    const bool is_stored = std::find(positions + row + 1, positions + segment.rows, position) ==
+                           positions + segment.rows;
+    if (is_stored) continue;
     for (int64_t layer = 0; layer < storage.size(1); ++layer) {
       const KvLayer cache{storage, layer, {}};
       if (storage.is_cpu()) {
-        // Not by select() and narrow(), which allocate: this is done for many layers and sequences.
+        // Not by select() and narrow(), which allocate: this runs for many layers and sequences.
         const int64_t offset =
             layer * tree.stride(0) + (segment.first_tree_row + row) * tree.stride(1);
         cpu_kernels().store_rows(kernel_type(storage),
@@ -335,7 +335,7 @@ void copy_page(const at::Tensor& storage, PageId from, PageId to) {
             " to page ", to, " of ", storage.size(0));
   if (!storage.is_cpu()) {
     storage.select(0, to).copy_(storage.select(0, from));
-  } else if (from != to) {  // a tenth of the time of a copy_() where pages are small
+  } else if (from != to) {  // takes a tenth of the time of copy_() where pages are small
     std::memcpy(row_pointer(storage, to), row_pointer(storage, from),
                 static_cast<size_t>(storage.stride(0)) * storage.element_size());
   }

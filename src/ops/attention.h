@@ -1,5 +1,5 @@
-// Attention over the paged KV cache: the only attention there is, for prompt chunks, decode rows
-// and training.
+// Attention over the paged KV cache: one implementation for prompt chunks, decode rows and
+// training.
 //
 // A query walks its keys in order of logical position, one page (16 positions) at a time, with an
 // online softmax in float32: the same bits whichever rows share the call and whichever pages hold
@@ -20,13 +20,12 @@
 
 namespace tlt::ops {
 
-// The keys and values of one layer: storage [P, L, K, 2, H * 16] and which layer; and those of
-// draft trees' rows while they are verified.
+// The KV cache of one layer: storage [P, L, K, 2, H * 16] and the layer's index, and the KV entries
+// of draft tree rows during verification.
 struct KvLayer {
   at::Tensor storage;
   int64_t layer = 0;
-  at::Tensor tree =
-      {};  // [tree rows, 2 K H]: keys, then values; undefined when the batch has no tree
+  at::Tensor tree = {};  // [tree rows, 2 K H]: k then v; undefined when the batch has no tree
   int64_t kv_heads() const { return storage.size(2); }
   int64_t head_size() const { return storage.size(4) / kPageSlots; }
 };
@@ -45,8 +44,8 @@ struct RopeStore {
 };
 
 // Normalises (Qwen3) and rotates q and k of qkv [T, (N + 2K) H] in place and stores k and v in the
-// cache; those of a tree's rows in cache.tree. Rotation pairs element i with i + H / 2 (Hugging
-// Face's layout).
+// cache; those of tree rows in cache.tree. Rotation pairs element i with i + H / 2 (Hugging Face's
+// layout).
 void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch,
                     const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache);
 
@@ -54,25 +53,25 @@ void rope_and_store(const Device& device, const AttentionShape& shape, const Bat
 // lse [T, N] float32 receives each row's log-sum-exp of the scaled scores when given (backward
 // needs it).
 //
-// A tree is walked depth first, and each row's keys and values are put into the slot of its
-// position before its turn: what a row then finds in the slots up to its own is exactly its
-// path, so it is computed as the same token would be by plain decoding, to the bit. (The pages
-// before the root's are the same for all rows, which walk over them together.) What remains in the
-// slots is the path of the last rows: keep_path() puts the accepted one there.
+// A tree is walked depth first. Before a row is computed, its KV entry is copied into the slot of
+// its position, so the slots up to that position hold exactly the row's path, and the row is
+// bit-identical to the same token in non-speculative decoding. (The pages before the root are the
+// same for all rows, which share the walk over them.) Afterwards the slots hold the path of the
+// last rows; keep_path() copies the accepted path there.
 void attention(const Device& device, const AttentionShape& shape, const Batch& batch,
                const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out,
                at::Tensor* lse = nullptr);
 
 // rope_and_store, then attention. Where each segment is one task, as decode rows and draft trees
-// are, a thread does the second for the heads it did the first for: nobody waits in between.
+// are, the same thread does both for its heads, without a barrier in between.
 void rope_and_attention(const Device& device, const AttentionShape& shape, const Batch& batch,
                         const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache,
                         at::Tensor& out, at::Tensor* lse = nullptr);
 
 // The gradient of both: d_qkv [T, (N + 2K) H] of the qkv before rope_and_store, from d_out [T, N
 // H]. `qkv` holds rotated queries (as left by rope_and_store), `raw_qkv` the projection's output
-// before it (only read where q_norm is used). Segments must start at position 0 or where their stem
-// ends (training).
+// before it (read only if q_norm is set). Segments must start at position 0 or at the end of their
+// shared prefix (training).
 struct NormGradients {
   at::Tensor* q_norm = nullptr;  // [H] float32, accumulated
   at::Tensor* k_norm = nullptr;
@@ -83,13 +82,13 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
                         const at::Tensor& d_out, at::Tensor& d_qkv,
                         const NormGradients& norms = {});
 
-// Puts the keys and values of a verified path into the slots of its positions, in all layers.
-// tree [L, tree rows, 2 K H]; path: rows of the segment, the root first, one for each position.
+// Copies the KV entries of an accepted path into the slots of its positions, in all layers. tree
+// [L, tree rows, 2 K H]; path: rows of the segment, the root first, one per position.
 void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& batch,
                const Segment& segment, std::span<const int32_t> path);
 
-// Copies the page `from` to `to` in all layers: a sample's own copy of a prompt's last, partly
-// filled page.
+// Copies the page `from` to `to` in all layers: gives a sample its own copy of a prompt's last,
+// partly filled page.
 void copy_page(const at::Tensor& storage, PageId from, PageId to);
 
 }  // namespace tlt::ops

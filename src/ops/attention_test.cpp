@@ -79,7 +79,7 @@ TEST_P(AttentionTest, AgreesWithAten) {
   EXPECT_TRUE(tensors_near(got_lse, want_lse, 1e-4));
 }
 
-// The running maximum follows only scores far above it: none of a page, one or every one.
+// The running maximum is updated only by scores far above it: by none of a page, one or all.
 TEST_P(AttentionTest, ScoresThatRiseFromPageToPageAgreeWithAten) {
   const int64_t heads = shape_.heads * shape_.head_size;
   rope_.cos_sin = at::cat({at::ones({200, shape_.head_size / 2}, at::kFloat),
@@ -91,7 +91,7 @@ TEST_P(AttentionTest, ScoresThatRiseFromPageToPageAgreeWithAten) {
   batch.add(tokens.data(), 72, 0, first_pages_.data());
   for (const double rise : {0.1, 0.5, 0.7, 1.2, -1.2}) {
     at::Tensor qkv = random_tensor({72, width_}, type(), 1);
-    // One product each, so that only the sums of weights and values are rounded.
+    // One product per score, so that only the sums of weights and values are rounded.
     const auto head_of = [&](int64_t head) {
       return qkv.narrow(1, head * shape_.head_size, shape_.head_size);
     };
@@ -113,7 +113,7 @@ TEST_P(AttentionTest, ScoresThatRiseFromPageToPageAgreeWithAten) {
   }
 }
 
-TEST_P(AttentionTest, RowDoesNotDependOnChunksPagesOrCompanions) {
+TEST_P(AttentionTest, RowDoesNotDependOnChunksPagesOrOtherRows) {
   const at::Tensor raw = random_tensor({37, width_}, type(), 1);
   const int64_t out_width = shape_.heads * shape_.head_size;
   std::vector<int32_t> tokens(37, 0);
@@ -140,7 +140,7 @@ TEST_P(AttentionTest, RowDoesNotDependOnChunksPagesOrCompanions) {
 }
 
 // Two prompts, a decode row and a tree; with several pieces of a segment, and without.
-TEST_P(AttentionTest, InOneStepItIsTheSameAsInTwo) {
+TEST_P(AttentionTest, FusedEqualsRopeAndStoreThenAttention) {
   const int64_t out_width = shape_.heads * shape_.head_size;
   const std::vector<int32_t> tokens(60, 0);
   for (const int32_t rows : {5, 16, 17, 37}) {
@@ -175,8 +175,8 @@ TEST_P(AttentionTest, InOneStepItIsTheSameAsInTwo) {
   }
 }
 
-// Threads that begin a branch while its stem is not stored would see other keys.
-TEST_P(AttentionTest, ABranchWaitsForItsStem) {
+// Threads that start a suffix before its shared prefix is stored would read stale keys.
+TEST_P(AttentionTest, SuffixWaitsForItsSharedPrefix) {
   const std::vector<int32_t> tokens(16, 0);
   Batch batch;
   batch.add(tokens.data(), 16, 0, first_pages_.data());
@@ -193,9 +193,9 @@ TEST_P(AttentionTest, ABranchWaitsForItsStem) {
   }
 }
 
-// Every instruction set's kernel, whatever this machine would choose: the rows of a tree at once,
-// and each alone with nothing but its path in the cache.
-TEST_P(AttentionTest, ATreesRowIsItsPathsLastToken) {
+// Every instruction set's kernel, whichever this machine would select: all rows of a tree at once,
+// and each row alone with only its path in the cache.
+TEST_P(AttentionTest, TreeRowEqualsLastTokenOfItsPath) {
   const auto& [n, k, h, normed] = sizes();
   const int32_t rows = 45;
   RandomStream random(/*seed=*/3, {});
@@ -265,19 +265,21 @@ TEST_P(AttentionTest, ATreesRowIsItsPathsLastToken) {
   }
 }
 
-// Two sequences alone, then a stem and its branches.
-Batch batch_with_stem(const std::vector<PageId>& first, const std::vector<PageId>& second) {
-  static const std::vector<PageId> stem = {20, 21}, branch = {20, 21, 22, 23}, other = {20, 21, 24};
+// Two sequences alone, then a shared prefix and its suffixes.
+Batch batch_with_shared_prefix(const std::vector<PageId>& first,
+                               const std::vector<PageId>& second) {
+  static const std::vector<PageId> prefix = {20, 21}, suffix = {20, 21, 22, 23},
+                                   other = {20, 21, 24};
   Batch batch = batch_of(first, 37, second, 16);
   const std::vector<int32_t> tokens(60, 0);
-  batch.add(tokens.data(), 32, 0, stem.data());
-  batch.add_branch(tokens.data(), 19, 2, branch.data());
+  batch.add(tokens.data(), 32, 0, prefix.data());
+  batch.add_branch(tokens.data(), 19, 2, suffix.data());
   batch.add_branch(tokens.data(), 3, 2, other.data());
   return batch;
 }
 
 TEST_P(AttentionTest, GradientsAgreeWithAten) {
-  const Batch batch = batch_with_stem(first_pages_, second_pages_);
+  const Batch batch = batch_with_shared_prefix(first_pages_, second_pages_);
   const at::Tensor raw = random_tensor({batch.rows(), width_}, type(), 1);
   at::Tensor qkv = raw.clone();
   rope_and_store(device_, shape_, batch, rope_, qkv, cache_);
@@ -301,16 +303,16 @@ TEST_P(AttentionTest, GradientsAgreeWithAten) {
 }
 
 // The ATen gradient itself, against finite differences of the ATen forward pass.
-TEST(AttentionGradientTest, IsTheSlopeOfTheForwardPass) {
+TEST(AttentionGradientTest, AgreesWithFiniteDifferences) {
   const AttentionShape shape{4, 2, 16};
-  const int64_t stem = 16, rows = stem + 19 + 2, width = 8 * 16;
+  const int64_t prefix = 16, rows = prefix + 19 + 2, width = 8 * 16;
   const at::Tensor q_norm = random_tensor({16}, at::kFloat, 3),
                    k_norm = random_tensor({16}, at::kFloat, 4);
   RopeStore rope{.cos_sin = angles(64, 16), .q_norm = &q_norm, .k_norm = &k_norm};
   std::vector<PageId> pages = {1, 0, 3}, other_pages = {1, 2};
   Batch batch;
   const std::vector<int32_t> tokens(rows, 0);
-  batch.add(tokens.data(), stem, 0, pages.data());
+  batch.add(tokens.data(), prefix, 0, pages.data());
   batch.add_branch(tokens.data(), 19, 0, pages.data());
   batch.add_branch(tokens.data(), 2, 0, other_pages.data());
   KvLayer cache{at::zeros({4, 1, 2, 2, 256}, at::kFloat), 0};

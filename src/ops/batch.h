@@ -1,7 +1,8 @@
-// Batch: the rows of one forward pass, packed without padding, and which sequence each belongs to.
+// Batch: the token rows of one forward pass, packed without padding, and the sequence each row
+// belongs to.
 //
 // The engine fills it with prompt chunks and decode rows of many sequences, the trainer with whole
-// sequences; the model does not know the difference.
+// sequences; the model does not distinguish them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,28 +15,28 @@ namespace tlt::ops {
 
 using PageId = int32_t;
 
-// Tokens in a page of the KV cache, and in a block of attention: blocks are cut by logical
-// position, so a page is a block and the arithmetic of a query does not depend on where its keys
-// lie.
+// Slots of a page of the KV cache, and positions in a block of attention. Blocks are cut by logical
+// position, so a page is a block, and the arithmetic of a query does not depend on where its keys
+// are in memory.
 inline constexpr int64_t kPageSlots = 16;
 
-// Consecutive rows of one sequence: consecutive positions, or a draft tree. Keys of positions
-// before first_position are in the cache already; those of the rows themselves are stored by the
-// pass.
+// Consecutive token rows of one sequence: consecutive positions, or a draft tree. Keys of positions
+// before first_position are in the cache already; the forward pass stores those of the rows
+// themselves.
 //
 // The rows of a tree are its nodes, the root first, in depth-first order; a row's position is the
-// root's plus its depth. A row sees the keys before the root and its own path.
+// root's plus its depth. A row attends to the keys before the root and to its own path.
 //
-// In training, segments that begin alike share a stem: the stem is a segment of its own, whole
-// pages from position 0, and those that continue it follow it.
+// In training, segments with a common beginning have a shared prefix: a segment of its own, whole
+// pages from position 0. The suffixes that continue it follow it.
 struct Segment {
   int32_t first_row = 0;
   int32_t rows = 0;
   int32_t first_position = 0;
   const PageId* pages = nullptr;  // page i holds positions 16 i .. 16 i + 15; enough for all rows
-  int32_t levels = 0;             // of a tree, the root's included; 0: consecutive positions
-  int32_t first_tree_row = 0;     // of a tree: how many rows of other trees come before it
-  int32_t stem = -1;  // index of the segment that computes the positions before the first; -1: none
+  int32_t levels = 0;             // of a tree, including the root's; 0: consecutive positions
+  int32_t first_tree_row = 0;     // of a tree: number of rows of other trees before it
+  int32_t stem = -1;              // segment that computes the positions before the first; -1: none
 
   bool is_tree() const { return levels > 0; }
   int32_t end_position() const { return first_position + (is_tree() ? levels : rows); }
@@ -46,7 +47,7 @@ struct Batch {
   std::vector<int32_t> positions;  // [T]
   std::vector<Segment> segments;
   int32_t tree_rows = 0;  // of all trees
-  int32_t branches = 0;   // segments with a stem
+  int32_t suffixes = 0;   // segments with a shared prefix
 
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
   void clear() {
@@ -54,7 +55,7 @@ struct Batch {
     positions.clear();
     segments.clear();
     tree_rows = 0;
-    branches = 0;
+    suffixes = 0;
   }
   // Appends a segment of consecutive tokens. `pages` must outlive the batch.
   void add(const int32_t* first_token, int32_t count, int32_t first_position, const PageId* pages) {
@@ -65,14 +66,15 @@ struct Batch {
     tokens.insert(tokens.end(), first_token, first_token + count);
     for (int32_t i = 0; i < count; ++i) positions.push_back(first_position + i);
   }
-  // Appends a segment that goes on where `stem` ends. REQUIRES: since the stem only other branches
-  // of it were appended; the stem is whole pages, which `pages` begins with.
+  // Appends a segment that continues the shared prefix with index `stem`. REQUIRES: since that
+  // prefix only other suffixes of it were appended; the prefix is whole pages, which are the first
+  // of `pages`.
   void add_branch(const int32_t* first_token, int32_t count, int32_t stem, const PageId* pages) {
     add(first_token, count, segments[static_cast<size_t>(stem)].rows, pages);
     segments.back().stem = stem;
-    ++branches;
+    ++suffixes;
   }
-  // Appends a tree that so far is its root alone; add_node() appends the nodes below it.
+  // Appends a tree of its root only; add_node() appends the nodes below it.
   void add_tree(int32_t token, int32_t position, const PageId* pages) {
     add(&token, 1, position, pages);
     segments.back().levels = 1;

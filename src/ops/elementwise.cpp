@@ -12,10 +12,11 @@
 namespace tlt::ops {
 namespace {
 
-// Elements of a task, of a norm: about a microsecond. The caller has done less before it could tell
-// others.
+// Elements of a task of a norm: about a microsecond of work. With fewer, starting another thread
+// takes longer than the work itself.
 constexpr int64_t kTaskElements = 8192;
-// Fixed, because gradients of norm weights are summed by block: the thread count must not matter.
+// A constant, because gradients of norm weights are summed by block: the result must not depend on
+// the number of threads.
 constexpr int64_t kNormBlock = 64;
 
 template <class Body>
@@ -26,7 +27,7 @@ void for_blocks(const Device& device, int64_t rows, int64_t block_rows, const Bo
   });
 }
 
-// element_cost: of a norm's.
+// element_cost: cost of an element in units of a norm's.
 int64_t rows_of_task(int64_t columns, int64_t element_cost = 1) {
   return std::max<int64_t>(1, kTaskElements / (columns * element_cost));
 }

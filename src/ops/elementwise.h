@@ -31,7 +31,7 @@ void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out);
 void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Tensor& gate_up,
                      at::Tensor& d_gate_up);
 
-// out[i] = table[tokens[i]]: embeddings that are not tied to the head.
+// out[i] = table[tokens[i]]: embeddings that are not tied to the LM head.
 void embed(const Device& device, const at::Tensor& table, std::span<const int32_t> tokens,
            at::Tensor& out);
 

@@ -30,7 +30,7 @@ TEST_P(ElementwiseTest, NormAgreesWithAten) {
   EXPECT_TRUE(tensors_near(got, want, tests::tolerance(GetParam())));
 }
 
-TEST_P(ElementwiseTest, NormOfARowDoesNotDependOnItsCompanions) {
+TEST_P(ElementwiseTest, NormOfARowDoesNotDependOnOtherRows) {
   const at::Tensor x = random({kRows, kColumns}, 1),
                    weight = random_tensor({kColumns}, at::kFloat, 2);
   at::Tensor all = at::empty_like(x), one = at::empty({1, kColumns}, GetParam());
@@ -81,7 +81,7 @@ TEST_P(ElementwiseTest, EmbeddingGradientAddsRowsOfTheSameToken) {
   EXPECT_TRUE(tensors_equal(table[1], at::zeros({16})));
 }
 
-TEST_P(ElementwiseTest, ColumnsArePutBesideOthers) {
+TEST_P(ElementwiseTest, ColumnsArePutNextToOthers) {
   const at::Tensor left = random({3, 16}, 1), right = random({3, 8}, 2);
   at::Tensor joined = at::zeros({3, 24}, left.options());
   put_columns(device_, right, joined, 16);

@@ -14,29 +14,30 @@ namespace tlt::ops {
 namespace {
 
 constexpr int64_t kPanel = Weight::kPanel;
-// Rows of one task: with K = 1024 they take 192 KB, so that they and a panel stay in a core's
-// cache.
+// Rows of one task: with K = 1024 they take 192 KB, so that they and a panel fit a core's cache.
 constexpr int64_t kRowBlock = 96;
-// Tokens whose gradient is summed at a time: two panels of them fit a core's cache.
+// Tokens whose gradients are summed at a time: two panels of them fit a core's cache.
 constexpr int64_t kTokenBlock = 1024;
 
-// How rows x panels are cut into tasks.
+// Divides rows x panels into tasks.
 class Cut {
  public:
   // panel_units: units of a row that go into one panel's 64 columns.
   Cut(int threads, int64_t rows, int64_t panels, int64_t panel_units)
       : rows_(rows), panels_(panels), blocks_(divide_up(rows, kRowBlock)) {
-    // About four tasks a thread even out a busy core; a task is worth at least half a microsecond,
-    // somewhat more than what starting an operation costs.
+    // About four tasks per thread balance the load; a task is worth at least half a microsecond,
+    // somewhat more than the cost of starting an operation.
     const int64_t wanted = divide_up(4 * threads, blocks_);
     const int64_t panel_work = std::max<int64_t>(1, std::min(rows, kRowBlock) * panel_units);
     const int64_t least = std::max<int64_t>(1, kLeastWork / panel_work);
     groups_ = divide_up(panels, std::max(least, divide_up(panels, wanted)));
-    // Few tasks are as many for each thread: of three, two threads would take as long as of four.
+    // A small number of tasks is a multiple of the threads: two threads need as long for three
+    // tasks as for four.
     if (blocks_ == 1 && groups_ > threads) groups_ -= groups_ % threads;
   }
   int64_t tasks() const { return blocks_ * groups_; }
-  // Rows and panels of a task; groups of panels are of even size: the last one is waited for.
+  // Rows and panels of a task. Groups of panels have even size, because the operation waits for the
+  // last one.
   void apply(int64_t index, GemmTask& task) const {
     const int64_t block = index / groups_, group = index % groups_;
     task.first_row = block * kRowBlock;
@@ -83,7 +84,7 @@ GemmTask whole_task(const at::Tensor& x, const Weight& w, at::Tensor& out,
           .residual = extras.residual ? extras.residual->data_ptr() : nullptr};
 }
 
-// The panels of W^T: what W is multiplied by to go back.
+// The panels of W^T: the right-hand side of the backward product.
 at::Tensor transposed_panels(const Device& device, const Weight& w) {
   const int64_t n_panels = divide_up(w.rows(), kPanel), k_panels = divide_up(w.columns(), kPanel);
   const bool pairs = w.type() == at::kBFloat16;
@@ -169,7 +170,7 @@ void linear_backward_input(const Device& device, const at::Tensor& dy, const Wei
   check_rows(dx, dy.size(0), w.columns(), "input gradient");
   if (!device.is_cpu()) return aten::linear_backward_input(dy, w.storage(), dx, accumulate);
   const int64_t u = unit_elements(w.type()), units = divide_up(w.rows(), u);
-  // Rows of an odd length do not split into pairs: pad them (a head with an odd vocabulary).
+  // An odd number of rows does not split into pairs: pad (an LM head with an odd vocabulary).
   const at::Tensor a = w.rows() % u == 0 ? dy : at::constant_pad_nd(dy, {0, 1});
   const at::Tensor b = transposed_panels(device, w);
   run_tasks(device,

@@ -1,7 +1,7 @@
-// The matrix products of the network. One arithmetic for every caller: an output is one float32
-// accumulator that takes the products in order of K, so a row's result depends on nothing but that
-// row and the weight: not on how many rows share the call, not on the number of threads. Engine and
-// trainer get the same bits.
+// The matrix products of the network, with one arithmetic for every caller: an output is one
+// float32 accumulator that takes the products in order of K. A row's result depends on that row and
+// the weight only: not on the number of rows in the call or of threads. Engine and trainer get the
+// same bits.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,16 +12,17 @@ namespace tlt::ops {
 
 struct LinearExtras {
   const at::Tensor* bias = nullptr;  // [N] float32, added to the accumulator
-  const at::Tensor* residual =
-      nullptr;  // [T, N] of the output's type, added before rounding; may be `out` itself
+  // [T, N] of the output's type, added before rounding; may be `out` itself.
+  const at::Tensor* residual = nullptr;
 };
 
 // out = x W^T (+ bias) (+ residual).  x [T, K] of w's type; out [T, N] of w's type or float32.
 void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& out,
             const LinearExtras& extras = {});
 
-// gate_up = x W^T, out = swiglu(gate_up) (elementwise.h), without waiting in between where a panel
-// of 64 columns has gates or ups alone.  x [T, K], gate_up [T, 2F], out [T, F], all of w's type.
+// gate_up = x W^T, out = swiglu(gate_up) (elementwise.h), without a barrier in between where each
+// panel of 64 columns holds either gates or ups.  x [T, K], gate_up [T, 2F], out [T, F], all of w's
+// type.
 void gated_linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& gate_up,
                   at::Tensor& out);
 

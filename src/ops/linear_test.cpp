@@ -50,7 +50,7 @@ TEST_P(LinearTest, AgreesWithAten) {
   }
 }
 
-TEST_P(LinearTest, RowDoesNotDependOnItsCompanions) {
+TEST_P(LinearTest, RowDoesNotDependOnOtherRows) {
   if (!device().is_cpu()) GTEST_SKIP() << "row invariance is promised on the CPU";
   const int64_t n = 200, k = 320;
   Weight w(device(), n, k, type());
@@ -66,7 +66,7 @@ TEST_P(LinearTest, RowDoesNotDependOnItsCompanions) {
   }
 }
 
-// With gates and ups in panels of their own, and in shared ones.
+// With gates and ups in separate panels, and in shared ones.
 TEST_P(LinearTest, GatedIsLinearThenSwiglu) {
   const Device d = device();
   for (const int64_t columns : {64, 192, 96})
@@ -120,7 +120,7 @@ TEST_P(LinearTest, LongSumsOfTokensAgreeWithAten) {
   EXPECT_TRUE(tensors_near(dw, want, 1e-3));
 }
 
-TEST_P(LinearTest, WeightGivesBackItsValues) {
+TEST_P(LinearTest, WeightReturnsItsValues) {
   const Device d = device();
   const at::Tensor values = random({130, 48}, 5);
   Weight w(d, 130, 48, type());

@@ -12,7 +12,7 @@
 namespace tlt::ops {
 namespace {
 
-// The one place a logprob is computed: the engine's and the trainer's are the same number.
+// The only computation of a logprob: the engine's and the trainer's are the same value.
 float row_logprob(const RowStatistic& row, float logit, float inverse_temperature) {
   const float z = (logit - row.top) * inverse_temperature;
   return z - row.log_sum;
@@ -32,15 +32,15 @@ bool likelier(const Candidate& a, const Candidate& b) {
   return a.z > b.z || (a.z == b.z && a.id < b.id);
 }
 
-// Leaves in `kept` the candidates that top-k, top-p and min-p allow, likeliest first.
+// Leaves in `kept` the candidates that top-k, top-p and min-p allow, most likely first.
 void truncate(const float* logits, int64_t count, float top, float inverse_temperature,
               const SamplingRule& rule, std::vector<Candidate>& kept) {
   const int64_t k = rule.top_k > 0 ? std::min(rule.top_k, count) : count;
-  const auto collect = [&](float floor) {
+  const auto collect = [&](float threshold) {
     kept.clear();
     for (int64_t i = 0; i < count; ++i) {
       const float z = (logits[i] - top) * inverse_temperature;
-      if (z >= floor) kept.push_back({z, static_cast<int32_t>(i)});
+      if (z >= threshold) kept.push_back({z, static_cast<int32_t>(i)});
     }
   };
   const auto mass_of = [&] {
@@ -54,8 +54,8 @@ void truncate(const float* logits, int64_t count, float top, float inverse_tempe
     kept.resize(static_cast<size_t>(k));
   }
   double mass = mass_of();
-  // Sorting a whole vocabulary is slow: candidates e^-16 times as likely as the first can rarely
-  // matter to top-p.
+  // Sorting a whole vocabulary is slow: candidates e^-16 times as likely as the first rarely matter
+  // to top-p.
   if (rule.top_p < 1.0 && k == count) {
     collect(-16.0f);
     if (mass_of() < rule.top_p * mass) collect(-INFINITY);
@@ -69,12 +69,12 @@ void truncate(const float* logits, int64_t count, float top, float inverse_tempe
     kept.resize(keep);
   }
   if (rule.min_p > 0) {
-    const double floor = std::log(rule.min_p);
-    while (kept.size() > 1 && kept.back().z < floor) kept.pop_back();
+    const double threshold = std::log(rule.min_p);
+    while (kept.size() > 1 && kept.back().z < threshold) kept.pop_back();
   }
 }
 
-// `top`: the largest of `count` logits; `row`: what a logprob is of.
+// `top`: the largest of `count` logits; `row`: statistic of the distribution that logprobs are of.
 Sampled sample_truncated(const float* logits, int64_t count, float top, const RowStatistic& row,
                          float inverse_temperature, const SamplingRule& rule, double u) {
   thread_local std::vector<Candidate> kept;
@@ -92,7 +92,7 @@ Sampled sample_truncated(const float* logits, int64_t count, float top, const Ro
           static_cast<float>(static_cast<double>(kept[chosen].z) - std::log(mass))};
 }
 
-// By a TargetOnlyRule. Looks at the whole vocabulary, whatever is truncated.
+// Samples by a TargetOnlyRule. Reads the whole vocabulary, whatever is truncated.
 Sampled sample_target_only(const float* logits, int64_t count, float top,
                            const RowStatistic& statistic, float inverse_temperature,
                            const SampleRow& row) {
@@ -105,17 +105,17 @@ Sampled sample_target_only(const float* logits, int64_t count, float top,
                    static_cast<float>(static_cast<double>(chosen.z) - std::log(mass))};
   };
   double reached = 0, rest = mass;
-  for (const int32_t guess : row.guesses) {
-    const auto place = std::ranges::find(kept, guess, &Candidate::id);
-    if (place == kept.end()) continue;
-    const double own = std::exp(static_cast<double>(place->z));
+  for (const int32_t draft_token : row.guesses) {
+    const auto found = std::ranges::find(kept, draft_token, &Candidate::id);
+    if (found == kept.end()) continue;
+    const double own = std::exp(static_cast<double>(found->z));
     reached += own;
     if (row.uniform <= reached / mass / row.target_only->threshold_acc ||
         own / mass >= row.target_only->threshold_single)
-      return sampled(*place);
+      return sampled(*found);
     rest -= own;
   }
-  const Candidate* last = nullptr;  // of the rest
+  const Candidate* last = nullptr;  // of the other tokens
   double passed = 0;
   for (const Candidate& candidate : kept) {
     if (std::ranges::find(row.guesses, candidate.id) != row.guesses.end()) continue;
@@ -123,7 +123,7 @@ Sampled sample_target_only(const float* logits, int64_t count, float top,
     passed += std::exp(static_cast<double>(candidate.z));
     if (passed > row.rest_uniform * rest) break;
   }
-  return sampled(last ? *last : kept.front());  // no rest: rounding alone has led here
+  return sampled(last ? *last : kept.front());  // no other token: only rounding leads here
 }
 
 Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& asked) {
@@ -137,7 +137,7 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
       std::isfinite(row.top) && std::isfinite(row.log_sum),
       "the model's logits are not finite; its weights are broken or its learning rate is too high");
   const int64_t count = asked.tokens > 0 ? std::min(asked.tokens, vocabulary) : vocabulary;
-  // Of what may be chosen.
+  // Statistic over the ids that may be sampled.
   const RowStatistic choice =
       count < vocabulary && rule.temperature > 0
           ? kernels.row_statistic(logits, count, inverse, /*with_entropy=*/false)
@@ -158,7 +158,7 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
 void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
                  std::span<const SampleRow> rows, std::span<Sampled> sampled) {
   TLT_CHECK(logits.size(1) >= vocabulary && sampled.size() == rows.size());
-  // Elsewhere the rows come to the host: its arithmetic is the one that is promised.
+  // Elsewhere the rows are copied to the host, whose arithmetic is the specified one.
   const at::Tensor host = logits.cpu();
   device.pool().run(std::ssize(rows), [&](int64_t i) {
     const SampleRow& row = rows[static_cast<size_t>(i)];

@@ -1,5 +1,5 @@
-// From logits to tokens and logprobs, a row at a time: engine and trainer share this arithmetic, so
-// the logprob recorded with a token is the trainer's own, to the bit.
+// From logits to tokens and logprobs, row by row. Engine and trainer share this arithmetic, so the
+// rollout logprob of a token and the trainer's are bit-identical.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,23 +20,25 @@ struct Sampled {
   float truncated_logprob = 0;  // of the truncated one; equal to logprob when nothing is truncated
 };
 
-// FastRL's way to accept guesses (docs/paper_map.md, note 8), for comparison: of the guesses in
-// their order the first one up to which the summed probability reaches the number, or whose own
-// probability reaches threshold_single; where none does, a token of the rest. With both thresholds
-// 1 a token is chosen as often as by its probability; below 1, guesses are taken more often.
+// FastRL's acceptance rule (docs/paper_map.md, note 8), for comparison: takes the first of the
+// draft tokens at which the cumulative probability reaches the uniform, or whose own probability
+// reaches threshold_single; if none does, samples one of the other tokens. With both thresholds 1 a
+// token is sampled with its probability; below 1, draft tokens are taken more often.
 struct TargetOnlyRule {
   double threshold_single = 1;
   double threshold_acc = 1;
 };
 
-// A token to be chosen: from which row of the logits, how, and with which number in [0, 1).
+// A token to sample: the row of the logits, the rule, and the uniform in [0, 1).
 struct SampleRow {
   int64_t row = 0;
   SamplingRule rule;
   double uniform = 0;
-  // Only ids below are chosen, the others' share going to those; logprobs are of all. 0: all are.
+  // Samples only ids below `tokens`, with the others' probability redistributed; logprobs are of
+  // the whole distribution. 0: all ids.
   int64_t tokens = 0;
-  // With a TargetOnlyRule: the guesses, without repetition, and the number for the rest.
+  // With a TargetOnlyRule: the draft tokens, without repetition, and the uniform for the other
+  // tokens.
   const TargetOnlyRule* target_only = nullptr;
   std::span<const int32_t> guesses = {};
   double rest_uniform = 0;
@@ -47,7 +49,7 @@ struct SampleRow {
 void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
                  std::span<const SampleRow> rows, std::span<Sampled> sampled);
 
-// What the trainer needs of each row: log p(target) and the entropy of softmax(logits /
+// The trainer's statistics of each row: log p(target) and the entropy of softmax(logits /
 // temperature).
 struct RowStatistics {
   at::Tensor logprob;  // [R] float32
@@ -59,7 +61,7 @@ void row_statistics(const Device& device, const at::Tensor& logits, int64_t voca
                     const at::Tensor& targets, double temperature, RowStatistics& out);
 
 // logits -> gradient of (sum_i d_logprob[i] log p(target_i) + d_entropy[i] entropy_i) with respect
-// to the logits, in place. d_logprob, d_entropy [R] float32. Columns from `vocabulary` on become 0.
+// to the logits, in place. d_logprob, d_entropy [R] float32. Columns >= `vocabulary` become 0.
 void logits_backward(const Device& device, at::Tensor& logits, int64_t vocabulary,
                      const at::Tensor& targets, double temperature, const RowStatistics& rows,
                      const at::Tensor& d_logprob, const at::Tensor& d_entropy);

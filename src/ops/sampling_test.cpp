@@ -27,7 +27,7 @@ Sampled sample_one(const at::Tensor& logits, const SamplingRule& rule, double u)
   return out;
 }
 
-// The slow truth: probabilities of the kept tokens by the definition of each truncation.
+// Slow reference: probabilities of the kept tokens by the definition of each truncation.
 std::map<int32_t, double> allowed(const at::Tensor& logits, const SamplingRule& rule) {
   std::vector<int32_t> order(kVocabulary);
   std::iota(order.begin(), order.end(), 0);
@@ -55,20 +55,20 @@ std::map<int32_t, double> allowed(const at::Tensor& logits, const SamplingRule& 
 TEST(SamplingTest, GreedyTakesTheLowestOfEqualTokens) {
   at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 1);
   logits[0][40] = logits[0][90] = 9.0;
-  logits[0][118] = 50.0;  // padding is never chosen
+  logits[0][118] = 50.0;  // padding is never sampled
   const Sampled got = sample_one(logits, {.temperature = 0}, 0.5);
   EXPECT_EQ(got.token, 40);
   EXPECT_NEAR(got.logprob,
               at::log_softmax(logits.narrow(1, 0, kVocabulary), 1)[0][40].item<double>(), 1e-5);
 }
 
-// The padding of a vocabulary, however likely: by each rule the token is that of the logits without
-// it, and its logprob that among all.
-TEST(SamplingTest, TokensBeyondTheGivenNumberAreNeverChosen) {
+// Padding of the vocabulary, however likely: by each rule the token is that of the logits without
+// padding, and its logprob is of the whole distribution.
+TEST(SamplingTest, IdsBeyondTheLimitAreNeverSampled) {
   constexpr int64_t kTokens = 90;
   RandomStream random(17, {});
   const TargetOnlyRule target_only;
-  const std::vector<int32_t> guesses = {95, 3, 91, 40};
+  const std::vector<int32_t> draft_tokens = {95, 3, 91, 40};
   for (int round = 0; round < 400; ++round) {
     at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 100 + round, 2.0);
     for (int64_t i = kTokens; i < kVocabulary; ++i) logits[0][i] += round % 2 == 0 ? 0.0 : 60.0;
@@ -81,7 +81,7 @@ TEST(SamplingTest, TokensBeyondTheGivenNumberAreNeverChosen) {
     for (const SamplingRule& rule : rules) {
       for (const bool is_target_only : {false, true}) {
         SampleRow row{.row = 0, .rule = rule, .uniform = random.uniform()};
-        if (is_target_only) row.target_only = &target_only, row.guesses = guesses;
+        if (is_target_only) row.target_only = &target_only, row.guesses = draft_tokens;
         row.rest_uniform = random.uniform();
         Sampled want, got;
         sample_rows(Device::cpu(1), logits, kTokens, {&row, 1}, {&want, 1});
@@ -99,7 +99,7 @@ TEST(SamplingTest, TokensBeyondTheGivenNumberAreNeverChosen) {
   }
 }
 
-TEST(SamplingTest, NumberPicksTheTokenWhoseShareItFallsInto) {
+TEST(SamplingTest, UniformPicksTokenByCumulativeProbability) {
   const at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 2, 2.0);
   const at::Tensor p = at::softmax(logits.narrow(1, 0, kVocabulary).to(at::kDouble) / 0.7, 1)[0];
   double before = 0;
@@ -112,7 +112,7 @@ TEST(SamplingTest, NumberPicksTheTokenWhoseShareItFallsInto) {
   }
 }
 
-TEST(SamplingTest, EveryNumberGivesATokenWithProbability) {
+TEST(SamplingTest, EveryUniformGivesATokenOfNonzeroProbability) {
   at::Tensor logits = at::full({1, kLogitColumns}, -1000.0, at::kFloat);
   logits[0][3] = logits[0][77] = 0.0;
   for (const double u : {0.0, 0.25, 0.4999, 0.5001, 0.75, 1 - 0x1.0p-53})
@@ -143,7 +143,7 @@ TEST(SamplingTest, TruncationsKeepWhatTheirDefinitionsKeep) {
   }
 }
 
-TEST(SamplingTest, RecordedLogprobIsTheTrainersToTheBit) {
+TEST(SamplingTest, RolloutLogprobIsBitIdenticalToTrainers) {
   const at::Tensor logits = random_tensor({64, kLogitColumns}, at::kFloat, 4, 3.0);
   for (const double temperature : {1.0, 0.7, 1.3}) {
     std::vector<SampleRow> asked(64);
@@ -163,7 +163,7 @@ TEST(SamplingTest, RecordedLogprobIsTheTrainersToTheBit) {
   }
 }
 
-TEST(SamplingTest, StatisticsAndGradientAgreeWithFiniteDifferences) {
+TEST(SamplingTest, StatisticsAndGradientMatchReference) {
   const double temperature = 0.8;
   const at::Tensor logits = random_tensor({3, kLogitColumns}, at::kFloat, 5, 2.0),
                    targets = at::tensor({5, 0, 116}, at::kInt);
@@ -197,15 +197,15 @@ TEST(SamplingTest, StatisticsAndGradientAgreeWithFiniteDifferences) {
   EXPECT_EQ(gradient.narrow(1, kVocabulary, 3).abs().max().item<float>(), 0);
 }
 
-TEST(SamplingTest, BrokenLogitsAreAnErrorWithWords) {
+TEST(SamplingTest, NonFiniteLogitsThrowAClearError) {
   at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 6);
   logits[0][7] = NAN;
   logits[0][8] = INFINITY;
   EXPECT_THROW(sample_one(logits, {}, 0.5), Error);
 }
 
-// Tables of this machine agree within rounding; which of them runs is the machine's choice.
-TEST(KernelTableTest, EveryTableThatRunsHereAgrees) {
+// Tables of this machine agree within rounding; which of them runs depends on the machine.
+TEST(KernelTableTest, AllInstructionSetsAgree) {
   const at::Tensor x = random_tensor({7, 64}, at::kFloat, 7),
                    w = random_tensor({64}, at::kFloat, 8);
   const Kernels& best = cpu_kernels();
@@ -239,7 +239,7 @@ TEST(KernelTableTest, EveryTableThatRunsHereAgrees) {
   EXPECT_EQ(cpu_kernels("sse"), nullptr);
 }
 
-// On each instruction set the machine has, at lengths that do not fill a block.
+// Each instruction set that the machine has, at lengths that are no multiple of a block.
 TEST(KernelTableTest, LargestLogitsAndSumsOfExponentials) {
   RandomStream random(/*seed=*/5, {});
   for (const char* name : {"avx512bf16", "avx512", "avx2"})

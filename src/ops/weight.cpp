@@ -11,8 +11,7 @@
 namespace tlt::ops {
 namespace {
 
-// Calls visit(source element of row-major values, element of a panel) for a row and all its
-// columns.
+// Calls visit(index in row-major values, index in a panel) for all columns of a row.
 template <class T, class Visit>
 void for_row(int64_t row, int64_t columns, const Visit& visit) {
   constexpr int64_t u = std::is_same_v<T, at::BFloat16> ? 2 : 1;
@@ -31,7 +30,7 @@ void unpack_row(const T* storage, T* to, int64_t row, int64_t columns) {
   for_row<T>(row, columns, [&](int64_t k, int64_t at) { to[k] = storage[at]; });
 }
 
-// Sixteen rows a task: they share the cache lines of a panel.
+// Sixteen rows per task: they share the cache lines of a panel.
 constexpr int64_t kRowsPerTask = 16;
 
 template <class Body>

@@ -1,8 +1,8 @@
-// Weight: a matrix [N, K] in the layout its device multiplies fastest; there is one copy of it.
+// Weight: a matrix [N, K] in the layout that its device multiplies fastest; the only copy of it.
 //
-// On the CPU the columns of the product come in panels of 64: panel p holds rows 64 p .. 64 p + 63
+// On the CPU the columns of the product are in panels of 64: panel p holds rows 64 p .. 64 p + 63
 // of the matrix as [K / u, 64, u] with u = 2 for bfloat16 (the pair one vdpbf16ps takes) and u = 1
-// for float32; rows past N are zero. On other devices it is the plain row-major tensor.
+// for float32; rows past N are zero. On other devices it is a row-major tensor.
 //
 // Threading  engine thread only.
 //

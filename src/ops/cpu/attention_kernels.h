@@ -24,7 +24,7 @@ TLT_INLINE int64_t key_index(int64_t element, int64_t slot) {
   return (element / kElements) * kLanes * kElements + slot * kElements + element % kElements;
 }
 
-// One head's key and value of a position, into its slot.
+// Stores one head's key and value of a position in its slot.
 template <class T>
 TLT_INLINE void store_slot(const T* key, const T* value, int64_t head_size, const int32_t* pages,
                            int64_t position, int64_t head, const KvPages& cache) {
@@ -52,7 +52,7 @@ static void store_rows(Type type, const KvRows& rows, const KvPages& cache) {
 
 // --- rotation ---
 
-// Rotates one head of one row in place: pairs (i, i + H / 2). `sign` -1 turns back.
+// Rotates one head of one row in place: pairs (i, i + H / 2). `sign` -1 reverses the rotation.
 template <class T>
 TLT_INLINE void rotate(T* x, const float* cos_sin, int64_t head_size, float sign) {
   const int64_t half = head_size / 2;
@@ -107,9 +107,8 @@ static void rope_and_store(Type type, const RopeTask& task, const KvPages& cache
 
 // --- forward ---
 
-// One query against its keys. The running maximum, sum and weighted values are float32; the weights
-// that values are multiplied by are rounded to the type of the values. Scores are scaled to powers
-// of 2.
+// One query and its keys. The running maximum, sum and weighted values are float32; the weights of
+// the values are rounded to the type of the values. Scores are scaled to powers of 2.
 template <class T, int kVectors>
 struct Query {
   const T* q;
@@ -119,13 +118,13 @@ struct Query {
   f32x16 value[kVectors];
 };
 
-// The running maximum follows the scores only when they leave it behind by so much: weights up to
-// 2^12 lose nothing in floating point, and what was summed up is hardly ever scaled down again.
+// The running maximum is updated only when scores exceed it by more than this: weights up to 2^12
+// lose nothing in floating point, and the sums are rarely rescaled.
 constexpr float kSlack = 12;
 constexpr float kLog2OfE = 1.44269504088896341f, kLogOf2 = 0.693147180559945309f;
 
-// Takes the scores of a page into the running maximum. Returns them, those of keys that are not
-// visible -infinity: such keys weigh exactly 0, since a query sees one of its first page.
+// Adds the scores of a page to the running maximum. Returns them, with -infinity for keys that are
+// not visible: their weight is exactly 0, since a query sees a key of its first page.
 template <class T, int kVectors>
 TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t visible,
                              float scale) {
@@ -143,8 +142,7 @@ TLT_INLINE f32x16 add_scores(Query<T, kVectors>& query, f32x16 scores, int64_t v
   return scores;
 }
 
-// A score is the sum of so many partial sums: one alone would wait for each product before the
-// next.
+// Partial sums of a score: a single sum would wait for each product before the next.
 #if defined(__AVX512F__)
 constexpr int kChains = 4;
 #else
@@ -159,28 +157,28 @@ TLT_INLINE f32x16 add_chains(const f32x16 (&sums)[kChains]) {
 #endif
 }
 
-// So many queries fit the registers with their values …
+// Queries whose values fit the registers together …
 template <int kVectors>
 constexpr int kQueries = kVectors <= 6   ? 4
                          : kVectors <= 8 ? 2
                                          : 1;
-// … and so many, beside a page, the fastest cache.
+// … and queries that fit the fastest cache next to a page.
 template <int kVectors>
 constexpr int kTogether = kVectors <= 8 ? 32 : 16;
 
-// The keys of one KV head at positions first .. end; `first` is where a page begins.
+// The keys of one KV head at positions first .. end; `first` is the start of a page.
 struct KeyRange {
   const int32_t* pages;
   int64_t kv_head, first, end;
   float scale;
-  HeadPages next;  // read behind them
+  HeadPages next;  // read after them
 };
 
-// Keys and values lie in pages anywhere in memory, too short for the processor to see that more of
-// them follow: those of a page some way ahead are asked for while the ones before are worked on.
+// Pages are anywhere in memory and too short for the hardware prefetcher, so a page some way ahead
+// is prefetched during the computation of the current one.
 constexpr int64_t kPagesAhead = 8;
 
-// The page to ask for while the one at `first` is worked on: that one itself where nothing follows.
+// The page to prefetch during the one at `first`; that page itself if none follows.
 template <class T>
 TLT_INLINE const T* page_ahead(const KeyRange& range, int64_t first, const KvPages& cache) {
   const int64_t page = first / kLanes, ahead = page + kPagesAhead;
@@ -193,9 +191,9 @@ TLT_INLINE const T* page_ahead(const KeyRange& range, int64_t first, const KvPag
 
 TLT_INLINE void prefetch(const void* line) { __builtin_prefetch(line, /*rw=*/0, /*locality=*/2); }
 
-// One page for some queries of its KV head, as many as their values fit the registers. What a query
-// computes does not depend on its companions: keys it may not see weigh exactly 0. With each line
-// of the page the one `ahead` elements behind it is asked for: many at once would be waited for.
+// One page and some queries of its KV head, as many as fit the registers. The result of a query
+// does not depend on the other queries: the weight of keys it does not see is exactly 0. With each
+// line of the page, the line `ahead` elements after it is prefetched: all at once would stall.
 template <class T, int kVectors, int kCount>
 TLT_INLINE void attend_page(Query<T, kVectors>* queries, const T* keys, int64_t first, float scale,
                             int64_t ahead) {
@@ -244,8 +242,8 @@ TLT_INLINE void attend_page(Query<T, kVectors>* queries, const T* keys, int64_t 
   for (int v = 0; v < kVectors; ++v) queries[i].value[v] = sums[i][v];
 }
 
-// `groups` times kQueries, and kRest more: all walk over the pages together, which come from memory
-// once. What a query computes does not depend on where its walk was interrupted.
+// `groups` times kQueries, and kRest more, walk over the pages together, so these are read from
+// memory once. The result of a query does not depend on where its walk was interrupted.
 template <class T, int kVectors, int kRest>
 void attend_groups(Query<T, kVectors>* queries, int groups, const KeyRange& range,
                    const KvPages& cache) {
@@ -261,7 +259,7 @@ void attend_groups(Query<T, kVectors>* queries, int groups, const KeyRange& rang
   }
 }
 
-// Fewer than kQueries, as of a row that decodes: a loop over groups would cost it 2 to 10 %.
+// Fewer than kQueries, as for a decode row, where a loop over groups would cost 2 to 10 %.
 template <class T, int kVectors, int kCount>
 void attend_few(Query<T, kVectors>* queries, const KeyRange& range, const KvPages& cache) {
   for (int64_t first = range.first; first < range.end; first += kLanes) {
@@ -294,7 +292,7 @@ void attend_some(Query<T, kVectors>* queries, int count, const KeyRange& range,
   attend_groups_and_rest<T, kVectors, 0>(queries, groups, range, cache);
 }
 
-// The queries of a task's KV head by number: row by row, those of a group side by side.
+// The queries of a task's KV head by index: row by row, those of a group next to each other.
 template <class T, int kVectors>
 struct TaskQueries {
   static constexpr int64_t kHead = kVectors * kLanes;
@@ -336,15 +334,15 @@ void attend_rows(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
     const int64_t left = its.count() - first;
     const int count = static_cast<int>(left < kTogether<kVectors> ? left : kTogether<kVectors>);
     for (int i = 0; i < count; ++i) its.begin(first + i, queries[i]);
-    // Positions do not fall from one row to the next.
+    // Positions are non-decreasing over the rows.
     attend_some<T, kVectors>(queries, count, its.range(0, queries[count - 1].keys), cache);
     for (int i = 0; i < count; ++i) its.end(first + i, queries[i]);
   }
 }
 
-// A tree: the pages before the root's are the same for all rows, so that many queries share the
-// walk over them. From there on a row's keys are put into the slots when its turn comes; rows
-// one below the other take their turn together, since none sees what the next one writes.
+// A tree: the pages before the root are the same for all rows, so all queries share the walk over
+// them. After that, a row's key is stored in its slot before the row is computed; rows of a path
+// are computed together, since none sees what the next one stores.
 template <class T, int kVectors>
 void attend_tree(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
   constexpr int64_t kHead = kVectors * kLanes;
@@ -356,7 +354,7 @@ void attend_tree(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
     const int count = static_cast<int>(left < kTogether<kVectors> ? left : kTogether<kVectors>);
     for (int i = 0; i < count; ++i) its.begin(first + i, queries[i]);
     attend_some<T, kVectors>(queries, count, its.range(0, own), cache);
-    int waiting = 0;  // queries from here on have their keys in the slots
+    int waiting = 0;  // index of the first query that is stored but not computed
     const auto flush = [&](int end) {
       if (end > waiting)
         attend_some<T, kVectors>(queries + waiting, end - waiting,
@@ -402,7 +400,7 @@ void attend_any(const AttentionTask& task, const KvPages& cache) {
     case 16:
       return attend<T, 16>(task, cache);
     default:
-      __builtin_trap();  // ops/attention.cpp lets only these through
+      __builtin_trap();  // ops/attention.cpp checks the head size
   }
 }
 
@@ -411,13 +409,14 @@ static void attention(Type type, const AttentionTask& task, const KvPages& cache
 }
 
 // --- backward ---
-// One task is one KV head of one sequence of n positions, the first of which may be those of a stem
-// that it shares with others: its keys' gradients are summed by one thread in order of the queries,
-// and the stem adds those of its branches. Keys and values are widened to float32 first, in both
-// layouts: columns [page, H, 16] for sixteen scores at once, rows [n, H] for sums over keys.
+// One task is one KV head of one sequence of n positions, which may begin with a prefix that it
+// shares with other sequences. The gradients of its keys are summed by one thread in order of the
+// queries; the task of the prefix adds the contributions of its suffixes. KV entries are first
+// widened to float32 in both layouts: columns [page, H, 16] for sixteen scores at once, rows [n, H]
+// for sums over keys.
 
 // Queries whose gradients are computed together: their keys are read, and dk and dv updated, once
-// for all.
+// for all of them.
 constexpr int kBackwardQueries = 4;
 
 static int64_t attention_backward_scratch(const AttentionTask& task) {
@@ -492,8 +491,8 @@ TLT_INLINE void load_query(const AttentionTask& task, const BackwardScratch& s, 
   query.delta = sum_lanes(inner);
 }
 
-// Gradient through softmax(q k) v for some queries: dq, and their share of dk and dv, key by key in
-// order of the queries.
+// Gradient through softmax(q k) v for some queries: dq, and their contributions to dk and dv, key
+// by key in order of the queries.
 template <int kVectors>
 void queries_backward(const BackwardScratch& s, BackwardQuery<kVectors>* queries, int count) {
   constexpr int64_t kHead = kVectors * kLanes;
@@ -541,7 +540,7 @@ void queries_backward(const BackwardScratch& s, BackwardQuery<kVectors>* queries
   }
 }
 
-// Back through rotation and norm, from `d` [H] float32 to the projection's gradient.
+// Backward through rotation and norm, from `d` [H] float32 to the projection's gradient.
 template <class T>
 void head_backward(const AttentionTask& task, float* d, const T* raw, int64_t position,
                    const float* norm, float* d_norm, T* out) {
@@ -557,13 +556,14 @@ void head_backward(const AttentionTask& task, float* d, const T* raw, int64_t po
   for (int64_t i = 0; i < h; ++i) out[i] = from_float<T>(dx[i]);
 }
 
-// The gradients of keys and values begin at zero, or at what a stem's branches have found.
+// Initializes the gradients of KV entries: zero, plus the contributions of the suffixes of a
+// prefix.
 static void begin_gradients(const AttentionTask& task, const BackwardScratch& s, int64_t padded) {
   const int64_t floats = task.rows * task.head_size;
   std::memset(s.d_key, 0, static_cast<size_t>(padded * task.head_size) * sizeof(float));
   std::memset(s.d_value, 0, static_cast<size_t>(padded * task.head_size) * sizeof(float));
-  for (int64_t branch = 0; branch < task.branches; ++branch) {
-    const float* share = task.stem_shares + branch * task.share_stride;
+  for (int64_t suffix = 0; suffix < task.suffixes; ++suffix) {
+    const float* share = task.suffix_shares + suffix * task.share_stride;
     for (int64_t i = 0; i < floats; ++i) s.d_key[i] += share[i];
     for (int64_t i = 0; i < floats; ++i) s.d_value[i] += share[floats + i];
   }
@@ -572,7 +572,7 @@ static void begin_gradients(const AttentionTask& task, const BackwardScratch& s,
 template <class T, int kVectors>
 void attend_backward(const AttentionTask& task, const KvPages& cache) {
   constexpr int64_t kHead = kVectors * kLanes;
-  const int64_t stem = task.first_position, end = stem + task.rows;
+  const int64_t prefix = task.first_position, end = prefix + task.rows;
   const int64_t padded = (end + kLanes - 1) / kLanes * kLanes;
   const int64_t group = task.heads / task.kv_heads;
   const int64_t width = (task.heads + 2 * task.kv_heads) * kHead;
@@ -585,7 +585,7 @@ void attend_backward(const AttentionTask& task, const KvPages& cache) {
   const auto d_qkv = [&](int64_t row, int64_t head) {
     return static_cast<T*>(task.d_qkv) + row * width + head * kHead;
   };
-  // Queries beyond the last are zeros and leave no trace.
+  // Queries after the last are zeros and contribute nothing.
   std::memset(s.q, 0, static_cast<size_t>(2 * kBackwardQueries * kHead) * sizeof(float));
   BackwardQuery<kVectors> queries[kBackwardQueries] = {};
   int64_t rows[kBackwardQueries], heads[kBackwardQueries];
@@ -595,7 +595,7 @@ void attend_backward(const AttentionTask& task, const KvPages& cache) {
     for (int i = 0; i < count; ++i) {
       float d_q[kHead];
       for (int v = 0; v < kVectors; ++v) store(d_q + v * kLanes, queries[i].d_q[v]);
-      head_backward<T>(task, d_q, raw(rows[i], heads[i]), stem + rows[i], task.q_norm,
+      head_backward<T>(task, d_q, raw(rows[i], heads[i]), prefix + rows[i], task.q_norm,
                        task.d_q_norm, d_qkv(rows[i], heads[i]));
     }
     count = 0;
@@ -609,18 +609,18 @@ void attend_backward(const AttentionTask& task, const KvPages& cache) {
     }
   if (count > 0) flush();
   for (int64_t row = 0; row < task.rows; ++row) {
-    const int64_t key_head = task.heads + task.kv_head, at = (stem + row) * kHead;
-    head_backward<T>(task, s.d_key + at, raw(row, key_head), stem + row, task.k_norm, task.d_k_norm,
-                     d_qkv(row, key_head));
+    const int64_t key_head = task.heads + task.kv_head, at = (prefix + row) * kHead;
+    head_backward<T>(task, s.d_key + at, raw(row, key_head), prefix + row, task.k_norm,
+                     task.d_k_norm, d_qkv(row, key_head));
     T* d_value = d_qkv(row, key_head + task.kv_heads);
     TLT_UNROLL
     for (int v = 0; v < kVectors; ++v)
       store(d_value + v * kLanes, load(s.d_value + at + v * kLanes));
   }
-  if (stem > 0) {
-    const auto floats = static_cast<size_t>(stem * kHead);
-    std::memcpy(task.d_stem, s.d_key, floats * sizeof(float));
-    std::memcpy(task.d_stem + floats, s.d_value, floats * sizeof(float));
+  if (prefix > 0) {
+    const auto floats = static_cast<size_t>(prefix * kHead);
+    std::memcpy(task.d_prefix, s.d_key, floats * sizeof(float));
+    std::memcpy(task.d_prefix + floats, s.d_value, floats * sizeof(float));
   }
 }
 

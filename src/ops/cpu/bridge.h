@@ -1,4 +1,4 @@
-// From tensors to the CPU kernels' plain memory.
+// From tensors to the raw memory of the CPU kernels.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -19,13 +19,13 @@ constexpr int kTileVectors = kRows == 1   ? 4
 #endif
 constexpr int64_t kPanel = 64;
 
-// Cache lines of the next panel that a tile asks for while it multiplies. The first tile of a panel
-// would wait for memory otherwise, and the others leave the memory idle.
+// Cache lines of the next panel that a tile prefetches while it multiplies. Otherwise the first
+// tile of a panel would wait for memory, and the others would leave the memory idle.
 struct Ahead {
   const char* lines = nullptr;
   int64_t count = 0, per_unit = 0;
 
-  void ask(int64_t unit) const {
+  void prefetch(int64_t unit) const {
     const int64_t end = (unit + 1) * per_unit < count ? (unit + 1) * per_unit : count;
     for (int64_t i = unit * per_unit; i < end; ++i) __builtin_prefetch(lines + i * kLine, 0, 2);
   }
@@ -40,7 +40,7 @@ TLT_INLINE void multiply_tile(const GemmTask& task, int64_t row, const T* b, con
   const int64_t row_step = task.a_row_stride * kElements,
                 unit_step = task.a_unit_stride * kElements;
   for (int64_t k = 0; k < task.units; ++k) {
-    ahead.ask(k);
+    ahead.prefetch(k);
     typename Unit<T>::Vector columns[kTileVectors<kRows>];
     TLT_UNROLL
     for (int c = 0; c < kTileVectors<kRows>; ++c)
@@ -54,7 +54,7 @@ TLT_INLINE void multiply_tile(const GemmTask& task, int64_t row, const T* b, con
   }
 }
 
-// One row's values for columns first .. first + count (count < 64 only in the last panel).
+// One row's values of columns first .. first + count (count < 64 only in the last panel).
 template <class T>
 TLT_INLINE void store_row(const GemmTask& task, int64_t row, int64_t first, f32x16 value) {
   const int64_t at = row * task.out_stride + first;
@@ -115,7 +115,7 @@ __attribute__((noinline)) void tile(const GemmTask& task, int64_t row, int64_t p
   }
 }
 
-// A single row is bound by how fast the panel streams in: two panels side by side keep enough sums
+// A single row is limited by how fast the panel is read: two panels side by side keep enough sums
 // in flight.
 template <class T>
 void multiply_panel(const GemmTask& task, int64_t panel) {
@@ -128,7 +128,7 @@ void multiply_panel(const GemmTask& task, int64_t panel) {
 #endif
   // Tiles of even height: 32 rows are 6 6 5 5 5 5, not 6 6 6 6 6 2.
   const int64_t tiles = (task.rows + kTileRows - 1) / kTileRows;
-  // The next panel, whoever takes it: its lines are asked for in equal shares.
+  // Each tile prefetches an equal part of the next panel, whichever thread takes it.
   const int64_t lines = task.units * kPanel *
                         static_cast<int64_t>(sizeof(typename Unit<T>::Vector)) / kLanes /
                         Ahead::kLine;

@@ -1,9 +1,9 @@
-// The CPU kernels of one instruction set, as plain functions on plain memory; they know no
+// The CPU kernels of one instruction set, as functions on raw memory; they do not depend on a
 // framework.
 //
-// kernels.cpp is compiled once for each instruction set (AVX-512 with bfloat16, AVX-512, AVX2) and
-// gives one table each; cpu_kernels() picks the best this machine has. A task is the unit a thread
-// takes; how a product is cut into tasks never changes a result.
+// kernels.cpp is compiled once per instruction set (AVX-512 with bfloat16, AVX-512, AVX2), each
+// with its own table; cpu_kernels() selects the best one for this machine. A task is the unit of
+// work of a thread; how a product is divided into tasks never changes a result.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -37,10 +37,10 @@ struct KvPages {
   void* data = nullptr;      // [P, L, K, 2, H * 16]
   int64_t page_stride = 0;   // elements
   int64_t layer_offset = 0;  // elements
-  int64_t head_stride = 0;   // elements: keys then values of one head
+  int64_t head_stride = 0;   // elements: k then v of one head
 };
 
-// Keys and values of some rows, [rows, 2 K H] each: keys, then values.
+// KV entries of some rows, [rows, 2 K H] each: k then v.
 struct KvRows {
   int64_t kv_heads = 0, head_size = 0;
   const void* data = nullptr;
@@ -61,7 +61,7 @@ struct HeadPages {
 struct AttentionTask {
   int64_t heads = 0, kv_heads = 0, head_size = 0;  // N, K, H
   const int32_t* pages = nullptr;
-  // Of a draft tree's rows: their positions, and their keys and values [rows, 2 K H].
+  // For rows of a draft tree: their positions, and their KV entries [rows, 2 K H].
   const int32_t* tree_positions = nullptr;
   const void* tree = nullptr;
   int64_t first_position = 0, rows = 0;
@@ -69,7 +69,7 @@ struct AttentionTask {
   const void* qkv = nullptr;  // first row
   void* out = nullptr;        // first row, [rows, N H]
   float* lse = nullptr;       // first row, [rows, N]; may be null
-  HeadPages next;             // what this thread will probably read when it is done
+  HeadPages next;             // what this thread will probably read next
   // Backward only.
   const void* raw_qkv = nullptr;
   const void* d_out = nullptr;
@@ -81,12 +81,12 @@ struct AttentionTask {
   float* d_k_norm = nullptr;
   float norm_epsilon = 0;
   float* scratch = nullptr;
-  // Of a segment that continues a stem of first_position rows: its share of the gradients of the
-  // stem's keys and values [2, first_position, H], written. Of a stem: the shares of its branches,
-  // added in order.
-  float* d_stem = nullptr;
-  const float* stem_shares = nullptr;
-  int64_t branches = 0, share_stride = 0;  // floats
+  // For a suffix: written, its contribution to the gradients of the KV entries of its shared prefix
+  // of first_position rows, [2, first_position, H]. For a prefix: read, the contributions of its
+  // suffixes, added in order.
+  float* d_prefix = nullptr;
+  const float* suffix_shares = nullptr;
+  int64_t suffixes = 0, share_stride = 0;  // floats
 };
 
 // Rows of one segment, KV heads first_kv_head .. end_kv_head and the query heads of their groups.
@@ -97,15 +97,15 @@ struct RopeTask {
   const int32_t* positions = nullptr;
   int64_t rows = 0;
   void* qkv = nullptr;
-  void* tree = nullptr;  // of a draft tree: where keys and values go, [rows, 2 K H]
+  void* tree = nullptr;  // for a draft tree: destination of KV entries, [rows, 2 K H]
   const float* cos_sin = nullptr;
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
   float norm_epsilon = 0;
 };
 
-// Of z = (logits - top) / temperature with top the largest logit: log sum e^z, and the entropy of
-// softmax(z).
+// Statistic of z = (logits - top) / temperature with top the largest logit: log sum e^z, and the
+// entropy of softmax(z).
 struct RowStatistic {
   float top, log_sum, entropy;
 };
@@ -137,7 +137,7 @@ struct Kernels {
   void (*rope_and_store)(Type, const RopeTask&, const KvPages&);
   void (*store_rows)(Type, const KvRows&, const KvPages&);
   void (*attention)(Type, const AttentionTask&, const KvPages&);
-  // Floats of scratch a backward task of so many rows needs.
+  // Floats of scratch that a backward task of this size needs.
   int64_t (*attention_backward_scratch)(const AttentionTask&);
   void (*attention_backward)(Type, const AttentionTask&, const KvPages&);
   RowStatistic (*row_statistic)(const float* logits, int64_t count, float inverse_temperature,
@@ -146,18 +146,18 @@ struct Kernels {
   int32_t (*pick)(const float* logits, int64_t count, float inverse_temperature, float lse,
                   double u);
   int32_t (*arg_max)(const float* logits, int64_t count);
-  // The largest of each kTopBlock logits, and of all; what is not a number is passed over.
+  // The largest of each kTopBlock logits, and of all; NaN is skipped.
   float (*block_tops)(const float* logits, int64_t count, float* tops);
-  // Of e^((logit - shift) / temperature), where none is above the shift; within 2e-6 and 1e-7 times
-  // |shift| / temperature of it, relatively.
+  // Sum of e^((logit - shift) / temperature), where no logit exceeds the shift; relative error at
+  // most 2e-6 and 1e-7 times |shift| / temperature.
   float (*sum_of_exp)(const float* logits, int64_t count, float shift, float inverse_temperature);
   void (*logits_backward)(float* logits, int64_t count, int64_t columns, float inverse_temperature,
                           int32_t target, float lse, float entropy, float d_logprob,
                           float d_entropy);
 };
 
-// The best table for this machine, or the one that the environment's TLT_CPU_CAPABILITY names;
-// throws when it has not even AVX2.
+// The best table for this machine, or the one named by the environment variable TLT_CPU_CAPABILITY;
+// throws when the machine lacks AVX2.
 const Kernels& cpu_kernels();
 // A table by name ("avx512bf16", "avx512", "avx2"), or null when the machine cannot run it: for
 // tests and doctor.

@@ -8,7 +8,7 @@
 
 namespace tlt::ops::TLT_ISA {
 
-// Sixteen logits from `at`; those from `count` on read as `other`.
+// Sixteen logits from `at`; those from index `count` read as `other`.
 TLT_INLINE f32x16 load_tail(const float* logits, int64_t at, int64_t count, float other) {
   if (at + kLanes <= count) return load(logits + at);
   float lanes[kLanes];
@@ -56,7 +56,7 @@ static int32_t pick(const float* logits, int64_t count, float inverse_temperatur
     passed += block;
     if (block > 0) last_possible = i;
   }
-  // The float32 probabilities summed to less than u: the last token that has any.
+  // The float32 probabilities sum to less than u: the last token with any probability.
   int64_t last = last_possible;
   float p[kLanes];
   store(p, exp(load_tail(logits, last_possible, count, kLowest) * scale - shift));
@@ -89,7 +89,7 @@ static float block_tops(const float* logits, int64_t count, float* tops) {
   return max_lanes(top);
 }
 
-// 2^x for x <= 0, within 2e-7: a probability of 2^-120 and less is one of 2^-120.
+// 2^x for x <= 0, within 2e-7; results below 2^-120 are 2^-120.
 TLT_INLINE f32x16 small_exp2(f32x16 x) {
   const f32x16 magic = splat(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
   x = max(x, splat(-120.f));

@@ -1,5 +1,5 @@
-// Sixteen float32 lanes, written once for every instruction set on top of what simd_avx512.h and
-// simd_avx2.h say of a register or two.
+// Sixteen float32 lanes, written once for all instruction sets on top of simd_avx512.h and
+// simd_avx2.h, which define operations on one or two registers.
 //
 // Included by kernels.cpp alone, which is compiled once per instruction set (TLT_ISA names it).
 //
@@ -12,7 +12,7 @@
 
 #define TLT_INLINE static inline __attribute__((always_inline))
 
-// Before a loop over registers: arrays of vectors stay in registers only when their indices are
+// For loops over registers: arrays of vectors stay in registers only when their indices are
 // constants.
 #define TLT_UNROLL _Pragma("GCC unroll 16")
 
@@ -24,7 +24,7 @@
 
 namespace tlt::ops::TLT_ISA {
 
-// bfloat16 as it lies in memory.
+// bfloat16 in its memory layout.
 struct bf16 {
   uint16_t bits;
 };
@@ -32,7 +32,7 @@ struct bf16 {
 constexpr int kLanes = 16;
 
 TLT_INLINE f32x16 load(const bf16* p) { return as_floats(widen(&p->bits) << 16); }
-// Rounds to nearest, ties to even; numbers below 2^-126 may become 0.
+// Rounds to nearest, ties to even; values below 2^-126 may become 0.
 TLT_INLINE void store(bf16* p, f32x16 v) {
 #if defined(__AVX512BF16__)
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
@@ -64,7 +64,7 @@ inline __attribute__((always_inline)) bf16 from_float<bf16>(float x) {
   return {static_cast<uint16_t>(bits)};
 }
 
-// The unit a product takes at once: one float32, or a pair of bfloat16 in 32 bits.
+// The operand that a product takes at once: one float32, or a pair of bfloat16 in 32 bits.
 template <class T>
 struct Unit;
 template <>
@@ -80,7 +80,7 @@ struct Unit<bf16> {
 
 TLT_INLINE f32x16 load_units(const float* p) { return load(p); }
 TLT_INLINE u32x16 load_units(const bf16* p) { return load_words(p); }
-// The units of each lane lie in rows of that many elements, one below the other.
+// The elements of a unit are `stride` elements apart.
 TLT_INLINE f32x16 load_units(const float* p, int64_t /*stride*/) { return load(p); }
 TLT_INLINE u32x16 load_units(const bf16* p, int64_t stride) {
   return interleave(&p->bits, &p[stride].bits);
@@ -112,7 +112,7 @@ TLT_INLINE float sum_lanes(f32x16 v) {
   return x[0];
 }
 
-// Lanes below `count` of v, the others `other`.
+// Lanes below `count` of v; the others are `other`.
 TLT_INLINE f32x16 first_lanes(f32x16 v, int count, float other) {
   static constexpr float kIndex[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return select(load(kIndex) < static_cast<float>(count), v, splat(other));
@@ -135,8 +135,8 @@ TLT_INLINE f32x16 exp(f32x16 x) {
   return scale_by_power(y, n, x, -87.3f);
 }
 
-// 2^x of a weight of the type: within 3e-6 of it for bfloat16, 1e-7 for float32, relatively;
-// exactly 1 at 0, exactly 0 below -126. Minimax polynomials of 2^r, |r| <= 1/2. REQUIRES: x < 127.
+// 2^x for weights of the type: relative error below 3e-6 for bfloat16, 1e-7 for float32; exactly 1
+// at 0, exactly 0 below -126. Minimax polynomials of 2^r, |r| <= 1/2. REQUIRES: x < 127.
 template <class T>
 TLT_INLINE f32x16 exp2(f32x16 x);
 template <>

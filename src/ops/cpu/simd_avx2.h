@@ -1,7 +1,7 @@
 // Sixteen float32 lanes in two registers. g++ keeps generic vectors of 64 bytes in memory where the
-// machine has none so long: with them a product took ten times as long.
+// machine has no registers of that size, which made a product ten times slower.
 //
-// The same names as simd_avx512.h; included by simd.h alone.
+// Defines the same names as simd_avx512.h; included only by simd.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,7 +19,7 @@ using u32x8 = uint32_t __attribute__((vector_size(32)));
 
 #define TLT_FRIEND friend inline __attribute__((always_inline))
 
-// `Mask`: what a comparison gives.
+// `Mask`: the type of a comparison.
 template <class Half, class Lane, class Mask>
 struct Halves {
   Half low, high;
@@ -86,7 +86,7 @@ TLT_INLINE void store_narrow(uint16_t* p, u32x16 x) {
   const __m256i packed = _mm256_packus_epi32((__m256i)x.low, (__m256i)x.high);  // 0 2 1 3
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
 }
-// a0 b0 a1 b1 …, of sixteen each.
+// a0 b0 a1 b1 … of sixteen elements each.
 TLT_INLINE u32x16 interleave(const uint16_t* a, const uint16_t* b) {
   return widen(a) | (widen(b) << 16);
 }
@@ -98,7 +98,7 @@ TLT_INLINE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
   return {(f32x8)_mm256_fmadd_ps((__m256)a.low, (__m256)b.low, (__m256)c.low),
           (f32x8)_mm256_fmadd_ps((__m256)a.high, (__m256)b.high, (__m256)c.high)};
 }
-// Of equals, and where one is not a number, the second.
+// The second of equals, and if one is NaN.
 TLT_INLINE f32x8 max_half(f32x8 a, f32x8 b) { return (f32x8)_mm256_max_ps((__m256)a, (__m256)b); }
 TLT_INLINE f32x16 max(f32x16 a, f32x16 b) {
   return {max_half(a.low, b.low), max_half(a.high, b.high)};
@@ -107,7 +107,7 @@ TLT_INLINE f32x16 min(f32x16 a, f32x16 b) {
   return {(f32x8)_mm256_min_ps((__m256)a.low, (__m256)b.low),
           (f32x8)_mm256_min_ps((__m256)a.high, (__m256)b.high)};
 }
-// `mask`: of a comparison.
+// `mask`: result of a comparison.
 TLT_INLINE f32x16 select(LaneMask mask, f32x16 a, f32x16 b) {
   return {(f32x8)_mm256_blendv_ps((__m256)b.low, (__m256)a.low, (__m256)mask.low),
           (f32x8)_mm256_blendv_ps((__m256)b.high, (__m256)a.high, (__m256)mask.high)};
@@ -126,13 +126,13 @@ TLT_INLINE float max_lanes(f32x16 v) {
   return m[0];
 }
 
-// To the nearest whole number.
+// To the nearest integer.
 TLT_INLINE f32x16 round(f32x16 v) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {(f32x8)_mm256_round_ps((__m256)v.low, kNearest),
           (f32x8)_mm256_round_ps((__m256)v.high, kNearest)};
 }
-// y 2^n for whole n of normal results; exactly 0 where x < least.
+// y 2^n for integers n with normal results; exactly 0 where x < least.
 TLT_INLINE f32x16 scale_by_power(f32x16 y, f32x16 n, f32x16 x, float least) {
   const auto power = [](f32x8 half) {
     return (f32x8)((__builtin_convertvector(half, i32x8) + 127) << 23);

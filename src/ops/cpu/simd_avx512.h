@@ -1,6 +1,6 @@
-// Sixteen float32 lanes in one register: what AVX-512 does in an instruction or a few.
+// Sixteen float32 lanes in one register: operations that AVX-512 has in one or few instructions.
 //
-// The same names as simd_avx2.h; included by simd.h alone.
+// Defines the same names as simd_avx2.h; included only by simd.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -36,7 +36,7 @@ TLT_INLINE u32x16 load_words(const void* p) {
 }
 TLT_INLINE void store_words(void* p, u32x16 v) { std::memcpy(p, &v, sizeof v); }
 
-// __builtin_convertvector gives the same bits, with three times the instructions.
+// __builtin_convertvector gives the same bits with three times the instructions.
 TLT_INLINE u32x16 widen(const uint16_t* p) {
   return (u32x16)_mm512_maskz_cvtepu16_epi32(
       kAllLanes, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -46,7 +46,7 @@ TLT_INLINE void store_narrow(uint16_t* p, u32x16 x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_maskz_cvtepi32_epi16(kAllLanes, (__m512i)x));
 }
-// a0 b0 a1 b1 …, of sixteen each.
+// a0 b0 a1 b1 … of sixteen elements each.
 TLT_INLINE u32x16 interleave(const uint16_t* a, const uint16_t* b) {
   const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
                                          8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
@@ -62,14 +62,14 @@ TLT_INLINE u32x16 as_words(f32x16 v) { return (u32x16)v; }
 TLT_INLINE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
   return (f32x16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
-// Of equals, and where one is not a number, the second.
+// The second of equals, and if one is NaN.
 TLT_INLINE f32x16 max(f32x16 a, f32x16 b) {
   return (f32x16)_mm512_maskz_max_ps(kAllLanes, (__m512)a, (__m512)b);
 }
 TLT_INLINE f32x16 min(f32x16 a, f32x16 b) {
   return (f32x16)_mm512_maskz_min_ps(kAllLanes, (__m512)a, (__m512)b);
 }
-// `mask`: of a comparison.
+// `mask`: result of a comparison.
 TLT_INLINE f32x16 select(i32x16 mask, f32x16 a, f32x16 b) { return mask ? a : b; }
 
 // Whether any lane is above x.
@@ -84,12 +84,12 @@ TLT_INLINE float max_lanes(f32x16 v) {
   return v[0];
 }
 
-// To the nearest whole number.
+// To the nearest integer.
 TLT_INLINE f32x16 round(f32x16 v) {
   return (f32x16)_mm512_maskz_roundscale_ps(kAllLanes, (__m512)v,
                                             _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// y 2^n for whole n; exactly 0 where x < least.
+// y 2^n for integers n; exactly 0 where x < least.
 TLT_INLINE f32x16 scale_by_power(f32x16 y, f32x16 n, f32x16 x, float least) {
   return (f32x16)_mm512_maskz_scalef_ps(
       _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(least), _CMP_NLT_UQ), (__m512)y, (__m512)n);
