@@ -20,7 +20,7 @@ BackgroundWriter::~BackgroundWriter() {
   }
   changed_.notify_all();
   thread_.join();
-  if (!error_ || was_told_) return;
+  if (!error_ || was_thrown_) return;
   try {
     std::rethrow_exception(error_);
   } catch (const std::exception& error) {
@@ -51,7 +51,7 @@ size_t BackgroundWriter::jobs() const {
 
 void BackgroundWriter::rethrow() {
   if (!error_) return;
-  was_told_ = true;
+  was_thrown_ = true;
   std::rethrow_exception(error_);
 }
 
@@ -71,7 +71,7 @@ void BackgroundWriter::run() {
     } catch (...) {
       error = std::current_exception();
     }
-    job = nullptr;  // frees what it holds before anyone hears that it is done, and without the lock
+    job = nullptr;  // frees what it holds before drain() returns, and without the lock
     lock.lock();
     is_running_job_ = false;
     if (error) {

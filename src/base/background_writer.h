@@ -1,8 +1,8 @@
-// BackgroundWriter: one thread that does slow writing (checkpoints, dumps) beside the work.
+// BackgroundWriter: one thread for slow writing (checkpoints, dumps) in the background.
 //
-// Owns       its thread and the queue of jobs, done in the order given.
+// Owns       its thread and the queue of jobs, which run in the order of push().
 // Threading  any thread may call; jobs run on the writer's thread.
-// Invariant  after a job has thrown no later one runs: what follows may depend on it, as `latest`
+// Invariant  after a job has thrown no later one runs: it may depend on the failed one, as `latest`
 //            does on a checkpoint.
 //
 //   BackgroundWriter writer;
@@ -24,19 +24,19 @@ namespace tlt {
 
 class BackgroundWriter {
  public:
-  // At most `max_jobs` wait; they hold the memory of what they write.
+  // At most `max_jobs` jobs wait; each holds the data it writes in memory.
   explicit BackgroundWriter(size_t max_jobs = 2);
 
-  // Does all jobs first. An error that nobody was told is logged.
+  // Finishes all jobs. Logs an error that no caller has received.
   ~BackgroundWriter();
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
-  // Waits for room, then queues the job. Throws what an earlier job threw; so does every later
-  // call.
+  // Waits until the queue has a free slot, then queues the job. Throws the error of an earlier job,
+  // as does every later call.
   void push(std::function<void()> job);
 
-  // Waits until all jobs are done. Throws what a job threw.
+  // Waits until all jobs are done. Throws the error of a job.
   void drain();
 
   // Jobs that are not done yet.
@@ -53,7 +53,7 @@ class BackgroundWriter {
   std::deque<std::function<void()>> jobs_;
   bool is_running_job_ = false;
   bool is_ending_ = false;
-  bool was_told_ = false;  // error_ has been thrown to a caller
+  bool was_thrown_ = false;  // error_ has been thrown to a caller
   std::exception_ptr error_;
 
   std::thread thread_;

@@ -57,7 +57,7 @@ TEST(BackgroundWriterTest, PushWaitsWhenTheQueueIsFull) {
   EXPECT_TRUE(pushed);
 }
 
-TEST(BackgroundWriterTest, ErrorIsThrownByEveryLaterCallAndNoLaterJobRuns) {
+TEST(BackgroundWriterTest, ErrorIsRethrownAndNoLaterJobRuns) {
   std::atomic<bool> later_ran = false;
   BackgroundWriter writer(/*max_jobs=*/3);
   std::promise<void> gate;
@@ -75,7 +75,7 @@ TEST(BackgroundWriterTest, ErrorIsThrownByEveryLaterCallAndNoLaterJobRuns) {
   EXPECT_FALSE(later_ran);
 }
 
-TEST(BackgroundWriterTest, ErrorNobodyWasToldIsLogged) {
+TEST(BackgroundWriterTest, ErrorThatNoCallerReceivedIsLogged) {
   testing::internal::CaptureStderr();
   {
     BackgroundWriter writer;
@@ -85,7 +85,7 @@ TEST(BackgroundWriterTest, ErrorNobodyWasToldIsLogged) {
               HasSubstr("writing in the background failed: disk broken"));
 }
 
-TEST(BackgroundWriterTest, EndWaitsForAllJobs) {
+TEST(BackgroundWriterTest, DestructorWaitsForAllJobs) {
   std::atomic<int> done = 0;
   {
     BackgroundWriter writer(5);
@@ -102,7 +102,7 @@ TEST(BackgroundWriterTest, MemoryOfAJobIsFreeAfterDrain) {
   EXPECT_EQ(state.use_count(), 1);
 }
 
-TEST(BackgroundWriterTest, QueueOfNothingIsABug) { EXPECT_THROW(BackgroundWriter(0), Error); }
+TEST(BackgroundWriterTest, QueueWithoutSlotsThrows) { EXPECT_THROW(BackgroundWriter(0), Error); }
 
 }  // namespace
 }  // namespace tlt

@@ -1,4 +1,4 @@
-// Checks: the two ways in which a function fails.
+// Checks: the two ways in which a function reports failure.
 //
 //   TLT_CHECK(free > 0, "release of free page ", page);          // a bug: Error
 //   TLT_CHECK_INPUT(rows > 0, path, ": no rows; give a JSONL file with one prompt per line");
@@ -22,7 +22,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A wrong option, file or weight shape: something the user can mend.
+// A wrong option, file or weight shape: something that the user can correct.
 class InputError : public Error {
  public:
   using Error::Error;

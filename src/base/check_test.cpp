@@ -18,7 +18,7 @@ std::string message_of(const std::function<void()>& call) {
   return "nothing was thrown";
 }
 
-TEST(CheckTest, BugNamesFileLineConditionAndValues) {
+TEST(CheckTest, ErrorNamesFileLineConditionAndValues) {
   const int line = __LINE__ + 1;
   const std::string message = message_of([] { TLT_CHECK(1 + 1 == 3, "page ", 7, " of ", 2.5); });
   EXPECT_NE(message.find("check_test.cpp:" + std::to_string(line) + ": "), std::string::npos)
@@ -26,16 +26,16 @@ TEST(CheckTest, BugNamesFileLineConditionAndValues) {
   EXPECT_NE(message.find("check failed: 1 + 1 == 3: page 7 of 2.5"), std::string::npos) << message;
 }
 
-TEST(CheckTest, BugWithoutTextEndsWithTheCondition) {
+TEST(CheckTest, ErrorWithoutMessageEndsWithTheCondition) {
   EXPECT_TRUE(message_of([] { TLT_CHECK(false); }).ends_with("check failed: false"));
 }
 
-TEST(CheckTest, WrongInputSaysOnlyWhatWasWritten) {
+TEST(CheckTest, InputErrorHasTheMessageOnly) {
   EXPECT_EQ(message_of([] { TLT_CHECK_INPUT(false, "rollout.n is ", 0, "; give at least 1"); }),
             "rollout.n is 0; give at least 1");
 }
 
-TEST(CheckTest, InputErrorIsAnErrorButNotTheOtherWayRound) {
+TEST(CheckTest, InputErrorIsAnErrorButNotViceVersa) {
   EXPECT_THROW(TLT_CHECK_INPUT(false, ""), InputError);
   EXPECT_THROW(TLT_CHECK_INPUT(false, ""), Error);
   try {
@@ -46,7 +46,7 @@ TEST(CheckTest, InputErrorIsAnErrorButNotTheOtherWayRound) {
   }
 }
 
-TEST(CheckTest, WhatHoldsThrowsNothingAndEvaluatesNoText) {
+TEST(CheckTest, TrueConditionDoesNotEvaluateTheMessage) {
   int texts = 0;
   TLT_CHECK(true, ++texts);
   TLT_CHECK_INPUT(true, ++texts);

@@ -202,7 +202,7 @@ void Sha256::update(std::string_view text) {
 }
 
 std::string Sha256::hex() const {
-  // The end: a one bit, zeros up to the last 8 bytes of a block, the length in bits.
+  // Padding: a one bit, zeros up to the last 8 bytes of a block, the length in bits.
   Sha256 ended = *this;
   std::string padding(1 + (64 + 55 - total_bytes_ % 64) % 64, '\0');
   padding[0] = '\x80';

@@ -15,7 +15,8 @@
 
 namespace tlt {
 
-// CRC-32C (Castagnoli) of `bytes`, or of earlier bytes and these when given their checksum.
+// CRC-32C (Castagnoli) of `bytes`; with the checksum of earlier bytes as `before`, of both
+// together.
 uint32_t crc32c(std::string_view bytes, uint32_t before = 0);
 
 // SHA-256 (FIPS 180-4) of a stream of bytes.
@@ -23,7 +24,7 @@ class Sha256 {
  public:
   void update(std::string_view bytes);
 
-  // The hash of all bytes so far, as 64 hex digits. More may follow.
+  // The hash of all bytes so far, as 64 hex digits. More bytes may follow.
   std::string hex() const;
 
  private:
@@ -35,11 +36,10 @@ class Sha256 {
 
 std::string sha256(std::string_view bytes);
 
-// Of a whole file, read in pieces.
+// SHA-256 of a file, read in pieces.
 std::string sha256_of_file(const std::string& path);
 
-// The parts that the processor may have an instruction for, with and without it: for tests and
-// benchmarks.
+// The functions that have a hardware and a software version: for tests and benchmarks.
 namespace checksum_internal {
 
 using Crc32cExtend = uint32_t (*)(uint32_t inverted, const uint8_t* bytes, size_t count);
@@ -48,7 +48,7 @@ using Sha256Blocks = void (*)(uint32_t* state, const uint8_t* bytes, size_t bloc
 uint32_t crc32c_plain(uint32_t inverted, const uint8_t* bytes, size_t count);
 void sha256_plain(uint32_t* state, const uint8_t* bytes, size_t blocks);
 
-// Null where this processor has no such instruction.
+// Null if this processor has no such instruction.
 Crc32cExtend crc32c_hardware();
 Sha256Blocks sha256_hardware();
 

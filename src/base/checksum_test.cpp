@@ -28,7 +28,7 @@ const uint8_t* data(const std::string& bytes) {
 }
 
 // RFC 3720, B.4.
-TEST(Crc32cTest, GivesThePublishedValues) {
+TEST(Crc32cTest, MatchesPublishedValues) {
   EXPECT_EQ(crc32c(""), 0u);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
@@ -48,7 +48,7 @@ TEST(Crc32cTest, PartsGiveTheChecksumOfTheWhole) {
   }
 }
 
-TEST(Crc32cTest, PlainAndHardwareEqualTheDefinitionForEveryLength) {
+TEST(Crc32cTest, AllVersionsMatchTheDefinitionForEveryLength) {
   const std::string bytes = random_bytes(2, 200);
   uint32_t bit_by_bit = 0xffffffff;
   for (size_t count = 0; count <= bytes.size(); ++count) {
@@ -64,7 +64,7 @@ TEST(Crc32cTest, PlainAndHardwareEqualTheDefinitionForEveryLength) {
 }
 
 // NIST, examples of FIPS 180-4 and SHA256ShortMsg / SHA256LongMsg.
-TEST(Sha256Test, GivesThePublishedValues) {
+TEST(Sha256Test, MatchesPublishedValues) {
   EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
@@ -100,7 +100,7 @@ TEST(Sha256Test, HashMayBeReadAndMoreMayFollow) {
   EXPECT_EQ(hash.hex(), sha256("abc"));
 }
 
-TEST(Sha256Test, HardwareEqualsPlain) {
+TEST(Sha256Test, HardwareEqualsSoftware) {
   if (!sha256_hardware()) GTEST_SKIP() << "this processor has no SHA instructions";
   for (size_t blocks : {0, 1, 2, 7}) {
     const std::string bytes = random_bytes(static_cast<uint32_t>(blocks), 64 * blocks);

@@ -1,4 +1,4 @@
-// Clock: where time comes from, so that a test can say what time it is.
+// Clock: the source of time, which a test can replace.
 //
 //   Stopwatch stopwatch;             // or Stopwatch(fake_clock)
 //   … work …
@@ -18,7 +18,7 @@ class Clock {
  public:
   virtual ~Clock() = default;
 
-  // Seconds since a fixed moment; never goes back. May be called from any thread.
+  // Seconds since a fixed moment; never decreases. May be called from any thread.
   virtual double seconds() const = 0;
 };
 
@@ -31,7 +31,7 @@ class SteadyClock : public Clock {
   }
 };
 
-// Stands still until a test moves it.
+// Advances only when a test advances it.
 class FakeClock : public Clock {
  public:
   explicit FakeClock(double seconds = 0) : seconds_(seconds) {}
@@ -52,7 +52,7 @@ inline const Clock& steady_clock() {
   return clock;
 }
 
-// Seconds since 1970, for what people and other machines read.
+// Seconds since 1970, for timestamps that people and other machines read.
 inline double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -65,7 +65,7 @@ class Stopwatch {
 
   double seconds() const { return clock_->seconds() - start_; }
 
-  // Starts again from zero; returns what it showed.
+  // Starts again from zero; returns the seconds until then.
   double restart() {
     const double now = clock_->seconds();
     const double shown = now - start_;

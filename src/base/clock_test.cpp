@@ -6,7 +6,7 @@
 namespace tlt {
 namespace {
 
-TEST(ClockTest, SteadyClockNeverGoesBack) {
+TEST(ClockTest, SteadyClockNeverDecreases) {
   double last = steady_clock().seconds();
   for (int i = 0; i < 1'000; ++i) {
     const double now = steady_clock().seconds();
@@ -20,7 +20,7 @@ TEST(ClockTest, WallClockIsInThisCentury) {
   EXPECT_LT(wall_seconds(), 4.2e9);
 }
 
-TEST(ClockTest, FakeClockStandsStillUntilItIsMoved) {
+TEST(ClockTest, FakeClockAdvancesOnlyWhenTold) {
   FakeClock clock(10);
   EXPECT_EQ(clock.seconds(), 10);
   EXPECT_EQ(clock.seconds(), 10);

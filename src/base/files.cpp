@@ -30,7 +30,7 @@ bool can_be_mended(int error_number) {
     case ENOTDIR:
     case EROFS:
     case ENAMETOOLONG:
-    case EFBIG:  // ulimit -f, or a disk that knows no larger files
+    case EFBIG:  // ulimit -f, or a file system with a smaller limit
     case ELOOP:
     case EBADF:  // /dev/fd/9 without a descriptor 9
     case ENXIO:  // a socket
@@ -45,16 +45,16 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// Whether `path` still names this file.
+// Whether `path` still names this open file.
 bool has_name(const FileHandle& file, const std::string& path) {
   struct stat opened, named;
   return ::fstat(file.descriptor(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
-// The descriptor that a name like /dev/stdout or /dev/fd/63 means; nullopt: it is another name.
-// Such a file is not opened by its name: that would begin at the file's first byte, and needs
-// rights that the process may have lost.
+// The descriptor that a name like /dev/stdout or /dev/fd/63 refers to; nullopt for other names.
+// Such a file is not opened by name: that would start at its first byte, and needs permissions that
+// the process may have lost.
 std::optional<int> named_descriptor(std::string_view path) {
   if (path == "/dev/stdin") return STDIN_FILENO;
   if (path == "/dev/stdout") return STDOUT_FILENO;
@@ -69,22 +69,22 @@ std::optional<int> named_descriptor(std::string_view path) {
   return std::nullopt;
 }
 
-// What the links lead to, whether it is there or not.
+// The target of a chain of symbolic links, whether it exists or not.
 std::string follow_links(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as the kernel has it
+  constexpr int kMostLinks = 40;  // the kernel's limit
   std::filesystem::path target = path;
   std::error_code none;
   for (int links = 0; std::filesystem::is_symlink(target, none); ++links) {
     if (links == kMostLinks) throw_file_error(path, "open", ELOOP);
     const std::filesystem::path next = std::filesystem::read_symlink(target, none);
     if (none) throw_file_error(path, "open", none.value());
-    target = target.parent_path() / next;  // `next` alone where it is absolute
+    target = target.parent_path() / next;  // `next` only, if it is absolute
   }
   return target.string();
 }
 
-// Unique among the threads and processes that write here: two writers of one file never share a
-// temporary one.
+// Unique among the threads and processes that write here, so that two writers of one file never
+// share a temporary file.
 std::string temporary_name(const std::string& path) {
   static std::atomic<int> count = 0;
   return check_internal::concat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
@@ -135,7 +135,7 @@ FileHandle::~FileHandle() {
 
 int64_t FileHandle::size_bytes() const {
   struct stat status;
-  if (::fstat(descriptor_, &status) != 0) throw_file_error(path_, "ask for the size", errno);
+  if (::fstat(descriptor_, &status) != 0) throw_file_error(path_, "get the size", errno);
   return status.st_size;
 }
 
@@ -181,7 +181,7 @@ size_t FileHandle::read_at(int64_t place, char* buffer, size_t bytes) {
 }
 
 void FileHandle::truncate(int64_t bytes) {
-  if (::ftruncate(descriptor_, bytes) != 0) throw_file_error(path_, "shorten", errno);
+  if (::ftruncate(descriptor_, bytes) != 0) throw_file_error(path_, "truncate", errno);
 }
 
 bool FileHandle::try_lock() {
@@ -191,7 +191,7 @@ bool FileHandle::try_lock() {
 }
 
 void FileHandle::sync() {
-  if (::fsync(descriptor_) != 0) throw_file_error(path_, "write to the disk", errno);
+  if (::fsync(descriptor_) != 0) throw_file_error(path_, "sync", errno);
 }
 
 void FileHandle::close() {
@@ -203,11 +203,11 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   FileHandle file(path, O_RDONLY);
   std::string text;
   std::array<char, 1 << 16> buffer;
-  // The size is not asked for: pipes and /proc have none.
+  // Does not use the file's size: pipes and /proc have none.
   while (const size_t count = file.read(buffer.data(), buffer.size())) {
     text.append(buffer.data(), count);
     TLT_CHECK_INPUT(static_cast<int64_t>(text.size()) <= max_bytes, path, ": larger than ",
-                    max_bytes, " bytes, the most that is read here; is it the right file?");
+                    max_bytes, " bytes, the maximum for this file; is it the right file?");
   }
   return text;
 }
@@ -220,14 +220,14 @@ void check_no_lfs_pointer(std::string_view head, const std::string& path) {
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) throw_file_error(path, "make the folder", error.value());
+  if (error) throw_file_error(path, "create the folder", error.value());
   TLT_CHECK_INPUT(std::filesystem::is_directory(path), path,
-                  ": there is a file of this name; give another folder");
+                  ": a file with this name exists; give another folder");
 }
 
 int64_t free_bytes(const std::string& path) {
   struct statvfs status;
-  if (::statvfs(path.c_str(), &status) != 0) throw_file_error(path, "ask for free space", errno);
+  if (::statvfs(path.c_str(), &status) != 0) throw_file_error(path, "get the free space", errno);
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 

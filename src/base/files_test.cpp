@@ -32,7 +32,7 @@ TEST(FileErrorTest, SaysPathActionAndReason) {
             "a/b: cannot read: Input/output error");
 }
 
-TEST(FileErrorTest, FaultOfTheDiskIsNotTheUsersMistake) {
+TEST(FileErrorTest, DiskErrorIsNotAnInputError) {
   EXPECT_THROW(
       {
         try {
@@ -44,14 +44,14 @@ TEST(FileErrorTest, FaultOfTheDiskIsNotTheUsersMistake) {
       Error);
 }
 
-TEST(FileErrorTest, FullDiskIsOneClearSentence) {
+TEST(FileErrorTest, FullDiskIsOneSentence) {
   // /dev/full answers every write with ENOSPC.
   FileHandle full("/dev/full", O_WRONLY);
   EXPECT_EQ(thrown_message<InputError>([&] { full.write("x"); }),
             "/dev/full: the disk is full; free some space or choose a folder on another disk");
 }
 
-TEST(ReadFileTest, GivesAllBytesAndRefusesMoreThanAskedFor) {
+TEST(ReadFileTest, ReadsAllBytesUpToTheLimit) {
   const TestFolder folder;
   const std::string bytes = std::string(100'000, 'x') + std::string("\0\n", 2);
   write_file_atomic(folder / "f", bytes);
@@ -64,7 +64,7 @@ TEST(ReadFileTest, FileWithoutASizeIsReadToItsEnd) {
   EXPECT_FALSE(read_file("/proc/self/stat", kSmall).empty());
 }
 
-TEST(ReadFileTest, FolderAndMissingFileAreTheUsersMistakes) {
+TEST(ReadFileTest, FolderOrMissingFileIsAnInputError) {
   const TestFolder folder;
   EXPECT_THAT(thrown_message<InputError>([&] { read_file(folder.path(), kSmall); }),
               HasSubstr(folder.path() + ": cannot read: Is a directory"));
@@ -72,14 +72,14 @@ TEST(ReadFileTest, FolderAndMissingFileAreTheUsersMistakes) {
               HasSubstr("No such file"));
 }
 
-TEST(MakeFolderTest, MakesAllAndMindsNoneThatIsThere) {
+TEST(MakeFolderTest, CreatesParentsAndAcceptsExistingFolders) {
   const TestFolder folder;
   make_folder(folder / "a/b/c");
   make_folder(folder / "a/b/c");
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
 }
 
-TEST(MakeFolderTest, FileInTheWayIsTheUsersMistake) {
+TEST(MakeFolderTest, ExistingFileIsAnInputError) {
   const TestFolder folder;
   write_file_atomic(folder / "a", "");
   EXPECT_THAT(thrown_message<InputError>([&] { make_folder(folder / "a"); }),
@@ -88,12 +88,12 @@ TEST(MakeFolderTest, FileInTheWayIsTheUsersMistake) {
               HasSubstr("Not a directory"));
 }
 
-TEST(FreeBytesTest, DiskHasSome) {
+TEST(FreeBytesTest, FreeBytesArePositive) {
   EXPECT_GT(free_bytes("/tmp"), 0);
   EXPECT_THROW(free_bytes("/nowhere"), InputError);
 }
 
-TEST(FileHandleTest, WritesAndReadsAnywhere) {
+TEST(FileHandleTest, WritesAndReadsAtAnyOffset) {
   const TestFolder folder;
   FileHandle file(folder / "f", O_RDWR | O_CREAT);
   file.write("hello world");
@@ -144,16 +144,16 @@ TEST(AtomicFileTest, SecondCommitIsABug) {
   EXPECT_THROW(file.commit(), Error);
 }
 
-TEST(AtomicFileTest, FailedCommitLeavesTheOldOneAndNoTemporaryFile) {
+TEST(AtomicFileTest, FailedCommitKeepsTheOldFileOnly) {
   const TestFolder folder;
-  make_folder(folder / "f/inside");  // a file cannot take the place of a folder
+  make_folder(folder / "f/inside");  // a file cannot replace a folder
   EXPECT_THAT(thrown_message<InputError>([&] { write_file_atomic(folder / "f", "new"); }),
               HasSubstr(folder / "f: cannot write: Is a directory"));
   EXPECT_TRUE(std::filesystem::is_directory(folder / "f/inside"));
   EXPECT_EQ(folder.entries(), 1);
 }
 
-TEST(AtomicFileTest, FolderMadeMeanwhileIsKept) {
+TEST(AtomicFileTest, FolderCreatedMeanwhileIsKept) {
   const TestFolder folder;
   AtomicFile file(folder / "f");
   make_folder(folder / "f/inside");
@@ -162,7 +162,7 @@ TEST(AtomicFileTest, FolderMadeMeanwhileIsKept) {
   EXPECT_TRUE(std::filesystem::is_directory(folder / "f/inside"));
 }
 
-TEST(AtomicFileTest, MessageHasTheNameThatWasTyped) {
+TEST(AtomicFileTest, MessageHasTheNameAsTyped) {
   EXPECT_EQ(thrown_message<InputError>([] { AtomicFile("/nowhere/f"); }),
             "/nowhere/f: cannot open: No such file or directory");
 }
@@ -180,7 +180,7 @@ TEST(AtomicFileTest, LinkStaysAndItsTargetIsReplaced) {
   EXPECT_EQ(folder.entries(), 3) << "the temporary file is still there";
 }
 
-TEST(AtomicFileTest, LinkToNoFileMakesOne) {
+TEST(AtomicFileTest, DanglingLinkCreatesItsTarget) {
   const TestFolder folder;
   std::filesystem::create_symlink("later", folder / "link");
   write_file_atomic(folder / "link", "text");
@@ -188,14 +188,14 @@ TEST(AtomicFileTest, LinkToNoFileMakesOne) {
   EXPECT_EQ(read_file(folder / "later", kSmall), "text");
 }
 
-TEST(AtomicFileTest, LinkToItselfIsTheUsersMistake) {
+TEST(AtomicFileTest, LinkToItselfIsAnInputError) {
   const TestFolder folder;
   std::filesystem::create_symlink("link", folder / "link");
   EXPECT_THAT(thrown_message<InputError>([&] { AtomicFile(folder / "link"); }),
               HasSubstr("Too many levels of symbolic links"));
 }
 
-TEST(AtomicFileTest, FifoAndDeviceAreWrittenToAndStay) {
+TEST(AtomicFileTest, FifoAndDeviceAreWrittenNotReplaced) {
   const TestFolder folder;
   ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
   const FileHandle reader(folder / "fifo", O_RDONLY | O_NONBLOCK);
@@ -213,7 +213,7 @@ TEST(AtomicFileTest, FifoAndDeviceAreWrittenToAndStay) {
   EXPECT_EQ(folder.entries(), 1);
 }
 
-TEST(AtomicFileTest, DescriptorGoesOnWhereItStands) {
+TEST(AtomicFileTest, DescriptorContinuesAtItsOffset) {
   const TestFolder folder;
   FileHandle shared(folder / "f", O_RDWR | O_CREAT);
   shared.write("before ");
@@ -225,7 +225,7 @@ TEST(AtomicFileTest, DescriptorGoesOnWhereItStands) {
               HasSubstr("/dev/fd/999: cannot open"));
 }
 
-TEST(AtomicFileTest, ReaderThatEndedIsOneSentence) {
+TEST(AtomicFileTest, ClosedReaderIsOneSentence) {
   const TestFolder folder;
   ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
   std::optional<FileHandle> reader(std::in_place, folder / "fifo", O_RDONLY | O_NONBLOCK);
@@ -237,7 +237,7 @@ TEST(AtomicFileTest, ReaderThatEndedIsOneSentence) {
   ::signal(SIGPIPE, before);
 }
 
-TEST(AtomicFileTest, NameWithoutAFolderIsWrittenHere) {
+TEST(AtomicFileTest, NameWithoutFolderIsInTheWorkingFolder) {
   const TestFolder folder;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
@@ -246,7 +246,7 @@ TEST(AtomicFileTest, NameWithoutAFolderIsWrittenHere) {
   EXPECT_EQ(read_file(folder / "f", kSmall), "x");
 }
 
-TEST(AtomicFileTest, WritersOfOneFileLeaveOneOfTheirTexts) {
+TEST(AtomicFileTest, ConcurrentWritersLeaveOneWholeFile) {
   const TestFolder folder;
   std::vector<std::thread> threads;
   for (const char letter : {'a', 'b', 'c'}) {
@@ -259,7 +259,7 @@ TEST(AtomicFileTest, WritersOfOneFileLeaveOneOfTheirTexts) {
   EXPECT_EQ(text, std::string(10'000, text[0]));
 }
 
-TEST(FolderLockTest, SecondRunIsToldWhoHoldsTheFolder) {
+TEST(FolderLockTest, SecondRunGetsTheHoldersProcessId) {
   const TestFolder folder;
   const FolderLock lock(folder.path());
   EXPECT_EQ(thrown_message<InputError>([&] { FolderLock second(folder.path()); }),

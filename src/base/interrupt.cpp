@@ -15,15 +15,15 @@
 namespace tlt {
 namespace {
 
-// What comes so soon after the first signal is the same one by another way: a service manager sends
-// it to every process, and the parent of the workers passes it on to them.
+// A signal this soon after the first is a duplicate: a service manager sends it to every process,
+// and the parent of the workers forwards it to them.
 constexpr int64_t kSameSignalNanoseconds = 500'000'000;
 
 std::atomic<int> first_signal = 0;
 std::atomic<const char*> acknowledgement = nullptr;
-std::atomic<int64_t> first_at = 0;  // nanoseconds of the clock below; 0: none came
+std::atomic<int64_t> first_at = 0;  // nanoseconds of the clock below; 0: no signal yet
 static_assert(std::atomic<int64_t>::is_always_lock_free,
-              "a signal handler may not wait for a lock");
+              "a signal handler must not wait for a lock");
 
 int64_t now_nanoseconds() {
   timespec now{};
@@ -34,7 +34,7 @@ int64_t now_nanoseconds() {
 void acknowledge() {
   const char* text = acknowledgement.load();
   if (text == nullptr) return;
-  const int error = errno;  // the code that was interrupted may look at it
+  const int error = errno;  // the interrupted code may read it
   static_cast<void>(!::write(STDERR_FILENO, text, std::strlen(text)));
   errno = error;
 }
@@ -55,7 +55,7 @@ void install_interrupt_handler(const char* text) {
   acknowledgement = text;
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;  // libraries that do not expect EINTR go on
+  action.sa_flags = SA_RESTART;  // libraries that do not expect EINTR continue
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM}) {
     TLT_CHECK(sigaction(signal, &action, nullptr) == 0, "signal ", signal, " errno ", errno);

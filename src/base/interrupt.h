@@ -1,5 +1,6 @@
-// Interrupts: Ctrl-C or SIGTERM asks the run to save and stop; a second one, half a second later or
-// more, ends it at once with exit code 130 or 143 (128 and the signal, as shells have it).
+// Interrupts: Ctrl-C or SIGTERM requests that the run saves and stops; a second one, at least half
+// a second later, ends it immediately with exit code 130 or 143 (128 plus the signal, as in
+// shells).
 //
 //   install_interrupt_handler();          // apps/main.cpp
 //   while (!interrupted()) loop.run_step();
@@ -9,20 +10,20 @@
 
 namespace tlt {
 
-// SIGINT and SIGTERM are handled so from now on. `acknowledgement` is written to stderr at once
-// when the first one comes; a literal, or null for none.
+// Installs the handlers of SIGINT and SIGTERM. The first signal writes `acknowledgement` to stderr
+// immediately; a string literal, or null for none.
 void install_interrupt_handler(const char* acknowledgement = nullptr);
 
-// Whether the run was asked to stop. Any thread.
+// Whether the run was requested to stop. Any thread.
 bool interrupted();
 
-// The signal that asked first, or 0.
+// The first signal, or 0.
 int interrupt_signal();
 
-// 128 and that signal, as shells have it: what a program that was interrupted exits with.
+// Exit code of an interrupted program: 128 plus that signal, as in shells.
 int interrupt_exit_code();
 
-// Asks as a signal would; a test takes it back.
+// Has the effect of a signal; a test undoes it with the function below.
 void request_interrupt();
 void clear_interrupt();
 

@@ -11,8 +11,8 @@
 namespace tlt {
 namespace {
 
-// Runs in a child, so that the test program keeps its own handlers. Returns the exit code; -1:
-// ended by a signal.
+// Runs in a child process, so that the test program keeps its own handlers. Returns the exit code;
+// -1: ended by a signal.
 template <class Body>
 int exit_code_of(const Body& body) {
   const pid_t child = ::fork();
@@ -48,7 +48,7 @@ TEST(InterruptTest, SecondSignalEndsTheProcess) {
             130);
 }
 
-TEST(InterruptTest, ASignalThatComesByTwoWaysIsOne) {
+TEST(InterruptTest, DuplicateSignalCountsOnce) {
   EXPECT_EQ(exit_code_of([] {
               ::raise(SIGTERM);
               ::raise(SIGTERM);
@@ -57,7 +57,7 @@ TEST(InterruptTest, ASignalThatComesByTwoWaysIsOne) {
             42);
 }
 
-TEST(InterruptTest, InterruptedReadGoesOn) {
+TEST(InterruptTest, InterruptedReadContinues) {
   EXPECT_EQ(exit_code_of([] {
               int ends[2];
               if (::pipe(ends) != 0) return 1;
@@ -74,7 +74,7 @@ TEST(InterruptTest, InterruptedReadGoesOn) {
             42);
 }
 
-TEST(InterruptTest, RequestSetsTheFlagAndClearTakesItBack) {
+TEST(InterruptTest, RequestSetsTheFlagAndClearResetsIt) {
   EXPECT_FALSE(interrupted());
   request_interrupt();
   EXPECT_TRUE(interrupted());

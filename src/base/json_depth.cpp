@@ -10,7 +10,7 @@ namespace tlt {
 bool is_too_deep_json(std::string_view text) {
   int depth = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '"') {  // a text in quotes counts for nothing
+    if (text[i] == '"') {  // brackets in a string do not count
       for (++i; i < text.size() && text[i] != '"'; ++i)
         if (text[i] == '\\') ++i;
     } else if (text[i] == '[' || text[i] == '{') {
@@ -23,8 +23,8 @@ bool is_too_deep_json(std::string_view text) {
 }
 
 void check_json_depth(std::string_view text, const std::string& place) {
-  TLT_CHECK_INPUT(!is_too_deep_json(text), place, ": more than ", kMaxJsonDepth,
-                  " lists and objects within each other; that many are not supported");
+  TLT_CHECK_INPUT(!is_too_deep_json(text), place, ": lists and objects nested more than ",
+                  kMaxJsonDepth, " deep are not supported");
 }
 
 }  // namespace tlt

@@ -12,7 +12,7 @@ namespace {
 
 std::string lists(int depth) { return std::string(depth, '[') + std::string(depth, ']'); }
 
-TEST(JsonDepthTest, CountsWhatLiesWithinEachOther) {
+TEST(JsonDepthTest, CountsNestedListsAndObjects) {
   EXPECT_FALSE(is_too_deep_json(lists(kMaxJsonDepth)));
   EXPECT_TRUE(is_too_deep_json(lists(kMaxJsonDepth + 1)));
   std::string flat = "[";
@@ -21,22 +21,21 @@ TEST(JsonDepthTest, CountsWhatLiesWithinEachOther) {
   EXPECT_TRUE(is_too_deep_json("{\"a\":" + lists(kMaxJsonDepth) + "}"));
 }
 
-TEST(JsonDepthTest, TextsInQuotesCountForNothing) {
+TEST(JsonDepthTest, BracketsInStringsDoNotCount) {
   EXPECT_FALSE(is_too_deep_json("\"" + lists(1000) + "\""));
   EXPECT_FALSE(is_too_deep_json("\"\\\"" + std::string(1000, '[')));
   EXPECT_TRUE(is_too_deep_json("\"\\\\\"" + std::string(1000, '[')));
   EXPECT_FALSE(is_too_deep_json("\"\\"));
 }
 
-TEST(JsonDepthTest, TheRefusalSaysWhere) {
+TEST(JsonDepthTest, ErrorSaysWhere) {
   check_json_depth("[]", "a.json");
   try {
     check_json_depth(lists(501), "a.json");
     FAIL();
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(),
-                 "a.json: more than 500 lists and objects within each other; that many are not "
-                 "supported");
+                 "a.json: lists and objects nested more than 500 deep are not supported");
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kReadBytes = 1 << 18;
 constexpr size_t kWriteBytes = 1 << 16;
 
-// Without the library's name and its line, which is always the first.
+// The parser's message without the library's name and the line number, which is always 1.
 std::string fault_of(const std::string& what) {
   const size_t column = what.find("column ");
   return column == std::string::npos ? what : what.substr(column);
@@ -43,7 +43,7 @@ bool JsonLinesReader::try_read_line() {
     buffer_.erase(0, std::exchange(used_, 0));
     TLT_CHECK_INPUT(static_cast<int64_t>(buffer_.size()) <= max_line_bytes_, file_.path(), ":",
                     line_ + 1, ": a line of more than ", max_line_bytes_,
-                    " bytes; give one JSON value a line");
+                    " bytes; give one JSON value per line");
     const size_t before = buffer_.size();
     buffer_.resize(before + kReadBytes);
     buffer_.resize(before + file_.read(buffer_.data() + before, kReadBytes));
@@ -55,7 +55,8 @@ bool JsonLinesReader::try_read_line() {
   used_ = end == std::string::npos ? buffer_.size() : end + 1;
   ++line_;
   TLT_CHECK_INPUT(static_cast<int64_t>(text_.size()) <= max_line_bytes_, place(),
-                  ": a line of more than ", max_line_bytes_, " bytes; give one JSON value a line");
+                  ": a line of more than ", max_line_bytes_,
+                  " bytes; give one JSON value per line");
   if (line_ == 1 && text_.starts_with("\xEF\xBB\xBF")) text_.erase(0, 3);
   return true;
 }
@@ -72,7 +73,7 @@ bool JsonLinesReader::try_parse_next(Json& row) {
   try {
     row = Json::parse(text_);
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(one_sentence(place() + ": not JSON; give one JSON value a line (" +
+    throw InputError(one_sentence(place() + ": not JSON; give one JSON value per line (" +
                                   fault_of(error.what()) + ")"));
   }
   return true;

@@ -1,4 +1,4 @@
-// JSON lines: one JSON value a line, read and written as a stream.
+// JSON lines: one JSON value per line, read and written as a stream.
 //
 // Threading  one thread at a time for each object.
 //
@@ -22,15 +22,15 @@ class JsonLinesReader {
   static constexpr int64_t kMaxLineBytes = int64_t{64} << 20;
 
   explicit JsonLinesReader(const std::string& path, int64_t max_line_bytes = kMaxLineBytes);
-  // Of an open file: JsonLinesReader(open_input(path)) takes "-" for standard input.
+  // From an open file: JsonLinesReader(open_input(path)) accepts "-" for standard input.
   explicit JsonLinesReader(FileHandle file, int64_t max_line_bytes = kMaxLineBytes);
 
   // The next row; false at the end. Empty lines are skipped. Throws InputError with path and line
   // for a line that is not JSON or is too long.
   [[nodiscard]] bool try_next(nlohmann::json& row);
-  [[nodiscard]] bool try_next(nlohmann::ordered_json& row);  // members as they stand in the file
+  [[nodiscard]] bool try_next(nlohmann::ordered_json& row);  // members in the order of the file
 
-  // The line of the last row, counted from 1, and the place as it stands in a message.
+  // Line number of the last row, from 1, and the location for error messages.
   int64_t line() const { return line_; }
   std::string place() const;
 
@@ -41,7 +41,7 @@ class JsonLinesReader {
 
   const int64_t max_line_bytes_;
   FileHandle file_;
-  std::string buffer_;  // bytes read and not yet used begin at used_
+  std::string buffer_;  // bytes read but not used yet begin at used_
   size_t used_ = 0;
   int64_t line_ = 0;
   std::string text_;  // the line
@@ -53,16 +53,16 @@ class JsonLinesWriter {
 
   explicit JsonLinesWriter(const std::string& path, Mode mode = Mode::kReplace);
 
-  // The destructor writes what is left but cannot report an error: call flush() at the end.
+  // The destructor writes the rest but cannot report an error: call flush() at the end.
   ~JsonLinesWriter();
   JsonLinesWriter(const JsonLinesWriter&) = delete;
   JsonLinesWriter& operator=(const JsonLinesWriter&) = delete;
 
-  // Adds a row. Bytes that are not UTF-8 (a response cut inside a letter) become U+FFFD.
+  // Appends a row. Bytes that are not UTF-8 (a response cut inside a character) become U+FFFD.
   void write(const nlohmann::json& row);
   void write(const nlohmann::ordered_json& row);
 
-  // Hands all rows to the operating system.
+  // Passes all rows to the operating system.
   void flush();
 
  private:

@@ -41,7 +41,7 @@ TEST_F(JsonLinesTest, ReadsRowsWithAndWithoutALastNewline) {
   EXPECT_THAT(rows(""), ElementsAre());
 }
 
-TEST_F(JsonLinesTest, SkipsEmptyLinesCarriageReturnsAndAByteOrderMark) {
+TEST_F(JsonLinesTest, SkipsEmptyLinesCarriageReturnsAndBom) {
   EXPECT_THAT(rows("\xEF\xBB\xBF"
                    "1\r\n\r\n  \n2\r\n\n"),
               ElementsAre(json(1), json(2)));
@@ -50,7 +50,7 @@ TEST_F(JsonLinesTest, SkipsEmptyLinesCarriageReturnsAndAByteOrderMark) {
 TEST_F(JsonLinesTest, ErrorNamesFileAndLine) {
   const std::string message = thrown_message<InputError>([&] { rows("1\n\n{\"a\": }\n"); });
   EXPECT_THAT(message,
-              HasSubstr(path_ + ":3: not JSON; give one JSON value a line (column 7: syntax"));
+              HasSubstr(path_ + ":3: not JSON; give one JSON value per line (column 7: syntax"));
   EXPECT_NE(thrown_message<InputError>([&] { rows("1 2\n"); }), "");
   EXPECT_NE(thrown_message<InputError>([&] { rows("\"\xff\"\n"); }), "") << "not UTF-8";
 }
@@ -65,7 +65,7 @@ TEST_F(JsonLinesTest, PlaceIsTheLineOfTheLastRow) {
   EXPECT_EQ(reader.line(), 3);
 }
 
-TEST_F(JsonLinesTest, LongLineIsRefusedWhereverItsEndIs) {
+TEST_F(JsonLinesTest, TooLongLineIsRejected) {
   const std::string fits(100, '1'), long_one(101, '1'), huge(2'000'000, '1');
   EXPECT_EQ(rows("\"" + std::string(98, 'x') + "\"\n", 100).size(), 1u);
   for (const std::string& line : {long_one, huge}) {
@@ -76,7 +76,7 @@ TEST_F(JsonLinesTest, LongLineIsRefusedWhereverItsEndIs) {
   }
 }
 
-TEST_F(JsonLinesTest, RandomRowsComeBackWhateverTheSizeOfTheBuffer) {
+TEST_F(JsonLinesTest, RandomRowsRoundTripWithAnyBufferSize) {
   RandomStream random(1, {});
   std::vector<json> written;
   std::string text;
@@ -87,16 +87,16 @@ TEST_F(JsonLinesTest, RandomRowsComeBackWhateverTheSizeOfTheBuffer) {
   EXPECT_EQ(rows(text), written);
 }
 
-// The file is read in pieces of 2^18 bytes.
-TEST_F(JsonLinesTest, NewlineMayStandOnEitherSideOfAPiece) {
+// The file is read in chunks of 2^18 bytes.
+TEST_F(JsonLinesTest, NewlineOnEitherSideOfAChunkBoundary) {
   for (const size_t bytes : {262'142, 262'143, 262'144, 262'145, 524'287, 524'288}) {
     const std::string line = "\"" + std::string(bytes - 2, 'x') + "\"";
     EXPECT_THAT(rows(line + "\n1\n"), ElementsAre(json::parse(line), json(1))) << bytes;
   }
 }
 
-// `tlt tokenize` answers each line of a pipe before the next one comes.
-TEST_F(JsonLinesTest, RowOfAPipeIsThereWhenItsLineIs) {
+// `tlt tokenize` answers each line of a pipe before the next one arrives.
+TEST_F(JsonLinesTest, RowOfAPipeIsReturnedWithoutTheNextLine) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   FileHandle pipe(path_, O_RDWR);
   JsonLinesReader reader(path_);
@@ -121,7 +121,7 @@ TEST_F(JsonLinesTest, WriterReplacesOrAppends) {
   EXPECT_EQ(read_file(path_, 1000), "1\n");
 }
 
-TEST_F(JsonLinesTest, BytesThatAreNotTextAreReplaced) {
+TEST_F(JsonLinesTest, BytesThatAreNotUtf8AreReplaced) {
   {
     JsonLinesWriter writer(path_);
     writer.write(json{{"text", "a\xE2\x82"}});

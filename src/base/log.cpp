@@ -50,14 +50,14 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
  private:
   static inline const std::string kClear = "\r\033[K";
 
-  // A status wider than the terminal would wrap, and could not be cleared.
+  // Cuts the status to the terminal's width: a wrapped line could not be cleared.
   static std::string fit(std::string_view line) {
     winsize size{};
     const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
     return std::string(line.substr(0, known ? size.ws_col - 1u : 79u));
   }
 
-  // One write for the whole text. Nothing can be said about an error on stderr.
+  // Writes the string in one call. An error on stderr cannot be reported.
   static void put(std::string_view text) {
     while (!text.empty()) {
       const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -77,15 +77,15 @@ struct Log {
   std::shared_ptr<TerminalSink> terminal = std::make_shared<TerminalSink>();
 
   std::mutex mutex;  // protects what follows
-  // What was logged before a file was opened; null afterwards.
+  // Lines logged before a file was opened; null afterwards.
   std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> early =
       std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(kEarlyLines);
   std::shared_ptr<spdlog::sinks::basic_file_sink_mt> file;
   std::string rank_mark;
-  std::set<std::string, std::less<>> said;
+  std::set<std::string, std::less<>> warned_keys;
   std::shared_ptr<spdlog::logger> logger = make_logger();
 
-  // A new logger for every change: writers hold the old one until their line is out.
+  // Makes a new logger for every change: writers keep the old one until their line is written.
   std::shared_ptr<spdlog::logger> make_logger() const {
     auto made = std::make_shared<spdlog::logger>("tlt", terminal);
     if (early) made->sinks().push_back(early);
@@ -97,7 +97,7 @@ struct Log {
   }
 };
 
-// Never destroyed, so that a destructor at the end of the program may still log.
+// Never destroyed, so that a destructor at the end of the program can still log.
 Log& the_log() {
   static Log* log = new Log;
   return *log;
@@ -132,7 +132,7 @@ void write(LogLevel level, std::string_view text) {
 bool is_first(std::string_view key) {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  return log.said.emplace(key).second;
+  return log.warned_keys.emplace(key).second;
 }
 
 }  // namespace log_internal

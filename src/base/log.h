@@ -1,8 +1,7 @@
-// Log: what the program says to its user, on stderr and, after open_log_file(), in the run folder's
-// log.txt.
+// Log: messages to the user, on stderr and, after open_log_file(), in the run folder's log.txt.
 //
-// Not here   numbers of a run (metrics.h); anything a script reads, which goes to stdout in apps/.
-// Threading  every function may be called from any thread; lines never tear.
+// Not here   metrics of a run (metrics.h); output for scripts, which goes to stdout in apps/.
+// Threading  every function may be called from any thread; lines are never interleaved.
 //
 //   log_info("step {}: {:.1f} tokens/s", step, rate);
 //   warn_once("no_tensorboard", "no TensorBoard events: {}", reason);
@@ -42,29 +41,29 @@ void log_error(fmt::format_string<Args...> format, Args&&... args) {
   log_internal::write(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A warning that is said the first time only, in this process, for each key.
+// Logs a warning only once per key and process.
 template <class... Args>
 void warn_once(std::string_view key, fmt::format_string<Args...> format, Args&&... args) {
   if (log_internal::is_first(key)) log_warning(format, std::forward<Args>(args)...);
 }
 
-// Appends every line to this file too, the latest 64 before the call included: a run folder is made
-// when the run has loaded what it needs. Workers of one run may share it. Throws InputError when it
-// cannot be opened.
+// Also appends every line to this file, beginning with the latest 64 before this call: a run
+// creates its folder only after it has loaded its inputs. Workers of one run may share the file.
+// Throws InputError when it cannot be opened.
 void open_log_file(const std::string& path);
 void close_log_file();
 
-// Marks every line with the rank when there is more than one worker.
+// Adds the rank to every line when there is more than one worker.
 void set_log_rank(int rank, int world);
 
 // Lines below this level are dropped.
 void set_log_level(LogLevel level);
 
-// A line that stays at the bottom of the terminal while others are logged above it; empty takes it
-// away. Nothing happens where stderr is not a terminal. One at a time: progress.h is its user.
+// A line that stays at the bottom of the terminal while others are logged above it; an empty one
+// removes it. No effect if stderr is not a terminal. One at a time: only progress.h uses it.
 void show_status(std::string_view line);
 
-// Whether stderr is a terminal; a test may say so itself.
+// Whether stderr is a terminal; a test may override it.
 bool log_is_terminal();
 void set_log_is_terminal(bool is_terminal);
 

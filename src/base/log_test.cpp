@@ -31,7 +31,7 @@ class LogTest : public testing::Test {
     set_log_is_terminal(false);
   }
 
-  std::string said() {
+  std::string logged() {
     was_read_ = true;
     return testing::internal::GetCapturedStderr();
   }
@@ -44,14 +44,14 @@ TEST_F(LogTest, LineHasTimeAndLevel) {
   log_info("step {}: {:.1f} tokens/s", 3, 12.34);
   log_warning("careful");
   log_error("broken");
-  EXPECT_THAT(said(), MatchesRegex("....-..-.. ..:..:.. I step 3: 12.3 tokens/s\n"
-                                   "....-..-.. ..:..:.. W careful\n"
-                                   "....-..-.. ..:..:.. E broken\n"));
+  EXPECT_THAT(logged(), MatchesRegex("....-..-.. ..:..:.. I step 3: 12.3 tokens/s\n"
+                                     "....-..-.. ..:..:.. W careful\n"
+                                     "....-..-.. ..:..:.. E broken\n"));
 }
 
-TEST_F(LogTest, BracesInAValueAreText) {
+TEST_F(LogTest, BracesInAValueAreNotFormatted) {
   log_info("{}", "{} 100% {x}");
-  EXPECT_THAT(said(), HasSubstr(" {} 100% {x}\n"));
+  EXPECT_THAT(logged(), HasSubstr(" {} 100% {x}\n"));
 }
 
 TEST_F(LogTest, RankIsMarkedOnlyWhenThereAreSeveral) {
@@ -59,7 +59,7 @@ TEST_F(LogTest, RankIsMarkedOnlyWhenThereAreSeveral) {
   log_info("hello");
   set_log_rank(0, 1);
   log_info("alone");
-  EXPECT_THAT(said(), MatchesRegex("[^\n]* I \\[1/4\\] hello\n[^\n]* I alone\n"));
+  EXPECT_THAT(logged(), MatchesRegex("[^\n]* I \\[1/4\\] hello\n[^\n]* I alone\n"));
 }
 
 TEST_F(LogTest, WarnOnceWarnsOnceForEachKey) {
@@ -67,7 +67,7 @@ TEST_F(LogTest, WarnOnceWarnsOnceForEachKey) {
     warn_once("log_test_a", "a {}", i);
     warn_once("log_test_b", "b {}", i);
   }
-  EXPECT_THAT(said(), MatchesRegex("[^\n]* W a 0\n[^\n]* W b 0\n"));
+  EXPECT_THAT(logged(), MatchesRegex("[^\n]* W a 0\n[^\n]* W b 0\n"));
 }
 
 TEST_F(LogTest, LinesBelowTheLevelAreDropped) {
@@ -76,7 +76,7 @@ TEST_F(LogTest, LinesBelowTheLevelAreDropped) {
   set_log_rank(1, 2);  // keeps the level
   log_warning("careful");
   log_error("broken");
-  EXPECT_THAT(said(), MatchesRegex("[^\n]* E \\[1/2\\] broken\n"));
+  EXPECT_THAT(logged(), MatchesRegex("[^\n]* E \\[1/2\\] broken\n"));
 }
 
 TEST_F(LogTest, FileHasLinesFromBeforeItWasOpened) {
@@ -94,7 +94,7 @@ TEST_F(LogTest, FileHasLinesFromBeforeItWasOpened) {
   EXPECT_THAT(text, Not(HasSubstr("between")));
 }
 
-TEST_F(LogTest, FileThatCannotBeOpenedIsTheUsersMistake) {
+TEST_F(LogTest, FileThatCannotBeOpenedIsAnInputError) {
   const TestFolder folder;
   write_file_atomic(folder / "file", "");
   EXPECT_THAT(thrown_message<InputError>([&] { open_log_file(folder / "file/log.txt"); }),
@@ -109,27 +109,27 @@ TEST_F(LogTest, StatusStaysBelowTheLinesOnATerminal) {
   show_status("");
   log_info("end");
   EXPECT_THAT(
-      said(),
+      logged(),
       MatchesRegex(
           "\r\033\\[K1/2\r\033\\[K[^\n]* I hello\n1/2\r\033\\[K2/2\r\033\\[K....-[^\n]* I end\n"));
 }
 
-TEST_F(LogTest, StatusIsNotShownElsewhereAndNotInTheFile) {
+TEST_F(LogTest, StatusIsOnlyOnATerminal) {
   const TestFolder folder;
   open_log_file(folder / "log.txt");
   show_status("1/2");
   log_info("hello");
-  EXPECT_THAT(said(), MatchesRegex("....-..-.. ..:..:.. I hello\n"));
+  EXPECT_THAT(logged(), MatchesRegex("....-..-.. ..:..:.. I hello\n"));
   EXPECT_THAT(read_file(folder / "log.txt", 1000), Not(HasSubstr("1/2")));
 }
 
 TEST_F(LogTest, WideStatusIsCutToTheTerminal) {
   set_log_is_terminal(true);
   show_status(std::string(500, 'x'));
-  EXPECT_LT(said().size(), 300u);
+  EXPECT_LT(logged().size(), 300u);
 }
 
-TEST_F(LogTest, LinesOfManyThreadsNeverTear) {
+TEST_F(LogTest, LinesOfThreadsAreNotInterleaved) {
   const TestFolder folder;
   open_log_file(folder / "log.txt");
   set_log_is_terminal(true);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMaxMetricsBytes = int64_t{4} << 30;
 
-// The lines of steps up to last_step. A torn last line, of a run that was killed, is dropped.
+// The lines of steps up to last_step. Drops an incomplete last line, left by a killed run.
 std::string kept_lines(const std::string& text, int64_t last_step) {
   std::string kept;
   size_t begin = 0;

@@ -1,5 +1,5 @@
-// Metrics: the named numbers of one step, and MetricsWriter, which keeps them: metrics.jsonl for
-// scripts, TensorBoard events for people. Names are "folder/what_unit", verl's where it has one.
+// Metrics: the named values of one step; MetricsWriter writes them to metrics.jsonl for scripts and
+// to TensorBoard events for people. Names are "folder/what_unit", verl's where it has one.
 //
 // Threading  one thread at a time for each object.
 //
@@ -30,11 +30,11 @@ class Metrics {
  public:
   using Entry = std::pair<std::string, double>;
 
-  // A name that is there keeps its place and gets the new value.
+  // An existing name keeps its position and gets the new value.
   void set(std::string_view name, double value);
 
-  // Sets <name>/mean, /max and /min; nothing for no values, which have none. A NaN among the values
-  // makes all three NaN.
+  // Sets <name>/mean, /max and /min; sets nothing without values. A NaN among the values makes all
+  // three NaN.
   void add_stats(std::string_view name, std::span<const double> values);
   void add_stats(std::string_view name, std::span<const float> values);
 
@@ -48,8 +48,8 @@ class Metrics {
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
 
-  // {"step": 3, "actor/lr": 1e-06}: in the order of set(), doubles in full, null for what is not
-  // finite.
+  // {"step": 3, "actor/lr": 1e-06}: in the order of set(), doubles in full precision, null for
+  // values that are not finite.
   std::string to_json(int64_t step) const;
 
  private:
@@ -59,13 +59,13 @@ class Metrics {
 
 class MetricsWriter {
  public:
-  // Continues <folder>/metrics.jsonl after `last_step`: what a stopped run wrote about later steps
-  // is taken out; a run that starts anew gives -1. TensorBoard events go to a new file in
-  // <folder>/tensorboard. REQUIRES: the folder exists.
+  // Continues <folder>/metrics.jsonl after `last_step` and removes later steps, which a stopped run
+  // wrote; -1 starts a new file. TensorBoard events go to a new file in <folder>/tensorboard.
+  // REQUIRES: the folder exists.
   MetricsWriter(const std::string& folder, int64_t last_step);
   ~MetricsWriter();
 
-  // Both files are complete up to this step when it returns. REQUIRES: step >= 0.
+  // Both files are complete up to this step when write() returns. REQUIRES: step >= 0.
   void write(int64_t step, const Metrics& metrics);
 
  private:

@@ -47,13 +47,13 @@ TEST(MetricsTest, StatsAreMeanMaxAndMin) {
                           Pair("critic/score/min", -2)));
 }
 
-TEST(MetricsTest, StatsOfNothingAreNothing) {
+TEST(MetricsTest, StatsWithoutValuesSetNothing) {
   Metrics metrics;
   metrics.add_stats("x", std::vector<double>{});
   EXPECT_EQ(metrics.size(), 0u);
 }
 
-TEST(MetricsTest, OneNanIsSeenInAllStatsWhereverItIs) {
+TEST(MetricsTest, OneNanMakesAllStatsNan) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const std::vector<double>& values : {std::vector{nan, 1.0}, {1.0, nan}, {1.0, nan, 2.0}}) {
     Metrics metrics;
@@ -72,7 +72,7 @@ TEST(MetricsTest, MergeTakesTheValuesOfTheOther) {
   EXPECT_THAT(entries(metrics), ElementsAre(Pair("a", 1), Pair("b", 3), Pair("c", 4)));
 }
 
-TEST(MetricsTest, JsonBeginsWithTheStepAndHasNullForWhatIsNotFinite) {
+TEST(MetricsTest, JsonHasStepFirstAndNullForNonFinite) {
   Metrics metrics;
   metrics.set("z", 0.5);
   metrics.set("a\"b", std::numeric_limits<double>::infinity());
@@ -105,7 +105,7 @@ class MetricsWriterTest : public testing::Test {
   const TestFolder folder_;
 };
 
-TEST_F(MetricsWriterTest, EachStepIsALineAsSoonAsItIsWritten) {
+TEST_F(MetricsWriterTest, EachStepIsWrittenImmediately) {
   MetricsWriter writer(folder_.path(), -1);
   EXPECT_EQ(lines(), "");
   writer.write(0, Metrics());
@@ -114,14 +114,14 @@ TEST_F(MetricsWriterTest, EachStepIsALineAsSoonAsItIsWritten) {
   EXPECT_EQ(lines(), "{\"step\":0}\n{\"step\":1}\n");
 }
 
-TEST_F(MetricsWriterTest, ResumedRunTakesOutLaterStepsAndATornLine) {
+TEST_F(MetricsWriterTest, ResumedRunRemovesLaterStepsAndTornLine) {
   write_steps(-1, 1, 4);
   FileHandle(folder_ / "metrics.jsonl", O_WRONLY | O_APPEND).write("{\"step\": 2, \"to");
   write_steps(/*last_step=*/2, 3, 3);
   EXPECT_EQ(lines(), "{\"step\":1,\"x\":1.0}\n{\"step\":2,\"x\":2.0}\n{\"step\":3,\"x\":3.0}\n");
 }
 
-TEST_F(MetricsWriterTest, NewRunStartsAnew) {
+TEST_F(MetricsWriterTest, NewRunStartsANewFile) {
   write_steps(-1, 1, 4);
   write_steps(-1, 1, 1);
   EXPECT_EQ(lines(), "{\"step\":1,\"x\":1.0}\n");

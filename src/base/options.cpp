@@ -49,7 +49,7 @@ std::string one_text(bool value) { return value ? "true" : "false"; }
 std::string one_text(int64_t value) { return fmt::format("{}", value); }
 std::string one_text(const std::string& value) { return quote(value); }
 
-// The shortest text that reads back to the same double, marked as one: 1 is written 1.0.
+// The shortest string that reads back to the same double, with a decimal point: 1 is written 1.0.
 std::string one_text(double value) {
   std::string text = fmt::format("{}", value);
   if (std::isfinite(value) && text.find_first_of(".e") == std::string::npos) text += ".0";
@@ -79,7 +79,7 @@ std::pair<std::string_view, std::string_view> split_line(std::string_view line) 
 
 constexpr size_t kLongList = 200;  // bytes
 
-// The first of a list that another one has not, both as to_text() writes them; empty: none.
+// The first item of list `in` that list `from` lacks, as to_text() writes it; empty: none.
 std::string first_missing(const toml::array& from, const toml::array& in) {
   for (const toml::node& item : in) {
     if (std::ranges::any_of(from, [&](const toml::node& other) {
@@ -93,7 +93,7 @@ std::string first_missing(const toml::array& from, const toml::array& in) {
   return "";
 }
 
-// Of an option's two values: of long lists what only one of them has.
+// Describes the difference of an option's values: for long lists, an item that only one has.
 std::string value_difference(std::string_view name, std::string_view here, std::string_view there) {
   const bool are_lists = here.starts_with('[') && there.starts_with('[');
   if (are_lists && here.size() + there.size() > kLongList) {
@@ -104,7 +104,7 @@ std::string value_difference(std::string_view name, std::string_view here, std::
         return fmt::format("{} has {} here and not there", name, item);
       if (const std::string item = first_missing(ours, theirs); !item.empty())
         return fmt::format("{} has {} there and not here", name, item);
-    } catch (const toml::parse_error&) {  // one comes from a damaged file: told as it is
+    } catch (const toml::parse_error&) {  // one is from a damaged file: show both values
     }
   }
   return fmt::format("{} is {} here and {} there", name, here, there);
@@ -155,8 +155,8 @@ std::string to_text(const OptionValue& value) {
 }
 
 std::string to_toml(const std::vector<OptionRef>& refs) {
-  // TOML opens a table once, so its options come together, in the order in which tables and options
-  // were declared.
+  // TOML opens a table once, so its options are written together; tables and options are in the
+  // order of declaration.
   std::vector<std::string> tables = {""};
   std::map<std::string, std::string> bodies;
   for (const OptionRef& ref : refs) {

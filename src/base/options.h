@@ -1,8 +1,9 @@
-// Options: declared once, beside the component they belong to. Recipe, command line, dump, help and
-// the docs page all walk the same list.
+// Options: declared once, with the component they belong to. Recipe, command line, dump, help and
+// the docs page are generated from the same list.
 //
-// Not here   the tree of all options (rl/run_options.h); checks of single values: each struct has
-// its own check(). Threading  thread-compatible. Options are const once the run has started.
+// Not here   the tree of all options (rl/run_options.h); validation of values: each struct has its
+//            own check().
+// Threading  thread-compatible. Options are const once the run has started.
 //
 //   struct RolloutOptions {
 //     int64_t n = 1;
@@ -33,10 +34,10 @@
 
 namespace tlt {
 
-// What another value of an option may change.
+// The results that an option can change.
 enum class Affects {
   kResults,  // tokens, losses, weights
-  kSpeed,    // time and memory only; the law speed_options_keep_results holds it to that
+  kSpeed,    // time and memory only; tests/laws/speed_options_keep_results_test.cpp checks it
   kPlace,    // where things are read, written and run
 };
 
@@ -48,7 +49,7 @@ concept OptionType = requires(T* value) {
   OptionValue(std::in_place_type<T*>, value);
 };
 
-// One option: its full name ("rollout.optim.lr") and where its value lives.
+// One option: its full name ("rollout.optim.lr") and a pointer to its value.
 struct OptionRef {
   std::string name;
   Affects affects;
@@ -89,52 +90,52 @@ std::vector<OptionRef> collect_options(T& root) {
   return collector.take();
 }
 
-// What to set in place of a name that is no option; empty: that is not known. For names of another
-// system, which this layer does not know.
+// Returns what to set instead of an unknown name; empty: no hint. For names of another system,
+// which this layer does not know.
 using NameHint = std::function<std::string(std::string_view name)>;
 
-// Sets what the TOML file or text names and leaves the rest. verl's prefix "actor_rollout_ref." is
-// ignored, a whole number is good for a double, and a single value for a list. Throws InputError
-// with place, line and key: unknown name (with the hint, or else the nearest known one), wrong
-// type, a name given twice, TOML that does not parse.
+// Sets the options that the TOML file or text names and leaves the others. Ignores verl's prefix
+// "actor_rollout_ref."; accepts an integer for a double and a single value for a list. Throws
+// InputError with location, line and key: unknown name (with the hint, or else the nearest known
+// name), wrong type, a name given twice, TOML that does not parse.
 void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path,
                      const NameHint& hint = {});
 void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,
                      const std::string& place, const NameHint& hint = {});
 
 // Sets one option from "rollout.n=8". Strings need no quotes; lists are [1, 2] or 1,2; True and
-// False are booleans too.
+// False are accepted as booleans.
 void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
                     const NameHint& hint = {});
 
-// The option that a user who typed this name may have meant; empty: none is near. The same last
-// word in the same section comes first (actor.lr: actor.optim.lr), then a name of the section that
-// has all its words or begins with it (data.batch_size: data.train_batch_size), then a slip or two,
-// then the same last word elsewhere, then what is spelled alike.
+// The option that a user who typed this name may have meant; empty: none is near. In order of
+// preference: the same last word in the same section (actor.lr: actor.optim.lr); a name of the
+// section that contains all its words or starts with it (data.batch_size: data.train_batch_size);
+// at most two typing errors; the same last word elsewhere; a similar spelling.
 std::string nearest_option(const std::vector<OptionRef>& refs, std::string_view name);
 
 // The name without verl's prefix "actor_rollout_ref.".
 std::string_view without_verl_prefix(std::string_view name);
 
-// The value as TOML: reads back to exactly the same value.
+// The value as TOML, which reads back to exactly the same value.
 std::string to_text(const OptionValue& value);
 
-// Every option with its value and, as a comment, what it affects and its sentence. Reads back to
+// Every option with its value and, as a comment, what it affects and its description. Reads back to
 // exactly the same values.
 std::string to_toml(const std::vector<OptionRef>& refs);
 
-// A Markdown table for each section: name, value, what it affects, sentence.
+// A Markdown table per section: name, value, what it affects, description.
 std::string to_markdown(const std::vector<OptionRef>& refs);
 
 // "results", "speed" or "place".
 std::string_view to_string(Affects affects);
 
-// "name = value" lines of the options that affect `affects`: what one worker sends to another, or a
-// checkpoint keeps, to be compared with first_difference().
+// "name = value" lines of the options that affect `affects`: sent between workers and kept in
+// checkpoints, to be compared with first_difference().
 std::string options_digest(const std::vector<OptionRef>& refs, Affects affects = Affects::kResults);
 
-// Empty when both digests are the same, else the first option in which they differ: "rollout.n is 8
-// here and 16 there".
+// Empty when both digests are the same, else the first difference: "rollout.n is 8 here and 16
+// there".
 std::string first_difference(std::string_view here, std::string_view there);
 
 }  // namespace tlt

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kMaxRecipeBytes = 4 << 20;
 
-// The number of letters to insert, delete, change or swap with the next that turns `a` into `b`.
+// Number of characters to insert, delete, replace or swap with the next to turn `a` into `b`.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before_last, last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -51,20 +51,20 @@ std::set<std::string_view> words_of(std::string_view name) {
   return words;
 }
 
-// How near a known name is: the kind of likeness (0 is the best), then the slips. nullopt: it is
-// not like the other at all.
+// Similarity of a known name: its kind (0 is the best), then the edit distance. nullopt: not
+// similar.
 std::optional<std::pair<int, size_t>> likeness(std::string_view known, std::string_view name) {
-  const size_t slips = edit_distance(name, known);
+  const size_t edits = edit_distance(name, known);
   const bool same_section = section(known) == section(name);
   const bool same_word = last_word(known) == last_word(name);
-  if (same_section && same_word) return std::pair(0, slips);
+  if (same_section && same_word) return std::pair(0, edits);
   const bool has_all_words =
       last_word(known).starts_with(last_word(name)) ||
       std::ranges::includes(words_of(last_word(known)), words_of(last_word(name)));
   if (same_section && has_all_words) return std::pair(1, size_t{0});  // of several the first
-  if (slips <= 2) return std::pair(2, slips);
-  if (same_word) return std::pair(3, slips);
-  if (slips <= std::max<size_t>(name.size() / 3, 1)) return std::pair(4, slips);
+  if (edits <= 2) return std::pair(2, edits);
+  if (same_word) return std::pair(3, edits);
+  if (edits <= std::max<size_t>(name.size() / 3, 1)) return std::pair(4, edits);
   return std::nullopt;
 }
 
@@ -74,7 +74,7 @@ bool is_group(const std::vector<OptionRef>& refs, std::string_view name) {
                      [&](const OptionRef& ref) { return ref.name.starts_with(prefix); });
 }
 
-// What to type for a name that is no option.
+// Returns what to type instead of an unknown name.
 std::string advice(const std::vector<OptionRef>& refs, std::string_view name,
                    const NameHint& hint) {
   if (std::string known = hint ? hint(name) : ""; !known.empty()) return known;
@@ -103,7 +103,7 @@ constexpr std::string_view kExpected = "";
 template <>
 constexpr std::string_view kExpected<bool> = "true or false";
 template <>
-constexpr std::string_view kExpected<int64_t> = "a whole number";
+constexpr std::string_view kExpected<int64_t> = "an integer";
 template <>
 constexpr std::string_view kExpected<double> = "a number";
 template <>
@@ -111,7 +111,7 @@ constexpr std::string_view kExpected<std::string> = "a string";
 template <class T>
 constexpr std::string_view kExpectedList = "";
 template <>
-constexpr std::string_view kExpectedList<int64_t> = "a list of whole numbers";
+constexpr std::string_view kExpectedList<int64_t> = "a list of integers";
 template <>
 constexpr std::string_view kExpectedList<double> = "a list of numbers";
 template <>
@@ -124,7 +124,7 @@ std::string describe(const toml::node& node) {
     case toml::node_type::string:
       return "the string " + text.str();
     case toml::node_type::integer:
-      return "the whole number " + text.str();
+      return "the integer " + text.str();
     case toml::node_type::floating_point:
       return "the number " + text.str();
     case toml::node_type::boolean:
@@ -138,7 +138,7 @@ std::string describe(const toml::node& node) {
   }
 }
 
-// False when the node is of another type; the value is then as it was.
+// False when the node is of another type; the value is then unchanged.
 template <class T>
 bool try_assign(const toml::node& node, T& value) {
   const std::optional<T> found = node.value_exact<T>();
@@ -216,7 +216,7 @@ class TomlReader {
   }
 
  private:
-  // An option whose text is a table ("{}") may be given as one.
+  // Sets an option whose value is a table in a string ("{}") from a TOML table.
   bool try_assign_table(const toml::table& table, const std::string& name) {
     const auto ref = std::ranges::find(refs_, name, &OptionRef::name);
     if (ref == refs_.end() || !std::holds_alternative<std::string*>(ref->value)) return false;
@@ -233,7 +233,7 @@ class TomlReader {
   std::set<std::string> seen_;
 };
 
-// Cuts "a, 'b,c', d" at the commas outside of quotes.
+// Splits "a, 'b,c', d" at the commas outside of quotes.
 std::vector<std::string> split_list(std::string_view text) {
   std::vector<std::string> items;
   std::string item;
@@ -264,7 +264,8 @@ std::string_view strip(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-// Puts together what split_list() cut of names with settings: countdown:seed=1,size=64 is one.
+// Joins what split_list() separated within names with settings: countdown:seed=1,size=64 is one
+// item.
 void join_settings(std::vector<std::string>& items) {
   std::vector<std::string> joined;
   for (std::string& item : items) {
@@ -281,8 +282,8 @@ void join_settings(std::vector<std::string>& items) {
   items = std::move(joined);
 }
 
-// One value of the command line. The type of the option decides how the text is read: 8_4_48 is a
-// string for a string and 8448 for a whole number, as in TOML.
+// Reads a value of the command line by the option's type, as in TOML: 8_4_48 is a string for a
+// string option and 8448 for an integer option.
 template <class T>
 bool try_parse(std::string_view text, T& value) {
   if (std::is_same_v<T, bool> && text == "True") text = "true";
@@ -318,7 +319,7 @@ bool try_parse(std::string_view text, std::vector<T>& values) {
   return true;
 }
 
-// Sets `name` in the option whose text is a table ("{}") that it belongs to, as Hydra does:
+// Sets a member of an option whose value is a table in a string ("{}"), as Hydra does:
 // data.apply_chat_template_kwargs.enable_thinking=False. False: there is no such option.
 bool try_set_in_table(const std::vector<OptionRef>& refs, std::string_view name,
                       std::string_view value_text) {
@@ -350,7 +351,7 @@ bool try_set_in_table(const std::vector<OptionRef>& refs, std::string_view name,
       try {
         *place = read(value_text);
       } catch (const toml::parse_error&) {
-        *place = std::string(value_text);  // a string may stand without quotes
+        *place = std::string(value_text);  // strings need no quotes
       }
     }
   } catch (const std::exception&) {
@@ -403,7 +404,7 @@ void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
   TLT_CHECK_INPUT(equals != std::string_view::npos && equals > 0, "not an option: ", text,
                   "; give name=value, such as rollout.n=8");
   std::string_view given = strip(text.substr(0, equals));
-  given.remove_prefix(std::min(given.find_first_not_of('+'), given.size()));  // Hydra's "new" marks
+  given.remove_prefix(std::min(given.find_first_not_of('+'), given.size()));  // Hydra's "+"
   const std::string name(without_verl_prefix(given));
   const std::string_view value_text = strip(text.substr(equals + 1));
   if (try_set_in_table(refs, name, value_text)) return;

@@ -76,7 +76,7 @@ class OptionsTest : public testing::Test {
  protected:
   void read(std::string_view text) { apply_toml_text(refs_, text, "recipe.toml"); }
 
-  // What the call says to the user; "" when it throws nothing.
+  // The error message of the call; "" when it throws nothing.
   template <class Call>
   static std::string message(const Call& call) {
     try {
@@ -105,12 +105,12 @@ TEST_F(OptionsTest, NamesAreFullPathsInOrderOfDeclaration) {
                                  "reward.weights", "trainer.folder"));
 }
 
-TEST_F(OptionsTest, OptionDeclaredTwiceIsABug) {
+TEST_F(OptionsTest, OptionDeclaredTwiceThrows) {
   TwiceOptions twice;
   EXPECT_THROW(collect_options(twice), Error);
 }
 
-TEST_F(OptionsTest, RecipeSetsWhatItNamesAndLeavesTheRest) {
+TEST_F(OptionsTest, RecipeSetsOnlyWhatItNames) {
   read(
       "seed = 7\n[rollout]\nn = 8\n[rollout.optim]\nlr = 2e-5\nfused = "
       "false\n[speculative]\nconfigs = ['1_1_2']\n");
@@ -123,26 +123,26 @@ TEST_F(OptionsTest, RecipeSetsWhatItNamesAndLeavesTheRest) {
   EXPECT_THAT(options_.thresholds, ElementsAre(1, 2, 5, 21));
 }
 
-TEST_F(OptionsTest, WholeNumberIsGoodForADoubleAndOneValueForAList) {
+TEST_F(OptionsTest, IntegerForADoubleAndValueForAListAreAccepted) {
   read("rollout.optim.lr = 1\nreward.weights = 3\nspeculative.thresholds = 4");
   EXPECT_EQ(options_.rollout.optim.lr, 1.0);
   EXPECT_THAT(options_.weights, ElementsAre(3.0));
   EXPECT_THAT(options_.thresholds, ElementsAre(4));
 }
 
-TEST_F(OptionsTest, PrefixOfVerlIsIgnored) {
+TEST_F(OptionsTest, VerlPrefixIsIgnored) {
   read("[actor_rollout_ref.rollout]\nn = 5");
   EXPECT_EQ(options_.rollout.n, 5);
   apply_override(refs_, "actor_rollout_ref.rollout.n=6");
   EXPECT_EQ(options_.rollout.n, 6);
 }
 
-TEST_F(OptionsTest, NameGivenTwiceIsRefused) {
+TEST_F(OptionsTest, NameGivenTwiceIsAnError) {
   EXPECT_THAT(read_message("[rollout]\nn = 1\n[actor_rollout_ref.rollout]\nn = 2"),
               HasSubstr("rollout.n is given twice"));
 }
 
-TEST_F(OptionsTest, UnknownNameSaysFileLineAndTheNearestKnownName) {
+TEST_F(OptionsTest, UnknownNameSaysLineAndNearestKnownName) {
   EXPECT_EQ(read_message("seed = 1\n[rollout]\nlsos = 'x'"),
             "recipe.toml:3: unknown option: rollout.lsos; did you mean rollout.loss?");
   EXPECT_EQ(read_message("[rolout]\nn = 2"),
@@ -156,7 +156,7 @@ TEST_F(OptionsTest, UnknownNameSaysFileLineAndTheNearestKnownName) {
             "command line: unknown option: critic.warmup_share; `tlt options` lists all of them");
 }
 
-TEST_F(OptionsTest, GroupAndOptionAreNotTakenForEachOther) {
+TEST_F(OptionsTest, GroupIsNotAnOptionAndViceVersa) {
   EXPECT_EQ(read_message("rollout = 3"),
             "recipe.toml:1: rollout is a group of options; set one of them, such as rollout.n");
   EXPECT_THAT(read_message("[rollout.n]\nx = 3"),
@@ -166,7 +166,7 @@ TEST_F(OptionsTest, GroupAndOptionAreNotTakenForEachOther) {
   EXPECT_EQ(read_message("[rollout]"), "");
 }
 
-TEST_F(OptionsTest, AnOptionWhoseTextIsATableMayBeGivenAsOne) {
+TEST_F(OptionsTest, StringOfATableMayBeGivenAsATable) {
   TableOptions options;
   const auto refs = collect_options(options);
   apply_toml_text(refs, "variables = {think = false, names = [\"a\\nb\"], x = {y = 1}}", "r.toml");
@@ -192,26 +192,25 @@ TEST_F(OptionsTest, AnOptionWhoseTextIsATableMayBeGivenAsOne) {
   EXPECT_THROW(apply_toml_text(refs, "text = {a = 1}", "r.toml"), InputError);
 }
 
-TEST_F(OptionsTest, WrongTypeSaysWhatWasExpectedAndWhatCame) {
+TEST_F(OptionsTest, WrongTypeSaysExpectedAndGivenType) {
   EXPECT_EQ(read_message("\nrollout.n = '8'"),
-            "recipe.toml:2: rollout.n: expected a whole number, got the string '8'");
+            "recipe.toml:2: rollout.n: expected an integer, got the string '8'");
   EXPECT_EQ(read_message("rollout.n = 8.0"),
-            "recipe.toml:1: rollout.n: expected a whole number, got the number 8.0");
+            "recipe.toml:1: rollout.n: expected an integer, got the number 8.0");
   EXPECT_EQ(read_message("rollout.loss = 8"),
-            "recipe.toml:1: rollout.loss: expected a string, got the whole number 8");
+            "recipe.toml:1: rollout.loss: expected a string, got the integer 8");
   EXPECT_EQ(read_message("rollout.optim.fused = 1"),
-            "recipe.toml:1: rollout.optim.fused: expected true or false, got the whole number 1");
+            "recipe.toml:1: rollout.optim.fused: expected true or false, got the integer 1");
   EXPECT_THAT(read_message("reward.weights = [1, 'a']"),
               HasSubstr("expected a list of numbers, got the list"));
-  EXPECT_THAT(read_message("seed = 2020-01-01"),
-              HasSubstr("expected a whole number, got 2020-01-01"));
+  EXPECT_THAT(read_message("seed = 2020-01-01"), HasSubstr("expected an integer, got 2020-01-01"));
   EXPECT_EQ(override_message("rollout.n=many"),
-            "command line: rollout.n: expected a whole number, got many");
+            "command line: rollout.n: expected an integer, got many");
   EXPECT_EQ(override_message("rollout.n="),
-            "command line: rollout.n: expected a whole number, got nothing");
+            "command line: rollout.n: expected an integer, got nothing");
 }
 
-TEST_F(OptionsTest, WrongValueLeavesTheOptionAsItWas) {
+TEST_F(OptionsTest, WrongValueLeavesTheOptionUnchanged) {
   EXPECT_NE(override_message("speculative.thresholds=[1,x]"), "");
   EXPECT_NE(read_message("speculative.thresholds=[7,'x']"), "");
   EXPECT_THAT(options_.thresholds, ElementsAre(1, 2, 5, 21));
@@ -222,12 +221,12 @@ TEST_F(OptionsTest, BrokenTomlSaysWhere) {
   EXPECT_THAT(read_message("seed = \n"), HasSubstr("not TOML"));
 }
 
-TEST_F(OptionsTest, MissingRecipeIsTheUsersMistake) {
+TEST_F(OptionsTest, MissingRecipeIsAnInputError) {
   EXPECT_THAT(message([&] { apply_toml_file(refs_, "/nowhere/recipe.toml"); }),
               HasSubstr("/nowhere/recipe.toml: cannot open: No such file"));
 }
 
-TEST_F(OptionsTest, OverrideReadsTheTextByTheTypeOfTheOption) {
+TEST_F(OptionsTest, OverrideIsReadByTheTypeOfTheOption) {
   for (const char* text : {"rollout.n = 8", "rollout.optim.lr=1e-5", "rollout.optim.fused=False",
                            "seed=0x10", "rollout.loss=8_4_48", "trainer.folder=runs/a=b c"}) {
     apply_override(refs_, text);
@@ -261,7 +260,7 @@ TEST_F(OptionsTest, OverrideReadsListsWithAndWithoutBrackets) {
   EXPECT_THAT(options_.weights, IsEmpty());
 }
 
-TEST_F(OptionsTest, OverrideWithoutNameOrWithMoreTomlIsRefused) {
+TEST_F(OptionsTest, OverrideWithoutNameOrWithMoreTomlFails) {
   EXPECT_THAT(override_message("rollout.n"), HasSubstr("give name=value, such as rollout.n=8"));
   EXPECT_NE(override_message("=8"), "");
   EXPECT_NE(override_message("rollout.n=1\nseed = 5"), "");
@@ -337,7 +336,7 @@ TEST_F(OptionsTest, DumpReadsBackToExactlyTheSameValues) {
   }
 }
 
-TEST_F(OptionsTest, DumpKeepsDoublesThatAreNotFiniteOrLookWhole) {
+TEST_F(OptionsTest, DumpKeepsNonFiniteAndIntegralDoubles) {
   for (const double value :
        {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), 0.0,
         -0.0, 3.0, 1e22, 5e-324, 0.1 + 0.2}) {
@@ -349,7 +348,7 @@ TEST_F(OptionsTest, DumpKeepsDoublesThatAreNotFiniteOrLookWhole) {
   }
 }
 
-TEST(NearestOptionTest, SectionAndWordsComeBeforeSpelling) {
+TEST(NearestOptionTest, SectionAndWordsRankBeforeSpelling) {
   int64_t value = 0;
   std::vector<OptionRef> refs;
   for (const char* name :
@@ -379,7 +378,7 @@ TEST_F(OptionsTest, MarkdownIsATableWithEscapedBars) {
   EXPECT_THAT(page, HasSubstr("\n\n## rollout\n\n| option"));
 }
 
-TEST_F(OptionsTest, DigestIsTheSameUntilAnOptionOfItsKindDiffers) {
+TEST_F(OptionsTest, DigestDependsOnOptionsOfItsKindOnly) {
   RunOptions other;
   const auto other_refs = collect_options(other);
   other.rollout.optim.fused = false;
@@ -393,7 +392,7 @@ TEST_F(OptionsTest, DigestIsTheSameUntilAnOptionOfItsKindDiffers) {
             "rollout.optim.fused is true here and false there");
 }
 
-TEST_F(OptionsTest, OfLongListsTheDifferenceIsWhatOneLacks) {
+TEST_F(OptionsTest, DifferenceOfLongListsIsAMissingItem) {
   std::string many = "files = [";
   for (int i = 0; i < 20; ++i) many += "\"shard, \\\"" + std::to_string(i) + "\", ";
   EXPECT_EQ(first_difference(many + "\"b\", \"a\"]\n", many + "\"a\"]\n"),
@@ -406,7 +405,7 @@ TEST_F(OptionsTest, OfLongListsTheDifferenceIsWhatOneLacks) {
             "files is [\"a\"] here and [\"b\"] there");
 }
 
-TEST_F(OptionsTest, DigestOfAnotherVersionNamesTheOptionOneSideLacks) {
+TEST_F(OptionsTest, DigestNamesAnOptionOneSideLacks) {
   EXPECT_EQ(first_difference("a = 1\nb = 2\n", "a = 1\n"), "b is 2 here and unknown there");
   EXPECT_EQ(first_difference("a = 1\n", "a = 1\nb = \"x = y\"\n"),
             "b is unknown here and \"x = y\" there");

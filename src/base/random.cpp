@@ -33,24 +33,24 @@ double to_unit(uint32_t high, uint32_t low) {
 
 }  // namespace
 
-double uniform(uint64_t seed, const Place& place) {
-  const auto words = philox(seed, {place.step, place.prompt, place.sample, place.position});
+double uniform(uint64_t seed, const RandomCounter& counter) {
+  const auto words = philox(seed, {counter.step, counter.prompt, counter.sample, counter.position});
   return to_unit(words[0], words[1]);
 }
 
 double RandomStream::uniform() {
-  const double value = tlt::uniform(seed_, place_);
-  ++place_.position;
+  const double value = tlt::uniform(seed_, counter_);
+  ++counter_.position;
   return value;
 }
 
 uint64_t RandomStream::below(uint64_t limit) {
   TLT_CHECK(limit > 0);
   const uint64_t bound =
-      limit * (UINT64_MAX / limit);  // numbers from here on would favour small results
+      limit * (UINT64_MAX / limit);  // values from here on would favour small results
   while (true) {
     const auto words =
-        philox(seed_, {place_.step, place_.prompt, place_.sample, place_.position++});
+        philox(seed_, {counter_.step, counter_.prompt, counter_.sample, counter_.position++});
     const uint64_t value = static_cast<uint64_t>(words[2]) << 32 | words[3];
     if (value < bound) return value % limit;
   }

@@ -16,8 +16,8 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// Largest distance between the values' distribution and the uniform one on [0, 1); above 1.95 /
-// sqrt(count) once in 1000.
+// Largest distance between the distribution of the values and the uniform one on [0, 1); exceeds
+// 1.95 / sqrt(count) with probability 0.001.
 double kolmogorov_distance(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const double count = static_cast<double>(values.size());
@@ -36,7 +36,7 @@ double correlation(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 // kat_vectors of Random123 1.09, "philox 4x32 10": counter, key, result.
-TEST(RandomTest, PhiloxGivesThePublishedVectors) {
+TEST(RandomTest, PhiloxMatchesThePublishedVectors) {
   EXPECT_EQ(philox(0, {0, 0, 0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(0xffffffff'ffffffff, {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}),
             (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -44,36 +44,38 @@ TEST(RandomTest, PhiloxGivesThePublishedVectors) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(RandomTest, NumberDependsOnEveryPartOfThePlaceAndOnTheSeed) {
-  const Place place = {.step = 3, .prompt = 17, .sample = 1, .position = 41};
-  std::set<double> numbers = {uniform(7, place), uniform(8, place),
-                              uniform(uint64_t{7} << 32, place)};
-  for (uint32_t Place::*part : {&Place::step, &Place::prompt, &Place::sample, &Place::position}) {
-    Place other = place;
+TEST(RandomTest, UniformDependsOnWholeCounterAndSeed) {
+  const RandomCounter counter = {.step = 3, .prompt = 17, .sample = 1, .position = 41};
+  std::set<double> numbers = {uniform(7, counter), uniform(8, counter),
+                              uniform(uint64_t{7} << 32, counter)};
+  for (uint32_t RandomCounter::*part : {&RandomCounter::step, &RandomCounter::prompt,
+                                        &RandomCounter::sample, &RandomCounter::position}) {
+    RandomCounter other = counter;
     ++(other.*part);
     numbers.insert(uniform(7, other));
     other.*part += uint32_t{1} << 31;
     numbers.insert(uniform(7, other));
   }
   EXPECT_EQ(numbers.size(), 11u);
-  EXPECT_EQ(uniform(7, place), uniform(7, place));
+  EXPECT_EQ(uniform(7, counter), uniform(7, counter));
 }
 
-TEST(RandomTest, NumbersAreUniformAlongEveryPartOfThePlace) {
+TEST(RandomTest, UniformAlongEveryPartOfTheCounter) {
   constexpr uint32_t kCount = 20'000;
-  for (uint32_t Place::*part : {&Place::step, &Place::prompt, &Place::sample, &Place::position}) {
+  for (uint32_t RandomCounter::*part : {&RandomCounter::step, &RandomCounter::prompt,
+                                        &RandomCounter::sample, &RandomCounter::position}) {
     std::vector<double> values(kCount);
     for (uint32_t i = 0; i < kCount; ++i) {
-      Place place;
-      place.*part = i;
-      values[i] = uniform(1, place);
+      RandomCounter counter;
+      counter.*part = i;
+      values[i] = uniform(1, counter);
       ASSERT_TRUE(values[i] >= 0 && values[i] < 1) << values[i];
     }
     EXPECT_LT(kolmogorov_distance(values), 1.95 / std::sqrt(kCount));
   }
 }
 
-TEST(RandomTest, NeighbouringPlacesAndSeedsAreIndependent) {
+TEST(RandomTest, NeighbouringCountersAndSeedsAreIndependent) {
   constexpr uint32_t kCount = 20'000;
   const double kFourSigma = 4 / std::sqrt(double{kCount});
   std::vector<double> here(kCount), next(kCount), other_sample(kCount), other_seed(kCount);
@@ -88,7 +90,7 @@ TEST(RandomTest, NeighbouringPlacesAndSeedsAreIndependent) {
   EXPECT_LT(std::abs(correlation(here, other_seed)), kFourSigma);
 }
 
-TEST(RandomTest, EveryBitOfTheNumberIsUsed) {
+TEST(RandomTest, EveryBitIsUsed) {
   std::array<int, 53> ones{};
   constexpr uint32_t kCount = 4'000;
   for (uint32_t i = 0; i < kCount; ++i) {
@@ -99,7 +101,7 @@ TEST(RandomTest, EveryBitOfTheNumberIsUsed) {
     EXPECT_NEAR(ones[bit], kCount / 2, 150) << "bit " << bit;  // 4.7 sigma
 }
 
-TEST(RandomStreamTest, GivesTheNumbersOfItsPlaces) {
+TEST(RandomStreamTest, MatchesUniformOfItsCounters) {
   RandomStream stream(9, {.step = 2, .position = 10});
   for (uint32_t i = 0; i < 5; ++i) {
     EXPECT_EQ(stream.uniform(), uniform(9, {.step = 2, .position = 10 + i})) << i;
@@ -119,7 +121,7 @@ TEST(RandomStreamTest, BelowIsUniformAndInRange) {
   }
 }
 
-// A plain remainder of 2^64 by three quarters of 2^64 would give the lower third twice as often.
+// The remainder of 2^64 by three quarters of 2^64 would give the lower third twice as often.
 TEST(RandomStreamTest, BelowHasNoBiasForHugeLimits) {
   RandomStream stream(4, {});
   const uint64_t quarter = uint64_t{1} << 62;
@@ -129,7 +131,7 @@ TEST(RandomStreamTest, BelowHasNoBiasForHugeLimits) {
   EXPECT_NEAR(low, kDraws / 3, 220);  // 5 sigma; with the bias it is 4,500
 }
 
-TEST(RandomStreamTest, BelowZeroIsABug) { EXPECT_THROW(RandomStream(1, {}).below(0), Error); }
+TEST(RandomStreamTest, BelowZeroThrows) { EXPECT_THROW(RandomStream(1, {}).below(0), Error); }
 
 TEST(RandomStreamTest, NormalHasTheMomentsOfTheStandardNormal) {
   RandomStream stream(11, {});
@@ -149,7 +151,7 @@ TEST(RandomStreamTest, NormalHasTheMomentsOfTheStandardNormal) {
   EXPECT_NEAR(fourth / kCount, 3, 0.25);
 }
 
-TEST(RandomStreamTest, ShuffleIsAPermutationAndTheSameForTheSamePlace) {
+TEST(RandomStreamTest, ShuffleIsAReproduciblePermutation) {
   std::vector<int> items(1'000), again;
   std::iota(items.begin(), items.end(), 0);
   again = items;
@@ -164,7 +166,7 @@ TEST(RandomStreamTest, ShuffleIsAPermutationAndTheSameForTheSamePlace) {
   EXPECT_EQ(items, ordered);
 }
 
-TEST(RandomStreamTest, ShuffleOfNothingAndOfOneIsThat) {
+TEST(RandomStreamTest, ShuffleOfNoneOrOneChangesNothing) {
   std::vector<int> none, one = {5};
   RandomStream stream(1, {});
   stream.shuffle(none);

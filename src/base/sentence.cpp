@@ -7,7 +7,7 @@ namespace {
 constexpr std::string_view kGap = " … ";
 constexpr size_t kEndBytes = 300;
 
-// Not within a character of UTF-8.
+// False within a UTF-8 character.
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
 
 }  // namespace

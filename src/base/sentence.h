@@ -1,5 +1,5 @@
-// Sentences of error messages that quote what stands in a file: a text of any length, with any
-// bytes.
+// Formatting of error messages, which may quote strings of any length and with any bytes from a
+// file.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,11 +12,11 @@ namespace tlt {
 
 inline constexpr size_t kMaxSentenceBytes = 1000;
 
-// The text in one line and not longer than that: control characters are blanks, and of a longer
-// text the middle is "…", since its end says what to do.
+// The string in one line of at most kMaxSentenceBytes: control characters become blanks, and the
+// middle of a longer string becomes "…", since its end says what to do.
 std::string one_sentence(std::string_view text);
 
-// "1 row", "2 rows": `noun` with an s where there are not one.
+// "1 row", "2 rows": `noun` with an s unless count is 1.
 std::string counted(int64_t count, std::string_view noun);
 
 }  // namespace tlt

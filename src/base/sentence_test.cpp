@@ -6,16 +6,16 @@
 namespace tlt {
 namespace {
 
-TEST(SentenceTest, AShortTextIsAsItIs) {
+TEST(SentenceTest, ShortStringIsUnchanged) {
   EXPECT_EQ(one_sentence("a.json: naïve; save it again"), "a.json: naïve; save it again");
   EXPECT_EQ(one_sentence(""), "");
 }
 
-TEST(SentenceTest, ControlCharactersAreBlanks) {
+TEST(SentenceTest, ControlCharactersBecomeBlanks) {
   EXPECT_EQ(one_sentence(std::string_view("a\nb\tc\0d\x1b[31m\x7f", 13)), "a b c d [31m ");
 }
 
-TEST(SentenceTest, OfALongTextTheMiddleIsLeftOut) {
+TEST(SentenceTest, MiddleOfALongStringIsLeftOut) {
   const std::string text = "token \"" + std::string(5000, 'x') + "\" is unknown; mend the file";
   const std::string line = one_sentence(text);
   EXPECT_LE(line.size(), kMaxSentenceBytes);

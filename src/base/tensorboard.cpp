@@ -59,8 +59,8 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
   out += bytes;
 }
 
-// CRC32C, rotated and shifted as TFRecord has it: a checksum of data that holds checksums would be
-// weak.
+// CRC32C, rotated and shifted as TFRecord requires: a checksum of data that contains checksums
+// would be weak.
 uint32_t masked_checksum(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xA282EAD8u;
 }
@@ -130,8 +130,8 @@ TensorboardWriter::TensorboardWriter(const std::string& folder, int64_t first_st
   make_folder(folder);
   file_ = FileHandle(file_name(folder), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND);
   const double now = wall_seconds();
-  // Also in the first file of a run: TensorBoard takes the second start that it reads, not the
-  // first, for a restart.
+  // Also in the first file of a run: TensorBoard treats the second start that it reads, not the
+  // first, as a restart.
   file_.write(frame(version_event(now)) + frame(start_event(now, first_step)));
 }
 

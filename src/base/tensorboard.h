@@ -1,6 +1,6 @@
-// TensorboardWriter: an event file that TensorBoard loads. The file is a TFRecord of
-// `tensorflow.Event` messages; the few fields a scalar needs are encoded here by hand, so that no
-// protobuf library is asked for.
+// TensorboardWriter: writes an event file for TensorBoard. The file is a TFRecord of
+// `tensorflow.Event` messages; the few fields of a scalar are encoded here, so that no protobuf
+// library is needed.
 //
 // Threading  one thread at a time.
 //
@@ -19,8 +19,8 @@ class Metrics;
 
 class TensorboardWriter {
  public:
-  // Starts a new file <folder>/events.out.tfevents.<second>.<host>.<process>.<count>. TensorBoard
-  // is told to forget what older files in the folder say about `first_step` and later steps.
+  // Starts a new file <folder>/events.out.tfevents.<second>.<host>.<process>.<count>, which makes
+  // TensorBoard discard `first_step` and later steps of older files in the folder.
   TensorboardWriter(const std::string& folder, int64_t first_step);
 
   // All metrics of a step in one record. REQUIRES: step >= 0.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The golden bytes were written by TensorBoard 2.21 itself: event_pb2.Event(…).SerializeToString()
-// and RecordWriter of tensorboard.summary.writer. Its server (--load_fast true and false) and its
+// The golden bytes were written by TensorBoard 2.21: event_pb2.Event(…).SerializeToString() and
+// RecordWriter of tensorboard.summary.writer. Its server (--load_fast true and false) and its
 // EventAccumulator read a run of 301 steps that was stopped after step 200 and resumed after 150:
-// every value right, none of the stopped run left.
+// all values were correct, and none of the stopped run was left.
 #include "base/tensorboard.h"
 
 #include <gmock/gmock.h>
@@ -74,7 +74,7 @@ TEST(TensorboardTest, RecordHasMaskedChecksumsOfLengthAndMessage) {
             "6e57f121");
 }
 
-TEST(TensorboardTest, FileBeginsWithVersionAndStartAndHasOneRecordAStep) {
+TEST(TensorboardTest, FileHasVersionStartAndOneRecordPerStep) {
   const TestFolder folder;
   TensorboardWriter writer(folder / "events", 0);
   const size_t begin = read_file(writer.path(), 10'000).size();
@@ -99,7 +99,7 @@ TEST(TensorboardTest, FilesOfOneSecondHaveDifferentNames) {
   EXPECT_THAT(a.path(), testing::MatchesRegex(".*/events.out.tfevents.[0-9]+\\..*"));
 }
 
-TEST(TensorboardTest, NegativeStepIsABug) {
+TEST(TensorboardTest, NegativeStepThrows) {
   const TestFolder folder;
   EXPECT_THROW(TensorboardWriter(folder.path(), 0).write(0, -1, Metrics()), Error);
 }

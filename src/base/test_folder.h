@@ -1,4 +1,4 @@
-// TestFolder: an empty folder for one test, gone with it.
+// TestFolder: an empty folder for one test, deleted with the object.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,7 +27,7 @@ class TestFolder {
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  // How many files and folders are in it.
+  // Number of files and folders in it.
   int64_t entries() const {
     return std::distance(std::filesystem::directory_iterator(path_),
                          std::filesystem::directory_iterator());
@@ -37,7 +37,7 @@ class TestFolder {
   std::string path_;
 };
 
-// What the call throws: its message, or "" when it throws nothing.
+// The message that the call throws, or "" when it throws nothing.
 template <class Exception = Error, class Call>
 std::string thrown_message(const Call& call) {
   try {

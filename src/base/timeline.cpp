@@ -22,7 +22,7 @@ constexpr size_t kFlushBytes = 1 << 16;
 constexpr std::string_view kBegin = "[\n";
 constexpr std::string_view kEnd = "\n]\n";
 
-// Other workers wait while it lives.
+// Locks the file against other workers.
 class FileLock {
  public:
   explicit FileLock(const FileHandle& file) : file_(file) {
@@ -36,17 +36,17 @@ class FileLock {
   const FileHandle& file_;
 };
 
-// Where the next event goes: before the closing bracket. A worker that was killed while it wrote
-// may have left half an event and no bracket; then the next one goes after the last event that has
-// another behind it.
+// Offset of the next event: before the closing bracket. A worker that was killed while writing may
+// have left half an event and no bracket; the next event is then written after the last one that is
+// followed by another.
 int64_t end_of_events(FileHandle& file) {
   const int64_t size = file.size_bytes();
   std::string tail(static_cast<size_t>(std::min<int64_t>(size, int64_t{2} * kFlushBytes)), '\0');
-  const int64_t tail_place = size - static_cast<int64_t>(tail.size());
-  tail.resize(file.read_at(tail_place, tail.data(), tail.size()));
+  const int64_t tail_offset = size - static_cast<int64_t>(tail.size());
+  tail.resize(file.read_at(tail_offset, tail.data(), tail.size()));
   if (tail.ends_with(kEnd)) return size - static_cast<int64_t>(kEnd.size());
   const size_t whole_event = tail.rfind("},\n");
-  if (whole_event != std::string::npos) return tail_place + static_cast<int64_t>(whole_event) + 1;
+  if (whole_event != std::string::npos) return tail_offset + static_cast<int64_t>(whole_event) + 1;
   TLT_CHECK_INPUT(tail.substr(0, kBegin.size()) == kBegin.substr(0, tail.size()), file.path(),
                   ": not a timeline of this program; move it aside to get one");
   return 0;
@@ -79,15 +79,15 @@ void Timeline::span(std::string_view lane, std::string_view name, double start, 
 }
 
 void Timeline::counter(std::string_view name, double value) {
-  if (!std::isfinite(value)) return;  // JSON has no such number, and a graph no place for it
+  if (!std::isfinite(value)) return;  // JSON has no such number, and a graph no point for it
   const std::lock_guard lock(mutex_);
   add(fmt::format(R"({{"name":{},"ph":"C","pid":{},"ts":{},"args":{{"value":{}}}}})",
                   json_string(name), rank_, microseconds(clock_.seconds()), value));
 }
 
-// Whole, so that spans which follow each other share the number: a reader drops those that overlap.
-// The distance to the wall's clock is whole too: a double of the seconds since 1970 is a quarter of
-// a microsecond apart from the next.
+// Integers, so that consecutive spans share the number: viewers drop spans that overlap. The offset
+// to wall time is an integer too, since doubles of the seconds since 1970 are a quarter of a
+// microsecond apart.
 int64_t Timeline::microseconds(double clock_seconds) const {
   return std::llround(clock_seconds * 1e6) + to_wall_us_;
 }
@@ -138,11 +138,11 @@ void Timeline::flush_locked() {
 
 void Timeline::append(std::string text) {
   const FileLock lock(file_);
-  const int64_t place = end_of_events(file_);
-  if (place == 0) text.replace(0, 2, kBegin);  // no comma before the first event
+  const int64_t offset = end_of_events(file_);
+  if (offset == 0) text.replace(0, 2, kBegin);  // no comma before the first event
   text += kEnd;
-  file_.write_at(place, text);
-  file_.truncate(place + static_cast<int64_t>(text.size()));
+  file_.write_at(offset, text);
+  file_.truncate(offset + static_cast<int64_t>(text.size()));
 }
 
 TimelineSpan::TimelineSpan(Timeline* timeline, std::string lane, std::string name)

@@ -1,11 +1,11 @@
-// Timeline: who did what when, as Chrome trace events: open timeline.json in
-// https://ui.perfetto.dev. A worker is a process, an activity (decode, train, draft …) is one of
-// its lanes.
+// Timeline: activities of the workers over time, as Chrome trace events: open timeline.json in
+// https://ui.perfetto.dev. A worker is a process, an activity (decode, train, draft …) one of its
+// lanes.
 //
-// Owns       spans that are not in the file yet.
+// Owns       events that are not in the file yet.
 // Threading  any thread.
-// Invariant  the file is whole JSON after every flush(); all workers of a run, and a resumed run,
-//            add to the same file.
+// Invariant  the file is valid JSON after every flush(); all workers of a run, and a resumed run,
+//            append to the same file.
 //
 //   Timeline timeline(folder + "/timeline.json", rank);
 //   {
@@ -29,27 +29,27 @@ namespace tlt {
 
 class Timeline {
  public:
-  // Events of one process; later ones are dropped, with a warning. A million spans take
-  // about 100 MB.
+  // Limit of the events of one process; later ones are dropped, with a warning. A million spans
+  // take about 100 MB.
   static constexpr int64_t kMaxEvents = 1'000'000;
 
   // Borrows the clock.
   Timeline(const std::string& path, int rank, const Clock& clock = steady_clock(),
            int64_t max_events = kMaxEvents);
 
-  // Writes what is left.
+  // Writes the remaining events.
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // Something that went on in a lane from `start` to `end`, in seconds of the clock.
+  // An activity in a lane from `start` to `end`, in seconds of the clock.
   void span(std::string_view lane, std::string_view name, double start, double end);
 
-  // A number that changes with time, drawn as a graph: running sequences, free pages.
+  // A value over time, drawn as a graph: running sequences, free pages.
   void counter(std::string_view name, double value);
 
-  // Writes all events so far. Happens by itself when enough have come together. A file that cannot
-  // be written or is no timeline costs the timeline, with a warning, and never the run.
+  // Writes all events so far. Called automatically when enough have accumulated. If the file cannot
+  // be written or is not a timeline, the timeline is dropped with a warning and the run continues.
   void flush();
 
   int64_t dropped_events() const;
@@ -75,10 +75,10 @@ class Timeline {
   std::map<std::string, int, std::less<>> lanes_;
   int64_t events_ = 0;
   int64_t dropped_ = 0;
-  bool has_failed_ = false;  // nothing more is written
+  bool has_failed_ = false;  // no more events are written
 };
 
-// A span from here to the end of the scope; without a timeline nothing happens.
+// A span from here to the end of the scope; has no effect without a timeline.
 class TimelineSpan {
  public:
   TimelineSpan(Timeline* timeline, std::string lane, std::string name);

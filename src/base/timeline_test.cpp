@@ -62,7 +62,7 @@ TEST_F(TimelineTest, SpanHasProcessLaneAndMicroseconds) {
   EXPECT_EQ(names, (std::set<std::string>{"worker 3", "rollout", "train"}));
 }
 
-TEST_F(TimelineTest, SpansThatFollowEachOtherNeverOverlap) {
+TEST_F(TimelineTest, ConsecutiveSpansNeverOverlap) {
   {
     Timeline timeline(path_, 0, clock_);
     double time = 100;
@@ -100,7 +100,7 @@ TEST_F(TimelineTest, ScopeWithoutTimelineDoesNothing) {
   const TimelineSpan span(nullptr, "lane", "name");
 }
 
-TEST_F(TimelineTest, CounterIsANumberAtATime) {
+TEST_F(TimelineTest, CounterHasAValueAndATime) {
   {
     Timeline timeline(path_, 0, clock_);
     timeline.counter("free_pages", 12.5);
@@ -111,7 +111,7 @@ TEST_F(TimelineTest, CounterIsANumberAtATime) {
   EXPECT_EQ(events("C")[0]["args"]["value"], 12.5);
 }
 
-TEST_F(TimelineTest, FileIsWholeJsonAfterEveryFlush) {
+TEST_F(TimelineTest, FileIsValidJsonAfterEveryFlush) {
   Timeline timeline(path_, 0, clock_);
   for (size_t i = 1; i <= 5; ++i) {
     timeline.span("lane", "x", 100, 101);
@@ -120,13 +120,13 @@ TEST_F(TimelineTest, FileIsWholeJsonAfterEveryFlush) {
   }
 }
 
-TEST_F(TimelineTest, ManySpansAreWrittenBeforeTheEnd) {
+TEST_F(TimelineTest, ManySpansAreFlushedBeforeTheEnd) {
   Timeline timeline(path_, 0, clock_);
   for (int i = 0; i < 5'000; ++i) timeline.span("lane", "x", 100, 101);
   EXPECT_GT(events("X").size(), 4'000u);
 }
 
-TEST_F(TimelineTest, WorkersAndAResumedRunAddToTheSameFile) {
+TEST_F(TimelineTest, WorkersAndAResumedRunAppendToTheSameFile) {
   {
     Timeline first(path_, 0, clock_), second(path_, 1, clock_);
     for (int i = 0; i < 3; ++i) {
@@ -140,7 +140,7 @@ TEST_F(TimelineTest, WorkersAndAResumedRunAddToTheSameFile) {
   EXPECT_EQ(events("X").size(), 7u);
 }
 
-TEST_F(TimelineTest, FileIsMendedWhereverAKilledWriterLeftIt) {
+TEST_F(TimelineTest, FileIsRepairedAfterAKilledWriter) {
   {
     Timeline timeline(path_, 0, clock_);
     timeline.span("lane", "a", 100, 101);
@@ -159,7 +159,7 @@ TEST_F(TimelineTest, FileIsMendedWhereverAKilledWriterLeftIt) {
   }
 }
 
-TEST_F(TimelineTest, LongHalfEventIsTakenOutWhole) {
+TEST_F(TimelineTest, LongIncompleteEventIsRemoved) {
   { Timeline(path_, 0, clock_).span("lane", "a", 100, 101); }
   const std::string whole = read_file(path_, 10'000);
   FileHandle file(path_, O_WRONLY);
@@ -169,8 +169,8 @@ TEST_F(TimelineTest, LongHalfEventIsTakenOutWhole) {
   EXPECT_EQ(events("X").back()["name"], "last");
 }
 
-// A diagnostic file must not end a run: SECURITY A14.
-TEST_F(TimelineTest, OtherFileIsKeptAndEndsNothing) {
+// A diagnostic file must not end a run.
+TEST_F(TimelineTest, OtherFileIsKeptAndTheRunContinues) {
   for (const std::string& other : {std::string("precious notes"), std::string(4096, '\0')}) {
     write_file_atomic(path_, other);
     testing::internal::CaptureStderr();
@@ -185,7 +185,7 @@ TEST_F(TimelineTest, OtherFileIsKeptAndEndsNothing) {
   }
 }
 
-TEST_F(TimelineTest, EventsBeyondTheBoundAreCountedNotKept) {
+TEST_F(TimelineTest, EventsBeyondTheLimitAreCountedAndDropped) {
   Timeline timeline(path_, 0, clock_, /*max_events=*/10);
   testing::internal::CaptureStderr();
   for (int i = 0; i < 100; ++i) timeline.span("lane", "x", 100, 101);

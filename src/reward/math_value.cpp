@@ -65,9 +65,9 @@ uint64_t hash_of(std::string_view text) {  // FNV-1a
 // A random number between 1/2 and 2 from 0, of any argument: the same for the name at the point.
 MathValue random_value(std::string_view name, int point) {
   const uint64_t key = hash_of(name);
-  const Place place{.prompt = static_cast<uint32_t>(point)};
-  const double size = 0.5 + 1.5 * uniform(key, place);
-  const double angle = std::numbers::pi * (2 * uniform(key + 1, place) - 1);
+  const RandomCounter counter{.prompt = static_cast<uint32_t>(point)};
+  const double size = 0.5 + 1.5 * uniform(key, counter);
+  const double angle = std::numbers::pi * (2 * uniform(key + 1, counter) - 1);
   MathValue value{.ball = rounded(std::polar(size, angle))};
   if (point < kResiduePoints) value.residues = random_residues(key + static_cast<uint64_t>(point));
   return value;

@@ -130,13 +130,13 @@ class HandEngine {
     std::vector<ops::SampleRow> asked;
     for (const rollout::Draw& draw : plan.draws) {
       const rollout::Group& request = draw.sequence->group->request;
-      Place place{request.rl_step, request.prompt_id, draw.sequence->sample,
-                  static_cast<uint32_t>(draw.sequence->tokens.size())};
-      if (fault_ == Fault::kNumberByRow) place.sample = static_cast<uint32_t>(draw.row);
+      RandomCounter counter{request.rl_step, request.prompt_id, draw.sequence->sample,
+                            static_cast<uint32_t>(draw.sequence->tokens.size())};
+      if (fault_ == Fault::kNumberByRow) counter.sample = static_cast<uint32_t>(draw.row);
       rows.push_back(draw.row);
       asked.push_back({.row = std::ssize(asked),
                        .rule = draw.sequence->group->rule,
-                       .uniform = uniform(request.seed, place)});
+                       .uniform = uniform(request.seed, counter)});
     }
     const int64_t count = std::ssize(rows), vocabulary = model_.config().vocabulary;
     at::Tensor logits = model_.device().empty({count, vocabulary}, at::kFloat);
