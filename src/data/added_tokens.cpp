@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxNodes = 1 << 24;
 
-// The last character of a text that is not empty.
+// The last character of a string that is not empty.
 std::string_view last_character(std::string_view text) {
   size_t begin = text.size() - 1;
   while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
@@ -76,7 +76,7 @@ int32_t AddedTokens::longest_at(std::string_view text) const {
 
 void AddedTokens::split(std::string_view text, std::vector<Piece>& pieces) const {
   pieces.clear();
-  size_t done = 0;  // what stands before is in the pieces
+  size_t done = 0;  // end of the part of the text that is in the pieces
   for (size_t at = 0; at < text.size();) {
     const int32_t found =
         begins_token_[static_cast<uint8_t>(text[at])] ? longest_at(text.substr(at)) : -1;

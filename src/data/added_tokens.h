@@ -1,6 +1,7 @@
-// AddedTokens: finds the tokens that stand outside the merges ("<|im_end|>", "<think>") in a text.
-// Leftmost first, then longest, as the Hugging Face library does; `lstrip` and `rstrip` take the
-// white space around a token with it, `single_word` asks that no word character touches it.
+// AddedTokens: finds the added tokens ("<|im_end|>", "<think>") in a text, which are not made by
+// merges. Matching is leftmost-longest, as in the Hugging Face library; `lstrip` and `rstrip`
+// include the white space around a token, `single_word` requires that no word character is next to
+// it.
 //
 // Threading  constant after construction.
 //
@@ -22,7 +23,7 @@ struct AddedToken {
   bool is_single_word = false;
   bool strips_left = false;
   bool strips_right = false;
-  bool is_normalized = false;  // found in the normalized text instead of the raw one
+  bool is_normalized = false;  // found in the normalized text instead of the raw text
   bool is_special = false;     // left out by decode(…, skip_special)
 };
 
@@ -31,19 +32,19 @@ class AddedTokens {
   static constexpr int32_t kText = -1;
   struct Piece {
     std::string_view text;
-    int32_t id;  // kText: the stretch is not a token
+    int32_t id;  // kText: the piece is not a token
   };
 
-  // An empty text is never found.
+  // Tokens with an empty string are never found.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   bool is_empty() const { return tokens_.empty(); }
 
-  // Replaces `pieces` by the text cut at its tokens.
+  // Replaces `pieces` by the pieces of the text: added tokens and the text between them.
   void split(std::string_view text, std::vector<Piece>& pieces) const;
 
  private:
-  // Index of the longest token that the text begins with, or -1.
+  // Index of the longest token that the text starts with, or -1.
   int32_t longest_at(std::string_view text) const;
 
   std::vector<AddedToken> tokens_;

@@ -8,7 +8,7 @@
 namespace tlt::data {
 namespace {
 
-// "text|<7>|…": tokens by id, the rest as it is.
+// "text|<7>|…": tokens by id, other text unchanged.
 std::string cut(const std::vector<AddedToken>& tokens, std::string_view text) {
   std::vector<AddedTokens::Piece> pieces;
   AddedTokens(tokens).split(text, pieces);
@@ -29,7 +29,7 @@ TEST(AddedTokensTest, LeftmostThenLongestWins) {
   EXPECT_EQ(cut(tokens, ""), "");
 }
 
-TEST(AddedTokensTest, StripTakesWhiteSpaceAlong) {
+TEST(AddedTokensTest, StripIncludesWhiteSpace) {
   const std::vector<AddedToken> tokens = {{.text = "L", .id = 1, .strips_left = true},
                                           {.text = "R", .id = 2, .strips_right = true}};
   EXPECT_EQ(cut(tokens, "a \u3000\nL R \tb"), "a|<1>| |<2>|b");
@@ -37,7 +37,7 @@ TEST(AddedTokensTest, StripTakesWhiteSpaceAlong) {
   EXPECT_EQ(cut(tokens, "  L"), "<1>");
 }
 
-TEST(AddedTokensTest, SingleWordMayNotTouchAWord) {
+TEST(AddedTokensTest, SingleWordIsNotPartOfAWord) {
   const std::vector<AddedToken> tokens = {{.text = "word", .id = 1, .is_single_word = true}};
   EXPECT_EQ(cut(tokens, "word, word."), "<1>|, |<1>|.");
   for (const char* text : {"words", "_word", "éword", "word\u0301", "1word", "word\u200D",
@@ -46,7 +46,7 @@ TEST(AddedTokensTest, SingleWordMayNotTouchAWord) {
   }
 }
 
-// A walk over random texts of two letters against a search of every token at every place.
+// Random texts of two letters, compared with a search for every token at every position.
 TEST(AddedTokensTest, RandomTextsMatchReference) {
   RandomStream random(2, {});
   const auto letters = [&](uint64_t count) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kHashMultiplier = 0x9E3779B97F4A7C15;
 constexpr const char* kMark = "\u2581";  // SentencePiece's space
-constexpr size_t kShortWord = 40;        // symbols; up to here a scan of the word beats the queue
+constexpr size_t kShortWord = 40;        // symbols; a scan is faster up to here
 
 uint64_t key_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -39,11 +39,11 @@ Bpe::Bpe(std::unordered_map<std::string, int32_t> vocabulary, std::span<const Me
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& merge = merges[rank];
     const uint64_t key = key_of(merge.left, merge.right);
-    size_t place = key * kHashMultiplier >> shift_;
-    while (pairs_[place].key != kNoPair && pairs_[place].key != key)
-      place = (place + 1) & (pairs_.size() - 1);
-    pairs_[place] = {key, static_cast<int32_t>(rank),
-                     merge.result};  // of two alike the later one holds
+    size_t slot = key * kHashMultiplier >> shift_;
+    while (pairs_[slot].key != kNoPair && pairs_[slot].key != key)
+      slot = (slot + 1) & (pairs_.size() - 1);
+    pairs_[slot] = {key, static_cast<int32_t>(rank),
+                    merge.result};  // of two equal pairs the later merge is kept
   }
   fallback_ids_.fill(-1);
   for (int byte = 0; byte < 256 && options_.falls_back; ++byte) {
@@ -55,9 +55,9 @@ Bpe::Bpe(std::unordered_map<std::string, int32_t> vocabulary, std::span<const Me
   find_cuts(merges);
 }
 
-// The first merge to reach over a "▁" has it at the begin of its right side; the characters that
-// end the left sides of such merges, here by their last bytes, are those behind which a word cannot
-// be cut. Elsewhere it can, provided the "▁" itself is a token: it ends a row of unknown
+// A word can be cut before a "▁" unless a merge joins the "▁" to what precedes it. Such a merge has
+// a right side that starts with "▁"; the last bytes of the left sides are those after which the
+// word cannot be cut. This requires that "▁" itself is a token: it ends a run of unknown
 // characters.
 void Bpe::find_cuts(std::span<const Merge> merges) {
   if (options_.is_byte_level || options_.ignores_merges || !vocabulary_.contains(kMark)) return;
@@ -68,7 +68,7 @@ void Bpe::find_cuts(std::span<const Merge> merges) {
     const std::string_view left = texts.at(merge.left);
     const bool may_be_bytes = options_.falls_back && left.ends_with('>');
     const bool may_be_unknown = options_.unknown >= 0 && left.ends_with(texts.at(options_.unknown));
-    if (left.empty() || may_be_bytes || may_be_unknown) return;  // not spelled as in the word
+    if (left.empty() || may_be_bytes || may_be_unknown) return;  // not as in the word
     joins_marks_[static_cast<uint8_t>(left.back())] = true;
   }
   cuts_words_ = true;
@@ -84,10 +84,10 @@ size_t Bpe::first_part(std::string_view word) const {
 
 const Bpe::Pair& Bpe::find(int32_t left, int32_t right) const {
   const uint64_t key = key_of(left, right);
-  size_t place = key * kHashMultiplier >> shift_;
-  while (pairs_[place].key != key && pairs_[place].key != kNoPair)
-    place = (place + 1) & (pairs_.size() - 1);
-  return pairs_[place];
+  size_t slot = key * kHashMultiplier >> shift_;
+  while (pairs_[slot].key != key && pairs_[slot].key != kNoPair)
+    slot = (slot + 1) & (pairs_.size() - 1);
+  return pairs_[slot];
 }
 
 void Bpe::append(std::string_view word, std::vector<int32_t>& tokens) const {
@@ -112,8 +112,8 @@ bool Bpe::try_append_bytes(std::string_view character, std::vector<int32_t>& tok
   return true;
 }
 
-// An unknown character's token is put down when the next known character comes, as the Hugging Face
-// library does it: behind the bytes of characters in between.
+// The token of an unknown character is appended when the next known character comes, as in the
+// Hugging Face library: after the bytes of the characters in between.
 void Bpe::append_units(std::string_view word, std::vector<int32_t>& tokens) const {
   bool is_waiting = false;
   while (!word.empty()) {
@@ -135,7 +135,7 @@ void Bpe::append_units(std::string_view word, std::vector<int32_t>& tokens) cons
   if (is_waiting) tokens.push_back(options_.unknown);
 }
 
-// Keeps the merge of each symbol with its right neighbour, and looks for the best by a scan.
+// Keeps the merge of each symbol with its right neighbour and scans for the best one.
 size_t Bpe::merge_short(std::span<int32_t> symbols) const {
   std::array<const Pair*, kShortWord> merges;
   size_t count = symbols.size();
@@ -156,12 +156,12 @@ size_t Bpe::merge_short(std::span<int32_t> symbols) const {
   return count;
 }
 
-// The same with a queue of candidate merges over a linked list of symbols: O(n log n).
+// Uses a queue of candidate merges over a linked list of symbols: O(n log n).
 size_t Bpe::merge_long(std::span<int32_t> symbols) const {
   struct Candidate {
-    int32_t rank, place, left, right, result;
+    int32_t rank, slot, left, right, result;
     bool operator>(const Candidate& other) const {
-      return std::tie(rank, place) > std::tie(other.rank, other.place);
+      return std::tie(rank, slot) > std::tie(other.rank, other.slot);
     }
   };
   TLT_CHECK_INPUT(symbols.size() < INT32_MAX, "a word of ", symbols.size(),
@@ -171,11 +171,11 @@ size_t Bpe::merge_long(std::span<int32_t> symbols) const {
   for (int32_t i = 0; i < size; ++i) next[i] = i + 1, previous[i] = i - 1;
 
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
-  const auto offer = [&](int32_t place) {
-    if (place < 0 || next[place] == size) return;
-    const int32_t left = symbols[place], right = symbols[next[place]];
+  const auto offer = [&](int32_t slot) {
+    if (slot < 0 || next[slot] == size) return;
+    const int32_t left = symbols[slot], right = symbols[next[slot]];
     const Pair& pair = find(left, right);
-    if (pair.rank != kNoRank) candidates.push({pair.rank, place, left, right, pair.result});
+    if (pair.rank != kNoRank) candidates.push({pair.rank, slot, left, right, pair.result});
   };
   for (int32_t i = 0; i < size; ++i) offer(i);
 
@@ -183,21 +183,21 @@ size_t Bpe::merge_long(std::span<int32_t> symbols) const {
   while (!candidates.empty()) {
     const Candidate best = candidates.top();
     candidates.pop();
-    const int32_t right = next[best.place];
+    const int32_t right = next[best.slot];
     const bool is_stale =
-        symbols[best.place] != best.left || right == size || symbols[right] != best.right;
+        symbols[best.slot] != best.left || right == size || symbols[right] != best.right;
     if (is_stale) continue;
-    symbols[best.place] = best.result;
+    symbols[best.slot] = best.result;
     symbols[right] = kGone;
-    next[best.place] = next[right];
-    if (next[right] != size) previous[next[right]] = best.place;
-    offer(best.place);
-    offer(previous[best.place]);
+    next[best.slot] = next[right];
+    if (next[right] != size) previous[next[right]] = best.slot;
+    offer(best.slot);
+    offer(previous[best.slot]);
   }
   return std::remove(symbols.begin(), symbols.end(), kGone) - symbols.begin();
 }
 
-size_t WordCache::place(std::string_view word) {
+size_t WordCache::slot(std::string_view word) {
   uint64_t hash = word.size();
   while (!word.empty()) {
     uint64_t part = 0;
@@ -212,7 +212,7 @@ size_t WordCache::place(std::string_view word) {
 
 bool WordCache::try_append(std::string_view word, std::vector<int32_t>& tokens) const {
   if (word.size() > kMaxBytes) return false;
-  const Entry& entry = entries_[place(word)];
+  const Entry& entry = entries_[slot(word)];
   if (entry.bytes != word.size() || std::memcmp(entry.word, word.data(), word.size()) != 0)
     return false;
   tokens.insert(tokens.end(), entry.tokens, entry.tokens + entry.count);
@@ -221,7 +221,7 @@ bool WordCache::try_append(std::string_view word, std::vector<int32_t>& tokens) 
 
 void WordCache::put(std::string_view word, std::span<const int32_t> tokens) {
   if (word.size() > kMaxBytes || tokens.size() > kMaxTokens) return;
-  Entry& entry = entries_[place(word)];
+  Entry& entry = entries_[slot(word)];
   entry.bytes = static_cast<uint8_t>(word.size());
   entry.count = static_cast<uint8_t>(tokens.size());
   std::copy(word.begin(), word.end(), entry.word);

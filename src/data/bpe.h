@@ -1,9 +1,9 @@
-// Bpe: byte-pair encoding of one word. A word starts as single bytes (or characters, without a
-// byte-level pre-tokenizer) and the pair of neighbours with the best merge, leftmost first, becomes
-// one token until no pair has one.
+// Bpe: byte-pair encoding of one word. A word starts as bytes (or characters, without a byte-level
+// pre-tokenizer); the adjacent pair with the best merge, leftmost first, becomes one token, until
+// no pair has a merge.
 //
-// Owns       the vocabulary's words and the merge table.
-// Not here   token texts by id (tokenizer.h); cutting a text into words (pre_tokenizer.h).
+// Owns       the strings of the vocabulary and the merge table.
+// Not here   token strings by id (tokenizer.h); splitting a text into words (pre_tokenizer.h).
 // Threading  constant after construction. WordCache: one thread.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -26,22 +26,22 @@ class Bpe {
   };
   struct Options {
     bool is_byte_level = true;
-    bool ignores_merges = false;  // a word that is a token is that token, whatever the merges say
-    bool falls_back = false;      // a character that is no token is its bytes' tokens "<0xE6>" …
-    int32_t unknown = -1;         // … or, if one of those is missing, this one; -1: left out
-    bool fuses_unknown = false;   // unknown characters in a row are one
+    bool ignores_merges = false;  // a word that is a token is encoded as that token, without merges
+    bool falls_back = false;  // a character that is no token is encoded by its bytes "<0xE6>" …
+    int32_t unknown = -1;     // … or, if one of those is missing, as this token; -1: left out
+    bool fuses_unknown = false;  // consecutive unknown characters are one token
   };
 
-  // `vocabulary`: what each token stands for in a text; merges best first.
+  // `vocabulary`: tokens by string; merges best first.
   Bpe(std::unordered_map<std::string, int32_t> vocabulary, std::span<const Merge> merges,
       Options options);
 
-  // How much of a word can be encoded by itself: up to the next "▁" in front of which no merge can
-  // reach back. SentencePiece's vocabularies have no other words, so a text is one. REQUIRES: not
-  // empty.
+  // Length of the first part of a word that can be encoded separately: up to the next "▁" that no
+  // merge joins to what precedes it. SentencePiece's vocabularies have no other words, so a whole
+  // text is one word. REQUIRES: not empty.
   size_t first_part(std::string_view word) const;
 
-  // Appends the tokens of the word, or of a part of one.
+  // Appends the tokens of a word, or of such a part.
   void append(std::string_view word, std::vector<int32_t>& tokens) const;
 
  private:
@@ -61,25 +61,25 @@ class Bpe {
   size_t merge_long(std::span<int32_t> symbols) const;
 
   std::unordered_map<std::string, int32_t> vocabulary_;
-  std::array<int32_t, 256> byte_ids_;      // of a byte (byte-level) or an ASCII character; -1: none
-  std::array<int32_t, 256> fallback_ids_;  // of "<0x00>" to "<0xFF>"; -1: none
-  bool cuts_words_ = false;                // in first_part(), …
-  std::array<bool, 256> joins_marks_{};    // … but not behind a character that ends in this byte
+  std::array<int32_t, 256> byte_ids_;      // by byte (byte-level) or ASCII character; -1: none
+  std::array<int32_t, 256> fallback_ids_;  // by byte, of "<0x00>" to "<0xFF>"; -1: none
+  bool cuts_words_ = false;                // in first_part(): before a "▁" …
+  std::array<bool, 256> joins_marks_{};    // … except after a character that ends in this byte
   std::vector<Pair> pairs_;                // open addressing, at most half full
   int shift_ = 0;                          // hash bits to drop
   Options options_;
 };
 
-// The tokens of recently seen short words: a table of fixed size in which a new word replaces the
-// one in its place.
+// The tokens of recently encoded short words: a table of fixed size in which a new word replaces
+// the one in its slot.
 class WordCache {
  public:
   WordCache() : entries_(kEntries) {}
 
-  // Appends the tokens of the word if it is known. REQUIRES: not empty.
+  // Appends the tokens of the word if it is in the cache. REQUIRES: not empty.
   bool try_append(std::string_view word, std::vector<int32_t>& tokens) const;
 
-  // Remembers the word if it is short enough. REQUIRES: not empty.
+  // Stores the word if it is short enough. REQUIRES: not empty.
   void put(std::string_view word, std::span<const int32_t> tokens);
 
  private:
@@ -92,7 +92,7 @@ class WordCache {
     char word[kMaxBytes];
     int32_t tokens[kMaxTokens];
   };
-  static size_t place(std::string_view word);
+  static size_t slot(std::string_view word);
 
   std::vector<Entry> entries_;
 };

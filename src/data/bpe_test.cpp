@@ -14,7 +14,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// Letters a..d and random merges, each making the two texts' concatenation.
+// Letters a..d and random merges, each of which concatenates two strings.
 struct RandomModel {
   std::vector<std::string> texts = {"a", "b", "c", "d"};
   std::vector<Bpe::Merge> merges;
@@ -38,7 +38,7 @@ struct RandomModel {
                {.is_byte_level = true, .ignores_merges = ignores_merges});
   }
 
-  // The definition: the best merge, leftmost first, until there is none.
+  // The definition: apply the best merge, leftmost first, until there is none.
   Tokens slow(std::string_view word) const {
     std::map<std::pair<int32_t, int32_t>, size_t> rank;
     for (size_t i = 0; i < merges.size(); ++i) rank[{merges[i].left, merges[i].right}] = i;
@@ -84,7 +84,7 @@ TEST(BpeTest, EqualNeighboursMergeFromTheLeft) {
   EXPECT_EQ(encode(bpe, std::string(101, 'a')).size(), 51U);
 }
 
-TEST(BpeTest, IgnoredMergesTakeAWholeWord) {
+TEST(BpeTest, IgnoredMergesEncodeAWholeWord) {
   std::unordered_map<std::string, int32_t> vocabulary = {{"a", 0}, {"b", 1}, {"ab", 2}};
   EXPECT_EQ(encode(Bpe(vocabulary, {}, {.ignores_merges = true}), "ab"), Tokens{2});
   EXPECT_EQ(encode(Bpe(vocabulary, {}, {.ignores_merges = true}), "aba"), (Tokens{0, 1, 0}));
@@ -98,7 +98,7 @@ TEST(BpeTest, WithoutByteLevelAUnitIsACharacter) {
   EXPECT_EQ(encode(bpe, "日a?"), Tokens{1});  // unknown characters are left out
 }
 
-TEST(BpeTest, ACharacterThatIsNoTokenIsItsBytesOrUnknown) {
+TEST(BpeTest, CharacterWithoutTokenIsItsBytesOrUnknown) {
   const std::unordered_map<std::string, int32_t> vocabulary = {
       {"<unk>", 0}, {"a", 1}, {"<0xC3>", 2}, {"<0xA9>", 3}, {"<0x41>", 4}};
   const Bpe fused(
@@ -106,12 +106,12 @@ TEST(BpeTest, ACharacterThatIsNoTokenIsItsBytesOrUnknown) {
       {.is_byte_level = false, .falls_back = true, .unknown = 0, .fuses_unknown = true});
   EXPECT_EQ(encode(fused, "éaA"), (Tokens{2, 3, 1, 4}));
   EXPECT_EQ(encode(fused, "日本a日"), (Tokens{0, 1, 0}));
-  EXPECT_EQ(encode(fused, "日é本a"), (Tokens{2, 3, 0, 1}));  // so does the Hugging Face library
+  EXPECT_EQ(encode(fused, "日é本a"), (Tokens{2, 3, 0, 1}));  // as in the Hugging Face library
   const Bpe apart(vocabulary, {}, {.is_byte_level = false, .unknown = 0});
   EXPECT_EQ(encode(apart, "日本aé"), (Tokens{0, 0, 1, 0}));
 }
 
-// Random pieces of a, b and "▁", unknown characters among them: the parts' tokens are the word's.
+// Random strings of a, b and "▁", with unknown characters: the parts' tokens are the word's.
 TEST(BpeTest, PartsOfAWordGiveTheTokensOfTheWord) {
   RandomStream random(7, {});
   int64_t parts = 0;
@@ -125,7 +125,7 @@ TEST(BpeTest, PartsOfAWordGiveTheTokensOfTheWord) {
                         &right = texts[1 + random.below(texts.size() - 1)];
       const bool is_rare = right.starts_with("▁") && !left.ends_with("▁") && random.below(4) > 0;
       const std::string text = left + right;
-      if (is_rare) continue;  // or no word could be cut
+      if (is_rare) continue;  // else no word could be cut
       const auto [known, is_new] =
           vocabulary.try_emplace(text, static_cast<int32_t>(vocabulary.size()));
       merges.push_back({vocabulary.at(left), vocabulary.at(right), known->second});
@@ -151,7 +151,7 @@ TEST(BpeTest, PartsOfAWordGiveTheTokensOfTheWord) {
   EXPECT_GT(parts, 300 * 40 * 2);
 }
 
-TEST(WordCacheTest, GivesBackWhatWasPutAndNothingElse) {
+TEST(WordCacheTest, ReturnsExactlyWhatWasStored) {
   RandomStream random(4, {});
   std::map<std::string, Tokens> put;
   WordCache cache;

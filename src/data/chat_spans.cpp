@@ -19,13 +19,13 @@ bool begins_with(const Tokens& tokens, const Tokens& prefix) {
   return prefix.size() <= tokens.size() && std::equal(prefix.begin(), prefix.end(), tokens.begin());
 }
 
-// The tokens that stand for some of these bytes of the text. SentencePiece's kind of tokenizer has
-// a space in front of a text that the text has not.
-class TokenPlaces {
+// The tokens of byte ranges of a text. A SentencePiece tokenizer adds a leading space that is not
+// in the text.
+class TokenPositions {
  public:
-  TokenPlaces(const Tokenizer& tokenizer, const Tokens& tokens, std::string_view text,
-              const std::string& place) {
-    std::string bytes;  // of the tokens so far: the begin of the text, or the check fails
+  TokenPositions(const Tokenizer& tokenizer, const Tokens& tokens, std::string_view text,
+                 const std::string& place) {
+    std::string bytes;  // of the tokens so far: a prefix of the text, or the check fails
     for (const int32_t token : tokens) {
       if (bytes.size() > text.size()) break;
       std::string_view of_token = tokenizer.token_bytes(token);
@@ -47,30 +47,31 @@ class TokenPlaces {
   }
 
  private:
-  std::vector<int64_t> ends_;  // of each token, in bytes
+  std::vector<int64_t> ends_;  // by token, in bytes
 };
 
 constexpr const char* kInstead =
     "give a template with {% generation %} blocks, or rows of prompt and response";
 constexpr const char* kOtherwise =
-    ": the chat template writes the messages before it otherwise once it is there, and more than "
-    "a text behind them, so the assistant's tokens are not known; ";
+    ": the chat template changes the earlier messages once this one follows, and appends more than "
+    "its content, so the assistant's tokens cannot be determined; ";
 
-// Nothing but a content.
+// Whether a message has content only.
 bool is_plain(const Json& message) {
   return std::ranges::none_of(
       std::to_array<const char*>({"tool_calls", "reasoning_content", "reasoning", "thinking"}),
       [&](const char* name) { return message.contains(name) && !message.at(name).empty(); });
 }
 
-// How much of the answer's own words a prompt has at its end: "<think>\n" where the template writes
-// "<Assistant>" in front of a message and "<Assistant><think>\n" to ask for one. nullopt: none.
-std::optional<size_t> begun_bytes(std::string_view asking, std::string_view written,
-                                  std::string_view words) {
-  for (size_t begun = asking.size(); begun > 0; --begun)
-    if (words.starts_with(asking.substr(asking.size() - begun)) &&
-        written.starts_with(asking.substr(0, asking.size() - begun)))
-      return begun;
+// Number of bytes of the answer that the generation prompt already contains: "<think>\n" if the
+// template writes "<Assistant>" before a message and "<Assistant><think>\n" as generation prompt.
+// nullopt: the prompt does not match.
+std::optional<size_t> prompted_bytes(std::string_view generation_prompt, std::string_view written,
+                                     std::string_view words) {
+  for (size_t prompted = generation_prompt.size(); prompted > 0; --prompted)
+    if (words.starts_with(generation_prompt.substr(generation_prompt.size() - prompted)) &&
+        written.starts_with(generation_prompt.substr(0, generation_prompt.size() - prompted)))
+      return prompted;
   return std::nullopt;
 }
 
@@ -91,7 +92,7 @@ class SpanFinder {
       share_rows();
     }
     TLT_CHECK_INPUT(!rows_.empty(), place_,
-                    ": the conversation has no message of the assistant to learn from");
+                    ": the conversation has no assistant message to learn from");
     return std::move(rows_);
   }
 
@@ -99,9 +100,9 @@ class SpanFinder {
   void add_marked() {
     const JinjaRendering whole = template_.render(chat_, place_);
     ChatTokens row{.tokens = tokenizer_.encode(whole.text), .spans = {}};
-    const TokenPlaces places(tokenizer_, row.tokens, whole.text, place_);
+    const TokenPositions positions(tokenizer_, row.tokens, whole.text, place_);
     for (const Span& bytes : whole.generated) {
-      Span span = places.of(bytes);
+      Span span = positions.of(bytes);
       span.first = std::max<int64_t>(span.first, 1);  // the first token of all is never predicted
       span.second = end_of(row.tokens, span);
       if (span.first < span.second) row.spans.push_back(span);
@@ -111,7 +112,7 @@ class SpanFinder {
     rows_.push_back(std::move(row));
   }
 
-  // Of the conversation's first messages.
+  // The conversation's first messages, rendered.
   std::string text_of(size_t messages, bool add_generation_prompt) const {
     Chat begin = chat_;
     begin.messages.erase(begin.messages.begin() + static_cast<std::ptrdiff_t>(messages),
@@ -120,7 +121,7 @@ class SpanFinder {
     return template_.render(begin, place_).text;
   }
 
-  // A row of this message alone.
+  // Appends a row for this message only.
   void add_message(size_t i) {
     const std::string name = place_ + ": message " + std::to_string(i + 1);
     TLT_CHECK_INPUT(i > 0, name, ": a conversation to learn from cannot begin with the assistant");
@@ -142,20 +143,23 @@ class SpanFinder {
     rows_.push_back({std::move(tokens), {span}});
   }
 
-  // What comes behind a prompt, as the model says it: tokens never reach over that border.
+  // Encodes what follows a prompt separately, as the model generates it: no token spans the
+  // boundary.
   Tokens encode_exactly(const std::string& text, const std::string& name) const {
     const Tokens tokens = tokenizer_.encode(text);
-    TLT_CHECK_INPUT(bytes_of(tokens) == text, name,
-                    ": the tokenizer changes a text that stands by itself, so the assistant's "
-                    "tokens are not known; ",
-                    kInstead);
+    TLT_CHECK_INPUT(
+        bytes_of(tokens) == text, name,
+        ": the tokenizer changes the message when encoded separately, so the assistant's "
+        "tokens cannot be determined; ",
+        kInstead);
     return tokens;
   }
 
-  // Of a message that the template does not write behind the prompt it answers: DeepSeek's begins
-  // the answer with <think> and leaves the reasoning out of messages; Mistral's writes the system
-  // message to the last of all messages only. The answer is the message's content behind what the
-  // prompt has of it already, and the end-of-sequence token that the template writes.
+  // The answer of a message that the template does not write after the prompt that it answers:
+  // DeepSeek's template starts the answer with <think> and omits the reasoning of earlier messages;
+  // Mistral's writes the system message only into the last message. The answer is the message's
+  // content after the part that the prompt already contains, and the template's end-of-sequence
+  // token.
   Tokens own_words(size_t i, const std::string& before, const std::string& through,
                    const std::string& name) const {
     const Json& message = chat_.messages[i];
@@ -167,26 +171,27 @@ class SpanFinder {
     TLT_CHECK_INPUT(is_text, name, kOtherwise, kInstead);
     const int32_t last = written.back();
     written.pop_back();
-    const std::string said = bytes_of(written);
-    TLT_CHECK_INPUT(through.starts_with(said), name, kOtherwise, kInstead);
+    const std::string rendered = bytes_of(written);
+    TLT_CHECK_INPUT(through.starts_with(rendered), name, kOtherwise, kInstead);
     const std::string content = message.at("content");
 
-    const std::string unasked = text_of(i, /*add_generation_prompt=*/false);
+    const std::string without_prompt = text_of(i, /*add_generation_prompt=*/false);
     std::string_view words = content;
-    if (before == unasked) {
-      TLT_CHECK_INPUT(said.ends_with(words), name, kOtherwise, kInstead);
+    if (before == without_prompt) {
+      TLT_CHECK_INPUT(rendered.ends_with(words), name, kOtherwise, kInstead);
     } else {
-      TLT_CHECK_INPUT(before.starts_with(unasked) && said.starts_with(unasked), name, kOtherwise,
+      TLT_CHECK_INPUT(before.starts_with(without_prompt) && rendered.starts_with(without_prompt),
+                      name, kOtherwise, kInstead);
+      const auto generation_prompt = std::string_view(before).substr(without_prompt.size());
+      const auto own = std::string_view(rendered).substr(without_prompt.size());
+      const auto prompted = prompted_bytes(generation_prompt, own, words);
+      const bool is_known =
+          prompted && words.ends_with(own.substr(generation_prompt.size() - *prompted));
+      TLT_CHECK_INPUT(is_known, name, ": its generation prompt is ", Json(generation_prompt).dump(),
+                      ", but the chat template writes the message without it; begin the message's "
+                      "content as an answer to it, or ",
                       kInstead);
-      const auto asking = std::string_view(before).substr(unasked.size());
-      const auto own = std::string_view(said).substr(unasked.size());
-      const auto begun = begun_bytes(asking, own, words);
-      const bool is_known = begun && words.ends_with(own.substr(asking.size() - *begun));
-      TLT_CHECK_INPUT(is_known, name, ": the model is asked for it with ", Json(asking).dump(),
-                      ", and the chat template writes it without this; begin the message's content "
-                      "as an answer to that, or ",
-                      kInstead);
-      words.remove_prefix(*begun);
+      words.remove_prefix(*prompted);
     }
     Tokens tokens = encode_exactly(std::string(words), name);
     tokens.push_back(last);
@@ -204,8 +209,8 @@ class SpanFinder {
     return std::ranges::find(eos, token) != eos.end();
   }
 
-  // Behind the span's last end-of-sequence token, or one before it with nothing but blanks between
-  // them (Phi ends a turn with <|end|> and a conversation with <|endoftext|>, too).
+  // Position after the span's last end-of-sequence token, or after an earlier one with only blanks
+  // between them (Phi ends a turn with <|end|> and a conversation also with <|endoftext|>).
   int64_t end_of(const Tokens& tokens, Span span) const {
     int64_t end = span.second;
     bool is_ended = false;
@@ -221,7 +226,7 @@ class SpanFinder {
     return end;
   }
 
-  // From the last message on, each joins the first row behind it that begins with all of its own.
+  // From the last row on, merges each row into the first later row that begins with all its tokens.
   void share_rows() {
     std::vector<ChatTokens> shared;
     for (auto row = rows_.rbegin(); row != rows_.rend(); ++row) {

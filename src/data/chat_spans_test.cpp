@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 const std::string kTests = std::string(TLT_SOURCE_DIR) + "/tests/";
 
-// A Llama 3 tokenizer whose end of sequence is <|eot_id|>.
+// A Llama 3 tokenizer whose end-of-sequence token is <|eot_id|>.
 const Tokenizer& tokenizer() {
   static const Tokenizer kTokenizer = [] {
     const TestFolder folder;
@@ -43,7 +43,7 @@ std::string said_in(const Tokenizer& decoder, const ChatTokens& row,
           .subspan(static_cast<size_t>(span.first), static_cast<size_t>(span.second - span.first)));
 }
 
-// What the spans say, each between | |, and the rows one after another.
+// The text of the spans, each between | |, row by row.
 std::string spoken(const ChatTemplate& chat_template, const Json& messages) {
   std::string text;
   for (const ChatTokens& row :
@@ -62,7 +62,7 @@ std::string complaint(const ChatTemplate& chat_template, const Json& messages) {
   }
 }
 
-TEST(ChatSpansTest, AreTheAssistantsTokens) {
+TEST(ChatSpansTest, SpansAreTheAssistantsTokens) {
   EXPECT_EQ(spoken(template_of("llama3.2"), kTurns),
             "|assistant: 2<|eot_id|>|assistant: 2<|eot_id|>|");
   // No end-of-sequence token of this tokenizer: all that the template writes.
@@ -70,7 +70,7 @@ TEST(ChatSpansTest, AreTheAssistantsTokens) {
             "|assistant: 2<|im_end|>\n|assistant: 2<|im_end|>\n|");
 }
 
-TEST(ChatSpansTest, AreWhatTheTemplateMarks) {
+TEST(ChatSpansTest, SpansAreWhatTheTemplateMarks) {
   EXPECT_EQ(spoken(template_of("chatml_generation"), kTurns),
             "|assistant: 2<|im_end|>|assistant: 2<|im_end|>|");
   const auto touching = ChatTemplate::parse(
@@ -82,8 +82,8 @@ TEST(ChatSpansTest, AreWhatTheTemplateMarks) {
             '|');
 }
 
-// The tokens of SentencePiece's kind begin with a space that is not in the text.
-TEST(ChatSpansTest, MarksAreFoundBehindAnAddedSpace) {
+// SentencePiece tokens begin with a space that is not in the text.
+TEST(ChatSpansTest, MarksAreFoundAfterAnAddedSpace) {
   const auto touching = ChatTemplate::parse(
       "<s>{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}</s> {% endfor "
       "%}",
@@ -100,7 +100,7 @@ TEST(ChatSpansTest, MarksAreFoundBehindAnAddedSpace) {
   }
 }
 
-TEST(ChatSpansTest, TheEndOfSequenceEndsThem) {
+TEST(ChatSpansTest, EndOfSequenceEndsASpan) {
   const auto after = ChatTemplate::parse(
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}<|eot_id|>"
       "{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
@@ -108,7 +108,7 @@ TEST(ChatSpansTest, TheEndOfSequenceEndsThem) {
   EXPECT_EQ(spoken(after, kTurns), "|assistant: 2<|eot_id|>|assistant: 2<|eot_id|>|");
 }
 
-// What transformers renders, and what is learned written out by hand
+// Prompts as transformers renders them, and the tokens to learn written by hand
 // (tests/tools/make_chat_goldens.py).
 class ChatTurnsTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -149,7 +149,7 @@ class ChatTurnsTest : public ::testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(ChatTurnsTest, EachIsLearnedBehindThePromptItAnswers) {
+TEST_P(ChatTurnsTest, EachMessageFollowsThePromptItAnswers) {
   const Json goldens = Json::parse(read_file(kTests + "golden/chat/turns.json", 1 << 22));
   const Json& golden = goldens.at("templates").at(GetParam());
   const Tokenizer pieces = tokenizer_of(golden);
@@ -182,8 +182,8 @@ INSTANTIATE_TEST_SUITE_P(Templates, ChatTurnsTest,
                                            "llama3.1", "llama3.2", "mistral_nemo", "phi3.5",
                                            "qwen2.5", "qwen3"));
 
-TEST(ChatSpansTest, ATemplateThatRewritesWhatIsBeforeMakesSeveralRows) {
-  // Qwen 3 shows the reasoning of the last message only.
+TEST(ChatSpansTest, RewrittenEarlierMessagesMakeSeveralRows) {
+  // Qwen 3 renders the reasoning of the last message only.
   const Json thought = Json::parse(
       R"([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"},
           {"role": "user", "content": "3"}, {"role": "assistant", "content": "4"}])");
@@ -192,7 +192,7 @@ TEST(ChatSpansTest, ATemplateThatRewritesWhatIsBeforeMakesSeveralRows) {
   EXPECT_EQ(spoken(template_of("chatml"), thought), "|2<|im_end|>\n|4<|im_end|>\n|");
 }
 
-TEST(ChatSpansTest, WhatCannotBeLearnedRightlyIsRefused) {
+TEST(ChatSpansTest, UnknownAssistantTokensAreAnError) {
   const Json thought =
       Json::parse(R"([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}])");
   const auto asks = ChatTemplate::parse(
@@ -200,9 +200,9 @@ TEST(ChatSpansTest, WhatCannotBeLearnedRightlyIsRefused) {
       "{% if add_generation_prompt %}<assistant>hm!{% endif %}",
       "asks", Json::object());
   EXPECT_EQ(complaint(asks, thought),
-            "data.jsonl:1: message 2: the model is asked for it with \"<assistant>hm!\", and the "
-            "chat template writes it without this; begin the message's content as an answer to "
-            "that, or give a template with {% generation %} blocks, or rows of prompt and "
+            "data.jsonl:1: message 2: its generation prompt is \"<assistant>hm!\", but the chat "
+            "template writes the message without it; begin the message's content as an answer to "
+            "it, or give a template with {% generation %} blocks, or rows of prompt and "
             "response");
   Json begun = thought;
   begun[1]["content"] = "hm!so: 2";
@@ -211,15 +211,16 @@ TEST(ChatSpansTest, WhatCannotBeLearnedRightlyIsRefused) {
       "{{ messages | length }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}"
       "<|eot_id|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
       "counts", Json::object());
-  EXPECT_EQ(complaint(counts, thought),
-            "data.jsonl:1: message 2: the chat template writes the messages before it otherwise "
-            "once it is there, and more than a text behind them, so the assistant's tokens are not "
-            "known; give a template with {% generation %} blocks, or rows of prompt and response");
+  EXPECT_EQ(
+      complaint(counts, thought),
+      "data.jsonl:1: message 2: the chat template changes the earlier messages once "
+      "this one follows, and appends more than its content, so the assistant's tokens cannot be "
+      "determined; give a template with {% generation %} blocks, or rows of prompt and response");
 }
 
-TEST(ChatSpansTest, NothingToLearnFromIsRefused) {
+TEST(ChatSpansTest, NoAssistantMessageIsAnError) {
   EXPECT_EQ(complaint(template_of("chatml"), Json(kTurns.begin(), kTurns.begin() + 2)),
-            "data.jsonl:1: the conversation has no message of the assistant to learn from");
+            "data.jsonl:1: the conversation has no assistant message to learn from");
   EXPECT_EQ(
       complaint(template_of("chatml"), Json(kTurns.begin() + 2, kTurns.begin() + 3)),
       "data.jsonl:1: message 1: a conversation to learn from cannot begin with the assistant");

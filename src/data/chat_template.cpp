@@ -48,9 +48,9 @@ Json read_special_tokens(const fs::path& folder) {
 }
 
 using TemplateSources =
-    std::map<std::string, std::pair<std::string, std::string>>;  // text, and its place
+    std::map<std::string, std::pair<std::string, std::string>>;  // template, and its place
 
-// "chat_template" of a JSON file: a text, or a list of {"name", "template"}.
+// "chat_template" of a JSON file: a string, or a list of {"name", "template"}.
 TemplateSources sources_of(const Json& config, const std::string& file) {
   TemplateSources sources;
   if (!config.contains("chat_template") || config.at("chat_template").is_null()) return sources;
@@ -86,7 +86,7 @@ TemplateSources find_sources(const fs::path& folder) {
   return sources;
 }
 
-// Fields that are null go, and reasoning gets the names that templates know it by.
+// Removes null fields and copies reasoning to the names that templates use.
 Json prepared(const Json& message) {
   Json kept = Json::object();
   const Json* reasoning = nullptr;

@@ -1,7 +1,7 @@
-// ChatTemplate: the template of a model folder, which writes a conversation as the model was
-// taught to read it, found and fed as transformers does.
+// ChatTemplate: the chat template of a model folder, which renders a conversation in the model's
+// training format. Files, variables and rendering are as in transformers.
 //
-// Not here   which rows are written with it (prompt_renderer.h); the loss (chat_spans.h).
+// Not here   which rows use it (prompt_renderer.h); the loss (chat_spans.h).
 // Threading  constant after loading; any function from any thread.
 //
 //   const auto chat = ChatTemplate::find("models/qwen");          // nullopt: the folder has none
@@ -23,30 +23,30 @@ namespace tlt::data {
 struct Chat {
   nlohmann::ordered_json messages;             // a list of objects
   nlohmann::ordered_json tools = nullptr;      // a list of JSON schemas; null: none
-  bool add_generation_prompt = false;          // ends with the begin of the assistant's turn
-  nlohmann::ordered_json variables = nullptr;  // an object: more of them, like enable_thinking
+  bool add_generation_prompt = false;          // ends with the beginning of the assistant's turn
+  nlohmann::ordered_json variables = nullptr;  // an object: more variables, like enable_thinking
 };
 
 class ChatTemplate {
  public:
-  // From chat_template.jinja (with additional_chat_templates/NAME.jinja), else chat_template.json,
-  // else tokenizer_config.json; the special tokens are the latter's. InputError: the template
-  // cannot be used.
+  // Reads chat_template.jinja (with additional_chat_templates/NAME.jinja), else chat_template.json,
+  // else tokenizer_config.json; special tokens are from the latter. InputError: the template cannot
+  // be used.
   static std::optional<ChatTemplate> find(const std::filesystem::path& folder);
 
-  // The template of a file, with the special tokens of the folder.
+  // Reads the template of a file, with the special tokens of the folder.
   static ChatTemplate read(const std::filesystem::path& file,
                            const std::filesystem::path& tokenizer_folder);
 
-  // From a text that `name` stands for in messages. `special_tokens` like {"bos_token": "<s>"}.
+  // Parses a string, which messages call `name`. `special_tokens` like {"bos_token": "<s>"}.
   static ChatTemplate parse(std::string_view source, const std::string& name,
                             nlohmann::ordered_json special_tokens);
 
-  // InputError, beginning with the place: not a conversation, or the template refuses it.
+  // InputError, beginning with the place: not a conversation, or the template rejects it.
   JinjaRendering render(const Chat& chat, const std::string& place,
                         const JinjaLimits& limits = {}) const;
 
-  // The template used for such a conversation says itself what the assistant wrote.
+  // Whether the template for such a conversation marks what the assistant wrote.
   bool marks_generation(const Chat& chat) const;
 
  private:
@@ -60,8 +60,8 @@ class ChatTemplate {
 // InputError, beginning with the place: not a list of objects, or empty.
 void check_messages(const nlohmann::ordered_json& messages, const std::string& place);
 
-// The object that data.apply_chat_template_kwargs stands for, written as TOML or JSON:
-// {enable_thinking = false} or {"enable_thinking": false}. InputError: neither.
+// Parses data.apply_chat_template_kwargs, written as TOML or JSON: {enable_thinking = false} or
+// {"enable_thinking": false}. InputError: neither.
 nlohmann::ordered_json parse_template_variables(const std::string& text);
 
 }  // namespace tlt::data

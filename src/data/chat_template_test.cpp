@@ -26,7 +26,7 @@ std::vector<Json> conversations() {
   return rows;
 }
 
-// What transformers made of it; "!" where it raised.
+// Output of transformers; "!" where it raised an exception.
 class ChatGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ChatGoldenTest, RendersAndEncodesAsTransformers) {
@@ -119,7 +119,7 @@ std::string complaint(const std::string& source, const Json& messages) {
   }
 }
 
-TEST(ChatTemplateTest, AComplaintNamesFileRowAndLine) {
+TEST(ChatTemplateTest, ErrorNamesFileRowAndLine) {
   EXPECT_EQ(complaint("\n{{ raise_exception('No system') }}", kHello),
             "data.jsonl:3: chat.jinja: line 2: the template refuses: No system");
   EXPECT_EQ(complaint("", Json::array()),

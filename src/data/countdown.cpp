@@ -13,7 +13,7 @@ using Reach = std::bitset<kCountdownLimit + 1>;
 
 constexpr int kSmallestTarget = 10;
 constexpr double kSeesTheHit =
-    0.95;  // chance to take the right operation at a pair that can make the target
+    0.95;  // probability of the right operation at a pair that can make the target
 
 // Calls visit(step) for each operation. The order is part of the task: demonstrations shuffle it.
 template <class Visit>
@@ -52,7 +52,7 @@ CountdownState sorted(CountdownState state) {
   return state;
 }
 
-// What two and three numbers reach, in tables (2.9 MB).
+// The results that two and three numbers can make, as tables (2.9 MB).
 class ReachTables {
  public:
   ReachTables() {
@@ -100,13 +100,13 @@ std::string join(std::span<const uint8_t> numbers) {
   return text;
 }
 
-// The expression that a path of operations builds, parenthesised but at the top.
+// The expression that a path of operations builds, parenthesised except at the top.
 std::string expression(std::span<const CountdownStep> path) {
   struct Made {
     uint8_t value;
     std::string text;
   };
-  std::vector<Made> made;  // values not yet used, in the order they were made
+  std::vector<Made> made;  // values not used yet, in the order they were made
   std::string text;
   const auto take = [&](uint8_t value) {
     const auto found = std::ranges::find(made, value, &Made::value);
@@ -123,7 +123,7 @@ std::string expression(std::span<const CountdownStep> path) {
   return text;
 }
 
-// One search. A path that ended at a wrong value is remembered: giving up answers with it.
+// One search. It remembers a path that ended at a wrong value, as the answer when it gives up.
 class Demonstrator {
  public:
   Demonstrator(RandomStream& random, const CountdownProblem& problem,

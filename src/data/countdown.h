@@ -1,11 +1,12 @@
-// Countdown: the embedded task. Combine all numbers, each once, with + - * / to make a target.
+// Countdown: the embedded task: combine all numbers, each once, with + - * / to make a target.
 //
-// A prompt is "7,6,3:60<think>"; a response writes one operation a line, each with the state it
-// starts from, and ends "</think><answer>(7+3)*6</answer><eos>". Here: problems, which targets a
-// state can reach, and demonstrations by a fallible depth-first search, all from random streams.
+// A prompt is "7,6,3:60<think>"; a response writes one operation per line, each with the state it
+// starts from, and ends with "</think><answer>(7+3)*6</answer><eos>". This file has the problems,
+// the targets that a state can reach, and demonstrations by an imperfect depth-first search, all
+// from random streams.
 //
 // Not here   the reward (reward/countdown.h); the tokens (countdown_tokenizer.h).
-// Threading  functions of their arguments; any thread.
+// Threading  pure functions; any thread.
 //
 //   RandomStream random(seed, {.prompt = 17});
 //   const CountdownProblem problem = make_problem(random, {});
@@ -25,7 +26,7 @@
 
 namespace tlt::data {
 
-// No value on the way is above this.
+// Largest intermediate result.
 inline constexpr int kCountdownLimit = 99;
 
 // Up to four numbers in a given order, each in 1..kCountdownLimit.
@@ -45,10 +46,10 @@ struct CountdownStep {
   CountdownState next;  // the result, then the other numbers in their order
 };
 
-// Every operation that a state allows, pair by pair in the order + - * /.
+// All operations that a state allows, pair by pair in the order + - * /.
 std::vector<CountdownStep> countdown_steps(const CountdownState& state);
 
-// Every value that the numbers of a state, all of them used, can make.
+// All values that the numbers of a state, each used once, can make.
 std::bitset<kCountdownLimit + 1> countdown_reach(const CountdownState& state);
 
 struct CountdownProblem {
@@ -58,7 +59,8 @@ struct CountdownProblem {
   std::string prompt() const;        // "7,6,3:60<think>"
   std::string ground_truth() const;  // "7,6,3:60"
 
-  // A sixteenth of all problems, by a hash of the sorted numbers and the target.
+  // Whether the problem is held out: a sixteenth of all problems are, by a hash of the sorted
+  // numbers and the target.
   bool is_held_out() const;
 };
 
@@ -68,18 +70,18 @@ struct CountdownProblemOptions {
   bool is_held_out = false;
 };
 
-// A solvable problem with a target >= 10, uniform among those that its numbers can make.
+// A solvable problem with a target >= 10, uniform among the targets that its numbers can make.
 CountdownProblem make_problem(RandomStream& random, const CountdownProblemOptions& options);
 
 struct DemonstratorOptions {
-  double insight = 0.5;    // chance to try a way that leads to the target first
-  double patience = 0.85;  // chance to go on after a failed pair
-  int tries = 2;           // most lines at a pair that cannot make the target
-  int width = 2;           // ways tried below the root
+  double insight = 0.5;    // probability of trying a way that leads to the target first
+  double patience = 0.85;  // probability of continuing after a failed pair
+  int tries = 2;           // maximum number of lines at a pair that cannot make the target
+  int width = 2;           // number of ways tried below the root
 };
 
-// A response: the search as text. Its answer uses every number once; it is wrong where the search
-// gave up.
+// A response: the search as text. Its answer uses every number once; it is wrong if the search gave
+// up.
 std::string demonstrate(RandomStream& random, const CountdownProblem& problem,
                         const DemonstratorOptions& options);
 

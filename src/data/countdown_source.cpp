@@ -9,7 +9,7 @@
 namespace tlt::data {
 namespace {
 
-// Purposes of random places, in the sample's high bits.
+// Purposes of random counters, in the high bits of `sample`.
 constexpr uint32_t kProblemPurpose = 0xDA7A0001;
 constexpr uint32_t kDemonstrationPurpose = 0xDA7A0002;
 
@@ -57,7 +57,7 @@ bool try_set(const Setting& setting, CountdownSource& source) {
     source.problems.four_share = setting.number(0.0, 1.0);
   } else if (setting.key == "top") {
     source.problems.largest =
-        setting.number(4, kCountdownLimit);  // below, some kind has no problem
+        setting.number(4, kCountdownLimit);  // with fewer, some kind has no problem
   } else if (setting.key == "heldout") {
     source.problems.is_held_out = setting.truth();
   } else {

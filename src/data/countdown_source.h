@@ -1,11 +1,11 @@
-// CountdownSource: problems of the embedded task made on the fly, named like a file:
+// CountdownSource: generated problems of the embedded task, named like a file:
 //
 //   countdown:seed=1000,size=65536,four=0.1,top=12,heldout=false
-//   countdown:seed=1,insight=0.4,patience=1.0,tries=2,width=2      (these four where demonstrations
-//   are made)
+//   countdown:seed=1,insight=0.4,patience=1.0,tries=2,width=2      (the last four for
+//   demonstrations)
 //
 // The problem at an index depends on the seed and the index only. Held-out problems (a sixteenth)
-// are the default for validation and never appear elsewhere.
+// are the default for validation and are never used elsewhere.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace tlt::data {
 
-// The data source that picks the reward of the task.
+// The data source that selects the reward of the task.
 inline constexpr std::string_view kCountdownDataSource = "tlt/countdown_trace";
 
 struct CountdownSource {
@@ -35,12 +35,12 @@ struct CountdownSource {
 
   static bool is_named_by(std::string_view name) { return name.starts_with("countdown:"); }
 
-  // InputError: an unknown key, or a value that makes no sense.
+  // InputError: an unknown key, or a value out of range.
   static CountdownSource parse(std::string_view name, bool is_held_out, Use use);
 
   CountdownProblem problem(int64_t index) const;
 
-  // Another problem and response for each attempt.
+  // Each attempt has another problem and response.
   Demonstration demonstration(int64_t index, uint32_t attempt) const;
 };
 

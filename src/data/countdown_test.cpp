@@ -40,7 +40,7 @@ void slow_reach(const Numbers& numbers, std::set<int>& reached) {
   }
 }
 
-// Value of an expression of whole numbers with + - * / and parentheses; collects its numbers.
+// Value of an integer expression with + - * / and parentheses; collects its numbers.
 class Calculator {
  public:
   explicit Calculator(std::string text) : text_(std::move(text)) { value = sum(); }
@@ -95,7 +95,7 @@ int apply(char operation, int a, int b) {
                             : -1;
 }
 
-// Checks every line of a response and its answer; returns whether the answer is right.
+// Checks every line of a response and its answer; returns whether the answer is correct.
 bool check_demonstration(const CountdownProblem& problem, const std::string& response) {
   constexpr std::string_view kBefore = "</think><answer>", kAfter = "</answer><eos>";
   const std::string trace = response.substr(0, response.find('<'));
@@ -108,7 +108,7 @@ bool check_demonstration(const CountdownProblem& problem, const std::string& res
 
   std::ranges::sort(start);
   std::set<Numbers> states = {
-      start};  // where a line may begin, sorted: of two equal numbers either may go
+      start};  // where a line may begin, sorted: of two equal numbers either may be used
   int last = 0;
   std::istringstream lines(trace);
   for (std::string line; std::getline(lines, line);) {
@@ -144,7 +144,7 @@ bool check_demonstration(const CountdownProblem& problem, const std::string& res
   return is_right;
 }
 
-TEST(CountdownTest, StepsComePairByPair) {
+TEST(CountdownTest, StepsAreOrderedByPair) {
   std::string text;
   for (const CountdownStep& step : countdown_steps(state_of({7, 6, 3}))) {
     text += std::to_string(step.left) + step.operation + std::to_string(step.right) + "=" +
@@ -192,7 +192,7 @@ TEST(CountdownTest, ASixteenthIsHeldOut) {
   EXPECT_EQ(held_out, 206);
 }
 
-TEST(CountdownTest, ProblemsAreSolvableAndApart) {
+TEST(CountdownTest, ProblemsAreSolvableAndDistinct) {
   for (const bool is_held_out : {false, true}) {
     RandomStream random(8, {});
     int four = 0;
@@ -208,7 +208,7 @@ TEST(CountdownTest, ProblemsAreSolvableAndApart) {
   }
 }
 
-TEST(CountdownTest, PromptAndGroundTruthAreWrittenAsTheTaskSays) {
+TEST(CountdownTest, PromptAndGroundTruthHaveTheTasksFormat) {
   const CountdownProblem problem{state_of({7, 6, 3}), 60};
   EXPECT_EQ(problem.prompt(), "7,6,3:60<think>");
   EXPECT_EQ(problem.ground_truth(), "7,6,3:60");
@@ -227,8 +227,8 @@ TEST(CountdownTest, DemonstrationsAreWellFormed) {
   EXPECT_LT(right, kRounds * 0.95);
 }
 
-// 99*98 and 99+98 leave the range: pairs with a single operation, which may be the right one.
-TEST(CountdownTest, LargeNumbersAreWellFormedToo) {
+// 99*98 and 99+98 exceed the limit: pairs with a single operation, which may be the right one.
+TEST(CountdownTest, LargeNumbersAreWellFormed) {
   RandomStream random(10, {});
   for (int i = 0; i < 200; ++i) {
     const CountdownProblem problem = make_problem(random, {.four_share = 0.5, .largest = 99});

@@ -11,8 +11,7 @@ namespace tlt::data {
 inline constexpr int64_t kCountdownTokens = 117;
 inline constexpr int64_t kCountdownPaddedVocabulary = 120;  // rows of the model's embedding
 
-// Writes tokenizer.json and tokenizer_config.json into the folder, which is made if it is not
-// there.
+// Writes tokenizer.json and tokenizer_config.json into the folder and creates it if needed.
 void write_countdown_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace tlt::data

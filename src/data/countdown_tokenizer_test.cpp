@@ -25,7 +25,7 @@ std::string written() {
   return kFolder;
 }
 
-// The prototype's files, which the Hugging Face library has read.
+// The prototype's files, which the Hugging Face library can read.
 TEST(CountdownTokenizerTest, WritesTheFilesOfThePrototype) {
   for (const char* file : {"/tokenizer.json", "/tokenizer_config.json"}) {
     EXPECT_EQ(SortedJson::parse(read_file(written() + file, 1 << 20)),
@@ -34,7 +34,7 @@ TEST(CountdownTokenizerTest, WritesTheFilesOfThePrototype) {
   }
 }
 
-TEST(CountdownTokenizerTest, ATokenForEveryNumber) {
+TEST(CountdownTokenizerTest, EveryNumberIsOneToken) {
   const Tokenizer tokenizer = Tokenizer::load(written());
   EXPECT_EQ(tokenizer.vocab_size(), kCountdownTokens);
   EXPECT_EQ(tokenizer.roles().eos, std::vector<int32_t>{1});
@@ -43,7 +43,7 @@ TEST(CountdownTokenizerTest, ATokenForEveryNumber) {
   }
 }
 
-TEST(CountdownTokenizerTest, TracesAreReadBack) {
+TEST(CountdownTokenizerTest, TracesRoundTrip) {
   const Tokenizer tokenizer = Tokenizer::load(written());
   RandomStream random(1, {});
   for (int i = 0; i < 200; ++i) {

@@ -40,27 +40,27 @@ class DataFilesTest : public ::testing::Test {
   const TestFolder folder_;
 };
 
-TEST_F(DataFilesTest, AFolderIsItsDataFilesSortedByName) {
+TEST_F(DataFilesTest, FolderIsItsDataFilesSortedByName) {
   EXPECT_EQ(find_data_files(folder_.path(), "x"),
             (Names{folder_ / "B.jsonl", folder_ / "b-10.jsonl", folder_ / "b-2.jsonl"}));
   EXPECT_EQ(find_data_files(folder_.path() + "/", "x").size(), 3U);
 }
 
-TEST_F(DataFilesTest, APatternIsTheShells) {
+TEST_F(DataFilesTest, PatternIsAsInTheShell) {
   EXPECT_EQ(find("b-*.jsonl"), (Names{"b-10.jsonl", "b-2.jsonl"}));
   EXPECT_EQ(find("b-?.jsonl"), Names{"b-2.jsonl"});
   EXPECT_EQ(find("[a-b]-*"), (Names{"b-10.jsonl", "b-2.jsonl"}));
   EXPECT_EQ(find("*.jsonl"), (Names{"B.jsonl", "b-10.jsonl", "b-2.jsonl"}));
 }
 
-TEST_F(DataFilesTest, OtherNamesStandForThemselves) {
+TEST_F(DataFilesTest, OtherNamesAreUnchanged) {
   EXPECT_EQ(find("none.jsonl"), Names{"none.jsonl"});
   EXPECT_EQ(find_data_files("countdown:seed=1,size=3", "x"), Names{"countdown:seed=1,size=3"});
   write_file_atomic(folder_ / "[b]-*.jsonl", "{}\n");
   EXPECT_EQ(find("[b]-*.jsonl"), Names{"[b]-*.jsonl"});
 }
 
-TEST_F(DataFilesTest, NothingFoundIsRefused) {
+TEST_F(DataFilesTest, NoFileFoundIsAnError) {
   EXPECT_EQ(complaint("x*.jsonl"), "data.train_files: no files match " + (folder_ / "x*.jsonl"));
   EXPECT_EQ(complaint("c*"), "data.train_files: no files match " + (folder_ / "c*"));
   EXPECT_EQ(complaint("c.jsonl"),

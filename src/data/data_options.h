@@ -1,4 +1,4 @@
-// DataOptions: which prompts a run uses and how a row becomes one. verl's names.
+// DataOptions: which prompts a run uses and how a row becomes one. Names are verl's.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,12 +13,12 @@ namespace tlt::data {
 
 enum class Split { kTrain, kValidation };
 
-// What the options say about a split.
+// The options of a split.
 struct SplitFiles {
   const char* option;  // that names the files
   const std::vector<std::string>& files;
   int64_t max_rows;
-  const std::vector<double>& weights;  // empty: all weigh the same
+  const std::vector<double>& weights;  // empty: all weights are equal
 
   double weight(size_t file) const { return weights.empty() ? 1 : weights[file]; }
 };
@@ -54,35 +54,36 @@ struct DataOptions {
   void visit(auto& v) {
     v(train_files, "train_files", Affects::kResults,
       "Files to train on (.parquet, .jsonl, .json), folders of them, patterns (shards/*.parquet), "
-      "or problems made on the fly: countdown:seed=1000,size=65536,four=0.1,top=12.");
+      "or generated problems: countdown:seed=1000,size=65536,four=0.1,top=12.");
     v(val_files, "val_files", Affects::kResults,
-      "Files to validate on; countdown:seed=7,size=256 makes problems that training never sees.");
+      "Files to validate on; countdown:seed=7,size=256 generates problems that training never "
+      "uses.");
     v(train_weights, "train_weights", Affects::kResults,
-      "One weight for each of train_files: how often its rows are used compared with the others'. "
-      "An epoch has all rows of the files that weigh most; empty: all rows of all files.");
+      "One weight for each of train_files: the relative frequency of its rows. "
+      "An epoch has all rows of the files with the largest weight; empty: equal weights.");
     v(train_batch_size, "train_batch_size", Affects::kResults, "Prompts per RL step.");
     v(gen_batch_size, "gen_batch_size", Affects::kResults,
       "Prompts rolled out at a time with algorithm.filter_groups; 0: train_batch_size.");
     v(val_batch_size, "val_batch_size", Affects::kSpeed, "Prompts validated at a time; 0: all.");
     v(train_max_samples, "train_max_samples", Affects::kResults,
-      "Use the first rows only; -1: all.");
+      "Train on at most this many rows, the first ones; -1: all.");
     v(val_max_samples, "val_max_samples", Affects::kResults,
-      "Validate on the first rows only; -1: all.");
+      "Validate on at most this many rows, the first ones; -1: all.");
     v(max_prompt_length, "max_prompt_length", Affects::kResults, "Longest prompt, in tokens.");
     v(max_response_length, "max_response_length", Affects::kResults,
       "Longest response, in tokens.");
     v(filter_overlong_prompts, "filter_overlong_prompts", Affects::kResults,
       "Leave out rows that are too long.");
     v(truncation, "truncation", Affects::kResults,
-      "How a longer prompt is treated: error, or truncated left, right or in the middle.");
-    v(shuffle, "shuffle", Affects::kResults, "Shuffle the rows, differently in each epoch.");
+      "What to do with a longer prompt: error, or truncate it: left, right or middle.");
+    v(shuffle, "shuffle", Affects::kResults, "Shuffle the rows, in another order each epoch.");
     v(seed, "seed", Affects::kResults, "Seed of the shuffling.");
     v(prompt_key, "prompt_key", Affects::kResults,
       "Field with the prompt: a text or a list of messages.");
     v(prompt_template, "prompt_template", Affects::kResults,
       "Text of the prompt with {field} placeholders, instead of prompt_key.");
     v(chat_template, "chat_template", Affects::kResults,
-      "Chat template: auto (the model folder's, for messages; a text stays as it is), model (the "
+      "Chat template: auto (the model folder's, for messages; a text is unchanged), model (the "
       "model folder's, for texts too, as user messages), chatml (Qwen 2.5's), a .jinja file, or "
       "none.");
     v(apply_chat_template_kwargs, "apply_chat_template_kwargs", Affects::kResults,
@@ -90,25 +91,25 @@ struct DataOptions {
     v(tools_key, "tools_key", Affects::kResults,
       "Field with the tools of a conversation, a list or its JSON, for the chat template.");
     v(answer_key, "answer_key", Affects::kResults,
-      "Field with the ground truth; dots reach into objects. Left as it is: also slime's label, "
+      "Field with the ground truth; dots select members of objects. By default also slime's label, "
       "TRL's solution or ground_truth.");
     v(answer_after, "answer_after", Affects::kResults,
       "Text in the answer after which the ground truth begins, e.g. ####; the last one counts.");
     v(reward_fn_key, "reward_fn_key", Affects::kResults,
-      "Field with the data source, by which reward.functions=auto picks the reward. Left as it is: "
+      "Field with the data source, by which reward.functions=auto selects the reward. By default "
       "also slime's metadata.source_name.");
     v(data_source, "data_source", Affects::kResults,
       "Data source of every row, instead of reward_fn_key.");
     v(response_key, "response_key", Affects::kResults,
-      "Field with the response to imitate (tlt sft). Left as it is: also TRL's completion.");
+      "Field with the response to imitate (tlt sft). By default also TRL's completion.");
     v(messages_key, "messages_key", Affects::kResults,
-      "Field with a conversation whose assistant's messages are imitated, where a row has no "
-      "response (tlt sft, tlt draft). Left as it is: also ShareGPT's conversations.");
+      "Field with a conversation whose assistant messages are imitated if a row has no "
+      "response (tlt sft, tlt draft). By default also ShareGPT's conversations.");
     v(loss_weights, "loss_weights", Affects::kResults,
-      "Loss weights of tokens in tlt sft, e.g. </think>=3; other tokens weigh 1.");
+      "Loss weights of tokens in tlt sft, e.g. </think>=3; 1 for other tokens.");
   }
 
-  // InputError: a value makes no sense.
+  // InputError: a value is out of range.
   void check() const;
 
   // InputError: no files are named. Borrows the options.

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A prompt as bytes, and back; of its place what comes behind the file's name.
+// Serialization of a prompt; of its place only the part after the file's name.
 std::string packed(const Prompt& prompt, const std::string& file) {
   const auto* tokens = reinterpret_cast<const uint8_t*>(prompt.tokens.data());
   const Json record = Json::array(

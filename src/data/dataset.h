@@ -1,8 +1,8 @@
-// Dataset: the prompts of a run, with what their reward needs to know.
+// Dataset: the prompts of a run, with the fields that their reward reads.
 //
-// Owns       the rows of files, read and tokenized at start and kept as row_store.h says: memory is
-//            bounded by 256 MB and 8 bytes a row for each file, however large it is. Problems of a
-//            generator are made when asked for.
+// Owns       the rows of files, read and tokenized at start and stored by row_store.h: memory is
+//            bounded by 256 MB and 8 bytes per row for each file, whatever its size. Problems of a
+//            generator are made on request.
 // Not here   the order (sampler.h); demonstrations (sft_dataset.h).
 // Threading  constant after loading.
 //
@@ -28,37 +28,37 @@ namespace tlt::data {
 
 struct Prompt {
   uint32_t id =
-      0;  // the row's number over all files, counted before any is left out; no shuffle changes it
+      0;  // row index over all files, counted before any is left out; not changed by shuffling
   std::vector<int32_t> tokens;
   std::string text;
   std::string data_source;          // empty: the row has none
   std::string ground_truth;         // empty: the row has none
-  nlohmann::ordered_json messages;  // of a conversational prompt; null: it is a text
+  nlohmann::ordered_json messages;  // of a conversational prompt; null: the prompt is a text
   nlohmann::ordered_json extra_info;
   std::string place;  // for messages: the file and the row
 };
 
-// Throws InputError where a row is of no use to those who work with it, like one whose answer
-// cannot be compared.
+// Throws InputError for a row that a reward cannot use, such as one whose answer cannot be
+// compared.
 using RowCheck = std::function<void(const Prompt&)>;
 
 class Dataset {
  public:
   // InputError: no files, no prompts, a row without its prompt or a required field, a prompt that
-  // is too long, a row that `check` refuses; with file and line. The rows of a generator are all of
-  // a kind: its first one is checked.
+  // is too long, a row that `check` rejects; with file and line. Rows of a generator are all alike,
+  // so only its first one is checked.
   static Dataset load(const DataOptions& options, const Tokenizer& tokenizer, Split split,
                       const RequiredFields& required = {}, const RowCheck& check = {});
 
   int64_t size() const { return sources_.size(); }
 
-  // Its files and generators, one after another, with their data.train_weights.
+  // Its files and generators, in order, with their data.train_weights.
   const std::vector<SamplerPart>& parts() const { return sources_.parts(); }
 
   // REQUIRES: 0 <= index < size().
   Prompt prompt(int64_t index) const { return sources_.item(index); }
 
-  // Rows that were too long and so left out (data.filter_overlong_prompts).
+  // Rows that were left out because they are too long (data.filter_overlong_prompts).
   int64_t left_out() const { return left_out_; }
 
   // Whether there is a prompt to which the model's chat template is not applied

@@ -32,14 +32,14 @@ DataOptions options_for(std::vector<std::string> files) {
   return options;
 }
 
-// As for a reward that reads everything.
+// The fields of a reward that reads everything.
 constexpr RequiredFields kAll = {.ground_truth = true, .data_source = true};
 
 Dataset load(const DataOptions& options, const RequiredFields& required = kAll) {
   return Dataset::load(options, gpt2_tokenizer(), Split::kTrain, required);
 }
 
-// The message without the folder of its file.
+// The error message without the folder of its file.
 std::string error_of(const DataOptions& options, const std::string& folder = ::testing::TempDir()) {
   try {
     load(options);
@@ -82,7 +82,7 @@ TEST(DatasetTest, ReadsGsm8ksRowByKeysAndTemplate) {
   EXPECT_EQ(prompt.extra_info, nlohmann::ordered_json::parse(kGsm8kRow));
 }
 
-TEST(DatasetTest, ReadsAListOfRowsAndAnswersThatAreNotText) {
+TEST(DatasetTest, ReadsAListOfRowsAndAnswersThatAreNoStrings) {
   DataOptions options = options_for(
       {file("list.json", R"([{"prompt": "a", "answer": {"target": 5}, "data_source": "x"}])")});
   options.answer_key = "answer";
@@ -100,7 +100,7 @@ TEST(DatasetTest, MessagesNeedAChatTemplate) {
       "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"));
 }
 
-TEST(DatasetTest, EveryMistakeHasItsPlace) {
+TEST(DatasetTest, EveryErrorHasItsPlace) {
   const std::string row = kVerlRow;
   EXPECT_TRUE(error_of(options_for({file("a.jsonl", row + "\n{\"prompt\": ")}))
                   .starts_with("a.jsonl:2: not JSON"));
@@ -144,7 +144,7 @@ TEST(DatasetTest, EveryMistakeHasItsPlace) {
   EXPECT_EQ(error_of(options), "data.truncation is \"up\"; give one of error, left, right, middle");
 }
 
-TEST(DatasetTest, RowsThatTheCheckRefusesAreNamed) {
+TEST(DatasetTest, RowsThatTheCheckRejectsAreNamed) {
   const auto refuse = [](const char* answer) {
     return [answer](const Prompt& prompt) {
       TLT_CHECK_INPUT(prompt.ground_truth != answer, "no ", answer, " here");
@@ -171,7 +171,7 @@ TEST(DatasetTest, RowsThatTheCheckRefusesAreNamed) {
   EXPECT_THROW(load_with(refuse(first.c_str())), InputError);
 }
 
-TEST(DatasetTest, LongPromptsAreCutLeftOutOrRefused) {
+TEST(DatasetTest, LongPromptsAreTruncatedLeftOutOrAnError) {
   DataOptions options = options_for(
       {file("long.jsonl",
             R"({"prompt":"0123456789","data_source":"x","reward_model":{"ground_truth":"2"}})"
@@ -204,7 +204,7 @@ TEST(DatasetTest, LongPromptsAreCutLeftOutOrRefused) {
 
 std::string parquet_error_of(const DataOptions& options) { return error_of(options, kParquet); }
 
-TEST(DatasetTest, AParquetFileGivesThePromptsOfItsRowsAsJsonLines) {
+TEST(DatasetTest, ParquetAndJsonLinesGiveTheSamePrompts) {
   for (const char* name : {"verl_gsm8k", "trl", "trl_chat"}) {
     const std::string path = kParquet + name;
     DataOptions options = options_for({path + ".parquet"});
@@ -253,7 +253,7 @@ TEST(DatasetTest, ReadsTrlsRowsWithTheirColumns) {
   EXPECT_TRUE(prompt.text.starts_with("冯 has 2 boxes")) << prompt.text;
 }
 
-TEST(DatasetTest, WhatNoRewardReadsMayBeMissing) {
+TEST(DatasetTest, FieldsThatNoRewardReadsMayBeMissing) {
   DataOptions options = options_for({file("bare.jsonl", R"({"prompt":"a"})")});
   const Prompt prompt = load(options, {}).prompt(0);
   EXPECT_EQ(prompt.ground_truth, "");
@@ -285,7 +285,7 @@ TEST(DatasetTest, ReadsSlimesRow) {
   EXPECT_EQ(prompt.extra_info.at("level"), 3);
 }
 
-TEST(DatasetTest, KeysThatAreSetMeanWhatTheySay) {
+TEST(DatasetTest, KeysThatAreSetAreUsedLiterally) {
   DataOptions options = options_for(
       {file("keys.jsonl", R"({"q":"a","label":"no","right":"yes","kind":"x","left":1})")});
   options.prompt_key = "q";
@@ -302,7 +302,7 @@ TEST(DatasetTest, KeysThatAreSetMeanWhatTheySay) {
       error_of(options).starts_with("keys.jsonl:1: no field \"wrong\"; set data.answer_key"));
 }
 
-TEST(DatasetTest, ColumnsOfAnotherTypeAndNoTextAreNamed) {
+TEST(DatasetTest, ColumnsOfAnotherTypeAreNamed) {
   EXPECT_EQ(parquet_error_of(options_for({kParquet + "wrong_type.parquet"})),
             "wrong_type.parquet: row 1: column prompt is 1; a prompt is a text or a list of "
             "messages, and data.prompt_key names it");
@@ -312,7 +312,7 @@ TEST(DatasetTest, ColumnsOfAnotherTypeAndNoTextAreNamed) {
                   .starts_with("data.train_files: no prompts in empty.parquet"));
 }
 
-TEST(DatasetTest, WeightsAreForEachFile) {
+TEST(DatasetTest, WeightsArePerFile) {
   DataOptions options = options_for({file("w1.jsonl", kVerlRow), "countdown:seed=3,size=4"});
   options.train_weights = {1, 0.5};
   const Dataset dataset = load(options);

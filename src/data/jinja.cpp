@@ -18,17 +18,17 @@ namespace {
 using Op = JinjaOperator;
 using Tag = JinjaTag;
 
-// Of calls in the tree: deep enough for every template, and a stack's worth less than a thread has.
+// Limit of nested calls: enough for every template, and less than a thread's stack can hold.
 constexpr int32_t kMaxCalls = 500;
 
 struct Loop;
 
-// The names that a block sets; those of the blocks around it are seen through it.
+// The names that a block sets; those of outer blocks are visible through it.
 struct Scope {
   Scope* outer;
   std::vector<std::pair<std::string_view, JinjaValue>> names;
-  Loop* loop = nullptr;  // around it
-  int64_t number = 0;    // no two have the same
+  Loop* loop = nullptr;  // that contains it
+  int64_t number = 0;    // unique
 
   const JinjaValue* try_find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->outer)
@@ -50,9 +50,9 @@ struct Scope {
 struct Loop {
   const JinjaStatement& statement;
   const JinjaValue::List& items;
-  Scope* scope;  // around it
+  Scope* scope;  // that contains it
   Loop* outer;
-  int64_t depth;  // 0: not by loop(…)
+  int64_t depth;  // 0: not called by loop(…)
   size_t index = 0;
 };
 
@@ -78,7 +78,7 @@ class Renderer {
   int line() const { return line_; }
 
  private:
-  // Counts calls that are under way.
+  // Counts nested calls.
   class Depth {
    public:
     explicit Depth(Renderer& renderer) : renderer_(renderer) {
@@ -107,7 +107,7 @@ class Renderer {
     T before_;
   };
 
-  // Has the names that are set until the end of a block.
+  // Holds the names that are set until the end of a block.
   class Inner {
    public:
     Inner(Renderer& renderer, Scope* outer)
@@ -203,12 +203,12 @@ class Renderer {
     return execute(body);
   }
 
-  // A macro sees the names of the block it stands in, as they are when it is called.
+  // A macro sees the names of the block that defines it, with their values at the call.
   JinjaValue::Callable closure(const JinjaStatement& macro) const {
     return {&macro, macro.text, scope_->number};
   }
 
-  // What a block prints, as a value.
+  // The output of a block, as a value.
   JinjaValue captured(const JinjaBody& body) {
     std::string text;
     const Replace<std::string*> output(output_, &text);
@@ -236,7 +236,7 @@ class Renderer {
     const JinjaValue* known = scope_->try_find(target.name);
     JinjaNamespace* fields = known == nullptr ? nullptr : known->try_namespace();
     if (fields == nullptr)
-      throw JinjaFault(target.name + " is no namespace, whose field could be set");
+      throw JinjaFault(target.name + " is not a namespace, so its fields cannot be set");
     for (auto& [field, held] : fields->fields) {
       if (field != target.field) continue;
       held = std::move(value);
@@ -271,7 +271,7 @@ class Renderer {
     return Flow::kNext;
   }
 
-  // loop(…): what the loop prints for other items, as if it stood there with them.
+  // loop(…): the output of the loop for other items.
   JinjaValue recurse(const JinjaValue& whole) {
     const Loop& loop = *loop_;
     std::string text;
@@ -282,7 +282,7 @@ class Renderer {
     return JinjaValue(std::move(text));
   }
 
-  // Those for which the condition holds.
+  // The items that fulfil the condition.
   JinjaValue::List loop_items(const JinjaStatement& statement, const JinjaValue& whole) {
     JinjaValue::List items = to_items(whole, meter_);
     if (!statement.condition) return items;
@@ -340,7 +340,7 @@ class Renderer {
     }
   }
 
-  // Operators that evaluate all their parts first.
+  // Operators that evaluate all their operands first.
   JinjaValue operate(const JinjaExpression& expression) {
     if (expression.op == Op::kCompare) return evaluate_comparison(expression);
     if (expression.op == Op::kSlice) return evaluate_slice(expression);
@@ -422,9 +422,9 @@ class Renderer {
     if (name == "length") return JinjaValue(size);
     if (name == "first") return JinjaValue(index == 0);
     if (name == "last") return JinjaValue(index + 1 == size);
-    const int64_t beside = index + (name == "previtem" ? -1 : 1);
-    if (beside < 0 || beside >= size) return JinjaValue::undefined("loop." + name);
-    return loop_->items[static_cast<size_t>(beside)];
+    const int64_t neighbour = index + (name == "previtem" ? -1 : 1);
+    if (neighbour < 0 || neighbour >= size) return JinjaValue::undefined("loop." + name);
+    return loop_->items[static_cast<size_t>(neighbour)];
   }
 
   JinjaValue make_dictionary(const JinjaExpression& expression) {
@@ -485,7 +485,7 @@ class Renderer {
     return slice_of(whole, slice, meter_);
   }
 
-  // `caller`: what a call block gives the macro.
+  // `caller`: what a call block passes to the macro.
   JinjaValue call(const JinjaExpression& expression, const JinjaValue* caller = nullptr) {
     const JinjaExpression& callee = *expression.parts[0];
     if (callee.op == Op::kLoop && callee.name.empty()) {
@@ -504,12 +504,13 @@ class Renderer {
     JinjaArguments given = arguments(expression);
     line_ = expression.line;
     check_defined(function);
-    if (!function.is_callable()) throw JinjaFault(callee.name + " is no function");
+    if (!function.is_callable()) throw JinjaFault(callee.name + " is not a function");
     if (caller != nullptr) given.named.emplace_back("caller", *caller);
     if (function.callable().macro != nullptr) return call_macro(function.callable(), given);
-    if (caller != nullptr) throw JinjaFault(callee.name + " is no macro, which a call block needs");
+    if (caller != nullptr)
+      throw JinjaFault(callee.name + " is not a macro, which a call block needs");
     if (!is_jinja_function(function.callable().name))
-      throw JinjaFault(callee.name + ": a method is called only where it is taken");
+      throw JinjaFault(callee.name + ": a method must be called where it is accessed");
     return call_jinja_function(function.callable().name, given, host_);
   }
 
@@ -528,7 +529,7 @@ class Renderer {
     const JinjaStatement& macro = *called.macro;
     Scope* const seen = try_scope(called.scope);
     if (seen == nullptr)
-      throw JinjaFault("macro " + macro.text + " is called outside of the block it stands in");
+      throw JinjaFault("macro " + macro.text + " is called outside of the block that defines it");
     const size_t count = macro.parameters.size();
     if (given.positional.size() > count)
       throw JinjaFault(fmt::format("macro {} takes {} arguments", macro.text, count));
@@ -573,7 +574,7 @@ class Renderer {
   JinjaRendering rendering_;
   std::string* output_ = &rendering_.text;
   Scope* scope_ = nullptr;
-  std::vector<Scope*> scopes_;  // of the blocks that are under way, in the order of their numbers
+  std::vector<Scope*> scopes_;  // of the active blocks, in the order of their numbers
   int64_t scopes_made_ = 0;
   Loop* loop_ = nullptr;
   JinjaValue input_;

@@ -1,9 +1,9 @@
-// JinjaTemplate: a template in the part of Jinja that chat templates are written in, rendered as
-// transformers renders it (trim_blocks, lstrip_blocks, no escapes for HTML, an immutable sandbox).
-// What it does not know is refused when it is read; what it does is counted, so that no template
-// takes for ever.
+// JinjaTemplate: a template in the subset of Jinja that chat templates use, rendered as in
+// transformers (trim_blocks, lstrip_blocks, no HTML escaping, an immutable sandbox). Unsupported
+// constructs are rejected by parse(); rendering counts its steps, so that no template runs
+// endlessly.
 //
-// Not here   where a model's template is found and what it is given (chat_template.h).
+// Not here   finding a model's template and its variables (chat_template.h).
 // Threading  constant after parsing; any function from any thread. Copies share the tree.
 //
 //   const JinjaTemplate hello = JinjaTemplate::parse("Hello {{ name | upper }}", "hello.jinja");
@@ -27,27 +27,27 @@ namespace tlt::data {
 struct JinjaTree;
 
 struct JinjaLimits {
-  int64_t steps = 50'000'000;      // about a second's work, 200 MB of text made
+  int64_t steps = 50'000'000;      // about a second of work, or 200 MB of text
   std::optional<std::time_t> now;  // for strftime_now; nullopt: the machine's clock
 };
 
 struct JinjaRendering {
   std::string text;
-  // [begin, end) in bytes of what {% generation %} blocks wrote, in order.
+  // [begin, end) in bytes of the output of {% generation %} blocks, in order.
   std::vector<std::pair<int64_t, int64_t>> generated;
 };
 
 class JinjaTemplate {
  public:
-  // InputError: "NAME: line 3: …", no Jinja or nothing that is supported.
+  // InputError: "NAME: line 3: …", not valid Jinja or not supported.
   static JinjaTemplate parse(std::string_view source, const std::string& name);
 
-  // With the members of the object as variables. InputError: "NAME: line 3: …", the template calls
-  // raise_exception, does what values do not allow, or takes too many steps.
+  // Renders with the members of the object as variables. InputError: "NAME: line 3: …", the
+  // template calls raise_exception, uses values wrongly, or takes too many steps.
   JinjaRendering render(const nlohmann::ordered_json& variables,
                         const JinjaLimits& limits = {}) const;
 
-  // There are {% generation %} blocks.
+  // Whether the template has {% generation %} blocks.
   bool marks_generation() const;
 
  private:

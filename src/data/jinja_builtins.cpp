@@ -36,7 +36,7 @@ const std::string& JinjaParameters::text(size_t i) const {
   const JinjaValue& value = require(i);
   check_defined(value);
   if (!value.is_text())
-    throw JinjaFault(fmt::format("{} takes a text, not a value of kind {}", what_, value.kind()));
+    throw JinjaFault(fmt::format("{} takes a string, not a value of kind {}", what_, value.kind()));
   return value.text();
 }
 
@@ -50,7 +50,7 @@ int64_t JinjaParameters::integer_or(size_t i, int64_t standard) const {
   const auto integer = values_[i]->try_integer();
   if (!integer)
     throw JinjaFault(
-        fmt::format("{} takes a whole number, not a value of kind {}", what_, values_[i]->kind()));
+        fmt::format("{} takes an integer, not a value of kind {}", what_, values_[i]->kind()));
   return *integer;
 }
 
@@ -73,7 +73,7 @@ struct Call {
     return {what, arguments, names};
   }
   JinjaMeter& meter() const { return host.meter; }
-  // The input as the text that it prints.
+  // The input as printed text.
   std::string text() const { return to_text(input, host.meter); }
   JinjaValue like(std::string text) const { return JinjaValue(std::move(text), input.is_markup()); }
 };
@@ -83,7 +83,7 @@ struct Filter {
   JinjaValue (*call)(const Call&);
 };
 
-// "a.0.b" of an item.
+// The attribute "a.0.b" of an item.
 JinjaValue reach(const JinjaValue& item, const JinjaValue& path, JinjaMeter& meter) {
   if (!path.is_text()) return item_of(item, path, meter);
   JinjaValue value = item;
@@ -146,7 +146,7 @@ JinjaValue items(const Call& call) {
   return JinjaValue::list(std::move(pairs), Row::kGenerator);
 }
 
-// As transformers' own tojson: json.dumps without escapes for HTML.
+// As transformers' tojson: json.dumps without HTML escaping.
 JinjaValue tojson(const Call& call) {
   const auto given =
       call.parameters("tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
@@ -164,7 +164,7 @@ JinjaValue tojson(const Call& call) {
   if (given[2] != nullptr && !given[2]->is_none()) {
     if (!given[2]->is_sequence() || given[2]->items().size() != 2 ||
         !given[2]->items()[0].is_text() || !given[2]->items()[1].is_text())
-      throw JinjaFault("tojson: separators are two texts");
+      throw JinjaFault("tojson: separators are two strings");
     style.item_separator = given[2]->items()[0].text();
     style.key_separator = given[2]->items()[1].text();
   }
@@ -256,7 +256,7 @@ JinjaValue round(const Call& call) {
   return JinjaValue((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
-// Of map, select and reject: what follows the first `skipped` arguments.
+// For map, select and reject: the arguments after the first `skipped`.
 JinjaArguments rest_of(const JinjaArguments& arguments, size_t skipped) {
   JinjaArguments rest;
   rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(std::min(
@@ -310,7 +310,7 @@ JinjaValue without_case(const JinjaValue& value, bool is_case_sensitive) {
   return value.is_text() && !is_case_sensitive ? JinjaValue(python::lower(value.text())) : value;
 }
 
-// Items with what they are compared by.
+// Items with their comparison keys.
 using Keyed = std::vector<std::pair<JinjaValue, JinjaValue>>;
 
 Keyed keyed_items(const Call& call, const JinjaValue* attribute, bool is_case_sensitive) {
@@ -480,7 +480,7 @@ struct Test {
 int64_t whole(const JinjaValue& value) {
   check_defined(value);
   const auto integer = value.try_integer();
-  if (!integer) throw JinjaFault("a test of whole numbers of a value of kind " + value.kind());
+  if (!integer) throw JinjaFault("an integer test of a value of kind " + value.kind());
   return *integer;
 }
 
@@ -644,8 +644,8 @@ JinjaValue apply_jinja_filter(std::string_view name, const JinjaValue& input,
                               const JinjaArguments& arguments, JinjaHost& host) {
   constexpr int32_t kMostFilters = 20;
   host.meter.spend(1);
-  if (host.depth >= kMostFilters) throw JinjaFault("filters call filters too often");
-  ++host.depth;  // a fault ends the rendering
+  if (host.depth >= kMostFilters) throw JinjaFault("filters are nested too deep");
+  ++host.depth;  // an error ends the rendering
   JinjaValue value = try_find(kFilters, name)->call({input, arguments, host});
   --host.depth;
   return value;

@@ -1,5 +1,5 @@
-// What a template can call: filters, tests, functions, methods of texts, lists and dictionaries.
-// What is not listed here is refused when the template is read.
+// Callables of a template: filters, tests, functions, methods of strings, lists and dictionaries.
+// parse_jinja() rejects all others.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,21 +21,21 @@ struct JinjaArguments {
   std::vector<std::pair<std::string, JinjaValue>> named;
 };
 
-// What calls need of the rendering.
+// State of the rendering that calls need.
 struct JinjaHost {
   JinjaMeter& meter;
   std::deque<JinjaNamespace>& namespaces;
   std::time_t now;
-  int32_t depth = 0;  // of filters that call filters
+  int32_t depth = 0;  // nesting of filters that call filters
 };
 
-// Arguments by the place or the name of a parameter.
+// Arguments by the position or name of a parameter.
 //
 //   const JinjaParameters given("join", arguments, {"d", "attribute"});
 //   if (const JinjaValue* d = given[0]) …
 class JinjaParameters {
  public:
-  // JinjaFault: too many, of another name, twice. REQUIRES: the arguments outlive this.
+  // JinjaFault: too many, of an unknown name, or given twice. REQUIRES: the arguments outlive this.
   JinjaParameters(std::string_view what, const JinjaArguments& arguments,
                   std::initializer_list<std::string_view> names);
 
@@ -43,7 +43,7 @@ class JinjaParameters {
   // JinjaFault: not given.
   const JinjaValue& require(size_t i) const;
 
-  // The argument as text or number, else the standard value. JinjaFault: of another kind.
+  // The argument as string or number, else the default. JinjaFault: of another kind.
   const std::string& text(size_t i) const;
   std::string text_or(size_t i, std::string_view standard) const;
   int64_t integer_or(size_t i, int64_t standard) const;
@@ -60,7 +60,7 @@ bool is_jinja_function(std::string_view name);
 bool is_jinja_method(std::string_view name);
 bool is_loop_attribute(std::string_view name);
 
-// REQUIRES: there is one of that name. JinjaFault: not of these values.
+// REQUIRES: the filter exists. JinjaFault: not applicable to these values.
 JinjaValue apply_jinja_filter(std::string_view name, const JinjaValue& input,
                               const JinjaArguments& arguments, JinjaHost& host);
 bool apply_jinja_test(std::string_view name, const JinjaValue& input,

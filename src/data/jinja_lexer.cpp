@@ -28,7 +28,7 @@ bool is_name_begin(char byte) {
   return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_';
 }
 
-// \r\n and \r become \n, and one at the end is dropped.
+// Replaces \r\n and \r by \n, and drops one at the end.
 std::string normalized(std::string_view source) {
   std::string text;
   text.reserve(source.size());
@@ -75,7 +75,7 @@ class Lexer {
     tokens_.push_back({.kind = kind, .line = line_, .text = std::move(text)});
   }
 
-  // The next tag's place: "{{", "{%" or "{#".
+  // Position of the next tag: "{{", "{%" or "{#".
   size_t find_tag() const {
     for (size_t at = source_.find('{', at_); at != std::string::npos;
          at = source_.find('{', at + 1)) {
@@ -86,8 +86,8 @@ class Lexer {
     return std::string::npos;
   }
 
-  // The text in front of a tag that begins with this sign, when it may be cut at the begin of a
-  // line.
+  // The text before a tag that begins with this sign, which may be stripped back to the beginning
+  // of a line.
   std::string_view before_tag(std::string_view text, char sign, bool is_variable) const {
     if (sign == '-') return python::strip(text, python::Side::kRight);
     if (sign == '+' || is_variable) return text;
@@ -125,7 +125,7 @@ class Lexer {
     end_block(sign);
   }
 
-  // What follows a closed block or comment: its newline goes, all whitespace after `-`.
+  // After a closed block or comment: drops its newline, or all whitespace after `-`.
   void end_block(char sign) {
     if (sign == '-') {
       skip_space();
@@ -140,7 +140,7 @@ class Lexer {
     return true;
   }
 
-  // After "{%": "raw %}" and all up to "{% endraw %}".
+  // After "{%": "raw %}" and everything up to "{% endraw %}".
   bool try_lex_raw() {
     const size_t at = at_;
     const int line = line_;
@@ -247,7 +247,7 @@ class Lexer {
     const auto number = python::try_float(digits);
     const auto integer = python::try_integer(digits);
     if (is_float ? !number : !integer || (digits.size() > 1 && digits[0] == '0'))
-      fail(digits + " is not a number that can be read");
+      fail(digits + " is not a valid number");
     if (is_float)
       tokens_.back().number = *number;
     else
@@ -263,7 +263,7 @@ class Lexer {
     advance(end + 1);
   }
 
-  // As Python's unicode-escape.
+  // Like Python's unicode-escape.
   std::string unescaped(std::string_view text) const {
     std::string out;
     for (size_t at = 0; at < text.size(); ++at) {
@@ -271,7 +271,7 @@ class Lexer {
         out += text[at];
         continue;
       }
-      ++at;  // the lexer took care that there is one more
+      ++at;  // the lexer checked that there is one more
       static constexpr std::string_view kLetters = "abfnrtv\\'\"\n";
       static constexpr std::string_view kMeanings = "\a\b\f\n\r\t\v\\'\"";
       const size_t letter = kLetters.find(text[at]);
@@ -304,7 +304,7 @@ class Lexer {
     const auto read = std::from_chars(digits.data(), end, code, base);
     const bool is_good = digits.size() == size && read.ec == std::errc() && read.ptr == end &&
                          code <= 0x10FFFF && !(code >= 0xD800 && code <= 0xDFFF);
-    if (!is_good) fail("a string has an escape that is no character: " + std::string(digits));
+    if (!is_good) fail("a string has an invalid escape: " + std::string(digits));
     python::append(out, static_cast<char32_t>(code));
   }
 
@@ -318,8 +318,7 @@ class Lexer {
       push(Kind::kOperator, std::string(sign));
       return advance(sign.size());
     }
-    fail("a character that has no meaning here: " +
-         std::string(rest().substr(0, next_utf8(rest()).bytes)));
+    fail("an unexpected character: " + std::string(rest().substr(0, next_utf8(rest()).bytes)));
   }
 
   void balance(std::string_view sign) {
@@ -337,8 +336,8 @@ class Lexer {
   std::string source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_begins_ = true;  // the last thing read ended a line
-  std::string open_;         // the brackets to come
+  bool line_begins_ = true;  // the last token ended a line
+  std::string open_;         // the expected closing brackets
   std::vector<JinjaToken> tokens_;
 };
 

@@ -1,5 +1,5 @@
-// Tokens of a Jinja template, cut as transformers sets Jinja up: trim_blocks, lstrip_blocks, no
-// newline at the end, `-` and `+` beside a tag.
+// Tokens of a Jinja template, with the settings of transformers: trim_blocks, lstrip_blocks, no
+// newline at the end, `-` and `+` next to a tag.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,7 +13,7 @@ namespace tlt::data {
 
 struct JinjaToken {
   enum class Kind {
-    kText,           // what stands between tags
+    kText,           // text between tags
     kBlockBegin,     // {%
     kBlockEnd,       // %}
     kVariableBegin,  // {{
@@ -27,7 +27,7 @@ struct JinjaToken {
   };
   Kind kind;
   int line;
-  std::string text;  // of a string what it stands for
+  std::string text;  // of a string: its value
   int64_t integer = 0;
   double number = 0;
 };

@@ -26,7 +26,7 @@ struct MethodCall {
                              std::initializer_list<std::string_view> names = {}) const {
     return {what, arguments, names};
   }
-  // A new text of the object's kind.
+  // A new string of the object's kind.
   JinjaValue like(std::string text) const {
     return JinjaValue(std::move(text), object.is_markup());
   }
@@ -58,11 +58,11 @@ JinjaValue split(const MethodCall& call, std::string_view name, bool from_right)
     return texts(from_right ? python::split_from_right(call.text(), limit)
                             : python::split(call.text(), limit),
                  call);
-  if (given.text(0).empty()) throw JinjaFault("split at an empty text");
+  if (given.text(0).empty()) throw JinjaFault("split at an empty string");
   return texts(python::split(call.text(), given.text(0), limit, from_right), call);
 }
 
-// True when the text, or a text of the tuple, stands at that end.
+// Whether the string starts or ends with the argument, or one of a tuple.
 JinjaValue has_end(const MethodCall& call, std::string_view name, bool at_begin) {
   const auto given = call.parameters(name, {"affix"});
   const JinjaValue& affix = given.require(0);
@@ -97,7 +97,7 @@ JinjaValue format(const MethodCall& call) {
       ++at;
     } else {
       const size_t close = text.find('}', at);
-      if (byte == '}' || close == std::string::npos) throw JinjaFault("format: a brace alone");
+      if (byte == '}' || close == std::string::npos) throw JinjaFault("format: a single brace");
       const std::string field = text.substr(at + 1, close - at - 1);
       const auto index =
           field.empty() ? static_cast<int64_t>(next++) : python::try_integer(field).value_or(-1);
@@ -144,7 +144,7 @@ JinjaValue map_text(const MethodCall& call) {
 
 template <python::Class Wanted>
 JinjaValue is_all(const MethodCall& call) {
-  call.parameters("a method of text");
+  call.parameters("a method of a string");
   return JinjaValue(python::is_all(call.text(), Wanted));
 }
 
@@ -154,7 +154,7 @@ JinjaValue count_text(const MethodCall& call) {
 
 JinjaValue index_text(const MethodCall& call) {
   JinjaValue at = find(call, "index", false);
-  if (at.try_integer() == -1) throw JinjaFault("index: the text is not there");
+  if (at.try_integer() == -1) throw JinjaFault("index: the string is not found");
   return at;
 }
 
@@ -264,7 +264,7 @@ const Method* try_find_method(std::span<const Method> methods, std::string_view 
 }  // namespace
 
 bool is_jinja_method(std::string_view name) {
-  // Known, and refused where it is called: what changes a list or a dictionary.
+  // Methods that change a list or a dictionary: calling them is an error.
   static constexpr auto kForbidden =
       std::to_array<std::string_view>({"append", "clear", "extend", "insert", "pop", "popitem",
                                        "remove", "reverse", "setdefault", "sort", "update"});

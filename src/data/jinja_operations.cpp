@@ -18,7 +18,7 @@ namespace {
   throw JinjaFault(fmt::format("{} {} {} is not possible", a.kind(), sign, b.kind()));
 }
 
-[[noreturn]] void fail_large() { throw JinjaFault("a whole number leaves 64 bits"); }
+[[noreturn]] void fail_large() { throw JinjaFault("an integer exceeds 64 bits"); }
 
 int64_t floor_divide(int64_t a, int64_t b) {
   if (b == 0) throw JinjaFault("a division by zero");
@@ -36,7 +36,7 @@ int64_t remainder(int64_t a, int64_t b) {
 
 int64_t power(int64_t base, int64_t exponent) {
   int64_t result = 1;
-  // Beyond 64 steps only these bases stay within 64 bits.
+  // With more than 64 steps only these bases stay within 64 bits.
   if (base == 0 || base == 1) return exponent == 0 ? 1 : base;
   if (base == -1) return exponent % 2 == 0 ? 1 : -1;
   for (; exponent > 0; --exponent)
@@ -70,7 +70,7 @@ JinjaValue float_arithmetic(std::string_view sign, double a, double b) {
   if (sign == "*") return JinjaValue(a * b);
   if (sign == "**") {
     const double result = std::pow(a, b);
-    if (!std::isfinite(result)) throw JinjaFault("a number that cannot be held");
+    if (!std::isfinite(result)) throw JinjaFault("a number is too large");
     return JinjaValue(result);
   }
   if (b == 0) throw JinjaFault("a division by zero");
@@ -121,7 +121,7 @@ bool is_either(std::string_view name, std::initializer_list<std::string_view> na
   return std::ranges::find(names, name) != names.end();
 }
 
-// Python's own attributes of a value: those come before what a dictionary holds.
+// Python's own attributes of a value take precedence over a dictionary's keys.
 bool has_method(const JinjaValue& value, std::string_view name) {
   if (value.is_dictionary())
     return is_either(name, {"copy", "fromkeys", "get", "items", "keys", "values"});
@@ -139,7 +139,7 @@ bool has_method(const JinjaValue& value, std::string_view name) {
                           "upper",        "zfill"});
 }
 
-// What changes a value: the sandbox of transformers hides it.
+// Methods that change a value, which the sandbox of transformers hides.
 bool is_hidden(const JinjaValue& value, std::string_view name) {
   return (value.is_dictionary() &&
           is_either(name, {"clear", "pop", "popitem", "setdefault", "update"})) ||
@@ -290,7 +290,7 @@ std::string percent_format(const std::string& text, const JinjaValue::List& valu
       at += 2;
     }
     const char sort = at < text.size() ? text[at] : '\0';
-    if (used >= values.size()) throw JinjaFault("too few values for the % in a text");
+    if (used >= values.size()) throw JinjaFault("too few values for the % in a string");
     const JinjaValue& value = values[used++];
     check_defined(value);
     if (sort == 's' && precision < 0) {
@@ -307,7 +307,7 @@ std::string percent_format(const std::string& text, const JinjaValue::List& valu
           fmt::format("%{} of a value of kind {} is not supported", sort, value.kind()));
     }
   }
-  if (used < values.size()) throw JinjaFault("too many values for the % in a text");
+  if (used < values.size()) throw JinjaFault("too many values for the % in a string");
   meter.spend_bytes(std::ssize(out));
   return out;
 }

@@ -1,4 +1,4 @@
-// What the operators of a template do with values: arithmetic, access, slices, `in`.
+// The operators of a template: arithmetic, access, slices, `in`.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,15 +11,15 @@
 
 namespace tlt::data {
 
-// a + b and so on; the sign is one of + - * / // % **. JinjaFault: not of these values.
+// a + b and so on; the sign is one of + - * / // % **. JinjaFault: not possible for these values.
 JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
                       JinjaMeter& meter);
 
-// value.name, value[key]; undefined where there is none. JinjaFault: of an undefined value.
+// value.name, value[key]; undefined if missing. JinjaFault: of an undefined value.
 JinjaValue attribute_of(const JinjaValue& value, const std::string& name);
 JinjaValue item_of(const JinjaValue& value, const JinjaValue& key, JinjaMeter& meter);
 
-// value[begin:end:step]; each may be none. JinjaFault: no text, list or tuple.
+// value[begin:end:step]; each may be none. JinjaFault: not a string, list or tuple.
 struct JinjaSlice {
   JinjaValue begin = JinjaValue::none(), end = JinjaValue::none(), step = JinjaValue::none();
 };
@@ -28,11 +28,11 @@ JinjaValue slice_of(const JinjaValue& value, const JinjaSlice& slice, JinjaMeter
 // `part in whole`.
 bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaMeter& meter);
 
-// Text % values: %s, %d, %r, %f with a precision, %%.
+// string % values: %s, %d, %r, %f with a precision, %%.
 std::string percent_format(const std::string& text, const JinjaValue::List& values,
                            JinjaMeter& meter);
 
-// Refused by every use of an undefined value but printing, tests and loops.
+// JinjaFault: the value is undefined. All uses check this except printing, tests and loops.
 void check_defined(const JinjaValue& value);
 
 }  // namespace tlt::data

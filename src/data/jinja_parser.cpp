@@ -28,21 +28,21 @@ class Parser {
   JinjaTree run() {
     JinjaTree tree;
     tree.body = parse_body({});
-    if (token().kind != Kind::kEnd) fail("a tag that ends nothing: " + token().text);
+    if (token().kind != Kind::kEnd) fail("an end tag without a block: " + token().text);
     check_calls();
     tree.marks_generation = marks_generation_;
     return tree;
   }
 
  private:
-  // Where in the template the parser is, as far as it matters what may stand there.
+  // Context of the parser: which constructs are allowed at this position.
   struct Surroundings {
-    bool in_loop = false;      // `loop` is known
-    bool may_break = false;    // out of a loop
-    bool in_output = true;     // what is printed goes to the rendering itself, not into a value
-    bool may_recurse = false;  // the loop around is recursive
-    JinjaStatement* macro = nullptr;  // the macro around
-    bool in_call_block = false;       // which has no caller, also inside a macro
+    bool in_loop = false;             // `loop` is defined
+    bool may_break = false;           // inside a loop
+    bool in_output = true;            // output goes to the rendering itself, not into a value
+    bool may_recurse = false;         // the innermost loop is recursive
+    JinjaStatement* macro = nullptr;  // the innermost macro
+    bool in_call_block = false;       // which has no caller, even inside a macro
   };
 
   class Nesting {
@@ -316,7 +316,7 @@ class Parser {
     return made;
   }
 
-  // The macro is one that a call block may call.
+  // Records that a call block may call the macro.
   void note_caller(int line) {
     if (around_.macro == nullptr || around_.in_call_block)
       fail_at(line, "the name caller is not supported here");
@@ -333,11 +333,11 @@ class Parser {
     if (!skip_operator(".")) fail_at(line, "loop without an attribute is not supported");
     std::string name = expect_name();
     if (!is_loop_attribute(name)) fail_at(line, "loop." + name + " is not supported");
-    if (name == "cycle" && !is_operator("(")) fail_at(line, "loop.cycle is to be called");
+    if (name == "cycle" && !is_operator("(")) fail_at(line, "loop.cycle must be called");
     return make(Op::kLoop, line, std::move(name));
   }
 
-  // Several values with commas between become a tuple.
+  // Several values separated by commas become a tuple.
   JinjaExpressionPtr parse_tuple(std::string_view end_name, bool may_be_empty = false,
                                  bool with_condition = true) {
     const int line = token().line;
@@ -405,7 +405,7 @@ class Parser {
       fail_at(line, "the method " + callee->name + " is not supported");
     const bool is_loop = callee->op == Op::kLoop;
     if (is_loop && !callee->name.empty() && callee->name != "cycle")
-      fail_at(line, "loop." + callee->name + " is no function");
+      fail_at(line, "loop." + callee->name + " is not a function");
     const bool is_recursion = is_loop && callee->name.empty();
     auto call = join(Op::kCall, line, "", std::move(callee));
     parse_arguments(*call);
@@ -427,7 +427,7 @@ class Parser {
         deepen(call, value);
         call.keywords.emplace_back(std::move(name), std::move(value));
       } else {
-        if (!call.keywords.empty()) fail_at(line, "an argument stands after a named one");
+        if (!call.keywords.empty()) fail_at(line, "a positional argument follows a named one");
         add(call, parse_expression());
       }
     });
@@ -510,7 +510,7 @@ class Parser {
     return made;
   }
 
-  // Up to a tag of one of these names, which is not taken; with none of them to the end.
+  // Parses up to a tag of one of these names, which is not consumed; without names, to the end.
   JinjaBody parse_body(std::initializer_list<std::string_view> ends) {
     const Nesting nesting(*this);
     JinjaBody body;
@@ -539,7 +539,7 @@ class Parser {
     return body;
   }
 
-  // The tag that ended a body; its %} is still to come.
+  // The tag that ended a body; its %} is not consumed yet.
   std::string take_end() {
     expect(Kind::kBlockBegin, "{%");
     return expect_name();
@@ -574,7 +574,7 @@ class Parser {
     fail_at(line, "the tag " + tag + " is not supported here");
   }
 
-  // A block with names of its own.
+  // A block with its own names.
   JinjaBody parse_inner(std::initializer_list<std::string_view> ends, bool keeps_output) {
     const Surroundings before = around_;
     around_.in_output &= keeps_output;
@@ -638,7 +638,7 @@ class Parser {
     made->expression = parse_tuple("recursive", false, /*with_condition=*/false);
     const Surroundings before = around_;
     if (skip_name("if")) {
-      around_.in_loop = false;  // not known there
+      around_.in_loop = false;  // not defined there
       made->condition = parse_expression();
     }
     around_ = before;
@@ -669,7 +669,7 @@ class Parser {
       assigned_.insert(name);
       auto standard = skip_operator("=") ? parse_expression() : nullptr;
       if (!standard && !statement.parameters.empty() && statement.parameters.back().second)
-        fail("a parameter without default stands after one with a default");
+        fail("a parameter without a default follows one with a default");
       statement.parameters.emplace_back(std::move(name), std::move(standard));
     }
     expect_operator(")");
@@ -743,7 +743,7 @@ class Parser {
     return made;
   }
 
-  // A called name must be a function, or something that the template sets.
+  // A called name must be a function, or a name that the template sets.
   void check_calls() const {
     for (const auto& [name, line] : called_)
       if (!is_jinja_function(name) && !assigned_.contains(name))

@@ -1,5 +1,5 @@
-// A Jinja template's text to its syntax tree, with everything refused that the renderer does not
-// know: tags, filters, tests, functions, methods.
+// Parses a Jinja template into its syntax tree and rejects everything that the renderer does not
+// support: tags, filters, tests, functions, methods.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,7 +13,7 @@ namespace tlt::data {
 
 struct JinjaTree {
   JinjaBody body;
-  bool marks_generation = false;  // there is a {% generation %}
+  bool marks_generation = false;  // the template has a {% generation %} block
 };
 
 // InputError: "NAME: line 3: …".

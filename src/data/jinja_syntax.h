@@ -1,6 +1,6 @@
 // The syntax tree of a Jinja template.
 //
-// Invariant  no part is nested deeper than kMaxJinjaDepth, so that walking and freeing it may
+// Invariant  no part is nested deeper than kMaxJinjaDepth, so that traversing and freeing it can
 //            recurse.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -23,7 +23,7 @@ using JinjaExpressionPtr = std::unique_ptr<JinjaExpression>;
 
 enum class JinjaOperator {
   kConstant,
-  kInput,  // of a filter around a block: what the block printed
+  kInput,  // of a filter around a block: the output of the block
   kName,
   kLoop,  // loop.NAME; without a name, and called: loop(children)
   kList,
@@ -63,12 +63,12 @@ enum class JinjaTag {
   kText,
   kPrint,
   kSet,          // targets = expression
-  kSetBlock,     // targets = body, through the filter `expression` where there is one
+  kSetBlock,     // targets = body, through the filter `expression` if given
   kIf,           // branches
   kFor,          // targets in expression if condition: body, else other
   kMacro,        // text(parameters): body
   kCallBlock,    // the call `expression` of a macro, whose caller(parameters) is body
-  kWith,         // targets, one for each of values: body
+  kWith,         // targets, one for each of `values`: body
   kFilterBlock,  // body through the filter `expression`
   kGeneration,   // body
   kBreak,
@@ -91,9 +91,9 @@ struct JinjaStatement {
   std::string text;
   JinjaExpressionPtr expression, condition;
   std::vector<JinjaTarget> targets;
-  bool is_unpacked = false;   // several targets, or one and a comma
+  bool is_unpacked = false;   // several targets, or one with a comma
   bool is_recursive = false;  // a loop whose body may call it for other items
-  bool uses_caller = false;   // a macro that may be called by a call block
+  bool uses_caller = false;   // a macro that a call block may call
   std::vector<JinjaExpressionPtr> values;
   std::vector<std::pair<std::string, JinjaExpressionPtr>> parameters;  // nullptr: no default
   std::vector<JinjaBranch> branches;

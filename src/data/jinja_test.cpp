@@ -38,8 +38,8 @@ struct Case {
   const char *source, *want;
 };
 
-// Every value as transformers 5.23 (Jinja 3.1.6) gives it.
-TEST(JinjaTest, ExpressionsAreThoseOfPython) {
+// Every value is that of transformers 5.23 (Jinja 3.1.6).
+TEST(JinjaTest, ExpressionsMatchPython) {
   for (const Case& one : std::initializer_list<Case>{
            {"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 1 + 2 * 3 }}",
             "3 -4 2 3.5 1024 7"},
@@ -76,7 +76,7 @@ TEST(JinjaTest, ExpressionsAreThoseOfPython) {
     EXPECT_EQ(render(one.source), one.want) << one.source;
 }
 
-TEST(JinjaTest, FiltersAreJinjas) {
+TEST(JinjaTest, FiltersMatchJinja) {
   for (const Case& one : std::initializer_list<Case>{
            {"{{ dict | tojson }}", R"({"b": 1, "a": [1, "x"], "items": 5, "quote\"": "it's"})"},
            {"{{ [1, {'a': []}] | tojson(indent=2) }}", "[\n  1,\n  {\n    \"a\": []\n  }\n]"},
@@ -120,7 +120,7 @@ TEST(JinjaTest, FiltersAreJinjas) {
     EXPECT_EQ(render(one.source), one.want) << one.source;
 }
 
-TEST(JinjaTest, MethodsAreThoseOfStr) {
+TEST(JinjaTest, MethodsMatchStr) {
   for (const Case& one : std::initializer_list<Case>{
            {"{{ text.strip().split(',') }} {{ ' a  b '.split() }} {{ 'a b c'.split(' ', 1) }} "
             "{{ 'a b c'.rsplit(' ', 1) }} {{ ' a b '.split(none, 1) }} {{ ''.split() }}",
@@ -177,7 +177,7 @@ TEST(JinjaTest, StatementsAndTheirScopes) {
 }
 
 // trim_blocks and lstrip_blocks.
-TEST(JinjaTest, WhitespaceIsCutAsTransformersCutsIt) {
+TEST(JinjaTest, WhitespaceIsStrippedAsInTransformers) {
   for (const Case& one :
        std::initializer_list<Case>{{"a\n  {% if yes %}\n  b\n  {% endif %}\nc\n", "a\n  b\nc"},
                                    {"a {% if yes %} b {% endif %}\n\nc", "a  b \nc"},
@@ -191,7 +191,7 @@ TEST(JinjaTest, WhitespaceIsCutAsTransformersCutsIt) {
     EXPECT_EQ(render(one.source), one.want) << one.source;
 }
 
-TEST(JinjaTest, WhatIsNotKnownIsRefusedWhenRead) {
+TEST(JinjaTest, UnsupportedConstructsFailToParse) {
   for (const Case& one : std::initializer_list<Case>{
            {"a\nb {{ n | pprint }}", "t.jinja: line 2: the filter pprint is not supported"},
            {"{{ n is prime }}", "t.jinja: line 1: the test prime is not supported"},
@@ -217,12 +217,12 @@ TEST(JinjaTest, WhatIsNotKnownIsRefusedWhenRead) {
            {"{{ 1 +", "t.jinja: line 1: {{ is not closed"},
            {"{% if yes %}\nx", "t.jinja: line 2: the template ends where {% endif %} is expected"},
            {"{{ (1] }}", "t.jinja: line 1: ] where ) is expected"},
-           {"{{ ä }}", "t.jinja: line 1: a character that has no meaning here: ä"},
+           {"{{ ä }}", "t.jinja: line 1: an unexpected character: ä"},
            {"{% endfor %}", "t.jinja: line 1: the tag endfor is not supported here"}})
     EXPECT_EQ(complaint(one.source), one.want) << one.source;
 }
 
-TEST(JinjaTest, WhatGoesWrongIsToldWithItsLine) {
+TEST(JinjaTest, RenderingErrorsHaveTheLine) {
   for (const Case& one : std::initializer_list<Case>{
            {"\n{{ raise_exception('No ' ~ name) }}",
             "t.jinja: line 2: the template refuses: No World"},
@@ -234,14 +234,15 @@ TEST(JinjaTest, WhatGoesWrongIsToldWithItsLine) {
            {"{{ missing | tojson }}", "t.jinja: line 1: tojson of missing, which is undefined"},
            {"{% for i in 5 %}{% endfor %}", "t.jinja: line 1: a value of kind int has no items"},
            {"{{ 1 // 0 }}", "t.jinja: line 1: a division by zero"},
-           {"{{ 9223372036854775807 + 1 }}", "t.jinja: line 1: a whole number leaves 64 bits"},
+           {"{{ 9223372036854775807 + 1 }}", "t.jinja: line 1: an integer exceeds 64 bits"},
            {"{{ n.x.y }}", "t.jinja: line 1: x is undefined"},
            {"{{ 'ß' | upper }}", "t.jinja: line 1: the other case of U+00DF is not supported"},
-           {"{% set n.x = 1 %}", "t.jinja: line 1: n is no namespace, whose field could be set"}})
+           {"{% set n.x = 1 %}",
+            "t.jinja: line 1: n is not a namespace, so its fields cannot be set"}})
     EXPECT_EQ(complaint(one.source), one.want) << one.source;
 }
 
-TEST(JinjaTest, NothingTakesForEver) {
+TEST(JinjaTest, NoTemplateRunsEndlessly) {
   const char* kTooMany = "t.jinja: line 1: the rendering takes too many steps";
   EXPECT_EQ(
       complaint("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
@@ -272,8 +273,8 @@ TEST(JinjaTest, NothingTakesForEver) {
   EXPECT_THROW(render("{{ 'aaa' | map(" + many("'map', ", 999) + "'list') | list }}"), InputError);
 }
 
-// Found by the fuzzer: what is quoted from a template may be as long as the template.
-TEST(JinjaTest, ARefusalIsOneSentenceHoweverLongTheWord) {
+// Found by the fuzzer: a quotation from a template may be as long as the template.
+TEST(JinjaTest, ErrorIsOneSentenceHoweverLongTheWord) {
   for (const std::string& source :
        {"{{ " + std::string(20000, '9') + " }}", "{{ name | " + std::string(20000, 'x') + " }}",
         std::string("{{ raise_exception('a\\nb') }}")}) {
@@ -284,15 +285,15 @@ TEST(JinjaTest, ARefusalIsOneSentenceHoweverLongTheWord) {
   }
 }
 
-// Found by the fuzzer: the product of quotient and divisor left 64 bits on the way.
-TEST(JinjaTest, RemaindersOfTheSmallestNumbersAreWhole) {
+// Found by the fuzzer: the product of quotient and divisor exceeded 64 bits.
+TEST(JinjaTest, RemaindersOfTheSmallestIntegers) {
   EXPECT_EQ(render("{{ (-9223372036854775807 - 1) % 3 }} {{ -9223372036854775807 % -4 }} "
                    "{{ (-9223372036854775807 - 1) % -1 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ -6 % 3 }}"),
             "1 -3 0 -2 2 0");
 }
 
-// Templates cut, joined and changed by chance: each is rendered or refused.
-TEST(JinjaTest, RandomTemplatesAreRenderedOrRefused) {
+// Templates cut, joined and changed at random: each is rendered or rejected.
+TEST(JinjaTest, RandomTemplatesAreRenderedOrRejected) {
   static const std::vector<std::string> kPieces = {"{{",
                                                    "}}",
                                                    "{%",
@@ -398,7 +399,7 @@ TEST(JinjaTest, RandomTemplatesAreRenderedOrRefused) {
   EXPECT_GT(rendered, 1000);
 }
 
-TEST(JinjaTest, DictMakesOne) {
+TEST(JinjaTest, DictMakesADictionary) {
   EXPECT_EQ(JinjaTemplate::parse("{{ dict(a=1, b=2) }}", "t").render(Json::object()).text,
             "{'a': 1, 'b': 2}");
 }
@@ -413,8 +414,8 @@ TEST(JinjaTest, GeneratedTextIsMarked) {
             (std::vector<std::pair<int64_t, int64_t>>{{2, 5}, {7, 10}, {12, 15}}));
 }
 
-// What transformers makes of them; null where it raised (tests/tools/make_chat_goldens.py).
-TEST(JinjaTest, MacrosInBlocksCallBlocksAndRecursiveLoopsAreThoseOfJinja) {
+// Output of transformers; null where it raised an exception (tests/tools/make_chat_goldens.py).
+TEST(JinjaTest, NestedMacrosAndRecursiveLoopsMatchJinja) {
   const Json golden = Json::parse(
       read_file(std::string(TLT_SOURCE_DIR) + "/tests/golden/chat/blocks.json", 1 << 20));
   int64_t rendered = 0;
@@ -433,10 +434,10 @@ TEST(JinjaTest, MacrosInBlocksCallBlocksAndRecursiveLoopsAreThoseOfJinja) {
   EXPECT_GT(rendered, 30);
 }
 
-TEST(JinjaTest, AMacroIsNotCalledOutsideOfItsBlock) {
+TEST(JinjaTest, MacroCannotBeCalledOutsideOfItsBlock) {
   EXPECT_EQ(complaint("{% set ns = namespace(m=none) %}{% for i in list %}{% macro m() %}{{ i }}"
                       "{% endmacro %}{% set ns.m = m %}{% endfor %}\n{% set m = ns.m %}{{ m() }}"),
-            "t.jinja: line 2: macro m is called outside of the block it stands in");
+            "t.jinja: line 2: macro m is called outside of the block that defines it");
 }
 
 }  // namespace

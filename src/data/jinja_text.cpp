@@ -22,8 +22,8 @@ struct Range {
   char32_t first, last;
 };
 
-// Characters whose upper or title case is not one character, or of which the two differ. (Of lower
-// cases that holds for U+0130, and U+03A3 depends on what follows.)
+// Characters whose upper or title case is more than one character, or differ from each other. (For
+// lower case that holds for U+0130, and U+03A3 depends on what follows.)
 constexpr std::array kSpecialCase = std::to_array<Range>(
     {{0xDF, 0xDF},      {0x130, 0x131},   {0x149, 0x149},   {0x1C4, 0x1CC},   {0x1F0, 0x1F3},
      {0x345, 0x345},    {0x390, 0x390},   {0x3A3, 0x3A3},   {0x3B0, 0x3B0},   {0x587, 0x587},
@@ -87,7 +87,7 @@ void for_each(std::string_view text, const Visit& visit) {
   }
 }
 
-// Cuts characters off for which `drop` is true.
+// Strips characters for which `drop` is true.
 std::string_view strip_if(std::string_view text, Side side,
                           const std::function<bool(std::string_view)>& drop) {
   while (side != Side::kRight && !text.empty()) {
@@ -111,7 +111,7 @@ bool is_line_end(char32_t c) {
          c == 0x2029;
 }
 
-// As `upper` says for each character in turn.
+// Changes the case of each character: to upper case where `upper` returns true.
 std::string mapped(std::string_view text, const std::function<bool(char32_t)>& upper) {
   std::string out;
   out.reserve(text.size());
@@ -387,7 +387,7 @@ std::vector<int64_t> slice_places(int64_t size, std::optional<int64_t> begin,
   const int64_t first = begin ? clamp(*begin) : step > 0 ? 0 : size - 1;
   const int64_t last = end ? clamp(*end) : step > 0 ? size : -1;
   std::vector<int64_t> places;
-  // Steps beyond the size visit one place; cut so that the sum cannot overflow.
+  // Steps larger than the size visit one position; clamped so that the sum cannot overflow.
   const int64_t stride = std::clamp(step, -size - 1, size + 1);
   for (int64_t at = first; stride > 0 ? at < last : at > last; at += stride) places.push_back(at);
   return places;

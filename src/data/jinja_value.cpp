@@ -121,7 +121,7 @@ const JinjaValue* JinjaValue::try_find(std::string_view key) const {
 
 const JinjaValue* JinjaValue::try_find(const JinjaValue& key) const {
   if (key.is_text()) return try_find(key.text());
-  JinjaMeter unlimited(INT64_MAX);  // keys are plain
+  JinjaMeter unlimited(INT64_MAX);  // keys are scalars
   for (const auto& [name, value] : pairs())
     if (equal(name, key, unlimited)) return &value;
   return nullptr;
@@ -171,7 +171,7 @@ int compare(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
   meter.spend(1);
   if (a.is_text() && b.is_text()) {
     meter.spend_bytes(std::ssize(a.text()));
-    return sign_of(a.text() <=> b.text());  // UTF-8 sorts as code points do
+    return sign_of(a.text() <=> b.text());  // UTF-8 sorts like code points
   }
   if (a.is_number() && b.is_number()) {
     const auto x = a.try_integer(), y = b.try_integer();

@@ -1,11 +1,13 @@
-// JinjaValue: a value of a chat template: what Python would have in its place.
+// JinjaValue: a value of a chat template, with Python's semantics.
 //
 // Lists, tuples and dictionaries never change once made (the sandbox of transformers forbids it),
-// so copies share them. A namespace is the one thing that changes; it belongs to the renderer.
+// so copies share them. Only a namespace can change; it belongs to the renderer.
 //
-// Not here   text as Python treats it (jinja_text.h); filters and methods (jinja_builtins.h).
+// Not here   strings with Python's semantics (jinja_text.h); filters and methods
+//            (jinja_builtins.h).
 // Threading  a value and what it shares: one thread at a time.
-// Invariant  no value is nested deeper than kMaxDepth, so that walking and freeing it may recurse.
+// Invariant  no value is nested deeper than kMaxDepth, so that traversing and freeing it can
+//            recurse.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,20 +25,20 @@
 
 namespace tlt::data {
 
-// What a template does wrong while it is rendered; the renderer adds template and line.
+// An error of a template during rendering; the renderer adds template and line.
 class JinjaFault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Counts what a rendering does. JinjaFault when it is too much.
+// Counts the work of a rendering. JinjaFault when it exceeds the limit.
 class JinjaMeter {
  public:
   explicit JinjaMeter(int64_t steps) : left_(steps) {}
 
   void spend(int64_t steps);
-  // For text that is made or walked, and for values that are. What all values of a rendering take
-  // in memory is so bounded too: about 4 bytes a step, or 10.
+  // For strings and values that are made or traversed. This also bounds the memory of all values of
+  // a rendering: about 4 bytes per step, or 10.
   void spend_bytes(int64_t bytes) { spend(bytes / 4); }
   void spend_items(int64_t items) { spend(items > INT64_MAX / 16 ? INT64_MAX : items * 16); }
 
@@ -52,18 +54,18 @@ class JinjaValue {
   static constexpr int32_t kMaxDepth = 100;
 
   using List = std::vector<JinjaValue>;
-  using Pairs = std::vector<std::pair<JinjaValue, JinjaValue>>;  // keys are all different
+  using Pairs = std::vector<std::pair<JinjaValue, JinjaValue>>;  // keys are distinct
 
   struct Undefined {
-    std::string name;  // in messages
+    std::string name;  // in error messages
   };
   struct None {};
   struct Text {
     std::shared_ptr<const std::string> bytes;  // UTF-8
-    bool is_markup;  // the `safe` filter's: text added to it is escaped for HTML
+    bool is_markup;  // the `safe` filter's: text added to it is HTML-escaped
   };
-  // A view (of a dictionary, a range) has a length, but neither places nor text; a generator (of
-  // map, select …) can only be walked, and is true even when there is nothing in it.
+  // A view (of a dictionary, a range) has a length, but no positions and no printed form; a
+  // generator (of map, select …) can only be iterated, and is true even when empty.
   enum class Row { kList, kTuple, kView, kGenerator };
   struct Sequence {
     std::shared_ptr<const List> items;
@@ -77,7 +79,7 @@ class JinjaValue {
   struct Callable {
     const JinjaStatement* macro;  // nullptr: a function or a method of that name
     std::string_view name;
-    int64_t scope = 0;  // of a macro: the number of the renderer's names that it sees
+    int64_t scope = 0;  // of a macro: the number of the scope that it sees
   };
 
   JinjaValue() : value_(Undefined{}) {}
@@ -97,7 +99,7 @@ class JinjaValue {
   // JinjaFault: nested too deep.
   static JinjaValue list(List items, Row row = Row::kList);
   static JinjaValue dictionary(Pairs pairs);
-  // JinjaFault: nested too deep, or a whole number beyond 64 bits.
+  // JinjaFault: nested too deep, or an integer beyond 64 bits.
   static JinjaValue from_json(const nlohmann::ordered_json& json, int32_t depth = 0);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(value_); }
@@ -105,7 +107,7 @@ class JinjaValue {
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
   bool is_float() const { return std::holds_alternative<double>(value_); }
   bool is_text() const { return std::holds_alternative<Text>(value_); }
-  bool is_sequence() const {  // of any row
+  bool is_sequence() const {  // of any kind of row
     return std::holds_alternative<Sequence>(value_);
   }
   bool is_row(Row row) const { return is_sequence() && std::get<Sequence>(value_).row == row; }
@@ -116,10 +118,10 @@ class JinjaValue {
   bool is_number() const { return is_float() || try_integer().has_value(); }
   bool is_markup() const { return is_text() && std::get<Text>(value_).is_markup; }
 
-  // Of a whole number or a boolean, which Python counts among them.
+  // The value of an integer or boolean, which is an integer in Python.
   std::optional<int64_t> try_integer() const;
 
-  // REQUIRES: it is of that kind.
+  // REQUIRES: the value is of that kind.
   const std::string& text() const { return *std::get<Text>(value_).bytes; }
   Row row() const { return std::get<Sequence>(value_).row; }
   const List& items() const { return *std::get<Sequence>(value_).items; }
@@ -134,7 +136,7 @@ class JinjaValue {
 
   bool is_true() const;  // as Python's bool()
 
-  // "str", "list" … in messages.
+  // "str", "list" … for error messages.
   std::string kind() const;
 
   int32_t depth() const;
@@ -154,10 +156,10 @@ struct JinjaNamespace {
 // As Python's ==; values of different kinds differ, 1 == 1.0 == true.
 bool equal(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter);
 
-// Below, equal or above 0 as a is less, equal or greater. JinjaFault: they have no order.
+// Negative, 0 or positive as a is less, equal or greater. JinjaFault: they have no order.
 int compare(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter);
 
-// As Python's str() and repr(). JinjaFault: a namespace, macro or function, which would show an
+// As Python's str() and repr(). JinjaFault: a namespace, macro or function, which would print an
 // address.
 std::string to_text(const JinjaValue& value, JinjaMeter& meter);
 std::string to_repr(const JinjaValue& value, JinjaMeter& meter);
@@ -168,11 +170,11 @@ struct JinjaJsonStyle {
   bool sorts_keys = false, is_ascii = false;
 };
 
-// As Python's json.dumps(). JinjaFault: undefined, or of a kind that JSON has not.
+// As Python's json.dumps(). JinjaFault: undefined, or of a kind that JSON lacks.
 std::string to_json(const JinjaValue& value, const JinjaJsonStyle& style, JinjaMeter& meter);
 
-// What a for loop walks: items, keys, characters; nothing of an undefined value. JinjaFault: no
-// such thing.
+// The items that a for loop visits: items, keys, characters; none of an undefined value.
+// JinjaFault: not iterable.
 JinjaValue::List to_items(const JinjaValue& value, JinjaMeter& meter);
 
 }  // namespace tlt::data

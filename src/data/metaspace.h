@@ -1,6 +1,6 @@
 // Metaspace: the step of that name in a tokenizer.json, which writes a space as "▁" (U+2581) and
-// may put one in front of a text. SentencePiece's way; the pre-tokenizer does it, the decoder
-// undoes it.
+// may add one at the beginning of a text, as SentencePiece does. The pre-tokenizer applies it, the
+// decoder reverses it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,12 +12,12 @@ namespace tlt::data {
 
 struct Metaspace {
   enum class Scheme {
-    kAlways,  // in front of each stretch between added tokens that does not begin with one
-    kFirst,   // in front of the text's begin only
+    kAlways,  // before each piece between added tokens that does not start with one
+    kFirst,   // only at the beginning of the text
     kNever,
   };
 
-  // InputError: a field is wrong.
+  // InputError: an invalid field.
   explicit Metaspace(const nlohmann::json& description);
 
   std::string mark;  // one character

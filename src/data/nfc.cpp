@@ -19,8 +19,8 @@ struct Range {
   char32_t first, last;
 };
 
-// Marks that combine since Unicode 10 to 15, and U+11A7, which utf8proc before 2.9 swallows after a
-// Hangul syllable: characters that the Hugging Face library neither moves nor composes.
+// Marks that combine since Unicode 10 to 15, and U+11A7, which utf8proc before 2.9 drops after a
+// Hangul syllable: characters that the Hugging Face library neither reorders nor composes.
 constexpr std::array kInert = std::to_array<Range>(
     {{0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
      {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x11A7, 0x11A7},
@@ -52,8 +52,8 @@ void append_composed(std::string& out, std::string_view text) {
 
 }  // namespace
 
-// Characters below U+0300 neither combine nor decompose for good; from there UTF-8 begins with 0xCC
-// or more.
+// Characters below U+0300 do not combine or decompose under NFC; from there on UTF-8 starts with
+// 0xCC or more.
 bool is_surely_nfc(std::string_view text) {
   return std::ranges::all_of(text, [](char byte) { return static_cast<uint8_t>(byte) < 0xCC; });
 }

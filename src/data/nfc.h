@@ -1,5 +1,5 @@
-// Unicode NFC as the Hugging Face library does it: its tables are those of Unicode 9, so a
-// combining mark that is newer stays where it is. Models saw their training text so.
+// Unicode NFC as in the Hugging Face library: its tables are those of Unicode 9, so newer combining
+// marks are not reordered. Models were trained on text normalized so.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace tlt::data {
 
-// True for a text that to_nfc() would not change; most texts are found out in one fast pass.
+// Whether to_nfc() would certainly not change the text; most texts pass this one fast scan.
 bool is_surely_nfc(std::string_view text);
 
 // REQUIRES: valid UTF-8.

@@ -16,18 +16,18 @@ TEST(NfcTest, ComposesAndOrders) {
   EXPECT_EQ(to_nfc(std::string_view("a\0e\u0301", 5)), std::string_view("a\0\u00E9", 4));
 }
 
-// What the Hugging Face library was seen to do (tokenizers 0.23.3).
+// Observed behaviour of the Hugging Face library (tokenizers 0.23.3).
 TEST(NfcTest, MarksNewerThanUnicode9StayInPlace) {
   EXPECT_EQ(to_nfc("\u3131\u036C\u1DF7"), "\u3131\u036C\u1DF7");
   EXPECT_EQ(to_nfc("c\u0335\u034E\u031F\u1715"), "c\u0335\u034E\u031F\u1715");
   EXPECT_EQ(to_nfc("\U00011935\U00011930"), "\U00011935\U00011930");
 }
 
-TEST(NfcTest, AHangulSyllableLeavesTheVowelAfterItAlone) {
+TEST(NfcTest, HangulSyllableDoesNotAbsorbTheNextVowel) {
   EXPECT_EQ(to_nfc("\u1101\u1171\u11A7"), "\uB00C\u11A7");
 }
 
-TEST(NfcTest, SureTextsDoNotChange) {
+TEST(NfcTest, SurelyNfcTextsDoNotChange) {
   EXPECT_TRUE(is_surely_nfc("plain \u00FC\u02FF"));
   EXPECT_FALSE(is_surely_nfc("e\u0301"));
   for (char32_t c = 1; c < 0x300; ++c) {

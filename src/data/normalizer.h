@@ -1,6 +1,6 @@
-// Normalizer: changes a text before it is cut into words, as the "normalizer" of a tokenizer.json
-// says: NFC, Prepend, Replace, and Sequences of these. Any other type is an InputError that names
-// it.
+// Normalizer: changes a text before it is split into words, by the "normalizer" of a
+// tokenizer.json: NFC, Prepend, Replace, and Sequences of these. Any other type is an InputError
+// that names it.
 //
 // Threading  one copy per thread (it keeps match state); copies share the compiled patterns.
 //
@@ -23,18 +23,18 @@ namespace tlt::data {
 
 class Normalizer {
  public:
-  // Changes nothing. So it is for a null description.
+  // Changes nothing, as for a null description.
   Normalizer() = default;
   explicit Normalizer(const nlohmann::json& description);
 
-  // The text itself where nothing is to change, else the buffer with the new text. REQUIRES: valid
-  // UTF-8; the buffer is not the text's.
+  // The text itself if nothing changes, else the buffer with the new text. REQUIRES: valid UTF-8;
+  // the buffer does not own the text.
   std::string_view apply(std::string_view text, std::string& buffer);
 
  private:
   struct Step {
     bool is_nfc = false;
-    std::string prefix = {};  // put in front of a text that is not empty
+    std::string prefix = {};  // added at the beginning of a text that is not empty
     std::optional<Replacement> replacement = {};
   };
 

@@ -40,20 +40,20 @@ TEST(NormalizerTest, StepsRunInTheirOrder) {
             "cafe");
 }
 
-TEST(NormalizerTest, ReplaceTakesAPattern) {
+TEST(NormalizerTest, ReplaceAcceptsAPattern) {
   EXPECT_EQ(normalized(R"({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "_"})",
                        "a b  c   d"),
             "a b_c_d");
 }
 
-TEST(NormalizerTest, ACopyGivesTheSame) {
+TEST(NormalizerTest, CopyGivesTheSame) {
   const Normalizer first(nlohmann::json::parse(kLlama2));
   Normalizer second(first);
   std::string buffer;
   EXPECT_EQ(second.apply("x y", buffer), "▁x▁y");
 }
 
-TEST(NormalizerTest, WhatIsNotKnownIsRefusedByName) {
+TEST(NormalizerTest, UnknownTypesAreNamed) {
   EXPECT_THROW(normalized(R"({"type": "Lowercase"})", "a"), InputError);
   EXPECT_THROW(normalized(R"({"type": "Replace", "pattern": {"String": ""}, "content": "x"})", "a"),
                InputError);

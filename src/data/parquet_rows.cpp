@@ -1,4 +1,4 @@
-// The only file that includes Arrow: its headers cost seconds.
+// The only file that includes Arrow, whose headers take seconds to compile.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "data/parquet_rows.h"
@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 Json text_value(std::string_view text) {
-  TLT_CHECK_INPUT(is_valid_utf8(text), "a text that is not UTF-8; save it as UTF-8");
+  TLT_CHECK_INPUT(is_valid_utf8(text), "a string is not UTF-8; save it as UTF-8");
   return std::string(text);
 }
 
@@ -51,7 +51,7 @@ Json struct_value(const arrow::StructArray& array, int64_t i) {
   return object;
 }
 
-// An object where the keys are texts, else a list of pairs.
+// An object if the keys are strings, else a list of pairs.
 Json map_value(const arrow::MapArray& array, int64_t i) {
   const bool is_object = arrow::is_base_binary_like(array.keys()->type_id());
   Json map = is_object ? Json::object() : Json::array();
@@ -67,7 +67,7 @@ Json map_value(const arrow::MapArray& array, int64_t i) {
   return map;
 }
 
-// Dates, times, decimals …: as Arrow writes them.
+// Dates, times, decimals …: in Arrow's notation.
 Json other_value(const arrow::Array& array, int64_t i) {
   const auto scalar = array.GetScalar(i);
   TLT_CHECK_INPUT(scalar.ok(), "type ", array.type()->ToString(),
@@ -140,8 +140,8 @@ Json value_of(const arrow::Array& array, int64_t i) {
   }
 }
 
-// What a file may take of memory at once. Pages are of about a megabyte; the length that a damaged
-// one names would be taken, and filled with zeros, before it is noticed.
+// Limits of the memory that a file may allocate at once. Pages have about a megabyte; the length
+// that a damaged page states would be allocated and zeroed before the error is noticed.
 constexpr int64_t kMostBytes = int64_t{1} << 28, kMostBytesOfAByte = 16;
 
 int64_t most_bytes(const std::string& path) {
@@ -149,8 +149,8 @@ int64_t most_bytes(const std::string& path) {
                   kMostBytesOfAByte * static_cast<int64_t>(std::filesystem::file_size(path)));
 }
 
-// Column by column and page by page, in the caller's thread: Arrow's defaults read whole row groups
-// ahead.
+// Reads column by column and page by page, in the caller's thread: Arrow's defaults read whole row
+// groups ahead.
 parquet::ReaderProperties page_by_page(arrow::MemoryPool* memory) {
   parquet::ReaderProperties properties(memory);
   properties.enable_buffered_stream();
@@ -165,8 +165,8 @@ parquet::ArrowReaderProperties in_batches() {
   return properties;
 }
 
-// What `open` gives; its errors, returned or thrown (of a damaged length: std::length_error too),
-// as an InputError that begins with `place`.
+// The result of `open`; its errors, returned or thrown (for a damaged length also
+// std::length_error), become an InputError that begins with `place`.
 template <class Open>
 auto checked(const std::string& place, const char* what, Open open) {
   std::string message;
@@ -194,7 +194,7 @@ struct ParquetRows::File {
   std::vector<Column> columns;
   std::shared_ptr<arrow::RecordBatch> batch;  // nullptr: none yet
   int64_t next = 0;                           // row of the batch
-  int64_t rows = 0;                           // handed out
+  int64_t rows = 0;                           // returned so far
 
   std::string row_place(int64_t row) const { return path + ": row " + std::to_string(row); }
 
@@ -211,7 +211,7 @@ struct ParquetRows::File {
 };
 
 ParquetRows::ParquetRows(const std::string& path) {
-  FileHandle(path, O_RDONLY);  // says why, when there is none
+  FileHandle(path, O_RDONLY);  // throws the reason if the file cannot be opened
   file_ = std::make_unique<File>(path);
   file_->reader = checked(path, "not a whole Parquet file", [&] {
     parquet::arrow::FileReaderBuilder builder;

@@ -1,11 +1,11 @@
-// ParquetRows: the rows of a Parquet file as JSON objects, one after another.
+// ParquetRows: the rows of a Parquet file as JSON objects, in order.
 //
-// Lists become lists, structs and maps with text keys objects, dates, times and decimals text; what
-// is null stays null. A name in a message is the column's.
+// Lists become lists, structs and maps with string keys objects, dates, times and decimals strings;
+// nulls stay null. Error messages name the column.
 //
-// Owns       the open file and one batch of kBatchRows rows. What is in memory is bounded by that
-//            batch and one page of each column, whatever the size of the file and its row groups.
-// Not here   which fields a row needs (dataset.h); other kinds of files (rows.h).
+// Owns       the open file and one batch of kBatchRows rows. Memory is bounded by that batch and
+//            one page of each column, whatever the size of the file and its row groups.
+// Not here   which fields a row needs (dataset.h); other file formats (rows.h).
 // Threading  one thread at a time.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -26,14 +26,14 @@ class ParquetRows final : public RowReader {
 
   struct Column {
     std::string name;
-    std::string type;  // as Arrow writes it: "list<element: struct<role: string, …>>"
+    std::string type;  // in Arrow's notation: "list<element: struct<role: string, …>>"
   };
 
-  // InputError: no such file, or not a whole Parquet file.
+  // InputError: no such file, or not a complete Parquet file.
   explicit ParquetRows(const std::string& path);
   ~ParquetRows() override;
 
-  // InputError, with file and row: a damaged page, a text that is not UTF-8 (with its column).
+  // InputError, with file and row: a damaged page, a string that is not UTF-8 (with its column).
   [[nodiscard]] bool try_next(nlohmann::ordered_json& row) override;
   std::string place() const override;
 

@@ -30,7 +30,7 @@ std::string text_of_file(const std::string& path) {
   return text.str();
 }
 
-// The message without the folder of the file.
+// The error message without the folder of the file.
 std::string error_of(const std::string& path) {
   try {
     ParquetRows rows(path);
@@ -57,7 +57,7 @@ Json shown(const Json& value) {
 
 class ParquetGoldenTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ParquetGoldenTest, RowsAreThoseThatPyarrowReads) {
+TEST_P(ParquetGoldenTest, RowsMatchPyarrow) {
   const std::string path = kParquetFolder + GetParam();
   ParquetRows reader(path + ".parquet");
   const std::vector<Json> rows = read_all(reader);
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Files, ParquetGoldenTest,
                                            "empty"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(ParquetRowsTest, KnowsItsColumnsAndRowGroups) {
+TEST(ParquetRowsTest, HasColumnsAndRowGroups) {
   const ParquetRows rows(kParquetFolder + "verl_gsm8k.parquet");
   EXPECT_EQ(rows.size(), 24);
   EXPECT_EQ(rows.row_groups(), 3);
@@ -98,7 +98,7 @@ TEST(ParquetRowsTest, PlaceIsTheRow) {
   EXPECT_EQ(rows.place(), kParquetFolder + "trl.parquet: row 251");
 }
 
-TEST(ParquetRowsTest, WhatIsNoParquetFileIsRefused) {
+TEST(ParquetRowsTest, OtherFilesAreAnError) {
   EXPECT_TRUE(error_of("/nowhere.parquet").starts_with("nowhere.parquet: cannot open"));
   EXPECT_TRUE(error_of(copy_of("short.parquet", "PAR1"))
                   .starts_with("short.parquet: not a whole Parquet file; copy the file again"));
@@ -109,13 +109,13 @@ TEST(ParquetRowsTest, WhatIsNoParquetFileIsRefused) {
                   .starts_with("cut.parquet: not a whole Parquet file; copy the file again"));
 }
 
-TEST(ParquetRowsTest, TextThatIsNotUtf8IsNamedByRowAndColumn) {
+TEST(ParquetRowsTest, StringThatIsNotUtf8NamesRowAndColumn) {
   EXPECT_EQ(error_of(kParquetFolder + "not_utf8.parquet"),
-            "not_utf8.parquet: row 2: column prompt: a text that is not UTF-8; save it as UTF-8");
+            "not_utf8.parquet: row 2: column prompt: a string is not UTF-8; save it as UTF-8");
 }
 
-// Found by the fuzzer: the name's line break was the message's.
-TEST(ParquetRowsTest, ANameWithALineBreakStaysInItsSentence) {
+// Found by the fuzzer: a line break in the name was a line break in the message.
+TEST(ParquetRowsTest, NameWithALineBreakIsOneSentence) {
   std::string bytes = text_of_file(kParquetFolder + "not_utf8.parquet");
   for (size_t at = 0; (at = bytes.find("prompt", at)) != bytes.npos;) bytes[at + 3] = '\n';
   const std::string error = error_of(copy_of("name.parquet", bytes));
@@ -123,17 +123,17 @@ TEST(ParquetRowsTest, ANameWithALineBreakStaysInItsSentence) {
   EXPECT_EQ(error.find('\n'), std::string::npos) << error;
 }
 
-// Found by the fuzzer: such a name became the key of a row that nothing could write.
-TEST(ParquetRowsTest, ANameThatIsNotUtf8IsRefused) {
+// Found by the fuzzer: such a name became the key of a row that could not be written.
+TEST(ParquetRowsTest, NameThatIsNotUtf8IsAnError) {
   std::string bytes = text_of_file(kParquetFolder + "wrong_type.parquet");
   for (size_t at = 0; (at = bytes.find("prompt", at)) != bytes.npos;) bytes[at] = '\xff';
   EXPECT_EQ(error_of(copy_of("name.parquet", bytes)),
             "name.parquet: a column whose name is not UTF-8; name it in UTF-8");
 }
 
-// Found by the fuzzer: eight bytes of a page's header say that it has 2 GB, which Arrow took, and
-// filled, before it saw the end of the file.
-TEST(ParquetRowsTest, TheLengthOfADamagedPageIsNotBelieved) {
+// Found by the fuzzer: a page header of eight bytes states 2 GB, which Arrow allocated and zeroed
+// before it reached the end of the file.
+TEST(ParquetRowsTest, LengthOfADamagedPageIsNotAllocated) {
   std::string bytes = text_of_file(kParquetFolder + "trl.parquet");
   bytes.replace(6903, 8, std::string("\xff\xff\xff\x7f\0\0\0\0", 8));
   const std::string error = error_of(copy_of("page.parquet", bytes));
@@ -143,7 +143,7 @@ TEST(ParquetRowsTest, TheLengthOfADamagedPageIsNotBelieved) {
   EXPECT_NE(error.find("limit=268435456"), std::string::npos) << error;
 }
 
-// Whatever a flipped byte does, it ends as rows or as an InputError that begins with the file.
+// Whatever a flipped byte does, the result is rows or an InputError that begins with the file.
 TEST(ParquetRowsTest, DamagedBytesAreRowsOrOneSentence) {
   int refused = 0, in_the_middle = 0;
   for (const char* name : {"verl_gsm8k.parquet", "types.parquet"}) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxPreTokenizers = 32;
 
-// The split that ByteLevel does by itself: GPT-2's.
+// The pattern that ByteLevel uses by itself: GPT-2's.
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -125,7 +125,7 @@ void PreTokenizer::find_stretches(Step& step, std::string_view piece) {
   if (done < piece.size()) stretches_.push_back({done, piece.size(), step.is_inverted});
 }
 
-// Of several matches in a row only the one that touches the stretch goes with it.
+// Among consecutive matches, only the one adjacent to the gap is merged with it.
 void PreTokenizer::merge_stretches(Behavior behavior) {
   const bool goes_backward = behavior == Behavior::kWithNext;
   if (goes_backward) std::ranges::reverse(stretches_);

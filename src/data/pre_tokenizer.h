@@ -1,9 +1,9 @@
-// PreTokenizer: cuts a text into the words that byte-pair merges never cross, as the
-// "pre_tokenizer" of a tokenizer.json says: Split, ByteLevel, Digits, Metaspace, and Sequences of
-// these. Any other type is an InputError that names it.
+// PreTokenizer: splits a text into the words that byte-pair merges never cross, by the
+// "pre_tokenizer" of a tokenizer.json: Split, ByteLevel, Digits, Metaspace, and Sequences of these.
+// Any other type is an InputError that names it.
 //
-// Not here   the byte-level alphabet: words are the text's own bytes (bpe.h reads its vocabulary
-//            so).
+// Not here   the byte-level alphabet: words are the text's own bytes (bpe.h converts its
+//            vocabulary).
 // Threading  one copy per thread (it keeps match state); copies share the compiled patterns.
 //
 //   PreTokenizer splitter(json.at("pre_tokenizer"));
@@ -27,31 +27,31 @@ namespace tlt::data {
 
 class PreTokenizer {
  public:
-  // The whole text is one word. So it is for a null description.
+  // The whole text is one word, as for a null description.
   PreTokenizer() = default;
   explicit PreTokenizer(const nlohmann::json& description);
 
-  // Whether words are byte strings (a ByteLevel step) or, without one, text.
+  // Whether words are byte strings (a ByteLevel step) or UTF-8 text.
   bool is_byte_level() const { return is_byte_level_; }
 
   // Replaces `words` by the words of the text, in order; none is empty. They point into the text or
-  // into this object and hold until the next call. `begins_text`: nothing, not even an added token,
-  // stands before it. REQUIRES: valid UTF-8.
+  // into this object and are valid until the next call. `begins_text`: nothing precedes the text,
+  // not even an added token. REQUIRES: valid UTF-8.
   void split(std::string_view text, bool begins_text, std::vector<std::string_view>& words);
 
  private:
-  // What becomes of a match: a word, nothing, a word with the matches that touch it, or a part of
-  // the word before or behind it.
+  // Treatment of a match: a word, nothing, a word together with adjacent matches, or part of the
+  // previous or next word.
   enum class Behavior { kIsolated, kRemoved, kContiguous, kWithPrevious, kWithNext };
   struct Stretch {
     size_t begin, end;
     bool is_match;
   };
   struct Step {
-    std::optional<Regex> regex;  // absent: no cut
+    std::optional<Regex> regex;  // absent: no split
     Behavior behavior = Behavior::kIsolated;
-    bool is_inverted = false;  // what lies between matches is the match
-    bool adds_space = false;   // in front of a piece that does not begin with one
+    bool is_inverted = false;  // the parts between matches are the matches
+    bool adds_space = false;   // before a piece that does not start with one
     std::optional<Metaspace> metaspace = {};
   };
 
@@ -69,7 +69,7 @@ class PreTokenizer {
   bool is_byte_level_ = false;
 
   std::vector<std::string_view> pieces_;  // between two steps
-  std::deque<std::string> spaced_;        // pieces that are not as they stand in the text
+  std::deque<std::string> spaced_;        // pieces that differ from the text
   std::vector<Stretch> stretches_;        // of one piece
 };
 

@@ -19,7 +19,7 @@ Words split(const char* description, std::string_view text, bool begins_text = t
   return {words.begin(), words.end()};
 }
 
-TEST(PreTokenizerTest, NullLeavesTheTextWhole) {
+TEST(PreTokenizerTest, NullMakesOneWord) {
   EXPECT_EQ(split("null", "a b"), Words{"a b"});
   EXPECT_EQ(split("null", ""), Words{});
 }
@@ -56,7 +56,7 @@ TEST(PreTokenizerTest, ByteLevelPutsASpaceInFrontOfEachPiece) {
             (Words{" a", " 1"}));
 }
 
-TEST(PreTokenizerTest, UnknownComponentsAreRefusedByName) {
+TEST(PreTokenizerTest, UnknownTypesAreNamed) {
   const auto message = [](const char* description) -> std::string {
     try {
       PreTokenizer splitter(nlohmann::json::parse(description));
@@ -75,7 +75,7 @@ TEST(PreTokenizerTest, UnknownComponentsAreRefusedByName) {
       std::string::npos);
 }
 
-TEST(PreTokenizerTest, MatchesJoinTheirNeighbours) {
+TEST(PreTokenizerTest, MatchesMergeWithTheirNeighbours) {
   const auto by = [](const std::string& behavior, std::string_view text) {
     return split(
         (R"({"type":"Split","pattern":{"String":" "},"behavior":")" + behavior + "\"}").c_str(),
@@ -87,7 +87,7 @@ TEST(PreTokenizerTest, MatchesJoinTheirNeighbours) {
   EXPECT_EQ(by("Contiguous", "a  b c"), (Words{"a", "  ", "b", " ", "c"}));
 }
 
-TEST(PreTokenizerTest, MetaspaceMarksSpacesAndTheBegin) {
+TEST(PreTokenizerTest, MetaspaceMarksSpacesAndTheBeginning) {
   const auto by = [](const std::string& scheme, std::string_view text, bool begins_text = true) {
     return split(
         (R"({"type":"Metaspace","replacement":"▁","prepend_scheme":")" + scheme + "\"}").c_str(),
@@ -101,7 +101,7 @@ TEST(PreTokenizerTest, MetaspaceMarksSpacesAndTheBegin) {
   EXPECT_EQ(split(R"({"type":"Metaspace","replacement":"▁","split":false})", "a b"), Words{"▁a▁b"});
 }
 
-TEST(PreTokenizerTest, MetaspaceThatContradictsItselfIsRefused) {
+TEST(PreTokenizerTest, ContradictoryMetaspaceIsAnError) {
   EXPECT_THROW(split(R"({"type":"Metaspace","replacement":"▁","add_prefix_space":false})", "a"),
                InputError);
 }

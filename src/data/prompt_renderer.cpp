@@ -31,7 +31,7 @@ constexpr const char* kChatMl = R"({%- if messages[0].role != 'system' %}
     {{- '<|im_start|>assistant\n' }}
 {%- endif %})";
 
-// Takes tokens out until `limit` are left; in the middle as verl does: limit / 2 stay in front.
+// Removes tokens until `limit` are left; in the middle as in verl: the first limit / 2 are kept.
 void cut(std::vector<int32_t>& tokens, int64_t limit, const std::string& where) {
   const int64_t kept_in_front = where == "left" ? 0 : where == "right" ? limit : limit / 2;
   const int64_t surplus = std::ssize(tokens) - limit;
@@ -63,7 +63,7 @@ PromptRenderer::PromptRenderer(const DataOptions& options, Tokenizer tokenizer)
       chat_fault_ = "the model folder " + folder +
                     " has no chat template; set data.chat_template=chatml or to a .jinja file";
     } catch (const InputError& error) {
-      chat_fault_ = error.what();  // of no interest where prompts are texts
+      chat_fault_ = error.what();  // not needed if prompts are texts
     }
     TLT_CHECK_INPUT(chat_template_ || wanted == "auto",
                     "data.chat_template is model: ", chat_fault_);
@@ -95,7 +95,7 @@ const ChatTemplate& PromptRenderer::require_chat_template(const std::string& pla
   return *chat_template_;
 }
 
-// Tools may be a list, or the list as JSON text, which keeps the order of its keys.
+// Tools may be a list, or the list as a JSON string, which keeps the order of its keys.
 Chat PromptRenderer::chat_of(const nlohmann::ordered_json& row, Json messages,
                              const std::string& place) const {
   Chat chat{.messages = std::move(messages), .variables = variables_};

@@ -1,4 +1,5 @@
-// PromptRenderer: a data row's prompt or conversation as text and as tokens, as DataOptions say.
+// PromptRenderer: renders a data row's prompt or conversation as text and as tokens, by
+// DataOptions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -22,21 +23,21 @@ class PromptRenderer {
   // InputError: data.chat_template names a template that cannot be used.
   PromptRenderer(const DataOptions& options, Tokenizer tokenizer);
 
-  // By data.prompt_key, prompt_template and chat_template; messages with the begin of the
-  // assistant's turn behind them.
+  // By data.prompt_key, prompt_template and chat_template; messages are followed by the beginning
+  // of the assistant's turn.
   std::string text(const nlohmann::ordered_json& row, const std::string& place) const;
 
-  // The tokens of a text, cut by data.truncation where there are more than max_prompt_length.
-  // A template has written its own begin-of-sequence token: none is added. nullopt: too long, and
-  // such rows are left out. InputError: too long and not to be cut, or empty.
+  // The tokens of a text, truncated by data.truncation if there are more than max_prompt_length. No
+  // begin-of-sequence token is added to a template's output, which has its own. nullopt: too long,
+  // with data.filter_overlong_prompts. InputError: too long and not to be truncated, or empty.
   std::optional<std::vector<int32_t>> try_tokens(const std::string& text,
                                                  const std::string& place) const;
 
-  // Whether the row's prompt is a text, which data.chat_template=auto leaves as it is, though the
-  // model folder has a chat template: with a chat model this is seldom meant.
+  // Whether the row's prompt is a text, which data.chat_template=auto does not change, although the
+  // model folder has a chat template: rarely intended with a chat model.
   bool leaves_out_template(const nlohmann::ordered_json& row) const;
 
-  // What the row's conversation teaches (chat_spans.h, row_fields.h); nullopt: it has none.
+  // The training rows of the conversation (chat_spans.h, row_fields.h); nullopt: the row has none.
   std::optional<std::vector<ChatTokens>> try_conversation(const nlohmann::ordered_json& row,
                                                           const std::string& place) const;
 
@@ -50,7 +51,7 @@ class PromptRenderer {
   const nlohmann::ordered_json variables_;  // of every conversation
   std::optional<PromptTemplate> template_;
   std::optional<ChatTemplate> chat_template_;
-  std::string chat_fault_;  // why there is none
+  std::string chat_fault_;  // why there is no template
 };
 
 }  // namespace tlt::data

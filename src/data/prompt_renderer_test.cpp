@@ -48,7 +48,7 @@ class PromptRendererTest : public ::testing::Test {
 
 constexpr const char* kMessages = R"({"prompt": [{"role": "user", "content": "hi"}]})";
 
-TEST_F(PromptRendererTest, MessagesAreWrittenWithTheModelsTemplate) {
+TEST_F(PromptRendererTest, MessagesUseTheModelsTemplate) {
   give_template(
       "{{ bos_token }}{{ messages[0].content }}{% if add_generation_prompt %}>{% endif %}");
   EXPECT_EQ(text(kMessages), "<|begin_of_text|>hi>");
@@ -59,7 +59,7 @@ TEST_F(PromptRendererTest, MessagesAreWrittenWithTheModelsTemplate) {
   EXPECT_EQ(text(R"({"prompt": "ho"})"), "<|begin_of_text|>Q: ho>");
 }
 
-TEST_F(PromptRendererTest, ATemplateWritesTheOnlyBeginOfSequence) {
+TEST_F(PromptRendererTest, TemplateWritesTheOnlyBeginOfSequence) {
   give_template("{{ bos_token }}{{ messages[0].content }}");
   const auto tokens = *renderer().try_tokens(text(kMessages), "f:1");
   const int32_t bos = Tokenizer::load(folder_.path()).id_of("<|begin_of_text|>");
@@ -82,7 +82,7 @@ TEST_F(PromptRendererTest, VariablesAndToolsReachTheTemplate) {
 }
 
 // As transformers renders Qwen2.5's template with add_generation_prompt.
-TEST_F(PromptRendererTest, ChatMlIsQwensText) {
+TEST_F(PromptRendererTest, ChatMlMatchesQwen) {
   options_.chat_template = "chatml";
   EXPECT_EQ(text(R"({"prompt": "hi"})"),
             "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
@@ -96,7 +96,7 @@ TEST_F(PromptRendererTest, ChatMlIsQwensText) {
             "<|im_start|>assistant\n");
 }
 
-TEST_F(PromptRendererTest, MistakesAreNamed) {
+TEST_F(PromptRendererTest, ErrorsNameTheirCause) {
   EXPECT_EQ(complaint(kMessages), "f:1: the row has a list of messages, and the model folder " +
                                       folder_.path() +
                                       " has no chat template; set data.chat_template=chatml or to "

@@ -1,4 +1,4 @@
-// PromptTemplate: the text of a prompt from the fields of a data row.
+// PromptTemplate: makes the text of a prompt from the fields of a data row.
 //
 //   PromptTemplate("{question} Let's think step by step.").render(row, place)
 //
@@ -16,8 +16,8 @@ namespace tlt::data {
 
 class PromptTemplate {
  public:
-  // `{name}` stands for a field, dots reach into it; `{{` and `}}` are braces. InputError: a brace
-  // alone.
+  // `{name}` is replaced by a field, dots select members; `{{` and `}}` are braces. InputError: a
+  // single brace.
   explicit PromptTemplate(std::string_view format);
 
   // InputError: the row lacks a field.

@@ -19,20 +19,20 @@ std::string render(const char* format) {
   return PromptTemplate(format).render(kRow, "data.jsonl:3");
 }
 
-TEST(PromptTemplateTest, FieldsArePutIn) {
+TEST(PromptTemplateTest, FieldsAreInserted) {
   EXPECT_EQ(render("Q: {question}\nA:"), "Q: 1+1?\nA:");
   EXPECT_EQ(render("{level}{extra.hint}{a.b}{extra}"), "5twodotted{\"hint\":\"two\"}");
   EXPECT_EQ(render("no field"), "no field");
   EXPECT_EQ(render("\\boxed{{{level}}}"), "\\boxed{5}");
 }
 
-TEST(PromptTemplateTest, ABraceAloneIsRefused) {
+TEST(PromptTemplateTest, SingleBraceIsAnError) {
   for (const char* format : {"{", "}", "a {question", "question}", "{}", "{a{b}}", "{{{"}) {
     EXPECT_THROW(PromptTemplate{format}, InputError) << format;
   }
 }
 
-TEST(PromptTemplateTest, AMissingFieldIsNamedWithItsPlace) {
+TEST(PromptTemplateTest, MissingFieldIsNamedWithItsPlace) {
   try {
     render("{answer}");
     FAIL();

@@ -18,11 +18,11 @@ constexpr size_t kMaxPatternBytes = 1 << 16;
 constexpr size_t kMinJitStackBytes = 32 << 10;
 constexpr size_t kMaxJitStackBytes = 8 << 20;
 
-// PCRE2's own \s also takes U+180E, which lost the property White_Space in Unicode 6.3.
+// PCRE2's own \s also matches U+180E, which lost the property White_Space in Unicode 6.3.
 constexpr std::string_view kWhiteSpaceRanges =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-// Letters and numbers of Unicode 15 and 16: Oniguruma 6.9.10 knows them, PCRE2 10.42 is at
+// Letters and numbers of Unicode 15 and 16, which Oniguruma 6.9.10 has; PCRE2 10.42 has those of
 // Unicode 14.
 constexpr std::string_view kNewerLetters =
     R"(\x{1c89}\x{1c8a}\x{a7cb}-\x{a7cd}\x{a7da}-\x{a7dc}\x{105c0}-\x{105f3}\x{10d4a}-\x{10d65})"
@@ -41,7 +41,7 @@ std::string error_text(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
-// Rewrites one pattern, left to right.
+// Translates one pattern, left to right.
 class Translator {
  public:
   Translator(std::string_view pattern, bool with_newer)
@@ -176,7 +176,7 @@ class Translator {
   std::string out_;
 };
 
-// Whether a text may hold one of the newer letters and numbers, by the first byte of its
+// Whether a text may contain one of the newer letters and numbers, by the first byte of its
 // characters.
 bool may_be_newer(std::string_view text) {
   return std::ranges::any_of(text, [](char character) {

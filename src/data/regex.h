@@ -1,11 +1,11 @@
-// Regex: a pattern of a tokenizer.json. The Hugging Face library runs those with Oniguruma (Ruby
-// syntax); this runs them with PCRE2 and its JIT. Where the two read a construct differently it is
-// rewritten (\s is the Unicode property White_Space) or refused with an InputError
-// (\w, \b, ^, $, …).
+// Regex: a pattern of a tokenizer.json. The Hugging Face library matches those with Oniguruma (Ruby
+// syntax); this class uses PCRE2 and its JIT. A construct that the two interpret differently is
+// rewritten (\s is the Unicode property White_Space) or rejected with an InputError (\w, \b, ^, $,
+// …).
 //
-// Oniguruma's letters and numbers are those of Unicode 16, PCRE2's may be of 14. A text that may
-// hold newer ones is matched with a second form of the pattern that lists them; it is half as fast,
-// so it is not the first.
+// Oniguruma's letters and numbers are those of Unicode 16, PCRE2's may be those of 14. A text that
+// may contain newer ones is matched with a second form of the pattern that lists them, which is
+// half as fast.
 //
 // Threading  copies share the compiled code and own their match state: one copy per thread.
 //
@@ -34,7 +34,7 @@ class Regex {
   // A regex that matches exactly this text.
   static Regex literal(std::string_view text);
 
-  // From a pattern of our own, in PCRE2's syntax.
+  // From a pattern of this program, in PCRE2's syntax.
   static Regex from_pcre2(const std::string& pattern);
 
   Regex(const Regex& other);
@@ -43,7 +43,7 @@ class Regex {
   Regex& operator=(Regex&&) = default;
 
   // Calls visit(begin, end) for each match, in bytes, from left to right. After an empty match the
-  // search goes on one character later. REQUIRES: valid UTF-8.
+  // search continues one character later. REQUIRES: valid UTF-8.
   template <class Visit>
   void for_each_match(std::string_view text, Visit&& visit) {
     const Code& code = code_for(text);
@@ -76,8 +76,7 @@ class Regex {
   std::unique_ptr<Scratch, Free> scratch_;
 };
 
-// The same pattern in PCRE2's syntax, with or without the letters and numbers newer than its
-// tables.
+// The pattern in PCRE2's syntax, with or without the letters and numbers newer than its tables.
 std::string to_pcre2(std::string_view pattern, bool with_newer = false);
 
 }  // namespace tlt::data

@@ -1,7 +1,7 @@
-// Replacement: the step Replace of a tokenizer.json's normalizer or decoder: every place where a
-// text or a regular expression is found becomes another text.
+// Replacement: the step Replace of a tokenizer.json's normalizer or decoder: replaces every
+// occurrence of a string or match of a regular expression.
 //
-// Threading  one copy per thread where the pattern is a regular expression (it keeps match state).
+// Threading  one copy per thread if the pattern is a regular expression (it keeps match state).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -22,7 +22,7 @@ class Replacement {
   Replacement(std::string pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
-  // False, and `out` is as it was or empty: there is nothing to replace. REQUIRES: valid UTF-8.
+  // False if there is nothing to replace; `out` is then unchanged or empty. REQUIRES: valid UTF-8.
   [[nodiscard]] bool try_apply(std::string_view text, std::string& out);
 
  private:

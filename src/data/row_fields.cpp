@@ -12,14 +12,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// TRL's `answer` is not among them: in GSM8K and others it is the whole solution, not what a reward
-// compares.
+// TRL's `answer` is not included: in GSM8K and others it is the whole solution, not the value that
+// a reward compares.
 constexpr std::initializer_list<const char*> kAnswers = {"label", "solution", "ground_truth"};
 constexpr std::initializer_list<const char*> kSources = {"metadata.source_name"};
 constexpr std::initializer_list<const char*> kResponses = {"completion"};
 constexpr std::initializer_list<const char*> kConversations = {"conversations"};
 
-// The option's field or, where the option was not set, the first of the other forms'.
+// The option's field or, if the option has its default, the first field of another known format.
 std::string field_of(const Json& row, const std::string& key, const std::string& usual_key,
                      std::initializer_list<const char*> others) {
   if (find_field(row, key) != nullptr) return key;
@@ -34,7 +34,7 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
 
-// For a message; it may be long, or bytes.
+// For error messages; the value may be long, or bytes.
 std::string shown(const Json& value) {
   const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   constexpr size_t kLongest = 60;
@@ -45,7 +45,7 @@ std::string or_else(std::string field, const std::string& usual) {
   return field.empty() ? usual : field;
 }
 
-// ShareGPT's {"from", "value"} as {"role", "content"}; what is one already stays.
+// ShareGPT's {"from", "value"} as {"role", "content"}; other messages are unchanged.
 Json as_message(const Json& item, const std::string& place) {
   if (!item.is_object() || item.contains("role")) return item;
   constexpr std::pair<const char*, const char*> kRoles[] = {
@@ -95,7 +95,7 @@ Json conversation_of(const Json& row, const DataOptions& options, const std::str
   const std::string field = conversation_field(row, options);
   if (!response.empty() || field.empty()) return messages;
   const Json& conversation = *find_field(row, field);
-  if (!conversation.is_array()) return conversation;  // check_messages() says what it is
+  if (!conversation.is_array()) return conversation;  // check_messages() reports what it is
   for (const Json& item : conversation) messages.push_back(as_message(item, place));
   return messages;
 }

@@ -1,13 +1,13 @@
-// What a row's fields are to a run: its answer, its data source and what else its reward may read;
-// for `tlt sft` its response or its conversation.
+// The fields of a data row: its answer, its data source and what else its reward may read; for `tlt
+// sft` its response or its conversation.
 //
 //   verl      prompt, reward_model.ground_truth, data_source, extra_info
 //   slime     prompt, label, metadata (with source_name)
 //   TRL       prompt, and columns that rewards know by name: solution, ground_truth …; completion
 //   ShareGPT  conversations: [{from, value}]
 //
-// A form is recognised where the option that names the field (data.answer_key, reward_fn_key,
-// response_key, messages_key) is what it is by default; keys that are set mean what they say.
+// A format is recognised if the option that names the field (data.answer_key, reward_fn_key,
+// response_key, messages_key) has its default; keys that are set are used literally.
 //
 // Not here   the prompt (prompt_renderer.h).
 //
@@ -21,35 +21,35 @@
 
 namespace tlt::data {
 
-// InputError: the prompt is neither a text nor a list (nothing is said of one that is not there).
+// InputError: the prompt is neither a text nor a list (a missing prompt is no error here).
 void check_prompt_type(const nlohmann::ordered_json& row, const DataOptions& options,
                        const std::string& place);
 
-// The prompt of a row. InputError: none; of a row in another known form, how to read it.
+// The prompt of a row. InputError: none; for a row in another known format, how to read it.
 const nlohmann::ordered_json& require_prompt(const nlohmann::ordered_json& row,
                                              const DataOptions& options, const std::string& place);
 
-// Where the row has the response or the conversation to imitate; empty: nowhere.
+// Field with the response or the conversation to imitate; empty: none.
 std::string response_field(const nlohmann::ordered_json& row, const DataOptions& options);
 std::string conversation_field(const nlohmann::ordered_json& row, const DataOptions& options);
 
-// The messages of conversation_field() or, where both are lists, those of the prompt and the
-// response; null: neither is there. InputError: ShareGPT's messages are not as they should be.
+// The messages of conversation_field() or, if both are lists, those of the prompt and the response;
+// null: neither exists. InputError: malformed ShareGPT messages.
 nlohmann::ordered_json conversation_of(const nlohmann::ordered_json& row,
                                        const DataOptions& options, const std::string& place);
 
-// Where the row has its answer and its data source; empty: nowhere.
+// Fields with the row's answer and its data source; empty: none.
 std::string answer_field(const nlohmann::ordered_json& row, const DataOptions& options);
 std::string source_field(const nlohmann::ordered_json& row, const DataOptions& options);
 
-// What a row must have besides its prompt, because a reward reads it. A field that an option names
-// otherwise than by default is required too.
+// Fields that a row must have besides its prompt, because a reward reads them. A field whose option
+// is set is required too.
 struct RequiredFields {
   bool ground_truth = false;
   bool data_source = false;
 };
 
-// The answer, or what follows data.answer_after in it; empty: the row has none. InputError: it is
+// The answer, or its part after data.answer_after; empty: the row has none. InputError: it is
 // required.
 std::string ground_truth_of(const nlohmann::ordered_json& row, const DataOptions& options,
                             const std::string& place, bool is_required);
@@ -62,7 +62,8 @@ std::string data_source_of(const nlohmann::ordered_json& row, const DataOptions&
 nlohmann::ordered_json prompt_messages(const nlohmann::ordered_json& row,
                                        const DataOptions& options);
 
-// extra_info, or slime's metadata, or all columns but the prompt: TRL's rewards know them by name.
+// extra_info, or slime's metadata, or all columns except the prompt: TRL's rewards read them by
+// name.
 nlohmann::ordered_json extra_info_of(const nlohmann::ordered_json& row, const DataOptions& options);
 
 }  // namespace tlt::data

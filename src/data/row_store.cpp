@@ -18,7 +18,7 @@ FileHandle open_nameless_file() {
       std::filesystem::is_directory(disk) ? disk : std::filesystem::temp_directory_path();
   const std::string path =
       folder / ("tlt_rows_" + std::to_string(getpid()) + "_" + std::to_string(count++));
-  std::filesystem::remove(path);  // of a process that had this number and was killed
+  std::filesystem::remove(path);  // left by a killed process with this id
   FileHandle file(path, O_RDWR | O_CREAT | O_EXCL);
   std::filesystem::remove(path);
   return file;
@@ -29,7 +29,8 @@ FileHandle open_nameless_file() {
 void RowStore::append(std::string_view row) {
   if (!memory_.empty() && memory_.size() + row.size() > memory_bytes_) write_out();
   const size_t bytes = memory_.size() + row.size();
-  // A string that grows doubles, and is there twice while it does: so not the last time.
+  // A growing string doubles its capacity and exists twice meanwhile: avoid that for the last
+  // growth.
   if (bytes > memory_.capacity() && bytes <= memory_bytes_ && bytes > memory_bytes_ / 2)
     memory_.reserve(memory_bytes_);
   memory_ += row;

@@ -1,10 +1,10 @@
-// RowStore: the rows of a dataset as bytes, by number. A dataset that is small stays in memory; of
-// a large one all but the last rows are in a file that has no name and is gone with the process.
+// RowStore: the rows of a dataset as bytes, by index. A small dataset stays in memory; of a large
+// one all but the last rows are in an unnamed file that ends with the process.
 //
-// Owns       that file (in /var/tmp, which unlike /tmp is on a disk) and a place for each row.
-//            Bounded: `memory_bytes` or the longest row, and 8 bytes for each row.
-// Not here   what the bytes mean (dataset.cpp).
-// Threading  append(): one thread. row(): any thread, once nothing is appended.
+// Owns       that file (in /var/tmp, which unlike /tmp is on a disk) and an offset per row. Memory
+//            is bounded by `memory_bytes` or the longest row, plus 8 bytes per row.
+// Not here   the format of the bytes (dataset.cpp).
+// Threading  append(): one thread. row(): any thread, after the last append().
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -38,10 +38,10 @@ class RowStore {
   void write_out();
 
   const size_t memory_bytes_;
-  std::vector<int64_t> ends_;  // of the rows, one behind the other
-  int64_t in_file_ = 0;        // so many bytes are in the file; those that follow are in memory_
+  std::vector<int64_t> ends_;  // offsets of the ends of the rows
+  int64_t in_file_ = 0;        // bytes in the file; those that follow are in memory_
   std::string memory_;
-  mutable FileHandle file_;  // read at a place: no state of it changes
+  mutable FileHandle file_;  // read at an offset: no state of it changes
 };
 
 }  // namespace tlt::data

@@ -23,7 +23,7 @@ TEST(RowStoreTest, RowsAreTheSameInMemoryAndInTheFile) {
   }
 }
 
-TEST(RowStoreTest, WhatIsInMemoryIsBounded) {
+TEST(RowStoreTest, MemoryIsBounded) {
   RowStore store(/*memory_bytes=*/1000);
   int64_t bytes = 0;
   for (int64_t i = 0; i < 1000; ++i) {
@@ -33,7 +33,7 @@ TEST(RowStoreTest, WhatIsInMemoryIsBounded) {
   }
 }
 
-TEST(RowStoreTest, EmptyRowsAndMissingOnes) {
+TEST(RowStoreTest, EmptyAndMissingRows) {
   RowStore store(0);
   store.append("");
   store.append("x");

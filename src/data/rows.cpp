@@ -55,7 +55,7 @@ class ListRows final : public RowReader {
  public:
   explicit ListRows(const std::string& path) : path_(path), rows_(read_json(path)) {
     TLT_CHECK_INPUT(rows_.is_array(), path,
-                    ": not a JSON list of rows; a file with one row a line is named .jsonl");
+                    ": not a JSON list of rows; a file with one row per line is named .jsonl");
   }
 
   bool try_next(Json& row) override {

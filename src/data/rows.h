@@ -1,12 +1,11 @@
-// Rows: the JSON objects of a data file, and how to reach into them.
+// Rows: the JSON objects of a data file, and access to their fields.
 //
 //   const auto rows = open_rows("train.parquet");
 //   nlohmann::ordered_json row;
 //   while (rows->try_next(row)) … use row; rows->place() is "train.parquet: row 17" …
 //
-// A .jsonl file (one object a line) is read line by line and a .parquet file as parquet_rows.h
-// says: what is in memory does not grow with the file. A .json file (a list of objects) is read
-// whole.
+// A .jsonl file (one object per line) is read line by line, a .parquet file by parquet_rows.h:
+// memory does not grow with the file. A .json file (a list of objects) is read as a whole.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,10 +22,10 @@ class RowReader {
  public:
   virtual ~RowReader() = default;
 
-  // The next row, an object; false at the end. InputError with the place: not to be read.
+  // The next row, an object; false at the end. InputError with the place: unreadable.
   [[nodiscard]] virtual bool try_next(nlohmann::ordered_json& row) = 0;
 
-  // Of the last row, as it stands in a message: "file:line" or "file: row 3".
+  // Location of the last row for error messages: "file:line" or "file: row 3".
   virtual std::string place() const = 0;
 };
 
@@ -38,16 +37,17 @@ void for_each_row(
     const std::string& path,
     const std::function<void(const nlohmann::ordered_json& row, const std::string& place)>& visit);
 
-// The value under a name or, when there is none of that name, along the path that its dots describe
-// ("reward_model.ground_truth"); nullptr: there is none, or it is null.
+// The value of this field or, if there is none of that name, along the path that its dots describe
+// ("reward_model.ground_truth"); nullptr: missing or null.
 const nlohmann::ordered_json* find_field(const nlohmann::ordered_json& row, std::string_view name);
 
-// The same; InputError when there is none: what is there, and which option names another.
+// As find_field(); InputError if there is none: lists the fields, and the option that names
+// another.
 const nlohmann::ordered_json& require_field(const nlohmann::ordered_json& row,
                                             std::string_view name, const std::string& place,
                                             std::string_view option);
 
-// A text as it is, anything else as JSON.
+// A string unchanged, anything else as JSON.
 std::string text_of(const nlohmann::ordered_json& value);
 
 }  // namespace tlt::data

@@ -11,7 +11,7 @@
 namespace tlt::data {
 namespace {
 
-// In the sample's high bits of a random place.
+// Purpose of a random counter, in the high bits of `sample`.
 constexpr uint32_t kOrderPurpose = 0xDA7A0003;
 constexpr uint32_t kPartPurpose = 0xDA7A0005;
 
@@ -45,7 +45,7 @@ void Sampler::start_epoch(int64_t epoch) {
   random.shuffle(order_);
 }
 
-// A share of the rows goes round in an order that no epoch changes.
+// For a weighted part: rotates through its rows in an order that is the same in all epochs.
 void Sampler::add_part(size_t part, int64_t first_row, int64_t epoch) {
   const auto [size, used] = parts_[part];
   std::vector<uint32_t> rows(static_cast<size_t>(size));
@@ -73,7 +73,7 @@ std::vector<int64_t> Sampler::next_batch(int64_t count) {
 
 void Sampler::restore(const SamplerCursor& cursor) {
   TLT_CHECK_INPUT(cursor.epoch >= 0 && cursor.index >= 0 && cursor.index <= size_,
-                  "the checkpoint stands at prompt ", cursor.index, " of epoch ", cursor.epoch,
+                  "the checkpoint is at prompt ", cursor.index, " of epoch ", cursor.epoch,
                   ", but there are ", size_, " prompts; resume with the data it was made with");
   start_epoch(cursor.epoch);
   cursor_.index = cursor.index;

@@ -1,16 +1,14 @@
 // Sampler: the order in which prompts are used. Each epoch has its own order, which depends on the
-// seed and the epoch only; what is left at its end and is less than a batch is dropped, as verl
-// does. Of a part that weighs less than the heaviest, an epoch has only a share of the rows, and
-// the next epoch the rows that follow: no row is used twice before each was used once, and never
-// twice in an epoch.
+// seed and the epoch only; a rest that is smaller than a batch is dropped, as in verl. Of a part
+// with less than the largest weight, an epoch has only some of the rows, and the next epoch the
+// rows that follow: no row is used twice before each was used once, and never twice in an epoch.
 //
-// Owns       the order of the epoch, 4 bytes a row.
+// Owns       the order of the epoch, 4 bytes per row.
 // Threading  one thread.
 //
 //   Sampler sampler(dataset.parts(), /*shuffle=*/true, /*seed=*/1);
 //   std::vector<int64_t> batch = sampler.next_batch(16);
-//   SamplerCursor saved = sampler.cursor();    // into the checkpoint; restore(saved) goes on from
-//   there
+//   SamplerCursor saved = sampler.cursor();    // into the checkpoint; restore(saved) resumes
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,7 +19,7 @@
 
 namespace tlt::data {
 
-// How far a sampler is.
+// Position of a sampler.
 struct SamplerCursor {
   int64_t epoch = 0;
   int64_t index = 0;  // rows of the epoch that were used
@@ -29,7 +27,7 @@ struct SamplerCursor {
   bool operator==(const SamplerCursor&) const = default;
 };
 
-// So many rows one after another, and how often each is used compared with those of other parts.
+// A range of consecutive rows, and how often each is used relative to those of other parts.
 struct SamplerPart {
   int64_t size = 0;
   double weight = 1;
@@ -41,7 +39,7 @@ class Sampler {
   Sampler(int64_t size, bool shuffle, int64_t seed)
       : Sampler(std::vector<SamplerPart>{{.size = size}}, shuffle, seed) {}
 
-  // The next `count` indices, all of one epoch. InputError: there are not as many.
+  // The next `count` indices, all of one epoch. InputError: there are fewer.
   std::vector<int64_t> next_batch(int64_t count);
 
   // Rows of an epoch.
@@ -52,7 +50,7 @@ class Sampler {
 
   const SamplerCursor& cursor() const { return cursor_; }
 
-  // InputError: no cursor of a sampler of this size.
+  // InputError: the cursor is of a sampler of another size.
   void restore(const SamplerCursor& cursor);
 
  private:

@@ -19,7 +19,7 @@ Batch epoch_of(Sampler& sampler, int64_t size) {
   return all;
 }
 
-TEST(SamplerTest, EveryEpochHasEveryPromptOnceInItsOwnOrder) {
+TEST(SamplerTest, EveryEpochHasEveryPromptOnce) {
   Sampler sampler(100, /*shuffle=*/true, /*seed=*/1), again(100, true, 1), other(100, true, 2);
   Batch all(100);
   std::iota(all.begin(), all.end(), 0);
@@ -35,25 +35,25 @@ TEST(SamplerTest, WithoutShuffleTheOrderIsThatOfTheFiles) {
   Sampler sampler(5, /*shuffle=*/false, 1);
   EXPECT_EQ(sampler.next_batch(2), (Batch{0, 1}));
   EXPECT_EQ(sampler.next_batch(2), (Batch{2, 3}));
-  EXPECT_EQ(sampler.next_batch(2), (Batch{0, 1}));  // 4 is dropped with the end of the epoch
+  EXPECT_EQ(sampler.next_batch(2), (Batch{0, 1}));  // 4 is dropped at the end of the epoch
   EXPECT_EQ(sampler.cursor(), (SamplerCursor{1, 2}));
   EXPECT_EQ(sampler.batches_per_epoch(2), 2);
 }
 
-TEST(SamplerTest, ABatchMayEndTheEpoch) {
+TEST(SamplerTest, BatchMayEndTheEpoch) {
   Sampler sampler(4, /*shuffle=*/false, 1);
   EXPECT_EQ(sampler.next_batch(2), (Batch{0, 1}));
   EXPECT_EQ(sampler.next_batch(2), (Batch{2, 3}));
   EXPECT_EQ(sampler.cursor(), (SamplerCursor{0, 4}));
 }
 
-TEST(SamplerTest, ABatchLargerThanTheDataIsRefused) {
+TEST(SamplerTest, BatchLargerThanTheDataIsAnError) {
   Sampler sampler(3, true, 1);
   EXPECT_THROW(sampler.next_batch(4), InputError);
   EXPECT_THROW(sampler.next_batch(0), InputError);
 }
 
-TEST(SamplerTest, RestoreGoesOnExactly) {
+TEST(SamplerTest, RestoreResumesExactly) {
   for (int steps = 0; steps < 40; ++steps) {
     Sampler whole(17, true, 3), resumed(17, true, 3);
     for (int i = 0; i < steps; ++i) whole.next_batch(1 + i % 5);
@@ -63,7 +63,7 @@ TEST(SamplerTest, RestoreGoesOnExactly) {
   }
 }
 
-TEST(SamplerTest, ACursorOfOtherDataIsRefused) {
+TEST(SamplerTest, CursorOfOtherDataIsAnError) {
   Sampler sampler(17, true, 3);
   EXPECT_THROW(sampler.restore({0, 18}), InputError);
   EXPECT_THROW(sampler.restore({-1, 0}), InputError);
@@ -71,12 +71,12 @@ TEST(SamplerTest, ACursorOfOtherDataIsRefused) {
   EXPECT_EQ(sampler.next_batch(1).size(), 1U);
 }
 
-TEST(SamplerTest, PartsOfOneWeightAreOneSet) {
+TEST(SamplerTest, PartsOfEqualWeightAreOneSet) {
   Sampler whole(30, /*shuffle=*/true, 4), parts({{10, 2.5}, {0, 2.5}, {20, 2.5}}, true, 4);
   for (int i = 0; i < 7; ++i) EXPECT_EQ(whole.next_batch(10), parts.next_batch(10)) << i;
 }
 
-TEST(SamplerTest, APartOfHalfTheWeightGoesRoundInTwoEpochs) {
+TEST(SamplerTest, PartOfHalfTheWeightTakesTwoEpochs) {
   for (const bool shuffle : {false, true}) {
     Sampler sampler({{4, 1}, {6, 0.5}, {5, 0}}, shuffle, 1);
     EXPECT_EQ(sampler.batches_per_epoch(1), 7);
@@ -90,7 +90,7 @@ TEST(SamplerTest, APartOfHalfTheWeightGoesRoundInTwoEpochs) {
   }
 }
 
-TEST(SamplerTest, WeightedPartsGoOnFromACursor) {
+TEST(SamplerTest, WeightedPartsResumeFromACursor) {
   const std::vector<SamplerPart> parts = {{40, 1}, {33, 0.3}};
   Sampler sampler(parts, /*shuffle=*/true, 9), resumed(parts, true, 9);
   for (int i = 0; i < 9; ++i) sampler.next_batch(8);
@@ -98,7 +98,7 @@ TEST(SamplerTest, WeightedPartsGoOnFromACursor) {
   for (int i = 0; i < 9; ++i) EXPECT_EQ(sampler.next_batch(8), resumed.next_batch(8)) << i;
 }
 
-TEST(SamplerTest, WeightOnEmptyPartsIsRefused) {
+TEST(SamplerTest, WeightOnEmptyPartsIsAnError) {
   EXPECT_THROW(Sampler({{0, 1}, {5, 0}}, true, 1), InputError);
 }
 

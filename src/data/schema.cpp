@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostTypes = 4;  // of one field; objects with changing keys have a type a row
+constexpr size_t kMostTypes = 4;  // of one field; objects with changing keys have a type per row
 
 std::string joined(const std::set<std::string>& types) {
   std::string text;
@@ -30,7 +30,7 @@ std::string list_type(const Json& list) {
 }
 
 std::string object_type(const Json& object) {
-  std::map<std::string, std::string> types;  // the same in whatever order a row has them
+  std::map<std::string, std::string> types;  // the same for any order of the row's fields
   for (const auto& [name, value] : object.items())
     types[name] = value.is_null() ? "null" : type_of(value);
   std::string fields;
@@ -49,7 +49,7 @@ std::string type_of(const Json& value) {
       return "true or false";
     case Json::value_t::number_integer:
     case Json::value_t::number_unsigned:
-      return "whole number";
+      return "integer";
     case Json::value_t::number_float:
       return "number";
     case Json::value_t::binary:

@@ -1,4 +1,4 @@
-// Schema: the fields of a file's rows and of what type their values are, as the rows say.
+// Schema: the fields of a file and the types of their values, as found in its rows.
 //
 //   Schema schema;
 //   for (Json row; rows->try_next(row);) schema.add(row);
@@ -18,7 +18,7 @@
 
 namespace tlt::data {
 
-// "text", "whole number", "list of text", "{role: text, content: text}" …; null has none: "".
+// "text", "integer", "list of text", "{role: text, content: text}" …; "" for null.
 std::string type_of(const nlohmann::ordered_json& value);
 
 class Schema {
@@ -26,7 +26,7 @@ class Schema {
   struct Field {
     std::string name;
     std::string type;  // several: "text or number"
-    int64_t rows;      // that have it
+    int64_t rows;      // that have the field
   };
 
   void add(const nlohmann::ordered_json& row);

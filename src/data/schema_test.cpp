@@ -10,19 +10,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-TEST(SchemaTest, TypesAreNamedAsAReaderSaysThem) {
+TEST(SchemaTest, TypesHaveReadableNames) {
   EXPECT_EQ(type_of("x"), "text");
-  EXPECT_EQ(type_of(3), "whole number");
+  EXPECT_EQ(type_of(3), "integer");
   EXPECT_EQ(type_of(3.5), "number");
   EXPECT_EQ(type_of(Json::array()), "list");
   EXPECT_EQ(
       type_of(Json::parse(R"([{"role":"user","content":"x"},{"role":"user","content":"y"}])")),
       "list of {content: text, role: text}");
   EXPECT_EQ(type_of(Json::parse(R"({"a":null,"b":[1,"x"]})")),
-            "{a: null, b: list of text or whole number}");
+            "{a: null, b: list of text or integer}");
 }
 
-TEST(SchemaTest, FieldsSayHowManyRowsHaveThem) {
+TEST(SchemaTest, FieldsCountTheirRows) {
   Schema schema;
   schema.add(Json::parse(R"({"a":1,"b":null})"));
   schema.add(Json::parse(R"({"a":"x"})"));
@@ -30,13 +30,13 @@ TEST(SchemaTest, FieldsSayHowManyRowsHaveThem) {
   const auto fields = schema.fields();
   ASSERT_EQ(fields.size(), 2U);
   EXPECT_EQ(fields[0].name, "a");
-  EXPECT_EQ(fields[0].type, "text or whole number");
+  EXPECT_EQ(fields[0].type, "text or integer");
   EXPECT_EQ(fields[0].rows, 2);
   EXPECT_EQ(fields[1].type, "null");
   EXPECT_EQ(fields[1].rows, 0);
 }
 
-TEST(SchemaTest, ATypeARowIsNotRememberedForEver) {
+TEST(SchemaTest, NumberOfTypesIsBounded) {
   Schema schema;
   for (int i = 0; i < 1000; ++i) schema.add({{"o", {{std::to_string(i), 1}}}});
   EXPECT_TRUE(schema.fields()[0].type.ends_with(" or others")) << schema.fields()[0].type;

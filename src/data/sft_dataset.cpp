@@ -43,7 +43,7 @@ std::unordered_map<int32_t, float> read_weights(const std::vector<std::string>& 
   return weights;
 }
 
-// Puts a prompt and a response together.
+// Joins a prompt and a response.
 class ExampleMaker {
  public:
   ExampleMaker(const DataOptions& options, const Tokenizer& tokenizer)

@@ -28,7 +28,7 @@ SftDataset load_sft(const DataOptions& options) {
   return SftDataset::load(options, demo_tokenizer(), Split::kTrain);
 }
 
-TEST(SftDatasetTest, ARowIsPromptAndResponseWithAnEnd) {
+TEST(SftDatasetTest, RowIsPromptAndResponseWithAnEnd) {
   DataOptions options = options_for(
       "{\"prompt\":\"1,2:3<think>\",\"response\":\"1+2=3\\n</think>\"}\n"
       "{\"prompt\":\"1\",\"response\":\"2<eos>\"}");
@@ -49,7 +49,7 @@ TEST(SftDatasetTest, LoadsMessagesWithAResponse) {
   EXPECT_EQ(example.tokens.size(), static_cast<size_t>(example.response_begin) + 2);
 }
 
-TEST(SftDatasetTest, FormsOfOtherSystemsAreTheSameExample) {
+TEST(SftDatasetTest, FormatsOfOtherSystemsGiveTheSameExample) {
   const std::string file = ::testing::TempDir() + "sft_forms.jinja";
   write_file_atomic(file,
                     "{% for m in messages %}{{ m.content }}{{ '<eos>' if m.role == "
@@ -74,7 +74,7 @@ TEST(SftDatasetTest, FormsOfOtherSystemsAreTheSameExample) {
     EXPECT_THROW(tokens_of(wrong), InputError) << wrong;
 }
 
-TEST(SftDatasetTest, OfAConversationTheAssistantsMessagesCount) {
+TEST(SftDatasetTest, ConversationTrainsTheAssistantsMessages) {
   DataOptions options = options_for(
       R"({"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},
                       {"role":"user","content":"3"},{"role":"assistant","content":"4"}]})");
@@ -96,13 +96,13 @@ TEST(SftDatasetTest, OfAConversationTheAssistantsMessagesCount) {
   EXPECT_THROW(load_sft(options), InputError);
 }
 
-TEST(SftDatasetTest, AConversationWrittenOtherwiseLaterIsSeveralExamplesOfOneRow) {
+TEST(SftDatasetTest, RewrittenConversationIsSeveralExamples) {
   DataOptions options = options_for(
       "{\"prompt\":\"1\",\"response\":\"2\"}\n"
       R"({"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2=2"},)"
       R"({"role":"user","content":"3"},{"role":"assistant","content":"4=4"}]})"
       "\n{\"prompt\":\"1\",\"response\":\"3\"}");
-  // The last message in full, earlier ones without what is in front of "=".
+  // The last message in full, earlier ones without the part before "=".
   const std::string file = ::testing::TempDir() + "sft_later.jinja";
   write_file_atomic(file,
                     "{% for m in messages %}{{ m.content if loop.last else m.content.split('=')[-1]"
@@ -123,7 +123,7 @@ TEST(SftDatasetTest, AConversationWrittenOtherwiseLaterIsSeveralExamplesOfOneRow
   EXPECT_EQ(load_sft(options).left_out(), 1);
 }
 
-TEST(SftDatasetTest, LongResponsesAreLeftOutOrRefused) {
+TEST(SftDatasetTest, LongResponsesAreLeftOutOrAnError) {
   DataOptions options =
       options_for("{\"prompt\":\"1\",\"response\":\"2+2\"}\n{\"prompt\":\"1\",\"response\":\"2\"}");
   options.max_response_length = 3;
@@ -133,7 +133,7 @@ TEST(SftDatasetTest, LongResponsesAreLeftOutOrRefused) {
   EXPECT_EQ(load_sft(options).left_out(), 1);
 }
 
-TEST(SftDatasetTest, MistakesAreRefused) {
+TEST(SftDatasetTest, MalformedRowsAreErrors) {
   EXPECT_THROW(load_sft(options_for("")), InputError);
   EXPECT_THROW(load_sft(options_for(R"({"prompt":"1"})")), InputError);
   EXPECT_THROW(load_sft(options_for(R"({"prompt":"1","response":5})")), InputError);
@@ -144,7 +144,7 @@ TEST(SftDatasetTest, MistakesAreRefused) {
   }
 }
 
-TEST(SftDatasetTest, DemonstrationsAreMadeOnTheFly) {
+TEST(SftDatasetTest, DemonstrationsAreGenerated) {
   DataOptions options;
   options.train_files = {"countdown:seed=1,size=300,four=0.2,insight=0.4,patience=1.0"};
   options.loss_weights = {"\n=3", "</think>=3"};
@@ -169,7 +169,7 @@ TEST(SftDatasetTest, DemonstrationsAreMadeOnTheFly) {
   EXPECT_GT(different.size(), 290U);
 }
 
-TEST(SftDatasetTest, DemonstrationsThatNeverFitAreRefused) {
+TEST(SftDatasetTest, DemonstrationsThatNeverFitAreAnError) {
   DataOptions options;
   options.train_files = {"countdown:seed=1,size=3"};
   options.max_response_length = 5;

@@ -1,5 +1,5 @@
-// Sources: what a dataset is made of, one after another: the rows of files, read at start, and
-// generators, which make an item when asked for it.
+// Sources: the parts of a dataset, in order: rows of files, read at start, and generators, which
+// make an item on request.
 //
 // Not here   which files (data_options.h); what a row becomes (dataset.h, sft_dataset.h).
 // Threading  constant after loading.
@@ -27,7 +27,7 @@ class Source {
   virtual Item item(int64_t index) const = 0;
 };
 
-// Items that are all there.
+// Items that are all in memory.
 template <class Item>
 class LoadedItems final : public Source<Item> {
  public:
@@ -61,7 +61,7 @@ class Sources {
 
  private:
   std::vector<std::shared_ptr<const Source<Item>>> sources_;
-  std::vector<SamplerPart> parts_;  // of the same numbers
+  std::vector<SamplerPart> parts_;  // in the same order
   int64_t size_ = 0;
 };
 

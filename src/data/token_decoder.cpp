@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxDecoders = 32;
 constexpr std::string_view kUnknownCharacter = "\uFFFD";
 
-// The byte that "<0xE6>" spells.
+// The byte of a token like "<0xE6>".
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
   uint8_t byte = 0;
@@ -25,7 +25,7 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(byte);
 }
 
-// Takes a character away from the begin, at most `most` times.
+// Removes a character from the beginning, at most `most` times.
 int64_t strip_begin(std::string_view& text, std::string_view character, int64_t most) {
   int64_t count = 0;
   for (; count < most && text.starts_with(character); ++count) text.remove_prefix(character.size());
@@ -101,7 +101,7 @@ void TokenDecoder::add_strip(const nlohmann::json& description, Stage& stage) {
   stage = Stage::kDone;
 }
 
-std::string TokenDecoder::spell(std::string_view token, bool is_first) {
+std::string TokenDecoder::bytes_of(std::string_view token, bool is_first) {
   std::string now(token), next;
   for (Step& step : steps_) {
     auto& replacement =
@@ -123,8 +123,8 @@ TokenPiece TokenDecoder::piece(std::string_view token) {
     auto bytes = byte_level_bytes(token);
     return {.bytes = bytes ? std::move(*bytes) : std::string(token)};
   }
-  TokenPiece made{.bytes = spell(token, /*is_first=*/false)};
-  if (first_differs_) made.first_bytes = spell(token, /*is_first=*/true);
+  TokenPiece made{.bytes = bytes_of(token, /*is_first=*/false)};
+  if (first_differs_) made.first_bytes = bytes_of(token, /*is_first=*/true);
   if (const auto byte = falls_back_ ? byte_of(made.bytes) : std::nullopt) {
     made.bytes.assign(1, *byte);
     made.is_byte = true;

@@ -1,15 +1,13 @@
-// TokenDecoder: what tokens stand for in a decoded text, as the "decoder" of a tokenizer.json says.
-// Either ByteLevel alone, or, as SentencePiece's vocabularies have it, a Sequence in this order of
-// Replace, Metaspace and Strip (each token for itself), ByteFallback ("<0xE6>" is a byte), Fuse,
-// and one Strip at the begin of the whole text. Any other type or order is an InputError that names
-// it.
+// TokenDecoder: the bytes that tokens add to a decoded text, by the "decoder" of a tokenizer.json.
+// Either ByteLevel alone, or, as in SentencePiece's vocabularies, a Sequence in this order of
+// Replace, Metaspace and Strip (per token), ByteFallback ("<0xE6>" is a byte), Fuse, and one Strip
+// at the beginning of the whole text. Any other type or order is an InputError that names it.
 //
-// TextStream puts the tokens of one response together. Text is given out once it is final: the
-// bytes of an unfinished character wait, and with ByteFallback a run of bytes waits for its end,
-// for one wrong byte makes each of them a U+FFFD.
+// TextStream joins the tokens of one response. It returns text once it is final: the bytes of an
+// incomplete character wait, and with ByteFallback a run of bytes waits for its end, because one
+// wrong byte makes each of them a U+FFFD.
 //
 // Threading  TokenDecoder: one thread while pieces are made, then constant. TextStream: one thread.
-//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +22,7 @@
 
 namespace tlt::data {
 
-// What a token adds to a text.
+// The bytes that a token adds to a text.
 struct TokenPiece {
   std::string bytes;
   std::string first_bytes = {};  // with Metaspace: as the first token of a text
@@ -33,7 +31,7 @@ struct TokenPiece {
 
 class TokenDecoder {
  public:
-  // Tokens are joined as they are spelled.
+  // Joins tokens as written.
   TokenDecoder() = default;
   explicit TokenDecoder(const nlohmann::json& description);
 
@@ -44,21 +42,21 @@ class TokenDecoder {
   enum class Stage { kTokens, kBytes, kFused, kDone };
   struct Step {
     std::optional<Replacement> replacement = {};
-    std::optional<Replacement> first_replacement = {};  // of the first token, where it is another
-    std::string stripped = {};  // one character, taken away at most so often:
+    std::optional<Replacement> first_replacement = {};  // of the first token, if different
+    std::string stripped = {};  // one character, removed at most this many times:
     int64_t at_begin = 0, at_end = 0;
   };
 
   void add_steps(const nlohmann::json& description, Stage& stage);
   void add_strip(const nlohmann::json& description, Stage& stage);
-  std::string spell(std::string_view token, bool is_first);
+  std::string bytes_of(std::string_view token, bool is_first);
 
   std::vector<Step> steps_;  // of each token
   bool is_byte_level_ = false;
   bool falls_back_ = false;
   bool first_differs_ = false;
-  std::string stripped_;  // of the whole text's begin, at most
-  int64_t strips_ = 0;    // so often
+  std::string stripped_;  // removed from the beginning of the text, at most
+  int64_t strips_ = 0;    // this many times
 };
 
 class TextStream {
@@ -66,10 +64,10 @@ class TextStream {
   // The decoder must outlive the stream.
   explicit TextStream(const TokenDecoder& decoder) : decoder_(&decoder) { restart(); }
 
-  // Appends the text that a token makes final.
+  // Appends the text that this token completes.
   void push(const TokenPiece& piece, std::string& text);
 
-  // Appends what was held back. The stream can be used for a new response.
+  // Appends what was held back. The stream can then be used for a new response.
   void finish(std::string& text);
 
  private:
@@ -80,7 +78,7 @@ class TextStream {
   const TokenDecoder* decoder_;
   bool is_first_ = true;
   int64_t strips_left_ = 0;
-  std::string held_;  // the begin of a character, or a run of bytes
+  std::string held_;  // the beginning of a character, or a run of bytes
 };
 
 }  // namespace tlt::data

@@ -16,7 +16,7 @@ constexpr auto kLlama2Decoder = R"({"type": "Sequence", "decoders": [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
     {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})";
 
-// What each token makes final, and then the end.
+// The text that each token completes, and the rest at the end.
 Texts streamed(const char* description, const Texts& tokens) {
   TokenDecoder decoder(nlohmann::json::parse(description));
   TextStream stream(decoder);
@@ -32,7 +32,7 @@ std::string decoded(const char* description, const Texts& tokens) {
   return text;
 }
 
-TEST(TokenDecoderTest, OneSpaceIsTakenFromTheBegin) {
+TEST(TokenDecoderTest, OneSpaceIsRemovedFromTheBeginning) {
   EXPECT_EQ(decoded(kLlama2Decoder, {"▁a", "▁b", "c"}), "a bc");
   EXPECT_EQ(decoded(kLlama2Decoder, {"▁", "▁a"}), " a");
   EXPECT_EQ(decoded(kLlama2Decoder, {"▁▁", "▁"}), "  ");
@@ -41,18 +41,18 @@ TEST(TokenDecoderTest, OneSpaceIsTakenFromTheBegin) {
   EXPECT_EQ(decoded(kLlama2Decoder, {}), "");
 }
 
-TEST(TokenDecoderTest, ARunOfBytesWaitsForItsEnd) {
+TEST(TokenDecoderTest, RunOfBytesWaitsForItsEnd) {
   EXPECT_EQ(streamed(kLlama2Decoder, {"a", "<0xC3>", "<0xA9>", "b"}),
             (Texts{"a", "", "", "éb", ""}));
   EXPECT_EQ(streamed(kLlama2Decoder, {"<0xC3>", "<0xA9>"}), (Texts{"", "", "é"}));
 }
 
-TEST(TokenDecoderTest, OneWrongByteSpoilsTheRun) {
+TEST(TokenDecoderTest, OneWrongByteInvalidatesTheRun) {
   EXPECT_EQ(decoded(kLlama2Decoder, {"<0xC3>", "<0xA9>", "<0xC3>", "b"}), "\uFFFD\uFFFD\uFFFDb");
   EXPECT_EQ(decoded(kLlama2Decoder, {"<0x41>", "x", "<0xFF>"}), "Ax\uFFFD");
 }
 
-TEST(TokenDecoderTest, WhatOnlyLooksLikeAByteIsText) {
+TEST(TokenDecoderTest, InvalidByteTokenIsText) {
   EXPECT_EQ(decoded(kLlama2Decoder, {"<0xG1>", "<0x411>", "<0x4 >"}), "<0xG1><0x411><0x4 >");
 }
 
@@ -63,13 +63,13 @@ TEST(TokenDecoderTest, MetaspaceDropsTheFirstTokensSpaces) {
             " a b");
 }
 
-TEST(TokenDecoderTest, StripBeforeFuseIsOfEachToken) {
+TEST(TokenDecoderTest, StripBeforeFuseIsPerToken) {
   EXPECT_EQ(
       decoded(R"({"type": "Strip", "content": "_", "start": 2, "stop": 1})", {"___a__", "_", "b_"}),
       "_a_b");
 }
 
-TEST(TokenDecoderTest, AStreamStartsAgainAfterItsEnd) {
+TEST(TokenDecoderTest, StreamCanBeReusedAfterItsEnd) {
   TokenDecoder decoder(nlohmann::json::parse(kLlama2Decoder));
   TextStream stream(decoder);
   for (int round = 0; round < 2; ++round) {
@@ -81,7 +81,7 @@ TEST(TokenDecoderTest, AStreamStartsAgainAfterItsEnd) {
   }
 }
 
-TEST(TokenDecoderTest, OtherTypesAndOrdersAreRefusedByName) {
+TEST(TokenDecoderTest, OtherTypesAndOrdersAreNamed) {
   const auto sequence = [](const std::string& first, const std::string& second) {
     return R"({"type": "Sequence", "decoders": [{"type": ")" + first + R"("}, {"type": ")" +
            second + R"("}]})";

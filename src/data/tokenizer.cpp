@@ -38,7 +38,7 @@ Bpe make_bpe(TokenizerJson& json) {
   std::unordered_map<std::string, int32_t> words;
   words.reserve(json.vocabulary.size());
   for (const auto& [text, id] : json.vocabulary) {
-    // A token that is not spelled in the alphabet cannot come from merges of bytes.
+    // A token that is not in the byte-level alphabet cannot come from merges of bytes.
     if (auto bytes = is_byte_level ? byte_level_bytes(text) : std::optional(text))
       words.emplace(std::move(*bytes), id);
   }
@@ -48,7 +48,7 @@ Bpe make_bpe(TokenizerJson& json) {
 }  // namespace
 
 struct Tokenizer::Core {
-  // What one encode() at a time needs for itself.
+  // Buffers of one encode() call.
   struct Scratch {
     explicit Scratch(const Core& core)
         : normalizer(core.normalizer), pre_tokenizer(core.pre_tokenizer) {}
@@ -80,14 +80,14 @@ struct Tokenizer::Core {
   std::vector<Token> tokens;                          // by id
   std::unordered_map<std::string_view, int32_t> ids;  // keys point into `tokens`
   TokenDecoder decoder;
-  Normalizer normalizer;  // copied into each scratch, as this:
+  Normalizer normalizer;  // copied into each scratch, as is the next:
   PreTokenizer pre_tokenizer;
 
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<Scratch>> free_scratch;  // protected by mutex
 };
 
-// Ids may have holes; a damaged one must not take memory for millions of tokens.
+// Ids may have gaps; a damaged one must not allocate memory for millions of tokens.
 constexpr int64_t kIdsBeyondTokens = 1 << 17, kIdsOfAToken = 4;
 
 Tokenizer::Core::Core(TokenizerJson json)
@@ -113,7 +113,7 @@ Tokenizer::Core::Core(TokenizerJson json)
     tokens[added.id].is_special |= added.is_special;
   }
   for (Token& token : tokens) token.piece = decoder.piece(token.text);
-  std::string buffer;  // the library too decodes these tokens as they are found
+  std::string buffer;  // the library decodes these tokens unchanged, too
   for (const AddedToken& added : json.added_tokens) {
     if (added.is_normalized)
       tokens[added.id].piece = decoder.piece(normalizer.apply(added.text, buffer));

@@ -1,7 +1,7 @@
-// Tokenizer: text to tokens and back, from a Hugging Face model folder (tokenizer.json with
-// byte-pair encoding: Qwen 2/2.5/3, Llama 3, GPT-2 and their like; SentencePiece's kind with byte
-// fallback: Llama 2, Mistral, Gemma). The same tokens as the `tokenizers` library; a component it
-// has and this has not is an InputError that names the component.
+// Tokenizer: converts text to tokens and back, from a Hugging Face model folder (tokenizer.json
+// with byte-pair encoding: Qwen 2/2.5/3, Llama 3, GPT-2 and similar; SentencePiece with byte
+// fallback: Llama 2, Mistral, Gemma). Tokens are those of the `tokenizers` library; a component
+// that is not supported is an InputError that names it.
 //
 // Not here   chat templates (chat_template.h) and prompts (prompt_renderer.h).
 // Threading  constant after loading; any function from any thread. Copies share everything.
@@ -26,7 +26,7 @@
 
 namespace tlt::data {
 
-// Tokens with a part to play, as far as the model folder names them.
+// Special tokens by their role, as far as the model folder names them.
 struct TokenRoles {
   std::optional<int32_t> bos;
   std::optional<int32_t> pad;
@@ -38,17 +38,17 @@ class Tokenizer {
   // Reads tokenizer.json and, where they exist, tokenizer_config.json and generation_config.json.
   static Tokenizer load(const std::filesystem::path& folder);
 
-  // From the text of a tokenizer.json; no roles. `name` stands in error messages.
+  // From the content of a tokenizer.json; no roles. Error messages call it `name`.
   static Tokenizer parse(std::string_view json, const std::string& name);
 
-  // Added tokens in the text are recognised, none is put in. InputError: the text is not UTF-8.
+  // Recognises added tokens in the text and adds none. InputError: the text is not UTF-8.
   std::vector<int32_t> encode(std::string_view text) const;
 
-  // The same between the special tokens of the post-processor's template (Llama 3:
+  // As encode(), between the special tokens of the post-processor's template (Llama 3:
   // <|begin_of_text|>).
   std::vector<int32_t> encode_with_special(std::string_view text) const;
 
-  // Bytes that are not UTF-8 become U+FFFD; ids without a token are left out.
+  // Bytes that are not UTF-8 become U+FFFD; ids without a token are skipped.
   std::string decode(std::span<const int32_t> tokens, bool skip_special = false) const;
 
   // Largest id + 1. A model may have more rows (padding).
@@ -58,17 +58,17 @@ class Tokenizer {
   int32_t id_of(std::string_view token) const;
   std::optional<int32_t> try_id_of(std::string_view token) const;
 
-  // The token as tokenizer.json spells it ("Ġthe"); empty when the id has none.
+  // The token as written in tokenizer.json ("Ġthe"); empty when the id has none.
   std::string_view token_text(int32_t id) const;
 
-  // What the token adds to the middle of a decoded text, in bytes; empty when the id has none.
+  // The bytes that the token adds in the middle of a decoded text; empty when the id has none.
   std::string_view token_bytes(int32_t id) const;
 
   bool is_special(int32_t id) const;
 
   const TokenRoles& roles() const { return roles_; }
 
-  // Where it was loaded from; empty when it was parsed.
+  // The folder it was loaded from; empty when it was parsed.
   const std::string& folder() const { return folder_; }
 
  private:
@@ -82,17 +82,17 @@ class Tokenizer {
   std::string folder_;
 };
 
-// StreamingDecoder: decodes a response token by token. Text is given out once it is final
-// (token_decoder.h). All that push() and finish() return is, put together,
-// decode() of all tokens.
+// StreamingDecoder: decodes a response token by token and returns text once it is final
+// (token_decoder.h). The concatenation of all results of push() and finish() equals decode() of all
+// tokens.
 class StreamingDecoder {
  public:
   explicit StreamingDecoder(Tokenizer tokenizer, bool skip_special = false);
 
-  // The text that this token makes final.
+  // The text that this token completes.
   std::string push(int32_t token);
 
-  // What was held back. The decoder can be used for a new response.
+  // The text that was held back. The decoder can then be used for a new response.
   std::string finish();
 
  private:

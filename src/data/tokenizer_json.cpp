@@ -118,7 +118,7 @@ class Reader {
     return found->second;
   }
 
-  // With a byte-level pre-tokenizer nothing can be unknown, if all 256 bytes are tokens.
+  // With a byte-level pre-tokenizer nothing is unknown if all 256 bytes are tokens.
   void read_unknown_token(const SortedJson& model) {
     if (out_.bpe.is_byte_level) {
       const bool is_harmless =
@@ -165,7 +165,7 @@ class Reader {
   void read_post_processor(const SortedJson& processor) {
     if (processor.is_null()) return;
     const std::string type = type_of(processor);
-    if (type == "ByteLevel") return;  // moves offsets only
+    if (type == "ByteLevel") return;  // changes offsets only
     if (type == "Sequence") {
       for (const SortedJson& step : processor.at("processors")) read_post_processor(step);
     } else if (type == "TemplateProcessing") {

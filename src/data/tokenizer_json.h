@@ -1,7 +1,6 @@
-// TokenizerJson: what a tokenizer.json says, read and checked, before it is made into tables. The
-// components it may name are here and in normalizer.h, pre_tokenizer.h and token_decoder.h;
-// everything read is bounded.
-//
+// TokenizerJson: the content of a tokenizer.json, read and checked, before the tables are built.
+// The components that it may name are here and in normalizer.h, pre_tokenizer.h and
+// token_decoder.h; all sizes are bounded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +23,7 @@ struct TokenizerJson {
   Normalizer normalizer;
   TokenDecoder decoder;
   Bpe::Options bpe;
-  std::unordered_map<std::string, int32_t> vocabulary;  // the model's tokens as spelled
+  std::unordered_map<std::string, int32_t> vocabulary;  // the model's tokens as written
   std::vector<Bpe::Merge> merges;
   std::vector<AddedToken> added_tokens;
   std::vector<int32_t> template_prefix, template_suffix;  // special tokens around one sequence

@@ -77,7 +77,7 @@ TEST(TokenizerTest, MistralStyleMatchesHuggingFace) {
   expect_golden(Tokenizer::load(kGolden + "mistral_style"), "mistral_style");
 }
 
-TEST(TokenizerTest, OddPiecesMatchHuggingFace) {
+TEST(TokenizerTest, UnusualPiecesMatchHuggingFace) {
   expect_golden(Tokenizer::load(kGolden + "odd_pieces"), "odd_pieces");
 }
 
@@ -99,7 +99,7 @@ TEST(TokenizerTest, MinimindMatchesHuggingFace) {
   expect_golden(Tokenizer::parse(read_file(file, 1 << 20), file), "minimind");
 }
 
-TEST(TokenizerTest, SpecialTokensComeOnRequest) {
+TEST(TokenizerTest, SpecialTokensAreAddedOnRequest) {
   const Tokenizer tokenizer = Tokenizer::load(kGolden + "llama3_style");
   const int32_t begin = tokenizer.id_of("<|begin_of_text|>");
   Tokens want = tokenizer.encode("hello");
@@ -109,8 +109,8 @@ TEST(TokenizerTest, SpecialTokensComeOnRequest) {
   EXPECT_EQ(Tokenizer::load(kGolden + "llama2_style").encode_with_special(""), Tokens{1});
 }
 
-// The stretches between added tokens begin with a space of their own or not, as the file says.
-TEST(TokenizerTest, AStretchBehindAnAddedTokenMayBeginWithASpace) {
+// Whether the pieces between added tokens begin with an added space depends on the file.
+TEST(TokenizerTest, TextAfterAnAddedTokenMayGetASpace) {
   const auto pieces = [](const char* name) {
     const Tokenizer tokenizer = Tokenizer::load(kGolden + name);
     std::string text;
@@ -142,7 +142,7 @@ TEST(TokenizerTest, TokensHaveNamesAndRoles) {
   EXPECT_EQ(tokenizer.decode(Tokens{27, 118, -1, 1000000}), "10");
 }
 
-TEST(TokenizerTest, StreamingHoldsBackUnfinishedCharacters) {
+TEST(TokenizerTest, StreamingHoldsBackIncompleteCharacters) {
   const Tokenizer tokenizer = Tokenizer::load(kGolden + "gpt2_style");
   StreamingDecoder decoder(tokenizer);
   const Tokens tokens = tokenizer.encode("日");  // three bytes, three tokens
@@ -171,7 +171,7 @@ TEST(TokenizerTest, StreamingRandomTokensEqualsDecoding) {
   }
 }
 
-TEST(TokenizerTest, TextThatIsNotUtf8IsRefused) {
+TEST(TokenizerTest, TextThatIsNotUtf8IsAnError) {
   EXPECT_THROW((void)Tokenizer::load(kGolden + "gpt2_style").encode("a\xFF"), InputError);
 }
 
@@ -202,12 +202,12 @@ std::string changed(const char* pointer, const char* value) {
   return json.dump();
 }
 
-TEST(TokenizerTest, TheSmallExampleLoads) {
+TEST(TokenizerTest, SmallExampleLoads) {
   const Tokenizer tokenizer = Tokenizer::parse(changed("", ""), "small");
   EXPECT_EQ(tokenizer.encode("ab<s>ba"), (Tokens{2, 3, 1, 0}));
 }
 
-TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
+TEST(TokenizerTest, UnsupportedComponentsAreNamed) {
   const std::vector<std::array<const char*, 3>> cases = {
       {"/model/type", "\"Unigram\"", "Unigram"},
       {"/model/dropout", "0.1", "dropout"},
@@ -247,7 +247,7 @@ TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
     }
   }
   EXPECT_THROW(Tokenizer::parse("{", "x"), InputError);
-  // Found by the fuzzer: the message quoted the list, and that took the stack.
+  // Found by the fuzzer: the message quoted the list, which overflowed the stack.
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
   EXPECT_THROW(Tokenizer::parse(R"({"model":{"vocab":{"a":)" + deep + R"(},"merges":[]}})", "x"),
                InputError);
@@ -255,7 +255,7 @@ TEST(TokenizerTest, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THROW(Tokenizer::load("/nowhere"), InputError);
 }
 
-TEST(TokenizerTest, TheUnknownTokenMustExist) {
+TEST(TokenizerTest, UnknownTokenMustExist) {
   SortedJson json = SortedJson::parse(changed("/pre_tokenizer", "null"));
   json["decoder"]["type"] = "Fuse";
   json["model"]["unk_token"] = "<unk>";
@@ -264,7 +264,7 @@ TEST(TokenizerTest, TheUnknownTokenMustExist) {
   EXPECT_EQ(Tokenizer::parse(json.dump(), "x").encode("b?"), (Tokens{1, 0}));
 }
 
-// A small tokenizer of SentencePiece's kind.
+// A small tokenizer like SentencePiece's.
 constexpr auto kPieces = R"({"added_tokens": [{"id": 5, "content": "<s>", "normalized": true}],
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
         {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
@@ -275,15 +275,15 @@ constexpr auto kPieces = R"({"added_tokens": [{"id": 5, "content": "<s>", "norma
     "model": {"type": "BPE", "unk_token": "a", "fuse_unk": true, "byte_fallback": true,
         "vocab": {"a": 0, "<0xC3>": 1, "▁": 2, "▁a": 3, "a▁": 4}, "merges": [["▁", "a"], "a ▁"]}})";
 
-// As the Hugging Face library has it.
-TEST(TokenizerTest, ANormalizedTokenIsFoundInTheNormalizedText) {
+// As in the Hugging Face library.
+TEST(TokenizerTest, NormalizedTokenIsFoundInTheNormalizedText) {
   const Tokenizer tokenizer = Tokenizer::parse(kPieces, "pieces");
-  EXPECT_EQ(tokenizer.encode("a a<s>"), (Tokens{3, 3, 0}));  // "▁<s>" is looked for
-  EXPECT_EQ(tokenizer.encode("<s>a"), (Tokens{5, 0}));       // and "a" does not begin the text
+  EXPECT_EQ(tokenizer.encode("a a<s>"), (Tokens{3, 3, 0}));  // "▁<s>" is searched for
+  EXPECT_EQ(tokenizer.encode("<s>a"), (Tokens{5, 0}));       // "a" is not at the beginning
 }
 
-// Cut off or overwritten anywhere, a file is read or refused, never more.
-TEST(TokenizerTest, DamagedFilesAreReadOrRefused) {
+// A truncated or overwritten file is read or rejected.
+TEST(TokenizerTest, DamagedFilesAreReadOrRejected) {
   const std::string bytes = changed("", "");
   RandomStream random(6, {});
   for (int round = 0; round < 6000; ++round) {

@@ -10,10 +10,10 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// How a first byte goes on: the length of its character and the range of the second byte (Unicode
-// table 3-7).
+// Properties that a first byte determines: the length of its character and the range of the second
+// byte (Unicode table 3-7).
 struct Lead {
-  uint8_t length;  // 0: begins no character
+  uint8_t length;  // 0: starts no character
   uint8_t second_low, second_high;
 };
 
@@ -30,10 +30,10 @@ constexpr Lead lead_of(uint8_t byte) {
   return {0, 0, 0};
 }
 
-// The alphabet: printable Latin-1 bytes stand for themselves, the 68 others for U+0100, U+0101, …
+// The alphabet: printable Latin-1 bytes are themselves, the 68 others are U+0100, U+0101, …
 struct Alphabet {
   std::array<char32_t, 256> character_of{};
-  std::array<int16_t, 0x144> byte_of{};  // -1: not of the alphabet
+  std::array<int16_t, 0x144> byte_of{};  // -1: not in the alphabet
 
   Alphabet() {
     byte_of.fill(-1);

@@ -31,7 +31,7 @@ std::string lossy(std::string_view bytes) {
   return text;
 }
 
-// Mostly bytes near the borders of the tables.
+// Mostly bytes near the boundaries of the tables.
 std::string random_bytes(RandomStream& random) {
   constexpr std::string_view kBytes =
       "a\x7F\x80\x8F\x90\x9F\xA0\xBF\xC1\xC2\xDF\xE0\xE1\xED\xEF\xF0\xF1\xF4\xF5\xFF";
@@ -41,7 +41,7 @@ std::string random_bytes(RandomStream& random) {
   return bytes;
 }
 
-TEST(Utf8Test, EveryCharacterIsReadBack) {
+TEST(Utf8Test, EveryCharacterRoundTrips) {
   for (char32_t c = 0; c <= 0x10FFFF; ++c) {
     const std::string text = encoded(c);
     const bool is_surrogate = c >= 0xD800 && c < 0xE000;
@@ -53,7 +53,7 @@ TEST(Utf8Test, EveryCharacterIsReadBack) {
   }
 }
 
-TEST(Utf8Test, EveryBeginOfACharacterIsIncomplete) {
+TEST(Utf8Test, EveryPrefixOfACharacterIsIncomplete) {
   for (const char32_t c : {U'é', U'€', U'\U0010FFFF', U'\U00010000'}) {
     const std::string text = encoded(c);
     for (size_t bytes = 1; bytes < text.size(); ++bytes) {
@@ -64,7 +64,7 @@ TEST(Utf8Test, EveryBeginOfACharacterIsIncomplete) {
 }
 
 // The examples of Unicode's table 3-11 and of the Rust standard library.
-TEST(Utf8Test, AnInvalidStretchIsOneReplacement) {
+TEST(Utf8Test, InvalidSequenceIsOneReplacement) {
   EXPECT_EQ(lossy("a\xF1\x80\x80\xE1\x80\xC2"
                   "b\x80"
                   "c\x80\xBF"
@@ -98,7 +98,7 @@ TEST(Utf8Test, PiecesGiveTheSameTextAsTheWhole) {
   }
 }
 
-TEST(Utf8Test, ByteLevelAlphabetSpellsEveryByte) {
+TEST(Utf8Test, ByteLevelAlphabetHasEveryByte) {
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
   EXPECT_TRUE(is_valid_utf8(byte_level_text(all)));
@@ -106,7 +106,7 @@ TEST(Utf8Test, ByteLevelAlphabetSpellsEveryByte) {
   EXPECT_EQ(byte_level_text(" a\n\xC2\xAD"), "ĠaĊÂŃ");
 }
 
-TEST(Utf8Test, OtherCharactersAreNoSpelling) {
+TEST(Utf8Test, OtherCharactersAreNotInTheAlphabet) {
   for (const char* text : {" ", "\n", "\u00A0", "\u00AD", "\u0144", "日", "\xFF", "a\xC3"}) {
     EXPECT_EQ(byte_level_bytes(text), std::nullopt) << text;
   }
