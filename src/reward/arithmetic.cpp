@@ -41,8 +41,8 @@ std::optional<Fraction> try_apply(char operation, const Fraction& left, const Fr
   }
 }
 
-// Recursive descent; only parentheses recurse. Every method returns nullopt where the text ends to
-// be an expression, and then the parser is of no further use.
+// Recursive descent; only parentheses recurse. Every method returns nullopt if the text is not an
+// expression; the parser must not be used after that.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -71,7 +71,7 @@ class Parser {
     return try_chain('*', '/', [this] { return try_signed(); });
   }
 
-  // Operands and two operations of the same rank, from left to right.
+  // Operands and operations of the same precedence, from left to right.
   template <class TryOperand>
   std::optional<Fraction> try_chain(char one, char other, const TryOperand& try_operand) {
     auto value = try_operand();
@@ -125,7 +125,7 @@ class Parser {
 }  // namespace
 
 std::optional<Expression> try_evaluate(std::string_view text) {
-  // A NUL would look like the end of the text to the parser.
+  // A NUL would look like the end of the text.
   if (text.size() > kMaxExpressionBytes || text.find('\0') != text.npos) return std::nullopt;
   return Parser(text).try_parse();
 }

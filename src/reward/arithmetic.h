@@ -1,7 +1,7 @@
-// Arithmetic: the exact value of an expression that a model wrote.
+// Arithmetic: exact evaluation of an expression that a model wrote.
 //
-// Numbers are fractions of int64_t; nothing is rounded and nothing wraps around. The text is
-// hostile: its size and its depth are bounded, so the time is linear and the stack small.
+// Numbers are fractions of int64_t, without rounding or overflow. The input is untrusted: its size
+// and depth are bounded, so time is linear and the stack small.
 //
 //   const auto expression = try_evaluate("8-(4/2)");
 //   expression->value    // 6/1
@@ -32,12 +32,11 @@ struct Expression {
 };
 
 inline constexpr size_t kMaxExpressionBytes = 4096;
-inline constexpr int kMaxExpressionDepth = 100;  // parentheses within parentheses
+inline constexpr int kMaxExpressionDepth = 100;  // nested parentheses
 
-// Evaluates `text`: whole numbers, + - * /, signs, parentheses and blanks, with Python's
-// precedence. nullopt: it is no such expression (`9**9`, `7//2`, `1.5`, `07`, `2(3)`), it divides
-// by zero, a value on the way does not fit a Fraction, or it is larger or deeper than the bounds
-// above.
+// Evaluates `text`: integers, + - * /, signs, parentheses and blanks, with Python's precedence.
+// nullopt: not such an expression (`9**9`, `7//2`, `1.5`, `07`, `2(3)`), a division by zero, an
+// intermediate value that does not fit a Fraction, or larger or deeper than the bounds above.
 [[nodiscard]] std::optional<Expression> try_evaluate(std::string_view text);
 
 }  // namespace tlt::reward

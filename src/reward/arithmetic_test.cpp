@@ -53,7 +53,7 @@ TEST(ArithmeticTest, ValuesAreExactWithPythonsPrecedence) {
   }
 }
 
-TEST(ArithmeticTest, WhatIsNoExpressionHasNoValue) {
+TEST(ArithmeticTest, OtherTextHasNoValue) {
   for (const std::string_view text :
        {"",       " ",       "+",      "1+",  "*2",  "()",  "(1",   "1)",  ")(", "1 2",   "2(3)",
         "(2)(3)", "9**9**9", "7//2",   "1.5", ".5",  "1e3", "0x10", "07",  "00", "1_000", "1,2",
@@ -90,7 +90,7 @@ TEST(ArithmeticTest, DepthAndSizeAreBounded) {
   EXPECT_FALSE(try_evaluate(repeat("-", 4096)));
   EXPECT_TRUE(try_evaluate(repeat("-", 4095) + "1"));
   EXPECT_FALSE(try_evaluate(repeat("-", 4096) + "1"));
-  EXPECT_TRUE(try_evaluate(repeat("(1)+", 1000) + "1"));  // many are not deep
+  EXPECT_TRUE(try_evaluate(repeat("(1)+", 1000) + "1"));  // many, but not nested
 }
 
 TEST(ArithmeticTest, NumbersAreListedInOrder) {

@@ -25,17 +25,17 @@ namespace tlt::reward {
 
 namespace {
 
-constexpr std::chrono::milliseconds kGrace{500};  // from the end of its input to its end
+constexpr std::chrono::milliseconds kGrace{500};  // time to exit after the end of its input
 constexpr std::chrono::milliseconds kPause{5};
 
-// A pipe, or for the program's input a socket: writing to one whose reader is gone can be told not
-// to raise SIGPIPE. Both ends are closed in other children.
+// A pipe or, for the program's input, a socket: unlike to a pipe, a write to a socket without a
+// reader need not raise SIGPIPE. Other children do not inherit the ends.
 struct Ends {
   explicit Ends(bool is_socket) {
     std::array<int, 2> ends = {};
     const int failed = is_socket ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data())
                                  : pipe2(ends.data(), O_CLOEXEC);
-    TLT_CHECK(failed == 0, "no pipe to be had: ", std::strerror(errno));
+    TLT_CHECK(failed == 0, "cannot create a pipe: ", std::strerror(errno));
     theirs = ends[is_socket ? 0 : 1];
     ours = ends[is_socket ? 1 : 0];
   }
@@ -56,7 +56,8 @@ struct Ends {
   int ours = -1;
 };
 
-// In a process group of its own, with the signals a program expects and no descriptor of ours.
+// Starts the program in a new process group, with default signal handlers and none of this
+// process's descriptors.
 pid_t start(const std::string& command, int input, int output, int errors) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -106,7 +107,7 @@ ChildProcess::Outcome ChildProcess::ask(const std::string& line, Clock::time_poi
   auto next_look = watch != nullptr ? Clock::now() : Clock::time_point::max();
   while (true) {
     if (Clock::now() >= next_look) {
-      if (!watch->goes_on(pid_)) return Outcome::kRefused;
+      if (!watch->may_continue(pid_)) return Outcome::kRefused;
       next_look = Clock::now() + watch->interval;
     }
     if (written < request.size()) {
@@ -145,7 +146,7 @@ bool ChildProcess::is_ready() {
 bool ChildProcess::left_input_unread() {
   int error = 0, bytes = 0;
   socklen_t size = sizeof error;
-  getsockopt(input_, SOL_SOCKET, SO_ERROR, &error, &size);  // ECONNRESET: closed with bytes in it
+  getsockopt(input_, SOL_SOCKET, SO_ERROR, &error, &size);  // ECONNRESET: closed with unread bytes
   ioctl(input_, SIOCOUTQ, &bytes);
   has_lost_input_ = has_lost_input_ || error == ECONNRESET;
   return has_lost_input_ || bytes > 0;
@@ -160,9 +161,9 @@ std::string ChildProcess::last_words() {
 }
 
 std::string ChildProcess::end() {
-  if (!has_output_) await_end();  // who closes its output is about to end
+  if (!has_output_) await_end();  // a program that closes its output is about to exit
   const bool was_running = !status(/*to_wait=*/false);
-  kill(-pid_, SIGKILL);  // its children too, even where it has ended itself
+  kill(-pid_, SIGKILL);  // its children too, even if it has exited itself
   const int ended = *status(/*to_wait=*/true);
   if (was_running) return "was stopped";
   return WIFSIGNALED(ended) ? check_internal::concat("was killed by signal ", WTERMSIG(ended))
@@ -182,7 +183,7 @@ bool ChildProcess::read_some() {
 
 void ChildProcess::read_stderr() {
   std::array<char, 1 << 12> buffer;
-  constexpr int kMostReads = 256;  // a program that writes for ever is read again later
+  constexpr int kMostReads = 256;  // a program that writes endlessly is read again later
   for (int reads = 0; reads < kMostReads; ++reads) {
     const ssize_t size = read(errors_, buffer.data(), buffer.size());
     if (size <= 0) return;
@@ -200,7 +201,7 @@ void ChildProcess::wait_until(Clock::time_point deadline, bool to_write) {
   constexpr int64_t kLongest = 1000;
   poll(watched, std::size(watched), static_cast<int>(std::clamp<int64_t>(left, 0, kLongest)));
   const bool errors_closed = (watched[1].revents & POLLHUP) && !(watched[1].revents & POLLIN);
-  if (errors_closed) std::this_thread::sleep_for(kPause);  // or poll would return at once, for ever
+  if (errors_closed) std::this_thread::sleep_for(kPause);  // else poll returns at once
 }
 
 void ChildProcess::await_end() {
@@ -221,7 +222,7 @@ std::optional<int> ChildProcess::status(bool to_wait) {
   do {
     reaped = waitpid(pid_, &ended, to_wait ? 0 : WNOHANG);
   } while (reaped < 0 && errno == EINTR);
-  // Where somebody else has reaped it (SIGCHLD ignored), how it ended is not known.
+  // If other code has reaped it (SIGCHLD ignored), its status is unknown.
   if (reaped != 0) status_ = reaped == pid_ ? ended : 0;
   return status_;
 }

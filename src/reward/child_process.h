@@ -1,4 +1,4 @@
-// ChildProcess: a program that answers lines with lines, kept alive between them.
+// ChildProcess: a program that answers each line with a line, kept alive between requests.
 //
 // Owns       the process group, which is killed with it, and three descriptors.
 // Not here   what the lines say (command.h).
@@ -35,41 +35,41 @@ class ChildProcess {
     kRefused,  // by the watch
   };
 
-  // Looked at again and again while an answer is awaited; false: it is not to go on.
+  // Polled while waiting for an answer; false stops the wait.
   struct Watch {
     std::chrono::milliseconds interval;
-    std::function<bool(pid_t)> goes_on;  // of the child
+    std::function<bool(pid_t)> may_continue;  // argument: the child
   };
 
-  // Starts `sh -c command`; throws Error if no process is to be had.
+  // Starts `sh -c command`; throws Error if it cannot create a process.
   explicit ChildProcess(const std::string& command);
-  // Closes the program's input, gives it a moment to end by itself, then kills it.
+  // Closes the program's input, waits shortly for it to exit, then kills it.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Writes `line`, which has no line break, and waits for one line. After anything but kAnswered
-  // the child is of no further use.
+  // Writes `line`, which has no line break, and waits for one line. After any result but kAnswered
+  // the child must not be used again.
   Outcome ask(const std::string& line, Clock::time_point deadline, std::string* answer,
               const Watch* watch = nullptr);
 
-  // False: it has ended, or has written what nobody asked for.
+  // False if it has exited, or has written a line without a request.
   bool is_ready();
 
-  // Whether lines it was sent wait for it still, or waited when it ended.
+  // Whether lines sent to it are unread, or were when it exited.
   bool left_input_unread();
 
-  // What it last wrote to its standard error, on one line.
+  // The end of its standard error, on one line.
   std::string last_words();
 
-  // How it ended, as in `ended with status 3`; kills it first if it has not.
+  // Describes how it exited, as in `ended with status 3`; kills it first if it is running.
   std::string end();
 
  private:
-  bool read_some();    // of the answer; false: there is no more
-  void read_stderr();  // what is there now
+  bool read_some();    // of the answer; false: no more
+  void read_stderr();  // what is available
   void wait_until(Clock::time_point deadline, bool to_write);
-  void await_end();  // for a moment
+  void await_end();  // for a short time
   void close_input();
   std::optional<int> status(bool to_wait);
 
@@ -77,7 +77,7 @@ class ChildProcess {
   int input_ = -1, output_ = -1, errors_ = -1;
   std::optional<int> status_;
   bool has_output_ = true;
-  bool has_lost_input_ = false;  // it ended before it had read everything
+  bool has_lost_input_ = false;  // it exited before it had read everything
   std::string answer_;
   std::string stderr_tail_;
 };

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = Sandbox::Clock;
 
-// What no code can guess.
+// A token that the code cannot predict.
 std::string random_token() {
   static thread_local std::random_device device;
   std::string token;

@@ -1,16 +1,16 @@
 // CodeReward: 1 if the response's Python code passes the row's tests, else 0.
 //
 // The code is the last ```python block of the response, or the last ``` block. It runs in a sandbox
-// (sandbox.h), a process for each test; what a test should give never goes in there. The tests are
-// the row's ground truth:
+// (sandbox.h), in a process per test; expected outputs never enter the sandbox. The tests are the
+// row's ground truth:
 //
-//   {"inputs": ["1 2\n", …], "outputs": ["3\n", …]}          standard input and output, as verl has
-//                                                            them (TACO, APPS, CodeContests)
-//   {"fn_name": "add", "inputs": [[1, 2], …], "outputs": [3, …]}   calls; class Solution will do
+//   {"inputs": ["1 2\n", …], "outputs": ["3\n", …]}          standard input and output, as in verl
+//                                                            (TACO, APPS, CodeContests)
+//   {"fn_name": "add", "inputs": [[1, 2], …], "outputs": [3, …]}   calls, also of class Solution
 //   ["assert add(1, 2) == 3", …], {"assert_case": […]}       statements (MBPP)
 //   any other text                                           Python statements, as one test
 //
-// Threading  score() from any thread; each has a sandbox of its own.
+// Threading  score() from any thread; each thread has its own sandbox.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,17 +25,17 @@ namespace tlt::reward {
 
 class CodeReward : public Reward {
  public:
-  // The sandbox has `timeout_seconds` less a tenth for a response, so that the score comes from
-  // here and not from RewardPool, whose clock began to run earlier.
+  // The sandbox has 90 % of `timeout_seconds` per response, so that this class, not RewardPool,
+  // whose clock started earlier, reports the score.
   CodeReward(const CodeOptions& options, double timeout_seconds);
 
-  // extras: code_tests_passed, a share. Throws Error if no sandbox is to be had.
+  // extras: code_tests_passed, a share. Throws Error if it cannot start a sandbox.
   RewardResult score(const RewardInput& input) const override;
 
-  // Throws InputError too if this machine has no sandbox.
+  // Also throws InputError if this machine has no sandbox.
   void check_row(const RewardInput& row) const override;
 
-  void start() const override;  // InputError: no sandbox is to be had
+  void start() const override;  // InputError: no sandbox
   RewardNeeds needs() const override { return {.ground_truth = true}; }
   std::string name() const override { return "code"; }
 

@@ -1,13 +1,13 @@
-// The Python program inside the sandbox (sandbox.h): runs code that nobody trusts, a process for
-// each test, and says what came of it. It reads a JSON object a line and answers each with one.
+// The Python program inside the sandbox (sandbox.h): runs untrusted code in a process per test and
+// reports the result. It reads one JSON object per line and answers each with one:
 //
 //   {"setup": {"memory": bytes, "file": bytes, "processes": n}}          -> {"ready": true}
 //   {"code", "stdin", "seconds", "limit"}           run as a program     -> {"status", "out"}
 //   {"code", "function", "arguments", …}            its result as JSON   -> the same
 //   {"code", "check", "token", …}                   then these statements; out is the token
 //
-// status: ok (ended by itself without an error), failed, late (after `seconds`), flood (wrote more
-// than `limit` bytes). What the tests should give is not in here, so no code can read it off.
+// status: ok (exited without an error), failed, late (after `seconds`), flood (wrote more than
+// `limit` bytes). Expected outputs are not in here, so no code can read them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -30,7 +30,7 @@ UNSEEN = {"x86_64": [319, 447, 29, 68, 64], "aarch64": [279, 447, 194, 186, 190]
 
 
 def deny_calls(calls_of, *more):
-    """A seccomp filter for this process and its children: EPERM for what is denied."""
+    """Installs a seccomp filter for this process and its children: EPERM for denied calls."""
     machine = os.uname().machine
     if machine not in DENIED:
         return
@@ -100,7 +100,7 @@ def child(request, output):
 
 
 def read_output(source, pid, request):
-    """What the child writes until it ends, and how that went."""
+    """Returns how the child's run ended, and its output."""
     deadline, out = time.monotonic() + request["seconds"], b""
     ended, is_open = os.pidfd_open(pid), True
     try:
@@ -122,7 +122,7 @@ def read_output(source, pid, request):
 
 
 def clean_up(pid):
-    """No process and no file of one test is left for the next."""
+    """Removes all processes and files of a test."""
     status = None
     while True:  # orphans are this process's children: see main()
         try:

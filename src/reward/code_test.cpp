@@ -18,10 +18,10 @@
 namespace tlt::reward {
 namespace {
 
-constexpr double kLongTest = 60;  // seconds; never waited for
+constexpr double kLongTest = 60;  // seconds; never reached
 constexpr const char* kDoubling = R"({"inputs": ["1", "21"], "outputs": ["2\n", "42\n"]})";
 
-// Skips where there is no sandbox; TLT_NEEDS_SANDBOX set: fails there.
+// Skipped without a sandbox; fails if TLT_NEEDS_SANDBOX is set.
 class CodeRewardTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -54,13 +54,13 @@ TEST_F(CodeRewardTest, ProgramsThatPassAllTestsScoreOne) {
   EXPECT_EQ(score("print(2 * int(input()))\nexit(1)"), 0);
   EXPECT_EQ(score("print(2)"), 0);
   EXPECT_EQ(score("print(2 * int(input()))\n1 / 0"), 0);
-  EXPECT_EQ(score("print(2 * int(input())"), 0);  // no Python
+  EXPECT_EQ(score("print(2 * int(input())"), 0);  // not Python
   EXPECT_EQ(score(""), 0);
   EXPECT_EQ(CodeReward({}, kLongTest).score({.response = "42", .ground_truth = kDoubling}).score,
             0);
 }
 
-TEST_F(CodeRewardTest, PartialGivesTheShareThatPasses) {
+TEST_F(CodeRewardTest, PartialScoresTheShareThatPasses) {
   EXPECT_EQ(score("print(2)", kDoubling, {.partial = true}), 0.5);
   EXPECT_EQ(score("print(2 * int(input()))", kDoubling, {.partial = true}), 1);
 }
@@ -84,8 +84,8 @@ TEST_F(CodeRewardTest, StatementsMustBeReached) {
   EXPECT_EQ(score("import os\nos.write(1, b'passed')\nos._exit(0)", kTests), 0);
 }
 
-// Each scores 0, soon, and leaves nothing behind.
-TEST_F(CodeRewardTest, MisdeedsAreContainedAndScoreZero) {
+// Each scores 0 quickly and leaves no process or file.
+TEST_F(CodeRewardTest, HostileCodeIsContainedAndScoresZero) {
   const TestFolder folder;
   const std::string secret = folder / "secret", written = folder / "written";
   std::ofstream(secret) << "42";
@@ -131,14 +131,14 @@ TEST_F(CodeRewardTest, MisdeedsAreContainedAndScoreZero) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(score(code, kDoubling, {.test_seconds = 0.5, .memory_megabytes = 128}), 0) << name;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    EXPECT_LT(taken.count(), 20) << name;  // most of it is a busy machine's
+    EXPECT_LT(taken.count(), 20) << name;  // mostly for a busy machine
   }
   EXPECT_FALSE(std::filesystem::exists(written));
   EXPECT_FALSE(std::filesystem::exists("/usr/bin/tlt-was-here"));
 }
 
-// What the code finds when it looks; 1 only if all of it is as it should be.
-TEST_F(CodeRewardTest, TheLimitsHoldInside) {
+// Checks from inside the sandbox; 1 only if all hold.
+TEST_F(CodeRewardTest, LimitsHoldInside) {
   constexpr auto kTests = R"({"inputs": [""], "outputs": ["as it should be"]})";
   const char* looks[] = {
       // processes
@@ -152,14 +152,14 @@ TEST_F(CodeRewardTest, TheLimitsHoldInside) {
       "try: open('a', 'wb').write(bytes(17 << 20))\nexcept OSError: ok = True",
       "n = 0\ntry:\n  while n < 100:\n    open(str(n), 'wb').write(bytes(8 << 20))\n    n += 1\n"
       "except OSError: pass\nok = n in (7, 8)",
-      // who and where it is
+      // user, process and environment
       "import os\nok = os.getuid() != 0 and os.getpid() < 20 and 'TLT_SECRET' not in os.environ",
       "import os\nok = set(os.listdir('/')) == {'tmp', 'dev', 'etc', 'lib', 'lib64', 'bin', 'usr'}",
       "import os\nok = os.listdir('/dev') in (['null', 'urandom'], ['urandom', 'null'])",
       "import os\nok = os.listdir('/etc') in ([], ['ld.so.cache'])",
       "ok = True\nfor path in ('/x', '/etc/x', '/dev/x', '/usr/x'):\n  try: open(path, 'w'); ok = "
       "False\n  except OSError: pass",
-      // memory that is in no process
+      // memory outside of processes
       "import os\nok = False\ntry: os.memfd_create('a')\nexcept PermissionError: ok = True",
       "import ctypes\nlibc = ctypes.CDLL(None)\n"
       "ok = (libc.shmget(0, 4096, 0o1600), libc.msgget(0, 0o1600)) == (-1, -1)",
@@ -177,21 +177,21 @@ TEST_F(CodeRewardTest, TheLimitsHoldInside) {
   }
 }
 
-TEST_F(CodeRewardTest, OneTestLeavesNothingForTheNext) {
+TEST_F(CodeRewardTest, TestsAreIsolatedFromEachOther) {
   constexpr auto kTests =
       R"({"inputs": ["", "", "", "", "", ""], "outputs": ["new", "new", "new", "new", "new", "new"]})";
   EXPECT_EQ(score("import os\nprint('old' if os.path.exists('seen') else 'new')\n"
                   "open('seen', 'w').write('x')\nos.makedirs('a/b')",
                   kTests),
             1);
-  // As many processes as are allowed, again.
+  // The allowed number of processes, again.
   EXPECT_EQ(score("import os, time\nfor i in range(5):\n  if os.fork() == 0: time.sleep(1000)\n"
                   "print('new')",
                   kTests),
             1);
 }
 
-TEST_F(CodeRewardTest, AllTestsTogetherHaveTheRewardsTime) {
+TEST_F(CodeRewardTest, AllTestsShareTheRewardsTime) {
   nlohmann::ordered_json tests;
   for (int i = 0; i < 100; ++i) tests["inputs"].push_back(""), tests["outputs"].push_back("1");
   const auto begin = std::chrono::steady_clock::now();
@@ -202,7 +202,7 @@ TEST_F(CodeRewardTest, AllTestsTogetherHaveTheRewardsTime) {
   EXPECT_LT(taken.count(), 4);
 }
 
-TEST_F(CodeRewardTest, TheSandboxSaysWhatCameOfARun) {
+TEST_F(CodeRewardTest, SandboxReportsHowARunEnded) {
   using Status = Sandbox::Status;
   const std::pair<const char*, Status> kRuns[] = {
       {"print(1)", Status::kOk},
@@ -222,20 +222,20 @@ TEST_F(CodeRewardTest, TheSandboxSaysWhatCameOfARun) {
   }
 }
 
-// Five processes that each have what one may have.
+// Five processes, each with the memory that one may have.
 constexpr const char* kGreedyProgram =
     "import os, time\nfor i in range(5):\n  if os.fork() == 0:\n"
     "    held = bytearray(b'x') * (80 << 20)\n    time.sleep(20)\n    os._exit(0)\n"
     "while True:\n  try: os.wait()\n  except ChildProcessError: break\n"
     "print(2 * int(input()))";
 
-TEST_F(CodeRewardTest, AllProcessesTogetherHaveTheMemoryOfOne) {
+TEST_F(CodeRewardTest, AllProcessesShareTheMemoryLimit) {
   const CodeOptions options = {.test_seconds = 30, .memory_megabytes = 128};
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(score(kGreedyProgram, kDoubling, options), 0);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   EXPECT_LT(taken.count(), 20);  // before they end by themselves
-  // As many that share what one has written, or have little each.
+  // The same number of processes that share memory, or have little each.
   EXPECT_EQ(
       score("import os, time\nheld = bytearray(b'x') * (80 << 20)\nfor i in range(5):\n"
             "  if os.fork() == 0:\n    held.count(b'y')\n    time.sleep(0.3)\n    os._exit(0)\n"
@@ -249,13 +249,13 @@ TEST_F(CodeRewardTest, AllProcessesTogetherHaveTheMemoryOfOne) {
             1);
 }
 
-TEST_F(CodeRewardTest, WhatTakesTooMuchTogetherEndsTheSandbox) {
+TEST_F(CodeRewardTest, ExceedingASharedLimitEndsTheSandbox) {
   using Status = Sandbox::Status;
   const auto deadline = Sandbox::Clock::now() + std::chrono::seconds(60);
   const std::pair<const char*, SandboxLimits> kGreedy[] = {
       {kGreedyProgram, {.memory_bytes = 128 << 20}},
       {"import os\nfor i in range(200000): os.close(os.open(str(i), os.O_CREAT))", {}},
-      // It stops the driver first, which cannot look after it any more.
+      // It first stops the driver, which then cannot stop it.
       {"import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nfor i in range(3): os.fork()\n"
        "held = bytearray(b'x') * (80 << 20)\nwhile True: pass",
        {.memory_bytes = 128 << 20}}};
@@ -273,8 +273,8 @@ TEST_F(CodeRewardTest, WhatTakesTooMuchTogetherEndsTheSandbox) {
   EXPECT_EQ(ProcessTree(getpid()).processes().size(), 1U);
 }
 
-// Where bubblewrap is not to be had, code is not run.
-TEST(SandboxTest, WithoutBubblewrapItIsRefusedInOneSentence) {
+// Without bubblewrap no code is run.
+TEST(SandboxTest, WithoutBubblewrapItIsOneSentence) {
   const char* path = std::getenv("PATH");
   const std::string kept = path == nullptr ? "" : path;
   const TestFolder folder;
@@ -291,7 +291,7 @@ TEST(SandboxTest, WithoutBubblewrapItIsRefusedInOneSentence) {
   EXPECT_EQ(text.find('\n'), text.npos) << text;
 }
 
-TEST_F(CodeRewardTest, ThreadsHaveSandboxesOfTheirOwn) {
+TEST_F(CodeRewardTest, EachThreadHasItsOwnSandbox) {
   const CodeReward reward({}, kLongTest);
   std::vector<double> scores(4);
   {

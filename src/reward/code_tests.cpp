@@ -65,7 +65,7 @@ bool is_same_word(std::string_view got, std::string_view wanted) {
   return a && b && is_near(*a, *b);
 }
 
-// NOLINTNEXTLINE(misc-no-recursion): as deep as the JSON, whose parser has the limit
+// NOLINTNEXTLINE(misc-no-recursion): as deep as the JSON, whose parser limits the depth
 bool is_same_value(const Json& got, const Json& wanted) {
   if (got.is_number_float() || wanted.is_number_float())
     return got.is_number() && wanted.is_number() &&
@@ -78,7 +78,7 @@ bool is_same_value(const Json& got, const Json& wanted) {
   });
 }
 
-// A text, or its lines.
+// A string, or a list of lines.
 std::string text_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) return value.dump();
@@ -93,7 +93,7 @@ Json json_of(std::string_view text) {
   return json;
 }
 
-// A list, or a text with one JSON value a line.
+// A list, or a string with one JSON value per line.
 Json arguments_of(const Json& value) {
   if (value.is_array()) return value;
   TLT_CHECK_INPUT(value.is_string(), "a test of a function has the input ", value.dump(),
@@ -132,7 +132,7 @@ std::vector<CodeTest> tests_of_pairs(const Json& tests) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (is_call) {
       parsed.push_back(call_test(tests.at("fn_name").get<std::string>(), inputs[i], outputs[i]));
-      if (parsed.back().wanted.is_discarded()) parsed.back().wanted = outputs[i];  // a plain text
+      if (parsed.back().wanted.is_discarded()) parsed.back().wanted = outputs[i];  // a string
     } else {
       parsed.push_back({.kind = CodeTest::Kind::kOutput,
                         .request = {{"stdin", text_of(inputs[i])}},
@@ -157,13 +157,13 @@ bool CodeTest::is_passed_by(const std::string& output, const std::string& token)
   if (kind == Kind::kOutput) return is_same_output(output, wanted_output);
   const Json got = Json::parse(output, nullptr, /*allow_exceptions=*/false);
   if (got.is_discarded()) return false;
-  const bool is_wrapped = wanted.is_array() && wanted.size() == 1;  // as verl has it
+  const bool is_wrapped = wanted.is_array() && wanted.size() == 1;  // as in verl
   return is_same_value(got, wanted) || (is_wrapped && is_same_value(got, wanted[0]));
 }
 
 int64_t CodeTest::most_output_bytes() const {
   const size_t wanted_bytes = kind == Kind::kOutput ? wanted_output.size() : wanted.dump().size();
-  return 8 * static_cast<int64_t>(wanted_bytes) + kSpareBytes;  // results may be spelled "\u00e9"
+  return 8 * static_cast<int64_t>(wanted_bytes) + kSpareBytes;  // escapes: "\u00e9"
 }
 
 std::vector<CodeTest> parse_code_tests(std::string_view ground_truth) {

@@ -1,5 +1,5 @@
-// The tests of a row for the reward code, the code in a response, and whether an output is the one
-// that was wanted. No code is run here (code.h).
+// The tests of a row for the reward code, the code in a response, and the comparison of outputs. No
+// code is run here (code.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,21 +19,21 @@ struct CodeTest {
   std::string wanted_output;       // kOutput
   nlohmann::ordered_json wanted;   // kResult
 
-  // Whether the sandbox's output passes the test. `token`: what kToken put in the request.
+  // Whether the sandbox's output passes the test. `token`: the value of kToken in the request.
   bool is_passed_by(const std::string& output, const std::string& token) const;
 
-  // What a right output may take, with room for blanks.
+  // Maximum size of a correct output, with space for blanks.
   int64_t most_output_bytes() const;
 };
 
-// Forms as in code.h. Throws InputError when it has no test or is none of them.
+// Formats as in code.h. Throws InputError if there is no test or the format is unknown.
 std::vector<CodeTest> parse_code_tests(std::string_view ground_truth);
 
-// nullopt: the response has no closed block of code.
+// nullopt: the response has no closed code block.
 std::optional<std::string> code_of(std::string_view response);
 
-// Line by line without the blanks at the lines' ends and the empty lines at the end; else word by
-// word, where numbers with a point are equal that differ by at most 1e-6, or 1e-6 of the larger.
+// Compares line by line without blanks at the ends of lines and empty lines at the end; else word
+// by word, where decimal numbers are equal that differ by at most 1e-6, or 1e-6 of the larger.
 bool is_same_output(std::string_view got, std::string_view wanted);
 
 }  // namespace tlt::reward

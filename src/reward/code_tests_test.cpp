@@ -8,7 +8,7 @@
 namespace tlt::reward {
 namespace {
 
-TEST(CodeTestsTest, TheLastPythonBlockIsTheCode) {
+TEST(CodeTestsTest, LastPythonBlockIsTheCode) {
   EXPECT_EQ(code_of("no code"), std::nullopt);
   EXPECT_EQ(code_of("```python\nx = 1\n"), std::nullopt);  // not closed
   EXPECT_EQ(code_of("```python"), std::nullopt);
@@ -20,7 +20,7 @@ TEST(CodeTestsTest, TheLastPythonBlockIsTheCode) {
   EXPECT_EQ(code_of("```python\n```"), "");
 }
 
-TEST(CodeTestsTest, OutputsDifferByMoreThanBlanksAndRounding) {
+TEST(CodeTestsTest, OutputsMayDifferInBlanksAndRounding) {
   EXPECT_TRUE(is_same_output("1 2  \n3\n\n", "1 2\n3"));
   EXPECT_TRUE(is_same_output("1\n2\n", "1 2"));
   EXPECT_TRUE(is_same_output("0.33333333", "0.33333334"));
@@ -74,7 +74,7 @@ TEST(CodeTestsTest, StatementsInAnyOfThreeForms) {
   }
 }
 
-TEST(CodeTestsTest, RowsWithoutTestsAreRefused) {
+TEST(CodeTestsTest, RowsWithoutTestsAreAnError) {
   for (const char* row :
        {"", "  ", "[]", "{}", R"({"inputs": ["1"], "outputs": []})", R"({"inputs": []})",
         R"({"inputs": [], "outputs": []})", R"({"assert_case": 3})", "[1]",

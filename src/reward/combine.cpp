@@ -13,7 +13,7 @@ RewardResult score_part(const Reward& part, const RewardInput& input) {
   try {
     return part.score(input);
   } catch (const RewardError&) {
-    throw;  // a part of the part, already named
+    throw;  // a nested part, already named
   } catch (const std::exception& error) {
     throw RewardError(part.name(), error.what());
   }

@@ -1,6 +1,6 @@
-// Rewards made of rewards: WeightedReward adds them up, SourceReward picks one by the data source.
+// Combined rewards: WeightedReward adds up rewards, SourceReward selects one by the data source.
 //
-// A part that throws costs the sample its whole reward; the RewardError carries the part's name.
+// If a part throws, the sample loses its whole reward; the RewardError names the part.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,7 +23,7 @@ struct WeightedPart {
   double weight = 1;
 };
 
-// The sum of weight times score; extras has each part's own score under its name.
+// Sum of weight times score; extras has the score of each part under its name.
 class WeightedReward : public Reward {
  public:
   explicit WeightedReward(std::vector<WeightedPart> parts) : parts_(std::move(parts)) {}
@@ -38,9 +38,9 @@ class WeightedReward : public Reward {
   const std::vector<WeightedPart> parts_;
 };
 
-// The reward that a data source calls for, by verl's and TinyZero's names: `openai/gsm8k`,
-// `tlt/countdown_trace`, every source with `countdown` in its name, for math the sources of MATH,
-// MATH-500, DAPO-Math, AIME and NuminaMath, for code TACO, APPS, CodeContests and Codeforces.
+// Selects the reward by the data source, with verl's and TinyZero's names: `openai/gsm8k`,
+// `tlt/countdown_trace`, every source with `countdown` in its name; for math the sources of MATH,
+// MATH-500, DAPO-Math, AIME and NuminaMath; for code TACO, APPS, CodeContests and Codeforces.
 class SourceReward : public Reward {
  public:
   SourceReward(const RewardOptions& options, Gsm8kMethod gsm8k_method, MathMethod math_method)
@@ -55,7 +55,7 @@ class SourceReward : public Reward {
   std::string name() const override { return "auto"; }
 
  private:
-  // Throws InputError where no reward is known for the source.
+  // Throws InputError if the source has no known reward.
   const Reward& reward_for(std::string_view data_source) const;
 
   const Gsm8kReward gsm8k_;

@@ -29,7 +29,7 @@ std::string request_of(const RewardInput& input, int64_t id) {
                         {"ground_truth", or_null(input.ground_truth)},
                         {"extra_info", or_null(input.extra_info)},
                         {"truncated", input.truncated}};
-  // A response that was cut within a character is no UTF-8.
+  // A response that was cut within a character is not valid UTF-8.
   return request.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
@@ -76,8 +76,8 @@ CommandReward::Answer CommandReward::ask(const RewardInput& input) const {
 void CommandReward::start() const {
   Answer answer = ask({});
   ChildProcess& child = *answer.child;
-  if (answer.outcome == ChildProcess::Outcome::kAnswered) return give_back(std::move(answer.child));
-  if (!child.left_input_unread()) return;  // it runs; of what is odd in it, its samples will tell
+  if (answer.outcome == ChildProcess::Outcome::kAnswered) return put_back(std::move(answer.child));
+  if (!child.left_input_unread()) return;  // it runs; samples report its errors
   const std::string what = answer.outcome == ChildProcess::Outcome::kLate
                                ? check_internal::concat("read no sample within ", answer_seconds_,
                                                         " seconds; raise reward.timeout_seconds")
@@ -96,14 +96,14 @@ RewardResult CommandReward::score(const RewardInput& input) const {
   if (!is_error && !has_score(answer))
     throw Error(
         fault(*child, "wrote `" + shortened(line) + "`, which is no score such as {\"score\": 1}"));
-  give_back(std::move(child));
+  put_back(std::move(child));
   if (!is_error) return result_of(answer);
   const Json& why = answer["error"];
   throw Error("the reward's command says: " +
               shortened(why.is_string() ? why.get<std::string>() : why.dump()));
 }
 
-// One that has ended or chatters is replaced.
+// Replaces a program that has exited or writes without a request.
 std::unique_ptr<ChildProcess> CommandReward::take_child() const {
   while (true) {
     std::unique_ptr<ChildProcess> child;
@@ -119,7 +119,7 @@ std::unique_ptr<ChildProcess> CommandReward::take_child() const {
   return std::make_unique<ChildProcess>(command_);
 }
 
-void CommandReward::give_back(std::unique_ptr<ChildProcess> child) const {
+void CommandReward::put_back(std::unique_ptr<ChildProcess> child) const {
   const std::lock_guard lock(mutex_);
   free_.push_back(std::move(child));
 }
@@ -134,7 +134,7 @@ std::string CommandReward::what_happened(ChildProcess& child, ChildProcess::Outc
       return check_internal::concat("wrote more than one line, or one of more than ",
                                     kMaxAnswerBytes, " bytes, for one response");
     case ChildProcess::Outcome::kAnswered:
-    case ChildProcess::Outcome::kRefused:  // nothing watches it
+    case ChildProcess::Outcome::kRefused:  // there is no watch
       break;
   }
   return "answered";

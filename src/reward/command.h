@@ -1,18 +1,18 @@
-// CommandReward: the score that a program of the user's own gives.
+// CommandReward: the score of a program that the user provides.
 //
-// The program reads one JSON object a line,
+// The program reads one JSON object per line,
 //   {"id", "data_source", "prompt", "messages", "response", "response_ids", "ground_truth",
 //    "extra_info", "truncated"}
 // and writes one line for each: a number, or an object with `score` and further numbers, which the
-// rollout dump shows; {"error": "why"} costs the sample its score. What a row lacks is null. An
-// object that repeats the `id` cannot be taken for the answer to another response.
-// The program runs once for each thread that scores, the first one from start() on, and is kept;
-// its input ends when the run does. A program that dies, hangs, floods or talks nonsense costs one
-// sample its score, with a sentence that says what happened and what it wrote to its standard
-// error, and is started again for the next one. tools/verl_reward.py and tools/trl_reward.py are
-// such programs, for reward functions with the signatures of verl and TRL.
+// rollout dump shows; {"error": "why"} fails the sample. Missing fields of a row are null. An
+// object that repeats the `id` cannot be mistaken for the answer to another response.
+// The program runs once per scoring thread, the first one from start() on, and is kept; its input
+// ends with the run. A program that exits, hangs, writes too much or writes invalid lines fails one
+// sample, with an error that says what happened and quotes its standard error, and is restarted for
+// the next sample. tools/verl_reward.py and tools/trl_reward.py are such programs, for reward
+// functions with the signatures of verl and TRL.
 //
-// Threading  score() from any thread; the processes that are free are under a mutex.
+// Threading  score() from any thread; a mutex protects the free processes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -29,25 +29,25 @@
 
 namespace tlt::reward {
 
-// A score beyond is a mistake of the program, which advantages would not survive.
+// A larger score is an error of the program: it would spoil the advantages.
 inline constexpr double kMaxScore = 1e9;
 
 class CommandReward : public Reward {
  public:
-  // `command` is for the shell. An answer is waited for `timeout_seconds` less a tenth, so that the
-  // sentence comes from here and not from RewardPool, whose clock began to run earlier.
+  // `command` is for the shell. It has 90 % of `timeout_seconds` for an answer, so that this class,
+  // not RewardPool, whose clock started earlier, reports the error.
   CommandReward(std::string command, double timeout_seconds);
 
   RewardResult score(const RewardInput& input) const override;
-  // Starts the program and has it score an empty response. InputError: it ended, or the time for an
-  // answer was over, before it read that. What it answers does not matter.
+  // Starts the program and has it score an empty response. InputError: it exited, or the time for
+  // an answer was over, before it read the request. Its answer is ignored.
   void start() const override;
   void check_row(const RewardInput&) const override {}
   RewardNeeds needs() const override { return {}; }
   std::string name() const override { return "command"; }
 
  private:
-  // One that is running, with its answer to a request.
+  // A running program, with its answer to a request.
   struct Answer {
     std::unique_ptr<ChildProcess> child;
     ChildProcess::Outcome outcome;
@@ -56,9 +56,9 @@ class CommandReward : public Reward {
   };
   Answer ask(const RewardInput& input) const;
   std::unique_ptr<ChildProcess> take_child() const;
-  void give_back(std::unique_ptr<ChildProcess> child) const;
+  void put_back(std::unique_ptr<ChildProcess> child) const;
   std::string what_happened(ChildProcess& child, ChildProcess::Outcome outcome) const;
-  // What the program did wrong, with how its standard error ended; ends it.
+  // Describes the program's error, with the end of its standard error; ends the program.
   std::string fault(ChildProcess& child, const std::string& what) const;
 
   const std::string command_;

@@ -25,7 +25,7 @@ double score(const CommandReward& reward, std::string_view response,
   return reward.score({.response = response, .ground_truth = ground_truth}).score;
 }
 
-// What score() throws; empty if it does not.
+// The message that score() throws; empty if none.
 std::string complaint(const CommandReward& reward, std::string_view response = "x") {
   try {
     score(reward, response);
@@ -37,9 +37,9 @@ std::string complaint(const CommandReward& reward, std::string_view response = "
 
 using ::testing::HasSubstr;
 
-constexpr double kLong = 20;  // seconds; never waited for
+constexpr double kLong = 20;  // seconds; never reached
 
-// Answers each line with the number of lines so far: one process, kept alive.
+// Answers each line with the number of lines so far: shows that one process is kept alive.
 constexpr const char* kCounter = "n=0; while read -r line; do n=$((n+1)); echo $n; done";
 
 TEST(CommandRewardTest, ProgramIsKeptAlive) {
@@ -62,7 +62,7 @@ TEST(CommandRewardTest, ProgramReadsTheSample) {
                           .truncated = true};
   EXPECT_EQ(reward.score(input).score, 1);
   std::ifstream file(seen);
-  using Row = nlohmann::ordered_json;  // equal in the same order only
+  using Row = nlohmann::ordered_json;  // equal only in the same order
   const Row row = Row::parse(file);
   EXPECT_EQ(row, (Row{{"id", 1},
                       {"data_source", "source"},
@@ -83,9 +83,9 @@ TEST(CommandRewardTest, ObjectHasScoreAndColumns) {
   EXPECT_EQ(result.extras, (std::map<std::string, double>{{"accuracy", 1}}));
 }
 
-TEST(CommandRewardTest, EachMisdeedIsOneSentenceAndTheNextSampleIsScored) {
+TEST(CommandRewardTest, ErrorIsOneSentenceAndNextSampleIsScored) {
   struct Case {
-    const char* misdeed;  // of the shell, on a line with BAD in it
+    const char* fault;  // of the shell, for a line with BAD in it
     const char* said;
   };
   const Case kCases[] = {
@@ -109,16 +109,16 @@ TEST(CommandRewardTest, EachMisdeedIsOneSentenceAndTheNextSampleIsScored) {
       {"echo '{\"id\": -1, \"score\": 1}'", "wrote the answer to another response"},
       {"echo '{\"error\": \"no such row\"}'", "says: no such row"},
   };
-  for (const auto& [misdeed, said] : kCases) {
-    const CommandReward reward(std::string("while read -r l; do case $l in *BAD*) ") + misdeed +
-                                   ";; *) echo 7;; esac; done",
-                               /*timeout_seconds=*/1);
-    EXPECT_EQ(score(reward, "good"), 7) << misdeed;
+  for (const auto& [fault, said] : kCases) {
+    const CommandReward reward(
+        std::string("while read -r l; do case $l in *BAD*) ") + fault + ";; *) echo 7;; esac; done",
+        /*timeout_seconds=*/1);
+    EXPECT_EQ(score(reward, "good"), 7) << fault;
     const std::string text = complaint(reward, "BAD");
-    EXPECT_NE(text.find(said), text.npos) << misdeed << " gave: " << text;
+    EXPECT_NE(text.find(said), text.npos) << fault << " gave: " << text;
     EXPECT_EQ(text.find('\n'), text.npos) << text;
     EXPECT_LT(text.size(), 1200U) << text;
-    EXPECT_EQ(score(reward, "good"), 7) << misdeed;
+    EXPECT_EQ(score(reward, "good"), 7) << fault;
   }
 }
 
@@ -133,8 +133,8 @@ TEST(CommandRewardTest, LongLinesPassBothWays) {
   EXPECT_GT(score(reward, std::string(3'000'000, 'x')), 3'000'000);
 }
 
-// A program that answers between requests would shift all later scores by one.
-TEST(CommandRewardTest, UnaskedLineIsNoAnswerToTheNextSample) {
+// An answer without a request would shift all later scores by one.
+TEST(CommandRewardTest, UnrequestedLineIsNotTheNextAnswer) {
   const CommandReward reward("read -r l; echo 1; sleep 0.1; echo 99; read -r l; echo 2", kLong);
   EXPECT_EQ(score(reward, "a"), 1);
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -175,8 +175,8 @@ TEST(CommandRewardTest, PoolCountsWhatFails) {
   EXPECT_EQ(pool.counters().errors.at("command"), 1);
 }
 
-// Also its own children, and also if it does not heed the end of its input.
-TEST(CommandRewardTest, NoProcessIsLeftBehind) {
+// Also its own children, and also if it ignores the end of its input.
+TEST(CommandRewardTest, NoProcessIsLeft) {
   const TestFolder folder;
   const std::string pids = folder / "pids";
   {
@@ -195,7 +195,7 @@ TEST(CommandRewardTest, NoProcessIsLeftBehind) {
   EXPECT_NE(kill(sleeper, 0), 0);
 }
 
-// What start() throws; empty if it does not.
+// The message that start() throws; empty if none.
 std::string start_complaint(const CommandReward& reward) {
   try {
     reward.start();
@@ -205,7 +205,7 @@ std::string start_complaint(const CommandReward& reward) {
   }
 }
 
-TEST(CommandRewardTest, AStartThatReadsNothingIsRefused) {
+TEST(CommandRewardTest, ProgramThatReadsNothingFailsToStart) {
   for (const char* ending : {"exit 3", "exec 0<&-; exit 3", "sleep 0.2; exit 3"}) {
     const std::string text =
         start_complaint(CommandReward(std::string("echo no such module >&2; ") + ending, kLong));
@@ -220,7 +220,7 @@ TEST(CommandRewardTest, AStartThatReadsNothingIsRefused) {
       << late;
 }
 
-TEST(CommandRewardTest, AProgramThatReadsIsStartedWhateverItAnswers) {
+TEST(CommandRewardTest, ProgramThatReadsIsStarted) {
   for (const char* program :
        {kCounter, "read line; exit 3", "read line; echo nonsense; cat >/dev/null",
         "while read line; do echo '{\"error\": \"empty\"}'; done"})
@@ -228,7 +228,7 @@ TEST(CommandRewardTest, AProgramThatReadsIsStartedWhateverItAnswers) {
   EXPECT_EQ(start_complaint(CommandReward("read line; sleep 60", 0.5)), "");
 }
 
-TEST(CommandRewardTest, TheStartedProgramIsKept) {
+TEST(CommandRewardTest, StartedProgramIsKept) {
   const CommandReward reward(kCounter, kLong);
   reward.start();
   EXPECT_EQ(score(reward, "a"), 2) << "the first line was start()'s";
@@ -244,7 +244,7 @@ class VerlRewardTest : public ::testing::Test {
     if (!has_python()) GTEST_SKIP() << "no python3";
   }
 
-  // One of tools/, with a user's file.
+  // A program of tools/, with a user's file.
   CommandReward program_of(const std::string& program, const std::string& source,
                            const std::string& arguments) {
     const std::string path = folder_ / "my_reward.py";
@@ -288,7 +288,7 @@ TEST_F(VerlRewardTest, NameKwargsAndShortSignatures) {
   EXPECT_EQ(score(reward, "a"), 3);
 }
 
-TEST_F(VerlRewardTest, IsAModuleInAnyFolder) {
+TEST_F(VerlRewardTest, ModuleMayBeInAnyFolder) {
   std::ofstream(folder_ / "my_reward.py")
       << "def compute_score(data_source, solution_str, ground_truth, extra_info): return 0.25\n";
   const CommandReward reward("cd '" + std::string(folder_ / "") + "' && PYTHONPATH=" +
@@ -297,7 +297,7 @@ TEST_F(VerlRewardTest, IsAModuleInAnyFolder) {
   EXPECT_EQ(score(reward, "a"), 0.25);
 }
 
-TEST_F(VerlRewardTest, FileWithAnErrorIsTold) {
+TEST_F(VerlRewardTest, FileWithAnErrorIsReported) {
   const std::string text = complaint(reward_of("import tlt_no_such_module\n"));
   EXPECT_NE(text.find("ended with status 1"), text.npos) << text;
   EXPECT_NE(text.find("tlt_no_such_module"), text.npos) << text;
@@ -358,7 +358,7 @@ TEST_F(TrlRewardTest, SeveralFunctionsAreAddedUp) {
   EXPECT_EQ(one.extras, (std::map<std::string, double>{{"long", 2}}));
 }
 
-TEST_F(TrlRewardTest, MistakesAreSentences) {
+TEST_F(TrlRewardTest, ErrorsAreSentences) {
   const auto starts = [&](const std::string& source, const std::string& arguments) {
     return start_complaint(reward_of(source, arguments));
   };

@@ -62,8 +62,7 @@ std::optional<CountdownProblem> try_read(const RewardInput& row) {
   return row.extra_info == nullptr ? std::nullopt : try_read_json(*row.extra_info);
 }
 
-// What stands in the last `<answer>…</answer>` of the last line, found from the left as a regex
-// would.
+// Content of the last `<answer>…</answer>` of the last line, matched from the left like a regex.
 std::optional<std::string_view> try_last_answer(std::string_view text) {
   text = text.substr(text.rfind('\n') + 1);  // npos + 1 == 0
   std::optional<std::string_view> answer;
@@ -77,12 +76,11 @@ std::optional<std::string_view> try_last_answer(std::string_view text) {
   }
 }
 
-// What follows the first `<answer>` of `…</think><answer>EXPRESSION</answer><eos>`: a second
-// `<answer>` is in it, and `<` is no part of an expression.
+// Everything after the first `<answer>` of `…</think><answer>EXPRESSION</answer><eos>`: it includes
+// a second `<answer>`, and `<` is not part of an expression.
 std::optional<std::string_view> try_only_answer(std::string_view text) {
   constexpr std::string_view kEnd = "<eos>", kThought = "</think>";
-  if (text.ends_with(kEnd))
-    text.remove_suffix(kEnd.size());  // some decoders drop what they stop at
+  if (text.ends_with(kEnd)) text.remove_suffix(kEnd.size());  // some decoders drop the stop token
   if (!text.ends_with(kClose)) return std::nullopt;
   text.remove_suffix(kClose.size());
   const size_t open = text.find(kOpen);
@@ -100,7 +98,7 @@ CountdownProblem countdown_problem(const RewardInput& row) {
                   "has `numbers` and `target`");
   TLT_CHECK_INPUT(
       problem, "the ground truth `", row.ground_truth,
-      "` is no countdown problem; write `3,4,6:24` or {\"numbers\": [3, 4, 6], \"target\": 24}");
+      "` is not a countdown problem; write `3,4,6:24` or {\"numbers\": [3, 4, 6], \"target\": 24}");
   std::sort(problem->numbers.begin(), problem->numbers.end());
   return std::move(*problem);
 }

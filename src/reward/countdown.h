@@ -1,8 +1,8 @@
-// Countdown: combine given numbers, each once, to make a target. Two rewards for two ways to
-// answer.
+// Countdown: combine given numbers, each once, to make a target. Two rewards, for two answer
+// formats.
 //
-// The numbers and the target are the ground truth, as `3,4,6:24` or as JSON text
-// `{"numbers": [3, 4, 6], "target": 24}`; where it is empty, extra_info has that object.
+// The numbers and the target are the ground truth, as `3,4,6:24` or as JSON `{"numbers": [3, 4, 6],
+// "target": 24}`; if it is empty, extra_info has that object.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,12 +24,12 @@ struct CountdownProblem {
 // Throws InputError if the row has no problem.
 CountdownProblem countdown_problem(const RewardInput& row);
 
-// True if `text` has exactly the problem's numbers, each once, and the exact value of the target.
+// Whether `text` has exactly the problem's numbers, each once, and the exact value of the target.
 bool solves(const CountdownProblem& problem, std::string_view text);
 
 // TinyZero's: the last `<answer>` of the last line; 1 if it solves the problem, `format_score` if
-// it does not, 0 if there is none. TinyZero's eval() also takes `**`, `//` and decimals; here they
-// solve nothing, because `9**9**9` hangs and `1.5` passes for the numbers 1 and 5.
+// it does not, 0 if there is none. TinyZero's eval() also accepts `**`, `//` and decimals; here
+// they solve nothing, because `9**9**9` hangs and `1.5` passes for the numbers 1 and 5.
 class CountdownReward : public Reward {
  public:
   explicit CountdownReward(double format_score) : format_score_(format_score) {}
@@ -44,8 +44,8 @@ class CountdownReward : public Reward {
 };
 
 // The demo's: 1 if the raw response ends in `</think><answer>EXPRESSION</answer><eos>`, has no
-// other
-// `<answer>` and the expression, without blanks, solves the problem; else 0. Cut at the cap: 0.
+// other `<answer>` and the expression, without blanks, solves the problem; else 0, also for a
+// truncated response.
 class CountdownTraceReward : public Reward {
  public:
   RewardResult score(const RewardInput& input) const override;

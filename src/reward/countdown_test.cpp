@@ -38,7 +38,7 @@ TEST(CountdownTraceTest, ExpressionMustSolveTheProblem) {
     double score;
   } kCases[] = {
       {"3*(6-4)*4", 0},  // 4 twice
-      {"4*6*(3-2)", 0},  // 2 is no number of the problem
+      {"4*6*(3-2)", 0},  // 2 is not a number of the problem
       {"4*6", 0},        // 3 is missing
       {"6*4*3/3", 0},    // 3 twice
       {"(6-4)*3", 0},    // 6
@@ -67,7 +67,7 @@ TEST(CountdownTraceTest, ExpressionMustSolveTheProblem) {
   EXPECT_EQ(trace_score(answer("3+4+06"), "3,4,6:13"), 0);
 }
 
-TEST(CountdownTraceTest, TrapsAreZeroAndFast) {
+TEST(CountdownTraceTest, HostileExpressionsAreZeroAndFast) {
   const std::string deep(100'000, '(');
   for (const std::string& expression :
        {std::string("9**9**9"), std::string("9//9"), deep, deep + "9" + std::string(100'000, ')'),
@@ -77,7 +77,7 @@ TEST(CountdownTraceTest, TrapsAreZeroAndFast) {
   }
 }
 
-TEST(CountdownTraceTest, ResponseMustEndAsTheTaskSays) {
+TEST(CountdownTraceTest, ResponseMustHaveTheTasksEnd) {
   const std::string_view problem = "3,4,6:13";
   EXPECT_EQ(trace_score("</think><answer>3+4+6</answer><eos>", problem), 1);
   EXPECT_EQ(trace_score("</think><answer>3+4+6</answer>", problem), 1);  // <eos> may be stripped
@@ -94,7 +94,7 @@ TEST(CountdownTraceTest, ResponseMustEndAsTheTaskSays) {
   }
 }
 
-TEST(CountdownTraceTest, MissingRawResponseIsAnErrorNotAZero) {
+TEST(CountdownTraceTest, MissingRawResponseIsAnErrorNotZero) {
   EXPECT_THROW(CountdownTraceReward().score({.response = "3+4+6", .ground_truth = "3,4,6:13"}),
                Error);
 }
@@ -105,7 +105,7 @@ double countdown_score(std::string_view response, std::string_view ground_truth 
       .score;
 }
 
-TEST(CountdownTest, ScoresAreTinyZeros) {
+TEST(CountdownTest, ScoresMatchTinyZero) {
   const struct {
     std::string_view response;
     double score;
@@ -125,7 +125,7 @@ TEST(CountdownTest, ScoresAreTinyZeros) {
       {"<answer></answer>", 0.1},
       {"<answer>9**9**9</answer>", 0.1},
       {"<answer>3+4+6/0</answer>", 0.1},
-      {"<answer><answer>3+4+6</answer>", 0.1},  // as the regex finds it
+      {"<answer><answer>3+4+6</answer>", 0.1},  // as the regex matches
       {"<answer>3+4+6", 0},
       {"3+4+6</answer>", 0},
       {"</answer>3+4+6<answer>", 0},
@@ -158,7 +158,7 @@ TEST(CountdownProblemTest, IsReadFromTextJsonOrExtraInfo) {
   }
 }
 
-TEST(CountdownProblemTest, RowWithoutProblemIsRefused) {
+TEST(CountdownProblemTest, RowWithoutProblemIsAnError) {
   const nlohmann::ordered_json info = {{"target", 24}};
   EXPECT_THROW(CountdownReward(0.1).check_row({.extra_info = &info}), InputError);
   for (const std::string_view text :

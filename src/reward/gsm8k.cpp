@@ -14,7 +14,7 @@ constexpr size_t kTailCharacters = 300;
 constexpr std::string_view kNumberCharacters = "0123456789.,";
 constexpr std::string_view kMark = "#### ";
 
-// The last `characters` code points of UTF-8 text.
+// The last `characters` code points of a UTF-8 text.
 std::string_view tail(std::string_view text, size_t characters) {
   size_t begin = text.size();
   while (begin > 0 && characters > 0) {
@@ -31,7 +31,7 @@ std::string without_commas(std::string_view text) {
   return kept;
 }
 
-// -?[0-9.,]+ at the start of `text`; empty where there is none.
+// -?[0-9.,]+ at the start of `text`; empty if none.
 std::string_view leading_number(std::string_view text) {
   const size_t sign = text.starts_with('-') ? 1 : 0;
   const size_t end = std::min(text.find_first_not_of(kNumberCharacters, sign), text.size());
@@ -76,7 +76,7 @@ RewardResult Gsm8kReward::score(const RewardInput& input) const {
 void Gsm8kReward::check_row(const RewardInput& row) const {
   const std::string number = true_number(row.ground_truth);
   const bool is_number = !number.empty() && leading_number(number) == number;
-  // The flexible method alone leaves them in the response's number.
+  // Only the flexible method leaves commas in the response's number.
   const bool may_have_commas = method_ == Gsm8kMethod::kFlexible;
   TLT_CHECK_INPUT(
       is_number && (may_have_commas || without_commas(number) == number), "the ground truth `",

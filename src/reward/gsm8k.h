@@ -1,9 +1,9 @@
-// Gsm8kReward: 1 if the number a response ends with is the ground truth, else 0.
+// Gsm8kReward: 1 if the last number of a response is the ground truth, else 0.
 //
-// The same scores as verl's gsm8k.compute_score, so that curves can be laid over each other,
-// oddities included: only the last 300 characters count, numbers are compared as text (`42.` and
-// `42.0` are not `42`), and only "strict" removes the commas. Beyond verl, a whole GSM8K answer
-// (`... #### 42`) will do as ground truth.
+// Scores equal those of verl's gsm8k.compute_score, so that curves can be compared, oddities
+// included: only the last 300 characters count, numbers are compared as strings (`42.` and `42.0`
+// are not `42`), and only "strict" removes commas. Unlike verl, a whole GSM8K answer (`... ####
+// 42`) is accepted as ground truth.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -21,7 +21,7 @@ struct Case {
   double strict, flexible;
 };
 
-TEST(Gsm8kTest, ScoresAreVerls) {
+TEST(Gsm8kTest, ScoresMatchVerl) {
   const Case kCases[] = {
       {"#### 42", "42", 1, 1},
       {"so it is 42", "42", 0, 1},
@@ -43,12 +43,12 @@ TEST(Gsm8kTest, ScoresAreVerls) {
       {"#### 1,234", "1,234", 0, 1},
       {"#### $12.00", "12.00", 0, 1},
       {"it costs $12.00", "12.00", 0, 1},
-      {"#### 12.00", "12", 0, 0},  // text, not value
+      {"#### 12.00", "12", 0, 0},  // as a string, not by value
       {"#### 42.", "42", 0, 0},
       {"It is 42.", "42", 0, 0},
-      {"It is 42 .", "42", 0, 1},  // a lone point is no number
+      {"It is 42 .", "42", 0, 1},  // a single point is not a number
       {"42 . . .", "42", 0, 1},
-      {"42 ,", "42", 0, 0},  // a lone comma is one
+      {"42 ,", "42", 0, 0},  // a single comma is
       {"42 -.", "42", 0, 0},
       {"3-42", "-42", 0, 1},
       {"...", "", 0, 0},
@@ -85,7 +85,7 @@ TEST(Gsm8kTest, WholeAnswerIsAGroundTruth) {
   EXPECT_EQ(score(Gsm8kMethod::kStrict, answer, answer), 1);
 }
 
-TEST(Gsm8kTest, RowWithoutNumberIsRefused) {
+TEST(Gsm8kTest, RowWithoutNumberIsAnError) {
   const Gsm8kReward reward(Gsm8kMethod::kStrict);
   EXPECT_NO_THROW(reward.check_row({.ground_truth = "42"}));
   EXPECT_NO_THROW(reward.check_row({.ground_truth = "so\n#### 42"}));
@@ -98,8 +98,8 @@ TEST(Gsm8kTest, RowWithoutNumberIsRefused) {
   EXPECT_NO_THROW(Gsm8kReward(Gsm8kMethod::kFlexible).check_row({.ground_truth = "1,042"}));
 }
 
-// verl's extraction as it is written there: all matches of `#### (-?[0-9.,]+)` or `-?[0-9.,]+` from
-// the left, of which the last one counts.
+// verl's extraction as implemented there: of all matches of `#### (-?[0-9.,]+)` or `-?[0-9.,]+`
+// from the left, the last one.
 std::optional<std::string> slow_answer(Gsm8kMethod method, const std::string& text) {
   const bool strict = method == Gsm8kMethod::kStrict;
   const std::string mark = strict ? "#### " : "";

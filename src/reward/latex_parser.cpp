@@ -30,7 +30,7 @@ class LatexParser {
   }
 
  private:
-  // Counts the nesting; past the bound the parse fails.
+  // Counts the nesting depth; beyond the limit the parse fails.
   class Nested {
    public:
     explicit Nested(LatexParser& parser) : parser_(parser) {
@@ -65,7 +65,7 @@ class LatexParser {
     if (seen) take();
     return seen;
   }
-  // Nothing follows any more, so every loop ends.
+  // No token follows any more, so every loop ends.
   int fail() {
     failed_ = true;
     at_ = tokens_.size() - 1;
@@ -85,7 +85,7 @@ class LatexParser {
     return true;
   }
 
-  // The items up to what closes them.
+  // The items up to the closing bracket.
   std::vector<int> items() {
     const Nested nested(*this);
     std::vector<int> found = {relation()};
@@ -155,7 +155,7 @@ class LatexParser {
       } else if (accept("/")) {
         left = maker_.quotient(left, signed_factor());
       } else if (starts_factor()) {
-        left = beside(left);
+        left = juxtaposed(left);
       } else {
         break;
       }
@@ -189,8 +189,8 @@ class LatexParser {
     return false;
   }
 
-  // What stands beside `left` without a sign: a factor, or the fraction of a mixed number.
-  int beside(int left) {
+  // A factor that follows `left` without a sign, or the fraction of a mixed number.
+  int juxtaposed(int left) {
     if (left == kNoNode) return fail();
     const bool after_number = previous_is_number();
     const bool is_whole = after_number && maker_.at(left).kind == NodeKind::kNumber &&
@@ -260,7 +260,7 @@ class LatexParser {
     return accept("^") ? maker_.power(base, exponent()) : base;
   }
 
-  // What TeX takes as an argument: a group, one digit, or one command with its own arguments.
+  // An argument as TeX takes it: a group, one digit, or one command with its own arguments.
   int tex_argument() {
     if (peek().kind != TokenKind::kNumber) return primary();
     Token& number = tokens_[at_];
@@ -403,14 +403,14 @@ class LatexParser {
     return sign.kind == NodeKind::kNegative && maker_.at(sign.children[0]).text == "1";
   }
 
-  // `(…)`, or as many factors as stand side by side: \sin 2x is sin(2x), \sin x\cos x a product.
+  // `(…)`, or as many adjacent factors as possible: \sin 2x is sin(2x), \sin x\cos x a product.
   int function_argument() {
     const Nested nested(*this);
     if (sees("(") || sees("{") || sees("[") || sees("|")) return primary();
     if (accept("-")) return maker_.negative(function_argument());
     int argument = factor();
     while (!failed_ && starts_factor() && !sees("(") && !starts_function())
-      argument = beside(argument);
+      argument = juxtaposed(argument);
     return argument;
   }
   bool starts_function() const {
@@ -447,7 +447,7 @@ class LatexParser {
   size_t at_ = 0;
   MathTreeMaker maker_;
   int depth_ = 0;
-  int bars_ = 0;  // 1: a bar closes the absolute value that is open
+  int bars_ = 0;  // 1: a bar closes the open absolute value
   bool failed_ = false;
 };
 

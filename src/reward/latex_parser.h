@@ -1,8 +1,8 @@
-// The tree of a mathematical answer in LaTeX or plain text.
+// Parses a mathematical answer in LaTeX or plain text into a tree.
 //
-// Read as TeX sets it where TeX is clear (`\frac43`, `\sqrt2x`) and as people mean it where it is
-// not (`x^10`, `\sin 2x`, `1\frac45`, `58,500`). Every token is read once and nesting is bounded,
-// so the time is linear and the stack small.
+// Follows TeX where TeX is clear (`\frac43`, `\sqrt2x`) and the usual meaning where it is not
+// (`x^10`, `\sin 2x`, `1\frac45`, `58,500`). Every token is read once and nesting is bounded, so
+// time is linear and the stack small.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,9 +16,9 @@
 namespace tlt::reward {
 
 inline constexpr size_t kMaxMathBytes = 4096;
-inline constexpr int kMaxMathDepth = 200;  // calls within each other; a pair of brackets is four
+inline constexpr int kMaxMathDepth = 200;  // nested calls; a pair of brackets is four
 
-// nullopt: larger than the bounds above, or nothing this grammar knows.
+// nullopt: exceeds the bounds above, or is not in this grammar.
 [[nodiscard]] std::optional<MathTree> try_parse_math(std::string_view text);
 
 }  // namespace tlt::reward

@@ -33,7 +33,7 @@ const Names kInk = {"left",     "right",        "middle",    "big",         "Big
 const Names kTextCommands = {"text",   "textbf", "textit", "textrm", "textnormal",
                              "textsf", "mbox",   "hbox",   "mathrm", "operatorname"};
 
-// \mathbf{x} is x; \vec{x} is a name of its own.
+// \mathbf{x} is x; \vec{x} is a separate name.
 const Names kPlainFaces = {"mathbf", "boldsymbol", "mathit", "bm", "mathsf"};
 const Names kMarkedFaces = {"mathbb", "mathcal",  "vec",   "hat",
                             "bar",    "overline", "tilde", "overrightarrow"};
@@ -87,7 +87,7 @@ const std::map<std::string_view, std::string_view> kNameCommands = {
     {"sqrt", "sqrt"},   {"binom", "binom"}, {"dbinom", "binom"},      {"tbinom", "binom"},
     {"boxed", "group"}, {"fbox", "group"},  {"emptyset", "emptyset"}, {"varnothing", "emptyset"}};
 
-// Plain words that are mathematics.
+// Words in plain text that are mathematics.
 const std::map<std::string_view, Token> kPlainWords = {
     {"sqrt", {TokenKind::kName, "root"}},   {"asin", {TokenKind::kName, "arcsin"}},
     {"acos", {TokenKind::kName, "arccos"}}, {"atan", {TokenKind::kName, "arctan"}},
@@ -166,8 +166,7 @@ class Tokenizer {
 
   void add(TokenKind kind, std::string_view text) { tokens_.push_back({kind, std::string(text)}); }
 
-  // Where the three digits of a thousands group begin behind the separator at the front; 0: none
-  // is there.
+  // Offset of the three digits of a thousands group after the separator at the front; 0: no group.
   // `1,234` is one number only outside brackets, where `(1,234)` is a pair.
   size_t thousands_group(bool short_so_far) const {
     size_t at = 0;
@@ -202,9 +201,9 @@ class Tokenizer {
 
   void read_decimals(Token& number) {
     if (!rest_.starts_with('.')) return;
-    const std::string_view behind = rest_.substr(1);
-    const bool bar = behind.starts_with("\\overline{") || behind.starts_with("\\bar{");
-    if (!bar && (behind.empty() || !is_digit(behind[0]))) return;
+    const std::string_view fraction = rest_.substr(1);
+    const bool bar = fraction.starts_with("\\overline{") || fraction.starts_with("\\bar{");
+    if (!bar && (fraction.empty() || !is_digit(fraction[0]))) return;
     number.text += take(1);
     number.text += take_while(is_digit);
     if (!rest_.starts_with("\\overline{") && !rest_.starts_with("\\bar{")) return;

@@ -1,12 +1,11 @@
-// The words of a mathematical answer: LaTeX as models and data sets write it, or plain text such as
+// Tokens of a mathematical answer: LaTeX as models and data sets write it, or plain text such as
 // `sqrt(2)/2`.
 //
-// What only moves ink (`\left`, `\,`, `$`, `\displaystyle`) is gone; every sign has one spelling
-// (`\times`, `\cdot`, `×` and `*` are `*`); a number is one token without its thousands separators.
-// Time is linear in the text.
+// Removes what only changes the layout (`\left`, `\,`, `$`, `\displaystyle`); every sign has one
+// spelling (`\times`, `\cdot`, `×` and `*` are `*`); a number is one token without its thousands
+// separators. Time is linear in the text.
 //
-// Not here   what the words mean together (latex_parser.h).
-//
+// Not here   the meaning of the tokens together (latex_parser.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,8 +19,8 @@ namespace tlt::reward {
 enum class TokenKind {
   kNumber,  // 1234.5, 6e23; `repeat` has the digits under a bar
   kLetter,  // x, alpha, pi, infty, `mathbb R`
-  kName,    // frac, sqrt, sin, begin …: what is followed by arguments
-  kText,    // what \text{…} holds, and plain words
+  kName,    // frac, sqrt, sin, begin …: names with arguments
+  kText,    // the content of \text{…}, and plain words
   kSign,    // + - * / ^ _ ! % deg dollar ( ) [ ] { } \{ \} , ; : = < <= in cup | & \\ …
   kEnd,
 };
@@ -32,7 +31,7 @@ struct Token {
   std::string repeat = {};
 };
 
-// The tokens, the last of which is kEnd. nullopt: a command or a character nobody knows here.
+// The tokens, the last of which is kEnd. nullopt: an unknown command or character.
 [[nodiscard]] std::optional<std::vector<Token>> try_tokenize_latex(std::string_view text);
 
 // sin, arctan, ln, floor …

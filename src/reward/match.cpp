@@ -13,7 +13,7 @@ namespace tlt::reward {
 
 namespace {
 
-// Backtracking points of one starting place (measured: a million take about 20 ms) and memory for
+// Backtracking points of one start position (measured: a million take about 20 ms) and memory for
 // them.
 constexpr uint32_t kMatchLimit = 1'000'000;
 constexpr uint32_t kHeapLimitKibibytes = 64 * 1024;
@@ -61,7 +61,7 @@ Pattern::Pattern(const std::string& option, const std::string& pattern)
                                            PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error,
                                            &offset, nullptr));
         TLT_CHECK_INPUT(compiled->code, option, " `", pattern,
-                        "` is no PCRE2 pattern: ", message_of(error), " at byte ", offset,
+                        "` is not a valid PCRE2 pattern: ", message_of(error), " at byte ", offset,
                         "; correct it there");
         compiled->limits.reset(pcre2_match_context_create(nullptr));
         TLT_CHECK(compiled->limits, "no memory for a match context");

@@ -1,4 +1,4 @@
-// Rewards that compare text: ExactReward, RegexReward and FormatReward.
+// Rewards by string comparison: ExactReward, RegexReward and FormatReward.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace tlt::reward {
 
-// 1 if response and ground truth are the same but for white space at the ends, else 0.
+// 1 if response and ground truth are equal except for white space at the ends, else 0.
 class ExactReward : public Reward {
  public:
   RewardResult score(const RewardInput& input) const override;
@@ -21,13 +21,13 @@ class ExactReward : public Reward {
   std::string name() const override { return "exact"; }
 };
 
-// A PCRE2 pattern (UTF-8; `\A … \z` pins the ends, `(?s).*` in front finds the last match). A
-// search that runs into a limit throws Error, so that a pattern which backtracks without end costs
+// A PCRE2 pattern (UTF-8; `\A … \z` anchors both ends, `(?s).*` in front finds the last match). A
+// search that exceeds a limit throws Error, so that a pattern with endless backtracking costs
 // milliseconds, not the run.
 class Pattern {
  public:
   struct Match {
-    std::optional<std::string_view> group;  // the first one, if it took part; into the text
+    std::optional<std::string_view> group;  // first group, if it took part; views the text
   };
 
   // Throws InputError, naming the option, if the pattern does not compile.
@@ -35,7 +35,7 @@ class Pattern {
   ~Pattern();
 
   bool has_group() const;
-  // The first match; nullopt: there is none.
+  // The first match; nullopt: none.
   std::optional<Match> try_find(std::string_view text) const;
 
  private:
@@ -45,7 +45,7 @@ class Pattern {
 };
 
 // Searches the response for the pattern. Without a group a match scores 1; with one, the first
-// group must equal the ground truth but for white space at the ends.
+// group must equal the ground truth except for white space at the ends.
 class RegexReward : public Reward {
  public:
   explicit RegexReward(const std::string& pattern) : pattern_("reward.regex", pattern) {}
@@ -59,7 +59,7 @@ class RegexReward : public Reward {
   const Pattern pattern_;
 };
 
-// 1 if the pattern is in the response, groups or not, else 0: to be added to a reward that judges
+// 1 if the response matches the pattern, with or without groups, else 0: to be added to a reward of
 // the answer.
 class FormatReward : public Reward {
  public:

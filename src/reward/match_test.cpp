@@ -48,7 +48,7 @@ TEST(RegexRewardTest, FirstGroupMustEqualTheGroundTruth) {
   EXPECT_THROW(RegexReward("(a)").check_row({}), InputError);
 }
 
-TEST(FormatRewardTest, ScoresTheFormWhateverTheAnswer) {
+TEST(FormatRewardTest, ScoresTheFormatOnly) {
   const auto score = [](const FormatReward& reward, std::string_view response) {
     return reward.score({.response = response, .ground_truth = "42"}).score;
   };
@@ -56,23 +56,23 @@ TEST(FormatRewardTest, ScoresTheFormWhateverTheAnswer) {
   EXPECT_EQ(score(thinks, "<think>a\nb</think>\n7"), 1);
   EXPECT_EQ(score(thinks, "<think></think>"), 1);
   EXPECT_EQ(score(thinks, "<think>a</think>b</think>"), 1);
-  EXPECT_EQ(score(thinks, "x<think>a</think>7"), 0);  // not from its begin
+  EXPECT_EQ(score(thinks, "x<think>a</think>7"), 0);  // not at the beginning
   EXPECT_EQ(score(thinks, "x\n<think>a</think>7"), 0);
   EXPECT_EQ(score(thinks, "<think>a<think>b</think>7"), 0);
   EXPECT_EQ(score(thinks, "<think>a 42"), 0);  // never ends
   EXPECT_EQ(score(thinks, ""), 0);
   const FormatReward tags(R"((?s)\A<think>\n(.*?)\n</think>\n<answer>\n(.*?)\n</answer>\z)");
-  EXPECT_EQ(score(tags, "<think>\na\n</think>\n<answer>\n7\n</answer>"), 1);  // groups only group
+  EXPECT_EQ(score(tags, "<think>\na\n</think>\n<answer>\n7\n</answer>"), 1);  // no effect
   EXPECT_EQ(score(tags, "<think>\na\n</think>\n<answer>\n7\n</answer> "), 0);
   EXPECT_NO_THROW(tags.check_row({}));
   EXPECT_THROW(score(FormatReward("(?:a+)+$"), std::string(5'000, 'a') + "b"), Error);
   EXPECT_THROW(FormatReward("a(b"), InputError);
   const std::string thought = "<think>" + std::string(200'000, 'a') + "\n";
-  EXPECT_EQ(score(thinks, thought + "</think>"), 1);  // long is not endless
+  EXPECT_EQ(score(thinks, thought + "</think>"), 1);  // long, but not endless
   EXPECT_EQ(score(thinks, thought), 0);
 }
 
-TEST(RegexRewardTest, PatternThatDoesNotCompileIsTheUsersMistake) {
+TEST(RegexRewardTest, InvalidPatternIsAnInputError) {
   try {
     RegexReward("a(b");
     FAIL();
@@ -82,14 +82,14 @@ TEST(RegexRewardTest, PatternThatDoesNotCompileIsTheUsersMistake) {
   EXPECT_THROW(RegexReward("\xff"), InputError);
 }
 
-TEST(RegexRewardTest, EndlessBacktrackingIsAnErrorOfTheSample) {
+TEST(RegexRewardTest, EndlessBacktrackingFailsTheSample) {
   EXPECT_THROW(match("(?:a+)+$", std::string(5'000, 'a') + "b"), Error);
   EXPECT_THROW(match(R"((?:\w|\d)*\z)", std::string(5'000, '7') + "!"), Error);
   EXPECT_EQ(match("(?s).*#### [0-9]+", std::string(1'000'000, 'a') + "#### 7"),
-            1);  // long is not endless
+            1);  // long, but not endless
 }
 
-TEST(RegexRewardTest, BrokenUtf8IsText) {
+TEST(RegexRewardTest, InvalidUtf8IsText) {
   EXPECT_EQ(match("a.c", "\xff\xc3 abc \x80"), 1);
   RandomStream random(21, {});
   const RegexReward reward(R"((?i)(\w+)\s*=\s*(?:\d+|\p{L})*)");

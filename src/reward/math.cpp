@@ -15,7 +15,7 @@ namespace {
 
 using MaybeText = std::optional<std::string_view>;
 
-// What the last box holds that is closed; a box within it is part of it. One pass over the braces.
+// Content of the last closed box, including boxes within it. One pass over the braces.
 MaybeText last_boxed(std::string_view text) {
   struct Open {
     size_t begin = 0;
@@ -25,7 +25,7 @@ MaybeText last_boxed(std::string_view text) {
   MaybeText last;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\\') {
-      ++i;  // \{ and \} are no braces
+      ++i;  // \{ and \} are not braces
     } else if (text[i] == '{') {
       const std::string_view before = text.substr(0, i);
       open.push_back({i + 1, before.ends_with("\\boxed") || before.ends_with("\\fbox")});
@@ -50,7 +50,7 @@ size_t last_place(std::string_view text, std::string_view lower) {
   return text.npos;
 }
 
-// What stands between the last pair of dollars or of `\(` and `\)` and the like.
+// The text between the last pair of dollars, of `\(` and `\)` or similar.
 MaybeText last_formula(std::string_view text) {
   for (const auto& [open, close] : {std::pair{"\\(", "\\)"}, {"\\[", "\\]"}}) {
     const size_t end = text.rfind(close);
@@ -85,7 +85,7 @@ MaybeText last_number(std::string_view text) {
   return text.substr(begin, last + 1 - begin + (has_percent ? 1 : 0));
 }
 
-// What follows the last "answer is", to the end of its line or sentence.
+// The text after the last "answer is", to the end of its line or sentence.
 MaybeText after_announcement(std::string_view text) {
   size_t begin = text.npos;
   for (const std::string_view words : {"answer is", "answer:"}) {

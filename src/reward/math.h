@@ -1,11 +1,11 @@
-// MathReward: 1 if the answer a response ends with is the ground truth as a mathematical object,
-// else 0.
+// MathReward: 1 if the answer at the end of a response equals the ground truth as a mathematical
+// object, else 0.
 //
-// The answer is what the last `\boxed{…}` holds. Without one, kFlexible takes what follows the last
-// "answer is" or "answer:", else the last formula between dollars, else the last number; kStrict
-// takes nothing. The ground truth may be a whole solution with its own `\boxed{…}`.
+// The answer is the content of the last `\boxed{…}`. Without one, kFlexible takes the text after
+// the last "answer is" or "answer:", else the last formula between dollars, else the last number;
+// kStrict takes nothing. The ground truth may be a whole solution with its own `\boxed{…}`.
 //
-// Not here   what equal means (math_equal.h).
+// Not here   equality (math_equal.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,7 +20,7 @@ namespace tlt::reward {
 
 enum class MathMethod { kStrict, kFlexible };
 
-// The part of `response` that is its answer; nullopt: it has none. Time is linear.
+// The part of `response` that is its answer; nullopt: none. Linear time.
 [[nodiscard]] std::optional<std::string_view> try_math_answer(std::string_view response,
                                                               MathMethod method);
 

@@ -11,7 +11,7 @@ namespace tlt::reward {
 namespace {
 
 constexpr double kRounding = 4e-16;
-constexpr double kLargestRadius = 1e-6;  // of max(1, |mid|): beyond, too few digits are left
+constexpr double kLargestRadius = 1e-6;  // of max(1, |mid|): above, too few digits are left
 
 MaybeBall ball(Complex mid, double radius) {
   radius += kRounding * std::abs(mid);
@@ -20,12 +20,12 @@ MaybeBall ball(Complex mid, double radius) {
   return Ball{mid, radius};
 }
 
-// Real values stay exactly real, so that branch cuts are met from one side.
+// Real values stay exactly real, so that branch cuts are approached from one side.
 Complex real_or(const Ball& argument, Complex value) {
   return argument.is_real() ? Complex(value.real()) : value;
 }
 
-// On the cut of ln and of roots, rounding must not choose the side.
+// On the branch cut of ln and of roots, rounding must not choose the side.
 Complex on_the_cut(const Ball& argument) {
   const bool touches = std::abs(argument.mid.imag()) <= argument.radius;
   return touches ? Complex(argument.mid.real(), 0.0) : argument.mid;
@@ -42,7 +42,7 @@ MaybeBall exponential(const Ball& a) {
   return ball(value, 2 * a.radius * std::abs(value) + kRounding * std::abs(value));
 }
 
-// Lanczos' series (g = 7, nine terms), good to about 1e-14 right of 1/2.
+// Lanczos' series (g = 7, nine terms), accurate to about 1e-14 right of 1/2.
 Complex gamma(Complex z) {
   constexpr double kCoefficients[] = {
       0.99999999999980993,  676.5203681218851,     -1259.1392167224028,
@@ -73,7 +73,7 @@ struct Function {
 
 using C = Complex;
 
-// With value and derivative; what is not here is made of these.
+// With value and derivative; other functions are composed of these.
 const std::map<std::string_view, Function> kFunctions = {
     {"sin", {[](C z) { return std::sin(z); }, [](C z) { return std::cos(z); }}},
     {"cos", {[](C z) { return std::cos(z); }, [](C z) { return std::sin(z); }}},

@@ -1,7 +1,7 @@
-// Ball: a complex number of double precision and how far it may be off.
+// Ball: a complex number in double precision with an error bound.
 //
-// Every operation adds its own rounding to what its arguments bring. nullopt, from any function:
-// not a finite number there, or all digits are lost.
+// Every operation adds its own rounding to the errors of its arguments. Functions return nullopt if
+// the value is not a finite number, or no digit of it is certain.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,7 +24,7 @@ struct Ball {
 };
 using MaybeBall = std::optional<Ball>;
 
-// A value that is right but for rounding.
+// A value that is exact except for rounding.
 MaybeBall rounded(Complex value);
 
 MaybeBall add(const Ball& a, const Ball& b);
@@ -35,7 +35,7 @@ MaybeBall divide(const Ball& a, const Ball& b);
 MaybeBall power(Ball base, int64_t exponent);
 MaybeBall power(const Ball& base, const Ball& exponent);  // principal branch
 
-// sin … arccot, sinh …, exp, ln, abs, factorial (by the gamma function). nullopt: no such name.
+// sin … arccot, sinh …, exp, ln, abs, factorial (by the gamma function). nullopt: unknown name.
 MaybeBall apply(std::string_view function, const Ball& argument);
 
 }  // namespace tlt::reward

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kPairSteps = 20;
 constexpr int kPoints = 16;  // of formulas: sqrt(x y) and sqrt x sqrt y agree at three of four
 
-// One answer and its values, which are computed when they are first asked for.
+// An answer and its values, which are computed on first use.
 class Answer {
  public:
   Answer(MathTree tree, Steps& steps) : tree_(std::move(tree)), steps_(steps) {}
@@ -66,12 +66,12 @@ Items children_of(const Item& item) {
 
 bool is_symbol(const Item& item) { return item.kind() == NodeKind::kSymbol; }
 
-// a = b, and a = b = c, which says as much as a = c.
+// a = b, and a = b = c, which is equivalent to a = c.
 bool is_equation(std::string_view operators) {
   return operators.find_first_not_of("= ") == operators.npos;
 }
 
-// What stands left of = when the answer is what stands right of it: x, f(x), (x, y).
+// The left side of =, if the answer is the right side: x, f(x), (x, y).
 bool is_name(const Item& item) {
   if (is_symbol(item)) return true;
   if (item.kind() != NodeKind::kProduct && item.kind() != NodeKind::kBracketed) return false;
@@ -80,14 +80,14 @@ bool is_name(const Item& item) {
 
 // ---- regions of the real line
 
-// From low to high; no Item: without end.
+// From low to high; no Item: unbounded.
 struct Piece {
   std::optional<Item> low = {}, high = {};
   bool low_is_open = true, high_is_open = true;
   double low_at = -std::numeric_limits<double>::infinity();
   double high_at = std::numeric_limits<double>::infinity();
 };
-using Pieces = std::optional<std::vector<Piece>>;  // nullopt: no region of numbers
+using Pieces = std::optional<std::vector<Piece>>;  // nullopt: not a region of numbers
 
 // 1 or -1: an infinity of that sign.
 int infinity_of(const Item& item) {
@@ -99,7 +99,7 @@ std::optional<double> real_value(const Item& item) {
   const MaybeBall& ball = item.value(0).ball;
   if (item.answer->has_symbols() && item.value(1).ball && ball &&
       item.value(1).ball->mid != ball->mid) {
-    return std::nullopt;  // it varies
+    return std::nullopt;  // not constant
   }
   return ball && ball->is_real() ? std::optional(ball->mid.real()) : std::nullopt;
 }
@@ -153,7 +153,7 @@ std::optional<Piece> try_inequality(const Item& item, std::string* variable) {
   return piece;
 }
 
-// Of an interval, a set of numbers, an inequality, R, and unions of these.
+// The region of an interval, a set of numbers, an inequality, R, and unions of these.
 Pieces pieces_of(const Item& item, std::string* variable) {
   const MathNode& node = item.node();
   if (node.has_plus_minus) return std::nullopt;
@@ -206,7 +206,7 @@ class Judge {
   }
 
  private:
-  // x \in S is S, and y = 2x is 2x, where the other answer is no relation.
+  // x \in S is S, and y = 2x is 2x, if the other answer is not a relation.
   static void strip_names(Item& a, Item& b) {
     if (is_membership(a) != is_membership(b)) strip_name(is_membership(a) ? a : b);
     if (a.kind() != NodeKind::kRelation) strip_name(b);
@@ -229,7 +229,7 @@ class Judge {
 
   static bool is_based(const Item& item) { return item.kind() == NodeKind::kBased; }
 
-  // Digits in a base are equal to the same digits in no base, not to their value in another one.
+  // Digits in a base equal the same digits without a base, not their value in another base.
   bool same_digits(const Item& a, const Item& b) {
     if (is_based(a) && is_based(b)) {
       return a.node().text == b.node().text && same(a.child(0), b.child(0));
@@ -246,7 +246,7 @@ class Judge {
     return is_split || item.kind() == NodeKind::kList || item.kind() == NodeKind::kSet;
   }
 
-  // The items, with +- taken apart.
+  // The items, with +- expanded.
   static Items items_of(const Item& item) {
     const bool is_many = item.kind() == NodeKind::kList || item.kind() == NodeKind::kSet;
     Items items;
@@ -281,7 +281,7 @@ class Judge {
     });
   }
 
-  // Each item of one has its own in the other.
+  // Whether each item of one matches a distinct item of the other.
   bool matches(const Items& xs, const Items& ys) {
     if (xs.size() != ys.size()) return false;
     std::vector<bool> is_taken(ys.size());
@@ -295,7 +295,7 @@ class Judge {
     });
   }
 
-  // ---- place by place
+  // ---- element by element
 
   bool same_kind(const Item& a, const Item& b) {
     if (a.kind() == NodeKind::kRelation) return same_relation(a, b);
@@ -314,7 +314,7 @@ class Judge {
 
   bool same_region(const Item& a, const Item& b) {
     const bool are_brackets = a.kind() == NodeKind::kBracketed && b.kind() == NodeKind::kBracketed;
-    if (are_brackets) return false;  // place by place they were not the same
+    if (are_brackets) return false;  // they differed element by element
     std::string variable_a, variable_b;
     Pieces xs = pieces_of(a, &variable_a), ys = pieces_of(b, &variable_b);
     if (!xs || !ys) return same_parts(a, b);
@@ -336,7 +336,7 @@ class Judge {
     return a.has_value() == b.has_value() && (!a || same(*a, *b));
   }
 
-  // Sorts the pieces and joins those that touch.
+  // Sorts the pieces and joins adjacent ones.
   void merge(std::vector<Piece>& pieces) {
     const auto begins = [](const Piece& piece) {
       return std::pair(piece.low_at, piece.low_is_open);
@@ -393,8 +393,8 @@ class Judge {
     return is_equation(sign) ? 0 : sign == "!=" ? 2 : static_cast<int>(sign.size()) - 1;
   }
 
-  // Is (left - right) of the first a constant times that of the second? The constant's sign is
-  // `sign`, or any if that is 0.
+  // Whether (left - right) of the first is a constant times that of the second. The constant's sign
+  // is `sign`, or any if that is 0.
   bool are_multiples(const Items& sides, int sign) {
     std::optional<MathValue> first;
     int agreed = 0;
@@ -453,7 +453,7 @@ class Judge {
 
 // ---- text
 
-// The answer without what stands around it: dollars, blanks, a full stop.
+// The answer without surrounding dollars, blanks and a full stop.
 std::string_view bare(std::string_view text) {
   const auto drops_one = [&] {
     text = trimmed(text);
@@ -472,7 +472,7 @@ std::string_view bare(std::string_view text) {
 
 bool is_word_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
-// Without what only moves ink. Blanks stay between letters and digits: `1 2` is not 12.
+// Without layout commands. Blanks between letters and digits stay: `1 2` is not 12.
 std::string text_of(std::string_view answer) {
   static constexpr std::string_view kInk[] = {"\\left", "\\right", "\\,", "\\!", "\\;", "\\ "};
   std::string text;
@@ -498,8 +498,8 @@ std::string text_of(std::string_view answer) {
   return text;
 }
 
-// The letters and digits of an answer in words, without \text and the like: (C), \text{C} and c
-// are one.
+// The letters and digits of an answer in words, without \text and similar: (C), \text{C} and c are
+// equal.
 std::string letters_of(std::string_view answer) {
   std::string letters;
   for (size_t i = 0; i < answer.size(); ++i) {

@@ -1,13 +1,13 @@
-// Are two answers the same mathematical object? Both as LaTeX or plain text.
+// Compares two answers, in LaTeX or plain text, as mathematical objects.
 //
 // Numbers and formulas are equal if they agree exactly, or at random points modulo primes and over
 // the complex numbers (math_value.h); sets and lists if their items do in any order; tuples,
-// matrices and intervals place by place; equations if one is a multiple of the other. As in
-// school: `x = 5` is 5, `5 \text{ cm}`, `5\%` and `5^\circ` are 5 where the other answer has no
-// unit, `52_8` is 52 but not 42. What cannot be read is compared as text.
+// matrices and intervals element by element; equations if one is a multiple of the other. As in
+// school: `x = 5` is 5, `5 \text{ cm}`, `5\%` and `5^\circ` are 5 if the other answer has no unit,
+// `52_8` is 52 but not 42. Text that cannot be parsed is compared as a string.
 //
-// Not equal  (2,3) and 2,3 and \{2,3\} and [2,3]; 0.33 and 1/3; answers that take more steps than
-//            there are.
+// Not equal  (2,3) and 2,3 and \{2,3\} and [2,3]; 0.33 and 1/3; answers that exceed the step
+//            budget.
 // Threading  no state.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -22,7 +22,7 @@ namespace tlt::reward {
 
 struct MathJudgement {
   bool is_equal = false;
-  bool is_read = false;  // both were mathematics, not just text
+  bool is_read = false;  // both were parsed as mathematics, not compared as strings
   int64_t steps = 0;
 };
 

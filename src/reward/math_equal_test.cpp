@@ -25,8 +25,8 @@ using Json = nlohmann::json;
 
 const std::string kGolden = std::string(TLT_SOURCE_DIR) + "/tests/golden/";
 
-// tests/tools/make_math_goldens.py says what SymPy judged, and why where we judge otherwise.
-TEST(MathEqualTest, PairsAreJudgedAsBySymPy) {
+// tests/tools/make_math_goldens.py has SymPy's results, and why ours differ where they do.
+TEST(MathEqualTest, ResultsMatchSymPy) {
   std::ifstream file(kGolden + "math_pairs.jsonl");
   int pairs = 0, exceptions = 0;
   for (std::string line; std::getline(file, line); ++pairs) {
@@ -59,7 +59,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// A blank at every place between two words where TeX allows one.
+// Inserts a blank at every position between two tokens where TeX allows one.
 std::string spaced(const std::string& answer) {
   std::string text;
   for (size_t i = 0; i < answer.size(); ++i) {
@@ -74,7 +74,7 @@ std::string spaced(const std::string& answer) {
   return text;
 }
 
-// Ten change every answer, the others those that have what they speak of.
+// Ten change every answer, the others only answers that contain what they rewrite.
 const std::vector<std::pair<std::string, std::function<std::string(std::string)>>> kRewritings = {
     {"parentheses", [](const std::string& a) { return "\\(" + a + "\\)"; }},
     {"brackets", [](const std::string& a) { return "\\[ " + a + " \\]"; }},
@@ -98,7 +98,7 @@ const std::vector<std::pair<std::string, std::function<std::string(std::string)>
     {"unicode",
      [](const std::string& a) { return replaced(replaced(a, "\\pi", "π "), "-", "−"); }}};
 
-TEST(MathEqualTest, EveryMath500AnswerIsItselfRewritten) {
+TEST(MathEqualTest, Math500AnswersEqualTheirRewritings) {
   const auto answers = math500();
   if (answers.empty()) GTEST_SKIP() << "no TLT_SHARED_DATA/math/math500.json";
   ASSERT_EQ(answers.size(), 500U);
@@ -114,8 +114,8 @@ TEST(MathEqualTest, EveryMath500AnswerIsItselfRewritten) {
   }
 }
 
-// Rewritings that need mathematics: only scalars that are read as such.
-TEST(MathEqualTest, EveryMath500NumberIsItselfTransformed) {
+// Rewritings that need mathematics: only for scalars that are parsed as such.
+TEST(MathEqualTest, Math500NumbersEqualTheirTransformations) {
   const auto answers = math500();
   if (answers.empty()) GTEST_SKIP() << "no TLT_SHARED_DATA/math/math500.json";
   int numbers = 0;
@@ -144,7 +144,7 @@ TEST(MathEqualTest, EveryMath500NumberIsItselfTransformed) {
   EXPECT_GE(numbers, 400);
 }
 
-TEST(MathEqualTest, Math500AnswersAreEqualWhereSymPySaysSo) {
+TEST(MathEqualTest, Math500PairsAgreeWithSymPy) {
   const auto answers = math500();
   if (answers.empty()) GTEST_SKIP() << "no TLT_SHARED_DATA/math/math500.json";
   std::vector<size_t> class_of(answers.size());
@@ -178,7 +178,7 @@ std::string repeated(const std::string& part, size_t bytes) {
   return text;
 }
 
-// Text of random parts that mean something, nested and cut anywhere.
+// Text of random meaningful parts, nested and cut anywhere.
 std::string random_text(RandomStream& random) {
   static const std::vector<std::string> kParts = {"\\frac",
                                                   "{",
@@ -244,7 +244,7 @@ std::string random_text(RandomStream& random) {
   return text;
 }
 
-// Parts whose repetition is what a slow judge would trip over.
+// Parts whose repetition would slow a naive comparison down.
 std::string adversarial_text(RandomStream& random) {
   static const std::vector<std::string> kHeads = {"",
                                                   "(",
@@ -298,9 +298,10 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The budget is what holds, the same on every machine. The clock too: of the processor's time, the
-// least of three when the first was more, since a busy machine's caches are others' as well.
-TEST(MathEqualTest, NothingTakesLong) {
+// The step budget limits the work equally on every machine. The time is checked too: processor
+// time, the least of three if the first was above the limit, since a busy machine shares its
+// caches.
+TEST(MathEqualTest, TimeIsBounded) {
   RandomStream random(2026, {});
   constexpr int kTexts = 100'000;
   constexpr double kMaxSeconds = 0.010;
@@ -330,17 +331,17 @@ TEST(MathEqualTest, NothingTakesLong) {
               static_cast<long long>(most_steps));
 }
 
-// More work than the budget is a refusal, the same on every machine.
-TEST(MathEqualTest, SpentBudgetIsNotEqual) {
+// More work than the budget means not equal, on every machine.
+TEST(MathEqualTest, ExhaustedBudgetIsNotEqual) {
   EXPECT_TRUE(judge_math("10!", "3628800").is_equal);
   EXPECT_FALSE(judge_math("10!", "3628800", 10).is_equal);
   const MathJudgement huge = judge_math("1000000!", "1000000! + 0");
   EXPECT_FALSE(huge.is_equal);
   EXPECT_LE(huge.steps, kMaxMathSteps);
-  EXPECT_TRUE(judge_math("1000000!", "1000000 !").is_equal);  // as text
+  EXPECT_TRUE(judge_math("1000000!", "1000000 !").is_equal);  // as strings
 }
 
-TEST(MathEqualTest, EmptyAndUnreadableAnswersAreEqualToNothingElse) {
+TEST(MathEqualTest, EmptyAndInvalidAnswersEqualOnlyThemselves) {
   EXPECT_FALSE(math_equal("", ""));
   EXPECT_FALSE(math_equal("$", "."));
   EXPECT_FALSE(math_equal("", "0"));

@@ -14,7 +14,7 @@ struct Element {
   uint64_t im = 0;
 };
 
-// F_p(i) of one prime.
+// F_p(i) for one prime.
 class Field {
  public:
   explicit constexpr Field(uint64_t p) : p_(p) {}
@@ -35,10 +35,10 @@ class Field {
   // REQUIRES: 0 < a < p.
   uint64_t inverse(uint64_t a) const { return inverse_modulo(a, p_); }
 
-  // A fourth root of a: its square is the square root in use everywhere.
+  // A fourth root of a: its square is the square root used everywhere.
   Element fourth_root(uint64_t a) const {
     const bool is_square = power({a, 0}, (p_ - 1) / 2).re == 1;
-    // The square root by this power is itself a square, so the power can be taken twice.
+    // The square root by this power is itself a square, so the power can be applied twice.
     const uint64_t up = (p_ + 1) / 4;
     const Element root = power(power({is_square ? a : p_ - a, 0}, up), up);
     return is_square ? root : multiply(root, eighth_root_of_one());
@@ -57,7 +57,7 @@ class Field {
     return {half_root, half_root};
   }
 
-  // By Euclid.
+  // Extended Euclidean algorithm.
   static uint64_t inverse_modulo(uint64_t a, uint64_t modulus) {
     int64_t remainder = static_cast<int64_t>(modulus), next = static_cast<int64_t>(a % modulus);
     int64_t factor = 0, next_factor = 1;

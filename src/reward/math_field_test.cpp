@@ -17,7 +17,7 @@ bool is_prime(uint64_t n) {
   return n > 1;
 }
 
-TEST(ResiduesTest, PrimesAreAsTheRootsNeedThem) {
+TEST(ResiduesTest, PrimesHaveTheRequiredForm) {
   for (const uint64_t p : kPrimes) {
     EXPECT_TRUE(is_prime(p)) << p;
     EXPECT_TRUE(is_prime((p - 1) / 2)) << p;
@@ -26,7 +26,7 @@ TEST(ResiduesTest, PrimesAreAsTheRootsNeedThem) {
   }
 }
 
-TEST(ResiduesTest, FieldHasItsLaws) {
+TEST(ResiduesTest, FieldSatisfiesItsAxioms) {
   const Residues one = to_residues(1), i = imaginary_unit();
   EXPECT_EQ(i * i, to_residues(-1));
   RandomStream random(7, {});

@@ -12,7 +12,7 @@ struct AnswerCase {
   std::string_view response, strict, flexible;  // empty: no answer
 };
 
-TEST(MathAnswerTest, IsInTheLastBoxOrAtTheEnd) {
+TEST(MathAnswerTest, AnswerIsInTheLastBoxOrAtTheEnd) {
   const AnswerCase kCases[] = {
       {"so \\boxed{42}.", "42", "42"},
       {"\\boxed{1} no, \\boxed{2}", "2", "2"},
@@ -58,7 +58,7 @@ TEST(MathRewardTest, ScoresTheAnswer) {
   EXPECT_EQ(score(MathMethod::kFlexible, "\\boxed{}", "1"), 0);
 }
 
-// A response of many open boxes is read once, not once for each.
+// A response of many open boxes is read once, not once per box.
 TEST(MathRewardTest, LongResponsesAreReadOnce) {
   std::string open;
   for (int i = 0; i < 200'000; ++i) open += "\\boxed{$";
@@ -66,7 +66,7 @@ TEST(MathRewardTest, LongResponsesAreReadOnce) {
   EXPECT_EQ(score(MathMethod::kFlexible, open + "1}", "1"), 1);
 }
 
-TEST(MathRewardTest, EmptyGroundTruthIsRefused) {
+TEST(MathRewardTest, EmptyGroundTruthIsAnError) {
   const MathReward reward(MathMethod::kStrict);
   EXPECT_NO_THROW(reward.check_row({.ground_truth = "x"}));
   EXPECT_THROW(reward.check_row({.ground_truth = " "}), InputError);

@@ -1,6 +1,6 @@
 // MathTree: a mathematical answer as a tree.
 //
-// The nodes lie in one vector, children before parents, so that a pass over the vector evaluates
+// The nodes are in one vector, children before parents, so that one pass over the vector evaluates
 // the tree without recursion.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -17,7 +17,7 @@ enum class NodeKind {
   kBased,   // text 52, one child: the base
   kSymbol,  // text x, alpha, pi, infty; `e` and `i` are the constants
   kUnit,    // text cm
-  kWord,    // text apples: a unit nobody knows, or an answer in words
+  kWord,    // text apples: an unknown unit, or an answer in words
   kSum,     // 2 children, as for product and quotient
   kProduct,
   kQuotient,
@@ -30,9 +30,9 @@ enum class NodeKind {
   kBinomial,
   kMeasured,  // value, unit
   // all else
-  kBracketed,  // text "(" + ")": a tuple or an interval, by what it is compared with
+  kBracketed,  // text "(" + ")": a tuple or an interval, depending on the other answer
   kSet,
-  kList,      // items with commas between and no brackets around
+  kList,      // items separated by commas, without brackets
   kRegion,    // text cup, cap or setminus
   kMatrix,    // text 2x3, row by row
   kRelation,  // text "= <": one operator less than children
@@ -45,8 +45,8 @@ struct MathNode {
   std::string text = {};
   std::string repeat = {};
   std::vector<int> children = {};
-  bool has_plus_minus = false;  // here or below
-  bool is_unit = false;         // nothing but units: cm^2/s
+  bool has_plus_minus = false;  // in this node or below
+  bool is_unit = false;         // only units: cm^2/s
 };
 
 struct MathTree {

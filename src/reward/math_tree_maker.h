@@ -1,9 +1,8 @@
-// MathTreeMaker: makes the nodes of a MathTree, each below those made of it.
+// MathTreeMaker: makes the nodes of a MathTree, children first.
 //
-// Here is what the tree knows beyond the grammar: units go to the outside of a product, factors
-// into a matrix, and scalars are made of scalars. Given kNoNode, every function gives kNoNode, so a
-// parser need not ask after each call.
-//
+// It has the rules that are not in the grammar: units move to the outside of a product, factors
+// into a matrix, and scalars are made of scalars. For a kNoNode argument every function returns
+// kNoNode, so the parser need not check after each call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +23,7 @@ class MathTreeMaker {
   int number(std::string text, std::string repeat = {});
   int symbol(const std::string& name);
 
-  // The sign goes inside a measure, -(5 cm) is (-5) cm, and to the cells of a matrix.
+  // The sign moves inside a measure, -(5 cm) is (-5) cm, and into the cells of a matrix.
   int signed_by(NodeKind kind, const std::string& text, int node);
   int negative(int node) { return signed_by(NodeKind::kNegative, "", node); }
 
@@ -32,13 +31,13 @@ class MathTreeMaker {
   int quotient(int left, int right);
   int power(int base, int exponent);
 
-  // Words: `miles per hour` becomes units, `apples` a unit of its own.
+  // Words: `miles per hour` becomes units, `apples` an unknown unit.
   int phrase(const std::string& text);
 
   // REQUIRES: node is not kNoNode.
   const MathNode& at(int node) const { return tree_.nodes[node]; }
 
-  // The maker is empty after it.
+  // Returns the tree; the maker is empty afterwards.
   MathTree take(int root);
 
  private:

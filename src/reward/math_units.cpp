@@ -65,7 +65,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// The words of a phrase; `/` and `^` are words of their own, points and commas are gone.
+// The words of a phrase; `/` and `^` are separate words, points and commas are removed.
 std::vector<std::string> unit_words_of(std::string_view phrase) {
   std::vector<std::string> words(1);
   for (const char c : phrase) {

@@ -1,4 +1,4 @@
-// Units of measure, as they stand behind numbers: `15\mbox{ cm}^2`, `5.4 \text{ cents}`, `36\%`.
+// Units of measure after numbers: `15\mbox{ cm}^2`, `5.4 \text{ cents}`, `36\%`.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,7 +12,7 @@
 namespace tlt::reward {
 
 // numerator/denominator of dimension^power: a litre is 1/1000 of length^3. A percent has no
-// dimension; a degree, pi/180, is the one unit that is no fraction.
+// dimension; a degree, pi/180, is the only unit that is not a fraction.
 struct Unit {
   int64_t numerator = 1;
   int64_t denominator = 1;
@@ -27,11 +27,11 @@ struct UnitFactor {
   int exponent = 1;
 };
 
-// By its singular, plural or abbreviation; nullptr: no such unit.
+// By singular, plural or abbreviation; nullptr: unknown.
 const Unit* find_unit(std::string_view name);
 inline bool is_unit_name(std::string_view name) { return find_unit(name) != nullptr; }
 
-// `miles per hour`, `sq. cm`, `km/h`, `cm^3`; nullopt: some word of it is no unit.
+// `miles per hour`, `sq. cm`, `km/h`, `cm^3`; nullopt: a word is not a unit.
 [[nodiscard]] std::optional<std::vector<UnitFactor>> try_unit_phrase(std::string_view phrase);
 
 }  // namespace tlt::reward

@@ -22,9 +22,9 @@ constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 constexpr int64_t kFractionSteps = 10, kResidueSteps = 4, kInverseSteps = 50, kBitSteps = 8;
 constexpr int64_t kBallSteps = 5, kFunctionSteps = 40, kRootSteps = 700, kFactorSteps = 1500;
 constexpr int64_t kExactDouble = 1'000'000'000'000'000;
-constexpr double kRelative = 1e-14;        // two roundings of one number are nearer than this
-constexpr double kDecimalRelative = 1e-9;  // a decimal is nearer to what it stands for
-constexpr double kNearZero = 1e-9;         // two values of which nothing but this is known are 0
+constexpr double kRelative = 1e-14;        // two roundings of one number differ by less
+constexpr double kDecimalRelative = 1e-9;  // a decimal differs by less from its number
+constexpr double kNearZero = 1e-9;         // below, two values without certain digits are both 0
 
 // __extension__: ISO C++ has no 128 bits.
 __extension__ using Wide = __int128;
@@ -41,7 +41,7 @@ std::optional<Fraction> try_fraction(Wide numerator, Wide denominator) {
   return Fraction{static_cast<int64_t>(numerator), static_cast<int64_t>(denominator)};
 }
 
-// The whole number that `exact` is, within +-limit.
+// `exact` as an integer, if within +-limit.
 std::optional<int64_t> try_whole(const MathValue& value, int64_t limit) {
   if (!value.exact || value.exact->denominator != 1) return std::nullopt;
   const int64_t whole = value.exact->numerator;
@@ -62,7 +62,7 @@ uint64_t hash_of(std::string_view text) {  // FNV-1a
   return hash;
 }
 
-// A random number between 1/2 and 2 from 0, of any argument: the same for the name at the point.
+// A random value of size between 1/2 and 2 and any argument, the same for the same name and point.
 MathValue random_value(std::string_view name, int point) {
   const uint64_t key = hash_of(name);
   const RandomCounter counter{.prompt = static_cast<uint32_t>(point)};
@@ -248,7 +248,7 @@ class Evaluator {
     if (std::abs(n) <= 1 && d == 1) return Fraction{exponent % 2 == 0 ? n * n : n, 1};
     constexpr int64_t kLongest = 63;  // doublings of 1
     if (std::abs(exponent) > kLongest) return std::nullopt;
-    Fraction result = {1, 1};  // in lowest terms all the way
+    Fraction result = {1, 1};  // in lowest terms at every step
     for (int64_t k = std::abs(exponent); k > 0; --k) {
       if (__builtin_mul_overflow(result.numerator, n, &result.numerator) ||
           __builtin_mul_overflow(result.denominator, d, &result.denominator)) {
@@ -275,8 +275,8 @@ class Evaluator {
     return result;
   }
 
-  // base^(n/d) without its ball: every prime of the base takes the power. A negative base has
-  // residues under a square root only.
+  // base^(n/d) without its ball: the power of each prime of the base. A negative base has residues
+  // only under a square root.
   MathValue radical(const Fraction& base, const Fraction& exponent) {
     constexpr int64_t kLargestExponent = 1'000'000;
     const int64_t degree = exponent.denominator;
@@ -292,7 +292,7 @@ class Evaluator {
     return whole_power(root, exponent.numerator);
   }
 
-  // The root of a positive whole number as the product of those of its primes.
+  // The root of a positive integer as the product of the roots of its primes.
   std::optional<MathValue> root_of(int64_t number, int64_t degree) {
     MathValue product = from_whole(1);
     constexpr int64_t kLargestFactor = 1 << 12;
@@ -302,7 +302,7 @@ class Evaluator {
       for (; number % q == 0; number /= q) ++count;
       if (count > 0 && !take_root(product, q, count, degree)) return std::nullopt;
     }
-    // What is left is a prime, a square of one, or too large to tell.
+    // The rest is a prime, a square of one, or too large to factor.
     const auto side = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(number))));
     if (number > 1 && number < kLargest / 2 && side * side == number) {
       return take_root(product, side, 2, degree) && side < kLargestFactor * kLargestFactor
@@ -328,7 +328,7 @@ class Evaluator {
     return true;
   }
 
-  // The real root where there is one: the cube root of -8 is -2.
+  // The real root if there is one: the cube root of -8 is -2.
   MathValue root(const MathValue& radicand, const MathValue& degree) {
     const auto whole = try_whole(degree, 1'000'000);
     if (whole && *whole % 2 != 0 && is_negative(radicand)) {
@@ -423,7 +423,7 @@ double size_of(const MathValue& a, const MathValue& b) {
 
 bool is_zero(const MathValue& a) { return a.exact && a.exact->numerator == 0; }
 
-// Is the denominator a product of twos and fives?
+// Whether the denominator is a product of twos and fives.
 bool is_decimal(const Fraction& fraction) {
   int64_t left = fraction.denominator;
   for (const int64_t factor : {2, 5}) {
@@ -462,8 +462,7 @@ Verdict compare(const MathValue& a, const MathValue& b) {
   const double apart = std::abs(a.ball->mid - b.ball->mid);
   if (apart > off + kRelative * size) return Verdict::kDifferent;
   if (off <= kDecimalRelative * size) return Verdict::kEqual;
-  // Nothing is known but that both are near 0: only exact zeros and cancelled sums may be called
-  // so.
+  // Only known to be near 0: only exact zeros and cancelled sums are then equal to 0.
   const bool may_be_zero =
       (a.ball->may_be_zero() || is_zero(a)) && (b.ball->may_be_zero() || is_zero(b));
   return may_be_zero && off <= kNearZero ? Verdict::kEqual : Verdict::kUnknown;

@@ -1,11 +1,11 @@
-// MathValue: what is known of a scalar at one point, where every variable has a random value.
+// MathValue: the value of a scalar at one point, where every variable has a random value.
 //
-// Three views of one number, each where it can be had: an exact fraction of int64_t, residues
-// modulo primes (exact for fractions of any size, radicals of them, pi and variables), and a
-// complex number of double precision with a bound on its error.
+// Three representations of one number, as far as available: an exact fraction of int64_t, residues
+// modulo primes (exact for fractions of any size, their radicals, pi and variables), and a complex
+// number in double precision with an error bound.
 //
-// Steps is the budget: every operation takes from it, and what cannot pay is not computed, so that
-// no answer takes long whatever it is.
+// Steps is the budget: every operation is charged, and operations beyond the budget are not
+// computed, so that the time for an answer is bounded.
 //
 //   Steps steps;
 //   const auto values = evaluate(tree, /*point=*/0, /*plus_minus=*/1, steps);
@@ -27,14 +27,14 @@
 
 namespace tlt::reward {
 
-// About 10 ns each. A pair of MATH-500 takes 5,400 at most, a golden pair 16,400.
+// About 10 ns each. A pair of MATH-500 takes at most 5,400, a golden pair 16,400.
 inline constexpr int64_t kMaxMathSteps = 100'000;
 
 class Steps {
  public:
   explicit Steps(int64_t limit = kMaxMathSteps) : left_(limit), limit_(limit) {}
 
-  // False, from then on: the budget is spent.
+  // False, also for all later calls: the budget is exhausted.
   [[nodiscard]] bool take(int64_t steps) {
     left_ = steps > left_ ? 0 : left_ - steps;
     return left_ > 0;
@@ -51,13 +51,13 @@ struct MathValue {
   std::optional<Fraction> exact = {};
   std::optional<Residues> residues = {};
   MaybeBall ball = {};
-  bool is_rational = false;  // known to be one, whatever its size
+  bool is_rational = false;  // known to be rational, whatever its size
 };
 
 // Residues are computed at the first points only: one is nearly always enough.
 inline constexpr int kResiduePoints = 2;
 
-// The value of every node, in the tree's order; nodes that are no scalars have none. +- is
+// The value of every node, in the tree's order; nodes that are not scalars have none. +- is
 // `plus_minus`, -+ its opposite.
 std::vector<MathValue> evaluate(const MathTree& tree, int point, int plus_minus, Steps& steps);
 
@@ -66,12 +66,12 @@ MathValue divide(const MathValue& a, const MathValue& b, Steps& steps);
 
 enum class Verdict { kEqual, kDifferent, kUnknown };
 
-// Exactly where both are known exactly; else by the complex numbers, to a relative 1e-14 and what
-// rounding may have done.
+// Exact if both are known exactly; else compares the complex numbers, to a relative 1e-14 and their
+// error bounds.
 Verdict compare(const MathValue& a, const MathValue& b);
 
-// A decimal stands for a number that no decimal is: 0.333333333333 for 1/3, 3.14159265359 for pi.
-// True if one of them is a decimal, the other is none and they agree to a relative 1e-9.
+// A decimal may represent a number that is not a decimal: 0.333333333333 for 1/3, 3.14159265359 for
+// pi. True if one is a decimal, the other is not, and they agree to a relative 1e-9.
 bool is_decimal_of(const MathValue& a, const MathValue& b);
 
 }  // namespace tlt::reward

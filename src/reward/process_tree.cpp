@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMostProcesses = 4096;  // of a tree that grows faster than it is read
 
-// A short file of /proc; empty where there is none any more, or it is not for us.
+// A short file of /proc; empty if it does not exist any more or is not readable.
 std::string read_proc(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return "";
@@ -30,7 +30,7 @@ std::string read_proc(const std::string& path) {
   return text;
 }
 
-// Of a line like "VmRSS:	 5678 kB"; 0: there is none.
+// The value of a line like "VmRSS:         5678 kB"; 0: none.
 int64_t kilobytes(std::string_view text, std::string_view name) {
   size_t at = 0;
   while (!text.substr(at).starts_with(name)) {
@@ -48,13 +48,13 @@ std::string proc(pid_t process, const char* file) {
   return "/proc/" + std::to_string(process) + "/" + file;
 }
 
-// In memory or swapped out; 0: it has ended.
+// In memory or swapped out; 0: it has exited.
 int64_t bytes_of(pid_t process) {
   const std::string status = read_proc(proc(process, "status"));
   return (kilobytes(status, "VmRSS:") + kilobytes(status, "VmSwap:")) << 10;
 }
 
-// A process may have any of its threads start one.
+// Any thread of a process may have started a child.
 void add_children(pid_t process, std::vector<pid_t>& processes) {
   std::error_code error;
   std::filesystem::directory_iterator thread(proc(process, "task"), error);
@@ -80,7 +80,7 @@ int64_t ProcessTree::memory_bytes(int64_t enough) const {
   for (const pid_t process : processes_) {
     const std::string shares = read_proc(proc(process, "smaps_rollup"));
     const int64_t own = (kilobytes(shares, "Pss:") + kilobytes(shares, "SwapPss:")) << 10;
-    total += shares.empty() ? bytes_of(process) : own;  // not for us; or it has just ended
+    total += shares.empty() ? bytes_of(process) : own;  // not readable; or it has just exited
   }
   return total;
 }
@@ -88,7 +88,7 @@ int64_t ProcessTree::memory_bytes(int64_t enough) const {
 std::optional<int64_t> ProcessTree::files_on(const std::string& folder) const {
   struct stat ours = {}, theirs = {};
   stat(folder.c_str(), &ours);
-  // The last ones are deepest in: they have file systems of their own.
+  // The last ones are the innermost: they have separate file systems.
   for (auto process = processes_.rbegin(); process != processes_.rend(); ++process) {
     const std::string path = proc(*process, "root") + folder;
     if (stat(path.c_str(), &theirs) != 0 || theirs.st_dev == ours.st_dev) continue;
@@ -99,7 +99,7 @@ std::optional<int64_t> ProcessTree::files_on(const std::string& folder) const {
   return std::nullopt;
 }
 
-bool ProcessTree::kernel_tells_children() {
+bool ProcessTree::kernel_lists_children() {
   const std::string self = std::to_string(getpid());
   return access(("/proc/self/task/" + self + "/children").c_str(), R_OK) == 0;
 }

@@ -1,7 +1,7 @@
-// ProcessTree: the memory that a process and all that come of it take together, as the kernel tells
-// it under /proc. No privilege is needed for one's own processes.
+// ProcessTree: the memory of a process and all its descendants, from /proc. Reading one's own
+// processes needs no privilege.
 //
-// Not here   what is done about it (sandbox.h).
+// Not here   what follows from it (sandbox.h).
 // Threading  any.
 //
 //   const ProcessTree tree(pid);
@@ -21,21 +21,21 @@ namespace tlt::reward {
 
 class ProcessTree {
  public:
-  // As it is now. Who comes or goes meanwhile may be in it or not.
+  // The current tree. Processes that start or exit meanwhile may be included or not.
   explicit ProcessTree(pid_t root);
 
   const std::vector<pid_t>& processes() const { return processes_; }
 
-  // In memory or swapped out. Up to `enough` by what each has, pages that several share counted for
-  // each; beyond that by the kernel's shares of them (PSS), where it lets us look.
+  // Memory and swap. Up to `enough` as the sum over processes, where shared pages count for each;
+  // above that by the kernel's proportional shares (PSS), where these are readable.
   int64_t memory_bytes(int64_t enough) const;
 
-  // Files and folders on the file system that its processes see under this name, where it is not
-  // the one that we see; nullopt: it is, or it is not to be looked at.
+  // Files and folders on the file system that its processes see under this name, if it differs from
+  // ours; nullopt: it is the same, or not readable.
   std::optional<int64_t> files_on(const std::string& folder) const;
 
-  // The kernel tells of a process's children (CONFIG_PROC_CHILDREN).
-  static bool kernel_tells_children();
+  // Whether the kernel lists a process's children (CONFIG_PROC_CHILDREN).
+  static bool kernel_lists_children();
 
  private:
   std::vector<pid_t> processes_;

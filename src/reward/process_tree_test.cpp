@@ -16,7 +16,7 @@ constexpr int64_t kMegabyte = int64_t{1} << 20;
 constexpr size_t kHeld =
     64 << 20;  // bytes that a child writes to, and shares with its own children
 
-// A child with two children of its own, one of them from another process group.
+// A child with two children of its own, one of them in another process group.
 class Family {
  public:
   Family() {
@@ -52,8 +52,8 @@ class Family {
   pid_t pid_ = -1;
 };
 
-TEST(ProcessTreeTest, HasWhatComesOfAProcess) {
-  ASSERT_TRUE(ProcessTree::kernel_tells_children());
+TEST(ProcessTreeTest, HasAllDescendants) {
+  ASSERT_TRUE(ProcessTree::kernel_lists_children());
   pid_t pid = 0;
   {
     const Family family;
@@ -66,7 +66,7 @@ TEST(ProcessTreeTest, HasWhatComesOfAProcess) {
   EXPECT_EQ(gone.files_on("/tmp"), std::nullopt);
 }
 
-TEST(ProcessTreeTest, SharedPagesCountOnceWhereItMatters) {
+TEST(ProcessTreeTest, SharedPagesCountOnceAboveTheLimit) {
   const Family family;
   const ProcessTree tree(family.pid());
   EXPECT_GE(tree.memory_bytes(INT64_MAX), 3 * 64 * kMegabyte);

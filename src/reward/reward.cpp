@@ -51,7 +51,7 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
   return nullptr;
 }
 
-// An option of the reward of the same name: set if and only if the reward is.
+// An option of the reward of the same name must be set if and only if the reward is.
 void check_used(const std::string& name, bool is_named, const std::string& value) {
   TLT_CHECK_INPUT(is_named || value.empty(), "reward.", name, " is set, but \"", name,
                   "\" is not in reward.functions; add reward.functions=[\"", name, "\"]");
@@ -76,7 +76,7 @@ void RewardOptions::check() const {
                   weights.size(), " numbers for ", functions.size(),
                   " reward.functions; give one for each, or none");
   TLT_CHECK_INPUT(std::ranges::all_of(weights, [](double weight) { return std::isfinite(weight); }),
-                  "reward.weights has a number that is not finite; give plain numbers");
+                  "reward.weights has a number that is not finite; give finite numbers");
   TLT_CHECK_INPUT(gsm8k_method == "strict" || gsm8k_method == "flexible",
                   "reward.gsm8k_method is `", gsm8k_method, "`; use strict or flexible");
   TLT_CHECK_INPUT(math_method == "strict" || math_method == "flexible", "reward.math_method is `",
@@ -100,7 +100,7 @@ void RewardOptions::check() const {
                   repetition.max_penalty, "; use at least 1 and at least 0");
   TLT_CHECK_INPUT(
       std::isfinite(countdown_format_score) && std::isfinite(failed_score),
-      "reward.countdown_format_score and reward.failed_score must be finite; give plain numbers");
+      "reward.countdown_format_score and reward.failed_score must be finite; give finite numbers");
   TLT_CHECK_INPUT(timeout_seconds > 0 && timeout_seconds <= kMaxTimeoutSeconds,
                   "reward.timeout_seconds is ", timeout_seconds,
                   "; use a number above 0 and up to ", kMaxTimeoutSeconds);

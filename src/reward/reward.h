@@ -1,4 +1,4 @@
-// Reward: text in, number out.
+// Reward: the score of a response.
 //
 //   const std::unique_ptr<const Reward> reward = make_reward(options);
 //   reward->start();                                       // before anything slow
@@ -51,7 +51,7 @@ struct RepetitionOptions {
     v(ngram_size, "ngram_size", Affects::kResults,
       "Size of the word n-grams that the reward repetition compares.");
     v(max_penalty, "max_penalty", Affects::kResults,
-      "Penalty of the reward repetition for a response that only repeats itself.");
+      "Penalty of the reward repetition for a response of repetitions only.");
   }
 };
 
@@ -62,9 +62,9 @@ struct CodeOptions {
 
   void visit(auto& v) {
     v(partial, "partial", Affects::kResults,
-      "The reward code gives the share of tests that pass, not 1 for all of them and else 0.");
+      "Score the share of tests that pass; false: 1 if all pass, else 0.");
     v(test_seconds, "test_seconds", Affects::kResults,
-      "Longest run of one test of the reward code; reward.timeout_seconds is for all of them.");
+      "Time limit of one test of the reward code; reward.timeout_seconds is the limit of all.");
     v(memory_megabytes, "memory_megabytes", Affects::kResults,
       "Address space of each process that the reward code runs.");
   }
@@ -92,11 +92,12 @@ struct RewardOptions {
       "Rewards to add up: gsm8k, math, code, countdown, countdown_trace, exact, regex, "
       "command, format, length, repetition, or auto (by data_source).");
     v(weights, "weights", Affects::kResults,
-      "One weight for each of reward.functions; empty: each weighs 1.");
+      "One weight for each of reward.functions; empty: all 1.");
     v(gsm8k_method, "gsm8k_method", Affects::kResults,
       "strict: the number after the last ####; flexible: the last number.");
     v(math_method, "math_method", Affects::kResults,
-      "strict: what the last \\boxed{} holds; flexible: without one, what follows \"answer is\", "
+      "strict: the content of the last \\boxed{}; flexible: without one, the text after \"answer "
+      "is\", "
       "the "
       "last formula or the last number.");
     v(countdown_format_score, "countdown_format_score", Affects::kResults,
@@ -104,7 +105,7 @@ struct RewardOptions {
     v(regex, "regex", Affects::kResults,
       "PCRE2 pattern of the reward regex; its first group, if any, must equal the ground truth.");
     v(format, "format", Affects::kResults,
-      "PCRE2 pattern of the reward format, which a response must have in it; the default: it "
+      "PCRE2 pattern of the reward format, which a response must match; the default: it "
       "begins with one <think> that ends.");
     v(command, "command", Affects::kResults,
       "Program of the reward command, for the shell: reads JSON lines, writes scores "
@@ -113,18 +114,18 @@ struct RewardOptions {
     v.group("overlong_buffer", overlong_buffer);
     v.group("repetition", repetition);
     v(failed_score, "failed_score", Affects::kResults,
-      "Score of a sample whose reward raised or timed out.");
+      "Score of a sample whose reward failed or timed out.");
     v(timeout_seconds, "timeout_seconds", Affects::kResults, "Time limit of one sample's reward.");
     v(threads, "threads", Affects::kSpeed, "Threads that score responses.");
   }
 
-  // Throws InputError for an unknown function or method, or a number that makes no sense.
+  // Throws InputError for an unknown function or method, or a number out of range.
   void check() const;
 };
 
-// One response and what is known about its prompt. Borrows everything.
+// A response and what is known about its prompt. Borrows everything.
 struct RewardInput {
-  std::string_view data_source = {};                   // what "auto" in reward.functions goes by
+  std::string_view data_source = {};                   // for "auto" in reward.functions
   std::string_view response = {};                      // without special tokens
   std::string_view raw_response = {};                  // with special tokens
   std::string_view ground_truth = {};                  // empty: the row has none
@@ -134,7 +135,7 @@ struct RewardInput {
   std::span<const int32_t> response_ids = {};          // the response's tokens; may be unknown
   bool truncated = false;                              // finish reason "length"
   int64_t response_tokens = 0;
-  int64_t max_response_tokens = 0;  // 0: not known
+  int64_t max_response_tokens = 0;  // 0: unknown
 };
 
 struct RewardResult {
@@ -142,7 +143,7 @@ struct RewardResult {
   std::map<std::string, double> extras = {};  // further columns of the rollout dump
 };
 
-// What a reward cannot do without, besides the response. Rows that lack another field are fine.
+// Fields that a reward requires besides the response. Rows may lack all others.
 struct RewardNeeds {
   bool data_source = false;
   bool ground_truth = false;
@@ -161,22 +162,22 @@ class Reward {
 
   virtual RewardNeeds needs() const = 0;
 
-  // Starts what score() will use, so that what cannot start is known before a model is loaded.
-  // Throws InputError with the reason.
+  // Starts the processes that score() will use, so that a failure is known before a model is
+  // loaded. Throws InputError with the reason.
   virtual void start() const {}
 
-  // The score of a response. An answer that cannot be read is a score, not an error; what throws is
-  // a row that check_row() refuses and a limit that the response ran into.
+  // The score of a response. An answer that cannot be parsed has a score; errors are thrown for a
+  // row that check_row() rejects, and for a limit that the response exceeds.
   virtual RewardResult score(const RewardInput& input) const = 0;
 
-  // Throws InputError if no response to this row could be scored. Reads everything but the
+  // Throws InputError if no response to this row could be scored. Reads all fields but the
   // response.
   virtual void check_row(const RewardInput& row) const = 0;
 
   virtual std::string name() const = 0;
 };
 
-// An error that says which part of a combined reward threw it.
+// An error that names the part of a combined reward that threw it.
 class RewardError : public Error {
  public:
   RewardError(std::string reward, const std::string& message)

@@ -54,8 +54,8 @@ RewardInput RewardJob::input() const {
           .max_response_tokens = max_response_tokens};
 }
 
-// What the pool and its threads share. The threads are detached and hold it too, so a reward that
-// returns after the pool is gone finds it. Every sample is in exactly one of: waiting, running,
+// The state that the pool and its threads share. The threads are detached and hold it too, so a
+// reward may return after the pool is gone. Every sample is in exactly one of: waiting, running,
 // finished.
 struct RewardPool::State {
   // Constant after construction.
@@ -69,7 +69,7 @@ struct RewardPool::State {
   std::mutex mutex;
   std::condition_variable work;     // a job waits, or closing
   std::condition_variable watch;    // the next deadline changed, or closing
-  std::condition_variable settled;  // nothing waits or runs, or a worker has left
+  std::condition_variable settled;  // no job waits or runs, or a worker has exited
 
   // Protected by mutex.
   bool closing = false;
@@ -79,7 +79,7 @@ struct RewardPool::State {
   std::set<uint64_t> ids;  // of waiting, running and finished
   uint64_t next_ticket = 0;
   int64_t workers = 0;                           // threads that wait for a job or run one in time
-  int64_t hung = 0;                              // threads whose job was given up
+  int64_t hung = 0;                              // threads whose job timed out
   std::optional<Clock::time_point> stuck_until;  // set while jobs wait and there are no workers
   RewardCounters counters;
 
@@ -146,7 +146,7 @@ std::optional<RewardPool::Clock::time_point> RewardPool::State::next_deadline() 
   return running.begin()->second.deadline;  // workers > 0, so nothing is stuck
 }
 
-// What the threads do. Static, because they outlive the pool: all they know is the state.
+// The functions of the threads. Static, because threads outlive the pool: they only use the state.
 class RewardPool::Workers {
  public:
   using Shared = std::shared_ptr<State>;
@@ -171,7 +171,7 @@ class RewardPool::Workers {
     }
   }
 
-  // Gives up what runs and whose deadline is `now` or earlier. REQUIRES: mutex is held.
+  // Ends running jobs whose deadline is `now` or earlier. REQUIRES: mutex is held.
   static void give_up_late(const Shared& state, Clock::time_point now, const std::string& message) {
     while (!state->running.empty() && state->running.begin()->second.deadline <= now) {
       const Running late = std::move(state->running.begin()->second);
@@ -217,7 +217,7 @@ class RewardPool::Workers {
     std::string reward = {};  // that threw
   };
 
-  // The part that may hang. Throws nothing.
+  // The part that may hang. Does not throw.
   static Outcome score(const Reward& reward, const std::string& name, const RewardJob& job) {
     try {
       RewardResult result = reward.score(job.input());
@@ -228,7 +228,7 @@ class RewardPool::Workers {
     } catch (const std::exception& error) {
       return {.error = error.what(), .reward = name};
     } catch (...) {
-      return {.error = "threw something that is no std::exception", .reward = name};
+      return {.error = "threw something that is not a std::exception", .reward = name};
     }
   }
 
@@ -244,7 +244,7 @@ class RewardPool::Workers {
     }
   }
 
-  // A thread whose job was given up is back: false if its place has been taken meanwhile.
+  // A thread whose job timed out has returned: false if it has been replaced.
   static bool try_return(State& state) {
     --state.hung;
     if (state.closing || state.workers == state.threads) return false;
@@ -257,7 +257,7 @@ class RewardPool::Workers {
     try {
       start_one(state);
     } catch (const std::system_error&) {
-      // No thread to be had: as if kMaxHungThreads were reached; a hung one may still come back.
+      // The system has no thread: treat it as kMaxHungThreads; a hung one may still return.
     }
   }
 
@@ -286,7 +286,7 @@ RewardPool::RewardPool(std::shared_ptr<const Reward> reward, const RewardOptions
     std::thread([state = state_] { Workers::watch(state); }).detach();
     for (int64_t i = 0; i < options.threads; ++i) Workers::start_one(state_);
   } catch (const std::system_error&) {
-    state_->close();  // those already started must not wait for ever
+    state_->close();  // those already started must not wait forever
     throw;
   }
 }
@@ -314,7 +314,7 @@ std::vector<ScoredSample> RewardPool::wait_all(Clock::time_point deadline) {
   std::unique_lock lock(state_->mutex);
   if (!state_->settled.wait_until(lock, deadline, [&] { return state_->is_settled(); })) {
     const std::string message = "was not scored when the scores were needed";
-    state_->drop_waiting(message);  // first, or a replaced thread would start one of them
+    state_->drop_waiting(message);  // before that, or a replaced thread would start one of them
     Workers::give_up_late(state_, Clock::time_point::max(), message);
   }
   return state_->fetch();

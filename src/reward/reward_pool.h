@@ -1,14 +1,14 @@
-// RewardPool: scores responses on its own threads while the engine still decodes.
+// RewardPool: scores responses on its own threads while the engine is still decoding.
 //
-// A reward may throw, be slow or never return; that costs the sample its reward, is counted and
-// named, and never stops the run. A reward is late when it has run for options.timeout_seconds: its
-// sample gets failed_score at once, what it returns later is dropped, and a new thread takes its
-// thread's place (up to kMaxHungThreads). When no thread is left, what waits is late after one more
-// timeout.
+// A reward may throw, be slow or never return; then the sample loses its reward, which is counted
+// and reported, and the run continues. A reward is late when it has run for
+// options.timeout_seconds: its sample gets failed_score immediately, its later result is dropped,
+// and a new thread replaces its thread (up to kMaxHungThreads). When no thread is left, waiting
+// samples are late after one more timeout.
 //
-// Owns       the threads, the queue, the results nobody has fetched.
-// Threading  synchronizes itself; any thread may call. The destructor waits for running rewards for
-//            kCloseSeconds at most and leaves the others to themselves (their state is shared).
+// Owns       the threads, the queue, the results that were not fetched yet.
+// Threading  synchronizes itself; any thread may call. The destructor waits at most kCloseSeconds
+//            for running rewards and then detaches them (their state is shared).
 //
 //   RewardPool pool(make_reward(options), options);
 //   pool.submit(id, std::move(job));                            // as responses finish
@@ -32,7 +32,7 @@ namespace tlt::reward {
 inline constexpr int64_t kMaxHungThreads = 8;
 inline constexpr double kCloseSeconds = 0.5;
 
-// A RewardInput that owns what it has; the JSON is shared by the samples of a group.
+// A RewardInput that owns its data; the JSON is shared by the samples of a group.
 struct RewardJob {
   std::string data_source = {};
   std::string response = {};
@@ -56,16 +56,16 @@ struct ScoredSample {
   RewardStatus status = RewardStatus::kScored;
   RewardResult result = {};  // failed_score unless kScored
   std::string error = {};    // empty if kScored
-  double seconds = 0;        // from its start to its score, or until it was given up
+  double seconds = 0;        // from its start to its score or timeout
 };
 
-// Since the pool was made.
+// Counted since the pool was made.
 struct RewardCounters {
   int64_t scored = 0;
   int64_t failed = 0;
   int64_t late = 0;
   std::map<std::string, int64_t> errors;           // failed or late, by the reward's name
-  std::map<std::string, std::string> first_error;  // the first message of each of them
+  std::map<std::string, std::string> first_error;  // the first message of each reward
 };
 
 class RewardPool {
@@ -78,15 +78,14 @@ class RewardPool {
   RewardPool(const RewardPool&) = delete;
   RewardPool& operator=(const RewardPool&) = delete;
 
-  // Queues a job; never waits. REQUIRES: no sample of this id is queued, running or not yet
-  // fetched.
+  // Queues a job; never waits. REQUIRES: no sample with this id is queued, running or not fetched.
   void submit(uint64_t id, RewardJob job);
 
-  // The samples that got their score since the last call, by id.
+  // The samples that were scored since the last call, by id.
   std::vector<ScoredSample> poll();
 
-  // Waits until every sample has its score, and gives those not yet fetched, by id. What is not
-  // scored at `deadline` is late.
+  // Waits until every sample has its score, and returns those not fetched yet, by id. Samples that
+  // are not scored at `deadline` are late.
   std::vector<ScoredSample> wait_all(Clock::time_point deadline = Clock::time_point::max());
 
   RewardCounters counters() const;

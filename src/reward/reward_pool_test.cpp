@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = RewardPool::Clock;
 
-// Where rewards hang until the test lets them go. Shared, for a hung reward may outlive the test.
+// Rewards hang here until the test releases them. Shared, since a hung reward may outlive the test.
 class Gate {
  public:
   void pass() {
@@ -45,8 +45,7 @@ class Gate {
   int arrived_ = 0;
 };
 
-// The script says what a response does: "hang", "throw", "throw part", "throw int", "nan", or a
-// number.
+// The response is the script: "hang", "throw", "throw part", "throw int", "nan", or a number.
 class ScriptedReward : public Reward {
  public:
   explicit ScriptedReward(std::shared_ptr<Gate> gate = nullptr) : gate_(std::move(gate)) {}
@@ -83,7 +82,7 @@ RewardOptions options(int64_t threads, double timeout_seconds, double failed_sco
   return made;
 }
 
-TEST(RewardPoolTest, SamplesComeBackById) {
+TEST(RewardPoolTest, SamplesAreReturnedById) {
   RewardPool pool(std::make_shared<ScriptedReward>(),
                   options(/*threads=*/4, /*timeout_seconds=*/100));
   for (int i = 499; i >= 0; --i) pool.submit(i * 3, job(std::to_string(i)));
@@ -118,7 +117,7 @@ TEST(RewardPoolTest, EveryFieldReachesTheReward) {
   EXPECT_EQ(pool.wait_all().at(0).result.score, 1);
 }
 
-TEST(RewardPoolTest, ThrowingRewardCostsOnlyItsSample) {
+TEST(RewardPoolTest, ThrowingRewardFailsItsSampleOnly) {
   RewardPool pool(std::make_shared<ScriptedReward>(), options(1, 100, /*failed_score=*/-2));
   pool.submit(1, job("throw", "first"));
   pool.submit(2, job("5"));
@@ -145,7 +144,7 @@ TEST(RewardPoolTest, ThrowingRewardCostsOnlyItsSample) {
   EXPECT_EQ(counters.first_error.at("part"), "bad part");
 }
 
-TEST(RewardPoolTest, PollNeverWaitsAndGivesEachSampleOnce) {
+TEST(RewardPoolTest, PollNeverWaitsAndReturnsEachSampleOnce) {
   const auto gate = std::make_shared<Gate>();
   RewardPool pool(std::make_shared<ScriptedReward>(gate), options(1, 100));
   EXPECT_TRUE(pool.poll().empty());
@@ -173,7 +172,7 @@ TEST(RewardPoolTest, SameIdTwiceAtOnceThrows) {
   EXPECT_NO_THROW(pool.submit(7, job("1")));
 }
 
-TEST(RewardPoolTest, LateRewardLosesItsSampleAndItsThreadIsReplaced) {
+TEST(RewardPoolTest, LateRewardFailsItsSampleOnly) {
   const auto gate = std::make_shared<Gate>();
   RewardPool pool(std::make_shared<ScriptedReward>(gate), options(1, 0.4, /*failed_score=*/-2));
   pool.submit(0, job("hang"));
@@ -187,14 +186,14 @@ TEST(RewardPoolTest, LateRewardLosesItsSampleAndItsThreadIsReplaced) {
   EXPECT_EQ(pool.counters().late, 1);
 
   pool.submit(0, job("5"));  // the id is free again, though the old reward still runs …
-  gate->open();              // … and returns now: what it says is dropped
+  gate->open();              // … and returns now: its score is dropped
   const auto again = pool.wait_all();
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(again[0].result.score, 5);
   EXPECT_TRUE(pool.wait_all().empty());
 }
 
-TEST(RewardPoolTest, LatenessIsFoundWithoutAnyCall) {
+TEST(RewardPoolTest, LatenessIsFoundWithoutACall) {
   const auto gate = std::make_shared<Gate>();
   RewardPool pool(std::make_shared<ScriptedReward>(gate), options(1, 0.01));
   pool.submit(0, job("hang"));
@@ -203,7 +202,7 @@ TEST(RewardPoolTest, LatenessIsFoundWithoutAnyCall) {
   gate->open();
 }
 
-TEST(RewardPoolTest, RunGoesOnThoughEveryThreadHangs) {
+TEST(RewardPoolTest, RunContinuesWhenAllThreadsHang) {
   const auto gate = std::make_shared<Gate>();
   RewardPool pool(std::make_shared<ScriptedReward>(gate), options(2, 0.02));
   constexpr int kJobs = 2 + kMaxHungThreads + 5;
@@ -218,10 +217,10 @@ TEST(RewardPoolTest, RunGoesOnThoughEveryThreadHangs) {
   EXPECT_EQ(never_ran, 5);
   EXPECT_EQ(pool.counters().late, kJobs);
 
-  pool.submit(0, job("1"));  // nobody is there to run it
+  pool.submit(0, job("1"));  // no thread is there to run it
   EXPECT_EQ(pool.wait_all().at(0).status, RewardStatus::kLate);
 
-  gate->open();  // the threads come back to work
+  gate->open();  // the threads return
   bool scored = false;
   for (int attempt = 0; attempt < 100 && !scored; ++attempt) {
     pool.submit(0, job("1"));
@@ -249,12 +248,12 @@ TEST(RewardPoolTest, DeadlineOfTheStepEndsTheWait) {
 
 TEST(RewardPoolTest, DestructorDoesNotWaitForAHungReward) {
   const auto gate = std::make_shared<Gate>();
-  // Says when it is destroyed: after the pool, by the thread that hung.
-  class Mourned : public ScriptedReward {
+  // Reports its destruction: after the pool's, by the thread that hung.
+  class DestructionReporter : public ScriptedReward {
    public:
-    Mourned(std::shared_ptr<Gate> gate, std::promise<void> gone)
+    DestructionReporter(std::shared_ptr<Gate> gate, std::promise<void> gone)
         : ScriptedReward(std::move(gate)), gone_(std::move(gone)) {}
-    ~Mourned() override { gone_.set_value(); }
+    ~DestructionReporter() override { gone_.set_value(); }
 
    private:
     std::promise<void> gone_;
@@ -263,7 +262,7 @@ TEST(RewardPoolTest, DestructorDoesNotWaitForAHungReward) {
   std::future<void> is_gone = gone.get_future();
   Clock::time_point begin;
   {
-    RewardPool pool(std::make_shared<Mourned>(gate, std::move(gone)), options(2, 100));
+    RewardPool pool(std::make_shared<DestructionReporter>(gate, std::move(gone)), options(2, 100));
     pool.submit(0, job("hang"));
     pool.submit(1, job("1"));
     gate->wait_for_arrivals(1);
@@ -275,7 +274,7 @@ TEST(RewardPoolTest, DestructorDoesNotWaitForAHungReward) {
   EXPECT_EQ(is_gone.wait_for(5s), std::future_status::ready);
 }
 
-TEST(RewardPoolTest, DestructorLetsARunningRewardEnd) {
+TEST(RewardPoolTest, DestructorWaitsForARunningReward) {
   const auto ended = std::make_shared<std::atomic<bool>>(false);
   class Brief : public ScriptedReward {
    public:
@@ -302,9 +301,9 @@ TEST(RewardPoolTest, DestructorLetsARunningRewardEnd) {
   EXPECT_TRUE(ended->load());
 }
 
-// Samples of every kind at once, submitted by one thread and fetched now and then: each id gets
-// what its script says, whatever the timing.
-TEST(RewardPoolTest, RandomLoadGivesEachSampleWhatItsScriptSays) {
+// Samples of every kind at once, submitted by one thread and fetched at times: each id gets the
+// result of its script, whatever the timing.
+TEST(RewardPoolTest, RandomLoadGivesEachSampleItsScore) {
   RandomStream random(22, {});
   const auto gate = std::make_shared<Gate>();
   RewardPool pool(std::make_shared<ScriptedReward>(gate), options(3, 0.4));

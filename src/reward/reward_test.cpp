@@ -36,7 +36,7 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");
 }
 
-TEST(RewardOptionsTest, EachMistakeIsRefused) {
+TEST(RewardOptionsTest, InvalidOptionsAreInputErrors) {
   using O = RewardOptions;
   const std::function<void(O&)> kMistakes[] = {
       [](O& o) { o.functions = {}; },
@@ -85,7 +85,7 @@ TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
   }
 }
 
-TEST(RewardOptionsTest, MethodAndFormatScoreArrive) {
+TEST(RewardOptionsTest, MethodAndFormatScoreAreUsed) {
   const RewardInput text{.response = "it is 42", .ground_truth = "42"};
   const auto gsm8k = [&](const std::string& method) {
     return make_reward(
@@ -99,7 +99,7 @@ TEST(RewardOptionsTest, MethodAndFormatScoreArrive) {
             0.25);
 }
 
-TEST(WeightedRewardTest, SumsItsPartsAndShowsThem) {
+TEST(WeightedRewardTest, SumsItsPartsAndReportsThem) {
   const auto reward = make_reward(with([](RewardOptions& o) {
     o.functions = {"gsm8k", "regex"};
     o.weights = {2, -0.5};
@@ -129,7 +129,7 @@ TEST(WeightedRewardTest, ErrorNamesThePart) {
   }
 }
 
-TEST(SourceRewardTest, DataSourceChoosesTheReward) {
+TEST(SourceRewardTest, DataSourceSelectsTheReward) {
   const auto reward = make_reward({});
   const auto score = [&](std::string_view source, std::string_view text, std::string_view truth) {
     return reward
@@ -147,7 +147,7 @@ TEST(SourceRewardTest, DataSourceChoosesTheReward) {
   EXPECT_EQ(score("tlt/countdown_trace", "</think><answer>3+4</answer><eos>", "3,4:7"), 1);
 }
 
-TEST(SourceRewardTest, UnknownDataSourceIsRefusedByCheckRow) {
+TEST(SourceRewardTest, CheckRowRejectsUnknownDataSource) {
   const auto reward = make_reward({});
   EXPECT_NO_THROW(reward->check_row({.data_source = "openai/gsm8k", .ground_truth = "7"}));
   EXPECT_THROW(reward->check_row({.data_source = "openai/gsm8k", .ground_truth = ""}), InputError);
@@ -156,7 +156,7 @@ TEST(SourceRewardTest, UnknownDataSourceIsRefusedByCheckRow) {
   EXPECT_THROW(reward->check_row({.ground_truth = "7"}), InputError);
 }
 
-TEST(RewardNeedsTest, AreThoseOfItsParts) {
+TEST(RewardNeedsTest, NeedsAreThoseOfItsParts) {
   RewardOptions options;
   EXPECT_TRUE(make_reward(options)->needs().data_source);
   options.functions = {"format", "length"};

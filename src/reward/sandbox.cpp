@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kStart{20};  // until a sandbox is ready, on a busy machine
 constexpr std::chrono::milliseconds kCleanUp{500};
-constexpr std::chrono::milliseconds kLook{10};  // a look takes about a fifth of a millisecond
+constexpr std::chrono::milliseconds kCheckInterval{
+    10};  // a check takes about a fifth of a millisecond
 constexpr const char* kFolder = "/tmp";
 
 std::string quoted(const std::string& text) {
@@ -61,8 +62,8 @@ Sandbox::Status status_of(const std::string& name) {
 
 Sandbox::Sandbox(const SandboxLimits& limits, Clock::time_point deadline)
     : limits_(limits), child_(command_of(limits)) {
-  if (!ProcessTree::kernel_tells_children())
-    throw Error("the kernel does not tell of a process's children (CONFIG_PROC_CHILDREN)");
+  if (!ProcessTree::kernel_lists_children())
+    throw Error("the kernel does not list a process's children (CONFIG_PROC_CHILDREN)");
   const Json setup = {{"setup",
                        {{"memory", limits.memory_bytes},
                         {"file", limits.file_bytes},
@@ -85,7 +86,7 @@ Sandbox::Outcome Sandbox::run(Json request, double seconds, int64_t output_bytes
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   std::string line;
   const std::string text = request.dump(-1, ' ', false, Json::error_handler_t::replace);
-  const ChildProcess::Watch watch = {kLook,
+  const ChildProcess::Watch watch = {kCheckInterval,
                                      [this](pid_t child) { return is_within_limits(child); }};
   const auto outcome = child_.ask(text, answered_by, &line, &watch);
   if (outcome == ChildProcess::Outcome::kRefused) {
@@ -100,11 +101,11 @@ Sandbox::Outcome Sandbox::run(Json request, double seconds, int64_t output_bytes
   return {status_of(answer["status"].get<std::string>()), answer["out"].get<std::string>()};
 }
 
-// Files without content take memory too: the kernel's. Where processes end while they are looked
-// at, what they shared is counted twice: a second look decides.
+// Empty files take kernel memory too. When processes exit during a check, their shared pages are
+// counted twice, so a second check decides.
 bool Sandbox::is_within_limits(pid_t child) const {
   const int64_t most_bytes = limits_.memory_bytes + kOwnBytes;
-  for (int looks = 0; looks < 2; ++looks) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
     const ProcessTree tree(child);
     if (tree.memory_bytes(most_bytes) <= most_bytes &&
         tree.files_on(kFolder).value_or(0) <= limits_.files)
@@ -121,12 +122,12 @@ void Sandbox::check() {
     const Outcome outcome =
         sandbox.run({{"code", "print('ready')"}, {"stdin", ""}}, 10, 100, deadline);
     if (outcome.status == Status::kOk && outcome.output == "ready\n") return;
-    what = "a first program could not be run in it";
+    what = "a test program did not run in it";
   } catch (const Error& error) {
     what = error.what();
   }
   throw InputError(
-      "the reward code runs responses in a sandbox only, and there is none to be had on this "
+      "the reward code runs responses in a sandbox only, and none is available on this "
       "machine (" +
       what +
       "); install bubblewrap and Debian's python3, and allow user namespaces (sysctl "

@@ -1,4 +1,4 @@
-// Rewards that look at the form of a response, to be added to one that judges its answer.
+// Rewards for the form of a response, to be added to a reward for its answer.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,7 +11,7 @@
 namespace tlt::reward {
 
 // DAPO's soft penalty for overlong responses (eq. 13; verl's overlong_buffer): 0 up to the limit
-// less `buffer` tokens, from there linearly down to -penalty at the limit.
+// minus `buffer` tokens, from there linearly down to -penalty at the limit.
 class LengthReward : public Reward {
  public:
   LengthReward(int64_t buffer, double penalty) : buffer_(buffer), penalty_(penalty) {}
@@ -26,8 +26,8 @@ class LengthReward : public Reward {
   const double penalty_;
 };
 
-// -penalty times the share of n-grams of words that the response has said before (Open-R1's
-// repetition penalty). Words are what white space separates, in lower case.
+// -penalty times the share of word n-grams that occurred earlier in the response (Open-R1's
+// repetition penalty). Words are separated by white space and compared in lower case.
 class RepetitionReward : public Reward {
  public:
   RepetitionReward(int64_t words, double penalty) : words_(words), penalty_(penalty) {}

@@ -14,14 +14,14 @@ double length(int64_t tokens) {
       .score;
 }
 
-TEST(LengthRewardTest, ThePenaltyGrowsOverTheLastTokens) {
+TEST(LengthRewardTest, PenaltyGrowsOverTheLastTokens) {
   EXPECT_EQ(length(0), 0);
   EXPECT_EQ(length(900), 0);
   EXPECT_NEAR(length(950), -0.25, 1e-12);
   EXPECT_NEAR(length(1000), -0.5, 1e-12);
 }
 
-TEST(LengthRewardTest, ABufferLongerThanAResponseIsRefused) {
+TEST(LengthRewardTest, BufferLongerThanAResponseIsAnError) {
   EXPECT_NO_THROW(LengthReward(10, 1).check_row({.max_response_tokens = 10}));
   EXPECT_THROW(LengthReward(11, 1).check_row({.max_response_tokens = 10}), InputError);
 }
@@ -30,7 +30,7 @@ double repetition(std::string_view text, int64_t words = 2) {
   return RepetitionReward(words, /*penalty=*/1).score({.response = text}).score;
 }
 
-TEST(RepetitionRewardTest, TheShareOfWordsSaidBefore) {
+TEST(RepetitionRewardTest, ShareOfRepeatedNgrams) {
   EXPECT_EQ(repetition(""), 0);
   EXPECT_EQ(repetition("one"), 0);
   EXPECT_EQ(repetition("one two three four"), 0);

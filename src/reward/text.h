@@ -1,4 +1,4 @@
-// Small functions on text that several rewards share.
+// String functions that several rewards share.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace tlt::reward {
 
-// `text` without the ASCII white space at both ends.
+// `text` without ASCII white space at both ends.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\n\r\f\v";
   const size_t begin = text.find_first_not_of(kBlanks);
