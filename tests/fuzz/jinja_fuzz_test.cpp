@@ -124,7 +124,7 @@ const std::vector<std::string> kJinjaWords = {"{{",
                                               "\xc3\xa9",
                                               "\n"};
 
-// The texts in quotes of a source file that are templates.
+// The string literals of a source file that are templates.
 std::vector<std::string> templates_of(const std::string& source) {
   std::vector<std::string> found;
   std::string text;
@@ -142,7 +142,7 @@ std::vector<std::string> templates_of(const std::string& source) {
   return found;
 }
 
-// Conversations, and the values that the templates of jinja_test.cpp speak of.
+// Conversations, and the variables of the templates in jinja_test.cpp.
 const std::vector<Json>& variables() {
   static const std::vector<Json> kAll = [] {
     std::vector<Json> all = {Json::parse(R"({
@@ -160,7 +160,7 @@ const std::vector<Json>& variables() {
   return kAll;
 }
 
-// "  Ab1, 2\n" is " a0, 0\n": letters, digits and other bytes in a row are one.
+// "  Ab1, 2\n" is " a0, 0\n": a run of letters, digits or other bytes counts as one.
 std::string shape_of(const std::string& text) {
   std::string shape;
   for (size_t i = 0; i < text.size() && shape.size() < 60; ++i) {
@@ -189,7 +189,7 @@ std::string render(const std::string& source) {
   return sketch;
 }
 
-TEST(JinjaFuzzTest, ATemplateRendersOrIsRefused) {
+TEST(JinjaFuzzTest, TemplatesRenderOrAreRejected) {
   FuzzPlan plan{.name = "jinja", .dictionary = kJinjaWords, .inputs = 6000, .max_bytes = 1 << 15};
   plan.corpus = templates_of(read_text(TLT_SOURCE_DIR "/src/data/jinja_test.cpp"));
   ASSERT_GT(plan.corpus.size(), 100U);

@@ -97,7 +97,7 @@ std::string kinds_of(const std::optional<reward::MathTree>& tree) {
   return std::string(kinds.begin(), kinds.end());
 }
 
-// The first line is one answer, the rest the other, and all of it a response.
+// The first line is one answer, the rest the other, and the whole a response.
 std::string judge(const std::string& text) {
   const size_t cut = std::min(text.find('\n'), text.size());
   const std::string a = text.substr(0, cut), b = text.substr(std::min(cut + 1, text.size()));
@@ -109,11 +109,11 @@ std::string judge(const std::string& text) {
     return kinds_of(reward::try_parse_math(a)) + " " + kinds_of(reward::try_parse_math(b)) +
            (judgement.is_equal ? " equal" : "");
   } catch (const InputError& error) {
-    throw std::logic_error(error.what());  // a model's answer is not the user's mistake
+    throw std::logic_error(error.what());  // an answer of a model must not be an InputError
   }
 }
 
-TEST(LatexFuzzTest, AnyTwoAnswersAreJudged) {
+TEST(LatexFuzzTest, AnyTwoAnswersAreCompared) {
   FuzzPlan plan{.name = "latex", .dictionary = kLatexWords, .inputs = 10000, .max_bytes = 10000};
   std::istringstream lines(read_text(TLT_SOURCE_DIR "/tests/golden/math_pairs.jsonl"));
   for (std::string line; std::getline(lines, line);) {

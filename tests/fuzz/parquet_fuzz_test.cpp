@@ -1,4 +1,4 @@
-// Arrow is not instrumented; what it makes of a damaged file goes through our code all the same.
+// Arrow is not instrumented, but its results for a damaged file go through our code.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
@@ -15,7 +15,7 @@ const std::string kFolder = std::string(TLT_SOURCE_DIR) + "/tests/golden/parquet
 
 constexpr size_t kEndBytes = 8;  // length of the footer, "PAR1"
 
-// Where the footer begins, which says where everything else is; 0: nowhere.
+// Offset of the footer, which has all other offsets; 0: none.
 size_t footer_of(const std::string& file) {
   size_t bytes = 0;
   for (size_t i = 0; i < 4 && file.size() > kEndBytes; ++i)
@@ -24,7 +24,7 @@ size_t footer_of(const std::string& file) {
   return bytes + kEndBytes < file.size() ? file.size() - kEndBytes - bytes : 0;
 }
 
-// The pages or the footer changed, what stands behind them right; or any bytes.
+// Changes pages or footer, with correct bytes after them; or any bytes.
 std::string mutate_file(Mutator& mutator, const std::string& file, const std::string& other) {
   const size_t footer = footer_of(file);
   if (footer == 0 || mutator.one_in(4)) return mutator.bytes(file, other);
@@ -32,7 +32,7 @@ std::string mutate_file(Mutator& mutator, const std::string& file, const std::st
                     text = file.substr(footer, file.size() - kEndBytes - footer);
   if (mutator.one_in(2)) {
     std::string changed = mutator.bytes(pages, other);
-    changed.resize(pages.size());  // the footer's places stay right
+    changed.resize(pages.size());  // keeps the footer's offsets correct
     return changed + file.substr(footer);
   }
   const std::string changed = mutator.bytes(text, std::string_view(other).substr(footer_of(other)));
@@ -41,7 +41,7 @@ std::string mutate_file(Mutator& mutator, const std::string& file, const std::st
   return pages + changed + end + "PAR1";
 }
 
-TEST(ParquetFuzzTest, AFileHasRowsOrIsRefused) {
+TEST(ParquetFuzzTest, FilesHaveRowsOrAreRejected) {
   FuzzPlan plan{.name = "parquet",
                 .dictionary = {"PAR1", "ARROW:schema", "string", "\x15\x02", "\x19\x4c", "\x26"},
                 .inputs = 1500,
@@ -62,7 +62,7 @@ TEST(ParquetFuzzTest, AFileHasRowsOrIsRefused) {
       size_t bytes = 0;
       nlohmann::ordered_json row;
       for (int i = 0; i < 2000 && rows.try_next(row); ++i)
-        bytes += row.dump().size();  // throws what is not UTF-8
+        bytes += row.dump().size();  // throws if not UTF-8
       return sketch + std::string(std::min<size_t>(bytes / 1000, 20), '.');
     } catch (const InputError& error) {
       const std::string message = error.what();

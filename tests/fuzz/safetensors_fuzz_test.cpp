@@ -29,7 +29,7 @@ std::string header_of(const std::string& file) {
   return file.substr(kLengthBytes, end - kLengthBytes);
 }
 
-// Another header in front of the same data, its length right; or any bytes changed.
+// Another header before the same data, with the correct length; or any bytes changed.
 std::string mutate(Mutator& mutator, const std::string& file, const std::string& other) {
   if (mutator.one_in(4)) return mutator.bytes(file, other);
   try {
@@ -57,7 +57,7 @@ std::string parse(const std::string& file) {
   return sketch;
 }
 
-TEST(SafetensorsFuzzTest, AFileIsWholeOrRefused) {
+TEST(SafetensorsFuzzTest, FilesAreCompleteOrRejected) {
   fuzz({.name = "safetensors",
         .corpus = {file_of({{"a", DataType::kF32, {2, 3}},
                             {"bc", DataType::kBF16, {4}},

@@ -24,13 +24,13 @@ const std::vector<std::string> kTokenizerWords = {
     "\\p{L}", "\\s+(?!\\S)", "(?i:'s|'t)", "[^\\r\\n\\p{L}]?", "(a+)+b", "{1,3}", "(?=", "|", "*+",
     "[\\s\\S]*", "\\x{10FFFF}", "(?<=a)", "(?R)", "\\1"};
 
-// Letters of many kinds, white space, what the special tokens of the corpus look like.
+// Letters of many kinds, white space, strings like the special tokens of the corpus.
 const std::string kText =
     "The quick\t brown  fox's 12,345.67 jumps\r\n\n  over\xe2\x96\x81<|im_end|><s> na\xc3\xafve "
     "e\xcc\x81 \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9 \xc2\xa0 "
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa {\"k\": [1]} ";
 
-// What is accepted must also work: on a text, on every id and on ids that do not exist.
+// An accepted tokenizer must work: with a text, with every id and with ids that do not exist.
 std::string use(const std::string& json) {
   const Tokenizer tokenizer = Tokenizer::parse(json, "tokenizer.json");
   const std::vector<int32_t> tokens = tokenizer.encode(kText);
@@ -52,7 +52,7 @@ std::string use(const std::string& json) {
          std::string(std::min<size_t>(tokenizer.encode_with_special(kText).size(), 90), '.');
 }
 
-TEST(TokenizerFuzzTest, ATokenizerJsonWorksOrIsRefused) {
+TEST(TokenizerFuzzTest, TokenizersWorkOrAreRejected) {
   FuzzPlan plan{.name = "tokenizer", .dictionary = kTokenizerWords, .inputs = 500};
   for (const char* name : {"demo", "every_flag", "gpt2_style", "llama2_style", "llama3_style",
                            "mistral_style", "odd_pieces"})

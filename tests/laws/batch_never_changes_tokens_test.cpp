@@ -1,5 +1,5 @@
-// A response does not depend on what runs beside it, on chunking, on preemption, on prefix sharing:
-// the same tokens and logprobs, bit by bit.
+// Invariant: a response does not depend on concurrent sequences, chunked prefill, preemption or
+// prefix sharing: tokens and logprobs are bit-identical.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class BatchNeverChangesTokens
   Family family() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
 
-  // Prompts whose lengths lie before, on and after the ends of pages; every kind of sampling.
+  // Prompt lengths before, at and after page boundaries; every kind of sampling.
   std::vector<Group> groups() const {
     std::vector<Group> groups;
     for (const int64_t length : {1, 7, 15, 16, 17, 33, 48, 61}) {
@@ -52,7 +52,7 @@ class BatchNeverChangesTokens
     return options;
   }
 
-  // One response at a time, each in an engine of its own.
+  // One response at a time, each in its own engine.
   Rollouts alone() const {
     Rollouts rollouts;
     for (const Group& group : split_up(groups())) {
@@ -67,7 +67,7 @@ class BatchNeverChangesTokens
   const std::unique_ptr<model::PolicyModel> model_ = make_tiny_model(tiny_config(family()), type());
 };
 
-TEST_P(BatchNeverChangesTokens, InACrowd) {
+TEST_P(BatchNeverChangesTokens, WithManySequences) {
   Engine engine(*model_, crowd());
   EXPECT_EQ(difference(alone(), run(engine, groups())), "");
 }
@@ -117,7 +117,7 @@ TEST_P(BatchNeverChangesTokens, WithTwoThreads) {
   EXPECT_EQ(difference(alone(), run(engine, groups())), "");
 }
 
-TEST_P(BatchNeverChangesTokens, WhateverIsCancelledBesideIt) {
+TEST_P(BatchNeverChangesTokens, WithCancelledSequences) {
   Engine engine(*model_, crowd());
   Rollouts got, want = alone();
   for (const Group& group : groups()) engine.submit(group);
@@ -135,9 +135,9 @@ TEST_P(BatchNeverChangesTokens, WhateverIsCancelledBesideIt) {
   EXPECT_EQ(difference(want, got), "");
 }
 
-// The law's own test: a step done by hand is the engine's, and one thing done wrongly in it is
-// noticed.
-TEST_P(BatchNeverChangesTokens, APlantedFaultIsNoticed) {
+// Negative control: an engine step written by hand equals the engine's, and a planted fault in it
+// is detected.
+TEST_P(BatchNeverChangesTokens, DetectsAPlantedFault) {
   const Rollouts want = alone();
   const auto with = [&](Fault fault) {
     return difference(want, HandEngine(*model_, crowd(), fault).run(groups()));
@@ -146,7 +146,7 @@ TEST_P(BatchNeverChangesTokens, APlantedFaultIsNoticed) {
   EXPECT_NE(with(Fault::kForgottenPageCopy), "");
   EXPECT_NE(with(Fault::kStaleSlot), "");
   EXPECT_NE(with(Fault::kWrongPosition), "");
-  EXPECT_NE(with(Fault::kNumberByRow), "");
+  EXPECT_NE(with(Fault::kUniformByRow), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BatchNeverChangesTokens,

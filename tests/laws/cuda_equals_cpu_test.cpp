@@ -1,11 +1,10 @@
-// The law: another device computes what the CPU computes, but for rounding: the tokens of a
-// response are the CPU's up to the first near-tie, their logprobs and the weights after a training
-// step are near.
+// Invariant: another device computes the same as the CPU except for rounding: the tokens of a
+// response equal the CPU's up to the first near-tie; their logprobs and the weights after a train
+// step are close.
 //
-// The device is the parameter. `cuda` is there where a machine has one. `cpu` is the CPU once more
-// in other arithmetic: plain ATen in float64 over whole sequences (dense_model.h), autograd, and
-// AdamW as the book has it. So the comparison itself is tried on every machine.
-//
+// The device is the parameter. `cuda` runs where the machine has one. `cpu` is the CPU with other
+// arithmetic: plain ATen in float64 over whole sequences (dense_model.h), autograd, and AdamW by
+// its definition. So the comparison itself runs on every machine.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <sstream>
@@ -25,16 +24,16 @@ using train::TrainSample;
 
 using Weights = std::map<std::string, at::Tensor>;  // by name, float64 on the CPU
 
-// How far apart the two may be.
+// Allowed differences.
 struct Bounds {
   double logprob;      // of a token
-  double logit;        // a near-tie where the likeliest is taken: how far it is below the first
-  double probability;  // a near-tie where tokens are drawn: from the number to the token's range
-  double update;       // of a parameter's change, beside its size
+  double logit;        // a near-tie of greedy sampling: difference from the largest logit
+  double probability;  // a near-tie of sampling: distance of the uniform from the token's range
+  double update;       // of a parameter's change, relative to its size
 };
-// Twice what the CPU's kernels were measured to differ from float64 and a little more, for the
-// other device differs too. In units of tolerance(), float32 and bfloat16: logprobs 0.7 and 4.2,
-// near-ties of drawn tokens none and 0.5, changes 0.4 and 1.4.
+// About twice the measured difference between the CPU's kernels and float64, since the other device
+// differs too. In units of tolerance(), float32 and bfloat16: logprobs 0.7 and 4.2, near-ties of
+// random sampling none and 0.5, changes 0.4 and 1.4.
 Bounds bounds(at::ScalarType type) {
   const double unit = tolerance(type);
   return {.logprob = 10 * unit, .logit = 10 * unit, .probability = 1.5 * unit, .update = 4 * unit};
@@ -80,7 +79,7 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
     return run(engine, groups(temperature));
   }
 
-  // A response a time, a whole forward pass a token.
+  // One response at a time, with a whole forward pass per token.
   Rollouts decode(const DenseModel& dense, const std::vector<rollout::Group>& groups) const {
     Rollouts rollouts;
     const auto& eos = model_->config().eos_tokens;
@@ -90,7 +89,7 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
         std::vector<int32_t> tokens = group.tokens;
         while (std::ssize(response.tokens) < group.sampling->max_new_tokens) {
           const at::Tensor row = dense.logits(tokens).slice(0, -1).to(at::kFloat).contiguous();
-          const double number = number_of(group, sample, response.tokens.size());
+          const double number = uniform_of(group, sample, response.tokens.size());
           ops::Sampled sampled;
           const ops::SampleRow asked{.row = 0, .rule = group.sampling->rule(), .uniform = number};
           ops::sample_rows(model_->device(), row, row.size(1), {&asked, 1}, {&sampled, 1});
@@ -103,13 +102,13 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
     return rollouts;
   }
 
-  // Of a response's token.
-  static double number_of(const rollout::Group& group, uint32_t sample, size_t position) {
+  // The uniform of a response's token.
+  static double uniform_of(const rollout::Group& group, uint32_t sample, size_t position) {
     return uniform(group.seed,
                    {group.rl_step, group.prompt_id, sample, static_cast<uint32_t>(position)});
   }
 
-  // How clearly `token` is not the one to take after these tokens: a logit or a probability.
+  // Distance of `token` from the one to sample after these tokens: a logit or a probability.
   static double distance(const at::Tensor& logits, const rollout::Group& group, double number,
                          int32_t token) {
     const double temperature = group.sampling->temperature;
@@ -120,8 +119,8 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
     return std::max({0.0, begin - number, number - end});
   }
 
-  // The law about two results; empty when it holds. `ties` counts the responses that parted at a
-  // near-tie.
+  // Compares two results; empty if the invariant holds. `ties` counts the responses that differ
+  // from a near-tie on.
   std::string difference(const Rollouts& cpu, const Rollouts& other, double temperature,
                          const Bounds& allowed, int* ties = nullptr) const {
     const DenseModel truth(*model_);
@@ -150,7 +149,7 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
         continue;
       }
       const at::Tensor logits = truth.logits(tokens)[-1];
-      const double number = number_of(group, place.second, i);
+      const double number = uniform_of(group, place.second, i);
       const double apart = std::max(distance(logits, group, number, left.tokens[i]),
                                     distance(logits, group, number, right.tokens[i]));
       if (!(apart <= (temperature == 0 ? allowed.logit : allowed.probability)))
@@ -162,7 +161,7 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
     return out.str();
   }
 
-  // One training step's samples: the CPU's rollouts, every other one good.
+  // The samples of one train step: the CPU's rollouts, every other one with a positive advantage.
   std::vector<TrainSample> samples() const {
     const auto all = groups(1.0);
     std::vector<TrainSample> samples;
@@ -177,7 +176,7 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
     return samples;
   }
 
-  // A large epsilon keeps AdamW's first step from making the same change of every gradient's sign.
+  // A large epsilon keeps AdamW's first step from depending on the sign of each gradient only.
   static train::TrainerOptions training() {
     train::TrainerOptions options;
     options.max_tokens = 100;
@@ -194,7 +193,7 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
     return weights;
   }
 
-  // What a training step adds to each weight, in the optimizer's precision.
+  // The change of each weight in a train step, in the optimizer's precision.
   Weights trained(const Device& device) const {
     const auto model = make_model(device);
     Weights change = weights_of(*model, device);
@@ -207,8 +206,8 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
     return change;
   }
 
-  // The same by autograd: the loss is -advantage * ratio, averaged over all tokens.
-  Weights trained_plainly() const {
+  // As trained(), by autograd: the loss is -advantage * ratio, averaged over all tokens.
+  Weights trained_by_autograd() const {
     const DenseModel dense(*model_, /*trainable=*/true);
     at::Tensor loss = at::zeros({}, at::kDouble);
     int64_t count = 0;
@@ -236,10 +235,10 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
   }
 
   Weights trained_elsewhere() const {
-    return is_plain() ? trained_plainly() : trained(other_device());
+    return is_plain() ? trained_by_autograd() : trained(other_device());
   }
 
-  // Of the parameter that is the furthest away: the distance, beside its own size.
+  // The largest distance of any parameter, relative to its own size.
   static double distance(const Weights& got, const Weights& want) {
     EXPECT_EQ(got.size(), want.size());
     double furthest = 0;
@@ -269,8 +268,8 @@ TEST_P(CudaEqualsCpu, WeightsAfterATrainingStep) {
   EXPECT_LE(distance(trained_elsewhere(), cpu), bounds(type()).update);
 }
 
-// The negative controls: what is no near-tie, a logprob, the place of a token, a step.
-TEST_P(CudaEqualsCpu, FaultsAreNoticed) {
+// Negative controls: a token without a near-tie, a logprob, the position of a token, a train step.
+TEST_P(CudaEqualsCpu, DetectsFaults) {
   const Bounds allowed = bounds(type());
   for (const double temperature : {0.0, 1.0}) {
     const Rollouts cpu = cpu_rollouts(temperature);
@@ -298,8 +297,8 @@ TEST_P(CudaEqualsCpu, FaultsAreNoticed) {
   EXPECT_GT(distance(other, cpu), allowed.update);
 }
 
-// A near-tie is let through, whichever way it went, and nothing after it is compared.
-TEST_P(CudaEqualsCpu, NearTiesAreNoDifference) {
+// A near-tie is accepted either way, and nothing after it is compared.
+TEST_P(CudaEqualsCpu, NearTiesAreAccepted) {
   for (const double temperature : {0.0, 1.0}) {
     const Rollouts cpu = cpu_rollouts(temperature);
     Rollouts other = cpu;

@@ -1,5 +1,5 @@
-// The forward pass over the paged cache gives the logits of a plain dense decoder, and the same
-// bits however the sequences are cut into chunks and wherever their pages lie.
+// Invariant: the forward pass over the paged cache gives the logits of a dense decoder,
+// bit-identical for any division into chunks and any placement of pages.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -21,8 +21,7 @@ class PagedEqualsDense : public ::testing::TestWithParam<std::tuple<Family, at::
  protected:
   Family family() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
-  // A row's error, beside the row's size. bfloat16 has eight bits, rounded some twenty times on the
-  // way.
+  // A row's error, relative to the row's size. bfloat16 has eight bits, rounded about twenty times.
   double allowed() const { return type() == at::kFloat ? 1e-5 : 3e-2; }
 
   std::vector<std::vector<int32_t>> sequences() const {
@@ -33,12 +32,12 @@ class PagedEqualsDense : public ::testing::TestWithParam<std::tuple<Family, at::
     return sequences;
   }
 
-  // Gives the rows of one pass to the cache, then damages it.
+  // Passes the rows of one forward pass to the cache, then damages it.
   using Damage =
       std::function<void(int64_t pass, kv::KvCache&, const std::vector<std::vector<ops::PageId>>&)>;
 
-  // Logits [T, V] of each sequence, computed in chunks of 1 to `max_chunk` rows, all sequences side
-  // by side, in pages dealt out by `seed`.
+  // Logits [T, V] of each sequence, computed in chunks of 1 to `max_chunk` rows, all sequences
+  // interleaved, in pages assigned by `seed`.
   std::vector<at::Tensor> paged(uint64_t seed, int64_t max_chunk, const Damage& damage = {}) const {
     const auto all = sequences();
     RandomStream random(seed, {});
@@ -102,7 +101,7 @@ TEST_P(PagedEqualsDense, InOnePassAndInChunks) {
   EXPECT_LT(distance(paged(/*seed=*/2, /*max_chunk=*/9), dense), allowed());
 }
 
-TEST_P(PagedEqualsDense, ChunksAndPagesChangeNoBit) {
+TEST_P(PagedEqualsDense, ChunksAndPagesAreBitIdentical) {
   const std::vector<at::Tensor> want = paged(/*seed=*/1, /*max_chunk=*/1000);
   for (const int64_t chunk : {1, 3, 16, 40}) {
     const std::vector<at::Tensor> got = paged(/*seed=*/10 + static_cast<uint64_t>(chunk), chunk);
@@ -112,13 +111,13 @@ TEST_P(PagedEqualsDense, ChunksAndPagesChangeNoBit) {
   }
 }
 
-TEST_P(PagedEqualsDense, OneWrongPositionIsNoticed) {
+TEST_P(PagedEqualsDense, DetectsOneWrongPosition) {
   DenseModel dense(*model_);
   dense.misplaced = 5;
   EXPECT_GT(distance(paged(/*seed=*/1, /*max_chunk=*/1000), dense), 2 * allowed());
 }
 
-TEST_P(PagedEqualsDense, OneStaleSlotIsNoticed) {
+TEST_P(PagedEqualsDense, DetectsOneStaleSlot) {
   const auto forget_a_value = [&](int64_t pass, kv::KvCache& cache, const auto& pages) {
     if (pass != 0) return;
     const auto& shape = cache.shape();

@@ -1,4 +1,4 @@
-// After every rollout all pages are free, whatever was cancelled and preempted on the way.
+// Invariant: after every rollout all pages are free, with any cancellations and preemptions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST_P(PagesNeverLeak, UnderRandomCancelAndPreemption) {
   EXPECT_GT(cancelled, 10);
 }
 
-TEST_P(PagesNeverLeak, WhenEverythingIsCancelledInMidStep) {
+TEST_P(PagesNeverLeak, WhenEverythingIsCancelledMidStep) {
   for (uint64_t seed = 0; seed < 6; ++seed) {
     RandomStream random(seed, {.step = 1});
     Engine engine(*model_, random_options(random));
@@ -83,8 +83,8 @@ TEST_P(PagesNeverLeak, WhenEverythingIsCancelledInMidStep) {
   }
 }
 
-// The law's own test: a page that nobody gives back, and one that is held twice, are noticed.
-TEST_P(PagesNeverLeak, APlantedLeakIsNoticed) {
+// Negative control: a page that is not released, and one that is held twice, are detected.
+TEST_P(PagesNeverLeak, DetectsAPlantedLeak) {
   kv::PagePool pool(12);
   rollout::Scheduler scheduler(EngineOptions{}, pool);
   RandomStream random(1, {});
@@ -103,7 +103,7 @@ TEST_P(PagesNeverLeak, APlantedLeakIsNoticed) {
   EXPECT_EQ(pool.free_pages(), 12);
 }
 
-TEST_P(PagesNeverLeak, AnEngineAtWorkIsNotIdle) {
+TEST_P(PagesNeverLeak, RunningEngineIsNotIdle) {
   Engine engine(*model_, EngineOptions{});
   RandomStream random(1, {});
   engine.submit(random_group(random, 0));

@@ -1,5 +1,5 @@
-// The law: a run that is killed (kill -9) anywhere and started again ends like one that was left
-// alone: weights, optimizer, cursor and rollouts are the same bytes.
+// Invariant: a run that is killed (kill -9) at any time and restarted ends like an uninterrupted
+// one: weights, optimizer, cursor and rollouts are the same bytes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
@@ -31,7 +31,7 @@ TEST_P(ResumeIsUninterrupted, KilledAtTwentyRandomPoints) {
   const double whole =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
-  std::mt19937 random(20);  // where in time; what happens then is up to the machine
+  std::mt19937 random(20);  // times of the kills; the rest depends on the machine
   int kills = 0;
   for (int round = 0; kills < 10; ++round) {  // ten here, ten with the other type
     const auto folder = scratch / ("killed" + std::to_string(round));
@@ -53,7 +53,7 @@ TEST_P(ResumeIsUninterrupted, KilledAtTwentyRandomPoints) {
   }
 }
 
-TEST_P(ResumeIsUninterrupted, AnAdapterToo) {
+TEST_P(ResumeIsUninterrupted, WithAnAdapter) {
   const Scratch scratch;
   const auto run = [&](const std::filesystem::path& folder) {
     auto arguments = run_in(folder);
@@ -92,8 +92,8 @@ TEST_P(ResumeIsUninterrupted, AnAdapterToo) {
       << tests::read_text(scratch / "log");
 }
 
-// The cursor is saved as far as the last batch went, and the random numbers of the next are new.
-TEST_P(ResumeIsUninterrupted, DynamicSamplingToo) {
+// The cursor is saved up to the last batch; the next one has new uniforms.
+TEST_P(ResumeIsUninterrupted, WithDynamicSampling) {
   const Scratch scratch;
   const auto run = [&](const std::filesystem::path& folder) {
     auto arguments = run_in(folder);
@@ -111,8 +111,8 @@ TEST_P(ResumeIsUninterrupted, DynamicSamplingToo) {
   tests::expect_same_run(scratch / "half", scratch / "whole", kResumeSteps);
 }
 
-// Not one group is ever kept of greedy samples: the cap ends the run, and says why.
-TEST_P(ResumeIsUninterrupted, DynamicSamplingStopsAtItsCap) {
+// Greedy sampling never keeps a group: the limit ends the run with an explanation.
+TEST_P(ResumeIsUninterrupted, DynamicSamplingStopsAtItsLimit) {
   const Scratch scratch;
   auto run = run_in(scratch / "run");
   for (const std::string& option : tests::with_dynamic_sampling()) run.push_back(option);
@@ -125,8 +125,8 @@ TEST_P(ResumeIsUninterrupted, DynamicSamplingStopsAtItsCap) {
       << output;
 }
 
-// The negative control: a resumed run that does not know where it was is noticed.
-TEST_P(ResumeIsUninterrupted, AForgottenCursorIsNoticed) {
+// Negative control: a resumed run without its position is detected.
+TEST_P(ResumeIsUninterrupted, DetectsAMissingCursor) {
   const Scratch scratch;
   ASSERT_EQ(run_program(run_in(scratch / "whole"), scratch / "log"), 0)
       << tests::read_text(scratch / "log");
@@ -134,20 +134,20 @@ TEST_P(ResumeIsUninterrupted, AForgottenCursorIsNoticed) {
   half.push_back("trainer.total_training_steps=2");
   ASSERT_EQ(run_program(half, scratch / "log"), 0);
   half.back() = "trainer.total_training_steps=4";
-  half.push_back("data.seed=99");  // other options: refused by name
+  half.push_back("data.seed=99");  // other options: the error names them
   EXPECT_EQ(run_program(half, scratch / "log"), 2);
   EXPECT_NE(tests::read_text(scratch / "log").find("data.seed"), std::string::npos);
   half.pop_back();
   ASSERT_EQ(run_program(half, scratch / "log"), 0) << tests::read_text(scratch / "log");
   tests::expect_same_run(scratch / "half", scratch / "whole", kResumeSteps);
-  // The cursor forgotten: step 3 on the prompts of step 1.
+  // Without the cursor, step 3 uses the prompts of step 1.
   half.push_back("trainer.resume_mode=disable");
   ASSERT_EQ(run_program(half, scratch / "log"), 0);
   EXPECT_NE(tests::read_text(scratch / "half" / "rollouts/000001.jsonl"),
             tests::read_text(scratch / "whole" / "rollouts/000003.jsonl"));
 }
 
-TEST_P(ResumeIsUninterrupted, ABrokenCheckpointIsNotTakenForAWholeOne) {
+TEST_P(ResumeIsUninterrupted, IncompleteCheckpointIsNotResumed) {
   const Scratch scratch;
   ASSERT_EQ(run_program(run_in(scratch / "run"), scratch / "log"), 0)
       << tests::read_text(scratch / "log");

@@ -1,5 +1,5 @@
-// The law: the logprob recorded when a token was sampled is the trainer's own, to the bit, before
-// every update.
+// Invariant: the rollout logprob of a token and the trainer's are bit-identical before every
+// update.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
@@ -87,8 +87,8 @@ TEST_P(RolloutLogprobIsTrainerLogprob, DifferenceIsExactlyZeroAtEveryStep) {
   }
 }
 
-// The negative controls: one bit of one logprob, weights that moved, another temperature.
-TEST_P(RolloutLogprobIsTrainerLogprob, FaultsAreNoticed) {
+// Negative controls: one bit of one logprob, updated weights, another temperature.
+TEST_P(RolloutLogprobIsTrainerLogprob, DetectsFaults) {
   train::Trainer trainer(*model_, options(false), *comm_, 4, GetParam().temperature);
   auto samples = roll_out(0);
   auto changed = samples;

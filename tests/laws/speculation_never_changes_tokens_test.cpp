@@ -1,8 +1,8 @@
-// Same seed, same tokens and logprobs, bit by bit, as plain decoding: whatever is drafted, with any
-// strategy, switched on and off at any step.
+// Invariant: with the same seed, tokens and logprobs are bit-identical to non-speculative decoding,
+// with any drafter and strategy, switched on and off at any step.
 //
-// TLT_LAW_RESPONSES=10000 compares as many different responses, at random settings, in place of a
-// few: build/tests/tlt_law_test --gtest_filter='*SpeculationNever*ManyResponses*'
+// TLT_LAW_RESPONSES=10000 compares this many different responses, with random settings, instead of
+// a few: build/tests/tlt_law_test --gtest_filter='*SpeculationNever*ManyResponses*'
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class SpeculationNeverChangesTokens
   Family family() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
 
-  // Prompts whose lengths lie before, on and after the ends of pages; every kind of sampling.
+  // Prompt lengths before, at and after page boundaries; every kind of sampling.
   std::vector<Group> groups(uint64_t seed = 5) const {
     std::vector<Group> groups;
     for (const int64_t length : {1, 7, 15, 16, 17, 33, 48, 61}) {
@@ -69,11 +69,11 @@ class SpeculationNeverChangesTokens
 
   int64_t vocabulary() const { return model_->config().vocabulary; }
 
-  std::unique_ptr<OracleDrafter> oracle(double rightness, uint64_t seed = 1) const {
-    return std::make_unique<OracleDrafter>(plain_, vocabulary(), rightness, seed);
+  std::unique_ptr<OracleDrafter> oracle(double acceptance, uint64_t seed = 1) const {
+    return std::make_unique<OracleDrafter>(plain_, vocabulary(), acceptance, seed);
   }
 
-  // `forwards` is what speculation is for, and no part of the law.
+  // `target_forwards` is what speculation reduces, and not part of the invariant.
   static std::string difference_of_tokens(Rollouts a, const Rollouts& b) {
     for (auto& [place, response] : a)
       if (const auto other = b.find(place); other != b.end())
@@ -88,24 +88,24 @@ class SpeculationNeverChangesTokens
   }();
 };
 
-TEST_P(SpeculationNeverChangesTokens, WhateverTheTrees) {
+TEST_P(SpeculationNeverChangesTokens, WithAnyTrees) {
   int64_t accepted = 0;
-  for (const double rightness : {0.0, 0.3, 0.9})
+  for (const double acceptance : {0.0, 0.3, 0.9})
     for (const Strategy strategy : {Strategy{1, 1, 2}, {3, 2, 6}, {8, 4, 24}, {16, 8, 60}}) {
-      Speculation speculation(oracle(rightness), strategy, vocabulary());
+      Speculation speculation(oracle(acceptance), strategy, vocabulary());
       EngineOptions options = crowd();
       options.max_batch_tokens = 2000;
       Engine engine(*model_, options, nullptr, nullptr, &speculation);
       EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "")
-          << "right " << rightness << " " << to_string(strategy);
+          << "acceptance " << acceptance << " " << to_string(strategy);
       EXPECT_FALSE(speculation.stats().failed);
       accepted += speculation.stats().accepted_tokens;
     }
   EXPECT_GT(accepted, 2000);
 }
 
-// Texts that repeat themselves, so that something is accepted: a vocabulary of a few tokens.
-TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
+// Sequences that repeat themselves, so that draft tokens are accepted: a small vocabulary.
+TEST_P(SpeculationNeverChangesTokens, WithEveryDrafter) {
   model::ModelConfig config = tiny_config(family());
   config.vocabulary = 6;
   config.layers = 3;
@@ -150,7 +150,7 @@ TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
       EngineOptions options = crowd();
       options.kv_memory_bytes = 40 * model->kv_shape().page_bytes();
       options.max_batch_tokens = 600;
-      for (int epoch = 0; epoch < 2; ++epoch) {  // the second with what the first has left behind
+      for (int epoch = 0; epoch < 2; ++epoch) {  // the second uses the state that the first leaves
         Engine engine(*model, options, nullptr, nullptr, &speculation);
         EXPECT_EQ(difference_of_tokens(plain, run(engine, few)), "")
             << kind << " " << to_string(strategy) << " epoch " << epoch;
@@ -160,7 +160,7 @@ TEST_P(SpeculationNeverChangesTokens, ByEveryDrafterThereIs) {
     }
 }
 
-// Drafter, strategy and crowd drawn anew for every 24 responses, which are new ones too.
+// A random drafter, strategy and batch size for every 24 responses, with new prompts each time.
 TEST_P(SpeculationNeverChangesTokens, OverManyResponses) {
   constexpr int64_t kModels = 6;  // INSTANTIATE_TEST_SUITE_P's
   const char* asked = std::getenv("TLT_LAW_RESPONSES");
@@ -232,7 +232,7 @@ TEST_P(SpeculationNeverChangesTokens, OverManyResponses) {
   EXPECT_GT(accepted, 0);
   if (asked)
     std::cout << compared << " responses of " << tokens << " tokens, " << accepted
-              << " of them guessed: no bit differs" << std::endl;
+              << " of them drafted: all bit-identical" << std::endl;
 }
 
 // Token i is the i-th letter.
@@ -250,8 +250,8 @@ class Letters final : public rollout::StopText {
   }
 };
 
-// A stop text that ends within an accepted path ends the response there.
-TEST_P(SpeculationNeverChangesTokens, WithStopTexts) {
+// A stop string that ends within an accepted path ends the response there.
+TEST_P(SpeculationNeverChangesTokens, WithStopStrings) {
   model::ModelConfig config = tiny_config(family());
   config.vocabulary = 6;
   config.eos_tokens = {1};
@@ -271,12 +271,13 @@ TEST_P(SpeculationNeverChangesTokens, WithStopTexts) {
   for (const auto& [place, response] : plain)
     stopped += response.finish == rollout::FinishReason::kStop ? 1 : 0;
   EXPECT_GE(stopped, 10);
-  for (const double rightness : {0.5, 1.0}) {
-    Speculation speculation(std::make_unique<OracleDrafter>(plain, 6, rightness, 1), {8, 4, 16}, 6);
+  for (const double acceptance : {0.5, 1.0}) {
+    Speculation speculation(std::make_unique<OracleDrafter>(plain, 6, acceptance, 1), {8, 4, 16},
+                            6);
     EngineOptions options = crowd();
     options.max_batch_tokens = 600;
     Engine engine(*model, options, &letters, nullptr, &speculation);
-    EXPECT_EQ(difference_of_tokens(plain, run(engine, few)), "") << rightness;
+    EXPECT_EQ(difference_of_tokens(plain, run(engine, few)), "") << acceptance;
     EXPECT_GT(speculation.stats().accepted_tokens, 20);
   }
 }
@@ -318,7 +319,7 @@ TEST_P(SpeculationNeverChangesTokens, SwitchedAtRandomSteps) {
   }
 }
 
-// A drafter that breaks the rules is turned off, and the responses are the same.
+// A drafter that violates its contract is turned off, and the responses are the same.
 class BrokenDrafter final : public tests::PlainDrafter {
  public:
   enum class Break { kThrow, kOrder, kToken, kDepth, kSize };
@@ -344,7 +345,7 @@ class BrokenDrafter final : public tests::PlainDrafter {
   int64_t calls_ = 0;
 };
 
-// Steps that are cheap whatever they verify, so that the tuner tries everything.
+// All steps take the same time, whatever they verify, so that the tuner explores all arms.
 Speculation tuned(const Clock& clock, std::vector<std::unique_ptr<spec::Drafter>> drafters,
                   const std::string& algorithm, const std::string& gate, int64_t vocabulary,
                   std::vector<std::string> kinds = {}) {
@@ -363,7 +364,7 @@ Speculation tuned(const Clock& clock, std::vector<std::unique_ptr<spec::Drafter>
           vocabulary};
 }
 
-TEST_P(SpeculationNeverChangesTokens, WhoeverChoosesDrafterAndStrategy) {
+TEST_P(SpeculationNeverChangesTokens, WithEveryTuner) {
   for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"})
     for (const char* gate : {"learned", "paper", "release"}) {
       std::vector<std::unique_ptr<spec::Drafter>> drafters;
@@ -387,7 +388,7 @@ TEST_P(SpeculationNeverChangesTokens, WhoeverChoosesDrafterAndStrategy) {
     }
 }
 
-TEST_P(SpeculationNeverChangesTokens, AndADrafterThatBreaksDownLeavesTheChoice) {
+TEST_P(SpeculationNeverChangesTokens, FailedDrafterIsNoLongerChosen) {
   std::vector<std::unique_ptr<spec::Drafter>> drafters;
   drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
   drafters.push_back(oracle(0.8));
@@ -401,7 +402,7 @@ TEST_P(SpeculationNeverChangesTokens, AndADrafterThatBreaksDownLeavesTheChoice) 
   for (const spec::Arm& arm : speculation.tuner()->arms()) EXPECT_NE(arm.kind, "broken");
 }
 
-// So good that a tuner takes it, until it breaks down.
+// So good that a tuner selects it, until it fails.
 class ShortLivedDrafter final : public spec::Drafter {
  public:
   explicit ShortLivedDrafter(std::unique_ptr<spec::Drafter> inner) : inner_(std::move(inner)) {}
@@ -420,7 +421,7 @@ class ShortLivedDrafter final : public spec::Drafter {
   int64_t calls_ = 0;
 };
 
-TEST_P(SpeculationNeverChangesTokens, AndTheBestDrafterThatBreaksDownLeavesTheTunersChoice) {
+TEST_P(SpeculationNeverChangesTokens, FailedBestDrafterIsNoLongerChosen) {
   for (const char* algorithm : {"ADAPTIVE", "UCB1"}) {
     std::vector<std::unique_ptr<spec::Drafter>> drafters;
     drafters.push_back(std::make_unique<ShortLivedDrafter>(oracle(1)));
@@ -428,18 +429,19 @@ TEST_P(SpeculationNeverChangesTokens, AndTheBestDrafterThatBreaksDownLeavesTheTu
     const TickingClock clock;
     Speculation speculation = tuned(clock, std::move(drafters), algorithm, "learned", vocabulary());
     Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
-    // The other one is good, too: it may take a tuner more than a short rollout to find the better.
+    // The other drafter is good, too: a tuner may need more than a short rollout to find the better
+    // one.
     constexpr int kMostRollouts = 20;
     for (int i = 0; i < kMostRollouts && !speculation.stats_of(0).failed; ++i)
       EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "") << algorithm;
     EXPECT_TRUE(speculation.stats_of(0).failed) << algorithm;
-    EXPECT_EQ(speculation.stats_of(0).steps, 4) << algorithm << ": it is not asked again";
+    EXPECT_EQ(speculation.stats_of(0).steps, 4) << algorithm << ": it is not used again";
     EXPECT_GT(speculation.stats_of(1).accepted_tokens, 0) << algorithm;
     for (const spec::Arm& arm : speculation.tuner()->arms()) EXPECT_NE(arm.kind, "short-lived");
   }
 }
 
-TEST_P(SpeculationNeverChangesTokens, AndOneThatBreaksDownInAMixedTreeLeavesTheOther) {
+TEST_P(SpeculationNeverChangesTokens, FailedDrafterLeavesTheMixedTree) {
   for (const bool is_fixed : {true, false}) {
     std::vector<std::unique_ptr<spec::Drafter>> drafters;
     drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
@@ -456,30 +458,30 @@ TEST_P(SpeculationNeverChangesTokens, AndOneThatBreaksDownInAMixedTreeLeavesTheO
     EXPECT_FALSE(speculation->stats_of(1).failed);
     EXPECT_FALSE(speculation->stats_of(2).failed);
     EXPECT_GT(speculation->stats_of(2).accepted_tokens, 20);
-    EXPECT_LT(speculation->stats_of(0).mixed_drafted, 20) << "the broken one is not asked again";
+    EXPECT_LT(speculation->stats_of(0).mixed_drafted, 20) << "the failed one is not used again";
     EXPECT_LE(speculation->stats_of(2).accepted_tokens,
               speculation->stats_of(0).mixed_accepted + speculation->stats_of(1).mixed_accepted);
   }
 }
 
-// Who guessed right in a mixed tree is counted.
-TEST_P(SpeculationNeverChangesTokens, AndTheGuessersOfAMixedTreeAreCounted) {
+// In a mixed tree the accepted draft tokens of each drafter are counted.
+TEST_P(SpeculationNeverChangesTokens, DraftersOfAMixedTreeAreCounted) {
   std::vector<std::unique_ptr<spec::Drafter>> drafters;
   drafters.push_back(oracle(1));
   drafters.push_back(oracle(0, /*seed=*/2));
   Speculation speculation(std::move(drafters), {8, 4, 32}, vocabulary());
   Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
   EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
-  const rollout::DraftStats &right = speculation.stats_of(0), &wrong = speculation.stats_of(1),
-                            &mixed = speculation.stats_of(2);
-  EXPECT_EQ(right.steps + wrong.steps, 0) << "they were not asked alone";
+  const rollout::DraftStats &accurate = speculation.stats_of(0),
+                            &inaccurate = speculation.stats_of(1), &mixed = speculation.stats_of(2);
+  EXPECT_EQ(accurate.steps + inaccurate.steps, 0) << "they were not used alone";
   EXPECT_GT(mixed.accepted_tokens, 100);
-  EXPECT_GE(right.mixed_accepted + wrong.mixed_accepted, mixed.accepted_tokens);
-  EXPECT_GE(right.mixed_drafted + wrong.mixed_drafted, mixed.drafted_tokens);
-  EXPECT_GT(right.mixed_accepted, 10 * wrong.mixed_accepted);
+  EXPECT_GE(accurate.mixed_accepted + inaccurate.mixed_accepted, mixed.accepted_tokens);
+  EXPECT_GE(accurate.mixed_drafted + inaccurate.mixed_drafted, mixed.drafted_tokens);
+  EXPECT_GT(accurate.mixed_accepted, 10 * inaccurate.mixed_accepted);
 }
 
-TEST_P(SpeculationNeverChangesTokens, OneByOneAndOnTwoThreads) {
+TEST_P(SpeculationNeverChangesTokens, OneSequenceAtATimeOnTwoThreads) {
   const auto threaded = make_tiny_model(tiny_config(family()), type(), Device::cpu(2));
   EngineOptions options = crowd();
   options.max_running = 1;
@@ -488,10 +490,11 @@ TEST_P(SpeculationNeverChangesTokens, OneByOneAndOnTwoThreads) {
   EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
 }
 
-// What the tap is offered is what plain decoding offers, every position once and in order.
-class RecordingTap final : public rollout::HiddenTap {
+// The observer gets the same hidden states as in non-speculative decoding, every position once and
+// in order.
+class RecordingObserver final : public rollout::HiddenTap {
  public:
-  explicit RecordingTap(rollout::Layers layers) : layers_(std::move(layers)) {}
+  explicit RecordingObserver(rollout::Layers layers) : layers_(std::move(layers)) {}
 
   rollout::Layers layers() const override { return layers_; }
   void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
@@ -502,7 +505,7 @@ class RecordingTap final : public rollout::HiddenTap {
     states.push_back(hidden.clone());
     seen.insert(seen.end(), tokens.begin(), tokens.end());
   }
-  void expect_equal(const RecordingTap& other) const {
+  void expect_equal(const RecordingObserver& other) const {
     ASSERT_EQ(of_.size(), other.of_.size());
     for (const auto& [place, mine] : of_) {
       const auto& theirs = other.of_.at(place);
@@ -511,8 +514,8 @@ class RecordingTap final : public rollout::HiddenTap {
           << place.first << " " << place.second;
     }
   }
-  // The last `size` columns are all that the other was offered.
-  void expect_ends_with(const RecordingTap& other, int64_t size) const {
+  // The last `size` columns are exactly the other's hidden states.
+  void expect_ends_with(const RecordingObserver& other, int64_t size) const {
     for (const auto& [place, mine] : of_) {
       const at::Tensor states = at::cat(mine.states);
       EXPECT_EQ(states.size(1), std::ssize(layers_) * size);
@@ -522,18 +525,18 @@ class RecordingTap final : public rollout::HiddenTap {
   }
 
  private:
-  struct Offered {
+  struct Observed {
     int32_t next = 0;
     std::vector<at::Tensor> states;
     std::vector<int32_t> tokens;
   };
   const rollout::Layers layers_;
-  std::map<std::pair<uint32_t, uint32_t>, Offered> of_;
+  std::map<std::pair<uint32_t, uint32_t>, Observed> of_;
 };
 
-TEST_P(SpeculationNeverChangesTokens, NorTheHiddenStatesOffered) {
+TEST_P(SpeculationNeverChangesTokens, HiddenStatesAreTheSame) {
   const rollout::Layers layers = {0, 1, model_->config().layers};
-  RecordingTap plain(layers), speculative(layers), final({});
+  RecordingObserver plain(layers), speculative(layers), final({});
   Engine without(*model_, crowd(), nullptr, &plain);
   run(without, groups());
   Engine of_final(*model_, crowd(), nullptr, &final);
@@ -547,7 +550,7 @@ TEST_P(SpeculationNeverChangesTokens, NorTheHiddenStatesOffered) {
   speculative.expect_equal(plain);
 }
 
-TEST_P(SpeculationNeverChangesTokens, EvenWhenTheDrafterBreaksDown) {
+TEST_P(SpeculationNeverChangesTokens, WithAFailingDrafter) {
   using Break = BrokenDrafter::Break;
   for (const Break how :
        {Break::kThrow, Break::kOrder, Break::kToken, Break::kDepth, Break::kSize}) {
@@ -558,8 +561,8 @@ TEST_P(SpeculationNeverChangesTokens, EvenWhenTheDrafterBreaksDown) {
   }
 }
 
-// The law's own test: one thing done wrongly is noticed.
-TEST_P(SpeculationNeverChangesTokens, APlantedFaultIsNoticed) {
+// Negative control: a planted fault is detected.
+TEST_P(SpeculationNeverChangesTokens, DetectsAPlantedFault) {
   const auto with = [&](Fault fault) {
     Speculation speculation(oracle(0.8), {8, 4, 16}, vocabulary());
     EngineOptions options = crowd();

@@ -1,5 +1,5 @@
-// The law: an option marked *speed* changes time and memory only. Each of them is set to another
-// value, some at a time; rollouts, losses, validation and weights are the same bytes.
+// Invariant: an option marked *speed* changes time and memory only. Each is set to another value,
+// several at a time; rollouts, losses, validation and weights are the same bytes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -20,14 +20,14 @@ using tests::small_run;
 
 constexpr int kOptionSteps = 2;
 
-// The run all others are compared with: of every option something to do. The weights it starts from
-// are those of the demo, so rewards differ.
+// The reference run, in which every option has an effect. It starts from the demo's weights, so
+// rewards differ.
 const std::vector<std::string> kBase = {"model.dtype=float32", "trainer.val_before_train=true",
                                         "trainer.test_freq=2", "data.val_max_samples=7",
                                         "trainer.threads=1",   "trainer.save_freq=2"};
 
-// A value that each option does not have in that run. Small enough that it is felt: sequences wait
-// for pages and for their turn, prompts go through in pieces.
+// Another value for each option than in the reference run. Values are small enough to have an
+// effect: sequences wait for pages and for their turn, prompts are prefilled in chunks.
 const std::map<std::string, std::string> kOther = {
     {"data.val_batch_size", "3"},
     {"rollout.max_num_seqs", "5"},
@@ -83,12 +83,13 @@ const std::map<std::string, std::string> kOther = {
     {"trainer.threads", "2"},
 };
 
-// What an option needs beside it. A drafter that begins in the run has no ranking of tokens, so
-// that option is felt by folders of tlt draft alone (speculation_never_changes_tokens has it).
+// Other options that an option needs. A draft model that starts in the run has no ranking of
+// tokens, so that option has an effect only with folders of tlt draft
+// (speculation_never_changes_tokens covers them).
 const std::map<std::string, std::string> kNeeds = {
     {"speculative.eagle.draft_vocab_size", "speculative.train.enable_drafter_training"}};
 
-// With these another part of the program runs: what belongs to the other one is not felt then.
+// With these another part of the program runs, and options of the replaced part have no effect.
 const std::set<std::string> kAlone = {"speculative.enable",
                                       "speculative.drafters",
                                       "speculative.gate",
@@ -97,14 +98,14 @@ const std::set<std::string> kAlone = {"speculative.enable",
                                       "speculative.train.enable_drafter_training",
                                       "speculative.train.trigger"};
 
-// Whether a metric says something of what was computed, not of how fast.
+// Whether a metric depends on what was computed, not on speed.
 bool is_result(const std::string& name) {
   const auto starts = [&](const char* prefix) { return name.starts_with(prefix); };
   return starts("actor/") || starts("critic/") || starts("val-") || starts("response_length/") ||
          starts("training/");
 }
 
-// A line a step: the metrics that are results, in full precision.
+// One line per step: the metrics that are results, in full precision.
 std::string results_of(const std::filesystem::path& run) {
   std::ifstream file(run / "metrics.jsonl");
   std::string text;
@@ -117,7 +118,7 @@ std::string results_of(const std::filesystem::path& run) {
   return text;
 }
 
-// What differs between two runs.
+// The files that differ between two runs.
 std::set<std::string> differences(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::set<std::string> names;
   std::vector<std::string> files = tests::state_files(kOptionSteps);
@@ -131,7 +132,7 @@ std::set<std::string> differences(const std::filesystem::path& a, const std::fil
   return names;
 }
 
-// The options in which two runs differ, but for the folder.
+// The options in which two runs differ, except the folder.
 std::set<std::string> changed_options(const std::filesystem::path& a,
                                       const std::filesystem::path& b) {
   rl::RunOptions here, there;
@@ -156,7 +157,7 @@ class SpeedOptionsKeepResults : public ::testing::Test {
     ASSERT_EQ(run_program(arguments, scratch_ / "log"), 0) << read_text(scratch_ / "log");
   }
 
-  // Whether these, set to their other values, change nothing but themselves.
+  // Whether these options, set to their other values, change nothing but their own values.
   bool expect_no_difference(const std::vector<std::string>& options) const {
     std::string name;
     std::vector<std::string> words;
@@ -181,7 +182,7 @@ class SpeedOptionsKeepResults : public ::testing::Test {
   const Scratch scratch_;
 };
 
-TEST_F(SpeedOptionsKeepResults, EachOfThemSetToAnotherValue) {
+TEST_F(SpeedOptionsKeepResults, WithEachSetToAnotherValue) {
   constexpr size_t kTogether = 4;  // far from one another in the list: of different parts
   rl::RunOptions options;
   std::vector<std::string> names;
@@ -201,8 +202,8 @@ TEST_F(SpeedOptionsKeepResults, EachOfThemSetToAnotherValue) {
   }
 }
 
-// The negative control: options that change results do, and it is seen where it must be.
-TEST_F(SpeedOptionsKeepResults, OptionsOfTheOtherKindAreNoticed) {
+// Negative control: options that change results are detected, in the expected files.
+TEST_F(SpeedOptionsKeepResults, DetectsOptionsThatChangeResults) {
   run("lr", {"actor.optim.lr=0.0001501"});
   EXPECT_TRUE(differences(scratch_ / "lr", scratch_ / "base")
                   .contains("checkpoints/step_000002/policy/model.safetensors"));

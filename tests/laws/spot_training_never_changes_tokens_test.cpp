@@ -1,7 +1,7 @@
-// The law: a drafter may be anything. Trained, untrained, poisoned, by any number of workers:
-// rollouts, the policy's weights and its optimizer are the same bytes.
+// Invariant: results do not depend on the draft model. Trained, untrained or poisoned, by any
+// number of workers: rollouts, the policy's weights and its optimizer are the same bytes.
 //
-// TLT_LAW_STEPS=20 makes the runs that long, each kind of them on one, two and three workers:
+// TLT_LAW_STEPS=20 makes the runs this long, each kind on one, two and three workers:
 // build/tests/tlt_law_test --gtest_filter='*SpotTraining*'
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -23,17 +23,17 @@ using tests::small_run;
 const char* const kAsked = std::getenv("TLT_LAW_STEPS");
 const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
 
-// So that there is idle time: few, long groups, and a worker too many now and then.
+// For idle time: few, long groups, and occasionally a worker too many.
 const std::vector<std::string> kIdling = {
     "trainer.threads=1", "data.max_response_length=200", "speculative.train.gap_share=0.5",
     "speculative.train.step_tokens=512", "speculative.train.slice_milliseconds=5"};
 
-// So that every step is decoded with its guesses, however slow.
+// So that every step is speculative, however slow.
 const std::vector<std::string> kAlways = {"speculative.drafters=[\"eagle\"]",
                                           "speculative.gate=paper", "speculative.bs_threshold=64",
                                           "speculative.eagle.tune_algorithm=PREDEFINED"};
 
-// What the metrics of all steps say together.
+// The sums of the metrics of all steps.
 std::map<std::string, double> sums_of(const std::filesystem::path& run) {
   std::map<std::string, double> sums;
   std::ifstream file(run / "metrics.jsonl");
@@ -74,7 +74,7 @@ class SpotTrainingNeverChangesTokens : public ::testing::TestWithParam<std::stri
   const Scratch scratch_;
 };
 
-TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedOnOneTwoAndThreeWorkers) {
+TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedWithOneToThreeWorkers) {
   const auto off = run("off", 1, {"speculative.train.enable_drafter_training=false"});
   EXPECT_FALSE(off.contains("drafter/version"));
   if (kAsked)
@@ -95,7 +95,7 @@ TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedOnOneTwoAndThreeWorkers) 
     EXPECT_GT(on.at("drafter/published"), 0) << name;
     EXPECT_EQ(on.at("drafter/workers_off"), 0) << name;
   }
-  // Poisoned: a learning rate that makes nonsense of it, and a margin that lets it be published.
+  // Poisoned: a learning rate that destroys the draft model, and a margin that publishes it anyway.
   for (const int workers : kAsked ? std::vector{1, 2, 3} : std::vector{1, 2}) {
     const std::string name = "poisoned" + std::to_string(workers);
     const auto bad =
@@ -107,9 +107,9 @@ TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedOnOneTwoAndThreeWorkers) 
   }
 }
 
-// An EAGLE-3 drafter that starts from nothing, with a head of few tokens and of all; and the run
-// goes on from a checkpoint with the tokens it had.
-TEST_P(SpotTrainingNeverChangesTokens, AnEagle3DrafterFromNothing) {
+// An EAGLE-3 draft model from random weights, with an LM head of few tokens and of all; and the run
+// resumes from a checkpoint with the draft vocabulary it had.
+TEST_P(SpotTrainingNeverChangesTokens, WithAnEagle3DraftModelFromScratch) {
   run("off", 1, {"speculative.train.enable_drafter_training=false"});
   for (const auto& [workers, head] : {std::pair(1, 16), {2, 0}}) {
     const std::string name = "eagle3_" + std::to_string(workers);

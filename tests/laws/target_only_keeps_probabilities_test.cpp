@@ -1,6 +1,6 @@
-// Not a law but its opposite: FastRL's way to accept guesses (docs/paper_map.md) gives other tokens
-// than plain decoding, and must give them as often. Chi-square tests against the target's own
-// probabilities; thresholds below 1, which change the distribution, are noticed by the same tests.
+// FastRL's acceptance rule (docs/paper_map.md) does not keep the tokens of non-speculative
+// decoding, but must keep their distribution. Chi-square tests against the target's own
+// probabilities; they also detect thresholds below 1, which change the distribution.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ namespace {
 using model::Family;
 using tests::random_tensor;
 
-// Standard deviations that the statistic lies above its mean; cells that are expected fewer than
-// five times count together.
+// Standard deviations by which the statistic exceeds its mean; cells with an expected count below
+// five are counted together.
 template <class Key>
 double chi_square(const std::map<Key, double>& probabilities, const std::map<Key, int64_t>& counts,
                   double total) {
@@ -48,23 +48,23 @@ double chi_square(const std::map<Key, double>& probabilities, const std::map<Key
 
 constexpr double kPlausible = 4.5;
 
-// One node, many draws: tokens by FastRL's rule with these guesses.
+// One node, many samples: tokens by FastRL's rule with random draft tokens.
 double deviation_of_one_node(const ops::SamplingRule& rule, const ops::TargetOnlyRule& target_only,
                              uint32_t trial) {
   constexpr int64_t kVocabulary = 23, kDraws = 100'000;
   const at::Tensor logits = random_tensor({1, kVocabulary}, at::kFloat, trial).mul(2);
   RandomStream random(9, {.prompt = trial});
-  std::vector<int32_t> guesses;
-  for (int32_t token = 0; token < kVocabulary; ++token) guesses.push_back(token);
-  random.shuffle(guesses);
-  guesses.resize(trial % 8);
+  std::vector<int32_t> draft_tokens;
+  for (int32_t token = 0; token < kVocabulary; ++token) draft_tokens.push_back(token);
+  random.shuffle(draft_tokens);
+  draft_tokens.resize(trial % 8);
   std::vector<ops::SampleRow> rows;
   for (int64_t i = 0; i < kDraws; ++i)
     rows.push_back({.row = 0,
                     .rule = rule,
                     .uniform = random.uniform(),
                     .target_only = &target_only,
-                    .guesses = guesses,
+                    .guesses = draft_tokens,
                     .rest_uniform = random.uniform()});
   std::vector<ops::Sampled> sampled(rows.size());
   ops::sample_rows(Device::cpu(2), logits, kVocabulary, rows, sampled);
@@ -88,15 +88,15 @@ TEST(TargetOnlyKeepsProbabilities, AtEveryNode) {
       EXPECT_LT(std::abs(deviation_of_one_node(rule, {}, trial)), kPlausible) << trial;
 }
 
-TEST(TargetOnlyKeepsProbabilities, AndThresholdsBelowOneDoNot) {
+TEST(TargetOnlyKeepsProbabilities, ThresholdsBelowOneDoNot) {
   for (const ops::SamplingRule& rule : kRules) {
     EXPECT_GT(deviation_of_one_node(rule, {.threshold_acc = 0.8}, 7), 20);
     EXPECT_GT(deviation_of_one_node(rule, {.threshold_single = 0.05}, 7), 20);
   }
 }
 
-// Guesses at random, of any shape, of the lower half of the vocabulary: a rule that favours guesses
-// favours those tokens. If it were told numbers, it would guess by them.
+// Random draft tokens in trees of any shape, from the lower half of the vocabulary: a rule that
+// favours draft tokens favours those. If the drafter got the uniforms, it would draft by them.
 class RandomDrafter final : public tests::PlainDrafter {
  public:
   explicit RandomDrafter(int32_t vocabulary) : vocabulary_(vocabulary) {}
@@ -123,7 +123,7 @@ class RandomDrafter final : public tests::PlainDrafter {
   RandomStream random_{77, {}};
 };
 
-// Whole responses: of a small vocabulary, every text of a few tokens.
+// Whole responses: with a small vocabulary, all sequences of a few tokens.
 double deviation_of_responses(const ops::TargetOnlyRule& rule, double top_p) {
   constexpr int64_t kResponses = 20'000;
   model::ModelConfig config = tests::tiny_config(Family::kQwen2);
@@ -140,8 +140,8 @@ double deviation_of_responses(const ops::TargetOnlyRule& rule, double top_p) {
                           .seed = 21};
   rollout::EngineOptions options;
   options.max_running = 64;
-  using Text = std::vector<int32_t>;
-  std::map<Text, double> probabilities;
+  using Tokens = std::vector<int32_t>;
+  std::map<Tokens, double> probabilities;
   const auto probability = [](const rollout::Response& response) {
     double log = 0;
     for (const float logprob :
@@ -155,7 +155,7 @@ double deviation_of_responses(const ops::TargetOnlyRule& rule, double top_p) {
   rollout::Speculation speculation(std::make_unique<RandomDrafter>(6), {3, 3, 12}, 6);
   speculation.set_target_only(rule);
   rollout::Engine engine(*model, options, nullptr, nullptr, &speculation);
-  std::map<Text, int64_t> counts;
+  std::map<Tokens, int64_t> counts;
   for (const auto& [place, response] : tests::run(engine, {group})) {
     ++counts[response.tokens];
     probabilities[response.tokens] = probability(response);

@@ -1,5 +1,5 @@
-// The law: 1, 2 and 3 workers, and any number of threads, give the same rollouts and the same
-// weights after several steps, whatever is moved from one to another on the way.
+// Invariant: 1, 2 and 3 workers, with any number of threads, give the same rollouts and the same
+// weights after several steps, with any migrations between them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ using tests::small_run;
 
 constexpr int kWorkerSteps = 2;
 
-// The values of a metric, a line each.
+// The values of a metric, one per step.
 std::vector<double> values_of(const std::filesystem::path& run, const std::string& name) {
   std::ifstream file(run / "metrics.jsonl");
   std::vector<double> values;
@@ -33,7 +33,7 @@ std::vector<double> values_of(const std::filesystem::path& run, const std::strin
 
 class WorkersNeverChangeRollouts : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(WorkersNeverChangeRollouts, OneTwoAndThreeWorkersAndAnyThreads) {
+TEST_P(WorkersNeverChangeRollouts, WithOneToThreeWorkersAndAnyThreads) {
   const Scratch scratch;
   const std::string type = "model.dtype=" + GetParam();
   ASSERT_EQ(run_program(small_run(scratch / "one", kWorkerSteps, 1, {type, "trainer.threads=1"}),
@@ -52,8 +52,8 @@ TEST_P(WorkersNeverChangeRollouts, OneTwoAndThreeWorkersAndAnyThreads) {
   }
 }
 
-// With an adapter in place of the weights; and then, too, the rollouts' logprobs are the trainer's.
-TEST_P(WorkersNeverChangeRollouts, AnAdapterToo) {
+// With an adapter instead of the weights; the rollout logprobs then equal the trainer's too.
+TEST_P(WorkersNeverChangeRollouts, WithAnAdapter) {
   const Scratch scratch;
   for (const int workers : {1, 2}) {
     auto options = tests::with_adapter();
@@ -78,9 +78,9 @@ TEST_P(WorkersNeverChangeRollouts, AnAdapterToo) {
             tests::read_text(scratch / "workers1" / file));
 }
 
-// Workers that share the optimizer's state: each checkpoint is that of one worker alone, and is
-// gone on from by another number of workers, who share it or do not.
-TEST_P(WorkersNeverChangeRollouts, ASharedOptimizerToo) {
+// Workers that share the optimizer's state: each checkpoint equals that of a single worker, and
+// another number of workers, sharing the state or not, can resume from it.
+TEST_P(WorkersNeverChangeRollouts, WithASharedOptimizer) {
   const Scratch scratch;
   for (const bool has_adapter : {false, true}) {
     std::vector<std::string> options = {"model.dtype=" + GetParam(), "trainer.threads=1"};
@@ -118,8 +118,8 @@ TEST_P(WorkersNeverChangeRollouts, ASharedOptimizerToo) {
   }
 }
 
-// With dynamic sampling, which asks for more prompts as the scores of all workers want it.
-TEST_P(WorkersNeverChangeRollouts, DynamicSamplingToo) {
+// With dynamic sampling, which requests more prompts depending on the scores of all workers.
+TEST_P(WorkersNeverChangeRollouts, WithDynamicSampling) {
   const Scratch scratch;
   for (const int workers : {1, 2, 3}) {
     auto options = tests::with_dynamic_sampling();
@@ -133,7 +133,8 @@ TEST_P(WorkersNeverChangeRollouts, DynamicSamplingToo) {
     EXPECT_EQ(tests::sum_of_metric(folder, "rollout/frac_reward_zero_std") > 0, true);
     if (workers > 1) expect_same_run(folder, scratch / "workers1", kWorkerSteps);
   }
-  // A row that came twice in a step was rolled out twice: another response but by chance.
+  // A row that occurs twice in a step is rolled out twice, with different responses except by
+  // chance.
   int twice = 0, copies = 0;
   for (int step = 1; step <= kWorkerSteps; ++step) {
     std::map<std::pair<int, int>, std::string> outputs;
@@ -151,8 +152,8 @@ TEST_P(WorkersNeverChangeRollouts, DynamicSamplingToo) {
   EXPECT_LT(copies, twice);
 }
 
-// Responses that begin at one worker and end at another.
-TEST_P(WorkersNeverChangeRollouts, WhateverMoves) {
+// Responses that start on one worker and end on another.
+TEST_P(WorkersNeverChangeRollouts, WithAnyMigrations) {
   const Scratch scratch;
   const auto options = [&](int consolidate_below) {
     return std::vector<std::string>{

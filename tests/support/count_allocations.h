@@ -1,5 +1,5 @@
-// Counts what a thread allocates, tensors too, in a test program that includes it: in one of its
-// files, since it replaces operator new. The program's other tests do not mind.
+// Counts the allocations of a thread, tensors included. Include it in one file of a test program,
+// since it replaces operator new; other tests of the program are not affected.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,7 +1,6 @@
-// DenseModel: the decoder once more, in plain ATen and float64, over whole sequences: no cache, no
-// pages, no kernels of ours, nothing shared with model/ but the weights. Slow; it says what the
-// logits should be.
-//
+// DenseModel: a second implementation of the decoder, in plain ATen and float64, over whole
+// sequences: without cache, pages or kernels, sharing only the weights with model/. Slow; the
+// reference for logits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +17,7 @@ namespace tlt::tests {
 
 class DenseModel {
  public:
-  // Copies the weights. `trainable`: autograd follows what is computed with them.
+  // Copies the weights. `trainable`: autograd records computations with them.
   explicit DenseModel(const model::PolicyModel& model, bool trainable = false)
       : config_(model.config()) {
     for (const model::Parameter& parameter : model.parameters()) {
@@ -30,14 +29,14 @@ class DenseModel {
     }
   }
 
-  // By name, fused as the model has them.
+  // By name, fused as in the model.
   const std::map<std::string, at::Tensor>& parameters() const { return parameters_; }
 
-  // Computes with other values of a weight of this name in a Hugging Face file: autograd follows
-  // where they come from.
+  // Uses other values for the weight of this name in a Hugging Face file; autograd follows their
+  // origin.
   void replace(const std::string& name, const at::Tensor& values) { weights_.at(name) = values; }
 
-  // A planted fault: the token at this position is rotated as if it stood one further on.
+  // A planted fault: the token at this position is rotated as if it were one position later.
   int64_t misplaced = -1;
 
   // Final hidden states [T, D] f64.
@@ -99,7 +98,7 @@ class DenseModel {
                    at + "o_proj");
   }
 
-  // As Hugging Face does it: x cos + (-second half, first half) sin.
+  // As in Hugging Face: x cos + (-second half, first half) sin.
   static at::Tensor rotate(const at::Tensor& x, const at::Tensor& angles) {
     const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1);  // [T, 1, H]
     const auto halves = x.chunk(2, -1);
@@ -132,7 +131,7 @@ class DenseModel {
 
   const model::ModelConfig config_;
   std::map<std::string, at::Tensor> parameters_;
-  std::map<std::string, at::Tensor> weights_;  // by its name in a Hugging Face file
+  std::map<std::string, at::Tensor> weights_;  // by name in a Hugging Face file
 };
 
 }  // namespace tlt::tests

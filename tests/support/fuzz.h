@@ -1,17 +1,16 @@
-// fuzz(): calls a parser with texts that are nearly right, and holds it to this: every one is
-// accepted or refused by an InputError of one sentence, within kMaxSeconds of work and kMaxBytes of
-// memory. Anything else is a failure: another exception, a crash, a report of a sanitizer.
+// fuzz(): calls a parser with nearly valid inputs and requires that each is accepted, or rejected
+// by an InputError of one sentence, within kMaxSeconds of work and kMaxBytes of memory. Anything
+// else is a failure: another exception, a crash, a sanitizer report.
 //
-// What the call returns says how it took the text; a text that is taken as none was before (for a
-// refusal: the sentence, without what it quotes) joins the corpus. So the texts find their way into
-// the parser.
+// The call returns a summary of how it handled the input; an input with a new summary (for an
+// error: the sentence without quotations) joins the corpus. So inputs reach deeper into the parser.
 //
-// A plain run makes plan.inputs texts from a fixed seed, the same ones everywhere. Two variables
-// are for longer runs at home (make test-asan builds the program, build-asan/tests/tlt_fuzz_test):
-//   TLT_FUZZ_SECONDS=600  as long as that for each parser, from a new seed, which is printed
-//   TLT_FUZZ_INPUT=file   that text only
-// The text at work is kept in tlt_fuzz_NAME in the folder for temporary files, and stays there when
-// the parser fails or the process dies.
+// A plain run makes plan.inputs inputs from a fixed seed, the same everywhere. Two variables are
+// for longer runs (make test-asan builds the program, build-asan/tests/tlt_fuzz_test):
+//   TLT_FUZZ_SECONDS=600  this long for each parser, from a new seed, which is printed
+//   TLT_FUZZ_INPUT=file   that input only
+// The current input is kept in tlt_fuzz_NAME in the folder for temporary files, and stays there
+// when the parser fails or the process ends.
 //
 //   TLT_FUZZ_SECONDS=600 build-asan/tests/tlt_fuzz_test --gtest_filter='*Jinja*'
 //
@@ -44,21 +43,21 @@ namespace tlt::tests {
 
 struct FuzzPlan {
   std::string name = {};
-  std::vector<std::string> corpus = {};      // whole texts
+  std::vector<std::string> corpus = {};      // whole inputs
   std::vector<std::string> dictionary = {};  // words of the format
   int64_t inputs = 0;                        // of a plain run
-  size_t max_bytes = 1 << 17;                // of a text
-  // A text from two others; Mutator::bytes() when there is none.
+  size_t max_bytes = 1 << 17;                // of an input
+  // Makes an input from two others; default: Mutator::bytes().
   std::function<std::string(Mutator&, const std::string&, const std::string&)> mutate = {};
 };
 
-// Calls a parser; what it returns is "" or a sketch of what the parser made of the text.
+// Calls a parser; returns "" or a summary of what the parser made of the input.
 using FuzzCall = std::function<std::string(const std::string& text)>;
 
 class Fuzzer {
  public:
   static constexpr double kMaxSeconds = 1;
-  static constexpr int64_t kMaxBytes = int64_t{3} << 30;  // the sanitizer's included
+  static constexpr int64_t kMaxBytes = int64_t{3} << 30;  // including the sanitizer's
   static constexpr size_t kMaxSentence = 2000;
 
   Fuzzer(const FuzzPlan& plan, FuzzCall call)
@@ -82,7 +81,7 @@ class Fuzzer {
   }
 
  private:
-  // Of work, not of waiting: the machine may be busy with something else.
+  // Time of work, not of waiting: the machine may be busy otherwise.
   static double now() {
     timespec time{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -101,7 +100,7 @@ class Fuzzer {
     if (made.size() > plan_.max_bytes) made.resize(plan_.max_bytes);
     return made;
   }
-  // One of the corpus, or of what was found; what was accepted more often.
+  // An input of the corpus or a found one; accepted ones more often.
   const std::string& pick(Mutator& mutator) const {
     const auto& found = found_[mutator.one_in(4)];
     return found.empty() || mutator.one_in(2) ? mutator.one_of(plan_.corpus)
@@ -135,7 +134,7 @@ class Fuzzer {
     if (kinds_.size() < kMaxKinds && kinds_.insert(kind).second) found_[is_refused].push_back(text);
   }
 
-  // A sentence without what it quotes.
+  // A sentence without its quotations.
   static std::string kind_of(const std::string& sentence) {
     std::string kind;
     for (size_t i = 0; i < sentence.size() && kind.size() < 80; ++i) {
@@ -153,12 +152,12 @@ class Fuzzer {
       fail("not one sentence: " + message.substr(0, kMaxSentence));
   }
 
-  // The text at work, so that it is there when the process is not any more.
+  // Writes the current input to a file, so that it survives the process.
   void keep(const std::string& text) {
     kept_.write_at(0, text);
     kept_.truncate(std::ssize(text));
     const itimerval patience = {.it_interval = {}, .it_value = {.tv_sec = 30, .tv_usec = 0}};
-    setitimer(ITIMER_VIRTUAL, &patience, nullptr);  // a call that does not end ends the process
+    setitimer(ITIMER_VIRTUAL, &patience, nullptr);  // ends the process if a call does not end
   }
 
   void fail(const std::string& what) {
@@ -181,10 +180,10 @@ class Fuzzer {
   const FuzzCall call_;
   const double seconds_;  // 0: a plain run
   const uint64_t seed_;
-  FileHandle kept_;  // the text at work
+  FileHandle kept_;  // the current input
   const double start_ = now();
 
-  std::array<std::vector<std::string>, 2> found_;  // accepted, refused
+  std::array<std::vector<std::string>, 2> found_;  // accepted, rejected
   std::set<std::string> kinds_;
   int64_t tried_ = 0, accepted_ = 0, failures_ = 0;
   size_t refused_ = 0;

@@ -1,5 +1,6 @@
-// The engine's step once more, written out by hand so that tests can do one part of it wrongly and
-// see that their law notices. Without a fault it gives what rollout::Engine gives.
+// HandEngine: the engine step written by hand, so that tests can plant a fault in one part of it
+// and check that their invariant detects it. Without a fault its results are those of
+// rollout::Engine.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,14 +18,14 @@ namespace tlt::tests {
 
 enum class Fault {
   kNone,
-  kForgottenPageCopy,  // a sample writes on into a page without the prompt's last positions
-  kStaleSlot,  // the values of one row are not stored: its slot keeps what was there before, once
-  kWrongPosition,  // one piece of a sequence is computed one position further on, once
-  kNumberByRow,  // random numbers are taken by the row of the batch, not by the place of the token
-  // With draft trees, in every one of them:
+  kForgottenPageCopy,  // a sample continues in a page without the prompt's last positions
+  kStaleSlot,          // the values of one row are not stored, once: its slot keeps its old values
+  kWrongPosition,      // one piece of a sequence is computed one position later, once
+  kUniformByRow,       // uniforms are taken by the row of the batch, not by the token's position
+  // In every draft tree:
   kWrongAncestor,  // the first node below the root is computed as another token
   kWrongDepth,     // the last node is computed one position too early
-  kForgottenPath,  // the accepted path is not put into its slots
+  kForgottenPath,  // the accepted path is not copied to its slots
 };
 
 class HandEngine {
@@ -65,7 +66,7 @@ class HandEngine {
     if (plan.empty()) return false;
     for (const ops::Segment& tree : plan.batch.segments)
       if (tree.is_tree()) spoil(tree, plan.batch);
-    const bool once = ++steps_ == 12;  // in the middle of things, and of a page
+    const bool once = ++steps_ == 12;  // in the middle of the rollout and of a page
     ops::Segment& segment = plan.batch.segments.front();
     if (fault_ == Fault::kWrongPosition && once) ++segment.first_position;
     if (fault_ != Fault::kForgottenPageCopy)
@@ -73,7 +74,7 @@ class HandEngine {
     const at::Tensor slot = values_of(segment), before = slot.clone();
     const at::Tensor& hidden = model_.forward(plan.batch, cache_, activations_);
     if (fault_ == Fault::kStaleSlot && once) slot.copy_(before);
-    if (fault_ == Fault::kNumberByRow) {
+    if (fault_ == Fault::kUniformByRow) {
       const std::vector<ops::Sampled> sampled = sample(plan, hidden);
       std::vector<rollout::Drawn> drawn;
       for (const ops::Sampled& one : sampled) drawn.push_back({.tokens = {&one, 1}, .path = {}});
@@ -132,7 +133,7 @@ class HandEngine {
       const rollout::Group& request = draw.sequence->group->request;
       RandomCounter counter{request.rl_step, request.prompt_id, draw.sequence->sample,
                             static_cast<uint32_t>(draw.sequence->tokens.size())};
-      if (fault_ == Fault::kNumberByRow) counter.sample = static_cast<uint32_t>(draw.row);
+      if (fault_ == Fault::kUniformByRow) counter.sample = static_cast<uint32_t>(draw.row);
       rows.push_back(draw.row);
       asked.push_back({.row = std::ssize(asked),
                        .rule = draw.sequence->group->rule,

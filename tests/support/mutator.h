@@ -1,11 +1,10 @@
-// Mutator: makes a text that is nearly another one, as files are that are damaged, old or meant to
-// harm.
+// Mutator: makes an input that is nearly another one, like damaged, outdated or malicious files.
 //
-// bytes() flips, deletes, repeats and splices bytes and puts in words of a dictionary and numbers
-// at the edges of their types. json() does the like to the tree of a JSON text, so that what comes
-// out is still JSON; of a text that is none it changes bytes.
+// bytes() flips, deletes, repeats and splices bytes and inserts words of a dictionary and numbers
+// at the limits of their types. json() does the same with the tree of a JSON text, so that the
+// result is still JSON; it changes bytes if the text is not JSON.
 //
-// Owns       the random state: the same seed gives the same texts.
+// Owns       the random state: the same seed gives the same inputs.
 //
 //   Mutator mutator(/*seed=*/1, {"dtype", "shape"});
 //   const std::string damaged = mutator.bytes(whole, /*other=*/another_whole);
@@ -42,7 +41,7 @@ class Mutator {
     return list[below(std::size(list))];
   }
 
-  // One change or a few. `other` is what a part may be taken from.
+  // Makes one or a few changes. `other` is a source of parts.
   std::string bytes(std::string text, std::string_view other) {
     do {
       change_bytes(text, other);
@@ -64,7 +63,7 @@ class Mutator {
   }
 
  private:
-  static constexpr std::string_view kDeep = "(deep)";  // stands for lists within lists
+  static constexpr std::string_view kDeep = "(deep)";  // represents nested lists
 
   static constexpr std::array<std::string_view, 16> kNumbers = {"0",
                                                                 "-1",
@@ -83,16 +82,16 @@ class Mutator {
                                                                 "-0",
                                                                 "999999999999999999999999"};
 
-  // Begin and end of a part of the text; short ones more often.
+  // Begin and end of a part of the text; short ones are more likely.
   std::pair<size_t, size_t> part(std::string_view text) {
     const size_t begin = below(text.size() + 1);
     const size_t most = std::min(text.size() - begin, size_t{1} << below(12));
     const size_t end = begin + below(most + 1);
     return one_in(2) ? std::pair(begin, end)
-                     : std::pair(word_border(text, begin), word_border(text, end));
+                     : std::pair(word_boundary(text, begin), word_boundary(text, end));
   }
-  // The next place where a word, a number or a sign ends.
-  static size_t word_border(std::string_view text, size_t place) {
+  // The next position where a word, a number or a sign ends.
+  static size_t word_boundary(std::string_view text, size_t place) {
     const auto is_of_word = [&](size_t i) {
       return std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_';
     };
@@ -109,8 +108,8 @@ class Mutator {
     for (size_t i = 0; i < times && result.size() < kMaxGrowth; ++i) result += text;
     return result;
   }
-  // Discarded: no JSON, or so deep that writing it, which the library does by recursion, would take
-  // the stack.
+  // Discarded: not JSON, or so deep that writing it, which the library does recursively, would
+  // overflow the stack.
   static Json parse(std::string_view text) {
     const auto deeper = [](int depth, Json::parse_event_t, Json&) {
       if (depth > 500) throw std::length_error("deep");
@@ -147,10 +146,10 @@ class Mutator {
       case 3:
         text.insert(begin, repeated(text.substr(begin, end - begin)));
         break;
-      case 4:  // something of another
+      case 4:  // a part of another input
         text.replace(begin, end - begin, copy_of_part(other));
         break;
-      case 5:  // the begin of this, the end of another
+      case 5:  // the beginning of this, the end of another
         text.replace(begin, text.npos, other.substr(below(other.size() + 1)));
         break;
       case 6:
@@ -164,7 +163,7 @@ class Mutator {
     }
   }
 
-  // The next number in the text becomes another.
+  // Replaces the next number in the text.
   void change_number(std::string& text, size_t begin) {
     constexpr std::string_view kDigits = "0123456789";
     const size_t first = text.find_first_of(kDigits, begin);
@@ -173,7 +172,7 @@ class Mutator {
     text.replace(first, last - first, one_of(kNumbers));
   }
 
-  // Bytes as a binary format has a length: little endian, of one to eight bytes.
+  // Changes an integer of a binary format, such as a length: little endian, one to eight bytes.
   void change_integer(std::string& text, size_t begin) {
     static constexpr uint64_t kEdges[] = {0,       1,         0x7f,       0x80,       0xff,
                                           0x7fff,  0xffff,    0x7fffffff, 1ULL << 31, UINT32_MAX,
@@ -184,7 +183,7 @@ class Mutator {
       text[begin + i] = static_cast<char>(value >> (8 * i) & 0xff);
   }
 
-  // A node anywhere in the tree, the root seldom.
+  // A random node of the tree, rarely the root.
   Json& some_node(Json& root) {
     Json* node = &root;
     while (node->is_structured() && !node->empty() && !one_in(6)) {
@@ -207,11 +206,11 @@ class Mutator {
       case 1:
         node = edge_value();
         break;
-      case 2:  // fewer
+      case 2:  // fewer items
         if (node.is_structured() && !node.empty())
           node.erase(std::next(node.begin(), below(node.size())));
         break;
-      case 3:  // more
+      case 3:  // more items
         if (node.is_array()) {
           const Json item = node.empty() || one_in(2) ? copy_of_node(other) : Json(one_of(node));
           for (size_t i = 1 + below(size_t{1} << below(8)); i > 0; --i) node.push_back(item);
@@ -219,7 +218,7 @@ class Mutator {
           node[word()] = copy_of_node(other);
         }
         break;
-      case 4:  // another name for what is there
+      case 4:  // another name for a member
         if (node.is_object() && !node.empty()) {
           const auto item = std::next(node.begin(), below(node.size()));
           const Json value = *item;

@@ -1,5 +1,5 @@
-// A drafter that knows what plain decoding gave, and mixes it with nonsense: trees of every shape,
-// whose right path lies anywhere in them and ends anywhere.
+// OracleDrafter: knows the responses of non-speculative decoding and mixes them with random tokens:
+// trees of every shape, in which the accepted path can be and end anywhere.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,9 +11,10 @@ namespace tlt::tests {
 
 class OracleDrafter final : public spec::Drafter {
  public:
-  // `truth`: the responses of plain decoding; `rightness`: how often the right path goes on.
-  OracleDrafter(const Rollouts& truth, int64_t vocabulary, double rightness, uint64_t seed)
-      : truth_(truth), vocabulary_(vocabulary), rightness_(rightness), random_(seed, {}) {}
+  // `truth`: the responses of non-speculative decoding; `acceptance`: probability that the accepted
+  // path continues.
+  OracleDrafter(const Rollouts& truth, int64_t vocabulary, double acceptance, uint64_t seed)
+      : truth_(truth), vocabulary_(vocabulary), acceptance_(acceptance), random_(seed, {}) {}
 
   std::string_view kind() const override { return "oracle"; }
   int64_t memory_bytes() const override { return 0; }
@@ -28,28 +29,29 @@ class OracleDrafter final : public spec::Drafter {
     spec::DraftTree& tree = *request.tree;
     const auto wanted =
         static_cast<int32_t>(random_.below(static_cast<uint64_t>(request.strategy.verify)));
-    int32_t right = spec::DraftTree::kRoot;  // the last node of the right path; kNone: it has ended
+    int32_t accepted =
+        spec::DraftTree::kRoot;  // last node of the accepted path; kNone: it has ended
     size_t next = request.response.size();
     for (int tries = 0; tree.size() < wanted && tries < 200; ++tries) {
       int32_t parent =
           static_cast<int32_t>(random_.below(static_cast<uint64_t>(tree.size()) + 1)) - 1;
       auto token = static_cast<int32_t>(random_.below(static_cast<uint64_t>(vocabulary_)));
-      const bool is_right =
-          right != spec::DraftTree::kNone && next < tokens.size() && random_.uniform() < rightness_;
-      if (is_right) parent = right, token = tokens[next];
+      const bool is_accepted = accepted != spec::DraftTree::kNone && next < tokens.size() &&
+                               random_.uniform() < acceptance_;
+      if (is_accepted) parent = accepted, token = tokens[next];
       const int32_t depth = parent == spec::DraftTree::kRoot ? 0 : tree[parent].depth;
       if (depth == request.strategy.depth) continue;
       int32_t node = tree.find_child(parent, token);
       if (node == spec::DraftTree::kNone)
         node = tree.add(parent, token, static_cast<float>(random_.uniform()));
-      if (is_right) right = node, ++next;
+      if (is_accepted) accepted = node, ++next;
     }
     tree.arrange();
   }
 
   const Rollouts& truth_;
   const int64_t vocabulary_;
-  const double rightness_;
+  const double acceptance_;
   RandomStream random_;
 };
 

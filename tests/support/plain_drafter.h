@@ -1,4 +1,4 @@
-// PlainDrafter: what a drafter of a test need not do; it only proposes.
+// PlainDrafter: defaults for a drafter of a test, which then only proposes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

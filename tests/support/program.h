@@ -1,4 +1,4 @@
-// Runs the program as a user would, in a folder of its own.
+// Runs the program as a user would, in a separate folder.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,7 +27,7 @@ inline std::string read_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-// A folder that is gone when the test is over.
+// A folder that is deleted after the test.
 class Scratch {
  public:
   Scratch() {
@@ -44,15 +44,15 @@ class Scratch {
   std::filesystem::path path_;
 };
 
-// A running `tlt …`; its output goes to `log`. `prepare` is called in the new process before it
-// becomes the program: for limits and variables.
+// A running `tlt …`; its output goes to `log`. `prepare` is called in the new process before exec:
+// for limits and variables.
 class Program {
  public:
   Program(std::vector<std::string> arguments, const std::filesystem::path& log,
           const std::function<void()>& prepare = {})
       : log_(log) {
     arguments.insert(arguments.begin(), TLT_PROGRAM);
-    std::fflush(stdout);  // or both write what is in its buffer
+    std::fflush(stdout);  // else both would write the buffer's content
     pid_ = fork();
     if (pid_ == 0) {
       setpgid(0, 0);  // so that kill_all() reaches its workers
@@ -78,7 +78,7 @@ class Program {
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  // Its exit code if it ended within the time.
+  // Its exit code if it ended within this time.
   bool wait_for(double seconds, int* code) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     while (std::chrono::steady_clock::now() < end) {
@@ -94,7 +94,7 @@ class Program {
   }
   void send(int signal) const { kill(pid_, signal); }
   pid_t pid() const { return pid_; }
-  // kill -9 of the program and all its workers.
+  // kill -9 for the program and all its workers.
   void kill_all() {
     kill(-pid_, SIGKILL);
     wait();
@@ -112,7 +112,7 @@ inline int run_program(const std::vector<std::string>& arguments, const std::fil
   return program.wait();
 }
 
-// The process of a rank that a program has started; -1: there is none.
+// The worker process of a rank; -1: none.
 inline pid_t worker_of(pid_t parent, int rank) {
   const std::string variable = std::string("\0RANK=", 6) + std::to_string(rank) + '\0';
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -128,7 +128,7 @@ inline pid_t worker_of(pid_t parent, int rank) {
   return -1;
 }
 
-// Waits until there is such a file; false: there is none after the time.
+// Waits until the file exists; false: it does not after this time.
 inline bool appears(const std::filesystem::path& file, double seconds = 60) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!std::filesystem::exists(file)) {

@@ -1,4 +1,4 @@
-// What tests of the engine share: requests, running them, and saying where two results differ.
+// Helpers for tests of the engine: requests, running them, and describing differences of results.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -41,7 +41,7 @@ inline Rollouts run(rollout::Engine& engine, const std::vector<rollout::Group>& 
   return rollouts;
 }
 
-// The same groups as groups of one.
+// The same groups, split into groups of one sample.
 inline std::vector<rollout::Group> split_up(const std::vector<rollout::Group>& groups) {
   std::vector<rollout::Group> single;
   for (const rollout::Group& group : groups) {
@@ -56,7 +56,7 @@ inline std::vector<rollout::Group> split_up(const std::vector<rollout::Group>& g
 
 namespace rollouts_internal {
 
-// The first index where they differ, bit by bit; -1: nowhere.
+// The first index at which they differ bitwise; -1: none.
 template <class T>
 int64_t first_difference(const std::vector<T>& a, const std::vector<T>& b) {
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
@@ -66,7 +66,7 @@ int64_t first_difference(const std::vector<T>& a, const std::vector<T>& b) {
 
 }  // namespace rollouts_internal
 
-// Where two results differ first, in words; empty when they are the same, bit by bit.
+// Describes the first difference of two results; empty when they are bit-identical.
 inline std::string difference(const Rollouts& a, const Rollouts& b) {
   using rollouts_internal::first_difference;
   std::ostringstream out;

@@ -1,5 +1,5 @@
-// ShownTexts: sequences as a drafter gets to know them, which is by being asked: each change of a
-// text is shown in a request for no guesses.
+// ShownTexts: sequences as a drafter learns of them, which is by requests: each change of a
+// sequence is passed in a request without draft tokens.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -31,7 +31,7 @@ class ShownTexts {
 
   spec::DraftTree draft(spec::SequenceId id, const spec::Strategy& strategy) {
     spec::DraftTree tree;
-    tree.add(spec::DraftTree::kRoot, 1, 1);  // of the step before
+    tree.add(spec::DraftTree::kRoot, 1, 1);  // left from the step before
     const Text& text = texts_.at(id);
     const std::vector<spec::DraftRequest> requests = {
         {id, text.prompt, text.response, strategy, &tree}};

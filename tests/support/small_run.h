@@ -1,4 +1,4 @@
-// A small run of the embedded task, for laws about whole runs.
+// A small run of the embedded task, for invariants of whole runs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -9,8 +9,7 @@
 
 namespace tlt::tests {
 
-// `tlt train` of the demo, made small: prompts are few and responses short, but everything takes
-// part.
+// `tlt train` of the demo in small: few prompts and short responses, with all components active.
 inline std::vector<std::string> small_run(const std::filesystem::path& folder, int steps,
                                           int workers, const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments = {"train",
@@ -76,7 +75,7 @@ inline std::vector<std::string> state_files(int step) {
   return files;
 }
 
-// Of a run that trains an adapter in place of the weights: its options, and the file that must be
+// For a run that trains an adapter instead of the weights: its options, and the file that must be
 // equal too.
 inline std::vector<std::string> with_adapter() {
   return {"model.lora_rank=3", "model.lora_alpha=12", "actor.optim.lr=1e-3"};
@@ -85,8 +84,8 @@ inline std::string adapter_file(int step) {
   return checkpoint_folder(step) + "adapter/adapter_model.safetensors";
 }
 
-// Dynamic sampling in which groups are left out, some are too many, and rows are gone through more
-// than once.
+// Dynamic sampling in which groups are left out, some are surplus, and rows are used more than
+// once.
 inline std::vector<std::string> with_dynamic_sampling() {
   return {"algorithm.filter_groups.enable=true", "data.gen_batch_size=3",
           "data.train_max_samples=5"};

@@ -1,14 +1,13 @@
-// StackPeek: which functions of the program a running process of it is within, without its help.
+// StackPeek: finds out which functions of the program a running process is in, without its
+// cooperation.
 //
 // The process is stopped for less than a millisecond and its main thread's stack is searched for
-// addresses to return to within the functions asked about. A place on the stack that is not written
-// again may hold an old one: so a process is taken to be within one of the functions only if it is
-// not within another.
+// return addresses within the given functions. A stack slot that is not written again may hold an
+// old address: so a process counts as within one of the functions only if it is not within another.
 //
-// Not here   machines other than x86-64, and those that allow no ptrace: can_look() is false.
-//
+// Not here   machines other than x86-64, and those without ptrace: can_look() is false.
 //   StackPeek peek({"tlt::rollout::Engine::step("});
-//   if (peek.kill_within(worker, 0)) … it was killed while it decoded …
+//   if (peek.kill_within(worker, 0)) … it was killed during decoding …
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -34,7 +33,7 @@ namespace tlt::tests {
 
 class StackPeek {
  public:
-  // Each as `nm -C` writes it, or the begin of that.
+  // Names as `nm -C` writes them, or a prefix of that.
   explicit StackPeek(const std::vector<std::string>& functions) {
     FILE* table = popen("nm -C -S --defined-only " TLT_PROGRAM, "r");
     char line[1 << 14];
@@ -58,7 +57,7 @@ class StackPeek {
 #endif
   }
 
-  // Kills the process (-9) if it is within that function and no other; else it goes on.
+  // Kills the process (-9) if it is within that function and no other; else it continues.
   bool kill_within(pid_t process, size_t function) const {
     if (ptrace(PTRACE_SEIZE, process, nullptr, nullptr) != 0) return false;
     int status = 0;
@@ -66,9 +65,9 @@ class StackPeek {
         waitpid(process, &status, __WALL) != process || !WIFSTOPPED(status))
       return false;
     const bool is_within = functions_of(process) == std::set<size_t>{function};
-    const bool is_signal = status >> 16 != PTRACE_EVENT_STOP;  // one that came meanwhile
+    const bool is_signal = status >> 16 != PTRACE_EVENT_STOP;  // a signal that arrived meanwhile
     ptrace(PTRACE_DETACH, process, nullptr, is_signal ? WSTOPSIG(status) : 0);
-    if (is_within) kill(process, SIGKILL);  // now, or its parent would not hear of it
+    if (is_within) kill(process, SIGKILL);  // before detaching, or its parent would not be notified
     return is_within;
   }
 
@@ -78,7 +77,7 @@ class StackPeek {
     size_t function;
   };
 
-  // Where the program lies in the process.
+  // Load address of the program in the process.
   static std::optional<uint64_t> base_of(pid_t process) {
     std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
     uint64_t begin = 0;

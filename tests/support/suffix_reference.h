@@ -1,5 +1,5 @@
-// What the suffix drafter promises, done slowly: every position of every text is looked at, and the
-// occurrences of a node are counted anew from the root.
+// A slow reference for the suffix drafter: it searches every position of every sequence, and counts
+// the occurrences of a node again from the root.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace tlt::tests {
 
-// The texts of one prompt.
+// The sequences of one prompt.
 struct SlowTexts {
   struct Text {
     std::vector<int32_t> tokens;
@@ -32,7 +32,7 @@ struct SlowTexts {
   };
 
   std::vector<Text> texts;
-  std::vector<std::pair<size_t, size_t>> entered;  // text and offset, the newest last
+  std::vector<std::pair<size_t, size_t>> entered;  // sequence and offset, the newest last
 
   void add_text(std::vector<int32_t> before, double weight) {
     const size_t most = spec::SuffixIndex::kLongestMatch;
@@ -71,7 +71,7 @@ struct SlowTexts {
     return found;
   }
 
-  // The i-th token that followed the match; the own text goes on as it repeats itself.
+  // The i-th token after the match; in the sequence itself the continuation is periodic.
   std::optional<int32_t> following(size_t own, const Match& match, size_t i) const {
     const std::vector<int32_t>& tokens = texts[match.text].tokens;
     const size_t known = tokens.size() - match.next;
@@ -80,7 +80,7 @@ struct SlowTexts {
     return tokens[match.next + i % known];
   }
 
-  // Tokens that may follow `path`, the most probable first, with the probability of going there.
+  // Tokens that may follow `path`, the most probable first, with their probabilities.
   std::vector<std::pair<double, int32_t>> children(size_t own, const std::vector<Match>& matches,
                                                    const Path& path) const {
     std::map<int32_t, double> weights;
@@ -107,7 +107,7 @@ struct SlowTexts {
   std::map<Path, float> draft(size_t own, int32_t min_match, const spec::Strategy& strategy,
                               double min_probability) const {
     const std::vector<Match> matches = find(own, min_match);
-    std::vector<std::pair<double, Path>> open;  // in the order of being found
+    std::vector<std::pair<double, Path>> open;  // in the order of discovery
     std::map<size_t, int64_t> expanded;         // by depth
     std::map<Path, float> chosen;
     const auto expand = [&](const Path& path, double probability) {

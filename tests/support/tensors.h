@@ -1,5 +1,5 @@
-// What tests of tensors share: random values, comparison with numbers in the message, tolerances by
-// type.
+// Helpers for tests of tensors: random values, comparison with the values in the message,
+// tolerances by type.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace tlt::tests {
 
-// Standard normal values of a place of their own.
+// Standard normal values from a separate random counter.
 inline at::Tensor random_tensor(at::IntArrayRef sizes, at::ScalarType type, uint32_t name,
                                 double scale = 1) {
   at::Tensor out = at::empty(sizes, at::kFloat);
@@ -71,7 +71,7 @@ inline bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Te
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
-// The devices tests run on: the CPU, and cuda:0 where it is tried. Filter with
+// The devices that tests run on: the CPU, and cuda:0 if CUDA is enabled. Filter with
 // --gtest_filter=*cpu* or *cuda*.
 inline std::vector<std::string> devices() {
   std::vector<std::string> names = {"cpu"};

@@ -1,4 +1,4 @@
-// Terminal: a program that believes it runs in one, and what it shows as it appears.
+// Terminal: runs a program in a pseudo-terminal and records its output as it appears.
 //
 //   Terminal terminal({"chat", "--model", folder});
 //   terminal.type("hello\n");
@@ -44,8 +44,8 @@ class Terminal {
 
   void send(int signal) const { kill(pid_, signal); }
 
-  // Reads until `what` has appeared behind what was shown at the last call; false: it did not, or
-  // the program has ended.
+  // Reads until `what` has appeared after the output of the last call; false: it did not, or the
+  // program has ended.
   bool shows(const std::string& what, double seconds = 60) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     while (text_.find(what, seen_) == std::string::npos)
@@ -54,7 +54,7 @@ class Terminal {
     return true;
   }
 
-  // Everything so far, and the pieces in which it came.
+  // The output so far, and the pieces in which it arrived.
   const std::string& text() const { return text_; }
   const std::vector<std::string>& pieces() const { return pieces_; }
 

@@ -1,4 +1,5 @@
-// Every look at it takes a millisecond: what depends on time goes the same way in every run.
+// TickingClock: advances by a millisecond per call, so that time-dependent behaviour is
+// deterministic.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,9 +1,7 @@
-// A tiny decoder with random weights, for tests that need some model and not a good one.
+// A tiny decoder with random weights, for tests that need a model of any quality.
 //
-// Its logits differ by a few units, biases and norms are not at their neutral values, and its
-// vocabulary and sizes are not multiples of the kernels' panels: a part left out of a forward pass
-// shows.
-//
+// Its logits differ by a few units, biases and norms are not neutral, and its vocabulary and sizes
+// are not multiples of the kernels' panels: a part missing from a forward pass changes the result.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -67,7 +65,7 @@ inline std::unique_ptr<model::PolicyModel> make_tiny_model(const model::ModelCon
       data[j] += static_cast<float>(0.2 * random.normal());
     const std::string name = parameter.name();
     if (name == "lm_head.weight" || name == "model.embed_tokens.weight") values.mul_(15);
-    // Or a token would mostly predict itself.
+    // Otherwise a token would mostly predict itself.
     if (name.find("o_proj") != std::string::npos || name.find("down_proj") != std::string::npos)
       values.mul_(9);
     parameter.write(device, values.to(device.torch()));

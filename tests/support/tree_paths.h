@@ -1,4 +1,4 @@
-// The nodes of a draft tree as the tokens that lead to them.
+// The nodes of a draft tree as token paths.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,7 +21,7 @@ inline Path path_of(const spec::DraftTree& tree, int32_t node) {
   return path;
 }
 
-// With their probabilities.
+// The paths with their probabilities.
 inline std::map<Path, float> paths_of(const spec::DraftTree& tree) {
   std::map<Path, float> paths;
   for (int32_t node = 0; node < tree.size(); ++node)

@@ -1,4 +1,4 @@
-// Several training passes of a golden drafter against PyTorch's
+// Compares several passes of the training-time test of a golden draft model with PyTorch's
 // (tests/tools/make_unrolled_goldens.py).
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -14,7 +14,7 @@
 
 namespace tlt::tests {
 
-// The tape has the golden sequences. Rows of pass k that mean nothing are zero in the golden file.
+// The tape has the golden sequences. Rows without meaning in pass k are zero in the golden file.
 inline void expect_unrolled(const model::DraftNetwork& network, model::DraftTape& tape,
                             const at::Tensor& states, model::SafetensorsFile& golden) {
   constexpr int64_t kPasses = 3;
@@ -33,7 +33,7 @@ inline void expect_unrolled(const model::DraftNetwork& network, model::DraftTape
     network.backward_pass(tape, pass, golden.read("d_read." + std::to_string(pass)), gradients);
   for (size_t i = 0; i < network.parameters().size(); ++i)
     for (const model::Parameter::Part& part : network.parameters()[i].parts) {
-      if (!golden.index().find("d/" + part.name)) continue;  // the head's
+      if (!golden.index().find("d/" + part.name)) continue;  // the LM head's
       EXPECT_TRUE(near(gradients.tensors[i].narrow(0, part.first_row, part.rows),
                        golden.read("d/" + part.name), 1e-4))
           << part.name;
