@@ -34,7 +34,7 @@
 
 namespace tlt {
 
-// The results that an option can change.
+// The aspect of a run that an option affects.
 enum class Affects {
   kResults,  // tokens, losses, weights
   kSpeed,    // time and memory only; tests/laws/speed_options_keep_results_test.cpp checks it

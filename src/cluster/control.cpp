@@ -97,9 +97,10 @@ void configure(zmq::socket_t& socket) {
 // Sends a message and, if it has one, its migration as a second frame.
 template <class Message>
 void send_message(zmq::socket_t& socket, const Message& message, zmq::send_flags flags) {
-  const bool has_parcel = !message.migration.empty();
-  socket.send(zmq::buffer(encode(message)), has_parcel ? flags | zmq::send_flags::sndmore : flags);
-  if (has_parcel) socket.send(zmq::buffer(message.migration), flags);
+  const bool has_migration = !message.migration.empty();
+  socket.send(zmq::buffer(encode(message)),
+              has_migration ? flags | zmq::send_flags::sndmore : flags);
+  if (has_migration) socket.send(zmq::buffer(message.migration), flags);
 }
 
 // The frame that may follow the message `body`.
@@ -420,14 +421,14 @@ void ControlClient::done(int64_t group) {
   });
 }
 
-bool ControlClient::has_parcel() {
+bool ControlClient::has_migration() {
   return impl_->with_protocol(
-      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.has_parcel(); });
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.has_migration(); });
 }
 
-std::string ControlClient::take_parcel() {
+std::string ControlClient::take_migration() {
   return impl_->with_protocol(
-      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.take_parcel(); });
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.take_migration(); });
 }
 
 void ControlClient::report(const Load& load) {
@@ -436,9 +437,9 @@ void ControlClient::report(const Load& load) {
   });
 }
 
-bool ControlClient::is_asked_to_move() {
+bool ControlClient::should_migrate() {
   return impl_->with_protocol(
-      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.is_asked_to_move(); });
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.should_migrate(); });
 }
 
 void ControlClient::move(std::string migration) {
@@ -477,10 +478,10 @@ class CoordinatorsGroups final : public GroupSource {
   void begin_step(int64_t step, int64_t groups) override { client_.begin_step(step, groups); }
   [[nodiscard]] std::optional<int64_t> try_take() override { return client_.try_take(); }
   void done(int64_t group) override { client_.done(group); }
-  [[nodiscard]] bool has_parcel() override { return client_.has_parcel(); }
-  [[nodiscard]] std::string take_parcel() override { return client_.take_parcel(); }
+  [[nodiscard]] bool has_migration() override { return client_.has_migration(); }
+  [[nodiscard]] std::string take_migration() override { return client_.take_migration(); }
   void report(const Load& load) override { client_.report(load); }
-  [[nodiscard]] bool is_asked_to_move() override { return client_.is_asked_to_move(); }
+  [[nodiscard]] bool should_migrate() override { return client_.should_migrate(); }
   void move(std::string migration) override { client_.move(std::move(migration)); }
   [[nodiscard]] bool step_done() override {
     static_cast<void>(server_->state(0));  // rethrows the server's error

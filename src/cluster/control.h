@@ -71,10 +71,10 @@ class ControlClient final : public GroupSource {
   void begin_step(int64_t step, int64_t groups) override;
   [[nodiscard]] std::optional<int64_t> try_take() override;
   void done(int64_t group) override;
-  [[nodiscard]] bool has_parcel() override;
-  [[nodiscard]] std::string take_parcel() override;
+  [[nodiscard]] bool has_migration() override;
+  [[nodiscard]] std::string take_migration() override;
   void report(const Load& load) override;
-  [[nodiscard]] bool is_asked_to_move() override;
+  [[nodiscard]] bool should_migrate() override;
   void move(std::string migration) override;
   [[nodiscard]] bool step_done() override;
   void wait_for_news(double seconds) override;

@@ -99,10 +99,10 @@ ControlOptions training() {
 // Calls everything a worker may call.
 void ask_everything(GroupSource& source) {
   if (const auto group = source.try_take()) source.done(*group);
-  static_cast<void>(source.has_parcel());
-  static_cast<void>(source.take_parcel());
+  static_cast<void>(source.has_migration());
+  static_cast<void>(source.take_migration());
   source.report({.sequences = 1, .tokens = 1, .remaining = 1});
-  static_cast<void>(source.is_asked_to_move());
+  static_cast<void>(source.should_migrate());
   static_cast<void>(source.may_train());
   static_cast<void>(source.training_ended_at());
   static_cast<void>(source.lost_workers());

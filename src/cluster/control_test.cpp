@@ -150,13 +150,13 @@ TEST(ControlTest, MigrationReachesTheOtherWorker) {
     client->report(
         {.sequences = client == &sender ? 2 : 3, .tokens = 10, .remaining = 10, .room = 2});
   }
-  ASSERT_TRUE(wait_until([&] { return sender.is_asked_to_move(); }));
-  EXPECT_FALSE(receiver.is_asked_to_move());
+  ASSERT_TRUE(wait_until([&] { return sender.should_migrate(); }));
+  EXPECT_FALSE(receiver.should_migrate());
   sender.move(migration);
   EXPECT_EQ(sender.try_take(), std::nullopt);
-  ASSERT_TRUE(wait_until([&] { return receiver.has_parcel(); }));
+  ASSERT_TRUE(wait_until([&] { return receiver.has_migration(); }));
   EXPECT_EQ(receiver.try_take(), 2);
-  EXPECT_EQ(receiver.take_parcel() == migration, true);
+  EXPECT_EQ(receiver.take_migration() == migration, true);
   EXPECT_TRUE(wait_until([&] { return server.state(1) == WorkerState::kIdle; }));
   receiver.done(2);
   EXPECT_FALSE(receiver.step_done());
@@ -269,12 +269,12 @@ TEST(ControlRanksTest, MigrationOfAKilledWorkerIsResumed) {
     const int64_t left = launch.rank == 2 ? 3 : launch.rank == 1 ? 2 : 7;
     source->report({.sequences = left, .tokens = 10, .remaining = 10, .room = 8 - left});
     if (launch.rank == 1) {
-      while (!source->is_asked_to_move()) source->wait_for_news(0.01);
+      while (!source->should_migrate()) source->wait_for_news(0.01);
       source->move("two");
     }
     if (launch.rank == 2) {
       while (!source->try_take()) source->wait_for_news(0.01);
-      EXPECT_EQ(source->take_parcel(), "two");
+      EXPECT_EQ(source->take_migration(), "two");
       raise(SIGKILL);
     }
     if (launch.rank == 0) source->done(0);
@@ -285,7 +285,7 @@ TEST(ControlRanksTest, MigrationOfAKilledWorkerIsResumed) {
         continue;
       }
       EXPECT_THAT(*group, ::testing::AnyOf(2, 3));
-      EXPECT_EQ(source->take_parcel(), *group == 3 ? "two" : "");
+      EXPECT_EQ(source->take_migration(), *group == 3 ? "two" : "");
       source->done(*group);
     }
     EXPECT_THAT(source->lost_workers(), ElementsAre(2));

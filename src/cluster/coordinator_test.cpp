@@ -613,7 +613,7 @@ class World {
       site.protocol->begin_step(step, groups_, out);
     } else if (random_.below(2) == 0 && site.engine.size() < 2 + static_cast<size_t>(i)) {
       if (const auto group = site.protocol->try_take(out)) start(i, *group);
-    } else if (site.protocol->is_asked_to_move()) {
+    } else if (site.protocol->should_migrate()) {
       std::string migration;
       for (const int64_t source : site.engine)
         for (const int64_t group : content_[source]) migration += std::to_string(group) + " ";
@@ -639,7 +639,7 @@ class World {
   void start(int i, int64_t source) {
     std::set<int64_t>& groups = content_[source];
     groups.clear();
-    std::istringstream migration(sites_[i].protocol->take_parcel());
+    std::istringstream migration(sites_[i].protocol->take_migration());
     for (int64_t group = 0; migration >> group;) groups.insert(group);
     EXPECT_EQ(groups.empty(), source < groups_);
     if (groups.empty()) groups.insert(source);
@@ -792,11 +792,11 @@ TEST_F(WorkerProtocolMigrationTest, LoadIsReportedOnlyWhenItChanges) {
 
 TEST_F(WorkerProtocolMigrationTest, MigrationLeavesNoGroups) {
   hear(CommandKind::kMigrate);
-  EXPECT_TRUE(protocol_.is_asked_to_move());
+  EXPECT_TRUE(protocol_.should_migrate());
   protocol_.move("all", out_);
   EXPECT_EQ(out_.back().migration, "all");
   EXPECT_THAT(said(), ElementsAre(EventKind::kMigrated));
-  EXPECT_FALSE(protocol_.is_asked_to_move());
+  EXPECT_FALSE(protocol_.should_migrate());
   EXPECT_THROW(protocol_.done(1, out_), Error);
   EXPECT_THROW(protocol_.move("all", out_), Error);
   hear(CommandKind::kStepDone);
@@ -806,24 +806,24 @@ TEST_F(WorkerProtocolMigrationTest, MigrationLeavesNoGroups) {
 TEST_F(WorkerProtocolMigrationTest, WorkerWithoutGroupsDoesNotMigrate) {
   hear(CommandKind::kMigrate);
   protocol_.done(1, out_);
-  EXPECT_FALSE(protocol_.is_asked_to_move());
+  EXPECT_FALSE(protocol_.should_migrate());
   hear(CommandKind::kMigrate);
-  EXPECT_FALSE(protocol_.is_asked_to_move());
+  EXPECT_FALSE(protocol_.should_migrate());
 }
 
 TEST_F(WorkerProtocolMigrationTest, MigrationIsTakenLikeAGroup) {
   hear(CommandKind::kGive, 3);
-  EXPECT_FALSE(protocol_.has_parcel());
+  EXPECT_FALSE(protocol_.has_migration());
   EXPECT_EQ(protocol_.try_take(out_), 3);
   hear(CommandKind::kGive, 4, "from another worker");
-  EXPECT_TRUE(protocol_.has_parcel());
+  EXPECT_TRUE(protocol_.has_migration());
   EXPECT_EQ(protocol_.try_take(out_), 4);
   hear(CommandKind::kGive, 5, "another");  // at the same time
-  EXPECT_EQ(protocol_.take_parcel(), "from another worker");
+  EXPECT_EQ(protocol_.take_migration(), "from another worker");
   protocol_.done(4, out_);
   EXPECT_THAT(said(), ElementsAre(EventKind::kStarted, EventKind::kStarted, EventKind::kDone));
   EXPECT_EQ(protocol_.try_take(out_), 5);
-  EXPECT_EQ(protocol_.take_parcel(), "another");
+  EXPECT_EQ(protocol_.take_migration(), "another");
 }
 
 TEST(MessagesTest, MessagesRoundTrip) {

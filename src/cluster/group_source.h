@@ -46,16 +46,16 @@ class GroupSource {
 
   // True if the next try_take() returns a migration, which needs no free capacity. take_migration()
   // returns the bytes of the migration that try_take() returned last.
-  [[nodiscard]] virtual bool has_parcel() { return false; }
-  [[nodiscard]] virtual std::string take_parcel() { return {}; }
+  [[nodiscard]] virtual bool has_migration() { return false; }
+  [[nodiscard]] virtual std::string take_migration() { return {}; }
 
   // Reports what is left of the groups taken here; the coordinator decides on migrations with it.
   // Call it whenever the load may have changed.
   virtual void report(const Load&) {}
   // True while the coordinator requests this worker's unfinished sequences: call move() with all of
   // them, between two engine steps. False again once nothing is left.
-  [[nodiscard]] virtual bool is_asked_to_move() { return false; }
-  // Ends the groups taken here, except for what `migration` holds. REQUIRES: is_asked_to_move().
+  [[nodiscard]] virtual bool should_migrate() { return false; }
+  // Ends the groups taken here, except for what `migration` holds. REQUIRES: should_migrate().
   virtual void move(std::string /*migration*/) {}
 
   // True if every group of the step is done, on all workers. Throws Error if the coordinator is

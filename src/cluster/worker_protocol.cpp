@@ -50,7 +50,7 @@ void WorkerProtocol::done(int64_t group, std::vector<Event>& out) {
   out.push_back(event(Event::Kind::kDone, group));
 }
 
-std::string WorkerProtocol::take_parcel() { return std::exchange(migration_, {}); }
+std::string WorkerProtocol::take_migration() { return std::exchange(migration_, {}); }
 
 void WorkerProtocol::report(const Load& load, std::vector<Event>& out) {
   if (taken_.empty()) return;

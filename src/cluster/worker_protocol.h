@@ -29,7 +29,7 @@ class WorkerProtocol {
   // Returns the next group, or migration, to start. nullopt: none yet; try again after news.
   [[nodiscard]] std::optional<int64_t> try_take(std::vector<Event>& out);
   // Returns the bytes of the migration that was taken last.
-  std::string take_parcel();
+  std::string take_migration();
 
   // REQUIRES: the group was taken here and is not done.
   void done(int64_t group, std::vector<Event>& out);
@@ -37,7 +37,7 @@ class WorkerProtocol {
   // Reports what is left of the groups taken here; sends it only if it has changed enough.
   void report(const Load& load, std::vector<Event>& out);
 
-  // Ends all groups taken here, except for what `migration` holds. REQUIRES: is_asked_to_move().
+  // Ends all groups taken here, except for what `migration` holds. REQUIRES: should_migrate().
   void move(std::string migration, std::vector<Event>& out);
 
   // Handles a command of the coordinator.
@@ -47,9 +47,9 @@ class WorkerProtocol {
   // From kTrain on, until there is work or the step is done.
   bool may_train() const { return may_train_; }
   bool has_group() const { return held_.has_value(); }
-  bool has_parcel() const { return held_ && *held_ >= groups_; }
+  bool has_migration() const { return held_ && *held_ >= groups_; }
   // From kMigrate on, until move() or the last group taken here is done.
-  bool is_asked_to_move() const { return should_migrate_; }
+  bool should_migrate() const { return should_migrate_; }
   bool was_given_up() const { return given_up_; }
   const std::vector<int>& lost_workers() const { return lost_workers_; }
 

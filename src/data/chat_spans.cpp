@@ -156,7 +156,7 @@ class SpanFinder {
   }
 
   // The answer of a message that the template does not write after the prompt that it answers:
-  // DeepSeek's template starts the answer with <think> and omits the reasoning of earlier messages;
+  // DeepSeek's template starts the answer with <think> and leaves reasoning out of messages;
   // Mistral's writes the system message only into the last message. The answer is the message's
   // content after the part that the prompt already contains, and the template's end-of-sequence
   // token.
@@ -226,7 +226,7 @@ class SpanFinder {
     return end;
   }
 
-  // From the last row on, merges each row into the first later row that begins with all its tokens.
+  // From the last row on, merges each row into a later row that begins with all its tokens.
   void share_rows() {
     std::vector<ChatTokens> shared;
     for (auto row = rows_.rbegin(); row != rows_.rend(); ++row) {

@@ -1,8 +1,7 @@
 // CountdownSource: generated problems of the embedded task, named like a file:
 //
 //   countdown:seed=1000,size=65536,four=0.1,top=12,heldout=false
-//   countdown:seed=1,insight=0.4,patience=1.0,tries=2,width=2      (the last four for
-//   demonstrations)
+//   countdown:seed=1,insight=0.4,patience=1.0,tries=2,width=2   (the last four: demonstrations)
 //
 // The problem at an index depends on the seed and the index only. Held-out problems (a sixteenth)
 // are the default for validation and are never used elsewhere.

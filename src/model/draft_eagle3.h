@@ -29,7 +29,7 @@ class Eagle3Network final : public DraftNetwork {
 
   std::string_view algorithm() const override { return "eagle3"; }
   const Eagle3Config& eagle3_config() const { return eagle3_config_; }
-  const std::vector<int64_t>& shown_layers() const override { return eagle3_config_.layers; }
+  const std::vector<int64_t>& auxiliary_layers() const override { return eagle3_config_.layers; }
   const std::vector<int32_t>& head_tokens() const override { return head_tokens_; }
 
   // Random weights, except for the LM head, whose rows are the target's.

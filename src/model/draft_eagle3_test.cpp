@@ -19,7 +19,7 @@
 #include "model/tape.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
-#include "tests/support/unrolled.h"
+#include "tests/support/ttt.h"
 
 namespace tlt::model {
 namespace {
@@ -88,7 +88,7 @@ class Eagle3Test : public ::testing::Test {
 };
 
 TEST_F(Eagle3Test, CapturedStatesAreInputsOfTheLayers) {
-  const std::vector<int64_t>& layers = network_->shown_layers();
+  const std::vector<int64_t>& layers = network_->auxiliary_layers();
   EXPECT_EQ(layers, (std::vector<int64_t>{0, 1, 2}));
   kv::KvCache cache(target_->device(), target_->kv_shape(), /*pages=*/7);
   std::vector<ops::PageId> pages = {0, 1, 2, 3, 4, 5, 6};
@@ -138,7 +138,7 @@ TEST_F(Eagle3Test, TttPassesAndGradientsMatchPyTorch) {
   SafetensorsFile ttt(kDrafter + "/unrolled.safetensors");
   DraftTape tape;
   fill(tape);
-  tlt::tests::expect_unrolled(*network_, tape, golden_.read("captured"), ttt);
+  tlt::tests::expect_ttt_passes(*network_, tape, golden_.read("captured"), ttt);
 }
 
 TEST_F(Eagle3Test, RowByRowEqualsThePackedPass) {
@@ -203,7 +203,7 @@ TEST_F(Eagle3Test, NewDraftModelRoundTrips) {
   save_drafter(network, folder_);
   const auto again = load_eagle3(folder_, *target_);
   EXPECT_EQ(again->head_tokens(), network.head_tokens());
-  EXPECT_EQ(again->shown_layers(), network.shown_layers());
+  EXPECT_EQ(again->auxiliary_layers(), network.auxiliary_layers());
   for (size_t i = 0; i < network.parameters().size(); ++i)
     EXPECT_TRUE(tensors_equal(again->parameters()[i].read(target_->device()),
                               network.parameters()[i].read(target_->device())));

@@ -16,12 +16,12 @@
 #include "model/draft_tape.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
-#include "tests/support/unrolled.h"
+#include "tests/support/ttt.h"
 
 namespace tlt::model {
 namespace {
 
-using tlt::tests::expect_unrolled;
+using tlt::tests::expect_ttt_passes;
 using tlt::tests::near_of_largest;
 using tlt::tests::random_tensor;
 using tlt::tests::tensors_equal;
@@ -136,7 +136,7 @@ TEST_P(DraftGoldenTest, TttPassesAndGradientsMatchPyTorch) {
   SafetensorsFile ttt(kGolden + "drafters/" + GetParam() + "/unrolled.safetensors");
   DraftTape tape;
   golden.pairs.add_to(tape);
-  expect_unrolled(*golden.network, tape, golden.pairs.features, ttt);
+  expect_ttt_passes(*golden.network, tape, golden.pairs.features, ttt);
 }
 
 TEST_P(DraftGoldenTest, BFloat16IsCloseToFloat32) {

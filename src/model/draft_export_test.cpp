@@ -111,7 +111,7 @@ TEST_F(DraftExportTest, SglangFolderLoadsWithEqualWeights) {
                                 want->parameters()[i].read(target->device())))
           << pair.drafter << " " << got->parameters()[i].name();
     EXPECT_EQ(got->head_tokens(), want->head_tokens());
-    EXPECT_EQ(got->shown_layers(), want->shown_layers());
+    EXPECT_EQ(got->auxiliary_layers(), want->auxiliary_layers());
     // SGLang's class would keep a random bias.
     const Tensors tensors = tensors_in(folder);
     ASSERT_EQ(tensors.contains("fc.bias"), got->algorithm() == "eagle") << pair.drafter;
@@ -134,7 +134,7 @@ TEST_F(DraftExportTest, VllmEagle3IsASpeculatorsFolder) {
   const auto target =
       load_policy(kGoldenFolder + "models/" + target_of_eagle3(), Device::cpu(1), at::kFloat);
   EXPECT_EQ(config["eagle_aux_hidden_state_layer_ids"],
-            load_drafter(drafter("eagle3"), *target)->shown_layers());
+            load_drafter(drafter("eagle3"), *target)->auxiliary_layers());
   Tensors want;
   for (const auto& [source_name, values] : tensors_in(drafter("eagle3"))) {
     std::string name = source_name;

@@ -27,13 +27,13 @@ Gradients DraftNetwork::make_gradients() const {
   return model::make_gradients(device(), parameters_);
 }
 
-const std::vector<int64_t>& DraftNetwork::shown_layers() const {
+const std::vector<int64_t>& DraftNetwork::auxiliary_layers() const {
   static const std::vector<int64_t> none;
   return none;
 }
 
-int64_t DraftNetwork::shown_columns() const {
-  return config_.hidden * std::max<int64_t>(1, std::ssize(shown_layers()));
+int64_t DraftNetwork::feature_columns() const {
+  return config_.hidden * std::max<int64_t>(1, std::ssize(auxiliary_layers()));
 }
 
 const std::vector<int32_t>& DraftNetwork::head_tokens() const {
@@ -139,7 +139,7 @@ void DraftNetwork::backward(DraftTape& tape, int64_t index, const at::Tensor& d_
   read_backward(d_read, pass.next.view(), d, gradients);
   layer_backward(tape, index, d, gradients);
 
-  const bool projects = index == 0 && !shown_layers().empty();
+  const bool projects = index == 0 && !auxiliary_layers().empty();
   if ((projects || index > 0) && !d_features) {
     s.d_features.resize(device(), rows, config_.hidden, type());
     d_features = &s.d_features.view();

@@ -64,8 +64,8 @@ class DraftNetwork {
 
   // The layers of the target whose inputs it reads (auxiliary hidden states), concatenated by
   // columns (S = 3 D); empty: it reads the final hidden states (S = D).
-  virtual const std::vector<int64_t>& shown_layers() const;
-  int64_t shown_columns() const;
+  virtual const std::vector<int64_t>& auxiliary_layers() const;
+  int64_t feature_columns() const;
 
   // The tokens of the LM head's rows, [R], ascending; empty: row r is token r, R = V.
   virtual const std::vector<int32_t>& head_tokens() const;
@@ -93,7 +93,7 @@ class DraftNetwork {
   // keeps everything that backward needs. Returns the input of the LM head, [T, D].
   const at::Tensor& forward(DraftTape& tape, const at::Tensor& states) const;
   // One more pass of the training-time test: the feature of row t is the previous pass's next state
-  // of row t - 1, and it attends to what it would in drafting (unrolled_attention.h). Returns the
+  // of row t - 1, and it attends to what it would in drafting (ttt_attention.h). Returns the
   // input of the LM head; in pass k the first k rows of a sequence have no meaning.
   const at::Tensor& unroll(DraftTape& tape) const;
   // The LM head on rows of its input: [n, D] -> [n, R] float32; and the gradients of input and

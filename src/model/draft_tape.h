@@ -14,7 +14,7 @@
 
 #include "model/draft_activations.h"
 #include "model/tape_batch.h"
-#include "model/unrolled_attention.h"
+#include "model/ttt_attention.h"
 
 namespace tlt::model {
 

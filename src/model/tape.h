@@ -21,8 +21,8 @@ class Tape {
   void add_sequence(const int32_t* tokens, int32_t count) {
     sequences_.add_sequence(tokens, count);
   }
-  // Appends a suffix to the last sequence added by add_sequence (TapeBatch::add_branch).
-  void add_branch(const int32_t* tokens, int32_t count) { sequences_.add_branch(tokens, count); }
+  // Appends a suffix to the last sequence added by add_sequence (TapeBatch::add_suffix).
+  void add_suffix(const int32_t* tokens, int32_t count) { sequences_.add_suffix(tokens, count); }
   const ops::Batch& batch() const { return sequences_.batch(); }
   void clear() { sequences_.clear(); }
 

@@ -19,11 +19,11 @@ void TapeBatch::add_sequence(const int32_t* tokens, int32_t count) {
   used_pages_ += pages_of(count);
 }
 
-void TapeBatch::add_branch(const int32_t* tokens, int32_t count) {
+void TapeBatch::add_suffix(const int32_t* tokens, int32_t count) {
   TLT_CHECK(count > 0 && prefix_ >= 0, "a suffix of ", count, " tokens");
   TLT_CHECK(batch_.segments[static_cast<size_t>(prefix_)].rows % ops::kPageSlots == 0,
             "a shared prefix that is not whole pages");
-  batch_.add_branch(tokens, count, prefix_, nullptr);
+  batch_.add_suffix(tokens, count, prefix_, nullptr);
   used_pages_ += pages_of(count);
 }
 
@@ -46,8 +46,8 @@ void TapeBatch::prepare_cache(const Device& device, const kv::KvShape& shape) {
   ops::PageId* list = pages_.data();
   for (ops::Segment& segment : batch_.segments) {
     segment.pages = list;
-    if (segment.stem >= 0) {
-      const ops::Segment& prefix = batch_.segments[static_cast<size_t>(segment.stem)];
+    if (segment.shared_prefix >= 0) {
+      const ops::Segment& prefix = batch_.segments[static_cast<size_t>(segment.shared_prefix)];
       list = std::copy_n(prefix.pages, pages_of(prefix.rows), list);
     }
     for (int64_t i = 0; i < pages_of(segment.rows); ++i) *list++ = next++;

@@ -21,7 +21,7 @@ class TapeBatch {
   void add_sequence(const int32_t* tokens, int32_t count);
   // Appends a sequence that consists of the last one added by add_sequence, as a shared prefix, and
   // these tokens, as a suffix. REQUIRES: the prefix is whole pages.
-  void add_branch(const int32_t* tokens, int32_t count);
+  void add_suffix(const int32_t* tokens, int32_t count);
   void clear();
 
   // Allocates the batch's pages. REQUIRES: the same device and shape at every call.

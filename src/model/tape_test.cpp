@@ -43,7 +43,7 @@ class TapeTest : public ::testing::TestWithParam<std::tuple<Family, at::ScalarTy
             6, prompt * 10 + static_cast<uint32_t>(i), lengths[i], vocabulary());
         if (share) {
           take(rows, tape.batch().rows(), lengths[i]);
-          tape.add_branch(more.data(), lengths[i]);
+          tape.add_suffix(more.data(), lengths[i]);
         } else {
           take(rows, tape.batch().rows() + kPrefix, lengths[i]);
           tokens.resize(kPrefix);
@@ -90,11 +90,11 @@ TEST_P(TapeTest, SharedPrefixKeepsStatesAndGradients) {
 TEST_P(TapeTest, SuffixNeedsAPrefixOfWholePages) {
   Tape tape(*model_, false);
   const std::vector<int32_t> tokens(20, 3);
-  EXPECT_THROW(tape.add_branch(tokens.data(), 2), Error);
+  EXPECT_THROW(tape.add_suffix(tokens.data(), 2), Error);
   tape.add_sequence(tokens.data(), 20);
-  EXPECT_THROW(tape.add_branch(tokens.data(), 2), Error);
+  EXPECT_THROW(tape.add_suffix(tokens.data(), 2), Error);
   tape.clear();
-  EXPECT_THROW(tape.add_branch(tokens.data(), 2), Error);
+  EXPECT_THROW(tape.add_suffix(tokens.data(), 2), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(

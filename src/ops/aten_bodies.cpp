@@ -236,7 +236,7 @@ void attention_backward(const AttentionShape& shape, const Batch& batch, const R
         at::matmul(d_s, keys.unsqueeze(1)).permute({2, 0, 1, 3}).reshape({segment.rows, n, h});
     at::Tensor d_k = at::matmul(d_s.transpose(-1, -2), q).sum(1).transpose(0, 1);  // [end, K, H]
     at::Tensor d_v = at::matmul(p.transpose(-1, -2), d).sum(1).transpose(0, 1);
-    if (segment.stem >= 0) {
+    if (segment.shared_prefix >= 0) {
       const at::Tensor keys_part = d_k.narrow(0, 0, begin), values_part = d_v.narrow(0, 0, begin);
       prefix_keys = prefix_keys.defined() ? prefix_keys + keys_part : keys_part;
       prefix_values = prefix_values.defined() ? prefix_values + values_part : values_part;

@@ -140,13 +140,13 @@ class PrefixGradients {
     int64_t floats = 0, last = -1;
     for (int64_t i = 0; i < std::ssize(batch.segments); ++i) {
       const Segment& segment = batch.segments[static_cast<size_t>(i)];
-      if (segment.stem < 0) {
+      if (segment.shared_prefix < 0) {
         TLT_CHECK(segment.first_position == 0, "training segments start at position 0");
         last = i;
         others_.push_back(i);
         continue;
       }
-      TLT_CHECK(segment.stem == last && segment.first_position % kPageSlots == 0 &&
+      TLT_CHECK(segment.shared_prefix == last && segment.first_position % kPageSlots == 0 &&
                     segment.first_position == batch.segments[static_cast<size_t>(last)].rows,
                 "segment ", i, " does not continue its shared prefix");
       const auto prefix = static_cast<size_t>(last), suffix = static_cast<size_t>(i);
@@ -166,11 +166,11 @@ class PrefixGradients {
   void set_buffers(int64_t index, AttentionTask& task) const {
     const auto i = static_cast<size_t>(index);
     const Segment& segment = batch_.segments[i];
-    if (segment.stem < 0 && counts_[i] == 0) return;
-    const int64_t prefix_rows = segment.stem < 0 ? segment.rows : segment.first_position;
+    if (segment.shared_prefix < 0 && counts_[i] == 0) return;
+    const int64_t prefix_rows = segment.shared_prefix < 0 ? segment.rows : segment.first_position;
     float* buffer = floats_.data_ptr<float>() + first_[i] +
                     task.kv_head * stride(prefix_rows) / shape_.kv_heads;
-    if (segment.stem >= 0) {
+    if (segment.shared_prefix >= 0) {
       task.d_prefix = buffer;
     } else {
       task.suffix_shares = buffer;

@@ -180,7 +180,7 @@ TEST_P(AttentionTest, SuffixWaitsForItsSharedPrefix) {
   const std::vector<int32_t> tokens(16, 0);
   Batch batch;
   batch.add(tokens.data(), 16, 0, first_pages_.data());
-  batch.add_branch(tokens.data(), 1, 0, first_pages_.data());
+  batch.add_suffix(tokens.data(), 1, 0, first_pages_.data());
   const at::Tensor raw = random_tensor({17, width_}, type(), 1);
   for (int round = 0; round < 50; ++round) {
     cache_.storage.zero_();
@@ -273,8 +273,8 @@ Batch batch_with_shared_prefix(const std::vector<PageId>& first,
   Batch batch = batch_of(first, 37, second, 16);
   const std::vector<int32_t> tokens(60, 0);
   batch.add(tokens.data(), 32, 0, prefix.data());
-  batch.add_branch(tokens.data(), 19, 2, suffix.data());
-  batch.add_branch(tokens.data(), 3, 2, other.data());
+  batch.add_suffix(tokens.data(), 19, 2, suffix.data());
+  batch.add_suffix(tokens.data(), 3, 2, other.data());
   return batch;
 }
 
@@ -313,8 +313,8 @@ TEST(AttentionGradientTest, AgreesWithFiniteDifferences) {
   Batch batch;
   const std::vector<int32_t> tokens(rows, 0);
   batch.add(tokens.data(), prefix, 0, pages.data());
-  batch.add_branch(tokens.data(), 19, 0, pages.data());
-  batch.add_branch(tokens.data(), 2, 0, other_pages.data());
+  batch.add_suffix(tokens.data(), 19, 0, pages.data());
+  batch.add_suffix(tokens.data(), 2, 0, other_pages.data());
   KvLayer cache{at::zeros({4, 1, 2, 2, 256}, at::kFloat), 0};
   const at::Tensor d_out = random_tensor({rows, 64}, at::kFloat, 5),
                    raw = random_tensor({rows, width}, at::kFloat, 6);

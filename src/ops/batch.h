@@ -36,7 +36,7 @@ struct Segment {
   const PageId* pages = nullptr;  // page i holds positions 16 i .. 16 i + 15; enough for all rows
   int32_t levels = 0;             // of a tree, including the root's; 0: consecutive positions
   int32_t first_tree_row = 0;     // of a tree: number of rows of other trees before it
-  int32_t stem = -1;              // segment that computes the positions before the first; -1: none
+  int32_t shared_prefix = -1;     // segment that computes the positions before the first; -1: none
 
   bool is_tree() const { return levels > 0; }
   int32_t end_position() const { return first_position + (is_tree() ? levels : rows); }
@@ -66,12 +66,13 @@ struct Batch {
     tokens.insert(tokens.end(), first_token, first_token + count);
     for (int32_t i = 0; i < count; ++i) positions.push_back(first_position + i);
   }
-  // Appends a segment that continues the shared prefix with index `stem`. REQUIRES: since that
+  // Appends a segment that continues the shared prefix with index `shared_prefix`. REQUIRES: since that
   // prefix only other suffixes of it were appended; the prefix is whole pages, which are the first
   // of `pages`.
-  void add_branch(const int32_t* first_token, int32_t count, int32_t stem, const PageId* pages) {
-    add(first_token, count, segments[static_cast<size_t>(stem)].rows, pages);
-    segments.back().stem = stem;
+  void add_suffix(const int32_t* first_token, int32_t count, int32_t shared_prefix,
+                  const PageId* pages) {
+    add(first_token, count, segments[static_cast<size_t>(shared_prefix)].rows, pages);
+    segments.back().shared_prefix = shared_prefix;
     ++suffixes;
   }
   // Appends a tree of its root only; add_node() appends the nodes below it.

@@ -105,7 +105,7 @@ Sampled sample_target_only(const float* logits, int64_t count, float top,
                    static_cast<float>(static_cast<double>(chosen.z) - std::log(mass))};
   };
   double reached = 0, rest = mass;
-  for (const int32_t draft_token : row.guesses) {
+  for (const int32_t draft_token : row.draft_tokens) {
     const auto found = std::ranges::find(kept, draft_token, &Candidate::id);
     if (found == kept.end()) continue;
     const double own = std::exp(static_cast<double>(found->z));
@@ -118,7 +118,7 @@ Sampled sample_target_only(const float* logits, int64_t count, float top,
   const Candidate* last = nullptr;  // of the other tokens
   double passed = 0;
   for (const Candidate& candidate : kept) {
-    if (std::ranges::find(row.guesses, candidate.id) != row.guesses.end()) continue;
+    if (std::ranges::find(row.draft_tokens, candidate.id) != row.draft_tokens.end()) continue;
     last = &candidate;
     passed += std::exp(static_cast<double>(candidate.z));
     if (passed > row.rest_uniform * rest) break;

@@ -40,7 +40,7 @@ struct SampleRow {
   // With a TargetOnlyRule: the draft tokens, without repetition, and the uniform for the other
   // tokens.
   const TargetOnlyRule* target_only = nullptr;
-  std::span<const int32_t> guesses = {};
+  std::span<const int32_t> draft_tokens = {};
   double rest_uniform = 0;
 };
 

@@ -81,7 +81,7 @@ TEST(SamplingTest, IdsBeyondTheLimitAreNeverSampled) {
     for (const SamplingRule& rule : rules) {
       for (const bool is_target_only : {false, true}) {
         SampleRow row{.row = 0, .rule = rule, .uniform = random.uniform()};
-        if (is_target_only) row.target_only = &target_only, row.guesses = draft_tokens;
+        if (is_target_only) row.target_only = &target_only, row.draft_tokens = draft_tokens;
         row.rest_uniform = random.uniform();
         Sampled want, got;
         sample_rows(Device::cpu(1), logits, kTokens, {&row, 1}, {&want, 1});

@@ -2,8 +2,8 @@
 //
 // Scores equal those of verl's gsm8k.compute_score, so that curves can be compared, oddities
 // included: only the last 300 characters count, numbers are compared as strings (`42.` and `42.0`
-// are not `42`), and only "strict" removes commas. Unlike verl, a whole GSM8K answer (`... ####
-// 42`) is accepted as ground truth.
+// are not `42`), and only "strict" removes commas. Unlike verl, a whole GSM8K answer
+// (`... #### 42`) is accepted as ground truth.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

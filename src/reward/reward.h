@@ -97,9 +97,7 @@ struct RewardOptions {
       "strict: the number after the last ####; flexible: the last number.");
     v(math_method, "math_method", Affects::kResults,
       "strict: the content of the last \\boxed{}; flexible: without one, the text after \"answer "
-      "is\", "
-      "the "
-      "last formula or the last number.");
+      "is\", the last formula or the last number.");
     v(countdown_format_score, "countdown_format_score", Affects::kResults,
       "Score of a countdown response with an <answer> that is wrong.");
     v(regex, "regex", Affects::kResults,

@@ -171,7 +171,7 @@ class RewardPool::Workers {
     }
   }
 
-  // Ends running jobs whose deadline is `now` or earlier. REQUIRES: mutex is held.
+  // Times out running jobs whose deadline is `now` or earlier. REQUIRES: mutex is held.
   static void give_up_late(const Shared& state, Clock::time_point now, const std::string& message) {
     while (!state->running.empty() && state->running.begin()->second.deadline <= now) {
       const Running late = std::move(state->running.begin()->second);

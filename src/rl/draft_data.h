@@ -27,7 +27,7 @@ namespace tlt::rl {
 
 class DraftData {
  public:
-  // Reads the rows. `layers`: which states the samples have (HiddenTap::layers()). InputError: as
+  // Reads the rows. `layers`: which states the samples have (HiddenStateObserver::layers()). InputError: as
   // Dataset::load and SftDataset::load.
   DraftData(const RunOptions& options, Workplace& place, rollout::Layers layers);
 
@@ -56,7 +56,7 @@ class DraftData {
   const rollout::Layers layers_;
   std::vector<spot::RecordRow> rows_;
   int64_t rows_per_part_ = 1;
-  std::unique_ptr<rollout::StopText> stop_text_;
+  std::unique_ptr<rollout::StopString> stop_text_;
   std::unique_ptr<spot::HiddenStore> store_;
   std::unique_ptr<spot::HiddenRecorder> recorder_;  // made when there is something to record
   std::unique_ptr<Progress> progress_;

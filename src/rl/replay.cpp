@@ -36,7 +36,8 @@ struct ReplayEngines::Pace {
 
 ReplayEngines::ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
                              const model::PolicyModel& model, const rollout::EngineOptions& options,
-                             const rollout::StopText* stop_text, std::vector<rollout::Group> groups)
+                             const rollout::StopString* stop_text,
+                             std::vector<rollout::Group> groups)
     : engine_(engine),
       speculation_(speculation),
       groups_(std::move(groups)),

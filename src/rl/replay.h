@@ -27,7 +27,7 @@ class ReplayEngines {
   // REQUIRES: the engine is idle; prompt ids differ.
   ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
                 const model::PolicyModel& model, const rollout::EngineOptions& options,
-                const rollout::StopText* stop_text, std::vector<rollout::Group> groups);
+                const rollout::StopString* stop_text, std::vector<rollout::Group> groups);
 
   // Whole responses, each group twice with other random numbers.
   Replay compare();

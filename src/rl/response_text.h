@@ -8,11 +8,11 @@
 #include <memory>
 
 #include "data/tokenizer.h"
-#include "rollout/stop_text.h"
+#include "rollout/stop_string.h"
 
 namespace tlt::rl {
 
-class ResponseText final : public rollout::StopText {
+class ResponseText final : public rollout::StopString {
  public:
   explicit ResponseText(data::Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
 

@@ -71,7 +71,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
     shown.set_busy(worked);
     collect(prompts, plan);
     if (shown.wants_line()) show(shown, plan, tokens_before);
-    if (groups_.is_asked_to_move())
+    if (groups_.should_migrate())
       move_what_is_left();
     else
       tell_load();
@@ -107,11 +107,11 @@ void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tok
 }
 
 void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  while (groups_.has_parcel() || engine_.room() > 0) {
+  while (groups_.has_migration() || engine_.room() > 0) {
     // Beyond its share a worker steals only when it is about to run dry: another may be a moment
     // late, not slow.
     const rollout::EngineStats stats = engine_.stats();
-    if (!groups_.has_parcel() && times_.groups >= share_ &&
+    if (!groups_.has_migration() && times_.groups >= share_ &&
         stats.running + stats.waiting >= plan.samples)
       return;
     const std::optional<int64_t> group = groups_.try_take();
@@ -134,7 +134,7 @@ void RolloutPhase::start_group(std::span<const data::Prompt> prompts, const Samp
 void RolloutPhase::go_on_with(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                               int64_t parcel) {
   std::map<uint32_t, std::vector<rollout::Response>> begun;
-  for (Rollout& rollout : unpack(groups_.take_parcel())) {
+  for (Rollout& rollout : unpack(groups_.take_migration())) {
     begun[rollout.prompt].push_back(std::move(rollout.response));
     ++unfinished_[parcel];
   }
@@ -173,7 +173,7 @@ void RolloutPhase::tell_load() {
   groups_.report({.sequences = left.sequences,
                   .tokens = left.tokens,
                   .remaining = left.remaining,
-                  .room = below < 0 ? engine_.room_at_no_cost() : below - left.sequences});
+                  .room = below < 0 ? engine_.spare_capacity() : below - left.sequences});
 }
 
 void RolloutPhase::collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {

@@ -9,8 +9,8 @@
 namespace tlt::rl {
 namespace {
 
-using rollout::Draw;
-using rollout::Drawn;
+using rollout::SampleRequest;
+using rollout::SampleResult;
 using rollout::Sequence;
 using rollout::Speculation;
 
@@ -46,8 +46,8 @@ void step(Speculation& speculation, size_t right) {
   speculation.propose(running);
   const std::vector<ops::Sampled> tokens(right + 1);
   const std::vector<int32_t> whole_path = {0, 1, 3};  // rows; the root is row 0
-  const Draw draw = {.row = 0, .sequence = running.front().get(), .is_tree = true};
-  const Drawn drawn = {tokens, std::span(whole_path).first(right + 1)};
+  const SampleRequest draw = {.row = 0, .sequence = running.front().get(), .is_tree = true};
+  const SampleResult drawn = {tokens, std::span(whole_path).first(right + 1)};
   speculation.committed(draw, drawn, right + 1, at::Tensor());
   speculation.end_step(/*has_prompt_rows=*/false);
 }

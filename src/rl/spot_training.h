@@ -64,14 +64,14 @@ std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& option
 // Of a checkpoint: how far the drafter is.
 inline constexpr const char* kSpotText = "spot.json";
 
-class SpotTraining final : public IdleWork, private rollout::HiddenTap {
+class SpotTraining final : public IdleWork, private rollout::HiddenStateObserver {
  public:
   // `is_warm`: the network was loaded, not made from random weights.
   SpotTraining(std::shared_ptr<model::DraftNetwork> network, const SpeculativeTrainOptions& options,
                bool is_warm);
 
   // For the engine. What goes wrong in it ends the collecting, not the rollout.
-  rollout::HiddenTap* tap() { return this; }
+  rollout::HiddenStateObserver* tap() { return this; }
   void set_timeline(Timeline* timeline);
 
   // Before the rollouts of step `step`, counted from 0.

@@ -112,8 +112,8 @@ class ForwardProbe {
 
 }  // namespace
 
-std::vector<double> measure_in_turns(size_t tasks, double seconds,
-                                     const std::function<double(size_t)>& run) {
+std::vector<double> measure_interleaved(size_t tasks, double seconds,
+                                        const std::function<double(size_t)>& run) {
   std::vector<double> least(tasks, std::numeric_limits<double>::infinity());
   double spent = 0;
   for (int round = 0; round < kMostRounds && (round < kLeastRounds || spent < seconds); ++round)
@@ -159,7 +159,7 @@ std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
       if (rows == 1 || sequences * rows <= most_rows) add(sequences, rows, kLongContext);
   }
   const std::vector<double> seconds =
-      measure_in_turns(costs.size(), probe.seconds - watch.seconds(), run);
+      measure_interleaved(costs.size(), probe.seconds - watch.seconds(), run);
   for (size_t i = 0; i < costs.size(); ++i) costs[i].seconds = seconds[i];
   make_monotone(costs);
   return costs;
@@ -170,7 +170,7 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
                                             const CostProbe& probe) {
   spec::EagleDrafter drafter(network, {});
   const at::Tensor states =
-      network.device().zeros({kContext, network.shown_columns()}, network.type());
+      network.device().zeros({kContext, network.feature_columns()}, network.type());
   const std::vector<int32_t> prompt(kContext, 0), row = {0};
   const std::vector<int32_t> tokens(kMostProposals, 0);  // of every response
   std::vector<double> uniforms;
@@ -211,7 +211,7 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
     }
   }
   const std::vector<double> seconds =
-      measure_in_turns(costs.size(), probe.seconds - watch.seconds(), run);
+      measure_interleaved(costs.size(), probe.seconds - watch.seconds(), run);
   for (size_t i = 0; i < costs.size(); ++i) costs[i].seconds = seconds[i];
   return costs;
 }

@@ -27,8 +27,8 @@ struct CostProbe {
 // round, up to 6 times in 4 ms, to be measured with warm caches, because decoding repeats its
 // steps. `run(task)` runs the task once and returns its seconds. At least 3 rounds, and at most 12
 // until `seconds` have passed.
-std::vector<double> measure_in_turns(size_t tasks, double seconds,
-                                     const std::function<double(size_t)>& run);
+std::vector<double> measure_interleaved(size_t tasks, double seconds,
+                                        const std::function<double(size_t)>& run);
 
 // Noise only adds time: a pass that took longer than one of more rows, for as many sequences, was
 // disturbed and gets the other's seconds. REQUIRES: within a batch size and a context, costs are in

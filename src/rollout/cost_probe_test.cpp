@@ -98,7 +98,7 @@ TEST(CostProbeTest, NoiseBurstsDoNotAffectTheMinimum) {
   for (double begin = 0; begin < 0.6; begin += 0.01) {
     NoisyMachine machine(begin);
     const auto run = [&](size_t task) { return machine.run(truth[task]); };
-    const std::vector<double> least = measure_in_turns(truth.size(), /*seconds=*/0.5, run);
+    const std::vector<double> least = measure_interleaved(truth.size(), /*seconds=*/0.5, run);
     for (size_t i = 0; i < truth.size(); ++i) EXPECT_DOUBLE_EQ(least[i], truth[i]) << begin;
     // Without interleaving, bursts affect some minima.
     NoisyMachine other(begin);
@@ -115,7 +115,7 @@ TEST(CostProbeTest, RoundsRepeatUntilTheTimeIsUp) {
   int64_t runs = 0;
   const auto counted = [&](double seconds) {
     runs = 0;
-    measure_in_turns(2, seconds, [&](size_t) { return ++runs, 0.125; });
+    measure_interleaved(2, seconds, [&](size_t) { return ++runs, 0.125; });
     return runs;
   };
   EXPECT_EQ(counted(0), 2 * 3);

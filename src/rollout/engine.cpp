@@ -28,7 +28,7 @@ int64_t cache_pages(const model::PolicyModel& model, const EngineOptions& option
 }  // namespace
 
 Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
-               const StopText* stop_text, HiddenTap* tap, Speculation* speculation)
+               const StopString* stop_text, HiddenStateObserver* tap, Speculation* speculation)
     : model_(model),
       stop_text_(stop_text),
       tap_(tap),
@@ -106,7 +106,8 @@ void Engine::check_input(const Group& group) const {
                     config.vocabulary - 1);
   TLT_CHECK_INPUT(group.samples >= 1, "prompt ", group.prompt_id, " asks for ", group.samples,
                   " samples; ask for at least 1");
-  TLT_CHECK(group.first_sample >= 0 && group.first_sample + group.samples < HiddenTap::kPrompt);
+  TLT_CHECK(group.first_sample >= 0 &&
+            group.first_sample + group.samples < HiddenStateObserver::kPrompt);
   TLT_CHECK_INPUT(group.sampling->stop.empty() || stop_text_ != nullptr, "prompt ", group.prompt_id,
                   " has stop strings, but there is no tokenizer to match them; use stop_tokens");
 }
@@ -120,7 +121,7 @@ bool Engine::step() {
   for (const PageCopy& copy : plan.copies) cache_.copy_page(copy.from, copy.to);
   const at::Tensor& hidden = model_.forward(plan.batch, cache_, *activations_);
   stats_.forward_seconds += watch.restart();
-  const std::span<const Drawn> drawn = sampler_.sample(hidden, plan.draws);
+  const std::span<const SampleResult> drawn = sampler_.sample(hidden, plan.draws);
   stats_.sample_seconds += watch.restart();
   scheduler_.commit(drawn);
   const TargetStates states(hidden, activations_->captured());
@@ -133,11 +134,11 @@ bool Engine::step() {
   return true;
 }
 
-void Engine::report(const StepPlan& plan, std::span<const Drawn> drawn,
+void Engine::report(const StepPlan& plan, std::span<const SampleResult> drawn,
                     const TargetStates& states) {
   size_t tree = 0;  // trees are in the same order in work and draws
   for (size_t i = 0; i < plan.draws.size(); ++i) {
-    const Draw& draw = plan.draws[i];
+    const SampleRequest& draw = plan.draws[i];
     size_t tokens = 1;
     if (draw.is_tree) {
       while (plan.work[tree].sequence != draw.sequence) ++tree;
@@ -156,12 +157,12 @@ void Engine::offer(const StepPlan& plan, const TargetStates& states) {
   const Layers layers = tap_ ? tap_->layers() : Layers();
   const std::span<const int32_t> tokens = plan.batch.tokens;
   for (size_t i = 0; i < plan.work.size(); ++i) {
-    const Work& work = plan.work[i];
+    const ScheduledSegment& work = plan.work[i];
     const ops::Segment& segment = plan.batch.segments[i];
-    if (speculation_ && work.sequence != nullptr) offer_begun(work, segment, states);
+    if (speculation_ && work.sequence != nullptr) offer_resumed(work, segment, states);
     if (tap_ == nullptr && work.sequence != nullptr) continue;  // drafters read those in report()
     const uint32_t prompt_id = work.group->request.prompt_id;
-    const uint32_t sample = work.sequence ? work.sequence->sample : HiddenTap::kPrompt;
+    const uint32_t sample = work.sequence ? work.sequence->sample : HiddenStateObserver::kPrompt;
     const auto offer_rows = [&](int32_t row, int32_t position, int32_t rows) {
       const TargetStates its_states = states.rows(row, rows);
       const auto its = tokens.subspan(static_cast<size_t>(row), static_cast<size_t>(rows));
@@ -176,25 +177,25 @@ void Engine::offer(const StepPlan& plan, const TargetStates& states) {
     } else if (const int32_t skip = work.repeated_rows; skip < segment.rows) {
       offer_rows(segment.first_row + skip, segment.first_position + skip, segment.rows - skip);
     }
-    if (speculation_ && work.sequence == nullptr) offer_begun(work, segment, states);
+    if (speculation_ && work.sequence == nullptr) offer_resumed(work, segment, states);
   }
 }
 
 // Passes the states that tokens of another engine were sampled from to the drafters: the prompt's
 // last one, for the first token of each response, and those of the response's own rows.
-void Engine::offer_begun(const Work& work, const ops::Segment& segment,
-                         const TargetStates& states) {
+void Engine::offer_resumed(const ScheduledSegment& work, const ops::Segment& segment,
+                           const TargetStates& states) {
   const int32_t skip = work.repeated_rows, last_row = segment.first_row + segment.rows - 1;
   if (segment.is_tree() || skip == segment.rows) return;
   const int32_t prompt = work.group->prompt_tokens();
   if (work.sequence != nullptr) {
     const int32_t first = segment.first_position + skip + 1 - prompt;
     const auto known = static_cast<int32_t>(work.sequence->begun.size());
-    speculation_->read_begun(*work.sequence, first, std::min(segment.rows - skip, known - first),
-                             segment.first_row + skip, states);
+    speculation_->read_resumed(*work.sequence, first, std::min(segment.rows - skip, known - first),
+                               segment.first_row + skip, states);
   } else if (segment.first_position + segment.rows == prompt) {
     for (const Sequence* sequence : work.group->unfinished)
-      if (!sequence->begun.empty()) speculation_->read_begun(*sequence, 0, 1, last_row, states);
+      if (!sequence->begun.empty()) speculation_->read_resumed(*sequence, 0, 1, last_row, states);
   }
 }
 
@@ -224,9 +225,10 @@ std::span<const int32_t> Engine::tokens_so_far(uint32_t prompt_id, uint32_t samp
   return {};
 }
 
-int64_t Engine::room_at_no_cost() const {
+int64_t Engine::spare_capacity() const {
   if (!speculation_) return 0;
-  return std::min(room(), speculation_->room_beside(scheduler_.running() + scheduler_.waiting()));
+  return std::min(room(),
+                  speculation_->spare_capacity(scheduler_.running() + scheduler_.waiting()));
 }
 
 EngineStats Engine::stats() const {

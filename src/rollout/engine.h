@@ -5,8 +5,8 @@
 // cache (tests/laws/batch_never_changes_tokens).
 //
 // Owns       the KV cache, its pages, the scheduler, the buffers of a step.
-// Borrows    the policy model (its weights change only while the engine is idle), StopText,
-//            HiddenTap, Speculation.
+// Borrows    the policy model (its weights change only while the engine is idle), StopString,
+//            HiddenStateObserver, Speculation.
 // Not here   which sequences run in a step (scheduler.h), how a token is sampled (token_sampler.h).
 // Threading  engine thread only; no locks.
 //
@@ -26,10 +26,10 @@
 #include "kv/page_pool.h"
 #include "model/policy_model.h"
 #include "rollout/engine_options.h"
-#include "rollout/hidden_tap.h"
+#include "rollout/hidden_state_observer.h"
 #include "rollout/scheduler.h"
 #include "rollout/speculation.h"
-#include "rollout/stop_text.h"
+#include "rollout/stop_string.h"
 #include "rollout/token_sampler.h"
 
 namespace tlt::rollout {
@@ -60,7 +60,7 @@ class Engine {
   // stop_text: required by requests with stop strings. tap: may be null. speculation: null means
   // non-speculative decoding; the tokens are the same either way. All outlive the engine.
   Engine(const model::PolicyModel& model, const EngineOptions& options,
-         const StopText* stop_text = nullptr, HiddenTap* tap = nullptr,
+         const StopString* stop_text = nullptr, HiddenStateObserver* tap = nullptr,
          Speculation* speculation = nullptr);
   ~Engine();
 
@@ -95,7 +95,7 @@ class Engine {
   int64_t room() const { return scheduler_.room(); }
   // Spare capacity: how many of these would slow the unfinished ones down only slightly, as
   // predicted by the tuner; 0 without a tuner. REQUIRES: some sequences are unfinished.
-  int64_t room_at_no_cost() const;
+  int64_t spare_capacity() const;
   // Sums over the running and waiting sequences; visits each of them.
   Unfinished unfinished() const { return scheduler_.unfinished(); }
   EngineStats stats() const;
@@ -111,13 +111,15 @@ class Engine {
   void begin_rollout();
   // Passes the hidden states of committed tokens to the tap and to the drafters.
   void offer(const StepPlan& plan, const TargetStates& states);
-  void offer_begun(const Work& work, const ops::Segment& segment, const TargetStates& states);
-  void report(const StepPlan& plan, std::span<const Drawn> drawn, const TargetStates& states);
+  void offer_resumed(const ScheduledSegment& work, const ops::Segment& segment,
+                     const TargetStates& states);
+  void report(const StepPlan& plan, std::span<const SampleResult> drawn,
+              const TargetStates& states);
   void count(const StepPlan& plan);
 
   const model::PolicyModel& model_;
-  const StopText* stop_text_;
-  HiddenTap* tap_;
+  const StopString* stop_text_;
+  HiddenStateObserver* tap_;
   Speculation* speculation_;
   kv::KvCache cache_;
   kv::PagePool pool_;

@@ -84,7 +84,7 @@ Response slow_response(const DenseModel& model, const Group& group, uint32_t sam
 }
 
 // Token n is the text "n ".
-class NumberText : public StopText {
+class NumberText : public StopString {
  public:
   std::unique_ptr<TextStream> open() const override { return std::make_unique<Stream>(); }
 
@@ -99,7 +99,7 @@ class NumberText : public StopText {
 };
 
 // Collects what is offered by prompt and sample; fails when a position is repeated or skipped.
-class RecordingTap : public HiddenTap {
+class RecordingTap : public HiddenStateObserver {
  public:
   struct Offered {
     int32_t first_position = 0;
@@ -156,7 +156,7 @@ class EngineTest : public ::testing::Test {
   }
 
   Rollouts run(const std::vector<Group>& groups, const EngineOptions& options,
-               HiddenTap* tap = nullptr) const {
+               HiddenStateObserver* tap = nullptr) const {
     Engine engine(*model_, options, &text_, tap);
     return tests::run(engine, groups);
   }
@@ -452,8 +452,8 @@ TEST_F(EngineTest, HiddenStatesAreOfferedOnceDespitePreemption) {
     std::vector<int32_t> tokens(prompt);
     tokens.insert(tokens.end(), response.tokens.begin(), response.tokens.end() - 1);
     const at::Tensor want = dense.hidden(tokens);
-    for (const uint32_t sample : {key.second, HiddenTap::kPrompt}) {
-      const bool is_prompt = sample == HiddenTap::kPrompt;
+    for (const uint32_t sample : {key.second, HiddenStateObserver::kPrompt}) {
+      const bool is_prompt = sample == HiddenStateObserver::kPrompt;
       if (!is_prompt && response.tokens.size() == 1) {
         EXPECT_FALSE(roomy.offered.contains(key));
         continue;

@@ -58,7 +58,7 @@ class RecordingDrafter final : public tests::PlainDrafter {
 };
 
 // Keeps the model's state at each position of the prompts and samples.
-class KeepingTap final : public HiddenTap {
+class KeepingTap final : public HiddenStateObserver {
  public:
   void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
              std::span<const int32_t> tokens) override {
@@ -77,7 +77,7 @@ class KeepingTap final : public HiddenTap {
 };
 
 // Token i is the i-th letter.
-class Letters final : public StopText {
+class Letters final : public StopString {
  public:
   std::unique_ptr<TextStream> open() const override {
     struct Stream final : TextStream {

@@ -214,10 +214,10 @@ void Scheduler::preempt_youngest() {
   ++preemptions_;
 }
 
-void Scheduler::commit(std::span<const Drawn> drawn) {
+void Scheduler::commit(std::span<const SampleResult> drawn) {
   TLT_CHECK(drawn.size() == plan_.draws.size(), drawn.size(), " results for ", plan_.draws.size());
   for (size_t i = 0; i < plan_.work.size(); ++i) {
-    const Work& work = plan_.work[i];
+    const ScheduledSegment& work = plan_.work[i];
     if (plan_.batch.segments[i].is_tree()) continue;
     int32_t& computed = work.sequence ? work.sequence->computed : work.group->computed;
     int32_t& furthest = work.sequence ? work.sequence->furthest : work.group->furthest;
@@ -228,14 +228,14 @@ void Scheduler::commit(std::span<const Drawn> drawn) {
 }
 
 // Sampled tokens after the last one of a response are dropped.
-void Scheduler::append(const Draw& draw, const Drawn& drawn) {
+void Scheduler::append(const SampleRequest& draw, const SampleResult& drawn) {
   Sequence& sequence = *draw.sequence;
   ++sequence.target_forwards;
   std::optional<FinishReason> reason;
   size_t tokens = 0;
   while (tokens < drawn.tokens.size() && !reason) reason = sequence.append(drawn.tokens[tokens++]);
   if (draw.is_tree) {
-    const auto is_its = [&](const Work& work) { return work.sequence == &sequence; };
+    const auto is_its = [&](const ScheduledSegment& work) { return work.sequence == &sequence; };
     std::ranges::find_if(plan_.work, is_its)->kept_path = drawn.path.first(tokens);
     sequence.computed += static_cast<int32_t>(tokens);
     sequence.furthest = std::max(sequence.furthest, sequence.computed);

@@ -55,7 +55,7 @@ class Scheduler {
 
   // Commits the planned step after it ran: drawn[i] is the result of draws[i]. Afterwards the plan
   // tells which rows of its trees were kept; plan and sequences stay valid until end_step().
-  void commit(std::span<const Drawn> drawn);
+  void commit(std::span<const SampleResult> drawn);
   void end_step();
 
   // Ends sequences between steps; false when there is no such unfinished sequence.
@@ -99,7 +99,7 @@ class Scheduler {
   bool drop_idle_prompt();
   void preempt_youngest();
 
-  void append(const Draw& draw, const Drawn& drawn);
+  void append(const SampleRequest& draw, const SampleResult& drawn);
   void finish(Sequence& sequence, FinishReason reason);
   void remove_finished();
   void release(std::vector<ops::PageId>& pages);

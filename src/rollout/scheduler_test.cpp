@@ -70,7 +70,7 @@ class FakeRunner {
         memory_[static_cast<size_t>(copy.to)] = memory_[static_cast<size_t>(copy.from)];
     for (size_t i = 0; i < plan.work.size(); ++i) run_segment(plan, i);
     std::vector<ops::Sampled> sampled;
-    for (const Draw& draw : plan.draws) {
+    for (const SampleRequest& draw : plan.draws) {
       const Group& request = draw.sequence->group->request;
       sampled.push_back(
           {token_at(request.prompt_id, draw.sequence->sample, std::ssize(draw.sequence->tokens)), 0,
@@ -78,7 +78,7 @@ class FakeRunner {
     }
     tokens += std::ssize(sampled);
     ++steps;
-    std::vector<Drawn> drawn;
+    std::vector<SampleResult> drawn;
     for (const ops::Sampled& one : sampled) drawn.push_back({.tokens = {&one, 1}, .path = {}});
     scheduler_.commit(drawn);
     scheduler_.end_step();
@@ -103,7 +103,7 @@ class FakeRunner {
 
  private:
   void run_segment(const StepPlan& plan, size_t index) {
-    const Work& work = plan.work[index];
+    const ScheduledSegment& work = plan.work[index];
     const ops::Segment& segment = plan.batch.segments[index];
     std::vector<int32_t> known = work.group->request.tokens;
     if (work.sequence)
@@ -192,7 +192,7 @@ TEST(SchedulerTest, OneRowGivesAllSamplesTheirFirstToken) {
   runner.submit(1, 20, /*samples=*/20, 10);
   const StepPlan& plan = runner.scheduler().plan();
   ASSERT_EQ(std::ssize(plan.draws), 20);
-  for (const Draw& draw : plan.draws) EXPECT_EQ(draw.row, 19);
+  for (const SampleRequest& draw : plan.draws) EXPECT_EQ(draw.row, 19);
   EXPECT_EQ(runner.scheduler().running(), 8);
 }
 

@@ -16,7 +16,7 @@ int64_t GroupState::pages_to_finish() const {
   return pages_for(positions) + (copies_a_page ? 1 : 0);
 }
 
-double Sequence::number(size_t more) const {
+double Sequence::uniform_at(size_t more) const {
   const Group& request = group->request;
   const uint64_t key =
       request.random_key.value_or(uint64_t{request.rl_step} << 32 | request.prompt_id);

@@ -18,7 +18,7 @@
 #include "ops/batch.h"
 #include "ops/sampling.h"
 #include "rollout/request.h"
-#include "rollout/stop_text.h"
+#include "rollout/stop_string.h"
 #include "spec/draft_tree.h"
 
 namespace tlt::rollout {
@@ -34,8 +34,8 @@ struct GroupState {
   // Constant once submitted.
   Group request;
   std::vector<int32_t> stop_tokens;
-  int64_t max_new_tokens = 0;           // the request's, limited by the model's positions
-  const StopText* stop_text = nullptr;  // not null when the request has stop strings
+  int64_t max_new_tokens = 0;             // the request's, limited by the model's positions
+  const StopString* stop_text = nullptr;  // not null when the request has stop strings
   ops::SamplingRule rule;
 
   // Changed by the engine's steps.
@@ -81,7 +81,7 @@ struct Sequence {
   int64_t remaining() const { return group->max_new_tokens - std::ssize(tokens); }
 
   // The uniform in [0, 1) that the token `more` positions after the next one is sampled with.
-  double number(size_t more) const;
+  double uniform_at(size_t more) const;
 
   // Resumes a response of another engine. REQUIRES: this sequence has no tokens.
   void go_on(Response begun);

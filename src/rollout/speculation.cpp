@@ -241,18 +241,19 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
 
 // Empty with FastRL's rule: its token depends on the draft tokens, which therefore must not depend
 // on its uniform.
-spec::KnownDraws Speculation::uniforms_of(const Sequence& sequence, int64_t tokens) {
+spec::SharedUniforms Speculation::uniforms_of(const Sequence& sequence, int64_t tokens) {
   const ops::SamplingRule& rule = sequence.group->rule;
   if (target_only_ || rule.temperature <= 0) return {};
   const size_t first = uniforms_.size();
-  for (int64_t i = 0; i < tokens; ++i) uniforms_.push_back(sequence.number(static_cast<size_t>(i)));
+  for (int64_t i = 0; i < tokens; ++i)
+    uniforms_.push_back(sequence.uniform_at(static_cast<size_t>(i)));
   return {std::span(uniforms_).subspan(first), rule};
 }
 
 // Exploration steps draft only for the sequences with the shortest responses.
 void Speculation::limit_exploration() {
-  if (std::ssize(requests_) <= spec::kTrySequences) return;
-  const auto few = requests_.begin() + spec::kTrySequences;
+  if (std::ssize(requests_) <= spec::kExplorationSequences) return;
+  const auto few = requests_.begin() + spec::kExplorationSequences;
   std::ranges::nth_element(requests_, few, {}, [](const spec::DraftRequest& request) {
     return std::pair(request.response.size(), request.id);
   });
@@ -289,15 +290,15 @@ void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const Target
   });
 }
 
-void Speculation::read_begun(const Sequence& sequence, int32_t first, int32_t count, int32_t row,
-                             const TargetStates& states) {
+void Speculation::read_resumed(const Sequence& sequence, int32_t first, int32_t count, int32_t row,
+                               const TargetStates& states) {
   if (!reads_states_) return;
   rows_.clear();
   for (int32_t i = 0; i < count; ++i) rows_.push_back(row + i);
   log_.add({sequence.group->request.prompt_id, sequence.sample}, first, states, rows_);
 }
 
-void Speculation::committed(const Draw& draw, const Drawn& drawn, size_t tokens,
+void Speculation::committed(const SampleRequest& draw, const SampleResult& drawn, size_t tokens,
                             const TargetStates& states) {
   if (!has_commits_) commits_.restart();
   has_commits_ = true;
@@ -342,7 +343,7 @@ void Speculation::count(const spec::VerifiedTree& tree, size_t tokens) {
   if (drafting_->drafter.get() != mixed_) return;
   const auto count_drafters = [&](const spec::DraftNode& node, int64_t DraftStats::*counter) {
     for (size_t i = 0; i + 1 < members_.size(); ++i)
-      members_[i].stats.*counter += node.guess.guessers >> i & 1;
+      members_[i].stats.*counter += node.origin.drafters >> i & 1;
   };
   for (const spec::DraftNode& node : tree.nodes) count_drafters(node, &DraftStats::mixed_drafted);
   for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent)
@@ -381,7 +382,7 @@ void Speculation::update_speed(double seconds) {
       tokens_per_second_ > 0 ? tokens_per_second_ + kRateShare * (rate - tokens_per_second_) : rate;
   const spec::StepOutcome step{.batch = batch_, .trees = verified_};
   const double table = adaptive_->costs->target_seconds(static_cast<double>(step.rows()),
-                                                       static_cast<double>(batch_), load_.context);
+                                                        static_cast<double>(batch_), load_.context);
   const double factor = std::clamp((seconds - draft_seconds_) / table, kLeastFactor, kMostFactor);
   cost_factor_ += kFactorShare * (factor - cost_factor_);
 }
@@ -392,8 +393,8 @@ void Speculation::ended(const Response& response) {
   for_each_drafter([&](spec::Drafter& drafter) { drafter.end(id, response.tokens); });
 }
 
-int64_t Speculation::room_beside(int64_t sequences) {
-  return tuner_ ? tuner_->room_beside({sequences, load_.context}) : 0;
+int64_t Speculation::spare_capacity(int64_t sequences) {
+  return tuner_ ? tuner_->spare_capacity({sequences, load_.context}) : 0;
 }
 
 void Speculation::begin_rollout() {

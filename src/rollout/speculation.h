@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "rollout/hidden_state_log.h"
 #include "rollout/sequence.h"
-#include "rollout/state_log.h"
 #include "rollout/step_plan.h"
 #include "rollout/target_states.h"
 #include "spec/drafter.h"
@@ -104,19 +104,20 @@ class Speculation {
                    std::span<const int32_t> tokens);
   // Passes states of a resumed prefix: tokens first … first + count - 1 of sequence.begun were
   // sampled from the states of rows row, row + 1 …
-  void read_begun(const Sequence& sequence, int32_t first, int32_t count, int32_t row,
-                  const TargetStates& states);
+  void read_resumed(const Sequence& sequence, int32_t first, int32_t count, int32_t row,
+                    const TargetStates& states);
   // A draw has been committed. tokens: how many of drawn.tokens the response got. states: of the
   // step's forward pass.
-  void committed(const Draw& draw, const Drawn& drawn, size_t tokens, const TargetStates& states);
+  void committed(const SampleRequest& draw, const SampleResult& drawn, size_t tokens,
+                 const TargetStates& states);
   // Ends the step after all its draws were committed. has_prompt_rows: it did more than decode.
   void end_step(bool has_prompt_rows);
 
   // The response is finished, or was cancelled.
   void ended(const Response& response);
 
-  // Tuner::room_beside(); 0 without a tuner.
-  int64_t room_beside(int64_t sequences);
+  // Tuner::spare_capacity(); 0 without a tuner.
+  int64_t spare_capacity(int64_t sequences);
 
   // The first sequence is submitted to an idle engine.
   void begin_rollout();
@@ -163,8 +164,8 @@ class Speculation {
   void measure_if_due();
   bool competes(const Member& member) const;
   Member* choose();
-  bool is_exploration() const { return adaptive_ && tuner_ && tuner_->is_try(); }
-  spec::KnownDraws uniforms_of(const Sequence& sequence, int64_t tokens);
+  bool is_exploration() const { return adaptive_ && tuner_ && tuner_->is_exploration(); }
+  spec::SharedUniforms uniforms_of(const Sequence& sequence, int64_t tokens);
   void limit_exploration();
   bool was_requested(const Sequence& sequence) const;
   void check(const spec::DraftRequest& request);
@@ -176,7 +177,7 @@ class Speculation {
 
   std::vector<Member> members_;
   bool reads_states_ = false;  // any member does
-  StateLog log_;
+  HiddenStateLog log_;
   spec::MixedDrafter* mixed_ = nullptr;  // the last member's drafter, or null
   std::optional<ops::TargetOnlyRule> target_only_;
   std::optional<Adaptive> adaptive_;

@@ -125,10 +125,9 @@ TEST_F(SpeculationTest, CostsAreMeasuredAfterSomeDecoding) {
     ++measured;
     return spec::CostTable({{1, 1, 1e-3}, {1, 64, 1.1e-3}, {8, 8, 2e-3}, {8, 500, 3e-3}}, {});
   };
-  Speculation deferred(
-      drafters(),
-      {.options = {}, .measure_costs = measure, .max_rows = 1000, .clock = &clock},
-      config_.vocabulary);
+  Speculation deferred(drafters(),
+                       {.options = {}, .measure_costs = measure, .max_rows = 1000, .clock = &clock},
+                       config_.vocabulary);
   const auto decode = [&](int64_t tokens) {
     Engine engine(*model_, {}, nullptr, nullptr, &deferred);
     auto sampling = std::make_shared<SamplingOptions>();
@@ -190,7 +189,7 @@ TEST_F(SpeculationTest, SpareCapacityFollowsTheCostTable) {
                    .samples = 2,
                    .sampling = std::make_shared<SamplingOptions>(),
                    .seed = 3});
-    return engine.room_at_no_cost();
+    return engine.spare_capacity();
   };
   const spec::CostTable free({{1, 1, 1e-3}, {1, 64, 1e-3}, {8, 8, 1e-3}, {8, 500, 1e-3}}, {});
   const spec::CostTable dear({{1, 1, 1e-3}, {1, 64, 64e-3}, {8, 8, 8e-3}, {8, 500, 500e-3}}, {});
@@ -202,7 +201,7 @@ TEST_F(SpeculationTest, SpareCapacityFollowsTheCostTable) {
                 .tokens = {1, 2, 3},
                 .samples = 2,
                 .sampling = std::make_shared<SamplingOptions>()});
-  EXPECT_EQ(plain.room_at_no_cost(), 0) << "no tuner";
+  EXPECT_EQ(plain.spare_capacity(), 0) << "no tuner";
 }
 
 // Proposes a token that is not accepted, and records the uniforms it gets.

@@ -18,7 +18,7 @@ struct PageCopy {
 };
 
 // The owner of a segment's rows.
-struct Work {
+struct ScheduledSegment {
   GroupState* group = nullptr;
   Sequence* sequence = nullptr;  // nullptr: rows of the group's prompt
   int32_t repeated_rows = 0;     // leading rows that were already computed before a preemption
@@ -28,14 +28,14 @@ struct Work {
 // A request to sample: one token from the logits of a row (a prompt's last row gives the first
 // token of every sample), or the tokens along a path of the sequence's draft tree, whose rows begin
 // at `row`.
-struct Draw {
+struct SampleRequest {
   int32_t row = 0;
   Sequence* sequence = nullptr;
   bool is_tree = false;
 };
 
-// The result of a Draw.
-struct Drawn {
+// The result of a SampleRequest.
+struct SampleResult {
   std::span<const ops::Sampled> tokens;
   // Tree only: the row, relative to the root's, that each token was sampled from. Its KV entry is
   // that of the token before.
@@ -45,8 +45,8 @@ struct Drawn {
 struct StepPlan {
   std::vector<PageCopy> copies;
   ops::Batch batch;
-  std::vector<Work> work;  // one per segment of the batch
-  std::vector<Draw> draws;
+  std::vector<ScheduledSegment> work;  // one per segment of the batch
+  std::vector<SampleRequest> draws;
 
   bool empty() const { return batch.segments.empty(); }
   // True when the step does more than decode: it has prompt rows or recomputed rows.
@@ -55,7 +55,8 @@ struct StepPlan {
                                [](const ops::Segment& segment) {
                                  return !segment.is_tree() && segment.rows > 1;
                                }) ||
-           std::ranges::any_of(work, [](const Work& one) { return one.sequence == nullptr; });
+           std::ranges::any_of(work,
+                               [](const ScheduledSegment& one) { return one.sequence == nullptr; });
   }
   void clear() {
     copies.clear();

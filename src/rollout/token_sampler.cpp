@@ -15,7 +15,9 @@ constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 // Offset of the positions whose uniforms only FastRL's rule uses, apart from the tokens' own.
 constexpr size_t kRestPositions = size_t{1} << 31;
 
-int64_t rows_of(const Draw& draw) { return 1 + (draw.is_tree ? draw.sequence->draft.size() : 0); }
+int64_t rows_of(const SampleRequest& draw) {
+  return 1 + (draw.is_tree ? draw.sequence->draft.size() : 0);
+}
 
 }  // namespace
 
@@ -27,7 +29,8 @@ TokenSampler::TokenSampler(const model::PolicyModel& model, int64_t max_rows) : 
   logits_ = model.device().empty({rows, vocabulary}, at::kFloat);
 }
 
-std::span<const Drawn> TokenSampler::sample(const at::Tensor& hidden, std::span<const Draw> draws) {
+std::span<const SampleResult> TokenSampler::sample(const at::Tensor& hidden,
+                                                   std::span<const SampleRequest> draws) {
   if (tokens_.size() < draws.size()) {
     tokens_.resize(draws.size());
     paths_.resize(draws.size());
@@ -59,7 +62,7 @@ void TokenSampler::grow(int64_t rows) {
 
 // A row that several tokens are sampled from (a prompt's last one) goes through the LM head once
 // for each: one row more per response, and a single way to sample.
-void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const Draw> draws) {
+void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const SampleRequest> draws) {
   at::Tensor logits = logits_.narrow(0, 0, std::ssize(rows_));
   model_.logits(gather(hidden), logits);
   const at::Tensor host = logits.cpu();  // one copy for all rounds
@@ -88,13 +91,13 @@ at::Tensor TokenSampler::gather(const at::Tensor& hidden) {
   return gathered;
 }
 
-void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits) {
+void TokenSampler::advance(std::span<const SampleRequest> draws, const at::Tensor& logits) {
   requests_.clear();
   for (const Walk& walk : walks_) {
     const Sequence& sequence = *draws[walk.draw].sequence;
     requests_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
                          .rule = sequence.group->rule,
-                         .uniform = sequence.number(tokens_[walk.draw].size()),
+                         .uniform = sequence.uniform_at(tokens_[walk.draw].size()),
                          .tokens = model_.tokens()});
   }
   if (target_only_) add_draft_tokens(draws);
@@ -103,7 +106,7 @@ void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits
   size_t kept = 0;
   for (size_t i = 0; i < walks_.size(); ++i) {
     Walk walk = walks_[i];
-    const Draw& draw = draws[walk.draw];
+    const SampleRequest& draw = draws[walk.draw];
     tokens_[walk.draw].push_back(sampled_[i]);
     if (!draw.is_tree) continue;
     paths_[walk.draw].push_back(1 + walk.node);
@@ -115,7 +118,7 @@ void TokenSampler::advance(std::span<const Draw> draws, const at::Tensor& logits
 
 // Children in the order of falling probability: the last one first, as DraftTree::arrange orders
 // them.
-void TokenSampler::add_draft_tokens(std::span<const Draw> draws) {
+void TokenSampler::add_draft_tokens(std::span<const SampleRequest> draws) {
   draft_tokens_.clear();
   std::vector<size_t> ends;
   for (const Walk& walk : walks_) {
@@ -130,8 +133,9 @@ void TokenSampler::add_draft_tokens(std::span<const Draw> draws) {
     if (first == ends[i]) continue;  // no draft tokens: as without speculation
     const Sequence& sequence = *draws[walks_[i].draw].sequence;
     requests_[i].target_only = &*target_only_;
-    requests_[i].guesses = std::span(draft_tokens_).subspan(first, ends[i] - first);
-    requests_[i].rest_uniform = sequence.number(tokens_[walks_[i].draw].size() + kRestPositions);
+    requests_[i].draft_tokens = std::span(draft_tokens_).subspan(first, ends[i] - first);
+    requests_[i].rest_uniform =
+        sequence.uniform_at(tokens_[walks_[i].draw].size() + kRestPositions);
   }
 }
 

@@ -30,7 +30,8 @@ class TokenSampler {
   // as in non-speculative decoding, and the walk continues while the tree has that token as a
   // child. So the tokens do not depend on the tree, and a child is accepted as often as rejection
   // sampling would accept it (docs/paper_map.md, note 8).
-  std::span<const Drawn> sample(const at::Tensor& hidden, std::span<const Draw> draws);
+  std::span<const SampleResult> sample(const at::Tensor& hidden,
+                                       std::span<const SampleRequest> draws);
 
   // Verifies trees by FastRL's rule instead: the same distribution where both thresholds are 1, but
   // not the same tokens.
@@ -48,11 +49,11 @@ class TokenSampler {
   // The rows rows_ of hidden [T, D].
   at::Tensor gather(const at::Tensor& hidden);
   // Runs all walks to their end.
-  void sample_some(const at::Tensor& hidden, std::span<const Draw> draws);
+  void sample_some(const at::Tensor& hidden, std::span<const SampleRequest> draws);
   // FastRL's rule: passes the children of the walks' nodes as draft tokens.
-  void add_draft_tokens(std::span<const Draw> draws);
+  void add_draft_tokens(std::span<const SampleRequest> draws);
   // Samples a token at the node of every walk; a walk ends when the tree does not have the token.
-  void advance(std::span<const Draw> draws, const at::Tensor& logits);
+  void advance(std::span<const SampleRequest> draws, const at::Tensor& logits);
 
   const model::PolicyModel& model_;
   std::optional<ops::TargetOnlyRule> target_only_;
@@ -66,7 +67,7 @@ class TokenSampler {
   // Indexed by draw; the inner vectors keep their memory.
   std::vector<std::vector<ops::Sampled>> tokens_;
   std::vector<std::vector<int32_t>> paths_;
-  std::vector<Drawn> results_;
+  std::vector<SampleResult> results_;
 };
 
 }  // namespace tlt::rollout

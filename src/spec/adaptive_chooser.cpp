@@ -14,10 +14,10 @@ constexpr double kClearAdvantage = 0.03;  // hysteresis: log of the ratio at onc
 constexpr double kSummedAdvantage = 0.2;  // … or summed over steps
 constexpr double kOptimism = 2;           // standard deviations
 constexpr double kExploredShare = 0.01;
-constexpr double kFreeSteps = 12;      // lost to exploration in addition, at the start …
-constexpr double kFreeStepsAgain = 4;  // … and after new weights
-constexpr double kLeastLoss = 0.5;     // of a try's time: no try is free
-constexpr double kMostReading = 20;    // steps of the current arm; longer ones were interrupted
+constexpr double kFreeSteps = 12;       // lost to exploration in addition, at the start …
+constexpr double kFreeStepsAgain = 4;   // … and after new weights
+constexpr double kLeastLoss = 0.5;      // of a try's time: no try is free
+constexpr double kMostReading = 20;     // steps of the current arm; longer ones were interrupted
 constexpr double kPriorSequences = 60;  // for which the tokens given elsewhere are believed
 constexpr double kLeastRatio = 0.5, kMostRatio = 1.5;
 constexpr double kMostSequences = 300;  // remembered of an arm at a batch size
@@ -211,7 +211,7 @@ size_t AdaptiveChooser::choose(const Load& load, uint64_t) {
   const size_t promising = find_promising();
   const bool for_few = is_for_few(promising, batch);
   const double share =
-      for_few ? static_cast<double>(kTrySequences) / static_cast<double>(batch) : 1;
+      for_few ? static_cast<double>(kExplorationSequences) / static_cast<double>(batch) : 1;
   explores_ = promising != current_arm_ && can_afford(loss(promising, share));
   is_try_ = explores_ && for_few;
   chosen_seconds_ = outlooks_[promising].seconds;
@@ -274,7 +274,7 @@ size_t AdaptiveChooser::find_promising() const {
 
 bool AdaptiveChooser::is_for_few(size_t arm, int64_t batch) const {
   const Outlook& outlook = outlooks_[arm];
-  return arm != off_ && batch > kTrySequences &&
+  return arm != off_ && batch > kExplorationSequences &&
          outlook.tokens_deviation > outlook.seconds_deviation;
 }
 
@@ -391,7 +391,7 @@ nlohmann::json AdaptiveChooser::save() const {
           {"favourite", current_arm_},
           {"advantage", advantage_},
           {"explores", explores_},
-          {"is_try", is_try_},
+          {"is_exploration", is_try_},
           {"off_steps", off_steps_},
           {"guessing_seconds", speculative_seconds_},
           {"stay", stay_},
@@ -417,7 +417,7 @@ void AdaptiveChooser::restore(const nlohmann::json& state) {
   state.at("favourite").get_to(current_arm_);
   state.at("advantage").get_to(advantage_);
   state.at("explores").get_to(explores_);
-  state.at("is_try").get_to(is_try_);
+  state.at("is_exploration").get_to(is_try_);
   state.at("off_steps").get_to(off_steps_);
   state.at("guessing_seconds").get_to(speculative_seconds_);
   state.at("stay").get_to(stay_);

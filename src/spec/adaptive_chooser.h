@@ -38,7 +38,7 @@
 
 namespace tlt::spec {
 
-class AdaptiveChooser : public Chooser {
+class AdaptiveChooser : public TuningPolicy {
  public:
   struct Setup {
     CostTable costs;
@@ -50,7 +50,7 @@ class AdaptiveChooser : public Chooser {
   AdaptiveChooser(const std::vector<Arm>& arms, Setup setup);
 
   size_t choose(const Load& load, uint64_t choice) override;
-  bool is_try() const override { return is_try_; }
+  bool is_exploration() const override { return is_try_; }
   void record(size_t arm, const StepOutcome& outcome) override;
   void new_weights() override;
   nlohmann::json save() const override;

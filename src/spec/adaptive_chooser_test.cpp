@@ -32,7 +32,7 @@ std::vector<size_t> play(AdaptiveChooser& chooser, int steps,
   for (int step = 0; step < steps; ++step) {
     const size_t arm = chooser.choose(8, 0);
     StepOutcome outcome{.batch = 8, .tokens = 8, .trees = {}, .seconds = seconds(arm)};
-    const std::vector<VerifiedTree> trees(chooser.is_try() ? kTrySequences : 8,
+    const std::vector<VerifiedTree> trees(chooser.is_exploration() ? kExplorationSequences : 8,
                                           {nodes, depth(arm) - 1});
     if (arm != kOffArm) outcome.trees = trees;
     chooser.record(arm, outcome);
@@ -91,7 +91,7 @@ TEST(AdaptiveChooserTest, PlainStepsStayThoughSequencesEnd) {
     const size_t arm = chooser.choose(batch, 0);
     StepOutcome outcome{.batch = batch, .tokens = batch, .trees = {}, .seconds = 1};
     const std::vector<VerifiedTree> trees(
-        static_cast<size_t>(chooser.is_try() ? kTrySequences : batch), {nodes, 1});
+        static_cast<size_t>(chooser.is_exploration() ? kExplorationSequences : batch), {nodes, 1});
     if (arm != kOffArm) {
       outcome.trees = trees;
       outcome.tokens += 2 * std::ssize(trees);
@@ -191,19 +191,19 @@ TEST(AdaptiveChooserTest, GuessesInDoubtAreTriedForAFewSequences) {
   int64_t for_few = 0;
   for (int step = 0; step < 200; ++step) {
     const size_t arm = chooser.choose(64, 0);
-    const bool is_try = chooser.is_try();
-    EXPECT_FALSE(is_try && arm == kOffArm);
-    for_few += is_try;
+    const bool is_exploration = chooser.is_exploration();
+    EXPECT_FALSE(is_exploration && arm == kOffArm);
+    for_few += is_exploration;
     const std::vector<DraftNode> nodes = {{1, -1, 1, 0.5f}};
-    const std::vector<VerifiedTree> trees(is_try ? kTrySequences : 64, {nodes, -1});
+    const std::vector<VerifiedTree> trees(is_exploration ? kExplorationSequences : 64, {nodes, -1});
     StepOutcome outcome{
         .batch = 64, .tokens = 64, .trees = {}, .seconds = arm == kOffArm ? 1 : 2.0};
     if (arm != kOffArm) outcome.trees = trees;
     chooser.record(arm, outcome);
   }
   EXPECT_GE(for_few, 2);
-  chooser.choose(kTrySequences, 0);
-  EXPECT_FALSE(chooser.is_try()) << "these are all";
+  chooser.choose(kExplorationSequences, 0);
+  EXPECT_FALSE(chooser.is_exploration()) << "these are all";
 }
 
 TEST(AdaptiveChooserTest, TriesOfAHopelessDrafterBecomeRare) {

@@ -18,8 +18,8 @@
 
 #include <vector>
 
-#include "spec/chooser.h"
 #include "spec/speculation_options.h"
+#include "spec/tuning_policy.h"
 
 namespace tlt::spec {
 
@@ -43,7 +43,7 @@ class RecentNumbers {
   size_t oldest_ = 0;
 };
 
-class Bandit : public Chooser {
+class Bandit : public TuningPolicy {
  public:
   struct Setup {
     EagleOptions options;

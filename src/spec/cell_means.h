@@ -9,7 +9,7 @@
 #include <array>
 #include <vector>
 
-#include "spec/chooser.h"
+#include "spec/tuning_policy.h"
 
 namespace tlt::spec {
 

@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "spec/cell_means.h"
-#include "spec/chooser.h"
+#include "spec/tuning_policy.h"
 
 namespace tlt::spec {
 
@@ -128,12 +128,12 @@ class StepCosts {
 
   const std::vector<Arm> arms_;
   const CostTable table_;
-  std::vector<Curve> drafts_;  // [arm]
-  CellMeans cells_;            // of log (seconds / table) without the speed factor
+  std::vector<Curve> drafts_;    // [arm]
+  CellMeans cells_;              // of log (seconds / table) without the speed factor
   double log_speed_factor_ = 0;  // of all arms: log (seconds / table)
   double speed_variance_ = 1;    // of its error
-  double spread_ = 0.1;        // mean error of a step's log seconds
-  Estimate common_;            // what all arms are off by, at the last prediction's batch size
+  double spread_ = 0.1;          // mean error of a step's log seconds
+  Estimate common_;              // what all arms are off by, at the last prediction's batch size
   int64_t steps_ = 0;
 
   // Scratch.

@@ -8,13 +8,13 @@
 
 namespace tlt::spec {
 
-int32_t DraftTree::add(int32_t parent, int32_t token, float probability, Guess guess) {
+int32_t DraftTree::add(int32_t parent, int32_t token, float probability, NodeOrigin origin) {
   TLT_CHECK(parent >= kRoot && parent < size(), "parent ", parent, " of ", size(), " nodes");
   const float limit = parent == kRoot ? 1.0f : (*this)[parent].probability;
   const int32_t depth = parent == kRoot ? 1 : (*this)[parent].depth + 1;
   const float cut = probability > 0 ? std::min(probability, limit) : 0;  // NaN is not > 0
   nodes_.push_back(
-      {.token = token, .parent = parent, .depth = depth, .probability = cut, .guess = guess});
+      {.token = token, .parent = parent, .depth = depth, .probability = cut, .origin = origin});
   return size() - 1;
 }
 
@@ -95,7 +95,7 @@ bool DraftTree::is_depth_first() const {
 
 void DraftTree::check() const {
   for (int32_t node = 0; node < size(); ++node) {
-    const auto& [token, parent, depth, probability, guess] = (*this)[node];
+    const auto& [token, parent, depth, probability, origin] = (*this)[node];
     TLT_CHECK(parent >= kRoot && parent < node, "node ", node, " comes before its parent ", parent);
     const float limit = parent == kRoot ? 1.0f : (*this)[parent].probability;
     const int32_t parent_depth = parent == kRoot ? 0 : (*this)[parent].depth;

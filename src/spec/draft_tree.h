@@ -23,9 +23,9 @@
 namespace tlt::spec {
 
 // The origin of a node of a mixed tree (spec/mixed_drafter.h); empty elsewhere.
-struct Guess {
+struct NodeOrigin {
   float claimed = 0;      // probability before calibration
-  uint32_t guessers = 0;  // set of drafters that proposed the node; bit i: drafter i
+  uint32_t drafters = 0;  // set of drafters that proposed the node; bit i: drafter i
 };
 
 struct DraftNode {
@@ -33,7 +33,7 @@ struct DraftNode {
   int32_t parent = 0;
   int32_t depth = 1;  // 1: child of the root
   float probability = 0;
-  Guess guess = {};
+  NodeOrigin origin = {};
 };
 
 class DraftTree {
@@ -48,7 +48,7 @@ class DraftTree {
 
   // The new node's index. REQUIRES: the parent exists and has no child with this token.
   // `probability` is cut to the parent's (the root's is 1); NaN counts as 0.
-  int32_t add(int32_t parent, int32_t token, float probability, Guess guess = {});
+  int32_t add(int32_t parent, int32_t token, float probability, NodeOrigin origin = {});
 
   // The child with this token, or kNone. A few comparisons per node.
   static constexpr int32_t kNone = kRoot - 1;

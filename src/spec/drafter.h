@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "spec/draft_tree.h"
-#include "spec/known_draws.h"
+#include "spec/shared_uniforms.h"
 #include "spec/strategy.h"
 
 namespace at {
@@ -42,7 +42,7 @@ struct DraftRequest {
   // Draft tokens after the response, from whose end the tree continues: only for a drafter that
   // follows_paths().
   std::span<const int32_t> path = {};
-  KnownDraws draws = {};  // of the tokens after the path
+  SharedUniforms draws = {};  // of the tokens after the path
 };
 
 class Drafter {

@@ -20,11 +20,11 @@ int64_t pages_in(int64_t memory_bytes, const kv::KvShape& shape) {
 }  // namespace
 
 EagleCache::EagleCache(const Device& device, const kv::KvShape& shape, int64_t memory_bytes)
-    : keys_values_(device, shape, pages_in(memory_bytes, shape)), pool_(keys_values_.pages()) {}
+    : kv_cache_(device, shape, pages_in(memory_bytes, shape)), pool_(kv_cache_.pages()) {}
 
 int64_t EagleCache::memory_bytes() const {
   return pool_.total_pages() *
-         (keys_values_.shape().page_bytes() + static_cast<int64_t>(2 * sizeof(kv::PageId)));
+         (kv_cache_.shape().page_bytes() + static_cast<int64_t>(2 * sizeof(kv::PageId)));
 }
 
 void EagleCache::remember(EagleContext* context) { contexts_.push_back(context); }
@@ -119,7 +119,7 @@ void EagleLanes::move(EagleCache& cache, std::span<const int32_t> parents, int64
     next_set_of_lane_[lane] = free;
     const int64_t parent = set_of_lane_[static_cast<size_t>(parents[lane])];
     for (int64_t i = base_ / ops::kPageSlots; i < pages_for(base_ + written); ++i)
-      cache.keys_values_.copy_page(page(parent, i), page(free, i));
+      cache.kv_cache_.copy_page(page(parent, i), page(free, i));
   }
   set_of_lane_.swap(next_set_of_lane_);
 }

@@ -46,7 +46,7 @@ class EagleCache {
   // InputError when the memory is less than a page.
   EagleCache(const Device& device, const kv::KvShape& shape, int64_t memory_bytes);
 
-  kv::KvCache& keys_values() { return keys_values_; }
+  kv::KvCache& kv_cache() { return kv_cache_; }
   const kv::PagePool& pool() const { return pool_; }
   int64_t memory_bytes() const;
 
@@ -70,7 +70,7 @@ class EagleCache {
   [[nodiscard]] std::optional<kv::PageId> try_take();
   bool try_evict();
 
-  kv::KvCache keys_values_;
+  kv::KvCache kv_cache_;
   kv::PagePool pool_;
   int64_t step_ = 0;
   std::vector<EagleContext*> contexts_;

@@ -74,7 +74,7 @@ TEST_F(EagleCacheTest, LanesReadTheirContextAndOwnPath) {
   EagleCache cache = make(200);
   EagleLanes lanes;
   const auto slot = [&](kv::PageId page, int64_t position) -> float& {
-    return cache.keys_values()
+    return cache.kv_cache()
         .layer(0)
         .storage.data_ptr<float>()[page * 2 * 16 * 16 + position % ops::kPageSlots];
   };

@@ -32,7 +32,7 @@ EagleDrafter::EagleDrafter(const model::DraftNetwork& network, const EagleDrafte
       options_((options.check(), options)),
       head_(network, options.draft_vocab_size),
       head_rows_(head_.rows()),
-      columns_(network.shown_columns()),
+      columns_(network.feature_columns()),
       hidden_(network.config().hidden),
       cache_(network.device(), network.kv_shape(), options.kv_memory_bytes),
       activations_(network, kRows) {}
@@ -274,7 +274,7 @@ void EagleDrafter::read_prompts() {
     run(network_.features(states_.view(), activations_));
     stats_.rows_read += rows;
   }
-  for (const Copy& copy : copies_) cache_.keys_values().copy_page(copy.from, copy.to);
+  for (const Copy& copy : copies_) cache_.kv_cache().copy_page(copy.from, copy.to);
 }
 
 // Reads all new pairs; the feature of a beam's last pair is its root's.
@@ -334,7 +334,7 @@ void EagleDrafter::add_row(int32_t token, int64_t position) {
 
 const at::Tensor& EagleDrafter::run(const at::Tensor& features) {
   const Stopwatch watch;
-  const at::Tensor& out = network_.forward(batch_, features, cache_.keys_values(), activations_);
+  const at::Tensor& out = network_.forward(batch_, features, cache_.kv_cache(), activations_);
   ++stats_.passes;
   stats_.network_seconds += watch.seconds();
   return out;
@@ -369,8 +369,8 @@ void EagleDrafter::list_expansions() {
   for (size_t i = 0; i < active_; ++i) {
     Beam& beam = beams_[i];
     beam.first_row = std::ssize(expansions_);
-    const KnownDraws draws =
-        options_.common_random_numbers ? beam.request->draws.behind(beam.written) : KnownDraws();
+    const SharedUniforms draws =
+        options_.common_random_numbers ? beam.request->draws.after(beam.written) : SharedUniforms();
     for (int64_t row = 0; row < beam.rows(); ++row, first += beam.strategy.width)
       expansions_.push_back({.first = first, .width = beam.strategy.width, .draws = draws});
   }

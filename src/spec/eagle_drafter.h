@@ -65,7 +65,7 @@ class EagleDrafter final : public Drafter {
 
   std::string_view kind() const override { return "eagle"; }
   bool reads_states() const override { return true; }
-  const std::vector<int64_t>& layers() const override { return network_.shown_layers(); }
+  const std::vector<int64_t>& layers() const override { return network_.auxiliary_layers(); }
   void propose(std::span<const DraftRequest> requests) override;
   void end(SequenceId id, std::span<const int32_t> response) override;
   void read_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
@@ -187,7 +187,7 @@ class EagleDrafter final : public Drafter {
   struct Expansion {
     int64_t first;  // into tokens_ and probabilities_
     int64_t width;
-    KnownDraws draws;  // of the row's children
+    SharedUniforms draws;  // of the row's children
   };
   std::vector<Expansion> expansions_;  // by row
   std::vector<TopK> top_;

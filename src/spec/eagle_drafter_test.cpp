@@ -35,7 +35,7 @@ struct Text {
       states;  // [D] each: the prompt's, then those the response was sampled from
   DraftTree tree;
   std::vector<double> numbers;
-  KnownDraws draws;  // of the next tokens
+  SharedUniforms draws;  // of the next tokens
 
   int64_t pairs() const { return std::ssize(states); }
   int32_t token_of_pair(int64_t pair) const {
@@ -79,7 +79,7 @@ class SlowDrafter {
         const int32_t depth = node == DraftTree::kRoot ? 0 : tree[node].depth;
         const std::vector<TopK> top = {{std::span(tokens).subspan(place),
                                         std::span(probabilities).subspan(place),
-                                        text.draws.behind(depth)}};
+                                        text.draws.after(depth)}};
         TopKSoftmax().choose(network_.device(),
                              {logits.data_ptr<float>(), static_cast<size_t>(rows)}, top);
         for (int32_t& token : std::span(tokens).subspan(place))
@@ -191,7 +191,7 @@ class EagleDrafterTest : public ::testing::TestWithParam<std::tuple<Family, at::
   }
   int32_t token() { return static_cast<int32_t>(below(vocabulary())); }
   at::Tensor states(int64_t rows) {
-    at::Tensor states = at::empty({rows, network_->shown_columns()}, at::kFloat);
+    at::Tensor states = at::empty({rows, network_->feature_columns()}, at::kFloat);
     for (int64_t i = 0; i < states.numel(); ++i)
       states.data_ptr<float>()[i] = static_cast<float>(random_.normal());
     return states.to(type());
@@ -414,7 +414,7 @@ TEST_P(EagleDrafterTest, JoinsAfterAGap) {
 
 TEST_P(EagleDrafterTest, PromptsMayExceedTheWindowOrBeEvicted) {
   EagleDrafterOptions small = options(/*window=*/32);
-  const int64_t window_bytes = 32 * network_->shown_columns() * (type() == at::kFloat ? 4 : 2);
+  const int64_t window_bytes = 32 * network_->feature_columns() * (type() == at::kFloat ? 4 : 2);
   small.prompt_memory_bytes = 2 * window_bytes;
   EagleDrafter drafter(*network_, small);
   const auto expect_origin = [&](uint32_t prompt_id, int64_t origin) {
@@ -662,7 +662,7 @@ TEST_P(EagleDrafterTest, AllocatesNothingOfItsOwnOnceWarm) {
 
 TEST_P(EagleDrafterTest, MemoryBytesCoverStatesAndCache) {
   EagleDrafter drafter(*network_, options(/*window=*/1000, /*pages=*/100));
-  const int64_t state_bytes = network_->shown_columns() * (type() == at::kFloat ? 4 : 2);
+  const int64_t state_bytes = network_->feature_columns() * (type() == at::kFloat ? 4 : 2);
   const int64_t empty = drafter.memory_bytes();
   EXPECT_GE(empty, 100 * network_->kv_shape().page_bytes());
   read_prompt(drafter, 0, 500);

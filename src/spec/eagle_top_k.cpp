@@ -143,7 +143,7 @@ void TopKSoftmax::merge(std::span<const float> logits, int64_t row, const TopK& 
     else
       add_up(logits, std::span(parts_of_rows_).subspan(first, static_cast<size_t>(parts_)), log_sum,
              inverse_temperature);
-    use_number(top.draws.numbers.front(), considered_);
+    use_uniform(top.draws.numbers.front(), considered_);
   }
   for (size_t i = 0; i < top.tokens.size(); ++i) {
     top.tokens[i] = considered_[i].token;

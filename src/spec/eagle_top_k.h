@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/device.h"
-#include "spec/known_draws.h"
+#include "spec/shared_uniforms.h"
 
 namespace tlt::spec {
 
@@ -23,7 +23,7 @@ struct TopK {
   std::span<float> probabilities;
   // With uniforms: the probabilities are those of being sampled with the first uniform, and the
   // tokens are the most likely by these among the max(tokens.size(), kConsidered) largest logits.
-  KnownDraws draws = {};
+  SharedUniforms draws = {};
 
   static constexpr size_t kConsidered = 8;
 };

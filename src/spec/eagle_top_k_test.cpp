@@ -153,7 +153,7 @@ TEST(EagleTopKTest, UniformSelectsTheMostLikelyTokens) {
       slow.push_back({token, before, probability(token), probability(token)});
     }
     if (rule.truncates()) truncate(rule, slow);
-    use_number(numbers[0], slow);
+    use_uniform(numbers[0], slow);
     for (size_t i = 0; i < chosen.tokens.size(); ++i)
       ASSERT_NEAR(chosen.probabilities[i], slow[i].probability, 2e-4) << "round " << round;
 

@@ -3,13 +3,13 @@
 
 namespace tlt::spec {
 
-Gate::Gate(const SpeculationOptions& options)
+SpeculationGate::SpeculationGate(const SpeculationOptions& options)
     : kind_(options.gate == "paper"     ? Kind::kPaper
             : options.gate == "release" ? Kind::kRelease
                                         : Kind::kLearned),
       threshold_(options.bs_threshold) {}
 
-bool Gate::opens(int64_t batch) {
+bool SpeculationGate::opens(int64_t batch) {
   if (kind_ == Kind::kLearned) return true;
   if (kind_ == Kind::kPaper) return batch <= threshold_;
   if (low_steps_ < kReleaseSteps) low_steps_ = batch <= threshold_ ? low_steps_ + 1 : 0;

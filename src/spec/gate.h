@@ -1,4 +1,4 @@
-// Gate: whether a step may speculate at all (docs/paper_map.md, note 10).
+// SpeculationGate: whether a step may speculate at all (docs/paper_map.md, note 10).
 //
 // Threading  engine thread only; no locks.
 //
@@ -11,9 +11,9 @@
 
 namespace tlt::spec {
 
-class Gate {
+class SpeculationGate {
  public:
-  explicit Gate(const SpeculationOptions& options);
+  explicit SpeculationGate(const SpeculationOptions& options);
 
   // Of the step that comes now; once a step.
   bool opens(int64_t batch);

@@ -6,21 +6,21 @@
 namespace tlt::spec {
 namespace {
 
-Gate make_gate(const std::string& kind) {
+SpeculationGate make_gate(const std::string& kind) {
   SpeculationOptions options;
   options.gate = kind;
-  return Gate(options);
+  return SpeculationGate(options);
 }
 
 TEST(GateTest, LearnedGateIsOpen) {
-  Gate gate = make_gate("learned");
+  SpeculationGate gate = make_gate("learned");
   EXPECT_TRUE(gate.is_learned());
   EXPECT_TRUE(gate.opens(1));
   EXPECT_TRUE(gate.opens(1000));
 }
 
 TEST(GateTest, PaperGateDependsOnThisStepOnly) {
-  Gate gate = make_gate("paper");
+  SpeculationGate gate = make_gate("paper");
   EXPECT_FALSE(gate.is_learned());
   EXPECT_FALSE(gate.opens(33));
   EXPECT_TRUE(gate.opens(32));
@@ -29,7 +29,7 @@ TEST(GateTest, PaperGateDependsOnThisStepOnly) {
 }
 
 TEST(GateTest, FastRlGateStaysOpenAfterTenLowSteps) {
-  Gate gate = make_gate("release");
+  SpeculationGate gate = make_gate("release");
   for (int i = 0; i < 9; ++i) EXPECT_FALSE(gate.opens(32)) << i;
   EXPECT_FALSE(gate.opens(33));
   for (int i = 0; i < 9; ++i) EXPECT_FALSE(gate.opens(32)) << i;
@@ -40,9 +40,9 @@ TEST(GateTest, FastRlGateStaysOpenAfterTenLowSteps) {
 }
 
 TEST(GateTest, RestoredGateContinuesCounting) {
-  Gate gate = make_gate("release");
+  SpeculationGate gate = make_gate("release");
   for (int i = 0; i < 6; ++i) EXPECT_FALSE(gate.opens(1));
-  Gate resumed = make_gate("release");
+  SpeculationGate resumed = make_gate("release");
   resumed.restore(gate.low_steps());
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(resumed.opens(1));
   EXPECT_TRUE(resumed.opens(1));

@@ -22,12 +22,12 @@ MixedDrafter::MixedDrafter(std::vector<Drafter*> drafters, Ask ask)
   TLT_CHECK(drafters_.size() <= kMostDrafters, drafters_.size(), " drafters");
 }
 
-size_t MixedDrafter::calibration_of(uint32_t guessers) const {
-  return (guessers & kFollowed) != 0 ? calibrations_.size() - 1 : guessers;
+size_t MixedDrafter::calibration_of(uint32_t drafters) const {
+  return (drafters & kFollowed) != 0 ? calibrations_.size() - 1 : drafters;
 }
 
-double MixedDrafter::corrected(Guess guess) const {
-  return calibrations_[calibration_of(guess.guessers)].corrected(guess.claimed);
+double MixedDrafter::corrected(NodeOrigin origin) const {
+  return calibrations_[calibration_of(origin.drafters)].corrected(origin.claimed);
 }
 
 void MixedDrafter::propose(std::span<const DraftRequest> requests) {
@@ -74,7 +74,7 @@ void MixedDrafter::merge(const DraftTree& tree, size_t drafter) {
     }
     Node& mixed = nodes_[static_cast<size_t>(node)];
     mixed.miss *= 1 - static_cast<double>(draft.probability);
-    mixed.guessers |= 1u << drafter;
+    mixed.drafters |= 1u << drafter;
     place_.push_back(node);
   }
 }
@@ -88,8 +88,8 @@ int32_t MixedDrafter::find(int32_t parent, int32_t token) const {
 void MixedDrafter::fill(DraftTree& tree) {
   tree.clear();
   for (const Node& node : nodes_) {
-    const Guess guess{static_cast<float>(1 - node.miss), node.guessers};
-    tree.add(node.parent, node.token, static_cast<float>(corrected(guess)), guess);
+    const NodeOrigin origin{static_cast<float>(1 - node.miss), node.drafters};
+    tree.add(node.parent, node.token, static_cast<float>(corrected(origin)), origin);
   }
 }
 
@@ -111,7 +111,7 @@ void MixedDrafter::follow(const DraftRequest& request, size_t drafter) {
     next.strategy.depth -= tree[leaf].depth;
     next.tree = &continuation_;
     next.path = path_;
-    next.draws = request.draws.behind(tree[leaf].depth);
+    next.draws = request.draws.after(tree[leaf].depth);
     continuation_.clear();
     if (!propose_(drafter, {&next, 1})) return;
     graft(leaf, drafter, tree);
@@ -123,7 +123,7 @@ int32_t MixedDrafter::find_leaf(const DraftRequest& request, size_t drafter) {
   int32_t best = DraftTree::kNone;
   for (int32_t node = 0; node < std::ssize(is_inner_); ++node) {
     const DraftNode& leaf = tree[node];
-    if (is_inner_[static_cast<size_t>(node)] || (leaf.guess.guessers >> drafter & 1) != 0 ||
+    if (is_inner_[static_cast<size_t>(node)] || (leaf.origin.drafters >> drafter & 1) != 0 ||
         leaf.depth >= request.strategy.depth || leaf.probability < kLeastFollowed)
       continue;
     if (best == DraftTree::kNone || leaf.probability > tree[best].probability) best = node;
@@ -137,18 +137,18 @@ void MixedDrafter::graft(int32_t leaf, size_t drafter, DraftTree& tree) {
   for (const DraftNode& node : continuation_.nodes()) {
     const int32_t parent =
         node.parent == DraftTree::kRoot ? leaf : place_[static_cast<size_t>(node.parent)];
-    const Guess guess{above * node.probability, kFollowed | 1u << drafter};
-    place_.push_back(tree.add(parent, node.token, static_cast<float>(corrected(guess)), guess));
+    const NodeOrigin origin{above * node.probability, kFollowed | 1u << drafter};
+    place_.push_back(tree.add(parent, node.token, static_cast<float>(corrected(origin)), origin));
   }
 }
 
 void MixedDrafter::record(std::span<const VerifiedTree> trees) {
   for (const VerifiedTree& tree : trees) {
     for (const DraftNode& node : tree.nodes)
-      calibrations_[calibration_of(node.guess.guessers)].expect(node.guess.claimed);
+      calibrations_[calibration_of(node.origin.drafters)].expect(node.origin.claimed);
     for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent) {
-      const Guess& guess = tree.nodes[static_cast<size_t>(i)].guess;
-      calibrations_[calibration_of(guess.guessers)].accept(guess.claimed);
+      const NodeOrigin& origin = tree.nodes[static_cast<size_t>(i)].origin;
+      calibrations_[calibration_of(origin.drafters)].accept(origin.claimed);
     }
   }
   for (Calibration& calibration : calibrations_) calibration.learn();

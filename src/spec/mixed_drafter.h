@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "spec/calibration.h"
-#include "spec/chooser.h"
 #include "spec/drafter.h"
+#include "spec/tuning_policy.h"
 
 namespace tlt::spec {
 
@@ -43,20 +43,20 @@ class MixedDrafter final : public Drafter {
   nlohmann::json save() const;
   void restore(const nlohmann::json& state);
 
-  // Bit of Guess::guessers, in addition to the drafter's own: it continued a path of others.
+  // Bit of NodeOrigin::drafters, in addition to the drafter's own: it continued a path of others.
   static constexpr uint32_t kFollowed = 1u << 31;
   // The calibrated acceptance probability of a node of this origin.
-  double corrected(Guess guess) const;
+  double corrected(NodeOrigin origin) const;
 
  private:
   struct Node {  // of the mixed tree being built
     int32_t token = 0;
     int32_t parent = 0;
     double miss = 1;  // probability that all its drafters are wrong
-    uint32_t guessers = 0;
+    uint32_t drafters = 0;
   };
 
-  size_t calibration_of(uint32_t guessers) const;
+  size_t calibration_of(uint32_t drafters) const;
   void propose_all(std::span<const DraftRequest> requests);
   void merge(const DraftTree& tree, size_t drafter);
   int32_t find(int32_t parent, int32_t token) const;

@@ -50,24 +50,24 @@ DraftTree random_tree(RandomStream& random, const Strategy& strategy) {
 struct SlowMix {
   struct Mixed {
     double miss = 1;
-    uint32_t guessers = 0;
+    uint32_t drafters = 0;
   };
   std::map<Path, Mixed> paths;
 
   void add(const DraftTree& tree, size_t drafter) {
     for (const auto& [path, probability] : paths_of(tree)) {
       paths[path].miss *= 1 - static_cast<double>(probability);
-      paths[path].guessers |= 1u << drafter;
+      paths[path].drafters |= 1u << drafter;
     }
   }
   // Probabilities of all paths, each at most its prefix's.
   std::map<Path, float> probabilities(const MixedDrafter& drafter) const {
     std::map<Path, float> all;
     for (const auto& [path, mixed] : paths) {  // a prefix sorts before its continuations
-      const Guess guess{static_cast<float>(1 - mixed.miss), mixed.guessers};
+      const NodeOrigin origin{static_cast<float>(1 - mixed.miss), mixed.drafters};
       const Path above(path.begin(), path.end() - 1);
-      all[path] =
-          std::min(static_cast<float>(drafter.corrected(guess)), above.empty() ? 1 : all.at(above));
+      all[path] = std::min(static_cast<float>(drafter.corrected(origin)),
+                           above.empty() ? 1 : all.at(above));
     }
     return all;
   }
@@ -132,13 +132,13 @@ TEST(MixedDrafterTest, MatchesTheReferenceOnRandomTrees) {
       std::ranges::sort(wanted), std::ranges::sort(got);
       wanted.resize(got.size());
       EXPECT_EQ(got, wanted) << "round " << round;
-      for (const DraftNode& node : trees[i].nodes()) both += node.guess.guessers == 3 ? 1 : 0;
+      for (const DraftNode& node : trees[i].nodes()) both += node.origin.drafters == 3 ? 1 : 0;
     }
     // Learns, so that later rounds are corrected: the second drafter is always wrong alone.
     for (const DraftTree& tree : trees) {
       int32_t accepted = DraftTree::kRoot;
       for (int32_t node = 0; node < tree.size(); ++node)
-        if (tree[node].parent == accepted && tree[node].guess.guessers != 2) accepted = node;
+        if (tree[node].parent == accepted && tree[node].origin.drafters != 2) accepted = node;
       mixture.mixed.record(std::vector<VerifiedTree>{{tree.nodes(), accepted}});
     }
   }
@@ -207,7 +207,7 @@ TEST(MixedDrafterTest, SuffixContinuesLeavesOfOtherDrafters) {
   EXPECT_FALSE(paths.contains({3, 4, 5, 6, 7, 8})) << "depth 5";
   EXPECT_LT(paths.at({3, 4, 5}), paths.at({3, 4}));
   for (const DraftNode& node : tree.nodes())
-    EXPECT_EQ(node.guess.guessers, node.depth <= 2 ? 2 : (MixedDrafter::kFollowed | 1));
+    EXPECT_EQ(node.origin.drafters, node.depth <= 2 ? 2 : (MixedDrafter::kFollowed | 1));
   // Continuations have their own calibration.
   for (int i = 0; i < 50; ++i)
     mixed.record(std::vector<VerifiedTree>{{tree.nodes(), tree.find_child(0, 4)}});

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "spec/calibration.h"
-#include "spec/chooser.h"
 #include "spec/cost_model.h"
+#include "spec/tuning_policy.h"
 
 namespace tlt::spec {
 

@@ -11,7 +11,7 @@ namespace tlt::spec {
 namespace {
 
 constexpr int64_t kPlaysInHindsight = 10;
-constexpr double kMostSlowdown = 0.03;       // of room_beside() …
+constexpr double kMostSlowdown = 0.03;       // of spare_capacity() …
 constexpr double kProportionalShare = 0.25;  // … and relative to a cost proportional to the rows
 constexpr const char* kFormat = "5\n";       // version of save()
 
@@ -47,7 +47,7 @@ const Arm& Tuner::choose(const Load& load) {
   is_try_ = false;
   if (!gate_.opens(load.batch)) return arms_.front();
   const Arm& arm = arms_[chooser_->choose(load, choice)];
-  is_try_ = chooser_->is_try();
+  is_try_ = chooser_->is_exploration();
   return arm;
 }
 
@@ -65,7 +65,7 @@ void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
   totals.seconds += outcome.seconds;
 }
 
-int64_t Tuner::room_beside(const Load& load) {
+int64_t Tuner::spare_capacity(const Load& load) {
   for (int64_t more = load.batch; more > 0; more /= 2) {
     const double proportional = static_cast<double>(more) / static_cast<double>(load.batch + more);
     if (chooser_->slowdown(load, more) <=
@@ -138,7 +138,9 @@ nlohmann::json to_json(const TunerReport& report) {
 
 std::string Tuner::identity() const {
   SpeculationOptions options = options_;
-  std::string text = kFormat + to_toml(collect_options(options));
+  std::string text = kFormat;
+  for (const Affects affects : {Affects::kResults, Affects::kSpeed, Affects::kPlace})
+    text += options_digest(collect_options(options), affects);  // without the help texts
   for (const Arm& arm : arms_) text += arm.kind + " " + to_string(arm.strategy) + "\n";
   return text;
 }

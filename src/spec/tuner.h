@@ -21,10 +21,10 @@
 #include <string>
 #include <vector>
 
-#include "spec/chooser.h"
 #include "spec/cost_model.h"
 #include "spec/gate.h"
 #include "spec/speculation_options.h"
+#include "spec/tuning_policy.h"
 
 namespace tlt::spec {
 
@@ -64,8 +64,8 @@ class Tuner {
   // The arm of the next step. The reference is valid as long as the tuner.
   const Arm& choose(const Load& load);
 
-  // True when that step is an exploration step: draft for at most kTrySequences sequences.
-  bool is_try() const { return is_try_; }
+  // True when that step is an exploration step: draft for at most kExplorationSequences sequences.
+  bool is_exploration() const { return is_try_; }
 
   // Records the outcome of a step. REQUIRES: an arm of arms().
   void record(const Arm& arm, const StepOutcome& outcome);
@@ -73,7 +73,7 @@ class Tuner {
   // Spare capacity: the number n of further sequences, at most as many as the load has, that slow
   // each sequence by at most 3 %, and by at most a quarter of the slowdown that a cost proportional
   // to the rows would give. Predicted by ADAPTIVE; 0 with a bandit.
-  int64_t room_beside(const Load& load);
+  int64_t spare_capacity(const Load& load);
 
   // A rollout starts from its prompts: FastRL's gate closes.
   void begin_rollout() { gate_.begin_rollout(); }
@@ -103,8 +103,8 @@ class Tuner {
 
   const SpeculationOptions options_;
   const std::vector<Arm> arms_;  // `off` first
-  Gate gate_;
-  std::unique_ptr<Chooser> chooser_;
+  SpeculationGate gate_;
+  std::unique_ptr<TuningPolicy> chooser_;
   uint64_t choices_ = 0;
   bool is_try_ = false;
   std::vector<ArmTotals> totals_;  // [arm]

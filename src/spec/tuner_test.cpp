@@ -237,7 +237,7 @@ class World {
   };
   void step(Tuner& tuner, int64_t batch, Efficiency& sum) {
     const Arm& arm = tuner.choose({batch, tells_context_ ? context_ : 0});
-    const int64_t drafted = tuner.is_try() ? std::min(batch, kTrySequences) : batch;
+    const int64_t drafted = tuner.is_exploration() ? std::min(batch, kExplorationSequences) : batch;
     const StepOutcome& outcome = play(arm, batch, drafted);
     tuner.record(arm, outcome);
     // Expected values, so that luck does not count.
@@ -686,11 +686,11 @@ TEST(TunerTest, SpareCapacityLimitsTheSlowdown) {
       SCOPED_TRACE(machine.name + " " + quality);
       World world(machine, kDrafters.at(quality));
       Tuner tuner = world.make_tuner();
-      EXPECT_EQ(tuner.room_beside(1), machine.name == "gpu" ? 1 : 0) << "by the table alone";
+      EXPECT_EQ(tuner.spare_capacity(1), machine.name == "gpu" ? 1 : 0) << "by the table alone";
       for (const int64_t batch : {64, 32, 16, 8, 4, 2, 1}) world.run(tuner, batch, 300);
       for (const int64_t batch : {1, 2, 3, 4, 8, 16, 32, 64}) {
         SCOPED_TRACE(batch);
-        const int64_t room = tuner.room_beside(batch);
+        const int64_t room = tuner.spare_capacity(batch);
         EXPECT_LE(room, batch);
         EXPECT_GE(world.best_rate(batch + room), 0.88 * world.best_rate(batch));
         if (room < batch) {
@@ -700,8 +700,8 @@ TEST(TunerTest, SpareCapacityLimitsTheSlowdown) {
       }
       // With good drafts the trees use the free rows, so that further sequences slow the others.
       if (machine.name == "gpu" && quality == "useless") {
-        EXPECT_EQ(tuner.room_beside(2), 2);
-        EXPECT_EQ(tuner.room_beside(32), 32);
+        EXPECT_EQ(tuner.spare_capacity(2), 2);
+        EXPECT_EQ(tuner.spare_capacity(32), 32);
       }
     }
 }
@@ -712,7 +712,7 @@ TEST(TunerTest, BanditsHaveNoSpareCapacity) {
   World world(machines()[0], kDrafters.at("good"));
   Tuner tuner = world.make_tuner(options);
   world.run(tuner, 1, 100);
-  EXPECT_EQ(tuner.room_beside(1), 0);
+  EXPECT_EQ(tuner.spare_capacity(1), 0);
 }
 
 TEST(TunerTest, ArmOfAnotherTunerThrows) {

@@ -1,7 +1,7 @@
 // DraftBuffer: keeps tokens and hidden states of the rollouts of this step and the previous one, so
 // that the draft model can be trained on them while other workers still decode.
 //
-// The engine offers the hidden states it computes anyway (hidden_tap.h). In the middle of a step
+// The engine offers the hidden states it computes anyway (hidden_state_observer.h). In the middle of a step
 // only short responses are finished; training on those alone would bias the draft model. So partial
 // responses are used, too, and samples of this step are mixed with long responses of the previous
 // one (TLT's one-step offset). One sequence in kHeldOutEvery is held out: it is never drawn and
@@ -36,12 +36,12 @@
 #include <vector>
 
 #include "base/random.h"
-#include "rollout/hidden_tap.h"
+#include "rollout/hidden_state_observer.h"
 #include "spot/draft_sample.h"
 
 namespace tlt::spot {
 
-class DraftBuffer final : public rollout::HiddenTap {
+class DraftBuffer final : public rollout::HiddenStateObserver {
  public:
   static constexpr int64_t kHeldOutEvery = 8;
 

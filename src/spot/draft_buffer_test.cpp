@@ -26,7 +26,8 @@ at::Tensor states_of(uint32_t prompt_id, uint32_t sample, int64_t position, int6
   at::Tensor states = at::empty({rows, kHidden}, at::kFloat);
   for (int64_t i = 0; i < rows; ++i) {
     states[i][0] = static_cast<double>(prompt_id);
-    states[i][1] = sample == rollout::HiddenTap::kPrompt ? -1.0 : static_cast<double>(sample);
+    states[i][1] =
+        sample == rollout::HiddenStateObserver::kPrompt ? -1.0 : static_cast<double>(sample);
     states[i][2] = static_cast<double>(position + i);
   }
   return states;
@@ -43,8 +44,8 @@ void offer(DraftBuffer& buffer, uint32_t prompt_id, uint32_t sample, int32_t pos
 
 // Offers a prompt of 5 tokens and a response of `tokens` in pieces.
 void offer_sequence(DraftBuffer& buffer, uint32_t prompt_id, int64_t tokens) {
-  offer(buffer, prompt_id, rollout::HiddenTap::kPrompt, 0, 3);
-  offer(buffer, prompt_id, rollout::HiddenTap::kPrompt, 3, 2);
+  offer(buffer, prompt_id, rollout::HiddenStateObserver::kPrompt, 0, 3);
+  offer(buffer, prompt_id, rollout::HiddenStateObserver::kPrompt, 3, 2);
   for (int64_t i = 0; i < tokens; i += 2)
     offer(buffer, prompt_id, 0, static_cast<int32_t>(5 + i), std::min<int64_t>(2, tokens - i));
 }

@@ -115,7 +115,7 @@ std::vector<std::pair<std::string, double>> DraftSums::metrics(const DraftLossWe
 DraftLoss::DraftLoss(const model::DraftNetwork& network, const DraftLossWeights& weights,
                      int64_t logits_bytes)
     : network_(network),
-      compares_states_(network.shown_layers().empty()),
+      compares_states_(network.auxiliary_layers().empty()),
       weights_(compares_states_ ? weights : DraftLossWeights{.hidden = 0, .logits = 1}),
       rows_per_chunk_(
           std::clamp(logits_bytes / (4 * network.config().vocabulary), kMinRows, kMaxRows)) {

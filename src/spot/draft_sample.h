@@ -61,17 +61,17 @@ inline at::Tensor final_part(const at::Tensor& states, const model::DraftNetwork
   return states.narrow(1, states.size(1) - size, size);
 }
 inline at::Tensor feature_part(const at::Tensor& states, const model::DraftNetwork& network) {
-  if (network.shown_layers().empty()) return final_part(states, network);
-  const int64_t columns = network.shown_columns();
+  if (network.auxiliary_layers().empty()) return final_part(states, network);
+  const int64_t columns = network.feature_columns();
   TLT_CHECK(states.size(1) == columns + network.config().hidden, "states ", states.sizes(),
             " for a draft model that reads ", columns, " columns");
   return states.narrow(1, 0, columns);
 }
 
-// The layers whose states an engine must offer for such samples (HiddenTap::layers()): for EAGLE-3
+// The layers whose states an engine must offer for such samples (HiddenStateObserver::layers()): for EAGLE-3
 // the auxiliary and the final ones.
 inline std::vector<int64_t> layers_to_record(const model::DraftNetwork& network) {
-  std::vector<int64_t> layers = network.shown_layers();
+  std::vector<int64_t> layers = network.auxiliary_layers();
   if (!layers.empty()) layers.push_back(network.target().config().layers);
   return layers;
 }

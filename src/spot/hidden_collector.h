@@ -23,15 +23,15 @@
 #include <utility>
 #include <vector>
 
-#include "rollout/hidden_tap.h"
+#include "rollout/hidden_state_observer.h"
 #include "rollout/request.h"
 #include "spot/draft_sample.h"
 
 namespace tlt::spot {
 
-class HiddenCollector final : public rollout::HiddenTap {
+class HiddenCollector final : public rollout::HiddenStateObserver {
  public:
-  // layers: HiddenTap::layers().
+  // layers: HiddenStateObserver::layers().
   explicit HiddenCollector(rollout::Layers layers = {}) : layers_(std::move(layers)) {}
 
   rollout::Layers layers() const override { return layers_; }

@@ -18,7 +18,8 @@ uint32_t sample_id(int64_t prompt, int64_t samples, int64_t sample) {
 
 HiddenRecorder::HiddenRecorder(const model::PolicyModel& target,
                                const rollout::EngineOptions& options,
-                               const rollout::StopText* stop_text, See see, rollout::Layers layers)
+                               const rollout::StopString* stop_text, See see,
+                               rollout::Layers layers)
     : see_(std::move(see)),
       collector_(std::move(layers)),
       engine_(target, options, stop_text, &collector_) {}

@@ -3,7 +3,7 @@
 // anyway; there is no second forward pass.
 //
 // Owns       an engine and the states it offers.
-// Borrows    the target and StopText, for its engine.
+// Borrows    the target and StopString, for its engine.
 // Not here   storage of the samples (hidden_store.h).
 // Threading  engine thread only.
 //
@@ -46,9 +46,9 @@ class HiddenRecorder {
   // Called with the number of responses finished or rows read.
   using See = std::function<void(int64_t count)>;
 
-  // layers: the layers whose states the samples have (HiddenTap::layers()).
+  // layers: the layers whose states the samples have (HiddenStateObserver::layers()).
   HiddenRecorder(const model::PolicyModel& target, const rollout::EngineOptions& options,
-                 const rollout::StopText* stop_text, See see, rollout::Layers layers = {});
+                 const rollout::StopString* stop_text, See see, rollout::Layers layers = {});
 
   // Samples in the order of prompts and samples; those of one token are skipped. nullopt: the run
   // was interrupted. REQUIRES: prompt ids differ.

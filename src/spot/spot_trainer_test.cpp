@@ -74,7 +74,7 @@ struct Site {
   void poison() {
     buffer.begin_step();
     for (uint32_t id = 0; id < 40; ++id)
-      for (const uint32_t sample : {rollout::HiddenTap::kPrompt, 0u}) {
+      for (const uint32_t sample : {rollout::HiddenStateObserver::kPrompt, 0u}) {
         const std::vector<int32_t> tokens = tests::random_tokens(1, id, 20, 12);
         buffer.offer(
             id, sample, sample == 0 ? 20 : 0,

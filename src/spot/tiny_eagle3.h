@@ -39,7 +39,7 @@ struct Eagle3Drafter {
         tape.add_sequence(tokens.data(), static_cast<int32_t>(tokens.size()));
         const at::Tensor hidden = target->forward(tape);
         at::Tensor shown = at::empty({hidden.size(0), 3 * hidden.size(1)}, at::kFloat);
-        tape.captured(network.shown_layers(), shown);
+        tape.captured(network.auxiliary_layers(), shown);
         states = at::cat({shown, hidden}, 1);
         at::Tensor logits = at::empty({hidden.size(0), target->config().vocabulary}, at::kFloat);
         target->logits(hidden, logits);

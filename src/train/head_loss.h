@@ -29,7 +29,7 @@
 namespace tlt::train {
 
 // A sample and the row of its first token in the hidden states. The rows of a shared prefix are
-// elsewhere and are not read (bundles.h): then it is the row that the first token would have.
+// elsewhere and are not read (prefix_groups.h): then it is the row that the first token would have.
 struct PackedSample {
   const TrainSample* sample = nullptr;
   int64_t first_row = 0;

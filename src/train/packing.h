@@ -1,6 +1,6 @@
 // Packing: plans which sequences go through the model together, and on which worker.
 //
-// A pack holds whole sequences, or prefix groups of them (bundles.h), without padding, up to a
+// A pack holds whole sequences, or prefix groups of them (prefix_groups.h), without padding, up to a
 // token budget. The plan is a pure function of the lengths, so every worker makes the same one.
 // Packs do not depend on the number of workers, so neither do the gradients.
 //

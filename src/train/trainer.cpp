@@ -11,9 +11,9 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "train/bundles.h"
 #include "train/packing.h"
 #include "train/policy_loss.h"
+#include "train/prefix_groups.h"
 
 namespace tlt::train {
 namespace {
@@ -58,7 +58,7 @@ class Share {
       const auto size = static_cast<int32_t>(sample.tokens.size());
       packed.push_back({&sample, tape.batch().rows() - prefix});
       if (prefix > 0) {
-        tape.add_branch(sample.tokens.data() + prefix, size - prefix);
+        tape.add_suffix(sample.tokens.data() + prefix, size - prefix);
       } else {
         tape.add_sequence(sample.tokens.data(), size);
       }

@@ -236,7 +236,7 @@ TEST_P(SpeculationNeverChangesTokens, OverManyResponses) {
 }
 
 // Token i is the i-th letter.
-class Letters final : public rollout::StopText {
+class Letters final : public rollout::StopString {
  public:
   std::unique_ptr<rollout::TextStream> open() const override {
     struct Stream final : rollout::TextStream {
@@ -492,7 +492,7 @@ TEST_P(SpeculationNeverChangesTokens, OneSequenceAtATimeOnTwoThreads) {
 
 // The observer gets the same hidden states as in non-speculative decoding, every position once and
 // in order.
-class RecordingObserver final : public rollout::HiddenTap {
+class RecordingObserver final : public rollout::HiddenStateObserver {
  public:
   explicit RecordingObserver(rollout::Layers layers) : layers_(std::move(layers)) {}
 

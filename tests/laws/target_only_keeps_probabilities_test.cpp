@@ -64,7 +64,7 @@ double deviation_of_one_node(const ops::SamplingRule& rule, const ops::TargetOnl
                     .rule = rule,
                     .uniform = random.uniform(),
                     .target_only = &target_only,
-                    .guesses = draft_tokens,
+                    .draft_tokens = draft_tokens,
                     .rest_uniform = random.uniform()});
   std::vector<ops::Sampled> sampled(rows.size());
   ops::sample_rows(Device::cpu(2), logits, kVocabulary, rows, sampled);
@@ -108,7 +108,7 @@ class RandomDrafter final : public tests::PlainDrafter {
         const auto parent =
             static_cast<int32_t>(random_.below(static_cast<uint64_t>(tree.size()) + 1)) - 1;
         const int32_t depth = parent < 0 ? 0 : tree[parent].depth;
-        const spec::KnownDraws draws = request.draws.behind(depth);
+        const spec::SharedUniforms draws = request.draws.after(depth);
         const double number = draws.empty() ? random_.uniform() : draws.numbers.front();
         const auto token = static_cast<int32_t>(number * vocabulary_ / 2);
         if (depth < request.strategy.depth && tree.find_child(parent, token) == tree.kNone)

@@ -76,11 +76,11 @@ class HandEngine {
     if (fault_ == Fault::kStaleSlot && once) slot.copy_(before);
     if (fault_ == Fault::kUniformByRow) {
       const std::vector<ops::Sampled> sampled = sample(plan, hidden);
-      std::vector<rollout::Drawn> drawn;
+      std::vector<rollout::SampleResult> drawn;
       for (const ops::Sampled& one : sampled) drawn.push_back({.tokens = {&one, 1}, .path = {}});
       scheduler_.commit(drawn);
     } else {
-      const std::span<const rollout::Drawn> drawn = sampler_.sample(hidden, plan.draws);
+      const std::span<const rollout::SampleResult> drawn = sampler_.sample(hidden, plan.draws);
       scheduler_.commit(drawn);
       keep_paths(right_plan, drawn, hidden);
     }
@@ -97,10 +97,10 @@ class HandEngine {
     if (fault_ == Fault::kWrongDepth) --batch.positions[last];
   }
 
-  void keep_paths(const rollout::StepPlan& plan, std::span<const rollout::Drawn> drawn,
+  void keep_paths(const rollout::StepPlan& plan, std::span<const rollout::SampleResult> drawn,
                   const at::Tensor& hidden) {
     for (size_t i = 0; i < plan.draws.size(); ++i) {
-      const rollout::Draw& draw = plan.draws[i];
+      const rollout::SampleRequest& draw = plan.draws[i];
       size_t tokens = 1;
       for (size_t w = 0; draw.is_tree && w < plan.work.size(); ++w) {
         if (plan.work[w].sequence != draw.sequence) continue;
@@ -129,7 +129,7 @@ class HandEngine {
     if (sampled.empty()) return sampled;
     std::vector<int64_t> rows;
     std::vector<ops::SampleRow> asked;
-    for (const rollout::Draw& draw : plan.draws) {
+    for (const rollout::SampleRequest& draw : plan.draws) {
       const rollout::Group& request = draw.sequence->group->request;
       RandomCounter counter{request.rl_step, request.prompt_id, draw.sequence->sample,
                             static_cast<uint32_t>(draw.sequence->tokens.size())};

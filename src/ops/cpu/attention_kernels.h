@@ -340,9 +340,9 @@ void attend_rows(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
   }
 }
 
-// A tree: the pages before the root are the same for all rows, so all queries share the walk over
-// them. After that, a row's key is stored in its slot before the row is computed; rows of a path
-// are computed together, since none sees what the next one stores.
+// A tree: the pages before the root are the same for all rows, so kTogether queries share the walk
+// over them. After that, a row's key is stored in its slot before the row is computed; rows of a
+// path are computed together, since none sees what the next one stores.
 template <class T, int kVectors>
 void attend_tree(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
   constexpr int64_t kHead = kVectors * kLanes;

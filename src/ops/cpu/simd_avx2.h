@@ -98,7 +98,7 @@ TLT_INLINE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
   return {(f32x8)_mm256_fmadd_ps((__m256)a.low, (__m256)b.low, (__m256)c.low),
           (f32x8)_mm256_fmadd_ps((__m256)a.high, (__m256)b.high, (__m256)c.high)};
 }
-// The second of equals, and if one is NaN.
+// The second operand if they are equal or one is NaN.
 TLT_INLINE f32x8 max_half(f32x8 a, f32x8 b) { return (f32x8)_mm256_max_ps((__m256)a, (__m256)b); }
 TLT_INLINE f32x16 max(f32x16 a, f32x16 b) {
   return {max_half(a.low, b.low), max_half(a.high, b.high)};

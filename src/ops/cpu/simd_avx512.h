@@ -62,7 +62,7 @@ TLT_INLINE u32x16 as_words(f32x16 v) { return (u32x16)v; }
 TLT_INLINE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
   return (f32x16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
-// The second of equals, and if one is NaN.
+// The second operand if they are equal or one is NaN.
 TLT_INLINE f32x16 max(f32x16 a, f32x16 b) {
   return (f32x16)_mm512_maskz_max_ps(kAllLanes, (__m512)a, (__m512)b);
 }

@@ -15,8 +15,8 @@
 namespace tlt::tests {
 
 // The tape has the golden sequences. Rows without meaning in pass k are zero in the golden file.
-inline void expect_unrolled(const model::DraftNetwork& network, model::DraftTape& tape,
-                            const at::Tensor& states, model::SafetensorsFile& golden) {
+inline void expect_ttt_passes(const model::DraftNetwork& network, model::DraftTape& tape,
+                              const at::Tensor& states, model::SafetensorsFile& golden) {
   constexpr int64_t kPasses = 3;
   const auto near = [](const at::Tensor& got, const at::Tensor& want, double tolerance) {
     const double scale = want.abs().max().item<double>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/bundles.h"
+#include "train/prefix_groups.h"
 
 #include <algorithm>
 

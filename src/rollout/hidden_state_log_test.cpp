@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rollout/state_log.h"
+#include "rollout/hidden_state_log.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Kept {
 using KeptBySequence = std::map<SequenceId, std::vector<Kept>>;
 
 // The result of take() for these sequences; empty: for all.
-KeptBySequence take(StateLog& log, const std::vector<SequenceId>& ids = {}) {
+KeptBySequence take(HiddenStateLog& log, const std::vector<SequenceId>& ids = {}) {
   KeptBySequence taken;
   log.take(
       [&](SequenceId id) { return ids.empty() || std::ranges::find(ids, id) != ids.end(); },
@@ -33,8 +33,8 @@ KeptBySequence take(StateLog& log, const std::vector<SequenceId>& ids = {}) {
   return taken;
 }
 
-TEST(StateLogTest, KeepsCopiesUntilTheyAreTaken) {
-  StateLog log;
+TEST(HiddenStateLogTest, KeepsCopiesUntilTheyAreTaken) {
+  HiddenStateLog log;
   at::Tensor hidden = at::arange(12, at::kFloat).view({4, 3});
   at::Tensor captured = hidden + 100;
   log.add({1, 0}, 0, {hidden, captured}, std::vector{1});
@@ -47,14 +47,14 @@ TEST(StateLogTest, KeepsCopiesUntilTheyAreTaken) {
 }
 
 // Compared with a list; few rows, so that the ring wraps around many times.
-TEST(StateLogTest, KeepsTheLatestRowsOfAllSequencesInOrder) {
+TEST(HiddenStateLogTest, KeepsTheLatestRowsOfAllSequencesInOrder) {
   constexpr int64_t kRows = 37;
   struct Row {
     SequenceId id;
     Kept kept;
     int64_t index = 0;  // in the order of add()
   };
-  StateLog log(kRows);
+  HiddenStateLog log(kRows);
   std::vector<Row> rows;  // not taken yet
   int64_t added = 0, memory = 0;
   std::map<SequenceId, int64_t> tokens;

@@ -1,4 +1,4 @@
-// StateLog: ring buffer of the hidden states that the latest tokens of all sequences were sampled
+// HiddenStateLog: ring buffer of the hidden states that the latest tokens of all sequences were sampled
 // from, until a drafter reads them. A non-speculative step only adds a row per sequence; the oldest
 // rows are overwritten.
 //
@@ -23,12 +23,12 @@
 
 namespace tlt::rollout {
 
-class StateLog {
+class HiddenStateLog {
  public:
   // Capacity: this many rows, or as many as fit into these bytes.
   static constexpr int64_t kRows = 4096, kBytes = int64_t{64} << 20;
 
-  explicit StateLog(int64_t rows = kRows) : most_rows_(rows) {}
+  explicit HiddenStateLog(int64_t rows = kRows) : most_rows_(rows) {}
 
   // Adds copies: token first + i of the response was sampled from rows[i] of the states [T, …].
   // Tokens of a sequence are added in order.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/known_draws.h"
+#include "spec/shared_uniforms.h"
 
 #include <gtest/gtest.h>
 
@@ -42,21 +42,21 @@ int32_t drawn(const Distribution& distribution, double number) {
   return token;
 }
 
-TEST(KnownDrawsTest, IsEmptyAfterTheLastUniform) {
+TEST(SharedUniformsTest, IsEmptyAfterTheLastUniform) {
   const std::vector<double> numbers = {0.1, 0.2, 0.3};
-  const KnownDraws draws{.numbers = numbers, .rule = {.temperature = 0.5}};
-  EXPECT_EQ(draws.behind(2).numbers.front(), 0.3);
-  EXPECT_EQ(draws.behind(2).rule.temperature, 0.5);
-  EXPECT_TRUE(draws.behind(3).empty());
-  EXPECT_TRUE(draws.behind(9).empty());
+  const SharedUniforms draws{.numbers = numbers, .rule = {.temperature = 0.5}};
+  EXPECT_EQ(draws.after(2).numbers.front(), 0.3);
+  EXPECT_EQ(draws.after(2).rule.temperature, 0.5);
+  EXPECT_TRUE(draws.after(3).empty());
+  EXPECT_TRUE(draws.after(9).empty());
 }
 
-TEST(KnownDrawsTest, ProbabilitiesStillSumToOne) {
+TEST(SharedUniformsTest, ProbabilitiesStillSumToOne) {
   RandomStream random(/*seed=*/1, {});
   for (int round = 0; round < 1000; ++round) {
     std::vector<Considered> all = in_order(random_distribution(random, 1 + random.below(20)));
     const double number = round == 0 ? 0 : random.uniform();
-    use_number(number, all);
+    use_uniform(number, all);
     double sum = 0;
     for (size_t i = 0; i < all.size(); ++i) {
       sum += all[i].probability;
@@ -68,10 +68,10 @@ TEST(KnownDrawsTest, ProbabilitiesStillSumToOne) {
 }
 
 // Three equal tokens, and a uniform in the middle of one's share.
-TEST(KnownDrawsTest, UniformDecidesBetweenEqualTokens) {
+TEST(SharedUniformsTest, UniformDecidesBetweenEqualTokens) {
   for (const int32_t token : {0, 1, 2}) {
     std::vector<Considered> all = in_order({1.0 / 3, 1.0 / 3, 1.0 / 3});
-    use_number((token + 0.5) / 3, all);
+    use_uniform((token + 0.5) / 3, all);
     EXPECT_EQ(all[0].token, token);
     EXPECT_GT(all[0].probability, 0.5);
   }
@@ -79,7 +79,7 @@ TEST(KnownDrawsTest, UniformDecidesBetweenEqualTokens) {
 
 // The target's distribution is the drafter's with noise: the uniform raises the acceptance rate,
 // and the probabilities predict it.
-TEST(KnownDrawsTest, UniformsRaiseTheAcceptanceRate) {
+TEST(SharedUniformsTest, UniformsRaiseTheAcceptanceRate) {
   RandomStream random(/*seed=*/2, {});
   constexpr int kRounds = 20000;
   int blind = 0, knowing = 0;
@@ -98,7 +98,7 @@ TEST(KnownDrawsTest, UniformsRaiseTheAcceptanceRate) {
     const int32_t token = drawn(target, number);
     blind += std::ranges::max_element(own) - own.begin() == token;
     std::vector<Considered> all = in_order(own);
-    use_number(number, all);
+    use_uniform(number, all);
     knowing += all[0].token == token;
     claimed += all[0].probability;
   }
@@ -107,7 +107,7 @@ TEST(KnownDrawsTest, UniformsRaiseTheAcceptanceRate) {
 }
 
 // In falling order, truncated by top-k, top-p and min-p.
-TEST(KnownDrawsTest, TruncatesByTopKTopPAndMinP) {
+TEST(SharedUniformsTest, TruncatesByTopKTopPAndMinP) {
   const Distribution falling = {0.4, 0.3, 0.2, 0.06, 0.04};
   const auto expect = [&](const ops::SamplingRule& rule, const Distribution& want) {
     std::vector<Considered> all = in_order(falling);
@@ -131,10 +131,10 @@ TEST(KnownDrawsTest, TruncatesByTopKTopPAndMinP) {
   EXPECT_NEAR(some[1].probability, 2.0 / 9, 1e-12);
 }
 
-TEST(KnownDrawsTest, NanProbabilitiesBecomeZero) {
+TEST(SharedUniformsTest, NanProbabilitiesBecomeZero) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   std::vector<Considered> all = in_order({nan, 0.5, nan, nan, 0.2});
-  use_number(0.5, all);
+  use_uniform(0.5, all);
   for (const Considered& one : all) EXPECT_GE(one.probability, 0);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rollout/stop_text.h"
+#include "rollout/stop_string.h"
 
 #include <algorithm>
 

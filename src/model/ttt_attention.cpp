@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/unrolled_attention.h"
+#include "model/ttt_attention.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-// HiddenTap: observer of the hidden states that the engine computes; spot/draft_buffer implements
+// HiddenStateObserver: observer of the hidden states that the engine computes; spot/draft_buffer implements
 // it.
 //
 // What is offered, and when:
@@ -27,11 +27,11 @@
 
 namespace tlt::rollout {
 
-class HiddenTap {
+class HiddenStateObserver {
  public:
   static constexpr uint32_t kPrompt = UINT32_MAX;
 
-  virtual ~HiddenTap() = default;
+  virtual ~HiddenStateObserver() = default;
   // Layers whose input hidden states are captured; read once, when the engine is made.
   virtual Layers layers() const { return {}; }
   // hidden [tokens.size(), D], or D columns for each of layers(), in the compute type: a view,

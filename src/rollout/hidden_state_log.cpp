@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rollout/state_log.h"
+#include "rollout/hidden_state_log.h"
 
 #include <ATen/ATen.h>
 
@@ -28,7 +28,7 @@ void copy_row(const at::Tensor& from, int64_t from_row, at::Tensor to, int64_t t
 
 }  // namespace
 
-void StateLog::start(const TargetStates& like) {
+void HiddenStateLog::start(const TargetStates& like) {
   const int64_t bytes = row_bytes(like.hidden()) + row_bytes(like.captured());
   const int64_t rows = std::clamp<int64_t>(kBytes / bytes, 1, most_rows_);
   entries_.resize(static_cast<size_t>(rows));
@@ -37,8 +37,8 @@ void StateLog::start(const TargetStates& like) {
   states_ = TargetStates(empty_like(like.hidden(), rows), empty_like(like.captured(), rows));
 }
 
-void StateLog::add(spec::SequenceId id, int64_t first, const TargetStates& states,
-                   std::span<const int32_t> rows) {
+void HiddenStateLog::add(spec::SequenceId id, int64_t first, const TargetStates& states,
+                         std::span<const int32_t> rows) {
   if (entries_.empty()) start(states);
   for (const int32_t from : rows) {
     const auto to = static_cast<int64_t>(row(end_));
@@ -49,7 +49,7 @@ void StateLog::add(spec::SequenceId id, int64_t first, const TargetStates& state
   begin_ = std::max(begin_, end_ - std::ssize(entries_));
 }
 
-int64_t StateLog::memory_bytes() const {
+int64_t HiddenStateLog::memory_bytes() const {
   return static_cast<int64_t>(entries_.capacity() * sizeof(Entry) +
                               taken_.capacity() * sizeof(Taken) +
                               rows_.capacity() * sizeof(int32_t)) +

@@ -1,4 +1,4 @@
-// KnownDraws: the uniforms that the target will sample a sequence's next tokens with (common random
+// SharedUniforms: the uniforms that the target will sample a sequence's next tokens with (common random
 // numbers). A token's uniform belongs to its position (base/random.h), so it is known before the
 // token is sampled, and a drafter may use it: where two tokens are about equally likely, the
 // uniform decides which one is sampled.
@@ -33,13 +33,13 @@
 
 namespace tlt::spec {
 
-struct KnownDraws {
+struct SharedUniforms {
   std::span<const double> numbers = {};  // uniforms of the next tokens; empty: not known
   ops::SamplingRule rule = {};
 
   bool empty() const { return numbers.empty(); }
   // The uniforms after the next `tokens` tokens.
-  KnownDraws behind(int64_t tokens) const {
+  SharedUniforms after(int64_t tokens) const {
     return {numbers.subspan(static_cast<size_t>(std::min(tokens, std::ssize(numbers)))), rule};
   }
 };
@@ -59,6 +59,6 @@ void truncate(const ops::SamplingRule& rule, std::span<Considered> likeliest);
 
 // Sets each probability to that of being sampled with this uniform, and sorts by it, the most
 // likely first.
-void use_number(double uniform, std::span<Considered> considered);
+void use_uniform(double uniform, std::span<Considered> considered);
 
 }  // namespace tlt::spec

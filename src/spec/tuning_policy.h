@@ -1,4 +1,4 @@
-// Chooser: interface of the policies that choose the arm of the next engine step.
+// TuningPolicy: interface of the policies that choose the arm of the next engine step.
 //
 // Not here   the two policies (bandit.h: TLT's, adaptive_chooser.h: ours); whether a step may
 //            speculate at all (gate.h); what the engine calls (tuner.h).
@@ -53,7 +53,7 @@ struct StepOutcome {
   double context = 0;  // mean context length: tokens before the step's
   int64_t tokens = 0;  // new tokens of all sequences, bonus tokens included
   // One for each sequence that was drafted for, also if its tree was empty: all sequences, or at
-  // most kTrySequences in an exploration step; none when the arm was off.
+  // most kExplorationSequences in an exploration step; none when the arm was off.
   std::span<const VerifiedTree> trees;
   double seconds = 0;            // of the whole step, drafting included
   double draft_seconds = 0;      // part of seconds
@@ -70,7 +70,7 @@ struct StepOutcome {
 };
 
 // Largest number of sequences that an exploration step drafts for.
-inline constexpr int64_t kTrySequences = 4;
+inline constexpr int64_t kExplorationSequences = 4;
 
 // Statistics are kept per cell of similar batch sizes: two cells per octave, 1 to 1024 sequences.
 inline constexpr size_t kBatchCells = 21;
@@ -90,14 +90,14 @@ inline size_t context_band(double context) {
 }
 
 // Arms are identified by their index in the list given at construction.
-class Chooser {
+class TuningPolicy {
  public:
-  virtual ~Chooser() = default;
+  virtual ~TuningPolicy() = default;
 
   // `choice` counts the choices of a run and is the counter of random numbers.
   virtual size_t choose(const Load& load, uint64_t choice) = 0;
-  // True when the last choice is an exploration step, to draft for at most kTrySequences sequences.
-  virtual bool is_try() const { return false; }
+  // True when the last choice is an exploration step, to draft for at most kExplorationSequences sequences.
+  virtual bool is_exploration() const { return false; }
   virtual void record(size_t arm, const StepOutcome& outcome) = 0;
 
   // Predicted relative slowdown of each sequence, with the best arm, when `more` sequences join the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/known_draws.h"
+#include "spec/shared_uniforms.h"
 
 #include <cmath>
 
@@ -41,7 +41,7 @@ void truncate(const ops::SamplingRule& rule, std::span<Considered> likeliest) {
   }
 }
 
-void use_number(double uniform, std::span<Considered> considered) {
+void use_uniform(double uniform, std::span<Considered> considered) {
   for (Considered& one : considered) {
     const double sampled =
         passed(one.before + one.probability, uniform) - passed(one.before, uniform);

@@ -1,6 +1,6 @@
 // Stop strings: end a response when its text contains one of the given strings.
 //
-// The text comes from the caller's detokenizer (data/ implements StopText), one token at a time, so
+// The text comes from the caller's detokenizer (data/ implements StopString), one token at a time, so
 // a stop string may span tokens. The response keeps its tokens; trimming the text is up to the
 // caller.
 //
@@ -24,9 +24,9 @@ class TextStream {
 };
 
 // Opens a stream for each response that has stop strings. Outlives the engine.
-class StopText {
+class StopString {
  public:
-  virtual ~StopText() = default;
+  virtual ~StopString() = default;
   virtual std::unique_ptr<TextStream> open() const = 0;
 };
 
