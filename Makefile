@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Short names for what setup/setup.sh, CMake and CTest do. Each target brings what it needs; a second run does
-# no work twice. With CUDA=1 the CUDA bodies are built too (build-cuda/). JOBS is the number of cores.
+# Short names for setup/setup.sh, CMake and CTest. Each target runs the targets it depends on; a second run repeats
+# no work. CUDA=1 also builds the CUDA kernels (build-cuda/). JOBS is the number of cores.
 
 SHELL := /bin/bash
 JOBS  ?= $(shell nproc)
@@ -17,7 +17,7 @@ else
   BUILD  := build
 endif
 CONFIGURE_FLAGS := -DTLT_WERROR=$(if $(filter true,$(CI)),ON,OFF)
-# Each compiler of the torch folders takes up to 1.2 GB.
+# A compiler process for the folders that use torch takes up to 1.2 GB.
 BUILD_JOBS := $(shell memory=$$(awk '/MemAvailable/ {print int($$2 / 1500000)}' /proc/meminfo); \
                 echo $$(( memory < 1 ? 1 : memory < $(JOBS) ? memory : $(JOBS) )))
 
@@ -28,12 +28,12 @@ help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
 	@echo "make program     build/tlt alone"
 	@echo "make build       build/tlt and the test programs"
-	@echo "make test        all tests, and the sanitized tests of what needs no torch"
+	@echo "make test        all tests, and the sanitized tests of the folders without torch"
 	@echo "make test-unit   the unit tests only"
 	@echo "make test-asan   the sanitized tests only (build-asan/)"
 	@echo "make demo        the embedded task: recipes/demo.toml with two workers"
-	@echo "make demo-model  make models/demo again: its warm-up from random weights (about half an hour)"
-	@echo "make bench       the CPU benchmarks, one JSON object a line"
+	@echo "make demo-model  train models/demo from random weights (about half an hour)"
+	@echo "make bench       the CPU benchmarks, one JSON object per line"
 	@echo "make clean       remove the build folders (.deps/ stays)"
 	@echo "CUDA=1 builds for CUDA in build-cuda/; CI=true makes warnings errors"
 
@@ -47,7 +47,7 @@ define configure
 	    echo '$(CONFIGURE_FLAGS)' >$(2)/.flags || { cat $(2)/configure.log; exit 1; }; }
 endef
 
-# build/tlt alone: half the time of all test programs.
+# build/tlt alone takes half the time of a build with all test programs.
 program: setup
 	$(call configure,$(PRESET),$(BUILD))
 	@cmake --build $(BUILD) -j $(BUILD_JOBS) --target tlt
