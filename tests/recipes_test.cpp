@@ -1,5 +1,5 @@
-// The recipes, run as a user would: the real-model one on GSM8K's own rows with Qwen's tokenizer
-// and a small random model.
+// The recipes, run as a user would run them: the one for a real model on GSM8K's own rows with
+// Qwen's tokenizer and a small random model.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
@@ -78,8 +78,8 @@ TEST(RecipesTest, Gsm8kStartsAndLearnsOnItsOwnRows) {
                                       "checkpoints/step_000002/policy/model.safetensors"));
 }
 
-// The two recipes of docs/word_problems.md on the tool's own files, cut to a few steps.
-TEST(RecipesTest, WordProblemsGoFromRandomWeightsToRl) {
+// The two recipes of docs/word_problems.md on the files of tools/word_problems.py, for a few steps.
+TEST(RecipesTest, WordProblemsRunFromRandomWeightsToRl) {
   const Scratch scratch;
   const std::string data = (scratch / "word_problems").string();
   ASSERT_EQ(std::system(("python3 " TLT_SOURCE_DIR "/tools/word_problems.py " + data).c_str()), 0);
@@ -106,7 +106,7 @@ TEST(RecipesTest, WordProblemsGoFromRandomWeightsToRl) {
   EXPECT_NE(line.find("#### "), std::string::npos) << "the ground truth is GSM8K's: " << line;
 }
 
-// What a newcomer gets wrong, one sentence each.
+// Common mistakes of a new user; each error is one sentence.
 TEST(RecipesTest, MistakesAreOneSentenceAndExitCodeTwo) {
   const Scratch scratch;
   const std::string folder = "trainer.default_local_dir=" + (scratch / "run").string();
@@ -134,9 +134,10 @@ TEST(RecipesTest, MistakesAreOneSentenceAndExitCodeTwo) {
   }
 }
 
-// Conversations whose users say something else each time and whose assistant always says the same:
-// once it is learned, every token that counts is certain. With a user's token among those, none is.
-TEST(RecipesTest, ConversationsTeachPolicyAndDrafter) {
+// Conversations with random user messages and a constant assistant message. Once it is learned,
+// every trained token has a probability near 1; with user tokens among the trained ones it would
+// not.
+TEST(RecipesTest, ConversationsTrainPolicyAndDraftModel) {
   const Scratch scratch;
   const std::filesystem::path tests = std::filesystem::path(TLT_SOURCE_DIR) / "tests";
   write_small_qwen2(scratch / "model", tests / "golden/tokenizers/llama3_style", 1280, 1004);
@@ -220,7 +221,7 @@ TEST(RecipesTest, FastRlsConfigurationRunsOnVerlsParquetRows) {
   EXPECT_EQ(responses, 64);
 }
 
-TEST(RecipesTest, ASecondRunIntoAFolderInUseIsRefused) {
+TEST(RecipesTest, FolderInUseIsRefused) {
   const Scratch scratch;
   const std::string folder = "trainer.default_local_dir=" + (scratch / "run").string();
   tests::Program first({"train", "recipes/demo.toml", folder}, scratch / "log1");
@@ -231,7 +232,7 @@ TEST(RecipesTest, ASecondRunIntoAFolderInUseIsRefused) {
       << read_text(scratch / "log2");
 }
 
-TEST(RecipesTest, AnInterruptedRunSavesAndGoesOn) {
+TEST(RecipesTest, InterruptedRunSavesAndResumes) {
   const Scratch scratch;
   const std::vector<std::string> arguments = {
       "train",

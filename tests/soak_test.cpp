@@ -1,8 +1,8 @@
-// A long run takes no more of the machine at its end than before: memory, open files and threads
-// of every worker, and the bytes of the draft buffer.
+// Resource use of a long run stays bounded: memory, open files and threads of every worker, and the
+// bytes of the draft buffer.
 //
-// TLT_SOAK_STEPS=300 makes the run that long and prints what it took:
-// build/tests/tlt_mishaps_slow_test --gtest_filter='Soak*'
+// TLT_SOAK_STEPS=300 sets the number of steps and prints the resource use:
+// build/tests/tlt_fault_injection_slow_test --gtest_filter='Soak*'
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -24,9 +24,9 @@ using tests::Scratch;
 using tests::worker_of;
 
 constexpr int kSoakWorkers = 2;
-constexpr double kBufferBytes = 300'000;  // two steps are more
+constexpr double kBufferBytes = 300'000;  // less than the states of two steps
 
-// What caches may grow to is little, so that they are full when the looking begins.
+// Small limits, so that all caches are full when the measurement begins.
 std::vector<std::string> soak_run(const std::filesystem::path& folder, int steps) {
   return tests::small_run(
       folder, steps, kSoakWorkers,
@@ -39,12 +39,12 @@ std::vector<std::string> soak_run(const std::filesystem::path& folder, int steps
        "speculative.train.buffer_bytes=" + std::to_string(static_cast<int64_t>(kBufferBytes))});
 }
 
-// One number at each step.
+// One value per step.
 using Series = std::vector<double>;
 
-// What a series grows by over its second part, after the first third: the median slope between
-// any two of its numbers, times how many there are. A jump changes it little, and a steady leak is
-// seen though it is small beside the noise.
+// Growth of a series after its first third: the median slope between any two values (Theil-Sen),
+// times the number of values. A jump changes it little, and a steady leak below the noise is
+// detected.
 double growth(const Series& all) {
   const Series late(all.begin() + std::ssize(all) / 3, all.end());
   Series slopes;
@@ -56,12 +56,12 @@ double growth(const Series& all) {
   return *middle * static_cast<double>(late.size());
 }
 
-// What a worker may grow by: 300 steps gave 0.4 MB of 235, so this is a leak of 15 KB a step; a
-// short run is still finding the sizes of its buffers.
+// Allowed growth of a worker. Measured: 0.4 MB of 235 over 300 steps; 3 MB would be a leak of 15 KB
+// per step. In a short run buffers still grow to their final sizes.
 double most_megabytes(int steps) { return steps < 100 ? 8 : 3; }
-constexpr double kMostThings = 0.9;  // threads, files: one in the whole of it is one too many
+constexpr double kMostThings = 0.9;  // threads, files: not even one more over the whole series
 
-TEST(SoakGrowthTest, ALeakIsSeenBehindTheNoise) {
+TEST(SoakGrowthTest, DetectsALeakBelowTheNoise) {
   std::mt19937 random(3);
   for (const int steps : {24, 300}) {
     Series memory, files, warm;
@@ -80,7 +80,7 @@ TEST(SoakGrowthTest, ALeakIsSeenBehindTheNoise) {
   }
 }
 
-// What /proc/…/status says under a name.
+// A value of /proc/…/status.
 std::optional<double> status_of(pid_t process, const std::string& name) {
   const std::string text = read_text("/proc/" + std::to_string(process) + "/status");
   const size_t at = text.find("\n" + name + ":");
@@ -88,7 +88,7 @@ std::optional<double> status_of(pid_t process, const std::string& name) {
   return std::atof(text.c_str() + at + name.size() + 2);
 }
 
-// What a worker takes now.
+// Current resource use of a worker.
 struct Taken {
   double megabytes = 0, threads = 0, files = 0;
 };
@@ -101,7 +101,7 @@ std::optional<Taken> taken_by(pid_t process) {
                static_cast<double>(std::distance(begin(files), end(files)))};
 }
 
-TEST(SoakTest, ALongRunTakesNoMoreAtItsEnd) {
+TEST(SoakTest, ResourceUseOfALongRunStaysBounded) {
   const char* asked = std::getenv("TLT_SOAK_STEPS");
   const int steps = asked ? std::atoi(asked) : 24;
   const Scratch scratch;
@@ -126,7 +126,7 @@ TEST(SoakTest, ALongRunTakesNoMoreAtItsEnd) {
       pid_t& worker = workers[rank];
       if (worker < 0) worker = worker_of(program.pid(), rank);
       const auto taken = taken_by(worker);
-      if (!taken || row.at("step") == steps) continue;  // it ends
+      if (!taken || row.at("step") == steps) continue;  // the worker exits
       const std::string name = "worker " + std::to_string(rank);
       series[name + ", MB"].push_back(taken->megabytes);
       series[name + ", threads"].push_back(taken->threads);

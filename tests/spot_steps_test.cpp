@@ -1,5 +1,5 @@
-// Of a whole run: in which steps the drafter is trained, and what it is trained on. What
-// FastRL's spot trainer does instead is in docs/paper_map.md.
+// Which steps of a whole run train the draft model, and on which samples. docs/paper_map.md
+// describes FastRL's faults S3, S4 and S6, which the tests below refer to.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using tests::read_text;
 using tests::Scratch;
 using tests::small_run;
 
-// A run of one worker, whose drafter is trained behind each rollout.
+// A run of one worker, which trains the draft model after each rollout.
 class SpotStepsTest : public ::testing::Test {
  protected:
   void run(int steps, std::vector<std::string> options) {
@@ -29,7 +29,7 @@ class SpotStepsTest : public ::testing::Test {
               0)
         << read_text(scratch_ / "log");
   }
-  // A number of each step.
+  // The metric's value in each step.
   std::vector<double> metric(const std::string& name) const {
     std::ifstream file(scratch_ / "run/metrics.jsonl");
     std::vector<double> values;
@@ -41,8 +41,8 @@ class SpotStepsTest : public ::testing::Test {
   const Scratch scratch_;
 };
 
-// S3: there the collecting looked for the drafter in the wrong place and gave up without a word.
-TEST_F(SpotStepsTest, WhatIsRolledOutIsCollectedAndLearned) {
+// S3: FastRL's collection looked up the drafter in the wrong place and failed silently.
+TEST_F(SpotStepsTest, RolloutsAreCollectedAndTrainedOn) {
   run(2, {});
   EXPECT_THAT(metric("drafter/collected_samples"), ElementsAre(16, 32));
   EXPECT_THAT(metric("drafter/tokens"), Each(Gt(0)));
@@ -51,17 +51,17 @@ TEST_F(SpotStepsTest, WhatIsRolledOutIsCollectedAndLearned) {
   EXPECT_THAT(read_text(scratch_ / "log"), Not(::testing::HasSubstr("failed")));
 }
 
-// S4: there the count of steps stayed 0, so every step was one to train in, and none was one to
-// collect in but with an interval of 1.
-TEST_F(SpotStepsTest, WithAnIntervalEveryStepIsCollectedAndOneInSoManyIsTrainedIn) {
+// S4: FastRL's step counter stayed 0, so every step trained, and no step collected unless the
+// interval was 1.
+TEST_F(SpotStepsTest, IntervalTriggerCollectsEveryStep) {
   run(5, {"speculative.train.trigger=interval", "speculative.train.training_interval_steps=2"});
   EXPECT_THAT(metric("drafter/trained"), ElementsAre(1, 0, 1, 0, 1));
   EXPECT_THAT(metric("drafter/collected_samples"), ElementsAre(16, 32, 32, 32, 32));
 }
 
-// A draft model that stays as it was after some training steps is measured next to the one that
-// is trained, in steps without training too, and is the same one after the run was resumed.
-TEST_F(SpotStepsTest, AFrozenDrafterIsMeasuredToo) {
+// A frozen copy of the draft model is measured next to the trained one, also in steps without
+// training, and is the same copy after the run was resumed.
+TEST_F(SpotStepsTest, FrozenDraftModelIsMeasuredToo) {
   const std::vector<std::string> options = {"speculative.train.compare_frozen=true",
                                             "speculative.train.frozen_after_steps=1",
                                             "speculative.train.trigger=interval",
@@ -84,8 +84,8 @@ TEST_F(SpotStepsTest, AFrozenDrafterIsMeasuredToo) {
   EXPECT_EQ(metric("drafter/top1_accuracy/frozen"), frozen);
 }
 
-// From random weights, which accept nothing, only where that is asked for.
-TEST_F(SpotStepsTest, TheDrafterOfTheBeginningMayBeTheFrozenOne) {
+// frozen_after_steps=0 compares with the initial random weights, whose drafts are not accepted.
+TEST_F(SpotStepsTest, InitialDraftModelMayBeTheFrozenOne) {
   run(2, {"speculative.train.compare_frozen=true", "speculative.train.frozen_after_steps=0",
           "speculative.train.optim.lr=0.01"});
   const std::vector<double> before = metric("drafter/top1_accuracy/before"),
@@ -95,9 +95,9 @@ TEST_F(SpotStepsTest, TheDrafterOfTheBeginningMayBeTheFrozenOne) {
   EXPECT_GT(after[0], frozen[0]);
 }
 
-// S6: there only one kind of rollout, the single-turn one, spoke with the coordinator. Here all
-// generation batches of a step go the same way.
-TEST_F(SpotStepsTest, EveryGenerationBatchOfDynamicSamplingIsCollected) {
+// S6: only FastRL's single-turn rollouts reported to the coordinator. Here all generation batches
+// of a step are collected.
+TEST_F(SpotStepsTest, EveryGenerationBatchIsCollected) {
   run(2, tests::with_dynamic_sampling());
   const std::vector<double> batches = metric("train/num_gen_batches");
   EXPECT_GT(std::accumulate(batches.begin(), batches.end(), 0.0), 2);

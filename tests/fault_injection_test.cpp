@@ -1,6 +1,5 @@
-// What befalls a run from outside: a full disk, a worker that dies, a port that is taken, a signal.
-// Each ends the run within a stated time, with one sentence and no half-written checkpoint, and the
-// same command goes on from where it was.
+// Fault injection: a full disk, a killed worker, a port in use, a signal. Each ends the run within
+// a stated time, with one sentence and no partial checkpoint, and the same command resumes the run.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
@@ -38,7 +37,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The program's last words, "tlt train: …" without what stands before; every line of them.
+// The error lines of the output, those that begin with "tlt ".
 std::vector<std::string> complaints(const std::string& output) {
   std::vector<std::string> found;
   std::istringstream lines(output);
@@ -47,7 +46,7 @@ std::vector<std::string> complaints(const std::string& output) {
   return found;
 }
 
-// One sentence that says what happened, and nothing that only its authors can read.
+// The output has one error sentence, which matches, and no internals of the program.
 void expect_one_sentence(const std::string& output,
                          const ::testing::Matcher<const std::string&>& matcher) {
   const std::vector<std::string> said = complaints(output);
@@ -58,7 +57,7 @@ void expect_one_sentence(const std::string& output,
     EXPECT_THAT(output, Not(HasSubstr(noise)));
 }
 
-// Every checkpoint but the one being written is whole: each file has the size that its list says.
+// Every checkpoint but the one being written has all of its files.
 void expect_no_partial_checkpoint(const std::filesystem::path& run) {
   namespace fs = std::filesystem;
   if (!fs::exists(run / "checkpoints")) return;
@@ -71,18 +70,18 @@ void expect_no_partial_checkpoint(const std::filesystem::path& run) {
   }
 }
 
-class MishapTest : public ::testing::Test {
+class FaultInjectionTest : public ::testing::Test {
  protected:
   std::vector<std::string> run_in(const std::filesystem::path& folder, int workers = 1) const {
     return small_run(folder, kSteps, workers, {"trainer.threads=1", "trainer.timeout_seconds=20"});
   }
-  // The run that nothing befalls.
+  // The uninterrupted run to compare with.
   void run_whole() const {
     ASSERT_EQ(run_program(run_in(scratch_ / "whole"), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
   }
-  // What befell the run in `folder` is over: the same command ends it as if nothing had been.
-  void expect_goes_on(const std::filesystem::path& folder) const {
+  // The same command finishes the run in `folder` with the results of the uninterrupted run.
+  void expect_resumes(const std::filesystem::path& folder) const {
     ASSERT_EQ(run_program(run_in(folder), scratch_ / "log"), 0) << read_text(scratch_ / "log");
     expect_same_run(folder, scratch_ / "whole", kSteps);
   }
@@ -90,7 +89,7 @@ class MishapTest : public ::testing::Test {
   const Scratch scratch_;
 };
 
-// A disk of its own for a folder, in a mount namespace of this test. False: not allowed here.
+// Mounts a small disk at `folder`, in a mount namespace of this test. False: not permitted.
 bool mount_small_disk(const std::filesystem::path& folder, const char* size) {
   if (unshare(CLONE_NEWNS) != 0) {
     const auto user = getuid();
@@ -112,13 +111,13 @@ int64_t bytes_below(const std::filesystem::path& folder) {
   return bytes;
 }
 
-TEST_F(MishapTest, AFullDisk) {
+TEST_F(FaultInjectionTest, FullDiskEndsTheRun) {
   run_whole();
   const auto disk = scratch_ / "disk", run = disk / "run";
   // Room for one checkpoint and the beginning of the next.
   const auto room = bytes_below(scratch_ / "whole" / "checkpoints/step_000001") * 3 / 2;
   if (!mount_small_disk(disk, ("size=" + std::to_string(room)).c_str()))
-    GTEST_SKIP() << "this user may not mount; AFileThatMayNotGrow is like it";
+    GTEST_SKIP() << "this user may not mount; FileSizeLimitEndsTheRun tests the same";
   EXPECT_EQ(run_program(run_in(run), scratch_ / "log"), 2);
   expect_one_sentence(read_text(scratch_ / "log"),
                       AllOf(HasSubstr("the disk is full; free some space or choose a folder on "
@@ -127,11 +126,11 @@ TEST_F(MishapTest, AFullDisk) {
   expect_no_partial_checkpoint(run);
   EXPECT_EQ(read_text(run / "checkpoints/latest"), "step_000001\n");
   ASSERT_EQ(mount(nullptr, disk.c_str(), nullptr, MS_REMOUNT, "size=1g"), 0);
-  expect_goes_on(run);
+  expect_resumes(run);
   umount(disk.c_str());
 }
 
-TEST_F(MishapTest, AFileThatMayNotGrow) {
+TEST_F(FaultInjectionTest, FileSizeLimitEndsTheRun) {
   run_whole();
   const auto run = scratch_ / "run";
   const auto limit =
@@ -149,12 +148,12 @@ TEST_F(MishapTest, AFileThatMayNotGrow) {
                       AllOf(HasSubstr("optimizer.safetensors"), HasSubstr("File too large")));
   expect_no_partial_checkpoint(run);
   EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest"));
-  expect_goes_on(run);
+  expect_resumes(run);
 }
 
-// Rank 0 sees at once that the connection is gone; what bounds a rank that is stuck is the ten
-// seconds that spawn_workers() gives it.
-TEST_F(MishapTest, AWorkerThatIsKilled) {
+// Rank 0 detects the closed connection at once; a rank that hangs is ended by spawn_workers() after
+// ten seconds.
+TEST_F(FaultInjectionTest, KilledWorkerEndsTheRun) {
   run_whole();
   for (const int rank : {1, 0}) {
     const auto run = scratch_ / ("killed" + std::to_string(rank));
@@ -172,11 +171,11 @@ TEST_F(MishapTest, AWorkerThatIsKilled) {
     expect_one_sentence(program.output(),
                         HasSubstr("worker " + std::to_string(1 - rank) + " of 2"));
     expect_no_partial_checkpoint(run);
-    expect_goes_on(run);
+    expect_resumes(run);
   }
 }
 
-// The variables of a launcher that has started `rank` of two workers on this machine.
+// The environment variables a launcher sets for `rank` of two workers on this machine.
 std::function<void()> launched(int rank, int port) {
   return [=] {
     for (const auto& [name, value] : {std::pair("RANK", rank),
@@ -189,10 +188,9 @@ std::function<void()> launched(int rank, int port) {
   };
 }
 
-// The score is the length of what it is told without the id. A program that misbehaves at each
-// fifth response it is given costs these their score and nothing else: the run says which rows' and
-// why, and goes on.
-TEST_F(MishapTest, ARewardThatMisbehaves) {
+// The score is the length of the program's input line without the id. A program that fails at every
+// fifth response costs only these their score: the run names the rows and the cause, and continues.
+TEST_F(FaultInjectionTest, FailingRewardCostsOnlyItsScores) {
   const auto run = [&](const std::string& misdeed) {
     const auto folder = scratch_ / "run";
     std::filesystem::remove_all(folder);
@@ -237,7 +235,7 @@ TEST_F(MishapTest, ARewardThatMisbehaves) {
   }
 }
 
-// A port that another program has as long as this lives.
+// Occupies a port during its lifetime.
 class TakenPort {
  public:
   TakenPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -259,7 +257,7 @@ class TakenPort {
   int port_ = 0;
 };
 
-TEST_F(MishapTest, APortThatIsTaken) {
+TEST_F(FaultInjectionTest, PortInUseIsNamed) {
   const TakenPort taken;
   EXPECT_EQ(run_program(run_in(scratch_ / "run"), scratch_ / "log", launched(0, taken.port())), 2);
   expect_one_sentence(
@@ -268,7 +266,7 @@ TEST_F(MishapTest, APortThatIsTaken) {
             HasSubstr("set MASTER_PORT to a free port")));
 }
 
-TEST_F(MishapTest, AWorkerThatNeverComes) {
+TEST_F(FaultInjectionTest, MissingWorkerIsNamed) {
   const int port = TakenPort().port();  // free again
   for (const int rank : {0, 1}) {
     std::vector<std::string> arguments = run_in(scratch_ / "run");
@@ -283,8 +281,8 @@ TEST_F(MishapTest, AWorkerThatNeverComes) {
   }
 }
 
-// The same without `--workers`, where nobody watches over the workers.
-TEST_F(MishapTest, AWorkerOfALauncherThatIsKilled) {
+// The same without `--workers`, where no parent process monitors the workers.
+TEST_F(FaultInjectionTest, KilledWorkerOfALauncherEndsTheRun) {
   run_whole();
   const auto run = scratch_ / "run";
   const int port = TakenPort().port();
@@ -298,12 +296,12 @@ TEST_F(MishapTest, AWorkerOfALauncherThatIsKilled) {
   expect_one_sentence(first.output(), AnyOf(HasSubstr("no response from rank 1"),
                                             HasSubstr("worker 1 was lost during the rollouts")));
   expect_no_partial_checkpoint(run);
-  expect_goes_on(run);
+  expect_resumes(run);
 }
 
-// The first signal ends the run at the end of the step, with a checkpoint; one that comes before
-// the program has begun just ends it.
-TEST_F(MishapTest, ASignalAtAnyMoment) {
+// The first signal ends the run after the step, with a checkpoint; one that arrives before the
+// first step ends the program.
+TEST_F(FaultInjectionTest, SignalAtAnyMomentIsResumable) {
   const double start = now();
   run_whole();
   const double seconds = now() - start;
@@ -321,12 +319,12 @@ TEST_F(MishapTest, ASignalAtAnyMoment) {
       EXPECT_THAT(code, AnyOf(0, 128 + signal)) << program.output();
       EXPECT_THAT(complaints(program.output()), ::testing::IsEmpty());
       expect_no_partial_checkpoint(run);
-      expect_goes_on(run);
+      expect_resumes(run);
       std::filesystem::remove_all(run);
     }
 }
 
-TEST_F(MishapTest, ASecondSignalEndsAtOnce) {
+TEST_F(FaultInjectionTest, SecondSignalEndsAtOnce) {
   for (const int workers : {1, 2}) {
     auto arguments = run_in(scratch_ / "run", workers);
     for (const char* slow : {"data.train_batch_size=64", "data.max_response_length=1024",
@@ -346,7 +344,7 @@ TEST_F(MishapTest, ASecondSignalEndsAtOnce) {
 }
 
 // A signal that reaches one worker stops all of them after the same step.
-TEST_F(MishapTest, ASignalToOneWorker) {
+TEST_F(FaultInjectionTest, SignalToOneWorkerStopsAll) {
   const std::string folder = "trainer.default_local_dir=" + (scratch_ / "run").string();
   const std::vector<std::string> rl =
                                      small_run(scratch_ / "run", 400, 2, {"trainer.save_freq=400"}),
@@ -373,15 +371,15 @@ TEST_F(MishapTest, ASignalToOneWorker) {
   }
 }
 
-// As service managers stop a program: every process of it gets the signal, the workers twice.
-TEST_F(MishapTest, ASignalToTheWholeProcessGroupIsOneSignal) {
+// As service managers stop a program: every process gets the signal, the workers get it twice.
+TEST_F(FaultInjectionTest, SignalToProcessGroupCountsOnce) {
   run_whole();
   Program program(run_in(scratch_ / "run", 2), scratch_ / "log");
   ASSERT_TRUE(appears(scratch_ / "run" / "rollouts/000001.jsonl"));
   kill(-program.pid(), SIGTERM);
   EXPECT_EQ(program.wait(), 128 + SIGTERM) << program.output();
   EXPECT_THAT(program.output(), HasSubstr("the same command resumes from there"));
-  expect_goes_on(scratch_ / "run");
+  expect_resumes(scratch_ / "run");
 }
 
 }  // namespace

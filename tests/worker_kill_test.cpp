@@ -1,10 +1,10 @@
-// A worker that is killed (kill -9) in any state: while it decodes, trains the drafter, publishes
+// A worker is killed (kill -9) in each state: while it decodes, trains the draft model, publishes
 // it, updates, validates or writes a checkpoint, in `tlt train` and in `tlt sft`. The run ends with
-// one sentence; the same command, with any number of workers, ends with the weights of a run that
-// nothing befell. In every other round the workers share the optimizer's state before the kill, in
+// one sentence; the same command, with any number of workers, ends with the weights of an
+// uninterrupted run. In every other round the workers share the optimizer state before the kill, in
 // the others after it.
 //
-// TLT_KILLS=30 kills that often, at moments drawn anew; without it each state is met once.
+// TLT_KILLS=30 kills 30 times, at random moments; without it there is one kill per state.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
@@ -31,14 +31,15 @@ constexpr int kKillSteps = 3;
 
 struct State {
   const char* name;
-  // Of a worker's main thread; empty: none, the whole program is killed after the delay.
+  // A function on the stack of the worker's main thread; empty: none, and the delay alone decides
+  // when the whole program is killed.
   const char* function;
   bool is_of_first_worker = false;
 };
-// Files are written by another thread while the main one goes on: it is seen by its files.
+// Another thread writes checkpoints, so this state is recognized by the files, not by the stack.
 constexpr const char* kSave = "tlt::train::CheckpointWriter::save(";
 
-// A command that is killed.
+// A command under test.
 struct Victim {
   const char* command;
   std::vector<State> states;
@@ -48,7 +49,7 @@ struct Victim {
                       int steps);
 };
 
-// Few and long groups, so that a worker waits for the other one.
+// Few groups of long responses, so that one worker becomes idle before the other.
 std::vector<std::string> train_in(const std::filesystem::path& folder, int workers,
                                   bool shares_optimizer) {
   return small_run(
@@ -68,8 +69,8 @@ std::vector<std::string> sft_in(const std::filesystem::path& folder, int workers
 
 const Victim kTrain = {"train",
                        {{"decoding", "tlt::rollout::Engine::step("},
-                        {"training the drafter", "tlt::spot::SpotTrainer::try_slice("},
-                        {"publishing the drafter", "tlt::spot::SpotTrainer::publish("},
+                        {"training the draft model", "tlt::spot::SpotTrainer::try_slice("},
+                        {"publishing the draft model", "tlt::spot::SpotTrainer::publish("},
                         {"updating the policy", "tlt::train::Trainer::update("},
                         {"writing a checkpoint", kSave}},
                        train_in,
@@ -90,7 +91,7 @@ bool is_writing_checkpoint(const std::filesystem::path& run) {
   return false;
 }
 
-class KillTest : public ::testing::TestWithParam<const Victim*> {
+class WorkerKillTest : public ::testing::TestWithParam<const Victim*> {
  protected:
   void SetUp() override {
     if (!peek_.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
@@ -101,7 +102,7 @@ class KillTest : public ::testing::TestWithParam<const Victim*> {
     whole_milliseconds_ = static_cast<unsigned>(time.count()) + 1;
   }
 
-  // Kills a worker the next time it is in the state after so long; false: the run was over before.
+  // Kills a worker the next time it is in the state after the delay. False: the run ended before.
   bool kill_in(size_t state, int delay_milliseconds, const std::filesystem::path& folder,
                bool shares_optimizer) {
     const int workers = 2 + static_cast<int>(random_() % 2);
@@ -137,21 +138,21 @@ class KillTest : public ::testing::TestWithParam<const Victim*> {
       functions.push_back(*state.function ? state.function : "(none)");
     return functions;
   }()};
-  unsigned whole_milliseconds_ = 1;  // of a run that nothing befalls
+  unsigned whole_milliseconds_ = 1;  // of an uninterrupted run
   std::mt19937 random_{std::getenv("TLT_KILLS") ? std::random_device()() : 3};
 };
 
-TEST_P(KillTest, AWorkerInAnyState) {
+TEST_P(WorkerKillTest, KilledInAnyStateIsResumable) {
   const char* asked = std::getenv("TLT_KILLS");
   const std::vector<State>& states = victim_.states;
   const int wanted = asked ? std::atoi(asked) : static_cast<int>(states.size());
   std::map<std::string, int> kills;
   for (int round = 0, done = 0; done < wanted; ++round) {
-    ASSERT_LT(round, 3 * wanted + 3) << "states are not met";
+    ASSERT_LT(round, 3 * wanted + 3) << "some states did not occur";
     const size_t state = static_cast<size_t>(done) % states.size();
     const auto folder = scratch_ / ("killed" + std::to_string(round));
     const int delay = round % 3 == 2 ? 0 : static_cast<int>(random_() % whole_milliseconds_);
-    const bool shares = round % 2 == 0;  // before the kill; after it the other way
+    const bool shares = round % 2 == 0;  // before the kill; the opposite after it
     if (kill_in(state, delay, folder, shares)) ++kills[states[state].name], ++done;
     const int workers = 1 + static_cast<int>(random_() % 3);
     ASSERT_EQ(run_program(victim_.run_in(folder, workers, !shares), scratch_ / "log"), 0)
@@ -168,7 +169,7 @@ TEST_P(KillTest, AWorkerInAnyState) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Commands, KillTest, ::testing::Values(&kTrain, &kSft),
+INSTANTIATE_TEST_SUITE_P(Commands, WorkerKillTest, ::testing::Values(&kTrain, &kSft),
                          [](const auto& info) { return std::string(info.param->command); });
 
 }  // namespace
