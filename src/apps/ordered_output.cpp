@@ -81,7 +81,7 @@ OrderedOutput::~OrderedOutput() {
   if (stream_) {
     log_warning("{} of {} {}s were written", written_, setup_.lines, setup_.noun);
   } else if (done_ > 0) {
-    log_warning("{} of {} {}s are kept in {}; to go on: {}", done_, setup_.lines, setup_.noun,
+    log_warning("{} of {} {}s are kept in {}; resume with: {}", done_, setup_.lines, setup_.noun,
                 partial_path_, setup_.resume_command);
   } else if (partial_.is_open()) {
     ::unlink(partial_path_.c_str());

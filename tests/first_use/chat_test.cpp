@@ -16,7 +16,7 @@ std::vector<std::string> chat(const std::string& model, const std::vector<std::s
   return words;
 }
 
-// The demo's model with a template that writes a question as the demo's prompts are.
+// The demo's model with a chat template that renders a user message like a prompt of the demo.
 std::string model_with_template() {
   const std::string folder = scratch_folder() + "/model";
   fs::copy(demo_model(), folder);
@@ -27,7 +27,7 @@ std::string model_with_template() {
   return folder;
 }
 
-// The text that tlt generate gives for the rows, one after another.
+// The concatenated responses of tlt generate to the prompts.
 std::string generated(const std::string& model, const std::vector<std::string>& prompts,
                       const std::vector<std::string>& more = {}) {
   std::string rows, text;
@@ -46,7 +46,7 @@ std::string generated(const std::string& model, const std::vector<std::string>& 
   return text;
 }
 
-TEST(ChatTest, WithoutATemplateLinesAreCompletedAsByGenerate) {
+TEST(ChatTest, WithoutATemplateEqualsGenerate) {
   const std::string a = "7,6,3:60<think>", b = "9,8,2:34<think>";
   const Ended ended = run_program(chat(demo_model(), {"--seed", "4"}), a + "\n" + b + "\n");
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
@@ -81,19 +81,19 @@ TEST(ChatTest, MistakesAreNamed) {
                  HasSubstr("the conversation has 4200 tokens and the model 2048 positions"));
 }
 
-TEST(ChatTest, ATerminalShowsTheResponseWhileItIsDecoded) {
+TEST(ChatTest, ResponseIsStreamedToATerminal) {
   Terminal terminal(chat(demo_model(), {"--ignore-eos", "--max-new-tokens", "2000"}));
   ASSERT_TRUE(terminal.shows("> ")) << terminal.text();
   terminal.type("7,6,3:60<think>\n");
   ASSERT_TRUE(terminal.shows("7,6,3:60>")) << terminal.text();
   const size_t before = terminal.pieces().size();
   ASSERT_TRUE(terminal.shows("> ")) << terminal.text();
-  EXPECT_GT(terminal.pieces().size(), before + 20) << "it came in few pieces";
+  EXPECT_GT(terminal.pieces().size(), before + 20) << "the response came in few pieces";
   terminal.type("\x04");
   EXPECT_EQ(terminal.wait(), 0) << terminal.text();
 }
 
-TEST(ChatTest, CtrlCStopsTheResponseAndNotTheProgram) {
+TEST(ChatTest, CtrlCStopsOnlyTheResponse) {
   Terminal terminal(chat(demo_model(), {"--ignore-eos", "--max-new-tokens", "2000"}));
   ASSERT_TRUE(terminal.shows("> ")) << terminal.text();
   terminal.type("7,6,3:60<think>\n");
@@ -101,7 +101,7 @@ TEST(ChatTest, CtrlCStopsTheResponseAndNotTheProgram) {
   const size_t begin = terminal.text().size();
   terminal.type("\x03");
   ASSERT_TRUE(terminal.shows("\n> ")) << terminal.text();
-  EXPECT_LT(terminal.text().size() - begin, 4000u) << "2000 tokens are more";
+  EXPECT_LT(terminal.text().size() - begin, 4000u) << "2000 tokens have more bytes";
   terminal.type("\x03");  // nothing to stop
   ASSERT_TRUE(terminal.shows("\n> ")) << terminal.text();
   terminal.type("9,8,2:34<think>\n");

@@ -1,5 +1,5 @@
-// `tlt data inspect` and `tlt sft` on the rows that people have: messages, prompt and completion,
-// ShareGPT, Alpaca (FIRST_USE section 2, "First day").
+// `tlt data inspect` and `tlt sft` on common row formats: messages, prompt and completion,
+// ShareGPT, Alpaca.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fstream>
@@ -56,7 +56,7 @@ TEST(DataTest, InspectShowsRowsOfSft) {
   EXPECT_THAT(inspect(kMessages).out, HasSubstr("conversations in bytes: "));
 }
 
-TEST(DataTest, AnAlpacaRowSaysHowToReadIt) {
+TEST(DataTest, AlpacaRowNamesTheOptionsToSet) {
   const Ended ended = inspect(kAlpaca);
   expect_refusal(ended, HasSubstr("rows.jsonl:1: an Alpaca row; set data.prompt_template=\""
                                   "{instruction}\\n{input}\" and data.response_key=output"));
@@ -66,7 +66,7 @@ TEST(DataTest, AnAlpacaRowSaysHowToReadIt) {
   EXPECT_THAT(read.out, HasSubstr("\n7,6,3:60\n\n-- response: 4 bytes\n10*6\n"));
 }
 
-TEST(DataTest, APlainTextForAChatModelIsNoticed) {
+TEST(DataTest, PlainTextForAChatModelIsWarnedAbout) {
   const std::string row = R"({"prompt": "7,6,3:60"})", model = chat_model();
   const auto warns = HasSubstr("set data.chat_template=model");
   EXPECT_THAT(inspect(row, {"--model", model}).out, warns);
@@ -103,7 +103,7 @@ TEST(DataTest, SftReadsEachForm) {
   }
 }
 
-TEST(DataTest, TrainSaysThatARowIsForSft) {
+TEST(DataTest, TrainNamesARowForSft) {
   expect_refusal(run_program({"train", "model.path=" + demo_model(),
                               "data.train_files=" + scratch_file("rows.jsonl", kMessages),
                               "reward.functions=format",

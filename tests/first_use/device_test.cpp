@@ -1,4 +1,4 @@
-// --device cuda before any card has been seen to pass the tests: one sentence, nothing computed.
+// --device cuda is refused with one sentence until a GPU has passed the tests.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/first_use/support.h"
@@ -17,7 +17,8 @@ TEST(DeviceTest, CudaIsRefusedWithOneSentence) {
   EXPECT_FALSE(std::filesystem::exists(output));
 }
 
-TEST(DeviceTest, TrainNamesItsOwnOption) {  // B10: it named --device, which tlt train has not
+// B10: the error named --device, which tlt train does not have.
+TEST(DeviceTest, TrainNamesItsOwnOption) {
   expect_refusal(run_program({"train", "model.path=" + demo_model(), "trainer.device=cuda",
                               "data.train_files=[\"countdown:seed=1,size=64\"]",
                               "trainer.default_local_dir=" + scratch_folder() + "/run"}),

@@ -1,8 +1,7 @@
-// B9, B13, B20 and how tlt generate is typed: what an interrupted run leaves and how it is
-// finished, that responses belong to their prompt's id, prompts on the command line, the time to
-// the first word.
+// tlt generate (B9, B13, B20): resuming an interrupted run, responses that depend on the prompt's
+// id, prompts on the command line, and the time to the first token.
 //
-// TLT_KILLS=20 kills that often, at moments drawn anew.
+// TLT_KILLS=20 kills 20 times, at random moments.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
@@ -19,7 +18,7 @@ namespace {
 
 constexpr const char* kProblem = "7,6,3:60<think>";
 
-// Countdown problems, with an id each or without.
+// Countdown problems, with or without ids.
 std::string problems(int count, bool has_ids) {
   std::string rows;
   for (int i = 0; i < count; ++i) {
@@ -57,15 +56,15 @@ std::string expect_output(const Generate& generate) {
   return read_text(generate.output);
 }
 
-TEST(GenerateResumeTest, CtrlCKeepsWhatIsDoneAndSaysHowToGoOn) {
+TEST(GenerateResumeTest, CtrlCKeepsFinishedRowsAndSaysHowToResume) {
   Generate generate;
   const std::string whole = expect_output(generate);
   fs::remove(generate.output);
   const Stopped stopped = stop_when_lines(generate.words(), generate.output, SIGINT);
   ASSERT_EQ(stopped.exit_code, 130) << stopped.log;
   EXPECT_FALSE(fs::exists(generate.output));
-  EXPECT_THAT(stopped.log,
-              HasSubstr("of 96 responses are kept in " + generate.output + ".partial; to go on: "));
+  EXPECT_THAT(stopped.log, HasSubstr("of 96 responses are kept in " + generate.output +
+                                     ".partial; resume with: "));
   EXPECT_THAT(stopped.log, HasSubstr("--resume\n"));
   const Ended again = run_program(generate.words());
   expect_refusal(again, HasSubstr(generate.output +
@@ -77,7 +76,7 @@ TEST(GenerateResumeTest, CtrlCKeepsWhatIsDoneAndSaysHowToGoOn) {
   EXPECT_THAT(resumed.err, Not(HasSubstr(" 96 responses in"))) << "nothing is computed twice";
 }
 
-TEST(GenerateResumeTest, SigtermIsToldApart) {
+TEST(GenerateResumeTest, SigtermHasItsOwnExitCode) {
   const Generate generate;
   EXPECT_EQ(stop_when_lines(generate.words(), generate.output, SIGTERM).exit_code, 143);
 }
@@ -125,7 +124,7 @@ TEST(GenerateResumeTest, OtherOptionsOrPromptsAreRefused) {
          "out.jsonl.partial:2: a response to a prompt with the id");
 }
 
-TEST(GenerateResumeTest, MorePromptsInAnotherOrderGoOnFromTheSameResponses) {
+TEST(GenerateResumeTest, ReorderedPromptsResumeTheirResponses) {
   Generate generate;
   ASSERT_EQ(stop_when_lines(generate.words(), generate.output, SIGINT).exit_code, 130);
   std::string rows = problems(26, true);
@@ -141,7 +140,7 @@ TEST(GenerateResumeTest, MorePromptsInAnotherOrderGoOnFromTheSameResponses) {
   EXPECT_EQ(got, expect_output(generate));
 }
 
-TEST(GenerateResumeTest, AKilledRunEndsAsAnUninterruptedOne) {
+TEST(GenerateResumeTest, KilledRunEqualsAnUninterruptedOne) {
   const Generate generate;
   const Stopwatch stopwatch;
   const std::string whole = expect_output(generate);
@@ -159,7 +158,7 @@ TEST(GenerateResumeTest, StreamsHaveNoPartialFile) {
                  HasSubstr("--resume needs an --output that is a file"));
 }
 
-TEST(GenerateIdsTest, ResponsesBelongToTheIdWhereverTheRowStands) {
+TEST(GenerateIdsTest, ResponsesDependOnTheIdNotOnTheOrder) {
   const auto responses = [&](const std::string& rows) {
     Generate generate{.prompts = scratch_file("some.jsonl", rows)};
     std::map<std::string, nlohmann::json> found;
@@ -183,10 +182,10 @@ TEST(GenerateIdsTest, ResponsesBelongToTheIdWhereverTheRowStands) {
   for (int i = 0; i < 4; ++i)
     equal += renamed.at("\"z\"/" + std::to_string(i))["tokens"] ==
              all.at("\"a\"/" + std::to_string(i))["tokens"];
-  EXPECT_LT(equal, 4) << "another id, other random numbers";
+  EXPECT_LT(equal, 4) << "another id has other uniforms";
 }
 
-TEST(GeneratePromptTest, APromptOnTheCommandLineIsAnsweredInText) {
+TEST(GeneratePromptTest, PromptOnTheCommandLinePrintsText) {
   const std::vector<std::string> words = {"generate", "--model",       demo_model(), "--prompt",
                                           kProblem,   "--temperature", "0"};
   const Ended ended = run_program(words);
@@ -205,11 +204,11 @@ TEST(GeneratePromptTest, APromptOnTheCommandLineIsAnsweredInText) {
                  HasSubstr("no prompts; give a file with --prompts or a text with --prompt"));
 }
 
-TEST(GeneratePromptTest, ATerminalShowsTextsOnLinesOfTheirOwn) {
+TEST(GeneratePromptTest, TerminalShowsResponsesOnSeparateLines) {
   tests::Terminal terminal({"generate", "--model", demo_model(), "--prompt", kProblem, "--samples",
                             "8", "--ignore-eos", "--max-new-tokens", "1000", "--threads", "1"});
   EXPECT_EQ(terminal.wait(), 0) << terminal.text();
-  EXPECT_THAT(terminal.text(), HasSubstr("generate 0/8")) << "no status line was shown";
+  EXPECT_THAT(terminal.text(), HasSubstr("generate 0/8")) << "no status line";
   int texts = 0;
   for (size_t at = 0; (at = terminal.text().find("--- id 0", at)) != std::string::npos; ++at) {
     const std::string before = terminal.text().substr(0, at);
@@ -245,17 +244,17 @@ double child_seconds(const std::vector<std::string>& words) {
   return least;
 }
 
-// It took 0.26 s of processor time more than the start of the program, of which nearly all was the
-// tuner's measuring.
-TEST(GenerateColdStartTest, OnePromptTakesLittleMoreThanTheProgramsStart) {
+// The tuner must not measure the costs of speculation before a short run: this alone took 0.26 s of
+// processor time.
+TEST(GenerateColdStartTest, OnePromptTakesLittleMoreThanTheStart) {
   const double start = child_seconds({"--version"});
   const double prompt = child_seconds({"generate", "--model", demo_model(), "--prompt", kProblem});
   RecordProperty("start_seconds", std::to_string(start));
   RecordProperty("prompt_seconds", std::to_string(prompt));
-  EXPECT_LT(prompt, 1.4 * start + 0.05) << "of " << start << " for the start alone";
+  EXPECT_LT(prompt, 1.4 * start + 0.05) << "seconds; the start alone takes " << start;
 }
 
-TEST(GenerateColdStartTest, TheTimeToldIncludesTheMeasuring) {  // B20
+TEST(GenerateColdStartTest, ReportedTimeIncludesTheMeasurement) {  // B20
   const Ended ended = run_program({"generate", "--model", demo_model(), "--prompt", kProblem,
                                    "--max-new-tokens", "1", "--speculation", "suffix"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;

@@ -1,4 +1,4 @@
-// What --help prints (B14), and how messages begin and count (B16).
+// --help pages (B14), and prefix and plural forms of messages (B16).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/ranges.h>
@@ -17,7 +17,7 @@ Ended help_of(Words command) {
   return run_program(command);
 }
 
-// All commands below this one that have a page of their own, found in the pages of those above.
+// All commands below this one that have a --help page, as listed in the pages of their parents.
 std::vector<Words> commands_below(const Words& above) {
   const std::string page = help_of(above).out;
   if (page.find(" COMMAND …") == std::string::npos) return {above};
@@ -31,7 +31,7 @@ std::vector<Words> commands_below(const Words& above) {
   return found;
 }
 
-TEST(HelpTest, EveryPageIsInTheTermsOfTheField) {  // B14
+TEST(HelpTest, PagesShowNoTermsOfCli11) {  // B14
   const std::vector<Words> commands = commands_below({});
   ASSERT_GE(commands.size(), 20U);
   for (const Words& command : commands) {
@@ -59,7 +59,7 @@ TEST(HelpTest, TheRecipeIsOptional) {  // B14
   expect_refusal(run_program({"train"}), HasSubstr("no recipe and no options; give a TOML file"));
 }
 
-TEST(HelpTest, AMessageNamesTheProgramOnce) {  // B16
+TEST(HelpTest, MessagesNameTheProgramOnce) {  // B16
   for (const char* pattern : {"gsm8k/*.parquet", "recipes/*.parquet"})
     EXPECT_EQ(run_program({"data", "inspect", pattern}).err,
               "tlt data: FILE: no files match " + std::string(pattern) + "\n");
@@ -73,7 +73,7 @@ TEST(HelpTest, CountsAreSingularAndPlural) {  // B16
               HasSubstr("two.jsonl: 2 rows\n"));
 }
 
-TEST(HelpTest, TemporaryNamesStayInside) {  // B16
+TEST(HelpTest, TemporaryNamesAreNotShown) {  // B16
   const std::string prompts = scratch_file("p.jsonl", "{\"prompt\": \"7,6,3:60<think>\"}\n");
   for (const Words& command :
        {Words{"generate", "--model", demo_model(), "--prompts", prompts, "--output"},

@@ -1,5 +1,5 @@
-// What the tests of interrupted commands share: a running `tlt generate` or `tlt score` is stopped
-// or killed when it has done a part, and finished with --resume.
+// Shared by the tests of interrupted commands: stops or kills a running `tlt generate` or `tlt
+// score` after a part of its lines, and finishes it with --resume.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -26,14 +26,14 @@ struct Stopped {
   std::string log;
 };
 
-// Sends the signal once `output`.partial has a few lines. The program must not be over by then.
+// Sends the signal once `output`.partial has a few lines. Fails if the program ended before.
 inline Stopped stop_when_lines(const std::vector<std::string>& words, const std::string& output,
                                int signal) {
   Program program(words, scratch_folder() + "/log");
   for (int64_t lines = 0; lines < 5;) {
     int code = 0;
     if (program.wait_for(0.002, &code)) {
-      ADD_FAILURE() << "over before it was interrupted: " << program.output();
+      ADD_FAILURE() << "ended before it was interrupted: " << program.output();
       return {code, program.output()};
     }
     lines = std::ranges::count(read_text(output + ".partial"), '\n');
@@ -44,7 +44,7 @@ inline Stopped stop_when_lines(const std::vector<std::string>& words, const std:
 }
 
 // Kills the command with SIGKILL at random moments of its running time, resumes it until it ends,
-// and compares; TLT_KILLS times, else a few.
+// and compares the output; TLT_KILLS times, or 4 times.
 inline void expect_kills_change_nothing(const std::vector<std::string>& words,
                                         const std::string& output, const std::string& whole,
                                         double seconds) {

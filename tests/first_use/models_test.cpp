@@ -1,4 +1,4 @@
-// B13, B15, B19: where a model is found, and what is said where there is none.
+// Where a model is found, and the error if there is none (B13, B15, B19).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
@@ -22,7 +22,7 @@ std::string output_of(const std::string& model, std::string* err = nullptr) {
   return ended.out;
 }
 
-// A folder that the Hugging Face libraries would have made.
+// A cache folder in the layout of the Hugging Face libraries.
 std::string hub_with(const std::string& name) {
   const std::string hub = scratch_folder() + "/hub", repository = hub + "/models--" + name;
   fs::create_directories(repository + "/refs");
@@ -32,7 +32,7 @@ std::string hub_with(const std::string& name) {
   return hub;
 }
 
-// A variable of the programs that are run while it lives.
+// Sets an environment variable for the programs that are run during its lifetime.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {
@@ -44,7 +44,7 @@ class Variable {
   const char* name_;
 };
 
-TEST(ModelsTest, ARunsFolderIsItsNewestPolicy) {  // B19
+TEST(ModelsTest, RunFolderIsItsNewestPolicy) {  // B19
   const std::string folder = scratch_folder() + "/run";
   const Ended run = run_program(
       {"sft", std::string(TLT_SOURCE_DIR) + "/recipes/demo.toml", "model.path=" + demo_model(),
@@ -62,7 +62,7 @@ TEST(ModelsTest, ARunsFolderIsItsNewestPolicy) {  // B19
   EXPECT_EQ(bench.exit_code, 0) << bench.err;
 }
 
-TEST(ModelsTest, OfARunOfTrainTheNewestCheckpointCounts) {  // B19
+TEST(ModelsTest, NewestCheckpointOfATrainRunIsUsed) {  // B19
   const std::string folder = scratch_folder() + "/run";
   const Ended run = run_program(
       {"train", std::string(TLT_SOURCE_DIR) + "/recipes/demo.toml", "model.path=" + demo_model(),
@@ -76,14 +76,14 @@ TEST(ModelsTest, OfARunOfTrainTheNewestCheckpointCounts) {  // B19
   EXPECT_THAT(err, HasSubstr("step_000002/policy"));
 }
 
-TEST(ModelsTest, AFolderWithoutAModelSaysWhatIsLookedFor) {
+TEST(ModelsTest, FolderWithoutAModelIsNamed) {
   const std::string folder = scratch_folder() + "/empty";
   fs::create_directory(folder);
   expect_refusal(run_program(generate(folder)),
                  HasSubstr(folder + ": no model is there (config.json, checkpoints/ or policy/)"));
 }
 
-TEST(ModelsTest, TheHuggingFaceCacheIsLookedInto) {
+TEST(ModelsTest, HuggingFaceCacheIsSearched) {
   const std::string hub = hub_with("some-lab--tiny_1.5"), want = output_of(demo_model());
   {
     const Variable cache("HF_HUB_CACHE", hub);
@@ -105,7 +105,7 @@ TEST(ModelsTest, TheHuggingFaceCacheIsLookedInto) {
   EXPECT_EQ(output_of("some-lab/tiny_1.5"), want);
 }
 
-TEST(ModelsTest, AModelThatWasNotDownloadedSaysHow) {
+TEST(ModelsTest, MissingHubModelNamesTheDownloadCommand) {
   const Variable cache("HF_HUB_CACHE", scratch_folder());
   const auto says = HasSubstr(
       "Qwen/Qwen2.5-0.5B-Instruct: no such folder, and not in the Hugging Face cache (" +

@@ -1,4 +1,4 @@
-// Options: what an unknown name is answered with (B12), and the page and list of all (B24).
+// Errors for unknown option names (B12), and the page and list of all options (B24).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/first_use/support.h"
@@ -22,7 +22,7 @@ TEST(OptionsTest, SuggestionsAreOfTheSameSection) {  // B12
     expect_refusal(train_with(typed), HasSubstr(std::string("; did you mean ") + meant + "?\n"));
 }
 
-TEST(OptionsTest, NamesOfVerlAreAnsweredWithWhatTltHas) {  // B12
+TEST(OptionsTest, NamesOfVerlSuggestTheOptionOfTlt) {  // B12
   const std::pair<const char*, const char*> names[] = {
       {"actor_rollout_ref.actor.grad_clip", "verl's actor.grad_clip is actor.optim.clip_grad here"},
       {"actor.clip_ratio", "set actor.clip_ratio_low and actor.clip_ratio_high"},
@@ -36,10 +36,10 @@ TEST(OptionsTest, NamesOfVerlAreAnsweredWithWhatTltHas) {  // B12
                  HasSubstr("verl.toml:2: unknown option: actor.grad_clip; verl's"));
 }
 
-TEST(OptionsTest, ThePageIsWhatTheProgramPrints) {  // B24
+TEST(OptionsTest, OptionsPageIsTheOutputOfTheProgram) {  // B24
   const std::string page = read_file(std::string(TLT_SOURCE_DIR) + "/docs/options.md", 1 << 20);
   EXPECT_EQ(run_program({"options", "--markdown"}).out, page)
-      << "`build/tlt options --markdown > docs/options.md` writes the page again";
+      << "run `build/tlt options --markdown > docs/options.md`";
   EXPECT_THAT(page, HasSubstr("\n## rollout\n"));
 }
 

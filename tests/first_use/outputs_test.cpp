@@ -1,5 +1,5 @@
-// B1, B16: where output goes. A device, a FIFO or a link that was replaced by a file is what a user
-// cannot mend; "-" is standard output and input.
+// Output paths (B1, B16): a device, a FIFO or a link is written to and never replaced by a file;
+// "-" is standard output and input.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/stat.h>
@@ -24,7 +24,7 @@ TEST(OutputsTest, DashIsStandardInputAndOutput) {
   EXPECT_FALSE(std::filesystem::exists("-"));
 }
 
-TEST(OutputsTest, StandardOutputByItsNameIsKept) {
+TEST(OutputsTest, DevStdoutIsNotReplaced) {
   const std::string link = scratch_folder() + "/stdout";
   std::filesystem::create_symlink("/dev/stdout", link);
   const std::string prompts = scratch_file("p.jsonl", kPrompt);
@@ -35,11 +35,11 @@ TEST(OutputsTest, StandardOutputByItsNameIsKept) {
   EXPECT_EQ(std::filesystem::read_symlink(link), "/dev/stdout");
 }
 
-TEST(OutputsTest, FifoIsWrittenToAndStays) {
+TEST(OutputsTest, FifoIsWrittenToAndNotReplaced) {
   const std::string fifo = scratch_folder() + "/fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   std::string text;
-  FileHandle held(fifo, O_RDWR);  // so that neither side waits where the other never comes
+  FileHandle held(fifo, O_RDWR);  // so that neither side blocks if the other does not open the FIFO
   const Ended ended = run_program(generate(scratch_file("p.jsonl", kPrompt), fifo));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   ASSERT_TRUE(std::filesystem::is_fifo(fifo));
@@ -51,7 +51,7 @@ TEST(OutputsTest, FifoIsWrittenToAndStays) {
   EXPECT_EQ(apps::json_lines(text).size(), 1u);
 }
 
-TEST(OutputsTest, LinkStaysAndItsTargetIsReplaced) {
+TEST(OutputsTest, LinkIsKeptAndItsTargetIsReplaced) {
   const std::string real = scratch_file("real.jsonl", "old\n"),
                     link = scratch_folder() + "/link.jsonl";
   std::filesystem::create_symlink("real.jsonl", link);
@@ -61,7 +61,7 @@ TEST(OutputsTest, LinkStaysAndItsTargetIsReplaced) {
   EXPECT_EQ(apps::json_file(real).size(), 1u);
 }
 
-TEST(OutputsTest, MessagesHaveTheNameThatWasTyped) {  // B16: it named a temporary file
+TEST(OutputsTest, MessagesHaveThePathOfTheUser) {  // B16: the message named a temporary file
   const Ended ended = run_program(generate(scratch_file("p.jsonl", kPrompt), "/nodir/x.jsonl"));
   expect_refusal(ended, AllOf(HasSubstr("/nodir/x.jsonl: cannot open"), Not(HasSubstr(".tmp"))));
 }

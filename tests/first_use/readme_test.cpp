@@ -1,5 +1,5 @@
-// The commands of README.md and docs/ can be pasted: each subcommand, flag, option, recipe and tool
-// they name exists. Nothing is trained here; recipes_test.cpp runs the recipes.
+// The commands of README.md and docs/ can be pasted: every subcommand, flag, option, recipe and
+// tool in them exists. recipes_test.cpp runs the recipes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -32,8 +32,8 @@ std::vector<std::string> pages() {
   return names;
 }
 
-// Lines of code blocks (fenced, or indented by four spaces) with continuations joined, and what
-// stands between backticks.
+// Lines of code blocks (fenced, or indented by four spaces) with continuations joined, and code
+// spans (between backticks).
 std::vector<CommandLine> code_of(const std::string& page) {
   std::vector<CommandLine> found;
   std::istringstream lines(read_source(page));
@@ -62,7 +62,7 @@ std::vector<CommandLine> code_of(const std::string& page) {
   return found;
 }
 
-// The words of the first command of a shell line: quotes are taken off, and a comment, a pipe or a
+// The words of the first command of a shell line, without quotes; a comment, a pipe or a
 // redirection ends it.
 std::vector<std::string> shell_words(const std::string& text) {
   std::vector<std::string> words;
@@ -87,7 +87,7 @@ std::vector<std::string> shell_words(const std::string& text) {
   return words;
 }
 
-// Words that stand for the user's own: FILE, N, "…", [key=value …].
+// Placeholders: FILE, N, "…", [key=value …].
 bool is_placeholder(const std::string& word) {
   return word.find("…") != std::string::npos || word.find('[') == 0 || word.find("key=") == 0 ||
          std::ranges::none_of(word, [](unsigned char c) { return std::islower(c); });
@@ -99,7 +99,7 @@ class Checker {
       : options_(run_program({"options", "--markdown"}).out),
         makefile_("\n" + read_source("Makefile")) {}
 
-  // What is wrong with a line; empty: nothing, or it is no command of this repository.
+  // The fault of a line; empty: none, or not a command of this repository.
   std::string fault(const std::string& text) {
     std::vector<std::string> words = shell_words(text);
     if (words.empty()) return "";
@@ -137,7 +137,7 @@ class Checker {
     if (words[1] == "--version" || words[1] == "--help") return "";
     static const std::set<std::string> kNested = {"bench", "data", "export", "import", "tokenize"};
     std::vector<std::string> command = {words[1]};
-    // `tlt bench decode|forward` names several.
+    // `tlt bench decode|forward` names several commands; the first one is checked.
     if (kNested.contains(words[1]) && words.size() > 2 && std::islower(words[2][0]))
       command.push_back(words[2].substr(0, words[2].find_first_of("|\\")));
     const std::string& help = help_of(command);
@@ -163,7 +163,7 @@ class Checker {
     return options_.find("`" + name + "`") != std::string::npos ? "" : "no option " + name;
   }
 
-  // Empty: there is no such command.
+  // Empty: no such command.
   const std::string& help_of(const std::vector<std::string>& command) {
     const auto known = helps_.find(command);
     if (known != helps_.end()) return known->second;
@@ -178,7 +178,7 @@ class Checker {
   int checked_ = 0;
 };
 
-TEST(ReadmeTest, CommandsNameWhatExists) {
+TEST(ReadmeTest, CommandsInDocsExist) {
   Checker checker;
   int commands = 0;
   for (const std::string& page : pages())
@@ -189,7 +189,7 @@ TEST(ReadmeTest, CommandsNameWhatExists) {
   EXPECT_GT(checker.checked(), 40) << "of " << commands << " pieces of code";
 }
 
-TEST(ReadmeTest, StaleCommandsAreFound) {
+TEST(ReadmeTest, StaleCommandsAreDetected) {
   Checker checker;
   for (const char* right :
        {"build/tlt train recipes/demo.toml --workers 2 rollout.n=4  # a comment",
@@ -216,7 +216,7 @@ std::map<std::string, std::string> option_defaults() {
   return defaults;
 }
 
-TEST(ReadmeTest, DefaultsAreTheProgramsOwn) {  // B21: one page named two
+TEST(ReadmeTest, StatedDefaultsAreTrue) {  // B21: one page stated two values
   const std::map<std::string, std::string> defaults = option_defaults();
   static const std::regex kSaid("`([a-z_.]+)=([^`]+)`,? (?:is )?the default");
   int said = 0;
@@ -243,15 +243,15 @@ TEST(ReadmeTest, DefaultsAreTheProgramsOwn) {  // B21: one page named two
   for (std::sregex_iterator row(table.begin(), table.end(), kRow), end; row != end; ++row) {
     const auto option = defaults.find((*row)[1]);
     if (option == defaults.end() || !std::isalnum(static_cast<unsigned char>(option->second[0])))
-      continue;  // lists and texts are described
+      continue;  // lists and strings are described in words
     EXPECT_EQ(option->second, (*row)[2]) << (*row)[1];
     ++rows;
   }
   EXPECT_GT(rows, 5);
 }
 
-TEST(ReadmeTest, LinksLeadToFiles) {
-  // [text](target#part), and a line "[text]: target" that other lines refer to.
+TEST(ReadmeTest, LinksPointToFiles) {
+  // [text](target#part), and reference definitions "[text]: target".
   static const std::regex kLink("\\]\\(([^)#]+)(#[^)]*)?\\)|\n\\[[^\\]\n]+\\]: ([^\\s#]+)");
   for (const std::string& page : pages()) {
     const std::string text = read_source(page);

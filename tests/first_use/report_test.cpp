@@ -1,4 +1,4 @@
-// What a run tells its user: console lines, summary, pictures, and the page about its metrics.
+// The reports of a run: console lines, summary, pictures, and the page of metrics.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
@@ -15,7 +15,7 @@ using ::testing::MatchesRegex;
 
 std::string text_of(const std::string& path) { return read_file(path, 1 << 26); }
 
-// A small run of the demo with two workers; its folder.
+// Starts a small run of the demo with two workers; returns its folder.
 class ReportTest : public ::testing::Test {
  protected:
   Ended run(const std::vector<std::string>& more) {
@@ -36,7 +36,7 @@ class ReportTest : public ::testing::Test {
   static std::string folder() { return scratch_folder() + "/run"; }
 };
 
-// The numbers of an attribute in an element's text.
+// The numbers in an attribute of an element.
 std::vector<double> attribute(const std::string& svg, const std::string& name) {
   std::vector<double> values;
   const std::regex pattern(" " + name + "='(-?[0-9.]+)'");
@@ -68,10 +68,10 @@ TEST_F(ReportTest, NegativeScoresAreDrawnInThePicture) {  // B8
     EXPECT_GE(std::stod((*it)[1]), 0);
     EXPECT_LE(std::stod((*it)[1]), height);
   }
-  EXPECT_THAT(svg, Not(HasSubstr("validation"))) << "the run had none";
+  EXPECT_THAT(svg, Not(HasSubstr("validation"))) << "the run had no validation";
 }
 
-TEST_F(ReportTest, ARunEndsWithWhatItDid) {
+TEST_F(ReportTest, RunEndsWithASummary) {
   const Ended ended = run({"--workers", "2"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   const std::string summary = text_of(folder() + "/summary.txt");
@@ -87,7 +87,7 @@ TEST_F(ReportTest, ARunEndsWithWhatItDid) {
       EXPECT_THAT(ended.err, HasSubstr(line));
     }
   }
-  // Console lines: no characters of a terminal in a file.
+  // Console lines: no terminal control characters in a file.
   EXPECT_EQ(ended.err.find('\r'), std::string::npos);
   EXPECT_EQ(ended.err.find('\033'), std::string::npos);
   EXPECT_EQ(ended.err.find("running"), ended.err.find("running sequences"));
@@ -95,14 +95,14 @@ TEST_F(ReportTest, ARunEndsWithWhatItDid) {
   const std::regex step(
       "step 3/3  score .* entropy .* trunc .* tok/s .* accept .* s .gen .* ETA 0:00");
   EXPECT_TRUE(std::regex_search(ended.err, step)) << ended.err;
-  // Pictures: both workers, idle time and the work that fills it.
+  // Pictures: both workers, idle time and idle training.
   const std::string timeline = text_of(folder() + "/timeline.svg");
   for (const char* part : {"worker 0", "worker 1", "step 3", "rollout ", "update ", "waiting ",
                            "draft model training "})
     EXPECT_THAT(timeline, HasSubstr(part));
   EXPECT_THAT(text_of(folder() + "/curve.svg"), HasSubstr("frozen after step 1"));
   expect_all_on_the_page(apps::json_file(folder() + "/metrics.jsonl"));
-  // Rollouts have their advantage: positive above the group's mean score, negative below.
+  // Rollout dumps have the advantage: positive above the group's mean score, negative below.
   std::map<int64_t, std::pair<double, double>> of_prompt;  // sums of advantages and |advantages|
   for (const auto& row : apps::json_file(folder() + "/rollouts/000001.jsonl")) {
     auto& [sum, size] = of_prompt[row.at("prompt_id")];
@@ -116,10 +116,10 @@ TEST_F(ReportTest, ARunEndsWithWhatItDid) {
     size += sums.second;
   }
   EXPECT_GT(size, 0) << "no group had different scores";
-  // What was validated is there.
+  // Validation responses are dumped.
   EXPECT_EQ(apps::json_file(folder() + "/validation/000000.jsonl").size(), 8u);
   EXPECT_EQ(apps::json_file(folder() + "/validation/000003.jsonl").size(), 8u);
-  // The next commands work as they stand.
+  // The suggested commands can be pasted.
   std::istringstream lines(summary.substr(summary.find("  next\n")));
   int commands = 0;
   for (std::string line; std::getline(lines, line);) {

@@ -1,5 +1,4 @@
-// What the repository brings along: only packages that are used (B22), and tools that users run
-// (B25).
+// The repository requires only packages that are used (B22), and tools/ is for users (B25).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>

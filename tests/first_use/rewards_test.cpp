@@ -1,5 +1,5 @@
-// Rewards of one's own, and which columns they ask for: B5 (the command is started first), B6, and
-// `tlt reward`.
+// Custom rewards and the columns they require: B5 (the command is started before the model is
+// loaded), B6, and `tlt reward`.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
@@ -26,7 +26,7 @@ class RewardsTest : public ::testing::Test {
     if (std::system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
   }
 
-  // reward.command with one of tools/ and a user's file.
+  // reward.command with a program of tools/ and a file of the user.
   static std::string command_of(const std::string& tool, const std::string& arguments) {
     return "reward.command=python3 " + std::string(TLT_SOURCE_DIR) + "/tools/" + tool + " " +
            arguments;
@@ -35,7 +35,7 @@ class RewardsTest : public ::testing::Test {
     return {"reward.functions=[\"command\"]", command};
   }
 
-  // One step on the rows.
+  // Runs one training step on the rows.
   static Ended train(const std::string& rows, const std::vector<std::string>& more) {
     std::vector<std::string> words = {"train",
                                       "model.path=" + demo_model(),
@@ -55,7 +55,7 @@ class RewardsTest : public ::testing::Test {
   static std::string run() { return scratch_folder() + "/run"; }
   static std::vector<json> dump() { return json_file(run() + "/rollouts/000001.jsonl"); }
 
-  // `tlt reward` of rows from standard input.
+  // Runs `tlt reward` on rows from standard input.
   static Ended score(const std::string& rows, std::vector<std::string> words) {
     words.insert(words.begin(), "reward");
     words.insert(words.end(), {"--input", "-", "--output", "-"});
@@ -63,7 +63,7 @@ class RewardsTest : public ::testing::Test {
   }
 };
 
-TEST_F(RewardsTest, TrlsFirstExampleRunsAsItStands) {  // B6
+TEST_F(RewardsTest, TrlsFirstExampleRunsUnchanged) {  // B6
   const std::string reward = scratch_file("my_rewards.py", kTrlReward);
   const Ended ended = train(kPrompts, with_command(command_of("trl_reward.py", reward)));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
@@ -73,7 +73,7 @@ TEST_F(RewardsTest, TrlsFirstExampleRunsAsItStands) {  // B6
     EXPECT_EQ(row.at("score"), -static_cast<double>(row.at("response").get<std::string>().size()));
 }
 
-TEST_F(RewardsTest, TrlsFunctionsSeeColumnsTokensAndMessages) {
+TEST_F(RewardsTest, TrlFunctionsGetColumnsTokensAndMessages) {
   const std::string reward = scratch_file("my_rewards.py", R"(
 def level(prompts, completions, completion_ids, level, **kwargs):
     assert completions[0][0]["role"] == "assistant" and prompts[0][-1]["role"] == "user"
@@ -103,10 +103,10 @@ TEST_F(RewardsTest, RewardsThatReadNoAnswerNeedNone) {  // B6
   EXPECT_EQ(form.exit_code, 0) << form.err;
   const std::string rows = "{\"prompt\": \"7,6,3:60<think>\", \"solution\": \"60\"}\n";
   const Ended exact = train(rows + rows, {"reward.functions=exact", "data.train_batch_size=1"});
-  EXPECT_EQ(exact.exit_code, 0) << exact.err << "a data source is read by auto only";
+  EXPECT_EQ(exact.exit_code, 0) << exact.err << "only reward.functions=auto reads a data source";
 }
 
-TEST_F(RewardsTest, RewardsThatReadAnAnswerSayWhichColumn) {
+TEST_F(RewardsTest, RewardsThatReadAnAnswerNameTheColumn) {
   expect_refusal(train(kPrompts, {"reward.functions=exact"}),
                  HasSubstr("rows.jsonl:1: no field \"reward_model.ground_truth\"; set "
                            "data.answer_key (the row has: prompt)"));
@@ -115,7 +115,7 @@ TEST_F(RewardsTest, RewardsThatReadAnAnswerSayWhichColumn) {
                            "data.data_source"));
 }
 
-TEST_F(RewardsTest, ACommandThatCannotRunEndsTheRunBeforeTheModelIsLoaded) {  // B5
+TEST_F(RewardsTest, FailingCommandEndsTheRunBeforeLoading) {  // B5
   const std::string broken = scratch_file("broken.py", "import tlt_no_such_module\n");
   for (const char* tool : {"verl_reward.py", "trl_reward.py"})
     for (const auto& [file, reason] :
@@ -153,7 +153,7 @@ TEST_F(RewardsTest, GivenResponsesAreScoredInOrder) {
   EXPECT_FALSE(rows[2].contains("id"));
 }
 
-TEST_F(RewardsTest, AWeightedSumHasItsParts) {
+TEST_F(RewardsTest, WeightedSumReportsItsParts) {
   const Ended ended = score("{\"response\": \"<think>x</think> 5\", \"ground_truth\": \"5\"}\n",
                             {"reward.functions=[\"format\",\"math\"]", "reward.weights=[0.5,2]"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
@@ -162,22 +162,22 @@ TEST_F(RewardsTest, AWeightedSumHasItsParts) {
   EXPECT_EQ(row.at("parts"), (json{{"format", 1}, {"math", 1}}));
 }
 
-TEST_F(RewardsTest, ARecipeOfTrainingIsAccepted) {
+TEST_F(RewardsTest, TrainingRecipeIsAccepted) {
   const Ended ended = score(
       R"({"response": "<think>7+3=10</think><answer>10*6</answer>", "ground_truth": "7,6,3:60"})",
       {"recipes/demo.toml", "data.data_source=tlt/countdown_trace"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_EQ(json_lines(ended.out).at(0).at("score"), 0) << "the numbers are not all used";
+  EXPECT_EQ(json_lines(ended.out).at(0).at("score"), 0) << "the response does not use all numbers";
 }
 
-TEST_F(RewardsTest, WhenNoRowIsScoredItFails) {
+TEST_F(RewardsTest, FailsIfNoRowHasAScore) {
   const std::string reward = scratch_file("raises.py", "def f(completions, **k): return 1 / 0\n");
   const Ended ended = score("{\"response\": \"a\"}\n{\"response\": \"b\"}\n",
                             with_command(command_of("trl_reward.py", reward)));
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("tlt reward: none of the 2 rows has a score"),
                                HasSubstr("ZeroDivisionError")));
-  ASSERT_EQ(json_lines(ended.out).size(), 2U) << "each row says why";
+  ASSERT_EQ(json_lines(ended.out).size(), 2U) << "each row has its error";
 }
 
 TEST_F(RewardsTest, RowsThatCannotBeScoredAreNamed) {
@@ -191,7 +191,7 @@ TEST_F(RewardsTest, RowsThatCannotBeScoredAreNamed) {
   expect_refusal(score("[]", {"reward.functions=format"}), HasSubstr("must be a JSON object"));
 }
 
-// A dump of a run, scored again with what the run wrote about itself.
+// Regrades a rollout dump with the options that the run wrote.
 void expect_same_scores(const std::string& run) {
   const std::string scores = scratch_folder() + "/scores.jsonl";
   const Ended ended = run_program({"reward", run + "/options.toml", "--input",
@@ -205,10 +205,10 @@ void expect_same_scores(const std::string& run) {
       EXPECT_EQ(got[i].at(field), want[i].at(field)) << i << " " << field;
     sum += std::abs(want[i].at("score").get<double>());
   }
-  EXPECT_GT(sum, 0) << "all scores are 0, so this shows nothing";
+  EXPECT_GT(sum, 0) << "all scores are 0: the comparison proves nothing";
 }
 
-TEST_F(RewardsTest, ARegradedDumpOfTheDemoHasTheSameScores) {
+TEST_F(RewardsTest, RegradedDumpOfTheDemoHasTheSameScores) {
   const tests::Scratch scratch;
   ASSERT_EQ(
       tests::run_program(tests::small_run(scratch / "run", 1, 1,
@@ -222,7 +222,7 @@ TEST_F(RewardsTest, ARegradedDumpOfTheDemoHasTheSameScores) {
   expect_same_scores(scratch / "run");
 }
 
-TEST_F(RewardsTest, ARegradedDumpOfACommandHasTheSameScores) {
+TEST_F(RewardsTest, RegradedDumpOfACommandHasTheSameScores) {
   const std::string reward = scratch_file("my_reward.py", R"(
 def compute_score(data_source, solution_str, ground_truth, extra_info):
     return {"score": len(solution_str) + 1000 * extra_info["level"] + (ground_truth is None), "size": len(solution_str)}

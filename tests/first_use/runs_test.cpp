@@ -1,4 +1,4 @@
-// How a run starts, is started again, fails and is interrupted: B2, B4, B5, B11, B17, B18.
+// Start, restart, failure and interruption of a run (B2, B4, B5, B11, B17, B18).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/stat.h>
@@ -16,7 +16,7 @@ using tests::small_run;
 class RunsTest : public ::testing::Test {
  protected:
   fs::path run() const { return scratch_ / "run"; }
-  // A small run of two steps with a checkpoint a step.
+  // A small run of two steps with a checkpoint per step.
   std::vector<std::string> words(int steps, std::vector<std::string> more = {}) const {
     more.insert(more.begin(), "trainer.threads=1");
     return small_run(run(), steps, /*workers=*/1, more);
@@ -30,7 +30,7 @@ class RunsTest : public ::testing::Test {
   const tests::Scratch scratch_;
 };
 
-TEST_F(RunsTest, DisableMovesTheOldRunAside) {  // B2
+TEST_F(RunsTest, ResumeModeDisableMovesTheOldRunAside) {  // B2
   ASSERT_EQ(run_all(4, {"trainer.max_ckpt_to_keep=2", "actor.optim.lr=1e-3"}), 0) << output();
   const std::string old = read_text(run() / "checkpoints/step_000004/MANIFEST.json");
   ASSERT_EQ(run_all(2, {"trainer.max_ckpt_to_keep=2", "trainer.resume_mode=disable"}), 0)
@@ -45,14 +45,14 @@ TEST_F(RunsTest, DisableMovesTheOldRunAside) {  // B2
   EXPECT_THAT(output(), HasSubstr("step_000002, step 2"));
 }
 
-TEST_F(RunsTest, AFailedStartLeavesTheOldRunInPlace) {
+TEST_F(RunsTest, FailedStartLeavesTheOldRunInPlace) {
   ASSERT_EQ(run_all(1), 0) << output();
   ASSERT_EQ(run_all(1, {"trainer.resume_mode=disable", "data.train_files=none.jsonl"}), 2);
   EXPECT_TRUE(fs::exists(run() / "checkpoints/step_000001"));
   EXPECT_FALSE(fs::exists(scratch_ / "run.1"));
 }
 
-TEST_F(RunsTest, AFailedStartLeavesNoFolder) {  // B17
+TEST_F(RunsTest, FailedStartLeavesNoFolder) {  // B17
   for (const char* fault : {"data.train_files=none.jsonl", "model.path=none", "reward.regex=x"}) {
     EXPECT_EQ(run_all(1, {fault}), 2) << output();
     EXPECT_FALSE(fs::exists(run())) << fault;
@@ -76,7 +76,7 @@ TEST_F(RunsTest, TooFewRowsForABatchIsAnError) {  // B4
   EXPECT_FALSE(fs::exists(run()));
 }
 
-TEST_F(RunsTest, AStepWithoutOneScoreEndsTheRun) {  // B5
+TEST_F(RunsTest, StepWithoutAScoreEndsTheRun) {  // B5
   const std::vector<std::string> broken = {"reward.functions=[\"command\"]",
                                            "reward.command=read line; echo no >&2; exit 1"};
   EXPECT_EQ(run_all(2, broken), 1) << output();
@@ -85,7 +85,7 @@ TEST_F(RunsTest, AStepWithoutOneScoreEndsTheRun) {  // B5
   EXPECT_FALSE(fs::exists(run() / "checkpoints/latest"));
 }
 
-TEST_F(RunsTest, AFinishedRunSaysThatItIsComplete) {  // B11
+TEST_F(RunsTest, FinishedRunReportsThatItIsComplete) {  // B11
   ASSERT_EQ(run_all(1), 0) << output();
   ASSERT_EQ(run_all(1), 0) << output();
   EXPECT_THAT(output(), AllOf(HasSubstr("complete (1 of 1 steps)"),
@@ -93,7 +93,7 @@ TEST_F(RunsTest, AFinishedRunSaysThatItIsComplete) {  // B11
                               Not(HasSubstr("steps 2 to 1"))));
 }
 
-TEST_F(RunsTest, AnInterruptedRunSaysSoAndFails) {  // B18, SECURITY A14
+TEST_F(RunsTest, InterruptedRunReportsItAndFails) {  // B18, SECURITY A14
   for (const int signal : {SIGINT, SIGTERM})
     for (const int workers : {1, 2}) {
       fs::remove_all(run());

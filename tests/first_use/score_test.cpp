@@ -1,4 +1,4 @@
-// B7, B9: what tlt score reads, and what an interrupted one leaves.
+// Input formats of tlt score (B7), and resuming an interrupted one (B9).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/first_use/interrupted.h"
@@ -26,7 +26,7 @@ std::string responses() {
   return ended.out;
 }
 
-TEST(ScoreTest, WhatGenerateWroteGetsTheSamplersLogprobs) {  // B7
+TEST(ScoreTest, OutputOfGenerateGetsTheRolloutLogprobs) {  // B7
   const std::string rows = responses();
   const auto scores = score(rows);
   const auto generated = apps::json_lines(rows);
@@ -38,7 +38,7 @@ TEST(ScoreTest, WhatGenerateWroteGetsTheSamplersLogprobs) {  // B7
   }
 }
 
-TEST(ScoreTest, TokensAloneAreAWholeSequence) {
+TEST(ScoreTest, TokensAloneAreScoredFromTheSecondOn) {
   const auto generated = apps::json_lines(responses());
   const json& row = generated[0];
   json whole = row["prompt_tokens"];
@@ -50,7 +50,7 @@ TEST(ScoreTest, TokensAloneAreAWholeSequence) {
   EXPECT_EQ(scores[1]["logprobs"], json::array());
 }
 
-TEST(ScoreTest, TextsAreScoredWithTheirTokens) {
+TEST(ScoreTest, StringsAreScoredAndTokensReturned) {
   const auto generated = apps::json_lines(responses());
   std::string texts;
   for (const json& row : generated) {
@@ -70,7 +70,7 @@ TEST(ScoreTest, TextsAreScoredWithTheirTokens) {
   }
 }
 
-TEST(ScoreTest, OfMessagesTheLastAssistantsIsScored) {
+TEST(ScoreTest, LastAssistantMessageIsScored) {
   const std::string model = scratch_folder() + "/model";
   fs::copy(demo_model(), model);
   write_file_atomic(model + "/chat_template.jinja",
@@ -88,7 +88,7 @@ TEST(ScoreTest, OfMessagesTheLastAssistantsIsScored) {
   EXPECT_EQ(scores[0], scores[1]);
 }
 
-TEST(ScoreTest, RowsThatDoNotSayWhatToScoreAreRefused) {
+TEST(ScoreTest, AmbiguousRowsAreRefused) {
   const auto refuse = [](const std::string& row, const std::string& says) {
     expect_refusal(run_program({"score", "--model", demo_model(), "--input",
                                 scratch_file("rows.jsonl", row + "\n"), "--output", "-"}),
@@ -121,7 +121,7 @@ struct Score {
   }
 };
 
-TEST(ScoreResumeTest, AnInterruptedRunIsFinishedByResume) {  // B9
+TEST(ScoreResumeTest, ResumeFinishesAnInterruptedRun) {  // B9
   const Score command;
   ASSERT_EQ(run_program(command.words()).exit_code, 0);
   const std::string whole = read_text(command.output);
@@ -142,7 +142,7 @@ TEST(ScoreResumeTest, AnInterruptedRunIsFinishedByResume) {  // B9
   EXPECT_FALSE(fs::exists(command.output + ".partial"));
 }
 
-TEST(ScoreResumeTest, AKilledRunEndsAsAnUninterruptedOne) {  // B9
+TEST(ScoreResumeTest, KilledRunEqualsAnUninterruptedOne) {  // B9
   const Score command;
   const Stopwatch stopwatch;
   ASSERT_EQ(run_program(command.words()).exit_code, 0);

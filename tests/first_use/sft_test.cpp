@@ -1,5 +1,5 @@
-// `tlt sft` keeps what it has and goes on from there (B3), and no run takes over the folder of
-// another command or model (B3, B23): for train, sft and draft.
+// `tlt sft` writes checkpoints and resumes (B3); train, sft and draft refuse the folder of another
+// command or model (B3, B23).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <pty.h>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using tests::read_text;
 using Words = std::vector<std::string>;
 
-// A small run of one of the three commands.
+// The command line of a small run of train, sft or draft.
 Words small_run_of(const std::string& command, const fs::path& folder, int steps,
                    const Words& more = {}) {
   if (command == "train") {
@@ -54,7 +54,7 @@ std::map<std::string, std::string> files_of(const fs::path& folder) {
   return files;
 }
 
-// What a terminal is shown by the program.
+// Runs the program on a pseudo-terminal; returns what it printed.
 std::string run_on_terminal(const Words& words) {
   Words texts = words;
   texts.insert(texts.begin(), TLT_PROGRAM);
@@ -87,9 +87,9 @@ class WarmUpTest : public ::testing::Test {
     const auto before = files_of(run());
     EXPECT_EQ(start(words), 2) << output();
     EXPECT_THAT(output(), HasSubstr(says));
-    EXPECT_EQ(files_of(run()) == before, true) << "the refused run has changed the folder";
+    EXPECT_EQ(files_of(run()) == before, true) << "the refused run changed the folder";
   }
-  // Waits until the run has done this step; false: it does not.
+  // Waits until the run has finished this step; false: timeout.
   bool does_step(int step) const {
     const std::string row = "{\"step\":" + std::to_string(step) + ",";
     for (int i = 0; i < 60000; ++i) {
@@ -111,7 +111,7 @@ class SftTest : public WarmUpTest {
   }
 };
 
-TEST_F(SftTest, AFinishedRunIsNotOverwritten) {  // B3
+TEST_F(SftTest, FinishedRunIsNotOverwritten) {  // B3
   expect_success(words(run(), 2));
   const std::string policy = read_text(run() / "policy/model.safetensors");
   ASSERT_FALSE(policy.empty());
@@ -127,7 +127,7 @@ TEST_F(SftTest, AFinishedRunIsNotOverwritten) {  // B3
   EXPECT_NE(read_text(run() / "policy/model.safetensors"), policy);
 }
 
-TEST_F(SftTest, NorIsARunWithoutCheckpoints) {
+TEST_F(SftTest, RunWithoutCheckpointsIsNotOverwritten) {
   expect_success(words(run(), 1, 1, {"trainer.save_freq=0"}));
   EXPECT_FALSE(fs::exists(run() / "checkpoints"));
   EXPECT_TRUE(fs::exists(run() / "policy/model.safetensors"));
@@ -135,7 +135,7 @@ TEST_F(SftTest, NorIsARunWithoutCheckpoints) {
                  "has a run with other options");
 }
 
-TEST_F(SftTest, ResumedIsUninterrupted) {
+TEST_F(SftTest, ResumedRunEqualsAnUninterruptedOne) {
   const std::pair<const char*, Words> kinds[] = {
       {"whole", {}},
       {"adapter", {"model.lora_rank=3", "model.lora_alpha=12"}},
@@ -165,8 +165,8 @@ TEST_F(SftTest, ValidationChangesNoBitOfTheWeights) {
     EXPECT_FALSE(row.contains("val/loss"));
 }
 
-// What is validated is the loss that is trained: of the same rows and weights they are the same.
-TEST_F(SftTest, TheValidationLossIsThatOfTraining) {
+// On the same rows and weights, validation loss and training loss are equal.
+TEST_F(SftTest, ValidationLossEqualsTrainingLoss) {
   std::ofstream(scratch_ / "rows.jsonl") << R"({"prompt":"7,6,3:60<think>","response":"7+3=10\n"}
 {"prompt":"5,2,1:9<think>","response":"5*2=10\n10-1=9"}
 {"prompt":"4,4,2:6<think>","response":"4+4=8"}
@@ -187,14 +187,14 @@ TEST_F(SftTest, TheValidationLossIsThatOfTraining) {
             1e-3);
 }
 
-TEST_F(SftTest, AnyNumberOfWorkersMakesTheSame) {
+TEST_F(SftTest, WorkersNeverChangeTheWeights) {
   for (const int workers : {1, 2, 3})
     expect_success(words(scratch_ / std::to_string(workers), 2, workers));
   for (const int workers : {2, 3})
     tests::expect_same_sft(scratch_ / std::to_string(workers), scratch_ / "1", 2);
 }
 
-// For tlt sft and tlt draft alike.
+// Tests of tlt sft and tlt draft.
 class WarmUps : public WarmUpTest, public ::testing::WithParamInterface<const char*> {
  protected:
   std::string command() const { return GetParam(); }
@@ -202,7 +202,7 @@ class WarmUps : public WarmUpTest, public ::testing::WithParamInterface<const ch
   Words words(const fs::path& folder, int steps, const Words& more = {}) const {
     return small_run_of(command(), folder, steps, more);
   }
-  int many() const { return is_sft() ? 24 : 240; }  // steps, long enough to be stopped among them
+  int many() const { return is_sft() ? 24 : 240; }  // enough steps to interrupt the run
   std::string result() const {
     return is_sft() ? "policy/model.safetensors" : "drafter/model.safetensors";
   }
@@ -213,7 +213,7 @@ class WarmUps : public WarmUpTest, public ::testing::WithParamInterface<const ch
   }
 };
 
-TEST_P(WarmUps, DisableMovesTheOldRunAside) {  // SECURITY A1
+TEST_P(WarmUps, ResumeModeDisableMovesTheOldRunAside) {  // SECURITY A1
   expect_success(words(run(), 3, {"trainer.max_ckpt_to_keep=2"}));
   const auto old = files_of(run());
   const std::string optim = is_sft() ? "actor.optim.lr=1e-4" : "speculative.train.optim.lr=1e-4";
@@ -228,11 +228,11 @@ TEST_P(WarmUps, DisableMovesTheOldRunAside) {  // SECURITY A1
   EXPECT_THAT(output(), HasSubstr("step_000001, step 1"));
 }
 
-TEST_P(WarmUps, AnInterruptedRunSaysSoAndResumes) {  // SECURITY A14
-  const Words seldom = {"trainer.save_freq=" + std::to_string(many()), "trainer.test_freq=0"};
-  expect_success(words(scratch_ / "whole", many(), seldom));
+TEST_P(WarmUps, InterruptedRunReportsItAndResumes) {  // SECURITY A14
+  const Words one_save = {"trainer.save_freq=" + std::to_string(many()), "trainer.test_freq=0"};
+  expect_success(words(scratch_ / "whole", many(), one_save));
   for (const int signal : {SIGINT, SIGTERM}) {
-    Words stopped = words(run(), many(), seldom);
+    Words stopped = words(run(), many(), one_save);
     if (signal == SIGTERM) stopped.insert(stopped.end(), {"--workers", "2"});
     tests::Program program(stopped, log());
     ASSERT_TRUE(does_step(3)) << output();
@@ -244,7 +244,7 @@ TEST_P(WarmUps, AnInterruptedRunSaysSoAndResumes) {  // SECURITY A14
                                 HasSubstr("the same command resumes from there")));
     EXPECT_FALSE(fs::exists(run() / tests::checkpoint_folder(many())));
     EXPECT_TRUE(fs::exists(run() / result()));
-    expect_success(words(run(), many(), seldom));
+    expect_success(words(run(), many(), one_save));
     tests::expect_same_files(run(), scratch_ / "whole", files(many()));
     tests::expect_same_files(run(), scratch_ / "whole", {result()});
     EXPECT_EQ(tests::lasting_metrics(run()), tests::lasting_metrics(scratch_ / "whole"));
@@ -252,7 +252,7 @@ TEST_P(WarmUps, AnInterruptedRunSaysSoAndResumes) {  // SECURITY A14
   }
 }
 
-TEST_P(WarmUps, AKilledRunHasNoStepTwice) {
+TEST_P(WarmUps, KilledRunHasEachStepOnce) {
   const int saved = many() * 2 / 3;
   const Words some = {"trainer.save_freq=" + std::to_string(saved), "trainer.test_freq=7"};
   expect_success(words(scratch_ / "whole", many(), some));
@@ -270,7 +270,7 @@ TEST_P(WarmUps, AKilledRunHasNoStepTwice) {
   EXPECT_EQ(tests::lasting_metrics(run()), tests::lasting_metrics(scratch_ / "whole"));
 }
 
-TEST_P(WarmUps, WithoutCheckpointsAnInterruptedRunDoesNotPromiseToResume) {
+TEST_P(WarmUps, WithoutCheckpointsNothingIsResumable) {
   tests::Program program(words(run(), 4000, {"trainer.save_freq=0", "trainer.test_freq=0"}), log());
   ASSERT_TRUE(does_step(3)) << output();
   program.send(SIGINT);
@@ -279,15 +279,15 @@ TEST_P(WarmUps, WithoutCheckpointsAnInterruptedRunDoesNotPromiseToResume) {
                               Not(HasSubstr("resumes from there"))));
 }
 
-TEST_P(WarmUps, AMistakeLeavesTheRunInPlace) {
+TEST_P(WarmUps, InvalidOptionLeavesTheRunInPlace) {
   expect_success(words(run(), 1));
   expect_refused(words(run(), 1, {"trainer.resume_mode=disable", "data.train_files=none.jsonl"}),
                  "none.jsonl");
   EXPECT_FALSE(fs::exists(scratch_ / "run.1"));
 }
 
-// Progress is for a terminal; what to do next is said at the end and can be pasted.
-TEST_P(WarmUps, TheEndSaysWhatToDoNext) {
+// Progress is shown on a terminal only; the commands at the end can be pasted.
+TEST_P(WarmUps, SummaryListsTheNextCommands) {
   expect_success(words(run(), 2));
   const std::string said = output();
   EXPECT_EQ(said.find('\r'), std::string::npos);
@@ -314,7 +314,7 @@ TEST_P(WarmUps, EveryMetricIsOnThePage) {
   expect_all_on_the_page(apps::json_file((run() / "metrics.jsonl").string()));
 }
 
-TEST_P(WarmUps, ATerminalShowsProgress) {
+TEST_P(WarmUps, TerminalShowsProgress) {
   const std::string shown = run_on_terminal(words(run(), 40, {"trainer.test_freq=5"}));
   EXPECT_THAT(shown, AllOf(HasSubstr("\r\033[Kstep "), HasSubstr("/40 ("), HasSubstr("; update, "),
                            HasSubstr("Run summary (40 steps")));
@@ -323,7 +323,7 @@ TEST_P(WarmUps, ATerminalShowsProgress) {
 INSTANTIATE_TEST_SUITE_P(Commands, WarmUps, ::testing::Values("sft", "draft"),
                          [](const auto& info) { return std::string(info.param); });
 
-// For tlt train too.
+// Tests of tlt train, sft and draft.
 class EveryRun : public WarmUpTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(EveryRun, IsNotMixedWithAnother) {  // B3
@@ -335,7 +335,7 @@ TEST_P(EveryRun, IsNotMixedWithAnother) {  // B3
                          "; give another trainer.experiment_name, or trainer.resume_mode=disable");
 }
 
-TEST_P(EveryRun, DoesNotGoOnFromAnotherModel) {  // B23
+TEST_P(EveryRun, DoesNotResumeFromAnotherModel) {  // B23
   expect_success(tests::small_sft(scratch_ / "sft", 1, 1));
   const std::string other = (scratch_ / "sft/policy").string(), copy = (scratch_ / "copy").string();
   fs::copy(fs::path(TLT_SOURCE_DIR) / "models/demo", copy);
@@ -346,7 +346,7 @@ TEST_P(EveryRun, DoesNotGoOnFromAnotherModel) {  // B23
   EXPECT_THAT(output(), HasSubstr("step_000001, step 1"));
 }
 
-TEST_P(EveryRun, ADamagedRunJsonIsNamed) {
+TEST_P(EveryRun, DamagedRunJsonIsNamed) {
   expect_success(small_run_of(GetParam(), run(), 1));
   std::ofstream(run() / "run.json") << "{\"command\": 1}";
   expect_refused(small_run_of(GetParam(), run(), 2), "run.json: does not say what run this is");
@@ -354,7 +354,7 @@ TEST_P(EveryRun, ADamagedRunJsonIsNamed) {
   expect_refused(small_run_of(GetParam(), run(), 2), "without run.json");
 }
 
-TEST_P(EveryRun, AModelInTheFolderIsNotMovedAway) {
+TEST_P(EveryRun, ModelInTheRunFolderIsNotMovedAway) {
   expect_success(tests::small_sft(run(), 1, 1));
   expect_refused(
       small_run_of(GetParam(), run(), 1,
@@ -362,7 +362,7 @@ TEST_P(EveryRun, AModelInTheFolderIsNotMovedAway) {
       "which trainer.resume_mode=disable would move away");
 }
 
-// A run that failed before its first step has nothing to lose.
+// A run that failed before its first step may be replaced.
 TEST_P(EveryRun, AfterAFailedStartOptionsMayChange) {
   fs::create_directories(run());
   std::ofstream(run() / "run.json")

@@ -1,6 +1,6 @@
-// What the tests of the first use share. They run build/tlt as a new user types it, and look at
-// what he sees: exit code, output, files. FIRST_USE numbers (B1, B2, …) name the reports of a
-// research engineer who tried the program at commit 96fc618; each has a test that failed there.
+// Shared by the first-use tests, which run build/tlt as a new user would and check exit code,
+// output and files. B1, B2, … number the reports of a research engineer who tried the program at
+// commit 96fc618; each has a test that failed there.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,14 +28,14 @@ inline const bool kIsInRepository = (std::filesystem::current_path(TLT_SOURCE_DI
 
 inline std::string demo_model() { return std::string(TLT_SOURCE_DIR) + "/models/demo"; }
 
-// A mistake of the user: exit code 2 and one sentence on standard error, "tlt COMMAND: …".
+// A user error: exit code 2 and one sentence on standard error, "tlt COMMAND: …".
 inline void expect_refusal(const Ended& ended, const ::testing::Matcher<const std::string&>& says) {
   EXPECT_EQ(ended.exit_code, 2) << ended.err;
   EXPECT_THAT(ended.err, says);
   EXPECT_THAT(ended.err, Not(HasSubstr("terminate called")));
 }
 
-// The name of a metric as docs/metrics.md has it.
+// The name of a metric in the form of docs/metrics.md.
 inline std::string page_name(std::string name) {
   const std::pair<const char*, const char*> patterns[] = {
       {"^val-core/.*/reward/mean@[0-9]+$", "val-core/<data_source>/reward/mean@<n>"},
