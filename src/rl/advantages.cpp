@@ -16,7 +16,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kEstimators = {
     "grpo", "rloo", "opo", "gpg", "reinforce_plus_plus", "reinforce_plus_plus_baseline"};
 
-// What a token is paid: nothing, but the score at the end of its response, less its KL penalty.
+// The reward of each token: the score at the last token, 0 elsewhere, minus the token's KL penalty.
 std::vector<double> token_rewards(const AlgorithmOptions& options, double score,
                                   const train::TrainSample& sample) {
   std::vector<double> rewards(static_cast<size_t>(sample.response_size()));
@@ -24,7 +24,7 @@ std::vector<double> token_rewards(const AlgorithmOptions& options, double score,
   if (!options.use_kl_in_reward) return rewards;
   TLT_CHECK(sample.rollout_logprobs.size() == rewards.size() &&
                 sample.reference_logprobs.size() == rewards.size(),
-            "sample ", sample.id, " has no reference");
+            "sample ", sample.id, " has no reference logprobs");
   const train::KlType type = train::parse_kl_type(options.kl_penalty, "algorithm.kl_penalty");
   for (size_t t = 0; t < rewards.size(); ++t)
     rewards[t] -=
@@ -37,7 +37,7 @@ double sum_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// One number for each sample of a prompt.
+// The advantage of each sample of one group, before any scaling over the whole step.
 std::vector<double> group_advantages(const AlgorithmOptions& options,
                                      std::span<const double> rewards,
                                      std::span<const train::TrainSample> samples) {
@@ -64,7 +64,7 @@ std::vector<double> group_advantages(const AlgorithmOptions& options,
   return advantages;
 }
 
-using TokenValues = std::vector<std::vector<double>>;  // of each sample's response tokens
+using TokenValues = std::vector<std::vector<double>>;  // [sample][response token]
 
 std::vector<double> returns_of(std::vector<double> rewards, double gamma) {
   for (size_t t = rewards.size(); t-- > 1;) rewards[t - 1] += gamma * rewards[t];
@@ -107,8 +107,8 @@ void AlgorithmOptions::check() const {
   rollout_correction.check();
   TLT_CHECK_INPUT(
       !filter_groups.enable || filter_groups.metric != "seq_final_reward" || !use_kl_in_reward,
-      "algorithm.filter_groups.metric=seq_final_reward has the KL divergence in it, "
-      "which differs in every response, so no group would be left out; use seq_reward");
+      "algorithm.filter_groups.metric=seq_final_reward includes the KL divergence, which "
+      "differs in every response, so no group would be filtered out; use seq_reward");
 }
 
 std::vector<double> add_advantages(const AlgorithmOptions& options, std::span<const double> scores,
@@ -119,11 +119,11 @@ std::vector<double> add_advantages(const AlgorithmOptions& options, std::span<co
   std::vector<double> rewards;
   TokenValues values;
   for (size_t i = 0; i < samples.size(); ++i) {
-    const std::vector<double> paid = token_rewards(options, scores[i], samples[i]);
-    // A response without a token has its score all the same.
-    rewards.push_back(paid.empty() ? scores[i] : sum_of(paid));
+    const std::vector<double> by_token = token_rewards(options, scores[i], samples[i]);
+    // A response without tokens keeps its score, for the baseline of its group.
+    rewards.push_back(by_token.empty() ? scores[i] : sum_of(by_token));
     if (options.adv_estimator == "reinforce_plus_plus")
-      values.push_back(returns_of(paid, options.gamma));
+      values.push_back(returns_of(by_token, options.gamma));
   }
   const bool has_values = !values.empty();
   const auto size = static_cast<size_t>(group_size);
@@ -134,9 +134,9 @@ std::vector<double> add_advantages(const AlgorithmOptions& options, std::span<co
       values.emplace_back(static_cast<size_t>(samples[first + i].response_size()), group[i]);
   }
   if (options.adv_estimator == "gpg") {
-    const auto paid = static_cast<double>(
+    const auto nonzero = static_cast<double>(
         std::ranges::count_if(rewards, [](double reward) { return reward != 0; }));
-    const double alpha = static_cast<double>(rewards.size()) / std::max(1.0, paid);
+    const double alpha = static_cast<double>(rewards.size()) / std::max(1.0, nonzero);
     for (auto& tokens : values)
       for (double& value : tokens) value *= alpha;
   }

@@ -1,20 +1,20 @@
-// Advantages: how much better a response was than others, by verl's estimators
+// Advantages: computes each response's advantage over a baseline, with verl's estimators
 // (verl/trainer/ppo/core_algos.py: compute_*_outcome_advantage).
 //
 //   r = score - kl_coef sum of the tokens' KL              with use_kl_in_reward
-//   n, mean, deviation (n - 1 below): of the r of a prompt's samples
+//   n, mean, deviation: number, mean and standard deviation (divisor n - 1) of a group's r
 //
 //   grpo                         (r - mean) / (deviation + 1e-6)       (DeepSeekMath, eq. 3)
 //     norm_adv_by_std_in_grpo=false   r - mean                         (Dr. GRPO)
 //   rloo                         (r - mean) n / (n - 1)                (RLOO, eq. 6)
 //   opo                          r - sum (length r) / sum length       (OPO, eq. 8)
-//   gpg                          (r - mean) samples / samples with r other than 0, of the step
+//   gpg                          (r - mean) samples / samples with r != 0, both of the whole step
 //                                                                      (GPG, eq. 6)
-//   reinforce_plus_plus          whitened: discounted rewards to come, token by token
+//   reinforce_plus_plus          whitened: discounted future rewards of each token
 //   reinforce_plus_plus_baseline whitened: r - mean
 //
-// Whitened: less the mean and divided by the standard deviation over all tokens of the step. A
-// prompt with one sample has mean 0 and deviation 1.
+// Whitened: the mean over all tokens of the step is subtracted and the result divided by their
+// standard deviation. A group of one sample has mean 0 and deviation 1.
 //
 // Threading  pure functions.
 //
@@ -38,7 +38,7 @@ struct KlControlOptions {
   double kl_coef = 0.001;
 
   void visit(auto& v) {
-    v(type, "type", Affects::kResults, "fixed: kl_coef stays as it is.");
+    v(type, "type", Affects::kResults, "fixed: kl_coef is constant.");
     v(kl_coef, "kl_coef", Affects::kResults, "Weight of the KL divergence in the reward.");
   }
 };
@@ -51,7 +51,7 @@ struct AlgorithmOptions {
   std::string kl_penalty = "kl";
   KlControlOptions kl_ctrl;
   FilterGroupsOptions filter_groups;
-  train::RolloutCorrectionOptions rollout_correction;  // the trainer's
+  train::RolloutCorrectionOptions rollout_correction;  // for the trainer's loss
 
   void visit(auto& v) {
     v(adv_estimator, "adv_estimator", Affects::kResults,
@@ -59,10 +59,9 @@ struct AlgorithmOptions {
       "reinforce_plus_plus_baseline.");
     v(norm_adv_by_std_in_grpo, "norm_adv_by_std_in_grpo", Affects::kResults,
       "Divide by the group's standard deviation (GRPO); false: as in Dr. GRPO.");
-    v(gamma, "gamma", Affects::kResults,
-      "Discount for each token until the reward, of reinforce_plus_plus.");
+    v(gamma, "gamma", Affects::kResults, "Discount factor per token of reinforce_plus_plus.");
     v(use_kl_in_reward, "use_kl_in_reward", Affects::kResults,
-      "Take the KL divergence from the reference policy off the reward.");
+      "Subtract the KL divergence from the reference policy from the reward.");
     v(kl_penalty, "kl_penalty", Affects::kResults,
       "Estimator of that divergence: kl (k1), abs, mse (k2) or low_var_kl (k3).");
     v.group("kl_ctrl", kl_ctrl);
@@ -72,8 +71,8 @@ struct AlgorithmOptions {
   void check() const;
 };
 
-// Fills the advantages of samples from their scores; samples of a prompt are `group_size`
-// neighbours. Returns their rewards: the scores less the KL penalty.
+// Computes the advantages of `samples` from their scores. Each group is `group_size` consecutive
+// samples. Returns the rewards: the scores minus the KL penalty.
 // REQUIRES: with use_kl_in_reward every sample has rollout and reference logprobs.
 std::vector<double> add_advantages(const AlgorithmOptions& options, std::span<const double> scores,
                                    int64_t group_size, std::span<train::TrainSample> samples);

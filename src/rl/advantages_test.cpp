@@ -36,7 +36,7 @@ AlgorithmOptions with(const std::string& estimator) {
   return options;
 }
 
-// The first token's advantage of each sample, of one group.
+// The advantage of the first token of each sample of one group.
 std::vector<double> advantages(const AlgorithmOptions& options, const std::vector<double>& scores) {
   Step step = step_of(scores, std::vector<size_t>(scores.size(), 3));
   add_advantages(options, scores, std::ssize(scores), step.samples);
@@ -48,7 +48,7 @@ std::vector<double> advantages(const AlgorithmOptions& options, const std::vecto
   return first;
 }
 
-TEST(AdvantagesTest, GrpoDividesTheDistanceFromTheMeanByTheDeviation) {
+TEST(AdvantagesTest, GrpoDividesByTheStandardDeviation) {
   const std::vector<double> scores = {1, 0, 0, 1, 0.5};
   const std::vector<double> got = advantages({}, scores);
   const double mean = 0.5, deviation = std::sqrt((0.25 * 4) / 4);
@@ -56,24 +56,23 @@ TEST(AdvantagesTest, GrpoDividesTheDistanceFromTheMeanByTheDeviation) {
     EXPECT_NEAR(got[i], (scores[i] - mean) / (deviation + 1e-6), 1e-6);
 }
 
-TEST(AdvantagesTest, WithoutNormOnlyTheMeanIsTakenAway) {
+TEST(AdvantagesTest, WithoutNormOnlySubtractsTheMean) {
   AlgorithmOptions options;
   options.norm_adv_by_std_in_grpo = false;
   EXPECT_EQ(advantages(options, {3, 1}), (std::vector<double>{1, -1}));
 }
 
-TEST(AdvantagesTest, EqualScoresTeachNothing) {
+TEST(AdvantagesTest, EqualScoresHaveZeroAdvantage) {
   for (const char* estimator : {"grpo", "rloo", "opo", "gpg"})
     for (const double a : advantages(with(estimator), {1, 1, 1})) EXPECT_EQ(a, 0) << estimator;
 }
 
-TEST(AdvantagesTest, AGroupOfOneKeepsItsScore) {
+TEST(AdvantagesTest, GroupOfOneKeepsItsScore) {
   for (const char* estimator : {"grpo", "rloo", "opo", "gpg"})
     EXPECT_EQ(advantages(with(estimator), {0.75}), std::vector<double>{0.75}) << estimator;
 }
 
-// Each against the others' mean, as its paper says it.
-TEST(AdvantagesTest, RlooComparesWithTheMeanOfTheOthers) {
+TEST(AdvantagesTest, RlooBaselineIsTheMeanOfTheOthers) {
   const std::vector<double> scores = {1, 0, 0.25, 0.5};
   const std::vector<double> got = advantages(with("rloo"), scores);
   for (size_t i = 0; i < scores.size(); ++i) {
@@ -83,14 +82,14 @@ TEST(AdvantagesTest, RlooComparesWithTheMeanOfTheOthers) {
   }
 }
 
-TEST(AdvantagesTest, OposBaselineCountsLongResponsesMore) {
+TEST(AdvantagesTest, OpoBaselineIsWeightedByLength) {
   Step step = step_of({1, 0}, {1, 3});
   add_advantages(with("opo"), step.scores, 2, step.samples);
   EXPECT_FLOAT_EQ(step.samples[0].advantages[0], 0.75F);
   EXPECT_FLOAT_EQ(step.samples[1].advantages[2], -0.25F);
 }
 
-TEST(AdvantagesTest, GpgScalesByTheShareOfSamplesThatArePaid) {
+TEST(AdvantagesTest, GpgScalesByTheShareOfNonzeroRewards) {
   Step step = step_of({1, 0, 0, 0}, {2, 2, 2, 2});
   add_advantages(with("gpg"), step.scores, 2, step.samples);
   EXPECT_FLOAT_EQ(step.samples[0].advantages[1], 4 * 0.5F);
@@ -98,8 +97,8 @@ TEST(AdvantagesTest, GpgScalesByTheShareOfSamplesThatArePaid) {
   EXPECT_EQ(step.samples[2].advantages[0], 0);
 }
 
-// A second time, plainly: all tokens in one list.
-TEST(AdvantagesTest, ReinforcePlusPlusWhitensOverTheTokensOfTheStep) {
+// Against a direct implementation with all tokens in one list.
+TEST(AdvantagesTest, ReinforcePlusPlusWhitensOverTheStepsTokens) {
   RandomStream random(3, {});
   Step step = step_of({1, 0, 0.5, 2}, {4, 1, 7, 2});
   AlgorithmOptions options = with("reinforce_plus_plus");
@@ -140,9 +139,10 @@ TEST(AdvantagesTest, ReinforcePlusPlusWhitensOverTheTokensOfTheStep) {
   EXPECT_EQ(at, returns.size());
 }
 
-// The advantage of each sample as verl's core_algos.py has it, written down a second time; of
-// reinforce_plus_plus_baseline before it is whitened.
-std::vector<double> plain_advantages(const AlgorithmOptions& options, const Step& step, size_t n) {
+// Reference implementation: the advantage of each sample as in verl's core_algos.py; for
+// reinforce_plus_plus_baseline before whitening.
+std::vector<double> reference_advantages(const AlgorithmOptions& options, const Step& step,
+                                         size_t n) {
   const std::string& estimator = options.adv_estimator;
   double paid = 0;
   for (const double score : step.scores) paid += score != 0 ? 1 : 0;
@@ -172,7 +172,7 @@ std::vector<double> plain_advantages(const AlgorithmOptions& options, const Step
   return found;
 }
 
-// Over all tokens, with the sample's deviation.
+// Whitens over all tokens, with divisor n - 1.
 std::vector<double> whitened(const std::vector<double>& values, const Step& step) {
   double tokens = 0, mean = 0, variance = 0;
   for (const train::TrainSample& s : step.samples) tokens += static_cast<double>(s.response_size());
@@ -186,7 +186,7 @@ std::vector<double> whitened(const std::vector<double>& values, const Step& step
   return found;
 }
 
-TEST(AdvantagesTest, OfRandomStepsAreThePlainOnes) {
+TEST(AdvantagesTest, RandomStepsMatchTheReference) {
   RandomStream random(11, {});
   for (int round = 0; round < 300; ++round) {
     const size_t n = 1 + random.below(5), groups = 2 + random.below(4);
@@ -203,7 +203,7 @@ TEST(AdvantagesTest, OfRandomStepsAreThePlainOnes) {
           with(std::string(estimator).substr(0, 4) == "grpo" ? "grpo" : estimator);
       options.norm_adv_by_std_in_grpo = std::string(estimator) == "grpo";
       Step step = step_of(scores, lengths);
-      std::vector<double> want = plain_advantages(options, step, n);
+      std::vector<double> want = reference_advantages(options, step, n);
       if (options.adv_estimator == "reinforce_plus_plus_baseline") want = whitened(want, step);
       add_advantages(options, step.scores, static_cast<int64_t>(n), step.samples);
       for (size_t i = 0; i < want.size(); ++i) {
@@ -216,16 +216,16 @@ TEST(AdvantagesTest, OfRandomStepsAreThePlainOnes) {
   }
 }
 
-TEST(AdvantagesTest, WithTheGroupsBaselineFirst) {
+TEST(AdvantagesTest, BaselineVariantSubtractsGroupMeansFirst) {
   Step step = step_of({1, 0, 0, 0}, {1, 1, 2, 2});
   add_advantages(with("reinforce_plus_plus_baseline"), step.scores, 2, step.samples);
-  // Less the groups' means 0.5, -0.5, 0, 0, 0, 0: mean 0, deviation sqrt(0.5 / 5).
+  // Minus the groups' means: 0.5, -0.5, 0, 0, 0, 0, with mean 0 and deviation sqrt(0.5 / 5).
   EXPECT_NEAR(step.samples[0].advantages[0], 0.5 / std::sqrt(0.1), 1e-5);
   EXPECT_NEAR(step.samples[1].advantages[0], -0.5 / std::sqrt(0.1), 1e-5);
   EXPECT_EQ(step.samples[3].advantages[1], 0);
 }
 
-TEST(AdvantagesTest, TheKlPenaltyIsTakenOffTheReward) {
+TEST(AdvantagesTest, KlPenaltyIsSubtractedFromTheReward) {
   Step step = step_of({1, 1}, {2, 1});
   AlgorithmOptions options;
   options.norm_adv_by_std_in_grpo = false;
@@ -238,7 +238,7 @@ TEST(AdvantagesTest, TheKlPenaltyIsTakenOffTheReward) {
   EXPECT_FLOAT_EQ(step.samples[0].advantages[1], -0.375F);
 }
 
-TEST(AdvantagesTest, AResponseWithoutATokenHasItsScore) {
+TEST(AdvantagesTest, ResponseWithoutTokensKeepsItsScore) {
   Step step = step_of({0, 1}, {0, 2});
   AlgorithmOptions options;
   options.norm_adv_by_std_in_grpo = false;
@@ -247,7 +247,7 @@ TEST(AdvantagesTest, AResponseWithoutATokenHasItsScore) {
   EXPECT_FLOAT_EQ(step.samples[1].advantages[0], 0.5F);
 }
 
-TEST(AdvantagesTest, WhatIsNotKnownIsRefusedByName) {
+TEST(AdvantagesTest, UnknownValuesAreRefusedByName) {
   const auto refusal = [](const AlgorithmOptions& options) -> std::string {
     try {
       options.check();

@@ -38,7 +38,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines(1);
   for (const char c : text) {
     if (c == '\n' || lines.back().size() >= kLineColumns) {
-      // A character of several bytes is not cut.
+      // Multi-byte UTF-8 characters are not split.
       if (c == '\n' || (static_cast<unsigned char>(c) & 0xC0) != 0x80) {
         lines.emplace_back();
         if (c == '\n') continue;

@@ -1,5 +1,7 @@
-// BeforeAfter: the same validation prompt answered by the policy before and after training, from
-// the run folder's validation dumps.
+// BeforeAfter: the policy's responses to one validation prompt before and after training, read from
+// the validation dumps of the run folder.
+//
+// Threading  pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,7 +14,7 @@ namespace tlt::rl {
 
 struct BeforeAfter {
   struct Answer {
-    int64_t step = 0;  // of the validation
+    int64_t step = 0;  // RL steps done at this validation
     std::string text;
     double score = 0;
     bool is_truncated = false;
@@ -21,11 +23,11 @@ struct BeforeAfter {
   Answer before, after;
 };
 
-// From the first and the last file of `folder` (000000.jsonl, 000010.jsonl …): the sample whose
-// score rose most, the shortest of those. nullopt: there are no two files with a prompt in common.
+// Compares the first and the last file of `folder` (000000.jsonl, 000010.jsonl …) and returns the
+// sample whose score rose most, the shortest of equal ones. nullopt: no two files share a prompt.
 std::optional<BeforeAfter> find_before_after(const std::string& folder);
 
-// Lines for a terminal: the prompt, then each answer, cut in the middle where it is long.
+// Lines for a terminal: the prompt and both answers; long ones lose lines in the middle.
 std::vector<std::string> describe(const BeforeAfter& example);
 
 }  // namespace tlt::rl

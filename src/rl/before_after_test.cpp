@@ -37,7 +37,7 @@ void write(const std::string& path, int64_t step, const std::vector<Line>& lines
   write_file_atomic(path, text);
 }
 
-TEST(BeforeAfterTest, TakesTheShortestThatRoseMost) {
+TEST(BeforeAfterTest, PicksTheShortestOfTheLargestRise) {
   const TestFolder folder;
   write(folder / "000000.jsonl", 0, {{1, "no", 1}, {2, "a long no", 0}, {3, "no", 0}, {4, "n", 0}});
   write(folder / "000010.jsonl", 10, {{1, "yes", 1}, {2, "a", 1}, {3, "yes", 1}, {4, "no", 0.5}});
@@ -51,7 +51,7 @@ TEST(BeforeAfterTest, TakesTheShortestThatRoseMost) {
                                             "    after training (step 10): score 1", "      yes"));
 }
 
-TEST(BeforeAfterTest, LongAnswersAreCutInTheMiddle) {
+TEST(BeforeAfterTest, LongAnswersLoseLinesInTheMiddle) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += std::to_string(i) + "\n";
   const BeforeAfter example{"p", {0, std::string(200, 'x'), -1, true}, {7, text, 0.25, false}};
@@ -64,7 +64,7 @@ TEST(BeforeAfterTest, LongAnswersAreCutInTheMiddle) {
                           "      … 91 lines …", "      96", "      97", "      98", "      99"));
 }
 
-TEST(BeforeAfterTest, OneValidationIsNoComparison) {
+TEST(BeforeAfterTest, OneValidationGivesNoComparison) {
   const TestFolder folder;
   write(folder / "000000.jsonl", 0, {{1, "no", 0}});
   EXPECT_FALSE(find_before_after(folder.path()));

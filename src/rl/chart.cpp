@@ -12,13 +12,13 @@
 namespace tlt::rl {
 namespace {
 
-constexpr size_t kMostPoints = 600;  // of a line; more of them become means
-constexpr size_t kMostDots = 300;    // of a series; more would be a cloud
-constexpr size_t kMostLabels = 8;    // of a series; of more points the first, the best, the last
+constexpr size_t kMostPoints = 600;  // per line; of more points, means are drawn
+constexpr size_t kMostDots = 300;    // per series; more are not drawn
+constexpr size_t kMostLabels = 8;    // per series; with more points only first, best and last
 constexpr double kLabelHeight = 13, kLabelGap = 5;
-constexpr double kKeyWidth = 24;  // of a legend's mark with the gap before its text
+constexpr double kKeyWidth = 24;  // legend mark, with the gap before its name
 
-// A round number of at least `value`: 1, 2, 2.5 or 5 times a power of ten.
+// The smallest of 1, 2, 2.5 or 5 times a power of ten that is >= `value`.
 double round_up(double value) {
   const double power = std::pow(10, std::floor(std::log10(value)));
   for (const double step : {1.0, 2.0, 2.5, 5.0})
@@ -31,7 +31,7 @@ bool overlap(const Box& a, const Box& b) {
          b.top < a.top + a.height;
 }
 
-// Not more than kMostPoints: means of neighbours.
+// At most kMostPoints points: means of neighbouring ones.
 Points thinned(const Points& points) {
   const size_t each = (points.size() + kMostPoints - 1) / kMostPoints;
   if (each <= 1) return points;
@@ -55,7 +55,7 @@ double error_at(const Series& series, double step) {
   return 0;
 }
 
-// Draws the series of a chart and keeps their labels apart.
+// Draws the series of a chart; their labels do not overlap.
 class Drawing {
  public:
   Drawing(const Chart& chart, const Box& box) : chart_(chart), box_(box), y_axis_(fit()) {}
@@ -106,7 +106,7 @@ class Drawing {
     return out;
   }
 
-  // Title at the left, names of the series at the right.
+  // Title on the left, legend on the right.
   std::string heading() const {
     const double line = box_.top - 14;
     std::string out =
@@ -178,7 +178,7 @@ class Drawing {
     return out;
   }
 
-  // Above the point, or below where there is no room; left out where both are taken.
+  // Places the label above the point, or else below it; omits it if both are taken.
   void label(svg::Point at, double value, const std::string& colour) {
     const std::string words = value_label(value);
     const double width = svg::text_width(words);
@@ -199,7 +199,7 @@ class Drawing {
   const Box box_;
   const Axis y_axis_;
   std::vector<Box> taken_;
-  std::string labels_;  // on top of everything
+  std::string labels_;  // drawn last, above all else
 };
 
 }  // namespace
@@ -208,7 +208,7 @@ std::vector<double> Axis::ticks() const {
   std::vector<double> ticks;
   const double slack = 1e-9 * step;
   for (double tick = std::ceil((low - slack) / step); tick * step <= high + slack; ++tick)
-    ticks.push_back(tick * step + 0.0);  // + 0: no -0
+    ticks.push_back(tick * step + 0.0);  // + 0.0 turns -0 into 0
   return ticks;
 }
 
@@ -223,14 +223,14 @@ std::string Axis::label(double tick) const {
 Axis fit_axis(double low, double high, int ticks) {
   if (!std::isfinite(low) || !std::isfinite(high)) return {};
   if (high - low < 1e-12 * std::max(std::abs(low), std::abs(high)) || high == low) {
-    const double room = low == 0 ? 1 : std::abs(low) / 2;  // one value: it lies in the middle
-    low -= low == 0 ? 0 : room;
-    high += room;
+    const double margin = low == 0 ? 1 : std::abs(low) / 2;  // a single value is in the middle
+    low -= low == 0 ? 0 : margin;
+    high += margin;
   }
   if (low > 0 && low <= 0.4 * high) low = 0;
   if (high < 0 && high >= 0.4 * low) high = 0;
-  const double room = 0.05 * (high - low);
-  return {low == 0 ? 0 : low - room, high == 0 ? 0 : high + room,
+  const double margin = 0.05 * (high - low);
+  return {low == 0 ? 0 : low - margin, high == 0 ? 0 : high + margin,
           round_up((high - low) / std::max(1, ticks))};
 }
 

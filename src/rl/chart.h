@@ -1,4 +1,6 @@
-// Chart: lines over steps as SVG, with axes that fit the data.
+// Chart: draws metrics over steps as SVG, with axes fitted to the data.
+//
+// Threading  pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,24 +12,24 @@
 
 namespace tlt::rl {
 
-// A range of values and the round numbers in it that are marked.
+// A range of values with ticks at round numbers.
 struct Axis {
   double low = 0, high = 1;
   double step = 0.25;  // between ticks: 1, 2, 2.5 or 5 times a power of ten
 
   std::vector<double> ticks() const;
-  // With as many decimals as the step has.
+  // The tick with as many decimals as `step` has.
   std::string label(double tick) const;
 };
 
-// The axis of values from `low` to `high`: a little more than them; from 0 where that leaves at
-// least 60 % of the height to the data. `ticks`: their number, roughly.
+// An axis for values from `low` to `high`, with 5 % margin. It starts (or ends) at 0 if the data
+// then still spans at least 60 % of it. `ticks`: their approximate number.
 Axis fit_axis(double low, double high, int ticks = 5);
 
 enum class Mark {
   kLine,
-  kDots,     // faint, without a line
-  kDashed,   // a bound, labelled with its value at the right end
+  kDots,     // faint dots without a line
+  kDashed,   // a limit, labelled with its value at the right end
   kMeasured  // a line with points, error bars and values
 };
 
@@ -45,14 +47,14 @@ struct Box {
 
 struct Chart {
   std::string title;
-  std::vector<Series> series;  // those without points are not drawn and not in the legend
-  double last_step = 1;        // right end of the horizontal axis, which begins at 0
-  bool is_share = false;       // values are shares: the axis shows percent from 0
+  std::vector<Series> series;  // series without points are left out, also of the legend
+  double last_step = 1;        // right end of the horizontal axis, which starts at 0
+  bool is_share = false;       // values are fractions: the axis shows percent and includes 0
 
   bool is_empty() const;
 };
 
-// Elements in the box; title and legend above it, labels of the axes around it.
+// SVG elements: the plot in `box`, title and legend above it, axis labels around it.
 std::string draw_chart(const Chart& chart, const Box& box);
 
 }  // namespace tlt::rl

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(ChartTest, AnAxisFitsWhatIsThere) {
+TEST(ChartTest, AxisCoversTheData) {
   struct Case {
     double low, high;
   };
@@ -39,14 +39,14 @@ TEST(ChartTest, AnAxisFitsWhatIsThere) {
   }
 }
 
-TEST(ChartTest, ALimitOf1024DoesNotDoubleTheAxis) {
+TEST(ChartTest, LimitOf1024DoesNotDoubleTheAxis) {
   const Axis axis = fit_axis(70, 1024);
   EXPECT_EQ(axis.low, 0);
   EXPECT_LT(axis.high, 1100);
   EXPECT_THAT(axis.ticks(), ElementsAre(0, 250, 500, 750, 1000));
 }
 
-TEST(ChartTest, ZeroIsIncludedOnlyWhereItCostsLittle) {
+TEST(ChartTest, ZeroIsIncludedIfDataKeeps60Percent) {
   EXPECT_EQ(fit_axis(0.2, 0.8).low, 0);
   EXPECT_GT(fit_axis(0.43, 0.76).low, 0.4);
   EXPECT_LT(fit_axis(-0.8, -0.6).high, -0.5);
@@ -61,7 +61,7 @@ TEST(ChartTest, LabelsHaveTheDecimalsOfTheStep) {
   EXPECT_FALSE(std::signbit((Axis{-0.1, 0.1, 0.1}.ticks()[1])));
 }
 
-TEST(ChartTest, LegendsNameOnlySeriesThatExist) {
+TEST(ChartTest, LegendOmitsEmptySeries) {
   const Chart chart{.title = "Score",
                     .series = {{"training", "#111111", Mark::kLine, {{1, 0.5}, {2, 0.6}}},
                                {"validation", "#222222", Mark::kMeasured, {}}},
@@ -85,7 +85,7 @@ TEST(ChartTest, LabelsDoNotOverlap) {
   EXPECT_EQ(labels, 2u);
 }
 
-TEST(ChartTest, ALongRunIsDrawnWithFewPoints) {
+TEST(ChartTest, LongRunIsDrawnWithFewPoints) {
   Points points;
   for (int step = 1; step <= 100'000; ++step) points.emplace_back(step, std::sin(step));
   const Chart chart{

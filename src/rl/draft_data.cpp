@@ -15,13 +15,13 @@
 namespace tlt::rl {
 namespace {
 
-// Rollouts of the warm-up draw their random numbers at places that no step of a training uses.
+// The RL step of the warm-up's uniforms; no step of an RL run uses it.
 constexpr uint32_t kWarmupStep = uint32_t{3} << 30;
-// A part of the store is made at one go: enough sequences to keep the engine busy, and not more
-// memory than this.
+// A part of the store is computed as one batch: enough sequences to keep the engine busy, within
+// this memory.
 constexpr int64_t kPartSequences = 256, kPartBytes = int64_t{1} << 28;
 
-// What the samples depend on beside the target.
+// The options that the samples depend on, in addition to the target.
 struct SampleOptions {
   std::string source;
   int64_t seed = 0;
@@ -31,13 +31,13 @@ struct SampleOptions {
 
   SampleOptions(const RunOptions& options, const rollout::Layers& wanted)
       : source(options.speculative.train.warmup.source), data(options.data), layers(wanted) {
-    const data::DataOptions plain;  // of what orders or validates a training
-    data.val_files = plain.val_files;
-    data.val_max_samples = plain.val_max_samples;
-    data.train_batch_size = plain.train_batch_size;
-    data.shuffle = plain.shuffle;
-    data.seed = plain.seed;
-    data.loss_weights = plain.loss_weights;
+    const data::DataOptions defaults;  // of the options that only order or validate training
+    data.val_files = defaults.val_files;
+    data.val_max_samples = defaults.val_max_samples;
+    data.train_batch_size = defaults.train_batch_size;
+    data.shuffle = defaults.shuffle;
+    data.seed = defaults.seed;
+    data.loss_weights = defaults.loss_weights;
     if (source == "responses") return;
     seed = options.trainer.seed;
     rollout = options.rollout;
@@ -75,7 +75,7 @@ std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplac
   const auto examples = data::SftDataset::load(options.data, place.tokenizer, data::Split::kTrain);
   for (int64_t i = 0; i < examples.size(); ++i) {
     const data::SftExample example = examples.example(i);
-    // A row of each response, which ends with it: what follows is learnt from in the next one's.
+    // One row per response, ending with it; the next response's row contains what follows.
     for (const auto& [begin, end] : example.spans)
       rows.push_back({{example.tokens.begin(), example.tokens.begin() + end},
                       static_cast<int32_t>(begin),
@@ -85,7 +85,7 @@ std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplac
   return rows;
 }
 
-// Does not depend on the number of workers, nor on what a machine can hold.
+// Independent of the number of workers and of the machine's memory.
 int64_t count_rows_per_part(const RunOptions& options, const model::PolicyModel& target,
                             const rollout::Layers& layers) {
   const int64_t samples = is_rollouts(options) ? options.rollout.n : 1;
@@ -97,7 +97,7 @@ int64_t count_rows_per_part(const RunOptions& options, const model::PolicyModel&
   return std::max<int64_t>(1, sequences / samples);
 }
 
-// Every 1 / share-th prompt.
+// Selects every (1 / share)-th prompt.
 bool is_held_out(int64_t prompt, double share) {
   return std::floor(static_cast<double>(prompt + 1) * share) >
          std::floor(static_cast<double>(prompt) * share);
@@ -111,7 +111,7 @@ DraftData::DraftData(const RunOptions& options, Workplace& place, rollout::Layer
       layers_(std::move(layers)),
       rows_(read_rows(options, place)),
       rows_per_part_(count_rows_per_part(options, *place.model, layers_)),
-      stop_text_(std::make_unique<ResponseText>(place.tokenizer)) {}
+      stop_string_(std::make_unique<ResponseText>(place.tokenizer)) {}
 
 std::vector<int32_t> DraftData::example_prompt() const {
   const spot::RecordRow& row = rows_.front();
@@ -160,7 +160,7 @@ bool DraftData::try_make() {
 bool DraftData::make_round(int64_t first) {
   const int64_t part = first + place_.comm->rank(), workers = place_.comm->size();
   Part made;
-  // Of each worker's part; the last one: workers that were interrupted.
+  // Bytes of each worker's part; the last value counts interrupted workers.
   std::vector<double> facts(static_cast<size_t>(workers) + 1, 0.0);
   if (part < parts()) {
     const bool is_there = store_->has(part);
@@ -172,7 +172,7 @@ bool DraftData::make_round(int64_t first) {
       facts.back() = 1;
   }
   facts = place_.comm->all_reduce_sum(facts);
-  // A part is kept when it and all before it fit: the same parts for any number of workers.
+  // A part is kept if it and all earlier ones fit: the same parts for any number of workers.
   for (int64_t i = first; i < std::min(first + workers, parts()) && !full_; ++i) {
     const auto bytes = static_cast<int64_t>(facts[static_cast<size_t>(i - first)]);
     full_ =
@@ -192,7 +192,7 @@ DraftData::Part DraftData::record(int64_t part) {
       progress_ = std::make_unique<Progress>("hidden states",
                                              (std::ssize(rows_) - part * rows_per_part_) * samples);
     recorder_ = std::make_unique<spot::HiddenRecorder>(
-        *place_.model, options_.rollout.engine, stop_text_.get(),
+        *place_.model, options_.rollout.engine, stop_string_.get(),
         [this](int64_t count) {
           if (progress_) progress_->advance(count * place_.comm->size());
         },
@@ -212,7 +212,7 @@ void DraftData::split() {
   const double share = options_.speculative.train.warmup.val_share;
   std::vector<spot::StoredSample> samples = store_->samples(made_parts_);
   const auto positions = options_.speculative.train.trainer.positions();
-  // A response of one token teaches nothing.
+  // A response of one token has no pairs to train on.
   std::erase_if(samples, [&](const spot::StoredSample& stored) {
     return stored.sample.counted_pairs(positions) == 0;
   });
@@ -220,7 +220,7 @@ void DraftData::split() {
   for (const auto& [sample, prompt] : samples) any_held_out |= is_held_out(prompt, share);
   const int64_t limit = options_.data.val_max_samples;
   for (auto& [sample, prompt] : samples) {
-    // Of few prompts the last one is held out.
+    // With few prompts the last one is held out.
     const bool held_out = any_held_out ? is_held_out(prompt, share)
                                        : share > 0 && prompt == samples.back().prompt &&
                                              prompt != samples.front().prompt;

@@ -1,12 +1,12 @@
-// DraftData: what a drafter's warm-up learns from: samples with the target's hidden states, made on
-// the first start and kept in a store, split into those to learn from and those held out.
+// DraftData: the training data of a draft model's warm-up: samples with the target's hidden states,
+// computed on the first start, kept in a store, and split into training and held-out samples.
 //
-// Owns       the rows' tokens; the states stay on the disk.
-// Borrows    workplace and options.
+// Owns       the tokens of the rows; the hidden states stay on disk.
+// Borrows    run context and options.
 // Threading  engine thread only.
 //
 //   DraftData data(options, place, folder);
-//   if (!data.try_make()) return;            // interrupted; what was made is kept
+//   if (!data.try_make()) return;            // interrupted; finished parts are kept
 //   use(data.training(), data.held_out());
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -27,15 +27,15 @@ namespace tlt::rl {
 
 class DraftData {
  public:
-  // Reads the rows. `layers`: which states the samples have (HiddenStateObserver::layers()). InputError: as
-  // Dataset::load and SftDataset::load.
+  // Reads the rows. `layers`: the layers whose hidden states are recorded (HiddenTap::layers()).
+  // InputError: as Dataset::load and SftDataset::load.
   DraftData(const RunOptions& options, Workplace& place, rollout::Layers layers);
 
-  // Makes the states that are not in the store yet; all workers together. False: interrupted.
-  // InputError: the store is another target's, or does not hold a single part.
+  // Computes the hidden states that the store lacks; all workers together. False: interrupted.
+  // InputError: the store belongs to another target, or its limit is below the first part.
   [[nodiscard]] bool try_make();
 
-  // Of the first row.
+  // The prompt of the first row.
   std::vector<int32_t> example_prompt() const;
   const std::vector<spot::DraftSample>& training() const { return training_; }
   const std::vector<spot::DraftSample>& held_out() const { return held_out_; }
@@ -45,9 +45,9 @@ class DraftData {
 
   std::span<const spot::RecordRow> rows_of(int64_t part) const;
   int64_t parts() const;
-  // The part's samples by the engine; nullopt: interrupted.
+  // Computes the samples of a part with the engine; nullopt: interrupted.
   Part record(int64_t part);
-  // The next part of each worker, from `first` on. False: interrupted, or the store is full.
+  // Computes one part per worker, starting at part `first`. False: a worker was interrupted.
   bool make_round(int64_t first);
   void split();
 
@@ -56,9 +56,9 @@ class DraftData {
   const rollout::Layers layers_;
   std::vector<spot::RecordRow> rows_;
   int64_t rows_per_part_ = 1;
-  std::unique_ptr<rollout::StopString> stop_text_;
+  std::unique_ptr<rollout::StopText> stop_string_;
   std::unique_ptr<spot::HiddenStore> store_;
-  std::unique_ptr<spot::HiddenRecorder> recorder_;  // made when there is something to record
+  std::unique_ptr<spot::HiddenRecorder> recorder_;  // null until a part has to be computed
   std::unique_ptr<Progress> progress_;
   int64_t made_parts_ = 0, bytes_ = 0;
   bool full_ = false;

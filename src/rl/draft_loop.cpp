@@ -28,7 +28,8 @@
 namespace tlt::rl {
 namespace {
 
-// Without weights: its head is that of tokens which are known when the samples are (prepare()).
+// Creates the network without weights: the tokens of its LM head are chosen from the samples, in
+// prepare().
 std::unique_ptr<model::DraftNetwork> make_eagle3(const spot::WarmupOptions& options,
                                                  const model::PolicyModel& target) {
   const int64_t all = target.config().vocabulary, wanted = options.draft_vocab_size;
@@ -43,8 +44,8 @@ std::unique_ptr<model::DraftNetwork> make_drafter(const RunOptions& options,
   if (init != "target" && init != "random") {
     auto network = model::load_drafter(init, target);
     TLT_CHECK_INPUT(network->algorithm() == warmup.algorithm, "speculative.train.algorithm is ",
-                    warmup.algorithm, " and the drafter in ", init, " is of ", network->algorithm(),
-                    "; set it to that");
+                    warmup.algorithm, " and the draft model in ", init, " is of ",
+                    network->algorithm(), "; set it to that");
     return network;
   }
   if (warmup.algorithm == "eagle3") return make_eagle3(warmup, target);
@@ -81,8 +82,8 @@ class DraftLoop {
   Workplace place_;
   std::unique_ptr<model::DraftNetwork> network_;
   DraftData data_;
-  Run run_;  // after what can fail
-  // Made by prepare(), when the samples are known.
+  Run run_;  // after all members whose construction can fail
+  // Set by prepare(), which needs the samples.
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<spot::DraftTrainer> trainer_;
 };
@@ -93,7 +94,7 @@ int DraftLoop::run() {
     return place_.exit_code_of_stop();
   }
   prepare();
-  if (!run_.begin(fmt::format("drafter, {} of {} sequences a step, {} held out",
+  if (!run_.begin(fmt::format("draft model, {} of {} sequences per step, {} held out",
                               options_.speculative.train.trainer.batch_size,
                               data_.training().size(), data_.held_out().size())))
     return 0;
@@ -115,7 +116,7 @@ void DraftLoop::prepare() {
   const std::vector<spot::DraftSample>& training = data_.training();
   TLT_CHECK_INPUT(std::ssize(training) >= options.batch_size, "speculative.train.batch_size is ",
                   options.batch_size, " and there are ", training.size(),
-                  " sequences to learn from; lower it or give more prompts");
+                  " sequences to train on; lower it or give more prompts");
   spot::check_samples(training, options);
   if (!data_.held_out().empty()) spot::check_samples(data_.held_out(), options);
   rank_tokens();
@@ -126,8 +127,9 @@ void DraftLoop::prepare() {
   run_.start(steps);
 }
 
-// A new EAGLE-3 drafter's head is that of the samples' tokens, and its first rows the target's; an
-// EAGLE drafter's folder says which tokens they are.
+// Ranks the tokens by frequency in the samples. The LM head of a new EAGLE-3 draft model has the
+// most frequent ones and starts from the target's rows; the folder of an EAGLE draft model lists
+// them as hot tokens.
 void DraftLoop::rank_tokens() {
   const model::ModelConfig& target = place_.model->config();
   std::vector<int32_t> ranked =

@@ -1,11 +1,11 @@
-// `tlt draft`: warm-up of an EAGLE drafter before the first rollout (docs/draft.md). run() is the
-// place to begin reading.
+// `tlt draft`: warm-up of an EAGLE draft model before the first rollout (docs/draft.md). Start
+// reading at run() in draft_loop.cpp.
 //
-//   prompts or rows -> hidden states on the disk (spot/hidden_store) -> a share held out
+//   prompts or rows -> hidden states on disk (spot/hidden_store) -> a share held out
 //     -> DraftTrainer -> <run folder>/drafter
 //
-// Every worker makes its share of the states and computes its share of the packs; states and
-// drafter are the same bits for any number of workers.
+// Each worker computes its share of the hidden states and of the packs; hidden states and draft
+// model are bit-identical for any number of workers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace tlt::rl {
 
-// Runs a worker to the end of the run, or to the step in which an interrupt came: the same command
-// goes on from there. Returns the exit code.
+// Runs a worker to the end of the run, or to the end of the step in which it was interrupted; the
+// same command resumes from there. Returns the exit code.
 int draft(const RunOptions& options, const cluster::Launch& launch);
 
 }  // namespace tlt::rl

@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kMetrics = {"acc", "score", "seq_reward",
                                                       "seq_final_reward"};
-// Rewards that shape a response and do not judge its answer.
+// Reward functions that shape the response instead of judging its answer.
 constexpr std::array<std::string_view, 3> kShaping = {"format", "length", "repetition"};
 
 bool is_shaping(std::string_view function) {
   return std::ranges::find(kShaping, function) != kShaping.end();
 }
 
-// A standard deviation would be rounded: of three times 0.1 it is not 0.
+// Exact comparison: the computed standard deviation of 0.1, 0.1, 0.1 is not 0.
 template <class Value>
 bool all_equal(std::span<const Rollout> group, const Value& value) {
   const double first = value(group.front());
@@ -50,10 +50,10 @@ double GroupFilter::value(const Rollout& rollout) const {
 }
 
 double GroupFilter::accuracy(const Rollout& rollout) const {
-  if (const auto said = rollout.extras.find("acc"); said != rollout.extras.end())
-    return said->second;
+  if (const auto given = rollout.extras.find("acc"); given != rollout.extras.end())
+    return given->second;
   if (parts_.empty()) return rollout.score;
-  double sum = 0;  // without what failed
+  double sum = 0;  // without functions that failed
   for (const auto& [name, weight] : parts_)
     if (const auto part = rollout.extras.find(name); part != rollout.extras.end())
       sum += weight * part->second;

@@ -1,13 +1,12 @@
 // GroupFilter and StepGroups: dynamic sampling (DAPO, section 3.2; verl's algorithm.filter_groups).
-// A group whose samples all have the same value of a metric teaches nothing: it is left out, and
-// more prompts are rolled out until a step has as many groups as it learns from.
+// A group whose samples all have the same value of a metric has zero advantages: GroupFilter drops
+// it, and more prompts are rolled out until the step has enough groups.
 //
-// StepGroups holds the groups of a step, in the order in which their prompts were drawn, so it is
-// the same for any number of workers. What the last generation batch has too much is dropped, as
-// verl does.
+// StepGroups collects the groups of a step in the order of their prompts in the sampler, so they are
+// the same for any number of workers. Surplus groups of the last generation batch are dropped, as in
+// verl.
 //
-// Not here   the rollouts (rollout_phase.h); how often more are made, and when that is given up
-//            (rl_loop.cpp).
+// Not here   the rollouts (rollout_phase.h); how many generation batches are allowed (rl_loop.cpp).
 // Threading  engine thread only.
 //
 //   StepGroups groups(filter ? &*filter : nullptr, /*wanted=*/16, /*samples=*/8);
@@ -37,13 +36,15 @@ struct FilterGroupsOptions {
 
   void visit(auto& v) {
     v(enable, "enable", Affects::kResults,
-      "Dynamic sampling (DAPO): leave out groups whose samples all have the same metric, and roll "
-      "out more prompts in their place.");
+      "Dynamic sampling (DAPO): drop groups whose samples all have the same value of the metric, "
+      "and "
+      "roll out more prompts instead.");
     v(metric, "metric", Affects::kResults,
       "acc: the reward's extra of this name, or the score without format, length and repetition; "
       "score, seq_reward or seq_final_reward: the score.");
     v(max_num_gen_batches, "max_num_gen_batches", Affects::kResults,
-      "The run ends with an error when so many batches were not enough for a step; 0: no limit.");
+      "Generation batches per step; the run ends with an error if they give too few groups; 0: no "
+      "limit.");
   }
   void check() const;
 };
@@ -52,24 +53,24 @@ class GroupFilter {
  public:
   GroupFilter(const FilterGroupsOptions& options, const reward::RewardOptions& rewards);
 
-  // What the metric says of a rollout.
+  // The metric's value for a rollout.
   double value(const Rollout& rollout) const;
-  // False: all samples have the same value. A group of one is kept, as verl does.
+  // False: all samples have the same value. A group of one is kept, as in verl.
   bool keeps(std::span<const Rollout> group) const;
 
  private:
   double accuracy(const Rollout& rollout) const;
 
   const bool is_accuracy_;
-  // The parts of a sum of rewards that judge the answer, and their weights; empty: the score does.
+  // The reward functions that judge the answer, and their weights; empty: use the score.
   std::vector<std::pair<std::string, double>> parts_;
 };
 
-// What was rolled out for a step, whether it is learned from or not.
+// Counts of all rollouts of a step, those of dropped groups included.
 struct Generated {
   int64_t batches = 0;
-  int64_t groups = 0, equal_groups = 0;  // equal: of one score
-  int64_t filtered = 0, surplus = 0;     // groups that are not learned from
+  int64_t groups = 0, equal_groups = 0;  // equal: all samples have the same score
+  int64_t filtered = 0, surplus = 0;     // dropped groups
   int64_t responses = 0, unscored = 0;
   int64_t tokens = 0, forwards = 0;
   double score = 0;  // sum
@@ -79,17 +80,17 @@ struct Generated {
 
 class StepGroups {
  public:
-  // Wants so many groups of so many samples; a filter of null keeps all.
+  // Collects `wanted` groups of `samples` samples each. `filter`: null keeps all.
   StepGroups(const GroupFilter* filter, int64_t wanted, int64_t samples);
 
-  // A generation batch: rollouts ordered by prompt and sample, whose `prompt` is an index into
-  // `prompts`. REQUIRES: whole groups.
+  // Adds a generation batch: rollouts ordered by prompt and sample, whose `prompt` is an index into
+  // `prompts`. REQUIRES: complete groups.
   void add(std::vector<data::Prompt> prompts, std::vector<Rollout> rollouts);
 
   bool is_full() const { return std::ssize(prompts_) == wanted_; }
   int64_t size() const { return std::ssize(prompts_); }
 
-  // What is learned from; a rollout's `prompt` is an index into prompts().
+  // The groups to train on; a rollout's `prompt` is an index into prompts().
   const std::vector<data::Prompt>& prompts() const { return prompts_; }
   const std::vector<Rollout>& rollouts() const { return rollouts_; }
   const Generated& generated() const { return generated_; }

@@ -31,22 +31,22 @@ GroupFilter make_filter(const std::string& metric, std::vector<std::string> func
   return {{.enable = true, .metric = metric}, rewards};
 }
 
-TEST(GroupFilterTest, OnlyGroupsThatDifferAreKept) {
+TEST(GroupFilterTest, KeepsOnlyGroupsWithDifferentValues) {
   const GroupFilter filter = make_filter("seq_reward");
   EXPECT_TRUE(filter.keeps(std::vector{make(0, 0, 0), make(0, 1, 0), make(0, 2, 1)}));
   EXPECT_FALSE(filter.keeps(std::vector{make(0, 0, 1), make(0, 1, 1)}));
   // Their computed standard deviation is 1.4e-17.
   EXPECT_FALSE(filter.keeps(std::vector{make(0, 0, 0.1), make(0, 1, 0.1), make(0, 2, 0.1)}));
-  EXPECT_TRUE(filter.keeps(std::vector{make(0, 0, 1)})) << "a group of one";
+  EXPECT_TRUE(filter.keeps(std::vector{make(0, 0, 1)})) << "group of one";
 }
 
-TEST(GroupFilterTest, AccuracyIsTheExtraOfThisName) {
+TEST(GroupFilterTest, AccuracyIsTheExtraNamedAcc) {
   const std::vector group = {make(0, 0, 0.7, {{"acc", 1}}), make(0, 1, 0.2, {{"acc", 1}})};
   EXPECT_FALSE(make_filter("acc").keeps(group));
   EXPECT_TRUE(make_filter("score").keeps(group));
 }
 
-TEST(GroupFilterTest, AccuracyIsTheScoreWithoutShaping) {
+TEST(GroupFilterTest, AccuracyExcludesShapingRewards) {
   const GroupFilter filter =
       make_filter("acc", {"math", "length", "gsm8k", "repetition"}, {1, 1, 0.5, 1});
   const std::map<std::string, double> right = {
@@ -59,11 +59,11 @@ TEST(GroupFilterTest, AccuracyIsTheScoreWithoutShaping) {
   EXPECT_TRUE(filter.keeps(std::vector{make(0, 0, 1.2, right), make(0, 1, 0.7, half)}));
   EXPECT_EQ(
       make_filter("acc", {"math", "format"}).value(make(0, 0, 2, {{"math", 1}, {"format", 1}})), 1);
-  // Without shaping the score is the accuracy, weights or not.
+  // Without shaping rewards the accuracy is the score, with or without weights.
   EXPECT_EQ(make_filter("acc", {"math", "gsm8k"}).value(make(0, 0, 2, right)), 2);
 }
 
-TEST(GroupFilterTest, OtherMetricsAreRefusedByName) {
+TEST(GroupFilterTest, UnknownMetricsAreRefusedByName) {
   try {
     make_filter("entropy");
     FAIL();
@@ -75,9 +75,9 @@ TEST(GroupFilterTest, OtherMetricsAreRefusedByName) {
   EXPECT_THROW((FilterGroupsOptions{.max_num_gen_batches = -1}.check()), InputError);
 }
 
-// The filter as verl has it, plainly: all groups of all batches in one list, those that vary
-// picked, the first of them taken (recipe/dapo/dapo_ray_trainer.py).
-TEST(StepGroupsTest, RandomBatchesAreThoseOfThePlainList) {
+// Against a direct implementation of verl's filter: the first groups with variance in the list of
+// all groups of all batches (recipe/dapo/dapo_ray_trainer.py).
+TEST(StepGroupsTest, RandomBatchesMatchTheReference) {
   constexpr int64_t kSamples = 3;
   const GroupFilter filter = make_filter("seq_reward");
   for (uint64_t seed = 0; seed < 300; ++seed) {
@@ -112,7 +112,7 @@ TEST(StepGroupsTest, RandomBatchesAreThoseOfThePlainList) {
       sum += mean * kSamples;
     }
     ASSERT_GE(std::ssize(kept), wanted) << "seed " << seed;
-    // Not a batch more than needed.
+    // The last batch was necessary.
     int64_t before_last = 0;
     for (const auto& [id, scores] : kept)
       before_last += id < (batches - 1) * static_cast<int64_t>(batch_size) ? 1 : 0;
@@ -141,7 +141,7 @@ TEST(StepGroupsTest, RandomBatchesAreThoseOfThePlainList) {
   }
 }
 
-TEST(StepGroupsTest, WithoutAFilterAllAreKeptInOrder) {
+TEST(StepGroupsTest, WithoutAFilterKeepsAllInOrder) {
   StepGroups groups(nullptr, 2, 2);
   std::vector<data::Prompt> prompts(2);
   prompts[0].id = 7;
@@ -154,7 +154,7 @@ TEST(StepGroupsTest, WithoutAFilterAllAreKeptInOrder) {
   EXPECT_EQ(groups.generated().filtered, 0);
 }
 
-TEST(StepGroupsTest, PartsOfGroupsAreABug) {
+TEST(StepGroupsTest, RefusesIncompleteGroups) {
   StepGroups groups(nullptr, 1, 2);
   EXPECT_THROW(groups.add(std::vector<data::Prompt>(1), {make(0, 0, 1)}), Error);
 }

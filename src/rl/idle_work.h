@@ -1,4 +1,7 @@
-// IdleWork: what a worker does while it has nothing to roll out.
+// IdleWork: interface of the work that a worker does while it has nothing to roll out, such as
+// training the draft model.
+//
+// Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,13 +14,13 @@ class IdleWork {
  public:
   virtual ~IdleWork() = default;
 
-  // Works for a bounded time, some tens of milliseconds. False: there is nothing to do.
+  // Works for one slice of some tens of milliseconds. False: there is nothing to do.
   [[nodiscard]] virtual bool try_slice() = 0;
-  // Two workers that have at most so many unfinished responses together shall have them on one of
-  // them, so that the other one has more time for this; 0: they stay where they are; -1: as many as
-  // hardly slow that one down.
+  // Two workers whose unfinished sequences together are at most this many merge them on one worker,
+  // which leaves the other one idle. 0: never migrate; -1: as many as the cost model predicts to
+  // hardly slow that worker down.
   virtual int64_t consolidate_below() const { return 0; }
-  // There is something to roll out again; what was begun waits.
+  // Rollouts resume; an unfinished slice is suspended.
   virtual void pause() = 0;
 };
 

@@ -16,19 +16,19 @@ std::string to_json(const LoopState& state, int64_t optimizer_steps) {
   return json.dump(1) + "\n";
 }
 
-SavedState parse_state(const std::string& text, const std::string& place) {
+SavedState parse_state(const std::string& text, const std::string& location) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     SavedState saved;
     saved.state.step = json.at("step").get<int64_t>();
-    // Before there was dynamic sampling, a step had one.
+    // Checkpoints without the field were made without dynamic sampling: one batch per step.
     saved.state.gen_batches = json.value("gen_batches", saved.state.step);
     saved.state.cursor = {json.at("epoch").get<int64_t>(), json.at("index").get<int64_t>()};
     saved.optimizer_steps = json.at("optimizer_steps").get<int64_t>();
     return saved;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(
-        check_internal::concat(place, ": not a checkpoint's state (", error.what(),
+        check_internal::concat(location, ": not a checkpoint's state (", error.what(),
                                "); delete this checkpoint to resume from the one before"));
   }
 }

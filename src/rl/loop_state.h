@@ -1,4 +1,6 @@
-// LoopState: how far a run is, beside weights and optimizer.
+// LoopState: the progress of a run that is saved with weights and optimizer state.
+//
+// Threading  pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,7 +14,7 @@ namespace tlt::rl {
 
 struct LoopState {
   int64_t step = 0;         // steps done
-  int64_t gen_batches = 0;  // rolled out for them: each has random numbers of its own
+  int64_t gen_batches = 0;  // generation batches rolled out for them; each has its own uniforms
   data::SamplerCursor cursor;
 };
 
@@ -23,7 +25,7 @@ struct SavedState {
   LoopState state;
   int64_t optimizer_steps = 0;
 };
-// InputError names the place when a field is missing.
-SavedState parse_state(const std::string& json, const std::string& place);
+// Throws InputError, which names `location`, if a field is missing.
+SavedState parse_state(const std::string& json, const std::string& location);
 
 }  // namespace tlt::rl

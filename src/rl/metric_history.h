@@ -1,4 +1,4 @@
-// MetricHistory: the metrics of a run by step, as its metrics.jsonl has them.
+// MetricHistory: the metrics of a run by step, read from its metrics.jsonl.
 //
 // Threading  thread-compatible.
 //
@@ -16,18 +16,18 @@
 
 namespace tlt::rl {
 
-// Scores are shown as means of this many steps: a single step's noise hides what a run does.
+// Charts and summary average scores over this many steps, because single steps are noisy.
 inline constexpr size_t kMeanSteps = 5;
 
-// (step, value), in order of steps.
+// (step, value), ordered by step.
 using Points = std::vector<std::pair<double, double>>;
 
 class MetricHistory {
  public:
-  // InputError when the file cannot be read.
+  // Throws InputError if the file cannot be read.
   explicit MetricHistory(const std::string& file);
 
-  // Empty: there is no such metric. Values that are not finite are left out.
+  // Empty if there is no such metric. Non-finite values are left out.
   const Points& points(const std::string& name) const;
   double sum(const std::string& name) const;
   // The names that begin with `prefix`, sorted.

@@ -1,9 +1,9 @@
-// PolicyFiles: what a run writes of its policy: policy/, a Hugging Face folder, and beside it,
-// where an adapter is trained, adapter/ in PEFT's layout.
+// PolicyFiles: writes the policy of a run: policy/, a Hugging Face folder, and, if an adapter is
+// trained, adapter/ in PEFT's layout.
 //
-// Borrows    the policy and the adapter of the workplace.
-// Not here   the layouts (model/hf_folder.h, train/lora_folder.h); A, B and their moments as
-//            training goes on from them: they are the optimizer's state.
+// Borrows    the policy and the adapter of the run context.
+// Not here   the layouts (model/hf_folder.h, train/lora_folder.h); the A and B and their moments
+//            that training resumes from: they are part of the optimizer state.
 // Threading  engine thread only; first worker only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -18,18 +18,18 @@ namespace tlt::rl {
 
 class PolicyFiles {
  public:
-  // `base_path`: where the policy was read: its tokenizer is copied from there, and an adapter's
-  // base is looked for there by PEFT. REQUIRES: nothing was trained yet.
+  // `base_path`: the folder the policy was loaded from. Its tokenizer is copied, and PEFT finds an
+  // adapter's base model there. REQUIRES: nothing is trained yet.
   PolicyFiles(const Workplace& place, std::string base_path);
 
-  // The adapter's rank, alpha, targets and its base's checksum, a "name = value" line each; empty:
-  // all weights are trained.
+  // The adapter's rank, alpha, targets and base checksum, one "name = value" line each; empty: all
+  // weights are trained.
   std::string describe_adapter() const;
 
-  // A copy as of now, to be put into a folder by any thread.
+  // Copies the present weights. The function writes them into a folder, on any thread.
   std::function<void(const std::string& folder)> snapshot() const;
 
-  // Writes <folder>/policy and <folder>/adapter, each as a whole.
+  // Writes <folder>/policy and <folder>/adapter, each atomically.
   void write(const std::string& folder) const;
 
  private:
@@ -37,7 +37,7 @@ class PolicyFiles {
 
   const Workplace& place_;
   const std::string base_path_;
-  const std::string base_checksum_;  // with an adapter
+  const std::string base_checksum_;  // of an adapter's base; else empty
 };
 
 }  // namespace tlt::rl

@@ -11,10 +11,10 @@ namespace {
 
 constexpr uint32_t kCompareRounds = 2;
 constexpr size_t kMostRounds = 9;
-constexpr double kArmSeconds = 0.1;  // at most aimed at for one side of a round
+constexpr double kRunSeconds = 0.1;  // target for one engine's part of a round, at most
 constexpr int64_t kFewestTokens = 16, kMostTokens = 128;
 
-// Memory for these groups alone.
+// Limits the KV cache to what these groups need.
 rollout::EngineOptions enough_for(rollout::EngineOptions options, const model::PolicyModel& model,
                                   const std::vector<rollout::Group>& groups) {
   int64_t pages = 0;
@@ -28,20 +28,20 @@ rollout::EngineOptions enough_for(rollout::EngineOptions options, const model::P
 
 }  // namespace
 
-// Decoding after every sequence has its first token: prompts are not what is measured.
-struct ReplayEngines::Pace {
+// Time of decoding after every sequence has its first token: prefill is not measured.
+struct ReplayEngines::DecodeTime {
   double seconds = 0;
   int64_t steps = 0;
 };
 
 ReplayEngines::ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
                              const model::PolicyModel& model, const rollout::EngineOptions& options,
-                             const rollout::StopString* stop_text,
+                             const rollout::StopText* stop_string,
                              std::vector<rollout::Group> groups)
     : engine_(engine),
       speculation_(speculation),
       groups_(std::move(groups)),
-      plain_(model, enough_for(options, model, groups_), stop_text) {}
+      baseline_(model, enough_for(options, model, groups_), stop_string) {}
 
 std::vector<rollout::Response> ReplayEngines::decode(
     rollout::Engine& engine, const std::vector<rollout::Group>& groups) const {
@@ -58,11 +58,12 @@ std::vector<rollout::Response> ReplayEngines::decode(
 
 Replay ReplayEngines::compare() {
   Replay result;
-  // Other random numbers in each round: a drafter that has seen a response would know it by heart.
+  // Other uniforms in each round: a drafter could repeat a response that it has seen.
   for (uint32_t i = 0; i < kCompareRounds; ++i, ++round_) {
     std::vector<rollout::Group> again = groups_;
     for (rollout::Group& group : again) group.rl_step += round_;
-    const std::vector<rollout::Response> got = decode(engine_, again), want = decode(plain_, again);
+    const std::vector<rollout::Response> got = decode(engine_, again),
+                                         want = decode(baseline_, again);
     result.responses += std::ssize(want);
     for (size_t k = 0; k < std::min(got.size(), want.size()); ++k)
       result.equal += got[k].prompt_id == want[k].prompt_id && got[k].tokens == want[k].tokens &&
@@ -71,13 +72,13 @@ Replay ReplayEngines::compare() {
   return result;
 }
 
-// Other prompts and random numbers than in the rounds before.
+// Takes other prompts and uniforms than earlier rounds.
 std::vector<rollout::Group> ReplayEngines::next_round(const std::vector<rollout::Group>& pool,
                                                       int64_t sequences, int64_t tokens) {
   std::vector<rollout::Group> taken;
   for (int64_t i = 0; i < sequences; ++i) {
-    const auto place = (round_ * static_cast<size_t>(sequences) + static_cast<size_t>(i));
-    rollout::Group& group = taken.emplace_back(pool[place % pool.size()]);
+    const auto index = (round_ * static_cast<size_t>(sequences) + static_cast<size_t>(i));
+    rollout::Group& group = taken.emplace_back(pool[index % pool.size()]);
     auto sampling = std::make_shared<rollout::SamplingOptions>(*group.sampling);
     sampling->max_new_tokens = std::min(tokens, sampling->max_new_tokens);
     group.sampling = std::move(sampling);
@@ -88,8 +89,8 @@ std::vector<rollout::Group> ReplayEngines::next_round(const std::vector<rollout:
   return taken;
 }
 
-ReplayEngines::Pace ReplayEngines::run(rollout::Engine& engine,
-                                       const std::vector<rollout::Group>& groups) const {
+ReplayEngines::DecodeTime ReplayEngines::run(rollout::Engine& engine,
+                                             const std::vector<rollout::Group>& groups) const {
   for (const rollout::Group& group : groups) engine.submit(group);
   rollout::EngineStats before = engine.stats();
   const int64_t first_tokens = before.tokens + std::ssize(groups);
@@ -106,26 +107,26 @@ SpeedupRounds ReplayEngines::measure_size(const std::vector<rollout::Group>& poo
                                           int64_t sequences, double seconds) {
   SpeedupRounds result{.sequences = sequences};
   const double end = steady_clock().seconds() + seconds,
-               arm_seconds = std::min(kArmSeconds, seconds / (2 * kMostRounds + 2));
-  // What is not counted: how many tokens take arm_seconds, and both sides' first time at this size.
+               run_seconds = std::min(kRunSeconds, seconds / (2 * kMostRounds + 2));
+  // Warm-up of both engines at this size; also finds how many tokens take run_seconds.
   const std::vector<rollout::Group> probed = next_round(pool, sequences, kFewestTokens);
-  const Pace probe = run(plain_, probed);
+  const DecodeTime probe = run(baseline_, probed);
   run(engine_, probed);
   const double each = probe.seconds / static_cast<double>(std::max<int64_t>(1, probe.steps));
   const auto tokens = static_cast<int64_t>(
-      std::clamp(arm_seconds / std::max(each, 1e-9), double{kFewestTokens}, double{kMostTokens}));
+      std::clamp(run_seconds / std::max(each, 1e-9), double{kFewestTokens}, double{kMostTokens}));
   const rollout::SpeculationStats before = speculation_.stats();
   std::vector<double> step_seconds;
   while (result.ratios.size() < kMostRounds && steady_clock().seconds() < end) {
-    const bool plain_first = round_ % 2 == 0;
+    const bool baseline_first = round_ % 2 == 0;
     const std::vector<rollout::Group> groups = next_round(pool, sequences, tokens);
-    Pace plain, speculative;
-    if (plain_first) plain = run(plain_, groups);
+    DecodeTime baseline, speculative;
+    if (baseline_first) baseline = run(baseline_, groups);
     speculative = run(engine_, groups);
-    if (!plain_first) plain = run(plain_, groups);
-    if (plain.steps == 0 || speculative.steps == 0) continue;  // all ended with their first token
-    result.ratios.push_back(plain.seconds / speculative.seconds);
-    step_seconds.push_back(plain.seconds / static_cast<double>(plain.steps));
+    if (!baseline_first) baseline = run(baseline_, groups);
+    if (baseline.steps == 0 || speculative.steps == 0) continue;  // all ended at their first token
+    result.ratios.push_back(baseline.seconds / speculative.seconds);
+    step_seconds.push_back(baseline.seconds / static_cast<double>(baseline.steps));
   }
   const rollout::SpeculationStats after = speculation_.stats();
   const int64_t steps = after.decode_steps - before.decode_steps;
@@ -138,13 +139,13 @@ SpeedupRounds ReplayEngines::measure_size(const std::vector<rollout::Group>& poo
 
 std::vector<SpeedupRounds> ReplayEngines::measure(const std::vector<rollout::Group>& pool,
                                                   double seconds) {
-  std::vector<int64_t> sizes;  // what the plain engine has memory for
+  std::vector<int64_t> sizes;  // those that baseline_ has memory for
   for (int64_t size = 1; size <= std::min(std::ssize(groups_), std::ssize(pool)); size *= 2)
     sizes.push_back(size);
   const double end = steady_clock().seconds() + seconds;
   std::vector<SpeedupRounds> rounds;
   for (const int64_t size : sizes)
-    if (steady_clock().seconds() < end)  // one round of a slow model takes longer than its share
+    if (steady_clock().seconds() < end)  // a round of a slow model can exceed its share
       rounds.push_back(measure_size(pool, size, seconds / static_cast<double>(sizes.size())));
   return rounds;
 }

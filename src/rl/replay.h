@@ -1,6 +1,7 @@
-// Replay: decodes responses at the end of a run with and without speculation: that the tokens are
-// the same, and how much faster it is.
+// Replay: decodes responses with and without speculation at the end of a run, to check that both are
+// identical and to measure the speedup.
 //
+// Owns       a second engine without speculation.
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -14,33 +15,33 @@
 
 namespace tlt::rl {
 
-// The same responses decoded with speculation and without.
+// Result of decoding the same responses with and without speculation.
 struct Replay {
   int64_t responses = 0;
-  int64_t equal = 0;  // in every token and every bit of the logprobs
+  int64_t equal = 0;  // responses with the same tokens and bit-identical logprobs
   std::vector<SpeedupRounds> speedup = {};
 };
 
 class ReplayEngines {
  public:
-  // Borrows all: `speculation` is that of `engine`. A plain engine is made for `groups`.
-  // REQUIRES: the engine is idle; prompt ids differ.
+  // Borrows all arguments but `groups`. `speculation` is that of `engine`. The engine without
+  // speculation has memory for `groups`. REQUIRES: the engine is idle; prompt ids are distinct.
   ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
                 const model::PolicyModel& model, const rollout::EngineOptions& options,
-                const rollout::StopString* stop_text, std::vector<rollout::Group> groups);
+                const rollout::StopText* stop_string, std::vector<rollout::Group> groups);
 
-  // Whole responses, each group twice with other random numbers.
+  // Decodes each group to the end, in two rounds with different uniforms.
   Replay compare();
 
-  // Rounds of both engines in turn at 1, 2, 4, 8 … running sequences, up to the number of groups,
-  // until they have taken about `seconds`. Each round takes other prompts of `pool`.
+  // Measures interleaved rounds of both engines at 1, 2, 4, 8 … running sequences, up to the number
+  // of groups, for about `seconds`. Each round uses other prompts of `pool`.
   std::vector<SpeedupRounds> measure(const std::vector<rollout::Group>& pool, double seconds);
 
  private:
-  struct Pace;
+  struct DecodeTime;
   std::vector<rollout::Response> decode(rollout::Engine& engine,
                                         const std::vector<rollout::Group>& groups) const;
-  Pace run(rollout::Engine& engine, const std::vector<rollout::Group>& groups) const;
+  DecodeTime run(rollout::Engine& engine, const std::vector<rollout::Group>& groups) const;
   std::vector<rollout::Group> next_round(const std::vector<rollout::Group>& pool, int64_t sequences,
                                          int64_t tokens);
   SpeedupRounds measure_size(const std::vector<rollout::Group>& pool, int64_t sequences,
@@ -49,8 +50,8 @@ class ReplayEngines {
   rollout::Engine& engine_;
   const rollout::Speculation& speculation_;
   const std::vector<rollout::Group> groups_;
-  rollout::Engine plain_;
-  uint32_t round_ = 0;  // so far, each with random numbers of its own
+  rollout::Engine baseline_;  // without speculation
+  uint32_t round_ = 0;        // rounds done; each has its own uniforms
 };
 
 }  // namespace tlt::rl

@@ -31,7 +31,7 @@ class ReplayTest : public ::testing::Test {
   rollout::Engine engine_{*model_, options_, nullptr, nullptr, &speculation_};
 };
 
-TEST_F(ReplayTest, EveryResponseIsCompared) {
+TEST_F(ReplayTest, ComparesEveryResponse) {
   ReplayEngines engines(engine_, speculation_, *model_, options_, nullptr, groups_);
   const Replay same = engines.compare();
   EXPECT_EQ(same.responses, 12);
@@ -43,13 +43,13 @@ TEST_F(ReplayTest, EveryResponseIsCompared) {
       ReplayEngines(engine_, speculation_, *other, options_, nullptr, groups_).compare().equal, 12);
 }
 
-TEST_F(ReplayTest, RoundsAreMeasuredBySizeWithinATime) {
+TEST_F(ReplayTest, MeasuresEachSizeWithinItsTime) {
   ReplayEngines engines(engine_, speculation_, *model_, options_, nullptr, groups_);
   const Stopwatch watch;
   const std::vector<SpeedupRounds> sizes = engines.measure(groups_, /*seconds=*/0.4);
   EXPECT_LT(watch.seconds(), 20);  // the machine may be busy
   ASSERT_GE(sizes.size(), 1u);
-  EXPECT_LE(sizes.size(), 2u) << "1 and 2; there is no memory for 4";
+  EXPECT_LE(sizes.size(), 2u) << "1 and 2; no memory for 4";
   EXPECT_EQ(sizes[0].sequences, 1);
   EXPECT_GT(sizes[0].ratios.size(), 0u);
   EXPECT_GT(sizes[0].speculative_step_share, 0);

@@ -1,4 +1,4 @@
-// ResponseText: the text of responses as the engine makes them, for stop texts.
+// ResponseText: decodes responses to text while they are generated, to find stop strings.
 //
 // Threading  engine thread only.
 //

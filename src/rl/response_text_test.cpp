@@ -10,7 +10,7 @@
 namespace tlt::rl {
 namespace {
 
-TEST(ResponseTextTest, AStopTextIsFoundWhereItsLastTokenIs) {
+TEST(ResponseTextTest, StopStringIsFoundAtItsLastToken) {
   const auto tokenizer =
       data::Tokenizer::load(std::filesystem::path(TLT_SOURCE_DIR) / "models/demo");
   const ResponseText text(tokenizer);

@@ -19,14 +19,13 @@
 namespace tlt::rl {
 namespace {
 
-// Validation draws its random numbers at places no training step uses, the same each time.
+// The RL step of validation's uniforms; no training step uses it. The same in each validation.
 constexpr uint32_t kValidationStep = uint32_t{1} << 31;
 
-// Of a checkpoint: what speculation learned.
+// The file of a checkpoint with the state of the tuner and the drafters.
 constexpr const char* kSpeculationText = "speculation.json";
 
-// Before the model is loaded: a reward that cannot run is the user's mistake, and should cost him a
-// second.
+// Called before the model is loaded, so that a reward that cannot run fails within a second.
 std::shared_ptr<const reward::Reward> start_reward(const reward::RewardOptions& options) {
   std::shared_ptr<const reward::Reward> reward = reward::make_reward(options);
   reward->start();
@@ -38,7 +37,7 @@ data::RequiredFields fields_for(const reward::Reward& reward) {
   return {.ground_truth = needs.ground_truth, .data_source = needs.data_source};
 }
 
-// A row whose answer the reward cannot use is refused at the start, not in mid-run.
+// Refuses, before the first step, rows whose answer the reward cannot use.
 data::RowCheck row_check(const reward::Reward& reward, int64_t max_response_tokens) {
   return [&reward, max_response_tokens](const data::Prompt& prompt) {
     reward.check_row({.data_source = prompt.data_source,
@@ -101,13 +100,13 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
                      ? make_policy(options_, place_.device)
                      : nullptr),
-      stop_text_(place_.tokenizer),
+      stop_string_(place_.tokenizer),
       draft_network_(make_draft_network(options_, *place_.model, prompts_)),
       spot_(make_spot_training(draft_network_, options_)),
       speculation_(rollout::make_speculation(
           options_.speculative, *place_.model, options_.rollout.engine,
           {.network = draft_network_, .seed = static_cast<uint64_t>(options_.trainer.seed)})),
-      engine_(*place_.model, options_.rollout.engine, &stop_text_, spot_ ? spot_->tap() : nullptr,
+      engine_(*place_.model, options_.rollout.engine, &stop_string_, spot_ ? spot_->tap() : nullptr,
               speculation_.get()),
       rewards_(reward_, options_.reward),
       groups_(
@@ -138,7 +137,7 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
 RlLoop::~RlLoop() = default;
 
 int RlLoop::run() {
-  if (!run_.begin(fmt::format("{} of {} a step",
+  if (!run_.begin(fmt::format("{} with {} each per step",
                               counted(options_.data.train_batch_size, "prompt"),
                               counted(options_.rollout.n, "response"))))
     return 0;
@@ -148,11 +147,11 @@ int RlLoop::run() {
     run_.report(metrics);
   }
   while (run_.goes_on()) run_step();
-  groups_.reset();  // the coordinator waits for no worker while this one saves and summarizes
+  groups_.reset();  // ends the coordinator: no worker waits for it while this one saves
   if (spot_ && place_.is_first()) spot_->write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
   timeline_->flush();
-  place_.comm->barrier("timeline");  // the picture shows what all workers wrote
+  place_.comm->barrier("timeline");  // draw() reads what all workers wrote
   run_.folder().draw();
   const int exit_code = run_.end();
   if (run_.is_complete() && place_.is_first()) summarize_run();
@@ -213,23 +212,23 @@ std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
   while (!groups.is_full()) {
     const int64_t batches = groups.generated().batches;
     if (batches > 0) {
-      check_cap(groups);
+      check_generation_limit(groups);
       if (place_.anyone_interrupted()) return std::nullopt;
     }
     std::vector<data::Prompt> prompts = next_prompts();
     std::vector<Rollout> rollouts =
         phase_.run(prompts, training_plan(run_.state().gen_batches + batches));
     result.times += phase_.times();
-    tell_unscored(prompts, rollouts);
+    warn_unscored(prompts, rollouts);
     check_scored(prompts, rollouts);
     groups.add(std::move(prompts), std::move(rollouts));
   }
   return result;
 }
 
-// A reward that fails costs its samples their score and not the run; so that nobody trains for days
-// on nothing it is said, more seldom as more fail.
-void RlLoop::tell_unscored(std::span<const data::Prompt> prompts,
+// A failed reward does not end the run; its sample has no score. Warns whenever their number has
+// doubled.
+void RlLoop::warn_unscored(std::span<const data::Prompt> prompts,
                            std::span<const Rollout> rollouts) {
   const Rollout* first = nullptr;
   for (const Rollout& rollout : rollouts) {
@@ -237,8 +236,8 @@ void RlLoop::tell_unscored(std::span<const data::Prompt> prompts,
     if (first == nullptr) first = &rollout;
     ++unscored_;
   }
-  if (first == nullptr || unscored_ < unscored_to_tell_ || !place_.is_first()) return;
-  unscored_to_tell_ = 2 * unscored_;
+  if (first == nullptr || unscored_ < next_unscored_warning_ || !place_.is_first()) return;
+  next_unscored_warning_ = 2 * unscored_;
   log_warning(
       "{} responses so far have no score and count as reward.failed_score={}; {}, sample {}: {}",
       unscored_, options_.reward.failed_score, prompts[first->prompt].place, first->response.sample,
@@ -250,20 +249,21 @@ void RlLoop::check_scored(std::span<const data::Prompt> prompts,
   if (std::ranges::any_of(rollouts, [](const Rollout& r) { return r.fault.empty(); })) return;
   const Rollout& first = rollouts.front();
   throw Error(fmt::format(
-      "none of the {} responses after step {} has a score, so there is nothing to learn from ({}, "
+      "none of the {} responses after step {} has a score, so there is nothing to train on ({}, "
       "sample {}: {}); repair the reward and start again with the same command: it resumes from "
       "the last checkpoint",
       rollouts.size(), run_.step(), prompts[first.prompt].place, first.response.sample,
       first.fault));
 }
 
-// All workers come to the same verdict. verl ends such a run, too: an endless step would only look
-// like a slow one.
-void RlLoop::check_cap(const StepGroups& groups) const {
+// Ends the run, as verl does, because an endless step looks like a slow one. All workers decide the
+// same.
+void RlLoop::check_generation_limit(const StepGroups& groups) const {
   const Generated& generated = groups.generated();
   if (place_.is_first())
-    log_info("step {}: {} of {} groups after {} generation batches, {} left out", run_.step() + 1,
-             groups.size(), options_.data.train_batch_size, generated.batches, generated.filtered);
+    log_info("step {}: {} of {} groups after {} generation batches, {} filtered out",
+             run_.step() + 1, groups.size(), options_.data.train_batch_size, generated.batches,
+             generated.filtered);
   const FilterGroupsOptions& filter = options_.algorithm.filter_groups;
   TLT_CHECK_INPUT(
       filter.max_num_gen_batches == 0 || generated.batches < filter.max_num_gen_batches, "step ",
@@ -273,7 +273,7 @@ void RlLoop::check_cap(const StepGroups& groups) const {
       generated.filtered, " groups all samples have the same ", filter.metric, " (mean score ",
       generated.score / static_cast<double>(generated.responses),
       "). The prompts are too easy or too hard for this model; change the data, or set "
-      "max_num_gen_batches=0 to go on without a limit");
+      "max_num_gen_batches=0 for no limit");
 }
 
 std::vector<data::Prompt> RlLoop::next_prompts() {
@@ -337,14 +337,14 @@ void RlLoop::validate(Metrics& metrics) {
       .rl_step = kValidationStep,
       .seed = static_cast<uint64_t>(options_.trainer.seed),
       .name = {kValidationLane, kValidationLane}};
-  const int64_t size = std::ssize(prompts), asked = options_.data.val_batch_size;
-  const int64_t batch = asked > 0 ? asked : size;
+  const int64_t size = std::ssize(prompts), wanted = options_.data.val_batch_size;
+  const int64_t batch = wanted > 0 ? wanted : size;
   std::vector<Rollout> rollouts;
   for (int64_t first = 0; first < size; first += batch) {
     const auto part = std::span(prompts).subspan(
         static_cast<size_t>(first), static_cast<size_t>(std::min(batch, size - first)));
     std::vector<Rollout> scored = phase_.run(part, plan);
-    tell_unscored(part, scored);
+    warn_unscored(part, scored);
     for (Rollout& rollout : scored) {
       rollout.prompt += static_cast<uint32_t>(first);
       rollouts.push_back(std::move(rollout));
@@ -373,7 +373,7 @@ void RlLoop::resume() {
   const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_);
   if (!checkpoint) return;
   if (spot_) spot_->resume(*checkpoint, *place_.comm);
-  // Every worker goes on from what the first one knew: they are alike.
+  // Every worker restores the state of rank 0: the workers' states are alike.
   if (const auto learned = train::read_text(*checkpoint, kSpeculationText); learned && speculation_)
     speculation_->restore(*learned, checkpoint->folder + "/state/" + kSpeculationText);
 }

@@ -1,15 +1,14 @@
-// RlLoop: the whole of a run. run_step() is the place to begin reading.
+// RlLoop: runs RL training from the first step to the last. Start reading at run_step().
 //
-//   prompts -> rollout_phase.run (idle workers train the drafter) -> publish the drafter
+//   prompts -> rollout_phase.run (idle workers train the draft model) -> publish the draft model
 //           -> rewards (already scored as responses finished) -> advantages -> trainer.update
 //           -> validate, save, report
 //
-// Every worker runs the same loop on its share: groups of prompts in the rollouts, packs in the
-// training. After each phase all know the same, so there is no controller, and one worker is not a
+// Every worker runs the same loop on its share: groups in the rollouts, packs in the update. After
+// each phase all workers have the same data, so there is no controller, and one worker is not a
 // special case.
 //
-// Owns       the run (run.h: folder, checkpoints, how far it is), and through its parts everything
-//            else.
+// Owns       the run (run.h: folder, checkpoints, progress), model, engine, trainer and their data.
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -41,8 +40,8 @@ class RlLoop {
   RlLoop(const RunOptions& options, const cluster::Launch& launch);
   ~RlLoop();
 
-  // From where the run is to its end, or to the end of the step in which an interrupt came. Returns
-  // the exit code.
+  // Runs the remaining steps, or until the end of the step in which it is interrupted. Returns the
+  // exit code.
   int run();
 
  private:
@@ -52,11 +51,11 @@ class RlLoop {
     PhaseTimes times;  // this worker's
   };
   train::TrainStats update(std::span<const train::TrainSample> samples);
-  // nullopt: an interrupt came between two generation batches.
+  // nullopt: interrupted between two generation batches.
   std::optional<StepRollouts> roll_out();
-  void check_cap(const StepGroups& groups) const;
-  void tell_unscored(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts);
-  // Ends the run where not one of the rollouts has a score.
+  void check_generation_limit(const StepGroups& groups) const;
+  void warn_unscored(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts);
+  // Throws Error, which ends the run, if no rollout has a score.
   void check_scored(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts) const;
   void resume();
   void validate(Metrics& metrics);
@@ -67,24 +66,24 @@ class RlLoop {
   std::vector<train::TrainSample> make_samples(std::span<const data::Prompt> prompts,
                                                std::span<const Rollout> rollouts) const;
 
-  // What the run says of itself: rl_loop_report.cpp.
+  // Metrics and summary of the run: rl_loop_report.cpp.
   void report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics);
   void watch_scores(Metrics& metrics);
   void summarize_run();
-  std::optional<Replay> replay_some();
+  std::optional<Replay> replay_responses();
 
   const RunOptions options_;
-  const std::shared_ptr<const reward::Reward> reward_;  // started before the model is loaded
+  const std::shared_ptr<const reward::Reward> reward_;  // started before the model loads
   Workplace place_;
   data::Dataset prompts_;
   std::unique_ptr<data::Dataset> held_out_;
   data::Sampler sampler_;
   const int64_t total_steps_;
   const std::optional<GroupFilter> filter_;        // only with dynamic sampling
-  std::unique_ptr<model::PolicyModel> reference_;  // only with a KL loss
-  const ResponseText stop_text_;
-  const std::shared_ptr<model::DraftNetwork> draft_network_;  // null: no EAGLE drafter
-  const std::unique_ptr<SpotTraining> spot_;                  // null: it is not trained
+  std::unique_ptr<model::PolicyModel> reference_;  // only with KL in loss or reward
+  const ResponseText stop_string_;
+  const std::shared_ptr<model::DraftNetwork> draft_network_;  // null: no `eagle` drafter
+  const std::unique_ptr<SpotTraining> spot_;                  // null: not trained
   const std::unique_ptr<rollout::Speculation> speculation_;   // null: off
   rollout::Engine engine_;
   reward::RewardPool rewards_;
@@ -92,11 +91,12 @@ class RlLoop {
   RolloutPhase phase_;
   train::Trainer trainer_;
   const PolicyFiles policy_files_;
-  Run run_;  // after all that can fail
+  Run run_;  // after all members whose construction can fail
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<SpeculationReport> speculation_report_;
-  ScoreAlarm score_alarm_;                       // rank 0
-  int64_t unscored_ = 0, unscored_to_tell_ = 1;  // responses of this run, since it was started
+  ScoreAlarm score_alarm_;  // rank 0
+  // Responses without a score since the start of this process; the count that warns next.
+  int64_t unscored_ = 0, next_unscored_warning_ = 1;
 };
 
 // `tlt train`: runs a worker of the run to its end. Returns the exit code.

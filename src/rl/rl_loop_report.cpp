@@ -1,4 +1,4 @@
-// What an RL run says of itself: times, scores that part, the summary at its end.
+// RlLoop, continued: metrics of time, the alarm on diverging scores, and the summary of the run.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
@@ -15,10 +15,10 @@
 namespace tlt::rl {
 namespace {
 
-// Random numbers of the replay are at places that neither a training step nor a validation uses.
+// The RL step of the replay's uniforms; no training step or validation uses it.
 constexpr uint32_t kReplayStep = (uint32_t{1} << 31) + 1;
-constexpr int64_t kReplayPool = 64;  // prompts that the speedup is measured with
-// How long the speedup is measured: a share of the run's time; below the least it says nothing.
+constexpr int64_t kReplayPool = 64;  // prompts to measure the speedup with
+// Time to measure the speedup: a share of the run's time. Below the minimum it is not measured.
 constexpr double kSpeedupShare = 0.03, kLeastSpeedupSeconds = 0.5, kMostSpeedupSeconds = 8;
 
 }  // namespace
@@ -31,8 +31,8 @@ void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics&
   metrics.set("timing_s/reward", all[2] / workers);
   metrics.set("rollout/idle_seconds", all[0]);
   metrics.set("rollout/moved_sequences", all[3]);
-  // The engine was empty while others decoded, or rewards were awaited.
   metrics.set("rollout/worker_seconds", workers * metrics.at("timing_s/gen"));
+  // Idle: the engine is empty while others decode, or the worker waits for rewards.
   metrics.set("rollout/idle_share",
               (all[0] + all[2]) / std::max(1e-9, workers * metrics.at("timing_s/gen")));
   metrics.set("rollouter/idle_ratio", all[0] / std::max(1e-9, all[0] + all[1]));
@@ -43,15 +43,15 @@ void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics&
 
 void RlLoop::watch_scores(Metrics& metrics) {
   if (!place_.is_first()) return;
-  const std::optional<Divergence> seen = tell(score_alarm_, metrics);
-  if (metrics.find("timing_s/testing")) metrics.set("training/score_alarm", seen ? 1 : 0);
-  if (seen)
+  const std::optional<Divergence> found = tell(score_alarm_, metrics);
+  if (metrics.find("timing_s/testing")) metrics.set("training/score_alarm", found ? 1 : 0);
+  if (found)
     warn_once("score_alarm",
               "the training score rises ({:.3f} -> {:.3f}) while the held-out score falls ({:.3f} "
-              "-> {:.3f}), by more than their noise: look at rollouts/ whether the reward is paid "
-              "for something else than right answers; checkpoints from before are in {}",
-              seen->training_before, seen->training_now, seen->held_out_before, seen->held_out_now,
-              run_.folder().checkpoints());
+              "-> {:.3f}), by more than their noise: possible reward hacking or overfitting; "
+              "inspect rollouts/; earlier checkpoints are in {}",
+              found->training_before, found->training_now, found->held_out_before,
+              found->held_out_now, run_.folder().checkpoints());
 }
 
 void RlLoop::summarize_run() {
@@ -61,7 +61,7 @@ void RlLoop::summarize_run() {
   RunFacts facts{.policy = std::filesystem::exists(policy) ? policy : "",
                  .has_drafter = spot_ != nullptr,
                  .example = find_before_after(folder + "/validation")};
-  if (const std::optional<Replay> replayed = replay_some()) {
+  if (const std::optional<Replay> replayed = replay_responses()) {
     facts.replayed = replayed->responses;
     facts.equal = replayed->equal;
     facts.speedup = replayed->speedup;
@@ -72,7 +72,7 @@ void RlLoop::summarize_run() {
   run_.summarize(std::move(facts), prompt);
 }
 
-std::optional<Replay> RlLoop::replay_some() {
+std::optional<Replay> RlLoop::replay_responses() {
   if (!speculation_ || options_.trainer.replay_responses == 0) return std::nullopt;
   const double budget = std::min(kMostSpeedupSeconds, kSpeedupShare * run_.seconds());
   const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
@@ -86,8 +86,8 @@ std::optional<Replay> RlLoop::replay_some() {
                     .sampling = plan.sampling,
                     .seed = plan.seed});
   const auto count = std::min(options_.trainer.replay_responses, std::ssize(pool));
-  ReplayEngines engines(engine_, *speculation_, *place_.model, options_.rollout.engine, &stop_text_,
-                        {pool.begin(), pool.begin() + count});
+  ReplayEngines engines(engine_, *speculation_, *place_.model, options_.rollout.engine,
+                        &stop_string_, {pool.begin(), pool.begin() + count});
   Replay result = engines.compare();
   if (budget >= kLeastSpeedupSeconds) result.speedup = engines.measure(pool, budget);
   return result;

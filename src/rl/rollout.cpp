@@ -51,7 +51,7 @@ class Reader {
 
  private:
   std::string_view take(size_t count) {
-    TLT_CHECK(count <= bytes_.size(), "rollouts end in the middle");
+    TLT_CHECK(count <= bytes_.size(), "serialized rollouts are truncated");
     const std::string_view taken = bytes_.substr(0, count);
     bytes_.remove_prefix(count);
     return taken;

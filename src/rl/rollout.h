@@ -1,4 +1,6 @@
-// Rollout: a response with its score, as all workers get to know it.
+// Rollout: a response with its score, in the form in which workers exchange it.
+//
+// Threading  plain data; pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,14 +15,14 @@
 namespace tlt::rl {
 
 struct Rollout {
-  uint32_t prompt = 0;  // index in the step's prompts
+  uint32_t prompt = 0;  // index into the step's prompts
   rollout::Response response;
   double score = 0;
   std::map<std::string, double> extras;  // further columns of the dump
-  std::string fault;                     // why its reward failed or was late; empty: it was scored
+  std::string fault;                     // why its reward failed or timed out; empty: scored
 };
 
-// For the way to the other workers. unpack() throws Error where the bytes are not what pack() gave.
+// Serialization between workers. unpack() throws Error if the bytes are not from pack().
 std::string pack(const std::vector<Rollout>& rollouts);
 std::vector<Rollout> unpack(std::string_view bytes);
 

@@ -12,10 +12,10 @@
 namespace tlt::rl {
 namespace {
 
-// How long an empty engine sleeps before it looks for stolen work again.
+// How long a worker with an empty engine sleeps before it checks for work again.
 constexpr double kIdleWaitSeconds = 0.01;
-constexpr int64_t kFewSequences = 64;  // of which a worker tells how many it has left …
-constexpr int64_t kToldAgain = 32;     // … again after so many steps
+constexpr int64_t kFewSequences = 64;    // a worker reports its load at or below this many …
+constexpr int64_t kReportInterval = 32;  // … and repeats an unchanged report after this many steps
 
 rollout::Group group_of(const data::Prompt& prompt, const SamplingPlan& plan) {
   return {.prompt_id = prompt.id,
@@ -55,7 +55,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
   mine_.clear();
   index_of_.clear();
   source_of_.clear();
-  told_sequences_ = 0;
+  reported_sequences_ = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const bool is_new = index_of_.emplace(prompts[i].id, static_cast<uint32_t>(i)).second;
     TLT_CHECK(is_new, "prompt ", prompts[i].id, " twice in one step");
@@ -71,10 +71,10 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
     shown.set_busy(worked);
     collect(prompts, plan);
     if (shown.wants_line()) show(shown, plan, tokens_before);
-    if (groups_.should_migrate())
-      move_what_is_left();
+    if (groups_.is_asked_to_move())
+      migrate_unfinished();
     else
-      tell_load();
+      report_load();
     if (worked) {
       times_.decode_seconds += watch.seconds();
     } else if (!groups_.step_done()) {
@@ -107,9 +107,9 @@ void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tok
 }
 
 void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  while (groups_.has_migration() || engine_.room() > 0) {
-    // Beyond its share a worker steals only when it is about to run dry: another may be a moment
-    // late, not slow.
+  while (groups_.has_parcel() || engine_.room() > 0) {
+    // Beyond its share a worker steals groups only when it is about to become idle: the other one may
+    // be late, not slow.
     const rollout::EngineStats stats = engine_.stats();
     if (!groups_.has_migration() && times_.groups >= share_ &&
         stats.running + stats.waiting >= plan.samples)
@@ -119,7 +119,7 @@ void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const Samp
     if (*group < std::ssize(prompts))
       start_group(prompts, plan, *group);
     else
-      go_on_with(prompts, plan, *group);
+      resume_migrated(prompts, plan, *group);
   }
 }
 
@@ -131,44 +131,45 @@ void RolloutPhase::start_group(std::span<const data::Prompt> prompts, const Samp
   ++times_.groups;
 }
 
-void RolloutPhase::go_on_with(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
-                              int64_t parcel) {
-  std::map<uint32_t, std::vector<rollout::Response>> begun;
-  for (Rollout& rollout : unpack(groups_.take_migration())) {
-    begun[rollout.prompt].push_back(std::move(rollout.response));
-    ++unfinished_[parcel];
+void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
+                                   int64_t migration) {
+  std::map<uint32_t, std::vector<rollout::Response>> unfinished;
+  for (Rollout& rollout : unpack(groups_.take_parcel())) {
+    unfinished[rollout.prompt].push_back(std::move(rollout.response));
+    ++unfinished_[migration];
   }
-  for (auto& [index, responses] : begun) {
-    source_of_[index] = parcel;
+  for (auto& [index, responses] : unfinished) {
+    source_of_[index] = migration;
     engine_.resume(group_of(prompts[index], plan), std::move(responses));
   }
 }
 
-void RolloutPhase::move_what_is_left() {
+void RolloutPhase::migrate_unfinished() {
   engine_.cancel_all();
-  std::vector<Rollout> moved;
+  std::vector<Rollout> migrated;
   for (rollout::Response& response : engine_.take_finished()) {
-    Rollout& rollout = moved.emplace_back();
+    Rollout& rollout = migrated.emplace_back();
     rollout.prompt = index_of_.at(response.prompt_id);
     rollout.response = std::move(response);
   }
   unfinished_.clear();
   source_of_.clear();
-  told_sequences_ = 0;
-  times_.moved_sequences += std::ssize(moved);
-  groups_.move(pack(moved));
+  reported_sequences_ = 0;
+  times_.moved_sequences += std::ssize(migrated);
+  groups_.move(pack(migrated));
 }
 
-// Where a sequence has ended, and now and then.
-void RolloutPhase::tell_load() {
+// Reports the load to the coordinator when the number of sequences changes, and every
+// kReportInterval steps.
+void RolloutPhase::report_load() {
   if (!idle_work_ || comm_.size() == 1) return;
   const int64_t below = idle_work_->consolidate_below();
   const rollout::EngineStats stats = engine_.stats();
   const int64_t sequences = stats.running + stats.waiting;
   if (sequences == 0 || sequences > (below < 0 ? kFewSequences : below)) return;
-  if (sequences == told_sequences_ && ++steps_since_told_ < kToldAgain) return;
-  told_sequences_ = sequences;
-  steps_since_told_ = 0;
+  if (sequences == reported_sequences_ && ++steps_since_report_ < kReportInterval) return;
+  reported_sequences_ = sequences;
+  steps_since_report_ = 0;
   const rollout::Unfinished left = engine_.unfinished();
   groups_.report({.sequences = left.sequences,
                   .tokens = left.tokens,

@@ -1,11 +1,12 @@
 // RolloutPhase: the first half of a step: all workers turn the step's prompts into scored
 // responses.
 //
-// A worker takes groups while it has room, decodes, and hands finished responses to the reward
-// pool; with nothing to roll out it trains the drafter if the coordinator lets it; when the last
-// group of the step is done anywhere, the workers exchange what they have. Everybody ends with the
-// same list. Asked to move, it hands all that it has not finished to another worker, tokens and
-// logprobs; random numbers belong to places, so they end there as they would have here.
+// A worker takes groups while its engine has free slots, decodes, and submits finished responses to
+// the reward pool. With nothing to roll out it trains the draft model if the coordinator allows it.
+// When all groups of the step are done, the workers exchange their rollouts, so all have the same
+// list. On request of the coordinator a worker migrates its unfinished sequences, as tokens and
+// logprobs, to another worker. A uniform depends only on step, prompt, sample and position, so they
+// end there with the same tokens.
 //
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle work, timeline.
 // Threading  engine thread only.
@@ -30,7 +31,7 @@
 
 namespace tlt::rl {
 
-// What to sample for each prompt, and at which place its random numbers are.
+// How to sample the responses to each prompt. `rl_step` and `seed` select the uniforms.
 struct SamplingPlan {
   std::shared_ptr<const rollout::SamplingOptions> sampling;
   int64_t samples = 1;
@@ -41,11 +42,11 @@ struct SamplingPlan {
 
 // This worker's time in the phase.
 struct PhaseTimes {
-  double decode_seconds = 0;               // the engine ran
-  double idle_seconds = 0;                 // the engine was empty while others still decoded
-  double reward_seconds = 0;               // waited for rewards after the last token
+  double decode_seconds = 0;               // engine steps
+  double idle_seconds = 0;                 // the engine is empty while other workers decode
+  double reward_seconds = 0;               // waiting for rewards after the last token
   int64_t groups = 0;                      // taken by this worker
-  int64_t moved_sequences = 0;             // from this worker to another one
+  int64_t moved_sequences = 0;             // migrated from this worker to another one
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
 
   PhaseTimes& operator+=(const PhaseTimes& more);
@@ -59,7 +60,7 @@ class RolloutPhase {
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
-  // All workers' rollouts, ordered by prompt and sample. Throws Error when a worker is lost.
+  // Returns all workers' rollouts, ordered by prompt and sample. Throws Error if a worker is lost.
   std::vector<Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
 
   const PhaseTimes& times() const { return times_; }
@@ -67,9 +68,10 @@ class RolloutPhase {
  private:
   void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t group);
-  void go_on_with(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t parcel);
-  void move_what_is_left();
-  void tell_load();
+  void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
+                       int64_t migration);
+  void migrate_unfinished();
+  void report_load();
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle();
   void attach_scores(const std::string& name);
@@ -85,15 +87,15 @@ class RolloutPhase {
   IdleWork* const idle_work_;  // or null
   Timeline* timeline_ = nullptr;
 
-  int64_t phases_ = 0;                     // the source's step number
+  int64_t phases_ = 0;                     // step number of the group source
   int64_t share_ = 0;                      // groups this worker takes without stealing
-  std::map<int64_t, int64_t> unfinished_;  // group or parcel -> responses still to come
-  std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or parcel
-  std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index in the step's prompts
+  std::map<int64_t, int64_t> unfinished_;  // group or migration -> unfinished responses
+  std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
+  std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   std::vector<Rollout> mine_;
-  // What tell_load() told last.
-  int64_t told_sequences_ = 0;
-  int64_t steps_since_told_ = 0;
+  // Of the last report_load().
+  int64_t reported_sequences_ = 0;
+  int64_t steps_since_report_ = 0;
   PhaseTimes times_;
 };
 

@@ -27,7 +27,7 @@ std::vector<Rollout> random_rollouts(uint32_t name) {
   return rollouts;
 }
 
-TEST(RolloutTest, ComesBackAsItWasSent) {
+TEST(RolloutTest, PackThenUnpackIsTheIdentity) {
   for (uint32_t name = 0; name < 50; ++name) {
     const auto sent = random_rollouts(name), got = unpack(pack(sent));
     ASSERT_EQ(got.size(), sent.size());
@@ -44,7 +44,7 @@ TEST(RolloutTest, ComesBackAsItWasSent) {
   }
 }
 
-TEST(RolloutTest, BytesThatEndInTheMiddleAreAnError) {
+TEST(RolloutTest, TruncatedBytesAreAnError) {
   std::string bytes;
   for (uint32_t name = 0; bytes.empty(); ++name) bytes = pack(random_rollouts(name));
   int whole = 0;

@@ -16,14 +16,14 @@
 namespace tlt::rl {
 namespace {
 
-constexpr double kLineSeconds = 1;  // between two lines of steps on the console
+constexpr double kLineSeconds = 1;  // least time between two step lines on the console
 
 RunIdentity identity_of(const std::string& command, const RunOptions& options,
                         const Workplace& place, const std::string& more) {
   return place.is_first() ? identify(command, options, more) : RunIdentity();
 }
 
-// The newest whole checkpoint, the same for all workers.
+// The newest complete checkpoint. Checks that all workers see the same one.
 std::optional<train::CheckpointPlace> find_checkpoint(const std::string& folder,
                                                       cluster::Comm& comm) {
   const auto found = train::find_latest(folder);
@@ -66,14 +66,14 @@ void Run::start(int64_t total_steps) {
   place_.comm->barrier("run folder");
 }
 
-bool Run::begin(const std::string& step_is) {
+bool Run::begin(const std::string& step_size) {
   watch_.restart();
   if (place_.is_first() && is_complete())
     log_info("complete ({} of {} steps); raise trainer.total_training_steps to train further",
              state_.step, total_steps_);
   else if (place_.is_first())
     log_info("{}: steps {} to {} on {}, {}; run folder {}", options_.model.path, state_.step + 1,
-             total_steps_, counted(place_.comm->size(), "worker"), step_is, folder_.path());
+             total_steps_, counted(place_.comm->size(), "worker"), step_size, folder_.path());
   return !is_complete();
 }
 

@@ -1,16 +1,16 @@
-// Run: what every run does beside learning, the same for tlt train, sft and draft: it takes its
-// folder, resumes from the last checkpoint, counts its steps, reports and saves them, and ends with
-// an exit code.
+// Run: the part of a run that tlt train, sft and draft have in common: it locks the run folder,
+// resumes from the last checkpoint, counts, reports and saves steps, and ends with an exit code.
 //
-// Owns       the run folder, the writer of checkpoints, and how far the run is (loop_state.h).
-// Borrows    options and workplace.
-// Not here   what a step is, and what of it is saved (rl_loop.h, sft_loop.cpp, draft_loop.cpp).
+// Owns       the run folder, the checkpoint writer, and the progress of the run (loop_state.h).
+// Borrows    options and run context.
+// Not here   what a step does, and which of its state is saved (rl_loop.h, sft_loop.cpp,
+//            draft_loop.cpp).
 // Threading  engine thread only. All workers call the same functions in the same order.
 //
 //   Run run("sft", options, place);                  // refuses the folder of another run
 //   run.resume(trainer.optimizer(), sampler);
 //   run.start(/*total_steps=*/100);
-//   if (!run.begin("16 examples a step")) return 0;  // all steps are done
+//   if (!run.begin("16 examples per step")) return 0;  // all steps are done
 //   while (run.goes_on()) {
 //     … a step …
 //     run.advance(sampler.cursor());
@@ -18,12 +18,12 @@
 //     run.report(metrics);
 //     if (run.is_save_due()) run.save(trainer.optimizer(), add_policy);
 //   }
-//   … what the run leaves in its folder …
+//   … write the results into the run folder …
 //   if (run.is_unsaved()) run.save(trainer.optimizer(), add_policy);
 //   return run.end();
 //
-// A step's metrics and the run's result are written before their checkpoint: a run that resumes
-// from it has the metrics of every step, and one that is complete has its result.
+// Order      a step's metrics and the run's results are written before their checkpoint, so a
+//            resumed run has the metrics of every step, and a complete one has its results.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -50,53 +50,54 @@ namespace tlt::rl {
 
 class Run {
  public:
-  // Takes the folder (run_folder.h), once all else that can fail is loaded. `more`: "name = value"
-  // lines that a resumed run must share (run_identity.h).
+  // Locks the folder (run_folder.h); construct it after all else that can fail. `more`:
+  // "name = value" lines that must be equal to resume (run_identity.h).
   Run(const std::string& command, const RunOptions& options, const Workplace& place,
       const std::string& more = "");
 
-  // Loads the newest whole checkpoint into the optimizer, the adapter and the sampler. nullopt:
-  // there is none; the run starts at step 0. InputError: the workers see different ones.
+  // Loads the newest complete checkpoint into optimizer, adapter and sampler. nullopt: there is
+  // none, so the run starts at step 0. InputError: the workers see different checkpoints.
   std::optional<train::CheckpointPlace> resume(train::AdamW& optimizer, data::Sampler& sampler);
 
-  // Drops what the folder has of later steps; from now on it may be written to.
+  // Drops what the folder has of later steps, and opens it for writing.
   void start(int64_t total_steps);
 
-  // Says what is to be done; `step_is`: of each step. False: nothing is left, and it says that.
-  [[nodiscard]] bool begin(const std::string& step_is);
+  // Logs the steps to do; `step_size` describes one step. False: all steps are done, which it logs.
+  [[nodiscard]] bool begin(const std::string& step_size);
 
-  // Whether there is another step to do; false on all workers when one was interrupted.
+  // Whether there is another step to do. False on all workers if any was interrupted.
   bool goes_on() const;
 
-  // A step is done, of so many generation batches.
+  // Counts a step that used `gen_batches` generation batches.
   void advance(const data::SamplerCursor& cursor, int64_t gen_batches = 1);
 
-  // Every `frequency` steps, and at the end; 0: never.
+  // True every `frequency` steps and at the last one; 0: never.
   bool is_due(int64_t frequency) const;
   bool is_save_due() const { return !is_complete() && is_due(options_.trainer.save_freq); }
-  // Whether the last step has no checkpoint and should have one.
+  // Whether checkpoints are enabled and the last step has none.
   bool is_unsaved() const;
 
-  // A checkpoint of the present step; `add` adds the network on the first worker.
+  // Saves a checkpoint of the present step; `add` adds the networks, on rank 0 only.
   void save(const train::AdamW& optimizer,
             const std::function<void(train::CheckpointParts& parts)>& add);
 
-  // timing_s/step, perf/*, training/*: how long the step took that went through so many tokens; and
-  // timing_s/save_checkpoint, of a checkpoint since the step before.
+  // Sets timing_s/step, perf/* and training/* for a step of `seconds` and `tokens`, and
+  // timing_s/save_checkpoint if a checkpoint was saved since the last step.
   void report_pace(double seconds, double tokens, Metrics& metrics);
 
-  // Writes the step's metrics, with main/… in front, and says on the console what it was like: a
-  // line a second at most, validations and the last step always. Nothing for no metrics.
+  // Writes the step's metrics, main/… first, and logs a line for the step: at most one per second,
+  // but always for validations and the last step. Does nothing if `metrics` is empty.
   void report(const Metrics& metrics);
 
-  // On a terminal: how far the run is, and what it is doing within its step, until end().
+  // On a terminal, shows the progress of the run and `doing`, the phase of the step, until end().
   void show(const std::string& doing);
 
-  // Waits for the disk. The exit code: 0, or 130 or 143 for an interrupted run, which it says.
+  // Waits for the checkpoint writer. Returns the exit code: 0, or 130 or 143 if the run was
+  // interrupted, which it logs.
   int end();
 
-  // The summary of a complete run, and a prompt to try its next commands with: a row of `tlt
-  // generate`. Of `facts` it fills in what it knows itself. First worker only.
+  // Logs and writes the summary of a complete run, and writes `example_prompt`, a row for `tlt
+  // generate`. Fills in the folder and the program in `facts`. Rank 0 only.
   void summarize(RunFacts facts, const nlohmann::json& example_prompt);
 
   RunFolder& folder() { return folder_; }
@@ -115,10 +116,10 @@ class Run {
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   LoopState state_;
   int64_t total_steps_ = 0, first_step_ = 0, saved_step_ = -1;
-  double save_seconds_ = 0;  // of the checkpoint since the last step
+  double save_seconds_ = 0;  // of a checkpoint saved since the last step; 0: none
   Stopwatch watch_;
-  std::optional<Progress> progress_;  // once show() was called on a terminal
-  double last_line_ = -std::numeric_limits<double>::infinity();  // when, by the watch
+  std::optional<Progress> progress_;                             // set by show() on a terminal
+  double last_line_ = -std::numeric_limits<double>::infinity();  // time of the last line, by watch_
 };
 
 }  // namespace tlt::rl

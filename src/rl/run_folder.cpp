@@ -29,14 +29,14 @@ std::string without_slashes(std::string path) {
 constexpr const char* kIdentity = "/run.json";
 constexpr int64_t kMaxIdentityBytes = int64_t{1} << 24;
 
-// Whether a run has written here; other folders are not ours to move.
+// Whether a run has written here. Other folders are never moved.
 bool has_run(const std::string& folder) {
-  for (const char* trace : {"run.json", "options.toml", "metrics.jsonl", "checkpoints", "log.txt"})
-    if (fs::exists(folder + "/" + trace)) return true;
+  for (const char* name : {"run.json", "options.toml", "metrics.jsonl", "checkpoints", "log.txt"})
+    if (fs::exists(folder + "/" + name)) return true;
   return false;
 }
 
-// Whether the run has done a step: before that there is nothing to lose.
+// Whether the run has done a step; before that its folder may be taken over.
 bool has_steps(const std::string& folder) {
   for (const char* result : {"checkpoints/latest", "policy", "drafter"})
     if (fs::exists(folder + "/" + result)) return true;
@@ -54,7 +54,7 @@ bool is_below(const std::string& path, const std::string& folder) {
                                                          "/");
 }
 
-// InputError: `folder` has another run than this one.
+// InputError: `folder` belongs to another run.
 void check_run(const std::string& folder, const RunIdentity& identity) {
   const std::string path = folder + kIdentity;
   if (!fs::exists(path)) {
@@ -69,7 +69,7 @@ void check_run(const std::string& folder, const RunIdentity& identity) {
     check_same_run(folder, identity, there);
 }
 
-// Renames runs/x to runs/x.1, or the first such name that is free. REQUIRES: the lock of `folder`.
+// Renames runs/x to runs/x.1, or to the first free such name. REQUIRES: the lock of `folder`.
 std::string move_aside(const std::string& folder) {
   int number = 1;
   const auto name = [&] { return folder + "." + std::to_string(number); };
@@ -91,7 +91,7 @@ RunFolder::RunFolder(const RunOptions& options, const RunIdentity& identity, clu
     : path_(without_slashes(options.trainer.folder())), is_writer_(comm.rank() == 0) {
   if (is_writer_) take(options, identity);
   comm.barrier("run folder");
-  make_folder(path_);  // on a machine that does not share it, for the timeline of its workers
+  make_folder(path_);  // on hosts that do not share the disk, for the timeline of their workers
 }
 
 void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
@@ -115,7 +115,7 @@ void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
 
 void RunFolder::start(const RunOptions& options, int64_t step) {
   if (!is_writer_) return;
-  RunOptions copy = options;  // collect_options() needs to point somewhere
+  RunOptions copy = options;  // collect_options() needs mutable options
   write_file_atomic(path_ + "/options.toml", to_toml(collect_options(copy)));
   metrics_ = std::make_unique<MetricsWriter>(path_, step > 0 ? step : -1);
 }
@@ -158,7 +158,7 @@ void RunFolder::write_dump(const std::string& name, const DumpedStep& dumped,
                                   {"prompt_id", prompt.id},
                                   {"sample", rollout.response.sample},
                                   {"finish_reason", to_string(rollout.response.finish)},
-                                  // What `tlt reward` needs besides to score the row again.
+                                  // Also needed by `tlt reward` to score the row again.
                                   {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
                                   {"response_tokens", tokens.size()},
                                   {"data_source", prompt.data_source}};

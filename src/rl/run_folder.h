@@ -1,12 +1,11 @@
-// RunFolder: where a run leaves its traces, written by rank 0; the other workers only
-// read.
+// RunFolder: the folder with everything a run writes. Rank 0 writes; the other workers only read.
 //
-//   run.json            whose run it is (run_identity.h)
-//   options.toml        the resolved options; runs again
-//   metrics.jsonl       numbers by step, and tensorboard/
+//   run.json            identity of the run (run_identity.h)
+//   options.toml        the resolved options; usable as a recipe
+//   metrics.jsonl       metrics by step; also tensorboard/
 //   rollouts/000001.jsonl, validation/000010.jsonl   responses (verl's dump)
 //   checkpoints/step_000010, latest                  train/checkpoint.h
-//   policy/, drafter/   what tlt sft and tlt draft have made
+//   policy/, drafter/   results of tlt sft and tlt draft; drafter/ also of tlt train
 //   log.txt, timeline.json, curve.svg, timeline.svg, summary.txt, example_prompt.jsonl
 //
 // Owns       the lock of the folder, the writers.
@@ -30,7 +29,7 @@
 
 namespace tlt::rl {
 
-// Scored responses and what was learned from them.
+// Scored responses of a step or a validation, and the samples that were trained on.
 struct DumpedStep {
   int64_t step = 0;
   std::span<const data::Prompt> prompts;
@@ -40,25 +39,25 @@ struct DumpedStep {
 
 class RunFolder {
  public:
-  // All workers together, once everything else that can fail has been loaded: a start that fails
-  // leaves no folder. With resume_mode=disable the run that is there is moved aside: runs/x becomes
-  // runs/x.1. InputError when a running run has the folder, or when the run in it is another one
-  // and has done a step. `identity`: of rank 0; the others' is not looked at.
+  // All workers together, after everything else that can fail, so that a failed start leaves no
+  // folder. With resume_mode=disable an existing run is moved aside: runs/x becomes runs/x.1.
+  // InputError: a running process has locked the folder, or it has steps of another run.
+  // `identity`: only that of rank 0 is used.
   RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm);
 
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
 
-  // Drops what was written after `step`: the run goes on from there.
+  // Drops metrics written after `step`, from which the run continues.
   void start(const RunOptions& options, int64_t step);
 
   void write_metrics(int64_t step, const Metrics& metrics);
-  // Draws curve.svg from the metrics so far, timeline.svg from timeline.json.
+  // Draws curve.svg from the metrics and timeline.svg from timeline.json.
   void draw();
-  // verl's rollout dump: input, output, gts, score, step, the advantage (mean over the response's
-  // tokens) and the reward's extras.
+  // Writes verl's rollout dump: input, output, gts, score, step, the advantage (mean over the
+  // response's tokens) and the reward's extras.
   void write_rollouts(const DumpedStep& step, const data::Tokenizer& tokenizer);
-  // The same of a validation after `step` steps, in validation/, without advantages.
+  // The same for a validation after `step` steps, in validation/, without advantages.
   void write_validation(const DumpedStep& step, const data::Tokenizer& tokenizer);
 
  private:

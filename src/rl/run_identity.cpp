@@ -37,7 +37,7 @@ std::string to_json(const RunIdentity& identity) {
   return json.dump(1) + "\n";
 }
 
-RunIdentity parse_identity(const std::string& text, const std::string& place) {
+RunIdentity parse_identity(const std::string& text, const std::string& location) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     RunIdentity identity{json.at("command").get<std::string>(), json.at("model").get<std::string>(),
@@ -46,7 +46,7 @@ RunIdentity parse_identity(const std::string& text, const std::string& place) {
       identity.options += line + "\n";
     return identity;
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(check_internal::concat(place, ": does not say what run this is (",
+    throw InputError(check_internal::concat(location, ": does not say what run this is (",
                                             error.what(), "); ", kWayOut));
   }
 }

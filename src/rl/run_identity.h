@@ -1,5 +1,8 @@
-// RunIdentity: what a run is: its command, the model it starts from, the options that change its
-// results. A run folder keeps it in run.json from the start, and only the same run resumes there.
+// RunIdentity: identifies a run by its command, the model it starts from, and the options that
+// change its results. It is written to run.json at the start; only a run with the same identity
+// resumes in that folder.
+//
+// Threading  pure functions.
 //
 //   const RunIdentity here = identify("sft", options);
 //   check_same_run("runs/a", here, parse_identity(read_file("runs/a/run.json", …),
@@ -16,19 +19,20 @@ namespace tlt::rl {
 
 struct RunIdentity {
   std::string command;  // "train", "sft" or "draft"
-  std::string model;    // model::fingerprint of model.path: a copy elsewhere has the same
-  std::string options;  // "name = value" lines; not how long the run goes on
+  std::string model;    // model::fingerprint of model.path; the same for a copy elsewhere
+  std::string options;  // "name = value" lines, without the options for the number of steps
 };
 
-// `more`: further "name = value" lines that results depend on.
+// `more`: further "name = value" lines that the results depend on.
 RunIdentity identify(const std::string& command, const RunOptions& options,
                      const std::string& more = "");
 
 std::string to_json(const RunIdentity& identity);
-// InputError names the place when it is no run.json.
-RunIdentity parse_identity(const std::string& text, const std::string& place);
+// Throws InputError, which names `location`, if `text` is not a run.json.
+RunIdentity parse_identity(const std::string& text, const std::string& location);
 
-// InputError says in what the run that `folder` has differs from this one, and what to do.
+// Throws InputError, which names the first difference and the way out, unless the run in `folder`
+// (`there`) is the same as this one (`here`).
 void check_same_run(const std::string& folder, const RunIdentity& here, const RunIdentity& there);
 
 }  // namespace tlt::rl

@@ -23,15 +23,15 @@ std::string refusal(const RunIdentity& here, const RunIdentity& there) {
 
 const RunIdentity kRun{.command = "sft", .model = "12ab", .options = "actor.lr = 1\n"};
 
-TEST(RunIdentityTest, ComesBackAsItWasSaved) {
-  const RunIdentity saved = parse_identity(to_json(kRun), "place");
+TEST(RunIdentityTest, RoundTripsThroughJson) {
+  const RunIdentity saved = parse_identity(to_json(kRun), "run.json");
   EXPECT_EQ(saved.command, kRun.command);
   EXPECT_EQ(saved.model, kRun.model);
   EXPECT_EQ(saved.options, kRun.options);
   EXPECT_EQ(refusal(kRun, saved), "");
 }
 
-TEST(RunIdentityTest, ARefusalSaysWhatDiffers) {
+TEST(RunIdentityTest, RefusalNamesTheDifference) {
   RunIdentity other = kRun;
   other.command = "train";
   EXPECT_THAT(refusal(kRun, other), AllOf(HasSubstr("runs/a has a run of tlt train; "),
@@ -45,7 +45,7 @@ TEST(RunIdentityTest, ARefusalSaysWhatDiffers) {
   EXPECT_THAT(refusal(kRun, other), HasSubstr("other options (actor.lr is 1 here and 2 there)"));
 }
 
-TEST(RunIdentityTest, HowLongTheRunGoesOnIsNoPartOfIt) {
+TEST(RunIdentityTest, NumberOfStepsIsNotPartOfIt) {
   RunOptions options;
   options.model.path = std::string(TLT_SOURCE_DIR) + "/models/demo";
   const RunIdentity before = identify("train", options);
@@ -58,7 +58,7 @@ TEST(RunIdentityTest, HowLongTheRunGoesOnIsNoPartOfIt) {
               HasSubstr("data.seed"));
 }
 
-TEST(RunIdentityTest, ABrokenFileNamesThePlace) {
+TEST(RunIdentityTest, BrokenJsonNamesTheFile) {
   for (const char* text : {"", "[]", "{\"command\": 1}", "{\"command\": \"sft\"}"}) {
     try {
       parse_identity(text, "here/run.json");

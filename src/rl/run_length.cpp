@@ -23,9 +23,9 @@ int64_t count_data_steps(const RunOptions& options, const data::Sampler& sampler
         ", fewer than ", option, "=", batch, "; set ", option, " to at most ", rows);
   };
   const data::DataOptions& data = options.data;
-  const bool draws_others = options.algorithm.filter_groups.enable && data.gen_batch_size > 0;
-  if (draws_others) check("data.gen_batch_size", data.gen_batch_size);
-  if (!draws_others || options.trainer.total_training_steps == 0)
+  const bool has_gen_batch = options.algorithm.filter_groups.enable && data.gen_batch_size > 0;
+  if (has_gen_batch) check("data.gen_batch_size", data.gen_batch_size);
+  if (!has_gen_batch || options.trainer.total_training_steps == 0)
     check("data.train_batch_size", data.train_batch_size);
   return count_steps(options.trainer, sampler, data.train_batch_size);
 }

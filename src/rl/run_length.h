@@ -1,4 +1,6 @@
-// RunLength: how many steps a run has.
+// RunLength: computes the number of steps of a run from its options and data.
+//
+// Threading  pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,12 +12,12 @@
 
 namespace tlt::rl {
 
-// trainer.total_training_steps, or trainer.total_epochs of whole batches.
+// trainer.total_training_steps, or the full batches of trainer.total_epochs epochs.
 int64_t count_steps(const RunControlOptions& options, const data::Sampler& sampler, int64_t batch);
 
-// Of batches of data.train_batch_size. (With dynamic sampling the rows are used more often, the
-// number of steps is the same.) InputError: an epoch has fewer rows than a batch; `left_out` rows
-// were too long.
+// The same for batches of data.train_batch_size. Dynamic sampling uses rows more often but does not
+// change the number of steps. InputError: an epoch has fewer rows than a batch; the message includes
+// `left_out`, the number of rows that were too long.
 int64_t count_data_steps(const RunOptions& options, const data::Sampler& sampler, int64_t left_out);
 
 }  // namespace tlt::rl

@@ -1,5 +1,7 @@
-// RunOptions: every option of a training run, as recipe, command line, `tlt options` and
-// options.toml know them. Names are verl's, without its actor_rollout_ref prefix.
+// RunOptions: all options of a training run, for recipes, command line, `tlt options` and
+// options.toml. Names are verl's, without its actor_rollout_ref prefix.
+//
+// Threading  thread-compatible; constant after start.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -32,22 +34,22 @@ struct ModelOptions {
 
   void visit(auto& v) {
     v(path, "path", Affects::kPlace,
-      "Hugging Face folder of the model to start from; to resume, the same model wherever it is.");
+      "Hugging Face folder of the model to start from; to resume, the same model, in any folder.");
     v(dtype, "dtype", Affects::kResults,
-      "float32 or bfloat16; auto: what the folder's weights are, and bfloat16 for float16.");
+      "float32 or bfloat16; auto: the type of the folder's weights, and bfloat16 for float16.");
     v(random_seed, "random_seed", Affects::kResults,
-      "Start from random weights of this seed; -1: from the folder's.");
+      "Start from random weights with this seed; -1: from the folder's weights.");
     v(lora_rank, "lora_rank", Affects::kResults,
-      "Train an adapter (LoRA) of this rank in place of the weights; 0: the weights.");
+      "Train an adapter (LoRA) of this rank instead of the weights; 0: train the weights.");
     v(lora_alpha, "lora_alpha", Affects::kResults,
       "LoRA scaling: the adapter is multiplied by lora_alpha / lora_rank.");
     v(target_modules, "target_modules", Affects::kResults,
       "Modules with an adapter: all-linear, or names such as q_proj and v_proj.");
     v(lora_adapter_path, "lora_adapter_path", Affects::kPlace,
-      "Folder of an adapter (PEFT's) to start from; rank, alpha and targets are its own.");
+      "PEFT folder of an adapter to start from; it sets rank, alpha and target modules.");
   }
   bool has_adapter() const { return lora_rank > 0 || !lora_adapter_path.empty(); }
-  // Of a new adapter.
+  // The configuration of a new adapter.
   train::LoraConfig lora() const {
     return {.rank = lora_rank, .alpha = static_cast<double>(lora_alpha), .targets = target_modules};
   }
@@ -63,7 +65,7 @@ struct ModelOptions {
   }
 };
 
-// How validation samples; the rest as in training.
+// Sampling options of validation; the others are those of training.
 struct ValidationSampling {
   int64_t n = 1;
   double temperature = 1.0;
@@ -154,10 +156,10 @@ struct RunControlOptions {
     v(threads, "threads", Affects::kSpeed, "Threads of a worker; 0: its share of the cores.");
     v(seed, "seed", Affects::kResults, "Seed of the rollouts.");
     v(timeout_seconds, "timeout_seconds", Affects::kPlace,
-      "Timeout of waiting for another worker.");
+      "Timeout, in seconds, of waiting for another worker.");
     v(replay_responses, "replay_responses", Affects::kPlace,
-      "Responses that are decoded twice at the end, with and without speculation, and compared; 0: "
-      "none.");
+      "Responses to decode at the end both with and without speculation, to check that they are "
+      "identical; 0: none.");
   }
   void check() const;
   std::string folder() const {
@@ -165,7 +167,7 @@ struct RunControlOptions {
   }
 };
 
-// How drafters learn: in the warm-up (tlt draft) and on idle workers.
+// How draft models are trained: in the warm-up (tlt draft) and on idle workers.
 struct SpeculativeTrainOptions {
   spot::DraftTrainOptions trainer;
   spot::WarmupOptions warmup;
@@ -218,7 +220,7 @@ struct RunOptions {
   }
   void check() const;
 
-  // What the trainer is given: actor, and what algorithm says of its loss.
+  // The trainer's options: `actor`, with the part of `algorithm` that concerns its loss.
   train::TrainerOptions trainer_options() const {
     train::TrainerOptions options = actor;
     options.loss.rollout_correction = algorithm.rollout_correction;

@@ -8,7 +8,7 @@
 namespace tlt::rl {
 namespace {
 
-TEST(RunOptionsTest, NamesAreUniqueAndEveryOptionSaysWhatItIsFor) {
+TEST(RunOptionsTest, NamesAreUniqueAndHaveHelp) {
   RunOptions options;
   std::set<std::string> names;
   for (const OptionRef& option : collect_options(options)) {
@@ -21,7 +21,7 @@ TEST(RunOptionsTest, NamesAreUniqueAndEveryOptionSaysWhatItIsFor) {
     EXPECT_TRUE(names.contains(verls)) << verls;
 }
 
-TEST(RunOptionsTest, TheRecipesAreValid) {
+TEST(RunOptionsTest, RecipesAreValid) {
   for (const char* recipe : {"demo", "demo_warmup_1", "demo_warmup_2", "gsm8k_qwen2.5_0.5b"}) {
     RunOptions options;
     apply_toml_file(collect_options(options),
@@ -30,7 +30,7 @@ TEST(RunOptionsTest, TheRecipesAreValid) {
   }
 }
 
-TEST(RunOptionsTest, WhatMakesNoSenseIsRefused) {
+TEST(RunOptionsTest, RefusesInvalidValues) {
   for (const char* override :
        {"rollout.n=0", "trainer.resume_mode=sometimes", "trainer.logger=wandb",
         "model.dtype=float16", "trainer.experiment_name=a/b", "actor.ppo_mini_batch_size=99",

@@ -15,9 +15,9 @@
 namespace tlt::rl {
 namespace {
 
-constexpr double kGrows = 0.01;  // of the truncated share, from which on it is said what helps
+constexpr double kGrows = 0.01;  // rise of the truncated share above which a remedy is named
 
-// A mean and its standard error; NaN: not known.
+// A mean and its standard error; an error of NaN is unknown.
 struct Estimate {
   double mean = 0, error = 0;
 };
@@ -59,8 +59,8 @@ double mean_over(std::span<const std::pair<double, double>> points) {
   return points.empty() ? 0 : mean_of(points).mean;
 }
 
-// A word for the shell: quoted where it has anything but letters, digits and what paths are made
-// of.
+// Quotes `text` for the shell if it has characters other than letters, digits and those common in
+// paths.
 std::string shell_word(const std::string& text) {
   if (text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:"
                              ",@%") == text.npos &&
@@ -71,12 +71,12 @@ std::string shell_word(const std::string& text) {
   return quoted + "'";
 }
 
-// Collects lines "  what   says"; an empty `what` continues the line above.
+// Builds lines of label and value; an empty label continues the line above.
 class Writer {
  public:
   Writer(const MetricHistory& history, const RunFacts& facts) : history_(history), facts_(facts) {
     steps_ = std::max(std::ssize(points("critic/score/mean")), std::ssize(points("main/loss")));
-    // Means of five steps; of fewer where the run has not twice as many.
+    // Means of five steps, or of half the steps of a shorter run.
     window_ = static_cast<size_t>(std::clamp<int64_t>(steps_ / 2, 1, int64_t{kMeanSteps}));
   }
 
@@ -141,7 +141,7 @@ class Writer {
                     show(mean_of(last(scores))), counted(static_cast<int64_t>(window_), "step")));
   }
 
-  // Of a warm-up.
+  // For tlt sft and tlt draft.
   void losses() {
     const Points &training = points("main/loss"), &held_out = points("main/validation_loss"),
                  &perplexity = points("val/perplexity");
@@ -207,7 +207,7 @@ class Writer {
                         offline.back().second));
   }
 
-  // By tlt draft.
+  // For tlt draft.
   void warmed_draft_model() {
     const Points &lengths = points("val-drafter/mean_acceptance_length"),
                  &accuracy = points("val-drafter/top1_accuracy");

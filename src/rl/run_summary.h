@@ -1,5 +1,7 @@
-// RunSummary: what a run has done, in a few lines for a person: how the score moved, what the draft
-// model and idle workers gave, where the time went, and what to type next.
+// RunSummary: summarizes a run in a few lines of text: change of the score, gain from speculation
+// and idle training, use of time, and commands to run next.
+//
+// Threading  pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,26 +17,26 @@
 
 namespace tlt::rl {
 
-// What the metrics do not say.
+// Facts that are not in the metrics.
 struct RunFacts {
   std::string folder = {};
-  // How the program was started, as it is typed: "build/tlt".
+  // The program as typed on the command line: "build/tlt".
   std::string program = "tlt";
-  std::string result = {};   // what was made: <folder>/policy, <folder>/drafter
-  std::string policy = {};   // to generate with; empty: none was written
-  std::string drafter = {};  // to draft for it; empty: none
-  bool has_drafter = false;  // that `tlt export drafter` would take from the run's folder
+  std::string result = {};   // what the run made: <folder>/policy or <folder>/drafter
+  std::string policy = {};   // policy to generate with; empty: none was written
+  std::string drafter = {};  // draft model for it; empty: none
+  bool has_drafter = false;  // the run folder has a draft model for `tlt export drafter`
   bool has_tensorboard = false;
-  // Responses decoded with speculation and without, and those with the same bits.
+  // Responses decoded with and without speculation, and those that were bit-identical.
   int64_t replayed = 0, equal = 0;
   std::vector<SpeedupRounds> speedup = {};
   std::optional<BeforeAfter> example = {};
 };
 
-// The lines, indented below a heading; those of which nothing is known are left out.
+// Returns a heading and indented lines; lines without data are left out.
 std::vector<std::string> summarize(const MetricHistory& history, const RunFacts& facts);
 
-// The program as this process was started: relative to the working directory where it lies below.
+// Path of this program: relative to the working directory if below it, else absolute.
 std::string program_name();
 
 }  // namespace tlt::rl

@@ -14,14 +14,14 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The summary of a run with these rows of metrics.
+// The summary of a run whose metrics.jsonl has these rows.
 std::vector<std::string> summary_of(const std::string& rows, const RunFacts& facts) {
   const TestFolder folder;
   write_file_atomic(folder / "metrics.jsonl", rows);
   return summarize(MetricHistory(folder / "metrics.jsonl"), facts);
 }
 
-TEST(RunSummaryTest, SaysHowTheRunMoved) {
+TEST(RunSummaryTest, SummarizesAnRlRun) {
   const std::string rows =
       R"({"step":0,"main/validation_score":0.4375,"val-aux/reward/standard_error":0.031,)"
       R"("timing_s/testing":10})"
@@ -72,7 +72,7 @@ TEST(RunSummaryTest, SaysHowTheRunMoved) {
           "    tensorboard --logdir runs/a/tensorboard"));
 }
 
-TEST(RunSummaryTest, TrainingScoresAreMeansOfFiveSteps) {
+TEST(RunSummaryTest, AveragesTrainingScoresOverFiveSteps) {
   std::string rows;
   for (int step = 1; step <= 12; ++step)
     rows += "{\"step\":" + std::to_string(step) +
@@ -82,7 +82,7 @@ TEST(RunSummaryTest, TrainingScoresAreMeansOfFiveSteps) {
       Contains("  training score      0.350 ± 0.061 -> 0.400 ± 0.061   (means of 5 steps)"));
 }
 
-TEST(RunSummaryTest, AWarmUpSaysItsLosses) {
+TEST(RunSummaryTest, SummarizesSupervisedFineTuning) {
   const std::string rows =
       R"({"step":0,"main/validation_loss":2.5,"val/perplexity":12.182})"
       "\n"
@@ -106,7 +106,7 @@ TEST(RunSummaryTest, AWarmUpSaysItsLosses) {
                           "runs/a/example_prompt.jsonl --output runs/a/example_answer.jsonl"));
 }
 
-TEST(RunSummaryTest, ADrafterIsTriedWithItsTarget) {
+TEST(RunSummaryTest, SummarizesADraftModelWarmUp) {
   const std::string row =
       R"({"step":0,"val-drafter/mean_acceptance_length":1.02,"val-drafter/top1_accuracy":0.1})"
       "\n"
@@ -128,7 +128,7 @@ TEST(RunSummaryTest, ADrafterIsTriedWithItsTarget) {
                           "runs/d/drafter_vllm"));
 }
 
-TEST(RunSummaryTest, FailedRewardsAreCounted) {
+TEST(RunSummaryTest, CountsFailedRewards) {
   EXPECT_THAT(
       summary_of(R"({"step":1,"critic/score/mean":0,"reward/unscored":32,"rollout/responses":32})"
                  "\n",
@@ -136,18 +136,18 @@ TEST(RunSummaryTest, FailedRewardsAreCounted) {
       Contains("  failed rewards      32 of 32 (100 %); log.txt has the reason"));
 }
 
-TEST(RunSummaryTest, WhatIsNotKnownIsLeftOut) {
+TEST(RunSummaryTest, LeavesOutLinesWithoutData) {
   EXPECT_THAT(summary_of("{\"step\":1}\n", {.folder = "runs/a"}),
               ElementsAre("Run summary (0 steps, 0 s)    runs/a"));
 }
 
-TEST(RunSummaryTest, ADifferenceIsSaidLoudly) {
+TEST(RunSummaryTest, ReportsADifferenceAsABug) {
   EXPECT_THAT(
       summary_of("{\"step\":1}\n", {.folder = "runs/a", .replayed = 8, .equal = 7}),
       Contains(HasSubstr("7/8 responses bit-identical without speculation; this is a bug")));
 }
 
-TEST(RunSummaryTest, CommandsAreQuotedForTheShell) {
+TEST(RunSummaryTest, QuotesCommandsForTheShell) {
   EXPECT_THAT(
       summary_of("{\"step\":1}\n", {.folder = "my runs/it's", .policy = "my runs/it's/policy"}),
       Contains(HasSubstr(R"(--model 'my runs/it'\''s/policy')")));
