@@ -102,7 +102,7 @@ void AlgorithmOptions::check() const {
   TLT_CHECK_INPUT(kl_ctrl.type == "fixed", "algorithm.kl_ctrl.type is '", kl_ctrl.type,
                   "'; only fixed is supported");
   TLT_CHECK_INPUT(kl_ctrl.kl_coef >= 0, "algorithm.kl_ctrl.kl_coef is ", kl_ctrl.kl_coef,
-                  "; use a number from 0");
+                  "; use 0 or more");
   filter_groups.check();
   rollout_correction.check();
   TLT_CHECK_INPUT(

@@ -184,11 +184,11 @@ class Drawing {
     const double width = svg::text_width(words);
     const double left = std::clamp(at.x - width / 2, box_.left + 2, box_.left + box_.width - width);
     for (const double top : {at.y - kLabelGap - kLabelHeight, at.y + 2 * kLabelGap}) {
-      const Box place{left, top, width, kLabelHeight};
+      const Box area{left, top, width, kLabelHeight};
       if (top < box_.top - 4 || top + kLabelHeight > box_.top + box_.height) continue;
-      if (std::ranges::any_of(taken_, [&](const Box& other) { return overlap(place, other); }))
+      if (std::ranges::any_of(taken_, [&](const Box& other) { return overlap(area, other); }))
         continue;
-      taken_.push_back(place);
+      taken_.push_back(area);
       labels_ += svg::text({left, top + kLabelHeight - 2}, words,
                            {.classes = "halo", .colour = colour, .size = 12});
       return;

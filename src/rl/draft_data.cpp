@@ -61,10 +61,10 @@ bool is_rollouts(const RunOptions& options) {
   return options.speculative.train.warmup.source == "rollouts";
 }
 
-std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplace& place) {
+std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplace& context) {
   std::vector<spot::RecordRow> rows;
   if (is_rollouts(options)) {
-    const auto prompts = data::Dataset::load(options.data, place.tokenizer, data::Split::kTrain);
+    const auto prompts = data::Dataset::load(options.data, context.tokenizer, data::Split::kTrain);
     for (int64_t i = 0; i < prompts.size(); ++i) {
       data::Prompt prompt = prompts.prompt(i);
       const auto size = static_cast<int32_t>(prompt.tokens.size());
@@ -72,7 +72,8 @@ std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplac
     }
     return rows;
   }
-  const auto examples = data::SftDataset::load(options.data, place.tokenizer, data::Split::kTrain);
+  const auto examples =
+      data::SftDataset::load(options.data, context.tokenizer, data::Split::kTrain);
   for (int64_t i = 0; i < examples.size(); ++i) {
     const data::SftExample example = examples.example(i);
     // One row per response, ending with it; the next response's row contains what follows.
@@ -105,13 +106,13 @@ bool is_held_out(int64_t prompt, double share) {
 
 }  // namespace
 
-DraftData::DraftData(const RunOptions& options, Workplace& place, rollout::Layers layers)
+DraftData::DraftData(const RunOptions& options, Workplace& context, rollout::Layers layers)
     : options_(options),
-      place_(place),
+      context_(context),
       layers_(std::move(layers)),
-      rows_(read_rows(options, place)),
-      rows_per_part_(count_rows_per_part(options, *place.model, layers_)),
-      stop_string_(std::make_unique<ResponseText>(place.tokenizer)) {}
+      rows_(read_rows(options, context)),
+      rows_per_part_(count_rows_per_part(options, *context.model, layers_)),
+      stop_string_(std::make_unique<ResponseText>(context.tokenizer)) {}
 
 std::vector<int32_t> DraftData::example_prompt() const {
   const spot::RecordRow& row = rows_.front();
@@ -130,35 +131,35 @@ std::span<const spot::RecordRow> DraftData::rows_of(int64_t part) const {
 }
 
 bool DraftData::try_make() {
-  const spot::StoreIdentity identity = {.target = spot::target_digest(*place_.model),
+  const spot::StoreIdentity identity = {.target = spot::target_digest(*context_.model),
                                         .source = digest_of_samples(options_, layers_)};
   const std::string& named = options_.speculative.train.warmup.hidden_states_dir;
   const std::string folder = named.empty() ? options_.trainer.folder() + "/hidden_states" : named;
-  if (place_.is_first()) store_ = std::make_unique<spot::HiddenStore>(folder, identity);
-  place_.comm->barrier("store of hidden states");
+  if (context_.is_first()) store_ = std::make_unique<spot::HiddenStore>(folder, identity);
+  context_.comm->barrier("store of hidden states");
   if (!store_) store_ = std::make_unique<spot::HiddenStore>(folder, identity);
 
   while (made_parts_ < parts() && !full_)
     if (!make_round(made_parts_)) return false;
   progress_.reset();
   recorder_.reset();
-  place_.comm->barrier("hidden states");
+  context_.comm->barrier("hidden states");
   TLT_CHECK_INPUT(made_parts_ > 0, "speculative.train.hidden_states_bytes is ",
                   options_.speculative.train.warmup.hidden_states_bytes,
                   ", less than the states of the first ", rows_per_part_,
                   " prompts take; raise it");
-  if (full_ && place_.is_first())
+  if (full_ && context_.is_first())
     log_warning("{} is full (speculative.train.hidden_states_bytes): {} of {} prompts are used",
                 folder, made_parts_ * rows_per_part_, rows_.size());
   split();
-  if (place_.is_first())
+  if (context_.is_first())
     log_info("{}: hidden states of {} sequences, {:.1f} MB", folder,
              training_.size() + held_out_.size(), static_cast<double>(bytes_) / 1e6);
   return true;
 }
 
 bool DraftData::make_round(int64_t first) {
-  const int64_t part = first + place_.comm->rank(), workers = place_.comm->size();
+  const int64_t part = first + context_.comm->rank(), workers = context_.comm->size();
   Part made;
   // Bytes of each worker's part; the last value counts interrupted workers.
   std::vector<double> facts(static_cast<size_t>(workers) + 1, 0.0);
@@ -166,12 +167,12 @@ bool DraftData::make_round(int64_t first) {
     const bool is_there = store_->has(part);
     if (!is_there) made = record(part);
     if (is_there || made)
-      facts[static_cast<size_t>(place_.comm->rank())] =
+      facts[static_cast<size_t>(context_.comm->rank())] =
           static_cast<double>(is_there ? store_->bytes(part) : spot::bytes_of(*made));
     else
       facts.back() = 1;
   }
-  facts = place_.comm->all_reduce_sum(facts);
+  facts = context_.comm->all_reduce_sum(facts);
   // A part is kept if it and all earlier ones fit: the same parts for any number of workers.
   for (int64_t i = first; i < std::min(first + workers, parts()) && !full_; ++i) {
     const auto bytes = static_cast<int64_t>(facts[static_cast<size_t>(i - first)]);
@@ -188,13 +189,13 @@ bool DraftData::make_round(int64_t first) {
 DraftData::Part DraftData::record(int64_t part) {
   const int64_t samples = is_rollouts(options_) ? options_.rollout.n : 1;
   if (!recorder_) {
-    if (place_.is_first())
+    if (context_.is_first())
       progress_ = std::make_unique<Progress>("hidden states",
                                              (std::ssize(rows_) - part * rows_per_part_) * samples);
     recorder_ = std::make_unique<spot::HiddenRecorder>(
-        *place_.model, options_.rollout.engine, stop_string_.get(),
+        *context_.model, options_.rollout.engine, stop_string_.get(),
         [this](int64_t count) {
-          if (progress_) progress_->advance(count * place_.comm->size());
+          if (progress_) progress_->advance(count * context_.comm->size());
         },
         layers_);
   }

@@ -5,8 +5,8 @@
 // Borrows    run context and options.
 // Threading  engine thread only.
 //
-//   DraftData data(options, place, folder);
-//   if (!data.try_make()) return;            // interrupted; finished parts are kept
+//   DraftData data(options, context, layers);
+//   if (!data.try_make()) return;             // interrupted; finished parts are kept
 //   use(data.training(), data.held_out());
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -29,7 +29,7 @@ class DraftData {
  public:
   // Reads the rows. `layers`: the layers whose hidden states are recorded (HiddenTap::layers()).
   // InputError: as Dataset::load and SftDataset::load.
-  DraftData(const RunOptions& options, Workplace& place, rollout::Layers layers);
+  DraftData(const RunOptions& options, Workplace& context, rollout::Layers layers);
 
   // Computes the hidden states that the store lacks; all workers together. False: interrupted.
   // InputError: the store belongs to another target, or its limit is below the first part.
@@ -52,7 +52,7 @@ class DraftData {
   void split();
 
   const RunOptions& options_;
-  Workplace& place_;
+  Workplace& context_;
   const rollout::Layers layers_;
   std::vector<spot::RecordRow> rows_;
   int64_t rows_per_part_ = 1;

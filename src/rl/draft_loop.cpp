@@ -60,10 +60,10 @@ class DraftLoop {
  public:
   DraftLoop(const RunOptions& options, const cluster::Launch& launch)
       : options_((options.check(), options)),
-        place_(options_, launch),
-        network_(make_drafter(options_, *place_.model)),
-        data_(options_, place_, spot::layers_to_record(*network_)),
-        run_("draft", options_, place_) {}
+        context_(options_, launch),
+        network_(make_drafter(options_, *context_.model)),
+        data_(options_, context_, spot::layers_to_record(*network_)),
+        run_("draft", options_, context_) {}
 
   // Returns the exit code.
   int run();
@@ -79,7 +79,7 @@ class DraftLoop {
   void summarize();
 
   const RunOptions options_;
-  Workplace place_;
+  Workplace context_;
   std::unique_ptr<model::DraftNetwork> network_;
   DraftData data_;
   Run run_;  // after all members whose construction can fail
@@ -90,8 +90,8 @@ class DraftLoop {
 
 int DraftLoop::run() {
   if (!data_.try_make()) {
-    if (place_.is_first()) log_info("interrupted: the same command resumes");
-    return place_.exit_code_of_stop();
+    if (context_.is_first()) log_info("interrupted: the same command resumes");
+    return context_.exit_code_of_stop();
   }
   prepare();
   if (!run_.begin(fmt::format("draft model, {} of {} sequences per step, {} held out",
@@ -104,10 +104,10 @@ int DraftLoop::run() {
     run_.report(metrics);
   }
   while (run_.goes_on()) run_step();
-  if (run_.has_new_steps() && place_.is_first()) write_drafter();
+  if (run_.has_new_steps() && context_.is_first()) write_drafter();
   if (run_.is_unsaved()) save();
   const int exit_code = run_.end();
-  if (run_.is_complete() && place_.is_first()) summarize();
+  if (run_.is_complete() && context_.is_first()) summarize();
   return exit_code;
 }
 
@@ -122,7 +122,7 @@ void DraftLoop::prepare() {
   rank_tokens();
   sampler_.emplace(std::ssize(training), options_.data.shuffle, options_.data.seed);
   const int64_t steps = count_steps(options_.trainer, *sampler_, options.batch_size);
-  trainer_ = std::make_unique<spot::DraftTrainer>(*network_, options, *place_.comm, steps);
+  trainer_ = std::make_unique<spot::DraftTrainer>(*network_, options, *context_.comm, steps);
   run_.resume(trainer_->optimizer(), *sampler_);
   run_.start(steps);
 }
@@ -131,7 +131,7 @@ void DraftLoop::prepare() {
 // most frequent ones and starts from the target's rows; the folder of an EAGLE draft model lists
 // them as hot tokens.
 void DraftLoop::rank_tokens() {
-  const model::ModelConfig& target = place_.model->config();
+  const model::ModelConfig& target = context_.model->config();
   std::vector<int32_t> ranked =
       spot::rank_tokens(data_.training(), target.eos_tokens, target.vocabulary);
   auto* eagle3 = dynamic_cast<model::Eagle3Network*>(network_.get());
@@ -176,7 +176,7 @@ void DraftLoop::measure(Metrics& metrics) {
   for (const auto& [name, value] : sums.metrics(trainer_->loss_weights(), "val-drafter/"))
     metrics.set(name, value);
   spot::AcceptanceProbe probe(*network_, options_.speculative.train.warmup.val_steps);
-  const spot::Acceptance acceptance = probe.measure(data_.held_out(), *place_.comm);
+  const spot::Acceptance acceptance = probe.measure(data_.held_out(), *context_.comm);
   metrics.set("val-drafter/mean_acceptance_length", acceptance.tokens_per_forward());
   for (size_t k = 0; k < acceptance.accepted.size(); ++k)
     metrics.set(fmt::format("val-drafter/acceptance_rate_pos_{}", k + 1), acceptance.rate(k));

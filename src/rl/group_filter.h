@@ -2,9 +2,9 @@
 // A group whose samples all have the same value of a metric has zero advantages: GroupFilter drops
 // it, and more prompts are rolled out until the step has enough groups.
 //
-// StepGroups collects the groups of a step in the order of their prompts in the sampler, so they are
-// the same for any number of workers. Surplus groups of the last generation batch are dropped, as in
-// verl.
+// StepGroups collects the groups of a step in the order of their prompts in the sampler, so they
+// are the same for any number of workers. Surplus groups of the last generation batch are dropped,
+// as in verl.
 //
 // Not here   the rollouts (rollout_phase.h); how many generation batches are allowed (rl_loop.cpp).
 // Threading  engine thread only.

@@ -12,14 +12,15 @@
 
 namespace tlt::rl {
 
-PolicyFiles::PolicyFiles(const Workplace& place, std::string base_path)
-    : place_(place),
+PolicyFiles::PolicyFiles(const Workplace& context, std::string base_path)
+    : context_(context),
       base_path_(std::move(base_path)),
-      base_checksum_(place.adapter && place.is_first() ? place.adapter->base_checksum() : "") {}
+      base_checksum_(context.adapter && context.is_first() ? context.adapter->base_checksum()
+                                                           : "") {}
 
 std::string PolicyFiles::describe_adapter() const {
-  if (!place_.adapter) return "";
-  const train::LoraConfig& config = place_.adapter->config();
+  if (!context_.adapter) return "";
+  const train::LoraConfig& config = context_.adapter->config();
   return fmt::format(
       "the adapter's rank = {}\nlora_alpha = {}\nuse_rslora = {}\ntarget_modules = {}\n"
       "the base model's sha256 = {}\n",
@@ -28,7 +29,7 @@ std::string PolicyFiles::describe_adapter() const {
 
 std::function<void(const std::string& folder)> PolicyFiles::snapshot() const {
   const auto policy =
-      std::make_shared<model::PolicySnapshot>(model::snapshot_policy(*place_.model));
+      std::make_shared<model::PolicySnapshot>(model::snapshot_policy(*context_.model));
   return
       [policy, base = base_path_, write_adapter = adapter_snapshot()](const std::string& folder) {
         model::save_policy(*policy, folder + "/policy", base);
@@ -38,18 +39,18 @@ std::function<void(const std::string& folder)> PolicyFiles::snapshot() const {
 
 void PolicyFiles::write(const std::string& folder) const {
   AtomicFolder policy(folder + "/policy");
-  model::save_policy(*place_.model, policy.path(), base_path_);
+  model::save_policy(*context_.model, policy.path(), base_path_);
   policy.commit();
-  if (!place_.adapter) return;
+  if (!context_.adapter) return;
   AtomicFolder adapter(folder + "/adapter");
   adapter_snapshot()(adapter.path());
   adapter.commit();
 }
 
 std::function<void(const std::string& folder)> PolicyFiles::adapter_snapshot() const {
-  if (!place_.adapter) return nullptr;
+  if (!context_.adapter) return nullptr;
   const auto copy = std::make_shared<train::LoraSnapshot>(train::snapshot_lora(
-      *place_.adapter, std::filesystem::absolute(base_path_).lexically_normal().string(),
+      *context_.adapter, std::filesystem::absolute(base_path_).lexically_normal().string(),
       base_checksum_));
   return [copy](const std::string& folder) { train::save_lora(*copy, folder); };
 }

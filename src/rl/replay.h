@@ -1,5 +1,5 @@
-// Replay: decodes responses with and without speculation at the end of a run, to check that both are
-// identical and to measure the speedup.
+// Replay: decodes responses with and without speculation at the end of a run, to check that they
+// are identical and to measure the speedup.
 //
 // Owns       a second engine without speculation.
 // Threading  engine thread only.

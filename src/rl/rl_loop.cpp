@@ -89,34 +89,34 @@ std::optional<GroupFilter> make_filter(const RunOptions& options) {
 RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
     : options_((options.check(), options)),
       reward_(start_reward(options_.reward)),
-      place_(options_, launch),
-      prompts_(data::Dataset::load(options_.data, place_.tokenizer, data::Split::kTrain,
+      context_(options_, launch),
+      prompts_(data::Dataset::load(options_.data, context_.tokenizer, data::Split::kTrain,
                                    fields_for(*reward_),
                                    row_check(*reward_, options_.data.max_response_length))),
-      held_out_(load_held_out(options_, place_.tokenizer, *reward_)),
+      held_out_(load_held_out(options_, context_.tokenizer, *reward_)),
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
       total_steps_(count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
-                     ? make_policy(options_, place_.device)
+                     ? make_policy(options_, context_.device)
                      : nullptr),
-      stop_string_(place_.tokenizer),
-      draft_network_(make_draft_network(options_, *place_.model, prompts_)),
+      stop_string_(context_.tokenizer),
+      draft_network_(make_draft_network(options_, *context_.model, prompts_)),
       spot_(make_spot_training(draft_network_, options_)),
       speculation_(rollout::make_speculation(
-          options_.speculative, *place_.model, options_.rollout.engine,
+          options_.speculative, *context_.model, options_.rollout.engine,
           {.network = draft_network_, .seed = static_cast<uint64_t>(options_.trainer.seed)})),
-      engine_(*place_.model, options_.rollout.engine, &stop_string_, spot_ ? spot_->tap() : nullptr,
-              speculation_.get()),
+      engine_(*context_.model, options_.rollout.engine, &stop_string_,
+              spot_ ? spot_->tap() : nullptr, speculation_.get()),
       rewards_(reward_, options_.reward),
-      groups_(
-          cluster::make_group_source(*place_.comm, launch, control_options(options_, spot_.get()))),
-      phase_(engine_, rewards_, *groups_, *place_.comm, place_.tokenizer, spot_.get()),
-      trainer_(*place_.model, options_.trainer_options(), *place_.comm, total_steps_,
-               options_.rollout.sampling.rule().logprob_temperature(), place_.adapter.get()),
-      policy_files_(place_, options_.model.path),
-      run_("train", options_, place_, policy_files_.describe_adapter()) {
-  if (prompts_.leaves_out_template() && place_.is_first())
+      groups_(cluster::make_group_source(*context_.comm, launch,
+                                         control_options(options_, spot_.get()))),
+      phase_(engine_, rewards_, *groups_, *context_.comm, context_.tokenizer, spot_.get()),
+      trainer_(*context_.model, options_.trainer_options(), *context_.comm, total_steps_,
+               options_.rollout.sampling.rule().logprob_temperature(), context_.adapter.get()),
+      policy_files_(context_, options_.model.path),
+      run_("train", options_, context_, policy_files_.describe_adapter()) {
+  if (prompts_.leaves_out_template() && context_.is_first())
     log_warning(
         "prompts are plain text, so the chat template of {} is not applied; set "
         "data.chat_template=model for a chat model, or none if this is meant",
@@ -125,11 +125,11 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
   resume();
   run_.start(total_steps_);
   const std::string& folder = run_.folder().path();
-  if (place_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
-  timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", place_.comm->rank());
+  if (context_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
+  timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", context_.comm->rank());
   if (spot_) spot_->set_timeline(timeline_.get());
   phase_.set_timeline(timeline_.get());
-  if (place_.is_first() && log_is_terminal())
+  if (context_.is_first() && log_is_terminal())
     trainer_.set_on_pack([progress = std::make_shared<UpdateProgress>()](
                              int64_t done, int64_t packs) { (*progress)(done, packs); });
 }
@@ -147,14 +147,15 @@ int RlLoop::run() {
     run_.report(metrics);
   }
   while (run_.goes_on()) run_step();
-  groups_.reset();  // ends the coordinator: no worker waits for it while this one saves
-  if (spot_ && place_.is_first()) spot_->write_drafter(run_.folder().path() + "/drafter");
+  // Disconnects, so that the coordinator does not wait for this worker while it saves.
+  groups_.reset();
+  if (spot_ && context_.is_first()) spot_->write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
   timeline_->flush();
-  place_.comm->barrier("timeline");  // draw() reads what all workers wrote
+  context_.comm->barrier("timeline");  // draw() reads what all workers wrote
   run_.folder().draw();
   const int exit_code = run_.end();
-  if (run_.is_complete() && place_.is_first()) summarize_run();
+  if (run_.is_complete() && context_.is_first()) summarize_run();
   return exit_code;
 }
 
@@ -167,7 +168,7 @@ void RlLoop::run_step() {
   const std::optional<StepRollouts> rolled_out = roll_out();
   if (!rolled_out) return;
   metrics.set("timing_s/gen", watch.restart());
-  if (spot_) spot_->end_step(*place_.comm, rolled_out->times, metrics);
+  if (spot_) spot_->end_step(*context_.comm, rolled_out->times, metrics);
   watch.restart();
   const StepGroups& groups = rolled_out->groups;
   const std::vector<data::Prompt>& prompts = groups.prompts();
@@ -188,10 +189,10 @@ void RlLoop::run_step() {
   report_generated(groups.generated(), filter_.has_value(), metrics);
   report_advantages(rewards, samples, metrics);
   report_training(stats, metrics);
-  if (speculation_report_) speculation_report_->add_step(*place_.comm, metrics);
+  if (speculation_report_) speculation_report_->add_step(*context_.comm, metrics);
   report_times(rolled_out->times, whole.seconds(), metrics);
   if (options_.trainer.dump_rollouts)
-    run_.folder().write_rollouts({run_.step(), prompts, rollouts, samples}, place_.tokenizer);
+    run_.folder().write_rollouts({run_.step(), prompts, rollouts, samples}, context_.tokenizer);
   if (run_.is_due(options_.trainer.test_freq)) validate(metrics);
   watch_scores(metrics);
   run_.report(metrics);
@@ -213,7 +214,7 @@ std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
     const int64_t batches = groups.generated().batches;
     if (batches > 0) {
       check_generation_limit(groups);
-      if (place_.anyone_interrupted()) return std::nullopt;
+      if (context_.anyone_interrupted()) return std::nullopt;
     }
     std::vector<data::Prompt> prompts = next_prompts();
     std::vector<Rollout> rollouts =
@@ -236,7 +237,7 @@ void RlLoop::warn_unscored(std::span<const data::Prompt> prompts,
     if (first == nullptr) first = &rollout;
     ++unscored_;
   }
-  if (first == nullptr || unscored_ < next_unscored_warning_ || !place_.is_first()) return;
+  if (first == nullptr || unscored_ < next_unscored_warning_ || !context_.is_first()) return;
   next_unscored_warning_ = 2 * unscored_;
   log_warning(
       "{} responses so far have no score and count as reward.failed_score={}; {}, sample {}: {}",
@@ -260,7 +261,7 @@ void RlLoop::check_scored(std::span<const data::Prompt> prompts,
 // same.
 void RlLoop::check_generation_limit(const StepGroups& groups) const {
   const Generated& generated = groups.generated();
-  if (place_.is_first())
+  if (context_.is_first())
     log_info("step {}: {} of {} groups after {} generation batches, {} filtered out",
              run_.step() + 1, groups.size(), options_.data.train_batch_size, generated.batches,
              generated.filtered);
@@ -315,7 +316,7 @@ void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
   const TimelineSpan span(timeline_.get(), kUpdateLane, "reference");
   auto logprobs = train::score_samples(*reference_, samples,
                                        options_.rollout.sampling.rule().logprob_temperature(),
-                                       options_.actor.max_tokens, *place_.comm);
+                                       options_.actor.max_tokens, *context_.comm);
   for (size_t i = 0; i < samples.size(); ++i)
     samples[i].reference_logprobs = std::move(logprobs[i]);
 }
@@ -353,13 +354,13 @@ void RlLoop::validate(Metrics& metrics) {
   check_scored(prompts, rollouts);
   report_validation(prompts, rollouts, how.n, metrics);
   if (options_.trainer.dump_rollouts)
-    run_.folder().write_validation({run_.step(), prompts, rollouts}, place_.tokenizer);
+    run_.folder().write_validation({run_.step(), prompts, rollouts}, context_.tokenizer);
   metrics.set("timing_s/testing", watch.seconds());
 }
 
 void RlLoop::save() {
-  if (spot_) spot_->gather(*place_.comm);
-  const TimelineSpan span(place_.is_first() ? timeline_.get() : nullptr, kSaveLane, "checkpoint");
+  if (spot_) spot_->gather(*context_.comm);
+  const TimelineSpan span(context_.is_first() ? timeline_.get() : nullptr, kSaveLane, "checkpoint");
   run_.save(trainer_.optimizer(), [this](train::CheckpointParts& parts) {
     parts.files.push_back(policy_files_.snapshot());
     if (speculation_) parts.texts[kSpeculationText] = speculation_->save();
@@ -372,7 +373,7 @@ void RlLoop::save() {
 void RlLoop::resume() {
   const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_);
   if (!checkpoint) return;
-  if (spot_) spot_->resume(*checkpoint, *place_.comm);
+  if (spot_) spot_->resume(*checkpoint, *context_.comm);
   // Every worker restores the state of rank 0: the workers' states are alike.
   if (const auto learned = train::read_text(*checkpoint, kSpeculationText); learned && speculation_)
     speculation_->restore(*learned, checkpoint->folder + "/state/" + kSpeculationText);

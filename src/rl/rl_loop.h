@@ -74,7 +74,7 @@ class RlLoop {
 
   const RunOptions options_;
   const std::shared_ptr<const reward::Reward> reward_;  // started before the model loads
-  Workplace place_;
+  Workplace context_;
   data::Dataset prompts_;
   std::unique_ptr<data::Dataset> held_out_;
   data::Sampler sampler_;

@@ -24,10 +24,10 @@ constexpr double kSpeedupShare = 0.03, kLeastSpeedupSeconds = 0.5, kMostSpeedupS
 }  // namespace
 
 void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics) {
-  const std::vector<double> all = place_.comm->all_reduce_sum(
+  const std::vector<double> all = context_.comm->all_reduce_sum(
       std::vector<double>{times.idle_seconds, times.decode_seconds, times.reward_seconds,
                           static_cast<double>(times.moved_sequences)});
-  const auto workers = static_cast<double>(place_.comm->size());
+  const auto workers = static_cast<double>(context_.comm->size());
   metrics.set("timing_s/reward", all[2] / workers);
   metrics.set("rollout/idle_seconds", all[0]);
   metrics.set("rollout/moved_sequences", all[3]);
@@ -42,7 +42,7 @@ void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics&
 }
 
 void RlLoop::watch_scores(Metrics& metrics) {
-  if (!place_.is_first()) return;
+  if (!context_.is_first()) return;
   const std::optional<Divergence> found = tell(score_alarm_, metrics);
   if (metrics.find("timing_s/testing")) metrics.set("training/score_alarm", found ? 1 : 0);
   if (found)
@@ -86,7 +86,7 @@ std::optional<Replay> RlLoop::replay_responses() {
                     .sampling = plan.sampling,
                     .seed = plan.seed});
   const auto count = std::min(options_.trainer.replay_responses, std::ssize(pool));
-  ReplayEngines engines(engine_, *speculation_, *place_.model, options_.rollout.engine,
+  ReplayEngines engines(engine_, *speculation_, *context_.model, options_.rollout.engine,
                         &stop_string_, {pool.begin(), pool.begin() + count});
   Replay result = engines.compare();
   if (budget >= kLeastSpeedupSeconds) result.speedup = engines.measure(pool, budget);

@@ -63,14 +63,14 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
   share_ = (static_cast<int64_t>(prompts.size()) + comm_.size() - 1) / comm_.size();
   groups_.begin_step(phases_++, static_cast<int64_t>(prompts.size()));
   const int64_t tokens_before = engine_.stats().tokens;
-  PhaseWatch shown(timeline_, plan.name, says(plan.name));
+  PhaseWatch watcher(timeline_, plan.name, progress_label(plan.name));
   while (!groups_.step_done()) {
     Stopwatch watch;
     take_groups(prompts, plan);
     const bool worked = engine_.step();
-    shown.set_busy(worked);
+    watcher.set_busy(worked);
     collect(prompts, plan);
-    if (shown.wants_line()) show(shown, plan, tokens_before);
+    if (watcher.wants_line()) show(watcher, plan, tokens_before);
     if (groups_.is_asked_to_move())
       migrate_unfinished();
     else
@@ -82,7 +82,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
       times_.idle_seconds += watch.seconds();
     }
   }
-  shown.set_busy(false);
+  watcher.set_busy(false);
   const std::vector<int> lost = groups_.lost_workers();
   TLT_CHECK(lost.empty(), "worker ", lost.front(),
             " was lost during the rollouts; the run stops here. Start it again with the "
@@ -91,7 +91,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
   return exchange(prompts.size() * static_cast<size_t>(plan.samples));
 }
 
-std::string RolloutPhase::says(const PhaseName& name) const {
+std::string RolloutPhase::progress_label(const PhaseName& name) const {
   if (comm_.rank() != 0 || !log_is_terminal()) return "";
   return name.lane + (name.span.empty() || name.span == name.lane ? "" : " of " + name.span) +
          (comm_.size() > 1 ? ", responses of this worker" : ", responses");
@@ -108,8 +108,8 @@ void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tok
 
 void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   while (groups_.has_parcel() || engine_.room() > 0) {
-    // Beyond its share a worker steals groups only when it is about to become idle: the other one may
-    // be late, not slow.
+    // Beyond its share a worker steals groups only when it is about to become idle: the other one
+    // may be late, not slow.
     const rollout::EngineStats stats = engine_.stats();
     if (!groups_.has_migration() && times_.groups >= share_ &&
         stats.running + stats.waiting >= plan.samples)

@@ -75,7 +75,7 @@ class RolloutPhase {
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle();
   void attach_scores(const std::string& name);
-  std::string says(const PhaseName& name) const;
+  std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
   std::vector<Rollout> exchange(size_t expected);
 
@@ -93,7 +93,7 @@ class RolloutPhase {
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   std::vector<Rollout> mine_;
-  // Of the last report_load().
+  // State at the last report_load().
   int64_t reported_sequences_ = 0;
   int64_t steps_since_report_ = 0;
   PhaseTimes times_;

@@ -19,8 +19,8 @@ namespace {
 constexpr double kLineSeconds = 1;  // least time between two step lines on the console
 
 RunIdentity identity_of(const std::string& command, const RunOptions& options,
-                        const Workplace& place, const std::string& more) {
-  return place.is_first() ? identify(command, options, more) : RunIdentity();
+                        const Workplace& context, const std::string& more) {
+  return context.is_first() ? identify(command, options, more) : RunIdentity();
 }
 
 // The newest complete checkpoint. Checks that all workers see the same one.
@@ -37,47 +37,47 @@ std::optional<train::CheckpointPlace> find_checkpoint(const std::string& folder,
 
 }  // namespace
 
-Run::Run(const std::string& command, const RunOptions& options, const Workplace& place,
+Run::Run(const std::string& command, const RunOptions& options, const Workplace& context,
          const std::string& more)
     : options_(options),
-      place_(place),
-      folder_(options, identity_of(command, options, place, more), *place.comm) {}
+      context_(context),
+      folder_(options, identity_of(command, options, context, more), *context.comm) {}
 
 std::optional<train::CheckpointPlace> Run::resume(train::AdamW& optimizer, data::Sampler& sampler) {
-  auto found = find_checkpoint(folder_.checkpoints(), *place_.comm);
+  auto found = find_checkpoint(folder_.checkpoints(), *context_.comm);
   if (!found) return std::nullopt;
   const SavedState saved = parse_state(train::read_text(*found, train::kLoopText).value(),
                                        found->folder + "/state/" + train::kLoopText);
   train::load_checkpoint(*found, optimizer, saved.optimizer_steps);
-  if (place_.adapter) place_.adapter->merge();
+  if (context_.adapter) context_.adapter->merge();
   sampler.restore(saved.state.cursor);
   state_ = saved.state;
-  if (place_.is_first()) log_info("resuming from {}, step {}", found->folder, state_.step);
+  if (context_.is_first()) log_info("resuming from {}, step {}", found->folder, state_.step);
   return found;
 }
 
 void Run::start(int64_t total_steps) {
   total_steps_ = total_steps;
   first_step_ = saved_step_ = state_.step;
-  if (place_.is_first())
+  if (context_.is_first())
     checkpoints_ = std::make_unique<train::CheckpointWriter>(
         folder_.checkpoints(), options_.trainer.max_ckpt_to_keep, state_.step);
   folder_.start(options_, state_.step);
-  place_.comm->barrier("run folder");
+  context_.comm->barrier("run folder");
 }
 
 bool Run::begin(const std::string& step_size) {
   watch_.restart();
-  if (place_.is_first() && is_complete())
+  if (context_.is_first() && is_complete())
     log_info("complete ({} of {} steps); raise trainer.total_training_steps to train further",
              state_.step, total_steps_);
-  else if (place_.is_first())
+  else if (context_.is_first())
     log_info("{}: steps {} to {} on {}, {}; run folder {}", options_.model.path, state_.step + 1,
-             total_steps_, counted(place_.comm->size(), "worker"), step_size, folder_.path());
+             total_steps_, counted(context_.comm->size(), "worker"), step_size, folder_.path());
   return !is_complete();
 }
 
-bool Run::goes_on() const { return !is_complete() && !place_.anyone_interrupted(); }
+bool Run::goes_on() const { return !is_complete() && !context_.anyone_interrupted(); }
 
 void Run::advance(const data::SamplerCursor& cursor, int64_t gen_batches) {
   ++state_.step;
@@ -107,7 +107,7 @@ void Run::save(const train::AdamW& optimizer,
 void Run::report_pace(double seconds, double tokens, Metrics& metrics) {
   metrics.set("timing_s/step", seconds);
   metrics.set("perf/time_per_step", seconds);
-  metrics.set("perf/throughput", tokens / seconds / static_cast<double>(place_.comm->size()));
+  metrics.set("perf/throughput", tokens / seconds / static_cast<double>(context_.comm->size()));
   metrics.set("training/global_step", static_cast<double>(state_.step));
   metrics.set("training/epoch", static_cast<double>(state_.cursor.epoch));
   if (save_seconds_ > 0) metrics.set("timing_s/save_checkpoint", save_seconds_);
@@ -115,7 +115,7 @@ void Run::report_pace(double seconds, double tokens, Metrics& metrics) {
 }
 
 void Run::report(const Metrics& step_metrics) {
-  if (!place_.is_first() || step_metrics.size() == 0) return;
+  if (!context_.is_first() || step_metrics.size() == 0) return;
   const Metrics metrics = with_main(step_metrics);
   folder_.write_metrics(state_.step, metrics);
   const std::vector<std::string>& loggers = options_.trainer.logger;
@@ -135,7 +135,7 @@ std::optional<double> Run::eta_seconds() const {
 }
 
 void Run::show(const std::string& doing) {
-  if (!place_.is_first() || !log_is_terminal()) return;
+  if (!context_.is_first() || !log_is_terminal()) return;
   if (!progress_) {
     progress_.emplace("step", total_steps_, Progress::kTerminalOnly);
     progress_->start_at(state_.step);
@@ -147,12 +147,12 @@ int Run::end() {
   progress_.reset();
   if (checkpoints_) checkpoints_->drain();
   if (is_complete()) return 0;
-  if (place_.is_first())
+  if (context_.is_first())
     log_info("interrupted: stopped at step {} of {}; {}", state_.step, total_steps_,
              saved_step_ == state_.step
                  ? "the same command resumes from there"
                  : "trainer.save_freq=0 keeps no checkpoints: the same command starts again");
-  return place_.exit_code_of_stop();
+  return context_.exit_code_of_stop();
 }
 
 void Run::summarize(RunFacts facts, const nlohmann::json& example_prompt) {

@@ -7,7 +7,7 @@
 //            draft_loop.cpp).
 // Threading  engine thread only. All workers call the same functions in the same order.
 //
-//   Run run("sft", options, place);                  // refuses the folder of another run
+//   Run run("sft", options, context);                  // refuses the folder of another run
 //   run.resume(trainer.optimizer(), sampler);
 //   run.start(/*total_steps=*/100);
 //   if (!run.begin("16 examples per step")) return 0;  // all steps are done
@@ -52,7 +52,7 @@ class Run {
  public:
   // Locks the folder (run_folder.h); construct it after all else that can fail. `more`:
   // "name = value" lines that must be equal to resume (run_identity.h).
-  Run(const std::string& command, const RunOptions& options, const Workplace& place,
+  Run(const std::string& command, const RunOptions& options, const Workplace& context,
       const std::string& more = "");
 
   // Loads the newest complete checkpoint into optimizer, adapter and sampler. nullopt: there is
@@ -111,7 +111,7 @@ class Run {
   std::optional<double> eta_seconds() const;
 
   const RunOptions& options_;
-  const Workplace& place_;
+  const Workplace& context_;
   RunFolder folder_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   LoopState state_;

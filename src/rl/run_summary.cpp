@@ -101,8 +101,8 @@ class Writer {
  private:
   using Part = std::span<const std::pair<double, double>>;
 
-  void add(const std::string& what, const std::string& says) {
-    lines_.push_back(fmt::format("  {:<20}{}", what, says));
+  void add(const std::string& what, const std::string& text) {
+    lines_.push_back(fmt::format("  {:<20}{}", what, text));
   }
   const Points& points(const char* name) const { return history_.points(name); }
   Part first(const Points& points) const {
@@ -169,10 +169,10 @@ class Writer {
                                          mean_over(last(median))));
     if (cut.empty()) return;
     const double before = mean_over(first(cut)), after = mean_over(last(cut));
-    std::string says = fmt::format("{} -> {} of responses", percent(before), percent(after));
-    if (!limit.empty()) says += fmt::format(" at {} tokens", grouped(limit.back().second));
-    if (after - before >= kGrows) says += "; raise data.max_response_length";
-    add("truncated", says);
+    std::string text = fmt::format("{} -> {} of responses", percent(before), percent(after));
+    if (!limit.empty()) text += fmt::format(" at {} tokens", grouped(limit.back().second));
+    if (after - before >= kGrows) text += "; raise data.max_response_length";
+    add("truncated", text);
   }
 
   void failed_rewards() {
@@ -180,25 +180,25 @@ class Writer {
     for (const auto& [step, count] : points("rollout/responses")) responses += count;
     const double failed = history_.sum("reward/unscored");
     if (failed == 0) return;
-    std::string says = grouped(failed);
+    std::string text = grouped(failed);
     if (responses > 0)
-      says += fmt::format(" of {} ({}); log.txt has the reason", grouped(responses),
+      text += fmt::format(" of {} ({}); log.txt has the reason", grouped(responses),
                           percent(failed / responses));
-    add("failed rewards", says);
+    add("failed rewards", text);
   }
 
   void draft_model() {
     const Points offline = offline_acceptance(history_);
     const Points& rollouts = points("rollout/spec_accept_length");
-    std::string says;
+    std::string text;
     if (!offline.empty())
-      says = fmt::format("acceptance length {:.2f} -> {:.2f} (held-out responses, greedy chains)",
+      text = fmt::format("acceptance length {:.2f} -> {:.2f} (held-out responses, greedy chains)",
                          points("drafter/acceptance_length/before").front().second,
                          offline.back().second);
     if (!rollouts.empty())
-      says += fmt::format("{}{:.2f} in the last rollouts",
-                          says.empty() ? "acceptance length " : "; ", mean_over(last(rollouts)));
-    if (!says.empty()) add("draft model", says);
+      text += fmt::format("{}{:.2f} in the last rollouts",
+                          text.empty() ? "acceptance length " : "; ", mean_over(last(rollouts)));
+    if (!text.empty()) add("draft model", text);
     warmed_draft_model();
     const Points& frozen = points("drafter/acceptance_length/frozen");
     if (frozen.size() < 2 || offline.empty()) return;
@@ -242,11 +242,11 @@ class Writer {
     for (size_t i = 0; i < std::min(share.size(), seconds.size()); ++i)
       idle += share[i].second * seconds[i].second;
     if (idle <= 0) return;
-    std::string says = percent(idle / all) + " of rollout time";
+    std::string text = percent(idle / all) + " of rollout time";
     if (!points("drafter/used_seconds").empty())
-      says += fmt::format("; {} of it used to train the draft model",
+      text += fmt::format("; {} of it used to train the draft model",
                           percent(std::min(1.0, history_.sum("drafter/used_seconds") / idle)));
-    add("idle workers", says);
+    add("idle workers", text);
   }
 
   void where_time_went() {
@@ -256,11 +256,11 @@ class Writer {
     if (all <= 0 || points("timing_s/gen").empty()) return;
     const double rollout = history_.sum("timing_s/gen"),
                  update = history_.sum("timing_s/update_actor") + history_.sum("timing_s/ref");
-    std::string says =
+    std::string text =
         fmt::format("rollout {}, update {}", percent(rollout / all), percent(update / all));
-    if (validation > 0) says += ", validation " + percent(validation / all);
+    if (validation > 0) text += ", validation " + percent(validation / all);
     add("time",
-        says + ", other " + percent(std::max(0.0, all - rollout - update - validation) / all));
+        text + ", other " + percent(std::max(0.0, all - rollout - update - validation) / all));
   }
 
   void example() {

@@ -16,8 +16,8 @@ constexpr int64_t kLeastPoints = 8;
 constexpr double kFallErrors = 5, kRiseErrors = 2;
 constexpr double kValidationErrors = 2;
 
-// Of normal noise of deviation 1: the median of the difference of two points, and the standard
-// error of the difference of two medians of three.
+// For normal noise of deviation 1: the median of the absolute difference of two points, and the
+// standard error of the difference of two medians of three.
 constexpr double kMedianDifference = 0.9539;
 constexpr double kBlockError = 0.947;
 
@@ -75,7 +75,7 @@ std::optional<Divergence> ScoreAlarm::add_validation(double score, double standa
 }
 
 std::optional<Divergence> tell(ScoreAlarm& alarm, const Metrics& metrics) {
-  // Of all that was rolled out, where dynamic sampling chose among it.
+  // With dynamic sampling the score of all rollouts, not of the selected groups.
   auto training = metrics.find("critic/score_generated/mean");
   if (!training) training = metrics.find("critic/score/mean");
   if (training) alarm.add_training(*training);

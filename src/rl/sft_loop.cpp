@@ -22,8 +22,8 @@
 namespace tlt::rl {
 namespace {
 
-// Held-out examples that are measured at a time, where data.val_batch_size does not say it: enough
-// to fill packs, and few enough for a terminal to show that it goes on.
+// Held-out examples per batch if data.val_batch_size is 0: enough to fill packs, and few enough to
+// show progress on a terminal.
 constexpr int64_t kValidationBatch = 256;
 
 train::TrainSample to_sample(data::SftExample example) {
@@ -44,15 +44,15 @@ class SftLoop {
  public:
   SftLoop(const RunOptions& options, const cluster::Launch& launch)
       : options_((options.check(), options)),
-        place_(options_, launch),
-        examples_(data::SftDataset::load(options_.data, place_.tokenizer, data::Split::kTrain)),
-        held_out_(load_held_out(options_, place_.tokenizer)),
+        context_(options_, launch),
+        examples_(data::SftDataset::load(options_.data, context_.tokenizer, data::Split::kTrain)),
+        held_out_(load_held_out(options_, context_.tokenizer)),
         sampler_(examples_.parts(), options_.data.shuffle, options_.data.seed),
         total_steps_(count_data_steps(options_, sampler_, examples_.left_out())),
-        trainer_(*place_.model, options_.actor, *place_.comm, total_steps_, /*temperature=*/1.0,
-                 place_.adapter.get()),
-        policy_files_(place_, options_.model.path),
-        run_("sft", options_, place_, policy_files_.describe_adapter()) {
+        trainer_(*context_.model, options_.actor, *context_.comm, total_steps_, /*temperature=*/1.0,
+                 context_.adapter.get()),
+        policy_files_(context_, options_.model.path),
+        run_("sft", options_, context_, policy_files_.describe_adapter()) {
     run_.resume(trainer_.optimizer(), sampler_);
     run_.start(total_steps_);
     trainer_.set_on_pack([this](int64_t done, int64_t packs) {
@@ -70,28 +70,28 @@ class SftLoop {
   void summarize();
 
   const RunOptions options_;
-  const Workplace place_;
+  const Workplace context_;
   const data::SftDataset examples_;
   const std::optional<data::SftDataset> held_out_;
   data::Sampler sampler_;
   const int64_t total_steps_;
   train::Trainer trainer_;
   const PolicyFiles policy_files_;
-  Run run_;  // after all that can fail
+  Run run_;  // after all members whose construction can fail
 };
 
 int SftLoop::run() {
-  if (!run_.begin(counted(options_.data.train_batch_size, "example") + " a step")) return 0;
+  if (!run_.begin(counted(options_.data.train_batch_size, "example") + " per step")) return 0;
   if (run_.step() == 0 && options_.trainer.val_before_train) {
     Metrics metrics;
     validate(metrics);
     run_.report(metrics);
   }
   while (run_.goes_on()) run_step();
-  if (run_.has_new_steps() && place_.is_first()) policy_files_.write(run_.folder().path());
+  if (run_.has_new_steps() && context_.is_first()) policy_files_.write(run_.folder().path());
   if (run_.is_unsaved()) save();
   const int exit_code = run_.end();
-  if (run_.is_complete() && place_.is_first()) summarize();
+  if (run_.is_complete() && context_.is_first()) summarize();
   return exit_code;
 }
 
@@ -114,21 +114,21 @@ void SftLoop::run_step() {
   if (run_.is_save_due()) save();
 }
 
-// The mean of the held-out tokens' negative log-likelihood, weighted as in training. Added up in
-// the order of the rows: the same bits for any number of workers.
+// Mean negative log-likelihood of the held-out tokens, weighted as in training. Summed in the order
+// of the rows, so it is bit-identical for any number of workers.
 void SftLoop::validate(Metrics& metrics) {
   if (!held_out_) return;
   const Stopwatch watch;
-  const int64_t asked = options_.data.val_batch_size, size = held_out_->size();
-  const int64_t batch = asked > 0 ? asked : kValidationBatch;
+  const int64_t wanted = options_.data.val_batch_size, size = held_out_->size();
+  const int64_t batch = wanted > 0 ? wanted : kValidationBatch;
   double loss = 0, weight = 0;
   for (int64_t first = 0; first < size; first += batch) {
     run_.show(fmt::format("validation {}/{}", first, size));
     std::vector<train::TrainSample> samples;
     for (int64_t i = first; i < std::min(size, first + batch); ++i)
       samples.push_back(to_sample(held_out_->example(i)));
-    const auto logprobs = train::score_samples(*place_.model, samples, /*temperature=*/1.0,
-                                               options_.actor.max_tokens, *place_.comm);
+    const auto logprobs = train::score_samples(*context_.model, samples, /*temperature=*/1.0,
+                                               options_.actor.max_tokens, *context_.comm);
     for (size_t i = 0; i < samples.size(); ++i)
       for (int64_t t = 0; t < samples[i].response_size(); ++t) {
         weight += samples[i].weight(t);

@@ -1,9 +1,9 @@
-// `tlt sft`: supervised fine-tuning, the warm-up before RL, with its trainer: run() in sft_loop.cpp
-// is the place to begin reading.
+// `tlt sft`: supervised fine-tuning, as a warm-up before RL and with its trainer. Start reading at
+// run() in sft_loop.cpp.
 //
 //   examples -> Trainer (mean negative log-likelihood of the responses) -> <run folder>/policy
 //
-// Checkpoints, resume and exit codes are those of tlt train (run.h).
+// Checkpoints, resume and exit codes are the same as in tlt train (run.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace tlt::rl {
 
-// Runs a worker to the end of the run, or to the step in which an interrupt came. The policy is in
-// <run folder>/policy then. Returns the exit code.
+// Runs a worker to the end of the run, or to the end of the step in which it was interrupted, and
+// writes the policy to <run folder>/policy. Returns the exit code.
 int sft(const RunOptions& options, const cluster::Launch& launch);
 
 }  // namespace tlt::rl

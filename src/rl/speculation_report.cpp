@@ -12,7 +12,7 @@ using rollout::DraftStats;
 
 constexpr size_t kReportedLevels = 8;
 
-// One drafter's counts as numbers that can be summed over workers, in this order.
+// Indices of a drafter's counts in the vector that is summed over the workers.
 enum Count : size_t {
   kSteps,
   kTrees,

@@ -1,19 +1,21 @@
-// SpeculationReport: what speculation gave in each step, summed over the workers.
+// SpeculationReport: the metrics of speculative decoding of each RL step, summed over the workers.
 //
-//   rollout/spec_accept_length, spec_accept_rate   tokens a forward pass of the target and response
-//                                                  gives with guesses, the bonus token included;
-//                                                  share of the guesses that were right
-//   speculation/step_share, draft_seconds, regret  share of the engine's steps that had guesses;
-//                                                  seconds of drafting; share of the decoding time
-//                                                  that the best choices in hindsight would have
-//                                                  saved (this worker's, since the run began)
-//   speculation/<kind>/…                           of each drafter: steps, accept_length,
-//                                                  draft_seconds, accept_rate_pos_<k>: how often a
-//                                                  guess k tokens ahead was right, failed,
-//                                                  mixed_drafted_tokens, mixed_accepted_tokens:
-//                                                  its guesses in trees of the mixed kind
+//   rollout/spec_accept_length, spec_accept_rate   acceptance length, bonus token included;
+//                                                  accepted draft tokens / draft tokens
+//   speculation/step_share, draft_seconds, regret  share of engine steps with draft trees; seconds
+//                                                  of drafting; share of the decoding time that the
+//                                                  best choices in hindsight would have saved (this
+//                                                  worker, since its start)
+//   speculation/<kind>/…                           by drafter: steps, accept_length, draft_seconds,
+//                                                  accept_rate_pos_<k>: acceptance rate at position
+//                                                  k, failed, mixed_drafted_tokens,
+//                                                  mixed_accepted_tokens: its draft tokens in mixed
+//                                                  trees
 //   speculation/arm/<kind>/<strategy>/…            steps, accept_length, tokens_per_second of this
-//                                                  worker since the run began
+//                                                  worker since its start
+//
+// Borrows    the speculation, and its tuner.
+// Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -31,12 +33,12 @@ class SpeculationReport {
   // REQUIRES: `speculation` outlives this.
   explicit SpeculationReport(const rollout::Speculation& speculation);
 
-  // What was counted since the last call. All workers call it together.
+  // Sets the metrics of what was counted since the last call. All workers call it together.
   void add_step(cluster::Comm& comm, Metrics& metrics);
 
  private:
   const rollout::Speculation& speculation_;
-  std::vector<double> before_;  // all counts as of the last call
+  std::vector<double> before_;  // all counts at the last call
 };
 
 }  // namespace tlt::rl

@@ -14,7 +14,7 @@ using rollout::SampleResult;
 using rollout::Sequence;
 using rollout::Speculation;
 
-// Always guesses 1, then 2 or 3.
+// Always drafts 1, then 2 or 3.
 class FixedDrafter final : public tests::PlainDrafter {
  public:
   std::string_view kind() const override { return "fixed"; }
@@ -27,7 +27,7 @@ class FixedDrafter final : public tests::PlainDrafter {
   }
 };
 
-// A sequence that has its first token and decodes.
+// A decoding sequence with one token.
 std::unique_ptr<Sequence> decoding_sequence() {
   auto sequence = std::make_unique<Sequence>();
   sequence->group = std::make_shared<rollout::GroupState>();
@@ -39,24 +39,24 @@ std::unique_ptr<Sequence> decoding_sequence() {
   return sequence;
 }
 
-// A step of a sequence whose tree is right for so many tokens.
-void step(Speculation& speculation, size_t right) {
+// One engine step with one sequence, of whose tree `accepted` tokens are accepted.
+void step(Speculation& speculation, size_t accepted) {
   std::vector<std::unique_ptr<Sequence>> running;
   running.push_back(decoding_sequence());
   speculation.propose(running);
-  const std::vector<ops::Sampled> tokens(right + 1);
+  const std::vector<ops::Sampled> tokens(accepted + 1);
   const std::vector<int32_t> whole_path = {0, 1, 3};  // rows; the root is row 0
-  const SampleRequest draw = {.row = 0, .sequence = running.front().get(), .is_tree = true};
-  const SampleResult drawn = {tokens, std::span(whole_path).first(right + 1)};
-  speculation.committed(draw, drawn, right + 1, at::Tensor());
+  const Draw request = {.row = 0, .sequence = running.front().get(), .is_tree = true};
+  const Drawn result = {tokens, std::span(whole_path).first(accepted + 1)};
+  speculation.committed(request, result, accepted + 1, at::Tensor());
   speculation.end_step(/*has_prompt_rows=*/false);
 }
 
-TEST(SpeculationReportTest, CountsAreThoseOfTheStepAndOfAllWorkers) {
+TEST(SpeculationReportTest, SumsCountsOfTheStepOverAllWorkers) {
   train::run_workers(2, [](cluster::Comm& comm) {
     Speculation speculation(std::make_unique<FixedDrafter>(), {2, 2, 4}, /*vocabulary=*/10);
     SpeculationReport report(speculation);
-    for (const size_t right : {2, 1}) step(speculation, right);
+    for (const size_t accepted : {2, 1}) step(speculation, accepted);
     if (comm.rank() == 1) step(speculation, 0);
     Metrics metrics;
     report.add_step(comm, metrics);

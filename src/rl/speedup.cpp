@@ -10,8 +10,8 @@ namespace tlt::rl {
 namespace {
 
 constexpr double kConfidence = 0.93;
-constexpr double kSpeculationOff = 0.05;  // below this share of the steps
-constexpr double kArithmetic = 0.6;       // of a pass's rows that cost as if they were alone
+constexpr double kSpeculationOff = 0.05;  // off below this share of speculative steps
+constexpr double kArithmetic = 0.6;       // compute-bound above this share of linear scaling
 
 // P(the r-th smallest of n values <= median <= the r-th largest).
 double coverage(int64_t n, int64_t r) {
@@ -30,7 +30,8 @@ std::string list(const std::vector<int64_t>& sizes) {
   return out;
 }
 
-// Why more sequences leave less to gain: rows of a pass that share one reading of the weights.
+// Explains why speculation gains less with more sequences: a memory-bound forward pass shares one
+// read of the weights between all token rows; a compute-bound one grows with their number.
 std::string limit(const SpeedupRounds& one, const SpeedupRounds& many) {
   const double factor = many.plain_step_seconds / one.plain_step_seconds,
                rows = static_cast<double>(many.sequences) / static_cast<double>(one.sequences);

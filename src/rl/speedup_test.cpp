@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(SpeedupTest, AnIntervalIsBetweenOrderStatistics) {
+TEST(SpeedupTest, IntervalIsBetweenOrderStatistics) {
   EXPECT_FALSE(median_interval({1, 2, 3, 4}));
   const auto five = median_interval({5, 1, 3, 2, 4});  // 15 of 16
   ASSERT_TRUE(five);
@@ -24,7 +24,7 @@ TEST(SpeedupTest, AnIntervalIsBetweenOrderStatistics) {
   EXPECT_EQ(median_interval({1, 2, 3, 4, 5, 6})->median, 3.5);
 }
 
-TEST(SpeedupTest, EachSizeIsTold) {
+TEST(SpeedupTest, DescribesEachSize) {
   EXPECT_THAT(describe_speedup({{1, {1.2, 1.25, 1.22, 1.3, 1.24}, 0.9, 0.001},
                                 {2, {0.99, 1.01, 1.2, 1.1, 1.05}, 0.8, 0.0015},
                                 {4, {1.2, 1.3}, 0.5, 0.002},
@@ -37,7 +37,7 @@ TEST(SpeedupTest, EachSizeIsTold) {
   EXPECT_THAT(describe_speedup({}), IsEmpty());
 }
 
-TEST(SpeedupTest, ALossIsToldToo) {
+TEST(SpeedupTest, DescribesASlowdown) {
   EXPECT_THAT(describe_speedup({{1, {0.8, 0.81, 0.82, 0.83, 0.84}, 1, 0.001}}),
               ElementsAre("0.82x (0.80-0.84) with 1 running sequences"));
 }

@@ -36,11 +36,11 @@ std::string buffer_file(const std::string& folder, size_t worker) {
 
 }  // namespace
 
-// What a worker did in a step.
+// A worker's idle training in one step.
 struct SpotTraining::Ledger {
-  double idle_seconds = 0;  // available: the engine was empty, or rewards were awaited
-  double used_seconds = 0;  // of them
-  double gap_seconds = 0;   // beside them
+  double idle_seconds = 0;  // the engine was empty, or the worker waited for rewards
+  double used_seconds = 0;  // training, out of idle_seconds
+  double gap_seconds = 0;   // training after a single worker's rollouts, not in idle_seconds
   int64_t steps = 0, tokens = 0;
   double longest_slice = 0;
   std::vector<double> preemptions;
@@ -64,7 +64,7 @@ struct SpotTraining::Ledger {
 
 namespace {
 
-constexpr int64_t kRankedPrompts = 8192;  // more tell nothing new
+constexpr int64_t kRankedPrompts = 8192;  // more do not change the ranking much
 
 std::shared_ptr<model::DraftNetwork> make_eagle3(const SpeculativeTrainOptions& options,
                                                  const model::PolicyModel& model,
@@ -109,7 +109,7 @@ std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& option
 
 namespace {
 
-// Random weights accept nothing: next to them every drafter that learns looks good.
+// Random weights have no acceptance, so a copy of them is no useful comparison.
 std::optional<int64_t> freeze_after(const spot::SpotOptions& options, bool is_warm) {
   if (!options.compare_frozen) return std::nullopt;
   return is_warm ? 0 : options.frozen_after_steps;
@@ -153,8 +153,8 @@ void SpotTraining::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
     collects_ = false;
     buffer_.end_step();
     log_warning(
-        "collecting hidden states for the drafter failed and is off on this worker; the "
-        "run goes on: {}",
+        "collecting hidden states for the draft model failed and is off on this worker; the "
+        "run continues: {}",
         error.what());
   }
 }
@@ -274,7 +274,7 @@ std::function<void(const std::string& folder)> SpotTraining::snapshot() {
   const auto drafter = std::make_shared<model::DraftSnapshot>(model::snapshot_drafter(*network_));
   const auto optimizer = std::make_shared<std::vector<model::TensorSource>>(trainer_.snapshot());
   const auto buffers = std::make_shared<std::vector<std::string>>(std::exchange(gathered_, {}));
-  // What was loaded is loaded again.
+  // A frozen copy of a loaded draft model is not saved: it is loaded again.
   const auto frozen = freeze_after_.value_or(0) > 0 ? frozen_ : nullptr;
   return [drafter, optimizer, buffers, frozen](const std::string& folder) {
     model::save_drafter(*drafter, folder + kDrafterFolder);
@@ -294,12 +294,12 @@ std::string SpotTraining::save() const {
          "\n";
 }
 
-void SpotTraining::resume(const train::CheckpointPlace& place, const cluster::Comm& comm) {
-  const std::optional<std::string> text = train::read_text(place, kSpotText);
-  if (!text || !std::filesystem::exists(place.folder + kOptimizer)) return;
+void SpotTraining::resume(const train::CheckpointPlace& checkpoint, const cluster::Comm& comm) {
+  const std::optional<std::string> text = train::read_text(checkpoint, kSpotText);
+  if (!text || !std::filesystem::exists(checkpoint.folder + kOptimizer)) return;
   try {
     const nlohmann::json json = nlohmann::json::parse(*text);
-    model::SafetensorsFile file(place.folder + kOptimizer);
+    model::SafetensorsFile file(checkpoint.folder + kOptimizer);
     std::vector<std::pair<std::string, at::Tensor>> state;
     for (const std::string& name : trainer_.state_names())
       state.emplace_back(name, file.read(name));
@@ -307,20 +307,20 @@ void SpotTraining::resume(const train::CheckpointPlace& place, const cluster::Co
                   json.at("version").get<int64_t>());
     trigger_.restore(json.at("trigger"));
     trained_steps_ = json.value("trained_steps", int64_t{0});
-    if (const std::string frozen = place.folder + kFrozenFolder;
+    if (const std::string frozen = checkpoint.folder + kFrozenFolder;
         freeze_after_.value_or(0) > 0 && std::filesystem::exists(frozen)) {
       std::shared_ptr<model::DraftNetwork> network = network_->copy();
       model::load_draft_weights(frozen, *network);
       frozen_ = std::move(network);
     }
-    // Of as many workers as there were.
+    // The buffers of any number of workers, distributed over the present ones.
     for (auto worker = static_cast<size_t>(comm.rank());
-         std::filesystem::exists(buffer_file(place.folder, worker));
+         std::filesystem::exists(buffer_file(checkpoint.folder, worker));
          worker += static_cast<size_t>(comm.size()))
-      buffer_.add(read_file(buffer_file(place.folder, worker), kMaxBufferBytes));
+      buffer_.add(read_file(buffer_file(checkpoint.folder, worker), kMaxBufferBytes));
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(check_internal::concat(place.folder, "/state/", kSpotText,
-                                            ": not a drafter's state (", error.what(),
+    throw InputError(check_internal::concat(checkpoint.folder, "/state/", kSpotText,
+                                            ": not a state of idle training (", error.what(),
                                             "); delete it to start without"));
   }
 }

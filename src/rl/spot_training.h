@@ -1,30 +1,29 @@
-// SpotTraining: the adaptive drafter of a run: collects the rollouts' hidden states, trains the
-// drafter while this worker has nothing to roll out, publishes it after each step's rollouts, and
-// accounts for the time.
+// SpotTraining: trains a run's draft model on idle workers. It collects hidden states of the
+// rollouts, trains while this worker is idle, publishes the draft model after each step's rollouts,
+// and reports the time used.
 //
-//   drafter/idle_seconds, used_seconds, lost_seconds   this step, all workers: available = used +
-//                                                      lost; worker_<i>/… of each
-//   drafter/preemption_seconds/median, max             from "there is work" to the engine's step
-//   drafter/steps, tokens, loss …                      of the training; the losses of one worker
-//   drafter/<figure>/before, after, frozen             on held-out responses: the drafter in use,
-//                                                      the trained one, one that stays as it was
-//                                                      early in the run (compare_frozen); figures:
-//                                                      top1_accuracy,
-//                                                      top3_accuracy, acceptance_length,
-//                                                      expected_acceptance
-//   drafter/trained, published, refused, version       version: in use from now on
-//   speculation/drafter_version                        in use in this step's rollouts: the one that
-//                                                      the step's acceptance figures are about
+//   drafter/idle_seconds, used_seconds, lost_seconds   this step, all workers: idle = used + lost;
+//                                                      worker_<i>/…: by worker
+//   drafter/preemption_seconds/median, max             from new work to the next engine step
+//   drafter/steps, tokens, loss …                      of the training; losses of one worker
+//   drafter/<figure>/before, after, frozen             on held-out responses: the draft model in
+//                                                      use, the trained one, and a copy from early
+//                                                      in the run (compare_frozen); figures:
+//                                                      top1_accuracy, top3_accuracy,
+//                                                      acceptance_length, expected_acceptance
+//   drafter/trained, published, refused, version       version: in use after this step
+//   speculation/drafter_version                        in use in this step's rollouts, to which the
+//                                                      step's acceptance metrics belong
 //
-// Owns       the draft buffer, the trainer, whether training pays.
-// Borrows    the drafter's network, which it changes between rollouts.
+// Owns       the draft buffer, the trainer, the trigger that decides whether a step trains.
+// Borrows    the draft model's network, which it changes between rollouts.
 // Not here   how a slice is trained (spot/spot_trainer.h); who may train (cluster/coordinator.h).
 // Threading  engine thread only.
 //
 //   SpotTraining spot(network, options.speculative.train);
-//   Engine engine(model, options, stop_text, spot.tap(), speculation);
+//   Engine engine(model, options, stop_string, spot.tap(), speculation);
 //   spot.begin_step(step);
-//   … rollouts; spot.try_slice() while there is nothing to roll out …
+//   … rollouts; spot.try_slice() while the worker is idle …
 //   spot.end_step(comm, times, metrics);
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -52,48 +51,48 @@
 
 namespace tlt::rl {
 
-// The EAGLE network that a run drafts with: that of speculative.eagle.spec_model_path; without one,
-// where it is trained on the way, one of speculative.train.init and algorithm. Null: none drafts.
-// A new eagle3 drafter's head has the tokens that are frequent in the prompts, then the lowest
-// ones, which a tokenizer learned first: what responses are made of is not known yet, and a run
-// that goes on finds the same ones.
+// The draft model of a run: loaded from speculative.eagle.spec_model_path, or, without a path and
+// with training during the run, made as speculative.train.init and algorithm say. Null: no draft
+// model. The LM head of a new eagle3 draft model has the tokens that are frequent in the prompts,
+// then those with the lowest ids, which tokenizers learn first. Responses are not known yet, and a
+// resumed run chooses the same tokens.
 std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& options,
                                                         const model::PolicyModel& model,
                                                         const data::Dataset& prompts);
 
-// Of a checkpoint: how far the drafter is.
+// The file of a checkpoint with the state of idle training.
 inline constexpr const char* kSpotText = "spot.json";
 
 class SpotTraining final : public IdleWork, private rollout::HiddenStateObserver {
  public:
-  // `is_warm`: the network was loaded, not made from random weights.
+  // `is_warm`: the network was loaded, not initialized randomly.
   SpotTraining(std::shared_ptr<model::DraftNetwork> network, const SpeculativeTrainOptions& options,
                bool is_warm);
 
-  // For the engine. What goes wrong in it ends the collecting, not the rollout.
-  rollout::HiddenStateObserver* tap() { return this; }
+  // For the engine. An exception in it ends the collection of hidden states, not the rollout.
+  rollout::HiddenTap* tap() { return this; }
   void set_timeline(Timeline* timeline);
 
-  // Before the rollouts of step `step`, counted from 0.
+  // Call before the rollouts of step `step`, counted from 0.
   void begin_step(int64_t step);
   [[nodiscard]] bool try_slice() override;
   void pause() override { trainer_.pause(); }
   int64_t consolidate_below() const override {
     return trains_ ? options_.spot.consolidate_below : 0;
   }
-  // After the rollouts; all workers together. One worker alone trains here first: it had no idle
-  // time.
+  // Call after the rollouts; all workers together. A single worker, which has no idle time, trains
+  // here first.
   void end_step(cluster::Comm& comm, const PhaseTimes& times, Metrics& metrics);
 
-  // Copies of the drafter, its optimizer and, where options say so, the buffers that gather() left
-  // here, as files of a checkpoint, to be written by any thread.
+  // Copies the draft model, its optimizer state and, with save_buffer, the buffers from gather().
+  // The function writes them into a checkpoint, on any thread.
   std::function<void(const std::string& folder)> snapshot();
-  // All workers together, before the first one's snapshot().
+  // Gathers the draft buffers; all workers together, before snapshot() on rank 0.
   void gather(cluster::Comm& comm);
   std::string save() const;
-  // Goes on from a checkpoint; from the drafter it has where that checkpoint has none.
-  void resume(const train::CheckpointPlace& place, const cluster::Comm& comm);
-  // Writes the drafter in use.
+  // Resumes from a checkpoint; keeps the present draft model if the checkpoint has none.
+  void resume(const train::CheckpointPlace& checkpoint, const cluster::Comm& comm);
+  // Writes the draft model in use.
   void write_drafter(const std::string& folder) const;
 
  private:
@@ -107,7 +106,7 @@ class SpotTraining final : public IdleWork, private rollout::HiddenStateObserver
   void freeze_when_due();
   void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) const;
   void report_publish(const spot::PublishReport& report, Metrics& metrics) const;
-  // `moment`: before, after or frozen.
+  // `moment`: "before", "after" or "frozen".
   static void report_figures(const spot::HeldOutFigures& figures, const char* moment,
                              Metrics& metrics);
 
@@ -116,12 +115,12 @@ class SpotTraining final : public IdleWork, private rollout::HiddenStateObserver
   spot::DraftBuffer buffer_;
   spot::SpotTrainer trainer_;
   spot::DriftTrigger trigger_;
-  bool trains_ = false;   // in this step
-  bool collects_ = true;  // until it has failed
+  bool trains_ = false;   // whether this step trains
+  bool collects_ = true;  // false after an exception in the observer
   std::vector<std::string> gathered_;
   Timeline* timeline_ = nullptr;
 
-  // Training steps after which the copy that stays as it is is taken; nullopt: none is.
+  // Steps with training after which the frozen copy is taken; nullopt: none is.
   const std::optional<int64_t> freeze_after_;
   int64_t trained_steps_ = 0;
   std::shared_ptr<const model::DraftNetwork> frozen_;  // null: not yet

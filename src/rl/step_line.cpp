@@ -8,7 +8,7 @@
 namespace tlt::rl {
 namespace {
 
-// Name among the main metrics, and the metrics it is taken from: the first that is there.
+// Name of a main metric, and its sources: the first that exists is copied.
 struct MainMetric {
   const char* name;
   std::vector<const char*> from;
@@ -38,19 +38,19 @@ std::string short_number(double value) {
   return fmt::format("{:.1f}M", value / 1e6);
 }
 
-std::string head(const StepPlace& place) {
-  const std::string total = std::to_string(place.total);
-  return fmt::format("step {:>{}}/{}", place.step, total.size(), total);
+std::string step_prefix(const StepPlace& position) {
+  const std::string total = std::to_string(position.total);
+  return fmt::format("step {:>{}}/{}", position.step, total.size(), total);
 }
 
-// To the reference model, or to the policy that sampled where an update has several mini-batches:
-// with one there is no difference, and nothing to show.
+// KL divergence from the reference policy, or from the policy that sampled if an update has several
+// mini-batches; with one mini-batch it is 0 and is not shown.
 bool has_kl(const Metrics& metrics) {
   return metrics.find("actor/kl_loss") || metrics.find("actor/ppo_kl").value_or(0) != 0;
 }
 
-std::string train_line(const StepPlace& place, const Metrics& metrics) {
-  std::string line = head(place);
+std::string train_line(const StepPlace& position, const Metrics& metrics) {
+  std::string line = step_prefix(position);
   const auto add = [&](const char* name, const char* format, double factor = 1) {
     if (const auto value = metrics.find(name))
       line += fmt::format(fmt::runtime(format), *value * factor);
@@ -69,12 +69,12 @@ std::string train_line(const StepPlace& place, const Metrics& metrics) {
   add("main/step_seconds", "  {:>4.1f} s");
   add("timing_s/gen", " (gen {:.1f}");
   add("timing_s/update_actor", " upd {:.1f})");
-  if (place.eta_seconds) line += "  ETA " + format_duration(*place.eta_seconds);
+  if (position.eta_seconds) line += "  ETA " + format_duration(*position.eta_seconds);
   return line;
 }
 
-std::string validation_line(const StepPlace& place, const Metrics& metrics) {
-  std::string line = head(place) + "  validation";
+std::string validation_line(const StepPlace& position, const Metrics& metrics) {
+  std::string line = step_prefix(position) + "  validation";
   if (const auto score = metrics.find("main/validation_score"))
     line += fmt::format(" {:.3f}", *score);
   if (const auto loss = metrics.find("main/validation_loss"))
@@ -108,12 +108,12 @@ Metrics with_main(const Metrics& metrics) {
   return all;
 }
 
-std::vector<std::string> step_lines(const StepPlace& place, const Metrics& metrics) {
+std::vector<std::string> step_lines(const StepPlace& position, const Metrics& metrics) {
   std::vector<std::string> lines;
   const auto has = [&](const char* name) { return metrics.find(name).has_value(); };
-  if (has("main/score") || has("main/loss")) lines.push_back(train_line(place, metrics));
+  if (has("main/score") || has("main/loss")) lines.push_back(train_line(position, metrics));
   if (has("main/validation_score") || has("main/validation_loss"))
-    lines.push_back(validation_line(place, metrics));
+    lines.push_back(validation_line(position, metrics));
   return lines;
 }
 

@@ -1,4 +1,6 @@
-// StepLine: what a step tells a person: the main metrics and one line on the console.
+// StepLine: the main metrics of a step, and its line on the console.
+//
+// Threading  pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,8 +13,8 @@
 
 namespace tlt::rl {
 
-// The metrics of a step with main/… in front: the handful to look at first, from the others where
-// they are not set.
+// Returns the metrics of a step with main/… in front: the few to look at first, copied from other
+// metrics unless already set.
 Metrics with_main(const Metrics& metrics);
 
 struct StepPlace {
@@ -20,8 +22,8 @@ struct StepPlace {
   std::optional<double> eta_seconds = {};  // until the end of the run
 };
 
-// One line for a train step and one for a validation, of what the metrics have, aligned from step
-// to step, as short as it can be.
-std::vector<std::string> step_lines(const StepPlace& place, const Metrics& metrics);
+// One line for an RL or train step and one for a validation, with the values that `metrics` has;
+// columns are aligned from step to step.
+std::vector<std::string> step_lines(const StepPlace& position, const Metrics& metrics);
 
 }  // namespace tlt::rl

@@ -26,22 +26,22 @@ Metrics a_step() {
   return metrics;
 }
 
-TEST(StepLineTest, MainMetricsStandInFront) {
+TEST(StepLineTest, MainMetricsComeFirst) {
   const Metrics metrics = with_main(a_step());
   EXPECT_EQ(metrics.begin()->first, "main/score");
   EXPECT_EQ(metrics.at("main/kl"), 0);
   EXPECT_EQ(metrics.at("main/idle_share"), 0.2);
   EXPECT_EQ(metrics.find("main/validation_score"), std::nullopt);
-  EXPECT_EQ(metrics.at("actor/entropy"), 0.451) << "nothing is lost";
+  EXPECT_EQ(metrics.at("actor/entropy"), 0.451) << "keeps all metrics";
 }
 
-TEST(StepLineTest, AStepIsOneLine) {
+TEST(StepLineTest, StepIsOneLine) {
   EXPECT_THAT(step_lines({3, 30, 310.0}, with_main(a_step())),
               ElementsAre("step  3/30  score 0.430  entropy 0.45  trunc   2%  12.3k tok/s  "
                           "accept 2.85   4.2 s (gen 1.3 upd 2.4)  ETA 5:10"));
 }
 
-TEST(StepLineTest, AValidationIsALineOfItsOwn) {
+TEST(StepLineTest, ValidationIsASeparateLine) {
   Metrics metrics;
   metrics.set("val-aux/reward/mean", 0.633);
   metrics.set("val-aux/reward/standard_error", 0.03);
@@ -52,7 +52,7 @@ TEST(StepLineTest, AValidationIsALineOfItsOwn) {
   EXPECT_THAT(step_lines({0, 30, {}}, Metrics()), IsEmpty());
 }
 
-TEST(StepLineTest, AWarmUpShowsItsLoss) {
+TEST(StepLineTest, SupervisedFineTuningShowsItsLoss) {
   Metrics metrics;
   metrics.set("train/loss", 0.43219);
   metrics.set("train/tokens_per_second", 12345);
@@ -65,7 +65,7 @@ TEST(StepLineTest, AWarmUpShowsItsLoss) {
                           "step   7/100  validation loss 0.5000  perplexity 1.649  1.2 s"));
 }
 
-TEST(StepLineTest, TheLongestLineFitsNextToTheLogsPrefix) {
+TEST(StepLineTest, LongestLineFitsAfterTheLogPrefix) {
   Metrics metrics = a_step();
   metrics.set("actor/kl_loss", 0.0012);
   metrics.set("critic/score/mean", -0.43);

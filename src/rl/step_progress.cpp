@@ -7,9 +7,9 @@
 
 namespace tlt::rl {
 
-PhaseWatch::PhaseWatch(Timeline* timeline, PhaseName name, const std::string& says)
+PhaseWatch::PhaseWatch(Timeline* timeline, PhaseName name, const std::string& label)
     : timeline_(timeline), name_(std::move(name)) {
-  if (!says.empty()) progress_.emplace(says, /*total=*/0, Progress::kTerminalOnly);
+  if (!label.empty()) progress_.emplace(label, /*total=*/0, Progress::kTerminalOnly);
 }
 
 void PhaseWatch::set_busy(bool is_busy) {

@@ -1,5 +1,5 @@
-// StepProgress: what a worker shows while it works on a step: spans in the timeline while its
-// engine has work, and how far rollouts and updates are, on a terminal only.
+// StepProgress: shows the progress of a step: timeline spans while the engine has work, and, on a
+// terminal only, progress of rollouts and updates.
 //
 // Threading  engine thread only.
 //
@@ -15,17 +15,17 @@
 
 namespace tlt::rl {
 
-// What a phase is called: lane of the timeline (timeline_picture.h) and name of its bars.
+// Names of a phase in the timeline: lane (timeline_picture.h) and name of its bars.
 struct PhaseName {
   std::string lane = "rollout";
   std::string span;  // "step 3"
 };
 
-// A worker in a rollout phase. A bar ends when the engine is empty, so that idle time is a gap.
+// Progress of a worker's rollout phase. A bar ends when the engine is empty, so idle time is a gap.
 class PhaseWatch {
  public:
-  // `timeline` may be null. `says`: for the terminal; empty: nothing is shown there.
-  PhaseWatch(Timeline* timeline, PhaseName name, const std::string& says);
+  // `timeline` may be null. `label`: for the terminal; empty: no terminal output.
+  PhaseWatch(Timeline* timeline, PhaseName name, const std::string& label);
   ~PhaseWatch() { set_busy(false); }
   PhaseWatch(const PhaseWatch&) = delete;
   PhaseWatch& operator=(const PhaseWatch&) = delete;
@@ -34,12 +34,13 @@ class PhaseWatch {
   void set_busy(bool is_busy);
 
   bool wants_line() const { return progress_ && progress_->is_due(); }
-  // Of this worker. REQUIRES: wants_line().
+  // State of this worker.
   struct State {
     int64_t done = 0, expected = 0;  // responses
     int64_t running = 0;             // sequences
-    int64_t tokens = 0;              // of this phase
+    int64_t tokens = 0;              // generated in this phase
   };
+  // REQUIRES: wants_line().
   void show(const State& state);
 
  private:
@@ -50,7 +51,7 @@ class PhaseWatch {
   Stopwatch watch_;
 };
 
-// The packs of an update, as Trainer tells them.
+// Progress of an update in packs; the callback of Trainer::set_on_pack().
 class UpdateProgress {
  public:
   void operator()(int64_t done, int64_t packs);

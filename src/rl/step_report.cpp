@@ -28,7 +28,7 @@ void add_length_stats(const std::string& name, std::span<const Rollout> rollouts
   metrics.set(name + "/clip_ratio", mean(truncated));
 }
 
-// Of the mean of `values`.
+// Standard error of the mean of `values`.
 double standard_error(const std::vector<double>& values) {
   const auto count = static_cast<double>(values.size());
   const double middle = mean(values);
@@ -100,7 +100,7 @@ void report_validation(std::span<const data::Prompt> prompts, std::span<const Ro
   std::vector<double> all;
   for (const Rollout& rollout : rollouts) {
     const std::string& source = prompts[rollout.prompt].data_source;
-    scores[source.empty() ? "unknown" : source].push_back(rollout.score);  // verl's word
+    scores[source.empty() ? "unknown" : source].push_back(rollout.score);  // verl's name
     all.push_back(rollout.score);
   }
   for (const auto& [source, values] : scores)

@@ -1,4 +1,6 @@
-// StepReport: a step's numbers under verl's names, from what the step's parts left behind.
+// StepReport: sets the metrics of a step under verl's names, from the results of its phases.
+//
+// Threading  pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,27 +18,27 @@
 
 namespace tlt::rl {
 
-// critic/score/*, response_length/*, prompt_length/* of what is learned from. `max_tokens`: the
-// limit that truncates responses.
+// Sets critic/score/*, response_length/*, prompt_length/* of the rollouts to train on.
+// `max_tokens`: the limit at which responses are truncated.
 void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
                      int64_t max_tokens, Metrics& metrics);
 
-// rollout/*, reward/unscored of all that was rolled out; with dynamic sampling also how much that
-// was, under verl's and slime's names: train/num_gen_batches, rollout/dynamic_filter/*.
+// Sets rollout/* and reward/unscored of all rollouts of the step; with dynamic sampling also their
+// counts under verl's and slime's names: train/num_gen_batches, rollout/dynamic_filter/*.
 void report_generated(const Generated& generated, bool is_filtered, Metrics& metrics);
 
-// critic/rewards/*, and critic/advantages/* over tokens.
+// Sets critic/rewards/* over samples and critic/advantages/* over tokens.
 void report_advantages(std::span<const double> rewards, std::span<const train::TrainSample> samples,
                        Metrics& metrics);
 
-// actor/*, training/rollout_probs_diff_*.
+// Sets actor/* and training/rollout_probs_diff_*.
 void report_training(const train::TrainStats& stats, Metrics& metrics);
 
-// val-core/<data source>/reward/mean@n and what goes with it.
+// Sets val-core/<data source>/reward/mean@n and val-aux/*.
 void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
                        int64_t samples, Metrics& metrics);
 
-// The value below which a share of the values lies (nearest rank). REQUIRES: not empty.
+// The percentile of `values` at `share` (nearest rank). REQUIRES: `values` is not empty.
 double percentile(std::vector<double> values, double share);
 
 }  // namespace tlt::rl

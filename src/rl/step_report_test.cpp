@@ -24,7 +24,7 @@ TEST(StepReportTest, PercentileIsTheNearestRank) {
   EXPECT_EQ(percentile({7}, 0.9), 7);
 }
 
-TEST(StepReportTest, RolloutsAreReportedUnderVerlsNames) {
+TEST(StepReportTest, ReportsRolloutsUnderVerlsNames) {
   using rollout::FinishReason;
   std::vector<data::Prompt> prompts(2);
   prompts[0].tokens.resize(4);
@@ -41,20 +41,20 @@ TEST(StepReportTest, RolloutsAreReportedUnderVerlsNames) {
   EXPECT_EQ(metrics.at("prompt_length/mean"), 5);
 }
 
-TEST(StepReportTest, GeneratedAreReportedWhetherLearnedFromOrNot) {
+TEST(StepReportTest, ReportsAllGeneratedRollouts) {
   using rollout::FinishReason;
   Generated generated{.batches = 1};
   generated.count(
       std::vector{make(0, 10, 1, FinishReason::kStop), make(0, 20, 0, FinishReason::kLength)});
   generated.count(
       std::vector{make(1, 30, 0, FinishReason::kStop), make(1, 40, 0, FinishReason::kStop)});
-  Metrics plain;
-  report_generated(generated, /*is_filtered=*/false, plain);
-  EXPECT_EQ(plain.at("rollout/frac_reward_zero_std"), 0.5);
-  EXPECT_EQ(plain.at("rollout/tokens"), 100);
-  EXPECT_EQ(plain.at("rollout/tokens_per_target_forward"), 1);
-  EXPECT_EQ(plain.at("reward/unscored"), 0);
-  EXPECT_EQ(plain.find("train/num_gen_batches"), std::nullopt);
+  Metrics unfiltered;
+  report_generated(generated, /*is_filtered=*/false, unfiltered);
+  EXPECT_EQ(unfiltered.at("rollout/frac_reward_zero_std"), 0.5);
+  EXPECT_EQ(unfiltered.at("rollout/tokens"), 100);
+  EXPECT_EQ(unfiltered.at("rollout/tokens_per_target_forward"), 1);
+  EXPECT_EQ(unfiltered.at("reward/unscored"), 0);
+  EXPECT_EQ(unfiltered.find("train/num_gen_batches"), std::nullopt);
   generated.filtered = 1;
   Metrics filtered;
   report_generated(generated, /*is_filtered=*/true, filtered);
@@ -64,7 +64,7 @@ TEST(StepReportTest, GeneratedAreReportedWhetherLearnedFromOrNot) {
   EXPECT_EQ(filtered.at("critic/score_generated/mean"), 0.25);
 }
 
-TEST(StepReportTest, AdvantagesAreThoseOfAllTokens) {
+TEST(StepReportTest, AdvantagesAreAveragedOverTokens) {
   std::vector<train::TrainSample> samples(2);
   samples[0].advantages = {1, 1, 1};
   samples[1].advantages = {-2};
@@ -89,7 +89,7 @@ TEST(StepReportTest, ValidationIsByDataSource) {
   EXPECT_EQ(metrics.at("val-core/b/reward/mean@2"), 1);
   EXPECT_NEAR(metrics.at("val-aux/reward/mean"), 2.0 / 3, 1e-12);
   EXPECT_EQ(metrics.at("val-aux/response_length/clip_ratio"), 0);
-  // Of 1, 0, 1: variance 1/3.
+  // The variance of 1, 0, 1 is 1/3.
   EXPECT_NEAR(metrics.at("val-aux/reward/standard_error"), 1.0 / 3, 1e-12);
 }
 

@@ -1,8 +1,10 @@
-// Parts of SVG pictures that are readable on light and dark pages: a picture brings its own
+// Svg: elements of SVG files that are readable on light and dark pages: each file has its own
 // background and follows prefers-color-scheme.
 //
-// Classes: bg (background), ink (titles), dim (labels of axes), grid (lines), halo (text over
-// lines: an outline of the background's colour).
+// Classes: bg (background), ink (titles), dim (axis labels), grid (grid lines), halo (text over
+// lines, outlined in the background's colour).
+//
+// Threading  pure functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,21 +26,21 @@ struct Point {
   double x = 0, y = 0;
 };
 
-// Position, anchor (start, middle, end) and looks of a text.
+// Anchor (start, middle, end) and style of a text.
 struct TextStyle {
   std::string_view anchor = "start";
   std::string_view classes = "dim";
-  std::string_view colour = {};  // in place of the class's
+  std::string_view colour = {};  // instead of the class's colour
   double size = 13;
   bool is_bold = false;
 };
 
 std::string text(Point at, std::string_view words, const TextStyle& style);
-// About how wide a text is, in pixels.
+// Approximate width of a text, in pixels.
 double text_width(std::string_view words, double size = 13);
 std::string line(Point from, Point to, std::string_view attributes);
 
-// The whole file, with a background. `title`: for readers that cannot see it.
+// The complete file, with a background. `title`: alternative text for screen readers.
 std::string document(double width, double height, std::string_view title, std::string_view body);
 
 }  // namespace tlt::rl::svg

@@ -20,16 +20,16 @@
 namespace tlt::rl {
 namespace {
 
-constexpr int64_t kReadBytes = int64_t{16} << 20;  // the first steps are in the file's beginning
+constexpr int64_t kReadBytes = int64_t{16} << 20;  // the first steps are at the start of the file
 constexpr double kWidth = 1000, kLeft = 90, kRight = 30, kTop = 96, kRow = 30, kBetween = 12;
-constexpr double kSmallestGap = 0.4;  // pixels between bars that are still seen
+constexpr double kSmallestGap = 0.4;  // smallest visible gap between bars, in pixels
 
 struct Kind {
   const char* lane;
-  const char* says;
+  const char* label;
   const char* colour;
 };
-// In the order of the legend; a later one is drawn over an earlier one.
+// In the order of the legend; later kinds are drawn over earlier ones.
 constexpr std::array<Kind, 7> kKinds = {{{kRolloutLane, "rollout", svg::kBlue},
                                          {kUpdateLane, "update", svg::kRed},
                                          {kValidationLane, "validation", svg::kPurple},
@@ -45,7 +45,7 @@ struct Span {
   double start = 0, end = 0;  // microseconds
 };
 
-// The spans of known lanes. An event is a line of the file; a line that is not whole is left out.
+// The spans of known lanes. Each line of the file is an event; incomplete lines are skipped.
 std::vector<Span> read_spans(const std::string& path) {
   FileHandle file(path, O_RDONLY);
   std::string text(static_cast<size_t>(std::min(kReadBytes, file.size_bytes())), '\0');
@@ -70,7 +70,7 @@ std::vector<Span> read_spans(const std::string& path) {
   return spans;
 }
 
-// A step's beginning: that of its first rollout at any worker.
+// Name and start of each step: the start of its first rollout on any worker.
 using Steps = std::vector<std::pair<std::string, double>>;
 Steps steps_of(const std::vector<Span>& spans) {
   std::map<std::string, double> first;
@@ -99,7 +99,7 @@ class Picture {
       rows_.emplace(span.worker, 0);
     }
     int row = 0;
-    for (auto& [worker, place] : rows_) place = row++;
+    for (auto& [worker, index] : rows_) index = row++;
     std::ranges::stable_sort(spans_, {}, [](const Span& span) {
       return std::tuple(span.kind, span.worker, span.start);
     });
@@ -132,7 +132,7 @@ class Picture {
            rectangle({kLeft, y(worker), x(end_) - kLeft, kRow}, kWaiting);
   }
 
-  // Bars of a worker that touch each other become one.
+  // Merges the bars of a worker that touch each other.
   std::string bars() const {
     std::string out;
     for (size_t i = 0; i < spans_.size();) {
@@ -171,25 +171,25 @@ class Picture {
     return out;
   }
 
-  // What is there, with its share of all workers' time.
+  // The kinds that occur, with their share of all workers' time.
   std::string legend() const {
     const std::array<double, kKinds.size() + 1> seen = shares();
     double at = kLeft;
     std::string out;
-    const auto add = [&](const std::string& says, double share, const std::string& looks) {
+    const auto add = [&](const std::string& label, double share, const std::string& looks) {
       out += rectangle({at, 44, 12, 12}, looks);
-      const std::string words = fmt::format("{} {:.0f} %", says, 100 * share);
+      const std::string words = fmt::format("{} {:.0f} %", label, 100 * share);
       out += svg::text({at + 17, 54}, words, {.size = 12});
       at += 17 + svg::text_width(words, 12) + 16;
     };
     for (size_t i = 0; i < kKinds.size(); ++i)
-      if (seen[i] > 0) add(kKinds[i].says, seen[i], fmt::format("fill='{}'", kKinds[i].colour));
+      if (seen[i] > 0) add(kKinds[i].label, seen[i], fmt::format("fill='{}'", kKinds[i].colour));
     add("waiting", seen.back(), kWaiting);
     return out;
   }
 
-  // Of all workers' time, as it is drawn: a later kind covers an earlier one. The last share is
-  // what no bar covers.
+  // Shares of all workers' time, as drawn: later kinds cover earlier ones. The last share is not
+  // covered by any bar.
   std::array<double, kKinds.size() + 1> shares() const {
     std::map<int, std::vector<size_t>> cells;
     for (const auto& [worker, row] : rows_) cells[worker].assign(kCells, kKinds.size());
@@ -206,13 +206,13 @@ class Picture {
     return shares;
   }
 
-  static constexpr int kCells = 20'000;  // of a row
+  static constexpr int kCells = 20'000;  // resolution of a row
   static constexpr const char* kWaiting = "fill='#8b949e' fill-opacity='0.22'";
 
   const double begin_;
   double end_ = 0;
   const Steps steps_;
-  std::vector<Span> spans_;  // of these steps, by kind, worker and time
+  std::vector<Span> spans_;  // of these steps, sorted by kind, worker and time
   std::map<int, int> rows_;  // worker -> row
 };
 

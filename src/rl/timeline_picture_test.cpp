@@ -20,7 +20,7 @@ class TimelinePictureTest : public ::testing::Test {
   FakeClock clock_{100};
 };
 
-TEST_F(TimelinePictureTest, IdleTimeIsAGapThatDraftTrainingFills) {
+TEST_F(TimelinePictureTest, DraftTrainingFillsIdleGaps) {
   {
     Timeline first(path_, 0, clock_), second(path_, 1, clock_);
     first.span(kRolloutLane, "step 1", 100, 104);
@@ -39,12 +39,12 @@ TEST_F(TimelinePictureTest, IdleTimeIsAGapThatDraftTrainingFills) {
   EXPECT_THAT(svg, HasSubstr("update 60 %"));
   EXPECT_THAT(svg, HasSubstr("draft model training 10 %"));
   EXPECT_THAT(svg, HasSubstr("waiting 5 %"));
-  EXPECT_THAT(svg, Not(HasSubstr("validation"))) << "there was none";
+  EXPECT_THAT(svg, Not(HasSubstr("validation"))) << "no such span";
   // 880 pixels for 10 seconds: two draft steps are one bar of 176.
   EXPECT_THAT(svg, HasSubstr("x='178.0' y='138.0' width='176.0'"));
 }
 
-TEST_F(TimelinePictureTest, OnlyTheFirstStepsAreDrawn) {
+TEST_F(TimelinePictureTest, DrawsOnlyTheFirstSteps) {
   {
     Timeline timeline(path_, 0, clock_);
     timeline.span(kValidationLane, kValidationLane, 90, 99);
@@ -54,15 +54,15 @@ TEST_F(TimelinePictureTest, OnlyTheFirstStepsAreDrawn) {
   const std::string svg = draw_timeline(path_, "run", 3);
   EXPECT_THAT(svg, HasSubstr("step 1 to step 3"));
   EXPECT_THAT(svg, Not(HasSubstr("step 4")));
-  EXPECT_THAT(svg, Not(HasSubstr("validation"))) << "it was before the first step";
+  EXPECT_THAT(svg, Not(HasSubstr("validation"))) << "before the first step";
 }
 
-TEST_F(TimelinePictureTest, WithoutARolloutThereIsNoPicture) {
+TEST_F(TimelinePictureTest, WithoutRolloutsGivesNoPicture) {
   { Timeline(path_, 0, clock_).span(kUpdateLane, "step 1", 100, 101); }
   EXPECT_EQ(draw_timeline(path_, "run"), "");
 }
 
-TEST_F(TimelinePictureTest, HalfAnEventIsLeftOut) {
+TEST_F(TimelinePictureTest, SkipsIncompleteEvents) {
   { Timeline(path_, 0, clock_).span(kRolloutLane, "step 1", 100, 101); }
   const std::string whole = read_file(path_, 10'000);
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {

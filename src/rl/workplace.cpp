@@ -16,7 +16,7 @@ namespace tlt::rl {
 namespace {
 
 Device make_device(const RunOptions& options, const cluster::Launch& launch) {
-  // Workers of one machine share its cores.
+  // Workers on one host share its cores.
   const int share = std::max(1, runtime::available_cores() / launch.local_world_size);
   return Device::parse(
       options.trainer.device,
@@ -28,7 +28,7 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
   set_log_rank(launch.rank, launch.world_size);
   auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
                                           .rendezvous_seconds = options.trainer.timeout_seconds});
-  RunOptions copy = options;  // collect_options() needs to point somewhere
+  RunOptions copy = options;  // collect_options() needs mutable options
   cluster::handshake(*comm, kVersion, options_digest(collect_options(copy)));
   return comm;
 }

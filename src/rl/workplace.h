@@ -1,5 +1,8 @@
-// Workplace: what every kind of run needs before it begins: device, the other workers, tokenizer
-// and model.
+// Workplace: the run context that every command needs: device, communicator, tokenizer, model and
+// adapter.
+//
+// Owns       all of them.
+// Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,24 +19,24 @@
 
 namespace tlt::rl {
 
-// The policy a run starts from: the folder's, or random weights where the options say so.
+// The policy a run starts from: the weights of model.path, or random ones with model.random_seed.
 std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device);
 
-// The adapter that the run trains on it, merged; null: it trains all weights.
+// The adapter that the run trains, merged into `policy`; null: the run trains all weights.
 std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
                                                  const model::PolicyModel& policy);
 
 struct Workplace {
-  // Meets the other workers (a worker with other options or another version is refused by name),
-  // then loads the model.
+  // Connects to the other workers, then loads the model. InputError: a worker, which it names, has
+  // other options or another version.
   Workplace(const RunOptions& options, const cluster::Launch& launch);
 
   bool is_first() const { return comm->rank() == 0; }
 
-  // Whether any worker was interrupted: the same answer on all of them, or some would wait for
-  // others that have stopped.
+  // Whether any worker was interrupted. Collective: all workers get the same answer, or else some
+  // would wait for others that have stopped.
   bool anyone_interrupted() const;
-  // 128 and the signal that anyone_interrupted() saw, as shells have it: 130 or 143.
+  // 128 plus the signal that anyone_interrupted() found, as in shells: 130 or 143.
   int exit_code_of_stop() const { return 128 + stop_signal_; }
 
   cluster::Launch launch;
@@ -41,7 +44,7 @@ struct Workplace {
   std::unique_ptr<cluster::Comm> comm;
   data::Tokenizer tokenizer;
   std::unique_ptr<model::PolicyModel> model;
-  std::unique_ptr<train::LoraAdapter> adapter;  // null: all weights are trained
+  std::unique_ptr<train::LoraAdapter> adapter;  // null: the run trains all weights
 
  private:
   mutable int stop_signal_ = 0;
