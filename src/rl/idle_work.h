@@ -16,9 +16,9 @@ class IdleWork {
 
   // Works for one slice of some tens of milliseconds. False: there is nothing to do.
   [[nodiscard]] virtual bool try_slice() = 0;
-  // Two workers whose unfinished sequences together are at most this many merge them on one worker,
-  // which leaves the other one idle. 0: never migrate; -1: as many as the cost model predicts to
-  // hardly slow that worker down.
+  // If two workers together have at most this many unfinished sequences, those of one migrate to
+  // the other, so that it becomes idle earlier. 0: never; -1: as many as hardly slow the other down,
+  // by the prediction of the cost model.
   virtual int64_t consolidate_below() const { return 0; }
   // Rollouts resume; an unfinished slice is suspended.
   virtual void pause() = 0;

@@ -2,8 +2,8 @@
 // trained, adapter/ in PEFT's layout.
 //
 // Borrows    the policy and the adapter of the run context.
-// Not here   the layouts (model/hf_folder.h, train/lora_folder.h); the A and B and their moments
-//            that training resumes from: they are part of the optimizer state.
+// Not here   the layouts (model/hf_folder.h, train/lora_folder.h); A, B and their moments, which
+//            training resumes from and which are part of the optimizer state.
 // Threading  engine thread only; first worker only.
 //
 // SPDX-License-Identifier: Apache-2.0

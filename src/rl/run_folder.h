@@ -41,7 +41,8 @@ class RunFolder {
  public:
   // All workers together, after everything else that can fail, so that a failed start leaves no
   // folder. With resume_mode=disable an existing run is moved aside: runs/x becomes runs/x.1.
-  // InputError: a running process has locked the folder, or it has steps of another run.
+  // InputError: a running process has locked the folder, or it belongs to another command or has
+  // steps of another run.
   // `identity`: only that of rank 0 is used.
   RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm);
 

@@ -79,7 +79,7 @@ TEST(ScoreAlarmTest, IgnoresAFallBelowTheStandardError) {
   ScoreAlarm alarm;
   for (int i = 0; i < 40; ++i) {
     alarm.add_training(learning(i));
-    // One answer of 256 less.
+    // One correct answer of 256 fewer.
     EXPECT_FALSE(alarm.add_validation(i < 20 ? 0.5 : 0.5 - 1.0 / 256, 0.03)) << i;
   }
 }

@@ -45,7 +45,7 @@ void step(Speculation& speculation, size_t accepted) {
   running.push_back(decoding_sequence());
   speculation.propose(running);
   const std::vector<ops::Sampled> tokens(accepted + 1);
-  const std::vector<int32_t> whole_path = {0, 1, 3};  // rows; the root is row 0
+  const std::vector<int32_t> whole_path = {0, 1, 3};  // token rows; the root is row 0
   const Draw request = {.row = 0, .sequence = running.front().get(), .is_tree = true};
   const Drawn result = {tokens, std::span(whole_path).first(accepted + 1)};
   speculation.committed(request, result, accepted + 1, at::Tensor());

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kConfidence = 0.93;
 constexpr double kSpeculationOff = 0.05;  // off below this share of speculative steps
-constexpr double kArithmetic = 0.6;       // compute-bound above this share of linear scaling
+constexpr double kComputeBound = 0.6;     // compute-bound above this share of linear scaling
 
 // P(the r-th smallest of n values <= median <= the r-th largest).
 double coverage(int64_t n, int64_t r) {
@@ -35,10 +35,9 @@ std::string list(const std::vector<int64_t>& sizes) {
 std::string limit(const SpeedupRounds& one, const SpeedupRounds& many) {
   const double factor = many.plain_step_seconds / one.plain_step_seconds,
                rows = static_cast<double>(many.sequences) / static_cast<double>(one.sequences);
-  const bool is_arithmetic = factor - 1 > kArithmetic * (rows - 1);
-  return fmt::format("a forward pass for {} sequences takes {:.1f}x as long as for {}: bound by {}",
-                     many.sequences, factor, one.sequences,
-                     is_arithmetic ? "arithmetic" : "memory");
+  const bool is_compute = factor - 1 > kComputeBound * (rows - 1);
+  return fmt::format("a forward pass for {} sequences takes {:.1f}x as long as for {}: {}-bound",
+                     many.sequences, factor, one.sequences, is_compute ? "compute" : "memory");
 }
 
 }  // namespace

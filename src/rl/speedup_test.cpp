@@ -12,12 +12,12 @@ using ::testing::IsEmpty;
 
 TEST(SpeedupTest, IntervalIsBetweenOrderStatistics) {
   EXPECT_FALSE(median_interval({1, 2, 3, 4}));
-  const auto five = median_interval({5, 1, 3, 2, 4});  // 15 of 16
+  const auto five = median_interval({5, 1, 3, 2, 4});  // coverage 15/16
   ASSERT_TRUE(five);
   EXPECT_EQ(five->median, 3);
   EXPECT_EQ(five->low, 1);
   EXPECT_EQ(five->high, 5);
-  const auto nine = median_interval({9, 8, 7, 6, 5, 4, 3, 2, 1});  // 2 … 8: 0.961
+  const auto nine = median_interval({9, 8, 7, 6, 5, 4, 3, 2, 1});  // coverage of [2, 8]: 0.961
   EXPECT_EQ(nine->median, 5);
   EXPECT_EQ(nine->low, 2);
   EXPECT_EQ(nine->high, 8);
@@ -32,8 +32,8 @@ TEST(SpeedupTest, DescribesEachSize) {
               ElementsAre("1.24x (1.20-1.30) with 1 running sequences",
                           "not measurable with 2 or 4 running sequences: within the noise",
                           "none with 8 running sequences: the tuner turns speculation off there",
-                          "a forward pass for 8 sequences takes 7.0x as long as for 1: bound by "
-                          "arithmetic"));
+                          "a forward pass for 8 sequences takes 7.0x as long as for 1: "
+                          "compute-bound"));
   EXPECT_THAT(describe_speedup({}), IsEmpty());
 }
 

@@ -20,7 +20,7 @@
 // Not here   how a slice is trained (spot/spot_trainer.h); who may train (cluster/coordinator.h).
 // Threading  engine thread only.
 //
-//   SpotTraining spot(network, options.speculative.train);
+//   SpotTraining spot(network, options.speculative.train, /*is_warm=*/true);
 //   Engine engine(model, options, stop_string, spot.tap(), speculation);
 //   spot.begin_step(step);
 //   … rollouts; spot.try_slice() while the worker is idle …
