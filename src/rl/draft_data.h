@@ -27,7 +27,7 @@ namespace tlt::rl {
 
 class DraftData {
  public:
-  // Reads the rows. `layers`: the layers whose hidden states are recorded (HiddenTap::layers()).
+  // Reads the rows. `layers`: the layers whose hidden states are recorded (HiddenStateObserver::layers()).
   // InputError: as Dataset::load and SftDataset::load.
   DraftData(const RunOptions& options, Workplace& context, rollout::Layers layers);
 
@@ -56,7 +56,7 @@ class DraftData {
   const rollout::Layers layers_;
   std::vector<spot::RecordRow> rows_;
   int64_t rows_per_part_ = 1;
-  std::unique_ptr<rollout::StopText> stop_string_;
+  std::unique_ptr<rollout::StopString> stop_string_;
   std::unique_ptr<spot::HiddenStore> store_;
   std::unique_ptr<spot::HiddenRecorder> recorder_;  // null until a part has to be computed
   std::unique_ptr<Progress> progress_;

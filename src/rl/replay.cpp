@@ -36,7 +36,7 @@ struct ReplayEngines::DecodeTime {
 
 ReplayEngines::ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
                              const model::PolicyModel& model, const rollout::EngineOptions& options,
-                             const rollout::StopText* stop_string,
+                             const rollout::StopString* stop_string,
                              std::vector<rollout::Group> groups)
     : engine_(engine),
       speculation_(speculation),

@@ -28,7 +28,7 @@ class ReplayEngines {
   // speculation has memory for `groups`. REQUIRES: the engine is idle; prompt ids are distinct.
   ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
                 const model::PolicyModel& model, const rollout::EngineOptions& options,
-                const rollout::StopText* stop_string, std::vector<rollout::Group> groups);
+                const rollout::StopString* stop_string, std::vector<rollout::Group> groups);
 
   // Decodes each group to the end, in two rounds with different uniforms.
   Replay compare();

@@ -71,7 +71,7 @@ std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
     watcher.set_busy(worked);
     collect(prompts, plan);
     if (watcher.wants_line()) show(watcher, plan, tokens_before);
-    if (groups_.is_asked_to_move())
+    if (groups_.should_migrate())
       migrate_unfinished();
     else
       report_load();
@@ -107,7 +107,7 @@ void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tok
 }
 
 void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  while (groups_.has_parcel() || engine_.room() > 0) {
+  while (groups_.has_migration() || engine_.room() > 0) {
     // Beyond its share a worker steals groups only when it is about to become idle: the other one
     // may be late, not slow.
     const rollout::EngineStats stats = engine_.stats();
@@ -134,7 +134,7 @@ void RolloutPhase::start_group(std::span<const data::Prompt> prompts, const Samp
 void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                                    int64_t migration) {
   std::map<uint32_t, std::vector<rollout::Response>> unfinished;
-  for (Rollout& rollout : unpack(groups_.take_parcel())) {
+  for (Rollout& rollout : unpack(groups_.take_migration())) {
     unfinished[rollout.prompt].push_back(std::move(rollout.response));
     ++unfinished_[migration];
   }

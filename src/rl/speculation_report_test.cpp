@@ -46,8 +46,8 @@ void step(Speculation& speculation, size_t accepted) {
   speculation.propose(running);
   const std::vector<ops::Sampled> tokens(accepted + 1);
   const std::vector<int32_t> whole_path = {0, 1, 3};  // token rows; the root is row 0
-  const Draw request = {.row = 0, .sequence = running.front().get(), .is_tree = true};
-  const Drawn result = {tokens, std::span(whole_path).first(accepted + 1)};
+  const SampleRequest request = {.row = 0, .sequence = running.front().get(), .is_tree = true};
+  const SampleResult result = {tokens, std::span(whole_path).first(accepted + 1)};
   speculation.committed(request, result, accepted + 1, at::Tensor());
   speculation.end_step(/*has_prompt_rows=*/false);
 }

@@ -70,7 +70,7 @@ class SpotTraining final : public IdleWork, private rollout::HiddenStateObserver
                bool is_warm);
 
   // For the engine. An exception in it ends the collection of hidden states, not the rollout.
-  rollout::HiddenTap* tap() { return this; }
+  rollout::HiddenStateObserver* tap() { return this; }
   void set_timeline(Timeline* timeline);
 
   // Call before the rollouts of step `step`, counted from 0.
