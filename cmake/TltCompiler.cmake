@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# How every file is compiled: C++20, -O2 and no -ffast-math (the laws promise bits), warnings, ccache, sanitizers.
+# How every file is compiled: C++20, -O2 and no -ffast-math (the invariants promise bits), warnings, ccache, sanitizers.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

@@ -3,7 +3,7 @@
 # tlt_folder(kv TORCH DEPENDS runtime base SOURCES page_pool.cpp … TESTS page_pool_test.cpp …)
 #
 # One folder of src/ is one static library tlt_<name> and at most one test program a kind, tlt_<name>_test,
-# tlt_<name>_ranks_test … (one link, one ctest entry each). Files are listed, not globbed; tests/floors.cmake
+# tlt_<name>_ranks_test … (one link, one ctest entry each). Files are listed, not globbed; tests/layers.cmake
 # checks that none is forgotten and that includes follow DEPENDS.
 #
 #   TORCH               sees libtorch and the precompiled header
@@ -13,11 +13,11 @@
 #   CUDA_SOURCES        .cu and .cpp files for -DTLT_CUDA=ON only
 #   LIBRARIES           third-party targets (fmt::fmt, tlt_pcre2 …)
 #   PRIVATE_LIBRARIES   those whose headers no other folder needs to see
-#   TESTS               label unit; RANKS_TESTS, LAW_TESTS, SLOW_TESTS: labels ranks, law, slow
+#   TESTS               label unit; RANKS_TESTS, INVARIANT_TESTS, SLOW_TESTS: labels ranks, invariant, slow
 #   TORCH_FREE_SOURCES  in a TORCH folder: files that need no torch (parsers); with TORCH_FREE_TESTS they are
 #   TORCH_FREE_TESTS    what the sanitized build takes from it
 set_property(GLOBAL PROPERTY TLT_FOLDERS "")
-set(TLT_TEST_KINDS TESTS RANKS_TESTS LAW_TESTS SLOW_TESTS)
+set(TLT_TEST_KINDS TESTS RANKS_TESTS INVARIANT_TESTS SLOW_TESTS)
 
 function(tlt_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 folder "TORCH;CUDA" ""
@@ -85,7 +85,7 @@ endfunction()
 
 # tlt_test(NAME LABEL [TORCH] [CUDA] FOLDERS … SOURCES … [TIMEOUT seconds] [SHARDS n]): one GoogleTest program and its
 # ctest entry, or n entries that share its cases and run side by side.
-# LABEL is "" (unit), ranks, law or slow; the entry is NAME or NAME_LABEL. CUDA: in a build with -DTLT_CUDA=ON there
+# LABEL is "" (unit), ranks, invariant or slow; the entry is NAME or NAME_LABEL. CUDA: in a build with -DTLT_CUDA=ON there
 # is also the entry NAME_cuda, label cuda, of its cases with cuda or Cuda in their names; it fails when there is none.
 function(tlt_test name label)
   if(NOT TLT_TESTS)
@@ -128,7 +128,7 @@ function(tlt_test name label)
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${test_SHARDS};GTEST_SHARD_INDEX=${index}")
     if(label STREQUAL ranks)
       set_tests_properties(${part} PROPERTIES RUN_SERIAL ON)  # several processes each, with timeouts to observe
-    elseif(label MATCHES "law|slow")
+    elseif(label MATCHES "invariant|slow")
       set_tests_properties(${part} PROPERTIES COST 100)  # first, so that nothing waits for them in the end
     endif()
   endforeach()
@@ -194,7 +194,7 @@ function(tlt_run_in target folder)
     INSTALL_RPATH "${rpath}" BUILD_WITH_INSTALL_RPATH ON)  # these and no absolute ones
 endfunction()
 
-# What tests/floors.cmake compares the sources with; tlt_write_floors() writes it.
+# What tests/layers.cmake compares the sources with; tlt_write_layers() writes it.
 macro(tlt_remember_folder name)
   set_property(GLOBAL APPEND PROPERTY TLT_FOLDERS ${name})
   set_property(GLOBAL PROPERTY TLT_DEPENDS_${name} "${folder_DEPENDS}")
@@ -206,7 +206,7 @@ macro(tlt_remember_folder name)
   set_property(GLOBAL APPEND_STRING PROPERTY TLT_FILES_${name} "${listed}")
 endmacro()
 
-function(tlt_write_floors)
+function(tlt_write_layers)
   get_property(folders GLOBAL PROPERTY TLT_FOLDERS)
   set(text "")
   foreach(folder IN LISTS folders)
@@ -215,7 +215,7 @@ function(tlt_write_floors)
     string(REPLACE ";" " " depends "${depends}")
     string(APPEND text "${folder}:${depends}:${files}\n")
   endforeach()
-  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/floors.txt" CONTENT "${text}" @ONLY)
+  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/layers.txt" CONTENT "${text}" @ONLY)
 endfunction()
 
 # tlt_program(apps): build/tlt from apps/main.cpp.

@@ -37,7 +37,7 @@ namespace tlt {
 // The aspect of a run that an option affects.
 enum class Affects {
   kResults,  // tokens, losses, weights
-  kSpeed,    // time and memory only; tests/laws/speed_options_keep_results_test.cpp checks it
+  kSpeed,    // time and memory only; tests/invariants/speed_options_keep_results_test.cpp checks it
   kPlace,    // where things are read, written and run
 };
 

@@ -61,7 +61,7 @@ bool is_rollouts(const RunOptions& options) {
   return options.speculative.train.warmup.source == "rollouts";
 }
 
-std::vector<spot::RecordRow> read_rows(const RunOptions& options, const Workplace& context) {
+std::vector<spot::RecordRow> read_rows(const RunOptions& options, const RunContext& context) {
   std::vector<spot::RecordRow> rows;
   if (is_rollouts(options)) {
     const auto prompts = data::Dataset::load(options.data, context.tokenizer, data::Split::kTrain);
@@ -106,7 +106,7 @@ bool is_held_out(int64_t prompt, double share) {
 
 }  // namespace
 
-DraftData::DraftData(const RunOptions& options, Workplace& context, rollout::Layers layers)
+DraftData::DraftData(const RunOptions& options, RunContext& context, rollout::Layers layers)
     : options_(options),
       context_(context),
       layers_(std::move(layers)),

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "base/progress.h"
+#include "rl/run_context.h"
 #include "rl/run_options.h"
-#include "rl/workplace.h"
 #include "spot/hidden_recorder.h"
 #include "spot/hidden_store.h"
 
@@ -29,7 +29,7 @@ class DraftData {
  public:
   // Reads the rows. `layers`: the layers whose hidden states are recorded (HiddenStateObserver::layers()).
   // InputError: as Dataset::load and SftDataset::load.
-  DraftData(const RunOptions& options, Workplace& context, rollout::Layers layers);
+  DraftData(const RunOptions& options, RunContext& context, rollout::Layers layers);
 
   // Computes the hidden states that the store lacks; all workers together. False: interrupted.
   // InputError: the store belongs to another target, or its limit is below the first part.
@@ -52,7 +52,7 @@ class DraftData {
   void split();
 
   const RunOptions& options_;
-  Workplace& context_;
+  RunContext& context_;
   const rollout::Layers layers_;
   std::vector<spot::RecordRow> rows_;
   int64_t rows_per_part_ = 1;

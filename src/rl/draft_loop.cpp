@@ -19,8 +19,8 @@
 #include "model/draft_hot_tokens.h"
 #include "rl/draft_data.h"
 #include "rl/run.h"
+#include "rl/run_context.h"
 #include "rl/run_length.h"
-#include "rl/workplace.h"
 #include "spot/acceptance_probe.h"
 #include "spot/draft_trainer.h"
 #include "spot/token_ranking.h"
@@ -79,7 +79,7 @@ class DraftLoop {
   void summarize();
 
   const RunOptions options_;
-  Workplace context_;
+  RunContext context_;
   std::unique_ptr<model::DraftNetwork> network_;
   DraftData data_;
   Run run_;  // after all members whose construction can fail

@@ -12,7 +12,7 @@
 
 namespace tlt::rl {
 
-PolicyFiles::PolicyFiles(const Workplace& context, std::string base_path)
+PolicyFiles::PolicyFiles(const RunContext& context, std::string base_path)
     : context_(context),
       base_path_(std::move(base_path)),
       base_checksum_(context.adapter && context.is_first() ? context.adapter->base_checksum()

@@ -12,7 +12,7 @@
 #include <functional>
 #include <string>
 
-#include "rl/workplace.h"
+#include "rl/run_context.h"
 
 namespace tlt::rl {
 
@@ -20,7 +20,7 @@ class PolicyFiles {
  public:
   // `base_path`: the folder the policy was loaded from. Its tokenizer is copied, and PEFT finds an
   // adapter's base model there. REQUIRES: nothing is trained yet.
-  PolicyFiles(const Workplace& context, std::string base_path);
+  PolicyFiles(const RunContext& context, std::string base_path);
 
   // The adapter's rank, alpha, targets and base checksum, one "name = value" line each; empty: all
   // weights are trained.
@@ -35,7 +35,7 @@ class PolicyFiles {
  private:
   std::function<void(const std::string& folder)> adapter_snapshot() const;
 
-  const Workplace& context_;
+  const RunContext& context_;
   const std::string base_path_;
   const std::string base_checksum_;  // of an adapter's base; else empty
 };

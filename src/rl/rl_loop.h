@@ -27,11 +27,11 @@
 #include "rl/response_text.h"
 #include "rl/rollout_phase.h"
 #include "rl/run.h"
+#include "rl/run_context.h"
 #include "rl/run_options.h"
 #include "rl/score_alarm.h"
 #include "rl/speculation_report.h"
 #include "rl/spot_training.h"
-#include "rl/workplace.h"
 
 namespace tlt::rl {
 
@@ -74,7 +74,7 @@ class RlLoop {
 
   const RunOptions options_;
   const std::shared_ptr<const reward::Reward> reward_;  // started before the model loads
-  Workplace context_;
+  RunContext context_;
   data::Dataset prompts_;
   std::unique_ptr<data::Dataset> held_out_;
   data::Sampler sampler_;

@@ -19,7 +19,7 @@ namespace {
 constexpr double kLineSeconds = 1;  // least time between two step lines on the console
 
 RunIdentity identity_of(const std::string& command, const RunOptions& options,
-                        const Workplace& context, const std::string& more) {
+                        const RunContext& context, const std::string& more) {
   return context.is_first() ? identify(command, options, more) : RunIdentity();
 }
 
@@ -37,7 +37,7 @@ std::optional<train::CheckpointPlace> find_checkpoint(const std::string& folder,
 
 }  // namespace
 
-Run::Run(const std::string& command, const RunOptions& options, const Workplace& context,
+Run::Run(const std::string& command, const RunOptions& options, const RunContext& context,
          const std::string& more)
     : options_(options),
       context_(context),

@@ -40,10 +40,10 @@
 #include "base/metrics.h"
 #include "base/progress.h"
 #include "rl/loop_state.h"
+#include "rl/run_context.h"
 #include "rl/run_folder.h"
 #include "rl/run_options.h"
 #include "rl/run_summary.h"
-#include "rl/workplace.h"
 #include "train/checkpoint.h"
 
 namespace tlt::rl {
@@ -52,7 +52,7 @@ class Run {
  public:
   // Locks the folder (run_folder.h); construct it after all else that can fail. `more`:
   // "name = value" lines that must be equal to resume (run_identity.h).
-  Run(const std::string& command, const RunOptions& options, const Workplace& context,
+  Run(const std::string& command, const RunOptions& options, const RunContext& context,
       const std::string& more = "");
 
   // Loads the newest complete checkpoint into optimizer, adapter and sampler. nullopt: there is
@@ -111,7 +111,7 @@ class Run {
   std::optional<double> eta_seconds() const;
 
   const RunOptions& options_;
-  const Workplace& context_;
+  const RunContext& context_;
   RunFolder folder_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   LoopState state_;

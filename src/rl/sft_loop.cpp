@@ -15,8 +15,8 @@
 #include "data/sft_dataset.h"
 #include "rl/policy_files.h"
 #include "rl/run.h"
+#include "rl/run_context.h"
 #include "rl/run_length.h"
-#include "rl/workplace.h"
 #include "train/trainer.h"
 
 namespace tlt::rl {
@@ -70,7 +70,7 @@ class SftLoop {
   void summarize();
 
   const RunOptions options_;
-  const Workplace context_;
+  const RunContext context_;
   const data::SftDataset examples_;
   const std::optional<data::SftDataset> held_out_;
   data::Sampler sampler_;

@@ -2,7 +2,7 @@
 //
 // A token depends only on the weights, the request and its sample and position. It does not depend
 // on the other sequences of the batch, on chunked prefill, on preemption or on the size of the KV
-// cache (tests/laws/batch_never_changes_tokens).
+// cache (tests/invariants/batch_never_changes_tokens).
 //
 // Owns       the KV cache, its pages, the scheduler, the buffers of a step.
 // Borrows    the policy model (its weights change only while the engine is idle), StopString,

@@ -2,7 +2,7 @@
 // requests them, and reports the outcome of verification to drafters and tuner.
 //
 // The target decides every token, so speculation changes none
-// (tests/laws/speculation_never_changes_tokens). A drafter that throws is disabled, alone and in
+// (tests/invariants/speculation_never_changes_tokens). A drafter that throws is disabled, alone and in
 // mixed trees, with one warning; decoding continues without it.
 //
 // Owns       the drafters, the tuner, the row budgets.

@@ -1,8 +1,8 @@
 // Invariant: results do not depend on the draft model. Trained, untrained or poisoned, by any
 // number of workers: rollouts, the policy's weights and its optimizer are the same bytes.
 //
-// TLT_LAW_STEPS=20 makes the runs this long, each kind on one, two and three workers:
-// build/tests/tlt_law_test --gtest_filter='*SpotTraining*'
+// TLT_INVARIANT_STEPS=20 makes the runs this long, each kind on one, two and three workers:
+// build/tests/tlt_invariant_test --gtest_filter='*SpotTraining*'
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
@@ -20,7 +20,7 @@ using tests::run_program;
 using tests::Scratch;
 using tests::small_run;
 
-const char* const kAsked = std::getenv("TLT_LAW_STEPS");
+const char* const kAsked = std::getenv("TLT_INVARIANT_STEPS");
 const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
 
 // For idle time: few, long groups, and occasionally a worker too many.

@@ -51,9 +51,8 @@ TEST(RecipesTest, Gsm8kStartsAndLearnsOnItsOwnRows) {
       {"train", "recipes/gsm8k_qwen2.5_0.5b.toml", "model.path=" + (scratch / "model").string(),
        "model.random_seed=0", "data.train_files=" + (data / "gsm8k/train.jsonl").string(),
        "data.val_files=" + (data / "gsm8k/test.jsonl").string(), "data.val_max_samples=4",
-       "data.train_batch_size=4", "rollout.n=4",
-       "data.max_response_length=24", "trainer.total_training_steps=2", "trainer.test_freq=2",
-       "rollout.kv_memory_bytes=67108864",
+       "data.train_batch_size=4", "rollout.n=4", "data.max_response_length=24",
+       "trainer.total_training_steps=2", "trainer.test_freq=2", "rollout.kv_memory_bytes=67108864",
        "trainer.default_local_dir=" + (scratch / "run").string(), "--workers", "2"},
       scratch / "log");
   ASSERT_EQ(code, 0) << read_text(scratch / "log");
@@ -91,13 +90,12 @@ TEST(RecipesTest, WordProblemsRunFromRandomWeightsToRl) {
             0)
       << read_text(scratch / "log");
   ASSERT_EQ(
-      run_program({"train", "recipes/word_problems.toml",
-                   "model.path=" + (scratch / "sft/policy").string(),
-                   "data.train_files=" + data + "/train.jsonl",
-                   "data.val_files=" + data + "/test.jsonl", "data.val_max_samples=8",
-                   "data.train_batch_size=4", "trainer.total_training_steps=1",
-                   "trainer.default_local_dir=" + (scratch / "run").string(), "--workers", "2"},
-                  scratch / "log"),
+      run_program(
+          {"train", "recipes/word_problems.toml", "model.path=" + (scratch / "sft/policy").string(),
+           "data.train_files=" + data + "/train.jsonl", "data.val_files=" + data + "/test.jsonl",
+           "data.val_max_samples=8", "data.train_batch_size=4", "trainer.total_training_steps=1",
+           "trainer.default_local_dir=" + (scratch / "run").string(), "--workers", "2"},
+          scratch / "log"),
       0)
       << read_text(scratch / "log");
   std::ifstream rollouts(scratch / "run/rollouts/000001.jsonl");

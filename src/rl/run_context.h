@@ -1,4 +1,4 @@
-// Workplace: the run context that every command needs: device, communicator, tokenizer, model and
+// RunContext: the run context that every command needs: device, communicator, tokenizer, model and
 // adapter.
 //
 // Owns       all of them.
@@ -26,10 +26,10 @@ std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const
 std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
                                                  const model::PolicyModel& policy);
 
-struct Workplace {
+struct RunContext {
   // Connects to the other workers, then loads the model. InputError: a worker, which it names, has
   // other options or another version.
-  Workplace(const RunOptions& options, const cluster::Launch& launch);
+  RunContext(const RunOptions& options, const cluster::Launch& launch);
 
   bool is_first() const { return comm->rank() == 0; }
 

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The floors check: cmake -DSOURCE=src -DFLOORS=build/floors.txt -P tests/floors.cmake
+# The layers check: cmake -DSOURCE=src -DLAYERS=build/layers.txt -P tests/layers.cmake
 # Fails when a file of a folder includes a file of a folder that its DEPENDS (and theirs) do not name, when
 # DEPENDS has a circle, when a header includes torch/torch.h, or when a .cpp or .cu file is in no list of
 # src/CMakeLists.txt - a test that is not listed never runs.
-# FLOORS has a line `folder:its DEPENDS:its listed files` for each folder, from the ground up.
+# LAYERS has a line `folder:its DEPENDS:its listed files` for each folder, from the ground up.
 cmake_minimum_required(VERSION 3.25)
 set(faults "")
 set(folders "")
 
 # What each folder may see: a folder is declared above what it depends on, so one pass is enough.
-file(STRINGS "${FLOORS}" lines)
+file(STRINGS "${LAYERS}" lines)
 foreach(line IN LISTS lines)
   if(NOT line MATCHES "^([a-z]+):([a-z ]*):(.*)$")
-    message(FATAL_ERROR "${FLOORS}: not a floor: ${line}")
+    message(FATAL_ERROR "${LAYERS}: not a layer: ${line}")
   endif()
   set(folder ${CMAKE_MATCH_1})
   separate_arguments(listed_${folder} UNIX_COMMAND "${CMAKE_MATCH_3}")
@@ -58,5 +58,5 @@ endforeach()
 
 if(faults)
   list(JOIN faults "\n  " text)
-  message(FATAL_ERROR "the floors do not hold:\n  ${text}")
+  message(FATAL_ERROR "the layers do not hold:\n  ${text}")
 endif()

@@ -1,8 +1,8 @@
 // Invariant: with the same seed, tokens and logprobs are bit-identical to non-speculative decoding,
 // with any drafter and strategy, switched on and off at any step.
 //
-// TLT_LAW_RESPONSES=10000 compares this many different responses, with random settings, instead of
-// a few: build/tests/tlt_law_test --gtest_filter='*SpeculationNever*ManyResponses*'
+// TLT_INVARIANT_RESPONSES=10000 compares this many different responses, with random settings, instead of
+// a few: build/tests/tlt_invariant_test --gtest_filter='*SpeculationNever*ManyResponses*'
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -163,7 +163,7 @@ TEST_P(SpeculationNeverChangesTokens, WithEveryDrafter) {
 // A random drafter, strategy and batch size for every 24 responses, with new prompts each time.
 TEST_P(SpeculationNeverChangesTokens, OverManyResponses) {
   constexpr int64_t kModels = 6;  // INSTANTIATE_TEST_SUITE_P's
-  const char* asked = std::getenv("TLT_LAW_RESPONSES");
+  const char* asked = std::getenv("TLT_INVARIANT_RESPONSES");
   const int64_t wanted = asked ? (std::atoll(asked) + kModels - 1) / kModels : 1;
   model::ModelConfig config = tiny_config(family());
   config.vocabulary = 12;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rl/workplace.h"
+#include "rl/run_context.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/accumulate.h>
@@ -65,7 +65,7 @@ std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
   return adapter;
 }
 
-Workplace::Workplace(const RunOptions& options, const cluster::Launch& launch)
+RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)
     : launch(launch),
       device(make_device(options, launch)),
       comm(meet(options, launch)),
@@ -87,7 +87,7 @@ Workplace::Workplace(const RunOptions& options, const cluster::Launch& launch)
   model->set_tokens(tokenizer.vocab_size());
 }
 
-bool Workplace::anyone_interrupted() const {
+bool RunContext::anyone_interrupted() const {
   at::Tensor signal = at::tensor({int64_t{interrupt_signal()}}, at::kLong);
   comm->all_reduce_max(signal);
   stop_signal_ = static_cast<int>(signal.item<int64_t>());

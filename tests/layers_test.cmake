@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Does the floors check see what it is for? Plants each fault in a small tree and expects floors.cmake to name it.
+# Does the layers check see what it is for? Plants each fault in a small tree and expects layers.cmake to name it.
 cmake_minimum_required(VERSION 3.25)
 set(failures "")
 
 # expect(name wanted): runs the check on SCRATCH/src; `wanted` is a regular expression, or "" for no fault.
 function(expect name wanted)
-  execute_process(COMMAND "${CMAKE_COMMAND}" -DSOURCE=${SCRATCH}/src -DFLOORS=${SCRATCH}/floors.txt
-    -P "${CMAKE_CURRENT_LIST_DIR}/floors.cmake" RESULT_VARIABLE code ERROR_VARIABLE text OUTPUT_QUIET)
+  execute_process(COMMAND "${CMAKE_COMMAND}" -DSOURCE=${SCRATCH}/src -DLAYERS=${SCRATCH}/layers.txt
+    -P "${CMAKE_CURRENT_LIST_DIR}/layers.cmake" RESULT_VARIABLE code ERROR_VARIABLE text OUTPUT_QUIET)
   string(REGEX REPLACE "[ \n]+" " " text "${text}")
   if((wanted STREQUAL "" AND code) OR (NOT wanted STREQUAL "" AND (NOT code OR NOT text MATCHES "${wanted}")))
     list(APPEND failures "${name}: expected '${wanted}', got: ${code} ${text}")
@@ -15,10 +15,10 @@ function(expect name wanted)
   endif()
 endfunction()
 
-# A correct tree of three floors.
+# A correct tree of three layers.
 function(plant)
   file(REMOVE_RECURSE "${SCRATCH}")
-  file(WRITE "${SCRATCH}/floors.txt" "base::check.cpp\nkv:base:pool.cpp pool_test.cpp\nrl:kv:loop.cpp\n")
+  file(WRITE "${SCRATCH}/layers.txt" "base::check.cpp\nkv:base:pool.cpp pool_test.cpp\nrl:kv:loop.cpp\n")
   file(WRITE "${SCRATCH}/src/base/check.h" "#include <string>\n")
   file(WRITE "${SCRATCH}/src/base/check.cpp" "#include \"base/check.h\"\n")
   file(WRITE "${SCRATCH}/src/kv/pool.h" "#include \"base/check.h\"\n#include <ATen/core/Tensor.h>\n")
@@ -39,15 +39,15 @@ file(WRITE "${SCRATCH}/src/kv/forgotten_test.cpp" "")
 expect("a test that is not listed" "src/kv/forgotten_test.cpp is in no list")
 plant()
 file(WRITE "${SCRATCH}/src/extra/file.h" "")
-expect("a folder without a floor" "src/extra is not in")
+expect("a folder without a layer" "src/extra is not in")
 plant()
 file(APPEND "${SCRATCH}/src/kv/pool.h" "#include <torch/torch.h>\n")
 expect("torch/torch.h in a header" "costs 8 s")
 plant()
-file(WRITE "${SCRATCH}/floors.txt" "base:rl:check.cpp\nkv:base:pool.cpp pool_test.cpp\nrl:kv:loop.cpp\n")
+file(WRITE "${SCRATCH}/layers.txt" "base:rl:check.cpp\nkv:base:pool.cpp pool_test.cpp\nrl:kv:loop.cpp\n")
 expect("a circle" "base depends on rl")
 
 if(failures)
   list(JOIN failures "\n  " text)
-  message(FATAL_ERROR "the floors check misses something:\n  ${text}")
+  message(FATAL_ERROR "the layers check misses something:\n  ${text}")
 endif()
