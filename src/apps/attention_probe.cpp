@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kPasses = 3;
 
-// Sequences of equal length with pages of their own, and all that one layer's attention reads and
-// writes. Each has `rows` rows, the last of them at position `positions` - 1.
+// Sequences of equal length with their own pages, and the buffers of one layer's attention. Each
+// has `rows` token rows, the last one at position `positions` - 1.
 class Layer {
  public:
   Layer(const model::PolicyModel& policy, int64_t sequences, int64_t rows, int64_t positions)
@@ -40,7 +40,7 @@ class Layer {
 
   void forward() {
     ops::attention(device_, shape_, batch_, qkv_, cache_.layer(0), out_, &lse_);
-    out_.view(-1)[0].item();  // a GPU has finished then
+    out_.view(-1)[0].item();  // waits for a GPU
   }
   void backward() {
     ops::attention_backward(device_, shape_, batch_, rope_, qkv_, qkv_, cache_.layer(0), out_, lse_,
@@ -83,7 +83,7 @@ AttentionSeconds attention_seconds(const model::PolicyModel& policy, const StepS
   const auto layers = static_cast<double>(policy.config().layers);
   const auto responses = static_cast<double>(shape.responses());
 
-  // A decode row's cost is linear in its position: the middle of the response stands for all.
+  // The cost of a decode row is linear in its position, so the middle of the response is the mean.
   const int64_t together = std::min(running, shape.responses());
   Layer decoding(policy, together, /*rows=*/1, shape.prompt_tokens + (shape.new_tokens + 1) / 2);
   const double rounds =

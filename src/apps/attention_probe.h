@@ -1,5 +1,5 @@
-// What attention alone costs in an RL step of a shape: the part of it that grows with the square of
-// a response's length. Measured on buffers of zeros, one layer at a time.
+// Measures the time of attention alone in an RL step of a given shape: the part that grows with the
+// square of the response length. Runs one layer on buffers of zeros.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -9,7 +9,7 @@
 namespace tlt::apps {
 
 struct AttentionSeconds {
-  double rollout = 0;  // decoding, `running` responses at a time; a prompt's chunks are not counted
+  double rollout = 0;  // decoding, `running` responses at a time; without prefill
   double train = 0;    // forward and backward
 };
 

@@ -1,5 +1,5 @@
-// What a user gets for a mistake: exit code 2 and one sentence that says what is wrong, where, and
-// what to type.
+// Errors of the user: exit code 2 and one sentence that says what is wrong, where, and what to
+// type.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 const std::string kRow = "{\"tokens\": [5, 6, 7]}\n";
 
-// Runs `words` and requires the complaint; `command` is its first word.
+// Runs `words` and expects exit code 2 and one error sentence that matches.
 void expect_complaint(const std::vector<std::string>& words,
                       const ::testing::Matcher<const std::string&>& matcher) {
   const Ended ended = run_program(words);
@@ -44,7 +44,7 @@ struct GenerateComplaintTest : ::testing::Test {
     expect_complaint(words(more), matcher);
     EXPECT_FALSE(std::filesystem::exists(output));
   }
-  // The same with other prompts.
+  // Like expect(), with other prompts.
   void expect_for_prompts(const std::string& text,
                           const ::testing::Matcher<const std::string&>& matcher) {
     prompts = scratch_file("prompts.jsonl", text);
@@ -52,7 +52,7 @@ struct GenerateComplaintTest : ::testing::Test {
   }
 };
 
-TEST(CommandLineComplaintTest, UnknownCommandNamesTheKnownOnes) {
+TEST(CommandLineComplaintTest, UnknownCommandListsTheKnownOnes) {
   const Ended ended = run_program({"genrate"});
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_EQ(ended.err,
@@ -61,7 +61,7 @@ TEST(CommandLineComplaintTest, UnknownCommandNamesTheKnownOnes) {
   EXPECT_EQ(run_program({}).exit_code, 2);
 }
 
-TEST(CommandLineComplaintTest, HelpAndVersionAreNoMistakes) {
+TEST(CommandLineComplaintTest, HelpAndVersionAreNotErrors) {
   EXPECT_THAT(run_program({"--help"}).out, AllOf(HasSubstr("generate"), HasSubstr("doctor")));
   EXPECT_THAT(run_program({"generate", "--help"}).out,
               AllOf(HasSubstr("--max-new-tokens"), HasSubstr("tlt generate")));
@@ -72,8 +72,8 @@ TEST(CommandLineComplaintTest, HelpAndVersionAreNoMistakes) {
 
 TEST_F(GenerateComplaintTest, WrongFlagsAreNamed) {
   expect({"--sample", "2"}, "unknown option --sample; did you mean --samples?\n");
-  expect({"--samples", "two"}, "--samples is 'two'; give a whole number\n");
-  expect({"--seed", "-3"}, HasSubstr("--seed is -3; give a whole number from 0"));
+  expect({"--samples", "two"}, "--samples is 'two'; give an integer\n");
+  expect({"--seed", "-3"}, HasSubstr("--seed is -3; give an integer from 0"));
   expect({"--samples", "0"}, HasSubstr("--samples is 0; give"));
   expect({"--temperature", "-1"}, HasSubstr("temperature is -1; give 0"));
   expect({"--dtype", "float16"}, HasSubstr("float16"));
@@ -83,9 +83,9 @@ TEST_F(GenerateComplaintTest, WrongFlagsAreNamed) {
   expect({"--kv-memory", "100"}, HasSubstr("100"));
 }
 
-TEST_F(GenerateComplaintTest, WhatComesLaterIsRefusedByName) {
+TEST_F(GenerateComplaintTest, InvalidSpeculationFlagsAreNamed) {
   expect({"--speculation", "eagle"},
-         "--speculation eagle needs a drafter; give its folder with --drafter\n");
+         "--speculation eagle needs a draft model; give its folder with --drafter\n");
   expect({"--speculation", "fast"},
          "--speculation is 'fast'; use off, auto, suffix, ngram, eagle or mixed\n");
   expect({"--strategy", "8_4_48"}, HasSubstr("--strategy is for --speculation suffix, ngram"));
@@ -111,10 +111,9 @@ TEST_F(GenerateComplaintTest, WrongPromptsAreNamedWithFileAndLine) {
   expect_for_prompts("{\"tokens\": []}\n", HasSubstr("prompts.jsonl:1: \"tokens\" is empty"));
   expect_for_prompts(
       "{\"tokens\": [320]}\n",
-      HasSubstr(
-          "prompts.jsonl:1: 320 is no token of this model; give whole numbers from 0 to 319"));
-  expect_for_prompts("{\"tokens\": [-1]}\n", HasSubstr("-1 is no token"));
-  expect_for_prompts("{\"tokens\": [1.5]}\n", HasSubstr("1.5 is no token"));
+      HasSubstr("prompts.jsonl:1: 320 is not a token of this model; give integers from 0 to 319"));
+  expect_for_prompts("{\"tokens\": [-1]}\n", HasSubstr("-1 is not a token"));
+  expect_for_prompts("{\"tokens\": [1.5]}\n", HasSubstr("1.5 is not a token"));
   expect_for_prompts("{\"prompt\": \"1+1\"}\n",
                      AllOf(HasSubstr("prompts.jsonl:1"), HasSubstr("has no tokenizer.json")));
   expect_for_prompts("{\"prompt\": [{\"role\": \"user\", \"content\": \"1+1\"}]}\n",
@@ -124,12 +123,12 @@ TEST_F(GenerateComplaintTest, WrongPromptsAreNamedWithFileAndLine) {
       row, HasSubstr("prompts.jsonl:1: the prompt has 512 tokens and the model 512 positions"));
 }
 
-TEST_F(GenerateComplaintTest, AnIdGivenTwiceIsNamedWithBothLines) {
+TEST_F(GenerateComplaintTest, DuplicateIdIsNamedWithBothLines) {
   const std::string row = "{\"id\": \"a\", \"tokens\": [5]}\n";
-  expect_for_prompts(row + kRow + row, HasSubstr("prompts.jsonl:3: the id \"a\" is that of"));
-  expect_for_prompts(
-      "{\"id\": 1, \"tokens\": [5]}\n" + kRow,
-      AllOf(HasSubstr("prompts.jsonl:2: the id 1 is that of"), HasSubstr("prompts.jsonl:1 too")));
+  expect_for_prompts(row + kRow + row, HasSubstr("prompts.jsonl:3: the id \"a\" is also that of"));
+  expect_for_prompts("{\"id\": 1, \"tokens\": [5]}\n" + kRow,
+                     AllOf(HasSubstr("prompts.jsonl:2: the id 1 is also that of"),
+                           HasSubstr("prompts.jsonl:1; give")));
 }
 
 TEST_F(GenerateComplaintTest, MissingFilesAreNamed) {
@@ -158,7 +157,7 @@ TEST_F(GenerateComplaintTest, TokenizerWithMoreTokensThanTheModelIsRefused) {
   model = copied_model("qwen2_tied");
   std::filesystem::copy(golden_tokenizer("llama3_style") + "/tokenizer.json",
                         model + "/tokenizer.json");
-  expect({}, AllOf(HasSubstr("tokenizer.json: it has"), HasSubstr("tokens and the model 320")));
+  expect({}, AllOf(HasSubstr("tokenizer.json: has"), HasSubstr("tokens and the model 320")));
   write_file_atomic(model + "/tokenizer.json", "{}");
   expect({}, HasSubstr("tokenizer.json"));
 }
@@ -177,12 +176,12 @@ TEST(TokenizeComplaintTest, WrongModesAndFoldersAreNamed) {
   expect_complaint({"tokenize", "--model", golden_tokenizer("demo"), "chat"},
                    HasSubstr("demo: no chat template in this folder"));
   expect_complaint({"tokenize", "--model", golden_tokenizer("demo"), "incode"},
-                   "'incode' is no mode; use encode, decode or chat\n");
+                   "'incode' is not a mode; use encode, decode or chat\n");
   expect_complaint({"tokenize", "--model", golden_model("qwen2_tied"), "encode"},
                    HasSubstr("tokenizer.json"));
 }
 
-// A run of the demo's model on a file of countdown problems.
+// Runs of the demo's model on a file of countdown problems.
 struct TrainComplaintTest : ::testing::Test {
   std::string model = TLT_SOURCE_DIR "/models/demo";
   std::string folder = scratch_folder() + "/run";
@@ -245,7 +244,7 @@ TEST_F(TrainComplaintTest, UnknownOptionsAndWrongTypesAreNamed) {
   expect({"rollout.n"}, HasSubstr("rollout.n"));
 }
 
-TEST_F(TrainComplaintTest, AnEmptyDatasetIsNamed) {
+TEST_F(TrainComplaintTest, EmptyDatasetIsNamed) {
   expect_for_rows("", AllOf(HasSubstr("data.train_files: no prompts in"), HasSubstr("rows.jsonl")));
   expect_for_rows("\n\n", HasSubstr("no prompts in"));
   expect_for_rows(row("3,4,6:24"), AllOf(HasSubstr("1"), HasSubstr("batch")));
@@ -265,7 +264,7 @@ TEST_F(TrainComplaintTest, PatternsWithoutFilesAreNamed) {
   }
 }
 
-TEST_F(TrainComplaintTest, AChangedSetOfShardsIsNotGoneOnWith) {
+TEST_F(TrainComplaintTest, ChangedSetOfShardsIsNotResumed) {
   const std::string shards = scratch_folder() + "/shards", shard = row("3,4,6:24") + row("1,2,3:6");
   std::filesystem::create_directory(shards);
   write_file_atomic(shards + "/b.jsonl", shard);
@@ -287,7 +286,7 @@ TEST_F(TrainComplaintTest, AChangedSetOfShardsIsNotGoneOnWith) {
   EXPECT_THAT(resumed.err + resumed.out, HasSubstr("resuming from"));
 }
 
-TEST_F(TrainComplaintTest, ARowWithoutItsAnswerIsNamedBeforeTheRunBegins) {
+TEST_F(TrainComplaintTest, RowWithoutAnswerIsNamedBeforeTheRun) {
   const std::string good = row("3,4,6:24");
   expect_for_rows(good + row(""), HasSubstr("rows.jsonl:2: no countdown problem; data.answer_key"));
   expect_for_rows(good + row("twelve"), HasSubstr("rows.jsonl:2: the ground truth `twelve`"));
@@ -314,7 +313,7 @@ TEST_F(TrainComplaintTest, BrokenModelsAreNamed) {
   expect({}, HasSubstr("model.safetensors"));
 }
 
-TEST_F(TrainComplaintTest, ATokenizerThatDoesNotFitIsNamed) {
+TEST_F(TrainComplaintTest, MismatchedTokenizerIsNamed) {
   const std::string whole = model;
   model = scratch_folder() + "/model";
   std::filesystem::copy(whole, model);

@@ -1,4 +1,4 @@
-// tlt bench: how fast this machine is, one JSON object a line.
+// tlt bench: benchmarks, one JSON object per line.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench.h"
@@ -19,15 +19,15 @@ namespace tlt::apps {
 namespace {
 
 constexpr Command kScenarios[] = {
-    {"decode", "Plain decoding at several batch sizes.", run_bench_decode},
-    {"rollout", "The same responses plainly and with speculation of several kinds.",
-     run_bench_rollout},
-    {"forward", "A forward pass by its number of rows.", run_bench_forward},
+    {"decode", "Decoding at several batch sizes.", run_bench_decode},
+    {"rollout", "The same responses with and without speculative decoding.", run_bench_rollout},
+    {"forward", "A forward pass by its number of token rows.", run_bench_forward},
     {"train", "One RL step: responses, then an update.", run_bench_train},
-    {"draft-train", "A drafter's steps: packed and padded; checkpoints of several kinds.",
+    {"draft-train", "Draft model training: packed and padded; ways to write checkpoints.",
      run_bench_draft_train},
-    {"growth", "How the cost of an RL step grows with its sizes.", run_bench_growth},
-    {"tokenize", "Text into tokens and back.", run_bench_tokenize},
+    {"growth", "Scaling of an RL step with prompts, response length and model width.",
+     run_bench_growth},
+    {"tokenize", "Encoding and decoding of text.", run_bench_tokenize},
     {"compare", "Ratios of two files of results.", run_bench_compare},
 };
 

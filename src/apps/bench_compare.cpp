@@ -1,4 +1,4 @@
-// tlt bench compare OLD NEW: ratios of two files of results, line by line of the same measurement.
+// tlt bench compare OLD NEW: ratios of two files of results, for each measurement in both.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Ends the fields that say which measurement a line is; the numbers after it are results.
+// The last field that identifies the measurement; the fields after it are results.
 constexpr const char* kRepeat = "repeat";
 
 std::string setting_of(const ordered_json& row) {
@@ -47,7 +47,7 @@ Results read_results(const std::string& path) {
                     ": not a line of tlt bench; give a file of its output");
     const std::string machine = row["machine"].get<std::string>();
     TLT_CHECK_INPUT(results.rows.empty() || machine == results.machine, reader.place(),
-                    ": the machine is '", machine, "' and before it '", results.machine,
+                    ": the machine is '", machine, "', in earlier lines '", results.machine,
                     "'; give a file for each machine");
     results.machine = machine;
     results.commit = row.value("commit", ordered_json("unknown")).dump();
@@ -88,7 +88,7 @@ int run_bench_compare(const Arguments& arguments) {
   const Results before = read_results(old_path), after = read_results(new_path);
   TLT_CHECK_INPUT(
       before.machine == after.machine, "'", before.machine, "' and '", after.machine,
-      "' are different machines, whose results say nothing about each other; measure both on one");
+      "' are different machines, so their results cannot be compared; measure both on one");
   fmt::print("commit {} -> {}, {}\n", before.commit, after.commit, after.machine);
   int64_t common = 0;
   for (const auto& [setting, row] : after.rows) {
@@ -98,7 +98,7 @@ int run_bench_compare(const Arguments& arguments) {
     ++common;
   }
   TLT_CHECK_INPUT(common > 0, old_path, " and ", new_path,
-                  " have no measurement in common; run the same tlt bench for both");
+                  " have no measurement in common; run the same tlt bench command for both");
   return 0;
 }
 

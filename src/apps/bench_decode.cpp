@@ -1,9 +1,9 @@
-// tlt bench decode: tokens a second of greedy decoding, prompts not counted, the end of sequence
+// tlt bench decode: tokens/s of greedy decoding, without prefill; end-of-sequence tokens are
 // ignored.
 //
-// A step counts when every response of the batch gets a token in it and no prompt is computed. The
-// share of the memory's bandwidth is that of weights and keys and values, read once a step each, as
-// a decoder limited by memory would.
+// A step counts if every response of the batch gets a token and no prompt is computed. The share of
+// the memory bandwidth assumes that a step reads the weights and the KV cache once, as in decoding
+// limited by memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
@@ -27,7 +27,7 @@ struct DecodeFlags {
 
   void add_to(CLI::App& app) {
     model.add_to(app);
-    app.add_option("--batch", batches, "Responses that decode together, as 1,4,8,32.")
+    app.add_option("--batch", batches, "Batch sizes: responses decoded together, as 1,4,8,32.")
         ->delimiter(',')
         ->default_str("1,4,8,32");
     app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.");
@@ -52,7 +52,7 @@ struct DecodeFlags {
 
 struct Decoded {
   std::vector<double> step_seconds;  // of the steps that count
-  int64_t tokens = 0;                // in those steps
+  int64_t tokens = 0;                // of these steps
   double tokens_per_forward = 0;     // of all responses
 
   double tokens_per_second() const {
@@ -102,8 +102,8 @@ Decoded decode(const model::PolicyModel& policy, rollout::Engine& engine, int64_
   return result;
 }
 
-// What one forward pass reads of the weights; of an embedding that is not the head it reads a few
-// rows only.
+// Bytes of weights that one forward pass reads. An embedding that is not tied to the LM head does
+// not count, because only a few of its rows are read.
 int64_t weight_bytes(const model::PolicyModel& policy) {
   int64_t bytes = 0;
   for (const model::Parameter& parameter : policy.parameters()) {
@@ -162,7 +162,7 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
 
 int run_bench_decode(const Arguments& arguments) {
   DecodeFlags flags;
-  CLI::App app("Tokens a second of greedy decoding at several batch sizes.");
+  CLI::App app("Tokens/s of greedy decoding at several batch sizes.");
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   flags.speculation.check();

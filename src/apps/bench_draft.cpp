@@ -1,10 +1,10 @@
-// tlt bench draft-train: optimizer steps of a drafter on sequences as long as a trace says, packed
-// and padded; with --checkpoint, how long it waits for checkpoints.
+// tlt bench draft-train: optimizer steps of a draft model on sequences with the lengths of a trace,
+// packed and padded; with --checkpoint, how long training is blocked by checkpoints.
 //
-// All kinds of batch go through the same trainer. Padding is a row for each sequence, filled up to
-// the longest of the batch, as many rows at a time as the token budget has room for. What only
-// fills goes through layer and head, as where a mask is laid over the losses; or, kinder to
-// padding, through the layer alone.
+// All kinds of batch go through the same trainer. A padded batch has one line per sequence, filled
+// up to the longest of the batch, with as many lines per pass as the token budget allows. `padded`
+// computes the layer and the LM head for padding, as with a mask on the losses; `padded_kindly`
+// computes only the layer.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench_draft.h"
@@ -46,18 +46,18 @@ struct DraftFlags {
     model.shape = "60m";
     model.add_to(app);
     app.add_option("--trace", trace,
-                   "How long the sequences are: a ServeGen …-dataset.json or a folder of them.");
-    app.add_option("--scale", scale, "Lengths of the trace are multiplied by this.");
+                   "Lengths of the sequences: a ServeGen …-dataset.json or a folder of them.");
+    app.add_option("--scale", scale, "Factor on the lengths of the trace.");
     app.add_option("--batch", batch, "Sequences of an optimizer step.");
     app.add_option("--max-tokens", max_tokens,
-                   "Tokens that go through the drafter at once; longer sequences are cut to it.");
-    app.add_option("--repeat", repeat, "Steps of each kind, in turn; or checkpoints.");
-    app.add_flag("--checkpoint", checkpoint, "Measure checkpoints instead.");
-    app.add_option("--folder", folder, "With --checkpoint: where they are written for a while.");
+                   "Tokens per pass of the draft model; longer sequences are cut to this length.");
+    app.add_option("--repeat", repeat, "Steps of each kind, interleaved; or checkpoints.");
+    app.add_flag("--checkpoint", checkpoint, "Measure checkpoints instead of packing.");
+    app.add_option("--folder", folder, "With --checkpoint: where the temporary files are written.");
   }
   void check() const {
     TLT_CHECK_INPUT(checkpoint || !trace.empty(),
-                    "--trace is missing; name a file of lengths, or --checkpoint");
+                    "--trace is missing; give a file of lengths, or --checkpoint");
     TLT_CHECK_INPUT(scale > 0 && scale <= 1000, "--scale is ", scale,
                     "; give a number above 0, up to 1000");
     TLT_CHECK_INPUT(batch >= 1 && batch <= 1 << 16, "--batch is ", batch,
@@ -69,16 +69,16 @@ struct DraftFlags {
   }
 };
 
-// Steps of all kinds on the same sequences.
+// Runs steps of all kinds on the same sequences.
 class PackingBench {
  public:
   PackingBench(const DraftFlags& flags, const model::PolicyModel& target,
                spot::DraftTrainer& trainer)
       : flags_(flags), target_(target), trainer_(trainer), trace_(LengthTrace::read(flags.trace)) {}
 
-  // Each kind once, another one first each time; the first call warms up.
+  // Runs each kind once, in rotated order. With `counts` false it is a warm-up.
   void run(uint32_t index, bool counts) {
-    const std::vector<int64_t> lengths = draw_lengths(index);
+    const std::vector<int64_t> lengths = sample_lengths(index);
     for (uint32_t i = 0; i < kKinds; ++i) {
       const auto kind = static_cast<Kind>((index + i) % kKinds);
       const double seconds = run_step(lengths, kind, index);
@@ -111,26 +111,25 @@ class PackingBench {
     out["packing_ratio"] = rates[kPacked] / rates[kPadded];
     out["packing_ratio_kindly"] = rates[kPacked] / rates[kPaddedKindly];
     log_info(
-        "packed {:.2f} samples/s, padded {:.2f}: {:.2f} x ({:.0f} % of the padded tokens fill; "
-        "{:.2f} x "
-        "where these skip the head)",
+        "packed {:.2f} samples/s, padded {:.2f}: {:.2f} x ({:.0f} % of the padded tokens are "
+        "padding; {:.2f} x if padding skips the LM head)",
         rates[kPacked], rates[kPadded], rates[kPacked] / rates[kPadded],
         100 * out["padding_share"].get<double>(), rates[kPacked] / rates[kPaddedKindly]);
   }
 
  private:
-  std::vector<int64_t> draw_lengths(uint32_t index) const {
+  std::vector<int64_t> sample_lengths(uint32_t index) const {
     RandomStream random(kDraftSeed, {.prompt = index});
     std::vector<int64_t> lengths;
     for (int64_t i = 0; i < flags_.batch; ++i) {
-      const double scaled = flags_.scale * static_cast<double>(trace_.draw(random));
+      const double scaled = flags_.scale * static_cast<double>(trace_.sample(random));
       lengths.push_back(std::clamp(static_cast<int64_t>(scaled), int64_t{4}, flags_.max_tokens));
     }
     return lengths;
   }
 
-  // A sequence of `pairs` pairs, filled up to `filled`. Fillers of kPadded count as pairs do: what
-  // they are worth changes no time.
+  // A sequence of `pairs` pairs, filled up to `filled`. The padding of kPadded is made of ordinary
+  // pairs, because values do not affect the time.
   spot::DraftSample make(int64_t pairs, int64_t filled, Kind kind, uint32_t index) const {
     const at::Tensor states = at::zeros({filled + 1, target_.config().hidden}, target_.type());
     states.narrow(0, 0, pairs + 1)
@@ -166,8 +165,8 @@ class PackingBench {
 int run_bench_draft_train(const Arguments& arguments) {
   DraftFlags flags;
   CLI::App app(
-      "Optimizer steps of a drafter: packed and padded sequences of a trace's lengths; or, with "
-      "--checkpoint, how long it waits for checkpoints.");
+      "Optimizer steps of a draft model on sequences with the lengths of a trace, packed and "
+      "padded; or, with --checkpoint, how long training waits for checkpoints.");
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   flags.check();
@@ -185,7 +184,7 @@ int run_bench_draft_train(const Arguments& arguments) {
     report["repeat"] = flags.repeat;
     report.update(measure_checkpoints(network, trainer, flags.folder, flags.repeat));
     log_info(
-        "the trainer waits {:.0f} ms (blocking, full), {:.0f} ms (async, full), {:.0f} ms "
+        "training waits {:.0f} ms (blocking, full), {:.0f} ms (async, full), {:.0f} ms "
         "(async, selective): {:.1f} x",
         report["blocking_full_blocked_ms"].get<double>(),
         report["async_full_blocked_ms"].get<double>(),

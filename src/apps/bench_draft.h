@@ -1,5 +1,5 @@
-// What `tlt bench draft-train` measures beside its packing: how long a drafter's trainer waits for
-// checkpoints of several kinds.
+// The checkpoint benchmark of `tlt bench draft-train --checkpoint`: how long draft model training
+// is blocked by ways to write checkpoints.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,13 +12,14 @@
 
 namespace tlt::apps {
 
-// Milliseconds, medians of `repeat` rounds, each kind once a round:
-//   blocking_full    the drafter with the target's embedding and head, and the optimizer, written,
-//                    checksummed and flushed to the disk while the trainer waits
-//   async_full       the same, copied while the trainer waits and written beside it
-//   async_selective  what is trained and its optimizer alone, so: what tlt train writes
-// …_blocked_ms is what the trainer waits, …_durable_ms until it is on the disk. The files are below
-// `folder` and gone afterwards. Error: what was written last does not read back equal.
+// Milliseconds, medians of `repeat` rounds, each way once per round:
+//   blocking_full    the draft model with the target's embedding and LM head, and the optimizer,
+//                    written, checksummed and flushed to the disk while training waits
+//   async_full       the same, copied while training waits and written in the background
+//   async_selective  only the trained weights and their optimizer, as tlt train writes them
+// …_blocked_ms is the time training waits, …_durable_ms the time until the files are on the disk.
+// The files are below `folder` and are removed. Error: the last checkpoint does not read back
+// equal.
 nlohmann::ordered_json measure_checkpoints(const model::DraftNetwork& network,
                                            spot::DraftTrainer& trainer, const std::string& folder,
                                            int64_t repeat);

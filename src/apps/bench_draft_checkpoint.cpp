@@ -22,7 +22,7 @@ using model::TensorSource;
 
 constexpr double kMilliseconds = 1e3;
 
-// Embedding and head, as a drafter that has copies of its own keeps them.
+// Embedding and LM head, as in a draft model that stores its own copies.
 std::vector<TensorSource> frozen_part(const model::DraftNetwork& network) {
   const model::PolicyModel& target = network.target();
   const int64_t rows = target.config().vocabulary, columns = target.config().hidden;
@@ -67,7 +67,7 @@ class CheckpointBench {
     int64_t bytes = 0;
   };
 
-  // Everything in the foreground, nothing copied.
+  // Writes everything in the foreground, without copies.
   void block(Times& times) {
     const Stopwatch watch;
     const std::string place = folder_ + "/blocking";
@@ -108,13 +108,13 @@ class CheckpointBench {
     times.bytes = bytes_below(folder_ + "/checkpoints");
   }
 
-  // The newest checkpoint, found by its checksums, has the optimizer as it is.
+  // The newest complete checkpoint has the optimizer's current state.
   void check_last() {
     const auto place = train::find_latest(folder_ + "/checkpoints");
-    TLT_CHECK(place && place->step == step_, "the last checkpoint is not there");
+    TLT_CHECK(place && place->step == step_, "the last checkpoint is missing");
     model::SafetensorsFile file(place->folder + "/state/optimizer.safetensors");
     for (const auto& [name, tensor] : trainer_.optimizer().state())
-      TLT_CHECK(at::equal(file.read(name), tensor), name, " reads back as something else");
+      TLT_CHECK(at::equal(file.read(name), tensor), name, " reads back with other values");
   }
 
  private:
@@ -138,7 +138,7 @@ nlohmann::ordered_json measure_checkpoints(const model::DraftNetwork& network,
   CheckpointBench bench(network, trainer, folder);
   CheckpointBench::Times blocking, full, selective;
   for (int64_t i = 0; i <= repeat; ++i) {
-    if (i == 1) blocking = full = selective = {};  // the first round warms up
+    if (i == 1) blocking = full = selective = {};  // the first round is a warm-up
     bench.block(blocking);
     bench.copy(/*is_selective=*/false, full);
     bench.copy(/*is_selective=*/true, selective);

@@ -1,10 +1,9 @@
-// tlt bench forward: what a forward pass costs by its number of rows: the cost model of
-// speculation.
+// tlt bench forward: time of a forward pass by its number of token rows, the cost model of
+// speculative decoding.
 //
-// Verifying a draft tree is a pass whose rows are one tree behind a common context; decoding
-// without speculation is one of a row for each sequence. Both are measured, or trees of several
-// sequences, and the head apart. All sizes take turns, so that whatever else the machine does hits
-// all of them.
+// The token rows of a pass are one draft tree after a common context, trees of several sequences,
+// or one row per sequence as in non-speculative decoding. The LM head is measured separately. All
+// sizes are interleaved, so that a transient slowdown of the machine affects all of them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
@@ -30,16 +29,16 @@ struct ForwardFlags {
 
   void add_to(CLI::App& app) {
     model.add_to(app);
-    app.add_option("--rows", rows, "Rows of a pass, as 1,2,4,8,16,32.")
+    app.add_option("--rows", rows, "Token rows of a pass, as 1,2,4,8,16,32.")
         ->delimiter(',')
         ->default_str("1,2,4,8,16,32");
     app.add_option("--as", kinds,
-                   "What the rows are: tree (one draft tree), trees (of --tree-rows each), "
-                   "sequences (one each).")
+                   "The token rows: tree (one draft tree), trees (of --tree-rows each), "
+                   "sequences (one row each).")
         ->delimiter(',')
         ->default_str("tree,sequences");
-    app.add_option("--tree-rows", tree_rows, "Rows of each of several trees.");
-    app.add_option("--context", context, "Tokens of a sequence before these rows.");
+    app.add_option("--tree-rows", tree_rows, "With --as trees: token rows of each tree.");
+    app.add_option("--context", context, "Tokens of each sequence before the token rows.");
     app.add_option("--repeat", repeat, "Passes of each size.");
   }
 
@@ -54,8 +53,8 @@ struct ForwardFlags {
                     ", --repeat ", repeat, " and --tree-rows ", tree_rows, "; give at least 1");
     for (const int64_t count : rows)
       TLT_CHECK_INPUT(!has("trees") || count % tree_rows == 0, "--rows has ", count,
-                      ", which are no whole trees of ", tree_rows,
-                      " rows; give multiples, or another --tree-rows");
+                      ", not a multiple of --tree-rows=", tree_rows,
+                      "; give multiples, or another --tree-rows");
     TLT_CHECK_INPUT(!rows.empty() && context + most_rows() <= config.max_positions, "--context ",
                     context, " and --rows need ", context + (rows.empty() ? 0 : most_rows()),
                     " positions and the model has ", config.max_positions, "; give fewer");
@@ -68,7 +67,7 @@ struct ForwardFlags {
   }
 };
 
-// Rows of one kind and number, and how long their passes took.
+// One kind and number of token rows, and the times of its passes.
 struct Case {
   std::string kind;
   ops::Batch batch;
@@ -76,7 +75,7 @@ struct Case {
   std::vector<double> forward_seconds = {}, head_seconds = {};
 };
 
-// A spine, and a leaf beside each of its nodes.
+// A tree of width 2: a chain of nodes, each with a leaf as sibling.
 void add_tree(ops::Batch& batch, std::span<const int32_t> tokens, int64_t context,
               const ops::PageId* pages) {
   batch.add_tree(tokens[0], static_cast<int32_t>(context), pages);
@@ -101,7 +100,7 @@ class ForwardBench {
   }
 
   void run() {
-    constexpr int64_t kTurn = 10;  // passes of a size in a row
+    constexpr int64_t kTurn = 10;  // consecutive passes of one size
     for (Case& which : cases_) pass(which);
     for (Case& which : cases_) which.forward_seconds.clear(), which.head_seconds.clear();
     for (int64_t done = 0; done < flags_.repeat; done += kTurn)
@@ -179,7 +178,7 @@ void print_case(const ForwardFlags& flags, const model::PolicyModel& policy, con
 int run_bench_forward(const Arguments& arguments) {
   ForwardFlags flags;
   CLI::App app(
-      "Seconds of a forward pass by its number of rows, as one draft tree or as sequences.");
+      "Seconds of a forward pass by its number of token rows, as draft trees or as sequences.");
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   const auto policy = flags.model.load();

@@ -1,9 +1,9 @@
-// tlt bench growth: how the cost of an RL step grows with prompts, response length and model size.
+// tlt bench growth: scaling of an RL step with prompts, response length and model width.
 //
-// On the CPU seconds are the processor's: it is work that is measured, and other programs do not
-// count. One of the three grows by the factors, the other two stay. An exponent is log(cost ratio)
-// / log(size ratio) to the line before: 1 is linear. Attention is measured alone too
-// (attention_probe.h), because its part of a step may grow with the square of a response's length.
+// On the CPU seconds are processor time, so that other programs do not affect them. One of the
+// three sizes grows by the factors, the other two are constant. An exponent is log(cost ratio) /
+// log(size ratio) to the line before: 1 is linear. Attention is also measured alone
+// (attention_probe.h), because its time grows with the square of the response length.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <malloc.h>
@@ -32,7 +32,7 @@ struct Point {
   int64_t factor;
   StepShape step;
   int64_t width;
-  int64_t size;  // of what grows: prompts, tokens of a response, parameters
+  int64_t size;  // prompts, tokens of a response or parameters
 };
 
 struct GrowthFlags {
@@ -40,14 +40,14 @@ struct GrowthFlags {
                     .dtype = "bfloat16",
                     .device = "cpu",
                     .threads = 1,
-                    .adapter = ""};  // without its --model
+                    .adapter = ""};  // --model is not among the flags
   StepShape step{.prompts = 2, .samples = 8, .prompt_tokens = 32, .new_tokens = 64};
   int64_t width = 128, repeat = 3;
   std::vector<int64_t> factors = {1, 4, 16};
 
   void add_to(CLI::App& app) {
     app.option_defaults()->always_capture_default();
-    app.add_option("--factor", factors, "How much larger, ascending, as 1,4,16.")
+    app.add_option("--factor", factors, "Factors on each size, ascending, as 1,4,16.")
         ->delimiter(',')
         ->default_str("1,4,16");
     app.add_option("--prompts", step.prompts, "Prompts of the step, at factor 1.");
@@ -55,11 +55,12 @@ struct GrowthFlags {
     app.add_option("--prompt-tokens", step.prompt_tokens, "Length of the prompts.");
     app.add_option("--new-tokens", step.new_tokens, "Length of the responses, at factor 1.");
     app.add_option("--width", width, "Hidden size of the model, at factor 1; a multiple of 64.");
-    app.add_option("--repeat", repeat, "Steps of each line; the best counts.");
+    app.add_option("--repeat", repeat, "Steps per line; the fastest counts.");
     app.add_option("--dtype", device.dtype, "float32 or bfloat16.");
     app.add_option("--device", device.device, "cpu, cuda or cuda:N.");
-    app.add_option("--threads", device.threads,
-                   "Threads on the CPU; 0: all cores. More than 1 also count their waiting.");
+    app.add_option(
+        "--threads", device.threads,
+        "Threads on the CPU; 0: all cores. With more than 1, waiting counts as processor time.");
   }
 
   at::ScalarType type() const { return model::parse_type(device.dtype, "--dtype"); }
@@ -77,7 +78,7 @@ struct GrowthFlags {
   }
 };
 
-// Everything in it grows with the width but layers, vocabulary and the size of a head.
+// Layers, vocabulary and head size are constant; the other sizes grow with the width.
 model::ModelConfig config_of(int64_t width) {
   model::ModelConfig config;
   config.vocabulary = kVocabulary;
@@ -117,7 +118,7 @@ std::vector<Point> points_of(const GrowthFlags& flags) {
 struct Cost {
   double rollout_seconds = 0, train_seconds = 0;
   AttentionSeconds attention;
-  double memory_bytes = 0;  // above what the process had without model, engine and trainer
+  double memory_bytes = 0;  // peak of the process, less its memory before model, engine and trainer
 
   double attention_seconds() const { return attention.rollout + attention.train; }
   double other_seconds() const { return rollout_seconds + train_seconds - attention_seconds(); }
@@ -134,7 +135,7 @@ rollout::EngineOptions engine_options(const model::PolicyModel& policy, const St
 
 Cost measure(const Point& point, const GrowthFlags& flags, const Device& device) {
   const Clock& clock = device.is_cpu() ? processor_clock() : steady_clock();
-  malloc_trim(0);  // what an earlier, larger line has freed is not this one's
+  malloc_trim(0);  // returns memory freed by the line before
   forget_peak_memory();
   const int64_t before = peak_memory_bytes();
   Cost cost;
@@ -143,7 +144,7 @@ Cost measure(const Point& point, const GrowthFlags& flags, const Device& device)
   const rollout::EngineOptions engine = engine_options(policy, point.step);
   {
     RlStep step(policy, point.step, engine, flags.repeat + 1, clock);
-    step.run(0);  // warms up
+    step.run(0);  // warm-up
     for (uint32_t i = 1; i <= flags.repeat; ++i) {
       const StepResult result = step.run(i);
       const auto keep_best = [&](double& best, double seconds) {
@@ -196,15 +197,15 @@ void report(const Point& point, const Cost& cost, const Point* last, const Cost*
 int run_bench_growth(const Arguments& arguments) {
   GrowthFlags flags;
   CLI::App app(
-      "How the cost of an RL step grows: with prompts, with the length of responses, with the "
-      "model's width. Random weights.");
+      "Scaling of an RL step with the number of prompts, the response length and the model "
+      "width, with random weights.");
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   flags.check();
   const Device device = flags.device.open_device();
   const std::vector<Point> points = points_of(flags);
 
-  measure(points.front(), flags, device);  // the program's first step pays for pages and threads
+  measure(points.front(), flags, device);  // warm-up of memory pages and threads
   std::vector<Cost> costs;
   for (size_t i = 0; i < points.size(); ++i) {
     costs.push_back(measure(points[i], flags, device));

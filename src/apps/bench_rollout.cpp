@@ -1,9 +1,9 @@
-// tlt bench rollout: the same responses decoded in several ways, interleaved: plainly, with each
-// drafter, with strategies that never change, and as the tuner chooses.
+// tlt bench rollout: the same responses decoded in several ways, interleaved: without speculation,
+// with each drafter, with fixed strategies, and with the tuner.
 //
-// Every way gives the same tokens (checked, or the command fails), so seconds compare. Drafters
-// begin each run with nothing; what the tuner has learned it keeps, as in a run of many steps. The
-// first round warms up and does not count.
+// The command fails unless every way gives the same tokens, so that seconds can be compared.
+// Drafters start each run empty; the tuner keeps its statistics, as in a run of many steps. The
+// first round is a warm-up and does not count.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
@@ -35,8 +35,8 @@ constexpr size_t kBuckets = 8;  // of batch sizes: 1, 2-3, 4-7 …
 
 constexpr const char* kBlindEagle = "eagle-blind";
 
-// "off", "auto", "suffix", "ngram", "eagle", "eagle-blind", "mixed", "simulated"; with ":8_4_16"
-// always that strategy.
+// "off", "auto", "suffix", "ngram", "eagle", "eagle-blind", "mixed", "simulated"; with ":8_4_16" a
+// fixed strategy.
 struct Way {
   std::string name;
   std::string drafter;  // "" for off
@@ -48,8 +48,8 @@ Way parse_way(const std::string& name) {
   const auto known = {"off", "auto", "suffix", "ngram", "eagle", kBlindEagle, "mixed", "simulated"};
   TLT_CHECK_INPUT(
       std::ranges::find(known, way.drafter) != known.end(), "--ways has '", name,
-      "'; use off, auto, suffix, ngram, eagle, eagle-blind, mixed or simulated, and with a "
-      "drafter a strategy if you like: suffix:8_4_16");
+      "'; use off, auto, suffix, ngram, eagle, eagle-blind, mixed or simulated, a drafter "
+      "optionally with a strategy: suffix:8_4_16");
   if (way.drafter.size() < name.size()) {
     TLT_CHECK_INPUT(way.drafter != "off" && way.drafter != "auto", "--ways has '", name,
                     "'; only a drafter takes a strategy");
@@ -59,7 +59,7 @@ Way parse_way(const std::string& name) {
   return way;
 }
 
-// Depth x width x verify, as far as they fit each other (TLT, Table 1, Figure 13).
+// Valid combinations of depth, width and tokens to verify (TLT, Table 1, Figure 13).
 std::vector<std::string> sweep_of(const std::string& drafter) {
   std::vector<std::string> ways;
   for (const int64_t depth : {2, 4, 6, 8, 10})
@@ -84,22 +84,20 @@ struct RolloutFlags {
   void add_to(CLI::App& app) {
     model.add_to(app);
     app.add_option("--prompts", prompts,
-                   "JSONL file as for tlt generate, or problems made on the fly, as "
-                   "countdown:seed=7,size=64; without: random tokens.");
-    app.add_option(
-           "--ways", way_names,
-           "off, auto (as the tuner chooses), suffix, ngram, eagle, eagle-blind (it does not know "
-           "the random numbers), mixed; or always one strategy, "
-           "as suffix:8_4_16.")
+                   "JSONL file as for tlt generate, or generated problems, as "
+                   "countdown:seed=7,size=64; without it: random tokens.");
+    app.add_option("--ways", way_names,
+                   "off, auto (the tuner chooses), suffix, ngram, eagle, eagle-blind (without "
+                   "common random numbers), mixed; with a fixed strategy as suffix:8_4_16.")
         ->delimiter(',')
         ->default_str("off,auto,suffix,ngram");
     app.add_option("--drafter", drafter,
-                   "Folder of an EAGLE drafter made for the model, for auto, eagle and mixed; or "
-                   "'untrained', one that knows nothing.");
+                   "Folder of an EAGLE draft model for the model, for auto, eagle and mixed; or "
+                   "'untrained': random weights.");
     app.add_option("--sweep", sweep,
-                   "Of this drafter, all strategies of a grid of depth, width and tokens to "
-                   "verify, beside --ways.");
-    app.add_option("--batch", batches, "Responses that decode at the same time, as 1,8,128.")
+                   "Also measure this drafter with all strategies of a grid of depth, width and "
+                   "tokens to verify.");
+    app.add_option("--batch", batches, "Batch sizes: responses decoded together, as 1,8,128.")
         ->delimiter(',')
         ->default_str("1,8,128");
     app.add_option("--responses", responses,
@@ -107,12 +105,13 @@ struct RolloutFlags {
     app.add_option("--samples", samples, "Responses per prompt.");
     app.add_option("--prompt-tokens", prompt_tokens, "Length of random prompts.");
     app.add_option("--max-new-tokens", new_tokens, "Longest response, in tokens.");
-    app.add_option("--temperature", temperature, "Divides the logits; 0: the most likely token.");
+    app.add_option("--temperature", temperature, "Sampling temperature; 0: greedy.");
     app.add_flag("--ignore-eos", ignore_eos, "Every response has --max-new-tokens.");
     app.add_option("--repeat", repeat, "Rounds; the median counts.");
-    app.add_option("--simulate-acceptance", acceptance,
-                   "A way 'simulated' whose trees of depth 8 give so many tokens a forward pass, "
-                   "drafting at no cost: what speculation could do for a model without a drafter.");
+    app.add_option(
+        "--simulate-acceptance", acceptance,
+        "Adds 'simulated', a drafter without cost whose trees of depth 8 have this "
+        "acceptance length: the potential of speculation for a model without a drafter.");
   }
 
   std::vector<Way> ways() const {
@@ -142,7 +141,7 @@ struct RolloutFlags {
                       "'simulated' needs --simulate-acceptance, as 4");
       TLT_CHECK_INPUT(
           (!way.drafter.starts_with("eagle") && way.drafter != "mixed") || !drafter.empty(), "'",
-          way.drafter, "' needs a drafter; give its folder with --drafter");
+          way.drafter, "' needs a draft model; give its folder with --drafter");
     }
     TLT_CHECK_INPUT(
         prompt_tokens >= 1 && new_tokens >= 2 && prompt_tokens + new_tokens <= config.max_positions,
@@ -177,9 +176,9 @@ std::vector<std::vector<int32_t>> load_prompts(const RolloutFlags& flags,
 }
 
 struct Run {
-  double seconds = 0, cpu_seconds = 0;  // the latter of all threads
-  int64_t tokens = 0, forwards = 0;     // forwards: of responses
-  double forward_seconds = 0;           // of an engine step, of the target with its head
+  double seconds = 0, cpu_seconds = 0;  // cpu_seconds: of all threads
+  int64_t tokens = 0, forwards = 0;     // forwards: target forward passes, summed over responses
+  double forward_seconds = 0;           // mean per engine step: target with LM head and sampling
   std::array<double, kBuckets> bucket_seconds = {};
   std::array<int64_t, kBuckets> bucket_tokens = {};
   rollout::SpeculationStats speculation;
@@ -231,7 +230,7 @@ class Comparison {
   void report() const {
     std::string table = fmt::format(
         "batch {}, {} responses; time is the median of {}, min the worst round's speedup, "
-        "overhead is per step beside the forward pass\n  "
+        "overhead is per step without forward passes\n  "
         "{:<16}{:>10}{:>9}{:>9}{:>7}{:>19}{:>13}{:>10}",
         batch_, responses_, counted(flags_.repeat, "round"), "method", "time", "tok/s", "speedup",
         "min", "acceptance length", "spec. steps", "overhead");
@@ -302,7 +301,7 @@ class Comparison {
     return run;
   }
 
-  // The first run, which is plain decoding's, is what all others must give.
+  // The first run, without speculation, is the reference that all others must reproduce.
   void keep_or_compare(const rollout::Response& response, const std::string& way) {
     const spec::SequenceId id{response.prompt_id, response.sample};
     const auto [tokens, is_new] = truth_.emplace(id, response.tokens);
@@ -311,7 +310,7 @@ class Comparison {
       return;
     }
     TLT_CHECK(response.tokens == tokens->second && response.logprobs == logprobs_.at(id), way,
-              " gave other tokens or logprobs than plain decoding, prompt ", id.prompt_id,
+              " gave other tokens or logprobs than non-speculative decoding, prompt ", id.prompt_id,
               " sample ", id.sample);
   }
 
@@ -328,7 +327,7 @@ class Comparison {
     }
   }
 
-  // Medians over the rounds, each beside the same round's plain decoding.
+  // Medians over the rounds; each speedup is relative to `off` in the same round.
   void report_buckets(size_t way, nlohmann::ordered_json& line) const {
     nlohmann::ordered_json speeds, speedups;
     for (size_t bucket = 0; bucket < kBuckets; ++bucket) {
@@ -377,13 +376,14 @@ class Comparison {
     line["speedup"] = median(ratios);
     line["speedup_min"] = quantile(ratios, 0);
     line["speedups"] = ratios;
-    line["cpu_speedup"] = median(cpu_ratios);  // on a machine that others use too
+    line["cpu_speedup"] = median(cpu_ratios);  // for a machine with other load
     line["accept_length"] = accept_length;
     line["speculation_share"] = share;
     line["drafted_tokens"] = stats.drafted_tokens;
     line["accepted_tokens"] = stats.accepted_tokens;
     line["draft_seconds"] = stats.draft_seconds;
-    // What speculation costs an engine step beside forward passes, and its share of a plain one's.
+    // Overhead of speculation per decode step, without forward passes, and relative to the forward
+    // pass of a non-speculative step.
     const double fixed = stats.decode_steps > 0 ? (stats.seconds - stats.forward_seconds) /
                                                       static_cast<double>(stats.decode_steps)
                                                 : 0;
@@ -406,9 +406,9 @@ class Comparison {
   int64_t responses_ = 0;
   std::shared_ptr<const rollout::SamplingOptions> sampling_;
   rollout::EngineOptions engine_;
-  std::shared_ptr<model::DraftNetwork> network_;  // null: no EAGLE drafter
+  std::shared_ptr<model::DraftNetwork> network_;  // null: no draft model
   std::optional<spec::CostTable> costs_;
-  std::vector<std::string> learned_;    // [way] by its tuner
+  std::vector<std::string> learned_;    // [way], state of its tuner
   std::vector<std::vector<Run>> runs_;  // [way, round]
   Truth truth_;
   std::map<spec::SequenceId, std::vector<float>> logprobs_;
@@ -418,7 +418,7 @@ class Comparison {
 
 int run_bench_rollout(const Arguments& arguments) {
   RolloutFlags flags;
-  CLI::App app("The same responses decoded plainly and with speculation of several kinds.");
+  CLI::App app("The same responses decoded without speculation and with several drafters.");
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   const auto policy = flags.model.load();

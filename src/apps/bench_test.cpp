@@ -34,14 +34,14 @@ TEST(BenchTest, DecodeReportsEachBatchSize) {
       EXPECT_TRUE(row.value(name, json()).is_string()) << name;
   }
   EXPECT_LT(rows[0]["peak_memory_bytes"], int64_t{256} << 20)
-      << "the buffer of the bandwidth's probe is not counted";
+      << "the buffer of the bandwidth measurement is not counted";
   EXPECT_EQ(rows[0]["batch"], 1);
   EXPECT_EQ(rows[1]["batch"], 5);
   EXPECT_DOUBLE_EQ(rows[0]["weight_bytes_per_token"].get<double>(),
                    5 * rows[1]["weight_bytes_per_token"].get<double>());
 }
 
-TEST(BenchTest, DraftTrainComparesPackingAndPaddingOnATrace) {
+TEST(BenchTest, DraftTrainComparesPackingAndPadding) {
   const std::string trace =
       scratch_file("dataset.json", R"({"0": {"output_tokens": "{10: 0.9, 80: 0.1}"}})");
   const Ended ended =
@@ -61,7 +61,7 @@ TEST(BenchTest, DraftTrainComparesPackingAndPaddingOnATrace) {
   EXPECT_EQ(run_program({"bench", "draft-train"}).exit_code, 2);
 }
 
-TEST(BenchTest, CheckpointsOfADrafterAreMeasuredAndLeaveNothing) {
+TEST(BenchTest, DraftCheckpointsAreMeasuredAndRemoved) {
   const std::string folder = scratch_folder() + "/disk";
   std::filesystem::create_directories(folder);
   const Ended ended = run_program({"bench", "draft-train", "--checkpoint", "--shape", "tiny",
@@ -77,7 +77,7 @@ TEST(BenchTest, CheckpointsOfADrafterAreMeasuredAndLeaveNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
-TEST(BenchTest, RolloutComparesTheWaysInOneRun) {
+TEST(BenchTest, RolloutComparesAllWaysInOneRun) {
   const Ended ended = run_program({"bench",
                                    "rollout",
                                    "--model",
@@ -120,10 +120,10 @@ TEST(BenchTest, RolloutComparesTheWaysInOneRun) {
   }
   EXPECT_EQ(rows[0]["speedup"], 1.0);
   EXPECT_EQ(rows[0]["accept_length"], 1.0);
-  EXPECT_GT(rows[3]["accepted_tokens"], 10);  // always on, whatever passes cost just now
+  EXPECT_GT(rows[3]["accepted_tokens"], 10);  // a fixed strategy drafts in every step
 }
 
-TEST(BenchTest, TrainReportsBothHalvesOfAStep) {
+TEST(BenchTest, TrainReportsRolloutAndUpdate) {
   const Ended ended = run_program({"bench", "train", "--model", golden_model("qwen2_tied"),
                                    "--prompts", "2", "--samples", "3", "--prompt-tokens", "5",
                                    "--new-tokens", "7", "--repeat", "1", "--threads", "1"});
@@ -131,10 +131,10 @@ TEST(BenchTest, TrainReportsBothHalvesOfAStep) {
   const json row = json_lines(ended.out).at(0);
   EXPECT_GT(row["rollout_seconds"], 0.0);
   EXPECT_GT(row["train_seconds"], 0.0);
-  EXPECT_EQ(row["rollout_probs_diff_max"], 0.0) << "engine and trainer share their arithmetic";
+  EXPECT_EQ(row["rollout_probs_diff_max"], 0.0) << "engine and trainer compute the same bits";
 }
 
-// Rows of one quantity, first the smallest.
+// The rows of one quantity, smallest size first.
 std::vector<json> rows_of(const std::vector<json>& rows, const std::string& quantity) {
   std::vector<json> found;
   for (const json& row : rows)
@@ -142,7 +142,7 @@ std::vector<json> rows_of(const std::vector<json>& rows, const std::string& quan
   return found;
 }
 
-TEST(BenchTest, GrowthRelatesEachCostToTheSizeBefore) {
+TEST(BenchTest, GrowthReportsExponentsToTheLineBefore) {
   const Ended ended = run_program({"bench", "growth", "--factor", "1,3", "--prompts", "1",
                                    "--samples", "2", "--prompt-tokens", "4", "--new-tokens", "8",
                                    "--width", "64", "--repeat", "1", "--threads", "1"});
@@ -160,14 +160,14 @@ TEST(BenchTest, GrowthRelatesEachCostToTheSizeBefore) {
       EXPECT_EQ(small["size"], first_size);
       EXPECT_EQ(size_ratio, 3.0);
     } else {
-      EXPECT_GT(size_ratio, 3.0 * 2) << "parameters grow with nearly the square of the width";
+      EXPECT_GT(size_ratio, 3.0 * 2) << "parameters grow about with the square of the width";
     }
     for (const auto& [cost, unit] : {std::pair<std::string, std::string>("rollout", "_seconds"),
                                      {"train", "_seconds"},
                                      {"attention", "_seconds"},
                                      {"memory", "_bytes"}}) {
       EXPECT_GT(small[cost + unit], 0.0) << cost;
-      EXPECT_FALSE(small.contains(cost + "_exponent")) << "there is nothing before it";
+      EXPECT_FALSE(small.contains(cost + "_exponent")) << "the first line has no exponent";
       EXPECT_NEAR(large[cost + "_exponent"].get<double>(),
                   std::log(large[cost + unit].get<double>() / small[cost + unit].get<double>()) /
                       std::log(size_ratio),
@@ -192,7 +192,7 @@ std::string result(double rate, const std::string& machine, const std::string& w
          "\n";
 }
 
-TEST(BenchTest, CompareGivesRatiosOfOneMachineOnly) {
+TEST(BenchTest, CompareRefusesDifferentMachines) {
   const std::string before = scratch_file("old.jsonl", result(100, "here")),
                     after = scratch_file("new.jsonl", result(150, "here"));
   const Ended ended = run_program({"bench", "compare", before, after});
@@ -206,7 +206,7 @@ TEST(BenchTest, CompareGivesRatiosOfOneMachineOnly) {
   EXPECT_THAT(complaint(refused, "bench"), HasSubstr("different machines"));
 }
 
-TEST(BenchTest, CompareTellsAllMeasurementsOfAFileApart) {
+TEST(BenchTest, CompareMatchesEveryMeasurement) {
   const std::string before =
       scratch_file("old.jsonl", result(100, "here") + result(200, "here", "auto"));
   const Ended ended =
@@ -220,7 +220,7 @@ TEST(BenchTest, CompareTellsAllMeasurementsOfAFileApart) {
   EXPECT_THAT(complaint(refused, "bench"), HasSubstr("a second result of 'rollout off batch 8'"));
 }
 
-TEST(BenchTest, TokenizeCountsTheTextsOfAllFiles) {
+TEST(BenchTest, TokenizeCountsTheStringsOfAllFiles) {
   const std::string golden = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
   const std::string data =
       scratch_file("texts.jsonl", "{\"a\": \"ab cd\", \"n\": 1}\n{\"a\": \"e\", \"b\": \"f\"}\n");
@@ -236,7 +236,7 @@ TEST(BenchTest, TokenizeCountsTheTextsOfAllFiles) {
   EXPECT_GT(row["decode_bytes_per_second"], 0);
 }
 
-TEST(BenchTest, ForwardHasALineForEveryKindAndNumberOfRows) {
+TEST(BenchTest, ForwardReportsEveryKindAndSize) {
   const Ended ended = run_program({"bench", "forward", "--model", golden_model("qwen2_tied"),
                                    "--rows", "5,10", "--as", "tree,trees,sequences", "--tree-rows",
                                    "5", "--context", "17", "--repeat", "3"});
@@ -272,7 +272,7 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   EXPECT_THAT(rollout({"--ways", "off:8_4_16"}), HasSubstr("only a drafter takes a strategy"));
   EXPECT_THAT(rollout({"--ways", "suffix:1_1_9"}), HasSubstr("1_1_9"));
   EXPECT_THAT(rollout({"--ways", "simulated"}), HasSubstr("needs --simulate-acceptance"));
-  EXPECT_THAT(rollout({"--ways", "eagle"}), HasSubstr("needs a drafter"));
+  EXPECT_THAT(rollout({"--ways", "eagle"}), HasSubstr("needs a draft model"));
   EXPECT_THAT(rollout({"--simulate-acceptance", "0.5"}), HasSubstr("--simulate-acceptance is 0.5"));
   EXPECT_THAT(rollout({"--batch", "0"}), HasSubstr("--batch has 0"));
   const Ended growth = run_program({"bench", "growth", "--factor", "4,1"});
@@ -283,7 +283,7 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   EXPECT_THAT(complaint(forward, "bench"), HasSubstr("--as has 'forest'; give tree"));
   const Ended cut = run_program({"bench", "forward", "--as", "trees", "--rows", "6"});
   EXPECT_EQ(cut.exit_code, 2);
-  EXPECT_THAT(complaint(cut, "bench"), HasSubstr("--rows has 6, which are no whole trees of 4"));
+  EXPECT_THAT(complaint(cut, "bench"), HasSubstr("--rows has 6, not a multiple of --tree-rows=4"));
 }
 
 }  // namespace

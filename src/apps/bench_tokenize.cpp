@@ -1,4 +1,4 @@
-// tlt bench tokenize: how fast texts become tokens and tokens text, on one thread.
+// tlt bench tokenize: speed of encoding and decoding text, on one thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
@@ -21,8 +21,8 @@ struct TokenizeFlags {
 
   void add_to(CLI::App& app) {
     app.add_option("--model", model, "Folder with tokenizer.json.")->required();
-    app.add_option("--data", files, "JSON lines; every string of a row is a text.")->required();
-    app.add_option("--repeat", repeat, "Passes over the texts, after one that is not counted.");
+    app.add_option("--data", files, "JSONL file; every string of a row is encoded.")->required();
+    app.add_option("--repeat", repeat, "Passes over the strings, after a warm-up.");
   }
 };
 
@@ -36,7 +36,7 @@ std::vector<std::string> read_texts(const std::vector<std::string>& files) {
         if (value.is_string()) texts.push_back(value.get<std::string>());
     }
   }
-  TLT_CHECK_INPUT(!texts.empty(), "--data has no text");
+  TLT_CHECK_INPUT(!texts.empty(), "--data has no strings; give rows with strings");
   return texts;
 }
 
@@ -63,7 +63,7 @@ void pass(const data::Tokenizer& tokenizer, const std::vector<std::string>& text
 
 int run_bench_tokenize(const Arguments& arguments) {
   TokenizeFlags flags;
-  CLI::App app("Bytes of text a second, into tokens and back, on one thread.");
+  CLI::App app("Bytes/s of encoding and decoding text, on one thread.");
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   TLT_CHECK_INPUT(flags.repeat >= 1, "--repeat is ", flags.repeat, "; give at least 1");

@@ -50,7 +50,7 @@ int run_bench_train(const Arguments& arguments) {
   for (uint32_t i = 0; i <= flags.repeat; ++i) {
     StepResult result = step.run(i);
     stats = std::move(result.stats);
-    if (i == 0) continue;  // warms up
+    if (i == 0) continue;  // warm-up
     rollout_seconds.push_back(result.rollout_seconds);
     train_seconds.push_back(result.train_seconds);
     step_seconds.push_back(result.seconds());

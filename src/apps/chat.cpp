@@ -1,11 +1,11 @@
 // tlt chat: a conversation with a model in the terminal. Responses appear as they are decoded.
 //
-// Lines come from standard input, a terminal or not; /clear forgets the conversation, /exit or the
-// end of the input leaves, Ctrl-C ends the response and not the program. The model folder's chat
-// template writes the conversation; without one each line is completed as it stands.
+// Reads lines from standard input, a terminal or not. /clear clears the conversation, /exit or the
+// end of the input exits, Ctrl-C stops the response only. The model folder's chat template renders
+// the conversation; without one each line is completed as written.
 //
-// A line that cannot be answered (it is not UTF-8, the conversation is too long) is refused and the
-// next one asked for, unless the lines do not come from a terminal: then it ends the program.
+// A line that cannot be answered (not UTF-8, or the conversation is too long) is refused. On a
+// terminal the program then reads the next line; otherwise it ends with the error.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
@@ -45,14 +45,14 @@ void print(std::string_view text) {
   TLT_CHECK_INPUT(is_written, "standard output cannot be written; is the disk full?");
 }
 
-// Lines of standard input. A signal is noticed while it waits for one.
+// Reads lines of standard input; a signal ends the wait for a line.
 class LineInput {
  public:
   enum class Event { kLine, kEnd, kInterrupt };
 
   static bool is_terminal() { return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1; }
 
-  // kLine: `line` is the next one, without its end.
+  // kLine: `line` is the next line, without its line break.
   Event next(std::string& line) {
     for (size_t end = 0; (end = buffer_.find('\n')) == buffer_.npos;) {
       pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
@@ -75,7 +75,7 @@ class LineInput {
   std::string buffer_;
 };
 
-// What was said so far, and the tokens that the next response continues.
+// The messages so far, and their tokens as prompt of the next response.
 class Conversation {
  public:
   Conversation(const std::string& model, const data::Tokenizer& tokenizer, std::string system)
@@ -83,7 +83,7 @@ class Conversation {
         template_(data::ChatTemplate::find(model)),
         system_(std::move(system)) {
     TLT_CHECK_INPUT(template_ || system_.empty(), model,
-                    ": no chat template in this folder, so there is no place for --system");
+                    ": no chat template in this folder, so --system cannot be used; leave it out");
     clear();
   }
 
@@ -94,7 +94,7 @@ class Conversation {
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
   }
 
-  // InputError: not UTF-8, or the template refuses it; drop_last() takes it back then.
+  // InputError: not UTF-8, or the template refuses it; then call drop_last().
   std::vector<int32_t> add_user(const std::string& text) {
     if (!template_) return tokenizer_.encode(text);
     messages_.push_back({{"role", "user"}, {"content", text}});
@@ -104,7 +104,7 @@ class Conversation {
   void add_assistant(const std::string& text) {
     if (template_) messages_.push_back({{"role", "assistant"}, {"content", text}});
   }
-  // Takes back the user's message, where it was added.
+  // Removes the last message if it is the user's.
   void drop_last() {
     if (!messages_.empty() && messages_.back()["role"] == "user")
       messages_.erase(messages_.size() - 1);
@@ -129,15 +129,15 @@ class ChatSession {
         speculation_(flags.speculation.make(policy, flags.engine)),
         engine_(policy, flags.engine, /*stop_text=*/nullptr, /*tap=*/nullptr, speculation_.get()) {
     if (!conversation_.has_template())
-      log_info("{} has no chat template: each line is completed as it stands", flags.model.model);
+      log_info("{} has no chat template: each line is completed as written", flags.model.model);
   }
 
-  // Until the input ends; the exit code.
+  // Runs until the input ends; returns the exit code.
   int run() {
     using Event = LineInput::Event;
     const bool is_terminal = LineInput::is_terminal();
     if (is_terminal)
-      log_info("/clear forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops a response");
+      log_info("/clear clears the conversation, /exit or Ctrl-D exits, Ctrl-C stops a response");
     while (true) {
       if (is_terminal) print("> ");
       std::string line;
@@ -174,7 +174,7 @@ class ChatSession {
     }
   }
 
-  // Prints the response while it is decoded, without its end-of-sequence token.
+  // Streams the response, without its end-of-sequence token, and returns it.
   std::string answer(std::vector<int32_t> tokens) {
     const int64_t positions = policy_.config().max_positions;
     TLT_CHECK_INPUT(std::ssize(tokens) < positions, "the conversation has ", tokens.size(),
@@ -212,7 +212,7 @@ class ChatSession {
   Conversation conversation_;
   const std::unique_ptr<rollout::Speculation> speculation_;
   rollout::Engine engine_;
-  uint32_t turns_ = 0;  // each has random numbers of its own
+  uint32_t turns_ = 0;  // prompt id of the next response, so each has its own uniforms
 };
 
 }  // namespace
@@ -227,7 +227,8 @@ int run_chat(const Arguments& arguments) {
 
   const auto policy = flags.model.load();
   const auto tokenizer = flags.model.load_tokenizer(*policy);
-  TLT_CHECK_INPUT(tokenizer, flags.model.model, " has no tokenizer.json; copy the model's there");
+  TLT_CHECK_INPUT(tokenizer, flags.model.model,
+                  " has no tokenizer.json; copy the model's tokenizer.json there");
   return ChatSession(flags, *policy, *tokenizer).run();
 }
 

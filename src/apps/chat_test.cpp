@@ -9,7 +9,7 @@
 namespace tlt::apps {
 namespace {
 
-// A golden model with random tokens of a byte-level tokenizer: most are parts of characters.
+// A golden model that generates random byte-level tokens, most of them parts of characters.
 std::string byte_level_model() {
   constexpr int64_t kVocabulary = 900;
   const std::string folder = scratch_folder() + "/model", golden = golden_model("qwen2_tied");
@@ -31,7 +31,7 @@ std::string byte_level_model() {
   return folder;
 }
 
-TEST(ChatTest, CharactersOfSeveralTokensAreShownWhole) {
+TEST(ChatTest, MultiTokenCharactersAreShownWhole) {
   const std::string model = byte_level_model();
   const std::vector<std::string> more = {"--temperature", "3",         "--max-new-tokens",
                                          "300",           "--threads", "1"};

@@ -40,7 +40,7 @@ std::string page_of(std::span<const Command> commands, const Arguments& argument
   std::string page = fmt::format("Usage: {} COMMAND …\n\n", arguments.command);
   for (const Command& command : commands)
     page += fmt::format("  {:<10} {}\n", command.name, command.summary);
-  return page + fmt::format("\n{} COMMAND --help says more about each.\n", arguments.command);
+  return page + fmt::format("\n{} COMMAND --help describes each command.\n", arguments.command);
 }
 
 std::string unknown_word(const CLI::App& flags, const Arguments& arguments) {
@@ -57,7 +57,7 @@ std::string unknown_word(const CLI::App& flags, const Arguments& arguments) {
                                   : "did you mean " + near + "?");
 }
 
-// --help in the terms of the field: CLI11's own show its types, its validators and REQUIRED.
+// Formats --help without CLI11's type names, validators and REQUIRED.
 class HelpFormatter final : public CLI::Formatter {
  public:
   HelpFormatter() { label("Positionals", "Arguments"); }
@@ -77,7 +77,7 @@ class HelpFormatter final : public CLI::Formatter {
  private:
   static constexpr size_t kColumn = 28, kLine = 100;
 
-  // In lines that begin at this column, the first of which is there already.
+  // Wraps the text into lines that begin at this column; the first line has begun already.
   static std::string wrapped(const std::string& text, size_t column) {
     std::string lines;
     size_t width = column;
@@ -93,7 +93,7 @@ class HelpFormatter final : public CLI::Formatter {
     return lines;
   }
 
-  // What stands for the value. CLI11 appends a validator's description to the type.
+  // The placeholder of the value. CLI11 appends a validator's description to the type.
   static std::string value_word(const CLI::Option& option) {
     const std::string type = option.get_type_name();
     const std::string word = type.substr(0, type.find(':'));
@@ -115,14 +115,14 @@ class HelpFormatter final : public CLI::Formatter {
     return {std::istream_iterator<std::string>(stream), {}};
   }
 
-  // Of UTF-8: bytes that begin one.
+  // Characters of UTF-8: all bytes but continuation bytes.
   static size_t characters(const std::string& text) {
     return static_cast<size_t>(std::ranges::count_if(
         text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
   }
 };
 
-// CLI11 says "Could not convert: --samples = two".
+// Rewrites CLI11's message "Could not convert: --samples = two".
 std::string wrong_type(const CLI::App& flags, std::string text) {
   constexpr std::string_view kBefore = "Could not convert: ";
   if (text.starts_with(kBefore)) text.erase(0, kBefore.size());
@@ -131,13 +131,13 @@ std::string wrong_type(const CLI::App& flags, std::string text) {
   const std::string name = text.substr(0, equals);
   const CLI::Option* option = flags.get_option_no_throw(name);
   const std::string type = option ? option->get_type_name() : "";
-  const char* accepted = type.find("INT") != std::string::npos     ? "a whole number"
+  const char* accepted = type.find("INT") != std::string::npos     ? "an integer"
                          : type.find("FLOAT") != std::string::npos ? "a number"
                                                                    : "another value";
   return fmt::format("{} is '{}'; give {}", name, text.substr(equals + 3), accepted);
 }
 
-// In single quotes where a shell would read more than the word itself.
+// Single-quotes a word with characters that are special in a shell.
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
@@ -158,7 +158,7 @@ std::string shell_command(const Arguments& arguments, const std::string& word) {
 
 std::string nearest(std::string_view word, std::span<const std::string> known) {
   std::string best;
-  size_t fewest = word.size() / 3 + 2;  // more than that is another word
+  size_t fewest = word.size() / 3 + 2;  // more edits: another word
   for (const std::string& candidate : known) {
     const size_t distance = edit_distance(word, candidate);
     if (distance < fewest) fewest = distance, best = candidate;

@@ -1,4 +1,4 @@
-// Command: a subcommand's name and what it runs; Arguments: the words it is given.
+// Command: a subcommand's name and function; Arguments: its command line.
 //
 //   int run_generate(const Arguments& arguments) {
 //     CLI::App flags("Turns prompts into responses.");
@@ -22,9 +22,9 @@ class App;
 namespace tlt::apps {
 
 struct Arguments {
-  std::string command;             // "tlt bench decode": what was typed before the words
-  std::vector<std::string> words;  // what follows it
-  std::vector<std::string> all;    // argv: workers are started with the same
+  std::string command;             // "tlt bench decode"
+  std::vector<std::string> words;  // the words after it
+  std::vector<std::string> all;    // argv, to start workers with
 };
 
 struct Command {
@@ -33,17 +33,17 @@ struct Command {
   int (*run)(const Arguments&);  // the exit code
 };
 
-// Runs the command that the first word names. InputError names the known ones.
+// Runs the command named by the first word. InputError lists the known commands.
 int run_command(std::span<const Command> commands, const Arguments& arguments);
 
-// "tlt generate: unknown option --sample; …" without what comes before the colon. False: --help was
-// asked for and printed. Throws InputError for what CLI11 does not accept.
+// Parses the words into the flags. False: --help was printed. InputError: CLI11 refuses the words;
+// the message does not begin with the command's name.
 [[nodiscard]] bool try_parse(CLI::App& flags, const Arguments& arguments);
 
-// The whole command as it can be pasted into a shell, with `word` unless it is among its words.
+// The whole command, quoted for a shell, with `word` appended unless it is already there.
 std::string shell_command(const Arguments& arguments, const std::string& word);
 
-// The known word with the fewest typing errors between it and `word`; empty when none is near.
+// The known word with the smallest edit distance to `word`; empty if none is near.
 std::string nearest(std::string_view word, std::span<const std::string> known);
 
 }  // namespace tlt::apps

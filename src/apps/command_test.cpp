@@ -31,12 +31,12 @@ std::string error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-TEST(CommandTest, RunsTheOneThatTheFirstWordNames) {
+TEST(CommandTest, RunsTheCommandOfTheFirstWord) {
   EXPECT_EQ(run_command(kCommands, {"tlt bench", {"train", "--x", "3"}, {}}), 7);
   EXPECT_EQ(given, (std::vector<std::string>{"tlt bench train", "--x", "3"}));
 }
 
-TEST(CommandTest, UnknownOneNamesTheNearestAndAll) {
+TEST(CommandTest, UnknownCommandSuggestsTheNearest) {
   const std::string error = error_of([] { run_command(kCommands, {"tlt", {"trian"}, {}}); });
   EXPECT_EQ(error, "unknown command 'trian'; did you mean train? use one of decode, train");
   EXPECT_EQ(error_of([] {
@@ -67,7 +67,7 @@ struct ParseTest : ::testing::Test {
   }
 };
 
-TEST_F(ParseTest, TakesBothForms) {
+TEST_F(ParseTest, AcceptsBothForms) {
   ASSERT_TRUE(try_parse(
       app, {"tlt test", {"--count", "-1", "--share=0.5", "--name", "x", "--list", "1,4,8"}, {}}));
   EXPECT_EQ(count, -1);
@@ -75,17 +75,17 @@ TEST_F(ParseTest, TakesBothForms) {
   EXPECT_EQ(list, (std::vector<int64_t>{1, 4, 8}));
 }
 
-TEST_F(ParseTest, SaysWhatIsWrongAndWhatToType) {
+TEST_F(ParseTest, ErrorsNameTheFlagAndWhatToType) {
   EXPECT_EQ(error({"--name", "x", "--cuont", "3"}),
             "unknown option --cuont; did you mean --count?");
   EXPECT_EQ(error({"--name", "x", "--counts=3"}), "unknown option --counts; did you mean --count?");
   EXPECT_EQ(error({"--name", "x", "--very-different"}),
             "unknown option --very-different; tlt test --help lists the options");
   EXPECT_EQ(error({"--name", "x", "word"}), "unexpected argument 'word'; see tlt test --help");
-  EXPECT_EQ(error({"--name", "x", "--count", "two"}), "--count is 'two'; give a whole number");
-  EXPECT_EQ(error({"--name", "x", "--count", "2.5"}), "--count is '2.5'; give a whole number");
+  EXPECT_EQ(error({"--name", "x", "--count", "two"}), "--count is 'two'; give an integer");
+  EXPECT_EQ(error({"--name", "x", "--count", "2.5"}), "--count is '2.5'; give an integer");
   EXPECT_EQ(error({"--name", "x", "--share", "half"}), "--share is 'half'; give a number");
-  EXPECT_EQ(error({"--name", "x", "--list", "1,b"}), "--list is '1,b'; give a whole number");
+  EXPECT_EQ(error({"--name", "x", "--list", "1,b"}), "--list is '1,b'; give an integer");
   EXPECT_THAT(error({}), HasSubstr("--name is required"));
   EXPECT_THAT(error({"--name"}), HasSubstr("--name"));
 }

@@ -1,5 +1,5 @@
-// The subcommands, one file each. Each returns the program's exit code; errors are exceptions
-// (main.cpp).
+// The subcommands, one file each. Each returns the exit code of the program; main.cpp catches
+// exceptions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

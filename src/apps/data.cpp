@@ -1,4 +1,4 @@
-// tlt data inspect: what is in a data file, and what a run would make of it.
+// tlt data inspect: the columns of a data file, and its rows as a run reads them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
@@ -22,7 +22,7 @@ namespace {
 
 using RowJson = nlohmann::ordered_json;
 
-// In the order of the file and with the types that it declares.
+// Fields in the order of the file, with the declared types.
 std::vector<data::Schema::Field> in_parquets_words(
     const std::vector<data::Schema::Field>& seen,
     const std::vector<data::ParquetRows::Column>& columns) {
@@ -41,19 +41,19 @@ bool are_same(const std::vector<data::ParquetRows::Column>& some,
   });
 }
 
-// The files that were asked for by one name.
+// The files that one argument names.
 struct NamedFiles {
   std::string name;
   std::vector<std::string> files;
 };
 
-// One pass over the files; each line is a field, its type and, where some rows lack it, how many
-// have it. Returns the number of rows.
+// Prints a line per field with its type and, if some rows lack it, the number of rows that have it.
+// Returns the number of rows.
 int64_t print_schema(const NamedFiles& named) {
   data::Schema schema;
   std::vector<data::ParquetRows::Column> columns;
   std::string lines, groups;
-  bool has_columns = true;  // every file declares the same
+  bool has_columns = true;  // all files declare the same columns
   for (const std::string& file : named.files) {
     const std::unique_ptr<data::RowReader> rows = data::open_rows(file);
     const int64_t before = schema.rows();
@@ -83,17 +83,15 @@ int run_inspect(const Arguments& arguments) {
   std::vector<std::string> overrides;
   CLI::App app(
       "The columns of data files, which of them a run reads, the first three rows as the model "
-      "gets "
-      "them, and how long all are. For prompts (tlt train), and for responses or conversations to "
-      "imitate (tlt sft).");
+      "gets them, and the lengths of all rows. For prompts (tlt train), and for responses or "
+      "conversations (tlt sft).");
   app.add_option("FILE", name,
                  "A .parquet, .jsonl or .json file, a folder of them, or a pattern in quotes.")
       ->required();
   app.add_option("KEY=VALUE", overrides, "Options of a recipe, e.g. data.prompt_key=question.");
-  app.add_option(
-      "--model", model,
-      "Model folder: applies its chat template and counts tokens; without it the rows' own text is "
-      "shown, with lengths in bytes.");
+  app.add_option("--model", model,
+                 "Model folder: applies its chat template and counts tokens; without it rows are "
+                 "printed as in the file, with lengths in bytes.");
   if (!try_parse(app, arguments)) return 0;
 
   rl::RunOptions options;
@@ -101,7 +99,7 @@ int run_inspect(const Arguments& arguments) {
   options.data.check();
   const NamedFiles named = {name, data::find_data_files(name, "FILE")};
   const int64_t rows = print_schema(named);
-  TLT_CHECK_INPUT(rows > 0, name, ": no rows; give one row a line");
+  TLT_CHECK_INPUT(rows > 0, name, ": no rows; give one row per line");
   RowPreview preview(options.data, model);
   for (const std::string& file : named.files)
     data::for_each_row(

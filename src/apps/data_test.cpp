@@ -31,7 +31,7 @@ TEST(DataInspectTest, ShowsAVerlParquetFile) {
   EXPECT_THAT(ended.out, ::testing::Not(HasSubstr("row 4: ")));
 }
 
-TEST(DataInspectTest, ShowsRowsWithoutAModelAndWhatTheyLack) {
+TEST(DataInspectTest, ShowsRowsWithoutAModel) {
   const std::string file = scratch_file(
       "rows.jsonl",
       "{\"question\": \"1+1?\", \"level\": 1}\n{\"question\": \"2+2?\", \"level\": 2.5}\n");
@@ -69,7 +69,7 @@ TEST(DataInspectTest, ShowsAFolderOfShardsAsOneFile) {
   EXPECT_EQ(std::ranges::count(none.err, '\n'), 1) << none.err;
 }
 
-TEST(DataInspectTest, DamageIsOneSentence) {
+TEST(DataInspectTest, DamagedFileIsOneSentence) {
   const std::string whole = read_file(kGolden + "parquet/verl_gsm8k.parquet", 1 << 20);
   const Ended cut = run_program(
       {"data", "inspect", scratch_file("cut.parquet", whole.substr(0, whole.size() / 2))});

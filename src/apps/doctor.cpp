@@ -1,5 +1,5 @@
-// tlt doctor: what this machine has, what is missing and what to do about it. Exit code 0: tlt runs
-// here.
+// tlt doctor: checks the machine and advises what to do about what is missing. Exit code 0: tlt
+// runs here.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
@@ -43,7 +43,8 @@ Finding kernels() {
   for (const char* name : {"avx512bf16", "avx512", "avx2"})
     if (ops::cpu_kernels(name)) usable.emplace_back(name);
   if (usable.empty())
-    return {Verdict::kBad, "kernels", "none runs here", "use a processor with AVX2 or AVX-512"};
+    return {Verdict::kBad, "kernels", "none for this processor",
+            "use a processor with AVX2 or AVX-512"};
   const std::string text =
       fmt::format("{} (this processor can run {})", usable.front(), fmt::join(usable, ", "));
   if (usable.front() == "avx512bf16") return good("kernels", text);
@@ -55,12 +56,12 @@ Finding batch_invariance(at::ScalarType type, const char* name) {
   const std::string difference = first_row_difference(type);
   if (difference.empty()) return good(name, "batch invariance: bit-identical");
   return {Verdict::kBad, name, difference,
-          "the results of this machine cannot be trusted; report its CPU with this line"};
+          "results on this machine depend on the batch; report the CPU with this line"};
 }
 
 Finding cores(const Machine& machine) {
   const auto all = static_cast<int>(std::thread::hardware_concurrency());
-  const std::string text = fmt::format("{} of {} are used", machine.cores, all);
+  const std::string text = fmt::format("{} of {} usable", machine.cores, all);
   if (machine.cores >= all) return good("cores", text);
   return {Verdict::kNote, "cores", text,
           "the process is limited to these by taskset or the container"};
@@ -73,7 +74,7 @@ Finding memory(const Machine& machine) {
                   gigabytes(machine.available_bytes));
   if (machine.available_bytes >= kLittle) return good("memory", text);
   return {Verdict::kNote, "memory", text,
-          "training takes 16 bytes per parameter plus activations; end other programs"};
+          "training takes 16 bytes per parameter plus activations; close other programs"};
 }
 
 Finding cuda() {
@@ -81,7 +82,7 @@ Finding cuda() {
     return good("CUDA", fmt::format("{} devices", at::detail::getCUDAHooks().deviceCount()));
   const bool has_gpu = std::filesystem::exists("/dev/nvidiactl");
   return {Verdict::kNote, "CUDA",
-          has_gpu ? "there is a GPU, and this build is for the CPU"
+          has_gpu ? "this build is for the CPU, and the machine has a GPU"
                   : "no GPU on this machine; the CPU is used",
           has_gpu ? "make setup CUDA=1 && make build CUDA=1" : ""};
 }
@@ -138,7 +139,7 @@ const char* mark(Verdict verdict) {
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
-  CLI::App app("Checks this machine and says what to do about what is missing.");
+  CLI::App app("Checks this machine and advises what to do about what is missing.");
   if (!try_parse(app, arguments)) return 0;
   bool is_usable = true;
   for (const Finding& finding : examine()) {

@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(DoctorTest, SaysWhatThereIs) {
+TEST(DoctorTest, ReportsEveryCheck) {
   const Ended ended = run_program({"doctor"});
   EXPECT_EQ(ended.exit_code, 0) << ended.out;
   for (const char* what : {"CPU", "kernels", "bfloat16", "cores", "memory", "torch", "CUDA",
@@ -25,7 +25,7 @@ TEST(DoctorTest, OptionsPageHasTheOptions) {
     EXPECT_THAT(ended.out, HasSubstr(name));
 }
 
-TEST(RowProbeTest, RowsDoNotDependOnTheirCompany) {
+TEST(RowProbeTest, RowsDoNotDependOnTheBatch) {
   EXPECT_EQ(first_row_difference(at::kFloat), "");
   EXPECT_EQ(first_row_difference(at::kBFloat16), "");
 }

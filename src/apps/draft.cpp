@@ -1,4 +1,4 @@
-// tlt draft: the warm-up of an EAGLE drafter, from a recipe.
+// tlt draft: the warm-up of an EAGLE draft model, from a recipe.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.h"

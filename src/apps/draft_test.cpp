@@ -63,7 +63,7 @@ struct DraftTest : ::testing::Test {
   }
 };
 
-TEST_F(DraftTest, LearnsTheSameWithAnyNumberOfWorkersAndLeavesItsTraces) {
+TEST_F(DraftTest, WorkersNeverChangeTheDraftModel) {
   expect_success("one");
   expect_success("two", {"--workers", "2"});
   EXPECT_EQ(drafter("one"), drafter("two"));
@@ -81,7 +81,7 @@ TEST_F(DraftTest, LearnsTheSameWithAnyNumberOfWorkersAndLeavesItsTraces) {
   EXPECT_TRUE(rows[1].contains("drafter/top1_accuracy"));
 }
 
-TEST_F(DraftTest, GoesOnFromACheckpointWithTheSameBits) {
+TEST_F(DraftTest, ResumesBitIdentically) {
   expect_success("whole");
   fs::copy(folder("whole"), folder("again"), fs::copy_options::recursive);
   for (const char* later : {"step_000004", "step_000006"})
@@ -92,7 +92,7 @@ TEST_F(DraftTest, GoesOnFromACheckpointWithTheSameBits) {
   EXPECT_EQ(json_file(folder("again") + "/metrics.jsonl").size(), size_t{kSteps} + 1);
 }
 
-TEST_F(DraftTest, ASignalLeavesARunThatGoesOn) {
+TEST_F(DraftTest, SignalLeavesAResumableRun) {
   expect_success("whole", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
   const auto arguments =
       words("stopped", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
@@ -122,13 +122,13 @@ TEST_F(DraftTest, ASignalLeavesARunThatGoesOn) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGINT) << read_file(log, 1 << 26);
   const auto after = lines();
   EXPECT_GE(after, 5);
-  EXPECT_LT(after, 61) << "it was not stopped";
+  EXPECT_LT(after, 61) << "the run was not stopped";
   EXPECT_TRUE(fs::exists(folder("stopped") + "/drafter/model.safetensors"));
   expect_success("stopped", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
   EXPECT_EQ(drafter("stopped"), drafter("whole"));
 }
 
-TEST_F(DraftTest, ADamagedStoreIsMendedAndAWholeOneIsUsedAgain) {
+TEST_F(DraftTest, DamagedStoreIsRebuiltAndIntactReused) {
   expect_success("first");
   const std::string store = folder("first") + "/hidden_states",
                     part = store + "/part_000000.safetensors";
@@ -144,15 +144,15 @@ TEST_F(DraftTest, ADamagedStoreIsMendedAndAWholeOneIsUsedAgain) {
   EXPECT_EQ(drafter("third"), drafter("first"));
 }
 
-TEST_F(DraftTest, LearnsFromGivenResponsesAndFromAnEarlierDrafter) {
+TEST_F(DraftTest, TrainsOnGivenResponsesAndEarlierModel) {
   expect_success("given", {"speculative.train.source=responses", "speculative.train.init=random",
                            "data.max_response_length=400"});
   expect_success("more", {"speculative.train.init=" + folder("given") + "/drafter"});
   EXPECT_NE(drafter("more"), drafter("given"));
 }
 
-// EAGLE-3: trained on two workers, resumed, measured, loaded again; and used to write responses.
-TEST_F(DraftTest, AnEagle3DrafterIsTrainedResumedAndUsed) {
+// EAGLE-3: trained on two workers, resumed, measured, loaded again, and used by tlt generate.
+TEST_F(DraftTest, Eagle3IsTrainedResumedAndUsed) {
   const std::vector<std::string> eagle3 = {"speculative.train.algorithm=eagle3",
                                            "speculative.train.draft_vocab_size=30",
                                            "speculative.train.passes=3"};
@@ -197,7 +197,7 @@ TEST_F(DraftTest, AnEagle3DrafterIsTrainedResumedAndUsed) {
             generated({"--speculation", "off"}));
 }
 
-TEST_F(DraftTest, AMistakeIsAnsweredInASentence) {
+TEST_F(DraftTest, ErrorsAreOneSentence) {
   expect_complaint("a", {"model.path=nowhere"}, HasSubstr("nowhere"));
   expect_complaint("b", {"speculative.train.max_token_len_per_gpu=16"},
                    HasSubstr("speculative.train.max_token_len_per_gpu is 16, less than the"));

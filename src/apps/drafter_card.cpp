@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostCardRows = 20;  // of the table by step
+constexpr size_t kMostCardRows = 20;  // rows of the table by step
 
 struct Column {
   const char* metric;
@@ -31,7 +31,7 @@ constexpr Column kBySteps[] = {
     {"drafter/top1_accuracy/after", "top-1, held-out responses"},
     {"speculation/eagle/accept_length", "acceptance length, rollouts"},
 };
-// By what is best known of a position.
+// Acceptance by position, the most reliable measurement first.
 constexpr Column kByPosition[] = {
     {"val-drafter/acceptance_rate_pos_",
      "Share of the drafts (greedy chains, on held-out responses) whose first K tokens are all "
@@ -49,7 +49,7 @@ std::optional<double> number(const json& row, const std::string& name) {
   return found->get<double>();
 }
 
-// The run's metrics up to the drafter's step; none when they are not there.
+// The run's metrics up to the draft model's step; empty without a metrics file.
 std::vector<json> read_rows(const DrafterFacts& facts) {
   std::vector<json> rows;
   const std::string path = facts.run + "/metrics.jsonl";
@@ -95,7 +95,7 @@ std::string by_step(std::span<const json> rows) {
       shown.push_back(&row);
   const size_t every = (shown.size() + kMostCardRows - 1) / kMostCardRows;
   for (size_t i = 0; i < shown.size(); ++i) {
-    if ((shown.size() - 1 - i) % every != 0) continue;  // the last is always there
+    if ((shown.size() - 1 - i) % every != 0) continue;  // the last row is always shown
     text += fmt::format("| {} |", shown[i]->value("step", int64_t{0}));
     for (const Column& column : columns) {
       const auto value = number(*shown[i], column.metric);
@@ -131,7 +131,7 @@ std::string serving(const DrafterFacts& facts) {
 std::string drafter_card(const DrafterFacts& facts) {
   const bool is_vllm = facts.format == model::DraftFormat::kVllm;
   std::string text = fmt::format(
-      "# {}: a drafter for {}\n\nDrafts tokens for speculative decoding of that model, which "
+      "# {}: a draft model for {}\n\nDrafts tokens for speculative decoding of that model, which "
       "verifies them.\n\n| | |\n|---|---|\n| kind | {} |\n| layout | {} |\n| parameters | {:.2f} M "
       "|\n| written by | tlt {} ({}) |\n",
       facts.name, facts.target_name, facts.algorithm == "eagle3" ? "EAGLE-3" : "EAGLE-1/2",

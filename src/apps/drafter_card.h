@@ -1,5 +1,5 @@
-// The card of an exported drafter: README.md with what it belongs to, how it is served, and how
-// many of its guesses were accepted, from the metrics of the run that trained it.
+// The model card (README.md) of an exported draft model: its target, how to serve it, and its
+// acceptance, from the metrics of the run that trained it.
 //
 // Threading  no state; any thread.
 //
@@ -21,9 +21,9 @@ struct DrafterFacts {
   int64_t parameters = 0;
   bool has_token_map = false;
   std::string name;         // of its folder
-  std::string target_name;  // what a server finds the target by
-  std::vector<std::pair<std::string, std::string>> target_files;  // of weights: name, SHA-256
-  std::string run;    // folder of the run; empty: not known
+  std::string target_name;  // the target's name for a server
+  std::vector<std::pair<std::string, std::string>> target_files;  // weight files: name, SHA-256
+  std::string run;                                                // run folder; empty: unknown
   int64_t step = -1;  // of the run; -1: its last
 };
 

@@ -1,4 +1,4 @@
-// tlt export: what a run has learned, for other programs.
+// tlt export: exports a run's draft model for other programs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
@@ -26,20 +26,23 @@ struct ExportFlags {
 
   void add_to(CLI::App& app) {
     app.option_defaults()->always_capture_default();
-    app.add_option("SOURCE", source,
-                   "A run's folder (its newest checkpoint's drafter is taken) or a drafter's.")
+    app.add_option(
+           "SOURCE", source,
+           "A run folder (the draft model of its newest checkpoint) or a draft model's folder.")
         ->required();
-    app.add_option("--target", target, "Hugging Face folder of the model it was trained for.")
+    app.add_option("--target", target,
+                   "Hugging Face folder of the target model it was trained for.")
         ->required();
     app.add_option("--format", format, "sglang or vllm.")->required();
     app.add_option("--out", out, "New folder to write.")->required();
     app.add_option("--target-name", target_name,
-                   "What servers find the target by; else --target's folder.");
+                   "Name of the target for servers; by default the folder of --target.");
     app.add_option("--speculative-tokens", speculative_tokens,
-                   "vllm, EAGLE-3: guesses at a time, where the server is told nothing else.");
-    app.add_option("--hot-tokens", hot_tokens,
-                   "sglang, EAGLE-1/2: most frequent tokens to look at, of a larger vocabulary, "
-                   "where the drafter's folder counts them; 0: all.");
+                   "vllm, EAGLE-3: default number of draft tokens of the server.");
+    app.add_option(
+        "--hot-tokens", hot_tokens,
+        "sglang, EAGLE-1/2: limit drafting to this number of most frequent tokens, if the "
+        "draft model's folder counts them; 0: all.");
   }
   void check() const {
     TLT_CHECK_INPUT(format == "sglang" || format == "vllm", "--format is '", format,
@@ -47,7 +50,7 @@ struct ExportFlags {
     TLT_CHECK_INPUT(speculative_tokens >= 1 && speculative_tokens <= 64, "--speculative-tokens is ",
                     speculative_tokens, "; give a number from 1 to 64");
     TLT_CHECK_INPUT(hot_tokens >= 0, "--hot-tokens is ", hot_tokens, "; give 0 or more");
-    TLT_CHECK_INPUT(!fs::exists(out), out, ": is there already; name a new folder with --out");
+    TLT_CHECK_INPUT(!fs::exists(out), out, ": already exists; give a new folder with --out");
   }
   model::DraftExportOptions options() const {
     return {.format = format == "vllm" ? model::DraftFormat::kVllm : model::DraftFormat::kSglang,
@@ -57,13 +60,13 @@ struct ExportFlags {
   }
 };
 
-// Where a drafter is, and the run that trained it.
+// The folder of a draft model, and the run that trained it.
 struct Found {
   std::string folder, run;
   int64_t step = -1;
 };
 
-// The run is known when the folder is <run>/drafter.
+// The run is known if the folder is <run>/drafter.
 Found as_drafter_folder(const fs::path& folder) {
   fs::path absolute = fs::absolute(folder).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();
@@ -74,9 +77,10 @@ Found as_drafter_folder(const fs::path& folder) {
 Found find_drafter(const std::string& source) {
   if (fs::exists(fs::path(source) / "config.json")) return as_drafter_folder(source);
   const auto drafter = find_in_run(source, "drafter");
-  TLT_CHECK_INPUT(drafter, source,
-                  ": no drafter is there (config.json, checkpoints/ or drafter/); give a drafter's "
-                  "folder, or that of a run of tlt draft or of tlt train that drafts with eagle");
+  TLT_CHECK_INPUT(
+      drafter, source,
+      ": no draft model (config.json, checkpoints/ or drafter/) in this folder; give a draft "
+      "model's folder, or the folder of a run of tlt draft or of tlt train with eagle");
   if (drafter->step < 0) return as_drafter_folder(drafter->folder);
   return {drafter->folder, source, drafter->step};
 }
@@ -91,7 +95,7 @@ std::vector<std::pair<std::string, std::string>> checksums_of(const std::string&
   return sums;
 }
 
-// <folder>.writing until it is whole; gone when it does not become so.
+// Writes to <folder>.writing; finish() renames it, the destructor removes an unfinished one.
 class UnfinishedFolder {
  public:
   explicit UnfinishedFolder(const std::string& path) : final_(path), path_(path + ".writing") {
@@ -120,7 +124,7 @@ std::string without_slash(std::string folder) {
 
 int run_export_drafter(const Arguments& arguments) {
   ExportFlags flags;
-  CLI::App app("A trained drafter as SGLang or vLLM loads it, checked, with a card.");
+  CLI::App app("Exports a trained draft model for SGLang or vLLM, checked, with a model card.");
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   flags.out = without_slash(flags.out);
@@ -143,13 +147,13 @@ int run_export_drafter(const Arguments& arguments) {
   write_file_atomic(folder.path() + "/README.md", card);
   drafter.check(folder.path());
   folder.finish();
-  log_info("{}: {} drafter of {:.2f} M parameters, from {}", flags.out, drafter.algorithm(),
+  log_info("{}: {} draft model of {:.2f} M parameters, from {}", flags.out, drafter.algorithm(),
            static_cast<double>(drafter.parameters()) / 1e6, found.folder);
   return 0;
 }
 
 constexpr Command kThings[] = {
-    {"drafter", "A trained drafter, for SGLang or vLLM.", run_export_drafter},
+    {"drafter", "A trained draft model, for SGLang or vLLM.", run_export_drafter},
 };
 
 }  // namespace

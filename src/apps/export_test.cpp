@@ -1,4 +1,4 @@
-// tlt export, run as a user would, on golden drafters and on a run's folder.
+// tlt export, run as a user would, on golden draft models and on a run folder.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
@@ -33,7 +33,8 @@ struct ExportTest : ::testing::Test {
   }
   std::string card() const { return read_file(out + "/README.md", 1 << 20); }
 
-  // A run's folder with two checkpoints of golden drafter qwen2, the newer one broken if asked.
+  // A run folder with two checkpoints of the golden draft model qwen2; the newer one may be
+  // damaged.
   std::string make_run(bool newest_is_broken) const {
     std::string run = scratch_folder() + "/run";
     for (const char* step : {"step_000002", "step_000004"}) {
@@ -62,7 +63,7 @@ struct ExportTest : ::testing::Test {
   }
 };
 
-TEST_F(ExportTest, ARunsNewestWholeCheckpointIsTakenAndItsCardSaysHowGoodItIs) {
+TEST_F(ExportTest, NewestCompleteCheckpointIsExported) {
   for (const bool newest_is_broken : {false, true}) {
     fs::remove_all(out);
     fs::remove_all(scratch_folder() + "/run");
@@ -80,11 +81,11 @@ TEST_F(ExportTest, ARunsNewestWholeCheckpointIsTakenAndItsCardSaysHowGoodItIs) {
                                                      "| 0.400 | 0.200 |"));
     EXPECT_THAT(card(), HasSubstr("\n| " + step + " | " + step + " | " +
                                   (newest_is_broken ? "3.5" : "5.5") + " |\n"));
-    EXPECT_THAT(card(), Not(HasSubstr("\n| 5 |")));  // not of this drafter
+    EXPECT_THAT(card(), Not(HasSubstr("\n| 5 |")));  // of a later step
   }
 }
 
-TEST_F(ExportTest, ADrafterFolderIsExportedForVllm) {
+TEST_F(ExportTest, DraftModelFolderIsExportedForVllm) {
   const Ended ended = run(golden_drafter("qwen2"), "vllm");
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   const auto config = nlohmann::json::parse(read_file(out + "/config.json", 1 << 20));
@@ -92,9 +93,9 @@ TEST_F(ExportTest, ADrafterFolderIsExportedForVllm) {
   EXPECT_THAT(card(), HasSubstr("--speculative-config"));
 }
 
-TEST_F(ExportTest, MistakesAreAnsweredInASentenceAndNothingIsWritten) {
+TEST_F(ExportTest, ErrorsAreOneSentenceAndWriteNothing) {
   expect_complaint(run(golden_drafter("qwen2"), "gguf"), "use sglang or vllm");
-  expect_complaint(run(scratch_folder()), "no drafter is there");
+  expect_complaint(run(scratch_folder()), "no draft model (config.json");
   expect_complaint(run(golden_drafter("qwen2"), "sglang", golden_model("qwen3_untied")),
                    "made for this target");
   expect_complaint(run(golden_drafter("qwen2"), "sglang", scratch_folder()), "config.json");
@@ -105,7 +106,7 @@ TEST_F(ExportTest, MistakesAreAnsweredInASentenceAndNothingIsWritten) {
   expect_complaint(run(broken), "tensor");
   expect_complaint(run_program({"export", "policy"}), "unknown command 'policy'");
   fs::create_directories(out);
-  EXPECT_THAT(complaint(run(golden_drafter("qwen2")), "export"), HasSubstr("is there already"));
+  EXPECT_THAT(complaint(run(golden_drafter("qwen2")), "export"), HasSubstr("already exists"));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-// The snapshot of the branch "main"; nullopt: it was not downloaded.
+// The snapshot of the branch "main"; nullopt: not in the cache.
 std::optional<std::string> find_snapshot(const fs::path& cache, const std::string& name) {
   const size_t slash = name.find('/');
   const fs::path repository =
@@ -59,15 +59,16 @@ std::string find_model(const std::string& name) {
   if (has_config(name)) return name;
   if (!fs::is_directory(name)) {
     const std::string found = find_hub_model(name);
-    TLT_CHECK_INPUT(found != name, name,
-                    ": no such folder; give a model's or a run's, or organisation/name of a model "
-                    "in the Hugging Face cache");
+    TLT_CHECK_INPUT(
+        found != name, name,
+        ": no such folder; give a model folder, a run folder, or organisation/name of a "
+        "model in the Hugging Face cache");
     return found;
   }
   const auto policy = find_in_run(name, "policy");
   TLT_CHECK_INPUT(policy, name,
-                  ": no model is there (config.json, checkpoints/ or policy/); give a model's "
-                  "folder or that of a run of tlt train or tlt sft");
+                  ": no model (config.json, checkpoints/ or policy/) in this folder; give a model "
+                  "folder or the folder of a run of tlt train or tlt sft");
   log_info("{}: the run's policy{}, {}", name,
            policy->step >= 0 ? " at step " + std::to_string(policy->step) : "", policy->folder);
   return policy->folder;

@@ -1,5 +1,5 @@
-// Where the model is that a user names: a folder, a run's folder, or a repository of the Hugging
-// Face Hub that was downloaded before.
+// Finds the folder of the model that a user names: a model folder, a run folder, or a repository in
+// the Hugging Face cache.
 //
 // Not here   loading it (model_flags.h, model/hf_folder.h). Nothing is downloaded.
 // Threading  any.
@@ -18,24 +18,25 @@
 
 namespace tlt::apps {
 
-// A part of a run: "policy" or "drafter".
+// The folder of a run's policy or draft model.
 struct RunPart {
   std::string folder;
-  int64_t step = -1;  // of its checkpoint; -1: it is of none
+  int64_t step = -1;  // of its checkpoint; -1: not in a checkpoint
 };
 
-// That of the run's newest checkpoint, else <run>/<part>. nullopt: there is neither.
+// `part` ("policy" or "drafter") of the run's newest checkpoint, or <run>/<part>. nullopt: neither
+// exists.
 std::optional<RunPart> find_in_run(const std::string& run, const std::string& part);
 
-// The folder with config.json that `name` stands for, or `name` itself if it is one. A log line
-// says which was taken. InputError: there is none, and what to type.
+// The folder with config.json that `name` refers to, or `name` itself if it is one; otherwise a log
+// line names the folder. InputError: not found; the message says what to type.
 std::string find_model(const std::string& name);
 
-// As find_model() for "organisation/name" that is no folder here; any other name as it is.
+// Like find_model() for an "organisation/name" that is not a folder; returns any other name
+// unchanged.
 std::string find_hub_model(const std::string& name);
 
-// Where the Hugging Face libraries keep what they download: HF_HUB_CACHE, HF_HOME/hub or
-// ~/.cache/huggingface/hub.
+// The cache of the Hugging Face libraries: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub.
 std::string hub_cache(const cluster::Environment& environment);
 
 }  // namespace tlt::apps

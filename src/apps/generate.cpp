@@ -1,12 +1,12 @@
 // tlt generate: responses to prompts, in the order of the prompts.
 //
-//   in    {"id"?, "prompt": text or [messages]} or {"id"?, "tokens": […]}
+//   in    {"id"?, "prompt": string or [messages]} or {"id"?, "tokens": […]}
 //   out   {"id", "sample", "prompt_tokens", "tokens", "logprobs", "text", "finish_reason",
 //         "target_forwards"}
 //
-// A row's random numbers belong to its id, so its responses are the same wherever it stands. A row
-// without one has its number as id. "text" is that of all tokens, special ones too; it is left out
-// where the model folder has no tokenizer. Without --output only texts are printed.
+// The uniforms of a row depend on its id, so its responses do not depend on its position in the
+// file. A row without an id has its row number as id. "text" includes special tokens; it is left
+// out if the model folder has no tokenizer. Without --output only the text is printed.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
@@ -33,18 +33,18 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kShortSeconds = 10;  // told with a decimal
+constexpr double kShortSeconds = 10;  // reported with a decimal
 
 struct GenerateFlags : GenerationFlags {
   std::vector<std::string> texts;
-  std::string prompts, output;  // output empty: texts on standard output
+  std::string prompts, output;  // output empty: print the text
   int64_t samples = 1;
   bool resume = false, raw = false, chat = false;
 
   void add_to(CLI::App& flags) {
     model.add_to(flags);
     flags.add_option("--prompts", prompts,
-                     "JSONL file, a line {\"id\", \"prompt\": text or messages} or {\"id\", "
+                     "JSONL file, a line {\"id\", \"prompt\": string or messages} or {\"id\", "
                      "\"tokens\"}; -: standard input; countdown:seed=7,size=64: problems of the "
                      "demo.");
     flags
@@ -53,28 +53,29 @@ struct GenerateFlags : GenerationFlags {
         ->allow_extra_args(false)
         ->excludes("--prompts");
     flags.add_option("--output", output,
-                     "JSONL file for tokens, logprobs and texts, replaced as a whole at the end "
+                     "JSONL file for tokens, logprobs and text, replaced as a whole at the end "
                      "(until then they are in FILE.partial); -: standard output. Without --output "
-                     "the texts alone are printed.");
-    flags.add_flag("--resume", resume,
-                   "Finish an interrupted run of the same command: what is in FILE.partial is not "
-                   "computed again.");
+                     "only the text is printed.");
+    flags.add_flag(
+        "--resume", resume,
+        "Finish an interrupted run of the same command: responses in FILE.partial are not "
+        "computed again.");
     flags.add_option("--samples", samples, "Responses per prompt.");
-    flags.add_flag("--raw", raw, "Text prompts are taken as they are (the default).");
+    flags.add_flag("--raw", raw, "String prompts are used as they are (the default).");
     flags
         .add_flag("--chat", chat,
-                  "Text prompts are user messages, put into the model's chat template.")
+                  "String prompts are user messages, rendered by the model's chat template.")
         ->excludes("--raw");
     GenerationFlags::add_to(flags);
     speculation.defers_measuring = true;
     flags.add_option("--max-running", engine.max_running,
-                     "Responses that decode at the same time.");
+                     "Maximum number of responses decoded together.");
   }
 
   void check() {
     GenerationFlags::check();
     TLT_CHECK_INPUT(!prompts.empty() || !texts.empty(),
-                    "no prompts; give a file with --prompts or a text with --prompt");
+                    "no prompts; give a file with --prompts or a string with --prompt");
     TLT_CHECK_INPUT(samples >= 1 && samples <= 1 << 20, "--samples is ", samples,
                     "; give a number from 1 to ", 1 << 20);
     constexpr int64_t kMostRunning = 1 << 16;
@@ -88,7 +89,7 @@ struct GenerateFlags : GenerationFlags {
   std::string output_path() const { return output.empty() ? "-" : output; }
 };
 
-// The prompts with an id each and the key of its random numbers.
+// The prompts, each with its id and the key of its uniforms.
 class Prompts {
  public:
   struct Prompt {
@@ -102,9 +103,9 @@ class Prompts {
       const uint64_t key = row.id.is_null() ? number : key_of(row.id);
       if (row.id.is_null()) row.id = number;
       const auto [first, is_new] = by_id_.emplace(row.id.dump(), prompts_.size());
-      TLT_CHECK_INPUT(is_new, row.place, ": the id ", row.id.dump(), " is that of ",
+      TLT_CHECK_INPUT(is_new, row.place, ": the id ", row.id.dump(), " is also that of ",
                       prompts_[first->second].row.place,
-                      " too; give each row its own (without one it has its number, from 0)");
+                      "; give each row its own id (without one it is the row number, from 0)");
       prompts_.push_back({std::move(row), key});
     }
   }
@@ -120,14 +121,14 @@ class Prompts {
   }
 
  private:
-  // 64 bits of a hash: among a million ids two have the same with a probability of 3e-8, and then
-  // their responses are correlated, not wrong.
+  // 64 bits of a hash: a collision among a million ids has a probability of 3e-8, and only makes
+  // the responses of two prompts correlated.
   static uint64_t key_of(const json& id) {
     return std::stoull(sha256(id.dump()).substr(0, 16), nullptr, 16);
   }
 
   std::vector<Prompt> prompts_;
-  std::unordered_map<std::string, size_t> by_id_;  // by the id's JSON
+  std::unordered_map<std::string, size_t> by_id_;  // by the JSON of the id
 };
 
 Prompts read_all(const GenerateFlags& flags, const model::ModelConfig& config,
@@ -150,7 +151,7 @@ Prompts read_all(const GenerateFlags& flags, const model::ModelConfig& config,
   return Prompts(std::move(rows));
 }
 
-// What a response depends on besides its prompt, as a partial file keeps it.
+// What a response depends on besides its prompt: the header of a partial file.
 nlohmann::ordered_json settings_of(const GenerateFlags& flags, const model::PolicyModel& policy) {
   const rollout::SamplingOptions& sampling = flags.sampling;
   nlohmann::ordered_json settings = flags.model.settings(policy);
@@ -167,7 +168,7 @@ nlohmann::ordered_json settings_of(const GenerateFlags& flags, const model::Poli
   return settings;
 }
 
-// Decodes what the output does not have yet.
+// Decodes the responses that the output lacks.
 class Generation {
  public:
   Generation(const GenerateFlags& flags, const Prompts& prompts,
@@ -181,12 +182,12 @@ class Generation {
     TLT_CHECK_INPUT(index && sample.is_number_integer() && sample >= 0 && sample < flags.samples &&
                         line.value("prompt_tokens", json()) == json(prompts[*index].row.tokens),
                     where, ": a response to a prompt with the id ", line.value("id", json()).dump(),
-                    " that is not among the prompts now; give the same prompts again, or delete "
-                    "the partial file to begin again");
+                    " that is not among the prompts; give the same prompts again, or delete the "
+                    "partial file to start again");
     return *index * flags.samples + sample.get<int64_t>();
   }
 
-  // False: interrupted. `stopwatch`: since before costs of speculation were measured.
+  // False: interrupted. `stopwatch` started before the costs of speculation were measured.
   bool run(rollout::Engine& engine, const Stopwatch& stopwatch) {
     submit(engine);
     const int64_t responses = prompts_.size() * flags_.samples, before = output_.done();
@@ -212,7 +213,7 @@ class Generation {
   }
 
  private:
-  // A group for each run of samples that are not there yet.
+  // A group of consecutive samples that the output lacks.
   struct Part {
     int64_t prompt = 0, first_sample = 0, samples = 0;
   };
@@ -221,9 +222,9 @@ class Generation {
     for (int64_t prompt = 0; prompt < prompts_.size(); ++prompt)
       for (int64_t sample = 0; sample < flags_.samples; ++sample) {
         if (output_.has(prompt * flags_.samples + sample)) continue;
-        const bool goes_on = !parts_.empty() && parts_.back().prompt == prompt &&
-                             parts_.back().first_sample + parts_.back().samples == sample;
-        if (!goes_on) parts_.push_back({prompt, sample});
+        const bool continues = !parts_.empty() && parts_.back().prompt == prompt &&
+                               parts_.back().first_sample + parts_.back().samples == sample;
+        if (!continues) parts_.push_back({prompt, sample});
         ++parts_.back().samples;
       }
     const auto sampling = std::make_shared<const rollout::SamplingOptions>(flags_.sampling);
@@ -258,8 +259,8 @@ class Generation {
     return to_line(line);
   }
 
-  // For people, without the end-of-sequence token. Of several responses each begins with what it
-  // answers.
+  // Text for the terminal, without the end-of-sequence token; if there are several responses, with
+  // a line that has id and sample.
   std::string text_of(const InputRow& row, const rollout::Response& response) const {
     std::span<const int32_t> tokens = response.tokens;
     if (response.finish == rollout::FinishReason::kStop) tokens = tokens.first(tokens.size() - 1);
@@ -272,7 +273,7 @@ class Generation {
   const Prompts& prompts_;
   const std::optional<data::Tokenizer>& tokenizer_;
   OrderedOutput& output_;
-  std::vector<Part> parts_;  // by the engine's prompt id
+  std::vector<Part> parts_;  // indexed by the engine's prompt id
 };
 
 void log_speculation(const rollout::SpeculationStats& stats, const rollout::EngineStats& engine) {
@@ -302,7 +303,7 @@ int run_generate(const Arguments& arguments) {
   const auto policy = flags.model.load();
   const auto tokenizer = flags.model.load_tokenizer(*policy);
   TLT_CHECK_INPUT(tokenizer || !flags.output.empty(), flags.model.model,
-                  " has no tokenizer.json, so there is no text to print; give --output");
+                  " has no tokenizer.json, so no text can be printed; give --output");
   const Prompts prompts = read_all(flags, policy->config(),
                                    {.tokenizer = tokenizer,
                                     .model = flags.model.model,
@@ -316,7 +317,7 @@ int run_generate(const Arguments& arguments) {
                        [&](const json& line, int64_t /*number*/, const std::string& where) {
                          return Generation::place_of(flags, prompts, line, where);
                        });
-  // The tuner then measures no batch sizes that there will not be.
+  // So the tuner measures only batch sizes that can occur.
   const int64_t missing = prompts.size() * flags.samples - output.done();
   flags.engine.max_running = std::clamp<int64_t>(missing, 1, flags.engine.max_running);
   const Stopwatch stopwatch;

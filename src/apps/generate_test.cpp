@@ -19,7 +19,7 @@ json golden(const std::string& model) {
   return json::parse(read_file(golden_model(model) + "/golden.json", 1 << 26));
 }
 
-// `err`, where given, receives what was said on stderr.
+// Runs tlt generate; `err`, if given, receives stderr.
 std::vector<json> generate(const std::string& model, const std::string& prompts,
                            const std::vector<std::string>& more, std::string* err = nullptr) {
   const std::string output = scratch_folder() + "/responses.jsonl";
@@ -34,7 +34,7 @@ std::vector<json> generate(const std::string& model, const std::string& prompts,
   return ended.exit_code == 0 ? json_file(output) : std::vector<json>{};
 }
 
-// Where two results differ first, in words; empty when they are the same.
+// Describes the first difference of two results; empty: equal.
 std::string difference(const std::vector<json>& a, const std::vector<json>& b) {
   if (a.size() != b.size())
     return std::to_string(a.size()) + " and " + std::to_string(b.size()) + " rows";
@@ -56,7 +56,7 @@ std::string mixed_prompts() {
   return scratch_file("prompts.jsonl", text);
 }
 
-TEST(GenerateTest, GreedyTokensAreTransformersOwn) {
+TEST(GenerateTest, GreedyTokensEqualTransformers) {
   const json reference = golden("qwen2_tied");
   std::string text;
   std::vector<json> greedy;
@@ -83,7 +83,7 @@ TEST(GenerateTest, GreedyTokensAreTransformersOwn) {
   }
 }
 
-TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
+TEST(GenerateTest, OutputIsOrderedAndBatchInvariant) {
   const std::string model = golden_model("qwen2_tied"), prompts = mixed_prompts();
   const std::vector<std::string> flags = {"--samples",     "3",   "--max-new-tokens", "40",
                                           "--temperature", "1.5", "--top-p",          "0.95",
@@ -106,14 +106,14 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
     else
       EXPECT_EQ(all[i]["tokens"].size(), 40u);
   }
-  EXPECT_NE(all[0]["tokens"], all[1]["tokens"]) << "samples of one prompt have their own numbers";
+  EXPECT_NE(all[0]["tokens"], all[1]["tokens"]) << "samples of one prompt have different uniforms";
   EXPECT_EQ(difference(all, with({"--max-running", "1"})), "");
   EXPECT_EQ(difference(all, with({"--max-running", "3", "--threads", "2"})), "");
   EXPECT_EQ(difference(all, with({"--max-running", "3", "--kv-memory", "80KB"})), "");
-  EXPECT_NE(err.find("preemptions"), std::string::npos) << "some were preempted";
+  EXPECT_NE(err.find("preemptions"), std::string::npos) << "some sequences were preempted";
   const auto expect_only_fewer_forwards = [&](std::vector<std::string> more) {
     std::vector<json> fewer = with(more);
-    for (size_t i = 0; i < fewer.size(); ++i)  // what speculation is for
+    for (size_t i = 0; i < fewer.size(); ++i)  // speculation needs fewer target forwards
       fewer[i]["target_forwards"] = all[i]["target_forwards"];
     EXPECT_EQ(difference(all, fewer), "") << more.at(1);
   };
@@ -137,7 +137,7 @@ TEST(GenerateTest, OutputIsInInputOrderAndTheSameWhateverRunsTogether) {
   auto other = flags;
   other[other.size() - 3] = "10";
   EXPECT_NE(difference(all, generate(model, prompts, other)), "")
-      << "another seed, the same tokens";
+      << "another seed gives the same tokens";
 }
 
 TEST(GenerateTest, TextPromptsAreEncodedAndResponsesDecoded) {
@@ -158,7 +158,7 @@ TEST(GenerateTest, TextPromptsAreEncodedAndResponsesDecoded) {
   EXPECT_EQ(rows[0]["text"], json_lines(decoded.out).at(0)["text"]);
 }
 
-TEST(GenerateTest, LogprobsAreTheScoreOfTheSameTokens) {
+TEST(GenerateTest, LogprobsEqualThoseOfScore) {
   const std::string model = golden_model("qwen3_sharded"), prompts = mixed_prompts();
   for (const char* type : {"float32", "bfloat16"}) {
     const auto responses =
@@ -187,7 +187,7 @@ TEST(GenerateTest, LogprobsAreTheScoreOfTheSameTokens) {
   }
 }
 
-TEST(ScoreTest, LogprobsAndLogitsAreTransformersOwn) {
+TEST(ScoreTest, LogprobsAndLogitsEqualTransformers) {
   const json reference = golden("qwen2_tied");
   std::string text;
   for (const json& sequence : reference["sequences"])
@@ -217,7 +217,7 @@ TEST(ScoreTest, LogprobsAndLogitsAreTransformersOwn) {
   }
 }
 
-TEST(TokenizeTest, AnswersAreThoseOfTheGoldenFile) {
+TEST(TokenizeTest, OutputEqualsTheGoldenFile) {
   std::string texts, tokens;
   std::vector<json> encodings, decodings;
   for (const json& row : json_file(golden_tokenizer("demo") + ".jsonl")) {
@@ -254,7 +254,7 @@ std::string float16_model(const std::string& name) {
   return folder;
 }
 
-TEST(GenerateTest, Float16FilesAreComputedInBfloat16UnlessAskedOtherwise) {
+TEST(GenerateTest, Float16FilesAreComputedInBfloat16) {
   const std::string model = float16_model("qwen2_tied"), rows = mixed_prompts();
   const std::vector<std::string> greedy = {"--temperature", "0", "--max-new-tokens", "8"};
   const auto with = [&](std::vector<std::string> words, std::string* err) {

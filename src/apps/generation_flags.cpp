@@ -11,7 +11,7 @@ void GenerationFlags::add_to(CLI::App& flags) {
   flags.add_option("--max-new-tokens", sampling.max_new_tokens, "Longest response, in tokens.");
   flags.add_option("--temperature", sampling.temperature, "Sampling temperature; 0: greedy.");
   flags.add_option("--top-k", sampling.top_k,
-                   "Sample from the k most likely tokens only; -1: all.");
+                   "Sample only from the k most likely tokens; -1: all.");
   flags.add_option("--top-p", sampling.top_p,
                    "Sample from the most likely tokens that together have this probability.");
   flags.add_option("--seed", seed, "Random seed: same seed, same tokens.");
@@ -29,7 +29,7 @@ void GenerationFlags::add_to(CLI::App& flags) {
 }
 
 void GenerationFlags::check() const {
-  TLT_CHECK_INPUT(seed >= 0, "--seed is ", seed, "; give a whole number from 0");
+  TLT_CHECK_INPUT(seed >= 0, "--seed is ", seed, "; give an integer from 0");
   TLT_CHECK_INPUT(engine.kv_memory_bytes >= 1, "--kv-memory is ", engine.kv_memory_bytes,
                   "; give a size as 4GB");
   sampling.check();

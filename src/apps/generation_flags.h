@@ -1,5 +1,4 @@
-// GenerationFlags: the flags of the commands that decode with a model (tlt generate, tlt chat), and
-// what they stand for.
+// GenerationFlags: the flags of the commands that decode with a model (tlt generate, tlt chat).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,11 +14,11 @@ struct GenerationFlags {
   SpeculationFlags speculation{"auto"};
   rollout::SamplingOptions sampling;
   rollout::EngineOptions engine;
-  int64_t seed = 0;  // CLI11 would take -1 for a very large unsigned number
+  int64_t seed = 0;  // signed, because CLI11 reads -1 as a very large unsigned number
 
-  // All but the model's, which come first on a help page.
+  // Adds all flags but those of the model, which come first on a help page.
   void add_to(CLI::App& flags);
-  // InputError for what makes no sense.
+  // InputError: invalid values.
   void check() const;
 };
 

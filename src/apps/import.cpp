@@ -28,8 +28,7 @@ int run_import_verl(const Arguments& arguments) {
   std::vector<std::string> overrides;
   CLI::App app(
       "A recipe from a configuration of verl or FastRL. Unsupported settings are listed on "
-      "standard "
-      "error, with the reason.");
+      "standard error, with the reason.");
   app.add_option("CONFIG", config,
                  "YAML file with the whole configuration, as verl prints it with --cfg job.")
       ->required();
@@ -41,7 +40,7 @@ int run_import_verl(const Arguments& arguments) {
   rl::RunOptions options;
   const VerlImport imported = import_verl(read_verl_config(config, overrides), options);
   TLT_CHECK_INPUT(!imported.options.empty(), config,
-                  ": no option of verl is in it; give a configuration of verl's trainer");
+                  ": no options of verl; give a configuration of verl's trainer");
   write_file_atomic(out, recipe_of(config, imported.options, options));
   for (const std::string& note : imported.notes) fmt::print(stderr, "{}\n", note);
   fmt::print(stderr, "{}: {} imported, {} not supported{}\n", config,

@@ -37,7 +37,7 @@ Read read_text(const std::string& text, const std::vector<std::string>& override
   return read(scratch_file("config.yaml", text), overrides);
 }
 
-TEST(ImportVerlTest, MegatronsDistributedOptimizerIsTakenOver) {
+TEST(ImportVerlTest, MegatronsDistributedOptimizerIsImported) {
   const std::string megatron =
       "actor_rollout_ref:\n  actor:\n    strategy: megatron\n    megatron:\n"
       "      use_distributed_optimizer: ";
@@ -45,7 +45,7 @@ TEST(ImportVerlTest, MegatronsDistributedOptimizerIsTakenOver) {
   EXPECT_FALSE(read_text(megatron + "False\n").options.actor.use_distributed_optimizer);
 }
 
-TEST(ImportVerlTest, FastRlsRunIsTakenOver) {
+TEST(ImportVerlTest, FastRlConfigurationIsImported) {
   const Read result = read(kFastrl);
   const rl::RunOptions& options = result.options;
   const std::string home = std::getenv("HOME") ? std::string(std::getenv("HOME")) : "~";
@@ -73,7 +73,7 @@ TEST(ImportVerlTest, FastRlsRunIsTakenOver) {
   EXPECT_GE(result.imported.options.size(), 45U);
 }
 
-TEST(ImportVerlTest, ARewardFunctionOfTheUsersOwnIsCalledAsVerlDoes) {
+TEST(ImportVerlTest, CustomRewardFunctionBecomesACommand) {
   const Read result = read_text(R"(
 custom_reward_function:
   path: my rewards/it's.py
@@ -89,7 +89,7 @@ custom_reward_function:
               HasSubstr("used only with a custom_reward_function.path"));
 }
 
-TEST(ImportVerlTest, WhatHasNoPlaceIsListedWithLineAndReason) {
+TEST(ImportVerlTest, UnsupportedKeysHaveLineAndReason) {
   const Read result = read(kFastrl);
   const std::string notes = result.notes();
   EXPECT_THAT(notes, HasSubstr("fastrl.yaml:51: actor_rollout_ref.actor.ulysses_sequence_parallel_"
@@ -104,12 +104,12 @@ TEST(ImportVerlTest, WhatHasNoPlaceIsListedWithLineAndReason) {
   EXPECT_THAT(notes, Not(HasSubstr("_target_")));
   EXPECT_THAT(notes, Not(HasSubstr("null")));
   EXPECT_THAT(notes, Not(HasSubstr("temperature")));
-  // In the order of the file.
+  // In file order.
   EXPECT_LT(notes.find("bs_threshold"), notes.find("ulysses_sequence_parallel_size"));
   EXPECT_LT(notes.find("ulysses_sequence_parallel_size"), notes.find("critic.optim.lr"));
 }
 
-TEST(ImportVerlTest, DynamicSamplingAndRolloutCorrectionKeepTheirNames) {
+TEST(ImportVerlTest, SamplingAndCorrectionKeepTheirNames) {
   const Read result = read_text(R"(
 data: {train_batch_size: 64, gen_batch_size: 192}
 algorithm:
@@ -123,7 +123,7 @@ actor_rollout_ref: {actor: {tis_imp_ratio_cap: 2.0}}
   EXPECT_TRUE(result.options.algorithm.filter_groups.enable);
   EXPECT_EQ(result.options.algorithm.filter_groups.metric, "seq_reward");
   EXPECT_EQ(result.options.algorithm.filter_groups.max_num_gen_batches, 10);
-  EXPECT_EQ(result.options.data.gen_batch_size, 192) << "allowed only with the filter";
+  EXPECT_EQ(result.options.data.gen_batch_size, 192) << "valid only with the filter";
   EXPECT_TRUE(result.options.trainer_options().loss.rollout_correction.has_weights());
   EXPECT_EQ(result.options.algorithm.rollout_correction.rollout_is_threshold, 3);
   EXPECT_THAT(result.notes(), HasSubstr("rollout_rs = sequence: not needed: the rollout's logprobs"));
@@ -134,8 +134,8 @@ actor_rollout_ref: {actor: {tis_imp_ratio_cap: 2.0}}
   EXPECT_THAT(other.notes(), HasSubstr("metric = entropy: algorithm.filter_groups.metric is"));
 }
 
-// DAPO's, in the two places that verl's recipes have had for it.
-TEST(ImportVerlTest, OverlongShapingIsTheRewardLength) {
+// DAPO's overlong buffer, under both keys that verl's recipes use.
+TEST(ImportVerlTest, OverlongBufferBecomesTheRewardLength) {
   for (const std::string place : {"overlong_buffer", "reward_kwargs.overlong_buffer_cfg"}) {
     const std::string key = "reward_model." + place;
     const auto with = [&](const std::string& enable, const std::string& text) {
@@ -170,7 +170,7 @@ TEST(ImportVerlTest, AdaptersKeepTheirNames) {
   EXPECT_EQ(some.options.model.target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
 }
 
-TEST(ImportVerlTest, OverridesComeLastAndNewNamesBeforeOldOnes) {
+TEST(ImportVerlTest, OverridesAndNewNamesHavePrecedence) {
   const Read result = read_text(
       "actor_rollout_ref:\n  actor:\n    grad_clip: 1.0\n    clip_ratio: 0.3\n"
       "    optim: {clip_grad: 0.5, lr: 1e-5}\n",
@@ -185,14 +185,14 @@ TEST(ImportVerlTest, OverridesComeLastAndNewNamesBeforeOldOnes) {
   EXPECT_THAT(result.notes(), HasSubstr("config.yaml:3: actor_rollout_ref.actor.grad_clip = 1.0"));
 }
 
-TEST(ImportVerlTest, ValuesThatAreNotThereAreRefusedOneByOne) {
+TEST(ImportVerlTest, InvalidValuesAreRefusedOneByOne) {
   const Read result = read_text(
       "algorithm:\n  adv_estimator: gae\n  use_kl_in_reward: maybe\n"
       "actor_rollout_ref:\n  actor:\n    ppo_mini_batch_size: 2000\n    loss_agg_mode: \"3\"\n"
       "  rollout:\n    n: 4.5\n    name: ???\n    temperature: ${a.b}\n"
       "data: {train_batch_size: 4000}\n");
   EXPECT_EQ(result.options.algorithm.adv_estimator, "grpo");
-  EXPECT_EQ(result.options.actor.ppo_mini_batch_size, 2000) << "fits once the batch is known";
+  EXPECT_EQ(result.options.actor.ppo_mini_batch_size, 2000) << "valid once the batch size is set";
   EXPECT_EQ(result.imported.options,
             (std::vector<std::string>{"data.train_batch_size", "actor.ppo_mini_batch_size"}));
   const std::string notes = result.notes();
@@ -201,11 +201,11 @@ TEST(ImportVerlTest, ValuesThatAreNotThereAreRefusedOneByOne) {
               HasSubstr("config.yaml:3: algorithm.use_kl_in_reward = maybe: not a value of"));
   EXPECT_THAT(notes, HasSubstr("config.yaml:9: actor_rollout_ref.rollout.n = 4.5: not a value of"));
   EXPECT_THAT(notes, HasSubstr("rollout.name = ???: no value"));
-  EXPECT_THAT(notes, HasSubstr("what ${…} stands for is not in the file"));
+  EXPECT_THAT(notes, HasSubstr("the value of ${…} is not in the file"));
   EXPECT_EQ(result.imported.unmapped, 6);
 }
 
-TEST(ImportVerlTest, InterpolationsAreFollowedAndCirclesAreNot) {
+TEST(ImportVerlTest, InterpolationsAreResolvedAndCyclesAreNot) {
   const auto entries = read_verl_config(
       scratch_file(
           "config.yaml",
@@ -230,7 +230,7 @@ TEST(ImportVerlTest, InterpolationsAreFollowedAndCirclesAreNot) {
   EXPECT_EQ(value("a.p"), "true");
 }
 
-TEST(ImportVerlTest, TheProgramWritesARecipeThatReadsBack) {
+TEST(ImportVerlTest, WritesARecipeThatReadsBack) {
   const std::string recipe = scratch_folder() + "/recipe.toml";
   const Ended ended = run_program({"import", "verl", kFastrl, "--out", recipe});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
@@ -244,7 +244,7 @@ TEST(ImportVerlTest, TheProgramWritesARecipeThatReadsBack) {
   EXPECT_EQ(shown.out, read_file(recipe, 1 << 20));
 }
 
-TEST(ImportVerlTest, WhatIsNoConfigurationIsOneSentence) {
+TEST(ImportVerlTest, InvalidConfigurationIsOneSentence) {
   const auto complaint_for = [](const std::string& text) {
     const Ended ended = run_program({"import", "verl", scratch_file("bad.yaml", text)});
     EXPECT_EQ(ended.exit_code, 2) << ended.err;
@@ -253,7 +253,7 @@ TEST(ImportVerlTest, WhatIsNoConfigurationIsOneSentence) {
   };
   EXPECT_THAT(complaint_for("a: [1,\nb: }"), HasSubstr("bad.yaml:2: not YAML: "));
   EXPECT_THAT(complaint_for("just a text"), HasSubstr("no keys; give a configuration of verl"));
-  EXPECT_THAT(complaint_for("x: {y: 1}"), HasSubstr("no option of verl is in it"));
+  EXPECT_THAT(complaint_for("x: {y: 1}"), HasSubstr("no options of verl"));
   EXPECT_EQ(run_program({"import", "verl", "/nowhere.yaml"}).exit_code, 2);
   EXPECT_EQ(run_program({"import", "vrl", kFastrl}).exit_code, 2);
 }

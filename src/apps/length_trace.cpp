@@ -17,14 +17,14 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxTraceBytes = int64_t{64} << 20;
 constexpr int64_t kLongest = int64_t{1} << 24;
 
-// Takes a number off the front of `text`, and `behind` after it.
+// Removes a number and the `suffix` after it from the front of `text`.
 template <class Number>
-bool take(std::string_view& text, Number& number, std::string_view behind) {
+bool take(std::string_view& text, Number& number, std::string_view suffix) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc()) return false;
   text.remove_prefix(static_cast<size_t>(end - text.data()));
-  if (text.substr(0, behind.size()) != behind) return behind == ", " && text.empty();
-  text.remove_prefix(behind.size());
+  if (text.substr(0, suffix.size()) != suffix) return suffix == ", " && text.empty();
+  text.remove_prefix(suffix.size());
   return true;
 }
 
@@ -43,21 +43,19 @@ std::map<int64_t, double> LengthTrace::parse_histogram(std::string_view text,
               length <= kLongest && weight >= 0 && weight <= 1e9;
     if (is_good && weight > 0) weights[length] += weight;
   }
-  TLT_CHECK_INPUT(is_good, place, ": no histogram of lengths, as {757: 0.25, 758: 0.75}");
+  TLT_CHECK_INPUT(is_good, place, ": not a histogram of lengths, as {757: 0.25, 758: 0.75}");
   return weights;
 }
 
 void LengthTrace::add_file(const std::string& path) {
   const auto json = nlohmann::json::parse(read_file(path, kMaxTraceBytes), nullptr,
                                           /*allow_exceptions=*/false);
-  TLT_CHECK_INPUT(json.is_object(), path,
-                  ": no JSON object; give a file of ServeGen's, "
-                  "…-dataset.json");
+  TLT_CHECK_INPUT(json.is_object(), path, ": not a JSON object; give a …-dataset.json of ServeGen");
   for (const auto& [window, facts] : json.items()) {
     const std::string place = path + ", \"" + window + "\", output_tokens";
     TLT_CHECK_INPUT(
         facts.is_object() && facts.contains("output_tokens") && facts["output_tokens"].is_string(),
-        place, ": is missing");
+        place, ": missing or not a string");
     const auto histogram = parse_histogram(facts["output_tokens"].get<std::string>(), place);
     double sum = 0;
     for (const auto& [length, weight] : histogram) sum += weight;
@@ -76,11 +74,11 @@ LengthTrace LengthTrace::read(const std::string& path) {
     files.insert(path);
   }
   for (const std::string& file : files) trace.add_file(file);
-  TLT_CHECK_INPUT(!trace.weights_.empty(), path, ": no length is in it");
+  TLT_CHECK_INPUT(!trace.weights_.empty(), path, ": no lengths; give a …-dataset.json of ServeGen");
   return trace;
 }
 
-int64_t LengthTrace::draw(RandomStream& random) const {
+int64_t LengthTrace::sample(RandomStream& random) const {
   double left = random.uniform() * total_;
   for (const auto& [length, weight] : weights_)
     if ((left -= weight) < 0) return length;

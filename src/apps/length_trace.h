@@ -1,11 +1,11 @@
-// LengthTrace: how long responses are, from a trace: one of ServeGen's *-dataset.json, whose time
-// windows each have a histogram of "output_tokens", or a folder of them. Every window that has one
-// counts the same.
+// LengthTrace: the distribution of response lengths of a ServeGen trace: a *-dataset.json, whose
+// time windows have histograms of "output_tokens", or a folder of them. Every non-empty window has
+// the same weight.
 //
 // Threading  any thread.
 //
 //   const LengthTrace trace = LengthTrace::read("chunk-70-dataset.json");
-//   trace.draw(random)                                     // 463 on average
+//   trace.sample(random)                                   // 463 on average
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,12 +21,12 @@ namespace tlt::apps {
 
 class LengthTrace {
  public:
-  // InputError when the file is none, or has no histogram that is not empty.
+  // InputError: not such a file, or no histogram with entries.
   static LengthTrace read(const std::string& path);
-  // "{757: 0.25, 758: 0.75}", Python's spelling. InputError names `place`.
+  // Parses a Python dictionary "{757: 0.25, 758: 0.75}". InputError begins with `place`.
   static std::map<int64_t, double> parse_histogram(std::string_view text, const std::string& place);
 
-  int64_t draw(RandomStream& random) const;
+  int64_t sample(RandomStream& random) const;
   double mean() const;
   int64_t longest() const { return weights_.rbegin()->first; }
 

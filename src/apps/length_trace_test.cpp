@@ -18,7 +18,7 @@ std::map<int64_t, double> parse(const char* text) {
   return LengthTrace::parse_histogram(text, "here");
 }
 
-TEST(LengthTraceTest, AHistogramIsPythonsDictionary) {
+TEST(LengthTraceTest, HistogramIsAPythonDictionary) {
   EXPECT_THAT(parse("{757: 0.25, 9: 5e-1, 11: 0.0}"), ElementsAre(Pair(9, 0.5), Pair(757, 0.25)));
   EXPECT_TRUE(parse("{}").empty());
   for (const char* bad : {"", "{", "757: 1", "{a: 1}", "{7: }", "{7 1}", "{-7: 1}", "{7: -1}",
@@ -26,7 +26,7 @@ TEST(LengthTraceTest, AHistogramIsPythonsDictionary) {
     EXPECT_THROW(parse(bad), InputError) << bad;
 }
 
-TEST(LengthTraceTest, EveryWindowThatHasLengthsCountsTheSame) {
+TEST(LengthTraceTest, NonEmptyWindowsHaveEqualWeight) {
   const TestFolder folder;
   write_file_atomic(folder / "a-dataset.json",
                     R"({"0": {"output_tokens": "{10: 2.0}"}, "1": {"output_tokens": "{}"}})");
@@ -37,11 +37,11 @@ TEST(LengthTraceTest, EveryWindowThatHasLengthsCountsTheSame) {
   EXPECT_EQ(all.mean(), 20);
   EXPECT_EQ(all.longest(), 40);
   RandomStream random(1, {});
-  std::map<int64_t, int> drawn;
-  for (int i = 0; i < 4000; ++i) ++drawn[all.draw(random)];
-  EXPECT_NEAR(drawn[10], 2000, 150);
-  EXPECT_NEAR(drawn[20], 1000, 150);
-  EXPECT_EQ(drawn[10] + drawn[20] + drawn[40], 4000);
+  std::map<int64_t, int> samples;
+  for (int i = 0; i < 4000; ++i) ++samples[all.sample(random)];
+  EXPECT_NEAR(samples[10], 2000, 150);
+  EXPECT_NEAR(samples[20], 1000, 150);
+  EXPECT_EQ(samples[10] + samples[20] + samples[40], 4000);
   write_file_atomic(folder / "b-dataset.json", "[]");
   EXPECT_THROW(LengthTrace::read(folder.path()), InputError);
   EXPECT_THROW(LengthTrace::read(folder / "none"), InputError);

@@ -21,7 +21,7 @@
 namespace tlt::apps {
 namespace {
 
-// "value" of the first line "key : value" of a file of /proc; empty when there is none.
+// The value of the first line "key : value" of a file of /proc; empty if there is none.
 std::string field(const std::string& text, std::string_view key) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -107,7 +107,7 @@ double read_bandwidth(runtime::ThreadPool& pool) {
   constexpr int64_t kPieces = 64, kPiece = kProbeWords / kPieces;
   const auto words = std::make_unique<uint64_t[]>(kProbeWords);
   std::fill_n(words.get(), kProbeWords,
-              1);  // pages that were never written are all the same page of zeros
+              1);  // unwritten pages all map to one page of zeros
   double best = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
     std::array<uint64_t, kPieces> sums{};

@@ -1,4 +1,4 @@
-// tlt: the program. The one place where errors are caught: 2 the user's mistake, 1 everything else.
+// tlt: the program. Catches all errors: exit code 2 for a user error, 1 for any other.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <c10/util/Exception.h>
@@ -28,8 +28,8 @@ constexpr Command kCommands[] = {
     {"export", "Export of a draft model for SGLang or vLLM.", run_export},
     {"generate", "Responses to prompts.", run_generate},
     {"chat", "A conversation with a model in the terminal.", run_chat},
-    {"score", "Log-probabilities of given tokens and texts.", run_score},
-    {"reward", "Scores of given responses by a recipe's reward.", run_reward},
+    {"score", "Log-probabilities of given tokens or strings.", run_score},
+    {"reward", "Scores of given responses with the reward of a recipe.", run_reward},
     {"tokenize", "Text to tokens and back.", run_tokenize},
     {"data", "Columns of a data file, and its prompts as the model gets them.", run_data},
     {"import", "A recipe from a configuration of verl or FastRL.", run_import},
@@ -38,21 +38,19 @@ constexpr Command kCommands[] = {
     {"doctor", "Checks this machine: kernels, memory, libraries.", run_doctor},
 };
 
-// A training step frees and takes tensors of megabytes over and over. From the heap that costs
-// nothing; as maps of their own, each page of them would be asked from the system again. 32 MiB is
-// the most glibc accepts.
+// A training step repeatedly frees and allocates tensors of megabytes. On the heap this is cheap;
+// with mmap every page would fault again. 32 MiB is the largest threshold that glibc accepts.
 void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
 }
 
-// What libtorch prints on its own, it also throws, and then we say it: in a sentence, not with the
-// addresses of its functions.
+// libtorch also throws what it logs; report() then prints it as one sentence without a stack trace.
 void silence_libtorch() { FLAGS_caffe2_log_level = c10::GLOG_FATAL; }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// "tlt generate", with the worker's number where there are several.
+// "tlt generate", with the rank if there are several workers.
 std::string speaker(const Arguments& arguments) {
   std::string name = arguments.command;
   for (const Command& command : kCommands)
@@ -63,7 +61,7 @@ std::string speaker(const Arguments& arguments) {
     if (launch.world_size > 1)
       name += fmt::format(" (worker {} of {})", launch.rank, launch.world_size);
   } catch (const Error&) {
-    // The launcher's variables are themselves what is wrong; the message says so.
+    // The launcher's variables are the error that the message reports.
   }
   return name;
 }
@@ -96,7 +94,7 @@ int run_and_catch(const Arguments& arguments) {
     return report(arguments, first_line(error.what_without_backtrace()), kFailure);
   } catch (const std::bad_alloc&) {
     return report(arguments,
-                  "out of memory; give it less at a time (fewer running sequences, shorter packs)",
+                  "out of memory; reduce the number of running sequences or the tokens per pack",
                   kFailure);
   } catch (const std::exception& error) {
     return report(arguments, first_line(error.what()), kFailure);

@@ -20,13 +20,13 @@
 namespace tlt::apps {
 namespace {
 
-// What config.json says or, where it does not, what the weights are.
+// The type in config.json or, if it has none, of the weights.
 std::string stored_type(const std::string& folder) {
   const model::ModelConfig config = model::ModelConfig::read(folder);
   if (!config.type_name.empty()) return config.type_name;
   const model::SafetensorsFolder weights(folder);
   TLT_CHECK_INPUT(!weights.names().empty(), folder,
-                  ": its weights have no tensor; copy them again");
+                  ": no tensors in its weight files; copy them again");
   switch (weights.find(weights.names().front())->type) {
     case model::DataType::kF32:
       return "float32";
@@ -48,22 +48,21 @@ bool is_one_of(const std::string& word, std::initializer_list<const char*> words
 const char* type_name(at::ScalarType type) { return type == at::kFloat ? "float32" : "bfloat16"; }
 
 void ModelFlags::add_to(CLI::App& flags, bool model_is_required) {
-  flags.option_defaults()->always_capture_default();  // --help shows them
-  CLI::Option* folder =
-      flags.add_option("--model", model,
-                       "Folder of the model in Hugging Face format, a run's folder (its newest "
-                       "checkpoint's policy is taken), or organisation/name in the Hugging Face "
-                       "cache.");
+  flags.option_defaults()->always_capture_default();  // so that --help shows them
+  CLI::Option* folder = flags.add_option(
+      "--model", model,
+      "Model folder in Hugging Face format, a run folder (the policy of its newest "
+      "checkpoint), or organisation/name in the Hugging Face cache.");
   if (model_is_required) folder->required();
   flags.parse_complete_callback([this] {
     if (!model.empty()) model = find_model(model);
   });
   flags.add_option("--dtype", dtype,
-                   "float32 or bfloat16; auto: the file's own, and bfloat16 for float16.");
+                   "float32 or bfloat16; auto: the type of the files, and bfloat16 for float16.");
   flags.add_option("--device", device, "cpu; cuda is refused until a GPU has passed the tests.");
   flags.add_option("--threads", threads, "Threads on the CPU; 0: all cores.");
   flags.add_option("--adapter", adapter,
-                   "Folder of a LoRA adapter (PEFT's), merged into the model.");
+                   "Folder of a LoRA adapter (PEFT format), merged into the model.");
 }
 
 Device ModelFlags::open_device() const {
@@ -75,7 +74,7 @@ Device ModelFlags::open_device() const {
 at::ScalarType ModelFlags::type() const {
   if (dtype != "auto") return model::parse_type(dtype, "--dtype");
   const std::string stored = stored_type(model);
-  if (stored == "float16") return at::kBFloat16;  // of the same size; as tlt train does
+  if (stored == "float16") return at::kBFloat16;  // of the same size, as in tlt train
   TLT_CHECK_INPUT(stored == "float32" || stored == "bfloat16", model, ": its weights are ", stored,
                   ", which tlt does not compute in; give --dtype float32 or --dtype bfloat16");
   return model::parse_type(stored, model);
@@ -100,7 +99,7 @@ std::optional<data::Tokenizer> ModelFlags::load_tokenizer(model::PolicyModel& po
   if (!std::filesystem::exists(model + "/tokenizer.json")) return std::nullopt;
   data::Tokenizer tokenizer = data::Tokenizer::load(model);
   const int64_t vocabulary = policy.config().vocabulary;
-  TLT_CHECK_INPUT(tokenizer.vocab_size() <= vocabulary, model, "/tokenizer.json: it has ",
+  TLT_CHECK_INPUT(tokenizer.vocab_size() <= vocabulary, model, "/tokenizer.json: has ",
                   tokenizer.vocab_size(), " tokens and the model ", vocabulary,
                   "; put the model's own tokenizer there");
   policy.set_tokens(tokenizer.vocab_size());
@@ -123,7 +122,7 @@ nlohmann::ordered_json ModelFlags::settings(const model::PolicyModel& policy) co
 void SpeculationFlags::add_to(CLI::App& flags) {
   flags.add_option(
       "--speculation", speculation,
-      "off: no speculative decoding; auto: the drafters below where they pay; suffix: "
+      "off: no speculative decoding; auto: the drafters below where they are faster; suffix: "
       "suffix-tree lookup in this response, its group and earlier responses to the "
       "prompt; ngram: n-gram trie over all responses; eagle: EAGLE draft model; mixed: "
       "eagle and suffix in one draft tree. Never changes a token.");
@@ -150,7 +149,7 @@ void SpeculationFlags::check() const {
                   "--speculation is '", speculation,
                   "'; use off, auto, suffix, ngram, eagle or mixed");
   TLT_CHECK_INPUT(!is_one_of(speculation, {"eagle", "mixed"}) || !drafter.empty(), "--speculation ",
-                  speculation, " needs a drafter; give its folder with --drafter");
+                  speculation, " needs a draft model; give its folder with --drafter");
   TLT_CHECK_INPUT(drafter.empty() || is_one_of(speculation, {"auto", "eagle", "mixed"}),
                   "--drafter is for --speculation auto, eagle or mixed; name one, or leave it out");
   TLT_CHECK_INPUT(strategy.empty() || !is_one_of(speculation, {"off", "auto"}),

@@ -1,4 +1,4 @@
-// tlt options: the options of a recipe, to read, as docs/options.md, or as JSON.
+// tlt options: the options of a recipe, as text, as docs/options.md, or as JSON.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/options.h"
@@ -30,7 +30,7 @@ memory), or only *place* (paths, names and logging).
 
 )";
 
-// Those whose name begins with the filter; if none does, those that contain it.
+// Options whose name begins with the filter or, if there are none, contains it.
 std::vector<OptionRef> matching(const std::vector<OptionRef>& refs, const std::string& filter) {
   const std::string name(without_verl_prefix(filter));
   std::vector<OptionRef> begin, contain;
@@ -75,7 +75,7 @@ int run_options(const Arguments& arguments) {
   std::string filter;
   bool is_json = false, is_markdown = false;
   CLI::App app("The options of a recipe with their defaults, what they affect and what they mean.");
-  app.add_option("FILTER", filter, "Begin of a name, or a part of it: rollout.n, temperature.");
+  app.add_option("FILTER", filter, "Beginning or part of a name: rollout.n, temperature.");
   app.add_flag("--json", is_json, "A JSON list of objects: name, default, affects, help.");
   app.add_flag("--markdown", is_markdown, "The page docs/options.md.")->excludes("--json");
   if (!try_parse(app, arguments)) return 0;

@@ -22,7 +22,7 @@ constexpr size_t kCopyBytes = 1 << 20;
 
 std::string partial_of(const std::string& path) { return is_stream(path) ? "" : path + ".partial"; }
 
-// Whether more than the header is there.
+// Whether the file has more than the header.
 bool has_lines(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string line;
@@ -34,7 +34,7 @@ bool has_lines(const std::string& path) {
 json parse_line(const std::string& text, const std::string& where) {
   json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(line.is_object(), where,
-                  ": not a JSON object, the file is damaged; delete the line, or the file to begin "
+                  ": not a JSON object, the file is damaged; delete the line, or the file to start "
                   "again");
   return line;
 }
@@ -48,10 +48,10 @@ std::string shown(const json& value) {
 void OrderedOutput::check(const std::string& path, bool resume) {
   const std::string partial = partial_of(path);
   TLT_CHECK_INPUT(!resume || !partial.empty(), "--resume needs an --output that is a file; ", path,
-                  " is none");
+                  " is not one");
   TLT_CHECK_INPUT(resume || partial.empty() || !has_lines(partial), partial,
-                  " is there from an interrupted run; add --resume to finish it, or delete the "
-                  "file to begin again");
+                  " exists from an interrupted run; add --resume to finish it, or delete the "
+                  "file to start again");
 }
 
 OrderedOutput::OrderedOutput(Setup setup, const PlaceOf& place_of)
@@ -63,11 +63,11 @@ OrderedOutput::OrderedOutput(Setup setup, const PlaceOf& place_of)
     stream_.emplace(setup_.path);
     return;
   }
-  AtomicFile is_writable(setup_.path);  // a folder, or a path that cannot be, is told now
+  AtomicFile is_writable(setup_.path);  // reports an invalid path before the computation
   open_partial();
   if (setup_.resume && partial_.size_bytes() > 0) read_partial(place_of);
   if (end_ > 0) {
-    log_info("{}: {} of {} {}s are there", partial_path_, done_, setup_.lines, setup_.noun);
+    log_info("{}: {} of {} {}s are done", partial_path_, done_, setup_.lines, setup_.noun);
     return;
   }
   const std::string header = to_line({{kHeader, setup_.settings}});
@@ -94,7 +94,7 @@ void OrderedOutput::open_partial() {
                   ": another process writes this file; wait for it or give another --output");
 }
 
-// Reads whole lines; what follows the last of them is overwritten.
+// Reads complete lines; an incomplete last line is removed.
 void OrderedOutput::read_partial(const PlaceOf& place_of) {
   std::ifstream file(partial_path_, std::ios::binary);
   std::string text;
@@ -108,7 +108,7 @@ void OrderedOutput::read_partial(const PlaceOf& place_of) {
     } else {
       const int64_t place = place_of(line, number, where);
       TLT_CHECK_INPUT(place >= 0 && place < setup_.lines && !has(place), where, ": this ",
-                      setup_.noun, " is there twice or not in the input; delete the line");
+                      setup_.noun, " is duplicated or not in the input; delete the line");
       keep(place, bytes);
     }
   }
@@ -117,13 +117,13 @@ void OrderedOutput::read_partial(const PlaceOf& place_of) {
 
 void OrderedOutput::check_settings(const json& header) const {
   TLT_CHECK_INPUT(header.contains(kHeader) && header[kHeader].is_object(), partial_path_,
-                  ": not a file of an interrupted run; move it away to begin again");
+                  ": not a file of an interrupted run; move it away to start again");
   const json& before = header[kHeader];
   for (const auto& [name, value] : setup_.settings.items()) {
     const json was = before.value(name, json());
-    TLT_CHECK_INPUT(was == json(value), partial_path_, ": begun with ", name, " ", shown(was),
+    TLT_CHECK_INPUT(was == json(value), partial_path_, ": started with ", name, " ", shown(was),
                     ", and this command has ", shown(value),
-                    "; give the same again, or delete the file to begin again");
+                    "; give the same value, or delete the file to start again");
   }
 }
 

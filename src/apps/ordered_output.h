@@ -1,14 +1,14 @@
-// OrderedOutput: an output file whose lines are computed in any order, stand in a given one, and
-// are not lost when the program is killed.
+// OrderedOutput: an output file with lines in a fixed order that are computed in any order, and are
+// not lost if the program is killed.
 //
 // Lines go to PATH.partial as soon as they are computed:
 //
-//   {"partial": {"--seed": 0, …}}   what the lines depend on, by the names a user knows
-//   …                               lines of PATH, in the order in which they were computed
+//   {"partial": {"--seed": 0, …}}   what the lines depend on, by the user's names
+//   …                               lines of PATH, in the order of their computation
 //
 // commit() writes PATH as a whole and removes PATH.partial. A later process resumes from the lines
-// that are there; a last one that is not whole is dropped. Where PATH is a stream (base/files.h)
-// there is no partial file: a line is written as soon as those before it are.
+// in it; an incomplete last line is dropped. If PATH is a stream (base/files.h) there is no partial
+// file: a line is written as soon as all lines before it are.
 //
 // Owns       PATH.partial, locked against other processes.
 // Threading  one thread.
@@ -41,34 +41,34 @@ class OrderedOutput {
     bool resume = false;
     nlohmann::ordered_json settings = nlohmann::ordered_json::object();
     int64_t lines = 0;
-    std::string noun = "response";    // what a line is, in messages
-    std::string resume_command = {};  // what a user types to go on
+    std::string noun = "response";    // name of a line in messages
+    std::string resume_command = {};  // command that resumes, for messages
   };
 
-  // Where in PATH a line of the partial file belongs; `number` counts the lines from 0. Throws
-  // InputError, beginning with `where`, for a line that this command would not write.
+  // The index in PATH of a line of the partial file; `number` counts its lines from 0. InputError,
+  // beginning with `where`: a line that this command would not write.
   using PlaceOf =
       std::function<int64_t(const nlohmann::json& line, int64_t number, const std::string& where)>;
 
-  // InputError, before anything is computed: there is a partial file and `resume` is false, or
-  // `resume` is true and PATH a stream.
+  // To call before the computation. InputError: a partial file exists and `resume` is false, or
+  // `resume` is true and PATH is a stream.
   static void check(const std::string& path, bool resume);
 
-  // InputError: check(), or the partial file is of other settings.
+  // InputError: see check(), or the partial file has other settings.
   OrderedOutput(Setup setup, const PlaceOf& place_of);
-  // What was not committed stays in the partial file; a log line says how to resume.
+  // Without commit() the partial file is kept, and a log line says how to resume.
   ~OrderedOutput();
   OrderedOutput(const OrderedOutput&) = delete;
   OrderedOutput& operator=(const OrderedOutput&) = delete;
 
   bool has(int64_t place) const { return places_[static_cast<size_t>(place)].bytes > 0; }
-  // Lines that are there: computed, or found in the partial file.
+  // Number of lines computed or found in the partial file.
   int64_t done() const { return done_; }
 
   // `line` ends with a line break. REQUIRES: !has(place).
   void add(int64_t place, std::string_view line);
 
-  // REQUIRES: every place has its line.
+  // REQUIRES: all lines were added.
   void commit();
 
  private:
@@ -90,11 +90,11 @@ class OrderedOutput {
   bool is_committed_ = false;
 
   FileHandle partial_;
-  int64_t end_ = 0;  // of the partial file
+  int64_t end_ = 0;  // size of the partial file
 
   std::optional<AtomicFile> stream_;
-  int64_t written_ = 0;                     // to the stream
-  std::map<int64_t, std::string> waiting_;  // for a line before theirs
+  int64_t written_ = 0;                     // lines written to the stream
+  std::map<int64_t, std::string> waiting_;  // lines that wait for an earlier one
 };
 
 }  // namespace tlt::apps

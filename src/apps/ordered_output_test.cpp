@@ -28,7 +28,7 @@ class OrderedOutputTest : public ::testing::Test {
             .path = path_, .resume = resume, .settings = {{"--seed", seed}}, .lines = 4},
         place_of);
   }
-  // Leaves lines 3 and 1 as a killed program does.
+  // Writes lines 3 and 1 and leaves the partial file of a killed program.
   void leave_two() const {
     auto output = open(false);
     output->add(3, line(3));
@@ -41,7 +41,7 @@ class OrderedOutputTest : public ::testing::Test {
   const std::string path_ = folder_ / "out.jsonl";
 };
 
-TEST_F(OrderedOutputTest, LinesStandInTheirOrderWhateverOrderTheyCameIn) {
+TEST_F(OrderedOutputTest, LinesAreInOrderHoweverTheyWereAdded) {
   auto output = open(false);
   for (const int64_t place : {2, 0, 3, 1}) output->add(place, line(place));
   EXPECT_FALSE(std::filesystem::exists(path_));
@@ -50,7 +50,7 @@ TEST_F(OrderedOutputTest, LinesStandInTheirOrderWhateverOrderTheyCameIn) {
   EXPECT_FALSE(std::filesystem::exists(partial()));
 }
 
-TEST_F(OrderedOutputTest, WhatIsThereIsNotAskedForAgain) {
+TEST_F(OrderedOutputTest, ResumeHasTheLinesOfThePartialFile) {
   leave_two();
   auto output = open(true);
   EXPECT_EQ(output->done(), 2);
@@ -61,7 +61,7 @@ TEST_F(OrderedOutputTest, WhatIsThereIsNotAskedForAgain) {
   EXPECT_EQ(text_of(path_), line(0) + line(1) + line(2) + line(3));
 }
 
-TEST_F(OrderedOutputTest, ALineWithoutItsEndIsWrittenOver) {
+TEST_F(OrderedOutputTest, IncompleteLastLineIsOverwritten) {
   leave_two();
   const std::string whole = text_of(partial());
   write_file_atomic(partial(), whole + "{\"place\": 0, \"longer than a line\": 12345");
@@ -71,12 +71,12 @@ TEST_F(OrderedOutputTest, ALineWithoutItsEndIsWrittenOver) {
   EXPECT_EQ(text_of(partial()), whole + line(2));
 }
 
-TEST_F(OrderedOutputTest, APartialFileIsNeverWrittenOver) {
+TEST_F(OrderedOutputTest, PartialFileIsNeverOverwritten) {
   leave_two();
   const std::string whole = text_of(partial());
   EXPECT_THAT(thrown_message<InputError>([&] { open(false); }), HasSubstr("add --resume"));
   EXPECT_THAT(thrown_message<InputError>([&] { open(true, /*seed=*/2); }),
-              HasSubstr("begun with --seed 1, and this command has 2;"));
+              HasSubstr("started with --seed 1, and this command has 2;"));
   EXPECT_EQ(text_of(partial()), whole);
   write_file_atomic(partial(), whole + line(3));
   EXPECT_THAT(thrown_message<InputError>([&] { open(true); }),
@@ -88,13 +88,13 @@ TEST_F(OrderedOutputTest, APartialFileIsNeverWrittenOver) {
               HasSubstr("not a file of an interrupted"));
 }
 
-TEST_F(OrderedOutputTest, TwoAtATimeAreRefused) {
+TEST_F(OrderedOutputTest, SecondWriterIsRefused) {
   leave_two();
   const auto output = open(true);
   EXPECT_THAT(thrown_message<InputError>([&] { open(true); }), HasSubstr("another process writes"));
 }
 
-TEST_F(OrderedOutputTest, NothingIsLeftWhereNothingWasComputed) {
+TEST_F(OrderedOutputTest, NoPartialFileWithoutLines) {
   open(false);
   EXPECT_FALSE(std::filesystem::exists(partial()));
   EXPECT_FALSE(std::filesystem::exists(path_));

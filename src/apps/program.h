@@ -1,4 +1,4 @@
-// run_program: runs build/tlt as a user would, for tests only.
+// run_program: runs build/tlt as a user would. For tests only.
 //
 //   const Ended ended = run_program({"generate", "--model", folder, …});
 //   EXPECT_EQ(ended.exit_code, 2) << ended.err;
@@ -27,7 +27,7 @@ struct Ended {
   std::string out, err;
 };
 
-// A folder of the test that runs, empty at its start.
+// A folder of the current test, empty at its start.
 inline std::string scratch_folder() {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const std::string folder = ::testing::TempDir() + "tlt_" + test->test_suite_name() + "_" +
@@ -43,7 +43,7 @@ inline void redirect(const std::string& path, int flags, int descriptor) {
   if (dup2(open(path.c_str(), flags, 0600), descriptor) < 0) _exit(127);
 }
 
-// The program under test with these words, `input` on its standard input.
+// Runs the program under test with these words and `input` as standard input.
 inline Ended run_program(const std::vector<std::string>& words, const std::string& input = "") {
   const std::string folder = scratch_folder() + "/program";
   make_folder(folder);
@@ -80,7 +80,7 @@ inline std::vector<nlohmann::json> json_file(const std::string& path) {
   return json_lines(read_file(path, 1 << 26));
 }
 
-// A file of the test's scratch folder; its path.
+// Writes a file in the test's scratch folder; returns its path.
 inline std::string scratch_file(const std::string& name, const std::string& text) {
   const std::string path = scratch_folder() + "/" + name;
   write_file_atomic(path, text);
@@ -94,7 +94,7 @@ inline std::string golden_tokenizer(const std::string& name) {
   return std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/" + name;
 }
 
-// A copy of a golden model, to be changed.
+// A writable copy of a golden model.
 inline std::string copied_model(const std::string& name) {
   const std::string folder = scratch_folder() + "/" + name;
   std::filesystem::copy(
@@ -103,8 +103,7 @@ inline std::string copied_model(const std::string& name) {
   return folder;
 }
 
-// The last line of stderr that is the program's own word, without "tlt …: "; empty when there is
-// none.
+// The last error line of the program on stderr, without "tlt …: "; empty if there is none.
 inline std::string complaint(const Ended& ended, const std::string& command) {
   const std::string mark = "tlt " + command + ": ";
   const size_t at = ended.err.rfind(mark);

@@ -12,8 +12,8 @@ namespace tlt::apps {
 
 void RecipeWords::add_to(CLI::App& flags) {
   flags.add_option("RECIPE", recipe,
-                   "TOML file with options (tlt options lists them); optional where options are "
-                   "given on the command line.");
+                   "TOML file with options (tlt options lists them); optional if options are given "
+                   "on the command line.");
   flags.add_option("KEY=VALUE", overrides, "Override options of the recipe, e.g. rollout.n=8.");
 }
 

@@ -1,4 +1,4 @@
-// What the commands that read a recipe have in common: `tlt train [RECIPE] [KEY=VALUE …]`.
+// Shared by the commands that read a recipe: `tlt train [RECIPE] [KEY=VALUE …]`.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,24 +12,24 @@
 
 namespace tlt::apps {
 
-// The words RECIPE and KEY=VALUE of a command line.
+// The arguments RECIPE and KEY=VALUE of a command line.
 struct RecipeWords {
-  std::string recipe;  // may be the first override
+  std::string recipe;  // or the first override
   std::vector<std::string> overrides;
 
   void add_to(CLI::App& flags);
-  // The options that they set, over the defaults; not checked. InputError: no words at all, or what
-  // apply_toml_file() and apply_override() throw.
+  // The defaults with the options of recipe and overrides, not checked. InputError: neither is
+  // given, or as apply_toml_file() and apply_override().
   rl::RunOptions read() const;
 };
 
-// Sets one option; names of verl's are answered with what tlt has in their place.
+// Sets one option. The error for a name of verl says what to set instead.
 void apply_override(rl::RunOptions& options, const std::string& text);
 
-// A worker's run; the exit code.
+// Runs one worker; returns the exit code.
 using RunRecipe = int (*)(const rl::RunOptions&, const cluster::Launch&);
 
-// Reads recipe and overrides, then runs in this process or starts the workers.
+// Reads recipe and overrides, then runs in this process or starts workers.
 int run_recipe(const Arguments& arguments, const char* description, RunRecipe run);
 
 }  // namespace tlt::apps

@@ -1,13 +1,12 @@
 // tlt reward: scores given responses with the reward of a recipe, without a model.
 //
 //   in    {"response", "prompt"?, "ground_truth"? or "reward_model"?, "data_source"?,
-//   "extra_info"?,
-//         "response_tokens"? or "tokens"?, "truncated"?}, or rows of a run's rollouts/ and
-//         validation/
+//         "extra_info"?, "response_tokens"? or "tokens"?, "truncated"?}, or rows of a run's
+//         rollouts/ and validation/
 //   out   {"score", "seconds", "parts"?, "error"?} in input order, with the id of its row
 //
-// "parts" are the numbers that a reward gives besides the score: of a weighted sum each function's
-// own score. A row that fails has "error", and reward.failed_score as its score.
+// "parts" are additional values of a reward, such as each function's score of a weighted sum. A row
+// that fails has "error", and reward.failed_score as its score.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "reward/reward.h"
@@ -38,20 +37,20 @@ struct Sample {
   reward::RewardJob job;
 };
 
-constexpr size_t kBatchRows = 256;  // scored before the next ones are read
+constexpr size_t kBatchRows = 256;  // rows scored before the next are read
 
-// What names a row and is copied into its answer.
+// Fields that identify a row; copied to the output.
 constexpr const char* kIdentity[] = {"id", "step", "prompt_id", "sample"};
 
-// A row as the reward sees it.
+// Makes the reward's input from a row.
 class SampleReader {
  public:
   SampleReader(const data::DataOptions& options, const reward::RewardNeeds& needs)
       : options_(options), needs_(needs) {}
 
-  // InputError: no response, or a field is missing that the reward needs.
+  // InputError: no response, or a field that the reward needs is missing.
   reward::RewardJob read(const Json& row, const std::string& place) const {
-    // Rows of a dump have what the reward was given, under names of their own.
+    // Rows of a dump have the reward's input under other names.
     const bool is_dump = data::find_field(row, "gts") && data::find_field(row, "output");
     reward::RewardJob job;
     job.response = response_of(row, place, is_dump);
@@ -77,11 +76,11 @@ class SampleReader {
     const char* key = is_dump ? "response" : options_.response_key.c_str();
     if (is_dump && data::find_field(row, key) == nullptr) key = "output";
     const Json& response = data::require_field(row, key, place, "data.response_key");
-    TLT_CHECK_INPUT(response.is_string(), place, ": \"", key, "\" is not a text");
+    TLT_CHECK_INPUT(response.is_string(), place, ": \"", key, "\" is not a string");
     return response.get<std::string>();
   }
 
-  // Where the row lacks the column that the recipe names, it may have the answer by the usual name.
+  // A row without the column that the recipe names may have the answer under the default name.
   std::string ground_truth_of(const Json& row, const std::string& place) const {
     const bool has_column = !data::answer_field(row, options_).empty();
     return data::ground_truth_of(row, has_column ? options_ : data::DataOptions(), place,
@@ -106,7 +105,7 @@ class SampleReader {
     const Json* count = data::find_field(row, "response_tokens");
     const Json* tokens = data::find_field(row, "tokens");
     TLT_CHECK_INPUT(count == nullptr || count->is_number_integer(), place,
-                    ": \"response_tokens\" is not a whole number");
+                    ": \"response_tokens\" is not an integer");
     if (tokens != nullptr) {
       const bool is_list = tokens->is_array() && std::ranges::all_of(*tokens, [](const Json& id) {
                              return id.is_number_integer();
@@ -116,14 +115,14 @@ class SampleReader {
     }
     job.response_tokens = count != nullptr ? count->get<int64_t>() : std::ssize(job.response_ids);
     TLT_CHECK_INPUT(!needs_.response_tokens || count != nullptr || tokens != nullptr, place,
-                    ": no \"response_tokens\"; the reward length needs their number");
+                    ": no \"response_tokens\"; the reward length needs it");
   }
 
   const data::DataOptions& options_;
   const reward::RewardNeeds needs_;
 };
 
-// Scores rows and writes the answers in their order.
+// Scores rows and writes the results in input order.
 class Scorer {
  public:
   Scorer(const reward::RewardOptions& options, std::shared_ptr<const reward::Reward> reward,
@@ -152,7 +151,8 @@ class Scorer {
   // Error: no row has a score.
   void finish() {
     output_.commit();
-    TLT_CHECK_INPUT(scored_ + failed_ > 0, "no rows; give one JSON object with a response a line");
+    TLT_CHECK_INPUT(scored_ + failed_ > 0,
+                    "no rows; give one JSON object with a response per line");
     if (scored_ == 0)
       throw Error("none of the " + counted(failed_, "row") + " has a score; " + first_error_);
     if (failed_ > 0) log_warning("{}", first_error_);
@@ -198,11 +198,11 @@ int run_reward(const Arguments& arguments) {
   words.add_to(app);
   app.add_option("--input", input,
                  "JSONL file: {\"response\", \"prompt\", \"ground_truth\", \"data_source\", "
-                 "\"extra_info\"} a line, of which the reward's own suffice, or a run's "
-                 "rollouts/000001.jsonl; -: standard input.")
+                 "\"extra_info\"} per line, with at least the fields that the reward reads, or a "
+                 "run's rollouts/000001.jsonl; -: standard input.")
       ->required();
   app.add_option("--output", output,
-                 "JSONL file: {\"score\", \"seconds\", \"parts\", \"error\"} a line; -: standard "
+                 "JSONL file: {\"score\", \"seconds\", \"parts\", \"error\"} per line; -: standard "
                  "output.")
       ->required();
   if (!try_parse(app, arguments)) return 0;
@@ -224,7 +224,7 @@ int run_reward(const Arguments& arguments) {
   }
   if (!interrupted()) scorer.score(std::move(samples));
   if (interrupted()) {
-    log_warning("interrupted{}", is_stream(output) ? "" : "; " + output + " is as it was");
+    log_warning("interrupted{}", is_stream(output) ? "" : "; " + output + " was not modified");
     return 128 + interrupt_signal();
   }
   scorer.finish();

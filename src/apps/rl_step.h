@@ -1,9 +1,9 @@
-// RlStep: one step of RL on random prompts, for benchmarks: the engine writes responses of a fixed
-// length, the trainer learns from them with random advantages (GRPO's loss, one optimizer step).
+// RlStep: an RL step on random prompts, for benchmarks: the engine generates responses of a fixed
+// length, the trainer updates with random advantages (GRPO loss, one optimizer step).
 //
 // Owns       an engine and a trainer.
-// Borrows    the policy, which learns.
-// Not here   what is measured and reported (bench_train.cpp, bench_growth.cpp).
+// Borrows    the policy, which is trained.
+// Not here   statistics and reports (bench_train.cpp, bench_growth.cpp).
 //
 //   RlStep step(policy, {.prompts = 8, .samples = 8}, {}, /*steps=*/3);
 //   for (uint32_t i = 0; i < 3; ++i) step.run(i).train_seconds …
@@ -26,7 +26,7 @@ struct StepShape {
   int64_t prompts = 8, samples = 8, prompt_tokens = 64, new_tokens = 128;
 
   int64_t responses() const { return prompts * samples; }
-  // InputError names the flags --prompts, --samples, --prompt-tokens and --new-tokens.
+  // InputError: invalid sizes, by the flags --prompts, --samples, --prompt-tokens and --new-tokens.
   void check(const model::ModelConfig& config) const;
 };
 
@@ -43,7 +43,7 @@ class RlStep {
   RlStep(const model::PolicyModel& policy, const StepShape& shape,
          const rollout::EngineOptions& engine, int64_t steps, const Clock& clock = steady_clock());
 
-  // `index` counts the steps from 0: each has random numbers of its own.
+  // `index` counts the steps from 0; each has its own uniforms and advantages.
   StepResult run(uint32_t index);
 
  private:

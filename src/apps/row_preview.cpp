@@ -25,7 +25,7 @@ void print_role(const char* role, const std::string& field) {
   fmt::print("  {:<16} {}\n", role, field);
 }
 
-// Which fields a run takes from such a row. A reward need not read an answer and a data source.
+// Prints the fields that a run reads from such a row. A reward may read no answer or data source.
 void print_roles(const Json& row, const data::DataOptions& options) {
   const bool is_conversation = !data::conversation_of(row, options, "").is_null();
   const std::string response = data::response_field(row, options);

@@ -1,5 +1,5 @@
-// RowPreview: what a run makes of the rows of a data file, for `tlt data inspect`: which fields it
-// reads, the first rows as the model gets them, and how long all are.
+// RowPreview: the rows of a data file as a run reads them, for `tlt data inspect`: the fields it
+// reads, the first rows as the model gets them, and the lengths of all rows.
 //
 // Threading  one thread.
 //
@@ -21,18 +21,18 @@ namespace tlt::apps {
 
 class RowPreview {
  public:
-  // Renders and counts tokens with the tokenizer and the chat template of a model folder; empty:
-  // texts are as the rows have them, and lengths are in bytes.
+  // Renders and counts tokens with the tokenizer and the chat template of the model folder. Empty:
+  // strings are printed as in the file, and lengths are in bytes.
   RowPreview(const data::DataOptions& options, const std::string& model);
 
-  // InputError as in a run, but for what is too long.
+  // InputError: as in a run, without limits of length.
   void add(const nlohmann::ordered_json& row, const std::string& place);
 
-  // REQUIRES: a row was added.
+  // REQUIRES: at least one row was added.
   void print_lengths() const;
 
  private:
-  // A text that the model reads or learns to write.
+  // A string that the model reads or is trained on.
   struct Part {
     std::string name;  // "prompt", "response", "conversation"
     std::string text;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kRows = 37;  // three pages, the last one partly filled
 
-// Sizes that are no multiples of the kernels' tiles.
+// Sizes that are not multiples of the kernels' tiles.
 model::ModelConfig probe_config() {
   model::ModelConfig config;
   config.family = model::Family::kQwen3;
@@ -32,7 +32,7 @@ model::ModelConfig probe_config() {
   return config;
 }
 
-// Logits [kRows, V] of one sequence that goes through the model `rows_at_once` rows at a time.
+// Logits [kRows, V] of one sequence, computed `rows_at_once` token rows at a time.
 at::Tensor logits(const model::PolicyModel& policy, const std::vector<int32_t>& tokens,
                   int32_t rows_at_once) {
   kv::KvCache cache(policy.device(), policy.kv_shape(), rollout::pages_for(kRows));
@@ -64,7 +64,7 @@ std::string first_row_difference(at::ScalarType type) {
     const at::Tensor apart = logits(policy, tokens, rows_at_once);
     for (int64_t row = 0; row < kRows; ++row)
       if (!at::equal(together[row], apart[row]))
-        return fmt::format("row {} of {} differs when {} go through the model at once", row, kRows,
+        return fmt::format("token row {} of {} differs in a forward pass of {} rows", row, kRows,
                            rows_at_once);
   }
   return "";

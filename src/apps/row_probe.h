@@ -1,5 +1,6 @@
-// The probe of `tlt doctor`: whether on this processor a row's result is the same bits alone and in
-// company, through every operation of a small decoder: products, norms, rotation, attention, head.
+// The batch invariance check of `tlt doctor`: on this processor the result of a token row must be
+// the same bits in any batch, through every operation of a small decoder: products, norms, RoPE,
+// attention, LM head.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,7 +11,7 @@
 
 namespace tlt::apps {
 
-// Empty when all rows are equal; else where the first differs.
+// Empty: all rows are equal; otherwise describes the first difference.
 std::string first_row_difference(at::ScalarType type);
 
 }  // namespace tlt::apps

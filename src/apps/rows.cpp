@@ -30,7 +30,7 @@ std::vector<InputRow> made_prompts(const std::string& name, const PromptEncoder&
 double shortest(float value) {
   std::array<char, 32> text;
   const char* end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  double result = value;  // an infinity or NaN stays one
+  double result = value;  // stays infinite or NaN
   std::from_chars(text.data(), end, result);
   return result;
 }
@@ -47,7 +47,7 @@ std::vector<int32_t> tokens_of(const json& row, const std::string& place, int64_
   for (const json& token : list) {
     const bool is_id = token.is_number_integer() && token >= 0 && token < vocabulary;
     TLT_CHECK_INPUT(is_id, place, ": ", token.dump(-1, ' ', false, json::error_handler_t::replace),
-                    " is no token of this model; give whole numbers from 0 to ", vocabulary - 1);
+                    " is not a token of this model; give integers from 0 to ", vocabulary - 1);
     tokens.push_back(token.get<int32_t>());
   }
   return tokens;
@@ -58,14 +58,14 @@ std::vector<int32_t> PromptEncoder::encode(const json& row, const std::string& p
                   ": neither \"prompt\" nor \"tokens\"; give one of them");
   const json& prompt = row["prompt"];
   TLT_CHECK_INPUT(prompt.is_string() || prompt.is_array(), place,
-                  ": the prompt is neither a text nor a list of messages; give one of them, or "
+                  ": the prompt is neither a string nor a list of messages; give one of them, or "
                   "\"tokens\": a list of token ids");
   const bool is_plain = prompt.is_string() && !format_.wraps_texts;
   return encode_text(is_plain ? prompt.get<std::string>() : write(row, place), place);
 }
 
 void PromptEncoder::check_tokenizer(const std::string& place) const {
-  TLT_CHECK_INPUT(format_.tokenizer.has_value(), place, ": a text, and ", format_.model,
+  TLT_CHECK_INPUT(format_.tokenizer.has_value(), place, ": a string, and ", format_.model,
                   " has no tokenizer.json; copy the model's there, or give \"tokens\"");
 }
 
@@ -78,14 +78,14 @@ std::vector<int32_t> PromptEncoder::encode_text(const std::string& text,
   } catch (const InputError& error) {
     throw InputError(place + ": " + error.what());
   }
-  TLT_CHECK_INPUT(!tokens.empty(), place, ": no token in the text; give at least one");
+  TLT_CHECK_INPUT(!tokens.empty(), place, ": the string has no tokens; give at least one");
   return tokens;
 }
 
 const data::ChatTemplate& PromptEncoder::chat_template() {
   if (!template_) template_ = data::ChatTemplate::find(format_.model);
   TLT_CHECK_INPUT(template_, format_.model,
-                  ": no chat template in this folder; give finished texts (--raw) or tokens");
+                  ": no chat template in this folder; give rendered strings (--raw) or tokens");
   return *template_;
 }
 
@@ -104,7 +104,7 @@ std::vector<InputRow> read_rows(const std::string& path, const MakeRow& make_row
   json row;
   while (reader.try_next(row)) {
     TLT_CHECK_INPUT(row.is_object(), reader.place(),
-                    ": not a JSON object; give one {\"id\": …, …} a line");
+                    ": not a JSON object; give one {\"id\": …, …} per line");
     rows.push_back({row.value("id", json()), {}, reader.place()});
     make_row(row, rows.back());
   }

@@ -11,7 +11,7 @@
 namespace tlt::apps {
 namespace {
 
-TEST(NumbersTest, AreShortAndReadBackToTheSameFloat) {
+TEST(NumbersTest, AreShortAndReadBackEqual) {
   RandomStream random(/*seed=*/3, {});
   std::vector<float> values = {0.1f, -0.6931472f, 1e-38f, 1e-42f, -0.0f, 0.0f, 3e38f};
   while (values.size() < 2000) values.push_back(static_cast<float>(-std::exp(8 * random.normal())));
@@ -23,7 +23,7 @@ TEST(NumbersTest, AreShortAndReadBackToTheSameFloat) {
     EXPECT_EQ(std::bit_cast<uint32_t>(read[i]), std::bit_cast<uint32_t>(values[i])) << values[i];
 }
 
-TEST(LineTest, BrokenUtf8IsReplaced) {
+TEST(LineTest, InvalidUtf8IsReplaced) {
   EXPECT_EQ(to_line({{"text", "a\xC3"}}), "{\"text\":\"a\uFFFD\"}\n");
 }
 

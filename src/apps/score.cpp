@@ -6,7 +6,7 @@
 //         {"prompt", "response"}               {"tokens", "logprobs"}: the response's
 //         {"messages"}                         {"tokens", "logprobs"}: the last assistant message's
 //
-// Each row may have an "id", which comes back.
+// Each row may have an "id", which is copied to the output.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
@@ -45,31 +45,32 @@ struct ScoreFlags {
            "\"tokens\"; {\"prompt\", \"response\"} for the response's; {\"messages\"} for the "
            "last assistant message's, in the model's chat template. -: standard input.")
         ->required();
-    app.add_option("--output", output,
-                   "JSONL file, a line {\"id\"?, \"logprobs\"}, and \"tokens\" where the input has "
-                   "text; replaced as a whole at the end (until then lines are in FILE.partial); "
-                   "-: standard output.")
+    app.add_option(
+           "--output", output,
+           "JSONL file, a line {\"id\"?, \"logprobs\"}, and \"tokens\" where the input has "
+           "strings; replaced as a whole at the end (until then lines are in FILE.partial); "
+           "-: standard output.")
         ->required();
     app.add_flag("--resume", resume,
-                 "Finish an interrupted run of the same command: what is in FILE.partial is not "
+                 "Finish an interrupted run of the same command: lines in FILE.partial are not "
                  "computed again.");
-    app.add_flag("--raw", raw, "Text prompts are taken as they are (the default).");
+    app.add_flag("--raw", raw, "String prompts are used as they are (the default).");
     app.add_flag("--chat", chat,
-                 "Text prompts are user messages, put into the model's chat template.")
+                 "String prompts are user messages, rendered by the model's chat template.")
         ->excludes("--raw");
     app.add_option("--logits", logits,
                    "Safetensors file for the logits, float32: row0 [tokens, vocabulary], row1, …");
   }
 };
 
-constexpr int64_t kPackTokens = 4096;  // go through the model at once; a longer row goes alone
+constexpr int64_t kPackTokens = 4096;  // tokens of a pack; a longer row is a pack of its own
 
 bool has_response(const InputRow& row) { return row.response_begin < std::ssize(row.tokens); }
 
 std::vector<train::TrainSample> samples_of(std::span<const InputRow> rows) {
   std::vector<train::TrainSample> samples;
   for (const InputRow& row : rows) {
-    if (!has_response(row)) continue;  // {"tokens"} with one token
+    if (!has_response(row)) continue;  // {"tokens"} with a single token
     train::TrainSample& sample = samples.emplace_back();
     sample.tokens = row.tokens;
     sample.response_begin = row.response_begin;
@@ -77,7 +78,7 @@ std::vector<train::TrainSample> samples_of(std::span<const InputRow> rows) {
   return samples;
 }
 
-// How many of the rows from `first` on are a pack.
+// Number of rows, from `first` on, that form a pack.
 size_t pack_size(std::span<const InputRow> rows, size_t first) {
   size_t count = 1;
   for (size_t tokens = rows[first].tokens.size(); first + count < rows.size(); ++count) {
@@ -95,7 +96,7 @@ std::string line_of(const InputRow& row, std::span<const float> logprobs) {
   return to_line(line);
 }
 
-// Of the rows from output.done() on; false: interrupted.
+// Scores the rows from output.done() on. False: interrupted.
 bool write_logprobs(const model::PolicyModel& policy, const std::vector<InputRow>& rows,
                     OrderedOutput& output) {
   const auto comm = cluster::make_comm(cluster::Launch{}, {});
@@ -116,7 +117,7 @@ bool write_logprobs(const model::PolicyModel& policy, const std::vector<InputRow
   return true;
 }
 
-// [T, V] float32 of one row.
+// Logits of one row, [T, V] float32.
 at::Tensor logits_of(const model::PolicyModel& policy, const InputRow& row) {
   model::Tape tape(policy, /*recompute=*/true);
   tape.add_sequence(row.tokens.data(), static_cast<int32_t>(row.tokens.size()));
@@ -127,7 +128,7 @@ at::Tensor logits_of(const model::PolicyModel& policy, const InputRow& row) {
   return logits.cpu();
 }
 
-// "row0", "row1", …; computed one at a time, as they are written.
+// "row0", "row1", …; each is computed when it is written.
 void write_logits(const model::PolicyModel& policy, const std::vector<InputRow>& rows,
                   const std::string& path) {
   std::vector<model::TensorSource> sources;
@@ -139,7 +140,7 @@ void write_logits(const model::PolicyModel& policy, const std::vector<InputRow>&
   model::write_safetensors(path, std::move(sources));
 }
 
-// Of all that the lines are made from.
+// SHA-256 of the rows.
 std::string digest_of(const std::vector<InputRow>& rows) {
   Sha256 hash;
   for (const InputRow& row : rows)
@@ -165,7 +166,7 @@ int run_score(const Arguments& arguments) {
   flags.add_to(app);
   if (!try_parse(app, arguments)) return 0;
   OrderedOutput::check(flags.output, flags.resume);
-  install_interrupt_handler("\ninterrupted: stops after these rows; once more ends it at once\n");
+  install_interrupt_handler("\ninterrupted: stops after these rows; again to stop at once\n");
 
   const auto policy = flags.model.load();
   const auto tokenizer = flags.model.load_tokenizer(*policy);

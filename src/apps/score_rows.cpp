@@ -17,7 +17,7 @@ class ScoreRowReader {
     if (json.contains("messages")) {
       read_messages(json, row);
     } else if (json.contains("response")) {
-      read_texts(json, row);
+      read_strings(json, row);
     } else if (json.contains("prompt_tokens")) {
       read_response_tokens(json, row);
     } else {
@@ -26,7 +26,7 @@ class ScoreRowReader {
                       "these forms");
       TLT_CHECK_INPUT(!json.contains("prompt"), row.place,
                       ": \"prompt\" and \"tokens\": give \"prompt_tokens\" for the prompt, or "
-                      "\"response\" for the text of the response");
+                      "\"response\" for the response as a string");
       row.tokens = tokens_of(json, row.place, format_.vocabulary);
     }
   }
@@ -44,9 +44,10 @@ class ScoreRowReader {
         tokens_of(json, row.place, format_.vocabulary));
   }
 
-  void read_texts(const json& json, InputRow& row) {
-    TLT_CHECK_INPUT(json["response"].is_string(), row.place,
-                    ": the response is no text; give one, or \"prompt_tokens\" and \"tokens\"");
+  void read_strings(const json& json, InputRow& row) {
+    TLT_CHECK_INPUT(
+        json["response"].is_string(), row.place,
+        ": the response is not a string; give one, or \"prompt_tokens\" and \"tokens\"");
     row.is_text = true;
     std::vector<int32_t> prompt = encoder_.encode(json, row.place);
     set(row, std::move(prompt),

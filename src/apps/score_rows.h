@@ -1,4 +1,4 @@
-// Score rows: what `tlt score` reads, and which tokens of each row get a logprob.
+// The row formats of `tlt score`, and the tokens of each that get a logprob.
 //
 //   {"tokens"}                    all but the first
 //   {"prompt_tokens", "tokens"}   "tokens": what tlt generate writes
@@ -12,7 +12,7 @@
 
 namespace tlt::apps {
 
-// InputError, beginning with the place: a row of another form, or one that does not say which.
+// InputError, beginning with the place: a row of another form, or an ambiguous one.
 std::vector<InputRow> read_score_rows(const std::string& path, const PromptFormat& format);
 
 }  // namespace tlt::apps

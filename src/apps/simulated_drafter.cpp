@@ -7,8 +7,8 @@
 namespace tlt::apps {
 namespace {
 
-// p with p + p^2 + … + p^depth = tokens - 1.
-double find_rightness(double tokens, int64_t depth) {
+// The probability p with p + p^2 + … + p^depth = tokens - 1.
+double find_acceptance(double tokens, int64_t depth) {
   double low = 0, high = 1;
   for (int i = 0; i < 60; ++i) {
     const double middle = (low + high) / 2;
@@ -25,7 +25,7 @@ SimulatedDrafter::SimulatedDrafter(const Truth& truth, double acceptance_length,
                                    int64_t vocabulary)
     : truth_(truth),
       vocabulary_(vocabulary),
-      rightness_(find_rightness(acceptance_length, depth)),
+      acceptance_(find_acceptance(acceptance_length, depth)),
       random_(/*seed=*/11, {}) {}
 
 void SimulatedDrafter::propose(std::span<const spec::DraftRequest> requests) {
@@ -37,27 +37,28 @@ int32_t SimulatedDrafter::other_than(int32_t token) {
   return other < token ? other : other + 1;
 }
 
-// Level by level: the first node of a level goes on from the first of the level above, and is the
-// right one as long as the path is; its siblings are wrong.
+// Level by level: the first node of a level continues the first node of the level above, and has
+// the expected token as long as the whole path does; the other nodes have other tokens.
 void SimulatedDrafter::propose(const spec::DraftRequest& request) {
   const std::vector<int32_t>& truth = truth_.at(request.id);
   spec::DraftTree& tree = *request.tree;
   const size_t begin = request.response.size();
-  bool is_right = true;
+  bool is_accepted = true;
   level_.assign(1, spec::DraftTree::kRoot);
   for (int64_t depth = 0; depth < request.strategy.depth; ++depth) {
     next_level_.clear();
     const size_t place = begin + static_cast<size_t>(depth);
-    is_right = is_right && place < truth.size() && random_.uniform() < rightness_;
-    const int32_t right = place < truth.size() ? truth[place] : 0;
+    is_accepted = is_accepted && place < truth.size() && random_.uniform() < acceptance_;
+    const int32_t expected = place < truth.size() ? truth[place] : 0;
     for (const int32_t parent : level_) {
       const float above = parent == spec::DraftTree::kRoot ? 1 : tree[parent].probability;
       const bool is_main = parent == level_.front();
       for (int64_t child = 0; child < request.strategy.width; ++child) {
         const bool is_first = child == 0 && is_main;
         const auto share = static_cast<float>(
-            child == 0 ? rightness_ : (1 - rightness_) * std::pow(0.5, static_cast<double>(child)));
-        const int32_t token = is_first && is_right ? right : other_than(right);
+            child == 0 ? acceptance_
+                       : (1 - acceptance_) * std::pow(0.5, static_cast<double>(child)));
+        const int32_t token = is_first && is_accepted ? expected : other_than(expected);
         if (tree.find_child(parent, token) == spec::DraftTree::kNone)
           next_level_.push_back(tree.add(parent, token, above * share));
       }

@@ -1,9 +1,10 @@
-// SimulatedDrafter: a drafter of a given quality, for benchmarks of models that have none: it knows
-// what plain decoding gave, and is right as far as a coin says.
+// SimulatedDrafter: a drafter with a given acceptance length, for benchmarks of models without a
+// draft model. It knows the responses of non-speculative decoding and proposes their tokens at
+// random.
 //
-// After each right guess the next one is right with the probability that makes a whole path give
-// `acceptance_length` tokens a forward pass, the bonus token included. The rest of a tree is
-// filled with guesses that are wrong, of probabilities as a real drafter's.
+// After an accepted draft token the next one is accepted with the probability that gives a full
+// path `acceptance_length` (bonus token included). The other nodes of a tree are rejected draft
+// tokens, with probabilities like those of a real drafter.
 //
 // Threading  engine thread only.
 //
@@ -22,15 +23,15 @@ using Truth = std::map<spec::SequenceId, std::vector<int32_t>>;
 
 class SimulatedDrafter final : public spec::Drafter {
  public:
-  // Borrows the responses. For trees of the whole depth; smaller ones give less.
+  // Borrows the responses. `acceptance_length` holds for trees of `depth`; smaller ones have less.
   SimulatedDrafter(const Truth& truth, double acceptance_length, int64_t depth, int64_t vocabulary);
 
   std::string_view kind() const override { return "simulated"; }
   void propose(std::span<const spec::DraftRequest> requests) override;
   int64_t memory_bytes() const override { return 0; }
 
-  // That a guess is right after one that is.
-  double rightness() const { return rightness_; }
+  // Probability that a draft token is accepted if its parent is.
+  double acceptance() const { return acceptance_; }
 
  private:
   void propose(const spec::DraftRequest& request);
@@ -38,7 +39,7 @@ class SimulatedDrafter final : public spec::Drafter {
 
   const Truth& truth_;
   const int64_t vocabulary_;
-  const double rightness_;
+  const double acceptance_;
   RandomStream random_;
   std::vector<int32_t> level_, next_level_;  // nodes
 };

@@ -1,9 +1,9 @@
-// tlt tokenize: text to tokens and back, a JSON object a line, answered line by line.
+// tlt tokenize: encodes and decodes text; one JSON object per line, answered line by line.
 //
 //   encode   {"text"} -> {"tokens"}      no special token is added
 //   decode   {"tokens"} -> {"text"}      special tokens are kept
 //   chat     {"messages", "tools"?, "add_generation_prompt"?, "chat_template_kwargs"?} -> {"text",
-//            "tokens"}                   by the model folder's chat template
+//            "tokens"}                   with the model folder's chat template
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
@@ -34,13 +34,13 @@ nlohmann::ordered_json decode(const data::Tokenizer& tokenizer, const json& row,
   for (const json& token : row["tokens"]) {
     TLT_CHECK_INPUT(token.is_number_integer() && token >= 0 && token <= INT32_MAX, place, ": ",
                     token.dump(-1, ' ', false, json::error_handler_t::replace),
-                    " is no token id; give whole numbers from 0");
+                    " is not a token id; give integers from 0");
     tokens.push_back(token.get<int32_t>());
   }
   return {{"text", tokenizer.decode(tokens)}};
 }
 
-// Conversations as the model reads them.
+// Renders and encodes conversations.
 class ChatWriter {
  public:
   ChatWriter(const std::string& model, const data::Tokenizer& tokenizer)
@@ -73,14 +73,14 @@ class ChatWriter {
 
 int run_tokenize(const Arguments& arguments) {
   std::string model, mode, input = "-", output = "-";
-  CLI::App app("Text to tokens and back, a JSON object a line, answered line by line.");
+  CLI::App app("Encodes and decodes text: one JSON object per line, answered line by line.");
   app.add_option("--model", model, "Folder with tokenizer.json.")->required();
   app.add_option("MODE", mode, "encode, decode or chat.")->required();
   app.add_option("--input", input, "JSONL file; -, the default: standard input.");
   app.add_option("--output", output, "JSONL file; -, the default: standard output.");
   if (!try_parse(app, arguments)) return 0;
   TLT_CHECK_INPUT(mode == "encode" || mode == "decode" || mode == "chat", "'", mode,
-                  "' is no mode; use encode, decode or chat");
+                  "' is not a mode; use encode, decode or chat");
 
   const data::Tokenizer tokenizer = data::Tokenizer::load(model);
   JsonLinesReader reader(open_input(input));

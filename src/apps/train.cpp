@@ -1,4 +1,4 @@
-// tlt train, tlt sft: a run from a recipe, in this process or in several workers.
+// tlt train and tlt sft: a run from a recipe, in this process or in several workers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
@@ -20,9 +20,9 @@
 namespace tlt::apps {
 namespace {
 
-// Written when a signal comes; the newline takes it off the terminal's status line.
+// Written at the first signal; the newline ends the terminal's status line.
 constexpr const char* kStopping =
-    "\ninterrupted: the run finishes this step, saves and ends; once more ends it at once\n";
+    "\ninterrupted: the run finishes this step, saves and ends; again to stop at once\n";
 
 int start_workers(int64_t workers, const Arguments& arguments) {
   const cluster::SpawnResult result =

@@ -16,10 +16,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMaxConfigBytes = 16 << 20;
-constexpr int kMostSteps = 16;  // from one ${…} to the next; more is a circle
+constexpr int kMostSteps = 16;  // nested ${…}; more is a cycle
 constexpr int kDeepest = 64;
 
-// As OmegaConf reads a plain word; in quotes it is a text.
+// Converts an unquoted word like OmegaConf; a quoted one is a string.
 Json scalar_value(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   if (node.Tag() == "!") return text;
@@ -50,14 +50,14 @@ Json value_of(const YAML::Node& node, int depth = 0) {
   return value;
 }
 
-// Follows ${…}.
+// Resolves ${…}.
 class Resolver {
  public:
   explicit Resolver(const std::vector<VerlEntry>& entries) {
     for (const VerlEntry& entry : entries) values_[entry.key] = entry.value;
   }
 
-  // nullopt: it points nowhere.
+  // nullopt: it cannot be resolved.
   std::optional<Json> resolve(const Json& value, const std::string& key, int steps = 0) const {
     if (!value.is_string()) return value;
     const auto& text = value.get_ref<const std::string&>();
@@ -77,7 +77,7 @@ class Resolver {
   std::optional<Json> look_up(std::string inner, const std::string& key, int steps) const {
     constexpr std::string_view kSelect = "oc.select:";
     if (!inner.starts_with(kSelect)) {
-      if (inner.find(':') != std::string::npos) return std::nullopt;  // oc.env and others
+      if (inner.find(':') != std::string::npos) return std::nullopt;  // resolvers such as oc.env
       return follow(absolute(inner, key), steps);
     }
     inner.erase(0, kSelect.size());
@@ -94,7 +94,7 @@ class Resolver {
     return resolve(found->second, target, steps + 1);
   }
 
-  // ".b" is a neighbour of the key, "..b" one of the group around it.
+  // ".b" is relative to the group of the key, "..b" to the group above.
   static std::string absolute(std::string name, const std::string& key) {
     std::string group = key;
     bool is_relative = false;
@@ -120,7 +120,7 @@ void flatten(const YAML::Node& node, const std::string& key, const std::string& 
     return;
   }
   if (key.empty()) return;
-  // Twice in a file: the last counts, as PyYAML has it.
+  // For a duplicate key the last value counts, as in PyYAML.
   std::erase_if(entries, [&](const VerlEntry& entry) { return entry.key == key; });
   entries.push_back({key, file + ":" + std::to_string(node.Mark().line + 1), value_of(node)});
 }
@@ -130,7 +130,7 @@ void apply(const std::string& text, std::vector<VerlEntry>& entries) {
   std::string key = text.substr(0, equals);
   key.erase(0, std::min(key.find_first_not_of('+'), key.size()));
   TLT_CHECK_INPUT(equals != std::string::npos && !key.empty(), "'", text,
-                  "' is no key and value; give them as actor_rollout_ref.rollout.n=8");
+                  "' is not KEY=VALUE; give overrides as actor_rollout_ref.rollout.n=8");
   const Json value = value_of(YAML::Load(text.substr(equals + 1)));
   const auto same = std::ranges::find(entries, key, &VerlEntry::key);
   if (same != entries.end()) {

@@ -1,8 +1,8 @@
-// verl's configuration (a YAML file of nested keys, as Hydra writes them) as flat entries, with
-// `${a.b}`, `${.b}` and `${oc.select:a.b,default}` replaced by what they point to.
+// Reads verl's configuration (YAML with nested keys, as Hydra writes it) as flat entries, with
+// `${a.b}`, `${.b}` and `${oc.select:a.b,default}` resolved.
 //
-// Not here   what the keys mean to tlt (verl_import.h); Hydra's `defaults` (files that it would put
-//            together are not looked for).
+// Not here   the mapping to options of tlt (verl_import.h); the files of Hydra's `defaults`, which
+//            are not read.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,13 +15,13 @@ namespace tlt::apps {
 
 struct VerlEntry {
   std::string key;       // "actor_rollout_ref.rollout.n"
-  std::string place;     // "fastrl.yaml:12", or "n=8" of the command line
+  std::string place;     // "fastrl.yaml:12", or "n=8" on the command line
   nlohmann::json value;  // a single value or a list; null: not set
-  bool is_open = false;  // it has a ${…} that points nowhere
+  bool is_open = false;  // has an unresolved ${…}
 };
 
-// In the order of the file; an override ("rollout.n=8", "+a=b") replaces the file's value, or comes
-// last. InputError: no YAML, or no keys.
+// Entries in the order of the file. An override ("rollout.n=8", "+a=b") replaces the file's value
+// or is appended. InputError: not YAML, or no keys.
 std::vector<VerlEntry> read_verl_config(const std::string& path,
                                         const std::vector<std::string>& overrides);
 

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// verl's name (without actor_rollout_ref) and ours, where they differ.
+// Names of verl (without actor_rollout_ref) with another name in tlt.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"actor.grad_clip", "actor.optim.clip_grad"},
     {"actor.optim.warmup_style", "actor.optim.lr_scheduler_type"},
@@ -37,7 +37,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"speculative.spec_strategy", "speculative.drafters"},
 };
 
-// Why a key, or all that begin with it, have no option. The first that fits is said.
+// Why a key, or every key with this prefix, has no option. The first match counts.
 constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"critic", "there is no critic; advantages come from groups of responses"},
     {"algorithm.lam", "there is no critic; advantages come from groups of responses"},
@@ -146,7 +146,7 @@ bool try_read(const Json& value, std::vector<T>& result) {
   return true;
 }
 
-// What lies at a home folder: a recipe has no "~".
+// Expands "~/", which a recipe does not have.
 Json without_tilde(const Json& value) {
   if (value.is_array()) {
     Json list = Json::array();
@@ -161,7 +161,7 @@ Json without_tilde(const Json& value) {
 
 constexpr const char* kLoggers[] = {"console", "file", "tensorboard"};
 
-// Files in the place of services that are not there.
+// Replaces unsupported loggers by file and tensorboard.
 Json known_loggers(const Json& value) {
   const Json asked = value.is_array() ? value : Json::array({value});
   Json loggers = Json::array();
@@ -175,14 +175,14 @@ Json known_loggers(const Json& value) {
 
 constexpr std::string_view kCustomReward = "custom_reward_function.";
 
-// The place of "a.b" in an object, made where it is not there.
+// The value at "a.b" of an object, created if missing.
 Json& place_of(std::string_view key, Json& object) {
   const size_t dot = key.find('.');
   Json& place = object[std::string(key.substr(0, dot))];
   return dot == key.npos ? place : place_of(key.substr(dot + 1), place);
 }
 
-// As one word of a shell's command line.
+// Quotes a string as one word of a shell command.
 std::string shell_word(const std::string& text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
@@ -192,7 +192,7 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
-// verl's value of an option as ours.
+// Converts verl's value of an option to tlt's.
 Json converted(std::string_view name, const Json& value) {
   const bool is_negative = value.is_number() && value.get<double>() < 0;
   if ((name == "trainer.save_freq" || name == "trainer.test_freq") && is_negative) return 0;
@@ -238,12 +238,12 @@ class Importer {
            (entry.value.is_structured() && entry.value.empty());
   }
 
-  // False: its value does not fit to the options that are set so far.
+  // False: the value is not valid together with the options set so far.
   bool try_take(const VerlEntry& entry, bool is_last_time) {
     if (is_nothing(entry)) return true;
     const std::string key = short_name(entry.key);
     if (entry.is_open || entry.value == "???") {
-      leave_out(entry, entry.is_open ? "what ${…} stands for is not in the file" : "no value");
+      leave_out(entry, entry.is_open ? "the value of ${…} is not in the file" : "no value");
       return true;
     }
     if (try_special(entry, key)) return true;
@@ -262,7 +262,7 @@ class Importer {
     return false;
   }
 
-  // Keys that are more than a name and a value.
+  // Keys that do not map to one option.
   bool try_special(const VerlEntry& entry, const std::string& key) {
     if (key == "actor.clip_ratio") {
       for (const char* name : {"actor.clip_ratio_low", "actor.clip_ratio_high"})
@@ -284,7 +284,7 @@ class Importer {
     }
     if (key == "trainer.rollout_data_dir") set(*find("trainer.dump_rollouts"), true);
     if (key.starts_with(kCustomReward) && !custom_reward_.empty()) {
-      // Neither is right without the other, so neither can be tried alone.
+      // Each of the two options is invalid without the other, so they are set without a check.
       options_.reward.functions = {"command"};
       options_.reward.command = custom_reward_;
       set_.insert({"reward.functions", "reward.command"});
@@ -293,7 +293,7 @@ class Importer {
     return false;
   }
 
-  // verl's own reward function, as the program that calls it.
+  // Converts verl's custom reward function to a reward command.
   void collect_custom_reward(const std::vector<VerlEntry>& entries) {
     std::string path, name;
     Json arguments = Json::object();
@@ -311,7 +311,7 @@ class Importer {
     if (!arguments.empty()) custom_reward_ += " --kwargs " + shell_word(arguments.dump());
   }
 
-  // Ours for verl's; a name that the configuration uses itself is not taken from another.
+  // The option's name for verl's key, unless the configuration also has a key of that name.
   std::string name_of(const std::string& key) const {
     for (const auto& [theirs, ours] : kOtherNames)
       if (key == theirs && !keys_.contains(std::string(ours))) return std::string(ours);
@@ -323,7 +323,7 @@ class Importer {
     return found == refs_.end() ? nullptr : &*found;
   }
 
-  // What is wrong with the value; empty: it is set.
+  // The error of the value; empty: the option is set.
   std::string set(const OptionRef& ref, const Json& value) {
     if (fixed_.contains(ref.name)) return "";
     return std::visit(
@@ -357,12 +357,12 @@ class Importer {
     ++result_.unmapped;
   }
 
-  // What is set and is still not quite the same.
+  // Notes on options whose meaning differs from verl's.
   void remark(const VerlEntry& entry, const OptionRef& ref) {
     const Json loggers = known_loggers(entry.value);
     if (ref.name == "trainer.logger" && loggers != entry.value && loggers.size() > 1)
       notes_[&entry] =
-          "tlt writes " + shown(loggers) + "; others can be fed from the TensorBoard files";
+          "tlt writes " + shown(loggers) + "; other loggers can read the TensorBoard files";
     if (ref.name == "speculative.bs_threshold")
       notes_[&entry] =
           "used only with speculative.gate=paper or release; the default learns when to "
@@ -373,11 +373,11 @@ class Importer {
 
   rl::RunOptions& options_;
   const std::vector<OptionRef> refs_;
-  std::set<std::string> keys_;  // of the configuration, that have a value
+  std::set<std::string> keys_;  // keys of the configuration with a value
   std::set<std::string> set_;   // options
   std::string custom_reward_;   // reward.command; empty: there is none
   bool has_overlong_buffer_ = false;
-  std::set<std::string> fixed_;  // options that later entries leave as they are
+  std::set<std::string> fixed_;  // options that later entries must not change
   std::map<const VerlEntry*, std::string> notes_;
   VerlImport result_;
 };

@@ -1,8 +1,8 @@
-// import_verl: what of a verl or FastRL configuration tlt has too, as options, and what it has not,
-// as sentences.
+// import_verl: converts a verl or FastRL configuration to options of tlt, with a note for every
+// setting that is not supported.
 //
-// Options that have verl's names are taken by name; verl_import.cpp lists those with another name
-// or another meaning. A value that an option refuses is left out and said.
+// Options with verl's names are set by name; verl_import.cpp lists those with another name or
+// meaning. A value that an option refuses is left out, with a note.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,16 +18,16 @@
 namespace tlt::apps {
 
 struct VerlImport {
-  std::vector<std::string> options;  // names of those that were set, as tlt lists them
+  std::vector<std::string> options;  // names of the options set, in the order of tlt options
   std::vector<std::string> notes;  // "fastrl.yaml:12: critic.optim.lr = 1e-05: there is no critic"
-  int64_t unmapped = 0;            // keys that are set and have no option here
+  int64_t unmapped = 0;            // keys with a value but without an option
 };
 
-// What tlt has in place of verl's option of this name (without actor_rollout_ref), or why it has
-// nothing; empty: verl has no such name, or tlt has it too.
+// The option of tlt for verl's name (without actor_rollout_ref), or why there is none. Empty: not a
+// name of verl, or tlt has the same name.
 std::string verl_hint(std::string_view name);
 
-// Sets `options` where the entries say something.
+// Sets the options that the entries have values for.
 VerlImport import_verl(const std::vector<VerlEntry>& entries, rl::RunOptions& options);
 
 }  // namespace tlt::apps

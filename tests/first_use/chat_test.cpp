@@ -51,7 +51,7 @@ TEST(ChatTest, WithoutATemplateEqualsGenerate) {
   const Ended ended = run_program(chat(demo_model(), {"--seed", "4"}), a + "\n" + b + "\n");
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_EQ(ended.out, generated(demo_model(), {a, b}, {"--seed", "4"}));
-  EXPECT_THAT(ended.err, HasSubstr("has no chat template: each line is completed as it stands"));
+  EXPECT_THAT(ended.err, HasSubstr("has no chat template: each line is completed as written"));
 }
 
 TEST(ChatTest, TheConversationIsKeptUntilItIsCleared) {
@@ -72,7 +72,7 @@ TEST(ChatTest, TheConversationIsKeptUntilItIsCleared) {
 
 TEST(ChatTest, MistakesAreNamed) {
   expect_refusal(run_program(chat(demo_model(), {"--system", "1"}), ""),
-                 HasSubstr("no place for --system"));
+                 HasSubstr("--system cannot be used"));
   expect_refusal(run_program(chat(demo_model()), "/claer\n"),
                  HasSubstr("unknown command /claer; use /clear or /exit"));
   std::string longer;

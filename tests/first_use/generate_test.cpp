@@ -67,8 +67,8 @@ TEST(GenerateResumeTest, CtrlCKeepsFinishedRowsAndSaysHowToResume) {
                                      ".partial; resume with: "));
   EXPECT_THAT(stopped.log, HasSubstr("--resume\n"));
   const Ended again = run_program(generate.words());
-  expect_refusal(again, HasSubstr(generate.output +
-                                  ".partial is there from an interrupted run; add --resume"));
+  expect_refusal(
+      again, HasSubstr(generate.output + ".partial exists from an interrupted run; add --resume"));
   const Ended resumed = run_program(generate.words_with({"--resume"}));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(read_text(generate.output), whole);
@@ -109,8 +109,8 @@ TEST(GenerateResumeTest, OtherOptionsOrPromptsAreRefused) {
     expect_refusal(run_program(words), HasSubstr(says));
     EXPECT_EQ(read_text(generate.output + ".partial"), partial);
   };
-  expect({"--seed", "6"}, "begun with --seed 5, and this command has 6;");
-  expect({"--temperature", "0.7"}, "begun with --temperature 1.0, and this command has 0.7;");
+  expect({"--seed", "6"}, "started with --seed 5, and this command has 6;");
+  expect({"--temperature", "0.7"}, "started with --temperature 1.0, and this command has 0.7;");
   expect({"--samples", "5"}, "--samples");
   expect({"--dtype", "float32"}, "--dtype");
   const std::string other_model = scratch_folder() + "/model";
@@ -201,7 +201,7 @@ TEST(GeneratePromptTest, PromptOnTheCommandLinePrintsText) {
   more.insert(more.end(), {"--output", "-"});
   EXPECT_EQ(apps::json_lines(run_program(more).out).size(), 2u);
   expect_refusal(run_program({"generate", "--model", demo_model()}),
-                 HasSubstr("no prompts; give a file with --prompts or a text with --prompt"));
+                 HasSubstr("no prompts; give a file with --prompts or a string with --prompt"));
 }
 
 TEST(GeneratePromptTest, TerminalShowsResponsesOnSeparateLines) {

@@ -79,8 +79,9 @@ TEST(ModelsTest, NewestCheckpointOfATrainRunIsUsed) {  // B19
 TEST(ModelsTest, FolderWithoutAModelIsNamed) {
   const std::string folder = scratch_folder() + "/empty";
   fs::create_directory(folder);
-  expect_refusal(run_program(generate(folder)),
-                 HasSubstr(folder + ": no model is there (config.json, checkpoints/ or policy/)"));
+  expect_refusal(
+      run_program(generate(folder)),
+      HasSubstr(folder + ": no model (config.json, checkpoints/ or policy/) in this folder"));
 }
 
 TEST(ModelsTest, HuggingFaceCacheIsSearched) {

@@ -186,7 +186,7 @@ TEST_F(RewardsTest, RowsThatCannotBeScoredAreNamed) {
   expect_refusal(score("{\"response\": \"a\"}", {"reward.functions=exact"}),
                  HasSubstr("no field \"reward_model.ground_truth\""));
   expect_refusal(score("{\"response\": \"a\"}", {"reward.functions=length"}),
-                 HasSubstr("no \"response_tokens\"; the reward length needs their number"));
+                 HasSubstr("no \"response_tokens\"; the reward length needs it"));
   expect_refusal(score("", {"reward.functions=format"}), HasSubstr("no rows"));
   expect_refusal(score("[]", {"reward.functions=format"}), HasSubstr("must be a JSON object"));
 }

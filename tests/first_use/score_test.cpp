@@ -98,7 +98,7 @@ TEST(ScoreTest, AmbiguousRowsAreRefused) {
          "\"prompt\" and \"tokens\": give \"prompt_tokens\" for the prompt");
   refuse(R"({"prompt_tokens": [7]})", "no \"tokens\"");
   refuse(R"({"response": "7"})", "neither \"prompt\"");
-  refuse(R"({"prompt": "7", "response": ""})", "no token in the text");
+  refuse(R"({"prompt": "7", "response": ""})", "the string has no tokens");
   refuse(R"({"text": "7"})", "no \"tokens\", \"prompt\" and \"response\", or \"messages\"");
 }
 
@@ -134,7 +134,7 @@ TEST(ScoreResumeTest, ResumeFinishesAnInterruptedRun) {  // B9
   words.push_back("--resume");
   Score other = command;
   scratch_file("rows.jsonl", "{\"tokens\": [7, 8]}\n" + Score::rows());
-  expect_refusal(run_program(words), HasSubstr("begun with rows (SHA-256)"));
+  expect_refusal(run_program(words), HasSubstr("started with rows (SHA-256)"));
   scratch_file("rows.jsonl", Score::rows());
   const Ended resumed = run_program(words);
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;

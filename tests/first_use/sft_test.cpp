@@ -286,7 +286,7 @@ TEST_P(WarmUps, InvalidOptionLeavesTheRunInPlace) {
   EXPECT_FALSE(fs::exists(scratch_ / "run.1"));
 }
 
-// Progress is shown on a terminal only; the commands at the end can be pasted.
+// Progress appears on a terminal only; the commands at the end can be pasted.
 TEST_P(WarmUps, SummaryListsTheNextCommands) {
   expect_success(words(run(), 2));
   const std::string said = output();
