@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What verl_reward.py and trl_reward.py share: a Python function, and the lines of tlt's reward `command`.
+"""Shared by verl_reward.py and trl_reward.py: loads a Python function and implements the protocol of tlt's reward `command`.
 
-See docs/rewards.md for the lines. Standard library only.
+docs/rewards.md describes the protocol. Standard library only.
 """
 import importlib
 import importlib.util
@@ -13,21 +13,21 @@ import sys
 
 
 def load_module(path):
-    """A .py file, or an installed module such as verl.utils.reward_score.gsm8k."""
+    """Loads a .py file, or an installed module such as verl.utils.reward_score.gsm8k."""
     if not path.endswith(".py"):
         return importlib.import_module(path)
     if not os.path.isfile(path):
         sys.exit(f"{path}: no such file (this is {os.getcwd()})")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # modules next to the file can be imported
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # so that the file can import modules next to it
     spec = importlib.util.spec_from_file_location("custom_reward", path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["custom_reward"] = module  # as verl does: a dataclass of the file looks itself up there
+    sys.modules["custom_reward"] = module  # as in verl: dataclasses of the file look up their module here
     spec.loader.exec_module(module)
     return module
 
 
 def functions_of(module):
-    """The functions that the module defines itself, without those whose name begins with _."""
+    """Names of the functions defined in the module, without names that begin with _."""
     return [name for name, value in vars(module).items()
             if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")]
 
@@ -39,7 +39,7 @@ def find_function(module, path, name):
 
 
 def accepted(function, arguments):
-    """Those of the arguments that the function has a name for."""
+    """The arguments that the function has a parameter for."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return arguments
@@ -59,14 +59,14 @@ def plain(value):
 
 
 def answer_rows(answer):
-    """Writes answer(row) for each row of standard input. What the user's functions print goes to standard error."""
+    """Writes answer(row) for each row of standard input. Output of the user's functions goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin.buffer:
         row = json.loads(line)
         try:
             result = answer(row)
-        except Exception as error:  # of the user's function: this sample's, not the run's
+        except Exception as error:  # an error of the user's function costs only this sample its score
             result = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps({**result, "id": row["id"]}) + "\n")
         answers.flush()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Loads adapters that tlt wrote with PEFT: base + adapter must be the merged policy that tlt wrote beside it.
+"""Loads adapters written by tlt with PEFT: base + adapter must equal the merged policy next to it.
 
     python tools/check_adapter.py BASE runs/a/checkpoints/step_000010 [FOLDER ...]
 
-Each FOLDER has adapter/ and policy/. Needs torch, transformers and safetensors; with peft the adapter is loaded and
-merged by it (PeftModel.from_pretrained, merge_and_unload), without it by its rule, W + (alpha / r) B A. Compared in
-float32: every weight within 1e-5 (policies in bfloat16: half a unit in the last place, relative 2^-8), every frozen
-weight exactly, and the logits of random tokens of the two models within 1e-5 of the largest. Exit code 1 when one is
-not as it should be.
+Each FOLDER has adapter/ and policy/. Needs torch, transformers and safetensors. With peft installed, peft loads and
+merges the adapter (PeftModel.from_pretrained, merge_and_unload); without it this program computes W + (alpha / r) B A.
+Compared in float32: every weight within 1e-5 (policies in bfloat16: half a unit in the last place, relative 2^-8), every
+frozen weight exactly, and the logits of random tokens of the two models within 1e-5 of the largest. Exit code 1 if any
+check fails.
 """
 import argparse
 import json
@@ -103,7 +103,7 @@ def main():
     parser.add_argument("folders", nargs="+", metavar="FOLDER")
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
-    print(f"PEFT {peft.__version__}" if peft else "no PEFT: by its rule, in plain torch")
+    print(f"PEFT {peft.__version__}" if peft else "PEFT is not installed: merging in plain torch")
     return check_each(arguments.folders, lambda folder: check(arguments.base, folder))
 
 

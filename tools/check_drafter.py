@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Serves a model with and without an exported drafter in vLLM, and says how many guesses were taken.
+"""Serves a model with and without an exported draft model in vLLM, and reports the acceptance of draft tokens.
 
     tlt export drafter RUN --target MODEL --format vllm --out DRAFTER
     python tools/check_drafter.py MODEL DRAFTER runs/demo/rollouts/000030.jsonl
 
-Prompts are the "input" of a rollout dump's rows, each once. Greedy, bfloat16. Prints one JSON line; exit
-code 1 when vLLM's tokens differ from those without the drafter in more than a fifth of the responses (bfloat16
-rounds other batch shapes otherwise).
+Prompts are the distinct "input" fields of a rollout dump. Greedy, bfloat16. Prints one JSON line. Exit code 1 if more
+than a fifth of the responses differ from those without the draft model (bfloat16 results of vLLM depend on the batch
+shape).
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main():
     parser.add_argument("prompts")
     parser.add_argument("--count", type=int, default=16)
     parser.add_argument("--new-tokens", type=int, default=128)
-    parser.add_argument("--guesses", type=int, default=4)
+    parser.add_argument("--draft-tokens", "--guesses", dest="draft_tokens", type=int, default=4)
     arguments = parser.parse_args()
 
     from vllm import LLM
@@ -53,13 +53,13 @@ def main():
     want = run(LLM(arguments.model, **common), prompts, arguments.new_tokens)
     llm = LLM(
         arguments.model,
-        speculative_config=dict(method=method, model=arguments.drafter, num_speculative_tokens=arguments.guesses),
+        speculative_config=dict(method=method, model=arguments.drafter, num_speculative_tokens=arguments.draft_tokens),
         disable_log_stats=False,
         **common,
     )
     got = run(llm, prompts, arguments.new_tokens)
 
-    drafts, positions = 0, [0] * arguments.guesses
+    drafts, positions = 0, [0] * arguments.draft_tokens
     for metric in llm.get_metrics():
         if metric.name == "vllm:spec_decode_num_drafts":
             drafts += metric.value

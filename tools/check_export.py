@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Loads policies that tlt wrote with transformers: no warning, no missing tensor, the same logits as `tlt score`.
+"""Loads policies written by tlt with transformers: no warning, no missing tensor, the same logits as `tlt score`.
 
     python tools/check_export.py [--program build/tlt] runs/demo/checkpoints/latest/policy [FOLDER ...]
 
-Needs torch, transformers 5 and safetensors. Prints a line for each folder; exit code 1 when one is not as it should be.
-Logits are compared in float32, also those of bfloat16 weights, on random rows; the tolerance is 1e-4. A folder with a
-tokenizer must also load, and what transformers makes of its tokenizer.json must be the tokens of `tlt tokenize`.
+Needs torch, transformers 5 and safetensors. Prints a line per folder; exit code 1 if any check fails.
+Logits are compared in float32, also for bfloat16 weights, on random rows; the tolerance is 1e-4. The tokenizer of a
+folder must load, and the tokens of transformers must equal those of `tlt tokenize`.
 """
 import argparse
 import contextlib
@@ -45,7 +45,7 @@ class Collector(logging.Handler):
 
 @contextlib.contextmanager
 def silence_is_golden():
-    """Whatever is warned of inside is a Complaint, by Python's warnings or by any logger."""
+    """Raises a Complaint for any warning inside, of Python's warnings or of a logger."""
     collector = Collector()
     loggers = [logging.getLogger(), logging.getLogger("transformers")]  # the second does not propagate
     for logger in loggers:
@@ -74,7 +74,7 @@ def weight_files(folder):
 
 
 def stored_tensors(folder):
-    """{name: dtype} of all files."""
+    """{name: dtype} of all weight files."""
     stored = {}
     for name in weight_files(folder):
         with safe_open(os.path.join(folder, name), "pt") as file:
@@ -93,7 +93,7 @@ def load(folder, dtype):
 
 
 def check_types(folder, model):
-    """The weights are of the type that config.json names, and tied where it says so."""
+    """Checks that type and tying of the weights agree with config.json."""
     types = set(stored_tensors(folder).values())
     if types != {model.dtype}:
         raise Complaint(f"config.json says {model.dtype}, the files have {types}")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the event files of run folders with TensorBoard's own reader: every metric of metrics.jsonl, with its value.
+"""Reads the event files of run folders with TensorBoard's reader: they must have every value of metrics.jsonl.
 
     python tools/check_tensorboard.py runs/demo [RUN_FOLDER ...]
 
-Needs the package tensorboard. Prints a line for each folder; exit code 1 when one is not as it should be.
+Needs the package tensorboard. Prints a line per folder; exit code 1 if any check fails.
 """
 import json
 import os
@@ -34,7 +34,7 @@ def written(folder):
 
 
 def read(folder):
-    """What `tensorboard --logdir FOLDER` would draw: {(name, step): value}."""
+    """{(name, step): value} that `tensorboard --logdir FOLDER` shows."""
     runs = EventMultiplexer(tensor_size_guidance={"scalars": 0})
     runs.AddRunsFromDirectory(folder)
     runs.Reload()
@@ -51,10 +51,10 @@ def read(folder):
 def check(folder):
     want, got = written(folder), read(folder)
     if not want:
-        raise ValueError("metrics.jsonl has no numbers")
+        raise ValueError("metrics.jsonl has no values")
     missing, extra = want.keys() - got.keys(), got.keys() - want.keys()
     if missing or extra:
-        raise ValueError(f"missing in the event files: {sorted(missing)[:3]}; only there: {sorted(extra)[:3]}")
+        raise ValueError(f"missing in the event files: {sorted(missing)[:3]}; only in the event files: {sorted(extra)[:3]}")
     different = [key for key in want if got[key] != want[key] and not (got[key] != got[key] and want[key] != want[key])]
     if different:
         raise ValueError(f"{different[0]} is {got[different[0]]} and in metrics.jsonl {want[different[0]]}")

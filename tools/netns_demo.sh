@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Two workers on two hosts, on one machine: each rank runs in a network namespace of its own, and the two are joined by a
-# virtual cable. Neither sees the other's loopback, so whatever listens there only would fail here. Afterwards one worker
-# runs the same recipe alone, and rollouts and weights of both runs must be the same bytes.
+# Emulates two workers on two hosts: each rank runs in its own network namespace, connected by a virtual cable. The ranks
+# do not share a loopback interface, so a service that listens only there fails. Then one worker runs the same recipe
+# alone; rollouts and weights of both runs must be identical.
 #
 #   sudo tools/netns_demo.sh [KEY=VALUE …]    two small steps of recipes/demo.toml with build/tlt; options that override it
-#   sudo tools/netns_demo.sh -- COMMAND …     any other program that reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; nothing
-#                                             is compared
+#   sudo tools/netns_demo.sh -- COMMAND …     any other program that reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; no
+#                                             comparison
 #   sudo TIMEOUT=600 tools/netns_demo.sh      seconds to wait for a run (default 900)
 #
-# Needs root and iproute2. Leaves nothing behind; the logs are printed when something fails.
+# Needs root and iproute2. Removes everything it created; prints the logs if something fails.
 set -eu
 
 say() { echo "netns_demo: $*"; }
@@ -84,7 +84,7 @@ two_workers() {
   [ $failed = no ] || fail "a rank failed"
 }
 
-# Bytes that crossed the cable, from the kernel's own count.
+# Bytes that crossed the cable, as counted by the kernel.
 cable_bytes() {
   ip netns exec "$name-0" cat /sys/class/net/cable/statistics/tx_bytes \
     /sys/class/net/cable/statistics/rx_bytes 2>/dev/null | awk '{ sum += $1 } END { print sum }'

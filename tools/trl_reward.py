@@ -9,11 +9,11 @@
 
 A function is called as TRL calls it, with lists of one item,
   reward_func(prompts=[...], completions=[...], completion_ids=[...], column=[...], ...)
-where the columns are those of the data set besides the prompt. A completion is a text, or, where the prompt is a list of
-messages, the list of the assistant's message. It returns a list of one number, or of None where it does not apply, and
-may be async. Several functions are added up, each times its weight (default 1), and each one's score is a column of the
-rollout dump. Without FUNCTION it is `reward_func`, or the file's only function. What a function raises costs the sample
-its score, as does None from all of them; what it prints goes to standard error.
+where the columns are those of the data set except the prompt. A completion is a string or, if the prompt is a list of
+messages, a list with the assistant's message. The function returns a list of one number, or of None if it does not
+apply, and may be async. The score is the sum of all functions, each times its weight (default 1); each function's score
+is a column of the rollout dump. Without FUNCTION it is `reward_func`, or the file's only function. A sample has no score
+if a function raises or all return None; output of a function goes to standard error.
 """
 import argparse
 import asyncio

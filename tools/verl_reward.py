@@ -11,8 +11,9 @@ FILE_OR_MODULE is verl's custom_reward_function.path, or a module such as verl.u
 --kwargs are its `name` and `reward_kwargs`. The function is called as verl calls it,
   compute_score(data_source=..., solution_str=..., ground_truth=..., extra_info=...)
 and returns a number, a dict with "score" (its other numbers become columns of the rollout dump), or a list whose first
-item is the score. verl.utils.reward_score.gsm8k and its like, which do not take all four, get those that they name. What
-a row lacks is None. What the function raises costs the sample its score; what it prints goes to standard error.
+item is the score. Functions that do not take all four arguments, such as verl.utils.reward_score.gsm8k, get those that
+they name. Missing fields of a row are None. A sample has no score if the function raises; output of the function goes to
+standard error.
 """
 import argparse
 import json

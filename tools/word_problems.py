@@ -7,9 +7,9 @@
   OUT_DIR/train.jsonl   8,192 problems to train on
   OUT_DIR/test.jsonl      512 held-out problems
   OUT_DIR/sft.jsonl    65,536 demonstrations of a hasty student, who leaves out the last step of every second problem and
-                       so gives a wrong answer: the habit that reinforcement learning has to remove
+                       so gives a wrong answer: the habit that RL has to remove
 
-No question is in two files. A problem takes 2 to 4 steps with whole numbers from 1 to 60. The same seed writes the same
+No question is in two files. A problem takes 2 to 4 steps with integers from 1 to 60. The same seed writes the same
 files.
 """
 import argparse
@@ -26,7 +26,7 @@ HASTE = 0.5  # share of the demonstrations that leave out the last step
 
 
 class Problem:
-    """The story so far, the solution so far, and how many items there are."""
+    """The story and the solution so far, and the current number of items."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -35,7 +35,7 @@ class Problem:
         self.story, self.solution, self.counts = [], [], []
 
     def calculate(self, left, operation, right):
-        """The expression with GSM8K's calculator annotation; its result becomes the count."""
+        """Returns the expression with GSM8K's calculator annotation and sets the count to its result."""
         value = {"+": left + right, "-": left - right, "*": left * right, "/": left // right}[operation]
         self.count = value
         self.counts.append(value)
@@ -52,7 +52,7 @@ class Problem:
         self.solution.append(f"{self.name} has {self.calculate(number, '*', size)} {self.item}.")
 
     def step(self):
-        """One more event that keeps the count from 1 to LARGEST; the last one may need no such check."""
+        """Adds an event after which the count is from 1 to LARGEST; the last event may need no such check."""
         rng, name, friend, item, before = self.rng, self.name, self.friend, self.item, self.count
         events = []
         if before <= LARGEST - 2:
@@ -100,7 +100,7 @@ class Problem:
         self.solution.append(f"{name} sells {self.calculate(before, '/', 2)} {item}, and as many are left.")
 
     def ask(self):
-        """A question about the count: how many are left, in each group, or with a friend's together."""
+        """Asks for the count: how many are left, in each group, or together with a friend's."""
         rng, count = self.rng, self.count
         parts = [p for p in range(2, 13) if count % p == 0 and count // p >= 2]
         other = rng.randint(2, LARGEST_CHANGE)

@@ -14,7 +14,7 @@ namespace tlt::apps {
 
 struct Machine {
   std::string cpu;                    // "AMD EPYC"
-  std::vector<std::string> features;  // those that kernels use: avx2, avx512f, …
+  std::vector<std::string> features;  // relevant to kernels: avx2, avx512f, …
   int cores = 0;                      // usable by this process
   int64_t memory_bytes = 0;
   int64_t available_bytes = 0;  // without swapping
