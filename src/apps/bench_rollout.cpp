@@ -206,7 +206,7 @@ class Comparison {
     engine_.kv_memory_bytes =
         (batch + 1) * (rollout::pages_for(positions) + 2) * policy.kv_shape().page_bytes();
     runs_.resize(ways_.size());
-    learned_.resize(ways_.size());
+    tuner_states_.resize(ways_.size());
     spec::SpeculationOptions options;
     options.eagle.spec_model_path = flags.drafter;
     if (flags.drafter == "untrained") {
@@ -268,7 +268,8 @@ class Comparison {
 
   Run decode(size_t way) {
     const auto speculation = make_speculation(ways_[way]);
-    if (speculation && !learned_[way].empty()) speculation->restore(learned_[way], "bench");
+    if (speculation && !tuner_states_[way].empty())
+      speculation->restore(tuner_states_[way], "bench");
     rollout::Engine engine(policy_, engine_, nullptr, nullptr, speculation.get());
     submit(engine);
     Run run;
@@ -295,7 +296,7 @@ class Comparison {
     }
     if (speculation) {
       run.speculation = speculation->stats();
-      learned_[way] = speculation->save();
+      tuner_states_[way] = speculation->save();
       if (speculation->tuner()) run.tuner = speculation->tuner()->report();
     }
     return run;
@@ -337,9 +338,10 @@ class Comparison {
         return seconds > 0 ? static_cast<double>(run.bucket_tokens[bucket]) / seconds : 0;
       };
       for (size_t round = 0; round < runs_[way].size(); ++round) {
-        const double mine = speed_in(runs_[way][round]), plain = speed_in(runs_[0][round]);
-        if (mine > 0) speed.push_back(mine);
-        if (mine > 0 && plain > 0) ratio.push_back(mine / plain);
+        const double speed_of_way = speed_in(runs_[way][round]),
+                     baseline = speed_in(runs_[0][round]);
+        if (speed_of_way > 0) speed.push_back(speed_of_way);
+        if (speed_of_way > 0 && baseline > 0) ratio.push_back(speed_of_way / baseline);
       }
       const std::string name = std::to_string(1 << bucket);
       if (!speed.empty()) speeds[name] = median(speed);
@@ -387,15 +389,15 @@ class Comparison {
     const double fixed = stats.decode_steps > 0 ? (stats.seconds - stats.forward_seconds) /
                                                       static_cast<double>(stats.decode_steps)
                                                 : 0;
-    const double plain = runs_[0].back().forward_seconds;
+    const double baseline = runs_[0].back().forward_seconds;
     line["speculation_fixed_seconds"] = fixed;
-    line["speculation_fixed_share"] = fixed / plain;
+    line["speculation_fixed_share"] = fixed / baseline;
     if (last.tuner) line["tuner"] = to_json(*last.tuner);
     report_buckets(way, line);
     print_report(std::move(line));
     return fmt::format("{:<16}{:>8.2f} s{:>9.0f}{:>8.2f}x{:>7.2f}{:>19.2f}{:>11.0f} %{:>8.1f} %",
                        ways_[way].name, median(seconds), tokens_per_second, median(ratios),
-                       quantile(ratios, 0), accept_length, 100 * share, 100 * fixed / plain);
+                       quantile(ratios, 0), accept_length, 100 * share, 100 * fixed / baseline);
   }
 
   const RolloutFlags& flags_;
@@ -408,7 +410,7 @@ class Comparison {
   rollout::EngineOptions engine_;
   std::shared_ptr<model::DraftNetwork> network_;  // null: no draft model
   std::optional<spec::CostTable> costs_;
-  std::vector<std::string> learned_;    // [way], state of its tuner
+  std::vector<std::string> tuner_states_;  // [way], state of its tuner
   std::vector<std::vector<Run>> runs_;  // [way, round]
   Truth truth_;
   std::map<spec::SequenceId, std::vector<float>> logprobs_;

@@ -51,7 +51,7 @@ void silence_libtorch() { FLAGS_caffe2_log_level = c10::GLOG_FATAL; }
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // "tlt generate", with the rank if there are several workers.
-std::string speaker(const Arguments& arguments) {
+std::string message_prefix(const Arguments& arguments) {
   std::string name = arguments.command;
   for (const Command& command : kCommands)
     if (!arguments.words.empty() && command.name == arguments.words.front())
@@ -68,7 +68,7 @@ std::string speaker(const Arguments& arguments) {
 
 int report(const Arguments& arguments, const std::string& message, int exit_code) {
   show_status("");
-  fmt::print(stderr, "{}: {}\n", speaker(arguments), message);
+  fmt::print(stderr, "{}: {}\n", message_prefix(arguments), message);
   return exit_code;
 }
 

@@ -38,7 +38,7 @@ double now() {
 }
 
 // The error lines of the output, those that begin with "tlt ".
-std::vector<std::string> complaints(const std::string& output) {
+std::vector<std::string> error_lines(const std::string& output) {
   std::vector<std::string> found;
   std::istringstream lines(output);
   for (std::string line; std::getline(lines, line);)
@@ -49,7 +49,7 @@ std::vector<std::string> complaints(const std::string& output) {
 // The output has one error sentence, which matches, and no internals of the program.
 void expect_one_sentence(const std::string& output,
                          const ::testing::Matcher<const std::string&>& matcher) {
-  const std::vector<std::string> said = complaints(output);
+  const std::vector<std::string> said = error_lines(output);
   EXPECT_EQ(said.size(), 1u) << output;
   EXPECT_THAT(said.empty() ? "" : said.front(), matcher) << output;
   for (const char* noise : {"terminate called", "frame #", "what():", "Exception raised", "[W",
@@ -191,11 +191,11 @@ std::function<void()> launched(int rank, int port) {
 // The score is the length of the program's input line without the id. A program that fails at every
 // fifth response costs only these their score: the run names the rows and the cause, and continues.
 TEST_F(FaultInjectionTest, FailingRewardCostsOnlyItsScores) {
-  const auto run = [&](const std::string& misdeed) {
+  const auto run = [&](const std::string& failure) {
     const auto folder = scratch_ / "run";
     std::filesystem::remove_all(folder);
     const std::string command = "n=0; while read -r line; do n=$((n+1)); if [ $n = 5 ]; then " +
-                                misdeed + "; else rest=${line#*,}; echo ${#rest}; fi; done";
+                                failure + "; else rest=${line#*,}; echo ${#rest}; fi; done";
     EXPECT_EQ(run_program(small_run(folder, /*steps=*/1, /*workers=*/1,
                                     {"trainer.threads=1", "reward.functions=[\"command\"]",
                                      "reward.threads=1", "reward.timeout_seconds=1",
@@ -210,23 +210,23 @@ TEST_F(FaultInjectionTest, FailingRewardCostsOnlyItsScores) {
   const auto whole = run("rest=${line#*,}; echo ${#rest}");
   ASSERT_EQ(whole.size(), 16U);
   EXPECT_THAT(read_text(scratch_ / "log"), Not(HasSubstr("no score")));
-  const std::pair<const char*, const char*> kMisdeeds[] = {
+  const std::pair<const char*, const char*> kFailures[] = {
       {"echo nonsense", "wrote `nonsense`, which is no score"},
       {"echo 1e300", "wrote `1e300`, which is no score"},
       {"sleep 100", "gave no score within 0.9 seconds"},
       {"exit 3", "ended with status 3 before it gave a score"},
       {"while :; do echo flood; done", "wrote "}};
-  for (const auto& [misdeed, said] : kMisdeeds) {
-    const auto rows = run(misdeed);
-    ASSERT_EQ(rows.size(), whole.size()) << misdeed;
+  for (const auto& [failure, said] : kFailures) {
+    const auto rows = run(failure);
+    ASSERT_EQ(rows.size(), whole.size()) << failure;
     size_t faults = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
       const bool is_fault = rows[i].contains("reward_fault");
       faults += is_fault ? 1 : 0;
       EXPECT_EQ(rows[i]["output"], whole[i]["output"]);
-      EXPECT_EQ(rows[i]["score"], is_fault ? nlohmann::json(-1.0) : whole[i]["score"]) << misdeed;
+      EXPECT_EQ(rows[i]["score"], is_fault ? nlohmann::json(-1.0) : whole[i]["score"]) << failure;
     }
-    EXPECT_EQ(faults, 3U) << misdeed;
+    EXPECT_EQ(faults, 3U) << failure;
     EXPECT_EQ(tests::sum_of_metric(scratch_ / "run", "reward/unscored"), 3);
     EXPECT_THAT(read_text(scratch_ / "log"),
                 AllOf(HasSubstr(" W 3 responses so far have no score and count as "
@@ -317,7 +317,7 @@ TEST_F(FaultInjectionTest, SignalAtAnyMomentIsResumable) {
         ASSERT_TRUE(program.wait_for(30, &code)) << program.output();
       }
       EXPECT_THAT(code, AnyOf(0, 128 + signal)) << program.output();
-      EXPECT_THAT(complaints(program.output()), ::testing::IsEmpty());
+      EXPECT_THAT(error_lines(program.output()), ::testing::IsEmpty());
       expect_no_partial_checkpoint(run);
       expect_resumes(run);
       std::filesystem::remove_all(run);

@@ -20,7 +20,7 @@ using tests::Scratch;
 using tests::small_run;
 
 // A run of one worker, which trains the draft model after each rollout.
-class SpotStepsTest : public ::testing::Test {
+class DraftTrainingStepsTest : public ::testing::Test {
  protected:
   void run(int steps, std::vector<std::string> options) {
     options.push_back("trainer.threads=1");
@@ -42,7 +42,7 @@ class SpotStepsTest : public ::testing::Test {
 };
 
 // S3: FastRL's collection looked up the drafter in the wrong place and failed silently.
-TEST_F(SpotStepsTest, RolloutsAreCollectedAndTrainedOn) {
+TEST_F(DraftTrainingStepsTest, RolloutsAreCollectedAndTrainedOn) {
   run(2, {});
   EXPECT_THAT(metric("drafter/collected_samples"), ElementsAre(16, 32));
   EXPECT_THAT(metric("drafter/tokens"), Each(Gt(0)));
@@ -53,7 +53,7 @@ TEST_F(SpotStepsTest, RolloutsAreCollectedAndTrainedOn) {
 
 // S4: FastRL's step counter stayed 0, so every step trained, and no step collected unless the
 // interval was 1.
-TEST_F(SpotStepsTest, IntervalTriggerCollectsEveryStep) {
+TEST_F(DraftTrainingStepsTest, IntervalTriggerCollectsEveryStep) {
   run(5, {"speculative.train.trigger=interval", "speculative.train.training_interval_steps=2"});
   EXPECT_THAT(metric("drafter/trained"), ElementsAre(1, 0, 1, 0, 1));
   EXPECT_THAT(metric("drafter/collected_samples"), ElementsAre(16, 32, 32, 32, 32));
@@ -61,7 +61,7 @@ TEST_F(SpotStepsTest, IntervalTriggerCollectsEveryStep) {
 
 // A frozen copy of the draft model is measured next to the trained one, also in steps without
 // training, and is the same copy after the run was resumed.
-TEST_F(SpotStepsTest, FrozenDraftModelIsMeasuredToo) {
+TEST_F(DraftTrainingStepsTest, FrozenDraftModelIsMeasuredToo) {
   const std::vector<std::string> options = {"speculative.train.compare_frozen=true",
                                             "speculative.train.frozen_after_steps=1",
                                             "speculative.train.trigger=interval",
@@ -85,7 +85,7 @@ TEST_F(SpotStepsTest, FrozenDraftModelIsMeasuredToo) {
 }
 
 // frozen_after_steps=0 compares with the initial random weights, whose drafts are not accepted.
-TEST_F(SpotStepsTest, InitialDraftModelMayBeTheFrozenOne) {
+TEST_F(DraftTrainingStepsTest, InitialDraftModelMayBeTheFrozenOne) {
   run(2, {"speculative.train.compare_frozen=true", "speculative.train.frozen_after_steps=0",
           "speculative.train.optim.lr=0.01"});
   const std::vector<double> before = metric("drafter/top1_accuracy/before"),
@@ -97,7 +97,7 @@ TEST_F(SpotStepsTest, InitialDraftModelMayBeTheFrozenOne) {
 
 // S6: only FastRL's single-turn rollouts reported to the coordinator. Here all generation batches
 // of a step are collected.
-TEST_F(SpotStepsTest, EveryGenerationBatchIsCollected) {
+TEST_F(DraftTrainingStepsTest, EveryGenerationBatchIsCollected) {
   run(2, tests::with_dynamic_sampling());
   const std::vector<double> batches = metric("train/num_gen_batches");
   EXPECT_GT(std::accumulate(batches.begin(), batches.end(), 0.0), 2);

@@ -40,7 +40,7 @@ struct State {
 constexpr const char* kSave = "tlt::train::CheckpointWriter::save(";
 
 // A command under test.
-struct Victim {
+struct TestedCommand {
   const char* command;
   std::vector<State> states;
   std::vector<std::string> (*run_in)(const std::filesystem::path& folder, int workers,
@@ -67,22 +67,22 @@ std::vector<std::string> sft_in(const std::filesystem::path& folder, int workers
                            "trainer.timeout_seconds=20"});
 }
 
-const Victim kTrain = {"train",
-                       {{"decoding", "tlt::rollout::Engine::step("},
-                        {"training the draft model", "tlt::spot::SpotTrainer::try_slice("},
-                        {"publishing the draft model", "tlt::spot::SpotTrainer::publish("},
-                        {"updating the policy", "tlt::train::Trainer::update("},
-                        {"writing a checkpoint", kSave}},
-                       train_in,
-                       tests::expect_same_run};
-const Victim kSft = {"sft",
-                     {{"at any moment", ""},
-                      {"updating the policy", "tlt::train::Trainer::update("},
-                      {"validating", "tlt::train::score_samples("},
-                      {"writing a checkpoint", kSave},
-                      {"writing the policy", "tlt::rl::PolicyFiles::write(", true}},
-                     sft_in,
-                     tests::expect_same_sft};
+const TestedCommand kTrain = {"train",
+                              {{"decoding", "tlt::rollout::Engine::step("},
+                               {"training the draft model", "tlt::spot::SpotTrainer::try_slice("},
+                               {"publishing the draft model", "tlt::spot::SpotTrainer::publish("},
+                               {"updating the policy", "tlt::train::Trainer::update("},
+                               {"writing a checkpoint", kSave}},
+                              train_in,
+                              tests::expect_same_run};
+const TestedCommand kSft = {"sft",
+                            {{"at any moment", ""},
+                             {"updating the policy", "tlt::train::Trainer::update("},
+                             {"validating", "tlt::train::score_samples("},
+                             {"writing a checkpoint", kSave},
+                             {"writing the policy", "tlt::rl::PolicyFiles::write(", true}},
+                            sft_in,
+                            tests::expect_same_sft};
 
 bool is_writing_checkpoint(const std::filesystem::path& run) {
   std::error_code none_yet;
@@ -91,12 +91,12 @@ bool is_writing_checkpoint(const std::filesystem::path& run) {
   return false;
 }
 
-class WorkerKillTest : public ::testing::TestWithParam<const Victim*> {
+class WorkerKillTest : public ::testing::TestWithParam<const TestedCommand*> {
  protected:
   void SetUp() override {
     if (!peek_.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
     const auto start = std::chrono::steady_clock::now();
-    ASSERT_EQ(run_program(victim_.run_in(scratch_ / "whole", 1, false), scratch_ / "log"), 0)
+    ASSERT_EQ(run_program(command_.run_in(scratch_ / "whole", 1, false), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     whole_milliseconds_ = static_cast<unsigned>(time.count()) + 1;
@@ -106,15 +106,15 @@ class WorkerKillTest : public ::testing::TestWithParam<const Victim*> {
   bool kill_in(size_t state, int delay_milliseconds, const std::filesystem::path& folder,
                bool shares_optimizer) {
     const int workers = 2 + static_cast<int>(random_() % 2);
-    const int rank = victim_.states[state].is_of_first_worker
+    const int rank = command_.states[state].is_of_first_worker
                          ? 0
                          : static_cast<int>(random_() % static_cast<unsigned>(workers));
-    Program program(victim_.run_in(folder, workers, shares_optimizer), scratch_ / "log");
+    Program program(command_.run_in(folder, workers, shares_optimizer), scratch_ / "log");
     std::this_thread::sleep_for(std::chrono::milliseconds(delay_milliseconds));
     pid_t worker = -1;
     int code = 0;
     while (!program.wait_for(0.001, &code)) {
-      if (*victim_.states[state].function == 0) return program.kill_all(), true;
+      if (*command_.states[state].function == 0) return program.kill_all(), true;
       if (worker < 0) worker = worker_of(program.pid(), rank);
       if (worker < 0 || !kill_now(worker, state, folder)) continue;
       code = program.wait();
@@ -126,15 +126,15 @@ class WorkerKillTest : public ::testing::TestWithParam<const Victim*> {
   }
 
   bool kill_now(pid_t worker, size_t state, const std::filesystem::path& folder) const {
-    if (victim_.states[state].function != kSave) return peek_.kill_within(worker, state);
+    if (command_.states[state].function != kSave) return peek_.kill_within(worker, state);
     return is_writing_checkpoint(folder) && kill(worker, SIGKILL) == 0;
   }
 
-  const Victim& victim_ = *GetParam();
+  const TestedCommand& command_ = *GetParam();
   const Scratch scratch_;
   const tests::StackPeek peek_{[this] {
     std::vector<std::string> functions;
-    for (const State& state : victim_.states)
+    for (const State& state : command_.states)
       functions.push_back(*state.function ? state.function : "(none)");
     return functions;
   }()};
@@ -144,7 +144,7 @@ class WorkerKillTest : public ::testing::TestWithParam<const Victim*> {
 
 TEST_P(WorkerKillTest, KilledInAnyStateIsResumable) {
   const char* asked = std::getenv("TLT_KILLS");
-  const std::vector<State>& states = victim_.states;
+  const std::vector<State>& states = command_.states;
   const int wanted = asked ? std::atoi(asked) : static_cast<int>(states.size());
   std::map<std::string, int> kills;
   for (int round = 0, done = 0; done < wanted; ++round) {
@@ -155,16 +155,16 @@ TEST_P(WorkerKillTest, KilledInAnyStateIsResumable) {
     const bool shares = round % 2 == 0;  // before the kill; the opposite after it
     if (kill_in(state, delay, folder, shares)) ++kills[states[state].name], ++done;
     const int workers = 1 + static_cast<int>(random_() % 3);
-    ASSERT_EQ(run_program(victim_.run_in(folder, workers, !shares), scratch_ / "log"), 0)
+    ASSERT_EQ(run_program(command_.run_in(folder, workers, !shares), scratch_ / "log"), 0)
         << states[state].name << ": " << read_text(scratch_ / "log");
-    victim_.expect_same(folder, scratch_ / "whole", kKillSteps);
+    command_.expect_same(folder, scratch_ / "whole", kKillSteps);
     ASSERT_FALSE(HasFailure()) << "killed " << states[state].name << ", resumed on " << workers;
     std::filesystem::remove_all(folder);
   }
   for (const State& state : states) {
     EXPECT_GT(kills[state.name], 0) << state.name;
     if (asked)
-      std::cout << victim_.command << ": " << kills[state.name] << " times " << state.name
+      std::cout << command_.command << ": " << kills[state.name] << " times " << state.name
                 << std::endl;
   }
 }
