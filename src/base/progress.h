@@ -35,7 +35,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(int64_t count, std::string_view note = {});
-  // So many were done before; they count for neither rate nor time left.
+  // `done` were done before; they count for neither rate nor ETA.
   void start_at(int64_t done) { done_ = before_ = done; }
   // There is more to do than was said.
   void expect(int64_t total) { total_ = std::max(total_, total); }

@@ -1,4 +1,4 @@
-// Checkpoints of a run: written beside the work, whole or not at all, and checked when they are
+// Checkpoints of a run: written in the background, whole or not at all, and checked when they are
 // read.
 //
 //   checkpoints/step_000010/policy/            Hugging Face folder of the policy
@@ -27,7 +27,7 @@
 
 namespace tlt::train {
 
-// What is kept in state/ beside the optimizer, by file name; kLoopText is always there.
+// What is kept in state/ besides the optimizer, by file name; kLoopText is always there.
 using StateTexts = std::map<std::string, std::string>;
 inline constexpr const char* kLoopText = "loop.json";
 
