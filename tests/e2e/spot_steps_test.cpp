@@ -1,5 +1,5 @@
 // Which steps of a whole run train the draft model, and on which samples. docs/paper_map.md
-// describes FastRL's faults S3, S4 and S6, which the tests below refer to.
+// lists the differences from FastRL's spot trainer.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ class DraftTrainingStepsTest : public ::testing::Test {
   const Scratch scratch_;
 };
 
-// S3: FastRL's collection looked up the drafter in the wrong place and failed silently.
+// FastRL's collection looked up the drafter in the wrong place and failed silently.
 TEST_F(DraftTrainingStepsTest, RolloutsAreCollectedAndTrainedOn) {
   run(2, {});
   EXPECT_THAT(metric("drafter/collected_samples"), ElementsAre(16, 32));
@@ -51,7 +51,7 @@ TEST_F(DraftTrainingStepsTest, RolloutsAreCollectedAndTrainedOn) {
   EXPECT_THAT(read_text(scratch_ / "log"), Not(::testing::HasSubstr("failed")));
 }
 
-// S4: FastRL's step counter stayed 0, so every step trained, and no step collected unless the
+// FastRL's step counter stayed 0, so every step trained, and no step collected unless the
 // interval was 1.
 TEST_F(DraftTrainingStepsTest, IntervalTriggerCollectsEveryStep) {
   run(5, {"speculative.train.trigger=interval", "speculative.train.training_interval_steps=2"});
@@ -95,7 +95,7 @@ TEST_F(DraftTrainingStepsTest, InitialDraftModelMayBeTheFrozenOne) {
   EXPECT_GT(after[0], frozen[0]);
 }
 
-// S6: only FastRL's single-turn rollouts reported to the coordinator. Here all generation batches
+// Only FastRL's single-turn rollouts reported to the coordinator. Here all generation batches
 // of a step are collected.
 TEST_F(DraftTrainingStepsTest, EveryGenerationBatchIsCollected) {
   run(2, tests::with_dynamic_sampling());

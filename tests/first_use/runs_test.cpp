@@ -93,7 +93,7 @@ TEST_F(RunsTest, FinishedRunReportsThatItIsComplete) {  // B11
                               Not(HasSubstr("steps 2 to 1"))));
 }
 
-TEST_F(RunsTest, InterruptedRunReportsItAndFails) {  // B18, SECURITY A14
+TEST_F(RunsTest, InterruptedRunReportsItAndFails) {  // B18
   for (const int signal : {SIGINT, SIGTERM})
     for (const int workers : {1, 2}) {
       fs::remove_all(run());

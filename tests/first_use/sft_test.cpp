@@ -213,7 +213,7 @@ class WarmUps : public WarmUpTest, public ::testing::WithParamInterface<const ch
   }
 };
 
-TEST_P(WarmUps, ResumeModeDisableMovesTheOldRunAside) {  // SECURITY A1
+TEST_P(WarmUps, ResumeModeDisableMovesTheOldRunAside) {
   expect_success(words(run(), 3, {"trainer.max_ckpt_to_keep=2"}));
   const auto old = files_of(run());
   const std::string optim = is_sft() ? "actor.optim.lr=1e-4" : "speculative.train.optim.lr=1e-4";
@@ -228,7 +228,7 @@ TEST_P(WarmUps, ResumeModeDisableMovesTheOldRunAside) {  // SECURITY A1
   EXPECT_THAT(output(), HasSubstr("step_000001, step 1"));
 }
 
-TEST_P(WarmUps, InterruptedRunReportsItAndResumes) {  // SECURITY A14
+TEST_P(WarmUps, InterruptedRunReportsItAndResumes) {
   const Words one_save = {"trainer.save_freq=" + std::to_string(many()), "trainer.test_freq=0"};
   expect_success(words(scratch_ / "whole", many(), one_save));
   for (const int signal : {SIGINT, SIGTERM}) {
