@@ -13,7 +13,7 @@ trap 'rm -f "$words" "$help"' EXIT
 cut -f1 "$here/banned_words.txt" >"$words"
 
 # Other meanings: floor of mathematics and Jinja, the user account nobody, the stem of a path.
-allowed='std::floor|[("]floor|lfloor|or floor"|`nobody`|\.stem\(\)|keys and values of earlier tokens'
+allowed='std::floor|[("]floor|lfloor|, floor|or floor"|`nobody`|\.stem\(\)|keys and values of earlier tokens'
 
 if [ -n "$tlt" ]; then
   "$tlt" options --markdown >"$help"
