@@ -107,7 +107,7 @@ TEST_F(CheckpointTest, TheNewestStayAndAStepCanBeSavedAgain) {
   EXPECT_EQ(find_latest(folder_.path())->step, 4);
 }
 
-// SECURITY A1: they would push out every checkpoint that is written.
+// They would push out every checkpoint that is written.
 TEST_F(CheckpointTest, NewerOnesThanTheRunResumedFromAreNotCounted) {
   for (const int64_t step : {2, 8, 9}) save(step);
   CheckpointWriter writer(folder_.path(), /*keep=*/2, /*resumed_from=*/2);
