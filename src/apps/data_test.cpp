@@ -38,7 +38,7 @@ TEST(DataInspectTest, ShowsRowsWithoutAModel) {
   const Ended bare = run_program({"data", "inspect", file});
   EXPECT_EQ(bare.exit_code, 2);
   EXPECT_THAT(bare.out, HasSubstr("rows.jsonl: 2 rows\n"
-                                  "  level            number or integer\n"
+                                  "  level            integer or number\n"
                                   "  question         text\n"));
   EXPECT_THAT(bare.out, HasSubstr("  prompt           none; set data.prompt_key\n"
                                   "  answer           none; set data.answer_key if"));

@@ -177,7 +177,7 @@ TEST_F(DraftTest, Eagle3IsTrainedResumedAndUsed) {
   expect_success("more", with({"speculative.train.init=" + made}));
   EXPECT_NE(drafter("more"), drafter("whole"));
   expect_complaint("other", {"speculative.train.init=" + made},
-                   HasSubstr("speculative.train.algorithm is eagle and the drafter in"));
+                   HasSubstr("speculative.train.algorithm is eagle and the draft model in"));
   expect_complaint("store",
                    {"speculative.train.hidden_states_dir=" + folder("whole") + "/hidden_states"},
                    HasSubstr("other data"));

@@ -23,10 +23,14 @@ using tests::small_run;
 const char* const kAsked = std::getenv("TLT_INVARIANT_STEPS");
 const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
 
-// For idle time: few, long groups, and occasionally a worker too many.
-const std::vector<std::string> kIdling = {
-    "trainer.threads=1", "data.max_response_length=200", "speculative.train.gap_share=0.5",
-    "speculative.train.step_tokens=512", "speculative.train.slice_milliseconds=5"};
+// For idle time, and for training in the little there is on a fast machine: few, long groups, small
+// optimizer steps.
+const std::vector<std::string> kIdling = {"trainer.threads=1",
+                                          "data.max_response_length=200",
+                                          "speculative.train.gap_share=0.5",
+                                          "speculative.train.step_tokens=128",
+                                          "speculative.train.window=128",
+                                          "speculative.train.slice_milliseconds=1"};
 
 // So that every step is speculative, however slow.
 const std::vector<std::string> kAlways = {"speculative.drafters=[\"eagle\"]",
