@@ -19,7 +19,7 @@ TEST(SchemaTest, TypesHaveReadableNames) {
       type_of(Json::parse(R"([{"role":"user","content":"x"},{"role":"user","content":"y"}])")),
       "list of {content: text, role: text}");
   EXPECT_EQ(type_of(Json::parse(R"({"a":null,"b":[1,"x"]})")),
-            "{a: null, b: list of text or integer}");
+            "{a: null, b: list of integer or text}");
 }
 
 TEST(SchemaTest, FieldsCountTheirRows) {
@@ -30,7 +30,7 @@ TEST(SchemaTest, FieldsCountTheirRows) {
   const auto fields = schema.fields();
   ASSERT_EQ(fields.size(), 2U);
   EXPECT_EQ(fields[0].name, "a");
-  EXPECT_EQ(fields[0].type, "text or integer");
+  EXPECT_EQ(fields[0].type, "integer or text");
   EXPECT_EQ(fields[0].rows, 2);
   EXPECT_EQ(fields[1].type, "null");
   EXPECT_EQ(fields[1].rows, 0);
