@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tlt's tokenizer beside the Hugging Face `tokenizers` library (0.23.3), of eight kinds of tokenizer.
+"""tlt's tokenizer compared with the Hugging Face `tokenizers` library (0.23.3), of eight kinds of tokenizer.
 
   compare_tokenizers.py ids   --data DATA --tlt build/tlt [--random 20000] [--only llama2_style ...]
   compare_tokenizers.py speed --data DATA --tlt build/tlt [--rounds 5]     one thread each, in turns

@@ -32,13 +32,13 @@ DRAFTERS = {
     "qwen3": dict(target="qwen3_tied_head32"),
     "llama_for_qwen3": dict(target="qwen3_untied", layer="llama", heads=2, kv_heads=1, head_dim=32, intermediate=32),
 }
-# EAGLE-3's layer is Llama's for every target. `captured`: what goes into these layers of the target is shown.
+# EAGLE-3's layer is Llama's for every target. `captured`: what goes into these layers of the target it reads.
 EAGLE3 = {"eagle3": dict(target="qwen2_bf16", captured=[0, 1, 2], head_rows=200)}
-LENGTHS = [1, 5, 33, 18]  # pairs of the packed sequences; 33 and 18 end behind a page of 16
+LENGTHS = [1, 5, 33, 18]  # pairs of the packed sequences; 33 and 18 end after a page of 16
 
 
 class Eagle(nn.Module):
-    """EAGLE: one decoder layer without its first norm, behind FC [embedding; feature], no norm behind it."""
+    """EAGLE: one decoder layer without its first norm, after FC [embedding; feature], no norm after it."""
 
     def __init__(self, config):
         super().__init__()
@@ -60,7 +60,7 @@ class Eagle(nn.Module):
 
 
 class Eagle3(nn.Module):
-    """EAGLE-3, the first pass: g = FC captured; attention over [Norm embedding; Norm g] beside the residual g."""
+    """EAGLE-3, the first pass: g = FC captured; attention over [Norm embedding; Norm g] next to the residual g."""
 
     def __init__(self, config, head_rows):
         super().__init__()

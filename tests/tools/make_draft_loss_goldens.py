@@ -104,7 +104,7 @@ def case(config, embedding, head, positions, hidden_weight, logits_weight):
 
 
 def near_case(head, hidden_weight=1.0, logits_weight=0.1):
-    """The losses alone, of guesses near enough to the truth that some are right."""
+    """The losses alone, of draft logits near enough to the target's that some tokens are accepted."""
     wanted = wave((40, head.shape[1]), 0.61, 2.0, 1.5)
     predicted = (wanted + wave(wanted.shape, 0.37, 1.0, 1.2)).requires_grad_()
     rows = losses(head, predicted, wanted)

@@ -277,7 +277,7 @@ EXCEPTIONS = {
 
 
 def unit_left_out(left, right):
-    """True where one answer is the other with a unit behind it."""
+    """True where one answer is the other with a unit after it."""
     for measured, plain in ((left, right), (right, left)):
         free = getattr(measured, "free_symbols", set()) | getattr(measured, "atoms", lambda *_: set())(type(cm))
         if not free and not hasattr(measured, "as_coeff_Mul"):

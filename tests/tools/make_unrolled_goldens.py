@@ -4,9 +4,9 @@
 
     python tests/tools/make_unrolled_goldens.py [--out tests/golden] [--only NAME ...]
 
-After make_draft_goldens.py, whose drafters and inputs it reads. Pass k's rows stand behind those of the passes before as
+After make_draft_goldens.py, whose drafters and inputs it reads. Pass k's rows follow those of the passes before as
 one long sequence, and a mask says which of them a row sees (EAGLE-3's training-time test; HASS's aligned contexts):
-pass 0's rows up to t - k, and row t - k + j of each pass j = 1 .. k. Everything is computed anew for each pass, in float64
+pass 0's rows up to t - k, and row t - k + j of each pass j = 1 .. k. Everything is computed again for each pass, in float64
 with eager attention and autograd. Nothing here is compared with our own program.
 """
 import argparse
@@ -28,7 +28,7 @@ def mask_and_positions(n, passes):
     seen = torch.zeros(passes * n, passes * n, dtype=torch.bool)
     for k in range(passes):
         for t in range(n):
-            seen[k * n + t, k * n + t] = True  # rows without a path see themselves, and nobody sees them
+            seen[k * n + t, k * n + t] = True  # rows without a path see themselves, and no other row sees them
             if t < k:
                 continue
             seen[k * n + t, :t - k + 1] = True
