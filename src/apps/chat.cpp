@@ -54,6 +54,7 @@ class LineInput {
 
   // kLine: `line` is the next line, without its line break.
   Event next(std::string& line) {
+    if (interrupted()) return Event::kInterrupt;  // also before a line that was read already
     for (size_t end = 0; (end = buffer_.find('\n')) == buffer_.npos;) {
       pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
       if (interrupted()) return Event::kInterrupt;

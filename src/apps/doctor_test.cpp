@@ -13,7 +13,7 @@ TEST(DoctorTest, ReportsEveryCheck) {
   const Ended ended = run_program({"doctor"});
   EXPECT_EQ(ended.exit_code, 0) << ended.out;
   for (const char* what : {"CPU", "kernels", "bfloat16", "cores", "memory", "torch", "CUDA",
-                           "ZeroMQ", "disk", "OK"})
+                           "ZeroMQ", "disk", "\nOK\n"})
     EXPECT_THAT(ended.out, HasSubstr(what));
 }
 

@@ -165,6 +165,11 @@ nlohmann::ordered_json settings_of(const GenerateFlags& flags, const model::Poli
                    {"--accept-rule", flags.speculation.accept_rule},
                    {"--accept-threshold-single", flags.speculation.accept_threshold_single},
                    {"--accept-threshold-acc", flags.speculation.accept_threshold_acc}});
+  // By that rule the tokens depend on what is drafted.
+  if (flags.speculation.accept_rule == "target_only")
+    settings.update({{"--speculation", flags.speculation.speculation},
+                     {"--drafter", flags.speculation.drafter},
+                     {"--strategy", flags.speculation.strategy}});
   return settings;
 }
 

@@ -118,11 +118,13 @@ void OrderedOutput::read_partial(const PlaceOf& place_of) {
 void OrderedOutput::check_settings(const json& header) const {
   TLT_CHECK_INPUT(header.contains(kHeader) && header[kHeader].is_object(), partial_path_,
                   ": not a file of an interrupted run; move it away to start again");
-  const json& before = header[kHeader];
-  for (const auto& [name, value] : setup_.settings.items()) {
-    const json was = before.value(name, json());
-    TLT_CHECK_INPUT(was == json(value), partial_path_, ": started with ", name, " ", shown(was),
-                    ", and this command has ", shown(value),
+  const json &before = header[kHeader], now = setup_.settings;
+  json names = before;
+  names.update(now);  // a setting that only one of them has differs too
+  for (const auto& [name, value] : names.items()) {
+    const json was = before.value(name, json()), is = now.value(name, json());
+    TLT_CHECK_INPUT(was == is, partial_path_, ": started with ", name, " ", shown(was),
+                    ", and this command has ", shown(is),
                     "; give the same value, or delete the file to start again");
   }
 }

@@ -96,9 +96,9 @@ class SampleReader {
 
   Json extra_info_of(const Json& row, bool is_dump) const {
     if (is_dump) return row.value("extra_info", Json::object());
-    Json columns = data::extra_info_of(row, options_);
-    if (data::find_field(row, "extra_info") == nullptr) columns.erase(options_.response_key);
-    return columns;
+    Json columns = row;
+    columns.erase(options_.response_key);
+    return data::extra_info_of(columns, options_);
   }
 
   void read_tokens(const Json& row, const std::string& place, reward::RewardJob& job) const {
@@ -150,9 +150,9 @@ class Scorer {
 
   // Error: no row has a score.
   void finish() {
-    output_.commit();
     TLT_CHECK_INPUT(scored_ + failed_ > 0,
                     "no rows; give one JSON object with a response per line");
+    output_.commit();
     if (scored_ == 0)
       throw Error("none of the " + counted(failed_, "row") + " has a score; " + first_error_);
     if (failed_ > 0) log_warning("{}", first_error_);
@@ -225,7 +225,7 @@ int run_reward(const Arguments& arguments) {
   if (!interrupted()) scorer.score(std::move(samples));
   if (interrupted()) {
     log_warning("interrupted{}", is_stream(output) ? "" : "; " + output + " was not modified");
-    return 128 + interrupt_signal();
+    return interrupt_exit_code();
   }
   scorer.finish();
   return 0;
