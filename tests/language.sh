@@ -8,9 +8,11 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tlt=$1
 shift
-words=$(mktemp) help=$(mktemp)
+words=$(mktemp) help=$(mktemp --suffix=.md)  # a name that --include takes
 trap 'rm -f "$words" "$help"' EXIT
 cut -f1 "$here/banned_words.txt" >"$words"
+[ -s "$words" ] || { echo "language.sh: no banned words"; exit 1; }
+for path in "$@"; do [ -e "$path" ] || { echo "language.sh: no $path"; exit 1; }; done
 
 # Other meanings: floor of mathematics and Jinja, the user account nobody, the stem of a path.
 allowed='std::floor|[("]floor|lfloor|, floor|or floor"|`nobody`|\.stem\(\)|keys and values of earlier tokens'

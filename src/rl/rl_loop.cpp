@@ -149,7 +149,8 @@ int RlLoop::run() {
   while (run_.goes_on()) run_step();
   // Disconnects, so that the coordinator does not wait for this worker while it saves.
   groups_.reset();
-  if (spot_ && context_.is_first()) spot_->write_drafter(run_.folder().path() + "/drafter");
+  if (spot_ && run_.has_new_steps() && context_.is_first())
+    spot_->write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
   timeline_->flush();
   context_.comm->barrier("timeline");  // draw() reads what all workers wrote
