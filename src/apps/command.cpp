@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "base/sentence.h"
 
 namespace tlt::apps {
 namespace {
@@ -137,21 +138,11 @@ std::string wrong_type(const CLI::App& flags, std::string text) {
   return fmt::format("{} is '{}'; give {}", name, text.substr(equals + 3), accepted);
 }
 
-// Single-quotes a word with characters that are special in a shell.
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
-
 }  // namespace
 
 std::string shell_command(const Arguments& arguments, const std::string& word) {
   std::vector<std::string> words;
-  for (const std::string& one : arguments.all) words.push_back(quoted(one));
+  for (const std::string& one : arguments.all) words.push_back(shell_word(one));
   if (std::ranges::find(arguments.words, word) == arguments.words.end()) words.push_back(word);
   return fmt::format("{}", fmt::join(words, " "));
 }

@@ -8,6 +8,7 @@
 #include "apps/commands.h"
 #include "apps/drafter_card.h"
 #include "apps/find_model.h"
+#include "base/atomic_folder.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/files.h"
@@ -50,6 +51,9 @@ struct ExportFlags {
     TLT_CHECK_INPUT(speculative_tokens >= 1 && speculative_tokens <= 64, "--speculative-tokens is ",
                     speculative_tokens, "; give a number from 1 to 64");
     TLT_CHECK_INPUT(hot_tokens >= 0, "--hot-tokens is ", hot_tokens, "; give 0 or more");
+    check_is_new();
+  }
+  void check_is_new() const {
     TLT_CHECK_INPUT(!fs::exists(out), out, ": already exists; give a new folder with --out");
   }
   model::DraftExportOptions options() const {
@@ -95,28 +99,6 @@ std::vector<std::pair<std::string, std::string>> checksums_of(const std::string&
   return sums;
 }
 
-// Writes to <folder>.writing; finish() renames it, the destructor removes an unfinished one.
-class UnfinishedFolder {
- public:
-  explicit UnfinishedFolder(const std::string& path) : final_(path), path_(path + ".writing") {
-    fs::remove_all(path_);
-    make_folder(path_);
-  }
-  ~UnfinishedFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-  void finish() {
-    sync_folder(path_);
-    fs::rename(path_, final_);
-    sync_folder(fs::absolute(final_).parent_path().string());
-  }
-
- private:
-  const std::string final_, path_;
-};
-
 std::string without_slash(std::string folder) {
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   return folder;
@@ -142,11 +124,12 @@ int run_export_drafter(const Arguments& arguments) {
                                          .target_files = checksums_of(flags.target),
                                          .run = without_slash(found.run),
                                          .step = found.step});
-  UnfinishedFolder folder(flags.out);
+  AtomicFolder folder(flags.out);
   drafter.write(folder.path());
   write_file_atomic(folder.path() + "/README.md", card);
   drafter.check(folder.path());
-  folder.finish();
+  flags.check_is_new();  // commit() would replace what has appeared there since
+  folder.commit();
   log_info("{}: {} draft model of {:.2f} M parameters, from {}", flags.out, drafter.algorithm(),
            static_cast<double>(drafter.parameters()) / 1e6, found.folder);
   return 0;

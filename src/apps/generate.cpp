@@ -316,7 +316,8 @@ int run_generate(const Arguments& arguments) {
                                     .wraps_texts = flags.chat});
   OrderedOutput output({.path = flags.output_path(),
                         .resume = flags.resume,
-                        .settings = settings_of(flags, *policy),
+                        .settings = is_stream(flags.output_path()) ? nlohmann::ordered_json()
+                                                                   : settings_of(flags, *policy),
                         .lines = prompts.size() * flags.samples,
                         .resume_command = shell_command(arguments, "--resume")},
                        [&](const json& line, int64_t /*number*/, const std::string& where) {

@@ -77,6 +77,10 @@ TEST_F(OrderedOutputTest, PartialFileIsNeverOverwritten) {
   EXPECT_THAT(thrown_message<InputError>([&] { open(false); }), HasSubstr("add --resume"));
   EXPECT_THAT(thrown_message<InputError>([&] { open(true, /*seed=*/2); }),
               HasSubstr("started with --seed 1, and this command has 2;"));
+  // A setting that only the interrupted run had (--adapter) is a difference, too.
+  EXPECT_THAT(thrown_message<InputError>(
+                  [&] { OrderedOutput({.path = path_, .resume = true, .lines = 4}, place_of); }),
+              HasSubstr("started with --seed 1, and this command has "));
   EXPECT_EQ(text_of(partial()), whole);
   write_file_atomic(partial(), whole + line(3));
   EXPECT_THAT(thrown_message<InputError>([&] { open(true); }),

@@ -175,8 +175,11 @@ int run_score(const Arguments& arguments) {
                                                   .vocabulary = policy->config().vocabulary,
                                                   .wraps_texts = flags.chat});
   check_positions(rows, policy->config());
-  nlohmann::ordered_json settings = flags.model.settings(*policy);
-  settings["rows (SHA-256)"] = digest_of(rows);
+  nlohmann::ordered_json settings;
+  if (!is_stream(flags.output)) {  // else there is no partial file to compare them with
+    settings = flags.model.settings(*policy);
+    settings["rows (SHA-256)"] = digest_of(rows);
+  }
   OrderedOutput output({.path = flags.output,
                         .resume = flags.resume,
                         .settings = settings,

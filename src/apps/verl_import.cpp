@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/sentence.h"
 
 namespace tlt::apps {
 namespace {
@@ -180,16 +181,6 @@ Json& place_of(std::string_view key, Json& object) {
   const size_t dot = key.find('.');
   Json& place = object[std::string(key.substr(0, dot))];
   return dot == key.npos ? place : place_of(key.substr(dot + 1), place);
-}
-
-// Quotes a string as one word of a shell command.
-std::string shell_word(const std::string& text) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
-  return word + "'";
 }
 
 // Converts verl's value of an option to tlt's.

@@ -1,5 +1,5 @@
 // Formatting of error messages, which may quote strings of any length and with any bytes from a
-// file.
+// file, and of commands to paste.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,5 +18,8 @@ std::string one_sentence(std::string_view text);
 
 // "1 row", "2 rows": `noun` with an s unless count is 1.
 std::string counted(int64_t count, std::string_view noun);
+
+// Quotes a string as one word of a shell command, if it needs quotes.
+std::string shell_word(const std::string& text);
 
 }  // namespace tlt

@@ -1,9 +1,10 @@
 // Fingerprint: tells a model's folder from another model's, wherever it lies, without reading all
 // of it.
 //
-// Covers     every byte of config.json, tokenizer.json, tokenizer_config.json and
-//            chat_template.jinja; of each file of weights its name, its size and 64 blocks of
-//            64 KiB, spread evenly from its first byte (the table of tensors) to its last.
+// Covers     every byte of config.json, generation_config.json (end-of-sequence tokens),
+//            tokenizer.json, tokenizer_config.json and chat_template.jinja; of each file of
+//            weights its name, its size and 64 blocks of 64 KiB, spread evenly from its first
+//            byte (the table of tensors) to its last.
 // Not        weights between the blocks: training changes all weights, so another training of the
 //            same model is told; a file of which a few numbers were edited may not be.
 //

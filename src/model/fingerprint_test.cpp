@@ -50,6 +50,9 @@ TEST_F(FingerprintTest, IsAnotherWhereAFileIs) {
   change("config.json", 1);
   EXPECT_NE(fingerprint(folder()), changed);
   EXPECT_NE(fingerprint(folder(), false), bare);
+  const std::string before = fingerprint(folder());
+  write_file_atomic(folder() + "/generation_config.json", "{\"eos_token_id\": 7}");
+  EXPECT_NE(fingerprint(folder()), before) << "it names end-of-sequence tokens";
 }
 
 TEST_F(FingerprintTest, SamplesALargeFileFromItsFirstByteToItsLast) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/sentence.h"
 #include "reward/code_driver.h"
 #include "reward/process_tree.h"
 
@@ -20,18 +21,6 @@ constexpr std::chrono::milliseconds kCleanUp{500};
 constexpr std::chrono::milliseconds kCheckInterval{
     10};  // a check takes about a fifth of a millisecond
 constexpr const char* kFolder = "/tmp";
-
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char character : text) {
-    if (character == '\'') {
-      out += "'\\''";
-    } else {
-      out.push_back(character);
-    }
-  }
-  return out + "'";
-}
 
 std::string command_of(const SandboxLimits& limits) {
   std::string command = "cd / && exec ";
@@ -47,7 +36,7 @@ std::string command_of(const SandboxLimits& limits) {
       "--dev-bind /dev/null /dev/null --dev-bind /dev/urandom /dev/urandom ";
   command += "--size " + std::to_string(4 * limits.file_bytes) + " --tmpfs " + kFolder +
              " --chdir " + kFolder + " ";
-  return command + "--remount-ro / /usr/bin/python3 -I -B -c " + quoted(kCodeDriver);
+  return command + "--remount-ro / /usr/bin/python3 -I -B -c " + shell_word(kCodeDriver);
 }
 
 Sandbox::Status status_of(const std::string& name) {

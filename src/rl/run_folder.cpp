@@ -49,9 +49,12 @@ bool has_steps(const std::string& folder) {
   return false;
 }
 
-bool is_below(const std::string& path, const std::string& folder) {
-  return fs::weakly_canonical(path).string().starts_with(fs::weakly_canonical(folder).string() +
-                                                         "/");
+// The folder itself included.
+bool is_in(const std::string& path, const std::string& folder) {
+  const auto with_slash = [](const std::string& one) {
+    return without_slashes(fs::weakly_canonical(one).string()) + "/";
+  };
+  return with_slash(path).starts_with(with_slash(folder));
 }
 
 // InputError: `folder` belongs to another run.
@@ -101,7 +104,7 @@ void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
   if (options.trainer.resume_mode != "disable") {
     check_run(path_, identity);
   } else if (has_run(path_)) {
-    TLT_CHECK_INPUT(!is_below(options.model.path, path_), "model.path is ", options.model.path,
+    TLT_CHECK_INPUT(!is_in(options.model.path, path_), "model.path is ", options.model.path,
                     ", which trainer.resume_mode=disable would move away with the run in ", path_,
                     "; give another trainer.experiment_name");
     aside = move_aside(path_);

@@ -58,6 +58,15 @@ TEST(RunIdentityTest, NumberOfStepsIsNotPartOfIt) {
               HasSubstr("data.seed"));
 }
 
+// What the fingerprint's blocks miss by design: the base of an adapter is compared as a whole.
+TEST(RunIdentityTest, FurtherLinesAreCompared) {
+  RunOptions options;
+  options.model.path = std::string(TLT_SOURCE_DIR) + "/models/demo";
+  EXPECT_THAT(refusal(identify("train", options, "the base model's sha256 = 12\n"),
+                      identify("train", options, "the base model's sha256 = 34\n")),
+              HasSubstr("the base model's sha256 is 12 here and 34 there"));
+}
+
 TEST(RunIdentityTest, BrokenJsonNamesTheFile) {
   for (const char* text : {"", "[]", "{\"command\": 1}", "{\"command\": \"sft\"}"}) {
     try {

@@ -59,18 +59,6 @@ double mean_over(std::span<const std::pair<double, double>> points) {
   return points.empty() ? 0 : mean_of(points).mean;
 }
 
-// Quotes `text` for the shell if it has characters other than letters, digits and those common in
-// paths.
-std::string shell_word(const std::string& text) {
-  if (text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:"
-                             ",@%") == text.npos &&
-      !text.empty())
-    return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 // Builds lines of label and value; an empty label continues the line above.
 class Writer {
  public:

@@ -61,12 +61,13 @@ inline std::string checkpoint_folder(int step) {
   return name;
 }
 
-// The files that must be equal when two runs are: weights, optimizer, how far; and rollouts.
+// The files of a checkpoint that must be equal when two runs are: weights, optimizer, loop state.
 inline std::vector<std::string> checkpoint_files(int step) {
   return {checkpoint_folder(step) + "policy/model.safetensors",
           checkpoint_folder(step) + "state/optimizer.safetensors",
           checkpoint_folder(step) + "state/loop.json"};
 }
+// The same and the step's rollouts.
 inline std::vector<std::string> state_files(int step) {
   std::vector<std::string> files = checkpoint_files(step);
   char name[32];
@@ -137,7 +138,7 @@ inline std::vector<std::string> lasting_metrics(const std::filesystem::path& fol
   return rows;
 }
 
-// All checkpoints of two runs of tlt sft, what they leave and what they say.
+// All checkpoints of two runs of tlt sft, their final policy and their metrics.
 inline void expect_same_sft(const std::filesystem::path& got, const std::filesystem::path& want,
                             int steps) {
   for (int step = 1; step <= steps; ++step) expect_same_files(got, want, checkpoint_files(step));
