@@ -1,33 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The layers check: cmake -DSOURCE=src -DLAYERS=build/layers.txt -P tests/layers.cmake
-# Fails when a file of a folder includes a file of a folder that its DEPENDS (and theirs) do not name, when
-# DEPENDS has a circle, when a header includes torch/torch.h, or when a .cpp or .cu file is in no list of
-# src/CMakeLists.txt - a test that is not listed never runs.
-# LAYERS has a line `folder:its DEPENDS:its listed files` for each folder, from the ground up.
+# DEPENDS of a folder is exactly what its files include: a file may include only folders of it, and each of them is
+# included by a file. A test (*_test.cpp) may also include what those depend on, and tests/. Further faults: DEPENDS
+# has a circle; a header includes torch/torch.h; a folder other than ops includes ops/cpu/; a .cpp or .cu file is in
+# no list of src/CMakeLists.txt - a test that is not listed never runs.
+# LAYERS has a line `folder:its DEPENDS:its listed files` for each folder, the lowest layer first.
 cmake_minimum_required(VERSION 3.25)
 set(faults "")
 set(folders "")
 
-# What each folder may see: a folder is declared above what it depends on, so one pass is enough.
+# What each folder depends on, indirectly too: a folder is declared after what it depends on, so one pass is enough.
 file(STRINGS "${LAYERS}" lines)
 foreach(line IN LISTS lines)
-  if(NOT line MATCHES "^([a-z]+):([a-z ]*):(.*)$")
+  if(NOT line MATCHES "^([a-z_]+):([a-z_ ]*):(.*)$")
     message(FATAL_ERROR "${LAYERS}: not a layer: ${line}")
   endif()
   set(folder ${CMAKE_MATCH_1})
   separate_arguments(listed_${folder} UNIX_COMMAND "${CMAKE_MATCH_3}")
-  separate_arguments(depends UNIX_COMMAND "${CMAKE_MATCH_2}")
-  set(seen_${folder} ${folder})
-  foreach(lower IN LISTS depends)
+  separate_arguments(depends_${folder} UNIX_COMMAND "${CMAKE_MATCH_2}")
+  set(below_${folder} ${depends_${folder}})
+  foreach(lower IN LISTS depends_${folder})
     if(lower IN_LIST folders)
-      list(APPEND seen_${folder} ${seen_${lower}})
+      list(APPEND below_${folder} ${below_${lower}})
     else()
-      list(APPEND faults "${folder} depends on ${lower}, which is not declared below it in src/CMakeLists.txt")
+      list(APPEND faults "${folder} depends on ${lower}, which is not declared before it in src/CMakeLists.txt")
     endif()
   endforeach()
   list(APPEND folders ${folder})
 endforeach()
+
+# check_include(folder file include): appends to `faults`, and to `used` the folder of an include of a product file.
+macro(check_include folder file include)
+  set(place "src/${folder}/${file}: ${include}:")
+  set(is_test OFF)
+  if("${file}" MATCHES "_test\\.cpp$")
+    set(is_test ON)
+  endif()
+  if("${include}" MATCHES "torch/torch\\.h" AND "${file}" MATCHES "\\.(h|cuh)$")
+    list(APPEND faults "${place} costs 8 s a file; include ATen/core/Tensor.h")
+  elseif("${include}" MATCHES "\"ops/cpu/" AND NOT "${folder}" STREQUAL "ops")
+    list(APPEND faults "${place} only ops sees its kernels; include a header of ops/")
+  elseif("${include}" MATCHES "\"tests/" AND NOT is_test)
+    list(APPEND faults "${place} only tests may see tests/")
+  elseif("${include}" MATCHES "\"([a-z_]+)/" AND CMAKE_MATCH_1 IN_LIST folders AND NOT CMAKE_MATCH_1 STREQUAL "${folder}")
+    set(lower ${CMAKE_MATCH_1})
+    set(seen ${below_${folder}})
+    if(NOT is_test)
+      set(seen ${depends_${folder}})
+      list(APPEND used ${lower})
+    endif()
+    if(NOT lower IN_LIST seen)
+      list(APPEND faults "${place} ${folder} may not see ${lower}")
+    endif()
+  endif()
+endmacro()
 
 file(GLOB directories LIST_DIRECTORIES true RELATIVE "${SOURCE}" "${SOURCE}/*")
 foreach(folder IN LISTS directories)
@@ -40,19 +67,20 @@ foreach(folder IN LISTS directories)
     list(APPEND faults "src/${folder} is not in src/CMakeLists.txt")
     continue()
   endif()
+  set(used "")
   foreach(file IN LISTS files)
     if(file MATCHES "\\.(cpp|cu)$" AND NOT file STREQUAL "main.cpp" AND NOT file IN_LIST listed_${folder})
       list(APPEND faults "src/${folder}/${file} is in no list of src/CMakeLists.txt")
     endif()
     file(STRINGS "${SOURCE}/${folder}/${file}" includes REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]")
     foreach(include IN LISTS includes)
-      if(include MATCHES "\"([a-z_]+)/" AND CMAKE_MATCH_1 IN_LIST folders
-          AND NOT CMAKE_MATCH_1 IN_LIST seen_${folder})
-        list(APPEND faults "src/${folder}/${file}: ${include}: ${folder} may not see ${CMAKE_MATCH_1}")
-      elseif(include MATCHES "torch/torch\\.h" AND file MATCHES "\\.(h|cuh)$")
-        list(APPEND faults "src/${folder}/${file}: ${include}: costs 8 s a file; include ATen/core/Tensor.h")
-      endif()
+      check_include("${folder}" "${file}" "${include}")
     endforeach()
+  endforeach()
+  foreach(lower IN LISTS depends_${folder})
+    if(NOT lower IN_LIST used)
+      list(APPEND faults "${folder} includes nothing of ${lower}; remove it from DEPENDS in src/CMakeLists.txt")
+    endif()
   endforeach()
 endforeach()
 

@@ -17,24 +17,24 @@
 #include <regex>
 
 #include "apps/commands.h"
-#include "apps/generation_flags.h"
 #include "base/check.h"
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "data/chat_template.h"
+#include "chat_template/chat_template.h"
+#include "cli/generation_flags.h"
 #include "rollout/engine.h"
 
 namespace tlt::apps {
 namespace {
 
-struct ChatFlags : GenerationFlags {
+struct ChatFlags : cli::GenerationFlags {
   std::string system;
 
   void add_to(CLI::App& flags) {
     model.add_to(flags);
     flags.add_option("--system", system, "System message of the conversation.");
-    GenerationFlags::add_to(flags);
+    cli::GenerationFlags::add_to(flags);
     engine.max_running = 1;
   }
 };
@@ -79,9 +79,9 @@ class LineInput {
 // The messages so far, and their tokens as prompt of the next response.
 class Conversation {
  public:
-  Conversation(const std::string& model, const data::Tokenizer& tokenizer, std::string system)
+  Conversation(const std::string& model, const tokenizer::Tokenizer& tokenizer, std::string system)
       : tokenizer_(tokenizer),
-        template_(data::ChatTemplate::find(model)),
+        template_(chat_template::ChatTemplate::find(model)),
         system_(std::move(system)) {
     TLT_CHECK_INPUT(template_ || system_.empty(), model,
                     ": no chat template in this folder, so --system cannot be used; leave it out");
@@ -112,8 +112,8 @@ class Conversation {
   }
 
  private:
-  const data::Tokenizer& tokenizer_;
-  const std::optional<data::ChatTemplate> template_;
+  const tokenizer::Tokenizer& tokenizer_;
+  const std::optional<chat_template::ChatTemplate> template_;
   const std::string system_;
   nlohmann::ordered_json messages_;
 };
@@ -121,7 +121,7 @@ class Conversation {
 class ChatSession {
  public:
   ChatSession(const ChatFlags& flags, const model::PolicyModel& policy,
-              const data::Tokenizer& tokenizer)
+              const tokenizer::Tokenizer& tokenizer)
       : policy_(policy),
         tokenizer_(tokenizer),
         sampling_(std::make_shared<const rollout::SamplingOptions>(flags.sampling)),
@@ -180,7 +180,7 @@ class ChatSession {
     const int64_t positions = policy_.config().max_positions;
     TLT_CHECK_INPUT(std::ssize(tokens) < positions, "the conversation has ", tokens.size(),
                     " tokens and the model ", positions, " positions; /clear begins a new one");
-    data::StreamingDecoder decoder(tokenizer_);
+    tokenizer::StreamingDecoder decoder(tokenizer_);
     std::string text;
     size_t shown = 0;
     const auto show = [&](std::span<const int32_t> response) {
@@ -206,7 +206,7 @@ class ChatSession {
   }
 
   const model::PolicyModel& policy_;
-  const data::Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer& tokenizer_;
   const std::shared_ptr<const rollout::SamplingOptions> sampling_;
   const uint64_t seed_;
   LineInput input_;
@@ -218,11 +218,11 @@ class ChatSession {
 
 }  // namespace
 
-int run_chat(const Arguments& arguments) {
+int run_chat(const cli::Arguments& arguments) {
   ChatFlags flags;
   CLI::App app("A conversation with a model in the terminal.");
   flags.add_to(app);
-  if (!try_parse(app, arguments)) return 0;
+  if (!cli::try_parse(app, arguments)) return 0;
   flags.check();
   install_interrupt_handler();
 

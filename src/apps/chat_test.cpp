@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "apps/program.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 #include "model/safetensors.h"
 #include "tests/support/terminal.h"
 
@@ -49,8 +49,7 @@ TEST(ChatTest, MultiTokenCharactersAreShownWhole) {
   ASSERT_TRUE(terminal.shows("stopped after 300 tokens")) << terminal.text();
   terminal.type("/exit\n");
   EXPECT_EQ(terminal.wait(), 0);
-  for (const std::string& piece : terminal.pieces())
-    EXPECT_TRUE(data::is_valid_utf8(piece)) << piece;
+  for (const std::string& piece : terminal.pieces()) EXPECT_TRUE(is_valid_utf8(piece)) << piece;
 }
 
 }  // namespace

@@ -7,15 +7,15 @@
 #include <algorithm>
 
 #include "apps/commands.h"
-#include "apps/recipe.h"
 #include "apps/row_preview.h"
 #include "base/check.h"
 #include "base/sentence.h"
+#include "cli/recipe.h"
 #include "data/data_files.h"
 #include "data/parquet_rows.h"
 #include "data/rows.h"
 #include "data/schema.h"
-#include "rl/run_options.h"
+#include "run/run_options.h"
 
 namespace tlt::apps {
 namespace {
@@ -78,7 +78,7 @@ int64_t print_schema(const NamedFiles& named) {
   return schema.rows();
 }
 
-int run_inspect(const Arguments& arguments) {
+int run_inspect(const cli::Arguments& arguments) {
   std::string name, model;
   std::vector<std::string> overrides;
   CLI::App app(
@@ -92,10 +92,10 @@ int run_inspect(const Arguments& arguments) {
   app.add_option("--model", model,
                  "Model folder: applies its chat template and counts tokens; without it rows are "
                  "printed as in the file, with lengths in bytes.");
-  if (!try_parse(app, arguments)) return 0;
+  if (!cli::try_parse(app, arguments)) return 0;
 
-  rl::RunOptions options;
-  for (const std::string& text : overrides) apply_override(options, text);
+  run::RunOptions options;
+  for (const std::string& text : overrides) cli::apply_override(options, text);
   options.data.check();
   const NamedFiles named = {name, data::find_data_files(name, "FILE")};
   const int64_t rows = print_schema(named);
@@ -108,12 +108,12 @@ int run_inspect(const Arguments& arguments) {
   return 0;
 }
 
-constexpr Command kActions[] = {
+constexpr cli::Command kActions[] = {
     {"inspect", "The fields of a data file, its prompts and their lengths.", run_inspect},
 };
 
 }  // namespace
 
-int run_data(const Arguments& arguments) { return run_command(kActions, arguments); }
+int run_data(const cli::Arguments& arguments) { return cli::run_command(kActions, arguments); }
 
 }  // namespace tlt::apps

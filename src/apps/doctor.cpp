@@ -15,12 +15,12 @@
 #include <thread>
 
 #include "apps/commands.h"
-#include "apps/machine.h"
 #include "apps/row_probe.h"
 #include "base/check.h"
 #include "base/files.h"
 #include "base/version.h"
-#include "ops/cpu/kernels.h"
+#include "bench/machine.h"
+#include "ops/cpu.h"
 
 namespace tlt::apps {
 namespace {
@@ -39,9 +39,7 @@ Finding good(const std::string& what, const std::string& text) {
 double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 Finding kernels() {
-  std::vector<std::string> usable;
-  for (const char* name : {"avx512bf16", "avx512", "avx2"})
-    if (ops::cpu_kernels(name)) usable.emplace_back(name);
+  const std::vector<std::string> usable = ops::supported_cpu_capabilities();
   if (usable.empty())
     return {Verdict::kBad, "kernels", "none for this processor",
             "use a processor with AVX2 or AVX-512"};
@@ -59,7 +57,7 @@ Finding batch_invariance(at::ScalarType type, const char* name) {
           "results on this machine depend on the batch; report the CPU with this line"};
 }
 
-Finding cores(const Machine& machine) {
+Finding cores(const bench::Machine& machine) {
   const auto all = static_cast<int>(std::thread::hardware_concurrency());
   const std::string text = fmt::format("{} of {} usable", machine.cores, all);
   if (machine.cores >= all) return good("cores", text);
@@ -67,7 +65,7 @@ Finding cores(const Machine& machine) {
           "the process is limited to these by taskset or the container"};
 }
 
-Finding memory(const Machine& machine) {
+Finding memory(const bench::Machine& machine) {
   constexpr int64_t kLittle = int64_t{2} << 30;
   const std::string text =
       fmt::format("{:.1f} GiB, {:.1f} GiB of them free", gigabytes(machine.memory_bytes),
@@ -107,7 +105,7 @@ Finding disk() {
 }
 
 std::vector<Finding> examine() {
-  const Machine machine = read_machine();
+  const bench::Machine machine = bench::read_machine();
   std::vector<Finding> findings = {
       good("tlt", fmt::format("{} ({})", kVersion, kCommit)),
       good("CPU", fmt::format("{}; {}", machine.cpu, fmt::join(machine.features, " "))), kernels()};
@@ -138,9 +136,9 @@ const char* mark(Verdict verdict) {
 
 }  // namespace
 
-int run_doctor(const Arguments& arguments) {
+int run_doctor(const cli::Arguments& arguments) {
   CLI::App app("Checks this machine and advises what to do about what is missing.");
-  if (!try_parse(app, arguments)) return 0;
+  if (!cli::try_parse(app, arguments)) return 0;
   bool is_usable = true;
   for (const Finding& finding : examine()) {
     fmt::print("{:<5}{:<15}{}\n", mark(finding.verdict), finding.what, finding.text);

@@ -2,13 +2,14 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.h"
-#include "apps/recipe.h"
-#include "rl/draft_loop.h"
+#include "cli/recipe.h"
+#include "warmup/draft_loop.h"
 
 namespace tlt::apps {
 
-int run_draft(const Arguments& arguments) {
-  return run_recipe(arguments, "Trains an EAGLE draft model for a target model.", rl::draft);
+int run_draft(const cli::Arguments& arguments) {
+  return cli::run_recipe(arguments, "Trains an EAGLE draft model for a target model.",
+                         warmup::draft);
 }
 
 }  // namespace tlt::apps

@@ -108,7 +108,7 @@ std::string by_step(std::span<const json> rows) {
 
 std::string serving(const DrafterFacts& facts) {
   const std::string& target = facts.target_name;
-  if (facts.format == model::DraftFormat::kVllm)
+  if (facts.format == drafter::DraftFormat::kVllm)
     return facts.algorithm == "eagle3"
                ? fmt::format("    vllm serve {}\n", facts.name)
                : fmt::format(
@@ -129,7 +129,7 @@ std::string serving(const DrafterFacts& facts) {
 }  // namespace
 
 std::string drafter_card(const DrafterFacts& facts) {
-  const bool is_vllm = facts.format == model::DraftFormat::kVllm;
+  const bool is_vllm = facts.format == drafter::DraftFormat::kVllm;
   std::string text = fmt::format(
       "# {}: a draft model for {}\n\nDrafts tokens for speculative decoding of that model, which "
       "verifies them.\n\n| | |\n|---|---|\n| kind | {} |\n| layout | {} |\n| parameters | {:.2f} M "

@@ -7,13 +7,13 @@
 
 #include "apps/commands.h"
 #include "apps/drafter_card.h"
-#include "apps/find_model.h"
 #include "base/atomic_folder.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "model/draft_export.h"
+#include "cli/find_model.h"
+#include "drafter/files/draft_export.h"
 #include "model/safetensors.h"
 
 namespace tlt::apps {
@@ -56,11 +56,12 @@ struct ExportFlags {
   void check_is_new() const {
     TLT_CHECK_INPUT(!fs::exists(out), out, ": already exists; give a new folder with --out");
   }
-  model::DraftExportOptions options() const {
-    return {.format = format == "vllm" ? model::DraftFormat::kVllm : model::DraftFormat::kSglang,
-            .target_name = target_name.empty() ? target : target_name,
-            .speculative_tokens = speculative_tokens,
-            .hot_tokens = hot_tokens};
+  drafter::DraftExportOptions options() const {
+    return {
+        .format = format == "vllm" ? drafter::DraftFormat::kVllm : drafter::DraftFormat::kSglang,
+        .target_name = target_name.empty() ? target : target_name,
+        .speculative_tokens = speculative_tokens,
+        .hot_tokens = hot_tokens};
   }
 };
 
@@ -80,7 +81,7 @@ Found as_drafter_folder(const fs::path& folder) {
 
 Found find_drafter(const std::string& source) {
   if (fs::exists(fs::path(source) / "config.json")) return as_drafter_folder(source);
-  const auto drafter = find_in_run(source, "drafter");
+  const auto drafter = cli::find_in_run(source, "drafter");
   TLT_CHECK_INPUT(
       drafter, source,
       ": no draft model (config.json, checkpoints/ or drafter/) in this folder; give a draft "
@@ -104,17 +105,17 @@ std::string without_slash(std::string folder) {
   return folder;
 }
 
-int run_export_drafter(const Arguments& arguments) {
+int run_export_drafter(const cli::Arguments& arguments) {
   ExportFlags flags;
   CLI::App app("Exports a trained draft model for SGLang or vLLM, checked, with a model card.");
   flags.add_to(app);
-  if (!try_parse(app, arguments)) return 0;
+  if (!cli::try_parse(app, arguments)) return 0;
   flags.out = without_slash(flags.out);
   flags.check();
 
   const Found found = find_drafter(flags.source);
-  const model::DraftExportOptions options = flags.options();
-  const model::DraftExport drafter(found.folder, flags.target, options);
+  const drafter::DraftExportOptions options = flags.options();
+  const drafter::DraftExport drafter(found.folder, flags.target, options);
   const std::string card = drafter_card({.algorithm = std::string(drafter.algorithm()),
                                          .format = options.format,
                                          .parameters = drafter.parameters(),
@@ -135,12 +136,12 @@ int run_export_drafter(const Arguments& arguments) {
   return 0;
 }
 
-constexpr Command kThings[] = {
+constexpr cli::Command kThings[] = {
     {"drafter", "A trained draft model, for SGLang or vLLM.", run_export_drafter},
 };
 
 }  // namespace
 
-int run_export(const Arguments& arguments) { return run_command(kThings, arguments); }
+int run_export(const cli::Arguments& arguments) { return cli::run_command(kThings, arguments); }
 
 }  // namespace tlt::apps

@@ -16,9 +16,6 @@
 #include <unordered_map>
 
 #include "apps/commands.h"
-#include "apps/generation_flags.h"
-#include "apps/ordered_output.h"
-#include "apps/rows.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/clock.h"
@@ -26,6 +23,9 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/sentence.h"
+#include "cli/generation_flags.h"
+#include "cli/ordered_output.h"
+#include "cli/rows.h"
 #include "rollout/engine.h"
 
 namespace tlt::apps {
@@ -35,7 +35,7 @@ using nlohmann::json;
 
 constexpr double kShortSeconds = 10;  // reported with a decimal
 
-struct GenerateFlags : GenerationFlags {
+struct GenerateFlags : cli::GenerationFlags {
   std::vector<std::string> texts;
   std::string prompts, output;  // output empty: print the text
   int64_t samples = 1;
@@ -66,14 +66,14 @@ struct GenerateFlags : GenerationFlags {
         .add_flag("--chat", chat,
                   "String prompts are user messages, rendered by the model's chat template.")
         ->excludes("--raw");
-    GenerationFlags::add_to(flags);
+    cli::GenerationFlags::add_to(flags);
     speculation.defers_measuring = true;
     flags.add_option("--max-running", engine.max_running,
                      "Maximum number of responses decoded together.");
   }
 
   void check() {
-    GenerationFlags::check();
+    cli::GenerationFlags::check();
     TLT_CHECK_INPUT(!prompts.empty() || !texts.empty(),
                     "no prompts; give a file with --prompts or a string with --prompt");
     TLT_CHECK_INPUT(samples >= 1 && samples <= 1 << 20, "--samples is ", samples,
@@ -83,7 +83,7 @@ struct GenerateFlags : GenerationFlags {
                     "--max-running is ", engine.max_running, "; give a number from 1 to ",
                     kMostRunning);
     engine.max_batch_tokens = std::max(engine.max_batch_tokens, engine.max_running);
-    OrderedOutput::check(output_path(), resume);
+    cli::OrderedOutput::check(output_path(), resume);
   }
 
   std::string output_path() const { return output.empty() ? "-" : output; }
@@ -93,12 +93,12 @@ struct GenerateFlags : GenerationFlags {
 class Prompts {
  public:
   struct Prompt {
-    InputRow row;
+    cli::InputRow row;
     uint64_t random_key;
   };
 
-  explicit Prompts(std::vector<InputRow> rows) {
-    for (InputRow& row : rows) {
+  explicit Prompts(std::vector<cli::InputRow> rows) {
+    for (cli::InputRow& row : rows) {
       const auto number = static_cast<uint64_t>(prompts_.size());
       const uint64_t key = row.id.is_null() ? number : key_of(row.id);
       if (row.id.is_null()) row.id = number;
@@ -132,19 +132,19 @@ class Prompts {
 };
 
 Prompts read_all(const GenerateFlags& flags, const model::ModelConfig& config,
-                 const PromptFormat& format) {
-  std::vector<InputRow> rows;
+                 const cli::PromptFormat& format) {
+  std::vector<cli::InputRow> rows;
   if (flags.texts.empty()) {
-    rows = read_prompts(flags.prompts, format);
+    rows = cli::read_prompts(flags.prompts, format);
   } else {
-    PromptEncoder encoder(format);
+    cli::PromptEncoder encoder(format);
     for (const std::string& text : flags.texts) {
-      InputRow& row = rows.emplace_back();
+      cli::InputRow& row = rows.emplace_back();
       row.place = "--prompt " + std::to_string(rows.size());
       row.tokens = encoder.encode({{"prompt", text}}, row.place);
     }
   }
-  for (const InputRow& row : rows)
+  for (const cli::InputRow& row : rows)
     TLT_CHECK_INPUT(std::ssize(row.tokens) < config.max_positions, row.place, ": the prompt has ",
                     row.tokens.size(), " tokens and the model ", config.max_positions,
                     " positions; give a shorter prompt");
@@ -177,7 +177,7 @@ nlohmann::ordered_json settings_of(const GenerateFlags& flags, const model::Poli
 class Generation {
  public:
   Generation(const GenerateFlags& flags, const Prompts& prompts,
-             const std::optional<data::Tokenizer>& tokenizer, OrderedOutput& output)
+             const std::optional<tokenizer::Tokenizer>& tokenizer, cli::OrderedOutput& output)
       : flags_(flags), prompts_(prompts), tokenizer_(tokenizer), output_(output) {}
 
   static int64_t place_of(const GenerateFlags& flags, const Prompts& prompts, const json& line,
@@ -247,26 +247,26 @@ class Generation {
 
   void write(const rollout::Response& response) {
     const int64_t prompt = parts_[response.prompt_id].prompt;
-    const InputRow& row = prompts_[prompt].row;
+    const cli::InputRow& row = prompts_[prompt].row;
     output_.add(prompt * flags_.samples + response.sample,
                 flags_.output.empty() ? text_of(row, response) : line_of(row, response));
   }
 
-  std::string line_of(const InputRow& row, const rollout::Response& response) const {
+  std::string line_of(const cli::InputRow& row, const rollout::Response& response) const {
     nlohmann::ordered_json line = {{"id", row.id},
                                    {"sample", response.sample},
                                    {"prompt_tokens", row.tokens},
                                    {"tokens", response.tokens},
-                                   {"logprobs", numbers(response.logprobs)}};
+                                   {"logprobs", cli::numbers(response.logprobs)}};
     if (tokenizer_) line["text"] = tokenizer_->decode(response.tokens);
     line["finish_reason"] = rollout::to_string(response.finish);
     line["target_forwards"] = response.target_forwards;
-    return to_line(line);
+    return cli::to_line(line);
   }
 
   // Text for the terminal, without the end-of-sequence token; if there are several responses, with
   // a line that has id and sample.
-  std::string text_of(const InputRow& row, const rollout::Response& response) const {
+  std::string text_of(const cli::InputRow& row, const rollout::Response& response) const {
     std::span<const int32_t> tokens = response.tokens;
     if (response.finish == rollout::FinishReason::kStop) tokens = tokens.first(tokens.size() - 1);
     const std::string text = tokenizer_->decode(tokens) + "\n";
@@ -276,8 +276,8 @@ class Generation {
 
   const GenerateFlags& flags_;
   const Prompts& prompts_;
-  const std::optional<data::Tokenizer>& tokenizer_;
-  OrderedOutput& output_;
+  const std::optional<tokenizer::Tokenizer>& tokenizer_;
+  cli::OrderedOutput& output_;
   std::vector<Part> parts_;  // indexed by the engine's prompt id
 };
 
@@ -297,11 +297,11 @@ void log_speculation(const rollout::SpeculationStats& stats, const rollout::Engi
 
 }  // namespace
 
-int run_generate(const Arguments& arguments) {
+int run_generate(const cli::Arguments& arguments) {
   GenerateFlags flags;
   CLI::App app("Responses to prompts, in the order of the prompts.");
   flags.add_to(app);
-  if (!try_parse(app, arguments)) return 0;
+  if (!cli::try_parse(app, arguments)) return 0;
   flags.check();
   install_interrupt_handler();
 
@@ -314,15 +314,16 @@ int run_generate(const Arguments& arguments) {
                                     .model = flags.model.model,
                                     .vocabulary = policy->config().vocabulary,
                                     .wraps_texts = flags.chat});
-  OrderedOutput output({.path = flags.output_path(),
-                        .resume = flags.resume,
-                        .settings = is_stream(flags.output_path()) ? nlohmann::ordered_json()
-                                                                   : settings_of(flags, *policy),
-                        .lines = prompts.size() * flags.samples,
-                        .resume_command = shell_command(arguments, "--resume")},
-                       [&](const json& line, int64_t /*number*/, const std::string& where) {
-                         return Generation::place_of(flags, prompts, line, where);
-                       });
+  cli::OrderedOutput output(
+      {.path = flags.output_path(),
+       .resume = flags.resume,
+       .settings =
+           is_stream(flags.output_path()) ? nlohmann::ordered_json() : settings_of(flags, *policy),
+       .lines = prompts.size() * flags.samples,
+       .resume_command = cli::shell_command(arguments, "--resume")},
+      [&](const json& line, int64_t /*number*/, const std::string& where) {
+        return Generation::place_of(flags, prompts, line, where);
+      });
   // So the tuner measures only batch sizes that can occur.
   const int64_t missing = prompts.size() * flags.samples - output.done();
   flags.engine.max_running = std::clamp<int64_t>(missing, 1, flags.engine.max_running);

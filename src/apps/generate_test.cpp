@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "apps/program.h"
-#include "model/draft_eagle.h"
-#include "model/draft_folder.h"
+#include "drafter/eagle/draft_eagle.h"
+#include "drafter/files/draft_folder.h"
 #include "model/hf_folder.h"
 #include "model/safetensors.h"
 
@@ -126,10 +126,10 @@ TEST(GenerateTest, OutputIsOrderedAndBatchInvariant) {
     }
   const auto policy =
       model::load_policy(model, Device::cpu(1), model::parse_type("float32", "test"));
-  model::EagleNetwork network(*policy, model::EagleNetwork::config_for(policy->config()));
+  drafter::EagleNetwork network(*policy, drafter::EagleNetwork::config_for(policy->config()));
   network.initialize(/*seed=*/3);
   const std::string drafter = scratch_folder() + "/drafter";
-  model::save_drafter(network, drafter);
+  drafter::save_drafter(network, drafter);
   for (const char* speculation : {"auto", "eagle"})
     expect_only_fewer_forwards({"--speculation", speculation, "--drafter", drafter});
   expect_only_fewer_forwards(

@@ -7,23 +7,23 @@
 #include <algorithm>
 
 #include "apps/commands.h"
-#include "apps/verl_import.h"
 #include "base/check.h"
 #include "base/files.h"
 #include "base/sentence.h"
+#include "cli/verl_import.h"
 
 namespace tlt::apps {
 namespace {
 
 std::string recipe_of(const std::string& config, const std::vector<std::string>& names,
-                      rl::RunOptions& options) {
+                      run::RunOptions& options) {
   std::vector<OptionRef> set;
   for (const OptionRef& ref : collect_options(options))
     if (std::ranges::find(names, ref.name) != names.end()) set.push_back(ref);
   return "# From " + config + " by tlt import verl.\n" + to_toml(set);
 }
 
-int run_import_verl(const Arguments& arguments) {
+int run_import_verl(const cli::Arguments& arguments) {
   std::string config, out = "-";
   std::vector<std::string> overrides;
   CLI::App app(
@@ -35,10 +35,11 @@ int run_import_verl(const Arguments& arguments) {
   app.add_option("KEY=VALUE", overrides,
                  "Overrides as in verl's scripts, e.g. actor_rollout_ref.rollout.n=8.");
   app.add_option("--out", out, "Recipe to write; -, the default: standard output.");
-  if (!try_parse(app, arguments)) return 0;
+  if (!cli::try_parse(app, arguments)) return 0;
 
-  rl::RunOptions options;
-  const VerlImport imported = import_verl(read_verl_config(config, overrides), options);
+  run::RunOptions options;
+  const cli::VerlImport imported =
+      cli::import_verl(cli::read_verl_config(config, overrides), options);
   TLT_CHECK_INPUT(!imported.options.empty(), config,
                   ": no options of verl; give a configuration of verl's trainer");
   write_file_atomic(out, recipe_of(config, imported.options, options));
@@ -49,12 +50,12 @@ int run_import_verl(const Arguments& arguments) {
   return 0;
 }
 
-constexpr Command kSystems[] = {
+constexpr cli::Command kSystems[] = {
     {"verl", "From a configuration of verl or FastRL.", run_import_verl},
 };
 
 }  // namespace
 
-int run_import(const Arguments& arguments) { return run_command(kSystems, arguments); }
+int run_import(const cli::Arguments& arguments) { return cli::run_command(kSystems, arguments); }
 
 }  // namespace tlt::apps

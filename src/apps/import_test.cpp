@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "apps/program.h"
-#include "apps/verl_config.h"
-#include "apps/verl_import.h"
+#include "cli/verl_config.h"
+#include "cli/verl_import.h"
 
 namespace tlt::apps {
 namespace {
@@ -17,8 +17,8 @@ using ::testing::Not;
 constexpr const char* kFastrl = TLT_SOURCE_DIR "/tests/golden/verl/fastrl.yaml";
 
 struct Read {
-  rl::RunOptions options;
-  VerlImport imported;
+  run::RunOptions options;
+  cli::VerlImport imported;
 
   std::string notes() const {
     std::string text;
@@ -29,7 +29,7 @@ struct Read {
 
 Read read(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
   Read result;
-  result.imported = import_verl(read_verl_config(yaml, overrides), result.options);
+  result.imported = cli::import_verl(cli::read_verl_config(yaml, overrides), result.options);
   return result;
 }
 
@@ -47,7 +47,7 @@ TEST(ImportVerlTest, MegatronsDistributedOptimizerIsImported) {
 
 TEST(ImportVerlTest, FastRlConfigurationIsImported) {
   const Read result = read(kFastrl);
-  const rl::RunOptions& options = result.options;
+  const run::RunOptions& options = result.options;
   const std::string home = std::getenv("HOME") ? std::string(std::getenv("HOME")) : "~";
   EXPECT_EQ(options.model.path, home + "/models/Qwen2.5-7B");
   EXPECT_EQ(options.model.dtype, "bfloat16");
@@ -126,7 +126,8 @@ actor_rollout_ref: {actor: {tis_imp_ratio_cap: 2.0}}
   EXPECT_EQ(result.options.data.gen_batch_size, 192) << "valid only with the filter";
   EXPECT_TRUE(result.options.trainer_options().loss.rollout_correction.has_weights());
   EXPECT_EQ(result.options.algorithm.rollout_correction.rollout_is_threshold, 3);
-  EXPECT_THAT(result.notes(), HasSubstr("rollout_rs = sequence: not needed: the rollout's logprobs"));
+  EXPECT_THAT(result.notes(),
+              HasSubstr("rollout_rs = sequence: not needed: the rollout's logprobs"));
   EXPECT_THAT(result.notes(), HasSubstr("tis_imp_ratio_cap = 2.0: the rollout's logprobs are"));
   EXPECT_THAT(result.notes(), Not(HasSubstr("filter_groups")));
   const Read other = read_text("algorithm: {filter_groups: {enable: true, metric: entropy}}\n");
@@ -206,7 +207,7 @@ TEST(ImportVerlTest, InvalidValuesAreRefusedOneByOne) {
 }
 
 TEST(ImportVerlTest, InterpolationsAreResolvedAndCyclesAreNot) {
-  const auto entries = read_verl_config(
+  const auto entries = cli::read_verl_config(
       scratch_file(
           "config.yaml",
           "a: {b: 3, c: '${.b}', d: '${a.c}', e: \"x${a.b}y\", f: '${oc.select:no,[1, 2]}',\n"
@@ -214,7 +215,7 @@ TEST(ImportVerlTest, InterpolationsAreResolvedAndCyclesAreNot) {
           "  m: 100_000, n: 1e-6, o: [], p: True}\n"),
       {});
   const auto value = [&](const std::string& key) {
-    const auto found = std::ranges::find(entries, key, &VerlEntry::key);
+    const auto found = std::ranges::find(entries, key, &cli::VerlEntry::key);
     return found == entries.end() ? "none" : found->is_open ? "open" : found->value.dump();
   };
   EXPECT_EQ(value("a.c"), "3");
@@ -236,7 +237,7 @@ TEST(ImportVerlTest, WritesARecipeThatReadsBack) {
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_EQ(ended.out, "");
   EXPECT_THAT(ended.err, HasSubstr(" options imported, "));
-  rl::RunOptions again;
+  run::RunOptions again;
   apply_toml_file(collect_options(again), recipe);
   Read want = read(kFastrl);
   EXPECT_EQ(to_toml(collect_options(again)), to_toml(collect_options(want.options)));

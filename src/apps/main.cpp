@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "bench/scenarios.h"
 #include "cluster/launch.h"
 
 namespace tlt::apps {
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int kFailure = 1, kInputFailure = 2;
 
-constexpr Command kCommands[] = {
+constexpr cli::Command kCommands[] = {
     {"train", "RL training.", run_train},
     {"sft", "Supervised fine-tuning (SFT).", run_sft},
     {"draft", "Training of a draft model before the first rollout.", run_draft},
@@ -33,7 +34,7 @@ constexpr Command kCommands[] = {
     {"tokenize", "Text to tokens and back.", run_tokenize},
     {"data", "Columns of a data file, and its prompts as the model gets them.", run_data},
     {"import", "A recipe from a configuration of verl or FastRL.", run_import},
-    {"bench", "Benchmarks of decoding and training.", run_bench},
+    {"bench", "Benchmarks of decoding and training.", bench::run_bench},
     {"options", "The options of a recipe and their defaults.", run_options},
     {"doctor", "Checks this machine: kernels, memory, libraries.", run_doctor},
 };
@@ -51,9 +52,9 @@ void silence_libtorch() { FLAGS_caffe2_log_level = c10::GLOG_FATAL; }
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // "tlt generate", with the rank if there are several workers.
-std::string message_prefix(const Arguments& arguments) {
+std::string message_prefix(const cli::Arguments& arguments) {
   std::string name = arguments.command;
-  for (const Command& command : kCommands)
+  for (const cli::Command& command : kCommands)
     if (!arguments.words.empty() && command.name == arguments.words.front())
       name += " " + arguments.words.front();
   try {
@@ -66,21 +67,21 @@ std::string message_prefix(const Arguments& arguments) {
   return name;
 }
 
-int report(const Arguments& arguments, const std::string& message, int exit_code) {
+int report(const cli::Arguments& arguments, const std::string& message, int exit_code) {
   show_status("");
   fmt::print(stderr, "{}: {}\n", message_prefix(arguments), message);
   return exit_code;
 }
 
-int run(const Arguments& arguments) {
+int run(const cli::Arguments& arguments) {
   if (arguments.words == std::vector<std::string>{"--version"}) {
     fmt::print("tlt {} ({})\n", kVersion, kCommit);
     return 0;
   }
-  return run_command(kCommands, arguments);
+  return cli::run_command(kCommands, arguments);
 }
 
-int run_and_catch(const Arguments& arguments) {
+int run_and_catch(const cli::Arguments& arguments) {
   try {
     const int exit_code = run(arguments);
     return std::fflush(stdout) == 0

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
-#include "apps/verl_import.h"
 #include "base/check.h"
-#include "rl/run_options.h"
+#include "cli/verl_import.h"
+#include "run/run_options.h"
 
 namespace tlt::apps {
 namespace {
@@ -40,7 +40,7 @@ std::vector<OptionRef> matching(const std::vector<OptionRef>& refs, const std::s
   }
   std::vector<OptionRef> found = begin.empty() ? contain : begin;
   if (!found.empty()) return found;
-  std::string advice = verl_hint(name);
+  std::string advice = cli::verl_hint(name);
   if (const std::string near = nearest_option(refs, name); advice.empty() && !near.empty())
     advice = "did you mean " + near + "?";
   throw InputError("no option's name contains '" + filter + "'; " +
@@ -71,15 +71,15 @@ std::string to_json(const std::vector<OptionRef>& refs) {
 
 }  // namespace
 
-int run_options(const Arguments& arguments) {
+int run_options(const cli::Arguments& arguments) {
   std::string filter;
   bool is_json = false, is_markdown = false;
   CLI::App app("The options of a recipe with their defaults, what they affect and what they mean.");
   app.add_option("FILTER", filter, "Beginning or part of a name: rollout.n, temperature.");
   app.add_flag("--json", is_json, "A JSON list of objects: name, default, affects, help.");
   app.add_flag("--markdown", is_markdown, "The page docs/options.md.")->excludes("--json");
-  if (!try_parse(app, arguments)) return 0;
-  rl::RunOptions options;
+  if (!cli::try_parse(app, arguments)) return 0;
+  run::RunOptions options;
   const std::vector<OptionRef> refs = matching(collect_options(options), filter);
   const std::string page = is_json       ? to_json(refs)
                            : is_markdown ? kIntroduction + to_markdown(refs)

@@ -15,13 +15,13 @@
 #include <algorithm>
 
 #include "apps/commands.h"
-#include "apps/recipe.h"
-#include "apps/rows.h"
 #include "base/check.h"
 #include "base/interrupt.h"
 #include "base/json_lines.h"
 #include "base/log.h"
 #include "base/sentence.h"
+#include "cli/recipe.h"
+#include "cli/rows.h"
 #include "data/row_fields.h"
 #include "data/rows.h"
 #include "reward/reward_pool.h"
@@ -175,7 +175,7 @@ class Scorer {
       answer["error"] = score.error;
       if (failed_++ == 0) first_error_ = sample.place + ": " + score.error;
     }
-    output_.append(to_line(answer));
+    output_.append(cli::to_line(answer));
   }
 
   const std::shared_ptr<const reward::Reward> reward_;
@@ -189,8 +189,8 @@ class Scorer {
 
 }  // namespace
 
-int run_reward(const Arguments& arguments) {
-  RecipeWords words;
+int run_reward(const cli::Arguments& arguments) {
+  cli::RecipeWords words;
   std::string input, output;
   CLI::App app(
       "Scores given responses with the reward of a recipe, without a model: to try a reward, or to "
@@ -205,8 +205,8 @@ int run_reward(const Arguments& arguments) {
                  "JSONL file: {\"score\", \"seconds\", \"parts\", \"error\"} per line; -: standard "
                  "output.")
       ->required();
-  if (!try_parse(app, arguments)) return 0;
-  const rl::RunOptions options = words.read();
+  if (!cli::try_parse(app, arguments)) return 0;
+  const run::RunOptions options = words.read();
   options.data.check();
   install_interrupt_handler();
   const std::shared_ptr<const reward::Reward> reward = reward::make_reward(options.reward);

@@ -80,7 +80,7 @@ void print_longer(const std::vector<int64_t>& lengths, const std::string& option
 RowPreview::RowPreview(const data::DataOptions& options, const std::string& model)
     : options_(options), model_(model) {
   if (model.empty()) return;
-  tokenizer_.emplace(data::Tokenizer::load(model));
+  tokenizer_.emplace(tokenizer::Tokenizer::load(model));
   renderer_.emplace(without_limits(options), *tokenizer_);
 }
 

@@ -45,7 +45,7 @@ class RowPreview {
 
   const data::DataOptions options_;  // without limits of length
   const std::string model_;
-  std::optional<data::Tokenizer> tokenizer_;
+  std::optional<tokenizer::Tokenizer> tokenizer_;
   std::optional<data::PromptRenderer> renderer_;
   int64_t rows_ = 0;
   int64_t texts_without_template_ = 0;  // prompts of a model that has a chat template

@@ -14,14 +14,14 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/commands.h"
-#include "apps/model_flags.h"
-#include "apps/ordered_output.h"
 #include "apps/score_rows.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/model_flags.h"
+#include "cli/ordered_output.h"
 #include "cluster/comm.h"
 #include "cluster/launch.h"
 #include "model/safetensors.h"
@@ -32,7 +32,7 @@ namespace tlt::apps {
 namespace {
 
 struct ScoreFlags {
-  ModelFlags model;
+  cli::ModelFlags model;
   std::string input, output, logits;
   bool resume = false, raw = false, chat = false;
 
@@ -65,11 +65,11 @@ struct ScoreFlags {
 
 constexpr int64_t kPackTokens = 4096;  // tokens of a pack; a longer row is a pack of its own
 
-bool has_response(const InputRow& row) { return row.response_begin < std::ssize(row.tokens); }
+bool has_response(const cli::InputRow& row) { return row.response_begin < std::ssize(row.tokens); }
 
-std::vector<train::TrainSample> samples_of(std::span<const InputRow> rows) {
+std::vector<train::TrainSample> samples_of(std::span<const cli::InputRow> rows) {
   std::vector<train::TrainSample> samples;
-  for (const InputRow& row : rows) {
+  for (const cli::InputRow& row : rows) {
     if (!has_response(row)) continue;  // {"tokens"} with a single token
     train::TrainSample& sample = samples.emplace_back();
     sample.tokens = row.tokens;
@@ -79,7 +79,7 @@ std::vector<train::TrainSample> samples_of(std::span<const InputRow> rows) {
 }
 
 // Number of rows, from `first` on, that form a pack.
-size_t pack_size(std::span<const InputRow> rows, size_t first) {
+size_t pack_size(std::span<const cli::InputRow> rows, size_t first) {
   size_t count = 1;
   for (size_t tokens = rows[first].tokens.size(); first + count < rows.size(); ++count) {
     tokens += rows[first + count].tokens.size();
@@ -88,28 +88,29 @@ size_t pack_size(std::span<const InputRow> rows, size_t first) {
   return count;
 }
 
-std::string line_of(const InputRow& row, std::span<const float> logprobs) {
+std::string line_of(const cli::InputRow& row, std::span<const float> logprobs) {
   nlohmann::ordered_json line;
   if (!row.id.is_null()) line["id"] = row.id;
   if (row.is_text) line["tokens"] = std::span(row.tokens).subspan(row.response_begin);
-  line["logprobs"] = numbers(logprobs);
-  return to_line(line);
+  line["logprobs"] = cli::numbers(logprobs);
+  return cli::to_line(line);
 }
 
 // Scores the rows from output.done() on. False: interrupted.
-bool write_logprobs(const model::PolicyModel& policy, const std::vector<InputRow>& rows,
-                    OrderedOutput& output) {
+bool write_logprobs(const model::PolicyModel& policy, const std::vector<cli::InputRow>& rows,
+                    cli::OrderedOutput& output) {
   const auto comm = cluster::make_comm(cluster::Launch{}, {});
   Progress progress("score", std::ssize(rows) - output.done());
   for (size_t first = static_cast<size_t>(output.done()); first < rows.size();) {
     if (interrupted()) return false;
-    const std::span<const InputRow> pack = std::span(rows).subspan(first, pack_size(rows, first));
+    const std::span<const cli::InputRow> pack =
+        std::span(rows).subspan(first, pack_size(rows, first));
     const std::vector<train::TrainSample> samples = samples_of(pack);
     std::vector<std::vector<float>> logprobs;
     if (!samples.empty())
       logprobs = train::score_samples(policy, samples, /*temperature=*/1.0, kPackTokens, *comm);
     auto next = logprobs.begin();
-    for (const InputRow& row : pack)
+    for (const cli::InputRow& row : pack)
       output.add(static_cast<int64_t>(first++),
                  line_of(row, has_response(row) ? *next++ : std::vector<float>()));
     progress.advance(std::ssize(pack));
@@ -118,7 +119,7 @@ bool write_logprobs(const model::PolicyModel& policy, const std::vector<InputRow
 }
 
 // Logits of one row, [T, V] float32.
-at::Tensor logits_of(const model::PolicyModel& policy, const InputRow& row) {
+at::Tensor logits_of(const model::PolicyModel& policy, const cli::InputRow& row) {
   model::Tape tape(policy, /*recompute=*/true);
   tape.add_sequence(row.tokens.data(), static_cast<int32_t>(row.tokens.size()));
   const at::Tensor& hidden = policy.forward(tape);
@@ -129,7 +130,7 @@ at::Tensor logits_of(const model::PolicyModel& policy, const InputRow& row) {
 }
 
 // "row0", "row1", …; each is computed when it is written.
-void write_logits(const model::PolicyModel& policy, const std::vector<InputRow>& rows,
+void write_logits(const model::PolicyModel& policy, const std::vector<cli::InputRow>& rows,
                   const std::string& path) {
   std::vector<model::TensorSource> sources;
   for (size_t i = 0; i < rows.size(); ++i)
@@ -141,18 +142,18 @@ void write_logits(const model::PolicyModel& policy, const std::vector<InputRow>&
 }
 
 // SHA-256 of the rows.
-std::string digest_of(const std::vector<InputRow>& rows) {
+std::string digest_of(const std::vector<cli::InputRow>& rows) {
   Sha256 hash;
-  for (const InputRow& row : rows)
-    hash.update(to_line({{"id", row.id},
-                         {"tokens", row.tokens},
-                         {"response_begin", row.response_begin},
-                         {"is_text", row.is_text}}));
+  for (const cli::InputRow& row : rows)
+    hash.update(cli::to_line({{"id", row.id},
+                              {"tokens", row.tokens},
+                              {"response_begin", row.response_begin},
+                              {"is_text", row.is_text}}));
   return hash.hex();
 }
 
-void check_positions(const std::vector<InputRow>& rows, const model::ModelConfig& config) {
-  for (const InputRow& row : rows)
+void check_positions(const std::vector<cli::InputRow>& rows, const model::ModelConfig& config) {
+  for (const cli::InputRow& row : rows)
     TLT_CHECK_INPUT(std::ssize(row.tokens) <= config.max_positions, row.place, ": ",
                     row.tokens.size(), " tokens and the model has ", config.max_positions,
                     " positions; give fewer");
@@ -160,12 +161,12 @@ void check_positions(const std::vector<InputRow>& rows, const model::ModelConfig
 
 }  // namespace
 
-int run_score(const Arguments& arguments) {
+int run_score(const cli::Arguments& arguments) {
   ScoreFlags flags;
   CLI::App app("Log-probabilities of given tokens, in natural logarithms at temperature 1.");
   flags.add_to(app);
-  if (!try_parse(app, arguments)) return 0;
-  OrderedOutput::check(flags.output, flags.resume);
+  if (!cli::try_parse(app, arguments)) return 0;
+  cli::OrderedOutput::check(flags.output, flags.resume);
   install_interrupt_handler("\ninterrupted: stops after these rows; again to stop at once\n");
 
   const auto policy = flags.model.load();
@@ -180,13 +181,13 @@ int run_score(const Arguments& arguments) {
     settings = flags.model.settings(*policy);
     settings["rows (SHA-256)"] = digest_of(rows);
   }
-  OrderedOutput output({.path = flags.output,
-                        .resume = flags.resume,
-                        .settings = settings,
-                        .lines = std::ssize(rows),
-                        .noun = "row",
-                        .resume_command = shell_command(arguments, "--resume")},
-                       [](const auto&, int64_t number, const auto&) { return number; });
+  cli::OrderedOutput output({.path = flags.output,
+                             .resume = flags.resume,
+                             .settings = settings,
+                             .lines = std::ssize(rows),
+                             .noun = "row",
+                             .resume_command = cli::shell_command(arguments, "--resume")},
+                            [](const auto&, int64_t number, const auto&) { return number; });
   if (!write_logprobs(*policy, rows, output)) {
     log_warning("interrupted");
     return interrupt_exit_code();

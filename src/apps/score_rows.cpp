@@ -11,9 +11,9 @@ using nlohmann::json;
 
 class ScoreRowReader {
  public:
-  explicit ScoreRowReader(const PromptFormat& format) : format_(format), encoder_(format) {}
+  explicit ScoreRowReader(const cli::PromptFormat& format) : format_(format), encoder_(format) {}
 
-  void read(const json& json, InputRow& row) {
+  void read(const json& json, cli::InputRow& row) {
     if (json.contains("messages")) {
       read_messages(json, row);
     } else if (json.contains("response")) {
@@ -27,24 +27,24 @@ class ScoreRowReader {
       TLT_CHECK_INPUT(!json.contains("prompt"), row.place,
                       ": \"prompt\" and \"tokens\": give \"prompt_tokens\" for the prompt, or "
                       "\"response\" for the response as a string");
-      row.tokens = tokens_of(json, row.place, format_.vocabulary);
+      row.tokens = cli::tokens_of(json, row.place, format_.vocabulary);
     }
   }
 
  private:
-  static void set(InputRow& row, std::vector<int32_t> prompt,
+  static void set(cli::InputRow& row, std::vector<int32_t> prompt,
                   const std::vector<int32_t>& response) {
     row.response_begin = static_cast<int32_t>(prompt.size());
     row.tokens = std::move(prompt);
     row.tokens.insert(row.tokens.end(), response.begin(), response.end());
   }
 
-  void read_response_tokens(const json& json, InputRow& row) const {
-    set(row, tokens_of(json, row.place, format_.vocabulary, "prompt_tokens"),
-        tokens_of(json, row.place, format_.vocabulary));
+  void read_response_tokens(const json& json, cli::InputRow& row) const {
+    set(row, cli::tokens_of(json, row.place, format_.vocabulary, "prompt_tokens"),
+        cli::tokens_of(json, row.place, format_.vocabulary));
   }
 
-  void read_strings(const json& json, InputRow& row) {
+  void read_strings(const json& json, cli::InputRow& row) {
     TLT_CHECK_INPUT(
         json["response"].is_string(), row.place,
         ": the response is not a string; give one, or \"prompt_tokens\" and \"tokens\"");
@@ -54,9 +54,9 @@ class ScoreRowReader {
         encoder_.encode_text(json["response"].get<std::string>(), row.place));
   }
 
-  void read_messages(const json& json, InputRow& row) {
+  void read_messages(const json& json, cli::InputRow& row) {
     encoder_.check_tokenizer(row.place);
-    data::Chat chat{.messages = json["messages"]};
+    chat_template::Chat chat{.messages = json["messages"]};
     if (json.contains("tools")) chat.tools = json["tools"];
     data::ChatTokens last =
         data::chat_tokens(encoder_.chat_template(), *format_.tokenizer, chat, row.place).back();
@@ -65,15 +65,17 @@ class ScoreRowReader {
     row.response_begin = static_cast<int32_t>(last.spans.back().first);
   }
 
-  const PromptFormat format_;
-  PromptEncoder encoder_;
+  const cli::PromptFormat format_;
+  cli::PromptEncoder encoder_;
 };
 
 }  // namespace
 
-std::vector<InputRow> read_score_rows(const std::string& path, const PromptFormat& format) {
+std::vector<cli::InputRow> read_score_rows(const std::string& path,
+                                           const cli::PromptFormat& format) {
   ScoreRowReader reader(format);
-  return read_rows(path, [&](const json& json, InputRow& row) { reader.read(json, row); });
+  return cli::read_rows(path,
+                        [&](const json& json, cli::InputRow& row) { reader.read(json, row); });
 }
 
 }  // namespace tlt::apps

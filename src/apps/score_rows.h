@@ -8,11 +8,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "apps/rows.h"
+#include "cli/rows.h"
 
 namespace tlt::apps {
 
 // InputError, beginning with the place: a row of another form, or an ambiguous one.
-std::vector<InputRow> read_score_rows(const std::string& path, const PromptFormat& format);
+std::vector<cli::InputRow> read_score_rows(const std::string& path,
+                                           const cli::PromptFormat& format);
 
 }  // namespace tlt::apps

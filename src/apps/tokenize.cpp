@@ -9,24 +9,24 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/commands.h"
-#include "apps/rows.h"
 #include "base/check.h"
 #include "base/json_lines.h"
-#include "data/chat_template.h"
+#include "chat_template/chat_template.h"
+#include "cli/rows.h"
 
 namespace tlt::apps {
 namespace {
 
 using nlohmann::json;
 
-nlohmann::ordered_json encode(const data::Tokenizer& tokenizer, const json& row,
+nlohmann::ordered_json encode(const tokenizer::Tokenizer& tokenizer, const json& row,
                               const std::string& place) {
   TLT_CHECK_INPUT(row.is_object() && row.contains("text") && row["text"].is_string(), place,
                   ": give {\"text\": \"…\"}");
   return {{"tokens", tokenizer.encode(row["text"].get_ref<const std::string&>())}};
 }
 
-nlohmann::ordered_json decode(const data::Tokenizer& tokenizer, const json& row,
+nlohmann::ordered_json decode(const tokenizer::Tokenizer& tokenizer, const json& row,
                               const std::string& place) {
   TLT_CHECK_INPUT(row.is_object() && row.contains("tokens") && row["tokens"].is_array(), place,
                   ": give {\"tokens\": [1, 2, …]}");
@@ -43,8 +43,8 @@ nlohmann::ordered_json decode(const data::Tokenizer& tokenizer, const json& row,
 // Renders and encodes conversations.
 class ChatWriter {
  public:
-  ChatWriter(const std::string& model, const data::Tokenizer& tokenizer)
-      : tokenizer_(tokenizer), template_(data::ChatTemplate::find(model)) {
+  ChatWriter(const std::string& model, const tokenizer::Tokenizer& tokenizer)
+      : tokenizer_(tokenizer), template_(chat_template::ChatTemplate::find(model)) {
     TLT_CHECK_INPUT(template_, model, ": no chat template in this folder; chat needs one");
   }
 
@@ -65,34 +65,34 @@ class ChatWriter {
   }
 
  private:
-  const data::Tokenizer& tokenizer_;
-  const std::optional<data::ChatTemplate> template_;
+  const tokenizer::Tokenizer& tokenizer_;
+  const std::optional<chat_template::ChatTemplate> template_;
 };
 
 }  // namespace
 
-int run_tokenize(const Arguments& arguments) {
+int run_tokenize(const cli::Arguments& arguments) {
   std::string model, mode, input = "-", output = "-";
   CLI::App app("Encodes and decodes text: one JSON object per line, answered line by line.");
   app.add_option("--model", model, "Folder with tokenizer.json.")->required();
   app.add_option("MODE", mode, "encode, decode or chat.")->required();
   app.add_option("--input", input, "JSONL file; -, the default: standard input.");
   app.add_option("--output", output, "JSONL file; -, the default: standard output.");
-  if (!try_parse(app, arguments)) return 0;
+  if (!cli::try_parse(app, arguments)) return 0;
   TLT_CHECK_INPUT(mode == "encode" || mode == "decode" || mode == "chat", "'", mode,
                   "' is not a mode; use encode, decode or chat");
 
-  const data::Tokenizer tokenizer = data::Tokenizer::load(model);
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(model);
   JsonLinesReader reader(open_input(input));
   AtomicFile file(output);
   if (mode == "chat") {
     const ChatWriter writer(model, tokenizer);
     for (nlohmann::ordered_json row; reader.try_next(row);)
-      file.append(to_line(writer.write(row, reader.place())));
+      file.append(cli::to_line(writer.write(row, reader.place())));
   } else {
     for (json row; reader.try_next(row);)
-      file.append(to_line(mode == "encode" ? encode(tokenizer, row, reader.place())
-                                           : decode(tokenizer, row, reader.place())));
+      file.append(cli::to_line(mode == "encode" ? encode(tokenizer, row, reader.place())
+                                                : decode(tokenizer, row, reader.place())));
   }
   file.commit();
   return 0;

@@ -1,7 +1,7 @@
 // Options: declared once, with the component they belong to. Recipe, command line, dump, help and
 // the docs page are generated from the same list.
 //
-// Not here   the tree of all options (rl/run_options.h); validation of values: each struct has its
+// Not here   the tree of all options (run/run_options.h); validation of values: each struct has its
 //            own check().
 // Threading  thread-compatible. Options are const once the run has started.
 //

@@ -23,7 +23,7 @@ bool begins_with(const Tokens& tokens, const Tokens& prefix) {
 // in the text.
 class TokenPositions {
  public:
-  TokenPositions(const Tokenizer& tokenizer, const Tokens& tokens, std::string_view text,
+  TokenPositions(const tokenizer::Tokenizer& tokenizer, const Tokens& tokens, std::string_view text,
                  const std::string& place) {
     std::string bytes;  // of the tokens so far: a prefix of the text, or the check fails
     for (const int32_t token : tokens) {
@@ -79,7 +79,8 @@ bool is_blank(std::string_view bytes) { return bytes.find_first_not_of(" \t\r\n"
 
 class SpanFinder {
  public:
-  SpanFinder(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Chat& chat,
+  SpanFinder(const chat_template::ChatTemplate& chat_template,
+             const tokenizer::Tokenizer& tokenizer, const chat_template::Chat& chat,
              const std::string& place)
       : template_(chat_template), tokenizer_(tokenizer), chat_(chat), place_(place) {}
 
@@ -98,7 +99,7 @@ class SpanFinder {
 
  private:
   void add_marked() {
-    const JinjaRendering whole = template_.render(chat_, place_);
+    const chat_template::JinjaRendering whole = template_.render(chat_, place_);
     ChatTokens row{.tokens = tokenizer_.encode(whole.text), .spans = {}};
     const TokenPositions positions(tokenizer_, row.tokens, whole.text, place_);
     for (const Span& bytes : whole.generated) {
@@ -114,7 +115,7 @@ class SpanFinder {
 
   // The conversation's first messages, rendered.
   std::string text_of(size_t messages, bool add_generation_prompt) const {
-    Chat begin = chat_;
+    chat_template::Chat begin = chat_;
     begin.messages.erase(begin.messages.begin() + static_cast<std::ptrdiff_t>(messages),
                          begin.messages.end());
     begin.add_generation_prompt = add_generation_prompt;
@@ -244,17 +245,18 @@ class SpanFinder {
     rows_ = std::move(shared);
   }
 
-  const ChatTemplate& template_;
-  const Tokenizer& tokenizer_;
-  const Chat& chat_;
+  const chat_template::ChatTemplate& template_;
+  const tokenizer::Tokenizer& tokenizer_;
+  const chat_template::Chat& chat_;
   const std::string& place_;
   std::vector<ChatTokens> rows_;
 };
 
 }  // namespace
 
-std::vector<ChatTokens> chat_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                                    const Chat& chat, const std::string& place) {
+std::vector<ChatTokens> chat_tokens(const chat_template::ChatTemplate& chat_template,
+                                    const tokenizer::Tokenizer& tokenizer,
+                                    const chat_template::Chat& chat, const std::string& place) {
   return SpanFinder(chat_template, tokenizer, chat, place).find();
 }
 

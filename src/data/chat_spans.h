@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "data/chat_template.h"
-#include "data/tokenizer.h"
+#include "chat_template/chat_template.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tlt::data {
 
@@ -36,7 +36,8 @@ struct ChatTokens {
 // The rows of a conversation, in its order; at least one. InputError, beginning with the place: the
 // template rejects the conversation, the assistant's tokens cannot be determined, or there are
 // none. REQUIRES: !chat.add_generation_prompt.
-std::vector<ChatTokens> chat_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                                    const Chat& chat, const std::string& place);
+std::vector<ChatTokens> chat_tokens(const chat_template::ChatTemplate& chat_template,
+                                    const tokenizer::Tokenizer& tokenizer,
+                                    const chat_template::Chat& chat, const std::string& place);
 
 }  // namespace tlt::data

@@ -16,19 +16,19 @@ using Json = nlohmann::ordered_json;
 const std::string kTests = std::string(TLT_SOURCE_DIR) + "/tests/";
 
 // A Llama 3 tokenizer whose end-of-sequence token is <|eot_id|>.
-const Tokenizer& tokenizer() {
-  static const Tokenizer kTokenizer = [] {
+const tokenizer::Tokenizer& tokenizer() {
+  static const tokenizer::Tokenizer kTokenizer = [] {
     const TestFolder folder;
     std::filesystem::copy_file(kTests + "golden/tokenizers/llama3_style/tokenizer.json",
                                folder / "tokenizer.json");
     write_file_atomic(folder / "tokenizer_config.json", R"({"eos_token": "<|eot_id|>"})");
-    return Tokenizer::load(folder.path());
+    return tokenizer::Tokenizer::load(folder.path());
   }();
   return kTokenizer;
 }
 
-ChatTemplate template_of(const std::string& name) {
-  return ChatTemplate::read(kTests + "data/chat_templates/" + name + ".jinja", "");
+chat_template::ChatTemplate template_of(const std::string& name) {
+  return chat_template::ChatTemplate::read(kTests + "data/chat_templates/" + name + ".jinja", "");
 }
 
 const Json kTurns = Json::parse(
@@ -36,7 +36,7 @@ const Json kTurns = Json::parse(
         {"role": "assistant", "content": "assistant: 2"}, {"role": "user", "content": "2+2"},
         {"role": "assistant", "content": "assistant: 2"}])");
 
-std::string said_in(const Tokenizer& decoder, const ChatTokens& row,
+std::string said_in(const tokenizer::Tokenizer& decoder, const ChatTokens& row,
                     std::pair<int64_t, int64_t> span) {
   return decoder.decode(
       std::span(row.tokens)
@@ -44,7 +44,7 @@ std::string said_in(const Tokenizer& decoder, const ChatTokens& row,
 }
 
 // The text of the spans, each between | |, row by row.
-std::string spoken(const ChatTemplate& chat_template, const Json& messages) {
+std::string spoken(const chat_template::ChatTemplate& chat_template, const Json& messages) {
   std::string text;
   for (const ChatTokens& row :
        chat_tokens(chat_template, tokenizer(), {.messages = messages}, "data.jsonl:1")) {
@@ -54,7 +54,7 @@ std::string spoken(const ChatTemplate& chat_template, const Json& messages) {
   return text;
 }
 
-std::string complaint(const ChatTemplate& chat_template, const Json& messages) {
+std::string complaint(const chat_template::ChatTemplate& chat_template, const Json& messages) {
   try {
     return spoken(chat_template, messages);
   } catch (const InputError& error) {
@@ -73,7 +73,7 @@ TEST(ChatSpansTest, SpansAreTheAssistantsTokens) {
 TEST(ChatSpansTest, SpansAreWhatTheTemplateMarks) {
   EXPECT_EQ(spoken(template_of("chatml_generation"), kTurns),
             "|assistant: 2<|im_end|>|assistant: 2<|im_end|>|");
-  const auto touching = ChatTemplate::parse(
+  const auto touching = chat_template::ChatTemplate::parse(
       "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
       "touching", Json::object());
   EXPECT_EQ(spoken(touching, Json::parse(R"([{"role": "assistant", "content": "1+1 2+2"},
@@ -84,12 +84,13 @@ TEST(ChatSpansTest, SpansAreWhatTheTemplateMarks) {
 
 // SentencePiece tokens begin with a space that is not in the text.
 TEST(ChatSpansTest, MarksAreFoundAfterAnAddedSpace) {
-  const auto touching = ChatTemplate::parse(
+  const auto touching = chat_template::ChatTemplate::parse(
       "<s>{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}</s> {% endfor "
       "%}",
       "touching", Json::object());
   for (const char* name : {"llama2_style", "mistral_style"}) {
-    const Tokenizer pieces = Tokenizer::load(kTests + "golden/tokenizers/" + name);
+    const tokenizer::Tokenizer pieces =
+        tokenizer::Tokenizer::load(kTests + "golden/tokenizers/" + name);
     const Json messages = Json::parse(R"([{"role": "assistant", "content": "a é日 b"},
                                           {"role": "assistant", "content": "2"}])");
     const auto rows = chat_tokens(touching, pieces, {.messages = messages}, "data.jsonl:1");
@@ -101,7 +102,7 @@ TEST(ChatSpansTest, MarksAreFoundAfterAnAddedSpace) {
 }
 
 TEST(ChatSpansTest, EndOfSequenceEndsASpan) {
-  const auto after = ChatTemplate::parse(
+  const auto after = chat_template::ChatTemplate::parse(
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}<|eot_id|>"
       "{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
       "after", Json::object());
@@ -113,7 +114,7 @@ TEST(ChatSpansTest, EndOfSequenceEndsASpan) {
 class ChatTurnsTest : public ::testing::TestWithParam<const char*> {
  protected:
   // llama3_style with the template's own special tokens.
-  static Tokenizer tokenizer_of(const Json& golden) {
+  static tokenizer::Tokenizer tokenizer_of(const Json& golden) {
     const TestFolder folder;
     Json tokenizer = Json::parse(
         read_file(kTests + "golden/tokenizers/llama3_style/tokenizer.json", int64_t{1} << 26));
@@ -126,15 +127,15 @@ class ChatTurnsTest : public ::testing::TestWithParam<const char*> {
                                            {"normalized", false},
                                            {"special", true}});
     write_file_atomic(folder / "tokenizer.json", tokenizer.dump());
-    const Tokenizer plain = Tokenizer::load(folder.path());
+    const tokenizer::Tokenizer plain = tokenizer::Tokenizer::load(folder.path());
     Json eos = Json::array();
     for (const Json& token : golden.at("eos")) eos.push_back(plain.id_of(token.get<std::string>()));
     write_file_atomic(folder / "generation_config.json", Json{{"eos_token_id", eos}}.dump());
-    return Tokenizer::load(folder.path());
+    return tokenizer::Tokenizer::load(folder.path());
   }
 
   // [[prompt, learned], …] as in the goldens.
-  static Json turns_of(const std::vector<ChatTokens>& rows, const Tokenizer& decoder) {
+  static Json turns_of(const std::vector<ChatTokens>& rows, const tokenizer::Tokenizer& decoder) {
     Json turns = Json::array();
     for (const ChatTokens& row : rows) {
       for (const auto& span : row.spans) {
@@ -152,14 +153,14 @@ class ChatTurnsTest : public ::testing::TestWithParam<const char*> {
 TEST_P(ChatTurnsTest, EachMessageFollowsThePromptItAnswers) {
   const Json goldens = Json::parse(read_file(kTests + "golden/chat/turns.json", 1 << 22));
   const Json& golden = goldens.at("templates").at(GetParam());
-  const Tokenizer pieces = tokenizer_of(golden);
-  const auto chat_template = ChatTemplate::parse(
+  const tokenizer::Tokenizer pieces = tokenizer_of(golden);
+  const auto chat_template = chat_template::ChatTemplate::parse(
       read_file(kTests + "data/chat_templates/" + GetParam() + ".jinja", 1 << 20), GetParam(),
       golden.at("special"));
   int64_t learned = 0;
   for (size_t i = 0; i < goldens.at("conversations").size(); ++i) {
     const Json& row = goldens.at("conversations")[i];
-    const Chat chat{
+    const chat_template::Chat chat{
         .messages = row.at("messages"), .tools = row.at("tools"), .variables = row.at("variables")};
     std::vector<ChatTokens> rows;
     try {
@@ -195,7 +196,7 @@ TEST(ChatSpansTest, RewrittenEarlierMessagesMakeSeveralRows) {
 TEST(ChatSpansTest, UnknownAssistantTokensAreAnError) {
   const Json thought =
       Json::parse(R"([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}])");
-  const auto asks = ChatTemplate::parse(
+  const auto asks = chat_template::ChatTemplate::parse(
       "{% for m in messages %}<{{ m.role }}>{{ m.content.split('!')[-1] }}<|eot_id|>{% endfor %}"
       "{% if add_generation_prompt %}<assistant>hm!{% endif %}",
       "asks", Json::object());
@@ -207,7 +208,7 @@ TEST(ChatSpansTest, UnknownAssistantTokensAreAnError) {
   Json begun = thought;
   begun[1]["content"] = "hm!so: 2";
   EXPECT_EQ(complaint(asks, begun), "|so: 2<|eot_id|>|");
-  const auto counts = ChatTemplate::parse(
+  const auto counts = chat_template::ChatTemplate::parse(
       "{{ messages | length }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}"
       "<|eot_id|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
       "counts", Json::object());

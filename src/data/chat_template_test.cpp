@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/chat_template.h"
+#include "chat_template/chat_template.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "base/json_lines.h"
 #include "base/test_folder.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tlt::data {
 namespace {
@@ -30,23 +30,25 @@ std::vector<Json> conversations() {
 class ChatGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ChatGoldenTest, RendersAndEncodesAsTransformers) {
-  static const Tokenizer kTokenizer = Tokenizer::load(kChatData + "golden/tokenizers/llama3_style");
+  static const tokenizer::Tokenizer kTokenizer =
+      tokenizer::Tokenizer::load(kChatData + "golden/tokenizers/llama3_style");
   static const std::vector<Json> kRows = conversations();
   const Json golden =
       Json::parse(read_file(kChatData + "golden/chat/" + GetParam() + ".json", 1 << 22));
-  const auto chat_template = ChatTemplate::parse(
+  const auto chat_template = chat_template::ChatTemplate::parse(
       read_file(kChatData + "data/chat_templates/" + GetParam() + ".jinja", 1 << 20), GetParam(),
       golden.at("special"));
   ASSERT_GE(kRows.size(), 300U);
   int64_t rendered = 0;
   for (size_t i = 0; i < kRows.size(); ++i) {
     const Json& row = kRows[i];
-    const Chat chat{.messages = row.at("messages"),
-                    .tools = row.at("tools"),
-                    .add_generation_prompt = row.at("add_generation_prompt").get<bool>(),
-                    .variables = row.at("variables")};
+    const chat_template::Chat chat{
+        .messages = row.at("messages"),
+        .tools = row.at("tools"),
+        .add_generation_prompt = row.at("add_generation_prompt").get<bool>(),
+        .variables = row.at("variables")};
     const std::string want = golden.at("texts")[i];
-    JinjaRendering got;
+    chat_template::JinjaRendering got;
     try {
       got = chat_template.render(chat, "row", {.now = golden.at("now").get<std::time_t>()});
     } catch (const InputError& error) {
@@ -79,17 +81,17 @@ INSTANTIATE_TEST_SUITE_P(Templates, ChatGoldenTest,
 const Json kHello = Json::parse(R"([{"role": "user", "content": "Hi"}])");
 
 std::string render_of(const TestFolder& folder, const Json& tools = nullptr) {
-  return ChatTemplate::find(folder.path())
+  return chat_template::ChatTemplate::find(folder.path())
       ->render({.messages = kHello, .tools = tools}, "row")
       .text;
 }
 
 TEST(ChatTemplateTest, IsFoundWhereTransformersFindsIt) {
   const TestFolder folder;
-  EXPECT_FALSE(ChatTemplate::find(folder.path()).has_value());
+  EXPECT_FALSE(chat_template::ChatTemplate::find(folder.path()).has_value());
   const std::string config = folder / "tokenizer_config.json";
   write_file_atomic(config, R"({"bos_token": {"content": "<s>"}, "eos_token": null})");
-  EXPECT_FALSE(ChatTemplate::find(folder.path()).has_value());
+  EXPECT_FALSE(chat_template::ChatTemplate::find(folder.path()).has_value());
   write_file_atomic(
       config,
       R"({"bos_token": {"content": "<s>"}, "chat_template": "1{{ bos_token }}{{ eos_token }}"})");
@@ -111,7 +113,7 @@ TEST(ChatTemplateTest, IsFoundWhereTransformersFindsIt) {
 
 std::string complaint(const std::string& source, const Json& messages) {
   try {
-    return ChatTemplate::parse(source, "chat.jinja", Json::object())
+    return chat_template::ChatTemplate::parse(source, "chat.jinja", Json::object())
         .render({.messages = messages}, "data.jsonl:3")
         .text;
   } catch (const InputError& error) {
@@ -138,14 +140,15 @@ TEST(ChatTemplateTest, MessagesArePreparedAsTransformersDoes) {
 }
 
 TEST(ChatTemplateTest, VariablesAreTomlOrJson) {
-  EXPECT_EQ(parse_template_variables("{}"), Json::object());
+  EXPECT_EQ(chat_template::parse_template_variables("{}"), Json::object());
   const Json want = Json::parse(R"({"a": 1, "b": [true, "x"], "c": {"d": 1.5}})");
-  EXPECT_EQ(parse_template_variables(want.dump()), want);
-  EXPECT_EQ(parse_template_variables("{a = 1, b = [true, 'x'], c = {d = 1.5}}"), want);
-  EXPECT_EQ(parse_template_variables("{enable_thinking=false}").dump(),
+  EXPECT_EQ(chat_template::parse_template_variables(want.dump()), want);
+  EXPECT_EQ(chat_template::parse_template_variables("{a = 1, b = [true, 'x'], c = {d = 1.5}}"),
+            want);
+  EXPECT_EQ(chat_template::parse_template_variables("{enable_thinking=false}").dump(),
             R"({"enable_thinking":false})");
   for (const char* text : {"", "5", "{", "[1]", "{a = 1}\nb = 2", "{a = 2024-01-01}"})
-    EXPECT_THROW(parse_template_variables(text), InputError) << text;
+    EXPECT_THROW(chat_template::parse_template_variables(text), InputError) << text;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "base/files.h"
 #include "data/countdown.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tlt::data {
 namespace {
@@ -35,7 +35,7 @@ TEST(CountdownTokenizerTest, WritesTheFilesOfThePrototype) {
 }
 
 TEST(CountdownTokenizerTest, EveryNumberIsOneToken) {
-  const Tokenizer tokenizer = Tokenizer::load(written());
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(written());
   EXPECT_EQ(tokenizer.vocab_size(), kCountdownTokens);
   EXPECT_EQ(tokenizer.roles().eos, std::vector<int32_t>{1});
   for (int number = 0; number < 100; ++number) {
@@ -44,7 +44,7 @@ TEST(CountdownTokenizerTest, EveryNumberIsOneToken) {
 }
 
 TEST(CountdownTokenizerTest, TracesRoundTrip) {
-  const Tokenizer tokenizer = Tokenizer::load(written());
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(written());
   RandomStream random(1, {});
   for (int i = 0; i < 200; ++i) {
     const CountdownProblem problem = make_problem(random, {});

@@ -59,7 +59,7 @@ class FilePrompts final : public Source<Prompt> {
 
 class MadeProblems final : public Source<Prompt> {
  public:
-  MadeProblems(std::string name, CountdownSource source, Tokenizer tokenizer,
+  MadeProblems(std::string name, CountdownSource source, tokenizer::Tokenizer tokenizer,
                const DataOptions& options, int64_t first_id)
       : name_(std::move(name)),
         source_(source),
@@ -89,7 +89,7 @@ class MadeProblems final : public Source<Prompt> {
  private:
   const std::string name_;
   const CountdownSource source_;
-  const Tokenizer tokenizer_;
+  const tokenizer::Tokenizer tokenizer_;
   const std::string data_source_;
   const int64_t max_prompt_length_, first_id_;
 };
@@ -97,7 +97,7 @@ class MadeProblems final : public Source<Prompt> {
 // Reads the files in order and counts rows.
 class DatasetLoader {
  public:
-  DatasetLoader(const DataOptions& options, const Tokenizer& tokenizer, Split split,
+  DatasetLoader(const DataOptions& options, const tokenizer::Tokenizer& tokenizer, Split split,
                 const RequiredFields& required, const RowCheck& check)
       : options_(options),
         tokenizer_(tokenizer),
@@ -160,7 +160,7 @@ class DatasetLoader {
   }
 
   const DataOptions& options_;
-  const Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer& tokenizer_;
   const Split split_;
   const RequiredFields& required_;
   const RowCheck& check_;
@@ -173,8 +173,8 @@ class DatasetLoader {
 
 }  // namespace
 
-Dataset Dataset::load(const DataOptions& options, const Tokenizer& tokenizer, Split split,
-                      const RequiredFields& required, const RowCheck& check) {
+Dataset Dataset::load(const DataOptions& options, const tokenizer::Tokenizer& tokenizer,
+                      Split split, const RequiredFields& required, const RowCheck& check) {
   options.check();
   const SplitFiles named = options.files_of(split);
   Dataset dataset;

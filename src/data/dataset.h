@@ -22,7 +22,7 @@
 #include "data/data_options.h"
 #include "data/row_fields.h"
 #include "data/sources.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tlt::data {
 
@@ -47,8 +47,8 @@ class Dataset {
   // InputError: no files, no prompts, a row without its prompt or a required field, a prompt that
   // is too long, a row that `check` rejects; with file and line. Rows of a generator are all alike,
   // so only its first one is checked.
-  static Dataset load(const DataOptions& options, const Tokenizer& tokenizer, Split split,
-                      const RequiredFields& required = {}, const RowCheck& check = {});
+  static Dataset load(const DataOptions& options, const tokenizer::Tokenizer& tokenizer,
+                      Split split, const RequiredFields& required = {}, const RowCheck& check = {});
 
   int64_t size() const { return sources_.size(); }
 

@@ -15,8 +15,9 @@ namespace {
 const std::string kTokenizers = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
 const std::string kParquet = std::string(TLT_SOURCE_DIR) + "/tests/golden/parquet/";
 
-const Tokenizer& gpt2_tokenizer() {
-  static const Tokenizer kTokenizer = Tokenizer::load(kTokenizers + "gpt2_style");
+const tokenizer::Tokenizer& gpt2_tokenizer() {
+  static const tokenizer::Tokenizer kTokenizer =
+      tokenizer::Tokenizer::load(kTokenizers + "gpt2_style");
   return kTokenizer;
 }
 
@@ -341,7 +342,7 @@ TEST(DatasetTest, IdsRunOverAllFiles) {
 }
 
 TEST(DatasetTest, CountdownProblemsDependOnSeedAndIndex) {
-  const Tokenizer demo = Tokenizer::load(kTokenizers + "demo");
+  const tokenizer::Tokenizer demo = tokenizer::Tokenizer::load(kTokenizers + "demo");
   const Dataset dataset =
       Dataset::load(options_for({"countdown:seed=1000,size=64"}), demo, Split::kTrain);
   const Dataset longer =
@@ -366,7 +367,7 @@ TEST(DatasetTest, CountdownProblemsDependOnSeedAndIndex) {
 TEST(DatasetTest, ValidationIsHeldOut) {
   DataOptions options = options_for({"countdown:seed=5,size=500"});
   options.val_files = options.train_files;
-  const Tokenizer demo = Tokenizer::load(kTokenizers + "demo");
+  const tokenizer::Tokenizer demo = tokenizer::Tokenizer::load(kTokenizers + "demo");
   std::set<std::string> seen;
   for (int64_t i = 0; i < 500; ++i)
     seen.insert(Dataset::load(options, demo, Split::kTrain).prompt(i).ground_truth);

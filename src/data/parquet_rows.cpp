@@ -18,7 +18,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/sentence.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 namespace tlt::data {
 namespace {

@@ -44,22 +44,23 @@ Json user_message(const std::string& text) {
 
 }  // namespace
 
-PromptRenderer::PromptRenderer(const DataOptions& options, Tokenizer tokenizer)
+PromptRenderer::PromptRenderer(const DataOptions& options, tokenizer::Tokenizer tokenizer)
     : options_(options),
       tokenizer_(std::move(tokenizer)),
-      variables_(parse_template_variables(options.apply_chat_template_kwargs)) {
+      variables_(chat_template::parse_template_variables(options.apply_chat_template_kwargs)) {
   if (!options_.prompt_template.empty()) template_.emplace(options_.prompt_template);
   const std::string& wanted = options_.chat_template;
   const std::string& folder = tokenizer_.folder();
   if (wanted == "chatml") {
-    chat_template_ = ChatTemplate::parse(kChatMl, "data.chat_template=chatml", Json::object());
+    chat_template_ =
+        chat_template::ChatTemplate::parse(kChatMl, "data.chat_template=chatml", Json::object());
   } else if (wanted.ends_with(".jinja")) {
-    chat_template_ = ChatTemplate::read(wanted, folder);
+    chat_template_ = chat_template::ChatTemplate::read(wanted, folder);
   } else if (wanted == "none") {
     chat_fault_ = "data.chat_template is none; set data.chat_template=auto";
   } else {
     try {
-      chat_template_ = ChatTemplate::find(folder);
+      chat_template_ = chat_template::ChatTemplate::find(folder);
       chat_fault_ = "the model folder " + folder +
                     " has no chat template; set data.chat_template=chatml or to a .jinja file";
     } catch (const InputError& error) {
@@ -83,22 +84,23 @@ std::string PromptRenderer::text(const nlohmann::ordered_json& row,
     if (prompt.is_string() && !wraps_text) return prompt.get<std::string>();
     messages = prompt.is_string() ? user_message(prompt.get<std::string>()) : Json(prompt);
   }
-  check_messages(messages, place);
-  const ChatTemplate& chat_template = require_chat_template(place);
-  Chat chat = chat_of(row, std::move(messages), place);
+  chat_template::check_messages(messages, place);
+  const chat_template::ChatTemplate& chat_template = require_chat_template(place);
+  chat_template::Chat chat = chat_of(row, std::move(messages), place);
   chat.add_generation_prompt = true;
   return chat_template.render(chat, place).text;
 }
 
-const ChatTemplate& PromptRenderer::require_chat_template(const std::string& place) const {
+const chat_template::ChatTemplate& PromptRenderer::require_chat_template(
+    const std::string& place) const {
   TLT_CHECK_INPUT(chat_template_, place, ": the row has a list of messages, and ", chat_fault_);
   return *chat_template_;
 }
 
 // Tools may be a list, or the list as a JSON string, which keeps the order of its keys.
-Chat PromptRenderer::chat_of(const nlohmann::ordered_json& row, Json messages,
-                             const std::string& place) const {
-  Chat chat{.messages = std::move(messages), .variables = variables_};
+chat_template::Chat PromptRenderer::chat_of(const nlohmann::ordered_json& row, Json messages,
+                                            const std::string& place) const {
+  chat_template::Chat chat{.messages = std::move(messages), .variables = variables_};
   const auto* tools = find_field(row, options_.tools_key);
   if (tools == nullptr) return chat;
   if (tools->is_string()) check_json_depth(tools->get_ref<const std::string&>(), place);
@@ -120,8 +122,8 @@ std::optional<std::vector<ChatTokens>> PromptRenderer::try_conversation(
     const nlohmann::ordered_json& row, const std::string& place) const {
   Json conversation(conversation_of(row, options_, place));
   if (conversation.is_null()) return std::nullopt;
-  check_messages(conversation, place);
-  const ChatTemplate& chat_template = require_chat_template(place);
+  chat_template::check_messages(conversation, place);
+  const chat_template::ChatTemplate& chat_template = require_chat_template(place);
   return chat_tokens(chat_template, tokenizer_, chat_of(row, std::move(conversation), place),
                      place);
 }

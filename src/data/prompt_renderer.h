@@ -10,18 +10,18 @@
 #include <string>
 #include <vector>
 
+#include "chat_template/chat_template.h"
 #include "data/chat_spans.h"
-#include "data/chat_template.h"
 #include "data/data_options.h"
 #include "data/prompt_template.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tlt::data {
 
 class PromptRenderer {
  public:
   // InputError: data.chat_template names a template that cannot be used.
-  PromptRenderer(const DataOptions& options, Tokenizer tokenizer);
+  PromptRenderer(const DataOptions& options, tokenizer::Tokenizer tokenizer);
 
   // By data.prompt_key, prompt_template and chat_template; messages are followed by the beginning
   // of the assistant's turn.
@@ -42,15 +42,15 @@ class PromptRenderer {
                                                           const std::string& place) const;
 
  private:
-  const ChatTemplate& require_chat_template(const std::string& place) const;
-  Chat chat_of(const nlohmann::ordered_json& row, nlohmann::ordered_json messages,
-               const std::string& place) const;
+  const chat_template::ChatTemplate& require_chat_template(const std::string& place) const;
+  chat_template::Chat chat_of(const nlohmann::ordered_json& row, nlohmann::ordered_json messages,
+                              const std::string& place) const;
 
   const DataOptions options_;
-  const Tokenizer tokenizer_;
+  const tokenizer::Tokenizer tokenizer_;
   const nlohmann::ordered_json variables_;  // of every conversation
   std::optional<PromptTemplate> template_;
-  std::optional<ChatTemplate> chat_template_;
+  std::optional<chat_template::ChatTemplate> chat_template_;
   std::string chat_fault_;  // why there is no template
 };
 

@@ -30,7 +30,7 @@ class PromptRendererTest : public ::testing::Test {
     write_file_atomic(folder_ / "chat_template.jinja", text);
   }
 
-  PromptRenderer renderer() const { return {options_, Tokenizer::load(folder_.path())}; }
+  PromptRenderer renderer() const { return {options_, tokenizer::Tokenizer::load(folder_.path())}; }
 
   std::string text(const char* row) const { return renderer().text(Json::parse(row), "f:1"); }
 
@@ -62,7 +62,7 @@ TEST_F(PromptRendererTest, MessagesUseTheModelsTemplate) {
 TEST_F(PromptRendererTest, TemplateWritesTheOnlyBeginOfSequence) {
   give_template("{{ bos_token }}{{ messages[0].content }}");
   const auto tokens = *renderer().try_tokens(text(kMessages), "f:1");
-  const int32_t bos = Tokenizer::load(folder_.path()).id_of("<|begin_of_text|>");
+  const int32_t bos = tokenizer::Tokenizer::load(folder_.path()).id_of("<|begin_of_text|>");
   EXPECT_EQ(tokens.front(), bos);
   EXPECT_EQ(std::ranges::count(tokens, bos), 1);
 }

@@ -24,7 +24,7 @@ constexpr uint32_t kMaxAttempts = 1000;  // to make a demonstration that is shor
 
 // data.loss_weights: "</think>=3" for the token </think>.
 std::unordered_map<int32_t, float> read_weights(const std::vector<std::string>& entries,
-                                                const Tokenizer& tokenizer) {
+                                                const tokenizer::Tokenizer& tokenizer) {
   std::unordered_map<int32_t, float> weights;
   for (const std::string& entry : entries) {
     const size_t equals = entry.rfind('=');
@@ -46,7 +46,7 @@ std::unordered_map<int32_t, float> read_weights(const std::vector<std::string>& 
 // Joins a prompt and a response.
 class ExampleMaker {
  public:
-  ExampleMaker(const DataOptions& options, const Tokenizer& tokenizer)
+  ExampleMaker(const DataOptions& options, const tokenizer::Tokenizer& tokenizer)
       : tokenizer_(tokenizer),
         renderer_(options, tokenizer),
         max_response_length_(options.max_response_length),
@@ -92,7 +92,7 @@ class ExampleMaker {
   }
 
  private:
-  const Tokenizer tokenizer_;
+  const tokenizer::Tokenizer tokenizer_;
   const PromptRenderer renderer_;
   const int64_t max_response_length_;
   const std::unordered_map<int32_t, float> weights_;
@@ -128,7 +128,7 @@ class MadeDemonstrations final : public Source<SftExample> {
 // Reads the files in order and counts rows.
 class SftLoader {
  public:
-  SftLoader(const DataOptions& options, const Tokenizer& tokenizer, Split split)
+  SftLoader(const DataOptions& options, const tokenizer::Tokenizer& tokenizer, Split split)
       : options_(options),
         split_(split),
         maker_(std::make_shared<ExampleMaker>(options, tokenizer)),
@@ -202,7 +202,8 @@ class SftLoader {
 
 }  // namespace
 
-SftDataset SftDataset::load(const DataOptions& options, const Tokenizer& tokenizer, Split split) {
+SftDataset SftDataset::load(const DataOptions& options, const tokenizer::Tokenizer& tokenizer,
+                            Split split) {
   options.check();
   const SplitFiles named = options.files_of(split);
   SftDataset dataset;

@@ -15,7 +15,7 @@
 
 #include "data/data_options.h"
 #include "data/sources.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tlt::data {
 
@@ -31,7 +31,8 @@ class SftDataset {
  public:
   // Reads the files of the split. InputError as Dataset::load, and for a response longer than
   // data.max_response_length, unless data.filter_overlong_prompts leaves it out.
-  static SftDataset load(const DataOptions& options, const Tokenizer& tokenizer, Split split);
+  static SftDataset load(const DataOptions& options, const tokenizer::Tokenizer& tokenizer,
+                         Split split);
 
   int64_t size() const { return sources_.size(); }
 

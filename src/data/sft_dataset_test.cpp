@@ -11,9 +11,9 @@
 namespace tlt::data {
 namespace {
 
-const Tokenizer& demo_tokenizer() {
-  static const Tokenizer kTokenizer =
-      Tokenizer::load(std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/demo");
+const tokenizer::Tokenizer& demo_tokenizer() {
+  static const tokenizer::Tokenizer kTokenizer =
+      tokenizer::Tokenizer::load(std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/demo");
   return kTokenizer;
 }
 

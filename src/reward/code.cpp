@@ -14,7 +14,7 @@
 namespace tlt::reward {
 namespace {
 
-using Clock = Sandbox::Clock;
+using Clock = sandbox::Sandbox::Clock;
 
 // A token that the code cannot predict.
 std::string random_token() {
@@ -25,14 +25,15 @@ std::string random_token() {
 }
 
 bool passes(const CodeTest& test, const std::string& code, double seconds,
-            Clock::time_point deadline, Sandbox& sandbox) {
+            Clock::time_point deadline, sandbox::Sandbox& sandbox) {
   nlohmann::ordered_json request = test.request;
   const std::string token = random_token();
   request["code"] = code;
   request["token"] = token;
-  const Sandbox::Outcome outcome =
+  const sandbox::Sandbox::Outcome outcome =
       sandbox.run(std::move(request), seconds, test.most_output_bytes(), deadline);
-  return outcome.status == Sandbox::Status::kOk && test.is_passed_by(outcome.output, token);
+  return outcome.status == sandbox::Sandbox::Status::kOk &&
+         test.is_passed_by(outcome.output, token);
 }
 
 }  // namespace
@@ -47,7 +48,7 @@ RewardResult CodeReward::score(const RewardInput& input) const {
   RewardResult result{.score = 0, .extras = {{"code_tests_passed", 0.0}}};
   const auto code = code_of(input.response);
   if (!code) return result;
-  Sandbox sandbox({.memory_bytes = options_.memory_megabytes << 20}, deadline);
+  sandbox::Sandbox sandbox({.memory_bytes = options_.memory_megabytes << 20}, deadline);
   int64_t passed = 0;
   for (const CodeTest& test : tests) {
     const bool is_passed = passes(test, *code, options_.test_seconds, deadline, sandbox);
@@ -66,7 +67,7 @@ void CodeReward::check_row(const RewardInput& row) const {
 }
 
 void CodeReward::start() const {
-  std::call_once(checked_, [] { Sandbox::check(); });
+  std::call_once(checked_, [] { sandbox::Sandbox::check(); });
 }
 
 }  // namespace tlt::reward

@@ -19,7 +19,7 @@
 #include <string>
 
 #include "reward/reward.h"
-#include "reward/sandbox.h"
+#include "sandbox/sandbox.h"
 
 namespace tlt::reward {
 

@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 #include "base/test_folder.h"
-#include "reward/process_tree.h"
+#include "sandbox/process_tree.h"
 
 namespace tlt::reward {
 namespace {
@@ -27,7 +27,7 @@ class CodeRewardTest : public testing::Test {
   void SetUp() override {
     static const std::string kWhy = [] {
       try {
-        Sandbox::check();
+        sandbox::Sandbox::check();
         return std::string();
       } catch (const InputError& error) {
         return std::string(error.what());
@@ -203,7 +203,7 @@ TEST_F(CodeRewardTest, AllTestsShareTheRewardsTime) {
 }
 
 TEST_F(CodeRewardTest, SandboxReportsHowARunEnded) {
-  using Status = Sandbox::Status;
+  using Status = sandbox::Sandbox::Status;
   const std::pair<const char*, Status> kRuns[] = {
       {"print(1)", Status::kOk},
       {"1 / 0", Status::kFailed},
@@ -213,8 +213,8 @@ TEST_F(CodeRewardTest, SandboxReportsHowARunEnded) {
       {"print(2)", Status::kOk},
       {"import os, signal\nos.kill(-1, signal.SIGKILL)", Status::kBroken},
       {"print(3)", Status::kBroken}};
-  const auto deadline = Sandbox::Clock::now() + std::chrono::seconds(60);
-  Sandbox sandbox({}, deadline);
+  const auto deadline = sandbox::Sandbox::Clock::now() + std::chrono::seconds(60);
+  sandbox::Sandbox sandbox({}, deadline);
   for (const auto& [code, status] : kRuns) {
     const double seconds = status == Status::kLate ? 0.2 : 10;
     EXPECT_EQ(sandbox.run({{"code", code}, {"stdin", ""}}, seconds, 100, deadline).status, status)
@@ -250,9 +250,9 @@ TEST_F(CodeRewardTest, AllProcessesShareTheMemoryLimit) {
 }
 
 TEST_F(CodeRewardTest, ExceedingASharedLimitEndsTheSandbox) {
-  using Status = Sandbox::Status;
-  const auto deadline = Sandbox::Clock::now() + std::chrono::seconds(60);
-  const std::pair<const char*, SandboxLimits> kGreedy[] = {
+  using Status = sandbox::Sandbox::Status;
+  const auto deadline = sandbox::Sandbox::Clock::now() + std::chrono::seconds(60);
+  const std::pair<const char*, sandbox::SandboxLimits> kGreedy[] = {
       {kGreedyProgram, {.memory_bytes = 128 << 20}},
       {"import os\nfor i in range(200000): os.close(os.open(str(i), os.O_CREAT))", {}},
       // It first stops the driver, which then cannot stop it.
@@ -260,17 +260,18 @@ TEST_F(CodeRewardTest, ExceedingASharedLimitEndsTheSandbox) {
        "held = bytearray(b'x') * (80 << 20)\nwhile True: pass",
        {.memory_bytes = 128 << 20}}};
   for (const auto& [code, limits] : kGreedy) {
-    Sandbox sandbox(limits, deadline);
+    sandbox::Sandbox sandbox(limits, deadline);
     EXPECT_EQ(sandbox.run({{"code", code}, {"stdin", "1"}}, 30, 100, deadline).status,
               Status::kGreedy)
         << code;
     EXPECT_EQ(sandbox.run({{"code", "print(1)"}, {"stdin", ""}}, 5, 100, deadline).status,
               Status::kBroken);
   }
-  const auto all_ended = Sandbox::Clock::now() + std::chrono::seconds(10);
-  while (ProcessTree(getpid()).processes().size() > 1 && Sandbox::Clock::now() < all_ended)
+  const auto all_ended = sandbox::Sandbox::Clock::now() + std::chrono::seconds(10);
+  while (sandbox::ProcessTree(getpid()).processes().size() > 1 &&
+         sandbox::Sandbox::Clock::now() < all_ended)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_EQ(ProcessTree(getpid()).processes().size(), 1U);
+  EXPECT_EQ(sandbox::ProcessTree(getpid()).processes().size(), 1U);
 }
 
 // Without bubblewrap no code is run.

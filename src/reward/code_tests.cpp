@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "reward/text.h"
+#include "base/text.h"
 
 namespace tlt::reward {
 namespace {

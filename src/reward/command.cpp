@@ -63,7 +63,7 @@ CommandReward::CommandReward(std::string command, double timeout_seconds)
     : command_(std::move(command)), answer_seconds_(0.9 * timeout_seconds) {}
 
 CommandReward::Answer CommandReward::ask(const RewardInput& input) const {
-  using Clock = ChildProcess::Clock;
+  using Clock = sandbox::ChildProcess::Clock;
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(answer_seconds_));
   const int64_t id = ++last_id_;
@@ -75,10 +75,11 @@ CommandReward::Answer CommandReward::ask(const RewardInput& input) const {
 
 void CommandReward::start() const {
   Answer answer = ask({});
-  ChildProcess& child = *answer.child;
-  if (answer.outcome == ChildProcess::Outcome::kAnswered) return put_back(std::move(answer.child));
+  sandbox::ChildProcess& child = *answer.child;
+  if (answer.outcome == sandbox::ChildProcess::Outcome::kAnswered)
+    return put_back(std::move(answer.child));
   if (!child.left_input_unread()) return;  // it runs; samples report its errors
-  const std::string what = answer.outcome == ChildProcess::Outcome::kLate
+  const std::string what = answer.outcome == sandbox::ChildProcess::Outcome::kLate
                                ? check_internal::concat("read no sample within ", answer_seconds_,
                                                         " seconds; raise reward.timeout_seconds")
                                : child.end() + " before it read a sample";
@@ -87,7 +88,7 @@ void CommandReward::start() const {
 
 RewardResult CommandReward::score(const RewardInput& input) const {
   auto [child, outcome, line, id] = ask(input);
-  if (outcome != ChildProcess::Outcome::kAnswered)
+  if (outcome != sandbox::ChildProcess::Outcome::kAnswered)
     throw Error(fault(*child, what_happened(*child, outcome)));
   const Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (answer.is_object() && answer.value("id", Json(id)) != Json(id))
@@ -104,9 +105,9 @@ RewardResult CommandReward::score(const RewardInput& input) const {
 }
 
 // Replaces a program that has exited or writes without a request.
-std::unique_ptr<ChildProcess> CommandReward::take_child() const {
+std::unique_ptr<sandbox::ChildProcess> CommandReward::take_child() const {
   while (true) {
-    std::unique_ptr<ChildProcess> child;
+    std::unique_ptr<sandbox::ChildProcess> child;
     {
       const std::lock_guard lock(mutex_);
       if (free_.empty()) break;
@@ -116,31 +117,32 @@ std::unique_ptr<ChildProcess> CommandReward::take_child() const {
     if (child->is_ready()) return child;
     child->end();
   }
-  return std::make_unique<ChildProcess>(command_);
+  return std::make_unique<sandbox::ChildProcess>(command_);
 }
 
-void CommandReward::put_back(std::unique_ptr<ChildProcess> child) const {
+void CommandReward::put_back(std::unique_ptr<sandbox::ChildProcess> child) const {
   const std::lock_guard lock(mutex_);
   free_.push_back(std::move(child));
 }
 
-std::string CommandReward::what_happened(ChildProcess& child, ChildProcess::Outcome outcome) const {
+std::string CommandReward::what_happened(sandbox::ChildProcess& child,
+                                         sandbox::ChildProcess::Outcome outcome) const {
   switch (outcome) {
-    case ChildProcess::Outcome::kEnded:
+    case sandbox::ChildProcess::Outcome::kEnded:
       return child.end() + " before it gave a score";
-    case ChildProcess::Outcome::kLate:
+    case sandbox::ChildProcess::Outcome::kLate:
       return check_internal::concat("gave no score within ", answer_seconds_, " seconds");
-    case ChildProcess::Outcome::kTooLong:
+    case sandbox::ChildProcess::Outcome::kTooLong:
       return check_internal::concat("wrote more than one line, or one of more than ",
-                                    kMaxAnswerBytes, " bytes, for one response");
-    case ChildProcess::Outcome::kAnswered:
-    case ChildProcess::Outcome::kRefused:  // there is no watch
+                                    sandbox::kMaxAnswerBytes, " bytes, for one response");
+    case sandbox::ChildProcess::Outcome::kAnswered:
+    case sandbox::ChildProcess::Outcome::kRefused:  // there is no watch
       break;
   }
   return "answered";
 }
 
-std::string CommandReward::fault(ChildProcess& child, const std::string& what) const {
+std::string CommandReward::fault(sandbox::ChildProcess& child, const std::string& what) const {
   child.end();
   const std::string words = child.last_words();
   return "the reward's command `" + shortened(command_) + "` " + what +

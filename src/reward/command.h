@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "reward/child_process.h"
 #include "reward/reward.h"
+#include "sandbox/child_process.h"
 
 namespace tlt::reward {
 
@@ -49,23 +49,24 @@ class CommandReward : public Reward {
  private:
   // A running program, with its answer to a request.
   struct Answer {
-    std::unique_ptr<ChildProcess> child;
-    ChildProcess::Outcome outcome;
+    std::unique_ptr<sandbox::ChildProcess> child;
+    sandbox::ChildProcess::Outcome outcome;
     std::string line;
     int64_t id;
   };
   Answer ask(const RewardInput& input) const;
-  std::unique_ptr<ChildProcess> take_child() const;
-  void put_back(std::unique_ptr<ChildProcess> child) const;
-  std::string what_happened(ChildProcess& child, ChildProcess::Outcome outcome) const;
+  std::unique_ptr<sandbox::ChildProcess> take_child() const;
+  void put_back(std::unique_ptr<sandbox::ChildProcess> child) const;
+  std::string what_happened(sandbox::ChildProcess& child,
+                            sandbox::ChildProcess::Outcome outcome) const;
   // Describes the program's error, with the end of its standard error; ends the program.
-  std::string fault(ChildProcess& child, const std::string& what) const;
+  std::string fault(sandbox::ChildProcess& child, const std::string& what) const;
 
   const std::string command_;
   const double answer_seconds_;
   mutable std::atomic<int64_t> last_id_ = 0;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<ChildProcess>> free_;  // guarded by mutex_
+  mutable std::vector<std::unique_ptr<sandbox::ChildProcess>> free_;  // guarded by mutex_
 };
 
 }  // namespace tlt::reward

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "base/check.h"
-#include "reward/arithmetic.h"
-#include "reward/text.h"
+#include "base/text.h"
+#include "math_equal/arithmetic.h"
 
 namespace tlt::reward {
 
@@ -104,8 +104,8 @@ CountdownProblem countdown_problem(const RewardInput& row) {
 }
 
 bool solves(const CountdownProblem& problem, std::string_view text) {
-  auto expression = try_evaluate(text);
-  if (!expression || expression->value != Fraction{problem.target, 1}) return false;
+  auto expression = math_equal::try_evaluate(text);
+  if (!expression || expression->value != math_equal::Fraction{problem.target, 1}) return false;
   std::sort(expression->numbers.begin(), expression->numbers.end());
   return expression->numbers == problem.numbers;
 }

@@ -7,7 +7,7 @@
 #include <pcre2.h>
 
 #include "base/check.h"
-#include "reward/text.h"
+#include "base/text.h"
 
 namespace tlt::reward {
 

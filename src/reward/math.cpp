@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "reward/math_equal.h"
-#include "reward/text.h"
+#include "base/text.h"
+#include "math_equal/math_equal.h"
 
 namespace tlt::reward {
 
@@ -124,7 +124,8 @@ MaybeText try_math_answer(std::string_view response, MathMethod method) {
 
 RewardResult MathReward::score(const RewardInput& input) const {
   const MaybeText answer = try_math_answer(input.response, method_);
-  return {.score = answer && math_equal(*answer, truth_of(input.ground_truth)) ? 1.0 : 0.0};
+  return {.score =
+              answer && math_equal::math_equal(*answer, truth_of(input.ground_truth)) ? 1.0 : 0.0};
 }
 
 void MathReward::check_row(const RewardInput& row) const {

@@ -13,11 +13,8 @@
 namespace tlt::rl {
 namespace {
 
-constexpr std::array<std::string_view, 6> kEstimators = {
-    "grpo", "rloo", "opo", "gpg", "reinforce_plus_plus", "reinforce_plus_plus_baseline"};
-
 // The reward of each token: the score at the last token, 0 elsewhere, minus the token's KL penalty.
-std::vector<double> token_rewards(const AlgorithmOptions& options, double score,
+std::vector<double> token_rewards(const run::AlgorithmOptions& options, double score,
                                   const train::TrainSample& sample) {
   std::vector<double> rewards(static_cast<size_t>(sample.response_size()));
   if (!rewards.empty()) rewards.back() = score;
@@ -38,7 +35,7 @@ double sum_of(std::span<const double> values) {
 }
 
 // The advantage of each sample of one group, before any scaling over the whole step.
-std::vector<double> group_advantages(const AlgorithmOptions& options,
+std::vector<double> group_advantages(const run::AlgorithmOptions& options,
                                      std::span<const double> rewards,
                                      std::span<const train::TrainSample> samples) {
   std::vector<double> advantages(rewards.begin(), rewards.end());
@@ -88,31 +85,9 @@ void whiten(TokenValues& values) {
 
 }  // namespace
 
-void AlgorithmOptions::check() const {
-  std::string names;
-  for (const std::string_view name : kEstimators) {
-    if (!names.empty()) names += name == kEstimators.back() ? " or " : ", ";
-    names += name;
-  }
-  TLT_CHECK_INPUT(std::ranges::find(kEstimators, adv_estimator) != kEstimators.end(),
-                  "algorithm.adv_estimator is '", adv_estimator, "'; use ", names);
-  TLT_CHECK_INPUT(gamma > 0 && gamma <= 1, "algorithm.gamma is ", gamma,
-                  "; use a number above 0, at most 1");
-  train::parse_kl_type(kl_penalty, "algorithm.kl_penalty");
-  TLT_CHECK_INPUT(kl_ctrl.type == "fixed", "algorithm.kl_ctrl.type is '", kl_ctrl.type,
-                  "'; only fixed is supported");
-  TLT_CHECK_INPUT(kl_ctrl.kl_coef >= 0, "algorithm.kl_ctrl.kl_coef is ", kl_ctrl.kl_coef,
-                  "; use 0 or more");
-  filter_groups.check();
-  rollout_correction.check();
-  TLT_CHECK_INPUT(
-      !filter_groups.enable || filter_groups.metric != "seq_final_reward" || !use_kl_in_reward,
-      "algorithm.filter_groups.metric=seq_final_reward includes the KL divergence, which "
-      "differs in every response, so no group would be filtered out; use seq_reward");
-}
-
-std::vector<double> add_advantages(const AlgorithmOptions& options, std::span<const double> scores,
-                                   int64_t group_size, std::span<train::TrainSample> samples) {
+std::vector<double> add_advantages(const run::AlgorithmOptions& options,
+                                   std::span<const double> scores, int64_t group_size,
+                                   std::span<train::TrainSample> samples) {
   TLT_CHECK(
       scores.size() == samples.size() && group_size > 0 && std::ssize(samples) % group_size == 0,
       scores.size(), " scores of ", samples.size(), " samples in groups of ", group_size);

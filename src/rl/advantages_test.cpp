@@ -30,14 +30,15 @@ Step step_of(const std::vector<double>& scores, const std::vector<size_t>& lengt
   return step;
 }
 
-AlgorithmOptions with(const std::string& estimator) {
-  AlgorithmOptions options;
+run::AlgorithmOptions with(const std::string& estimator) {
+  run::AlgorithmOptions options;
   options.adv_estimator = estimator;
   return options;
 }
 
 // The advantage of the first token of each sample of one group.
-std::vector<double> advantages(const AlgorithmOptions& options, const std::vector<double>& scores) {
+std::vector<double> advantages(const run::AlgorithmOptions& options,
+                               const std::vector<double>& scores) {
   Step step = step_of(scores, std::vector<size_t>(scores.size(), 3));
   add_advantages(options, scores, std::ssize(scores), step.samples);
   std::vector<double> first;
@@ -57,7 +58,7 @@ TEST(AdvantagesTest, GrpoDividesByTheStandardDeviation) {
 }
 
 TEST(AdvantagesTest, WithoutNormOnlySubtractsTheMean) {
-  AlgorithmOptions options;
+  run::AlgorithmOptions options;
   options.norm_adv_by_std_in_grpo = false;
   EXPECT_EQ(advantages(options, {3, 1}), (std::vector<double>{1, -1}));
 }
@@ -101,7 +102,7 @@ TEST(AdvantagesTest, GpgScalesByTheShareOfNonzeroRewards) {
 TEST(AdvantagesTest, ReinforcePlusPlusWhitensOverTheStepsTokens) {
   RandomStream random(3, {});
   Step step = step_of({1, 0, 0.5, 2}, {4, 1, 7, 2});
-  AlgorithmOptions options = with("reinforce_plus_plus");
+  run::AlgorithmOptions options = with("reinforce_plus_plus");
   options.gamma = 0.9;
   options.use_kl_in_reward = true;
   options.kl_ctrl.kl_coef = 0.1;
@@ -141,7 +142,7 @@ TEST(AdvantagesTest, ReinforcePlusPlusWhitensOverTheStepsTokens) {
 
 // Reference implementation: the advantage of each sample as in verl's core_algos.py; for
 // reinforce_plus_plus_baseline before whitening.
-std::vector<double> reference_advantages(const AlgorithmOptions& options, const Step& step,
+std::vector<double> reference_advantages(const run::AlgorithmOptions& options, const Step& step,
                                          size_t n) {
   const std::string& estimator = options.adv_estimator;
   double paid = 0;
@@ -199,7 +200,7 @@ TEST(AdvantagesTest, RandomStepsMatchTheReference) {
     }
     for (const char* estimator :
          {"grpo", "grpo without norm", "rloo", "opo", "gpg", "reinforce_plus_plus_baseline"}) {
-      AlgorithmOptions options =
+      run::AlgorithmOptions options =
           with(std::string(estimator).substr(0, 4) == "grpo" ? "grpo" : estimator);
       options.norm_adv_by_std_in_grpo = std::string(estimator) == "grpo";
       Step step = step_of(scores, lengths);
@@ -227,7 +228,7 @@ TEST(AdvantagesTest, BaselineVariantSubtractsGroupMeansFirst) {
 
 TEST(AdvantagesTest, KlPenaltyIsSubtractedFromTheReward) {
   Step step = step_of({1, 1}, {2, 1});
-  AlgorithmOptions options;
+  run::AlgorithmOptions options;
   options.norm_adv_by_std_in_grpo = false;
   options.use_kl_in_reward = true;
   options.kl_ctrl.kl_coef = 0.5;
@@ -240,7 +241,7 @@ TEST(AdvantagesTest, KlPenaltyIsSubtractedFromTheReward) {
 
 TEST(AdvantagesTest, ResponseWithoutTokensKeepsItsScore) {
   Step step = step_of({0, 1}, {0, 2});
-  AlgorithmOptions options;
+  run::AlgorithmOptions options;
   options.norm_adv_by_std_in_grpo = false;
   add_advantages(options, step.scores, 2, step.samples);
   EXPECT_TRUE(step.samples[0].advantages.empty());
@@ -248,7 +249,7 @@ TEST(AdvantagesTest, ResponseWithoutTokensKeepsItsScore) {
 }
 
 TEST(AdvantagesTest, UnknownValuesAreRefusedByName) {
-  const auto refusal = [](const AlgorithmOptions& options) -> std::string {
+  const auto refusal = [](const run::AlgorithmOptions& options) -> std::string {
     try {
       options.check();
     } catch (const InputError& error) {
@@ -257,7 +258,7 @@ TEST(AdvantagesTest, UnknownValuesAreRefusedByName) {
     return "";
   };
   EXPECT_THAT(refusal(with("gae")), HasSubstr("opo, gpg, reinforce_plus_plus or "));
-  AlgorithmOptions options;
+  run::AlgorithmOptions options;
   options.kl_ctrl.type = "adaptive";
   EXPECT_THAT(refusal(options), HasSubstr("algorithm.kl_ctrl.type is 'adaptive'"));
   options = {};

@@ -10,8 +10,6 @@
 namespace tlt::rl {
 namespace {
 
-constexpr std::array<std::string_view, 4> kMetrics = {"acc", "score", "seq_reward",
-                                                      "seq_final_reward"};
 // Reward functions that shape the response instead of judging its answer.
 constexpr std::array<std::string_view, 3> kShaping = {"format", "length", "repetition"};
 
@@ -21,22 +19,15 @@ bool is_shaping(std::string_view function) {
 
 // Exact comparison: the computed standard deviation of 0.1, 0.1, 0.1 is not 0.
 template <class Value>
-bool all_equal(std::span<const Rollout> group, const Value& value) {
+bool all_equal(std::span<const run::Rollout> group, const Value& value) {
   const double first = value(group.front());
-  return std::ranges::all_of(group, [&](const Rollout& r) { return value(r) == first; });
+  return std::ranges::all_of(group, [&](const run::Rollout& r) { return value(r) == first; });
 }
 
 }  // namespace
 
-void FilterGroupsOptions::check() const {
-  TLT_CHECK_INPUT(std::ranges::find(kMetrics, metric) != kMetrics.end(),
-                  "algorithm.filter_groups.metric is '", metric,
-                  "'; use acc, score, seq_reward or seq_final_reward");
-  TLT_CHECK_INPUT(max_num_gen_batches >= 0, "algorithm.filter_groups.max_num_gen_batches is ",
-                  max_num_gen_batches, "; give 0 for no limit, or a number of batches");
-}
-
-GroupFilter::GroupFilter(const FilterGroupsOptions& options, const reward::RewardOptions& rewards)
+GroupFilter::GroupFilter(const run::FilterGroupsOptions& options,
+                         const reward::RewardOptions& rewards)
     : is_accuracy_(options.metric == "acc") {
   options.check();
   if (std::ranges::none_of(rewards.functions, is_shaping)) return;
@@ -45,11 +36,11 @@ GroupFilter::GroupFilter(const FilterGroupsOptions& options, const reward::Rewar
       parts_.emplace_back(rewards.functions[i], rewards.weights.empty() ? 1 : rewards.weights[i]);
 }
 
-double GroupFilter::value(const Rollout& rollout) const {
+double GroupFilter::value(const run::Rollout& rollout) const {
   return is_accuracy_ ? accuracy(rollout) : rollout.score;
 }
 
-double GroupFilter::accuracy(const Rollout& rollout) const {
+double GroupFilter::accuracy(const run::Rollout& rollout) const {
   if (const auto given = rollout.extras.find("acc"); given != rollout.extras.end())
     return given->second;
   if (parts_.empty()) return rollout.score;
@@ -60,14 +51,14 @@ double GroupFilter::accuracy(const Rollout& rollout) const {
   return sum;
 }
 
-bool GroupFilter::keeps(std::span<const Rollout> group) const {
-  return group.size() == 1 || !all_equal(group, [&](const Rollout& r) { return value(r); });
+bool GroupFilter::keeps(std::span<const run::Rollout> group) const {
+  return group.size() == 1 || !all_equal(group, [&](const run::Rollout& r) { return value(r); });
 }
 
-void Generated::count(std::span<const Rollout> group) {
+void Generated::count(std::span<const run::Rollout> group) {
   ++groups;
-  equal_groups += all_equal(group, [](const Rollout& r) { return r.score; }) ? 1 : 0;
-  for (const Rollout& rollout : group) {
+  equal_groups += all_equal(group, [](const run::Rollout& r) { return r.score; }) ? 1 : 0;
+  for (const run::Rollout& rollout : group) {
     ++responses;
     unscored += rollout.fault.empty() ? 0 : 1;
     tokens += std::ssize(rollout.response.tokens);
@@ -81,20 +72,20 @@ StepGroups::StepGroups(const GroupFilter* filter, int64_t wanted, int64_t sample
   TLT_CHECK(wanted > 0 && samples > 0, wanted, " groups of ", samples);
 }
 
-void StepGroups::add(std::vector<data::Prompt> prompts, std::vector<Rollout> rollouts) {
+void StepGroups::add(std::vector<data::Prompt> prompts, std::vector<run::Rollout> rollouts) {
   const auto samples = static_cast<size_t>(samples_);
   TLT_CHECK(rollouts.size() == prompts.size() * samples, rollouts.size(), " rollouts of ",
             prompts.size(), " prompts");
   ++generated_.batches;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const std::span<Rollout> group = std::span(rollouts).subspan(i * samples, samples);
+    const std::span<run::Rollout> group = std::span(rollouts).subspan(i * samples, samples);
     generated_.count(group);
     if (filter_ && !filter_->keeps(group)) {
       ++generated_.filtered;
     } else if (is_full()) {
       ++generated_.surplus;
     } else {
-      for (Rollout& rollout : group) {
+      for (run::Rollout& rollout : group) {
         TLT_CHECK(rollout.prompt == i, "a rollout of prompt ", rollout.prompt, " in group ", i);
         rollout.prompt = static_cast<uint32_t>(prompts_.size());
         rollouts_.push_back(std::move(rollout));

@@ -22,44 +22,24 @@
 #include <vector>
 
 #include "base/metrics.h"
-#include "base/options.h"
 #include "data/dataset.h"
 #include "reward/reward.h"
-#include "rl/rollout.h"
+#include "run/algorithm_options.h"
+#include "run/rollout.h"
 
 namespace tlt::rl {
 
-struct FilterGroupsOptions {
-  bool enable = false;
-  std::string metric = "acc";
-  int64_t max_num_gen_batches = 0;
-
-  void visit(auto& v) {
-    v(enable, "enable", Affects::kResults,
-      "Dynamic sampling (DAPO): drop groups whose samples all have the same value of the metric, "
-      "and "
-      "roll out more prompts instead.");
-    v(metric, "metric", Affects::kResults,
-      "acc: the reward's extra of this name, or the score without format, length and repetition; "
-      "score, seq_reward or seq_final_reward: the score.");
-    v(max_num_gen_batches, "max_num_gen_batches", Affects::kResults,
-      "Generation batches per step; the run ends with an error if they give too few groups; 0: no "
-      "limit.");
-  }
-  void check() const;
-};
-
 class GroupFilter {
  public:
-  GroupFilter(const FilterGroupsOptions& options, const reward::RewardOptions& rewards);
+  GroupFilter(const run::FilterGroupsOptions& options, const reward::RewardOptions& rewards);
 
   // The metric's value for a rollout.
-  double value(const Rollout& rollout) const;
+  double value(const run::Rollout& rollout) const;
   // False: all samples have the same value. A group of one is kept, as in verl.
-  bool keeps(std::span<const Rollout> group) const;
+  bool keeps(std::span<const run::Rollout> group) const;
 
  private:
-  double accuracy(const Rollout& rollout) const;
+  double accuracy(const run::Rollout& rollout) const;
 
   const bool is_accuracy_;
   // The reward functions that judge the answer, and their weights; empty: use the score.
@@ -75,7 +55,7 @@ struct Generated {
   int64_t tokens = 0, forwards = 0;
   double score = 0;  // sum
 
-  void count(std::span<const Rollout> group);
+  void count(std::span<const run::Rollout> group);
 };
 
 class StepGroups {
@@ -85,21 +65,21 @@ class StepGroups {
 
   // Adds a generation batch: rollouts ordered by prompt and sample, whose `prompt` is an index into
   // `prompts`. REQUIRES: complete groups.
-  void add(std::vector<data::Prompt> prompts, std::vector<Rollout> rollouts);
+  void add(std::vector<data::Prompt> prompts, std::vector<run::Rollout> rollouts);
 
   bool is_full() const { return std::ssize(prompts_) == wanted_; }
   int64_t size() const { return std::ssize(prompts_); }
 
   // The groups to train on; a rollout's `prompt` is an index into prompts().
   const std::vector<data::Prompt>& prompts() const { return prompts_; }
-  const std::vector<Rollout>& rollouts() const { return rollouts_; }
+  const std::vector<run::Rollout>& rollouts() const { return rollouts_; }
   const Generated& generated() const { return generated_; }
 
  private:
   const GroupFilter* const filter_;
   const int64_t wanted_, samples_;
   std::vector<data::Prompt> prompts_;
-  std::vector<Rollout> rollouts_;
+  std::vector<run::Rollout> rollouts_;
   Generated generated_;
 };
 

@@ -11,9 +11,9 @@
 namespace tlt::rl {
 namespace {
 
-Rollout make(uint32_t prompt, uint32_t sample, double score,
-             std::map<std::string, double> extras = {}) {
-  Rollout rollout;
+run::Rollout make(uint32_t prompt, uint32_t sample, double score,
+                  std::map<std::string, double> extras = {}) {
+  run::Rollout rollout;
   rollout.prompt = prompt;
   rollout.response.sample = sample;
   rollout.response.tokens.resize(3);
@@ -72,7 +72,7 @@ TEST(GroupFilterTest, UnknownMetricsAreRefusedByName) {
                  "algorithm.filter_groups.metric is 'entropy'; use acc, score, seq_reward or "
                  "seq_final_reward");
   }
-  EXPECT_THROW((FilterGroupsOptions{.max_num_gen_batches = -1}.check()), InputError);
+  EXPECT_THROW((run::FilterGroupsOptions{.max_num_gen_batches = -1}.check()), InputError);
 }
 
 // Against a direct implementation of verl's filter: the first groups with variance in the list of
@@ -89,7 +89,7 @@ TEST(StepGroupsTest, RandomBatchesMatchTheReference) {
     int64_t batches = 0;
     for (uint32_t id = 0; !groups.is_full(); ++batches) {
       std::vector<data::Prompt> prompts(batch_size);
-      std::vector<Rollout> rollouts;
+      std::vector<run::Rollout> rollouts;
       for (uint32_t i = 0; i < batch_size; ++i, ++id) {
         prompts[i].id = id;
         all.emplace_back(id, std::vector<double>{});
@@ -131,7 +131,7 @@ TEST(StepGroupsTest, RandomBatchesMatchTheReference) {
     ASSERT_EQ(groups.size(), wanted);
     ASSERT_EQ(std::ssize(groups.rollouts()), wanted * kSamples);
     for (size_t i = 0; i < groups.rollouts().size(); ++i) {
-      const Rollout& rollout = groups.rollouts()[i];
+      const run::Rollout& rollout = groups.rollouts()[i];
       const auto& [id, scores] = kept[i / kSamples];
       EXPECT_EQ(rollout.prompt, i / kSamples) << "seed " << seed;
       EXPECT_EQ(groups.prompts()[rollout.prompt].id, id) << "seed " << seed;

@@ -103,9 +103,9 @@ ReplayEngines::DecodeTime ReplayEngines::run(rollout::Engine& engine,
   return {seconds, engine.stats().steps - before.steps};
 }
 
-SpeedupRounds ReplayEngines::measure_size(const std::vector<rollout::Group>& pool,
-                                          int64_t sequences, double seconds) {
-  SpeedupRounds result{.sequences = sequences};
+run::SpeedupRounds ReplayEngines::measure_size(const std::vector<rollout::Group>& pool,
+                                               int64_t sequences, double seconds) {
+  run::SpeedupRounds result{.sequences = sequences};
   const double end = steady_clock().seconds() + seconds,
                run_seconds = std::min(kRunSeconds, seconds / (2 * kMostRounds + 2));
   // Warm-up of both engines at this size; also finds how many tokens take run_seconds.
@@ -137,13 +137,13 @@ SpeedupRounds ReplayEngines::measure_size(const std::vector<rollout::Group>& poo
   return result;
 }
 
-std::vector<SpeedupRounds> ReplayEngines::measure(const std::vector<rollout::Group>& pool,
-                                                  double seconds) {
+std::vector<run::SpeedupRounds> ReplayEngines::measure(const std::vector<rollout::Group>& pool,
+                                                       double seconds) {
   std::vector<int64_t> sizes;  // those that baseline_ has memory for
   for (int64_t size = 1; size <= std::min(std::ssize(groups_), std::ssize(pool)); size *= 2)
     sizes.push_back(size);
   const double end = steady_clock().seconds() + seconds;
-  std::vector<SpeedupRounds> rounds;
+  std::vector<run::SpeedupRounds> rounds;
   for (const int64_t size : sizes)
     if (steady_clock().seconds() < end)  // a round of a slow model can exceed its share
       rounds.push_back(measure_size(pool, size, seconds / static_cast<double>(sizes.size())));

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "rl/speedup.h"
 #include "rollout/engine.h"
+#include "run/report/speedup.h"
 
 namespace tlt::rl {
 
@@ -19,7 +19,7 @@ namespace tlt::rl {
 struct Replay {
   int64_t responses = 0;
   int64_t equal = 0;  // responses with the same tokens and bit-identical logprobs
-  std::vector<SpeedupRounds> speedup = {};
+  std::vector<run::SpeedupRounds> speedup = {};
 };
 
 class ReplayEngines {
@@ -35,7 +35,7 @@ class ReplayEngines {
 
   // Measures interleaved rounds of both engines at 1, 2, 4, 8 … running sequences, up to the number
   // of groups, for about `seconds`. Each round uses other prompts of `pool`.
-  std::vector<SpeedupRounds> measure(const std::vector<rollout::Group>& pool, double seconds);
+  std::vector<run::SpeedupRounds> measure(const std::vector<rollout::Group>& pool, double seconds);
 
  private:
   struct DecodeTime;
@@ -44,8 +44,8 @@ class ReplayEngines {
   DecodeTime run(rollout::Engine& engine, const std::vector<rollout::Group>& groups) const;
   std::vector<rollout::Group> next_round(const std::vector<rollout::Group>& pool, int64_t sequences,
                                          int64_t tokens);
-  SpeedupRounds measure_size(const std::vector<rollout::Group>& pool, int64_t sequences,
-                             double seconds);
+  run::SpeedupRounds measure_size(const std::vector<rollout::Group>& pool, int64_t sequences,
+                                  double seconds);
 
   rollout::Engine& engine_;
   const rollout::Speculation& speculation_;

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spec/suffix_drafter.h"
+#include "drafter/suffix/suffix_drafter.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tiny_model.h"
 
@@ -25,8 +25,9 @@ class ReplayTest : public ::testing::Test {
   const model::ModelConfig config_ = tests::tiny_config(model::Family::kQwen2);
   const std::unique_ptr<model::PolicyModel> model_ = tests::make_tiny_model(config_, at::kFloat);
   std::vector<rollout::Group> groups_;
-  rollout::Speculation speculation_{std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{}),
-                                    spec::parse_strategy("4_2_8"), config_.vocabulary};
+  rollout::Speculation speculation_{
+      std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{}),
+      drafter::parse_strategy("4_2_8"), config_.vocabulary};
   const rollout::EngineOptions options_;
   rollout::Engine engine_{*model_, options_, nullptr, nullptr, &speculation_};
 };
@@ -46,7 +47,7 @@ TEST_F(ReplayTest, ComparesEveryResponse) {
 TEST_F(ReplayTest, MeasuresEachSizeWithinItsTime) {
   ReplayEngines engines(engine_, speculation_, *model_, options_, nullptr, groups_);
   const Stopwatch watch;
-  const std::vector<SpeedupRounds> sizes = engines.measure(groups_, /*seconds=*/0.4);
+  const std::vector<run::SpeedupRounds> sizes = engines.measure(groups_, /*seconds=*/0.4);
   EXPECT_LT(watch.seconds(), 20);  // the machine may be busy
   ASSERT_GE(sizes.size(), 1u);
   EXPECT_LE(sizes.size(), 2u) << "1 and 2; no memory for 4";

@@ -11,10 +11,10 @@
 #include "base/sentence.h"
 #include "cluster/control.h"
 #include "rl/advantages.h"
-#include "rl/run_length.h"
 #include "rl/step_report.h"
-#include "rl/timeline_picture.h"
 #include "rollout/make_speculation.h"
+#include "run/report/timeline_picture.h"
+#include "run/run_length.h"
 
 namespace tlt::rl {
 namespace {
@@ -48,8 +48,8 @@ data::RowCheck row_check(const reward::Reward& reward, int64_t max_response_toke
   };
 }
 
-std::unique_ptr<data::Dataset> load_held_out(const RunOptions& options,
-                                             const data::Tokenizer& tokenizer,
+std::unique_ptr<data::Dataset> load_held_out(const run::RunOptions& options,
+                                             const tokenizer::Tokenizer& tokenizer,
                                              const reward::Reward& reward) {
   if (options.data.val_files.empty()) return nullptr;
   return std::make_unique<data::Dataset>(
@@ -57,36 +57,36 @@ std::unique_ptr<data::Dataset> load_held_out(const RunOptions& options,
                           row_check(reward, options.data.max_response_length)));
 }
 
-std::vector<double> scores_of(std::span<const Rollout> rollouts) {
+std::vector<double> scores_of(std::span<const run::Rollout> rollouts) {
   std::vector<double> scores;
-  for (const Rollout& rollout : rollouts) scores.push_back(rollout.score);
+  for (const run::Rollout& rollout : rollouts) scores.push_back(rollout.score);
   return scores;
 }
 
 std::unique_ptr<SpotTraining> make_spot_training(
-    const std::shared_ptr<model::DraftNetwork>& network, const RunOptions& options) {
-  const SpeculativeTrainOptions& train = options.speculative.train;
+    const std::shared_ptr<drafter::DraftNetwork>& network, const run::RunOptions& options) {
+  const run::SpeculativeTrainOptions& train = options.speculative.train;
   if (!network || !train.spot.enable_drafter_training) return nullptr;
   const bool is_warm = !options.speculative.eagle.spec_model_path.empty() ||
                        (train.warmup.init != "random" && train.warmup.init != "target");
   return std::make_unique<SpotTraining>(network, train, is_warm);
 }
 
-cluster::ControlOptions control_options(const RunOptions& options, const SpotTraining* spot) {
+cluster::ControlOptions control_options(const run::RunOptions& options, const SpotTraining* spot) {
   cluster::ControlOptions control;
   if (spot)
     control.min_workers_for_training = options.speculative.train.spot.min_workers_for_training;
   return control;
 }
 
-std::optional<GroupFilter> make_filter(const RunOptions& options) {
+std::optional<GroupFilter> make_filter(const run::RunOptions& options) {
   if (!options.algorithm.filter_groups.enable) return std::nullopt;
   return GroupFilter(options.algorithm.filter_groups, options.reward);
 }
 
 }  // namespace
 
-RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
+RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
     : options_((options.check(), options)),
       reward_(start_reward(options_.reward)),
       context_(options_, launch),
@@ -95,10 +95,10 @@ RlLoop::RlLoop(const RunOptions& options, const cluster::Launch& launch)
                                    row_check(*reward_, options_.data.max_response_length))),
       held_out_(load_held_out(options_, context_.tokenizer, *reward_)),
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
-      total_steps_(count_data_steps(options_, sampler_, prompts_.left_out())),
+      total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
-                     ? make_policy(options_, context_.device)
+                     ? run::make_policy(options_, context_.device)
                      : nullptr),
       stop_string_(context_.tokenizer),
       draft_network_(make_draft_network(options_, *context_.model, prompts_)),
@@ -173,7 +173,7 @@ void RlLoop::run_step() {
   watch.restart();
   const StepGroups& groups = rolled_out->groups;
   const std::vector<data::Prompt>& prompts = groups.prompts();
-  const std::vector<Rollout>& rollouts = groups.rollouts();
+  const std::vector<run::Rollout>& rollouts = groups.rollouts();
 
   std::vector<train::TrainSample> samples = make_samples(prompts, rollouts);
   add_reference(samples);
@@ -201,7 +201,8 @@ void RlLoop::run_step() {
 }
 
 train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples) {
-  const TimelineSpan span(timeline_.get(), kUpdateLane, fmt::format("step {}", run_.step() + 1));
+  const TimelineSpan span(timeline_.get(), run::kUpdateLane,
+                          fmt::format("step {}", run_.step() + 1));
   return trainer_.update(samples, train::LossKind::kPolicy,
                          options_.actor.ppo_mini_batch_size * options_.rollout.n);
 }
@@ -218,7 +219,7 @@ std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
       if (context_.anyone_interrupted()) return std::nullopt;
     }
     std::vector<data::Prompt> prompts = next_prompts();
-    std::vector<Rollout> rollouts =
+    std::vector<run::Rollout> rollouts =
         phase_.run(prompts, training_plan(run_.state().gen_batches + batches));
     result.times += phase_.times();
     warn_unscored(prompts, rollouts);
@@ -231,9 +232,9 @@ std::optional<RlLoop::StepRollouts> RlLoop::roll_out() {
 // A failed reward does not end the run; its sample has no score. Warns whenever their number has
 // doubled.
 void RlLoop::warn_unscored(std::span<const data::Prompt> prompts,
-                           std::span<const Rollout> rollouts) {
-  const Rollout* first = nullptr;
-  for (const Rollout& rollout : rollouts) {
+                           std::span<const run::Rollout> rollouts) {
+  const run::Rollout* first = nullptr;
+  for (const run::Rollout& rollout : rollouts) {
     if (rollout.fault.empty()) continue;
     if (first == nullptr) first = &rollout;
     ++unscored_;
@@ -247,9 +248,9 @@ void RlLoop::warn_unscored(std::span<const data::Prompt> prompts,
 }
 
 void RlLoop::check_scored(std::span<const data::Prompt> prompts,
-                          std::span<const Rollout> rollouts) const {
-  if (std::ranges::any_of(rollouts, [](const Rollout& r) { return r.fault.empty(); })) return;
-  const Rollout& first = rollouts.front();
+                          std::span<const run::Rollout> rollouts) const {
+  if (std::ranges::any_of(rollouts, [](const run::Rollout& r) { return r.fault.empty(); })) return;
+  const run::Rollout& first = rollouts.front();
   throw Error(fmt::format(
       "none of the {} responses after step {} has a score, so there is nothing to train on ({}, "
       "sample {}: {}); repair the reward and start again with the same command: it resumes from "
@@ -266,7 +267,7 @@ void RlLoop::check_generation_limit(const StepGroups& groups) const {
     log_info("step {}: {} of {} groups after {} generation batches, {} filtered out",
              run_.step() + 1, groups.size(), options_.data.train_batch_size, generated.batches,
              generated.filtered);
-  const FilterGroupsOptions& filter = options_.algorithm.filter_groups;
+  const run::FilterGroupsOptions& filter = options_.algorithm.filter_groups;
   TLT_CHECK_INPUT(
       filter.max_num_gen_batches == 0 || generated.batches < filter.max_num_gen_batches, "step ",
       run_.step() + 1, " has only ", groups.size(), " of ", options_.data.train_batch_size,
@@ -294,13 +295,13 @@ SamplingPlan RlLoop::training_plan(int64_t gen_batch) const {
           .samples = options_.rollout.n,
           .rl_step = static_cast<uint32_t>(gen_batch),
           .seed = static_cast<uint64_t>(options_.trainer.seed),
-          .name = {kRolloutLane, fmt::format("step {}", run_.step() + 1)}};
+          .name = {run::kRolloutLane, fmt::format("step {}", run_.step() + 1)}};
 }
 
 std::vector<train::TrainSample> RlLoop::make_samples(std::span<const data::Prompt> prompts,
-                                                     std::span<const Rollout> rollouts) const {
+                                                     std::span<const run::Rollout> rollouts) const {
   std::vector<train::TrainSample> samples;
-  for (const Rollout& rollout : rollouts) {
+  for (const run::Rollout& rollout : rollouts) {
     const std::vector<int32_t>& prompt = prompts[rollout.prompt].tokens;
     const rollout::Response& response = rollout.response;
     train::TrainSample& sample = samples.emplace_back();
@@ -314,7 +315,7 @@ std::vector<train::TrainSample> RlLoop::make_samples(std::span<const data::Promp
 
 void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
   if (!reference_) return;
-  const TimelineSpan span(timeline_.get(), kUpdateLane, "reference");
+  const TimelineSpan span(timeline_.get(), run::kUpdateLane, "reference");
   auto logprobs = train::score_samples(*reference_, samples,
                                        options_.rollout.sampling.rule().logprob_temperature(),
                                        options_.actor.max_tokens, *context_.comm);
@@ -325,7 +326,7 @@ void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
 void RlLoop::validate(Metrics& metrics) {
   if (!held_out_) return;
   const Stopwatch watch;
-  const ValidationSampling& how = options_.rollout.validation;
+  const run::ValidationSampling& how = options_.rollout.validation;
   rollout::SamplingOptions sampling = options_.rollout.sampling;
   sampling.temperature = how.temperature;
   sampling.top_k = how.top_k;
@@ -338,16 +339,16 @@ void RlLoop::validate(Metrics& metrics) {
       .samples = how.n,
       .rl_step = kValidationStep,
       .seed = static_cast<uint64_t>(options_.trainer.seed),
-      .name = {kValidationLane, kValidationLane}};
+      .name = {run::kValidationLane, run::kValidationLane}};
   const int64_t size = std::ssize(prompts), wanted = options_.data.val_batch_size;
   const int64_t batch = wanted > 0 ? wanted : size;
-  std::vector<Rollout> rollouts;
+  std::vector<run::Rollout> rollouts;
   for (int64_t first = 0; first < size; first += batch) {
     const auto part = std::span(prompts).subspan(
         static_cast<size_t>(first), static_cast<size_t>(std::min(batch, size - first)));
-    std::vector<Rollout> scored = phase_.run(part, plan);
+    std::vector<run::Rollout> scored = phase_.run(part, plan);
     warn_unscored(part, scored);
-    for (Rollout& rollout : scored) {
+    for (run::Rollout& rollout : scored) {
       rollout.prompt += static_cast<uint32_t>(first);
       rollouts.push_back(std::move(rollout));
     }
@@ -361,7 +362,8 @@ void RlLoop::validate(Metrics& metrics) {
 
 void RlLoop::save() {
   if (spot_) spot_->gather(*context_.comm);
-  const TimelineSpan span(context_.is_first() ? timeline_.get() : nullptr, kSaveLane, "checkpoint");
+  const TimelineSpan span(context_.is_first() ? timeline_.get() : nullptr, run::kSaveLane,
+                          "checkpoint");
   run_.save(trainer_.optimizer(), [this](train::CheckpointParts& parts) {
     parts.files.push_back(policy_files_.snapshot());
     if (speculation_) parts.texts[kSpeculationText] = speculation_->save();
@@ -380,7 +382,7 @@ void RlLoop::resume() {
     speculation_->restore(*learned, checkpoint->folder + "/state/" + kSpeculationText);
 }
 
-int train(const RunOptions& options, const cluster::Launch& launch) {
+int train(const run::RunOptions& options, const cluster::Launch& launch) {
   return RlLoop(options, launch).run();
 }
 

@@ -22,22 +22,23 @@
 #include "base/timeline.h"
 #include "cluster/launch.h"
 #include "data/sampler.h"
-#include "rl/policy_files.h"
+#include "rl/group_filter.h"
 #include "rl/replay.h"
-#include "rl/response_text.h"
 #include "rl/rollout_phase.h"
-#include "rl/run.h"
-#include "rl/run_context.h"
-#include "rl/run_options.h"
 #include "rl/score_alarm.h"
 #include "rl/speculation_report.h"
 #include "rl/spot_training.h"
+#include "run/policy_files.h"
+#include "run/response_text.h"
+#include "run/run.h"
+#include "run/run_context.h"
+#include "run/run_options.h"
 
 namespace tlt::rl {
 
 class RlLoop {
  public:
-  RlLoop(const RunOptions& options, const cluster::Launch& launch);
+  RlLoop(const run::RunOptions& options, const cluster::Launch& launch);
   ~RlLoop();
 
   // Runs the remaining steps, or until the end of the step in which it is interrupted. Returns the
@@ -54,9 +55,10 @@ class RlLoop {
   // nullopt: interrupted between two generation batches.
   std::optional<StepRollouts> roll_out();
   void check_generation_limit(const StepGroups& groups) const;
-  void warn_unscored(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts);
+  void warn_unscored(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts);
   // Throws Error, which ends the run, if no rollout has a score.
-  void check_scored(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts) const;
+  void check_scored(std::span<const data::Prompt> prompts,
+                    std::span<const run::Rollout> rollouts) const;
   void resume();
   void validate(Metrics& metrics);
   void save();
@@ -64,7 +66,7 @@ class RlLoop {
   SamplingPlan training_plan(int64_t gen_batch) const;
   void add_reference(std::vector<train::TrainSample>& samples);
   std::vector<train::TrainSample> make_samples(std::span<const data::Prompt> prompts,
-                                               std::span<const Rollout> rollouts) const;
+                                               std::span<const run::Rollout> rollouts) const;
 
   // Metrics and summary of the run: rl_loop_report.cpp.
   void report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics);
@@ -72,26 +74,26 @@ class RlLoop {
   void summarize_run();
   std::optional<Replay> replay_responses();
 
-  const RunOptions options_;
+  const run::RunOptions options_;
   const std::shared_ptr<const reward::Reward> reward_;  // started before the model loads
-  RunContext context_;
+  run::RunContext context_;
   data::Dataset prompts_;
   std::unique_ptr<data::Dataset> held_out_;
   data::Sampler sampler_;
   const int64_t total_steps_;
   const std::optional<GroupFilter> filter_;        // only with dynamic sampling
   std::unique_ptr<model::PolicyModel> reference_;  // only with KL in loss or reward
-  const ResponseText stop_string_;
-  const std::shared_ptr<model::DraftNetwork> draft_network_;  // null: no `eagle` drafter
-  const std::unique_ptr<SpotTraining> spot_;                  // null: not trained
-  const std::unique_ptr<rollout::Speculation> speculation_;   // null: off
+  const run::ResponseText stop_string_;
+  const std::shared_ptr<drafter::DraftNetwork> draft_network_;  // null: no `eagle` drafter
+  const std::unique_ptr<SpotTraining> spot_;                    // null: not trained
+  const std::unique_ptr<rollout::Speculation> speculation_;     // null: off
   rollout::Engine engine_;
   reward::RewardPool rewards_;
   std::unique_ptr<cluster::GroupSource> groups_;
   RolloutPhase phase_;
   train::Trainer trainer_;
-  const PolicyFiles policy_files_;
-  Run run_;  // after all members whose construction can fail
+  const run::PolicyFiles policy_files_;
+  run::Run run_;  // after all members whose construction can fail
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<SpeculationReport> speculation_report_;
   ScoreAlarm score_alarm_;  // rank 0
@@ -100,6 +102,6 @@ class RlLoop {
 };
 
 // `tlt train`: runs a worker of the run to its end. Returns the exit code.
-int train(const RunOptions& options, const cluster::Launch& launch);
+int train(const run::RunOptions& options, const cluster::Launch& launch);
 
 }  // namespace tlt::rl

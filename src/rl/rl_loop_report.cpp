@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "rl/replay.h"
 #include "rl/rl_loop.h"
-#include "rl/run_summary.h"
+#include "run/report/run_summary.h"
 
 namespace tlt::rl {
 namespace {
@@ -58,9 +58,9 @@ void RlLoop::summarize_run() {
   const std::string folder = run_.folder().path(),
                     policy = fmt::format("{}/step_{:06}/policy", run_.folder().checkpoints(),
                                          run_.step());
-  RunFacts facts{.policy = std::filesystem::exists(policy) ? policy : "",
-                 .has_drafter = spot_ != nullptr,
-                 .example = find_before_after(folder + "/validation")};
+  run::RunFacts facts{.policy = std::filesystem::exists(policy) ? policy : "",
+                      .has_drafter = spot_ != nullptr,
+                      .example = run::find_before_after(folder + "/validation")};
   if (const std::optional<Replay> replayed = replay_responses()) {
     facts.replayed = replayed->responses;
     facts.equal = replayed->equal;

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "rl/timeline_picture.h"
+#include "run/report/timeline_picture.h"
 
 namespace tlt::rl {
 namespace {
@@ -41,7 +41,7 @@ PhaseTimes& PhaseTimes::operator+=(const PhaseTimes& more) {
 
 RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
                            cluster::GroupSource& groups, cluster::Comm& comm,
-                           const data::Tokenizer& tokenizer, IdleWork* idle_work)
+                           const tokenizer::Tokenizer& tokenizer, IdleWork* idle_work)
     : engine_(engine),
       rewards_(rewards),
       groups_(groups),
@@ -49,8 +49,8 @@ RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
       tokenizer_(tokenizer),
       idle_work_(idle_work) {}
 
-std::vector<Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
-                                       const SamplingPlan& plan) {
+std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
+                                            const SamplingPlan& plan) {
   times_ = {};
   mine_.clear();
   index_of_.clear();
@@ -134,7 +134,7 @@ void RolloutPhase::start_group(std::span<const data::Prompt> prompts, const Samp
 void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                                    int64_t migration) {
   std::map<uint32_t, std::vector<rollout::Response>> unfinished;
-  for (Rollout& rollout : unpack(groups_.take_migration())) {
+  for (run::Rollout& rollout : run::unpack(groups_.take_migration())) {
     unfinished[rollout.prompt].push_back(std::move(rollout.response));
     ++unfinished_[migration];
   }
@@ -146,9 +146,9 @@ void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const 
 
 void RolloutPhase::migrate_unfinished() {
   engine_.cancel_all();
-  std::vector<Rollout> migrated;
+  std::vector<run::Rollout> migrated;
   for (rollout::Response& response : engine_.take_finished()) {
-    Rollout& rollout = migrated.emplace_back();
+    run::Rollout& rollout = migrated.emplace_back();
     rollout.prompt = index_of_.at(response.prompt_id);
     rollout.response = std::move(response);
   }
@@ -156,7 +156,7 @@ void RolloutPhase::migrate_unfinished() {
   source_of_.clear();
   reported_sequences_ = 0;
   times_.moved_sequences += std::ssize(migrated);
-  groups_.move(pack(migrated));
+  groups_.move(run::pack(migrated));
 }
 
 // Reports the load to the coordinator when the number of sequences changes, and every
@@ -196,7 +196,7 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
          .truncated = response.finish == rollout::FinishReason::kLength,
          .response_tokens = std::ssize(response.tokens),
          .max_response_tokens = plan.sampling->max_new_tokens});
-    Rollout& rollout = mine_.emplace_back();
+    run::Rollout& rollout = mine_.emplace_back();
     rollout.prompt = index;
     rollout.response = std::move(response);
     const int64_t source = source_of_.at(index);
@@ -216,12 +216,12 @@ void RolloutPhase::be_idle() {
 }
 
 void RolloutPhase::attach_scores(const std::string& name) {
-  const TimelineSpan span(timeline_, kRewardLane, name);
+  const TimelineSpan span(timeline_, run::kRewardLane, name);
   const Stopwatch watch;
   size_t attached = 0;
   const auto attach = [&](const std::vector<reward::ScoredSample>& samples) {
     for (const reward::ScoredSample& sample : samples) {
-      Rollout& rollout = mine_.at(sample.id);
+      run::Rollout& rollout = mine_.at(sample.id);
       rollout.score = sample.result.score;
       rollout.extras = sample.result.extras;
       if (sample.status != reward::RewardStatus::kScored)
@@ -236,11 +236,11 @@ void RolloutPhase::attach_scores(const std::string& name) {
   times_.reward_seconds = watch.seconds();
 }
 
-std::vector<Rollout> RolloutPhase::exchange(size_t expected) {
-  std::vector<Rollout> all;
-  for (const std::string& bytes : comm_.all_gather_bytes(pack(mine_)))
-    for (Rollout& rollout : unpack(bytes)) all.push_back(std::move(rollout));
-  std::sort(all.begin(), all.end(), [](const Rollout& a, const Rollout& b) {
+std::vector<run::Rollout> RolloutPhase::exchange(size_t expected) {
+  std::vector<run::Rollout> all;
+  for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine_)))
+    for (run::Rollout& rollout : run::unpack(bytes)) all.push_back(std::move(rollout));
+  std::sort(all.begin(), all.end(), [](const run::Rollout& a, const run::Rollout& b) {
     return std::pair(a.prompt, a.response.sample) < std::pair(b.prompt, b.response.sample);
   });
   TLT_CHECK(all.size() == expected, all.size(), " rollouts of ", expected);

@@ -22,12 +22,12 @@
 #include "cluster/comm.h"
 #include "cluster/group_source.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
 #include "reward/reward_pool.h"
 #include "rl/idle_work.h"
-#include "rl/rollout.h"
 #include "rl/step_progress.h"
 #include "rollout/engine.h"
+#include "run/rollout.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tlt::rl {
 
@@ -55,13 +55,13 @@ struct PhaseTimes {
 class RolloutPhase {
  public:
   RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards, cluster::GroupSource& groups,
-               cluster::Comm& comm, const data::Tokenizer& tokenizer,
+               cluster::Comm& comm, const tokenizer::Tokenizer& tokenizer,
                IdleWork* idle_work = nullptr);
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
   // Returns all workers' rollouts, ordered by prompt and sample. Throws Error if a worker is lost.
-  std::vector<Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
 
   const PhaseTimes& times() const { return times_; }
 
@@ -77,13 +77,13 @@ class RolloutPhase {
   void attach_scores(const std::string& name);
   std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
-  std::vector<Rollout> exchange(size_t expected);
+  std::vector<run::Rollout> exchange(size_t expected);
 
   rollout::Engine& engine_;
   reward::RewardPool& rewards_;
   cluster::GroupSource& groups_;
   cluster::Comm& comm_;
-  const data::Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer& tokenizer_;
   IdleWork* const idle_work_;  // or null
   Timeline* timeline_ = nullptr;
 
@@ -92,7 +92,7 @@ class RolloutPhase {
   std::map<int64_t, int64_t> unfinished_;  // group or migration -> unfinished responses
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
-  std::vector<Rollout> mine_;
+  std::vector<run::Rollout> mine_;
   // State at the last report_load().
   int64_t reported_sequences_ = 0;
   int64_t steps_since_report_ = 0;

@@ -60,9 +60,9 @@ void add_drafter(const std::string& name, std::span<const double> counts, Metric
                   counts[kDraftedAt + DraftStats::kLevels + i] / drafted);
 }
 
-void add_arms(const spec::TunerReport& report, Metrics& metrics) {
+void add_arms(const speculation::TunerReport& report, Metrics& metrics) {
   metrics.set("speculation/regret", report.regret);
-  for (const spec::ArmReport& arm : report.arms) {
+  for (const speculation::ArmReport& arm : report.arms) {
     if (arm.plays == 0) continue;
     const std::string name = arm.arm.is_off() ? std::string("speculation/arm/off/")
                                               : fmt::format("speculation/arm/{}/{}/", arm.arm.kind,

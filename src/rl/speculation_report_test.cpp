@@ -18,9 +18,9 @@ using rollout::Speculation;
 class FixedDrafter final : public tests::PlainDrafter {
  public:
   std::string_view kind() const override { return "fixed"; }
-  void propose(std::span<const spec::DraftRequest> requests) override {
-    for (const spec::DraftRequest& request : requests) {
-      const int32_t first = request.tree->add(spec::DraftTree::kRoot, 1, 0.9f);
+  void propose(std::span<const drafter::DraftRequest> requests) override {
+    for (const drafter::DraftRequest& request : requests) {
+      const int32_t first = request.tree->add(drafter::DraftTree::kRoot, 1, 0.9f);
       request.tree->add(first, 3, 0.1f);
       request.tree->add(first, 2, 0.8f);
     }

@@ -12,15 +12,15 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "model/draft_eagle.h"
-#include "model/draft_eagle3.h"
-#include "model/draft_folder.h"
-#include "model/draft_hot_tokens.h"
+#include "drafter/eagle/draft_eagle.h"
+#include "drafter/eagle/draft_eagle3.h"
+#include "drafter/files/draft_folder.h"
+#include "drafter/files/draft_hot_tokens.h"
+#include "drafter_training/token_ranking.h"
 #include "model/safetensors.h"
 #include "rl/step_report.h"
-#include "rl/timeline_picture.h"
 #include "rollout/make_speculation.h"
-#include "spot/token_ranking.h"
+#include "run/report/timeline_picture.h"
 
 namespace tlt::rl {
 namespace {
@@ -66,20 +66,21 @@ namespace {
 
 constexpr int64_t kRankedPrompts = 8192;  // more do not change the ranking much
 
-std::shared_ptr<model::DraftNetwork> make_eagle3(const SpeculativeTrainOptions& options,
-                                                 const model::PolicyModel& model,
-                                                 const data::Dataset& prompts) {
+std::shared_ptr<drafter::DraftNetwork> make_eagle3(const run::SpeculativeTrainOptions& options,
+                                                   const model::PolicyModel& model,
+                                                   const data::Dataset& prompts) {
   const model::ModelConfig& target = model.config();
   const int64_t all = target.vocabulary, wanted = options.warmup.draft_vocab_size;
-  auto network = std::make_shared<model::Eagle3Network>(
-      model, model::Eagle3Config::make(target, wanted > 0 ? std::min(wanted, all) : all));
+  auto network = std::make_shared<drafter::Eagle3Network>(
+      model, drafter::Eagle3Config::make(target, wanted > 0 ? std::min(wanted, all) : all));
   if (network->head_rows() < all) {
-    std::vector<spot::DraftSample> samples(
+    std::vector<drafter_training::DraftSample> samples(
         static_cast<size_t>(std::min(kRankedPrompts, prompts.size())));
     for (size_t i = 0; i < samples.size(); ++i)
       samples[i].tokens = prompts.prompt(static_cast<int64_t>(i)).tokens;
-    network->set_head_tokens(model::hottest(
-        spot::rank_tokens(samples, target.eos_tokens, target.vocabulary), network->head_rows()));
+    network->set_head_tokens(drafter::hottest(
+        drafter_training::rank_tokens(samples, target.eos_tokens, target.vocabulary),
+        network->head_rows()));
   }
   network->initialize(static_cast<uint64_t>(options.trainer.seed));
   return network;
@@ -87,21 +88,21 @@ std::shared_ptr<model::DraftNetwork> make_eagle3(const SpeculativeTrainOptions& 
 
 }  // namespace
 
-std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& options,
-                                                        const model::PolicyModel& model,
-                                                        const data::Dataset& prompts) {
-  const SpeculativeOptions& speculative = options.speculative;
+std::shared_ptr<drafter::DraftNetwork> make_draft_network(const run::RunOptions& options,
+                                                          const model::PolicyModel& model,
+                                                          const data::Dataset& prompts) {
+  const run::SpeculativeOptions& speculative = options.speculative;
   if (auto network = rollout::load_draft_network(speculative, model)) return network;
   const bool is_wanted =
       speculative.enable && speculative.train.spot.enable_drafter_training &&
       std::ranges::find(speculative.drafters, "eagle") != speculative.drafters.end();
   if (!is_wanted) return nullptr;
   const std::string& init = speculative.train.warmup.init;
-  if (init != "random" && init != "target") return model::load_drafter(init, model);
+  if (init != "random" && init != "target") return drafter::load_drafter(init, model);
   if (speculative.train.warmup.algorithm == "eagle3")
     return make_eagle3(speculative.train, model, prompts);
-  auto network =
-      std::make_shared<model::EagleNetwork>(model, model::EagleNetwork::config_for(model.config()));
+  auto network = std::make_shared<drafter::EagleNetwork>(
+      model, drafter::EagleNetwork::config_for(model.config()));
   const auto seed = static_cast<uint64_t>(speculative.train.trainer.seed);
   init == "target" ? network->initialize_from_target(seed) : network->initialize(seed);
   return network;
@@ -110,20 +111,20 @@ std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& option
 namespace {
 
 // Random weights have no acceptance, so a copy of them is no useful comparison.
-std::optional<int64_t> freeze_after(const spot::SpotOptions& options, bool is_warm) {
+std::optional<int64_t> freeze_after(const drafter_training::SpotOptions& options, bool is_warm) {
   if (!options.compare_frozen) return std::nullopt;
   return is_warm ? 0 : options.frozen_after_steps;
 }
 
 }  // namespace
 
-SpotTraining::SpotTraining(std::shared_ptr<model::DraftNetwork> network,
-                           const SpeculativeTrainOptions& options, bool is_warm)
+SpotTraining::SpotTraining(std::shared_ptr<drafter::DraftNetwork> network,
+                           const run::SpeculativeTrainOptions& options, bool is_warm)
     : network_(std::move(network)),
       options_(options),
       buffer_({.bytes = options.spot.buffer_bytes,
                .seed = static_cast<uint64_t>(options.trainer.seed),
-               .layers = spot::layers_to_record(*network_)}),
+               .layers = drafter_training::layers_to_record(*network_)}),
       trainer_(network_, buffer_, options.trainer, options.spot),
       freeze_after_(freeze_after(options.spot, is_warm)) {
   freeze_when_due();
@@ -171,7 +172,7 @@ void SpotTraining::train_in_gap(const PhaseTimes& times) {
 void SpotTraining::end_step(cluster::Comm& comm, const PhaseTimes& times, Metrics& metrics) {
   const Stopwatch watch;
   buffer_.end_step();
-  spot::SpotStats stats = trainer_.take_stats();
+  drafter_training::SpotStats stats = trainer_.take_stats();
   Ledger mine{.idle_seconds = times.idle_seconds + times.reward_seconds,
               .used_seconds = stats.used_seconds,
               .steps = stats.steps,
@@ -188,9 +189,9 @@ void SpotTraining::end_step(cluster::Comm& comm, const PhaseTimes& times, Metric
     mine.longest_slice = std::max(mine.longest_slice, stats.longest_slice);
     if (stats.steps > 0) mine.losses = stats.last_step.metrics;
   }
-  const TimelineSpan span(timeline_, kPublishLane, "publish");
+  const TimelineSpan span(timeline_, run::kPublishLane, "publish");
   metrics.set("speculation/drafter_version", static_cast<double>(trainer_.version()));
-  spot::PublishReport report = trainer_.publish(comm);
+  drafter_training::PublishReport report = trainer_.publish(comm);
   if (report.was_trained) {
     ++trained_steps_;
     trigger_.trained(report.before.tokens_per_forward(), report.after.tokens_per_forward());
@@ -242,7 +243,8 @@ void SpotTraining::report_times(cluster::Comm& comm, const Ledger& mine, Metrics
   for (const auto& [name, value] : all.losses) metrics.set(name, value);
 }
 
-void SpotTraining::report_publish(const spot::PublishReport& report, Metrics& metrics) const {
+void SpotTraining::report_publish(const drafter_training::PublishReport& report,
+                                  Metrics& metrics) const {
   metrics.set("drafter/trained", report.was_trained ? 1 : 0);
   metrics.set("drafter/published", report.was_published ? 1 : 0);
   metrics.set("drafter/refused", report.was_trained && !report.was_published ? 1 : 0);
@@ -252,8 +254,8 @@ void SpotTraining::report_publish(const spot::PublishReport& report, Metrics& me
   report_figures(report.after, "after", metrics);
 }
 
-void SpotTraining::report_figures(const spot::HeldOutFigures& figures, const char* moment,
-                                  Metrics& metrics) {
+void SpotTraining::report_figures(const drafter_training::HeldOutFigures& figures,
+                                  const char* moment, Metrics& metrics) {
   if (figures.sums.rows == 0) return;
   const auto set = [&](const char* name, double value) {
     metrics.set(fmt::format("drafter/{}/{}", name, moment), value);
@@ -271,14 +273,15 @@ void SpotTraining::gather(cluster::Comm& comm) {
 }
 
 std::function<void(const std::string& folder)> SpotTraining::snapshot() {
-  const auto drafter = std::make_shared<model::DraftSnapshot>(model::snapshot_drafter(*network_));
+  const auto drafter =
+      std::make_shared<drafter::DraftSnapshot>(drafter::snapshot_drafter(*network_));
   const auto optimizer = std::make_shared<std::vector<model::TensorSource>>(trainer_.snapshot());
   const auto buffers = std::make_shared<std::vector<std::string>>(std::exchange(gathered_, {}));
   // A frozen copy of a loaded draft model is not saved: it is loaded again.
   const auto frozen = freeze_after_.value_or(0) > 0 ? frozen_ : nullptr;
   return [drafter, optimizer, buffers, frozen](const std::string& folder) {
-    model::save_drafter(*drafter, folder + kDrafterFolder);
-    if (frozen) model::save_drafter(model::describe_drafter(*frozen), folder + kFrozenFolder);
+    drafter::save_drafter(*drafter, folder + kDrafterFolder);
+    if (frozen) drafter::save_drafter(drafter::describe_drafter(*frozen), folder + kFrozenFolder);
     model::write_safetensors(folder + kOptimizer, *optimizer);
     for (size_t worker = 0; worker < buffers->size(); ++worker)
       write_file_atomic(buffer_file(folder, worker), (*buffers)[worker]);
@@ -309,8 +312,8 @@ void SpotTraining::resume(const train::CheckpointPlace& checkpoint, const cluste
     trained_steps_ = json.value("trained_steps", int64_t{0});
     if (const std::string frozen = checkpoint.folder + kFrozenFolder;
         freeze_after_.value_or(0) > 0 && std::filesystem::exists(frozen)) {
-      std::shared_ptr<model::DraftNetwork> network = network_->copy();
-      model::load_draft_weights(frozen, *network);
+      std::shared_ptr<drafter::DraftNetwork> network = network_->copy();
+      drafter::load_draft_weights(frozen, *network);
       frozen_ = std::move(network);
     }
     // The buffers of any number of workers, distributed over the present ones.
@@ -327,7 +330,7 @@ void SpotTraining::resume(const train::CheckpointPlace& checkpoint, const cluste
 
 void SpotTraining::write_drafter(const std::string& folder) const {
   AtomicFolder drafter(folder);
-  model::save_drafter(*network_, drafter.path());
+  drafter::save_drafter(*network_, drafter.path());
   drafter.commit();
 }
 

@@ -17,7 +17,7 @@
 //
 // Owns       the draft buffer, the trainer, the trigger that decides whether a step trains.
 // Borrows    the draft model's network, which it changes between rollouts.
-// Not here   how a slice is trained (spot/spot_trainer.h); who may train (cluster/coordinator.h).
+// Not here   how a slice is trained (drafter_training/spot_trainer.h); who may train (cluster/coordinator.h).
 // Threading  engine thread only.
 //
 //   SpotTraining spot(network, options.speculative.train, /*is_warm=*/true);
@@ -39,14 +39,14 @@
 #include "base/timeline.h"
 #include "cluster/comm.h"
 #include "data/dataset.h"
-#include "model/draft_network.h"
+#include "drafter/eagle/draft_network.h"
+#include "drafter_training/draft_buffer.h"
+#include "drafter_training/drift_trigger.h"
+#include "drafter_training/spot_trainer.h"
 #include "model/policy_model.h"
 #include "rl/idle_work.h"
 #include "rl/rollout_phase.h"
-#include "rl/run_options.h"
-#include "spot/draft_buffer.h"
-#include "spot/drift_trigger.h"
-#include "spot/spot_trainer.h"
+#include "run/run_options.h"
 #include "train/checkpoint.h"
 
 namespace tlt::rl {
@@ -56,9 +56,9 @@ namespace tlt::rl {
 // model. The LM head of a new eagle3 draft model has the tokens that are frequent in the prompts,
 // then those with the lowest ids, which tokenizers learn first. Responses are not known yet, and a
 // resumed run chooses the same tokens.
-std::shared_ptr<model::DraftNetwork> make_draft_network(const RunOptions& options,
-                                                        const model::PolicyModel& model,
-                                                        const data::Dataset& prompts);
+std::shared_ptr<drafter::DraftNetwork> make_draft_network(const run::RunOptions& options,
+                                                          const model::PolicyModel& model,
+                                                          const data::Dataset& prompts);
 
 // The file of a checkpoint with the state of idle training.
 inline constexpr const char* kSpotText = "spot.json";
@@ -66,8 +66,8 @@ inline constexpr const char* kSpotText = "spot.json";
 class SpotTraining final : public IdleWork, private rollout::HiddenStateObserver {
  public:
   // `is_warm`: the network was loaded, not initialized randomly.
-  SpotTraining(std::shared_ptr<model::DraftNetwork> network, const SpeculativeTrainOptions& options,
-               bool is_warm);
+  SpotTraining(std::shared_ptr<drafter::DraftNetwork> network,
+               const run::SpeculativeTrainOptions& options, bool is_warm);
 
   // For the engine. An exception in it ends the collection of hidden states, not the rollout.
   rollout::HiddenStateObserver* tap() { return this; }
@@ -105,16 +105,16 @@ class SpotTraining final : public IdleWork, private rollout::HiddenStateObserver
   void train_in_gap(const PhaseTimes& times);
   void freeze_when_due();
   void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) const;
-  void report_publish(const spot::PublishReport& report, Metrics& metrics) const;
+  void report_publish(const drafter_training::PublishReport& report, Metrics& metrics) const;
   // `moment`: "before", "after" or "frozen".
-  static void report_figures(const spot::HeldOutFigures& figures, const char* moment,
+  static void report_figures(const drafter_training::HeldOutFigures& figures, const char* moment,
                              Metrics& metrics);
 
-  const std::shared_ptr<model::DraftNetwork> network_;
-  const SpeculativeTrainOptions options_;
-  spot::DraftBuffer buffer_;
-  spot::SpotTrainer trainer_;
-  spot::DriftTrigger trigger_;
+  const std::shared_ptr<drafter::DraftNetwork> network_;
+  const run::SpeculativeTrainOptions options_;
+  drafter_training::DraftBuffer buffer_;
+  drafter_training::SpotTrainer trainer_;
+  drafter_training::DriftTrigger trigger_;
   bool trains_ = false;   // whether this step trains
   bool collects_ = true;  // false after an exception in the observer
   std::vector<std::string> gathered_;
@@ -123,7 +123,7 @@ class SpotTraining final : public IdleWork, private rollout::HiddenStateObserver
   // Steps with training after which the frozen copy is taken; nullopt: none is.
   const std::optional<int64_t> freeze_after_;
   int64_t trained_steps_ = 0;
-  std::shared_ptr<const model::DraftNetwork> frozen_;  // null: not yet
+  std::shared_ptr<const drafter::DraftNetwork> frozen_;  // null: not yet
 };
 
 }  // namespace tlt::rl

@@ -15,10 +15,10 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-void add_length_stats(const std::string& name, std::span<const Rollout> rollouts,
+void add_length_stats(const std::string& name, std::span<const run::Rollout> rollouts,
                       Metrics& metrics) {
   std::vector<double> lengths, truncated;
-  for (const Rollout& rollout : rollouts) {
+  for (const run::Rollout& rollout : rollouts) {
     lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
     truncated.push_back(rollout.response.finish == rollout::FinishReason::kLength ? 1 : 0);
   }
@@ -47,10 +47,10 @@ double percentile(std::vector<double> values, double share) {
   return values[index];
 }
 
-void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+void report_rollouts(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
                      int64_t max_tokens, Metrics& metrics) {
   std::vector<double> scores, prompt_lengths;
-  for (const Rollout& rollout : rollouts) {
+  for (const run::Rollout& rollout : rollouts) {
     scores.push_back(rollout.score);
     prompt_lengths.push_back(static_cast<double>(prompts[rollout.prompt].tokens.size()));
   }
@@ -94,11 +94,11 @@ void report_training(const train::TrainStats& stats, Metrics& metrics) {
   metrics.set("training/rollout_logprobs_diff_max", stats.logprob_difference);
 }
 
-void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
-                       int64_t samples, Metrics& metrics) {
+void report_validation(std::span<const data::Prompt> prompts,
+                       std::span<const run::Rollout> rollouts, int64_t samples, Metrics& metrics) {
   std::map<std::string, std::vector<double>> scores;
   std::vector<double> all;
-  for (const Rollout& rollout : rollouts) {
+  for (const run::Rollout& rollout : rollouts) {
     const std::string& source = prompts[rollout.prompt].data_source;
     scores[source.empty() ? "unknown" : source].push_back(rollout.score);  // verl's name
     all.push_back(rollout.score);

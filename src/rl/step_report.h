@@ -12,15 +12,15 @@
 #include "base/metrics.h"
 #include "data/dataset.h"
 #include "rl/group_filter.h"
-#include "rl/rollout.h"
 #include "rl/rollout_phase.h"
+#include "run/rollout.h"
 #include "train/trainer.h"
 
 namespace tlt::rl {
 
 // Sets critic/score/*, response_length/*, prompt_length/* of the rollouts to train on.
 // `max_tokens`: the limit at which responses are truncated.
-void report_rollouts(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
+void report_rollouts(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
                      int64_t max_tokens, Metrics& metrics);
 
 // Sets rollout/* and reward/unscored of all rollouts of the step; with dynamic sampling also their
@@ -35,8 +35,8 @@ void report_advantages(std::span<const double> rewards, std::span<const train::T
 void report_training(const train::TrainStats& stats, Metrics& metrics);
 
 // Sets val-core/<data source>/reward/mean@n and val-aux/*.
-void report_validation(std::span<const data::Prompt> prompts, std::span<const Rollout> rollouts,
-                       int64_t samples, Metrics& metrics);
+void report_validation(std::span<const data::Prompt> prompts,
+                       std::span<const run::Rollout> rollouts, int64_t samples, Metrics& metrics);
 
 // The percentile of `values` at `share` (nearest rank). REQUIRES: `values` is not empty.
 double percentile(std::vector<double> values, double share);

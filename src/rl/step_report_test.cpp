@@ -6,8 +6,8 @@
 namespace tlt::rl {
 namespace {
 
-Rollout make(uint32_t prompt, size_t tokens, double score, rollout::FinishReason finish) {
-  Rollout rollout;
+run::Rollout make(uint32_t prompt, size_t tokens, double score, rollout::FinishReason finish) {
+  run::Rollout rollout;
   rollout.prompt = prompt;
   rollout.score = score;
   rollout.response.tokens.resize(tokens);
@@ -29,7 +29,7 @@ TEST(StepReportTest, ReportsRolloutsUnderVerlsNames) {
   std::vector<data::Prompt> prompts(2);
   prompts[0].tokens.resize(4);
   prompts[1].tokens.resize(6);
-  const std::vector<Rollout> rollouts = {
+  const std::vector<run::Rollout> rollouts = {
       make(0, 10, 1, FinishReason::kStop), make(0, 20, 0, FinishReason::kLength),
       make(1, 30, 0, FinishReason::kStop), make(1, 40, 0, FinishReason::kStop)};
   Metrics metrics;
@@ -80,9 +80,9 @@ TEST(StepReportTest, ValidationIsByDataSource) {
   std::vector<data::Prompt> prompts(2);
   prompts[0].data_source = "a";
   prompts[1].data_source = "b";
-  const std::vector<Rollout> rollouts = {make(0, 1, 1, FinishReason::kStop),
-                                         make(0, 1, 0, FinishReason::kStop),
-                                         make(1, 1, 1, FinishReason::kStop)};
+  const std::vector<run::Rollout> rollouts = {make(0, 1, 1, FinishReason::kStop),
+                                              make(0, 1, 0, FinishReason::kStop),
+                                              make(1, 1, 1, FinishReason::kStop)};
   Metrics metrics;
   report_validation(prompts, rollouts, 2, metrics);
   EXPECT_EQ(metrics.at("val-core/a/reward/mean@2"), 0.5);

@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "base/clock.h"
+#include "drafter/eagle/eagle_drafter.h"
 #include "kv/kv_cache.h"
 #include "model/activations.h"
 #include "rollout/sequence.h"
-#include "spec/eagle_drafter.h"
 
 namespace tlt::rollout {
 namespace {
@@ -60,7 +60,7 @@ class ForwardProbe {
 
   bool has_long_contexts() const { return longest_ > kContext; }
 
-  double measure(const spec::ForwardCost& pass) {
+  double measure(const speculation::ForwardCost& pass) {
     fill(pass.batch, pass.rows / pass.batch, static_cast<int32_t>(pass.context));
     const Stopwatch watch;
     run();
@@ -129,16 +129,16 @@ std::vector<double> measure_interleaved(size_t tasks, double seconds,
   return least;
 }
 
-void make_monotone(std::span<spec::ForwardCost> costs) {
+void make_monotone(std::span<speculation::ForwardCost> costs) {
   for (size_t i = costs.size(); i-- > 1;)
     if (costs[i - 1].batch == costs[i].batch && costs[i - 1].context == costs[i].context)
       costs[i - 1].seconds = std::min(costs[i - 1].seconds, costs[i].seconds);
 }
 
-std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
-                                                const CostProbe& probe) {
+std::vector<speculation::ForwardCost> measure_forwards(const model::PolicyModel& model,
+                                                       const CostProbe& probe) {
   ForwardProbe prober(model, probe);
-  std::vector<spec::ForwardCost> costs;
+  std::vector<speculation::ForwardCost> costs;
   const auto run = [&](size_t i) { return prober.measure(costs[i]); };
   const auto add = [&](int64_t sequences, int64_t rows, int64_t context) {
     costs.push_back({sequences, sequences * rows, 0, context});
@@ -165,24 +165,24 @@ std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
   return costs;
 }
 
-std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
-                                            std::span<const spec::Strategy> strategies,
-                                            const CostProbe& probe) {
-  spec::EagleDrafter drafter(network, {});
+std::vector<speculation::DraftCost> measure_drafts(const drafter::DraftNetwork& network,
+                                                   std::span<const drafter::Strategy> strategies,
+                                                   const CostProbe& probe) {
+  drafter::EagleDrafter drafter(network, {});
   const at::Tensor states =
       network.device().zeros({kContext, network.feature_columns()}, network.type());
   const std::vector<int32_t> prompt(kContext, 0), row = {0};
   const std::vector<int32_t> tokens(kMostProposals, 0);  // of every response
   std::vector<double> uniforms;
-  for (const spec::Strategy& strategy : strategies)
+  for (const drafter::Strategy& strategy : strategies)
     uniforms.resize(std::max(uniforms.size(), static_cast<size_t>(strategy.depth)), 0.5);
-  std::vector<spec::DraftTree> trees(static_cast<size_t>(probe.max_sequences));
-  std::vector<spec::DraftRequest> requests;
-  std::vector<spec::DraftCost> costs;
+  std::vector<drafter::DraftTree> trees(static_cast<size_t>(probe.max_sequences));
+  std::vector<drafter::DraftRequest> requests;
+  std::vector<speculation::DraftCost> costs;
   // Proposes after one more token of each of the first sequences.
   const auto run = [&](size_t i) {
     const auto batch = std::span(requests).first(static_cast<size_t>(costs[i].batch));
-    for (spec::DraftRequest& request : batch) {
+    for (drafter::DraftRequest& request : batch) {
       request.strategy = costs[i].strategy;
       request.tree->clear();
       drafter.read_states(request.id, std::ssize(request.response), states, row);
@@ -196,7 +196,7 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
   for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
     if (!costs.empty() && watch.seconds() > kWarmShare * probe.seconds) break;
     while (std::ssize(requests) < sequences) {
-      const spec::SequenceId id{static_cast<uint32_t>(requests.size()), 0};
+      const drafter::SequenceId id{static_cast<uint32_t>(requests.size()), 0};
       drafter.read_prompt(id.prompt_id, 0, states, prompt);
       requests.push_back({.id = id,
                           .prompt = prompt,
@@ -205,7 +205,7 @@ std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
                           .tree = &trees[requests.size()],
                           .draws = {uniforms, {}}});
     }
-    for (const spec::Strategy& strategy : strategies) {
+    for (const drafter::Strategy& strategy : strategies) {
       costs.push_back({"eagle", strategy, sequences, 0});
       run(costs.size() - 1);  // warm-up pass
     }

@@ -1,5 +1,5 @@
 // Cost probe: measures the cost of the target's forward passes on this machine before the first
-// rollout, as the tuner's initial cost table (spec/cost_model.h).
+// rollout, as the tuner's initial cost table (speculation/cost_model.h).
 //
 // Threading  engine thread only.
 //
@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "model/draft_network.h"
+#include "drafter/eagle/draft_network.h"
 #include "model/policy_model.h"
-#include "spec/cost_model.h"
+#include "speculation/cost_model.h"
 
 namespace tlt::rollout {
 
@@ -33,17 +33,17 @@ std::vector<double> measure_interleaved(size_t tasks, double seconds,
 // Noise only adds time: a pass that took longer than one of more rows, for as many sequences, was
 // disturbed and gets the other's seconds. REQUIRES: within a batch size and a context, costs are in
 // the order of rows.
-void make_monotone(std::span<spec::ForwardCost> costs);
+void make_monotone(std::span<speculation::ForwardCost> costs);
 
 // Measures passes of 1, 2, 4 … sequences with trees of 1, 2, 4 … 64 rows each after a short
 // context, and fewer sizes after a long one, if the model has the positions; LM head included. The
 // cost of larger batch sizes, left out for lack of time, is extrapolated.
-std::vector<spec::ForwardCost> measure_forwards(const model::PolicyModel& model,
-                                                const CostProbe& probe);
+std::vector<speculation::ForwardCost> measure_forwards(const model::PolicyModel& model,
+                                                       const CostProbe& probe);
 
 // Measures proposals of an EAGLE drafter for 1, 2, 4 … sequences with one new token each.
-std::vector<spec::DraftCost> measure_drafts(const model::DraftNetwork& network,
-                                            std::span<const spec::Strategy> strategies,
-                                            const CostProbe& probe);
+std::vector<speculation::DraftCost> measure_drafts(const drafter::DraftNetwork& network,
+                                                   std::span<const drafter::Strategy> strategies,
+                                                   const CostProbe& probe);
 
 }  // namespace tlt::rollout

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/clock.h"
-#include "model/draft_eagle.h"
+#include "drafter/eagle/draft_eagle.h"
 #include "rollout/make_speculation.h"
 #include "tests/support/tiny_model.h"
 
@@ -19,7 +19,7 @@ TEST(CostProbeTest, MeasuresEveryBatchSizeWithSeveralRowCounts) {
   const auto costs =
       measure_forwards(*model, {.max_sequences = 12, .max_rows = 100, .seconds = 1e9});
   std::set<std::pair<int64_t, int64_t>> measured;
-  for (const spec::ForwardCost& cost : costs) {
+  for (const speculation::ForwardCost& cost : costs) {
     EXPECT_GT(cost.seconds, 0);
     EXPECT_LE(cost.rows, 100);
     measured.insert({cost.batch, cost.rows});
@@ -41,7 +41,7 @@ TEST(CostProbeTest, MeasuresLongContextsIfTheModelHasPositions) {
     const auto costs =
         measure_forwards(*model, {.max_sequences = 5, .max_rows = 40, .seconds = 1e9});
     std::set<std::pair<int64_t, int64_t>> long_context;
-    for (const spec::ForwardCost& cost : costs) {
+    for (const speculation::ForwardCost& cost : costs) {
       EXPECT_LE(cost.rows, 40);
       EXPECT_LT(cost.context, positions);
       if (cost.context > 128) long_context.insert({cost.batch, cost.rows});
@@ -49,7 +49,7 @@ TEST(CostProbeTest, MeasuresLongContextsIfTheModelHasPositions) {
     using Passes = std::set<std::pair<int64_t, int64_t>>;
     EXPECT_EQ(long_context,
               positions == 1024 ? Passes{} : (Passes{{1, 1}, {1, 4}, {1, 16}, {4, 4}, {4, 16}}));
-    const spec::CostTable table(costs, {});
+    const speculation::CostTable table(costs, {});
     const double times = table.target_seconds(4, 4, 1024) / table.target_seconds(4, 4, 128);
     if (positions == 1024)
       EXPECT_EQ(times, 1);
@@ -67,9 +67,9 @@ TEST(CostProbeTest, StopsAtABatchSizeWhenTimeIsUp) {
 TEST(CostProbeTest, DeepTreesCostMoreToPropose) {
   const auto model =
       tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kBFloat16);
-  model::EagleNetwork network(*model, model::EagleNetwork::config_for(model->config()));
+  drafter::EagleNetwork network(*model, drafter::EagleNetwork::config_for(model->config()));
   network.initialize(1);
-  const std::vector<spec::Strategy> strategies = {{1, 1, 2}, {8, 4, 16}};
+  const std::vector<drafter::Strategy> strategies = {{1, 1, 2}, {8, 4, 16}};
   const auto costs =
       measure_drafts(network, strategies, {.max_sequences = 2, .max_rows = 64, .seconds = 1e9});
   ASSERT_EQ(costs.size(), 4u);
@@ -124,28 +124,30 @@ TEST(CostProbeTest, RoundsRepeatUntilTheTimeIsUp) {
 }
 
 TEST(CostProbeTest, MoreRowsNeverCostLess) {
-  std::vector<spec::ForwardCost> costs = {{1, 1, 1},  {1, 2, 9},   {1, 4, 3},   {1, 8, 2},
-                                          {1, 16, 5}, {2, 2, 0.5}, {2, 4, 0.6}, {2, 2, 0.55, 9}};
+  std::vector<speculation::ForwardCost> costs = {{1, 1, 1},   {1, 2, 9},      {1, 4, 3},
+                                                 {1, 8, 2},   {1, 16, 5},     {2, 2, 0.5},
+                                                 {2, 4, 0.6}, {2, 2, 0.55, 9}};
   make_monotone(costs);
   std::vector<double> seconds;
-  for (const spec::ForwardCost& cost : costs) seconds.push_back(cost.seconds);
+  for (const speculation::ForwardCost& cost : costs) seconds.push_back(cost.seconds);
   EXPECT_EQ(seconds, (std::vector<double>{1, 2, 2, 2, 5, 0.5, 0.6, 0.55}));
 }
 
 TEST(MakeSpeculationTest, StrategiesThatCanNeverBeVerifiedAreRefused) {
   const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kFloat);
-  spec::SpeculationOptions options;
+  speculation::SpeculationOptions options;
   EngineOptions engine;
   engine.max_batch_tokens = engine.max_running = 40;
   EXPECT_THROW(make_speculation(options, *model, engine), InputError) << "8_4_48 has 48 rows";
   options.drafters = {"suffix"};
-  EXPECT_THROW(make_speculation(options, *model, engine, {.strategy = spec::Strategy{8, 4, 41}}),
+  EXPECT_THROW(make_speculation(options, *model, engine, {.strategy = drafter::Strategy{8, 4, 41}}),
                InputError);
-  EXPECT_NE(make_speculation(options, *model, engine, {.strategy = spec::Strategy{8, 4, 40}}),
+  EXPECT_NE(make_speculation(options, *model, engine, {.strategy = drafter::Strategy{8, 4, 40}}),
             nullptr);
   engine.kv_memory_bytes = model->kv_shape().page_bytes();
-  EXPECT_THROW(make_speculation(options, *model, engine, {.strategy = spec::Strategy{16, 4, 20}}),
-               InputError);
+  EXPECT_THROW(
+      make_speculation(options, *model, engine, {.strategy = drafter::Strategy{16, 4, 20}}),
+      InputError);
   options.enable = false;
   EXPECT_EQ(make_speculation(options, *model, engine), nullptr);
   options.enable = true;
@@ -155,10 +157,10 @@ TEST(MakeSpeculationTest, StrategiesThatCanNeverBeVerifiedAreRefused) {
 
 TEST(MakeSpeculationTest, MixedDraftersCompeteAloneOnlyIfNamed) {
   const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kFloat);
-  const auto network = std::make_shared<model::EagleNetwork>(
-      *model, model::EagleNetwork::config_for(model->config()));
+  const auto network = std::make_shared<drafter::EagleNetwork>(
+      *model, drafter::EagleNetwork::config_for(model->config()));
   network->initialize(1);
-  spec::SpeculationOptions options;
+  speculation::SpeculationOptions options;
   const EngineOptions engine;
   const auto costs = measure_costs(*model, network.get(), options, engine);
   const auto arms = [&](std::vector<std::string> drafters, bool has_network) {
@@ -166,7 +168,7 @@ TEST(MakeSpeculationTest, MixedDraftersCompeteAloneOnlyIfNamed) {
     const auto speculation = make_speculation(
         options, *model, engine, {.network = has_network ? network : nullptr, .costs = costs});
     std::set<std::string> kinds;
-    for (const spec::Arm& arm : speculation->tuner()->arms()) kinds.insert(arm.kind);
+    for (const speculation::Arm& arm : speculation->tuner()->arms()) kinds.insert(arm.kind);
     return kinds;
   };
   using Kinds = std::set<std::string>;
@@ -176,12 +178,12 @@ TEST(MakeSpeculationTest, MixedDraftersCompeteAloneOnlyIfNamed) {
   EXPECT_EQ(arms({"suffix", "eagle", "mixed"}, false), (Kinds{"off", "suffix"}))
       << "mixed of one drafter";
   EXPECT_EQ(arms({"mixed"}, false), (Kinds{"off", "mixed"}));
-  const spec::Strategy strategy{4, 2, 6};
+  const drafter::Strategy strategy{4, 2, 6};
   EXPECT_GT(costs.draft_curve({"mixed", strategy}).at(1), 0);
   options.drafters = {"mixed"};
   const auto fixed =
       make_speculation(options, *model, engine, {.network = network, .strategy = strategy});
-  EXPECT_EQ(fixed->arm(), (spec::Arm{"mixed", strategy}));
+  EXPECT_EQ(fixed->arm(), (speculation::Arm{"mixed", strategy}));
 }
 
 }  // namespace

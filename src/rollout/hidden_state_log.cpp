@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "spec/eagle_states.h"
+#include "drafter/eagle/eagle_states.h"
 
 namespace tlt::rollout {
 namespace {
@@ -23,7 +23,7 @@ at::Tensor empty_like(const at::Tensor& states, int64_t rows) {
 }
 
 void copy_row(const at::Tensor& from, int64_t from_row, at::Tensor to, int64_t to_row) {
-  if (from.defined()) spec::copy_row(from, from_row, to, to_row);
+  if (from.defined()) drafter::copy_row(from, from_row, to, to_row);
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ void HiddenStateLog::start(const TargetStates& like) {
   states_ = TargetStates(empty_like(like.hidden(), rows), empty_like(like.captured(), rows));
 }
 
-void HiddenStateLog::add(spec::SequenceId id, int64_t first, const TargetStates& states,
+void HiddenStateLog::add(drafter::SequenceId id, int64_t first, const TargetStates& states,
                          std::span<const int32_t> rows) {
   if (entries_.empty()) start(states);
   for (const int32_t from : rows) {

@@ -6,7 +6,7 @@
 // Threading  engine thread only; no locks; no allocation once warm.
 //
 //   log.add(id, first, states, rows);   // tokens first … were sampled from these rows
-//   log.take(is_wanted, [&](spec::SequenceId id, int64_t first, const TargetStates& kept,
+//   log.take(is_wanted, [&](drafter::SequenceId id, int64_t first, const TargetStates& kept,
 //                           std::span<const int32_t> rows) { … });
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -18,8 +18,8 @@
 #include <tuple>
 #include <vector>
 
+#include "drafter/drafter.h"
 #include "rollout/target_states.h"
-#include "spec/drafter.h"
 
 namespace tlt::rollout {
 
@@ -32,7 +32,7 @@ class HiddenStateLog {
 
   // Adds copies: token first + i of the response was sampled from rows[i] of the states [T, …].
   // Tokens of a sequence are added in order.
-  void add(spec::SequenceId id, int64_t first, const TargetStates& states,
+  void add(drafter::SequenceId id, int64_t first, const TargetStates& states,
            std::span<const int32_t> rows);
   // Passes the rows of the sequences with is_wanted(id) to read(id, first, states, rows), one
   // sequence after the other, consecutive tokens together, and removes them.
@@ -59,15 +59,15 @@ class HiddenStateLog {
     }
   }
   // Removes the sequence's rows.
-  void forget(spec::SequenceId id) {
-    take([&](spec::SequenceId other) { return other == id; }, [](auto&&...) {});
+  void forget(drafter::SequenceId id) {
+    take([&](drafter::SequenceId other) { return other == id; }, [](auto&&...) {});
   }
 
   int64_t memory_bytes() const;
 
  private:
   struct Entry {
-    spec::SequenceId id;
+    drafter::SequenceId id;
     int64_t token = kTaken;
   };
   static constexpr int64_t kTaken = -1;

@@ -11,7 +11,7 @@
 namespace tlt::rollout {
 namespace {
 
-using spec::SequenceId;
+using drafter::SequenceId;
 
 struct Kept {
   int64_t token;

@@ -1,4 +1,4 @@
-// HiddenStateObserver: observer of the hidden states that the engine computes; spot/draft_buffer implements
+// HiddenStateObserver: observer of the hidden states that the engine computes; drafter_training/draft_buffer implements
 // it.
 //
 // What is offered, and when:

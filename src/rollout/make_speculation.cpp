@@ -4,39 +4,39 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "model/draft_folder.h"
+#include "drafter/eagle/eagle_drafter.h"
+#include "drafter/files/draft_folder.h"
+#include "drafter/ngram/ngram_drafter.h"
+#include "drafter/suffix/suffix_drafter.h"
 #include "rollout/cost_probe.h"
-#include "spec/eagle_drafter.h"
-#include "spec/ngram_drafter.h"
-#include "spec/suffix_drafter.h"
 
 namespace tlt::rollout {
 namespace {
 
 // Null for an EAGLE drafter without a draft model.
-std::unique_ptr<spec::Drafter> make_drafter(
-    const std::string& kind, const spec::SpeculationOptions& options,
-    const std::shared_ptr<const model::DraftNetwork>& network) {
-  if (kind == "suffix") return std::make_unique<spec::SuffixDrafter>(options.suffix);
-  if (kind == "ngram") return std::make_unique<spec::NgramDrafter>(options.ngram);
+std::unique_ptr<drafter::Drafter> make_drafter(
+    const std::string& kind, const speculation::SpeculationOptions& options,
+    const std::shared_ptr<const drafter::DraftNetwork>& network) {
+  if (kind == "suffix") return std::make_unique<drafter::SuffixDrafter>(options.suffix);
+  if (kind == "ngram") return std::make_unique<drafter::NgramDrafter>(options.ngram);
   TLT_CHECK(kind == "eagle", "no drafter ", kind);
   if (!network) return nullptr;
-  return std::make_unique<spec::EagleDrafter>(network, options.eagle.drafter);
+  return std::make_unique<drafter::EagleDrafter>(network, options.eagle.drafter);
 }
 
-bool names(const spec::SpeculationOptions& options, const char* kind) {
+bool names(const speculation::SpeculationOptions& options, const char* kind) {
   return std::ranges::find(options.drafters, kind) != options.drafters.end();
 }
 
 struct Drafters {
-  std::vector<std::unique_ptr<spec::Drafter>> all;
+  std::vector<std::unique_ptr<drafter::Drafter>> all;
   std::vector<std::string> competing;  // as Speculation::Adaptive::kinds
 };
 
 // The drafters named in the options, and those that `mixed` consists of: EAGLE and suffix. Without
 // a draft model `mixed` is the suffix drafter alone.
-Drafters make_drafters(const spec::SpeculationOptions& options,
-                       const std::shared_ptr<const model::DraftNetwork>& network) {
+Drafters make_drafters(const speculation::SpeculationOptions& options,
+                       const std::shared_ptr<const drafter::DraftNetwork>& network) {
   Drafters drafters;
   const auto add = [&](const std::string& kind) {
     auto drafter = make_drafter(kind, options, network);
@@ -58,13 +58,13 @@ Drafters make_drafters(const spec::SpeculationOptions& options,
 }
 
 // The shallowest and the deepest strategy; the costs of the others are interpolated from them.
-std::vector<spec::Strategy> extremes(const std::vector<spec::Strategy>& strategies) {
+std::vector<drafter::Strategy> extremes(const std::vector<drafter::Strategy>& strategies) {
   const auto [low, high] = std::ranges::minmax_element(strategies);
   return *low == *high ? std::vector{*low} : std::vector{*low, *high};
 }
 
 // InputError when a tree of this strategy could never be verified.
-void check_fits(const spec::Strategy& strategy, const model::PolicyModel& model,
+void check_fits(const drafter::Strategy& strategy, const model::PolicyModel& model,
                 const EngineOptions& engine) {
   TLT_CHECK_INPUT(strategy.verify <= engine.max_batch_tokens, "strategy ", to_string(strategy),
                   " verifies ", strategy.verify, " tokens and a forward pass has at most ",
@@ -80,19 +80,20 @@ void check_fits(const spec::Strategy& strategy, const model::PolicyModel& model,
 
 }  // namespace
 
-std::shared_ptr<model::DraftNetwork> load_draft_network(const spec::SpeculationOptions& options,
-                                                        const model::PolicyModel& model) {
+std::shared_ptr<drafter::DraftNetwork> load_draft_network(
+    const speculation::SpeculationOptions& options, const model::PolicyModel& model) {
   const bool is_wanted = options.enable && (names(options, "eagle") || names(options, "mixed"));
   if (!is_wanted || options.eagle.spec_model_path.empty()) return nullptr;
-  return model::load_drafter(options.eagle.spec_model_path, model);
+  return drafter::load_drafter(options.eagle.spec_model_path, model);
 }
 
-spec::CostTable measure_costs(const model::PolicyModel& model, const model::DraftNetwork* network,
-                              const spec::SpeculationOptions& options,
-                              const EngineOptions& engine) {
+speculation::CostTable measure_costs(const model::PolicyModel& model,
+                                     const drafter::DraftNetwork* network,
+                                     const speculation::SpeculationOptions& options,
+                                     const EngineOptions& engine) {
   const CostProbe probe = {.max_sequences = engine.max_running,
                            .max_rows = engine.max_batch_tokens};
-  std::vector<spec::DraftCost> drafts;
+  std::vector<speculation::DraftCost> drafts;
   if (network) drafts = measure_drafts(*network, extremes(options.eagle.strategies()), probe);
   const size_t measured = drafts.size();
   for (size_t i = 0; i < measured; ++i) {  // the suffix drafter's cost is negligible
@@ -102,7 +103,7 @@ spec::CostTable measure_costs(const model::PolicyModel& model, const model::Draf
   return {measure_forwards(model, probe), drafts};
 }
 
-std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& options,
+std::unique_ptr<Speculation> make_speculation(const speculation::SpeculationOptions& options,
                                               const model::PolicyModel& model,
                                               const EngineOptions& engine, SpeculationSetup setup) {
   if (!options.enable) return nullptr;
@@ -110,7 +111,7 @@ std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& op
   const int64_t vocabulary = model.config().vocabulary;
   Drafters drafters = make_drafters(options, setup.network);
   if (drafters.all.empty()) return nullptr;
-  for (const spec::Strategy& strategy :
+  for (const drafter::Strategy& strategy :
        setup.strategy ? std::vector{*setup.strategy} : options.eagle.strategies())
     check_fits(strategy, model, engine);
   std::unique_ptr<Speculation> speculation;
@@ -127,16 +128,15 @@ std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& op
       return measure_costs(model, network.get(), options, engine);
     };
     if (!setup.costs && !setup.defers_measuring) setup.costs = measure();
-    speculation = std::make_unique<Speculation>(
-        std::move(drafters.all),
-        Speculation::Adaptive{
-            .options = options,
-            .kinds = std::move(drafters.competing),
-            .costs = std::move(setup.costs),
-            .measure_costs = measure,
-            .max_rows = engine.max_batch_tokens,
-            .seed = setup.seed},
-        vocabulary);
+    speculation =
+        std::make_unique<Speculation>(std::move(drafters.all),
+                                      Speculation::Adaptive{.options = options,
+                                                            .kinds = std::move(drafters.competing),
+                                                            .costs = std::move(setup.costs),
+                                                            .measure_costs = measure,
+                                                            .max_rows = engine.max_batch_tokens,
+                                                            .seed = setup.seed},
+                                      vocabulary);
   }
   if (!options.is_coupled())
     speculation->set_target_only({options.accept_threshold_single, options.accept_threshold_acc});

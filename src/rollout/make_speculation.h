@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "model/draft_network.h"
+#include "drafter/eagle/draft_network.h"
 #include "model/policy_model.h"
 #include "rollout/engine_options.h"
 #include "rollout/speculation.h"
@@ -15,28 +15,30 @@ namespace tlt::rollout {
 
 // Measures the cost of forward passes and proposals of an engine with these options; takes about
 // half a second. network: the draft model of an EAGLE drafter, or null.
-spec::CostTable measure_costs(const model::PolicyModel& model, const model::DraftNetwork* network,
-                              const spec::SpeculationOptions& options, const EngineOptions& engine);
+speculation::CostTable measure_costs(const model::PolicyModel& model,
+                                     const drafter::DraftNetwork* network,
+                                     const speculation::SpeculationOptions& options,
+                                     const EngineOptions& engine);
 
 struct SpeculationSetup {
   // The draft model of the EAGLE drafter; null: no EAGLE drafter.
-  std::shared_ptr<const model::DraftNetwork> network = {};
+  std::shared_ptr<const drafter::DraftNetwork> network = {};
   uint64_t seed = 0;
   // Fixed strategy, with the one drafter that the options name; nullopt: the tuner chooses.
-  std::optional<spec::Strategy> strategy = {};
+  std::optional<drafter::Strategy> strategy = {};
   // Costs measured before; nullopt: they are measured if a tuner needs them.
-  std::optional<spec::CostTable> costs = {};
+  std::optional<speculation::CostTable> costs = {};
   // Measure only after Speculation::kMeasureAfterSeconds of decoding.
   bool defers_measuring = false;
 };
 
 // Loads the draft model of speculative.eagle.spec_model_path; null when the options use none.
 // InputError when it does not fit the model.
-std::shared_ptr<model::DraftNetwork> load_draft_network(const spec::SpeculationOptions& options,
-                                                        const model::PolicyModel& model);
+std::shared_ptr<drafter::DraftNetwork> load_draft_network(
+    const speculation::SpeculationOptions& options, const model::PolicyModel& model);
 
 // Null when speculation is disabled or no drafter is available.
-std::unique_ptr<Speculation> make_speculation(const spec::SpeculationOptions& options,
+std::unique_ptr<Speculation> make_speculation(const speculation::SpeculationOptions& options,
                                               const model::PolicyModel& model,
                                               const EngineOptions& engine,
                                               SpeculationSetup setup = {});

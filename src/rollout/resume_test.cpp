@@ -5,9 +5,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "model/draft_eagle.h"
-#include "spec/eagle_drafter.h"
-#include "spec/suffix_drafter.h"
+#include "drafter/eagle/draft_eagle.h"
+#include "drafter/eagle/eagle_drafter.h"
+#include "drafter/suffix/suffix_drafter.h"
 #include "tests/support/plain_drafter.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tiny_model.h"
@@ -29,32 +29,33 @@ struct Received {
 // Proposes repetitions of the last token. Its inputs must come in order and without gaps.
 class RecordingDrafter final : public tests::PlainDrafter {
  public:
-  explicit RecordingDrafter(std::map<spec::SequenceId, Received>& received) : received_(received) {}
+  explicit RecordingDrafter(std::map<drafter::SequenceId, Received>& received)
+      : received_(received) {}
 
   std::string_view kind() const override { return "suffix"; }
   bool reads_states() const override { return true; }
-  void read_states(spec::SequenceId id, int64_t first, const at::Tensor& hidden,
+  void read_states(drafter::SequenceId id, int64_t first, const at::Tensor& hidden,
                    std::span<const int32_t> rows) override {
     EXPECT_EQ(first, std::ssize(running_[id].states));
     for (const int32_t row : rows) running_[id].states.push_back(hidden[row].clone());
   }
-  void end(spec::SequenceId id, std::span<const int32_t> response) override {
+  void end(drafter::SequenceId id, std::span<const int32_t> response) override {
     received_[id] = std::move(running_[id]);
     received_[id].tokens.assign(response.begin(), response.end());
     running_.erase(id);
   }
-  void propose(std::span<const spec::DraftRequest> requests) override {
-    for (const spec::DraftRequest& request : requests) {
+  void propose(std::span<const drafter::DraftRequest> requests) override {
+    for (const drafter::DraftRequest& request : requests) {
       EXPECT_EQ(running_[request.id].states.size(), request.response.size());
-      int32_t node = spec::DraftTree::kRoot;
+      int32_t node = drafter::DraftTree::kRoot;
       for (int64_t i = 0; i < std::min<int64_t>(request.strategy.depth, 2); ++i)
         node = request.tree->add(node, request.response.back(), 0.5f);
     }
   }
 
  private:
-  std::map<spec::SequenceId, Received>& received_;
-  std::map<spec::SequenceId, Received> running_;
+  std::map<drafter::SequenceId, Received>& received_;
+  std::map<drafter::SequenceId, Received> running_;
 };
 
 // Keeps the model's state at each position of the prompts and samples.
@@ -67,7 +68,7 @@ class KeepingTap final : public HiddenStateObserver {
           hidden[static_cast<int64_t>(i)].clone();
   }
   // The state that token i of a response was sampled from.
-  const at::Tensor& state(spec::SequenceId id, int32_t prompt_tokens, int32_t i) const {
+  const at::Tensor& state(drafter::SequenceId id, int32_t prompt_tokens, int32_t i) const {
     const uint32_t sample = i == 0 ? kPrompt : id.sample;
     return states_.at({id.prompt_id, sample}).at(prompt_tokens - 1 + i);
   }
@@ -196,7 +197,7 @@ TEST_F(ResumeTest, MigratedResponsesEndAsUnmigratedOnes) {
 }
 
 TEST_F(ResumeTest, DraftersGetTheWholeResponseAndItsStates) {
-  std::map<spec::SequenceId, Received> want;
+  std::map<drafter::SequenceId, Received> want;
   {
     KeepingTap tap;
     Speculation speculation(std::make_unique<RecordingDrafter>(want), {4, 2, 6}, kVocabulary);
@@ -206,7 +207,7 @@ TEST_F(ResumeTest, DraftersGetTheWholeResponseAndItsStates) {
     EXPECT_GT(speculation.stats().accepted_tokens, 50);
     for (const Group& group : groups())
       for (uint32_t sample = 0; sample < 3; ++sample) {
-        const spec::SequenceId id{group.prompt_id, sample};
+        const drafter::SequenceId id{group.prompt_id, sample};
         const std::vector<at::Tensor>& states = want[id].states;
         for (int32_t i = 0; i < std::ssize(states); ++i)
           EXPECT_TRUE(at::equal(states[static_cast<size_t>(i)],
@@ -215,12 +216,12 @@ TEST_F(ResumeTest, DraftersGetTheWholeResponseAndItsStates) {
       }
   }
   for (const int64_t pages : {300, 12}) {
-    std::map<spec::SequenceId, Received> got;  // of the engine that a response ended in
+    std::map<drafter::SequenceId, Received> got;  // of the engine that a response ended in
     std::vector<std::unique_ptr<Speculation>> speculations;
     std::vector<std::unique_ptr<Engine>> engines;
     for (int i = 0; i < 3; ++i) {
-      speculations.push_back(std::make_unique<Speculation>(std::make_unique<RecordingDrafter>(got),
-                                                           spec::Strategy{4, 2, 6}, kVocabulary));
+      speculations.push_back(std::make_unique<Speculation>(
+          std::make_unique<RecordingDrafter>(got), drafter::Strategy{4, 2, 6}, kVocabulary));
       engines.push_back(std::make_unique<Engine>(*model_, options(pages), &letters_, nullptr,
                                                  speculations.back().get()));
     }
@@ -242,21 +243,21 @@ TEST_F(ResumeTest, DraftersGetTheWholeResponseAndItsStates) {
 }
 
 TEST_F(ResumeTest, DraftTokensAreAcceptedAfterMigration) {
-  model::EagleNetwork network(*model_, model::EagleNetwork::config_for(model_->config()));
+  drafter::EagleNetwork network(*model_, drafter::EagleNetwork::config_for(model_->config()));
   network.initialize(3);
   for (const bool with_eagle : {true, false}) {
     std::vector<std::unique_ptr<Speculation>> speculations;
     std::vector<std::unique_ptr<Engine>> engines;
     for (int i = 0; i < 3; ++i) {
-      std::unique_ptr<spec::Drafter> drafter;
+      std::unique_ptr<drafter::Drafter> drafter;
       if (with_eagle)
-        drafter = std::make_unique<spec::EagleDrafter>(
-            network, spec::EagleDrafterOptions{
+        drafter = std::make_unique<drafter::EagleDrafter>(
+            network, drafter::EagleDrafterOptions{
                          .window = 30, .kv_memory_bytes = 200 * network.kv_shape().page_bytes()});
       else
-        drafter = std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
-      speculations.push_back(
-          std::make_unique<Speculation>(std::move(drafter), spec::Strategy{4, 2, 6}, kVocabulary));
+        drafter = std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{});
+      speculations.push_back(std::make_unique<Speculation>(
+          std::move(drafter), drafter::Strategy{4, 2, 6}, kVocabulary));
       engines.push_back(std::make_unique<Engine>(*model_, options(40), &letters_, nullptr,
                                                  speculations.back().get()));
     }

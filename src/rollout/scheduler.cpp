@@ -130,10 +130,10 @@ void Scheduler::plan_response(size_t index) {
 // Trees get leftover resources only: rows beyond one per sequence, and pages that need no
 // preemption.
 bool Scheduler::try_plan_tree(Sequence& sequence, int32_t root) {
-  const spec::DraftTree& draft = sequence.draft;
+  const drafter::DraftTree& draft = sequence.draft;
   if (draft.empty() || draft.size() > spare_rows_) return false;
   int32_t depth = 0;
-  for (const spec::DraftNode& node : draft.nodes()) depth = std::max(depth, node.depth);
+  for (const drafter::DraftNode& node : draft.nodes()) depth = std::max(depth, node.depth);
   TLT_CHECK(depth < sequence.remaining(), "a draft of ", depth, " tokens where ",
             sequence.remaining(), " remain");
   const int64_t pages = pages_for(sequence.known() + depth) - std::ssize(sequence.pages);
@@ -141,7 +141,7 @@ bool Scheduler::try_plan_tree(Sequence& sequence, int32_t root) {
   for (int64_t i = 0; i < pages; ++i) sequence.pages.push_back(*pool_.try_take());
   plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows()), &sequence, /*is_tree=*/true});
   plan_.batch.add_tree(root, sequence.computed, sequence.pages.data());
-  for (const spec::DraftNode& node : draft.nodes()) plan_.batch.add_node(node.token, node.depth);
+  for (const drafter::DraftNode& node : draft.nodes()) plan_.batch.add_node(node.token, node.depth);
   spare_rows_ -= draft.size();
   return true;
 }

@@ -15,11 +15,11 @@
 #include <optional>
 #include <vector>
 
+#include "drafter/draft_tree.h"
 #include "ops/batch.h"
 #include "ops/sampling.h"
 #include "rollout/request.h"
 #include "rollout/stop_string.h"
-#include "spec/draft_tree.h"
 
 namespace tlt::rollout {
 
@@ -65,7 +65,7 @@ struct Sequence {
   std::unique_ptr<StopFinder> stop_finder;
   std::vector<int32_t> begun;  // prefix of `tokens` that another engine sampled (resumed)
 
-  spec::DraftTree draft;  // draft tokens of the next step; empty: none
+  drafter::DraftTree draft;  // draft tokens of the next step; empty: none
 
   std::vector<ops::PageId> pages;  // empty: not started
   int32_t computed = 0;  // positions, from the prompt's first, whose KV entries are in `pages`

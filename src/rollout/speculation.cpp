@@ -41,7 +41,7 @@ void DraftStats::add(const DraftStats& other) {
   failed = failed || other.failed;
 }
 
-Speculation::Speculation(std::unique_ptr<spec::Drafter> drafter, spec::Strategy strategy,
+Speculation::Speculation(std::unique_ptr<drafter::Drafter> drafter, drafter::Strategy strategy,
                          int64_t vocabulary)
     : arm_{std::string(drafter->kind()), strategy},
       vocabulary_(vocabulary),
@@ -49,17 +49,17 @@ Speculation::Speculation(std::unique_ptr<spec::Drafter> drafter, spec::Strategy 
   add(std::move(drafter));
 }
 
-Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters,
-                         spec::Strategy strategy, int64_t vocabulary)
+Speculation::Speculation(std::vector<std::unique_ptr<drafter::Drafter>> drafters,
+                         drafter::Strategy strategy, int64_t vocabulary)
     : arm_{kMixed, strategy}, vocabulary_(vocabulary), clock_(steady_clock()) {
-  for (std::unique_ptr<spec::Drafter>& drafter : drafters) add(std::move(drafter));
+  for (std::unique_ptr<drafter::Drafter>& drafter : drafters) add(std::move(drafter));
   add_mixed();
 }
 
-Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, Adaptive adaptive,
+Speculation::Speculation(std::vector<std::unique_ptr<drafter::Drafter>> drafters, Adaptive adaptive,
                          int64_t vocabulary)
     : adaptive_(std::move(adaptive)), vocabulary_(vocabulary), clock_(*adaptive_->clock) {
-  for (std::unique_ptr<spec::Drafter>& drafter : drafters) add(std::move(drafter));
+  for (std::unique_ptr<drafter::Drafter>& drafter : drafters) add(std::move(drafter));
   if (std::ranges::find(adaptive_->kinds, kMixed) != adaptive_->kinds.end()) add_mixed();
   TLT_CHECK(adaptive_->costs || adaptive_->measure_costs);
   if (adaptive_->costs) make_tuner();
@@ -67,23 +67,23 @@ Speculation::Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, A
 
 Speculation::~Speculation() = default;
 
-void Speculation::add(std::unique_ptr<spec::Drafter> drafter) {
+void Speculation::add(std::unique_ptr<drafter::Drafter> drafter) {
   reads_states_ = reads_states_ || drafter->reads_states();
   members_.push_back({std::move(drafter), {}, {}});
 }
 
 void Speculation::add_mixed() {
-  std::vector<spec::Drafter*> drafters;
+  std::vector<drafter::Drafter*> drafters;
   for (const Member& member : members_) drafters.push_back(member.drafter.get());
-  const auto try_propose = [this](size_t drafter, std::span<const spec::DraftRequest> requests) {
+  const auto try_propose = [this](size_t drafter, std::span<const drafter::DraftRequest> requests) {
     Member& member = members_[drafter];
-    guard(member, [&](spec::Drafter& it) {
+    guard(member, [&](drafter::Drafter& it) {
       it.propose(requests);
-      for (const spec::DraftRequest& request : requests) check(request);
+      for (const drafter::DraftRequest& request : requests) check(request);
     });
     return !member.stats.failed;
   };
-  auto mixed = std::make_unique<spec::MixedDrafter>(std::move(drafters), try_propose);
+  auto mixed = std::make_unique<drafter::MixedDrafter>(std::move(drafters), try_propose);
   mixed_ = mixed.get();
   add(std::move(mixed));
 }
@@ -109,11 +109,11 @@ void Speculation::make_tuner() {
     if (competes(member)) kinds.emplace_back(member.drafter->kind());
   tuner_.reset();
   if (!kinds.empty())
-    tuner_ = std::make_unique<spec::Tuner>(adaptive_->options,
-                                           spec::Tuner::Setup{.kinds = std::move(kinds),
-                                                              .costs = *adaptive_->costs,
-                                                              .max_rows = adaptive_->max_rows,
-                                                              .seed = adaptive_->seed});
+    tuner_ = std::make_unique<speculation::Tuner>(
+        adaptive_->options, speculation::Tuner::Setup{.kinds = std::move(kinds),
+                                                      .costs = *adaptive_->costs,
+                                                      .max_rows = adaptive_->max_rows,
+                                                      .seed = adaptive_->seed});
 }
 
 void Speculation::measure_if_due() {
@@ -143,13 +143,13 @@ void Speculation::for_each_drafter(const Call& call) {
 // Passes the logged states to the drafters: of all sequences, but in an exploration step of the
 // requested ones only.
 void Speculation::deliver_states() {
-  const auto is_wanted = [&](spec::SequenceId id) {
+  const auto is_wanted = [&](drafter::SequenceId id) {
     return !is_exploration() ||
-           std::ranges::find(requests_, id, &spec::DraftRequest::id) != requests_.end();
+           std::ranges::find(requests_, id, &drafter::DraftRequest::id) != requests_.end();
   };
-  log_.take(is_wanted, [&](spec::SequenceId id, int64_t first, const TargetStates& states,
+  log_.take(is_wanted, [&](drafter::SequenceId id, int64_t first, const TargetStates& states,
                            std::span<const int32_t> rows) {
-    for_each_drafter([&](spec::Drafter& drafter) {
+    for_each_drafter([&](drafter::Drafter& drafter) {
       if (drafter.reads_states())
         drafter.read_states(id, first, states.seen_by(drafter.layers()), rows);
     });
@@ -160,7 +160,7 @@ void Speculation::deliver_states() {
 Speculation::Member* Speculation::choose() {
   if (adaptive_) {
     if (std::exchange(has_new_failure_, false) && adaptive_->costs) make_tuner();
-    arm_ = tuner_ ? tuner_->choose(load_) : spec::Arm{};
+    arm_ = tuner_ ? tuner_->choose(load_) : speculation::Arm{};
   }
   if (arm_.is_off()) return nullptr;
   const auto drafts = [&](const Member& member) {
@@ -170,12 +170,12 @@ Speculation::Member* Speculation::choose() {
   return member == members_.end() ? nullptr : &*member;
 }
 
-void Speculation::check(const spec::DraftRequest& request) {
-  const spec::DraftTree& tree = *request.tree;
+void Speculation::check(const drafter::DraftRequest& request) {
+  const drafter::DraftTree& tree = *request.tree;
   TLT_CHECK(tree.size() < request.strategy.verify, "a tree of ", tree.size(), " nodes for ",
             to_string(request.strategy));
   TLT_CHECK(tree.is_depth_first(), "a tree that is not in depth-first order");
-  for (const spec::DraftNode& node : tree.nodes()) {
+  for (const drafter::DraftNode& node : tree.nodes()) {
     TLT_CHECK(node.depth <= request.strategy.depth, "a node of depth ", node.depth, " for ",
               to_string(request.strategy));
     TLT_CHECK(node.token >= 0 && node.token < vocabulary_, "token ", node.token,
@@ -211,7 +211,7 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   for (const auto& sequence : running) {
     if (!sequence->decodes()) continue;
     // No tree starts at a response's last token, so a path is shorter than what remains.
-    spec::Strategy strategy = arm_.strategy;
+    drafter::Strategy strategy = arm_.strategy;
     strategy.depth = std::min(strategy.depth, sequence->remaining() - 1);
     if (strategy.depth < 1) continue;
     const GroupState& group = *sequence->group;
@@ -224,12 +224,12 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
   }
   if (is_exploration()) limit_exploration();
   deliver_states();
-  guard(*drafting_, [&](spec::Drafter& drafter) {
+  guard(*drafting_, [&](drafter::Drafter& drafter) {
     if (!requests_.empty()) drafter.propose(requests_);
-    for (const spec::DraftRequest& request : requests_) check(request);
+    for (const drafter::DraftRequest& request : requests_) check(request);
   });
   if (drafting_->stats.failed) {
-    for (const spec::DraftRequest& request : requests_) request.tree->clear();
+    for (const drafter::DraftRequest& request : requests_) request.tree->clear();
     drafting_ = nullptr;
     return;
   }
@@ -241,7 +241,7 @@ void Speculation::propose_trees(std::span<const std::unique_ptr<Sequence>> runni
 
 // Empty with FastRL's rule: its token depends on the draft tokens, which therefore must not depend
 // on its uniform.
-spec::SharedUniforms Speculation::uniforms_of(const Sequence& sequence, int64_t tokens) {
+drafter::SharedUniforms Speculation::uniforms_of(const Sequence& sequence, int64_t tokens) {
   const ops::SamplingRule& rule = sequence.group->rule;
   if (target_only_ || rule.temperature <= 0) return {};
   const size_t first = uniforms_.size();
@@ -252,9 +252,9 @@ spec::SharedUniforms Speculation::uniforms_of(const Sequence& sequence, int64_t 
 
 // Exploration steps draft only for the sequences with the shortest responses.
 void Speculation::limit_exploration() {
-  if (std::ssize(requests_) <= spec::kExplorationSequences) return;
-  const auto few = requests_.begin() + spec::kExplorationSequences;
-  std::ranges::nth_element(requests_, few, {}, [](const spec::DraftRequest& request) {
+  if (std::ssize(requests_) <= speculation::kExplorationSequences) return;
+  const auto few = requests_.begin() + speculation::kExplorationSequences;
+  std::ranges::nth_element(requests_, few, {}, [](const drafter::DraftRequest& request) {
     return std::pair(request.response.size(), request.id);
   });
   requests_.erase(few, requests_.end());
@@ -264,7 +264,7 @@ void Speculation::limit_exploration() {
 void Speculation::prune_trees() {
   if (tokens_per_second_ <= 0 || requests_.empty()) return;
   trees_.clear();
-  for (const spec::DraftRequest& request : requests_) trees_.push_back(request.tree);
+  for (const drafter::DraftRequest& request : requests_) trees_.push_back(request.tree);
   keep_.resize(trees_.size());
   drafting_->budget.split({.trees = trees_,
                            .tokens_per_second = tokens_per_second_ * cost_factor_,
@@ -284,7 +284,7 @@ Layers Speculation::layers() const {
 void Speculation::read_prompt(uint32_t prompt_id, int32_t position, const TargetStates& states,
                               std::span<const int32_t> tokens) {
   if (!reads_states_) return;
-  for_each_drafter([&](spec::Drafter& drafter) {
+  for_each_drafter([&](drafter::Drafter& drafter) {
     if (drafter.reads_states())
       drafter.read_prompt(prompt_id, position, states.seen_by(drafter.layers()), tokens);
   });
@@ -319,33 +319,34 @@ void Speculation::committed(const SampleRequest& draw, const SampleResult& drawn
     if (sequence.draft.empty() && was_requested(sequence)) verified_.push_back({});
     return;
   }
-  const spec::VerifiedTree tree{sequence.draft.nodes(), drawn.path[tokens - 1] - 1};
+  const drafter::VerifiedTree tree{sequence.draft.nodes(), drawn.path[tokens - 1] - 1};
   verified_.push_back(tree);
   count(tree, tokens);
 }
 
 bool Speculation::was_requested(const Sequence& sequence) const {
   return !is_exploration() || std::ranges::find(requests_, &sequence.draft,
-                                                &spec::DraftRequest::tree) != requests_.end();
+                                                &drafter::DraftRequest::tree) != requests_.end();
 }
 
-void Speculation::count(const spec::VerifiedTree& tree, size_t tokens) {
+void Speculation::count(const drafter::VerifiedTree& tree, size_t tokens) {
   DraftStats& stats = drafting_->stats;
   ++stats.trees;
   stats.drafted_tokens += std::ssize(tree.nodes);
   stats.accepted_tokens += static_cast<int64_t>(tokens) - 1;
   int32_t depth = 0;
-  for (const spec::DraftNode& node : tree.nodes) depth = std::max(depth, node.depth);
+  for (const drafter::DraftNode& node : tree.nodes) depth = std::max(depth, node.depth);
   for (size_t i = 0; i < std::min<size_t>(static_cast<size_t>(depth), DraftStats::kLevels); ++i) {
     ++stats.drafted_at[i];
     if (i + 1 < tokens) ++stats.accepted_at[i];
   }
   if (drafting_->drafter.get() != mixed_) return;
-  const auto count_drafters = [&](const spec::DraftNode& node, int64_t DraftStats::*counter) {
+  const auto count_drafters = [&](const drafter::DraftNode& node, int64_t DraftStats::*counter) {
     for (size_t i = 0; i + 1 < members_.size(); ++i)
       members_[i].stats.*counter += node.origin.drafters >> i & 1;
   };
-  for (const spec::DraftNode& node : tree.nodes) count_drafters(node, &DraftStats::mixed_drafted);
+  for (const drafter::DraftNode& node : tree.nodes)
+    count_drafters(node, &DraftStats::mixed_drafted);
   for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent)
     count_drafters(tree.nodes[static_cast<size_t>(i)], &DraftStats::mixed_accepted);
 }
@@ -365,13 +366,13 @@ void Speculation::learn(bool has_prompt_rows) {
   if (!adaptive_ || !tuner_ || before <= 0) return;
   if (!has_prompt_rows) update_speed(seconds);
   if (drafting_) drafting_->budget.record(verified_);
-  tuner_->record(drafting_ ? arm_ : spec::Arm{}, {.batch = batch_,
-                                                  .context = load_.context,
-                                                  .tokens = tokens_,
-                                                  .trees = verified_,
-                                                  .seconds = seconds,
-                                                  .draft_seconds = draft_seconds_,
-                                                  .has_prompt_rows = has_prompt_rows});
+  tuner_->record(drafting_ ? arm_ : speculation::Arm{}, {.batch = batch_,
+                                                         .context = load_.context,
+                                                         .tokens = tokens_,
+                                                         .trees = verified_,
+                                                         .seconds = seconds,
+                                                         .draft_seconds = draft_seconds_,
+                                                         .has_prompt_rows = has_prompt_rows});
   learning += kRateShare * (step_.seconds() - before - learning);
 }
 
@@ -380,7 +381,7 @@ void Speculation::update_speed(double seconds) {
   const double rate = static_cast<double>(tokens_) / seconds;
   tokens_per_second_ =
       tokens_per_second_ > 0 ? tokens_per_second_ + kRateShare * (rate - tokens_per_second_) : rate;
-  const spec::StepOutcome step{.batch = batch_, .trees = verified_};
+  const speculation::StepOutcome step{.batch = batch_, .trees = verified_};
   const double table = adaptive_->costs->target_seconds(static_cast<double>(step.rows()),
                                                         static_cast<double>(batch_), load_.context);
   const double factor = std::clamp((seconds - draft_seconds_) / table, kLeastFactor, kMostFactor);
@@ -388,9 +389,9 @@ void Speculation::update_speed(double seconds) {
 }
 
 void Speculation::ended(const Response& response) {
-  const spec::SequenceId id{response.prompt_id, response.sample};
+  const drafter::SequenceId id{response.prompt_id, response.sample};
   if (reads_states_) log_.forget(id);
-  for_each_drafter([&](spec::Drafter& drafter) { drafter.end(id, response.tokens); });
+  for_each_drafter([&](drafter::Drafter& drafter) { drafter.end(id, response.tokens); });
 }
 
 int64_t Speculation::spare_capacity(int64_t sequences) {
@@ -402,7 +403,7 @@ void Speculation::begin_rollout() {
 }
 
 void Speculation::new_weights() {
-  for_each_drafter([](spec::Drafter& drafter) { drafter.new_weights(); });
+  for_each_drafter([](drafter::Drafter& drafter) { drafter.new_weights(); });
   if (tuner_) tuner_->new_weights();
 }
 

@@ -6,10 +6,10 @@
 // mixed trees, with one warning; decoding continues without it.
 //
 // Owns       the drafters, the tuner, the row budgets.
-// Not here   which drafters there are (make_speculation.h); how the tuner chooses (spec/tuner.h).
+// Not here   which drafters there are (make_speculation.h); how the tuner chooses (speculation/tuner.h).
 // Threading  engine thread only.
 //
-//   Speculation speculation(std::make_unique<spec::SuffixDrafter>(…), parse_strategy("8_4_16"),
+//   Speculation speculation(std::make_unique<drafter::SuffixDrafter>(…), parse_strategy("8_4_16"),
 //                           model.config().vocabulary);
 //   Engine engine(model, options, stop_text, tap, &speculation);
 //
@@ -25,14 +25,14 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "drafter/drafter.h"
+#include "drafter/mixed_drafter.h"
 #include "rollout/hidden_state_log.h"
 #include "rollout/sequence.h"
 #include "rollout/step_plan.h"
 #include "rollout/target_states.h"
-#include "spec/drafter.h"
-#include "spec/mixed_drafter.h"
-#include "spec/row_budget.h"
-#include "spec/tuner.h"
+#include "speculation/row_budget.h"
+#include "speculation/tuner.h"
 
 namespace tlt::rollout {
 
@@ -66,10 +66,11 @@ class Speculation {
  public:
   // This drafter with this strategy in every step. vocabulary: the target's; draft tokens are
   // checked against it.
-  Speculation(std::unique_ptr<spec::Drafter> drafter, spec::Strategy strategy, int64_t vocabulary);
+  Speculation(std::unique_ptr<drafter::Drafter> drafter, drafter::Strategy strategy,
+              int64_t vocabulary);
 
   // All drafters in one mixed tree, with this strategy, in every step.
-  Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, spec::Strategy strategy,
+  Speculation(std::vector<std::unique_ptr<drafter::Drafter>> drafters, drafter::Strategy strategy,
               int64_t vocabulary);
 
   static constexpr double kMeasureAfterSeconds = 0.5;
@@ -77,19 +78,19 @@ class Speculation {
   // The tuner chooses a drafter and a strategy, or `off`, for each step.
   // REQUIRES: costs or measure_costs.
   struct Adaptive {
-    spec::SpeculationOptions options;
+    speculation::SpeculationOptions options;
     // Kinds that the tuner chooses from: drafters, and "mixed" for all of them in one tree. Empty:
     // each drafter alone.
     std::vector<std::string> kinds = {};
     // nullopt: measured by measure_costs after kMeasureAfterSeconds of decoding, without drafts
     // until then. Shorter work would not repay the time of measuring.
-    std::optional<spec::CostTable> costs = {};
-    std::function<spec::CostTable()> measure_costs = {};
+    std::optional<speculation::CostTable> costs = {};
+    std::function<speculation::CostTable()> measure_costs = {};
     int64_t max_rows = 0;  // of a forward pass
     uint64_t seed = 0;
     const Clock* clock = &steady_clock();  // times the steps
   };
-  Speculation(std::vector<std::unique_ptr<spec::Drafter>> drafters, Adaptive adaptive,
+  Speculation(std::vector<std::unique_ptr<drafter::Drafter>> drafters, Adaptive adaptive,
               int64_t vocabulary);
   ~Speculation();
 
@@ -129,16 +130,16 @@ class Speculation {
   const std::optional<ops::TargetOnlyRule>& target_only() const { return target_only_; }
 
   // REQUIRES: no tuner. Holds from the next step on.
-  void set_strategy(const spec::Strategy& strategy) { arm_.strategy = strategy; }
+  void set_strategy(const drafter::Strategy& strategy) { arm_.strategy = strategy; }
   // Arm and load of the latest step.
-  const spec::Arm& arm() const { return arm_; }
-  const spec::Load& load() const { return load_; }
+  const speculation::Arm& arm() const { return arm_; }
+  const speculation::Load& load() const { return load_; }
 
   SpeculationStats stats() const;  // of all drafters
   const DraftStats& stats_of(size_t drafter) const { return members_[drafter].stats; }
   std::vector<std::string> kinds() const;
   // Null: a fixed strategy.
-  const spec::Tuner* tuner() const { return tuner_.get(); }
+  const speculation::Tuner* tuner() const { return tuner_.get(); }
   int64_t memory_bytes() const;
 
   // The learned state as JSON; "" without a tuner. restore() ignores the state of other drafters or
@@ -148,8 +149,8 @@ class Speculation {
 
  private:
   struct Member {
-    std::unique_ptr<spec::Drafter> drafter;
-    spec::RowBudget budget;
+    std::unique_ptr<drafter::Drafter> drafter;
+    speculation::RowBudget budget;
     DraftStats stats;
   };
 
@@ -158,33 +159,33 @@ class Speculation {
   template <class Call>
   void for_each_drafter(const Call& call);
   void deliver_states();
-  void add(std::unique_ptr<spec::Drafter> drafter);
+  void add(std::unique_ptr<drafter::Drafter> drafter);
   void add_mixed();
   void make_tuner();
   void measure_if_due();
   bool competes(const Member& member) const;
   Member* choose();
   bool is_exploration() const { return adaptive_ && tuner_ && tuner_->is_exploration(); }
-  spec::SharedUniforms uniforms_of(const Sequence& sequence, int64_t tokens);
+  drafter::SharedUniforms uniforms_of(const Sequence& sequence, int64_t tokens);
   void limit_exploration();
   bool was_requested(const Sequence& sequence) const;
-  void check(const spec::DraftRequest& request);
+  void check(const drafter::DraftRequest& request);
   void propose_trees(std::span<const std::unique_ptr<Sequence>> running);
   void prune_trees();
   void learn(bool has_prompt_rows);
   void update_speed(double seconds);
-  void count(const spec::VerifiedTree& tree, size_t tokens);
+  void count(const drafter::VerifiedTree& tree, size_t tokens);
 
   std::vector<Member> members_;
   bool reads_states_ = false;  // any member does
   HiddenStateLog log_;
-  spec::MixedDrafter* mixed_ = nullptr;  // the last member's drafter, or null
+  drafter::MixedDrafter* mixed_ = nullptr;  // the last member's drafter, or null
   std::optional<ops::TargetOnlyRule> target_only_;
   std::optional<Adaptive> adaptive_;
-  std::unique_ptr<spec::Tuner> tuner_;
+  std::unique_ptr<speculation::Tuner> tuner_;
   double unmeasured_seconds_ = 0;  // decoding time before costs were measured
   bool has_new_failure_ = false;   // a drafter threw that the tuner still has
-  spec::Arm arm_;                  // of the current step
+  speculation::Arm arm_;           // of the current step
   Member* drafting_ = nullptr;     // drafter of the current step, or null
   const int64_t vocabulary_;
   int64_t decode_steps_ = 0;
@@ -196,18 +197,18 @@ class Speculation {
   const Clock& clock_;
 
   // State of the current step.
-  spec::Load load_{0};  // as planned; batch_ counts the sequences that actually decoded
+  speculation::Load load_{0};  // as planned; batch_ counts the sequences that actually decoded
   Stopwatch step_{clock_};
   bool has_commits_ = false;
   Stopwatch commits_{clock_};  // since the step's first commit
   int64_t batch_ = 0;          // sequences that decoded
   int64_t tokens_ = 0;
   double draft_seconds_ = 0;
-  std::vector<spec::VerifiedTree> verified_;
+  std::vector<drafter::VerifiedTree> verified_;
   // Scratch.
   std::vector<double> uniforms_;  // of all requests
-  std::vector<spec::DraftRequest> requests_;
-  std::vector<const spec::DraftTree*> trees_;
+  std::vector<drafter::DraftRequest> requests_;
+  std::vector<const drafter::DraftTree*> trees_;
   std::vector<int32_t> keep_;
   std::vector<int32_t> rows_;  // rows of the forward pass that tokens were sampled from
 };

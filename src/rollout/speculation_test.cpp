@@ -8,8 +8,8 @@
 #include <new>
 
 #include "base/random.h"
+#include "drafter/suffix/suffix_drafter.h"
 #include "rollout/engine.h"
-#include "spec/suffix_drafter.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/plain_drafter.h"
 #include "tests/support/rollouts.h"
@@ -25,9 +25,9 @@ constexpr int64_t kSequences = 6;
 class EchoDrafter final : public tests::PlainDrafter {
  public:
   std::string_view kind() const override { return "echo"; }
-  void propose(std::span<const spec::DraftRequest> requests) override {
-    for (const spec::DraftRequest& request : requests) {
-      int32_t node = spec::DraftTree::kRoot;
+  void propose(std::span<const drafter::DraftRequest> requests) override {
+    for (const drafter::DraftRequest& request : requests) {
+      int32_t node = drafter::DraftTree::kRoot;
       for (int64_t depth = 0; depth < std::min<int64_t>(request.strategy.depth, 3); ++depth)
         node = request.tree->add(node, request.response.back(), 0.5f);
     }
@@ -42,9 +42,9 @@ class SpeculationTest : public ::testing::Test {
     model_ = tests::make_tiny_model(config_, at::kFloat);
   }
 
-  std::vector<std::unique_ptr<spec::Drafter>> drafters() const {
-    std::vector<std::unique_ptr<spec::Drafter>> drafters;
-    drafters.push_back(std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{}));
+  std::vector<std::unique_ptr<drafter::Drafter>> drafters() const {
+    std::vector<std::unique_ptr<drafter::Drafter>> drafters;
+    drafters.push_back(std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{}));
     drafters.push_back(std::make_unique<EchoDrafter>());
     return drafters;
   }
@@ -105,7 +105,8 @@ TEST_F(SpeculationTest, HotPathAllocatesNothing) {
   expect_as_non_speculative("suffix", suffix);
   Speculation mixed(drafters(), {4, 2, 8}, config_.vocabulary);
   expect_as_non_speculative("mixed", mixed);
-  const spec::CostTable costs({{1, 1, 1e-3}, {1, 64, 1.1e-3}, {8, 8, 2e-3}, {8, 500, 3e-3}}, {});
+  const speculation::CostTable costs({{1, 1, 1e-3}, {1, 64, 1.1e-3}, {8, 8, 2e-3}, {8, 500, 3e-3}},
+                                     {});
   const tests::TickingClock clock;
   Speculation tuned(drafters(),
                     {.options = {},
@@ -123,7 +124,8 @@ TEST_F(SpeculationTest, CostsAreMeasuredAfterSomeDecoding) {
   int measured = 0;
   const auto measure = [&] {
     ++measured;
-    return spec::CostTable({{1, 1, 1e-3}, {1, 64, 1.1e-3}, {8, 8, 2e-3}, {8, 500, 3e-3}}, {});
+    return speculation::CostTable({{1, 1, 1e-3}, {1, 64, 1.1e-3}, {8, 8, 2e-3}, {8, 500, 3e-3}},
+                                  {});
   };
   Speculation deferred(drafters(),
                        {.options = {}, .measure_costs = measure, .max_rows = 1000, .clock = &clock},
@@ -150,7 +152,7 @@ TEST_F(SpeculationTest, LoadIsTheMeanContextOfDecodingSequences) {
   const tests::TickingClock clock;
   Speculation tuned(drafters(),
                     {.options = {},
-                     .costs = spec::CostTable({{1, 1, 1e-3}}, {}),
+                     .costs = speculation::CostTable({{1, 1, 1e-3}}, {}),
                      .max_rows = 1000,
                      .clock = &clock},
                     config_.vocabulary);
@@ -176,7 +178,7 @@ TEST_F(SpeculationTest, LoadIsTheMeanContextOfDecodingSequences) {
 }
 
 TEST_F(SpeculationTest, SpareCapacityFollowsTheCostTable) {
-  const auto room = [&](const spec::CostTable& costs, int64_t max_running) {
+  const auto room = [&](const speculation::CostTable& costs, int64_t max_running) {
     const tests::TickingClock clock;
     Speculation tuned(drafters(),
                       {.options = {}, .costs = costs, .max_rows = 1000, .clock = &clock},
@@ -191,8 +193,10 @@ TEST_F(SpeculationTest, SpareCapacityFollowsTheCostTable) {
                    .seed = 3});
     return engine.spare_capacity();
   };
-  const spec::CostTable free({{1, 1, 1e-3}, {1, 64, 1e-3}, {8, 8, 1e-3}, {8, 500, 1e-3}}, {});
-  const spec::CostTable dear({{1, 1, 1e-3}, {1, 64, 64e-3}, {8, 8, 8e-3}, {8, 500, 500e-3}}, {});
+  const speculation::CostTable free({{1, 1, 1e-3}, {1, 64, 1e-3}, {8, 8, 1e-3}, {8, 500, 1e-3}},
+                                    {});
+  const speculation::CostTable dear({{1, 1, 1e-3}, {1, 64, 64e-3}, {8, 8, 8e-3}, {8, 500, 500e-3}},
+                                    {});
   EXPECT_EQ(room(free, 64), 2) << "at most the batch";
   EXPECT_EQ(room(free, 3), 1) << "the engine's free slots";
   EXPECT_EQ(room(dear, 64), 0);
@@ -210,12 +214,12 @@ class UniformRecorder final : public tests::PlainDrafter {
   explicit UniformRecorder(std::map<std::pair<uint32_t, size_t>, double>* uniforms)
       : uniforms_(*uniforms) {}
   std::string_view kind() const override { return "recording"; }
-  void propose(std::span<const spec::DraftRequest> requests) override {
-    for (const spec::DraftRequest& request : requests) {
+  void propose(std::span<const drafter::DraftRequest> requests) override {
+    for (const drafter::DraftRequest& request : requests) {
       size_t position = request.response.size();
       for (const double uniform : request.draws.numbers)
         uniforms_[{request.id.sample, position++}] = uniform;
-      request.tree->add(spec::DraftTree::kRoot, request.response.back(), 0.5f);
+      request.tree->add(drafter::DraftTree::kRoot, request.response.back(), 0.5f);
     }
   }
 

@@ -111,7 +111,7 @@ void TokenSampler::advance(std::span<const SampleRequest> draws, const at::Tenso
     if (!draw.is_tree) continue;
     paths_[walk.draw].push_back(1 + walk.node);
     walk.node = draw.sequence->draft.find_child(walk.node, sampled_[i].token);
-    if (walk.node != spec::DraftTree::kNone) walks_[kept++] = walk;
+    if (walk.node != drafter::DraftTree::kNone) walks_[kept++] = walk;
   }
   walks_.resize(kept);
 }
@@ -123,7 +123,7 @@ void TokenSampler::add_draft_tokens(std::span<const SampleRequest> draws) {
   std::vector<size_t> ends;
   for (const Walk& walk : walks_) {
     if (draws[walk.draw].is_tree) {
-      const spec::DraftTree& tree = draws[walk.draw].sequence->draft;
+      const drafter::DraftTree& tree = draws[walk.draw].sequence->draft;
       for (int32_t node = tree.size() - 1; node > walk.node; --node)
         if (tree[node].parent == walk.node) draft_tokens_.push_back(tree[node].token);
     }

@@ -42,7 +42,7 @@ class TokenSampler {
   struct Walk {
     size_t draw = 0;
     int64_t first_logits = 0;  // row of the root's logits
-    int32_t node = spec::DraftTree::kRoot;
+    int32_t node = drafter::DraftTree::kRoot;
   };
 
   void grow(int64_t rows);

@@ -3,7 +3,7 @@
 //
 //   checkpoints/step_000010/policy/            Hugging Face folder of the policy
 //   checkpoints/step_000010/state/optimizer.safetensors   master weights and moments, float32
-//   checkpoints/step_000010/state/loop.json    how far the run was (rl/loop_state.h); and other
+//   checkpoints/step_000010/state/loop.json    how far the run was (run/loop_state.h); and other
 //   texts checkpoints/step_000010/MANIFEST.json      size and SHA-256 of each file
 //   checkpoints/latest                         "step_000010"
 //

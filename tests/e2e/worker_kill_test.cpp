@@ -67,20 +67,21 @@ std::vector<std::string> sft_in(const std::filesystem::path& folder, int workers
                            "trainer.timeout_seconds=20"});
 }
 
-const TestedCommand kTrain = {"train",
-                              {{"decoding", "tlt::rollout::Engine::step("},
-                               {"training the draft model", "tlt::spot::SpotTrainer::try_slice("},
-                               {"publishing the draft model", "tlt::spot::SpotTrainer::publish("},
-                               {"updating the policy", "tlt::train::Trainer::update("},
-                               {"writing a checkpoint", kSave}},
-                              train_in,
-                              tests::expect_same_run};
+const TestedCommand kTrain = {
+    "train",
+    {{"decoding", "tlt::rollout::Engine::step("},
+     {"training the draft model", "tlt::drafter_training::SpotTrainer::try_slice("},
+     {"publishing the draft model", "tlt::drafter_training::SpotTrainer::publish("},
+     {"updating the policy", "tlt::train::Trainer::update("},
+     {"writing a checkpoint", kSave}},
+    train_in,
+    tests::expect_same_run};
 const TestedCommand kSft = {"sft",
                             {{"at any moment", ""},
                              {"updating the policy", "tlt::train::Trainer::update("},
                              {"validating", "tlt::train::score_samples("},
                              {"writing a checkpoint", kSave},
-                             {"writing the policy", "tlt::rl::PolicyFiles::write(", true}},
+                             {"writing the policy", "tlt::run::PolicyFiles::write(", true}},
                             sft_in,
                             tests::expect_same_sft};
 

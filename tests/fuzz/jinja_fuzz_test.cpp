@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/chat_template.h"
-#include "data/jinja.h"
+#include "chat_template/chat_template.h"
+#include "chat_template/jinja.h"
 #include "tests/support/fuzz.h"
 
 namespace tlt::tests {
@@ -172,7 +172,7 @@ std::string shape_of(const std::string& text) {
 }
 
 std::string render(const std::string& source) {
-  const auto parsed = data::JinjaTemplate::parse(source, "t.jinja");
+  const auto parsed = chat_template::JinjaTemplate::parse(source, "t.jinja");
   std::string sketch, refusal;
   int rendered = 0;
   for (const Json& values : variables()) {
@@ -191,7 +191,7 @@ std::string render(const std::string& source) {
 
 TEST(JinjaFuzzTest, TemplatesRenderOrAreRejected) {
   FuzzPlan plan{.name = "jinja", .dictionary = kJinjaWords, .inputs = 6000, .max_bytes = 1 << 15};
-  plan.corpus = templates_of(read_text(TLT_SOURCE_DIR "/src/data/jinja_test.cpp"));
+  plan.corpus = templates_of(read_text(TLT_SOURCE_DIR "/src/chat_template/jinja_test.cpp"));
   ASSERT_GT(plan.corpus.size(), 100U);
   for (const auto& file : std::filesystem::directory_iterator(kTests + "data/chat_templates"))
     plan.corpus.push_back(read_text(file.path()));

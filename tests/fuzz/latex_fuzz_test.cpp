@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reward/latex_parser.h"
+#include "math_equal/latex_parser.h"
+#include "math_equal/math_equal.h"
 #include "reward/math.h"
-#include "reward/math_equal.h"
 #include "tests/support/fuzz.h"
 
 namespace tlt::tests {
@@ -86,10 +86,10 @@ const std::vector<std::string> kLatexWords = {"\\frac",
                                               "2^2^2^2^2^2^2",
                                               "\n"};
 
-std::string kinds_of(const std::optional<reward::MathTree>& tree) {
+std::string kinds_of(const std::optional<math_equal::MathTree>& tree) {
   if (!tree) return "none";
   std::set<char> kinds;
-  for (const reward::MathNode& node : tree->nodes) {
+  for (const math_equal::MathNode& node : tree->nodes) {
     kinds.insert(static_cast<char>('a' + static_cast<int>(node.kind)));
     for (const int child : node.children)
       TLT_CHECK(child >= 0 && child < std::ssize(tree->nodes), child);
@@ -102,11 +102,11 @@ std::string judge(const std::string& text) {
   const size_t cut = std::min(text.find('\n'), text.size());
   const std::string a = text.substr(0, cut), b = text.substr(std::min(cut + 1, text.size()));
   try {
-    const reward::MathJudgement judgement = reward::judge_math(a, b);
-    TLT_CHECK(judgement.is_equal == reward::judge_math(b, a).is_equal, "the order matters");
+    const math_equal::MathJudgement judgement = math_equal::judge_math(a, b);
+    TLT_CHECK(judgement.is_equal == math_equal::judge_math(b, a).is_equal, "the order matters");
     for (const auto method : {reward::MathMethod::kStrict, reward::MathMethod::kFlexible})
       reward::MathReward(method).score({.response = text, .ground_truth = a});
-    return kinds_of(reward::try_parse_math(a)) + " " + kinds_of(reward::try_parse_math(b)) +
+    return kinds_of(math_equal::try_parse_math(a)) + " " + kinds_of(math_equal::try_parse_math(b)) +
            (judgement.is_equal ? " equal" : "");
   } catch (const InputError& error) {
     throw std::logic_error(error.what());  // an answer of a model must not be an InputError

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/tokenizer.h"
 #include "tests/support/fuzz.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tlt::tests {
 namespace {
 
-using data::Tokenizer;
+using tokenizer::Tokenizer;
 
 const std::string kTokenizers = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/";
 
@@ -37,7 +37,7 @@ std::string use(const std::string& json) {
   TLT_CHECK(tokens == tokenizer.encode(kText), "the second time other tokens");
   for (const int32_t token : tokens)
     TLT_CHECK(token >= 0 && token < tokenizer.vocab_size(), "token ", token);
-  data::StreamingDecoder decoder(tokenizer);
+  tokenizer::StreamingDecoder decoder(tokenizer);
   std::string streamed;
   for (const int32_t token : tokens) streamed += decoder.push(token);
   TLT_CHECK(streamed + decoder.finish() == tokenizer.decode(tokens), "streamed text differs");

@@ -10,11 +10,11 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "model/draft_eagle.h"
-#include "model/draft_eagle3.h"
-#include "spec/eagle_drafter.h"
-#include "spec/ngram_drafter.h"
-#include "spec/suffix_drafter.h"
+#include "drafter/eagle/draft_eagle.h"
+#include "drafter/eagle/draft_eagle3.h"
+#include "drafter/eagle/eagle_drafter.h"
+#include "drafter/ngram/ngram_drafter.h"
+#include "drafter/suffix/suffix_drafter.h"
 #include "tests/support/hand_engine.h"
 #include "tests/support/oracle_drafter.h"
 #include "tests/support/plain_drafter.h"
@@ -25,13 +25,13 @@
 namespace tlt::tests {
 namespace {
 
+using drafter::Strategy;
 using model::Family;
 using rollout::Engine;
 using rollout::EngineOptions;
 using rollout::Group;
 using rollout::SamplingOptions;
 using rollout::Speculation;
-using spec::Strategy;
 
 class SpeculationNeverChangesTokens
     : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
@@ -116,24 +116,24 @@ TEST_P(SpeculationNeverChangesTokens, WithEveryDrafter) {
     for (int32_t& token : group.tokens) token %= 6;
   Engine without(*model, crowd());
   const Rollouts plain = run(without, few);
-  model::EagleNetwork network(*model, model::EagleNetwork::config_for(config));
+  drafter::EagleNetwork network(*model, drafter::EagleNetwork::config_for(config));
   network.initialize(3);
-  model::Eagle3Network eagle3(*model, model::Eagle3Config::make(config, /*head_rows=*/5));
+  drafter::Eagle3Network eagle3(*model, drafter::Eagle3Config::make(config, /*head_rows=*/5));
   eagle3.set_head_tokens({0, 2, 3, 4, 5});
   eagle3.initialize(3);
-  const auto drafter = [&](const std::string& kind) -> std::unique_ptr<spec::Drafter> {
+  const auto drafter = [&](const std::string& kind) -> std::unique_ptr<drafter::Drafter> {
     // So few pages that not every sequence can draft.
-    const spec::EagleDrafterOptions tight = {
+    const drafter::EagleDrafterOptions tight = {
         .window = 30, .kv_memory_bytes = 200 * network.kv_shape().page_bytes()};
-    if (kind == "eagle") return std::make_unique<spec::EagleDrafter>(network, tight);
-    if (kind == "eagle3") return std::make_unique<spec::EagleDrafter>(eagle3, tight);
-    if (kind == "suffix") return std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
-    spec::NgramOptions options;
+    if (kind == "eagle") return std::make_unique<drafter::EagleDrafter>(network, tight);
+    if (kind == "eagle3") return std::make_unique<drafter::EagleDrafter>(eagle3, tight);
+    if (kind == "suffix") return std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{});
+    drafter::NgramOptions options;
     options.mode = kind == "ngram" ? "bfs" : "prob";
-    return std::make_unique<spec::NgramDrafter>(options);
+    return std::make_unique<drafter::NgramDrafter>(options);
   };
   const auto drafters = [&](const std::string& kind) {
-    std::vector<std::unique_ptr<spec::Drafter>> all;
+    std::vector<std::unique_ptr<drafter::Drafter>> all;
     for (const std::string& one :
          kind == "mixed" ? std::vector<std::string>{"suffix", "eagle"} : std::vector{kind})
       all.push_back(drafter(one));
@@ -141,7 +141,7 @@ TEST_P(SpeculationNeverChangesTokens, WithEveryDrafter) {
   };
   for (const char* kind : {"suffix", "ngram", "ngram of mode prob", "eagle", "eagle3", "mixed"})
     for (const Strategy strategy : {Strategy{1, 1, 2}, {4, 2, 6}, {8, 4, 16}, {18, 11, 40}}) {
-      std::vector<std::unique_ptr<spec::Drafter>> all = drafters(kind);
+      std::vector<std::unique_ptr<drafter::Drafter>> all = drafters(kind);
       const auto made =
           all.size() == 1
               ? std::make_unique<Speculation>(std::move(all.front()), strategy, config.vocabulary)
@@ -169,9 +169,9 @@ TEST_P(SpeculationNeverChangesTokens, OverManyResponses) {
   config.vocabulary = 12;
   config.layers = 3;
   const auto model = make_tiny_model(config, type());
-  model::EagleNetwork eagle(*model, model::EagleNetwork::config_for(config));
+  drafter::EagleNetwork eagle(*model, drafter::EagleNetwork::config_for(config));
   eagle.initialize(3);
-  model::Eagle3Network eagle3(*model, model::Eagle3Config::make(config, /*head_rows=*/9));
+  drafter::Eagle3Network eagle3(*model, drafter::Eagle3Config::make(config, /*head_rows=*/9));
   eagle3.set_head_tokens({0, 2, 3, 4, 5, 6, 7, 9, 11});
   eagle3.initialize(3);
   RandomStream random(11, {});
@@ -189,21 +189,22 @@ TEST_P(SpeculationNeverChangesTokens, OverManyResponses) {
     Engine without(*model, crowd());
     const Rollouts plain = run(without, some);
 
-    const auto drafter = [&](std::string_view kind) -> std::unique_ptr<spec::Drafter> {
-      const spec::EagleDrafterOptions states = {
+    const auto drafter = [&](std::string_view kind) -> std::unique_ptr<drafter::Drafter> {
+      const drafter::EagleDrafterOptions states = {
           .window = static_cast<int64_t>(8 + random.below(60)),
           .kv_memory_bytes = 300 * eagle.kv_shape().page_bytes()};
-      if (kind == "eagle") return std::make_unique<spec::EagleDrafter>(eagle, states);
-      if (kind == "eagle3") return std::make_unique<spec::EagleDrafter>(eagle3, states);
-      if (kind == "suffix") return std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{});
+      if (kind == "eagle") return std::make_unique<drafter::EagleDrafter>(eagle, states);
+      if (kind == "eagle3") return std::make_unique<drafter::EagleDrafter>(eagle3, states);
+      if (kind == "suffix")
+        return std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{});
       if (kind == "oracle")
         return std::make_unique<OracleDrafter>(plain, config.vocabulary, random.uniform(), seed);
-      spec::NgramOptions options;
+      drafter::NgramOptions options;
       options.mode = one_of(std::array{"bfs", "prob"});
-      return std::make_unique<spec::NgramDrafter>(options);
+      return std::make_unique<drafter::NgramDrafter>(options);
     };
     constexpr std::array kKinds = {"eagle", "eagle3", "suffix", "ngram", "oracle"};
-    std::vector<std::unique_ptr<spec::Drafter>> drafters;
+    std::vector<std::unique_ptr<drafter::Drafter>> drafters;
     const std::string_view kind = one_of(kKinds), second = one_of(kKinds);
     drafters.push_back(drafter(kind));
     const bool is_mixed = second != kind && random.below(4) == 0;
@@ -304,11 +305,11 @@ TEST_P(SpeculationNeverChangesTokens, WithFewRowsAndPreemption) {
 TEST_P(SpeculationNeverChangesTokens, SwitchedAtRandomSteps) {
   RandomStream random(7, {});
   for (int round = 0; round < 3; ++round) {
-    Speculation speculation(oracle(0.7), spec::kOff, vocabulary());
+    Speculation speculation(oracle(0.7), drafter::kOff, vocabulary());
     Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
     Rollouts got;
     for (const Group& group : groups()) engine.submit(group);
-    const Strategy strategies[] = {spec::kOff, {2, 2, 4}, {8, 4, 16}};
+    const Strategy strategies[] = {drafter::kOff, {2, 2, 4}, {8, 4, 16}};
     do {
       speculation.set_strategy(strategies[random.below(3)]);
       keep(engine.take_finished(), got);
@@ -325,18 +326,18 @@ class BrokenDrafter final : public tests::PlainDrafter {
   enum class Break { kThrow, kOrder, kToken, kDepth, kSize };
   explicit BrokenDrafter(Break how) : how_(how) {}
   std::string_view kind() const override { return "broken"; }
-  void propose(std::span<const spec::DraftRequest> requests) override {
-    for (const spec::DraftRequest& request : requests) {
-      spec::DraftTree& tree = *request.tree;
-      const int32_t a = tree.add(spec::DraftTree::kRoot, 5, 0.5f);
+  void propose(std::span<const drafter::DraftRequest> requests) override {
+    for (const drafter::DraftRequest& request : requests) {
+      drafter::DraftTree& tree = *request.tree;
+      const int32_t a = tree.add(drafter::DraftTree::kRoot, 5, 0.5f);
       if (++calls_ < 20) continue;
       TLT_CHECK(how_ != Break::kThrow, "as planned");
-      if (how_ == Break::kOrder) tree.add(spec::DraftTree::kRoot, 6, 0.5f), tree.add(a, 7, 0.5f);
-      if (how_ == Break::kToken) tree.add(spec::DraftTree::kRoot, 100, 0.5f);
+      if (how_ == Break::kOrder) tree.add(drafter::DraftTree::kRoot, 6, 0.5f), tree.add(a, 7, 0.5f);
+      if (how_ == Break::kToken) tree.add(drafter::DraftTree::kRoot, 100, 0.5f);
       int32_t last = a;
       for (int i = 0; how_ == Break::kDepth && i < 4; ++i) last = tree.add(last, 9, 0.5f);
       for (int32_t i = 6; how_ == Break::kSize && i < 20; ++i)
-        tree.add(spec::DraftTree::kRoot, i, 0.5f);
+        tree.add(drafter::DraftTree::kRoot, i, 0.5f);
     }
   }
 
@@ -346,17 +347,17 @@ class BrokenDrafter final : public tests::PlainDrafter {
 };
 
 // All steps take the same time, whatever they verify, so that the tuner explores all arms.
-Speculation tuned(const Clock& clock, std::vector<std::unique_ptr<spec::Drafter>> drafters,
+Speculation tuned(const Clock& clock, std::vector<std::unique_ptr<drafter::Drafter>> drafters,
                   const std::string& algorithm, const std::string& gate, int64_t vocabulary,
                   std::vector<std::string> kinds = {}) {
-  spec::SpeculationOptions options;
+  speculation::SpeculationOptions options;
   options.gate = gate;
   options.bs_threshold = 12;
   options.eagle.tune_algorithm = algorithm;
   return {std::move(drafters),
           {.options = options,
            .kinds = std::move(kinds),
-           .costs = spec::CostTable(
+           .costs = speculation::CostTable(
                {{1, 1, 1e-3}, {1, 64, 1.1e-3}, {24, 24, 2e-3}, {24, 1000, 3e-3}}, {}),
            .max_rows = 1000,
            .seed = 3,
@@ -367,9 +368,9 @@ Speculation tuned(const Clock& clock, std::vector<std::unique_ptr<spec::Drafter>
 TEST_P(SpeculationNeverChangesTokens, WithEveryTuner) {
   for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"})
     for (const char* gate : {"learned", "paper", "release"}) {
-      std::vector<std::unique_ptr<spec::Drafter>> drafters;
+      std::vector<std::unique_ptr<drafter::Drafter>> drafters;
       drafters.push_back(oracle(0.8));
-      drafters.push_back(std::make_unique<spec::SuffixDrafter>(spec::SuffixOptions{}));
+      drafters.push_back(std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{}));
       const TickingClock clock;
       Speculation speculation = tuned(clock, std::move(drafters), algorithm, gate, vocabulary(),
                                       {"oracle", "suffix", "mixed"});
@@ -389,7 +390,7 @@ TEST_P(SpeculationNeverChangesTokens, WithEveryTuner) {
 }
 
 TEST_P(SpeculationNeverChangesTokens, FailedDrafterIsNoLongerChosen) {
-  std::vector<std::unique_ptr<spec::Drafter>> drafters;
+  std::vector<std::unique_ptr<drafter::Drafter>> drafters;
   drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
   drafters.push_back(oracle(0.8));
   const TickingClock clock;
@@ -399,31 +400,31 @@ TEST_P(SpeculationNeverChangesTokens, FailedDrafterIsNoLongerChosen) {
   EXPECT_TRUE(speculation.stats_of(0).failed);
   EXPECT_FALSE(speculation.stats_of(1).failed);
   EXPECT_GT(speculation.stats_of(1).accepted_tokens, 0);
-  for (const spec::Arm& arm : speculation.tuner()->arms()) EXPECT_NE(arm.kind, "broken");
+  for (const speculation::Arm& arm : speculation.tuner()->arms()) EXPECT_NE(arm.kind, "broken");
 }
 
 // So good that a tuner selects it, until it fails.
-class ShortLivedDrafter final : public spec::Drafter {
+class ShortLivedDrafter final : public drafter::Drafter {
  public:
-  explicit ShortLivedDrafter(std::unique_ptr<spec::Drafter> inner) : inner_(std::move(inner)) {}
+  explicit ShortLivedDrafter(std::unique_ptr<drafter::Drafter> inner) : inner_(std::move(inner)) {}
   std::string_view kind() const override { return "short-lived"; }
-  void end(spec::SequenceId id, std::span<const int32_t> response) override {
+  void end(drafter::SequenceId id, std::span<const int32_t> response) override {
     inner_->end(id, response);
   }
   int64_t memory_bytes() const override { return inner_->memory_bytes(); }
-  void propose(std::span<const spec::DraftRequest> requests) override {
+  void propose(std::span<const drafter::DraftRequest> requests) override {
     TLT_CHECK(++calls_ < 5, "as planned");
     inner_->propose(requests);
   }
 
  private:
-  const std::unique_ptr<spec::Drafter> inner_;
+  const std::unique_ptr<drafter::Drafter> inner_;
   int64_t calls_ = 0;
 };
 
 TEST_P(SpeculationNeverChangesTokens, FailedBestDrafterIsNoLongerChosen) {
   for (const char* algorithm : {"ADAPTIVE", "UCB1"}) {
-    std::vector<std::unique_ptr<spec::Drafter>> drafters;
+    std::vector<std::unique_ptr<drafter::Drafter>> drafters;
     drafters.push_back(std::make_unique<ShortLivedDrafter>(oracle(1)));
     drafters.push_back(oracle(0.8));
     const TickingClock clock;
@@ -437,13 +438,14 @@ TEST_P(SpeculationNeverChangesTokens, FailedBestDrafterIsNoLongerChosen) {
     EXPECT_TRUE(speculation.stats_of(0).failed) << algorithm;
     EXPECT_EQ(speculation.stats_of(0).steps, 4) << algorithm << ": it is not used again";
     EXPECT_GT(speculation.stats_of(1).accepted_tokens, 0) << algorithm;
-    for (const spec::Arm& arm : speculation.tuner()->arms()) EXPECT_NE(arm.kind, "short-lived");
+    for (const speculation::Arm& arm : speculation.tuner()->arms())
+      EXPECT_NE(arm.kind, "short-lived");
   }
 }
 
 TEST_P(SpeculationNeverChangesTokens, FailedDrafterLeavesTheMixedTree) {
   for (const bool is_fixed : {true, false}) {
-    std::vector<std::unique_ptr<spec::Drafter>> drafters;
+    std::vector<std::unique_ptr<drafter::Drafter>> drafters;
     drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
     drafters.push_back(oracle(0.8));
     const TickingClock clock;
@@ -466,7 +468,7 @@ TEST_P(SpeculationNeverChangesTokens, FailedDrafterLeavesTheMixedTree) {
 
 // In a mixed tree the accepted draft tokens of each drafter are counted.
 TEST_P(SpeculationNeverChangesTokens, DraftersOfAMixedTreeAreCounted) {
-  std::vector<std::unique_ptr<spec::Drafter>> drafters;
+  std::vector<std::unique_ptr<drafter::Drafter>> drafters;
   drafters.push_back(oracle(1));
   drafters.push_back(oracle(0, /*seed=*/2));
   Speculation speculation(std::move(drafters), {8, 4, 32}, vocabulary());

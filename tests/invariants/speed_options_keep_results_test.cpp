@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "rl/run_options.h"
+#include "run/run_options.h"
 #include "tests/support/small_run.h"
 
 namespace tlt {
@@ -135,7 +135,7 @@ std::set<std::string> differences(const std::filesystem::path& a, const std::fil
 // The options in which two runs differ, except the folder.
 std::set<std::string> changed_options(const std::filesystem::path& a,
                                       const std::filesystem::path& b) {
-  rl::RunOptions here, there;
+  run::RunOptions here, there;
   const auto refs = collect_options(here), other = collect_options(there);
   apply_toml_file(refs, a / "options.toml");
   apply_toml_file(other, b / "options.toml");
@@ -184,7 +184,7 @@ class SpeedOptionsKeepResults : public ::testing::Test {
 
 TEST_F(SpeedOptionsKeepResults, WithEachSetToAnotherValue) {
   constexpr size_t kTogether = 4;  // far from one another in the list: of different parts
-  rl::RunOptions options;
+  run::RunOptions options;
   std::vector<std::string> names;
   for (const OptionRef& option : collect_options(options))
     if (option.affects == Affects::kSpeed) names.push_back(option.name);

@@ -101,14 +101,14 @@ class RandomDrafter final : public tests::PlainDrafter {
  public:
   explicit RandomDrafter(int32_t vocabulary) : vocabulary_(vocabulary) {}
   std::string_view kind() const override { return "random"; }
-  void propose(std::span<const spec::DraftRequest> requests) override {
-    for (const spec::DraftRequest& request : requests) {
-      spec::DraftTree& tree = *request.tree;
+  void propose(std::span<const drafter::DraftRequest> requests) override {
+    for (const drafter::DraftRequest& request : requests) {
+      drafter::DraftTree& tree = *request.tree;
       for (int tries = 0; tries < 12 && tree.size() + 1 < request.strategy.verify; ++tries) {
         const auto parent =
             static_cast<int32_t>(random_.below(static_cast<uint64_t>(tree.size()) + 1)) - 1;
         const int32_t depth = parent < 0 ? 0 : tree[parent].depth;
-        const spec::SharedUniforms draws = request.draws.after(depth);
+        const drafter::SharedUniforms draws = request.draws.after(depth);
         const double number = draws.empty() ? random_.uniform() : draws.numbers.front();
         const auto token = static_cast<int32_t>(number * vocabulary_ / 2);
         if (depth < request.strategy.depth && tree.find_child(parent, token) == tree.kNone)

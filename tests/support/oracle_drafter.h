@@ -4,12 +4,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "spec/drafter.h"
+#include "drafter/drafter.h"
 #include "tests/support/rollouts.h"
 
 namespace tlt::tests {
 
-class OracleDrafter final : public spec::Drafter {
+class OracleDrafter final : public drafter::Drafter {
  public:
   // `truth`: the responses of non-speculative decoding; `acceptance`: probability that the accepted
   // path continues.
@@ -19,30 +19,30 @@ class OracleDrafter final : public spec::Drafter {
   std::string_view kind() const override { return "oracle"; }
   int64_t memory_bytes() const override { return 0; }
 
-  void propose(std::span<const spec::DraftRequest> requests) override {
-    for (const spec::DraftRequest& request : requests) propose(request);
+  void propose(std::span<const drafter::DraftRequest> requests) override {
+    for (const drafter::DraftRequest& request : requests) propose(request);
   }
 
  private:
-  void propose(const spec::DraftRequest& request) {
+  void propose(const drafter::DraftRequest& request) {
     const auto& tokens = truth_.at({request.id.prompt_id, request.id.sample}).tokens;
-    spec::DraftTree& tree = *request.tree;
+    drafter::DraftTree& tree = *request.tree;
     const auto wanted =
         static_cast<int32_t>(random_.below(static_cast<uint64_t>(request.strategy.verify)));
     int32_t accepted =
-        spec::DraftTree::kRoot;  // last node of the accepted path; kNone: it has ended
+        drafter::DraftTree::kRoot;  // last node of the accepted path; kNone: it has ended
     size_t next = request.response.size();
     for (int tries = 0; tree.size() < wanted && tries < 200; ++tries) {
       int32_t parent =
           static_cast<int32_t>(random_.below(static_cast<uint64_t>(tree.size()) + 1)) - 1;
       auto token = static_cast<int32_t>(random_.below(static_cast<uint64_t>(vocabulary_)));
-      const bool is_accepted = accepted != spec::DraftTree::kNone && next < tokens.size() &&
+      const bool is_accepted = accepted != drafter::DraftTree::kNone && next < tokens.size() &&
                                random_.uniform() < acceptance_;
       if (is_accepted) parent = accepted, token = tokens[next];
-      const int32_t depth = parent == spec::DraftTree::kRoot ? 0 : tree[parent].depth;
+      const int32_t depth = parent == drafter::DraftTree::kRoot ? 0 : tree[parent].depth;
       if (depth == request.strategy.depth) continue;
       int32_t node = tree.find_child(parent, token);
-      if (node == spec::DraftTree::kNone)
+      if (node == drafter::DraftTree::kNone)
         node = tree.add(parent, token, static_cast<float>(random_.uniform()));
       if (is_accepted) accepted = node, ++next;
     }

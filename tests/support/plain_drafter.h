@@ -3,11 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "spec/drafter.h"
+#include "drafter/drafter.h"
 
 namespace tlt::tests {
 
-class PlainDrafter : public spec::Drafter {
+class PlainDrafter : public drafter::Drafter {
  public:
   int64_t memory_bytes() const override { return 0; }
 };

@@ -7,33 +7,33 @@
 #include <map>
 #include <vector>
 
-#include "spec/drafter.h"
+#include "drafter/drafter.h"
 
 namespace tlt::tests {
 
 class ShownTexts {
  public:
-  explicit ShownTexts(spec::Drafter& drafter) : drafter_(drafter) {}
+  explicit ShownTexts(drafter::Drafter& drafter) : drafter_(drafter) {}
 
-  void begin(spec::SequenceId id, std::vector<int32_t> prompt) {
+  void begin(drafter::SequenceId id, std::vector<int32_t> prompt) {
     texts_[id] = {.prompt = std::move(prompt), .response = {}};
-    draft(id, spec::kOff);
+    draft(id, drafter::kOff);
   }
-  void commit(spec::SequenceId id, const std::vector<int32_t>& tokens) {
+  void commit(drafter::SequenceId id, const std::vector<int32_t>& tokens) {
     std::vector<int32_t>& response = texts_.at(id).response;
     response.insert(response.end(), tokens.begin(), tokens.end());
-    draft(id, spec::kOff);
+    draft(id, drafter::kOff);
   }
-  void end(spec::SequenceId id) {
+  void end(drafter::SequenceId id) {
     drafter_.end(id, texts_.at(id).response);
     texts_.erase(id);
   }
 
-  spec::DraftTree draft(spec::SequenceId id, const spec::Strategy& strategy) {
-    spec::DraftTree tree;
-    tree.add(spec::DraftTree::kRoot, 1, 1);  // left from the step before
+  drafter::DraftTree draft(drafter::SequenceId id, const drafter::Strategy& strategy) {
+    drafter::DraftTree tree;
+    tree.add(drafter::DraftTree::kRoot, 1, 1);  // left from the step before
     const Text& text = texts_.at(id);
-    const std::vector<spec::DraftRequest> requests = {
+    const std::vector<drafter::DraftRequest> requests = {
         {id, text.prompt, text.response, strategy, &tree}};
     drafter_.propose(requests);
     tree.check();
@@ -44,8 +44,8 @@ class ShownTexts {
   struct Text {
     std::vector<int32_t> prompt, response;
   };
-  spec::Drafter& drafter_;
-  std::map<spec::SequenceId, Text> texts_;
+  drafter::Drafter& drafter_;
+  std::map<drafter::SequenceId, Text> texts_;
 };
 
 }  // namespace tlt::tests

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "spec/strategy.h"
-#include "spec/suffix_index.h"
+#include "drafter/strategy.h"
+#include "drafter/suffix/suffix_index.h"
 #include "tests/support/tree_paths.h"
 
 namespace tlt::tests {
@@ -35,7 +35,7 @@ struct SlowTexts {
   std::vector<std::pair<size_t, size_t>> entered;  // sequence and offset, the newest last
 
   void add_text(std::vector<int32_t> before, double weight) {
-    const size_t most = spec::SuffixIndex::kLongestMatch;
+    const size_t most = drafter::SuffixIndex::kLongestMatch;
     if (before.size() > most) before.erase(before.begin(), before.end() - most);
     texts.push_back({before, weight});
     if (!before.empty()) entered.emplace_back(texts.size() - 1, before.size() - 1);
@@ -49,7 +49,7 @@ struct SlowTexts {
     const std::vector<int32_t>& a = texts[text].tokens;
     const std::vector<int32_t>& b = texts[other].tokens;
     int32_t length = 0;
-    while (length < spec::SuffixIndex::kLongestMatch && static_cast<size_t>(length) < a.size() &&
+    while (length < drafter::SuffixIndex::kLongestMatch && static_cast<size_t>(length) < a.size() &&
            static_cast<size_t>(length) <= offset &&
            a[a.size() - 1 - static_cast<size_t>(length)] == b[offset - static_cast<size_t>(length)])
       ++length;
@@ -65,7 +65,7 @@ struct SlowTexts {
         const auto [other, offset] = entered[i];
         if (offset + 1 == texts[other].tokens.size()) continue;
         const int32_t length = common_end(text, other, offset);
-        if (length >= least && length <= most && found.size() < spec::SuffixIndex::kMostFound)
+        if (length >= least && length <= most && found.size() < drafter::SuffixIndex::kMostFound)
           found.push_back({other, offset + 1, length});
       }
     return found;
@@ -104,7 +104,7 @@ struct SlowTexts {
     return sorted;
   }
 
-  std::map<Path, float> draft(size_t own, int32_t min_match, const spec::Strategy& strategy,
+  std::map<Path, float> draft(size_t own, int32_t min_match, const drafter::Strategy& strategy,
                               double min_probability) const {
     const std::vector<Match> matches = find(own, min_match);
     std::vector<std::pair<double, Path>> open;  // in the order of discovery

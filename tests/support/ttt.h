@@ -8,14 +8,14 @@
 
 #include <string>
 
-#include "model/draft_tape.h"
+#include "drafter/eagle/draft_tape.h"
 #include "model/safetensors.h"
 #include "tests/support/tensors.h"
 
 namespace tlt::tests {
 
 // The tape has the golden sequences. Rows without meaning in pass k are zero in the golden file.
-inline void expect_ttt_passes(const model::DraftNetwork& network, model::DraftTape& tape,
+inline void expect_ttt_passes(const drafter::DraftNetwork& network, drafter::DraftTape& tape,
                               const at::Tensor& states, model::SafetensorsFile& golden) {
   constexpr int64_t kPasses = 3;
   const auto near = [](const at::Tensor& got, const at::Tensor& want, double tolerance) {

@@ -3,9 +3,13 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "ops/cpu.h"
 #include "ops/cpu/kernels.h"
 
 namespace tlt::ops {
+
+constexpr const char* kCapabilities[] = {"avx512bf16", "avx512", "avx2"};  // the fastest first
+static_assert(kLogitsBlock == kTopBlock);
 
 namespace avx512bf16 {
 extern const Kernels kTable;
@@ -39,11 +43,28 @@ const Kernels& cpu_kernels() {
           "\"; this processor takes avx2 and, where it has them, avx512 and avx512bf16");
       return *table;
     }
-    for (const char* name : {"avx512bf16", "avx512", "avx2"})
+    for (const char* name : kCapabilities)
       if (const Kernels* table = cpu_kernels(name)) return *table;
     throw InputError("this processor has no AVX2; tlt's CPU kernels need AVX2 or AVX-512");
   }();
   return best;
+}
+
+std::string cpu_capability() { return cpu_kernels().name; }
+
+std::vector<std::string> supported_cpu_capabilities() {
+  std::vector<std::string> supported;
+  for (const char* name : kCapabilities)
+    if (cpu_kernels(name)) supported.emplace_back(name);
+  return supported;
+}
+
+float largest_of_blocks(std::span<const float> logits, std::span<float> largest) {
+  return cpu_kernels().block_tops(logits.data(), std::ssize(logits), largest.data());
+}
+
+float sum_of_exp(std::span<const float> logits, float shift, float inverse_temperature) {
+  return cpu_kernels().sum_of_exp(logits.data(), std::ssize(logits), shift, inverse_temperature);
 }
 
 }  // namespace tlt::ops

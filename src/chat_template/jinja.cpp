@@ -1,0 +1,603 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat_template/jinja.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <deque>
+#include <nlohmann/json.hpp>
+
+#include "chat_template/jinja_builtins.h"
+#include "chat_template/jinja_lexer.h"
+#include "chat_template/jinja_operations.h"
+#include "chat_template/jinja_parser.h"
+
+namespace tlt::chat_template {
+namespace {
+
+using Op = JinjaOperator;
+using Tag = JinjaTag;
+
+// Limit of nested calls: enough for every template, and less than a thread's stack can hold.
+constexpr int32_t kMaxCalls = 500;
+
+struct Loop;
+
+// The names that a block sets; those of outer blocks are visible through it.
+struct Scope {
+  Scope* outer;
+  std::vector<std::pair<std::string_view, JinjaValue>> names;
+  Loop* loop = nullptr;  // that contains it
+  int64_t number = 0;    // unique
+
+  const JinjaValue* try_find(std::string_view name) const {
+    for (const Scope* scope = this; scope != nullptr; scope = scope->outer)
+      for (const auto& [known, value] : scope->names)
+        if (known == name) return &value;
+    return nullptr;
+  }
+
+  void set(std::string_view name, JinjaValue value) {
+    for (auto& [known, held] : names) {
+      if (known != name) continue;
+      held = std::move(value);
+      return;
+    }
+    names.emplace_back(name, std::move(value));
+  }
+};
+
+struct Loop {
+  const JinjaStatement& statement;
+  const JinjaValue::List& items;
+  Scope* scope;  // that contains it
+  Loop* outer;
+  int64_t depth;  // 0: not called by loop(…)
+  size_t index = 0;
+};
+
+enum class Flow { kNext, kBreak, kContinue };
+
+class Renderer {
+ public:
+  Renderer(const JinjaLimits& limits)
+      : meter_(limits.steps),
+        host_{.meter = meter_,
+              .namespaces = namespaces_,
+              .now = limits.now.value_or(std::time(nullptr))} {}
+
+  JinjaRendering run(const JinjaBody& body, const nlohmann::ordered_json& variables) {
+    Scope given{.outer = nullptr, .names = {}};
+    for (const auto& [name, value] : variables.items())
+      given.names.emplace_back(name, JinjaValue::from_json(value));
+    const Inner top(*this, &given);
+    execute(body);
+    return std::move(rendering_);
+  }
+
+  int line() const { return line_; }
+
+ private:
+  // Counts nested calls.
+  class Depth {
+   public:
+    explicit Depth(Renderer& renderer) : renderer_(renderer) {
+      renderer_.meter_.spend(1);
+      if (++renderer_.calls_ > kMaxCalls) throw JinjaFault("macros or blocks are nested too deep");
+    }
+    ~Depth() { --renderer_.calls_; }
+    Depth(const Depth&) = delete;
+    Depth& operator=(const Depth&) = delete;
+
+   private:
+    Renderer& renderer_;
+  };
+
+  // Sets a variable of the renderer until the end of a block.
+  template <class T>
+  class Replace {
+   public:
+    Replace(T& place, T value) : place_(place), before_(std::exchange(place, std::move(value))) {}
+    ~Replace() { place_ = std::move(before_); }
+    Replace(const Replace&) = delete;
+    Replace& operator=(const Replace&) = delete;
+
+   private:
+    T& place_;
+    T before_;
+  };
+
+  // Holds the names that are set until the end of a block.
+  class Inner {
+   public:
+    Inner(Renderer& renderer, Scope* outer)
+        : renderer_(renderer),
+          before_(renderer.scope_),
+          scope_{.outer = outer,
+                 .names = {},
+                 .loop = renderer.loop_,
+                 .number = ++renderer.scopes_made_} {
+      renderer.scope_ = &scope_;
+      renderer.scopes_.push_back(&scope_);
+    }
+    explicit Inner(Renderer& renderer) : Inner(renderer, renderer.scope_) {}
+    ~Inner() {
+      renderer_.scopes_.pop_back();
+      renderer_.scope_ = before_;
+    }
+    Inner(const Inner&) = delete;
+    Inner& operator=(const Inner&) = delete;
+
+   private:
+    Renderer& renderer_;
+    Scope* const before_;
+    Scope scope_;
+  };
+
+  // --- statements
+
+  Flow execute(const JinjaBody& body) {
+    for (const auto& statement : body) {
+      const Flow flow = execute(*statement);
+      if (flow != Flow::kNext) return flow;
+    }
+    return Flow::kNext;
+  }
+
+  Flow execute(const JinjaStatement& statement) {
+    const Depth depth(*this);
+    line_ = statement.line;
+    switch (statement.tag) {
+      case Tag::kText:
+        print(statement.text);
+        break;
+      case Tag::kPrint: {
+        const JinjaValue value = evaluate(*statement.expression);
+        print(to_text(value, meter_));
+        break;
+      }
+      case Tag::kSet:
+        assign(statement, evaluate(*statement.expression));
+        break;
+      case Tag::kSetBlock:
+        assign(statement, through(statement.expression, captured(statement.body)));
+        break;
+      case Tag::kIf:
+        return execute_if(statement);
+      case Tag::kFor:
+        return execute_for(statement);
+      case Tag::kMacro:
+        scope_->set(statement.text, JinjaValue(closure(statement)));
+        break;
+      case Tag::kCallBlock: {
+        const JinjaValue caller(closure(statement));
+        print(to_text(call(*statement.expression, &caller), meter_));
+        break;
+      }
+      case Tag::kWith:
+        return execute_with(statement);
+      case Tag::kFilterBlock:
+        print(to_text(through(statement.expression, captured(statement.body)), meter_));
+        break;
+      case Tag::kGeneration: {
+        const auto begin = std::ssize(rendering_.text);
+        execute_inner(statement.body);
+        rendering_.generated.emplace_back(begin, std::ssize(rendering_.text));
+        break;
+      }
+      case Tag::kBreak:
+        return Flow::kBreak;
+      case Tag::kContinue:
+        return Flow::kContinue;
+    }
+    return Flow::kNext;
+  }
+
+  void print(const std::string& text) {
+    meter_.spend_bytes(std::ssize(text));
+    *output_ += text;
+  }
+
+  Flow execute_inner(const JinjaBody& body) {
+    const Inner inner(*this);
+    return execute(body);
+  }
+
+  // A macro sees the names of the block that defines it, with their values at the call.
+  JinjaValue::Callable closure(const JinjaStatement& macro) const {
+    return {&macro, macro.text, scope_->number};
+  }
+
+  // The output of a block, as a value.
+  JinjaValue captured(const JinjaBody& body) {
+    std::string text;
+    const Replace<std::string*> output(output_, &text);
+    execute_inner(body);
+    return JinjaValue(std::move(text));
+  }
+
+  JinjaValue through(const JinjaExpressionPtr& filters, JinjaValue text) {
+    if (!filters) return text;
+    const Replace<JinjaValue> input(input_, std::move(text));
+    return evaluate(*filters);
+  }
+
+  void assign(const JinjaStatement& statement, const JinjaValue& value) {
+    if (!statement.is_unpacked) return assign(statement.targets[0], value);
+    const JinjaValue::List items = to_items(value, meter_);
+    if (items.size() != statement.targets.size())
+      throw JinjaFault(
+          fmt::format("{} values for {} names", items.size(), statement.targets.size()));
+    for (size_t i = 0; i < items.size(); ++i) assign(statement.targets[i], items[i]);
+  }
+
+  void assign(const JinjaTarget& target, JinjaValue value) {
+    if (target.field.empty()) return scope_->set(target.name, std::move(value));
+    const JinjaValue* known = scope_->try_find(target.name);
+    JinjaNamespace* fields = known == nullptr ? nullptr : known->try_namespace();
+    if (fields == nullptr)
+      throw JinjaFault(target.name + " is not a namespace, so its fields cannot be set");
+    for (auto& [field, held] : fields->fields) {
+      if (field != target.field) continue;
+      held = std::move(value);
+      return;
+    }
+    fields->fields.emplace_back(target.field, std::move(value));
+  }
+
+  Flow execute_if(const JinjaStatement& statement) {
+    for (const JinjaBranch& branch : statement.branches)
+      if (!branch.condition || evaluate(*branch.condition).is_true()) return execute(branch.body);
+    return Flow::kNext;
+  }
+
+  Flow execute_for(const JinjaStatement& statement) {
+    return run_loop(statement, evaluate(*statement.expression), /*depth=*/0);
+  }
+
+  Flow run_loop(const JinjaStatement& statement, const JinjaValue& whole, int64_t depth) {
+    const JinjaValue::List items = loop_items(statement, whole);
+    if (items.empty()) return execute_inner(statement.other);
+    Loop loop{
+        .statement = statement, .items = items, .scope = scope_, .outer = loop_, .depth = depth};
+    const Replace<Loop*> current(loop_, &loop);
+    const Inner inner(*this);
+    for (; loop.index < items.size(); ++loop.index) {
+      scope_->names.clear();
+      line_ = statement.line;
+      assign(statement, items[loop.index]);
+      if (execute(statement.body) == Flow::kBreak) break;
+    }
+    return Flow::kNext;
+  }
+
+  // loop(…): the output of the loop for other items.
+  JinjaValue recurse(const JinjaValue& whole) {
+    const Loop& loop = *loop_;
+    std::string text;
+    const Replace<std::string*> output(output_, &text);
+    const Replace<Scope*> scope(scope_, loop.scope);
+    const Replace<Loop*> around(loop_, loop.outer);
+    run_loop(loop.statement, whole, loop.depth + 1);
+    return JinjaValue(std::move(text));
+  }
+
+  // The items that fulfil the condition.
+  JinjaValue::List loop_items(const JinjaStatement& statement, const JinjaValue& whole) {
+    JinjaValue::List items = to_items(whole, meter_);
+    if (!statement.condition) return items;
+    const Inner inner(*this);
+    std::erase_if(items, [&](const JinjaValue& item) {
+      scope_->names.clear();
+      assign(statement, item);
+      return !evaluate(*statement.condition).is_true();
+    });
+    return items;
+  }
+
+  Flow execute_with(const JinjaStatement& statement) {
+    const JinjaValue::List values = all(statement.values);
+    const Inner inner(*this);
+    for (size_t i = 0; i < statement.targets.size(); ++i)
+      scope_->set(statement.targets[i].name, values[i]);
+    return execute(statement.body);
+  }
+
+  // --- expressions
+
+  JinjaValue evaluate(const JinjaExpression& expression) {
+    const Depth depth(*this);
+    line_ = expression.line;
+    switch (expression.op) {
+      case Op::kConstant:
+        return expression.constant;
+      case Op::kInput:
+        return input_;
+      case Op::kName:
+        return look_up(expression.name);
+      case Op::kLoop:
+        return loop_attribute(expression.name);
+      case Op::kList:
+      case Op::kTuple:
+        return JinjaValue::list(all(expression.parts), expression.op == Op::kTuple
+                                                           ? JinjaValue::Row::kTuple
+                                                           : JinjaValue::Row::kList);
+      case Op::kDictionary:
+        return make_dictionary(expression);
+      case Op::kConditional:
+        return evaluate_conditional(expression);
+      case Op::kAnd:
+      case Op::kOr: {
+        JinjaValue left = part(expression, 0);
+        return left.is_true() == (expression.op == Op::kOr) ? left : part(expression, 1);
+      }
+      case Op::kNot:
+        return JinjaValue(!part(expression, 0).is_true());
+      case Op::kCall:
+        return call(expression);
+      default:
+        return operate(expression);
+    }
+  }
+
+  // Operators that evaluate all their operands first.
+  JinjaValue operate(const JinjaExpression& expression) {
+    if (expression.op == Op::kCompare) return evaluate_comparison(expression);
+    if (expression.op == Op::kSlice) return evaluate_slice(expression);
+    const JinjaValue first = part(expression, 0);
+    switch (expression.op) {
+      case Op::kAttribute:
+        line_ = expression.line;
+        return attribute_of(first, expression.name);
+      case Op::kItem: {
+        const JinjaValue key = part(expression, 1);
+        line_ = expression.line;
+        return item_of(first, key, meter_);
+      }
+      case Op::kFilter: {
+        const JinjaArguments given = arguments(expression);
+        line_ = expression.line;
+        return apply_jinja_filter(expression.name, first, given, host_);
+      }
+      case Op::kTest: {
+        const JinjaArguments given = arguments(expression);
+        line_ = expression.line;
+        return JinjaValue(apply_jinja_test(expression.name, first, given, host_));
+      }
+      case Op::kConcatenate: {
+        std::string text = to_text(first, meter_);
+        for (size_t i = 1; i < expression.parts.size(); ++i)
+          text += to_text(part(expression, i), meter_);
+        meter_.spend_bytes(std::ssize(text));
+        return JinjaValue(std::move(text));
+      }
+      case Op::kArithmetic: {
+        const JinjaValue second = part(expression, 1);
+        line_ = expression.line;
+        return arithmetic(expression.name, first, second, meter_);
+      }
+      default:  // kNegative, kPositive
+        if (!first.is_number()) throw JinjaFault("a sign before a value of kind " + first.kind());
+        return first.is_float()
+                   ? JinjaValue(expression.op == Op::kNegative ? -first.number() : first.number())
+                   : arithmetic(expression.op == Op::kNegative ? "-" : "+", JinjaValue(int64_t{0}),
+                                first, meter_);
+    }
+  }
+
+  JinjaValue part(const JinjaExpression& expression, size_t i) {
+    return evaluate(*expression.parts[i]);
+  }
+
+  JinjaValue::List all(const std::vector<JinjaExpressionPtr>& parts) {
+    JinjaValue::List values;
+    meter_.spend_items(std::ssize(parts));
+    for (const auto& one : parts) values.push_back(evaluate(*one));
+    return values;
+  }
+
+  JinjaArguments arguments(const JinjaExpression& expression) {
+    JinjaArguments given;
+    for (size_t i = 1; i < expression.parts.size(); ++i)
+      given.positional.push_back(part(expression, i));
+    for (const auto& [name, value] : expression.keywords)
+      given.named.emplace_back(name, evaluate(*value));
+    return given;
+  }
+
+  JinjaValue look_up(const std::string& name) {
+    if (const JinjaValue* known = scope_->try_find(name)) return *known;
+    if (is_jinja_function(name)) return JinjaValue(JinjaValue::Callable{nullptr, name});
+    return JinjaValue::undefined(name);
+  }
+
+  JinjaValue loop_attribute(const std::string& name) const {
+    const auto index = static_cast<int64_t>(loop_->index), size = std::ssize(loop_->items);
+    if (name == "index0") return JinjaValue(index);
+    if (name == "index") return JinjaValue(index + 1);
+    if (name == "revindex0") return JinjaValue(size - index - 1);
+    if (name == "revindex") return JinjaValue(size - index);
+    if (name == "depth0") return JinjaValue(loop_->depth);
+    if (name == "depth") return JinjaValue(loop_->depth + 1);
+    if (name == "length") return JinjaValue(size);
+    if (name == "first") return JinjaValue(index == 0);
+    if (name == "last") return JinjaValue(index + 1 == size);
+    const int64_t neighbour = index + (name == "previtem" ? -1 : 1);
+    if (neighbour < 0 || neighbour >= size) return JinjaValue::undefined("loop." + name);
+    return loop_->items[static_cast<size_t>(neighbour)];
+  }
+
+  JinjaValue make_dictionary(const JinjaExpression& expression) {
+    const JinjaValue::List values = all(expression.parts);
+    JinjaValue::Pairs pairs;
+    for (size_t i = 0; i < values.size(); i += 2) {
+      const auto known = std::ranges::find_if(
+          pairs, [&](const auto& pair) { return equal(pair.first, values[i], meter_); });
+      if (known != pairs.end()) {
+        known->second = values[i + 1];
+      } else if (values[i].is_sequence() || values[i].is_dictionary() || values[i].is_undefined()) {
+        throw JinjaFault("a key of kind " + values[i].kind());
+      } else {
+        pairs.emplace_back(values[i], values[i + 1]);
+      }
+    }
+    return JinjaValue::dictionary(std::move(pairs));
+  }
+
+  JinjaValue evaluate_conditional(const JinjaExpression& expression) {
+    if (part(expression, 1).is_true()) return part(expression, 0);
+    return expression.parts[2]
+               ? part(expression, 2)
+               : JinjaValue::undefined("an if without else, whose condition fails,");
+  }
+
+  JinjaValue evaluate_comparison(const JinjaExpression& expression) {
+    JinjaValue left = part(expression, 0);
+    for (size_t i = 0; i < expression.names.size(); ++i) {
+      JinjaValue right = part(expression, i + 1);
+      line_ = expression.line;
+      if (!holds(expression.names[i], left, right)) return JinjaValue(false);
+      left = std::move(right);
+    }
+    return JinjaValue(true);
+  }
+
+  bool holds(const std::string& sign, const JinjaValue& left, const JinjaValue& right) {
+    if (sign == "==") return equal(left, right, meter_);
+    if (sign == "!=") return !equal(left, right, meter_);
+    if (sign == "in") return contains(right, left, meter_);
+    if (sign == "not in") return !contains(right, left, meter_);
+    check_defined(left);
+    check_defined(right);
+    const int order = compare(left, right, meter_);
+    if (sign == "<") return order < 0;
+    if (sign == "<=") return order <= 0;
+    return sign == ">" ? order > 0 : order >= 0;
+  }
+
+  JinjaValue evaluate_slice(const JinjaExpression& expression) {
+    const auto bound = [&](size_t i) {
+      return expression.parts[i] ? part(expression, i) : JinjaValue::none();
+    };
+    const JinjaValue whole = part(expression, 0);
+    const JinjaSlice slice{.begin = bound(1), .end = bound(2), .step = bound(3)};
+    line_ = expression.line;
+    return slice_of(whole, slice, meter_);
+  }
+
+  // `caller`: what a call block passes to the macro.
+  JinjaValue call(const JinjaExpression& expression, const JinjaValue* caller = nullptr) {
+    const JinjaExpression& callee = *expression.parts[0];
+    if (callee.op == Op::kLoop && callee.name.empty()) {
+      const JinjaValue items = part(expression, 1);
+      line_ = expression.line;
+      return recurse(items);
+    }
+    if (callee.op == Op::kLoop) return cycle(arguments(expression));
+    if (callee.op == Op::kAttribute) {
+      const JinjaValue object = part(callee, 0);
+      const JinjaArguments given = arguments(expression);
+      line_ = expression.line;
+      return call_jinja_method(object, callee.name, given, host_);
+    }
+    const JinjaValue function = look_up(callee.name);
+    JinjaArguments given = arguments(expression);
+    line_ = expression.line;
+    check_defined(function);
+    if (!function.is_callable()) throw JinjaFault(callee.name + " is not a function");
+    if (caller != nullptr) given.named.emplace_back("caller", *caller);
+    if (function.callable().macro != nullptr) return call_macro(function.callable(), given);
+    if (caller != nullptr)
+      throw JinjaFault(callee.name + " is not a macro, which a call block needs");
+    if (!is_jinja_function(function.callable().name))
+      throw JinjaFault(callee.name + ": a method must be called where it is accessed");
+    return call_jinja_function(function.callable().name, given, host_);
+  }
+
+  JinjaValue cycle(const JinjaArguments& given) const {
+    if (given.positional.empty()) throw JinjaFault("loop.cycle needs values");
+    return given.positional[loop_->index % given.positional.size()];
+  }
+
+  // The scope of this number; nullptr: its block has ended.
+  Scope* try_scope(int64_t number) const {
+    const auto found = std::ranges::lower_bound(scopes_, number, {}, &Scope::number);
+    return found != scopes_.end() && (*found)->number == number ? *found : nullptr;
+  }
+
+  JinjaValue call_macro(const JinjaValue::Callable& called, const JinjaArguments& given) {
+    const JinjaStatement& macro = *called.macro;
+    Scope* const seen = try_scope(called.scope);
+    if (seen == nullptr)
+      throw JinjaFault("macro " + macro.text + " is called outside of the block that defines it");
+    const size_t count = macro.parameters.size();
+    if (given.positional.size() > count)
+      throw JinjaFault(fmt::format("macro {} takes {} arguments", macro.text, count));
+    for (const auto& [name, value] : given.named)
+      if (!(macro.uses_caller && name == "caller") &&
+          std::ranges::none_of(macro.parameters, [&, wanted = &name](const auto& one) {
+            return one.first == *wanted;
+          }))
+        throw JinjaFault("macro " + macro.text + " takes no argument " + name);
+    const Replace<Loop*> around(loop_, seen->loop);
+    const Inner inner(*this, seen);
+    for (size_t i = 0; i < count; ++i)
+      scope_->set(macro.parameters[i].first, argument_of(macro, i, given));
+    if (macro.uses_caller) scope_->set("caller", caller_of(given));
+    std::string text;
+    const Replace<std::string*> output(output_, &text);
+    execute(macro.body);
+    return JinjaValue(std::move(text));
+  }
+
+  static JinjaValue caller_of(const JinjaArguments& given) {
+    for (const auto& [name, value] : given.named)
+      if (name == "caller") return value;
+    return JinjaValue::undefined("caller");
+  }
+
+  JinjaValue argument_of(const JinjaStatement& macro, size_t i, const JinjaArguments& given) {
+    const auto& [name, standard] = macro.parameters[i];
+    for (const auto& [known, value] : given.named) {
+      if (known != name) continue;
+      if (i < given.positional.size())
+        throw JinjaFault("macro " + macro.text + " is given " + name + " twice");
+      return value;
+    }
+    if (i < given.positional.size()) return given.positional[i];
+    return standard ? evaluate(*standard) : JinjaValue::undefined(name);
+  }
+
+  JinjaMeter meter_;
+  std::deque<JinjaNamespace> namespaces_;
+  JinjaHost host_;
+  JinjaRendering rendering_;
+  std::string* output_ = &rendering_.text;
+  Scope* scope_ = nullptr;
+  std::vector<Scope*> scopes_;  // of the active blocks, in the order of their numbers
+  int64_t scopes_made_ = 0;
+  Loop* loop_ = nullptr;
+  JinjaValue input_;
+  int line_ = 1;
+  int32_t calls_ = 0;
+};
+
+}  // namespace
+
+JinjaTemplate JinjaTemplate::parse(std::string_view source, const std::string& name) {
+  return {name, std::make_shared<const JinjaTree>(parse_jinja(source, name))};
+}
+
+bool JinjaTemplate::marks_generation() const { return tree_->marks_generation; }
+
+JinjaRendering JinjaTemplate::render(const nlohmann::ordered_json& variables,
+                                     const JinjaLimits& limits) const {
+  Renderer renderer(limits);
+  try {
+    return renderer.run(tree_->body, variables);
+  } catch (const JinjaFault& fault) {
+    fail_template(name_, renderer.line(), fault.what());
+  }
+}
+
+}  // namespace tlt::chat_template

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat_template/jinja_operations.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "chat_template/jinja_text.h"
+
+namespace tlt::chat_template {
+namespace {
+
+[[noreturn]] void fail_sign(std::string_view sign, const JinjaValue& a, const JinjaValue& b) {
+  check_defined(a);
+  check_defined(b);
+  throw JinjaFault(fmt::format("{} {} {} is not possible", a.kind(), sign, b.kind()));
+}
+
+[[noreturn]] void fail_large() { throw JinjaFault("an integer exceeds 64 bits"); }
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  if (b == 0) throw JinjaFault("a division by zero");
+  if (a == INT64_MIN && b == -1) fail_large();
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+// With the sign of b, as in Python.
+int64_t remainder(int64_t a, int64_t b) {
+  if (b == 0) throw JinjaFault("a division by zero");
+  if (b == -1) return 0;
+  const int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+int64_t power(int64_t base, int64_t exponent) {
+  int64_t result = 1;
+  // With more than 64 steps only these bases stay within 64 bits.
+  if (base == 0 || base == 1) return exponent == 0 ? 1 : base;
+  if (base == -1) return exponent % 2 == 0 ? 1 : -1;
+  for (; exponent > 0; --exponent)
+    if (__builtin_mul_overflow(result, base, &result)) fail_large();
+  return result;
+}
+
+JinjaValue whole_arithmetic(std::string_view sign, int64_t a, int64_t b) {
+  int64_t result = 0;
+  bool is_large = false;
+  if (sign == "+") {
+    is_large = __builtin_add_overflow(a, b, &result);
+  } else if (sign == "-") {
+    is_large = __builtin_sub_overflow(a, b, &result);
+  } else if (sign == "*") {
+    is_large = __builtin_mul_overflow(a, b, &result);
+  } else if (sign == "//") {
+    result = floor_divide(a, b);
+  } else if (sign == "%") {
+    result = remainder(a, b);
+  } else {
+    result = power(a, b);
+  }
+  if (is_large) fail_large();
+  return JinjaValue(result);
+}
+
+JinjaValue float_arithmetic(std::string_view sign, double a, double b) {
+  if (sign == "+") return JinjaValue(a + b);
+  if (sign == "-") return JinjaValue(a - b);
+  if (sign == "*") return JinjaValue(a * b);
+  if (sign == "**") {
+    const double result = std::pow(a, b);
+    if (!std::isfinite(result)) throw JinjaFault("a number is too large");
+    return JinjaValue(result);
+  }
+  if (b == 0) throw JinjaFault("a division by zero");
+  if (sign == "/") return JinjaValue(a / b);
+  double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0 && (b < 0) != (rest < 0)) {
+    rest += b;
+    quotient -= 1;
+  }
+  if (sign == "%") return JinjaValue(rest == 0 ? std::copysign(0.0, b) : rest);
+  return JinjaValue(quotient == 0 ? std::copysign(0.0, a / b) : std::round(quotient));
+}
+
+JinjaValue repeated(const JinjaValue& value, int64_t times, JinjaMeter& meter) {
+  times = std::max<int64_t>(times, 0);
+  if (value.is_text()) {
+    const auto size = std::ssize(value.text());
+    if (size > 0 && times > INT64_MAX / size) meter.spend(INT64_MAX);
+    meter.spend_bytes(size * times);
+    std::string text;
+    for (int64_t i = 0; i < times && size > 0; ++i) text += value.text();
+    return JinjaValue(std::move(text), value.is_markup());
+  }
+  const auto size = std::ssize(value.items());
+  if (size > 0 && times > INT64_MAX / size) meter.spend(INT64_MAX);
+  meter.spend_items(size * times);
+  JinjaValue::List items;
+  for (int64_t i = 0; i < times && size > 0; ++i)
+    items.insert(items.end(), value.items().begin(), value.items().end());
+  return JinjaValue::list(std::move(items), value.row());
+}
+
+JinjaValue joined(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
+  if (a.is_text()) {
+    meter.spend_bytes(std::ssize(a.text()) + std::ssize(b.text()));
+    if (a.is_markup() == b.is_markup()) return JinjaValue(a.text() + b.text(), a.is_markup());
+    return a.is_markup() ? JinjaValue(a.text() + python::escape_html(b.text()), true)
+                         : JinjaValue(python::escape_html(a.text()) + b.text(), true);
+  }
+  meter.spend_items(std::ssize(a.items()) + std::ssize(b.items()));
+  JinjaValue::List items = a.items();
+  items.insert(items.end(), b.items().begin(), b.items().end());
+  return JinjaValue::list(std::move(items), a.row());
+}
+
+bool is_either(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Python's own attributes of a value take precedence over a dictionary's keys.
+bool has_method(const JinjaValue& value, std::string_view name) {
+  if (value.is_dictionary())
+    return is_either(name, {"copy", "fromkeys", "get", "items", "keys", "values"});
+  if (value.has_places()) return is_either(name, {"count", "index"});
+  return value.is_text() &&
+         is_either(name, {"capitalize",   "casefold",     "center",    "count",     "encode",
+                          "endswith",     "expandtabs",   "find",      "format",    "format_map",
+                          "index",        "isalnum",      "isalpha",   "isascii",   "isdecimal",
+                          "isdigit",      "isidentifier", "islower",   "isnumeric", "isprintable",
+                          "isspace",      "istitle",      "isupper",   "join",      "ljust",
+                          "lower",        "lstrip",       "maketrans", "partition", "removeprefix",
+                          "removesuffix", "replace",      "rfind",     "rindex",    "rjust",
+                          "rpartition",   "rsplit",       "rstrip",    "split",     "splitlines",
+                          "startswith",   "strip",        "swapcase",  "title",     "translate",
+                          "upper",        "zfill"});
+}
+
+// Methods that change a value, which the sandbox of transformers hides.
+bool is_hidden(const JinjaValue& value, std::string_view name) {
+  return (value.is_dictionary() &&
+          is_either(name, {"clear", "pop", "popitem", "setdefault", "update"})) ||
+         (value.is_row(JinjaValue::Row::kList) &&
+          is_either(name, {"append", "clear", "copy", "extend", "insert", "pop", "remove",
+                           "reverse", "sort"}));
+}
+
+JinjaValue method_of(const JinjaValue& value, const std::string& name) {
+  if (has_method(value, name))
+    return JinjaValue(JinjaValue::Callable{.macro = nullptr, .name = "method"});
+  return JinjaValue::undefined(name);
+}
+
+std::optional<int64_t> slice_bound(const JinjaValue& value) {
+  if (value.is_none()) return std::nullopt;
+  check_defined(value);
+  const auto bound = value.try_integer();
+  if (!bound) throw JinjaFault("a slice from or to a value of kind " + value.kind());
+  return bound;
+}
+
+}  // namespace
+
+void check_defined(const JinjaValue& value) {
+  if (!value.is_undefined()) return;
+  throw JinjaFault(value.undefined_name().empty() ? "an undefined value is used"
+                                                  : value.undefined_name() + " is undefined");
+}
+
+JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
+                      JinjaMeter& meter) {
+  meter.spend(1);
+  const auto x = a.try_integer(), y = b.try_integer();
+  if (a.is_number() && b.is_number()) {
+    const bool is_whole = x && y && sign != "/" && !(sign == "**" && *y < 0);
+    if (!is_whole && sign == "**" && (a.number() < 0 || a.number() == 0))
+      throw JinjaFault("a power of such numbers is not supported");
+    return is_whole ? whole_arithmetic(sign, *x, *y)
+                    : float_arithmetic(sign, a.number(), b.number());
+  }
+  const bool is_row = a.is_text() || a.has_places();
+  if (sign == "+" && a.is_text() && b.is_text()) return joined(a, b, meter);
+  if (sign == "+" && a.has_places() && b.has_places() && a.row() == b.row())
+    return joined(a, b, meter);
+  if (sign == "*" && is_row && y) return repeated(a, *y, meter);
+  if (sign == "*" && x && (b.is_text() || b.has_places())) return repeated(b, *x, meter);
+  if (sign == "%" && a.is_text() && !a.is_markup() && !b.is_undefined()) {
+    const JinjaValue::List values = b.is_tuple() ? b.items() : JinjaValue::List{b};
+    return JinjaValue(percent_format(a.text(), values, meter));
+  }
+  fail_sign(sign, a, b);
+}
+
+JinjaValue attribute_of(const JinjaValue& value, const std::string& name) {
+  check_defined(value);
+  if (JinjaNamespace* fields = value.try_namespace()) {
+    for (const auto& [field, held] : fields->fields)
+      if (field == name) return held;
+    return JinjaValue::undefined(name);
+  }
+  if (is_hidden(value, name)) return JinjaValue::undefined(name);
+  if (value.is_dictionary() && !has_method(value, name))
+    if (const JinjaValue* found = value.try_find(name)) return *found;
+  return method_of(value, name);
+}
+
+JinjaValue item_of(const JinjaValue& value, const JinjaValue& key, JinjaMeter& meter) {
+  check_defined(value);
+  meter.spend(1);
+  if (value.is_dictionary()) {
+    meter.spend(std::ssize(value.pairs()) / 8);
+    if (const JinjaValue* found = value.try_find(key)) return *found;
+  } else if (const auto index = key.try_integer()) {
+    if (value.has_places()) {
+      const auto size = std::ssize(value.items());
+      const int64_t at = *index < 0 ? *index + size : *index;
+      if (at >= 0 && at < size) return value.items()[static_cast<size_t>(at)];
+    } else if (value.is_text()) {
+      meter.spend_bytes(std::ssize(value.text()));
+      const auto letters = python::characters(value.text());
+      const int64_t at = *index < 0 ? *index + std::ssize(letters) : *index;
+      if (at >= 0 && at < std::ssize(letters))
+        return JinjaValue(std::string(letters[static_cast<size_t>(at)]), value.is_markup());
+    }
+  }
+  if (!key.is_text()) return JinjaValue::undefined("the item");
+  if (is_hidden(value, key.text())) return JinjaValue::undefined(key.text());
+  return method_of(value, key.text());
+}
+
+JinjaValue slice_of(const JinjaValue& value, const JinjaSlice& slice, JinjaMeter& meter) {
+  check_defined(value);
+  const int64_t step = slice_bound(slice.step).value_or(1);
+  if (step == 0) throw JinjaFault("a slice with a step of 0");
+  if (!value.is_text() && !value.has_places()) return JinjaValue::undefined("the slice");
+  const auto begin = slice_bound(slice.begin), end = slice_bound(slice.end);
+  if (value.is_text()) {
+    meter.spend_bytes(8 * std::ssize(value.text()));
+    const auto letters = python::characters(value.text());
+    std::string text;
+    for (const int64_t at : python::slice_places(std::ssize(letters), begin, end, step))
+      text += letters[static_cast<size_t>(at)];
+    return JinjaValue(std::move(text), value.is_markup());
+  }
+  meter.spend_items(std::ssize(value.items()));
+  JinjaValue::List items;
+  for (const int64_t at : python::slice_places(std::ssize(value.items()), begin, end, step))
+    items.push_back(value.items()[static_cast<size_t>(at)]);
+  return JinjaValue::list(std::move(items), value.row());
+}
+
+bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaMeter& meter) {
+  meter.spend(1);
+  if (whole.is_undefined()) return false;
+  if (whole.is_text()) {
+    check_defined(part);
+    if (!part.is_text()) throw JinjaFault(part.kind() + " in str is not possible");
+    meter.spend_bytes(std::ssize(whole.text()));
+    return whole.text().find(part.text()) != std::string::npos;
+  }
+  if (whole.is_dictionary()) {
+    meter.spend(std::ssize(whole.pairs()));
+    return whole.try_find(part) != nullptr;
+  }
+  if (!whole.is_sequence()) throw JinjaFault("in " + whole.kind() + " is not possible");
+  return std::ranges::any_of(whole.items(),
+                             [&](const JinjaValue& item) { return equal(item, part, meter); });
+}
+
+std::string percent_format(const std::string& text, const JinjaValue::List& values,
+                           JinjaMeter& meter) {
+  std::string out;
+  size_t used = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '%') {
+      out += text[at];
+      continue;
+    }
+    ++at;
+    if (at < text.size() && text[at] == '%') {
+      out += '%';
+      continue;
+    }
+    int precision = -1;
+    if (at + 1 < text.size() && text[at] == '.' && text[at + 1] >= '0' && text[at + 1] <= '9') {
+      precision = text[at + 1] - '0';
+      at += 2;
+    }
+    const char sort = at < text.size() ? text[at] : '\0';
+    if (used >= values.size()) throw JinjaFault("too few values for the % in a string");
+    const JinjaValue& value = values[used++];
+    check_defined(value);
+    if (sort == 's' && precision < 0) {
+      out += to_text(value, meter);
+    } else if (sort == 'r' && precision < 0) {
+      out += to_repr(value, meter);
+    } else if ((sort == 'd' || sort == 'i') && precision < 0 && value.is_number()) {
+      if (std::fabs(value.number()) >= 9e18) fail_large();
+      out += std::to_string(value.try_integer().value_or(static_cast<int64_t>(value.number())));
+    } else if (sort == 'f' && value.is_number()) {
+      out += fmt::format("{:.{}f}", value.number(), precision < 0 ? 6 : precision);
+    } else {
+      throw JinjaFault(
+          fmt::format("%{} of a value of kind {} is not supported", sort, value.kind()));
+    }
+  }
+  if (used < values.size()) throw JinjaFault("too many values for the % in a string");
+  meter.spend_bytes(std::ssize(out));
+  return out;
+}
+
+}  // namespace tlt::chat_template

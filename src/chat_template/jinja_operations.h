@@ -1,0 +1,38 @@
+// The operators of a template: arithmetic, access, slices, `in`.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "chat_template/jinja_value.h"
+
+namespace tlt::chat_template {
+
+// a + b and so on; the sign is one of + - * / // % **. JinjaFault: not possible for these values.
+JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
+                      JinjaMeter& meter);
+
+// value.name, value[key]; undefined if missing. JinjaFault: of an undefined value.
+JinjaValue attribute_of(const JinjaValue& value, const std::string& name);
+JinjaValue item_of(const JinjaValue& value, const JinjaValue& key, JinjaMeter& meter);
+
+// value[begin:end:step]; each may be none. JinjaFault: not a string, list or tuple.
+struct JinjaSlice {
+  JinjaValue begin = JinjaValue::none(), end = JinjaValue::none(), step = JinjaValue::none();
+};
+JinjaValue slice_of(const JinjaValue& value, const JinjaSlice& slice, JinjaMeter& meter);
+
+// `part in whole`.
+bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaMeter& meter);
+
+// string % values: %s, %d, %r, %f with a precision, %%.
+std::string percent_format(const std::string& text, const JinjaValue::List& values,
+                           JinjaMeter& meter);
+
+// JinjaFault: the value is undefined. All uses check this except printing, tests and loops.
+void check_defined(const JinjaValue& value);
+
+}  // namespace tlt::chat_template

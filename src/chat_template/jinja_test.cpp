@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat_template/jinja.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "base/random.h"
+
+namespace tlt::chat_template {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Json kVariables = Json::parse(R"({
+  "name": "World", "n": 3, "x": 1.5, "yes": true, "nothing": null, "text": "  a,b,,c \n",
+  "list": [3, 1, 2], "names": ["b", "A", "c"], "umlaut": "äöü",
+  "dict": {"b": 1, "a": [1, "x"], "items": 5, "quote\"": "it's"},
+  "rows": [{"k": "x", "v": 1}, {"k": "y", "v": 2}, {"k": "x"}]})");
+
+std::string render(const std::string& source, int64_t steps = 1'000'000) {
+  return JinjaTemplate::parse(source, "t.jinja")
+      .render(kVariables, {.steps = steps, .now = 1699963200})
+      .text;
+}
+
+std::string complaint(const std::string& source, int64_t steps = 1'000'000) {
+  try {
+    return "rendered: " + render(source, steps);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+struct Case {
+  const char *source, *want;
+};
+
+// Every value is that of transformers 5.23 (Jinja 3.1.6).
+TEST(JinjaTest, ExpressionsMatchPython) {
+  for (const Case& one : std::initializer_list<Case>{
+           {"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 1 + 2 * 3 }}",
+            "3 -4 2 3.5 1024 7"},
+           {"{{ 1e16 }} {{ 0.0001 }} {{ 1e-5 }} {{ 3.0 }} {{ -0.0 }} {{ 1e22 + 1 }}",
+            "1e+16 0.0001 1e-05 3.0 -0.0 1e+22"},
+           {"{{ 'a' ~ 1 ~ none ~ true ~ missing }}", "a1NoneTrue"},
+           {"{{ [1, 'a', none, 1.5, (1,), {'k': \"it's\"}] }}",
+            "[1, 'a', None, 1.5, (1,), {'k': \"it's\"}]"},
+           {"{{ '\\u200b\\x85\\t' | list }}", "['\\u200b', '\\x85', '\\t']"},
+           {"{{ 1 < 2 < 3 }} {{ 1 == 1.0 == true }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }}",
+            "True True True True"},
+           {"{{ 'b' in names }} {{ 'z' not in names }} {{ 'or' in name }} {{ 'a' in dict }} "
+            "{{ 'x' in missing }}",
+            "True True True True False"},
+           {"{{ missing is defined }} {{ name is defined }} {{ nothing is none }} {{ 1 is number "
+            "}} "
+            "{{ true is number }} {{ name is sequence }} {{ dict is mapping }} {{ yes is true }} "
+            "{{ 1 is true }} {{ missing is iterable }} {{ 4 is divisibleby 2 }} {{ 1 is in list }}",
+            "False True True True True True True True False True True True"},
+           {"{{ 'x' if n > 2 else 'y' }}{{ 'z' if n > 5 }}", "x"},
+           {"{{ list[0] }} {{ list[-1] }} {{ list[1:] }} {{ list[::-1] }} {{ list[:-1] }} "
+            "{{ list[5] is defined }} {{ name[1:3] }} {{ name[::-2] }} {{ umlaut[1] }}",
+            "3 2 [1, 2] [2, 1, 3] [3, 1] False or drW ö"},
+           {"{{ dict.b }} {{ dict['a'][1] }} {{ dict.zzz is defined }} {{ dict['items'] }} "
+            "{{ dict.get('b') }} {{ dict.get('z', 4) }} {{ dict.items is defined }}",
+            "1 x False 5 1 4 True"},
+           {"{{ rows.0.k }} {{ not yes }} {{ yes and 0 }} {{ 0 or 'x' }} {{ -n }} {{ +n }}",
+            "x False 0 x -3 3"},
+           {"{{ [1] + [2] }} {{ 'ab' * 2 }} {{ [0] * 3 }} {{ '%s-%d' % ('a', 3) }}",
+            "[1, 2] abab [0, 0, 0] a-3"},
+           {"{{ {'a': 1, 'a': 2} }} {{ range(3) | list }}", "{'a': 2} [0, 1, 2]"},
+           {"{{ ('<' | safe) + '<' }} {{ '<' ~ ('>' | safe) }}", "<&lt; <>"},
+           {"{{ strftime_now('%d %b %Y') }}", "14 Nov 2023"}})
+    EXPECT_EQ(render(one.source), one.want) << one.source;
+}
+
+TEST(JinjaTest, FiltersMatchJinja) {
+  for (const Case& one : std::initializer_list<Case>{
+           {"{{ dict | tojson }}", R"({"b": 1, "a": [1, "x"], "items": 5, "quote\"": "it's"})"},
+           {"{{ [1, {'a': []}] | tojson(indent=2) }}", "[\n  1,\n  {\n    \"a\": []\n  }\n]"},
+           {"{{ dict | tojson(sort_keys=true, separators=(',', ':')) }}",
+            R"({"a":[1,"x"],"b":1,"items":5,"quote\"":"it's"})"},
+           {"{{ '<&>ä\\x7f\\n' | tojson }} {{ 'ä' | tojson(ensure_ascii=true) }}",
+            "\"<&>ä\x7f\\n\" \"\\u00e4\""},
+           {"{{ text | trim }}|{{ 'xxaxx' | trim('x') }}|{{ '\xC2\xA0 a\x1C' | trim }}",
+            "a,b,,c|a|a"},
+           {"{{ names | sort }} {{ names | sort(reverse=true, case_sensitive=true) }} "
+            "{{ list | sort | join('-') }}",
+            "['A', 'b', 'c'] ['c', 'b', 'A'] 1-2-3"},
+           {"{{ names | map('upper') | list }} {{ rows | map(attribute='v', default=0) | list }}",
+            "['B', 'A', 'C'] [1, 2, 0]"},
+           {"{{ rows | selectattr('k', 'equalto', 'x') | list | length }} "
+            "{{ rows | rejectattr('v', 'defined') | list }} {{ list | select('odd') | list }} "
+            "{{ list | reject('gt', 1) | list }} {{ nothing | select | list }}",
+            "2 [{'k': 'x'}] [3, 1] [1] []"},
+           {"{{ list | first }} {{ list | last }} {{ list | max }} {{ list | min }} {{ list | sum "
+            "}} "
+            "{{ [] | first is defined }} {{ rows | map(attribute='k') | unique | join }}",
+            "3 2 3 1 6 False xy"},
+           {"{{ missing | default('d') }} {{ '' | default('d') }} {{ '' | default('d', true) }} "
+            "{{ 0 | d(5) }}",
+            "d  d 0"},
+           {"{{ 'a-b c' | title }} {{ 'aBC' | capitalize }} {{ 'äB' | upper }} {{ 'ÄB' | lower }}",
+            "A-B C Abc ÄB äb"},
+           {"{{ ' 12 ' | int }} {{ '1.9' | int }} {{ 'x' | int(-1) }} {{ 'ff' | int(0, 16) }} "
+            "{{ '1_0' | float }} {{ 2.5 | round }} {{ 2.567 | round(1) }} {{ 2.1 | round(0, "
+            "'ceil') }}",
+            "12 1 -1 255 10.0 2.0 2.6 3.0"},
+           {"{{ 'a\\n\\nb' | indent }}|{{ 'a\\nb' | indent(2, true) }}", "a\n\n    b|  a\n  b"},
+           {"{{ dict | dictsort | map('first') | join(',') }} {{ dict | items | list | length }}",
+            "a,b,items,quote\" 4"},
+           {"{{ 'aXbX' | replace('X', '-') }} {{ 'aaa' | replace('a', 'b', 2) }} {{ 'ab' | "
+            "replace('', '.') }}",
+            "a-b- bba .a.b."},
+           {"{{ 'äb' | length }} {{ 'ab' | reverse }} {{ list | reverse | list }} {{ 5 | string }}",
+            "2 ba [2, 1, 3] 5"},
+           {"{{ '<b>' | e }} {{ -3 | abs }} {{ '%s!' | format('a') }}", "&lt;b&gt; 3 a!"}})
+    EXPECT_EQ(render(one.source), one.want) << one.source;
+}
+
+TEST(JinjaTest, MethodsMatchStr) {
+  for (const Case& one : std::initializer_list<Case>{
+           {"{{ text.strip().split(',') }} {{ ' a  b '.split() }} {{ 'a b c'.split(' ', 1) }} "
+            "{{ 'a b c'.rsplit(' ', 1) }} {{ ' a b '.split(none, 1) }} {{ ''.split() }}",
+            "['a', 'b', '', 'c'] ['a', 'b'] ['a', 'b c'] ['a b', 'c'] ['a', 'b '] []"},
+           {"{{ 'xaxbx'.strip('x') }} {{ 'xa'.lstrip('x') }} {{ 'ax'.rstrip('x') }}", "axb a a"},
+           {"{{ 'abc'.startswith('ab') }} {{ 'abc'.endswith(('x', 'c')) }} {{ 'abc'.find('c') }} "
+            "{{ 'äbä'.rfind('ä') }} {{ 'aaa'.count('a') }}",
+            "True True 2 2 3"},
+           {"{{ 'it is'.title() }} {{ \"they're\".title() }} {{ 'aB'.upper() }} {{ 'aB'.lower() }} "
+            "{{ 'ab'.capitalize() }}",
+            "It Is They'Re AB ab Ab"},
+           {"{{ 'a\\nb\\r\\nc\\n'.splitlines() }} {{ '-'.join(names) }} {{ 'ab'.replace('b', 'c') "
+            "}}",
+            "['a', 'b', 'c'] b-A-c ac"},
+           {"{{ '{}{}{x}{{}}'.format('a', 'b', x=3) }} {{ 'abc'.removeprefix('a') }} "
+            "{{ 'abc'.removesuffix('c') }} {{ '12'.isdigit() }} {{ ''.isdigit() }}",
+            "ab3{} bc ab True False"},
+           {"{% for k, v in dict.items() %}{{ k }}={{ v }};{% endfor %}{{ dict.keys() | list }}"
+            "{{ dict.values() | list | length }}",
+            "b=1;a=[1, 'x'];items=5;quote\"=it's;['b', 'a', 'items', 'quote\"']4"}})
+    EXPECT_EQ(render(one.source), one.want) << one.source;
+}
+
+TEST(JinjaTest, StatementsAndTheirScopes) {
+  for (const Case& one : std::initializer_list<Case>{
+           {"{% set x = 1 %}{% for i in list %}{% set x = i %}{{ x }}{% endfor %}{{ x }}", "3121"},
+           {"{% if yes %}{% set x = 5 %}{% endif %}{{ x }}", "5"},
+           {"{% set ns = namespace(c=0) %}{% for i in list %}{% set ns.c = ns.c + i %}{% endfor %}"
+            "{{ ns.c }}",
+            "6"},
+           {"{% for i in list %}{{ loop.index0 }}{{ loop.index }}{{ loop.revindex }}{{ loop.first "
+            "}}"
+            "{{ loop.last }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('a', 'b') }};"
+            "{% endfor %}",
+            "013TrueFalse1a;122FalseFalse32b;231FalseTrue1a;"},
+           {"{% for r in rows if r.v is defined %}{{ loop.length }}{{ r.k }}{% else %}none"
+            "{% endfor %}{% for r in [] %}{% else %}none{% endfor %}",
+            "2x2ynone"},
+           {"{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 4 %}"
+            "{% break %}{% endif %}{{ i }}{% endfor %}",
+            "023"},
+           {"{% macro m(a, b='B') %}[{{ a }}{{ b }}{{ n }}{{ i }}]{% endmacro %}"
+            "{% for i in [1] %}{{ m('x') }}{{ m(b=1, a=2) }}{% endfor %}",
+            "[xB3][213]"},
+           {"{% set a %}in{{ n }}{% set hidden = 1 %}{% endset %}{{ a }}{{ hidden is defined }}",
+            "in3False"},
+           {"{% set a | upper | trim %} x {% endset %}{{ a }}{% filter upper %}y{% endfilter %}",
+            "XY"},
+           {"{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a is defined }}", "3False"},
+           {"{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set t = 1, %}{{ t }}", "12(1,)"},
+           {"{% if no %}a{% elif yes %}b{% else %}c{% endif %}", "b"},
+           {"{% raw %}{{ x }}{% endraw %}{# comment #}!", "{{ x }}!"}})
+    EXPECT_EQ(render(one.source), one.want) << one.source;
+}
+
+// trim_blocks and lstrip_blocks.
+TEST(JinjaTest, WhitespaceIsStrippedAsInTransformers) {
+  for (const Case& one :
+       std::initializer_list<Case>{{"a\n  {% if yes %}\n  b\n  {% endif %}\nc\n", "a\n  b\nc"},
+                                   {"a {% if yes %} b {% endif %}\n\nc", "a  b \nc"},
+                                   {"a\n {{- n -}} \n b", "a3b"},
+                                   {"a\n {%- if yes -%} \n b {% endif +%}\nc", "ab \nc"},
+                                   {"a\n  {%+ if yes %}b{% endif %}", "a\n  b"},
+                                   {"a\n  {# x #}\n b {#- y -#} \n c", "a\n bc"},
+                                   {"a\r\nb\rc\n\n", "a\nb\nc\n"},
+                                   {"{% if yes -%}\n\n  x{%- endif %}", "x"},
+                                   {"  {{ n }}  \n", "  3  "}})
+    EXPECT_EQ(render(one.source), one.want) << one.source;
+}
+
+TEST(JinjaTest, UnsupportedConstructsFailToParse) {
+  for (const Case& one : std::initializer_list<Case>{
+           {"a\nb {{ n | pprint }}", "t.jinja: line 2: the filter pprint is not supported"},
+           {"{{ n is prime }}", "t.jinja: line 1: the test prime is not supported"},
+           {"\n\n{% include 'x' %}", "t.jinja: line 3: the tag include is not supported here"},
+           {"{{ lipsum() }}", "t.jinja: line 1: the function lipsum is not supported"},
+           {"{{ 'a'.encode() }}", "t.jinja: line 1: the method encode is not supported"},
+           {"{{ list | map('nope') }}", "t.jinja: line 1: the filter nope is not supported"},
+           {"{% for i in list %}\n{{ loop(i) }}{% endfor %}",
+            "t.jinja: line 2: loop(…) needs {% for … recursive %}"},
+           {"{% for i in list recursive %}{{ loop(i, 1) }}{% endfor %}",
+            "t.jinja: line 1: loop(…) takes the items of the inner loop"},
+           {"{% call 5 %}{% endcall %}", "t.jinja: line 1: a call block needs the call of a macro"},
+           {"{{ caller() }}", "t.jinja: line 1: the name caller is not supported here"},
+           {"{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}",
+            "t.jinja: line 1: the name caller is not supported here"},
+           {"{% macro m(caller) %}{% endmacro %}",
+            "t.jinja: line 1: a parameter cannot be named caller"},
+           {"{% for i in list %}{{ loop.changed(i) }}{% endfor %}",
+            "t.jinja: line 1: loop.changed is not supported"},
+           {"{% set x %}{% generation %}{% endgeneration %}{% endset %}",
+            "t.jinja: line 1: generation inside a macro, a set, a filter, a call or a "
+            "recursive loop is not supported"},
+           {"{{ 1 +", "t.jinja: line 1: {{ is not closed"},
+           {"{% if yes %}\nx", "t.jinja: line 2: the template ends where {% endif %} is expected"},
+           {"{{ (1] }}", "t.jinja: line 1: ] where ) is expected"},
+           {"{{ ä }}", "t.jinja: line 1: an unexpected character: ä"},
+           {"{% endfor %}", "t.jinja: line 1: the tag endfor is not supported here"}})
+    EXPECT_EQ(complaint(one.source), one.want) << one.source;
+}
+
+TEST(JinjaTest, RenderingErrorsHaveTheLine) {
+  for (const Case& one : std::initializer_list<Case>{
+           {"\n{{ raise_exception('No ' ~ name) }}",
+            "t.jinja: line 2: the template refuses: No World"},
+           {"{{ 'a' + none }}", "t.jinja: line 1: str + None is not possible"},
+           {"{{ missing.x }}", "t.jinja: line 1: missing is undefined"},
+           {"{{ missing + 'a' }}", "t.jinja: line 1: missing is undefined"},
+           {"{{ dict.b.c.d }}", "t.jinja: line 1: c is undefined"},
+           {"{{ list.append(4) }}", "t.jinja: line 1: a value of kind list has no method append"},
+           {"{{ missing | tojson }}", "t.jinja: line 1: tojson of missing, which is undefined"},
+           {"{% for i in 5 %}{% endfor %}", "t.jinja: line 1: a value of kind int has no items"},
+           {"{{ 1 // 0 }}", "t.jinja: line 1: a division by zero"},
+           {"{{ 9223372036854775807 + 1 }}", "t.jinja: line 1: an integer exceeds 64 bits"},
+           {"{{ n.x.y }}", "t.jinja: line 1: x is undefined"},
+           {"{{ 'ß' | upper }}", "t.jinja: line 1: the other case of U+00DF is not supported"},
+           {"{% set n.x = 1 %}",
+            "t.jinja: line 1: n is not a namespace, so its fields cannot be set"}})
+    EXPECT_EQ(complaint(one.source), one.want) << one.source;
+}
+
+TEST(JinjaTest, NoTemplateRunsEndlessly) {
+  const char* kTooMany = "t.jinja: line 1: the rendering takes too many steps";
+  EXPECT_EQ(
+      complaint("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
+      kTooMany);
+  EXPECT_EQ(complaint("{% set x = 'aaaaaaaa' * 999999999999 %}"), kTooMany);
+  EXPECT_EQ(complaint("{% set ns = namespace(t='ab') %}{% for i in range(99) %}"
+                      "{% set ns.t = ns.t ~ ns.t %}{% endfor %}"),
+            kTooMany);
+  EXPECT_EQ(complaint("{% set ns = namespace(t=[1]) %}{% for i in range(999) %}"
+                      "{% set ns.t = [ns.t] %}{% endfor %}"),
+            "t.jinja: line 1: a value is nested more than 100 deep");
+  EXPECT_EQ(complaint("{% for i in list recursive %}{{ loop(list) }}{% endfor %}"),
+            "t.jinja: line 1: macros or blocks are nested too deep");
+  EXPECT_EQ(complaint("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
+            "t.jinja: line 1: macros or blocks are nested too deep");
+  const auto many = [](const std::string& text, int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  for (const std::string& deep :
+       {"{{ " + many("(", 100000), "{{ " + many("[", 9999) + many("]", 9999) + " }}",
+        "{{ 1" + many(" + 1", 100000) + " }}", "{{ n" + many("|abs", 9999) + " }}",
+        "{{ " + many("not ", 9999) + "1 }}", "{{ " + many("-", 9999) + "1 }}",
+        many("{% if 1 %}", 9999), many("{% for i in list %}", 9999),
+        "{{ n" + many(".a", 9999) + " }}", "{{ 1" + many(" if 1 else 1", 9999) + " }}"})
+    EXPECT_THROW(JinjaTemplate::parse(deep, "deep"), InputError) << deep.substr(0, 20);
+  EXPECT_THROW(render("{{ 'aaa' | map(" + many("'map', ", 999) + "'list') | list }}"), InputError);
+}
+
+// Found by the fuzzer: a quotation from a template may be as long as the template.
+TEST(JinjaTest, ErrorIsOneSentenceHoweverLongTheWord) {
+  for (const std::string& source :
+       {"{{ " + std::string(20000, '9') + " }}", "{{ name | " + std::string(20000, 'x') + " }}",
+        std::string("{{ raise_exception('a\\nb') }}")}) {
+    const std::string said = complaint(source);
+    EXPECT_TRUE(said.starts_with("t.jinja: line 1: ")) << said;
+    EXPECT_LE(said.size(), 1000U);
+    EXPECT_EQ(said.find('\n'), said.npos) << said;
+  }
+}
+
+// Found by the fuzzer: the product of quotient and divisor exceeded 64 bits.
+TEST(JinjaTest, RemaindersOfTheSmallestIntegers) {
+  EXPECT_EQ(render("{{ (-9223372036854775807 - 1) % 3 }} {{ -9223372036854775807 % -4 }} "
+                   "{{ (-9223372036854775807 - 1) % -1 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ -6 % 3 }}"),
+            "1 -3 0 -2 2 0");
+}
+
+// Templates cut, joined and changed at random: each is rendered or rejected.
+TEST(JinjaTest, RandomTemplatesAreRenderedOrRejected) {
+  static const std::vector<std::string> kPieces = {"{{",
+                                                   "}}",
+                                                   "{%",
+                                                   "%}",
+                                                   "{%-",
+                                                   "-%}",
+                                                   "{#",
+                                                   "#}",
+                                                   " ",
+                                                   "\n",
+                                                   "a",
+                                                   "n",
+                                                   "list",
+                                                   "dict",
+                                                   "rows",
+                                                   "name",
+                                                   ".",
+                                                   "[",
+                                                   "]",
+                                                   "(",
+                                                   ")",
+                                                   ":",
+                                                   ",",
+                                                   "|",
+                                                   "~",
+                                                   "+",
+                                                   "-",
+                                                   "*",
+                                                   "**",
+                                                   "//",
+                                                   "%",
+                                                   "==",
+                                                   "<",
+                                                   "'",
+                                                   "\"",
+                                                   "\\",
+                                                   "'x'",
+                                                   "0",
+                                                   "1",
+                                                   "-1",
+                                                   "1.5",
+                                                   "99999999999",
+                                                   " in ",
+                                                   " not ",
+                                                   " is ",
+                                                   " if ",
+                                                   " else ",
+                                                   " and ",
+                                                   " or ",
+                                                   "for i in list",
+                                                   "endfor",
+                                                   "if ",
+                                                   "elif",
+                                                   "endif",
+                                                   "set x = ",
+                                                   "set x",
+                                                   "endset",
+                                                   "macro m(a)",
+                                                   "endmacro",
+                                                   "m(1)",
+                                                   "call(x) m(1)",
+                                                   "endcall",
+                                                   "caller(1)",
+                                                   "loop(list)",
+                                                   "{% for i in list recursive %}",
+                                                   "generation",
+                                                   "endgeneration",
+                                                   "loop.index",
+                                                   "namespace()",
+                                                   "range(9)",
+                                                   "tojson",
+                                                   "join",
+                                                   "map('upper')",
+                                                   "select",
+                                                   "length",
+                                                   "trim",
+                                                   "split(",
+                                                   "strip()",
+                                                   "items()",
+                                                   "get('a')",
+                                                   "raise_exception('x')",
+                                                   "ä",
+                                                   "\x80",
+                                                   "{% raw %}",
+                                                   "{% endraw %}",
+                                                   "{% for i in list %}",
+                                                   "{% endfor %}",
+                                                   "{{ n }}",
+                                                   "{% if yes %}",
+                                                   "{% endif %}"};
+  int rendered = 0;
+  for (uint32_t round = 0; round < 20000; ++round) {
+    std::string source;
+    const uint32_t size = 1 + philox(5, {round, 0, 0, 0})[0] % 14;
+    for (uint32_t i = 0; i < size; ++i)
+      source += kPieces[philox(5, {round, 1 + i, 0, 0})[0] % kPieces.size()];
+    try {
+      render(source, /*steps=*/20000);
+      ++rendered;
+    } catch (const InputError&) {
+    }
+  }
+  EXPECT_GT(rendered, 1000);
+}
+
+TEST(JinjaTest, DictMakesADictionary) {
+  EXPECT_EQ(JinjaTemplate::parse("{{ dict(a=1, b=2) }}", "t").render(Json::object()).text,
+            "{'a': 1, 'b': 2}");
+}
+
+TEST(JinjaTest, GeneratedTextIsMarked) {
+  const JinjaTemplate parsed = JinjaTemplate::parse(
+      "{% for i in list %}ä{% generation %}<{{ i }}>{% endgeneration %}{% endfor %}", "t.jinja");
+  EXPECT_TRUE(parsed.marks_generation());
+  const JinjaRendering rendering = parsed.render(kVariables);
+  EXPECT_EQ(rendering.text, "ä<3>ä<1>ä<2>");
+  EXPECT_EQ(rendering.generated,
+            (std::vector<std::pair<int64_t, int64_t>>{{2, 5}, {7, 10}, {12, 15}}));
+}
+
+// Output of transformers; null where it raised an exception (tests/tools/make_chat_goldens.py).
+TEST(JinjaTest, NestedMacrosAndRecursiveLoopsMatchJinja) {
+  const Json golden = Json::parse(
+      read_file(std::string(TLT_SOURCE_DIR) + "/tests/golden/chat/blocks.json", 1 << 20));
+  int64_t rendered = 0;
+  for (const Json& one : golden.at("cases")) {
+    const auto source = one[0].get<std::string>();
+    Json got;
+    try {
+      got = JinjaTemplate::parse(source, "t.jinja").render(golden.at("variables")).text;
+    } catch (const InputError& error) {
+      EXPECT_TRUE(one[1].is_null()) << source << ": " << error.what();
+      continue;
+    }
+    EXPECT_EQ(got, one[1]) << source;
+    ++rendered;
+  }
+  EXPECT_GT(rendered, 30);
+}
+
+TEST(JinjaTest, MacroCannotBeCalledOutsideOfItsBlock) {
+  EXPECT_EQ(complaint("{% set ns = namespace(m=none) %}{% for i in list %}{% macro m() %}{{ i }}"
+                      "{% endmacro %}{% set ns.m = m %}{% endfor %}\n{% set m = ns.m %}{{ m() }}"),
+            "t.jinja: line 2: macro m is called outside of the block that defines it");
+}
+
+}  // namespace
+}  // namespace tlt::chat_template

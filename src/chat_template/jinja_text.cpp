@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat_template/jinja_text.h"
+
+#include <fmt/core.h>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include "base/utf8.h"
+#include "chat_template/jinja_value.h"
+
+namespace tlt::chat_template::python {
+namespace {
+
+struct Range {
+  char32_t first, last;
+};
+
+// Characters whose upper or title case is more than one character, or differ from each other. (For
+// lower case that holds for U+0130, and U+03A3 depends on what follows.)
+constexpr std::array kSpecialCase = std::to_array<Range>(
+    {{0xDF, 0xDF},      {0x130, 0x131},   {0x149, 0x149},   {0x1C4, 0x1CC},   {0x1F0, 0x1F3},
+     {0x345, 0x345},    {0x390, 0x390},   {0x3A3, 0x3A3},   {0x3B0, 0x3B0},   {0x587, 0x587},
+     {0x10A0, 0x10FF},  {0x13A0, 0x13FF}, {0x1C80, 0x1CBF}, {0x1E96, 0x1E9E}, {0x1F50, 0x1FFF},
+     {0x2C2F, 0x2C2F},  {0x2C5F, 0x2C5F}, {0xA7C0, 0xA7FF}, {0xAB70, 0xABBF}, {0xFB00, 0xFB17},
+     {0x10570, 0x105BF}});
+
+bool is_in(char32_t character, std::span<const Range> ranges) {
+  const auto range = std::ranges::lower_bound(ranges, character, {}, &Range::last);
+  return range != ranges.end() && character >= range->first;
+}
+
+char32_t in_case(char32_t character, bool is_upper) {
+  const bool is_special = is_upper ? character >= 0x80 && is_in(character, kSpecialCase)
+                                   : character == 0x130 || character == 0x3A3;
+  if (is_special)
+    throw JinjaFault(fmt::format("the other case of U+{:04X} is not supported",
+                                 static_cast<uint32_t>(character)));
+  const auto code = static_cast<utf8proc_int32_t>(character);
+  return static_cast<char32_t>(is_upper ? utf8proc_toupper(code) : utf8proc_tolower(code));
+}
+
+utf8proc_category_t category(char32_t character) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(character));
+}
+
+bool is_cased(char32_t character) {
+  const auto kind = category(character);
+  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL ||
+         kind == UTF8PROC_CATEGORY_LT;
+}
+
+bool is_letter(char32_t character) {
+  const auto kind = category(character);
+  return is_cased(character) || kind == UTF8PROC_CATEGORY_LM || kind == UTF8PROC_CATEGORY_LO;
+}
+
+bool is_printable(char32_t character) {
+  if (character == ' ') return true;
+  switch (category(character)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
+  }
+}
+
+template <class Visit>
+void for_each(std::string_view text, const Visit& visit) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = next_utf8(text.substr(at)).bytes;
+    visit(code_point(text.substr(at, bytes)), text.substr(at, bytes));
+    at += bytes;
+  }
+}
+
+// Strips characters for which `drop` is true.
+std::string_view strip_if(std::string_view text, Side side,
+                          const std::function<bool(std::string_view)>& drop) {
+  while (side != Side::kRight && !text.empty()) {
+    const size_t bytes = next_utf8(text).bytes;
+    if (!drop(text.substr(0, bytes))) break;
+    text.remove_prefix(bytes);
+  }
+  while (side != Side::kLeft && !text.empty()) {
+    size_t begin = text.size() - 1;
+    while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    if (!drop(text.substr(begin))) break;
+    text = text.substr(0, begin);
+  }
+  return text;
+}
+
+bool is_space_character(std::string_view character) { return is_space(code_point(character)); }
+
+bool is_line_end(char32_t c) {
+  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
+}
+
+// Changes the case of each character: to upper case where `upper` returns true.
+std::string mapped(std::string_view text, const std::function<bool(char32_t)>& upper) {
+  std::string out;
+  out.reserve(text.size());
+  for_each(text, [&](char32_t character, std::string_view) {
+    append(out, in_case(character, upper(character)));
+  });
+  return out;
+}
+
+}  // namespace
+
+void append(std::string& out, char32_t character) {
+  std::array<utf8proc_uint8_t, 4> bytes{};
+  const auto size = utf8proc_encode_char(static_cast<utf8proc_int32_t>(character), bytes.data());
+  out.append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(size));
+}
+
+int64_t length(std::string_view text) {
+  return std::ranges::count_if(
+      text, [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; });
+}
+
+std::vector<std::string_view> characters(std::string_view text) {
+  std::vector<std::string_view> all;
+  for_each(text, [&](char32_t, std::string_view character) { all.push_back(character); });
+  return all;
+}
+
+bool is_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
+}
+
+std::string_view strip(std::string_view text, Side side) {
+  return strip_if(text, side, is_space_character);
+}
+
+std::string_view strip(std::string_view text, std::string_view chars, Side side) {
+  const auto dropped = characters(chars);
+  return strip_if(text, side, [&](std::string_view character) {
+    return std::ranges::find(dropped, character) != dropped.end();
+  });
+}
+
+std::vector<std::string_view> split(std::string_view text, int64_t limit) {
+  std::vector<std::string_view> parts;
+  for (text = strip(text, Side::kLeft); !text.empty(); text = strip(text, Side::kLeft)) {
+    if (limit >= 0 && std::ssize(parts) == limit) {
+      parts.push_back(text);
+      break;
+    }
+    size_t end = 0;
+    while (end < text.size()) {
+      const size_t bytes = next_utf8(text.substr(end)).bytes;
+      if (is_space(code_point(text.substr(end, bytes)))) break;
+      end += bytes;
+    }
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  return parts;
+}
+
+std::vector<std::string_view> split_from_right(std::string_view text, int64_t limit) {
+  const auto all = split(text, -1);
+  if (limit < 0 || std::ssize(all) <= limit) return all;
+  const auto kept = static_cast<size_t>(std::ssize(all) - limit);
+  const char* end = all[kept - 1].data() + all[kept - 1].size();
+  std::vector<std::string_view> parts = {text.substr(0, static_cast<size_t>(end - text.data()))};
+  parts.insert(parts.end(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end());
+  return parts;
+}
+
+std::vector<std::string_view> split(std::string_view text, std::string_view separator,
+                                    int64_t limit, bool from_right) {
+  std::vector<std::string_view> parts;
+  while (limit < 0 || std::ssize(parts) < limit) {
+    const size_t at = from_right ? text.rfind(separator) : text.find(separator);
+    if (at == std::string_view::npos) break;
+    const size_t after = at + separator.size();
+    parts.push_back(from_right ? text.substr(after) : text.substr(0, at));
+    text = from_right ? text.substr(0, at) : text.substr(after);
+  }
+  parts.push_back(text);
+  if (from_right) std::ranges::reverse(parts);
+  return parts;
+}
+
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+  std::vector<std::string_view> lines;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = next_utf8(text.substr(at)).bytes;
+    size_t after = at + bytes;
+    if (is_line_end(code_point(text.substr(at, bytes)))) {
+      if (text[at] == '\r' && after < text.size() && text[after] == '\n') ++after;
+      lines.push_back(text.substr(begin, (keep_ends ? after : at) - begin));
+      begin = after;
+    }
+    at = after;
+  }
+  if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
+}
+
+std::string replace(std::string_view text, std::string_view from, std::string_view to,
+                    int64_t limit) {
+  std::string out;
+  if (from.empty()) {  // between all characters
+    int64_t done = 0;
+    for (const std::string_view character : characters(text)) {
+      if (limit < 0 || done < limit) out.append(to);
+      ++done;
+      out.append(character);
+    }
+    if (limit < 0 || done < limit) out.append(to);
+    return out;
+  }
+  bool is_first = true;
+  for (const std::string_view part : split(text, from, limit)) {
+    if (!std::exchange(is_first, false)) out.append(to);
+    out.append(part);
+  }
+  return out;
+}
+
+int64_t count(std::string_view text, std::string_view part) {
+  if (part.empty()) return length(text) + 1;
+  return std::ssize(split(text, part, -1)) - 1;
+}
+
+std::string upper(std::string_view text) {
+  return mapped(text, [](char32_t) { return true; });
+}
+
+std::string lower(std::string_view text) {
+  return mapped(text, [](char32_t) { return false; });
+}
+
+std::string title(std::string_view text) {
+  bool was_cased = false;
+  return mapped(text, [&](char32_t c) { return !std::exchange(was_cased, is_cased(c)); });
+}
+
+std::string capitalize(std::string_view text) {
+  bool is_first = true;
+  return mapped(text, [&](char32_t) { return std::exchange(is_first, false); });
+}
+
+bool is_all(std::string_view text, Class wanted) {
+  return !text.empty() && std::ranges::all_of(characters(text), [&](std::string_view part) {
+    const char32_t character = code_point(part);
+    const bool is_digit = category(character) == UTF8PROC_CATEGORY_ND;
+    if (wanted == Class::kDigit) return is_digit;
+    if (wanted == Class::kSpace) return is_space(character);
+    return is_letter(character) || (wanted == Class::kAlphanumeric && is_digit);
+  });
+}
+
+bool is_upper(std::string_view text) {
+  bool any = false, all = true;
+  for_each(text, [&](char32_t character, std::string_view) {
+    any |= is_cased(character);
+    all &= !is_cased(character) || category(character) == UTF8PROC_CATEGORY_LU;
+  });
+  return any && all;
+}
+
+bool is_lower(std::string_view text) {
+  bool any = false, all = true;
+  for_each(text, [&](char32_t character, std::string_view) {
+    any |= is_cased(character);
+    all &= !is_cased(character) || category(character) == UTF8PROC_CATEGORY_LL;
+  });
+  return any && all;
+}
+
+std::string repr(std::string_view text) {
+  const bool has_single = text.find('\'') != std::string_view::npos;
+  const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
+  std::string out(1, quote);
+  for_each(text, [&](char32_t c, std::string_view character) {
+    const auto code = static_cast<uint32_t>(c);
+    if (c == static_cast<char32_t>(quote) || c == '\\') {
+      out += '\\';
+      out += static_cast<char>(c);
+    } else if (c == '\n' || c == '\r' || c == '\t') {
+      out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
+    } else if (is_printable(c)) {
+      out += character;
+    } else {
+      out += code < 0x100     ? fmt::format("\\x{:02x}", code)
+             : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                              : fmt::format("\\U{:08x}", code);
+    }
+  });
+  return out + quote;
+}
+
+std::string repr(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  std::array<char, 400> buffer{};
+  const double size = std::fabs(value);
+  const bool is_plain = size == 0 || (size >= 1e-4 && size < 1e16);
+  const auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                    is_plain ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string text(buffer.data(), end.ptr);
+  if (is_plain && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char byte : text) {
+    switch (byte) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out += byte;
+    }
+  }
+  return out;
+}
+
+std::optional<int64_t> try_integer(std::string_view text, int64_t base) {
+  text = strip(text);
+  const bool is_signed = !text.empty() && (text[0] == '+' || text[0] == '-');
+  const std::string digits = replace(text.substr(is_signed ? 1 : 0), "_", "", -1);
+  if (digits.empty() || digits[0] == '-' || base < 2 || base > 36) return std::nullopt;
+  int64_t value = 0;
+  const char* end = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), end, value, static_cast<int>(base));
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  return text[0] == '-' ? -value : value;
+}
+
+std::optional<double> try_float(std::string_view text) {
+  text = strip(text);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const std::string digits = replace(text, "_", "", -1);
+  double value = 0;
+  const char* end = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), end, value);
+  if (digits.empty() || read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  return value;
+}
+
+std::vector<int64_t> slice_places(int64_t size, std::optional<int64_t> begin,
+                                  std::optional<int64_t> end, int64_t step) {
+  const auto clamp = [&](int64_t at) {
+    if (at < 0)
+      at = at < -size ? -1 : at + size;
+    else if (at > size)
+      at = size;
+    return step > 0 ? std::max<int64_t>(at, 0) : std::min(at, size - 1);
+  };
+  const int64_t first = begin ? clamp(*begin) : step > 0 ? 0 : size - 1;
+  const int64_t last = end ? clamp(*end) : step > 0 ? size : -1;
+  std::vector<int64_t> places;
+  // Steps larger than the size visit one position; clamped so that the sum cannot overflow.
+  const int64_t stride = std::clamp(step, -size - 1, size + 1);
+  for (int64_t at = first; stride > 0 ? at < last : at > last; at += stride) places.push_back(at);
+  return places;
+}
+
+}  // namespace tlt::chat_template::python

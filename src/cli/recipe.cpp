@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/recipe.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "base/check.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "cli/find_model.h"
+#include "cli/verl_import.h"
+#include "cluster/spawn.h"
+#include "data/data_files.h"
+
+namespace tlt::cli {
+namespace {
+
+// Written at the first signal; the newline ends the terminal's status line.
+constexpr const char* kStopping =
+    "\ninterrupted: the run finishes this step, saves and ends; again to stop at once\n";
+
+int start_workers(int64_t workers, const Arguments& arguments) {
+  const cluster::SpawnResult result =
+      cluster::spawn_workers(static_cast<int>(workers), arguments.all);
+  if (!result.message.empty()) log_error("{}", result.message);
+  return result.exit_code;
+}
+
+}  // namespace
+
+void RecipeWords::add_to(CLI::App& flags) {
+  flags.add_option("RECIPE", recipe,
+                   "TOML file with options (tlt options lists them); optional if options are given "
+                   "on the command line.");
+  flags.add_option("KEY=VALUE", overrides, "Override options of the recipe, e.g. rollout.n=8.");
+}
+
+run::RunOptions RecipeWords::read() const {
+  TLT_CHECK_INPUT(
+      !recipe.empty(),
+      "no recipe and no options; give a TOML file, such as recipes/demo.toml, or options "
+      "such as model.path=DIR");
+  run::RunOptions options;
+  if (recipe.find('=') != recipe.npos && !std::filesystem::exists(recipe))
+    apply_override(options, recipe);
+  else
+    apply_toml_file(collect_options(options), recipe, verl_hint);
+  for (const std::string& text : overrides) apply_override(options, text);
+  return options;
+}
+
+void apply_override(run::RunOptions& options, const std::string& text) {
+  tlt::apply_override(collect_options(options), text, verl_hint);
+}
+
+int run_recipe(const Arguments& arguments, const char* description, RunRecipe run) {
+  RecipeWords words;
+  int64_t workers = 0;
+  CLI::App app(description);
+  words.add_to(app);
+  app.add_option(
+      "--workers", workers,
+      "Workers to start on this machine; a launcher (torchrun, mpirun, srun) starts its own.");
+  if (!try_parse(app, arguments)) return 0;
+  TLT_CHECK_INPUT(app.count("--workers") == 0 || (workers >= 1 && workers <= 1024), "--workers is ",
+                  workers, "; give a number from 1 to 1024");
+
+  run::RunOptions options = words.read();
+  options.check();
+  data::expand_data_files(options.data);
+  options.model.path = find_hub_model(options.model.path);
+
+  const cluster::Launch launch = cluster::read_launch(cluster::process_environment());
+  if (launch.world_size == 1 && workers > 1) return start_workers(workers, arguments);
+  TLT_CHECK_INPUT(workers == 0 || workers == launch.world_size, "--workers is ", workers,
+                  ", but the launcher started ", launch.world_size,
+                  " workers; leave --workers out");
+  install_interrupt_handler(launch.rank == 0 ? kStopping : nullptr);
+  set_log_rank(launch.rank, launch.world_size);
+  return run(options, launch);
+}
+
+}  // namespace tlt::cli

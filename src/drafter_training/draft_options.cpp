@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "drafter_training/draft_options.h"
+
+#include "base/check.h"
+
+namespace tlt::drafter_training {
+
+void DraftTrainOptions::check() const {
+  const std::string where = "speculative.train.";
+  TLT_CHECK_INPUT(batch_size >= 1, where, "batch_size is ", batch_size, "; give at least 1");
+  TLT_CHECK_INPUT(max_tokens >= 1, where, "max_token_len_per_gpu is ", max_tokens,
+                  "; give at least 1");
+  TLT_CHECK_INPUT(hidden_weight >= 0 && logits_weight >= 0 && hidden_weight + logits_weight > 0,
+                  where, "hidden_weight is ", hidden_weight, " and logits_weight ", logits_weight,
+                  "; give numbers of at least 0, not both 0");
+  TLT_CHECK_INPUT(noise >= 0, where, "noise is ", noise, "; give a number of at least 0");
+  TLT_CHECK_INPUT(passes >= 0 && passes <= 16, where, "passes is ", passes,
+                  "; give a number from 1 to 16, or 0 for the algorithm's own");
+  TLT_CHECK_INPUT(pass_decay > 0 && pass_decay <= 1, where, "pass_decay is ", pass_decay,
+                  "; give a number above 0 and at most 1");
+  TLT_CHECK_INPUT(loss_positions == "response" || loss_positions == "all", where,
+                  "loss_positions is '", loss_positions, "'; use response or all");
+  optim.check();
+}
+
+void WarmupOptions::check() const {
+  const std::string where = "speculative.train.";
+  TLT_CHECK_INPUT(algorithm == "eagle" || algorithm == "eagle3", where, "algorithm is '", algorithm,
+                  "'; use eagle or eagle3");
+  TLT_CHECK_INPUT(draft_vocab_size >= 0, where, "draft_vocab_size is ", draft_vocab_size,
+                  "; give a number of tokens, or 0 for all");
+  TLT_CHECK_INPUT(algorithm == "eagle" || init != "target", where,
+                  "init is target, and an eagle3 drafter has no layer of the target's shape; use "
+                  "random or the folder of a drafter");
+  TLT_CHECK_INPUT(source == "rollouts" || source == "responses", where, "source is '", source,
+                  "'; use rollouts or responses");
+  TLT_CHECK_INPUT(!init.empty(), where,
+                  "init is empty; use target, random, or the folder of a drafter");
+  TLT_CHECK_INPUT(hidden_states_bytes >= 1, where, "hidden_states_bytes is ", hidden_states_bytes,
+                  "; give a number of bytes");
+  TLT_CHECK_INPUT(val_share >= 0 && val_share < 1, where, "val_share is ", val_share,
+                  "; give a share from 0 to below 1");
+  TLT_CHECK_INPUT(val_steps >= 1 && val_steps <= 16, where, "val_steps is ", val_steps,
+                  "; give a number from 1 to 16");
+}
+
+}  // namespace tlt::drafter_training

@@ -1,0 +1,102 @@
+// DraftTrainOptions: how a draft model is trained, in the warm-up and on idle workers; and
+// WarmupOptions: what the warm-up trains on. Names are FastRL's if it has the option.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/options.h"
+#include "drafter_training/draft_sample.h"
+#include "train/schedule.h"
+
+namespace tlt::drafter_training {
+
+struct DraftTrainOptions {
+  int64_t batch_size = 32;
+  int64_t max_tokens = 8192;
+  double hidden_weight = 1.0;
+  double logits_weight = 0.1;
+  double noise = 0;
+  int64_t passes = 0;
+  double pass_decay = 0.8;
+  std::string loss_positions = "response";
+  int64_t seed = 0;
+  // For some hundreds of steps (FastRL's ramp of 12,000 steps has no effect on a small corpus).
+  train::OptimOptions optim = {.lr = 1e-3,
+                               .betas = {0.9, 0.95},
+                               .weight_decay = 0,
+                               .clip_grad = 0.5,
+                               .lr_scheduler_type = "cosine",
+                               .lr_warmup_steps_ratio = 0.03,
+                               .min_lr_ratio = 0.03};
+
+  void visit(auto& v) {
+    v(batch_size, "batch_size", Affects::kResults,
+      "Sequences of one optimizer step of the draft model, over all workers.");
+    v(max_tokens, "max_token_len_per_gpu", Affects::kResults,
+      "Largest number of tokens in one training pass of the draft model.");
+    v(hidden_weight, "hidden_weight", Affects::kResults,
+      "Loss weight of the hidden state regression (SmoothL1).");
+    v(logits_weight, "logits_weight", Affects::kResults,
+      "Loss weight of the cross-entropy between target and draft logits.");
+    v(noise, "noise", Affects::kResults,
+      "Half the width of the uniform noise on the draft model's input states in training; 0: "
+      "none.");
+    v(passes, "passes", Affects::kResults,
+      "Training-time-test passes: in each further one the draft model continues from its own "
+      "states, as in drafting; 0: 7 of eagle3, 1 of eagle.");
+    v(pass_decay, "pass_decay", Affects::kResults,
+      "Loss weight of each further training-time-test pass relative to the previous one.");
+    v(loss_positions, "loss_positions", Affects::kResults,
+      "Positions in the draft model's loss: response or all.");
+    v(seed, "seed", Affects::kResults, "Seed of the draft model's noise and initial weights.");
+    v.group("optim", optim);
+  }
+  // Throws InputError if a value is invalid.
+  void check() const;
+  // REQUIRES: check() passed.
+  LossPositions positions() const {
+    return loss_positions == "all" ? LossPositions::kAll : LossPositions::kResponse;
+  }
+};
+
+// Options of `tlt draft`. algorithm, draft_vocab_size and init also apply to `tlt train` when it
+// starts without a draft model.
+struct WarmupOptions {
+  std::string algorithm = "eagle";
+  int64_t draft_vocab_size = 32768;
+  std::string source = "rollouts";
+  std::string init = "random";
+  std::string hidden_states_dir;
+  int64_t hidden_states_bytes = int64_t{16} << 30;
+  double val_share = 0.05;
+  int64_t val_steps = 8;
+
+  void visit(auto& v) {
+    v(algorithm, "algorithm", Affects::kResults,
+      "Draft model that tlt draft trains, and tlt train where none is given: eagle, or eagle3 "
+      "(hidden states of three layers, an LM head of its own).");
+    v(draft_vocab_size, "draft_vocab_size", Affects::kResults,
+      "eagle3: size of the LM head, the most frequent tokens of the training data; 0: all.");
+    v(source, "source", Affects::kResults,
+      "Training data of tlt draft: rollouts (responses of the target to data.train_files' prompts) "
+      "or responses (those of the data rows).");
+    v(init, "init", Affects::kResults,
+      "Initial weights of the draft model: random, target (its last layer), or a draft model's "
+      "folder.");
+    v(hidden_states_dir, "hidden_states_dir", Affects::kPlace,
+      "Folder of the target's hidden states; empty: hidden_states in the run folder.");
+    v(hidden_states_bytes, "hidden_states_bytes", Affects::kResults,
+      "Largest size of that folder; prompts whose states do not fit are skipped.");
+    v(val_share, "val_share", Affects::kResults,
+      "Share of the prompts that tlt draft holds out to measure the draft model.");
+    v(val_steps, "val_steps", Affects::kPlace,
+      "Length of the draft chains with which acceptance is measured.");
+  }
+  // Throws InputError if a value is invalid.
+  void check() const;
+};
+
+}  // namespace tlt::drafter_training

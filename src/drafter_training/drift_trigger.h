@@ -1,0 +1,46 @@
+// DriftTrigger: decides whether training the draft model is worthwhile.
+//
+// Training continues while each training improves acceptance on held-out responses; when the latest
+// kPatience trainings together gained less than kLeastGain it rests. While it rests, acceptance is
+// watched: once it has fallen by kDrift, because the policy has changed, training starts again.
+//
+// Not here   how acceptance is measured (spot_trainer.h).
+// Threading  none of its own. A value: copies are independent.
+//
+//   if (trigger.wants_training()) … else trigger.rested(measured);
+//   trigger.trained(before, after);          // acceptance length on held-out responses
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+namespace tlt::drafter_training {
+
+class DriftTrigger {
+ public:
+  static constexpr size_t kPatience = 4;       // trainings
+  static constexpr double kLeastGain = 0.02;   // relative gain that they must have together
+  static constexpr double kDrift = 0.05;       // relative loss of acceptance
+  static constexpr double kNewestShare = 0.3;  // weight of a measurement in the watched mean
+
+  bool wants_training() const { return !rests_; }
+
+  // The draft model was trained: its acceptance without the training and with it, on the same
+  // responses. Values that are not above 0 (nothing to measure on) are ignored.
+  void trained(double before, double after);
+  // The draft model was measured in a step without training.
+  void rested(double acceptance);
+
+  nlohmann::json save() const;
+  void restore(const nlohmann::json& state);  // throws nlohmann's exceptions
+
+ private:
+  bool rests_ = false;
+  std::vector<double> gains_;  // the latest kPatience
+  double level_ = 0;           // acceptance when training stopped
+  double watched_ = 0;         // mean since then
+};
+
+}  // namespace tlt::drafter_training

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "drafter_training/spot_trainer.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "cluster/launch.h"
+
+namespace tlt::drafter_training {
+namespace {
+
+constexpr int64_t kFirstPackTokens = 64;      // until pack times are known
+constexpr int64_t kFewestPackTokens = 16;     // a smaller pack costs as much
+constexpr int64_t kFewestToBegin = 128;       // tokens in the buffer before training starts
+constexpr int64_t kUpdateElements = 1 << 19;  // per optimizer part: 1 to 5 ms per core
+constexpr int64_t kProbeSteps = 8;
+constexpr int64_t kHeldOutTokens = 1024;  // per worker, in publish()
+
+// The options with a learning rate that starts at once and does not depend on the run's length.
+DraftTrainOptions steady(DraftTrainOptions options) {
+  options.optim.lr_scheduler_type = "constant";
+  options.optim.lr_warmup_steps = 10;
+  return options;
+}
+
+}  // namespace
+
+SpotTrainer::SpotTrainer(std::shared_ptr<drafter::DraftNetwork> drafter, DraftBuffer& buffer,
+                         const DraftTrainOptions& training, const SpotOptions& options,
+                         const Clock& clock)
+    : drafter_(std::move(drafter)),
+      buffer_(buffer),
+      training_(steady(training)),
+      options_((options.check(), options)),
+      clock_(clock),
+      alone_(cluster::make_comm(cluster::Launch{}, {})),
+      copy_(drafter_->copy()),
+      trainer_(*copy_, training_, *alone_, /*total_steps=*/1),
+      probe_(*copy_, kProbeSteps) {}
+
+SpotTrainer::~SpotTrainer() = default;
+
+template <class Call>
+void SpotTrainer::guard(const Call& call) {
+  if (is_off_) return;
+  try {
+    call();
+  } catch (const std::exception& error) {
+    is_off_ = true;
+    has_begun_ = false;
+    log_warning("training the draft model failed and is off on this worker; the run continues: {}",
+                error.what());
+  }
+}
+
+bool SpotTrainer::try_slice() {
+  const double start = clock_.seconds(), end = start + options_.slice_milliseconds / 1000;
+  bool did = false;
+  guard([&] {
+    // Begins another part only if it is likely to end in time.
+    do {
+      if (!advance()) break;
+      did = true;
+    } while (clock_.seconds() + next_part_seconds() < end);
+  });
+  const double used = clock_.seconds() - start;
+  if (did) stats_.used_seconds += used;
+  if (did) stats_.longest_slice = std::max(stats_.longest_slice, used);
+  return did && !is_off_;
+}
+
+// Runs a pack, after beginning its step; or a part of the optimizer's step, and ends it.
+bool SpotTrainer::advance() {
+  const double start = clock_.seconds();
+  if (!has_begun_ && !begin_step()) return false;
+  if (step_began_ == 0) step_began_ = start;
+  const int64_t tokens = trainer_.run_pack();
+  if (tokens > 0) {
+    ++packs_run_;
+    times_.add_pack(tokens, clock_.seconds() - start);
+  } else {
+    if (!trainer_.try_update(kUpdateElements)) finish_step();
+    times_.add_update(clock_.seconds() - start);
+  }
+  return true;
+}
+
+double SpotTrainer::next_part_seconds() const {
+  const int64_t tokens = has_begun_ ? trainer_.next_pack_tokens() : slice_tokens();
+  return tokens > 0 ? times_.pack_seconds(tokens) : times_.update_seconds();
+}
+
+// The tokens of a pack that is likely to end within half a slice.
+int64_t SpotTrainer::slice_tokens() const {
+  if (!times_.knows_packs()) return kFirstPackTokens;
+  return std::clamp(times_.tokens_within(options_.slice_milliseconds / 2000), kFewestPackTokens,
+                    std::min(training_.max_tokens, options_.step_tokens));
+}
+
+bool SpotTrainer::begin_step() {
+  if (buffer_.drawable_tokens() < kFewestToBegin) return false;
+  const int64_t pack_tokens = slice_tokens(), window = std::min(options_.window, pack_tokens);
+  const bool is_first = !times_.knows_packs();
+  std::vector<DraftSample> batch =
+      buffer_.draw(is_first ? 2 * kFirstPackTokens : options_.step_tokens, window);
+  std::erase_if(batch, [&](const DraftSample& sample) {
+    return sample.counted_pairs(training_.positions()) < 1;
+  });
+  if (batch.empty()) return false;
+  trainer_.begin(std::move(batch), pack_tokens);
+  has_begun_ = true;
+  packs_run_ = 0;
+  return true;
+}
+
+void SpotTrainer::finish_step() {
+  stats_.last_step = trainer_.finish();
+  pause();
+  has_begun_ = false;
+  ++stats_.steps;
+  stats_.tokens += stats_.last_step.tokens;
+  unpublished_tokens_ += stats_.last_step.tokens;
+}
+
+void SpotTrainer::pause() {
+  if (!has_begun_ || step_began_ == 0) return;
+  if (timeline_)
+    timeline_->span("draft training", fmt::format("draft step {}", trainer_.optimizer().steps()),
+                    step_began_, clock_.seconds());
+  step_began_ = 0;
+}
+
+// --- publishing ---
+
+PublishReport SpotTrainer::publish(cluster::Comm& comm) {
+  // The unfinished step ends here: its gradients are of weights that will be replaced.
+  guard([&] {
+    if (has_begun_ && packs_run_ > 0) finish_step();
+    for (const auto& [name, tensor] : trainer_.optimizer().state())
+      TLT_CHECK(at::isfinite(tensor).all().item<bool>(), "the draft model's ", name,
+                " is not finite");
+  });
+  has_begun_ = false;
+  if (is_off_) unpublished_tokens_ = 0;
+  const std::vector<double> sums = comm.all_reduce_sum(
+      std::vector<double>{static_cast<double>(unpublished_tokens_),
+                          unpublished_tokens_ > 0 ? 1.0 : 0.0, is_off_ ? 1.0 : 0.0});
+  PublishReport report{.was_trained = sums[0] > 0,
+                       .version = version_,
+                       .tokens = static_cast<int64_t>(sums[0]),
+                       .workers = static_cast<int64_t>(sums[1]),
+                       .workers_off = static_cast<int64_t>(sums[2])};
+  if (!report.was_trained) return report;
+  average(comm, sums[0]);
+  unpublished_tokens_ = 0;
+  report.after = measure_copy(comm);
+  report.before = measure(comm);
+  report.was_published = is_better(report);
+  if (!report.was_published) {
+    restart_training();
+    return report;
+  }
+  trainer_.optimizer().load(trainer_.optimizer().state(), trainer_.optimizer().steps());
+  drafter_->copy_weights(*copy_);
+  report.version = ++version_;
+  return report;
+}
+
+// Averages master weights and moments over all workers, weighted by the tokens of each; a worker
+// without training has weight 0, even if its values are not finite.
+void SpotTrainer::average(cluster::Comm& comm, double total_tokens) {
+  const double weight = static_cast<double>(unpublished_tokens_) / total_tokens;
+  train::AdamW& optimizer = trainer_.optimizer();
+  std::vector<std::pair<std::string, at::Tensor>> state;
+  for (const auto& [name, tensor] : optimizer.state()) {
+    at::Tensor mean = weight > 0 ? tensor * weight : at::zeros_like(tensor);
+    comm.all_reduce_sum(mean);
+    state.emplace_back(name, mean);
+  }
+  at::Tensor steps = at::tensor({weight > 0 ? optimizer.steps() : 0}, at::kLong);
+  comm.all_reduce_max(steps);
+  optimizer.load(state, steps.item<int64_t>());
+}
+
+// Resets the training copy to the draft model in use.
+void SpotTrainer::restart_training() {
+  std::vector<std::pair<std::string, at::Tensor>> state;
+  for (const auto& [name, tensor] : trainer_.optimizer().state())
+    state.emplace_back(name, at::zeros_like(tensor));
+  for (const model::Parameter& parameter : drafter_->parameters()) {
+    const auto master = std::find_if(state.begin(), state.end(), [&](const auto& entry) {
+      return entry.first == "master." + parameter.name();
+    });
+    TLT_CHECK(master != state.end(), parameter.name());
+    master->second = parameter.read(drafter_->device()).cpu().contiguous();
+  }
+  trainer_.optimizer().load(state, 0);
+}
+
+HeldOutFigures SpotTrainer::measure(const drafter::DraftNetwork& network, cluster::Comm& comm) {
+  guard([&] {
+    if (trainer_.is_updating()) finish_step();  // weights of half a step are not valid
+  });
+  has_begun_ = false;
+  copy_->copy_weights(network);
+  const HeldOutFigures figures = measure_copy(comm);
+  trainer_.optimizer().load(trainer_.optimizer().state(), trainer_.optimizer().steps());
+  return figures;
+}
+
+HeldOutFigures SpotTrainer::measure_copy(cluster::Comm& comm) {
+  HeldOutFigures mine;
+  mine.acceptance.accepted.resize(kProbeSteps);
+  guard([&] {
+    std::vector<DraftSample> samples = buffer_.held_out(
+        kHeldOutTokens, std::min(kHeldOutTokens, std::min(options_.window, training_.max_tokens)));
+    std::erase_if(samples, [&](const DraftSample& sample) {
+      return sample.counted_pairs(training_.positions()) < 1;
+    });
+    if (samples.empty()) return;
+    const DraftSums sums = trainer_.measure(samples);
+    mine = {sums, probe_.measure(samples, *alone_)};
+  });
+  std::vector<double> values = mine.sums.values();
+  const size_t sums = values.size();
+  values.push_back(mine.acceptance.drafts);
+  values.push_back(mine.acceptance.tokens);
+  values.insert(values.end(), mine.acceptance.accepted.begin(), mine.acceptance.accepted.end());
+  values = comm.all_reduce_sum(std::move(values));
+  const auto rest = values.begin() + static_cast<std::ptrdiff_t>(sums);
+  return {DraftSums::of(std::span(values).first(sums)),
+          {rest[0], rest[1], {rest + 2, values.end()}}};
+}
+
+// If there was nothing to measure on, the trained draft model counts as better.
+bool SpotTrainer::is_better(const PublishReport& report) const {
+  const double before = report.before.tokens_per_forward(),
+               after = report.after.tokens_per_forward();
+  if (!std::isfinite(report.after.sums.hidden) || !std::isfinite(report.after.sums.logits))
+    return false;
+  return report.after.acceptance.drafts == 0 || after >= before * (1 - options_.publish_margin);
+}
+
+// --- checkpoints ---
+
+std::vector<model::TensorSource> SpotTrainer::snapshot() const {
+  return trainer_.optimizer().snapshot();
+}
+
+std::vector<std::string> SpotTrainer::state_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : trainer_.optimizer().state()) names.push_back(name);
+  return names;
+}
+
+void SpotTrainer::load(const std::vector<std::pair<std::string, at::Tensor>>& state,
+                       int64_t optimizer_steps, int64_t version) {
+  has_begun_ = false;
+  unpublished_tokens_ = 0;
+  trainer_.optimizer().load(state, optimizer_steps);
+  drafter_->copy_weights(*copy_);
+  version_ = version;
+}
+
+}  // namespace tlt::drafter_training

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/algorithm_options.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/check.h"
+#include "train/kl.h"
+
+namespace tlt::run {
+namespace {
+
+constexpr std::array<std::string_view, 6> kEstimators = {
+    "grpo", "rloo", "opo", "gpg", "reinforce_plus_plus", "reinforce_plus_plus_baseline"};
+constexpr std::array<std::string_view, 4> kMetrics = {"acc", "score", "seq_reward",
+                                                      "seq_final_reward"};
+
+}  // namespace
+
+void FilterGroupsOptions::check() const {
+  TLT_CHECK_INPUT(std::ranges::find(kMetrics, metric) != kMetrics.end(),
+                  "algorithm.filter_groups.metric is '", metric,
+                  "'; use acc, score, seq_reward or seq_final_reward");
+  TLT_CHECK_INPUT(max_num_gen_batches >= 0, "algorithm.filter_groups.max_num_gen_batches is ",
+                  max_num_gen_batches, "; give 0 for no limit, or a number of batches");
+}
+
+void AlgorithmOptions::check() const {
+  std::string names;
+  for (const std::string_view name : kEstimators) {
+    if (!names.empty()) names += name == kEstimators.back() ? " or " : ", ";
+    names += name;
+  }
+  TLT_CHECK_INPUT(std::ranges::find(kEstimators, adv_estimator) != kEstimators.end(),
+                  "algorithm.adv_estimator is '", adv_estimator, "'; use ", names);
+  TLT_CHECK_INPUT(gamma > 0 && gamma <= 1, "algorithm.gamma is ", gamma,
+                  "; use a number above 0, at most 1");
+  train::parse_kl_type(kl_penalty, "algorithm.kl_penalty");
+  TLT_CHECK_INPUT(kl_ctrl.type == "fixed", "algorithm.kl_ctrl.type is '", kl_ctrl.type,
+                  "'; only fixed is supported");
+  TLT_CHECK_INPUT(kl_ctrl.kl_coef >= 0, "algorithm.kl_ctrl.kl_coef is ", kl_ctrl.kl_coef,
+                  "; use 0 or more");
+  filter_groups.check();
+  rollout_correction.check();
+  TLT_CHECK_INPUT(
+      !filter_groups.enable || filter_groups.metric != "seq_final_reward" || !use_kl_in_reward,
+      "algorithm.filter_groups.metric=seq_final_reward includes the KL divergence, which "
+      "differs in every response, so no group would be filtered out; use seq_reward");
+}
+
+}  // namespace tlt::run

@@ -1,0 +1,73 @@
+// AlgorithmOptions: the section `algorithm` of the options: advantages (rl/advantages.h), the KL
+// divergence in the reward, dynamic sampling (rl/group_filter.h).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/options.h"
+#include "train/loss_options.h"
+
+namespace tlt::run {
+
+struct FilterGroupsOptions {
+  bool enable = false;
+  std::string metric = "acc";
+  int64_t max_num_gen_batches = 0;
+
+  void visit(auto& v) {
+    v(enable, "enable", Affects::kResults,
+      "Dynamic sampling (DAPO): drop groups whose samples all have the same value of the metric, "
+      "and "
+      "roll out more prompts instead.");
+    v(metric, "metric", Affects::kResults,
+      "acc: the reward's extra of this name, or the score without format, length and repetition; "
+      "score, seq_reward or seq_final_reward: the score.");
+    v(max_num_gen_batches, "max_num_gen_batches", Affects::kResults,
+      "Generation batches per step; the run ends with an error if they give too few groups; 0: no "
+      "limit.");
+  }
+  void check() const;
+};
+
+struct KlControlOptions {
+  std::string type = "fixed";
+  double kl_coef = 0.001;
+
+  void visit(auto& v) {
+    v(type, "type", Affects::kResults, "fixed: kl_coef is constant.");
+    v(kl_coef, "kl_coef", Affects::kResults, "Weight of the KL divergence in the reward.");
+  }
+};
+
+struct AlgorithmOptions {
+  std::string adv_estimator = "grpo";
+  bool norm_adv_by_std_in_grpo = true;
+  double gamma = 1.0;
+  bool use_kl_in_reward = false;
+  std::string kl_penalty = "kl";
+  KlControlOptions kl_ctrl;
+  FilterGroupsOptions filter_groups;
+  train::RolloutCorrectionOptions rollout_correction;  // for the trainer's loss
+
+  void visit(auto& v) {
+    v(adv_estimator, "adv_estimator", Affects::kResults,
+      "How rewards become advantages: grpo, rloo, opo, gpg, reinforce_plus_plus or "
+      "reinforce_plus_plus_baseline.");
+    v(norm_adv_by_std_in_grpo, "norm_adv_by_std_in_grpo", Affects::kResults,
+      "Divide by the group's standard deviation (GRPO); false: as in Dr. GRPO.");
+    v(gamma, "gamma", Affects::kResults, "Discount factor per token of reinforce_plus_plus.");
+    v(use_kl_in_reward, "use_kl_in_reward", Affects::kResults,
+      "Subtract the KL divergence from the reference policy from the reward.");
+    v(kl_penalty, "kl_penalty", Affects::kResults,
+      "Estimator of that divergence: kl (k1), abs, mse (k2) or low_var_kl (k3).");
+    v.group("kl_ctrl", kl_ctrl);
+    v.group("filter_groups", filter_groups);
+    v.group("rollout_correction", rollout_correction);
+  }
+  void check() const;
+};
+
+}  // namespace tlt::run

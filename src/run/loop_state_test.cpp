@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/loop_state.h"
+
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+
+namespace tlt::run {
+namespace {
+
+TEST(LoopStateTest, RoundTripsThroughJson) {
+  const LoopState state{.step = 12, .gen_batches = 30, .cursor = {.epoch = 3, .index = 48}};
+  const SavedState saved = parse_state(to_json(state, 24), "loop.json");
+  EXPECT_EQ(saved.state.step, 12);
+  EXPECT_EQ(saved.state.gen_batches, 30);
+  EXPECT_EQ(saved.state.cursor, state.cursor);
+  EXPECT_EQ(saved.optimizer_steps, 24);
+}
+
+TEST(LoopStateTest, MissingGenBatchesMeansOnePerStep) {
+  const char* text = R"({"step": 9, "epoch": 0, "index": 4, "optimizer_steps": 9})";
+  EXPECT_EQ(parse_state(text, "loop.json").state.gen_batches, 9);
+}
+
+TEST(LoopStateTest, BrokenJsonNamesTheFile) {
+  for (const char* text : {"", "{", "[]", "{\"step\": 1}", "{\"step\": \"one\"}"}) {
+    try {
+      parse_state(text, "here/loop.json");
+      ADD_FAILURE() << text;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("here/loop.json"), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tlt::run

@@ -1,0 +1,29 @@
+// Rollout: a response with its score, in the form in which workers exchange it.
+//
+// Threading  plain data; pure functions.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rollout/request.h"
+
+namespace tlt::run {
+
+struct Rollout {
+  uint32_t prompt = 0;  // index into the step's prompts
+  rollout::Response response;
+  double score = 0;
+  std::map<std::string, double> extras;  // further columns of the dump
+  std::string fault;                     // why its reward failed or timed out; empty: scored
+};
+
+// Serialization between workers. unpack() throws Error if the bytes are not from pack().
+std::string pack(const std::vector<Rollout>& rollouts);
+std::vector<Rollout> unpack(std::string_view bytes);
+
+}  // namespace tlt::run

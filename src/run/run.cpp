@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/run.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/sentence.h"
+#include "run/report/step_line.h"
+
+namespace tlt::run {
+namespace {
+
+constexpr double kLineSeconds = 1;  // least time between two step lines on the console
+
+RunIdentity identity_of(const std::string& command, const RunOptions& options,
+                        const RunContext& context, const std::string& more) {
+  return context.is_first() ? identify(command, options, more) : RunIdentity();
+}
+
+// The newest complete checkpoint. Checks that all workers see the same one.
+std::optional<train::CheckpointPlace> find_checkpoint(const std::string& folder,
+                                                      cluster::Comm& comm) {
+  const auto found = train::find_latest(folder);
+  at::Tensor steps = at::tensor({found ? found->step : 0, found ? -found->step : 0}, at::kLong);
+  comm.all_reduce_max(steps);
+  TLT_CHECK_INPUT(steps[0].item<int64_t>() == -steps[1].item<int64_t>(), folder,
+                  ": the workers see different checkpoints; the run folder must be on a disk that "
+                  "all of them share");
+  return found;
+}
+
+}  // namespace
+
+Run::Run(const std::string& command, const RunOptions& options, const RunContext& context,
+         const std::string& more)
+    : options_(options),
+      context_(context),
+      folder_(options, identity_of(command, options, context, more), *context.comm) {}
+
+std::optional<train::CheckpointPlace> Run::resume(train::AdamW& optimizer, data::Sampler& sampler) {
+  auto found = find_checkpoint(folder_.checkpoints(), *context_.comm);
+  if (!found) return std::nullopt;
+  const SavedState saved = parse_state(train::read_text(*found, train::kLoopText).value(),
+                                       found->folder + "/state/" + train::kLoopText);
+  train::load_checkpoint(*found, optimizer, saved.optimizer_steps);
+  if (context_.adapter) context_.adapter->merge();
+  sampler.restore(saved.state.cursor);
+  state_ = saved.state;
+  if (context_.is_first()) log_info("resuming from {}, step {}", found->folder, state_.step);
+  return found;
+}
+
+void Run::start(int64_t total_steps) {
+  total_steps_ = total_steps;
+  first_step_ = saved_step_ = state_.step;
+  if (context_.is_first())
+    checkpoints_ = std::make_unique<train::CheckpointWriter>(
+        folder_.checkpoints(), options_.trainer.max_ckpt_to_keep, state_.step);
+  folder_.start(options_, state_.step);
+  context_.comm->barrier("run folder");
+}
+
+bool Run::begin(const std::string& step_size) {
+  watch_.restart();
+  if (context_.is_first() && is_complete())
+    log_info("complete ({} of {} steps); raise trainer.total_training_steps to train further",
+             state_.step, total_steps_);
+  else if (context_.is_first())
+    log_info("{}: steps {} to {} on {}, {}; run folder {}", options_.model.path, state_.step + 1,
+             total_steps_, counted(context_.comm->size(), "worker"), step_size, folder_.path());
+  return !is_complete();
+}
+
+bool Run::goes_on() const { return !is_complete() && !context_.anyone_interrupted(); }
+
+void Run::advance(const data::SamplerCursor& cursor, int64_t gen_batches) {
+  ++state_.step;
+  state_.gen_batches += gen_batches;
+  state_.cursor = cursor;
+}
+
+bool Run::is_due(int64_t frequency) const {
+  return frequency > 0 && (state_.step % frequency == 0 || is_complete());
+}
+
+bool Run::is_unsaved() const { return options_.trainer.save_freq > 0 && saved_step_ < state_.step; }
+
+void Run::save(const train::AdamW& optimizer,
+               const std::function<void(train::CheckpointParts& parts)>& add) {
+  const Stopwatch watch;
+  saved_step_ = state_.step;
+  train::CheckpointParts parts;
+  if (checkpoints_ || optimizer.is_shared()) parts.optimizer = optimizer.snapshot();
+  if (!checkpoints_) return;
+  parts.texts[train::kLoopText] = to_json(state_, optimizer.steps());
+  add(parts);
+  checkpoints_->save(state_.step, std::move(parts));
+  save_seconds_ = watch.seconds();
+}
+
+void Run::report_pace(double seconds, double tokens, Metrics& metrics) {
+  metrics.set("timing_s/step", seconds);
+  metrics.set("perf/time_per_step", seconds);
+  metrics.set("perf/throughput", tokens / seconds / static_cast<double>(context_.comm->size()));
+  metrics.set("training/global_step", static_cast<double>(state_.step));
+  metrics.set("training/epoch", static_cast<double>(state_.cursor.epoch));
+  if (save_seconds_ > 0) metrics.set("timing_s/save_checkpoint", save_seconds_);
+  save_seconds_ = 0;
+}
+
+void Run::report(const Metrics& step_metrics) {
+  if (!context_.is_first() || step_metrics.size() == 0) return;
+  const Metrics metrics = with_main(step_metrics);
+  folder_.write_metrics(state_.step, metrics);
+  const std::vector<std::string>& loggers = options_.trainer.logger;
+  if (std::ranges::find(loggers, "console") == loggers.end()) return;
+  const bool is_validation = metrics.find("timing_s/testing").has_value();
+  if (!is_validation && !is_complete() && watch_.seconds() - last_line_ < kLineSeconds) return;
+  last_line_ = watch_.seconds();
+  for (const std::string& line : step_lines(
+           {.step = state_.step, .total = total_steps_, .eta_seconds = eta_seconds()}, metrics))
+    log_info("{}", line);
+}
+
+std::optional<double> Run::eta_seconds() const {
+  if (!has_new_steps()) return std::nullopt;
+  return watch_.seconds() / static_cast<double>(state_.step - first_step_) *
+         static_cast<double>(total_steps_ - state_.step);
+}
+
+void Run::show(const std::string& doing) {
+  if (!context_.is_first() || !log_is_terminal()) return;
+  if (!progress_) {
+    progress_.emplace("step", total_steps_, Progress::kTerminalOnly);
+    progress_->start_at(state_.step);
+  }
+  progress_->advance(state_.step - progress_->done(), doing);
+}
+
+int Run::end() {
+  progress_.reset();
+  if (checkpoints_) checkpoints_->drain();
+  if (is_complete()) return 0;
+  if (context_.is_first())
+    log_info("interrupted: stopped at step {} of {}; {}", state_.step, total_steps_,
+             saved_step_ == state_.step
+                 ? "the same command resumes from there"
+                 : "trainer.save_freq=0 keeps no checkpoints: the same command starts again");
+  return context_.exit_code_of_stop();
+}
+
+void Run::summarize(RunFacts facts, const nlohmann::json& example_prompt) {
+  const std::string& folder = folder_.path();
+  facts.folder = folder;
+  facts.program = program_name();
+  facts.has_tensorboard = std::filesystem::exists(folder + "/tensorboard");
+  write_file_atomic(folder + "/example_prompt.jsonl", example_prompt.dump() + "\n");
+  const std::vector<std::string> lines =
+      run::summarize(MetricHistory(folder + "/metrics.jsonl"), facts);
+  for (const std::string& line : lines) log_info("{}", line);
+  write_file_atomic(folder + "/summary.txt", fmt::format("{}\n", fmt::join(lines, "\n")));
+}
+
+}  // namespace tlt::run

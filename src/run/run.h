@@ -1,0 +1,125 @@
+// Run: the part of a run that tlt train, sft and draft have in common: it locks the run folder,
+// resumes from the last checkpoint, counts, reports and saves steps, and ends with an exit code.
+//
+// Owns       the run folder, the checkpoint writer, and the progress of the run (loop_state.h).
+// Borrows    options and run context.
+// Not here   what a step does, and which of its state is saved (rl_loop.h, sft_loop.cpp,
+//            draft_loop.cpp).
+// Threading  engine thread only. All workers call the same functions in the same order.
+//
+//   Run run("sft", options, context);                  // refuses the folder of another run
+//   run.resume(trainer.optimizer(), sampler);
+//   run.start(/*total_steps=*/100);
+//   if (!run.begin("16 examples per step")) return 0;  // all steps are done
+//   while (run.goes_on()) {
+//     … a step …
+//     run.advance(sampler.cursor());
+//     if (run.is_due(options.trainer.test_freq)) … validate …
+//     run.report(metrics);
+//     if (run.is_save_due()) run.save(trainer.optimizer(), add_policy);
+//   }
+//   … write the results into the run folder …
+//   if (run.is_unsaved()) run.save(trainer.optimizer(), add_policy);
+//   return run.end();
+//
+// Order      a step's metrics and the run's results are written before their checkpoint, so a
+//            resumed run has the metrics of every step, and a complete one has its results.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "base/progress.h"
+#include "run/loop_state.h"
+#include "run/report/run_summary.h"
+#include "run/run_context.h"
+#include "run/run_folder.h"
+#include "run/run_options.h"
+#include "train/checkpoint.h"
+
+namespace tlt::run {
+
+class Run {
+ public:
+  // Locks the folder (run_folder.h); construct it after all else that can fail. `more`:
+  // "name = value" lines that must be equal to resume (run_identity.h).
+  Run(const std::string& command, const RunOptions& options, const RunContext& context,
+      const std::string& more = "");
+
+  // Loads the newest complete checkpoint into optimizer, adapter and sampler. nullopt: there is
+  // none, so the run starts at step 0. InputError: the workers see different checkpoints.
+  std::optional<train::CheckpointPlace> resume(train::AdamW& optimizer, data::Sampler& sampler);
+
+  // Drops what the folder has of later steps, and opens it for writing.
+  void start(int64_t total_steps);
+
+  // Logs the steps to do; `step_size` describes one step. False: all steps are done, which it logs.
+  [[nodiscard]] bool begin(const std::string& step_size);
+
+  // Whether there is another step to do. False on all workers if any was interrupted.
+  bool goes_on() const;
+
+  // Counts a step that used `gen_batches` generation batches.
+  void advance(const data::SamplerCursor& cursor, int64_t gen_batches = 1);
+
+  // True every `frequency` steps and at the last one; 0: never.
+  bool is_due(int64_t frequency) const;
+  bool is_save_due() const { return !is_complete() && is_due(options_.trainer.save_freq); }
+  // Whether checkpoints are enabled and the last step has none.
+  bool is_unsaved() const;
+
+  // Saves a checkpoint of the present step; `add` adds the networks, on rank 0 only.
+  void save(const train::AdamW& optimizer,
+            const std::function<void(train::CheckpointParts& parts)>& add);
+
+  // Sets timing_s/step, perf/* and training/* for a step of `seconds` and `tokens`, and
+  // timing_s/save_checkpoint if a checkpoint was saved since the last step.
+  void report_pace(double seconds, double tokens, Metrics& metrics);
+
+  // Writes the step's metrics, main/… first, and logs a line for the step: at most one per second,
+  // but always for validations and the last step. Does nothing if `metrics` is empty.
+  void report(const Metrics& metrics);
+
+  // On a terminal, shows the progress of the run and `doing`, the phase of the step, until end().
+  void show(const std::string& doing);
+
+  // Waits for the checkpoint writer. Returns the exit code: 0, or 130 or 143 if the run was
+  // interrupted, which it logs.
+  int end();
+
+  // Logs and writes the summary of a complete run, and writes `example_prompt`, a row for `tlt
+  // generate`. Fills in the folder and the program in `facts`. Rank 0 only.
+  void summarize(RunFacts facts, const nlohmann::json& example_prompt);
+
+  RunFolder& folder() { return folder_; }
+  const LoopState& state() const { return state_; }
+  int64_t step() const { return state_.step; }
+  bool is_complete() const { return state_.step >= total_steps_; }
+  bool has_new_steps() const { return state_.step > first_step_; }
+  double seconds() const { return watch_.seconds(); }  // since begin()
+
+ private:
+  std::optional<double> eta_seconds() const;
+
+  const RunOptions& options_;
+  const RunContext& context_;
+  RunFolder folder_;
+  std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
+  LoopState state_;
+  int64_t total_steps_ = 0, first_step_ = 0, saved_step_ = -1;
+  double save_seconds_ = 0;  // of a checkpoint saved since the last step; 0: none
+  Stopwatch watch_;
+  std::optional<Progress> progress_;                             // set by show() on a terminal
+  double last_line_ = -std::numeric_limits<double>::infinity();  // time of the last line, by watch_
+};
+
+}  // namespace tlt::run

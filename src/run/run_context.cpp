@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/run_context.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "model/hf_folder.h"
+#include "train/lora_folder.h"
+
+namespace tlt::run {
+namespace {
+
+Device make_device(const RunOptions& options, const cluster::Launch& launch) {
+  // Workers on one host share its cores.
+  const int share = std::max(1, runtime::available_cores() / launch.local_world_size);
+  return Device::parse(
+      options.trainer.device,
+      options.trainer.threads > 0 ? static_cast<int>(options.trainer.threads) : share,
+      "trainer.device");
+}
+
+std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {
+  set_log_rank(launch.rank, launch.world_size);
+  auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
+                                          .rendezvous_seconds = options.trainer.timeout_seconds});
+  RunOptions copy = options;  // collect_options() needs mutable options
+  cluster::handshake(*comm, kVersion, options_digest(collect_options(copy)));
+  return comm;
+}
+
+at::ScalarType compute_type(const RunOptions& options) {
+  if (options.model.dtype != "auto") return model::parse_type(options.model.dtype, "model.dtype");
+  const model::ModelConfig config = model::ModelConfig::read(options.model.path);
+  return config.type_name == "float32" ? at::kFloat : at::kBFloat16;
+}
+
+}  // namespace
+
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device) {
+  if (options.model.random_seed < 0)
+    return model::load_policy(options.model.path, device, compute_type(options));
+  auto policy = std::make_unique<model::PolicyModel>(model::ModelConfig::read(options.model.path),
+                                                     device, compute_type(options));
+  policy->initialize(static_cast<uint64_t>(options.model.random_seed));
+  return policy;
+}
+
+std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
+                                                 const model::PolicyModel& policy) {
+  const ModelOptions& o = options.model;
+  if (!o.has_adapter()) return nullptr;
+  const bool is_new = o.lora_adapter_path.empty();
+  const train::LoraConfig config = is_new ? o.lora() : train::read_lora_config(o.lora_adapter_path);
+  TLT_CHECK_INPUT(o.lora_rank == 0 || o.lora_rank == config.rank, "model.lora_rank is ",
+                  o.lora_rank, " and the adapter of model.lora_adapter_path has rank ", config.rank,
+                  "; leave lora_rank out");
+  auto adapter = std::make_unique<train::LoraAdapter>(policy, config,
+                                                      static_cast<uint64_t>(options.trainer.seed));
+  if (!is_new) train::load_lora(o.lora_adapter_path, *adapter);
+  return adapter;
+}
+
+RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)
+    : launch(launch),
+      device(make_device(options, launch)),
+      comm(meet(options, launch)),
+      tokenizer(tokenizer::Tokenizer::load(options.model.path)),
+      model(make_policy(options, device)),
+      adapter(make_adapter(options, *model)) {
+  if (adapter && is_first()) {
+    int64_t trained = 0, all = 0;
+    for (const model::Parameter& parameter : adapter->parameters())
+      trained += parameter.tensor->numel();
+    for (const model::Parameter& parameter : model->parameters())
+      all += c10::multiply_integers(parameter.shape());
+    log_info("LoRA rank {}: {} trainable parameters ({:.2f} % of {})", adapter->config().rank,
+             trained, 100.0 * static_cast<double>(trained) / static_cast<double>(all), all);
+  }
+  TLT_CHECK_INPUT(tokenizer.vocab_size() <= model->config().vocabulary, options.model.path,
+                  ": tokenizer.json has ", tokenizer.vocab_size(), " tokens, the model ",
+                  model->config().vocabulary, "; they do not belong together");
+  model->set_tokens(tokenizer.vocab_size());
+}
+
+bool RunContext::anyone_interrupted() const {
+  at::Tensor signal = at::tensor({int64_t{interrupt_signal()}}, at::kLong);
+  comm->all_reduce_max(signal);
+  stop_signal_ = static_cast<int>(signal.item<int64_t>());
+  return stop_signal_ != 0;
+}
+
+}  // namespace tlt::run

@@ -1,0 +1,53 @@
+// RunContext: the run context that every command needs: device, communicator, tokenizer, model and
+// adapter.
+//
+// Owns       all of them.
+// Threading  engine thread only.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cluster/comm.h"
+#include "cluster/launch.h"
+#include "model/policy_model.h"
+#include "run/run_options.h"
+#include "tokenizer/tokenizer.h"
+#include "train/lora.h"
+
+namespace tlt::run {
+
+// The policy a run starts from: the weights of model.path, or random ones with model.random_seed.
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device);
+
+// The adapter that the run trains, merged into `policy`; null: the run trains all weights.
+std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
+                                                 const model::PolicyModel& policy);
+
+struct RunContext {
+  // Connects to the other workers, then loads the model. InputError: a worker, which it names, has
+  // other options or another version.
+  RunContext(const RunOptions& options, const cluster::Launch& launch);
+
+  bool is_first() const { return comm->rank() == 0; }
+
+  // Whether any worker was interrupted. Collective: all workers get the same answer, or else some
+  // would wait for others that have stopped.
+  bool anyone_interrupted() const;
+  // 128 plus the signal that anyone_interrupted() found, as in shells: 130 or 143.
+  int exit_code_of_stop() const { return 128 + stop_signal_; }
+
+  cluster::Launch launch;
+  Device device;
+  std::unique_ptr<cluster::Comm> comm;
+  tokenizer::Tokenizer tokenizer;
+  std::unique_ptr<model::PolicyModel> model;
+  std::unique_ptr<train::LoraAdapter> adapter;  // null: the run trains all weights
+
+ private:
+  mutable int stop_signal_ = 0;
+};
+
+}  // namespace tlt::run

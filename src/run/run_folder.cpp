@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/json_lines.h"
+#include "base/log.h"
+#include "run/report/curve.h"
+#include "run/report/timeline_picture.h"
+
+namespace tlt::run {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+constexpr const char* kIdentity = "/run.json";
+constexpr int64_t kMaxIdentityBytes = int64_t{1} << 24;
+
+// Whether a run has written here. Other folders are never moved.
+bool has_run(const std::string& folder) {
+  for (const char* name : {"run.json", "options.toml", "metrics.jsonl", "checkpoints", "log.txt"})
+    if (fs::exists(folder + "/" + name)) return true;
+  return false;
+}
+
+// Whether the run has done a step; before that its folder may be taken over.
+bool has_steps(const std::string& folder) {
+  for (const char* result : {"checkpoints/latest", "policy", "drafter"})
+    if (fs::exists(folder + "/" + result)) return true;
+  std::ifstream metrics(folder + "/metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const auto row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (row.is_object() && row.contains("step") && row["step"].is_number() && row["step"] > 0)
+      return true;
+  }
+  return false;
+}
+
+// The folder itself included.
+bool is_in(const std::string& path, const std::string& folder) {
+  const auto with_slash = [](const std::string& one) {
+    return without_slashes(fs::weakly_canonical(one).string()) + "/";
+  };
+  return with_slash(path).starts_with(with_slash(folder));
+}
+
+// InputError: `folder` belongs to another run.
+void check_run(const std::string& folder, const RunIdentity& identity) {
+  const std::string path = folder + kIdentity;
+  if (!fs::exists(path)) {
+    TLT_CHECK_INPUT(!has_steps(folder), folder,
+                    " has a run of an earlier version of tlt, without run.json; give another "
+                    "trainer.experiment_name, or trainer.resume_mode=disable to move that run "
+                    "aside and start again");
+    return;
+  }
+  const RunIdentity there = parse_identity(read_file(path, kMaxIdentityBytes), path);
+  if (there.command != identity.command || has_steps(folder))
+    check_same_run(folder, identity, there);
+}
+
+// Renames runs/x to runs/x.1, or to the first free such name. REQUIRES: the lock of `folder`.
+std::string move_aside(const std::string& folder) {
+  int number = 1;
+  const auto name = [&] { return folder + "." + std::to_string(number); };
+  while (fs::exists(fs::symlink_status(name()))) ++number;
+  if (::rename(folder.c_str(), name().c_str()) != 0)
+    throw_file_error(folder, "move the run in it to " + name(), errno);
+  return name();
+}
+
+double mean(std::span<const float> values) {
+  return values.empty() ? 0
+                        : std::accumulate(values.begin(), values.end(), 0.0) /
+                              static_cast<double>(values.size());
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm)
+    : path_(without_slashes(options.trainer.folder())), is_writer_(comm.rank() == 0) {
+  if (is_writer_) take(options, identity);
+  comm.barrier("run folder");
+  make_folder(path_);  // on hosts that do not share the disk, for the timeline of their workers
+}
+
+void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
+  make_folder(path_);
+  lock_ = std::make_unique<FolderLock>(path_);
+  std::string aside;
+  if (options.trainer.resume_mode != "disable") {
+    check_run(path_, identity);
+  } else if (has_run(path_)) {
+    TLT_CHECK_INPUT(!is_in(options.model.path, path_), "model.path is ", options.model.path,
+                    ", which trainer.resume_mode=disable would move away with the run in ", path_,
+                    "; give another trainer.experiment_name");
+    aside = move_aside(path_);
+    make_folder(path_);
+    lock_ = std::make_unique<FolderLock>(path_);
+  }
+  write_file_atomic(path_ + kIdentity, to_json(identity));
+  open_log_file(path_ + "/log.txt");
+  if (!aside.empty()) log_info("{}: the run that was here is in {} now", path_, aside);
+}
+
+void RunFolder::start(const RunOptions& options, int64_t step) {
+  if (!is_writer_) return;
+  RunOptions copy = options;  // collect_options() needs mutable options
+  write_file_atomic(path_ + "/options.toml", to_toml(collect_options(copy)));
+  metrics_ = std::make_unique<MetricsWriter>(path_, step > 0 ? step : -1);
+}
+
+void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
+  if (metrics_) metrics_->write(step, metrics);
+}
+
+void RunFolder::draw() {
+  if (!metrics_) return;
+  const std::string name = path_.substr(path_.find_last_of('/') + 1);
+  const std::string curve = draw_curve(path_ + "/metrics.jsonl", name);
+  if (!curve.empty()) write_file_atomic(path_ + "/curve.svg", curve);
+  const std::string timeline = draw_timeline(path_ + "/timeline.json", name);
+  if (!timeline.empty()) write_file_atomic(path_ + "/timeline.svg", timeline);
+}
+
+void RunFolder::write_rollouts(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer) {
+  if (is_writer_) write_dump("rollouts", step, tokenizer);
+}
+
+void RunFolder::write_validation(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer) {
+  if (is_writer_) write_dump("validation", step, tokenizer);
+}
+
+void RunFolder::write_dump(const std::string& name, const DumpedStep& dumped,
+                           const tokenizer::Tokenizer& tokenizer) {
+  const std::string folder = path_ + "/" + name;
+  make_folder(folder);
+  JsonLinesWriter file(fmt::format("{}/{:06}.jsonl", folder, dumped.step));
+  for (size_t i = 0; i < dumped.rollouts.size(); ++i) {
+    const Rollout& rollout = dumped.rollouts[i];
+    const data::Prompt& prompt = dumped.prompts[rollout.prompt];
+    const std::vector<int32_t>& tokens = rollout.response.tokens;
+    nlohmann::ordered_json row = {{"input", prompt.text},
+                                  {"output", tokenizer.decode(tokens)},
+                                  {"gts", prompt.ground_truth},
+                                  {"score", rollout.score},
+                                  {"step", dumped.step},
+                                  {"prompt_id", prompt.id},
+                                  {"sample", rollout.response.sample},
+                                  {"finish_reason", to_string(rollout.response.finish)},
+                                  // Also needed by `tlt reward` to score the row again.
+                                  {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
+                                  {"response_tokens", tokens.size()},
+                                  {"data_source", prompt.data_source}};
+    if (!dumped.samples.empty()) row["advantage"] = mean(dumped.samples[i].advantages);
+    if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
+    if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
+    for (const auto& [name, value] : rollout.extras) row[name] = value;
+    if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
+    file.write(row);
+  }
+  file.flush();
+}
+
+}  // namespace tlt::run

@@ -1,0 +1,75 @@
+// RunFolder: the folder with everything a run writes. Rank 0 writes; the other workers only read.
+//
+//   run.json            identity of the run (run_identity.h)
+//   options.toml        the resolved options; usable as a recipe
+//   metrics.jsonl       metrics by step; also tensorboard/
+//   rollouts/000001.jsonl, validation/000010.jsonl   responses (verl's dump)
+//   checkpoints/step_000010, latest                  train/checkpoint.h
+//   policy/, drafter/   results of tlt sft and tlt draft; drafter/ also of tlt train
+//   log.txt, timeline.json, curve.svg, timeline.svg, summary.txt, example_prompt.jsonl
+//
+// Owns       the lock of the folder, the writers.
+// Threading  engine thread only.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/files.h"
+#include "base/metrics.h"
+#include "cluster/comm.h"
+#include "data/dataset.h"
+#include "run/rollout.h"
+#include "run/run_identity.h"
+#include "run/run_options.h"
+#include "train/sample.h"
+
+namespace tlt::run {
+
+// Scored responses of a step or a validation, and the samples that were trained on.
+struct DumpedStep {
+  int64_t step = 0;
+  std::span<const data::Prompt> prompts;
+  std::span<const Rollout> rollouts;
+  std::span<const train::TrainSample> samples = {};  // one per rollout; empty: validation
+};
+
+class RunFolder {
+ public:
+  // All workers together, after everything else that can fail, so that a failed start leaves no
+  // folder. With resume_mode=disable an existing run is moved aside: runs/x becomes runs/x.1.
+  // InputError: a running process has locked the folder, or it belongs to another command or has
+  // steps of another run.
+  // `identity`: only that of rank 0 is used.
+  RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm);
+
+  const std::string& path() const { return path_; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+
+  // Drops metrics written after `step`, from which the run continues.
+  void start(const RunOptions& options, int64_t step);
+
+  void write_metrics(int64_t step, const Metrics& metrics);
+  // Draws curve.svg from the metrics and timeline.svg from timeline.json.
+  void draw();
+  // Writes verl's rollout dump: input, output, gts, score, step, the advantage (mean over the
+  // response's tokens) and the reward's extras.
+  void write_rollouts(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);
+  // The same for a validation after `step` steps, in validation/, without advantages.
+  void write_validation(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);
+
+ private:
+  void take(const RunOptions& options, const RunIdentity& identity);
+  void write_dump(const std::string& name, const DumpedStep& dumped,
+                  const tokenizer::Tokenizer& tokenizer);
+
+  const std::string path_;
+  const bool is_writer_;
+  std::unique_ptr<FolderLock> lock_;
+  std::unique_ptr<MetricsWriter> metrics_;
+};
+
+}  // namespace tlt::run

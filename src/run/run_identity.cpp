@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/run_identity.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "base/check.h"
+#include "model/fingerprint.h"
+
+namespace tlt::run {
+namespace {
+
+constexpr const char* kWayOut =
+    "give another trainer.experiment_name, or trainer.resume_mode=disable to move that run aside "
+    "and start again";
+
+}  // namespace
+
+RunIdentity identify(const std::string& command, const RunOptions& options,
+                     const std::string& more) {
+  RunOptions copy = options;
+  copy.trainer.total_training_steps = 0;
+  copy.trainer.total_epochs = 0;
+  return {.command = command,
+          .model = model::fingerprint(options.model.path,
+                                      /*has_weights=*/options.model.random_seed < 0),
+          .options = options_digest(collect_options(copy)) + more};
+}
+
+std::string to_json(const RunIdentity& identity) {
+  nlohmann::ordered_json json = {{"command", identity.command},
+                                 {"model", identity.model},
+                                 {"options", nlohmann::json::array()}};
+  std::istringstream lines(identity.options);
+  for (std::string line; std::getline(lines, line);) json["options"].push_back(line);
+  return json.dump(1) + "\n";
+}
+
+RunIdentity parse_identity(const std::string& text, const std::string& location) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    RunIdentity identity{json.at("command").get<std::string>(), json.at("model").get<std::string>(),
+                         ""};
+    for (const auto& line : json.at("options").get<std::vector<std::string>>())
+      identity.options += line + "\n";
+    return identity;
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(check_internal::concat(location, ": does not say what run this is (",
+                                            error.what(), "); ", kWayOut));
+  }
+}
+
+void check_same_run(const std::string& folder, const RunIdentity& here, const RunIdentity& there) {
+  TLT_CHECK_INPUT(here.command == there.command, folder, " has a run of tlt ", there.command, "; ",
+                  kWayOut);
+  TLT_CHECK_INPUT(here.model == there.model, folder,
+                  " has a run from another model than that of model.path (its config.json, "
+                  "tokenizer or weights differ); set model.path to that run's model, or ",
+                  kWayOut);
+  const std::string difference = first_difference(here.options, there.options);
+  TLT_CHECK_INPUT(difference.empty(), folder, " has a run with other options (", difference, "); ",
+                  kWayOut);
+}
+
+}  // namespace tlt::run

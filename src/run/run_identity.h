@@ -1,0 +1,38 @@
+// RunIdentity: identifies a run by its command, the model it starts from, and the options that
+// change its results. It is written to run.json at the start; only a run with the same identity
+// resumes in that folder.
+//
+// Threading  pure functions.
+//
+//   const RunIdentity here = identify("sft", options);
+//   check_same_run("runs/a", here, parse_identity(read_file("runs/a/run.json", …),
+//   "runs/a/run.json"));
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "run/run_options.h"
+
+namespace tlt::run {
+
+struct RunIdentity {
+  std::string command;  // "train", "sft" or "draft"
+  std::string model;    // model::fingerprint of model.path; the same for a copy elsewhere
+  std::string options;  // "name = value" lines, without the options for the number of steps
+};
+
+// `more`: further "name = value" lines that the results depend on.
+RunIdentity identify(const std::string& command, const RunOptions& options,
+                     const std::string& more = "");
+
+std::string to_json(const RunIdentity& identity);
+// Throws InputError, which names `location`, if `text` is not a run.json.
+RunIdentity parse_identity(const std::string& text, const std::string& location);
+
+// Throws InputError, which names the first difference and the way out, unless the run in `folder`
+// (`there`) is the same as this one (`here`).
+void check_same_run(const std::string& folder, const RunIdentity& here, const RunIdentity& there);
+
+}  // namespace tlt::run

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/run_options.h"
+
+#include <algorithm>
+#include <array>
+
+namespace tlt::run {
+
+void RunControlOptions::check() const {
+  TLT_CHECK_INPUT(!experiment_name.empty() && experiment_name.find('/') == std::string::npos,
+                  "trainer.experiment_name is '", experiment_name, "'; give a name without '/'");
+  TLT_CHECK_INPUT(total_training_steps >= 0 && total_epochs >= 0 && save_freq >= 0 &&
+                      test_freq >= 0 && max_ckpt_to_keep >= 0,
+                  "trainer.total_training_steps, total_epochs, save_freq, test_freq and "
+                  "max_ckpt_to_keep must not be negative");
+  TLT_CHECK_INPUT(resume_mode == "auto" || resume_mode == "disable", "trainer.resume_mode is '",
+                  resume_mode, "'; use auto or disable");
+  constexpr std::array<std::string_view, 3> kLoggers = {"console", "file", "tensorboard"};
+  for (const std::string& name : logger)
+    TLT_CHECK_INPUT(
+        std::find(kLoggers.begin(), kLoggers.end(), name) != kLoggers.end(), "trainer.logger has '",
+        name,
+        "'; use console, file and tensorboard (a W&B run can be made from the TensorBoard files)");
+  TLT_CHECK_INPUT(timeout_seconds > 0, "trainer.timeout_seconds must be positive");
+}
+
+void RunOptions::check() const {
+  model.check();
+  data.check();
+  rollout.check();
+  speculative.check();
+  TLT_CHECK_INPUT(
+      !speculative.enable || speculative.is_lossless(), "speculative.accept_threshold_single is ",
+      speculative.accept_threshold_single, " and accept_threshold_acc ",
+      speculative.accept_threshold_acc,
+      ": such responses do not follow the policy's distribution and cannot be trained on; "
+      "leave both at 1");
+  algorithm.check();
+  trainer_options().check();
+  reward.check();
+  trainer.check();
+  TLT_CHECK_INPUT(rollout.engine.max_running > 0 && data.train_batch_size > 0,
+                  "data.train_batch_size is ", data.train_batch_size, "; give at least 1");
+  TLT_CHECK_INPUT(actor.ppo_mini_batch_size <= data.train_batch_size,
+                  "actor.ppo_mini_batch_size is ", actor.ppo_mini_batch_size,
+                  ", more than data.train_batch_size ", data.train_batch_size);
+  TLT_CHECK_INPUT(algorithm.filter_groups.enable || data.gen_batch_size == 0 ||
+                      data.gen_batch_size == data.train_batch_size,
+                  "data.gen_batch_size is ", data.gen_batch_size, " and data.train_batch_size ",
+                  data.train_batch_size,
+                  "; they differ only with algorithm.filter_groups.enable=true");
+}
+
+}  // namespace tlt::run

@@ -1,0 +1,85 @@
+// ChildProcess: a program that answers each line with a line, kept alive between requests.
+//
+// Owns       the process group, which is killed with it, and three descriptors.
+// Not here   what the lines say (command.h).
+// Threading  one thread at a time.
+//
+//   ChildProcess child("python3 my_scores.py");
+//   std::string answer;
+//   if (child.ask("{…}", Clock::now() + 5s, &answer) != ChildProcess::Outcome::kAnswered) …
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace tlt::sandbox {
+
+inline constexpr size_t kMaxAnswerBytes = 1 << 20;
+inline constexpr size_t kStderrTailBytes = 400;
+
+class ChildProcess {
+ public:
+  using Clock = std::chrono::steady_clock;
+  enum class Outcome {
+    kAnswered,
+    kEnded,  // before its line was complete
+    kLate,
+    kTooLong,  // more than kMaxAnswerBytes, or more than one line
+    kRefused,  // by the watch
+  };
+
+  // Polled while waiting for an answer; false stops the wait.
+  struct Watch {
+    std::chrono::milliseconds interval;
+    std::function<bool(pid_t)> may_continue;  // argument: the child
+  };
+
+  // Starts `sh -c command`; throws Error if it cannot create a process.
+  explicit ChildProcess(const std::string& command);
+  // Closes the program's input, waits shortly for it to exit, then kills it.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  // Writes `line`, which has no line break, and waits for one line. After any result but kAnswered
+  // the child must not be used again.
+  Outcome ask(const std::string& line, Clock::time_point deadline, std::string* answer,
+              const Watch* watch = nullptr);
+
+  // False if it has exited, or has written a line without a request.
+  bool is_ready();
+
+  // Whether lines sent to it are unread, or were when it exited.
+  bool left_input_unread();
+
+  // The end of its standard error, on one line.
+  std::string last_words();
+
+  // Describes how it exited, as in `ended with status 3`; kills it first if it is running.
+  std::string end();
+
+ private:
+  bool read_some();    // of the answer; false: no more
+  void read_stderr();  // what is available
+  void wait_until(Clock::time_point deadline, bool to_write);
+  void await_end();  // for a short time
+  void close_input();
+  std::optional<int> status(bool to_wait);
+
+  pid_t pid_ = -1;
+  int input_ = -1, output_ = -1, errors_ = -1;
+  std::optional<int> status_;
+  bool has_output_ = true;
+  bool has_lost_input_ = false;  // it exited before it had read everything
+  std::string answer_;
+  std::string stderr_tail_;
+};
+
+}  // namespace tlt::sandbox

@@ -1,0 +1,184 @@
+// The Python program inside the sandbox (sandbox.h): runs untrusted code in a process per test and
+// reports the result. It reads one JSON object per line and answers each with one:
+//
+//   {"setup": {"memory": bytes, "file": bytes, "processes": n}}          -> {"ready": true}
+//   {"code", "stdin", "seconds", "limit"}           run as a program     -> {"status", "out"}
+//   {"code", "function", "arguments", …}            its result as JSON   -> the same
+//   {"code", "check", "token", …}                   then these statements; out is the token
+//
+// status: ok (exited without an error), failed, late (after `seconds`), flood (wrote more than
+// `limit` bytes). Expected outputs are not in here, so no code can read them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace tlt::sandbox {
+
+inline constexpr const char* kCodeDriver = R"py(
+import ctypes, json, os, resource, select, shutil, signal, struct, sys, time
+
+setup = {}
+
+# What no solution needs, by machine: tracing, other processes' memory, keys, namespaces, mounts, modules, kexec, bpf,
+# perf, userfaultfd, sockets; then what has one number everywhere: io_uring and the newer mount calls.
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+DENIED = {"x86_64": [101, 310, 311, 248, 249, 250, 272, 308, 155, 165, 166, 175, 313, 246, 320, 321, 298, 323, 41],
+          "aarch64": [117, 270, 271, 217, 218, 219, 97, 268, 41, 40, 39, 105, 273, 104, 294, 280, 241, 282, 198]}
+DENIED_EVERYWHERE = [425, 426, 427, 428, 429, 430, 431, 432, 433, 442]
+# Memory that is in no process: memfd_create, memfd_secret, shmget, msgget, semget.
+UNSEEN = {"x86_64": [319, 447, 29, 68, 64], "aarch64": [279, 447, 194, 186, 190]}
+
+
+def deny_calls(calls_of, *more):
+    """Installs a seccomp filter for this process and its children: EPERM for denied calls."""
+    machine = os.uname().machine
+    if machine not in DENIED:
+        return
+    calls = calls_of[machine] + list(more)
+    load, equal, above, result = 0x20, 0x15, 0x35, 0x06
+    program = [(load, 0, 0, 4), (equal, 1, 0, AUDIT[machine]), (result, 0, 0, 0x80000000),  # another machine's call: killed
+               (load, 0, 0, 0), (above, len(calls) + 1, 0, 0x40000000)]
+    program += [(equal, len(calls) - i, 0, call) for i, call in enumerate(calls)]
+    program += [(result, 0, 0, 0x7FFF0000), (result, 0, 0, 0x00050001)]  # allowed, EPERM
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
+    header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program), ctypes.addressof(code)))
+    if ctypes.CDLL(None, use_errno=True).prctl(22, 2, ctypes.byref(header), 0, 0):  # PR_SET_SECCOMP, a filter
+        raise OSError(ctypes.get_errno(), "no seccomp filter")
+
+
+def limit_self(seconds):
+    for what, most in ((resource.RLIMIT_AS, setup["memory"]), (resource.RLIMIT_FSIZE, setup["file"]),
+                       (resource.RLIMIT_CPU, int(seconds) + 2), (resource.RLIMIT_NOFILE, 64),
+                       (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(what, (most, most))
+
+
+def call(code, function, arguments):
+    space = {"__name__": "solution"}
+    exec(compile(code, "solution.py", "exec"), space)
+    target = getattr(space["Solution"](), function) if "Solution" in space else space[function]
+    return json.dumps(target(*arguments), default=list)
+
+
+def run_code(request, answer):
+    code = request["code"]
+    if "function" in request:
+        os.write(answer, call(code, request["function"], request["arguments"]).encode())
+    elif "check" in request:
+        space = {"__name__": "solution"}
+        exec(compile(code, "solution.py", "exec"), space)
+        exec(compile(request["check"], "check.py", "exec"), space)
+        os.write(answer, request["token"].encode())
+    else:
+        exec(compile(code, "solution.py", "exec"), {"__name__": "__main__"})
+
+
+def child(request, output):
+    os.setsid()
+    is_program = "stdin" in request
+    given = os.memfd_create("stdin")
+    os.write(given, request.get("stdin", "").encode("utf-8", "replace"))
+    os.lseek(given, 0, os.SEEK_SET)
+    nothing = os.open("/dev/null", os.O_RDWR)
+    os.dup2(given, 0)
+    os.dup2(output if is_program else nothing, 1)
+    os.dup2(nothing, 2)
+    os.dup2(output, 3, inheritable=False)
+    os.closerange(4, 1024)
+    sys.stdin, sys.stdout, sys.stderr = open(0, encoding="utf-8"), open(1, "w", encoding="utf-8"), open(2, "w")
+    limit_self(request["seconds"])
+    deny_calls(UNSEEN)
+    status = 1
+    try:
+        run_code(request, 3)
+        status = 0
+    except SystemExit as ended:
+        status = int(not is_program or ended.code not in (None, 0))
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def read_output(source, pid, request):
+    """Returns how the child's run ended, and its output."""
+    deadline, out = time.monotonic() + request["seconds"], b""
+    ended, is_open = os.pidfd_open(pid), True
+    try:
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "late", out
+            ready = select.select([source, ended] if is_open else [ended], [], [], left)[0]
+            if source in ready:
+                part = os.read(source, 65536)
+                is_open = bool(part)
+                out += part
+                if len(out) > request["limit"]:
+                    return "flood", b""
+            elif ended in ready:
+                return "ended", out
+    finally:
+        os.close(ended)
+
+
+def clean_up(pid):
+    """Removes all processes and files of a test."""
+    status = None
+    while True:  # orphans are this process's children: see main()
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        try:
+            ended, how = os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+        status = how if ended == pid else status
+    for name in os.listdir("."):
+        path = os.path.join(".", name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    return status
+
+
+def run(request):
+    source, output = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            child(request, output)
+        finally:
+            os._exit(1)
+    os.close(output)
+    how, out = read_output(source, pid, request)
+    os.close(source)
+    status = clean_up(pid)
+    if how == "ended":
+        how = "ok" if status == 0 else "failed"
+    return {"status": how, "out": out.decode("utf-8", "replace") if how == "ok" else ""}
+
+
+def main():
+    process = ctypes.CDLL(None).prctl
+    process(4, 0, 0, 0, 0)   # PR_SET_DUMPABLE: no child may read or trace this process
+    process(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    deny_calls(DENIED, *DENIED_EVERYWHERE)
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "setup" in request:
+            setup.update(request["setup"])
+            most = setup["processes"]
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+            answer = {"ready": True}
+        else:
+            answer = run(request)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+main()
+)py";
+
+}  // namespace tlt::sandbox

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "speculation/row_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace tlt::speculation {
+namespace {
+
+// The trees of a step: tree i is a chain with these probabilities.
+struct Chains {
+  std::vector<drafter::DraftTree> trees;
+  std::vector<const drafter::DraftTree*> pointers;
+  std::vector<int32_t> keep;
+
+  explicit Chains(const std::vector<std::vector<float>>& probabilities)
+      : trees(probabilities.size()), keep(probabilities.size(), -1) {
+    for (size_t i = 0; i < trees.size(); ++i) {
+      int32_t parent = drafter::DraftTree::kRoot;
+      for (const float probability : probabilities[i])
+        parent = trees[i].add(parent, 1, probability);
+      pointers.push_back(&trees[i]);
+    }
+  }
+
+  std::vector<int32_t> split(RowBudget& budget, double tokens_per_second, int64_t max_rows,
+                             const CostTable& costs, double context = 0) {
+    budget.split({.trees = pointers,
+                  .tokens_per_second = tokens_per_second,
+                  .context = context,
+                  .max_rows = max_rows},
+                 costs, keep);
+    return keep;
+  }
+};
+
+// A pass takes a second, each further row a tenth.
+CostTable straight() { return CostTable({{1, 1, 1.1}, {1, 101, 11.1}}, {}); }
+
+TEST(RowBudgetTest, NodesAreKeptWhileTheyRepayTheirRow) {
+  RowBudget budget;
+  Chains chains({{0.9f, 0.8f, 0.3f}, {0.4f, 0.1f}, {}, {0.05f}});
+  // At 5 tokens per second a row of 0.1 seconds is worth half a token.
+  EXPECT_EQ(chains.split(budget, 5, 100, straight()), (std::vector<int32_t>{2, 0, 0, 0}));
+  EXPECT_EQ(chains.split(budget, 2, 100, straight()), (std::vector<int32_t>{3, 1, 0, 0}));
+  EXPECT_EQ(chains.split(budget, 0, 100, straight()), (std::vector<int32_t>{3, 2, 0, 1}));
+  EXPECT_EQ(chains.split(budget, 100, 100, straight()), (std::vector<int32_t>{0, 0, 0, 0}));
+}
+
+TEST(RowBudgetTest, RowCostsDependOnTheContext) {
+  RowBudget budget;
+  Chains chains({{0.9f, 0.8f, 0.3f}});
+  const CostTable costs({{1, 1, 1, 100}, {1, 11, 3, 100}, {1, 1, 4, 900}, {1, 11, 8, 900}}, {});
+  EXPECT_EQ(chains.split(budget, 2, 100, costs, 100), (std::vector<int32_t>{2}));
+  EXPECT_EQ(chains.split(budget, 2, 100, costs, 500), (std::vector<int32_t>{2}));
+  EXPECT_EQ(chains.split(budget, 2, 100, costs, 1000), (std::vector<int32_t>{1}));
+}
+
+TEST(RowBudgetTest, ScarceRowsGoToTheMostProbableNodes) {
+  RowBudget budget;
+  Chains chains({{0.9f, 0.8f, 0.3f}, {0.4f, 0.1f}, {}, {0.05f}});
+  EXPECT_EQ(chains.split(budget, 0, 4 + 3, straight()), (std::vector<int32_t>{2, 1, 0, 0}));
+  EXPECT_EQ(chains.split(budget, 0, 4, straight()), (std::vector<int32_t>{0, 0, 0, 0}));
+  EXPECT_THROW(chains.split(budget, 0, 3, straight()), Error);
+}
+
+TEST(RowBudgetTest, CostStepsAreCrossedIfWorthwhile) {
+  RowBudget budget;
+  Chains chains({{0.9f, 0.85f, 0.8f, 0.75f, 0.7f}});
+  // The second row costs a second; those after it nothing.
+  const CostTable step({{1, 1, 1}, {1, 2, 2}, {1, 100, 2}}, {});
+  EXPECT_EQ(chains.split(budget, 2, 100, step), (std::vector<int32_t>{5}));
+  EXPECT_EQ(chains.split(budget, 5, 100, step), (std::vector<int32_t>{0}));
+}
+
+// Compared with every split of rows over sequences.
+TEST(RowBudgetTest, SplitIsOptimal) {
+  RandomStream random(8, {});
+  RowBudget budget;
+  const CostTable costs({{1, 1, 1}, {1, 6, 1.2}, {1, 8, 2}, {1, 40, 4}}, {});
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::vector<float>> probabilities(3);
+    for (std::vector<float>& chain : probabilities) {
+      float reached = 1;
+      for (size_t i = 0; i < 4; ++i)
+        chain.push_back(reached *= static_cast<float>(random.uniform()));
+    }
+    Chains chains(probabilities);
+    const double rate = 3 * random.uniform();
+    const auto max_rows = static_cast<int64_t>(3 + random.below(13));
+    const auto value = [&](const std::vector<int32_t>& keep) {
+      double tokens = 0;
+      int64_t rows = 3;
+      for (size_t i = 0; i < 3; ++i)
+        for (int32_t node = 0; node < keep[i]; ++node, ++rows)
+          tokens +=
+              budget.corrected(static_cast<double>(probabilities[i][static_cast<size_t>(node)]));
+      return rows > max_rows ? -1e9
+                             : tokens - rate * costs.target_seconds(static_cast<double>(rows), 3);
+    };
+    double best = -1e9;
+    for (int32_t code = 0; code < 125; ++code)
+      best = std::max(best, value({code % 5, code / 5 % 5, code / 25}));
+    ASSERT_NEAR(value(chains.split(budget, rate, max_rows, costs)), best, 1e-5) << round;
+  }
+}
+
+TEST(RowBudgetTest, StartsWithTheDraftersProbabilities) {
+  const RowBudget budget;
+  for (double p = 0; p <= 1; p += 0.01) EXPECT_NEAR(budget.corrected(p), p, 1e-9);
+}
+
+TEST(RowBudgetTest, LearnsTheObservedAcceptance) {
+  // Chains with probabilities p, p / 2, p / 4, accepted half as often.
+  RowBudget budget;
+  RandomStream random(2, {});
+  for (int step = 0; step < 500; ++step) {
+    std::vector<std::vector<drafter::DraftNode>> nodes;
+    std::vector<drafter::VerifiedTree> trees;
+    for (int i = 0; i < 8; ++i) {
+      const auto p = static_cast<float>(random.uniform());
+      nodes.push_back({{1, -1, 1, p}, {1, 0, 2, p / 2}, {1, 1, 3, p / 4}});
+      const double u = 2 * random.uniform();
+      int32_t accepted = -1;
+      while (accepted < 2 &&
+             u < static_cast<double>(nodes.back()[static_cast<size_t>(accepted + 1)].probability))
+        ++accepted;
+      trees.push_back({{}, accepted});
+    }
+    for (size_t i = 0; i < trees.size(); ++i) trees[i].nodes = nodes[i];
+    budget.record(trees);
+  }
+  for (const double p : {0.05, 0.1, 0.2, 0.4, 0.6, 0.9})
+    EXPECT_NEAR(budget.corrected(p), p / 2, 0.1 * p + 0.01) << p;
+  for (double p = 0; p < 1; p += 0.01) EXPECT_LE(budget.corrected(p), budget.corrected(p + 0.01));
+}
+
+TEST(RowBudgetTest, CorrectedProbabilityIsMonotone) {
+  RowBudget budget;
+  const std::vector<drafter::DraftNode> sure = {{1, -1, 1, 0.9f}}, doubtful = {{1, -1, 1, 0.2f}};
+  const std::vector<drafter::VerifiedTree> trees = {{sure, -1}, {doubtful, 0}};
+  for (int i = 0; i < 300; ++i) budget.record(trees);
+  for (double p = 0; p < 1; p += 0.01)
+    EXPECT_LE(budget.corrected(p), budget.corrected(p + 0.01)) << p;
+}
+
+TEST(RowBudgetTest, RestoredBudgetCorrectsTheSame) {
+  RowBudget budget, resumed;
+  const std::vector<drafter::DraftNode> nodes = {{1, -1, 1, 0.7f}, {1, 0, 2, 0.2f}};
+  const std::vector<drafter::VerifiedTree> trees = {{nodes, -1}, {nodes, 1}};
+  budget.record(trees);
+  resumed.restore(nlohmann::json::parse(budget.save().dump()));
+  for (double p = 0; p <= 1; p += 0.1) EXPECT_EQ(resumed.corrected(p), budget.corrected(p));
+  EXPECT_NE(budget.corrected(0.2), RowBudget().corrected(0.2));
+}
+
+}  // namespace
+}  // namespace tlt::speculation

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "speculation/speculation_options.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <string_view>
+
+#include "base/check.h"
+
+namespace tlt::speculation {
+namespace {
+
+void check_choice(std::string_view name, const std::string& value,
+                  std::initializer_list<std::string_view> known) {
+  std::string list;
+  for (const std::string_view choice : known) list.append(list.empty() ? "" : ", ").append(choice);
+  TLT_CHECK_INPUT(std::ranges::find(known, value) != known.end(), "speculative.", name, " is \"",
+                  value, "\"; give one of ", list);
+}
+
+void add_strategies(std::string_view option, const std::vector<std::string>& names,
+                    std::vector<drafter::Strategy>& strategies) {
+  for (const std::string& name : names) {
+    const drafter::Strategy strategy = drafter::parse_strategy(name);
+    TLT_CHECK_INPUT(!strategy.is_off(), "speculative.eagle.", option,
+                    " has \"off\", which is always included; give strategies like 8_4_32");
+    if (std::ranges::find(strategies, strategy) == strategies.end()) strategies.push_back(strategy);
+  }
+}
+
+}  // namespace
+
+std::vector<drafter::Strategy> EagleOptions::strategies() const {
+  // Parsed from its name, so that the same rules are checked.
+  std::vector<drafter::Strategy> strategies = {drafter::parse_strategy(
+      drafter::to_string(drafter::Strategy{spec_steps, spec_topk, spec_verify_tokens}))};
+  add_strategies("mab_configs", mab_configs, strategies);
+  if (tune_algorithm == "ADAPTIVE")
+    add_strategies("adaptive_configs", adaptive_configs, strategies);
+  return strategies;
+}
+
+// The conditions are false for NaN.
+void EagleOptions::check() const {
+  TLT_CHECK_INPUT(spec_steps >= 1 && spec_topk >= 1, "speculative.eagle.spec_steps is ", spec_steps,
+                  " and spec_topk ", spec_topk, "; give at least 1");
+  TLT_CHECK_INPUT(spec_verify_tokens >= 2, "speculative.eagle.spec_verify_tokens is ",
+                  spec_verify_tokens, "; give at least 2, the last token and a draft token");
+  check_choice("eagle.tune_algorithm", tune_algorithm,
+               {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"});
+  check_choice("eagle.mab_reward", mab_reward, {"paper", "stable"});
+  TLT_CHECK_INPUT(mab_window >= 1 && mab_window <= 1 << 20, "speculative.eagle.mab_window is ",
+                  mab_window, "; give a number from 1 to ", 1 << 20);
+  TLT_CHECK_INPUT(mab_epsilon >= 0 && mab_epsilon <= 1, "speculative.eagle.mab_epsilon is ",
+                  mab_epsilon, "; give a number from 0 to 1");
+  drafter.check();
+  const std::vector<drafter::Strategy> all = strategies();
+  for (size_t i = 0; i < mab_bs_threshold.size(); ++i)
+    TLT_CHECK_INPUT(mab_bs_threshold[i] > (i == 0 ? 0 : mab_bs_threshold[i - 1]),
+                    "speculative.eagle.mab_bs_threshold has ", mab_bs_threshold[i],
+                    i == 0 ? " first" : " after a number that is not smaller",
+                    "; give batch sizes from 1 in ascending order");
+  if (tune_algorithm != "BEG" && tune_algorithm != "PREDEFINED") return;
+  std::set<int64_t> sizes;
+  for (const drafter::Strategy& strategy : all) sizes.insert(strategy.verify);
+  TLT_CHECK_INPUT(mab_bs_threshold.size() == sizes.size(),
+                  "speculative.eagle.mab_bs_threshold has ", mab_bs_threshold.size(),
+                  " batch sizes and the strategies have ", sizes.size(),
+                  " different numbers of rows to verify; give as many batch sizes as numbers");
+}
+
+void SpeculationOptions::check() const {
+  TLT_CHECK_INPUT(!drafters.empty(),
+                  "speculative.drafters is empty; name suffix, ngram, eagle or mixed, or set "
+                  "speculative.enable=false");
+  for (size_t i = 0; i < drafters.size(); ++i) {
+    check_choice("drafters", drafters[i], {"suffix", "ngram", "eagle", "mixed"});
+    TLT_CHECK_INPUT(std::ranges::count(drafters, drafters[i]) == 1, "speculative.drafters has ",
+                    drafters[i], " twice; name it once");
+  }
+  check_choice("gate", gate, {"learned", "paper", "release"});
+  TLT_CHECK_INPUT(bs_threshold >= 0, "speculative.bs_threshold is ", bs_threshold,
+                  "; give a number of sequences, 0 for no speculation");
+  check_choice("accept_rule", accept_rule, {"coupled", "target_only"});
+  for (const auto& [name, value] :
+       {std::pair("single", accept_threshold_single), std::pair("acc", accept_threshold_acc)}) {
+    TLT_CHECK_INPUT(value > 0 && value <= 1, "speculative.accept_threshold_", name, " is ", value,
+                    "; give a number above 0, at most 1");
+    TLT_CHECK_INPUT(value == 1 || !is_coupled(), "speculative.accept_threshold_", name, " is ",
+                    value, ", which only speculative.accept_rule=target_only uses");
+  }
+  eagle.check();
+  suffix.check();
+  ngram.check();
+}
+
+}  // namespace tlt::speculation

@@ -1,0 +1,119 @@
+// SpeculationOptions: whether and when to speculate, with which drafters and strategies. The names
+// are FastRL's where it has the option. The target decides every token, so only the acceptance rule
+// affects results.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "drafter/eagle/eagle_drafter_options.h"
+#include "drafter/ngram/ngram_drafter.h"
+#include "drafter/strategy.h"
+#include "drafter/suffix/suffix_drafter.h"
+
+namespace tlt::speculation {
+
+struct EagleOptions {
+  std::string spec_model_path;
+  int64_t spec_steps = 8;
+  int64_t spec_topk = 4;
+  int64_t spec_verify_tokens = 48;
+  std::string tune_algorithm = "ADAPTIVE";
+  std::vector<std::string> mab_configs = {"8_4_32", "8_4_16", "8_4_8"};
+  std::vector<int64_t> mab_bs_threshold = {1, 2, 5, 21};
+  int64_t mab_window = 300;
+  double mab_epsilon = 0.1;
+  std::string mab_reward = "paper";
+  std::vector<std::string> adaptive_configs = {"1_1_2", "3_1_4", "6_1_7", "10_8_64"};
+
+  drafter::EagleDrafterOptions drafter;
+
+  void visit(auto& v) {
+    v(spec_model_path, "spec_model_path", Affects::kPlace,
+      "Folder of an EAGLE draft model made for the model (SGLang's layout).");
+    v(spec_steps, "spec_steps", Affects::kSpeed, "Depth of the first strategy's draft trees.");
+    v(spec_topk, "spec_topk", Affects::kSpeed, "Width of the first strategy's draft trees.");
+    v(spec_verify_tokens, "spec_verify_tokens", Affects::kSpeed,
+      "Tokens that the target verifies of a draft tree of the first strategy, the last accepted "
+      "one included.");
+    v(tune_algorithm, "tune_algorithm", Affects::kSpeed,
+      "How the strategy of a step is chosen: ADAPTIVE (measured costs, learned acceptance), BEG "
+      "(the paper's bandit: batch sizes from mab_bs_threshold, epsilon-greedy), EG, UCB1, or "
+      "PREDEFINED (the first strategy for the batch size).");
+    v(mab_configs, "mab_configs", Affects::kSpeed,
+      "Further strategies to choose from: depth_width_verify, e.g. 8_4_32.");
+    v(mab_bs_threshold, "mab_bs_threshold", Affects::kSpeed,
+      "BEG, PREDEFINED: batch sizes from which on the next smaller number of tokens to verify is "
+      "used; one for each number.");
+    v(mab_window, "mab_window", Affects::kSpeed, "BEG, EG, UCB1: rewards remembered per strategy.");
+    v(mab_epsilon, "mab_epsilon", Affects::kSpeed, "BEG, EG: probability of a random choice.");
+    v(mab_reward, "mab_reward", Affects::kSpeed,
+      "BEG, EG, UCB1: tokens per second of the step (paper), or with the strategy's median "
+      "acceptance length instead of the step's (stable).");
+    v(adaptive_configs, "adaptive_configs", Affects::kSpeed,
+      "ADAPTIVE: further strategies to choose from.");
+    drafter.visit(v);
+  }
+
+  // The first strategy, mab_configs, and adaptive_configs if the algorithm is ADAPTIVE, without
+  // duplicates.
+  std::vector<drafter::Strategy> strategies() const;
+
+  // InputError names the option and what is accepted.
+  void check() const;
+};
+
+// Drafters, and when to use which.
+struct SpeculationOptions {
+  bool enable = true;
+  std::vector<std::string> drafters = {"suffix", "eagle"};
+  std::string gate = "learned";
+  int64_t bs_threshold = 32;
+  std::string accept_rule = "coupled";
+  double accept_threshold_single = 1;
+  double accept_threshold_acc = 1;
+  EagleOptions eagle;
+  drafter::SuffixOptions suffix;
+  drafter::NgramOptions ngram;
+
+  void visit(auto& v) {
+    v(enable, "enable", Affects::kSpeed, "Speculative decoding of the rollouts.");
+    v(drafters, "drafters", Affects::kSpeed,
+      "Drafters, of which one is chosen for each step: suffix (suffix tree over this response, its "
+      "group and earlier responses to the prompt), ngram (n-gram trie over all responses), eagle "
+      "(EAGLE draft model, where there is one), mixed (eagle and suffix in one tree).");
+    v(gate, "gate", Affects::kSpeed,
+      "When to speculate: learned (no speculation is one more strategy), paper (while at most "
+      "bs_threshold sequences decode), or release (from the tenth such step in a row until the "
+      "rollout ends).");
+    v(bs_threshold, "bs_threshold", Affects::kSpeed,
+      "Gates paper and release: largest number of sequences with which to speculate.");
+    v(accept_rule, "accept_rule", Affects::kResults,
+      "coupled: a draft token is accepted when it is the token that would have been sampled "
+      "without speculation; target_only: FastRL's and SGLang's rule, which preserves the "
+      "distribution, not the sampled tokens.");
+    v(accept_threshold_single, "accept_threshold_single", Affects::kResults,
+      "target_only: a draft token at least this probable is accepted; below 1 the responses are no "
+      "longer the model's own, and training refuses it.");
+    v(accept_threshold_acc, "accept_threshold_acc", Affects::kResults,
+      "target_only: divisor of the probability that draft tokens must reach; below 1 as above.");
+    v.group("eagle", eagle);
+    v.group("suffix", suffix);
+    v.group("ngram", ngram);
+  }
+
+  // InputError names the option and what is accepted.
+  void check() const;
+
+  bool is_coupled() const { return accept_rule == "coupled"; }
+  // The responses have the model's distribution.
+  bool is_lossless() const {
+    return is_coupled() || (accept_threshold_single == 1 && accept_threshold_acc == 1);
+  }
+};
+
+}  // namespace tlt::speculation

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "speculation/speculation_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+
+namespace tlt::speculation {
+namespace {
+
+using testing::HasSubstr;
+
+// The message of check() with these overrides ("eagle.spec_topk=2").
+std::string complaint(const std::vector<std::string>& overrides) {
+  SpeculationOptions options;
+  const std::vector<OptionRef> refs = collect_options(options);
+  for (const std::string& text : overrides) apply_override(refs, text);
+  try {
+    options.check();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SpeculationOptionsTest, DefaultsAreFastRlsAndValid) {
+  EagleOptions options;
+  for (const char* algorithm : {"BEG", "EG", "UCB1", "PREDEFINED"}) {
+    options.tune_algorithm = algorithm;
+    options.check();
+    EXPECT_EQ(options.strategies(),
+              (std::vector<drafter::Strategy>{{8, 4, 48}, {8, 4, 32}, {8, 4, 16}, {8, 4, 8}}));
+  }
+  EXPECT_EQ(complaint({}), "");
+  EXPECT_GT(EagleOptions().strategies().size(), 4u);  // ADAPTIVE has more
+}
+
+TEST(SpeculationOptionsTest, DuplicateStrategiesAreOneArm) {
+  EagleOptions options;
+  options.tune_algorithm = "EG";
+  options.mab_configs = {"8_4_16", "8_4_48", "8_4_16"};
+  EXPECT_EQ(options.strategies(), (std::vector<drafter::Strategy>{{8, 4, 48}, {8, 4, 16}}));
+}
+
+TEST(SpeculationOptionsTest, OnlyTheAcceptRuleAffectsResults) {
+  SpeculationOptions options;
+  for (const OptionRef& ref : collect_options(options))
+    EXPECT_EQ(ref.affects == Affects::kResults, ref.name.starts_with("accept_")) << ref.name;
+}
+
+TEST(SpeculationOptionsTest, InvalidValuesAreNamed) {
+  EXPECT_THAT(complaint({"gate=open"}), HasSubstr("give one of learned, paper, release"));
+  EXPECT_THAT(complaint({"accept_rule=greedy"}), HasSubstr("give one of coupled, target_only"));
+  for (const char* value : {"0", "-0.5", "1.01", "nan"})
+    for (const char* name : {"single", "acc"})
+      EXPECT_THAT(complaint({"accept_rule=target_only",
+                             std::string("accept_threshold_") + name + "=" + value}),
+                  HasSubstr(std::string("accept_threshold_") + name + " is "))
+          << value;
+  EXPECT_THAT(complaint({"accept_threshold_acc=0.5"}), HasSubstr("only speculative.accept_rule"));
+  EXPECT_EQ(complaint({"accept_rule=target_only", "accept_threshold_acc=0.5"}), "");
+  EXPECT_THAT(complaint({"bs_threshold=-1"}), HasSubstr("speculative.bs_threshold is -1"));
+  EXPECT_THAT(complaint({"eagle.spec_steps=0"}), HasSubstr("spec_steps is 0"));
+  EXPECT_THAT(complaint({"eagle.spec_topk=0"}), HasSubstr("spec_topk 0"));
+  EXPECT_THAT(complaint({"eagle.spec_verify_tokens=1"}), HasSubstr("spec_verify_tokens is 1"));
+  EXPECT_THAT(complaint({"eagle.tune_algorithm=beg"}),
+              HasSubstr("give one of ADAPTIVE, BEG, EG, UCB1, PREDEFINED"));
+  EXPECT_THAT(complaint({"eagle.mab_reward=mean"}), HasSubstr("give one of paper, stable"));
+  EXPECT_THAT(complaint({"eagle.mab_window=0"}), HasSubstr("mab_window is 0"));
+  EXPECT_THAT(complaint({"eagle.mab_epsilon=1.5"}), HasSubstr("mab_epsilon is 1.5"));
+  EXPECT_THAT(complaint({"eagle.mab_epsilon=nan"}), HasSubstr("mab_epsilon is nan"));
+  EXPECT_NE(complaint({"eagle.mab_configs=[\"8_4\"]"}), "");
+  EXPECT_THAT(complaint({"eagle.mab_configs=[\"off\"]"}), HasSubstr("always included"));
+  EXPECT_NE(complaint({"eagle.adaptive_configs=[\"2_1_9\"]"}), "");
+}
+
+TEST(SpeculationOptionsTest, BatchThresholdsAscendOnePerVerifySize) {
+  for (const char* algorithm : {"eagle.tune_algorithm=BEG", "eagle.tune_algorithm=PREDEFINED"}) {
+    EXPECT_THAT(complaint({algorithm, "eagle.mab_bs_threshold=[1,2,5]"}),
+                HasSubstr("has 3 batch sizes and the strategies have 4"));
+    EXPECT_THAT(complaint({algorithm, "eagle.mab_bs_threshold=[1,2,5,21,40]"}),
+                HasSubstr("has 5 batch sizes"));
+    EXPECT_THAT(complaint({algorithm, "eagle.mab_configs=[\"8_4_16\",\"6_4_16\"]",
+                           "eagle.mab_bs_threshold=[1,9]"}),
+                "");
+  }
+  EXPECT_THAT(complaint({"eagle.mab_bs_threshold=[1,5,5,21]"}), HasSubstr("ascending"));
+  EXPECT_THAT(complaint({"eagle.mab_bs_threshold=[0,2,5,21]"}), HasSubstr("has 0 first"));
+  EXPECT_EQ(complaint({"eagle.tune_algorithm=EG", "eagle.mab_bs_threshold=[1,2]"}), "");
+}
+
+}  // namespace
+}  // namespace tlt::speculation

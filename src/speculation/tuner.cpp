@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "speculation/tuner.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "speculation/adaptive_chooser.h"
+#include "speculation/bandit.h"
+
+namespace tlt::speculation {
+namespace {
+
+constexpr int64_t kPlaysInHindsight = 10;
+constexpr double kMostSlowdown = 0.03;       // of spare_capacity() …
+constexpr double kProportionalShare = 0.25;  // … and relative to a cost proportional to the rows
+constexpr const char* kFormat = "5\n";       // version of save()
+
+std::vector<Arm> make_arms(const SpeculationOptions& options,
+                           const std::vector<std::string>& kinds) {
+  TLT_CHECK(!kinds.empty(), "a tuner without drafters");
+  std::vector<Arm> arms = {Arm{}};
+  for (const std::string& kind : kinds)
+    for (const drafter::Strategy& strategy : options.eagle.strategies())
+      arms.push_back({kind, strategy});
+  return arms;
+}
+
+}  // namespace
+
+Tuner::Tuner(const SpeculationOptions& options, Setup setup)
+    : options_(options),
+      arms_(make_arms(options, setup.kinds)),
+      gate_(options),
+      totals_(arms_.size()) {
+  if (options.eagle.tune_algorithm == "ADAPTIVE")
+    chooser_ = std::make_unique<AdaptiveChooser>(
+        arms_, AdaptiveChooser::Setup{std::move(setup.costs), gate_.is_learned(), setup.max_rows});
+  else
+    chooser_ = std::make_unique<Bandit>(
+        arms_, Bandit::Setup{options.eagle, gate_.is_learned(), setup.max_rows, setup.seed});
+}
+
+Tuner::~Tuner() = default;
+
+const Arm& Tuner::choose(const Load& load) {
+  TLT_CHECK(load.batch > 0, "no sequence decodes");
+  const uint64_t choice = choices_++;
+  is_try_ = false;
+  if (!gate_.opens(load.batch)) return arms_.front();
+  const Arm& arm = arms_[chooser_->choose(load, choice)];
+  is_try_ = chooser_->is_exploration();
+  return arm;
+}
+
+void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
+  const auto index = static_cast<size_t>(std::ranges::find(arms_, arm) - arms_.begin());
+  TLT_CHECK(index < arms_.size(), "an arm that is not the tuner's: ", arm.kind);
+  TLT_CHECK(outcome.batch > 0 && outcome.seconds > 0, "a step of ", outcome.batch,
+            " sequences that took ", outcome.seconds, " seconds");
+  chooser_->record(index, outcome);
+  if (outcome.has_prompt_rows) return;
+  Totals& totals = totals_[index][batch_cell(outcome.batch)][context_band(outcome.context)];
+  ++totals.plays;
+  totals.sequences += outcome.batch;
+  totals.tokens += outcome.tokens;
+  totals.seconds += outcome.seconds;
+}
+
+int64_t Tuner::spare_capacity(const Load& load) {
+  for (int64_t more = load.batch; more > 0; more /= 2) {
+    const double proportional = static_cast<double>(more) / static_cast<double>(load.batch + more);
+    if (chooser_->slowdown(load, more) <=
+        std::min(kMostSlowdown, kProportionalShare * proportional))
+      return more;
+  }
+  return 0;
+}
+
+void Tuner::new_weights() { chooser_->new_weights(); }
+
+TunerReport Tuner::report() const {
+  TunerReport report;
+  int64_t speculative = 0;
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    Totals sum;
+    for (const auto& cell : totals_[arm])
+      for (const Totals& totals : cell) {
+        sum.plays += totals.plays;
+        sum.sequences += totals.sequences;
+        sum.tokens += totals.tokens;
+        sum.seconds += totals.seconds;
+      }
+    report.steps += sum.plays;
+    if (!arms_[arm].is_off()) speculative += sum.plays;
+    ArmReport line{.arm = arms_[arm], .plays = sum.plays};
+    if (sum.plays > 0) {
+      line.acceptance_length = static_cast<double>(sum.tokens) / static_cast<double>(sum.sequences);
+      line.tokens_per_second = static_cast<double>(sum.tokens) / sum.seconds;
+    }
+    report.arms.push_back(line);
+  }
+  if (report.steps > 0)
+    report.speculation_share = static_cast<double>(speculative) / static_cast<double>(report.steps);
+  report.regret = regret();
+  return report;
+}
+
+double Tuner::regret() const {
+  double seconds = 0, needed = 0;
+  for (size_t cell = 0; cell < kBatchCells; ++cell)
+    for (size_t band = 0; band < kContextBands; ++band) {
+      double tokens = 0, best = 0, spent = 0;
+      for (const ArmTotals& arm : totals_) {
+        const Totals& totals = arm[cell][band];
+        const auto arm_tokens = static_cast<double>(totals.tokens);
+        tokens += arm_tokens;
+        spent += totals.seconds;
+        if (totals.plays >= kPlaysInHindsight) best = std::max(best, arm_tokens / totals.seconds);
+      }
+      seconds += spent;
+      needed += best > 0 ? std::min(spent, tokens / best) : spent;
+    }
+  return seconds > 0 ? 1 - needed / seconds : 0;
+}
+
+nlohmann::json to_json(const TunerReport& report) {
+  nlohmann::json arms = nlohmann::json::array();
+  for (const ArmReport& line : report.arms)
+    arms.push_back({{"kind", line.arm.kind},
+                    {"strategy", drafter::to_string(line.arm.strategy)},
+                    {"plays", line.plays},
+                    {"acceptance_length", line.acceptance_length},
+                    {"tokens_per_second", line.tokens_per_second}});
+  return {{"arms", arms},
+          {"steps", report.steps},
+          {"speculation_share", report.speculation_share},
+          {"regret", report.regret}};
+}
+
+std::string Tuner::identity() const {
+  SpeculationOptions options = options_;
+  std::string text = kFormat;
+  for (const Affects affects : {Affects::kResults, Affects::kSpeed, Affects::kPlace})
+    text += options_digest(collect_options(options), affects);  // without the help texts
+  for (const Arm& arm : arms_) text += arm.kind + " " + drafter::to_string(arm.strategy) + "\n";
+  return text;
+}
+
+std::string Tuner::save() const {
+  nlohmann::json totals = nlohmann::json::array();
+  for (size_t arm = 0; arm < arms_.size(); ++arm)
+    for (size_t cell = 0; cell < kBatchCells; ++cell)
+      for (size_t band = 0; band < kContextBands; ++band)
+        if (const Totals& sum = totals_[arm][cell][band]; sum.plays > 0)
+          totals.push_back({arm, cell, band, sum.plays, sum.sequences, sum.tokens, sum.seconds});
+  const nlohmann::json json = {{"identity", identity()},
+                               {"choices", choices_},
+                               {"low_steps", gate_.low_steps()},
+                               {"chooser", chooser_->save()},
+                               {"totals", totals}};
+  return json.dump() + "\n";
+}
+
+bool Tuner::try_restore(const std::string& text, const std::string& place) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    if (json.at("identity").get<std::string>() != identity()) return false;
+    std::vector<ArmTotals> totals(arms_.size());
+    for (const nlohmann::json& row : json.at("totals"))
+      totals.at(row.at(0).get<size_t>()).at(row.at(1).get<size_t>()).at(row.at(2).get<size_t>()) = {
+          row.at(3).get<int64_t>(), row.at(4).get<int64_t>(), row.at(5).get<int64_t>(),
+          row.at(6).get<double>()};
+    const auto choices = json.at("choices").get<uint64_t>();
+    const auto low_steps = json.at("low_steps").get<int64_t>();
+    chooser_->restore(json.at("chooser"));
+    choices_ = choices;
+    gate_.restore(low_steps);
+    totals_ = std::move(totals);
+    return true;
+  } catch (const std::exception& error) {
+    throw InputError(check_internal::concat(place, ": not the state of a tuner (", error.what(),
+                                            "); delete it to start without one"));
+  }
+}
+
+}  // namespace tlt::speculation
