@@ -119,7 +119,8 @@ void Sandbox::check() {
       "the reward code runs responses in a sandbox only, and none is available on this "
       "machine (" +
       what +
-      "); install bubblewrap and Debian's python3, and allow user namespaces (sysctl "
+      "); install bubblewrap and Debian's python3 and python3-seccomp, and allow user namespaces "
+      "(sysctl "
       "kernel.unprivileged_userns_clone=1, in a container its seccomp profile)");
 }
 
