@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Short names for setup/setup.sh, CMake and CTest. Each target runs the targets it depends on; a second run repeats
-# no work. CUDA=1 also builds the CUDA kernels (build-cuda/). JOBS is the number of cores.
+# no work. CUDA=1 builds for CUDA (build-cuda/). JOBS is the number of cores.
 
 SHELL := /bin/bash
 JOBS  ?= $(shell nproc)

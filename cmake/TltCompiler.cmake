@@ -12,7 +12,6 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 if(TLT_SANITIZE)  # compiles in less than half the time; with assertions
   set(CMAKE_CXX_FLAGS_RELEASE "-O1")
 endif()
-set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG")
 
 # tlt_options is linked by every target of ours.
 add_library(tlt_options INTERFACE)
@@ -35,7 +34,6 @@ if(TLT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(launcher "${CMAKE_COMMAND}" -E env
     "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" "${TLT_CCACHE}")
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
 # The headers of eight files are read once. Names in anonymous namespaces are therefore one file's in a folder's

@@ -27,12 +27,10 @@ tlt_system_library(utf8proc utf8proc.h utf8proc)
 tlt_system_library(zeromq zmq.hpp zmq)
 tlt_system_library(yaml yaml-cpp/yaml.h yaml-cpp)
 
-# torch and pyarrow bring their own fmt, gtest and more: -idirafter lets the system's headers win. nvcc has no
-# such flag; no .cu file includes fmt.
+# torch and pyarrow bring their own fmt, gtest and more: -idirafter lets the system's headers win.
 function(tlt_include_after target)
   foreach(folder IN LISTS ARGN)
-    target_compile_options(${target} INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter \"${folder}\">"
-      "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-isystem \"${folder}\">")
+    target_compile_options(${target} INTERFACE "SHELL:-idirafter \"${folder}\"")
   endforeach()
 endfunction()
 add_library(tlt_torch INTERFACE)
@@ -72,20 +70,13 @@ target_link_libraries(tlt_arrow INTERFACE ${arrow_libraries})
 list(APPEND TLT_RUNTIME_FOLDERS "${TLT_DEPS}/pyarrow")
 
 if(TLT_CUDA)
-  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-    find_program(TLT_NVCC nvcc PATHS /usr/local/cuda/bin)  # NVIDIA's packages leave PATH alone
-    if(NOT TLT_NVCC)
-      message(FATAL_ERROR "no nvcc: a CUDA build needs the CUDA 13.0 toolkit; with NVIDIA's Debian repository, "
-        "type: apt-get install cuda-toolkit-13-0")
-    endif()
-    set(CMAKE_CUDA_COMPILER "${TLT_NVCC}")
+  find_package(CUDAToolkit 13.0 QUIET)
+  if(NOT CUDAToolkit_FOUND)
+    message(FATAL_ERROR "a CUDA build needs the CUDA 13.0 toolkit; with NVIDIA's Debian repository, "
+      "type: apt-get install cuda-toolkit-13-0")
   endif()
-  set(CMAKE_CUDA_ARCHITECTURES "${TLT_CUDA_ARCHITECTURES}")
-  enable_language(CUDA)
-  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25.1 does not know this of nvcc 13
-  find_package(CUDAToolkit 13.0 REQUIRED)
   target_compile_definitions(tlt_options INTERFACE TLT_CUDA=1)
   target_compile_definitions(tlt_torch INTERFACE USE_C10D_NCCL)
-  tlt_include_after(tlt_torch "${TLT_DEPS}/nvidia/nccl/include" "${TLT_DEPS}/flashinfer/data/include")
+  tlt_include_after(tlt_torch "${TLT_DEPS}/nvidia/nccl/include")
   target_link_libraries(tlt_torch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed CUDA::cudart)
 endif()

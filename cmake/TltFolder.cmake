@@ -10,14 +10,14 @@
 #   CUDA                has tests that run on a CUDA device (tlt_test)
 #   DEPENDS             folders it may include, and what those may include
 #   SOURCES             its .cpp files
-#   CUDA_SOURCES        .cu and .cpp files for -DTLT_CUDA=ON only
+#   CUDA_SOURCES        .cpp files for -DTLT_CUDA=ON only
 #   LIBRARIES           third-party targets (fmt::fmt, tlt_pcre2 …)
 #   PRIVATE_LIBRARIES   those whose headers no other folder needs to see
-#   TESTS               label unit; RANKS_TESTS, INVARIANT_TESTS, SLOW_TESTS: labels ranks, invariant, slow
+#   TESTS               label unit; RANKS_TESTS: label ranks
 #   TORCH_FREE_SOURCES  in a TORCH folder: files that need no torch (parsers); with TORCH_FREE_TESTS they are
 #   TORCH_FREE_TESTS    what the sanitized build takes from it
 set_property(GLOBAL PROPERTY TLT_FOLDERS "")
-set(TLT_TEST_KINDS TESTS RANKS_TESTS INVARIANT_TESTS SLOW_TESTS)
+set(TLT_TEST_KINDS TESTS RANKS_TESTS)
 
 function(tlt_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 folder "TORCH;CUDA" ""
@@ -37,8 +37,6 @@ function(tlt_folder name)
     set(folder_SOURCES "")
     set(folder_TESTS "")
     set(folder_RANKS_TESTS "")
-    set(folder_LAW_TESTS "")
-    set(folder_SLOW_TESTS "")
   endif()
   list(APPEND folder_SOURCES ${folder_TORCH_FREE_SOURCES})
   list(APPEND folder_TESTS ${folder_TORCH_FREE_TESTS})

@@ -117,7 +117,6 @@ choose_files() {  # sets `files`: what is needed of a wheel; libraries a CPU-onl
       files=('torch/include/*' 'torch/lib/libtorch_cpu.so' 'torch/lib/libc10.so' 'torch/lib/libgomp*')
       [ $cuda = no ] || files=('torch/include/*' 'torch/lib/*.so*') ;;
     pyarrow) files=('pyarrow/include/*' 'pyarrow/libarrow.so.*' 'pyarrow/libparquet.so.*') ;;
-    flashinfer-python) files=('flashinfer/data/include/*') ;;
     *) files=('nvidia/*') ;;
   esac
   files+=('*.dist-info/*')

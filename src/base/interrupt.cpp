@@ -65,10 +65,6 @@ void install_interrupt_handler(const char* text) {
 bool interrupted() { return first_signal.load() != 0; }
 int interrupt_signal() { return first_signal.load(); }
 int interrupt_exit_code() { return 128 + interrupt_signal(); }
-void request_interrupt() {
-  first_at = now_nanoseconds();
-  first_signal = SIGINT;
-}
 void clear_interrupt() {
   first_at = 0;
   first_signal = 0;

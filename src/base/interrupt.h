@@ -23,8 +23,7 @@ int interrupt_signal();
 // Exit code of an interrupted program: 128 plus that signal, as in shells.
 int interrupt_exit_code();
 
-// Has the effect of a signal; a test undoes it with the function below.
-void request_interrupt();
+// Forgets the signal: the program continues.
 void clear_interrupt();
 
 }  // namespace tlt

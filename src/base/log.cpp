@@ -168,8 +168,6 @@ void set_log_rank(int rank, int world) {
   log.logger = log.make_logger();
 }
 
-void set_log_level(LogLevel level) { current_logger()->set_level(to_spdlog(level)); }
-
 void show_status(std::string_view line) { the_log().terminal->show_status(line); }
 
 bool log_is_terminal() { return the_log().terminal->is_terminal(); }

@@ -56,9 +56,6 @@ void close_log_file();
 // Adds the rank to every line when there is more than one worker.
 void set_log_rank(int rank, int world);
 
-// Lines below this level are dropped.
-void set_log_level(LogLevel level);
-
 // A line that stays at the bottom of the terminal while others are logged above it; an empty one
 // removes it. No effect if stderr is not a terminal. One at a time: only progress.h uses it.
 void show_status(std::string_view line);

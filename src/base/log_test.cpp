@@ -27,7 +27,6 @@ class LogTest : public testing::Test {
     if (!was_read_) testing::internal::GetCapturedStderr();
     close_log_file();
     set_log_rank(0, 1);
-    set_log_level(LogLevel::kInfo);
     set_log_is_terminal(false);
   }
 
@@ -68,15 +67,6 @@ TEST_F(LogTest, WarnOnceWarnsOnceForEachKey) {
     warn_once("log_test_b", "b {}", i);
   }
   EXPECT_THAT(logged(), MatchesRegex("[^\n]* W a 0\n[^\n]* W b 0\n"));
-}
-
-TEST_F(LogTest, LinesBelowTheLevelAreDropped) {
-  set_log_level(LogLevel::kError);
-  log_warning("careful");
-  set_log_rank(1, 2);  // keeps the level
-  log_warning("careful");
-  log_error("broken");
-  EXPECT_THAT(logged(), MatchesRegex("[^\n]* E \\[1/2\\] broken\n"));
 }
 
 TEST_F(LogTest, FileHasLinesFromBeforeItWasOpened) {

@@ -97,11 +97,6 @@ void Timeline::flush() {
   flush_locked();
 }
 
-int64_t Timeline::dropped_events() const {
-  const std::lock_guard lock(mutex_);
-  return dropped_;
-}
-
 int Timeline::lane_id(std::string_view lane) {
   const auto found = lanes_.find(lane);
   if (found != lanes_.end()) return found->second;
@@ -115,7 +110,6 @@ int Timeline::lane_id(std::string_view lane) {
 void Timeline::add(std::string_view event) {
   if (has_failed_) return;
   if (events_ >= max_events_) {
-    ++dropped_;
     warn_once("timeline_full", "{}: {} events are written; later ones are dropped", file_.path(),
               max_events_);
     return;

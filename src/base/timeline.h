@@ -52,7 +52,6 @@ class Timeline {
   // be written or is not a timeline, the timeline is dropped with a warning and the run continues.
   void flush();
 
-  int64_t dropped_events() const;
   const Clock& clock() const { return clock_; }
 
  private:
@@ -74,7 +73,6 @@ class Timeline {
   std::string pending_;  // events, each with ",\n" before it
   std::map<std::string, int, std::less<>> lanes_;
   int64_t events_ = 0;
-  int64_t dropped_ = 0;
   bool has_failed_ = false;  // no more events are written
 };
 

@@ -148,12 +148,6 @@ bool Coordinator::is_idle(const Worker& worker) const {
   return worker.requesting && !worker.given && worker.running.empty() && !is_step_done();
 }
 
-int Coordinator::workers_in(WorkerState wanted) const {
-  int count = 0;
-  for (size_t i = 0; i < workers_.size(); ++i) count += state(static_cast<int>(i)) == wanted;
-  return count;
-}
-
 void Coordinator::join(int worker, Commands& out) {
   TLT_CHECK(!workers_[worker].joined, "worker ", worker, " begins step ", step_, " twice");
   workers_[worker].joined = true;

@@ -72,7 +72,6 @@ class Coordinator {
   std::vector<Command> tick(double now);
 
   WorkerState state(int worker) const;
-  int workers_in(WorkerState state) const;
   int64_t step() const { return step_; }
   bool is_step_done() const { return done_.size() == groups_.size(); }
 

@@ -248,15 +248,6 @@ Environment launch_environment(const Launch& launch) {
   return environment;
 }
 
-Axes make_axes(const Launch& launch, int tensor_size) {
-  TLT_CHECK(tensor_size >= 1 && launch.world_size % tensor_size == 0, "tensor size ", tensor_size,
-            ", ", launch.world_size, " workers");
-  return {.data_rank = launch.rank / tensor_size,
-          .data_size = launch.world_size / tensor_size,
-          .tensor_rank = launch.rank % tensor_size,
-          .tensor_size = tensor_size};
-}
-
 std::string first_host(const std::string& node_list) {
   std::string host;
   for (size_t i = 0; i < node_list.size() && node_list[i] != ','; ++i) {

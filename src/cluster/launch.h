@@ -42,18 +42,6 @@ Launch read_launch(const Environment& environment);
 // The variables from which read_launch() of a process that we start restores `launch`.
 Environment launch_environment(const Launch& launch);
 
-// Position of a worker: workers with the same data_rank hold shards of one model, workers with the
-// same tensor_rank hold the same shard. No other code computes with ranks.
-struct Axes {
-  int data_rank = 0;
-  int data_size = 1;
-  int tensor_rank = 0;
-  int tensor_size = 1;
-};
-
-// REQUIRES: tensor_size divides the number of workers.
-Axes make_axes(const Launch& launch, int tensor_size = 1);
-
 // The first host of Slurm's compressed node list: "node[07-09,12],login" gives node07.
 std::string first_host(const std::string& node_list);
 

@@ -268,19 +268,6 @@ TEST(LaunchTest, SlurmListsAreParsed) {
     EXPECT_EQ(tasks_of_node(text, 0), -1) << text;
 }
 
-TEST(LaunchTest, AxesSeparateDataAndTensorRanks) {
-  const Axes alone = make_axes({.rank = 2, .world_size = 3});
-  EXPECT_EQ(alone.data_rank, 2);
-  EXPECT_EQ(alone.data_size, 3);
-  EXPECT_EQ(alone.tensor_rank, 0);
-  EXPECT_EQ(alone.tensor_size, 1);
-  const Axes pair = make_axes({.rank = 5, .world_size = 8}, 2);
-  EXPECT_EQ(pair.data_rank, 2);
-  EXPECT_EQ(pair.data_size, 4);
-  EXPECT_EQ(pair.tensor_rank, 1);
-  EXPECT_THROW(make_axes({.rank = 0, .world_size = 3}, 2), Error);
-}
-
 TEST(AddressTest, OneHostListensOnLoopback) {
   EXPECT_EQ(own_address({}), "127.0.0.1");
   EXPECT_EQ(own_address({.world_size = 2, .local_world_size = 2, .master_address = "some.host"}),

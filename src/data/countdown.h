@@ -5,7 +5,7 @@
 // the targets that a state can reach, and demonstrations by an imperfect depth-first search, all
 // from random streams.
 //
-// Not here   the reward (reward/countdown.h); the tokens (countdown_tokenizer.h).
+// Not here   the reward (reward/countdown.h).
 // Threading  pure functions; any thread.
 //
 //   RandomStream random(seed, {.prompt = 17});

@@ -8,6 +8,8 @@
 #include <set>
 #include <sstream>
 
+#include "tokenizer/tokenizer.h"
+
 namespace tlt::data {
 namespace {
 
@@ -256,6 +258,29 @@ TEST(CountdownTest, TheSameStreamGivesTheSameTraces) {
   };
   EXPECT_EQ(traces(12), traces(12));
   EXPECT_NE(traces(12), traces(13));
+}
+
+const std::string kDemoTokenizer = std::string(TLT_SOURCE_DIR) + "/tests/golden/tokenizers/demo";
+
+TEST(CountdownTokenizerTest, EveryNumberIsOneToken) {
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(kDemoTokenizer);
+  EXPECT_EQ(tokenizer.vocab_size(), 117);
+  EXPECT_EQ(tokenizer.roles().eos, std::vector<int32_t>{1});
+  for (int number = 0; number < 100; ++number) {
+    EXPECT_EQ(tokenizer.encode(std::to_string(number)), std::vector<int32_t>{17 + number});
+  }
+}
+
+TEST(CountdownTokenizerTest, TracesRoundTrip) {
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(kDemoTokenizer);
+  RandomStream random(1, {});
+  for (int i = 0; i < 200; ++i) {
+    const CountdownProblem problem = make_problem(random, {});
+    const std::string text = problem.prompt() + demonstrate(random, problem, {});
+    const std::vector<int32_t> tokens = tokenizer.encode(text);
+    ASSERT_EQ(tokenizer.decode(tokens), text);
+    ASSERT_EQ(tokens.back(), 1);
+  }
 }
 
 }  // namespace

@@ -88,8 +88,7 @@ Sampled sample_truncated(const float* logits, int64_t count, float top, const Ro
     if (reached > u * mass) break;
   }
   const int32_t token = kept[chosen].id;
-  return {token, row_logprob(row, logits[token], inverse_temperature),
-          static_cast<float>(static_cast<double>(kept[chosen].z) - std::log(mass))};
+  return {token, row_logprob(row, logits[token], inverse_temperature)};
 }
 
 // Samples by a TargetOnlyRule. Reads the whole vocabulary, whatever is truncated.
@@ -101,8 +100,7 @@ Sampled sample_target_only(const float* logits, int64_t count, float top,
   double mass = 0;
   for (const Candidate& candidate : kept) mass += std::exp(static_cast<double>(candidate.z));
   const auto sampled = [&](const Candidate& chosen) {
-    return Sampled{chosen.id, row_logprob(statistic, logits[chosen.id], inverse_temperature),
-                   static_cast<float>(static_cast<double>(chosen.z) - std::log(mass))};
+    return Sampled{chosen.id, row_logprob(statistic, logits[chosen.id], inverse_temperature)};
   };
   double reached = 0, rest = mass;
   for (const int32_t draft_token : row.draft_tokens) {
@@ -149,8 +147,7 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
   const int32_t token = rule.temperature > 0
                             ? kernels.pick(logits, count, inverse, lse_of(choice, inverse), u)
                             : kernels.arg_max(logits, count);
-  const float logprob = row_logprob(row, logits[token], inverse);
-  return {token, logprob, logprob};
+  return {token, row_logprob(row, logits[token], inverse)};
 }
 
 }  // namespace

@@ -16,8 +16,7 @@ namespace tlt::ops {
 
 struct Sampled {
   int32_t token = 0;
-  float logprob = 0;            // of the temperature-scaled distribution
-  float truncated_logprob = 0;  // of the truncated one; equal to logprob when nothing is truncated
+  float logprob = 0;  // of the temperature-scaled distribution
 };
 
 // FastRL's acceptance rule (docs/paper_map.md, note 8), for comparison: takes the first of the

@@ -52,7 +52,6 @@ struct Response {
   uint32_t sample = 0;
   std::vector<int32_t> tokens;  // stop token included; up to the end of a stop string
   std::vector<float> logprobs;  // of the temperature-scaled distribution
-  std::vector<float> truncated_logprobs;  // of the truncated one; empty when nothing truncates
   FinishReason finish = FinishReason::kLength;
   // Target forward passes that gave this response tokens. Recomputation after a preemption does not
   // count: without speculation it equals tokens.size(), whatever else was in the batch.

@@ -35,7 +35,6 @@ void Sequence::go_on(Response response) {
   sample = response.sample;
   begun = response.tokens;
   logprobs = std::move(response.logprobs);
-  truncated_logprobs = std::move(response.truncated_logprobs);
   target_forwards = response.target_forwards;
   tokens = std::move(response.tokens);
   if (const std::vector<std::string>& stop = group->request.sampling->stop;
@@ -48,8 +47,6 @@ void Sequence::go_on(Response response) {
 std::optional<FinishReason> Sequence::append(const ops::Sampled& sampled) {
   tokens.push_back(sampled.token);
   logprobs.push_back(sampled.logprob);
-  if (group->rule.temperature > 0 && group->rule.truncates())
-    truncated_logprobs.push_back(sampled.truncated_logprob);
   if (std::ranges::count(group->stop_tokens, sampled.token) > 0) return FinishReason::kStop;
   const std::vector<std::string>& stop = group->request.sampling->stop;
   if (!stop.empty()) {
@@ -67,7 +64,6 @@ Response Sequence::finish(FinishReason reason) {
           .sample = sample,
           .tokens = std::move(tokens),
           .logprobs = std::move(logprobs),
-          .truncated_logprobs = std::move(truncated_logprobs),
           .finish = reason,
           .target_forwards = target_forwards};
 }

@@ -60,7 +60,6 @@ struct Sequence {
 
   std::vector<int32_t> tokens;  // the response so far
   std::vector<float> logprobs;
-  std::vector<float> truncated_logprobs;
   int64_t target_forwards = 0;
   std::unique_ptr<StopFinder> stop_finder;
   std::vector<int32_t> begun;  // prefix of `tokens` that another engine sampled (resumed)

@@ -74,7 +74,6 @@ struct Tokenizer::Core {
                     std::vector<int32_t>& tokens) const;
   void encode_part(std::string_view part, WordCache& cache, std::vector<int32_t>& tokens) const;
 
-  std::vector<int32_t> template_prefix, template_suffix;
   AddedTokens raw_added, normalized_added;
   Bpe bpe;
   std::vector<Token> tokens;                          // by id
@@ -91,9 +90,7 @@ struct Tokenizer::Core {
 constexpr int64_t kIdsBeyondTokens = 1 << 17, kIdsOfAToken = 4;
 
 Tokenizer::Core::Core(TokenizerJson json)
-    : template_prefix(std::move(json.template_prefix)),
-      template_suffix(std::move(json.template_suffix)),
-      raw_added(select(json.added_tokens, /*is_normalized=*/false, json.normalizer)),
+    : raw_added(select(json.added_tokens, /*is_normalized=*/false, json.normalizer)),
       normalized_added(select(json.added_tokens, /*is_normalized=*/true, json.normalizer)),
       bpe(make_bpe(json)),
       decoder(std::move(json.decoder)),
@@ -264,13 +261,6 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   return tokens;
 }
 
-std::vector<int32_t> Tokenizer::encode_with_special(std::string_view text) const {
-  std::vector<int32_t> tokens = encode(text);
-  tokens.insert(tokens.begin(), core_->template_prefix.begin(), core_->template_prefix.end());
-  tokens.insert(tokens.end(), core_->template_suffix.begin(), core_->template_suffix.end());
-  return tokens;
-}
-
 std::string Tokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
   TextStream stream(core_->decoder);
   std::string text;
@@ -295,11 +285,6 @@ int32_t Tokenizer::id_of(std::string_view token) const {
   const auto id = try_id_of(token);
   TLT_CHECK_INPUT(id, "the tokenizer has no token \"", token, "\"");
   return *id;
-}
-
-std::string_view Tokenizer::token_text(int32_t id) const {
-  return id >= 0 && id < vocab_size() ? std::string_view(core_->tokens[id].text)
-                                      : std::string_view();
 }
 
 std::string_view Tokenizer::token_bytes(int32_t id) const {

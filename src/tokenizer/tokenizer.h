@@ -44,10 +44,6 @@ class Tokenizer {
   // Recognises added tokens in the text and adds none. InputError: the text is not UTF-8.
   std::vector<int32_t> encode(std::string_view text) const;
 
-  // As encode(), between the special tokens of the post-processor's template (Llama 3:
-  // <|begin_of_text|>).
-  std::vector<int32_t> encode_with_special(std::string_view text) const;
-
   // Bytes that are not UTF-8 become U+FFFD; ids without a token are skipped.
   std::string decode(std::span<const int32_t> tokens, bool skip_special = false) const;
 
@@ -57,9 +53,6 @@ class Tokenizer {
   // InputError: there is no such token.
   int32_t id_of(std::string_view token) const;
   std::optional<int32_t> try_id_of(std::string_view token) const;
-
-  // The token as written in tokenizer.json ("Ġthe"); empty when the id has none.
-  std::string_view token_text(int32_t id) const;
 
   // The bytes that the token adds in the middle of a decoded text; empty when the id has none.
   std::string_view token_bytes(int32_t id) const;

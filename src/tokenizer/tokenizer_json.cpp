@@ -168,26 +168,8 @@ class Reader {
     if (type == "ByteLevel") return;  // changes offsets only
     if (type == "Sequence") {
       for (const SortedJson& step : processor.at("processors")) read_post_processor(step);
-    } else if (type == "TemplateProcessing") {
-      read_template(processor);
-    } else {
+    } else if (type != "TemplateProcessing") {  // added to no text here
       refuse("post_processor", type, "ByteLevel, TemplateProcessing, Sequence");
-    }
-  }
-
-  void read_template(const SortedJson& processor) {
-    bool is_before = true;
-    for (const SortedJson& piece : processor.at("single")) {
-      if (piece.contains("Sequence")) {
-        TLT_CHECK_INPUT(is_before,
-                        "post_processor: a template with two sequences is not supported");
-        is_before = false;
-        continue;
-      }
-      const auto name = piece.at("SpecialToken").at("id").get<std::string>();
-      for (const SortedJson& id : processor.at("special_tokens").at(name).at("ids")) {
-        (is_before ? out_.template_prefix : out_.template_suffix).push_back(checked_id(id));
-      }
     }
   }
 

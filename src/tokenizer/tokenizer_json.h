@@ -26,7 +26,6 @@ struct TokenizerJson {
   std::unordered_map<std::string, int32_t> vocabulary;  // the model's tokens as written
   std::vector<Bpe::Merge> merges;
   std::vector<AddedToken> added_tokens;
-  std::vector<int32_t> template_prefix, template_suffix;  // special tokens around one sequence
 
   // InputError, beginning with `name`, when something is wrong or not supported.
   static TokenizerJson parse(std::string_view json, const std::string& name);

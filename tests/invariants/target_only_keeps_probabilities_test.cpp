@@ -10,6 +10,8 @@
 
 #include "ops/sampling.h"
 #include "rollout/engine.h"
+#include "tests/support/dense_model.h"
+#include "tests/support/kept_probabilities.h"
 #include "tests/support/plain_drafter.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tensors.h"
@@ -68,13 +70,9 @@ double deviation_of_one_node(const ops::SamplingRule& rule, const ops::TargetOnl
                     .rest_uniform = random.uniform()});
   std::vector<ops::Sampled> sampled(rows.size());
   ops::sample_rows(Device::cpu(2), logits, kVocabulary, rows, sampled);
-  std::map<int32_t, double> probabilities;
   std::map<int32_t, int64_t> counts;
-  for (const ops::Sampled& one : sampled) {
-    probabilities[one.token] = std::exp(one.truncated_logprob);
-    ++counts[one.token];
-  }
-  return chi_square(probabilities, counts, kDraws);
+  for (const ops::Sampled& one : sampled) ++counts[one.token];
+  return chi_square(tests::kept_probabilities(logits[0], rule), counts, kDraws);
 }
 
 const std::vector<ops::SamplingRule> kRules = {{.temperature = 1},
@@ -142,12 +140,18 @@ double deviation_of_responses(const ops::TargetOnlyRule& rule, double top_p) {
   options.max_running = 64;
   using Tokens = std::vector<int32_t>;
   std::map<Tokens, double> probabilities;
-  const auto probability = [](const rollout::Response& response) {
-    double log = 0;
-    for (const float logprob :
-         response.truncated_logprobs.empty() ? response.logprobs : response.truncated_logprobs)
-      log += logprob;
-    return std::exp(log);
+  const tests::DenseModel dense(*model);
+  std::map<Tokens, std::map<int32_t, double>> next_token;  // its probabilities after a prefix
+  const auto probability = [&](const rollout::Response& response) {
+    double product = 1;
+    Tokens prefix = group.tokens;
+    for (const int32_t token : response.tokens) {
+      std::map<int32_t, double>& next = next_token[prefix];
+      if (next.empty()) next = tests::kept_probabilities(dense.logits(prefix)[-1], sampling.rule());
+      product *= next.at(token);
+      prefix.push_back(token);
+    }
+    return product;
   };
   rollout::Engine plain(*model, options);
   for (const auto& [place, response] : tests::run(plain, {group}))

@@ -132,7 +132,6 @@ int64_t EagleDrafter::first_known(const Sequence& sequence) const {
 }
 
 void EagleDrafter::propose(std::span<const DraftRequest> requests) {
-  const Stopwatch watch;
   cache_.begin_step();
   for (const DraftRequest& request : requests) cache_.ask(find(request).context);
   if (beams_.size() < requests.size()) beams_.resize(requests.size());
@@ -141,7 +140,6 @@ void EagleDrafter::propose(std::span<const DraftRequest> requests) {
       rows += requests[end].strategy.width;
     draft(requests.subspan(first, end - first), cache_.pool().total_pages() / std::ssize(requests));
   }
-  stats_.seconds += watch.seconds();
 }
 
 void EagleDrafter::draft(std::span<const DraftRequest> requests, int64_t share) {
@@ -336,7 +334,7 @@ const at::Tensor& EagleDrafter::run(const at::Tensor& features) {
   const Stopwatch watch;
   const at::Tensor& out = network_.forward(batch_, features, cache_.kv_cache(), activations_);
   ++stats_.passes;
-  stats_.network_seconds += watch.seconds();
+  stats_.forward_seconds += watch.seconds();
   return out;
 }
 
@@ -383,13 +381,12 @@ void EagleDrafter::choose_children(const at::Tensor& hidden) {
       std::max<int64_t>(1, kLogitsBytes / (head_rows_ * static_cast<int64_t>(sizeof(float))));
   for (int64_t first = 0; first < hidden.size(0); first += most) {
     const int64_t rows = std::min(most, hidden.size(0) - first);
-    Stopwatch watch;
+    const Stopwatch watch;
     logits_.resize(network_.device(), rows, head_rows_, at::kFloat);
     head_.logits(rows == hidden.size(0) ? hidden : hidden.narrow(0, first, rows), activations_,
                  logits_.view());
-    stats_.head_seconds += watch.restart();
+    stats_.forward_seconds += watch.seconds();
     choose_tokens(first, rows);
-    stats_.top_k_seconds += watch.seconds();
   }
 }
 

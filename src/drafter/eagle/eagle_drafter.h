@@ -44,15 +44,12 @@ namespace tlt::drafter {
 
 // Counters and times of propose(), since construction.
 struct EagleStats {
-  int64_t passes = 0;        // forward passes of the network
-  int64_t rows_read = 0;     // pairs
-  int64_t rows_drafted = 0;  // nodes expanded, roots not counted
-  int64_t starts = 0;        // contexts started or restarted
-  int64_t refused = 0;       // trees not drafted for lack of pages
-  double network_seconds = 0;
-  double head_seconds = 0;
-  double top_k_seconds = 0;
-  double seconds = 0;  // total, including beams, page tables and copies of states
+  int64_t passes = 0;          // forward passes of the network
+  int64_t rows_read = 0;       // pairs
+  int64_t rows_drafted = 0;    // nodes expanded, roots not counted
+  int64_t starts = 0;          // contexts started or restarted
+  int64_t refused = 0;         // trees not drafted for lack of pages
+  double forward_seconds = 0;  // of the network and the head
 };
 
 class EagleDrafter final : public Drafter {
@@ -74,7 +71,7 @@ class EagleDrafter final : public Drafter {
                    std::span<const int32_t> rows) override;
   void new_weights() override { head_.refresh(); }
   int64_t memory_bytes() const override;
-  double forward_seconds() const override { return stats_.network_seconds + stats_.head_seconds; }
+  double forward_seconds() const override { return stats_.forward_seconds; }
 
   const EagleStats& stats() const { return stats_; }
   const kv::PagePool& pool() const { return cache_.pool(); }

@@ -26,9 +26,6 @@
 
 namespace tlt::drafter {
 
-// FastRL's strategy: 12 tokens to verify; depth and width are no limit.
-inline constexpr Strategy kNgramStrategy{.depth = 18, .width = 11, .verify = 12};
-
 struct NgramOptions {
   int64_t branch_length = 18;
   int64_t max_window = 12;
