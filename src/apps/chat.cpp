@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "chat_template/chat_template.h"
 #include "cli/generation_flags.h"
+#include "cli/rows.h"
 #include "rollout/engine.h"
 
 namespace tlt::apps {
@@ -38,12 +39,6 @@ struct ChatFlags : cli::GenerationFlags {
     engine.max_running = 1;
   }
 };
-
-void print(std::string_view text) {
-  const bool is_written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  TLT_CHECK_INPUT(is_written, "standard output cannot be written; is the disk full?");
-}
 
 // Reads lines of standard input; a signal ends the wait for a line.
 class LineInput {
@@ -140,14 +135,14 @@ class ChatSession {
     if (is_terminal)
       log_info("/clear clears the conversation, /exit or Ctrl-D exits, Ctrl-C stops a response");
     while (true) {
-      if (is_terminal) print("> ");
+      if (is_terminal) cli::print_text("> ");
       std::string line;
       const Event event = input_.next(line);
       if (event == Event::kInterrupt && interrupt_signal() == SIGTERM) return interrupt_exit_code();
       if (event == Event::kEnd || line == "/exit") break;
       if (event == Event::kInterrupt) {
         clear_interrupt();
-        if (is_terminal) print("\n");
+        if (is_terminal) cli::print_text("\n");
       } else {
         try {
           take(line);
@@ -158,7 +153,7 @@ class ChatSession {
         }
       }
     }
-    if (is_terminal) print("\n");
+    if (is_terminal) cli::print_text("\n");
     return 0;
   }
 
@@ -186,7 +181,7 @@ class ChatSession {
     const auto show = [&](std::span<const int32_t> response) {
       std::string more;
       for (; shown < response.size(); ++shown) more += decoder.push(response[shown]);
-      print(more);
+      cli::print_text(more);
       text += more;
     };
     const uint32_t turn = turns_++;
@@ -198,7 +193,7 @@ class ChatSession {
     const bool is_ended = response.finish == rollout::FinishReason::kStop;
     show(std::span(response.tokens).first(response.tokens.size() - (is_ended ? 1 : 0)));
     const std::string rest = decoder.finish();
-    print(rest + "\n");
+    cli::print_text(rest + "\n");
     if (response.finish == rollout::FinishReason::kLength)
       log_info("stopped after {} tokens; raise --max-new-tokens or /clear", response.tokens.size());
     if (interrupt_signal() == SIGINT) clear_interrupt();

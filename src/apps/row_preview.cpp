@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/statistics.h"
 #include "data/row_fields.h"
 #include "data/rows.h"
 
@@ -59,14 +60,11 @@ std::string lines_of(const Json& messages) {
   return text;
 }
 
-void print_quantiles(const char* name, const char* unit, std::vector<int64_t> lengths) {
+void print_percentiles(const char* name, const char* unit, const std::vector<int64_t>& lengths) {
   if (lengths.empty()) return;
-  std::ranges::sort(lengths);
-  const auto at = [&](double share) {
-    return lengths[static_cast<size_t>(share * static_cast<double>(lengths.size() - 1))];
-  };
-  fmt::print("{} in {}: shortest {}, median {}, 90 % up to {}, longest {}\n", name, unit, at(0),
-             at(0.5), at(0.9), at(1));
+  fmt::print("{} in {}: shortest {}, median {}, 90 % up to {}, longest {}\n", name, unit,
+             percentile(lengths, 0), percentile(lengths, 0.5), percentile(lengths, 0.9),
+             percentile(lengths, 1));
 }
 
 void print_longer(const std::vector<int64_t>& lengths, const std::string& option, int64_t limit) {
@@ -146,9 +144,9 @@ void RowPreview::add(const Json& row, const std::string& place) {
 
 void RowPreview::print_lengths() const {
   fmt::print("----\n");
-  print_quantiles("prompts", unit(), prompts_);
-  print_quantiles("responses", unit(), responses_);
-  print_quantiles("conversations", unit(), conversations_);
+  print_percentiles("prompts", unit(), prompts_);
+  print_percentiles("responses", unit(), responses_);
+  print_percentiles("conversations", unit(), conversations_);
   if (!tokenizer_) return;
   print_longer(prompts_, "data.max_prompt_length", options_.max_prompt_length);
   print_longer(responses_, "data.max_response_length", options_.max_response_length);

@@ -35,7 +35,7 @@ model::ModelConfig probe_config() {
 // Logits [kRows, V] of one sequence, computed `rows_at_once` token rows at a time.
 at::Tensor logits(const model::PolicyModel& policy, const std::vector<int32_t>& tokens,
                   int32_t rows_at_once) {
-  kv::KvCache cache(policy.device(), policy.kv_shape(), rollout::pages_for(kRows));
+  kv::KvCache cache(policy.device(), policy.kv_shape(), ops::pages_for(kRows));
   std::vector<ops::PageId> pages(static_cast<size_t>(cache.pages()));
   std::iota(pages.begin(), pages.end(), 0);
   model::Activations activations(policy, kRows);

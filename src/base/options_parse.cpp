@@ -14,28 +14,12 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/options.h"
+#include "base/sentence.h"
 
 namespace tlt {
 namespace {
 
 constexpr int64_t kMaxRecipeBytes = 4 << 20;
-
-// Number of characters to insert, delete, replace or swap with the next to turn `a` into `b`.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> before_last, last(b.size() + 1), row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-      if (swapped) row[j] = std::min(row[j], before_last[j - 2] + 1);
-    }
-    before_last = last;
-    last = row;
-  }
-  return last[b.size()];
-}
 
 std::string_view last_word(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 

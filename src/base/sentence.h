@@ -19,6 +19,9 @@ std::string one_sentence(std::string_view text);
 // "1 row", "2 rows": `noun` with an s unless count is 1.
 std::string counted(int64_t count, std::string_view noun);
 
+// Number of characters to insert, delete, replace or swap with the next to turn `a` into `b`.
+size_t edit_distance(std::string_view a, std::string_view b);
+
 // Quotes a string as one word of a shell command, if it needs quotes.
 std::string shell_word(const std::string& text);
 

@@ -22,8 +22,8 @@ class Layer {
   Layer(const model::PolicyModel& policy, int64_t sequences, int64_t rows, int64_t positions)
       : device_(policy.device()),
         shape_{policy.config().heads, policy.config().kv_heads, policy.config().head_size},
-        cache_(device_, one_layer(policy), sequences * rollout::pages_for(positions)) {
-    const int64_t pages = rollout::pages_for(positions);
+        cache_(device_, one_layer(policy), sequences * ops::pages_for(positions)) {
+    const int64_t pages = ops::pages_for(positions);
     pages_.resize(static_cast<size_t>(cache_.pages()));
     std::iota(pages_.begin(), pages_.end(), 0);
     const std::vector<int32_t> tokens(static_cast<size_t>(rows), 0);

@@ -101,13 +101,6 @@ std::shared_ptr<const rollout::SamplingOptions> fixed_length(int64_t new_tokens,
   return sampling;
 }
 
-double quantile(std::vector<double> values, double share) {
-  TLT_CHECK(!values.empty());
-  std::sort(values.begin(), values.end());
-  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
-  return values[std::clamp<size_t>(rank, 1, values.size()) - 1];
-}
-
 nlohmann::ordered_json begin_report(const std::string& bench, const BenchModel& model,
                                     const model::PolicyModel& policy) {
   return {{"bench", bench},

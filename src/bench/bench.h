@@ -33,10 +33,6 @@ std::vector<int32_t> random_prompt(const model::PolicyModel& policy, uint32_t in
 std::shared_ptr<const rollout::SamplingOptions> fixed_length(int64_t new_tokens,
                                                              double temperature);
 
-// The quantile at `share` by nearest rank. REQUIRES: not empty.
-double quantile(std::vector<double> values, double share);
-inline double median(const std::vector<double>& values) { return quantile(values, 0.5); }
-
 // {"bench", "model", "dtype", "device", "threads"}: the first fields of a report line.
 nlohmann::ordered_json begin_report(const std::string& bench, const BenchModel& model,
                                     const model::PolicyModel& policy);

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/statistics.h"
 #include "bench/bench.h"
 #include "bench/machine.h"
 #include "bench/scenarios.h"
@@ -65,7 +66,7 @@ struct Decoded {
 rollout::EngineOptions engine_options(const model::PolicyModel& policy, int64_t batch,
                                       int64_t positions, int64_t prompt_tokens) {
   constexpr int64_t kMostPromptRows = 8192;  // in one pass
-  const int64_t pages = batch * (rollout::pages_for(positions) + 1);
+  const int64_t pages = batch * (ops::pages_for(positions) + 1);
   rollout::EngineOptions options;
   options.max_running = batch;
   options.kv_memory_bytes = pages * policy.kv_shape().page_bytes();
@@ -147,9 +148,9 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
   report["new_tokens"] = flags.new_tokens;
   report["repeat"] = flags.repeat;
   report["tokens_per_second"] = median(rates);
-  report["best"] = quantile(rates, 1);
+  report["best"] = percentile(rates, 1);
   report["step_seconds_p50"] = median(steps);
-  report["step_seconds_p90"] = quantile(steps, 0.9);
+  report["step_seconds_p90"] = percentile(steps, 0.9);
   report["accept_length"] = tokens_per_forward;
   report["weight_bytes_per_token"] = weights;
   report["kv_bytes_per_token"] = kv;

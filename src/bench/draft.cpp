@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/statistics.h"
 #include "bench/bench.h"
 #include "bench/length_trace.h"
 #include "bench/scenarios.h"

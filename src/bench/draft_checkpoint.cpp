@@ -9,6 +9,7 @@
 #include "base/checksum.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/statistics.h"
 #include "bench/bench.h"
 #include "bench/draft.h"
 #include "drafter/files/draft_folder.h"

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/statistics.h"
 #include "bench/bench.h"
 #include "bench/scenarios.h"
 #include "model/activations.h"
@@ -167,9 +168,9 @@ void print_case(const ForwardFlags& flags, const model::PolicyModel& policy, con
   report["context"] = flags.context;
   report["repeat"] = flags.repeat;
   report["forward_seconds_p50"] = median(which.forward_seconds);
-  report["forward_seconds_p10"] = quantile(which.forward_seconds, 0.1);
+  report["forward_seconds_p10"] = percentile(which.forward_seconds, 0.1);
   report["head_seconds_p50"] = median(which.head_seconds);
-  report["head_seconds_p10"] = quantile(which.head_seconds, 0.1);
+  report["head_seconds_p10"] = percentile(which.head_seconds, 0.1);
   print_report(std::move(report));
 }
 

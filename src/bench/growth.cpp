@@ -128,7 +128,7 @@ rollout::EngineOptions engine_options(const model::PolicyModel& policy, const St
   rollout::EngineOptions options;
   options.max_running = std::min(options.max_running, step.responses());
   options.kv_memory_bytes = options.max_running *
-                            (rollout::pages_for(step.prompt_tokens + step.new_tokens) + 1) *
+                            (ops::pages_for(step.prompt_tokens + step.new_tokens) + 1) *
                             policy.kv_shape().page_bytes();
   return options;
 }

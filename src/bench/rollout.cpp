@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sentence.h"
+#include "base/statistics.h"
 #include "bench/bench.h"
 #include "bench/machine.h"
 #include "bench/scenarios.h"
@@ -205,7 +206,7 @@ class Comparison {
     engine_.max_running = batch;
     engine_.max_batch_tokens = std::max<int64_t>(engine_.max_batch_tokens, batch);
     engine_.kv_memory_bytes =
-        (batch + 1) * (rollout::pages_for(positions) + 2) * policy.kv_shape().page_bytes();
+        (batch + 1) * (ops::pages_for(positions) + 2) * policy.kv_shape().page_bytes();
     runs_.resize(ways_.size());
     tuner_states_.resize(ways_.size());
     speculation::SpeculationOptions options;
@@ -377,7 +378,7 @@ class Comparison {
     line["seconds"] = median(seconds);
     line["tokens_per_second"] = tokens_per_second;
     line["speedup"] = median(ratios);
-    line["speedup_min"] = quantile(ratios, 0);
+    line["speedup_min"] = percentile(ratios, 0);
     line["speedups"] = ratios;
     line["cpu_speedup"] = median(cpu_ratios);  // for a machine with other load
     line["accept_length"] = accept_length;
@@ -398,7 +399,7 @@ class Comparison {
     print_report(std::move(line));
     return fmt::format("{:<16}{:>8.2f} s{:>9.0f}{:>8.2f}x{:>7.2f}{:>19.2f}{:>11.0f} %{:>8.1f} %",
                        ways_[way].name, median(seconds), tokens_per_second, median(ratios),
-                       quantile(ratios, 0), accept_length, 100 * share, 100 * fixed / baseline);
+                       percentile(ratios, 0), accept_length, 100 * share, 100 * fixed / baseline);
   }
 
   const RolloutFlags& flags_;

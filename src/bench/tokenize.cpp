@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/json_lines.h"
+#include "base/statistics.h"
 #include "bench/bench.h"
 #include "bench/scenarios.h"
 #include "tokenizer/tokenizer.h"

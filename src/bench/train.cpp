@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/check.h"
+#include "base/statistics.h"
 #include "bench/bench.h"
 #include "bench/rl_step.h"
 #include "bench/scenarios.h"
@@ -63,7 +64,7 @@ int run_train(const cli::Arguments& arguments) {
   report["new_tokens"] = flags.step.new_tokens;
   report["repeat"] = flags.repeat;
   report["step_seconds"] = median(step_seconds);
-  report["best_step_seconds"] = quantile(step_seconds, 0);
+  report["best_step_seconds"] = percentile(step_seconds, 0);
   report["rollout_seconds"] = median(rollout_seconds);
   report["train_seconds"] = median(train_seconds);
   report["rollout_tokens_per_second"] =

@@ -131,10 +131,11 @@ std::string to_line(const nlohmann::ordered_json& row) {
   return row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-void print_line(const nlohmann::ordered_json& row) {
-  const std::string line = to_line(row);
+void print_line(const nlohmann::ordered_json& row) { print_text(to_line(row)); }
+
+void print_text(std::string_view text) {
   const bool is_written =
-      std::fwrite(line.data(), 1, line.size(), stdout) == line.size() && std::fflush(stdout) == 0;
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   TLT_CHECK_INPUT(is_written, "standard output cannot be written; is the disk full?");
 }
 

@@ -79,4 +79,7 @@ std::string to_line(const nlohmann::ordered_json& row);
 // Writes the line to standard output and flushes it, for a program that reads from a pipe.
 void print_line(const nlohmann::ordered_json& row);
 
+// Writes text to standard output, without delay. InputError: it cannot be written.
+void print_text(std::string_view text);
+
 }  // namespace tlt::cli

@@ -19,6 +19,8 @@ using PageId = int32_t;
 // position, so a page is a block, and the arithmetic of a query does not depend on where its keys
 // are in memory.
 inline constexpr int64_t kPageSlots = 16;
+// Number of pages that hold this many positions.
+inline int64_t pages_for(int64_t positions) { return (positions + kPageSlots - 1) / kPageSlots; }
 
 // Consecutive token rows of one sequence: consecutive positions, or a draft tree. Keys of positions
 // before first_position are in the cache already; the forward pass stores those of the rows

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/statistics.h"
 #include "rl/step_report.h"
 
 namespace tlt::rl {

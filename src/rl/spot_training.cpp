@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/statistics.h"
 #include "drafter/eagle/draft_eagle.h"
 #include "drafter/eagle/draft_eagle3.h"
 #include "drafter/files/draft_folder.h"

@@ -8,6 +8,8 @@
 #include <map>
 #include <numeric>
 
+#include "base/statistics.h"
+
 namespace tlt::rl {
 namespace {
 
@@ -38,14 +40,6 @@ double standard_error(const std::vector<double>& values) {
 }
 
 }  // namespace
-
-double percentile(std::vector<double> values, double share) {
-  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
-  const size_t index = std::min(values.size() - 1, rank == 0 ? 0 : rank - 1);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index),
-                   values.end());
-  return values[index];
-}
 
 void report_rollouts(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
                      int64_t max_tokens, Metrics& metrics) {

@@ -38,7 +38,4 @@ void report_training(const train::TrainStats& stats, Metrics& metrics);
 void report_validation(std::span<const data::Prompt> prompts,
                        std::span<const run::Rollout> rollouts, int64_t samples, Metrics& metrics);
 
-// The percentile of `values` at `share` (nearest rank). REQUIRES: `values` is not empty.
-double percentile(std::vector<double> values, double share);
-
 }  // namespace tlt::rl

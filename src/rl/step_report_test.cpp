@@ -16,14 +16,6 @@ run::Rollout make(uint32_t prompt, size_t tokens, double score, rollout::FinishR
   return rollout;
 }
 
-TEST(StepReportTest, PercentileIsTheNearestRank) {
-  const std::vector<double> values = {5, 1, 4, 2, 3};
-  EXPECT_EQ(percentile(values, 0.5), 3);
-  EXPECT_EQ(percentile(values, 0.99), 5);
-  EXPECT_EQ(percentile(values, 0), 1);
-  EXPECT_EQ(percentile({7}, 0.9), 7);
-}
-
 TEST(StepReportTest, ReportsRolloutsUnderVerlsNames) {
   using rollout::FinishReason;
   std::vector<data::Prompt> prompts(2);

@@ -37,7 +37,7 @@ class ForwardProbe {
         longest_(kLongContext + kPathNodes < model.config().max_positions ? kLongContext
                                                                           : kContext),
         context_pages_(longest_ / ops::kPageSlots),
-        own_pages_(pages_for(kPathNodes + 1)),
+        own_pages_(ops::pages_for(kPathNodes + 1)),
         pages_of_each_(context_pages_ + own_pages_),
         cache_(model.device(), model.kv_shape(),
                shared_pages(probe) + probe.max_sequences * own_pages_),

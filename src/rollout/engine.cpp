@@ -22,7 +22,7 @@ int64_t cache_pages(const model::PolicyModel& model, const EngineOptions& option
                   options.kv_memory_bytes, ", less than one page of this model; give at least ",
                   page_bytes);
   return std::min(options.kv_memory_bytes / page_bytes,
-                  options.max_running * (pages_for(model.config().max_positions) + 1));
+                  options.max_running * (ops::pages_for(model.config().max_positions) + 1));
 }
 
 }  // namespace

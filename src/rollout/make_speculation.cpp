@@ -71,7 +71,7 @@ void check_fits(const drafter::Strategy& strategy, const model::PolicyModel& mod
                   engine.max_batch_tokens,
                   " (rollout.max_num_batched_tokens); give a smaller strategy or raise that");
   const int64_t page_bytes = model.kv_shape().page_bytes();
-  const int64_t bytes = pages_for(strategy.depth + 1) * page_bytes;
+  const int64_t bytes = ops::pages_for(strategy.depth + 1) * page_bytes;
   if (engine.kv_memory_bytes < page_bytes) return;  // the engine says what it needs at least
   TLT_CHECK_INPUT(bytes <= engine.kv_memory_bytes, "strategy ", to_string(strategy), " needs ",
                   bytes, " bytes of KV cache for one path and kv_memory_bytes is ",

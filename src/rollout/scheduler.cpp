@@ -80,12 +80,12 @@ int64_t Scheduler::reserved_pages() const {
 // prompt's pages.
 int64_t Scheduler::pages_to_run(const Sequence& sequence, bool first_of_group) const {
   const GroupState& group = *sequence.group;
-  const int64_t at_end = pages_for(group.prompt_tokens() + group.max_new_tokens - 1);
-  const int64_t wanted = std::min(pages_for(sequence.known()) + 1, at_end);
+  const int64_t at_end = ops::pages_for(group.prompt_tokens() + group.max_new_tokens - 1);
+  const int64_t wanted = std::min(ops::pages_for(sequence.known()) + 1, at_end);
   const int64_t shared = group.prompt_tokens() / ops::kPageSlots;
   const int64_t own = wanted - (sequence.pages.empty() ? shared : std::ssize(sequence.pages));
   const int64_t prompt =
-      group.prompt_ready() ? 0 : pages_for(group.prompt_tokens()) - std::ssize(group.pages);
+      group.prompt_ready() ? 0 : ops::pages_for(group.prompt_tokens()) - std::ssize(group.pages);
   return std::max<int64_t>(own, 0) + (first_of_group ? prompt : 0);
 }
 
@@ -136,7 +136,7 @@ bool Scheduler::try_plan_tree(Sequence& sequence, int32_t root) {
   for (const drafter::DraftNode& node : draft.nodes()) depth = std::max(depth, node.depth);
   TLT_CHECK(depth < sequence.remaining(), "a draft of ", depth, " tokens where ",
             sequence.remaining(), " remain");
-  const int64_t pages = pages_for(sequence.known() + depth) - std::ssize(sequence.pages);
+  const int64_t pages = ops::pages_for(sequence.known() + depth) - std::ssize(sequence.pages);
   if (pages > 0 && pages > pool_.free_pages() - running()) return false;
   for (int64_t i = 0; i < pages; ++i) sequence.pages.push_back(*pool_.try_take());
   plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows()), &sequence, /*is_tree=*/true});
@@ -152,7 +152,7 @@ void Scheduler::share_prompt(Sequence& sequence) {
   GroupState& group = *sequence.group;
   sequence.computed = group.prompt_tokens();
   sequence.pages.reserve(
-      static_cast<size_t>(pages_for(group.prompt_tokens() + group.max_new_tokens)));
+      static_cast<size_t>(ops::pages_for(group.prompt_tokens() + group.max_new_tokens)));
   const bool takes_over = group.unfinished.size() == 1;
   const auto end = takes_over ? group.pages.end()
                               : group.pages.begin() + group.prompt_tokens() / ops::kPageSlots;
@@ -172,7 +172,7 @@ int32_t Scheduler::take_rows(int32_t wanted) {
 }
 
 bool Scheduler::try_extend(std::vector<ops::PageId>& pages, int64_t positions, size_t index) {
-  while (std::ssize(pages) < pages_for(positions)) {
+  while (std::ssize(pages) < ops::pages_for(positions)) {
     if (const auto page = pool_.try_take()) {
       pages.push_back(*page);
     } else if (!try_reclaim(index)) {

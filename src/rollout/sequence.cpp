@@ -13,7 +13,7 @@ int64_t GroupState::pages_to_finish() const {
   const int64_t positions = prompt_tokens() + max_new_tokens - 1;  // the last token is not computed
   const bool copies_a_page =
       request.samples > 1 && max_new_tokens > 1 && prompt_tokens() % ops::kPageSlots != 0;
-  return pages_for(positions) + (copies_a_page ? 1 : 0);
+  return ops::pages_for(positions) + (copies_a_page ? 1 : 0);
 }
 
 double Sequence::uniform_at(size_t more) const {

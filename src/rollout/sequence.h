@@ -23,11 +23,6 @@
 
 namespace tlt::rollout {
 
-// Number of pages that hold this many positions.
-inline int64_t pages_for(int64_t positions) {
-  return (positions + ops::kPageSlots - 1) / ops::kPageSlots;
-}
-
 struct Sequence;
 
 struct GroupState {

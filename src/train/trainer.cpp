@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "train/packing.h"
 #include "train/policy_loss.h"
@@ -227,7 +227,7 @@ std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
   std::vector<int64_t> all(samples.size());
   std::iota(all.begin(), all.end(), 0);
   const Share share(samples, all, max_tokens, comm);
-  std::string mine;  // (sample, logprobs) of this worker's packs, for the other workers
+  ByteWriter mine;  // (sample, logprobs) of this worker's packs, for the other workers
   for (const Pack& members : share.mine()) {
     const std::vector<PackedSample> pack = share.load(members, tape);
     head.score(model.forward(tape), pack,
@@ -237,18 +237,14 @@ std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
                });
     for (const PackedSample& packed : pack) {
       const int64_t i = packed.sample - samples.data();
-      const auto& values = logprobs[static_cast<size_t>(i)];
-      mine.append(reinterpret_cast<const char*>(&i), sizeof i);
-      mine.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+      mine.value(i);
+      mine.list(logprobs[static_cast<size_t>(i)]);
     }
   }
-  for (const std::string& bytes : comm.all_gather_bytes(mine))
-    for (size_t at = 0; at < bytes.size();) {
-      int64_t i = 0;
-      std::memcpy(&i, bytes.data() + at, sizeof i);
-      auto& values = logprobs.at(static_cast<size_t>(i));
-      std::memcpy(values.data(), bytes.data() + at + sizeof i, values.size() * sizeof(float));
-      at += sizeof i + values.size() * sizeof(float);
+  for (const std::string& bytes : comm.all_gather_bytes(mine.take()))
+    for (ByteReader in(bytes); !in.at_end();) {
+      const auto i = in.value<int64_t>();
+      logprobs.at(static_cast<size_t>(i)) = in.list<std::vector<float>>();
     }
   return logprobs;
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tests/support/every_model.h"
 #include "tests/support/hand_engine.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tiny_model.h"
@@ -149,15 +150,7 @@ TEST_P(BatchNeverChangesTokens, DetectsAPlantedFault) {
   EXPECT_NE(with(Fault::kUniformByRow), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, BatchNeverChangesTokens,
-                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3,
-                                                              Family::kLlama),
-                                            ::testing::Values(at::kFloat, at::kBFloat16)),
-                         [](const auto& info) {
-                           return std::string(name_of(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == at::kFloat ? "_float32"
-                                                                         : "_bfloat16");
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, BatchNeverChangesTokens, every_model(), model_name);
 
 }  // namespace
 }  // namespace tlt::tests

@@ -6,6 +6,7 @@
 
 #include "model/activations.h"
 #include "tests/support/dense_model.h"
+#include "tests/support/every_model.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
@@ -132,15 +133,7 @@ TEST_P(PagedEqualsDense, DetectsOneStaleSlot) {
             2 * allowed());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PagedEqualsDense,
-                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3,
-                                                              Family::kLlama),
-                                            ::testing::Values(at::kFloat, at::kBFloat16)),
-                         [](const auto& info) {
-                           return std::string(name_of(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == at::kFloat ? "_float32"
-                                                                         : "_bfloat16");
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, PagedEqualsDense, every_model(), model_name);
 
 }  // namespace
 }  // namespace tlt::tests

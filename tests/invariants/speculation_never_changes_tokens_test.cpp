@@ -15,6 +15,7 @@
 #include "drafter/eagle/eagle_drafter.h"
 #include "drafter/ngram/ngram_drafter.h"
 #include "drafter/suffix/suffix_drafter.h"
+#include "tests/support/every_model.h"
 #include "tests/support/hand_engine.h"
 #include "tests/support/oracle_drafter.h"
 #include "tests/support/plain_drafter.h"
@@ -578,15 +579,7 @@ TEST_P(SpeculationNeverChangesTokens, DetectsAPlantedFault) {
   EXPECT_NE(with(Fault::kForgottenPath), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SpeculationNeverChangesTokens,
-                         ::testing::Combine(::testing::Values(Family::kQwen2, Family::kQwen3,
-                                                              Family::kLlama),
-                                            ::testing::Values(at::kFloat, at::kBFloat16)),
-                         [](const auto& info) {
-                           return std::string(name_of(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == at::kFloat ? "_float32"
-                                                                         : "_bfloat16");
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, SpeculationNeverChangesTokens, every_model(), model_name);
 
 }  // namespace
 }  // namespace tlt::tests

@@ -8,8 +8,6 @@
 namespace tlt::drafter {
 namespace {
 
-int64_t pages_for(int64_t positions) { return (positions + ops::kPageSlots - 1) / ops::kPageSlots; }
-
 int64_t pages_in(int64_t memory_bytes, const kv::KvShape& shape) {
   const int64_t page_bytes = shape.page_bytes();
   TLT_CHECK_INPUT(memory_bytes >= page_bytes, "kv_memory_bytes of the drafter is ", memory_bytes,
@@ -38,7 +36,7 @@ void EagleCache::forget(EagleContext* context) {
 }
 
 bool EagleCache::try_reserve(EagleContext& context, int64_t positions) {
-  while (std::ssize(context.pages) < pages_for(positions)) {
+  while (std::ssize(context.pages) < ops::pages_for(positions)) {
     const auto page = try_take();
     if (!page) return false;
     context.pages.push_back(*page);
@@ -75,13 +73,13 @@ bool EagleCache::try_evict() {
 }
 
 int64_t EagleLanes::pages_needed(int64_t base, int64_t width, int64_t levels) {
-  return levels == 0 ? 0 : (width - 1) * (pages_for(base + levels) - base / ops::kPageSlots);
+  return levels == 0 ? 0 : (width - 1) * (ops::pages_for(base + levels) - base / ops::kPageSlots);
 }
 
 bool EagleLanes::try_start(EagleCache& cache, const EagleContext& context, int64_t base,
                            int64_t width, int64_t levels) {
   base_ = base;
-  table_pages_ = levels == 0 ? 0 : pages_for(base + levels);
+  table_pages_ = levels == 0 ? 0 : ops::pages_for(base + levels);
   sets_ = levels == 0 ? 0 : width;
   set_of_lane_.assign(1, 0);
   pages_.resize(static_cast<size_t>(sets_ * table_pages_));
@@ -118,7 +116,7 @@ void EagleLanes::move(EagleCache& cache, std::span<const int32_t> parents, int64
     is_used_[static_cast<size_t>(free)] = true;
     next_set_of_lane_[lane] = free;
     const int64_t parent = set_of_lane_[static_cast<size_t>(parents[lane])];
-    for (int64_t i = base_ / ops::kPageSlots; i < pages_for(base_ + written); ++i)
+    for (int64_t i = base_ / ops::kPageSlots; i < ops::pages_for(base_ + written); ++i)
       cache.kv_cache_.copy_page(page(parent, i), page(free, i));
   }
   set_of_lane_.swap(next_set_of_lane_);
