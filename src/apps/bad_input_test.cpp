@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "apps/program.h"
+#include "tests/support/run_program.h"
 
 namespace tlt::apps {
 namespace {

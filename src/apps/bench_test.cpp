@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "apps/program.h"
+#include "tests/support/run_program.h"
 
 namespace tlt::apps {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
-#include "apps/program.h"
 #include "base/utf8.h"
 #include "model/safetensors.h"
+#include "tests/support/run_program.h"
 #include "tests/support/terminal.h"
 
 namespace tlt::apps {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "apps/program.h"
-#include "base/test_folder.h"
+#include "tests/support/run_program.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::apps {
 namespace {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "apps/program.h"
+#include "tests/support/run_program.h"
 
 namespace tlt::apps {
 namespace {

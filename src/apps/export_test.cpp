@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "apps/program.h"
 #include "base/checksum.h"
+#include "tests/support/run_program.h"
 
 namespace tlt::apps {
 namespace {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "apps/program.h"
 #include "drafter/eagle/draft_eagle.h"
 #include "drafter/files/draft_folder.h"
 #include "model/hf_folder.h"
 #include "model/safetensors.h"
+#include "tests/support/run_program.h"
 
 namespace tlt::apps {
 namespace {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "apps/program.h"
 #include "cli/verl_config.h"
 #include "cli/verl_import.h"
+#include "tests/support/run_program.h"
 
 namespace tlt::apps {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/random.h"
-#include "base/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt {
 namespace {

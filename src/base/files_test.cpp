@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt {
 namespace {

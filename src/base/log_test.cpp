@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
-#include "base/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/check.h"
-#include "base/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::cli {
 namespace {

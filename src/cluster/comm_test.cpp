@@ -8,10 +8,10 @@
 #include <limits>
 
 #include "base/check.h"
-#include "base/test_folder.h"
-#include "cluster/failing_comm.h"
-#include "cluster/run_ranks.h"
 #include "cluster/spawn.h"
+#include "tests/support/failing_comm.h"
+#include "tests/support/run_ranks.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::cluster {
 namespace {

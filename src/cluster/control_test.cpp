@@ -12,10 +12,10 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/test_folder.h"
 #include "cluster/comm.h"
-#include "cluster/run_ranks.h"
 #include "cluster/spawn.h"
+#include "tests/support/run_ranks.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::cluster {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/checksum.h"
 #include "base/files.h"
 #include "base/json_lines.h"
-#include "base/test_folder.h"
+#include "tests/support/test_folder.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tlt::data {

@@ -10,9 +10,9 @@
 #include "cluster/launch.h"
 #include "drafter/eagle/draft_tape.h"
 #include "drafter_training/draft_trainer.h"
-#include "drafter_training/golden_draft.h"
+#include "tests/support/golden_draft.h"
+#include "tests/support/thread_comm.h"
 #include "tests/support/tiny_eagle3.h"
-#include "train/thread_comm.h"
 
 namespace tlt::drafter_training {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "drafter/eagle/draft_eagle3.h"
 #include "drafter/eagle/draft_tape.h"
-#include "drafter_training/golden_draft.h"
+#include "tests/support/golden_draft.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_model.h"
 

@@ -10,15 +10,15 @@
 #include <map>
 
 #include "base/check.h"
-#include "base/test_folder.h"
 #include "cluster/launch.h"
-#include "drafter_training/golden_draft.h"
 #include "drafter_training/hidden_store.h"
 #include "model/tape.h"
+#include "tests/support/golden_draft.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test_folder.h"
+#include "tests/support/thread_comm.h"
 #include "tests/support/tiny_eagle3.h"
 #include "tests/support/tiny_model.h"
-#include "train/thread_comm.h"
 
 namespace tlt::drafter_training {
 namespace {

@@ -10,10 +10,10 @@
 #include <filesystem>
 
 #include "base/check.h"
-#include "base/test_folder.h"
-#include "drafter_training/golden_draft.h"
 #include "drafter_training/hidden_recorder.h"
 #include "model/tape.h"
+#include "tests/support/golden_draft.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::drafter_training {
 namespace {

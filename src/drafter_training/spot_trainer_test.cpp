@@ -10,15 +10,15 @@
 
 #include "base/check.h"
 #include "base/files.h"
-#include "base/test_folder.h"
 #include "cluster/launch.h"
 #include "drafter/eagle/draft_eagle.h"
 #include "drafter_training/hidden_store.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test_folder.h"
+#include "tests/support/thread_comm.h"
 #include "tests/support/ticking_clock.h"
 #include "tests/support/tiny_model.h"
-#include "train/thread_comm.h"
 
 namespace tlt::drafter_training {
 namespace {

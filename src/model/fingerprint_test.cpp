@@ -8,8 +8,8 @@
 
 #include "base/check.h"
 #include "base/files.h"
-#include "base/test_folder.h"
 #include "model/safetensors.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::model {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
-#include "base/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::model {
 namespace {

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "base/check.h"
-#include "base/test_folder.h"
 #include "sandbox/process_tree.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::reward {
 namespace {

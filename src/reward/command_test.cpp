@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "base/check.h"
-#include "base/test_folder.h"
 #include "reward/reward_pool.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::reward {
 namespace {

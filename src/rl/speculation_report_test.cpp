@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/plain_drafter.h"
-#include "train/thread_comm.h"
+#include "tests/support/thread_comm.h"
 
 namespace tlt::rl {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "base/files.h"
-#include "base/test_folder.h"
 #include "model/hf_folder.h"
-#include "train/golden_batch.h"
+#include "tests/support/golden_batch.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::train {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "tests/support/golden_batch.h"
 #include "tests/support/tensors.h"
-#include "train/golden_batch.h"
-#include "train/thread_comm.h"
+#include "tests/support/thread_comm.h"
 
 namespace tlt::train {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "model/tape.h"
-#include "train/golden_batch.h"
+#include "tests/support/golden_batch.h"
 #include "train/policy_loss.h"
 
 namespace tlt::train {

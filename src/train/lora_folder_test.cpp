@@ -10,10 +10,10 @@
 #include <filesystem>
 
 #include "base/check.h"
-#include "base/test_folder.h"
 #include "model/tape.h"
+#include "tests/support/golden_batch.h"
 #include "tests/support/tensors.h"
-#include "train/golden_batch.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::train {
 namespace {

@@ -11,14 +11,14 @@
 #include <set>
 
 #include "base/check.h"
-#include "base/test_folder.h"
 #include "cluster/launch.h"
 #include "tests/support/dense_model.h"
+#include "tests/support/golden_batch.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test_folder.h"
+#include "tests/support/thread_comm.h"
 #include "tests/support/tiny_model.h"
-#include "train/golden_batch.h"
-#include "train/thread_comm.h"
 #include "train/trainer.h"
 
 namespace tlt::train {

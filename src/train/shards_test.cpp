@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "train/golden_batch.h"
+#include "tests/support/golden_batch.h"
 
 namespace tlt::train {
 namespace {

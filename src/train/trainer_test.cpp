@@ -7,11 +7,11 @@
 #include <cmath>
 #include <map>
 
-#include "base/test_folder.h"
+#include "tests/support/golden_batch.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test_folder.h"
+#include "tests/support/thread_comm.h"
 #include "train/checkpoint.h"
-#include "train/golden_batch.h"
-#include "train/thread_comm.h"
 
 namespace tlt::train {
 namespace {

@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <regex>
 
-#include "apps/program.h"
 #include "tests/support/program.h"
+#include "tests/support/run_program.h"
 
 namespace tlt::first_use {
 

@@ -4,9 +4,9 @@
 #include <fcntl.h>
 
 #include "base/files.h"
-#include "base/test_folder.h"
 #include "data/parquet_rows.h"
 #include "tests/support/fuzz.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::tests {
 namespace {

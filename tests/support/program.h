@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -18,6 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/test_folder.h"
+
 namespace tlt::tests {
 
 inline std::string read_text(const std::filesystem::path& path) {
@@ -27,37 +30,41 @@ inline std::string read_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-// A folder that is deleted after the test.
-class Scratch {
+// A TestFolder whose files are paths.
+class Scratch : public TestFolder {
  public:
-  Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "tlt_test_XXXXXX").string();
-    path_ = mkdtemp(name.data());
+  std::filesystem::path operator/(const std::string& name) const {
+    return std::filesystem::path(path()) / name;
   }
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+};
 
- private:
-  std::filesystem::path path_;
+// Files of a program's standard streams.
+struct Streams {
+  std::string out, err;  // may be the same
+  std::string in = {};   // empty: that of the test
 };
 
 // A running `tlt …`; its output goes to `log`. `prepare` is called in the new process before exec:
 // for limits and variables.
 class Program {
  public:
-  Program(std::vector<std::string> arguments, const std::filesystem::path& log,
+  Program(const std::vector<std::string>& arguments, const std::filesystem::path& log,
           const std::function<void()>& prepare = {})
-      : log_(log) {
+      : Program(arguments, Streams{.out = log, .err = log}, prepare) {}
+  Program(std::vector<std::string> arguments, const Streams& streams,
+          const std::function<void()>& prepare = {})
+      : log_(streams.out) {
     arguments.insert(arguments.begin(), TLT_PROGRAM);
     std::fflush(stdout);  // else both would write the buffer's content
     pid_ = fork();
     if (pid_ == 0) {
       setpgid(0, 0);  // so that kill_all() reaches its workers
-      if (!freopen(log.c_str(), "w", stdout) || dup2(1, 2) < 0 || chdir(TLT_SOURCE_DIR) != 0)
-        _exit(127);
+      constexpr int kNew = O_WRONLY | O_CREAT | O_TRUNC;
+      if (!streams.in.empty()) redirect(streams.in, O_RDONLY, STDIN_FILENO);
+      redirect(streams.out, kNew, STDOUT_FILENO);
+      if (streams.err != streams.out) redirect(streams.err, kNew, STDERR_FILENO);
+      if (streams.err == streams.out && dup2(STDOUT_FILENO, STDERR_FILENO) < 0) _exit(127);
+      if (chdir(TLT_SOURCE_DIR) != 0) _exit(127);
       std::vector<char*> argv;
       for (std::string& argument : arguments) argv.push_back(argument.data());
       argv.push_back(nullptr);
@@ -102,6 +109,10 @@ class Program {
   std::string output() const { return read_text(log_); }
 
  private:
+  static void redirect(const std::string& path, int flags, int descriptor) {
+    if (dup2(open(path.c_str(), flags, 0600), descriptor) < 0) _exit(127);
+  }
+
   std::filesystem::path log_;
   pid_t pid_ = -1;
 };

@@ -1,4 +1,4 @@
-// A tiny target with an EAGLE-3 draft model, and samples for it. For tests only.
+// A tiny target with an EAGLE-3 draft model, and samples for it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,7 +13,7 @@
 #include "model/tape.h"
 #include "tests/support/tiny_model.h"
 
-namespace tlt::drafter_training {
+namespace tlt::spot {
 
 // A target with three layers, and a draft model whose LM head has most of its tokens.
 struct Eagle3Drafter {
@@ -55,4 +55,4 @@ struct Eagle3Drafter {
   drafter::Eagle3Network network;
 };
 
-}  // namespace tlt::drafter_training
+}  // namespace tlt::spot

@@ -9,11 +9,11 @@
 #include <functional>
 
 #include "base/check.h"
-#include "base/test_folder.h"
 #include "drafter/files/draft_folder.h"
 #include "drafter/files/draft_hot_tokens.h"
 #include "model/hf_folder.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::drafter {
 namespace {

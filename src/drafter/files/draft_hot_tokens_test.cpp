@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
-#include "base/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::drafter {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
-#include "base/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::run {
 namespace {

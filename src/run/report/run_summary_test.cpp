@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
-#include "base/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::run {
 namespace {

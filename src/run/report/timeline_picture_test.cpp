@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/test_folder.h"
 #include "base/timeline.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::run {
 namespace {

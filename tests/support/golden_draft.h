@@ -1,5 +1,5 @@
 // The golden files of tests/golden/draft (tests/tools/make_draft_goldens.py) as samples and
-// weights. For tests only.
+// weights.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,9 +14,9 @@
 
 #include "drafter/eagle/draft_eagle.h"
 #include "drafter_training/draft_sample.h"
-#include "train/golden_batch.h"
+#include "tests/support/golden_batch.h"
 
-namespace tlt::drafter_training {
+namespace tlt::spot {
 
 using train::golden_model;
 
@@ -79,4 +79,4 @@ inline std::vector<DraftSample> golden_draft_samples(const nlohmann::json& golde
   return samples;
 }
 
-}  // namespace tlt::drafter_training
+}  // namespace tlt::spot

@@ -1,4 +1,4 @@
-// run_program: runs build/tlt as a user would. For tests only.
+// run_program: runs build/tlt as a user would, to its end.
 //
 //   const Ended ended = run_program({"generate", "--model", folder, …});
 //   EXPECT_EQ(ended.exit_code, 2) << ended.err;
@@ -6,9 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -17,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
 #include "base/files.h"
+#include "tests/support/program.h"
 
 namespace tlt::apps {
 
@@ -39,34 +37,16 @@ inline std::string scratch_folder() {
   return folder;
 }
 
-inline void redirect(const std::string& path, int flags, int descriptor) {
-  if (dup2(open(path.c_str(), flags, 0600), descriptor) < 0) _exit(127);
-}
-
 // Runs the program under test with these words and `input` as standard input.
 inline Ended run_program(const std::vector<std::string>& words, const std::string& input = "") {
   const std::string folder = scratch_folder() + "/program";
   make_folder(folder);
-  write_file_atomic(folder + "/in", input);
-  std::vector<std::string> texts = {TLT_PROGRAM};
-  texts.insert(texts.end(), words.begin(), words.end());
-  std::vector<char*> argv;
-  for (std::string& text : texts) argv.push_back(text.data());
-  argv.push_back(nullptr);
-  const std::string in = folder + "/in", out = folder + "/out", err = folder + "/err";
-  const pid_t pid = fork();
-  if (pid == 0) {
-    redirect(in, O_RDONLY, STDIN_FILENO);
-    redirect(out, O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
-    redirect(err, O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  int status = 0;
-  TLT_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+  const tests::Streams streams{
+      .out = folder + "/out", .err = folder + "/err", .in = folder + "/in"};
+  write_file_atomic(streams.in, input);
+  const int exit_code = tests::Program(words, streams).wait();
   constexpr int64_t kMaxBytes = 1 << 26;
-  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
-          read_file(out, kMaxBytes), read_file(err, kMaxBytes)};
+  return {exit_code, read_file(streams.out, kMaxBytes), read_file(streams.err, kMaxBytes)};
 }
 
 inline std::vector<nlohmann::json> json_lines(const std::string& text) {

@@ -1,4 +1,4 @@
-// ThreadComm: the collectives of workers that are threads of one process. For tests only.
+// ThreadComm: the collectives of workers that are threads of one process.
 //
 //   run_workers(3, [](cluster::Comm& comm) { … });   // body of each worker
 //

@@ -1,4 +1,4 @@
-// run_ranks: runs several ranks inside one test, each a real process. For tests only.
+// run_ranks: runs several ranks inside one test, each a real process.
 //
 //   const auto ends = run_ranks(2, [](const Launch& launch) { EXPECT_EQ(launch.world_size, 2); });
 //   EXPECT_THAT(ends, Each(kPassed));

@@ -1,4 +1,4 @@
-// The golden files of tests/golden/grpo as samples and options. For tests only.
+// The golden files of tests/golden/grpo as samples and options.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,4 @@
-// FailingComm: a Comm for tests that fails at one call, as if a rank had been lost there.
+// FailingComm: a Comm that fails at one call, as if a rank had been lost there.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
