@@ -218,13 +218,13 @@ class ControlServer::Impl {
 
   template <class Ask>
   void send(const Ask& ask) {
-    std::vector<Command> commands;
+    std::vector<WorkerCommand> commands;
     {
       const std::lock_guard lock(mutex_);
       commands = ask();
     }
-    for (const Command& command : commands) {
-      if (command.kind == Command::Kind::kLost)
+    for (const WorkerCommand& command : commands) {
+      if (command.kind == WorkerCommand::Kind::kLost)
         warn_once("lost worker " + std::to_string(command.group),
                   "worker {} is lost: no message for {} s; others get its groups", command.group,
                   options_.lost_after_seconds);
@@ -345,7 +345,7 @@ class ControlClient::Impl {
     last_heard_ = now();
     const std::lock_guard lock(mutex_);
     const bool trained = protocol_.may_train();
-    Command command = decode_command(body.to_string(), worker_);
+    WorkerCommand command = decode_command(body.to_string(), worker_);
     command.migration = receive_migration(dealer_, body);
     protocol_.on(command, outgoing_);
     if (trained && !protocol_.may_train()) training_ended_at_ = last_heard_;
@@ -431,7 +431,7 @@ std::string ControlClient::take_migration() {
       [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.take_migration(); });
 }
 
-void ControlClient::report(const Load& load) {
+void ControlClient::report(const WorkerLoad& load) {
   impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
     return protocol.report(load, out), 0;
   });
@@ -480,7 +480,7 @@ class CoordinatorsGroups final : public GroupSource {
   void done(int64_t group) override { client_.done(group); }
   [[nodiscard]] bool has_migration() override { return client_.has_migration(); }
   [[nodiscard]] std::string take_migration() override { return client_.take_migration(); }
-  void report(const Load& load) override { client_.report(load); }
+  void report(const WorkerLoad& load) override { client_.report(load); }
   [[nodiscard]] bool should_migrate() override { return client_.should_migrate(); }
   void move(std::string migration) override { client_.move(std::move(migration)); }
   [[nodiscard]] bool step_done() override {

@@ -73,7 +73,7 @@ class ControlClient final : public GroupSource {
   void done(int64_t group) override;
   [[nodiscard]] bool has_migration() override;
   [[nodiscard]] std::string take_migration() override;
-  void report(const Load& load) override;
+  void report(const WorkerLoad& load) override;
   [[nodiscard]] bool should_migrate() override;
   void move(std::string migration) override;
   [[nodiscard]] bool step_done() override;

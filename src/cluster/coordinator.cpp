@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kTokensPerRemaining = 4;
 constexpr int64_t kMostTokens = int64_t{1} << 20;  // kMaxMigrationBytes holds 4 times as many
 
-bool is_worth_migrating(const Load& load) {
+bool is_worth_migrating(const WorkerLoad& load) {
   return load.tokens <= kTokensPerRemaining * load.remaining && load.tokens <= kMostTokens;
 }
 
@@ -41,8 +41,8 @@ std::vector<std::vector<int64_t>> Coordinator::round_robin(int64_t groups, int w
   return shares;
 }
 
-std::vector<Command> Coordinator::begin_step(int64_t step,
-                                             const std::vector<std::vector<int64_t>>& shares) {
+std::vector<WorkerCommand> Coordinator::begin_step(
+    int64_t step, const std::vector<std::vector<int64_t>>& shares) {
   TLT_CHECK(step > step_ && is_step_done(), "step ", step, " begins while step ", step_,
             " is not done");
   TLT_CHECK(shares.size() == workers_.size(), shares.size());
@@ -65,24 +65,25 @@ std::vector<Command> Coordinator::begin_step(int64_t step,
   return {};
 }
 
-std::vector<Command> Coordinator::on(const Event& event, double now) {
+std::vector<WorkerCommand> Coordinator::on(const Event& event, double now) {
   TLT_CHECK(event.worker >= 0 && event.worker < static_cast<int>(workers_.size()), "worker ",
             event.worker);
   Commands out;
   Worker& worker = workers_[event.worker];
   if (worker.lost) {
-    say(Command::Kind::kExit, event.worker, -1, out);
+    say(WorkerCommand::Kind::kExit, event.worker, -1, out);
     return out;
   }
   worker.last_heard = now;
   if (event.kind == Event::Kind::kHeartbeat) {
-    say(Command::Kind::kAlive, event.worker, -1, out);
+    say(WorkerCommand::Kind::kAlive, event.worker, -1, out);
     return out;
   }
   if (event.step < step_) {
     // The worker begins a step that the others have finished without it.
     if (event.kind == Event::Kind::kBegin)
-      out.push_back({.kind = Command::Kind::kStepDone, .worker = event.worker, .step = event.step});
+      out.push_back(
+          {.kind = WorkerCommand::Kind::kStepDone, .worker = event.worker, .step = event.step});
     return out;
   }
   if (event.kind == Event::Kind::kBegin && event.step > step_)
@@ -118,11 +119,11 @@ std::vector<Command> Coordinator::on(const Event& event, double now) {
   }
   settle(out);
   if (event.kind == Event::Kind::kTake && worker.requesting)
-    say(Command::Kind::kNoWork, event.worker, -1, out);
+    say(WorkerCommand::Kind::kNoWork, event.worker, -1, out);
   return out;
 }
 
-std::vector<Command> Coordinator::tick(double now) {
+std::vector<WorkerCommand> Coordinator::tick(double now) {
   Commands out;
   // After a pause the events of that time are still queued.
   const bool was_away = now - last_tick_ > lost_after_seconds_ / 2;
@@ -152,8 +153,8 @@ void Coordinator::join(int worker, Commands& out) {
   TLT_CHECK(!workers_[worker].joined, "worker ", worker, " begins step ", step_, " twice");
   workers_[worker].joined = true;
   for (size_t i = 0; i < workers_.size(); ++i)
-    if (workers_[i].lost) say(Command::Kind::kLost, worker, static_cast<int64_t>(i), out);
-  if (is_step_done()) say(Command::Kind::kStepDone, worker, -1, out);
+    if (workers_[i].lost) say(WorkerCommand::Kind::kLost, worker, static_cast<int64_t>(i), out);
+  if (is_step_done()) say(WorkerCommand::Kind::kStepDone, worker, -1, out);
 }
 
 void Coordinator::take(int worker) {
@@ -235,7 +236,7 @@ void Coordinator::lose(int worker, Commands& out) {
   it.queue.clear();
   for (size_t i = 0; i < workers_.size(); ++i)
     if (workers_[i].joined && !workers_[i].lost)
-      say(Command::Kind::kLost, static_cast<int>(i), worker, out);
+      say(WorkerCommand::Kind::kLost, static_cast<int>(i), worker, out);
 }
 
 void Coordinator::settle(Commands& out) {
@@ -261,7 +262,7 @@ void Coordinator::settle(Commands& out) {
     if (!worker.given || worker.given->wanted || worker.given->recalled) continue;
     worker.given->recalled = true;
     ++recalls;
-    say(Command::Kind::kRecall, static_cast<int>(i), worker.given->group, out);
+    say(WorkerCommand::Kind::kRecall, static_cast<int>(i), worker.given->group, out);
   }
   consolidate(out);
   promote(out);
@@ -271,7 +272,7 @@ void Coordinator::consolidate(Commands& out) {
   if (pending_migration_ || has_unstarted()) return;
   pending_migration_ = find_migration();
   if (!pending_migration_) return;
-  say(Command::Kind::kMigrate, pending_migration_->from, -1, out);
+  say(WorkerCommand::Kind::kMigrate, pending_migration_->from, -1, out);
 }
 
 // The smallest migration that is worth it, to the worker with the most sequences among those with
@@ -315,7 +316,7 @@ void Coordinator::promote(Commands& out) {
     Worker& worker = workers_[i];
     if (!is_idle(worker) || worker.trains) continue;
     worker.trains = true;
-    say(Command::Kind::kTrain, static_cast<int>(i), -1, out);
+    say(WorkerCommand::Kind::kTrain, static_cast<int>(i), -1, out);
   }
 }
 
@@ -338,19 +339,19 @@ std::optional<int64_t> Coordinator::next_group_for(Worker& worker) {
 void Coordinator::give(int worker, int64_t group, bool wanted, Commands& out) {
   workers_[worker].requesting = workers_[worker].trains = false;
   workers_[worker].given = Given{.group = group, .wanted = wanted};
-  say(Command::Kind::kGive, worker, group, out);
+  say(WorkerCommand::Kind::kGive, worker, group, out);
   if (const auto migration = migrations_.find(group); migration != migrations_.end())
     out.back().migration = migration->second;
 }
 
-void Coordinator::say(Command::Kind kind, int worker, int64_t group, Commands& out) const {
+void Coordinator::say(WorkerCommand::Kind kind, int worker, int64_t group, Commands& out) const {
   out.push_back({.kind = kind, .worker = worker, .step = step_, .group = group});
 }
 
 void Coordinator::announce_step_done(Commands& out) const {
   for (size_t i = 0; i < workers_.size(); ++i)
     if (workers_[i].joined && !workers_[i].lost)
-      say(Command::Kind::kStepDone, static_cast<int>(i), -1, out);
+      say(WorkerCommand::Kind::kStepDone, static_cast<int>(i), -1, out);
 }
 
 void Coordinator::check_invariant() const {

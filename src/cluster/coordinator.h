@@ -17,8 +17,8 @@
 // group or the step ends; events of other workers do not end it (docs/paper_map.md).
 //
 // Migration: when no group is left to start, and the unfinished sequences of a worker fit into the
-// capacity that another one reports (Load::room), they migrate there, so the first worker is idle
-// earlier. It answers with the migration, or that all its groups are done. From then on its groups
+// capacity that another one reports (WorkerLoad::room), they migrate there, so the first worker is
+// idle earlier. It answers with the migration, or that all its groups are done. From then on its groups
 // are done and the migration is treated as a group. The coordinator keeps its bytes until it is
 // done, so a third worker can resume it if the second one is lost. At most one migration is
 // pending, and nothing waits for it.
@@ -29,8 +29,8 @@
 // Invariant  a group is in exactly one place: a queue, given to a worker, running at one, done.
 //
 //   Coordinator coordinator(workers, lost_after_seconds, /*min_workers_for_training=*/1, now);
-//   for (const Command& command : coordinator.on(event, now)) send(command);
-//   for (const Command& command : coordinator.tick(now)) send(command);
+//   for (const WorkerCommand& command : coordinator.on(event, now)) send(command);
+//   for (const WorkerCommand& command : coordinator.tick(now)) send(command);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -61,15 +61,16 @@ class Coordinator {
 
   // Begins a step in which worker w starts with the groups shares[w]. A kBegin event does it with
   // round_robin(). REQUIRES: the previous step is done; no group occurs twice.
-  std::vector<Command> begin_step(int64_t step, const std::vector<std::vector<int64_t>>& shares);
+  std::vector<WorkerCommand> begin_step(int64_t step,
+                                        const std::vector<std::vector<int64_t>>& shares);
 
   // Handles an event of a worker. An event of an older step only shows that the worker is alive.
-  std::vector<Command> on(const Event& event, double now);
+  std::vector<WorkerCommand> on(const Event& event, double now);
 
   // Marks workers as lost that were silent for lost_after_seconds; their unfinished groups, started
   // or not, go to others. Call it often: after a pause between calls, every worker gets the full
   // time again.
-  std::vector<Command> tick(double now);
+  std::vector<WorkerCommand> tick(double now);
 
   WorkerState state(int worker) const;
   int64_t step() const { return step_; }
@@ -98,12 +99,12 @@ class Coordinator {
     std::deque<int64_t> queue;
     std::optional<Given> given;
     std::set<int64_t> running;
-    std::optional<Load> load;  // of the running groups, if reported
+    std::optional<WorkerLoad> load;  // of the running groups, if reported
   };
   struct Migration {
     int from = 0, to = 0;
   };
-  using Commands = std::vector<Command>;
+  using Commands = std::vector<WorkerCommand>;
 
   void join(int worker, Commands& out);
   void take(int worker);
@@ -120,7 +121,7 @@ class Coordinator {
   bool is_idle(const Worker& worker) const;
   std::optional<int64_t> next_group_for(Worker& worker);  // removes it from its queue
   void give(int worker, int64_t group, bool wanted, Commands& out);
-  void say(Command::Kind kind, int worker, int64_t group, Commands& out) const;
+  void say(WorkerCommand::Kind kind, int worker, int64_t group, Commands& out) const;
   void announce_step_done(Commands& out) const;
 
   const double lost_after_seconds_;

@@ -39,12 +39,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using EventKind = Event::Kind;
-using CommandKind = Command::Kind;
+using CommandKind = WorkerCommand::Kind;
 
 constexpr double kLostAfter = 10;
 
 // "give 3 to 1", for readable lists.
-std::vector<std::string> texts(const std::vector<Command>& commands) {
+std::vector<std::string> texts(const std::vector<WorkerCommand>& commands) {
   static const std::map<CommandKind, std::string> kNames = {
       {CommandKind::kGive, "give"},      {CommandKind::kRecall, "recall"},
       {CommandKind::kNoWork, "no work"}, {CommandKind::kStepDone, "step done"},
@@ -52,7 +52,7 @@ std::vector<std::string> texts(const std::vector<Command>& commands) {
       {CommandKind::kAlive, "alive"},    {CommandKind::kTrain, "train"},
       {CommandKind::kMigrate, "move"}};
   std::vector<std::string> result;
-  for (const Command& command : commands)
+  for (const WorkerCommand& command : commands)
     result.push_back(kNames.at(command.kind) +
                      (command.group >= 0 ? " " + std::to_string(command.group) : "") + " to " +
                      std::to_string(command.worker) +
@@ -470,12 +470,12 @@ TEST_F(CoordinatorMigrationTest, NothingMigratesWithoutCapacity) {
   Coordinator still(2, kLostAfter, 1, 0);
   for (const EventKind kind : {EventKind::kBegin, EventKind::kStarted, EventKind::kLoad})
     for (const int worker : {0, 1})
-      for (const Command& command : still.on({.kind = kind,
-                                    .worker = worker,
-                                    .step = 1,
-                                    .group = kind == EventKind::kBegin ? 2 : worker,
-                                    .load = {.sequences = 1, .tokens = 1, .remaining = 9}},
-                                             0))
+      for (const WorkerCommand& command : still.on({.kind = kind,
+                                          .worker = worker,
+                                          .step = 1,
+                                          .group = kind == EventKind::kBegin ? 2 : worker,
+                                          .load = {.sequences = 1, .tokens = 1, .remaining = 9}},
+                                                   0))
         EXPECT_EQ(command.kind, CommandKind::kGive);
 }
 
@@ -513,7 +513,8 @@ TEST_F(CoordinatorMigrationTest, ReceiverIsLostBeforeTheSenderAnswers) {
 }
 
 TEST(WorkerProtocolTest, TrainingEndsWithAGroupOrTheStep) {
-  for (const Command::Kind end : {CommandKind::kGive, CommandKind::kStepDone, CommandKind::kExit}) {
+  for (const WorkerCommand::Kind end :
+       {CommandKind::kGive, CommandKind::kStepDone, CommandKind::kExit}) {
     WorkerProtocol protocol(0);
     std::vector<Event> out;
     protocol.begin_step(1, 4, out);
@@ -583,7 +584,7 @@ class World {
   struct Site {
     std::unique_ptr<WorkerProtocol> protocol;
     std::deque<Event> up;
-    std::deque<Command> down;
+    std::deque<WorkerCommand> down;
     std::set<int64_t> engine;
     bool silent = false;  // dead or hung
     bool begins = false;
@@ -676,7 +677,7 @@ class World {
     Site& site = sites_[i];
     if (site.down.empty()) return;
     std::vector<Event> out;
-    const Command command = site.down.front();
+    const WorkerCommand command = site.down.front();
     site.down.pop_front();
     if (site.silent && command.kind != CommandKind::kExit) return;
     EXPECT_TRUE(command.kind != CommandKind::kStepDone ||
@@ -688,9 +689,9 @@ class World {
         << "worker " << i << " trains while it rolls out";
   }
 
-  void send(const std::vector<Command>& commands) {
+  void send(const std::vector<WorkerCommand>& commands) {
     coordinator_.check_invariant();
-    for (const Command& command : commands) {
+    for (const WorkerCommand& command : commands) {
       EXPECT_EQ(coordinator_.state(command.worker) == WorkerState::kLost,
                 command.kind == CommandKind::kExit);
       recalls_ += command.kind == CommandKind::kRecall;
@@ -789,7 +790,7 @@ TEST_F(WorkerProtocolMigrationTest, LoadIsReportedOnlyWhenItChanges) {
   EXPECT_THAT(said(), ElementsAre(EventKind::kLoad));
   protocol_.report({.sequences = 3, .tokens = 292, .remaining = 7}, out_);
   protocol_.report({.sequences = 2, .tokens = 200, .remaining = 6}, out_);
-  EXPECT_EQ(out_.back().load, (Load{.sequences = 2, .tokens = 200, .remaining = 6}));
+  EXPECT_EQ(out_.back().load, (WorkerLoad{.sequences = 2, .tokens = 200, .remaining = 6}));
   EXPECT_THAT(said(), ElementsAre(EventKind::kLoad, EventKind::kLoad));
   protocol_.done(1, out_);
   protocol_.report({.sequences = 1, .tokens = 100, .remaining = 6}, out_);
@@ -843,7 +844,7 @@ TEST(MessagesTest, MessagesRoundTrip) {
                    .load = {.sequences = 1, .tokens = int64_t{1} << 40, .remaining = 3, .room = 2}};
   EXPECT_EQ(decode_event(encode(load), 3), load) << encode(load);
   for (int kind = 0; kind <= static_cast<int>(CommandKind::kMigrate); ++kind) {
-    const Command command{
+    const WorkerCommand command{
         .kind = static_cast<CommandKind>(kind), .worker = 1, .step = 7, .group = -1};
     EXPECT_EQ(decode_command(encode(command), 1), command) << encode(command);
   }

@@ -51,7 +51,7 @@ class GroupSource {
 
   // Reports what is left of the groups taken here; the coordinator decides on migrations with it.
   // Call it whenever the load may have changed.
-  virtual void report(const Load&) {}
+  virtual void report(const WorkerLoad&) {}
   // True while the coordinator requests this worker's unfinished sequences: call move() with all of
   // them, between two engine steps. False again once nothing is left.
   [[nodiscard]] virtual bool should_migrate() { return false; }

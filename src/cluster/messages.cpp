@@ -64,7 +64,7 @@ std::string encode(const Event& event) {
   return json.dump();
 }
 
-std::string encode(const Command& command) { return encode_with(command, kCommands).dump(); }
+std::string encode(const WorkerCommand& command) { return encode_with(command, kCommands).dump(); }
 
 Event decode_event(const std::string& text, int worker) {
   const nlohmann::json json = parse(text, worker);
@@ -77,8 +77,8 @@ Event decode_event(const std::string& text, int worker) {
   return event;
 }
 
-Command decode_command(const std::string& text, int worker) {
-  return decode_with<Command>(parse(text, worker), worker, kCommands);
+WorkerCommand decode_command(const std::string& text, int worker) {
+  return decode_with<WorkerCommand>(parse(text, worker), worker, kCommands);
 }
 
 }  // namespace tlt::cluster

@@ -11,13 +11,13 @@
 namespace tlt::cluster {
 
 // The unfinished part of a worker's groups.
-struct Load {
+struct WorkerLoad {
   int64_t sequences = 0;
   int64_t tokens = 0;     // they have, prompts included; to prefill after a migration
   int64_t remaining = 0;  // upper bound of tokens one of them still gets
   int64_t room = 0;       // sequences of other workers it has capacity for
 
-  bool operator==(const Load&) const = default;
+  bool operator==(const WorkerLoad&) const = default;
 };
 
 // From a worker to the coordinator.
@@ -36,14 +36,14 @@ struct Event {
   int worker = 0;
   int64_t step = 0;
   int64_t group = -1;
-  Load load = {};              // of kLoad
+  WorkerLoad load = {};        // of kLoad
   std::string migration = {};  // of kMigrated; a second frame after the message
 
   bool operator==(const Event&) const = default;
 };
 
 // From the coordinator to a worker.
-struct Command {
+struct WorkerCommand {
   enum class Kind {
     kGive,      // `group` (or migration) is for this worker
     kRecall,    // return this group unless it was started
@@ -62,18 +62,18 @@ struct Command {
   int64_t group = -1;
   std::string migration = {};  // of a kGive; a second frame after the message
 
-  bool operator==(const Command&) const = default;
+  bool operator==(const WorkerCommand&) const = default;
 };
 
 constexpr int64_t kMaxMessageBytes = 256;
 constexpr int64_t kMaxMigrationBytes = int64_t{1} << 26;
 
 std::string encode(const Event& event);
-std::string encode(const Command& command);
+std::string encode(const WorkerCommand& command);
 
 // Throw Error if the text is not such a message. `worker` is known from the connection, not from
 // the text. A migration is not in the text: it is a frame of its own.
 Event decode_event(const std::string& text, int worker);
-Command decode_command(const std::string& text, int worker);
+WorkerCommand decode_command(const std::string& text, int worker);
 
 }  // namespace tlt::cluster

@@ -52,7 +52,7 @@ void WorkerProtocol::done(int64_t group, std::vector<Event>& out) {
 
 std::string WorkerProtocol::take_migration() { return std::exchange(migration_, {}); }
 
-void WorkerProtocol::report(const Load& load, std::vector<Event>& out) {
+void WorkerProtocol::report(const WorkerLoad& load, std::vector<Event>& out) {
   if (taken_.empty()) return;
   if (load.sequences == reported_.sequences &&
       load.tokens < reported_.tokens + kNewsTokens * load.sequences)
@@ -71,44 +71,44 @@ void WorkerProtocol::move(std::string migration, std::vector<Event>& out) {
   out.back().migration = std::move(migration);
 }
 
-void WorkerProtocol::on(const Command& command, std::vector<Event>& out) {
+void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
   switch (command.kind) {
-    case Command::Kind::kExit:
+    case WorkerCommand::Kind::kExit:
       given_up_ = true;
       may_train_ = false;
       return;
-    case Command::Kind::kLost:
+    case WorkerCommand::Kind::kLost:
       if (std::find(lost_workers_.begin(), lost_workers_.end(), command.group) ==
           lost_workers_.end())
         lost_workers_.push_back(static_cast<int>(command.group));
       return;
-    case Command::Kind::kAlive:
+    case WorkerCommand::Kind::kAlive:
       return;
     default:
       break;
   }
   if (command.step != step_) return;
   switch (command.kind) {
-    case Command::Kind::kGive:
+    case WorkerCommand::Kind::kGive:
       TLT_CHECK(!held_, "group ", command.group, " while group ", *held_, " waits");
       held_ = command.group;
       held_migration_ = command.migration;
       requested_ = may_train_ = false;
       return;
-    case Command::Kind::kRecall:
+    case WorkerCommand::Kind::kRecall:
       if (held_ != command.group) return;  // the engine has started it
       held_.reset();
       out.push_back(event(Event::Kind::kReturned, command.group));
       return;
-    case Command::Kind::kStepDone:
+    case WorkerCommand::Kind::kStepDone:
       TLT_CHECK(!held_ && taken_.empty(), "step ", step_, " is done but groups are left here");
       step_done_ = true;
       may_train_ = false;
       return;
-    case Command::Kind::kTrain:
+    case WorkerCommand::Kind::kTrain:
       may_train_ = true;
       return;
-    case Command::Kind::kMigrate:
+    case WorkerCommand::Kind::kMigrate:
       should_migrate_ = !taken_.empty();  // else kDone events for all groups are on their way
       return;
     default:

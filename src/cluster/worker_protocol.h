@@ -35,13 +35,13 @@ class WorkerProtocol {
   void done(int64_t group, std::vector<Event>& out);
 
   // Reports what is left of the groups taken here; sends it only if it has changed enough.
-  void report(const Load& load, std::vector<Event>& out);
+  void report(const WorkerLoad& load, std::vector<Event>& out);
 
   // Ends all groups taken here, except for what `migration` holds. REQUIRES: should_migrate().
   void move(std::string migration, std::vector<Event>& out);
 
   // Handles a command of the coordinator.
-  void on(const Command& command, std::vector<Event>& out);
+  void on(const WorkerCommand& command, std::vector<Event>& out);
 
   bool step_done() const { return step_done_; }
   // From kTrain on, until there is work or the step is done.
@@ -66,7 +66,7 @@ class WorkerProtocol {
   bool given_up_ = false;
   bool may_train_ = false;
   bool should_migrate_ = false;
-  Load reported_;
+  WorkerLoad reported_;
   std::optional<int64_t> held_;
   std::string held_migration_, migration_;  // of held_; of the group taken last
   std::vector<int64_t> taken_;

@@ -124,7 +124,7 @@ DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
   return loaded;
 }
 
-DraftStats DraftTrainer::step(std::span<const DraftSample> batch) {
+DraftTrainStats DraftTrainer::step(std::span<const DraftSample> batch) {
   begin({batch.begin(), batch.end()});
   while (run_pack() > 0) {
   }
@@ -240,12 +240,12 @@ bool DraftTrainer::clear_gradients(int64_t elements) {
       });
 }
 
-DraftStats DraftTrainer::finish() {
+DraftTrainStats DraftTrainer::finish() {
   TLT_CHECK(!begun_.batch.empty(), "begin() was not called");
   const bool is_whole = begun_.next_pack == begun_.packs.size();
   while (try_update(std::numeric_limits<int64_t>::max())) {
   }
-  DraftStats stats;
+  DraftTrainStats stats;
   stats.metrics = metrics_of_begun();
   stats.metrics.emplace_back("drafter/grad_norm", begun_.norm);
   stats.metrics.emplace_back("drafter/current_lr", begun_.rate);

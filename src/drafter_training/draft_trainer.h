@@ -16,7 +16,7 @@
 // Threading  engine thread only.
 //
 //   DraftTrainer trainer(network, options, comm, /*total_steps=*/300);
-//   DraftStats stats = trainer.step(samples);          // one optimizer step
+//   DraftTrainStats stats = trainer.step(samples);          // one optimizer step
 //   DraftSums now = trainer.measure(held_out);         // over all workers; changes nothing
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -42,7 +42,7 @@
 namespace tlt::drafter_training {
 
 // Statistics of one step.
-struct DraftStats {
+struct DraftTrainStats {
   std::vector<std::pair<std::string, double>> metrics;  // "drafter/loss" …
   int64_t packs = 0;
   int64_t tokens = 0;  // pairs that the draft model processed
@@ -58,7 +58,7 @@ class DraftTrainer {
                cluster::Comm& comm, int64_t total_steps, int64_t logits_bytes = int64_t{1} << 25);
 
   // One optimizer step. REQUIRES: the same samples, in the same order, on every worker.
-  DraftStats step(std::span<const DraftSample> batch);
+  DraftTrainStats step(std::span<const DraftSample> batch);
 
   // The same in parts, for callers that must be able to stop in between:
   //   begin(batch); while (run_pack() > 0) …; while (try_update(elements)) …; finish();
@@ -74,7 +74,7 @@ class DraftTrainer {
   [[nodiscard]] bool try_update(int64_t elements);
   bool is_updating() const { return optimizer_.is_in_step(); }
   // Does the rest of the optimizer's step. REQUIRES: begin() was called.
-  DraftStats finish();
+  DraftTrainStats finish();
 
   // The losses and accuracies of the samples, without noise.
   DraftSums measure(std::span<const DraftSample> samples);

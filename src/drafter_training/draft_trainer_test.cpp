@@ -23,7 +23,7 @@
 namespace tlt::drafter_training {
 namespace {
 
-std::map<std::string, double> metrics_of(const DraftStats& stats) {
+std::map<std::string, double> metrics_of(const DraftTrainStats& stats) {
   return {stats.metrics.begin(), stats.metrics.end()};
 }
 
@@ -75,7 +75,7 @@ TEST(DraftTrainerTest, WorkersChangeNoBitOfTheWeights) {
     train::run_workers(workers, [&](cluster::Comm& comm) {
       const GoldenDrafter drafter("qwen2_tied");
       DraftTrainer trainer(drafter.network, small_packs(), comm, 4);
-      DraftStats stats;
+      DraftTrainStats stats;
       for (int step = 0; step < 3; ++step)
         stats = trainer.step(made_up_samples(drafter.target->config()));
       EXPECT_EQ(stats.packs, 3);
@@ -184,7 +184,7 @@ TEST(DraftTrainerTest, PaddingAndPackingGiveTheSameWeights) {
     std::vector<DraftSample> samples = made_up_samples(drafter.target->config());
     if (pads)
       for (DraftSample& sample : samples) sample = padded(sample, 40);
-    const DraftStats stats = trainer.step(samples);
+    const DraftTrainStats stats = trainer.step(samples);
     if (!pads) want = metrics_of(stats);
     for (const auto& [name, value] : metrics_of(stats))
       EXPECT_NEAR(value, want.at(name), 1e-5 * std::abs(want.at(name))) << name;

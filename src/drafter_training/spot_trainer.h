@@ -44,7 +44,7 @@ struct SpotStats {
   double longest_slice = 0;
   int64_t steps = 0;
   int64_t tokens = 0;
-  DraftStats last_step = {};
+  DraftTrainStats last_step = {};
 };
 
 // Measurements of a draft model on held-out sequences of all workers.

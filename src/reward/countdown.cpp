@@ -24,12 +24,12 @@ std::optional<int64_t> try_integer(std::string_view text) {
 }
 
 // `3,4,6:24`
-std::optional<CountdownProblem> try_read_text(std::string_view text) {
+std::optional<CountdownTask> try_read_text(std::string_view text) {
   const size_t colon = text.find(':');
   if (colon == text.npos) return std::nullopt;
   const auto target = try_integer(text.substr(colon + 1));
   if (!target) return std::nullopt;
-  CountdownProblem problem{.target = *target};
+  CountdownTask problem{.target = *target};
   for (std::string_view rest = text.substr(0, colon);;) {
     const size_t comma = rest.find(',');
     const auto number = try_integer(rest.substr(0, comma));
@@ -40,12 +40,12 @@ std::optional<CountdownProblem> try_read_text(std::string_view text) {
   }
 }
 
-std::optional<CountdownProblem> try_read_json(const nlohmann::ordered_json& object) {
+std::optional<CountdownTask> try_read_json(const nlohmann::ordered_json& object) {
   if (!object.is_object()) return std::nullopt;
   const auto numbers = object.find("numbers"), target = object.find("target");
   if (numbers == object.end() || !numbers->is_array() || numbers->empty()) return std::nullopt;
   if (target == object.end() || !target->is_number_integer()) return std::nullopt;
-  CountdownProblem problem{.target = target->get<int64_t>()};
+  CountdownTask problem{.target = target->get<int64_t>()};
   for (const auto& number : *numbers) {
     if (!number.is_number_integer()) return std::nullopt;
     problem.numbers.push_back(number.get<int64_t>());
@@ -53,7 +53,7 @@ std::optional<CountdownProblem> try_read_json(const nlohmann::ordered_json& obje
   return problem;
 }
 
-std::optional<CountdownProblem> try_read(const RewardInput& row) {
+std::optional<CountdownTask> try_read(const RewardInput& row) {
   const std::string_view text = trimmed(row.ground_truth);
   if (text.starts_with('{')) {
     return try_read_json(nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false));
@@ -91,7 +91,7 @@ std::optional<std::string_view> try_only_answer(std::string_view text) {
 
 }  // namespace
 
-CountdownProblem countdown_problem(const RewardInput& row) {
+CountdownTask countdown_task(const RewardInput& row) {
   auto problem = try_read(row);
   TLT_CHECK_INPUT(problem || !trimmed(row.ground_truth).empty(),
                   "no countdown problem; data.answer_key names a field like `3,4,6:24`, or the row "
@@ -103,7 +103,7 @@ CountdownProblem countdown_problem(const RewardInput& row) {
   return std::move(*problem);
 }
 
-bool solves(const CountdownProblem& problem, std::string_view text) {
+bool solves(const CountdownTask& problem, std::string_view text) {
   auto expression = math_equal::try_evaluate(text);
   if (!expression || expression->value != math_equal::Fraction{problem.target, 1}) return false;
   std::sort(expression->numbers.begin(), expression->numbers.end());
@@ -111,7 +111,7 @@ bool solves(const CountdownProblem& problem, std::string_view text) {
 }
 
 RewardResult CountdownReward::score(const RewardInput& input) const {
-  const CountdownProblem problem = countdown_problem(input);
+  const CountdownTask problem = countdown_task(input);
   const auto answer = try_last_answer(input.response);
   if (!answer) return {};
   return {.score = solves(problem, trimmed(*answer)) ? 1.0 : format_score_};
@@ -120,7 +120,7 @@ RewardResult CountdownReward::score(const RewardInput& input) const {
 RewardResult CountdownTraceReward::score(const RewardInput& input) const {
   TLT_CHECK(input.raw_response.size() >= input.response.size(),
             "countdown_trace reads raw_response, the text with special tokens, and it is missing");
-  const CountdownProblem problem = countdown_problem(input);
+  const CountdownTask problem = countdown_task(input);
   if (input.truncated) return {};
   const auto answer = try_only_answer(input.raw_response);
   if (!answer || answer->find_first_not_of("0123456789+-*/()") != answer->npos) return {};

@@ -16,16 +16,16 @@
 
 namespace tlt::reward {
 
-struct CountdownProblem {
+struct CountdownTask {
   std::vector<int64_t> numbers = {};  // sorted
   int64_t target = 0;
 };
 
 // Throws InputError if the row has no problem.
-CountdownProblem countdown_problem(const RewardInput& row);
+CountdownTask countdown_task(const RewardInput& row);
 
 // Whether `text` has exactly the problem's numbers, each once, and the exact value of the target.
-bool solves(const CountdownProblem& problem, std::string_view text);
+bool solves(const CountdownTask& problem, std::string_view text);
 
 // TinyZero's: the last `<answer>` of the last line; 1 if it solves the problem, `format_score` if
 // it does not, 0 if there is none. TinyZero's eval() also accepts `**`, `//` and decimals; here
@@ -35,7 +35,7 @@ class CountdownReward : public Reward {
   explicit CountdownReward(double format_score) : format_score_(format_score) {}
 
   RewardResult score(const RewardInput& input) const override;
-  void check_row(const RewardInput& row) const override { countdown_problem(row); }
+  void check_row(const RewardInput& row) const override { countdown_task(row); }
   RewardNeeds needs() const override { return {}; }  // extra_info may have the problem
   std::string name() const override { return "countdown"; }
 
@@ -49,7 +49,7 @@ class CountdownReward : public Reward {
 class CountdownTraceReward : public Reward {
  public:
   RewardResult score(const RewardInput& input) const override;
-  void check_row(const RewardInput& row) const override { countdown_problem(row); }
+  void check_row(const RewardInput& row) const override { countdown_task(row); }
   RewardNeeds needs() const override { return {}; }  // extra_info may have the problem
   std::string name() const override { return "countdown_trace"; }
 };

@@ -152,7 +152,7 @@ TEST(CountdownProblemTest, IsReadFromTextJsonOrExtraInfo) {
         RewardInput{.ground_truth = R"({"target": 24, "numbers": [4, 3, 6]})"},
         RewardInput{.ground_truth = "", .extra_info = &info},
         RewardInput{.ground_truth = "3,4,6:24", .extra_info = nullptr}}) {
-    const CountdownProblem problem = countdown_problem(row);
+    const CountdownTask problem = countdown_task(row);
     EXPECT_EQ(problem.numbers, (std::vector<int64_t>{3, 4, 6}));
     EXPECT_EQ(problem.target, 24);
   }

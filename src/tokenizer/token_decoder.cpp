@@ -132,13 +132,13 @@ TokenPiece TokenDecoder::piece(std::string_view token) {
   return made;
 }
 
-void TextStream::restart() {
+void DecodeStream::restart() {
   is_first_ = true;
   strips_left_ = decoder_->strips_;
   held_.clear();
 }
 
-void TextStream::emit(std::string_view part, std::string& text) {
+void DecodeStream::emit(std::string_view part, std::string& text) {
   if (strips_left_ > 0) {
     strips_left_ -= strip_begin(part, decoder_->stripped_, strips_left_);
     if (!part.empty()) strips_left_ = 0;
@@ -146,7 +146,7 @@ void TextStream::emit(std::string_view part, std::string& text) {
   text += part;
 }
 
-void TextStream::end_run(std::string& text) {
+void DecodeStream::end_run(std::string& text) {
   if (held_.empty()) return;
   if (is_valid_utf8(held_)) {
     emit(held_, text);
@@ -156,7 +156,7 @@ void TextStream::end_run(std::string& text) {
   held_.clear();
 }
 
-void TextStream::push(const TokenPiece& piece, std::string& text) {
+void DecodeStream::push(const TokenPiece& piece, std::string& text) {
   const bool is_first = std::exchange(is_first_, false) && decoder_->first_differs_;
   if (decoder_->is_byte_level_) {
     held_ += piece.bytes;
@@ -169,7 +169,7 @@ void TextStream::push(const TokenPiece& piece, std::string& text) {
   }
 }
 
-void TextStream::finish(std::string& text) {
+void DecodeStream::finish(std::string& text) {
   if (decoder_->is_byte_level_) {
     append_lossy(text, held_, /*is_last=*/true);
   } else {

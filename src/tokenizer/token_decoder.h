@@ -3,11 +3,11 @@
 // Replace, Metaspace and Strip (per token), ByteFallback ("<0xE6>" is a byte), Fuse, and one Strip
 // at the beginning of the whole text. Any other type or order is an InputError that names it.
 //
-// TextStream joins the tokens of one response. It returns text once it is final: the bytes of an
+// DecodeStream joins the tokens of one response. It returns text once it is final: the bytes of an
 // incomplete character wait, and with ByteFallback a run of bytes waits for its end, because one
 // wrong byte makes each of them a U+FFFD.
 //
-// Threading  TokenDecoder: one thread while pieces are made, then constant. TextStream: one thread.
+// Threading  TokenDecoder: one thread while pieces are made, then constant. DecodeStream: one thread.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,7 +38,7 @@ class TokenDecoder {
   TokenPiece piece(std::string_view token);
 
  private:
-  friend class TextStream;
+  friend class DecodeStream;
   enum class Stage { kTokens, kBytes, kFused, kDone };
   struct Step {
     std::optional<Replacement> replacement = {};
@@ -59,10 +59,10 @@ class TokenDecoder {
   int64_t strips_ = 0;    // this many times
 };
 
-class TextStream {
+class DecodeStream {
  public:
   // The decoder must outlive the stream.
-  explicit TextStream(const TokenDecoder& decoder) : decoder_(&decoder) { restart(); }
+  explicit DecodeStream(const TokenDecoder& decoder) : decoder_(&decoder) { restart(); }
 
   // Appends the text that this token completes.
   void push(const TokenPiece& piece, std::string& text);

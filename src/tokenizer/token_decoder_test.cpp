@@ -19,7 +19,7 @@ constexpr auto kLlama2Decoder = R"({"type": "Sequence", "decoders": [
 // The text that each token completes, and the rest at the end.
 Texts streamed(const char* description, const Texts& tokens) {
   TokenDecoder decoder(nlohmann::json::parse(description));
-  TextStream stream(decoder);
+  DecodeStream stream(decoder);
   Texts texts;
   for (const std::string& token : tokens) stream.push(decoder.piece(token), texts.emplace_back());
   stream.finish(texts.emplace_back());
@@ -71,7 +71,7 @@ TEST(TokenDecoderTest, StripBeforeFuseIsPerToken) {
 
 TEST(TokenDecoderTest, StreamCanBeReusedAfterItsEnd) {
   TokenDecoder decoder(nlohmann::json::parse(kLlama2Decoder));
-  TextStream stream(decoder);
+  DecodeStream stream(decoder);
   for (int round = 0; round < 2; ++round) {
     std::string text;
     stream.push(decoder.piece("▁a"), text);

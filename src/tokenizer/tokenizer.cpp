@@ -262,14 +262,14 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
-  TextStream stream(core_->decoder);
+  DecodeStream stream(core_->decoder);
   std::string text;
   for (const int32_t id : tokens) push(id, skip_special, stream, text);
   stream.finish(text);
   return text;
 }
 
-void Tokenizer::push(int32_t id, bool skip_special, TextStream& stream, std::string& text) const {
+void Tokenizer::push(int32_t id, bool skip_special, DecodeStream& stream, std::string& text) const {
   const bool has_token = id >= 0 && id < vocab_size() && !core_->tokens[id].text.empty();
   if (has_token && !(skip_special && is_special(id))) stream.push(core_->tokens[id].piece, text);
 }

@@ -68,7 +68,7 @@ class Tokenizer {
   struct Core;
   friend class StreamingDecoder;
   explicit Tokenizer(std::shared_ptr<const Core> core) : core_(std::move(core)) {}
-  void push(int32_t id, bool skip_special, TextStream& stream, std::string& text) const;
+  void push(int32_t id, bool skip_special, DecodeStream& stream, std::string& text) const;
 
   std::shared_ptr<const Core> core_;
   TokenRoles roles_;
@@ -91,7 +91,7 @@ class StreamingDecoder {
  private:
   Tokenizer tokenizer_;
   bool skips_special_;
-  TextStream stream_;
+  DecodeStream stream_;
 };
 
 }  // namespace tlt::tokenizer

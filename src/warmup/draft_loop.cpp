@@ -73,7 +73,7 @@ class DraftLoop {
   void prepare();
   void rank_tokens();
   void run_step();
-  drafter_training::DraftStats learn();
+  drafter_training::DraftTrainStats learn();
   void measure(Metrics& metrics);
   void save();
   void write_drafter();
@@ -145,7 +145,7 @@ void DraftLoop::rank_tokens() {
 
 void DraftLoop::run_step() {
   const Stopwatch watch;
-  const drafter_training::DraftStats stats = learn();
+  const drafter_training::DraftTrainStats stats = learn();
   run_.advance(sampler_->cursor());
 
   Metrics metrics;
@@ -160,7 +160,7 @@ void DraftLoop::run_step() {
   if (run_.is_save_due()) save();
 }
 
-drafter_training::DraftStats DraftLoop::learn() {
+drafter_training::DraftTrainStats DraftLoop::learn() {
   std::vector<drafter_training::DraftSample> batch;
   for (const int64_t index : sampler_->next_batch(options_.speculative.train.trainer.batch_size))
     batch.push_back(data_.training()[static_cast<size_t>(index)]);
