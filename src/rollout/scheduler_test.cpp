@@ -73,7 +73,7 @@ class FakeRunner {
     for (const SampleRequest& draw : plan.draws) {
       const Group& request = draw.sequence->group->request;
       sampled.push_back(
-          {token_at(request.prompt_id, draw.sequence->sample, std::ssize(draw.sequence->tokens)), 0,
+          {token_at(request.prompt_id, draw.sequence->sample, std::ssize(draw.sequence->tokens)),
            0});
     }
     tokens += std::ssize(sampled);
