@@ -21,14 +21,10 @@ using Tag = JinjaTag;
 // Limit of nested calls: enough for every template, and less than a thread's stack can hold.
 constexpr int32_t kMaxCalls = 500;
 
-struct Loop;
-
 // The names that a block sets; those of outer blocks are visible through it.
 struct Scope {
   Scope* outer;
   std::vector<std::pair<std::string_view, JinjaValue>> names;
-  Loop* loop = nullptr;  // that contains it
-  int64_t number = 0;    // unique
 
   const JinjaValue* try_find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->outer)
@@ -48,11 +44,7 @@ struct Scope {
 };
 
 struct Loop {
-  const JinjaStatement& statement;
   const JinjaValue::List& items;
-  Scope* scope;  // that contains it
-  Loop* outer;
-  int64_t depth;  // 0: not called by loop(…)
   size_t index = 0;
 };
 
@@ -70,7 +62,9 @@ class Renderer {
     Scope given{.outer = nullptr, .names = {}};
     for (const auto& [name, value] : variables.items())
       given.names.emplace_back(name, JinjaValue::from_json(value));
-    const Inner top(*this, &given);
+    scope_ = &given;
+    const Inner top(*this);
+    top_ = scope_;
     execute(body);
     return std::move(rendering_);
   }
@@ -111,20 +105,11 @@ class Renderer {
   class Inner {
    public:
     Inner(Renderer& renderer, Scope* outer)
-        : renderer_(renderer),
-          before_(renderer.scope_),
-          scope_{.outer = outer,
-                 .names = {},
-                 .loop = renderer.loop_,
-                 .number = ++renderer.scopes_made_} {
+        : renderer_(renderer), before_(renderer.scope_), scope_{.outer = outer, .names = {}} {
       renderer.scope_ = &scope_;
-      renderer.scopes_.push_back(&scope_);
     }
     explicit Inner(Renderer& renderer) : Inner(renderer, renderer.scope_) {}
-    ~Inner() {
-      renderer_.scopes_.pop_back();
-      renderer_.scope_ = before_;
-    }
+    ~Inner() { renderer_.scope_ = before_; }
     Inner(const Inner&) = delete;
     Inner& operator=(const Inner&) = delete;
 
@@ -160,24 +145,14 @@ class Renderer {
         assign(statement, evaluate(*statement.expression));
         break;
       case Tag::kSetBlock:
-        assign(statement, through(statement.expression, captured(statement.body)));
+        assign(statement, captured([&] { execute_inner(statement.body); }));
         break;
       case Tag::kIf:
         return execute_if(statement);
       case Tag::kFor:
         return execute_for(statement);
       case Tag::kMacro:
-        scope_->set(statement.text, JinjaValue(closure(statement)));
-        break;
-      case Tag::kCallBlock: {
-        const JinjaValue caller(closure(statement));
-        print(to_text(call(*statement.expression, &caller), meter_));
-        break;
-      }
-      case Tag::kWith:
-        return execute_with(statement);
-      case Tag::kFilterBlock:
-        print(to_text(through(statement.expression, captured(statement.body)), meter_));
+        scope_->set(statement.text, JinjaValue(JinjaValue::Callable{&statement, statement.text}));
         break;
       case Tag::kGeneration: {
         const auto begin = std::ssize(rendering_.text);
@@ -203,23 +178,13 @@ class Renderer {
     return execute(body);
   }
 
-  // A macro sees the names of the block that defines it, with their values at the call.
-  JinjaValue::Callable closure(const JinjaStatement& macro) const {
-    return {&macro, macro.text, scope_->number};
-  }
-
-  // The output of a block, as a value.
-  JinjaValue captured(const JinjaBody& body) {
+  // The output of `run`, as a value.
+  template <class Run>
+  JinjaValue captured(const Run& run) {
     std::string text;
     const Replace<std::string*> output(output_, &text);
-    execute_inner(body);
+    run();
     return JinjaValue(std::move(text));
-  }
-
-  JinjaValue through(const JinjaExpressionPtr& filters, JinjaValue text) {
-    if (!filters) return text;
-    const Replace<JinjaValue> input(input_, std::move(text));
-    return evaluate(*filters);
   }
 
   void assign(const JinjaStatement& statement, const JinjaValue& value) {
@@ -252,14 +217,10 @@ class Renderer {
   }
 
   Flow execute_for(const JinjaStatement& statement) {
-    return run_loop(statement, evaluate(*statement.expression), /*depth=*/0);
-  }
-
-  Flow run_loop(const JinjaStatement& statement, const JinjaValue& whole, int64_t depth) {
+    const JinjaValue whole = evaluate(*statement.expression);
     const JinjaValue::List items = loop_items(statement, whole);
     if (items.empty()) return execute_inner(statement.other);
-    Loop loop{
-        .statement = statement, .items = items, .scope = scope_, .outer = loop_, .depth = depth};
+    Loop loop{.items = items};
     const Replace<Loop*> current(loop_, &loop);
     const Inner inner(*this);
     for (; loop.index < items.size(); ++loop.index) {
@@ -269,17 +230,6 @@ class Renderer {
       if (execute(statement.body) == Flow::kBreak) break;
     }
     return Flow::kNext;
-  }
-
-  // loop(…): the output of the loop for other items.
-  JinjaValue recurse(const JinjaValue& whole) {
-    const Loop& loop = *loop_;
-    std::string text;
-    const Replace<std::string*> output(output_, &text);
-    const Replace<Scope*> scope(scope_, loop.scope);
-    const Replace<Loop*> around(loop_, loop.outer);
-    run_loop(loop.statement, whole, loop.depth + 1);
-    return JinjaValue(std::move(text));
   }
 
   // The items that fulfil the condition.
@@ -295,14 +245,6 @@ class Renderer {
     return items;
   }
 
-  Flow execute_with(const JinjaStatement& statement) {
-    const JinjaValue::List values = all(statement.values);
-    const Inner inner(*this);
-    for (size_t i = 0; i < statement.targets.size(); ++i)
-      scope_->set(statement.targets[i].name, values[i]);
-    return execute(statement.body);
-  }
-
   // --- expressions
 
   JinjaValue evaluate(const JinjaExpression& expression) {
@@ -311,8 +253,8 @@ class Renderer {
     switch (expression.op) {
       case Op::kConstant:
         return expression.constant;
-      case Op::kInput:
-        return input_;
+      case Op::kItem:
+        return item_;
       case Op::kName:
         return look_up(expression.name);
       case Op::kLoop:
@@ -342,27 +284,27 @@ class Renderer {
 
   // Operators that evaluate all their operands first.
   JinjaValue operate(const JinjaExpression& expression) {
-    if (expression.op == Op::kCompare) return evaluate_comparison(expression);
     if (expression.op == Op::kSlice) return evaluate_slice(expression);
     const JinjaValue first = part(expression, 0);
     switch (expression.op) {
       case Op::kAttribute:
         line_ = expression.line;
         return attribute_of(first, expression.name);
-      case Op::kItem: {
+      case Op::kSubscript: {
         const JinjaValue key = part(expression, 1);
         line_ = expression.line;
         return item_of(first, key, meter_);
       }
-      case Op::kFilter: {
-        const JinjaArguments given = arguments(expression);
+      case Op::kBuiltin:
+        return call_builtin(expression, first);
+      case Op::kMap:
+      case Op::kSelect:
+      case Op::kSort:
+        return evaluate_each(expression, first);
+      case Op::kCompare: {
+        const JinjaValue second = part(expression, 1);
         line_ = expression.line;
-        return apply_jinja_filter(expression.name, first, given, host_);
-      }
-      case Op::kTest: {
-        const JinjaArguments given = arguments(expression);
-        line_ = expression.line;
-        return JinjaValue(apply_jinja_test(expression.name, first, given, host_));
+        return JinjaValue(holds(expression.name, first, second));
       }
       case Op::kConcatenate: {
         std::string text = to_text(first, meter_);
@@ -376,13 +318,43 @@ class Renderer {
         line_ = expression.line;
         return arithmetic(expression.name, first, second, meter_);
       }
-      default:  // kNegative, kPositive
+      default:  // kNegative
         if (!first.is_number()) throw JinjaFault("a sign before a value of kind " + first.kind());
-        return first.is_float()
-                   ? JinjaValue(expression.op == Op::kNegative ? -first.number() : first.number())
-                   : arithmetic(expression.op == Op::kNegative ? "-" : "+", JinjaValue(int64_t{0}),
-                                first, meter_);
+        return first.is_float() ? JinjaValue(-first.number())
+                                : arithmetic("-", JinjaValue(int64_t{0}), first, meter_);
     }
+  }
+
+  JinjaValue call_builtin(const JinjaExpression& expression, const JinjaValue& input) {
+    std::vector<std::optional<JinjaValue>> given(expression.parts.size() - 1);
+    for (size_t i = 0; i < given.size(); ++i)
+      if (expression.parts[i + 1]) given[i] = part(expression, i + 1);
+    line_ = expression.line;
+    meter_.spend(1);
+    return expression.builtin->call({expression.builtin->name, input, given, meter_});
+  }
+
+  // map, select and sort.
+  JinjaValue evaluate_each(const JinjaExpression& expression, const JinjaValue& whole) {
+    std::vector<std::pair<JinjaValue, JinjaValue>> keyed;  // results and items
+    line_ = expression.line;
+    if (whole.is_true() || expression.op == Op::kSort) {
+      for (const JinjaValue& item : to_items(whole, meter_)) {
+        const Replace<JinjaValue> current(item_, item);
+        keyed.emplace_back(part(expression, 1), item);
+      }
+    }
+    if (expression.op == Op::kSort) {
+      const bool is_reversed = expression.parts[2] && part(expression, 2).is_true();
+      return sorted_by(std::move(keyed), is_reversed, meter_);
+    }
+    JinjaValue::List out;
+    for (auto& [result, item] : keyed)
+      if (expression.op == Op::kMap)
+        out.push_back(std::move(result));
+      else if (result.is_true())
+        out.push_back(std::move(item));
+    return JinjaValue::list(std::move(out), JinjaValue::Row::kGenerator);
   }
 
   JinjaValue part(const JinjaExpression& expression, size_t i) {
@@ -407,7 +379,7 @@ class Renderer {
 
   JinjaValue look_up(const std::string& name) {
     if (const JinjaValue* known = scope_->try_find(name)) return *known;
-    if (is_jinja_function(name)) return JinjaValue(JinjaValue::Callable{nullptr, name});
+    if (try_jinja_function(name) != nullptr) return JinjaValue(JinjaValue::Callable{nullptr, name});
     return JinjaValue::undefined(name);
   }
 
@@ -417,8 +389,6 @@ class Renderer {
     if (name == "index") return JinjaValue(index + 1);
     if (name == "revindex0") return JinjaValue(size - index - 1);
     if (name == "revindex") return JinjaValue(size - index);
-    if (name == "depth0") return JinjaValue(loop_->depth);
-    if (name == "depth") return JinjaValue(loop_->depth + 1);
     if (name == "length") return JinjaValue(size);
     if (name == "first") return JinjaValue(index == 0);
     if (name == "last") return JinjaValue(index + 1 == size);
@@ -451,17 +421,6 @@ class Renderer {
                : JinjaValue::undefined("an if without else, whose condition fails,");
   }
 
-  JinjaValue evaluate_comparison(const JinjaExpression& expression) {
-    JinjaValue left = part(expression, 0);
-    for (size_t i = 0; i < expression.names.size(); ++i) {
-      JinjaValue right = part(expression, i + 1);
-      line_ = expression.line;
-      if (!holds(expression.names[i], left, right)) return JinjaValue(false);
-      left = std::move(right);
-    }
-    return JinjaValue(true);
-  }
-
   bool holds(const std::string& sign, const JinjaValue& left, const JinjaValue& right) {
     if (sign == "==") return equal(left, right, meter_);
     if (sign == "!=") return !equal(left, right, meter_);
@@ -485,75 +444,35 @@ class Renderer {
     return slice_of(whole, slice, meter_);
   }
 
-  // `caller`: what a call block passes to the macro.
-  JinjaValue call(const JinjaExpression& expression, const JinjaValue* caller = nullptr) {
-    const JinjaExpression& callee = *expression.parts[0];
-    if (callee.op == Op::kLoop && callee.name.empty()) {
-      const JinjaValue items = part(expression, 1);
-      line_ = expression.line;
-      return recurse(items);
-    }
-    if (callee.op == Op::kLoop) return cycle(arguments(expression));
-    if (callee.op == Op::kAttribute) {
-      const JinjaValue object = part(callee, 0);
-      const JinjaArguments given = arguments(expression);
-      line_ = expression.line;
-      return call_jinja_method(object, callee.name, given, host_);
-    }
-    const JinjaValue function = look_up(callee.name);
+  JinjaValue call(const JinjaExpression& expression) {
+    const std::string& name = expression.parts[0]->name;
+    const JinjaValue called = look_up(name);
     JinjaArguments given = arguments(expression);
     line_ = expression.line;
-    check_defined(function);
-    if (!function.is_callable()) throw JinjaFault(callee.name + " is not a function");
-    if (caller != nullptr) given.named.emplace_back("caller", *caller);
-    if (function.callable().macro != nullptr) return call_macro(function.callable(), given);
-    if (caller != nullptr)
-      throw JinjaFault(callee.name + " is not a macro, which a call block needs");
-    if (!is_jinja_function(function.callable().name))
-      throw JinjaFault(callee.name + ": a method must be called where it is accessed");
-    return call_jinja_function(function.callable().name, given, host_);
+    check_defined(called);
+    if (!called.is_callable()) throw JinjaFault(name + " is not a function");
+    if (called.callable().macro != nullptr) return call_macro(*called.callable().macro, given);
+    const JinjaFunction* function = try_jinja_function(called.callable().name);
+    if (function == nullptr)
+      throw JinjaFault(name + ": a method must be called where it is accessed");
+    return function->call(given, host_);
   }
 
-  JinjaValue cycle(const JinjaArguments& given) const {
-    if (given.positional.empty()) throw JinjaFault("loop.cycle needs values");
-    return given.positional[loop_->index % given.positional.size()];
-  }
-
-  // The scope of this number; nullptr: its block has ended.
-  Scope* try_scope(int64_t number) const {
-    const auto found = std::ranges::lower_bound(scopes_, number, {}, &Scope::number);
-    return found != scopes_.end() && (*found)->number == number ? *found : nullptr;
-  }
-
-  JinjaValue call_macro(const JinjaValue::Callable& called, const JinjaArguments& given) {
-    const JinjaStatement& macro = *called.macro;
-    Scope* const seen = try_scope(called.scope);
-    if (seen == nullptr)
-      throw JinjaFault("macro " + macro.text + " is called outside of the block that defines it");
+  // A macro sees the names of the top level, with their values at the call.
+  JinjaValue call_macro(const JinjaStatement& macro, const JinjaArguments& given) {
     const size_t count = macro.parameters.size();
     if (given.positional.size() > count)
       throw JinjaFault(fmt::format("macro {} takes {} arguments", macro.text, count));
     for (const auto& [name, value] : given.named)
-      if (!(macro.uses_caller && name == "caller") &&
-          std::ranges::none_of(macro.parameters, [&, wanted = &name](const auto& one) {
+      if (std::ranges::none_of(macro.parameters, [&, wanted = &name](const auto& one) {
             return one.first == *wanted;
           }))
         throw JinjaFault("macro " + macro.text + " takes no argument " + name);
-    const Replace<Loop*> around(loop_, seen->loop);
-    const Inner inner(*this, seen);
+    const Replace<Loop*> around(loop_, nullptr);
+    const Inner inner(*this, top_);
     for (size_t i = 0; i < count; ++i)
       scope_->set(macro.parameters[i].first, argument_of(macro, i, given));
-    if (macro.uses_caller) scope_->set("caller", caller_of(given));
-    std::string text;
-    const Replace<std::string*> output(output_, &text);
-    execute(macro.body);
-    return JinjaValue(std::move(text));
-  }
-
-  static JinjaValue caller_of(const JinjaArguments& given) {
-    for (const auto& [name, value] : given.named)
-      if (name == "caller") return value;
-    return JinjaValue::undefined("caller");
+    return captured([&] { execute(macro.body); });
   }
 
   JinjaValue argument_of(const JinjaStatement& macro, size_t i, const JinjaArguments& given) {
@@ -574,10 +493,9 @@ class Renderer {
   JinjaRendering rendering_;
   std::string* output_ = &rendering_.text;
   Scope* scope_ = nullptr;
-  std::vector<Scope*> scopes_;  // of the active blocks, in the order of their numbers
-  int64_t scopes_made_ = 0;
+  Scope* top_ = nullptr;  // of the names that macros see
   Loop* loop_ = nullptr;
-  JinjaValue input_;
+  JinjaValue item_;
   int line_ = 1;
   int32_t calls_ = 0;
 };

@@ -6,125 +6,56 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "chat_template/jinja_operations.h"
 #include "chat_template/jinja_text.h"
 
 namespace tlt::chat_template {
 
-JinjaParameters::JinjaParameters(std::string_view what, const JinjaArguments& arguments,
-                                 std::initializer_list<std::string_view> names)
-    : what_(what), values_(names.size(), nullptr) {
-  if (arguments.positional.size() > names.size())
-    throw JinjaFault(fmt::format("{} takes at most {} arguments", what, names.size()));
-  for (size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = &arguments.positional[i];
-  for (const auto& [name, value] : arguments.named) {
-    const auto place = static_cast<size_t>(std::ranges::find(names, name) - names.begin());
-    if (place == names.size() || values_[place] != nullptr)
-      throw JinjaFault(fmt::format("{} takes no argument {}{}", what, name,
-                                   place == names.size() ? "" : " twice"));
-    values_[place] = &value;
-  }
+const JinjaValue& JinjaCall::require(size_t i) const {
+  if (!arguments_[i]) throw JinjaFault(fmt::format("{} needs {} arguments", name_, i + 1));
+  return *arguments_[i];
 }
 
-const JinjaValue& JinjaParameters::require(size_t i) const {
-  if (values_[i] == nullptr) throw JinjaFault(fmt::format("{} needs {} arguments", what_, i + 1));
-  return *values_[i];
-}
-
-const std::string& JinjaParameters::text(size_t i) const {
+const std::string& JinjaCall::text(size_t i) const {
   const JinjaValue& value = require(i);
   check_defined(value);
   if (!value.is_text())
-    throw JinjaFault(fmt::format("{} takes a string, not a value of kind {}", what_, value.kind()));
+    throw JinjaFault(fmt::format("{} takes a string, not a value of kind {}", name_, value.kind()));
   return value.text();
 }
 
-std::string JinjaParameters::text_or(size_t i, std::string_view standard) const {
-  return values_[i] == nullptr ? std::string(standard) : text(i);
-}
-
-int64_t JinjaParameters::integer_or(size_t i, int64_t standard) const {
-  if (values_[i] == nullptr) return standard;
-  check_defined(*values_[i]);
-  const auto integer = values_[i]->try_integer();
+int64_t JinjaCall::integer_or(size_t i, int64_t standard) const {
+  if (!arguments_[i]) return standard;
+  check_defined(*arguments_[i]);
+  const auto integer = arguments_[i]->try_integer();
   if (!integer)
     throw JinjaFault(
-        fmt::format("{} takes an integer, not a value of kind {}", what_, values_[i]->kind()));
+        fmt::format("{} takes an integer, not a value of kind {}", name_, arguments_[i]->kind()));
   return *integer;
-}
-
-bool JinjaParameters::is_true(size_t i, bool standard) const {
-  return values_[i] == nullptr ? standard : values_[i]->is_true();
 }
 
 namespace {
 
+using Call = JinjaCall;
 using List = JinjaValue::List;
 using Row = JinjaValue::Row;
-
-struct Call {
-  const JinjaValue& input;
-  const JinjaArguments& arguments;
-  JinjaHost& host;
-
-  JinjaParameters parameters(std::string_view what,
-                             std::initializer_list<std::string_view> names = {}) const {
-    return {what, arguments, names};
-  }
-  JinjaMeter& meter() const { return host.meter; }
-  // The input as printed text.
-  std::string text() const { return to_text(input, host.meter); }
-  JinjaValue like(std::string text) const { return JinjaValue(std::move(text), input.is_markup()); }
-};
-
-struct Filter {
-  std::string_view name;
-  JinjaValue (*call)(const Call&);
-};
-
-// The attribute "a.0.b" of an item.
-JinjaValue reach(const JinjaValue& item, const JinjaValue& path, JinjaMeter& meter) {
-  if (!path.is_text()) return item_of(item, path, meter);
-  JinjaValue value = item;
-  for (const std::string_view part : python::split(path.text(), ".", -1)) {
-    const auto index =
-        python::is_all(part, python::Class::kDigit) ? python::try_integer(part) : std::nullopt;
-    value = item_of(value, index ? JinjaValue(*index) : JinjaValue(std::string(part)), meter);
-  }
-  return value;
-}
-
-JinjaValue reach_if(const JinjaValue& item, const JinjaValue* path, JinjaMeter& meter) {
-  return path == nullptr || path->is_none() ? item : reach(item, *path, meter);
-}
-
-JinjaValue absolute(const Call& call) {
-  call.parameters("abs");
-  check_defined(call.input);
-  if (!call.input.is_number()) throw JinjaFault("abs of a value of kind " + call.input.kind());
-  if (call.input.is_float()) return JinjaValue(std::fabs(call.input.number()));
-  return call.input.number() < 0
-             ? arithmetic("-", JinjaValue(int64_t{0}), call.input, call.meter())
-             : arithmetic("+", JinjaValue(int64_t{0}), call.input, call.meter());
-}
+using Keyed = std::vector<std::pair<JinjaValue, JinjaValue>>;
 
 JinjaValue standard(const Call& call) {
-  const auto given = call.parameters("default", {"default_value", "boolean"});
-  const bool is_missing = call.input.is_undefined() || (given.is_true(1) && !call.input.is_true());
+  const bool is_missing = call.input.is_undefined() || (call.is_true(1) && !call.input.is_true());
   if (!is_missing) return call.input;
-  return given[0] == nullptr ? JinjaValue("") : *given[0];
+  return call[0] == nullptr ? JinjaValue("") : *call[0];
 }
 
 JinjaValue first_or_last(const Call& call, bool is_first) {
-  call.parameters("first and last");
-  const List items = to_items(call.input, call.meter());
+  const List items = to_items(call.input, call.meter);
   if (items.empty()) return JinjaValue::undefined("an item of an empty list");
   return is_first ? items.front() : items.back();
 }
 
 JinjaValue length(const Call& call) {
-  call.parameters("length");
   const JinjaValue& input = call.input;
   if (input.is_undefined()) return JinjaValue(int64_t{0});
   if (input.is_text()) return JinjaValue(python::length(input.text()));
@@ -134,95 +65,82 @@ JinjaValue length(const Call& call) {
   throw JinjaFault("length of a value of kind " + input.kind());
 }
 
-JinjaValue items(const Call& call) {
-  call.parameters("items");
+List pairs_of(const Call& call) {
   List pairs;
-  if (call.input.is_undefined()) return JinjaValue::list({}, Row::kGenerator);
+  if (call.input.is_undefined()) return pairs;
   if (!call.input.is_dictionary())
     throw JinjaFault("items of a value of kind " + call.input.kind());
-  call.meter().spend_items(2 * std::ssize(call.input.pairs()));
+  call.meter.spend_items(2 * std::ssize(call.input.pairs()));
   for (const auto& [key, value] : call.input.pairs())
     pairs.push_back(JinjaValue::list({key, value}, Row::kTuple));
-  return JinjaValue::list(std::move(pairs), Row::kGenerator);
+  return pairs;
+}
+
+// An indentation: a string, or a number of spaces.
+std::string indentation(const Call& call, size_t i, int64_t standard) {
+  constexpr int64_t kMostSpaces = 1000;
+  if (call[i] != nullptr && call[i]->is_text()) return call[i]->text();
+  return std::string(
+      static_cast<size_t>(std::clamp<int64_t>(call.integer_or(i, standard), 0, kMostSpaces)), ' ');
 }
 
 // As transformers' tojson: json.dumps without HTML escaping.
 JinjaValue tojson(const Call& call) {
-  const auto given =
-      call.parameters("tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
-  JinjaJsonStyle style;
-  style.is_ascii = given.is_true(0);
-  style.sorts_keys = given.is_true(3);
-  if (given[1] != nullptr && !given[1]->is_none()) {
-    constexpr int64_t kMostSpaces = 1000;
-    style.indent = given[1]->is_text() ? given[1]->text()
-                                       : std::string(static_cast<size_t>(std::clamp<int64_t>(
-                                                         given.integer_or(1, 0), 0, kMostSpaces)),
-                                                     ' ');
+  JinjaJsonStyle style{.indent = {}, .sorts_keys = call.is_true(3), .is_ascii = call.is_true(0)};
+  if (call.is_given(1)) {
+    style.indent = indentation(call, 1, 0);
     style.item_separator = ",";
   }
-  if (given[2] != nullptr && !given[2]->is_none()) {
-    if (!given[2]->is_sequence() || given[2]->items().size() != 2 ||
-        !given[2]->items()[0].is_text() || !given[2]->items()[1].is_text())
+  if (call.is_given(2)) {
+    const JinjaValue& both = *call[2];
+    if (!both.is_sequence() || both.items().size() != 2 || !both.items()[0].is_text() ||
+        !both.items()[1].is_text())
       throw JinjaFault("tojson: separators are two strings");
-    style.item_separator = given[2]->items()[0].text();
-    style.key_separator = given[2]->items()[1].text();
+    style.item_separator = both.items()[0].text();
+    style.key_separator = both.items()[1].text();
   }
-  return JinjaValue(to_json(call.input, style, call.meter()));
+  return JinjaValue(to_json(call.input, style, call.meter));
 }
 
 JinjaValue join(const Call& call) {
-  const auto given = call.parameters("join", {"d", "attribute"});
-  const std::string between = given[0] == nullptr ? "" : to_text(*given[0], call.meter());
+  const std::string between = call[0] == nullptr ? "" : to_text(*call[0], call.meter);
   std::string out;
   bool is_first = true;
-  for (const JinjaValue& item : to_items(call.input, call.meter())) {
-    call.meter().spend_bytes(std::ssize(between));
+  for (const JinjaValue& item : to_items(call.input, call.meter)) {
+    call.meter.spend_bytes(std::ssize(between));
     if (!std::exchange(is_first, false)) out += between;
-    out += to_text(reach_if(item, given[1], call.meter()), call.meter());
+    out += to_text(item, call.meter);
   }
   return JinjaValue(std::move(out));
 }
 
 JinjaValue replace(const Call& call) {
-  const auto given = call.parameters("replace", {"old", "new", "count"});
-  const std::string text = call.text(), from = to_text(given.require(0), call.meter()),
-                    to = to_text(given.require(1), call.meter());
-  const bool has_limit = given[2] != nullptr && !given[2]->is_none();
-  call.meter().spend_bytes(python::count(text, from) * std::ssize(to));
-  return JinjaValue(python::replace(text, from, to, has_limit ? given.integer_or(2, -1) : -1));
+  const std::string text = call.text(), from = to_text(call.require(0), call.meter),
+                    to = to_text(call.require(1), call.meter);
+  call.meter.spend_bytes(python::count(text, from) * std::ssize(to));
+  return JinjaValue(
+      python::replace(text, from, to, call.is_given(2) ? call.integer_or(2, -1) : -1));
 }
 
 JinjaValue indent(const Call& call) {
-  const auto given = call.parameters("indent", {"width", "first", "blank"});
-  const bool is_text = given[0] != nullptr && given[0]->is_text();
-  constexpr int64_t kMostSpaces = 1000;
-  const std::string space = is_text ? given[0]->text()
-                                    : std::string(static_cast<size_t>(std::clamp<int64_t>(
-                                                      given.integer_or(0, 4), 0, kMostSpaces)),
-                                                  ' ');
+  const std::string space = indentation(call, 0, 4);
   const std::string text = call.text() + "\n";
-  std::string out = given.is_true(1) ? space : "";
+  std::string out = call.is_true(1) ? space : "";
   bool is_first = true;
   for (const std::string_view line : python::split_lines(text)) {
-    call.meter().spend_bytes(std::ssize(space) + std::ssize(line));
-    if (!std::exchange(is_first, false)) {
-      out += '\n';
-      if (given.is_true(2) || !line.empty()) out += space;
-    }
+    call.meter.spend_bytes(std::ssize(space) + std::ssize(line));
+    if (!std::exchange(is_first, false)) out += line.empty() ? "\n" : "\n" + space;
     out += line;
   }
   return call.like(std::move(out));
 }
 
 JinjaValue to_integer(const Call& call) {
-  const auto given = call.parameters("int", {"default", "base"});
-  const JinjaValue fallback = given[0] == nullptr ? JinjaValue(int64_t{0}) : *given[0];
+  const JinjaValue fallback = call[0] == nullptr ? JinjaValue(int64_t{0}) : *call[0];
   if (const auto integer = call.input.try_integer()) return JinjaValue(*integer);
   std::optional<double> number;
   if (call.input.is_text()) {
-    if (const auto read = python::try_integer(call.input.text(), given.integer_or(1, 10)))
-      return JinjaValue(*read);
+    if (const auto read = python::try_integer(call.input.text())) return JinjaValue(*read);
     number = python::try_float(call.input.text());
   } else if (call.input.is_float()) {
     number = call.input.number();
@@ -231,128 +149,22 @@ JinjaValue to_integer(const Call& call) {
   return JinjaValue(static_cast<int64_t>(*number));
 }
 
-JinjaValue to_float(const Call& call) {
-  const auto given = call.parameters("float", {"default"});
-  if (call.input.is_number()) return JinjaValue(call.input.number());
-  if (call.input.is_text())
-    if (const auto read = python::try_float(call.input.text())) return JinjaValue(*read);
-  return given[0] == nullptr ? JinjaValue(0.0) : *given[0];
-}
-
-JinjaValue round(const Call& call) {
-  const auto given = call.parameters("round", {"precision", "method"});
-  const int64_t precision = given.integer_or(0, 0);
-  const std::string method = given.text_or(1, "common");
-  check_defined(call.input);
-  if (!call.input.is_number() || precision < 0 || precision > 15)
-    throw JinjaFault("round of such a value is not supported");
-  if (method == "common" && !call.input.is_float()) return call.input;
-  if (method == "common")
-    return JinjaValue(*python::try_float(fmt::format("{:.{}f}", call.input.number(), precision)));
-  if (method != "ceil" && method != "floor")
-    throw JinjaFault("round: the method is common, ceil or floor");
-  const double scale = std::pow(10.0, static_cast<double>(precision));
-  const double scaled = call.input.number() * scale;
-  return JinjaValue((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
-}
-
-// For map, select and reject: the arguments after the first `skipped`.
-JinjaArguments rest_of(const JinjaArguments& arguments, size_t skipped) {
-  JinjaArguments rest;
-  rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                            skipped, arguments.positional.size())),
-                         arguments.positional.end());
-  rest.named = arguments.named;
-  return rest;
-}
-
-JinjaValue map(const Call& call) {
-  List out;
-  if (!call.input.is_true()) return JinjaValue::list({}, Row::kGenerator);
-  const auto& positional = call.arguments.positional;
-  if (positional.empty()) {
-    const auto given = call.parameters("map", {"attribute", "default"});
-    for (const JinjaValue& item : to_items(call.input, call.meter())) {
-      JinjaValue value = reach(item, given.require(0), call.meter());
-      out.push_back(value.is_undefined() && given[1] != nullptr ? *given[1] : std::move(value));
-    }
-  } else {
-    if (!positional[0].is_text() || !is_jinja_filter(positional[0].text()))
-      throw JinjaFault("map: no such filter");
-    const JinjaArguments rest = rest_of(call.arguments, 1);
-    for (const JinjaValue& item : to_items(call.input, call.meter()))
-      out.push_back(apply_jinja_filter(positional[0].text(), item, rest, call.host));
-  }
-  return JinjaValue::list(std::move(out), Row::kGenerator);
-}
-
-JinjaValue select(const Call& call, bool is_wanted, bool by_attribute) {
-  const auto& positional = call.arguments.positional;
-  const size_t place = by_attribute ? 1 : 0;  // of the test's name
-  if (positional.size() < place) throw JinjaFault("selectattr and rejectattr need an attribute");
-  const bool has_test = positional.size() > place;
-  if (has_test && (!positional[place].is_text() || !is_jinja_test(positional[place].text())))
-    throw JinjaFault("select and reject: no such test");
-  const JinjaArguments rest = rest_of(call.arguments, place + 1);
-  List out;
-  if (!call.input.is_true()) return JinjaValue::list({}, Row::kGenerator);
-  for (const JinjaValue& item : to_items(call.input, call.meter())) {
-    const JinjaValue value = by_attribute ? reach(item, positional[0], call.meter()) : item;
-    const bool passes = has_test
-                            ? apply_jinja_test(positional[place].text(), value, rest, call.host)
-                            : value.is_true();
-    if (passes == is_wanted) out.push_back(item);
-  }
-  return JinjaValue::list(std::move(out), Row::kGenerator);
-}
-
-JinjaValue without_case(const JinjaValue& value, bool is_case_sensitive) {
-  return value.is_text() && !is_case_sensitive ? JinjaValue(python::lower(value.text())) : value;
-}
-
-// Items with their comparison keys.
-using Keyed = std::vector<std::pair<JinjaValue, JinjaValue>>;
-
-Keyed keyed_items(const Call& call, const JinjaValue* attribute, bool is_case_sensitive) {
-  Keyed keyed;
-  for (const JinjaValue& item : to_items(call.input, call.meter()))
-    keyed.emplace_back(without_case(reach_if(item, attribute, call.meter()), is_case_sensitive),
-                       item);
-  return keyed;
-}
-
-JinjaValue sorted(Keyed keyed, bool is_reversed, JinjaMeter& meter) {
-  std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
-    return is_reversed ? compare(b.first, a.first, meter) < 0
-                       : compare(a.first, b.first, meter) < 0;
-  });
-  List out;
-  for (auto& [key, item] : keyed) out.push_back(std::move(item));
-  return JinjaValue::list(std::move(out));
-}
-
-JinjaValue sort(const Call& call) {
-  const auto given = call.parameters("sort", {"reverse", "case_sensitive", "attribute"});
-  return sorted(keyed_items(call, given[2], given.is_true(1)), given.is_true(0), call.meter());
+JinjaValue without_case(const JinjaValue& value) {
+  return value.is_text() ? JinjaValue(python::lower(value.text())) : value;
 }
 
 JinjaValue dictsort(const Call& call) {
-  const auto given = call.parameters("dictsort", {"case_sensitive", "by", "reverse"});
-  const std::string by = given.text_or(1, "key");
-  if (by != "key" && by != "value") throw JinjaFault("dictsort: by is key or value");
-  const JinjaValue pairs = items({call.input, {}, call.host});
   Keyed keyed;
-  for (const JinjaValue& pair : pairs.items())
-    keyed.emplace_back(without_case(pair.items()[by == "key" ? 0 : 1], given.is_true(0)), pair);
-  return sorted(std::move(keyed), given.is_true(2), call.meter());
+  for (const JinjaValue& pair : pairs_of(call)) keyed.emplace_back(pair.items()[0], pair);
+  return sorted_by(std::move(keyed), /*is_reversed=*/false, call.meter);
 }
 
 JinjaValue unique(const Call& call) {
-  const auto given = call.parameters("unique", {"case_sensitive", "attribute"});
   List seen, out;
-  for (auto& [key, item] : keyed_items(call, given[1], given.is_true(0))) {
+  for (JinjaValue& item : to_items(call.input, call.meter)) {
+    const JinjaValue key = without_case(item);
     const bool is_new = std::ranges::none_of(
-        seen, [&](const JinjaValue& other) { return equal(key, other, call.meter()); });
+        seen, [&](const JinjaValue& other) { return equal(key, other, call.meter); });
     if (!is_new) continue;
     seen.push_back(key);
     out.push_back(std::move(item));
@@ -360,35 +172,7 @@ JinjaValue unique(const Call& call) {
   return JinjaValue::list(std::move(out), Row::kGenerator);
 }
 
-JinjaValue extreme(const Call& call, int sign) {
-  const auto given = call.parameters("min and max", {"case_sensitive", "attribute"});
-  Keyed keyed = keyed_items(call, given[1], given.is_true(0));
-  if (keyed.empty()) return JinjaValue::undefined("an item of an empty list");
-  const auto* best = &keyed[0];
-  for (const auto& entry : keyed)
-    if (compare(entry.first, best->first, call.meter()) * sign > 0) best = &entry;
-  return best->second;
-}
-
-JinjaValue sum(const Call& call) {
-  const auto given = call.parameters("sum", {"attribute", "start"});
-  JinjaValue total = given[1] == nullptr ? JinjaValue(int64_t{0}) : *given[1];
-  for (const JinjaValue& item : to_items(call.input, call.meter()))
-    total = arithmetic("+", total, reach_if(item, given[0], call.meter()), call.meter());
-  return total;
-}
-
-JinjaValue reverse(const Call& call) {
-  call.parameters("reverse");
-  if (call.input.is_text())
-    return slice_of(call.input, {.step = JinjaValue(int64_t{-1})}, call.meter());
-  List all = to_items(call.input, call.meter());
-  std::ranges::reverse(all);
-  return JinjaValue::list(std::move(all), Row::kGenerator);
-}
-
 JinjaValue title(const Call& call) {
-  call.parameters("title");
   std::string word, out;
   const auto flush = [&] { out += python::capitalize(std::exchange(word, {})); };
   const std::string text = call.text();
@@ -402,224 +186,212 @@ JinjaValue title(const Call& call) {
   return JinjaValue(std::move(out));
 }
 
-JinjaValue trim(const Call& call) {
-  const auto given = call.parameters("trim", {"chars"});
+template <python::Side Where>
+JinjaValue strip(const Call& call) {
   const std::string text = call.text();
-  const bool is_plain = given[0] == nullptr || given[0]->is_none();
-  return call.like(
-      std::string(is_plain ? python::strip(text) : python::strip(text, given.text(0))));
-}
-
-JinjaValue format(const Call& call) {
-  if (!call.arguments.named.empty() || call.input.is_markup())
-    throw JinjaFault("format of such values is not supported");
-  return JinjaValue(percent_format(call.text(), call.arguments.positional, call.meter()));
-}
-
-JinjaValue escape(const Call& call) {
-  call.parameters("escape");
-  return call.input.is_markup() ? call.input : JinjaValue(python::escape_html(call.text()), true);
+  return call.like(std::string(call.is_given(0) ? python::strip(text, call.text(0), Where)
+                                                : python::strip(text, Where)));
 }
 
 template <std::string (*Map)(std::string_view)>
 JinjaValue map_text(const Call& call) {
-  call.parameters("a filter of case");
   return call.like(Map(call.text()));
 }
 
-constexpr auto kFilters = std::to_array<Filter>({
-    {"abs", absolute},
-    {"capitalize", map_text<python::capitalize>},
-    {"count", length},
-    {"d", standard},
-    {"default", standard},
-    {"dictsort", dictsort},
-    {"e", escape},
-    {"escape", escape},
-    {"first", [](const Call& call) { return first_or_last(call, true); }},
-    {"float", to_float},
-    {"format", format},
-    {"indent", indent},
-    {"int", to_integer},
-    {"items", items},
-    {"join", join},
-    {"last", [](const Call& call) { return first_or_last(call, false); }},
-    {"length", length},
-    {"list",
-     [](const Call& call) {
-       call.parameters("list");
-       return JinjaValue::list(to_items(call.input, call.meter()));
-     }},
-    {"lower", map_text<python::lower>},
-    {"map", map},
-    {"max", [](const Call& call) { return extreme(call, 1); }},
-    {"min", [](const Call& call) { return extreme(call, -1); }},
-    {"reject", [](const Call& call) { return select(call, false, false); }},
-    {"rejectattr", [](const Call& call) { return select(call, false, true); }},
-    {"replace", replace},
-    {"reverse", reverse},
-    {"round", round},
-    {"safe", [](const Call& call) { return JinjaValue(call.text(), true); }},
-    {"select", [](const Call& call) { return select(call, true, false); }},
-    {"selectattr", [](const Call& call) { return select(call, true, true); }},
-    {"sort", sort},
-    {"string", [](const Call& call) { return call.like(call.text()); }},
-    {"sum", sum},
-    {"title", title},
-    {"tojson", tojson},
-    {"trim", trim},
-    {"unique", unique},
-    {"upper", map_text<python::upper>},
+constexpr auto kFilters = std::to_array<JinjaBuiltin>({
+    {"capitalize", "", map_text<python::capitalize>},
+    {"count", "", length},
+    {"d", "default_value boolean", standard},
+    {"default", "default_value boolean", standard},
+    {"dictsort", "", dictsort},
+    {"first", "", [](const Call& call) { return first_or_last(call, true); }},
+    {"indent", "width first", indent},
+    {"int", "default", to_integer},
+    {"items", "",
+     [](const Call& call) { return JinjaValue::list(pairs_of(call), Row::kGenerator); }},
+    {"join", "d", join},
+    {"last", "", [](const Call& call) { return first_or_last(call, false); }},
+    {"length", "", length},
+    {"list", "",
+     [](const Call& call) { return JinjaValue::list(to_items(call.input, call.meter)); }},
+    {"lower", "", map_text<python::lower>},
+    {"replace", "old new count", replace},
+    {"safe", "", [](const Call& call) { return JinjaValue(call.text(), true); }},
+    {"string", "", [](const Call& call) { return call.like(call.text()); }},
+    {"title", "", title},
+    {"tojson", "ensure_ascii indent separators sort_keys", tojson},
+    {"trim", "chars", strip<python::Side::kBoth>},
+    {"unique", "", unique},
+    {"upper", "", map_text<python::upper>},
 });
 
-struct Test {
-  std::string_view name;
-  bool (*holds)(const Call&);
-};
-
-int64_t whole(const JinjaValue& value) {
-  check_defined(value);
-  const auto integer = value.try_integer();
-  if (!integer) throw JinjaFault("an integer test of a value of kind " + value.kind());
-  return *integer;
+template <bool (*Holds)(const JinjaValue&)>
+JinjaValue holds(const Call& call) {
+  return JinjaValue(Holds(call.input));
 }
 
-const JinjaValue& other(const Call& call) {
-  if (call.arguments.positional.size() != 1 || !call.arguments.named.empty())
-    throw JinjaFault("the test takes one argument");
-  return call.arguments.positional[0];
+JinjaValue is_equal(const Call& call) {
+  return JinjaValue(equal(call.input, call.require(0), call.meter));
+}
+JinjaValue is_unequal(const Call& call) { return JinjaValue(!is_equal(call).is_true()); }
+JinjaValue is_in(const Call& call) {
+  return JinjaValue(contains(call.require(0), call.input, call.meter));
 }
 
-bool is_equal(const Call& call) { return equal(call.input, other(call), call.meter()); }
-bool is_unequal(const Call& call) { return !is_equal(call); }
-bool is_less(const Call& call) { return compare(call.input, other(call), call.meter()) < 0; }
-bool is_at_most(const Call& call) { return compare(call.input, other(call), call.meter()) <= 0; }
-bool is_more(const Call& call) { return compare(call.input, other(call), call.meter()) > 0; }
-bool is_at_least(const Call& call) { return compare(call.input, other(call), call.meter()) >= 0; }
-bool is_iterable(const Call& call) {
-  return call.input.is_sequence() || call.input.is_text() || call.input.is_dictionary() ||
-         call.input.is_undefined();
+using Value = const JinjaValue&;
+bool is_iterable(Value value) {
+  return value.is_sequence() || value.is_text() || value.is_dictionary() || value.is_undefined();
+}
+bool is_sequence(Value value) {
+  return value.is_sequence() ? value.has_places() : is_iterable(value);
 }
 
-bool is_sequence(const Call& call) {
-  return call.input.is_sequence() ? call.input.has_places() : is_iterable(call);
-}
-
-bool is_divisible(const Call& call) {
-  const int64_t divisor = whole(other(call));
-  if (divisor == 0) throw JinjaFault("a division by zero");
-  return divisor == -1 || whole(call.input) % divisor == 0;
-}
-
-constexpr auto kTests = std::to_array<Test>({
-    {"!=", is_unequal},
-    {"<", is_less},
-    {"<=", is_at_most},
-    {"==", is_equal},
-    {">", is_more},
-    {">=", is_at_least},
-    {"boolean", [](const Call& call) { return call.input.is_bool(); }},
-    {"callable", [](const Call& call) { return call.input.is_callable(); }},
-    {"defined", [](const Call& call) { return !call.input.is_undefined(); }},
-    {"divisibleby", is_divisible},
-    {"eq", is_equal},
-    {"equalto", is_equal},
-    {"even", [](const Call& call) { return whole(call.input) % 2 == 0; }},
-    {"false", [](const Call& call) { return call.input.is_bool() && !call.input.is_true(); }},
-    {"float", [](const Call& call) { return call.input.is_float(); }},
-    {"ge", is_at_least},
-    {"greaterthan", is_more},
-    {"gt", is_more},
-    {"in", [](const Call& call) { return contains(other(call), call.input, call.meter()); }},
-    {"integer", [](const Call& call) { return call.input.try_integer() && !call.input.is_bool(); }},
-    {"iterable", is_iterable},
-    {"le", is_at_most},
-    {"lessthan", is_less},
-    {"lower", [](const Call& call) { return python::is_lower(call.text()); }},
-    {"lt", is_less},
-    {"mapping", [](const Call& call) { return call.input.is_dictionary(); }},
-    {"ne", is_unequal},
-    {"none", [](const Call& call) { return call.input.is_none(); }},
-    {"number", [](const Call& call) { return call.input.is_number(); }},
-    {"odd", [](const Call& call) { return whole(call.input) % 2 != 0; }},
-    {"sequence", is_sequence},
-    {"string", [](const Call& call) { return call.input.is_text(); }},
-    {"true", [](const Call& call) { return call.input.is_bool() && call.input.is_true(); }},
-    {"undefined", [](const Call& call) { return call.input.is_undefined(); }},
-    {"upper", [](const Call& call) { return python::is_upper(call.text()); }},
+constexpr auto kTests = std::to_array<JinjaBuiltin>({
+    {"!=", "other", is_unequal},
+    {"==", "other", is_equal},
+    {"boolean", "", holds<[](Value value) { return value.is_bool(); }>},
+    {"defined", "", holds<[](Value value) { return !value.is_undefined(); }>},
+    {"eq", "other", is_equal},
+    {"equalto", "other", is_equal},
+    {"false", "", holds<[](Value value) { return value.is_bool() && !value.is_true(); }>},
+    {"float", "", holds<[](Value value) { return value.is_float(); }>},
+    {"in", "seq", is_in},
+    {"integer", "", holds<[](Value value) { return value.try_integer() && !value.is_bool(); }>},
+    {"iterable", "", holds<is_iterable>},
+    {"mapping", "", holds<[](Value value) { return value.is_dictionary(); }>},
+    {"ne", "other", is_unequal},
+    {"none", "", holds<[](Value value) { return value.is_none(); }>},
+    {"number", "", holds<[](Value value) { return value.is_number(); }>},
+    {"sequence", "", holds<is_sequence>},
+    {"string", "", holds<[](Value value) { return value.is_text(); }>},
+    {"true", "", holds<[](Value value) { return value.is_bool() && value.is_true(); }>},
+    {"undefined", "", holds<[](Value value) { return value.is_undefined(); }>},
 });
 
-JinjaValue dictionary_of(const Call& call) {
-  JinjaValue::Pairs pairs;
-  if (call.arguments.positional.size() > 1) throw JinjaFault("dict takes one argument");
-  for (const JinjaValue& given : call.arguments.positional) {
-    if (!given.is_dictionary()) throw JinjaFault("dict takes a dict");
-    pairs = given.pairs();
+// --- methods
+
+// Calls a method of strings; that of another value is an error.
+template <JinjaValue (*Method)(const Call&)>
+JinjaValue of_text(const Call& call) {
+  if (!call.input.is_text()) call.fail_method();
+  call.meter.spend_bytes(std::ssize(call.input.text()));
+  return Method(call);
+}
+
+template <JinjaValue (*Method)(const Call&)>
+JinjaValue of_dictionary(const Call& call) {
+  if (!call.input.is_dictionary()) call.fail_method();
+  return Method(call);
+}
+
+[[noreturn]] JinjaValue no_method(const Call& call) { call.fail_method(); }
+
+JinjaValue texts(const std::vector<std::string_view>& parts, const Call& call) {
+  call.meter.spend_items(std::ssize(parts));
+  List items;
+  for (const std::string_view part : parts) items.push_back(call.like(std::string(part)));
+  return JinjaValue::list(std::move(items));
+}
+
+JinjaValue split(const Call& call) {
+  const int64_t limit = call.integer_or(1, -1);
+  const std::string& text = call.input.text();
+  if (!call.is_given(0)) return texts(python::split(text, limit), call);
+  if (call.text(0).empty()) throw JinjaFault("split at an empty string");
+  return texts(python::split(text, call.text(0), limit), call);
+}
+
+// Whether the string starts or ends with the argument, or one of a tuple.
+template <bool AtBegin>
+JinjaValue has_end(const Call& call) {
+  const std::string_view text = call.input.text();
+  const auto matches = [&](const JinjaValue& one) {
+    check_defined(one);
+    if (!one.is_text())
+      throw JinjaFault(
+          (AtBegin ? "startswith of a value of kind " : "endswith of a value of kind ") +
+          one.kind());
+    return AtBegin ? text.starts_with(one.text()) : text.ends_with(one.text());
+  };
+  const JinjaValue& affix = call.require(0);
+  return JinjaValue(affix.is_tuple() ? std::ranges::any_of(affix.items(), matches)
+                                     : matches(affix));
+}
+
+JinjaValue replace_text(const Call& call) {
+  const std::string& text = call.input.text();
+  call.meter.spend_bytes(python::count(text, call.text(0)) * std::ssize(call.text(1)));
+  return call.like(python::replace(text, call.text(0), call.text(1), call.integer_or(2, -1)));
+}
+
+JinjaValue join_texts(const Call& call) {
+  const std::string& between = call.input.text();
+  std::string out;
+  bool is_first = true;
+  for (const JinjaValue& item : to_items(call.require(0), call.meter)) {
+    if (!item.is_text()) throw JinjaFault("join of a value of kind " + item.kind());
+    call.meter.spend_bytes(std::ssize(item.text()) + std::ssize(between));
+    if (!std::exchange(is_first, false)) out += between;
+    out += item.text();
   }
-  for (const auto& [name, value] : call.arguments.named) {
-    const auto known = std::ranges::find_if(pairs, [&, key = &name](const auto& pair) {
-      return pair.first.is_text() && pair.first.text() == *key;
-    });
-    if (known != pairs.end()) {
-      known->second = value;
-    } else {
-      pairs.emplace_back(JinjaValue(name), value);
-    }
-  }
-  call.meter().spend_items(std::ssize(pairs));
-  return JinjaValue::dictionary(std::move(pairs));
+  return call.like(std::move(out));
 }
 
-JinjaValue make_namespace(const Call& call) {
-  const JinjaValue fields = dictionary_of(call);
-  JinjaNamespace& made = call.host.namespaces.emplace_back();
-  for (const auto& [key, value] : fields.pairs()) {
-    if (!key.is_text() || key.text().starts_with('_'))
-      throw JinjaFault("a field of a namespace must be a name without _ in front");
-    made.fields.emplace_back(key.text(), value);
-  }
-  return JinjaValue(&made);
+JinjaValue split_lines(const Call& call) {
+  return texts(python::split_lines(call.input.text()), call);
 }
 
-JinjaValue range(const Call& call) {
-  const auto given = call.parameters("range", {"start", "stop", "step"});
-  const int64_t first = given.integer_or(0, 0);
-  given.require(0);
-  const int64_t begin = given[1] == nullptr ? 0 : first;
-  const int64_t end = given[1] == nullptr ? first : given.integer_or(1, 0);
-  const int64_t step = given.integer_or(2, 1);
-  if (step == 0) throw JinjaFault("range with a step of 0");
-  constexpr int64_t kLongest = 100000;  // Jinja's limit
-  List numbers;
-  for (int64_t at = begin; step > 0 ? at < end : at > end;) {
-    if (std::ssize(numbers) >= kLongest) throw JinjaFault("range is too long");
-    numbers.emplace_back(at);
-    if (__builtin_add_overflow(at, step, &at)) break;
-  }
-  call.meter().spend_items(std::ssize(numbers));
-  return JinjaValue::list(std::move(numbers), Row::kView);
+JinjaValue get(const Call& call) {
+  call.meter.spend(std::ssize(call.input.pairs()) / 8);
+  if (const JinjaValue* found = call.input.try_find(call.require(0))) return *found;
+  return call[1] == nullptr ? JinjaValue::none() : *call[1];
 }
 
-JinjaValue raise(const Call& call) {
-  const auto given = call.parameters("raise_exception", {"message"});
-  throw JinjaFault("the template refuses: " + to_text(given.require(0), call.meter()));
+JinjaValue keys(const Call& call) {
+  return JinjaValue::list(to_items(call.input, call.meter), Row::kView);
 }
 
-JinjaValue time_now(const Call& call) {
-  const auto given = call.parameters("strftime_now", {"format"});
-  std::tm local{};
-  localtime_r(&call.host.now, &local);
-  std::array<char, 1024> text{};
-  const size_t size = std::strftime(text.data(), text.size(), given.text(0).c_str(), &local);
-  if (size == 0 && !given.text(0).empty()) throw JinjaFault("strftime_now: the format is too long");
-  return JinjaValue(std::string(text.data(), size));
+JinjaValue values(const Call& call) {
+  call.meter.spend_items(std::ssize(call.input.pairs()));
+  List all;
+  for (const auto& [key, value] : call.input.pairs()) all.push_back(value);
+  return JinjaValue::list(std::move(all), Row::kView);
 }
 
-constexpr auto kFunctions = std::to_array<Filter>({{"dict", dictionary_of},
-                                                   {"namespace", make_namespace},
-                                                   {"raise_exception", raise},
-                                                   {"range", range},
-                                                   {"strftime_now", time_now}});
+JinjaValue items(const Call& call) { return JinjaValue::list(pairs_of(call), Row::kView); }
+
+// The last ones would change a value, which the sandbox of transformers forbids: an error, but only
+// when a template calls them.
+constexpr auto kMethods = std::to_array<JinjaBuiltin>({
+    {"capitalize", "", of_text<map_text<python::capitalize>>},
+    {"endswith", "suffix", of_text<has_end<false>>},
+    {"get", "key default", of_dictionary<get>},
+    {"items", "", of_dictionary<items>},
+    {"join", "iterable", of_text<join_texts>},
+    {"keys", "", of_dictionary<keys>},
+    {"lower", "", of_text<map_text<python::lower>>},
+    {"lstrip", "chars", of_text<strip<python::Side::kLeft>>},
+    {"replace", "old new count", of_text<replace_text>},
+    {"rstrip", "chars", of_text<strip<python::Side::kRight>>},
+    {"split", "sep maxsplit", of_text<split>},
+    {"splitlines", "", of_text<split_lines>},
+    {"startswith", "prefix", of_text<has_end<true>>},
+    {"strip", "chars", of_text<strip<python::Side::kBoth>>},
+    {"title", "", of_text<map_text<python::title>>},
+    {"upper", "", of_text<map_text<python::upper>>},
+    {"values", "", of_dictionary<values>},
+    {"append", "object", no_method},
+    {"clear", "", no_method},
+    {"extend", "iterable", no_method},
+    {"insert", "index object", no_method},
+    {"pop", "index default", no_method},
+    {"popitem", "", no_method},
+    {"remove", "value", no_method},
+    {"reverse", "", no_method},
+    {"setdefault", "key default", no_method},
+    {"sort", "", no_method},
+    {"update", "other", no_method},
+});
 
 template <class Entry, size_t N>
 const Entry* try_find(const std::array<Entry, N>& entries, std::string_view name) {
@@ -629,38 +401,24 @@ const Entry* try_find(const std::array<Entry, N>& entries, std::string_view name
 
 }  // namespace
 
-bool is_jinja_filter(std::string_view name) { return try_find(kFilters, name) != nullptr; }
-bool is_jinja_test(std::string_view name) { return try_find(kTests, name) != nullptr; }
-bool is_jinja_function(std::string_view name) { return try_find(kFunctions, name) != nullptr; }
-
-bool is_loop_attribute(std::string_view name) {
-  static constexpr auto kAttributes = std::to_array<std::string_view>(
-      {"cycle", "depth", "depth0", "first", "index", "index0", "last", "length", "nextitem",
-       "previtem", "revindex", "revindex0"});
-  return std::ranges::find(kAttributes, name) != kAttributes.end();
+void JinjaCall::fail_method() const {
+  check_defined(input);
+  throw JinjaFault(fmt::format("a value of kind {} has no method {}", input.kind(), name_));
 }
 
-JinjaValue apply_jinja_filter(std::string_view name, const JinjaValue& input,
-                              const JinjaArguments& arguments, JinjaHost& host) {
-  constexpr int32_t kMostFilters = 20;
-  host.meter.spend(1);
-  if (host.depth >= kMostFilters) throw JinjaFault("filters are nested too deep");
-  ++host.depth;  // an error ends the rendering
-  JinjaValue value = try_find(kFilters, name)->call({input, arguments, host});
-  --host.depth;
-  return value;
-}
+const JinjaBuiltin* try_jinja_filter(std::string_view name) { return try_find(kFilters, name); }
+const JinjaBuiltin* try_jinja_test(std::string_view name) { return try_find(kTests, name); }
+const JinjaBuiltin* try_jinja_method(std::string_view name) { return try_find(kMethods, name); }
 
-bool apply_jinja_test(std::string_view name, const JinjaValue& input,
-                      const JinjaArguments& arguments, JinjaHost& host) {
-  host.meter.spend(1);
-  return try_find(kTests, name)->holds({input, arguments, host});
-}
-
-JinjaValue call_jinja_function(std::string_view name, const JinjaArguments& arguments,
-                               JinjaHost& host) {
-  const JinjaValue none;
-  return try_find(kFunctions, name)->call({none, arguments, host});
+JinjaValue sorted_by(Keyed keyed, bool is_reversed, JinjaMeter& meter) {
+  for (auto& [key, item] : keyed) key = without_case(key);
+  std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
+    return is_reversed ? compare(b.first, a.first, meter) < 0
+                       : compare(a.first, b.first, meter) < 0;
+  });
+  List out;
+  for (auto& [key, item] : keyed) out.push_back(std::move(item));
+  return JinjaValue::list(std::move(out));
 }
 
 }  // namespace tlt::chat_template

@@ -1,12 +1,12 @@
-// Callables of a template: filters, tests, functions, methods of strings, lists and dictionaries.
-// parse_jinja() rejects all others.
+// What a template can call: filters, tests, methods of strings and dictionaries, functions.
+// docs/chat_templates.md lists them; the parser rejects all others.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <ctime>
 #include <deque>
-#include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,60 +16,72 @@
 
 namespace tlt::chat_template {
 
+// The call of a builtin: the value before `|`, `is` or `.`, and an argument for each parameter.
+class JinjaCall {
+ public:
+  // REQUIRES: the builtin's name and the values outlive this.
+  JinjaCall(std::string_view name, const JinjaValue& input,
+            const std::vector<std::optional<JinjaValue>>& arguments, JinjaMeter& meter)
+      : input(input), meter(meter), name_(name), arguments_(arguments) {}
+
+  const JinjaValue& input;
+  JinjaMeter& meter;
+
+  // nullptr: not given.
+  const JinjaValue* operator[](size_t i) const { return arguments_[i] ? &*arguments_[i] : nullptr; }
+  bool is_given(size_t i) const { return arguments_[i] && !arguments_[i]->is_none(); }
+  // JinjaFault: not given; not of that kind.
+  const JinjaValue& require(size_t i) const;
+  const std::string& text(size_t i) const;
+  int64_t integer_or(size_t i, int64_t standard) const;
+  bool is_true(size_t i) const { return arguments_[i] && arguments_[i]->is_true(); }
+  // JinjaFault: the input, of this kind, has no such method.
+  [[noreturn]] void fail_method() const;
+
+  // The input as printed text, and a new string of its kind.
+  std::string text() const { return to_text(input, meter); }
+  JinjaValue like(std::string text) const { return JinjaValue(std::move(text), input.is_markup()); }
+
+ private:
+  const std::string_view name_;
+  const std::vector<std::optional<JinjaValue>>& arguments_;
+};
+
+struct JinjaBuiltin {
+  std::string_view name;
+  std::string_view parameters;  // names, separated by spaces
+  JinjaValue (*call)(const JinjaCall& call);
+};
+
+// nullptr: not supported.
+const JinjaBuiltin* try_jinja_filter(std::string_view name);
+const JinjaBuiltin* try_jinja_test(std::string_view name);
+const JinjaBuiltin* try_jinja_method(std::string_view name);
+
+// The items in the order of their keys (strings without regard to case), as Jinja's `sort`.
+JinjaValue sorted_by(std::vector<std::pair<JinjaValue, JinjaValue>> keyed, bool is_reversed,
+                     JinjaMeter& meter);
+
+// State of the rendering that functions need.
+struct JinjaHost {
+  JinjaMeter& meter;
+  std::deque<JinjaNamespace>& namespaces;
+  std::time_t now;
+};
+
 struct JinjaArguments {
   JinjaValue::List positional;
   std::vector<std::pair<std::string, JinjaValue>> named;
 };
 
-// State of the rendering that calls need.
-struct JinjaHost {
-  JinjaMeter& meter;
-  std::deque<JinjaNamespace>& namespaces;
-  std::time_t now;
-  int32_t depth = 0;  // nesting of filters that call filters
+struct JinjaFunction {
+  std::string_view name;
+  size_t most_arguments;  // by position
+  bool takes_names;       // any
+  JinjaValue (*call)(const JinjaArguments& arguments, JinjaHost& host);
 };
 
-// Arguments by the position or name of a parameter.
-//
-//   const JinjaParameters given("join", arguments, {"d", "attribute"});
-//   if (const JinjaValue* d = given[0]) …
-class JinjaParameters {
- public:
-  // JinjaFault: too many, of an unknown name, or given twice. REQUIRES: the arguments outlive this.
-  JinjaParameters(std::string_view what, const JinjaArguments& arguments,
-                  std::initializer_list<std::string_view> names);
-
-  const JinjaValue* operator[](size_t i) const { return values_[i]; }
-  // JinjaFault: not given.
-  const JinjaValue& require(size_t i) const;
-
-  // The argument as string or number, else the default. JinjaFault: of another kind.
-  const std::string& text(size_t i) const;
-  std::string text_or(size_t i, std::string_view standard) const;
-  int64_t integer_or(size_t i, int64_t standard) const;
-  bool is_true(size_t i, bool standard = false) const;
-
- private:
-  const std::string_view what_;
-  std::vector<const JinjaValue*> values_;
-};
-
-bool is_jinja_filter(std::string_view name);
-bool is_jinja_test(std::string_view name);
-bool is_jinja_function(std::string_view name);
-bool is_jinja_method(std::string_view name);
-bool is_loop_attribute(std::string_view name);
-
-// REQUIRES: the filter exists. JinjaFault: not applicable to these values.
-JinjaValue apply_jinja_filter(std::string_view name, const JinjaValue& input,
-                              const JinjaArguments& arguments, JinjaHost& host);
-bool apply_jinja_test(std::string_view name, const JinjaValue& input,
-                      const JinjaArguments& arguments, JinjaHost& host);
-JinjaValue call_jinja_function(std::string_view name, const JinjaArguments& arguments,
-                               JinjaHost& host);
-
-// JinjaFault: a value of that kind has no such method.
-JinjaValue call_jinja_method(const JinjaValue& object, std::string_view name,
-                             const JinjaArguments& arguments, JinjaHost& host);
+// nullptr: not supported.
+const JinjaFunction* try_jinja_function(std::string_view name);
 
 }  // namespace tlt::chat_template

@@ -112,7 +112,6 @@ class Lexer {
     if (!text.empty()) push(Kind::kText, std::string(text));
     advance(tag + 2 + (sign != '\0') - at_);
     if (sort == '#') return lex_comment();
-    if (sort == '%' && try_lex_raw()) return;
     push(sort == '%' ? Kind::kBlockBegin : Kind::kVariableBegin);
     lex_tag(sort == '%');
   }
@@ -131,50 +130,6 @@ class Lexer {
       skip_space();
     } else if (sign != '+' && rest().starts_with('\n')) {
       advance(1);
-    }
-  }
-
-  bool try_lex_word(std::string_view word) {
-    if (!rest().starts_with(word)) return false;
-    advance(word.size());
-    return true;
-  }
-
-  // After "{%": "raw %}" and everything up to "{% endraw %}".
-  bool try_lex_raw() {
-    const size_t at = at_;
-    const int line = line_;
-    skip_space();
-    const bool is_raw = try_lex_word("raw");
-    skip_space();
-    if (!is_raw || !(rest().starts_with("%}") || rest().starts_with("-%}"))) {
-      at_ = at;
-      line_ = line;
-      return false;
-    }
-    const bool strips = rest()[0] == '-';
-    advance(strips ? 3 : 2);
-    if (strips) skip_space();
-    const size_t begin = at_;
-    while (true) {
-      const size_t tag = source_.find("{%", at_);
-      if (tag == std::string::npos) fail("{% raw %} is not closed");
-      const int text_line = line_;
-      advance(tag + 2 - at_);
-      const char sign = rest().empty() ? '\0' : rest()[0];
-      if (sign == '-' || sign == '+') advance(1);
-      skip_space();
-      if (!try_lex_word("endraw")) continue;
-      skip_space();
-      const char end_sign = rest().empty() ? '\0' : rest()[0];
-      if (end_sign == '-' || end_sign == '+') advance(1);
-      if (!try_lex_word("%}")) continue;
-      const std::string_view text =
-          before_tag(std::string_view(source_).substr(begin, tag - begin), sign, false);
-      if (!text.empty())
-        tokens_.push_back({.kind = Kind::kText, .line = text_line, .text = std::string(text)});
-      end_block(end_sign);
-      return true;
     }
   }
 
@@ -216,42 +171,27 @@ class Lexer {
     lex_operator();
   }
 
-  size_t digits_from(size_t at) const {
-    while (at < rest().size() &&
-           (is_digit(rest()[at]) ||
-            (rest()[at] == '_' && at + 1 < rest().size() && is_digit(rest()[at + 1]))))
-      ++at;
-    return at;
-  }
-
   void lex_number() {
+    const auto digits_from = [&](size_t at) {
+      while (at < rest().size() && is_digit(rest()[at])) ++at;
+      return at;
+    };
     size_t size = digits_from(0);
-    bool is_float = false;
-    const auto is_digit_at = [&](size_t at) { return at < rest().size() && is_digit(rest()[at]); };
     const bool after_dot = !tokens_.empty() && tokens_.back().text == ".";
-    if (!after_dot && size < rest().size() && rest()[size] == '.' && is_digit_at(size + 1)) {
-      size = digits_from(size + 1);
-      is_float = true;
-    }
-    if (!after_dot && size < rest().size() && (rest()[size] == 'e' || rest()[size] == 'E')) {
-      const size_t sign =
-          size + 1 < rest().size() && (rest()[size + 1] == '-' || rest()[size + 1] == '+');
-      if (is_digit_at(size + 1 + sign)) {
-        size = digits_from(size + 1 + sign);
-        is_float = true;
-      }
-    }
-    std::string digits(rest().substr(0, size));
-    std::erase(digits, '_');
+    const bool is_float =
+        !after_dot && rest().substr(size).starts_with('.') && digits_from(size + 1) > size + 1;
+    if (is_float) size = digits_from(size + 1);
+    const std::string digits(rest().substr(0, size));
+    if (size < rest().size() && is_name_begin(rest()[size]))
+      fail(fmt::format("a number like {}{} is not supported; write it with digits and a point only",
+                       digits, rest()[size]));
     push(is_float ? Kind::kFloat : Kind::kInteger, digits);
     const auto number = python::try_float(digits);
     const auto integer = python::try_integer(digits);
     if (is_float ? !number : !integer || (digits.size() > 1 && digits[0] == '0'))
       fail(digits + " is not a valid number");
-    if (is_float)
-      tokens_.back().number = *number;
-    else
-      tokens_.back().integer = *integer;
+    tokens_.back().number = number.value_or(0);
+    tokens_.back().integer = integer.value_or(0);
     advance(size);
   }
 
@@ -277,19 +217,13 @@ class Lexer {
       const size_t letter = kLetters.find(text[at]);
       if (letter < kMeanings.size()) {
         out += kMeanings[letter];
-      } else if (text[at] == 'x' || text[at] == 'u' || text[at] == 'U') {
-        const size_t digits = text[at] == 'x' ? 2 : text[at] == 'u' ? 4 : 8;
-        append_code(out, text.substr(at + 1, digits), digits, 16);
+      } else if (text[at] == 'x' || text[at] == 'u') {
+        const size_t digits = text[at] == 'x' ? 2 : 4;
+        append_code(out, text.substr(at + 1, digits), digits);
         at += digits;
-      } else if (text[at] >= '0' && text[at] <= '7') {
-        size_t digits = 1;
-        while (digits < 3 && at + digits < text.size() && text[at + digits] >= '0' &&
-               text[at + digits] <= '7')
-          ++digits;
-        append_code(out, text.substr(at, digits), digits, 8);
-        at += digits - 1;
-      } else if (text[at] == 'N') {
-        fail("\\N{…} in a string is not supported");
+      } else if (text[at] == 'U' || text[at] == 'N' || is_digit(text[at])) {
+        fail(
+            fmt::format("\\{} in a string is not supported; write the character or \\u", text[at]));
       } else if (letter == std::string_view::npos) {
         out += '\\';
         out += text[at];
@@ -298,12 +232,12 @@ class Lexer {
     return out;
   }
 
-  void append_code(std::string& out, std::string_view digits, size_t size, int base) const {
+  void append_code(std::string& out, std::string_view digits, size_t size) const {
     uint32_t code = 0;
     const char* end = digits.data() + digits.size();
-    const auto read = std::from_chars(digits.data(), end, code, base);
+    const auto read = std::from_chars(digits.data(), end, code, 16);
     const bool is_good = digits.size() == size && read.ec == std::errc() && read.ptr == end &&
-                         code <= 0x10FFFF && !(code >= 0xD800 && code <= 0xDFFF);
+                         !(code >= 0xD800 && code <= 0xDFFF);
     if (!is_good) fail("a string has an invalid escape: " + std::string(digits));
     python::append(out, static_cast<char32_t>(code));
   }

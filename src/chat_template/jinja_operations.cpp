@@ -34,16 +34,6 @@ int64_t remainder(int64_t a, int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-int64_t power(int64_t base, int64_t exponent) {
-  int64_t result = 1;
-  // With more than 64 steps only these bases stay within 64 bits.
-  if (base == 0 || base == 1) return exponent == 0 ? 1 : base;
-  if (base == -1) return exponent % 2 == 0 ? 1 : -1;
-  for (; exponent > 0; --exponent)
-    if (__builtin_mul_overflow(result, base, &result)) fail_large();
-  return result;
-}
-
 JinjaValue whole_arithmetic(std::string_view sign, int64_t a, int64_t b) {
   int64_t result = 0;
   bool is_large = false;
@@ -55,10 +45,8 @@ JinjaValue whole_arithmetic(std::string_view sign, int64_t a, int64_t b) {
     is_large = __builtin_mul_overflow(a, b, &result);
   } else if (sign == "//") {
     result = floor_divide(a, b);
-  } else if (sign == "%") {
-    result = remainder(a, b);
   } else {
-    result = power(a, b);
+    result = remainder(a, b);
   }
   if (is_large) fail_large();
   return JinjaValue(result);
@@ -68,11 +56,6 @@ JinjaValue float_arithmetic(std::string_view sign, double a, double b) {
   if (sign == "+") return JinjaValue(a + b);
   if (sign == "-") return JinjaValue(a - b);
   if (sign == "*") return JinjaValue(a * b);
-  if (sign == "**") {
-    const double result = std::pow(a, b);
-    if (!std::isfinite(result)) throw JinjaFault("a number is too large");
-    return JinjaValue(result);
-  }
   if (b == 0) throw JinjaFault("a division by zero");
   if (sign == "/") return JinjaValue(a / b);
   double rest = std::fmod(a, b);
@@ -117,35 +100,30 @@ JinjaValue joined(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
   return JinjaValue::list(std::move(items), a.row());
 }
 
-bool is_either(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::ranges::find(names, name) != names.end();
+// Whether a list of words like " get items " has the word.
+bool is_one_of(std::string_view words, const std::string& word) {
+  return word.find(' ') == std::string::npos && words.find(" " + word + " ") != words.npos;
 }
 
 // Python's own attributes of a value take precedence over a dictionary's keys.
-bool has_method(const JinjaValue& value, std::string_view name) {
-  if (value.is_dictionary())
-    return is_either(name, {"copy", "fromkeys", "get", "items", "keys", "values"});
-  if (value.has_places()) return is_either(name, {"count", "index"});
+bool has_method(const JinjaValue& value, const std::string& name) {
+  if (value.is_dictionary()) return is_one_of(" copy fromkeys get items keys values ", name);
+  if (value.has_places()) return is_one_of(" count index ", name);
   return value.is_text() &&
-         is_either(name, {"capitalize",   "casefold",     "center",    "count",     "encode",
-                          "endswith",     "expandtabs",   "find",      "format",    "format_map",
-                          "index",        "isalnum",      "isalpha",   "isascii",   "isdecimal",
-                          "isdigit",      "isidentifier", "islower",   "isnumeric", "isprintable",
-                          "isspace",      "istitle",      "isupper",   "join",      "ljust",
-                          "lower",        "lstrip",       "maketrans", "partition", "removeprefix",
-                          "removesuffix", "replace",      "rfind",     "rindex",    "rjust",
-                          "rpartition",   "rsplit",       "rstrip",    "split",     "splitlines",
-                          "startswith",   "strip",        "swapcase",  "title",     "translate",
-                          "upper",        "zfill"});
+         is_one_of(
+             " capitalize casefold center count encode endswith expandtabs find format format_map "
+             "index isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric "
+             "isprintable isspace istitle isupper join ljust lower lstrip maketrans partition "
+             "removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split "
+             "splitlines startswith strip swapcase title translate upper zfill ",
+             name);
 }
 
 // Methods that change a value, which the sandbox of transformers hides.
-bool is_hidden(const JinjaValue& value, std::string_view name) {
-  return (value.is_dictionary() &&
-          is_either(name, {"clear", "pop", "popitem", "setdefault", "update"})) ||
+bool is_hidden(const JinjaValue& value, const std::string& name) {
+  return (value.is_dictionary() && is_one_of(" clear pop popitem setdefault update ", name)) ||
          (value.is_row(JinjaValue::Row::kList) &&
-          is_either(name, {"append", "clear", "copy", "extend", "insert", "pop", "remove",
-                           "reverse", "sort"}));
+          is_one_of(" append clear copy extend insert pop remove reverse sort ", name));
 }
 
 JinjaValue method_of(const JinjaValue& value, const std::string& name) {
@@ -175,9 +153,7 @@ JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaVal
   meter.spend(1);
   const auto x = a.try_integer(), y = b.try_integer();
   if (a.is_number() && b.is_number()) {
-    const bool is_whole = x && y && sign != "/" && !(sign == "**" && *y < 0);
-    if (!is_whole && sign == "**" && (a.number() < 0 || a.number() == 0))
-      throw JinjaFault("a power of such numbers is not supported");
+    const bool is_whole = x && y && sign != "/";
     return is_whole ? whole_arithmetic(sign, *x, *y)
                     : float_arithmetic(sign, a.number(), b.number());
   }
@@ -187,10 +163,8 @@ JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaVal
     return joined(a, b, meter);
   if (sign == "*" && is_row && y) return repeated(a, *y, meter);
   if (sign == "*" && x && (b.is_text() || b.has_places())) return repeated(b, *x, meter);
-  if (sign == "%" && a.is_text() && !a.is_markup() && !b.is_undefined()) {
-    const JinjaValue::List values = b.is_tuple() ? b.items() : JinjaValue::List{b};
-    return JinjaValue(percent_format(a.text(), values, meter));
-  }
+  if (sign == "%" && a.is_text())
+    throw JinjaFault("% after a string is not supported; write ~ between the parts");
   fail_sign(sign, a, b);
 }
 
@@ -268,48 +242,6 @@ bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaMeter& meter
   if (!whole.is_sequence()) throw JinjaFault("in " + whole.kind() + " is not possible");
   return std::ranges::any_of(whole.items(),
                              [&](const JinjaValue& item) { return equal(item, part, meter); });
-}
-
-std::string percent_format(const std::string& text, const JinjaValue::List& values,
-                           JinjaMeter& meter) {
-  std::string out;
-  size_t used = 0;
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (text[at] != '%') {
-      out += text[at];
-      continue;
-    }
-    ++at;
-    if (at < text.size() && text[at] == '%') {
-      out += '%';
-      continue;
-    }
-    int precision = -1;
-    if (at + 1 < text.size() && text[at] == '.' && text[at + 1] >= '0' && text[at + 1] <= '9') {
-      precision = text[at + 1] - '0';
-      at += 2;
-    }
-    const char sort = at < text.size() ? text[at] : '\0';
-    if (used >= values.size()) throw JinjaFault("too few values for the % in a string");
-    const JinjaValue& value = values[used++];
-    check_defined(value);
-    if (sort == 's' && precision < 0) {
-      out += to_text(value, meter);
-    } else if (sort == 'r' && precision < 0) {
-      out += to_repr(value, meter);
-    } else if ((sort == 'd' || sort == 'i') && precision < 0 && value.is_number()) {
-      if (std::fabs(value.number()) >= 9e18) fail_large();
-      out += std::to_string(value.try_integer().value_or(static_cast<int64_t>(value.number())));
-    } else if (sort == 'f' && value.is_number()) {
-      out += fmt::format("{:.{}f}", value.number(), precision < 0 ? 6 : precision);
-    } else {
-      throw JinjaFault(
-          fmt::format("%{} of a value of kind {} is not supported", sort, value.kind()));
-    }
-  }
-  if (used < values.size()) throw JinjaFault("too many values for the % in a string");
-  meter.spend_bytes(std::ssize(out));
-  return out;
 }
 
 }  // namespace tlt::chat_template

@@ -11,7 +11,7 @@
 
 namespace tlt::chat_template {
 
-// a + b and so on; the sign is one of + - * / // % **. JinjaFault: not possible for these values.
+// a + b and so on; the sign is one of + - * / // %. JinjaFault: not possible for these values.
 JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
                       JinjaMeter& meter);
 
@@ -27,10 +27,6 @@ JinjaValue slice_of(const JinjaValue& value, const JinjaSlice& slice, JinjaMeter
 
 // `part in whole`.
 bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaMeter& meter);
-
-// string % values: %s, %d, %r, %f with a precision, %%.
-std::string percent_format(const std::string& text, const JinjaValue::List& values,
-                           JinjaMeter& meter);
 
 // JinjaFault: the value is undefined. All uses check this except printing, tests and loops.
 void check_defined(const JinjaValue& value);

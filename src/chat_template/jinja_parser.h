@@ -1,5 +1,5 @@
 // Parses a Jinja template into its syntax tree and rejects everything that the renderer does not
-// support: tags, filters, tests, functions, methods.
+// support: statements, filters, tests, functions, methods, arguments.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

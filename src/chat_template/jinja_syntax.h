@@ -18,30 +18,32 @@ namespace tlt::chat_template {
 
 inline constexpr int32_t kMaxJinjaDepth = 150;
 
+struct JinjaBuiltin;
 struct JinjaExpression;
 using JinjaExpressionPtr = std::unique_ptr<JinjaExpression>;
 
 enum class JinjaOperator {
   kConstant,
-  kInput,  // of a filter around a block: the output of the block
+  kItem,  // the item that kMap, kSelect and kSort visit
   kName,
-  kLoop,  // loop.NAME; without a name, and called: loop(children)
+  kLoop,  // loop.NAME
   kList,
   kTuple,
   kDictionary,  // parts: key, value, key, value …
   kAttribute,   // parts[0].NAME
-  kItem,        // parts[0][parts[1]]
+  kSubscript,   // parts[0][parts[1]]
   kSlice,       // parts[0][parts[1] : parts[2] : parts[3]], each may be nullptr
-  kCall,        // parts[0](parts[1] …, keywords)
-  kFilter,      // parts[0] | NAME(parts[1] …, keywords)
-  kTest,        // parts[0] is NAME(parts[1] …)
+  kCall,        // parts[0](parts[1] …, keywords), of a function or macro
+  kBuiltin,     // a filter, test or method of parts[0]; parts[1] …: its parameters, or nullptr
+  kMap,         // parts[1] of each item of parts[0]
+  kSelect,      // the items of parts[0] for which parts[1] is true
+  kSort,        // the items of parts[0] by parts[1]; parts[2]: whether in reverse, or nullptr
   kNot,
   kNegative,
-  kPositive,
   kAnd,
   kOr,
   kConditional,  // parts[0] if parts[1] else parts[2], which may be nullptr
-  kCompare,      // parts[0] names[0] parts[1] names[1] parts[2] …
+  kCompare,      // parts[0] NAME parts[1]
   kConcatenate,  // parts[0] ~ parts[1] …
   kArithmetic,   // parts[0] NAME parts[1]
 };
@@ -52,9 +54,9 @@ struct JinjaExpression {
   int32_t depth = 1;
   std::string name;
   JinjaValue constant;
+  const JinjaBuiltin* builtin = nullptr;
   std::vector<JinjaExpressionPtr> parts;
   std::vector<std::pair<std::string, JinjaExpressionPtr>> keywords;
-  std::vector<std::string> names;
 };
 
 using JinjaBody = std::vector<std::unique_ptr<JinjaStatement>>;
@@ -62,15 +64,12 @@ using JinjaBody = std::vector<std::unique_ptr<JinjaStatement>>;
 enum class JinjaTag {
   kText,
   kPrint,
-  kSet,          // targets = expression
-  kSetBlock,     // targets = body, through the filter `expression` if given
-  kIf,           // branches
-  kFor,          // targets in expression if condition: body, else other
-  kMacro,        // text(parameters): body
-  kCallBlock,    // the call `expression` of a macro, whose caller(parameters) is body
-  kWith,         // targets, one for each of `values`: body
-  kFilterBlock,  // body through the filter `expression`
-  kGeneration,   // body
+  kSet,         // targets = expression
+  kSetBlock,    // targets = body
+  kIf,          // branches
+  kFor,         // targets in expression if condition: body, else other
+  kMacro,       // text(parameters): body
+  kGeneration,  // body
   kBreak,
   kContinue,
 };
@@ -91,10 +90,7 @@ struct JinjaStatement {
   std::string text;
   JinjaExpressionPtr expression, condition;
   std::vector<JinjaTarget> targets;
-  bool is_unpacked = false;   // several targets, or one with a comma
-  bool is_recursive = false;  // a loop whose body may call it for other items
-  bool uses_caller = false;   // a macro that a call block may call
-  std::vector<JinjaExpressionPtr> values;
+  bool is_unpacked = false;                                            // several targets
   std::vector<std::pair<std::string, JinjaExpressionPtr>> parameters;  // nullptr: no default
   std::vector<JinjaBranch> branches;
   JinjaBody body, other;

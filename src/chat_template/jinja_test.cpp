@@ -41,15 +41,15 @@ struct Case {
 // Every value is that of transformers 5.23 (Jinja 3.1.6).
 TEST(JinjaTest, ExpressionsMatchPython) {
   for (const Case& one : std::initializer_list<Case>{
-           {"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 1 + 2 * 3 }}",
-            "3 -4 2 3.5 1024 7"},
-           {"{{ 1e16 }} {{ 0.0001 }} {{ 1e-5 }} {{ 3.0 }} {{ -0.0 }} {{ 1e22 + 1 }}",
+           {"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 1 + 2 * 3 }}", "3 -4 2 3.5 7"},
+           {"{{ 10000000000000000.0 }} {{ 0.0001 }} {{ 0.00001 }} {{ 3.0 }} {{ -0.0 }} "
+            "{{ 10000000000000000000000.0 + 1 }}",
             "1e+16 0.0001 1e-05 3.0 -0.0 1e+22"},
            {"{{ 'a' ~ 1 ~ none ~ true ~ missing }}", "a1NoneTrue"},
            {"{{ [1, 'a', none, 1.5, (1,), {'k': \"it's\"}] }}",
             "[1, 'a', None, 1.5, (1,), {'k': \"it's\"}]"},
            {"{{ '\\u200b\\x85\\t' | list }}", "['\\u200b', '\\x85', '\\t']"},
-           {"{{ 1 < 2 < 3 }} {{ 1 == 1.0 == true }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }}",
+           {"{{ 1 < 2 }} {{ 1.0 == true }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }}",
             "True True True True"},
            {"{{ 'b' in names }} {{ 'z' not in names }} {{ 'or' in name }} {{ 'a' in dict }} "
             "{{ 'x' in missing }}",
@@ -57,7 +57,7 @@ TEST(JinjaTest, ExpressionsMatchPython) {
            {"{{ missing is defined }} {{ name is defined }} {{ nothing is none }} {{ 1 is number "
             "}} "
             "{{ true is number }} {{ name is sequence }} {{ dict is mapping }} {{ yes is true }} "
-            "{{ 1 is true }} {{ missing is iterable }} {{ 4 is divisibleby 2 }} {{ 1 is in list }}",
+            "{{ 1 is true }} {{ missing is iterable }} {{ 1 is in list }} {{ 1 is ne 2 }}",
             "False True True True True True True True False True True True"},
            {"{{ 'x' if n > 2 else 'y' }}{{ 'z' if n > 5 }}", "x"},
            {"{{ list[0] }} {{ list[-1] }} {{ list[1:] }} {{ list[::-1] }} {{ list[:-1] }} "
@@ -66,10 +66,9 @@ TEST(JinjaTest, ExpressionsMatchPython) {
            {"{{ dict.b }} {{ dict['a'][1] }} {{ dict.zzz is defined }} {{ dict['items'] }} "
             "{{ dict.get('b') }} {{ dict.get('z', 4) }} {{ dict.items is defined }}",
             "1 x False 5 1 4 True"},
-           {"{{ rows.0.k }} {{ not yes }} {{ yes and 0 }} {{ 0 or 'x' }} {{ -n }} {{ +n }}",
-            "x False 0 x -3 3"},
-           {"{{ [1] + [2] }} {{ 'ab' * 2 }} {{ [0] * 3 }} {{ '%s-%d' % ('a', 3) }}",
-            "[1, 2] abab [0, 0, 0] a-3"},
+           {"{{ rows.0.k }} {{ not yes }} {{ yes and 0 }} {{ 0 or 'x' }} {{ -n }}",
+            "x False 0 x -3"},
+           {"{{ [1] + [2] }} {{ 'ab' * 2 }} {{ [0] * 3 }}", "[1, 2] abab [0, 0, 0]"},
            {"{{ {'a': 1, 'a': 2} }} {{ range(3) | list }}", "{'a': 2} [0, 1, 2]"},
            {"{{ ('<' | safe) + '<' }} {{ '<' ~ ('>' | safe) }}", "<&lt; <>"},
            {"{{ strftime_now('%d %b %Y') }}", "14 Nov 2023"}})
@@ -86,58 +85,51 @@ TEST(JinjaTest, FiltersMatchJinja) {
             "\"<&>ä\x7f\\n\" \"\\u00e4\""},
            {"{{ text | trim }}|{{ 'xxaxx' | trim('x') }}|{{ '\xC2\xA0 a\x1C' | trim }}",
             "a,b,,c|a|a"},
-           {"{{ names | sort }} {{ names | sort(reverse=true, case_sensitive=true) }} "
-            "{{ list | sort | join('-') }}",
-            "['A', 'b', 'c'] ['c', 'b', 'A'] 1-2-3"},
+           {"{{ names | sort }} {{ names | sort(reverse=true) }} "
+            "{{ list | sort | join('-') }} {{ rows | sort(attribute='k', reverse=true) | "
+            "map(attribute='k') | join }}",
+            "['A', 'b', 'c'] ['c', 'b', 'A'] 1-2-3 yxx"},
            {"{{ names | map('upper') | list }} {{ rows | map(attribute='v', default=0) | list }}",
             "['B', 'A', 'C'] [1, 2, 0]"},
            {"{{ rows | selectattr('k', 'equalto', 'x') | list | length }} "
-            "{{ rows | rejectattr('v', 'defined') | list }} {{ list | select('odd') | list }} "
-            "{{ list | reject('gt', 1) | list }} {{ nothing | select | list }}",
-            "2 [{'k': 'x'}] [3, 1] [1] []"},
-           {"{{ list | first }} {{ list | last }} {{ list | max }} {{ list | min }} {{ list | sum "
+            "{{ rows | rejectattr('v', 'defined') | list }} {{ list | select('in', [1, 3]) | list "
             "}} "
-            "{{ [] | first is defined }} {{ rows | map(attribute='k') | unique | join }}",
-            "3 2 3 1 6 False xy"},
+            "{{ list | reject('eq', 1) | list }} {{ nothing | select | list }} "
+            "{{ [[0, 'a'], [1, 'b']] | map(attribute=1) | select('string') | join }}",
+            "2 [{'k': 'x'}] [3, 1] [3, 2] [] ab"},
+           {"{{ list | first }} {{ list | last }} {{ [] | first is defined }} "
+            "{{ rows | map(attribute='k') | unique | join }}",
+            "3 2 False xy"},
            {"{{ missing | default('d') }} {{ '' | default('d') }} {{ '' | default('d', true) }} "
             "{{ 0 | d(5) }}",
             "d  d 0"},
            {"{{ 'a-b c' | title }} {{ 'aBC' | capitalize }} {{ 'äB' | upper }} {{ 'ÄB' | lower }}",
             "A-B C Abc ÄB äb"},
-           {"{{ ' 12 ' | int }} {{ '1.9' | int }} {{ 'x' | int(-1) }} {{ 'ff' | int(0, 16) }} "
-            "{{ '1_0' | float }} {{ 2.5 | round }} {{ 2.567 | round(1) }} {{ 2.1 | round(0, "
-            "'ceil') }}",
-            "12 1 -1 255 10.0 2.0 2.6 3.0"},
+           {"{{ ' 12 ' | int }} {{ '1.9' | int }} {{ 'x' | int(-1) }} {{ '1_0' | int }}",
+            "12 1 -1 10"},
            {"{{ 'a\\n\\nb' | indent }}|{{ 'a\\nb' | indent(2, true) }}", "a\n\n    b|  a\n  b"},
            {"{{ dict | dictsort | map('first') | join(',') }} {{ dict | items | list | length }}",
             "a,b,items,quote\" 4"},
            {"{{ 'aXbX' | replace('X', '-') }} {{ 'aaa' | replace('a', 'b', 2) }} {{ 'ab' | "
             "replace('', '.') }}",
             "a-b- bba .a.b."},
-           {"{{ 'äb' | length }} {{ 'ab' | reverse }} {{ list | reverse | list }} {{ 5 | string }}",
-            "2 ba [2, 1, 3] 5"},
-           {"{{ '<b>' | e }} {{ -3 | abs }} {{ '%s!' | format('a') }}", "&lt;b&gt; 3 a!"}})
+           {"{{ 'äb' | length }} {{ 5 | string }}", "2 5"}})
     EXPECT_EQ(render(one.source), one.want) << one.source;
 }
 
 TEST(JinjaTest, MethodsMatchStr) {
   for (const Case& one : std::initializer_list<Case>{
            {"{{ text.strip().split(',') }} {{ ' a  b '.split() }} {{ 'a b c'.split(' ', 1) }} "
-            "{{ 'a b c'.rsplit(' ', 1) }} {{ ' a b '.split(none, 1) }} {{ ''.split() }}",
-            "['a', 'b', '', 'c'] ['a', 'b'] ['a', 'b c'] ['a b', 'c'] ['a', 'b '] []"},
+            "{{ ' a b '.split(none, 1) }} {{ ''.split() }}",
+            "['a', 'b', '', 'c'] ['a', 'b'] ['a', 'b c'] ['a', 'b '] []"},
            {"{{ 'xaxbx'.strip('x') }} {{ 'xa'.lstrip('x') }} {{ 'ax'.rstrip('x') }}", "axb a a"},
-           {"{{ 'abc'.startswith('ab') }} {{ 'abc'.endswith(('x', 'c')) }} {{ 'abc'.find('c') }} "
-            "{{ 'äbä'.rfind('ä') }} {{ 'aaa'.count('a') }}",
-            "True True 2 2 3"},
+           {"{{ 'abc'.startswith('ab') }} {{ 'abc'.endswith(('x', 'c')) }}", "True True"},
            {"{{ 'it is'.title() }} {{ \"they're\".title() }} {{ 'aB'.upper() }} {{ 'aB'.lower() }} "
             "{{ 'ab'.capitalize() }}",
             "It Is They'Re AB ab Ab"},
            {"{{ 'a\\nb\\r\\nc\\n'.splitlines() }} {{ '-'.join(names) }} {{ 'ab'.replace('b', 'c') "
             "}}",
             "['a', 'b', 'c'] b-A-c ac"},
-           {"{{ '{}{}{x}{{}}'.format('a', 'b', x=3) }} {{ 'abc'.removeprefix('a') }} "
-            "{{ 'abc'.removesuffix('c') }} {{ '12'.isdigit() }} {{ ''.isdigit() }}",
-            "ab3{} bc ab True False"},
            {"{% for k, v in dict.items() %}{{ k }}={{ v }};{% endfor %}{{ dict.keys() | list }}"
             "{{ dict.values() | list | length }}",
             "b=1;a=[1, 'x'];items=5;quote\"=it's;['b', 'a', 'items', 'quote\"']4"}})
@@ -153,9 +145,9 @@ TEST(JinjaTest, StatementsAndTheirScopes) {
             "6"},
            {"{% for i in list %}{{ loop.index0 }}{{ loop.index }}{{ loop.revindex }}{{ loop.first "
             "}}"
-            "{{ loop.last }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('a', 'b') }};"
+            "{{ loop.last }}{{ loop.previtem }}{{ loop.nextitem }};"
             "{% endfor %}",
-            "013TrueFalse1a;122FalseFalse32b;231FalseTrue1a;"},
+            "013TrueFalse1;122FalseFalse32;231FalseTrue1;"},
            {"{% for r in rows if r.v is defined %}{{ loop.length }}{{ r.k }}{% else %}none"
             "{% endfor %}{% for r in [] %}{% else %}none{% endfor %}",
             "2x2ynone"},
@@ -167,12 +159,9 @@ TEST(JinjaTest, StatementsAndTheirScopes) {
             "[xB3][213]"},
            {"{% set a %}in{{ n }}{% set hidden = 1 %}{% endset %}{{ a }}{{ hidden is defined }}",
             "in3False"},
-           {"{% set a | upper | trim %} x {% endset %}{{ a }}{% filter upper %}y{% endfilter %}",
-            "XY"},
-           {"{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a is defined }}", "3False"},
            {"{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set t = 1, %}{{ t }}", "12(1,)"},
            {"{% if no %}a{% elif yes %}b{% else %}c{% endif %}", "b"},
-           {"{% raw %}{{ x }}{% endraw %}{# comment #}!", "{{ x }}!"}})
+           {"{# comment #}!", "!"}})
     EXPECT_EQ(render(one.source), one.want) << one.source;
 }
 
@@ -191,35 +180,122 @@ TEST(JinjaTest, WhitespaceIsStrippedAsInTransformers) {
     EXPECT_EQ(render(one.source), one.want) << one.source;
 }
 
-TEST(JinjaTest, UnsupportedConstructsFailToParse) {
+TEST(JinjaTest, InvalidTemplatesFailToParse) {
   for (const Case& one : std::initializer_list<Case>{
-           {"a\nb {{ n | pprint }}", "t.jinja: line 2: the filter pprint is not supported"},
-           {"{{ n is prime }}", "t.jinja: line 1: the test prime is not supported"},
-           {"\n\n{% include 'x' %}", "t.jinja: line 3: the tag include is not supported here"},
-           {"{{ lipsum() }}", "t.jinja: line 1: the function lipsum is not supported"},
-           {"{{ 'a'.encode() }}", "t.jinja: line 1: the method encode is not supported"},
-           {"{{ list | map('nope') }}", "t.jinja: line 1: the filter nope is not supported"},
-           {"{% for i in list %}\n{{ loop(i) }}{% endfor %}",
-            "t.jinja: line 2: loop(…) needs {% for … recursive %}"},
-           {"{% for i in list recursive %}{{ loop(i, 1) }}{% endfor %}",
-            "t.jinja: line 1: loop(…) takes the items of the inner loop"},
-           {"{% call 5 %}{% endcall %}", "t.jinja: line 1: a call block needs the call of a macro"},
-           {"{{ caller() }}", "t.jinja: line 1: the name caller is not supported here"},
-           {"{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}",
-            "t.jinja: line 1: the name caller is not supported here"},
-           {"{% macro m(caller) %}{% endmacro %}",
-            "t.jinja: line 1: a parameter cannot be named caller"},
-           {"{% for i in list %}{{ loop.changed(i) }}{% endfor %}",
-            "t.jinja: line 1: loop.changed is not supported"},
-           {"{% set x %}{% generation %}{% endgeneration %}{% endset %}",
-            "t.jinja: line 1: generation inside a macro, a set, a filter, a call or a "
-            "recursive loop is not supported"},
+           {"{{ n is not }}", "t.jinja: line 1: a name is expected, not }}"},
+           {"{% set loop = 1 %}", "t.jinja: line 1: loop cannot be set"},
+           {"{{ n | trim('a', chars='b') }}", "t.jinja: line 1: the argument chars is given twice"},
            {"{{ 1 +", "t.jinja: line 1: {{ is not closed"},
            {"{% if yes %}\nx", "t.jinja: line 2: the template ends where {% endif %} is expected"},
            {"{{ (1] }}", "t.jinja: line 1: ] where ) is expected"},
            {"{{ ä }}", "t.jinja: line 1: an unexpected character: ä"},
-           {"{% endfor %}", "t.jinja: line 1: the tag endfor is not supported here"}})
+           {"{% break %}", "t.jinja: line 1: break is only supported in a loop"},
+           {"{% endfor %}", "t.jinja: line 1: the tag endfor ends no block"}})
     EXPECT_EQ(complaint(one.source), one.want) << one.source;
+}
+
+// Refused when the template is read, even where a rendering would not come.
+std::string refusal(const std::string& construct) {
+  try {
+    JinjaTemplate::parse("{% set text = 'a' %}\n{% if false %}\n" + construct + "{% endif %}", "t");
+    return "accepted";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+TEST(JinjaTest, WhatIsNotSupportedIsRefusedAtLoad) {
+  for (const char* filter : {"abs",         "attr('x')", "batch(2)",       "center",
+                             "e",           "escape",    "filesizeformat", "float",
+                             "forceescape", "format(1)", "groupby('x')",   "max",
+                             "min",         "pprint",    "random",         "reverse",
+                             "round",       "slice(2)",  "striptags",      "sum",
+                             "truncate",    "urlencode", "urlize",         "wordcount",
+                             "wordwrap",    "xmlattr"})
+    EXPECT_TRUE(
+        refusal(std::string("{{ text | ") + filter + " }}").starts_with("t: line 3: the filter "))
+        << filter;
+  for (const char* test :
+       {"callable", "divisibleby 2", "escaped", "even", "filter", "ge 1", "greaterthan 1", "gt 1",
+        "le 1", "lessthan 1", "lower", "lt 1", "odd", "sameas 1", "test", "upper"})
+    EXPECT_TRUE(
+        refusal(std::string("{{ text is ") + test + " }}").starts_with("t: line 3: the test "))
+        << test;
+  for (const char* method :
+       {"casefold",     "center",    "copy",    "count",   "encode",     "expandtabs",
+        "find",         "format",    "index",   "isalnum", "isalpha",    "isdigit",
+        "islower",      "isspace",   "isupper", "ljust",   "partition",  "removeprefix",
+        "removesuffix", "rfind",     "rindex",  "rjust",   "rpartition", "rsplit",
+        "swapcase",     "translate", "zfill"})
+    EXPECT_TRUE(refusal(std::string("{{ text.") + method + "('a') }}")
+                    .starts_with("t: line 3: the method "))
+        << method;
+  for (const char* statement :
+       {"autoescape true", "block a", "call text()", "do text", "extends 'a'", "filter upper",
+        "from 'a' import b", "import 'a' as b", "include 'a'", "print text", "raw", "trans",
+        "with a = 1"})
+    EXPECT_TRUE(
+        refusal(std::string("{% ") + statement + " %}").starts_with("t: line 3: the statement "))
+        << statement;
+  for (const char* function : {"cycler", "joiner", "lipsum", "nope"})
+    EXPECT_TRUE(
+        refusal(std::string("{{ ") + function + "() }}").starts_with("t: line 3: the function "))
+        << function;
+  for (const char* name : {"caller", "kwargs", "self", "super", "varargs"})
+    EXPECT_TRUE(refusal(std::string("{{ ") + name + " }}").starts_with("t: line 3: the name "))
+        << name;
+}
+
+TEST(JinjaTest, RefusalSaysWhatToWrite) {
+  const std::string page = " (docs/chat_templates.md)";
+  const std::string other =
+      "the line without it, in a file for data.chat_template=FILE.jinja" + page;
+  for (const auto& [construct, want] : std::initializer_list<std::pair<const char*, std::string>>{
+           {"{{ text | pprint }}", "the filter pprint is not supported; write " + other},
+           {"{{ [1] | reverse }}", "the filter reverse is not supported; write [::-1]" + page},
+           {"{{ [1] | map('nope') }}", "the filter nope is not supported; write " + other},
+           {"{{ [1] | select('odd') }}", "the test odd is not supported; write x % 2 == 1" + page},
+           {"{{ [1] | map(text) }}", "map needs names in quotes"},
+           {"{{ [1] | selectattr(text) }}", "selectattr needs names in quotes"},
+           {"{{ [1] | join('', attribute='a') }}",
+            "the argument attribute of join is not supported; write map(attribute=…) before join" +
+                page},
+           {"{{ [1] | sort(case_sensitive=true) }}",
+            "the argument case_sensitive of sort is not supported; write sort without it" + page},
+           {"{{ 'ff' | int(0, 16) }}",
+            "int with more than 1 arguments is not supported; write it without them" + page},
+           {"{{ 'a'.splitlines(true) }}",
+            "splitlines with more than 0 arguments is not supported; write it without them" + page},
+           {"{{ namespace([1]) }}", "namespace takes at most 0 arguments by position"},
+           {"{{ range(stop=1) }}", "range takes no arguments by name; write them by position"},
+           {"{{ range(*[1]) }}", "arguments with * are not supported; write each argument"},
+           {"{{ '%s' % text }}",
+            "the operator % is not supported; write ~ between the parts" + page},
+           {"{{ 2 ** 3 }}", "the operator ** is not supported; write a product" + page},
+           {"{{ +1 }}", "a value is expected, not \"+\""},
+           {"{{ 1 < 2 < 3 }}", "a < b < c is not supported; write a < b and b < c"},
+           {"{{ 1e3 }}",
+            "a number like 1e is not supported; write it with digits and a point only"},
+           {"{{ '\\U0001F600' }}", "\\U in a string is not supported; write the character or \\u"},
+           {"{{ [text][0]() }}", "only functions, macros and methods can be called"},
+           {"{% for i in [1] recursive %}{% endfor %}",
+            "a recursive loop is not supported; write a macro that calls itself"},
+           {"{% for i in [1] %}{{ loop.cycle(1) }}{% endfor %}",
+            "the attribute loop.cycle is not supported; write […][loop.index0 % n]" + page},
+           {"{% for i in [1] %}{{ loop.depth }}{% endfor %}",
+            "the attribute loop.depth is not supported; write " + other},
+           {"{% for i in [1] %}{% macro m() %}{% endmacro %}{% endfor %}",
+            "a macro inside a block is not supported; write it at the top level"},
+           {"{% macro m() %}{% macro k() %}{% endmacro %}{% endmacro %}",
+            "a macro inside a block is not supported; write it at the top level"},
+           {"{% macro m(caller) %}{% endmacro %}",
+            "the name caller is not supported; write " + other},
+           {"{% set x | upper %}{% endset %}",
+            "set with a filter is not supported; write the filter where the name is used"},
+           {"{% set x %}{% generation %}{% endgeneration %}{% endset %}",
+            "generation inside a macro or a set is not supported; write it around the place where "
+            "the text is printed"}})
+    EXPECT_EQ(refusal(construct), "t: line 3: " + want) << construct;
 }
 
 TEST(JinjaTest, RenderingErrorsHaveTheLine) {
@@ -228,6 +304,8 @@ TEST(JinjaTest, RenderingErrorsHaveTheLine) {
             "t.jinja: line 2: the template refuses: No World"},
            {"{{ 'a' + none }}", "t.jinja: line 1: str + None is not possible"},
            {"{{ missing.x }}", "t.jinja: line 1: missing is undefined"},
+           {"{{ name % 'a' }}",
+            "t.jinja: line 1: % after a string is not supported; write ~ between the parts"},
            {"{{ missing + 'a' }}", "t.jinja: line 1: missing is undefined"},
            {"{{ dict.b.c.d }}", "t.jinja: line 1: c is undefined"},
            {"{{ list.append(4) }}", "t.jinja: line 1: a value of kind list has no method append"},
@@ -254,8 +332,6 @@ TEST(JinjaTest, NoTemplateRunsEndlessly) {
   EXPECT_EQ(complaint("{% set ns = namespace(t=[1]) %}{% for i in range(999) %}"
                       "{% set ns.t = [ns.t] %}{% endfor %}"),
             "t.jinja: line 1: a value is nested more than 100 deep");
-  EXPECT_EQ(complaint("{% for i in list recursive %}{{ loop(list) }}{% endfor %}"),
-            "t.jinja: line 1: macros or blocks are nested too deep");
   EXPECT_EQ(complaint("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
             "t.jinja: line 1: macros or blocks are nested too deep");
   const auto many = [](const std::string& text, int count) {
@@ -265,12 +341,11 @@ TEST(JinjaTest, NoTemplateRunsEndlessly) {
   };
   for (const std::string& deep :
        {"{{ " + many("(", 100000), "{{ " + many("[", 9999) + many("]", 9999) + " }}",
-        "{{ 1" + many(" + 1", 100000) + " }}", "{{ n" + many("|abs", 9999) + " }}",
+        "{{ 1" + many(" + 1", 100000) + " }}", "{{ n" + many("|trim", 9999) + " }}",
         "{{ " + many("not ", 9999) + "1 }}", "{{ " + many("-", 9999) + "1 }}",
         many("{% if 1 %}", 9999), many("{% for i in list %}", 9999),
         "{{ n" + many(".a", 9999) + " }}", "{{ 1" + many(" if 1 else 1", 9999) + " }}"})
     EXPECT_THROW(JinjaTemplate::parse(deep, "deep"), InputError) << deep.substr(0, 20);
-  EXPECT_THROW(render("{{ 'aaa' | map(" + many("'map', ", 999) + "'list') | list }}"), InputError);
 }
 
 // Found by the fuzzer: a quotation from a template may be as long as the template.
@@ -415,7 +490,7 @@ TEST(JinjaTest, GeneratedTextIsMarked) {
 }
 
 // Output of transformers; null where it raised an exception (tests/tools/make_chat_goldens.py).
-TEST(JinjaTest, NestedMacrosAndRecursiveLoopsMatchJinja) {
+TEST(JinjaTest, MacrosAndBlocksMatchJinja) {
   const Json golden = Json::parse(
       read_file(std::string(TLT_SOURCE_DIR) + "/tests/golden/chat/blocks.json", 1 << 20));
   int64_t rendered = 0;
@@ -431,13 +506,7 @@ TEST(JinjaTest, NestedMacrosAndRecursiveLoopsMatchJinja) {
     EXPECT_EQ(got, one[1]) << source;
     ++rendered;
   }
-  EXPECT_GT(rendered, 30);
-}
-
-TEST(JinjaTest, MacroCannotBeCalledOutsideOfItsBlock) {
-  EXPECT_EQ(complaint("{% set ns = namespace(m=none) %}{% for i in list %}{% macro m() %}{{ i }}"
-                      "{% endmacro %}{% set ns.m = m %}{% endfor %}\n{% set m = ns.m %}{{ m() }}"),
-            "t.jinja: line 2: macro m is called outside of the block that defines it");
+  EXPECT_GT(rendered, 8);
 }
 
 }  // namespace

@@ -56,11 +56,6 @@ bool is_cased(char32_t character) {
          kind == UTF8PROC_CATEGORY_LT;
 }
 
-bool is_letter(char32_t character) {
-  const auto kind = category(character);
-  return is_cased(character) || kind == UTF8PROC_CATEGORY_LM || kind == UTF8PROC_CATEGORY_LO;
-}
-
 bool is_printable(char32_t character) {
   if (character == ' ') return true;
   switch (category(character)) {
@@ -176,40 +171,27 @@ std::vector<std::string_view> split(std::string_view text, int64_t limit) {
   return parts;
 }
 
-std::vector<std::string_view> split_from_right(std::string_view text, int64_t limit) {
-  const auto all = split(text, -1);
-  if (limit < 0 || std::ssize(all) <= limit) return all;
-  const auto kept = static_cast<size_t>(std::ssize(all) - limit);
-  const char* end = all[kept - 1].data() + all[kept - 1].size();
-  std::vector<std::string_view> parts = {text.substr(0, static_cast<size_t>(end - text.data()))};
-  parts.insert(parts.end(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end());
-  return parts;
-}
-
 std::vector<std::string_view> split(std::string_view text, std::string_view separator,
-                                    int64_t limit, bool from_right) {
+                                    int64_t limit) {
   std::vector<std::string_view> parts;
   while (limit < 0 || std::ssize(parts) < limit) {
-    const size_t at = from_right ? text.rfind(separator) : text.find(separator);
+    const size_t at = text.find(separator);
     if (at == std::string_view::npos) break;
-    const size_t after = at + separator.size();
-    parts.push_back(from_right ? text.substr(after) : text.substr(0, at));
-    text = from_right ? text.substr(0, at) : text.substr(after);
+    parts.push_back(text.substr(0, at));
+    text.remove_prefix(at + separator.size());
   }
   parts.push_back(text);
-  if (from_right) std::ranges::reverse(parts);
   return parts;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+std::vector<std::string_view> split_lines(std::string_view text) {
   std::vector<std::string_view> lines;
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
-    const size_t bytes = next_utf8(text.substr(at)).bytes;
-    size_t after = at + bytes;
-    if (is_line_end(code_point(text.substr(at, bytes)))) {
-      if (text[at] == '\r' && after < text.size() && text[after] == '\n') ++after;
-      lines.push_back(text.substr(begin, (keep_ends ? after : at) - begin));
+    size_t after = at + next_utf8(text.substr(at)).bytes;
+    if (is_line_end(code_point(text.substr(at, after - at)))) {
+      lines.push_back(text.substr(begin, at - begin));
+      if (text.substr(at).starts_with("\r\n")) ++after;
       begin = after;
     }
     at = after;
@@ -262,34 +244,6 @@ std::string capitalize(std::string_view text) {
   return mapped(text, [&](char32_t) { return std::exchange(is_first, false); });
 }
 
-bool is_all(std::string_view text, Class wanted) {
-  return !text.empty() && std::ranges::all_of(characters(text), [&](std::string_view part) {
-    const char32_t character = code_point(part);
-    const bool is_digit = category(character) == UTF8PROC_CATEGORY_ND;
-    if (wanted == Class::kDigit) return is_digit;
-    if (wanted == Class::kSpace) return is_space(character);
-    return is_letter(character) || (wanted == Class::kAlphanumeric && is_digit);
-  });
-}
-
-bool is_upper(std::string_view text) {
-  bool any = false, all = true;
-  for_each(text, [&](char32_t character, std::string_view) {
-    any |= is_cased(character);
-    all &= !is_cased(character) || category(character) == UTF8PROC_CATEGORY_LU;
-  });
-  return any && all;
-}
-
-bool is_lower(std::string_view text) {
-  bool any = false, all = true;
-  for_each(text, [&](char32_t character, std::string_view) {
-    any |= is_cased(character);
-    all &= !is_cased(character) || category(character) == UTF8PROC_CATEGORY_LL;
-  });
-  return any && all;
-}
-
 std::string repr(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
@@ -327,39 +281,21 @@ std::string repr(double value) {
 }
 
 std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char byte : text) {
-    switch (byte) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      default:
-        out += byte;
-    }
-  }
+  std::string out(text);
+  for (const auto& [sign, entity] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}})
+    out = replace(out, sign, entity, -1);
   return out;
 }
 
-std::optional<int64_t> try_integer(std::string_view text, int64_t base) {
+std::optional<int64_t> try_integer(std::string_view text) {
   text = strip(text);
   const bool is_signed = !text.empty() && (text[0] == '+' || text[0] == '-');
   const std::string digits = replace(text.substr(is_signed ? 1 : 0), "_", "", -1);
-  if (digits.empty() || digits[0] == '-' || base < 2 || base > 36) return std::nullopt;
+  if (digits.empty() || digits[0] == '-') return std::nullopt;
   int64_t value = 0;
   const char* end = digits.data() + digits.size();
-  const auto read = std::from_chars(digits.data(), end, value, static_cast<int>(base));
+  const auto read = std::from_chars(digits.data(), end, value);
   if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
   return text[0] == '-' ? -value : value;
 }

@@ -29,12 +29,11 @@ std::string_view strip(std::string_view text, Side side = Side::kBoth);
 std::string_view strip(std::string_view text, std::string_view characters, Side side = Side::kBoth);
 
 // Splits at runs of whitespace, or at a separator that is not empty; at most `limit` times (-1: no
-// limit), from the right if requested.
+// limit).
 std::vector<std::string_view> split(std::string_view text, int64_t limit);
 std::vector<std::string_view> split(std::string_view text, std::string_view separator,
-                                    int64_t limit, bool from_right = false);
-std::vector<std::string_view> split_from_right(std::string_view text, int64_t limit);
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
+                                    int64_t limit);
+std::vector<std::string_view> split_lines(std::string_view text);
 
 // Replaces the first `limit` occurrences (-1: all).
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
@@ -47,19 +46,12 @@ std::string lower(std::string_view text);
 std::string title(std::string_view text);
 std::string capitalize(std::string_view text);
 
-// Class that all characters, at least one, must have.
-enum class Class { kDigit, kAlphabetic, kAlphanumeric, kSpace };
-bool is_all(std::string_view text, Class wanted);
-// Whether there is a cased letter, and all cased letters have this case.
-bool is_upper(std::string_view text);
-bool is_lower(std::string_view text);
-
 std::string repr(std::string_view text);
 std::string repr(double value);
 std::string escape_html(std::string_view text);
 
 // The value of a string as int() and float() parse it; nullopt: not a number, or beyond 64 bits.
-std::optional<int64_t> try_integer(std::string_view text, int64_t base = 10);
+std::optional<int64_t> try_integer(std::string_view text);
 std::optional<double> try_float(std::string_view text);
 
 // The positions that a slice visits, in order. A step of 0 is none. REQUIRES: size >= 0, step != 0.

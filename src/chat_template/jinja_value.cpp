@@ -161,8 +161,7 @@ bool equal(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
     return a.has_places() && a.row() == b.row() && equal_items(a.items(), b.items(), meter);
   if (a.is_dictionary() && b.is_dictionary()) return equal_pairs(a, b, meter);
   if (a.is_callable() && b.is_callable())
-    return a.callable().macro == b.callable().macro && a.callable().name == b.callable().name &&
-           a.callable().scope == b.callable().scope;
+    return a.callable().macro == b.callable().macro && a.callable().name == b.callable().name;
   if (a.try_namespace() || b.try_namespace()) return a.try_namespace() == b.try_namespace();
   return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
 }

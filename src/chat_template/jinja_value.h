@@ -3,7 +3,7 @@
 // Lists, tuples and dictionaries never change once made (the sandbox of transformers forbids it),
 // so copies share them. Only a namespace can change; it belongs to the renderer.
 //
-// Not here   strings with Python's semantics (jinja_text.h); filters and methods
+// Not here   strings with Python's semantics (jinja_text.h); filters, tests and methods
 //            (jinja_builtins.h).
 // Threading  a value and what it shares: one thread at a time.
 // Invariant  no value is nested deeper than kMaxDepth, so that traversing and freeing it can
@@ -79,7 +79,6 @@ class JinjaValue {
   struct Callable {
     const JinjaStatement* macro;  // nullptr: a function or a method of that name
     std::string_view name;
-    int64_t scope = 0;  // of a macro: the number of the scope that it sees
   };
 
   JinjaValue() : value_(Undefined{}) {}

@@ -101,11 +101,12 @@ TEST_F(PromptRendererTest, ErrorsNameTheirCause) {
                                       folder_.path() +
                                       " has no chat template; set data.chat_template=chatml or to "
                                       "a .jinja file");
-  give_template("{{ x | nope }}");
+  give_template("{{ x | reverse }}");
   EXPECT_EQ(text(R"({"prompt": "hi"})"), "hi");  // which needs no template
   EXPECT_EQ(complaint(kMessages), "f:1: the row has a list of messages, and " +
                                       (folder_ / "chat_template.jinja") +
-                                      ": line 1: the filter nope is not supported");
+                                      ": line 1: the filter reverse is not supported; write [::-1] "
+                                      "(docs/chat_templates.md)");
   options_.chat_template = "model";
   EXPECT_THROW(renderer(), InputError);
   options_.chat_template = "chatml";
