@@ -48,6 +48,20 @@ struct Loop {
   size_t index = 0;
 };
 
+// Sets a variable until the end of a block.
+template <class T>
+class Replace {
+ public:
+  Replace(T& place, T value) : place_(place), before_(std::exchange(place, std::move(value))) {}
+  ~Replace() { place_ = std::move(before_); }
+  Replace(const Replace&) = delete;
+  Replace& operator=(const Replace&) = delete;
+
+ private:
+  T& place_;
+  T before_;
+};
+
 enum class Flow { kNext, kBreak, kContinue };
 
 class Renderer {
@@ -73,50 +87,21 @@ class Renderer {
 
  private:
   // Counts nested calls.
-  class Depth {
-   public:
-    explicit Depth(Renderer& renderer) : renderer_(renderer) {
-      renderer_.meter_.spend(1);
-      if (++renderer_.calls_ > kMaxCalls) throw JinjaFault("macros or blocks are nested too deep");
+  struct Depth {
+    explicit Depth(Renderer& renderer) : calls(renderer.calls_, renderer.calls_ + 1) {
+      renderer.meter_.spend(1);
+      if (renderer.calls_ > kMaxCalls) throw JinjaFault("macros or blocks are nested too deep");
     }
-    ~Depth() { --renderer_.calls_; }
-    Depth(const Depth&) = delete;
-    Depth& operator=(const Depth&) = delete;
-
-   private:
-    Renderer& renderer_;
-  };
-
-  // Sets a variable of the renderer until the end of a block.
-  template <class T>
-  class Replace {
-   public:
-    Replace(T& place, T value) : place_(place), before_(std::exchange(place, std::move(value))) {}
-    ~Replace() { place_ = std::move(before_); }
-    Replace(const Replace&) = delete;
-    Replace& operator=(const Replace&) = delete;
-
-   private:
-    T& place_;
-    T before_;
+    Replace<int32_t> calls;
   };
 
   // Holds the names that are set until the end of a block.
-  class Inner {
-   public:
+  struct Inner {
     Inner(Renderer& renderer, Scope* outer)
-        : renderer_(renderer), before_(renderer.scope_), scope_{.outer = outer, .names = {}} {
-      renderer.scope_ = &scope_;
-    }
+        : scope{.outer = outer, .names = {}}, current(renderer.scope_, &scope) {}
     explicit Inner(Renderer& renderer) : Inner(renderer, renderer.scope_) {}
-    ~Inner() { renderer_.scope_ = before_; }
-    Inner(const Inner&) = delete;
-    Inner& operator=(const Inner&) = delete;
-
-   private:
-    Renderer& renderer_;
-    Scope* const before_;
-    Scope scope_;
+    Scope scope;
+    Replace<Scope*> current;
   };
 
   // --- statements
@@ -268,22 +253,19 @@ class Renderer {
         return make_dictionary(expression);
       case Op::kConditional:
         return evaluate_conditional(expression);
-      case Op::kAnd:
-      case Op::kOr: {
-        JinjaValue left = part(expression, 0);
-        return left.is_true() == (expression.op == Op::kOr) ? left : part(expression, 1);
-      }
+      case Op::kBinary:
+        return evaluate_binary(expression);
       case Op::kNot:
         return JinjaValue(!part(expression, 0).is_true());
       case Op::kCall:
         return call(expression);
       default:
-        return operate(expression);
+        return evaluate_access(expression);
     }
   }
 
-  // Operators that evaluate all their operands first.
-  JinjaValue operate(const JinjaExpression& expression) {
+  // What needs the value of its first part.
+  JinjaValue evaluate_access(const JinjaExpression& expression) {
     if (expression.op == Op::kSlice) return evaluate_slice(expression);
     const JinjaValue first = part(expression, 0);
     switch (expression.op) {
@@ -301,28 +283,21 @@ class Renderer {
       case Op::kSelect:
       case Op::kSort:
         return evaluate_each(expression, first);
-      case Op::kCompare: {
-        const JinjaValue second = part(expression, 1);
-        line_ = expression.line;
-        return JinjaValue(holds(expression.name, first, second));
-      }
-      case Op::kConcatenate: {
-        std::string text = to_text(first, meter_);
-        for (size_t i = 1; i < expression.parts.size(); ++i)
-          text += to_text(part(expression, i), meter_);
-        meter_.spend_bytes(std::ssize(text));
-        return JinjaValue(std::move(text));
-      }
-      case Op::kArithmetic: {
-        const JinjaValue second = part(expression, 1);
-        line_ = expression.line;
-        return arithmetic(expression.name, first, second, meter_);
-      }
       default:  // kNegative
         if (!first.is_number()) throw JinjaFault("a sign before a value of kind " + first.kind());
         return first.is_float() ? JinjaValue(-first.number())
-                                : arithmetic("-", JinjaValue(int64_t{0}), first, meter_);
+                                : operate("-", JinjaValue(int64_t{0}), first, meter_);
     }
+  }
+
+  JinjaValue evaluate_binary(const JinjaExpression& expression) {
+    JinjaValue left = part(expression, 0);
+    const std::string& sign = expression.name;
+    if (sign == "and" || sign == "or")
+      return left.is_true() == (sign == "or") ? left : part(expression, 1);
+    const JinjaValue right = part(expression, 1);
+    line_ = expression.line;
+    return operate(sign, left, right, meter_);
   }
 
   JinjaValue call_builtin(const JinjaExpression& expression, const JinjaValue& input) {
@@ -419,19 +394,6 @@ class Renderer {
     return expression.parts[2]
                ? part(expression, 2)
                : JinjaValue::undefined("an if without else, whose condition fails,");
-  }
-
-  bool holds(const std::string& sign, const JinjaValue& left, const JinjaValue& right) {
-    if (sign == "==") return equal(left, right, meter_);
-    if (sign == "!=") return !equal(left, right, meter_);
-    if (sign == "in") return contains(right, left, meter_);
-    if (sign == "not in") return !contains(right, left, meter_);
-    check_defined(left);
-    check_defined(right);
-    const int order = compare(left, right, meter_);
-    if (sign == "<") return order < 0;
-    if (sign == "<=") return order <= 0;
-    return sign == ">" ? order > 0 : order >= 0;
   }
 
   JinjaValue evaluate_slice(const JinjaExpression& expression) {

@@ -12,6 +12,17 @@
 namespace tlt::chat_template {
 namespace {
 
+// The binary operators, from the weakest; those of a line are equally strong.
+constexpr auto kOperators = std::to_array<std::string_view>({
+    " or ",
+    " and ",
+    " == != < <= > >= in ",  // and not in
+    " + - ",
+    " ~ ",
+    " * / // % ** ",
+});
+constexpr size_t kComparison = 2;
+
 constexpr int32_t kMaxNesting = 60;  // of brackets and blocks; each takes several calls
 
 // What to write in place of a construct of Jinja that is not supported.
@@ -35,7 +46,7 @@ constexpr auto kInstead = std::to_array<std::pair<std::string_view, std::string_
     {"method removeprefix", "[n:] after if text.startswith(…)"},
     {"method removesuffix", "[:-n] after if text.endswith(…)"},
     {"method rsplit", "split(…)[-1]"},
-    {"operator %", "~ between the parts"},
+    {"operator % after a string", "~ between the parts"},
     {"operator **", "a product"},
     {"statement block", "the text in the template itself"},
     {"statement call", "a macro with one more parameter"},
@@ -148,9 +159,9 @@ void JinjaExpressionParser::deepen(JinjaExpression& parent, const JinjaExpressio
 JinjaExpressionPtr JinjaExpressionParser::parse_expression() {
   const Nesting nesting(*this);
   const int line = token().line;
-  auto value = parse_or();
+  auto value = parse_condition();
   while (skip_name("if")) {
-    auto condition = parse_or();
+    auto condition = parse_condition();
     auto other = skip_name("else") ? parse_expression() : nullptr;
     value =
         join(Op::kConditional, line, "", std::move(value), std::move(condition), std::move(other));
@@ -158,79 +169,35 @@ JinjaExpressionPtr JinjaExpressionParser::parse_expression() {
   return value;
 }
 
-JinjaExpressionPtr JinjaExpressionParser::parse_or() {
+JinjaExpressionPtr JinjaExpressionParser::parse_binary(size_t strength) {
+  if (strength == kOperators.size()) return parse_unary(/*with_filter=*/true);
   const int line = token().line;
-  auto left = parse_and();
-  while (skip_name("or")) left = join(Op::kOr, line, "", std::move(left), parse_and());
-  return left;
-}
-
-JinjaExpressionPtr JinjaExpressionParser::parse_and() {
-  const int line = token().line;
-  auto left = parse_not();
-  while (skip_name("and")) left = join(Op::kAnd, line, "", std::move(left), parse_not());
-  return left;
-}
-
-JinjaExpressionPtr JinjaExpressionParser::parse_not() {
-  if (!is_name("not")) return parse_compare();
-  const Nesting nesting(*this);
-  const int line = take().line;
-  return join(Op::kNot, line, "", parse_not());
-}
-
-std::string JinjaExpressionParser::take_comparison() {
-  static constexpr auto kSigns =
-      std::to_array<std::string_view>({"==", "!=", "<", "<=", ">", ">="});
-  for (const std::string_view sign : kSigns)
-    if (skip_operator(sign)) return std::string(sign);
-  if (skip_name("in")) return "in";
-  if (!is_name("not") || following().kind != Kind::kName || following().text != "in") return {};
-  at_ += 2;
-  return "not in";
-}
-
-JinjaExpressionPtr JinjaExpressionParser::parse_compare() {
-  const int line = token().line;
-  auto first = parse_sum();
-  const std::string sign = take_comparison();
-  if (sign.empty()) return first;
-  auto made = join(Op::kCompare, line, sign, std::move(first), parse_sum());
-  if (!take_comparison().empty())
-    fail_at(line, "a < b < c is not supported; write a < b and b < c");
-  return made;
-}
-
-JinjaExpressionPtr JinjaExpressionParser::parse_sum() {
-  const int line = token().line;
-  auto left = parse_concatenation();
-  while (is_operator("+") || is_operator("-")) {
-    const std::string sign = take().text;
-    left = join(Op::kArithmetic, line, sign, std::move(left), parse_concatenation());
+  if (strength == kComparison && skip_name("not")) {
+    const Nesting nesting(*this);
+    return join(Op::kNot, line, "", parse_binary(strength));
   }
-  return left;
-}
-
-JinjaExpressionPtr JinjaExpressionParser::parse_concatenation() {
-  const int line = token().line;
-  auto first = parse_product();
-  if (!is_operator("~")) return first;
-  auto made = join(Op::kConcatenate, line, "", std::move(first));
-  while (skip_operator("~")) add(*made, parse_product());
-  return made;
-}
-
-JinjaExpressionPtr JinjaExpressionParser::parse_product() {
-  const int line = token().line;
-  auto left = parse_unary(/*with_filter=*/true);
-  while (is_operator("*") || is_operator("/") || is_operator("//") || is_operator("%")) {
-    const std::string sign = take().text;
+  auto left = parse_binary(strength + 1);
+  bool is_first = true;
+  for (std::string sign = take_operator(strength); !sign.empty(); sign = take_operator(strength)) {
+    if (strength == kComparison && !std::exchange(is_first, false))
+      fail_at(line, "a < b < c is not supported; write a < b and b < c");
     if (sign == "%" && left->op == Op::kConstant && left->constant.is_text())
-      fail_unsupported(line, "operator", "%");
-    left = join(Op::kArithmetic, line, sign, std::move(left), parse_unary(/*with_filter=*/true));
+      fail_unsupported(line, "operator", "% after a string");
+    if (sign == "**" || sign == "/" || sign == "//") fail_unsupported(line, "operator", sign);
+    left = join(Op::kBinary, line, sign, std::move(left), parse_binary(strength + 1));
   }
-  if (is_operator("**")) fail_unsupported(line, "operator", "**");
   return left;
+}
+
+std::string JinjaExpressionParser::take_operator(size_t strength) {
+  if (strength == kComparison && is_name("not") && following().kind == Kind::kName &&
+      following().text == "in") {
+    at_ += 2;
+    return "not in";
+  }
+  const bool is_known = (token().kind == Kind::kName || token().kind == Kind::kOperator) &&
+                        kOperators[strength].find(" " + token().text + " ") != std::string::npos;
+  return is_known ? take().text : "";
 }
 
 JinjaExpressionPtr JinjaExpressionParser::parse_unary(bool with_filter) {
@@ -315,7 +282,7 @@ JinjaExpressionPtr JinjaExpressionParser::parse_tuple(bool may_be_empty, bool wi
   bool has_comma = false;
   while (token().kind != Kind::kVariableEnd && token().kind != Kind::kBlockEnd &&
          !is_operator(")")) {
-    add(*tuple, with_condition ? parse_expression() : parse_or());
+    add(*tuple, with_condition ? parse_expression() : parse_condition());
     if (!skip_operator(",")) break;
     has_comma = true;
   }

@@ -61,7 +61,8 @@ class JinjaExpressionParser {
   std::string found() const;  // ", not …": the current token
 
   JinjaExpressionPtr parse_expression();
-  JinjaExpressionPtr parse_or();
+  // Without `if`: the operand of `for … in`, whose `if` is its own.
+  JinjaExpressionPtr parse_condition() { return parse_binary(0); }
   // Several values separated by commas become a tuple.
   JinjaExpressionPtr parse_tuple(bool may_be_empty = false, bool with_condition = true);
 
@@ -88,13 +89,8 @@ class JinjaExpressionParser {
     return made;
   }
 
-  JinjaExpressionPtr parse_and();
-  JinjaExpressionPtr parse_not();
-  JinjaExpressionPtr parse_compare();
-  std::string take_comparison();  // empty: no comparison follows
-  JinjaExpressionPtr parse_sum();
-  JinjaExpressionPtr parse_concatenation();
-  JinjaExpressionPtr parse_product();
+  JinjaExpressionPtr parse_binary(size_t strength);
+  std::string take_operator(size_t strength);  // empty: none follows
   JinjaExpressionPtr parse_unary(bool with_filter);
   JinjaExpressionPtr parse_primary();
   JinjaExpressionPtr parse_name();

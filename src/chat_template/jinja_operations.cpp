@@ -20,12 +20,6 @@ namespace {
 
 [[noreturn]] void fail_large() { throw JinjaFault("an integer exceeds 64 bits"); }
 
-int64_t floor_divide(int64_t a, int64_t b) {
-  if (b == 0) throw JinjaFault("a division by zero");
-  if (a == INT64_MIN && b == -1) fail_large();
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
 // With the sign of b, as in Python.
 int64_t remainder(int64_t a, int64_t b) {
   if (b == 0) throw JinjaFault("a division by zero");
@@ -43,8 +37,6 @@ JinjaValue whole_arithmetic(std::string_view sign, int64_t a, int64_t b) {
     is_large = __builtin_sub_overflow(a, b, &result);
   } else if (sign == "*") {
     is_large = __builtin_mul_overflow(a, b, &result);
-  } else if (sign == "//") {
-    result = floor_divide(a, b);
   } else {
     result = remainder(a, b);
   }
@@ -56,16 +48,7 @@ JinjaValue float_arithmetic(std::string_view sign, double a, double b) {
   if (sign == "+") return JinjaValue(a + b);
   if (sign == "-") return JinjaValue(a - b);
   if (sign == "*") return JinjaValue(a * b);
-  if (b == 0) throw JinjaFault("a division by zero");
-  if (sign == "/") return JinjaValue(a / b);
-  double rest = std::fmod(a, b);
-  double quotient = (a - rest) / b;
-  if (rest != 0 && (b < 0) != (rest < 0)) {
-    rest += b;
-    quotient -= 1;
-  }
-  if (sign == "%") return JinjaValue(rest == 0 ? std::copysign(0.0, b) : rest);
-  return JinjaValue(quotient == 0 ? std::copysign(0.0, a / b) : std::round(quotient));
+  throw JinjaFault("% of a float is not supported");
 }
 
 JinjaValue repeated(const JinjaValue& value, int64_t times, JinjaMeter& meter) {
@@ -132,6 +115,29 @@ JinjaValue method_of(const JinjaValue& value, const std::string& name) {
   return JinjaValue::undefined(name);
 }
 
+JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
+                      JinjaMeter& meter) {
+  meter.spend(1);
+  const auto x = a.try_integer(), y = b.try_integer();
+  if (x && y) return whole_arithmetic(sign, *x, *y);
+  if (a.is_number() && b.is_number()) return float_arithmetic(sign, a.number(), b.number());
+  const bool is_row = a.is_text() || a.has_places();
+  if (sign == "+" && a.is_text() && b.is_text()) return joined(a, b, meter);
+  if (sign == "+" && a.has_places() && b.has_places() && a.row() == b.row())
+    return joined(a, b, meter);
+  if (sign == "*" && is_row && y) return repeated(a, *y, meter);
+  if (sign == "*" && x && (b.is_text() || b.has_places())) return repeated(b, *x, meter);
+  if (sign == "%" && a.is_text())
+    throw JinjaFault("% after a string is not supported; write ~ between the parts");
+  fail_sign(sign, a, b);
+}
+
+std::string concatenated(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
+  std::string text = to_text(a, meter) + to_text(b, meter);
+  meter.spend_bytes(std::ssize(text));
+  return text;
+}
+
 std::optional<int64_t> slice_bound(const JinjaValue& value) {
   if (value.is_none()) return std::nullopt;
   check_defined(value);
@@ -148,24 +154,20 @@ void check_defined(const JinjaValue& value) {
                                                   : value.undefined_name() + " is undefined");
 }
 
-JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
-                      JinjaMeter& meter) {
-  meter.spend(1);
-  const auto x = a.try_integer(), y = b.try_integer();
-  if (a.is_number() && b.is_number()) {
-    const bool is_whole = x && y && sign != "/";
-    return is_whole ? whole_arithmetic(sign, *x, *y)
-                    : float_arithmetic(sign, a.number(), b.number());
-  }
-  const bool is_row = a.is_text() || a.has_places();
-  if (sign == "+" && a.is_text() && b.is_text()) return joined(a, b, meter);
-  if (sign == "+" && a.has_places() && b.has_places() && a.row() == b.row())
-    return joined(a, b, meter);
-  if (sign == "*" && is_row && y) return repeated(a, *y, meter);
-  if (sign == "*" && x && (b.is_text() || b.has_places())) return repeated(b, *x, meter);
-  if (sign == "%" && a.is_text())
-    throw JinjaFault("% after a string is not supported; write ~ between the parts");
-  fail_sign(sign, a, b);
+JinjaValue operate(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
+                   JinjaMeter& meter) {
+  if (sign == "==") return JinjaValue(equal(a, b, meter));
+  if (sign == "!=") return JinjaValue(!equal(a, b, meter));
+  if (sign == "in") return JinjaValue(contains(b, a, meter));
+  if (sign == "not in") return JinjaValue(!contains(b, a, meter));
+  if (sign == "~") return JinjaValue(concatenated(a, b, meter));
+  if (sign != "<" && sign != "<=" && sign != ">" && sign != ">=")
+    return arithmetic(sign, a, b, meter);
+  check_defined(a);
+  check_defined(b);
+  const int order = compare(a, b, meter);
+  return JinjaValue((order < 0 && sign[0] == '<') || (order > 0 && sign[0] == '>') ||
+                    (order == 0 && sign.size() == 2));
 }
 
 JinjaValue attribute_of(const JinjaValue& value, const std::string& name) {

@@ -1,4 +1,4 @@
-// The operators of a template: arithmetic, access, slices, `in`.
+// The operators of a template: arithmetic, comparisons, access, slices.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace tlt::chat_template {
 
-// a + b and so on; the sign is one of + - * / // %. JinjaFault: not possible for these values.
-JinjaValue arithmetic(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
-                      JinjaMeter& meter);
+// a + b and so on: + - * %, ~, comparisons, in, not in. JinjaFault: not possible for these values.
+JinjaValue operate(std::string_view sign, const JinjaValue& a, const JinjaValue& b,
+                   JinjaMeter& meter);
 
 // value.name, value[key]; undefined if missing. JinjaFault: of an undefined value.
 JinjaValue attribute_of(const JinjaValue& value, const std::string& name);

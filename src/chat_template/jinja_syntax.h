@@ -40,12 +40,8 @@ enum class JinjaOperator {
   kSort,        // the items of parts[0] by parts[1]; parts[2]: whether in reverse, or nullptr
   kNot,
   kNegative,
-  kAnd,
-  kOr,
   kConditional,  // parts[0] if parts[1] else parts[2], which may be nullptr
-  kCompare,      // parts[0] NAME parts[1]
-  kConcatenate,  // parts[0] ~ parts[1] …
-  kArithmetic,   // parts[0] NAME parts[1]
+  kBinary,       // parts[0] NAME parts[1]
 };
 
 struct JinjaExpression {

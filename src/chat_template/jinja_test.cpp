@@ -41,7 +41,11 @@ struct Case {
 // Every value is that of transformers 5.23 (Jinja 3.1.6).
 TEST(JinjaTest, ExpressionsMatchPython) {
   for (const Case& one : std::initializer_list<Case>{
-           {"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 1 + 2 * 3 }}", "3 -4 2 3.5 7"},
+           {"{{ -7 % 3 }} {{ 1 + 2 * 3 }} {{ (1 + 2) * 3 }} {{ 7 - 2 - 1 }} {{ 1.5 * 2 }}",
+            "2 7 9 4 3.0"},
+           {"{{ not 1 in [2] and 1 == 1 or missing.x }} {{ 'a' ~ 'c' + 'b' ~ 1 == 'acb1' }} "
+            "{{ 'a' + 1 ~ 2 == 'a12' }}",
+            "True True True"},
            {"{{ 10000000000000000.0 }} {{ 0.0001 }} {{ 0.00001 }} {{ 3.0 }} {{ -0.0 }} "
             "{{ 10000000000000000000000.0 + 1 }}",
             "1e+16 0.0001 1e-05 3.0 -0.0 1e+22"},
@@ -270,8 +274,10 @@ TEST(JinjaTest, RefusalSaysWhatToWrite) {
            {"{{ range(stop=1) }}", "range takes no arguments by name; write them by position"},
            {"{{ range(*[1]) }}", "arguments with * are not supported; write each argument"},
            {"{{ '%s' % text }}",
-            "the operator % is not supported; write ~ between the parts" + page},
+            "the operator % after a string is not supported; write ~ between the parts" + page},
            {"{{ 2 ** 3 }}", "the operator ** is not supported; write a product" + page},
+           {"{{ 1 // 3 }}", "the operator // is not supported; write " + other},
+           {"{{ 1 / 3 }}", "the operator / is not supported; write " + other},
            {"{{ +1 }}", "a value is expected, not \"+\""},
            {"{{ 1 < 2 < 3 }}", "a < b < c is not supported; write a < b and b < c"},
            {"{{ 1e3 }}",
@@ -311,7 +317,8 @@ TEST(JinjaTest, RenderingErrorsHaveTheLine) {
            {"{{ list.append(4) }}", "t.jinja: line 1: a value of kind list has no method append"},
            {"{{ missing | tojson }}", "t.jinja: line 1: tojson of missing, which is undefined"},
            {"{% for i in 5 %}{% endfor %}", "t.jinja: line 1: a value of kind int has no items"},
-           {"{{ 1 // 0 }}", "t.jinja: line 1: a division by zero"},
+           {"{{ 1 % 0 }}", "t.jinja: line 1: a division by zero"},
+           {"{{ x % 2 }}", "t.jinja: line 1: % of a float is not supported"},
            {"{{ 9223372036854775807 + 1 }}", "t.jinja: line 1: an integer exceeds 64 bits"},
            {"{{ n.x.y }}", "t.jinja: line 1: x is undefined"},
            {"{{ 'ß' | upper }}", "t.jinja: line 1: the other case of U+00DF is not supported"},

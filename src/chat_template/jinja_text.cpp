@@ -56,21 +56,9 @@ bool is_cased(char32_t character) {
          kind == UTF8PROC_CATEGORY_LT;
 }
 
-bool is_printable(char32_t character) {
-  if (character == ' ') return true;
-  switch (category(character)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS:
-      return false;
-    default:
-      return true;
-  }
+bool is_printable(char32_t character) {  // neither unassigned, separator nor control
+  const auto kind = category(character);
+  return character == ' ' || (kind != UTF8PROC_CATEGORY_CN && kind < UTF8PROC_CATEGORY_ZS);
 }
 
 template <class Visit>
