@@ -172,20 +172,6 @@ JinjaValue unique(const Call& call) {
   return JinjaValue::list(std::move(out), Row::kGenerator);
 }
 
-JinjaValue title(const Call& call) {
-  std::string word, out;
-  const auto flush = [&] { out += python::capitalize(std::exchange(word, {})); };
-  const std::string text = call.text();
-  for (const std::string_view letter : python::characters(text)) {
-    const bool is_between = python::strip(letter).empty() ||
-                            std::string_view("-({[<").find(letter) != std::string_view::npos;
-    if (is_between) flush();
-    (is_between ? out : word) += letter;
-  }
-  flush();
-  return JinjaValue(std::move(out));
-}
-
 template <python::Side Where>
 JinjaValue strip(const Call& call) {
   const std::string text = call.text();
@@ -218,7 +204,6 @@ constexpr auto kFilters = std::to_array<JinjaBuiltin>({
     {"replace", "old new count", replace},
     {"safe", "", [](const Call& call) { return JinjaValue(call.text(), true); }},
     {"string", "", [](const Call& call) { return call.like(call.text()); }},
-    {"title", "", title},
     {"tojson", "ensure_ascii indent separators sort_keys", tojson},
     {"trim", "chars", strip<python::Side::kBoth>},
     {"unique", "", unique},

@@ -38,6 +38,7 @@ constexpr auto kInstead = std::to_array<std::pair<std::string_view, std::string_
     {"filter min", "a loop with a namespace"},
     {"filter reverse", "[::-1]"},
     {"filter sum", "a loop with a namespace"},
+    {"filter title", "x.title()"},
     {"function cycler", "[…][loop.index0 % n]"},
     {"function joiner", "if not loop.first"},
     {"method copy", "the value itself, which never changes"},

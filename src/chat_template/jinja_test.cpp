@@ -107,8 +107,7 @@ TEST(JinjaTest, FiltersMatchJinja) {
            {"{{ missing | default('d') }} {{ '' | default('d') }} {{ '' | default('d', true) }} "
             "{{ 0 | d(5) }}",
             "d  d 0"},
-           {"{{ 'a-b c' | title }} {{ 'aBC' | capitalize }} {{ 'äB' | upper }} {{ 'ÄB' | lower }}",
-            "A-B C Abc ÄB äb"},
+           {"{{ 'aBC' | capitalize }} {{ 'äB' | upper }} {{ 'ÄB' | lower }}", "Abc ÄB äb"},
            {"{{ ' 12 ' | int }} {{ '1.9' | int }} {{ 'x' | int(-1) }} {{ '1_0' | int }}",
             "12 1 -1 10"},
            {"{{ 'a\\n\\nb' | indent }}|{{ 'a\\nb' | indent(2, true) }}", "a\n\n    b|  a\n  b"},
@@ -214,8 +213,8 @@ TEST(JinjaTest, WhatIsNotSupportedIsRefusedAtLoad) {
                              "forceescape", "format(1)", "groupby('x')",   "max",
                              "min",         "pprint",    "random",         "reverse",
                              "round",       "slice(2)",  "striptags",      "sum",
-                             "truncate",    "urlencode", "urlize",         "wordcount",
-                             "wordwrap",    "xmlattr"})
+                             "title",       "truncate",  "urlencode",      "urlize",
+                             "wordcount",   "wordwrap",  "xmlattr"})
     EXPECT_TRUE(
         refusal(std::string("{{ text | ") + filter + " }}").starts_with("t: line 3: the filter "))
         << filter;

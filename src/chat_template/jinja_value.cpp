@@ -314,15 +314,10 @@ class JsonWriter {
 
 }  // namespace
 
-std::string to_repr(const JinjaValue& value, JinjaMeter& meter) {
-  std::string out;
-  append_repr(out, value, meter);
-  return out;
-}
-
 std::string to_text(const JinjaValue& value, JinjaMeter& meter) {
-  if (value.is_undefined()) return {};
-  if (!value.is_text()) return to_repr(value, meter);
+  std::string out;
+  if (!value.is_text() && !value.is_undefined()) append_repr(out, value, meter);
+  if (!value.is_text()) return out;
   meter.spend_bytes(std::ssize(value.text()));
   return value.text();
 }

@@ -158,10 +158,8 @@ bool equal(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter);
 // Negative, 0 or positive as a is less, equal or greater. JinjaFault: they have no order.
 int compare(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter);
 
-// As Python's str() and repr(). JinjaFault: a namespace, macro or function, which would print an
-// address.
+// As Python's str(). JinjaFault: a namespace, macro or function, which would print an address.
 std::string to_text(const JinjaValue& value, JinjaMeter& meter);
-std::string to_repr(const JinjaValue& value, JinjaMeter& meter);
 
 struct JinjaJsonStyle {
   std::optional<std::string> indent;  // of one level
