@@ -84,8 +84,12 @@ JinjaValue joined(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
 }
 
 // Whether a list of words like " get items " has the word.
-bool is_one_of(std::string_view words, const std::string& word) {
-  return word.find(' ') == std::string::npos && words.find(" " + word + " ") != words.npos;
+bool is_one_of(std::string_view words, std::string_view word) {
+  if (word.empty() || word.find(' ') != std::string_view::npos) return false;
+  size_t at = words.find(word);
+  while (at != std::string_view::npos && (words[at - 1] != ' ' || words[at + word.size()] != ' '))
+    at = words.find(word, at + 1);
+  return at != std::string_view::npos;
 }
 
 // Python's own attributes of a value take precedence over a dictionary's keys.
