@@ -66,7 +66,7 @@ enum class Flow { kNext, kBreak, kContinue };
 
 class Renderer {
  public:
-  Renderer(const JinjaLimits& limits)
+  explicit Renderer(const JinjaLimits& limits)
       : meter_(limits.steps),
         host_{.meter = meter_,
               .namespaces = namespaces_,
