@@ -2,7 +2,8 @@
 #
 # Third-party libraries, as targets for LIBRARIES of tlt_folder(): those of Debian by their own names, and
 #   tlt_torch   libtorch 2.11 (.deps/torch)        tlt_arrow   Arrow and Parquet (.deps/pyarrow)
-#   tlt_pcre2   PCRE2, 8 bit                       tlt_utf8proc   tlt_zeromq   tlt_yaml
+#   tlt_pcre2   PCRE2, 8 bit                       tlt_flint   FLINT and Arb (acb.h)
+#   tlt_utf8proc   tlt_zeromq   tlt_yaml
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
@@ -15,17 +16,26 @@ if(TLT_TESTS)
 endif()
 
 # A library that Debian ships without a CMake config.
-function(tlt_system_library name header file)
-  find_path(TLT_${name}_INCLUDE ${header} REQUIRED)
-  find_library(TLT_${name}_LIBRARY ${file} REQUIRED)
+function(tlt_system_library name package header file)
+  find_path(TLT_${name}_INCLUDE ${header})
+  find_library(TLT_${name}_LIBRARY ${file})
+  if(NOT TLT_${name}_INCLUDE OR NOT TLT_${name}_LIBRARY)
+    message(FATAL_ERROR "no ${header} or no lib${file}; type: make setup, or install the Debian package ${package}")
+  endif()
   add_library(tlt_${name} INTERFACE)
   target_link_libraries(tlt_${name} INTERFACE "${TLT_${name}_LIBRARY}" ${ARGN})
 endfunction()
-tlt_system_library(pcre2 pcre2.h pcre2-8)
+tlt_system_library(pcre2 libpcre2-dev pcre2.h pcre2-8)
 target_compile_definitions(tlt_pcre2 INTERFACE PCRE2_CODE_UNIT_WIDTH=8)
-tlt_system_library(utf8proc utf8proc.h utf8proc)
-tlt_system_library(zeromq zmq.hpp zmq)
-tlt_system_library(yaml yaml-cpp/yaml.h yaml-cpp)
+tlt_system_library(utf8proc libutf8proc-dev utf8proc.h utf8proc)
+tlt_system_library(zeromq cppzmq-dev zmq.hpp zmq)
+tlt_system_library(yaml libyaml-cpp-dev yaml-cpp/yaml.h yaml-cpp)
+tlt_system_library(gmp libgmp-dev gmp.h gmp)
+tlt_system_library(flint libflint-dev flint/fmpq.h flint tlt_gmp)  # its inline functions call GMP
+if(NOT EXISTS "${TLT_flint_INCLUDE}/flint/acb.h")  # from FLINT 3 on Arb is a part of it
+  tlt_system_library(arb libflint-arb-dev acb.h flint-arb)
+  target_link_libraries(tlt_flint INTERFACE tlt_arb)
+endif()
 
 # torch and pyarrow bring their own fmt, gtest and more: -idirafter lets the system's headers win.
 function(tlt_include_after target)

@@ -31,16 +31,26 @@ find_python() {  # sets `python` to one that has pip
   return 1
 }
 
+find_missing() {  # sets `missing` to those of `wanted`
+  local installed package
+  missing=()
+  installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}\n' "${wanted[@]}" 2>/dev/null | sed -n 's/^ii *//p') || true
+  for package in "${wanted[@]}"; do
+    grep -qx -- "$package" <<<"$installed" || is_in_flint "$package" || missing+=("$package")
+  done
+}
+
+is_in_flint() {  # FLINT 3 (Debian 13, Ubuntu 24.04) contains Arb, which has no package of its own there
+  [ "$1" = libflint-arb-dev ] && apt-cache madison libflint-dev | grep -q '| *[3-9]'
+}
+
 debian_packages() {
-  local wanted installed package missing=()
+  local wanted missing
   mapfile -t wanted < <(sed '/^#/d' "$here/debian-packages.txt")
   [ ${#to_get[@]} -eq 0 ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"
-  installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}\n' "${wanted[@]}" 2>/dev/null | sed -n 's/^ii *//p') || true
-  for package in "${wanted[@]}"; do
-    grep -qx -- "$package" <<<"$installed" || missing+=("$package")
-  done
+  find_missing
   [ ${#missing[@]} -gt 0 ] || return 0
 
   local as_root=
@@ -51,6 +61,7 @@ debian_packages() {
   fi
   say "installing Debian packages: ${missing[*]}"
   $as_root apt-get -q -o DPkg::Lock::Timeout=300 update >/dev/null || say "apt-get update failed; trying with the lists there are"
+  find_missing
   $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
     install --no-install-recommends "${missing[@]}" >/dev/null ||
     fail "apt-get could not install them; type:" "  ${as_root:+sudo }apt-get update && ${as_root:+sudo }$command"

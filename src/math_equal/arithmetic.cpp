@@ -1,44 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "math_equal/arithmetic.h"
 
-#include <limits>
 #include <utility>
 
 namespace tlt::math_equal {
 
 namespace {
 
-// Products of two int64_t and sums of two such products are exact in 128 bits.
-__extension__ using Wide = __int128;
-
-std::optional<Fraction> try_reduce(Wide numerator, Wide denominator) {
-  if (denominator == 0) return std::nullopt;
-  if (denominator < 0) numerator = -numerator, denominator = -denominator;
-  Wide divisor = numerator < 0 ? -numerator : numerator, rest = denominator;
-  while (rest != 0) {
-    const Wide remainder = divisor % rest;
-    divisor = rest;
-    rest = remainder;
-  }
-  numerator /= divisor;
-  denominator /= divisor;
-  constexpr Wide kLimit = std::numeric_limits<int64_t>::max();
-  if (numerator > kLimit || numerator < -kLimit || denominator > kLimit) return std::nullopt;
-  return Fraction{static_cast<int64_t>(numerator), static_cast<int64_t>(denominator)};
-}
-
-std::optional<Fraction> try_apply(char operation, const Fraction& left, const Fraction& right) {
-  const Wide a = left.numerator, b = left.denominator, c = right.numerator, d = right.denominator;
-  switch (operation) {
-    case '+':
-      return try_reduce(a * d + c * b, b * d);
-    case '-':
-      return try_reduce(a * d - c * b, b * d);
-    case '*':
-      return try_reduce(a * c, b * d);
-    default:
-      return try_reduce(a * d, b * c);
-  }
+std::optional<Rational> try_apply(char operation, const Rational& left, const Rational& right) {
+  constexpr flint_bitcnt_t kMaxBits = 63;
+  if (operation == '/' && fmpq_is_zero(right)) return std::nullopt;
+  const auto apply = operation == '+'   ? fmpq_add
+                     : operation == '-' ? fmpq_sub
+                     : operation == '*' ? fmpq_mul
+                                        : fmpq_div;
+  Rational result;
+  apply(result, left, right);
+  return fmpq_height_bits(result) <= kMaxBits ? std::optional(result) : std::nullopt;
 }
 
 // Recursive descent; only parentheses recurse. Every method returns nullopt if the text is not an
@@ -63,17 +41,17 @@ class Parser {
     return at_ < text_.size() ? text_[at_] : kEnd;
   }
 
-  std::optional<Fraction> try_sum() {
+  std::optional<Rational> try_sum() {
     return try_chain('+', '-', [this] { return try_product(); });
   }
 
-  std::optional<Fraction> try_product() {
+  std::optional<Rational> try_product() {
     return try_chain('*', '/', [this] { return try_signed(); });
   }
 
   // Operands and operations of the same precedence, from left to right.
   template <class TryOperand>
-  std::optional<Fraction> try_chain(char one, char other, const TryOperand& try_operand) {
+  std::optional<Rational> try_chain(char one, char other, const TryOperand& try_operand) {
     auto value = try_operand();
     while (value && (peek() == one || peek() == other)) {
       const char operation = text_[at_++];
@@ -83,15 +61,15 @@ class Parser {
     return value;
   }
 
-  std::optional<Fraction> try_signed() {
+  std::optional<Rational> try_signed() {
     bool negative = false;
     for (; peek() == '+' || peek() == '-'; ++at_) negative ^= text_[at_] == '-';
     auto value = peek() == '(' ? try_parenthesis() : try_number();
-    if (value && negative) value->numerator = -value->numerator;
+    if (value && negative) fmpq_neg(*value, *value);
     return value;
   }
 
-  std::optional<Fraction> try_parenthesis() {
+  std::optional<Rational> try_parenthesis() {
     if (++depth_ > kMaxExpressionDepth) return std::nullopt;
     ++at_;
     const auto value = try_sum();
@@ -101,7 +79,7 @@ class Parser {
     return value;
   }
 
-  std::optional<Fraction> try_number() {
+  std::optional<Rational> try_number() {
     const size_t begin = at_;
     int64_t number = 0;
     for (; at_ < text_.size() && is_digit(text_[at_]); ++at_) {
@@ -113,7 +91,7 @@ class Parser {
     const size_t digits = at_ - begin;
     if (digits == 0 || (digits > 1 && text_[begin] == '0')) return std::nullopt;
     numbers_.push_back(number);
-    return Fraction{number, 1};
+    return Rational(number);
   }
 
   std::string_view text_;

@@ -96,12 +96,9 @@ int infinity_of(const Item& item) {
 }
 
 std::optional<double> real_value(const Item& item) {
-  const MaybeBall& ball = item.value(0).ball;
-  if (item.answer->has_symbols() && item.value(1).ball && ball &&
-      item.value(1).ball->mid != ball->mid) {
-    return std::nullopt;  // not constant
-  }
-  return ball && ball->is_real() ? std::optional(ball->mid.real()) : std::nullopt;
+  const bool varies =
+      item.answer->has_symbols() && compare(item.value(0), item.value(1)) == Verdict::kDifferent;
+  return varies ? std::nullopt : try_real(item.value(0));
 }
 
 std::optional<Piece> try_piece(const Item& low, const Item& high, bool low_is_open,
@@ -404,22 +401,20 @@ class Judge {
       };
       const MathValue ratio = divide(difference(0), difference(2), steps_);
       if (!first) {
-        if (!ratio.residues && !ratio.ball) continue;
+        if (!ratio.is_known()) continue;
         if (!has_sign(ratio, sign)) return false;
         first = ratio;
         continue;
       }
       const Verdict verdict = compare(*first, ratio);
       if (verdict == Verdict::kDifferent) return false;
-      if (verdict == Verdict::kEqual && ratio.residues) return true;
+      if (verdict == Verdict::kEqual && !ratio.has_branches) return true;
       agreed += verdict == Verdict::kEqual ? 1 : 0;
     }
     return agreed >= kPoints / 2;
   }
   static bool has_sign(const MathValue& ratio, int sign) {
-    if (!ratio.ball) return sign == 0;
-    if (ratio.ball->may_be_zero()) return false;
-    return sign == 0 || ratio.ball->mid.real() * sign > 0;
+    return !may_be_zero(ratio) && (sign == 0 || sign_of(ratio) == sign);
   }
 
   // ---- scalars
@@ -440,9 +435,7 @@ class Judge {
       const MathValue &x = a.value(point), &y = b.value(point);
       const Verdict verdict = compare(x, y);
       if (verdict == Verdict::kDifferent) return is_decimal_of(x, y);
-      if (verdict == Verdict::kEqual && ((x.exact && y.exact) || (x.residues && y.residues))) {
-        return true;
-      }
+      if (verdict == Verdict::kEqual && !x.has_branches && !y.has_branches) return true;
       agreed += verdict == Verdict::kEqual ? 1 : 0;
     }
     return !steps_.is_spent() && 2 * agreed > points;

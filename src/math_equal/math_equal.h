@@ -1,7 +1,7 @@
 // Compares two answers, in LaTeX or plain text, as mathematical objects.
 //
-// Numbers and formulas are equal if they agree exactly, or at random points modulo primes and over
-// the complex numbers (math_value.h); sets and lists if their items do in any order; tuples,
+// Rational numbers are equal if they are exactly, other numbers and formulas if they agree to many
+// digits at random points (math_value.h); sets and lists if their items do in any order; tuples,
 // matrices and intervals element by element; equations if one is a multiple of the other. As in
 // school: `x = 5` is 5, `5 \text{ cm}`, `5\%` and `5^\circ` are 5 if the other answer has no unit,
 // `52_8` is 52 but not 42. Text that cannot be parsed is compared as a string.

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <cstdlib>
 #include <limits>
 #include <map>
 #include <numbers>
-#include <numeric>
 #include <string>
+#include <utility>
 
 #include "base/random.h"
 #include "math_equal/math_units.h"
@@ -18,43 +19,80 @@ namespace tlt::math_equal {
 
 namespace {
 
-constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
-constexpr int64_t kFractionSteps = 10, kResidueSteps = 4, kInverseSteps = 50, kBitSteps = 8;
-constexpr int64_t kBallSteps = 5, kFunctionSteps = 40, kRootSteps = 700, kFactorSteps = 1500;
-constexpr int64_t kExactDouble = 1'000'000'000'000'000;
-constexpr double kRelative = 1e-14;        // two roundings of one number differ by less
-constexpr double kDecimalRelative = 1e-9;  // a decimal differs by less from its number
-constexpr double kNearZero = 1e-9;         // below, two values without certain digits are both 0
+constexpr int64_t kBits = 512, kFewBits = 128;  // of a ball, at the first points and the others
+constexpr int kExactPoints = 2;
+constexpr int64_t kMaxExactBits = 1 << 16;          // 19,000 digits; 5000! has 16,000
+constexpr int64_t kMaxBallBits = int64_t{1} << 40;  // of a ball's integer part, or zeros after 0.
+constexpr int64_t kMaxArgumentBits = 32;            // of a function
+constexpr int64_t kCertainBits = 30;                // fewer: too few digits are left
+constexpr double kDecimalRelative = 1e-9;           // a decimal differs by less from its number
+constexpr int64_t kExactSteps = 10;
+constexpr int64_t kBallSteps = 10, kFunctionSteps = 100, kGammaSteps = 600;  // of kFewBits
 
-// __extension__: ISO C++ has no 128 bits.
-__extension__ using Wide = __int128;
-
-std::optional<Fraction> try_fraction(Wide numerator, Wide denominator) {
-  if (denominator == 0) return std::nullopt;
-  if (denominator < 0) numerator = -numerator, denominator = -denominator;
-  Wide a = numerator < 0 ? -numerator : numerator, b = denominator;
-  while (b != 0 && (a > kLargest || b > kLargest)) a = std::exchange(b, a % b);
-  const Wide divisor =
-      b == 0 ? a : Wide{std::gcd(static_cast<int64_t>(a), static_cast<int64_t>(b))};
-  numerator /= divisor, denominator /= divisor;
-  if (numerator > kLargest || numerator < -kLargest || denominator > kLargest) return std::nullopt;
-  return Fraction{static_cast<int64_t>(numerator), static_cast<int64_t>(denominator)};
-}
-
-// `exact` as an integer, if within +-limit.
 std::optional<int64_t> try_whole(const MathValue& value, int64_t limit) {
-  if (!value.exact || value.exact->denominator != 1) return std::nullopt;
-  const int64_t whole = value.exact->numerator;
-  return std::abs(whole) <= limit ? std::optional(whole) : std::nullopt;
+  if (!value.exact || !fmpz_is_one(value.exact->denominator())) return std::nullopt;
+  const fmpz* whole = value.exact->numerator();
+  if (fmpz_cmpabs(whole, Rational(limit).numerator()) > 0) return std::nullopt;
+  return fmpz_get_si(whole);
 }
 
-MathValue from_whole(int64_t whole) {
-  return {.exact = Fraction{whole, 1},
-          .residues = to_residues(whole),
-          .ball = std::abs(whole) < kExactDouble ? Ball{static_cast<double>(whole), 0}
-                                                 : rounded(static_cast<double>(whole)),
-          .is_rational = true};
+MathValue from_whole(int64_t whole) { return {.exact = Rational(whole)}; }
+
+int64_t bits_of(const Rational& a) { return static_cast<int64_t>(fmpq_height_bits(a)); }
+
+bool is_zero(const MathValue& a) { return a.exact && fmpq_is_zero(*a.exact); }
+
+// Its magnitude is below 2^size.
+int64_t size_of(const Ball& a) {
+  return std::max(arf_abs_bound_lt_2exp_si(arb_midref(a.real())),
+                  arf_abs_bound_lt_2exp_si(arb_midref(a.imaginary())));
 }
+
+MathValue checked(Ball ball, bool has_branches) {
+  const bool is_certain = acb_is_finite(ball) && acb_rel_one_accuracy_bits(ball) >= kCertainBits &&
+                          (acb_contains_zero(ball) || std::abs(size_of(ball)) <= kMaxBallBits);
+  if (!is_certain) return {};
+  return {.ball = std::move(ball), .has_branches = has_branches};
+}
+
+// REQUIRES: is_known().
+Ball ball_of(const MathValue& value, int64_t bits = kBits) {
+  if (value.ball) return *value.ball;
+  Ball ball;
+  acb_set_fmpq(ball, *value.exact, bits);
+  return ball;
+}
+
+// On the branch cut of ln and of roots, rounding must not choose the side.
+void put_on_the_cut(Ball& a) {
+  if (arb_contains_zero(a.imaginary())) arb_zero(a.imaginary());
+}
+
+using BallFunction = void (*)(acb_ptr, acb_srcptr, slong);
+
+template <BallFunction kFunction>  // arcsec x = arccos(1/x) …
+void of_inverse(acb_ptr result, acb_srcptr a, slong bits) {
+  acb_inv(result, a, bits);
+  kFunction(result, result, bits);
+}
+
+const std::map<std::string_view, BallFunction> kFunctions = {{"sin", acb_sin},
+                                                             {"cos", acb_cos},
+                                                             {"tan", acb_tan},
+                                                             {"cot", acb_cot},
+                                                             {"sec", acb_sec},
+                                                             {"csc", acb_csc},
+                                                             {"sinh", acb_sinh},
+                                                             {"cosh", acb_cosh},
+                                                             {"tanh", acb_tanh},
+                                                             {"exp", acb_exp},
+                                                             {"ln", acb_log},
+                                                             {"arcsin", acb_asin},
+                                                             {"arccos", acb_acos},
+                                                             {"arctan", acb_atan},
+                                                             {"arcsec", of_inverse<acb_acos>},
+                                                             {"arccsc", of_inverse<acb_asin>},
+                                                             {"arccot", of_inverse<acb_atan>}};
 
 uint64_t hash_of(std::string_view text) {  // FNV-1a
   uint64_t hash = 0xcbf29ce484222325;
@@ -62,21 +100,13 @@ uint64_t hash_of(std::string_view text) {  // FNV-1a
   return hash;
 }
 
-// A random value of size between 1/2 and 2 and any argument, the same for the same name and point.
-MathValue random_value(std::string_view name, int point) {
-  const uint64_t key = hash_of(name);
-  const RandomCounter counter{.prompt = static_cast<uint32_t>(point)};
-  const double size = 0.5 + 1.5 * uniform(key, counter);
-  const double angle = std::numbers::pi * (2 * uniform(key + 1, counter) - 1);
-  MathValue value{.ball = rounded(std::polar(size, angle))};
-  if (point < kResiduePoints) value.residues = random_residues(key + static_cast<uint64_t>(point));
-  return value;
-}
-
 class Evaluator {
  public:
   Evaluator(int point, int plus_minus, Steps& steps)
-      : point_(point), plus_minus_(plus_minus), steps_(steps) {}
+      : point_(point),
+        plus_minus_(plus_minus),
+        bits_(point < kExactPoints ? kBits : kFewBits),
+        steps_(steps) {}
 
   MathValue value(const MathNode& node, const std::vector<MathValue>& values) {
     const auto child = [&](size_t i) -> const MathValue& { return values[node.children[i]]; };
@@ -90,9 +120,9 @@ class Evaluator {
       case NodeKind::kUnit:
         return unit(*find_unit(node.text));
       case NodeKind::kWord:
-        return random_value("word " + node.text, point_);
+        return random_value("word " + node.text);
       case NodeKind::kSum:
-        return add(child(0), child(1));
+        return apply(fmpq_add, acb_add, child(0), child(1));
       case NodeKind::kMeasured:
       case NodeKind::kProduct:
         return multiply(child(0), child(1));
@@ -103,7 +133,7 @@ class Evaluator {
       case NodeKind::kNegative:
         return negative(child(0));
       case NodeKind::kPlusMinus:
-        return (node.text == "pm") == (plus_minus_ > 0) ? child(0) : negative(child(0));
+        return multiply(from_whole(node.text == "pm" ? plus_minus_ : -plus_minus_), child(0));
       case NodeKind::kRoot:
         return root(child(0), child(1));
       case NodeKind::kFunction:
@@ -117,53 +147,46 @@ class Evaluator {
     }
   }
 
-  MathValue add(const MathValue& a, const MathValue& b) {
-    MathValue sum{.is_rational = a.is_rational && b.is_rational};
-    if (!steps_.take(kFractionSteps + kResidueSteps + kBallSteps)) return sum;
-    if (a.exact && b.exact) {
-      const auto [n, d] = *a.exact;
-      const auto [m, e] = *b.exact;
-      Wide numerator = 0;
-      if (!__builtin_add_overflow(Wide{n} * e, Wide{m} * d, &numerator)) {
-        sum.exact = try_fraction(numerator, Wide{d} * e);
-      }
-    }
-    if (a.residues && b.residues) sum.residues = *a.residues + *b.residues;
-    if (a.ball && b.ball) sum.ball = math_equal::add(*a.ball, *b.ball);
-    return sum;
-  }
-
-  MathValue multiply(const MathValue& a, const MathValue& b) {
-    MathValue product{.is_rational = a.is_rational && b.is_rational};
-    if (!steps_.take(kFractionSteps + kResidueSteps + kBallSteps)) return product;
-    if (a.exact && b.exact) {
-      product.exact = try_fraction(Wide{a.exact->numerator} * b.exact->numerator,
-                                   Wide{a.exact->denominator} * b.exact->denominator);
-    }
-    if (a.residues && b.residues) product.residues = *a.residues * *b.residues;
-    if (a.ball && b.ball) product.ball = math_equal::multiply(*a.ball, *b.ball);
-    return product;
+  MathValue subtract(const MathValue& a, const MathValue& b) {
+    return apply(fmpq_sub, acb_sub, a, b);
   }
 
   MathValue divide(const MathValue& a, const MathValue& b) {
-    MathValue quotient{.is_rational = a.is_rational && b.is_rational};
-    if (!steps_.take(kFractionSteps + kInverseSteps + kBallSteps)) return quotient;
-    if (a.exact && b.exact) {
-      quotient.exact = try_fraction(Wide{a.exact->numerator} * b.exact->denominator,
-                                    Wide{a.exact->denominator} * b.exact->numerator);
-      if (!quotient.exact && b.exact->numerator == 0) return {};
-    }
-    if (a.residues && b.residues) {
-      const auto inverse = try_inverse(*b.residues);
-      if (inverse) quotient.residues = *a.residues * *inverse;
-    }
-    if (a.ball && b.ball) quotient.ball = math_equal::divide(*a.ball, *b.ball);
-    return quotient;
+    return is_zero(b) ? MathValue{} : apply(fmpq_div, acb_div, a, b);
   }
 
-  MathValue negative(const MathValue& a) { return multiply(from_whole(-1), a); }
-
  private:
+  using ExactOperation = void (*)(fmpq*, const fmpq*, const fmpq*);
+  using BallOperation = void (*)(acb_ptr, acb_srcptr, acb_srcptr, slong);
+
+  MathValue apply(ExactOperation exact, BallOperation of_balls, const MathValue& a,
+                  const MathValue& b) {
+    if (!a.is_known() || !b.is_known()) return {};
+    if (a.exact && b.exact) {
+      const int64_t bits_a = bits_of(*a.exact), bits_b = bits_of(*b.exact);
+      const int64_t words_a = bits_a / 64, words_b = bits_b / 64;
+      const int64_t cost = kExactSteps + 20 * (words_a + words_b) + words_a * words_b / 2;
+      if (bits_a + bits_b > kMaxExactBits || !steps_.take(cost)) return {};
+      MathValue result = from_whole(0);
+      exact(*result.exact, *a.exact, *b.exact);
+      return result;
+    }
+    if (!take(kBallSteps)) return {};
+    Ball result;
+    of_balls(result, ball_of(a, bits_), ball_of(b, bits_), bits_);
+    return checked(std::move(result), a.has_branches || b.has_branches);
+  }
+
+  // Steps of a computation with balls.
+  bool take(int64_t steps) { return steps_.take(steps * bits_ / kFewBits); }
+
+  MathValue multiply(const MathValue& a, const MathValue& b) {
+    return apply(fmpq_mul, acb_mul, a, b);
+  }
+  MathValue negative(const MathValue& a) { return subtract(from_whole(0), a); }
+
+  // ---- numbers and symbols
+
   MathValue number(const MathNode& node) {
     const size_t exponent_at = std::min(node.text.find('e'), node.text.size());
     std::string digits = node.text.substr(0, exponent_at);
@@ -173,24 +196,19 @@ class Evaluator {
     if (has_point) digits.erase(point_at, 1);
     MathValue value = times_ten_to(whole(digits), -decimals);
     if (!node.repeat.empty()) {  // 0.1(6) = 0.1 + 6 / (9 * 10)
-      const auto size = static_cast<int64_t>(node.repeat.size());
-      const MathValue nines = add(times_ten_to(from_whole(1), size), from_whole(-1));
-      value = add(value, times_ten_to(divide(whole(node.repeat), nines), -decimals));
+      const MathValue nines = whole(std::string(node.repeat.size(), '9'));
+      const MathValue repeated = times_ten_to(divide(whole(node.repeat), nines), -decimals);
+      value = apply(fmpq_add, acb_add, value, repeated);
     }
     if (exponent_at == node.text.size()) return value;
     return times_ten_to(value, std::atoi(node.text.c_str() + exponent_at + 1));
   }
 
-  MathValue whole(const std::string& digits) {
-    constexpr size_t kPart = 18;  // digits of an int64_t
+  MathValue whole(const std::string& digits, int base = 10) {
     MathValue value = from_whole(0);
-    if (!steps_.take(kResidueSteps)) return value;
-    for (size_t at = 0; at < digits.size(); at += kPart) {
-      const std::string part = digits.substr(at, kPart);
-      const MathValue added = from_whole(std::stoll(part));
-      value = at == 0 ? added : add(times_ten_to(value, static_cast<int64_t>(part.size())), added);
-    }
-    return value;
+    if (!steps_.take(kExactSteps + std::ssize(digits))) return {};
+    const bool is_read = fmpz_set_str(value.exact->numerator(), digits.c_str(), base) == 0;
+    return is_read ? value : MathValue{};
   }
 
   MathValue times_ten_to(const MathValue& value, int64_t exponent) {
@@ -199,133 +217,81 @@ class Evaluator {
 
   MathValue based(const std::string& digits, const MathValue& base_value) {
     const auto base = try_whole(base_value, 36);
-    if (!base || *base < 2) return {};
-    MathValue value = from_whole(0);
-    for (const char digit : digits) {
-      if (digit < '0' || digit - '0' >= *base) return {};
-      value = add(multiply(value, base_value), from_whole(digit - '0'));
-    }
-    return value;
+    return base && *base >= 2 ? whole(digits, static_cast<int>(*base)) : MathValue{};
   }
 
   MathValue symbol(const std::string& name) {
-    if (!steps_.take(kFunctionSteps)) return {};
-    if (name == "i") return {.residues = imaginary_unit(), .ball = Ball{Complex(0, 1), 0}};
-    MathValue value = random_value(name, point_);
-    if (name == "pi") value.ball = rounded(std::numbers::pi);
-    if (name == "e") value.ball = rounded(std::numbers::e);
-    return value;
+    if (name == "i") return {.ball = Ball(0, 1)};
+    if (name != "pi" && name != "e") return random_value(name);
+    if (!take(kBallSteps)) return {};
+    Ball constant;
+    (name == "pi" ? arb_const_pi : arb_const_e)(constant.real(), bits_);
+    return {.ball = constant};
+  }
+
+  // Of size between 1/2 and 2 and any argument, the same for the same name and point.
+  MathValue random_value(std::string_view name) {
+    if (!take(kBallSteps)) return {};
+    const uint64_t key = hash_of(name);
+    const RandomCounter counter{.prompt = static_cast<uint32_t>(point_)};
+    const double size = 0.5 + 1.5 * uniform(key, counter);
+    const auto value = std::polar(size, std::numbers::pi * (2 * uniform(key + 1, counter) - 1));
+    return {.ball = Ball(value.real(), value.imag())};
   }
 
   MathValue unit(const Unit& unit) {
-    MathValue value = divide(from_whole(unit.numerator), from_whole(unit.denominator));
+    MathValue value{.exact = Rational(unit.numerator, static_cast<uint64_t>(unit.denominator))};
     if (unit.times_pi) value = multiply(value, symbol("pi"));
     if (unit.dimension.empty()) return value;
-    const MathValue dimension = random_value("unit " + std::string(unit.dimension), point_);
+    const MathValue dimension = random_value("unit " + std::string(unit.dimension));
     return multiply(value, whole_power(dimension, unit.power));
   }
 
   // ---- powers and roots
 
   MathValue whole_power(const MathValue& base, int64_t exponent) {
-    MathValue result{.is_rational = base.is_rational};
-    const auto size = static_cast<uint64_t>(std::abs(exponent));
-    if (!steps_.take(kInverseSteps + kBitSteps * std::bit_width(size))) return result;
-    if (exponent == 0) return from_whole(1);
-    if (exponent < 0 && base.exact && base.exact->numerator == 0) return {};
-    result.exact = exact_power(base, exponent);
-    if (base.residues) {
-      const Residues up = math_equal::power(*base.residues, size);
-      result.residues = exponent < 0 ? try_inverse(up) : up;
+    if (!base.is_known() || (exponent < 0 && is_zero(base))) return {};
+    if (base.exact) {
+      const bool grows = !is_zero(base) && !fmpq_is_pm1(*base.exact);
+      const int64_t bits = grows ? bits_of(*base.exact) * std::abs(exponent) : 0;
+      if (bits > kMaxExactBits || !steps_.take(kExactSteps + bits / 4)) return {};
+      MathValue result = from_whole(1);
+      fmpq_pow_si(*result.exact, *base.exact, exponent);
+      return result;
     }
-    if (base.ball) result.ball = math_equal::power(*base.ball, exponent);
-    return result;
-  }
-
-  static std::optional<Fraction> exact_power(const MathValue& base, int64_t exponent) {
-    if (!base.exact) return std::nullopt;
-    const auto [n, d] = exponent < 0 ? inverse(*base.exact) : *base.exact;
-    if (std::abs(n) <= 1 && d == 1) return Fraction{exponent % 2 == 0 ? n * n : n, 1};
-    constexpr int64_t kLongest = 63;  // doublings of 1
-    if (std::abs(exponent) > kLongest) return std::nullopt;
-    Fraction result = {1, 1};  // in lowest terms at every step
-    for (int64_t k = std::abs(exponent); k > 0; --k) {
-      if (__builtin_mul_overflow(result.numerator, n, &result.numerator) ||
-          __builtin_mul_overflow(result.denominator, d, &result.denominator)) {
-        return std::nullopt;
-      }
-    }
-    return result;
-  }
-  // REQUIRES: not 0.
-  static Fraction inverse(const Fraction& a) {
-    return a.numerator < 0 ? Fraction{-a.denominator, -a.numerator}
-                           : Fraction{a.denominator, a.numerator};
+    if (!take(kBallSteps * std::bit_width(static_cast<uint64_t>(std::abs(exponent))))) return {};
+    Ball result;
+    acb_pow_si(result, *base.ball, exponent, bits_);
+    return checked(std::move(result), base.has_branches);
   }
 
   MathValue power(const MathValue& base, const MathValue& exponent) {
     constexpr int64_t kLargestExponent = 1'000'000'000;
     if (const auto whole = try_whole(exponent, kLargestExponent)) return whole_power(base, *whole);
-    if (!steps_.take(kFunctionSteps)) return {};
-    MathValue result;
-    if (base.exact && exponent.exact) result = radical(*base.exact, *exponent.exact);
-    const bool is_zero = base.exact && base.exact->numerator == 0;
-    if (is_zero && exponent.ball && exponent.ball->mid.real() > 0) return from_whole(0);
-    if (base.ball && exponent.ball) result.ball = math_equal::power(*base.ball, *exponent.ball);
-    return result;
+    if (!base.is_known() || !exponent.is_known() || !take(kFunctionSteps)) return {};
+    if (is_zero(base)) return sign_of(exponent) > 0 ? base : MathValue{};
+    if (base.exact && exponent.exact) {
+      const MathValue exact = exact_power(*base.exact, *exponent.exact);
+      if (exact.exact) return exact;
+    }
+    Ball result = ball_of(base, bits_);
+    const Ball power = ball_of(exponent, bits_);
+    if (size_of(power) > kMaxArgumentBits) return {};
+    put_on_the_cut(result);
+    acb_pow(result, result, power, bits_);
+    return checked(std::move(result), true);
   }
 
-  // base^(n/d) without its ball: the power of each prime of the base. A negative base has residues
-  // only under a square root.
-  MathValue radical(const Fraction& base, const Fraction& exponent) {
-    constexpr int64_t kLargestExponent = 1'000'000;
-    const int64_t degree = exponent.denominator;
-    if (base.numerator == 0 || std::abs(exponent.numerator) > kLargestExponent) return {};
-    if (base.numerator < 0 && degree != 2) return {};
-    const auto above = root_of(std::abs(base.numerator), degree);
-    const auto below = root_of(base.denominator, degree);
-    if (!above || !below) return {};
-    MathValue root = divide(*above, *below);
-    if (base.numerator < 0) {
-      root = multiply(root, {.residues = imaginary_unit(), .ball = Ball{Complex(0, 1), 0}});
-    }
-    return whole_power(root, exponent.numerator);
-  }
-
-  // The root of a positive integer as the product of the roots of its primes.
-  std::optional<MathValue> root_of(int64_t number, int64_t degree) {
-    MathValue product = from_whole(1);
-    constexpr int64_t kLargestFactor = 1 << 12;
-    if (!steps_.take(number < kLargestFactor ? kFunctionSteps : kFactorSteps)) return std::nullopt;
-    for (int64_t q = 2; q <= kLargestFactor && q * q <= number; q += q == 2 ? 1 : 2) {
-      int64_t count = 0;
-      for (; number % q == 0; number /= q) ++count;
-      if (count > 0 && !take_root(product, q, count, degree)) return std::nullopt;
-    }
-    // The rest is a prime, a square of one, or too large to factor.
-    const auto side = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(number))));
-    if (number > 1 && number < kLargest / 2 && side * side == number) {
-      return take_root(product, side, 2, degree) && side < kLargestFactor * kLargestFactor
-                 ? std::optional(product)
-                 : std::nullopt;
-    }
-    if (number >= kLargestFactor * kLargestFactor) return std::nullopt;
-    if (number > 1 && !take_root(product, number, 1, degree)) return std::nullopt;
-    return product;
-  }
-
-  // product *= q^(count/degree)
-  bool take_root(MathValue& product, int64_t q, int64_t count, int64_t degree) {
-    const int64_t common = std::gcd(count, degree);
-    MathValue factor = from_whole(q);
-    if (degree != common) {
-      if (!steps_.take(kRootSteps)) return false;
-      const auto root = try_root(q, degree / common);
-      if (!root) return false;
-      factor = {.residues = root};
-    }
-    product = multiply(product, whole_power(factor, count / common));
-    return true;
+  // base^(n/d) where the base has an exact root of degree d.
+  MathValue exact_power(const Rational& base, const Rational& exponent) {
+    constexpr int64_t kLargestBits = 20;
+    MathValue root = from_whole(1);
+    if (fmpq_sgn(base) < 0 || bits_of(exponent) > kLargestBits) return {};
+    if (!steps_.take(kExactSteps + bits_of(base) / 16)) return {};
+    const slong degree = fmpz_get_si(exponent.denominator());
+    const bool is_exact = fmpz_root(root.exact->numerator(), base.numerator(), degree) &&
+                          fmpz_root(root.exact->denominator(), base.denominator(), degree);
+    return is_exact ? whole_power(root, fmpz_get_si(exponent.numerator())) : MathValue{};
   }
 
   // The real root if there is one: the cube root of -8 is -2.
@@ -337,102 +303,101 @@ class Evaluator {
     return power(radicand, divide(from_whole(1), degree));
   }
 
-  static bool is_negative(const MathValue& value) {
-    if (value.exact) return value.exact->numerator < 0;
-    return value.ball && value.ball->is_real() && value.ball->mid.real() < -value.ball->radius;
+  static bool is_negative(const MathValue& a) {
+    return sign_of(a) < 0 && (a.exact || acb_is_real(*a.ball));
   }
 
   // ---- functions
 
   MathValue function(const std::string& name, const MathValue& argument, const MathValue* base) {
-    if (!steps_.take(kFunctionSteps)) return {};
+    if (!argument.is_known()) return {};
     if (name == "log" || name == "lg") {
       const MathValue ten = from_whole(10);
-      return divide(by_ball("ln", argument), by_ball("ln", base != nullptr ? *base : ten));
+      return divide(function("ln", argument, nullptr),
+                    function("ln", base != nullptr ? *base : ten, nullptr));
     }
     if (name == "abs") return absolute(argument);
     if (name == "floor" || name == "ceil") return whole_near(argument, name == "floor");
-    return by_ball(name, argument);
-  }
-
-  static MathValue by_ball(std::string_view name, const MathValue& argument) {
-    return {.ball = argument.ball ? apply(name, *argument.ball) : std::nullopt};
+    const auto found = kFunctions.find(name);
+    Ball ball = ball_of(argument, bits_);
+    const bool is_logarithm = name == "ln";
+    if (found == kFunctions.end() || !take(kFunctionSteps)) return {};
+    if (!is_logarithm && size_of(ball) > kMaxArgumentBits) return {};
+    if (is_logarithm) put_on_the_cut(ball);
+    found->second(ball, ball, bits_);
+    return checked(std::move(ball), true);
   }
 
   MathValue absolute(const MathValue& a) {
-    if (is_negative(a)) return negative(a);
-    const bool is_positive =
-        a.exact || (a.ball && a.ball->is_real() && a.ball->mid.real() > a.ball->radius);
-    return is_positive ? a : by_ball("abs", a);
+    if (sign_of(a) != 0 && (a.exact || acb_is_real(*a.ball))) {
+      return sign_of(a) > 0 ? a : negative(a);
+    }
+    if (a.exact || !take(kBallSteps)) return a;
+    Ball result;
+    acb_abs(result.real(), *a.ball, bits_);
+    return checked(std::move(result), true);
   }
 
-  static MathValue whole_near(const MathValue& a, bool down) {
+  MathValue whole_near(const MathValue& a, bool down) {
+    MathValue result = from_whole(0);
+    fmpz* whole = result.exact->numerator();
     if (a.exact) {
-      const auto [n, d] = *a.exact;
-      const int64_t quotient = n / d, rest = n % d;
-      return from_whole(down ? quotient - (rest < 0 ? 1 : 0) : quotient + (rest > 0 ? 1 : 0));
+      (down ? fmpz_fdiv_q : fmpz_cdiv_q)(whole, a.exact->numerator(), a.exact->denominator());
+      return result;
     }
-    if (!a.ball || !a.ball->is_real() ||
-        std::abs(a.ball->mid.real()) > static_cast<double>(kExactDouble))
-      return {};
-    const double low = a.ball->mid.real() - a.ball->radius,
-                 high = a.ball->mid.real() + a.ball->radius;
-    const double whole = down ? std::floor(low) : std::ceil(low);
-    if (whole != (down ? std::floor(high) : std::ceil(high))) return {};
-    return from_whole(static_cast<int64_t>(whole));
+    if (!acb_is_real(*a.ball) || size_of(*a.ball) > bits_ || !take(kBallSteps)) return {};
+    Ball near;
+    (down ? arb_floor : arb_ceil)(near.real(), a.ball->real(), bits_);
+    return arb_get_unique_fmpz(whole, near.real()) ? result : MathValue{};
   }
 
+  // By the gamma function if not of an integer.
   MathValue factorial(const MathValue& a) {
-    const auto n = try_whole(a, kMaxMathSteps);
-    if (!n) return a.is_rational ? MathValue{} : by_ball("factorial", a);
-    if (*n < 0) return {};
-    return falling(*n, *n);
+    constexpr int64_t kLargestSize = 8;
+    if (const auto n = try_whole(a, kMaxExactBits)) {
+      MathValue result = from_whole(0);
+      if (*n < 0 || !take_product(*n, *n, 16)) return {};
+      fmpz_fac_ui(result.exact->numerator(), *n);
+      return result;
+    }
+    if (!a.ball || size_of(*a.ball) > kLargestSize || !take(kGammaSteps)) return {};
+    Ball result;
+    acb_add_si(result, *a.ball, 1, bits_);
+    acb_gamma(result, result, bits_);
+    return checked(std::move(result), true);
   }
 
-  // n (n - 1) … of `count` factors.
-  MathValue falling(int64_t n, int64_t count) {
-    if (!steps_.take(count * kResidueSteps)) return {.is_rational = true};
-    MathValue product = from_whole(1);
-    for (int64_t k = 0; k < count; ++k) {
-      const MathValue next = from_whole(n - k);
-      if (product.exact) {
-        product.exact = try_fraction(Wide{product.exact->numerator} * (n - k), 1);
-      }
-      product.residues = *product.residues * *next.residues;
-      if (product.ball) product.ball = math_equal::multiply(*product.ball, *next.ball);
-    }
-    return product;
+  // For the product of n, n - 1, … of `count` factors.
+  bool take_product(int64_t n, int64_t count, int64_t bits_per_step) {
+    const int64_t bits = count * std::bit_width(static_cast<uint64_t>(n));
+    return bits <= kMaxExactBits && steps_.take(kExactSteps + bits / bits_per_step);
   }
 
   MathValue binomial(const MathValue& above, const MathValue& below) {
-    const auto n = try_whole(above, kLargest - 1), k = try_whole(below, kMaxMathSteps);
+    const auto n = try_whole(above, std::numeric_limits<int64_t>::max());
+    const auto k = try_whole(below, std::numeric_limits<int64_t>::max());
     if (!n || !k || *n < 0) return {};
     if (*k < 0 || *k > *n) return from_whole(0);
-    const int64_t count = std::min(*k, *n - *k);
-    return divide(falling(*n, count), falling(count, count));
+    const int64_t count = std::min({*k, *n - *k, kMaxExactBits});
+    if (!take_product(*n, count, 2)) return {};
+    MathValue result = from_whole(0);
+    fmpz_bin_uiui(result.exact->numerator(), *n, count);
+    return result;
   }
 
   const int point_;
   const int plus_minus_;
+  const int64_t bits_;
   Steps& steps_;
 };
 
-double size_of(const MathValue& a, const MathValue& b) {
-  return std::max(std::abs(a.ball->mid), std::abs(b.ball->mid));
-}
-
-bool is_zero(const MathValue& a) { return a.exact && a.exact->numerator == 0; }
-
 // Whether the denominator is a product of twos and fives.
-bool is_decimal(const Fraction& fraction) {
-  int64_t left = fraction.denominator;
-  for (const int64_t factor : {2, 5}) {
-    while (left % factor == 0) left /= factor;
-  }
-  return left == 1;
+bool is_decimal(const MathValue& a) {
+  if (!a.exact) return false;
+  Rational left = *a.exact;
+  for (const fmpz factor : {2, 5}) fmpz_remove(left.denominator(), left.denominator(), &factor);
+  return fmpz_is_one(left.denominator());
 }
-
-bool is_no_decimal(const MathValue& a) { return a.exact ? !is_decimal(*a.exact) : !a.is_rational; }
 
 }  // namespace
 
@@ -445,35 +410,52 @@ std::vector<MathValue> evaluate(const MathTree& tree, int point, int plus_minus,
 }
 
 MathValue subtract(const MathValue& a, const MathValue& b, Steps& steps) {
-  Evaluator evaluator(0, 1, steps);
-  return evaluator.add(a, evaluator.negative(b));
+  return Evaluator(0, 1, steps).subtract(a, b);
 }
 
 MathValue divide(const MathValue& a, const MathValue& b, Steps& steps) {
   return Evaluator(0, 1, steps).divide(a, b);
 }
 
+std::optional<double> try_real(const MathValue& a) {
+  if (!a.is_known()) return std::nullopt;
+  const Ball ball = ball_of(a);
+  const double value = arf_get_d(arb_midref(ball.real()), ARF_RND_NEAR);
+  return acb_is_real(ball) && std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+int sign_of(const MathValue& a) {
+  if (a.exact) return fmpq_sgn(*a.exact);
+  return a.ball ? arb_sgn_nonzero(a.ball->real()) : 0;
+}
+
+bool may_be_zero(const MathValue& a) {
+  return is_zero(a) || (a.ball && acb_contains_zero(*a.ball));
+}
+
 Verdict compare(const MathValue& a, const MathValue& b) {
-  const auto verdict = [](bool equal) { return equal ? Verdict::kEqual : Verdict::kDifferent; };
-  if (a.exact && b.exact) return verdict(*a.exact == *b.exact);
-  if (a.residues && b.residues) return verdict(*a.residues == *b.residues);
-  if (!a.ball || !b.ball) return Verdict::kUnknown;
-  const double off = a.ball->radius + b.ball->radius, size = size_of(a, b);
-  const double apart = std::abs(a.ball->mid - b.ball->mid);
-  if (apart > off + kRelative * size) return Verdict::kDifferent;
-  if (off <= kDecimalRelative * size) return Verdict::kEqual;
+  if (!a.is_known() || !b.is_known()) return Verdict::kUnknown;
+  if (a.exact && b.exact) {
+    return *a.exact == *b.exact ? Verdict::kEqual : Verdict::kDifferent;
+  }
+  const Ball x = ball_of(a), y = ball_of(b);
+  if (!acb_overlaps(x, y)) return Verdict::kDifferent;
   // Only known to be near 0: only exact zeros and cancelled sums are then equal to 0.
-  const bool may_be_zero =
-      (a.ball->may_be_zero() || is_zero(a)) && (b.ball->may_be_zero() || is_zero(b));
-  return may_be_zero && off <= kNearZero ? Verdict::kEqual : Verdict::kUnknown;
+  const bool are_zero = may_be_zero(a) && may_be_zero(b);
+  const auto certain_bits = are_zero ? acb_rel_one_accuracy_bits : acb_rel_accuracy_bits;
+  const bool are_certain = certain_bits(x) >= kCertainBits && certain_bits(y) >= kCertainBits;
+  return are_certain ? Verdict::kEqual : Verdict::kUnknown;
 }
 
 bool is_decimal_of(const MathValue& a, const MathValue& b) {
-  const bool apply = (a.exact && is_decimal(*a.exact) && is_no_decimal(b)) ||
-                     (b.exact && is_decimal(*b.exact) && is_no_decimal(a));
-  if (!apply || !a.ball || !b.ball) return false;
-  return std::abs(a.ball->mid - b.ball->mid) <= kDecimalRelative * size_of(a, b) &&
-         a.ball->radius + b.ball->radius <= kDecimalRelative * size_of(a, b);
+  if (is_decimal(a) == is_decimal(b) || !a.is_known() || !b.is_known()) return false;
+  const Ball decimal = ball_of(is_decimal(a) ? a : b), number = ball_of(is_decimal(a) ? b : a);
+  Ball off;  // number / decimal - 1
+  acb_div(off, number, decimal, kBits);
+  acb_sub_si(off, off, 1, kBits);
+  acb_abs(off.real(), off, kBits);
+  return arf_cmpabs_d(arb_midref(off.real()), kDecimalRelative) <= 0 &&
+         acb_rel_one_accuracy_bits(off) >= kCertainBits;
 }
 
 }  // namespace tlt::math_equal

@@ -105,7 +105,7 @@ CountdownTask countdown_task(const RewardInput& row) {
 
 bool solves(const CountdownTask& problem, std::string_view text) {
   auto expression = math_equal::try_evaluate(text);
-  if (!expression || expression->value != math_equal::Fraction{problem.target, 1}) return false;
+  if (!expression || expression->value != math_equal::Rational(problem.target)) return false;
   std::sort(expression->numbers.begin(), expression->numbers.end());
   return expression->numbers == problem.numbers;
 }
