@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kBits = 512, kFewBits = 128;  // of a ball, at the first points and the others
 constexpr int kExactPoints = 2;
-constexpr int64_t kMaxExactBits = 1 << 16;          // 19,000 digits; 5000! has 16,000
+constexpr int64_t kMaxExactBits = 1 << 17;          // 39,000 digits; 10000! has 36,000
 constexpr int64_t kMaxBallBits = int64_t{1} << 40;  // of a ball's integer part, or zeros after 0.
 constexpr int64_t kMaxArgumentBits = 32;            // of a function
 constexpr int64_t kCertainBits = 30;                // fewer: too few digits are left
@@ -29,8 +29,10 @@ constexpr double kDecimalRelative = 1e-9;           // a decimal differs by less
 constexpr int64_t kExactSteps = 10;
 constexpr int64_t kBallSteps = 10, kFunctionSteps = 100, kGammaSteps = 600;  // of kFewBits
 
+bool is_whole(const Rational& a) { return fmpz_is_one(a.denominator()); }
+
 std::optional<int64_t> try_whole(const MathValue& value, int64_t limit) {
-  if (!value.exact || !fmpz_is_one(value.exact->denominator())) return std::nullopt;
+  if (!value.exact || !is_whole(*value.exact)) return std::nullopt;
   const fmpz* whole = value.exact->numerator();
   if (fmpz_cmpabs(whole, Rational(limit).numerator()) > 0) return std::nullopt;
   return fmpz_get_si(whole);
@@ -165,8 +167,12 @@ class Evaluator {
     if (a.exact && b.exact) {
       const int64_t bits_a = bits_of(*a.exact), bits_b = bits_of(*b.exact);
       const int64_t words_a = bits_a / 64, words_b = bits_b / 64;
-      const int64_t cost = kExactSteps + 20 * (words_a + words_b) + words_a * words_b / 2;
-      if (bits_a + bits_b > kMaxExactBits || !steps_.take(cost)) return {};
+      const bool is_reduced = exact == fmpq_div || !is_whole(*a.exact) || !is_whole(*b.exact);
+      const int64_t work = words_a + words_b + words_a * words_b / 32;
+      if (std::max(bits_a, bits_b) > kMaxExactBits ||
+          !steps_.take(kExactSteps + (is_reduced ? 16 * work : work))) {
+        return {};
+      }
       MathValue result = from_whole(0);
       exact(*result.exact, *a.exact, *b.exact);
       return result;
@@ -254,7 +260,7 @@ class Evaluator {
     if (base.exact) {
       const bool grows = !is_zero(base) && !fmpq_is_pm1(*base.exact);
       const int64_t bits = grows ? bits_of(*base.exact) * std::abs(exponent) : 0;
-      if (bits > kMaxExactBits || !steps_.take(kExactSteps + bits / 4)) return {};
+      if (bits > kMaxExactBits || !steps_.take(kExactSteps + bits / 8)) return {};
       MathValue result = from_whole(1);
       fmpq_pow_si(*result.exact, *base.exact, exponent);
       return result;
