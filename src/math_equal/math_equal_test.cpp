@@ -369,7 +369,12 @@ TEST(MathEqualTest, LargeNumbersAreExact) {
   EXPECT_FALSE(math_equal("x\\sin(10^{-20})", "10^{-20}x"));  // equal in double precision
 }
 
-// A sanitized build finds what a thread leaves behind.
+TEST(MathEqualTest, RoundingDoesNotChooseTheBranch) {
+  EXPECT_TRUE(math_equal("\\ln(e^{i\\pi})", "i\\pi"));
+  EXPECT_TRUE(math_equal("\\sqrt{e^{i\\pi}}", "i"));
+}
+
+// A sanitized build finds what a thread has not freed.
 TEST(MathEqualTest, ThreadsFreeWhatTheyUse) {
   for (int round = 0; round < 3; ++round) {
     std::vector<std::jthread> threads;
