@@ -4,7 +4,7 @@
 // kPatience trainings together gained less than kLeastGain it rests. While it rests, acceptance is
 // watched: once it has fallen by kDrift, because the policy has changed, training starts again.
 //
-// Not here   how acceptance is measured (spot_trainer.h).
+// Not here   how acceptance is measured (idle_trainer.h).
 // Threading  none of its own. A value: copies are independent.
 //
 //   if (trigger.wants_training()) … else trigger.rested(measured);

@@ -11,6 +11,8 @@
 #include "base/sentence.h"
 #include "cluster/control.h"
 #include "rl/advantages.h"
+#include "rl/first_draft_network.h"
+#include "rl/idle_report.h"
 #include "rl/step_report.h"
 #include "rollout/make_speculation.h"
 #include "run/report/timeline_picture.h"
@@ -63,19 +65,20 @@ std::vector<double> scores_of(std::span<const run::Rollout> rollouts) {
   return scores;
 }
 
-std::unique_ptr<SpotTraining> make_spot_training(
+std::unique_ptr<drafter_training::IdleTrainer> make_idle_trainer(
     const std::shared_ptr<drafter::DraftNetwork>& network, const run::RunOptions& options) {
   const run::SpeculativeTrainOptions& train = options.speculative.train;
-  if (!network || !train.spot.enable_drafter_training) return nullptr;
+  if (!network || !train.idle.enable_drafter_training) return nullptr;
   const bool is_warm = !options.speculative.eagle.spec_model_path.empty() ||
                        (train.warmup.init != "random" && train.warmup.init != "target");
-  return std::make_unique<SpotTraining>(network, train, is_warm);
+  return std::make_unique<drafter_training::IdleTrainer>(network, train.trainer, train.idle,
+                                                         is_warm);
 }
 
-cluster::ControlOptions control_options(const run::RunOptions& options, const SpotTraining* spot) {
+cluster::ControlOptions control_options(const run::RunOptions& options, bool trains_drafter) {
   cluster::ControlOptions control;
-  if (spot)
-    control.min_workers_for_training = options.speculative.train.spot.min_workers_for_training;
+  if (trains_drafter)
+    control.min_workers_for_training = options.speculative.train.idle.min_workers_for_training;
   return control;
 }
 
@@ -101,17 +104,17 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
                      ? run::make_policy(options_, context_.device)
                      : nullptr),
       stop_string_(context_.tokenizer),
-      draft_network_(make_draft_network(options_, *context_.model, prompts_)),
-      spot_(make_spot_training(draft_network_, options_)),
+      draft_network_(first_draft_network(options_, *context_.model, prompts_)),
+      idle_trainer_(make_idle_trainer(draft_network_, options_)),
       speculation_(rollout::make_speculation(
           options_.speculative, *context_.model, options_.rollout.engine,
           {.network = draft_network_, .seed = static_cast<uint64_t>(options_.trainer.seed)})),
       engine_(*context_.model, options_.rollout.engine, &stop_string_,
-              spot_ ? spot_->tap() : nullptr, speculation_.get()),
+              idle_trainer_ ? idle_trainer_->observer() : nullptr, speculation_.get()),
       rewards_(reward_, options_.reward),
       groups_(cluster::make_group_source(*context_.comm, launch,
-                                         control_options(options_, spot_.get()))),
-      phase_(engine_, rewards_, *groups_, *context_.comm, context_.tokenizer, spot_.get()),
+                                         control_options(options_, idle_trainer_ != nullptr))),
+      phase_(engine_, rewards_, *groups_, *context_.comm, context_.tokenizer, idle_trainer_.get()),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm, total_steps_,
                options_.rollout.sampling.rule().logprob_temperature(), context_.adapter.get()),
       policy_files_(context_, options_.model.path),
@@ -127,7 +130,7 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
   const std::string& folder = run_.folder().path();
   if (context_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
   timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", context_.comm->rank());
-  if (spot_) spot_->set_timeline(timeline_.get());
+  if (idle_trainer_) idle_trainer_->set_timeline(timeline_.get());
   phase_.set_timeline(timeline_.get());
   if (context_.is_first() && log_is_terminal())
     trainer_.set_on_pack([progress = std::make_shared<UpdateProgress>()](
@@ -149,8 +152,8 @@ int RlLoop::run() {
   while (run_.goes_on()) run_step();
   // Disconnects, so that the coordinator does not wait for this worker while it saves.
   groups_.reset();
-  if (spot_ && run_.has_new_steps() && context_.is_first())
-    spot_->write_drafter(run_.folder().path() + "/drafter");
+  if (idle_trainer_ && run_.has_new_steps() && context_.is_first())
+    idle_trainer_->write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
   timeline_->flush();
   context_.comm->barrier("timeline");  // draw() reads what all workers wrote
@@ -165,11 +168,11 @@ void RlLoop::run_step() {
   const Stopwatch whole;
 
   Stopwatch watch;
-  if (spot_) spot_->begin_step(run_.step());
+  if (idle_trainer_) idle_trainer_->begin_step(run_.step());
   const std::optional<StepRollouts> rolled_out = roll_out();
   if (!rolled_out) return;
   metrics.set("timing_s/gen", watch.restart());
-  if (spot_) spot_->end_step(*context_.comm, rolled_out->times, metrics);
+  if (idle_trainer_) end_idle_step(*idle_trainer_, *context_.comm, rolled_out->times, metrics);
   watch.restart();
   const StepGroups& groups = rolled_out->groups;
   const std::vector<data::Prompt>& prompts = groups.prompts();
@@ -361,22 +364,22 @@ void RlLoop::validate(Metrics& metrics) {
 }
 
 void RlLoop::save() {
-  if (spot_) spot_->gather(*context_.comm);
+  if (idle_trainer_) idle_trainer_->gather_buffers(*context_.comm);
   const TimelineSpan span(context_.is_first() ? timeline_.get() : nullptr, run::kSaveLane,
                           "checkpoint");
   run_.save(trainer_.optimizer(), [this](train::CheckpointParts& parts) {
     parts.files.push_back(policy_files_.snapshot());
     if (speculation_) parts.texts[kSpeculationText] = speculation_->save();
-    if (!spot_) return;
-    parts.texts[kSpotText] = spot_->save();
-    parts.files.push_back(spot_->snapshot());
+    if (!idle_trainer_) return;
+    parts.texts[drafter_training::IdleTrainer::kStateFile] = idle_trainer_->save();
+    parts.files.push_back(idle_trainer_->snapshot());
   });
 }
 
 void RlLoop::resume() {
   const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_);
   if (!checkpoint) return;
-  if (spot_) spot_->resume(*checkpoint, *context_.comm);
+  if (idle_trainer_) idle_trainer_->resume(*checkpoint, *context_.comm);
   // Every worker restores the state of rank 0: the workers' states are alike.
   if (const auto learned = train::read_text(*checkpoint, kSpeculationText); learned && speculation_)
     speculation_->restore(*learned, checkpoint->folder + "/state/" + kSpeculationText);

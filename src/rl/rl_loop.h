@@ -22,12 +22,12 @@
 #include "base/timeline.h"
 #include "cluster/launch.h"
 #include "data/sampler.h"
+#include "drafter_training/idle_trainer.h"
 #include "rl/group_filter.h"
 #include "rl/replay.h"
 #include "rl/rollout_phase.h"
 #include "rl/score_alarm.h"
 #include "rl/speculation_report.h"
-#include "rl/spot_training.h"
 #include "run/policy_files.h"
 #include "run/response_text.h"
 #include "run/run.h"
@@ -84,9 +84,9 @@ class RlLoop {
   const std::optional<GroupFilter> filter_;        // only with dynamic sampling
   std::unique_ptr<model::PolicyModel> reference_;  // only with KL in loss or reward
   const run::ResponseText stop_string_;
-  const std::shared_ptr<drafter::DraftNetwork> draft_network_;  // null: no `eagle` drafter
-  const std::unique_ptr<SpotTraining> spot_;                    // null: not trained
-  const std::unique_ptr<rollout::Speculation> speculation_;     // null: off
+  const std::shared_ptr<drafter::DraftNetwork> draft_network_;         // null: no `eagle` drafter
+  const std::unique_ptr<drafter_training::IdleTrainer> idle_trainer_;  // null: not trained
+  const std::unique_ptr<rollout::Speculation> speculation_;            // null: off
   rollout::Engine engine_;
   reward::RewardPool rewards_;
   std::unique_ptr<cluster::GroupSource> groups_;

@@ -59,7 +59,7 @@ void RlLoop::summarize_run() {
                     policy = fmt::format("{}/step_{:06}/policy", run_.folder().checkpoints(),
                                          run_.step());
   run::RunFacts facts{.policy = std::filesystem::exists(policy) ? policy : "",
-                      .has_drafter = spot_ != nullptr,
+                      .has_drafter = idle_trainer_ != nullptr,
                       .example = run::find_before_after(folder + "/validation")};
   if (const std::optional<Replay> replayed = replay_responses()) {
     facts.replayed = replayed->responses;

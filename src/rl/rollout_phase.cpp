@@ -41,13 +41,14 @@ PhaseTimes& PhaseTimes::operator+=(const PhaseTimes& more) {
 
 RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
                            cluster::GroupSource& groups, cluster::Comm& comm,
-                           const tokenizer::Tokenizer& tokenizer, IdleWork* idle_work)
+                           const tokenizer::Tokenizer& tokenizer,
+                           drafter_training::IdleTrainer* idle_trainer)
     : engine_(engine),
       rewards_(rewards),
       groups_(groups),
       comm_(comm),
       tokenizer_(tokenizer),
-      idle_work_(idle_work) {}
+      idle_trainer_(idle_trainer) {}
 
 std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
                                             const SamplingPlan& plan) {
@@ -162,8 +163,8 @@ void RolloutPhase::migrate_unfinished() {
 // Reports the load to the coordinator when the number of sequences changes, and every
 // kReportInterval steps.
 void RolloutPhase::report_load() {
-  if (!idle_work_ || comm_.size() == 1) return;
-  const int64_t below = idle_work_->consolidate_below();
+  if (!idle_trainer_ || comm_.size() == 1) return;
+  const int64_t below = idle_trainer_->consolidate_below();
   const rollout::EngineStats stats = engine_.stats();
   const int64_t sequences = stats.running + stats.waiting;
   if (sequences == 0 || sequences > (below < 0 ? kFewSequences : below)) return;
@@ -208,9 +209,9 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
 
 void RolloutPhase::be_idle() {
   bool worked = false;
-  while (idle_work_ && groups_.may_train() && idle_work_->try_slice()) worked = true;
+  while (idle_trainer_ && groups_.may_train() && idle_trainer_->try_slice()) worked = true;
   if (!worked) return groups_.wait_for_news(kIdleWaitSeconds);
-  idle_work_->pause();
+  idle_trainer_->pause();
   if (!groups_.may_train())
     times_.preemption_seconds.push_back(steady_clock().seconds() - groups_.training_ended_at());
 }
@@ -230,8 +231,9 @@ void RolloutPhase::attach_scores(const std::string& name) {
     attached += samples.size();
   };
   attach(rewards_.poll());
-  while (attached < mine_.size() && idle_work_ && idle_work_->try_slice()) attach(rewards_.poll());
-  if (idle_work_) idle_work_->pause();
+  while (attached < mine_.size() && idle_trainer_ && idle_trainer_->try_slice())
+    attach(rewards_.poll());
+  if (idle_trainer_) idle_trainer_->pause();
   attach(rewards_.wait_all());
   times_.reward_seconds = watch.seconds();
 }

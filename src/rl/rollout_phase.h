@@ -8,7 +8,7 @@
 // logprobs, to another worker. A uniform depends only on step, prompt, sample and position, so they
 // end there with the same tokens.
 //
-// Borrows    engine, reward pool, group source, comm, tokenizer, idle work, timeline.
+// Borrows    engine, reward pool, group source, comm, tokenizer, idle trainer, timeline.
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -22,8 +22,8 @@
 #include "cluster/comm.h"
 #include "cluster/group_source.h"
 #include "data/dataset.h"
+#include "drafter_training/idle_trainer.h"
 #include "reward/reward_pool.h"
-#include "rl/idle_work.h"
 #include "rl/step_progress.h"
 #include "rollout/engine.h"
 #include "run/rollout.h"
@@ -56,7 +56,7 @@ class RolloutPhase {
  public:
   RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards, cluster::GroupSource& groups,
                cluster::Comm& comm, const tokenizer::Tokenizer& tokenizer,
-               IdleWork* idle_work = nullptr);
+               drafter_training::IdleTrainer* idle_trainer = nullptr);
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
@@ -84,7 +84,7 @@ class RolloutPhase {
   cluster::GroupSource& groups_;
   cluster::Comm& comm_;
   const tokenizer::Tokenizer& tokenizer_;
-  IdleWork* const idle_work_;  // or null
+  drafter_training::IdleTrainer* const idle_trainer_;  // or null
   Timeline* timeline_ = nullptr;
 
   int64_t phases_ = 0;                     // step number of the group source

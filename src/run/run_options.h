@@ -13,7 +13,7 @@
 #include "base/options.h"
 #include "data/dataset.h"
 #include "drafter_training/draft_options.h"
-#include "drafter_training/spot_options.h"
+#include "drafter_training/idle_options.h"
 #include "reward/reward.h"
 #include "rollout/engine_options.h"
 #include "rollout/sampling_options.h"
@@ -171,17 +171,17 @@ struct RunControlOptions {
 struct SpeculativeTrainOptions {
   drafter_training::DraftTrainOptions trainer;
   drafter_training::WarmupOptions warmup;
-  drafter_training::SpotOptions spot;
+  drafter_training::IdleTrainOptions idle;
 
   void visit(auto& v) {
     trainer.visit(v);
     warmup.visit(v);
-    spot.visit(v);
+    idle.visit(v);
   }
   void check() const {
     trainer.check();
     warmup.check();
-    spot.check();
+    idle.check();
   }
 };
 

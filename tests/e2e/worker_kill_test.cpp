@@ -70,8 +70,8 @@ std::vector<std::string> sft_in(const std::filesystem::path& folder, int workers
 const TestedCommand kTrain = {
     "train",
     {{"decoding", "tlt::rollout::Engine::step("},
-     {"training the draft model", "tlt::drafter_training::SpotTrainer::try_slice("},
-     {"publishing the draft model", "tlt::drafter_training::SpotTrainer::publish("},
+     {"training the draft model", "tlt::drafter_training::IdleTrainer::try_slice("},
+     {"publishing the draft model", "tlt::drafter_training::IdleTrainer::publish("},
      {"updating the policy", "tlt::train::Trainer::update("},
      {"writing a checkpoint", kSave}},
     train_in,

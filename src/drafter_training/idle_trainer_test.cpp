@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "drafter_training/spot_trainer.h"
+#include "drafter_training/idle_trainer.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -25,20 +25,21 @@ namespace {
 
 using Weights = std::vector<at::Tensor>;
 
-// A worker: a target that generates repetitive responses, a draft model, a buffer with one step.
+// A worker: a target that generates repetitive responses, a draft model, a trainer that has
+// collected one step.
 struct Site {
-  explicit Site(double lr = 5e-3, uint64_t seed = 5, const SpotOptions& options = small(),
-                const Clock& clock = steady_clock())
-      : buffer({.seed = 1}) {
+  explicit Site(double lr = 5e-3, uint64_t seed = 5, const IdleTrainOptions& options = small(),
+                const Clock& clock = steady_clock()) {
     drafter->initialize(3);
     DraftTrainOptions training;
     training.optim.lr = lr;
     training.logits_weight = 0.5;
-    trainer = std::make_unique<SpotTrainer>(drafter, buffer, training, options, clock);
-    roll_out(seed);
+    training.seed = 1;
+    trainer = std::make_unique<IdleTrainer>(drafter, training, options, /*is_warm=*/false, clock);
+    roll_out(seed, *trainer);
   }
-  static SpotOptions small() {
-    SpotOptions options;
+  static IdleTrainOptions small() {
+    IdleTrainOptions options;
     options.step_tokens = 512;
     options.window = 128;
     return options;
@@ -48,11 +49,11 @@ struct Site {
     config.vocabulary = 12;
     return config;
   }
-  void roll_out(uint64_t seed) {
-    buffer.begin_step();
+  void roll_out(uint64_t seed, IdleTrainer& observed) const {
+    observed.begin_step(0);
     rollout::EngineOptions options;
     options.max_running = 16;
-    rollout::Engine engine(*target, options, nullptr, &buffer);
+    rollout::Engine engine(*target, options, nullptr, observed.observer());
     for (uint32_t id = 0; id < 12; ++id) {
       rollout::SamplingOptions sampling;
       sampling.max_new_tokens = 60;
@@ -64,19 +65,18 @@ struct Site {
                      .seed = seed});
     }
     while (engine.step()) engine.take_finished();
-    buffer.end_step();
   }
   void train(int64_t steps) {
     const int64_t end = trainer->optimizer_steps() + steps;
     while (trainer->optimizer_steps() < end) ASSERT_TRUE(trainer->try_slice());
   }
   // Offers the same sequences with states that are NaN.
-  void poison() {
-    buffer.begin_step();
+  void poison() const {
+    trainer->begin_step(1);
     for (uint32_t id = 0; id < 40; ++id)
       for (const uint32_t sample : {rollout::HiddenStateObserver::kPrompt, 0u}) {
         const std::vector<int32_t> tokens = tests::random_tokens(1, id, 20, 12);
-        buffer.offer(
+        trainer->observer()->offer(
             id, sample, sample == 0 ? 20 : 0,
             at::full({20, config().hidden}, std::numeric_limits<float>::quiet_NaN(), at::kBFloat16),
             tokens);
@@ -87,12 +87,11 @@ struct Site {
       tests::make_tiny_model(config(), at::kBFloat16);
   std::shared_ptr<drafter::DraftNetwork> drafter = std::make_shared<drafter::EagleNetwork>(
       *target, drafter::EagleNetwork::config_for(target->config()));
-  DraftBuffer buffer;
-  std::unique_ptr<SpotTrainer> trainer;
+  std::unique_ptr<IdleTrainer> trainer;
 };
 
 // FastRL's publish writes the target's embedding (docs/paper_map.md).
-TEST(SpotTrainerTest, PublishImprovesTheDraftModelOnly) {
+TEST(IdleTrainerTest, PublishImprovesTheDraftModelOnly) {
   const auto comm = train::solo();
   Site site;
   const std::string target = target_digest(*site.target);
@@ -113,7 +112,7 @@ TEST(SpotTrainerTest, PublishImprovesTheDraftModelOnly) {
   EXPECT_EQ(again.version, 1);
 }
 
-TEST(SpotTrainerTest, WorseDraftModelIsRejectedAndTrainingRestarts) {
+TEST(IdleTrainerTest, WorseDraftModelIsRejectedAndTrainingRestarts) {
   const auto comm = train::solo();
   Site site;
   site.train(60);
@@ -125,7 +124,7 @@ TEST(SpotTrainerTest, WorseDraftModelIsRejectedAndTrainingRestarts) {
   bad.trainer->load(
       [&] {
         std::vector<std::pair<std::string, at::Tensor>> state;
-        for (const model::TensorSource& source : site.trainer->snapshot())
+        for (const model::TensorSource& source : site.trainer->optimizer_state())
           state.emplace_back(source.name, source.values());
         return state;
       }(),
@@ -142,22 +141,22 @@ TEST(SpotTrainerTest, WorseDraftModelIsRejectedAndTrainingRestarts) {
 }
 
 // The average over two of three workers that trained, the same bits on all of them.
-TEST(SpotTrainerTest, WorkersGetTheAverageWeightedByTokens) {
+TEST(IdleTrainerTest, WorkersGetTheAverageWeightedByTokens) {
   std::vector<Weights> got(3), mine(3);
   std::vector<PublishReport> reports(3);
   std::vector<double> tokens(3);
   train::run_workers(3, [&](cluster::Comm& comm) {
     const auto rank = static_cast<size_t>(comm.rank());
-    SpotOptions options = Site::small();
+    IdleTrainOptions options = Site::small();
     options.slice_milliseconds = 1e-3;  // one part per slice: no step is unfinished at the end
     Site site(5e-3, /*seed=*/5 + rank, options);
     site.train(rank == 2 ? 0 : 10 + 20 * comm.rank());
-    for (const model::TensorSource& source : site.trainer->snapshot())
+    for (const model::TensorSource& source : site.trainer->optimizer_state())
       if (source.name.starts_with("master.")) mine[rank].push_back(source.values());
     reports[rank] = site.trainer->publish(comm);
     tokens[rank] = static_cast<double>(site.trainer->take_stats().tokens);
     got[rank] = tests::weights_of(*site.drafter);
-    for (const model::TensorSource& source : site.trainer->snapshot())
+    for (const model::TensorSource& source : site.trainer->optimizer_state())
       if (source.name.starts_with("master.")) got[rank].push_back(source.values());
   });
   EXPECT_TRUE(reports[0].was_published);
@@ -185,7 +184,7 @@ TEST(SpotTrainerTest, WorkersGetTheAverageWeightedByTokens) {
   EXPECT_NEAR(share, 0.25, 0.03);  // 10 steps of 40
 }
 
-TEST(SpotTrainerTest, ErrorTurnsTrainingOffOnItsWorkerOnly) {
+TEST(IdleTrainerTest, ErrorTurnsTrainingOffOnItsWorkerOnly) {
   std::vector<Weights> got(2);
   train::run_workers(2, [&](cluster::Comm& comm) {
     Site site;
@@ -207,10 +206,26 @@ TEST(SpotTrainerTest, ErrorTurnsTrainingOffOnItsWorkerOnly) {
   EXPECT_TRUE(tests::all_equal(got[0], got[1]));
 }
 
-TEST(SpotTrainerTest, SliceEndsInTimeAndItsStepIsResumed) {
+TEST(IdleTrainerTest, ErrorInCollectingTurnsTrainingOff) {
+  Site site;
+  const int64_t sequences = site.trainer->buffer().sequences();
+  const auto offer = [&](int32_t position) {
+    site.trainer->observer()->offer(/*prompt_id=*/0, /*sample=*/0, position,
+                                    at::zeros({1, Site::config().hidden}, at::kBFloat16),
+                                    std::vector{1});
+  };
+  ASSERT_TRUE(site.trainer->try_slice());
+  offer(/*position=*/500);  // a gap
+  EXPECT_TRUE(site.trainer->is_off());
+  EXPECT_FALSE(site.trainer->try_slice());
+  offer(/*position=*/900);
+  EXPECT_EQ(site.trainer->buffer().sequences(), sequences);
+}
+
+TEST(IdleTrainerTest, SliceEndsInTimeAndItsStepIsResumed) {
   const auto comm = train::solo();
   const tests::TickingClock clock;
-  SpotOptions options = Site::small();
+  IdleTrainOptions options = Site::small();
   options.slice_milliseconds = 12;
   Site site(5e-3, 5, options, clock);
   int slices = 0;
@@ -218,7 +233,7 @@ TEST(SpotTrainerTest, SliceEndsInTimeAndItsStepIsResumed) {
     ASSERT_TRUE(site.trainer->try_slice());
     site.trainer->pause();
   }
-  const SpotStats stats = site.trainer->take_stats();
+  const IdleStats stats = site.trainer->take_stats();
   EXPECT_GT(slices, 3);  // a step took several
   EXPECT_LE(stats.longest_slice, 0.02);
   EXPECT_EQ(stats.steps, site.trainer->optimizer_steps());
@@ -248,32 +263,34 @@ class TimedNetwork final : public drafter::EagleNetwork {
 };
 
 // Two packs of at most half a slice are done in it; a third would end after it.
-TEST(SpotTrainerTest, PartThatWouldEndAfterTheSliceIsNotStarted) {
+TEST(IdleTrainerTest, PartThatWouldEndAfterTheSliceIsNotStarted) {
   Site site;
   FakeClock clock;
   const auto network = std::make_shared<TimedNetwork>(*site.target, clock);
   network->initialize(3);
   DraftTrainOptions training;
   training.loss_positions = "all";  // every token of a pack counts
-  const SpotOptions options = Site::small();
+  const IdleTrainOptions options = Site::small();
   const double slice = options.slice_milliseconds / 1000;
-  SpotTrainer trainer(network, site.buffer, training, options, clock);
+  training.seed = 1;
+  IdleTrainer trainer(network, training, options, /*is_warm=*/false, clock);
+  site.roll_out(/*seed=*/5, trainer);
   int slices = 0;
   for (; trainer.optimizer_steps() < 5; ++slices) {
     const double start = clock.seconds();
     ASSERT_TRUE(trainer.try_slice());
     EXPECT_LE(clock.seconds() - start, slice) << "slice " << slices;
   }
-  const SpotStats stats = trainer.take_stats();
+  const IdleStats stats = trainer.take_stats();
   EXPECT_GT(stats.used_seconds, 0.6 * slice * slices);
   EXPECT_GT(stats.longest_slice, 0.7 * slice);  // of two packs
 }
 
 // FastRL pauses an engine that is paused already, and the run hangs (docs/paper_map.md).
-TEST(SpotTrainerTest, SecondPauseHasNoEffect) {
+TEST(IdleTrainerTest, SecondPauseHasNoEffect) {
   const TestFolder folder;
   Timeline timeline(folder / "timeline.json", /*rank=*/0);
-  SpotOptions options = Site::small();
+  IdleTrainOptions options = Site::small();
   options.slice_milliseconds = 1e-3;  // a part at a time
   Site site(5e-3, 5, options);
   site.trainer->set_timeline(&timeline);
@@ -289,25 +306,25 @@ TEST(SpotTrainerTest, SecondPauseHasNoEffect) {
   EXPECT_EQ(spans, 2);
 }
 
-TEST(SpotTrainerTest, NothingIsTrainedWithoutSequences) {
+TEST(IdleTrainerTest, NothingIsTrainedWithoutSequences) {
   const auto comm = train::solo();
   Site site;
-  site.buffer.begin_step();
-  site.buffer.begin_step();
+  site.trainer->begin_step(1);
+  site.trainer->begin_step(2);
   EXPECT_FALSE(site.trainer->try_slice());
   EXPECT_FALSE(site.trainer->is_off());
   EXPECT_FALSE(site.trainer->publish(*comm).was_trained);
   EXPECT_EQ(site.trainer->measure(*comm).acceptance.drafts, 0);
 }
 
-TEST(SpotTrainerTest, LoadedTrainerContinuesLikeTheSavedOne) {
+TEST(IdleTrainerTest, LoadedTrainerContinuesLikeTheSavedOne) {
   const auto comm = train::solo();
   Site site;
   site.train(8);
   site.trainer->publish(*comm);
   Site other(5e-3, 5);
   std::vector<std::pair<std::string, at::Tensor>> state;
-  for (const model::TensorSource& source : site.trainer->snapshot())
+  for (const model::TensorSource& source : site.trainer->optimizer_state())
     state.emplace_back(source.name, source.values());
   other.trainer->load(state, site.trainer->optimizer_steps(), site.trainer->version());
   EXPECT_TRUE(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "drafter_training/spot_trainer.h"
+#include "drafter_training/idle_trainer.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -29,37 +29,61 @@ DraftTrainOptions steady(DraftTrainOptions options) {
   return options;
 }
 
+// Random weights have no acceptance, so a copy of them is no useful comparison.
+std::optional<int64_t> freeze_after(const IdleTrainOptions& options, bool is_warm) {
+  if (!options.compare_frozen) return std::nullopt;
+  return is_warm ? 0 : options.frozen_after_steps;
+}
+
 }  // namespace
 
-SpotTrainer::SpotTrainer(std::shared_ptr<drafter::DraftNetwork> drafter, DraftBuffer& buffer,
-                         const DraftTrainOptions& training, const SpotOptions& options,
-                         const Clock& clock)
+IdleTrainer::IdleTrainer(std::shared_ptr<drafter::DraftNetwork> drafter,
+                         const DraftTrainOptions& training, const IdleTrainOptions& options,
+                         bool is_warm, const Clock& clock)
     : drafter_(std::move(drafter)),
-      buffer_(buffer),
       training_(steady(training)),
       options_((options.check(), options)),
       clock_(clock),
+      buffer_({.bytes = options.buffer_bytes,
+               .seed = static_cast<uint64_t>(training.seed),
+               .layers = layers_to_record(*drafter_)}),
       alone_(cluster::make_comm(cluster::Launch{}, {})),
       copy_(drafter_->copy()),
       trainer_(*copy_, training_, *alone_, /*total_steps=*/1),
-      probe_(*copy_, kProbeSteps) {}
+      probe_(*copy_, kProbeSteps),
+      freeze_after_(freeze_after(options, is_warm)) {
+  freeze_when_due();
+}
 
-SpotTrainer::~SpotTrainer() = default;
+IdleTrainer::~IdleTrainer() = default;
+
+void IdleTrainer::begin_step(int64_t step) {
+  buffer_.begin_step();
+  trains_ = options_.is_paper_trigger() ? step % options_.training_interval_steps == 0
+                                        : trigger_.wants_training();
+}
 
 template <class Call>
-void SpotTrainer::guard(const Call& call) {
+void IdleTrainer::guard(const Call& call) {
   if (is_off_) return;
   try {
     call();
   } catch (const std::exception& error) {
     is_off_ = true;
     has_begun_ = false;
+    buffer_.end_step();
     log_warning("training the draft model failed and is off on this worker; the run continues: {}",
                 error.what());
   }
 }
 
-bool SpotTrainer::try_slice() {
+void IdleTrainer::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
+                        const at::Tensor& hidden, std::span<const int32_t> tokens) {
+  guard([&] { buffer_.offer(prompt_id, sample, position, hidden, tokens); });
+}
+
+bool IdleTrainer::try_slice() {
+  if (!trains_) return false;
   const double start = clock_.seconds(), end = start + options_.slice_milliseconds / 1000;
   bool did = false;
   guard([&] {
@@ -76,34 +100,34 @@ bool SpotTrainer::try_slice() {
 }
 
 // Runs a pack, after beginning its step; or a part of the optimizer's step, and ends it.
-bool SpotTrainer::advance() {
+bool IdleTrainer::advance() {
   const double start = clock_.seconds();
-  if (!has_begun_ && !begin_step()) return false;
+  if (!has_begun_ && !begin_train_step()) return false;
   if (step_began_ == 0) step_began_ = start;
   const int64_t tokens = trainer_.run_pack();
   if (tokens > 0) {
     ++packs_run_;
     times_.add_pack(tokens, clock_.seconds() - start);
   } else {
-    if (!trainer_.try_update(kUpdateElements)) finish_step();
+    if (!trainer_.try_update(kUpdateElements)) finish_train_step();
     times_.add_update(clock_.seconds() - start);
   }
   return true;
 }
 
-double SpotTrainer::next_part_seconds() const {
+double IdleTrainer::next_part_seconds() const {
   const int64_t tokens = has_begun_ ? trainer_.next_pack_tokens() : slice_tokens();
   return tokens > 0 ? times_.pack_seconds(tokens) : times_.update_seconds();
 }
 
 // The tokens of a pack that is likely to end within half a slice.
-int64_t SpotTrainer::slice_tokens() const {
+int64_t IdleTrainer::slice_tokens() const {
   if (!times_.knows_packs()) return kFirstPackTokens;
   return std::clamp(times_.tokens_within(options_.slice_milliseconds / 2000), kFewestPackTokens,
                     std::min(training_.max_tokens, options_.step_tokens));
 }
 
-bool SpotTrainer::begin_step() {
+bool IdleTrainer::begin_train_step() {
   if (buffer_.drawable_tokens() < kFewestToBegin) return false;
   const int64_t pack_tokens = slice_tokens(), window = std::min(options_.window, pack_tokens);
   const bool is_first = !times_.knows_packs();
@@ -119,7 +143,7 @@ bool SpotTrainer::begin_step() {
   return true;
 }
 
-void SpotTrainer::finish_step() {
+void IdleTrainer::finish_train_step() {
   stats_.last_step = trainer_.finish();
   pause();
   has_begun_ = false;
@@ -128,7 +152,7 @@ void SpotTrainer::finish_step() {
   unpublished_tokens_ += stats_.last_step.tokens;
 }
 
-void SpotTrainer::pause() {
+void IdleTrainer::pause() {
   if (!has_begun_ || step_began_ == 0) return;
   if (timeline_)
     timeline_->span("draft training", fmt::format("draft step {}", trainer_.optimizer().steps()),
@@ -136,12 +160,46 @@ void SpotTrainer::pause() {
   step_began_ = 0;
 }
 
-// --- publishing ---
+// --- the end of an RL step ---
 
-PublishReport SpotTrainer::publish(cluster::Comm& comm) {
+IdleStep IdleTrainer::end_step(cluster::Comm& comm, double decode_seconds) {
+  buffer_.end_step();
+  IdleStep step{.idle = take_stats(), .used_version = version_};
+  if (comm.size() == 1) {
+    train_for(options_.gap_share * decode_seconds);
+    step.gap = take_stats();
+  }
+  const TimelineSpan span(timeline_, "draft publish", "publish");
+  step.publish = publish(comm);
+  if (step.publish.was_trained) {
+    ++trained_steps_;
+    trigger_.trained(step.publish.before.tokens_per_forward(),
+                     step.publish.after.tokens_per_forward());
+  } else if (freeze_after_ || (!trains_ && !options_.is_paper_trigger())) {
+    step.publish.before = measure(comm);
+    if (!trains_) trigger_.rested(step.publish.before.tokens_per_forward());
+  }
+  trains_ = false;
+  if (frozen_) step.frozen = measure(*frozen_, comm);
+  freeze_when_due();
+  return step;
+}
+
+void IdleTrainer::train_for(double seconds) {
+  const double end = steady_clock().seconds() + seconds;
+  while (steady_clock().seconds() < end && try_slice()) {
+  }
+  pause();
+}
+
+void IdleTrainer::freeze_when_due() {
+  if (freeze_after_ && !frozen_ && trained_steps_ >= *freeze_after_) frozen_ = drafter_->copy();
+}
+
+PublishReport IdleTrainer::publish(cluster::Comm& comm) {
   // The unfinished step ends here: its gradients are of weights that will be replaced.
   guard([&] {
-    if (has_begun_ && packs_run_ > 0) finish_step();
+    if (has_begun_ && packs_run_ > 0) finish_train_step();
     for (const auto& [name, tensor] : trainer_.optimizer().state())
       TLT_CHECK(at::isfinite(tensor).all().item<bool>(), "the draft model's ", name,
                 " is not finite");
@@ -174,7 +232,7 @@ PublishReport SpotTrainer::publish(cluster::Comm& comm) {
 
 // Averages master weights and moments over all workers, weighted by the tokens of each; a worker
 // without training has weight 0, even if its values are not finite.
-void SpotTrainer::average(cluster::Comm& comm, double total_tokens) {
+void IdleTrainer::average(cluster::Comm& comm, double total_tokens) {
   const double weight = static_cast<double>(unpublished_tokens_) / total_tokens;
   train::AdamW& optimizer = trainer_.optimizer();
   std::vector<std::pair<std::string, at::Tensor>> state;
@@ -189,7 +247,7 @@ void SpotTrainer::average(cluster::Comm& comm, double total_tokens) {
 }
 
 // Resets the training copy to the draft model in use.
-void SpotTrainer::restart_training() {
+void IdleTrainer::restart_training() {
   std::vector<std::pair<std::string, at::Tensor>> state;
   for (const auto& [name, tensor] : trainer_.optimizer().state())
     state.emplace_back(name, at::zeros_like(tensor));
@@ -203,9 +261,9 @@ void SpotTrainer::restart_training() {
   trainer_.optimizer().load(state, 0);
 }
 
-HeldOutFigures SpotTrainer::measure(const drafter::DraftNetwork& network, cluster::Comm& comm) {
+HeldOutFigures IdleTrainer::measure(const drafter::DraftNetwork& network, cluster::Comm& comm) {
   guard([&] {
-    if (trainer_.is_updating()) finish_step();  // weights of half a step are not valid
+    if (trainer_.is_updating()) finish_train_step();  // weights of half a step are not valid
   });
   has_begun_ = false;
   copy_->copy_weights(network);
@@ -214,7 +272,7 @@ HeldOutFigures SpotTrainer::measure(const drafter::DraftNetwork& network, cluste
   return figures;
 }
 
-HeldOutFigures SpotTrainer::measure_copy(cluster::Comm& comm) {
+HeldOutFigures IdleTrainer::measure_copy(cluster::Comm& comm) {
   HeldOutFigures mine;
   mine.acceptance.accepted.resize(kProbeSteps);
   guard([&] {
@@ -239,33 +297,12 @@ HeldOutFigures SpotTrainer::measure_copy(cluster::Comm& comm) {
 }
 
 // If there was nothing to measure on, the trained draft model counts as better.
-bool SpotTrainer::is_better(const PublishReport& report) const {
+bool IdleTrainer::is_better(const PublishReport& report) const {
   const double before = report.before.tokens_per_forward(),
                after = report.after.tokens_per_forward();
   if (!std::isfinite(report.after.sums.hidden) || !std::isfinite(report.after.sums.logits))
     return false;
   return report.after.acceptance.drafts == 0 || after >= before * (1 - options_.publish_margin);
-}
-
-// --- checkpoints ---
-
-std::vector<model::TensorSource> SpotTrainer::snapshot() const {
-  return trainer_.optimizer().snapshot();
-}
-
-std::vector<std::string> SpotTrainer::state_names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : trainer_.optimizer().state()) names.push_back(name);
-  return names;
-}
-
-void SpotTrainer::load(const std::vector<std::pair<std::string, at::Tensor>>& state,
-                       int64_t optimizer_steps, int64_t version) {
-  has_begun_ = false;
-  unpublished_tokens_ = 0;
-  trainer_.optimizer().load(state, optimizer_steps);
-  drafter_->copy_weights(*copy_);
-  version_ = version;
 }
 
 }  // namespace tlt::drafter_training

@@ -1,4 +1,4 @@
-// SpotOptions: when and how long idle workers train the draft model during rollouts. Names are
+// IdleTrainOptions: when and how long idle workers train the draft model during rollouts. Names are
 // FastRL's if it has the option. The target determines every token, so no option changes one.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -11,7 +11,7 @@
 
 namespace tlt::drafter_training {
 
-struct SpotOptions {
+struct IdleTrainOptions {
   bool enable_drafter_training = true;
   int64_t min_workers_for_training = 1;
   std::string trigger = "drift";

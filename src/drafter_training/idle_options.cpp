@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "drafter_training/spot_options.h"
+#include "drafter_training/idle_options.h"
 
 #include "base/check.h"
 
 namespace tlt::drafter_training {
 
 // The comparisons are written such that NaN is rejected, too.
-void SpotOptions::check() const {
+void IdleTrainOptions::check() const {
   const std::string where = "speculative.train.";
   TLT_CHECK_INPUT(min_workers_for_training >= 1, where, "min_workers_for_training is ",
                   min_workers_for_training,

@@ -1,0 +1,33 @@
+// Ends the idle training of an RL step and sets its metrics, of all workers:
+//
+//   drafter/idle_seconds, used_seconds, lost_seconds   this step: idle = used + lost;
+//                                                      worker_<i>/…: by worker
+//   drafter/gap_seconds                                a single worker's training after its rollouts
+//   drafter/preemption_seconds/median, max             from new work to the next engine step
+//   drafter/steps, tokens, loss …                      of the training; losses of one worker
+//   drafter/<figure>/before, after, frozen             on held-out responses: the draft model in
+//                                                      use, the trained one, and a copy from early
+//                                                      in the run (compare_frozen); figures:
+//                                                      top1_accuracy, top3_accuracy,
+//                                                      acceptance_length, expected_acceptance
+//   drafter/trained, published, refused, version       version: in use after this step
+//   speculation/drafter_version                        in use in this step's rollouts, to which the
+//                                                      step's acceptance metrics belong
+//
+// Threading  engine thread only.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/metrics.h"
+#include "cluster/comm.h"
+#include "drafter_training/idle_trainer.h"
+#include "rl/rollout_phase.h"
+
+namespace tlt::rl {
+
+// Call after the rollouts; all workers together.
+void end_idle_step(drafter_training::IdleTrainer& trainer, cluster::Comm& comm,
+                   const PhaseTimes& times, Metrics& metrics);
+
+}  // namespace tlt::rl
