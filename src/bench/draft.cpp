@@ -27,7 +27,7 @@
 #include "bench/scenarios.h"
 #include "cli/rows.h"
 #include "cluster/launch.h"
-#include "drafter/eagle/draft_eagle.h"
+#include "drafter/make_draft_network.h"
 
 namespace tlt::bench {
 namespace {
@@ -174,18 +174,17 @@ int run_draft_train(const cli::Arguments& arguments) {
   if (!cli::try_parse(app, arguments)) return 0;
   flags.check();
   const auto target = flags.model.load();
-  drafter::EagleNetwork network(*target, drafter::EagleNetwork::config_for(target->config()));
-  network.initialize(kDraftSeed);
+  const auto network = drafter::make_draft_network({.seed = kDraftSeed}, *target);
   const auto comm = cluster::make_comm(cluster::Launch{}, {});
   drafter_training::DraftTrainOptions options;
   options.max_tokens = flags.max_tokens;
-  drafter_training::DraftTrainer trainer(network, options, *comm, /*total_steps=*/1 << 20);
+  drafter_training::DraftTrainer trainer(*network, options, *comm, /*total_steps=*/1 << 20);
 
   nlohmann::ordered_json report =
       begin_report(flags.checkpoint ? "draft-checkpoint" : "draft-train", flags.model, *target);
   if (flags.checkpoint) {
     report["repeat"] = flags.repeat;
-    report.update(measure_checkpoints(network, trainer, flags.folder, flags.repeat));
+    report.update(measure_checkpoints(*network, trainer, flags.folder, flags.repeat));
     log_info(
         "training waits {:.0f} ms (blocking, full), {:.0f} ms (async, full), {:.0f} ms "
         "(async, selective): {:.1f} x",

@@ -25,7 +25,7 @@
 #include "bench/scenarios.h"
 #include "bench/simulated_drafter.h"
 #include "cli/rows.h"
-#include "drafter/eagle/draft_eagle.h"
+#include "drafter/make_draft_network.h"
 #include "rollout/engine.h"
 #include "rollout/make_speculation.h"
 
@@ -212,9 +212,7 @@ class Comparison {
     speculation::SpeculationOptions options;
     options.eagle.spec_model_path = flags.drafter;
     if (flags.drafter == "untrained") {
-      network_ = std::make_shared<drafter::EagleNetwork>(
-          policy, drafter::EagleNetwork::config_for(policy.config()));
-      network_->initialize(/*seed=*/1);
+      network_ = drafter::make_draft_network({.seed = 1}, policy);
     } else {
       network_ = rollout::load_draft_network(options, policy);
     }

@@ -44,4 +44,13 @@ void WarmupOptions::check() const {
                   "; give a number from 1 to 16");
 }
 
+drafter::DraftNetworkPlan WarmupOptions::network_plan(uint64_t seed) const {
+  const bool is_new = init == "random" || init == "target";
+  return {.folder = is_new ? "" : init,
+          .algorithm = algorithm,
+          .from_target = init == "target",
+          .head_rows = draft_vocab_size,
+          .seed = seed};
+}
+
 }  // namespace tlt::drafter_training

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/options.h"
+#include "drafter/make_draft_network.h"
 #include "drafter_training/draft_sample.h"
 #include "train/schedule.h"
 
@@ -97,6 +98,8 @@ struct WarmupOptions {
   }
   // Throws InputError if a value is invalid.
   void check() const;
+  // The draft model that training begins with. REQUIRES: check() passed.
+  drafter::DraftNetworkPlan network_plan(uint64_t seed) const;
 };
 
 }  // namespace tlt::drafter_training

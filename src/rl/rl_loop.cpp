@@ -69,8 +69,8 @@ std::unique_ptr<drafter_training::IdleTrainer> make_idle_trainer(
     const std::shared_ptr<drafter::DraftNetwork>& network, const run::RunOptions& options) {
   const run::SpeculativeTrainOptions& train = options.speculative.train;
   if (!network || !train.idle.enable_drafter_training) return nullptr;
-  const bool is_warm = !options.speculative.eagle.spec_model_path.empty() ||
-                       (train.warmup.init != "random" && train.warmup.init != "target");
+  const bool is_warm =
+      !options.speculative.eagle.spec_model_path.empty() || !train.network_plan().folder.empty();
   return std::make_unique<drafter_training::IdleTrainer>(network, train.trainer, train.idle,
                                                          is_warm);
 }

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "drafter/eagle/eagle_drafter.h"
-#include "drafter/files/draft_folder.h"
+#include "drafter/make_draft_network.h"
 #include "drafter/ngram/ngram_drafter.h"
 #include "drafter/suffix/suffix_drafter.h"
 #include "rollout/cost_probe.h"
@@ -84,7 +84,7 @@ std::shared_ptr<drafter::DraftNetwork> load_draft_network(
     const speculation::SpeculationOptions& options, const model::PolicyModel& model) {
   const bool is_wanted = options.enable && (names(options, "eagle") || names(options, "mixed"));
   if (!is_wanted || options.eagle.spec_model_path.empty()) return nullptr;
-  return drafter::load_drafter(options.eagle.spec_model_path, model);
+  return drafter::make_draft_network({.folder = options.eagle.spec_model_path}, model);
 }
 
 speculation::CostTable measure_costs(const model::PolicyModel& model,

@@ -12,6 +12,7 @@
 
 #include "base/options.h"
 #include "data/dataset.h"
+#include "drafter/make_draft_network.h"
 #include "drafter_training/draft_options.h"
 #include "drafter_training/idle_options.h"
 #include "reward/reward.h"
@@ -182,6 +183,10 @@ struct SpeculativeTrainOptions {
     trainer.check();
     warmup.check();
     idle.check();
+  }
+  // The draft model that training begins with.
+  drafter::DraftNetworkPlan network_plan() const {
+    return warmup.network_plan(static_cast<uint64_t>(trainer.seed));
   }
 };
 

@@ -9,14 +9,13 @@
 #include <optional>
 
 #include "base/atomic_folder.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sentence.h"
 #include "data/sampler.h"
-#include "drafter/eagle/draft_eagle.h"
-#include "drafter/eagle/draft_eagle3.h"
 #include "drafter/files/draft_folder.h"
-#include "drafter/files/draft_hot_tokens.h"
+#include "drafter/make_draft_network.h"
 #include "drafter_training/acceptance_probe.h"
 #include "drafter_training/draft_trainer.h"
 #include "drafter_training/token_ranking.h"
@@ -28,32 +27,12 @@
 namespace tlt::warmup {
 namespace {
 
-// Creates the network without weights: the tokens of its LM head are chosen from the samples, in
-// prepare().
-std::unique_ptr<drafter::DraftNetwork> make_eagle3(const drafter_training::WarmupOptions& options,
-                                                   const model::PolicyModel& target) {
-  const int64_t all = target.config().vocabulary, wanted = options.draft_vocab_size;
-  return std::make_unique<drafter::Eagle3Network>(
-      target,
-      drafter::Eagle3Config::make(target.config(), wanted > 0 ? std::min(wanted, all) : all));
-}
-
-std::unique_ptr<drafter::DraftNetwork> make_drafter(const run::RunOptions& options,
+std::unique_ptr<drafter::DraftNetwork> make_network(const drafter::DraftNetworkPlan& plan,
                                                     const model::PolicyModel& target) {
-  const drafter_training::WarmupOptions& warmup = options.speculative.train.warmup;
-  const std::string& init = warmup.init;
-  if (init != "target" && init != "random") {
-    auto network = drafter::load_drafter(init, target);
-    TLT_CHECK_INPUT(network->algorithm() == warmup.algorithm, "speculative.train.algorithm is ",
-                    warmup.algorithm, " and the draft model in ", init, " is of ",
-                    network->algorithm(), "; set it to that");
-    return network;
-  }
-  if (warmup.algorithm == "eagle3") return make_eagle3(warmup, target);
-  auto network = std::make_unique<drafter::EagleNetwork>(
-      target, drafter::EagleNetwork::config_for(target.config()));
-  const auto seed = static_cast<uint64_t>(options.speculative.train.trainer.seed);
-  init == "target" ? network->initialize_from_target(seed) : network->initialize(seed);
+  auto network = drafter::make_draft_network(plan, target);
+  TLT_CHECK_INPUT(network->algorithm() == plan.algorithm, "speculative.train.algorithm is ",
+                  plan.algorithm, " and the draft model in ", plan.folder, " is of ",
+                  network->algorithm(), "; set it to that");
   return network;
 }
 
@@ -62,7 +41,8 @@ class DraftLoop {
   DraftLoop(const run::RunOptions& options, const cluster::Launch& launch)
       : options_((options.check(), options)),
         context_(options_, launch),
-        network_(make_drafter(options_, *context_.model)),
+        plan_(options_.speculative.train.network_plan()),
+        network_(make_network(plan_, *context_.model)),
         data_(options_, context_, drafter_training::layers_to_record(*network_)),
         run_("draft", options_, context_) {}
 
@@ -81,6 +61,7 @@ class DraftLoop {
 
   const run::RunOptions options_;
   run::RunContext context_;
+  const drafter::DraftNetworkPlan plan_;
   std::unique_ptr<drafter::DraftNetwork> network_;
   DraftData data_;
   run::Run run_;  // after all members whose construction can fail
@@ -136,11 +117,9 @@ void DraftLoop::rank_tokens() {
   const model::ModelConfig& target = context_.model->config();
   std::vector<int32_t> ranked =
       drafter_training::rank_tokens(data_.training(), target.eos_tokens, target.vocabulary);
-  auto* eagle3 = dynamic_cast<drafter::Eagle3Network*>(network_.get());
-  if (!eagle3) return network_->set_hot_tokens(std::move(ranked));
-  if (options_.speculative.train.warmup.init != "random") return;
-  eagle3->set_head_tokens(drafter::hottest(ranked, eagle3->head_rows()));
-  eagle3->initialize(static_cast<uint64_t>(options_.speculative.train.trainer.seed));
+  if (drafter::misses_head_tokens(plan_, *network_))
+    drafter::choose_head_tokens(plan_, ranked, *network_);
+  if (network_->algorithm() == "eagle") network_->set_hot_tokens(std::move(ranked));
 }
 
 void DraftLoop::run_step() {
