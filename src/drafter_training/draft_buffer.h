@@ -7,11 +7,10 @@
 // one (TLT's one-step offset). One sequence in kHeldOutEvery is held out: it is never drawn and
 // serves to measure the draft model.
 //
-// Owns       the states, in the target's compute type, on the CPU; at most `bytes` of them; the
-//            oldest sequence is dropped first.
-// Not here   training (draft_trainer.h); states on disk (hidden_store.h).
+// Owns       the sequences, at most `bytes` of them; the oldest is dropped first.
+// Not here   joining what the engine offers to sequences (hidden_collector.h); training
+//            (draft_trainer.h); states on disk (hidden_store.h).
 // Threading  engine thread only.
-// Invariant  row i of a sequence's states is the state at its token i.
 //
 //   DraftBuffer buffer({.bytes = 1 << 28, .seed = 0});
 //   Engine engine(model, options, nullptr, &buffer);
@@ -26,17 +25,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "base/random.h"
 #include "drafter_training/draft_sample.h"
+#include "drafter_training/hidden_collector.h"
 #include "rollout/hidden_state_observer.h"
 
 namespace tlt::drafter_training {
@@ -51,7 +47,6 @@ class DraftBuffer final : public rollout::HiddenStateObserver {
     rollout::Layers layers = {};  // layers_to_record() of the draft model (draft_sample.h)
   };
   explicit DraftBuffer(const Limits& limits);
-  ~DraftBuffer() override;
 
   // Begins an RL step, whose rollouts are kept. Drops what is older than the previous step.
   void begin_step();
@@ -78,40 +73,22 @@ class DraftBuffer final : public rollout::HiddenStateObserver {
   std::string save() const;
   void add(std::string_view bytes);
 
-  int64_t bytes() const { return *bytes_; }
+  int64_t bytes() const { return growing_.bytes(); }
   int64_t sequences() const { return std::ssize(now_) + std::ssize(before_); }
 
  private:
-  // Tokens and their states; counts its memory in the buffer's bytes.
-  class Rows;
-  struct Sequence {
-    std::shared_ptr<Rows> prompt;  // shared by its group
-    std::unique_ptr<Rows> response;
-    int64_t number = 0;  // index since the buffer was made
+  using Kept = std::vector<std::shared_ptr<HiddenSequence>>;
 
-    int64_t tokens() const;
-    bool is_held_out() const { return number % kHeldOutEvery == 0; }
-  };
-  using Kept = std::vector<std::shared_ptr<Sequence>>;
-
-  void offer_prompt(uint32_t prompt_id, int32_t position, const at::Tensor& hidden,
-                    std::span<const int32_t> tokens);
   void shrink();
-  std::shared_ptr<Sequence> read_sequence(const nlohmann::json& facts, std::string_view& bytes);
-  static DraftSample piece(const std::shared_ptr<Sequence>& sequence, int64_t first, int64_t tokens,
-                           uint32_t id);
   Kept drawable(const Kept& kept) const;
 
   const Limits limits_;
-  const std::shared_ptr<int64_t> bytes_;
   bool is_open_ = false;
   int64_t begun_ = 0;   // sequences since the buffer was made
   uint32_t drawn_ = 0;  // samples since the buffer was made
 
-  Kept now_, before_;  // this step's and the previous one's, oldest first
-  // Sequences of this step by prompt and sample; dropped ones are not in it.
-  std::map<std::pair<uint32_t, uint32_t>, std::shared_ptr<Sequence>> growing_;
-  std::map<uint32_t, std::shared_ptr<Rows>> prompts_;
+  HiddenCollector growing_;  // sequences of this step, except for dropped ones
+  Kept now_, before_;        // this step's and the previous one's, oldest first
 };
 
 }  // namespace tlt::drafter_training

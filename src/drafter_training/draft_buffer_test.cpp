@@ -217,6 +217,28 @@ TEST(DraftBufferTest, SavedBuffersOfTwoWorkersAreMerged) {
   EXPECT_EQ(whole.sequences(), 6);
 }
 
+// The format of checkpoints.
+TEST(DraftBufferTest, SavedBytesAreFactsThenTokensAndStates) {
+  DraftBuffer buffer({.seed = 3});
+  buffer.begin_step();
+  offer_sequence(buffer, 7, 3);
+  std::string want = R"({"begun":1,"drawn":0,"sequences":[{"is_before":false,"number":0,)"
+                     R"("prompt":{"bytes":60,"hidden":3,"is_float32":true,"tokens":5},)"
+                     R"("response":{"bytes":36,"hidden":3,"is_float32":true,"tokens":3}}]})"
+                     "\n";
+  const auto append = [&](const auto& values) {
+    want.append(reinterpret_cast<const char*>(values.data()), values.size() * 4);
+  };
+  append(std::vector<int32_t>{7000, 7001, 7002, 7003, 7004});
+  append(std::vector<float>{7, -1, 0, 7, -1, 1, 7, -1, 2, 7, -1, 3, 7, -1, 4});
+  append(std::vector<int32_t>{7005, 7006, 7007});
+  append(std::vector<float>{7, 0, 5, 7, 0, 6, 7, 0, 7});
+  EXPECT_EQ(buffer.save(), want);
+  DraftBuffer other({.seed = 3});
+  other.add(want);
+  EXPECT_EQ(other.save(), want);
+}
+
 TEST(DraftBufferTest, InvalidBytesAreRejected) {
   DraftBuffer buffer({.seed = 3});
   buffer.begin_step();

@@ -3,74 +3,101 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
-#include <cstring>
+#include <algorithm>
 
 #include "base/check.h"
 
 namespace tlt::drafter_training {
 
-void HiddenCollector::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
-                            const at::Tensor& hidden, std::span<const int32_t> tokens) {
-  Kept& kept = kept_[{prompt_id, sample}];
-  const at::Tensor rows = hidden.cpu().contiguous();
-  TLT_CHECK(rows.size(0) == std::ssize(tokens), rows.size(0), " states for ", tokens.size());
-  if (kept.tokens.empty()) kept.first_position = position;
-  TLT_CHECK(position == kept.first_position + std::ssize(kept.tokens), "state ", position,
-            " of prompt ", prompt_id, " after ", kept.tokens.size(), " from ", kept.first_position);
-  kept.hidden = rows.size(1);
-  kept.type = rows.scalar_type();
-  kept.tokens.insert(kept.tokens.end(), tokens.begin(), tokens.end());
-  kept.rows.append(static_cast<const char*>(rows.const_data_ptr()), rows.nbytes());
+void TokenStates::append(const at::Tensor& hidden, std::span<const int32_t> tokens) {
+  TLT_CHECK(hidden.size(0) == std::ssize(tokens), hidden.size(0), " states for ", tokens.size());
+  rows_.append(hidden.cpu());
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  const int64_t now =
+      rows_.memory_bytes() + static_cast<int64_t>(tokens_.capacity() * sizeof(int32_t));
+  *bytes_ += now - counted_;
+  counted_ = now;
 }
 
-at::Tensor HiddenCollector::join(std::span<const Kept* const> parts) {
-  int64_t rows = 0;
-  for (const Kept* part : parts) rows += std::ssize(part->tokens);
-  at::Tensor states = at::empty({rows, parts.front()->hidden}, parts.front()->type);
-  auto* to = static_cast<char*>(states.mutable_data_ptr());
-  for (const Kept* part : parts) {
-    std::memcpy(to, part->rows.data(), part->rows.size());
-    to += part->rows.size();
+DraftSample piece_of(const std::shared_ptr<const HiddenSequence>& sequence, int64_t first,
+                     int64_t tokens, uint32_t id) {
+  const int64_t prompt = sequence->prompt->size();
+  const int64_t from_prompt = std::clamp<int64_t>(prompt - first, 0, tokens);
+  const int64_t own_first = std::max<int64_t>(0, first - prompt), own = tokens - from_prompt;
+  DraftSample sample;
+  const auto append = [&](const std::vector<int32_t>& from, int64_t begin, int64_t count) {
+    sample.tokens.insert(sample.tokens.end(), from.begin() + begin, from.begin() + begin + count);
+  };
+  if (from_prompt > 0) append(sequence->prompt->tokens(), first, from_prompt);
+  append(sequence->response.tokens(), own_first, own);
+  sample.response_begin = static_cast<int32_t>(from_prompt);
+  sample.id = id;
+  sample.states = [sequence, first, from_prompt, own_first, own] {
+    std::vector<at::Tensor> parts;
+    if (from_prompt > 0) parts.push_back(sequence->prompt->states(first, from_prompt));
+    if (own > 0) parts.push_back(sequence->response.states(own_first, own));
+    return at::cat(parts);
+  };
+  return sample;
+}
+
+std::shared_ptr<HiddenSequence> HiddenCollector::add(uint32_t prompt_id, uint32_t sample,
+                                                     int32_t position, const at::Tensor& hidden,
+                                                     std::span<const int32_t> tokens) {
+  std::shared_ptr<TokenStates>& prompt = prompts_[prompt_id];
+  if (sample == kPrompt) {
+    if (position == 0) prompt = make_tokens();
+    if (prompt && prompt->size() == position) prompt->append(hidden, tokens);
+    return nullptr;
   }
-  return states;
+  std::shared_ptr<HiddenSequence>& sequence = sequences_[{prompt_id, sample}];
+  // Offered from its prompt on again: the sequence migrated to another worker and back, or its
+  // prompt occurs twice in this step. The earlier piece stays.
+  if (sequence && position == sequence->prompt->size()) sequence.reset();
+  const bool is_new = !sequence;
+  if (is_new && (!prompt || prompt->size() != position)) return nullptr;
+  if (is_new) sequence = std::make_shared<HiddenSequence>(prompt);
+  TLT_CHECK(position == sequence->tokens(), "state ", position, " of prompt ", prompt_id,
+            ", sample ", sample, " after ", sequence->tokens(), " tokens");
+  sequence->response.append(hidden, tokens);
+  return is_new ? sequence : nullptr;
 }
 
 std::optional<DraftSample> HiddenCollector::take(const std::vector<int32_t>& prompt,
                                                  const rollout::Response& response, uint32_t id) {
-  const auto own = kept_.extract({response.prompt_id, response.sample});
-  const auto shared = kept_.find({response.prompt_id, kPrompt});
-  if (shared == kept_.end()) return std::nullopt;
-  TLT_CHECK(shared->second.tokens == prompt, "other states than those of prompt ",
-            response.prompt_id);
-  std::vector<const Kept*> parts = {&shared->second};
-  std::vector<int32_t> tokens = prompt;
-  if (!own.empty()) {
-    const std::vector<int32_t>& offered = own.mapped().tokens;
-    TLT_CHECK(own.mapped().first_position == std::ssize(prompt) &&
-                  offered.size() <= response.tokens.size() &&
-                  std::equal(offered.begin(), offered.end(), response.tokens.begin()),
-              "other states than those of response ", response.sample, " to prompt ",
-              response.prompt_id);
-    tokens.insert(tokens.end(), offered.begin(), offered.end());
-    parts.push_back(&own.mapped());
+  const auto own = sequences_.extract({response.prompt_id, response.sample});
+  std::shared_ptr<const HiddenSequence> sequence = own.empty() ? nullptr : own.mapped();
+  if (!sequence) {  // one token has no state of its own
+    const auto shared = prompts_.find(response.prompt_id);
+    if (shared == prompts_.end() || !shared->second) return std::nullopt;
+    sequence = std::make_shared<HiddenSequence>(shared->second);
   }
-  if (tokens.size() < 2) return std::nullopt;
-  return make_sample(std::move(tokens), join(parts), static_cast<int32_t>(prompt.size()), id);
+  const std::vector<int32_t>& offered = sequence->response.tokens();
+  TLT_CHECK(sequence->prompt->tokens() == prompt && offered.size() <= response.tokens.size() &&
+                std::equal(offered.begin(), offered.end(), response.tokens.begin()),
+            "other states than those of response ", response.sample, " to prompt ",
+            response.prompt_id);
+  if (sequence->tokens() < 2) return std::nullopt;
+  return piece_of(sequence, 0, sequence->tokens(), id);
 }
 
 std::optional<DraftSample> HiddenCollector::take_prompt(uint32_t prompt_id, int32_t response_begin,
                                                         uint32_t id) {
-  const auto own = kept_.extract({prompt_id, kPrompt});
-  if (own.empty() || own.mapped().tokens.size() < 2) return std::nullopt;
-  return make_sample(own.mapped().tokens, join(std::array<const Kept*, 1>{&own.mapped()}),
-                     response_begin, id);
+  const auto own = prompts_.extract(prompt_id);
+  if (own.empty() || !own.mapped() || own.mapped()->size() < 2) return std::nullopt;
+  const auto sequence = std::make_shared<HiddenSequence>(own.mapped());
+  DraftSample sample = piece_of(sequence, 0, sequence->tokens(), id);
+  sample.response_begin = response_begin;
+  return sample;
 }
 
-int64_t HiddenCollector::bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [key, kept] : kept_) bytes += std::ssize(kept.rows);
-  return bytes;
+void HiddenCollector::forget(const HiddenSequence& sequence) {
+  std::erase_if(sequences_, [&](const auto& entry) { return entry.second.get() == &sequence; });
+}
+
+void HiddenCollector::forget_all() {
+  sequences_.clear();
+  prompts_.clear();
 }
 
 }  // namespace tlt::drafter_training

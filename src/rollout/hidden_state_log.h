@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "drafter/drafter.h"
+#include "drafter/hidden_rows.h"
 #include "rollout/target_states.h"
 
 namespace tlt::rollout {
@@ -46,6 +47,7 @@ class HiddenStateLog {
       entry.token = kTaken;
     }
     while (begin_ < end_ && entries_[row(begin_)].token == kTaken) ++begin_;
+    const TargetStates states(hidden_.memory(), captured_.memory());
     // Rows of sequences that decode together are interleaved in the ring.
     std::ranges::sort(taken_, {}, [](const Taken& it) { return std::tuple(it.id, it.token); });
     for (size_t i = 0; i < taken_.size();) {
@@ -55,7 +57,7 @@ class HiddenStateLog {
              taken_[i].token == first.token + std::ssize(rows_);
            ++i)
         rows_.push_back(taken_[i].row);
-      read(first.id, first.token, states_, std::span<const int32_t>(rows_));
+      read(first.id, first.token, states, std::span<const int32_t>(rows_));
     }
   }
   // Removes the sequence's rows.
@@ -81,10 +83,10 @@ class HiddenStateLog {
 
   const int64_t most_rows_;
   std::vector<Entry> entries_;
-  TargetStates states_{at::Tensor()};  // [capacity, …]
-  int64_t begin_ = 0, end_ = 0;        // entries [begin_, end_) may still be read
-  std::vector<Taken> taken_;           // scratch
-  std::vector<int32_t> rows_;          // scratch
+  drafter::HiddenRows hidden_, captured_;  // rings of as many rows as entries_
+  int64_t begin_ = 0, end_ = 0;            // entries [begin_, end_) may still be read
+  std::vector<Taken> taken_;               // scratch
+  std::vector<int32_t> rows_;              // scratch
 };
 
 }  // namespace tlt::rollout

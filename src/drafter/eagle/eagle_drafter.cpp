@@ -76,7 +76,7 @@ void EagleDrafter::read_prompt(uint32_t prompt_id, int32_t position, const at::T
   }
   if (position != prompt.states.count()) return;  // its beginning was evicted
   prompt_bytes_ -= prompt.states.memory_bytes();
-  prompt.states.append_all(network_.device(), hidden);
+  prompt.states.append(hidden);
   prompt_bytes_ += prompt.states.memory_bytes();
   evict_prompts();
 }
@@ -94,7 +94,7 @@ void EagleDrafter::evict_prompts() {
     }
     prompt_bytes_ -= oldest->second.states.memory_bytes();
     if (oldest->second.running > 0)
-      oldest->second.states = EagleStates(options_.window);
+      oldest->second.states = HiddenRows(options_.window);
     else
       prompts_.erase(oldest);
   }
@@ -102,11 +102,11 @@ void EagleDrafter::evict_prompts() {
 
 void EagleDrafter::read_states(SequenceId id, int64_t first, const at::Tensor& hidden,
                                std::span<const int32_t> rows) {
-  EagleStates& states = find(id).states;
+  HiddenRows& states = find(id).states;
   TLT_CHECK(first >= states.count(), "token ", first,
             " was sampled from a state before the last of ", states.count());
   if (first > states.count()) states.skip_to(first);
-  states.append(network_.device(), hidden, rows);
+  states.append(hidden, rows);
 }
 
 void EagleDrafter::end(SequenceId id, std::span<const int32_t> /*response*/) {
@@ -125,7 +125,7 @@ void EagleDrafter::end(SequenceId id, std::span<const int32_t> /*response*/) {
 
 int64_t EagleDrafter::first_known(const Sequence& sequence) const {
   if (sequence.states.first() > 0) return sequence.prompt_pairs + sequence.states.first();
-  const EagleStates& prompt = sequence.prompt->states;
+  const HiddenRows& prompt = sequence.prompt->states;
   return prompt.count() == sequence.prompt_pairs + 1
              ? std::min(prompt.first(), sequence.prompt_pairs)
              : sequence.prompt_pairs;
@@ -310,7 +310,7 @@ void EagleDrafter::add_pairs(const Reading& reading, int64_t limit) {
   add_segment(rows, context.positions(), context.pages.data());
   for (int64_t end = context.read + rows; context.read < end; ++context.read) {
     const int64_t index = context.read - sequence.prompt_pairs;
-    const EagleStates& states = index < 0 ? sequence.prompt->states : sequence.states;
+    const HiddenRows& states = index < 0 ? sequence.prompt->states : sequence.states;
     states.copy(index < 0 ? context.read : index, states_.view(), batch_.rows());
     add_row(index < 0 ? request.prompt[static_cast<size_t>(context.read + 1)]
                       : request.response[static_cast<size_t>(index)],
@@ -428,7 +428,7 @@ int64_t EagleDrafter::memory_bytes() const {
   for (const auto& [id, sequence] : running_)
     bytes += sequence.states.memory_bytes() +
              std::ssize(sequence.context.pages) * static_cast<int64_t>(sizeof(kv::PageId));
-  for (const EagleStates& states : spare_) bytes += states.memory_bytes();
+  for (const HiddenRows& states : spare_) bytes += states.memory_bytes();
   return bytes;
 }
 

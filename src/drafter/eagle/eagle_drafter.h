@@ -37,8 +37,8 @@
 #include "drafter/eagle/eagle_cache.h"
 #include "drafter/eagle/eagle_drafter_options.h"
 #include "drafter/eagle/eagle_head.h"
-#include "drafter/eagle/eagle_states.h"
 #include "drafter/eagle/eagle_top_k.h"
+#include "drafter/hidden_rows.h"
 
 namespace tlt::drafter {
 
@@ -81,7 +81,7 @@ class EagleDrafter final : public Drafter {
  private:
   struct Prompt {
     explicit Prompt(int64_t window) : states(window) {}
-    EagleStates states;
+    HiddenRows states;
     EagleContext context;    // of its own pairs, while several samples run
     int64_t running = 0;     // running samples that the drafter knows
     bool has_begun = false;  // a sample has been seen
@@ -93,7 +93,7 @@ class EagleDrafter final : public Drafter {
     explicit Sequence(int64_t window) : states(window) {}
     Prompt* prompt = nullptr;
     int64_t prompt_pairs = 0;
-    EagleStates states;  // the response's tokens were sampled from these
+    HiddenRows states;  // the response's tokens were sampled from these
     EagleContext context;
 
     int64_t pairs() const { return prompt_pairs + states.count(); }
@@ -157,7 +157,7 @@ class EagleDrafter final : public Drafter {
 
   std::unordered_map<uint32_t, Prompt> prompts_;
   std::map<SequenceId, Sequence> running_;
-  std::vector<EagleStates> spare_;  // of ended sequences, for reuse
+  std::vector<HiddenRows> spare_;  // of ended sequences, for reuse
   int64_t prompt_bytes_ = 0;
   int64_t touch_ = 0;
   EagleCache cache_;

@@ -14,7 +14,7 @@ namespace {
 // Values per task of a thread: large enough that the overhead of small operations is negligible.
 constexpr int64_t kPieceNumbers = 1 << 15;
 // Log-sum-exp of a row that attends to nothing: negligible, but finite.
-constexpr double kNothing = -1e30;
+constexpr double kNoLogSum = -1e30;
 
 // Calls body(first, count) for pieces of rows first_row … rows - 1, on the device's threads; on a
 // GPU once for all.
@@ -108,7 +108,7 @@ void TttAttention::forward(const model::DecoderLayer& layer, const Sequences& se
                                          cache.storage.size(0));
   ops::rope_and_store(device, shape, batch, layer.rope(cos_sin), a.qkv.view(), own_->layer(0));
   a.attended.view().zero_();
-  a.lse.view().fill_(kNothing);
+  a.lse.view().fill_(kNoLogSum);
   ops::attention(device, shape, shifted(batch, k), a.qkv.view(), cache, a.attended.view(),
                  &a.lse.view());
 
