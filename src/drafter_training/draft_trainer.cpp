@@ -174,7 +174,7 @@ int64_t DraftTrainer::next_pack_tokens() const {
 // Forward and backward of a pack: adds to gradients_ and to the sums of each pass.
 void DraftTrainer::learn(const Loaded& pack) {
   network_.forward(tape_, pack.shown);
-  while (tape_.passes() < passes_) network_.unroll(tape_);
+  while (tape_.passes() < passes_) network_.run_ttt_pass(tape_);
   for (int64_t pass = passes_; pass-- > 0;) {
     const auto k = static_cast<size_t>(pass);
     const at::Tensor& d = loss_.backward({tape_.read(pass), pack.wanted, pack.rows[k]},

@@ -90,7 +90,7 @@ const at::Tensor& DraftNetwork::forward(DraftTape& tape, const at::Tensor& state
   return run_pass(tape, project(states, tape.projected_));
 }
 
-const at::Tensor& DraftNetwork::unroll(DraftTape& tape) const {
+const at::Tensor& DraftNetwork::run_ttt_pass(DraftTape& tape) const {
   TLT_CHECK(tape.passes_ > 0, "call forward() first");
   const int64_t rows = tape.batch().rows();
   tape.drafted_.resize(device(), rows, config_.hidden, type());

@@ -95,7 +95,7 @@ class DraftNetwork {
   // One more pass of the training-time test: the feature of row t is the previous pass's next state
   // of row t - 1, and it attends to what it would in drafting (ttt_attention.h). Returns the
   // input of the LM head; in pass k the first k rows of a sequence have no meaning.
-  const at::Tensor& unroll(DraftTape& tape) const;
+  const at::Tensor& run_ttt_pass(DraftTape& tape) const;
   // The LM head on rows of its input: [n, D] -> [n, R] float32; and the gradients of input and
   // head.
   virtual void head(const at::Tensor& read, at::Tensor& out) const = 0;
