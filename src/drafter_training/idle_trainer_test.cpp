@@ -317,6 +317,29 @@ TEST(IdleTrainerTest, NothingIsTrainedWithoutSequences) {
   EXPECT_EQ(site.trainer->measure(*comm).acceptance.drafts, 0);
 }
 
+TEST(IdleTrainerTest, IntervalTriggerTrainsInEveryNthStep) {
+  const auto comm = train::solo();
+  IdleTrainOptions options = Site::small();
+  options.trigger = "interval";
+  options.training_interval_steps = 3;
+  options.gap_share = 0;
+  options.publish_margin = 1;
+  Site site(5e-3, 5, options);  // has begun step 0
+  for (int64_t step = 0; step < 7; ++step) {
+    if (step > 0) site.trainer->begin_step(step);
+    const bool trains = step % 3 == 0;
+    EXPECT_EQ(site.trainer->consolidate_below(), trains ? -1 : 0);
+    if (step <= 1) {  // later steps have no sequences
+      EXPECT_EQ(site.trainer->try_slice(), trains);
+    }
+    const IdleStep done = site.trainer->end_step(*comm, /*decode_seconds=*/0);
+    EXPECT_EQ(done.used_version, step > 0 ? 1 : 0);
+    EXPECT_EQ(done.idle.used_seconds > 0, step == 0);
+    EXPECT_EQ(done.publish.was_published, step == 0);
+    EXPECT_FALSE(site.trainer->try_slice());
+  }
+}
+
 TEST(IdleTrainerTest, LoadedTrainerContinuesLikeTheSavedOne) {
   const auto comm = train::solo();
   Site site;
