@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/clock.h"
+#include "base/statistics.h"
 #include "rl/step_report.h"
 
 namespace tlt::rl {
@@ -32,27 +32,16 @@ struct Ledger {
             .preemptions = times.preemption_seconds,
             .losses = (step.gap.steps > 0 ? step.gap : step.idle).last_step.metrics};
   }
-  nlohmann::json to_json() const {
-    return {idle_seconds, used_seconds,  gap_seconds, steps,
-            tokens,       longest_slice, preemptions, losses};
-  }
-  static Ledger parse(const nlohmann::json& json) {
-    return {json[0],
-            json[1],
-            json[2],
-            json[3],
-            json[4],
-            json[5],
-            json[6].get<std::vector<double>>(),
-            json[7].get<std::vector<std::pair<std::string, double>>>()};
-  }
+
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Ledger, idle_seconds, used_seconds, gap_seconds, steps, tokens,
+                                 longest_slice, preemptions, losses)
 };
 
 void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) {
   Ledger all;
   int worker = 0;
-  for (const std::string& text : comm.all_gather_bytes(mine.to_json().dump())) {
-    const Ledger its = Ledger::parse(nlohmann::json::parse(text));
+  for (const std::string& text : comm.all_gather_bytes(nlohmann::json(mine).dump())) {
+    const Ledger its = nlohmann::json::parse(text);
     const std::string name = fmt::format("drafter/worker_{}/", worker++);
     metrics.set(name + "idle_seconds", its.idle_seconds);
     metrics.set(name + "used_seconds", its.used_seconds);
@@ -109,7 +98,6 @@ void report_publish(const drafter_training::PublishReport& report, Metrics& metr
 
 void end_idle_step(drafter_training::IdleTrainer& trainer, cluster::Comm& comm,
                    const PhaseTimes& times, Metrics& metrics) {
-  const Stopwatch watch;
   const drafter_training::IdleStep step = trainer.end_step(comm, times.decode_seconds);
   metrics.set("speculation/drafter_version", static_cast<double>(step.used_version));
   report_figures(step.frozen, "frozen", metrics);
@@ -117,7 +105,6 @@ void end_idle_step(drafter_training::IdleTrainer& trainer, cluster::Comm& comm,
   report_publish(step.publish, metrics);
   metrics.set("drafter/collected_samples", static_cast<double>(trainer.buffer().sequences()));
   metrics.set("drafter/buffer_bytes", static_cast<double>(trainer.buffer().bytes()));
-  metrics.set("timing_s/drafter", watch.seconds());
 }
 
 }  // namespace tlt::rl

@@ -1,4 +1,4 @@
-// RlLoop, continued: metrics of time, the alarm on diverging scores, and the summary of the run.
+// RlLoop, continued: the alarm on diverging scores, and the summary of the run.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
@@ -23,24 +23,6 @@ constexpr double kSpeedupShare = 0.03, kLeastSpeedupSeconds = 0.5, kMostSpeedupS
 
 }  // namespace
 
-void RlLoop::report_times(const PhaseTimes& times, double step_seconds, Metrics& metrics) {
-  const std::vector<double> all = context_.comm->all_reduce_sum(
-      std::vector<double>{times.idle_seconds, times.decode_seconds, times.reward_seconds,
-                          static_cast<double>(times.moved_sequences)});
-  const auto workers = static_cast<double>(context_.comm->size());
-  metrics.set("timing_s/reward", all[2] / workers);
-  metrics.set("rollout/idle_seconds", all[0]);
-  metrics.set("rollout/moved_sequences", all[3]);
-  metrics.set("rollout/worker_seconds", workers * metrics.at("timing_s/gen"));
-  // Idle: the engine is empty while others decode, or the worker waits for rewards.
-  metrics.set("rollout/idle_share",
-              (all[0] + all[2]) / std::max(1e-9, workers * metrics.at("timing_s/gen")));
-  metrics.set("rollouter/idle_ratio", all[0] / std::max(1e-9, all[0] + all[1]));
-  metrics.set("rollout/tokens_per_second",
-              metrics.at("rollout/tokens") / metrics.at("timing_s/gen"));
-  run_.report_pace(step_seconds, metrics.at("rollout/tokens"), metrics);
-}
-
 void RlLoop::watch_scores(Metrics& metrics) {
   if (!context_.is_first()) return;
   const std::optional<Divergence> found = tell(score_alarm_, metrics);
@@ -59,7 +41,7 @@ void RlLoop::summarize_run() {
                     policy = fmt::format("{}/step_{:06}/policy", run_.folder().checkpoints(),
                                          run_.step());
   run::RunFacts facts{.policy = std::filesystem::exists(policy) ? policy : "",
-                      .has_drafter = idle_trainer_ != nullptr,
+                      .has_drafter = rollouts_.trains_drafter(),
                       .example = run::find_before_after(folder + "/validation")};
   if (const std::optional<Replay> replayed = replay_responses()) {
     facts.replayed = replayed->responses;
@@ -73,7 +55,7 @@ void RlLoop::summarize_run() {
 }
 
 std::optional<Replay> RlLoop::replay_responses() {
-  if (!speculation_ || options_.trainer.replay_responses == 0) return std::nullopt;
+  if (!rollouts_.speculates() || options_.trainer.replay_responses == 0) return std::nullopt;
   const double budget = std::min(kMostSpeedupSeconds, kSpeedupShare * run_.seconds());
   const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
   SamplingPlan plan = training_plan(/*gen_batch=*/0);
@@ -86,8 +68,7 @@ std::optional<Replay> RlLoop::replay_responses() {
                     .sampling = plan.sampling,
                     .seed = plan.seed});
   const auto count = std::min(options_.trainer.replay_responses, std::ssize(pool));
-  ReplayEngines engines(engine_, *speculation_, *context_.model, options_.rollout.engine,
-                        &stop_string_, {pool.begin(), pool.begin() + count});
+  ReplayEngines engines = rollouts_.replay_engines({pool.begin(), pool.begin() + count});
   Replay result = engines.compare();
   if (budget >= kLeastSpeedupSeconds) result.speedup = engines.measure(pool, budget);
   return result;

@@ -50,6 +50,10 @@ struct PhaseTimes {
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
 
   PhaseTimes& operator+=(const PhaseTimes& more);
+  // The counters that are summed over the workers.
+  void visit(auto&& v) {
+    v(decode_seconds), v(idle_seconds), v(reward_seconds), v(groups), v(moved_sequences);
+  }
 };
 
 class RolloutPhase {

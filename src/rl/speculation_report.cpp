@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+
+#include "rl/worker_sums.h"
 
 namespace tlt::rl {
 namespace {
@@ -12,52 +15,30 @@ using rollout::DraftStats;
 
 constexpr size_t kReportedLevels = 8;
 
-// Indices of a drafter's counts in the vector that is summed over the workers.
-enum Count : size_t {
-  kSteps,
-  kTrees,
-  kDrafted,
-  kAccepted,
-  kSeconds,
-  kFailed,
-  kMixedDrafted,
-  kMixedAccepted,
-  kDraftedAt
-};
-constexpr size_t kCounts = kDraftedAt + 2 * DraftStats::kLevels;
-
-void append_counts(const DraftStats& stats, std::vector<double>& counts) {
-  for (const int64_t count :
-       {stats.steps, stats.trees, stats.drafted_tokens, stats.accepted_tokens})
-    counts.push_back(static_cast<double>(count));
-  counts.push_back(stats.draft_seconds);
-  counts.push_back(stats.failed ? 1 : 0);
-  for (const int64_t count : {stats.mixed_drafted, stats.mixed_accepted})
-    counts.push_back(static_cast<double>(count));
-  for (const int64_t count : stats.drafted_at) counts.push_back(static_cast<double>(count));
-  for (const int64_t count : stats.accepted_at) counts.push_back(static_cast<double>(count));
+double share(auto part, auto whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
-
-double accept_length(std::span<const double> counts) {
-  return 1 + share(counts[kAccepted], counts[kTrees]);
+double accept_length(const DraftStats& stats) {
+  return 1 + share(stats.accepted_tokens, stats.trees);
 }
 
-void add_drafter(const std::string& name, std::span<const double> counts, Metrics& metrics) {
-  metrics.set(name + "steps", counts[kSteps]);
-  metrics.set(name + "draft_seconds", counts[kSeconds]);
-  metrics.set(name + "failed", counts[kFailed]);
-  if (counts[kMixedDrafted] > 0) {
-    metrics.set(name + "mixed_drafted_tokens", counts[kMixedDrafted]);
-    metrics.set(name + "mixed_accepted_tokens", counts[kMixedAccepted]);
+void add_drafter(const std::string& name, const DraftStats& stats, Metrics& metrics) {
+  const auto set = [&](const std::string& metric, auto value) {
+    metrics.set(name + metric, static_cast<double>(value));
+  };
+  set("steps", stats.steps);
+  set("draft_seconds", stats.draft_seconds);
+  set("failed", stats.failed);
+  if (stats.mixed_drafted > 0) {
+    set("mixed_drafted_tokens", stats.mixed_drafted);
+    set("mixed_accepted_tokens", stats.mixed_accepted);
   }
-  if (counts[kTrees] == 0) return;
-  metrics.set(name + "accept_length", accept_length(counts));
+  if (stats.trees == 0) return;
+  set("accept_length", accept_length(stats));
   for (size_t i = 0; i < kReportedLevels; ++i)
-    if (const double drafted = counts[kDraftedAt + i]; drafted > 0)
-      metrics.set(fmt::format("{}accept_rate_pos_{}", name, i + 1),
-                  counts[kDraftedAt + DraftStats::kLevels + i] / drafted);
+    if (const int64_t drafted = stats.drafted_at[i]; drafted > 0)
+      set(fmt::format("accept_rate_pos_{}", i + 1), share(stats.accepted_at[i], drafted));
 }
 
 void add_arms(const speculation::TunerReport& report, Metrics& metrics) {
@@ -76,29 +57,32 @@ void add_arms(const speculation::TunerReport& report, Metrics& metrics) {
 }  // namespace
 
 SpeculationReport::SpeculationReport(const rollout::Speculation& speculation)
-    : speculation_(speculation) {}
+    : speculation_(speculation), kinds_(speculation.kinds()) {}
+
+// The counts since the last call.
+SpeculationReport::Counts SpeculationReport::take_counts() {
+  Counts counts;
+  counts.decode_steps = speculation_.stats().decode_steps;
+  for (size_t i = 0; i < kinds_.size(); ++i) counts.drafters.push_back(speculation_.stats_of(i));
+  std::vector<double> now = counters_of(counts), step(now.size());
+  before_.resize(now.size());
+  std::ranges::transform(now, before_, step.begin(), std::minus<>());
+  before_ = std::move(now);
+  return with_counters(std::move(counts), step);
+}
 
 void SpeculationReport::add_step(cluster::Comm& comm, Metrics& metrics) {
-  const std::vector<std::string> kinds = speculation_.kinds();
-  std::vector<double> now = {static_cast<double>(speculation_.stats().decode_steps)};
-  for (size_t i = 0; i < kinds.size(); ++i) append_counts(speculation_.stats_of(i), now);
-  before_.resize(now.size());
-  std::vector<double> step(now.size());
-  for (size_t i = 0; i < now.size(); ++i) step[i] = now[i] - before_[i];
-  before_ = std::move(now);
-  step = comm.all_reduce_sum(std::move(step));
-
-  std::vector<double> sum(kCounts);
-  for (size_t kind = 0; kind < kinds.size(); ++kind) {
-    const auto counts = std::span(step).subspan(1 + kind * kCounts, kCounts);
-    add_drafter("speculation/" + kinds[kind] + "/", counts, metrics);
-    for (size_t i = 0; i < kCounts; ++i) sum[i] += counts[i];
+  const Counts step = sum_over_workers(comm, take_counts());
+  DraftStats sum;
+  for (size_t i = 0; i < kinds_.size(); ++i) {
+    add_drafter("speculation/" + kinds_[i] + "/", step.drafters[i], metrics);
+    sum.add(step.drafters[i]);
   }
-  metrics.set("speculation/step_share", share(sum[kSteps], step[0]));
-  metrics.set("speculation/draft_seconds", sum[kSeconds]);
-  if (sum[kTrees] > 0) {
+  metrics.set("speculation/step_share", share(sum.steps, step.decode_steps));
+  metrics.set("speculation/draft_seconds", sum.draft_seconds);
+  if (sum.trees > 0) {
     metrics.set("rollout/spec_accept_length", accept_length(sum));
-    metrics.set("rollout/spec_accept_rate", share(sum[kAccepted], sum[kDrafted]));
+    metrics.set("rollout/spec_accept_rate", share(sum.accepted_tokens, sum.drafted_tokens));
   }
   if (speculation_.tuner()) add_arms(speculation_.tuner()->report(), metrics);
 }

@@ -20,6 +20,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "base/metrics.h"
@@ -37,7 +38,18 @@ class SpeculationReport {
   void add_step(cluster::Comm& comm, Metrics& metrics);
 
  private:
+  struct Counts {
+    int64_t decode_steps = 0;
+    std::vector<rollout::DraftStats> drafters;
+    void visit(auto&& v) {
+      v(decode_steps);
+      for (rollout::DraftStats& stats : drafters) stats.visit(v);
+    }
+  };
+  Counts take_counts();
+
   const rollout::Speculation& speculation_;
+  const std::vector<std::string> kinds_;
   std::vector<double> before_;  // all counts at the last call
 };
 

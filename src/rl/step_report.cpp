@@ -17,19 +17,6 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-void add_length_stats(const std::string& name, std::span<const run::Rollout> rollouts,
-                      Metrics& metrics) {
-  std::vector<double> lengths, truncated;
-  for (const run::Rollout& rollout : rollouts) {
-    lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
-    truncated.push_back(rollout.response.finish == rollout::FinishReason::kLength ? 1 : 0);
-  }
-  metrics.add_stats(name, lengths);
-  for (const auto& [label, share] : {std::pair("p50", 0.50), {"p90", 0.90}, {"p99", 0.99}})
-    metrics.set(name + "/" + label, percentile(lengths, share));
-  metrics.set(name + "/clip_ratio", mean(truncated));
-}
-
 // Standard error of the mean of `values`.
 double standard_error(const std::vector<double>& values) {
   const auto count = static_cast<double>(values.size());
@@ -41,55 +28,70 @@ double standard_error(const std::vector<double>& values) {
 
 }  // namespace
 
-void report_rollouts(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
-                     int64_t max_tokens, Metrics& metrics) {
+void StepReport::end_phase(std::string_view phase) {
+  set(fmt::format("timing_s/{}", phase), phase_.restart());
+}
+
+void StepReport::add_lengths(const std::string& name, std::span<const run::Rollout> rollouts) {
+  std::vector<double> lengths, truncated;
+  for (const run::Rollout& rollout : rollouts) {
+    lengths.push_back(static_cast<double>(rollout.response.tokens.size()));
+    truncated.push_back(rollout.response.finish == rollout::FinishReason::kLength ? 1 : 0);
+  }
+  metrics_.add_stats(name, lengths);
+  for (const auto& [label, share] : {std::pair("p50", 0.50), {"p90", 0.90}, {"p99", 0.99}})
+    set(name + "/" + label, percentile(lengths, share));
+  set(name + "/clip_ratio", mean(truncated));
+}
+
+void StepReport::add_rollouts(std::span<const data::Prompt> prompts,
+                              std::span<const run::Rollout> rollouts, int64_t max_tokens) {
   std::vector<double> scores, prompt_lengths;
   for (const run::Rollout& rollout : rollouts) {
     scores.push_back(rollout.score);
     prompt_lengths.push_back(static_cast<double>(prompts[rollout.prompt].tokens.size()));
   }
-  metrics.add_stats("critic/score", scores);
-  add_length_stats("response_length", rollouts, metrics);
-  metrics.set("response_length/limit", static_cast<double>(max_tokens));
-  metrics.add_stats("prompt_length", prompt_lengths);
+  metrics_.add_stats("critic/score", scores);
+  add_lengths("response_length", rollouts);
+  set("response_length/limit", max_tokens);
+  metrics_.add_stats("prompt_length", prompt_lengths);
 }
 
-void report_generated(const Generated& generated, bool is_filtered, Metrics& metrics) {
+void StepReport::add_generated(const Generated& generated, bool is_filtered) {
   const auto tokens = static_cast<double>(generated.tokens);
-  metrics.set("rollout/frac_reward_zero_std",
-              static_cast<double>(generated.equal_groups) / static_cast<double>(generated.groups));
-  metrics.set("rollout/responses", static_cast<double>(generated.responses));
-  metrics.set("rollout/tokens", tokens);
-  metrics.set("rollout/tokens_per_target_forward",
-              tokens / static_cast<double>(std::max<int64_t>(1, generated.forwards)));
-  metrics.set("reward/unscored", static_cast<double>(generated.unscored));
+  set("rollout/frac_reward_zero_std",
+      static_cast<double>(generated.equal_groups) / static_cast<double>(generated.groups));
+  set("rollout/responses", generated.responses);
+  set("rollout/tokens", tokens);
+  set("rollout/tokens_per_target_forward",
+      tokens / static_cast<double>(std::max<int64_t>(1, generated.forwards)));
+  set("reward/unscored", generated.unscored);
   if (!is_filtered) return;
-  metrics.set("critic/score_generated/mean",
-              generated.score / static_cast<double>(generated.responses));
-  metrics.set("train/num_gen_batches", static_cast<double>(generated.batches));
-  metrics.set("rollout/dynamic_filter/drop_zero_std", static_cast<double>(generated.filtered));
-  metrics.set("rollout/dynamic_filter/drop_surplus", static_cast<double>(generated.surplus));
+  set("critic/score_generated/mean", generated.score / static_cast<double>(generated.responses));
+  set("train/num_gen_batches", generated.batches);
+  set("rollout/dynamic_filter/drop_zero_std", generated.filtered);
+  set("rollout/dynamic_filter/drop_surplus", generated.surplus);
 }
 
-void report_advantages(std::span<const double> rewards, std::span<const train::TrainSample> samples,
-                       Metrics& metrics) {
+void StepReport::add_advantages(std::span<const double> rewards,
+                                std::span<const train::TrainSample> samples) {
   std::vector<double> advantages;
   for (const train::TrainSample& sample : samples)
     advantages.insert(advantages.end(), sample.advantages.begin(), sample.advantages.end());
-  metrics.add_stats("critic/rewards", rewards);
-  metrics.add_stats("critic/advantages", advantages);
+  metrics_.add_stats("critic/rewards", rewards);
+  metrics_.add_stats("critic/advantages", advantages);
 }
 
-void report_training(const train::TrainStats& stats, Metrics& metrics) {
-  for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
-  metrics.set("actor/packs", static_cast<double>(stats.packs));
-  metrics.set("train/optimizer_bytes", static_cast<double>(stats.optimizer_bytes));
-  metrics.set("training/rollout_probs_diff_max", stats.probability_difference);
-  metrics.set("training/rollout_logprobs_diff_max", stats.logprob_difference);
+void StepReport::add_training(const train::TrainStats& stats) {
+  for (const auto& [name, value] : stats.metrics) set(name, value);
+  set("actor/packs", stats.packs);
+  set("train/optimizer_bytes", stats.optimizer_bytes);
+  set("training/rollout_probs_diff_max", stats.probability_difference);
+  set("training/rollout_logprobs_diff_max", stats.logprob_difference);
 }
 
-void report_validation(std::span<const data::Prompt> prompts,
-                       std::span<const run::Rollout> rollouts, int64_t samples, Metrics& metrics) {
+void StepReport::add_validation(std::span<const data::Prompt> prompts,
+                                std::span<const run::Rollout> rollouts, int64_t samples) {
   std::map<std::string, std::vector<double>> scores;
   std::vector<double> all;
   for (const run::Rollout& rollout : rollouts) {
@@ -98,10 +100,10 @@ void report_validation(std::span<const data::Prompt> prompts,
     all.push_back(rollout.score);
   }
   for (const auto& [source, values] : scores)
-    metrics.set(fmt::format("val-core/{}/reward/mean@{}", source, samples), mean(values));
-  metrics.set("val-aux/reward/mean", mean(all));
-  metrics.set("val-aux/reward/standard_error", standard_error(all));
-  add_length_stats("val-aux/response_length", rollouts, metrics);
+    set(fmt::format("val-core/{}/reward/mean@{}", source, samples), mean(values));
+  set("val-aux/reward/mean", mean(all));
+  set("val-aux/reward/standard_error", standard_error(all));
+  add_lengths("val-aux/response_length", rollouts);
 }
 
 }  // namespace tlt::rl

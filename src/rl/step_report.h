@@ -1,41 +1,64 @@
-// StepReport: sets the metrics of a step under verl's names, from the results of its phases.
+// StepReport: collects the metrics of an RL step, under verl's names: the times of its phases and
+// statistics of their results.
 //
-// Threading  pure functions.
+// Threading  engine thread only.
+//
+//   StepReport report;
+//   … roll out …
+//   report.end_phase("gen");                     // timing_s/gen
+//   report.add_rollouts(prompts, rollouts, /*max_tokens=*/1024);
+//   run.report(report.metrics());
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/metrics.h"
 #include "data/dataset.h"
 #include "rl/group_filter.h"
-#include "rl/rollout_phase.h"
 #include "run/rollout.h"
 #include "train/trainer.h"
 
 namespace tlt::rl {
 
-// Sets critic/score/*, response_length/*, prompt_length/* of the rollouts to train on.
-// `max_tokens`: the limit at which responses are truncated.
-void report_rollouts(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
-                     int64_t max_tokens, Metrics& metrics);
+class StepReport {
+ public:
+  // Sets timing_s/<phase>: seconds since the last end_phase(), or since construction.
+  void end_phase(std::string_view phase);
 
-// Sets rollout/* and reward/unscored of all rollouts of the step; with dynamic sampling also their
-// counts under verl's and slime's names: train/num_gen_batches, rollout/dynamic_filter/*.
-void report_generated(const Generated& generated, bool is_filtered, Metrics& metrics);
+  // Sets critic/score/*, response_length/*, prompt_length/* of the rollouts to train on.
+  // `max_tokens`: the limit at which responses are truncated.
+  void add_rollouts(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
+                    int64_t max_tokens);
 
-// Sets critic/rewards/* over samples and critic/advantages/* over tokens.
-void report_advantages(std::span<const double> rewards, std::span<const train::TrainSample> samples,
-                       Metrics& metrics);
+  // Sets rollout/* and reward/unscored of all rollouts of the step; with dynamic sampling also
+  // their counts under verl's and slime's names: train/num_gen_batches, rollout/dynamic_filter/*.
+  void add_generated(const Generated& generated, bool is_filtered);
 
-// Sets actor/* and training/rollout_probs_diff_*.
-void report_training(const train::TrainStats& stats, Metrics& metrics);
+  // Sets critic/rewards/* over samples and critic/advantages/* over tokens.
+  void add_advantages(std::span<const double> rewards, std::span<const train::TrainSample> samples);
 
-// Sets val-core/<data source>/reward/mean@n and val-aux/*.
-void report_validation(std::span<const data::Prompt> prompts,
-                       std::span<const run::Rollout> rollouts, int64_t samples, Metrics& metrics);
+  // Sets actor/* and training/rollout_probs_diff_*.
+  void add_training(const train::TrainStats& stats);
+
+  // Sets val-core/<data source>/reward/mean@n and val-aux/*.
+  void add_validation(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
+                      int64_t samples);
+
+  double seconds() const { return step_.seconds(); }  // since construction
+  Metrics& metrics() { return metrics_; }
+
+ private:
+  void set(std::string_view name, auto value) { metrics_.set(name, static_cast<double>(value)); }
+  void add_lengths(const std::string& name, std::span<const run::Rollout> rollouts);
+
+  Metrics metrics_;
+  const Stopwatch step_;
+  Stopwatch phase_;
+};
 
 }  // namespace tlt::rl

@@ -38,7 +38,7 @@ void DraftStats::add(const DraftStats& other) {
   mixed_drafted += other.mixed_drafted;
   mixed_accepted += other.mixed_accepted;
   draft_seconds += other.draft_seconds;
-  failed = failed || other.failed;
+  failed += other.failed;
 }
 
 Speculation::Speculation(std::unique_ptr<drafter::Drafter> drafter, drafter::Strategy strategy,
@@ -81,7 +81,7 @@ void Speculation::add_mixed() {
       it.propose(requests);
       for (const drafter::DraftRequest& request : requests) check(request);
     });
-    return !member.stats.failed;
+    return member.stats.failed == 0;
   };
   auto mixed = std::make_unique<drafter::MixedDrafter>(std::move(drafters), try_propose);
   mixed_ = mixed.get();
@@ -128,7 +128,8 @@ void Speculation::guard(Member& member, const Call& call) {
   try {
     call(*member.drafter);
   } catch (const std::exception& error) {
-    member.stats.failed = has_new_failure_ = true;
+    member.stats.failed = 1;
+    has_new_failure_ = true;
     log_warning("the {} drafter failed and is disabled; decoding continues without it: {}",
                 member.drafter->kind(), error.what());
   }

@@ -51,9 +51,16 @@ struct DraftStats {
   int64_t mixed_drafted = 0;
   int64_t mixed_accepted = 0;
   double draft_seconds = 0;
-  bool failed = false;  // it threw
+  int64_t failed = 0;  // 1: it threw and is disabled
 
   void add(const DraftStats& other);
+  // Calls v(counter) for each.
+  void visit(auto&& v) {
+    v(steps), v(trees), v(drafted_tokens), v(accepted_tokens);
+    for (int64_t& trees_at : drafted_at) v(trees_at);
+    for (int64_t& trees_at : accepted_at) v(trees_at);
+    v(mixed_drafted), v(mixed_accepted), v(draft_seconds), v(failed);
+  }
 };
 
 struct SpeculationStats : DraftStats {

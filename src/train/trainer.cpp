@@ -78,7 +78,8 @@ std::unique_ptr<TokenLoss> make_loss(LossKind kind, const LossOptions& options,
   return std::make_unique<PolicyLoss>(options, batch);
 }
 
-// Largest difference between the trainer's logprobs and the rollout's.
+// Largest difference between the trainer's logprobs and the rollout's; NaN after reduce() if no
+// worker has rollout logprobs.
 struct Difference {
   double logprob = 0, probability = 0;
   bool known = false;
@@ -99,8 +100,18 @@ struct Difference {
     logprob = all[0].item<double>();
     probability = all[1].item<double>();
     known = all[2].item<double>() > 0;
+    if (!known) logprob = probability = std::numeric_limits<double>::quiet_NaN();
   }
 };
+
+// The samples that the loss learns from, or the others.
+std::vector<int64_t> indices_of(std::span<const TrainSample> samples, const TokenLoss& loss,
+                                bool learns) {
+  std::vector<int64_t> selected;
+  for (size_t i = 0; i < samples.size(); ++i)
+    if (loss.learns_from(samples[i]) == learns) selected.push_back(static_cast<int64_t>(i));
+  return selected;
+}
 
 const std::vector<model::Parameter>& learning(const model::PolicyModel& model,
                                               const LoraAdapter* adapter) {
@@ -116,6 +127,35 @@ void TrainerOptions::check() const {
   loss.check();
   optim.check();
 }
+
+// The samples of an optimizer step, in packs, and what is measured while these are computed.
+struct Trainer::MiniBatch {
+  MiniBatch(std::span<const TrainSample> samples, LossKind kind, const TrainerOptions& options,
+            const cluster::Comm& comm)
+      : samples(samples),
+        loss(make_loss(kind, options.loss, samples)),
+        to_learn(samples, indices_of(samples, *loss, /*learns=*/true), options.max_tokens, comm),
+        to_measure(samples, indices_of(samples, *loss, /*learns=*/false), options.max_tokens,
+                   comm) {}
+
+  // All workers together.
+  TrainStats stats(cluster::Comm& comm) {
+    difference.reduce(comm);
+    TrainStats stats;
+    stats.metrics = loss->metrics(comm.all_reduce_sum(loss->sums()));
+    stats.logprob_difference = difference.logprob;
+    stats.probability_difference = difference.probability;
+    stats.packs = to_learn.packs() + to_measure.packs();
+    for (const TrainSample& sample : samples)
+      stats.tokens += static_cast<int64_t>(sample.tokens.size());
+    return stats;
+  }
+
+  const std::span<const TrainSample> samples;
+  const std::unique_ptr<TokenLoss> loss;
+  const Share to_learn, to_measure;
+  Difference difference;
+};
 
 Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
                  cluster::Comm& comm, int64_t total_steps, double temperature, LoraAdapter* adapter)
@@ -162,57 +202,45 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
   return total;
 }
 
-TrainStats Trainer::step(std::span<const TrainSample> batch, LossKind kind) {
-  const auto loss = make_loss(kind, options_.loss, batch);
-  std::vector<int64_t> learned, measured;
-  for (size_t i = 0; i < batch.size(); ++i)
-    (loss->learns_from(batch[i]) ? learned : measured).push_back(static_cast<int64_t>(i));
-  const Share to_learn(batch, learned, options_.max_tokens, comm_);
-  const Share to_measure(batch, measured, options_.max_tokens, comm_);
-  Difference difference;
-  const auto see = [&](const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
-    difference.see(sample, first, logprobs);
-  };
-  const int64_t packs = std::ssize(to_learn.mine()) + std::ssize(to_measure.mine());
-  int64_t done = 0;
-  const auto tell = [&] {
-    if (on_pack_) on_pack_(++done, packs);
-  };
+TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
+  MiniBatch batch(samples, kind, options_, comm_);
   sum_.clear();
-  for (const Pack& share : to_learn.mine()) {
-    const std::vector<PackedSample> pack = to_learn.load(share, tape_);
-    const at::Tensor& hidden = model_.forward(tape_);
-    const at::Tensor& d_hidden = head_.backward(hidden, pack, *loss, backward_, see);
-    model_.backward(tape_, d_hidden, backward_);
-    sum_.add(gradients_);
-    tell();
-  }
-  for (const Pack& share : to_measure.mine()) {
-    const std::vector<PackedSample> pack = to_measure.load(share, tape_);
-    head_.measure(model_.forward(tape_), pack, *loss, see);
-    tell();
-  }
+  compute(batch);
   sum_.reduce(comm_);
   sum_.read(gradients_);
   const double rate = learning_rate(options_.optim, optimizer_.steps(), total_steps_);
   const double norm = optimizer_.step(gradients_, rate);
   if (adapter_) adapter_->merge();
   gradients_.zero();
-  difference.reduce(comm_);
-
-  TrainStats stats;
-  stats.metrics = loss->metrics(comm_.all_reduce_sum(loss->sums()));
+  TrainStats stats = batch.stats(comm_);
   stats.metrics.emplace_back("actor/grad_norm", norm);
   stats.metrics.emplace_back("actor/lr", rate);
-  stats.logprob_difference =
-      difference.known ? difference.logprob : std::numeric_limits<double>::quiet_NaN();
-  stats.probability_difference =
-      difference.known ? difference.probability : std::numeric_limits<double>::quiet_NaN();
   stats.optimizer_bytes = optimizer_.bytes();
-  stats.packs = to_learn.packs() + to_measure.packs();
-  for (const TrainSample& sample : batch)
-    stats.tokens += static_cast<int64_t>(sample.tokens.size());
   return stats;
+}
+
+void Trainer::compute(MiniBatch& batch) {
+  const auto see = [&](const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
+    batch.difference.see(sample, first, logprobs);
+  };
+  const int64_t packs = std::ssize(batch.to_learn.mine()) + std::ssize(batch.to_measure.mine());
+  int64_t done = 0;
+  const auto report_pack = [&] {
+    if (on_pack_) on_pack_(++done, packs);
+  };
+  for (const Pack& members : batch.to_learn.mine()) {
+    const std::vector<PackedSample> pack = batch.to_learn.load(members, tape_);
+    const at::Tensor& hidden = model_.forward(tape_);
+    const at::Tensor& d_hidden = head_.backward(hidden, pack, *batch.loss, backward_, see);
+    model_.backward(tape_, d_hidden, backward_);
+    sum_.add(gradients_);
+    report_pack();
+  }
+  for (const Pack& members : batch.to_measure.mine()) {
+    const std::vector<PackedSample> pack = batch.to_measure.load(members, tape_);
+    head_.measure(model_.forward(tape_), pack, *batch.loss, see);
+    report_pack();
+  }
 }
 
 std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,

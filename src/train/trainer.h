@@ -96,7 +96,11 @@ class Trainer {
   const AdamW& optimizer() const { return optimizer_; }
 
  private:
-  TrainStats step(std::span<const TrainSample> batch, LossKind kind);
+  struct MiniBatch;
+
+  TrainStats step(std::span<const TrainSample> samples, LossKind kind);
+  // Adds the gradients of this worker's packs to sum_.
+  void compute(MiniBatch& batch);
 
   const model::PolicyModel& model_;
   const TrainerOptions options_;

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/rollout_worker.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "cluster/control.h"
+#include "rl/first_draft_network.h"
+#include "rl/idle_report.h"
+#include "rl/worker_sums.h"
+#include "rollout/make_speculation.h"
+
+namespace tlt::rl {
+namespace {
+
+// The file of a checkpoint with the state of the tuner and the drafters.
+constexpr const char* kSpeculationText = "speculation.json";
+
+std::unique_ptr<drafter_training::IdleTrainer> make_idle_trainer(
+    const std::shared_ptr<drafter::DraftNetwork>& network, const run::RunOptions& options) {
+  const run::SpeculativeTrainOptions& train = options.speculative.train;
+  if (!network || !train.idle.enable_drafter_training) return nullptr;
+  const bool is_warm =
+      !options.speculative.eagle.spec_model_path.empty() || !train.network_plan().folder.empty();
+  return std::make_unique<drafter_training::IdleTrainer>(network, train.trainer, train.idle,
+                                                         is_warm);
+}
+
+cluster::ControlOptions control_options(const run::RunOptions& options, bool trains_drafter) {
+  cluster::ControlOptions control;
+  if (trains_drafter)
+    control.min_workers_for_training = options.speculative.train.idle.min_workers_for_training;
+  return control;
+}
+
+}  // namespace
+
+RolloutWorker::RolloutWorker(const run::RunOptions& options, const cluster::Launch& launch,
+                             const run::RunContext& context, const data::Dataset& prompts,
+                             std::shared_ptr<const reward::Reward> reward)
+    : options_(options),
+      context_(context),
+      response_text_(context.tokenizer),
+      draft_network_(first_draft_network(options, *context.model, prompts)),
+      idle_trainer_(make_idle_trainer(draft_network_, options)),
+      speculation_(rollout::make_speculation(
+          options.speculative, *context.model, options.rollout.engine,
+          {.network = draft_network_, .seed = static_cast<uint64_t>(options.trainer.seed)})),
+      engine_(*context.model, options.rollout.engine, &response_text_,
+              idle_trainer_ ? idle_trainer_->observer() : nullptr, speculation_.get()),
+      rewards_(std::move(reward), options.reward),
+      groups_(cluster::make_group_source(*context.comm, launch,
+                                         control_options(options, idle_trainer_ != nullptr))),
+      phase_(engine_, rewards_, *groups_, *context.comm, context.tokenizer, idle_trainer_.get()) {
+  if (speculation_) speculation_report_.emplace(*speculation_);
+}
+
+void RolloutWorker::set_timeline(Timeline* timeline) {
+  if (idle_trainer_) idle_trainer_->set_timeline(timeline);
+  phase_.set_timeline(timeline);
+}
+
+void RolloutWorker::begin_step(int64_t step) {
+  times_ = {};
+  if (idle_trainer_) idle_trainer_->begin_step(step);
+}
+
+void RolloutWorker::end_step(StepReport& report) {
+  if (!idle_trainer_) return;
+  end_idle_step(*idle_trainer_, *context_.comm, times_, report.metrics());
+  report.end_phase("drafter");
+}
+
+std::vector<run::Rollout> RolloutWorker::run(std::span<const data::Prompt> prompts,
+                                             const SamplingPlan& plan) {
+  std::vector<run::Rollout> rollouts = phase_.run(prompts, plan);
+  times_ += phase_.times();
+  warn_unscored(prompts, rollouts);
+  return rollouts;
+}
+
+void RolloutWorker::warn_unscored(std::span<const data::Prompt> prompts,
+                                  std::span<const run::Rollout> rollouts) {
+  const run::Rollout* first = nullptr;
+  for (const run::Rollout& rollout : rollouts) {
+    if (rollout.fault.empty()) continue;
+    if (first == nullptr) first = &rollout;
+    ++unscored_;
+  }
+  if (first == nullptr || unscored_ < next_unscored_warning_ || !context_.is_first()) return;
+  next_unscored_warning_ = 2 * unscored_;
+  log_warning(
+      "{} responses so far have no score and count as reward.failed_score={}; {}, sample {}: {}",
+      unscored_, options_.reward.failed_score, prompts[first->prompt].place, first->response.sample,
+      first->fault);
+}
+
+void RolloutWorker::report_step(Metrics& metrics) {
+  if (speculation_report_) speculation_report_->add_step(*context_.comm, metrics);
+  const PhaseTimes all = sum_over_workers(*context_.comm, times_);
+  const auto workers = static_cast<double>(context_.comm->size());
+  const double gen_seconds = metrics.at("timing_s/gen");
+  metrics.set("timing_s/reward", all.reward_seconds / workers);
+  metrics.set("rollout/idle_seconds", all.idle_seconds);
+  metrics.set("rollout/moved_sequences", static_cast<double>(all.moved_sequences));
+  metrics.set("rollout/worker_seconds", workers * gen_seconds);
+  // Idle: the engine is empty while others decode, or the worker waits for rewards.
+  metrics.set("rollout/idle_share",
+              (all.idle_seconds + all.reward_seconds) / std::max(1e-9, workers * gen_seconds));
+  metrics.set("rollouter/idle_ratio",
+              all.idle_seconds / std::max(1e-9, all.idle_seconds + all.decode_seconds));
+  metrics.set("rollout/tokens_per_second", metrics.at("rollout/tokens") / gen_seconds);
+}
+
+void RolloutWorker::new_weights() {
+  if (speculation_) speculation_->new_weights();
+}
+
+void RolloutWorker::gather() {
+  if (idle_trainer_) idle_trainer_->gather_buffers(*context_.comm);
+}
+
+void RolloutWorker::save(train::CheckpointParts& parts) {
+  if (speculation_) parts.texts[kSpeculationText] = speculation_->save();
+  if (!idle_trainer_) return;
+  parts.texts[drafter_training::IdleTrainer::kStateFile] = idle_trainer_->save();
+  parts.files.push_back(idle_trainer_->snapshot());
+}
+
+void RolloutWorker::resume(const train::CheckpointPlace& checkpoint) {
+  if (idle_trainer_) idle_trainer_->resume(checkpoint, *context_.comm);
+  // Every worker restores the state of rank 0: the workers' states are alike.
+  if (const auto learned = train::read_text(checkpoint, kSpeculationText); learned && speculation_)
+    speculation_->restore(*learned, checkpoint.folder + "/state/" + kSpeculationText);
+}
+
+void RolloutWorker::write_drafter(const std::string& folder) const {
+  if (idle_trainer_) idle_trainer_->write_drafter(folder);
+}
+
+ReplayEngines RolloutWorker::replay_engines(std::vector<rollout::Group> groups) {
+  return {engine_,         *speculation_,    *context_.model, options_.rollout.engine,
+          &response_text_, std::move(groups)};
+}
+
+}  // namespace tlt::rl

@@ -1,0 +1,97 @@
+// RolloutWorker: the part of a run that turns prompts into scored responses, on this worker.
+//
+// Owns       engine, speculation, draft model and its idle training, reward pool, group source.
+// Borrows    options, run context, timeline.
+// Not here   which prompts, and what is learned from the responses (rl_loop.h).
+// Threading  engine thread only. All workers call the same functions in the same order.
+//
+//   RolloutWorker worker(options, launch, context, prompts, reward);
+//   worker.begin_step(step);
+//   std::vector<run::Rollout> rollouts = worker.run(prompts, plan);   // of all workers
+//   report.end_phase("gen");
+//   worker.end_step(report);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/timeline.h"
+#include "cluster/launch.h"
+#include "data/dataset.h"
+#include "drafter_training/idle_trainer.h"
+#include "rl/replay.h"
+#include "rl/rollout_phase.h"
+#include "rl/speculation_report.h"
+#include "rl/step_report.h"
+#include "run/response_text.h"
+#include "run/run_context.h"
+#include "run/run_options.h"
+#include "train/checkpoint.h"
+
+namespace tlt::rl {
+
+class RolloutWorker {
+ public:
+  // `prompts`: of the run; a new draft model is made for their tokens.
+  RolloutWorker(const run::RunOptions& options, const cluster::Launch& launch,
+                const run::RunContext& context, const data::Dataset& prompts,
+                std::shared_ptr<const reward::Reward> reward);
+
+  void set_timeline(Timeline* timeline);
+
+  // Brackets the rollouts of step `step`, counted from 0. end_step() trains the draft model and
+  // puts it into use, and sets drafter/* and timing_s/drafter.
+  void begin_step(int64_t step);
+  void end_step(StepReport& report);
+
+  // Returns all workers' rollouts, ordered by prompt and sample. A failed reward does not end the
+  // run: its rollout has no score. Warns whenever the number of those has doubled.
+  std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+
+  // Sets the metrics of speculation and of the times of the step. REQUIRES: timing_s/gen and
+  // rollout/tokens are set.
+  void report_step(Metrics& metrics);
+
+  // The policy has been updated.
+  void new_weights();
+
+  // Leaves the workers' group source; no rollouts after this.
+  void disconnect() { groups_.reset(); }
+
+  // Adds the state of speculation and draft model to a checkpoint, on rank 0, after gather() on all
+  // workers.
+  void gather();
+  void save(train::CheckpointParts& parts);
+  void resume(const train::CheckpointPlace& checkpoint);
+  void write_drafter(const std::string& folder) const;
+
+  bool speculates() const { return speculation_ != nullptr; }
+  bool trains_drafter() const { return idle_trainer_ != nullptr; }
+  // REQUIRES: speculates().
+  ReplayEngines replay_engines(std::vector<rollout::Group> groups);
+
+ private:
+  void warn_unscored(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts);
+
+  const run::RunOptions& options_;
+  const run::RunContext& context_;
+  const run::ResponseText response_text_;
+  const std::shared_ptr<drafter::DraftNetwork> draft_network_;         // null: no `eagle` drafter
+  const std::unique_ptr<drafter_training::IdleTrainer> idle_trainer_;  // null: not trained
+  const std::unique_ptr<rollout::Speculation> speculation_;            // null: off
+  std::optional<SpeculationReport> speculation_report_;
+  rollout::Engine engine_;
+  reward::RewardPool rewards_;
+  std::unique_ptr<cluster::GroupSource> groups_;
+  RolloutPhase phase_;
+  PhaseTimes times_;  // since begin_step()
+  // Responses without a score since the start of this process; the count that warns next.
+  int64_t unscored_ = 0, next_unscored_warning_ = 1;
+};
+
+}  // namespace tlt::rl
