@@ -123,7 +123,8 @@ class ChatSession {
         seed_(static_cast<uint64_t>(flags.seed)),
         conversation_(flags.model.model, tokenizer, flags.system),
         speculation_(flags.speculation.make(policy, flags.engine)),
-        engine_(policy, flags.engine, /*stop_text=*/nullptr, /*tap=*/nullptr, speculation_.get()) {
+        engine_(policy, flags.engine, /*stop_string=*/nullptr, /*observer=*/nullptr,
+                speculation_.get()) {
     if (!conversation_.has_template())
       log_info("{} has no chat template: each line is completed as written", flags.model.model);
   }

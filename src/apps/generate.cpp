@@ -329,7 +329,7 @@ int run_generate(const cli::Arguments& arguments) {
   flags.engine.max_running = std::clamp<int64_t>(missing, 1, flags.engine.max_running);
   const Stopwatch stopwatch;
   const auto speculation = flags.speculation.make(*policy, flags.engine);
-  rollout::Engine engine(*policy, flags.engine, /*stop_text=*/nullptr, /*tap=*/nullptr,
+  rollout::Engine engine(*policy, flags.engine, /*stop_string=*/nullptr, /*observer=*/nullptr,
                          speculation.get());
   if (!Generation(flags, prompts, tokenizer, output).run(engine, stopwatch)) {
     log_warning("interrupted");

@@ -123,7 +123,7 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
   const rollout::EngineOptions options =
       engine_options(policy, batch, flags.prompt_tokens + flags.new_tokens, flags.prompt_tokens);
   const auto speculation = flags.speculation.make(policy, options);
-  rollout::Engine engine(policy, options, /*stop_text=*/nullptr, /*tap=*/nullptr,
+  rollout::Engine engine(policy, options, /*stop_string=*/nullptr, /*observer=*/nullptr,
                          speculation.get());
   decode(policy, engine, batch, flags.prompt_tokens, std::min(kWarmUpTokens, flags.new_tokens));
   std::vector<double> rates, steps;

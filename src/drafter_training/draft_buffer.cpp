@@ -70,8 +70,8 @@ void DraftBuffer::begin_step() {
   growing_.forget_all();
 }
 
-void DraftBuffer::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
-                        const at::Tensor& hidden, std::span<const int32_t> tokens) {
+void DraftBuffer::on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
+                                   const at::Tensor& hidden, std::span<const int32_t> tokens) {
   if (!is_open_) return;
   if (auto begun = growing_.add(prompt_id, sample, position, hidden, tokens)) {
     begun->number = begun_++;

@@ -78,8 +78,8 @@ class HiddenCollector final : public rollout::HiddenStateObserver {
   explicit HiddenCollector(rollout::Layers layers = {}) : layers_(std::move(layers)) {}
 
   rollout::Layers layers() const override { return layers_; }
-  void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
-             std::span<const int32_t> tokens) override {
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
+                        const at::Tensor& hidden, std::span<const int32_t> tokens) override {
     add(prompt_id, sample, position, hidden, tokens);
   }
   // The same; returns the sequence if it begins with these rows, else null. A response whose prompt

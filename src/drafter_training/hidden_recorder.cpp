@@ -18,11 +18,11 @@ uint32_t sample_id(int64_t prompt, int64_t samples, int64_t sample) {
 
 HiddenRecorder::HiddenRecorder(const model::PolicyModel& target,
                                const rollout::EngineOptions& options,
-                               const rollout::StopString* stop_text, See see,
+                               const rollout::StopString* stop_string, See see,
                                rollout::Layers layers)
     : see_(std::move(see)),
       collector_(std::move(layers)),
-      engine_(target, options, stop_text, &collector_) {}
+      engine_(target, options, stop_string, &collector_) {}
 
 std::optional<std::vector<StoredSample>> HiddenRecorder::roll_out(
     std::span<const RecordRow> prompts, const RecordPlan& plan) {

@@ -7,7 +7,7 @@
 // Not here   storage of the samples (hidden_store.h).
 // Threading  engine thread only.
 //
-//   HiddenRecorder recorder(target, options, &stop_text);
+//   HiddenRecorder recorder(target, options, &stop_string);
 //   auto samples = recorder.roll_out(prompts, plan);        // nullopt: interrupted
 //   auto samples = recorder.read(rows);
 //
@@ -48,7 +48,7 @@ class HiddenRecorder {
 
   // layers: the layers whose states the samples have (HiddenStateObserver::layers()).
   HiddenRecorder(const model::PolicyModel& target, const rollout::EngineOptions& options,
-                 const rollout::StopString* stop_text, See see, rollout::Layers layers = {});
+                 const rollout::StopString* stop_string, See see, rollout::Layers layers = {});
 
   // Samples in the order of prompts and samples; those of one token are skipped. nullopt: the run
   // was interrupted. REQUIRES: prompt ids differ.

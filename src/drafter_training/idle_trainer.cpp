@@ -77,9 +77,9 @@ void IdleTrainer::guard(const Call& call) {
   }
 }
 
-void IdleTrainer::offer(uint32_t prompt_id, uint32_t sample, int32_t position,
-                        const at::Tensor& hidden, std::span<const int32_t> tokens) {
-  guard([&] { buffer_.offer(prompt_id, sample, position, hidden, tokens); });
+void IdleTrainer::on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
+                                   const at::Tensor& hidden, std::span<const int32_t> tokens) {
+  guard([&] { buffer_.on_hidden_states(prompt_id, sample, position, hidden, tokens); });
 }
 
 bool IdleTrainer::try_slice() {

@@ -149,8 +149,8 @@ class IdleTrainer final : private rollout::HiddenStateObserver {
 
  private:
   rollout::Layers layers() const override { return buffer_.layers(); }
-  void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
-             std::span<const int32_t> tokens) override;
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
+                        const at::Tensor& hidden, std::span<const int32_t> tokens) override;
 
   template <class Call>
   void guard(const Call& call);

@@ -126,7 +126,7 @@ int RlLoop::run() {
     validate(report);
     run_.report(report.metrics());
   }
-  while (run_.goes_on()) run_step();
+  while (run_.has_next_step()) run_step();
   // Disconnects, so that the coordinator does not wait for this worker while it saves.
   rollouts_.disconnect();
   if (run_.has_new_steps() && context_.is_first())

@@ -50,8 +50,7 @@ RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
       tokenizer_(tokenizer),
       idle_trainer_(idle_trainer) {}
 
-std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
-                                            const SamplingPlan& plan) {
+void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   times_ = {};
   mine_.clear();
   index_of_.clear();
@@ -63,6 +62,11 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
   }
   share_ = (static_cast<int64_t>(prompts.size()) + comm_.size() - 1) / comm_.size();
   groups_.begin_step(phases_++, static_cast<int64_t>(prompts.size()));
+}
+
+std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
+                                            const SamplingPlan& plan) {
+  begin(prompts);
   const int64_t tokens_before = engine_.stats().tokens;
   PhaseWatch watcher(timeline_, plan.name, progress_label(plan.name));
   while (!groups_.step_done()) {
@@ -108,7 +112,7 @@ void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tok
 }
 
 void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  while (groups_.has_migration() || engine_.room() > 0) {
+  while (groups_.has_migration() || engine_.free_slots() > 0) {
     // Beyond its share a worker steals groups only when it is about to become idle: the other one
     // may be late, not slow.
     const rollout::EngineStats stats = engine_.stats();

@@ -70,6 +70,7 @@ class RolloutPhase {
   const PhaseTimes& times() const { return times_; }
 
  private:
+  void begin(std::span<const data::Prompt> prompts);
   void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t group);
   void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,

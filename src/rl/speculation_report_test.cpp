@@ -9,8 +9,6 @@
 namespace tlt::rl {
 namespace {
 
-using rollout::SampleRequest;
-using rollout::SampleResult;
 using rollout::Sequence;
 using rollout::Speculation;
 
@@ -44,12 +42,15 @@ void step(Speculation& speculation, size_t accepted) {
   std::vector<std::unique_ptr<Sequence>> running;
   running.push_back(decoding_sequence());
   speculation.propose(running);
-  const std::vector<ops::Sampled> tokens(accepted + 1);
+  Sequence& sequence = *running.front();
   const std::vector<int32_t> whole_path = {0, 1, 3};  // token rows; the root is row 0
-  const SampleRequest request = {.row = 0, .sequence = running.front().get(), .is_tree = true};
-  const SampleResult result = {tokens, std::span(whole_path).first(accepted + 1)};
-  speculation.committed(request, result, accepted + 1, at::Tensor());
-  speculation.end_step(/*has_prompt_rows=*/false);
+  rollout::StepPlan plan;
+  plan.batch.add_tree(/*token=*/9, sequence.computed, nullptr);
+  plan.segments.push_back({.group = sequence.group.get(),
+                           .sequence = &sequence,
+                           .kept_path = std::span(whole_path).first(accepted + 1)});
+  plan.sample_requests.push_back({.sequence = &sequence, .is_tree = true});
+  speculation.finish(plan, at::Tensor());
 }
 
 TEST(SpeculationReportTest, SumsCountsOfTheStepOverAllWorkers) {

@@ -28,10 +28,11 @@ int64_t cache_pages(const model::PolicyModel& model, const EngineOptions& option
 }  // namespace
 
 Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
-               const StopString* stop_text, HiddenStateObserver* tap, Speculation* speculation)
+               const StopString* stop_string, HiddenStateObserver* observer,
+               Speculation* speculation)
     : model_(model),
-      stop_text_(stop_text),
-      tap_(tap),
+      stop_string_(stop_string),
+      observer_(observer),
       speculation_(speculation),
       cache_(model.device(), model.kv_shape(), cache_pages(model, options)),
       pool_(cache_.pages()),
@@ -39,8 +40,8 @@ Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
       sampler_(model, speculation ? options.max_batch_tokens : options.max_running),
       activations_(std::make_unique<model::Activations>(model, options.max_batch_tokens)) {
   Layers layers;
-  if (tap) layers = tap->layers();
-  if (speculation) layers = longer_of(layers, speculation->layers());
+  if (observer) layers = observer->layers();
+  if (speculation) layers = merge_layers(layers, speculation->layers());
   activations_->capture(std::move(layers));
   if (speculation && speculation->target_only())
     sampler_.set_target_only(*speculation->target_only());
@@ -54,12 +55,12 @@ void Engine::submit(Group group) {
   scheduler_.submit(std::move(state));
 }
 
-void Engine::resume(Group group, std::vector<Response> begun) {
+void Engine::resume(Group group, std::vector<Response> responses) {
   group.first_sample = 0;
-  group.samples = std::ssize(begun);
+  group.samples = std::ssize(responses);
   std::shared_ptr<GroupState> state = make_state(std::move(group));
   begin_rollout();
-  scheduler_.submit(std::move(state), std::move(begun));
+  scheduler_.submit(std::move(state), std::move(responses));
 }
 
 void Engine::begin_rollout() {
@@ -74,7 +75,7 @@ std::shared_ptr<GroupState> Engine::make_state(Group group) const {
   auto state = std::make_shared<GroupState>();
   state->max_new_tokens =
       std::min(sampling.max_new_tokens, config.max_positions - std::ssize(group.tokens));
-  state->stop_text = stop_text_;
+  state->stop_string = stop_string_;
   state->rule = sampling.rule();
   state->stop_tokens.assign(sampling.stop_tokens.begin(), sampling.stop_tokens.end());
   if (!sampling.ignore_eos)
@@ -108,7 +109,8 @@ void Engine::check_input(const Group& group) const {
                   " samples; ask for at least 1");
   TLT_CHECK(group.first_sample >= 0 &&
             group.first_sample + group.samples < HiddenStateObserver::kPrompt);
-  TLT_CHECK_INPUT(group.sampling->stop.empty() || stop_text_ != nullptr, "prompt ", group.prompt_id,
+  TLT_CHECK_INPUT(group.sampling->stop.empty() || stop_string_ != nullptr, "prompt ",
+                  group.prompt_id,
                   " has stop strings, but there is no tokenizer to match them; use stop_tokens");
 }
 
@@ -121,82 +123,52 @@ bool Engine::step() {
   for (const PageCopy& copy : plan.copies) cache_.copy_page(copy.from, copy.to);
   const at::Tensor& hidden = model_.forward(plan.batch, cache_, *activations_);
   stats_.forward_seconds += watch.restart();
-  const std::span<const SampleResult> drawn = sampler_.sample(hidden, plan.draws);
+  const std::span<const SampleResult> results = sampler_.sample(hidden, plan.sample_requests);
   stats_.sample_seconds += watch.restart();
-  scheduler_.commit(drawn);
+  scheduler_.commit(results);
   const TargetStates states(hidden, activations_->captured());
-  offer(plan, states);
-  report(plan, drawn, states);
-  count(plan);
-  if (speculation_) speculation_->end_step(plan.has_prompt_rows());
+  complete(plan, states);
+  if (speculation_) speculation_->finish(plan, states);
   scheduler_.end_step();
   stats_.schedule_seconds += watch.restart();
   return true;
 }
 
-void Engine::report(const StepPlan& plan, std::span<const SampleResult> drawn,
-                    const TargetStates& states) {
-  size_t tree = 0;  // trees are in the same order in work and draws
-  for (size_t i = 0; i < plan.draws.size(); ++i) {
-    const SampleRequest& draw = plan.draws[i];
-    size_t tokens = 1;
-    if (draw.is_tree) {
-      while (plan.work[tree].sequence != draw.sequence) ++tree;
-      const std::span<const int32_t> path = plan.work[tree].kept_path;
-      tokens = path.size();
-      if (draw.sequence->state == Sequence::State::kRunning)
-        cache_.keep_path(plan.batch, plan.batch.segments[tree], path);
-    }
-    stats_.tokens += static_cast<int64_t>(tokens);
-    if (speculation_) speculation_->committed(draw, drawn[i], tokens, states);
-  }
-}
-
-void Engine::offer(const StepPlan& plan, const TargetStates& states) {
-  if (tap_ == nullptr && speculation_ == nullptr) return;
-  const Layers layers = tap_ ? tap_->layers() : Layers();
-  const std::span<const int32_t> tokens = plan.batch.tokens;
-  for (size_t i = 0; i < plan.work.size(); ++i) {
-    const ScheduledSegment& work = plan.work[i];
+void Engine::complete(const StepPlan& plan, const TargetStates& states) {
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const ScheduledSegment& scheduled = plan.segments[i];
     const ops::Segment& segment = plan.batch.segments[i];
-    if (speculation_ && work.sequence != nullptr) offer_resumed(work, segment, states);
-    if (tap_ == nullptr && work.sequence != nullptr) continue;  // drafters read those in report()
-    const uint32_t prompt_id = work.group->request.prompt_id;
-    const uint32_t sample = work.sequence ? work.sequence->sample : HiddenStateObserver::kPrompt;
-    const auto offer_rows = [&](int32_t row, int32_t position, int32_t rows) {
-      const TargetStates its_states = states.rows(row, rows);
-      const auto its = tokens.subspan(static_cast<size_t>(row), static_cast<size_t>(rows));
-      if (tap_) tap_->offer(prompt_id, sample, position, its_states.seen_by(layers), its);
-      if (speculation_ && !work.sequence)
-        speculation_->read_prompt(prompt_id, position, its_states, its);
-    };
-    if (segment.is_tree()) {
-      for (size_t depth = 0; depth < work.kept_path.size(); ++depth)
-        offer_rows(segment.first_row + work.kept_path[depth],
-                   segment.first_position + static_cast<int32_t>(depth), 1);
-    } else if (const int32_t skip = work.repeated_rows; skip < segment.rows) {
-      offer_rows(segment.first_row + skip, segment.first_position + skip, segment.rows - skip);
-    }
-    if (speculation_ && work.sequence == nullptr) offer_resumed(work, segment, states);
+    if (segment.is_tree() && scheduled.sequence->state == Sequence::State::kRunning)
+      cache_.keep_path(plan.batch, segment, scheduled.kept_path);
+    if (observer_) observe(plan, i, states);
+    stats_.repeated_rows += scheduled.repeated_rows;
+    if (scheduled.sequence == nullptr) stats_.prompt_rows += segment.rows;
   }
+  for (const SampleRequest& request : plan.sample_requests)
+    stats_.tokens += plan.committed_tokens(request);
+  stats_.rows += plan.batch.rows();
+  ++stats_.steps;
+  const auto bucket =
+      static_cast<size_t>(std::bit_width(static_cast<uint64_t>(scheduler_.running()))) - 1;
+  ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];
 }
 
-// Passes the states that tokens of another engine were sampled from to the drafters: the prompt's
-// last one, for the first token of each response, and those of the response's own rows.
-void Engine::offer_resumed(const ScheduledSegment& work, const ops::Segment& segment,
-                           const TargetStates& states) {
-  const int32_t skip = work.repeated_rows, last_row = segment.first_row + segment.rows - 1;
-  if (segment.is_tree() || skip == segment.rows) return;
-  const int32_t prompt = work.group->prompt_tokens();
-  if (work.sequence != nullptr) {
-    const int32_t first = segment.first_position + skip + 1 - prompt;
-    const auto known = static_cast<int32_t>(work.sequence->begun.size());
-    speculation_->read_resumed(*work.sequence, first, std::min(segment.rows - skip, known - first),
-                               segment.first_row + skip, states);
-  } else if (segment.first_position + segment.rows == prompt) {
-    for (const Sequence* sequence : work.group->unfinished)
-      if (!sequence->begun.empty()) speculation_->read_resumed(*sequence, 0, 1, last_row, states);
-  }
+void Engine::observe(const StepPlan& plan, size_t segment, const TargetStates& states) {
+  const ScheduledSegment& scheduled = plan.segments[segment];
+  const auto pass = [&](const NewRows& rows) {
+    if (rows.count == 0) return;
+    observer_->on_hidden_states(
+        scheduled.group->request.prompt_id,
+        scheduled.sequence ? scheduled.sequence->sample : HiddenStateObserver::kPrompt,
+        rows.position, states.rows(rows.row, rows.count).of_layers(observer_->layers()),
+        std::span(plan.batch.tokens)
+            .subspan(static_cast<size_t>(rows.row), static_cast<size_t>(rows.count)));
+  };
+  const ops::Segment& rows = plan.batch.segments[segment];
+  if (!rows.is_tree()) return pass(plan.new_rows(segment));
+  for (int32_t depth = 0; depth < std::ssize(scheduled.kept_path); ++depth)
+    pass({rows.first_row + scheduled.kept_path[static_cast<size_t>(depth)],
+          rows.first_position + depth, 1});
 }
 
 std::vector<Response> Engine::take_finished() {
@@ -204,18 +176,6 @@ std::vector<Response> Engine::take_finished() {
   if (speculation_)
     for (const Response& response : finished) speculation_->ended(response);
   return finished;
-}
-
-void Engine::count(const StepPlan& plan) {
-  ++stats_.steps;
-  stats_.rows += plan.batch.rows();
-  for (size_t i = 0; i < plan.work.size(); ++i) {
-    stats_.repeated_rows += plan.work[i].repeated_rows;
-    if (plan.work[i].sequence == nullptr) stats_.prompt_rows += plan.batch.segments[i].rows;
-  }
-  const auto bucket =
-      static_cast<size_t>(std::bit_width(static_cast<uint64_t>(scheduler_.running()))) - 1;
-  ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];
 }
 
 std::span<const int32_t> Engine::tokens_so_far(uint32_t prompt_id, uint32_t sample) const {
@@ -227,7 +187,7 @@ std::span<const int32_t> Engine::tokens_so_far(uint32_t prompt_id, uint32_t samp
 
 int64_t Engine::spare_capacity() const {
   if (!speculation_) return 0;
-  return std::min(room(),
+  return std::min(free_slots(),
                   speculation_->spare_capacity(scheduler_.running() + scheduler_.waiting()));
 }
 

@@ -57,10 +57,10 @@ struct EngineStats {
 
 class Engine {
  public:
-  // stop_text: required by requests with stop strings. tap: may be null. speculation: null means
-  // non-speculative decoding; the tokens are the same either way. All outlive the engine.
+  // stop_string: required by requests with stop strings. observer: may be null. speculation: null
+  // means non-speculative decoding; the tokens are the same either way. All outlive the engine.
   Engine(const model::PolicyModel& model, const EngineOptions& options,
-         const StopString* stop_text = nullptr, HiddenStateObserver* tap = nullptr,
+         const StopString* stop_string = nullptr, HiddenStateObserver* observer = nullptr,
          Speculation* speculation = nullptr);
   ~Engine();
 
@@ -71,10 +71,10 @@ class Engine {
   void submit(Group group);
 
   // Resumes responses that another engine started and cancelled (kCancelled). They end as they
-  // would have there. `group.samples` and `first_sample` are ignored: `begun` says which samples.
-  // The tap is offered all their states, from the prompt on. REQUIRES: none of them is unfinished
-  // here.
-  void resume(Group group, std::vector<Response> begun);
+  // would have there. `group.samples` and `first_sample` are ignored: `responses` says which
+  // samples. The observer gets all their states, from the prompt on. REQUIRES: none of them is
+  // unfinished here.
+  void resume(Group group, std::vector<Response> responses);
 
   // Runs one forward pass and samples its tokens; false when nothing is unfinished.
   bool step();
@@ -92,7 +92,7 @@ class Engine {
   std::span<const int32_t> tokens_so_far(uint32_t prompt_id, uint32_t sample) const;
 
   // Number of further sequences that could be submitted and start with the next step.
-  int64_t room() const { return scheduler_.room(); }
+  int64_t free_slots() const { return scheduler_.free_slots(); }
   // Spare capacity: how many of these would slow the unfinished ones down only slightly, as
   // predicted by the tuner; 0 without a tuner. REQUIRES: some sequences are unfinished.
   int64_t spare_capacity() const;
@@ -109,18 +109,15 @@ class Engine {
   void check_input(const Group& group) const;
   std::shared_ptr<GroupState> make_state(Group group) const;
   void begin_rollout();
-  // Passes the hidden states of committed tokens to the tap and to the drafters.
-  void offer(const StepPlan& plan, const TargetStates& states);
-  void offer_resumed(const ScheduledSegment& work, const ops::Segment& segment,
-                     const TargetStates& states);
-  void report(const StepPlan& plan, std::span<const SampleResult> drawn,
-              const TargetStates& states);
-  void count(const StepPlan& plan);
+  // Completes the segments of a committed plan: keeps the KV entries of accepted paths, passes
+  // hidden states to the observer, counts rows.
+  void complete(const StepPlan& plan, const TargetStates& states);
+  void observe(const StepPlan& plan, size_t segment, const TargetStates& states);
 
   const model::PolicyModel& model_;
-  const StopString* stop_text_;
-  HiddenStateObserver* tap_;
-  Speculation* speculation_;
+  const StopString* stop_string_;  // or null
+  HiddenStateObserver* observer_;  // or null
+  Speculation* speculation_;       // or null
   kv::KvCache cache_;
   kv::PagePool pool_;
   Scheduler scheduler_;

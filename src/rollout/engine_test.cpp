@@ -97,21 +97,21 @@ class NumberText : public StopString {
   };
 };
 
-// Collects what is offered by prompt and sample; fails when a position is repeated or skipped.
-class RecordingTap : public HiddenStateObserver {
+// Collects hidden states by prompt and sample; fails when a position is repeated or skipped.
+class RecordingObserver : public HiddenStateObserver {
  public:
-  struct Offered {
+  struct Seen {
     int32_t first_position = 0;
     std::vector<int32_t> tokens;
     std::vector<at::Tensor> hidden;  // [D] each
   };
 
-  void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
-             std::span<const int32_t> tokens) override {
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
+                        const at::Tensor& hidden, std::span<const int32_t> tokens) override {
     EXPECT_FALSE(tokens.empty());
     EXPECT_EQ(hidden.size(0), std::ssize(tokens));
-    auto [found, is_new] = offered.try_emplace({prompt_id, sample});
-    Offered& one = found->second;
+    auto [found, is_new] = seen.try_emplace({prompt_id, sample});
+    Seen& one = found->second;
     if (is_new) one.first_position = position;
     EXPECT_EQ(position, one.first_position + std::ssize(one.tokens))
         << "prompt " << prompt_id << ", sample " << sample;
@@ -119,7 +119,7 @@ class RecordingTap : public HiddenStateObserver {
     for (int64_t i = 0; i < hidden.size(0); ++i) one.hidden.push_back(hidden[i].clone());
   }
 
-  std::map<std::pair<uint32_t, uint32_t>, Offered> offered;
+  std::map<std::pair<uint32_t, uint32_t>, Seen> seen;
 };
 
 class EngineTest : public ::testing::Test {
@@ -155,8 +155,8 @@ class EngineTest : public ::testing::Test {
   }
 
   Rollouts run(const std::vector<Group>& groups, const EngineOptions& options,
-               HiddenStateObserver* tap = nullptr) const {
-    Engine engine(*model_, options, &text_, tap);
+               HiddenStateObserver* observer = nullptr) const {
+    Engine engine(*model_, options, &text_, observer);
     return tests::run(engine, groups);
   }
   Rollouts run(const std::vector<Group>& groups) const { return run(groups, options()); }
@@ -426,11 +426,11 @@ TEST_F(EngineTest, CancelAllLeavesTheEngineIdle) {
   EXPECT_EQ(std::ssize(engine.take_finished()), 40);
 }
 
-TEST_F(EngineTest, HiddenStatesAreOfferedOnceDespitePreemption) {
+TEST_F(EngineTest, HiddenStatesArePassedOnceDespitePreemption) {
   SamplingOptions sampling = sampling_of(1);
   sampling.max_new_tokens = 40;
   const std::vector<Group> requests = groups(sampling);
-  RecordingTap roomy, tight;
+  RecordingObserver roomy, tight;
   const Rollouts rollouts = run(requests, options(), &roomy);
   EngineOptions few_pages = options();
   few_pages.kv_memory_bytes = 9 * page_bytes();
@@ -449,11 +449,11 @@ TEST_F(EngineTest, HiddenStatesAreOfferedOnceDespitePreemption) {
     for (const uint32_t sample : {key.second, HiddenStateObserver::kPrompt}) {
       const bool is_prompt = sample == HiddenStateObserver::kPrompt;
       if (!is_prompt && response.tokens.size() == 1) {
-        EXPECT_FALSE(roomy.offered.contains(key));
+        EXPECT_FALSE(roomy.seen.contains(key));
         continue;
       }
-      const auto& one = roomy.offered.at({key.first, sample});
-      const auto& other = tight.offered.at({key.first, sample});
+      const auto& one = roomy.seen.at({key.first, sample});
+      const auto& other = tight.seen.at({key.first, sample});
       const int64_t first = is_prompt ? 0 : std::ssize(prompt);
       const int64_t count = is_prompt ? std::ssize(prompt) : std::ssize(response.tokens) - 1;
       EXPECT_EQ(one.first_position, first);
@@ -486,7 +486,7 @@ TEST_F(EngineTest, StatsCountStepsRowsAndTokens) {
   EXPECT_EQ(std::accumulate(stats.batch_sizes.begin(), stats.batch_sizes.end(), int64_t{0}),
             stats.steps);
   EXPECT_GT(stats.forward_seconds, 0);
-  EXPECT_EQ(engine.room(), 16);
+  EXPECT_EQ(engine.free_slots(), 16);
 }
 
 TEST_F(EngineTest, CacheIsNeverLargerThanTheSequencesCanFill) {

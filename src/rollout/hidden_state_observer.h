@@ -1,17 +1,17 @@
-// HiddenStateObserver: observer of the hidden states that the engine computes; drafter_training/draft_buffer implements
-// it.
+// HiddenStateObserver: observer of the hidden states that the engine computes;
+// drafter_training/draft_buffer implements it.
 //
-// What is offered, and when:
+// What it gets, and when:
 //   * Row i of `hidden` is the state of tokens[i] at position + i: after the final norm, or the
 //     inputs of layers(). Positions count from the first prompt token. State t and token t + 1
 //     predict state t + 1.
 //   * A prompt once per group, with sample == kPrompt; a response's own tokens with its sample.
 //     Positions come in order, without gaps, in pieces of any size, each exactly once: rows
-//     recomputed after a preemption are not offered again. Only a response that is resumed
-//     (Engine::resume) is offered again from its first token, and its prompt too.
+//     recomputed after a preemption are not passed again. Only a response that is resumed
+//     (Engine::resume) is passed again from its first token, and its prompt too.
 //   * Committed tokens only, before they can appear in a Response. A response's last token never
-//     goes through the model, so it has no state: a finished response of n tokens has n - 1 states
-//     offered, a cancelled one at most n - 1.
+//     goes through the model, so it has no state: a finished response of n tokens has n - 1
+//     states, a cancelled one at most n - 1.
 //
 // Threading  called in Engine::step on the engine's thread; must not call the engine.
 //
@@ -36,8 +36,8 @@ class HiddenStateObserver {
   virtual Layers layers() const { return {}; }
   // hidden [tokens.size(), D], or D columns for each of layers(), in the compute type: a view,
   // valid during the call only.
-  virtual void offer(uint32_t prompt_id, uint32_t sample, int32_t position,
-                     const at::Tensor& hidden, std::span<const int32_t> tokens) = 0;
+  virtual void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
+                                const at::Tensor& hidden, std::span<const int32_t> tokens) = 0;
 };
 
 }  // namespace tlt::rollout

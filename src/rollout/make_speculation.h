@@ -28,7 +28,7 @@ struct SpeculationSetup {
   std::optional<drafter::Strategy> strategy = {};
   // Costs measured before; nullopt: they are measured if a tuner needs them.
   std::optional<speculation::CostTable> costs = {};
-  // Measure only after Speculation::kMeasureAfterSeconds of decoding.
+  // Measure only after SpeculationPolicy::kMeasureAfterSeconds of decoding.
   bool defers_measuring = false;
 };
 

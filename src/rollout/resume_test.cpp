@@ -59,10 +59,10 @@ class RecordingDrafter final : public tests::PlainDrafter {
 };
 
 // Keeps the model's state at each position of the prompts and samples.
-class KeepingTap final : public HiddenStateObserver {
+class KeepingObserver final : public HiddenStateObserver {
  public:
-  void offer(uint32_t prompt_id, uint32_t sample, int32_t position, const at::Tensor& hidden,
-             std::span<const int32_t> tokens) override {
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
+                        const at::Tensor& hidden, std::span<const int32_t> tokens) override {
     for (size_t i = 0; i < tokens.size(); ++i)
       states_[{prompt_id, sample}][position + static_cast<int32_t>(i)] =
           hidden[static_cast<int64_t>(i)].clone();
@@ -156,13 +156,13 @@ class ResumeTest : public ::testing::Test {
   static void migrate(Engine& from, Engine& to, const std::vector<Group>& all,
                       int64_t& migrations) {
     from.cancel_all();
-    std::map<uint32_t, std::vector<Response>> begun;
+    std::map<uint32_t, std::vector<Response>> migrated;
     for (Response& response : from.take_finished()) {
       EXPECT_EQ(response.finish, FinishReason::kCancelled);
       migrations += response.tokens.empty() ? 0 : 1;
-      begun[response.prompt_id].push_back(std::move(response));
+      migrated[response.prompt_id].push_back(std::move(response));
     }
-    for (auto& [prompt, responses] : begun) to.resume(all[prompt], std::move(responses));
+    for (auto& [prompt, responses] : migrated) to.resume(all[prompt], std::move(responses));
   }
 
   // Speculation changes target_forwards only.
@@ -199,9 +199,9 @@ TEST_F(ResumeTest, MigratedResponsesEndAsUnmigratedOnes) {
 TEST_F(ResumeTest, DraftersGetTheWholeResponseAndItsStates) {
   std::map<drafter::SequenceId, Received> want;
   {
-    KeepingTap tap;
+    KeepingObserver observer;
     Speculation speculation(std::make_unique<RecordingDrafter>(want), {4, 2, 6}, kVocabulary);
-    Engine engine(*model_, options(300), &letters_, &tap, &speculation);
+    Engine engine(*model_, options(300), &letters_, &observer, &speculation);
     EXPECT_EQ(difference_ignoring_forwards(plain_, tests::run(engine, groups())), "");
     EXPECT_FALSE(speculation.stats().failed);
     EXPECT_GT(speculation.stats().accepted_tokens, 50);
@@ -211,7 +211,7 @@ TEST_F(ResumeTest, DraftersGetTheWholeResponseAndItsStates) {
         const std::vector<at::Tensor>& states = want[id].states;
         for (int32_t i = 0; i < std::ssize(states); ++i)
           EXPECT_TRUE(at::equal(states[static_cast<size_t>(i)],
-                                tap.state(id, static_cast<int32_t>(group.tokens.size()), i)))
+                                observer.state(id, static_cast<int32_t>(group.tokens.size()), i)))
               << group.prompt_id << " " << sample << ", token " << i;
       }
   }

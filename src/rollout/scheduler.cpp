@@ -12,17 +12,17 @@ Scheduler::Scheduler(const EngineOptions& options, kv::PagePool& pool)
   options_.check();
 }
 
-void Scheduler::submit(std::shared_ptr<GroupState> group, std::vector<Response> begun) {
+void Scheduler::submit(std::shared_ptr<GroupState> group, std::vector<Response> responses) {
   TLT_CHECK(group->prompt_tokens() > 0 && group->request.samples > 0 && group->max_new_tokens > 0);
   TLT_CHECK(group->pages_to_finish() <= pool_.total_pages(), group->pages_to_finish(), " pages of ",
             pool_.total_pages());
-  TLT_CHECK(begun.empty() || std::ssize(begun) == group->request.samples, begun.size());
+  TLT_CHECK(responses.empty() || std::ssize(responses) == group->request.samples, responses.size());
   for (int64_t i = 0; i < group->request.samples; ++i) {
     auto sequence = std::make_unique<Sequence>();
     sequence->group = group;
     sequence->sample = static_cast<uint32_t>(group->request.first_sample + i);
     sequence->age = arrived_++;
-    if (!begun.empty()) sequence->go_on(std::move(begun[static_cast<size_t>(i)]));
+    if (!responses.empty()) sequence->resume(std::move(responses[static_cast<size_t>(i)]));
     group->unfinished.push_back(sequence.get());
     waiting_.push_back(std::move(sequence));
   }
@@ -100,11 +100,11 @@ void Scheduler::plan_prompt(size_t index) {
   if (!try_extend(group.pages, end, index)) return;
   plan_.batch.add(&group.request.tokens[static_cast<size_t>(group.computed)], rows, group.computed,
                   group.pages.data());
-  plan_.work.push_back({&group, nullptr, std::clamp(group.furthest - group.computed, 0, rows)});
+  plan_.segments.push_back(
+      {&group, nullptr, std::clamp(group.max_computed - group.computed, 0, rows)});
   if (end < group.prompt_tokens()) return;
   for (Sequence* sequence : group.unfinished)  // waiting ones too: they keep their first token
-    if (sequence->tokens.empty())
-      plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows() - 1), sequence});
+    if (sequence->tokens.empty()) add_request(plan_.batch.rows() - 1, *sequence);
 }
 
 void Scheduler::plan_response(size_t index) {
@@ -119,12 +119,19 @@ void Scheduler::plan_response(size_t index) {
     plan_.copies.push_back(
         {group.pages.back(), sequence.pages[static_cast<size_t>(prompt / ops::kPageSlots)]});
   const int32_t* first = &sequence.tokens[static_cast<size_t>(sequence.computed - prompt)];
-  plan_.work.push_back(
-      {&group, &sequence, std::clamp(sequence.furthest - sequence.computed, 0, rows)});
+  plan_.segments.push_back(
+      {&group, &sequence, std::clamp(sequence.max_computed - sequence.computed, 0, rows)});
   if (sequence.decodes() && try_plan_tree(sequence, *first)) return;
   plan_.batch.add(first, rows, sequence.computed, sequence.pages.data());
-  if (end == sequence.known())
-    plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows() - 1), &sequence});
+  if (end == sequence.known()) add_request(plan_.batch.rows() - 1, sequence);
+}
+
+// The row is in the latest segment.
+void Scheduler::add_request(int64_t row, Sequence& sequence, bool is_tree) {
+  plan_.sample_requests.push_back({.row = static_cast<int32_t>(row),
+                                   .sequence = &sequence,
+                                   .segment = plan_.segments.size() - 1,
+                                   .is_tree = is_tree});
 }
 
 // Trees get leftover resources only: rows beyond one per sequence, and pages that need no
@@ -139,7 +146,7 @@ bool Scheduler::try_plan_tree(Sequence& sequence, int32_t root) {
   const int64_t pages = ops::pages_for(sequence.known() + depth) - std::ssize(sequence.pages);
   if (pages > 0 && pages > pool_.free_pages() - running()) return false;
   for (int64_t i = 0; i < pages; ++i) sequence.pages.push_back(*pool_.try_take());
-  plan_.draws.push_back({static_cast<int32_t>(plan_.batch.rows()), &sequence, /*is_tree=*/true});
+  add_request(plan_.batch.rows(), sequence, /*is_tree=*/true);
   plan_.batch.add_tree(root, sequence.computed, sequence.pages.data());
   for (const drafter::DraftNode& node : draft.nodes()) plan_.batch.add_node(node.token, node.depth);
   spare_rows_ -= draft.size();
@@ -214,31 +221,33 @@ void Scheduler::preempt_youngest() {
   ++preemptions_;
 }
 
-void Scheduler::commit(std::span<const SampleResult> drawn) {
-  TLT_CHECK(drawn.size() == plan_.draws.size(), drawn.size(), " results for ", plan_.draws.size());
-  for (size_t i = 0; i < plan_.work.size(); ++i) {
-    const ScheduledSegment& work = plan_.work[i];
+void Scheduler::commit(std::span<const SampleResult> results) {
+  TLT_CHECK(results.size() == plan_.sample_requests.size(), results.size(), " results for ",
+            plan_.sample_requests.size());
+  for (size_t i = 0; i < plan_.segments.size(); ++i) {
+    const ScheduledSegment& segment = plan_.segments[i];
     if (plan_.batch.segments[i].is_tree()) continue;
-    int32_t& computed = work.sequence ? work.sequence->computed : work.group->computed;
-    int32_t& furthest = work.sequence ? work.sequence->furthest : work.group->furthest;
+    int32_t& computed = segment.sequence ? segment.sequence->computed : segment.group->computed;
+    int32_t& max_computed =
+        segment.sequence ? segment.sequence->max_computed : segment.group->max_computed;
     computed += plan_.batch.segments[i].rows;
-    furthest = std::max(furthest, computed);
+    max_computed = std::max(max_computed, computed);
   }
-  for (size_t i = 0; i < drawn.size(); ++i) append(plan_.draws[i], drawn[i]);
+  for (size_t i = 0; i < results.size(); ++i) append(plan_.sample_requests[i], results[i]);
 }
 
 // Sampled tokens after the last one of a response are dropped.
-void Scheduler::append(const SampleRequest& draw, const SampleResult& drawn) {
-  Sequence& sequence = *draw.sequence;
+void Scheduler::append(const SampleRequest& request, const SampleResult& result) {
+  Sequence& sequence = *request.sequence;
   ++sequence.target_forwards;
   std::optional<FinishReason> reason;
   size_t tokens = 0;
-  while (tokens < drawn.tokens.size() && !reason) reason = sequence.append(drawn.tokens[tokens++]);
-  if (draw.is_tree) {
-    const auto is_its = [&](const ScheduledSegment& work) { return work.sequence == &sequence; };
-    std::ranges::find_if(plan_.work, is_its)->kept_path = drawn.path.first(tokens);
+  while (tokens < result.tokens.size() && !reason)
+    reason = sequence.append(result.tokens[tokens++]);
+  if (request.is_tree) {
+    plan_.segments[request.segment].kept_path = result.path.first(tokens);
     sequence.computed += static_cast<int32_t>(tokens);
-    sequence.furthest = std::max(sequence.furthest, sequence.computed);
+    sequence.max_computed = std::max(sequence.max_computed, sequence.computed);
   }
   if (reason) finish(sequence, *reason);
 }
@@ -287,7 +296,7 @@ void Scheduler::cancel_all() {
 
 std::vector<Response> Scheduler::take_finished() { return std::exchange(finished_, {}); }
 
-int64_t Scheduler::room() const {
+int64_t Scheduler::free_slots() const {
   return short_of_pages_ ? 0 : std::max<int64_t>(options_.max_running - running() - waiting(), 0);
 }
 

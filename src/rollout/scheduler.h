@@ -15,7 +15,7 @@
 //
 //   const StepPlan& plan = scheduler.plan();
 //   … run the plan …
-//   scheduler.commit(drawn);                   // the sampled tokens of plan.draws
+//   scheduler.commit(results);                 // the sampled tokens of plan.sample_requests
 //   … use the outcome of the plan …
 //   scheduler.end_step();
 //   for (Response& response : scheduler.take_finished()) …
@@ -45,17 +45,17 @@ class Scheduler {
  public:
   Scheduler(const EngineOptions& options, kv::PagePool& pool);
 
-  // Adds the group's samples to the end of the queue. With `begun`, adds only those samples, which
-  // continue after the tokens they have. REQUIRES: pages_to_finish() <= pool's pages.
-  void submit(std::shared_ptr<GroupState> group, std::vector<Response> begun = {});
+  // Adds the group's samples to the end of the queue. With `responses`, adds only those samples,
+  // which continue after the tokens they have. REQUIRES: pages_to_finish() <= pool's pages.
+  void submit(std::shared_ptr<GroupState> group, std::vector<Response> responses = {});
 
   // Plans the next step; empty when nothing is unfinished. Valid until the next non-const call. A
   // plan that was not run may be planned again.
   const StepPlan& plan();
 
-  // Commits the planned step after it ran: drawn[i] is the result of draws[i]. Afterwards the plan
+  // Commits the planned step after it ran: results[i] is that of sample_requests[i]. Afterwards the plan
   // tells which rows of its trees were kept; plan and sequences stay valid until end_step().
-  void commit(std::span<const SampleResult> drawn);
+  void commit(std::span<const SampleResult> results);
   void end_step();
 
   // Ends sequences between steps; false when there is no such unfinished sequence.
@@ -71,7 +71,7 @@ class Scheduler {
   int64_t waiting() const { return std::ssize(waiting_); }
   // Number of sequences that could be submitted and start with the next step; 0 while one waits for
   // pages.
-  int64_t room() const;
+  int64_t free_slots() const;
   Unfinished unfinished() const;
   int64_t preemptions() const { return preemptions_; }
   int64_t peak_pages() const { return peak_pages_; }
@@ -89,6 +89,7 @@ class Scheduler {
   void plan_prompt(size_t index);
   void plan_response(size_t index);
   bool try_plan_tree(Sequence& sequence, int32_t root);
+  void add_request(int64_t row, Sequence& sequence, bool is_tree = false);
   void share_prompt(Sequence& sequence);
   int32_t take_rows(int32_t wanted);
 
@@ -99,7 +100,7 @@ class Scheduler {
   bool drop_idle_prompt();
   void preempt_youngest();
 
-  void append(const SampleRequest& draw, const SampleResult& drawn);
+  void append(const SampleRequest& request, const SampleResult& result);
   void finish(Sequence& sequence, FinishReason reason);
   void remove_finished();
   void release(std::vector<ops::PageId>& pages);

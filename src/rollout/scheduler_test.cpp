@@ -64,23 +64,26 @@ class FakeRunner {
     if (plan.empty()) return false;
     EXPECT_LE(plan.batch.rows(), options_.max_batch_tokens);
     EXPECT_LE(scheduler_.running(), options_.max_running);
-    EXPECT_EQ(plan.work.size(), plan.batch.segments.size());
+    EXPECT_EQ(plan.segments.size(), plan.batch.segments.size());
     for (const PageCopy& copy : plan.copies)
       if (!forget_copies)
         memory_[static_cast<size_t>(copy.to)] = memory_[static_cast<size_t>(copy.from)];
-    for (size_t i = 0; i < plan.work.size(); ++i) run_segment(plan, i);
+    for (size_t i = 0; i < plan.segments.size(); ++i) run_segment(plan, i);
     std::vector<ops::Sampled> sampled;
-    for (const SampleRequest& draw : plan.draws) {
-      const Group& request = draw.sequence->group->request;
-      sampled.push_back(
-          {token_at(request.prompt_id, draw.sequence->sample, std::ssize(draw.sequence->tokens)),
-           0});
+    for (const SampleRequest& request : plan.sample_requests) {
+      const Sequence& sequence = *request.sequence;
+      EXPECT_EQ(plan.segments[request.segment].group, sequence.group.get());
+      const ops::Segment& rows = plan.batch.segments[request.segment];
+      EXPECT_EQ(request.row, rows.first_row + rows.rows - 1);
+      sampled.push_back({token_at(sequence.group->request.prompt_id, sequence.sample,
+                                  std::ssize(sequence.tokens)),
+                         0});
     }
     tokens += std::ssize(sampled);
     ++steps;
-    std::vector<SampleResult> drawn;
-    for (const ops::Sampled& one : sampled) drawn.push_back({.tokens = {&one, 1}, .path = {}});
-    scheduler_.commit(drawn);
+    std::vector<SampleResult> results;
+    for (const ops::Sampled& one : sampled) results.push_back({.tokens = {&one, 1}, .path = {}});
+    scheduler_.commit(results);
     scheduler_.end_step();
     scheduler_.check_invariants();
     for (Response& response : scheduler_.take_finished()) done.push_back(std::move(response));
@@ -103,7 +106,7 @@ class FakeRunner {
 
  private:
   void run_segment(const StepPlan& plan, size_t index) {
-    const ScheduledSegment& work = plan.work[index];
+    const ScheduledSegment& work = plan.segments[index];
     const ops::Segment& segment = plan.batch.segments[index];
     std::vector<int32_t> known = work.group->request.tokens;
     if (work.sequence)
@@ -144,7 +147,7 @@ EngineOptions small_options() {
 TEST(SchedulerTest, PlanIsEmptyWithoutSequences) {
   FakeRunner runner(small_options(), 4);
   EXPECT_FALSE(runner.step());
-  EXPECT_EQ(runner.scheduler().room(), 8);
+  EXPECT_EQ(runner.scheduler().free_slots(), 8);
 }
 
 TEST(SchedulerTest, PromptIsComputedOnceForAllSamples) {
@@ -161,7 +164,7 @@ TEST(SchedulerTest, PromptIsComputedOnceForAllSamples) {
 TEST(SchedulerTest, SamplesShareFullPagesAndCopyTheLastOne) {
   FakeRunner runner(small_options(), 64);
   runner.submit(1, 40, 4, 10);
-  while (runner.scheduler().plan().draws.empty()) ASSERT_TRUE(runner.step());
+  while (runner.scheduler().plan().sample_requests.empty()) ASSERT_TRUE(runner.step());
   ASSERT_TRUE(runner.step());
   ASSERT_EQ(std::ssize(runner.done), 0);
   EXPECT_EQ(std::ssize(runner.scheduler().plan().copies), 4);
@@ -181,7 +184,7 @@ TEST(SchedulerTest, PromptOfFullPagesNeedsNoCopy) {
 TEST(SchedulerTest, OnlySampleTakesOverThePromptPages) {
   FakeRunner runner(small_options(), 64);
   runner.submit(1, 40, 1, 10);
-  while (runner.scheduler().plan().draws.empty()) ASSERT_TRUE(runner.step());
+  while (runner.scheduler().plan().sample_requests.empty()) ASSERT_TRUE(runner.step());
   ASSERT_TRUE(runner.step());
   EXPECT_TRUE(runner.scheduler().plan().copies.empty());
   EXPECT_EQ(runner.pool().total_pages() - runner.pool().free_pages(), 3);
@@ -191,8 +194,8 @@ TEST(SchedulerTest, OneRowGivesAllSamplesTheirFirstToken) {
   FakeRunner runner(small_options(), 64);
   runner.submit(1, 20, /*samples=*/20, 10);
   const StepPlan& plan = runner.scheduler().plan();
-  ASSERT_EQ(std::ssize(plan.draws), 20);
-  for (const SampleRequest& draw : plan.draws) EXPECT_EQ(draw.row, 19);
+  ASSERT_EQ(std::ssize(plan.sample_requests), 20);
+  for (const SampleRequest& request : plan.sample_requests) EXPECT_EQ(request.row, 19);
   EXPECT_EQ(runner.scheduler().running(), 8);
 }
 
@@ -205,29 +208,29 @@ TEST(SchedulerTest, DecodingContinuesDuringChunkedPrefill) {
   runner.submit(2, 40, 1, 4);
   const int64_t decoding = runner.scheduler().running();
   const StepPlan& plan = runner.scheduler().plan();
-  EXPECT_EQ(std::ssize(plan.work), decoding + 1);
+  EXPECT_EQ(std::ssize(plan.segments), decoding + 1);
   EXPECT_EQ(plan.batch.rows(), decoding + 8);
 }
 
-TEST(SchedulerTest, RoomCountsSequencesThatCouldStart) {
+TEST(SchedulerTest, FreeSlotsCountSequencesThatCouldStart) {
   FakeRunner runner(small_options(), 64);
   runner.submit(1, 4, 3, 100);
-  EXPECT_EQ(runner.scheduler().room(), 5);
+  EXPECT_EQ(runner.scheduler().free_slots(), 5);
   runner.scheduler().plan();
-  EXPECT_EQ(runner.scheduler().room(), 5);
+  EXPECT_EQ(runner.scheduler().free_slots(), 5);
   runner.submit(2, 4, 9, 100);
-  EXPECT_EQ(runner.scheduler().room(), 0);
+  EXPECT_EQ(runner.scheduler().free_slots(), 0);
   runner.scheduler().plan();
-  EXPECT_EQ(runner.scheduler().room(), 0);
+  EXPECT_EQ(runner.scheduler().free_slots(), 0);
 }
 
-TEST(SchedulerTest, RoomIsZeroWhileASequenceWaitsForPages) {
+TEST(SchedulerTest, NoFreeSlotsWhileASequenceWaitsForPages) {
   FakeRunner runner(small_options(), 9);
   runner.submit(1, 40, 3, 60);
   runner.submit(2, 40, 1, 60);
   runner.scheduler().plan();
   EXPECT_LT(runner.scheduler().running(), 4);
-  EXPECT_EQ(runner.scheduler().room(), 0);
+  EXPECT_EQ(runner.scheduler().free_slots(), 0);
 }
 
 TEST(SchedulerTest, OneTokenResponsesFinishWithoutRunning) {
@@ -271,7 +274,7 @@ TEST(SchedulerTest, OldestSequenceRunsInEveryStep) {
     std::vector<int> left(6, 3);
     for (const Response& response : runner.done) --left[response.prompt_id];
     const auto oldest = std::ranges::find_if(left, [](int n) { return n > 0; }) - left.begin();
-    EXPECT_EQ(plan.work.front().group->request.prompt_id, oldest);
+    EXPECT_EQ(plan.segments.front().group->request.prompt_id, oldest);
     runner.step();
   }
   EXPECT_EQ(std::ssize(runner.done), 18);

@@ -26,20 +26,20 @@ double Sequence::uniform_at(size_t more) const {
                                 .position = static_cast<uint32_t>(tokens.size() + more)});
 }
 
-void Sequence::go_on(Response response) {
+void Sequence::resume(Response response) {
   TLT_CHECK(tokens.empty() && response.prompt_id == group->request.prompt_id);
   TLT_CHECK(response.logprobs.size() == response.tokens.size() &&
                 std::ssize(response.tokens) < group->max_new_tokens,
             response.tokens.size(), " tokens and ", response.logprobs.size(), " logprobs of ",
             group->max_new_tokens);
   sample = response.sample;
-  begun = response.tokens;
+  resumed = response.tokens;
   logprobs = std::move(response.logprobs);
   target_forwards = response.target_forwards;
   tokens = std::move(response.tokens);
   if (const std::vector<std::string>& stop = group->request.sampling->stop;
       !stop.empty() && !tokens.empty()) {
-    stop_finder = std::make_unique<StopFinder>(group->stop_text->open(), stop);
+    stop_finder = std::make_unique<StopFinder>(group->stop_string->open(), stop);
     for (const int32_t token : tokens) TLT_CHECK(!stop_finder->push(token));
   }
 }
@@ -50,7 +50,7 @@ std::optional<FinishReason> Sequence::append(const ops::Sampled& sampled) {
   if (std::ranges::count(group->stop_tokens, sampled.token) > 0) return FinishReason::kStop;
   const std::vector<std::string>& stop = group->request.sampling->stop;
   if (!stop.empty()) {
-    if (!stop_finder) stop_finder = std::make_unique<StopFinder>(group->stop_text->open(), stop);
+    if (!stop_finder) stop_finder = std::make_unique<StopFinder>(group->stop_string->open(), stop);
     if (stop_finder->push(sampled.token)) return FinishReason::kStop;
   }
   if (std::ssize(tokens) >= group->max_new_tokens) return FinishReason::kLength;

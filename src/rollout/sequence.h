@@ -29,14 +29,14 @@ struct GroupState {
   // Constant once submitted.
   Group request;
   std::vector<int32_t> stop_tokens;
-  int64_t max_new_tokens = 0;             // the request's, limited by the model's positions
-  const StopString* stop_text = nullptr;  // not null when the request has stop strings
+  int64_t max_new_tokens = 0;               // the request's, limited by the model's positions
+  const StopString* stop_string = nullptr;  // not null when the request has stop strings
   ops::SamplingRule rule;
 
   // Changed by the engine's steps.
   std::vector<ops::PageId> pages;     // of the prompt; none when its last sample took them over
   int32_t computed = 0;               // prompt positions whose KV entries are in `pages`
-  int32_t furthest = 0;               // maximum of `computed` so far
+  int32_t max_computed = 0;           // maximum of `computed` so far
   std::vector<Sequence*> unfinished;  // its samples, in order
 
   int32_t prompt_tokens() const { return static_cast<int32_t>(request.tokens.size()); }
@@ -57,13 +57,13 @@ struct Sequence {
   std::vector<float> logprobs;
   int64_t target_forwards = 0;
   std::unique_ptr<StopFinder> stop_finder;
-  std::vector<int32_t> begun;  // prefix of `tokens` that another engine sampled (resumed)
+  std::vector<int32_t> resumed;  // prefix of `tokens` that another engine sampled
 
   drafter::DraftTree draft;  // draft tokens of the next step; empty: none
 
   std::vector<ops::PageId> pages;  // empty: not started
-  int32_t computed = 0;  // positions, from the prompt's first, whose KV entries are in `pages`
-  int32_t furthest = 0;  // maximum of `computed` so far
+  int32_t computed = 0;      // positions, from the prompt's first, whose KV entries are in `pages`
+  int32_t max_computed = 0;  // maximum of `computed` so far
 
   // Positions with a known token; the KV entry of the last one is computed when the next token is
   // sampled.
@@ -78,7 +78,7 @@ struct Sequence {
   double uniform_at(size_t more) const;
 
   // Resumes a response of another engine. REQUIRES: this sequence has no tokens.
-  void go_on(Response begun);
+  void resume(Response response);
 
   // Adds a token; returns the reason when it is the last one.
   std::optional<FinishReason> append(const ops::Sampled& sampled);

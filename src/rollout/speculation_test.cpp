@@ -178,7 +178,7 @@ TEST_F(SpeculationTest, LoadIsTheMeanContextOfDecodingSequences) {
 }
 
 TEST_F(SpeculationTest, SpareCapacityFollowsTheCostTable) {
-  const auto room = [&](const speculation::CostTable& costs, int64_t max_running) {
+  const auto spare = [&](const speculation::CostTable& costs, int64_t max_running) {
     const tests::TickingClock clock;
     Speculation tuned(drafters(),
                       {.options = {}, .costs = costs, .max_rows = 1000, .clock = &clock},
@@ -197,9 +197,9 @@ TEST_F(SpeculationTest, SpareCapacityFollowsTheCostTable) {
                                     {});
   const speculation::CostTable dear({{1, 1, 1e-3}, {1, 64, 64e-3}, {8, 8, 8e-3}, {8, 500, 500e-3}},
                                     {});
-  EXPECT_EQ(room(free, 64), 2) << "at most the batch";
-  EXPECT_EQ(room(free, 3), 1) << "the engine's free slots";
-  EXPECT_EQ(room(dear, 64), 0);
+  EXPECT_EQ(spare(free, 64), 2) << "at most the batch";
+  EXPECT_EQ(spare(free, 3), 1) << "the engine's free slots";
+  EXPECT_EQ(spare(dear, 64), 0);
   Engine plain(*model_, {});
   plain.submit({.prompt_id = 0,
                 .tokens = {1, 2, 3},

@@ -17,7 +17,7 @@ struct PageCopy {
   ops::PageId to = 0;
 };
 
-// The owner of a segment's rows.
+// The owner of the rows of a batch's segment.
 struct ScheduledSegment {
   GroupState* group = nullptr;
   Sequence* sequence = nullptr;  // nullptr: rows of the group's prompt
@@ -31,6 +31,7 @@ struct ScheduledSegment {
 struct SampleRequest {
   int32_t row = 0;
   Sequence* sequence = nullptr;
+  size_t segment = 0;  // that the row is in
   bool is_tree = false;
 };
 
@@ -42,11 +43,18 @@ struct SampleResult {
   std::span<const int32_t> path;
 };
 
+// Consecutive rows and positions that are computed for the first time.
+struct NewRows {
+  int32_t row = 0;
+  int32_t position = 0;
+  int32_t count = 0;
+};
+
 struct StepPlan {
   std::vector<PageCopy> copies;
   ops::Batch batch;
-  std::vector<ScheduledSegment> work;  // one per segment of the batch
-  std::vector<SampleRequest> draws;
+  std::vector<ScheduledSegment> segments;  // one per segment of the batch
+  std::vector<SampleRequest> sample_requests;
 
   bool empty() const { return batch.segments.empty(); }
   // True when the step does more than decode: it has prompt rows or recomputed rows.
@@ -55,14 +63,24 @@ struct StepPlan {
                                [](const ops::Segment& segment) {
                                  return !segment.is_tree() && segment.rows > 1;
                                }) ||
-           std::ranges::any_of(work,
+           std::ranges::any_of(segments,
                                [](const ScheduledSegment& one) { return one.sequence == nullptr; });
+  }
+  // REQUIRES: the segment is no tree.
+  NewRows new_rows(size_t segment) const {
+    const ops::Segment& all = batch.segments[segment];
+    const int32_t repeated = segments[segment].repeated_rows;
+    return {all.first_row + repeated, all.first_position + repeated, all.rows - repeated};
+  }
+  // Number of tokens that the response got. REQUIRES: the plan is committed.
+  int64_t committed_tokens(const SampleRequest& request) const {
+    return request.is_tree ? std::ssize(segments[request.segment].kept_path) : 1;
   }
   void clear() {
     copies.clear();
     batch.clear();
-    work.clear();
-    draws.clear();
+    segments.clear();
+    sample_requests.clear();
   }
 };
 

@@ -21,8 +21,8 @@ namespace tlt::rollout {
 // states only.
 using Layers = std::vector<int64_t>;
 
-// The longer of two lists, of which the shorter must be a prefix; else InputError.
-inline const Layers& longer_of(const Layers& a, const Layers& b) {
+// All layers of two lists: the longer one, of which the other must be a prefix; else InputError.
+inline const Layers& merge_layers(const Layers& a, const Layers& b) {
   const Layers& longer = a.size() >= b.size() ? a : b;
   const Layers& other = &longer == &a ? b : a;
   TLT_CHECK_INPUT(std::equal(other.begin(), other.end(), longer.begin()),
@@ -39,7 +39,7 @@ class TargetStates {
   const at::Tensor& hidden() const { return hidden_; }
   const at::Tensor& captured() const { return captured_; }
   // [T, S]: the states of these layers.
-  at::Tensor seen_by(const Layers& layers) const {
+  at::Tensor of_layers(const Layers& layers) const {
     if (layers.empty()) return hidden_;
     const int64_t columns = std::ssize(layers) * hidden_.size(1);
     TLT_CHECK(captured_.defined() && captured_.size(1) >= columns, "fewer than ", layers.size(),

@@ -15,8 +15,8 @@ constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 // Offset of the positions whose uniforms only FastRL's rule uses, apart from the tokens' own.
 constexpr size_t kRestPositions = size_t{1} << 31;
 
-int64_t rows_of(const SampleRequest& draw) {
-  return 1 + (draw.is_tree ? draw.sequence->draft.size() : 0);
+int64_t rows_of(const SampleRequest& request) {
+  return 1 + (request.is_tree ? request.sequence->draft.size() : 0);
 }
 
 }  // namespace
@@ -30,28 +30,30 @@ TokenSampler::TokenSampler(const model::PolicyModel& model, int64_t max_rows) : 
 }
 
 std::span<const SampleResult> TokenSampler::sample(const at::Tensor& hidden,
-                                                   std::span<const SampleRequest> draws) {
-  if (tokens_.size() < draws.size()) {
-    tokens_.resize(draws.size());
-    paths_.resize(draws.size());
+                                                   std::span<const SampleRequest> requests) {
+  if (tokens_.size() < requests.size()) {
+    tokens_.resize(requests.size());
+    paths_.resize(requests.size());
   }
-  results_.resize(draws.size());
-  for (size_t first = 0, end = 0; first < draws.size(); first = end) {
+  results_.resize(requests.size());
+  for (size_t first = 0, end = 0; first < requests.size(); first = end) {
     int64_t rows = 0;
-    while (end < draws.size() && (end == first || rows + rows_of(draws[end]) <= logits_.size(0)))
-      rows += rows_of(draws[end++]);
+    while (end < requests.size() &&
+           (end == first || rows + rows_of(requests[end]) <= logits_.size(0)))
+      rows += rows_of(requests[end++]);
     if (rows > logits_.size(0)) grow(rows);
     walks_.clear();
     rows_.clear();
     for (size_t i = first; i < end; ++i) {
-      walks_.push_back({.draw = i, .first_logits = std::ssize(rows_)});
-      for (int64_t row = 0; row < rows_of(draws[i]); ++row) rows_.push_back(draws[i].row + row);
+      walks_.push_back({.request = i, .first_logits = std::ssize(rows_)});
+      for (int64_t row = 0; row < rows_of(requests[i]); ++row)
+        rows_.push_back(requests[i].row + row);
       tokens_[i].clear();
       paths_[i].clear();
     }
-    sample_some(hidden, draws);
+    sample_some(hidden, requests);
   }
-  for (size_t i = 0; i < draws.size(); ++i) results_[i] = {tokens_[i], paths_[i]};
+  for (size_t i = 0; i < requests.size(); ++i) results_[i] = {tokens_[i], paths_[i]};
   return results_;
 }
 
@@ -62,11 +64,11 @@ void TokenSampler::grow(int64_t rows) {
 
 // A row that several tokens are sampled from (a prompt's last one) goes through the LM head once
 // for each: one row more per response, and a single way to sample.
-void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const SampleRequest> draws) {
+void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const SampleRequest> requests) {
   at::Tensor logits = logits_.narrow(0, 0, std::ssize(rows_));
   model_.logits(gather(hidden), logits);
   const at::Tensor host = logits.cpu();  // one copy for all rounds
-  while (!walks_.empty()) advance(draws, host);
+  while (!walks_.empty()) advance(requests, host);
 }
 
 at::Tensor TokenSampler::gather(const at::Tensor& hidden) {
@@ -91,26 +93,26 @@ at::Tensor TokenSampler::gather(const at::Tensor& hidden) {
   return gathered;
 }
 
-void TokenSampler::advance(std::span<const SampleRequest> draws, const at::Tensor& logits) {
-  requests_.clear();
+void TokenSampler::advance(std::span<const SampleRequest> requests, const at::Tensor& logits) {
+  sample_rows_.clear();
   for (const Walk& walk : walks_) {
-    const Sequence& sequence = *draws[walk.draw].sequence;
-    requests_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
-                         .rule = sequence.group->rule,
-                         .uniform = sequence.uniform_at(tokens_[walk.draw].size()),
-                         .tokens = model_.tokens()});
+    const Sequence& sequence = *requests[walk.request].sequence;
+    sample_rows_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
+                            .rule = sequence.group->rule,
+                            .uniform = sequence.uniform_at(tokens_[walk.request].size()),
+                            .tokens = model_.tokens()});
   }
-  if (target_only_) add_draft_tokens(draws);
-  sampled_.resize(requests_.size());
-  ops::sample_rows(model_.device(), logits, model_.config().vocabulary, requests_, sampled_);
+  if (target_only_) add_draft_tokens(requests);
+  sampled_.resize(sample_rows_.size());
+  ops::sample_rows(model_.device(), logits, model_.config().vocabulary, sample_rows_, sampled_);
   size_t kept = 0;
   for (size_t i = 0; i < walks_.size(); ++i) {
     Walk walk = walks_[i];
-    const SampleRequest& draw = draws[walk.draw];
-    tokens_[walk.draw].push_back(sampled_[i]);
-    if (!draw.is_tree) continue;
-    paths_[walk.draw].push_back(1 + walk.node);
-    walk.node = draw.sequence->draft.find_child(walk.node, sampled_[i].token);
+    const SampleRequest& request = requests[walk.request];
+    tokens_[walk.request].push_back(sampled_[i]);
+    if (!request.is_tree) continue;
+    paths_[walk.request].push_back(1 + walk.node);
+    walk.node = request.sequence->draft.find_child(walk.node, sampled_[i].token);
     if (walk.node != drafter::DraftTree::kNone) walks_[kept++] = walk;
   }
   walks_.resize(kept);
@@ -118,24 +120,24 @@ void TokenSampler::advance(std::span<const SampleRequest> draws, const at::Tenso
 
 // Children in the order of falling probability: the last one first, as DraftTree::arrange orders
 // them.
-void TokenSampler::add_draft_tokens(std::span<const SampleRequest> draws) {
+void TokenSampler::add_draft_tokens(std::span<const SampleRequest> requests) {
   draft_tokens_.clear();
   std::vector<size_t> ends;
   for (const Walk& walk : walks_) {
-    if (draws[walk.draw].is_tree) {
-      const drafter::DraftTree& tree = draws[walk.draw].sequence->draft;
+    if (requests[walk.request].is_tree) {
+      const drafter::DraftTree& tree = requests[walk.request].sequence->draft;
       for (int32_t node = tree.size() - 1; node > walk.node; --node)
         if (tree[node].parent == walk.node) draft_tokens_.push_back(tree[node].token);
     }
     ends.push_back(draft_tokens_.size());
   }
-  for (size_t i = 0, first = 0; i < requests_.size(); first = ends[i++]) {
+  for (size_t i = 0, first = 0; i < sample_rows_.size(); first = ends[i++]) {
     if (first == ends[i]) continue;  // no draft tokens: as without speculation
-    const Sequence& sequence = *draws[walks_[i].draw].sequence;
-    requests_[i].target_only = &*target_only_;
-    requests_[i].draft_tokens = std::span(draft_tokens_).subspan(first, ends[i] - first);
-    requests_[i].rest_uniform =
-        sequence.uniform_at(tokens_[walks_[i].draw].size() + kRestPositions);
+    const Sequence& sequence = *requests[walks_[i].request].sequence;
+    sample_rows_[i].target_only = &*target_only_;
+    sample_rows_[i].draft_tokens = std::span(draft_tokens_).subspan(first, ends[i] - first);
+    sample_rows_[i].rest_uniform =
+        sequence.uniform_at(tokens_[walks_[i].request].size() + kRestPositions);
   }
 }
 

@@ -1,4 +1,4 @@
-// TokenSampler: samples tokens from hidden states: LM head, sampling rule, and one uniform per
+// TokenSampler: requests tokens from hidden states: LM head, sampling rule, and one uniform per
 // token position.
 //
 // Owns       buffers for the logits of a bounded number of rows; more rows are processed in several
@@ -24,23 +24,23 @@ class TokenSampler {
   // Borrows the model. max_rows: the usual number of tokens sampled at once.
   TokenSampler(const model::PolicyModel& model, int64_t max_rows);
 
-  // Result i has the tokens of draws[i], sampled from hidden [T, D]; valid until the next call.
+  // Result i has the tokens of requests[i], sampled from hidden [T, D]; valid until the next call.
   //
   // A tree is walked from its root: at each node the token is sampled with its position's uniform,
   // as in non-speculative decoding, and the walk continues while the tree has that token as a
   // child. So the tokens do not depend on the tree, and a child is accepted as often as rejection
   // sampling would accept it (docs/paper_map.md, note 8).
   std::span<const SampleResult> sample(const at::Tensor& hidden,
-                                       std::span<const SampleRequest> draws);
+                                       std::span<const SampleRequest> requests);
 
   // Verifies trees by FastRL's rule instead: the same distribution where both thresholds are 1, but
   // not the same tokens.
   void set_target_only(const ops::TargetOnlyRule& rule) { target_only_ = rule; }
 
  private:
-  // A walk down the tree of one draw.
+  // A walk down the tree of one request.
   struct Walk {
-    size_t draw = 0;
+    size_t request = 0;
     int64_t first_logits = 0;  // row of the root's logits
     int32_t node = drafter::DraftTree::kRoot;
   };
@@ -49,22 +49,22 @@ class TokenSampler {
   // The rows rows_ of hidden [T, D].
   at::Tensor gather(const at::Tensor& hidden);
   // Runs all walks to their end.
-  void sample_some(const at::Tensor& hidden, std::span<const SampleRequest> draws);
+  void sample_some(const at::Tensor& hidden, std::span<const SampleRequest> requests);
   // FastRL's rule: passes the children of the walks' nodes as draft tokens.
-  void add_draft_tokens(std::span<const SampleRequest> draws);
+  void add_draft_tokens(std::span<const SampleRequest> requests);
   // Samples a token at the node of every walk; a walk ends when the tree does not have the token.
-  void advance(std::span<const SampleRequest> draws, const at::Tensor& logits);
+  void advance(std::span<const SampleRequest> requests, const at::Tensor& logits);
 
   const model::PolicyModel& model_;
   std::optional<ops::TargetOnlyRule> target_only_;
   at::Tensor hidden_;  // [R, D]
   at::Tensor logits_;  // [R, V] f32
   std::vector<int64_t> rows_;
-  std::vector<ops::SampleRow> requests_;
+  std::vector<ops::SampleRow> sample_rows_;
   std::vector<int32_t> draft_tokens_;  // of all walks
   std::vector<ops::Sampled> sampled_;
   std::vector<Walk> walks_;
-  // Indexed by draw; the inner vectors keep their memory.
+  // Indexed by request; the inner vectors keep their memory.
   std::vector<std::vector<ops::Sampled>> tokens_;
   std::vector<std::vector<int32_t>> paths_;
   std::vector<SampleResult> results_;

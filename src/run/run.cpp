@@ -77,7 +77,7 @@ bool Run::begin(const std::string& step_size) {
   return !is_complete();
 }
 
-bool Run::goes_on() const { return !is_complete() && !context_.anyone_interrupted(); }
+bool Run::has_next_step() const { return !is_complete() && !context_.anyone_interrupted(); }
 
 void Run::advance(const data::SamplerCursor& cursor, int64_t gen_batches) {
   ++state_.step;

@@ -11,7 +11,7 @@
 //   run.resume(trainer.optimizer(), sampler);
 //   run.start(/*total_steps=*/100);
 //   if (!run.begin("16 examples per step")) return 0;  // all steps are done
-//   while (run.goes_on()) {
+//   while (run.has_next_step()) {
 //     … a step …
 //     run.advance(sampler.cursor());
 //     if (run.is_due(options.trainer.test_freq)) … validate …
@@ -66,7 +66,7 @@ class Run {
   [[nodiscard]] bool begin(const std::string& step_size);
 
   // Whether there is another step to do. False on all workers if any was interrupted.
-  bool goes_on() const;
+  bool has_next_step() const;
 
   // Counts a step that used `gen_batches` generation batches.
   void advance(const data::SamplerCursor& cursor, int64_t gen_batches = 1);

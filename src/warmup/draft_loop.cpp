@@ -85,7 +85,7 @@ int DraftLoop::run() {
     measure(metrics);
     run_.report(metrics);
   }
-  while (run_.goes_on()) run_step();
+  while (run_.has_next_step()) run_step();
   if (run_.has_new_steps() && context_.is_first()) write_drafter();
   if (run_.is_unsaved()) save();
   const int exit_code = run_.end();

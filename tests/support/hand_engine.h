@@ -76,13 +76,13 @@ class HandEngine {
     if (fault_ == Fault::kStaleSlot && once) slot.copy_(before);
     if (fault_ == Fault::kUniformByRow) {
       const std::vector<ops::Sampled> sampled = sample(plan, hidden);
-      std::vector<rollout::SampleResult> drawn;
-      for (const ops::Sampled& one : sampled) drawn.push_back({.tokens = {&one, 1}, .path = {}});
-      scheduler_.commit(drawn);
+      std::vector<rollout::SampleResult> results;
+      for (const ops::Sampled& one : sampled) results.push_back({.tokens = {&one, 1}, .path = {}});
+      scheduler_.commit(results);
     } else {
-      const std::span<const rollout::SampleResult> drawn = sampler_.sample(hidden, plan.draws);
-      scheduler_.commit(drawn);
-      keep_paths(right_plan, drawn, hidden);
+      scheduler_.commit(sampler_.sample(hidden, plan.sample_requests));
+      if (fault_ != Fault::kForgottenPath) keep_paths(right_plan);
+      if (speculation_) speculation_->finish(right_plan, hidden);
     }
     scheduler_.end_step();
     return true;
@@ -97,19 +97,12 @@ class HandEngine {
     if (fault_ == Fault::kWrongDepth) --batch.positions[last];
   }
 
-  void keep_paths(const rollout::StepPlan& plan, std::span<const rollout::SampleResult> drawn,
-                  const at::Tensor& hidden) {
-    for (size_t i = 0; i < plan.draws.size(); ++i) {
-      const rollout::SampleRequest& draw = plan.draws[i];
-      size_t tokens = 1;
-      for (size_t w = 0; draw.is_tree && w < plan.work.size(); ++w) {
-        if (plan.work[w].sequence != draw.sequence) continue;
-        tokens = plan.work[w].kept_path.size();
-        const bool goes_on = draw.sequence->state == rollout::Sequence::State::kRunning;
-        if (goes_on && fault_ != Fault::kForgottenPath)
-          cache_.keep_path(plan.batch, plan.batch.segments[w], plan.work[w].kept_path);
-      }
-      if (speculation_) speculation_->committed(draw, drawn[i], tokens, hidden);
+  void keep_paths(const rollout::StepPlan& plan) {
+    for (size_t i = 0; i < plan.segments.size(); ++i) {
+      const ops::Segment& segment = plan.batch.segments[i];
+      const rollout::Sequence* sequence = plan.segments[i].sequence;
+      if (segment.is_tree() && sequence->state == rollout::Sequence::State::kRunning)
+        cache_.keep_path(plan.batch, segment, plan.segments[i].kept_path);
     }
   }
 
@@ -125,24 +118,24 @@ class HandEngine {
   }
 
   std::vector<ops::Sampled> sample(const rollout::StepPlan& plan, const at::Tensor& hidden) const {
-    std::vector<ops::Sampled> sampled(plan.draws.size());
+    std::vector<ops::Sampled> sampled(plan.sample_requests.size());
     if (sampled.empty()) return sampled;
     std::vector<int64_t> rows;
-    std::vector<ops::SampleRow> asked;
-    for (const rollout::SampleRequest& draw : plan.draws) {
-      const rollout::Group& request = draw.sequence->group->request;
-      RandomCounter counter{request.rl_step, request.prompt_id, draw.sequence->sample,
-                            static_cast<uint32_t>(draw.sequence->tokens.size())};
-      if (fault_ == Fault::kUniformByRow) counter.sample = static_cast<uint32_t>(draw.row);
-      rows.push_back(draw.row);
-      asked.push_back({.row = std::ssize(asked),
-                       .rule = draw.sequence->group->rule,
-                       .uniform = uniform(request.seed, counter)});
+    std::vector<ops::SampleRow> requests;
+    for (const rollout::SampleRequest& one : plan.sample_requests) {
+      const rollout::Group& request = one.sequence->group->request;
+      RandomCounter counter{request.rl_step, request.prompt_id, one.sequence->sample,
+                            static_cast<uint32_t>(one.sequence->tokens.size())};
+      if (fault_ == Fault::kUniformByRow) counter.sample = static_cast<uint32_t>(one.row);
+      rows.push_back(one.row);
+      requests.push_back({.row = std::ssize(requests),
+                          .rule = one.sequence->group->rule,
+                          .uniform = uniform(request.seed, counter)});
     }
     const int64_t count = std::ssize(rows), vocabulary = model_.config().vocabulary;
     at::Tensor logits = model_.device().empty({count, vocabulary}, at::kFloat);
     model_.logits(hidden.index_select(0, at::tensor(rows, at::kLong)), logits);
-    ops::sample_rows(model_.device(), logits, vocabulary, asked, sampled);
+    ops::sample_rows(model_.device(), logits, vocabulary, requests, sampled);
     return sampled;
   }
 
