@@ -37,21 +37,23 @@ constexpr size_t kBuckets = 8;  // of batch sizes: 1, 2-3, 4-7 …
 constexpr const char* kBlindEagle = "eagle-blind";
 
 // "off", "auto", "suffix", "ngram", "eagle", "eagle-blind", "mixed", "simulated"; with ":8_4_16" a
-// fixed strategy.
+// fixed strategy, with ":BEG" the paper's tuner.
 struct Way {
   std::string name;
   std::string drafter;  // "" for off
   std::optional<drafter::Strategy> strategy;
+  bool is_beg = false;
 };
 
 Way parse_way(const std::string& name) {
   Way way{.name = name, .drafter = name.substr(0, name.find(':')), .strategy = {}};
+  way.is_beg = name.ends_with(":BEG");
   const auto known = {"off", "auto", "suffix", "ngram", "eagle", kBlindEagle, "mixed", "simulated"};
   TLT_CHECK_INPUT(
       std::ranges::find(known, way.drafter) != known.end(), "--ways has '", name,
       "'; use off, auto, suffix, ngram, eagle, eagle-blind, mixed or simulated, a drafter "
-      "optionally with a strategy: suffix:8_4_16");
-  if (way.drafter.size() < name.size()) {
+      "optionally with a strategy: suffix:8_4_16, or with the paper's tuner: auto:BEG");
+  if (way.drafter.size() < name.size() && !way.is_beg) {
     TLT_CHECK_INPUT(way.drafter != "off" && way.drafter != "auto", "--ways has '", name,
                     "'; only a drafter takes a strategy");
     way.strategy = drafter::parse_strategy(name.substr(way.drafter.size() + 1));
@@ -87,9 +89,11 @@ struct RolloutFlags {
     app.add_option("--prompts", prompts,
                    "JSONL file as for tlt generate, or generated problems, as "
                    "countdown:seed=7,size=64; without it: random tokens.");
-    app.add_option("--ways", way_names,
-                   "off, auto (the tuner chooses), suffix, ngram, eagle, eagle-blind (without "
-                   "common random numbers), mixed; with a fixed strategy as suffix:8_4_16.")
+    app.add_option(
+           "--ways", way_names,
+           "off, auto (the tuner chooses), suffix, ngram, eagle, eagle-blind (without "
+           "common random numbers), mixed; with a fixed strategy as suffix:8_4_16, or with the "
+           "paper's tuner as auto:BEG.")
         ->delimiter(',')
         ->default_str("off,auto,suffix,ngram");
     app.add_option("--drafter", drafter,
@@ -242,6 +246,10 @@ class Comparison {
   std::unique_ptr<rollout::Speculation> make_speculation(const Way& way) const {
     speculation::SpeculationOptions options;
     options.enable = !way.drafter.empty();
+    if (way.is_beg) {
+      options.gate = "paper";
+      options.eagle.tune_algorithm = "BEG";
+    }
     if (way.drafter == "simulated") {
       auto drafter = std::make_unique<SimulatedDrafter>(truth_, flags_.acceptance, /*depth=*/8,
                                                         policy_.config().vocabulary);
@@ -384,6 +392,11 @@ class Comparison {
     line["drafted_tokens"] = stats.drafted_tokens;
     line["accepted_tokens"] = stats.accepted_tokens;
     line["draft_seconds"] = stats.draft_seconds;
+    for (size_t i = 0; i < speculation::kPositions; ++i)
+      if (stats.trees_at_position[i] > 0)
+        line["accept_length_by_position"][speculation::kPositionNames[i]] =
+            1 + static_cast<double>(stats.accepted_at_position[i]) /
+                    static_cast<double>(stats.trees_at_position[i]);
     // Overhead of speculation per decode step, without forward passes, and relative to the forward
     // pass of a non-speculative step.
     const double fixed = stats.decode_steps > 0 ? (stats.seconds - stats.forward_seconds) /

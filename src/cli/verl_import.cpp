@@ -357,8 +357,7 @@ class Importer {
           "tlt writes " + shown(loggers) + "; other loggers can read the TensorBoard files";
     if (ref.name == "speculative.bs_threshold")
       notes_[&entry] =
-          "used only with speculative.gate=paper or release; the default learns when to "
-          "speculate";
+          "used only with speculative.gate=paper; the default learns when to speculate";
     if (ref.name == "model.dtype" && (entry.value == "float16" || entry.value == "half"))
       notes_[&entry] = "tlt computes in bfloat16 or float32; set to bfloat16";
   }

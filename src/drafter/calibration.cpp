@@ -27,14 +27,6 @@ double knot(size_t i, size_t bins) {
 
 }  // namespace
 
-void to_json(nlohmann::json& json, const Estimate& estimate) {
-  json = {estimate.mean, estimate.weight};
-}
-
-void from_json(const nlohmann::json& json, Estimate& estimate) {
-  estimate = {json.at(0).get<double>(), json.at(1).get<double>()};
-}
-
 void Calibration::find_rates() {
   rates_[0] = 0;
   Estimate all{1, kPriorWeight};
@@ -62,6 +54,15 @@ void Calibration::expect(double probability) {
 }
 
 void Calibration::accept(double probability) { accepted_[bin_of(probability, kBins)] += 1; }
+
+void Calibration::record(std::span<const VerifiedTree> trees) {
+  for (const VerifiedTree& tree : trees) {
+    for (const DraftNode& node : tree.nodes) expect(node.probability);
+    for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent)
+      accept(tree.nodes[static_cast<size_t>(i)].probability);
+  }
+  learn();
+}
 
 void Calibration::learn() {
   for (size_t bin = 0; bin < kBins; ++bin) {

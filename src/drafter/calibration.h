@@ -4,33 +4,18 @@
 // Owns       acceptance statistics of 16 bins of probabilities, with exponential forgetting.
 // Threading  engine thread only; no locks; no allocation.
 //
-//   for (each verified node) calibration.expect(probability);
-//   for (each accepted node) calibration.accept(probability);
-//   calibration.learn();
+//   calibration.record(verified);     // or, node by node: expect(), accept(), then learn()
 //   … calibration.corrected(0.8) …
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <array>
-#include <cstddef>
-#include <nlohmann/json_fwd.hpp>
+
+#include "drafter/draft_tree.h"
+#include "drafter/estimate.h"
 
 namespace tlt::drafter {
-
-// A mean with forgetting of older numbers; weight: the number of observations it is based on.
-struct Estimate {
-  double mean = 0;
-  double weight = 0;
-
-  void add(double number, double number_weight) {
-    if (number_weight <= 0) return;
-    weight += number_weight;
-    mean += (number - mean) * number_weight / weight;
-  }
-};
-void to_json(nlohmann::json& json, const Estimate& estimate);
-void from_json(const nlohmann::json& json, Estimate& estimate);
 
 class Calibration {
  public:
@@ -40,6 +25,8 @@ class Calibration {
   void expect(double probability);
   void accept(double probability);
   void learn();
+  // The same for all nodes of these trees.
+  void record(std::span<const VerifiedTree> trees);
 
   // The acceptance rate of draft tokens of this probability; rises with it. Equal to the
   // probability while nothing has been learned.

@@ -90,6 +90,7 @@ class DraftTree {
 struct VerifiedTree {
   std::span<const DraftNode> nodes;
   int32_t accepted = DraftTree::kRoot;  // last node of the accepted path
+  int64_t position = 0;                 // of the root in the response, in tokens
 
   int32_t accepted_depth() const {
     return accepted < 0 ? 0 : nodes[static_cast<size_t>(accepted)].depth;

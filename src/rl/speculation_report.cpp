@@ -84,6 +84,11 @@ void SpeculationReport::add_step(cluster::Comm& comm, Metrics& metrics) {
     metrics.set("rollout/spec_accept_length", accept_length(sum));
     metrics.set("rollout/spec_accept_rate", share(sum.accepted_tokens, sum.drafted_tokens));
   }
+  for (size_t i = 0; i < speculation::kPositions; ++i)
+    if (const int64_t trees = sum.trees_at_position[i]; trees > 0)
+      metrics.set(
+          fmt::format("rollout/accept_length_by_position/{}", speculation::kPositionNames[i]),
+          1 + share(sum.accepted_at_position[i], trees));
   if (speculation_.tuner()) add_arms(speculation_.tuner()->report(), metrics);
 }
 

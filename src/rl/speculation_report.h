@@ -2,6 +2,8 @@
 //
 //   rollout/spec_accept_length, spec_accept_rate   acceptance length, bonus token included;
 //                                                  accepted draft tokens / draft tokens
+//   rollout/accept_length_by_position/<bucket>     acceptance length by tokens of the response
+//                                                  before the tree: 0-512, 512-2K, 2K-8K, 8K+
 //   speculation/step_share, draft_seconds, regret  share of engine steps with draft trees; seconds
 //                                                  of drafting; share of the decoding time that the
 //                                                  best choices in hindsight would have saved (this

@@ -1,5 +1,5 @@
 // Cost probe: measures the cost of the target's forward passes on this machine before the first
-// rollout, as the tuner's initial cost table (speculation/cost_model.h).
+// rollout, as the tuner's initial cost table (speculation/cost_table.h).
 //
 // Threading  engine thread only.
 //
@@ -12,7 +12,7 @@
 
 #include "drafter/eagle/draft_network.h"
 #include "model/policy_model.h"
-#include "speculation/cost_model.h"
+#include "speculation/cost_table.h"
 
 namespace tlt::rollout {
 

@@ -14,6 +14,7 @@ void DraftStep::begin(std::span<const std::unique_ptr<Sequence>> running) {
     sequence->draft.clear();
     if (!sequence->decodes()) continue;
     ++load_.batch;
+    ++load_.positions[speculation::position_bucket(std::ssize(sequence->tokens))];
     load_.context += static_cast<double>(sequence->computed);
   }
   load_.context /= static_cast<double>(std::max<int64_t>(1, load_.batch));
@@ -69,15 +70,17 @@ void DraftStep::collect(const StepPlan& plan, bool drafted) {
   for (const SampleRequest& request : plan.sample_requests) {
     const Sequence& sequence = *request.sequence;
     if (sequence.target_forwards == 1) continue;  // its first token: not decoding
+    const int64_t tokens = plan.committed_tokens(request);
     ++batch_;
-    tokens_ += plan.committed_tokens(request);
+    tokens_ += tokens;
     if (!drafted) continue;
+    const int64_t position = std::ssize(sequence.tokens) - tokens;
     if (request.is_tree) {
       verified_.push_back(
-          {sequence.draft.nodes(), plan.segments[request.segment].kept_path.back() - 1});
+          {sequence.draft.nodes(), plan.segments[request.segment].kept_path.back() - 1, position});
     } else if (sequence.draft.empty() &&
                includes({sequence.group->request.prompt_id, sequence.sample})) {
-      verified_.push_back({});
+      verified_.push_back({.nodes = {}, .position = position});
     }
   }
 }

@@ -21,6 +21,9 @@ void DraftStats::count(const drafter::VerifiedTree& tree) {
   ++trees;
   drafted_tokens += std::ssize(tree.nodes);
   accepted_tokens += tree.accepted_depth();
+  const size_t bucket = speculation::position_bucket(tree.position);
+  ++trees_at_position[bucket];
+  accepted_at_position[bucket] += tree.accepted_depth();
   int32_t depth = 0;
   for (const drafter::DraftNode& node : tree.nodes) depth = std::max(depth, node.depth);
   for (size_t i = 0; i < std::min<size_t>(static_cast<size_t>(depth), kLevels); ++i) {

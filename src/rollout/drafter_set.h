@@ -3,7 +3,8 @@
 // A drafter that throws, or proposes an impossible tree, is disabled, alone and in mixed trees,
 // with one warning; decoding continues without it.
 //
-// Owns       the drafters, the hidden states that they have not read, their counters.
+// Owns       the drafters, the hidden states that they have not read, their calibrations and
+//            counters.
 // Not here   which of them drafts in a step (speculation_policy.h).
 // Threading  engine thread only; no locks; no allocation once warm.
 //
@@ -23,11 +24,13 @@
 #include <string>
 #include <vector>
 
+#include "drafter/calibration.h"
 #include "drafter/drafter.h"
 #include "drafter/mixed_drafter.h"
 #include "rollout/hidden_state_log.h"
 #include "rollout/step_plan.h"
 #include "rollout/target_states.h"
+#include "speculation/tuning_policy.h"
 
 namespace tlt::rollout {
 
@@ -42,6 +45,9 @@ struct DraftStats {
   // drafted_at[i]: trees at least i + 1 deep; accepted_at[i]: of them, accepted to depth i + 1.
   std::array<int64_t, kLevels> drafted_at = {};
   std::array<int64_t, kLevels> accepted_at = {};
+  // By position of the tree in the response (speculation::position_bucket()).
+  std::array<int64_t, speculation::kPositions> trees_at_position = {};
+  std::array<int64_t, speculation::kPositions> accepted_at_position = {};
   // Nodes of mixed trees that this drafter proposed, alone or with others; the accepted ones.
   int64_t mixed_drafted = 0;
   int64_t mixed_accepted = 0;
@@ -55,6 +61,8 @@ struct DraftStats {
     v(steps), v(trees), v(drafted_tokens), v(accepted_tokens);
     for (int64_t& trees_at : drafted_at) v(trees_at);
     for (int64_t& trees_at : accepted_at) v(trees_at);
+    for (int64_t& trees_at : trees_at_position) v(trees_at);
+    for (int64_t& accepted : accepted_at_position) v(accepted);
     v(mixed_drafted), v(mixed_accepted), v(draft_seconds), v(failed);
   }
 };
@@ -64,6 +72,7 @@ class DrafterSet {
   struct Member {
     std::unique_ptr<drafter::Drafter> drafter;
     DraftStats stats = {};
+    drafter::Calibration calibration = {};  // of its trees; mixed trees are calibrated when merged
     std::string_view kind() const { return drafter->kind(); }
     bool works() const { return stats.failed == 0; }
   };
@@ -76,6 +85,7 @@ class DrafterSet {
   DrafterSet(const DrafterSet&) = delete;
   DrafterSet& operator=(const DrafterSet&) = delete;
 
+  std::span<Member> members() { return members_; }
   std::span<const Member> members() const { return members_; }
   // Null: no such drafter, or it has failed.
   Member* find(std::string_view kind);

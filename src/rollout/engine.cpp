@@ -51,7 +51,6 @@ Engine::~Engine() = default;
 
 void Engine::submit(Group group) {
   std::shared_ptr<GroupState> state = make_state(std::move(group));
-  begin_rollout();
   scheduler_.submit(std::move(state));
 }
 
@@ -59,13 +58,7 @@ void Engine::resume(Group group, std::vector<Response> responses) {
   group.first_sample = 0;
   group.samples = std::ssize(responses);
   std::shared_ptr<GroupState> state = make_state(std::move(group));
-  begin_rollout();
   scheduler_.submit(std::move(state), std::move(responses));
-}
-
-void Engine::begin_rollout() {
-  if (speculation_ && scheduler_.running() + scheduler_.waiting() == 0)
-    speculation_->begin_rollout();
 }
 
 std::shared_ptr<GroupState> Engine::make_state(Group group) const {

@@ -108,7 +108,6 @@ class Engine {
  private:
   void check_input(const Group& group) const;
   std::shared_ptr<GroupState> make_state(Group group) const;
-  void begin_rollout();
   // Completes the segments of a committed plan: keeps the KV entries of accepted paths, passes
   // hidden states to the observer, counts rows.
   void complete(const StepPlan& plan, const TargetStates& states);

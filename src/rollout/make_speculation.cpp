@@ -57,10 +57,15 @@ Drafters make_drafters(const speculation::SpeculationOptions& options,
   return drafters;
 }
 
-// The shallowest and the deepest strategy; the costs of the others are interpolated from them.
-std::vector<drafter::Strategy> extremes(const std::vector<drafter::Strategy>& strategies) {
-  const auto [low, high] = std::ranges::minmax_element(strategies);
-  return *low == *high ? std::vector{*low} : std::vector{*low, *high};
+// One strategy of each depth and width: drafting costs the same whatever is verified.
+std::vector<drafter::Strategy> shapes(const std::vector<drafter::Strategy>& strategies) {
+  std::vector<drafter::Strategy> shapes;
+  for (const drafter::Strategy& strategy : strategies)
+    if (std::ranges::none_of(shapes, [&](const drafter::Strategy& shape) {
+          return shape.depth == strategy.depth && shape.width == strategy.width;
+        }))
+      shapes.push_back(strategy);
+  return shapes;
 }
 
 // InputError when a tree of this strategy could never be verified.
@@ -94,7 +99,7 @@ speculation::CostTable measure_costs(const model::PolicyModel& model,
   const CostProbe probe = {.max_sequences = engine.max_running,
                            .max_rows = engine.max_batch_tokens};
   std::vector<speculation::DraftCost> drafts;
-  if (network) drafts = measure_drafts(*network, extremes(options.eagle.strategies()), probe);
+  if (network) drafts = measure_drafts(*network, shapes(options.eagle.strategies()), probe);
   const size_t measured = drafts.size();
   for (size_t i = 0; i < measured; ++i) {  // the suffix drafter's cost is negligible
     drafts.push_back(drafts[i]);

@@ -79,7 +79,8 @@ void Speculation::finish(const StepPlan& plan, const TargetStates& states) {
   ++decode_steps_;
   if (drafting_) drafters_.count(*drafting_, outcome.trees);
   outcome.draft_seconds = draft_seconds_;
-  policy_.learn(drafting_, outcome, watch_);
+  outcome.seconds = watch_.seconds();
+  policy_.learn(drafting_, outcome);
 }
 
 void Speculation::ended(const Response& response) {

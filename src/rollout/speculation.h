@@ -68,8 +68,6 @@ class Speculation {
   // The response is finished, or was cancelled.
   void ended(const Response& response);
 
-  // The first sequence is submitted to an idle engine.
-  void begin_rollout() { policy_.begin_rollout(); }
   // The policy model has been updated.
   void new_weights();
 

@@ -8,22 +8,12 @@
 #include "base/check.h"
 
 namespace tlt::rollout {
-namespace {
-
-// Weights of the latest step in the moving averages of speed and of the cost factor.
-constexpr double kRateShare = 0.1, kFactorShare = 0.05;
-constexpr double kLeastFactor = 0.5, kMostFactor = 3;  // limit the influence of interrupted steps
-
-}  // namespace
 
 SpeculationPolicy::SpeculationPolicy(DrafterSet& drafters, speculation::Arm arm)
     : drafters_(drafters), arm_(std::move(arm)) {}
 
 SpeculationPolicy::SpeculationPolicy(DrafterSet& drafters, Adaptive adaptive)
-    : drafters_(drafters),
-      adaptive_(std::move(adaptive)),
-      costs_(adaptive_->costs),
-      budgets_(drafters.members().size()) {
+    : drafters_(drafters), adaptive_(std::move(adaptive)), costs_(adaptive_->costs) {
   TLT_CHECK(costs_ || adaptive_->measure_costs);
   if (costs_) make_tuner();
 }
@@ -58,48 +48,29 @@ DrafterSet::Member* SpeculationPolicy::choose(const speculation::Load& load) {
 void SpeculationPolicy::prune(const DrafterSet::Member& drafter,
                               std::span<const drafter::DraftRequest> requests,
                               const speculation::Load& load) {
-  if (!adaptive_ || speed_.tokens_per_second <= 0 || requests.empty()) return;
+  const double tokens_per_second = tuner_ ? tuner_->tokens_per_second() : 0;
+  if (tokens_per_second <= 0 || requests.empty()) return;
   trees_.clear();
   for (const drafter::DraftRequest& request : requests) trees_.push_back(request.tree);
   keep_.resize(trees_.size());
-  budgets_[index_of(drafter)].split(
-      {.trees = trees_,
-       .tokens_per_second = speed_.tokens_per_second * speed_.cost_factor,
-       .context = load.context,
-       .max_rows = std::max(adaptive_->max_rows, std::ssize(trees_))},
-      *costs_, keep_);
+  budget_.split({.trees = trees_,
+                 .calibration = drafter.calibration,
+                 .costs = *costs_,
+                 .tokens_per_second = tokens_per_second,
+                 .context = load.context,
+                 .max_rows = std::max(adaptive_->max_rows, std::ssize(trees_))},
+                keep_);
   for (size_t i = 0; i < keep_.size(); ++i)
     if (keep_[i] < requests[i].tree->size()) requests[i].tree->keep_best(keep_[i]);
 }
 
-void SpeculationPolicy::learn(const DrafterSet::Member* drafting, speculation::StepOutcome step,
-                              const Stopwatch& watch) {
-  // Learning from a step takes time too; that of this step is not known yet.
-  double& learning = speed_.learning_seconds[drafting ? 1 : 0];
-  const double before = watch.seconds();
-  step.seconds = before + learning;
-  if (drafting && drafters_.is_mixed(*drafting)) drafters_.mixed()->record(step.trees);
-  if (adaptive_ && !costs_) unmeasured_seconds_ += before;
-  if (!tuner_ || before <= 0) return;
-  if (!step.has_prompt_rows) update_speed(step);
-  if (drafting) budgets_[index_of(*drafting)].record(step.trees);
-  tuner_->record(drafting ? arm_ : speculation::Arm{}, step);
-  learning += kRateShare * (watch.seconds() - before - learning);
-}
-
-void SpeculationPolicy::update_speed(const speculation::StepOutcome& step) {
-  const double rate = static_cast<double>(step.tokens) / step.seconds;
-  double& average = speed_.tokens_per_second;
-  average = average > 0 ? average + kRateShare * (rate - average) : rate;
-  const double table = costs_->target_seconds(static_cast<double>(step.rows()),
-                                              static_cast<double>(step.batch), step.context);
-  const double factor =
-      std::clamp((step.seconds - step.draft_seconds) / table, kLeastFactor, kMostFactor);
-  speed_.cost_factor += kFactorShare * (factor - speed_.cost_factor);
-}
-
-void SpeculationPolicy::begin_rollout() {
-  if (tuner_) tuner_->begin_rollout();
+void SpeculationPolicy::learn(DrafterSet::Member* drafting, const speculation::StepOutcome& step) {
+  if (drafting && drafters_.is_mixed(*drafting))
+    drafters_.mixed()->record(step.trees);
+  else if (drafting && tuner_)
+    drafting->calibration.record(step.trees);
+  if (adaptive_ && !costs_) unmeasured_seconds_ += step.seconds;
+  if (tuner_ && step.seconds > 0) tuner_->record(drafting ? arm_ : speculation::Arm{}, step);
 }
 
 void SpeculationPolicy::new_weights() {
@@ -112,10 +83,10 @@ int64_t SpeculationPolicy::spare_capacity(const speculation::Load& load) {
 
 std::string SpeculationPolicy::save() const {
   if (!tuner_) return "";
-  nlohmann::json budgets;
-  for (size_t i = 0; i < budgets_.size(); ++i)
-    budgets[std::string(drafters_.members()[i].kind())] = budgets_[i].save();
-  nlohmann::json json = {{"tuner", tuner_->save()}, {"row_budgets", budgets}};
+  nlohmann::json calibrations;
+  for (const DrafterSet::Member& member : drafters_.members())
+    calibrations[std::string(member.kind())] = member.calibration.save();
+  nlohmann::json json = {{"tuner", tuner_->save()}, {"calibrations", calibrations}};
   if (drafters_.mixed()) json["mixed"] = drafters_.mixed()->save();
   return json.dump() + "\n";
 }
@@ -125,8 +96,8 @@ void SpeculationPolicy::restore(const std::string& text, const std::string& plac
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     if (!tuner_->try_restore(json.at("tuner").get<std::string>(), place)) return;
-    for (size_t i = 0; i < budgets_.size(); ++i)
-      budgets_[i].restore(json.at("row_budgets").at(std::string(drafters_.members()[i].kind())));
+    for (DrafterSet::Member& member : drafters_.members())
+      member.calibration.restore(json.at("calibrations").at(std::string(member.kind())));
     if (drafters_.mixed()) drafters_.mixed()->restore(json.at("mixed"));
   } catch (const nlohmann::json::exception& error) {
     throw InputError(check_internal::concat(place, ": not a saved state of speculation (",

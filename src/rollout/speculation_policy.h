@@ -1,7 +1,7 @@
 // SpeculationPolicy: chooses drafter and strategy of each engine step, drops draft tokens that are
 // not worth a token row, and learns from the outcome. Either fixed, or adaptive with a tuner.
 //
-// Owns       the tuner, a row budget per drafter, the measured speed.
+// Owns       the tuner.
 // Borrows    the drafters.
 // Not here   how the tuner chooses (speculation/tuner.h) and what a row is worth (row_budget.h).
 // Threading  engine thread only; no locks; no allocation once warm.
@@ -10,12 +10,11 @@
 //   … member fills the trees of the requests …
 //   policy.prune(*member, requests, load);
 //   … the engine step …
-//   policy.learn(member, outcome, watch);
+//   policy.learn(member, outcome);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -65,13 +64,9 @@ class SpeculationPolicy {
   // Keeps the nodes that are worth their token row.
   void prune(const DrafterSet::Member& drafter, std::span<const drafter::DraftRequest> requests,
              const speculation::Load& load);
-  // Learns from a step that decoded. drafting: its drafter, or null. watch: since the step began;
-  // sets step.seconds.
-  void learn(const DrafterSet::Member* drafting, speculation::StepOutcome step,
-             const Stopwatch& watch);
+  // Learns from a step that decoded. drafting: its drafter, or null.
+  void learn(DrafterSet::Member* drafting, const speculation::StepOutcome& step);
 
-  // The first sequence is submitted to an idle engine.
-  void begin_rollout();
   // The policy model or a draft model has been updated.
   void new_weights();
   // Tuner::spare_capacity(); 0 without a tuner.
@@ -86,32 +81,19 @@ class SpeculationPolicy {
   void restore(const std::string& json, const std::string& place);
 
  private:
-  // Speed of the engine, to value token rows with.
-  struct Speed {
-    double tokens_per_second = 0;  // moving average; 0: unknown
-    double cost_factor = 1;        // moving average of measured seconds / cost table's seconds
-    // Moving averages of the seconds that learning from a step takes: non-speculative, speculative.
-    std::array<double, 2> learning_seconds = {};
-  };
-
   void make_tuner();
-  void update_speed(const speculation::StepOutcome& step);
-  size_t index_of(const DrafterSet::Member& member) const {
-    return static_cast<size_t>(&member - drafters_.members().data());
-  }
 
   DrafterSet& drafters_;
   const std::optional<Adaptive> adaptive_;       // nullopt: fixed
   std::optional<speculation::CostTable> costs_;  // nullopt: not measured yet, or fixed
   std::unique_ptr<speculation::Tuner> tuner_;    // null: fixed, no costs, or no drafter works
-  std::vector<speculation::RowBudget> budgets_;  // [drafter]
   speculation::Arm arm_;
-  Speed speed_;
   int64_t failures_ = 0;           // drafters that the tuner knows to have failed
   double unmeasured_seconds_ = 0;  // decoding time before costs were measured
   // Scratch of prune().
   std::vector<const drafter::DraftTree*> trees_;
   std::vector<int32_t> keep_;
+  speculation::RowBudget budget_;
 };
 
 }  // namespace tlt::rollout

@@ -159,7 +159,7 @@ TEST_F(SpeculationTest, LoadIsTheMeanContextOfDecodingSequences) {
   Engine engine(*model_, {}, nullptr, nullptr, &tuned);
   auto sampling = std::make_shared<SamplingOptions>();
   sampling->ignore_eos = true;
-  sampling->max_new_tokens = 50;
+  sampling->max_new_tokens = 100;
   for (const uint32_t prompt : {0u, 1u})
     engine.submit({.prompt_id = prompt,
                    .tokens = std::vector<int32_t>(prompt == 0 ? 3 : 40, 2),

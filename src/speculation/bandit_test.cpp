@@ -20,9 +20,9 @@ std::vector<Arm> make_arms(const EagleOptions& options) {
   return arms;
 }
 
-EagleOptions make_options(const std::string& algorithm) {
+EagleOptions make_options() {
   EagleOptions options;
-  options.tune_algorithm = algorithm;
+  options.tune_algorithm = "BEG";
   return options;
 }
 
@@ -96,7 +96,7 @@ class SlowBeg {
 };
 
 TEST(BanditTest, BegIsThePapersPseudoCode) {
-  EagleOptions options = make_options("BEG");
+  EagleOptions options = make_options();
   options.mab_configs = {"6_4_48", "4_4_48", "8_4_32", "4_2_8", "3_2_8", "2_4_8", "1_8_8"};
   options.mab_bs_threshold = {1, 4, 12};
   options.check();
@@ -104,7 +104,7 @@ TEST(BanditTest, BegIsThePapersPseudoCode) {
     options.mab_window = 1 + static_cast<int64_t>(history) * 3;
     options.mab_epsilon = history % 3 == 0 ? 0 : 0.2;
     const std::vector<Arm> arms = make_arms(options);
-    Bandit bandit(arms, {.options = options, .off_competes = false, .seed = history});
+    BegBandit bandit(arms, {.options = options, .off_competes = false, .seed = history});
     SlowBeg slow(options.strategies(), options.mab_bs_threshold, options.mab_epsilon,
                  static_cast<size_t>(options.mab_window), history);
     RandomStream random(history, {.step = 1});
@@ -126,10 +126,10 @@ TEST(BanditTest, BegIsThePapersPseudoCode) {
   }
 }
 
-TEST(BanditTest, DefaultsAreTheReleasesTableByBatchSize) {
-  const EagleOptions options = make_options("BEG");
+TEST(BanditTest, DefaultsAreFastRlsTableByBatchSize) {
+  const EagleOptions options = make_options();
   const std::vector<Arm> arms = make_arms(options);
-  Bandit bandit(arms, {.options = options, .off_competes = false});
+  BegBandit bandit(arms, {.options = options, .off_competes = false});
   const auto verify = [&](int64_t batch) { return arms[bandit.choose(batch, 0)].strategy.verify; };
   EXPECT_EQ(verify(1), 48);
   for (const int64_t batch : {2, 4}) EXPECT_EQ(verify(batch), 32) << batch;
@@ -138,40 +138,16 @@ TEST(BanditTest, DefaultsAreTheReleasesTableByBatchSize) {
 }
 
 TEST(BanditTest, BatchBelowTheFirstThresholdHasTheFirstGroup) {
-  EagleOptions options = make_options("BEG");
+  EagleOptions options = make_options();
   options.mab_bs_threshold = {4, 8, 16, 32};
   const std::vector<Arm> arms = make_arms(options);
-  Bandit bandit(arms, {.options = options, .off_competes = false});
+  BegBandit bandit(arms, {.options = options, .off_competes = false});
   EXPECT_EQ(arms[bandit.choose(1, 0)].strategy.verify, 48);
-}
-
-TEST(BanditTest, PredefinedIsTheFirstArmOfTheGroup) {
-  EagleOptions options = make_options("PREDEFINED");
-  options.mab_configs = {"6_4_48", "4_2_8", "3_2_8"};
-  options.mab_bs_threshold = {1, 8};
-  const std::vector<Arm> arms = make_arms(options);
-  Bandit bandit(arms, {.options = options});
-  EXPECT_EQ(drafter::to_string(arms[bandit.choose(1, 0)].strategy), "8_4_48");
-  EXPECT_EQ(drafter::to_string(arms[bandit.choose(8, 0)].strategy), "4_2_8");
-}
-
-TEST(BanditTest, ReleasesBatchSizes) {
-  EXPECT_EQ(Bandit::release_batch(0), 0u);
-  EXPECT_EQ(Bandit::release_batch(1), 0u);
-  EXPECT_EQ(Bandit::release_batch(31), 30u);
-  EXPECT_EQ(Bandit::release_batch(32), 31u);
-  EXPECT_EQ(Bandit::release_batch(39), 31u);
-  EXPECT_EQ(Bandit::release_batch(40), 32u);
-  EXPECT_EQ(Bandit::release_batch(127), 42u);
-  EXPECT_EQ(Bandit::release_batch(128), 43u);
-  EXPECT_EQ(Bandit::release_batch(255), 46u);
-  EXPECT_EQ(Bandit::release_batch(256), 47u);
-  EXPECT_EQ(Bandit::release_batch(100000), Bandit::kReleaseBatches - 1);
 }
 
 // Plays 2,000 steps at this batch size; an arm's accepted depth and seconds are given. Returns the
 // plays of each arm.
-std::vector<int> play(Bandit& bandit, int64_t batch, const std::vector<int32_t>& depths,
+std::vector<int> play(BegBandit& bandit, int64_t batch, const std::vector<int32_t>& depths,
                       const std::vector<double>& seconds) {
   std::vector<int> plays(depths.size());
   for (uint64_t step = 0; step < 2000; ++step) {
@@ -183,57 +159,31 @@ std::vector<int> play(Bandit& bandit, int64_t batch, const std::vector<int32_t>&
   return plays;
 }
 
-TEST(BanditTest, EveryAlgorithmPlaysTheBestArmMost) {
-  for (const char* algorithm : {"BEG", "EG", "UCB1"}) {
-    EagleOptions options = make_options(algorithm);
+TEST(BanditTest, BestArmIsPlayedMost) {
+  {
+    EagleOptions options = make_options();
     options.mab_configs = {"6_4_48", "4_4_48"};
     options.mab_bs_threshold = {1};
     options.check();
-    Bandit bandit(make_arms(options), {.options = options});
+    BegBandit bandit(make_arms(options), {.options = options});
     // Tokens per second: off 1, then 4 / 2, 5 / 2, 3 / 2 — the third arm is the best.
     const std::vector<int> plays = play(bandit, 2, {0, 3, 4, 2}, {1, 2, 2, 2});
-    EXPECT_GT(plays[2], plays[0] + plays[1] + plays[3] - 900) << algorithm;
-    EXPECT_EQ(std::ranges::max_element(plays) - plays.begin(), 2) << algorithm;
-    for (const int count : plays) EXPECT_GE(count, 1) << algorithm;
+    EXPECT_GT(plays[2], plays[0] + plays[1] + plays[3] - 900);
+    EXPECT_EQ(std::ranges::max_element(plays) - plays.begin(), 2);
+    for (const int count : plays) EXPECT_GE(count, 1);
   }
-}
-
-// Else a bad arm would be played once, or as often as the best.
-TEST(BanditTest, BonusOfUcb1CountsWhateverTheUnitOfRewards) {
-  EagleOptions options = make_options("UCB1");
-  for (const double unit : {1e-6, 1.0, 1e6}) {
-    Bandit bandit(make_arms(options), {.options = options});
-    const std::vector<int> plays =
-        play(bandit, 1, {0, 3, 3, 3, 3}, {unit, 2 * unit, 2.2 * unit, 2.4 * unit, 2.6 * unit});
-    for (const int count : plays) EXPECT_GT(count, 10) << unit;
-    EXPECT_GT(plays[1], 3 * plays[0]) << unit;
-  }
-}
-
-TEST(BanditTest, ForwardPassesOfEgStayUnderMaxRows) {
-  const EagleOptions options = make_options("EG");
-  const std::vector<Arm> arms = make_arms(options);
-  Bandit bandit(arms, {.options = options, .off_competes = false, .max_rows = 2048});
-  std::set<int64_t> sizes;
-  for (uint64_t step = 0; step < 200; ++step) {
-    const size_t arm = bandit.choose(100, step);
-    sizes.insert(arms[arm].strategy.verify);
-    bandit.record(arm, ChainOutcome(std::vector<int32_t>(100, 2), 1).outcome);
-  }
-  EXPECT_EQ(sizes, (std::set<int64_t>{8, 16}));
-  EXPECT_EQ(arms[bandit.choose(2000, 0)].strategy.verify, 8);  // the smallest is always allowed
 }
 
 TEST(BanditTest, StableRewardDoesNotFollowTheLuckOfAStep) {
   for (const char* reward : {"paper", "stable"}) {
-    EagleOptions options = make_options("BEG");
+    EagleOptions options = make_options();
     options.mab_configs = {"6_4_48"};
     options.mab_bs_threshold = {1};
     options.mab_epsilon = 0;
     options.mab_window = 4;
     options.mab_reward = reward;
     const std::vector<Arm> arms = make_arms(options);
-    Bandit bandit(arms, {.options = options, .off_competes = false});
+    BegBandit bandit(arms, {.options = options, .off_competes = false});
     for (int i = 0; i < 4; ++i) bandit.record(1, ChainOutcome({4}, 1).outcome);
     for (int i = 0; i < 4; ++i) bandit.record(2, ChainOutcome({3}, 1).outcome);
     // The steps' own rewards are now 5, 2, 2, 2; the median length after them 5, 5, 3.5, 2.
@@ -243,9 +193,9 @@ TEST(BanditTest, StableRewardDoesNotFollowTheLuckOfAStep) {
 }
 
 TEST(BanditTest, StepsWithPromptRowsAreNotLearnedFrom) {
-  EagleOptions options = make_options("EG");
+  EagleOptions options = make_options();
   options.mab_epsilon = 0;
-  Bandit bandit(make_arms(options), {.options = options});
+  BegBandit bandit(make_arms(options), {.options = options});
   EXPECT_EQ(bandit.choose(1, 0), 0u);
   ChainOutcome result({0}, 1);
   result.outcome.has_prompt_rows = true;
@@ -257,12 +207,12 @@ TEST(BanditTest, StepsWithPromptRowsAreNotLearnedFrom) {
 }
 
 TEST(BanditTest, NewWeightsForgetTheOlderThreeQuarters) {
-  EagleOptions options = make_options("BEG");
+  EagleOptions options = make_options();
   options.mab_configs = {"6_4_48"};
   options.mab_bs_threshold = {1};
   options.mab_epsilon = 0;
   options.mab_window = 8;
-  Bandit bandit(make_arms(options), {.options = options, .off_competes = false});
+  BegBandit bandit(make_arms(options), {.options = options, .off_competes = false});
   for (int i = 0; i < 6; ++i) bandit.record(1, ChainOutcome({7}, 1).outcome);
   for (int i = 0; i < 2; ++i) bandit.record(1, ChainOutcome({0}, 1).outcome);
   for (int i = 0; i < 8; ++i) bandit.record(2, ChainOutcome({3}, 1).outcome);
@@ -272,13 +222,13 @@ TEST(BanditTest, NewWeightsForgetTheOlderThreeQuarters) {
 }
 
 TEST(BanditTest, RestoredBanditChoosesTheSame) {
-  for (const char* algorithm : {"BEG", "EG", "UCB1", "PREDEFINED"}) {
-    EagleOptions options = make_options(algorithm);
+  {
+    EagleOptions options = make_options();
     options.mab_window = 20;
     options.mab_reward = "stable";
-    const Bandit::Setup setup = {.options = options, .seed = 5};
-    Bandit bandit(make_arms(options), setup);
-    Bandit resumed(make_arms(options), setup);
+    const BegBandit::Setup setup = {.options = options, .seed = 5};
+    BegBandit bandit(make_arms(options), setup);
+    BegBandit resumed(make_arms(options), setup);
     RandomStream random(3, {});
     for (uint64_t step = 0; step < 400; ++step) {
       if (step == 200) resumed.restore(nlohmann::json::parse(bandit.save().dump()));
@@ -289,7 +239,7 @@ TEST(BanditTest, RestoredBanditChoosesTheSame) {
           0.1 + random.uniform());
       bandit.record(arm, result.outcome);
       if (step < 200) continue;
-      ASSERT_EQ(resumed.choose(batch, step), arm) << algorithm << " step " << step;
+      ASSERT_EQ(resumed.choose(batch, step), arm) << "step " << step;
       resumed.record(arm, result.outcome);
     }
   }

@@ -2,22 +2,12 @@
 #include "speculation/row_budget.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 
 namespace tlt::speculation {
 
-void RowBudget::record(std::span<const drafter::VerifiedTree> trees) {
-  for (const drafter::VerifiedTree& tree : trees) {
-    for (const drafter::DraftNode& node : tree.nodes) calibration_.expect(node.probability);
-    for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent)
-      calibration_.accept(tree.nodes[static_cast<size_t>(i)].probability);
-  }
-  calibration_.learn();
-}
-
-void RowBudget::split(const Request& request, const CostTable& costs, std::span<int32_t> keep) {
+void RowBudget::split(const Request& request, std::span<int32_t> keep) {
   const int64_t batch = std::ssize(request.trees);
   TLT_CHECK(std::ssize(keep) == batch && request.max_rows >= batch, request.max_rows, " rows for ",
             batch, " sequences");
@@ -33,24 +23,21 @@ void RowBudget::split(const Request& request, const CostTable& costs, std::span<
   });
   // Several rows can be worthwhile where one is not: the kernels' costs have steps.
   const auto value = [&](double tokens, int64_t rows) {
-    return tokens - request.tokens_per_second * costs.target_seconds(static_cast<double>(rows),
-                                                                     static_cast<double>(batch),
-                                                                     request.context);
+    return tokens - request.tokens_per_second *
+                        request.costs.target_seconds(static_cast<double>(rows),
+                                                     static_cast<double>(batch), request.context);
   };
   const int64_t most = std::min(std::ssize(candidates_), request.max_rows - batch);
   double tokens = 0, best_value = value(0, batch);
   int64_t best = 0;
   for (int64_t nodes = 1; nodes <= most; ++nodes) {
-    tokens += corrected(candidates_[static_cast<size_t>(nodes - 1)].probability);
+    tokens +=
+        request.calibration.corrected(candidates_[static_cast<size_t>(nodes - 1)].probability);
     const double at_nodes = value(tokens, batch + nodes);
     if (at_nodes > best_value) best = nodes, best_value = at_nodes;
   }
   for (int64_t i = 0; i < best; ++i)
     ++keep[static_cast<size_t>(candidates_[static_cast<size_t>(i)].sequence)];
 }
-
-nlohmann::json RowBudget::save() const { return calibration_.save(); }
-
-void RowBudget::restore(const nlohmann::json& state) { calibration_.restore(state); }
 
 }  // namespace tlt::speculation

@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-#include <numeric>
-
 #include "base/check.h"
 #include "base/random.h"
 
@@ -31,10 +28,12 @@ struct Chains {
   std::vector<int32_t> split(RowBudget& budget, double tokens_per_second, int64_t max_rows,
                              const CostTable& costs, double context = 0) {
     budget.split({.trees = pointers,
+                  .calibration = drafter::Calibration(),
+                  .costs = costs,
                   .tokens_per_second = tokens_per_second,
                   .context = context,
                   .max_rows = max_rows},
-                 costs, keep);
+                 keep);
     return keep;
   }
 };
@@ -98,8 +97,7 @@ TEST(RowBudgetTest, SplitIsOptimal) {
       int64_t rows = 3;
       for (size_t i = 0; i < 3; ++i)
         for (int32_t node = 0; node < keep[i]; ++node, ++rows)
-          tokens +=
-              budget.corrected(static_cast<double>(probabilities[i][static_cast<size_t>(node)]));
+          tokens += static_cast<double>(probabilities[i][static_cast<size_t>(node)]);
       return rows > max_rows ? -1e9
                              : tokens - rate * costs.target_seconds(static_cast<double>(rows), 3);
     };
@@ -108,55 +106,6 @@ TEST(RowBudgetTest, SplitIsOptimal) {
       best = std::max(best, value({code % 5, code / 5 % 5, code / 25}));
     ASSERT_NEAR(value(chains.split(budget, rate, max_rows, costs)), best, 1e-5) << round;
   }
-}
-
-TEST(RowBudgetTest, StartsWithTheDraftersProbabilities) {
-  const RowBudget budget;
-  for (double p = 0; p <= 1; p += 0.01) EXPECT_NEAR(budget.corrected(p), p, 1e-9);
-}
-
-TEST(RowBudgetTest, LearnsTheObservedAcceptance) {
-  // Chains with probabilities p, p / 2, p / 4, accepted half as often.
-  RowBudget budget;
-  RandomStream random(2, {});
-  for (int step = 0; step < 500; ++step) {
-    std::vector<std::vector<drafter::DraftNode>> nodes;
-    std::vector<drafter::VerifiedTree> trees;
-    for (int i = 0; i < 8; ++i) {
-      const auto p = static_cast<float>(random.uniform());
-      nodes.push_back({{1, -1, 1, p}, {1, 0, 2, p / 2}, {1, 1, 3, p / 4}});
-      const double u = 2 * random.uniform();
-      int32_t accepted = -1;
-      while (accepted < 2 &&
-             u < static_cast<double>(nodes.back()[static_cast<size_t>(accepted + 1)].probability))
-        ++accepted;
-      trees.push_back({{}, accepted});
-    }
-    for (size_t i = 0; i < trees.size(); ++i) trees[i].nodes = nodes[i];
-    budget.record(trees);
-  }
-  for (const double p : {0.05, 0.1, 0.2, 0.4, 0.6, 0.9})
-    EXPECT_NEAR(budget.corrected(p), p / 2, 0.1 * p + 0.01) << p;
-  for (double p = 0; p < 1; p += 0.01) EXPECT_LE(budget.corrected(p), budget.corrected(p + 0.01));
-}
-
-TEST(RowBudgetTest, CorrectedProbabilityIsMonotone) {
-  RowBudget budget;
-  const std::vector<drafter::DraftNode> sure = {{1, -1, 1, 0.9f}}, doubtful = {{1, -1, 1, 0.2f}};
-  const std::vector<drafter::VerifiedTree> trees = {{sure, -1}, {doubtful, 0}};
-  for (int i = 0; i < 300; ++i) budget.record(trees);
-  for (double p = 0; p < 1; p += 0.01)
-    EXPECT_LE(budget.corrected(p), budget.corrected(p + 0.01)) << p;
-}
-
-TEST(RowBudgetTest, RestoredBudgetCorrectsTheSame) {
-  RowBudget budget, resumed;
-  const std::vector<drafter::DraftNode> nodes = {{1, -1, 1, 0.7f}, {1, 0, 2, 0.2f}};
-  const std::vector<drafter::VerifiedTree> trees = {{nodes, -1}, {nodes, 1}};
-  budget.record(trees);
-  resumed.restore(nlohmann::json::parse(budget.save().dump()));
-  for (double p = 0; p <= 1; p += 0.1) EXPECT_EQ(resumed.corrected(p), budget.corrected(p));
-  EXPECT_NE(budget.corrected(0.2), RowBudget().corrected(0.2));
 }
 
 }  // namespace

@@ -19,6 +19,14 @@ void check_choice(std::string_view name, const std::string& value,
                   value, "\"; give one of ", list);
 }
 
+// Values that earlier versions had, each with what to give instead.
+void check_removed(std::string_view name, const std::string& value,
+                   std::initializer_list<std::pair<std::string_view, std::string_view>> removed) {
+  for (const auto& [old, instead] : removed)
+    TLT_CHECK_INPUT(value != old, "speculative.", name, " is \"", value,
+                    "\", which was removed; give ", instead);
+}
+
 void add_strategies(std::string_view option, const std::vector<std::string>& names,
                     std::vector<drafter::Strategy>& strategies) {
   for (const std::string& name : names) {
@@ -47,8 +55,11 @@ void EagleOptions::check() const {
                   " and spec_topk ", spec_topk, "; give at least 1");
   TLT_CHECK_INPUT(spec_verify_tokens >= 2, "speculative.eagle.spec_verify_tokens is ",
                   spec_verify_tokens, "; give at least 2, the last token and a draft token");
-  check_choice("eagle.tune_algorithm", tune_algorithm,
-               {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"});
+  check_removed("eagle.tune_algorithm", tune_algorithm,
+                {{"EG", "ADAPTIVE, or BEG, the paper's epsilon-greedy bandit"},
+                 {"UCB1", "ADAPTIVE, or BEG, the paper's bandit"},
+                 {"PREDEFINED", "BEG with speculative.eagle.mab_epsilon=0"}});
+  check_choice("eagle.tune_algorithm", tune_algorithm, {"ADAPTIVE", "BEG"});
   check_choice("eagle.mab_reward", mab_reward, {"paper", "stable"});
   TLT_CHECK_INPUT(mab_window >= 1 && mab_window <= 1 << 20, "speculative.eagle.mab_window is ",
                   mab_window, "; give a number from 1 to ", 1 << 20);
@@ -61,7 +72,7 @@ void EagleOptions::check() const {
                     "speculative.eagle.mab_bs_threshold has ", mab_bs_threshold[i],
                     i == 0 ? " first" : " after a number that is not smaller",
                     "; give batch sizes from 1 in ascending order");
-  if (tune_algorithm != "BEG" && tune_algorithm != "PREDEFINED") return;
+  if (tune_algorithm != "BEG") return;
   std::set<int64_t> sizes;
   for (const drafter::Strategy& strategy : all) sizes.insert(strategy.verify);
   TLT_CHECK_INPUT(mab_bs_threshold.size() == sizes.size(),
@@ -79,7 +90,8 @@ void SpeculationOptions::check() const {
     TLT_CHECK_INPUT(std::ranges::count(drafters, drafters[i]) == 1, "speculative.drafters has ",
                     drafters[i], " twice; name it once");
   }
-  check_choice("gate", gate, {"learned", "paper", "release"});
+  check_removed("gate", gate, {{"release", "paper, the same threshold without the delay"}});
+  check_choice("gate", gate, {"learned", "paper"});
   TLT_CHECK_INPUT(bs_threshold >= 0, "speculative.bs_threshold is ", bs_threshold,
                   "; give a number of sequences, 0 for no speculation");
   check_choice("accept_rule", accept_rule, {"coupled", "target_only"});

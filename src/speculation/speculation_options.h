@@ -41,18 +41,17 @@ struct EagleOptions {
       "Tokens that the target verifies of a draft tree of the first strategy, the last accepted "
       "one included.");
     v(tune_algorithm, "tune_algorithm", Affects::kSpeed,
-      "How the strategy of a step is chosen: ADAPTIVE (measured costs, learned acceptance), BEG "
-      "(the paper's bandit: batch sizes from mab_bs_threshold, epsilon-greedy), EG, UCB1, or "
-      "PREDEFINED (the first strategy for the batch size).");
+      "How the strategy of a step is chosen: ADAPTIVE (measured costs, learned acceptance) or BEG "
+      "(the paper's bandit: batch sizes from mab_bs_threshold, epsilon-greedy).");
     v(mab_configs, "mab_configs", Affects::kSpeed,
       "Further strategies to choose from: depth_width_verify, e.g. 8_4_32.");
     v(mab_bs_threshold, "mab_bs_threshold", Affects::kSpeed,
-      "BEG, PREDEFINED: batch sizes from which on the next smaller number of tokens to verify is "
+      "BEG: batch sizes from which on the next smaller number of tokens to verify is "
       "used; one for each number.");
-    v(mab_window, "mab_window", Affects::kSpeed, "BEG, EG, UCB1: rewards remembered per strategy.");
-    v(mab_epsilon, "mab_epsilon", Affects::kSpeed, "BEG, EG: probability of a random choice.");
+    v(mab_window, "mab_window", Affects::kSpeed, "BEG: rewards remembered per strategy.");
+    v(mab_epsilon, "mab_epsilon", Affects::kSpeed, "BEG: probability of a random choice.");
     v(mab_reward, "mab_reward", Affects::kSpeed,
-      "BEG, EG, UCB1: tokens per second of the step (paper), or with the strategy's median "
+      "BEG: tokens per second of the step (paper), or with the strategy's median "
       "acceptance length instead of the step's (stable).");
     v(adaptive_configs, "adaptive_configs", Affects::kSpeed,
       "ADAPTIVE: further strategies to choose from.");
@@ -87,11 +86,10 @@ struct SpeculationOptions {
       "group and earlier responses to the prompt), ngram (n-gram trie over all responses), eagle "
       "(EAGLE draft model, where there is one), mixed (eagle and suffix in one tree).");
     v(gate, "gate", Affects::kSpeed,
-      "When to speculate: learned (no speculation is one more strategy), paper (while at most "
-      "bs_threshold sequences decode), or release (from the tenth such step in a row until the "
-      "rollout ends).");
+      "When to speculate: learned (no speculation is one more strategy) or paper (while at most "
+      "bs_threshold sequences decode).");
     v(bs_threshold, "bs_threshold", Affects::kSpeed,
-      "Gates paper and release: largest number of sequences with which to speculate.");
+      "Gate paper: largest number of sequences with which to speculate.");
     v(accept_rule, "accept_rule", Affects::kResults,
       "coupled: a draft token is accepted when it is the token that would have been sampled "
       "without speculation; target_only: FastRL's and SGLang's rule, which preserves the "

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "speculation/tuner.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "speculation/adaptive_chooser.h"
 #include "speculation/bandit.h"
+#include "speculation/throughput_model.h"
 
 namespace tlt::speculation {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr int64_t kPlaysInHindsight = 10;
 constexpr double kMostSlowdown = 0.03;       // of spare_capacity() …
 constexpr double kProportionalShare = 0.25;  // … and relative to a cost proportional to the rows
-constexpr const char* kFormat = "5\n";       // version of save()
+constexpr const char* kFormat = "6\n";       // version of save()
 
 std::vector<Arm> make_arms(const SpeculationOptions& options,
                            const std::vector<std::string>& kinds) {
@@ -28,16 +29,14 @@ std::vector<Arm> make_arms(const SpeculationOptions& options,
 }  // namespace
 
 Tuner::Tuner(const SpeculationOptions& options, Setup setup)
-    : options_(options),
-      arms_(make_arms(options, setup.kinds)),
-      gate_(options),
-      totals_(arms_.size()) {
+    : options_(options), arms_(make_arms(options, setup.kinds)), totals_(arms_.size()) {
+  const bool off_competes = options.gate == "learned";
   if (options.eagle.tune_algorithm == "ADAPTIVE")
-    chooser_ = std::make_unique<AdaptiveChooser>(
-        arms_, AdaptiveChooser::Setup{std::move(setup.costs), gate_.is_learned(), setup.max_rows});
+    policy_ = std::make_unique<ThroughputModel>(
+        arms_, ThroughputModel::Setup{std::move(setup.costs), off_competes, setup.max_rows});
   else
-    chooser_ = std::make_unique<Bandit>(
-        arms_, Bandit::Setup{options.eagle, gate_.is_learned(), setup.max_rows, setup.seed});
+    policy_ = std::make_unique<BegBandit>(
+        arms_, BegBandit::Setup{options.eagle, off_competes, setup.seed});
 }
 
 Tuner::~Tuner() = default;
@@ -46,10 +45,19 @@ const Arm& Tuner::choose(const Load& load) {
   TLT_CHECK(load.batch > 0, "no sequence decodes");
   const uint64_t choice = choices_++;
   is_try_ = false;
-  if (!gate_.opens(load.batch)) return arms_.front();
-  const Arm& arm = arms_[chooser_->choose(load, choice)];
-  is_try_ = chooser_->is_exploration();
+  if (options_.gate == "paper" && load.batch > options_.bs_threshold) return arms_.front();
+  const Arm& arm = arms_[policy_->choose(load, choice)];
+  is_try_ = policy_->is_exploration();
   return arm;
+}
+
+Tuner::Totals& Tuner::totals_of(size_t arm, const StepOutcome& outcome) {
+  const auto cell = [](double octaves, size_t cells) {
+    return static_cast<size_t>(std::clamp(octaves, 0.0, static_cast<double>(cells - 1)));
+  };
+  const double batch = 2 * std::log2(static_cast<double>(outcome.batch)) + 0.5;
+  const double context = std::log2(std::max(outcome.context, 1.0) / 64);
+  return totals_[arm][cell(batch, kBatchCells)][cell(context, kContextCells)];
 }
 
 void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
@@ -57,9 +65,9 @@ void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
   TLT_CHECK(index < arms_.size(), "an arm that is not the tuner's: ", arm.kind);
   TLT_CHECK(outcome.batch > 0 && outcome.seconds > 0, "a step of ", outcome.batch,
             " sequences that took ", outcome.seconds, " seconds");
-  chooser_->record(index, outcome);
+  policy_->record(index, outcome);
   if (outcome.has_prompt_rows) return;
-  Totals& totals = totals_[index][batch_cell(outcome.batch)][context_band(outcome.context)];
+  Totals& totals = totals_of(index, outcome);
   ++totals.plays;
   totals.sequences += outcome.batch;
   totals.tokens += outcome.tokens;
@@ -69,14 +77,13 @@ void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
 int64_t Tuner::spare_capacity(const Load& load) {
   for (int64_t more = load.batch; more > 0; more /= 2) {
     const double proportional = static_cast<double>(more) / static_cast<double>(load.batch + more);
-    if (chooser_->slowdown(load, more) <=
-        std::min(kMostSlowdown, kProportionalShare * proportional))
+    if (policy_->slowdown(load, more) <= std::min(kMostSlowdown, kProportionalShare * proportional))
       return more;
   }
   return 0;
 }
 
-void Tuner::new_weights() { chooser_->new_weights(); }
+void Tuner::new_weights() { policy_->new_weights(); }
 
 TunerReport Tuner::report() const {
   TunerReport report;
@@ -108,7 +115,7 @@ TunerReport Tuner::report() const {
 double Tuner::regret() const {
   double seconds = 0, needed = 0;
   for (size_t cell = 0; cell < kBatchCells; ++cell)
-    for (size_t band = 0; band < kContextBands; ++band) {
+    for (size_t band = 0; band < kContextCells; ++band) {
       double tokens = 0, best = 0, spent = 0;
       for (const ArmTotals& arm : totals_) {
         const Totals& totals = arm[cell][band];
@@ -150,13 +157,12 @@ std::string Tuner::save() const {
   nlohmann::json totals = nlohmann::json::array();
   for (size_t arm = 0; arm < arms_.size(); ++arm)
     for (size_t cell = 0; cell < kBatchCells; ++cell)
-      for (size_t band = 0; band < kContextBands; ++band)
+      for (size_t band = 0; band < kContextCells; ++band)
         if (const Totals& sum = totals_[arm][cell][band]; sum.plays > 0)
           totals.push_back({arm, cell, band, sum.plays, sum.sequences, sum.tokens, sum.seconds});
   const nlohmann::json json = {{"identity", identity()},
                                {"choices", choices_},
-                               {"low_steps", gate_.low_steps()},
-                               {"chooser", chooser_->save()},
+                               {"policy", policy_->save()},
                                {"totals", totals}};
   return json.dump() + "\n";
 }
@@ -171,10 +177,8 @@ bool Tuner::try_restore(const std::string& text, const std::string& place) {
           row.at(3).get<int64_t>(), row.at(4).get<int64_t>(), row.at(5).get<int64_t>(),
           row.at(6).get<double>()};
     const auto choices = json.at("choices").get<uint64_t>();
-    const auto low_steps = json.at("low_steps").get<int64_t>();
-    chooser_->restore(json.at("chooser"));
+    policy_->restore(json.at("policy"));
     choices_ = choices;
-    gate_.restore(low_steps);
     totals_ = std::move(totals);
     return true;
   } catch (const std::exception& error) {

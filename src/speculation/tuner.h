@@ -1,12 +1,11 @@
 // Tuner: chooses the drafter and strategy (the arm) of each engine step, and learns from the step.
 //
-// Owns       the arms (every drafter with every strategy, and `off`), the gate, the learned state.
-// Not here   the policies (bandit.h, adaptive_chooser.h); how many token rows each sequence gets
+// Owns       the arms (every drafter with every strategy, and `off`), the learned state.
+// Not here   the policies (throughput_model.h, bandit.h); how many token rows each sequence gets
 //            (row_budget.h).
 // Threading  engine thread only; no locks; no allocation once warm.
 //
 //   Tuner tuner(options, {.kinds = {"suffix", "eagle"}, .costs = CostTable(forwards, drafts)});
-//   tuner.begin_rollout();
 //   const Arm& arm = tuner.choose({batch, context});
 //   … the engine step …
 //   tuner.record(arm, {.batch = batch, .context = context, .tokens = emitted, .trees = trees,
@@ -21,8 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "speculation/cost_model.h"
-#include "speculation/gate.h"
+#include "speculation/cost_table.h"
 #include "speculation/speculation_options.h"
 #include "speculation/tuning_policy.h"
 
@@ -70,13 +68,13 @@ class Tuner {
   // Records the outcome of a step. REQUIRES: an arm of arms().
   void record(const Arm& arm, const StepOutcome& outcome);
 
+  // TuningPolicy::tokens_per_second() of that step.
+  double tokens_per_second() const { return policy_->tokens_per_second(); }
+
   // Spare capacity: the number n of further sequences, at most as many as the load has, that slow
   // each sequence by at most 3 %, and by at most a quarter of the slowdown that a cost proportional
-  // to the rows would give. Predicted by ADAPTIVE; 0 with a bandit.
+  // to the rows would give. Predicted from the cost table by ADAPTIVE; 0 with BEG.
   int64_t spare_capacity(const Load& load);
-
-  // A rollout starts from its prompts: FastRL's gate closes.
-  void begin_rollout() { gate_.begin_rollout(); }
 
   // Policy or draft model changed: learned acceptance counts less, learned costs are kept.
   void new_weights();
@@ -96,15 +94,17 @@ class Tuner {
     int64_t tokens = 0;
     double seconds = 0;
   };
-  using ArmTotals = std::array<std::array<Totals, kContextBands>, kBatchCells>;
+  // By similar batch sizes and context lengths: one cell an octave, two for batch sizes.
+  static constexpr size_t kBatchCells = 21, kContextCells = 8;
+  using ArmTotals = std::array<std::array<Totals, kContextCells>, kBatchCells>;
 
+  Totals& totals_of(size_t arm, const StepOutcome& outcome);
   std::string identity() const;  // format, options and arms that a saved state belongs to
   double regret() const;
 
   const SpeculationOptions options_;
   const std::vector<Arm> arms_;  // `off` first
-  SpeculationGate gate_;
-  std::unique_ptr<TuningPolicy> chooser_;
+  std::unique_ptr<TuningPolicy> policy_;
   uint64_t choices_ = 0;
   bool is_try_ = false;
   std::vector<ArmTotals> totals_;  // [arm]

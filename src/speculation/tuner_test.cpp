@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "base/random.h"
-#include "speculation/adaptive_chooser.h"
 
 namespace tlt::speculation {
 namespace {
@@ -165,8 +164,7 @@ class World {
       for (const int64_t batch : {1, 4, 16, 64, 128})
         for (int64_t rows = batch; rows <= 2048; rows *= 2)
           forwards.push_back({batch, rows,
-                              machine_.target(static_cast<double>(rows)) *
-                                      (rows == batch ? 1 + table_coldness_ : 1) +
+                              machine_.target(static_cast<double>(rows)) +
                                   seconds_of_context(batch, static_cast<double>(context)),
                               context});
     std::vector<DraftCost> drafts;
@@ -243,14 +241,16 @@ class World {
   void step(Tuner& tuner, int64_t batch, Efficiency& sum) {
     const Arm& arm = tuner.choose({batch, tells_context_ ? context_ : 0});
     const int64_t drafted = tuner.is_exploration() ? std::min(batch, kExplorationSequences) : batch;
-    const StepOutcome& outcome = play(arm, batch, drafted);
-    tuner.record(arm, outcome);
-    // Expected values, so that luck does not count.
-    sum.spent += now_seconds(arm, batch, drafted) + outcome.draft_seconds - draft_seconds(arm);
-    const double share = static_cast<double>(drafted) / static_cast<double>(batch);
-    sum.needed += (1 + share * (tokens(arm) - 1)) / best_rate(batch);
+    tuner.record(arm, play(arm, batch, drafted));
+    count(arm, batch, drafted, sum);
     switches_ += !(arm == last_);
     last_ = arm;
+  }
+  // The step that was played last. Expected values, so that luck does not count.
+  void count(const Arm& arm, int64_t batch, int64_t drafted, Efficiency& sum) {
+    sum.spent += now_seconds(arm, batch, drafted) + outcome_.draft_seconds - draft_seconds(arm);
+    const double share = static_cast<double>(drafted) / static_cast<double>(batch);
+    sum.needed += (1 + share * (tokens(arm) - 1)) / best_rate(batch);
   }
 
   const std::vector<Arm>& arms() const { return arms_; }
@@ -260,9 +260,8 @@ class World {
   double outliers_ = 0.01;
   double slowdown_rate_ = 0;  // probability that a slowdown of 50 steps begins
   double overhead_ = 1.15;
-  double coldness_ = 0;        // relative slowdown of an `off` step after many speculative ones …
-  double table_coldness_ = 0;  // … and when it was measured
-  double reading_ = 0;         // seconds that eagle needs to catch up with a step of a sequence
+  double coldness_ = 0;         // relative slowdown of an `off` step after many speculative ones
+  double reading_ = 0;          // seconds that eagle needs to catch up with a step of a sequence
   double context_seconds_ = 0;  // seconds per token of context, however many rows read it
   double context_ = 0;          // context length
   bool tells_context_ = true;
@@ -371,6 +370,7 @@ TEST_P(LongTailTest, IsNearTheOracle) {
     EXPECT_GT(rollout.share(), 0.95) << drafters;
     sum += rollout.share();
   }
+  RecordProperty("mean", std::to_string(sum / 3));
   EXPECT_GT(sum / 3, 0.97);
 }
 
@@ -383,11 +383,12 @@ TEST(TunerTest, LearnsAcrossRollouts) {
     World world(machines()[1], kDrafters.at("good"), seed);
     Tuner tuner = world.make_tuner();
     for (World::Efficiency& sum : rollouts) {
-      tuner.begin_rollout();
       for (int step = 0; step < 1000; ++step) world.step(tuner, long_tail_batch(step, 1000), sum);
       tuner.new_weights();
     }
   }
+  RecordProperty("first", std::to_string(rollouts[0].share()));
+  RecordProperty("second", std::to_string(rollouts[1].share()));
   EXPECT_GT(rollouts[1].share(), 0.975);
   // Where learning costs little, there is little to gain.
   EXPECT_GT(rollouts[1].share(), rollouts[0].share() - 0.005);
@@ -422,7 +423,9 @@ TEST(TunerTest, ExplorationLimitsCatchingUp) {
     World world(machines()[1], kDrafters.at("useless"));
     world.reading_ = world.seconds(Arm{}, batch) / 16;
     Tuner tuner = world.make_tuner();
-    EXPECT_GT(world.run(tuner, batch, 2000), 0.96) << "batch " << batch;
+    const double share = world.run(tuner, batch, 2000);
+    RecordProperty("batch " + std::to_string(batch), std::to_string(share));
+    EXPECT_GT(share, 0.96) << "batch " << batch;
   }
 }
 
@@ -495,6 +498,8 @@ TEST(TunerTest, NewWeightsAreExploredAgain) {
   world.set_qualities(kDrafters.at("useless"));
   tuner.new_weights();
   const double useless = world.run(tuner, 4, 300);
+  RecordProperty("good", std::to_string(good));
+  RecordProperty("useless", std::to_string(useless));
   EXPECT_GT(good, 0.9);
   EXPECT_GT(useless, 0.9);
 }
@@ -513,21 +518,22 @@ TEST(TunerTest, DetectsUnannouncedDrift) {
     world.run(tuner, 2, 6000);
     found += world.run(tuner, 2, 500) > 0.95 ? 1 : 0;
   }
+  RecordProperty("found", std::to_string(found));
   EXPECT_GE(found, kSeeds - 4);  // exploration may be unlucky
 }
 
-// A non-speculative step is slower after speculative ones, and may have been when it was measured.
-// Where it is the best arm, exploration by single steps would never show that.
+// A non-speculative step is slower after speculative ones; the cost table was measured warm.
 TEST(TunerTest, FindsOffDespiteColdFirstSteps) {
   constexpr uint64_t kSeeds = 8;
   double sum = 0;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     World world(machines()[1], {{"eagle", {0.5, 1}}}, seed);
-    world.coldness_ = world.table_coldness_ = 0.5;
+    world.coldness_ = 0.5;
     Tuner tuner = world.make_tuner();
     world.run(tuner, 16, 1000);
     sum += world.run(tuner, 16, 1500) / kSeeds;
   }
+  RecordProperty("mean", std::to_string(sum));
   EXPECT_GT(sum, 0.97);
 }
 
@@ -541,8 +547,8 @@ TEST(TunerTest, EqualArmsDoNotAlternate) {
 }
 
 TEST(TunerTest, ChoicesAreDeterministicAndResumable) {
-  for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"})
-    for (const char* gate : {"learned", "paper", "release"}) {
+  for (const char* algorithm : {"ADAPTIVE", "BEG"})
+    for (const char* gate : {"learned", "paper"}) {
       SpeculationOptions options;
       options.gate = gate;
       options.eagle.tune_algorithm = algorithm;
@@ -591,7 +597,7 @@ TEST(TunerTest, StateOfOtherOptionsIsIgnored) {
 }
 
 TEST(TunerTest, GatesCloseForEveryAlgorithm) {
-  for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"}) {
+  for (const char* algorithm : {"ADAPTIVE", "BEG"}) {
     SpeculationOptions options;
     options.gate = "paper";
     options.eagle.tune_algorithm = algorithm;
@@ -641,7 +647,7 @@ TEST(TunerTest, RegretComparesEqualContextLengths) {
 
 TEST(TunerTest, ReportCountsPlays) {
   SpeculationOptions options;
-  options.eagle.tune_algorithm = "PREDEFINED";
+  options.eagle.tune_algorithm = "BEG";
   World world(machines()[0], kDrafters.at("good"));
   Tuner tuner = world.make_tuner(options);
   EXPECT_EQ(tuner.report().steps, 0);
@@ -670,16 +676,18 @@ TEST(TunerTest, ReportCountsPlays) {
 }
 
 TEST(TunerTest, EstimatedRegretIsNearTheTrueOne) {
-  SpeculationOptions options;
-  options.eagle.tune_algorithm = "EG";
-  options.eagle.mab_epsilon = 1;  // any arm
-  std::ranges::copy(options.eagle.adaptive_configs, std::back_inserter(options.eagle.mab_configs));
   World world(machines()[1], kDrafters.at("good"));
   world.outliers_ = 0;
-  Tuner tuner = world.make_tuner(options);
-  const double share = world.run(tuner, 4, 1500);
-  EXPECT_LT(share, 0.8);
-  EXPECT_NEAR(tuner.report().regret, 1 - share, 0.05);
+  Tuner tuner = world.make_tuner();
+  World::Efficiency sum;
+  for (size_t step = 0; step < 1500; ++step) {
+    const Arm& arm = tuner.arms()[step % tuner.arms().size()];
+    const StepOutcome& outcome = world.play(arm, 4, 4);
+    tuner.record(arm, outcome);
+    world.count(arm, 4, 4, sum);
+  }
+  EXPECT_LT(sum.share(), 0.8);
+  EXPECT_NEAR(tuner.report().regret, 1 - sum.share(), 0.05);
 }
 
 // A rollout whose batch shrinks, so that distant batch sizes have been observed; then the true

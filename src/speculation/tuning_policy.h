@@ -1,7 +1,7 @@
 // TuningPolicy: interface of the policies that choose the arm of the next engine step.
 //
-// Not here   the two policies (bandit.h: TLT's, adaptive_chooser.h: ours); whether a step may
-//            speculate at all (gate.h); what the engine calls (tuner.h).
+// Not here   the policies (throughput_model.h: ours, bandit.h: TLT's BEG-MAB); what the engine calls
+//            (tuner.h).
 // Threading  engine thread only; no locks.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -28,13 +27,25 @@ struct Arm {
   bool operator==(const Arm&) const = default;
 };
 
+// Acceptance falls as a response grows, so it is learned by position: tokens of the response so
+// far, in these buckets.
+inline constexpr std::array<int64_t, 3> kPositionStarts = {512, 2048, 8192};  // of buckets 1, 2, 3
+inline constexpr std::array<const char*, 4> kPositionNames = {"0-512", "512-2K", "2K-8K", "8K+"};
+inline constexpr size_t kPositions = kPositionNames.size();
+inline size_t position_bucket(int64_t position) {
+  return static_cast<size_t>(std::ranges::upper_bound(kPositionStarts, position) -
+                             kPositionStarts.begin());
+}
+
 // The sequences that a step decodes.
 struct Load {
-  // NOLINTNEXTLINE(google-explicit-constructor): a batch size is a load without context
-  Load(int64_t sequences, double tokens = 0) : batch(sequences), context(tokens) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): a batch size is a load at the first positions
+  Load(int64_t sequences, double tokens = 0)
+      : batch(sequences), context(tokens), positions{sequences} {}
 
-  int64_t batch;   // sequences
-  double context;  // mean context length: tokens before the step's
+  int64_t batch;                              // sequences
+  double context;                             // mean context length: tokens before the step's
+  std::array<int64_t, kPositions> positions;  // sequences by position_bucket(); sum: batch
 };
 
 // The outcome of an engine step.
@@ -49,8 +60,6 @@ struct StepOutcome {
   double draft_seconds = 0;      // part of seconds
   bool has_prompt_rows = false;  // the step did more than decode: costs are not learned from it
 
-  Load load() const { return {batch, context}; }
-
   // Token rows of the target's forward pass.
   int64_t rows() const {
     int64_t nodes = 0;
@@ -62,23 +71,6 @@ struct StepOutcome {
 // Largest number of sequences that an exploration step drafts for.
 inline constexpr int64_t kExplorationSequences = 4;
 
-// Statistics are kept per cell of similar batch sizes: two cells per octave, 1 to 1024 sequences.
-inline constexpr size_t kBatchCells = 21;
-inline size_t batch_cell(int64_t batch) {
-  // The largest batch size of each cell: cell i is centred on 2^(i / 2) and ends at
-  // 2^(i / 2 + 1 / 4).
-  constexpr std::array<int64_t, kBatchCells - 1> kLargest = {
-      1, 1, 2, 3, 4, 6, 9, 13, 19, 26, 38, 53, 76, 107, 152, 215, 304, 430, 608, 861};
-  return static_cast<size_t>(std::ranges::lower_bound(kLargest, batch) - kLargest.begin());
-}
-
-// Bands of similar context lengths: below 128 tokens, then one band per octave.
-inline constexpr size_t kContextBands = 8;
-inline size_t context_band(double context) {
-  return static_cast<size_t>(
-      std::clamp(std::floor(std::log2(std::max(context, 1.0) / 64)), 0.0, kContextBands - 1.0));
-}
-
 // Arms are identified by their index in the list given at construction.
 class TuningPolicy {
  public:
@@ -86,13 +78,16 @@ class TuningPolicy {
 
   // `choice` counts the choices of a run and is the counter of random numbers.
   virtual size_t choose(const Load& load, uint64_t choice) = 0;
-  // True when the last choice is an exploration step, to draft for at most kExplorationSequences sequences.
+  // True if the last choice is an exploration step: draft for at most kExplorationSequences.
   virtual bool is_exploration() const { return false; }
   virtual void record(size_t arm, const StepOutcome& outcome) = 0;
 
+  // Predicted tokens per second of the last choice, on the cost table's machine; the row budget
+  // weighs token rows with it. 0: the trees are verified whole.
+  virtual double tokens_per_second() const { return 0; }
+
   // Predicted relative slowdown of each sequence, with the best arm, when `more` sequences join the
-  // batch. Computed from the costs measured at the start, because later step times change with the
-  // machine's load as much as with the batch. 1: unknown to this policy.
+  // batch. 1: unknown to this policy.
   virtual double slowdown(const Load& /*load*/, int64_t /*more*/) { return 1; }
 
   // Policy or draft model changed.

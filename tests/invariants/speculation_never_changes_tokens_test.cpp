@@ -367,8 +367,8 @@ Speculation tuned(const Clock& clock, std::vector<std::unique_ptr<drafter::Draft
 }
 
 TEST_P(SpeculationNeverChangesTokens, WithEveryTuner) {
-  for (const char* algorithm : {"ADAPTIVE", "BEG", "EG", "UCB1", "PREDEFINED"})
-    for (const char* gate : {"learned", "paper", "release"}) {
+  for (const char* algorithm : {"ADAPTIVE", "BEG"})
+    for (const char* gate : {"learned", "paper"}) {
       std::vector<std::unique_ptr<drafter::Drafter>> drafters;
       drafters.push_back(oracle(0.8));
       drafters.push_back(std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{}));
@@ -395,7 +395,7 @@ TEST_P(SpeculationNeverChangesTokens, FailedDrafterIsNoLongerChosen) {
   drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
   drafters.push_back(oracle(0.8));
   const TickingClock clock;
-  Speculation speculation = tuned(clock, std::move(drafters), "PREDEFINED", "paper", vocabulary());
+  Speculation speculation = tuned(clock, std::move(drafters), "BEG", "paper", vocabulary());
   Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
   EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
   EXPECT_TRUE(speculation.stats_of(0).failed);
@@ -424,7 +424,7 @@ class ShortLivedDrafter final : public drafter::Drafter {
 };
 
 TEST_P(SpeculationNeverChangesTokens, FailedBestDrafterIsNoLongerChosen) {
-  for (const char* algorithm : {"ADAPTIVE", "UCB1"}) {
+  for (const char* algorithm : {"ADAPTIVE", "BEG"}) {
     std::vector<std::unique_ptr<drafter::Drafter>> drafters;
     drafters.push_back(std::make_unique<ShortLivedDrafter>(oracle(1)));
     drafters.push_back(oracle(0.8));

@@ -35,7 +35,7 @@ const std::vector<std::string> kIdling = {"trainer.threads=1",
 // So that every step is speculative, however slow.
 const std::vector<std::string> kAlways = {"speculative.drafters=[\"eagle\"]",
                                           "speculative.gate=paper", "speculative.bs_threshold=64",
-                                          "speculative.eagle.tune_algorithm=PREDEFINED"};
+                                          "speculative.eagle.tune_algorithm=BEG"};
 
 // The sums of the metrics of all steps.
 std::map<std::string, double> sums_of(const std::filesystem::path& run) {

@@ -1,0 +1,74 @@
+// CostTable: the measured seconds of forward passes and proposals, by token rows, batch and context.
+//
+// Measured when the engine starts (rollout/cost_probe.h): forward passes of the target after short
+// and long contexts, and proposals of the drafters. Context matters: a sequence's rows read its KV
+// cache together, so further rows of a tree cost less than sequences, the more the longer it is.
+//
+// Threading  constant after construction.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "speculation/tuning_policy.h"
+
+namespace tlt::speculation {
+
+// A forward pass of the target: `rows` of `batch` sequences, `context` tokens before each.
+struct ForwardCost {
+  int64_t batch = 1;
+  int64_t rows = 1;
+  double seconds = 0;
+  int64_t context = 0;
+};
+
+// A drafter's proposal of trees for `batch` sequences.
+struct DraftCost {
+  std::string kind;
+  drafter::Strategy strategy;
+  int64_t batch = 1;
+  double seconds = 0;
+};
+
+// Piecewise linear between points; constant before the first, extrapolated after the last.
+class Curve {
+ public:
+  void add(double x, double y);  // replaces what was at x
+  bool empty() const { return points_.empty(); }
+  double at(double x) const;  // REQUIRES: not empty
+
+ private:
+  std::vector<std::pair<double, double>> points_;  // by x
+};
+
+class CostTable {
+ public:
+  // InputError when there is no forward pass or a time is not positive.
+  CostTable(const std::vector<ForwardCost>& forwards, const std::vector<DraftCost>& drafts);
+
+  // Linear between measured contexts and beyond the longest; between measured batch sizes, linear
+  // between their passes of equally many rows.
+  double target_seconds(double rows, double batch, double context = 0) const;
+
+  // Seconds of a proposal by batch size; empty for "off" and for kinds that were not measured. A
+  // strategy that was not measured costs as much a level as the nearest in width and depth.
+  Curve draft_curve(const Arm& arm) const;
+
+ private:
+  struct BatchCosts {
+    double batch = 0;
+    Curve seconds;  // by rows
+  };
+  struct ContextCosts {
+    double context = 0;
+    std::vector<BatchCosts> by_batch;  // in order
+    double seconds(double rows, double batch) const;
+  };
+  std::vector<ContextCosts> by_context_;  // in order
+  std::vector<DraftCost> drafts_;
+};
+
+}  // namespace tlt::speculation

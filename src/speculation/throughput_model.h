@@ -1,0 +1,133 @@
+// ThroughputModel: predicts the tokens per second of every arm and chooses the fastest.
+//
+//   tokens per second = sequences x (1 + E[accepted]) / seconds
+//   E[accepted]       = gain(arm) x sum over d <= depth of a(1) a(2) … a(d)
+//   seconds           = speed x (target_seconds(rows, sequences, context) + draft_seconds(arm))
+//
+// a(d) is the acceptance rate of the drafter's first choice at draft depth d, given that those
+// before it were accepted, by position in the response. Every verified tree that has the node
+// tells it, so all arms of a drafter share it. gain(arm) is what the arm's trees accept relative to
+// first choices alone; a tree also shows what each smaller one would have accepted of it.
+// `rows` are those that were verified after the row budget. `speed` is one factor for all
+// arms, so that it matters for no choice.
+//
+// Switching    to an arm that is predicted clearly faster and of which enough trees were verified.
+// Exploration  a trial: an arm that may be faster than the current one, within its uncertainty, is
+//              played for a few sequences until enough trees were verified, paid from a budget of
+//              1 % of the time. The wait until a drafter's next trial doubles after each.
+//
+// Owns       the learned acceptance, gains and speed.
+// Threading  engine thread only; no locks; no allocation once warm. No random numbers.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "drafter/estimate.h"
+#include "speculation/cost_table.h"
+#include "speculation/tuning_policy.h"
+
+namespace tlt::speculation {
+
+class ThroughputModel : public TuningPolicy {
+ public:
+  struct Setup {
+    CostTable costs;
+    bool off_competes = true;  // else "off" is chosen only when nothing else fits
+    int64_t max_rows = 2048;   // of a forward pass; no arm with more is chosen
+  };
+
+  // REQUIRES: one arm is "off".
+  ThroughputModel(const std::vector<Arm>& arms, Setup setup);
+
+  size_t choose(const Load& load, uint64_t choice) override;
+  bool is_exploration() const override {
+    return now_.explores && load_.batch > kExplorationSequences;
+  }
+  void record(size_t arm, const StepOutcome& outcome) override;
+  double tokens_per_second() const override { return now_.rate; }
+  double slowdown(const Load& load, int64_t more) override;
+  void new_weights() override;
+  nlohmann::json save() const override;
+  void restore(const nlohmann::json& state) override;
+
+  // Predictions for a step with this arm: tokens of a sequence, seconds.
+  double expected_tokens(size_t arm, const Load& load);
+  double expected_seconds(size_t arm, const Load& load) const;
+
+ private:
+  static constexpr size_t kDepths = 16;  // deeper ones count as the deepest
+  using Rates = std::array<drafter::Estimate, kDepths>;
+  using ByDepth = std::array<double, kDepths + 1>;
+
+  struct DrafterState {
+    std::array<Rates, kPositions> rates;  // a(d)
+    drafter::Estimate gain;               // of its wide trees, relative to prior_gain()
+    drafter::Estimate extra_seconds;      // of drafting for a sequence, above the cost table's
+    int64_t idle_steps = 0;
+    int64_t wait = 0, next_trial = 0;  // steps between trials; step of the next one
+    NLOHMANN_DEFINE_TYPE_INTRUSIVE(DrafterState, rates, gain, extra_seconds, idle_steps, wait,
+                                   next_trial)
+  };
+  struct ArmState {
+    drafter::Estimate gain, nodes;  // nodes: verified per tree
+    NLOHMANN_DEFINE_TYPE_INTRUSIVE(ArmState, gain, nodes)
+  };
+  struct TreePart {
+    int64_t nodes = 0, accepted = 0;
+  };
+  struct Choice {
+    int64_t steps = 0;      // recorded so far
+    size_t current = 0;     // arm
+    double rate = 0;        // its tokens per second at speed 1
+    double speed = 1;       // measured seconds / predicted, a running median
+    int64_t stay = 0;       // steps until arms are compared again
+    bool explores = false;  // the last choice is a trial …
+    size_t trial = 0;       // … of this arm …
+    int64_t trees = 0;      // … which is over after this many more
+    double budget = 0;      // for trials, in steps of the current arm
+    NLOHMANN_DEFINE_TYPE_INTRUSIVE(Choice, steps, current, rate, speed, stay, explores, trial,
+                                   trees, budget)
+  };
+
+  DrafterState& drafter_of(size_t arm) { return drafters_[drafter_[arm]]; }
+  const DrafterState& drafter_of(size_t arm) const { return drafters_[drafter_[arm]]; }
+  bool may_choose(size_t arm, int64_t batch) const;
+  static size_t depth_of(const drafter::Strategy& strategy);
+  static ByDepth first_choices(const DrafterState& drafter, size_t position);
+  double gain(size_t arm) const;
+  double evidence(size_t arm) const;
+  double draft_seconds(size_t arm, int64_t sequences) const;
+  double seconds(size_t arm, const Load& load, int64_t drafted) const;
+  void predict(const Load& load);
+  void settle(int64_t batch);
+  bool starts_trial(int64_t batch);
+  void learn_tree(size_t played, const drafter::VerifiedTree& tree);
+  TreePart cut(const drafter::VerifiedTree& tree, const drafter::Strategy& strategy);
+  void learn_first_choices(const drafter::VerifiedTree& tree, Rates& rates);
+  double learn_seconds(size_t arm, const StepOutcome& outcome);
+  void pay_trial(const StepOutcome& outcome, double reading);
+  template <class Change>
+  void change_weights(size_t drafter, const Change& change);
+
+  const std::vector<Arm> arms_;
+  const Setup setup_;
+  size_t off_ = 0;
+  std::vector<size_t> drafter_;       // [arm]
+  std::vector<Curve> draft_seconds_;  // [arm] by sequences
+
+  std::vector<DrafterState> drafters_;
+  std::vector<ArmState> states_;  // [arm]
+  Choice now_;
+  Load load_{0};  // of the last comparison
+
+  // Scratch.
+  std::vector<double> tokens_;     // [arm] of a sequence
+  std::vector<double> rates_;      // [arm] tokens_ per second at speed 1
+  std::vector<int32_t> order_;     // nodes by rank
+  std::vector<int64_t> children_;  // [node + 1]
+};
+
+}  // namespace tlt::speculation
