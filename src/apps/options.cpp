@@ -11,7 +11,7 @@
 
 #include "apps/commands.h"
 #include "base/check.h"
-#include "cli/verl_import.h"
+#include "cli/recipe.h"
 #include "run/run_options.h"
 
 namespace tlt::apps {
@@ -40,7 +40,7 @@ std::vector<OptionRef> matching(const std::vector<OptionRef>& refs, const std::s
   }
   std::vector<OptionRef> found = begin.empty() ? contain : begin;
   if (!found.empty()) return found;
-  std::string advice = cli::verl_hint(name);
+  std::string advice = cli::option_hint(name);
   if (const std::string near = nearest_option(refs, name); advice.empty() && !near.empty())
     advice = "did you mean " + near + "?";
   throw InputError("no option's name contains '" + filter + "'; " +

@@ -90,14 +90,14 @@ std::vector<OptionRef> collect_options(T& root) {
   return collector.take();
 }
 
-// Returns what to set instead of an unknown name; empty: no hint. For names of another system,
-// which this layer does not know.
+// Returns what to set instead of an unknown name; empty: no hint. For names of another system and
+// of earlier versions, which this layer does not know.
 using NameHint = std::function<std::string(std::string_view name)>;
 
 // Sets the options that the TOML file or text names and leaves the others. Ignores verl's prefix
 // "actor_rollout_ref."; accepts an integer for a double and a single value for a list. Throws
 // InputError with location, line and key: unknown name (with the hint, or else the nearest known
-// name), wrong type, a name given twice, TOML that does not parse.
+// name; of further ones the lines), wrong type, a name given twice, TOML that does not parse.
 void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path,
                      const NameHint& hint = {});
 void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,

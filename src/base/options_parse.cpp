@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -66,20 +67,21 @@ std::string advice(const std::vector<OptionRef>& refs, std::string_view name,
   return nearest.empty() ? "`tlt options` lists all of them" : "did you mean " + nearest + "?";
 }
 
-const OptionRef& find_option(const std::vector<OptionRef>& refs, std::string_view name,
-                             const std::string& place, const NameHint& hint) {
-  for (const OptionRef& ref : refs) {
-    if (ref.name == name) return ref;
-  }
-  if (is_group(refs, name)) {
-    throw InputError(fmt::format("{}: {} is a group of options; set one of them, such as {}", place,
-                                 name,
-                                 std::find_if(refs.begin(), refs.end(), [&](const OptionRef& ref) {
-                                   return ref.name.starts_with(std::string(name) + ".");
-                                 })->name));
-  }
-  throw InputError(
-      fmt::format("{}: unknown option: {}; {}", place, name, advice(refs, name, hint)));
+// nullptr: there is no such option.
+const OptionRef* find_option(const std::vector<OptionRef>& refs, std::string_view name) {
+  const auto found = std::ranges::find(refs, name, &OptionRef::name);
+  return found == refs.end() ? nullptr : &*found;
+}
+
+// Why there is no option of this name.
+std::string complaint(const std::vector<OptionRef>& refs, std::string_view name,
+                      const std::string& place, const NameHint& hint) {
+  if (!is_group(refs, name))
+    return fmt::format("{}: unknown option: {}; {}", place, name, advice(refs, name, hint));
+  return fmt::format("{}: {} is a group of options; set one of them, such as {}", place, name,
+                     std::ranges::find_if(refs, [&](const OptionRef& ref) {
+                       return ref.name.starts_with(std::string(name) + ".");
+                     })->name);
 }
 
 template <class T>
@@ -181,7 +183,16 @@ class TomlReader {
   TomlReader(const std::vector<OptionRef>& refs, const std::string& place, const NameHint& hint)
       : refs_(refs), place_(place), hint_(hint) {}
 
-  void read(const toml::table& table, const std::string& prefix = "") {
+  void read(const toml::table& table) {
+    read(table, "");
+    if (further_lines_.empty()) TLT_CHECK_INPUT(complaint_.empty(), complaint_);
+    std::ranges::sort(further_lines_);
+    TLT_CHECK_INPUT(complaint_.empty(), complaint_, "; further unknown options, by line: ",
+                    fmt::format("{}", fmt::join(further_lines_, ", ")));
+  }
+
+ private:
+  void read(const toml::table& table, const std::string& prefix) {
     for (const auto& [key, node] : table) {
       const std::string path = prefix + std::string(key.str());
       const std::string name(without_verl_prefix(path));
@@ -190,16 +201,18 @@ class TomlReader {
       if (inner && try_assign_table(*inner, name)) continue;
       if (inner && (!inner->empty() || is_group(refs_, name) || name == "actor_rollout_ref")) {
         read(*inner, path + ".");
-      } else {
-        const OptionRef& ref = find_option(refs_, name, line, hint_);
+      } else if (const OptionRef* ref = find_option(refs_, name)) {
         TLT_CHECK_INPUT(seen_.insert(name).second, line, ": ", name,
                         " is given twice; keep one (the prefix actor_rollout_ref. is ignored)");
-        assign(ref, node, line);
+        assign(*ref, node, line);
+      } else if (complaint_.empty()) {
+        complaint_ = complaint(refs_, name, line, hint_);
+      } else {
+        further_lines_.push_back(key.source().begin.line);
       }
     }
   }
 
- private:
   // Sets an option whose value is a table in a string ("{}") from a TOML table.
   bool try_assign_table(const toml::table& table, const std::string& name) {
     const auto ref = std::ranges::find(refs_, name, &OptionRef::name);
@@ -215,6 +228,8 @@ class TomlReader {
   const std::string& place_;
   const NameHint& hint_;
   std::set<std::string> seen_;
+  std::string complaint_;  // of the first unknown option
+  std::vector<uint32_t> further_lines_;
 };
 
 // Splits "a, 'b,c', d" at the commas outside of quotes.
@@ -392,13 +407,14 @@ void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
   const std::string name(without_verl_prefix(given));
   const std::string_view value_text = strip(text.substr(equals + 1));
   if (try_set_in_table(refs, name, value_text)) return;
-  const OptionRef& ref = find_option(refs, name, "command line", hint);
+  const OptionRef* ref = find_option(refs, name);
+  TLT_CHECK_INPUT(ref != nullptr, complaint(refs, name, "command line", hint));
   std::visit(
       [&](auto* value) {
         TLT_CHECK_INPUT(try_parse(value_text, *value), "command line: ", name, ": expected ",
                         expected(*value), ", got ", value_text.empty() ? "nothing" : value_text);
       },
-      ref.value);
+      ref->value);
 }
 
 }  // namespace tlt

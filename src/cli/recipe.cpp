@@ -12,6 +12,7 @@
 #include "cli/verl_import.h"
 #include "cluster/spawn.h"
 #include "data/data_files.h"
+#include "run/dropped_options.h"
 
 namespace tlt::cli {
 namespace {
@@ -45,13 +46,18 @@ run::RunOptions RecipeWords::read() const {
   if (recipe.find('=') != recipe.npos && !std::filesystem::exists(recipe))
     apply_override(options, recipe);
   else
-    apply_toml_file(collect_options(options), recipe, verl_hint);
+    apply_toml_file(collect_options(options), recipe, option_hint);
   for (const std::string& text : overrides) apply_override(options, text);
   return options;
 }
 
+std::string option_hint(std::string_view name) {
+  const std::string dropped = run::dropped_option(name);
+  return dropped.empty() ? verl_hint(name) : dropped;
+}
+
 void apply_override(run::RunOptions& options, const std::string& text) {
-  tlt::apply_override(collect_options(options), text, verl_hint);
+  tlt::apply_override(collect_options(options), text, option_hint);
 }
 
 int run_recipe(const Arguments& arguments, const char* description, RunRecipe run) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/command.h"
@@ -23,7 +24,11 @@ struct RecipeWords {
   run::RunOptions read() const;
 };
 
-// Sets one option. The error for a name of verl says what to set instead.
+// For a name that is no option: what replaced a dropped option, or what to set instead of verl's.
+// Empty: neither.
+std::string option_hint(std::string_view name);
+
+// Sets one option. The error for an unknown name has option_hint().
 void apply_override(run::RunOptions& options, const std::string& text);
 
 // Runs one worker; returns the exit code.

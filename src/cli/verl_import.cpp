@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/sentence.h"
+#include "run/dropped_options.h"
 
 namespace tlt::cli {
 namespace {
@@ -241,8 +242,9 @@ class Importer {
     if (try_special(entry, key)) return true;
     const OptionRef* ref = find(name_of(key));
     if (ref == nullptr) {
-      const std::string_view reason = reason_for(key);
-      leave_out(entry, std::string(reason.empty() ? "no such option" : reason));
+      std::string reason(reason_for(key));
+      if (reason.empty()) reason = run::dropped_option(key);
+      leave_out(entry, reason.empty() ? "no such option" : reason);
       return true;
     }
     const std::string problem = set(*ref, converted(ref->name, entry.value));

@@ -10,16 +10,11 @@ void DraftTrainOptions::check() const {
   TLT_CHECK_INPUT(batch_size >= 1, where, "batch_size is ", batch_size, "; give at least 1");
   TLT_CHECK_INPUT(max_tokens >= 1, where, "max_token_len_per_gpu is ", max_tokens,
                   "; give at least 1");
-  TLT_CHECK_INPUT(hidden_weight >= 0 && logits_weight >= 0 && hidden_weight + logits_weight > 0,
-                  where, "hidden_weight is ", hidden_weight, " and logits_weight ", logits_weight,
-                  "; give numbers of at least 0, not both 0");
+  TLT_CHECK_INPUT(logits_weight >= 0, where, "logits_weight is ", logits_weight,
+                  "; give a number of at least 0");
   TLT_CHECK_INPUT(noise >= 0, where, "noise is ", noise, "; give a number of at least 0");
   TLT_CHECK_INPUT(passes >= 0 && passes <= 16, where, "passes is ", passes,
                   "; give a number from 1 to 16, or 0 for the algorithm's own");
-  TLT_CHECK_INPUT(pass_decay > 0 && pass_decay <= 1, where, "pass_decay is ", pass_decay,
-                  "; give a number above 0 and at most 1");
-  TLT_CHECK_INPUT(loss_positions == "response" || loss_positions == "all", where,
-                  "loss_positions is '", loss_positions, "'; use response or all");
   optim.check();
 }
 
@@ -40,8 +35,6 @@ void WarmupOptions::check() const {
                   "; give a number of bytes");
   TLT_CHECK_INPUT(val_share >= 0 && val_share < 1, where, "val_share is ", val_share,
                   "; give a share from 0 to below 1");
-  TLT_CHECK_INPUT(val_steps >= 1 && val_steps <= 16, where, "val_steps is ", val_steps,
-                  "; give a number from 1 to 16");
 }
 
 drafter::DraftNetworkPlan WarmupOptions::network_plan(uint64_t seed) const {

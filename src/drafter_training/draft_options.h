@@ -14,17 +14,18 @@
 
 namespace tlt::drafter_training {
 
+// The members that visit() does not list are no options.
 struct DraftTrainOptions {
   int64_t batch_size = 32;
   int64_t max_tokens = 8192;
-  double hidden_weight = 1.0;
+  double hidden_weight = 1.0;  // of SmoothL1; AdamW ignores the scale, so logits_weight suffices
   double logits_weight = 0.1;
   double noise = 0;
   int64_t passes = 0;
-  double pass_decay = 0.8;
-  std::string loss_positions = "response";
-  int64_t seed = 0;
-  // For some hundreds of steps (FastRL's ramp of 12,000 steps has no effect on a small corpus).
+  double pass_decay = 0.8;  // SpecForge's weight of a further pass relative to the previous one
+  std::string loss_positions = "response";  // what is drafted; tests also train on all positions
+  int64_t seed = 0;  // of noise and initial weights; runs differ by trainer.seed's rollouts
+  // FastRL's, for some hundreds of steps (its ramp of 12,000 steps has no effect on a small corpus).
   train::OptimOptions optim = {.lr = 1e-3,
                                .betas = {0.9, 0.95},
                                .weight_decay = 0,
@@ -38,22 +39,18 @@ struct DraftTrainOptions {
       "Sequences of one optimizer step of the draft model, over all workers.");
     v(max_tokens, "max_token_len_per_gpu", Affects::kResults,
       "Largest number of tokens in one training pass of the draft model.");
-    v(hidden_weight, "hidden_weight", Affects::kResults,
-      "Loss weight of the hidden state regression (SmoothL1).");
     v(logits_weight, "logits_weight", Affects::kResults,
-      "Loss weight of the cross-entropy between target and draft logits.");
+      "Loss weight of the cross-entropy between target and draft logits; that of the hidden state "
+      "regression (SmoothL1) is 1.");
     v(noise, "noise", Affects::kResults,
       "Half the width of the uniform noise on the draft model's input states in training; 0: "
       "none.");
     v(passes, "passes", Affects::kResults,
       "Training-time-test passes: in each further one the draft model continues from its own "
       "states, as in drafting; 0: 7 of eagle3, 1 of eagle.");
-    v(pass_decay, "pass_decay", Affects::kResults,
-      "Loss weight of each further training-time-test pass relative to the previous one.");
-    v(loss_positions, "loss_positions", Affects::kResults,
-      "Positions in the draft model's loss: response or all.");
-    v(seed, "seed", Affects::kResults, "Seed of the draft model's noise and initial weights.");
-    v.group("optim", optim);
+    v(optim.lr, "optim.lr", Affects::kResults, "Learning rate.");
+    v(optim.lr_scheduler_type, "optim.lr_scheduler_type", Affects::kResults,
+      "Schedule of tlt draft after the warm-up: constant, cosine or linear.");
   }
   // Throws InputError if a value is invalid.
   void check() const;
@@ -73,7 +70,7 @@ struct WarmupOptions {
   std::string hidden_states_dir;
   int64_t hidden_states_bytes = int64_t{16} << 30;
   double val_share = 0.05;
-  int64_t val_steps = 8;
+  int64_t val_steps = 8;  // not an option: length of the draft chains that measure acceptance
 
   void visit(auto& v) {
     v(algorithm, "algorithm", Affects::kResults,
@@ -93,8 +90,6 @@ struct WarmupOptions {
       "Largest size of that folder; prompts whose states do not fit are skipped.");
     v(val_share, "val_share", Affects::kResults,
       "Share of the prompts that tlt draft holds out to measure the draft model.");
-    v(val_steps, "val_steps", Affects::kPlace,
-      "Length of the draft chains with which acceptance is measured.");
   }
   // Throws InputError if a value is invalid.
   void check() const;

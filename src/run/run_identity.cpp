@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "model/fingerprint.h"
+#include "run/dropped_options.h"
 
 namespace tlt::run {
 namespace {
@@ -58,9 +59,11 @@ void check_same_run(const std::string& folder, const RunIdentity& here, const Ru
                   " has a run from another model than that of model.path (its config.json, "
                   "tokenizer or weights differ); set model.path to that run's model, or ",
                   kWayOut);
-  const std::string difference = first_difference(here.options, there.options);
-  TLT_CHECK_INPUT(difference.empty(), folder, " has a run with other options (", difference, "); ",
-                  kWayOut);
+  const std::string difference =
+      first_difference(here.options, without_dropped_options(there.options));
+  const std::string now = dropped_option(difference.substr(0, difference.find(' ')));
+  TLT_CHECK_INPUT(difference.empty(), folder, " has a run with other options (", difference,
+                  now.empty() ? "" : "; ", now, "); ", kWayOut);
 }
 
 }  // namespace tlt::run

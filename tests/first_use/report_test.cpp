@@ -18,20 +18,20 @@ std::string text_of(const std::string& path) { return read_file(path, 1 << 26); 
 class ReportTest : public ::testing::Test {
  protected:
   Ended run(const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"train",
-                                      "recipes/demo.toml",
-                                      "trainer.default_local_dir=" + folder(),
-                                      "trainer.total_training_steps=3",
-                                      "trainer.test_freq=3",
-                                      "data.val_files=[\"countdown:seed=7,size=8\"]",
-                                      "data.train_batch_size=3",  // a worker idles
-                                      "rollout.n=4",
-                                      "data.max_response_length=96",
-                                      "actor.ppo_mini_batch_size=1",
-                                      "speculative.train.frozen_after_steps=1",
-                                      "speculative.train.window=128",  // fits into little idle time
-                                      "speculative.train.step_tokens=128",
-                                      "speculative.train.slice_milliseconds=1"};
+    std::vector<std::string> words = {
+        "train",
+        "recipes/demo.toml",
+        "trainer.default_local_dir=" + folder(),
+        "trainer.total_training_steps=3",
+        "trainer.test_freq=3",
+        "data.val_files=[\"countdown:seed=7,size=8\"]",
+        "data.train_batch_size=3",  // a worker idles
+        "rollout.n=4",
+        "data.max_response_length=96",
+        "actor.ppo_mini_batch_size=1",
+        "speculative.train.frozen_after_steps=1",
+        "speculative.train.step_tokens=128",  // fits into little idle time
+    };
     words.insert(words.end(), more.begin(), more.end());
     return run_program(words);
   }

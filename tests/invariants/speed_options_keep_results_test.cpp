@@ -68,11 +68,8 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.train.min_workers_for_training", "2"},
     {"speculative.train.trigger", "interval"},
     {"speculative.train.training_interval_steps", "1"},
-    {"speculative.train.slice_milliseconds", "1"},
     {"speculative.train.step_tokens", "512"},
-    {"speculative.train.window", "16"},
     {"speculative.train.buffer_bytes", "20000"},
-    {"speculative.train.publish_margin", "1000"},
     {"speculative.train.gap_share", "1"},
     {"speculative.train.consolidate_below", "8"},
     {"speculative.train.compare_frozen", "false"},  // the demo has it

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/dropped_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tlt::run {
+namespace {
+
+constexpr std::string_view kOnlyLr =
+    "set speculative.train.optim.lr or speculative.train.optim.lr_scheduler_type";
+
+constexpr DroppedOption kDropped[] = {
+    {"speculative.train.hidden_weight", "1.0", "set speculative.train.logits_weight"},
+    {"speculative.train.pass_decay", "0.8", ""},
+    {"speculative.train.loss_positions", "\"response\"", ""},
+    {"speculative.train.seed", "0", ""},
+    {"speculative.train.optim.betas", "[0.9, 0.95]", kOnlyLr},
+    {"speculative.train.optim.eps", "1e-08", kOnlyLr},
+    {"speculative.train.optim.weight_decay", "0.0", kOnlyLr},
+    {"speculative.train.optim.clip_grad", "0.5", kOnlyLr},
+    {"speculative.train.optim.lr_warmup_steps", "-1", kOnlyLr},
+    {"speculative.train.optim.lr_warmup_steps_ratio", "0.03", kOnlyLr},
+    {"speculative.train.optim.min_lr_ratio", "0.03", kOnlyLr},
+    {"speculative.train.val_steps", "8", ""},
+    {"speculative.train.slice_milliseconds", "50.0", ""},
+    {"speculative.train.window", "512", "set speculative.train.step_tokens"},
+    {"speculative.train.publish_margin", "0.02", ""},
+};
+
+const DroppedOption* find(std::string_view name) {
+  const auto* const found = std::ranges::find(kDropped, name, &DroppedOption::name);
+  return found == std::end(kDropped) ? nullptr : found;
+}
+
+}  // namespace
+
+std::span<const DroppedOption> dropped_options() { return kDropped; }
+
+std::string dropped_option(std::string_view name) {
+  const DroppedOption* option = find(name);
+  if (!option) return "";
+  return fmt::format("it is always {} now{}{}", option->value, option->instead.empty() ? "" : "; ",
+                     option->instead);
+}
+
+std::string without_dropped_options(std::string_view digest) {
+  std::string kept;
+  while (!digest.empty()) {
+    const size_t end = std::min(digest.find('\n'), digest.size() - 1) + 1;
+    const std::string_view line = digest.substr(0, end);
+    digest.remove_prefix(end);
+    const bool is_constant = std::ranges::any_of(kDropped, [&](const DroppedOption& option) {
+      return line == fmt::format("{} = {}\n", option.name, option.value);
+    });
+    if (!is_constant) kept += line;
+  }
+  return kept;
+}
+
+}  // namespace tlt::run

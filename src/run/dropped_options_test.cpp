@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/dropped_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "base/check.h"
+#include "run/run_identity.h"
+#include "run/run_options.h"
+
+namespace tlt::run {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string complaint(const std::function<void(const std::vector<OptionRef>&)>& set) {
+  RunOptions options;
+  try {
+    set(collect_options(options));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DroppedOptionsTest, EachIsRefusedWithWhatReplacedIt) {
+  std::set<std::string_view> names;
+  for (const DroppedOption& option : dropped_options()) {
+    EXPECT_TRUE(names.insert(option.name).second) << option.name;
+    const std::string name(option.name), value(option.value), sentence = dropped_option(name);
+    EXPECT_THAT(sentence, HasSubstr("it is always " + value + " now"));
+    EXPECT_THAT(sentence, HasSubstr(std::string(option.instead)));
+    EXPECT_EQ(complaint([&](const auto& refs) {
+                apply_override(refs, "actor_rollout_ref." + name + "=" + value, dropped_option);
+              }),
+              "command line: unknown option: " + name + "; " + sentence);
+    EXPECT_EQ(complaint([&](const auto& refs) {
+                apply_toml_text(refs, name + " = " + value, "old.toml", dropped_option);
+              }),
+              "old.toml:1: unknown option: " + name + "; " + sentence);
+  }
+}
+
+// The name after "set " in what to set instead is one that exists.
+TEST(DroppedOptionsTest, WhatToSetInsteadExists) {
+  RunOptions options;
+  std::set<std::string> names;
+  for (const OptionRef& ref : collect_options(options)) names.insert(ref.name);
+  for (const DroppedOption& option : dropped_options()) {
+    EXPECT_FALSE(names.contains(std::string(option.name))) << option.name << " is back";
+    const std::string instead(option.instead);
+    const bool is_option = instead.starts_with("set ");
+    EXPECT_TRUE(!is_option || names.contains(instead.substr(instead.rfind(' ') + 1))) << instead;
+  }
+}
+
+TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
+  RunOptions options;
+  auto& speculative = options.speculative;
+  auto& [trainer, warmup, spot] = speculative.train;
+  const std::pair<std::string_view, OptionValue> constants[] = {
+      {"speculative.train.hidden_weight", &trainer.hidden_weight},
+      {"speculative.train.pass_decay", &trainer.pass_decay},
+      {"speculative.train.loss_positions", &trainer.loss_positions},
+      {"speculative.train.seed", &trainer.seed},
+      {"speculative.train.optim.betas", &trainer.optim.betas},
+      {"speculative.train.optim.eps", &trainer.optim.eps},
+      {"speculative.train.optim.weight_decay", &trainer.optim.weight_decay},
+      {"speculative.train.optim.clip_grad", &trainer.optim.clip_grad},
+      {"speculative.train.optim.lr_warmup_steps", &trainer.optim.lr_warmup_steps},
+      {"speculative.train.optim.lr_warmup_steps_ratio", &trainer.optim.lr_warmup_steps_ratio},
+      {"speculative.train.optim.min_lr_ratio", &trainer.optim.min_lr_ratio},
+      {"speculative.train.val_steps", &warmup.val_steps},
+      {"speculative.train.slice_milliseconds", &spot.slice_milliseconds},
+      {"speculative.train.window", &spot.window},
+      {"speculative.train.publish_margin", &spot.publish_margin}};
+  for (const auto& [name, value] : constants)
+    EXPECT_THAT(dropped_option(name), HasSubstr("it is always " + to_text(value) + " now")) << name;
+}
+
+TEST(DroppedOptionsTest, OneErrorNamesAllTheirLines) {
+  EXPECT_THAT(complaint([](const auto& refs) {
+                apply_toml_text(refs,
+                                "[speculative.train]\nwindow = 512\nval_steps = 8\nseed = 0\n",
+                                "options.toml", dropped_option);
+              }),
+              testing::AllOf(HasSubstr("options.toml:4: unknown option: speculative.train.seed; "),
+                             HasSubstr("; further unknown options, by line: 2, 3")));
+}
+
+// The run.json of an earlier version has every option that affects results.
+TEST(DroppedOptionsTest, ARunOfAnEarlierVersionResumes) {
+  const RunIdentity here{.command = "train", .model = "12ab", .options = "rollout.n = 8\n"};
+  RunIdentity there = here;
+  for (const DroppedOption& option : dropped_options())
+    there.options.append(option.name).append(" = ").append(option.value).append("\n");
+  EXPECT_NO_THROW(check_same_run("runs/a", here, there));
+  there.options += "speculative.train.hidden_weight = 0.5\n";
+  try {
+    check_same_run("runs/a", here, there);
+    ADD_FAILURE() << "another value is another run";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("runs/a has a run with other options "
+                                        "(speculative.train.hidden_weight is unknown here and 0.5 "
+                                        "there; it is always 1.0 now; set "
+                                        "speculative.train.logits_weight); give another "
+                                        "trainer.experiment_name"));
+  }
+}
+
+}  // namespace
+}  // namespace tlt::run
