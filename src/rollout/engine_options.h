@@ -14,6 +14,8 @@ struct EngineOptions {
   int64_t max_running = 64;
   int64_t kv_memory_bytes = int64_t{1} << 30;
   int64_t max_batch_tokens = 1024;
+  // Not an option: prompt tokens of one sequence in one forward pass. Larger chunks read the weights
+  // hardly less often per token, and delay the sequences that decode.
   int64_t prefill_chunk = 512;
 
   void visit(auto& v) {
@@ -23,15 +25,13 @@ struct EngineOptions {
       "Memory of the KV cache; when it is full, sequences wait or are preempted.");
     v(max_batch_tokens, "max_num_batched_tokens", Affects::kSpeed,
       "Largest number of tokens in one forward pass.");
-    v(prefill_chunk, "prefill_chunk", Affects::kSpeed,
-      "Largest number of prompt tokens of one sequence in one forward pass (chunked prefill).");
   }
 
   void check() const {
     TLT_CHECK_INPUT(max_running >= 1, "max_num_seqs is ", max_running, "; give at least 1");
     TLT_CHECK_INPUT(kv_memory_bytes >= 1, "kv_memory_bytes is ", kv_memory_bytes,
                     "; give a number of bytes");
-    TLT_CHECK_INPUT(prefill_chunk >= 1, "prefill_chunk is ", prefill_chunk, "; give at least 1");
+    TLT_CHECK(prefill_chunk >= 1, "prefill_chunk is ", prefill_chunk);
     TLT_CHECK_INPUT(max_batch_tokens >= max_running && max_batch_tokens <= 1 << 20,
                     "max_num_batched_tokens is ", max_batch_tokens,
                     "; give at least max_num_seqs (", max_running, ") and at most ", 1 << 20);

@@ -502,7 +502,7 @@ TEST_F(EngineTest, InvalidOptionsAreRefused) {
   EXPECT_THROW(Engine(*model_, options), InputError);
   options = {};
   options.prefill_chunk = 0;
-  EXPECT_THROW(Engine(*model_, options), InputError);
+  EXPECT_THROW(Engine(*model_, options), Error);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::unique_ptr<drafter::Drafter> make_drafter(
     const std::string& kind, const speculation::SpeculationOptions& options,
     const std::shared_ptr<const drafter::DraftNetwork>& network) {
   if (kind == "suffix") return std::make_unique<drafter::SuffixDrafter>(options.suffix);
-  if (kind == "ngram") return std::make_unique<drafter::NgramDrafter>(options.ngram);
+  if (kind == "ngram") return std::make_unique<drafter::NgramDrafter>(drafter::NgramOptions{});
   TLT_CHECK(kind == "eagle", "no drafter ", kind);
   if (!network) return nullptr;
   return std::make_unique<drafter::EagleDrafter>(network, options.eagle.drafter);

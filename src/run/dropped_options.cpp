@@ -8,10 +8,27 @@
 namespace tlt::run {
 namespace {
 
+constexpr std::string_view kGenerateOnly =
+    "the responses could not be trained on otherwise; tlt generate has --accept-threshold-single "
+    "and --accept-threshold-acc";
 constexpr std::string_view kOnlyLr =
     "set speculative.train.optim.lr or speculative.train.optim.lr_scheduler_type";
 
 constexpr DroppedOption kDropped[] = {
+    {"rollout.prefill_chunk", "512", "set rollout.max_num_batched_tokens"},
+    {"speculative.accept_threshold_single", "1.0", kGenerateOnly},
+    {"speculative.accept_threshold_acc", "1.0", kGenerateOnly},
+    {"speculative.eagle.window", "128", ""},
+    {"speculative.suffix.min_match", "1", ""},
+    {"speculative.suffix.min_probability", "0.05", ""},
+    {"speculative.suffix.history", "16", "set speculative.suffix.memory_bytes"},
+    {"speculative.ngram.branch_length", "18", ""},
+    {"speculative.ngram.max_window", "12", ""},
+    {"speculative.ngram.min_window", "1", ""},
+    {"speculative.ngram.max_breadth", "10", ""},
+    {"speculative.ngram.min_breadth", "1", ""},
+    {"speculative.ngram.mode", "\"bfs\"", ""},
+    {"speculative.ngram.nodes", "10000000", ""},
     {"speculative.train.hidden_weight", "1.0", "set speculative.train.logits_weight"},
     {"speculative.train.pass_decay", "0.8", ""},
     {"speculative.train.loss_positions", "\"response\"", ""},

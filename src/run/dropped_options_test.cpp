@@ -62,6 +62,13 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
   auto& speculative = options.speculative;
   auto& [trainer, warmup, spot] = speculative.train;
   const std::pair<std::string_view, OptionValue> constants[] = {
+      {"rollout.prefill_chunk", &options.rollout.engine.prefill_chunk},
+      {"speculative.accept_threshold_single", &speculative.accept_threshold_single},
+      {"speculative.accept_threshold_acc", &speculative.accept_threshold_acc},
+      {"speculative.eagle.window", &speculative.eagle.drafter.window},
+      {"speculative.suffix.min_match", &speculative.suffix.min_match},
+      {"speculative.suffix.min_probability", &speculative.suffix.min_probability},
+      {"speculative.suffix.history", &speculative.suffix.history},
       {"speculative.train.hidden_weight", &trainer.hidden_weight},
       {"speculative.train.pass_decay", &trainer.pass_decay},
       {"speculative.train.loss_positions", &trainer.loss_positions},

@@ -29,12 +29,6 @@ void RunOptions::check() const {
   data.check();
   rollout.check();
   speculative.check();
-  TLT_CHECK_INPUT(
-      !speculative.enable || speculative.is_lossless(), "speculative.accept_threshold_single is ",
-      speculative.accept_threshold_single, " and accept_threshold_acc ",
-      speculative.accept_threshold_acc,
-      ": such responses do not follow the policy's distribution and cannot be trained on; "
-      "leave both at 1");
   algorithm.check();
   trainer_options().check();
   reward.check();

@@ -104,7 +104,6 @@ void SpeculationOptions::check() const {
   }
   eagle.check();
   suffix.check();
-  ngram.check();
 }
 
 }  // namespace tlt::speculation

@@ -11,7 +11,6 @@
 
 #include "base/options.h"
 #include "drafter/eagle/eagle_drafter_options.h"
-#include "drafter/ngram/ngram_drafter.h"
 #include "drafter/strategy.h"
 #include "drafter/suffix/suffix_drafter.h"
 
@@ -73,11 +72,12 @@ struct SpeculationOptions {
   std::string gate = "learned";
   int64_t bs_threshold = 32;
   std::string accept_rule = "coupled";
-  double accept_threshold_single = 1;
-  double accept_threshold_acc = 1;
+  // target_only; flags of tlt generate, not options: below 1 the responses are no longer the model's
+  // own and cannot be trained on.
+  double accept_threshold_single = 1;  // a draft token at least this probable is accepted
+  double accept_threshold_acc = 1;     // divisor of the probability that draft tokens must reach
   EagleOptions eagle;
   drafter::SuffixOptions suffix;
-  drafter::NgramOptions ngram;
 
   void visit(auto& v) {
     v(enable, "enable", Affects::kSpeed, "Speculative decoding of the rollouts.");
@@ -94,24 +94,14 @@ struct SpeculationOptions {
       "coupled: a draft token is accepted when it is the token that would have been sampled "
       "without speculation; target_only: FastRL's and SGLang's rule, which preserves the "
       "distribution, not the sampled tokens.");
-    v(accept_threshold_single, "accept_threshold_single", Affects::kResults,
-      "target_only: a draft token at least this probable is accepted; below 1 the responses are no "
-      "longer the model's own, and training refuses it.");
-    v(accept_threshold_acc, "accept_threshold_acc", Affects::kResults,
-      "target_only: divisor of the probability that draft tokens must reach; below 1 as above.");
     v.group("eagle", eagle);
     v.group("suffix", suffix);
-    v.group("ngram", ngram);
   }
 
   // InputError names the option and what is accepted.
   void check() const;
 
   bool is_coupled() const { return accept_rule == "coupled"; }
-  // The responses have the model's distribution.
-  bool is_lossless() const {
-    return is_coupled() || (accept_threshold_single == 1 && accept_threshold_acc == 1);
-  }
 };
 
 }  // namespace tlt::speculation

@@ -32,8 +32,7 @@ const std::map<std::string, std::string> kOther = {
     {"data.val_batch_size", "3"},
     {"rollout.max_num_seqs", "5"},
     {"rollout.kv_memory_bytes", "600000"},
-    {"rollout.max_num_batched_tokens", "256"},
-    {"rollout.prefill_chunk", "3"},
+    {"rollout.max_num_batched_tokens", "64"},
     {"speculative.enable", "false"},
     {"speculative.drafters", "[\"ngram\",\"suffix\"]"},
     {"speculative.gate", "paper"},
@@ -48,22 +47,11 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.eagle.mab_epsilon", "0.7"},
     {"speculative.eagle.mab_reward", "stable"},
     {"speculative.eagle.adaptive_configs", "[\"5_3_11\"]"},
-    {"speculative.eagle.window", "9"},
     {"speculative.eagle.kv_memory_bytes", "100000"},
     {"speculative.eagle.prompt_memory_bytes", "0"},
     {"speculative.eagle.draft_vocab_size", "50"},
     {"speculative.eagle.common_random_numbers", "false"},
-    {"speculative.suffix.min_match", "3"},
-    {"speculative.suffix.min_probability", "0.3"},
-    {"speculative.suffix.history", "0"},
     {"speculative.suffix.memory_bytes", "10000"},
-    {"speculative.ngram.branch_length", "14"},
-    {"speculative.ngram.max_window", "3"},
-    {"speculative.ngram.min_window", "2"},
-    {"speculative.ngram.max_breadth", "3"},
-    {"speculative.ngram.min_breadth", "2"},
-    {"speculative.ngram.mode", "prob"},
-    {"speculative.ngram.nodes", "1000"},
     {"speculative.train.enable_drafter_training", "false"},
     {"speculative.train.min_workers_for_training", "2"},
     {"speculative.train.trigger", "interval"},
@@ -84,6 +72,7 @@ const std::map<std::string, std::string> kOther = {
 // tokens, so that option has an effect only with folders of tlt draft
 // (speculation_never_changes_tokens covers them).
 const std::map<std::string, std::string> kNeeds = {
+    {"rollout.max_num_batched_tokens", "rollout.max_num_seqs"},
     {"speculative.eagle.draft_vocab_size", "speculative.train.enable_drafter_training"}};
 
 // With these another part of the program runs, and options of the replaced part have no effect.

@@ -35,7 +35,9 @@ EagleDrafter::EagleDrafter(const drafter::DraftNetwork& network, const EagleDraf
       columns_(network.feature_columns()),
       hidden_(network.config().hidden),
       cache_(network.device(), network.kv_shape(), options.kv_memory_bytes),
-      activations_(network, kRows) {}
+      activations_(network, kRows) {
+  TLT_CHECK(options.window >= 1, "window is ", options.window);
+}
 
 // Adds the sequence when it is new.
 EagleDrafter::Sequence& EagleDrafter::find(SequenceId id) {

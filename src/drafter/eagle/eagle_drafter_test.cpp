@@ -700,7 +700,7 @@ TEST_P(EagleDrafterTest, InvalidInputsThrow) {
   texts_.at({0, 0}).response.pop_back();
   EXPECT_THROW(propose(drafter, {{{0, 0}, {3, 2, 4}}}), Error) << "a state without its token";
   EXPECT_THROW(EagleDrafter(*network_, options(32, 0)), InputError);
-  EXPECT_THROW(EagleDrafter(*network_, options(0)), InputError);
+  EXPECT_THROW(EagleDrafter(*network_, options(0)), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, EagleDrafterTest,

@@ -17,18 +17,13 @@ using Node = NgramTrie::Node;
 }  // namespace
 
 void NgramOptions::check() const {
-  TLT_CHECK_INPUT(branch_length >= 2 && branch_length <= kLongestBranch, "branch_length is ",
-                  branch_length, "; give a number from 2 to ", kLongestBranch);
-  TLT_CHECK_INPUT(max_window >= 1 && max_window < branch_length, "max_window is ", max_window,
-                  "; give a number from 1 to branch_length - 1, ", branch_length - 1);
-  TLT_CHECK_INPUT(min_window >= 1 && min_window <= max_window, "min_window is ", min_window,
-                  "; give a number from 1 to max_window, ", max_window);
-  TLT_CHECK_INPUT(min_breadth >= 1, "min_breadth is ", min_breadth, "; give 1 or more");
-  TLT_CHECK_INPUT(max_breadth >= min_breadth && max_breadth <= 1000, "max_breadth is ", max_breadth,
-                  "; give a number from min_breadth, ", min_breadth, ", to 1000");
-  TLT_CHECK_INPUT(mode == "bfs" || mode == "prob", "mode is \"", mode, "\"; give bfs or prob");
-  TLT_CHECK_INPUT(nodes >= kFewestNodes && nodes < INT32_MAX, "nodes is ", nodes,
-                  "; give a number from ", kFewestNodes, " to ", INT32_MAX - 1);
+  TLT_CHECK(branch_length >= 2 && branch_length <= kLongestBranch, "branch_length ", branch_length);
+  TLT_CHECK(1 <= min_window && min_window <= max_window && max_window < branch_length, "windows ",
+            min_window, " to ", max_window, ", branch_length ", branch_length);
+  TLT_CHECK(1 <= min_breadth && min_breadth <= max_breadth, "breadths ", min_breadth, " to ",
+            max_breadth);
+  TLT_CHECK(mode == "bfs" || mode == "prob", "mode ", mode);
+  TLT_CHECK(nodes >= kFewestNodes && nodes < INT32_MAX, "nodes ", nodes);
 }
 
 NgramDrafter::NgramDrafter(const NgramOptions& options)

@@ -20,37 +20,21 @@
 #include <string>
 #include <vector>
 
-#include "base/options.h"
 #include "drafter/drafter.h"
 #include "drafter/ngram/ngram_trie.h"
 
 namespace tlt::drafter {
 
+// FastRL's defaults, which are SGLang's; not options, so that its figures are comparable.
 struct NgramOptions {
-  int64_t branch_length = 18;
-  int64_t max_window = 12;
-  int64_t min_window = 1;
-  int64_t max_breadth = 10;
-  int64_t min_breadth = 1;
-  std::string mode = "bfs";
-  int64_t nodes = 10'000'000;
+  int64_t branch_length = 18;  // longest n-gram remembered, in tokens
+  int64_t max_window = 12;     // longest suffix of a text that is looked up, in tokens
+  int64_t min_window = 1;      // shortest one
+  int64_t max_breadth = 10;    // continuations followed after the shortest match, or weighed (prob)
+  int64_t min_breadth = 1;     // continuations followed after the longest match
+  std::string mode = "bfs";    // the latest continuations, level by level; prob: the most frequent
+  int64_t nodes = 10'000'000;  // n-grams in the trie, 450 MB when full; the oldest are evicted
 
-  void visit(auto& v) {
-    v(branch_length, "branch_length", Affects::kSpeed, "Longest n-gram remembered, in tokens.");
-    v(max_window, "max_window", Affects::kSpeed,
-      "Longest suffix of a text that is looked up, in tokens.");
-    v(min_window, "min_window", Affects::kSpeed, "Shortest suffix that is looked up.");
-    v(max_breadth, "max_breadth", Affects::kSpeed,
-      "Continuations followed after the shortest match (bfs), or weighed (prob).");
-    v(min_breadth, "min_breadth", Affects::kSpeed,
-      "Continuations followed after the longest match (bfs).");
-    v(mode, "mode", Affects::kSpeed,
-      "bfs: the latest continuations, level by level; prob: the most frequent ones.");
-    v(nodes, "nodes", Affects::kSpeed,
-      "Largest number of n-grams in the trie, about 45 bytes each; the oldest are evicted.");
-  }
-
-  // InputError names the field and what is accepted.
   void check() const;
 };
 

@@ -10,7 +10,6 @@ namespace {
 
 constexpr float kPresentWeight = 1;
 constexpr float kOlderWeight = 0.5f;
-constexpr int64_t kLongestMinMatch = 16;
 constexpr int64_t kMostIndexBytes = 112;  // per token, right after all vectors have doubled
 
 void add_text(SuffixIndex& index, std::span<const int32_t> before, std::span<const int32_t> tokens,
@@ -22,14 +21,7 @@ void add_text(SuffixIndex& index, std::span<const int32_t> before, std::span<con
 
 }  // namespace
 
-// The conditions are false for NaN.
 void SuffixOptions::check() const {
-  TLT_CHECK_INPUT(min_match >= 1 && min_match <= kLongestMinMatch, "min_match is ", min_match,
-                  "; give a number from 1 to ", kLongestMinMatch);
-  TLT_CHECK_INPUT(min_probability > 0 && min_probability < 1, "min_probability is ",
-                  min_probability, "; give a number between 0 and 1 such as 0.05");
-  TLT_CHECK_INPUT(history >= 0 && history <= INT32_MAX, "history is ", history,
-                  "; give 0 (none) or a number of responses such as 16");
   TLT_CHECK_INPUT(memory_bytes >= 0, "memory_bytes is ", memory_bytes,
                   "; give 0 (no history) or a number of bytes such as 268435456");
 }
