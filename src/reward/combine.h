@@ -44,10 +44,7 @@ class WeightedReward : public Reward {
 class SourceReward : public Reward {
  public:
   SourceReward(const RewardOptions& options, Gsm8kMethod gsm8k_method, MathMethod math_method)
-      : gsm8k_(gsm8k_method),
-        math_(math_method),
-        code_(options.code, options.timeout_seconds),
-        countdown_(options.countdown_format_score) {}
+      : gsm8k_(gsm8k_method), math_(math_method), code_(options.code, options.timeout_seconds) {}
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;

@@ -110,11 +110,13 @@ bool solves(const CountdownTask& problem, std::string_view text) {
   return expression->numbers == problem.numbers;
 }
 
+constexpr double kFormatScore = 0.1;  // of a wrong <answer>; TinyZero's
+
 RewardResult CountdownReward::score(const RewardInput& input) const {
   const CountdownTask problem = countdown_task(input);
   const auto answer = try_last_answer(input.response);
   if (!answer) return {};
-  return {.score = solves(problem, trimmed(*answer)) ? 1.0 : format_score_};
+  return {.score = solves(problem, trimmed(*answer)) ? 1.0 : kFormatScore};
 }
 
 RewardResult CountdownTraceReward::score(const RewardInput& input) const {

@@ -27,20 +27,15 @@ CountdownTask countdown_task(const RewardInput& row);
 // Whether `text` has exactly the problem's numbers, each once, and the exact value of the target.
 bool solves(const CountdownTask& problem, std::string_view text);
 
-// TinyZero's: the last `<answer>` of the last line; 1 if it solves the problem, `format_score` if
-// it does not, 0 if there is none. TinyZero's eval() also accepts `**`, `//` and decimals; here
+// TinyZero's: the last `<answer>` of the last line; 1 if it solves the problem, 0.1 if it does not,
+// 0 if there is none. TinyZero's eval() also accepts `**`, `//` and decimals; here
 // they solve nothing, because `9**9**9` hangs and `1.5` passes for the numbers 1 and 5.
 class CountdownReward : public Reward {
  public:
-  explicit CountdownReward(double format_score) : format_score_(format_score) {}
-
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override { countdown_task(row); }
   RewardNeeds needs() const override { return {}; }  // extra_info may have the problem
   std::string name() const override { return "countdown"; }
-
- private:
-  const double format_score_;
 };
 
 // The demo's: 1 if the raw response ends in `</think><answer>EXPRESSION</answer><eos>`, has no

@@ -100,9 +100,7 @@ TEST(CountdownTraceTest, MissingRawResponseIsAnErrorNotZero) {
 }
 
 double countdown_score(std::string_view response, std::string_view ground_truth = "3,4,6:13") {
-  return CountdownReward(/*format_score=*/0.1)
-      .score({.response = response, .ground_truth = ground_truth})
-      .score;
+  return CountdownReward().score({.response = response, .ground_truth = ground_truth}).score;
 }
 
 TEST(CountdownTest, ScoresMatchTinyZero) {
@@ -160,7 +158,7 @@ TEST(CountdownProblemTest, IsReadFromTextJsonOrExtraInfo) {
 
 TEST(CountdownProblemTest, RowWithoutProblemIsAnError) {
   const nlohmann::ordered_json info = {{"target", 24}};
-  EXPECT_THROW(CountdownReward(0.1).check_row({.extra_info = &info}), InputError);
+  EXPECT_THROW(CountdownReward().check_row({.extra_info = &info}), InputError);
   for (const std::string_view text :
        {"", "3,4,6", ":24", "3,,4:24", "3,4,:24", "3,4:", "a,4:24", "3 4:24", "3,4,6:24<think>",
         "{", "{}", R"({"numbers": [], "target": 1})", R"({"numbers": [1.5], "target": 1})",

@@ -33,15 +33,14 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
   }
   if (name == "gsm8k") return std::make_unique<Gsm8kReward>(gsm8k_method(options));
   if (name == "math") return std::make_unique<MathReward>(math_method(options));
-  if (name == "countdown") return std::make_unique<CountdownReward>(options.countdown_format_score);
+  if (name == "countdown") return std::make_unique<CountdownReward>();
   if (name == "countdown_trace") return std::make_unique<CountdownTraceReward>();
   if (name == "exact") return std::make_unique<ExactReward>();
   if (name == "length")
     return std::make_unique<LengthReward>(options.overlong_buffer.len,
                                           options.overlong_buffer.penalty_factor);
   if (name == "repetition")
-    return std::make_unique<RepetitionReward>(options.repetition.ngram_size,
-                                              options.repetition.max_penalty);
+    return std::make_unique<RepetitionReward>(options.repetition.ngram_size);
   if (name == "code") return std::make_unique<CodeReward>(options.code, options.timeout_seconds);
   if (name == "command") {
     return std::make_unique<CommandReward>(options.command, options.timeout_seconds);
@@ -95,12 +94,10 @@ void RewardOptions::check() const {
   TLT_CHECK_INPUT(overlong_buffer.len >= 1 && overlong_buffer.penalty_factor >= 0,
                   "reward.overlong_buffer has len ", overlong_buffer.len, " and penalty_factor ",
                   overlong_buffer.penalty_factor, "; use at least 1 and at least 0");
-  TLT_CHECK_INPUT(repetition.ngram_size >= 1 && repetition.max_penalty >= 0,
-                  "reward.repetition has ngram_size ", repetition.ngram_size, " and max_penalty ",
-                  repetition.max_penalty, "; use at least 1 and at least 0");
-  TLT_CHECK_INPUT(
-      std::isfinite(countdown_format_score) && std::isfinite(failed_score),
-      "reward.countdown_format_score and reward.failed_score must be finite; give finite numbers");
+  TLT_CHECK_INPUT(repetition.ngram_size >= 1, "reward.repetition.ngram_size is ",
+                  repetition.ngram_size, "; use at least 1");
+  TLT_CHECK_INPUT(std::isfinite(failed_score), "reward.failed_score is ", failed_score,
+                  "; give a finite number");
   TLT_CHECK_INPUT(timeout_seconds > 0 && timeout_seconds <= kMaxTimeoutSeconds,
                   "reward.timeout_seconds is ", timeout_seconds,
                   "; use a number above 0 and up to ", kMaxTimeoutSeconds);

@@ -45,13 +45,10 @@ struct OverlongOptions {
 
 struct RepetitionOptions {
   int64_t ngram_size = 3;
-  double max_penalty = 1;
 
   void visit(auto& v) {
     v(ngram_size, "ngram_size", Affects::kResults,
       "Size of the word n-grams that the reward repetition compares.");
-    v(max_penalty, "max_penalty", Affects::kResults,
-      "Penalty of the reward repetition for a response of repetitions only.");
   }
 };
 
@@ -75,7 +72,6 @@ struct RewardOptions {
   std::vector<double> weights;
   std::string gsm8k_method = "strict";
   std::string math_method = "flexible";
-  double countdown_format_score = 0.1;
   std::string regex;
   // TRL's think_format_reward.
   std::string format = R"((?s)\A<think>(?!.*<think>).*?</think>)";
@@ -98,8 +94,6 @@ struct RewardOptions {
     v(math_method, "math_method", Affects::kResults,
       "strict: the content of the last \\boxed{}; flexible: without one, the text after \"answer "
       "is\", the last formula or the last number.");
-    v(countdown_format_score, "countdown_format_score", Affects::kResults,
-      "Score of a countdown response with an <answer> that is wrong.");
     v(regex, "regex", Affects::kResults,
       "PCRE2 pattern of the reward regex; its first group, if any, must equal the ground truth.");
     v(format, "format", Affects::kResults,

@@ -26,11 +26,10 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   std::vector<std::string> names;
   for (const OptionRef& ref : refs) names.push_back(ref.name);
   EXPECT_EQ(names, (std::vector<std::string>{
-                       "functions", "weights", "gsm8k_method", "math_method",
-                       "countdown_format_score", "regex", "format", "command", "code.partial",
-                       "code.test_seconds", "code.memory_megabytes", "overlong_buffer.len",
-                       "overlong_buffer.penalty_factor", "repetition.ngram_size",
-                       "repetition.max_penalty", "failed_score", "timeout_seconds", "threads"}));
+                       "functions", "weights", "gsm8k_method", "math_method", "regex", "format",
+                       "command", "code.partial", "code.test_seconds", "code.memory_megabytes",
+                       "overlong_buffer.len", "overlong_buffer.penalty_factor",
+                       "repetition.ngram_size", "failed_score", "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
   apply_override(refs, "weights=[1.0, 0.5]");
   EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");
@@ -59,7 +58,6 @@ TEST(RewardOptionsTest, InvalidOptionsAreInputErrors) {
       [](O& o) { o.functions = {"command"}; },
       [](O& o) { o.command = "cat"; },
       [](O& o) { o.failed_score = INFINITY; },
-      [](O& o) { o.countdown_format_score = NAN; },
       [](O& o) { o.timeout_seconds = 0; },
       [](O& o) { o.timeout_seconds = NAN; },
       [](O& o) { o.timeout_seconds = 1e12; },
@@ -85,7 +83,7 @@ TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
   }
 }
 
-TEST(RewardOptionsTest, MethodAndFormatScoreAreUsed) {
+TEST(RewardOptionsTest, MethodIsUsed) {
   const RewardInput text{.response = "it is 42", .ground_truth = "42"};
   const auto gsm8k = [&](const std::string& method) {
     return make_reward(
@@ -93,10 +91,6 @@ TEST(RewardOptionsTest, MethodAndFormatScoreAreUsed) {
   };
   EXPECT_EQ(gsm8k("strict")->score(text).score, 0);
   EXPECT_EQ(gsm8k("flexible")->score(text).score, 1);
-  const auto countdown = make_reward(
-      with([](RewardOptions& o) { o.functions = {"countdown"}, o.countdown_format_score = 0.25; }));
-  EXPECT_EQ(countdown->score({.response = "<answer>1</answer>", .ground_truth = "3,4:7"}).score,
-            0.25);
 }
 
 TEST(WeightedRewardTest, SumsItsPartsAndReportsThem) {

@@ -54,7 +54,7 @@ RewardResult RepetitionReward::score(const RewardInput& input) const {
   const size_t all = words.size() - n + 1;
   for (size_t i = 0; i < all; ++i) distinct.insert(i);
   const double repeated = 1 - static_cast<double>(distinct.size()) / static_cast<double>(all);
-  return {.score = repeated > 0 ? -penalty_ * repeated : 0};
+  return {.score = repeated > 0 ? -repeated : 0};
 }
 
 }  // namespace tlt::reward

@@ -26,11 +26,11 @@ class LengthReward : public Reward {
   const double penalty_;
 };
 
-// -penalty times the share of word n-grams that occurred earlier in the response (Open-R1's
+// Minus the share of word n-grams that occurred earlier in the response (Open-R1's
 // repetition penalty). Words are separated by white space and compared in lower case.
 class RepetitionReward : public Reward {
  public:
-  RepetitionReward(int64_t words, double penalty) : words_(words), penalty_(penalty) {}
+  explicit RepetitionReward(int64_t words) : words_(words) {}
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput&) const override {}
@@ -39,7 +39,6 @@ class RepetitionReward : public Reward {
 
  private:
   const int64_t words_;
-  const double penalty_;
 };
 
 }  // namespace tlt::reward

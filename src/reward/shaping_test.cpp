@@ -27,7 +27,7 @@ TEST(LengthRewardTest, BufferLongerThanAResponseIsAnError) {
 }
 
 double repetition(std::string_view text, int64_t words = 2) {
-  return RepetitionReward(words, /*penalty=*/1).score({.response = text}).score;
+  return RepetitionReward(words).score({.response = text}).score;
 }
 
 TEST(RepetitionRewardTest, ShareOfRepeatedNgrams) {

@@ -259,9 +259,6 @@ TEST(AdvantagesTest, UnknownValuesAreRefusedByName) {
   };
   EXPECT_THAT(refusal(with("gae")), HasSubstr("opo, gpg, reinforce_plus_plus or "));
   run::AlgorithmOptions options;
-  options.kl_ctrl.type = "adaptive";
-  EXPECT_THAT(refusal(options), HasSubstr("algorithm.kl_ctrl.type is 'adaptive'"));
-  options = {};
   options.gamma = 0;
   EXPECT_THAT(refusal(options), HasSubstr("algorithm.gamma is 0"));
   options = {};

@@ -37,8 +37,6 @@ void AlgorithmOptions::check() const {
   TLT_CHECK_INPUT(gamma > 0 && gamma <= 1, "algorithm.gamma is ", gamma,
                   "; use a number above 0, at most 1");
   train::parse_kl_type(kl_penalty, "algorithm.kl_penalty");
-  TLT_CHECK_INPUT(kl_ctrl.type == "fixed", "algorithm.kl_ctrl.type is '", kl_ctrl.type,
-                  "'; only fixed is supported");
   TLT_CHECK_INPUT(kl_ctrl.kl_coef >= 0, "algorithm.kl_ctrl.kl_coef is ", kl_ctrl.kl_coef,
                   "; use 0 or more");
   filter_groups.check();

@@ -33,11 +33,9 @@ struct FilterGroupsOptions {
 };
 
 struct KlControlOptions {
-  std::string type = "fixed";
   double kl_coef = 0.001;
 
   void visit(auto& v) {
-    v(type, "type", Affects::kResults, "fixed: kl_coef is constant.");
     v(kl_coef, "kl_coef", Affects::kResults, "Weight of the KL divergence in the reward.");
   }
 };

@@ -44,6 +44,10 @@ constexpr DroppedOption kDropped[] = {
     {"speculative.train.slice_milliseconds", "50.0", ""},
     {"speculative.train.window", "512", "set speculative.train.step_tokens"},
     {"speculative.train.publish_margin", "0.02", ""},
+    {"actor.optim.eps", "1e-08", ""},
+    {"algorithm.kl_ctrl.type", "\"fixed\"", "set algorithm.kl_ctrl.kl_coef"},
+    {"reward.countdown_format_score", "0.1", ""},
+    {"reward.repetition.max_penalty", "1.0", "set the weight of repetition in reward.weights"},
 };
 
 const DroppedOption* find(std::string_view name) {

@@ -83,7 +83,8 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.train.val_steps", &warmup.val_steps},
       {"speculative.train.slice_milliseconds", &spot.slice_milliseconds},
       {"speculative.train.window", &spot.window},
-      {"speculative.train.publish_margin", &spot.publish_margin}};
+      {"speculative.train.publish_margin", &spot.publish_margin},
+      {"actor.optim.eps", &options.actor.optim.eps}};
   for (const auto& [name, value] : constants)
     EXPECT_THAT(dropped_option(name), HasSubstr("it is always " + to_text(value) + " now")) << name;
 }

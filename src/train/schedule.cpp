@@ -21,7 +21,6 @@ void OptimOptions::check() const {
   for (const double beta : betas)
     TLT_CHECK_INPUT(beta >= 0 && beta < 1, where, ".betas has ", beta,
                     "; use numbers from 0 to below 1");
-  TLT_CHECK_INPUT(eps > 0, where, ".eps is ", eps, "; use a number above 0");
   check_range("weight_decay", weight_decay, 0, 1e6);
   check_range("clip_grad", clip_grad, 0, 1e30);
   check_range("lr_warmup_steps_ratio", lr_warmup_steps_ratio, 0, 1);

@@ -14,7 +14,7 @@ namespace tlt::train {
 struct OptimOptions {
   double lr = 1e-6;
   std::vector<double> betas = {0.9, 0.999};
-  double eps = 1e-8;
+  double eps = 1e-8;  // not an option: every RL trainer's, and too small to have an effect
   double weight_decay = 0.01;
   double clip_grad = 1.0;
   std::string lr_scheduler_type = "constant";
@@ -25,7 +25,6 @@ struct OptimOptions {
   void visit(auto& v) {
     v(lr, "lr", Affects::kResults, "Learning rate.");
     v(betas, "betas", Affects::kResults, "AdamW's decay rates of the two moments.");
-    v(eps, "eps", Affects::kResults, "AdamW's epsilon.");
     v(weight_decay, "weight_decay", Affects::kResults,
       "Weight decay of matrices and embeddings; norms and biases have none.");
     v(clip_grad, "clip_grad", Affects::kResults,
