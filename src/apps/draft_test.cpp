@@ -94,20 +94,9 @@ TEST_F(DraftTest, ResumesBitIdentically) {
 
 TEST_F(DraftTest, SignalLeavesAResumableRun) {
   expect_success("whole", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
-  const auto arguments =
-      words("stopped", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
-  std::vector<std::string> texts = {TLT_PROGRAM};
-  texts.insert(texts.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& text : texts) argv.push_back(text.data());
-  argv.push_back(nullptr);
   const std::string log = folder("log");
-  const pid_t pid = fork();
-  if (pid == 0) {
-    redirect(log, O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
+  tests::Program program(
+      words("stopped", {"trainer.total_training_steps=60", "trainer.save_freq=20"}), log);
   const auto lines = [&] {
     const std::string path = folder("stopped") + "/metrics.jsonl";
     if (!fs::exists(path)) return std::ptrdiff_t{0};
@@ -116,10 +105,8 @@ TEST_F(DraftTest, SignalLeavesAResumableRun) {
   };
   for (int i = 0; i < 30000 && lines() < 5; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  kill(pid, SIGINT);
-  int status = 0;
-  ASSERT_EQ(waitpid(pid, &status, 0), pid);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGINT) << read_file(log, 1 << 26);
+  program.send(SIGINT);
+  EXPECT_EQ(program.wait(), 128 + SIGINT) << program.output();
   const auto after = lines();
   EXPECT_GE(after, 5);
   EXPECT_LT(after, 61) << "the run was not stopped";

@@ -6,10 +6,10 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "base/test_folder.h"
 #include "drafter/eagle/draft_eagle3.h"
 #include "drafter/files/draft_folder.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test_folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace tlt::drafter {

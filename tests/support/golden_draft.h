@@ -16,7 +16,7 @@
 #include "drafter_training/draft_sample.h"
 #include "tests/support/golden_batch.h"
 
-namespace tlt::spot {
+namespace tlt::drafter_training {
 
 using train::golden_model;
 
@@ -79,4 +79,4 @@ inline std::vector<DraftSample> golden_draft_samples(const nlohmann::json& golde
   return samples;
 }
 
-}  // namespace tlt::spot
+}  // namespace tlt::drafter_training

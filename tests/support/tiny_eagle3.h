@@ -13,7 +13,7 @@
 #include "model/tape.h"
 #include "tests/support/tiny_model.h"
 
-namespace tlt::spot {
+namespace tlt::drafter_training {
 
 // A target with three layers, and a draft model whose LM head has most of its tokens.
 struct Eagle3Drafter {
@@ -55,4 +55,4 @@ struct Eagle3Drafter {
   drafter::Eagle3Network network;
 };
 
-}  // namespace tlt::spot
+}  // namespace tlt::drafter_training
