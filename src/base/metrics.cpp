@@ -23,7 +23,7 @@ constexpr int64_t kMaxMetricsBytes = int64_t{4} << 30;
 std::string kept_lines(const std::string& text, int64_t last_step) {
   std::string kept;
   size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+  for (size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const std::string_view line(text.data() + begin, end - begin + 1);
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;

@@ -47,8 +47,8 @@ struct Alphabet {
 };
 
 const Alphabet& alphabet() {
-  static const Alphabet kAlphabet;
-  return kAlphabet;
+  static const Alphabet instance;
+  return instance;
 }
 
 }  // namespace

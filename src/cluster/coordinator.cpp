@@ -90,6 +90,14 @@ std::vector<WorkerCommand> Coordinator::on(const Event& event, double now) {
     begin_step(event.step, round_robin(event.group, static_cast<int>(workers_.size())));
   TLT_CHECK(event.step == step_, "worker ", event.worker, " is in step ", event.step, ", not in ",
             step_);
+  apply(event, out);
+  settle(out);
+  if (event.kind == Event::Kind::kTake && worker.requesting)
+    say(WorkerCommand::Kind::kNoWork, event.worker, -1, out);
+  return out;
+}
+
+void Coordinator::apply(const Event& event, Commands& out) {
   switch (event.kind) {
     case Event::Kind::kBegin:
       TLT_CHECK(event.group == first_migration_, "worker ", event.worker, " begins step ", step_,
@@ -109,7 +117,8 @@ std::vector<WorkerCommand> Coordinator::on(const Event& event, double now) {
       done(event.worker, event.group, out);
       break;
     case Event::Kind::kLoad:
-      if (!worker.running.empty()) worker.load = event.load;
+      if (Worker& worker = workers_[event.worker]; !worker.running.empty())
+        worker.load = event.load;
       break;
     case Event::Kind::kMigrated:
       migrated(event.worker, event.migration, out);
@@ -117,10 +126,6 @@ std::vector<WorkerCommand> Coordinator::on(const Event& event, double now) {
     case Event::Kind::kHeartbeat:
       break;
   }
-  settle(out);
-  if (event.kind == Event::Kind::kTake && worker.requesting)
-    say(WorkerCommand::Kind::kNoWork, event.worker, -1, out);
-  return out;
 }
 
 std::vector<WorkerCommand> Coordinator::tick(double now) {

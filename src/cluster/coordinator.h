@@ -106,6 +106,7 @@ class Coordinator {
   };
   using Commands = std::vector<WorkerCommand>;
 
+  void apply(const Event& event, Commands& out);  // of the current step
   void join(int worker, Commands& out);
   void take(int worker);
   void started(int worker, int64_t group);

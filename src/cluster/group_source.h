@@ -56,6 +56,7 @@ class GroupSource {
   // them, between two engine steps. False again once nothing is left.
   [[nodiscard]] virtual bool should_migrate() { return false; }
   // Ends the groups taken here, except for what `migration` holds. REQUIRES: should_migrate().
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): sources that send it move from it.
   virtual void move(std::string /*migration*/) {}
 
   // True if every group of the step is done, on all workers. Throws Error if the coordinator is

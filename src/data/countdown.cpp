@@ -89,8 +89,8 @@ class ReachTables {
 };
 
 const ReachTables& reach_tables() {
-  static const ReachTables kTables;
-  return kTables;
+  static const ReachTables tables;
+  return tables;
 }
 
 std::string join(std::span<const uint8_t> numbers) {

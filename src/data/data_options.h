@@ -51,6 +51,7 @@ struct DataOptions {
   std::string messages_key = "messages";
   std::vector<std::string> loss_weights;
 
+  // NOLINTNEXTLINE(readability-function-size): a list.
   void visit(auto& v) {
     v(train_files, "train_files", Affects::kResults,
       "Files to train on (.parquet, .jsonl, .json), folders of them, patterns (shards/*.parquet), "

@@ -80,6 +80,7 @@ const Array& as(const arrow::Array& array) {
   return static_cast<const Array&>(array);
 }
 
+// NOLINTNEXTLINE(readability-function-size): a list of types.
 Json value_of(const arrow::Array& array, int64_t i) {
   if (array.IsNull(i)) return nullptr;
   switch (array.type_id()) {

@@ -41,7 +41,7 @@ std::string shown(const Json& value) {
   return text.size() <= kLongest ? text : std::string("a ") + value.type_name();
 }
 
-std::string or_else(std::string field, const std::string& usual) {
+const std::string& or_else(const std::string& field, const std::string& usual) {
   return field.empty() ? usual : field;
 }
 

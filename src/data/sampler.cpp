@@ -17,7 +17,7 @@ constexpr uint32_t kPartPurpose = 0xDA7A0005;
 
 }  // namespace
 
-Sampler::Sampler(std::vector<SamplerPart> parts, bool shuffle, int64_t seed)
+Sampler::Sampler(const std::vector<SamplerPart>& parts, bool shuffle, int64_t seed)
     : shuffle_(shuffle), seed_(seed) {
   double most = 0;
   for (const SamplerPart& part : parts) most = std::max(most, part.size > 0 ? part.weight : 0);

@@ -35,7 +35,7 @@ struct SamplerPart {
 
 class Sampler {
  public:
-  Sampler(std::vector<SamplerPart> parts, bool shuffle, int64_t seed);
+  Sampler(const std::vector<SamplerPart>& parts, bool shuffle, int64_t seed);
   Sampler(int64_t size, bool shuffle, int64_t seed)
       : Sampler(std::vector<SamplerPart>{{.size = size}}, shuffle, seed) {}
 

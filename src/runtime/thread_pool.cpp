@@ -74,7 +74,7 @@ void ThreadPool::work(uint64_t state) {
   while (true) {
     run_bundle(bundles_ - static_cast<int64_t>(bundles_left(state)));
     state = state_.load(std::memory_order_acquire);
-    bool continues;
+    bool continues = false;
     do {
       continues = bundles_left(state) > 0;
     } while (!change(state - (continues ? kOneBundle : kOneBusy)));

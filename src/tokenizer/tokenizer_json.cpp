@@ -41,8 +41,8 @@ bool is_off(const SortedJson& object, const char* key) {
 }
 
 const SortedJson& part(const SortedJson& root, const char* key) {
-  static const SortedJson kNull;
-  return root.contains(key) ? root.at(key) : kNull;
+  static const SortedJson null;
+  return root.contains(key) ? root.at(key) : null;
 }
 
 [[noreturn]] void refuse(const std::string& component, const std::string& type,
