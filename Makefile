@@ -22,7 +22,7 @@ BUILD_JOBS := $(shell memory=$$(awk '/MemAvailable/ {print int($$2 / 1500000)}' 
                 echo $$(( memory < 1 ? 1 : memory < $(JOBS) ? memory : $(JOBS) )))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup program build test test-unit test-asan demo demo-model bench clean
+.PHONY: help setup program build test test-unit test-asan tidy demo demo-model bench clean
 
 help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
@@ -31,6 +31,7 @@ help:
 	@echo "make test        all tests, and the sanitized tests of the folders without torch"
 	@echo "make test-unit   the unit tests only"
 	@echo "make test-asan   the sanitized tests only (build-asan/)"
+	@echo "make tidy        clang-tidy on all sources: naming, sizes of functions, likely bugs"
 	@echo "make demo        the embedded task: recipes/demo.toml with two workers"
 	@echo "make demo-model  train models/demo from random weights (about half an hour)"
 	@echo "make bench       the CPU benchmarks, one JSON object per line"
@@ -68,6 +69,12 @@ test-asan: setup
 	@cmake --build build-asan -j $(BUILD_JOBS)
 	@tests/run.sh build-asan $(JOBS)
 
+# The static analyzer takes as long as all other checks: it runs at home.
+tidy:
+	@setup/setup.sh --tidy
+	$(call configure,tidy,build-tidy)
+	@tests/tidy.sh build-tidy $(JOBS) . $(if $(filter true,$(CI)),'--checks=-clang-analyzer-*')
+
 demo: program
 	@$(BUILD)/tlt train recipes/demo.toml --workers 2
 
@@ -81,4 +88,4 @@ bench: program
 	@$(BUILD)/tlt bench train --model models/demo
 
 clean:
-	rm -rf build build-asan build-tsan build-clang build-cuda build-files
+	rm -rf build build-asan build-tsan build-clang build-cuda build-files build-tidy

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda]: brings what the build needs. `make setup` calls it; a second run does nothing.
+# setup/setup.sh [--cuda] [--tidy]: brings what the build needs, and clang-tidy. `make setup` calls it; a second run
+# does nothing.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}
@@ -12,12 +13,14 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no
+cuda=no tidy=no
 lists=("$here/wheels.txt")
-if [ "${1:-}" = --cuda ]; then
-  cuda=yes
-  lists+=("$here/wheels-cuda.txt")
-fi
+for flag; do
+  case $flag in
+    --cuda) cuda=yes lists+=("$here/wheels-cuda.txt") ;;
+    --tidy) tidy=yes ;;
+  esac
+done
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
@@ -47,6 +50,7 @@ is_in_flint() {  # FLINT 3 (Debian 13, Ubuntu 24.04) contains Arb, which has no 
 debian_packages() {
   local wanted missing
   mapfile -t wanted < <(sed '/^#/d' "$here/debian-packages.txt")
+  [ $tidy = no ] || wanted+=(clang-tidy)
   [ ${#to_get[@]} -eq 0 ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"
