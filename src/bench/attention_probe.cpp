@@ -39,12 +39,13 @@ class Layer {
   }
 
   void forward() {
-    ops::attention(device_, shape_, batch_, qkv_, cache_.layer(0), out_, &lse_);
+    ops::attention(device_, {shape_, batch_, cache_.layer(0)}, qkv_, {out_, &lse_});
     out_.view(-1)[0].item();  // waits for a GPU
   }
   void backward() {
-    ops::attention_backward(device_, shape_, batch_, rope_, qkv_, qkv_, cache_.layer(0), out_, lse_,
-                            out_, d_qkv_);
+    ops::attention_backward(
+        device_, {shape_, batch_, cache_.layer(0)}, rope_,
+        {.qkv = qkv_, .raw_qkv = qkv_, .out = out_, .lse = lse_, .d_out = out_, .d_qkv = d_qkv_});
     d_qkv_.view(-1)[0].item();
   }
 

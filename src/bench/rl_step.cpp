@@ -34,7 +34,7 @@ RlStep::RlStep(const model::PolicyModel& policy, const StepShape& shape,
       clock_(clock),
       comm_(cluster::make_comm(cluster::Launch{}, {})),
       engine_(policy, engine),
-      trainer_(policy, {}, *comm_, steps, /*temperature=*/1.0) {}
+      trainer_(policy, {}, *comm_, {.total_steps = steps}) {}
 
 StepResult RlStep::run(uint32_t index) {
   StepResult result;

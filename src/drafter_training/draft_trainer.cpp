@@ -222,7 +222,7 @@ bool DraftTrainer::try_update(int64_t elements) {
 bool DraftTrainer::read_gradients(int64_t elements) {
   return train::walk(
       begun_.place, gradients_.tensors.size(), elements,
-      [&](size_t i) { return gradients_.tensors[i].numel(); }, [](size_t) { return train::kChunk; },
+      [&](size_t i) { return train::Extent{gradients_.tensors[i].numel()}; },
       [&](size_t i, int64_t first, int64_t last) {
         sum_.read(gradients_, i, first, last);
         const at::Tensor part = gradients_.tensors[i].view(-1).narrow(0, first, last - first);
@@ -233,7 +233,7 @@ bool DraftTrainer::read_gradients(int64_t elements) {
 bool DraftTrainer::clear_gradients(int64_t elements) {
   return train::walk(
       begun_.place, gradients_.tensors.size(), elements,
-      [&](size_t i) { return gradients_.tensors[i].numel(); }, [](size_t) { return train::kChunk; },
+      [&](size_t i) { return train::Extent{gradients_.tensors[i].numel()}; },
       [&](size_t i, int64_t first, int64_t last) {
         sum_.clear(i, first, last);
         gradients_.tensors[i].view(-1).narrow(0, first, last - first).zero_();

@@ -69,13 +69,12 @@ ops::RopeStore DecoderLayer::rope(const at::Tensor& cos_sin) const {
           .norm_epsilon = epsilon_};
 }
 
-void DecoderLayer::forward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
-                           const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
+void DecoderLayer::forward(const LayerRows& rows, const at::Tensor& x, LayerActivations& a,
                            at::Tensor& out, bool keep) const {
-  if (!input_norm.defined()) return forward_from(device, batch, cos_sin, x, x, cache, a, out, keep);
-  a.normed.resize(device, x.size(0), hidden_, type_);
-  ops::rms_norm(device, x, input_norm, epsilon_, a.normed.view());
-  forward_from(device, batch, cos_sin, a.normed.view(), x, cache, a, out, keep);
+  if (!input_norm.defined()) return forward_from(rows, {.input = x, .x = x}, a, out, keep);
+  a.normed.resize(rows.device, x.size(0), hidden_, type_);
+  ops::rms_norm(rows.device, x, input_norm, epsilon_, a.normed.view());
+  forward_from(rows, {.input = a.normed.view(), .x = x}, a, out, keep);
 }
 
 void DecoderLayer::project(const Device& device, const at::Tensor& input, LayerActivations& a,
@@ -105,45 +104,48 @@ void DecoderLayer::finish(const Device& device, const at::Tensor& x, LayerActiva
   ops::linear(device, a.gated.view(), down, out, {.residual = &a.middle.view()});
 }
 
-void DecoderLayer::forward_from(const Device& device, const ops::Batch& batch,
-                                const at::Tensor& cos_sin, const at::Tensor& input,
-                                const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
+void DecoderLayer::forward_from(const LayerRows& rows, const Input& from, LayerActivations& a,
                                 at::Tensor& out, bool keep) const {
-  project(device, input, a, keep);
-  ops::rope_and_attention(device, shape_, batch, rope(cos_sin), a.qkv.view(), cache,
-                          a.attended.view(), keep ? &a.lse.view() : nullptr);
-  finish(device, x, a, out);
+  project(rows.device, from.input, a, keep);
+  ops::rope_and_attention(rows.device, {shape_, rows.batch, rows.cache}, rope(rows.cos_sin),
+                          a.qkv.view(), {a.attended.view(), keep ? &a.lse.view() : nullptr});
+  finish(rows.device, from.x, a, out);
 }
 
-void DecoderLayer::backward(const Device& device, const ops::Batch& batch,
-                            const at::Tensor& cos_sin, const at::Tensor& x,
-                            const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
-                            at::Tensor& d, Gradients& gradients) const {
-  if (!input_norm.defined())
-    return backward_from(device, batch, cos_sin, x, cache, a, s, d, d, /*accumulate=*/true,
-                         gradients);
-  s.d_normed.resize(device, x.size(0), hidden_, type_);
-  backward_from(device, batch, cos_sin, a.normed.view(), cache, a, s, d, s.d_normed.view(),
-                /*accumulate=*/false, gradients);
-  ops::rms_norm_backward(device, s.d_normed.view(), x, input_norm, epsilon_, d,
-                         gradients.at(parameters.input_norm));
+void DecoderLayer::backward(const LayerRows& rows, const at::Tensor& x, const LayerBackward& pass,
+                            at::Tensor& d) const {
+  if (!input_norm.defined()) return backward_from(rows, x, pass, d, {d, /*accumulate=*/true});
+  pass.s.d_normed.resize(rows.device, x.size(0), hidden_, type_);
+  at::Tensor& d_normed = pass.s.d_normed.view();
+  backward_from(rows, pass.a.normed.view(), pass, d, {d_normed});
+  ops::rms_norm_backward(rows.device, {.dy = d_normed,
+                                       .x = x,
+                                       .weight = input_norm,
+                                       .epsilon = epsilon_,
+                                       .dx = d,
+                                       .dweight = pass.gradients.at(parameters.input_norm)});
 }
 
-void DecoderLayer::backward_from(const Device& device, const ops::Batch& batch,
-                                 const at::Tensor& cos_sin, const at::Tensor& input,
-                                 const ops::KvLayer& cache, LayerActivations& a, LayerScratch& s,
-                                 at::Tensor& d, at::Tensor& d_input, bool accumulate,
-                                 Gradients& gradients) const {
-  finish_backward(device, a, s, d, gradients);
-  ops::attention_backward(device, shape_, batch, rope(cos_sin), a.qkv.view(),
-                          q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(), cache,
-                          a.attended.view(), a.lse.view(), s.d_attended.view(), s.d_qkv.view(),
-                          {gradients.find(parameters.q_norm), gradients.find(parameters.k_norm)});
-  project_backward(device, input, s, d_input, accumulate, gradients);
+void DecoderLayer::backward_from(const LayerRows& rows, const at::Tensor& input,
+                                 const LayerBackward& pass, at::Tensor& d,
+                                 const InputGradient& d_input) const {
+  auto& [a, s, gradients] = pass;
+  finish_backward(rows.device, pass, d);
+  ops::attention_backward(rows.device, {shape_, rows.batch, rows.cache}, rope(rows.cos_sin),
+                          {.qkv = a.qkv.view(),
+                           .raw_qkv = q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(),
+                           .out = a.attended.view(),
+                           .lse = a.lse.view(),
+                           .d_out = s.d_attended.view(),
+                           .d_qkv = s.d_qkv.view(),
+                           .d_q_norm = gradients.find(parameters.q_norm),
+                           .d_k_norm = gradients.find(parameters.k_norm)});
+  project_backward(rows.device, input, pass, d_input);
 }
 
-void DecoderLayer::finish_backward(const Device& device, LayerActivations& a, LayerScratch& s,
-                                   at::Tensor& d, Gradients& gradients) const {
+void DecoderLayer::finish_backward(const Device& device, const LayerBackward& pass,
+                                   at::Tensor& d) const {
+  auto& [a, s, gradients] = pass;
   const int64_t rows = d.size(0);
   s.d_gated.resize(device, rows, intermediate_, type_);
   s.d_gate_up.resize(device, rows, 2 * intermediate_, type_);
@@ -156,18 +158,22 @@ void DecoderLayer::finish_backward(const Device& device, LayerActivations& a, La
   ops::swiglu_backward(device, s.d_gated.view(), a.gate_up.view(), s.d_gate_up.view());
   gradients.add_linear(device, parameters.gate_up, s.d_gate_up.view(), a.normed_middle.view());
   ops::linear_backward_input(device, s.d_gate_up.view(), gate_up, s.d_normed.view());
-  ops::rms_norm_backward(device, s.d_normed.view(), a.middle.view(), middle_norm, epsilon_, d,
-                         gradients.at(parameters.middle_norm));
+  ops::rms_norm_backward(device, {.dy = s.d_normed.view(),
+                                  .x = a.middle.view(),
+                                  .weight = middle_norm,
+                                  .epsilon = epsilon_,
+                                  .dx = d,
+                                  .dweight = gradients.at(parameters.middle_norm)});
 
   gradients.add_linear(device, parameters.output, d, a.attended.view());
   ops::linear_backward_input(device, d, output, s.d_attended.view());
 }
 
-void DecoderLayer::project_backward(const Device& device, const at::Tensor& input, LayerScratch& s,
-                                    at::Tensor& d_input, bool accumulate,
-                                    Gradients& gradients) const {
-  gradients.add_linear(device, parameters.qkv, s.d_qkv.view(), input, parameters.qkv_bias);
-  ops::linear_backward_input(device, s.d_qkv.view(), qkv, d_input, accumulate);
+void DecoderLayer::project_backward(const Device& device, const at::Tensor& input,
+                                    const LayerBackward& pass, const InputGradient& d_input) const {
+  const at::Tensor& d_qkv = pass.s.d_qkv.view();
+  pass.gradients.add_linear(device, parameters.qkv, d_qkv, input, parameters.qkv_bias);
+  ops::linear_backward_input(device, d_qkv, qkv, d_input.d, d_input.accumulate);
 }
 
 }  // namespace tlt::model

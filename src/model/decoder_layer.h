@@ -54,6 +54,27 @@ struct LayerScratch {
   RowBuffer d_gated, d_gate_up, d_normed, d_attended, d_qkv;
 };
 
+// The token rows of one pass through a layer.
+struct LayerRows {
+  const Device& device;
+  const ops::Batch& batch;
+  const at::Tensor& cos_sin;  // of their positions
+  const ops::KvLayer& cache;
+};
+
+// What backward() and its parts share.
+struct LayerBackward {
+  LayerActivations& a;  // as forward left them
+  LayerScratch& s;
+  Gradients& gradients;  // those of the parameters are added
+};
+
+// Where the gradient of the rows that q, k and v read goes: set, or added.
+struct InputGradient {
+  at::Tensor& d;
+  bool accumulate = false;
+};
+
 // Indices of the layer's gradients in Gradients::tensors; -1: the layer has no such parameter.
 struct LayerParameters {
   int64_t input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output = -1,
@@ -85,27 +106,26 @@ struct DecoderLayer {
 
   // Computes out [T, D] from x [T, D]; may be the same tensor. `keep`: keeps in `a` what backward
   // needs.
-  void forward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
-               const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a, at::Tensor& out,
+  void forward(const LayerRows& rows, const at::Tensor& x, LayerActivations& a, at::Tensor& out,
                bool keep) const;
 
-  // As forward(), but q, k and v read `input` [T, columns of qkv]; x is the residual stream only.
-  void forward_from(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
-                    const at::Tensor& input, const at::Tensor& x, const ops::KvLayer& cache,
-                    LayerActivations& a, at::Tensor& out, bool keep) const;
+  // What forward_from() reads: q, k and v read `input`; x is the residual stream only.
+  struct Input {
+    const at::Tensor& input;  // [T, columns of qkv]
+    const at::Tensor& x;      // [T, D]
+  };
+  void forward_from(const LayerRows& rows, const Input& from, LayerActivations& a, at::Tensor& out,
+                    bool keep) const;
 
   // d [T, D]: gradient of the output on entry, of the input x on return. Adds the gradients of the
   // parameters.
-  void backward(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
-                const at::Tensor& x, const ops::KvLayer& cache, LayerActivations& a,
-                LayerScratch& s, at::Tensor& d, Gradients& gradients) const;
+  void backward(const LayerRows& rows, const at::Tensor& x, const LayerBackward& pass,
+                at::Tensor& d) const;
 
-  // d [T, D]: gradient of the output on entry, of the residual stream x on return. d_input is set
-  // to the gradient of `input`, or that is added to it (then it may be d).
-  void backward_from(const Device& device, const ops::Batch& batch, const at::Tensor& cos_sin,
-                     const at::Tensor& input, const ops::KvLayer& cache, LayerActivations& a,
-                     LayerScratch& s, at::Tensor& d, at::Tensor& d_input, bool accumulate,
-                     Gradients& gradients) const;
+  // d [T, D]: gradient of the output on entry, of the residual stream x on return. d_input: the
+  // gradient of `input`; where it is added it may be d.
+  void backward_from(const LayerRows& rows, const at::Tensor& input, const LayerBackward& pass,
+                     at::Tensor& d, const InputGradient& d_input) const;
 
   // The two halves of forward_from() and backward_from() around the attention, for another kind of
   // attention (ttt_attention.h). project() fills a.qkv …
@@ -115,11 +135,10 @@ struct DecoderLayer {
               at::Tensor& out) const;
   // … finish_backward() fills s.d_attended, and d becomes the gradient of x without the part that
   // comes through q, k, v …
-  void finish_backward(const Device& device, LayerActivations& a, LayerScratch& s, at::Tensor& d,
-                       Gradients& gradients) const;
+  void finish_backward(const Device& device, const LayerBackward& pass, at::Tensor& d) const;
   // … project_backward() reads s.d_qkv.
-  void project_backward(const Device& device, const at::Tensor& input, LayerScratch& s,
-                        at::Tensor& d_input, bool accumulate, Gradients& gradients) const;
+  void project_backward(const Device& device, const at::Tensor& input, const LayerBackward& pass,
+                        const InputGradient& d_input) const;
   ops::RopeStore rope(const at::Tensor& cos_sin) const;
 
  private:

@@ -87,8 +87,8 @@ const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cac
   };
   for (int64_t i = 0; i < config_.layers; ++i) {
     capture(i, x);
-    layers_[static_cast<size_t>(i)].forward(device_, batch, angles, x, cache.layer(i), a.layer_, x,
-                                            /*keep=*/false);
+    layers_[static_cast<size_t>(i)].forward({device_, batch, angles, cache.layer(i)}, x, a.layer_,
+                                            x, /*keep=*/false);
   }
   ops::rms_norm(device_, x, final_norm_, config_.norm_epsilon, a.hidden_.view());
   capture(config_.layers, a.hidden_.view());
@@ -130,7 +130,7 @@ const at::Tensor& PolicyModel::forward(Tape& tape) const {
   embed(batch, tape.inputs_[0].view());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
-    layers_[i].forward(device_, batch, angles, tape.inputs_[i].view(), tape.cache_layer(layer),
+    layers_[i].forward({device_, batch, angles, tape.cache_layer(layer)}, tape.inputs_[i].view(),
                        tape.activations(layer), tape.inputs_[i + 1].view(), /*keep=*/true);
   }
   ops::rms_norm(device_, tape.inputs_.back().view(), final_norm_, config_.norm_epsilon,
@@ -155,18 +155,22 @@ void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gr
   tape.d_stream_.resize(device_, batch.rows(), config_.hidden, type_);
   at::Tensor& d = tape.d_stream_.view();
   d.zero_();
-  ops::rms_norm_backward(device_, d_hidden, tape.inputs_.back().view(), final_norm_,
-                         config_.norm_epsilon, d, gradients.at(final_norm_index_));
+  ops::rms_norm_backward(device_, {.dy = d_hidden,
+                                   .x = tape.inputs_.back().view(),
+                                   .weight = final_norm_,
+                                   .epsilon = config_.norm_epsilon,
+                                   .dx = d,
+                                   .dweight = gradients.at(final_norm_index_)});
   for (size_t i = layers_.size(); i-- > 0;) {
     const auto layer = static_cast<int64_t>(i);
     LayerActivations& a = tape.activations(layer);
+    const ops::KvLayer cache = tape.cache_layer(layer);
+    const LayerRows rows{device_, batch, angles, cache};
     const at::Tensor& x = tape.inputs_[i].view();
     // The last layer's activations are still in memory.
     if (tape.recompute_ && i + 1 < layers_.size())
-      layers_[i].forward(device_, batch, angles, x, tape.cache_layer(layer), a,
-                         tape.inputs_[i + 1].view(), /*keep=*/true);
-    layers_[i].backward(device_, batch, angles, x, tape.cache_layer(layer), a, tape.scratch_, d,
-                        gradients);
+      layers_[i].forward(rows, x, a, tape.inputs_[i + 1].view(), /*keep=*/true);
+    layers_[i].backward(rows, x, {a, tape.scratch_, gradients}, d);
   }
   if (at::Tensor* d_embedding = gradients.find(embedding_index_))
     ops::embed_backward(device_, d, batch.tokens, *d_embedding);

@@ -99,8 +99,8 @@ void rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, at:
   out.copy_(wide * inverse_rms(wide, epsilon) * weight);
 }
 
-void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                       double epsilon, at::Tensor& dx, at::Tensor& dweight) {
+void rms_norm_backward(const RmsNormGradient& gradient) {
+  const auto& [dy, x, weight, epsilon, dx, dweight] = gradient;
   const at::Tensor d = dy.to(at::kFloat), wide = x.to(at::kFloat);
   dx.copy_(dx + norm_backward(d, wide, weight, epsilon));
   if (dweight.defined()) dweight.add_((d * wide * inverse_rms(wide, epsilon)).sum(0));
@@ -117,8 +117,8 @@ void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, at::Ten
   d_gate_up.copy_(at::cat({d * halves[1] * s * (1 + halves[0] * (1 - s)), d * halves[0] * s}, -1));
 }
 
-void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
-                    at::Tensor& qkv, const KvLayer& cache) {
+void rope_and_store(const AttentionRows& rows, const RopeStore& rope, at::Tensor& qkv) {
+  const auto& [shape, batch, cache] = rows;
   const int64_t t = batch.rows(), n = shape.heads, k = shape.kv_heads, h = shape.head_size;
   at::Tensor heads = qkv.view({t, n + 2 * k, h});
   const at::Tensor angles = rope.cos_sin.index_select(0, positions_of(batch, qkv.device()));
@@ -132,10 +132,10 @@ void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeS
 
   const at::Tensor keys_values = qkv.narrow(1, n * h, 2 * k * h);
   for (const Segment& segment : batch.segments) {
-    const at::Tensor rows = keys_values.narrow(0, segment.first_row, segment.rows);
+    const at::Tensor own = keys_values.narrow(0, segment.first_row, segment.rows);
     if (segment.is_tree()) {
       at::Tensor tree = cache.tree.narrow(0, segment.first_tree_row, segment.rows);
-      tree.copy_(rows);
+      tree.copy_(own);
       continue;
     }
     std::vector<int64_t> pages, slots;
@@ -143,7 +143,7 @@ void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeS
       pages.push_back(segment.pages[p / kPageSlots]);
       slots.push_back(p % kPageSlots);
     }
-    store_rows(cache, pages, slots, rows);
+    store_rows(cache, pages, slots, own);
   }
 }
 
@@ -163,8 +163,9 @@ void store_rows(const KvLayer& cache, const std::vector<int64_t>& pages,
 }
 
 // Attention of a tree's rows one by one: over the keys before the root and those of the row's path.
-void tree_attention(const AttentionShape& shape, const Batch& batch, const Segment& segment,
-                    const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out) {
+void tree_attention(const AttentionRows& rows, const Segment& segment, const at::Tensor& qkv,
+                    at::Tensor& out) {
+  const auto& [shape, batch, cache] = rows;
   const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
   const auto [keys, values] = read_cache(cache, segment.pages, segment.first_position);
   std::vector<int64_t> path;  // rows of the tree, by depth
@@ -186,84 +187,110 @@ void tree_attention(const AttentionShape& shape, const Batch& batch, const Segme
   }
 }
 
-void attention(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
-               const KvLayer& cache, at::Tensor& out, at::Tensor* lse) {
+void attention(const AttentionRows& rows, const at::Tensor& qkv, const AttentionOutput& output) {
+  const auto& [shape, batch, cache] = rows;
   for (const Segment& segment : batch.segments) {
     if (segment.is_tree()) {
-      tree_attention(shape, batch, segment, qkv, cache, out);
+      tree_attention(rows, segment, qkv, output.out);
       continue;
     }
     const auto [keys, values] =
         read_cache(cache, segment.pages, segment.first_position + segment.rows);
-    const at::Tensor rows =
+    const at::Tensor own =
         qkv.narrow(0, segment.first_row, segment.rows).narrow(1, 0, shape.heads * shape.head_size);
-    const at::Tensor scores = masked_scores(queries(shape, rows), keys, segment.first_position);
+    const at::Tensor scores = masked_scores(queries(shape, own), keys, segment.first_position);
     const at::Tensor result =
         at::matmul(at::softmax(scores, -1), values.unsqueeze(1));  // [K, G, rows, H]
-    out.narrow(0, segment.first_row, segment.rows)
+    output.out.narrow(0, segment.first_row, segment.rows)
         .copy_(result.permute({2, 0, 1, 3}).reshape({segment.rows, -1}));
-    if (lse)
-      lse->narrow(0, segment.first_row, segment.rows)
+    if (output.lse)
+      output.lse->narrow(0, segment.first_row, segment.rows)
           .copy_(
               at::logsumexp(scores, {-1}).permute({2, 0, 1}).reshape({segment.rows, shape.heads}));
   }
 }
 
-void attention_backward(const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
-                        const at::Tensor& qkv, const at::Tensor& raw_qkv, const KvLayer& cache,
-                        const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out,
-                        at::Tensor& d_qkv, const NormGradients& norms) {
+namespace {
+
+// Gradients of the rotated Q, K and V of a segment, from those of its outputs. K and V from position
+// 0 on.
+struct SegmentGradient {
+  at::Tensor d_q;       // [rows, N, H]
+  at::Tensor d_k, d_v;  // [positions, K, H]
+};
+
+SegmentGradient segment_backward(const AttentionRows& rows, const Segment& segment,
+                                 const AttentionGradient& gradient) {
+  const auto& [shape, batch, cache] = rows;
   const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
   const double scale = 1 / std::sqrt(double(h));
+  const auto part = [&](const at::Tensor& x) {
+    return x.narrow(0, segment.first_row, segment.rows);
+  };
+  const auto [keys, values] =
+      read_cache(cache, segment.pages, segment.first_position + segment.rows);
+  const at::Tensor q = queries(shape, part(gradient.qkv).narrow(1, 0, n * h));
+  const at::Tensor d = queries(shape, part(gradient.d_out)), o = queries(shape, part(gradient.out));
+  const at::Tensor row_lse =
+      part(gradient.lse).reshape({segment.rows, k, n / k}).permute({1, 2, 0}).unsqueeze(-1);
+  const at::Tensor p = (masked_scores(q, keys, segment.first_position) - row_lse).exp();
+  const at::Tensor d_p = at::matmul(d, values.unsqueeze(1).transpose(-1, -2));
+  const at::Tensor d_s = p * (d_p - (d * o).sum(-1, true)) * scale;
+  return {
+      .d_q = at::matmul(d_s, keys.unsqueeze(1)).permute({2, 0, 1, 3}).reshape({segment.rows, n, h}),
+      .d_k = at::matmul(d_s.transpose(-1, -2), q).sum(1).transpose(0, 1),
+      .d_v = at::matmul(p.transpose(-1, -2), d).sum(1).transpose(0, 1)};
+}
+
+// d_qkv of a segment: back through the rotation and the norms of queries and keys.
+void rope_backward(const AttentionShape& shape, const RopeStore& rope, const Segment& segment,
+                   const SegmentGradient& d, const AttentionGradient& gradient) {
+  const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
+  const at::Tensor angles = rope.cos_sin.narrow(0, segment.first_position, segment.rows);
+  const at::Tensor raw = gradient.raw_qkv.narrow(0, segment.first_row, segment.rows)
+                             .to(at::kFloat)
+                             .reshape({segment.rows, n + 2 * k, h});
+  const auto back = [&](const at::Tensor& rotated, int64_t first, const at::Tensor* norm,
+                        at::Tensor* d_norm) {
+    const at::Tensor turned = rotate(rotated, angles, -1);
+    if (!norm) return turned;
+    const at::Tensor x = raw.narrow(1, first, rotated.size(1));
+    if (d_norm)
+      d_norm->add_((turned * x * inverse_rms(x, rope.norm_epsilon)).sum(at::IntArrayRef{0, 1}));
+    return norm_backward(turned, x, *norm, rope.norm_epsilon);
+  };
+  at::Tensor result = gradient.d_qkv.narrow(0, segment.first_row, segment.rows);
+  result.copy_(at::cat({back(d.d_q, 0, rope.q_norm, gradient.d_q_norm),
+                        back(d.d_k, n, rope.k_norm, gradient.d_k_norm), d.d_v},
+                       1)
+                   .reshape({segment.rows, -1}));
+}
+
+}  // namespace
+
+void attention_backward(const AttentionRows& rows, const RopeStore& rope,
+                        const AttentionGradient& gradient) {
   // Gradients that suffixes contribute to the KV entries of their shared prefix, which precedes
   // them.
   at::Tensor prefix_keys, prefix_values;
-  for (auto i = batch.segments.rbegin(); i != batch.segments.rend(); ++i) {
-    const Segment& segment = *i;
-    const int64_t begin = segment.first_position, end = begin + segment.rows;
-    const auto part = [&](const at::Tensor& x) {
-      return x.narrow(0, segment.first_row, segment.rows);
-    };
-    const auto [keys, values] = read_cache(cache, segment.pages, end);
-    const at::Tensor q = queries(shape, part(qkv).narrow(1, 0, n * h));
-    const at::Tensor d = queries(shape, part(d_out)), o = queries(shape, part(out));
-    const at::Tensor row_lse =
-        part(lse).reshape({segment.rows, k, n / k}).permute({1, 2, 0}).unsqueeze(-1);
-    const at::Tensor p = (masked_scores(q, keys, begin) - row_lse).exp();
-    const at::Tensor d_p = at::matmul(d, values.unsqueeze(1).transpose(-1, -2));
-    const at::Tensor d_s = p * (d_p - (d * o).sum(-1, true)) * scale;
-    const at::Tensor d_q =
-        at::matmul(d_s, keys.unsqueeze(1)).permute({2, 0, 1, 3}).reshape({segment.rows, n, h});
-    at::Tensor d_k = at::matmul(d_s.transpose(-1, -2), q).sum(1).transpose(0, 1);  // [end, K, H]
-    at::Tensor d_v = at::matmul(p.transpose(-1, -2), d).sum(1).transpose(0, 1);
-    if (segment.shared_prefix >= 0) {
-      const at::Tensor keys_part = d_k.narrow(0, 0, begin), values_part = d_v.narrow(0, 0, begin);
+  const std::vector<Segment>& segments = rows.batch.segments;
+  for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
+    const int64_t begin = segment->first_position;
+    SegmentGradient d = segment_backward(rows, *segment, gradient);
+    if (segment->shared_prefix >= 0) {
+      const at::Tensor keys_part = d.d_k.narrow(0, 0, begin),
+                       values_part = d.d_v.narrow(0, 0, begin);
       prefix_keys = prefix_keys.defined() ? prefix_keys + keys_part : keys_part;
       prefix_values = prefix_values.defined() ? prefix_values + values_part : values_part;
-      d_k = d_k.narrow(0, begin, segment.rows);
-      d_v = d_v.narrow(0, begin, segment.rows);
+      d.d_k = d.d_k.narrow(0, begin, segment->rows);
+      d.d_v = d.d_v.narrow(0, begin, segment->rows);
     } else if (prefix_keys.defined()) {
-      d_k = d_k + prefix_keys;
-      d_v = d_v + prefix_values;
+      d.d_k = d.d_k + prefix_keys;
+      d.d_v = d.d_v + prefix_values;
       prefix_keys.reset();
       prefix_values.reset();
     }
-    const at::Tensor angles = rope.cos_sin.narrow(0, begin, segment.rows);
-    const at::Tensor raw = part(raw_qkv).to(at::kFloat).reshape({segment.rows, n + 2 * k, h});
-    const auto back = [&](const at::Tensor& gradient, int64_t first, const at::Tensor* norm,
-                          at::Tensor* d_norm) {
-      const at::Tensor turned = rotate(gradient, angles, -1);
-      if (!norm) return turned;
-      const at::Tensor x = raw.narrow(1, first, gradient.size(1));
-      if (d_norm)
-        d_norm->add_((turned * x * inverse_rms(x, rope.norm_epsilon)).sum(at::IntArrayRef{0, 1}));
-      return norm_backward(turned, x, *norm, rope.norm_epsilon);
-    };
-    at::Tensor result = d_qkv.narrow(0, segment.first_row, segment.rows);
-    result.copy_(at::cat({back(d_q, 0, rope.q_norm, norms.q_norm),
-                          back(d_k, n, rope.k_norm, norms.k_norm), d_v},
-                         1)
-                     .reshape({segment.rows, -1}));
+    rope_backward(rows.shape, rope, *segment, d, gradient);
   }
 }
 

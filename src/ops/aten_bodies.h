@@ -8,6 +8,7 @@
 #include <span>
 
 #include "ops/attention.h"
+#include "ops/elementwise.h"
 #include "ops/linear.h"
 
 namespace tlt::ops::aten {
@@ -22,21 +23,16 @@ void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tenso
                             at::Tensor* dbias);
 
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, at::Tensor& out);
-void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                       double epsilon, at::Tensor& dx, at::Tensor& dweight);
+void rms_norm_backward(const RmsNormGradient& gradient);
 void swiglu(const at::Tensor& gate_up, at::Tensor& out);
 void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, at::Tensor& d_gate_up);
 
 // Row i of keys_values [n, 2 K H] into slots[i] of pages[i].
 void store_rows(const KvLayer& cache, const std::vector<int64_t>& pages,
                 const std::vector<int64_t>& slots, const at::Tensor& keys_values);
-void rope_and_store(const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
-                    at::Tensor& qkv, const KvLayer& cache);
-void attention(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
-               const KvLayer& cache, at::Tensor& out, at::Tensor* lse);
-void attention_backward(const AttentionShape& shape, const Batch& batch, const RopeStore& rope,
-                        const at::Tensor& qkv, const at::Tensor& raw_qkv, const KvLayer& cache,
-                        const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out,
-                        at::Tensor& d_qkv, const NormGradients& norms);
+void rope_and_store(const AttentionRows& rows, const RopeStore& rope, at::Tensor& qkv);
+void attention(const AttentionRows& rows, const at::Tensor& qkv, const AttentionOutput& output);
+void attention_backward(const AttentionRows& rows, const RopeStore& rope,
+                        const AttentionGradient& gradient);
 
 }  // namespace tlt::ops::aten

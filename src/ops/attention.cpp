@@ -20,8 +20,8 @@ void check_tree(const AttentionShape& shape, const Batch& batch, const at::Tenso
             batch.tree_rows, " rows of draft trees");
 }
 
-void check_shapes(const AttentionShape& shape, const Batch& batch, const at::Tensor& qkv,
-                  const KvLayer& cache) {
+void check_shapes(const AttentionRows& rows, const at::Tensor& qkv) {
+  const auto& [shape, batch, cache] = rows;
   check_rows(qkv, batch.rows(), (shape.heads + 2 * shape.kv_heads) * shape.head_size, "qkv");
   TLT_CHECK(cache.storage.scalar_type() == qkv.scalar_type() &&
             cache.kv_heads() == shape.kv_heads && cache.head_size() == shape.head_size &&
@@ -30,6 +30,11 @@ void check_shapes(const AttentionShape& shape, const Batch& batch, const at::Ten
   const int64_t vectors = shape.head_size / 16;
   TLT_CHECK(shape.head_size % 16 == 0 && (vectors <= 6 || vectors == 8 || vectors == 16),
             "head size ", shape.head_size);
+}
+
+void check_output(const AttentionRows& rows, const AttentionOutput& output) {
+  check_rows(output.out, rows.batch.rows(), rows.shape.heads * rows.shape.head_size,
+             "attention output");
 }
 
 KvPages kv_pages(const KvLayer& cache) {
@@ -80,25 +85,25 @@ AttentionTask task_of(const AttentionShape& shape, const Piece& piece, int64_t k
 
 // The tasks of a forward pass: piece by piece, the KV heads of a piece one after the other.
 struct ForwardTasks {
-  const AttentionShape& shape;
-  const Batch& batch;
+  const AttentionRows& rows;
   const std::vector<Piece>& pieces;
   int threads;
 
-  int64_t count() const { return std::ssize(pieces) * shape.kv_heads; }
+  int64_t count() const { return std::ssize(pieces) * rows.shape.kv_heads; }
   const Piece& piece(int64_t task) const {
-    return pieces[static_cast<size_t>(task / shape.kv_heads)];
+    return pieces[static_cast<size_t>(task / rows.shape.kv_heads)];
   }
-  int64_t kv_head(int64_t task) const { return task % shape.kv_heads; }
+  int64_t kv_head(int64_t task) const { return task % rows.shape.kv_heads; }
 
-  AttentionTask attention(int64_t index, const at::Tensor& qkv, const KvLayer& cache,
-                          const at::Tensor& out, at::Tensor* lse) const {
+  AttentionTask attention(int64_t index, const at::Tensor& qkv,
+                          const AttentionOutput& output) const {
+    const auto& [shape, batch, cache] = rows;
     const Piece& its = piece(index);
     const int64_t row = its.segment->first_row + its.first;
-    AttentionTask task = task_of(shape, its, kv_head(index), qkv, out);
+    AttentionTask task = task_of(shape, its, kv_head(index), qkv, output.out);
     task.tree = tree_pointer(*its.segment, cache);
     if (task.tree) task.tree_positions = batch.positions.data() + its.segment->first_row;
-    if (lse) task.lse = lse->data_ptr<float>() + row * shape.heads;
+    if (output.lse) task.lse = output.lse->data_ptr<float>() + row * shape.heads;
     // Threads take tasks round robin.
     if (const int64_t next = index + threads; next < count())
       task.next = {
@@ -109,16 +114,19 @@ struct ForwardTasks {
   }
 };
 
-// KV heads first .. end of a piece.
-RopeTask rope_task(const AttentionShape& shape, const Batch& batch, const Piece& piece,
-                   int64_t first, int64_t end, const RopeStore& rope, const at::Tensor& qkv,
-                   const KvLayer& cache) {
+struct KvHeads {
+  int64_t first, end;
+};
+
+RopeTask rope_task(const AttentionRows& rows, const Piece& piece, const KvHeads& heads,
+                   const RopeStore& rope, const at::Tensor& qkv) {
+  const auto& [shape, batch, cache] = rows;
   const int64_t row = piece.segment->first_row + piece.first;
   return {.heads = shape.heads,
           .kv_heads = shape.kv_heads,
           .head_size = shape.head_size,
-          .first_kv_head = first,
-          .end_kv_head = end,
+          .first_kv_head = heads.first,
+          .end_kv_head = heads.end,
           .pages = piece.segment->pages,
           .positions = batch.positions.data() + row,
           .rows = piece.rows,
@@ -194,67 +202,63 @@ class PrefixGradients {
 
 }  // namespace
 
-void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch,
-                    const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache) {
-  check_shapes(shape, batch, qkv, cache);
-  if (!device.is_cpu()) return aten::rope_and_store(shape, batch, rope, qkv, cache);
-  const std::vector<Piece>& pieces = cut(batch, kQueryBlock);
-  const KvPages pages = kv_pages(cache);
+void rope_and_store(const Device& device, const AttentionRows& rows, const RopeStore& rope,
+                    at::Tensor& qkv) {
+  check_shapes(rows, qkv);
+  if (!device.is_cpu()) return aten::rope_and_store(rows, rope, qkv);
+  const std::vector<Piece>& pieces = cut(rows.batch, kQueryBlock);
+  const KvPages pages = kv_pages(rows.cache);
   const Kernels& kernels = cpu_kernels();
   device.pool().run(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
     kernels.rope_and_store(kernel_type(qkv),
-                           rope_task(shape, batch, piece, 0, shape.kv_heads, rope, qkv, cache),
-                           pages);
+                           rope_task(rows, piece, {0, rows.shape.kv_heads}, rope, qkv), pages);
   });
 }
 
-void attention(const Device& device, const AttentionShape& shape, const Batch& batch,
-               const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out, at::Tensor* lse) {
-  check_shapes(shape, batch, qkv, cache);
-  check_rows(out, batch.rows(), shape.heads * shape.head_size, "attention output");
-  if (!device.is_cpu()) return aten::attention(shape, batch, qkv, cache, out, lse);
-  const ForwardTasks tasks{shape, batch, cut(batch, kQueryBlock), device.pool().threads()};
-  const KvPages pages = kv_pages(cache);
+void attention(const Device& device, const AttentionRows& rows, const at::Tensor& qkv,
+               const AttentionOutput& output) {
+  check_shapes(rows, qkv);
+  check_output(rows, output);
+  if (!device.is_cpu()) return aten::attention(rows, qkv, output);
+  const ForwardTasks tasks{rows, cut(rows.batch, kQueryBlock), device.pool().threads()};
+  const KvPages pages = kv_pages(rows.cache);
   const Kernels& kernels = cpu_kernels();
   device.pool().run(tasks.count(), [&](int64_t i) {
-    kernels.attention(kernel_type(qkv), tasks.attention(i, qkv, cache, out, lse), pages);
+    kernels.attention(kernel_type(qkv), tasks.attention(i, qkv, output), pages);
   });
 }
 
-void rope_and_attention(const Device& device, const AttentionShape& shape, const Batch& batch,
-                        const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache,
-                        at::Tensor& out, at::Tensor* lse) {
+void rope_and_attention(const Device& device, const AttentionRows& rows, const RopeStore& rope,
+                        at::Tensor& qkv, const AttentionOutput& output) {
+  const Batch& batch = rows.batch;
   const std::vector<Piece>& pieces = cut(batch, kQueryBlock);
   // A later piece reads the keys of an earlier one, which must be stored by then.
   if (!device.is_cpu() || pieces.size() > batch.segments.size() || batch.suffixes > 0) {
-    rope_and_store(device, shape, batch, rope, qkv, cache);
-    return attention(device, shape, batch, qkv, cache, out, lse);
+    rope_and_store(device, rows, rope, qkv);
+    return attention(device, rows, qkv, output);
   }
-  check_shapes(shape, batch, qkv, cache);
-  check_rows(out, batch.rows(), shape.heads * shape.head_size, "attention output");
-  const KvPages pages = kv_pages(cache);
+  check_shapes(rows, qkv);
+  check_output(rows, output);
+  const KvPages pages = kv_pages(rows.cache);
   const Kernels& kernels = cpu_kernels();
-  const ForwardTasks tasks{shape, batch, pieces, device.pool().threads()};
+  const ForwardTasks tasks{rows, pieces, device.pool().threads()};
   device.pool().run(tasks.count(), [&](int64_t i) {
     const int64_t head = tasks.kv_head(i);
-    kernels.rope_and_store(
-        kernel_type(qkv), rope_task(shape, batch, tasks.piece(i), head, head + 1, rope, qkv, cache),
-        pages);
-    kernels.attention(kernel_type(qkv), tasks.attention(i, qkv, cache, out, lse), pages);
+    kernels.rope_and_store(kernel_type(qkv),
+                           rope_task(rows, tasks.piece(i), {head, head + 1}, rope, qkv), pages);
+    kernels.attention(kernel_type(qkv), tasks.attention(i, qkv, output), pages);
   });
 }
 
-void attention_backward(const Device& device, const AttentionShape& shape, const Batch& batch,
-                        const RopeStore& rope, const at::Tensor& qkv, const at::Tensor& raw_qkv,
-                        const KvLayer& cache, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& d_out, at::Tensor& d_qkv, const NormGradients& norms) {
-  check_shapes(shape, batch, qkv, cache);
-  if (!device.is_cpu())
-    return aten::attention_backward(shape, batch, rope, qkv, raw_qkv, cache, out, lse, d_out, d_qkv,
-                                    norms);
+void attention_backward(const Device& device, const AttentionRows& rows, const RopeStore& rope,
+                        const AttentionGradient& gradient) {
+  check_shapes(rows, gradient.qkv);
+  if (!device.is_cpu()) return aten::attention_backward(rows, rope, gradient);
+  const AttentionShape& shape = rows.shape;
+  const Batch& batch = rows.batch;
   const PrefixGradients shares(shape, batch);
-  const KvPages pages = kv_pages(cache);
+  const KvPages pages = kv_pages(rows.cache);
   const Kernels& kernels = cpu_kernels();
   const int64_t tasks = std::ssize(batch.segments) * shape.kv_heads;
   const at::Tensor norm_parts = at::zeros({tasks, 2 * shape.head_size}, at::kFloat);
@@ -262,11 +266,12 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
     const int64_t index = i / shape.kv_heads, kv_head = i % shape.kv_heads;
     const Segment& segment = batch.segments[static_cast<size_t>(index)];
     const int64_t row = segment.first_row;
-    AttentionTask task = task_of(shape, {&segment, 0, segment.rows}, kv_head, qkv, out);
-    task.lse = lse.data_ptr<float>() + row * shape.heads;
-    task.raw_qkv = row_pointer(raw_qkv, row);
-    task.d_out = row_pointer(d_out, row);
-    task.d_qkv = row_pointer(d_qkv, row);
+    AttentionTask task =
+        task_of(shape, {&segment, 0, segment.rows}, kv_head, gradient.qkv, gradient.out);
+    task.lse = gradient.lse.data_ptr<float>() + row * shape.heads;
+    task.raw_qkv = row_pointer(gradient.raw_qkv, row);
+    task.d_out = row_pointer(gradient.d_out, row);
+    task.d_qkv = row_pointer(gradient.d_qkv, row);
     task.cos_sin = rope.cos_sin.data_ptr<float>();
     task.q_norm = data_or_null(rope.q_norm);
     task.k_norm = data_or_null(rope.k_norm);
@@ -277,7 +282,7 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
     thread_local std::vector<float> scratch;
     scratch.resize(static_cast<size_t>(kernels.attention_backward_scratch(task)));
     task.scratch = scratch.data();
-    kernels.attention_backward(kernel_type(qkv), task, pages);
+    kernels.attention_backward(kernel_type(gradient.qkv), task, pages);
   };
   // Suffixes first: the shared prefixes add their contributions.
   for (const std::vector<int64_t>& segments : {shares.suffixes(), shares.others()})
@@ -286,11 +291,14 @@ void attention_backward(const Device& device, const AttentionShape& shape, const
     });
   const auto add_parts = [&](at::Tensor* to, int64_t first) {
     if (to)
-      kernels.add_columns(Type::kFloat, norm_parts.data_ptr<float>() + first, norm_parts.stride(0),
-                          tasks, 0, shape.head_size, to->data_ptr<float>());
+      kernels.add_columns(Type::kFloat, {.x = norm_parts.data_ptr<float>() + first,
+                                         .stride = norm_parts.stride(0),
+                                         .rows = tasks,
+                                         .count = shape.head_size,
+                                         .out = to->data_ptr<float>()});
   };
-  add_parts(norms.q_norm, 0);
-  add_parts(norms.k_norm, shape.head_size);
+  add_parts(gradient.d_q_norm, 0);
+  add_parts(gradient.d_k_norm, shape.head_size);
 }
 
 void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& batch,

@@ -43,44 +43,53 @@ struct RopeStore {
   double norm_epsilon = 1e-6;
 };
 
+// The token rows of a call, and the KV cache of the layer that they extend.
+struct AttentionRows {
+  const AttentionShape& shape;
+  const Batch& batch;
+  const KvLayer& cache;
+};
+
 // Normalises (Qwen3) and rotates q and k of qkv [T, (N + 2K) H] in place and stores k and v in the
 // cache; those of tree rows in cache.tree. Rotation pairs element i with i + H / 2 (Hugging Face's
 // layout).
-void rope_and_store(const Device& device, const AttentionShape& shape, const Batch& batch,
-                    const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache);
+void rope_and_store(const Device& device, const AttentionRows& rows, const RopeStore& rope,
+                    at::Tensor& qkv);
 
-// out [T, N H] = attention of the rotated queries in qkv over the cache, scaled by H^-1/2.
-// lse [T, N] float32 receives each row's log-sum-exp of the scaled scores when given (backward
-// needs it).
+struct AttentionOutput {
+  at::Tensor& out;            // [T, N H]
+  at::Tensor* lse = nullptr;  // [T, N] float32: log-sum-exp of the scaled scores, for backward
+};
+
+// out = attention of the rotated queries in qkv over the cache, scaled by H^-1/2.
 //
 // A tree is walked depth first. Before a row is computed, its KV entry is copied into the slot of
 // its position, so the slots up to that position hold exactly the row's path, and the row is
 // bit-identical to the same token in non-speculative decoding. (The pages before the root are the
 // same for all rows, which share the walk over them.) Afterwards the slots hold the path of the
 // last rows; keep_path() copies the accepted path there.
-void attention(const Device& device, const AttentionShape& shape, const Batch& batch,
-               const at::Tensor& qkv, const KvLayer& cache, at::Tensor& out,
-               at::Tensor* lse = nullptr);
+void attention(const Device& device, const AttentionRows& rows, const at::Tensor& qkv,
+               const AttentionOutput& output);
 
 // rope_and_store, then attention. Where each segment is one task, as decode rows and draft trees
 // are, the same thread does both for its heads, without a barrier in between.
-void rope_and_attention(const Device& device, const AttentionShape& shape, const Batch& batch,
-                        const RopeStore& rope, at::Tensor& qkv, const KvLayer& cache,
-                        at::Tensor& out, at::Tensor* lse = nullptr);
+void rope_and_attention(const Device& device, const AttentionRows& rows, const RopeStore& rope,
+                        at::Tensor& qkv, const AttentionOutput& output);
 
-// The gradient of both: d_qkv [T, (N + 2K) H] of the qkv before rope_and_store, from d_out [T, N
-// H]. `qkv` holds rotated queries (as left by rope_and_store), `raw_qkv` the projection's output
-// before it (read only if q_norm is set). Segments must start at position 0 or at the end of their
-// shared prefix (training).
-struct NormGradients {
-  at::Tensor* q_norm = nullptr;  // [H] float32, accumulated
-  at::Tensor* k_norm = nullptr;
+struct AttentionGradient {
+  const at::Tensor& qkv;           // [T, (N + 2K) H] rotated, as left by rope_and_store
+  const at::Tensor& raw_qkv;       // [T, (N + 2K) H] before it; read only if q_norm is set
+  const at::Tensor& out;           // [T, N H]
+  const at::Tensor& lse;           // [T, N] float32
+  const at::Tensor& d_out;         // [T, N H]
+  at::Tensor& d_qkv;               // [T, (N + 2K) H] receives the gradient of raw_qkv
+  at::Tensor* d_q_norm = nullptr;  // [H] float32, accumulated
+  at::Tensor* d_k_norm = nullptr;
 };
-void attention_backward(const Device& device, const AttentionShape& shape, const Batch& batch,
-                        const RopeStore& rope, const at::Tensor& qkv, const at::Tensor& raw_qkv,
-                        const KvLayer& cache, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& d_out, at::Tensor& d_qkv,
-                        const NormGradients& norms = {});
+// The gradient of both: d_qkv from d_out. Segments must start at position 0 or at the end of their
+// shared prefix (training).
+void attention_backward(const Device& device, const AttentionRows& rows, const RopeStore& rope,
+                        const AttentionGradient& gradient);
 
 // Copies the KV entries of an accepted path into the slots of its positions, in all layers. tree
 // [L, tree rows, 2 K H]; path: rows of the segment, the root first, one per position.

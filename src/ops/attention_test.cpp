@@ -39,6 +39,7 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Sizes, at::Scal
   }
   const Sizes& sizes() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
+  AttentionRows rows_of(const Batch& batch) const { return {shape_, batch, cache_}; }
 
   Device device_ = Device::cpu(2);
   AttentionShape shape_;
@@ -63,9 +64,9 @@ TEST_P(AttentionTest, AgreesWithAten) {
   const Batch batch = batch_of(first_pages_, 37, second_pages_, 16);
   const at::Tensor raw = random_tensor({53, width_}, type(), 1);
   at::Tensor got_qkv = raw.clone(), want_qkv = raw.clone();
-  rope_and_store(device_, shape_, batch, rope_, got_qkv, cache_);
+  rope_and_store(device_, rows_of(batch), rope_, got_qkv);
   const at::Tensor stored = cache_.storage.clone();
-  aten::rope_and_store(shape_, batch, rope_, want_qkv, cache_);
+  aten::rope_and_store(rows_of(batch), rope_, want_qkv);
   EXPECT_TRUE(tensors_near(got_qkv, want_qkv, tests::tolerance(type())));
   EXPECT_TRUE(tensors_near(stored, cache_.storage, tests::tolerance(type())));
 
@@ -73,8 +74,8 @@ TEST_P(AttentionTest, AgreesWithAten) {
   at::Tensor got = at::empty({53, out_width}, type()), want = at::empty({53, out_width}, type());
   at::Tensor got_lse = at::empty({53, shape_.heads}, at::kFloat),
              want_lse = at::empty_like(got_lse);
-  attention(device_, shape_, batch, want_qkv, cache_, got, &got_lse);
-  aten::attention(shape_, batch, want_qkv, cache_, want, &want_lse);
+  attention(device_, rows_of(batch), want_qkv, {got, &got_lse});
+  aten::attention(rows_of(batch), want_qkv, {want, &want_lse});
   EXPECT_TRUE(tensors_near(got, want, tests::tolerance(type())));
   EXPECT_TRUE(tensors_near(got_lse, want_lse, 1e-4));
 }
@@ -102,12 +103,12 @@ TEST_P(AttentionTest, ScoresThatRiseFromPageToPageAgreeWithAten) {
                                            : at::arange(72, at::kFloat) * rise *
                                                  std::sqrt(static_cast<double>(shape_.head_size)));
     }
-    rope_and_store(device_, shape_, batch, rope_, qkv, cache_);
+    rope_and_store(device_, rows_of(batch), rope_, qkv);
     at::Tensor got = at::empty({72, heads}, type()), want = at::empty_like(got);
     at::Tensor got_lse = at::empty({72, shape_.heads}, at::kFloat),
                want_lse = at::empty_like(got_lse);
-    attention(device_, shape_, batch, qkv, cache_, got, &got_lse);
-    aten::attention(shape_, batch, qkv, cache_, want, &want_lse);
+    attention(device_, rows_of(batch), qkv, {got, &got_lse});
+    aten::attention(rows_of(batch), qkv, {want, &want_lse});
     EXPECT_TRUE(tensors_near(got, want, tests::tolerance(type()))) << "rise " << rise;
     EXPECT_TRUE(tensors_near(got_lse, want_lse, 1e-4)) << "rise " << rise;
   }
@@ -120,8 +121,8 @@ TEST_P(AttentionTest, RowDoesNotDependOnChunksPagesOrOtherRows) {
   Batch whole;
   whole.add(tokens.data(), 37, 0, first_pages_.data());
   at::Tensor qkv = raw.clone(), want = at::empty({37, out_width}, type());
-  rope_and_store(device_, shape_, whole, rope_, qkv, cache_);
-  attention(device_, shape_, whole, qkv, cache_, want);
+  rope_and_store(device_, rows_of(whole), rope_, qkv);
+  attention(device_, rows_of(whole), qkv, {want});
   for (const int32_t chunk : {1, 3, 16, 20}) {
     cache_.storage.zero_();
     at::Tensor got = at::empty({37, out_width}, type());
@@ -131,8 +132,8 @@ TEST_P(AttentionTest, RowDoesNotDependOnChunksPagesOrOtherRows) {
       part.add(tokens.data(), rows, first, second_pages_.data());
       at::Tensor some = raw.narrow(0, first, rows).clone(),
                  out = at::empty({rows, out_width}, type());
-      rope_and_store(device_, shape_, part, rope_, some, cache_);
-      attention(device_, shape_, part, some, cache_, out);
+      rope_and_store(device_, rows_of(part), rope_, some);
+      attention(device_, rows_of(part), some, {out});
       got.narrow(0, first, rows).copy_(out);
     }
     EXPECT_TRUE(tensors_equal(got, want)) << "chunks of " << chunk;
@@ -161,10 +162,10 @@ TEST_P(AttentionTest, FusedEqualsRopeAndStoreThenAttention) {
       lse[i] = at::empty({batch.rows(), shape_.heads}, at::kFloat);
       cache_.storage.copy_(storage);
       if (steps == 1) {
-        rope_and_attention(device_, shape_, batch, rope_, qkv[i], cache_, out[i], &lse[i]);
+        rope_and_attention(device_, rows_of(batch), rope_, qkv[i], {out[i], &lse[i]});
       } else {
-        rope_and_store(device_, shape_, batch, rope_, qkv[i], cache_);
-        attention(device_, shape_, batch, qkv[i], cache_, out[i], &lse[i]);
+        rope_and_store(device_, rows_of(batch), rope_, qkv[i]);
+        attention(device_, rows_of(batch), qkv[i], {out[i], &lse[i]});
       }
       slots[i] = cache_.storage.clone();
     }
@@ -185,10 +186,10 @@ TEST_P(AttentionTest, SuffixWaitsForItsSharedPrefix) {
   for (int round = 0; round < 50; ++round) {
     cache_.storage.zero_();
     at::Tensor qkv = raw.clone(), out = at::empty({17, shape_.heads * shape_.head_size}, type());
-    rope_and_attention(device_, shape_, batch, rope_, qkv, cache_, out);
+    rope_and_attention(device_, rows_of(batch), rope_, qkv, {out});
     at::Tensor steps = raw.clone(), apart = at::empty_like(out);
-    rope_and_store(device_, shape_, batch, rope_, steps, cache_);
-    attention(device_, shape_, batch, steps, cache_, apart);
+    rope_and_store(device_, rows_of(batch), rope_, steps);
+    attention(device_, rows_of(batch), steps, {apart});
     ASSERT_TRUE(tensors_equal(out, apart)) << "round " << round;
   }
 }
@@ -282,19 +283,19 @@ TEST_P(AttentionTest, GradientsAgreeWithAten) {
   const Batch batch = batch_with_shared_prefix(first_pages_, second_pages_);
   const at::Tensor raw = random_tensor({batch.rows(), width_}, type(), 1);
   at::Tensor qkv = raw.clone();
-  rope_and_store(device_, shape_, batch, rope_, qkv, cache_);
+  rope_and_store(device_, rows_of(batch), rope_, qkv);
   const int64_t out_width = shape_.heads * shape_.head_size;
   at::Tensor out = at::empty({batch.rows(), out_width}, type()),
              lse = at::empty({batch.rows(), shape_.heads}, at::kFloat);
-  attention(device_, shape_, batch, qkv, cache_, out, &lse);
+  attention(device_, rows_of(batch), qkv, {out, &lse});
   const at::Tensor d_out = random_tensor({batch.rows(), out_width}, type(), 2);
   at::Tensor got = at::empty({batch.rows(), width_}, type()), want = at::empty_like(got);
   at::Tensor got_q = at::zeros({shape_.head_size}, at::kFloat), got_k = got_q.clone(),
              want_q = got_q.clone(), want_k = got_q.clone();
-  attention_backward(device_, shape_, batch, rope_, qkv, raw, cache_, out, lse, d_out, got,
-                     {&got_q, &got_k});
-  aten::attention_backward(shape_, batch, rope_, qkv, raw, cache_, out, lse, d_out, want,
-                           {&want_q, &want_k});
+  attention_backward(device_, rows_of(batch), rope_,
+                     {qkv, raw, out, lse, d_out, got, &got_q, &got_k});
+  aten::attention_backward(rows_of(batch), rope_,
+                           {qkv, raw, out, lse, d_out, want, &want_q, &want_k});
   EXPECT_TRUE(tensors_near(got, want, type() == at::kFloat ? 1e-4 : 5e-2));
   if (sizes().normed) {
     EXPECT_TRUE(tensors_near(got_q, want_q, 1e-3));
@@ -321,15 +322,15 @@ TEST(AttentionGradientTest, AgreesWithFiniteDifferences) {
   at::Tensor out = at::empty({rows, 64}, at::kFloat), lse = at::empty({rows, 4}, at::kFloat);
   const auto loss = [&](const at::Tensor& input) {
     at::Tensor qkv = input.clone();
-    aten::rope_and_store(shape, batch, rope, qkv, cache);
-    aten::attention(shape, batch, qkv, cache, out, &lse);
+    aten::rope_and_store({shape, batch, cache}, rope, qkv);
+    aten::attention({shape, batch, cache}, qkv, {out, &lse});
     return (out * d_out).sum().item<double>();
   };
   loss(raw);
   at::Tensor qkv = raw.clone(), gradient = at::empty_like(raw);
-  aten::rope_and_store(shape, batch, rope, qkv, cache);
-  aten::attention_backward(shape, batch, rope, qkv, raw, cache, out.clone(), lse.clone(), d_out,
-                           gradient, {});
+  aten::rope_and_store({shape, batch, cache}, rope, qkv);
+  aten::attention_backward({shape, batch, cache}, rope,
+                           {qkv, raw, out.clone(), lse.clone(), d_out, gradient});
   for (int64_t i = 0; i < 2 * rows; ++i) {
     const int64_t row = i % rows, column = (i * 37) % width;
     at::Tensor up = raw.clone(), down = raw.clone();

@@ -43,28 +43,39 @@ void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weigh
   check_rows(out, rows, columns, "norm output");
   const Kernels& kernels = cpu_kernels();
   for_blocks(device, rows, rows_of_task(columns), [&](int64_t first, int64_t count) {
-    kernels.rms_norm(kernel_type(x), row_pointer(x, first), weight.data_ptr<float>(),
-                     static_cast<float>(epsilon), count, columns, row_pointer(out, first));
+    kernels.rms_norm(kernel_type(x), {.x = row_pointer(x, first),
+                                      .weight = weight.data_ptr<float>(),
+                                      .epsilon = static_cast<float>(epsilon),
+                                      .rows = count,
+                                      .columns = columns,
+                                      .out = row_pointer(out, first)});
   });
 }
 
-void rms_norm_backward(const Device& device, const at::Tensor& dy, const at::Tensor& x,
-                       const at::Tensor& weight, double epsilon, at::Tensor& dx,
-                       at::Tensor& dweight) {
-  if (!device.is_cpu()) return aten::rms_norm_backward(dy, x, weight, epsilon, dx, dweight);
+void rms_norm_backward(const Device& device, const RmsNormGradient& gradient) {
+  if (!device.is_cpu()) return aten::rms_norm_backward(gradient);
+  const at::Tensor &dy = gradient.dy, &x = gradient.x;
   const int64_t rows = x.size(0), columns = x.size(1);
   check_rows(dy, rows, columns, "norm gradient");
   const Kernels& kernels = cpu_kernels();
   const at::Tensor parts = at::zeros({divide_up(rows, kNormBlock), columns}, at::kFloat);
   for_blocks(device, rows, kNormBlock, [&](int64_t first, int64_t count) {
-    kernels.rms_norm_backward(kernel_type(x), row_pointer(dy, first), row_pointer(x, first),
-                              weight.data_ptr<float>(), static_cast<float>(epsilon), count, columns,
-                              row_pointer(dx, first),
-                              parts.data_ptr<float>() + first / kNormBlock * columns);
+    kernels.rms_norm_backward(kernel_type(x),
+                              {.dy = row_pointer(dy, first),
+                               .x = row_pointer(x, first),
+                               .weight = gradient.weight.data_ptr<float>(),
+                               .epsilon = static_cast<float>(gradient.epsilon),
+                               .rows = count,
+                               .columns = columns,
+                               .dx = row_pointer(gradient.dx, first),
+                               .dweight = parts.data_ptr<float>() + first / kNormBlock * columns});
   });
-  if (dweight.defined())
-    kernels.add_columns(Type::kFloat, parts.data_ptr(), columns, parts.size(0), 0, columns,
-                        dweight.data_ptr<float>());
+  if (gradient.dweight.defined())
+    kernels.add_columns(Type::kFloat, {.x = parts.data_ptr(),
+                                       .stride = columns,
+                                       .rows = parts.size(0),
+                                       .count = columns,
+                                       .out = gradient.dweight.data_ptr<float>()});
 }
 
 void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out) {
@@ -73,8 +84,11 @@ void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out) {
   check_rows(gate_up, rows, 2 * columns, "gate and up");
   const Kernels& kernels = cpu_kernels();
   for_blocks(device, rows, rows_of_task(columns, kSwigluCost), [&](int64_t first, int64_t count) {
-    kernels.swiglu(kernel_type(out), row_pointer(gate_up, first), count, columns, 0, columns,
-                   row_pointer(out, first));
+    kernels.swiglu(kernel_type(out), {.gate_up = row_pointer(gate_up, first),
+                                      .rows = count,
+                                      .columns = columns,
+                                      .count = columns,
+                                      .out = row_pointer(out, first)});
   });
 }
 
@@ -85,9 +99,11 @@ void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Te
   check_rows(d_gate_up, rows, 2 * columns, "gate and up gradient");
   const Kernels& kernels = cpu_kernels();
   for_blocks(device, rows, rows_of_task(columns, kSwigluCost), [&](int64_t first, int64_t count) {
-    kernels.swiglu_backward(kernel_type(d_out), row_pointer(d_out, first),
-                            row_pointer(gate_up, first), count, columns,
-                            row_pointer(d_gate_up, first));
+    kernels.swiglu_backward(kernel_type(d_out), {.d_out = row_pointer(d_out, first),
+                                                 .gate_up = row_pointer(gate_up, first),
+                                                 .rows = count,
+                                                 .columns = columns,
+                                                 .d_gate_up = row_pointer(d_gate_up, first)});
   });
 }
 

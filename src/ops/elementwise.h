@@ -18,11 +18,15 @@ namespace tlt::ops {
 void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weight, double epsilon,
               at::Tensor& out);
 
-// dx += gradient through the norm; dweight [D] float32 accumulates, where it is defined.
-// dy, x, dx [T, D].
-void rms_norm_backward(const Device& device, const at::Tensor& dy, const at::Tensor& x,
-                       const at::Tensor& weight, double epsilon, at::Tensor& dx,
-                       at::Tensor& dweight);
+struct RmsNormGradient {
+  const at::Tensor& dy;      // [T, D]
+  const at::Tensor& x;       // [T, D]
+  const at::Tensor& weight;  // [D] float32
+  double epsilon;
+  at::Tensor& dx;       // [T, D], accumulated
+  at::Tensor& dweight;  // [D] float32, accumulated where it is defined
+};
+void rms_norm_backward(const Device& device, const RmsNormGradient& gradient);
 
 // out [T, F] = silu(gate) * up, of gate_up [T, 2F] = gate then up.
 void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out);

@@ -44,8 +44,8 @@ TEST_P(ElementwiseTest, NormGradientAgreesWithAten) {
   const at::Tensor weight = random_tensor({kColumns}, at::kFloat, 2);
   at::Tensor got = random({kRows, kColumns}, 4), want = got.clone();
   at::Tensor got_weight = at::zeros({kColumns}, at::kFloat), want_weight = got_weight.clone();
-  rms_norm_backward(device_, dy, x, weight, 1e-6, got, got_weight);
-  aten::rms_norm_backward(dy, x, weight, 1e-6, want, want_weight);
+  rms_norm_backward(device_, {dy, x, weight, 1e-6, got, got_weight});
+  aten::rms_norm_backward({dy, x, weight, 1e-6, want, want_weight});
   EXPECT_TRUE(tensors_near(got, want, tests::tolerance(GetParam())));
   EXPECT_TRUE(tensors_near(got_weight, want_weight, 1e-4));
 }
@@ -55,8 +55,8 @@ TEST_P(ElementwiseTest, WeightGradientDoesNotDependOnThreads) {
   const at::Tensor weight = random_tensor({kColumns}, at::kFloat, 2);
   at::Tensor one = at::zeros({kColumns}, at::kFloat), three = one.clone();
   at::Tensor dx = at::zeros({kRows, kColumns}, GetParam()), dx3 = dx.clone();
-  rms_norm_backward(Device::cpu(1), dy, x, weight, 1e-6, dx, one);
-  rms_norm_backward(Device::cpu(3), dy, x, weight, 1e-6, dx3, three);
+  rms_norm_backward(Device::cpu(1), {dy, x, weight, 1e-6, dx, one});
+  rms_norm_backward(Device::cpu(3), {dy, x, weight, 1e-6, dx3, three});
   EXPECT_TRUE(tensors_equal(one, three));
 }
 

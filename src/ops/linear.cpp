@@ -124,8 +124,13 @@ at::Tensor packed_rows(const Device& device, const at::Tensor& x, int64_t first,
   at::Tensor out = device.empty({panels, divide_up(rows, u), kPanel, u}, x.scalar_type());
   const Kernels& kernels = cpu_kernels();
   device.pool().run(panels, [&](int64_t panel) {
-    kernels.pack_rows(kernel_type(x), row_pointer(x, first), x.stride(0), rows, columns, panel, 1,
-                      out.data_ptr());
+    kernels.pack_rows(kernel_type(x), {.x = row_pointer(x, first),
+                                       .stride = x.stride(0),
+                                       .rows = rows,
+                                       .columns = columns,
+                                       .first_panel = panel,
+                                       .panels = 1,
+                                       .out = out.data_ptr()});
   });
   return out;
 }
@@ -159,8 +164,12 @@ void gated_linear(const Device& device, const at::Tensor& x, const Weight& w, at
     const int64_t first = task.first_panel * kPanel;
     task.first_panel += pairs;
     kernels.gemm(kernel_type(x), task);
-    kernels.swiglu(kernel_type(x), row_pointer(gate_up, task.first_row), task.rows, columns, first,
-                   task.panels * kPanel, row_pointer(out, task.first_row));
+    kernels.swiglu(kernel_type(x), {.gate_up = row_pointer(gate_up, task.first_row),
+                                    .rows = task.rows,
+                                    .columns = columns,
+                                    .first = first,
+                                    .count = task.panels * kPanel,
+                                    .out = row_pointer(out, task.first_row)});
   });
 }
 
@@ -219,8 +228,12 @@ void linear_backward_weight(const Device& device, const at::Tensor& dy, const at
   }
   if (!dbias) return;
   device.pool().run(divide_up(n, kPanel), [&](int64_t panel) {
-    kernels.add_columns(kernel_type(dy), dy.data_ptr(), dy.stride(0), rows, panel * kPanel,
-                        std::min(kPanel, n - panel * kPanel), dbias->data_ptr<float>());
+    kernels.add_columns(kernel_type(dy), {.x = dy.data_ptr(),
+                                          .stride = dy.stride(0),
+                                          .rows = rows,
+                                          .first = panel * kPanel,
+                                          .count = std::min(kPanel, n - panel * kPanel),
+                                          .out = dbias->data_ptr<float>()});
   });
 }
 

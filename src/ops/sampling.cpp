@@ -32,14 +32,22 @@ bool likelier(const Candidate& a, const Candidate& b) {
   return a.z > b.z || (a.z == b.z && a.id < b.id);
 }
 
+// The logits of the ids that may be sampled.
+struct Choice {
+  const float* logits;
+  int64_t count;
+  float top;  // the largest
+  float inverse_temperature;
+};
+
 // Leaves in `kept` the candidates that top-k, top-p and min-p allow, most likely first.
-void truncate(const float* logits, int64_t count, float top, float inverse_temperature,
-              const SamplingRule& rule, std::vector<Candidate>& kept) {
+void truncate(const Choice& choice, const SamplingRule& rule, std::vector<Candidate>& kept) {
+  const int64_t count = choice.count;
   const int64_t k = rule.top_k > 0 ? std::min(rule.top_k, count) : count;
   const auto collect = [&](float threshold) {
     kept.clear();
     for (int64_t i = 0; i < count; ++i) {
-      const float z = (logits[i] - top) * inverse_temperature;
+      const float z = (choice.logits[i] - choice.top) * choice.inverse_temperature;
       if (z >= threshold) kept.push_back({z, static_cast<int32_t>(i)});
     }
   };
@@ -74,11 +82,11 @@ void truncate(const float* logits, int64_t count, float top, float inverse_tempe
   }
 }
 
-// `top`: the largest of `count` logits; `row`: statistic of the distribution that logprobs are of.
-Sampled sample_truncated(const float* logits, int64_t count, float top, const RowStatistic& row,
-                         float inverse_temperature, const SamplingRule& rule, double u) {
+// `row`: statistic of the distribution that logprobs are of.
+Sampled sample_truncated(const Choice& choice, const RowStatistic& row, const SamplingRule& rule,
+                         double u) {
   thread_local std::vector<Candidate> kept;
-  truncate(logits, count, top, inverse_temperature, rule, kept);
+  truncate(choice, rule, kept);
   double mass = 0;
   for (const Candidate& candidate : kept) mass += std::exp(static_cast<double>(candidate.z));
   double reached = 0;
@@ -88,19 +96,19 @@ Sampled sample_truncated(const float* logits, int64_t count, float top, const Ro
     if (reached > u * mass) break;
   }
   const int32_t token = kept[chosen].id;
-  return {token, row_logprob(row, logits[token], inverse_temperature)};
+  return {token, row_logprob(row, choice.logits[token], choice.inverse_temperature)};
 }
 
 // Samples by a TargetOnlyRule. Reads the whole vocabulary, whatever is truncated.
-Sampled sample_target_only(const float* logits, int64_t count, float top,
-                           const RowStatistic& statistic, float inverse_temperature,
+Sampled sample_target_only(const Choice& choice, const RowStatistic& statistic,
                            const SampleRow& row) {
   thread_local std::vector<Candidate> kept;
-  truncate(logits, count, top, inverse_temperature, row.rule, kept);
+  truncate(choice, row.rule, kept);
   double mass = 0;
   for (const Candidate& candidate : kept) mass += std::exp(static_cast<double>(candidate.z));
   const auto sampled = [&](const Candidate& chosen) {
-    return Sampled{chosen.id, row_logprob(statistic, logits[chosen.id], inverse_temperature)};
+    return Sampled{chosen.id,
+                   row_logprob(statistic, choice.logits[chosen.id], choice.inverse_temperature)};
   };
   double reached = 0, rest = mass;
   for (const int32_t draft_token : row.draft_tokens) {
@@ -136,16 +144,15 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
       "the model's logits are not finite; its weights are broken or its learning rate is too high");
   const int64_t count = asked.tokens > 0 ? std::min(asked.tokens, vocabulary) : vocabulary;
   // Statistic over the ids that may be sampled.
-  const RowStatistic choice =
+  const RowStatistic allowed =
       count < vocabulary && rule.temperature > 0
           ? kernels.row_statistic(logits, count, inverse, /*with_entropy=*/false)
           : row;
-  if (rule.temperature > 0 && asked.target_only)
-    return sample_target_only(logits, count, choice.top, row, inverse, asked);
-  if (rule.temperature > 0 && rule.truncates())
-    return sample_truncated(logits, count, choice.top, row, inverse, rule, u);
+  const Choice choice{logits, count, allowed.top, inverse};
+  if (rule.temperature > 0 && asked.target_only) return sample_target_only(choice, row, asked);
+  if (rule.temperature > 0 && rule.truncates()) return sample_truncated(choice, row, rule, u);
   const int32_t token = rule.temperature > 0
-                            ? kernels.pick(logits, count, inverse, lse_of(choice, inverse), u)
+                            ? kernels.pick(logits, count, inverse, lse_of(allowed, inverse), u)
                             : kernels.arg_max(logits, count);
   return {token, row_logprob(row, logits[token], inverse)};
 }
@@ -165,14 +172,13 @@ void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabul
   });
 }
 
-void row_statistics(const Device& device, const at::Tensor& logits, int64_t vocabulary,
-                    const at::Tensor& targets, double temperature, RowStatistics& out) {
-  const int64_t rows = targets.size(0);
-  const at::Tensor host = logits.cpu(), wanted = targets.cpu();
-  for (at::Tensor* t : {&out.logprob, &out.lse, &out.entropy}) *t = at::empty({rows}, at::kFloat);
+void row_statistics(const Device& device, const TargetRows& rows, RowStatistics& out) {
+  const int64_t count = rows.targets.size(0), vocabulary = rows.vocabulary;
+  const at::Tensor host = rows.logits.cpu(), wanted = rows.targets.cpu();
+  for (at::Tensor* t : {&out.logprob, &out.lse, &out.entropy}) *t = at::empty({count}, at::kFloat);
   const Kernels& kernels = cpu_kernels();
-  const float inverse = static_cast<float>(1.0 / temperature);
-  device.pool().run(rows, [&](int64_t i) {
+  const float inverse = static_cast<float>(1.0 / rows.temperature);
+  device.pool().run(count, [&](int64_t i) {
     const float* row_logits = host.data_ptr<float>() + i * host.stride(0);
     const int32_t target = wanted.data_ptr<int32_t>()[i];
     TLT_CHECK(target >= 0 && target < vocabulary, "target ", target, " of a vocabulary of ",
@@ -185,20 +191,24 @@ void row_statistics(const Device& device, const at::Tensor& logits, int64_t voca
   });
 }
 
-void logits_backward(const Device& device, at::Tensor& logits, int64_t vocabulary,
-                     const at::Tensor& targets, double temperature, const RowStatistics& rows,
+void logits_backward(const Device& device, const TargetRows& rows, const RowStatistics& statistics,
                      const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
-  const at::Tensor wanted = targets.cpu();
-  at::Tensor host = logits.cpu();
+  const at::Tensor wanted = rows.targets.cpu();
+  at::Tensor host = rows.logits.cpu();
   const Kernels& kernels = cpu_kernels();
-  const float inverse = static_cast<float>(1.0 / temperature);
+  const float inverse = static_cast<float>(1.0 / rows.temperature);
   device.pool().run(wanted.size(0), [&](int64_t i) {
-    kernels.logits_backward(host.data_ptr<float>() + i * host.stride(0), vocabulary, host.size(1),
-                            inverse, wanted.data_ptr<int32_t>()[i], rows.lse.data_ptr<float>()[i],
-                            rows.entropy.data_ptr<float>()[i], d_logprob.data_ptr<float>()[i],
-                            d_entropy.data_ptr<float>()[i]);
+    kernels.logits_backward({.logits = host.data_ptr<float>() + i * host.stride(0),
+                             .count = rows.vocabulary,
+                             .columns = host.size(1),
+                             .inverse_temperature = inverse,
+                             .target = wanted.data_ptr<int32_t>()[i],
+                             .lse = statistics.lse.data_ptr<float>()[i],
+                             .entropy = statistics.entropy.data_ptr<float>()[i],
+                             .d_logprob = d_logprob.data_ptr<float>()[i],
+                             .d_entropy = d_entropy.data_ptr<float>()[i]});
   });
-  if (!device.is_cpu()) logits.copy_(host);
+  if (!device.is_cpu()) rows.logits.copy_(host);
 }
 
 }  // namespace tlt::ops

@@ -55,14 +55,17 @@ struct RowStatistics {
   at::Tensor lse;      // [R] float32: log-sum-exp of logits / temperature
   at::Tensor entropy;  // [R] float32, in nats
 };
-// targets [R] int32.
-void row_statistics(const Device& device, const at::Tensor& logits, int64_t vocabulary,
-                    const at::Tensor& targets, double temperature, RowStatistics& out);
+struct TargetRows {
+  at::Tensor& logits;  // [R, >= vocabulary] float32
+  int64_t vocabulary;
+  const at::Tensor& targets;  // [R] int32
+  double temperature;
+};
+void row_statistics(const Device& device, const TargetRows& rows, RowStatistics& out);
 
 // logits -> gradient of (sum_i d_logprob[i] log p(target_i) + d_entropy[i] entropy_i) with respect
 // to the logits, in place. d_logprob, d_entropy [R] float32. Columns >= `vocabulary` become 0.
-void logits_backward(const Device& device, at::Tensor& logits, int64_t vocabulary,
-                     const at::Tensor& targets, double temperature, const RowStatistics& rows,
+void logits_backward(const Device& device, const TargetRows& rows, const RowStatistics& statistics,
                      const at::Tensor& d_logprob, const at::Tensor& d_entropy);
 
 }  // namespace tlt::ops

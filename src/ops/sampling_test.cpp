@@ -114,7 +114,7 @@ TEST(SamplingTest, TruncationsKeepWhatTheirDefinitionsKeep) {
 }
 
 TEST(SamplingTest, RolloutLogprobIsBitIdenticalToTrainers) {
-  const at::Tensor logits = random_tensor({64, kLogitColumns}, at::kFloat, 4, 3.0);
+  at::Tensor logits = random_tensor({64, kLogitColumns}, at::kFloat, 4, 3.0);
   for (const double temperature : {1.0, 0.7, 1.3}) {
     std::vector<SampleRow> asked(64);
     for (size_t i = 0; i < 64; ++i)
@@ -126,7 +126,7 @@ TEST(SamplingTest, RolloutLogprobIsBitIdenticalToTrainers) {
     at::Tensor targets = at::empty({64}, at::kInt);
     for (int64_t i = 0; i < 64; ++i) targets[i] = sampled[static_cast<size_t>(i)].token;
     RowStatistics rows;
-    row_statistics(Device::cpu(1), logits, kVocabulary, targets, temperature, rows);
+    row_statistics(Device::cpu(1), {logits, kVocabulary, targets, temperature}, rows);
     for (int64_t i = 0; i < 64; ++i)
       EXPECT_EQ(rows.logprob[i].item<float>(), sampled[static_cast<size_t>(i)].logprob)
           << "row " << i;
@@ -135,12 +135,12 @@ TEST(SamplingTest, RolloutLogprobIsBitIdenticalToTrainers) {
 
 TEST(SamplingTest, StatisticsAndGradientMatchReference) {
   const double temperature = 0.8;
-  const at::Tensor logits = random_tensor({3, kLogitColumns}, at::kFloat, 5, 2.0),
-                   targets = at::tensor({5, 0, 116}, at::kInt);
+  at::Tensor logits = random_tensor({3, kLogitColumns}, at::kFloat, 5, 2.0);
+  const at::Tensor targets = at::tensor({5, 0, 116}, at::kInt);
   const at::Tensor log_p =
       at::log_softmax(logits.narrow(1, 0, kVocabulary).to(at::kDouble) / temperature, 1);
   RowStatistics rows;
-  row_statistics(Device::cpu(1), logits, kVocabulary, targets, temperature, rows);
+  row_statistics(Device::cpu(1), {logits, kVocabulary, targets, temperature}, rows);
   const at::Tensor want = log_p.gather(1, targets.to(at::kLong).unsqueeze(1)).squeeze(1);
   EXPECT_TRUE(tensors_near(rows.logprob, want, 1e-5));
   EXPECT_TRUE(tensors_near(rows.entropy, -(log_p.exp() * log_p).sum(1), 1e-5));
@@ -148,7 +148,7 @@ TEST(SamplingTest, StatisticsAndGradientMatchReference) {
   const at::Tensor d_logprob = at::tensor({0.5f, -1.f, 2.f}),
                    d_entropy = at::tensor({0.f, 0.3f, -0.7f});
   at::Tensor gradient = logits.clone();
-  logits_backward(Device::cpu(1), gradient, kVocabulary, targets, temperature, rows, d_logprob,
+  logits_backward(Device::cpu(1), {gradient, kVocabulary, targets, temperature}, rows, d_logprob,
                   d_entropy);
   const auto value = [&](const at::Tensor& x) {
     const at::Tensor lp = at::log_softmax(x.narrow(1, 0, kVocabulary) / temperature, 1);
@@ -180,15 +180,15 @@ TEST(KernelTableTest, AllInstructionSetsAgree) {
                    w = random_tensor({64}, at::kFloat, 8);
   const Kernels& best = cpu_kernels();
   at::Tensor want = at::empty_like(x);
-  best.rms_norm(Type::kFloat, x.data_ptr(), w.data_ptr<float>(), 1e-6f, 7, 64, want.data_ptr());
+  best.rms_norm(Type::kFloat, {x.data_ptr(), w.data_ptr<float>(), 1e-6f, 7, 64, want.data_ptr()});
   int tables = 0;
   for (const char* name : {"avx512bf16", "avx512", "avx2"})
     if (const Kernels* table = cpu_kernels(name)) {
       ++tables;
       EXPECT_STREQ(table->name, name);
       at::Tensor got = at::empty_like(x);
-      table->rms_norm(Type::kFloat, x.data_ptr(), w.data_ptr<float>(), 1e-6f, 7, 64,
-                      got.data_ptr());
+      table->rms_norm(Type::kFloat,
+                      {x.data_ptr(), w.data_ptr<float>(), 1e-6f, 7, 64, got.data_ptr()});
       EXPECT_TRUE(tensors_near(got, want, 1e-5)) << name;
       at::Tensor panel = random_tensor({64 * 64}, at::kFloat, 9), a = at::empty({7, 64}),
                  b = at::empty({7, 64});

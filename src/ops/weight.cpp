@@ -14,7 +14,7 @@ namespace {
 // Calls visit(index in row-major values, index in a panel) for all columns of a row.
 template <class T, class Visit>
 void for_row(int64_t row, int64_t columns, const Visit& visit) {
-  constexpr int64_t u = std::is_same_v<T, at::BFloat16> ? 2 : 1;
+  const int64_t u = std::is_same_v<T, at::BFloat16> ? 2 : 1;
   const int64_t panel = row / Weight::kPanel, lane = row % Weight::kPanel;
   const int64_t base = panel * columns * Weight::kPanel + lane * u;
   for (int64_t k = 0; k < columns; ++k) visit(k, base + (k / u) * Weight::kPanel * u + k % u);

@@ -94,8 +94,10 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
                      ? run::make_policy(options_, context_.device)
                      : nullptr),
       rollouts_(options_, launch, context_, prompts_, reward_),
-      trainer_(*context_.model, options_.trainer_options(), *context_.comm, total_steps_,
-               options_.rollout.sampling.rule().logprob_temperature(), context_.adapter.get()),
+      trainer_(*context_.model, options_.trainer_options(), *context_.comm,
+               {.total_steps = total_steps_,
+                .temperature = options_.rollout.sampling.rule().logprob_temperature(),
+                .adapter = context_.adapter.get()}),
       policy_files_(context_, options_.model.path),
       run_("train", options_, context_, policy_files_.describe_adapter()) {
   if (prompts_.leaves_out_template() && context_.is_first())

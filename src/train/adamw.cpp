@@ -37,10 +37,10 @@ void for_parts(const RowRange& range, int64_t row_size,
 
 }  // namespace
 
-void AdamW::update_range(const Coefficients& c, const float* gradients, float* __restrict master,
-                         float* __restrict average, float* __restrict square, int64_t first,
-                         int64_t last) {
-  for (int64_t i = first; i < last; ++i) {
+void AdamW::update_range(const Coefficients& c, std::span<const float> gradients,
+                         float* __restrict master, float* __restrict average,
+                         float* __restrict square) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
     const float gradient = gradients[i] * c.clip;
     const float weight = master[i] * c.kept;
     average[i] += (gradient - average[i]) * (1 - c.beta1);
@@ -118,8 +118,11 @@ void AdamW::begin_step(double norm, double learning_rate) {
 bool AdamW::try_update(const model::Gradients& gradients, int64_t elements) {
   TLT_CHECK(is_in_step(), "begin_step() was not called");
   return walk(
-      *place_, states_.size(), elements, [&](size_t p) { return states_[p].master.numel(); },
-      [&](size_t p) { return kRows * row_size(states_[p].master); },
+      *place_, states_.size(), elements,
+      [&](size_t p) {
+        const at::Tensor& master = states_[p].master;
+        return Extent{master.numel(), kRows * row_size(master)};
+      },
       [&](size_t p, int64_t first, int64_t last) { update(gradients, p, first, last); });
 }
 
@@ -162,7 +165,7 @@ void AdamW::update(const model::Gradients& gradients, size_t parameter, int64_t 
         *average = state.average.data_ptr<float>() + first,
         *square = state.square.data_ptr<float>() + first;
   for_chunks(device_, last - first, [&](int64_t, int64_t begin, int64_t end) {
-    update_range(c, from, master, average, square, begin, end);
+    update_range(c, {from + begin, from + end}, master + begin, average + begin, square + begin);
   });
   const at::Tensor rows = state.master.narrow(0, first / row, (last - first) / row);
   written.write(device_, rows.to(device_.torch()), (skipped + first) / row);

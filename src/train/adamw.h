@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,8 +96,9 @@ class AdamW {
     float step_size = 0;     // lr / (1 - beta1^t)
     float square_scale = 0;  // sqrt(1 - beta2^t)
   };
-  static void update_range(const Coefficients& c, const float* gradients, float* master,
-                           float* average, float* square, int64_t first, int64_t last);
+  // As many elements of each as there are gradients.
+  static void update_range(const Coefficients& c, std::span<const float> gradients, float* master,
+                           float* average, float* square);
   void update(const model::Gradients& gradients, size_t parameter, int64_t first, int64_t last);
   void exchange_weights() const;
   at::Tensor gather(size_t parameter, const Kind& kind) const;

@@ -31,15 +31,22 @@ struct Place {
   int64_t element = 0;
 };
 
-// Calls body(tensor, first, last) for about the next `elements` elements of `tensors` tensors and
-// advances `place`. Each call covers part of one tensor: a multiple of unit(tensor), except at its
-// end. Returns false if none was left.
-template <class Size, class Unit, class Body>
-bool walk(Place& place, size_t tensors, int64_t elements, const Size& size, const Unit& unit,
+// Of a tensor in a walk. A part has a multiple of `unit` elements, except at the tensor's end.
+struct Extent {
+  int64_t elements = 0;
+  int64_t unit = kChunk;
+};
+
+// Calls body(tensor, first, last) for about the next `elements` elements of `tensors` tensors, each
+// of extent_of(tensor), and advances `place`. Each call covers part of one tensor. Returns false if
+// none was left.
+template <class ExtentOf, class Body>
+bool walk(Place& place, size_t tensors, int64_t elements, const ExtentOf& extent_of,
           const Body& body) {
   bool did = false;
   while (place.tensor < tensors && elements > 0) {
-    const int64_t left = size(place.tensor) - place.element, step = unit(place.tensor);
+    const Extent extent = extent_of(place.tensor);
+    const int64_t left = extent.elements - place.element, step = extent.unit;
     const int64_t part =
         elements >= left ? left : std::min(left, (elements + step - 1) / step * step);
     if (part > 0) body(place.tensor, place.element, place.element + part);

@@ -56,8 +56,7 @@ void HeadLoss::forward(const at::Tensor& hidden, const Chunk& chunk) {
   inputs_ = hidden.index_select(0, rows_);
   logits_ = buffer_.narrow(0, 0, rows_.size(0));
   model_.logits(inputs_, logits_);
-  ops::row_statistics(model_.device(), logits_, model_.config().vocabulary, targets_, temperature_,
-                      statistics_);
+  ops::row_statistics(model_.device(), target_rows(), statistics_);
 }
 
 void HeadLoss::score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see) {
@@ -79,9 +78,12 @@ void HeadLoss::add_losses(const Chunk& chunk, TokenLoss& loss, const See& see) {
   int64_t at = 0;
   for (const Piece& piece : chunk.pieces) {
     see(*piece.sample, piece.first, floats(logprobs, at, piece.count));
-    loss.add(*piece.sample, piece.first, floats(logprobs, at, piece.count),
-             floats(entropies, at, piece.count), mutable_floats(d_logprob_, at, piece.count),
-             mutable_floats(d_entropy_, at, piece.count));
+    loss.add({.sample = *piece.sample,
+              .first = piece.first,
+              .logprobs = floats(logprobs, at, piece.count),
+              .entropies = floats(entropies, at, piece.count)},
+             {.d_logprob = mutable_floats(d_logprob_, at, piece.count),
+              .d_entropy = mutable_floats(d_entropy_, at, piece.count)});
     at += piece.count;
   }
 }
@@ -110,9 +112,8 @@ const at::Tensor& HeadLoss::backward(const at::Tensor& hidden, std::span<const P
   for (const Chunk& chunk : cut(pack)) {
     forward(hidden, chunk);
     add_losses(chunk, loss, see);
-    ops::logits_backward(model_.device(), logits_, model_.config().vocabulary, targets_,
-                         temperature_, statistics_, d_logprob_.to(hidden.device()),
-                         d_entropy_.to(hidden.device()));
+    ops::logits_backward(model_.device(), target_rows(), statistics_,
+                         d_logprob_.to(hidden.device()), d_entropy_.to(hidden.device()));
     at::Tensor d_inputs = at::empty_like(inputs_);
     model_.logits_backward(inputs_, logits_, d_inputs, gradients);
     d_hidden_.index_copy_(0, rows_, d_inputs);

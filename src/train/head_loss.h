@@ -75,6 +75,9 @@ class HeadLoss {
   void preview(const at::Tensor& hidden, std::span<const PackedSample> pack, TokenLoss& loss);
   // Fills the members below.
   void forward(const at::Tensor& hidden, const Chunk& chunk);
+  ops::TargetRows target_rows() {
+    return {logits_, model_.config().vocabulary, targets_, temperature_};
+  }
   void add_losses(const Chunk& chunk, TokenLoss& loss, const See& see);
 
   const model::PolicyModel& model_;

@@ -97,7 +97,7 @@ class LoraAdapter::Target final : public model::MatrixGradient {
   Target(const Device& device, const model::Parameter& parameter, const LoraConfig& config)
       : device_(device), parameter_(parameter), scale_(config.scale()) {}
 
-  void add_factor(const model::Parameter::Part& part, at::Tensor a) {
+  void add_factor(const model::Parameter::Part& part, const at::Tensor& a) {
     const int64_t rank = a.size(0), even = rank + rank % 2;  // a Weight's columns are even
     const at::ScalarType type = parameter_.round_to;
     factors_.push_back({.part = part,

@@ -245,7 +245,7 @@ struct Learner {
   Learner(cluster::Comm& comm, int steps, const std::string& name = "qwen2_tied", int threads = 1)
       : model(golden_model(name, threads)),
         adapter(*model, {.rank = 3, .alpha = 6, .targets = {"q_proj", "o_proj", "up_proj"}}, 1),
-        trainer(*model, some_options(), comm, 10, 1.0, &adapter) {
+        trainer(*model, some_options(), comm, {.total_steps = 10, .adapter = &adapter}) {
     learn(steps);
   }
   void learn(int steps) {
@@ -322,7 +322,7 @@ TEST(LoraTrainerTest, LearnsDemonstrations) {
   LoraAdapter adapter(*model, {.rank = 4, .alpha = 8}, 1);
   TrainerOptions options;
   options.optim.lr = 1e-2;
-  Trainer trainer(*model, options, *comm, 60, 1.0, &adapter);
+  Trainer trainer(*model, options, *comm, {.total_steps = 60, .adapter = &adapter});
   const auto loss = [](const TrainStats& stats) {
     for (const auto& [name, value] : stats.metrics)
       if (name == "train/loss") return value;

@@ -221,9 +221,9 @@ PolicyLoss::Term PolicyLoss::reinforce_term(const TrainSample& sample, const Tok
   return {-token.advantage * weight * token.logprob, -token.advantage * weight};
 }
 
-void PolicyLoss::add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
-                     std::span<const float> entropies, std::span<float> d_logprob,
-                     std::span<float> d_entropy) {
+void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) {
+  const auto& [sample, first, logprobs, entropies] = tokens;
+  const auto& [d_logprob, d_entropy] = out;
   const double token_share = token_weight(sample);
   for (size_t i = 0; i < logprobs.size(); ++i) {
     const auto at = static_cast<size_t>(first) + i;
@@ -279,17 +279,16 @@ SupervisedLoss::SupervisedLoss(std::span<const TrainSample> batch) {
             " samples without a token that counts");
 }
 
-void SupervisedLoss::add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
-                         std::span<const float>, std::span<float> d_logprob,
-                         std::span<float> d_entropy) {
-  for (size_t i = 0; i < logprobs.size(); ++i) {
-    const double share = sample.weight(first + static_cast<int64_t>(i)) / total_weight_;
+void SupervisedLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) {
+  for (size_t i = 0; i < tokens.logprobs.size(); ++i) {
+    const double share =
+        tokens.sample.weight(tokens.first + static_cast<int64_t>(i)) / total_weight_;
     if (share != 0) {
-      loss_ -= share * logprobs[i];
-      probability_ += share * std::exp(static_cast<double>(logprobs[i]));
+      loss_ -= share * tokens.logprobs[i];
+      probability_ += share * std::exp(static_cast<double>(tokens.logprobs[i]));
     }
-    d_logprob[i] = static_cast<float>(-share);
-    d_entropy[i] = 0;
+    out.d_logprob[i] = static_cast<float>(-share);
+    out.d_entropy[i] = 0;
   }
 }
 

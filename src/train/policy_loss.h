@@ -43,9 +43,7 @@ class PolicyLoss final : public TokenLoss {
     return mode_ == Mode::kGspo || (mode_ == Mode::kReinforce && is_of_sequence_);
   }
   void preview(const TrainSample& sample, int64_t first, std::span<const float> logprobs) override;
-  void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
-           std::span<const float> entropies, std::span<float> d_logprob,
-           std::span<float> d_entropy) override;
+  void add(const ResponseTokens& tokens, const TokenDerivatives& out) override;
   std::vector<double> sums() const override;
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 
@@ -100,9 +98,7 @@ class SupervisedLoss final : public TokenLoss {
   explicit SupervisedLoss(std::span<const TrainSample> batch);
 
   bool learns_from(const TrainSample&) const override { return true; }
-  void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
-           std::span<const float> entropies, std::span<float> d_logprob,
-           std::span<float> d_entropy) override;
+  void add(const ResponseTokens& tokens, const TokenDerivatives& out) override;
   std::vector<double> sums() const override { return {loss_, probability_}; }
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 

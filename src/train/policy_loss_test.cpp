@@ -99,10 +99,10 @@ Result run(TokenLoss& loss, const Minibatch& batch, size_t piece = 1000) {
          &d_entropy = result.d_entropies.emplace_back(count);
     for (size_t at = 0; at < count; at += piece) {
       const size_t n = std::min(piece, count - at);
-      loss.add(batch.samples[i], static_cast<int64_t>(at),
-               std::span(batch.logprobs[i]).subspan(at, n),
-               std::span(batch.entropies[i]).subspan(at, n), std::span(d_logprob).subspan(at, n),
-               std::span(d_entropy).subspan(at, n));
+      loss.add(
+          {batch.samples[i], static_cast<int64_t>(at), std::span(batch.logprobs[i]).subspan(at, n),
+           std::span(batch.entropies[i]).subspan(at, n)},
+          {std::span(d_logprob).subspan(at, n), std::span(d_entropy).subspan(at, n)});
     }
   }
   for (const auto& [name, value] : loss.metrics(loss.sums())) result.metrics[name] = value;
@@ -180,7 +180,7 @@ TEST(PolicyLossTest, PiecesAndPartsOnSeveralWorkersAddUp) {
       PolicyLoss part(options, batch.samples);
       std::vector<float> unused(100);
       for (size_t i = worker; i < batch.samples.size(); i += 2)
-        part.add(batch.samples[i], 0, batch.logprobs[i], batch.entropies[i], unused, unused);
+        part.add({batch.samples[i], 0, batch.logprobs[i], batch.entropies[i]}, {unused, unused});
       for (size_t k = 0; k < sums.size(); ++k) sums[k] += part.sums()[k];
     }
     for (const auto& [name, value] : whole.metrics(sums))

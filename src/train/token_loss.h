@@ -17,6 +17,20 @@
 
 namespace tlt::train {
 
+// Response tokens first .. first + n of a sample, with their logprobs and entropies under the model.
+struct ResponseTokens {
+  const TrainSample& sample;
+  int64_t first = 0;
+  std::span<const float> logprobs;   // [n]
+  std::span<const float> entropies;  // [n]
+};
+
+// Derivatives of the loss by a token's logprob and entropy.
+struct TokenDerivatives {
+  std::span<float> d_logprob;  // [n]
+  std::span<float> d_entropy;  // [n]
+};
+
 class TokenLoss {
  public:
   virtual ~TokenLoss() = default;
@@ -31,11 +45,8 @@ class TokenLoss {
   virtual void preview(const TrainSample&, int64_t /*first*/, std::span<const float> /*logprobs*/) {
   }
 
-  // For response tokens first .. first + n of a sample: computes d loss / d logprob and d loss / d
-  // entropy (n each) from their logprobs and entropies under the model (n each). Adds to the sums.
-  virtual void add(const TrainSample& sample, int64_t first, std::span<const float> logprobs,
-                   std::span<const float> entropies, std::span<float> d_logprob,
-                   std::span<float> d_entropy) = 0;
+  // Computes the derivatives of these tokens. Adds to the sums.
+  virtual void add(const ResponseTokens& tokens, const TokenDerivatives& out) = 0;
 
   // The sums so far. Add them over all workers, then call metrics().
   virtual std::vector<double> sums() const = 0;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <functional>
 #include <memory>
 #include <numeric>
 
@@ -78,13 +78,12 @@ std::unique_ptr<TokenLoss> make_loss(LossKind kind, const LossOptions& options,
   return std::make_unique<PolicyLoss>(options, batch);
 }
 
-// Largest difference between the trainer's logprobs and the rollout's; NaN after reduce() if no
-// worker has rollout logprobs.
+// Largest difference between the trainer's logprobs and the rollout's.
 struct Difference {
   double logprob = 0, probability = 0;
   bool known = false;
 
-  void see(const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
+  void operator()(const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
     if (sample.rollout_logprobs.empty()) return;
     known = true;
     for (size_t i = 0; i < logprobs.size(); ++i) {
@@ -94,13 +93,13 @@ struct Difference {
       probability = std::max(probability, std::abs(std::exp(mine) - std::exp(theirs)));
     }
   }
-  void reduce(cluster::Comm& comm) {
+  // Of all workers.
+  void reduce(cluster::Comm& comm, TrainStats& stats) const {
     at::Tensor all = at::tensor({logprob, probability, known ? 1.0 : 0.0}, at::kDouble);
     comm.all_reduce_max(all);
-    logprob = all[0].item<double>();
-    probability = all[1].item<double>();
-    known = all[2].item<double>() > 0;
-    if (!known) logprob = probability = std::numeric_limits<double>::quiet_NaN();
+    if (all[2].item<double>() == 0) return;
+    stats.logprob_difference = all[0].item<double>();
+    stats.probability_difference = all[1].item<double>();
   }
 };
 
@@ -140,11 +139,9 @@ struct Trainer::MiniBatch {
 
   // All workers together.
   TrainStats stats(cluster::Comm& comm) {
-    difference.reduce(comm);
     TrainStats stats;
+    difference.reduce(comm, stats);
     stats.metrics = loss->metrics(comm.all_reduce_sum(loss->sums()));
-    stats.logprob_difference = difference.logprob;
-    stats.probability_difference = difference.probability;
     stats.packs = to_learn.packs() + to_measure.packs();
     for (const TrainSample& sample : samples)
       stats.tokens += static_cast<int64_t>(sample.tokens.size());
@@ -158,19 +155,18 @@ struct Trainer::MiniBatch {
 };
 
 Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
-                 cluster::Comm& comm, int64_t total_steps, double temperature, LoraAdapter* adapter)
+                 cluster::Comm& comm, const TrainingRun& run)
     : model_(model),
       options_(options),
       comm_(comm),
-      total_steps_(total_steps),
-      adapter_(adapter),
-      optimizer_(learning(model, adapter), model.device(), options.optim,
+      run_(run),
+      optimizer_(learning(model, run.adapter), model.device(), options.optim,
                  options.use_distributed_optimizer ? &comm : nullptr),
-      sum_(learning(model, adapter), model.device()),
-      gradients_(model::make_gradients(model.device(), learning(model, adapter))),
-      backward_(adapter ? adapter->route(gradients_) : gradients_),
+      sum_(learning(model, run.adapter), model.device()),
+      gradients_(model::make_gradients(model.device(), learning(model, run.adapter))),
+      backward_(run.adapter ? run.adapter->route(gradients_) : gradients_),
       tape_(model, options.recompute),
-      head_(model, temperature) {
+      head_(model, run.temperature) {
   options.check();
   // A rank with a different setting would deadlock in the collectives.
   const double sharers =
@@ -208,9 +204,9 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
   compute(batch);
   sum_.reduce(comm_);
   sum_.read(gradients_);
-  const double rate = learning_rate(options_.optim, optimizer_.steps(), total_steps_);
+  const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
   const double norm = optimizer_.step(gradients_, rate);
-  if (adapter_) adapter_->merge();
+  if (run_.adapter) run_.adapter->merge();
   gradients_.zero();
   TrainStats stats = batch.stats(comm_);
   stats.metrics.emplace_back("actor/grad_norm", norm);
@@ -220,9 +216,7 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
 }
 
 void Trainer::compute(MiniBatch& batch) {
-  const auto see = [&](const TrainSample& sample, int64_t first, std::span<const float> logprobs) {
-    batch.difference.see(sample, first, logprobs);
-  };
+  const HeadLoss::See see = std::ref(batch.difference);
   const int64_t packs = std::ssize(batch.to_learn.mine()) + std::ssize(batch.to_measure.mine());
   int64_t done = 0;
   const auto report_pack = [&] {

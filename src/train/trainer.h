@@ -10,13 +10,14 @@
 // Not here   rollouts, rewards and advantages (rl/); the loss of a token (policy_loss.h).
 // Threading  engine thread only.
 //
-//   Trainer trainer(model, options, comm, /*total_steps=*/30, /*temperature=*/1.0);
+//   Trainer trainer(model, options, comm, {.total_steps = 30, .temperature = 1.0});
 //   TrainStats stats = trainer.update(samples);     // mini-batches and epochs
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -66,8 +67,8 @@ struct TrainStats {
   // Largest difference between the rollout's logprobs and this model's, before the first optimizer
   // step; exactly 0 while engine and trainer share weights and arithmetic. NaN if the samples have
   // no rollout logprobs.
-  double logprob_difference = 0;
-  double probability_difference = 0;
+  double logprob_difference = std::numeric_limits<double>::quiet_NaN();
+  double probability_difference = std::numeric_limits<double>::quiet_NaN();
   int64_t packs = 0;
   int64_t tokens = 0;
   int64_t optimizer_bytes = 0;  // master weights and moments on this worker
@@ -75,12 +76,17 @@ struct TrainStats {
 
 enum class LossKind { kPolicy, kSupervised };
 
+// What is the same for a whole run.
+struct TrainingRun {
+  int64_t total_steps = 1;         // optimizer steps, for the schedule
+  double temperature = 1;          // the rollout's
+  LoraAdapter* adapter = nullptr;  // trained instead of the model's weights; null: those are
+};
+
 class Trainer {
  public:
-  // total_steps: optimizer steps of the whole run, for the schedule. temperature: the rollout's.
-  // adapter: what is trained instead of the model's weights; null: all weights are trained.
   Trainer(const model::PolicyModel& model, const TrainerOptions& options, cluster::Comm& comm,
-          int64_t total_steps, double temperature, LoraAdapter* adapter = nullptr);
+          const TrainingRun& run);
 
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
   // epoch. REQUIRES: the same samples, in the same order, on every worker.
@@ -105,8 +111,7 @@ class Trainer {
   const model::PolicyModel& model_;
   const TrainerOptions options_;
   cluster::Comm& comm_;
-  const int64_t total_steps_;
-  LoraAdapter* const adapter_;  // null: all weights are trained
+  const TrainingRun run_;
   AdamW optimizer_;
   GradientSum sum_;
   model::Gradients gradients_;  // of the trained parameters

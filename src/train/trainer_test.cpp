@@ -39,8 +39,9 @@ TEST(TrainerTest, LossAndNormMatchGoldensForAnyPacking) {
         options.max_tokens = max_tokens;
         options.loss = golden_options(setting);
         options.optim.lr = 0;  // the weights do not change
-        Trainer trainer(*model, options, *comm, 1,
-                        golden.at("batches").at(batch).at("temperature"));
+        Trainer trainer(
+            *model, options, *comm,
+            {.total_steps = 1, .temperature = golden.at("batches").at(batch).at("temperature")});
         const auto samples = golden_samples(golden, batch);
         const auto got = metrics_of(trainer.update(samples, LossKind::kPolicy));
         for (const char* key : {"loss", "pg_loss", "entropy", "ppo_kl", "grad_norm", "pg_clipfrac",
@@ -68,7 +69,7 @@ TEST(TrainerTest, WorkersChangeNoBitOfTheWeights) {
     std::vector<double> norm(static_cast<size_t>(workers));
     run_workers(workers, [&](cluster::Comm& comm) {
       const auto model = golden_model("qwen2_tied");
-      Trainer trainer(*model, small_packs(), comm, 10, 1.0);
+      Trainer trainer(*model, small_packs(), comm, {.total_steps = 10});
       TrainStats stats;
       for (int step = 0; step < 3; ++step)
         stats = trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
@@ -93,7 +94,8 @@ struct Pupil {
                     ? std::make_unique<LoraAdapter>(
                           *model, LoraConfig{.rank = 3, .alpha = 6, .targets = {"all-linear"}}, 1)
                     : nullptr),
-        trainer(*model, options_of(is_shared), comm, 10, 1.0, adapter.get()) {}
+        trainer(*model, options_of(is_shared), comm,
+                {.total_steps = 10, .adapter = adapter.get()}) {}
 
   static TrainerOptions options_of(bool is_shared) {
     TrainerOptions options = small_packs();
@@ -199,7 +201,7 @@ TEST(TrainerTest, RecomputeAndThreadsChangeNoBitOfTheWeights) {
       const auto model = golden_model("qwen3_tied_head32", threads);
       TrainerOptions options = small_packs();
       options.recompute = recompute;
-      Trainer trainer(*model, options, *comm, 2, 1.0);
+      Trainer trainer(*model, options, *comm, {.total_steps = 2});
       for (int step = 0; step < 2; ++step) trainer.update(samples, LossKind::kPolicy);
       if (want.empty()) want = tests::weights_of(*model);
       EXPECT_TRUE(tests::all_equal(tests::weights_of(*model), want)) << recompute << " " << threads;
@@ -212,7 +214,7 @@ TEST(TrainerTest, MinibatchesAndEpochsAreOptimizerStepsInOrder) {
   const auto model = golden_model("llama_tied"), by_hand = golden_model("llama_tied");
   TrainerOptions options = small_packs();
   options.ppo_epochs = 2;
-  Trainer trainer(*model, options, *comm, 10, 1.0);
+  Trainer trainer(*model, options, *comm, {.total_steps = 10});
   const TrainStats stats = trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
   EXPECT_EQ(trainer.optimizer().steps(), 4);
   int64_t tokens = 0;
@@ -220,7 +222,7 @@ TEST(TrainerTest, MinibatchesAndEpochsAreOptimizerStepsInOrder) {
   EXPECT_EQ(stats.tokens, 2 * tokens);
 
   options.ppo_epochs = 1;
-  Trainer plain(*by_hand, options, *comm, 10, 1.0);
+  Trainer plain(*by_hand, options, *comm, {.total_steps = 10});
   double loss = 0;
   for (int epoch = 0; epoch < 2; ++epoch)
     for (const auto& part : {std::span(samples).first(4), std::span(samples).subspan(4)})
@@ -241,7 +243,7 @@ TEST(TrainerTest, SamplesWithoutAdvantageAreOnlyMeasured) {
     TrainerOptions options = small_packs();
     options.optim.lr = 1e-4;
     options.loss.entropy_coeff = all_learn ? 1e-30 : 0;
-    Trainer trainer(*model, options, *comm, 1, 1.0);
+    Trainer trainer(*model, options, *comm, {.total_steps = 1});
     metrics[all_learn] = metrics_of(trainer.update(samples, LossKind::kPolicy));
     weights[all_learn] = tests::weights_of(*model);
   }
@@ -257,7 +259,7 @@ TEST(TrainerTest, DifferenceIsThatBeforeTheFirstStep) {
   auto samples = golden_samples(read_golden("llama_tied"), "t10");
   const auto logprobs = score_samples(*model, samples, 1.0, 40, *comm);
   for (size_t i = 0; i < samples.size(); ++i) samples[i].rollout_logprobs = logprobs[i];
-  Trainer trainer(*model, small_packs(), *comm, 10, 1.0);
+  Trainer trainer(*model, small_packs(), *comm, {.total_steps = 10});
   const TrainStats same = trainer.update(samples, LossKind::kPolicy, 2);
   EXPECT_EQ(same.logprob_difference, 0);
   EXPECT_EQ(same.probability_difference, 0);
@@ -291,7 +293,7 @@ TEST(TrainerTest, DemonstrationsAreLearned) {
   for (TrainSample& sample : samples) sample.advantages.clear(), sample.rollout_logprobs.clear();
   TrainerOptions options = small_packs();
   options.optim.lr = 3e-3;
-  Trainer trainer(*model, options, *comm, 30, 1.0);
+  Trainer trainer(*model, options, *comm, {.total_steps = 30});
   const double before = metrics_of(trainer.update(samples, LossKind::kSupervised)).at("train/loss");
   double after = before;
   for (int step = 0; step < 15; ++step)

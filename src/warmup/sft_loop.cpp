@@ -49,8 +49,8 @@ class SftLoop {
         held_out_(load_held_out(options_, context_.tokenizer)),
         sampler_(examples_.parts(), options_.data.shuffle, options_.data.seed),
         total_steps_(run::count_data_steps(options_, sampler_, examples_.left_out())),
-        trainer_(*context_.model, options_.actor, *context_.comm, total_steps_, /*temperature=*/1.0,
-                 context_.adapter.get()),
+        trainer_(*context_.model, options_.actor, *context_.comm,
+                 {.total_steps = total_steps_, .adapter = context_.adapter.get()}),
         policy_files_(context_, options_.model.path),
         run_("sft", options_, context_, policy_files_.describe_adapter()) {
     run_.resume(trainer_.optimizer(), sampler_);

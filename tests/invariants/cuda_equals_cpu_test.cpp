@@ -197,7 +197,7 @@ class CudaEqualsCpu : public ::testing::TestWithParam<std::tuple<std::string, at
   Weights trained(const Device& device) const {
     const auto model = make_model(device);
     Weights change = weights_of(*model, device);
-    train::Trainer trainer(*model, training(), *comm_, 1, 1.0);
+    train::Trainer trainer(*model, training(), *comm_, {.total_steps = 1});
     trainer.update(samples(), train::LossKind::kPolicy);
     std::map<std::string, at::Tensor> state;
     for (const auto& [name, tensor] : trainer.optimizer().state()) state[name] = tensor;

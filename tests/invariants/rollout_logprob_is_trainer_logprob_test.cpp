@@ -72,7 +72,8 @@ class RolloutLogprobIsTrainerLogprob : public ::testing::TestWithParam<Case> {
 
 TEST_P(RolloutLogprobIsTrainerLogprob, DifferenceIsExactlyZeroAtEveryStep) {
   for (const bool recompute : {false, true}) {
-    train::Trainer trainer(*model_, options(recompute), *comm_, 4, GetParam().temperature);
+    train::Trainer trainer(*model_, options(recompute), *comm_,
+                           {.total_steps = 4, .temperature = GetParam().temperature});
     for (uint32_t step = 0; step < 4; ++step) {
       const auto samples = roll_out(step);
       const train::TrainStats stats = trainer.update(samples, train::LossKind::kPolicy);
@@ -89,14 +90,16 @@ TEST_P(RolloutLogprobIsTrainerLogprob, DifferenceIsExactlyZeroAtEveryStep) {
 
 // Negative controls: one bit of one logprob, updated weights, another temperature.
 TEST_P(RolloutLogprobIsTrainerLogprob, DetectsFaults) {
-  train::Trainer trainer(*model_, options(false), *comm_, 4, GetParam().temperature);
+  train::Trainer trainer(*model_, options(false), *comm_,
+                         {.total_steps = 4, .temperature = GetParam().temperature});
   auto samples = roll_out(0);
   auto changed = samples;
   changed[3].rollout_logprobs[0] = std::nextafter(changed[3].rollout_logprobs[0], -100.f);
   EXPECT_GT(trainer.update(changed, train::LossKind::kPolicy).logprob_difference, 0);
   EXPECT_GT(trainer.update(samples, train::LossKind::kPolicy).logprob_difference, 0)
       << "the weights have moved";
-  train::Trainer hotter(*model_, options(false), *comm_, 4, GetParam().temperature * 1.001);
+  train::Trainer hotter(*model_, options(false), *comm_,
+                        {.total_steps = 4, .temperature = GetParam().temperature * 1.001});
   EXPECT_GT(hotter.update(roll_out(1), train::LossKind::kPolicy).logprob_difference, 0);
 }
 

@@ -108,11 +108,19 @@ void Eagle3Network::enter_backward(DraftPass& pass, DraftScratch& s, at::Tensor&
   s.d_embedding.view().zero_();
   at::Tensor& half = s.d_half.view();
   half.copy_(s.d_input.view().narrow(1, size, size));
-  ops::rms_norm_backward(device(), half, pass.stream.view(), feature_norm_, epsilon, d_stream,
-                         gradient(gradients, feature_norm_index_));
+  ops::rms_norm_backward(device(), {.dy = half,
+                                    .x = pass.stream.view(),
+                                    .weight = feature_norm_,
+                                    .epsilon = epsilon,
+                                    .dx = d_stream,
+                                    .dweight = gradient(gradients, feature_norm_index_)});
   half.copy_(s.d_input.view().narrow(1, 0, size));
-  ops::rms_norm_backward(device(), half, pass.embedding.view(), embedding_norm_, epsilon,
-                         s.d_embedding.view(), gradient(gradients, embedding_norm_index_));
+  ops::rms_norm_backward(device(), {.dy = half,
+                                    .x = pass.embedding.view(),
+                                    .weight = embedding_norm_,
+                                    .epsilon = epsilon,
+                                    .dx = s.d_embedding.view(),
+                                    .dweight = gradient(gradients, embedding_norm_index_)});
   if (d_features) d_features->copy_(d_stream);
 }
 
@@ -124,8 +132,12 @@ const at::Tensor& Eagle3Network::read(const at::Tensor& next, model::RowBuffer& 
 
 void Eagle3Network::read_backward(const at::Tensor& d_read, const at::Tensor& next,
                                   at::Tensor& d_next, model::Gradients& gradients) const {
-  ops::rms_norm_backward(device(), d_read, next, last_norm_, config_.norm_epsilon, d_next,
-                         gradient(gradients, last_norm_index_));
+  ops::rms_norm_backward(device(), {.dy = d_read,
+                                    .x = next,
+                                    .weight = last_norm_,
+                                    .epsilon = config_.norm_epsilon,
+                                    .dx = d_next,
+                                    .dweight = gradient(gradients, last_norm_index_)});
 }
 
 void Eagle3Network::head(const at::Tensor& read, at::Tensor& out) const {

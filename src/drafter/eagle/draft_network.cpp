@@ -71,8 +71,8 @@ const at::Tensor& DraftNetwork::forward(const ops::Batch& batch, const at::Tenso
   DraftPass& pass = a.pass_;
   enter(batch, features, pass);  // before next is resized: it may be the features
   pass.next.resize(device(), batch.rows(), config_.hidden, type());
-  layer_.forward_from(device(), batch, rope_.reach(device(), batch), input(pass),
-                      pass.stream.view(), cache.layer(0), pass.layer, pass.next.view(),
+  layer_.forward_from({device(), batch, rope_.reach(device(), batch), cache.layer(0)},
+                      {.input = input(pass), .x = pass.stream.view()}, pass.layer, pass.next.view(),
                       /*keep=*/false);
   return pass.next.view();
 }
@@ -162,14 +162,15 @@ void DraftNetwork::layer_backward(DraftTape& tape, int64_t index, at::Tensor& d,
   const bool reads_stream = &input(pass) == &pass.stream.view();
   s.d_input.resize(device(), batch.rows(), 2 * config_.hidden, type());
   at::Tensor& d_input = reads_stream ? d : s.d_input.view();
+  const model::LayerRows rows{device(), batch, angles, cache};
+  const model::LayerBackward backward{pass.layer, s.layer, gradients};
+  const model::InputGradient input_gradient{d_input, /*accumulate=*/reads_stream};
   if (tape.passes_ == 1)
-    return layer_.backward_from(device(), batch, angles, input(pass), cache, pass.layer, s.layer, d,
-                                d_input, /*accumulate=*/reads_stream, gradients);
-  layer_.finish_backward(device(), pass.layer, s.layer, d, gradients);
-  tape.attention_.backward(layer_, {device(), batch, angles, cache}, tape.layers(index),
-                           s.layer.d_attended.view(), s.layer.d_qkv.view(), gradients.tensors);
-  layer_.project_backward(device(), input(pass), s.layer, d_input, /*accumulate=*/reads_stream,
-                          gradients);
+    return layer_.backward_from(rows, input(pass), backward, d, input_gradient);
+  layer_.finish_backward(device(), backward, d);
+  tape.attention_.backward(layer_, rows, tape.layers(index), s.layer.d_attended.view(),
+                           s.layer.d_qkv.view(), gradients.tensors);
+  layer_.project_backward(device(), input(pass), backward, input_gradient);
 }
 
 }  // namespace tlt::drafter

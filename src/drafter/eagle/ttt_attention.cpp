@@ -89,7 +89,7 @@ const ops::Batch& TttAttention::shifted(const ops::Batch& batch, int64_t rows) {
   return shifted_;
 }
 
-void TttAttention::forward(const model::DecoderLayer& layer, const Sequences& sequences,
+void TttAttention::forward(const model::DecoderLayer& layer, const model::LayerRows& sequences,
                            const Passes& passes) {
   const auto& [device, batch, cos_sin, cache] = sequences;
   const ops::AttentionShape shape = layer.attention_shape();
@@ -97,8 +97,8 @@ void TttAttention::forward(const model::DecoderLayer& layer, const Sequences& se
   const int64_t rows = batch.rows(), k = std::ssize(passes) - 1;
   a.lse.resize(device, rows, shape.heads, at::kFloat);
   if (k == 0)
-    return ops::rope_and_attention(device, shape, batch, layer.rope(cos_sin), a.qkv.view(), cache,
-                                   a.attended.view(), &a.lse.view());
+    return ops::rope_and_attention(device, {shape, batch, cache}, layer.rope(cos_sin), a.qkv.view(),
+                                   {a.attended.view(), &a.lse.view()});
   if (!own_ || own_->pages() < cache.storage.size(0))
     own_ = std::make_unique<kv::KvCache>(device,
                                          kv::KvShape{.layers = 1,
@@ -106,11 +106,11 @@ void TttAttention::forward(const model::DecoderLayer& layer, const Sequences& se
                                                      .head_size = shape.head_size,
                                                      .type = a.qkv.view().scalar_type()},
                                          cache.storage.size(0));
-  ops::rope_and_store(device, shape, batch, layer.rope(cos_sin), a.qkv.view(), own_->layer(0));
+  ops::rope_and_store(device, {shape, batch, own_->layer(0)}, layer.rope(cos_sin), a.qkv.view());
   a.attended.view().zero_();
   a.lse.view().fill_(kNoLogSum);
-  ops::attention(device, shape, shifted(batch, k), a.qkv.view(), cache, a.attended.view(),
-                 &a.lse.view());
+  ops::attention(device, {shape, shifted(batch, k), cache}, a.qkv.view(),
+                 {a.attended.view(), &a.lse.view()});
 
   const double scale = 1 / std::sqrt(static_cast<double>(shape.head_size));
   const int64_t group = shape.heads / shape.kv_heads;
@@ -136,7 +136,7 @@ void TttAttention::forward(const model::DecoderLayer& layer, const Sequences& se
   });
 }
 
-void TttAttention::backward(const model::DecoderLayer& layer, const Sequences& sequences,
+void TttAttention::backward(const model::DecoderLayer& layer, const model::LayerRows& sequences,
                             const Passes& passes, const at::Tensor& d_attended, at::Tensor& d_qkv,
                             std::vector<at::Tensor>& gradients) {
   const auto& [device, batch, cos_sin, cache] = sequences;
@@ -151,9 +151,14 @@ void TttAttention::backward(const model::DecoderLayer& layer, const Sequences& s
   // The part that attends to pass 0: the ordinary gradient; the rows of K and V are k before the
   // queries.
   at::Tensor d_seen = device.zeros({rows, (n + 2 * kv) * h}, d_attended.scalar_type());
-  ops::attention_backward(device, shape, shifted(batch, k),
-                          {.cos_sin = no_rotation(device, rows, h)}, a.qkv.view(), a.qkv.view(),
-                          cache, a.attended.view(), a.lse.view(), d_attended, d_seen);
+  ops::attention_backward(device, {shape, shifted(batch, k), cache},
+                          {.cos_sin = no_rotation(device, rows, h)},
+                          {.qkv = a.qkv.view(),
+                           .raw_qkv = a.qkv.view(),
+                           .out = a.attended.view(),
+                           .lse = a.lse.view(),
+                           .d_out = d_attended,
+                           .d_qkv = d_seen});
   const auto d_of_pass_0 = [&](int64_t first, int64_t count) {
     return d_kv_[0].narrow(0, first - k, count).view({count, -1});
   };
@@ -201,9 +206,12 @@ void TttAttention::backward(const model::DecoderLayer& layer, const Sequences& s
       return x.narrow(1, first * h, heads * h).reshape({-1, h}).contiguous();
     };
     at::Tensor d = part(d_qkv), dx = at::zeros_like(d);
-    ops::rms_norm_backward(device, d, part(a.raw_qkv.view()), norm,
-                           layer.rope(cos_sin).norm_epsilon, dx,
-                           gradients[static_cast<size_t>(index)]);
+    ops::rms_norm_backward(device, {.dy = d,
+                                    .x = part(a.raw_qkv.view()),
+                                    .weight = norm,
+                                    .epsilon = layer.rope(cos_sin).norm_epsilon,
+                                    .dx = dx,
+                                    .dweight = gradients[static_cast<size_t>(index)]});
     d_qkv.narrow(1, first * h, heads * h).copy_(dx.view({rows, -1}));
   };
   through_norm(layer.q_norm, layer.parameters.q_norm, 0, n);

@@ -30,24 +30,21 @@ namespace tlt::drafter {
 
 class TttAttention {
  public:
-  struct Sequences {
-    const Device& device;
-    const ops::Batch& batch;    // whole sequences, from position 0 on
-    const at::Tensor& cos_sin;  // of their positions
-    ops::KvLayer cache;         // pass 0's
-  };
   // What DecoderLayer::project keeps of each pass, pass 0 first.
   using Passes = std::vector<model::LayerActivations*>;
 
+  // `sequences`: whole ones, from position 0 on, with the cache of pass 0.
+  //
   // For the last of the passes: rotates its queries and keys, and fills `attended` and `lse`. The
   // KV entries of pass 0 go into the cache.
-  void forward(const model::DecoderLayer& layer, const Sequences& sequences, const Passes& passes);
+  void forward(const model::DecoderLayer& layer, const model::LayerRows& sequences,
+               const Passes& passes);
 
   // Computes d_qkv [T, (N + 2K) H] of the last of the passes, before norm and rotation, from
   // d_attended [T, N H]; adds the gradients of K and V to the earlier passes'. REQUIRES:
   // called from the last pass of forward() to the first, each once.
-  void backward(const model::DecoderLayer& layer, const Sequences& sequences, const Passes& passes,
-                const at::Tensor& d_attended, at::Tensor& d_qkv,
+  void backward(const model::DecoderLayer& layer, const model::LayerRows& sequences,
+                const Passes& passes, const at::Tensor& d_attended, at::Tensor& d_qkv,
                 std::vector<at::Tensor>& gradients);
 
  private:

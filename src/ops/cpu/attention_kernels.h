@@ -24,12 +24,17 @@ TLT_INLINE int64_t key_index(int64_t element, int64_t slot) {
   return (element / kElements) * kLanes * kElements + slot * kElements + element % kElements;
 }
 
-// Stores one head's key and value of a position in its slot.
+// One head's slot of a position.
+struct HeadSlot {
+  const int32_t* pages;
+  int64_t position, head;
+};
+
 template <class T>
-TLT_INLINE void store_slot(const T* key, const T* value, int64_t head_size, const int32_t* pages,
-                           int64_t position, int64_t head, const KvPages& cache) {
-  const int64_t slot = position % kLanes;
-  T* keys = page_keys<T>(cache, pages[position / kLanes], head);
+TLT_INLINE void store_slot(const KvPages& cache, const HeadSlot& at, int64_t head_size,
+                           const T* key, const T* value) {
+  const int64_t slot = at.position % kLanes;
+  T* keys = page_keys<T>(cache, at.pages[at.position / kLanes], at.head);
   for (int64_t i = 0; i < head_size; i += Unit<T>::kElements)
     std::memcpy(keys + key_index<T>(i, slot), key + i, Unit<T>::kElements * sizeof(T));
   std::memcpy(keys + (kLanes + slot) * head_size, value,
@@ -41,13 +46,13 @@ void store_rows_of(const KvRows& rows, const KvPages& cache) {
   for (int64_t row = 0; row < rows.rows; ++row)
     for (int64_t n = 0; n < rows.kv_heads; ++n) {
       const T* key = static_cast<const T*>(rows.data) + row * rows.stride + n * rows.head_size;
-      store_slot(key, key + rows.kv_heads * rows.head_size, rows.head_size, rows.pages,
-                 rows.positions[row], n, cache);
+      store_slot(cache, {rows.pages, rows.positions[row], n}, rows.head_size, key,
+                 key + rows.kv_heads * rows.head_size);
     }
 }
 
 static void store_rows(Type type, const KvRows& rows, const KvPages& cache) {
-  type == Type::kBf16 ? store_rows_of<bf16>(rows, cache) : store_rows_of<float>(rows, cache);
+  type == Type::kBf16 ? store_rows_of<Bf16>(rows, cache) : store_rows_of<float>(rows, cache);
 }
 
 // --- rotation ---
@@ -82,7 +87,7 @@ void rope_rows(const RopeTask& task, const KvPages& cache) {
     const auto turn = [&](T* x, const float* norm) {
       // Normalised and rotated in float32, rounded once.
       for (int64_t i = 0; i < h; i += kLanes) store(head + i, load(x + i));
-      if (norm) rms_norm_rows(head, norm, task.norm_epsilon, 1, h, head);
+      if (norm) rms_norm_rows<float>({head, norm, task.norm_epsilon, 1, h, head});
       rotate(head, angles, h, 1.0f);
       for (int64_t i = 0; i < h; i += kLanes) store(x + i, load(head + i));
     };
@@ -91,7 +96,7 @@ void rope_rows(const RopeTask& task, const KvPages& cache) {
       T* key = q + (task.heads + n) * h;
       turn(key, task.k_norm);
       if (!task.tree) {
-        store_slot(key, key + values, h, task.pages, task.positions[row], n, cache);
+        store_slot(cache, {task.pages, task.positions[row], n}, h, key, key + values);
         continue;
       }
       T* to = static_cast<T*>(task.tree) + row * 2 * values + n * h;
@@ -102,7 +107,7 @@ void rope_rows(const RopeTask& task, const KvPages& cache) {
 }
 
 static void rope_and_store(Type type, const RopeTask& task, const KvPages& cache) {
-  type == Type::kBf16 ? rope_rows<bf16>(task, cache) : rope_rows<float>(task, cache);
+  type == Type::kBf16 ? rope_rows<Bf16>(task, cache) : rope_rows<float>(task, cache);
 }
 
 // --- forward ---
@@ -366,8 +371,8 @@ void attend_tree(const TaskQueries<T, kVectors>& its, const KvPages& cache) {
       if (i > 0 && queries[i].keys <= queries[i - 1].keys) flush(i);
       const T* key = static_cast<const T*>(task.tree) +
                      (its.row(first + i) * 2 * task.kv_heads + task.kv_head) * kHead;
-      store_slot(key, key + task.kv_heads * kHead, kHead, task.pages, queries[i].keys - 1,
-                 task.kv_head, cache);
+      store_slot(cache, {task.pages, queries[i].keys - 1, task.kv_head}, kHead, key,
+                 key + task.kv_heads * kHead);
     }
     flush(count);
     for (int i = 0; i < count; ++i) its.end(first + i, queries[i]);
@@ -405,7 +410,7 @@ void attend_any(const AttentionTask& task, const KvPages& cache) {
 }
 
 static void attention(Type type, const AttentionTask& task, const KvPages& cache) {
-  type == Type::kBf16 ? attend_any<bf16>(task, cache) : attend_any<float>(task, cache);
+  type == Type::kBf16 ? attend_any<Bf16>(task, cache) : attend_any<float>(task, cache);
 }
 
 // --- backward ---
@@ -461,19 +466,25 @@ void widen_pages(const AttentionTask& task, const KvPages& cache, const Backward
     }
 }
 
+// Elements before a head of a row of qkv.
+TLT_INLINE int64_t qkv_offset(const AttentionTask& task, int64_t row, int64_t head) {
+  return (row * (task.heads + 2 * task.kv_heads) + head) * task.head_size;
+}
+
 template <int kVectors>
 struct BackwardQuery {
+  int64_t row, head;
   int64_t keys;  // positions 0 .. keys - 1 are visible
   float lse, delta;
   f32x16 q[kVectors], d_out[kVectors], d_q[kVectors];
 };
 
 template <class T, int kVectors>
-TLT_INLINE void load_query(const AttentionTask& task, const BackwardScratch& s, int64_t row,
-                           int64_t head, int index, BackwardQuery<kVectors>& query) {
+TLT_INLINE void load_query(const AttentionTask& task, const BackwardScratch& s, int index,
+                           BackwardQuery<kVectors>& query) {
   constexpr int64_t kHead = kVectors * kLanes;
-  const int64_t width = (task.heads + 2 * task.kv_heads) * kHead, at = row * task.heads + head;
-  const T* q = static_cast<const T*>(task.qkv) + row * width + head * kHead;
+  const int64_t at = query.row * task.heads + query.head;
+  const T* q = static_cast<const T*>(task.qkv) + qkv_offset(task, query.row, query.head);
   const T* out = static_cast<const T*>(task.out) + at * kHead;
   const T* d_out = static_cast<const T*>(task.d_out) + at * kHead;
   f32x16 inner = {};
@@ -486,7 +497,7 @@ TLT_INLINE void load_query(const AttentionTask& task, const BackwardScratch& s, 
     store(s.q + index * kHead + v * kLanes, query.q[v]);
     store(s.d_out + index * kHead + v * kLanes, query.d_out[v]);
   }
-  query.keys = task.first_position + row + 1;
+  query.keys = task.first_position + query.row + 1;
   query.lse = task.lse[at];
   query.delta = sum_lanes(inner);
 }
@@ -540,19 +551,27 @@ void queries_backward(const BackwardScratch& s, BackwardQuery<kVectors>* queries
   }
 }
 
+// The norm of queries or keys, null for none, and its gradient.
+struct HeadNorm {
+  const float* weight;
+  float* d_weight;
+};
+
 // Backward through rotation and norm, from `d` [H] float32 to the projection's gradient.
 template <class T>
-void head_backward(const AttentionTask& task, float* d, const T* raw, int64_t position,
-                   const float* norm, float* d_norm, T* out) {
-  const int64_t h = task.head_size;
-  rotate(d, task.cos_sin + position * h, h, -1.0f);
-  if (!norm) {
+void head_backward(const AttentionTask& task, float* d, int64_t row, int64_t head,
+                   const HeadNorm& norm) {
+  const int64_t h = task.head_size, offset = qkv_offset(task, row, head);
+  const T* raw = static_cast<const T*>(task.raw_qkv) + offset;
+  T* out = static_cast<T*>(task.d_qkv) + offset;
+  rotate(d, task.cos_sin + (task.first_position + row) * h, h, -1.0f);
+  if (!norm.weight) {
     for (int64_t i = 0; i < h; ++i) out[i] = from_float<T>(d[i]);
     return;
   }
   float x[kMaxHeadVectors * kLanes] = {}, dx[kMaxHeadVectors * kLanes] = {};
   for (int64_t i = 0; i < h; ++i) x[i] = to_float(raw[i]);
-  rms_norm_backward_rows(d, x, norm, task.norm_epsilon, 1, h, dx, d_norm);
+  rms_norm_backward_rows<float>({d, x, norm.weight, task.norm_epsilon, 1, h, dx, norm.d_weight});
   for (int64_t i = 0; i < h; ++i) out[i] = from_float<T>(dx[i]);
 }
 
@@ -569,59 +588,56 @@ static void begin_gradients(const AttentionTask& task, const BackwardScratch& s,
   }
 }
 
+// From the gradients of KV entries to those of the projection, and of the shared prefix.
+template <class T, int kVectors>
+void keys_backward(const AttentionTask& task, const BackwardScratch& s) {
+  constexpr int64_t kHead = kVectors * kLanes;
+  const int64_t prefix = task.first_position, key_head = task.heads + task.kv_head;
+  for (int64_t row = 0; row < task.rows; ++row) {
+    const int64_t at = (prefix + row) * kHead;
+    head_backward<T>(task, s.d_key + at, row, key_head, {task.k_norm, task.d_k_norm});
+    T* d_value = static_cast<T*>(task.d_qkv) + qkv_offset(task, row, key_head + task.kv_heads);
+    TLT_UNROLL
+    for (int v = 0; v < kVectors; ++v)
+      store(d_value + v * kLanes, load(s.d_value + at + v * kLanes));
+  }
+  if (prefix == 0) return;
+  const auto floats = static_cast<size_t>(prefix * kHead);
+  std::memcpy(task.d_prefix, s.d_key, floats * sizeof(float));
+  std::memcpy(task.d_prefix + floats, s.d_value, floats * sizeof(float));
+}
+
 template <class T, int kVectors>
 void attend_backward(const AttentionTask& task, const KvPages& cache) {
   constexpr int64_t kHead = kVectors * kLanes;
-  const int64_t prefix = task.first_position, end = prefix + task.rows;
+  const int64_t end = task.first_position + task.rows;
   const int64_t padded = (end + kLanes - 1) / kLanes * kLanes;
   const int64_t group = task.heads / task.kv_heads;
-  const int64_t width = (task.heads + 2 * task.kv_heads) * kHead;
   const BackwardScratch s(task.scratch, padded, kHead);
   widen_pages<T>(task, cache, s);
   begin_gradients(task, s, padded);
-  const auto raw = [&](int64_t row, int64_t head) {
-    return static_cast<const T*>(task.raw_qkv) + row * width + head * kHead;
-  };
-  const auto d_qkv = [&](int64_t row, int64_t head) {
-    return static_cast<T*>(task.d_qkv) + row * width + head * kHead;
-  };
   // Queries after the last are zeros and contribute nothing.
   std::memset(s.q, 0, static_cast<size_t>(2 * kBackwardQueries * kHead) * sizeof(float));
   BackwardQuery<kVectors> queries[kBackwardQueries] = {};
-  int64_t rows[kBackwardQueries], heads[kBackwardQueries];
   int count = 0;
   const auto flush = [&] {
     queries_backward<kVectors>(s, queries, count);
     for (int i = 0; i < count; ++i) {
       float d_q[kHead];
       for (int v = 0; v < kVectors; ++v) store(d_q + v * kLanes, queries[i].d_q[v]);
-      head_backward<T>(task, d_q, raw(rows[i], heads[i]), prefix + rows[i], task.q_norm,
-                       task.d_q_norm, d_qkv(rows[i], heads[i]));
+      head_backward<T>(task, d_q, queries[i].row, queries[i].head, {task.q_norm, task.d_q_norm});
     }
     count = 0;
   };
   for (int64_t row = 0; row < task.rows; ++row)
     for (int64_t head = task.kv_head * group; head < (task.kv_head + 1) * group; ++head) {
-      load_query<T, kVectors>(task, s, row, head, count, queries[count]);
-      rows[count] = row;
-      heads[count] = head;
+      queries[count].row = row;
+      queries[count].head = head;
+      load_query<T, kVectors>(task, s, count, queries[count]);
       if (++count == kBackwardQueries) flush();
     }
   if (count > 0) flush();
-  for (int64_t row = 0; row < task.rows; ++row) {
-    const int64_t key_head = task.heads + task.kv_head, at = (prefix + row) * kHead;
-    head_backward<T>(task, s.d_key + at, raw(row, key_head), prefix + row, task.k_norm,
-                     task.d_k_norm, d_qkv(row, key_head));
-    T* d_value = d_qkv(row, key_head + task.kv_heads);
-    TLT_UNROLL
-    for (int v = 0; v < kVectors; ++v)
-      store(d_value + v * kLanes, load(s.d_value + at + v * kLanes));
-  }
-  if (prefix > 0) {
-    const auto floats = static_cast<size_t>(prefix * kHead);
-    std::memcpy(task.d_prefix, s.d_key, floats * sizeof(float));
-    std::memcpy(task.d_prefix + floats, s.d_value, floats * sizeof(float));
-  }
+  keys_backward<T, kVectors>(task, s);
 }
 
 template <class T>
@@ -649,7 +665,7 @@ void attend_backward_any(const AttentionTask& task, const KvPages& cache) {
 }
 
 static void attention_backward(Type type, const AttentionTask& task, const KvPages& cache) {
-  type == Type::kBf16 ? attend_backward_any<bf16>(task, cache)
+  type == Type::kBf16 ? attend_backward_any<Bf16>(task, cache)
                       : attend_backward_any<float>(task, cache);
 }
 

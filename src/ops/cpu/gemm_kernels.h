@@ -151,10 +151,10 @@ void multiply_panel(const GemmTask& task, int64_t panel) {
 
 static void gemm(Type type, const GemmTask& task) {
   for (int64_t panel = task.first_panel; panel < task.first_panel + task.panels; ++panel)
-    type == Type::kBf16 ? multiply_panel<bf16>(task, panel) : multiply_panel<float>(task, panel);
+    type == Type::kBf16 ? multiply_panel<Bf16>(task, panel) : multiply_panel<float>(task, panel);
 }
 
-TLT_INLINE void pack_two_rows(const bf16* even, const bf16* odd, int64_t count, bf16* out) {
+TLT_INLINE void pack_two_rows(const Bf16* even, const Bf16* odd, int64_t count, Bf16* out) {
   if (count == kPanel && odd) {
     for (int64_t i = 0; i < kPanel; i += kLanes) {
       store_words(out + 2 * i, interleave(&even[i].bits, &odd[i].bits));
@@ -162,28 +162,28 @@ TLT_INLINE void pack_two_rows(const bf16* even, const bf16* odd, int64_t count, 
     return;
   }
   for (int64_t i = 0; i < kPanel; ++i) {
-    out[2 * i] = i < count ? even[i] : bf16{0};
-    out[2 * i + 1] = i < count && odd ? odd[i] : bf16{0};
+    out[2 * i] = i < count ? even[i] : Bf16{0};
+    out[2 * i + 1] = i < count && odd ? odd[i] : Bf16{0};
   }
 }
 
-static void pack_rows(Type type, const void* x, int64_t stride, int64_t rows, int64_t columns,
-                      int64_t first_panel, int64_t panels, void* out) {
-  for (int64_t panel = first_panel; panel < first_panel + panels; ++panel) {
-    const int64_t first = panel * kPanel,
-                  count = columns - first < kPanel ? columns - first : kPanel;
+static void pack_rows(Type type, const PackTask& task) {
+  const int64_t rows = task.rows, stride = task.stride;
+  for (int64_t panel = task.first_panel; panel < task.first_panel + task.panels; ++panel) {
+    const int64_t first = panel * kPanel, left = task.columns - first;
+    const int64_t count = left < kPanel ? left : kPanel;
     if (type == Type::kBf16) {
       const int64_t pairs = (rows + 1) / 2;
-      auto* to = static_cast<bf16*>(out) + panel * pairs * 2 * kPanel;
+      auto* to = static_cast<Bf16*>(task.out) + panel * pairs * 2 * kPanel;
       for (int64_t pair = 0; pair < pairs; ++pair) {
-        const bf16* even = static_cast<const bf16*>(x) + 2 * pair * stride + first;
+        const Bf16* even = static_cast<const Bf16*>(task.x) + 2 * pair * stride + first;
         pack_two_rows(even, 2 * pair + 1 < rows ? even + stride : nullptr, count,
                       to + pair * 2 * kPanel);
       }
     } else {
-      auto* to = static_cast<float*>(out) + panel * rows * kPanel;
+      auto* to = static_cast<float*>(task.out) + panel * rows * kPanel;
       for (int64_t row = 0; row < rows; ++row) {
-        const float* from = static_cast<const float*>(x) + row * stride + first;
+        const float* from = static_cast<const float*>(task.x) + row * stride + first;
         for (int64_t i = 0; i < kPanel; ++i) to[row * kPanel + i] = i < count ? from[i] : 0.f;
       }
     }
@@ -191,23 +191,22 @@ static void pack_rows(Type type, const void* x, int64_t stride, int64_t rows, in
 }
 
 template <class T>
-void add_columns_of(const T* x, int64_t stride, int64_t rows, int64_t first, int64_t count,
-                    float* out) {
-  int64_t i = first;
-  for (; i + kLanes <= first + count; i += kLanes) {
+void add_columns_of(const ColumnSumTask& task) {
+  const int64_t stride = task.stride, rows = task.rows, end = task.first + task.count;
+  const T* x = static_cast<const T*>(task.x);
+  float* out = task.out;
+  int64_t i = task.first;
+  for (; i + kLanes <= end; i += kLanes) {
     f32x16 sum = load(out + i);
     for (int64_t row = 0; row < rows; ++row) sum += load(x + row * stride + i);
     store(out + i, sum);
   }
-  for (; i < first + count; ++i)
+  for (; i < end; ++i)
     for (int64_t row = 0; row < rows; ++row) out[i] += to_float(x[row * stride + i]);
 }
 
-static void add_columns(Type type, const void* x, int64_t stride, int64_t rows, int64_t first,
-                        int64_t count, float* out) {
-  type == Type::kBf16
-      ? add_columns_of(static_cast<const bf16*>(x), stride, rows, first, count, out)
-      : add_columns_of(static_cast<const float*>(x), stride, rows, first, count, out);
+static void add_columns(Type type, const ColumnSumTask& task) {
+  type == Type::kBf16 ? add_columns_of<Bf16>(task) : add_columns_of<float>(task);
 }
 
 }  // namespace tlt::ops::TLT_ISA

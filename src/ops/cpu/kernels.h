@@ -104,10 +104,75 @@ struct RopeTask {
   float norm_epsilon = 0;
 };
 
+// out [rows, columns] = norm of x.
+struct NormTask {
+  const void* x = nullptr;
+  const float* weight = nullptr;
+  float epsilon = 0;
+  int64_t rows = 0, columns = 0;
+  void* out = nullptr;
+};
+
+// dx += …; dweight (of this task alone) += ….
+struct NormBackwardTask {
+  const void* dy = nullptr;
+  const void* x = nullptr;
+  const float* weight = nullptr;
+  float epsilon = 0;
+  int64_t rows = 0, columns = 0;
+  void* dx = nullptr;
+  float* dweight = nullptr;
+};
+
+// Columns first .. first + count of out [rows, columns], from gate_up [rows, 2 columns].
+struct SwigluTask {
+  const void* gate_up = nullptr;
+  int64_t rows = 0, columns = 0;
+  int64_t first = 0, count = 0;
+  void* out = nullptr;
+};
+
+struct SwigluBackwardTask {
+  const void* d_out = nullptr;    // [rows, columns]
+  const void* gate_up = nullptr;  // [rows, 2 columns]
+  int64_t rows = 0, columns = 0;
+  void* d_gate_up = nullptr;
+};
+
+// Packs rows r0, r0 + 1, … of x [rows, columns] as the K dimension of panels: out [columns / 64,
+// rows / u, 64, u].
+struct PackTask {
+  const void* x = nullptr;
+  int64_t stride = 0;
+  int64_t rows = 0, columns = 0;
+  int64_t first_panel = 0, panels = 0;
+  void* out = nullptr;
+};
+
+// Column sums of x [rows, columns] for columns first .. first + count, added to out in order of
+// rows.
+struct ColumnSumTask {
+  const void* x = nullptr;
+  int64_t stride = 0;
+  int64_t rows = 0;
+  int64_t first = 0, count = 0;
+  float* out = nullptr;
+};
+
 // Statistic of z = (logits - top) / temperature with top the largest logit: log sum e^z, and the
 // entropy of softmax(z).
 struct RowStatistic {
   float top, log_sum, entropy;
+};
+
+// One row of logits, `count` of `columns`, which becomes its gradient.
+struct LogitsTask {
+  float* logits = nullptr;
+  int64_t count = 0, columns = 0;
+  float inverse_temperature = 1;
+  int32_t target = 0;
+  float lse = 0, entropy = 0;
+  float d_logprob = 0, d_entropy = 0;
 };
 
 constexpr int64_t kTopBlock = 64;
@@ -115,24 +180,12 @@ constexpr int64_t kTopBlock = 64;
 struct Kernels {
   const char* name;
   void (*gemm)(Type, const GemmTask&);
-  // Packs rows r0, r0 + 1, … of x [rows, columns] as the K dimension of panels: out [columns / 64,
-  // rows / u, 64, u].
-  void (*pack_rows)(Type, const void* x, int64_t stride, int64_t rows, int64_t columns,
-                    int64_t first_panel, int64_t panels, void* out);
-  // Column sums of x [rows, columns] for columns first .. first + count, added to out in order of
-  // rows.
-  void (*add_columns)(Type, const void* x, int64_t stride, int64_t rows, int64_t first,
-                      int64_t count, float* out);
-  void (*rms_norm)(Type, const void* x, const float* weight, float epsilon, int64_t rows,
-                   int64_t columns, void* out);
-  // dx += …; dweight (of this task alone) += ….
-  void (*rms_norm_backward)(Type, const void* dy, const void* x, const float* weight, float epsilon,
-                            int64_t rows, int64_t columns, void* dx, float* dweight);
-  // Columns first .. first + count of out [rows, columns], from gate_up [rows, 2 columns].
-  void (*swiglu)(Type, const void* gate_up, int64_t rows, int64_t columns, int64_t first,
-                 int64_t count, void* out);
-  void (*swiglu_backward)(Type, const void* d_out, const void* gate_up, int64_t rows,
-                          int64_t columns, void* d_gate_up);
+  void (*pack_rows)(Type, const PackTask&);
+  void (*add_columns)(Type, const ColumnSumTask&);
+  void (*rms_norm)(Type, const NormTask&);
+  void (*rms_norm_backward)(Type, const NormBackwardTask&);
+  void (*swiglu)(Type, const SwigluTask&);
+  void (*swiglu_backward)(Type, const SwigluBackwardTask&);
   void (*add_to_float)(Type, const void* x, int64_t count, float* out);
   void (*rope_and_store)(Type, const RopeTask&, const KvPages&);
   void (*store_rows)(Type, const KvRows&, const KvPages&);
@@ -151,9 +204,7 @@ struct Kernels {
   // Sum of e^((logit - shift) / temperature), where no logit exceeds the shift; relative error at
   // most 2e-6 and 1e-7 times |shift| / temperature.
   float (*sum_of_exp)(const float* logits, int64_t count, float shift, float inverse_temperature);
-  void (*logits_backward)(float* logits, int64_t count, int64_t columns, float inverse_temperature,
-                          int32_t target, float lse, float entropy, float d_logprob,
-                          float d_entropy);
+  void (*logits_backward)(const LogitsTask&);
 };
 
 // The best table for this machine, or the one named by the environment variable TLT_CPU_CAPABILITY;

@@ -20,9 +20,13 @@ TLT_INLINE float inverse_rms(const T* x, int64_t columns, float epsilon) {
 }
 
 template <class T>
-void rms_norm_rows(const T* x, const float* weight, float epsilon, int64_t rows, int64_t columns,
-                   T* out) {
-  for (int64_t row = 0; row < rows; ++row, x += columns, out += columns) {
+void rms_norm_rows(const NormTask& task) {
+  const float* weight = task.weight;
+  const float epsilon = task.epsilon;
+  const int64_t columns = task.columns;
+  const T* x = static_cast<const T*>(task.x);
+  T* out = static_cast<T*>(task.out);
+  for (int64_t row = task.rows; row > 0; --row, x += columns, out += columns) {
     const f32x16 scale = splat(inverse_rms(x, columns, epsilon));
     for (int64_t i = 0; i < columns; i += kLanes)
       store(out + i, load(x + i) * scale * load(weight + i));
@@ -31,9 +35,14 @@ void rms_norm_rows(const T* x, const float* weight, float epsilon, int64_t rows,
 
 // y = x s w with s = (mean x^2 + eps)^-1/2:  dx = s (w dy - x s^2 mean(w dy x)),  dw += dy x s.
 template <class T>
-void rms_norm_backward_rows(const T* dy, const T* x, const float* weight, float epsilon,
-                            int64_t rows, int64_t columns, T* dx, float* dweight) {
-  for (int64_t row = 0; row < rows; ++row, dy += columns, x += columns, dx += columns) {
+void rms_norm_backward_rows(const NormBackwardTask& task) {
+  const float* weight = task.weight;
+  float* dweight = task.dweight;
+  const float epsilon = task.epsilon;
+  const int64_t columns = task.columns;
+  const T *dy = static_cast<const T*>(task.dy), *x = static_cast<const T*>(task.x);
+  T* dx = static_cast<T*>(task.dx);
+  for (int64_t row = task.rows; row > 0; --row, dy += columns, x += columns, dx += columns) {
     const float scale = inverse_rms(x, columns, epsilon);
     f32x16 inner = {};
     for (int64_t i = 0; i < columns; i += kLanes)
@@ -52,19 +61,24 @@ void rms_norm_backward_rows(const T* dy, const T* x, const float* weight, float 
 TLT_INLINE f32x16 sigmoid(f32x16 x) { return 1.0f / (1.0f + exp(-x)); }
 
 template <class T>
-void swiglu_rows(const T* gate_up, int64_t rows, int64_t columns, int64_t first, int64_t count,
-                 T* out) {
-  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * columns, out += columns)
-    for (int64_t i = first; i < first + count; i += kLanes) {
+void swiglu_rows(const SwigluTask& task) {
+  const int64_t columns = task.columns, end = task.first + task.count;
+  const T* gate_up = static_cast<const T*>(task.gate_up);
+  T* out = static_cast<T*>(task.out);
+  for (int64_t row = task.rows; row > 0; --row, gate_up += 2 * columns, out += columns)
+    for (int64_t i = task.first; i < end; i += kLanes) {
       const f32x16 gate = load(gate_up + i);
       store(out + i, gate * sigmoid(gate) * load(gate_up + columns + i));
     }
 }
 
 template <class T>
-void swiglu_backward_rows(const T* d_out, const T* gate_up, int64_t rows, int64_t columns,
-                          T* d_gate_up) {
-  for (int64_t row = 0; row < rows; ++row) {
+void swiglu_backward_rows(const SwigluBackwardTask& task) {
+  const int64_t columns = task.columns;
+  const T *d_out = static_cast<const T*>(task.d_out),
+          *gate_up = static_cast<const T*>(task.gate_up);
+  T* d_gate_up = static_cast<T*>(task.d_gate_up);
+  for (int64_t row = task.rows; row > 0; --row) {
     for (int64_t i = 0; i < columns; i += kLanes) {
       const f32x16 d = load(d_out + i), gate = load(gate_up + i), up = load(gate_up + columns + i);
       const f32x16 s = sigmoid(gate);
@@ -77,44 +91,25 @@ void swiglu_backward_rows(const T* d_out, const T* gate_up, int64_t rows, int64_
   }
 }
 
-static void rms_norm(Type type, const void* x, const float* weight, float epsilon, int64_t rows,
-                     int64_t columns, void* out) {
-  type == Type::kBf16 ? rms_norm_rows(static_cast<const bf16*>(x), weight, epsilon, rows, columns,
-                                      static_cast<bf16*>(out))
-                      : rms_norm_rows(static_cast<const float*>(x), weight, epsilon, rows, columns,
-                                      static_cast<float*>(out));
+static void rms_norm(Type type, const NormTask& task) {
+  type == Type::kBf16 ? rms_norm_rows<Bf16>(task) : rms_norm_rows<float>(task);
 }
 
-static void rms_norm_backward(Type type, const void* dy, const void* x, const float* weight,
-                              float epsilon, int64_t rows, int64_t columns, void* dx,
-                              float* dweight) {
-  type == Type::kBf16
-      ? rms_norm_backward_rows(static_cast<const bf16*>(dy), static_cast<const bf16*>(x), weight,
-                               epsilon, rows, columns, static_cast<bf16*>(dx), dweight)
-      : rms_norm_backward_rows(static_cast<const float*>(dy), static_cast<const float*>(x), weight,
-                               epsilon, rows, columns, static_cast<float*>(dx), dweight);
+static void rms_norm_backward(Type type, const NormBackwardTask& task) {
+  type == Type::kBf16 ? rms_norm_backward_rows<Bf16>(task) : rms_norm_backward_rows<float>(task);
 }
 
-static void swiglu(Type type, const void* gate_up, int64_t rows, int64_t columns, int64_t first,
-                   int64_t count, void* out) {
-  type == Type::kBf16 ? swiglu_rows(static_cast<const bf16*>(gate_up), rows, columns, first, count,
-                                    static_cast<bf16*>(out))
-                      : swiglu_rows(static_cast<const float*>(gate_up), rows, columns, first, count,
-                                    static_cast<float*>(out));
+static void swiglu(Type type, const SwigluTask& task) {
+  type == Type::kBf16 ? swiglu_rows<Bf16>(task) : swiglu_rows<float>(task);
 }
 
-static void swiglu_backward(Type type, const void* d_out, const void* gate_up, int64_t rows,
-                            int64_t columns, void* d_gate_up) {
-  type == Type::kBf16
-      ? swiglu_backward_rows(static_cast<const bf16*>(d_out), static_cast<const bf16*>(gate_up),
-                             rows, columns, static_cast<bf16*>(d_gate_up))
-      : swiglu_backward_rows(static_cast<const float*>(d_out), static_cast<const float*>(gate_up),
-                             rows, columns, static_cast<float*>(d_gate_up));
+static void swiglu_backward(Type type, const SwigluBackwardTask& task) {
+  type == Type::kBf16 ? swiglu_backward_rows<Bf16>(task) : swiglu_backward_rows<float>(task);
 }
 
 static void add_to_float(Type type, const void* x, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i)
-    out[i] += type == Type::kBf16 ? to_float(static_cast<const bf16*>(x)[i])
+    out[i] += type == Type::kBf16 ? to_float(static_cast<const Bf16*>(x)[i])
                                   : static_cast<const float*>(x)[i];
 }
 

@@ -120,10 +120,11 @@ static float sum_of_exp(const float* logits, int64_t count, float shift,
 }
 
 // d/d logit_j = 1/T (d_logprob ([j = target] - p_j) - d_entropy p_j (log p_j + entropy)).
-static void logits_backward(float* logits, int64_t count, int64_t columns,
-                            float inverse_temperature, int32_t target, float lse, float entropy,
-                            float d_logprob, float d_entropy) {
-  const f32x16 scale = splat(inverse_temperature), shift = splat(lse);
+static void logits_backward(const LogitsTask& task) {
+  float* logits = task.logits;
+  const int64_t count = task.count, columns = task.columns;
+  const float entropy = task.entropy, d_logprob = task.d_logprob, d_entropy = task.d_entropy;
+  const f32x16 scale = splat(task.inverse_temperature), shift = splat(task.lse);
   for (int64_t i = 0; i < columns; i += kLanes) {
     const f32x16 log_p = load_tail(logits, i, count, kLowest) * scale - shift;
     const f32x16 p = exp(log_p);
@@ -138,7 +139,7 @@ static void logits_backward(float* logits, int64_t count, int64_t columns,
       for (int64_t lane = 0; i + lane < columns; ++lane) logits[i + lane] = lanes[lane];
     }
   }
-  logits[target] += d_logprob * inverse_temperature;
+  logits[task.target] += d_logprob * task.inverse_temperature;
 }
 
 }  // namespace tlt::ops::TLT_ISA

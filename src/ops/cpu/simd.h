@@ -25,15 +25,15 @@
 namespace tlt::ops::TLT_ISA {
 
 // bfloat16 in its memory layout.
-struct bf16 {
+struct Bf16 {
   uint16_t bits;
 };
 
 constexpr int kLanes = 16;
 
-TLT_INLINE f32x16 load(const bf16* p) { return as_floats(widen(&p->bits) << 16); }
+TLT_INLINE f32x16 load(const Bf16* p) { return as_floats(widen(&p->bits) << 16); }
 // Rounds to nearest, ties to even; values below 2^-126 may become 0.
-TLT_INLINE void store(bf16* p, f32x16 v) {
+TLT_INLINE void store(Bf16* p, f32x16 v) {
 #if defined(__AVX512BF16__)
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       (__m256i)_mm512_maskz_cvtneps_pbh(kAllLanes, (__m512)v));
@@ -44,9 +44,9 @@ TLT_INLINE void store(bf16* p, f32x16 v) {
 }
 
 TLT_INLINE float to_float(float x) { return x; }
-TLT_INLINE float to_float(bf16 x) {
+TLT_INLINE float to_float(Bf16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
-  float value;
+  float value = 0;
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
@@ -57,8 +57,8 @@ inline __attribute__((always_inline)) float from_float<float>(float x) {
   return x;
 }
 template <>
-inline __attribute__((always_inline)) bf16 from_float<bf16>(float x) {
-  uint32_t bits;
+inline __attribute__((always_inline)) Bf16 from_float<Bf16>(float x) {
+  uint32_t bits = 0;
   std::memcpy(&bits, &x, sizeof bits);
   bits = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return {static_cast<uint16_t>(bits)};
@@ -73,21 +73,21 @@ struct Unit<float> {
   using Vector = f32x16;
 };
 template <>
-struct Unit<bf16> {
+struct Unit<Bf16> {
   static constexpr int kElements = 2;
   using Vector = u32x16;
 };
 
 TLT_INLINE f32x16 load_units(const float* p) { return load(p); }
-TLT_INLINE u32x16 load_units(const bf16* p) { return load_words(p); }
+TLT_INLINE u32x16 load_units(const Bf16* p) { return load_words(p); }
 // The elements of a unit are `stride` elements apart.
 TLT_INLINE f32x16 load_units(const float* p, int64_t /*stride*/) { return load(p); }
-TLT_INLINE u32x16 load_units(const bf16* p, int64_t stride) {
+TLT_INLINE u32x16 load_units(const Bf16* p, int64_t stride) {
   return interleave(&p->bits, &p[stride].bits);
 }
 TLT_INLINE f32x16 splat_unit(const float* p) { return splat(*p); }
-TLT_INLINE u32x16 splat_unit(const bf16* p) {
-  uint32_t word;
+TLT_INLINE u32x16 splat_unit(const Bf16* p) {
+  uint32_t word = 0;
   std::memcpy(&word, p, sizeof word);
   return splat(word);
 }
@@ -140,7 +140,7 @@ TLT_INLINE f32x16 exp(f32x16 x) {
 template <class T>
 TLT_INLINE f32x16 exp2(f32x16 x);
 template <>
-inline __attribute__((always_inline)) f32x16 exp2<bf16>(f32x16 x) {
+inline __attribute__((always_inline)) f32x16 exp2<Bf16>(f32x16 x) {
   const f32x16 n = round(x), r = x - n;
   f32x16 y = splat(9.582850757e-03f);
   y = fma(y, r, splat(5.590642813e-02f));

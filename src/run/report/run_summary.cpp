@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/sentence.h"
