@@ -160,11 +160,11 @@ class ChatSession {
 
  private:
   void take(const std::string& line) {
-    static const std::regex kCommand("/[a-z]+");
+    static const std::regex command_pattern("/[a-z]+");
     if (line.empty()) return;
     if (line == "/clear") {
       conversation_.clear();
-    } else if (std::regex_match(line, kCommand)) {
+    } else if (std::regex_match(line, command_pattern)) {
       throw InputError("unknown command " + line + "; use /clear or /exit");
     } else {
       conversation_.add_assistant(answer(conversation_.add_user(line)));

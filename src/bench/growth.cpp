@@ -159,8 +159,16 @@ Cost measure(const Point& point, const GrowthFlags& flags, const Device& device)
   return cost;
 }
 
-void report(const Point& point, const Cost& cost, const Point* last, const Cost* last_cost,
-            const GrowthFlags& flags, const Device& device) {
+struct Measured {
+  Point point;
+  Cost cost;
+};
+
+// `last`: null at the first size of a quantity.
+void report(const Measured& measured, const Measured* last, const GrowthFlags& flags,
+            const Device& device) {
+  const Point& point = measured.point;
+  const Cost& cost = measured.cost;
   nlohmann::ordered_json row = {{"bench", "growth"},
                                 {"dtype", flags.device.dtype},
                                 {"device", device.name()},
@@ -180,10 +188,10 @@ void report(const Point& point, const Cost& cost, const Point* last, const Cost*
     if (last && value > 0 && last_value > 0)
       row[name + "_exponent"] =
           std::log(value / last_value) /
-          std::log(static_cast<double>(point.size) / static_cast<double>(last->size));
+          std::log(static_cast<double>(point.size) / static_cast<double>(last->point.size));
   };
   const Cost none;
-  const Cost& before = last_cost ? *last_cost : none;
+  const Cost& before = last ? last->cost : none;
   add("rollout", "_seconds", cost.rollout_seconds, before.rollout_seconds);
   add("train", "_seconds", cost.train_seconds, before.train_seconds);
   add("attention", "_seconds", cost.attention_seconds(), before.attention_seconds());
@@ -206,12 +214,11 @@ int run_growth(const cli::Arguments& arguments) {
   const std::vector<Point> points = points_of(flags);
 
   measure(points.front(), flags, device);  // warm-up of memory pages and threads
-  std::vector<Cost> costs;
+  std::vector<Measured> measured;
   for (size_t i = 0; i < points.size(); ++i) {
-    costs.push_back(measure(points[i], flags, device));
+    measured.push_back({points[i], measure(points[i], flags, device)});
     const bool continues = i > 0 && std::string_view(points[i].quantity) == points[i - 1].quantity;
-    report(points[i], costs[i], continues ? &points[i - 1] : nullptr,
-           continues ? &costs[i - 1] : nullptr, flags, device);
+    report(measured[i], continues ? &measured[i - 1] : nullptr, flags, device);
   }
   return 0;
 }

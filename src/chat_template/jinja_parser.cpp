@@ -127,12 +127,12 @@ class Parser : JinjaExpressionParser {
   }
 
   JinjaTarget parse_target(bool with_fields) {
-    static const std::set<std::string> kReserved = {"true",  "false", "none", "True",
-                                                    "False", "None",  "loop", "caller"};
+    static const std::set<std::string> reserved = {"true",  "false", "none", "True",
+                                                   "False", "None",  "loop", "caller"};
     const int line = token().line;
     JinjaTarget target{.name = take().text, .field = {}};
     if (with_fields && skip_operator(".")) target.field = expect_name();
-    if (kReserved.contains(target.name)) fail_at(line, target.name + " cannot be set");
+    if (reserved.contains(target.name)) fail_at(line, target.name + " cannot be set");
     if (target.field.starts_with('_')) fail_at(line, "a field of a namespace begins with _");
     assigned_.insert(target.name);
     return target;

@@ -39,7 +39,9 @@ std::strong_ordering order_of(double a, double b) {
                  : std::strong_ordering::equal;
 }
 
-int sign_of(std::strong_ordering order) { return order < 0 ? -1 : order > 0 ? 1 : 0; }
+int sign_of(std::strong_ordering order) {
+  return std::is_lt(order) ? -1 : std::is_gt(order) ? 1 : 0;
+}
 
 }  // namespace
 

@@ -20,8 +20,8 @@ constexpr int64_t kMaxRefBytes = 1 << 10;
 bool has_config(const fs::path& folder) { return fs::exists(folder / "config.json"); }
 
 bool is_hub_name(const std::string& name) {
-  static const std::regex kName("[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*");
-  return std::regex_match(name, kName);
+  static const std::regex repository_name("[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*");
+  return std::regex_match(name, repository_name);
 }
 
 std::string trimmed(std::string text) {

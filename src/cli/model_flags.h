@@ -13,7 +13,7 @@
 #include "rollout/make_speculation.h"
 #include "tokenizer/tokenizer.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming)
 class App;
 }
 

@@ -108,7 +108,7 @@ std::string_view reason_for(std::string_view key) {
 
 std::string short_name(std::string_view key) { return std::string(without_verl_prefix(key)); }
 
-std::string shown(const Json& value) {
+std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>()
                            : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -135,7 +135,7 @@ bool try_read(const Json& value, double& result) {
 
 bool try_read(const Json& value, std::string& result) {
   if (value.is_object() || value.is_array()) return false;
-  result = shown(value);
+  result = text_of(value);
   return true;
 }
 
@@ -168,7 +168,8 @@ Json known_loggers(const Json& value) {
   const Json asked = value.is_array() ? value : Json::array({value});
   Json loggers = Json::array();
   for (const Json& logger : asked)
-    if (std::ranges::find(kLoggers, shown(logger)) != std::end(kLoggers)) loggers.push_back(logger);
+    if (std::ranges::find(kLoggers, text_of(logger)) != std::end(kLoggers))
+      loggers.push_back(logger);
   if (loggers.size() == asked.size()) return loggers;
   for (const char* logger : {"file", "tensorboard"})
     if (std::ranges::find(loggers, logger) == loggers.end()) loggers.push_back(logger);
@@ -220,8 +221,8 @@ class Importer {
       if (set_.contains(ref.name)) result_.options.push_back(ref.name);
     for (const VerlEntry& entry : entries)
       if (const auto note = notes_.find(&entry); note != notes_.end())
-        result_.notes.push_back(entry.place + ": " + entry.key + " = " + shown(entry.value) + ": " +
-                                note->second);
+        result_.notes.push_back(entry.place + ": " + entry.key + " = " + text_of(entry.value) +
+                                ": " + note->second);
     return std::move(result_);
   }
 
@@ -294,8 +295,8 @@ class Importer {
     for (const VerlEntry& entry : entries) {
       if (is_nothing(entry) || entry.is_open || !entry.key.starts_with(kCustomReward)) continue;
       const std::string part = entry.key.substr(kCustomReward.size());
-      if (part == "path") path = shown(without_tilde(entry.value));
-      if (part == "name") name = shown(entry.value);
+      if (part == "path") path = text_of(without_tilde(entry.value));
+      if (part == "name") name = text_of(entry.value);
       if (part.starts_with("reward_kwargs."))
         place_of(std::string_view(part).substr(part.find('.') + 1), arguments) = entry.value;
     }
@@ -356,7 +357,7 @@ class Importer {
     const Json loggers = known_loggers(entry.value);
     if (ref.name == "trainer.logger" && loggers != entry.value && loggers.size() > 1)
       notes_[&entry] =
-          "tlt writes " + shown(loggers) + "; other loggers can read the TensorBoard files";
+          "tlt writes " + text_of(loggers) + "; other loggers can read the TensorBoard files";
     if (ref.name == "speculative.bs_threshold")
       notes_[&entry] =
           "used only with speculative.gate=paper; the default learns when to speculate";

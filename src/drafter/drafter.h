@@ -29,7 +29,7 @@ namespace tlt::drafter {
 struct SequenceId {
   uint32_t prompt_id = 0;
   uint32_t sample = 0;
-  auto operator<=>(const SequenceId&) const = default;
+  auto operator<=>(const SequenceId&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct DraftRequest {

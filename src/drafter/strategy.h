@@ -17,7 +17,7 @@ struct Strategy {
 
   // verify == 1: non-speculative decoding.
   bool is_off() const { return verify <= 1; }
-  auto operator<=>(const Strategy&) const = default;
+  auto operator<=>(const Strategy&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 inline constexpr Strategy kOff{0, 0, 1};

@@ -53,8 +53,12 @@ at::Tensor rank_of(const at::Tensor& best, const at::Tensor& drafted) {
 
 // Fills the rows' values from the logits of target and draft model; with a scale, `drafted` becomes
 // scale (q - p). Only uses operations whose result for a row does not depend on other rows.
-void compare_logits(const at::Tensor& wanted, at::Tensor drafted, const Head& head, double scale,
-                    int64_t first, RowValues& values) {
+struct LogitRows {
+  at::Tensor wanted, drafted;  // [n, V], [n, R]
+  int64_t first = 0;           // of them, in RowValues
+};
+void compare_logits(LogitRows logits, const Head& head, double scale, RowValues& values) {
+  auto& [wanted, drafted, first] = logits;
   const int64_t rows = drafted.size(0);
   at::Tensor p = at::softmax(wanted, -1), best = wanted.argmax(-1, /*keepdim=*/true);
   at::Tensor drafted_token = drafted.argmax(-1, /*keepdim=*/true), is_there;
@@ -156,8 +160,9 @@ DraftLoss::Chunk DraftLoss::forward(const DraftRows& rows, double scale, DraftSu
   RowValues values(count);
   const Head head{head_tokens_, row_of_token_};
   for_rows(device, target_logits, [&](int64_t first, int64_t piece) {
-    compare_logits(target_logits.narrow(0, first, piece), chunk.logits.narrow(0, first, piece),
-                   head, scale * weights_.logits, first, values);
+    compare_logits(
+        {target_logits.narrow(0, first, piece), chunk.logits.narrow(0, first, piece), first}, head,
+        scale * weights_.logits, values);
   });
   if (compares_states_) {
     chunk.slopes = at::empty(chunk.read.sizes(), chunk.logits.options());

@@ -418,9 +418,9 @@ class LatexParser {
   }
 
   int matrix(const std::string& environment) {
-    static const std::set<std::string_view> kMatrices = {"pmatrix", "bmatrix", "matrix",
-                                                         "smallmatrix", "array"};
-    if (!kMatrices.contains(environment)) return fail();
+    static const std::set<std::string_view> matrices = {"pmatrix", "bmatrix", "matrix",
+                                                        "smallmatrix", "array"};
+    if (!matrices.contains(environment)) return fail();
     if (environment == "array") skip_group();
     std::vector<int> cells;
     size_t rows = 1, columns = 0, in_row = 0;

@@ -12,7 +12,7 @@ Scheduler::Scheduler(const EngineOptions& options, kv::PagePool& pool)
   options_.check();
 }
 
-void Scheduler::submit(std::shared_ptr<GroupState> group, std::vector<Response> responses) {
+void Scheduler::submit(const std::shared_ptr<GroupState>& group, std::vector<Response> responses) {
   TLT_CHECK(group->prompt_tokens() > 0 && group->request.samples > 0 && group->max_new_tokens > 0);
   TLT_CHECK(group->pages_to_finish() <= pool_.total_pages(), group->pages_to_finish(), " pages of ",
             pool_.total_pages());

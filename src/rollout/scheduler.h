@@ -47,7 +47,7 @@ class Scheduler {
 
   // Adds the group's samples to the end of the queue. With `responses`, adds only those samples,
   // which continue after the tokens they have. REQUIRES: pages_to_finish() <= pool's pages.
-  void submit(std::shared_ptr<GroupState> group, std::vector<Response> responses = {});
+  void submit(const std::shared_ptr<GroupState>& group, std::vector<Response> responses = {});
 
   // Plans the next step; empty when nothing is unfinished. Valid until the next non-const call. A
   // plan that was not run may be planned again.

@@ -260,6 +260,27 @@ TEST_F(SpeculationTest, DraftersGetTheUniformsOfTheNextTokens) {
   EXPECT_TRUE(uniforms_of(sampling, /*is_target_only=*/false).empty());
 }
 
+TEST_F(SpeculationTest, TreesAreCountedByPosition) {
+  Speculation speculation(std::move(drafters().front()), {4, 2, 8}, config_.vocabulary);
+  Engine engine(*model_, {}, nullptr, nullptr, &speculation);
+  auto sampling = std::make_shared<SamplingOptions>();
+  sampling->ignore_eos = true;
+  sampling->max_new_tokens = 700;
+  engine.submit({.tokens = {1, 2, 3}, .sampling = sampling, .seed = 3});
+  std::array<int64_t, speculation::kPositions> running = {};
+  while (engine.step())
+    for (size_t i = 0; i < speculation::kPositions; ++i)
+      running[i] += speculation.load().positions[i];
+  const SpeculationStats stats = speculation.stats();
+  EXPECT_GT(stats.trees_at_position[0], 50);
+  EXPECT_GT(stats.trees_at_position[1], 10);
+  EXPECT_EQ(stats.trees_at_position[0] + stats.trees_at_position[1], stats.trees);
+  EXPECT_EQ(stats.accepted_at_position[0] + stats.accepted_at_position[1], stats.accepted_tokens);
+  for (size_t i = 0; i < speculation::kPositions; ++i)
+    EXPECT_LE(stats.trees_at_position[i], running[i]);
+  EXPECT_GT(running[1], 0);
+}
+
 TEST_F(SpeculationTest, SecondsIncludeDrafting) {
   Speculation speculation(drafters(), {4, 2, 8}, config_.vocabulary);
   count(&speculation);

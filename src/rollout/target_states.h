@@ -33,6 +33,7 @@ inline const Layers& merge_layers(const Layers& a, const Layers& b) {
 class TargetStates {
  public:
   // hidden [T, D]: final. captured [T, C D]: the captured layers' inputs, next to each other.
+  // NOLINTNEXTLINE(google-explicit-constructor): final states alone are states
   TargetStates(at::Tensor hidden, at::Tensor captured = {})
       : hidden_(std::move(hidden)), captured_(std::move(captured)) {}
 
@@ -47,8 +48,8 @@ class TargetStates {
     return captured_.size(1) == columns ? captured_ : captured_.narrow(1, 0, columns);
   }
   TargetStates rows(int64_t first, int64_t count) const {
-    return {hidden_.narrow(0, first, count),
-            captured_.defined() ? captured_.narrow(0, first, count) : at::Tensor()};
+    return TargetStates(hidden_.narrow(0, first, count),
+                        captured_.defined() ? captured_.narrow(0, first, count) : at::Tensor());
   }
 
  private:

@@ -41,7 +41,8 @@ void RecentNumbers::add(double number, size_t window) {
 }
 
 void RecentNumbers::keep_newest(size_t count) {
-  std::ranges::rotate(numbers_, numbers_.begin() + static_cast<std::ptrdiff_t>(oldest_));
+  std::rotate(numbers_.begin(), numbers_.begin() + static_cast<std::ptrdiff_t>(oldest_),
+              numbers_.end());
   oldest_ = 0;
   if (numbers_.size() > count)
     numbers_.erase(numbers_.begin(), numbers_.end() - static_cast<std::ptrdiff_t>(count));
@@ -57,7 +58,8 @@ double RecentNumbers::median(std::vector<double>& scratch) const {
 
 std::vector<double> RecentNumbers::oldest_first() const {
   std::vector<double> numbers = numbers_;
-  std::ranges::rotate(numbers, numbers.begin() + static_cast<std::ptrdiff_t>(oldest_));
+  std::rotate(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(oldest_),
+              numbers.end());
   return numbers;
 }
 

@@ -96,6 +96,21 @@ TEST(ThroughputModelTest, FirstChoicesOfTreesTellOfChains) {
   EXPECT_NEAR(model.expected_tokens(3, 4), 1 + 2 / 4.0, 0.02);
 }
 
+TEST(ThroughputModelTest, TreesTellWhatSmallerOnesAccept) {
+  const std::vector<Arm> arms = {
+      {}, {"eagle", {2, 3, 7}}, {"eagle", {2, 2, 5}}, {"eagle", {1, 3, 4}}, {"eagle", {2, 3, 3}}};
+  ThroughputModel model = make_model(arms);
+  // Three children of the root, and three of the first of them.
+  const std::vector<drafter::DraftNode> nodes = {{0, -1, 1, 0.5f}, {1, -1, 1, 0.3f},
+                                                 {2, -1, 1, 0.2f}, {3, 0, 2, 0.25f},
+                                                 {4, 0, 2, 0.1f},  {5, 0, 2, 0.05f}};
+  const std::vector<drafter::VerifiedTree> trees = {{nodes, 2}, {nodes, 2}, {nodes, 3}, {nodes, 1}};
+  teach(model, 1, trees, 500);
+  const double want[] = {1, 2.25, 1.75, 2, 1.5};
+  for (size_t arm = 0; arm < arms.size(); ++arm)
+    EXPECT_NEAR(model.expected_tokens(arm, 4), want[arm], 0.02) << to_string(arms[arm].strategy);
+}
+
 TEST(ThroughputModelTest, DeeperLevelsContinueLikeTheLast) {
   const std::vector<Arm> arms = {{}, {"eagle", {2, 1, 3}}, {"eagle", {4, 1, 5}}};
   ThroughputModel model = make_model(arms);
@@ -237,7 +252,7 @@ TEST(ThroughputModelTest, TrialsOfAHopelessDrafterBecomeRare) {
   EXPECT_GE(tries[2], 2);
 }
 
-// An arm is never as good as it may be, so that trials go on for ever.
+// An arm is never as good as it may be, so trials never end.
 TEST(ThroughputModelTest, ExplorationCostsOnePercent) {
   ThroughputModel model({{}, {"eagle", {8, 1, 9}}, {"suffix", {8, 1, 9}}},
                         {.costs = CostTable({{1, 1, 1}, {1, 201, 1.5}}, {})});

@@ -168,8 +168,8 @@ void DraftNetwork::layer_backward(DraftTape& tape, int64_t index, at::Tensor& d,
   if (tape.passes_ == 1)
     return layer_.backward_from(rows, input(pass), backward, d, input_gradient);
   layer_.finish_backward(device(), backward, d);
-  tape.attention_.backward(layer_, rows, tape.layers(index), s.layer.d_attended.view(),
-                           s.layer.d_qkv.view(), gradients.tensors);
+  tape.attention_.backward(layer_, rows, tape.layers(index),
+                           {s.layer.d_attended.view(), s.layer.d_qkv.view(), gradients.tensors});
   layer_.project_backward(device(), input(pass), backward, input_gradient);
 }
 

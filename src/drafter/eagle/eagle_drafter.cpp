@@ -18,7 +18,7 @@ constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 
 }  // namespace
 
-EagleDrafter::EagleDrafter(std::shared_ptr<const drafter::DraftNetwork> network,
+EagleDrafter::EagleDrafter(const std::shared_ptr<const drafter::DraftNetwork>& network,
                            const EagleDrafterOptions& options)
     : EagleDrafter(*network, options, network) {}
 

@@ -57,7 +57,7 @@ class EagleDrafter final : public Drafter {
   // InputError when kv_memory_bytes is less than a page. REQUIRES: `network` outlives this.
   EagleDrafter(const drafter::DraftNetwork& network, const EagleDrafterOptions& options);
   // Shares ownership of the network.
-  EagleDrafter(std::shared_ptr<const drafter::DraftNetwork> network,
+  EagleDrafter(const std::shared_ptr<const drafter::DraftNetwork>& network,
                const EagleDrafterOptions& options);
 
   std::string_view kind() const override { return "eagle"; }

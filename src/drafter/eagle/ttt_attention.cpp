@@ -91,7 +91,10 @@ const ops::Batch& TttAttention::shifted(const ops::Batch& batch, int64_t rows) {
 
 void TttAttention::forward(const model::DecoderLayer& layer, const model::LayerRows& sequences,
                            const Passes& passes) {
-  const auto& [device, batch, cos_sin, cache] = sequences;
+  const Device& device = sequences.device;
+  const ops::Batch& batch = sequences.batch;
+  const at::Tensor& cos_sin = sequences.cos_sin;
+  const ops::KvLayer& cache = sequences.cache;
   const ops::AttentionShape shape = layer.attention_shape();
   model::LayerActivations& a = *passes.back();
   const int64_t rows = batch.rows(), k = std::ssize(passes) - 1;
@@ -136,10 +139,16 @@ void TttAttention::forward(const model::DecoderLayer& layer, const model::LayerR
   });
 }
 
+// One derivation: its parts share most of the names.
+// NOLINTNEXTLINE(readability-function-size)
 void TttAttention::backward(const model::DecoderLayer& layer, const model::LayerRows& sequences,
-                            const Passes& passes, const at::Tensor& d_attended, at::Tensor& d_qkv,
-                            std::vector<at::Tensor>& gradients) {
-  const auto& [device, batch, cos_sin, cache] = sequences;
+                            const Passes& passes, const Gradient& gradient) {
+  const at::Tensor& d_attended = gradient.d_attended;
+  at::Tensor& d_qkv = gradient.d_qkv;
+  const Device& device = sequences.device;
+  const ops::Batch& batch = sequences.batch;
+  const at::Tensor& cos_sin = sequences.cos_sin;
+  const ops::KvLayer& cache = sequences.cache;
   const ops::AttentionShape shape = layer.attention_shape();
   model::LayerActivations& a = *passes.back();
   const int64_t rows = batch.rows(), k = std::ssize(passes) - 1;
@@ -211,7 +220,7 @@ void TttAttention::backward(const model::DecoderLayer& layer, const model::Layer
                                     .weight = norm,
                                     .epsilon = layer.rope(cos_sin).norm_epsilon,
                                     .dx = dx,
-                                    .dweight = gradients[static_cast<size_t>(index)]});
+                                    .dweight = gradient.parameters[static_cast<size_t>(index)]});
     d_qkv.narrow(1, first * h, heads * h).copy_(dx.view({rows, -1}));
   };
   through_norm(layer.q_norm, layer.parameters.q_norm, 0, n);

@@ -40,12 +40,15 @@ class TttAttention {
   void forward(const model::DecoderLayer& layer, const model::LayerRows& sequences,
                const Passes& passes);
 
-  // Computes d_qkv [T, (N + 2K) H] of the last of the passes, before norm and rotation, from
-  // d_attended [T, N H]; adds the gradients of K and V to the earlier passes'. REQUIRES:
-  // called from the last pass of forward() to the first, each once.
+  struct Gradient {
+    const at::Tensor& d_attended;         // [T, N H]
+    at::Tensor& d_qkv;                    // [T, (N + 2K) H], before norm and rotation
+    std::vector<at::Tensor>& parameters;  // those of the layer's norms are added
+  };
+  // Computes d_qkv of the last of the passes from d_attended; adds the gradients of K and V to the
+  // earlier passes'. REQUIRES: called from the last pass of forward() to the first, each once.
   void backward(const model::DecoderLayer& layer, const model::LayerRows& sequences,
-                const Passes& passes, const at::Tensor& d_attended, at::Tensor& d_qkv,
-                std::vector<at::Tensor>& gradients);
+                const Passes& passes, const Gradient& gradient);
 
  private:
   const ops::Batch& shifted(const ops::Batch& batch, int64_t rows);
