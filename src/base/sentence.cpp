@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/sentence.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace tlt {
 namespace {
 

@@ -359,6 +359,17 @@ class Comparison {
     line["speedup_by_batch"] = speedups;
   }
 
+  static void add_counts(const rollout::DraftStats& stats, nlohmann::ordered_json& line) {
+    line["drafted_tokens"] = stats.drafted_tokens;
+    line["accepted_tokens"] = stats.accepted_tokens;
+    line["draft_seconds"] = stats.draft_seconds;
+    for (size_t i = 0; i < speculation::kPositions; ++i)
+      if (stats.trees_at_position[i] > 0)
+        line["accept_length_by_position"][speculation::kPositionNames[i]] =
+            1 + static_cast<double>(stats.accepted_at_position[i]) /
+                    static_cast<double>(stats.trees_at_position[i]);
+  }
+
   std::string report_way(size_t way) const {
     const std::vector<Run>& runs = runs_[way];
     std::vector<double> seconds, ratios, cpu_ratios;
@@ -389,14 +400,7 @@ class Comparison {
     line["cpu_speedup"] = median(cpu_ratios);  // for a machine with other load
     line["accept_length"] = accept_length;
     line["speculation_share"] = share;
-    line["drafted_tokens"] = stats.drafted_tokens;
-    line["accepted_tokens"] = stats.accepted_tokens;
-    line["draft_seconds"] = stats.draft_seconds;
-    for (size_t i = 0; i < speculation::kPositions; ++i)
-      if (stats.trees_at_position[i] > 0)
-        line["accept_length_by_position"][speculation::kPositionNames[i]] =
-            1 + static_cast<double>(stats.accepted_at_position[i]) /
-                    static_cast<double>(stats.trees_at_position[i]);
+    add_counts(stats, line);
     // Overhead of speculation per decode step, without forward passes, and relative to the forward
     // pass of a non-speculative step.
     const double fixed = stats.decode_steps > 0 ? (stats.seconds - stats.forward_seconds) /

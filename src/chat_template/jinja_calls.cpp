@@ -75,11 +75,11 @@ JinjaExpressionPtr JinjaExpressionParser::parse_filters(JinjaExpressionPtr value
 }
 
 JinjaExpressionPtr JinjaExpressionParser::parse_filter(JinjaExpressionPtr value) {
-  static const std::set<std::string> kOfItems = {"map",    "reject",     "rejectattr",
+  static const std::set<std::string> of_items = {"map",    "reject",     "rejectattr",
                                                  "select", "selectattr", "sort"};
   const JinjaToken name{.kind = Kind::kName, .line = token().line, .text = expect_name()};
   Arguments given = is_operator("(") ? parse_arguments() : Arguments{};
-  return kOfItems.contains(name.text) ? apply_to_each(name, std::move(value), std::move(given))
+  return of_items.contains(name.text) ? apply_to_each(name, std::move(value), std::move(given))
                                       : apply("filter", name, std::move(value), std::move(given));
 }
 

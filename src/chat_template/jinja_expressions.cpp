@@ -259,21 +259,20 @@ void JinjaExpressionParser::parse_items(std::string_view close,
 }
 
 JinjaExpressionPtr JinjaExpressionParser::parse_name() {
-  static const std::set<std::string> kUnsupported = {"caller", "kwargs", "self", "super",
-                                                     "varargs"};
-  static const std::set<std::string> kLoop = {"first",    "index",    "index0",
-                                              "last",     "length",   "nextitem",
-                                              "previtem", "revindex", "revindex0"};
+  static const std::set<std::string> unsupported = {"caller", "kwargs", "self", "super", "varargs"};
+  static const std::set<std::string> of_loop = {"first",    "index",    "index0",
+                                                "last",     "length",   "nextitem",
+                                                "previtem", "revindex", "revindex0"};
   const JinjaToken token = take();
   const std::string& name = token.text;
   if (name == "true" || name == "True") return constant(token.line, JinjaValue(true));
   if (name == "false" || name == "False") return constant(token.line, JinjaValue(false));
   if (name == "none" || name == "None") return constant(token.line, JinjaValue::none());
-  if (kUnsupported.contains(name)) fail_unsupported(token.line, "name", name);
+  if (unsupported.contains(name)) fail_unsupported(token.line, "name", name);
   if (name != "loop" || !in_loop_) return make(Op::kName, token.line, name);
   if (!skip_operator(".")) fail_unsupported(token.line, "name", "loop without an attribute");
   const std::string attribute = expect_name();
-  if (!kLoop.contains(attribute)) fail_unsupported(token.line, "attribute", "loop." + attribute);
+  if (!of_loop.contains(attribute)) fail_unsupported(token.line, "attribute", "loop." + attribute);
   return make(Op::kLoop, token.line, attribute);
 }
 

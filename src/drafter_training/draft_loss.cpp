@@ -51,14 +51,15 @@ at::Tensor rank_of(const at::Tensor& best, const at::Tensor& drafted) {
   return (drafted > value).logical_or_((drafted == value).logical_and_(earlier)).sum(-1);
 }
 
-// Fills the rows' values from the logits of target and draft model; with a scale, `drafted` becomes
-// scale (q - p). Only uses operations whose result for a row does not depend on other rows.
 struct LogitRows {
   at::Tensor wanted, drafted;  // [n, V], [n, R]
   int64_t first = 0;           // of them, in RowValues
 };
-void compare_logits(LogitRows logits, const Head& head, double scale, RowValues& values) {
-  auto& [wanted, drafted, first] = logits;
+
+// Fills the rows' values from the logits of target and draft model; with a scale, `drafted` becomes
+// scale (q - p). Only uses operations whose result for a row does not depend on other rows.
+void compare_logits(const LogitRows& logits, const Head& head, double scale, RowValues& values) {
+  const auto& [wanted, drafted, first] = logits;
   const int64_t rows = drafted.size(0);
   at::Tensor p = at::softmax(wanted, -1), best = wanted.argmax(-1, /*keepdim=*/true);
   at::Tensor drafted_token = drafted.argmax(-1, /*keepdim=*/true), is_there;

@@ -47,8 +47,10 @@ class Rational {
 
   bool operator==(const Rational& other) const { return fmpq_equal(raw_, other.raw_); }
 
+  // NOLINTBEGIN(google-explicit-constructor): an argument of FLINT's functions
   operator fmpq*() { return raw_; }
   operator const fmpq*() const { return raw_; }
+  // NOLINTEND(google-explicit-constructor)
   fmpz* numerator() { return fmpq_numref(raw_); }
   fmpz* denominator() { return fmpq_denref(raw_); }
   const fmpz* numerator() const { return fmpq_numref(raw_); }
@@ -70,8 +72,10 @@ class Ball {
   Ball& operator=(Ball other) noexcept { return acb_swap(raw_, other.raw_), *this; }
   ~Ball() { acb_clear(raw_); }
 
+  // NOLINTBEGIN(google-explicit-constructor): an argument of Arb's functions
   operator acb_ptr() { return raw_; }
   operator acb_srcptr() const { return raw_; }
+  // NOLINTEND(google-explicit-constructor)
   arb_ptr real() { return acb_realref(raw_); }
   arb_ptr imaginary() { return acb_imagref(raw_); }
   arb_srcptr real() const { return acb_realref(raw_); }
