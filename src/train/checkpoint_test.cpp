@@ -149,7 +149,7 @@ TEST_F(CheckpointTest, ABrokenCheckpointIsNeverTakenForWhole) {
   EXPECT_THROW(find_latest(folder_.path()), InputError);
 }
 
-TEST_F(CheckpointTest, WhatAKilledRunLeftIsNotTakenAndTheNextSaveReplacesIt) {
+TEST_F(CheckpointTest, LeftoversOfAKilledRunAreReplaced) {
   save(1);
   fs::copy(folder_ / "step_000001", folder_ / "step_000002.writing", fs::copy_options::recursive);
   EXPECT_EQ(find_latest(folder_.path())->step, 1);
