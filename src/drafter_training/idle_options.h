@@ -16,15 +16,11 @@ struct IdleTrainOptions {
   int64_t min_workers_for_training = 1;
   std::string trigger = "drift";
   int64_t training_interval_steps = 10;
-  // Not an option: how often training looks for new rollout work. The rollout waits half as long on
-  // average, which is little compared with a response; shorter slices cost training speed.
   double slice_milliseconds = 50;
   int64_t step_tokens = 2048;
   int64_t window = 512;  // not an option: longest piece of a sequence in one sample
   int64_t buffer_bytes = int64_t{1} << 29;
   bool save_buffer = false;
-  // Not an option: a trained draft model is used only if its acceptance length on held-out responses
-  // is at most this fraction below that of the one in use. A few times the measurement's error.
   double publish_margin = 0.02;
   double gap_share = 0.05;
   int64_t consolidate_below = -1;
@@ -41,6 +37,8 @@ struct IdleTrainOptions {
       "worse) or interval (every training_interval_steps steps, as in the paper).");
     v(training_interval_steps, "training_interval_steps", Affects::kSpeed,
       "Trigger interval: RL steps from one training of the draft model to the next.");
+    v(slice_milliseconds, "slice_milliseconds", Affects::kSpeed,
+      "How often the training of the draft model looks for new rollout work.");
     v(step_tokens, "step_tokens", Affects::kSpeed,
       "Tokens of one optimizer step of the draft model on one worker.");
     v(buffer_bytes, "buffer_bytes", Affects::kSpeed,
@@ -48,6 +46,9 @@ struct IdleTrainOptions {
       "evicted.");
     v(save_buffer, "save_buffer", Affects::kPlace,
       "Write those hidden states into checkpoints; otherwise a resumed run collects new ones.");
+    v(publish_margin, "publish_margin", Affects::kSpeed,
+      "A trained draft model is used only if its acceptance length on held-out responses is at "
+      "most this fraction below that of the one in use.");
     v(gap_share, "gap_share", Affects::kSpeed,
       "A single worker is never idle: it trains the draft model for this fraction of each "
       "rollout's time, after the rollout.");

@@ -81,9 +81,7 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.train.optim.lr_warmup_steps_ratio", &trainer.optim.lr_warmup_steps_ratio},
       {"speculative.train.optim.min_lr_ratio", &trainer.optim.min_lr_ratio},
       {"speculative.train.val_steps", &warmup.val_steps},
-      {"speculative.train.slice_milliseconds", &spot.slice_milliseconds},
       {"speculative.train.window", &spot.window},
-      {"speculative.train.publish_margin", &spot.publish_margin},
       {"actor.optim.eps", &options.actor.optim.eps}};
   for (const auto& [name, value] : constants)
     EXPECT_THAT(dropped_option(name), HasSubstr("it is always " + to_text(value) + " now")) << name;

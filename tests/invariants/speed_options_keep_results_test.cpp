@@ -52,6 +52,8 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.eagle.draft_vocab_size", "50"},
     {"speculative.eagle.common_random_numbers", "false"},
     {"speculative.suffix.memory_bytes", "10000"},
+    {"speculative.train.slice_milliseconds", "1"},
+    {"speculative.train.publish_margin", "1000"},
     {"speculative.train.enable_drafter_training", "false"},
     {"speculative.train.min_workers_for_training", "2"},
     {"speculative.train.trigger", "interval"},

@@ -25,9 +25,9 @@ const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
 
 // For idle time, and for training in the little there is on a fast machine: few, long groups, small
 // optimizer steps.
-const std::vector<std::string> kIdling = {"trainer.threads=1", "data.max_response_length=200",
-                                          "speculative.train.gap_share=0.5",
-                                          "speculative.train.step_tokens=128"};
+const std::vector<std::string> kIdling = {
+    "trainer.threads=1", "data.max_response_length=200", "speculative.train.gap_share=0.5",
+    "speculative.train.step_tokens=128", "speculative.train.slice_milliseconds=1"};
 
 // So that every step is speculative, however slow.
 const std::vector<std::string> kAlways = {"speculative.drafters=[\"eagle\"]",
@@ -97,12 +97,13 @@ TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedWithOneToThreeWorkers) {
     EXPECT_GT(on.at("drafter/published") + on.at("drafter/refused"), 0) << name;
     EXPECT_EQ(on.at("drafter/workers_off"), 0) << name;
   }
-  // Poisoned: a learning rate that destroys the draft model. It is published, since no draft token
-  // of the random weights in use is accepted either.
+  // Poisoned: a learning rate that destroys the draft model, and a margin that publishes it anyway.
   for (const int workers : kAsked ? std::vector{1, 2, 3} : std::vector{1, 2}) {
     const std::string name = "poisoned" + std::to_string(workers);
     const auto bad =
-        run(name, workers, {"speculative.train.optim.lr=1", "speculative.drafters=[\"eagle\"]"});
+        run(name, workers,
+            {"speculative.train.optim.lr=1", "speculative.train.publish_margin=1000000",
+             "speculative.drafters=[\"eagle\"]"});
     expect_same(name);
     EXPECT_GT(bad.at("drafter/published") + bad.at("drafter/workers_off"), 0) << name;
   }
