@@ -31,7 +31,7 @@ help:
 	@echo "make test        all tests, and the sanitized tests of the folders without torch"
 	@echo "make test-unit   the unit tests only"
 	@echo "make test-asan   the sanitized tests only (build-asan/)"
-	@echo "make tidy        clang-tidy on all sources: naming, sizes of functions, likely bugs"
+	@echo "make tidy        clang-tidy on the sources, not the tests: naming, sizes of functions, likely bugs"
 	@echo "make demo        the embedded task: recipes/demo.toml with two workers"
 	@echo "make demo-model  train models/demo from random weights (about half an hour)"
 	@echo "make bench       the CPU benchmarks, one JSON object per line"

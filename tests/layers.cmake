@@ -3,7 +3,7 @@
 # The layers check: cmake -DSOURCE=src -DLAYERS=build/layers.txt -P tests/layers.cmake
 # DEPENDS of a folder is exactly what its files include: a file may include only folders of it, and each of them is
 # included by a file. A test (*_test.cpp) may also include what those depend on, and tests/. Further faults: DEPENDS
-# has a circle; a header includes torch/torch.h; a folder other than ops includes ops/cpu/; a .cpp or .cu file is in
+# has a circle; a header includes torch/torch.h; a folder other than ops includes ops/cpu/; a .cpp file is in
 # no list of src/CMakeLists.txt - a test that is not listed never runs.
 # LAYERS has a line `folder:its DEPENDS:its listed files` for each folder, the lowest layer first.
 cmake_minimum_required(VERSION 3.25)
@@ -37,7 +37,7 @@ macro(check_include folder file include)
   if("${file}" MATCHES "_test\\.cpp$")
     set(is_test ON)
   endif()
-  if("${include}" MATCHES "torch/torch\\.h" AND "${file}" MATCHES "\\.(h|cuh)$")
+  if("${include}" MATCHES "torch/torch\\.h" AND "${file}" MATCHES "\\.h$")
     list(APPEND faults "${place} costs 8 s a file; include ATen/core/Tensor.h")
   elseif("${include}" MATCHES "\"ops/cpu/" AND NOT "${folder}" STREQUAL "ops")
     list(APPEND faults "${place} only ops sees its kernels; include a header of ops/")
@@ -62,14 +62,14 @@ foreach(folder IN LISTS directories)
     continue()
   endif()
   file(GLOB_RECURSE files RELATIVE "${SOURCE}/${folder}"
-    "${SOURCE}/${folder}/*.h" "${SOURCE}/${folder}/*.cuh" "${SOURCE}/${folder}/*.cpp" "${SOURCE}/${folder}/*.cu")
+    "${SOURCE}/${folder}/*.h" "${SOURCE}/${folder}/*.cpp")
   if(files AND NOT folder IN_LIST folders)
     list(APPEND faults "src/${folder} is not in src/CMakeLists.txt")
     continue()
   endif()
   set(used "")
   foreach(file IN LISTS files)
-    if(file MATCHES "\\.(cpp|cu)$" AND NOT file STREQUAL "main.cpp" AND NOT file IN_LIST listed_${folder})
+    if(file MATCHES "\\.cpp$" AND NOT file STREQUAL "main.cpp" AND NOT file IN_LIST listed_${folder})
       list(APPEND faults "src/${folder}/${file} is in no list of src/CMakeLists.txt")
     endif()
     file(STRINGS "${SOURCE}/${folder}/${file}" includes REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]")

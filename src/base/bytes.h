@@ -50,18 +50,21 @@ class ByteReader {
 
   template <class T>
   T value() {
+    static_assert(std::is_trivially_copyable_v<T>);
     T x;
     std::memcpy(&x, take(sizeof x).data(), sizeof x);
     return x;
   }
   template <class List>
   List list() {
+    static_assert(std::is_trivially_copyable_v<typename List::value_type>);
     List items;
     const auto count = value<uint64_t>();
     TLT_CHECK(count <= bytes_.size() / sizeof(items[0]), "a list of ", count, " items in ",
               bytes_.size(), " bytes");
     items.resize(count);
-    std::memcpy(items.data(), take(count * sizeof(items[0])).data(), count * sizeof(items[0]));
+    const std::string_view taken = take(count * sizeof(items[0]));
+    if (count > 0) std::memcpy(items.data(), taken.data(), taken.size());
     return items;
   }
   bool at_end() const { return bytes_.empty(); }

@@ -13,8 +13,8 @@
 
 namespace tlt {
 
-// The percentile of `values` at `share`, by nearest rank: the smallest value that at least this share
-// of them does not exceed. REQUIRES: not empty.
+// The percentile of `values` at `share`, by nearest rank: the smallest value that at least this
+// share of them does not exceed. REQUIRES: not empty.
 template <class T>
 T percentile(std::vector<T> values, double share) {
   TLT_CHECK(!values.empty());
@@ -25,6 +25,7 @@ T percentile(std::vector<T> values, double share) {
   return *at;
 }
 
+// Of an even number of values: the lower of the two in the middle.
 template <class T>
 T median(std::vector<T> values) {
   return percentile(std::move(values), 0.5);

@@ -116,7 +116,7 @@ class JinjaExpressionParser {
   JinjaExpressionPtr mapped_item(const JinjaToken& name, Arguments given) const;
   JinjaExpressionPtr item_condition(const JinjaToken& name, Arguments given) const;
   JinjaExpressionPtr sorted(const JinjaToken& name, JinjaExpressionPtr list, Arguments given) const;
-  // Removes the first positional argument, which must be a string (or integer) in quotes.
+  // Removes the first positional argument, which must be a string in quotes.
   JinjaValue take_literal(const JinjaToken& name, Arguments& given) const;
   JinjaExpressionPtr item_attribute(const JinjaToken& name, const JinjaExpression& path) const;
 

@@ -244,6 +244,7 @@ class Importer {
     const OptionRef* ref = find(name_of(key));
     if (ref == nullptr) {
       std::string reason(reason_for(key));
+      if (run::is_dropped_value(key, entry.value.dump())) return true;
       if (reason.empty()) reason = run::dropped_option(key);
       leave_out(entry, reason.empty() ? "no such option" : reason);
       return true;

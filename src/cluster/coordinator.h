@@ -18,9 +18,9 @@
 //
 // Migration: when no group is left to start, and the unfinished sequences of a worker fit into the
 // capacity that another one reports (WorkerLoad::room), they migrate there, so the first worker is
-// idle earlier. It answers with the migration, or that all its groups are done. From then on its groups
-// are done and the migration is treated as a group. The coordinator keeps its bytes until it is
-// done, so a third worker can resume it if the second one is lost. At most one migration is
+// idle earlier. It answers with the migration, or that all its groups are done. From then on its
+// groups are done and the migration is treated as a group. The coordinator keeps its bytes until it
+// is done, so a third worker can resume it if the second one is lost. At most one migration is
 // pending, and nothing waits for it.
 //
 // Owns       the state of the groups of the current step and of the workers.

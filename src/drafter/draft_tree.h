@@ -16,6 +16,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -85,6 +86,13 @@ class DraftTree {
   std::vector<int32_t> next_;     // new index of the next child, by old parent + 1
   std::vector<DraftNode> arranged_;
 };
+
+// The depth of the deepest node; 0: there is none.
+inline int32_t depth_of(std::span<const DraftNode> nodes) {
+  int32_t depth = 0;
+  for (const DraftNode& node : nodes) depth = std::max(depth, node.depth);
+  return depth;
+}
 
 // The outcome of verifying a draft tree.
 struct VerifiedTree {

@@ -1,10 +1,10 @@
 // Drafter: proposes draft trees for sequences that decode, and learns from their tokens.
 //
 // A drafter may propose any tokens: the target decides every token
-// (tests/invariants/speculation_never_changes_tokens). Drafters are pull-only: a request carries the full
-// token sequence, and the only notification of a sequence without request is end(). Hidden states
-// are the target's final ones (after its last norm) or the inputs of layers(), in its compute type.
-// State t and token t + 1 form a pair, the input of an EAGLE drafter.
+// (tests/invariants/speculation_never_changes_tokens). Drafters are pull-only: a request carries
+// the full token sequence, and the only notification of a sequence without request is end(). Hidden
+// states are the target's final ones (after its last norm) or the inputs of layers(), in its
+// compute type. State t and token t + 1 form a pair, the input of an EAGLE drafter.
 //
 // Threading  engine thread only; no locks, no threads of its own.
 //

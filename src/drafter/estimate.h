@@ -1,4 +1,5 @@
-// Estimate: a weighted mean that forgets.
+// Estimate: a weighted mean. Its owner makes it forget by reducing the weight; a prior is a mean
+// with a weight.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -28,8 +28,8 @@ struct DraftNetworkPlan {
   uint64_t seed = 0;                // of a new one's weights
 };
 
-// Throws InputError if the folder's draft model does not fit the target. REQUIRES: `target` outlives
-// it.
+// Throws InputError if the folder's draft model does not fit the target. REQUIRES: `target`
+// outlives it.
 std::unique_ptr<DraftNetwork> make_draft_network(const DraftNetworkPlan& plan,
                                                  const model::PolicyModel& target);
 

@@ -1,6 +1,6 @@
-// SharedUniforms: the uniforms that the target will sample a sequence's next tokens with (common random
-// numbers). A token's uniform belongs to its position (base/random.h), so it is known before the
-// token is sampled, and a drafter may use it: where two tokens are about equally likely, the
+// SharedUniforms: the uniforms that the target will sample a sequence's next tokens with (common
+// random numbers). A token's uniform belongs to its position (base/random.h), so it is known before
+// the token is sampled, and a drafter may use it: where two tokens are about equally likely, the
 // uniform decides which one is sampled.
 //
 // Target and drafter order the tokens in the same way, and the target samples the first token at

@@ -7,7 +7,8 @@
 // state and is not used.
 //
 // Borrows    the network; the workers' collectives.
-// Not here   draft trees (drafter/eagle/eagle_drafter.h); expected acceptance of one token (draft_loss.h).
+// Not here   draft trees (drafter/eagle/eagle_drafter.h); expected acceptance of one token
+//            (draft_loss.h).
 // Threading  engine thread only.
 //
 //   const Acceptance found = AcceptanceProbe(network, /*steps=*/8).measure(held_out, comm);

@@ -1,11 +1,11 @@
 // DraftBuffer: keeps tokens and hidden states of the rollouts of this step and the previous one, so
 // that the draft model can be trained on them while other workers still decode.
 //
-// The engine offers the hidden states it computes anyway (hidden_state_observer.h). In the middle of a step
-// only short responses are finished; training on those alone would bias the draft model. So partial
-// responses are used, too, and samples of this step are mixed with long responses of the previous
-// one (TLT's one-step offset). One sequence in kHeldOutEvery is held out: it is never drawn and
-// serves to measure the draft model.
+// The engine offers the hidden states it computes anyway (hidden_state_observer.h). In the middle
+// of a step only short responses are finished; training on those alone would bias the draft model.
+// So partial responses are used, too, and samples of this step are mixed with long responses of the
+// previous one (TLT's one-step offset). One sequence in kHeldOutEvery is held out: it is never
+// drawn and serves to measure the draft model.
 //
 // Owns       the sequences, at most `bytes` of them; the oldest is dropped first.
 // Not here   joining what the engine offers to sequences (hidden_collector.h); training

@@ -25,7 +25,8 @@ struct DraftTrainOptions {
   double pass_decay = 0.8;  // SpecForge's weight of a further pass relative to the previous one
   std::string loss_positions = "response";  // what is drafted; tests also train on all positions
   int64_t seed = 0;  // of noise and initial weights; runs differ by trainer.seed's rollouts
-  // FastRL's, for some hundreds of steps (its ramp of 12,000 steps has no effect on a small corpus).
+  // FastRL's, for some hundreds of steps (its ramp of 12,000 steps has no effect on a small
+  // corpus).
   train::OptimOptions optim = {.lr = 1e-3,
                                .betas = {0.9, 0.95},
                                .weight_decay = 0,

@@ -68,8 +68,8 @@ inline at::Tensor feature_part(const at::Tensor& states, const drafter::DraftNet
   return states.narrow(1, 0, columns);
 }
 
-// The layers whose states an engine must offer for such samples (HiddenStateObserver::layers()): for EAGLE-3
-// the auxiliary and the final ones.
+// The layers whose states an engine must offer for such samples (HiddenStateObserver::layers()):
+// for EAGLE-3 the auxiliary and the final ones.
 inline std::vector<int64_t> layers_to_record(const drafter::DraftNetwork& network) {
   std::vector<int64_t> layers = network.auxiliary_layers();
   if (!layers.empty()) layers.push_back(network.target().config().layers);

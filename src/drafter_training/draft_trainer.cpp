@@ -61,7 +61,7 @@ void check_samples(std::span<const DraftSample> samples, const DraftTrainOptions
   }
   TLT_CHECK_INPUT(counted > 0,
                   "no position counts in the draft model's loss: every response is shorter than "
-                  "two tokens; use speculative.train.loss_positions=all or other data");
+                  "two tokens; use other data or raise data.max_response_length");
 }
 
 DraftTrainer::DraftTrainer(const drafter::DraftNetwork& network, const DraftTrainOptions& options,

@@ -2,8 +2,8 @@
 // packs and workers, AdamW. The warm-up and idle training share it.
 //
 // With several passes the draft model continues from its own states (EAGLE-3's training-time test,
-// HASS's aligned contexts; drafter/eagle/ttt_attention.h). The loss of a pass is a mean over its own
-// rows, with pass_decay times the weight of the previous pass.
+// HASS's aligned contexts; drafter/eagle/ttt_attention.h). The loss of a pass is a mean over its
+// own rows, with pass_decay times the weight of the previous pass.
 //
 // Samples are packed without padding; each attends to itself only, from position 0 on (DraftTape).
 // Every worker gets the same samples and computes its share of their packs. Afterwards all have the

@@ -71,9 +71,10 @@ void IdleTrainer::guard(const Call& call) {
   } catch (const std::exception& error) {
     is_off_ = true;
     has_begun_ = false;
-    buffer_.end_step();
-    log_warning("training the draft model failed and is off on this worker; the run continues: {}",
-                error.what());
+    log_warning(
+        "collecting hidden states or training the draft model failed; both are off on this worker, "
+        "and the run continues: {}",
+        error.what());
   }
 }
 
@@ -186,8 +187,8 @@ IdleStep IdleTrainer::end_step(cluster::Comm& comm, double decode_seconds) {
 }
 
 void IdleTrainer::train_for(double seconds) {
-  const double end = steady_clock().seconds() + seconds;
-  while (steady_clock().seconds() < end && try_slice()) {
+  const double end = clock_.seconds() + seconds;
+  while (clock_.seconds() < end && try_slice()) {
   }
   pause();
 }

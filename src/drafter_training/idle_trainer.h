@@ -1,10 +1,11 @@
-// IdleTrainer: decides when this worker trains the draft model of an RL run, and trains it in slices
-// of bounded time while the worker is idle: on hidden states of the rollouts, which it collects.
+// IdleTrainer: decides when this worker trains the draft model of an RL run, and trains it in
+// slices of bounded time while the worker is idle: on hidden states of the rollouts, which it
+// collects.
 //
 // Each worker trains a copy of its own, starting from the published draft model, while it is idle:
-// joining, leaving and interruptions need no other worker. After the rollouts publish() averages the
-// copies, weighted by the tokens they were trained on; then every worker has the same draft model
-// again.
+// joining, leaving and interruptions need no other worker. After the rollouts publish() averages
+// the copies, weighted by the tokens they were trained on; then every worker has the same draft
+// model again.
 //
 // Owns       the draft buffer, the training copy with its optimizer, the unfinished train step, the
 //            trigger that decides whether an RL step trains.
@@ -16,7 +17,7 @@
 //            is_off(). The worker still takes part in publish(), and the run continues.
 //
 //   IdleTrainer trainer(drafter, training, options, /*is_warm=*/true);
-//   Engine engine(model, engine_options, stop_string, trainer.observer(), speculation);
+//   Engine engine(model, engine_options, stop_string, &trainer, speculation);
 //   trainer.begin_step(step);
 //   … rollouts; trainer.try_slice() while the worker is idle …
 //   const IdleStep done = trainer.end_step(comm, decode_seconds);      // all workers together
@@ -83,7 +84,7 @@ struct IdleStep {
   HeldOutFigures frozen = {};  // of the frozen copy (compare_frozen)
 };
 
-class IdleTrainer final : private rollout::HiddenStateObserver {
+class IdleTrainer final : public rollout::HiddenStateObserver {
  public:
   // The file of a checkpoint's state folder that has save().
   static constexpr const char* kStateFile = "spot.json";
@@ -94,20 +95,23 @@ class IdleTrainer final : private rollout::HiddenStateObserver {
               const IdleTrainOptions& options, bool is_warm, const Clock& clock = steady_clock());
   ~IdleTrainer() override;
 
-  // Collects hidden states in the draft buffer; for the engine.
-  rollout::HiddenStateObserver* observer() { return this; }
+  // Collects hidden states in the draft buffer.
+  rollout::Layers layers() const override { return buffer_.layers(); }
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
+                        const at::Tensor& hidden, std::span<const int32_t> tokens) override;
+
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
   // Call before the rollouts of RL step `step`, counted from 0.
   void begin_step(int64_t step);
-  // Trains for about options.slice_milliseconds, less if a train step ends. Returns false if this RL
-  // step does not train, there is nothing to train on, or training is off.
+  // Trains for about options.slice_milliseconds, less if a train step ends. Returns false if this
+  // RL step does not train, there is nothing to train on, or training is off.
   [[nodiscard]] bool try_slice();
   // Interrupts training because there is work; the unfinished train step is kept.
   void pause();
   // If two workers together have at most this many unfinished sequences, those of one migrate to
-  // the other, so that it becomes idle earlier. 0: never; -1: as many as hardly slow the other down,
-  // by the prediction of the cost model.
+  // the other, so that it becomes idle earlier. 0: never; -1: as many as hardly slow the other
+  // down, as the tuner predicts.
   int64_t consolidate_below() const { return trains_ ? options_.consolidate_below : 0; }
   // Call after the rollouts; collective. Publishes and measures. A single worker, which has no idle
   // time, trains first, for a share of `decode_seconds`.
@@ -148,10 +152,6 @@ class IdleTrainer final : private rollout::HiddenStateObserver {
             int64_t version);
 
  private:
-  rollout::Layers layers() const override { return buffer_.layers(); }
-  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                        const at::Tensor& hidden, std::span<const int32_t> tokens) override;
-
   template <class Call>
   void guard(const Call& call);
   bool advance();

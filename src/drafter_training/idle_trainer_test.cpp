@@ -53,7 +53,7 @@ struct Site {
     observed.begin_step(0);
     rollout::EngineOptions options;
     options.max_running = 16;
-    rollout::Engine engine(*target, options, nullptr, observed.observer());
+    rollout::Engine engine(*target, options, nullptr, &observed);
     for (uint32_t id = 0; id < 12; ++id) {
       rollout::SamplingOptions sampling;
       sampling.max_new_tokens = 60;
@@ -76,7 +76,7 @@ struct Site {
     for (uint32_t id = 0; id < 40; ++id)
       for (const uint32_t sample : {rollout::HiddenStateObserver::kPrompt, 0u}) {
         const std::vector<int32_t> tokens = tests::random_tokens(1, id, 20, 12);
-        trainer->observer()->on_hidden_states(
+        trainer->on_hidden_states(
             id, sample, sample == 0 ? 20 : 0,
             at::full({20, config().hidden}, std::numeric_limits<float>::quiet_NaN(), at::kBFloat16),
             tokens);
@@ -210,9 +210,9 @@ TEST(IdleTrainerTest, ErrorInCollectingTurnsTrainingOff) {
   Site site;
   const int64_t sequences = site.trainer->buffer().sequences();
   const auto offer = [&](int32_t position) {
-    site.trainer->observer()->on_hidden_states(/*prompt_id=*/0, /*sample=*/0, position,
-                                               at::zeros({1, Site::config().hidden}, at::kBFloat16),
-                                               std::vector{1});
+    site.trainer->on_hidden_states(/*prompt_id=*/0, /*sample=*/0, position,
+                                   at::zeros({1, Site::config().hidden}, at::kBFloat16),
+                                   std::vector{1});
   };
   ASSERT_TRUE(site.trainer->try_slice());
   offer(/*position=*/500);  // a gap

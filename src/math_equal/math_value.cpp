@@ -20,8 +20,8 @@ namespace tlt::math_equal {
 namespace {
 
 constexpr int64_t kBits = 512, kFewBits = 128;  // of a ball, at the first points and the others
-constexpr int kExactPoints = 2;
-constexpr int64_t kMaxExactBits = 1 << 17;          // 39,000 digits; 10000! has 36,000
+constexpr int kPrecisePoints = 2;
+constexpr int64_t kMaxExactBits = 1 << 17;          // 39,000 digits
 constexpr int64_t kMaxBallBits = int64_t{1} << 40;  // of a ball's integer part, or zeros after 0.
 constexpr int64_t kMaxArgumentBits = 32;            // of a function
 constexpr int64_t kCertainBits = 30;                // fewer: too few digits are left
@@ -107,7 +107,7 @@ class Evaluator {
   Evaluator(int point, int plus_minus, Steps& steps)
       : point_(point),
         plus_minus_(plus_minus),
-        bits_(point < kExactPoints ? kBits : kFewBits),
+        bits_(point < kPrecisePoints ? kBits : kFewBits),
         steps_(steps) {}
 
   MathValue value(const MathNode& node, const std::vector<MathValue>& values) {
@@ -338,7 +338,8 @@ class Evaluator {
     if (sign_of(a) != 0 && (a.exact || acb_is_real(*a.ball))) {
       return sign_of(a) > 0 ? a : negative(a);
     }
-    if (a.exact || !take(kBallSteps)) return a;
+    if (a.exact) return a;  // 0
+    if (!a.is_known() || !take(kBallSteps)) return {};
     Ball result;
     acb_abs(result.real(), *a.ball, bits_);
     return checked(std::move(result), true);

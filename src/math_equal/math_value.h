@@ -49,7 +49,7 @@ class Steps {
 struct MathValue {
   std::optional<Rational> exact = {};
   std::optional<Ball> ball = {};
-  bool has_branches = false;  // computed by a root, a logarithm or another function
+  bool has_branches = false;  // computed by a function that may have branches
 
   bool is_known() const { return exact || ball; }
 };

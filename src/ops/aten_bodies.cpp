@@ -212,8 +212,8 @@ void attention(const AttentionRows& rows, const at::Tensor& qkv, const Attention
 
 namespace {
 
-// Gradients of the rotated Q, K and V of a segment, from those of its outputs. K and V from position
-// 0 on.
+// Gradients of the rotated Q, K and V of a segment, from those of its outputs. K and V from
+// position 0 on.
 struct SegmentGradient {
   at::Tensor d_q;       // [rows, N, H]
   at::Tensor d_k, d_v;  // [positions, K, H]

@@ -68,9 +68,9 @@ struct Batch {
     tokens.insert(tokens.end(), first_token, first_token + count);
     for (int32_t i = 0; i < count; ++i) positions.push_back(first_position + i);
   }
-  // Appends a segment that continues the shared prefix with index `shared_prefix`. REQUIRES: since that
-  // prefix only other suffixes of it were appended; the prefix is whole pages, which are the first
-  // of `pages`.
+  // Appends a segment that continues the shared prefix with index `shared_prefix`. REQUIRES: since
+  // that prefix only other suffixes of it were appended; the prefix is whole pages, which are the
+  // first of `pages`.
   void add_suffix(const int32_t* first_token, int32_t count, int32_t shared_prefix,
                   const PageId* pages) {
     add(first_token, count, segments[static_cast<size_t>(shared_prefix)].rows, pages);

@@ -14,6 +14,8 @@ namespace tlt::reward {
 
 namespace {
 
+constexpr double kFormatScore = 0.1;  // of a wrong <answer>; TinyZero's
+
 constexpr std::string_view kOpen = "<answer>", kClose = "</answer>";
 
 std::optional<int64_t> try_integer(std::string_view text) {
@@ -109,8 +111,6 @@ bool solves(const CountdownTask& problem, std::string_view text) {
   std::sort(expression->numbers.begin(), expression->numbers.end());
   return expression->numbers == problem.numbers;
 }
-
-constexpr double kFormatScore = 0.1;  // of a wrong <answer>; TinyZero's
 
 RewardResult CountdownReward::score(const RewardInput& input) const {
   const CountdownTask problem = countdown_task(input);

@@ -15,8 +15,8 @@ namespace tlt::rl {
 // Loads it from speculative.eagle.spec_model_path; without a path and with training during the run,
 // makes it as speculative.train.init and algorithm say. Null: no draft model. The LM head of a new
 // eagle3 draft model has the tokens that are frequent in the prompts, then those with the lowest
-// ids, which tokenizers learn first. Responses are not known yet, and a resumed run chooses the same
-// tokens.
+// ids, which tokenizers learn first. Responses are not known yet, and a resumed run chooses the
+// same tokens.
 std::shared_ptr<drafter::DraftNetwork> first_draft_network(const run::RunOptions& options,
                                                            const model::PolicyModel& model,
                                                            const data::Dataset& prompts);

@@ -96,9 +96,9 @@ void report_publish(const drafter_training::PublishReport& report, Metrics& metr
 
 }  // namespace
 
-void end_idle_step(drafter_training::IdleTrainer& trainer, cluster::Comm& comm,
-                   const PhaseTimes& times, Metrics& metrics) {
-  const drafter_training::IdleStep step = trainer.end_step(comm, times.decode_seconds);
+void report_idle_step(const drafter_training::IdleStep& step,
+                      const drafter_training::IdleTrainer& trainer, const PhaseTimes& times,
+                      cluster::Comm& comm, Metrics& metrics) {
   metrics.set("speculation/drafter_version", static_cast<double>(step.used_version));
   report_figures(step.frozen, "frozen", metrics);
   report_times(comm, Ledger::of(step, times), metrics);

@@ -1,10 +1,10 @@
-// Ends the idle training of an RL step and sets its metrics, of all workers:
+// Metrics of the idle training of an RL step, of all workers:
 //
 //   drafter/idle_seconds, used_seconds, lost_seconds   this step: idle = used + lost;
 //                                                      worker_<i>/…: by worker
-//   drafter/gap_seconds                                a single worker's training after its rollouts
-//   drafter/preemption_seconds/median, max             from new work to the next engine step
-//   drafter/steps, tokens, loss …                      of the training; losses of one worker
+//   drafter/gap_seconds                                a single worker's training after its
+//   rollouts drafter/preemption_seconds/median, max             from new work to the next engine
+//   step drafter/steps, tokens, loss …                      of the training; losses of one worker
 //   drafter/<figure>/before, after, frozen             on held-out responses: the draft model in
 //                                                      use, the trained one, and a copy from early
 //                                                      in the run (compare_frozen); figures:
@@ -26,8 +26,9 @@
 
 namespace tlt::rl {
 
-// Call after the rollouts; all workers together.
-void end_idle_step(drafter_training::IdleTrainer& trainer, cluster::Comm& comm,
-                   const PhaseTimes& times, Metrics& metrics);
+// `step`: what trainer.end_step() returned. All workers together.
+void report_idle_step(const drafter_training::IdleStep& step,
+                      const drafter_training::IdleTrainer& trainer, const PhaseTimes& times,
+                      cluster::Comm& comm, Metrics& metrics);
 
 }  // namespace tlt::rl

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/rl_loop.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,8 +9,6 @@
 #include "base/log.h"
 #include "base/sentence.h"
 #include "rl/advantages.h"
-#include "rl/first_draft_network.h"
-#include "rl/idle_report.h"
 #include "rl/step_report.h"
 #include "run/report/timeline_picture.h"
 #include "run/run_length.h"
@@ -155,7 +152,7 @@ void RlLoop::run_step() {
   report.add_generated(groups->generated(), filter_.has_value());
   report.add_advantages(rewards, samples);
   report.add_training(stats);
-  add_times(report);
+  add_worker_metrics(report);
   if (options_.trainer.dump_rollouts) write_rollouts(*groups, samples);
   if (run_.is_due(options_.trainer.test_freq)) validate(report);
   watch_scores(report.metrics());
@@ -219,7 +216,7 @@ train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, St
   return stats;
 }
 
-void RlLoop::add_times(StepReport& report) {
+void RlLoop::add_worker_metrics(StepReport& report) {
   Metrics& metrics = report.metrics();
   rollouts_.report_step(metrics);
   run_.report_pace(report.seconds(), metrics.at("rollout/tokens"), metrics);

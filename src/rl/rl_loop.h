@@ -8,8 +8,8 @@
 // each phase all workers have the same data, so there is no controller, and one worker is not a
 // special case.
 //
-// Owns       the run (run.h: folder, checkpoints, progress), model, rollout worker, trainer, and their
-//            data.
+// Owns       the run (run.h: folder, checkpoints, progress), model, rollout worker, trainer, and
+//            their data.
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -23,7 +23,6 @@
 #include "base/timeline.h"
 #include "cluster/launch.h"
 #include "data/sampler.h"
-#include "drafter_training/idle_trainer.h"
 #include "rl/group_filter.h"
 #include "rl/replay.h"
 #include "rl/rollout_worker.h"
@@ -52,7 +51,7 @@ class RlLoop {
   std::vector<train::TrainSample> make_samples(const StepGroups& groups, StepReport& report);
   void add_reference(std::vector<train::TrainSample>& samples);
   train::TrainStats update(std::span<const train::TrainSample> samples, StepReport& report);
-  void add_times(StepReport& report);
+  void add_worker_metrics(StepReport& report);
   void write_rollouts(const StepGroups& groups, std::span<const train::TrainSample> samples);
   void validate(StepReport& report);
   void save();

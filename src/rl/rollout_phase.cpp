@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/rollout_phase.h"
+#include "base/counters.h"
 
 #include <algorithm>
 #include <utility>
@@ -29,11 +30,7 @@ rollout::Group group_of(const data::Prompt& prompt, const SamplingPlan& plan) {
 }  // namespace
 
 PhaseTimes& PhaseTimes::operator+=(const PhaseTimes& more) {
-  decode_seconds += more.decode_seconds;
-  idle_seconds += more.idle_seconds;
-  reward_seconds += more.reward_seconds;
-  groups += more.groups;
-  moved_sequences += more.moved_sequences;
+  add_counters(*this, more);
   preemption_seconds.insert(preemption_seconds.end(), more.preemption_seconds.begin(),
                             more.preemption_seconds.end());
   return *this;

@@ -46,8 +46,8 @@ RolloutWorker::RolloutWorker(const run::RunOptions& options, const cluster::Laun
       speculation_(rollout::make_speculation(
           options.speculative, *context.model, options.rollout.engine,
           {.network = draft_network_, .seed = static_cast<uint64_t>(options.trainer.seed)})),
-      engine_(*context.model, options.rollout.engine, &response_text_,
-              idle_trainer_ ? idle_trainer_->observer() : nullptr, speculation_.get()),
+      engine_(*context.model, options.rollout.engine, &response_text_, idle_trainer_.get(),
+              speculation_.get()),
       rewards_(std::move(reward), options.reward),
       groups_(cluster::make_group_source(*context.comm, launch,
                                          control_options(options, idle_trainer_ != nullptr))),
@@ -67,7 +67,8 @@ void RolloutWorker::begin_step(int64_t step) {
 
 void RolloutWorker::end_step(StepReport& report) {
   if (!idle_trainer_) return;
-  end_idle_step(*idle_trainer_, *context_.comm, times_, report.metrics());
+  const auto step = idle_trainer_->end_step(*context_.comm, times_.decode_seconds);
+  report_idle_step(step, *idle_trainer_, times_, *context_.comm, report.metrics());
   report.end_phase("drafter");
 }
 

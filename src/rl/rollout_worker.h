@@ -44,8 +44,9 @@ class RolloutWorker {
 
   void set_timeline(Timeline* timeline);
 
-  // Brackets the rollouts of step `step`, counted from 0. end_step() trains the draft model and
-  // puts it into use, and sets drafter/* and timing_s/drafter.
+  // Brackets the rollouts of step `step`, counted from 0. With a draft model in training,
+  // end_step() trains it and puts it into use, and sets drafter/*, speculation/drafter_version and
+  // timing_s/drafter.
   void begin_step(int64_t step);
   void end_step(StepReport& report);
 

@@ -21,7 +21,7 @@ constexpr double kValidationErrors = 2;
 constexpr double kMedianDifference = 0.9539;
 constexpr double kBlockError = 0.947;
 
-double median(std::vector<double> values) {
+double mean_median(std::vector<double> values) {
   std::ranges::sort(values);
   const size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
@@ -40,7 +40,7 @@ ScoreAlarm::Point ScoreAlarm::block(int64_t first) const {
     training.push_back(points_[static_cast<size_t>(i)].training);
     held_out.push_back(points_[static_cast<size_t>(i)].held_out);
   }
-  return {median(std::move(training)), median(std::move(held_out))};
+  return {mean_median(std::move(training)), mean_median(std::move(held_out))};
 }
 
 ScoreAlarm::Point ScoreAlarm::deviation(int64_t apart) const {
@@ -50,8 +50,8 @@ ScoreAlarm::Point ScoreAlarm::deviation(int64_t apart) const {
     training.push_back(std::abs(now.training - before.training));
     held_out.push_back(std::abs(now.held_out - before.held_out));
   }
-  return {median(std::move(training)) / kMedianDifference,
-          median(std::move(held_out)) / kMedianDifference};
+  return {mean_median(std::move(training)) / kMedianDifference,
+          mean_median(std::move(held_out)) / kMedianDifference};
 }
 
 std::optional<Divergence> ScoreAlarm::add_validation(double score, double standard_error) {

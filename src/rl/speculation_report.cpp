@@ -76,7 +76,7 @@ void SpeculationReport::add_step(cluster::Comm& comm, Metrics& metrics) {
   DraftStats sum;
   for (size_t i = 0; i < kinds_.size(); ++i) {
     add_drafter("speculation/" + kinds_[i] + "/", step.drafters[i], metrics);
-    sum.add(step.drafters[i]);
+    add_counters(sum, step.drafters[i]);
   }
   metrics.set("speculation/step_share", share(sum.steps, step.decode_steps));
   metrics.set("speculation/draft_seconds", sum.draft_seconds);

@@ -31,7 +31,7 @@ void DraftStep::request(std::span<const std::unique_ptr<Sequence>> running,
     limited.depth = std::min(limited.depth, sequence->remaining() - 1);
     if (limited.depth < 1) continue;
     const Group& group = sequence->group->request;
-    requests_.push_back({.id = {group.prompt_id, sequence->sample},
+    requests_.push_back({.id = sequence->id(),
                          .prompt = group.tokens,
                          .response = sequence->tokens,
                          .strategy = limited,
@@ -74,12 +74,12 @@ void DraftStep::collect(const StepPlan& plan, bool drafted) {
     ++batch_;
     tokens_ += tokens;
     if (!drafted) continue;
-    const int64_t position = std::ssize(sequence.tokens) - tokens;
+    // Not from sequence.tokens: those of a finished sequence have been moved out.
+    const int64_t position = sequence.computed + 1 - sequence.group->prompt_tokens() - tokens;
     if (request.is_tree) {
       verified_.push_back(
           {sequence.draft.nodes(), plan.segments[request.segment].kept_path.back() - 1, position});
-    } else if (sequence.draft.empty() &&
-               includes({sequence.group->request.prompt_id, sequence.sample})) {
+    } else if (sequence.draft.empty() && includes(sequence.id())) {
       verified_.push_back({.nodes = {}, .position = position});
     }
   }

@@ -8,14 +8,6 @@
 #include "base/log.h"
 
 namespace tlt::rollout {
-namespace {
-
-drafter::SequenceId id_of(const Sequence& sequence) {
-  return {sequence.group->request.prompt_id, sequence.sample};
-}
-
-}  // namespace
-
 void DraftStats::count(const drafter::VerifiedTree& tree) {
   const auto accepted = static_cast<size_t>(tree.accepted_depth());
   ++trees;
@@ -24,21 +16,11 @@ void DraftStats::count(const drafter::VerifiedTree& tree) {
   const size_t bucket = speculation::position_bucket(tree.position);
   ++trees_at_position[bucket];
   accepted_at_position[bucket] += tree.accepted_depth();
-  int32_t depth = 0;
-  for (const drafter::DraftNode& node : tree.nodes) depth = std::max(depth, node.depth);
-  for (size_t i = 0; i < std::min<size_t>(static_cast<size_t>(depth), kLevels); ++i) {
+  const auto depth = static_cast<size_t>(drafter::depth_of(tree.nodes));
+  for (size_t i = 0; i < std::min(depth, kLevels); ++i) {
     ++drafted_at[i];
     if (i < accepted) ++accepted_at[i];
   }
-}
-
-void DraftStats::add(DraftStats other) {
-  std::vector<double> counters;
-  other.visit([&](const auto& counter) { counters.push_back(static_cast<double>(counter)); });
-  auto next = counters.begin();
-  visit([&](auto& counter) {
-    counter += static_cast<std::remove_reference_t<decltype(counter)>>(*next++);
-  });
 }
 
 DrafterSet::DrafterSet(std::vector<std::unique_ptr<drafter::Drafter>> drafters, bool mixes,
@@ -180,7 +162,7 @@ void DrafterSet::keep(const Sequence& sequence, int64_t first_token, int32_t fir
   if (count <= 0) return;
   rows_.resize(static_cast<size_t>(count));
   std::iota(rows_.begin(), rows_.end(), first_row);
-  log_.add(id_of(sequence), first_token, states, rows_);
+  log_.add(sequence.id(), first_token, states, rows_);
 }
 
 void DrafterSet::keep_sampled(const StepPlan& plan, const SampleRequest& request,
@@ -193,7 +175,7 @@ void DrafterSet::keep_sampled(const StepPlan& plan, const SampleRequest& request
     for (const int32_t row : plan.segments[request.segment].kept_path)
       rows_.push_back(request.row + row);
   }
-  log_.add(id_of(sequence), std::ssize(sequence.tokens) - std::ssize(rows_), states, rows_);
+  log_.add(sequence.id(), std::ssize(sequence.tokens) - std::ssize(rows_), states, rows_);
 }
 
 void DrafterSet::deliver(drafter::SequenceId id, int64_t first, const TargetStates& states,

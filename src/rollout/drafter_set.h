@@ -55,7 +55,6 @@ struct DraftStats {
   int64_t failed = 0;  // 1: it threw and is disabled
 
   void count(const drafter::VerifiedTree& tree);
-  void add(DraftStats other);
   // Calls v(counter) for each.
   void visit(auto&& v) {
     v(steps), v(trees), v(drafted_tokens), v(accepted_tokens);

@@ -14,8 +14,8 @@ struct EngineOptions {
   int64_t max_running = 64;
   int64_t kv_memory_bytes = int64_t{1} << 30;
   int64_t max_batch_tokens = 1024;
-  // Not an option: prompt tokens of one sequence in one forward pass. Larger chunks read the weights
-  // hardly less often per token, and delay the sequences that decode.
+  // Not an option: prompt tokens of one sequence in one forward pass. Larger chunks read the
+  // weights hardly less often per token, and delay the sequences that decode.
   int64_t prefill_chunk = 512;
 
   void visit(auto& v) {

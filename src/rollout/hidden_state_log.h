@@ -1,6 +1,6 @@
-// HiddenStateLog: ring buffer of the hidden states that the latest tokens of all sequences were sampled
-// from, until a drafter reads them. A non-speculative step only adds a row per sequence; the oldest
-// rows are overwritten.
+// HiddenStateLog: ring buffer of the hidden states that the latest tokens of all sequences were
+// sampled from, until a drafter reads them. A non-speculative step only adds a row per sequence;
+// the oldest rows are overwritten.
 //
 // Owns       copies of the states, and the sequence and token index of each row.
 // Threading  engine thread only; no locks; no allocation once warm.

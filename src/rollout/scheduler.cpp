@@ -139,8 +139,7 @@ void Scheduler::add_request(int64_t row, Sequence& sequence, bool is_tree) {
 bool Scheduler::try_plan_tree(Sequence& sequence, int32_t root) {
   const drafter::DraftTree& draft = sequence.draft;
   if (draft.empty() || draft.size() > spare_rows_) return false;
-  int32_t depth = 0;
-  for (const drafter::DraftNode& node : draft.nodes()) depth = std::max(depth, node.depth);
+  const int32_t depth = drafter::depth_of(draft.nodes());
   TLT_CHECK(depth < sequence.remaining(), "a draft of ", depth, " tokens where ",
             sequence.remaining(), " remain");
   const int64_t pages = ops::pages_for(sequence.known() + depth) - std::ssize(sequence.pages);

@@ -53,8 +53,8 @@ class Scheduler {
   // plan that was not run may be planned again.
   const StepPlan& plan();
 
-  // Commits the planned step after it ran: results[i] is that of sample_requests[i]. Afterwards the plan
-  // tells which rows of its trees were kept; plan and sequences stay valid until end_step().
+  // Commits the planned step after it ran: results[i] is that of sample_requests[i]. Afterwards the
+  // plan tells which rows of its trees were kept; plan and sequences stay valid until end_step().
   void commit(std::span<const SampleResult> results);
   void end_step();
 

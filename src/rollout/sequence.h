@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "drafter/draft_tree.h"
+#include "drafter/drafter.h"
 #include "ops/batch.h"
 #include "ops/sampling.h"
 #include "rollout/request.h"
@@ -73,6 +74,8 @@ struct Sequence {
   bool decodes() const { return !tokens.empty() && computed == known() - 1; }
   // Largest number of tokens it may still get.
   int64_t remaining() const { return group->max_new_tokens - std::ssize(tokens); }
+
+  drafter::SequenceId id() const { return {group->request.prompt_id, sample}; }
 
   // The uniform in [0, 1) that the token `more` positions after the next one is sampled with.
   double uniform_at(size_t more) const;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/counters.h"
+
 namespace tlt::rollout {
 namespace {
 
@@ -93,13 +95,15 @@ void Speculation::new_weights() {
 }
 
 int64_t Speculation::spare_capacity(int64_t sequences) {
-  return policy_.spare_capacity({sequences, step_.load().context});
+  speculation::Load load = step_.load();
+  load.batch = sequences;
+  return policy_.spare_capacity(load);
 }
 
 SpeculationStats Speculation::stats() const {
   SpeculationStats sum;
   for (const DrafterSet::Member& member : drafters_.members()) {
-    sum.add(member.stats);
+    add_counters<DraftStats>(sum, member.stats);
     sum.forward_seconds += member.drafter->forward_seconds();
   }
   sum.decode_steps = decode_steps_;

@@ -92,7 +92,7 @@ std::string SpeculationPolicy::save() const {
 }
 
 void SpeculationPolicy::restore(const std::string& text, const std::string& place) {
-  if (!tuner_) return;
+  if (!tuner_ || text.empty()) return;  // empty: no drafter worked when it was saved
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     if (!tuner_->try_restore(json.at("tuner").get<std::string>(), place)) return;

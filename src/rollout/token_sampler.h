@@ -1,4 +1,4 @@
-// TokenSampler: requests tokens from hidden states: LM head, sampling rule, and one uniform per
+// TokenSampler: samples tokens from hidden states: LM head, sampling rule, and one uniform per
 // token position.
 //
 // Owns       buffers for the logits of a bounded number of rows; more rows are processed in several

@@ -64,16 +64,21 @@ std::string dropped_option(std::string_view name) {
                      option->instead);
 }
 
+bool is_dropped_value(std::string_view name, std::string_view value) {
+  const DroppedOption* option = find(name);
+  return option && option->value == value;
+}
+
 std::string without_dropped_options(std::string_view digest) {
   std::string kept;
   while (!digest.empty()) {
     const size_t end = std::min(digest.find('\n'), digest.size() - 1) + 1;
     const std::string_view line = digest.substr(0, end);
     digest.remove_prefix(end);
-    const bool is_constant = std::ranges::any_of(kDropped, [&](const DroppedOption& option) {
-      return line == fmt::format("{} = {}\n", option.name, option.value);
-    });
-    if (!is_constant) kept += line;
+    const size_t equals = line.find(" = "), length = line.find('\n');
+    if (equals == line.npos ||
+        !is_dropped_value(line.substr(0, equals), line.substr(equals + 3, length - equals - 3)))
+      kept += line;
   }
   return kept;
 }

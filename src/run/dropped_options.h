@@ -22,6 +22,9 @@ std::span<const DroppedOption> dropped_options();
 // is not one of a dropped option.
 std::string dropped_option(std::string_view name);
 
+// Whether `value`, as to_text() writes it, is that of the constant that replaced the option.
+bool is_dropped_value(std::string_view name, std::string_view value);
+
 // The lines "name = value" of an earlier version's options_digest() without those of dropped
 // options that had the value of the constant: the run is the same without them.
 std::string without_dropped_options(std::string_view digest);

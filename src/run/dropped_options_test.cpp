@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "drafter/ngram/ngram_drafter.h"
 #include "run/run_identity.h"
 #include "run/run_options.h"
 
@@ -60,7 +61,8 @@ TEST(DroppedOptionsTest, WhatToSetInsteadExists) {
 TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
   RunOptions options;
   auto& speculative = options.speculative;
-  auto& [trainer, warmup, spot] = speculative.train;
+  auto& [trainer, warmup, idle] = speculative.train;
+  drafter::NgramOptions ngram;
   const std::pair<std::string_view, OptionValue> constants[] = {
       {"rollout.prefill_chunk", &options.rollout.engine.prefill_chunk},
       {"speculative.accept_threshold_single", &speculative.accept_threshold_single},
@@ -81,8 +83,17 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.train.optim.lr_warmup_steps_ratio", &trainer.optim.lr_warmup_steps_ratio},
       {"speculative.train.optim.min_lr_ratio", &trainer.optim.min_lr_ratio},
       {"speculative.train.val_steps", &warmup.val_steps},
-      {"speculative.train.window", &spot.window},
+      {"speculative.train.window", &idle.window},
+      {"speculative.ngram.branch_length", &ngram.branch_length},
+      {"speculative.ngram.max_window", &ngram.max_window},
+      {"speculative.ngram.min_window", &ngram.min_window},
+      {"speculative.ngram.max_breadth", &ngram.max_breadth},
+      {"speculative.ngram.min_breadth", &ngram.min_breadth},
+      {"speculative.ngram.mode", &ngram.mode},
+      {"speculative.ngram.nodes", &ngram.nodes},
       {"actor.optim.eps", &options.actor.optim.eps}};
+  // kl_ctrl.type and two of the rewards are no fields any more.
+  EXPECT_EQ(std::size(constants) + 3, dropped_options().size());
   for (const auto& [name, value] : constants)
     EXPECT_THAT(dropped_option(name), HasSubstr("it is always " + to_text(value) + " now")) << name;
 }

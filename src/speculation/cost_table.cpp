@@ -63,8 +63,8 @@ double CostTable::target_seconds(double rows, double batch, double context) cons
   return before + share * (upper - before);
 }
 
-// Of fewer rows than the larger batch has sequences: as much more than for the smaller batch as with
-// that many rows.
+// Of fewer rows than the larger batch has sequences: as much more than for the smaller batch as
+// with that many rows.
 double CostTable::ContextCosts::seconds(double rows, double batch) const {
   const auto right = std::ranges::lower_bound(by_batch, batch, {}, &BatchCosts::batch);
   if (right == by_batch.end()) return std::prev(right)->seconds.at(rows);

@@ -1,4 +1,5 @@
-// CostTable: the measured seconds of forward passes and proposals, by token rows, batch and context.
+// CostTable: the measured seconds of forward passes and proposals, by token rows, batch and
+// context.
 //
 // Measured when the engine starts (rollout/cost_probe.h): forward passes of the target after short
 // and long contexts, and proposals of the drafters. Context matters: a sequence's rows read its KV

@@ -72,8 +72,8 @@ struct SpeculationOptions {
   std::string gate = "learned";
   int64_t bs_threshold = 32;
   std::string accept_rule = "coupled";
-  // target_only; flags of tlt generate, not options: below 1 the responses are no longer the model's
-  // own and cannot be trained on.
+  // target_only; flags of tlt generate, not options: below 1 the responses are no longer the
+  // model's own and cannot be trained on.
   double accept_threshold_single = 1;  // a draft token at least this probable is accepted
   double accept_threshold_acc = 1;     // divisor of the probability that draft tokens must reach
   EagleOptions eagle;

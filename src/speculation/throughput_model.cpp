@@ -200,6 +200,7 @@ void ThroughputModel::settle(int64_t batch) {
 bool ThroughputModel::starts_trial(int64_t batch) {
   if (now_.budget <= 0) return false;
   double best = rates_[now_.current];
+  now_.trees = 0;  // of a trial that no longer fits
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     if (arm == off_ || arm == now_.current || !may_choose(arm, batch)) continue;
     if (now_.steps < drafter_of(arm).next_trial) continue;

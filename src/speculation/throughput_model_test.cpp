@@ -277,9 +277,40 @@ TEST(ThroughputModelTest, HopelessDrafterIsTakenWhenItBecameGood) {
   const auto good = [](size_t) { return 2; };
   EXPECT_EQ(most_played(play(model, 1000, useless)), kOffArm);
   EXPECT_NE(most_played(play(model, 20000, good)), kOffArm);
-  EXPECT_EQ(most_played(play(model, 1500, useless)), kOffArm);
+  EXPECT_EQ(most_played(play(model, 1000, useless)), kOffArm);
   model.new_weights();
   EXPECT_NE(most_played(play(model, 200, good)), kOffArm);
+}
+
+// A step with the arm that the model chooses: at most four trees of two nodes, all rejected.
+size_t play_rejected(ThroughputModel& model, int64_t batch, double draft_seconds = 0.5) {
+  const std::vector<drafter::DraftNode> nodes = chain(2);
+  const size_t arm = model.choose(batch, 0);
+  const std::vector<drafter::VerifiedTree> trees(arm == kOffArm ? 0 : 4, {nodes, -1});
+  StepOutcome outcome{.batch = batch, .tokens = batch, .trees = trees, .seconds = 1};
+  outcome.draft_seconds = arm == kOffArm ? 0 : draft_seconds;
+  outcome.seconds += outcome.draft_seconds;
+  model.record(arm, outcome);
+  return arm;
+}
+
+TEST(ThroughputModelTest, ATrialThatNoLongerFitsEnds) {
+  // Three token rows a sequence: 16 sequences fit, and 17 do not.
+  ThroughputModel model({{}, {"eagle", {2, 1, 3}}}, {.costs = make_costs(), .max_rows = 48});
+  ASSERT_NE(play_rejected(model, 16), kOffArm) << "a trial begins, and is not over";
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(play_rejected(model, 17), kOffArm) << i;
+}
+
+TEST(ThroughputModelTest, AnInterruptedTrialTakesALimitedBudget) {
+  ThroughputModel model({{}, {"eagle", {2, 1, 3}}}, {.costs = make_costs(), .max_rows = 24});
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(play_rejected(model, 9), kOffArm) << "does not fit";
+  ASSERT_NE(play_rejected(model, 8, /*draft_seconds=*/1000), kOffArm);
+  while (play_rejected(model, 8) != kOffArm) {
+  }
+  int steps = 1;
+  while (steps < 5000 && play_rejected(model, 8) == kOffArm) ++steps;
+  EXPECT_GT(steps, 500);
+  EXPECT_LT(steps, 2000) << "24 steps of the current arm, at 1 % of the time";
 }
 
 TEST(ThroughputModelTest, NewWeightsMakeTreesCountMore) {

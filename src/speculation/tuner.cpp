@@ -44,10 +44,10 @@ Tuner::~Tuner() = default;
 const Arm& Tuner::choose(const Load& load) {
   TLT_CHECK(load.batch > 0, "no sequence decodes");
   const uint64_t choice = choices_++;
-  is_try_ = false;
+  is_exploration_ = false;
   if (options_.gate == "paper" && load.batch > options_.bs_threshold) return arms_.front();
   const Arm& arm = arms_[policy_->choose(load, choice)];
-  is_try_ = policy_->is_exploration();
+  is_exploration_ = policy_->is_exploration();
   return arm;
 }
 

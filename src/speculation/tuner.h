@@ -63,7 +63,7 @@ class Tuner {
   const Arm& choose(const Load& load);
 
   // True when that step is an exploration step: draft for at most kExplorationSequences sequences.
-  bool is_exploration() const { return is_try_; }
+  bool is_exploration() const { return is_exploration_; }
 
   // Records the outcome of a step. REQUIRES: an arm of arms().
   void record(const Arm& arm, const StepOutcome& outcome);
@@ -106,7 +106,7 @@ class Tuner {
   const std::vector<Arm> arms_;  // `off` first
   std::unique_ptr<TuningPolicy> policy_;
   uint64_t choices_ = 0;
-  bool is_try_ = false;
+  bool is_exploration_ = false;
   std::vector<ArmTotals> totals_;  // [arm]
 };
 

@@ -1,7 +1,7 @@
 // TuningPolicy: interface of the policies that choose the arm of the next engine step.
 //
-// Not here   the policies (throughput_model.h: ours, bandit.h: TLT's BEG-MAB); what the engine calls
-//            (tuner.h).
+// Not here   the policies (throughput_model.h: ours, bandit.h: TLT's BEG-MAB); what the engine
+//            calls (tuner.h).
 // Threading  engine thread only; no locks.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -45,7 +45,7 @@ struct Load {
 
   int64_t batch;                              // sequences
   double context;                             // mean context length: tokens before the step's
-  std::array<int64_t, kPositions> positions;  // sequences by position_bucket(); sum: batch
+  std::array<int64_t, kPositions> positions;  // by position_bucket(), in the ratio of the sequences
 };
 
 // The outcome of an engine step.

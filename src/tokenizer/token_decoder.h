@@ -7,7 +7,8 @@
 // incomplete character wait, and with ByteFallback a run of bytes waits for its end, because one
 // wrong byte makes each of them a U+FFFD.
 //
-// Threading  TokenDecoder: one thread while pieces are made, then constant. DecodeStream: one thread.
+// Threading  TokenDecoder: one thread while pieces are made, then constant. DecodeStream: one
+//            thread.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -14,7 +14,7 @@ namespace tlt::train {
 struct OptimOptions {
   double lr = 1e-6;
   std::vector<double> betas = {0.9, 0.999};
-  double eps = 1e-8;  // not an option: every RL trainer's, and too small to have an effect
+  double eps = 1e-8;  // not an option
   double weight_decay = 0.01;
   double clip_grad = 1.0;
   std::string lr_scheduler_type = "constant";

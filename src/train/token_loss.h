@@ -17,7 +17,8 @@
 
 namespace tlt::train {
 
-// Response tokens first .. first + n of a sample, with their logprobs and entropies under the model.
+// Response tokens first .. first + n of a sample, with their logprobs and entropies under the
+// model.
 struct ResponseTokens {
   const TrainSample& sample;
   int64_t first = 0;

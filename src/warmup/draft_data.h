@@ -27,8 +27,8 @@ namespace tlt::warmup {
 
 class DraftData {
  public:
-  // Reads the rows. `layers`: the layers whose hidden states are recorded (HiddenStateObserver::layers()).
-  // InputError: as Dataset::load and SftDataset::load.
+  // Reads the rows. `layers`: the layers whose hidden states are recorded
+  // (HiddenStateObserver::layers()). InputError: as Dataset::load and SftDataset::load.
   DraftData(const run::RunOptions& options, run::RunContext& context, rollout::Layers layers);
 
   // Computes the hidden states that the store lacks; all workers together. False: interrupted.

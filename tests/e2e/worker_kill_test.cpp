@@ -52,11 +52,12 @@ struct TestedCommand {
 // Few groups of long responses, so that one worker becomes idle before the other.
 std::vector<std::string> train_in(const std::filesystem::path& folder, int workers,
                                   bool shares_optimizer) {
-  return small_run(folder, kKillSteps, workers,
-                   {fmt::format("actor.use_distributed_optimizer={}", shares_optimizer),
-                    "trainer.threads=1", "trainer.timeout_seconds=20",
-                    "data.max_response_length=200", "speculative.train.gap_share=0.5",
-                    "speculative.train.step_tokens=512", "speculative.train.optim.lr=0.004"});
+  return small_run(
+      folder, kKillSteps, workers,
+      {fmt::format("actor.use_distributed_optimizer={}", shares_optimizer), "trainer.threads=1",
+       "trainer.timeout_seconds=20", "data.max_response_length=200",
+       "speculative.train.gap_share=0.5", "speculative.train.step_tokens=512",
+       "speculative.train.slice_milliseconds=5", "speculative.train.optim.lr=0.004"});
 }
 
 std::vector<std::string> sft_in(const std::filesystem::path& folder, int workers,

@@ -1,8 +1,9 @@
 // Invariant: with the same seed, tokens and logprobs are bit-identical to non-speculative decoding,
 // with any drafter and strategy, switched on and off at any step.
 //
-// TLT_INVARIANT_RESPONSES=10000 compares this many different responses, with random settings, instead of
-// a few: build/tests/tlt_invariant_test --gtest_filter='*SpeculationNever*ManyResponses*'
+// TLT_INVARIANT_RESPONSES=10000 compares this many different responses, with random settings,
+// instead of a few: build/tests/tlt_invariant_test
+// --gtest_filter='*SpeculationNever*ManyResponses*'
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>

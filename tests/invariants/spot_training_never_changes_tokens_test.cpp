@@ -27,7 +27,9 @@ const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
 // optimizer steps.
 const std::vector<std::string> kIdling = {
     "trainer.threads=1", "data.max_response_length=200", "speculative.train.gap_share=0.5",
-    "speculative.train.step_tokens=128", "speculative.train.slice_milliseconds=1"};
+    "speculative.train.step_tokens=128", "speculative.train.slice_milliseconds=1",
+    // What was trained is used, better or not.
+    "speculative.train.publish_margin=1000000"};
 
 // So that every step is speculative, however slow.
 const std::vector<std::string> kAlways = {"speculative.drafters=[\"eagle\"]",
@@ -93,17 +95,14 @@ TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedWithOneToThreeWorkers) {
     expect_same(name);
     EXPECT_GE(on.at("speculation/eagle/steps"), must_draft ? 1 : 0) << name;
     EXPECT_GT(on.at("drafter/steps"), 0) << name;
-    // Refused: a machine with other load may train too little to be better.
-    EXPECT_GT(on.at("drafter/published") + on.at("drafter/refused"), 0) << name;
+    EXPECT_GT(on.at("drafter/published"), 0) << name;
     EXPECT_EQ(on.at("drafter/workers_off"), 0) << name;
   }
-  // Poisoned: a learning rate that destroys the draft model, and a margin that publishes it anyway.
+  // Poisoned: a learning rate that destroys the draft model.
   for (const int workers : kAsked ? std::vector{1, 2, 3} : std::vector{1, 2}) {
     const std::string name = "poisoned" + std::to_string(workers);
     const auto bad =
-        run(name, workers,
-            {"speculative.train.optim.lr=1", "speculative.train.publish_margin=1000000",
-             "speculative.drafters=[\"eagle\"]"});
+        run(name, workers, {"speculative.train.optim.lr=1", "speculative.drafters=[\"eagle\"]"});
     expect_same(name);
     EXPECT_GT(bad.at("drafter/published") + bad.at("drafter/workers_off"), 0) << name;
   }
@@ -124,7 +123,7 @@ TEST_P(SpotTrainingNeverChangesTokens, WithAnEagle3DraftModelFromScratch) {
     EXPECT_GT(on.at("speculation/eagle/steps"), 0) << name;
     EXPECT_EQ(on.at("speculation/eagle/failed"), 0) << name;
     EXPECT_GT(on.at("drafter/steps"), 0) << name;
-    EXPECT_GT(on.at("drafter/published") + on.at("drafter/refused"), 0) << name;
+    EXPECT_GT(on.at("drafter/published"), 0) << name;
     EXPECT_EQ(on.at("drafter/workers_off"), 0) << name;
     const auto config = nlohmann::json::parse(read_text(scratch_ / name / "drafter/config.json"));
     EXPECT_EQ(config["architectures"][0], "LlamaForCausalLMEagle3");

@@ -10,7 +10,8 @@
 // Owns       its layer and its other trained parameters, in the target's compute type.
 // Borrows    the target: embedding and, for EAGLE-1/2, LM head are read there, never copied or
 //            written.
-// Not here   trees (drafter/eagle/eagle_drafter.h), losses (drafter_training/), files (draft_folder.h).
+// Not here   trees (drafter/eagle/eagle_drafter.h), losses (drafter_training/), files
+//            (draft_folder.h).
 // Threading  engine thread only.
 //
 //   const auto network = load_drafter(folder, *target);

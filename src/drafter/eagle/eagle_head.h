@@ -2,7 +2,8 @@
 // most frequent tokens (draft vocabulary). The target verifies with its full LM head, so a token
 // outside the draft vocabulary costs acceptance and does not change results.
 //
-// Owns       a copy of those rows; the draft model's folder lists them (drafter/files/draft_hot_tokens.h).
+// Owns       a copy of those rows; the draft model's folder lists them
+//            (drafter/files/draft_hot_tokens.h).
 // Threading  engine thread only; no locks.
 //
 // SPDX-License-Identifier: Apache-2.0

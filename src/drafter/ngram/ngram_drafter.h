@@ -32,7 +32,8 @@ struct NgramOptions {
   int64_t min_window = 1;      // shortest one
   int64_t max_breadth = 10;    // continuations followed after the shortest match, or weighed (prob)
   int64_t min_breadth = 1;     // continuations followed after the longest match
-  std::string mode = "bfs";    // the latest continuations, level by level; prob: the most frequent
+  std::string mode =
+      "bfs";  // the latest continuations, level by level; prob: the most frequent, for tests
   int64_t nodes = 10'000'000;  // n-grams in the trie, 450 MB when full; the oldest are evicted
 
   void check() const;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "drafter/ngram/ngram_drafter.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +15,6 @@
 namespace tlt::drafter {
 namespace {
 
-using ::testing::HasSubstr;
 using Path = std::vector<int32_t>;
 
 Path longer_by(Path path, int32_t token) {

@@ -1,10 +1,10 @@
 // SuffixDrafter ("suffix"): proposes the continuation of the longest matching suffix in the
 // response, its prompt, its group, or earlier responses to the prompt (SuffixDecoding).
 //
-// A prompt with running requests has an index (drafter/suffix/suffix_index.h) of the prompt, its requested
-// sequences, which match each other's tokens, and its finished responses; when the last of these
-// sequences ends, only the tokens of responses are kept (drafter/suffix/suffix_history.h). A response of an
-// older policy has half the weight.
+// A prompt with running requests has an index (drafter/suffix/suffix_index.h) of the prompt, its
+// requested sequences, which match each other's tokens, and its finished responses; when the last
+// of these sequences ends, only the tokens of responses are kept (drafter/suffix/suffix_history.h).
+// A response of an older policy has half the weight.
 //
 // Owns       the tokens; indexes of finished prompts are reused.
 // Threading  engine thread only; no locks.

@@ -1,7 +1,8 @@
 // SuffixHistory: the finished responses of each prompt: their tokens and their policy's version.
 //
 // A response takes four bytes per token and is indexed again when its prompt returns
-// (drafter/suffix/suffix_index.h), so the same memory holds twelve times as many responses as an index would.
+// (drafter/suffix/suffix_index.h), so the same memory holds twelve times as many responses as an
+// index would.
 //
 // Threading  engine thread only; no locks.
 //
