@@ -1,49 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "speculation/cost_table.h"
 
-#include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "base/check.h"
 
 namespace tlt::speculation {
+namespace {
 
-void Curve::add(double x, double y) {
-  const auto at = std::ranges::lower_bound(points_, x, {}, &std::pair<double, double>::first);
-  if (at != points_.end() && at->first == x)
-    at->second = y;
-  else
-    points_.insert(at, {x, y});
-}
-
-double Curve::at(double x) const {
-  auto right = std::ranges::lower_bound(points_, x, {}, &std::pair<double, double>::first);
-  if (right == points_.begin()) return right->second;
-  if (right == points_.end()) {
-    --right;
-    if (right == points_.begin()) return right->second;
-  }
+// Between the two entries around x, or beyond the last two. More never costs less: that is noise.
+template <class Map, class Seconds>
+double interpolate(const Map& map, double x, const Seconds& seconds) {
+  if (map.size() == 1 || x <= map.begin()->first) return seconds(map.begin()->second);
+  auto right = map.lower_bound(x);
+  if (right == map.end()) --right;
   const auto left = std::prev(right);
-  const double share = (x - left->first) / (right->first - left->first);
-  return left->second + share * (right->second - left->second);
+  const double before = seconds(left->second), after = std::max(before, seconds(right->second));
+  return before + (x - left->first) / (right->first - left->first) * (after - before);
 }
+
+}  // namespace
+
+double Curve::at(double x) const { return interpolate(points, x, std::identity()); }
 
 CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector<DraftCost>& drafts)
     : drafts_(drafts) {
   TLT_CHECK_INPUT(!forwards.empty(), "no forward pass was measured; give at least one");
-  for (const ForwardCost& cost : forwards) {
-    TLT_CHECK_INPUT(cost.seconds > 0 && cost.batch > 0 && cost.rows > 0, "a forward pass of ",
-                    cost.rows, " rows and ", cost.batch, " sequences took ", cost.seconds,
-                    " seconds; give positive numbers");
-    const auto batch = static_cast<double>(cost.batch), context = static_cast<double>(cost.context);
-    auto of = std::ranges::lower_bound(by_context_, context, {}, &ContextCosts::context);
-    if (of == by_context_.end() || of->context != context)
-      of = by_context_.insert(of, {context, {}});
-    auto its = std::ranges::lower_bound(of->by_batch, batch, {}, &BatchCosts::batch);
-    if (its == of->by_batch.end() || its->batch != batch)
-      its = of->by_batch.insert(its, {batch, {}});
-    its->seconds.add(static_cast<double>(cost.rows), cost.seconds);
+  for (const auto& [batch, rows, seconds, context] : forwards) {
+    TLT_CHECK_INPUT(seconds > 0 && batch > 0 && rows > 0, "a forward pass of ", rows, " rows and ",
+                    batch, " sequences took ", seconds, " seconds; give positive numbers");
+    ByBatch& by_batch = by_context_[static_cast<double>(context)];
+    by_batch[static_cast<double>(batch)].points[static_cast<double>(rows)] = seconds;
   }
   for (const DraftCost& cost : drafts_)
     TLT_CHECK_INPUT(cost.seconds >= 0 && cost.batch > 0, "a proposal of ", cost.kind, " for ",
@@ -51,46 +38,36 @@ CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector
 }
 
 double CostTable::target_seconds(double rows, double batch, double context) const {
-  auto right = std::ranges::lower_bound(by_context_, context, {}, &ContextCosts::context);
-  if (right == by_context_.end() && by_context_.size() > 1) --right;
-  if (right == by_context_.begin()) return right->seconds(rows, batch);
-  const auto left = std::prev(right);
-  const double before = left->seconds(rows, batch);
-  if (right == by_context_.end()) return before;
-  // A longer context never costs less: noise.
-  const double upper = std::max(before, right->seconds(rows, batch));
-  const double share = (context - left->context) / (right->context - left->context);
-  return before + share * (upper - before);
+  return interpolate(by_context_, context,
+                     [&](const ByBatch& by_batch) { return seconds(by_batch, rows, batch); });
 }
 
 // Of fewer rows than the larger batch has sequences: as much more than for the smaller batch as
 // with that many rows.
-double CostTable::ContextCosts::seconds(double rows, double batch) const {
-  const auto right = std::ranges::lower_bound(by_batch, batch, {}, &BatchCosts::batch);
-  if (right == by_batch.end()) return std::prev(right)->seconds.at(rows);
-  if (right == by_batch.begin() || right->batch == batch) return right->seconds.at(rows);
+double CostTable::seconds(const ByBatch& by_batch, double rows, double batch) {
+  const auto right = by_batch.lower_bound(batch);
+  if (right == by_batch.end()) return by_batch.rbegin()->second.at(rows);
+  if (right == by_batch.begin() || right->first == batch) return right->second.at(rows);
   const auto left = std::prev(right);
-  const double share = (batch - left->batch) / (right->batch - left->batch);
-  const double both = std::max(rows, right->batch);  // rows that both can have
-  return left->seconds.at(rows) + share * (right->seconds.at(both) - left->seconds.at(both));
+  const double share = (batch - left->first) / (right->first - left->first);
+  const double both = std::max(rows, right->first);  // rows that both can have
+  return left->second.at(rows) + share * (right->second.at(both) - left->second.at(both));
 }
 
 Curve CostTable::draft_curve(const Arm& arm) const {
-  const auto distance = [&](const drafter::Strategy& strategy) {
-    return std::pair(std::abs(strategy.width - arm.strategy.width),
-                     std::abs(strategy.depth - arm.strategy.depth));
+  const auto distance = [&](const DraftCost& cost) {
+    return std::pair(std::abs(cost.strategy.width - arm.strategy.width),
+                     std::abs(cost.strategy.depth - arm.strategy.depth));
   };
-  const DraftCost* nearest = nullptr;
-  for (const DraftCost& cost : drafts_)
-    if (cost.kind == arm.kind &&
-        (!nearest || distance(cost.strategy) < distance(nearest->strategy)))
-      nearest = &cost;
+  std::vector<DraftCost> costs;
+  std::ranges::copy_if(drafts_, std::back_inserter(costs),
+                       [&](const DraftCost& cost) { return cost.kind == arm.kind; });
   Curve curve;
-  for (const DraftCost& cost : drafts_)
-    if (nearest && cost.kind == arm.kind && cost.strategy == nearest->strategy)
-      curve.add(static_cast<double>(cost.batch), cost.seconds *
-                                                     static_cast<double>(arm.strategy.depth) /
-                                                     static_cast<double>(cost.strategy.depth));
+  const auto nearest = std::ranges::min_element(costs, {}, distance);
+  for (const auto& [kind, strategy, batch, seconds] : costs)
+    if (strategy == nearest->strategy)
+      curve.points[static_cast<double>(batch)] =
+          seconds * static_cast<double>(arm.strategy.depth) / static_cast<double>(strategy.depth);
   return curve;
 }
 

@@ -10,8 +10,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "speculation/tuning_policy.h"
@@ -35,14 +35,9 @@ struct DraftCost {
 };
 
 // Piecewise linear between points; constant before the first, extrapolated after the last.
-class Curve {
- public:
-  void add(double x, double y);  // replaces what was at x
-  bool empty() const { return points_.empty(); }
+struct Curve {
+  std::map<double, double> points;
   double at(double x) const;  // REQUIRES: not empty
-
- private:
-  std::vector<std::pair<double, double>> points_;  // by x
 };
 
 class CostTable {
@@ -59,16 +54,10 @@ class CostTable {
   Curve draft_curve(const Arm& arm) const;
 
  private:
-  struct BatchCosts {
-    double batch = 0;
-    Curve seconds;  // by rows
-  };
-  struct ContextCosts {
-    double context = 0;
-    std::vector<BatchCosts> by_batch;  // in order
-    double seconds(double rows, double batch) const;
-  };
-  std::vector<ContextCosts> by_context_;  // in order
+  using ByBatch = std::map<double, Curve>;  // curves by rows
+  static double seconds(const ByBatch& costs, double rows, double batch);
+
+  std::map<double, ByBatch> by_context_;
   std::vector<DraftCost> drafts_;
 };
 

@@ -10,11 +10,10 @@ namespace {
 
 TEST(CurveTest, IsLinearBetweenAndBeyondItsPoints) {
   Curve curve;
-  EXPECT_TRUE(curve.empty());
-  curve.add(2, 10);
+  curve.points[2] = 10;
   EXPECT_EQ(curve.at(0), 10);
   EXPECT_EQ(curve.at(9), 10);
-  curve.add(4, 14);
+  curve.points[4] = 14;
   EXPECT_EQ(curve.at(1), 10);
   EXPECT_EQ(curve.at(2), 10);
   EXPECT_EQ(curve.at(3), 12);
@@ -67,8 +66,8 @@ TEST(CostTableTest, UnmeasuredTreesCostTheNearestsLevels) {
   EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {12, 4, 8}}).at(1), 3);
   EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {6, 1, 7}}).at(1), 0.6);
   EXPECT_DOUBLE_EQ(table.draft_curve({"eagle", {4, 9, 20}}).at(1), 1);
-  EXPECT_TRUE(table.draft_curve({"suffix", {4, 2, 8}}).empty());
-  EXPECT_TRUE(table.draft_curve(Arm{}).empty());
+  EXPECT_TRUE(table.draft_curve({"suffix", {4, 2, 8}}).points.empty());
+  EXPECT_TRUE(table.draft_curve(Arm{}).points.empty());
 }
 
 TEST(CostTableTest, MeasurementsThatMakeNoSenseAreRefused) {

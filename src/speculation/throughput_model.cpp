@@ -2,7 +2,6 @@
 #include "speculation/throughput_model.h"
 
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "base/check.h"
@@ -39,6 +38,10 @@ double prior_gain(const drafter::Strategy& strategy) {
   return 1 + kGainOfDoubling * std::max(0.0, std::log2(per_level));
 }
 
+size_t depth_of(const drafter::Strategy& strategy) {
+  return std::min(static_cast<size_t>(std::min(strategy.depth, strategy.verify - 1)), kDepths);
+}
+
 }  // namespace
 
 ThroughputModel::ThroughputModel(const std::vector<Arm>& arms, Setup setup)
@@ -67,25 +70,19 @@ bool ThroughputModel::may_choose(size_t arm, int64_t batch) const {
   return arm == off_ ? setup_.off_competes : arms_[arm].strategy.verify * batch <= setup_.max_rows;
 }
 
-size_t ThroughputModel::depth_of(const drafter::Strategy& strategy) {
-  return std::min(static_cast<size_t>(std::min(strategy.depth, strategy.verify - 1)), kDepths);
-}
-
 // Accepted first choices by depth. A rate that is hardly known is taken from the neighbouring
 // positions and the depth before.
 ThroughputModel::ByDepth ThroughputModel::first_choices(const DrafterState& drafter,
                                                         size_t position) {
   ByDepth sums = {};
   double rate = kPriorAcceptance, reached = 1;
+  const size_t from = position > 0 ? position - 1 : 0, to = std::min(position + 2, kPositions);
   for (size_t depth = 0; depth < kDepths; ++depth) {
     drafter::Estimate estimate{rate, kPrior};
-    const auto add = [&](size_t at, double most) {
+    for (size_t at = from; at < to; ++at) {
       const drafter::Estimate& known = drafter.rates[at][depth];
-      estimate.add(known.mean, std::min(known.weight, most));
-    };
-    if (position > 0) add(position - 1, kPrior);
-    if (position + 1 < kPositions) add(position + 1, kPrior);
-    add(position, std::numeric_limits<double>::infinity());
+      estimate.add(known.mean, at == position ? known.weight : std::min(known.weight, kPrior));
+    }
     rate = estimate.mean;
     reached *= rate;
     sums[depth + 1] = sums[depth] + reached;
@@ -94,11 +91,11 @@ ThroughputModel::ByDepth ThroughputModel::first_choices(const DrafterState& draf
 }
 
 double ThroughputModel::gain(size_t arm) const {
-  drafter::Estimate of_drafter{1, kPrior}, of_arm{prior_gain(arms_[arm].strategy), kPrior};
-  of_drafter.add(drafter_of(arm).gain.mean, drafter_of(arm).gain.weight);
-  if (arms_[arm].strategy.width > 1) of_arm.mean *= of_drafter.mean;
-  of_arm.add(states_[arm].gain.mean, states_[arm].gain.weight);
-  return of_arm.mean;
+  drafter::Estimate gain = drafter_of(arm).gain;
+  gain.add(1, kPrior);
+  gain = {arms_[arm].strategy.width > 1 ? gain.mean * prior_gain(arms_[arm].strategy) : 1, kPrior};
+  gain.add(states_[arm].gain.mean, states_[arm].gain.weight);
+  return gain.mean;
 }
 
 // Verified trees that tell of the arm.
@@ -109,25 +106,32 @@ double ThroughputModel::evidence(size_t arm) const {
   return trees;
 }
 
+double ThroughputModel::target_seconds(const StepOutcome& outcome) const {
+  return setup_.costs.target_seconds(static_cast<double>(outcome.rows()),
+                                     static_cast<double>(outcome.batch), outcome.context);
+}
+
 double ThroughputModel::draft_seconds(size_t arm, int64_t sequences) const {
   const auto count = static_cast<double>(sequences);
   const Curve& table = draft_seconds_[arm];
-  return std::max(
-      0.0, (table.empty() ? 0 : table.at(count)) + drafter_of(arm).extra_seconds.mean * count);
+  return std::max(0.0, (table.points.empty() ? 0 : table.at(count)) +
+                           drafter_of(arm).extra_seconds.mean * count);
 }
 
-// At speed 1, with trees for `drafted` of the sequences.
-double ThroughputModel::seconds(size_t arm, const Load& load, int64_t drafted) const {
+// At speed 1.
+double ThroughputModel::seconds(size_t arm, const Load& load) const {
   const auto batch = static_cast<double>(load.batch);
   drafter::Estimate nodes{static_cast<double>(arms_[arm].strategy.verify - 1), 1};
   nodes.add(states_[arm].nodes.mean, states_[arm].nodes.weight);
-  const double rows = batch + static_cast<double>(drafted) * nodes.mean;
-  return setup_.costs.target_seconds(rows, batch, load.context) + draft_seconds(arm, drafted);
+  return setup_.costs.target_seconds(batch * (1 + nodes.mean), batch, load.context) +
+         draft_seconds(arm, load.batch);
 }
 
-void ThroughputModel::predict(const Load& load) {
+// Returns the largest of rates_.
+double ThroughputModel::predict(const Load& load) {
   const double sequences = std::accumulate(load.positions.begin(), load.positions.end(), 0.0);
   ByDepth accepted = {};
+  double best = 0;
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     if (arm == 0 || drafter_[arm] != drafter_[arm - 1]) {
       accepted = {};
@@ -139,8 +143,10 @@ void ThroughputModel::predict(const Load& load) {
       }
     }
     tokens_[arm] = arm == off_ ? 1 : 1 + gain(arm) * accepted[depth_of(arms_[arm].strategy)];
-    rates_[arm] = tokens_[arm] / seconds(arm, load, load.batch);
+    rates_[arm] = tokens_[arm] / seconds(arm, load);
+    if (may_choose(arm, load.batch)) best = std::max(best, rates_[arm]);
   }
+  return best;
 }
 
 double ThroughputModel::expected_tokens(size_t arm, const Load& load) {
@@ -149,28 +155,21 @@ double ThroughputModel::expected_tokens(size_t arm, const Load& load) {
 }
 
 double ThroughputModel::expected_seconds(size_t arm, const Load& load) const {
-  return now_.speed * seconds(arm, load, load.batch);
+  return now_.speed * seconds(arm, load);
 }
 
 double ThroughputModel::slowdown(const Load& load, int64_t more) {
-  const auto best_rate = [&](Load at) {
-    predict(at);
-    double best = 0;
-    for (size_t arm = 0; arm < arms_.size(); ++arm)
-      if (may_choose(arm, at.batch)) best = std::max(best, rates_[arm]);
-    return best;
-  };
   Load larger = load;
   larger.batch += more;
-  const double now = best_rate(load);
-  return now > 0 ? 1 - best_rate(larger) / now : 1;
+  const double now = predict(load);
+  return now > 0 ? 1 - predict(larger) / now : 1;
 }
 
 size_t ThroughputModel::choose(const Load& load, uint64_t) {
   now_.explores = now_.trees > 0 && may_choose(now_.trial, load.batch);
-  const bool fits = load.batch == load_.batch || (now_.current == off_ && setup_.off_competes);
+  const bool fits = load.batch == now_.load.batch || (now_.current == off_ && setup_.off_competes);
   if (!now_.explores && now_.stay-- > 0 && fits) return now_.current;
-  load_ = load;
+  now_.load = load;
   if (now_.explores) return now_.trial;
   predict(load);
   settle(load.batch);
@@ -212,16 +211,11 @@ bool ThroughputModel::starts_trial(int64_t batch) {
 
 void ThroughputModel::record(size_t arm, const StepOutcome& outcome) {
   ++now_.steps;
-  for (size_t i = 0; i < drafters_.size(); ++i) {
-    ++drafters_[i].idle_steps;
-    change_weights(i, [](double& weight) { weight *= 1 - 1 / kMemorySteps; });
-  }
-  if (arm != off_)
-    for (const drafter::VerifiedTree& tree : outcome.trees) learn_tree(arm, tree);
-  const double reading = learn_seconds(arm, outcome);
-  drafter_of(arm).idle_steps = 0;
+  change_weights([](double& weight) { weight *= 1 - 1 / kMemorySteps; });
+  for (const drafter::VerifiedTree& tree : outcome.trees) learn_tree(arm, tree);
+  learn_seconds(arm, outcome);
   now_.budget = std::min(now_.budget + kExploredShare, kBudgetSteps);
-  if (now_.explores && arm == now_.trial) pay_trial(outcome, reading);
+  if (now_.explores && arm == now_.trial) pay_trial(outcome);
   now_.explores = false;
 }
 
@@ -235,40 +229,39 @@ void ThroughputModel::learn_tree(size_t played, const drafter::VerifiedTree& tre
     return std::pair(left.depth, a) < std::pair(right.depth, b);
   });
   const drafter::Strategy& own = arms_[played].strategy;
-  DrafterState& drafter = drafter_of(played);
   const size_t position = position_bucket(tree.position);
-  const ByDepth expected = first_choices(drafter, position);
+  const ByDepth usual = first_choices(drafter_of(played), position);
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
-    const drafter::Strategy& strategy = arms_[arm].strategy;
-    const bool contains = strategy.depth <= own.depth && strategy.width <= own.width &&
-                          strategy.verify <= own.verify && strategy.width > 1;
-    if (drafter_[arm] != drafter_[played] || (arm != played && !contains)) continue;
-    const TreePart part = cut(tree, strategy);
-    const double usual = expected[depth_of(strategy)];
-    states_[arm].gain.add(static_cast<double>(part.accepted) / usual, usual);
-    states_[arm].nodes.add(static_cast<double>(part.nodes), 1);
+    const drafter::Strategy& other = arms_[arm].strategy;
+    const bool contains = other.depth <= own.depth && other.width <= own.width &&
+                          other.verify <= own.verify && other.width > 1;
+    if (arm == played || (contains && drafter_[arm] == drafter_[played]))
+      learn_part(tree, arm, usual[depth_of(other)]);
   }
-  const double usual = expected[depth_of(own)] * prior_gain(own);
-  if (own.width > 1) drafter.gain.add(tree.accepted_depth() / usual, usual);
-  learn_first_choices(tree, drafter.rates[position]);
+  const double prior = usual[depth_of(own)] * prior_gain(own);
+  if (own.width > 1) drafter_of(played).gain.add(tree.accepted_depth() / prior, prior);
+  learn_first_choices(tree, drafter_of(played).rates[position]);
 }
 
-// The part of the tree that a smaller strategy would have proposed. REQUIRES: order_ is its.
-ThroughputModel::TreePart ThroughputModel::cut(const drafter::VerifiedTree& tree,
-                                               const drafter::Strategy& strategy) {
-  children_.assign(tree.nodes.size() + 1, 0);  // [node + 1]; -1: not in the part
-  TreePart part;
+// Learns from the part of the tree that the arm would have proposed, of which first choices alone
+// have `usual` accepted tokens. REQUIRES: order_ is the tree's.
+void ThroughputModel::learn_part(const drafter::VerifiedTree& tree, size_t arm, double usual) {
+  const drafter::Strategy& strategy = arms_[arm].strategy;
+  children_.assign(tree.nodes.size() + 1, 0);
+  int64_t nodes = 0, accepted = 0;
   for (const int32_t i : order_) {
     const drafter::DraftNode& node = tree.nodes[static_cast<size_t>(i)];
     int64_t& siblings = children_[static_cast<size_t>(node.parent + 1)];
-    const bool fits = part.nodes + 1 < strategy.verify && node.depth <= strategy.depth &&
-                      siblings >= 0 && siblings < strategy.width;
-    if (fits) ++siblings, ++part.nodes;
-    if (!fits) children_[static_cast<size_t>(i + 1)] = -1;
+    if (nodes + 1 < strategy.verify && node.depth <= strategy.depth && siblings >= 0 &&
+        siblings < strategy.width)
+      ++siblings, ++nodes;
+    else
+      children_[static_cast<size_t>(i + 1)] = -1;
   }
   for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent)
-    part.accepted += children_[static_cast<size_t>(i + 1)] >= 0;
-  return part;
+    accepted += children_[static_cast<size_t>(i + 1)] >= 0;
+  states_[arm].gain.add(static_cast<double>(accepted) / usual, usual);
+  states_[arm].nodes.add(static_cast<double>(nodes), 1);
 }
 
 // A drafter without a proposal has no first choice that could be accepted.
@@ -287,37 +280,26 @@ void ThroughputModel::learn_first_choices(const drafter::VerifiedTree& tree, Rat
   }
 }
 
-// Returns what the drafter spent on reading what it missed while idle. That is not the arm's cost:
-// as the current arm, it would not have missed it.
-double ThroughputModel::learn_seconds(size_t arm, const StepOutcome& outcome) {
-  DrafterState& drafter = drafter_of(arm);
+void ThroughputModel::learn_seconds(size_t arm, const StepOutcome& outcome) {
+  const bool is_slow =
+      outcome.seconds - outcome.draft_seconds > now_.speed * target_seconds(outcome);
+  if (!outcome.has_prompt_rows) now_.speed *= is_slow ? 1 + kSpeedStep : 1 / (1 + kSpeedStep);
+  // The first step of a drafter also reads what it missed meanwhile: that is not the arm's cost.
+  const bool reads = std::exchange(now_.drafter, drafter_[arm]) != drafter_[arm];
   const auto drafted = std::ssize(outcome.trees);
-  double reading = 0;
-  if (drafted > 0) {
-    const double extra = outcome.draft_seconds / now_.speed - draft_seconds(arm, drafted);
-    if (drafter.idle_steps > 1)
-      reading = std::max(0.0, extra);
-    else
-      drafter.extra_seconds.add(drafter.extra_seconds.mean + extra / static_cast<double>(drafted),
-                                1);
-  }
-  if (outcome.has_prompt_rows) return reading;
-  const auto batch = static_cast<double>(outcome.batch), rows = static_cast<double>(outcome.rows());
-  const double predicted = setup_.costs.target_seconds(rows, batch, outcome.context) +
-                           draft_seconds(arm, drafted) + reading;
-  now_.speed *= outcome.seconds > now_.speed * predicted ? 1 + kSpeedStep : 1 / (1 + kSpeedStep);
-  return reading;
+  if (drafted == 0 || reads) return;
+  drafter::Estimate& extra = drafter_of(arm).extra_seconds;
+  const double unexpected = outcome.draft_seconds / now_.speed - draft_seconds(arm, drafted);
+  extra.add(extra.mean + unexpected / static_cast<double>(drafted), 1);
 }
 
 // Pays for a step of a trial: its seconds, less those in which the current arm would have given the
 // same tokens. What an interrupted step takes from the budget is limited.
-void ThroughputModel::pay_trial(const StepOutcome& outcome, double reading) {
-  const auto drafted = std::ssize(outcome.trees);
-  const double spent = seconds(now_.trial, load_, drafted) + reading;
+void ThroughputModel::pay_trial(const StepOutcome& outcome) {
+  const double spent = target_seconds(outcome) + outcome.draft_seconds / now_.speed;
   const double lost = spent - static_cast<double>(outcome.tokens) / now_.rate;
-  now_.budget -=
-      std::clamp(lost / seconds(now_.current, load_, load_.batch), 0.0, 2 * kBudgetSteps);
-  now_.trees -= std::max<int64_t>(drafted, 1);
+  now_.budget -= std::clamp(lost / seconds(now_.current, now_.load), 0.0, 2 * kBudgetSteps);
+  now_.trees -= std::max<int64_t>(std::ssize(outcome.trees), 1);
   if (now_.trees > 0) return;
   DrafterState& drafter = drafter_of(now_.trial);
   drafter.next_trial = now_.steps + drafter.wait;
@@ -326,32 +308,26 @@ void ThroughputModel::pay_trial(const StepOutcome& outcome, double reading) {
 }
 
 void ThroughputModel::new_weights() {
-  for (size_t i = 0; i < drafters_.size(); ++i) {
-    change_weights(
-        i, [](double& weight) { weight = std::min(weight, static_cast<double>(kTrialTrees)); });
-    drafters_[i].wait = kFirstWait;
-    drafters_[i].next_trial = now_.steps;
-  }
+  change_weights(
+      [](double& weight) { weight = std::min(weight, static_cast<double>(kTrialTrees)); });
+  for (DrafterState& drafter : drafters_)
+    drafter.wait = kFirstWait, drafter.next_trial = now_.steps;
   now_.stay = 0;
 }
 
-// Changes the weights of everything that was learned of the drafter.
+// Changes the weights of everything that was learned.
 template <class Change>
-void ThroughputModel::change_weights(size_t drafter, const Change& change) {
-  for (Rates& rates : drafters_[drafter].rates)
-    for (drafter::Estimate& rate : rates) change(rate.weight);
-  change(drafters_[drafter].gain.weight);
-  change(drafters_[drafter].extra_seconds.weight);
-  for (size_t arm = 0; arm < arms_.size(); ++arm)
-    if (drafter_[arm] == drafter)
-      change(states_[arm].gain.weight), change(states_[arm].nodes.weight);
+void ThroughputModel::change_weights(const Change& change) {
+  for (DrafterState& drafter : drafters_) {
+    for (Rates& rates : drafter.rates)
+      for (drafter::Estimate& rate : rates) change(rate.weight);
+    change(drafter.gain.weight), change(drafter.extra_seconds.weight);
+  }
+  for (ArmState& arm : states_) change(arm.gain.weight), change(arm.nodes.weight);
 }
 
 nlohmann::json ThroughputModel::save() const {
-  return {{"drafters", drafters_},
-          {"arms", states_},
-          {"choice", now_},
-          {"load", {load_.batch, load_.context, load_.positions}}};
+  return {{"drafters", drafters_}, {"arms", states_}, {"choice", now_}};
 }
 
 void ThroughputModel::restore(const nlohmann::json& state) {
@@ -362,9 +338,6 @@ void ThroughputModel::restore(const nlohmann::json& state) {
                       states_.size() == arms_.size() &&
                       std::max(now_.current, now_.trial) < arms_.size(),
                   "not the state of these arms");
-  state.at("load").at(0).get_to(load_.batch);
-  state.at("load").at(1).get_to(load_.context);
-  state.at("load").at(2).get_to(load_.positions);
 }
 
 }  // namespace tlt::speculation

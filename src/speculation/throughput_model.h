@@ -31,6 +31,8 @@
 
 namespace tlt::speculation {
 
+inline constexpr size_t kDepths = 16;  // deeper ones count as the deepest
+
 class ThroughputModel : public TuningPolicy {
  public:
   struct Setup {
@@ -44,7 +46,7 @@ class ThroughputModel : public TuningPolicy {
 
   size_t choose(const Load& load, uint64_t choice) override;
   bool is_exploration() const override {
-    return now_.explores && load_.batch > kExplorationSequences;
+    return now_.explores && now_.load.batch > kExplorationSequences;
   }
   void record(size_t arm, const StepOutcome& outcome) override;
   double tokens_per_second() const override { return now_.rate; }
@@ -58,7 +60,6 @@ class ThroughputModel : public TuningPolicy {
   double expected_seconds(size_t arm, const Load& load) const;
 
  private:
-  static constexpr size_t kDepths = 16;  // deeper ones count as the deepest
   using Rates = std::array<drafter::Estimate, kDepths>;
   using ByDepth = std::array<double, kDepths + 1>;
 
@@ -66,51 +67,48 @@ class ThroughputModel : public TuningPolicy {
     std::array<Rates, kPositions> rates;  // a(d)
     drafter::Estimate gain;               // of its wide trees, relative to prior_gain()
     drafter::Estimate extra_seconds;      // of drafting for a sequence, above the cost table's
-    int64_t idle_steps = 0;
-    int64_t wait = 0, next_trial = 0;  // steps between trials; step of the next one
-    NLOHMANN_DEFINE_TYPE_INTRUSIVE(DrafterState, rates, gain, extra_seconds, idle_steps, wait,
-                                   next_trial)
+    int64_t wait = 0, next_trial = 0;     // steps between trials; step of the next one
+    NLOHMANN_DEFINE_TYPE_INTRUSIVE(DrafterState, rates, gain, extra_seconds, wait, next_trial)
   };
   struct ArmState {
     drafter::Estimate gain, nodes;  // nodes: verified per tree
     NLOHMANN_DEFINE_TYPE_INTRUSIVE(ArmState, gain, nodes)
   };
-  struct TreePart {
-    int64_t nodes = 0, accepted = 0;
-  };
   struct Choice {
+    Load load{0};           // of the last comparison
     int64_t steps = 0;      // recorded so far
+    size_t drafter = 0;     // of the last one
     size_t current = 0;     // arm
     double rate = 0;        // its tokens per second at speed 1
-    double speed = 1;       // measured seconds / predicted, a running median
+    double speed = 1;       // of forward passes: measured seconds / predicted, a running median
     int64_t stay = 0;       // steps until arms are compared again
     bool explores = false;  // the last choice is a trial …
     size_t trial = 0;       // … of this arm …
     int64_t trees = 0;      // … which is over after this many more
     double budget = 0;      // for trials, in steps of the current arm
-    NLOHMANN_DEFINE_TYPE_INTRUSIVE(Choice, steps, current, rate, speed, stay, explores, trial,
-                                   trees, budget)
+    NLOHMANN_DEFINE_TYPE_INTRUSIVE(Choice, load, steps, drafter, current, rate, speed, stay,
+                                   explores, trial, trees, budget)
   };
 
   DrafterState& drafter_of(size_t arm) { return drafters_[drafter_[arm]]; }
   const DrafterState& drafter_of(size_t arm) const { return drafters_[drafter_[arm]]; }
   bool may_choose(size_t arm, int64_t batch) const;
-  static size_t depth_of(const drafter::Strategy& strategy);
   static ByDepth first_choices(const DrafterState& drafter, size_t position);
   double gain(size_t arm) const;
   double evidence(size_t arm) const;
+  double target_seconds(const StepOutcome& outcome) const;
   double draft_seconds(size_t arm, int64_t sequences) const;
-  double seconds(size_t arm, const Load& load, int64_t drafted) const;
-  void predict(const Load& load);
+  double seconds(size_t arm, const Load& load) const;
+  double predict(const Load& load);
   void settle(int64_t batch);
   bool starts_trial(int64_t batch);
   void learn_tree(size_t played, const drafter::VerifiedTree& tree);
-  TreePart cut(const drafter::VerifiedTree& tree, const drafter::Strategy& strategy);
+  void learn_part(const drafter::VerifiedTree& tree, size_t arm, double usual);
   void learn_first_choices(const drafter::VerifiedTree& tree, Rates& rates);
-  double learn_seconds(size_t arm, const StepOutcome& outcome);
-  void pay_trial(const StepOutcome& outcome, double reading);
+  void learn_seconds(size_t arm, const StepOutcome& outcome);
+  void pay_trial(const StepOutcome& outcome);
   template <class Change>
-  void change_weights(size_t drafter, const Change& change);
+  void change_weights(const Change& change);
 
   const std::vector<Arm> arms_;
   const Setup setup_;
@@ -121,13 +119,12 @@ class ThroughputModel : public TuningPolicy {
   std::vector<DrafterState> drafters_;
   std::vector<ArmState> states_;  // [arm]
   Choice now_;
-  Load load_{0};  // of the last comparison
 
   // Scratch.
   std::vector<double> tokens_;     // [arm] of a sequence
   std::vector<double> rates_;      // [arm] tokens_ per second at speed 1
   std::vector<int32_t> order_;     // nodes by rank
-  std::vector<int64_t> children_;  // [node + 1]
+  std::vector<int64_t> children_;  // [node + 1]; -1: not in the part
 };
 
 }  // namespace tlt::speculation

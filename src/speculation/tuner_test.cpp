@@ -21,16 +21,10 @@ struct Machine {
   double draft_level = 0;  // drafting one level of a tree
 };
 
-Curve make_curve(const std::vector<std::pair<double, double>>& points) {
-  Curve curve;
-  for (const auto& [x, y] : points) curve.add(x, y);
-  return curve;
-}
-
 // A GPU's pass costs the same up to many rows, a CPU in bfloat16 computes the first rows cheaply
 // (tlt bench forward), and in float32 speculation is never worthwhile.
 std::vector<Machine> machines() {
-  const Curve bfloat16 = make_curve({{1, 1}, {8, 1.28}, {16, 1.7}, {256, 16.3}, {2048, 128}});
+  const Curve bfloat16({{1, 1}, {8, 1.28}, {16, 1.7}, {256, 16.3}, {2048, 128}});
   return {{"gpu", [](double rows) { return 0.02 + 1e-4 * std::max(0.0, rows - 96); }, 0.0008},
           {"cpu", [=](double rows) { return 0.01 * bfloat16.at(rows); }, 0.001},
           {"float32", [](double rows) { return 0.01 + 0.0034 * rows; }, 0.002}};
@@ -379,7 +373,7 @@ INSTANTIATE_TEST_SUITE_P(Machines, LongTailTest, testing::Range<size_t>(0, 3),
 
 TEST(TunerTest, LearnsAcrossRollouts) {
   World::Efficiency rollouts[2];
-  for (uint64_t seed = 1; seed <= 8; ++seed) {
+  for (uint64_t seed = 1; seed <= 64; ++seed) {
     World world(machines()[1], kDrafters.at("good"), seed);
     Tuner tuner = world.make_tuner();
     for (World::Efficiency& sum : rollouts) {
@@ -433,8 +427,7 @@ TEST(TunerTest, ExplorationLimitsCatchingUp) {
 // speculation is faster for few sequences only, and an EAGLE drafter that was idle for long needs
 // the time of decoding ten tokens to catch up.
 TEST(TunerTest, ExplorationIsCheapOnASmallModel) {
-  const Curve rows =
-      make_curve({{1, 1}, {2, 1.05}, {4, 1.6}, {8, 2.7}, {16, 5}, {32, 9.8}, {2048, 600}});
+  const Curve rows({{1, 1}, {2, 1.05}, {4, 1.6}, {8, 2.7}, {16, 5}, {32, 9.8}, {2048, 600}});
   const Machine machine{"small", [=](double n) { return 1e-4 * rows.at(n); }, 1e-5};
   for (const char* drafters : {"good", "fair", "useless"}) {
     double sum = 0, count = 0;
@@ -459,7 +452,7 @@ TEST(TunerTest, ExplorationIsCheapOnASmallModel) {
 // context costs as much as computing a few rows. Observations at short contexts must not count for
 // long ones, and vice versa.
 TEST(TunerTest, ArmsDependOnTheContextLength) {
-  const Curve rows = make_curve({{1, 1}, {4, 3.8}, {2048, 1940}});
+  const Curve rows({{1, 1}, {4, 3.8}, {2048, 1940}});
   const Machine machine{"dear rows", [=](double n) { return 3.5e-5 * rows.at(n); }, 1e-5};
   const auto share = [&](bool tells_context, int64_t batch) {
     double sum = 0;

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 
@@ -46,6 +46,7 @@ struct Load {
   int64_t batch;                              // sequences
   double context;                             // mean context length: tokens before the step's
   std::array<int64_t, kPositions> positions;  // by position_bucket(), in the ratio of the sequences
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Load, batch, context, positions)
 };
 
 // The outcome of an engine step.
