@@ -2,9 +2,10 @@
 //
 //   drafter/idle_seconds, used_seconds, lost_seconds   this step: idle = used + lost;
 //                                                      worker_<i>/…: by worker
-//   drafter/gap_seconds                                a single worker's training after its
-//   rollouts drafter/preemption_seconds/median, max             from new work to the next engine
-//   step drafter/steps, tokens, loss …                      of the training; losses of one worker
+//   drafter/gap_seconds                                a single worker's training, after its
+//                                                      rollouts
+//   drafter/preemption_seconds/median, max             from new work to the next engine step
+//   drafter/steps, tokens, loss …                      of the training; losses of one worker
 //   drafter/<figure>/before, after, frozen             on held-out responses: the draft model in
 //                                                      use, the trained one, and a copy from early
 //                                                      in the run (compare_frozen); figures:

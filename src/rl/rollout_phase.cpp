@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/rollout_phase.h"
-#include "base/counters.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/counters.h"
 #include "base/log.h"
 #include "run/report/timeline_picture.h"
 

@@ -18,7 +18,8 @@ namespace {
 constexpr int32_t kContext = 128;       // tokens before the trees …
 constexpr int32_t kLongContext = 1024;  // … and in long contexts
 constexpr int32_t kPathNodes = 8;       // nodes per branch of a tree
-constexpr int64_t kMostTreeRows = 64;
+// The kernels' costs have steps between powers of two.
+constexpr int64_t kTreeRows[] = {1, 2, 4, 6, 8, 12, 16, 24, 32, 64};
 // Passes after long contexts are slow: fewer sizes suffice to tell the cost of context.
 constexpr int64_t kMostLongRows = 256, kMostLongTreeRows = 16, kLongStep = 4;
 // KV cache of the contexts; above this size sequences share pages. No processor cache is as large.
@@ -147,7 +148,7 @@ std::vector<speculation::ForwardCost> measure_forwards(const model::PolicyModel&
   const Stopwatch watch;
   for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
     if (!costs.empty() && watch.seconds() > kWarmShare * probe.seconds) break;
-    for (int64_t rows = 1; rows <= kMostTreeRows; rows *= 2)
+    for (const int64_t rows : kTreeRows)
       if (rows == 1 || sequences * rows <= probe.max_rows) add(sequences, rows, kContext);
   }
   const Stopwatch long_watch;

@@ -89,11 +89,10 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.ngram.min_window", &ngram.min_window},
       {"speculative.ngram.max_breadth", &ngram.max_breadth},
       {"speculative.ngram.min_breadth", &ngram.min_breadth},
-      {"speculative.ngram.mode", &ngram.mode},
       {"speculative.ngram.nodes", &ngram.nodes},
       {"actor.optim.eps", &options.actor.optim.eps}};
-  // kl_ctrl.type and two of the rewards are no fields any more.
-  EXPECT_EQ(std::size(constants) + 3, dropped_options().size());
+  // kl_ctrl.type, two of the rewards, ngram.mode, mab_reward and adaptive_configs are no fields.
+  EXPECT_EQ(std::size(constants) + 6, dropped_options().size());
   for (const auto& [name, value] : constants)
     EXPECT_THAT(dropped_option(name), HasSubstr("it is always " + to_text(value) + " now")) << name;
 }

@@ -72,7 +72,6 @@ BegBandit::BegBandit(const std::vector<Arm>& arms, Setup setup)
   TLT_CHECK(!group_sizes_.empty(), "a bandit without strategies");
   TLT_CHECK(group_sizes_.size() == setup_.options.mab_bs_threshold.size());
   rewards_.resize(group_sizes_.size() * arms_.size());
-  lengths_.resize(arms_.size());
 }
 
 size_t BegBandit::bucket(int64_t batch) const {
@@ -110,38 +109,29 @@ size_t BegBandit::choose(const Load& load, uint64_t choice) {
 void BegBandit::record(size_t arm, const StepOutcome& outcome) {
   if (outcome.has_prompt_rows) return;
   const auto window = static_cast<size_t>(setup_.options.mab_window);
-  double length = acceptance_length(outcome);
-  if (setup_.options.mab_reward == "stable") {
-    lengths_[arm].add(length, window);
-    length = lengths_[arm].median(scratch_);
-  }
-  const double reward = length * static_cast<double>(outcome.batch) / outcome.seconds;
+  const double reward =
+      acceptance_length(outcome) * static_cast<double>(outcome.batch) / outcome.seconds;
   rewards(bucket(outcome.batch), arm).add(reward, window);
 }
 
 void BegBandit::new_weights() {
   const auto kept = static_cast<size_t>(std::max<int64_t>(setup_.options.mab_window / 4, 1));
   for (RecentNumbers& recent : rewards_) recent.keep_newest(kept);
-  for (RecentNumbers& recent : lengths_) recent.keep_newest(kept);
 }
 
 nlohmann::json BegBandit::save() const {
-  nlohmann::json rewards = nlohmann::json::array(), lengths = nlohmann::json::array();
+  nlohmann::json rewards = nlohmann::json::array();
   for (const RecentNumbers& recent : rewards_) rewards.push_back(recent.oldest_first());
-  for (const RecentNumbers& recent : lengths_) lengths.push_back(recent.oldest_first());
-  return {{"rewards", rewards}, {"lengths", lengths}};
+  return {{"rewards", rewards}};
 }
 
 void BegBandit::restore(const nlohmann::json& state) {
   const auto window = static_cast<size_t>(setup_.options.mab_window);
-  const auto read = [&](const nlohmann::json& lists, std::vector<RecentNumbers>& into) {
-    for (size_t i = 0; i < into.size(); ++i) {
-      into[i] = {};
-      for (const nlohmann::json& number : lists.at(i)) into[i].add(number.get<double>(), window);
-    }
-  };
-  read(state.at("rewards"), rewards_);
-  read(state.at("lengths"), lengths_);
+  for (size_t i = 0; i < rewards_.size(); ++i) {
+    rewards_[i] = {};
+    for (const nlohmann::json& number : state.at("rewards").at(i))
+      rewards_[i].add(number.get<double>(), window);
+  }
 }
 
 }  // namespace tlt::speculation

@@ -64,7 +64,6 @@ class BegBandit : public TuningPolicy {
   std::vector<int64_t> group_sizes_;  // tokens to verify, descending
 
   std::vector<RecentNumbers> rewards_;  // [bucket, arm]
-  std::vector<RecentNumbers> lengths_;  // [arm] acceptance lengths
   std::vector<size_t> candidates_;      // scratch
   std::vector<double> scratch_;
 };

@@ -160,36 +160,16 @@ std::vector<int> play(BegBandit& bandit, int64_t batch, const std::vector<int32_
 }
 
 TEST(BanditTest, BestArmIsPlayedMost) {
-  {
-    EagleOptions options = make_options();
-    options.mab_configs = {"6_4_48", "4_4_48"};
-    options.mab_bs_threshold = {1};
-    options.check();
-    BegBandit bandit(make_arms(options), {.options = options});
-    // Tokens per second: off 1, then 4 / 2, 5 / 2, 3 / 2 — the third arm is the best.
-    const std::vector<int> plays = play(bandit, 2, {0, 3, 4, 2}, {1, 2, 2, 2});
-    EXPECT_GT(plays[2], plays[0] + plays[1] + plays[3] - 900);
-    EXPECT_EQ(std::ranges::max_element(plays) - plays.begin(), 2);
-    for (const int count : plays) EXPECT_GE(count, 1);
-  }
-}
-
-TEST(BanditTest, StableRewardDoesNotFollowTheLuckOfAStep) {
-  for (const char* reward : {"paper", "stable"}) {
-    EagleOptions options = make_options();
-    options.mab_configs = {"6_4_48"};
-    options.mab_bs_threshold = {1};
-    options.mab_epsilon = 0;
-    options.mab_window = 4;
-    options.mab_reward = reward;
-    const std::vector<Arm> arms = make_arms(options);
-    BegBandit bandit(arms, {.options = options, .off_competes = false});
-    for (int i = 0; i < 4; ++i) bandit.record(1, ChainOutcome({4}, 1).outcome);
-    for (int i = 0; i < 4; ++i) bandit.record(2, ChainOutcome({3}, 1).outcome);
-    // The steps' own rewards are now 5, 2, 2, 2; the median length after them 5, 5, 3.5, 2.
-    for (int i = 0; i < 3; ++i) bandit.record(1, ChainOutcome({1}, 1).outcome);
-    EXPECT_EQ(bandit.choose(1, 0), std::string_view(reward) == "paper" ? 2u : 1u) << reward;
-  }
+  EagleOptions options = make_options();
+  options.mab_configs = {"6_4_48", "4_4_48"};
+  options.mab_bs_threshold = {1};
+  options.check();
+  BegBandit bandit(make_arms(options), {.options = options});
+  // Tokens per second: off 1, then 4 / 2, 5 / 2, 3 / 2 — the third arm is the best.
+  const std::vector<int> plays = play(bandit, 2, {0, 3, 4, 2}, {1, 2, 2, 2});
+  EXPECT_GT(plays[2], plays[0] + plays[1] + plays[3] - 900);
+  EXPECT_EQ(std::ranges::max_element(plays) - plays.begin(), 2);
+  for (const int count : plays) EXPECT_GE(count, 1);
 }
 
 TEST(BanditTest, StepsWithPromptRowsAreNotLearnedFrom) {
@@ -222,26 +202,23 @@ TEST(BanditTest, NewWeightsForgetTheOlderThreeQuarters) {
 }
 
 TEST(BanditTest, RestoredBanditChoosesTheSame) {
-  {
-    EagleOptions options = make_options();
-    options.mab_window = 20;
-    options.mab_reward = "stable";
-    const BegBandit::Setup setup = {.options = options, .seed = 5};
-    BegBandit bandit(make_arms(options), setup);
-    BegBandit resumed(make_arms(options), setup);
-    RandomStream random(3, {});
-    for (uint64_t step = 0; step < 400; ++step) {
-      if (step == 200) resumed.restore(nlohmann::json::parse(bandit.save().dump()));
-      const auto batch = static_cast<int64_t>(1 + random.below(3));
-      const size_t arm = bandit.choose(batch, step);
-      const ChainOutcome result(
-          std::vector<int32_t>(static_cast<size_t>(batch), static_cast<int32_t>(random.below(6))),
-          0.1 + random.uniform());
-      bandit.record(arm, result.outcome);
-      if (step < 200) continue;
-      ASSERT_EQ(resumed.choose(batch, step), arm) << "step " << step;
-      resumed.record(arm, result.outcome);
-    }
+  EagleOptions options = make_options();
+  options.mab_window = 20;
+  const BegBandit::Setup setup = {.options = options, .seed = 5};
+  BegBandit bandit(make_arms(options), setup);
+  BegBandit resumed(make_arms(options), setup);
+  RandomStream random(3, {});
+  for (uint64_t step = 0; step < 400; ++step) {
+    if (step == 200) resumed.restore(nlohmann::json::parse(bandit.save().dump()));
+    const auto batch = static_cast<int64_t>(1 + random.below(3));
+    const size_t arm = bandit.choose(batch, step);
+    const ChainOutcome result(
+        std::vector<int32_t>(static_cast<size_t>(batch), static_cast<int32_t>(random.below(6))),
+        0.1 + random.uniform());
+    bandit.record(arm, result.outcome);
+    if (step < 200) continue;
+    ASSERT_EQ(resumed.choose(batch, step), arm) << "step " << step;
+    resumed.record(arm, result.outcome);
   }
 }
 

@@ -8,14 +8,14 @@
 namespace tlt::speculation {
 namespace {
 
-// Between the two entries around x, or beyond the last two. More never costs less: that is noise.
+// Between the two entries around x, or beyond the last two.
 template <class Map, class Seconds>
 double interpolate(const Map& map, double x, const Seconds& seconds) {
   if (map.size() == 1 || x <= map.begin()->first) return seconds(map.begin()->second);
   auto right = map.lower_bound(x);
   if (right == map.end()) --right;
   const auto left = std::prev(right);
-  const double before = seconds(left->second), after = std::max(before, seconds(right->second));
+  const double before = seconds(left->second), after = seconds(right->second);
   return before + (x - left->first) / (right->first - left->first) * (after - before);
 }
 
@@ -29,17 +29,23 @@ CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector
   for (const auto& [batch, rows, seconds, context] : forwards) {
     TLT_CHECK_INPUT(seconds > 0 && batch > 0 && rows > 0, "a forward pass of ", rows, " rows and ",
                     batch, " sequences took ", seconds, " seconds; give positive numbers");
-    ByBatch& by_batch = by_context_[static_cast<double>(context)];
+    ByBatch& by_batch = more_[static_cast<double>(context)];
     by_batch[static_cast<double>(batch)].points[static_cast<double>(rows)] = seconds;
   }
+  shortest_ = std::exchange(more_.begin()->second, {});
+  for (auto& [context, by_batch] : more_)
+    for (auto& [batch, curve] : by_batch)
+      for (auto& [rows, more] : curve.points)  // a longer context never costs less: noise
+        more = std::max(0.0, more - seconds(shortest_, rows, batch));
   for (const DraftCost& cost : drafts_)
     TLT_CHECK_INPUT(cost.seconds >= 0 && cost.batch > 0, "a proposal of ", cost.kind, " for ",
                     cost.batch, " sequences took ", cost.seconds, " seconds; give numbers from 0");
 }
 
 double CostTable::target_seconds(double rows, double batch, double context) const {
-  return interpolate(by_context_, context,
-                     [&](const ByBatch& by_batch) { return seconds(by_batch, rows, batch); });
+  return seconds(shortest_, rows, batch) + interpolate(more_, context, [&](const ByBatch& more) {
+           return more.empty() ? 0 : seconds(more, rows, batch);
+         });
 }
 
 // Of fewer rows than the larger batch has sequences: as much more than for the smaller batch as

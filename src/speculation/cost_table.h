@@ -45,8 +45,8 @@ class CostTable {
   // InputError when there is no forward pass or a time is not positive.
   CostTable(const std::vector<ForwardCost>& forwards, const std::vector<DraftCost>& drafts);
 
-  // Linear between measured contexts and beyond the longest; between measured batch sizes, linear
-  // between their passes of equally many rows.
+  // What a longer context adds is linear in it, also beyond the longest. Between measured batch
+  // sizes, linear between their passes of equally many rows.
   double target_seconds(double rows, double batch, double context = 0) const;
 
   // Seconds of a proposal by batch size; empty for "off" and for kinds that were not measured. A
@@ -57,7 +57,8 @@ class CostTable {
   using ByBatch = std::map<double, Curve>;  // curves by rows
   static double seconds(const ByBatch& costs, double rows, double batch);
 
-  std::map<double, ByBatch> by_context_;
+  ByBatch shortest_;                // after the shortest context
+  std::map<double, ByBatch> more_;  // seconds more after a context; empty after the shortest
   std::vector<DraftCost> drafts_;
 };
 

@@ -41,6 +41,11 @@ TEST(CostTableTest, LongerTextsCostMoreInAStraightLine) {
   EXPECT_DOUBLE_EQ(table.target_seconds(6, 1, 200), 1.5 + (3.25 - 1.5) / 4);
   EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 900), 5) << "extrapolated after the longest";
   EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 0), 1) << "as the shortest";
+  // Passes after the longer context are fewer: what they add to the others is interpolated.
+  const CostTable steps(
+      {{1, 1, 1, 100}, {1, 6, 1, 100}, {1, 7, 2, 100}, {1, 1, 3, 500}, {1, 7, 4, 500}}, {});
+  EXPECT_DOUBLE_EQ(steps.target_seconds(6, 1, 500), 3);
+  EXPECT_DOUBLE_EQ(steps.target_seconds(6, 1, 300), 2);
   const CostTable one({{1, 1, 1, 100}}, {}), noisy({{1, 1, 2, 100}, {1, 1, 1, 500}}, {});
   EXPECT_DOUBLE_EQ(one.target_seconds(1, 1, 900), 1);
   EXPECT_DOUBLE_EQ(noisy.target_seconds(1, 1, 900), 2) << "never less";

@@ -8,13 +8,14 @@
 namespace tlt::speculation {
 
 void RowBudget::split(const Request& request, std::span<int32_t> keep) {
-  const int64_t batch = std::ssize(request.trees);
-  TLT_CHECK(std::ssize(keep) == batch && request.max_rows >= batch, request.max_rows, " rows for ",
-            batch, " sequences");
+  const int64_t batch = request.sequences;
+  TLT_CHECK(
+      keep.size() == request.trees.size() && batch >= std::ssize(keep) && request.max_rows >= batch,
+      request.max_rows, " rows for ", batch, " sequences and ", keep.size(), " trees");
   candidates_.clear();
-  for (int64_t i = 0; i < batch; ++i) {
-    keep[static_cast<size_t>(i)] = 0;
-    for (const drafter::DraftNode& node : request.trees[static_cast<size_t>(i)]->nodes())
+  for (size_t i = 0; i < keep.size(); ++i) {
+    keep[i] = 0;
+    for (const drafter::DraftNode& node : request.trees[i]->nodes())
       candidates_.push_back({node.probability, static_cast<int32_t>(i)});
   }
   // Ties are broken by sequence, so that the split is the same on every machine.

@@ -9,7 +9,8 @@
 // Not here   pruning the trees: DraftTree::keep_best, which keeps the same nodes.
 // Threading  engine thread only; no locks; no allocation once warm.
 //
-//   budget.split({trees, calibration, costs, tokens_per_second, context, max_rows}, keep);
+//   budget.split({trees, sequences, calibration, costs, tokens_per_second, context, max_rows},
+//                keep);
 //   for (size_t i …) trees[i].keep_best(keep[i]);
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -25,7 +26,8 @@ namespace tlt::speculation {
 class RowBudget {
  public:
   struct Request {
-    std::span<const drafter::DraftTree* const> trees;  // one per sequence
+    std::span<const drafter::DraftTree* const> trees;  // at most one per sequence
+    int64_t sequences = 0;                             // of the forward pass
     const drafter::Calibration& calibration;           // of the trees' probabilities
     const CostTable& costs;
     double tokens_per_second = 0;  // of the engine, on the cost table's machine
@@ -34,7 +36,7 @@ class RowBudget {
   };
 
   // Fills keep[i] with the number of nodes that tree i should keep. REQUIRES: max_rows is at least
-  // the number of trees.
+  // `sequences`, and that at least the number of trees.
   void split(const Request& request, std::span<int32_t> keep);
 
  private:

@@ -26,8 +26,9 @@ struct Chains {
   }
 
   std::vector<int32_t> split(RowBudget& budget, double tokens_per_second, int64_t max_rows,
-                             const CostTable& costs, double context = 0) {
+                             const CostTable& costs, double context = 0, int64_t others = 0) {
     budget.split({.trees = pointers,
+                  .sequences = std::ssize(pointers) + others,
                   .calibration = drafter::Calibration(),
                   .costs = costs,
                   .tokens_per_second = tokens_per_second,
@@ -75,6 +76,18 @@ TEST(RowBudgetTest, CostStepsAreCrossedIfWorthwhile) {
   const CostTable step({{1, 1, 1}, {1, 2, 2}, {1, 100, 2}}, {});
   EXPECT_EQ(chains.split(budget, 2, 100, step), (std::vector<int32_t>{5}));
   EXPECT_EQ(chains.split(budget, 5, 100, step), (std::vector<int32_t>{0}));
+}
+
+// In an exploration step only a few sequences have trees.
+TEST(RowBudgetTest, RowsCostWhatTheyCostInTheWholeBatch) {
+  // The first 16 rows cost a second each, further ones a tenth.
+  const CostTable costs({{1, 1, 1}, {1, 16, 16}, {1, 26, 17}}, {});
+  RowBudget budget;
+  Chains chains({{0.5f, 0.25f}});
+  EXPECT_EQ(chains.split(budget, 1, 100, costs), (std::vector<int32_t>{0}));
+  EXPECT_EQ(chains.split(budget, 1, 100, costs, 0, /*others=*/15), (std::vector<int32_t>{2}));
+  EXPECT_EQ(chains.split(budget, 1, 17, costs, 0, /*others=*/15), (std::vector<int32_t>{1}));
+  EXPECT_THROW(chains.split(budget, 1, 15, costs, 0, /*others=*/15), Error);
 }
 
 // Compared with every split of rows over sequences.

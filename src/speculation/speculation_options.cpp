@@ -11,6 +11,9 @@
 namespace tlt::speculation {
 namespace {
 
+// Further strategies of ADAPTIVE: chains for many sequences, a large tree for a single one.
+const std::vector<std::string> kAdaptiveStrategies = {"1_1_2", "3_1_4", "6_1_7", "10_8_64"};
+
 void check_choice(std::string_view name, const std::string& value,
                   std::initializer_list<std::string_view> known) {
   std::string list;
@@ -27,12 +30,13 @@ void check_removed(std::string_view name, const std::string& value,
                     "\", which was removed; give ", instead);
 }
 
-void add_strategies(std::string_view option, const std::vector<std::string>& names,
+void add_strategies(const std::vector<std::string>& names,
                     std::vector<drafter::Strategy>& strategies) {
   for (const std::string& name : names) {
     const drafter::Strategy strategy = drafter::parse_strategy(name);
-    TLT_CHECK_INPUT(!strategy.is_off(), "speculative.eagle.", option,
-                    " has \"off\", which is always included; give strategies like 8_4_32");
+    TLT_CHECK_INPUT(!strategy.is_off(),
+                    "speculative.eagle.mab_configs has \"off\", which is always included; give "
+                    "strategies like 8_4_32");
     if (std::ranges::find(strategies, strategy) == strategies.end()) strategies.push_back(strategy);
   }
 }
@@ -43,9 +47,8 @@ std::vector<drafter::Strategy> EagleOptions::strategies() const {
   // Parsed from its name, so that the same rules are checked.
   std::vector<drafter::Strategy> strategies = {drafter::parse_strategy(
       drafter::to_string(drafter::Strategy{spec_steps, spec_topk, spec_verify_tokens}))};
-  add_strategies("mab_configs", mab_configs, strategies);
-  if (tune_algorithm == "ADAPTIVE")
-    add_strategies("adaptive_configs", adaptive_configs, strategies);
+  add_strategies(mab_configs, strategies);
+  if (tune_algorithm == "ADAPTIVE") add_strategies(kAdaptiveStrategies, strategies);
   return strategies;
 }
 
@@ -60,7 +63,6 @@ void EagleOptions::check() const {
                  {"UCB1", "ADAPTIVE, or BEG, the paper's bandit"},
                  {"PREDEFINED", "BEG with speculative.eagle.mab_epsilon=0"}});
   check_choice("eagle.tune_algorithm", tune_algorithm, {"ADAPTIVE", "BEG"});
-  check_choice("eagle.mab_reward", mab_reward, {"paper", "stable"});
   TLT_CHECK_INPUT(mab_window >= 1 && mab_window <= 1 << 20, "speculative.eagle.mab_window is ",
                   mab_window, "; give a number from 1 to ", 1 << 20);
   TLT_CHECK_INPUT(mab_epsilon >= 0 && mab_epsilon <= 1, "speculative.eagle.mab_epsilon is ",

@@ -26,8 +26,6 @@ struct EagleOptions {
   std::vector<int64_t> mab_bs_threshold = {1, 2, 5, 21};
   int64_t mab_window = 300;
   double mab_epsilon = 0.1;
-  std::string mab_reward = "paper";
-  std::vector<std::string> adaptive_configs = {"1_1_2", "3_1_4", "6_1_7", "10_8_64"};
 
   drafter::EagleDrafterOptions drafter;
 
@@ -49,15 +47,10 @@ struct EagleOptions {
       "used; one for each number.");
     v(mab_window, "mab_window", Affects::kSpeed, "BEG: rewards remembered per strategy.");
     v(mab_epsilon, "mab_epsilon", Affects::kSpeed, "BEG: probability of a random choice.");
-    v(mab_reward, "mab_reward", Affects::kSpeed,
-      "BEG: tokens per second of the step (paper), or with the strategy's median "
-      "acceptance length instead of the step's (stable).");
-    v(adaptive_configs, "adaptive_configs", Affects::kSpeed,
-      "ADAPTIVE: further strategies to choose from.");
     drafter.visit(v);
   }
 
-  // The first strategy, mab_configs, and adaptive_configs if the algorithm is ADAPTIVE, without
+  // The first strategy, mab_configs and, if the algorithm is ADAPTIVE, four of its own, without
   // duplicates.
   std::vector<drafter::Strategy> strategies() const;
 

@@ -130,9 +130,7 @@ TEST_P(SpeculationNeverChangesTokens, WithEveryDrafter) {
     if (kind == "eagle") return std::make_unique<drafter::EagleDrafter>(network, tight);
     if (kind == "eagle3") return std::make_unique<drafter::EagleDrafter>(eagle3, tight);
     if (kind == "suffix") return std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{});
-    drafter::NgramOptions options;
-    options.mode = kind == "ngram" ? "bfs" : "prob";
-    return std::make_unique<drafter::NgramDrafter>(options);
+    return std::make_unique<drafter::NgramDrafter>(drafter::NgramOptions{});
   };
   const auto drafters = [&](const std::string& kind) {
     std::vector<std::unique_ptr<drafter::Drafter>> all;
@@ -141,7 +139,7 @@ TEST_P(SpeculationNeverChangesTokens, WithEveryDrafter) {
       all.push_back(drafter(one));
     return all;
   };
-  for (const char* kind : {"suffix", "ngram", "ngram of mode prob", "eagle", "eagle3", "mixed"})
+  for (const char* kind : {"suffix", "ngram", "eagle", "eagle3", "mixed"})
     for (const Strategy strategy : {Strategy{1, 1, 2}, {4, 2, 6}, {8, 4, 16}, {18, 11, 40}}) {
       std::vector<std::unique_ptr<drafter::Drafter>> all = drafters(kind);
       const auto made =
@@ -201,9 +199,7 @@ TEST_P(SpeculationNeverChangesTokens, OverManyResponses) {
         return std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{});
       if (kind == "oracle")
         return std::make_unique<OracleDrafter>(plain, config.vocabulary, random.uniform(), seed);
-      drafter::NgramOptions options;
-      options.mode = one_of(std::array{"bfs", "prob"});
-      return std::make_unique<drafter::NgramDrafter>(options);
+      return std::make_unique<drafter::NgramDrafter>(drafter::NgramOptions{});
     };
     constexpr std::array kKinds = {"eagle", "eagle3", "suffix", "ngram", "oracle"};
     std::vector<std::unique_ptr<drafter::Drafter>> drafters;

@@ -45,8 +45,6 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.eagle.mab_bs_threshold", "[1,3,6,22]"},
     {"speculative.eagle.mab_window", "3"},
     {"speculative.eagle.mab_epsilon", "0.7"},
-    {"speculative.eagle.mab_reward", "stable"},
-    {"speculative.eagle.adaptive_configs", "[\"5_3_11\"]"},
     {"speculative.eagle.kv_memory_bytes", "100000"},
     {"speculative.eagle.prompt_memory_bytes", "0"},
     {"speculative.eagle.draft_vocab_size", "50"},

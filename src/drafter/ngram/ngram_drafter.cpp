@@ -10,7 +10,6 @@ namespace {
 
 constexpr int64_t kLongestBranch = 256;
 constexpr int64_t kFewestNodes = 1000;
-constexpr size_t kChildrenWeighed = 64;
 
 using Node = NgramTrie::Node;
 
@@ -22,7 +21,6 @@ void NgramOptions::check() const {
             min_window, " to ", max_window, ", branch_length ", branch_length);
   TLT_CHECK(1 <= min_breadth && min_breadth <= max_breadth, "breadths ", min_breadth, " to ",
             max_breadth);
-  TLT_CHECK(mode == "bfs" || mode == "prob", "mode ", mode);
   TLT_CHECK(nodes >= kFewestNodes && nodes < INT32_MAX, "nodes ", nodes);
 }
 
@@ -121,19 +119,13 @@ void NgramDrafter::propose(std::span<const DraftRequest> requests) {
     start_tree(request.strategy, request.tree);
     if (is_full(*request.tree)) continue;
     match(running_.at(request.id));
-    for (const Match& match : matches_) {
-      if (options_.mode == "bfs") {
-        fill_by_breadth(match, request.tree);
-      } else {
-        fill_by_probability(match, request.tree);
-      }
-    }
+    for (const Match& match : matches_) fill(match, request.tree);
     request.tree->arrange();
   }
 }
 
 // Follows the newest children level by level, fewer the longer the match and the deeper the level.
-void NgramDrafter::fill_by_breadth(const Match& match, DraftTree* tree) {
+void NgramDrafter::fill(const Match& match, DraftTree* tree) {
   const double first = static_cast<double>(options_.max_window - match.window) * breadth_step_ +
                        static_cast<double>(options_.min_breadth);
   branches_.assign(1, {.node = match.node, .breadth = first});
@@ -154,53 +146,6 @@ void NgramDrafter::fill_by_breadth(const Match& match, DraftTree* tree) {
                            .breadth = branch.breadth - breadth_step_,
                            .probability = probability});
     }
-  }
-}
-
-bool NgramDrafter::Branch::operator<(const Branch& other) const {
-  return probability != other.probability ? probability < other.probability : order > other.order;
-}
-
-// Follows the most frequent children first; a child's share is among the max_breadth most frequent
-// siblings.
-void NgramDrafter::fill_by_probability(const Match& match, DraftTree* tree) {
-  branches_.clear();
-  found_ = 0;
-  if (!try_expand(*tree, DraftTree::kRoot)) return;
-  weigh_children({.node = match.node});
-  while (!branches_.empty() && !is_full(*tree)) {
-    std::pop_heap(branches_.begin(), branches_.end());
-    Branch best = branches_.back();
-    branches_.pop_back();
-    best.draft = try_child(tree, best.draft, trie_.token(best.node), best.probability);
-    if (best.draft != DraftTree::kNone && try_expand(*tree, best.draft)) weigh_children(best);
-  }
-}
-
-void NgramDrafter::weigh_children(const Branch& branch) {
-  children_.clear();
-  for (Node child = trie_.newest_child(branch.node);
-       child != NgramTrie::kNone && children_.size() < kChildrenWeighed;
-       child = trie_.older_sibling(child))
-    children_.push_back({.node = child,
-                         .occurrences = trie_.occurrences(child),
-                         .order = static_cast<int32_t>(children_.size())});
-  const auto most = std::min(children_.size(), static_cast<size_t>(options_.max_breadth));
-  const auto end = children_.begin() + static_cast<std::ptrdiff_t>(most);
-  std::partial_sort(
-      children_.begin(), end, children_.end(), [](const Weighed& a, const Weighed& b) {
-        return a.occurrences != b.occurrences ? a.occurrences > b.occurrences : a.order < b.order;
-      });
-  children_.erase(end, children_.end());
-  int64_t sum = 0;
-  for (const Weighed& child : children_) sum += child.occurrences;
-  for (const Weighed& child : children_) {
-    const double share = static_cast<double>(child.occurrences) / static_cast<double>(sum);
-    branches_.push_back({.draft = branch.draft,
-                         .node = child.node,
-                         .probability = branch.probability * share,
-                         .order = found_++});
-    std::push_heap(branches_.begin(), branches_.end());
   }
 }
 

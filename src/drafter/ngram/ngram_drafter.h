@@ -4,9 +4,9 @@
 // FastRL enters the last branch_length tokens again after each verification, so that an n-gram
 // counts once per verification that reads it. Here an n-gram counts once per occurrence, and a
 // sequence keeps a cursor into the trie for each start within its last branch_length tokens: a
-// token costs branch_length steps instead of up to branch_length^2 / 2. Of a node with many
-// children the 64 newest are considered. A response that ends without a request for it waits, up to
-// as many tokens as the trie can hold, until the next request.
+// token costs branch_length steps instead of up to branch_length^2 / 2. A response that ends
+// without a request for it waits, up to as many tokens as the trie can hold, until the next
+// request.
 //
 // Owns       the trie, the last tokens of each requested sequence, responses that wait.
 // Threading  engine thread only; no locks.
@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "drafter/drafter.h"
@@ -30,10 +29,8 @@ struct NgramOptions {
   int64_t branch_length = 18;  // longest n-gram remembered, in tokens
   int64_t max_window = 12;     // longest suffix of a text that is looked up, in tokens
   int64_t min_window = 1;      // shortest one
-  int64_t max_breadth = 10;    // continuations followed after the shortest match, or weighed (prob)
-  int64_t min_breadth = 1;     // continuations followed after the longest match
-  std::string mode =
-      "bfs";  // the latest continuations, level by level; prob: the most frequent, for tests
+  int64_t max_breadth = 10;    // latest continuations followed after the shortest match
+  int64_t min_breadth = 1;     // latest continuations followed after the longest match
   int64_t nodes = 10'000'000;  // n-grams in the trie, 450 MB when full; the oldest are evicted
 
   void check() const;
@@ -63,16 +60,8 @@ class NgramDrafter final : public Drafter {
   struct Branch {  // a node of the draft tree and its node of the trie
     int32_t draft = DraftTree::kRoot;
     NgramTrie::Node node = NgramTrie::kRoot;
-    double breadth = 0;      // bfs
+    double breadth = 0;      // children followed
     double probability = 1;  // of the path since the match
-    int64_t order = 0;       // prob: in which it was found
-    bool operator<(const Branch& other) const;
-  };
-
-  struct Weighed {  // a child and its weight among its siblings
-    NgramTrie::Node node = NgramTrie::kRoot;
-    int64_t occurrences = 0;
-    int32_t order = 0;  // newest first
   };
 
   void read(const DraftRequest& request);
@@ -81,9 +70,7 @@ class NgramDrafter final : public Drafter {
   void push(Sequence& sequence, int32_t token);
   NgramTrie::Node find(const Sequence& sequence, int64_t window) const;
   void match(const Sequence& sequence);
-  void fill_by_breadth(const Match& match, DraftTree* tree);
-  void fill_by_probability(const Match& match, DraftTree* tree);
-  void weigh_children(const Branch& branch);
+  void fill(const Match& match, DraftTree* tree);
 
   // Apply the strategy's limits while a tree is filled.
   void start_tree(const Strategy& strategy, DraftTree* tree);
@@ -101,11 +88,9 @@ class NgramDrafter final : public Drafter {
   // Scratch of propose().
   Strategy strategy_;
   std::vector<Match> matches_;
-  std::vector<Branch> branches_;  // a queue (bfs) or a heap (prob)
-  std::vector<Weighed> children_;
+  std::vector<Branch> branches_;      // a queue
   std::vector<int64_t> child_count_;  // by draft node + 1; -1: not expanded
   std::vector<int64_t> expanded_;     // by depth
-  int64_t found_ = 0;
 };
 
 }  // namespace tlt::drafter

@@ -115,34 +115,6 @@ struct SlowNgrams {
     }
     return tree;
   }
-
-  std::set<Path> by_probability(SequenceId id, int64_t nodes) const {
-    std::set<Path> tree;
-    for (const Path& match : matches(id)) {
-      std::vector<std::pair<double, Path>> open;  // in the order they are found
-      const auto expand = [&](const Path& run, double probability) {
-        std::vector<Path> all = children(run);
-        all.resize(std::min<size_t>(all.size(), 64));
-        std::ranges::stable_sort(all, std::greater<>(),
-                                 [&](const Path& p) { return runs.at(p).occurrences; });
-        all.resize(std::min(all.size(), static_cast<size_t>(options.max_breadth)));
-        double sum = 0;
-        for (const Path& child : all) sum += static_cast<double>(runs.at(child).occurrences);
-        for (const Path& child : all)
-          open.emplace_back(probability * (static_cast<double>(runs.at(child).occurrences) / sum),
-                            child);
-      };
-      expand(match, 1);
-      while (!open.empty() && std::ssize(tree) < nodes) {
-        const auto best = std::ranges::max_element(open, {}, [](auto& one) { return one.first; });
-        const auto [probability, run] = *best;
-        open.erase(best);
-        tree.insert(Path(run.begin() + std::ssize(match), run.end()));
-        expand(run, probability);
-      }
-    }
-    return tree;
-  }
 };
 
 void compare_with_slow(const NgramOptions& options, uint64_t seed) {
@@ -169,23 +141,16 @@ void compare_with_slow(const NgramOptions& options, uint64_t seed) {
     const auto nodes = static_cast<int64_t>(1 + random.below(20));
     const Strategy free{.depth = options.branch_length, .width = nodes, .verify = nodes + 1};
     const std::vector<Path> got = paths_in_order(shown.texts.draft(id, free));
-    ASSERT_EQ(std::set<Path>(got.begin(), got.end()),
-              options.mode == "bfs" ? slow.by_breadth(id, nodes) : slow.by_probability(id, nodes))
-        << options.mode << ", seed " << seed << ", step " << step;
+    ASSERT_EQ(std::set<Path>(got.begin(), got.end()), slow.by_breadth(id, nodes))
+        << "seed " << seed << ", step " << step;
   }
   shown.drafter.trie().check();
   ASSERT_EQ(shown.drafter.trie().nodes(), std::ssize(slow.runs)) << "seed " << seed;
 }
 
-TEST(NgramDrafterTest, BfsMatchesTheReference) {
+TEST(NgramDrafterTest, MatchesTheReference) {
   for (uint64_t seed = 0; seed < 6; ++seed) compare_with_slow({}, seed);
   compare_with_slow({.branch_length = 6, .max_window = 4, .min_window = 2, .max_breadth = 6}, 6);
-}
-
-TEST(NgramDrafterTest, ProbMatchesTheReference) {
-  for (uint64_t seed = 0; seed < 6; ++seed) compare_with_slow({.mode = "prob"}, seed);
-  compare_with_slow({.branch_length = 6, .max_window = 4, .min_window = 2, .mode = "prob"}, 6);
-  compare_with_slow({.max_breadth = 2, .mode = "prob"}, 7);
 }
 
 // Counted in the sequences: how often an n-gram occurs with more than min_window known tokens from
@@ -216,28 +181,26 @@ TEST(NgramDrafterTest, EachOccurrenceIsCountedOnce) {
 }
 
 TEST(NgramDrafterTest, TreesObeyTheStrategy) {
-  for (const char* mode : {"bfs", "prob"}) {
-    ShownNgrams shown({.mode = mode});
-    RandomStream random(/*seed=*/7, {});
-    shown.texts.begin({1, 0}, {});
-    for (int step = 0; step < 1000; ++step) {
-      shown.texts.commit({1, 0}, Path{static_cast<int32_t>(random.below(5))});
-      const Strategy strategy{static_cast<int64_t>(1 + random.below(4)),
-                              static_cast<int64_t>(1 + random.below(3)),
-                              static_cast<int64_t>(1 + random.below(30))};
-      const DraftTree tree = shown.texts.draft({1, 0}, strategy);
-      ASSERT_LT(tree.size(), strategy.verify) << mode << " " << step;
-      std::map<int32_t, int64_t> children;
-      std::map<int32_t, std::set<int32_t>> parents;  // by depth
-      for (const DraftNode& node : tree.nodes()) {
-        ASSERT_LE(node.depth, strategy.depth) << mode << " " << step;
-        ASSERT_LE(++children[node.parent], strategy.width) << mode << " " << step;
-        parents[node.depth].insert(node.parent);
-        ASSERT_LE(std::ssize(parents[node.depth]), strategy.width) << mode << " " << step;
-      }
+  ShownNgrams shown;
+  RandomStream random(/*seed=*/7, {});
+  shown.texts.begin({1, 0}, {});
+  for (int step = 0; step < 1000; ++step) {
+    shown.texts.commit({1, 0}, Path{static_cast<int32_t>(random.below(5))});
+    const Strategy strategy{static_cast<int64_t>(1 + random.below(4)),
+                            static_cast<int64_t>(1 + random.below(3)),
+                            static_cast<int64_t>(1 + random.below(30))};
+    const DraftTree tree = shown.texts.draft({1, 0}, strategy);
+    ASSERT_LT(tree.size(), strategy.verify) << step;
+    std::map<int32_t, int64_t> children;
+    std::map<int32_t, std::set<int32_t>> parents;  // by depth
+    for (const DraftNode& node : tree.nodes()) {
+      ASSERT_LE(node.depth, strategy.depth) << step;
+      ASSERT_LE(++children[node.parent], strategy.width) << step;
+      parents[node.depth].insert(node.parent);
+      ASSERT_LE(std::ssize(parents[node.depth]), strategy.width) << step;
     }
-    EXPECT_TRUE(shown.texts.draft({1, 0}, kOff).empty());
   }
+  EXPECT_TRUE(shown.texts.draft({1, 0}, kOff).empty());
 }
 
 // FastRL's strategy: 12 tokens to verify; depth and width are no limit.
@@ -299,7 +262,6 @@ TEST(NgramOptionsTest, ContradictoryValuesThrow) {
                                                              {.min_window = 0},
                                                              {.max_breadth = 3, .min_breadth = 4},
                                                              {.min_breadth = 0},
-                                                             {.mode = "dfs"},
                                                              {.nodes = 10}})
     EXPECT_THROW(NgramDrafter drafter(wrong), Error);
 }
