@@ -20,6 +20,7 @@
 #include "base/files.h"
 #include "base/version.h"
 #include "bench/machine.h"
+#include "bench/ridge.h"
 #include "ops/cpu.h"
 
 namespace tlt::apps {
@@ -63,6 +64,17 @@ Finding cores(const bench::Machine& machine) {
   if (machine.cores >= all) return good("cores", text);
   return {Verdict::kNote, "cores", text,
           "the process is limited to these by taskset or the container"};
+}
+
+// A sequence has at least two token rows with speculation. Decoding them took hardly longer up to
+// twice the ridge (docs/benchmarks.md, tuners).
+Finding speculation() {
+  const bench::Ridge ridge = bench::measure_ridge(Device::cpu(/*threads=*/0));
+  return good(
+      "speculation",
+      fmt::format("pays up to about {:.0f} sequences at a time, for a model larger than the "
+                  "cache: memory {:.0f} GB/s, bfloat16 {:.2f} TFLOP/s, ridge {:.1f} rows",
+                  2 * ridge.rows(), ridge.bandwidth * 1e-9, ridge.peak * 1e-12, ridge.rows()));
 }
 
 Finding memory(const bench::Machine& machine) {
@@ -112,6 +124,7 @@ std::vector<Finding> examine() {
   if (findings.back().verdict != Verdict::kBad) {
     findings.push_back(batch_invariance(at::kFloat, "float32"));
     findings.push_back(batch_invariance(at::kBFloat16, "bfloat16"));
+    findings.push_back(speculation());
   }
   findings.push_back(cores(machine));
   findings.push_back(memory(machine));

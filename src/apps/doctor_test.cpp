@@ -12,8 +12,8 @@ using ::testing::HasSubstr;
 TEST(DoctorTest, ReportsEveryCheck) {
   const Ended ended = run_program({"doctor"});
   EXPECT_EQ(ended.exit_code, 0) << ended.out;
-  for (const char* what : {"CPU", "kernels", "bfloat16", "cores", "memory", "torch", "CUDA",
-                           "ZeroMQ", "disk", "\nOK\n"})
+  for (const char* what : {"CPU", "kernels", "bfloat16", "cores", "ridge", "memory", "torch",
+                           "CUDA", "ZeroMQ", "disk", "\nOK\n"})
     EXPECT_THAT(ended.out, HasSubstr(what));
 }
 
