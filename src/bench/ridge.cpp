@@ -14,14 +14,14 @@ namespace {
 
 // Of a large pass of training: [T, K] x [N, K].
 constexpr int64_t kRows = 1024, kColumns = 1024, kOutputs = 2048;
-constexpr int kPasses = 12;
+constexpr int kProducts = 12;
 
 double matrix_peak(const Device& device) {
   const at::Tensor x = device.zeros({kRows, kColumns}, at::kBFloat16);
   const ops::Weight weight(device, kOutputs, kColumns, at::kBFloat16);
   at::Tensor out = device.empty({kRows, kOutputs}, at::kBFloat16);
   double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
+  for (int i = 0; i < kProducts; ++i) {
     const Stopwatch watch;
     ops::linear(device, x, weight, out);
     best = std::max(best, 2.0 * kRows * kColumns * kOutputs / watch.seconds());
