@@ -104,6 +104,10 @@ def summary_of(arguments, seed, steps):
     ways = {}
     for way in arguments.ways:
         folder = folder_of(arguments, way, seed)
+        done = len(steps_of(folder))
+        if done != steps:
+            sys.exit(f"headline: {folder} has {done} steps and {steps} are asked for; give "
+                     f"--steps {done}, or --out another folder")
         ways[way] = {"steps": steps_of(folder), "rollouts_sha256": rollouts_sha256(folder),
                      "weights_sha256": weights_sha256(folder, steps)}
     return {"seed": seed, "ways": ways}

@@ -8,6 +8,7 @@
 #include "base/log.h"
 
 namespace tlt::rollout {
+
 void DraftStats::count(const drafter::VerifiedTree& tree) {
   const auto accepted = static_cast<size_t>(tree.accepted_depth());
   ++trees;

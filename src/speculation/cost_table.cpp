@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "speculation/cost_table.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
+#include <utility>
 
 #include "base/check.h"
 
@@ -29,11 +33,11 @@ CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector
   for (const auto& [batch, rows, seconds, context] : forwards) {
     TLT_CHECK_INPUT(seconds > 0 && batch > 0 && rows > 0, "a forward pass of ", rows, " rows and ",
                     batch, " sequences took ", seconds, " seconds; give positive numbers");
-    ByBatch& by_batch = more_[static_cast<double>(context)];
+    ByBatch& by_batch = added_[static_cast<double>(context)];
     by_batch[static_cast<double>(batch)].points[static_cast<double>(rows)] = seconds;
   }
-  shortest_ = std::exchange(more_.begin()->second, {});
-  for (auto& [context, by_batch] : more_)
+  shortest_ = std::exchange(added_.begin()->second, {});
+  for (auto& [context, by_batch] : added_)
     for (auto& [batch, curve] : by_batch)
       for (auto& [rows, more] : curve.points)  // a longer context never costs less: noise
         more = std::max(0.0, more - seconds(shortest_, rows, batch));
@@ -43,7 +47,7 @@ CostTable::CostTable(const std::vector<ForwardCost>& forwards, const std::vector
 }
 
 double CostTable::target_seconds(double rows, double batch, double context) const {
-  return seconds(shortest_, rows, batch) + interpolate(more_, context, [&](const ByBatch& more) {
+  return seconds(shortest_, rows, batch) + interpolate(added_, context, [&](const ByBatch& more) {
            return more.empty() ? 0 : seconds(more, rows, batch);
          });
 }

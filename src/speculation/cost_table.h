@@ -57,8 +57,8 @@ class CostTable {
   using ByBatch = std::map<double, Curve>;  // curves by rows
   static double seconds(const ByBatch& costs, double rows, double batch);
 
-  ByBatch shortest_;                // after the shortest context
-  std::map<double, ByBatch> more_;  // seconds more after a context; empty after the shortest
+  ByBatch shortest_;                 // after the shortest context
+  std::map<double, ByBatch> added_;  // seconds that a context adds; empty after the shortest
   std::vector<DraftCost> drafts_;
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "speculation/throughput_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 
@@ -127,7 +129,7 @@ double ThroughputModel::seconds(size_t arm, const Load& load) const {
          draft_seconds(arm, load.batch);
 }
 
-// Returns the largest of rates_.
+// Returns the largest of rates_ among the arms that may be chosen.
 double ThroughputModel::predict(const Load& load) {
   const double sequences = std::accumulate(load.positions.begin(), load.positions.end(), 0.0);
   ByDepth accepted = {};
