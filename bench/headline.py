@@ -10,6 +10,7 @@ Every way must give the same rollouts and the same weights, bit for bit, or this
   model_free   drafts from a suffix tree over the responses: no draft model (the paper's TLT-Base)
   static       an EAGLE draft model with one strategy for all steps
   full         EAGLE and suffix drafts, chosen for each step; the draft model learns on idle workers
+  full_early   the same, and idle workers compute gradients of finished groups
 
 An interrupted run continues with the same command. Writes OUT/summary.json and prints a table.
 """
@@ -28,15 +29,17 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SFT, RECIPE = ROOT / "recipes/headline_sft.toml", ROOT / "recipes/headline.toml"
 MODEL = pathlib.Path("runs/headline_sft/policy")  # in RECIPE
+LATE = "actor.early_gradients=false"
 WAYS = {
-    "plain": ["speculative.enable=false"],
-    "model_free": ['speculative.drafters=["suffix"]'],
-    "static": ['speculative.drafters=["eagle"]', "speculative.gate=paper",
+    "plain": ["speculative.enable=false", LATE],
+    "model_free": ['speculative.drafters=["suffix"]', LATE],
+    "static": ['speculative.drafters=["eagle"]', LATE, "speculative.gate=paper",
                "speculative.bs_threshold=100000", "speculative.eagle.tune_algorithm=BEG",
                "speculative.eagle.mab_configs=[]", "speculative.eagle.mab_bs_threshold=[1]",
                "speculative.eagle.spec_steps=3", "speculative.eagle.spec_topk=1",
                "speculative.eagle.spec_verify_tokens=4"],
-    "full": [],
+    "full": [LATE],
+    "full_early": [],
 }
 NEEDED_BYTES = 4 << 30  # checkpoints and draft buffers of all ways
 
@@ -81,8 +84,9 @@ def weights_sha256(folder, steps):
 
 def idle_of(row):
     total = row["rollout/idle_share"] * row["rollout/worker_seconds"]
-    drafter = row.get("drafter/used_seconds", 0.0)
-    return {"total": total, "drafter": drafter, "lost": max(0.0, total - drafter)}
+    idle = {"drafter": row.get("drafter/used_seconds", 0.0),
+            "gradients": row.get("rollout/early_gradient_seconds", 0.0)}
+    return {"total": total, **idle, "lost": max(0.0, total - sum(idle.values()))}
 
 
 def steps_of(folder):

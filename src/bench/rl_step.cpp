@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/rl_step.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/random.h"
 #include "bench/bench.h"
@@ -65,9 +67,11 @@ std::vector<train::TrainSample> RlStep::roll_out(uint32_t index) {
       RandomStream random(kStepSeed,
                           {.step = index, .prompt = response.prompt_id, .sample = response.sample});
       sample.advantages.assign(response.tokens.size(), static_cast<float>(random.normal()));
+      sample.group = response.prompt_id;
       sample.rollout_logprobs = std::move(response.logprobs);
     }
   }
+  std::ranges::stable_sort(samples, {}, &train::TrainSample::group);
   return samples;
 }
 

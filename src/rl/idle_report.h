@@ -1,6 +1,7 @@
 // Metrics of the idle training of an RL step, of all workers:
 //
-//   drafter/idle_seconds, used_seconds, lost_seconds   this step: idle = used + lost;
+//   drafter/idle_seconds, used_seconds,                this step: idle = used for training of the
+//     gradient_seconds, lost_seconds                   draft model + early gradients + lost;
 //                                                      worker_<i>/…: by worker
 //   drafter/gap_seconds                                a single worker's training, after its
 //                                                      rollouts

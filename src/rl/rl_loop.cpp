@@ -102,6 +102,11 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
         "prompts are plain text, so the chat template of {} is not applied; set "
         "data.chat_template=model for a chat model, or none if this is meant",
         options_.model.path);
+  const std::string obstacle = EarlyGradients::obstacle(options_);
+  if (obstacle.empty())
+    early_gradients_.emplace(options_, trainer_, reference_.get());
+  else if (options_.actor.early_gradients && context_.is_first())
+    log_info("no gradients during the rollouts: {} needs all of them first", obstacle);
   resume();
   run_.start(total_steps_);
   const std::string& folder = run_.folder().path();
@@ -162,6 +167,7 @@ void RlLoop::run_step() {
 
 std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
   rollouts_.begin_step(run_.step());
+  if (early_gradients_) early_gradients_->begin_step();
   StepGroups groups(filter_ ? &*filter_ : nullptr, options_.data.train_batch_size,
                     options_.rollout.n);
   while (!groups.is_full()) {
@@ -183,15 +189,8 @@ std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
 
 std::vector<train::TrainSample> RlLoop::make_samples(const StepGroups& groups, StepReport& report) {
   std::vector<train::TrainSample> samples;
-  for (const run::Rollout& rollout : groups.rollouts()) {
-    const std::vector<int32_t>& prompt = groups.prompts()[rollout.prompt].tokens;
-    const rollout::Response& response = rollout.response;
-    train::TrainSample& sample = samples.emplace_back();
-    sample.tokens = prompt;
-    sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());
-    sample.response_begin = static_cast<int32_t>(prompt.size());
-    sample.rollout_logprobs = response.logprobs;
-  }
+  for (const run::Rollout& rollout : groups.rollouts())
+    samples.push_back(make_sample(groups.prompts()[rollout.prompt].tokens, rollout));
   if (reference_) add_reference(samples);
   report.end_phase("ref");
   return samples;
@@ -256,14 +255,15 @@ std::vector<data::Prompt> RlLoop::next_prompts() {
   return prompts;
 }
 
-SamplingPlan RlLoop::training_plan(int64_t gen_batch) const {
+SamplingPlan RlLoop::training_plan(int64_t gen_batch) {
   rollout::SamplingOptions sampling = options_.rollout.sampling;
   sampling.max_new_tokens = options_.data.max_response_length;
   return {.sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
           .samples = options_.rollout.n,
           .rl_step = static_cast<uint32_t>(gen_batch),
           .seed = static_cast<uint64_t>(options_.trainer.seed),
-          .name = {run::kRolloutLane, fmt::format("step {}", run_.step() + 1)}};
+          .name = {run::kRolloutLane, fmt::format("step {}", run_.step() + 1)},
+          .early_gradients = early_gradients_ ? &*early_gradients_ : nullptr};
 }
 
 SamplingPlan RlLoop::validation_plan() const {

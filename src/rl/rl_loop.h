@@ -23,6 +23,7 @@
 #include "base/timeline.h"
 #include "cluster/launch.h"
 #include "data/sampler.h"
+#include "rl/early_gradients.h"
 #include "rl/group_filter.h"
 #include "rl/replay.h"
 #include "rl/rollout_worker.h"
@@ -59,7 +60,7 @@ class RlLoop {
 
   std::vector<data::Prompt> next_prompts();
   void check_generation_limit(const StepGroups& groups) const;
-  SamplingPlan training_plan(int64_t gen_batch) const;
+  SamplingPlan training_plan(int64_t gen_batch);
   SamplingPlan validation_plan() const;
 
   // Alarm and summary of the run: rl_loop_report.cpp.
@@ -78,6 +79,7 @@ class RlLoop {
   std::unique_ptr<model::PolicyModel> reference_;  // only with KL in loss or reward
   RolloutWorker rollouts_;
   train::Trainer trainer_;
+  std::optional<EarlyGradients> early_gradients_;  // none where an option rules them out
   const run::PolicyFiles policy_files_;
   run::Run run_;  // after all members whose construction can fail
   std::unique_ptr<Timeline> timeline_;

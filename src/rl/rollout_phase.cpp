@@ -52,6 +52,9 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   mine_.clear();
   index_of_.clear();
   source_of_.clear();
+  attached_ = 0;
+  training_seconds_ = 0;
+  scored_.clear();
   reported_sequences_ = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const bool is_new = index_of_.emplace(prompts[i].id, static_cast<uint32_t>(i)).second;
@@ -80,7 +83,7 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
     if (worked) {
       times_.decode_seconds += watch.seconds();
     } else if (!groups_.step_done()) {
-      be_idle();
+      be_idle(prompts, plan);
       times_.idle_seconds += watch.seconds();
     }
   }
@@ -89,7 +92,7 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
   TLT_CHECK(lost.empty(), "worker ", lost.front(),
             " was lost during the rollouts; the run stops here. Start it again with the "
             "same command: it resumes from the last checkpoint, with any number of workers");
-  attach_scores(plan.name.span);
+  attach_scores(prompts, plan);
   return exchange(prompts.size() * static_cast<size_t>(plan.samples));
 }
 
@@ -208,34 +211,69 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
   }
 }
 
-void RolloutPhase::be_idle() {
-  bool worked = false;
-  while (idle_trainer_ && groups_.may_train() && idle_trainer_->try_slice()) worked = true;
-  if (!worked) return groups_.wait_for_news(kIdleWaitSeconds);
-  idle_trainer_->pause();
-  if (!groups_.may_train())
-    times_.preemption_seconds.push_back(steady_clock().seconds() - groups_.training_ended_at());
+// Training of the draft model and early gradients get equal time while there is work for both.
+void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  attach(rewards_.poll(), prompts, plan);
+  if (times_.gradient_seconds < training_seconds_ && try_early_gradients(plan)) return;
+  if (try_training(plan) || try_early_gradients(plan)) return;
+  groups_.wait_for_news(kIdleWaitSeconds);
 }
 
-void RolloutPhase::attach_scores(const std::string& name) {
-  const TimelineSpan span(timeline_, run::kRewardLane, name);
+bool RolloutPhase::try_training(const SamplingPlan& plan) {
   const Stopwatch watch;
-  size_t attached = 0;
-  const auto attach = [&](const std::vector<reward::ScoredSample>& samples) {
-    for (const reward::ScoredSample& sample : samples) {
-      run::Rollout& rollout = mine_.at(sample.id);
-      rollout.score = sample.result.score;
-      rollout.extras = sample.result.extras;
-      if (sample.status != reward::RewardStatus::kScored)
-        rollout.fault = sample.error.empty() ? "its reward failed" : sample.error;
-    }
-    attached += samples.size();
+  const auto must_share = [&] {
+    return plan.early_gradients && plan.early_gradients->has_work() &&
+           training_seconds_ + watch.seconds() > times_.gradient_seconds;
   };
-  attach(rewards_.poll());
-  while (attached < mine_.size() && idle_trainer_ && idle_trainer_->try_slice())
-    attach(rewards_.poll());
+  bool worked = false;
+  while (idle_trainer_ && groups_.may_train() && !(worked && must_share()) &&
+         idle_trainer_->try_slice())
+    worked = true;
+  if (!worked) return false;
+  idle_trainer_->pause();
+  training_seconds_ += watch.seconds();
+  if (!groups_.may_train())
+    times_.preemption_seconds.push_back(steady_clock().seconds() - groups_.training_ended_at());
+  return true;
+}
+
+bool RolloutPhase::try_early_gradients(const SamplingPlan& plan) {
+  const double start = steady_clock().seconds();
+  if (!plan.early_gradients || !plan.early_gradients->try_pack()) return false;
+  const double end = steady_clock().seconds();
+  times_.gradient_seconds += end - start;
+  if (timeline_) timeline_->span(run::kGradientLane, plan.name.span, start, end);
+  return true;
+}
+
+void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
+                          std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  for (const reward::ScoredSample& sample : samples) {
+    run::Rollout& rollout = mine_.at(sample.id);
+    rollout.score = sample.result.score;
+    rollout.extras = sample.result.extras;
+    if (sample.status != reward::RewardStatus::kScored)
+      rollout.fault = sample.error.empty() ? "its reward failed" : sample.error;
+    ++attached_;
+    std::vector<size_t>& group = scored_[rollout.prompt];
+    group.push_back(sample.id);
+    if (!plan.early_gradients || std::ssize(group) < plan.samples) continue;
+    std::ranges::sort(group, {}, [&](size_t i) { return mine_[i].response.sample; });
+    std::vector<run::Rollout> rollouts;
+    for (const size_t i : group) rollouts.push_back(mine_[i]);
+    plan.early_gradients->add(prompts[rollout.prompt].tokens, rollouts);
+  }
+}
+
+void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  const TimelineSpan span(timeline_, run::kRewardLane, plan.name.span);
+  const Stopwatch watch;
+  attach(rewards_.poll(), prompts, plan);
+  while (attached_ < mine_.size() &&
+         (try_early_gradients(plan) || (idle_trainer_ && idle_trainer_->try_slice())))
+    attach(rewards_.poll(), prompts, plan);
   if (idle_trainer_) idle_trainer_->pause();
-  attach(rewards_.wait_all());
+  attach(rewards_.wait_all(), prompts, plan);
   times_.reward_seconds = watch.seconds();
 }
 

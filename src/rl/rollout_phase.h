@@ -24,6 +24,7 @@
 #include "data/dataset.h"
 #include "drafter_training/idle_trainer.h"
 #include "reward/reward_pool.h"
+#include "rl/early_gradients.h"
 #include "rl/step_progress.h"
 #include "rollout/engine.h"
 #include "run/rollout.h"
@@ -37,7 +38,8 @@ struct SamplingPlan {
   int64_t samples = 1;
   uint32_t rl_step = 0;
   uint64_t seed = 0;
-  PhaseName name = {};  // in the timeline and on the terminal
+  PhaseName name = {};                        // in the timeline and on the terminal
+  EarlyGradients* early_gradients = nullptr;  // null: none are computed
 };
 
 // This worker's time in the phase.
@@ -45,6 +47,7 @@ struct PhaseTimes {
   double decode_seconds = 0;               // engine steps
   double idle_seconds = 0;                 // the engine is empty while other workers decode
   double reward_seconds = 0;               // waiting for rewards after the last token
+  double gradient_seconds = 0;             // early gradients, in idle_seconds or reward_seconds
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
@@ -52,7 +55,8 @@ struct PhaseTimes {
   PhaseTimes& operator+=(const PhaseTimes& more);
   // The counters that are summed over the workers.
   void visit(auto&& v) {
-    v(decode_seconds), v(idle_seconds), v(reward_seconds), v(groups), v(moved_sequences);
+    v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds), v(groups),
+        v(moved_sequences);
   }
 };
 
@@ -78,8 +82,12 @@ class RolloutPhase {
   void migrate_unfinished();
   void report_load();
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
-  void be_idle();
-  void attach_scores(const std::string& name);
+  void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  bool try_training(const SamplingPlan& plan);
+  bool try_early_gradients(const SamplingPlan& plan);
+  void attach(const std::vector<reward::ScoredSample>& samples,
+              std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  void attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
   std::vector<run::Rollout> exchange(size_t expected);
@@ -98,6 +106,9 @@ class RolloutPhase {
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   std::vector<run::Rollout> mine_;
+  double training_seconds_ = 0;                     // of the draft model, while idle
+  size_t attached_ = 0;                             // rollouts with a score
+  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt
   // State at the last report_load().
   int64_t reported_sequences_ = 0;
   int64_t steps_since_report_ = 0;

@@ -103,6 +103,7 @@ void RolloutWorker::report_step(Metrics& metrics) {
   const double gen_seconds = metrics.at("timing_s/gen");
   metrics.set("timing_s/reward", all.reward_seconds / workers);
   metrics.set("rollout/idle_seconds", all.idle_seconds);
+  metrics.set("rollout/early_gradient_seconds", all.gradient_seconds);
   metrics.set("rollout/moved_sequences", static_cast<double>(all.moved_sequences));
   metrics.set("rollout/worker_seconds", workers * gen_seconds);
   // Idle: the engine is empty while others decode, or the worker waits for rewards.

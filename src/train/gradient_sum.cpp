@@ -75,23 +75,23 @@ void GradientSum::reduce(cluster::Comm& comm) {
   }
 }
 
-void GradientSum::read(model::Gradients& gradients) const {
+void GradientSum::read(model::Gradients& gradients, double scale) const {
   TLT_CHECK(gradients.tensors.size() == units_.size());
-  for (size_t i = 0; i < units_.size(); ++i) read(gradients, i, 0, units_[i].numel());
+  for (size_t i = 0; i < units_.size(); ++i) read(gradients, i, 0, units_[i].numel(), scale);
 }
 
 void GradientSum::clear(size_t parameter, int64_t first, int64_t last) {
   units_[parameter].view(-1).narrow(0, first, last - first).zero_();
 }
 
-void GradientSum::read(model::Gradients& gradients, size_t parameter, int64_t first,
-                       int64_t last) const {
+void GradientSum::read(model::Gradients& gradients, size_t parameter, int64_t first, int64_t last,
+                       double scale) const {
   at::Tensor values = at::empty({last - first}, at::kFloat);
   const int64_t* from = units_[parameter].data_ptr<int64_t>() + first;
   float* to = values.data_ptr<float>();
   for_chunks(device_, values.numel(), [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k)
-      to[k] = static_cast<float>(static_cast<double>(from[k]) * kUnit);
+      to[k] = static_cast<float>(static_cast<double>(from[k]) * (kUnit * scale));
   });
   gradients.tensors[parameter].view(-1).narrow(0, first, last - first).copy_(values);
 }

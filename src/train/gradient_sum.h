@@ -37,12 +37,13 @@ class GradientSum {
   void add(model::Gradients& gradients);
   // Sums over all workers; all of them get the result.
   void reduce(cluster::Comm& comm);
-  // Writes the sum, rounded to float32.
-  void read(model::Gradients& gradients) const;
+  // Writes the sum times `scale`, rounded once to float32.
+  void read(model::Gradients& gradients, double scale = 1) const;
 
   // The same for elements first … last-1 of one parameter.
   void clear(size_t parameter, int64_t first, int64_t last);
-  void read(model::Gradients& gradients, size_t parameter, int64_t first, int64_t last) const;
+  void read(model::Gradients& gradients, size_t parameter, int64_t first, int64_t last,
+            double scale = 1) const;
 
  private:
   const std::vector<model::Parameter>& parameters_;

@@ -57,7 +57,7 @@ TEST(HeadLossTest, GradientsMatchPyTorchAutograd) {
       const std::string batch = setting.at("batch"),
                         what = name + " " + setting.at("name").get<std::string>();
       const auto samples = golden_samples(golden, batch);
-      PolicyLoss loss(golden_options(setting), samples);
+      PolicyLoss loss(golden_options(setting), {golden_options(setting), samples});
       const Gradient gradient = gradient_of(
           *model, samples, loss, golden.at("batches").at(batch).at("temperature"), false);
       size_t compared = 0;
@@ -92,7 +92,7 @@ TEST(HeadLossTest, LogprobsMatchTransformersAtEachTemperature) {
     const auto model = golden_model(name);
     for (const char* batch : {"t10", "t07"}) {
       const auto samples = golden_samples(golden, batch);
-      PolicyLoss loss({}, samples);
+      PolicyLoss loss({}, {{}, samples});
       const auto got = gradient_of(*model, samples, loss,
                                    golden.at("batches").at(batch).at("temperature"), false)
                            .logprobs;
@@ -108,7 +108,7 @@ TEST(HeadLossTest, ChunksChangeGradientsOnlyByRounding) {
   const auto golden = read_golden("qwen3_tied_head32");
   const auto model = golden_model("qwen3_tied_head32");
   const auto samples = golden_samples(golden, "t10");  // 95 rows
-  PolicyLoss whole_loss({}, samples), chunked_loss({}, samples);
+  PolicyLoss whole_loss({}, {{}, samples}), chunked_loss({}, {{}, samples});
   const Gradient whole = gradient_of(*model, samples, whole_loss, 1.0, false);
   const Gradient chunked = gradient_of(*model, samples, chunked_loss, 1.0, false,
                                        /*logits_bytes=*/1);  // 16 rows at a time
@@ -116,14 +116,14 @@ TEST(HeadLossTest, ChunksChangeGradientsOnlyByRounding) {
   for (size_t p = 0; p < whole.tensors.size(); ++p)
     EXPECT_LE(largest(chunked.tensors[p] - whole.tensors[p]), 1e-5 * largest(whole.tensors[p]))
         << p;
-  EXPECT_EQ(chunked_loss.sums(), whole_loss.sums());
+  EXPECT_EQ(chunked_loss.take_sums(), whole_loss.take_sums());
 }
 
 TEST(HeadLossTest, RecomputingActivationsGivesTheSameBits) {
   for (const std::string& name : kGoldenModels) {
     const auto model = golden_model(name);
     const auto samples = golden_samples(read_golden(name), "t10");
-    PolicyLoss kept_loss({}, samples), again_loss({}, samples);
+    PolicyLoss kept_loss({}, {{}, samples}), again_loss({}, {{}, samples});
     const Gradient kept = gradient_of(*model, samples, kept_loss, 1.0, false);
     const Gradient again = gradient_of(*model, samples, again_loss, 1.0, true);
     EXPECT_EQ(again.logprobs, kept.logprobs);

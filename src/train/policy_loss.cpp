@@ -75,8 +75,22 @@ void LossOptions::check() const {
                   "; use a number from 0");
 }
 
-PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> batch)
-    : options_(options) {
+Denominators::Denominators(const LossOptions& options, std::span<const TrainSample> batch) {
+  for (const TrainSample& sample : batch) {
+    const double weight = check_and_weigh(sample);
+    tokens += weight;
+    sequences += weight > 0;
+    const auto size = static_cast<size_t>(sample.response_size());
+    TLT_CHECK(sample.rollout_logprobs.size() == size && sample.advantages.size() == size, "sample ",
+              sample.id);
+    TLT_CHECK(!options.use_kl_loss || sample.reference_logprobs.size() == size, "sample ",
+              sample.id, " has no reference");
+  }
+  TLT_CHECK(tokens > 0, "a mini-batch of ", batch.size(), " samples without a token that counts");
+}
+
+PolicyLoss::PolicyLoss(const LossOptions& options, const Denominators& denominators)
+    : options_(options), denominators_(denominators) {
   options.check();
   const std::string &mode = options.loss_agg_mode, &loss = options.policy_loss.loss_mode;
   mode_ = options.rollout_correction.is_reinforce() ? Mode::kReinforce
@@ -90,18 +104,15 @@ PolicyLoss::PolicyLoss(const LossOptions& options, std::span<const TrainSample> 
                                                  : Aggregation::kScaledSum;
   is_of_sequence_ = options.rollout_correction.rollout_is == "sequence";
   if (options.use_kl_loss) kl_type_ = parse_kl_type(options.kl_loss_type, "actor.kl_loss_type");
-  for (const TrainSample& sample : batch) {
-    const double weight = check_and_weigh(sample);
-    total_weight_ += weight;
-    sequences_ += weight > 0;
-    const auto tokens = static_cast<size_t>(sample.response_size());
-    TLT_CHECK(sample.rollout_logprobs.size() == tokens && sample.advantages.size() == tokens,
-              "sample ", sample.id);
-    TLT_CHECK(!kl_type_ || sample.reference_logprobs.size() == tokens, "sample ", sample.id,
-              " has no reference");
-  }
-  TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(),
-            " samples without a token that counts");
+}
+
+void PolicyLoss::complete(std::span<const TrainSample> batch) {
+  const Denominators denominators(options_, batch);
+  token_scale_ = denominators_.tokens / denominators.tokens;
+  gradient_scale_ = aggregation_ == Aggregation::kTokenMean ? token_scale_
+                    : aggregation_ == Aggregation::kScaledSum
+                        ? 1
+                        : denominators_.sequences / denominators.sequences;
 }
 
 bool PolicyLoss::learns_from(const TrainSample& sample) const {
@@ -113,9 +124,9 @@ bool PolicyLoss::learns_from(const TrainSample& sample) const {
 double PolicyLoss::token_weight(const TrainSample& sample) const {
   switch (aggregation_) {
     case Aggregation::kTokenMean:
-      return 1 / total_weight_;
+      return 1 / denominators_.tokens;
     case Aggregation::kTokenSum:
-      return 1 / sequences_;
+      return 1 / denominators_.sequences;
     case Aggregation::kScaledSum:
       return 1 / options_.loss_scale_factor;
     case Aggregation::kSequenceMean:
@@ -123,7 +134,7 @@ double PolicyLoss::token_weight(const TrainSample& sample) const {
   }
   double weight = 0;
   for (int64_t i = 0; i < sample.response_size(); ++i) weight += sample.weight(i);
-  return weight > 0 ? 1 / (sequences_ * weight) : 0;
+  return weight > 0 ? 1 / (denominators_.sequences * weight) : 0;
 }
 
 void PolicyLoss::preview(const TrainSample& sample, int64_t first,
@@ -233,7 +244,7 @@ void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) 
     const Term pg = policy_term(sample, {.logprob = logprobs[i],
                                          .rollout = sample.rollout_logprobs[at],
                                          .advantage = sample.advantages[at],
-                                         .mean_weight = weight / total_weight_});
+                                         .mean_weight = weight / denominators_.tokens});
     KlEstimate kl;
     if (kl_type_) kl = estimate_kl(*kl_type_, logprobs[i], sample.reference_logprobs[at]);
     sums_.pg_loss += share * pg.value;
@@ -244,31 +255,35 @@ void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) 
   }
 }
 
-std::vector<double> PolicyLoss::sums() const {
-  return {sums_.pg_loss, sums_.kl_loss, sums_.entropy,   sums_.clipped, sums_.clipped_lower,
-          sums_.ppo_kl,  sums_.weight,  sums_.truncated, sums_.bounded, sums_.bounded_square};
+std::vector<double> PolicyLoss::take_sums() {
+  const Sums sums = std::exchange(sums_, {});
+  return {sums.pg_loss, sums.kl_loss, sums.entropy,   sums.clipped, sums.clipped_lower,
+          sums.ppo_kl,  sums.weight,  sums.truncated, sums.bounded, sums.bounded_square};
 }
 
 std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
     std::span<const double> sums) const {
   TLT_CHECK(sums.size() == 10);
-  const double pg = sums[0], kl = sums[1], entropy = sums[2];
+  const double pg = gradient_scale_ * sums[0], kl = gradient_scale_ * sums[1],
+               entropy = gradient_scale_ * sums[2];
   const double loss = pg - options_.entropy_coeff * entropy +
                       (options_.use_kl_loss ? options_.kl_loss_coef * kl : 0);
-  std::vector<std::pair<std::string, double>> metrics = {{"actor/loss", loss},
-                                                         {"actor/pg_loss", pg},
-                                                         {"actor/entropy", entropy},
-                                                         {"actor/pg_clipfrac", sums[3]},
-                                                         {"actor/pg_clipfrac_lower", sums[4]},
-                                                         {"actor/ppo_kl", sums[5]}};
+  std::vector<std::pair<std::string, double>> metrics = {
+      {"actor/loss", loss},
+      {"actor/pg_loss", pg},
+      {"actor/entropy", entropy},
+      {"actor/pg_clipfrac", token_scale_ * sums[3]},
+      {"actor/pg_clipfrac_lower", token_scale_ * sums[4]},
+      {"actor/ppo_kl", token_scale_ * sums[5]}};
   if (options_.use_kl_loss) {
     metrics.emplace_back("actor/kl_loss", kl);
     metrics.emplace_back("actor/kl_coef", options_.kl_loss_coef);
   }
   if (options_.rollout_correction.has_weights()) {
-    metrics.emplace_back("rollout_corr/rollout_is_mean", sums[6]);
-    metrics.emplace_back("rollout_corr/rollout_is_ratio_fraction_high", sums[7]);
-    metrics.emplace_back("rollout_corr/rollout_is_eff_sample_size", sums[8] * sums[8] / sums[9]);
+    metrics.emplace_back("rollout_corr/rollout_is_mean", token_scale_ * sums[6]);
+    metrics.emplace_back("rollout_corr/rollout_is_ratio_fraction_high", token_scale_ * sums[7]);
+    metrics.emplace_back("rollout_corr/rollout_is_eff_sample_size",
+                         token_scale_ * sums[8] * sums[8] / sums[9]);
   }
   return metrics;
 }

@@ -23,6 +23,7 @@
 
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "train/kl.h"
 #include "train/loss_options.h"
@@ -30,11 +31,21 @@
 
 namespace tlt::train {
 
+// What the means of a mini-batch are divided by.
+struct Denominators {
+  double tokens = 0;     // weight of all response tokens
+  double sequences = 0;  // responses with a token that counts
+
+  // Of the whole mini-batch. Throws Error if a sample's lists do not have one value per response
+  // token, or no token counts.
+  Denominators(const LossOptions& options, std::span<const TrainSample> batch);
+  Denominators(double tokens, double sequences) : tokens(tokens), sequences(sequences) {}
+};
+
 class PolicyLoss final : public TokenLoss {
  public:
-  // `batch`: the samples of the whole mini-batch. Throws Error if a sample's lists do not have one
-  // value per response token.
-  PolicyLoss(const LossOptions& options, std::span<const TrainSample> batch);
+  // `denominators`: those of the mini-batch, or any until complete() is called.
+  PolicyLoss(const LossOptions& options, const Denominators& denominators);
 
   // Without KL and entropy terms a sample whose advantages are all 0 has no gradient: a group with
   // equal scores.
@@ -44,7 +55,9 @@ class PolicyLoss final : public TokenLoss {
   }
   void preview(const TrainSample& sample, int64_t first, std::span<const float> logprobs) override;
   void add(const ResponseTokens& tokens, const TokenDerivatives& out) override;
-  std::vector<double> sums() const override;
+  void complete(std::span<const TrainSample> batch) override;
+  double gradient_scale() const override { return gradient_scale_; }
+  std::vector<double> take_sums() override;
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 
   // The factor of a token of weight 1 of this sample in the loss.
@@ -57,8 +70,7 @@ class PolicyLoss final : public TokenLoss {
     double value = 0;
     double slope = 0;  // derivative by the logprob
   };
-  // Divided by the denominators of the whole mini-batch already: the sums of all packs and workers
-  // are just added.
+  // Divided by the denominators already: the sums of all packs and workers are just added.
   struct Sums {
     double pg_loss = 0, kl_loss = 0, entropy = 0, clipped = 0, clipped_lower = 0, ppo_kl = 0;
     // Importance weights: mean, share above the threshold, and the mean and mean square of those
@@ -87,8 +99,8 @@ class PolicyLoss final : public TokenLoss {
     double difference = 0, weight = 0;
   };
   std::unordered_map<const TrainSample*, Sequence> sequence_of_;
-  double total_weight_ = 0;  // of all tokens
-  double sequences_ = 0;     // sequences with a token that counts
+  const Denominators denominators_;
+  double gradient_scale_ = 1, token_scale_ = 1;  // of derivatives and of means over tokens
   Sums sums_;
 };
 
@@ -99,7 +111,9 @@ class SupervisedLoss final : public TokenLoss {
 
   bool learns_from(const TrainSample&) const override { return true; }
   void add(const ResponseTokens& tokens, const TokenDerivatives& out) override;
-  std::vector<double> sums() const override { return {loss_, probability_}; }
+  std::vector<double> take_sums() override {
+    return {std::exchange(loss_, 0), std::exchange(probability_, 0)};
+  }
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 
  private:

@@ -105,7 +105,7 @@ Result run(TokenLoss& loss, const Minibatch& batch, size_t piece = 1000) {
           {std::span(d_logprob).subspan(at, n), std::span(d_entropy).subspan(at, n)});
     }
   }
-  for (const auto& [name, value] : loss.metrics(loss.sums())) result.metrics[name] = value;
+  for (const auto& [name, value] : loss.metrics(loss.take_sums())) result.metrics[name] = value;
   return result;
 }
 
@@ -130,7 +130,7 @@ TEST(PolicyLossTest, LossMatchesTheSimpleOneInEveryMode) {
   for (const LossOptions& options : all_options())
     for (const bool weighted : {false, true}) {
       const Minibatch batch = random_minibatch(3, weighted);
-      PolicyLoss loss(options, batch.samples);
+      PolicyLoss loss(options, {options, batch.samples});
       const double want = plain_loss(options, batch);
       EXPECT_NEAR(run(loss, batch).metrics.at("actor/loss"), want, 1e-6 * std::abs(want))
           << options.loss_agg_mode << " " << options.kl_loss_type;
@@ -142,7 +142,7 @@ TEST(PolicyLossTest, SlopesMatchDifferenceQuotients) {
   for (const LossOptions& options : all_options())
     for (uint64_t seed = 1; seed < 4; ++seed) {
       Minibatch batch = random_minibatch(seed, seed == 2);
-      PolicyLoss loss(options, batch.samples);
+      PolicyLoss loss(options, {options, batch.samples});
       const Result result = run(loss, batch);
       for (size_t i = 0; i < batch.samples.size(); ++i)
         for (size_t t = 0; t < batch.logprobs[i].size(); ++t) {
@@ -169,32 +169,52 @@ TEST(PolicyLossTest, SlopesMatchDifferenceQuotients) {
 TEST(PolicyLossTest, PiecesAndPartsOnSeveralWorkersAddUp) {
   for (const LossOptions& options : all_options()) {
     const Minibatch batch = random_minibatch(5, true);
-    PolicyLoss whole(options, batch.samples), pieces(options, batch.samples);
+    PolicyLoss whole(options, {options, batch.samples}), pieces(options, {options, batch.samples});
     const Result want = run(whole, batch), got = run(pieces, batch, 2);
     EXPECT_EQ(got.d_logprobs, want.d_logprobs);
     EXPECT_EQ(got.metrics, want.metrics);
 
     // Two workers: each adds some of the samples, under the denominators of all.
-    std::vector<double> sums(whole.sums().size());
+    std::vector<double> sums(10);
     for (const size_t worker : {0, 1}) {
-      PolicyLoss part(options, batch.samples);
+      PolicyLoss part(options, {options, batch.samples});
       std::vector<float> unused(100);
       for (size_t i = worker; i < batch.samples.size(); i += 2)
         part.add({batch.samples[i], 0, batch.logprobs[i], batch.entropies[i]}, {unused, unused});
-      for (size_t k = 0; k < sums.size(); ++k) sums[k] += part.sums()[k];
+      const std::vector<double> mine = part.take_sums();
+      ASSERT_EQ(mine.size(), sums.size());
+      for (size_t k = 0; k < sums.size(); ++k) sums[k] += mine[k];
     }
     for (const auto& [name, value] : whole.metrics(sums))
       EXPECT_NEAR(value, want.metrics.at(name), 1e-12) << name;
   }
 }
 
+// As for gradients that are computed before the whole batch is known.
+TEST(PolicyLossTest, DenominatorsMayBeKnownLater) {
+  for (const LossOptions& options : all_options()) {
+    const Minibatch batch = random_minibatch(9, true);
+    PolicyLoss known(options, {options, batch.samples});
+    const Result want = run(known, batch);
+    PolicyLoss later(options, {/*tokens=*/1024, /*sequences=*/1});
+    later.complete(batch.samples);
+    const Result got = run(later, batch);
+    for (const auto& [name, value] : want.metrics)
+      EXPECT_NEAR(got.metrics.at(name), value, 1e-12 * std::abs(value)) << name;
+    for (size_t i = 0; i < want.d_logprobs.size(); ++i)
+      for (size_t t = 0; t < want.d_logprobs[i].size(); ++t)
+        EXPECT_NEAR(got.d_logprobs[i][t] * later.gradient_scale(), want.d_logprobs[i][t],
+                    1e-6 * std::abs(want.d_logprobs[i][t]));
+  }
+}
+
 TEST(PolicyLossTest, TokenOfWeightZeroHasNoEffect) {
   Minibatch batch = random_minibatch(7, true);
   batch.samples[1].weights[0] = 0;
-  PolicyLoss before({}, batch.samples);
+  PolicyLoss before({}, {{}, batch.samples});
   const Result want = run(before, batch);
   batch.logprobs[1][0] = batch.entropies[1][0] = NAN;
-  PolicyLoss after({}, batch.samples);
+  PolicyLoss after({}, {{}, batch.samples});
   const Result got = run(after, batch);
   EXPECT_EQ(got.metrics, want.metrics);
   EXPECT_EQ(got.d_logprobs, want.d_logprobs);
@@ -204,7 +224,7 @@ TEST(PolicyLossTest, OnPolicyTheRatioIsOneAndNothingIsClipped) {
   Minibatch batch = random_minibatch(8, false);
   for (size_t i = 0; i < batch.samples.size(); ++i)
     batch.samples[i].rollout_logprobs = batch.logprobs[i];
-  PolicyLoss loss({}, batch.samples);
+  PolicyLoss loss({}, {{}, batch.samples});
   const Result result = run(loss, batch);
   EXPECT_EQ(result.metrics.at("actor/pg_clipfrac"), 0);
   EXPECT_EQ(result.metrics.at("actor/pg_clipfrac_lower"), 0);
@@ -288,7 +308,7 @@ TEST(PolicyLossTest, TruncatedWeightsMatchTheSimpleOnes) {
         Minibatch batch = random_minibatch(seed, seed == 2);
         const LossOptions o = truncated(rollout_is, aggregation);
         const auto weights = plain_weights(o.rollout_correction, batch);
-        PolicyLoss loss(o, batch.samples);
+        PolicyLoss loss(o, {o, batch.samples});
         const Result result = run_with_preview(loss, batch);
         const double want = plain_reinforce(o, batch, weights);
         EXPECT_NEAR(result.metrics.at("actor/pg_loss"), want, 1e-9 + 1e-6 * std::abs(want))
@@ -319,7 +339,9 @@ TEST(PolicyLossTest, ImportanceWeightsOnPolicyAreExactlyOne) {
   LossOptions gpg;
   gpg.policy_loss.loss_mode = "gpg";
   for (const char* rollout_is : {"token", "sequence"}) {
-    PolicyLoss loss(truncated(rollout_is, "token-mean"), batch.samples), plain(gpg, batch.samples);
+    PolicyLoss loss(truncated(rollout_is, "token-mean"),
+                    {truncated(rollout_is, "token-mean"), batch.samples}),
+        plain(gpg, {gpg, batch.samples});
     const Result result = run_with_preview(loss, batch);
     EXPECT_EQ(result.d_logprobs, run(plain, batch).d_logprobs);
     EXPECT_NEAR(result.metrics.at("rollout_corr/rollout_is_mean"), 1, 1e-12);
@@ -331,7 +353,7 @@ TEST(PolicyLossTest, ImportanceWeightsOnPolicyAreExactlyOne) {
 TEST(PolicyLossTest, MetricsOfWeightsCoverAllTokens) {
   const Minibatch batch = random_minibatch(3, false);
   const LossOptions o = truncated("token", "seq-mean-token-mean");
-  PolicyLoss loss(o, batch.samples);
+  PolicyLoss loss(o, {o, batch.samples});
   const Result result = run_with_preview(loss, batch);
   double count = 0, sum = 0, high = 0, bounded = 0, squares = 0;
   for (const auto& weights : plain_weights(o.rollout_correction, batch))
@@ -357,7 +379,7 @@ TEST(PolicyLossTest, ClippedLossStaysWithoutBypassMode) {
     LossOptions o = truncated("token", "token-mean");
     o.rollout_correction.bypass_mode = bypass;
     o.rollout_correction.loss_type = type;
-    PolicyLoss loss(o, batch.samples), plain({}, batch.samples);
+    PolicyLoss loss(o, {o, batch.samples}), plain({}, {{}, batch.samples});
     const Result result = run(loss, batch), want = run(plain, batch);
     EXPECT_EQ(result.d_logprobs, want.d_logprobs);
     EXPECT_EQ(result.metrics, want.metrics);
@@ -390,9 +412,9 @@ TEST(PolicyLossTest, ListsOfAnotherLengthAreErrors) {
     Minibatch batch = random_minibatch(1, true);
     LossOptions options;
     options.use_kl_loss = true;
-    PolicyLoss accepted(options, batch.samples);
+    PolicyLoss accepted(options, {options, batch.samples});
     change(batch.samples);
-    EXPECT_THROW(PolicyLoss(options, batch.samples), Error);
+    EXPECT_THROW(Denominators(options, batch.samples), Error);
   };
   refuses([](auto& s) { s[0].advantages.pop_back(); });
   refuses([](auto& s) { s[1].rollout_logprobs.clear(); });

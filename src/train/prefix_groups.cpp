@@ -53,12 +53,15 @@ std::vector<PrefixGroup> plan_prefix_groups(std::span<const TrainSample> samples
                                             std::span<const int64_t> members,
                                             int64_t token_budget) {
   std::vector<PrefixGroup> groups = prefix_groups_up_to(samples, members, token_budget);
-  int64_t tokens = 0, largest = 0;
+  int64_t tokens = 0, largest = 0, longest_prefix = 0;
   for (const PrefixGroup& group : groups) {
     tokens += group.tokens;
+    longest_prefix = std::max(longest_prefix, group.prefix);
     largest = std::max(largest, group.tokens);
   }
-  const int64_t share = std::max((tokens + kShares - 1) / kShares, kSmallPack);
+  // A shared prefix, which every part computes, is at most an eighth of it.
+  const int64_t share =
+      std::max({(tokens + kShares - 1) / kShares, kSmallPack, kShares * longest_prefix});
   if (largest <= share) return groups;
   return prefix_groups_up_to(samples, members, std::min(token_budget, share));
 }

@@ -1,8 +1,8 @@
 // TokenLoss: a loss that is a sum over response tokens, given as its derivatives by each token's
 // logprob and entropy.
 //
-// The denominators are those of the whole mini-batch, so the loss does not depend on how it is
-// split into packs or over workers.
+// The denominators are those of the whole mini-batch, or stand for them until these are known
+// (gradient_scale()), so the loss does not depend on how it is split into packs or over workers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -46,12 +46,17 @@ class TokenLoss {
   virtual void preview(const TrainSample&, int64_t /*first*/, std::span<const float> /*logprobs*/) {
   }
 
-  // Computes the derivatives of these tokens. Adds to the sums.
+  // Computes the derivatives of these tokens, and adds to the sums.
   virtual void add(const ResponseTokens& tokens, const TokenDerivatives& out) = 0;
 
-  // The sums so far. Add them over all workers, then call metrics().
-  virtual std::vector<double> sums() const = 0;
-  // (name, value) with verl's names ("actor/pg_loss" …), from the sums of all workers.
+  // The mini-batch is complete: its denominators are known.
+  virtual void complete(std::span<const TrainSample> /*batch*/) {}
+  // What the derivatives are to be multiplied by, after complete().
+  virtual double gradient_scale() const { return 1; }
+
+  // The sums since the last call. Add those of all packs, then call metrics().
+  virtual std::vector<double> take_sums() = 0;
+  // (name, value) with verl's names ("actor/pg_loss" …), from the sums of all packs.
   virtual std::vector<std::pair<std::string, double>> metrics(
       std::span<const double> sums) const = 0;
 };

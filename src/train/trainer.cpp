@@ -6,77 +6,21 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <memory>
-#include <numeric>
+#include <map>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "train/packing.h"
+#include "base/checksum.h"
+#include "base/log.h"
 #include "train/policy_loss.h"
-#include "train/prefix_groups.h"
 
 namespace tlt::train {
 namespace {
 
-// The packs of some samples of a batch, and the ones that this worker computes.
-class Share {
- public:
-  // `members`: indices into the batch, ascending.
-  Share(std::span<const TrainSample> batch, const std::vector<int64_t>& members, int64_t max_tokens,
-        const cluster::Comm& comm)
-      : batch_(batch), groups_(plan_prefix_groups(batch, members, max_tokens)) {
-    std::vector<int64_t> lengths;
-    std::vector<double> costs;
-    for (const PrefixGroup& group : groups_) {
-      lengths.push_back(group.tokens);
-      costs.push_back(group.cost);
-    }
-    std::vector<Pack> packs = plan_packs(lengths, max_tokens);
-    packs_ = std::ssize(packs);
-    const std::vector<int> owner = assign_packs(packs, costs, comm.size());
-    for (size_t i = 0; i < packs.size(); ++i)
-      if (owner[i] == comm.rank()) mine_.push_back(std::move(packs[i]));
-  }
-
-  int64_t packs() const { return packs_; }  // of all workers
-  const std::vector<Pack>& mine() const { return mine_; }
-
-  // Adds the pack's samples to the tape.
-  std::vector<PackedSample> load(const Pack& pack, model::Tape& tape) const {
-    tape.clear();
-    std::vector<PackedSample> packed;
-    for (const int64_t i : pack) load(groups_[static_cast<size_t>(i)], tape, packed);
-    return packed;
-  }
-
- private:
-  void load(const PrefixGroup& group, model::Tape& tape, std::vector<PackedSample>& packed) const {
-    const auto prefix = static_cast<int32_t>(group.prefix);
-    if (prefix > 0) tape.add_sequence(sample_of(group.samples.front()).tokens.data(), prefix);
-    for (const int64_t i : group.samples) {
-      const TrainSample& sample = sample_of(i);
-      const auto size = static_cast<int32_t>(sample.tokens.size());
-      packed.push_back({&sample, tape.batch().rows() - prefix});
-      if (prefix > 0) {
-        tape.add_suffix(sample.tokens.data() + prefix, size - prefix);
-      } else {
-        tape.add_sequence(sample.tokens.data(), size);
-      }
-    }
-  }
-  const TrainSample& sample_of(int64_t i) const { return batch_[static_cast<size_t>(i)]; }
-
-  const std::span<const TrainSample> batch_;
-  const std::vector<PrefixGroup> groups_;
-  int64_t packs_ = 0;
-  std::vector<Pack> mine_;  // packs of prefix groups
-};
-
-std::unique_ptr<TokenLoss> make_loss(LossKind kind, const LossOptions& options,
-                                     std::span<const TrainSample> batch) {
-  if (kind == LossKind::kSupervised) return std::make_unique<SupervisedLoss>(batch);
-  return std::make_unique<PolicyLoss>(options, batch);
-}
+// Stands for the denominators of the means until the mini-batch is complete: of the size of a
+// response, so that the fixed-point sums stay far from their bounds.
+const Denominators kOneResponse(/*tokens=*/1024, /*sequences=*/1);
 
 // Largest difference between the trainer's logprobs and the rollout's.
 struct Difference {
@@ -103,13 +47,24 @@ struct Difference {
   }
 };
 
-// The samples that the loss learns from, or the others.
-std::vector<int64_t> indices_of(std::span<const TrainSample> samples, const TokenLoss& loss,
-                                bool learns) {
-  std::vector<int64_t> selected;
-  for (size_t i = 0; i < samples.size(); ++i)
-    if (loss.learns_from(samples[i]) == learns) selected.push_back(static_cast<int64_t>(i));
-  return selected;
+std::vector<bool> learns_from(const TokenLoss& loss, std::span<const TrainSample> samples) {
+  std::vector<bool> learns;
+  for (const TrainSample& sample : samples) learns.push_back(loss.learns_from(sample));
+  return learns;
+}
+
+// Of everything that the gradients of a group depend on.
+uint32_t digest_of(std::span<const TrainSample> group) {
+  ByteWriter bytes;
+  for (const TrainSample& sample : group) {
+    bytes.list(sample.tokens);
+    bytes.value(sample.response_begin);
+    bytes.list(sample.rollout_logprobs);
+    bytes.list(sample.reference_logprobs);
+    bytes.list(sample.advantages);
+    bytes.list(sample.weights);
+  }
+  return crc32c(bytes.take());
 }
 
 const std::vector<model::Parameter>& learning(const model::PolicyModel& model,
@@ -127,31 +82,13 @@ void TrainerOptions::check() const {
   optim.check();
 }
 
-// The samples of an optimizer step, in packs, and what is measured while these are computed.
-struct Trainer::MiniBatch {
-  MiniBatch(std::span<const TrainSample> samples, LossKind kind, const TrainerOptions& options,
-            const cluster::Comm& comm)
-      : samples(samples),
-        loss(make_loss(kind, options.loss, samples)),
-        to_learn(samples, indices_of(samples, *loss, /*learns=*/true), options.max_tokens, comm),
-        to_measure(samples, indices_of(samples, *loss, /*learns=*/false), options.max_tokens,
-                   comm) {}
-
-  // All workers together.
-  TrainStats stats(cluster::Comm& comm) {
-    TrainStats stats;
-    difference.reduce(comm, stats);
-    stats.metrics = loss->metrics(comm.all_reduce_sum(loss->sums()));
-    stats.packs = to_learn.packs() + to_measure.packs();
-    for (const TrainSample& sample : samples)
-      stats.tokens += static_cast<int64_t>(sample.tokens.size());
-    return stats;
-  }
-
-  const std::span<const TrainSample> samples;
-  const std::unique_ptr<TokenLoss> loss;
-  const Share to_learn, to_measure;
-  Difference difference;
+// What has been computed of an optimizer step; its gradients are in sum_.
+struct Trainer::Progress {
+  std::unique_ptr<TokenLoss> loss;
+  Difference difference = {};
+  // By group and index of the pack: the sums of the loss.
+  std::map<std::pair<int64_t, size_t>, std::vector<double>> packs = {};
+  std::map<int64_t, uint32_t> digests = {};  // of groups that were computed early
 };
 
 Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
@@ -176,6 +113,8 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
                   " workers; give every worker the same recipe and overrides");
 }
 
+Trainer::~Trainer() = default;
+
 TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
                            int64_t samples_per_step) {
   TLT_CHECK(!samples.empty(), "nothing to train on");
@@ -199,42 +138,104 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
 }
 
 TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
-  MiniBatch batch(samples, kind, options_, comm_);
-  sum_.clear();
-  compute(batch);
+  if (kind == LossKind::kSupervised) start(std::make_unique<SupervisedLoss>(samples));
+  if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
+  const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
+  const std::vector<size_t> mine = plan.share(take_early(plan, samples), comm_);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    compute(plan, mine[i]);
+    if (on_pack_) on_pack_(static_cast<int64_t>(i) + 1, std::ssize(mine));
+  }
+  const std::unique_ptr<Progress> done = std::exchange(progress_, nullptr);
+  done->loss->complete(samples);
   sum_.reduce(comm_);
-  sum_.read(gradients_);
+  sum_.read(gradients_, done->loss->gradient_scale());
   const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
   const double norm = optimizer_.step(gradients_, rate);
   if (run_.adapter) run_.adapter->merge();
   gradients_.zero();
-  TrainStats stats = batch.stats(comm_);
+  TrainStats stats = statistics(*done, plan);
+  for (const TrainSample& sample : samples)
+    stats.tokens += static_cast<int64_t>(sample.tokens.size());
   stats.metrics.emplace_back("actor/grad_norm", norm);
   stats.metrics.emplace_back("actor/lr", rate);
-  stats.optimizer_bytes = optimizer_.bytes();
   return stats;
 }
 
-void Trainer::compute(MiniBatch& batch) {
-  const HeadLoss::See see = std::ref(batch.difference);
-  const int64_t packs = std::ssize(batch.to_learn.mine()) + std::ssize(batch.to_measure.mine());
-  int64_t done = 0;
-  const auto report_pack = [&] {
-    if (on_pack_) on_pack_(++done, packs);
-  };
-  for (const Pack& members : batch.to_learn.mine()) {
-    const std::vector<PackedSample> pack = batch.to_learn.load(members, tape_);
-    const at::Tensor& hidden = model_.forward(tape_);
-    const at::Tensor& d_hidden = head_.backward(hidden, pack, *batch.loss, backward_, see);
+void Trainer::start(std::unique_ptr<TokenLoss> loss) {
+  progress_ = std::make_unique<Progress>(Progress{.loss = std::move(loss)});
+  sum_.clear();
+}
+
+bool Trainer::compute_early(std::span<const TrainSample> group) {
+  if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
+  const PackPlan plan(group, learns_from(*progress_->loss, group), options_.max_tokens);
+  size_t next = 0;
+  while (next < plan.packs().size() && progress_->packs.contains(plan.packs()[next].key())) ++next;
+  TLT_CHECK(next < plan.packs().size(), "group ", group.front().group, " has no pack left");
+  progress_->digests[group.front().group] = digest_of(group);
+  compute(plan, next);
+  return next + 1 < plan.packs().size();
+}
+
+// Which packs of the plan were computed early, by any worker. If the samples have changed since, or
+// two workers have computed a pack, all of them start again. All workers together.
+std::vector<bool> Trainer::take_early(const PackPlan& plan, std::span<const TrainSample> samples) {
+  std::map<int64_t, uint32_t> digests;
+  for (const std::span<const TrainSample> group : groups_of(samples))
+    if (progress_->digests.contains(group.front().group))
+      digests[group.front().group] = digest_of(group);
+  std::vector<double> claims;  // by pack: how many workers have computed it
+  for (const PlannedPack& pack : plan.packs())
+    claims.push_back(progress_->packs.contains(pack.key()));
+  claims.push_back(digests != progress_->digests);
+  claims = comm_.all_reduce_sum(claims);
+  std::vector<bool> is_done;
+  for (const double claim : claims) is_done.push_back(claim > 0);
+  const bool have_changed = is_done.back();
+  is_done.pop_back();
+  if (!have_changed && std::ranges::all_of(claims, [](double claim) { return claim <= 1; }))
+    return is_done;
+  log_warning(
+      "gradients that were computed during the rollouts are not those of the batch; "
+      "computing them again");
+  start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
+  return std::vector<bool>(is_done.size());
+}
+
+// Adds the pack's gradients to sum_.
+void Trainer::compute(const PackPlan& plan, size_t index) {
+  const HeadLoss::See see = std::ref(progress_->difference);
+  TokenLoss& loss = *progress_->loss;
+  const PlannedPack& pack = plan.packs()[index];
+  const std::vector<PackedSample> samples = plan.load(pack, tape_);
+  const at::Tensor& hidden = model_.forward(tape_);
+  if (pack.learns) {
+    const at::Tensor& d_hidden = head_.backward(hidden, samples, loss, backward_, see);
     model_.backward(tape_, d_hidden, backward_);
     sum_.add(gradients_);
-    report_pack();
+  } else {
+    head_.measure(hidden, samples, loss, see);
   }
-  for (const Pack& members : batch.to_measure.mine()) {
-    const std::vector<PackedSample> pack = batch.to_measure.load(members, tape_);
-    head_.measure(model_.forward(tape_), pack, *batch.loss, see);
-    report_pack();
-  }
+  progress_->packs[pack.key()] = loss.take_sums();
+}
+
+// The sums are added in the plan's order, so they do not depend on the workers. All workers
+// together.
+TrainStats Trainer::statistics(const Progress& done, const PackPlan& plan) {
+  const size_t width = done.loss->take_sums().size();
+  std::vector<double> by_pack(plan.packs().size() * width), sums(width);
+  for (size_t i = 0; i < plan.packs().size(); ++i)
+    if (const auto found = done.packs.find(plan.packs()[i].key()); found != done.packs.end())
+      std::ranges::copy(found->second, by_pack.begin() + static_cast<std::ptrdiff_t>(i * width));
+  by_pack = comm_.all_reduce_sum(by_pack);
+  for (size_t i = 0; i < by_pack.size(); ++i) sums[i % width] += by_pack[i];
+  TrainStats stats;
+  done.difference.reduce(comm_, stats);
+  stats.metrics = done.loss->metrics(sums);
+  stats.packs = std::ssize(plan.packs());
+  stats.optimizer_bytes = optimizer_.bytes();
+  return stats;
 }
 
 std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
@@ -246,12 +247,10 @@ std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
     logprobs[i].resize(static_cast<size_t>(samples[i].response_size()));
   model::Tape tape(model, /*recompute=*/true);
   HeadLoss head(model, temperature);
-  std::vector<int64_t> all(samples.size());
-  std::iota(all.begin(), all.end(), 0);
-  const Share share(samples, all, max_tokens, comm);
+  const PackPlan plan(samples, std::vector<bool>(samples.size()), max_tokens);
   ByteWriter mine;  // (sample, logprobs) of this worker's packs, for the other workers
-  for (const Pack& members : share.mine()) {
-    const std::vector<PackedSample> pack = share.load(members, tape);
+  for (const size_t i : plan.share(std::vector<bool>(plan.packs().size()), comm)) {
+    const std::vector<PackedSample> pack = plan.load(plan.packs()[i], tape);
     head.score(model.forward(tape), pack,
                [&](const TrainSample& sample, int64_t first, std::span<const float> values) {
                  std::copy(values.begin(), values.end(),

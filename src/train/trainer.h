@@ -18,6 +18,7 @@
 
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,6 +32,7 @@
 #include "train/head_loss.h"
 #include "train/lora.h"
 #include "train/loss_options.h"
+#include "train/pack_plan.h"
 #include "train/sample.h"
 
 namespace tlt::train {
@@ -40,6 +42,7 @@ struct TrainerOptions {
   int64_t ppo_epochs = 1;
   int64_t max_tokens = 16384;
   bool recompute = false;
+  bool early_gradients = true;
   bool use_distributed_optimizer = false;
   LossOptions loss;
   OptimOptions optim;
@@ -52,6 +55,9 @@ struct TrainerOptions {
       "Largest number of tokens per forward pass in training.");
     v(recompute, "enable_gradient_checkpointing", Affects::kSpeed,
       "Keep only each layer's input and recompute the rest: less memory, a third more work.");
+    v(early_gradients, "early_gradients", Affects::kSpeed,
+      "Idle workers compute gradients of finished groups during the rollouts; the update computes "
+      "the rest.");
     v(use_distributed_optimizer, "use_distributed_optimizer", Affects::kSpeed,
       "Shard the optimizer's state over the workers, which exchange the updated weights (ZeRO, "
       "stage 1): less memory.");
@@ -87,11 +93,19 @@ class Trainer {
  public:
   Trainer(const model::PolicyModel& model, const TrainerOptions& options, cluster::Comm& comm,
           const TrainingRun& run);
+  ~Trainer();
 
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
   // epoch. REQUIRES: the same samples, in the same order, on every worker.
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
                     int64_t samples_per_step = 0);
+
+  // Computes gradients of a group before update() has its whole batch, so that an idle worker does
+  // what the update would do. Computes the group's next pack, with the present weights; false: it
+  // was the last one. update() computes the rest of its first mini-batch; the weights are the same.
+  // REQUIRES: all samples of their TrainSample::group, as update() will have them; kPolicy; no other
+  // worker computes this group.
+  bool compute_early(std::span<const TrainSample> group);
 
   // `on_pack` is called after each of this worker's packs of an optimizer step.
   void set_on_pack(std::function<void(int64_t done, int64_t packs)> on_pack) {
@@ -102,11 +116,13 @@ class Trainer {
   const AdamW& optimizer() const { return optimizer_; }
 
  private:
-  struct MiniBatch;
+  struct Progress;
 
   TrainStats step(std::span<const TrainSample> samples, LossKind kind);
-  // Adds the gradients of this worker's packs to sum_.
-  void compute(MiniBatch& batch);
+  void start(std::unique_ptr<TokenLoss> loss);
+  void compute(const PackPlan& plan, size_t index);
+  std::vector<bool> take_early(const PackPlan& plan, std::span<const TrainSample> samples);
+  TrainStats statistics(const Progress& done, const PackPlan& plan);
 
   const model::PolicyModel& model_;
   const TrainerOptions options_;
@@ -118,6 +134,7 @@ class Trainer {
   model::Gradients backward_;   // passed to backward(), which then adds to gradients_
   model::Tape tape_;
   HeadLoss head_;
+  std::unique_ptr<Progress> progress_;             // of the next optimizer step; null: none
   std::function<void(int64_t, int64_t)> on_pack_;  // may be empty
 };
 

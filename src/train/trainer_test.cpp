@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "tests/support/golden_batch.h"
@@ -268,6 +269,102 @@ TEST(TrainerTest, DifferenceIsThatBeforeTheFirstStep) {
   EXPECT_GT(moved.probability_difference, 0);
   for (TrainSample& sample : samples) sample.rollout_logprobs.clear();
   EXPECT_TRUE(std::isnan(trainer.update(samples, LossKind::kSupervised).logprob_difference));
+}
+
+// The golden samples in groups of two.
+std::vector<TrainSample> grouped_samples() {
+  std::vector<TrainSample> samples = golden_samples(read_golden("qwen2_tied"), "t10");
+  for (size_t i = 0; i < samples.size(); ++i) samples[i].group = static_cast<int64_t>(i / 2);
+  return samples;
+}
+
+struct Updated {
+  std::vector<at::Tensor> weights;
+  std::map<std::string, double> metrics;
+};
+
+// An update by this number of workers. `before` is called on each of them before it.
+Updated update(int workers, const LossOptions& loss,
+               const std::function<void(Trainer&, const cluster::Comm&)>& before) {
+  Updated updated;
+  run_workers(workers, [&](cluster::Comm& comm) {
+    const auto model = golden_model("qwen2_tied");
+    TrainerOptions options = small_packs();
+    options.loss = loss;
+    Trainer trainer(*model, options, comm, {.total_steps = 10});
+    before(trainer, comm);
+    const auto metrics = metrics_of(trainer.update(grouped_samples(), LossKind::kPolicy));
+    if (comm.rank() == 0) updated = {tests::weights_of(*model), metrics};
+  });
+  return updated;
+}
+
+void expect_equal(const Updated& got, const Updated& want, const std::string& what) {
+  EXPECT_TRUE(tests::all_equal(got.weights, want.weights)) << what;
+  EXPECT_EQ(got.metrics, want.metrics) << what;
+}
+
+std::vector<LossOptions> losses() {
+  std::vector<LossOptions> losses(4);
+  losses[1].loss_agg_mode = "seq-mean-token-mean";
+  losses[2].loss_agg_mode = "seq-mean-token-sum-norm", losses[2].loss_scale_factor = 7;
+  losses[3].use_kl_loss = true, losses[3].kl_loss_coef = 0.3, losses[3].entropy_coeff = 0.1;
+  return losses;
+}
+
+TEST(TrainerTest, EarlyGradientsChangeNoBit) {
+  const std::vector<TrainSample> samples = grouped_samples();
+  const auto groups = groups_of(samples);
+  ASSERT_EQ(groups.size(), 3u);
+  for (const LossOptions& loss : losses()) {
+    const Updated want = update(1, loss, [](Trainer&, const cluster::Comm&) {});
+    for (const int workers : {1, 2, 3}) {
+      const Updated none = update(workers, loss, [](Trainer&, const cluster::Comm&) {});
+      expect_equal(none, want, loss.loss_agg_mode + " without");
+      int64_t packs = 0;
+      const Updated got = update(workers, loss, [&](Trainer& trainer, const cluster::Comm& comm) {
+        // Each worker has some groups, of the last of them one pack only, and one is left.
+        for (size_t i = static_cast<size_t>(comm.rank()); i + 1 < groups.size();
+             i += static_cast<size_t>(comm.size()))
+          while (trainer.compute_early(groups[i]) && i + 2 < groups.size()) ++packs;
+      });
+      expect_equal(got, want, loss.loss_agg_mode + " with");
+      EXPECT_GT(packs, 0) << "a group had several packs";
+    }
+  }
+}
+
+TEST(TrainerTest, FalseEarlyGradientsAreComputedAgain) {
+  const Updated want = update(2, {}, [](Trainer&, const cluster::Comm&) {});
+  // The first `workers` of two compute the second group of these samples.
+  const auto early = [&](const std::vector<TrainSample>& samples, int workers) {
+    return update(2, {}, [&](Trainer& trainer, const cluster::Comm& comm) {
+      if (comm.rank() < workers) trainer.compute_early(groups_of(samples)[1]);
+    });
+  };
+  expect_equal(early(grouped_samples(), 2), want, "a pack of two workers");
+  std::vector<TrainSample> unscored = grouped_samples();
+  unscored[3].advantages[0] += 1;
+  expect_equal(early(unscored, 1), want, "before the last score");
+  std::vector<TrainSample> other = grouped_samples();
+  other[2].group = other[3].group = 99;
+  expect_equal(early(other, 1), want, "a group that is not in the batch");
+}
+
+TEST(TrainerTest, EarlyGradientsBelongToTheirOptimizerStep) {
+  const std::vector<TrainSample> samples = grouped_samples();
+  const auto groups = groups_of(samples);
+  std::vector<at::Tensor> weights[2];
+  for (const bool is_early : {false, true}) {
+    const auto comm = solo();
+    const auto model = golden_model("qwen2_tied");
+    Trainer trainer(*model, small_packs(), *comm, {.total_steps = 10});
+    if (is_early) trainer.compute_early(groups[0]);
+    trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);  // mini-batches
+    trainer.update(samples, LossKind::kPolicy);
+    weights[is_early] = tests::weights_of(*model);
+  }
+  EXPECT_TRUE(tests::all_equal(weights[0], weights[1]));
 }
 
 TEST(TrainerTest, ScoresMatchGoldenLogprobsOnEveryWorker) {

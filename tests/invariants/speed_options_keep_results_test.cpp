@@ -63,6 +63,7 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.train.compare_frozen", "false"},  // the demo has it
     {"speculative.train.frozen_after_steps", "1"},
     {"actor.enable_gradient_checkpointing", "true"},
+    {"actor.early_gradients", "false"},
     {"actor.use_distributed_optimizer", "true"},
     {"reward.threads", "1"},
     {"trainer.threads", "2"},

@@ -235,6 +235,8 @@ class Writer {
     if (!points("drafter/used_seconds").empty())
       text += fmt::format("; {} of it used to train the draft model",
                           percent(std::min(1.0, history_.sum("drafter/used_seconds") / idle)));
+    if (const double early = history_.sum("rollout/early_gradient_seconds"); early > 0)
+      text += fmt::format("; {} of it used for gradients", percent(std::min(1.0, early / idle)));
     add("idle workers", text);
   }
 

@@ -30,11 +30,12 @@ struct Kind {
   const char* colour;
 };
 // In the order of the legend; later kinds are drawn over earlier ones.
-constexpr std::array<Kind, 7> kKinds = {{{kRolloutLane, "rollout", svg::kBlue},
+constexpr std::array<Kind, 8> kKinds = {{{kRolloutLane, "rollout", svg::kBlue},
                                          {kUpdateLane, "update", svg::kRed},
                                          {kValidationLane, "validation", svg::kPurple},
                                          {kRewardLane, "reward", "#b58900"},
                                          {kSaveLane, "save", "#57606a"},
+                                         {kGradientLane, "early gradients", "#bc4c00"},
                                          {kDraftLane, "draft model training", svg::kGreen},
                                          {kPublishLane, "draft model publish", "#1b7f79"}}};
 

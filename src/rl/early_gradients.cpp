@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rl/early_gradients.h"
+
+#include <algorithm>
+
+#include "cluster/launch.h"
+#include "rl/advantages.h"
+
+namespace tlt::rl {
+
+train::TrainSample make_sample(std::span<const int32_t> prompt, const run::Rollout& rollout) {
+  const rollout::Response& response = rollout.response;
+  train::TrainSample sample;
+  sample.tokens.assign(prompt.begin(), prompt.end());
+  sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());
+  sample.response_begin = static_cast<int32_t>(prompt.size());
+  sample.rollout_logprobs = response.logprobs;
+  sample.group = rollout.prompt;
+  return sample;
+}
+
+EarlyGradients::EarlyGradients(const run::RunOptions& options, train::Trainer& trainer,
+                               const model::PolicyModel* reference)
+    : options_(options),
+      trainer_(trainer),
+      reference_(reference),
+      alone_(cluster::make_comm(cluster::Launch{}, {})),
+      prompts_(options.actor.ppo_mini_batch_size > 0
+                   ? std::min(options.actor.ppo_mini_batch_size, options.data.train_batch_size)
+                   : options.data.train_batch_size) {}
+
+std::string EarlyGradients::obstacle(const run::RunOptions& options) {
+  const std::string& estimator = options.algorithm.adv_estimator;
+  if (!options.actor.early_gradients) return "actor.early_gradients=false";
+  if (options.algorithm.filter_groups.enable) return "algorithm.filter_groups.enable";
+  if (estimator == "gpg" || estimator.starts_with("reinforce_plus_plus"))
+    return "algorithm.adv_estimator=" + estimator;
+  return "";
+}
+
+void EarlyGradients::begin_step() { ready_.clear(); }
+
+void EarlyGradients::add(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts) {
+  if (rollouts.front().prompt >= prompts_) return;
+  Group& group = ready_.emplace_back();
+  for (const run::Rollout& rollout : rollouts) {
+    group.samples.push_back(make_sample(prompt, rollout));
+    group.scores.push_back(rollout.score);
+  }
+}
+
+bool EarlyGradients::try_pack() {
+  if (ready_.empty()) return false;
+  Group& group = ready_.back();
+  if (!group.has_advantages)
+    add_advantages_to(group);
+  else if (!trainer_.compute_early(group.samples))
+    ready_.pop_back();
+  return true;
+}
+
+void EarlyGradients::add_advantages_to(Group& group) {
+  if (reference_) {
+    auto logprobs = train::score_samples(*reference_, group.samples,
+                                         options_.rollout.sampling.rule().logprob_temperature(),
+                                         options_.actor.max_tokens, *alone_);
+    for (size_t i = 0; i < logprobs.size(); ++i)
+      group.samples[i].reference_logprobs = std::move(logprobs[i]);
+  }
+  add_advantages(options_.algorithm, group.scores, options_.rollout.n, group.samples);
+  group.has_advantages = true;
+}
+
+}  // namespace tlt::rl
