@@ -52,6 +52,8 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   mine_.clear();
   index_of_.clear();
   source_of_.clear();
+  since_begin_.restart();
+  most_running_ = 0;
   attached_ = 0;
   training_seconds_ = 0;
   scored_.clear();
@@ -81,7 +83,7 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
     else
       report_load();
     if (worked) {
-      times_.decode_seconds += watch.seconds();
+      count_decoding(watch.seconds());
     } else if (!groups_.step_done()) {
       be_idle(prompts, plan);
       times_.idle_seconds += watch.seconds();
@@ -94,6 +96,13 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
             "same command: it resumes from the last checkpoint, with any number of workers");
   attach_scores(prompts, plan);
   return exchange(prompts.size() * static_cast<size_t>(plan.samples));
+}
+
+void RolloutPhase::count_decoding(double seconds) {
+  const int64_t running = engine_.stats().running;
+  most_running_ = std::max(most_running_, running);
+  times_.decode_seconds += seconds;
+  if (2 * running <= most_running_) times_.half_empty_seconds += seconds;
 }
 
 std::string RolloutPhase::progress_label(const PhaseName& name) const {
@@ -204,6 +213,7 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
     run::Rollout& rollout = mine_.emplace_back();
     rollout.prompt = index;
     rollout.response = std::move(response);
+    rollout.finish_seconds = since_begin_.seconds();
     const int64_t source = source_of_.at(index);
     if (--unfinished_.at(source) > 0) continue;
     unfinished_.erase(source);

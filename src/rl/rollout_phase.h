@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "cluster/comm.h"
 #include "cluster/group_source.h"
 #include "data/dataset.h"
@@ -48,6 +49,7 @@ struct PhaseTimes {
   double idle_seconds = 0;                 // the engine is empty while other workers decode
   double reward_seconds = 0;               // waiting for rewards after the last token
   double gradient_seconds = 0;             // early gradients, in idle_seconds or reward_seconds
+  double half_empty_seconds = 0;           // of decode_seconds: at most half of the most sequences
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
@@ -55,8 +57,8 @@ struct PhaseTimes {
   PhaseTimes& operator+=(const PhaseTimes& more);
   // The counters that are summed over the workers.
   void visit(auto&& v) {
-    v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds), v(groups),
-        v(moved_sequences);
+    v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds),
+        v(half_empty_seconds), v(groups), v(moved_sequences);
   }
 };
 
@@ -79,6 +81,7 @@ class RolloutPhase {
   void start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t group);
   void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                        int64_t migration);
+  void count_decoding(double seconds);
   void migrate_unfinished();
   void report_load();
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
@@ -106,6 +109,8 @@ class RolloutPhase {
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   std::vector<run::Rollout> mine_;
+  Stopwatch since_begin_;
+  int64_t most_running_ = 0;                        // sequences so far
   double training_seconds_ = 0;                     // of the draft model, while idle
   size_t attached_ = 0;                             // rollouts with a score
   std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt

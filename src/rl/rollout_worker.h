@@ -90,7 +90,8 @@ class RolloutWorker {
   reward::RewardPool rewards_;
   std::unique_ptr<cluster::GroupSource> groups_;
   RolloutPhase phase_;
-  PhaseTimes times_;  // since begin_step()
+  PhaseTimes times_;         // since begin_step()
+  double tail_seconds_ = 0;  // the same
   // Responses without a score since the start of this process; the count that warns next.
   int64_t unscored_ = 0, next_unscored_warning_ = 1;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/speculation_report.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -90,6 +91,21 @@ void SpeculationReport::add_step(cluster::Comm& comm, Metrics& metrics) {
           fmt::format("rollout/accept_length_by_position/{}", speculation::kPositionNames[i]),
           1 + share(sum.accepted_at_position[i], trees));
   if (speculation_.tuner()) add_arms(speculation_.tuner()->report(), metrics);
+  add_plain_seconds(comm, metrics);
+}
+
+// The rollouts last as long as their slowest worker, with and without speculation.
+void SpeculationReport::add_plain_seconds(cluster::Comm& comm, Metrics& metrics) {
+  const rollout::SpeculationStats stats = speculation_.stats();
+  at::Tensor most = at::tensor({stats.step_seconds - step_seconds_before_,
+                                stats.plain_seconds - plain_seconds_before_},
+                               at::kDouble);
+  comm.all_reduce_max(most);
+  step_seconds_before_ = stats.step_seconds;
+  plain_seconds_before_ = stats.plain_seconds;
+  if (const auto ridge = speculation_.ridge()) metrics.set("rollout/ridge", *ridge);
+  const double seconds = most[0].item<double>(), plain = most[1].item<double>();
+  if (seconds > 0) metrics.set("rollout/plain_seconds", metrics.at("timing_s/gen") * plain / seconds);
 }
 
 }  // namespace tlt::rl

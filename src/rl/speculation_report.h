@@ -8,6 +8,10 @@
 //                                                  of drafting; share of the decoding time that the
 //                                                  best choices in hindsight would have saved (this
 //                                                  worker, since its start)
+//   rollout/plain_seconds                          estimated seconds of the rollouts without
+//                                                  speculation; of the worker that decoded longest
+//   rollout/ridge                                  token rows whose arithmetic takes as long as
+//                                                  reading the weights, of measured forward passes
 //   speculation/<kind>/…                           by drafter: steps, accept_length, draft_seconds,
 //                                                  accept_rate_pos_<k>: acceptance rate at position
 //                                                  k, failed, mixed_drafted_tokens,
@@ -37,6 +41,7 @@ class SpeculationReport {
   explicit SpeculationReport(const rollout::Speculation& speculation);
 
   // Sets the metrics of what was counted since the last call. All workers call it together.
+  // REQUIRES: timing_s/gen is set.
   void add_step(cluster::Comm& comm, Metrics& metrics);
 
  private:
@@ -49,10 +54,12 @@ class SpeculationReport {
     }
   };
   Counts take_counts();
+  void add_plain_seconds(cluster::Comm& comm, Metrics& metrics);
 
   const rollout::Speculation& speculation_;
   const std::vector<std::string> kinds_;
   std::vector<double> before_;  // all counts at the last call
+  double step_seconds_before_ = 0, plain_seconds_before_ = 0;
 };
 
 }  // namespace tlt::rl

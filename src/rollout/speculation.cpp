@@ -82,6 +82,8 @@ void Speculation::finish(const StepPlan& plan, const TargetStates& states) {
   if (drafting_) drafters_.count(*drafting_, outcome.trees);
   outcome.draft_seconds = draft_seconds_;
   outcome.seconds = watch_.seconds();
+  if (const auto plain = policy_.plain_seconds(outcome))
+    step_seconds_ += outcome.seconds, plain_seconds_ += *plain;
   policy_.learn(drafting_, outcome);
 }
 
@@ -108,6 +110,8 @@ SpeculationStats Speculation::stats() const {
   }
   sum.decode_steps = decode_steps_;
   sum.seconds = seconds_;
+  sum.step_seconds = step_seconds_;
+  sum.plain_seconds = plain_seconds_;
   return sum;
 }
 

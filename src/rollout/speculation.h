@@ -39,6 +39,9 @@ struct SpeculationStats : DraftStats {
   int64_t decode_steps = 0;    // engine steps that decoded, speculative or not
   double seconds = 0;          // time of speculation without the target's forward passes
   double forward_seconds = 0;  // part of seconds: forward passes of draft models
+  // Of engine steps that decoded: their time, drafting included, and what their tokens would have
+  // taken without speculation (an estimate). 0: the policy is fixed.
+  double step_seconds = 0, plain_seconds = 0;
 };
 
 class Speculation {
@@ -87,6 +90,8 @@ class Speculation {
   SpeculationStats stats() const;  // of all drafters
   const DraftStats& stats_of(size_t drafter) const { return drafters_.members()[drafter].stats; }
   std::vector<std::string> kinds() const;
+  // Of the measured costs; nullopt: none are measured.
+  std::optional<double> ridge() const { return policy_.ridge(); }
   // Null: a fixed strategy.
   const speculation::Tuner* tuner() const { return policy_.tuner(); }
   int64_t memory_bytes() const { return drafters_.memory_bytes(); }
@@ -108,7 +113,8 @@ class Speculation {
   const Clock& clock_;
   Stopwatch watch_{clock_};  // since the current step began
   int64_t decode_steps_ = 0;
-  double seconds_ = 0;  // SpeculationStats::seconds
+  double seconds_ = 0;  // as in SpeculationStats
+  double step_seconds_ = 0, plain_seconds_ = 0;
 };
 
 }  // namespace tlt::rollout

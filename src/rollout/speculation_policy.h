@@ -67,6 +67,13 @@ class SpeculationPolicy {
   // Learns from a step that decoded. drafting: its drafter, or null.
   void learn(DrafterSet::Member* drafting, const speculation::StepOutcome& step);
 
+  // What decoding the step's tokens without speculation would have taken: a non-speculative step for
+  // each token that a sequence got, at the cost table's ratio of such a step to this one. nullopt:
+  // the policy is fixed and has no cost table.
+  std::optional<double> plain_seconds(const speculation::StepOutcome& step) const;
+  // Of the cost table, if there is one.
+  std::optional<double> ridge() const;
+
   // The policy model or a draft model has been updated.
   void new_weights();
   // Tuner::spare_capacity(); 0 without a tuner.

@@ -289,6 +289,48 @@ TEST_F(SpeculationTest, TreesAreCountedByPosition) {
   EXPECT_EQ(stats.accepted_at_position[0] + stats.accepted_at_position[1], stats.accepted_tokens);
 }
 
+// Of one sequence, on a machine where a forward pass takes as long with any number of rows: each
+// token would have taken a step without drafting. With passes that take as long as they have rows,
+// verifying was as slow as that.
+TEST_F(SpeculationTest, PlainSecondsAreEstimated) {
+  const tests::TickingClock clock;
+  for (const double seconds_of_a_row : {0.0, 1.0}) {
+    const auto pass = [&](int64_t rows) {
+      return speculation::ForwardCost{
+          1, rows, 1 + seconds_of_a_row * static_cast<double>(rows - 1)};
+    };
+    Speculation speculation(drafters(),
+                            {.options = {},
+                             .costs = speculation::CostTable({pass(1), pass(64)}, {}),
+                             .max_rows = 1000,
+                             .clock = &clock},
+                            config_.vocabulary);
+    Engine engine(*model_, {}, nullptr, nullptr, &speculation);
+    auto sampling = std::make_shared<SamplingOptions>();
+    sampling->ignore_eos = true;
+    sampling->max_new_tokens = 300;
+    engine.submit({.tokens = {1, 2, 3}, .sampling = sampling, .seed = 3});
+    int64_t longest = 0;
+    SpeculationStats before;
+    for (int64_t tokens = 0, rows = 0; engine.step();) {
+      const EngineStats now = engine.stats();
+      const SpeculationStats stats = speculation.stats();
+      const double target = stats.step_seconds - before.step_seconds -
+                            (stats.draft_seconds - before.draft_seconds);
+      const auto accepted = static_cast<double>(now.tokens - tokens),
+                 verified = static_cast<double>(now.rows - rows);
+      if (stats.decode_steps > before.decode_steps) {
+        EXPECT_NEAR(stats.plain_seconds - before.plain_seconds,
+                    target * accepted / (seconds_of_a_row == 0 ? 1 : verified), 1e-9);
+      }
+      longest = std::max(longest, now.tokens - tokens);
+      before = stats, tokens = now.tokens, rows = now.rows;
+    }
+    EXPECT_TRUE(longest > 1 || seconds_of_a_row > 0) << "draft tokens are accepted";
+    EXPECT_GT(before.step_seconds, 0);
+  }
+}
+
 TEST_F(SpeculationTest, SecondsIncludeDrafting) {
   Speculation speculation(drafters(), {4, 2, 8}, config_.vocabulary);
   count(&speculation);

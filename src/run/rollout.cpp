@@ -15,6 +15,7 @@ std::string pack(const std::vector<Rollout>& rollouts) {
     out.value(r.response.target_forwards);
     out.list(r.response.tokens);
     out.list(r.response.logprobs);
+    out.value(r.finish_seconds);
     out.value(r.score);
     out.list(r.fault);
     out.value<uint64_t>(r.extras.size());
@@ -39,6 +40,7 @@ std::vector<Rollout> unpack(std::string_view bytes) {
     r.response.target_forwards = in.value<int64_t>();
     r.response.tokens = in.list<std::vector<int32_t>>();
     r.response.logprobs = in.list<std::vector<float>>();
+    r.finish_seconds = in.value<double>();
     r.score = in.value<double>();
     r.fault = in.list<std::string>();
     for (auto extras = in.value<uint64_t>(); extras > 0; --extras) {

@@ -52,6 +52,14 @@ double CostTable::target_seconds(double rows, double batch, double context) cons
          });
 }
 
+double CostTable::ridge() const {
+  double most = 1, longest = target_seconds(1, 1);
+  for (const auto& [batch, curve] : shortest_)
+    if (const auto& [rows, seconds] = *curve.points.rbegin(); rows > most)
+      most = rows, longest = seconds;
+  return target_seconds(1, 1) * most / longest;
+}
+
 // Of fewer rows than the larger batch has sequences: as much more than for the smaller batch as
 // with that many rows.
 double CostTable::seconds(const ByBatch& by_batch, double rows, double batch) {

@@ -49,6 +49,10 @@ class CostTable {
   // sizes, linear between their passes of equally many rows.
   double target_seconds(double rows, double batch, double context = 0) const;
 
+  // The ridge: with how many token rows arithmetic takes as long as reading the weights. Of the
+  // longest measured pass the arithmetic of a row, of a single row the reading.
+  double ridge() const;
+
   // Seconds of a proposal by batch size; empty for "off" and for kinds that were not measured. A
   // strategy that was not measured costs as much a level as the nearest in width and depth.
   Curve draft_curve(const Arm& arm) const;

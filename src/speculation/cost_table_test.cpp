@@ -34,6 +34,12 @@ TEST(CostTableTest, InterpolatesInRowsAndBatch) {
   EXPECT_DOUBLE_EQ(table.target_seconds(2.5, 2), 2.05);
 }
 
+// The arithmetic of 512 rows takes 16 seconds, reading the weights as long as 32 of them.
+TEST(CostTableTest, RidgeIsWhereArithmeticTakesAsLongAsReading) {
+  const CostTable table({{1, 1, 1}, {1, 16, 1.1}, {8, 8, 1}, {8, 512, 16}, {1, 1, 9, 2000}}, {});
+  EXPECT_DOUBLE_EQ(table.ridge(), 32);
+}
+
 TEST(CostTableTest, LongerTextsCostMoreInAStraightLine) {
   const CostTable table({{1, 1, 1, 100}, {1, 11, 2, 100}, {1, 1, 3, 500}, {1, 11, 3.5, 500}}, {});
   EXPECT_DOUBLE_EQ(table.target_seconds(1, 1, 100), 1);

@@ -79,6 +79,7 @@ class Writer {
     draft_model();
     lossless();
     speedup();
+    regime();
     idle_workers();
     where_time_went();
     example();
@@ -222,6 +223,24 @@ class Writer {
       add(what, line);
       what = "";
     }
+  }
+
+  // What there was for speculation to gain, and what it gained.
+  void regime() {
+    const Points &sequences = points("rollout/sequences_per_worker"),
+                 &ridge = points("rollout/ridge"), &plain = points("rollout/plain_seconds");
+    if (sequences.empty() || ridge.empty() || plain.empty()) return;
+    const double load = sequences.back().second / mean_over(ridge);
+    add("regime", fmt::format("{:.0f} sequences per worker, {:.1f} times the ridge of {:.0f} token "
+                              "rows{}",
+                              sequences.back().second, load, mean_over(ridge),
+                              load > 1 ? "; speculation pays once fewer are left" : ""));
+    add("", fmt::format("workers at most half full in {} of rollout time, last tenth of the "
+                        "responses {}",
+                        percent(mean_over(points("rollout/half_empty_share"))),
+                        percent(mean_over(points("rollout/tail_share")))));
+    add("", fmt::format("rollouts about {:.2f} times as fast as without speculation",
+                        history_.sum("rollout/plain_seconds") / history_.sum("timing_s/gen")));
   }
 
   void idle_workers() {

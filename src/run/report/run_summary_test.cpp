@@ -30,7 +30,9 @@ TEST(RunSummaryTest, SummarizesAnRlRun) {
       R"("response_length/clip_ratio":0,"response_length/limit":1024,)"
       R"("drafter/acceptance_length/before":1.02,"drafter/acceptance_length/after":1.5,)"
       R"("drafter/published":1,"drafter/used_seconds":1,"rollout/worker_seconds":20,)"
-      R"("rollout/idle_share":0.1,"timing_s/step":30,"timing_s/gen":10,)"
+      R"("rollout/idle_share":0.1,"timing_s/step":30,"timing_s/gen":10,"rollout/plain_seconds":10,)"
+      R"("rollout/sequences_per_worker":16,"rollout/ridge":20,"rollout/half_empty_share":0.4,)"
+      R"("rollout/tail_share":0.2,)"
       R"("timing_s/update_actor":15,"rollout/spec_accept_length":1.1})"
       "\n"
       R"({"step":2,"critic/score/mean":0.75,"response_length/p50":170,)"
@@ -38,6 +40,8 @@ TEST(RunSummaryTest, SummarizesAnRlRun) {
       R"("drafter/acceptance_length/before":1.5,"drafter/acceptance_length/after":4.8,)"
       R"("drafter/acceptance_length/frozen":1.5,"drafter/published":1,)"
       R"("drafter/used_seconds":5,"rollout/worker_seconds":20,"rollout/idle_share":0.3,)"
+      R"("rollout/sequences_per_worker":16,"rollout/ridge":20,"rollout/half_empty_share":0.6,)"
+      R"("rollout/tail_share":0.3,"rollout/plain_seconds":25,)"
       R"("timing_s/step":40,"timing_s/gen":10,"timing_s/update_actor":25,)"
       R"("rollout/spec_accept_length":2.85,"main/validation_score":0.6641,)"
       R"("val-aux/reward/standard_error":0.029,"timing_s/testing":10})"
@@ -63,6 +67,10 @@ TEST(RunSummaryTest, SummarizesAnRlRun) {
           "chains); 2.85 in the last rollouts",
           "                      frozen after step 1: 1.50 -> 1.40; trained further: 4.80",
           "  lossless            16/16 responses bit-identical without speculation",
+          "  regime              16 sequences per worker, 0.8 times the ridge of 20 token rows",
+          "                      workers at most half full in 50 % of rollout time, last tenth of "
+          "the responses 25 %",
+          "                      rollouts about 1.75 times as fast as without speculation",
           "  idle workers        20 % of rollout time; 75 % of it used to train the draft model",
           "  time                rollout 22 %, update 44 %, validation 22 %, other 11 %", "  next",
           "    build/tlt generate --model runs/a/checkpoints/step_000002/policy --prompts "
