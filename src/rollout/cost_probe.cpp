@@ -18,8 +18,10 @@ namespace {
 constexpr int32_t kContext = 128;       // tokens before the trees …
 constexpr int32_t kLongContext = 1024;  // … and in long contexts
 constexpr int32_t kPathNodes = 8;       // nodes per branch of a tree
-// The kernels' costs have steps between powers of two.
-constexpr int64_t kTreeRows[] = {1, 2, 4, 6, 8, 12, 16, 24, 32, 64};
+// Token rows of a pass. Kernels work in blocks of rows, whose ends are between powers of two.
+constexpr int64_t kRows[] = {2,  4,  6,   8,   12,  18,  24,  32,  48,  64,
+                             96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096};
+constexpr int64_t kMostTreeRows = 64;
 // Passes after long contexts are slow: fewer sizes suffice to tell the cost of context.
 constexpr int64_t kMostLongRows = 256, kMostLongTreeRows = 16, kLongStep = 4;
 // KV cache of the contexts; above this size sequences share pages. No processor cache is as large.
@@ -62,7 +64,7 @@ class ForwardProbe {
   bool has_long_contexts() const { return longest_ > kContext; }
 
   double measure(const speculation::ForwardCost& pass) {
-    fill(pass.batch, pass.rows / pass.batch, static_cast<int32_t>(pass.context));
+    fill(pass.batch, pass.rows, static_cast<int32_t>(pass.context));
     const Stopwatch watch;
     run();
     return watch.seconds();
@@ -74,13 +76,15 @@ class ForwardProbe {
     return std::min(most, probe.max_sequences * context_pages_);
   }
 
-  // Every tree has one branch per kPathNodes of its nodes.
-  void fill(int64_t sequences, int64_t tree_rows, int32_t context) {
+  // Every tree has one branch per kPathNodes of its nodes; the first ones have a row more if the
+  // rows do not divide evenly.
+  void fill(int64_t sequences, int64_t rows, int32_t context) {
     batch_.clear();
     for (int64_t i = 0; i < sequences; ++i) {
       // The last pages of its context.
       const ops::PageId* pages = &pages_[static_cast<size_t>(i * pages_of_each_ + context_pages_ -
                                                              context / ops::kPageSlots)];
+      const int64_t tree_rows = rows / sequences + (i < rows % sequences ? 1 : 0);
       const int32_t token = 0;
       if (tree_rows == 1) {
         batch_.add(&token, 1, context, pages);
@@ -142,22 +146,24 @@ std::vector<speculation::ForwardCost> measure_forwards(const model::PolicyModel&
   std::vector<speculation::ForwardCost> costs;
   const auto run = [&](size_t i) { return prober.measure(costs[i]); };
   const auto add = [&](int64_t sequences, int64_t rows, int64_t context) {
-    costs.push_back({sequences, sequences * rows, 0, context});
+    costs.push_back({sequences, rows, 0, context});
     run(costs.size() - 1);  // warm-up pass
   };
   const Stopwatch watch;
   for (int64_t sequences = 1; sequences <= probe.max_sequences; sequences *= 2) {
     if (!costs.empty() && watch.seconds() > kWarmShare * probe.seconds) break;
-    for (const int64_t rows : kTreeRows)
-      if (rows == 1 || sequences * rows <= probe.max_rows) add(sequences, rows, kContext);
+    add(sequences, sequences, kContext);
+    for (const int64_t rows : kRows)
+      if (rows > sequences && rows <= std::min(kMostTreeRows * sequences, probe.max_rows))
+        add(sequences, rows, kContext);
   }
   const Stopwatch long_watch;
   const int64_t most_rows = std::min(probe.max_rows, kMostLongRows);
   for (int64_t sequences = 1; prober.has_long_contexts() && sequences <= probe.max_sequences;
        sequences *= kLongStep) {
     if (sequences > 1 && long_watch.seconds() > kWarmShare * probe.seconds) break;
-    for (int64_t rows = 1; rows <= kMostLongTreeRows; rows *= kLongStep)
-      if (rows == 1 || sequences * rows <= most_rows) add(sequences, rows, kLongContext);
+    for (int64_t rows = sequences; rows <= kMostLongTreeRows * sequences; rows *= kLongStep)
+      if (rows == sequences || rows <= most_rows) add(sequences, rows, kLongContext);
   }
   const std::vector<double> seconds =
       measure_interleaved(costs.size(), probe.seconds - watch.seconds(), run);

@@ -231,7 +231,7 @@ class Writer {
                  &ridge = points("rollout/ridge"), &plain = points("rollout/plain_seconds");
     if (sequences.empty() || ridge.empty() || plain.empty()) return;
     const double load = sequences.back().second / mean_over(ridge);
-    add("regime", fmt::format("{:.0f} sequences per worker, {:.1f} times the ridge of {:.0f} token "
+    add("regime", fmt::format("{:.0f} sequences per worker, {:.2g} times the ridge of {:.0f} token "
                               "rows{}",
                               sequences.back().second, load, mean_over(ridge),
                               load > 1 ? "; speculation pays once fewer are left" : ""));
