@@ -78,6 +78,7 @@ tidy:
 
 demo: program
 	@$(BUILD)/tlt train recipes/demo.toml --workers 2
+	@echo "This model is too small for speculation to gain much; make headline shows where it does."
 
 demo-model: program
 	@$(BUILD)/tlt sft recipes/demo_warmup_1.toml

@@ -18,6 +18,7 @@ An interrupted run continues with the same command. Writes OUT/summary.json and 
 import argparse
 import collections
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -56,9 +57,12 @@ def folder_of(arguments, way, seed):
 
 
 def train(arguments, way, seed, steps):
+    validation = []
+    if way == arguments.ways[0]:  # the weights are the same for all ways
+        validation = ["trainer.val_before_train=true", f"trainer.test_freq={arguments.steps}"]
     run(arguments.program, "train", RECIPE, f"trainer.default_local_dir={folder_of(arguments, way, seed)}",
         f"trainer.seed={seed}", f"trainer.total_training_steps={steps}",
-        "trainer.replay_responses=0", *WAYS[way], "--workers", arguments.workers)
+        "trainer.replay_responses=0", *validation, *WAYS[way], "--workers", arguments.workers)
 
 
 def sha256_of(parts):
@@ -89,11 +93,15 @@ def idle_of(row):
     return {"total": total, **idle, "lost": max(0.0, total - sum(idle.values()))}
 
 
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
 def steps_of(folder):
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{"rollout_seconds": row["timing_s/gen"],
              "update_seconds": row["timing_s/update_actor"],
              "step_seconds": row["timing_s/step"],
+             "plain_seconds": row.get("rollout/plain_seconds", row["timing_s/gen"]),
              "acceptance_length": row.get("rollout/spec_accept_length", 1.0),
              "acceptance_length_by_position": {
                  name.rsplit("/", 1)[1]: value for name, value in row.items()
@@ -101,7 +109,7 @@ def steps_of(folder):
              "idle": idle_of(row), "score": row["critic/score/mean"],
              "response_length": {name: row[f"response_length/{name}"]
                                  for name in ("mean", "p50", "p99", "max", "clip_ratio")}}
-            for row in rows if "timing_s/gen" in row]
+            for row in rows_of(folder) if "timing_s/gen" in row]
 
 
 def summary_of(arguments, seed, steps):
@@ -114,7 +122,10 @@ def summary_of(arguments, seed, steps):
                      f"--steps {done}, or --out another folder")
         ways[way] = {"steps": steps_of(folder), "rollouts_sha256": rollouts_sha256(folder),
                      "weights_sha256": weights_sha256(folder, steps)}
-    return {"seed": seed, "ways": ways}
+    rows = rows_of(folder_of(arguments, arguments.ways[0], seed))
+    held_out = {row["step"]: row["main/validation_score"]
+                for row in rows if "main/validation_score" in row}
+    return {"seed": seed, "held_out": held_out, "ways": ways}
 
 
 def check_equal(summary):
@@ -133,7 +144,8 @@ def print_table(summaries, ways, steps):
     print(f"\n{steps} steps, {len(summaries)} seed(s); speedups against plain: all steps "
           f"(last {steps - late})\n\n"
           "| way | rollout, s | update, s | step, s | rollout speedup | step speedup | "
-          "acceptance length | idle time used |\n|---|---|---|---|---|---|---|---|")
+          "estimated rollout speedup | acceptance length | idle time used |\n"
+          "|---|---|---|---|---|---|---|---|---|")
     count = steps * len(summaries)
     for way in ways:
         all_steps = [step for summary in summaries for step in summary["ways"][way]["steps"]]
@@ -143,12 +155,24 @@ def print_table(summaries, ways, steps):
             speedup = [seconds(summaries, "plain", key, first) / seconds(summaries, way, key, first)
                        for first in (0, late)]
             cells.append(f"{speedup[0]:.2f}x ({speedup[1]:.2f}x)")
+        estimate = (seconds(summaries, way, "plain_seconds") /
+                    seconds(summaries, way, "rollout_seconds"))
+        cells.append(f"{estimate:.2f}x")
         cells.append(f"{statistics.mean(s['acceptance_length'] for s in all_steps[late:]):.2f}")
         idle = collections.Counter()
         for step in all_steps:
             idle.update(step["idle"])
         cells.append(f"{1 - idle['lost'] / max(idle['total'], 1e-9):.0%}")
         print(f"| {way} | {' | '.join(cells)} |")
+
+
+def draw(summary, picture):
+    script = pathlib.Path(__file__).with_name("headline_picture.py")
+    if importlib.util.find_spec("matplotlib"):
+        run(sys.executable, script, summary, picture)
+        print(picture)
+    else:
+        print(f"for a picture: pip install matplotlib; {script} {summary} {picture}")
 
 
 def main():
@@ -160,7 +184,7 @@ def main():
     parser.add_argument("--steps", type=int, default=int(os.environ.get("HEADLINE_STEPS", "30")),
                         help="RL steps of each way (default: HEADLINE_STEPS, or 30)")
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
-    parser.add_argument("--turn", type=int, default=2, help="steps of a way before the next one")
+    parser.add_argument("--turn", type=int, default=5, help="steps of a way before the next one")
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
     if "plain" not in arguments.ways:
@@ -182,7 +206,12 @@ def main():
     path = arguments.out / "summary.json"
     path.write_text(json.dumps(summaries[0] if len(summaries) == 1 else summaries, indent=1) + "\n")
     print_table(summaries, arguments.ways, arguments.steps)
+    for summary in summaries:
+        scores = ", ".join(f"{score:.3f} after {step} steps"
+                           for step, score in summary["held_out"].items())
+        print(f"\nseed {summary['seed']}: held-out score {scores}")
     print(f"\nsame rollouts and same weights with every way; {path}")
+    draw(path, arguments.out / "headline.svg")
 
 
 if __name__ == "__main__":
