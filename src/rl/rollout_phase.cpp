@@ -55,7 +55,6 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   since_begin_.restart();
   most_running_ = 0;
   attached_ = 0;
-  training_seconds_ = 0;
   scored_.clear();
   reported_sequences_ = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -99,6 +98,7 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
 }
 
 void RolloutPhase::count_decoding(double seconds) {
+  has_just_decoded_ = true;
   const int64_t running = engine_.stats().running;
   most_running_ = std::max(most_running_, running);
   times_.decode_seconds += seconds;
@@ -221,27 +221,32 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
   }
 }
 
-// Training of the draft model and early gradients get equal time while there is work for both.
+// While there is work for both, training of the draft model and early gradients get equal time, over
+// all steps: a pack may last as long as a step's idle time. A worker that has just become idle may have finished the step's last group, and a pack takes long.
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  if (std::exchange(has_just_decoded_, false)) return groups_.wait_for_news(kIdleWaitSeconds);
   attach(rewards_.poll(), prompts, plan);
-  if (times_.gradient_seconds < training_seconds_ && try_early_gradients(plan)) return;
+  if (training_lead_ > 0 && try_early_gradients(plan)) return;
   if (try_training(plan) || try_early_gradients(plan)) return;
   groups_.wait_for_news(kIdleWaitSeconds);
 }
 
+bool RolloutPhase::has_choice(const SamplingPlan& plan) const {
+  return idle_trainer_ && groups_.may_train() && plan.early_gradients &&
+         plan.early_gradients->has_work();
+}
+
 bool RolloutPhase::try_training(const SamplingPlan& plan) {
   const Stopwatch watch;
-  const auto must_share = [&] {
-    return plan.early_gradients && plan.early_gradients->has_work() &&
-           training_seconds_ + watch.seconds() > times_.gradient_seconds;
-  };
+  const bool counts = has_choice(plan);
+  const auto must_share = [&] { return counts && training_lead_ + watch.seconds() > 0; };
   bool worked = false;
   while (idle_trainer_ && groups_.may_train() && !(worked && must_share()) &&
          idle_trainer_->try_slice())
     worked = true;
   if (!worked) return false;
   idle_trainer_->pause();
-  training_seconds_ += watch.seconds();
+  if (counts) training_lead_ += watch.seconds();
   if (!groups_.may_train())
     times_.preemption_seconds.push_back(steady_clock().seconds() - groups_.training_ended_at());
   return true;
@@ -249,9 +254,11 @@ bool RolloutPhase::try_training(const SamplingPlan& plan) {
 
 bool RolloutPhase::try_early_gradients(const SamplingPlan& plan) {
   const double start = steady_clock().seconds();
+  const bool counts = has_choice(plan);
   if (!plan.early_gradients || !plan.early_gradients->try_pack()) return false;
   const double end = steady_clock().seconds();
   times_.gradient_seconds += end - start;
+  if (counts) training_lead_ -= end - start;
   if (timeline_) timeline_->span(run::kGradientLane, plan.name.span, start, end);
   return true;
 }

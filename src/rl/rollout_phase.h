@@ -86,6 +86,8 @@ class RolloutPhase {
   void report_load();
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  // Work for both uses of idle time.
+  bool has_choice(const SamplingPlan& plan) const;
   bool try_training(const SamplingPlan& plan);
   bool try_early_gradients(const SamplingPlan& plan);
   void attach(const std::vector<reward::ScoredSample>& samples,
@@ -111,7 +113,10 @@ class RolloutPhase {
   std::vector<run::Rollout> mine_;
   Stopwatch since_begin_;
   int64_t most_running_ = 0;                        // sequences so far
-  double training_seconds_ = 0;                     // of the draft model, while idle
+  bool has_just_decoded_ = false;                   // in the last engine step
+  // Since the start of the run, while there was a choice: seconds of training minus seconds of early
+  // gradients.
+  double training_lead_ = 0;
   size_t attached_ = 0;                             // rollouts with a score
   std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt
   // State at the last report_load().
