@@ -59,7 +59,9 @@ def folder_of(arguments, way, seed):
 def train(arguments, way, seed, steps):
     validation = []
     if way == arguments.ways[0]:  # the weights are the same for all ways
-        validation = ["trainer.val_before_train=true", f"trainer.test_freq={arguments.steps}"]
+        is_last = steps == arguments.steps
+        validation = ["trainer.val_before_train=true",
+                      f"trainer.test_freq={arguments.steps if is_last else 0}"]
     run(arguments.program, "train", RECIPE, f"trainer.default_local_dir={folder_of(arguments, way, seed)}",
         f"trainer.seed={seed}", f"trainer.total_training_steps={steps}",
         "trainer.replay_responses=0", *validation, *WAYS[way], "--workers", arguments.workers)

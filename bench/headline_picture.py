@@ -53,7 +53,8 @@ def bars(axis, title, ways, parts):
         for i, bar in enumerate(drawn):
             if seconds[i] > 0.12 * max(map(sum, zip(left, seconds))):
                 axis.text(left[i] + seconds[i] / 2, bar.get_y() + bar.get_height() / 2, label,
-                          ha="center", va="center", fontsize=7)
+                          ha="center", va="center", fontsize=8,
+                          color="white" if opacity > 0.5 else GREY)
         left = [before + more for before, more in zip(left, seconds)]
     axis.set_yticks(range(len(ways)), [LABELS[way] for way in ways])
     axis.invert_yaxis()
@@ -75,7 +76,7 @@ def draw(summaries, path):
     rollout, update, whole = map(seconds, ("rollout_seconds", "update_seconds", "step_seconds"))
     other = [a - b - c for a, b, c in zip(whole, rollout, update)]
     bars(axes[0][0], "where the time goes", ways,
-         {"rollout": (1.0, rollout), "update": (0.6, update), "other": (0.3, other)})
+         {"rollout": (1.0, rollout), "update": (0.7, update), "other": (0.3, other)})
     lines(axes[0][1], "rollout speedup against plain",
           {way: [a / b for a, b in zip(plain, mean_by_step(
               summaries, way, lambda step: step["rollout_seconds"]))] for way in drafting})
@@ -87,7 +88,7 @@ def draw(summaries, path):
     lines(axes[1][0], "training score (the same for all)",
           {way: mean_by_step(summaries, way, lambda step: step["score"]) for way in ways})
     bars(axes[1][1], "idle workers", ways,
-         {"drafter": (1.0, idle("drafter")), "gradients": (0.6, idle("gradients")),
+         {"drafter": (1.0, idle("drafter")), "gradients": (0.7, idle("gradients")),
           "lost": (0.15, idle("lost"))})
     tail = [[step["response_length"][name] for step in summaries[0]["ways"]["plain"]["steps"]]
             for name in ("p50", "p99")]
