@@ -34,7 +34,7 @@ help:
 	@echo "make tidy        clang-tidy on the sources, not the tests: naming, sizes of functions, likely bugs"
 	@echo "make demo        the embedded task: recipes/demo.toml with two workers"
 	@echo "make demo-model  train models/demo from random weights (about half an hour)"
-	@echo "make headline    what speculation gains where it pays: RL steps of a 25 M model, way by way (an hour and a half; HEADLINE_STEPS=10: an hour)"
+	@echo "make headline    what speculation gains where it pays: RL steps of a 25 M model, way by way (1.5 hours; HEADLINE_STEPS=10: 1)"
 	@echo "make bench       the CPU benchmarks, one JSON object per line"
 	@echo "make clean       remove the build folders (.deps/ stays)"
 	@echo "CUDA=1 builds for CUDA in build-cuda/; CI=true makes warnings errors"
@@ -86,6 +86,7 @@ demo-model: program
 	@cp runs/demo_warmup_2/policy/model.safetensors models/demo/
 
 headline: program
+	@setup/setup.sh --picture
 	@bench/headline.py --program $(BUILD)/tlt
 
 bench: program

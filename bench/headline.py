@@ -174,7 +174,7 @@ def draw(summary, picture):
         run(sys.executable, script, summary, picture)
         print(picture)
     else:
-        print(f"for a picture: pip install matplotlib; {script} {summary} {picture}")
+        print(f"for a picture: setup/setup.sh --picture; {script} {summary} {picture}")
 
 
 def main():

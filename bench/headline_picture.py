@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the summary.json of bench/headline.py as an SVG; needs matplotlib (pip install matplotlib).
+"""Draws the summary.json of bench/headline.py as an SVG; needs matplotlib (setup/setup.sh --picture).
 
   bench/headline_picture.py runs/headline/summary.json headline.svg
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda] [--tidy]: brings what the build needs, and clang-tidy. `make setup` calls it; a second run
-# does nothing.
+# setup/setup.sh [--cuda] [--tidy] [--picture]: brings what the build needs, clang-tidy, and matplotlib for the picture
+# of `make headline`. `make setup` calls it; a second run does nothing.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}
@@ -13,12 +13,13 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no tidy=no
+cuda=no tidy=no picture=no
 lists=("$here/wheels.txt")
 for flag; do
   case $flag in
     --cuda) cuda=yes lists+=("$here/wheels-cuda.txt") ;;
     --tidy) tidy=yes ;;
+    --picture) picture=yes ;;
   esac
 done
 
@@ -51,6 +52,7 @@ debian_packages() {
   local wanted missing
   mapfile -t wanted < <(sed '/^#/d' "$here/debian-packages.txt")
   [ $tidy = no ] || wanted+=(clang-tidy)
+  [ $picture = no ] || wanted+=(python3-matplotlib)
   [ ${#to_get[@]} -eq 0 ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"

@@ -37,7 +37,8 @@ train::TrainSample make_sample(std::span<const int32_t> prompt, const run::Rollo
 
 class EarlyGradients {
  public:
-  // `reference`: of a KL divergence, or null. REQUIRES: obstacle(options) is empty; all outlive this.
+  // `reference`: of a KL divergence, or null.
+  // REQUIRES: obstacle(options) is empty; all outlive this.
   EarlyGradients(const run::RunOptions& options, train::Trainer& trainer,
                  const model::PolicyModel* reference);
 

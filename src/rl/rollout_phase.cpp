@@ -221,8 +221,9 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
   }
 }
 
-// While there is work for both, training of the draft model and early gradients get equal time, over
-// all steps: a pack may last as long as a step's idle time. A worker that has just become idle may have finished the step's last group, and a pack takes long.
+// While there is work for both, training of the draft model and early gradients get equal time over
+// all steps, because a pack may last as long as a step's idle time. A worker that has just become
+// idle waits for news first: it may have finished the step's last group.
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   if (std::exchange(has_just_decoded_, false)) return groups_.wait_for_news(kIdleWaitSeconds);
   attach(rewards_.poll(), prompts, plan);

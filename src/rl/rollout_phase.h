@@ -49,7 +49,7 @@ struct PhaseTimes {
   double idle_seconds = 0;                 // the engine is empty while other workers decode
   double reward_seconds = 0;               // waiting for rewards after the last token
   double gradient_seconds = 0;             // early gradients, in idle_seconds or reward_seconds
-  double half_empty_seconds = 0;           // of decode_seconds: at most half of the most sequences
+  double half_empty_seconds = 0;           // of decode_seconds: at most half of most_running_
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
@@ -111,14 +111,14 @@ class RolloutPhase {
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   std::vector<run::Rollout> mine_;
-  Stopwatch since_begin_;
-  int64_t most_running_ = 0;                        // sequences so far
-  bool has_just_decoded_ = false;                   // in the last engine step
-  // Since the start of the run, while there was a choice: seconds of training minus seconds of early
-  // gradients.
-  double training_lead_ = 0;
   size_t attached_ = 0;                             // rollouts with a score
   std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt
+  Stopwatch since_begin_;
+  int64_t most_running_ = 0;       // largest number of sequences that have run at once
+  bool has_just_decoded_ = false;  // the worker was not idle before
+  // Seconds of training minus seconds of early gradients since the start of the run, while there was
+  // work for both.
+  double training_lead_ = 0;
   // State at the last report_load().
   int64_t reported_sequences_ = 0;
   int64_t steps_since_report_ = 0;

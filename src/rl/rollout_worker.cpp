@@ -33,8 +33,9 @@ cluster::ControlOptions control_options(const run::RunOptions& options, bool tra
   return control;
 }
 
-// In which only the last tenth of the responses were unfinished.
+// The seconds in which only the last tenth of the responses were unfinished.
 double tail_seconds(std::span<const run::Rollout> rollouts) {
+  if (rollouts.empty()) return 0;
   std::vector<double> seconds;
   for (const run::Rollout& rollout : rollouts) seconds.push_back(rollout.finish_seconds);
   std::ranges::sort(seconds);
@@ -119,13 +120,14 @@ void RolloutWorker::report_step(Metrics& metrics) {
   // Idle: the engine is empty while others decode, or the worker waits for rewards.
   metrics.set("rollout/idle_share",
               (all.idle_seconds + all.reward_seconds) / std::max(1e-9, workers * gen_seconds));
-  metrics.set("rollout/half_empty_share", (all.idle_seconds + all.half_empty_seconds) /
-                                              std::max(1e-9, all.idle_seconds + all.decode_seconds));
+  metrics.set("rollout/half_empty_share",
+              (all.idle_seconds + all.half_empty_seconds) /
+                  std::max(1e-9, all.idle_seconds + all.decode_seconds));
   metrics.set("rollout/tail_share", tail_seconds_ / std::max(1e-9, gen_seconds));
-  metrics.set("rollout/sequences_per_worker",
-              std::min(static_cast<double>(options_.rollout.engine.max_running),
-                       static_cast<double>(options_.data.train_batch_size * options_.rollout.n) /
-                           workers));
+  metrics.set(
+      "rollout/sequences_per_worker",
+      std::min(static_cast<double>(options_.rollout.engine.max_running),
+               static_cast<double>(options_.data.train_batch_size * options_.rollout.n) / workers));
   metrics.set("rollouter/idle_ratio",
               all.idle_seconds / std::max(1e-9, all.idle_seconds + all.decode_seconds));
   metrics.set("rollout/tokens_per_second", metrics.at("rollout/tokens") / gen_seconds);

@@ -63,7 +63,10 @@ SpeculationReport::SpeculationReport(const rollout::Speculation& speculation)
 // The counts since the last call.
 SpeculationReport::Counts SpeculationReport::take_counts() {
   Counts counts;
-  counts.decode_steps = speculation_.stats().decode_steps;
+  const rollout::SpeculationStats stats = speculation_.stats();
+  counts.decode_steps = stats.decode_steps;
+  counts.step_seconds = stats.step_seconds;
+  counts.plain_seconds = stats.plain_seconds;
   for (size_t i = 0; i < kinds_.size(); ++i) counts.drafters.push_back(speculation_.stats_of(i));
   std::vector<double> now = counters_of(counts), step(now.size());
   before_.resize(now.size());
@@ -73,7 +76,7 @@ SpeculationReport::Counts SpeculationReport::take_counts() {
 }
 
 void SpeculationReport::add_step(cluster::Comm& comm, Metrics& metrics) {
-  const Counts step = sum_over_workers(comm, take_counts());
+  const Counts mine = take_counts(), step = sum_over_workers(comm, mine);
   DraftStats sum;
   for (size_t i = 0; i < kinds_.size(); ++i) {
     add_drafter("speculation/" + kinds_[i] + "/", step.drafters[i], metrics);
@@ -91,21 +94,13 @@ void SpeculationReport::add_step(cluster::Comm& comm, Metrics& metrics) {
           fmt::format("rollout/accept_length_by_position/{}", speculation::kPositionNames[i]),
           1 + share(sum.accepted_at_position[i], trees));
   if (speculation_.tuner()) add_arms(speculation_.tuner()->report(), metrics);
-  add_plain_seconds(comm, metrics);
-}
-
-// The rollouts last as long as their slowest worker, with and without speculation.
-void SpeculationReport::add_plain_seconds(cluster::Comm& comm, Metrics& metrics) {
-  const rollout::SpeculationStats stats = speculation_.stats();
-  at::Tensor most = at::tensor({stats.step_seconds - step_seconds_before_,
-                                stats.plain_seconds - plain_seconds_before_},
-                               at::kDouble);
-  comm.all_reduce_max(most);
-  step_seconds_before_ = stats.step_seconds;
-  plain_seconds_before_ = stats.plain_seconds;
   if (const auto ridge = speculation_.ridge()) metrics.set("rollout/ridge", *ridge);
-  const double seconds = most[0].item<double>(), plain = most[1].item<double>();
-  if (seconds > 0) metrics.set("rollout/plain_seconds", metrics.at("timing_s/gen") * plain / seconds);
+  // The rollouts last as long as their slowest worker, with and without speculation.
+  at::Tensor slowest = at::tensor({mine.step_seconds, mine.plain_seconds}, at::kDouble);
+  comm.all_reduce_max(slowest);
+  if (const double seconds = slowest[0].item<double>(); seconds > 0)
+    metrics.set("rollout/plain_seconds",
+                metrics.at("timing_s/gen") * slowest[1].item<double>() / seconds);
 }
 
 }  // namespace tlt::rl

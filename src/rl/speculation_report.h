@@ -47,19 +47,18 @@ class SpeculationReport {
  private:
   struct Counts {
     int64_t decode_steps = 0;
+    double step_seconds = 0, plain_seconds = 0;  // as in SpeculationStats
     std::vector<rollout::DraftStats> drafters;
     void visit(auto&& v) {
-      v(decode_steps);
+      v(decode_steps), v(step_seconds), v(plain_seconds);
       for (rollout::DraftStats& stats : drafters) stats.visit(v);
     }
   };
   Counts take_counts();
-  void add_plain_seconds(cluster::Comm& comm, Metrics& metrics);
 
   const rollout::Speculation& speculation_;
   const std::vector<std::string> kinds_;
   std::vector<double> before_;  // all counts at the last call
-  double step_seconds_before_ = 0, plain_seconds_before_ = 0;
 };
 
 }  // namespace tlt::rl

@@ -5,6 +5,7 @@
 
 #include "tests/support/plain_drafter.h"
 #include "tests/support/thread_comm.h"
+#include "tests/support/ticking_clock.h"
 
 namespace tlt::rl {
 namespace {
@@ -12,13 +13,14 @@ namespace {
 using rollout::Sequence;
 using rollout::Speculation;
 
-// Always drafts 1, then 2 or 3.
+// Always drafts 1, then 2 or 3 if the strategy has room for them.
 class FixedDrafter final : public tests::PlainDrafter {
  public:
   std::string_view kind() const override { return "fixed"; }
   void propose(std::span<const drafter::DraftRequest> requests) override {
     for (const drafter::DraftRequest& request : requests) {
       const int32_t first = request.tree->add(drafter::DraftTree::kRoot, 1, 0.9f);
+      if (request.strategy.depth < 2 || request.strategy.verify < 4) continue;
       request.tree->add(first, 3, 0.1f);
       request.tree->add(first, 2, 0.8f);
     }
@@ -69,11 +71,46 @@ TEST(SpeculationReportTest, SumsCountsOfTheStepOverAllWorkers) {
     EXPECT_DOUBLE_EQ(metrics.at("speculation/fixed/accept_rate_pos_2"), 2 / 5.0);
     EXPECT_FALSE(metrics.find("speculation/fixed/accept_rate_pos_3"));
 
+    EXPECT_FALSE(metrics.find("rollout/plain_seconds")) << "a fixed strategy has no cost table";
+
     step(speculation, 2);
     Metrics next;
     report.add_step(comm, next);
     EXPECT_EQ(next.at("speculation/fixed/steps"), 2) << "of this step alone";
     EXPECT_DOUBLE_EQ(next.at("rollout/spec_accept_length"), 3);
+  });
+}
+
+// Rank 1 takes more steps, of which no draft token is accepted.
+TEST(SpeculationReportTest, PlainSecondsAreThoseOfTheSlowestWorkerInThisStep) {
+  train::run_workers(2, [](cluster::Comm& comm) {
+    const tests::TickingClock clock;
+    std::vector<std::unique_ptr<drafter::Drafter>> drafters;
+    drafters.push_back(std::make_unique<FixedDrafter>());
+    // A pass of one row takes a second; that of 64 rows hardly longer, so the tuner drafts.
+    const speculation::CostTable costs({{1, 1, 1}, {1, 64, 1.28}}, {});
+    Speculation speculation(std::move(drafters),
+                            {.options = {}, .costs = costs, .max_rows = 1000, .clock = &clock},
+                            /*vocabulary=*/10);
+    SpeculationReport report(speculation);
+    std::vector<double> ratios;
+    for (const size_t accepted : {1, 1, 0}) {
+      const rollout::SpeculationStats before = speculation.stats();
+      for (int i = 0; i < (comm.rank() == 0 ? 20 : 30); ++i)
+        step(speculation, comm.rank() == 0 ? accepted : 0);
+      Metrics metrics;
+      metrics.set("timing_s/gen", 10);
+      report.add_step(comm, metrics);
+      const rollout::SpeculationStats now = speculation.stats();
+      std::vector<double> seconds(4);  // of each worker, then what its tokens would have taken
+      seconds[static_cast<size_t>(comm.rank())] = now.step_seconds - before.step_seconds;
+      seconds[static_cast<size_t>(2 + comm.rank())] = now.plain_seconds - before.plain_seconds;
+      seconds = comm.all_reduce_sum(seconds);
+      ratios.push_back(std::max(seconds[2], seconds[3]) / std::max(seconds[0], seconds[1]));
+      EXPECT_NEAR(metrics.at("rollout/plain_seconds"), 10 * ratios.back(), 1e-9);
+      EXPECT_DOUBLE_EQ(metrics.at("rollout/ridge"), 50);
+    }
+    EXPECT_GT(ratios.front(), ratios.back() + 0.1) << "accepted tokens count";
   });
 }
 

@@ -36,8 +36,9 @@ std::vector<double> measure_interleaved(size_t tasks, double seconds,
 void make_monotone(std::span<speculation::ForwardCost> costs);
 
 // Measures passes of 1, 2, 4 … sequences with one row each and, in trees, with 2, 4, 6, 8, 12, 18 …
-// rows in all, after a short context, and fewer sizes after a long one, if the model has the positions; LM head included. The
-// cost of larger batch sizes, left out for lack of time, is extrapolated.
+// rows in all, after a short context, and fewer sizes after a long one, if the model has the
+// positions; LM head included. The cost of larger batch sizes, left out for lack of time, is
+// extrapolated.
 std::vector<speculation::ForwardCost> measure_forwards(const model::PolicyModel& model,
                                                        const CostProbe& probe);
 

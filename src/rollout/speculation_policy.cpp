@@ -74,13 +74,13 @@ void SpeculationPolicy::learn(DrafterSet::Member* drafting, const speculation::S
   if (tuner_ && step.seconds > 0) tuner_->record(drafting ? arm_ : speculation::Arm{}, step);
 }
 
-std::optional<double> SpeculationPolicy::plain_seconds(
-    const speculation::StepOutcome& step) const {
+std::optional<double> SpeculationPolicy::plain_seconds(const speculation::StepOutcome& step) const {
   if (!adaptive_) return std::nullopt;
   if (step.trees.empty() || !costs_) return step.seconds;
   const auto batch = static_cast<double>(step.batch);
   const double plain = costs_->target_seconds(batch, batch, step.context),
-               verify = costs_->target_seconds(static_cast<double>(step.rows()), batch, step.context);
+               verify =
+                   costs_->target_seconds(static_cast<double>(step.rows()), batch, step.context);
   return (step.seconds - step.draft_seconds) * plain / verify * static_cast<double>(step.tokens) /
          batch;
 }

@@ -67,9 +67,9 @@ class SpeculationPolicy {
   // Learns from a step that decoded. drafting: its drafter, or null.
   void learn(DrafterSet::Member* drafting, const speculation::StepOutcome& step);
 
-  // What decoding the step's tokens without speculation would have taken: a non-speculative step for
-  // each token that a sequence got, at the cost table's ratio of such a step to this one. nullopt:
-  // the policy is fixed and has no cost table.
+  // What decoding the step's tokens without speculation would have taken: a non-speculative step
+  // for each token that a sequence got, at the cost table's ratio of such a step to this one.
+  // nullopt: the policy is fixed and has no cost table.
   std::optional<double> plain_seconds(const speculation::StepOutcome& step) const;
   // Of the cost table, if there is one.
   std::optional<double> ridge() const;

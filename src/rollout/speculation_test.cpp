@@ -296,8 +296,8 @@ TEST_F(SpeculationTest, PlainSecondsAreEstimated) {
   const tests::TickingClock clock;
   for (const double seconds_of_a_row : {0.0, 1.0}) {
     const auto pass = [&](int64_t rows) {
-      return speculation::ForwardCost{
-          1, rows, 1 + seconds_of_a_row * static_cast<double>(rows - 1)};
+      return speculation::ForwardCost{1, rows,
+                                      1 + seconds_of_a_row * static_cast<double>(rows - 1)};
     };
     Speculation speculation(drafters(),
                             {.options = {},
@@ -315,8 +315,8 @@ TEST_F(SpeculationTest, PlainSecondsAreEstimated) {
     for (int64_t tokens = 0, rows = 0; engine.step();) {
       const EngineStats now = engine.stats();
       const SpeculationStats stats = speculation.stats();
-      const double target = stats.step_seconds - before.step_seconds -
-                            (stats.draft_seconds - before.draft_seconds);
+      const double target =
+          stats.step_seconds - before.step_seconds - (stats.draft_seconds - before.draft_seconds);
       const auto accepted = static_cast<double>(now.tokens - tokens),
                  verified = static_cast<double>(now.rows - rows);
       if (stats.decode_steps > before.decode_steps) {

@@ -53,11 +53,11 @@ double CostTable::target_seconds(double rows, double batch, double context) cons
 }
 
 double CostTable::ridge() const {
-  double most = 1, longest = target_seconds(1, 1);
+  double most = 1, seconds_of_most = target_seconds(1, 1);
   for (const auto& [batch, curve] : shortest_)
     if (const auto& [rows, seconds] = *curve.points.rbegin(); rows > most)
-      most = rows, longest = seconds;
-  return target_seconds(1, 1) * most / longest;
+      most = rows, seconds_of_most = seconds;
+  return target_seconds(1, 1) * most / seconds_of_most;
 }
 
 // Of fewer rows than the larger batch has sequences: as much more than for the smaller batch as

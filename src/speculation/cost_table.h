@@ -49,8 +49,8 @@ class CostTable {
   // sizes, linear between their passes of equally many rows.
   double target_seconds(double rows, double batch, double context = 0) const;
 
-  // The ridge: with how many token rows arithmetic takes as long as reading the weights. Of the
-  // longest measured pass the arithmetic of a row, of a single row the reading.
+  // The ridge: the number of token rows whose arithmetic takes as long as reading the weights. A
+  // pass of one row is taken for the reading, a row's share of the largest pass for its arithmetic.
   double ridge() const;
 
   // Seconds of a proposal by batch size; empty for "off" and for kinds that were not measured. A

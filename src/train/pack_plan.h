@@ -2,8 +2,8 @@
 //
 // Samples of one group (TrainSample::group) are packed together and with no others, so the packs of
 // a group are the same whether it is planned alone or in its batch: they can be computed before the
-// other groups are known. The samples that the loss learns from are packed apart from those that are
-// only measured.
+// other groups are known. The samples that the loss learns from are packed apart from those that
+// are only measured.
 //
 // Borrows    the samples.
 // Threading  engine thread only.

@@ -103,8 +103,8 @@ class Trainer {
   // Computes gradients of a group before update() has its whole batch, so that an idle worker does
   // what the update would do. Computes the group's next pack, with the present weights; false: it
   // was the last one. update() computes the rest of its first mini-batch; the weights are the same.
-  // REQUIRES: all samples of their TrainSample::group, as update() will have them; kPolicy; no other
-  // worker computes this group.
+  // REQUIRES: all samples of their TrainSample::group, as update() will have them; kPolicy; no
+  // other worker computes this group.
   bool compute_early(std::span<const TrainSample> group);
 
   // `on_pack` is called after each of this worker's packs of an optimizer step.
