@@ -18,7 +18,6 @@ An interrupted run continues with the same command. Writes OUT/summary.json and 
 import argparse
 import collections
 import hashlib
-import importlib.util
 import json
 import os
 import pathlib
@@ -170,11 +169,13 @@ def print_table(summaries, ways, steps):
 
 def draw(summary, picture):
     script = pathlib.Path(__file__).with_name("headline_picture.py")
-    if importlib.util.find_spec("matplotlib"):
-        run(sys.executable, script, summary, picture)
-        print(picture)
-    else:
-        print(f"for a picture: setup/setup.sh --picture; {script} {summary} {picture}")
+    for python in (sys.executable, "/usr/bin/python3"):  # the second has Debian's packages
+        found = subprocess.run([python, "-c", "import matplotlib"], stderr=subprocess.DEVNULL)
+        if found.returncode == 0:
+            run(python, script, summary, picture)
+            print(picture)
+            return
+    print(f"for a picture: setup/setup.sh --picture; {script} {summary} {picture}")
 
 
 def main():
