@@ -2,6 +2,8 @@
 #include "rl/rollout_phase.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -15,6 +17,7 @@ namespace {
 
 // How long a worker with an empty engine sleeps before it checks for work again.
 constexpr double kIdleWaitSeconds = 0.01;
+constexpr std::chrono::milliseconds kRewardWait(1);
 constexpr int64_t kFewSequences = 64;    // a worker reports its load at or below this many …
 constexpr int64_t kReportInterval = 32;  // … and repeats an unchanged report after this many steps
 
@@ -223,12 +226,13 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
 
 // While there is work for both, training of the draft model and early gradients get equal time over
 // all steps, because a pack may last as long as a step's idle time. A worker that has just become
-// idle waits for news first: it may have finished the step's last group.
+// idle waits for news before it begins a pack: it may have finished the step's last group.
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  if (std::exchange(has_just_decoded_, false)) return groups_.wait_for_news(kIdleWaitSeconds);
   attach(rewards_.poll(), prompts, plan);
-  if (training_lead_ > 0 && try_early_gradients(plan)) return;
-  if (try_training(plan) || try_early_gradients(plan)) return;
+  const bool may_begin_pack = !std::exchange(has_just_decoded_, false);
+  if (may_begin_pack && training_lead_ > 0 && try_early_gradients(plan)) return;
+  if (try_training(prompts, plan)) return;
+  if (may_begin_pack && try_early_gradients(plan)) return;
   groups_.wait_for_news(kIdleWaitSeconds);
 }
 
@@ -237,17 +241,19 @@ bool RolloutPhase::has_choice(const SamplingPlan& plan) const {
          plan.early_gradients->has_work();
 }
 
-bool RolloutPhase::try_training(const SamplingPlan& plan) {
-  const Stopwatch watch;
-  const bool counts = has_choice(plan);
-  const auto must_share = [&] { return counts && training_lead_ + watch.seconds() > 0; };
+bool RolloutPhase::try_training(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   bool worked = false;
-  while (idle_trainer_ && groups_.may_train() && !(worked && must_share()) &&
-         idle_trainer_->try_slice())
+  Stopwatch watch;
+  while (idle_trainer_ && groups_.may_train() && idle_trainer_->try_slice()) {
     worked = true;
+    attach(rewards_.poll(), prompts, plan);
+    const double seconds = watch.restart();
+    if (!has_choice(plan)) continue;
+    training_lead_ += seconds;
+    if (training_lead_ > 0) break;
+  }
   if (!worked) return false;
   idle_trainer_->pause();
-  if (counts) training_lead_ += watch.seconds();
   if (!groups_.may_train())
     times_.preemption_seconds.push_back(steady_clock().seconds() - groups_.training_ended_at());
   return true;
@@ -287,9 +293,13 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
   const TimelineSpan span(timeline_, run::kRewardLane, plan.name.span);
   const Stopwatch watch;
   attach(rewards_.poll(), prompts, plan);
-  while (attached_ < mine_.size() &&
-         (try_early_gradients(plan) || (idle_trainer_ && idle_trainer_->try_slice())))
+  while (attached_ < mine_.size()) {
+    if (!try_early_gradients(plan) && !(idle_trainer_ && idle_trainer_->try_slice())) {
+      if (!plan.early_gradients) break;
+      std::this_thread::sleep_for(kRewardWait);  // for another group's last score
+    }
     attach(rewards_.poll(), prompts, plan);
+  }
   if (idle_trainer_) idle_trainer_->pause();
   attach(rewards_.wait_all(), prompts, plan);
   times_.reward_seconds = watch.seconds();

@@ -88,7 +88,7 @@ class RolloutPhase {
   void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   // Work for both uses of idle time.
   bool has_choice(const SamplingPlan& plan) const;
-  bool try_training(const SamplingPlan& plan);
+  bool try_training(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   bool try_early_gradients(const SamplingPlan& plan);
   void attach(const std::vector<reward::ScoredSample>& samples,
               std::span<const data::Prompt> prompts, const SamplingPlan& plan);

@@ -17,12 +17,19 @@ using tests::small_run;
 
 constexpr int kSteps = 2;
 
+// With reward.threads=1: scores that arrive one after the other. While a worker waits for the last
+// one, its other groups have all of theirs.
+constexpr const char* kSlowReward =
+    "reward.command=while read -r line; do sleep 0.05; echo 0; done";
+
 class EarlyGradientsNeverChangeWeights : public ::testing::TestWithParam<std::string> {
  protected:
   // Returns the seconds of early gradients in all steps.
   double run(const std::string& name, int workers, std::vector<std::string> more) const {
     more.insert(more.end(), {"model.dtype=" + GetParam(), "trainer.threads=1",
-                             "data.max_response_length=200", "speculative.train.gap_share=0"});
+                             "data.max_response_length=200", "speculative.train.gap_share=0",
+                             "reward.functions=[\"countdown_trace\",\"command\"]", kSlowReward,
+                             "reward.threads=1"});
     EXPECT_EQ(run_program(small_run(scratch_ / name, kSteps, workers, more), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
     double seconds = 0;
@@ -48,8 +55,8 @@ TEST_P(EarlyGradientsNeverChangeWeights, ForAnyWorkersLossAndOptimizer) {
   const std::map<std::string, std::vector<std::string>> kinds = {
       {"kl", {}},  // small_run's: KL, entropy, two mini-batches
       {"token_mean",
-       {"actor.use_kl_loss=false", "actor.loss_agg_mode=token-mean",
-        "actor.ppo_mini_batch_size=0"}},
+       {"actor.use_kl_loss=false", "actor.loss_agg_mode=token-mean", "actor.ppo_mini_batch_size=0",
+        "speculative.train.enable_drafter_training=false"}},
       {"zero", {"actor.use_distributed_optimizer=true", "algorithm.use_kl_in_reward=true"}},
       {"lora", {"model.lora_rank=4", "actor.ppo_epochs=2"}}};
   const bool is_float = GetParam() == "float32";
@@ -58,13 +65,16 @@ TEST_P(EarlyGradientsNeverChangeWeights, ForAnyWorkersLossAndOptimizer) {
     std::vector<std::string> off = options;
     off.push_back("actor.early_gradients=false");
     EXPECT_EQ(run(kind + "_off", 1, off), 0);
-    double seconds = 0;
     for (const int workers : {1, 2, 3}) {
       const std::string name = kind + std::to_string(workers);
-      seconds += run(name, workers, options);
+      const double seconds = run(name, workers, options);
+      // One worker has a group of the first mini-batch that is finished before the last score; of
+      // several the one with two groups has, if all groups count and none migrates.
+      if (workers == 1 || kind == "token_mean") {
+        EXPECT_GT(seconds, 0) << name;
+      }
       expect_same(name, kind + "_off");
     }
-    EXPECT_GT(seconds, 0) << kind << ": no worker was idle with a finished group";
   }
 }
 
