@@ -422,7 +422,7 @@ static void attention(Type type, const AttentionTask& task, const KvPages& cache
 
 // Queries whose gradients are computed together: their keys are read, and dk and dv updated, once
 // for all of them.
-constexpr int kBackwardQueries = 4;
+constexpr int kBackwardQueries = 8;
 
 static int64_t attention_backward_scratch(const AttentionTask& task) {
   const int64_t padded = (task.first_position + task.rows + kLanes - 1) / kLanes * kLanes;
