@@ -98,9 +98,10 @@ void SpeculationReport::add_step(cluster::Comm& comm, Metrics& metrics) {
   // The rollouts last as long as their slowest worker, with and without speculation.
   at::Tensor slowest = at::tensor({mine.step_seconds, mine.plain_seconds}, at::kDouble);
   comm.all_reduce_max(slowest);
-  if (const double seconds = slowest[0].item<double>(); seconds > 0)
-    metrics.set("rollout/plain_seconds",
-                metrics.at("timing_s/gen") * slowest[1].item<double>() / seconds);
+  const double seconds = slowest[0].item<double>(), plain_seconds = slowest[1].item<double>();
+  // What the worker did besides decoding takes as long either way.
+  if (seconds > 0)
+    metrics.set("rollout/plain_seconds", metrics.at("timing_s/gen") - seconds + plain_seconds);
 }
 
 }  // namespace tlt::rl
