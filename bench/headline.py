@@ -198,7 +198,7 @@ def main():
         sys.exit(f"headline: {arguments.out} has {free >> 20} MiB free and needs "
                  f"{NEEDED_BYTES >> 20} MiB for checkpoints; make room, or give --out another disk")
     if not (MODEL / "config.json").exists():
-        run(arguments.program, "sft", SFT, "--workers", arguments.workers)
+        run(arguments.program, "sft", SFT)  # one worker with all cores is the fastest
     for seed in arguments.seeds:
         for done in range(0, arguments.steps, arguments.turn):
             for way in arguments.ways:
