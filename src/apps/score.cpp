@@ -108,7 +108,7 @@ bool write_logprobs(const model::PolicyModel& policy, const std::vector<cli::Inp
     const std::vector<train::TrainSample> samples = samples_of(pack);
     std::vector<std::vector<float>> logprobs;
     if (!samples.empty())
-      logprobs = train::score_samples(policy, samples, /*temperature=*/1.0, kPackTokens, *comm);
+      logprobs = train::score_samples(policy, samples, {.max_tokens = kPackTokens}, *comm);
     auto next = logprobs.begin();
     for (const cli::InputRow& row : pack)
       output.add(static_cast<int64_t>(first++),

@@ -1,35 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "drafter_training/drift_trigger.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace tlt::drafter_training {
+namespace {
 
-void DriftTrigger::trained(double before, double after) {
+double sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+}  // namespace
+
+void DriftTrigger::trained(double before, double after, double seconds) {
   if (!(before > 0 && after > 0)) return;
-  gains_.push_back(after / before - 1);
-  if (gains_.size() > kPatience) gains_.erase(gains_.begin());
-  if (gains_.size() < kPatience || std::accumulate(gains_.begin(), gains_.end(), 0.0) >= kLeastGain)
-    return;
-  rests_ = true;
   level_ = watched_ = after;
-  gains_.clear();
+  gains_.push_back(after / before - 1);
+  seconds_.push_back(seconds);
+  if (gains_.size() > kPatience) {
+    gains_.erase(gains_.begin());
+    seconds_.erase(seconds_.begin());
+  }
+  rests_ = gains_.size() == kPatience && sum(gains_) < kLeastGain;
+}
+
+double DriftTrigger::gain_per_second() const {
+  return sum(seconds_) > 0 ? sum(gains_) / sum(seconds_) : std::numeric_limits<double>::infinity();
 }
 
 void DriftTrigger::rested(double acceptance) {
-  if (!rests_ || !(acceptance > 0)) return;
+  if (!(acceptance > 0)) return;
   watched_ += kNewestShare * (acceptance - watched_);
-  if (watched_ < (1 - kDrift) * level_) rests_ = false;
+  if (watched_ >= (1 - kDrift) * level_) return;
+  rests_ = false;
+  gains_.clear();
+  seconds_.clear();
 }
 
 nlohmann::json DriftTrigger::save() const {
-  return {{"rests", rests_}, {"gains", gains_}, {"level", level_}, {"watched", watched_}};
+  return {{"rests", rests_},
+          {"gains", gains_},
+          {"seconds", seconds_},
+          {"level", level_},
+          {"watched", watched_}};
 }
 
 void DriftTrigger::restore(const nlohmann::json& state) {
   rests_ = state.at("rests").get<bool>();
   gains_ = state.at("gains").get<std::vector<double>>();
+  // Checkpoints before early gradients have no seconds.
+  seconds_ = state.value("seconds", std::vector<double>());
+  if (seconds_.size() != gains_.size()) gains_.clear(), seconds_.clear();
   level_ = state.at("level").get<double>();
   watched_ = state.at("watched").get<double>();
 }

@@ -1,14 +1,15 @@
 // DriftTrigger: decides whether training the draft model is worthwhile.
 //
 // Training continues while each training improves acceptance on held-out responses; when the latest
-// kPatience trainings together gained less than kLeastGain it rests. While it rests, acceptance is
-// watched: once it has fallen by kDrift, because the policy has changed, training starts again.
+// kPatience trainings together gained less than kLeastGain it rests. In steps without training,
+// because it rests or because other work was worth more, acceptance is watched: once it has fallen
+// by kDrift, because the policy has changed, training starts again and its gain is not known.
 //
 // Not here   how acceptance is measured (idle_trainer.h).
 // Threading  none of its own. A value: copies are independent.
 //
 //   if (trigger.wants_training()) … else trigger.rested(measured);
-//   trigger.trained(before, after);          // acceptance length on held-out responses
+//   trigger.trained(before, after, seconds);          // acceptance length on held-out responses
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,9 +28,12 @@ class DriftTrigger {
 
   bool wants_training() const { return !rests_; }
 
-  // The draft model was trained: its acceptance without the training and with it, on the same
-  // responses. Values that are not above 0 (nothing to measure on) are ignored.
-  void trained(double before, double after);
+  // The draft model was trained, by all workers together for this time: its acceptance without the
+  // training and with it, on the same responses. Values that are not above 0 (nothing to measure on)
+  // are ignored.
+  void trained(double before, double after, double seconds);
+  // The relative gain in acceptance for each second of the latest trainings; infinity: not known.
+  double gain_per_second() const;
   // The draft model was measured in a step without training.
   void rested(double acceptance);
 
@@ -38,9 +42,9 @@ class DriftTrigger {
 
  private:
   bool rests_ = false;
-  std::vector<double> gains_;  // the latest kPatience
-  double level_ = 0;           // acceptance when training stopped
-  double watched_ = 0;         // mean since then
+  std::vector<double> gains_, seconds_;  // of the latest kPatience trainings
+  double level_ = 0;                     // acceptance after the last one
+  double watched_ = 0;                   // mean since then
 };
 
 }  // namespace tlt::drafter_training

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace tlt::drafter_training {
@@ -10,7 +11,7 @@ namespace {
 
 DriftTrigger resting(double level) {
   DriftTrigger trigger;
-  for (size_t i = 0; i < DriftTrigger::kPatience; ++i) trigger.trained(level, level);
+  for (size_t i = 0; i < DriftTrigger::kPatience; ++i) trigger.trained(level, level, 1);
   return trigger;
 }
 
@@ -19,11 +20,12 @@ TEST(DriftTriggerTest, TrainsWhileAcceptanceImproves) {
   double acceptance = 1;
   for (int i = 0; i < 50; ++i) {
     EXPECT_TRUE(trigger.wants_training()) << i;
-    trigger.trained(acceptance, 1.03 * acceptance);
+    trigger.trained(acceptance, 1.03 * acceptance, 1);
     acceptance *= 1.03;
   }
   int steps = 0;
-  for (; trigger.wants_training() && steps < 50; ++steps) trigger.trained(acceptance, acceptance);
+  for (; trigger.wants_training() && steps < 50; ++steps)
+    trigger.trained(acceptance, acceptance, 1);
   EXPECT_EQ(steps, static_cast<int>(DriftTrigger::kPatience));
 }
 
@@ -40,24 +42,44 @@ TEST(DriftTriggerTest, RestsUntilAcceptanceHasFallen) {
 
 TEST(DriftTriggerTest, StepWithoutMeasurementIsIgnored) {
   DriftTrigger trigger;
-  for (int i = 0; i < 20; ++i) trigger.trained(0, 0);
+  for (int i = 0; i < 20; ++i) trigger.trained(0, 0, 1);
   EXPECT_TRUE(trigger.wants_training());
   trigger = resting(4);
   for (int i = 0; i < 20; ++i) trigger.rested(0);
   EXPECT_FALSE(trigger.wants_training());
 }
 
+TEST(DriftTriggerTest, KnowsTheGainOfTheLatestTrainings) {
+  DriftTrigger trigger;
+  EXPECT_EQ(trigger.gain_per_second(), std::numeric_limits<double>::infinity());
+  trigger.trained(1, 3, 4);
+  EXPECT_NEAR(trigger.gain_per_second(), 0.5, 1e-12);
+  for (size_t i = 0; i < DriftTrigger::kPatience; ++i) trigger.trained(3, 3.3, 2);
+  EXPECT_NEAR(trigger.gain_per_second(), 0.05, 1e-12);
+}
+
+TEST(DriftTriggerTest, GainIsNotKnownOnceAcceptanceHasFallenWithoutTraining) {
+  DriftTrigger trigger;
+  trigger.trained(4, 4.1, 1);
+  trigger.rested(4.1);  // other work was worth more
+  EXPECT_NEAR(trigger.gain_per_second(), 0.025, 1e-12);
+  for (int i = 0; i < 10; ++i) trigger.rested(3.6);
+  EXPECT_EQ(trigger.gain_per_second(), std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(trigger.wants_training());
+}
+
 TEST(DriftTriggerTest, RestoredTriggerContinuesLikeTheSavedOne) {
   for (int steps = 0; steps < 12; ++steps) {
     DriftTrigger trigger;
     const auto live = [](DriftTrigger& it, int i) {
-      it.wants_training() ? it.trained(4, i < 3 ? 4.2 : 4.0) : it.rested(3.5);
+      it.wants_training() ? it.trained(4, i < 3 ? 4.2 : 4.0, i) : it.rested(3.5);
     };
     for (int i = 0; i < steps; ++i) live(trigger, i);
     DriftTrigger other;
     other.restore(nlohmann::json::parse(trigger.save().dump()));
     for (int i = steps; i < 20; ++i) {
       EXPECT_EQ(other.wants_training(), trigger.wants_training()) << steps << " " << i;
+      EXPECT_EQ(other.gain_per_second(), trigger.gain_per_second()) << steps << " " << i;
       live(trigger, i), live(other, i);
     }
   }

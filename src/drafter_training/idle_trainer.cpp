@@ -95,9 +95,18 @@ bool IdleTrainer::try_slice() {
     } while (clock_.seconds() + next_part_seconds() < end);
   });
   const double used = clock_.seconds() - start;
-  if (did) stats_.used_seconds += used;
-  if (did) stats_.longest_slice = std::max(stats_.longest_slice, used);
+  if (did) {
+    stats_.used_seconds += used;
+    stats_.longest_slice = std::max(stats_.longest_slice, used);
+    unpublished_seconds_ += used;
+  }
   return did && !is_off_;
+}
+
+double IdleTrainer::acceptance_gain() const {
+  if (!trains_) return 0;
+  return options_.is_paper_trigger() ? std::numeric_limits<double>::infinity()
+                                     : trigger_.gain_per_second();
 }
 
 // Runs a pack, after beginning its step; or a part of the optimizer's step, and ends it.
@@ -175,10 +184,10 @@ IdleStep IdleTrainer::end_step(cluster::Comm& comm, double decode_seconds) {
   if (step.publish.was_trained) {
     ++trained_steps_;
     trigger_.trained(step.publish.before.tokens_per_forward(),
-                     step.publish.after.tokens_per_forward());
-  } else if (freeze_after_ || (!trains_ && !options_.is_paper_trigger())) {
+                     step.publish.after.tokens_per_forward(), step.publish.seconds);
+  } else if (freeze_after_ || !options_.is_paper_trigger()) {
     step.publish.before = measure(comm);
-    if (!trains_) trigger_.rested(step.publish.before.tokens_per_forward());
+    trigger_.rested(step.publish.before.tokens_per_forward());
   }
   trains_ = false;
   if (frozen_) step.frozen = measure(*frozen_, comm);
@@ -207,12 +216,13 @@ PublishReport IdleTrainer::publish(cluster::Comm& comm) {
   });
   has_begun_ = false;
   if (is_off_) unpublished_tokens_ = 0;
-  const std::vector<double> sums = comm.all_reduce_sum(
-      std::vector<double>{static_cast<double>(unpublished_tokens_),
-                          unpublished_tokens_ > 0 ? 1.0 : 0.0, is_off_ ? 1.0 : 0.0});
+  const std::vector<double> sums = comm.all_reduce_sum(std::vector<double>{
+      static_cast<double>(unpublished_tokens_), unpublished_tokens_ > 0 ? 1.0 : 0.0,
+      is_off_ ? 1.0 : 0.0, std::exchange(unpublished_seconds_, 0.0)});
   PublishReport report{.was_trained = sums[0] > 0,
                        .version = version_,
                        .tokens = static_cast<int64_t>(sums[0]),
+                       .seconds = sums[3],
                        .workers = static_cast<int64_t>(sums[1]),
                        .workers_off = static_cast<int64_t>(sums[2])};
   if (!report.was_trained) return report;

@@ -70,6 +70,7 @@ struct PublishReport {
   bool was_published = false;
   int64_t version = 0;  // in use after the call
   int64_t tokens = 0;   // tokens that the workers' copies were trained on
+  double seconds = 0;   // of their training, summed
   int64_t workers = 0;  // workers that have trained
   int64_t workers_off = 0;
   HeldOutFigures before = {}, after = {};  // of the draft model in use; of the trained one
@@ -107,6 +108,9 @@ class IdleTrainer final : public rollout::HiddenStateObserver {
   // Trains for about options.slice_milliseconds, less if a train step ends. Returns false if this
   // RL step does not train, there is nothing to train on, or training is off.
   [[nodiscard]] bool try_slice();
+  // The relative gain in acceptance length that a second of training is expected to give in this RL
+  // step; infinity: not known, or trained at any rate (trigger interval).
+  double acceptance_gain() const;
   // Interrupts training because there is work; the unfinished train step is kept.
   void pause();
   // If two workers together have at most this many unfinished sequences, those of one migrate to
@@ -188,6 +192,7 @@ class IdleTrainer final : public rollout::HiddenStateObserver {
   bool is_off_ = false;
   int64_t version_ = 0;
   int64_t unpublished_tokens_ = 0;
+  double unpublished_seconds_ = 0;
   IdleStats stats_;
 
   // RL steps with training after which the frozen copy is taken; nullopt: none is.

@@ -122,20 +122,32 @@ void Tape::prepare_cache() {
 }
 
 const at::Tensor& PolicyModel::forward(Tape& tape) const {
-  tape.prepare_cache();
-  const ops::Batch& batch = tape.batch();
-  const at::Tensor& angles = rope_.reach(device_, batch);
-  for (RowBuffer& input : tape.inputs_) input.resize(device_, batch.rows(), config_.hidden, type_);
-  tape.hidden_.resize(device_, batch.rows(), config_.hidden, type_);
-  embed(batch, tape.inputs_[0].view());
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto layer = static_cast<int64_t>(i);
-    layers_[i].forward({device_, batch, angles, tape.cache_layer(layer)}, tape.inputs_[i].view(),
-                       tape.activations(layer), tape.inputs_[i + 1].view(), /*keep=*/true);
+  tape.computed_ = 0;
+  while (forward_layer(tape)) {
   }
+  return tape.hidden();
+}
+
+bool PolicyModel::forward_layer(Tape& tape) const {
+  const int64_t layer = tape.computed_;
+  if (layer == 0) begin_forward(tape);
+  const auto i = static_cast<size_t>(layer);
+  layers_[i].forward(
+      {device_, tape.batch(), rope_.reach(device_, tape.batch()), tape.cache_layer(layer)},
+      tape.inputs_[i].view(), tape.activations(layer), tape.inputs_[i + 1].view(),
+      /*keep=*/true);
+  if (++tape.computed_ < config_.layers) return true;
   ops::rms_norm(device_, tape.inputs_.back().view(), final_norm_, config_.norm_epsilon,
                 tape.hidden_.view());
-  return tape.hidden_.view();
+  return false;
+}
+
+void PolicyModel::begin_forward(Tape& tape) const {
+  tape.prepare_cache();
+  const int64_t rows = tape.batch().rows();
+  for (RowBuffer& input : tape.inputs_) input.resize(device_, rows, config_.hidden, type_);
+  tape.hidden_.resize(device_, rows, config_.hidden, type_);
+  embed(tape.batch(), tape.inputs_[0].view());
 }
 
 void PolicyModel::logits_backward(const at::Tensor& hidden, const at::Tensor& d_logits,
@@ -150,9 +162,34 @@ void PolicyModel::logits_backward_input(const at::Tensor& d_logits, at::Tensor& 
 }
 
 void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const {
-  const ops::Batch& batch = tape.batch();
-  const at::Tensor& angles = rope_.reach(device_, batch);
-  tape.d_stream_.resize(device_, batch.rows(), config_.hidden, type_);
+  tape.computed_ = config_.layers;
+  while (backward_layer(tape, d_hidden, gradients)) {
+  }
+}
+
+bool PolicyModel::backward_layer(Tape& tape, const at::Tensor& d_hidden,
+                                 Gradients& gradients) const {
+  if (tape.computed_ == config_.layers) begin_backward(tape, d_hidden, gradients);
+  at::Tensor& d = tape.d_stream_.view();
+  const int64_t layer = --tape.computed_;
+  const auto i = static_cast<size_t>(layer);
+  LayerActivations& a = tape.activations(layer);
+  const ops::KvLayer cache = tape.cache_layer(layer);
+  const LayerRows rows{device_, tape.batch(), rope_.reach(device_, tape.batch()), cache};
+  const at::Tensor& x = tape.inputs_[i].view();
+  // The last layer's activations are still in memory.
+  if (tape.recompute_ && layer + 1 < config_.layers)
+    layers_[i].forward(rows, x, a, tape.inputs_[i + 1].view(), /*keep=*/true);
+  layers_[i].backward(rows, x, {a, tape.scratch_, gradients}, d);
+  if (layer > 0) return true;
+  if (at::Tensor* d_embedding = gradients.find(embedding_index_))
+    ops::embed_backward(device_, d, tape.batch().tokens, *d_embedding);
+  return false;
+}
+
+void PolicyModel::begin_backward(Tape& tape, const at::Tensor& d_hidden,
+                                 Gradients& gradients) const {
+  tape.d_stream_.resize(device_, tape.batch().rows(), config_.hidden, type_);
   at::Tensor& d = tape.d_stream_.view();
   d.zero_();
   ops::rms_norm_backward(device_, {.dy = d_hidden,
@@ -161,19 +198,6 @@ void PolicyModel::backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gr
                                    .epsilon = config_.norm_epsilon,
                                    .dx = d,
                                    .dweight = gradients.at(final_norm_index_)});
-  for (size_t i = layers_.size(); i-- > 0;) {
-    const auto layer = static_cast<int64_t>(i);
-    LayerActivations& a = tape.activations(layer);
-    const ops::KvLayer cache = tape.cache_layer(layer);
-    const LayerRows rows{device_, batch, angles, cache};
-    const at::Tensor& x = tape.inputs_[i].view();
-    // The last layer's activations are still in memory.
-    if (tape.recompute_ && i + 1 < layers_.size())
-      layers_[i].forward(rows, x, a, tape.inputs_[i + 1].view(), /*keep=*/true);
-    layers_[i].backward(rows, x, {a, tape.scratch_, gradients}, d);
-  }
-  if (at::Tensor* d_embedding = gradients.find(embedding_index_))
-    ops::embed_backward(device_, d, batch.tokens, *d_embedding);
 }
 
 }  // namespace tlt::model

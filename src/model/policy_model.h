@@ -67,6 +67,9 @@ class PolicyModel {
   // Training: forward() with everything kept that backward needs (model/tape.h).
   // Final hidden states [T, D] of the sequences added to the tape.
   const at::Tensor& forward(Tape& tape) const;
+  // The next layer of it, for a caller that has other work in between. False: it was the last one,
+  // and the result is tape.hidden().
+  bool forward_layer(Tape& tape) const;
   // d_hidden [R, D] and the LM head's gradient, from hidden [R, D] and d_logits [R, V] float32.
   void logits_backward(const at::Tensor& hidden, const at::Tensor& d_logits, at::Tensor& d_hidden,
                        Gradients& gradients) const;
@@ -75,12 +78,16 @@ class PolicyModel {
   // Adds the gradients of all parameters below the LM head, from d_hidden [T, D], the gradient of
   // forward()'s result.
   void backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
+  // The next layer of it. False: it was the last one.
+  bool backward_layer(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
 
  private:
   friend class Activations;
   friend class Tape;
 
   void list_parameters();
+  void begin_forward(Tape& tape) const;
+  void begin_backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
   const ops::Weight& head() const { return config_.tied ? embedding_ : head_; }
 
   ModelConfig config_;

@@ -24,7 +24,12 @@ class Tape {
   // Appends a suffix to the last sequence added by add_sequence (TapeBatch::add_suffix).
   void add_suffix(const int32_t* tokens, int32_t count) { sequences_.add_suffix(tokens, count); }
   const ops::Batch& batch() const { return sequences_.batch(); }
-  void clear() { sequences_.clear(); }
+  void clear() {
+    sequences_.clear();
+    computed_ = 0;
+  }
+  // Final hidden states [T, D]. REQUIRES: a forward pass of the batch.
+  const at::Tensor& hidden() { return hidden_.view(); }
 
   // The inputs of these layers, concatenated by columns: out [T, layers D]. REQUIRES: a forward
   // pass of the batch.
@@ -45,6 +50,7 @@ class Tape {
   const PolicyModel& model_;
   const bool recompute_;
   TapeBatch sequences_;
+  int64_t computed_ = 0;  // layers that forward() has been through, less those of backward()
   std::vector<RowBuffer> inputs_;  // of each layer, and the output of the last: [T, D]
   RowBuffer hidden_;               // [T, D] after the final norm
   RowBuffer d_stream_;             // [T, D]

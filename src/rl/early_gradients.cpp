@@ -5,6 +5,7 @@
 
 #include "cluster/launch.h"
 #include "rl/advantages.h"
+#include "train/pack_plan.h"
 
 namespace tlt::rl {
 
@@ -38,7 +39,23 @@ std::string EarlyGradients::obstacle(const run::RunOptions& options) {
   return "";
 }
 
-void EarlyGradients::begin_step() { ready_.clear(); }
+void EarlyGradients::begin_step() {
+  ready_.clear();
+  reference_logprobs_.clear();
+}
+
+std::vector<std::vector<float>> EarlyGradients::reference_of(
+    std::span<const train::TrainSample> samples) const {
+  std::vector<std::vector<float>> logprobs(samples.size());
+  size_t i = 0;
+  for (const std::span<const train::TrainSample> group : train::groups_of(samples)) {
+    if (const auto found = reference_logprobs_.find(group.front().group);
+        found != reference_logprobs_.end())
+      std::ranges::copy(found->second, logprobs.begin() + static_cast<std::ptrdiff_t>(i));
+    i += group.size();
+  }
+  return logprobs;
+}
 
 void EarlyGradients::add(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts) {
   if (rollouts.front().prompt >= prompts_) return;
@@ -49,23 +66,25 @@ void EarlyGradients::add(std::span<const int32_t> prompt, std::span<const run::R
   }
 }
 
-bool EarlyGradients::try_pack() {
+bool EarlyGradients::try_part() {
   if (ready_.empty()) return false;
-  Group& group = ready_.back();
+  Group& group = ready_.front();
   if (!group.has_advantages)
     add_advantages_to(group);
   else if (!trainer_.compute_early(group.samples))
-    ready_.pop_back();
+    ready_.pop_front();
   return true;
 }
 
 void EarlyGradients::add_advantages_to(Group& group) {
   if (reference_) {
-    auto logprobs = train::score_samples(*reference_, group.samples,
-                                         options_.rollout.sampling.rule().logprob_temperature(),
-                                         options_.actor.max_tokens, *alone_);
-    for (size_t i = 0; i < logprobs.size(); ++i)
-      group.samples[i].reference_logprobs = std::move(logprobs[i]);
+    auto logprobs =
+        train::score_samples(*reference_, group.samples,
+                             {.temperature = options_.rollout.sampling.rule().logprob_temperature(),
+                              .max_tokens = options_.actor.max_tokens},
+                             *alone_);
+    for (size_t i = 0; i < logprobs.size(); ++i) group.samples[i].reference_logprobs = logprobs[i];
+    reference_logprobs_[group.samples.front().group] = std::move(logprobs);
   }
   add_advantages(options_.algorithm, group.scores, options_.rollout.n, group.samples);
   group.has_advantages = true;

@@ -12,12 +12,14 @@
 //   EarlyGradients early(options, trainer, /*reference=*/nullptr);
 //   early.begin_step();
 //   early.add(prompt_tokens, rollouts);                    // all samples of a prompt, scored
-//   while (is_idle && early.try_pack()) …
+//   while (is_idle && early.try_part()) …
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,11 +48,14 @@ class EarlyGradients {
   static std::string obstacle(const run::RunOptions& options);
 
   void begin_step();
+  // The reference logprobs of the samples that were computed early; an empty list: they were not.
+  std::vector<std::vector<float>> reference_of(std::span<const train::TrainSample> samples) const;
   // A prompt of the step all of whose samples are here and scored, by sample.
   void add(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts);
   bool has_work() const { return !ready_.empty(); }
-  // Computes a pack, or a group's reference logprobs; false: there is none.
-  bool try_pack();
+  // Goes one layer further with a group's pack, or computes the group's reference logprobs; false:
+  // there is nothing to do. The update completes a pack that is not.
+  bool try_part();
 
  private:
   struct Group {
@@ -65,7 +70,9 @@ class EarlyGradients {
   const model::PolicyModel* const reference_;
   const std::unique_ptr<cluster::Comm> alone_;  // of size 1
   const int64_t prompts_;                       // of the first mini-batch
-  std::vector<Group> ready_;                    // with packs to compute
+  // By group: the reference logprobs of its samples.
+  std::map<int64_t, std::vector<std::vector<float>>> reference_logprobs_;
+  std::deque<Group> ready_;  // with packs to compute, the first perhaps begun
 };
 
 }  // namespace tlt::rl

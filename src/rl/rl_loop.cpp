@@ -198,9 +198,10 @@ std::vector<train::TrainSample> RlLoop::make_samples(const StepGroups& groups, S
 
 void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
   const TimelineSpan span(timeline_.get(), run::kUpdateLane, "reference");
-  auto logprobs = train::score_samples(*reference_, samples,
-                                       options_.rollout.sampling.rule().logprob_temperature(),
-                                       options_.actor.max_tokens, *context_.comm);
+  train::Scoring scoring{.temperature = options_.rollout.sampling.rule().logprob_temperature(),
+                         .max_tokens = options_.actor.max_tokens};
+  if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
+  auto logprobs = train::score_samples(*reference_, samples, std::move(scoring), *context_.comm);
   for (size_t i = 0; i < samples.size(); ++i)
     samples[i].reference_logprobs = std::move(logprobs[i]);
 }

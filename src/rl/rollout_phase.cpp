@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "rl/idle_choice.h"
 #include "run/report/timeline_picture.h"
 
 namespace tlt::rl {
@@ -17,6 +18,8 @@ namespace {
 
 // How long a worker with an empty engine sleeps before it checks for work again.
 constexpr double kIdleWaitSeconds = 0.01;
+// How long it computes early gradients before it does; a layer that has begun ends later.
+constexpr double kGradientSliceSeconds = 0.02;
 constexpr std::chrono::milliseconds kRewardWait(1);
 constexpr int64_t kFewSequences = 64;    // a worker reports its load at or below this many …
 constexpr int64_t kReportInterval = 32;  // … and repeats an unchanged report after this many steps
@@ -101,7 +104,6 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
 }
 
 void RolloutPhase::count_decoding(double seconds) {
-  has_just_decoded_ = true;
   const int64_t running = engine_.stats().running;
   most_running_ = std::max(most_running_, running);
   times_.decode_seconds += seconds;
@@ -224,33 +226,26 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
   }
 }
 
-// While there is work for both, training of the draft model and early gradients get equal time over
-// all steps, because a pack may last as long as a step's idle time. A worker that has just become
-// idle waits for news before it begins a pack: it may have finished the step's last group.
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   attach(rewards_.poll(), prompts, plan);
-  const bool may_begin_pack = !std::exchange(has_just_decoded_, false);
-  if (may_begin_pack && training_lead_ > 0 && try_early_gradients(plan)) return;
-  if (try_training(prompts, plan)) return;
-  if (may_begin_pack && try_early_gradients(plan)) return;
+  if (prefers_gradients(plan) && try_early_gradients(plan)) return;
+  if (try_training(prompts, plan) || try_early_gradients(plan)) return;
   groups_.wait_for_news(kIdleWaitSeconds);
 }
 
-bool RolloutPhase::has_choice(const SamplingPlan& plan) const {
-  return idle_trainer_ && groups_.may_train() && plan.early_gradients &&
-         plan.early_gradients->has_work();
+bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
+  return plan.early_gradients && plan.early_gradients->has_work() && idle_trainer_ &&
+         gradients_first({.workers = comm_.size(),
+                          .rollout_seconds = since_begin_.seconds(),
+                          .acceptance_gain = idle_trainer_->acceptance_gain()});
 }
 
 bool RolloutPhase::try_training(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   bool worked = false;
-  Stopwatch watch;
   while (idle_trainer_ && groups_.may_train() && idle_trainer_->try_slice()) {
     worked = true;
     attach(rewards_.poll(), prompts, plan);
-    const double seconds = watch.restart();
-    if (!has_choice(plan)) continue;
-    training_lead_ += seconds;
-    if (training_lead_ > 0) break;
+    if (prefers_gradients(plan)) break;
   }
   if (!worked) return false;
   idle_trainer_->pause();
@@ -260,12 +255,13 @@ bool RolloutPhase::try_training(std::span<const data::Prompt> prompts, const Sam
 }
 
 bool RolloutPhase::try_early_gradients(const SamplingPlan& plan) {
+  if (!plan.early_gradients) return false;
   const double start = steady_clock().seconds();
-  const bool counts = has_choice(plan);
-  if (!plan.early_gradients || !plan.early_gradients->try_pack()) return false;
-  const double end = steady_clock().seconds();
+  double end = start;
+  while (end - start < kGradientSliceSeconds && plan.early_gradients->try_part())
+    end = steady_clock().seconds();
+  if (end == start) return false;
   times_.gradient_seconds += end - start;
-  if (counts) training_lead_ -= end - start;
   if (timeline_) timeline_->span(run::kGradientLane, plan.name.span, start, end);
   return true;
 }

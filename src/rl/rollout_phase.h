@@ -86,8 +86,7 @@ class RolloutPhase {
   void report_load();
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
-  // Work for both uses of idle time.
-  bool has_choice(const SamplingPlan& plan) const;
+  bool prefers_gradients(const SamplingPlan& plan) const;
   bool try_training(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   bool try_early_gradients(const SamplingPlan& plan);
   void attach(const std::vector<reward::ScoredSample>& samples,
@@ -114,11 +113,7 @@ class RolloutPhase {
   size_t attached_ = 0;                             // rollouts with a score
   std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt
   Stopwatch since_begin_;
-  int64_t most_running_ = 0;       // largest number of sequences that have run at once
-  bool has_just_decoded_ = false;  // the worker was not idle before
-  // Seconds of training minus seconds of early gradients since the start of the run, while there was
-  // work for both.
-  double training_lead_ = 0;
+  int64_t most_running_ = 0;  // largest number of sequences that have run at once
   // State at the last report_load().
   int64_t reported_sequences_ = 0;
   int64_t steps_since_report_ = 0;

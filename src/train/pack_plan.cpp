@@ -56,8 +56,8 @@ void PackPlan::plan(int64_t group, const std::vector<int64_t>& members, bool lea
   }
 }
 
-std::vector<size_t> PackPlan::share(const std::vector<bool>& is_done,
-                                    const cluster::Comm& comm) const {
+std::vector<size_t> PackPlan::share(const std::vector<bool>& is_done, const cluster::Comm& comm,
+                                    std::vector<double> loads) const {
   TLT_CHECK(is_done.size() == packs_.size());
   std::vector<Pack> left;
   std::vector<double> costs;
@@ -65,7 +65,7 @@ std::vector<size_t> PackPlan::share(const std::vector<bool>& is_done,
     costs.push_back(packs_[i].cost);
     if (!is_done[i]) left.push_back({static_cast<int64_t>(i)});
   }
-  const std::vector<int> owners = assign_packs(left, costs, comm.size());
+  const std::vector<int> owners = assign_packs(left, costs, comm.size(), std::move(loads));
   std::vector<size_t> mine;
   for (size_t i = 0; i < left.size(); ++i)
     if (owners[i] == comm.rank()) mine.push_back(static_cast<size_t>(left[i].front()));

@@ -50,8 +50,10 @@ class PackPlan {
   // Group by group; of a group, those that are learned from come first.
   const std::vector<PlannedPack>& packs() const { return packs_; }
 
-  // The packs that this worker computes, of those that are not done: indices, ascending.
-  std::vector<size_t> share(const std::vector<bool>& is_done, const cluster::Comm& comm) const;
+  // The packs that this worker computes, of those that are not done: indices, ascending. loads: the
+  // cost of each worker's other work; empty: there is none.
+  std::vector<size_t> share(const std::vector<bool>& is_done, const cluster::Comm& comm,
+                            std::vector<double> loads = {}) const;
 
   // Puts the pack's samples on the tape, which is cleared before.
   std::vector<PackedSample> load(const PlannedPack& pack, model::Tape& tape) const;

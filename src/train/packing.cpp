@@ -58,9 +58,10 @@ double cost_of_tokens(int64_t first, int64_t end) {
 }
 
 std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const double> costs,
-                              int workers) {
+                              int workers, std::vector<double> loads) {
   TLT_CHECK(workers > 0);
-  std::vector<double> of_packs, load(static_cast<size_t>(workers), 0.0);
+  loads.resize(static_cast<size_t>(workers));
+  std::vector<double> of_packs;
   for (const Pack& pack : packs) {
     double cost = 0;
     for (const int64_t i : pack) cost += costs[static_cast<size_t>(i)];
@@ -68,9 +69,9 @@ std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const doubl
   }
   std::vector<int> owners(packs.size());
   for (const size_t pack : descending<double>(of_packs)) {
-    const auto least = std::min_element(load.begin(), load.end());
+    const auto least = std::ranges::min_element(loads);
     *least += of_packs[pack];
-    owners[pack] = static_cast<int>(least - load.begin());
+    owners[pack] = static_cast<int>(least - loads.begin());
   }
   return owners;
 }

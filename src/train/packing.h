@@ -33,9 +33,10 @@ inline constexpr int64_t kSmallPack = 1024;
 std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_budget);
 
 // The worker of each pack: the costliest pack left goes to the worker with the least cost so far
-// (on a tie the lower rank). costs: of each sequence.
+// (on a tie the lower rank). costs: of each sequence; loads: of each worker's other work, empty:
+// there is none.
 std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const double> costs,
-                              int workers);
+                              int workers, std::vector<double> loads = {});
 
 // Proportional, approximately, to the time that tokens first … end-1 of a sequence take.
 double cost_of_tokens(int64_t first, int64_t end);

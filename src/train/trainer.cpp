@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/bytes.h"
@@ -67,6 +68,17 @@ uint32_t digest_of(std::span<const TrainSample> group) {
   return crc32c(bytes.take());
 }
 
+// Which packs have only known samples.
+std::vector<bool> known_packs(const PackPlan& plan, const std::vector<double>& is_known) {
+  const auto knows = [&](int64_t i) { return is_known[static_cast<size_t>(i)] > 0; };
+  std::vector<bool> packs;
+  for (const PlannedPack& pack : plan.packs())
+    packs.push_back(std::ranges::all_of(pack.members, [&](const PrefixGroup& group) {
+      return std::ranges::all_of(group.samples, knows);
+    }));
+  return packs;
+}
+
 const std::vector<model::Parameter>& learning(const model::PolicyModel& model,
                                               const LoraAdapter* adapter) {
   return adapter ? adapter->parameters() : model.parameters();
@@ -82,13 +94,33 @@ void TrainerOptions::check() const {
   optim.check();
 }
 
-// What has been computed of an optimizer step; its gradients are in sum_.
+// What has been computed of an optimizer step; the gradients of its packs are in sum_.
 struct Trainer::Progress {
+  // A pack on the tape; its gradients are in gradients_.
+  struct Pass {
+    PlannedPack pack;
+    std::vector<PackedSample> samples;
+    bool is_last = false;                  // of its group
+    const at::Tensor* d_hidden = nullptr;  // null: still in the forward pass
+    double done = 0;                       // layers; one of the backward pass counts as two
+  };
   std::unique_ptr<TokenLoss> loss;
   Difference difference = {};
   // By group and index of the pack: the sums of the loss.
   std::map<std::pair<int64_t, size_t>, std::vector<double>> packs = {};
   std::map<int64_t, uint32_t> digests = {};  // of groups that were computed early
+  std::optional<Pass> pass = {};
+
+  // Done, or in progress.
+  bool has(const PlannedPack& pack) const {
+    return packs.contains(pack.key()) || (pass && pass->pack.key() == pack.key());
+  }
+};
+
+// What the workers have computed of a plan before the update.
+struct Trainer::Early {
+  std::vector<bool> is_done;  // by pack: or in progress
+  std::vector<double> loads;  // by worker: what is left of its pack in progress
 };
 
 Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
@@ -141,11 +173,8 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
   if (kind == LossKind::kSupervised) start(std::make_unique<SupervisedLoss>(samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
-  const std::vector<size_t> mine = plan.share(take_early(plan, samples), comm_);
-  for (size_t i = 0; i < mine.size(); ++i) {
-    compute(plan, mine[i]);
-    if (on_pack_) on_pack_(static_cast<int64_t>(i) + 1, std::ssize(mine));
-  }
+  const Early early = take_early(plan, samples);
+  compute(plan, plan.share(early.is_done, comm_, early.loads));
   const std::unique_ptr<Progress> done = std::exchange(progress_, nullptr);
   done->loss->complete(samples);
   sum_.reduce(comm_);
@@ -153,7 +182,6 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
   const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
   const double norm = optimizer_.step(gradients_, rate);
   if (run_.adapter) run_.adapter->merge();
-  gradients_.zero();
   TrainStats stats = statistics(*done, plan);
   for (const TrainSample& sample : samples)
     stats.tokens += static_cast<int64_t>(sample.tokens.size());
@@ -164,60 +192,101 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
 
 void Trainer::start(std::unique_ptr<TokenLoss> loss) {
   progress_ = std::make_unique<Progress>(Progress{.loss = std::move(loss)});
+  gradients_.zero();
   sum_.clear();
 }
 
 bool Trainer::compute_early(std::span<const TrainSample> group) {
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
-  const PackPlan plan(group, learns_from(*progress_->loss, group), options_.max_tokens);
-  size_t next = 0;
-  while (next < plan.packs().size() && progress_->packs.contains(plan.packs()[next].key())) ++next;
-  TLT_CHECK(next < plan.packs().size(), "group ", group.front().group, " has no pack left");
-  progress_->digests[group.front().group] = digest_of(group);
-  compute(plan, next);
-  return next + 1 < plan.packs().size();
+  if (!progress_->pass) {
+    const PackPlan plan(group, learns_from(*progress_->loss, group), options_.max_tokens);
+    const auto next = std::ranges::find_if_not(
+        plan.packs(), [&](const PlannedPack& pack) { return progress_->has(pack); });
+    TLT_CHECK(next != plan.packs().end(), "group ", group.front().group, " has no pack left");
+    progress_->digests[group.front().group] = digest_of(group);
+    begin_pack(plan, *next);
+    progress_->pass->is_last = next + 1 == plan.packs().end();
+  }
+  TLT_CHECK(progress_->pass->pack.group == group.front().group, "group ",
+            progress_->pass->pack.group, " is in progress");
+  const bool is_last = progress_->pass->is_last;
+  return advance_pack() || !is_last;
 }
 
-// Which packs of the plan were computed early, by any worker. If the samples have changed since, or
-// two workers have computed a pack, all of them start again. All workers together.
-std::vector<bool> Trainer::take_early(const PackPlan& plan, std::span<const TrainSample> samples) {
+// What was computed early, by any worker. If the samples have changed since, or two workers have
+// computed a pack, all of them start again. All workers together.
+Trainer::Early Trainer::take_early(const PackPlan& plan, std::span<const TrainSample> samples) {
   std::map<int64_t, uint32_t> digests;
   for (const std::span<const TrainSample> group : groups_of(samples))
     if (progress_->digests.contains(group.front().group))
       digests[group.front().group] = digest_of(group);
-  std::vector<double> claims;  // by pack: how many workers have computed it
-  for (const PlannedPack& pack : plan.packs())
-    claims.push_back(progress_->packs.contains(pack.key()));
-  claims.push_back(digests != progress_->digests);
-  claims = comm_.all_reduce_sum(claims);
-  std::vector<bool> is_done;
-  for (const double claim : claims) is_done.push_back(claim > 0);
-  const bool have_changed = is_done.back();
-  is_done.pop_back();
-  if (!have_changed && std::ranges::all_of(claims, [](double claim) { return claim <= 1; }))
-    return is_done;
+  const size_t packs = plan.packs().size(), workers = static_cast<size_t>(comm_.size());
+  std::vector<double> found;  // by pack: how many workers have it; by worker: its load; changes
+  for (const PlannedPack& pack : plan.packs()) found.push_back(progress_->has(pack));
+  found.resize(packs + workers);
+  found[packs + static_cast<size_t>(comm_.rank())] = cost_left();
+  found.push_back(digests != progress_->digests);
+  found = comm_.all_reduce_sum(found);
+  const auto claims = std::span(found).first(packs);
+  if (found.back() == 0 && std::ranges::all_of(claims, [](double claim) { return claim <= 1; }))
+    return {.is_done = std::vector<bool>(claims.begin(), claims.end()),
+            .loads = std::vector<double>(found.begin() + std::ssize(claims), found.end() - 1)};
   log_warning(
       "gradients that were computed during the rollouts are not those of the batch; "
       "computing them again");
   start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
-  return std::vector<bool>(is_done.size());
+  return {.is_done = std::vector<bool>(packs), .loads = {}};
 }
 
-// Adds the pack's gradients to sum_.
-void Trainer::compute(const PackPlan& plan, size_t index) {
+// The pack in progress, then these.
+void Trainer::compute(const PackPlan& plan, const std::vector<size_t>& indices) {
+  while (progress_->pass && advance_pack()) {
+  }
+  for (size_t i = 0; i < indices.size(); ++i) {
+    begin_pack(plan, plan.packs()[indices[i]]);
+    while (advance_pack()) {
+    }
+    if (on_pack_) on_pack_(static_cast<int64_t>(i) + 1, std::ssize(indices));
+  }
+}
+
+void Trainer::begin_pack(const PackPlan& plan, const PlannedPack& pack) {
+  progress_->pass.emplace(Progress::Pass{.pack = pack, .samples = plan.load(pack, tape_)});
+}
+
+// Goes one layer further; false: the pack is done, and its gradients are in sum_.
+bool Trainer::advance_pack() {
+  Progress::Pass& pass = *progress_->pass;
+  pass.done += pass.d_hidden ? 2 : 1;
+  if (pass.d_hidden) {
+    if (model_.backward_layer(tape_, *pass.d_hidden, backward_)) return true;
+    sum_.add(gradients_);
+    end_pack();
+    return false;
+  }
+  if (model_.forward_layer(tape_)) return true;
   const HeadLoss::See see = std::ref(progress_->difference);
   TokenLoss& loss = *progress_->loss;
-  const PlannedPack& pack = plan.packs()[index];
-  const std::vector<PackedSample> samples = plan.load(pack, tape_);
-  const at::Tensor& hidden = model_.forward(tape_);
-  if (pack.learns) {
-    const at::Tensor& d_hidden = head_.backward(hidden, samples, loss, backward_, see);
-    model_.backward(tape_, d_hidden, backward_);
-    sum_.add(gradients_);
-  } else {
-    head_.measure(hidden, samples, loss, see);
+  if (pass.pack.learns) {
+    pass.d_hidden = &head_.backward(tape_.hidden(), pass.samples, loss, backward_, see);
+    return true;
   }
-  progress_->packs[pack.key()] = loss.take_sums();
+  head_.measure(tape_.hidden(), pass.samples, loss, see);
+  end_pack();
+  return false;
+}
+
+// Of the pack in progress.
+double Trainer::cost_left() const {
+  if (!progress_->pass) return 0;
+  const Progress::Pass& pass = *progress_->pass;
+  const auto layers = static_cast<double>(model_.config().layers * (pass.pack.learns ? 3 : 1));
+  return pass.pack.cost * (1 - pass.done / layers);
+}
+
+void Trainer::end_pack() {
+  progress_->packs[progress_->pass->pack.key()] = progress_->loss->take_sums();
+  progress_->pass.reset();
 }
 
 // The sums are added in the plan's order, so they do not depend on the workers. All workers
@@ -239,28 +308,35 @@ TrainStats Trainer::statistics(const Progress& done, const PackPlan& plan) {
 }
 
 std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
-                                              std::span<const TrainSample> samples,
-                                              double temperature, int64_t max_tokens,
+                                              std::span<const TrainSample> samples, Scoring scoring,
                                               cluster::Comm& comm) {
-  std::vector<std::vector<float>> logprobs(samples.size());
-  for (size_t i = 0; i < samples.size(); ++i)
+  std::vector<std::vector<float>> logprobs = std::move(scoring.known);
+  logprobs.resize(samples.size());
+  ByteWriter mine;  // (sample, logprobs) of this worker, for the others
+  const auto write = [&](size_t i) {
+    mine.value(static_cast<int64_t>(i));
+    mine.list(logprobs[i]);
+  };
+  std::vector<double> is_known;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    is_known.push_back(logprobs[i].empty() ? 0 : 1);
+    if (!logprobs[i].empty()) write(i);
     logprobs[i].resize(static_cast<size_t>(samples[i].response_size()));
+  }
+  is_known = comm.all_reduce_sum(std::move(is_known));
+  const PackPlan plan(samples, std::vector<bool>(samples.size()), scoring.max_tokens);
   model::Tape tape(model, /*recompute=*/true);
-  HeadLoss head(model, temperature);
-  const PackPlan plan(samples, std::vector<bool>(samples.size()), max_tokens);
-  ByteWriter mine;  // (sample, logprobs) of this worker's packs, for the other workers
-  for (const size_t i : plan.share(std::vector<bool>(plan.packs().size()), comm)) {
-    const std::vector<PackedSample> pack = plan.load(plan.packs()[i], tape);
+  HeadLoss head(model, scoring.temperature);
+  for (const size_t p : plan.share(known_packs(plan, is_known), comm)) {
+    const std::vector<PackedSample> pack = plan.load(plan.packs()[p], tape);
+    const auto index_of = [&](const TrainSample& sample) {
+      return static_cast<size_t>(&sample - samples.data());
+    };
     head.score(model.forward(tape), pack,
                [&](const TrainSample& sample, int64_t first, std::span<const float> values) {
-                 std::copy(values.begin(), values.end(),
-                           logprobs[static_cast<size_t>(&sample - samples.data())].begin() + first);
+                 std::ranges::copy(values, logprobs[index_of(sample)].begin() + first);
                });
-    for (const PackedSample& packed : pack) {
-      const int64_t i = packed.sample - samples.data();
-      mine.value(i);
-      mine.list(logprobs[static_cast<size_t>(i)]);
-    }
+    for (const PackedSample& packed : pack) write(index_of(*packed.sample));
   }
   for (const std::string& bytes : comm.all_gather_bytes(mine.take()))
     for (ByteReader in(bytes); !in.at_end();) {

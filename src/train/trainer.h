@@ -101,10 +101,12 @@ class Trainer {
                     int64_t samples_per_step = 0);
 
   // Computes gradients of a group before update() has its whole batch, so that an idle worker does
-  // what the update would do. Computes the group's next pack, with the present weights; false: it
-  // was the last one. update() computes the rest of its first mini-batch; the weights are the same.
-  // REQUIRES: all samples of their TrainSample::group, as update() will have them; kPolicy; no
-  // other worker computes this group.
+  // what the update would do. Each call goes one layer further through the group's packs, with the
+  // present weights; false: that was all. update() computes the rest of its first mini-batch,
+  // beginning with a pack in progress; the weights are the same.
+  // REQUIRES: all samples of their TrainSample::group, as update() will have them, which stay where
+  // they are until update() or the last call; this group until its last call; kPolicy; no other
+  // worker computes this group.
   bool compute_early(std::span<const TrainSample> group);
 
   // `on_pack` is called after each of this worker's packs of an optimizer step.
@@ -117,11 +119,16 @@ class Trainer {
 
  private:
   struct Progress;
+  struct Early;
 
   TrainStats step(std::span<const TrainSample> samples, LossKind kind);
   void start(std::unique_ptr<TokenLoss> loss);
-  void compute(const PackPlan& plan, size_t index);
-  std::vector<bool> take_early(const PackPlan& plan, std::span<const TrainSample> samples);
+  void compute(const PackPlan& plan, const std::vector<size_t>& indices);
+  void begin_pack(const PackPlan& plan, const PlannedPack& pack);
+  bool advance_pack();
+  void end_pack();
+  double cost_left() const;
+  Early take_early(const PackPlan& plan, std::span<const TrainSample> samples);
   TrainStats statistics(const Progress& done, const PackPlan& plan);
 
   const model::PolicyModel& model_;
@@ -138,10 +145,17 @@ class Trainer {
   std::function<void(int64_t, int64_t)> on_pack_;  // may be empty
 };
 
+struct Scoring {
+  double temperature = 1;
+  int64_t max_tokens = 16384;  // per forward pass
+  // Logprobs that this worker has already, by sample; an empty list: it has not.
+  std::vector<std::vector<float>> known = {};
+};
+
 // Logprobs of samples under a model, without training: for `tlt score` and the reference policy.
+// All workers together; every one gets all, those that another worker knew included.
 std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
-                                              std::span<const TrainSample> samples,
-                                              double temperature, int64_t max_tokens,
+                                              std::span<const TrainSample> samples, Scoring scoring,
                                               cluster::Comm& comm);
 
 }  // namespace tlt::train

@@ -258,7 +258,7 @@ TEST(TrainerTest, DifferenceIsThatBeforeTheFirstStep) {
   const auto comm = solo();
   const auto model = golden_model("llama_tied");
   auto samples = golden_samples(read_golden("llama_tied"), "t10");
-  const auto logprobs = score_samples(*model, samples, 1.0, 40, *comm);
+  const auto logprobs = score_samples(*model, samples, {.max_tokens = 40}, *comm);
   for (size_t i = 0; i < samples.size(); ++i) samples[i].rollout_logprobs = logprobs[i];
   Trainer trainer(*model, small_packs(), *comm, {.total_steps = 10});
   const TrainStats same = trainer.update(samples, LossKind::kPolicy, 2);
@@ -312,6 +312,15 @@ std::vector<LossOptions> losses() {
   return losses;
 }
 
+// Goes this number of layers through the group's packs.
+void compute_layers(Trainer& trainer, std::span<const TrainSample> group, int64_t layers) {
+  while (layers > 0 && trainer.compute_early(group)) --layers;
+}
+
+constexpr int64_t kAllLayers = 1000;
+// No pack in progress, one in its forward pass, and one in its backward pass: two layers.
+constexpr int64_t kBegunLayers[] = {0, 1, 3};
+
 TEST(TrainerTest, EarlyGradientsChangeNoBit) {
   const std::vector<TrainSample> samples = grouped_samples();
   const auto groups = groups_of(samples);
@@ -321,34 +330,36 @@ TEST(TrainerTest, EarlyGradientsChangeNoBit) {
     for (const int workers : {1, 2, 3}) {
       const Updated none = update(workers, loss, [](Trainer&, const cluster::Comm&) {});
       expect_equal(none, want, loss.loss_agg_mode + " without");
-      int64_t packs = 0;
-      const Updated got = update(workers, loss, [&](Trainer& trainer, const cluster::Comm& comm) {
-        // Each worker has some groups, of the last of them one pack only, and one is left.
-        for (size_t i = static_cast<size_t>(comm.rank()); i + 1 < groups.size();
-             i += static_cast<size_t>(comm.size()))
-          while (trainer.compute_early(groups[i]) && i + 2 < groups.size()) ++packs;
-      });
-      expect_equal(got, want, loss.loss_agg_mode + " with");
-      EXPECT_GT(packs, 0) << "a group had several packs";
+      for (const int64_t begun : kBegunLayers) {
+        const Updated got = update(workers, loss, [&](Trainer& trainer, const cluster::Comm& comm) {
+          // Each worker has some groups, of which the last is only begun, and one is left.
+          for (size_t i = static_cast<size_t>(comm.rank()); i + 1 < groups.size();
+               i += static_cast<size_t>(comm.size()))
+            compute_layers(trainer, groups[i], i + 2 < groups.size() ? kAllLayers : begun);
+        });
+        expect_equal(got, want, loss.loss_agg_mode + " with");
+      }
     }
   }
 }
 
 TEST(TrainerTest, FalseEarlyGradientsAreComputedAgain) {
   const Updated want = update(2, {}, [](Trainer&, const cluster::Comm&) {});
-  // The first `workers` of two compute the second group of these samples.
-  const auto early = [&](const std::vector<TrainSample>& samples, int workers) {
-    return update(2, {}, [&](Trainer& trainer, const cluster::Comm& comm) {
-      if (comm.rank() < workers) trainer.compute_early(groups_of(samples)[1]);
-    });
-  };
-  expect_equal(early(grouped_samples(), 2), want, "a pack of two workers");
-  std::vector<TrainSample> unscored = grouped_samples();
-  unscored[3].advantages[0] += 1;
-  expect_equal(early(unscored, 1), want, "before the last score");
-  std::vector<TrainSample> other = grouped_samples();
-  other[2].group = other[3].group = 99;
-  expect_equal(early(other, 1), want, "a group that is not in the batch");
+  for (const int64_t layers : {kBegunLayers[1], kBegunLayers[2], kAllLayers}) {
+    // The first `workers` of two compute the second group of these samples.
+    const auto early = [&](const std::vector<TrainSample>& samples, int workers) {
+      return update(2, {}, [&](Trainer& trainer, const cluster::Comm& comm) {
+        if (comm.rank() < workers) compute_layers(trainer, groups_of(samples)[1], layers);
+      });
+    };
+    expect_equal(early(grouped_samples(), 2), want, "a pack of two workers");
+    std::vector<TrainSample> unscored = grouped_samples();
+    unscored[3].advantages[0] += 1;
+    expect_equal(early(unscored, 1), want, "before the last score");
+    std::vector<TrainSample> other = grouped_samples();
+    other[2].group = other[3].group = 99;
+    expect_equal(early(other, 1), want, "a group that is not in the batch");
+  }
 }
 
 TEST(TrainerTest, EarlyGradientsBelongToTheirOptimizerStep) {
@@ -359,7 +370,7 @@ TEST(TrainerTest, EarlyGradientsBelongToTheirOptimizerStep) {
     const auto comm = solo();
     const auto model = golden_model("qwen2_tied");
     Trainer trainer(*model, small_packs(), *comm, {.total_steps = 10});
-    if (is_early) trainer.compute_early(groups[0]);
+    if (is_early) compute_layers(trainer, groups[0], kAllLayers);
     trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);  // mini-batches
     trainer.update(samples, LossKind::kPolicy);
     weights[is_early] = tests::weights_of(*model);
@@ -373,7 +384,8 @@ TEST(TrainerTest, ScoresMatchGoldenLogprobsOnEveryWorker) {
   std::vector<std::vector<float>> first;
   for (const int workers : {1, 2, 3})
     run_workers(workers, [&](cluster::Comm& comm) {
-      const auto got = score_samples(*golden_model("qwen3_tied_head32"), samples, 0.7, 40, comm);
+      const auto got = score_samples(*golden_model("qwen3_tied_head32"), samples,
+                                     {.temperature = 0.7, .max_tokens = 40}, comm);
       if (comm.size() == 1) first = got;
       EXPECT_EQ(got, first) << comm.rank() << " of " << comm.size();
     });
@@ -381,6 +393,23 @@ TEST(TrainerTest, ScoresMatchGoldenLogprobsOnEveryWorker) {
     for (size_t t = 0; t < first[i].size(); ++t)
       EXPECT_NEAR(first[i][t], golden["batches"]["t07"]["logprobs"][i][t].get<double>(), 1e-4)
           << i << " " << t;
+}
+
+TEST(TrainerTest, KnownLogprobsAreNotComputedAgain) {
+  const std::vector<TrainSample> samples = grouped_samples();
+  const auto model = golden_model("qwen2_tied");
+  const auto want = score_samples(*model, samples, {.max_tokens = 40}, *solo());
+  for (const int workers : {1, 2, 3})
+    run_workers(workers, [&](cluster::Comm& comm) {
+      // The last worker knows the second group; the values tell whose these are.
+      std::vector<std::vector<float>> known(samples.size());
+      if (comm.rank() + 1 == comm.size())
+        for (const size_t i : {2, 3}) known[i].assign(want[i].size(), -9);
+      const auto got = score_samples(*model, samples, {.max_tokens = 40, .known = known}, comm);
+      for (size_t i = 0; i < samples.size(); ++i)
+        EXPECT_EQ(got[i], i == 2 || i == 3 ? std::vector<float>(want[i].size(), -9) : want[i])
+            << i << " of worker " << comm.rank() << " of " << comm.size();
+    });
 }
 
 TEST(TrainerTest, DemonstrationsAreLearned) {

@@ -127,8 +127,8 @@ void SftLoop::validate(Metrics& metrics) {
     std::vector<train::TrainSample> samples;
     for (int64_t i = first; i < std::min(size, first + batch); ++i)
       samples.push_back(to_sample(held_out_->example(i)));
-    const auto logprobs = train::score_samples(*context_.model, samples, /*temperature=*/1.0,
-                                               options_.actor.max_tokens, *context_.comm);
+    const auto logprobs = train::score_samples(
+        *context_.model, samples, {.max_tokens = options_.actor.max_tokens}, *context_.comm);
     for (size_t i = 0; i < samples.size(); ++i)
       for (int64_t t = 0; t < samples[i].response_size(); ++t) {
         weight += samples[i].weight(t);
