@@ -237,6 +237,7 @@ bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
   return plan.early_gradients && plan.early_gradients->has_work() && idle_trainer_ &&
          gradients_first({.workers = comm_.size(),
                           .rollout_seconds = since_begin_.seconds(),
+                          .draft_model_share = draft_model_share_,
                           .acceptance_gain = idle_trainer_->acceptance_gain()});
 }
 

@@ -69,6 +69,8 @@ class RolloutPhase {
                drafter_training::IdleTrainer* idle_trainer = nullptr);
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
+  // Of the last step (IdleValues).
+  void set_draft_model_share(double share) { draft_model_share_ = share; }
 
   // Returns all workers' rollouts, ordered by prompt and sample. Throws Error if a worker is lost.
   std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
@@ -104,6 +106,7 @@ class RolloutPhase {
   drafter_training::IdleTrainer* const idle_trainer_;  // or null
   Timeline* timeline_ = nullptr;
 
+  double draft_model_share_ = 0;
   int64_t phases_ = 0;                     // step number of the group source
   int64_t share_ = 0;                      // groups this worker takes without stealing
   std::map<int64_t, int64_t> unfinished_;  // group or migration -> unfinished responses

@@ -108,7 +108,10 @@ void RolloutWorker::warn_unscored(std::span<const data::Prompt> prompts,
 }
 
 void RolloutWorker::report_step(Metrics& metrics) {
-  if (speculation_report_) speculation_report_->add_step(*context_.comm, metrics);
+  if (speculation_report_) {
+    speculation_report_->add_step(*context_.comm, metrics);
+    phase_.set_draft_model_share(speculation_report_->draft_model_share());
+  }
   const PhaseTimes all = sum_over_workers(*context_.comm, times_);
   const auto workers = static_cast<double>(context_.comm->size());
   const double gen_seconds = metrics.at("timing_s/gen");

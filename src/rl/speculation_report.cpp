@@ -78,10 +78,13 @@ SpeculationReport::Counts SpeculationReport::take_counts() {
 void SpeculationReport::add_step(cluster::Comm& comm, Metrics& metrics) {
   const Counts mine = take_counts(), step = sum_over_workers(comm, mine);
   DraftStats sum;
+  int64_t draft_model_steps = 0;
   for (size_t i = 0; i < kinds_.size(); ++i) {
+    if (kinds_[i] == "eagle" || kinds_[i] == "mixed") draft_model_steps += step.drafters[i].steps;
     add_drafter("speculation/" + kinds_[i] + "/", step.drafters[i], metrics);
     add_counters(sum, step.drafters[i]);
   }
+  draft_model_share_ = share(draft_model_steps, step.decode_steps);
   metrics.set("speculation/step_share", share(sum.steps, step.decode_steps));
   metrics.set("speculation/draft_seconds", sum.draft_seconds);
   if (sum.trees > 0) {

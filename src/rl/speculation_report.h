@@ -43,6 +43,8 @@ class SpeculationReport {
   // Sets the metrics of what was counted since the last call. All workers call it together.
   // REQUIRES: timing_s/gen is set.
   void add_step(cluster::Comm& comm, Metrics& metrics);
+  // Of that step: the share of the engine steps, of all workers, with draft tokens of a draft model.
+  double draft_model_share() const { return draft_model_share_; }
 
  private:
   struct Counts {
@@ -59,6 +61,7 @@ class SpeculationReport {
   const rollout::Speculation& speculation_;
   const std::vector<std::string> kinds_;
   std::vector<double> before_;  // all counts at the last call
+  double draft_model_share_ = 0;
 };
 
 }  // namespace tlt::rl
