@@ -50,7 +50,7 @@ nlohmann::json DriftTrigger::save() const {
 void DriftTrigger::restore(const nlohmann::json& state) {
   rests_ = state.at("rests").get<bool>();
   gains_ = state.at("gains").get<std::vector<double>>();
-  // Checkpoints before early gradients have no seconds.
+  // Checkpoints of earlier versions have gains without seconds.
   seconds_ = state.value("seconds", std::vector<double>());
   if (seconds_.size() != gains_.size()) gains_.clear(), seconds_.clear();
   level_ = state.at("level").get<double>();

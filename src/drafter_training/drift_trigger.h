@@ -8,8 +8,9 @@
 // Not here   how acceptance is measured (idle_trainer.h).
 // Threading  none of its own. A value: copies are independent.
 //
-//   if (trigger.wants_training()) … else trigger.rested(measured);
-//   trigger.trained(before, after, seconds);          // acceptance length on held-out responses
+//   if (trigger.wants_training()) …                 // after the step one of:
+//   trigger.trained(before, after, seconds);        // acceptance length on held-out responses
+//   trigger.rested(measured);                       // the step had no training
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

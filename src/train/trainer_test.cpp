@@ -325,6 +325,9 @@ TEST(TrainerTest, EarlyGradientsChangeNoBit) {
   const std::vector<TrainSample> samples = grouped_samples();
   const auto groups = groups_of(samples);
   ASSERT_EQ(groups.size(), 3u);
+  const PackPlan first(groups[0], std::vector<bool>(groups[0].size(), true),
+                       small_packs().max_tokens);
+  EXPECT_GT(first.packs().size(), 1u) << "a group has several packs";
   for (const LossOptions& loss : losses()) {
     const Updated want = update(1, loss, [](Trainer&, const cluster::Comm&) {});
     for (const int workers : {1, 2, 3}) {
