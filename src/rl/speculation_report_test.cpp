@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "tests/support/plain_drafter.h"
 #include "tests/support/thread_comm.h"
 #include "tests/support/ticking_clock.h"
@@ -16,7 +19,8 @@ using rollout::Speculation;
 // Always drafts 1, then 2 or 3 if the strategy has room for them.
 class FixedDrafter final : public tests::PlainDrafter {
  public:
-  std::string_view kind() const override { return "fixed"; }
+  explicit FixedDrafter(std::string_view kind = "fixed") : kind_(kind) {}
+  std::string_view kind() const override { return kind_; }
   void propose(std::span<const drafter::DraftRequest> requests) override {
     for (const drafter::DraftRequest& request : requests) {
       const int32_t first = request.tree->add(drafter::DraftTree::kRoot, 1, 0.9f);
@@ -25,6 +29,9 @@ class FixedDrafter final : public tests::PlainDrafter {
       request.tree->add(first, 2, 0.8f);
     }
   }
+
+ private:
+  const std::string_view kind_;
 };
 
 // A decoding sequence with one token.
@@ -79,6 +86,19 @@ TEST(SpeculationReportTest, SumsCountsOfTheStepOverAllWorkers) {
     EXPECT_EQ(next.at("speculation/fixed/steps"), 2) << "of this step alone";
     EXPECT_DOUBLE_EQ(next.at("rollout/spec_accept_length"), 3);
   });
+}
+
+TEST(SpeculationReportTest, KnowsTheShareOfStepsThatADraftModelDraftsFor) {
+  for (const auto& [kind, share] :
+       std::map<std::string, double>{{"suffix", 0}, {"eagle", 1}, {"mixed", 1}})
+    train::run_workers(1, [&](cluster::Comm& comm) {
+      Speculation speculation(std::make_unique<FixedDrafter>(kind), {2, 2, 4}, /*vocabulary=*/10);
+      SpeculationReport report(speculation);
+      step(speculation, 2);
+      Metrics metrics;
+      report.add_step(comm, metrics);
+      EXPECT_EQ(report.draft_model_share(), share) << kind;
+    });
 }
 
 // Rank 1 takes more steps, of which no draft token is accepted.
