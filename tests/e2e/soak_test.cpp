@@ -57,8 +57,9 @@ double growth(const Series& all) {
 }
 
 // Allowed growth of a worker. Measured: 0.4 MB of 235 over 300 steps; 3 MB would be a leak of 15 KB
-// per step. In a short run buffers still grow to their final sizes.
-double most_megabytes(int steps) { return steps < 100 ? 8 : 3; }
+// per step. In a short run buffers still grow to their final sizes, and later on a busy machine,
+// because what idle workers compute depends on timing: up to 9.3 MB.
+double most_megabytes(int steps) { return steps < 100 ? 12 : 3; }
 constexpr double kMostThings = 0.9;  // threads, files: not even one more over the whole series
 
 TEST(SoakGrowthTest, DetectsALeakBelowTheNoise) {
@@ -68,7 +69,7 @@ TEST(SoakGrowthTest, DetectsALeakBelowTheNoise) {
     for (int step = 0; step < steps; ++step) {
       warm.push_back(200 + 40 * std::min(1.0, 4.0 * step / steps) +
                      static_cast<double>(random() % 3));
-      memory.push_back(warm.back() + 20.0 * step / steps);
+      memory.push_back(warm.back() + 24.0 * step / steps);
       files.push_back(40 + static_cast<double>(random() % 3) + 4.0 * step / steps);
     }
     EXPECT_LT(growth(warm), most_megabytes(steps)) << steps;
