@@ -104,6 +104,41 @@ TEST(RecipesTest, WordProblemsRunFromRandomWeightsToRl) {
   EXPECT_NE(line.find("#### "), std::string::npos) << "the ground truth is GSM8K's: " << line;
 }
 
+// `make headline` in small, killed while it makes its model and in the steps of its first way. The
+// script compares rollouts and weights of the ways, of which only the first one was interrupted.
+TEST(RecipesTest, AnInterruptedHeadlineContinues) {
+  const Scratch scratch;
+  const std::string small = (scratch / "tlt").string();
+  std::ofstream(small) << R"(#!/bin/sh
+case $1 in
+sft) set -- "$@" model.path=)" TLT_SOURCE_DIR R"(/models/headline data.train_batch_size=2 \
+       data.train_max_samples=64 trainer.total_training_steps=2 trainer.save_freq=1 ;;
+train) set -- "$@" data.max_response_length=24 rollout.n=2 data.val_max_samples=4 ;;
+esac
+exec )" TLT_PROGRAM R"( "$@"
+)";
+  std::filesystem::permissions(small, std::filesystem::perms::owner_all);
+  const auto headline = [&](const std::string& file) {
+    const std::string killed_at =  // the script and what it has started, once the file exists
+        file.empty() ? "wait $!"
+                     : "while kill -0 $! && [ ! -e " + file +
+                           " ]; do sleep 0.02; done; kill -9 -- -$!; [ -e " + file + " ]";
+    const std::string command = "cd " + (scratch / "").string() +
+                                " && bash -c 'set -m; python3 " TLT_SOURCE_DIR
+                                "/bench/headline.py --program ./tlt --steps 2 --turn 1"
+                                " --ways plain full_early >> log 2>&1 & " +
+                                killed_at + "' 2>> log";
+    return std::system(command.c_str());
+  };
+  ASSERT_EQ(headline("runs/headline_sft/checkpoints"), 0) << read_text(scratch / "log");
+  ASSERT_EQ(headline("runs/headline/seed_0/plain/metrics.jsonl"), 0) << read_text(scratch / "log");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "runs/headline/summary.json"));
+  ASSERT_EQ(headline(""), 0) << read_text(scratch / "log");
+  const auto summary = nlohmann::json::parse(read_text(scratch / "runs/headline/summary.json"));
+  for (const char* way : {"plain", "full_early"})
+    EXPECT_EQ(summary.at("ways").at(way).at("steps").size(), 2) << way;
+}
+
 // Common mistakes of a new user; each error is one sentence.
 TEST(RecipesTest, MistakesAreOneSentenceAndExitCodeTwo) {
   const Scratch scratch;
