@@ -75,4 +75,15 @@ std::string sha256_of_file(const std::string& path) {
   return hash.hex();
 }
 
+std::string sha256_of_blocks(const std::string& path) {
+  constexpr int64_t kBlocks = 64, kBlockBytes = 64 << 10;
+  FileHandle file(path, O_RDONLY);
+  const int64_t last = std::max<int64_t>(0, file.size_bytes() - kBlockBytes);
+  std::string block(kBlockBytes, '\0');
+  Sha256 hash;
+  for (int64_t i = 0; i < kBlocks; ++i)
+    hash.update({block.data(), file.read_at(last * i / (kBlocks - 1), block.data(), block.size())});
+  return hash.hex();
+}
+
 }  // namespace tlt

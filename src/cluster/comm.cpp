@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -55,6 +56,21 @@ void handshake(Comm& comm, const std::string& version, const std::string& option
     TLT_CHECK_INPUT(difference.empty(), "rank ", rank,
                     " (here) and rank 0 (there) were started with other options: ", difference,
                     "; give every rank the same recipe and overrides");
+  }
+}
+
+void check_same_inputs(Comm& comm, const std::vector<Input>& inputs) {
+  nlohmann::json mine = nlohmann::json::array();
+  for (const Input& input : inputs) mine.push_back({input.name, input.fingerprint});
+  const std::vector<std::string> all = comm.all_gather_bytes(mine.dump());
+  const nlohmann::json first = nlohmann::json::parse(all[0]);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    const nlohmann::json other = nlohmann::json::parse(all[rank]);
+    const auto [here, there] = std::ranges::mismatch(other, first);
+    TLT_CHECK_INPUT(here == other.end() && there == first.end(), "rank ", rank,
+                    " reads other contents than rank 0 for ",
+                    (here == other.end() ? *there : *here).at(0).get<std::string>(),
+                    "; copy what rank 0 reads to every host");
   }
 }
 

@@ -83,4 +83,14 @@ std::unique_ptr<Comm> make_comm(const Launch& launch, const CommOptions& options
 // that differs from rank 0, and the difference.
 void handshake(Comm& comm, const std::string& version, const std::string& options);
 
+// What every rank reads: a model, a data file.
+struct Input {
+  std::string name;         // for messages: the option
+  std::string fingerprint;  // of its contents
+};
+
+// Every rank must read the same inputs, wherever they lie. Otherwise throws InputError on every rank;
+// it names the first rank that differs from rank 0, and the input.
+void check_same_inputs(Comm& comm, const std::vector<Input>& inputs);
+
 }  // namespace tlt::cluster

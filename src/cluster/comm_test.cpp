@@ -250,6 +250,25 @@ TEST(RanksTest, HandshakeNamesTheRankAndTheDifference) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
+TEST(RanksTest, OtherInputsAreNamed) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    std::vector<Input> inputs = {{"model.path", "a"}, {"data.train_files: x.jsonl", "b"}};
+    check_same_inputs(*comm, inputs);
+    const auto refused = [&] {
+      return thrown_message<InputError>([&] { check_same_inputs(*comm, inputs); });
+    };
+    if (launch.rank == 2) inputs[1].fingerprint = "c";
+    EXPECT_EQ(refused(),
+              "rank 2 reads other contents than rank 0 for data.train_files: x.jsonl; copy what "
+              "rank 0 reads to every host");
+    if (launch.rank == 2) inputs.pop_back();
+    EXPECT_THAT(refused(),
+                HasSubstr("rank 2 reads other contents than rank 0 for data.train_files"));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
 // spawn_workers() starts this test again as a worker.
 TEST(SpawnedCommTest, SpawnedWorkersMeet) {
   const Launch launch = read_launch(process_environment());

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/fingerprint.h"
 
-#include <fcntl.h>
-
-#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -15,18 +12,6 @@ namespace tlt::model {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int64_t kBlocks = 64, kBlockBytes = 64 << 10;
-
-std::string sha256_of_blocks(const std::string& path) {
-  FileHandle file(path, O_RDONLY);
-  const int64_t last = std::max<int64_t>(0, file.size_bytes() - kBlockBytes);
-  std::string block(kBlockBytes, '\0');
-  Sha256 hash;
-  for (int64_t i = 0; i < kBlocks; ++i)
-    hash.update({block.data(), file.read_at(last * i / (kBlocks - 1), block.data(), block.size())});
-  return hash.hex();
-}
 
 std::string line(const std::string& path, const std::string& sha256) {
   return fs::path(path).filename().string() + " " + std::to_string(fs::file_size(path)) + " " +

@@ -206,11 +206,27 @@ void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
     samples[i].reference_logprobs = std::move(logprobs[i]);
 }
 
+// Engine and trainer compute the same bits, so a difference is a fault of a machine or of its files.
+// Ends the run before the step is saved. All workers decide the same.
+void RlLoop::check_probabilities(const train::TrainStats& stats) const {
+  if (!(stats.logprob_difference > 0)) return;
+  throw Error(
+      fmt::format("step {}: the trainer finds probabilities of the rollouts' tokens that differ by "
+                  "up to {:.2g} "
+                  "from those of the engine, and must find the same: a worker has other weights "
+                  "than the others, "
+                  "or its memory or processor is faulty. The step is not saved; the same command "
+                  "continues from "
+                  "the last checkpoint. If it happens again, leave out one host after the other",
+                  run_.step() + 1, stats.probability_difference));
+}
+
 train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, StepReport& report) {
   const TimelineSpan span(timeline_.get(), run::kUpdateLane,
                           fmt::format("step {}", run_.step() + 1));
   train::TrainStats stats = trainer_.update(
       samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
+  check_probabilities(stats);
   report.end_phase("update_actor");
   rollouts_.new_weights();
   return stats;

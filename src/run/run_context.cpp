@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "model/hf_folder.h"
+#include "run/run_inputs.h"
 #include "train/lora_folder.h"
 
 namespace tlt::run {
@@ -30,6 +31,7 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
                                           .rendezvous_seconds = options.trainer.timeout_seconds});
   RunOptions copy = options;  // collect_options() needs mutable options
   cluster::handshake(*comm, kVersion, options_digest(collect_options(copy)));
+  if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
   return comm;
 }
 

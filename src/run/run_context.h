@@ -28,7 +28,7 @@ std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
 
 struct RunContext {
   // Connects to the other workers, then loads the model. InputError: a worker, which it names, has
-  // other options or another version.
+  // other options, another version, or other files (run_inputs.h).
   RunContext(const RunOptions& options, const cluster::Launch& launch);
 
   bool is_first() const { return comm->rank() == 0; }

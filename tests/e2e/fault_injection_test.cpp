@@ -281,6 +281,80 @@ TEST_F(FaultInjectionTest, MissingWorkerIsNamed) {
   }
 }
 
+// Workers of a launcher, of which the second one has other files under the same names.
+class OtherFilesTest : public FaultInjectionTest {
+ protected:
+  // A copy of the demo's model in which `count` weights from this byte on have the other sign.
+  std::string model_with_flipped_signs(std::streamoff first, int count) const {
+    const auto folder = scratch_ / "model";
+    std::filesystem::copy(std::filesystem::path(TLT_SOURCE_DIR) / "models/demo", folder);
+    std::fstream file(folder / "model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    std::vector<char> bytes(static_cast<size_t>(2 * count));
+    file.seekg(first).read(bytes.data(), std::ssize(bytes));
+    for (size_t i = 1; i < bytes.size(); i += 2) bytes[i] = static_cast<char>(bytes[i] ^ 0x80);
+    file.seekp(first).write(bytes.data(), std::ssize(bytes));
+    return folder;
+  }
+  // Both workers end with this code and a sentence that says `said`.
+  void expect_ends(
+      int wanted, const char* said, const std::vector<std::string>& options,
+      const std::vector<std::string>& options_of_second,
+      const std::function<void(int rank)>& prepare = [](int) {}) const {
+    const int port = TakenPort().port();
+    const auto start = [&](int rank, const std::string& log) {
+      std::vector<std::string> arguments = run_in(scratch_ / "run");
+      arguments.insert(arguments.end(), options.begin(), options.end());
+      if (rank == 1)
+        arguments.insert(arguments.end(), options_of_second.begin(), options_of_second.end());
+      return Program(arguments, scratch_ / log, [=] { launched(rank, port)(), prepare(rank); });
+    };
+    Program first = start(0, "log0"), second = start(1, "log1");
+    for (Program* program : {&first, &second}) {
+      int code = 0;
+      ASSERT_TRUE(program->wait_for(60, &code)) << program->output();
+      EXPECT_EQ(code, wanted) << program->output();
+      expect_one_sentence(program->output(), HasSubstr(said));
+    }
+  }
+};
+
+TEST_F(OtherFilesTest, OtherWeightsAreRefused) {
+  expect_ends(2, "rank 1 reads other contents than rank 0 for model.path", {},
+              {"model.path=" + model_with_flipped_signs(100'000, 1)});
+}
+
+// Each worker has its own folder at descriptor 99.
+TEST_F(OtherFilesTest, OtherDataAreRefused) {
+  std::vector<std::string> rows = {R"({"prompt": "1,2,3:6<think>", "answer": "6"})",
+                                   R"({"prompt": "2,3,4:9<think>", "answer": "9"})"};
+  for (const int rank : {0, 1}) {
+    const auto folder = scratch_ / ("host" + std::to_string(rank));
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "train.jsonl") << rows[0] << "\n" << rows[1] << "\n";
+    std::swap(rows[0], rows[1]);
+  }
+  expect_ends(2, "rank 1 reads other contents than rank 0 for data.train_files: ",
+              {"data.train_files=/proc/self/fd/99/train.jsonl"}, {}, [this](int rank) {
+                const auto folder = scratch_ / ("host" + std::to_string(rank));
+                dup2(open(folder.c_str(), O_RDONLY | O_DIRECTORY), 99);
+              });
+}
+
+// The changed weights are between the blocks that the workers compare at the start, as after a fault
+// of memory.
+TEST_F(OtherFilesTest, OtherProbabilitiesEndTheRunBeforeTheStepIsSaved) {
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(
+      std::filesystem::path(TLT_SOURCE_DIR) / "models/demo/model.safetensors"));
+  constexpr std::streamoff kBlock = 64 << 10;
+  const std::streamoff between = (size - kBlock) * 30 / 63 + kBlock + 1000;
+  ASSERT_GT((size - kBlock) * 31 / 63, between + 4000);
+  expect_ends(1, "and must find the same: a worker has other weights than the others",
+              {"actor.early_gradients=false"},
+              {"model.path=" + model_with_flipped_signs(between / 2 * 2, 1000)});
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "run/checkpoints/latest"));
+}
+
 // The same without `--workers`, where no parent process monitors the workers.
 TEST_F(FaultInjectionTest, KilledWorkerOfALauncherEndsTheRun) {
   run_whole();
