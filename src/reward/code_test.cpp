@@ -126,7 +126,14 @@ TEST_F(CodeRewardTest, HostileCodeIsContainedAndScoresZero) {
        "int(input()))"},
       {"new namespace",
        "import ctypes\nif ctypes.CDLL(None).unshare(0x10000000): raise OSError\nprint(2 * "
-       "int(input()))"}};
+       "int(input()))"},
+      {"answerer in the driver's place",  // by the pipe of the sandbox's first process
+       "import ctypes, json, os, signal\nfirst = os.pidfd_open(1)\n"
+       "out = ctypes.CDLL(None).syscall(438, first, 1, 0)\nif out < 0: raise OSError\n"
+       "os.kill(os.getppid(), signal.SIGSTOP)\n"
+       "for answer in '2', '42':\n"
+       "  os.write(out, (json.dumps({'status': 'ok', 'out': answer}) + '\\n').encode())\n"
+       "  time.sleep(0.1)"}};
   for (const auto& [name, code] : misdeeds) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(score(code, kDoubling, {.test_seconds = 0.5, .memory_megabytes = 128}), 0) << name;
@@ -184,6 +191,18 @@ TEST_F(CodeRewardTest, TestsAreIsolatedFromEachOther) {
                   "open('seen', 'w').write('x')\nos.makedirs('a/b')",
                   kTests),
             1);
+  // In a folder that nobody may list, and one whose path is longer than a path may be.
+  EXPECT_EQ(score("import os\nprint('old' if os.path.exists('closed') else 'new')\n"
+                  "os.makedirs('closed/a')\nopen('closed/a/seen', 'w').write('x')\n"
+                  "os.chmod('closed/a', 0)\nos.chmod('closed', 0)\nos.chmod('.', 0)",
+                  kTests),
+            1);
+  EXPECT_EQ(score("import os\ntop = os.getcwd()\nprint('old' if os.listdir() else 'new')\n"
+                  "for i in range(60):\n  os.mkdir('x' * 200)\n  os.chdir('x' * 200)\n"
+                  "open('seen', 'w').write('x')\nos.chmod('..', 0)\nos.chdir(top)",
+                  kTests, {.partial = true}),
+            0)
+      << "what cannot be removed ends the sandbox";
   // The allowed number of processes, again.
   EXPECT_EQ(score("import os, time\nfor i in range(5):\n  if os.fork() == 0: time.sleep(1000)\n"
                   "print('new')",

@@ -19,10 +19,10 @@ import ctypes, errno, json, os, resource, seccomp, select, shutil, signal, sys, 
 
 setup = {}
 
-# What no solution needs: tracing, other processes' memory, keys, namespaces, mounts, modules, kexec, bpf, perf,
-# userfaultfd, sockets, io_uring.
-DENIED = ["ptrace", "process_vm_readv", "process_vm_writev", "add_key", "request_key", "keyctl", "unshare", "setns",
-          "pivot_root", "mount", "umount2", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick",
+# What no solution needs: tracing, other processes' memory and files, keys, namespaces, mounts, modules, kexec, bpf,
+# perf, userfaultfd, sockets, io_uring.
+DENIED = ["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "pidfd_send_signal", "add_key", "request_key",
+          "keyctl", "unshare", "setns", "pivot_root", "mount", "umount2", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick",
           "mount_setattr", "init_module", "finit_module", "kexec_load", "kexec_file_load", "bpf", "perf_event_open",
           "userfaultfd", "socket", "io_uring_setup", "io_uring_enter", "io_uring_register"]
 # Memory that is in no process.
@@ -113,8 +113,24 @@ def read_output(source, pid, request):
         os.close(ended)
 
 
-def clean_up(pid):
-    """Removes all processes and files of a test."""
+def remove_files():
+    """Removes all files of a test, whatever their permissions."""
+    os.chmod(os.getcwd(), 0o700)
+    for folder, folders, _ in os.walk("."):  # a folder is opened before it is listed
+        for name in folders:
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+    for name in os.listdir("."):
+        path = os.path.join(".", name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+
+def end_processes(pid):
+    """Ends all processes of a test; returns the status of the first one."""
     status = None
     while True:  # orphans are this process's children: see main()
         try:
@@ -126,12 +142,6 @@ def clean_up(pid):
         except ChildProcessError:
             break
         status = how if ended == pid else status
-    for name in os.listdir("."):
-        path = os.path.join(".", name)
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
     return status
 
 
@@ -146,7 +156,8 @@ def run(request):
     os.close(output)
     how, out = read_output(source, pid, request)
     os.close(source)
-    status = clean_up(pid)
+    status = end_processes(pid)
+    remove_files()  # an error ends the sandbox: no test runs among another's files
     if how == "ended":
         how = "ok" if status == 0 else "failed"
     return {"status": how, "out": out.decode("utf-8", "replace") if how == "ok" else ""}
