@@ -191,7 +191,7 @@ TEST_F(CodeRewardTest, TestsAreIsolatedFromEachOther) {
                   "open('seen', 'w').write('x')\nos.makedirs('a/b')",
                   kTests),
             1);
-  // In a folder that nobody may list, and one whose path is longer than a path may be.
+  // In a folder that cannot be listed, and in one whose path is longer than a path may be.
   EXPECT_EQ(score("import os\nprint('old' if os.path.exists('closed') else 'new')\n"
                   "os.makedirs('closed/a')\nopen('closed/a/seen', 'w').write('x')\n"
                   "os.chmod('closed/a', 0)\nos.chmod('closed', 0)\nos.chmod('.', 0)",
