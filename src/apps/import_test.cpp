@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -253,6 +254,14 @@ TEST(ImportVerlTest, InvalidConfigurationIsOneSentence) {
     return ended.err;
   };
   EXPECT_THAT(complaint_for("a: [1,\nb: }"), HasSubstr("bad.yaml:2: not YAML: "));
+  std::string aliases = "a: &a [1,1,1,1,1,1,1,1,1]\n";
+  for (char name = 'b'; name < 'k'; ++name) {
+    aliases += fmt::format("{0}: &{0} [", name);
+    for (int i = 0; i < 9; ++i) aliases += fmt::format("*{},", static_cast<char>(name - 1));
+    aliases += "]\n";
+  }
+  EXPECT_THAT(complaint_for(aliases),
+              HasSubstr("more than 10000 values, with aliases written out"));
   EXPECT_THAT(complaint_for("just a text"), HasSubstr("no keys; give a configuration of verl"));
   EXPECT_THAT(complaint_for("x: {y: 1}"), HasSubstr("no options of verl"));
   EXPECT_EQ(run_program({"import", "verl", "/nowhere.yaml"}).exit_code, 2);

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "base/json_depth.h"
+#include "base/json_limits.h"
 #include "base/log.h"
 #include "base/sentence.h"
 
@@ -69,7 +69,7 @@ bool JsonLinesReader::try_parse_next(Json& row) {
   do {
     if (!try_read_line()) return false;
   } while (text_.find_first_not_of(" \t\r") == std::string::npos);
-  check_json_depth(text_, place());
+  check_json_limits(text_, place());
   try {
     row = Json::parse(text_);
   } catch (const nlohmann::json::exception& error) {

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
-#include "base/json_depth.h"
+#include "base/json_limits.h"
 
 namespace tlt::chat_template {
 namespace {

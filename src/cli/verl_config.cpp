@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 constexpr int64_t kMaxConfigBytes = 16 << 20;
 constexpr int kMostSteps = 16;  // nested ${…}; more is a cycle
 constexpr int kDeepest = 64;
+constexpr int64_t kMostValues = 10'000;  // verl's own configuration has 400
 
 // Converts an unquoted word like OmegaConf; a quoted one is a string.
 Json scalar_value(const YAML::Node& node) {
@@ -48,6 +49,27 @@ Json value_of(const YAML::Node& node, int depth = 0) {
     for (const auto& entry : node) value[entry.first.Scalar()] = value_of(entry.second, depth + 1);
   }
   return value;
+}
+
+// Values with aliases written out; counts no further than `most`.
+int64_t count_values(const YAML::Node& node, int64_t most, int depth = 0) {
+  int64_t count = 1;
+  if (depth > kDeepest) return count;
+  const bool is_map = node.IsMap();
+  if (is_map || node.IsSequence())
+    for (const auto& entry : node) {
+      if (count >= most) break;
+      count += count_values(is_map ? entry.second : YAML::Node(entry), most - count, depth + 1);
+    }
+  return count;
+}
+
+// A few lines of aliases can stand for billions of values.
+YAML::Node load(const std::string& text, const std::string& place) {
+  YAML::Node node = YAML::Load(text);
+  TLT_CHECK_INPUT(count_values(node, kMostValues) < kMostValues, place, ": has more than ",
+                  kMostValues, " values, with aliases written out");
+  return node;
 }
 
 // Resolves ${…}.
@@ -85,7 +107,7 @@ class Resolver {
     const std::string target = absolute(inner.substr(0, comma), key);
     if (const auto found = follow(target, steps)) return found;
     if (comma == std::string::npos) return Json(nullptr);
-    return value_of(YAML::Load(inner.substr(comma + 1)));
+    return value_of(load(inner.substr(comma + 1), key));
   }
 
   std::optional<Json> follow(const std::string& target, int steps) const {
@@ -131,7 +153,7 @@ void apply(const std::string& text, std::vector<VerlEntry>& entries) {
   key.erase(0, std::min(key.find_first_not_of('+'), key.size()));
   TLT_CHECK_INPUT(equals != std::string::npos && !key.empty(), "'", text,
                   "' is not KEY=VALUE; give overrides as actor_rollout_ref.rollout.n=8");
-  const Json value = value_of(YAML::Load(text.substr(equals + 1)));
+  const Json value = value_of(load(text.substr(equals + 1), "'" + key + "'"));
   const auto same = std::ranges::find(entries, key, &VerlEntry::key);
   if (same != entries.end()) {
     *same = {key, text, value};
@@ -146,7 +168,7 @@ std::vector<VerlEntry> read_verl_config(const std::string& path,
                                         const std::vector<std::string>& overrides) {
   std::vector<VerlEntry> entries;
   try {
-    const YAML::Node root = YAML::Load(read_file(path, kMaxConfigBytes));
+    const YAML::Node root = load(read_file(path, kMaxConfigBytes), path);
     TLT_CHECK_INPUT(root.IsMap(), path,
                     ": no keys; give a configuration of verl as a YAML file of key: value lines");
     flatten(root, "", path, entries);

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
-#include "base/json_depth.h"
+#include "base/json_limits.h"
 #include "base/json_lines.h"
 #include "data/parquet_rows.h"
 
@@ -47,7 +47,7 @@ class LineRows final : public RowReader {
 
 Json read_json(const std::string& path) {
   const std::string text = read_file(path, kMaxJsonBytes);
-  check_json_depth(text, path);
+  check_json_limits(text, path);
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/json_limits.h"
 #include "base/text.h"
 
 namespace tlt::reward {
@@ -88,7 +89,7 @@ std::string text_of(const Json& value) {
 }
 
 Json json_of(std::string_view text) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json json = parse_limited_json(text);
   TLT_CHECK_INPUT(!json.is_discarded(), "a test of a function has ", text, ", which is no JSON");
   return json;
 }
@@ -108,8 +109,7 @@ CodeTest call_test(const std::string& function, const Json& input, const Json& o
   return {.kind = CodeTest::Kind::kResult,
           .request = {{"function", function}, {"arguments", arguments_of(input)}},
           .wanted_output = {},
-          .wanted = output.is_string() ? Json::parse(output.get_ref<const std::string&>(), nullptr,
-                                                     /*allow_exceptions=*/false)
+          .wanted = output.is_string() ? parse_limited_json(output.get_ref<const std::string&>())
                                        : output};
 }
 
@@ -155,7 +155,7 @@ std::vector<CodeTest> tests_of_statements(const Json& list) {
 bool CodeTest::is_passed_by(const std::string& output, const std::string& token) const {
   if (kind == Kind::kToken) return output == token;
   if (kind == Kind::kOutput) return is_same_output(output, wanted_output);
-  const Json got = Json::parse(output, nullptr, /*allow_exceptions=*/false);
+  const Json got = parse_limited_json(output);
   if (got.is_discarded()) return false;
   const bool is_wrapped = wanted.is_array() && wanted.size() == 1;  // as in verl
   return is_same_value(got, wanted) || (is_wrapped && is_same_value(got, wanted[0]));
@@ -167,7 +167,8 @@ int64_t CodeTest::most_output_bytes() const {
 }
 
 std::vector<CodeTest> parse_code_tests(std::string_view ground_truth) {
-  const Json tests = Json::parse(ground_truth, nullptr, /*allow_exceptions=*/false);
+  check_json_limits(ground_truth, "the row's tests");
+  const Json tests = parse_limited_json(ground_truth);
   std::vector<CodeTest> parsed;
   if (tests.is_object()) {
     const bool has_statements = tests.contains("assert_case") && !tests.at("assert_case").is_null();

@@ -74,6 +74,15 @@ TEST(CodeTestsTest, StatementsInAnyOfThreeForms) {
   }
 }
 
+TEST(CodeTestsTest, TestsNestedTooDeepAreRefused) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_THROW(parse_code_tests(R"({"inputs": [)" + deep + R"(], "outputs": ["1"]})"), InputError);
+  const std::string calls = R"({"fn_name": "f", "inputs": ["1"], "outputs": [")" + deep + "\"]}";
+  const auto tests = parse_code_tests(calls);
+  ASSERT_EQ(tests.size(), 1U);
+  EXPECT_FALSE(tests[0].is_passed_by(deep, ""));
+}
+
 TEST(CodeTestsTest, RowsWithoutTestsAreAnError) {
   for (const char* row :
        {"", "  ", "[]", "{}", R"({"inputs": ["1"], "outputs": []})", R"({"inputs": []})",

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/json_limits.h"
 #include "base/text.h"
 #include "math_equal/arithmetic.h"
 
@@ -57,9 +58,7 @@ std::optional<CountdownTask> try_read_json(const nlohmann::ordered_json& object)
 
 std::optional<CountdownTask> try_read(const RewardInput& row) {
   const std::string_view text = trimmed(row.ground_truth);
-  if (text.starts_with('{')) {
-    return try_read_json(nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false));
-  }
+  if (text.starts_with('{')) return try_read_json(parse_limited_json(text));
   if (!text.empty()) return try_read_text(text);
   return row.extra_info == nullptr ? std::nullopt : try_read_json(*row.extra_info);
 }

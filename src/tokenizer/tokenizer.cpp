@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
-#include "base/json_depth.h"
+#include "base/json_limits.h"
 #include "base/sentence.h"
 #include "base/utf8.h"
 #include "tokenizer/added_tokens.h"

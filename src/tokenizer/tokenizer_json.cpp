@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "base/json_depth.h"
+#include "base/json_limits.h"
 #include "base/sentence.h"
 #include "base/utf8.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/json_depth.h"
+#include "base/json_limits.h"
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/check.h"
@@ -12,7 +13,7 @@ namespace {
 
 std::string lists(int depth) { return std::string(depth, '[') + std::string(depth, ']'); }
 
-TEST(JsonDepthTest, CountsNestedListsAndObjects) {
+TEST(JsonLimitsTest, CountsNestedListsAndObjects) {
   EXPECT_FALSE(is_too_deep_json(lists(kMaxJsonDepth)));
   EXPECT_TRUE(is_too_deep_json(lists(kMaxJsonDepth + 1)));
   std::string flat = "[";
@@ -21,14 +22,34 @@ TEST(JsonDepthTest, CountsNestedListsAndObjects) {
   EXPECT_TRUE(is_too_deep_json("{\"a\":" + lists(kMaxJsonDepth) + "}"));
 }
 
-TEST(JsonDepthTest, BracketsInStringsDoNotCount) {
+TEST(JsonLimitsTest, BracketsInStringsDoNotCount) {
   EXPECT_FALSE(is_too_deep_json("\"" + lists(1000) + "\""));
   EXPECT_FALSE(is_too_deep_json("\"\\\"" + std::string(1000, '[')));
   EXPECT_TRUE(is_too_deep_json("\"\\\\\"" + std::string(1000, '[')));
   EXPECT_FALSE(is_too_deep_json("\"\\"));
 }
 
-TEST(JsonDepthTest, ErrorSaysWhere) {
+std::string object(int64_t members) {
+  std::string text = "{";
+  for (int64_t i = 0; i < members; ++i) text += "\"" + std::to_string(i) + "\":[{\"a:\":1}],";
+  return text + "\"last\":{}}";
+}
+
+TEST(JsonLimitsTest, CountsTheMembersOfOneObject) {
+  check_json_limits(object(kMaxJsonMembers - 1), "a.json");
+  EXPECT_THROW(check_json_limits(object(kMaxJsonMembers), "a.json"), InputError);
+  EXPECT_THROW(check_json_limits("[1," + object(kMaxJsonMembers) + "]", "a.json"), InputError);
+  check_json_depth(object(kMaxJsonMembers), "a.json");
+}
+
+TEST(JsonLimitsTest, WhatExceedsALimitIsNotParsed) {
+  EXPECT_EQ(parse_limited_json(object(3)).size(), 4U);
+  for (const std::string& text : {object(kMaxJsonMembers), lists(kMaxJsonDepth + 1), lists(200'000),
+                                  std::string("}]:{"), std::string("")})
+    EXPECT_TRUE(parse_limited_json(text).is_discarded()) << text.substr(0, 20);
+}
+
+TEST(JsonLimitsTest, ErrorSaysWhere) {
   check_json_depth("[]", "a.json");
   try {
     check_json_depth(lists(501), "a.json");
