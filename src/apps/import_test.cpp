@@ -261,7 +261,9 @@ TEST(ImportVerlTest, InvalidConfigurationIsOneSentence) {
     aliases += "]\n";
   }
   EXPECT_THAT(complaint_for(aliases),
-              HasSubstr("more than 10000 values, with aliases written out"));
+              HasSubstr("more than 10000 values (a long text counts as several)"));
+  aliases = "a: &a " + std::string(1 << 20, 'x') + "\nb: [*a, *a, *a]\n";
+  EXPECT_THAT(complaint_for(aliases), HasSubstr("more than 10000 values"));
   EXPECT_THAT(complaint_for("just a text"), HasSubstr("no keys; give a configuration of verl"));
   EXPECT_THAT(complaint_for("x: {y: 1}"), HasSubstr("no options of verl"));
   EXPECT_EQ(run_program({"import", "verl", "/nowhere.yaml"}).exit_code, 2);

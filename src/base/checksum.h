@@ -44,8 +44,8 @@ std::string sha256(std::string_view bytes);
 // SHA-256 of a file, read in pieces.
 std::string sha256_of_file(const std::string& path);
 
-// SHA-256 of 64 blocks of 64 KiB of a file, spread evenly from its first byte to its last: of all of
-// it up to 4 MiB, and within a moment of a file of any size.
+// SHA-256 of 64 blocks of 64 KiB, spread evenly from the first byte to the last: of every byte of a
+// file up to 4 MiB, and of 4 MiB of a larger one.
 std::string sha256_of_blocks(const std::string& path);
 
 }  // namespace tlt

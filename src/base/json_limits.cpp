@@ -10,7 +10,7 @@
 namespace tlt {
 namespace {
 
-// The largest of a text, as far as its lists and objects are not nested too deep.
+// Greatest nesting depth, and most members of one object; counting ends beyond kMaxJsonDepth.
 struct Extent {
   int64_t depth = 0, members = 0;
 };

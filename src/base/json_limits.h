@@ -14,7 +14,7 @@
 namespace tlt {
 
 inline constexpr int kMaxJsonDepth = 500;
-inline constexpr int64_t kMaxJsonMembers = 10'000;  // of one object: 0.3 s
+inline constexpr int64_t kMaxJsonMembers = 10'000;  // of one object; 10,000 take 0.3 s
 
 // Whether lists and objects are nested deeper than kMaxJsonDepth. `text` need not be valid JSON.
 bool is_too_deep_json(std::string_view text);
@@ -22,10 +22,10 @@ bool is_too_deep_json(std::string_view text);
 // Throws InputError, beginning with `place`, if is_too_deep_json().
 void check_json_depth(std::string_view text, const std::string& place);
 
-// The same also if an object has more than kMaxJsonMembers members.
+// Throws InputError, beginning with `place`, if the text exceeds either limit.
 void check_json_limits(std::string_view text, const std::string& place);
 
-// A discarded value: the text is not JSON, or exceeds a limit.
+// Parses the text. Returns a discarded value if it is not JSON or exceeds a limit.
 nlohmann::ordered_json parse_limited_json(std::string_view text);
 
 }  // namespace tlt

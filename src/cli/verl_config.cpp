@@ -19,6 +19,7 @@ constexpr int64_t kMaxConfigBytes = 16 << 20;
 constexpr int kMostSteps = 16;  // nested ${…}; more is a cycle
 constexpr int kDeepest = 64;
 constexpr int64_t kMostValues = 10'000;  // verl's own configuration has 400
+constexpr int64_t kTextBytes = 256;      // of a text that counts as one more value
 
 // Converts an unquoted word like OmegaConf; a quoted one is a string.
 Json scalar_value(const YAML::Node& node) {
@@ -51,15 +52,19 @@ Json value_of(const YAML::Node& node, int depth = 0) {
   return value;
 }
 
-// Values with aliases written out; counts no further than `most`.
+// Values with aliases written out; a long text counts as several. Counts no further than `most`.
 int64_t count_values(const YAML::Node& node, int64_t most, int depth = 0) {
-  int64_t count = 1;
+  const auto texts = [](const YAML::Node& scalar) {
+    return scalar.IsScalar() ? std::ssize(scalar.Scalar()) / kTextBytes : 0;
+  };
+  int64_t count = 1 + texts(node);
   if (depth > kDeepest) return count;
   const bool is_map = node.IsMap();
   if (is_map || node.IsSequence())
     for (const auto& entry : node) {
       if (count >= most) break;
-      count += count_values(is_map ? entry.second : YAML::Node(entry), most - count, depth + 1);
+      count += count_values(is_map ? entry.second : YAML::Node(entry), most - count, depth + 1) +
+               (is_map ? texts(entry.first) : 0);
     }
   return count;
 }
@@ -67,8 +72,8 @@ int64_t count_values(const YAML::Node& node, int64_t most, int depth = 0) {
 // A few lines of aliases can stand for billions of values.
 YAML::Node load(const std::string& text, const std::string& place) {
   YAML::Node node = YAML::Load(text);
-  TLT_CHECK_INPUT(count_values(node, kMostValues) < kMostValues, place, ": has more than ",
-                  kMostValues, " values, with aliases written out");
+  TLT_CHECK_INPUT(count_values(node, kMostValues + 1) <= kMostValues, place, ": has more than ",
+                  kMostValues, " values (a long text counts as several), with aliases written out");
   return node;
 }
 

@@ -23,8 +23,8 @@ std::string line(const std::string& path, const std::string& sha256) {
 std::string fingerprint(const std::string& folder, bool has_weights) {
   const std::string config = folder + "/config.json";
   std::string lines = line(config, sha256_of_file(config));
-  for (const char* name :
-       {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "chat_template.jinja", "hot_token_id.json"})
     if (const std::string path = folder + "/" + name; fs::exists(path))
       lines += line(path, sha256_of_file(path));
   if (!has_weights) return sha256(lines);

@@ -2,7 +2,7 @@
 // of it.
 //
 // Covers     every byte of config.json, generation_config.json (end-of-sequence tokens),
-//            tokenizer.json, tokenizer_config.json and chat_template.jinja; of each file of
+//            tokenizer.json, tokenizer_config.json, chat_template.jinja and a draft model's hot_token_id.json; of each file of
 //            weights its name, its size and 64 blocks of 64 KiB, spread evenly from its first
 //            byte (the table of tensors) to its last.
 // Not        weights between the blocks: training changes all weights, so another training of the

@@ -169,7 +169,8 @@ TEST_F(CodeRewardTest, LimitsHoldInside) {
       // memory outside of processes
       "import os\nok = False\ntry: os.memfd_create('a')\nexcept PermissionError: ok = True",
       "import ctypes\nlibc = ctypes.CDLL(None)\n"
-      "ok = (libc.shmget(0, 4096, 0o1600), libc.msgget(0, 0o1600)) == (-1, -1)",
+      "ok = (libc.shmget(0, 4096, 0o1600), libc.msgget(0, 0o1600), "
+      "libc.mq_open(b'/x', 0o102, 0o600, None)) == (-1, -1, -1)",
       // sockets, descriptors
       "import socket\nok = False\ntry: socket.socket()\nexcept PermissionError: ok = True",
       "import os\nok = True\nfor one in range(4, 64):\n  try: os.fstat(one); ok = False\n  except "

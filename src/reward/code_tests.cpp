@@ -18,6 +18,8 @@ constexpr size_t kMaxTests = 10'000;
 constexpr double kTolerance = 1e-6;
 constexpr int64_t kSpareBytes = 4096;
 constexpr std::string_view kFence = "```";
+constexpr size_t kShownBytes = 80;  // of a faulty test
+constexpr const char* kFunctionTest = "a test of a function";
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -89,8 +91,10 @@ std::string text_of(const Json& value) {
 }
 
 Json json_of(std::string_view text) {
+  check_json_limits(text, kFunctionTest);
   Json json = parse_limited_json(text);
-  TLT_CHECK_INPUT(!json.is_discarded(), "a test of a function has ", text, ", which is no JSON");
+  TLT_CHECK_INPUT(!json.is_discarded(), kFunctionTest, " has ", text.substr(0, kShownBytes),
+                  ", which is no JSON");
   return json;
 }
 
@@ -105,12 +109,19 @@ Json arguments_of(const Json& value) {
   return arguments;
 }
 
+// A value, or its JSON; a string that is no JSON is itself wanted.
+Json wanted_of(const Json& output) {
+  if (!output.is_string()) return output;
+  const auto& text = output.get_ref<const std::string&>();
+  check_json_limits(text, kFunctionTest);
+  return parse_limited_json(text);
+}
+
 CodeTest call_test(const std::string& function, const Json& input, const Json& output) {
   return {.kind = CodeTest::Kind::kResult,
           .request = {{"function", function}, {"arguments", arguments_of(input)}},
           .wanted_output = {},
-          .wanted = output.is_string() ? parse_limited_json(output.get_ref<const std::string&>())
-                                       : output};
+          .wanted = wanted_of(output)};
 }
 
 CodeTest statement_test(const Json& statements) {

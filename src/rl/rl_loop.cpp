@@ -206,19 +206,18 @@ void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
     samples[i].reference_logprobs = std::move(logprobs[i]);
 }
 
-// Engine and trainer compute the same bits, so a difference is a fault of a machine or of its files.
+// Engine and trainer compute the same bits, so a difference is a fault of a machine or its files.
 // Ends the run before the step is saved. All workers decide the same.
-void RlLoop::check_probabilities(const train::TrainStats& stats) const {
+void RlLoop::check_logprobs(const train::TrainStats& stats) const {
   if (!(stats.logprob_difference > 0)) return;
-  throw Error(
-      fmt::format("step {}: the trainer finds probabilities of the rollouts' tokens that differ by "
-                  "up to {:.2g} "
-                  "from those of the engine, and must find the same: a worker has other weights "
-                  "than the others, "
-                  "or its memory or processor is faulty. The step is not saved; the same command "
-                  "continues from "
-                  "the last checkpoint. If it happens again, leave out one host after the other",
-                  run_.step() + 1, stats.probability_difference));
+  const char* cause = context_.comm->size() > 1
+                          ? "a worker has other weights, or its memory or processor is faulty"
+                          : "memory or processor of this machine may be faulty";
+  throw Error(fmt::format(
+      "step {}: the trainer's logprobs of the sampled tokens differ from the engine's by up to "
+      "{:.2g} and must be the same: {}. The step is not saved; the same command continues from the "
+      "last checkpoint",
+      run_.step() + 1, stats.logprob_difference, cause));
 }
 
 train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, StepReport& report) {
@@ -226,7 +225,7 @@ train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, St
                           fmt::format("step {}", run_.step() + 1));
   train::TrainStats stats = trainer_.update(
       samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
-  check_probabilities(stats);
+  check_logprobs(stats);
   report.end_phase("update_actor");
   rollouts_.new_weights();
   return stats;

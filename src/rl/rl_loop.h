@@ -51,7 +51,7 @@ class RlLoop {
   std::optional<StepGroups> roll_out(StepReport& report);
   std::vector<train::TrainSample> make_samples(const StepGroups& groups, StepReport& report);
   void add_reference(std::vector<train::TrainSample>& samples);
-  void check_probabilities(const train::TrainStats& stats) const;
+  void check_logprobs(const train::TrainStats& stats) const;
   train::TrainStats update(std::span<const train::TrainSample> samples, StepReport& report);
   void add_worker_metrics(StepReport& report);
   void write_rollouts(const StepGroups& groups, std::span<const train::TrainSample> samples);

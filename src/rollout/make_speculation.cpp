@@ -85,11 +85,15 @@ void check_fits(const drafter::Strategy& strategy, const model::PolicyModel& mod
 
 }  // namespace
 
+std::string draft_model_folder(const speculation::SpeculationOptions& options) {
+  const bool is_wanted = options.enable && (names(options, "eagle") || names(options, "mixed"));
+  return is_wanted ? options.eagle.spec_model_path : "";
+}
+
 std::shared_ptr<drafter::DraftNetwork> load_draft_network(
     const speculation::SpeculationOptions& options, const model::PolicyModel& model) {
-  const bool is_wanted = options.enable && (names(options, "eagle") || names(options, "mixed"));
-  if (!is_wanted || options.eagle.spec_model_path.empty()) return nullptr;
-  return drafter::make_draft_network({.folder = options.eagle.spec_model_path}, model);
+  const std::string folder = draft_model_folder(options);
+  return folder.empty() ? nullptr : drafter::make_draft_network({.folder = folder}, model);
 }
 
 speculation::CostTable measure_costs(const model::PolicyModel& model,

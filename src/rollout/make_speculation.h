@@ -32,7 +32,10 @@ struct SpeculationSetup {
   bool defers_measuring = false;
 };
 
-// Loads the draft model of speculative.eagle.spec_model_path; null when the options use none.
+// speculative.eagle.spec_model_path; empty when the options use no draft model of a folder.
+std::string draft_model_folder(const speculation::SpeculationOptions& options);
+
+// Loads that draft model; null when there is none.
 // InputError when it does not fit the model.
 std::shared_ptr<drafter::DraftNetwork> load_draft_network(
     const speculation::SpeculationOptions& options, const model::PolicyModel& model);

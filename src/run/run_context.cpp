@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "model/hf_folder.h"
+#include "ops/cpu.h"
 #include "run/run_inputs.h"
 #include "train/lora_folder.h"
 
@@ -30,7 +31,10 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
   auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
                                           .rendezvous_seconds = options.trainer.timeout_seconds});
   RunOptions copy = options;  // collect_options() needs mutable options
-  cluster::handshake(*comm, kVersion, options_digest(collect_options(copy)));
+  // Results differ between instruction sets, which the environment variable selects.
+  cluster::handshake(*comm, kVersion,
+                     options_digest(collect_options(copy)) +
+                         "TLT_CPU_CAPABILITY = " + ops::cpu_capability() + "\n");
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
   return comm;
 }

@@ -1,8 +1,8 @@
-// Fingerprints of what a run reads, so that workers with other contents under the same names are told
-// apart before the first step.
+// Fingerprints of the files that a run reads. Workers compare them, so that a host with other files
+// is refused before the first step.
 //
-// Covers     the model's folder and a draft model's (model/fingerprint.h), an adapter, and 64 blocks of
-//            each data file and of a chat template's file.
+// Covers     the model's folder, and that of the draft model in use (model/fingerprint.h); an
+//            adapter, each data file and a chat template's file (64 blocks of each).
 // Not        files that only the reward's own program reads.
 // Threading  pure function.
 //
@@ -16,7 +16,7 @@
 
 namespace tlt::run {
 
-// InputError: a file cannot be read.
+// InputError: the model's or the draft model's folder cannot be read.
 std::vector<cluster::Input> fingerprint_inputs(const RunOptions& options);
 
 }  // namespace tlt::run

@@ -26,7 +26,7 @@ DENIED = ["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "pid
           "mount_setattr", "init_module", "finit_module", "kexec_load", "kexec_file_load", "bpf", "perf_event_open",
           "userfaultfd", "socket", "io_uring_setup", "io_uring_enter", "io_uring_register"]
 # Memory that is in no process.
-UNSEEN = ["memfd_create", "memfd_secret", "shmget", "msgget", "semget"]
+UNSEEN = ["memfd_create", "memfd_secret", "shmget", "msgget", "semget", "mq_open"]
 
 
 def deny_calls(names):

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -34,9 +35,13 @@ struct Difference {
     for (size_t i = 0; i < logprobs.size(); ++i) {
       const double mine = logprobs[i],
                    theirs = sample.rollout_logprobs[static_cast<size_t>(first) + i];
-      logprob = std::max(logprob, std::abs(mine - theirs));
-      probability = std::max(probability, std::abs(std::exp(mine) - std::exp(theirs)));
+      logprob = larger(logprob, std::abs(mine - theirs));
+      probability = larger(probability, std::abs(std::exp(mine) - std::exp(theirs)));
     }
+  }
+  // NaN counts as infinite.
+  static double larger(double a, double b) {
+    return std::max(a, std::isnan(b) ? std::numeric_limits<double>::infinity() : b);
   }
   // Of all workers.
   void reduce(cluster::Comm& comm, TrainStats& stats) const {
