@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The speed of the same greedy responses in tlt, vLLM and llama.cpp, with and without speculation.
+"""Greedy responses to the same prompts in tlt, vLLM and llama.cpp: speed, with and without drafts.
 
-Every engine continues the same prompts by the same number of tokens, with the same threads, in turns.
+Every engine continues the same prompts by as many tokens, with as many threads, in turns.
 Speculation needs no draft model in any of them: suffix drafts in tlt (chosen by its tuner), prompt
 lookup in vLLM (`ngram`) and llama.cpp (`ngram-simple`, `llama-lookup`; one sequence only, as its
 programs have it). llama-batched-bench decodes random tokens without sampling.
@@ -36,7 +36,7 @@ LLAMA_WAYS = {  # of one sequence
                                 "--spec-draft-n-max", "8", "--spec-ngram-simple-size-n", "4",
                                 "--spec-ngram-simple-size-m", "8"],
     "llama.cpp, lookup": ["llama-lookup", "--spec-draft-n-max", "5"]}
-ANSWER = "peers: "  # begins the lines that a vLLM process says to this one
+ANSWER = "peers: "  # begins a line with an answer of a vLLM process
 
 
 def output_of(command, **options):
@@ -49,7 +49,7 @@ def output_of(command, **options):
 
 
 def long_prompts(arguments, folder):
-    """Countdown prompts of which the greedy response is longer than --tokens; their file, tokens."""
+    """Countdown prompts with a greedy response longer than --tokens: their file, their tokens."""
     numbers = random.Random(7)
     candidates = folder / "candidates.jsonl"
     candidates.write_text("".join(

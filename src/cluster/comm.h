@@ -89,8 +89,8 @@ struct Input {
   std::string fingerprint;  // of its contents
 };
 
-// Every rank must list the same inputs. Otherwise throws InputError on every rank; it names the first
-// rank that differs from rank 0, and the input.
+// Every rank must list the same inputs. Otherwise throws InputError on every rank; it names the
+// first rank that differs from rank 0, and the input.
 void check_same_inputs(Comm& comm, const std::vector<Input>& inputs);
 
 }  // namespace tlt::cluster

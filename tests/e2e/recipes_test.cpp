@@ -105,7 +105,7 @@ TEST(RecipesTest, WordProblemsRunFromRandomWeightsToRl) {
 }
 
 // `make headline` in small, killed after a checkpoint of its model and after one of its first way.
-// The script compares rollouts and weights of the ways, of which only the first one was interrupted.
+// The script compares rollouts and weights of the ways; only the first one was interrupted.
 TEST(RecipesTest, AnInterruptedHeadlineContinues) {
   const Scratch scratch;
   if (std::filesystem::space(scratch.path()).available < uint64_t{4} << 30)
