@@ -39,9 +39,9 @@ LLAMA_WAYS = {  # of one sequence
 ANSWER = "peers: "  # begins a line with an answer of a vLLM process
 
 
-def output_of(command, **options):
+def output_of(command):
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, **options)
+                          stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     text = (done.stdout + done.stderr).decode(errors="replace")
     if done.returncode != 0:
         sys.exit(f"peers: {command[0]} ended with code {done.returncode}: {text[-500:]}")

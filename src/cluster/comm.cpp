@@ -55,7 +55,7 @@ void handshake(Comm& comm, const std::string& version, const std::string& option
                                                     all_values[0]["options"].get<std::string>());
     TLT_CHECK_INPUT(difference.empty(), "rank ", rank,
                     " (here) and rank 0 (there) were started with other options: ", difference,
-                    "; give every rank the same recipe and overrides");
+                    "; give every rank the same recipe, overrides and environment");
   }
 }
 

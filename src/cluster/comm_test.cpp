@@ -240,7 +240,7 @@ TEST(RanksTest, HandshakeNamesTheRankAndTheDifference) {
         refused("0.1.0", launch.rank == 2 ? "actor.optim.lr = 1e-6\nrollout.n = 4\n" : recipe),
         "rank 2 (here) and rank 0 (there) were started with other options: rollout.n is 4 here and "
         "8 there; "
-        "give every rank the same recipe and overrides");
+        "give every rank the same recipe, overrides and environment");
     EXPECT_EQ(
         refused(launch.rank == 1 ? "0.2.0" : "0.1.0", recipe),
         "rank 1 runs tlt 0.2.0 but rank 0 runs tlt 0.1.0; install the same version on every host");

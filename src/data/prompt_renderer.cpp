@@ -104,8 +104,9 @@ chat_template::Chat PromptRenderer::chat_of(const nlohmann::ordered_json& row, J
   const auto* tools = find_field(row, options_.tools_key);
   if (tools == nullptr) return chat;
   if (tools->is_string()) check_json_limits(tools->get_ref<const std::string&>(), place);
-  chat.tools =
-      tools->is_string() ? parse_limited_json(tools->get_ref<const std::string&>()) : Json(*tools);
+  chat.tools = tools->is_string() ? Json::parse(tools->get_ref<const std::string&>(), nullptr,
+                                                /*allow_exceptions=*/false)
+                                  : Json(*tools);
   TLT_CHECK_INPUT(chat.tools.is_array(), place, ": \"", options_.tools_key,
                   "\" is no list of tools; set data.tools_key");
   return chat;

@@ -92,7 +92,7 @@ std::string text_of(const Json& value) {
 
 Json json_of(std::string_view text) {
   check_json_limits(text, kFunctionTest);
-  Json json = parse_limited_json(text);
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(!json.is_discarded(), kFunctionTest, " has ", text.substr(0, kShownBytes),
                   ", which is no JSON");
   return json;
@@ -114,7 +114,7 @@ Json wanted_of(const Json& output) {
   if (!output.is_string()) return output;
   const auto& text = output.get_ref<const std::string&>();
   check_json_limits(text, kFunctionTest);
-  return parse_limited_json(text);
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 CodeTest call_test(const std::string& function, const Json& input, const Json& output) {
@@ -179,7 +179,7 @@ int64_t CodeTest::most_output_bytes() const {
 
 std::vector<CodeTest> parse_code_tests(std::string_view ground_truth) {
   check_json_limits(ground_truth, "the row's tests");
-  const Json tests = parse_limited_json(ground_truth);
+  const Json tests = Json::parse(ground_truth, nullptr, /*allow_exceptions=*/false);
   std::vector<CodeTest> parsed;
   if (tests.is_object()) {
     const bool has_statements = tests.contains("assert_case") && !tests.at("assert_case").is_null();

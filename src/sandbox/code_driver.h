@@ -21,9 +21,9 @@ setup = {}
 
 # What no solution needs: tracing, other processes' memory and files, keys, namespaces, mounts, modules, kexec, bpf,
 # perf, userfaultfd, sockets, io_uring.
-DENIED = ["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "pidfd_send_signal", "add_key", "request_key",
-          "keyctl", "unshare", "setns", "pivot_root", "mount", "umount2", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick",
-          "mount_setattr", "init_module", "finit_module", "kexec_load", "kexec_file_load", "bpf", "perf_event_open",
+DENIED = ["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "pidfd_send_signal", "add_key",
+          "request_key", "keyctl", "unshare", "setns", "pivot_root", "mount", "umount2", "open_tree", "move_mount",
+          "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "init_module", "finit_module", "kexec_load", "kexec_file_load", "bpf", "perf_event_open",
           "userfaultfd", "socket", "io_uring_setup", "io_uring_enter", "io_uring_register"]
 # Memory that is in no process.
 UNSEEN = ["memfd_create", "memfd_secret", "shmget", "msgget", "semget", "mq_open"]

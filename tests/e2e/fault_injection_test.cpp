@@ -341,6 +341,13 @@ TEST_F(OtherFilesTest, OtherDataAreRefused) {
               });
 }
 
+TEST_F(OtherFilesTest, OtherInstructionSetsAreRefused) {
+  if (!__builtin_cpu_supports("avx512dq")) GTEST_SKIP() << "this processor has AVX2 only";
+  expect_ends(2, "TLT_CPU_CAPABILITY is avx2 here and avx512", {}, {}, [](int rank) {
+    if (rank == 1) setenv("TLT_CPU_CAPABILITY", "avx2", 1);
+  });
+}
+
 // The changed weights are between the blocks that the workers compare at the start. Early gradients
 // would hide them: a worker computes them for its own rollouts.
 TEST_F(OtherFilesTest, OtherProbabilitiesEndTheRunBeforeTheStepIsSaved) {

@@ -9,6 +9,8 @@
 namespace tlt {
 namespace {
 
+using tests::appears;
+using tests::Program;
 using tests::read_text;
 using tests::run_program;
 using tests::Scratch;
@@ -120,26 +122,24 @@ esac
 exec )" TLT_PROGRAM R"( "$@"
 )";
   std::filesystem::permissions(small, std::filesystem::perms::owner_all);
-  // Until the file exists, then the script and what it has started are killed; "": to its end.
-  const auto headline = [&](const std::string& file) {
-    const std::string wait = file.empty() ? "wait $!"
-                                          : "while kill -0 $! && [ ! -e " + file +
-                                                " ]; do sleep 0.02; done; kill -9 -- -$!; wait; "
-                                                "for i in $(seq 500); do kill -0 -- -$! || break; "
-                                                "sleep 0.02; done; [ -e " +
-                                                file + " ]";
-    const std::string command = "cd " + scratch.path() +
-                                " && bash -c 'setsid python3 " TLT_SOURCE_DIR
-                                "/bench/headline.py --program ./tlt --steps 2 --turn 1"
-                                " --ways plain full_early >> log 2>&1 & " +
-                                wait + "' 2>> log";
-    return std::system(command.c_str());
+  const auto start = [&] {
+    return Program({}, scratch / "log", [&] {
+      if (chdir(scratch.path().c_str()) != 0) return;
+      execlp("python3", "python3", TLT_SOURCE_DIR "/bench/headline.py", "--program", "./tlt",
+             "--steps", "2", "--turn", "1", "--ways", "plain", "full_early", nullptr);
+    });
   };
-  ASSERT_EQ(headline("runs/headline_sft/checkpoints/latest"), 0) << read_text(scratch / "log");
-  ASSERT_EQ(headline("runs/headline/seed_0/plain/checkpoints/latest"), 0)
-      << read_text(scratch / "log");
+  for (const char* file :
+       {"runs/headline_sft/checkpoints/latest", "runs/headline/seed_0/plain/checkpoints/latest"}) {
+    Program headline = start();
+    ASSERT_TRUE(appears(scratch / file)) << headline.output();
+    const pid_t group = headline.pid();
+    headline.kill_all();
+    for (int i = 0; i < 100 && kill(-group, 0) == 0; ++i)  // its `tlt` may still write
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   EXPECT_FALSE(std::filesystem::exists(scratch / "runs/headline/summary.json"));
-  ASSERT_EQ(headline(""), 0) << read_text(scratch / "log");
+  ASSERT_EQ(start().wait(), 0) << read_text(scratch / "log");
   const auto summary = nlohmann::json::parse(read_text(scratch / "runs/headline/summary.json"));
   for (const char* way : {"plain", "full_early"})
     EXPECT_EQ(summary.at("ways").at(way).at("steps").size(), 2) << way;
