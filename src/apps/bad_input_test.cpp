@@ -3,6 +3,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -55,9 +56,10 @@ struct GenerateComplaintTest : ::testing::Test {
 TEST(CommandLineComplaintTest, UnknownCommandListsTheKnownOnes) {
   const Ended ended = run_program({"genrate"});
   EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_EQ(ended.err,
-            "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
-            "export, generate, chat, score, reward, tokenize, data, import, bench, options, doctor\n");
+  EXPECT_EQ(
+      ended.err,
+      "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
+      "export, generate, chat, score, reward, tokenize, data, import, bench, options, doctor\n");
   EXPECT_EQ(run_program({}).exit_code, 2);
 }
 
@@ -311,6 +313,23 @@ TEST_F(TrainComplaintTest, BrokenModelsAreNamed) {
   expect({}, HasSubstr("model.safetensors"));
   std::filesystem::remove(weights);
   expect({}, HasSubstr("model.safetensors"));
+}
+
+// A FIFO that no program writes to was opened for ever.
+TEST_F(TrainComplaintTest, FifosAreNamed) {
+  const std::string recipe = scratch_folder() + "/fifo.toml", whole = model;
+  ASSERT_EQ(::mkfifo(recipe.c_str(), 0600), 0);
+  expect_complaint({"train", recipe}, HasSubstr(recipe + " is a FIFO (named pipe), not a file"));
+  model = scratch_folder() + "/model";
+  std::filesystem::copy(whole, model);
+  for (const char* name : {"config.json", "tokenizer.json", "model.safetensors"}) {
+    const std::string path = model + "/" + name, aside = path + ".aside";
+    std::filesystem::rename(path, aside);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    expect({}, HasSubstr(path + " is a FIFO (named pipe), not a file"));
+    std::filesystem::remove(path);
+    std::filesystem::rename(aside, path);
+  }
 }
 
 TEST_F(TrainComplaintTest, MismatchedTokenizerIsNamed) {

@@ -21,6 +21,7 @@
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/sentence.h"
 #include "chat_template/chat_template.h"
 #include "cli/generation_flags.h"
 #include "cli/rows.h"
@@ -171,6 +172,11 @@ class ChatSession {
     }
   }
 
+  // On a terminal, escape sequences of a model's text have no effect; a pipe gets the bytes.
+  void print(const std::string& text) const {
+    cli::print_text(is_terminal_ ? printable_lines(text) : text);
+  }
+
   // Streams the response, without its end-of-sequence token, and returns it.
   std::string answer(std::vector<int32_t> tokens) {
     const int64_t positions = policy_.config().max_positions;
@@ -182,7 +188,7 @@ class ChatSession {
     const auto show = [&](std::span<const int32_t> response) {
       std::string more;
       for (; shown < response.size(); ++shown) more += decoder.push(response[shown]);
-      cli::print_text(more);
+      print(more);
       text += more;
     };
     const uint32_t turn = turns_++;
@@ -194,7 +200,7 @@ class ChatSession {
     const bool is_ended = response.finish == rollout::FinishReason::kStop;
     show(std::span(response.tokens).first(response.tokens.size() - (is_ended ? 1 : 0)));
     const std::string rest = decoder.finish();
-    cli::print_text(rest + "\n");
+    print(rest + "\n");
     if (response.finish == rollout::FinishReason::kLength)
       log_info("stopped after {} tokens; raise --max-new-tokens or /clear", response.tokens.size());
     if (interrupt_signal() == SIGINT) clear_interrupt();
@@ -205,6 +211,7 @@ class ChatSession {
   const tokenizer::Tokenizer& tokenizer_;
   const std::shared_ptr<const rollout::SamplingOptions> sampling_;
   const uint64_t seed_;
+  const bool is_terminal_ = ::isatty(STDOUT_FILENO) == 1;
   LineInput input_;
   Conversation conversation_;
   const std::unique_ptr<rollout::Speculation> speculation_;

@@ -62,18 +62,19 @@ int64_t print_schema(const NamedFiles& named) {
     if (parquet && columns.empty()) columns = parquet->columns();
     has_columns = has_columns && parquet && are_same(columns, parquet->columns());
     groups = parquet ? " in " + counted(parquet->row_groups(), "row group") : "";
-    lines += fmt::format("  {}: {}{}\n", file, counted(schema.rows() - before, "row"), groups);
+    lines += fmt::format("  {}: {}{}\n", one_sentence(file), counted(schema.rows() - before, "row"),
+                         groups);
   }
   if (named.files.size() == 1) {
-    fmt::print("{}: {}{}\n", named.files[0], counted(schema.rows(), "row"), groups);
+    fmt::print("{}: {}{}\n", one_sentence(named.files[0]), counted(schema.rows(), "row"), groups);
   } else {
-    fmt::print("{}: {}, {}\n{}fields\n", named.name, counted(std::ssize(named.files), "file"),
-               counted(schema.rows(), "row"), lines);
+    fmt::print("{}: {}, {}\n{}fields\n", one_sentence(named.name),
+               counted(std::ssize(named.files), "file"), counted(schema.rows(), "row"), lines);
   }
   std::vector<data::Schema::Field> fields = schema.fields();
   if (has_columns) fields = in_parquets_words(fields, columns);
   for (const auto& field : fields)
-    fmt::print("  {:<16} {}{}\n", field.name, field.type,
+    fmt::print("  {:<16} {}{}\n", one_sentence(field.name), one_sentence(field.type),
                field.rows == schema.rows() ? "" : fmt::format(" ({})", counted(field.rows, "row")));
   return schema.rows();
 }

@@ -49,6 +49,28 @@ TEST(DataInspectTest, ShowsRowsWithoutAModel) {
   EXPECT_THAT(ended.out, HasSubstr("prompts in bytes: shortest 4, median 4"));
 }
 
+// A column name could set the terminal's title, clear it, or forge a line of the output.
+TEST(DataInspectTest, ControlCharactersOfTheFileAreEscaped) {
+  const nlohmann::json row = {{"prompt", "one\ntwo\x1b[2J"},
+                              {"reward_model", {{"ground_truth", "\x1b[31m7"}}},
+                              {"\x1b]0;title\x07\n  forged           text", "\u009b2J"},
+                              {std::string(1'000'000, 'k'), 1}};
+  const std::string file = scratch_file("ro\x1bws.jsonl", row.dump() + "\n[]\n");
+  const Ended refused = run_program({"data", "inspect", file});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("ro\\u001bws.jsonl:2: a row must be a JSON object"));
+  write_file_atomic(file, row.dump() + "\n");
+  const Ended ended = run_program({"data", "inspect", file});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out,
+              HasSubstr("\n  \\u001b]0;title\\u0007\\u000a  forged           text text\n"));
+  EXPECT_THAT(ended.out, HasSubstr("\n  kkk"));
+  EXPECT_THAT(ended.out, HasSubstr(", answer \\u001b[31m7\none\ntwo\\u001b[2J\n"));
+  EXPECT_LT(ended.out.size(), 5'000U);
+  for (const std::string& text : {refused.err, ended.out, ended.err})
+    EXPECT_EQ(text.find('\x1b'), text.npos);
+}
+
 TEST(DataInspectTest, ShowsAFolderOfShardsAsOneFile) {
   const TestFolder folder;
   const std::string shard = read_file(kGolden + "parquet/verl_gsm8k.parquet", 1 << 20);

@@ -20,7 +20,7 @@ std::string recipe_of(const std::string& config, const std::vector<std::string>&
   std::vector<OptionRef> set;
   for (const OptionRef& ref : collect_options(options))
     if (std::ranges::find(names, ref.name) != names.end()) set.push_back(ref);
-  return "# From " + config + " by tlt import verl.\n" + to_toml(set);
+  return "# From " + one_sentence(config) + " by tlt import verl.\n" + to_toml(set);
 }
 
 int run_import_verl(const cli::Arguments& arguments) {
@@ -43,8 +43,9 @@ int run_import_verl(const cli::Arguments& arguments) {
   TLT_CHECK_INPUT(!imported.options.empty(), config,
                   ": no options of verl; give a configuration of verl's trainer");
   write_file_atomic(out, recipe_of(config, imported.options, options));
-  for (const std::string& note : imported.notes) fmt::print(stderr, "{}\n", note);
-  fmt::print(stderr, "{}: {} imported, {} not supported{}\n", config,
+  for (const std::string& note : imported.notes)
+    fmt::print(stderr, "{}\n", one_sentence(note, kMaxLogLineBytes));
+  fmt::print(stderr, "{}: {} imported, {} not supported{}\n", one_sentence(config),
              counted(std::ssize(imported.options), "option"), counted(imported.unmapped, "setting"),
              options.model.path.empty() ? "; model.path is not set" : "");
   return 0;

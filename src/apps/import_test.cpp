@@ -264,6 +264,19 @@ TEST(ImportVerlTest, InvalidConfigurationIsOneSentence) {
               HasSubstr("more than 10000 values (a long text counts as several)"));
   aliases = "a: &a " + std::string(1 << 20, 'x') + "\nb: [*a, *a, *a]\n";
   EXPECT_THAT(complaint_for(aliases), HasSubstr("more than 10000 values"));
+  std::string references = "a0: " + std::string(100'000, 'x') + "\n", copies = references;
+  for (int i = 1; i < 15; ++i) {
+    const std::string before = "${a" + std::to_string(i - 1) + "}";
+    references += "a" + std::to_string(i) + ": \"" + before + before + "\"\n";
+    for (const char* copy : {"b", "c", "d", "e"})
+      copies += copy + std::to_string(i) + ": \"${a0}\"\n";
+  }
+  for (const std::string& text : {references, copies})
+    EXPECT_THAT(complaint_for(text), HasSubstr("bytes are read by ${…}; write the values in"));
+  std::string dots = "a";
+  for (int i = 0; i < 100'000; ++i) dots += ".b";
+  EXPECT_THAT(complaint_for("custom_reward_function:\n  ? reward_kwargs." + dots + "\n  : 1\n"),
+              HasSubstr("a key with more than 128 dots is not supported"));
   EXPECT_THAT(complaint_for("just a text"), HasSubstr("no keys; give a configuration of verl"));
   EXPECT_THAT(complaint_for("x: {y: 1}"), HasSubstr("no options of verl"));
   EXPECT_EQ(run_program({"import", "verl", "/nowhere.yaml"}).exit_code, 2);

@@ -1,4 +1,5 @@
-// tlt: the program. Catches all errors: exit code 2 for a user error, 1 for any other.
+// tlt: the program. Catches all errors. Exit codes: 2 for a user error, 3 for a lost worker, 1 for
+// any other; docs/launching.md has all of them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <c10/util/Exception.h>
@@ -8,11 +9,14 @@
 
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <new>
 
 #include "apps/commands.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/sentence.h"
 #include "base/version.h"
 #include "bench/scenarios.h"
 #include "cluster/launch.h"
@@ -69,8 +73,26 @@ std::string message_prefix(const cli::Arguments& arguments) {
 
 int report(const cli::Arguments& arguments, const std::string& message, int exit_code) {
   show_status("");
-  fmt::print(stderr, "{}: {}\n", message_prefix(arguments), message);
+  fmt::print(stderr, "{}: {}\n", message_prefix(arguments),
+             one_sentence(message, kMaxLogLineBytes));
   return exit_code;
+}
+
+// An exception in a thread of a library, such as Gloo's when the descriptors run out, would end the
+// process by SIGABRT.
+[[noreturn]] void report_thread_error() {
+  std::string what = "an error of unknown kind";
+  try {
+    const std::exception_ptr error = std::current_exception();
+    if (error == nullptr) std::abort();
+    std::rethrow_exception(error);
+  } catch (const std::exception& error) {
+    what = first_line(error.what());
+  } catch (...) {
+  }
+  if (what.find("Too many open files") != what.npos)
+    what += "; raise the limit of open files (ulimit -n)";
+  std::_Exit(report(cli::Arguments{"tlt", {}, {}}, "a thread ended: " + what, kFailure));
 }
 
 int run(const cli::Arguments& arguments) {
@@ -110,5 +132,6 @@ int run_and_catch(const cli::Arguments& arguments) {
 int main(int argc, char** argv) {
   tlt::apps::keep_freed_memory();
   tlt::apps::silence_libtorch();
+  std::set_terminate(tlt::apps::report_thread_error);
   return tlt::apps::run_and_catch({"tlt", {argv + 1, argv + argc}, {argv, argv + argc}});
 }

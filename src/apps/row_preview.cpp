@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/sentence.h"
 #include "base/statistics.h"
 #include "data/row_fields.h"
 #include "data/rows.h"
@@ -17,13 +18,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kShownRows = 3;
+constexpr size_t kShownBytes = 20'000;  // of a text of such a row
 
 std::string or_none(const std::string& field, const char* option) {
   return field.empty() ? fmt::format("none; set {}", option) : field;
 }
 
 void print_role(const char* role, const std::string& field) {
-  fmt::print("  {:<16} {}\n", role, field);
+  fmt::print("  {:<16} {}\n", role, one_sentence(field));
 }
 
 // Prints the fields that a run reads from such a row. A reward may read no answer or data source.
@@ -136,10 +138,12 @@ void RowPreview::add(const Json& row, const std::string& place) {
       data::answer_field(row, options_).empty()
           ? ""
           : data::ground_truth_of(row, options_, place, /*is_required=*/true);
-  fmt::print("---- {}: {} {}{}\n{}\n", place, parts[0].length, unit(),
-             answer.empty() ? "" : ", answer " + answer, parts[0].text);
+  fmt::print("---- {}: {} {}{}\n{}\n", one_sentence(place), parts[0].length, unit(),
+             answer.empty() ? "" : ", answer " + printable_lines(answer, kShownBytes),
+             printable_lines(parts[0].text, kShownBytes));
   for (size_t i = 1; i < parts.size(); ++i)
-    fmt::print("-- {}: {} {}\n{}\n", parts[i].name, parts[i].length, unit(), parts[i].text);
+    fmt::print("-- {}: {} {}\n{}\n", parts[i].name, parts[i].length, unit(),
+               printable_lines(parts[i].text, kShownBytes));
 }
 
 void RowPreview::print_lengths() const {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/checksum.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include <array>
 #include <vector>
@@ -66,8 +67,21 @@ std::string sha256(std::string_view bytes) {
   return hash.hex();
 }
 
+std::string hmac_sha256(std::string_view key, std::string_view message) {
+  const std::string key_bytes(key);  // never a null pointer
+  std::array<unsigned char, 32> mac{};
+  TLT_CHECK(HMAC(EVP_sha256(), key_bytes.data(), static_cast<int>(key_bytes.size()),
+                 reinterpret_cast<const unsigned char*>(message.data()), message.size(), mac.data(),
+                 nullptr) != nullptr);
+  return {mac.begin(), mac.end()};
+}
+
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
 std::string sha256_of_file(const std::string& path) {
-  FileHandle file(path, O_RDONLY);
+  FileHandle file = open_file(path);
   std::vector<char> buffer(1 << 20);
   Sha256 hash;
   while (const size_t count = file.read(buffer.data(), buffer.size()))
@@ -77,7 +91,7 @@ std::string sha256_of_file(const std::string& path) {
 
 std::string sha256_of_blocks(const std::string& path) {
   constexpr int64_t kBlocks = 64, kBlockBytes = 64 << 10;
-  FileHandle file(path, O_RDONLY);
+  FileHandle file = open_file(path);
   const int64_t last = std::max<int64_t>(0, file.size_bytes() - kBlockBytes);
   std::string block(kBlockBytes, '\0');
   Sha256 hash;

@@ -1,4 +1,5 @@
-// Checksums: CRC32C for TensorBoard's records, SHA-256 for the files of a checkpoint.
+// Checksums: CRC32C for TensorBoard's records, SHA-256 for the files of a checkpoint, HMAC-SHA256
+// for what workers of a job say to each other.
 //
 //   Sha256 hash;
 //   hash.update(bytes);
@@ -40,6 +41,12 @@ class Sha256 {
 };
 
 std::string sha256(std::string_view bytes);
+
+// HMAC-SHA256 (RFC 2104) of `message`: 32 bytes.
+std::string hmac_sha256(std::string_view key, std::string_view message);
+
+// a == b, in a time that does not depend on where they differ: for an HMAC.
+bool equal_in_constant_time(std::string_view a, std::string_view b);
 
 // SHA-256 of a file, read in pieces.
 std::string sha256_of_file(const std::string& path);

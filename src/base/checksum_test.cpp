@@ -91,6 +91,33 @@ TEST(Sha256Test, HashOfAFileIsTheHashOfItsBytes) {
   EXPECT_THROW(sha256_of_file(folder / "none"), InputError);
 }
 
+// RFC 4231, test cases 1, 2 and 6.
+TEST(HmacTest, MatchesPublishedValues) {
+  const auto hex = [](std::string_view bytes) {
+    std::string text;
+    for (const char byte : bytes) {
+      text += "0123456789abcdef"[static_cast<uint8_t>(byte) >> 4];
+      text += "0123456789abcdef"[static_cast<uint8_t>(byte) & 15];
+    }
+    return text;
+  };
+  EXPECT_EQ(hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")),
+            "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+  EXPECT_EQ(hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(hex(hmac_sha256(std::string(131, '\xaa'),
+                            "Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+TEST(HmacTest, EqualMeansSameBytes) {
+  EXPECT_EQ(hmac_sha256({}, {}), hmac_sha256("", ""));
+  EXPECT_TRUE(equal_in_constant_time("", ""));
+  EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
+  EXPECT_FALSE(equal_in_constant_time("abc", "abd"));
+  EXPECT_FALSE(equal_in_constant_time("abc", "ab"));
+}
+
 // Reported, not asserted: a shared machine may be slow.
 TEST(ChecksumTest, SpeedIsReported) {
   const std::string bytes(4 << 20, 'x');

@@ -83,6 +83,12 @@ std::string follow_links(const std::string& path) {
   return target.string();
 }
 
+std::string_view kind_of_file(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO (named pipe)";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
 // Unique among the threads and processes that write here, so that two writers of one file never
 // share a temporary file.
 std::string temporary_name(const std::string& path) {
@@ -200,10 +206,10 @@ void FileHandle::close() {
 }
 
 std::string read_file(const std::string& path, int64_t max_bytes) {
-  FileHandle file(path, O_RDONLY);
+  FileHandle file = open_file(path);
   std::string text;
   std::array<char, 1 << 16> buffer;
-  // Does not use the file's size: pipes and /proc have none.
+  // Does not use the file's size: files of /proc have none.
   while (const size_t count = file.read(buffer.data(), buffer.size())) {
     text.append(buffer.data(), count);
     TLT_CHECK_INPUT(static_cast<int64_t>(text.size()) <= max_bytes, path, ": larger than ",
@@ -233,11 +239,21 @@ int64_t free_bytes(const std::string& path) {
 
 void sync_folder(const std::string& path) { FileHandle(path, O_RDONLY | O_DIRECTORY).sync(); }
 
+FileHandle open_file(const std::string& path) {
+  // O_NONBLOCK: opening a FIFO does not wait. It has no effect on a regular file.
+  FileHandle file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  struct stat status;
+  if (::fstat(file.descriptor(), &status) != 0) throw_file_error(path, "get the type", errno);
+  TLT_CHECK_INPUT(S_ISREG(status.st_mode), path, " is ", kind_of_file(status.st_mode),
+                  ", not a file; give the name of a file");
+  return file;
+}
+
 FileHandle open_input(const std::string& path) {
   if (path == "-") return FileHandle::duplicate_of(STDIN_FILENO, "standard input");
   if (const auto descriptor = named_descriptor(path))
     return FileHandle::duplicate_of(*descriptor, path);
-  return FileHandle(path, O_RDONLY);
+  return open_file(path);
 }
 
 bool is_stream(const std::string& path) {

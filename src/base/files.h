@@ -25,7 +25,7 @@ namespace tlt {
 [[noreturn]] void throw_file_error(const std::string& path, std::string_view action,
                                    int error_number);
 
-// Reads a whole file. InputError when it has more than max_bytes.
+// Reads a whole regular file (open_file()). InputError when it has more than max_bytes.
 std::string read_file(const std::string& path, int64_t max_bytes);
 
 // InputError if `head`, the beginning of the file `path`, is a Git LFS pointer: the few lines that
@@ -74,7 +74,12 @@ class FileHandle {
   int descriptor_ = -1;
 };
 
-// Opens a file for sequential reading; "-" is standard input.
+// Opens a regular file, or a link to one, for reading. InputError for anything else: opening a FIFO
+// would wait for a program that writes to it, and a device may have no end.
+FileHandle open_file(const std::string& path);
+
+// Opens the input of a command for sequential reading: "-" is standard input, /dev/fd/9 an open
+// descriptor, and any other name that of a regular file.
 FileHandle open_input(const std::string& path);
 
 // Whether output to this name reaches a reader or a device immediately: "-" (standard output),

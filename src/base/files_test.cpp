@@ -67,9 +67,41 @@ TEST(ReadFileTest, FileWithoutASizeIsReadToItsEnd) {
 TEST(ReadFileTest, FolderOrMissingFileIsAnInputError) {
   const TestFolder folder;
   EXPECT_THAT(thrown_message<InputError>([&] { read_file(folder.path(), kSmall); }),
-              HasSubstr(folder.path() + ": cannot read: Is a directory"));
+              HasSubstr(folder.path() + " is a folder, not a file; give the name of a file"));
   EXPECT_THAT(thrown_message<InputError>([&] { read_file(folder / "no", kSmall); }),
               HasSubstr("No such file"));
+}
+
+// A FIFO that no program writes to was opened for ever.
+TEST(OpenFileTest, OnlyRegularFilesAreOpened) {
+  const TestFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  write_file_atomic(folder / "file", "text");
+  std::filesystem::create_symlink("file", folder / "to_file");
+  std::filesystem::create_symlink("fifo", folder / "to_fifo");
+  EXPECT_EQ(read_file(folder / "to_file", kSmall), "text");
+  EXPECT_EQ(open_input(folder / "file").size_bytes(), 4);
+  for (const char* name : {"fifo", "to_fifo"}) {
+    const std::string path = folder / name;
+    const std::string complaint =
+        path + " is a FIFO (named pipe), not a file; give the name of a file";
+    EXPECT_EQ(thrown_message<InputError>([&] { open_file(path); }), complaint);
+    EXPECT_EQ(thrown_message<InputError>([&] { open_input(path); }), complaint);
+    EXPECT_EQ(thrown_message<InputError>([&] { read_file(path, kSmall); }), complaint);
+  }
+  EXPECT_THAT(thrown_message<InputError>([] { read_file("/dev/zero", kSmall); }),
+              HasSubstr("/dev/zero is a device, not a file"));
+}
+
+TEST(OpenInputTest, DescriptorMayBeAPipe) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], "text", 4), 4);
+  FileHandle input = open_input("/dev/fd/" + std::to_string(ends[0]));
+  std::string text(10, '\0');
+  EXPECT_EQ(input.read(text.data(), text.size()), 4U);
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST(MakeFolderTest, CreatesParentsAndAcceptsExistingFolders) {

@@ -10,9 +10,14 @@
 namespace tlt {
 namespace {
 
-// Greatest nesting depth, and most members of one object; counting ends beyond kMaxJsonDepth.
+// Greatest nesting depth, most members of one object, and values (a few more for empty lists and
+// objects); counting ends beyond kMaxJsonDepth.
 struct Extent {
-  int64_t depth = 0, members = 0;
+  int64_t depth = 0, members = 0, values = 1;
+
+  bool is_allowed() const {
+    return depth <= kMaxJsonDepth && members <= kMaxJsonMembers && values <= kMaxJsonValues;
+  }
 };
 
 Extent extent_of(std::string_view text) {
@@ -24,10 +29,13 @@ Extent extent_of(std::string_view text) {
         if (text[i] == '\\') ++i;
     } else if (text[i] == '[' || text[i] == '{') {
       members.push_back(0);
+      ++extent.values;
       extent.depth = std::max<int64_t>(extent.depth, std::ssize(members));
       if (extent.depth > kMaxJsonDepth) break;
     } else if (members.empty()) {
       continue;
+    } else if (text[i] == ',') {
+      ++extent.values;
     } else if (text[i] == ']' || text[i] == '}') {
       members.pop_back();
     } else if (text[i] == ':') {
@@ -55,13 +63,13 @@ void check_json_limits(std::string_view text, const std::string& place) {
   check_depth(extent, place);
   TLT_CHECK_INPUT(extent.members <= kMaxJsonMembers, place, ": an object with more than ",
                   kMaxJsonMembers, " members is not supported");
+  TLT_CHECK_INPUT(extent.values <= kMaxJsonValues, place, ": more than ", kMaxJsonValues,
+                  " values in lists and objects are not supported");
 }
 
 nlohmann::ordered_json parse_limited_json(std::string_view text) {
   using Json = nlohmann::ordered_json;
-  const Extent extent = extent_of(text);
-  if (extent.depth > kMaxJsonDepth || extent.members > kMaxJsonMembers)
-    return Json(nlohmann::detail::value_t::discarded);
+  if (!extent_of(text).is_allowed()) return Json(nlohmann::detail::value_t::discarded);
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 

@@ -42,6 +42,19 @@ TEST(JsonLimitsTest, CountsTheMembersOfOneObject) {
   check_json_depth(object(kMaxJsonMembers), "a.json");
 }
 
+// A list of n values, each also in a list.
+std::string list_of_lists(int64_t values) {
+  std::string text = "[";
+  for (int64_t i = 0; i < values; ++i) text += "[1],";
+  return text + "\"[,{\"]";
+}
+
+TEST(JsonLimitsTest, CountsTheValuesOfTheText) {
+  check_json_limits(list_of_lists(kMaxJsonValues / 2 - 1), "a.json");
+  EXPECT_THROW(check_json_limits(list_of_lists(kMaxJsonValues / 2), "a.json"), InputError);
+  EXPECT_TRUE(parse_limited_json(list_of_lists(kMaxJsonValues / 2)).is_discarded());
+}
+
 TEST(JsonLimitsTest, WhatExceedsALimitIsNotParsed) {
   EXPECT_EQ(parse_limited_json(object(3)).size(), 4U);
   for (const std::string& text : {object(kMaxJsonMembers), lists(kMaxJsonDepth + 1), lists(200'000),

@@ -30,7 +30,7 @@ std::string dump(const Json& row) {
 }  // namespace
 
 JsonLinesReader::JsonLinesReader(const std::string& path, int64_t max_line_bytes)
-    : JsonLinesReader(FileHandle(path, O_RDONLY), max_line_bytes) {}
+    : JsonLinesReader(open_file(path), max_line_bytes) {}
 
 JsonLinesReader::JsonLinesReader(FileHandle file, int64_t max_line_bytes)
     : max_line_bytes_(max_line_bytes), file_(std::move(file)) {}

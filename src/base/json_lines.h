@@ -26,7 +26,7 @@ class JsonLinesReader {
   explicit JsonLinesReader(FileHandle file, int64_t max_line_bytes = kMaxLineBytes);
 
   // The next row; false at the end. Empty lines are skipped. Throws InputError with path and line
-  // for a line that is not JSON or is too long.
+  // for a line that is not JSON, is too long or exceeds a limit of json_limits.h.
   [[nodiscard]] bool try_next(nlohmann::json& row);
   [[nodiscard]] bool try_next(nlohmann::ordered_json& row);  // members in the order of the file
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_limits.h"
 #include "base/random.h"
 #include "tests/support/test_folder.h"
 
@@ -76,6 +77,14 @@ TEST_F(JsonLinesTest, TooLongLineIsRejected) {
   }
 }
 
+// A value of two bytes takes 16 or more of memory: a line of 60 MB took 1.7 GB.
+TEST_F(JsonLinesTest, LineWithTooManyValuesIsRejected) {
+  std::string line = "[0";
+  for (int64_t i = 0; i < kMaxJsonValues; ++i) line += ",0";
+  EXPECT_THAT(thrown_message<InputError>([&] { rows("1\n" + line + "]\n", 1 << 23); }),
+              HasSubstr(path_ + ":2: more than 3000000 values"));
+}
+
 TEST_F(JsonLinesTest, RandomRowsRoundTripWithAnyBufferSize) {
   RandomStream random(1, {});
   std::vector<json> written;
@@ -99,7 +108,7 @@ TEST_F(JsonLinesTest, NewlineOnEitherSideOfAChunkBoundary) {
 TEST_F(JsonLinesTest, RowOfAPipeIsReturnedWithoutTheNextLine) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   FileHandle pipe(path_, O_RDWR);
-  JsonLinesReader reader(path_);
+  JsonLinesReader reader(FileHandle::duplicate_of(pipe.descriptor(), path_));
   json row;
   for (int i = 0; i < 3; ++i) {
     pipe.write(std::to_string(i) + "\n");

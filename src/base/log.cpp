@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/sentence.h"
 
 namespace tlt {
 namespace {
@@ -25,8 +26,9 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
   void show_status(std::string_view line) {
     const std::lock_guard lock(mutex_);
     if (!is_terminal_) return;
-    put(status_.empty() && line.empty() ? "" : kClear + fit(line));
-    status_ = line;
+    const std::string shown = one_sentence(line);
+    put(status_.empty() && line.empty() ? "" : kClear + fit(shown));
+    status_ = shown;
   }
 
   bool is_terminal() const { return is_terminal_; }
@@ -126,7 +128,8 @@ std::shared_ptr<spdlog::logger> current_logger() {
 namespace log_internal {
 
 void write(LogLevel level, std::string_view text) {
-  current_logger()->log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+  const std::string line = one_sentence(text, kMaxLogLineBytes);
+  current_logger()->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 bool is_first(std::string_view key) {

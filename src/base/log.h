@@ -1,4 +1,5 @@
-// Log: messages to the user, on stderr and, after open_log_file(), in the run folder's log.txt.
+// Log: messages to the user, on stderr and, after open_log_file(), in the run folder's log.txt. A
+// message is one line, whatever strings from a file it quotes: one_sentence(), kMaxLogLineBytes.
 //
 // Not here   metrics of a run (metrics.h); output for scripts, which goes to stdout in apps/.
 // Threading  every function may be called from any thread; lines are never interleaved.

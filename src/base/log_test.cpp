@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/sentence.h"
 #include "tests/support/test_folder.h"
 
 namespace tlt {
@@ -142,6 +143,27 @@ TEST_F(LogTest, LinesOfThreadsAreNotInterleaved) {
     for (size_t at = 0; (at = text.find(line, at)) != std::string::npos; ++at) ++whole;
   }
   EXPECT_EQ(whole, 200u);
+}
+
+// Strings of a file could forge a line, set the terminal's title or clear it.
+TEST_F(LogTest, ControlCharactersAreEscaped) {
+  const TestFolder folder;
+  open_log_file(folder / "log.txt");
+  log_warning("column {}", "a\n2026-01-01 00:00:00 I forged \x1b]0;title\x07\x1b[2J");
+  log_info("{}", std::string(1'000'000, 'k'));
+  const std::string whole = logged(), file = read_file(folder / "log.txt", 1 << 16);
+  for (const std::string& text : {whole, file}) {
+    EXPECT_THAT(text, HasSubstr("column a\\u000a2026-01-01 00:00:00 I forged \\u001b]0;title"));
+    EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+    EXPECT_THAT(text, HasSubstr("kkk … (1000000 bytes) … kkk"));
+    EXPECT_LT(text.size(), 2 * kMaxLogLineBytes);
+  }
+}
+
+TEST_F(LogTest, StatusHasNoControlCharacters) {
+  set_log_is_terminal(true);
+  show_status("\x1b[2J\n");
+  EXPECT_EQ(logged(), "\r\033[K\\u001b[2J\\u000a");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/toml_limits.h"
 
 namespace tlt {
 namespace {
@@ -96,9 +97,10 @@ std::string first_missing(const toml::array& from, const toml::array& in) {
 // Describes the difference of an option's values: for long lists, an item that only one has.
 std::string value_difference(std::string_view name, std::string_view here, std::string_view there) {
   const bool are_lists = here.starts_with('[') && there.starts_with('[');
-  if (are_lists && here.size() + there.size() > kLongList) {
+  const std::string both = fmt::format("here = {}\nthere = {}", here, there);
+  if (are_lists && here.size() + there.size() > kLongList && !exceeds_toml_limits(both)) {
     try {
-      const toml::table lists = toml::parse(fmt::format("here = {}\nthere = {}", here, there));
+      const toml::table lists = toml::parse(both);
       const toml::array &ours = *lists["here"].as_array(), &theirs = *lists["there"].as_array();
       if (const std::string item = first_missing(theirs, ours); !item.empty())
         return fmt::format("{} has {} here and not there", name, item);

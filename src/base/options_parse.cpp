@@ -14,13 +14,16 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/json_limits.h"
 #include "base/options.h"
 #include "base/sentence.h"
+#include "base/toml_limits.h"
 
 namespace tlt {
 namespace {
 
 constexpr int64_t kMaxRecipeBytes = 4 << 20;
+constexpr size_t kMaxNameBytes = 200;  // of a name to compare with those of options
 
 std::string_view last_word(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
@@ -287,8 +290,10 @@ template <class T>
 bool try_parse(std::string_view text, T& value) {
   if (std::is_same_v<T, bool> && text == "True") text = "true";
   if (std::is_same_v<T, bool> && text == "False") text = "false";
+  const std::string line = fmt::format("value = {}", text);
+  if (exceeds_toml_limits(line)) return false;
   try {
-    const toml::table table = toml::parse(fmt::format("value = {}", text));
+    const toml::table table = toml::parse(line);
     return table.size() == 1 && try_assign(*table.get("value"), value);
   } catch (const toml::parse_error&) {
     return false;
@@ -330,9 +335,11 @@ bool try_set_in_table(const std::vector<OptionRef>& refs, std::string_view name,
   std::string& text = *std::get<std::string*>(ref->value);
   using Json = nlohmann::ordered_json;
   const auto read = [](std::string_view toml) -> Json {
-    return Json::parse(json_of(toml::parse(fmt::format("value = {}", toml)))).at("value");
+    const std::string line = fmt::format("value = {}", toml);
+    check_toml_limits(line, "value");
+    return Json::parse(json_of(toml::parse(line))).at("value");
   };
-  Json table = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json table = parse_limited_json(text);
   try {
     if (table.is_discarded()) table = read(text);
     Json* place = &table;
@@ -369,6 +376,7 @@ std::string_view without_verl_prefix(std::string_view name) {
 }
 
 std::string nearest_option(const std::vector<OptionRef>& refs, std::string_view name) {
+  if (name.size() > kMaxNameBytes) return "";
   std::optional<std::pair<int, size_t>> best;
   std::string nearest;
   for (const OptionRef& ref : refs) {
@@ -382,6 +390,7 @@ std::string nearest_option(const std::vector<OptionRef>& refs, std::string_view 
 
 void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,
                      const std::string& place, const NameHint& hint) {
+  check_toml_limits(text, place);
   toml::table table;
   try {
     table = toml::parse(text);
@@ -405,6 +414,7 @@ void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
   std::string_view given = strip(text.substr(0, equals));
   given.remove_prefix(std::min(given.find_first_not_of('+'), given.size()));  // Hydra's "+"
   const std::string name(without_verl_prefix(given));
+  check_toml_limits(name, "command line");
   const std::string_view value_text = strip(text.substr(equals + 1));
   if (try_set_in_table(refs, name, value_text)) return;
   const OptionRef* ref = find_option(refs, name);

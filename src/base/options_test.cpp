@@ -189,6 +189,9 @@ TEST_F(OptionsTest, StringOfATableMayBeGivenAsATable) {
   EXPECT_THROW(apply_override(refs, "variables.words.z=1"), InputError);
   options.variables = "{not a table";
   EXPECT_THROW(apply_override(refs, "variables.words=1"), InputError);
+  // Writing it again overflowed the stack.
+  options.variables = "{\"a\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
+  EXPECT_THROW(apply_override(refs, "variables.words=1"), InputError);
   EXPECT_THROW(apply_toml_text(refs, "text = {a = 1}", "r.toml"), InputError);
 }
 
@@ -219,6 +222,27 @@ TEST_F(OptionsTest, WrongValueLeavesTheOptionUnchanged) {
 TEST_F(OptionsTest, BrokenTomlSaysWhere) {
   EXPECT_THAT(read_message("seed = 1\nseed = 2"), HasSubstr("recipe.toml:2:"));
   EXPECT_THAT(read_message("seed = \n"), HasSubstr("not TOML"));
+}
+
+// The parser walks the tables of a dotted key recursively: 50,000 of them overflowed the stack.
+TEST_F(OptionsTest, KeyWithManyDotsIsRefused) {
+  std::string key = "a";
+  for (int i = 0; i < 50'000; ++i) key += ".b";
+  const std::string complaint = "a key with more than 16 dots is not supported";
+  EXPECT_EQ(read_message(key + " = 1"), "recipe.toml: " + complaint);
+  EXPECT_EQ(read_message("[" + key + "]"), "recipe.toml: " + complaint);
+  EXPECT_EQ(read_message("seed = {" + key + " = 1}"), "recipe.toml: " + complaint);
+  EXPECT_EQ(override_message(key + "=1"), "command line: " + complaint);
+  EXPECT_THAT(override_message("reward.weights=[{" + key + "=1}]"),
+              HasSubstr("reward.weights: expected a list of numbers"));
+  const std::string list = "x = [" + std::string(300, ' ');
+  EXPECT_THAT(first_difference(list + "1]\n", list + "{" + key + "=1}]\n"),
+              HasSubstr(" here and [ "));
+}
+
+// Comparing it with the known names takes time in proportion to its length times theirs.
+TEST_F(OptionsTest, LongNameHasNoNearestOne) {
+  EXPECT_EQ(nearest_option(refs_, std::string(1'000'000, 'x')), "");
 }
 
 TEST_F(OptionsTest, MissingRecipeIsAnInputError) {

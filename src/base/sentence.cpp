@@ -1,32 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/sentence.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <vector>
+
+#include "base/utf8.h"
 
 namespace tlt {
 namespace {
 
-constexpr std::string_view kGap = " … ";
-constexpr size_t kEndBytes = 300;
+constexpr double kEndShare = 0.3;  // of a shortened string: how much of it is the end
 
 // False within a UTF-8 character.
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
 
+// At most `bytes` of the beginning, without a part of a character.
+std::string_view head_of(std::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && !begins_character(text[bytes])) --bytes;
+  return text.substr(0, bytes);
+}
+
+// At most `bytes` of the end, without a part of a character.
+std::string_view tail_of(std::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  size_t begin = text.size() - bytes;
+  while (begin < text.size() && !begins_character(text[begin])) ++begin;
+  return text.substr(begin);
+}
+
+// Whether a character may move the cursor, change what was printed, or change the order in which
+// characters are displayed.
+bool is_control(char32_t c) {
+  return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f ||
+         (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+// Escapes control characters except those in `kept`, and bytes that are not UTF-8.
+std::string escape_controls(std::string_view text, std::string_view kept) {
+  std::string out;
+  while (!text.empty()) {
+    const Utf8Step step = next_utf8(text);
+    const std::string_view bytes = text.substr(0, step.bytes);
+    text.remove_prefix(step.bytes);
+    if (step.kind != Utf8Kind::kCharacter) {
+      for (const char byte : bytes)
+        out += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(byte)));
+    } else if (is_control(code_point(bytes)) && kept.find(bytes) == kept.npos) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(code_point(bytes)));
+    } else {
+      out += bytes;
+    }
+  }
+  return out;
+}
+
+// escape_controls(), with the middle left out if there are more than `max_bytes`.
+std::string shortened(std::string_view text, std::string_view kept, size_t max_bytes) {
+  if (text.size() <= max_bytes)
+    if (std::string whole = escape_controls(text, kept); whole.size() <= max_bytes) return whole;
+  const std::string gap = fmt::format(" … ({} bytes) … ", text.size());
+  const auto end_bytes = static_cast<size_t>(kEndShare * static_cast<double>(max_bytes));
+  const size_t begin_bytes = max_bytes - std::min(max_bytes, end_bytes + gap.size());
+  // Cut before and after escaping, which makes the string longer.
+  const std::string begin = escape_controls(head_of(text, begin_bytes), kept),
+                    end = escape_controls(tail_of(text, end_bytes), kept);
+  std::string line(head_of(begin, begin_bytes));
+  return line.append(gap).append(tail_of(end, end_bytes));
+}
+
 }  // namespace
 
-std::string one_sentence(std::string_view text) {
-  std::string line(text);
-  if (line.size() > kMaxSentenceBytes) {
-    size_t begin = kMaxSentenceBytes - kEndBytes - kGap.size(), end = text.size() - kEndBytes;
-    while (begin > 0 && !begins_character(text[begin])) --begin;
-    while (end < text.size() && !begins_character(text[end])) ++end;
-    line = text.substr(0, begin);
-    line.append(kGap).append(text.substr(end));
-  }
-  for (char& byte : line)
-    if (static_cast<unsigned char>(byte) < ' ' || byte == '\x7f') byte = ' ';
-  return line;
+std::string one_sentence(std::string_view text, size_t max_bytes) {
+  return shortened(text, /*kept=*/"", max_bytes);
+}
+
+std::string printable_lines(std::string_view text, size_t max_bytes) {
+  return shortened(text, /*kept=*/"\n\t", max_bytes);
 }
 
 std::string counted(int64_t count, std::string_view noun) {

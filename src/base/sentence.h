@@ -1,5 +1,5 @@
-// Formatting of error messages, which may quote strings of any length and with any bytes from a
-// file, and of commands to paste.
+// Formatting of what is printed: strings of any length and with any bytes from a file, in messages
+// and elsewhere, and commands to paste.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,10 +11,16 @@
 namespace tlt {
 
 inline constexpr size_t kMaxSentenceBytes = 1000;
+inline constexpr size_t kMaxLogLineBytes = 4000;
 
-// The string in one line of at most kMaxSentenceBytes: control characters become blanks, and the
-// middle of a longer string becomes "…", since its end says what to do.
-std::string one_sentence(std::string_view text);
+// The string in one line of at most `max_bytes`, which may be printed on a terminal or in a log.
+// Control characters (C0, DEL, C1), bidirectional controls and other line breaks become \u001b,
+// bytes that are not UTF-8 \xff. The middle of a longer string becomes "… (5000 bytes) …", since
+// its end says what to do.
+std::string one_sentence(std::string_view text, size_t max_bytes = kMaxSentenceBytes);
+
+// The same of a text whose line breaks and tabs are kept.
+std::string printable_lines(std::string_view text, size_t max_bytes = std::string::npos);
 
 // "1 row", "2 rows": `noun` with an s unless count is 1.
 std::string counted(int64_t count, std::string_view noun);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/json_lines.h"
+#include "base/sentence.h"
 #include "bench/scenarios.h"
 
 #include <nlohmann/json.hpp>
@@ -61,13 +62,13 @@ Results read_results(const std::string& path) {
 
 void print_ratio(const std::string& name, const ordered_json& before, const ordered_json& after) {
   if (!before.is_number() || before.get<double>() == 0) return;
-  fmt::print("  {:<32} {:>14.6g} -> {:>14.6g}   x {:.3f}\n", name, before.get<double>(),
-             after.get<double>(), after.get<double>() / before.get<double>());
+  fmt::print("  {:<32} {:>14.6g} -> {:>14.6g}   x {:.3f}\n", one_sentence(name),
+             before.get<double>(), after.get<double>(), after.get<double>() / before.get<double>());
 }
 
 void print_ratios(const std::string& setting, const ordered_json& before,
                   const ordered_json& after) {
-  fmt::print("{}\n", setting);
+  fmt::print("{}\n", one_sentence(setting));
   bool is_result = false;
   for (const auto& [name, value] : after.items()) {
     if (is_result && value.is_number())
@@ -89,7 +90,8 @@ int run_compare(const cli::Arguments& arguments) {
   TLT_CHECK_INPUT(
       before.machine == after.machine, "'", before.machine, "' and '", after.machine,
       "' are different machines, so their results cannot be compared; measure both on one");
-  fmt::print("commit {} -> {}, {}\n", before.commit, after.commit, after.machine);
+  fmt::print("commit {} -> {}, {}\n", one_sentence(before.commit), one_sentence(after.commit),
+             one_sentence(after.machine));
   int64_t common = 0;
   for (const auto& [setting, row] : after.rows) {
     const auto old = before.rows.find(setting);

@@ -232,14 +232,15 @@ class Comparison {
   }
 
   void report() const {
-    std::string table = fmt::format(
+    std::vector<std::string> rows;
+    for (size_t way = 0; way < ways_.size(); ++way) rows.push_back(report_way(way));
+    log_info(
         "batch {}, {} responses; time is the median of {}, min the worst round's speedup, "
-        "overhead is per step without forward passes\n  "
-        "{:<16}{:>10}{:>9}{:>9}{:>7}{:>19}{:>13}{:>10}",
-        batch_, responses_, counted(flags_.repeat, "round"), "method", "time", "tok/s", "speedup",
-        "min", "acceptance length", "spec. steps", "overhead");
-    for (size_t way = 0; way < ways_.size(); ++way) table += "\n  " + report_way(way);
-    log_info("{}", table);
+        "overhead is per step without forward passes",
+        batch_, responses_, counted(flags_.repeat, "round"));
+    log_info("  {:<16}{:>10}{:>9}{:>9}{:>7}{:>19}{:>13}{:>10}", "method", "time", "tok/s",
+             "speedup", "min", "acceptance length", "spec. steps", "overhead");
+    for (const std::string& row : rows) log_info("  {}", row);
   }
 
  private:

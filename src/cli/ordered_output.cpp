@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_limits.h"
 #include "base/log.h"
 #include "base/sentence.h"
 #include "cli/rows.h"
@@ -32,6 +33,7 @@ bool has_lines(const std::string& path) {
 }
 
 json parse_line(const std::string& text, const std::string& where) {
+  check_json_depth(text, where);
   json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(line.is_object(), where,
                   ": not a JSON object, the file is damaged; delete the line, or the file to start "
@@ -49,6 +51,8 @@ void OrderedOutput::check(const std::string& path, bool resume) {
   const std::string partial = partial_of(path);
   TLT_CHECK_INPUT(!resume || !partial.empty(), "--resume needs an --output that is a file; ", path,
                   " is not one");
+  TLT_CHECK_INPUT(partial.empty() || !is_stream(partial), partial,
+                  " is a FIFO or a device; delete it, or give another --output");
   TLT_CHECK_INPUT(resume || partial.empty() || !has_lines(partial), partial,
                   " exists from an interrupted run; add --resume to finish it, or delete the "
                   "file to start again");

@@ -2,6 +2,7 @@
 #include "cli/ordered_output.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <memory>
@@ -90,6 +91,20 @@ TEST_F(OrderedOutputTest, PartialFileIsNeverOverwritten) {
   write_file_atomic(partial(), line(3));
   EXPECT_THAT(thrown_message<InputError>([&] { open(true); }),
               HasSubstr("not a file of an interrupted"));
+}
+
+// Copying the settings of such a file overflowed the stack.
+TEST_F(OrderedOutputTest, DeeplyNestedLineIsRefused) {
+  write_file_atomic(partial(), "{\"partial\":{\"a\":" + std::string(100'000, '[') +
+                                   std::string(100'000, ']') + "}}\n");
+  EXPECT_THAT(thrown_message<InputError>([&] { open(true); }),
+              HasSubstr("partial:1: lists and objects nested more than 500 deep"));
+}
+
+// A FIFO that no program writes to was opened for ever.
+TEST_F(OrderedOutputTest, PartialFileThatIsNoFileIsRefused) {
+  ASSERT_EQ(::mkfifo(partial().c_str(), 0600), 0);
+  EXPECT_THAT(thrown_message<InputError>([&] { open(false); }), HasSubstr("partial is a FIFO"));
 }
 
 TEST_F(OrderedOutputTest, SecondWriterIsRefused) {

@@ -17,9 +17,11 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMaxConfigBytes = 16 << 20;
 constexpr int kMostSteps = 16;  // nested ${…}; more is a cycle
-constexpr int kDeepest = 64;
+constexpr int kDeepest = 64, kMostDots = 128;
 constexpr int64_t kMostValues = 10'000;  // verl's own configuration has 400
 constexpr int64_t kTextBytes = 256;      // of a text that counts as one more value
+// All values that ${…} read.
+constexpr int64_t kMostResolvedBytes = int64_t{4} << 20;
 
 // Converts an unquoted word like OmegaConf; a quoted one is a string.
 Json scalar_value(const YAML::Node& node) {
@@ -90,6 +92,7 @@ class Resolver {
     const auto& text = value.get_ref<const std::string&>();
     const size_t begin = text.find("${");
     if (begin == std::string::npos) return value;
+    charge(value, key);
     const size_t end = text.find('}', begin);
     if (end == std::string::npos || steps > kMostSteps) return std::nullopt;
     const std::string inner = text.substr(begin + 2, end - begin - 2);
@@ -118,7 +121,16 @@ class Resolver {
   std::optional<Json> follow(const std::string& target, int steps) const {
     const auto found = values_.find(target);
     if (found == values_.end()) return std::nullopt;
+    charge(found->second, target);
     return resolve(found->second, target, steps + 1);
+  }
+
+  // A few lines that refer to each other can stand for billions of bytes.
+  void charge(const Json& value, const std::string& key) const {
+    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    bytes_ += std::ssize(text);
+    TLT_CHECK_INPUT(bytes_ <= kMostResolvedBytes, key, ": more than ", kMostResolvedBytes,
+                    " bytes are read by ${…}; write the values in their place");
   }
 
   // ".b" is relative to the group of the key, "..b" to the group above.
@@ -135,7 +147,14 @@ class Resolver {
   }
 
   std::map<std::string, Json> values_;
+  mutable int64_t bytes_ = 0;  // that ${…} read so far
 };
+
+// Dots of a key become nested objects, as those of custom_reward_function.reward_kwargs.
+void check_key(const std::string& key) {
+  TLT_CHECK_INPUT(std::ranges::count(key, '.') <= kMostDots, key, ": a key with more than ",
+                  kMostDots, " dots is not supported");
+}
 
 void flatten(const YAML::Node& node, const std::string& key, const std::string& file,
              std::vector<VerlEntry>& entries) {
@@ -147,6 +166,7 @@ void flatten(const YAML::Node& node, const std::string& key, const std::string& 
     return;
   }
   if (key.empty()) return;
+  check_key(key);
   // For a duplicate key the last value counts, as in PyYAML.
   std::erase_if(entries, [&](const VerlEntry& entry) { return entry.key == key; });
   entries.push_back({key, file + ":" + std::to_string(node.Mark().line + 1), value_of(node)});
@@ -158,6 +178,7 @@ void apply(const std::string& text, std::vector<VerlEntry>& entries) {
   key.erase(0, std::min(key.find_first_not_of('+'), key.size()));
   TLT_CHECK_INPUT(equals != std::string::npos && !key.empty(), "'", text,
                   "' is not KEY=VALUE; give overrides as actor_rollout_ref.rollout.n=8");
+  check_key(key);
   const Json value = value_of(load(text.substr(equals + 1), "'" + key + "'"));
   const auto same = std::ranges::find(entries, key, &VerlEntry::key);
   if (same != entries.end()) {

@@ -17,6 +17,9 @@ using Json = nlohmann::ordered_json;
 
 const std::string kParquetFolder = std::string(TLT_SOURCE_DIR) + "/tests/golden/parquet/";
 
+// Intact files, small ones that stand for a lot of memory.
+const std::string kLimitsFolder = kParquetFolder + "limits/";
+
 std::vector<Json> read_all(RowReader& reader) {
   std::vector<Json> rows;
   for (Json row; reader.try_next(row);) rows.push_back(row);
@@ -137,10 +140,51 @@ TEST(ParquetRowsTest, LengthOfADamagedPageIsNotAllocated) {
   std::string bytes = text_of_file(kParquetFolder + "trl.parquet");
   bytes.replace(6903, 8, std::string("\xff\xff\xff\x7f\0\0\0\0", 8));
   const std::string error = error_of(copy_of("page.parquet", bytes));
-  EXPECT_TRUE(error.starts_with(
-      "page.parquet: row 1: the file is damaged from here on; copy the file again ("))
+  EXPECT_TRUE(
+      error.starts_with("page.parquet: row 1: a page or a batch of rows needs more memory "
+                        "than the limit; write the file again with smaller pages and row "
+                        "groups, or copy it again if it is damaged ("))
       << error;
   EXPECT_NE(error.find("limit=268435456"), std::string::npos) << error;
+}
+
+// An intact file: a page of 300 MB was called damage.
+TEST(ParquetRowsTest, LargePageIsNotCalledDamage) {
+  EXPECT_TRUE(error_of(kLimitsFolder + "large_page.parquet")
+                  .starts_with("large_page.parquet: row 1: a page or a batch of rows needs more "
+                               "memory than the limit; write the file again with smaller pages"));
+}
+
+// A few kilobytes that stand for 5 GB: 100,000 times a word of 50 KB.
+TEST(ParquetRowsTest, RowsOfASmallFileAreLimited) {
+  for (const char* name : {"repeated_word.parquet", "repeated_dictionary_word.parquet"}) {
+    ParquetRows reader(kLimitsFolder + name);
+    int64_t rows = 0;
+    std::string error;
+    try {
+      for (Json row; reader.try_next(row);) ++rows;
+    } catch (const InputError& refused) {
+      error = refused.what();
+    }
+    EXPECT_GT(rows, 900) << name;
+    EXPECT_LT(rows, 1400) << name;
+    EXPECT_NE(error.find(": column word: the rows so far have more than 64 MB, the most for a file "
+                         "of this size; write it again without compression"),
+              error.npos)
+        << error;
+  }
+}
+
+// A word of 20 MB that no row uses: Arrow copies the dictionary for every batch.
+TEST(ParquetRowsTest, CopiesOfADictionaryCount) {
+  const std::string error = error_of(kLimitsFolder + "unused_word.parquet");
+  EXPECT_NE(error.find("the rows so far have more than 64 MB"), error.npos) << error;
+}
+
+TEST(ParquetRowsTest, MapWithManyKeysIsRefused) {
+  EXPECT_EQ(error_of(kLimitsFolder + "many_keys.parquet"),
+            "many_keys.parquet: row 2: column map: an object with more than 2000 members is not "
+            "supported");
 }
 
 // Whatever a flipped byte does, the result is rows or an InputError that begins with the file.

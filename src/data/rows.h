@@ -4,8 +4,9 @@
 //   nlohmann::ordered_json row;
 //   while (rows->try_next(row)) … use row; rows->place() is "train.parquet: row 17" …
 //
-// A .jsonl file (one object per line) is read line by line, a .parquet file by parquet_rows.h:
-// memory does not grow with the file. A .json file (a list of objects) is read as a whole.
+// A .jsonl file (one object per line) is read line by line, a .json file (a list of objects) object
+// by object, a .parquet file by parquet_rows.h: memory does not grow with the file. The JSON of a
+// row has at most JsonLinesReader::kMaxLineBytes, and the limits of json_limits.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

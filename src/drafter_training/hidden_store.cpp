@@ -159,12 +159,13 @@ std::vector<StoredSample> HiddenStore::samples(int64_t parts) const {
   for (int64_t part = 0; part < parts; ++part) {
     const std::string data = path(part, "safetensors");
     const at::Tensor tokens = model::SafetensorsFile(data).read(kTokens);
-    const auto* next = tokens.const_data_ptr<int32_t>();
+    const auto *next = tokens.const_data_ptr<int32_t>(), *end = next + tokens.numel();
     const nlohmann::json facts = read_facts(path(part, "json"));
     for (int64_t i = 0; i < std::ssize(facts.at("samples")); ++i) {
       const nlohmann::json& row = facts.at("samples")[static_cast<size_t>(i)];
       auto& [sample, prompt] = samples.emplace_back();
       const auto count = row.at("tokens").get<std::ptrdiff_t>();
+      TLT_CHECK(count >= 0 && count <= end - next, data, ": ", count, " tokens");
       sample.tokens.assign(next, next + count);
       next += count;
       sample.response_begin = row.at("response_begin").get<int32_t>();
@@ -172,7 +173,7 @@ std::vector<StoredSample> HiddenStore::samples(int64_t parts) const {
       sample.states = [reader, data, i] { return reader->read(data, states_name(i)); };
       prompt = row.at("prompt").get<int64_t>();
     }
-    TLT_CHECK(next == tokens.const_data_ptr<int32_t>() + tokens.numel(), data);
+    TLT_CHECK(next == end, data);
   }
   return samples;
 }

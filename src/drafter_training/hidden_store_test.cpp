@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "drafter_training/hidden_recorder.h"
@@ -162,6 +163,18 @@ TEST_F(HiddenStoreTest, DamagedPartIsAbsent) {
   for (const int64_t part : {0, 1, 2, 3}) EXPECT_TRUE(store.has(part)) << part;
   store.remove(1);
   EXPECT_FALSE(store.has(1));
+}
+
+// The data has a checksum, its description has none.
+TEST_F(HiddenStoreTest, DescriptionOfMoreTokensThanTheDataIsAnError) {
+  HiddenStore store = open();
+  store.write(0, some(0, 2));
+  auto facts = nlohmann::json::parse(read_file(path("part_000000.json"), 1 << 20));
+  for (const int64_t tokens : {int64_t{1} << 40, int64_t{-1}}) {
+    facts["samples"][0]["tokens"] = tokens;
+    write_file_atomic(path("part_000000.json"), facts.dump());
+    EXPECT_THROW(store.samples(1), Error) << tokens;
+  }
 }
 
 TEST_F(HiddenStoreTest, StoreOfAnotherTargetIsRejected) {

@@ -167,6 +167,8 @@ void refuse_unsupported(const Keys& keys, const ModelConfig& config) {
   refuse_sliding_window(keys, config);
 }
 
+constexpr size_t kMaxEosTokens = 1000;
+
 std::vector<int32_t> read_eos(const Keys& keys, int64_t vocabulary) {
   if (!keys.has("eos_token_id")) return {};
   const json& value = keys.at("eos_token_id");
@@ -177,6 +179,9 @@ std::vector<int32_t> read_eos(const Keys& keys, int64_t vocabulary) {
                     "; it must be a token, or a list of tokens, below vocab_size ", vocabulary);
     tokens.push_back(token.get<int32_t>());
   }
+  // Every sampled token is compared with each of them.
+  TLT_CHECK_INPUT(tokens.size() <= kMaxEosTokens, keys.path(), ": eos_token_id has ", tokens.size(),
+                  " tokens; at most ", kMaxEosTokens, " are supported");
   return tokens;
 }
 

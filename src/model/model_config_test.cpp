@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "base/check.h"
 
@@ -162,6 +163,8 @@ TEST_F(ModelConfigTest, ErrorNamesTheUnsupportedKey) {
   EXPECT_THAT(refusal({{"vocab_size", 1e30}}), HasSubstr("vocab_size"));
   EXPECT_THAT(refusal({{"vocab_size", 1 << 29}}), HasSubstr("at most 16777216"));
   EXPECT_THAT(refusal({{"num_hidden_layers", 1 << 29}}), HasSubstr("at most 16384"));
+  EXPECT_THAT(refusal({{"eos_token_id", std::vector<int>(1001, 3)}}),
+              HasSubstr("eos_token_id has 1001 tokens; at most 1000"));
 }
 
 TEST_F(ModelConfigTest, ErrorNamesMissingOrMalformedFile) {

@@ -2,7 +2,6 @@
 #include "model/safetensors.h"
 
 #include <ATen/ATen.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,13 +12,13 @@
 #include <set>
 
 #include "base/check.h"
+#include "model/model_config.h"
 
 namespace tlt::model {
 namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kShardIndex = "model.safetensors.index.json";
-constexpr int64_t kMaxIndexBytes = int64_t{1} << 28;
 
 constexpr std::pair<DataType, at::ScalarType> kTensorTypes[] = {
     {DataType::kBool, at::kBool}, {DataType::kU8, at::kByte},       {DataType::kI8, at::kChar},
@@ -52,11 +51,9 @@ SafetensorsIndex read_index(FileHandle& file) {
 
 // File names of the shards, and the tensors that the index lists for each.
 std::map<std::string, std::set<std::string>> read_shard_index(const std::string& path) {
-  const auto index =
-      nlohmann::json::parse(read_file(path, kMaxIndexBytes), nullptr, /*allow_exceptions=*/false);
-  TLT_CHECK_INPUT(
-      index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), path,
-      ": no weight_map; copy the file again");
+  const nlohmann::json index = read_json_object(path);
+  TLT_CHECK_INPUT(index.contains("weight_map") && index["weight_map"].is_object(), path,
+                  ": no weight_map; copy the file again");
   std::map<std::string, std::set<std::string>> shards;
   for (const auto& [name, file] : index["weight_map"].items()) {
     TLT_CHECK_INPUT(file.is_string() && !file.get<std::string>().empty() &&
@@ -101,7 +98,7 @@ std::vector<std::vector<TensorSource>> split(std::vector<TensorSource> sources, 
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
-    : file_(path, O_RDONLY), index_(read_index(file_)) {}
+    : file_(open_file(path)), index_(read_index(file_)) {}
 
 at::Tensor SafetensorsFile::read(const TensorEntry& entry) {
   const auto type = try_scalar_type(entry.type);

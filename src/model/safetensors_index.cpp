@@ -102,7 +102,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (level_ != Level::kList) misplaced("a number");
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
       fail(field_ + " is too large");
-    list_.push_back(value);
+    if (list_.size() <= kMaxDimensions) list_.push_back(value);  // one too many is an error below
     return true;
   }
 

@@ -65,6 +65,8 @@ TEST(SafetensorsIndexTest, HeaderRoundTripsAndIsAligned) {
 
 TEST(SafetensorsIndexTest, ErrorNamesFileAndFault) {
   const std::string good = tensor("F32", "[2]", "[0,8]");
+  std::string many;
+  for (int i = 0; i < 100'000; ++i) many += ",1";
   const struct {
     std::string file, reason;
   } cases[] = {
@@ -98,6 +100,8 @@ TEST(SafetensorsIndexTest, ErrorNamesFileAndFault) {
        "a fraction"},
       {file_of("{\"a\":" + tensor("F32", "[9300000000000000000]", "[0,8]") + "}", 8), "too large"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[0,8,9]") + "}", 8), "not a pair"},
+      {file_of("{\"a\":" + tensor("F32", "[1" + many + "]", "[0,4]") + "}", 4), "32 dimensions"},
+      {file_of("{\"a\":" + tensor("F32", "[2]", "[0,8" + many + "]") + "}", 8), "not a pair"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[8,0]") + "}", 8), "ends before it begins"},
       {file_of("{\"a\":" + tensor("F32", "[2]", "[0,8]") + "}", 7), "past the end of the file"},
       {file_of("{\"a\":" + tensor("F32", "[3]", "[0,8]") + "}", 8), "do not give its 8 bytes"},

@@ -4,11 +4,13 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::model {
 namespace {
@@ -126,6 +128,21 @@ TEST_F(SafetensorsTest, ShardWithoutAnIndexedTensorIsRejected) {
   refuses({{"a", "../x.safetensors"}});
   refuses({{"a", 3}});
   refuses("x");
+}
+
+// Writing such a value into the message overflowed the stack.
+TEST_F(SafetensorsTest, DeeplyNestedIndexIsRejected) {
+  const std::string value = std::string(200'000, '[') + std::string(200'000, ']');
+  write_file_atomic(path("model.safetensors.index.json"), "{\"weight_map\":{\"a\":" + value + "}}");
+  EXPECT_THAT(thrown_message<InputError>([&] { SafetensorsFolder{folder_}; }),
+              testing::HasSubstr("nested more than 500 deep"));
+}
+
+// A FIFO that no program writes to was opened for ever.
+TEST_F(SafetensorsTest, OnlyRegularFilesAreRead) {
+  ASSERT_EQ(::mkfifo(path("model.safetensors").c_str(), 0600), 0);
+  EXPECT_THAT(thrown_message<InputError>([&] { SafetensorsFolder{folder_}; }),
+              testing::HasSubstr("is a FIFO (named pipe)"));
 }
 
 TEST_F(SafetensorsTest, FailedWriteKeepsTheOldFile) {

@@ -61,8 +61,9 @@ void write_manifest(const std::string& folder) {
                     nlohmann::ordered_json{{"files", files}}.dump(1) + "\n");
 }
 
-// Empty when all files are what the manifest says, else what is wrong.
-std::string find_fault(const std::string& folder) {
+// Empty when all files are what the manifest says and the state is of this step, else what is
+// wrong.
+std::string find_fault(const std::string& folder, int64_t step) {
   try {
     const auto manifest = nlohmann::json::parse(read_file(folder + "/" + kManifest, kMaxJsonBytes));
     const auto& files = manifest.at("files");
@@ -77,6 +78,9 @@ std::string find_fault(const std::string& folder) {
       if (sha256_of_file(path) != facts.at("sha256").get<std::string>())
         return file + " has another checksum";
     }
+    const auto loop = nlohmann::json::parse(read_file(folder + "/" + kLoop, kMaxJsonBytes));
+    if (const int64_t of = loop.value("step", step); of != step)
+      return fmt::format("{} is of step {}", kLoop, of);
     return "";
   } catch (const std::exception& error) {
     return error.what();
@@ -123,7 +127,7 @@ void CheckpointWriter::delete_old() {
 std::optional<CheckpointPlace> find_latest(const std::string& folder) {
   const std::vector<int64_t> steps = steps_in(folder);
   for (const int64_t step : steps) {
-    const std::string place = folder + "/" + name_of(step), fault = find_fault(place);
+    const std::string place = folder + "/" + name_of(step), fault = find_fault(place, step);
     if (fault.empty()) return CheckpointPlace{place, step};
     log_warning("{} is broken ({}); looking for the checkpoint before it", place, fault);
   }

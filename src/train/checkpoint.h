@@ -69,9 +69,9 @@ struct CheckpointPlace {
   int64_t step = 0;
 };
 
-// The newest checkpoint whose files are all as the manifest says; a broken one is named in a
-// warning and the one before it taken. nullopt: there is none. InputError: there are some, and all
-// of them are broken.
+// The newest checkpoint whose files are all as the manifest says, and whose loop.json is of the
+// step in its folder's name; a broken one is named in a warning and the one before it taken.
+// nullopt: there is none. InputError: there are some, and all of them are broken.
 std::optional<CheckpointPlace> find_latest(const std::string& folder);
 
 // Loads weights and optimizer, whoever shares its state now and then; `optimizer_steps` is what

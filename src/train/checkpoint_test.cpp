@@ -149,6 +149,19 @@ TEST_F(CheckpointTest, ABrokenCheckpointIsNeverTakenForWhole) {
   EXPECT_THROW(find_latest(folder_.path()), InputError);
 }
 
+// Its files are whole: a copy of another checkpoint, or one with a mended manifest.
+TEST_F(CheckpointTest, CheckpointUnderTheNameOfAnotherStepIsNotTaken) {
+  save(1);
+  save(2);
+  fs::rename(folder_ / "step_000002", folder_ / "step_000003");
+  testing::internal::CaptureStderr();
+  const auto place = find_latest(folder_.path());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("step_000003 is broken (state/loop.json is of step 2)"));
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->step, 1);
+}
+
 TEST_F(CheckpointTest, LeftoversOfAKilledRunAreReplaced) {
   save(1);
   fs::copy(folder_ / "step_000001", folder_ / "step_000002.writing", fs::copy_options::recursive);

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "model/model_config.h"
 #include "model/parameter_file.h"
 
 namespace tlt::train {
@@ -21,7 +22,6 @@ using Json = nlohmann::json;
 constexpr const char* kConfig = "/adapter_config.json";
 constexpr const char* kTensors = "/adapter_model.safetensors";
 constexpr const char* kBase = "/base.json";
-constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 
 // Keys that are read, or that do not affect the meaning of the adapter's tensors.
 constexpr const char* kUnderstood[] = {"r",
@@ -46,17 +46,6 @@ constexpr const char* kUnderstood[] = {"r",
 bool says_nothing(const Json& value) {
   return value.is_null() || value == false || value == 0 || value == "" ||
          (value.is_structured() && value.empty());
-}
-
-Json read_json(const std::string& path) {
-  Json json;
-  try {
-    json = Json::parse(read_file(path, kMaxConfigBytes));
-  } catch (const Json::exception& error) {
-    throw InputError(path + ": not JSON: " + error.what());
-  }
-  TLT_CHECK_INPUT(json.is_object(), path, ": not a JSON object");
-  return json;
 }
 
 // Throws InputError that names the key if its value is not a T.
@@ -122,7 +111,7 @@ void check_names(const model::SafetensorsFile& file, const LoraAdapter& adapter)
 // base.json is written by tlt; a folder of PEFT has none.
 void check_base(const std::string& folder, const LoraAdapter& adapter) {
   if (!std::filesystem::exists(folder + kBase)) return;
-  const Json base = read_json(folder + kBase);
+  const Json base = model::read_json_object(folder + kBase);
   if (value_of<std::string>(base, "dtype", "", folder + kBase) != adapter.base_type()) return;
   TLT_CHECK_INPUT(
       value_of<std::string>(base, "sha256", "", folder + kBase) == adapter.base_checksum(), folder,
@@ -133,7 +122,7 @@ void check_base(const std::string& folder, const LoraAdapter& adapter) {
 
 LoraConfig read_lora_config(const std::string& folder) {
   const std::string path = folder + kConfig;
-  const Json json = read_json(path);
+  const Json json = model::read_json_object(path);
   check_plain(json, path);
   if (const double dropout = value_of(json, "lora_dropout", 0.0, path); dropout != 0)
     log_warning("{}: lora_dropout is {}; tlt trains adapters without dropout", path, dropout);

@@ -123,6 +123,15 @@ TEST(LoraFolderTest, SavedAdapterRoundTripsBitForBit) {
   }
 }
 
+// Copying such a value overflowed the stack.
+TEST(LoraFolderTest, DeeplyNestedConfigIsRejected) {
+  const AdapterCopy copy;
+  write_file_atomic(
+      copy.path() + "/adapter_config.json",
+      "{\"target_modules\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
+  EXPECT_THAT(copy.refusal(), HasSubstr("nested more than 500 deep"));
+}
+
 TEST(LoraFolderTest, UnsupportedKeyIsRejectedByName) {
   EXPECT_EQ(AdapterCopy().refusal(), "");
   const std::pair<const char*, Json> kOther[] = {{"use_dora", true},

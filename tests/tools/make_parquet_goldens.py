@@ -4,7 +4,8 @@
 
     python tests/tools/make_parquet_goldens.py [--out tests/golden/parquet]
 
-Needs pyarrow. FILE.parquet is what the program reads, FILE.jsonl what it must read there: pyarrow's own values.
+Needs pyarrow. FILE.parquet is what the program reads, FILE.jsonl what it must read there: pyarrow's own values. It
+refuses those in limits/.
 """
 import argparse
 import base64
@@ -106,6 +107,26 @@ def write(folder, name, table, **options):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
+def write_large(folder):
+    """Small files that stand for gigabytes."""
+    os.makedirs(folder, exist_ok=True)
+
+    def save(name, columns, **options):
+        pq.write_table(pa.table(columns), os.path.join(folder, name + ".parquet"), compression="zstd",
+                       dictionary_pagesize_limit=1 << 30, **options)
+
+    count = 100_000
+    first = pa.array([0] * count, pa.int32())
+    word = pa.DictionaryArray.from_arrays(first, pa.array(["x" * 50_000]))
+    save("repeated_dictionary_word", {"word": word})
+    save("repeated_word", {"word": word}, store_schema=False)  # read as plain strings
+    unused = pa.DictionaryArray.from_arrays(pa.array([1] * count, pa.int32()), pa.array(["x" * 20_000_000, "a"]))
+    save("unused_word", {"word": unused})
+    save("large_page", {"word": pa.array(["x" * 300_000_000])}, use_dictionary=False)
+    pairs = [[(str(key), key) for key in range(keys)] for keys in (2000, 2001)]
+    save("many_keys", {"map": pa.array(pairs, pa.map_(pa.string(), pa.int32()))})
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default="tests/golden/parquet")
@@ -121,6 +142,7 @@ def main():
     write(folder, "empty", pa.Table.from_pylist(rows[:1]).slice(0, 0))
     not_text = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0"), pa.py_buffer(b"ok\xff\xfe")])
     pq.write_table(pa.table({"prompt": not_text}), os.path.join(folder, "not_utf8.parquet"))
+    write_large(os.path.join(folder, "limits"))
 
 
 if __name__ == "__main__":

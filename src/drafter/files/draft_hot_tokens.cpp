@@ -12,7 +12,7 @@
 namespace tlt::drafter {
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{64} << 20;
+constexpr int64_t kMaxBytes = int64_t{8} << 20;  // a million tokens
 
 std::string path_in(const std::string& folder) { return folder + "/hot_token_id.json"; }
 

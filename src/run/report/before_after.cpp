@@ -9,7 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/check.h"
 #include "base/json_lines.h"
+#include "base/log.h"
+#include "base/sentence.h"
 
 namespace tlt::run {
 namespace {
@@ -23,20 +26,27 @@ struct Row {
   BeforeAfter::Answer answer;
 };
 
+// The rows up to the first that is damaged, as by a power failure: a summary must not end a run.
 std::map<Key, Row> read_answers(const std::string& path) {
   std::map<Key, Row> rows;
-  JsonLinesReader reader(path);
-  nlohmann::json row;
-  while (reader.try_next(row))
-    rows[{row.at("prompt_id"), row.at("sample")}] = {
-        row.at("input"),
-        {row.at("step"), row.at("output"), row.at("score"), row.at("finish_reason") == "length"}};
+  try {
+    JsonLinesReader reader(path);
+    nlohmann::json row;
+    while (reader.try_next(row))
+      rows[{row.at("prompt_id"), row.at("sample")}] = {
+          row.at("input"),
+          {row.at("step"), row.at("output"), row.at("score"), row.at("finish_reason") == "length"}};
+  } catch (const InputError& error) {
+    log_warning("{}", error.what());
+  } catch (const nlohmann::json::exception& error) {
+    log_warning("{}: {}", path, error.what());
+  }
   return rows;
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines(1);
-  for (const char c : text) {
+  for (const char c : printable_lines(text)) {
     if (c == '\n' || lines.back().size() >= kLineColumns) {
       // Multi-byte UTF-8 characters are not split.
       if (c == '\n' || (static_cast<unsigned char>(c) & 0xC0) != 0x80) {
@@ -44,7 +54,7 @@ std::vector<std::string> lines_of(const std::string& text) {
         if (c == '\n') continue;
       }
     }
-    if (c >= 0 && c < 0x20) continue;  // control characters
+    if (c == '\t') continue;
     lines.back() += c;
   }
   while (lines.size() > 1 && lines.back().empty()) lines.pop_back();

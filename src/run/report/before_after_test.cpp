@@ -51,6 +51,24 @@ TEST(BeforeAfterTest, PicksTheShortestOfTheLargestRise) {
                                             "    after training (step 10): score 1", "      yes"));
 }
 
+// A power failure leaves zeros, which ended a run after its last step.
+TEST(BeforeAfterTest, DamagedFileIsReadUpToTheDamage) {
+  const TestFolder folder;
+  write(folder / "000000.jsonl", 0, {{1, "no", 0}, {2, "never", 0}});
+  const std::string last = folder / "000010.jsonl";
+  write(last, 10, {{1, "yes", 1}});
+  for (const std::string& damage : {std::string(4096, '\0'), std::string("{\"prompt_id\": 2}\n")}) {
+    const std::string whole = read_file(last, 1 << 20);
+    write_file_atomic(last, whole + damage);
+    testing::internal::CaptureStderr();
+    const auto found = find_before_after(folder.path());
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("000010.jsonl"), std::string::npos);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->after.text, "yes");
+    write_file_atomic(last, whole);
+  }
+}
+
 TEST(BeforeAfterTest, LongAnswersLoseLinesInTheMiddle) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += std::to_string(i) + "\n";
@@ -62,6 +80,14 @@ TEST(BeforeAfterTest, LongAnswersLoseLinesInTheMiddle) {
                           "      " + std::string(8, 'x'), "    after training (step 7): score 0.25",
                           "      0", "      1", "      2", "      3", "      4",
                           "      … 91 lines …", "      96", "      97", "      98", "      99"));
+}
+
+TEST(BeforeAfterTest, ControlCharactersOfAnAnswerAreEscaped) {
+  const BeforeAfter example{"p", {0, "a\x1b[2J", 0, false}, {7, "b\tc\u009b", 1, false}};
+  EXPECT_THAT(describe(example),
+              ElementsAre("    prompt of the validation data:", "      p",
+                          "    before training (step 0): score 0", "      a\\u001b[2J",
+                          "    after training (step 7): score 1", "      bc\\u009b"));
 }
 
 TEST(BeforeAfterTest, OneValidationGivesNoComparison) {

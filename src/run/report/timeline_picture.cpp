@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/report/timeline_picture.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +22,8 @@ namespace {
 constexpr int64_t kReadBytes = int64_t{16} << 20;  // the first steps are at the start of the file
 constexpr double kWidth = 1000, kLeft = 90, kRight = 30, kTop = 96, kRow = 30, kBetween = 12;
 constexpr double kSmallestGap = 0.4;  // smallest visible gap between bars, in pixels
+constexpr int kLastWorker = 1023;
+constexpr double kLatest = 1e18;  // microseconds
 
 struct Kind {
   const char* lane;
@@ -46,27 +47,39 @@ struct Span {
   double start = 0, end = 0;  // microseconds
 };
 
-// The spans of known lanes. Each line of the file is an event; incomplete lines are skipped.
+using Lanes = std::map<std::pair<int, int>, std::string>;
+
+// Adds the span of an event of a known lane. Throws Json's exception if it is no event of
+// base/timeline.h.
+void read_event(const nlohmann::json& event, Lanes& lanes, std::vector<Span>& spans) {
+  if (!event.is_object() || !event.contains("tid")) return;
+  const std::pair<int, int> lane(event.at("pid"), event.at("tid"));
+  if (event.at("ph") == "M") lanes[lane] = event.at("args").at("name");
+  if (event.at("ph") != "X" || lane.first < 0 || lane.first > kLastWorker) return;
+  const auto kind = std::ranges::find(kKinds, lanes[lane], &Kind::lane);
+  if (kind == kKinds.end()) return;
+  const double start = event.at("ts"), length = event.at("dur");
+  if (!(std::abs(start) < kLatest && length >= 0 && length < kLatest)) return;
+  spans.push_back({lane.first, static_cast<size_t>(kind - kKinds.begin()), event.at("name"), start,
+                   start + length});
+}
+
+// The spans of known lanes. Each line of the file is an event; incomplete and other lines are
+// skipped.
 std::vector<Span> read_spans(const std::string& path) {
-  FileHandle file(path, O_RDONLY);
+  FileHandle file = open_file(path);
   std::string text(static_cast<size_t>(std::min(kReadBytes, file.size_bytes())), '\0');
   text.resize(file.read_at(0, text.data(), text.size()));
-  std::map<std::pair<int, int>, std::string> lanes;
+  Lanes lanes;
   std::vector<Span> spans;
   for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
     std::string_view line = std::string_view(text).substr(begin, end - begin);
     if (line.ends_with(',')) line.remove_suffix(1);
-    const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!event.is_object() || !event.contains("tid")) continue;
-    const std::pair<int, int> lane(event["pid"], event["tid"]);
-    if (event["ph"] == "M") lanes[lane] = event["args"]["name"];
-    if (event["ph"] != "X") continue;
-    const auto kind = std::ranges::find(kKinds, lanes[lane], &Kind::lane);
-    if (kind == kKinds.end()) continue;
-    const double start = event["ts"], length = event["dur"];
-    spans.push_back({lane.first, static_cast<size_t>(kind - kKinds.begin()), event["name"], start,
-                     start + length});
+    try {
+      read_event(nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false), lanes, spans);
+    } catch (const nlohmann::json::exception&) {  // a picture must not end a run
+    }
   }
   return spans;
 }

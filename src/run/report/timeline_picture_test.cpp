@@ -71,5 +71,18 @@ TEST_F(TimelinePictureTest, SkipsIncompleteEvents) {
   }
 }
 
+TEST_F(TimelinePictureTest, OtherFilesGiveNoPicture) {
+  const std::string events[] = {
+      std::string(4096, '\0'), R"({"tid": "x", "pid": 1, "ph": "X"})", R"({"tid": 1})",
+      R"({"tid": 1, "pid": 1, "ph": "M", "args": 3})",
+      R"({"tid": 1, "pid": 1000000, "ph": "M", "args": {"name": "rollout"}},)"
+      "\n"
+      R"({"tid": 1, "pid": 1000000, "ph": "X", "name": "a", "ts": 1, "dur": 1})"};
+  for (const std::string& event : events) {
+    write_file_atomic(path_, "[\n" + event + "\n]\n");
+    EXPECT_EQ(draw_timeline(path_, "run"), "") << event;
+  }
+}
+
 }  // namespace
 }  // namespace tlt::run
