@@ -5,26 +5,27 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
 
 #include "base/check.h"
 #include "base/files.h"
 #include "base/json_limits.h"
+#include "base/toml_limits.h"
 
 namespace tlt::chat_template {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+using SortedJson = nlohmann::json;  // of objects with any number of members: Json takes n^2 steps
 
 constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
 constexpr const char* kConfigFile = "tokenizer_config.json";
 
-Json read_object(const fs::path& file) {
-  if (!fs::exists(file)) return Json::object();
+SortedJson read_object(const fs::path& file) {
+  if (!fs::exists(file)) return SortedJson::object();
   const std::string text = read_file(file.string(), kMaxFileBytes);
   check_json_depth(text, file.string());
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  SortedJson json = SortedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   TLT_CHECK_INPUT(json.is_object(), file.string(), ": not a JSON object");
   return json;
 }
@@ -35,13 +36,13 @@ Json read_special_tokens(const fs::path& folder) {
       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"});
   Json tokens = Json::object();
   for (const char* file : {kConfigFile, "special_tokens_map.json"}) {
-    const Json config = read_object(folder / file);
+    const SortedJson config = read_object(folder / file);
     for (const char* role : kRoles) {
       if (tokens.contains(role) || !config.contains(role)) continue;
-      const Json& value = config.at(role);
-      const Json& text =
+      const SortedJson& value = config.at(role);
+      const SortedJson& text =
           value.is_object() && value.contains("content") ? value.at("content") : value;
-      if (text.is_string()) tokens[role] = text;
+      if (text.is_string()) tokens[role] = text.get<std::string>();
     }
   }
   return tokens;
@@ -51,16 +52,16 @@ using TemplateSources =
     std::map<std::string, std::pair<std::string, std::string>>;  // template, and its place
 
 // "chat_template" of a JSON file: a string, or a list of {"name", "template"}.
-TemplateSources sources_of(const Json& config, const std::string& file) {
+TemplateSources sources_of(const SortedJson& config, const std::string& file) {
   TemplateSources sources;
   if (!config.contains("chat_template") || config.at("chat_template").is_null()) return sources;
-  const Json& value = config.at("chat_template");
+  const SortedJson& value = config.at("chat_template");
   if (value.is_string()) {
     sources["default"] = {value.get<std::string>(), file + ": chat_template"};
     return sources;
   }
   TLT_CHECK_INPUT(value.is_array(), file, ": chat_template is neither a text nor a list");
-  for (const Json& entry : value) {
+  for (const SortedJson& entry : value) {
     TLT_CHECK_INPUT(entry.is_object() && entry.contains("name") && entry.at("name").is_string() &&
                         entry.contains("template") && entry.at("template").is_string(),
                     file, ": chat_template has an entry without name and template");
@@ -93,8 +94,14 @@ Json prepared(const Json& message) {
   for (const char* name : {"reasoning", "thinking", "reasoning_content"})
     if (message.contains(name) && !message.at(name).is_null()) reasoning = &message.at(name);
   if (reasoning != nullptr) kept["thinking"] = *reasoning;
-  for (const auto& [name, value] : message.items())
-    if (!value.is_null()) kept[name] = value;
+  auto& fields = kept.get_ref<Json::object_t&>();  // operator[] takes n^2 steps
+  for (const auto& [name, value] : message.items()) {
+    if (value.is_null()) continue;
+    if (name == "thinking")
+      kept[name] = value;
+    else
+      fields.emplace_back(name, value);
+  }
   if (reasoning != nullptr) kept["reasoning_content"] = *reasoning;
   return kept;
 }
@@ -193,8 +200,9 @@ Json parse_template_variables(const std::string& text) {
   Json variables = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (variables.is_object()) return variables;
   try {
-    std::istringstream stream("value = " + text);
-    const toml::table table = toml::parse(stream);
+    const std::string line = "value = " + text;
+    check_toml_limits(line, "data.apply_chat_template_kwargs");
+    const toml::table table = toml::parse(line);
     const toml::node* value = table.get("value");
     if (table.size() == 1 && value != nullptr && value->is_table()) return to_json(*value);
   } catch (const toml::parse_error&) {

@@ -26,14 +26,17 @@ struct Scope {
   Scope* outer;
   std::vector<std::pair<std::string_view, JinjaValue>> names;
 
-  const JinjaValue* try_find(std::string_view name) const {
-    for (const Scope* scope = this; scope != nullptr; scope = scope->outer)
+  const JinjaValue* try_find(std::string_view name, JinjaMeter& meter) const {
+    for (const Scope* scope = this; scope != nullptr; scope = scope->outer) {
+      meter.spend_names(std::ssize(scope->names));
       for (const auto& [known, value] : scope->names)
         if (known == name) return &value;
+    }
     return nullptr;
   }
 
-  void set(std::string_view name, JinjaValue value) {
+  void set(std::string_view name, JinjaValue value, JinjaMeter& meter) {
+    meter.spend_names(std::ssize(names));
     for (auto& [known, held] : names) {
       if (known != name) continue;
       held = std::move(value);
@@ -137,7 +140,7 @@ class Renderer {
       case Tag::kFor:
         return execute_for(statement);
       case Tag::kMacro:
-        scope_->set(statement.text, JinjaValue(JinjaValue::Callable{&statement, statement.text}));
+        set(statement.text, JinjaValue(JinjaValue::Callable{&statement, statement.text}));
         break;
       case Tag::kGeneration: {
         const auto begin = std::ssize(rendering_.text);
@@ -153,8 +156,9 @@ class Renderer {
     return Flow::kNext;
   }
 
+  // Counts all bytes of the text, not a part as a copy does: output is tokenized next.
   void print(const std::string& text) {
-    meter_.spend_bytes(std::ssize(text));
+    meter_.spend_characters(std::ssize(text));
     *output_ += text;
   }
 
@@ -181,12 +185,15 @@ class Renderer {
     for (size_t i = 0; i < items.size(); ++i) assign(statement.targets[i], items[i]);
   }
 
+  void set(std::string_view name, JinjaValue value) { scope_->set(name, std::move(value), meter_); }
+
   void assign(const JinjaTarget& target, JinjaValue value) {
-    if (target.field.empty()) return scope_->set(target.name, std::move(value));
-    const JinjaValue* known = scope_->try_find(target.name);
+    if (target.field.empty()) return set(target.name, std::move(value));
+    const JinjaValue* known = scope_->try_find(target.name, meter_);
     JinjaNamespace* fields = known == nullptr ? nullptr : known->try_namespace();
     if (fields == nullptr)
       throw JinjaFault(target.name + " is not a namespace, so its fields cannot be set");
+    meter_.spend_names(std::ssize(fields->fields));
     for (auto& [field, held] : fields->fields) {
       if (field != target.field) continue;
       held = std::move(value);
@@ -271,7 +278,7 @@ class Renderer {
     switch (expression.op) {
       case Op::kAttribute:
         line_ = expression.line;
-        return attribute_of(first, expression.name);
+        return attribute_of(first, expression.name, meter_);
       case Op::kSubscript: {
         const JinjaValue key = part(expression, 1);
         line_ = expression.line;
@@ -353,7 +360,7 @@ class Renderer {
   }
 
   JinjaValue look_up(const std::string& name) {
-    if (const JinjaValue* known = scope_->try_find(name)) return *known;
+    if (const JinjaValue* known = scope_->try_find(name, meter_)) return *known;
     if (try_jinja_function(name) != nullptr) return JinjaValue(JinjaValue::Callable{nullptr, name});
     return JinjaValue::undefined(name);
   }
@@ -423,6 +430,7 @@ class Renderer {
   // A macro sees the names of the top level, with their values at the call.
   JinjaValue call_macro(const JinjaStatement& macro, const JinjaArguments& given) {
     const size_t count = macro.parameters.size();
+    meter_.spend_names(std::ssize(macro.parameters) * std::ssize(given.named));
     if (given.positional.size() > count)
       throw JinjaFault(fmt::format("macro {} takes {} arguments", macro.text, count));
     for (const auto& [name, value] : given.named)
@@ -432,8 +440,7 @@ class Renderer {
         throw JinjaFault("macro " + macro.text + " takes no argument " + name);
     const Replace<Loop*> around(loop_, nullptr);
     const Inner inner(*this, top_);
-    for (size_t i = 0; i < count; ++i)
-      scope_->set(macro.parameters[i].first, argument_of(macro, i, given));
+    for (size_t i = 0; i < count; ++i) set(macro.parameters[i].first, argument_of(macro, i, given));
     return captured([&] { execute(macro.body); });
   }
 

@@ -58,7 +58,10 @@ JinjaValue first_or_last(const Call& call, bool is_first) {
 JinjaValue length(const Call& call) {
   const JinjaValue& input = call.input;
   if (input.is_undefined()) return JinjaValue(int64_t{0});
-  if (input.is_text()) return JinjaValue(python::length(input.text()));
+  if (input.is_text()) {
+    call.meter.spend_bytes(std::ssize(input.text()));
+    return JinjaValue(python::length(input.text()));
+  }
   if (input.is_sequence() && !input.is_row(Row::kGenerator))
     return JinjaValue(static_cast<int64_t>(input.items().size()));
   if (input.is_dictionary()) return JinjaValue(static_cast<int64_t>(input.pairs().size()));
@@ -79,7 +82,7 @@ List pairs_of(const Call& call) {
 // An indentation: a string, or a number of spaces.
 std::string indentation(const Call& call, size_t i, int64_t standard) {
   constexpr int64_t kMostSpaces = 1000;
-  if (call[i] != nullptr && call[i]->is_text()) return call[i]->text();
+  if (call[i] != nullptr && call[i]->is_text()) return to_text(*call[i], call.meter);
   return std::string(
       static_cast<size_t>(std::clamp<int64_t>(call.integer_or(i, standard), 0, kMostSpaces)), ' ');
 }
@@ -96,8 +99,8 @@ JinjaValue tojson(const Call& call) {
     if (!both.is_sequence() || both.items().size() != 2 || !both.items()[0].is_text() ||
         !both.items()[1].is_text())
       throw JinjaFault("tojson: separators are two strings");
-    style.item_separator = both.items()[0].text();
-    style.key_separator = both.items()[1].text();
+    style.item_separator = to_text(both.items()[0], call.meter);
+    style.key_separator = to_text(both.items()[1], call.meter);
   }
   return JinjaValue(to_json(call.input, style, call.meter));
 }
@@ -114,12 +117,19 @@ JinjaValue join(const Call& call) {
   return JinjaValue(std::move(out));
 }
 
+// Of the method and the filter: both search the text twice.
+std::string replaced(const std::string& text, const std::string& from, const std::string& to,
+                     int64_t limit, JinjaMeter& meter) {
+  meter.spend_characters(std::ssize(text));
+  meter.spend_bytes(python::count(text, from) * std::ssize(to));
+  return python::replace(text, from, to, limit);
+}
+
 JinjaValue replace(const Call& call) {
   const std::string text = call.text(), from = to_text(call.require(0), call.meter),
                     to = to_text(call.require(1), call.meter);
-  call.meter.spend_bytes(python::count(text, from) * std::ssize(to));
-  return JinjaValue(
-      python::replace(text, from, to, call.is_given(2) ? call.integer_or(2, -1) : -1));
+  const int64_t limit = call.is_given(2) ? call.integer_or(2, -1) : -1;
+  return JinjaValue(replaced(text, from, to, limit, call.meter));
 }
 
 JinjaValue indent(const Call& call) {
@@ -127,11 +137,12 @@ JinjaValue indent(const Call& call) {
   const std::string text = call.text() + "\n";
   std::string out = call.is_true(1) ? space : "";
   bool is_first = true;
-  for (const std::string_view line : python::split_lines(text)) {
+  call.meter.spend_characters(std::ssize(text));
+  python::split_lines(text, [&](std::string_view line) {
     call.meter.spend_bytes(std::ssize(space) + std::ssize(line));
     if (!std::exchange(is_first, false)) out += line.empty() ? "\n" : "\n" + space;
     out += line;
-  }
+  });
   return call.like(std::move(out));
 }
 
@@ -140,6 +151,7 @@ JinjaValue to_integer(const Call& call) {
   if (const auto integer = call.input.try_integer()) return JinjaValue(*integer);
   std::optional<double> number;
   if (call.input.is_text()) {
+    call.meter.spend_characters(std::ssize(call.input.text()));
     if (const auto read = python::try_integer(call.input.text())) return JinjaValue(*read);
     number = python::try_float(call.input.text());
   } else if (call.input.is_float()) {
@@ -149,8 +161,10 @@ JinjaValue to_integer(const Call& call) {
   return JinjaValue(static_cast<int64_t>(*number));
 }
 
-JinjaValue without_case(const JinjaValue& value) {
-  return value.is_text() ? JinjaValue(python::lower(value.text())) : value;
+JinjaValue without_case(const JinjaValue& value, JinjaMeter& meter) {
+  if (!value.is_text()) return value;
+  meter.spend_characters(std::ssize(value.text()));
+  return JinjaValue(python::lower(value.text()));
 }
 
 JinjaValue dictsort(const Call& call) {
@@ -162,7 +176,7 @@ JinjaValue dictsort(const Call& call) {
 JinjaValue unique(const Call& call) {
   List seen, out;
   for (JinjaValue& item : to_items(call.input, call.meter)) {
-    const JinjaValue key = without_case(item);
+    const JinjaValue key = without_case(item, call.meter);
     const bool is_new = std::ranges::none_of(
         seen, [&](const JinjaValue& other) { return equal(key, other, call.meter); });
     if (!is_new) continue;
@@ -175,13 +189,18 @@ JinjaValue unique(const Call& call) {
 template <python::Side Where>
 JinjaValue strip(const Call& call) {
   const std::string text = call.text();
-  return call.like(std::string(call.is_given(0) ? python::strip(text, call.text(0), Where)
-                                                : python::strip(text, Where)));
+  if (call.is_given(0)) call.meter.spend_characters(std::ssize(call.text(0)));
+  const std::string_view kept =
+      call.is_given(0) ? python::strip(text, call.text(0), Where) : python::strip(text, Where);
+  call.meter.spend_characters(std::ssize(text) - std::ssize(kept));
+  return call.like(std::string(kept));
 }
 
 template <std::string (*Map)(std::string_view)>
 JinjaValue map_text(const Call& call) {
-  return call.like(Map(call.text()));
+  const std::string text = call.text();
+  call.meter.spend_characters(std::ssize(text));
+  return call.like(Map(text));
 }
 
 constexpr auto kFilters = std::to_array<JinjaBuiltin>({
@@ -271,19 +290,28 @@ JinjaValue of_dictionary(const Call& call) {
 
 [[noreturn]] JinjaValue no_method(const Call& call) { call.fail_method(); }
 
-JinjaValue texts(const std::vector<std::string_view>& parts, const Call& call) {
-  call.meter.spend_items(std::ssize(parts));
+// A list of the parts for which `split` calls its argument.
+template <class Split>
+JinjaValue parts_of(const Call& call, const Split& split) {
   List items;
-  for (const std::string_view part : parts) items.push_back(call.like(std::string(part)));
+  split([&](std::string_view part) {
+    call.meter.spend_items(1);
+    items.push_back(call.like(std::string(part)));
+  });
   return JinjaValue::list(std::move(items));
 }
 
 JinjaValue split(const Call& call) {
   const int64_t limit = call.integer_or(1, -1);
   const std::string& text = call.input.text();
-  if (!call.is_given(0)) return texts(python::split(text, limit), call);
-  if (call.text(0).empty()) throw JinjaFault("split at an empty string");
-  return texts(python::split(text, call.text(0), limit), call);
+  if (!call.is_given(0)) {
+    call.meter.spend_characters(std::ssize(text));
+    return parts_of(call, [&](const auto& visit) { python::split(text, limit, visit); });
+  }
+  const std::string& separator = call.text(0);
+  if (separator.empty()) throw JinjaFault("split at an empty string");
+  call.meter.spend_search(std::ssize(text));
+  return parts_of(call, [&](const auto& visit) { python::split(text, separator, limit, visit); });
 }
 
 // Whether the string starts or ends with the argument, or one of a tuple.
@@ -296,6 +324,7 @@ JinjaValue has_end(const Call& call) {
       throw JinjaFault(
           (AtBegin ? "startswith of a value of kind " : "endswith of a value of kind ") +
           one.kind());
+    call.meter.spend_bytes(4 + std::ssize(one.text()));
     return AtBegin ? text.starts_with(one.text()) : text.ends_with(one.text());
   };
   const JinjaValue& affix = call.require(0);
@@ -304,9 +333,8 @@ JinjaValue has_end(const Call& call) {
 }
 
 JinjaValue replace_text(const Call& call) {
-  const std::string& text = call.input.text();
-  call.meter.spend_bytes(python::count(text, call.text(0)) * std::ssize(call.text(1)));
-  return call.like(python::replace(text, call.text(0), call.text(1), call.integer_or(2, -1)));
+  const std::string &from = call.text(0), &to = call.text(1);
+  return call.like(replaced(call.input.text(), from, to, call.integer_or(2, -1), call.meter));
 }
 
 JinjaValue join_texts(const Call& call) {
@@ -323,12 +351,13 @@ JinjaValue join_texts(const Call& call) {
 }
 
 JinjaValue split_lines(const Call& call) {
-  return texts(python::split_lines(call.input.text()), call);
+  const std::string& text = call.input.text();
+  call.meter.spend_characters(std::ssize(text));
+  return parts_of(call, [&](const auto& visit) { python::split_lines(text, visit); });
 }
 
 JinjaValue get(const Call& call) {
-  call.meter.spend(std::ssize(call.input.pairs()) / 8);
-  if (const JinjaValue* found = call.input.try_find(call.require(0))) return *found;
+  if (const JinjaValue* found = call.input.try_find(call.require(0), call.meter)) return *found;
   return call[1] == nullptr ? JinjaValue::none() : *call[1];
 }
 
@@ -396,7 +425,7 @@ const JinjaBuiltin* try_jinja_test(std::string_view name) { return try_find(kTes
 const JinjaBuiltin* try_jinja_method(std::string_view name) { return try_find(kMethods, name); }
 
 JinjaValue sorted_by(Keyed keyed, bool is_reversed, JinjaMeter& meter) {
-  for (auto& [key, item] : keyed) key = without_case(key);
+  for (auto& [key, item] : keyed) key = without_case(key, meter);
   std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
     return is_reversed ? compare(b.first, a.first, meter) < 0
                        : compare(a.first, b.first, meter) < 0;

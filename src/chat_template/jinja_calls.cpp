@@ -41,6 +41,7 @@ void JinjaExpressionParser::check_calls() const {
 
 JinjaExpressionParser::Arguments JinjaExpressionParser::parse_arguments() {
   Arguments given;
+  std::set<std::string> names;
   expect_operator("(");
   parse_items(")", [&] {
     if (is_operator("*") || is_operator("**"))
@@ -49,7 +50,7 @@ JinjaExpressionParser::Arguments JinjaExpressionParser::parse_arguments() {
         following().text == "=") {
       const JinjaToken name = take();
       ++at_;
-      if (std::ranges::any_of(given.named, [&](const auto& one) { return one.first == name.text; }))
+      if (!names.insert(name.text).second)
         fail_at(name.line, "the argument " + name.text + " is given twice");
       given.named.emplace_back(name.text, parse_expression());
     } else {
@@ -124,7 +125,8 @@ JinjaExpressionPtr JinjaExpressionParser::apply(std::string_view kind, const Jin
 
 void JinjaExpressionParser::bind(JinjaExpression& call, std::string_view parameters,
                                  std::string_view name, Arguments given) const {
-  const auto names = python::split(parameters, -1);
+  std::vector<std::string_view> names;
+  python::split(parameters, -1, [&](std::string_view one) { names.push_back(one); });
   if (given.positional.size() > names.size())
     fail_at(call.line, fmt::format("{} with more than {} arguments is not supported; write it "
                                    "without them (docs/chat_templates.md)",
@@ -211,13 +213,13 @@ JinjaExpressionPtr JinjaExpressionParser::item_attribute(const JinjaToken& name,
   if (!path.constant.is_text())
     return join(Op::kSubscript, name.line, "", std::move(value),
                 constant(name.line, path.constant));
-  for (const std::string_view part : python::split(path.constant.text(), ".", -1)) {
+  python::split(path.constant.text(), ".", -1, [&](std::string_view part) {
     const bool is_index =
         !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
     const auto index = is_index ? python::try_integer(part) : std::nullopt;
     value = join(Op::kSubscript, name.line, "", std::move(value),
                  constant(name.line, index ? JinjaValue(*index) : JinjaValue(std::string(part))));
-  }
+  });
   return value;
 }
 

@@ -55,9 +55,11 @@ JinjaValue time_now(const JinjaArguments& arguments, JinjaHost& host) {
   if (arguments.positional.empty() || !arguments.positional[0].is_text())
     throw JinjaFault("strftime_now takes a string");
   const std::string& format = arguments.positional[0].text();
+  std::array<char, 1024> text{};
+  if (format.size() >= text.size()) throw JinjaFault("strftime_now: the format is too long");
+  host.meter.spend(100);
   std::tm local{};
   localtime_r(&host.now, &local);
-  std::array<char, 1024> text{};
   const size_t size = std::strftime(text.data(), text.size(), format.c_str(), &local);
   if (size == 0 && !format.empty()) throw JinjaFault("strftime_now: the format is too long");
   return JinjaValue(std::string(text.data(), size));

@@ -23,6 +23,8 @@ namespace {
 
 using Kind = JinjaToken::Kind;
 
+constexpr size_t kMaxNameBytes = 100;
+
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 bool is_name_begin(char byte) {
   return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_';
@@ -165,6 +167,9 @@ class Lexer {
       size_t size = 1;
       while (size < rest().size() && (is_name_begin(rest()[size]) || is_digit(rest()[size])))
         ++size;
+      if (size > kMaxNameBytes)
+        fail(fmt::format("a name of {} letters is not supported; shorten it to {}", size,
+                         kMaxNameBytes));
       push(Kind::kName, std::string(rest().substr(0, size)));
       return advance(size);
     }

@@ -58,6 +58,7 @@ JinjaValue repeated(const JinjaValue& value, int64_t times, JinjaMeter& meter) {
     if (size > 0 && times > INT64_MAX / size) meter.spend(INT64_MAX);
     meter.spend_bytes(size * times);
     std::string text;
+    text.reserve(static_cast<size_t>(size * times));
     for (int64_t i = 0; i < times && size > 0; ++i) text += value.text();
     return JinjaValue(std::move(text), value.is_markup());
   }
@@ -74,6 +75,7 @@ JinjaValue joined(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
   if (a.is_text()) {
     meter.spend_bytes(std::ssize(a.text()) + std::ssize(b.text()));
     if (a.is_markup() == b.is_markup()) return JinjaValue(a.text() + b.text(), a.is_markup());
+    meter.spend_characters(std::ssize((a.is_markup() ? b : a).text()));
     return a.is_markup() ? JinjaValue(a.text() + python::escape_html(b.text()), true)
                          : JinjaValue(python::escape_html(a.text()) + b.text(), true);
   }
@@ -174,16 +176,17 @@ JinjaValue operate(std::string_view sign, const JinjaValue& a, const JinjaValue&
                     (order == 0 && sign.size() == 2));
 }
 
-JinjaValue attribute_of(const JinjaValue& value, const std::string& name) {
+JinjaValue attribute_of(const JinjaValue& value, const std::string& name, JinjaMeter& meter) {
   check_defined(value);
   if (JinjaNamespace* fields = value.try_namespace()) {
+    meter.spend_names(std::ssize(fields->fields));
     for (const auto& [field, held] : fields->fields)
       if (field == name) return held;
     return JinjaValue::undefined(name);
   }
   if (is_hidden(value, name)) return JinjaValue::undefined(name);
   if (value.is_dictionary() && !has_method(value, name))
-    if (const JinjaValue* found = value.try_find(name)) return *found;
+    if (const JinjaValue* found = value.try_find(name, meter)) return *found;
   return method_of(value, name);
 }
 
@@ -191,22 +194,23 @@ JinjaValue item_of(const JinjaValue& value, const JinjaValue& key, JinjaMeter& m
   check_defined(value);
   meter.spend(1);
   if (value.is_dictionary()) {
-    meter.spend(std::ssize(value.pairs()) / 8);
-    if (const JinjaValue* found = value.try_find(key)) return *found;
+    if (const JinjaValue* found = value.try_find(key, meter)) return *found;
   } else if (const auto index = key.try_integer()) {
     if (value.has_places()) {
       const auto size = std::ssize(value.items());
       const int64_t at = *index < 0 ? *index + size : *index;
       if (at >= 0 && at < size) return value.items()[static_cast<size_t>(at)];
     } else if (value.is_text()) {
-      meter.spend_bytes(std::ssize(value.text()));
-      const auto letters = python::characters(value.text());
-      const int64_t at = *index < 0 ? *index + std::ssize(letters) : *index;
-      if (at >= 0 && at < std::ssize(letters))
-        return JinjaValue(std::string(letters[static_cast<size_t>(at)]), value.is_markup());
+      meter.spend_characters(std::ssize(value.text()));
+      const int64_t size = python::length(value.text());
+      const int64_t at = *index < 0 ? *index + size : *index;
+      if (at >= 0 && at < size)
+        return JinjaValue(python::slice(value.text(), {.first = at, .last = at + 1}),
+                          value.is_markup());
     }
   }
   if (!key.is_text()) return JinjaValue::undefined("the item");
+  meter.spend_search(std::ssize(key.text()));
   if (is_hidden(value, key.text())) return JinjaValue::undefined(key.text());
   return method_of(value, key.text());
 }
@@ -218,16 +222,14 @@ JinjaValue slice_of(const JinjaValue& value, const JinjaSlice& slice, JinjaMeter
   if (!value.is_text() && !value.has_places()) return JinjaValue::undefined("the slice");
   const auto begin = slice_bound(slice.begin), end = slice_bound(slice.end);
   if (value.is_text()) {
-    meter.spend_bytes(8 * std::ssize(value.text()));
-    const auto letters = python::characters(value.text());
-    std::string text;
-    for (const int64_t at : python::slice_places(std::ssize(letters), begin, end, step))
-      text += letters[static_cast<size_t>(at)];
-    return JinjaValue(std::move(text), value.is_markup());
+    meter.spend_characters(2 * std::ssize(value.text()));
+    const auto places = python::slice_places(python::length(value.text()), begin, end, step);
+    return JinjaValue(python::slice(value.text(), places), value.is_markup());
   }
   meter.spend_items(std::ssize(value.items()));
+  const auto places = python::slice_places(std::ssize(value.items()), begin, end, step);
   JinjaValue::List items;
-  for (const int64_t at : python::slice_places(std::ssize(value.items()), begin, end, step))
+  for (int64_t at = places.first; places.has(at); at += places.stride)
     items.push_back(value.items()[static_cast<size_t>(at)]);
   return JinjaValue::list(std::move(items), value.row());
 }
@@ -238,13 +240,10 @@ bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaMeter& meter
   if (whole.is_text()) {
     check_defined(part);
     if (!part.is_text()) throw JinjaFault(part.kind() + " in str is not possible");
-    meter.spend_bytes(std::ssize(whole.text()));
-    return whole.text().find(part.text()) != std::string::npos;
+    meter.spend_search(std::ssize(whole.text()));
+    return python::position_of(whole.text(), part.text()) != std::string::npos;
   }
-  if (whole.is_dictionary()) {
-    meter.spend(std::ssize(whole.pairs()));
-    return whole.try_find(part) != nullptr;
-  }
+  if (whole.is_dictionary()) return whole.try_find(part, meter) != nullptr;
   if (!whole.is_sequence()) throw JinjaFault("in " + whole.kind() + " is not possible");
   return std::ranges::any_of(whole.items(),
                              [&](const JinjaValue& item) { return equal(item, part, meter); });

@@ -16,7 +16,7 @@ JinjaValue operate(std::string_view sign, const JinjaValue& a, const JinjaValue&
                    JinjaMeter& meter);
 
 // value.name, value[key]; undefined if missing. JinjaFault: of an undefined value.
-JinjaValue attribute_of(const JinjaValue& value, const std::string& name);
+JinjaValue attribute_of(const JinjaValue& value, const std::string& name, JinjaMeter& meter);
 JinjaValue item_of(const JinjaValue& value, const JinjaValue& key, JinjaMeter& meter);
 
 // value[begin:end:step]; each may be none. JinjaFault: not a string, list or tuple.

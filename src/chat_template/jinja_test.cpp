@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -67,6 +69,9 @@ TEST(JinjaTest, ExpressionsMatchPython) {
            {"{{ list[0] }} {{ list[-1] }} {{ list[1:] }} {{ list[::-1] }} {{ list[:-1] }} "
             "{{ list[5] is defined }} {{ name[1:3] }} {{ name[::-2] }} {{ umlaut[1] }}",
             "3 2 [1, 2] [2, 1, 3] [3, 1] False or drW ö"},
+           {"{{ umlaut[::-1] }} {{ umlaut[::2] }} {{ umlaut[-1] }} {{ umlaut[1:9] }} "
+            "{{ umlaut[5:] }}|{{ name[4:0:-2] }} {{ name[::-9] }} {{ umlaut[3] is defined }}",
+            "üöä äü ü öü |dr d False"},
            {"{{ dict.b }} {{ dict['a'][1] }} {{ dict.zzz is defined }} {{ dict['items'] }} "
             "{{ dict.get('b') }} {{ dict.get('z', 4) }} {{ dict.items is defined }}",
             "1 x False 5 1 4 True"},
@@ -75,6 +80,7 @@ TEST(JinjaTest, ExpressionsMatchPython) {
            {"{{ [1] + [2] }} {{ 'ab' * 2 }} {{ [0] * 3 }}", "[1, 2] abab [0, 0, 0]"},
            {"{{ {'a': 1, 'a': 2} }} {{ range(3) | list }}", "{'a': 2} [0, 1, 2]"},
            {"{{ ('<' | safe) + '<' }} {{ '<' ~ ('>' | safe) }}", "<&lt; <>"},
+           {R"({{ ('<' | safe) + 'a&<>"\'b' }})", "<a&amp;&lt;&gt;&#34;&#39;b"},
            {"{{ strftime_now('%d %b %Y') }}", "14 Nov 2023"}})
     EXPECT_EQ(render(one.source), one.want) << one.source;
 }
@@ -352,6 +358,125 @@ TEST(JinjaTest, NoTemplateRunsEndlessly) {
         many("{% if 1 %}", 9999), many("{% for i in list %}", 9999),
         "{{ n" + many(".a", 9999) + " }}", "{{ 1" + many(" if 1 else 1", 9999) + " }}"})
     EXPECT_THROW(JinjaTemplate::parse(deep, "deep"), InputError) << deep.substr(0, 20);
+}
+
+constexpr const char* kTooManySteps = "t.jinja: line 1: the rendering takes too many steps";
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Issue 23: each took n^2 steps, 24 s for this text.
+TEST(JinjaTest, SearchTakesLinearTime) {
+  const std::string texts = "{% set t = 'a' * 2000000 %}{% set s = 'a' * 1000000 ~ 'b' %}";
+  for (const Case& one : std::initializer_list<Case>{{"{{ s in t }}", "False"},
+                                                     {"{{ s not in t }}", "True"},
+                                                     {"{{ t.split(s) | length }}", "1"},
+                                                     {"{{ t.replace(s, 'x') == t }}", "True"},
+                                                     {"{{ (t | replace(s, 'x')) == t }}", "True"},
+                                                     {"{{ (t ~ s).split(s) | length }}", "2"}})
+    EXPECT_LT(
+        seconds_of([&] { EXPECT_EQ(render(texts + one.source, /*steps=*/25'000'000), one.want); }),
+        5)
+        << one.source;
+}
+
+// Issue 23: each character was compared with each of the others.
+TEST(JinjaTest, ManyCharactersAreStrippedInLinearTime) {
+  Json values = {{"chars", ""}, {"text", ""}};
+  for (int code = 0x4E00; code < 0x9E00; ++code)
+    values["chars"].get_ref<std::string&>() +=
+        {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3F)),
+         static_cast<char>(0x80 | (code & 0x3F))};
+  for (int i = 0; i < 400'000; ++i) values["text"].get_ref<std::string&>() += "\u9DFF";
+  const JinjaTemplate stripped = JinjaTemplate::parse(
+      "<{{ ('x' ~ text ~ 'y' ~ text).rstrip(chars) | length }}"
+      "{{ (text ~ 'y').strip(chars) }}{{ (text ~ 'z') | trim(chars) }}>",
+      "t.jinja");
+  EXPECT_LT(seconds_of([&] { EXPECT_EQ(stripped.render(values).text, "<400002yz>"); }), 5);
+}
+
+// Issue 23: 9999 operations on 100 KB take more than 3 million steps, whatever the operation.
+TEST(JinjaTest, BytesOfStringsAreCounted) {
+  const std::string texts =
+      "{% set t = 'a' * 100000 %}{% set u = t ~ 'b' %}{% set v = t ~ 'c' %}{% set d = {v: 1} %}";
+  for (const char* operation : {"t | length",
+                                "u == v",
+                                "u != v",
+                                "u < v",
+                                "u in v",
+                                "d[u]",
+                                "d.get(u)",
+                                "u in d",
+                                "v.startswith(u)",
+                                "v.endswith((u, u))",
+                                "t.upper()",
+                                "t | lower",
+                                "t | capitalize",
+                                "t.title()",
+                                "t | trim",
+                                "t.strip('b')",
+                                "t | int",
+                                "t[5]",
+                                "t[5:6]",
+                                "t[::-1]",
+                                "t | list",
+                                "t | tojson",
+                                "[1, 2] | tojson(separators=(t, t))",
+                                "[[1]] | tojson(indent=t)",
+                                "t | indent",
+                                "t.split('b')",
+                                "t.split()",
+                                "t.splitlines()",
+                                "t.replace('b', 'c')",
+                                "t | replace('b', 'c')",
+                                "'b'.join([t])",
+                                "[t] | join",
+                                "[t] | sort",
+                                "[t, t] | unique | list",
+                                "t | string",
+                                "t | safe",
+                                "t ~ 'b'",
+                                "t + 'b'",
+                                "(1 | string | safe) + t",
+                                "[t] | string",
+                                "namespace(a=t).a ~ ''"})
+    EXPECT_EQ(complaint(texts + "{% for i in range(9999) %}{% if " + operation +
+                            " %}{% endif %}{% endfor %}",
+                        /*steps=*/3'000'000),
+              kTooManySteps)
+        << operation;
+  EXPECT_EQ(complaint("{% for i in range(99999) %}{% set x = strftime_now('%Y') %}{% endfor %}",
+                      /*steps=*/10'000'000),
+            kTooManySteps);
+}
+
+// Issue 23: names are looked up in lists.
+TEST(JinjaTest, NamesAreCounted) {
+  std::string sets, fields = "{% set ns = namespace() %}", named, parameters;
+  for (int i = 0; i < 3000; ++i) {
+    const std::string name = "a" + std::to_string(i);
+    sets += "{% set " + name + " = 1 %}";
+    fields += "{% set ns." + name + " = 1 %}";
+    named += (named.empty() ? "" : ", ") + name + "=1";
+    parameters += (parameters.empty() ? "" : ", ") + name;
+  }
+  EXPECT_EQ(complaint(sets), kTooManySteps);
+  EXPECT_EQ(complaint(fields), kTooManySteps);
+  EXPECT_EQ(complaint("{% macro m(" + parameters + ") %}{% endmacro %}{{ m(" + named + ") }}"),
+            kTooManySteps);
+  EXPECT_EQ(complaint("{{ " + std::string(101, 'a') + " }}"),
+            "t.jinja: line 1: a name of 101 letters is not supported; shorten it to 100");
+}
+
+// Issue 23: the parser compared each argument with all others.
+TEST(JinjaTest, ManyArgumentsAreParsedInLinearTime) {
+  std::string source = "{{ dict(a=1";
+  for (int i = 0; i < 100'000; ++i) source += ", a" + std::to_string(i) + "=1";
+  EXPECT_LT(seconds_of([&] { JinjaTemplate::parse(source + ") }}", "t"); }), 5);
+  EXPECT_THROW(JinjaTemplate::parse(source + ", a7=1) }}", "t"), InputError);
 }
 
 // Found by the fuzzer: a quotation from a template may be as long as the template.

@@ -8,7 +8,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <functional>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -70,6 +70,13 @@ void for_each(std::string_view text, const Visit& visit) {
   }
 }
 
+// The last character of a string that is not empty.
+std::string_view last_character(std::string_view text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+  return text.substr(begin);
+}
+
 // Strips characters for which `drop` is true.
 std::string_view strip_if(std::string_view text, Side side,
                           const std::function<bool(std::string_view)>& drop) {
@@ -79,10 +86,9 @@ std::string_view strip_if(std::string_view text, Side side,
     text.remove_prefix(bytes);
   }
   while (side != Side::kLeft && !text.empty()) {
-    size_t begin = text.size() - 1;
-    while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
-    if (!drop(text.substr(begin))) break;
-    text = text.substr(0, begin);
+    const std::string_view last = last_character(text);
+    if (!drop(last)) break;
+    text.remove_suffix(last.size());
   }
   return text;
 }
@@ -134,58 +140,58 @@ std::string_view strip(std::string_view text, Side side) {
 }
 
 std::string_view strip(std::string_view text, std::string_view chars, Side side) {
-  const auto dropped = characters(chars);
+  std::vector<char32_t> dropped;
+  for_each(chars, [&](char32_t character, std::string_view) { dropped.push_back(character); });
+  std::ranges::sort(dropped);
   return strip_if(text, side, [&](std::string_view character) {
-    return std::ranges::find(dropped, character) != dropped.end();
+    return std::ranges::binary_search(dropped, code_point(character));
   });
 }
 
-std::vector<std::string_view> split(std::string_view text, int64_t limit) {
-  std::vector<std::string_view> parts;
+size_t position_of(std::string_view text, std::string_view part) {
+  const void* found = memmem(text.data(), text.size(), part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+void split(std::string_view text, int64_t limit, const VisitPart& visit) {
+  int64_t done = 0;
   for (text = strip(text, Side::kLeft); !text.empty(); text = strip(text, Side::kLeft)) {
-    if (limit >= 0 && std::ssize(parts) == limit) {
-      parts.push_back(text);
-      break;
-    }
+    if (limit >= 0 && done++ == limit) return visit(text);
     size_t end = 0;
     while (end < text.size()) {
       const size_t bytes = next_utf8(text.substr(end)).bytes;
       if (is_space(code_point(text.substr(end, bytes)))) break;
       end += bytes;
     }
-    parts.push_back(text.substr(0, end));
+    visit(text.substr(0, end));
     text.remove_prefix(end);
   }
-  return parts;
 }
 
-std::vector<std::string_view> split(std::string_view text, std::string_view separator,
-                                    int64_t limit) {
-  std::vector<std::string_view> parts;
-  while (limit < 0 || std::ssize(parts) < limit) {
-    const size_t at = text.find(separator);
+void split(std::string_view text, std::string_view separator, int64_t limit,
+           const VisitPart& visit) {
+  for (int64_t done = 0; limit < 0 || done < limit; ++done) {
+    const size_t at = position_of(text, separator);
     if (at == std::string_view::npos) break;
-    parts.push_back(text.substr(0, at));
+    visit(text.substr(0, at));
     text.remove_prefix(at + separator.size());
   }
-  parts.push_back(text);
-  return parts;
+  visit(text);
 }
 
-std::vector<std::string_view> split_lines(std::string_view text) {
-  std::vector<std::string_view> lines;
+void split_lines(std::string_view text, const VisitPart& visit) {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     size_t after = at + next_utf8(text.substr(at)).bytes;
     if (is_line_end(code_point(text.substr(at, after - at)))) {
-      lines.push_back(text.substr(begin, at - begin));
+      visit(text.substr(begin, at - begin));
       if (text.substr(at).starts_with("\r\n")) ++after;
       begin = after;
     }
     at = after;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
-  return lines;
+  if (begin < text.size()) visit(text.substr(begin));
 }
 
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
@@ -193,25 +199,27 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
   std::string out;
   if (from.empty()) {  // between all characters
     int64_t done = 0;
-    for (const std::string_view character : characters(text)) {
+    for_each(text, [&](char32_t, std::string_view character) {
       if (limit < 0 || done < limit) out.append(to);
       ++done;
       out.append(character);
-    }
+    });
     if (limit < 0 || done < limit) out.append(to);
     return out;
   }
   bool is_first = true;
-  for (const std::string_view part : split(text, from, limit)) {
+  split(text, from, limit, [&](std::string_view part) {
     if (!std::exchange(is_first, false)) out.append(to);
     out.append(part);
-  }
+  });
   return out;
 }
 
 int64_t count(std::string_view text, std::string_view part) {
   if (part.empty()) return length(text) + 1;
-  return std::ssize(split(text, part, -1)) - 1;
+  int64_t parts = 0;
+  split(text, part, -1, [&](std::string_view) { ++parts; });
+  return parts - 1;
 }
 
 std::string upper(std::string_view text) {
@@ -269,10 +277,18 @@ std::string repr(double value) {
 }
 
 std::string escape_html(std::string_view text) {
-  std::string out(text);
-  for (const auto& [sign, entity] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}})
-    out = replace(out, sign, entity, -1);
+  std::string out;
+  for (const char c : text) {
+    if (c == '&') {
+      out += "&amp;";
+    } else if (c == '<' || c == '>') {
+      out += c == '<' ? "&lt;" : "&gt;";
+    } else if (c == '\'' || c == '"') {
+      out += c == '"' ? "&#34;" : "&#39;";
+    } else {
+      out += c;
+    }
+  }
   return out;
 }
 
@@ -299,8 +315,8 @@ std::optional<double> try_float(std::string_view text) {
   return value;
 }
 
-std::vector<int64_t> slice_places(int64_t size, std::optional<int64_t> begin,
-                                  std::optional<int64_t> end, int64_t step) {
+SlicePlaces slice_places(int64_t size, std::optional<int64_t> begin, std::optional<int64_t> end,
+                         int64_t step) {
   const auto clamp = [&](int64_t at) {
     if (at < 0)
       at = at < -size ? -1 : at + size;
@@ -310,11 +326,29 @@ std::vector<int64_t> slice_places(int64_t size, std::optional<int64_t> begin,
   };
   const int64_t first = begin ? clamp(*begin) : step > 0 ? 0 : size - 1;
   const int64_t last = end ? clamp(*end) : step > 0 ? size : -1;
-  std::vector<int64_t> places;
   // Steps larger than the size visit one position; clamped so that the sum cannot overflow.
-  const int64_t stride = std::clamp(step, -size - 1, size + 1);
-  for (int64_t at = first; stride > 0 ? at < last : at > last; at += stride) places.push_back(at);
-  return places;
+  return {.first = first, .last = last, .stride = std::clamp(step, -size - 1, size + 1)};
+}
+
+std::string slice(std::string_view text, const SlicePlaces& places) {
+  std::string out;
+  int64_t wanted = places.first;
+  const auto visit = [&](int64_t at, std::string_view character) {
+    if (at != wanted || !places.has(at)) return;
+    out += character;
+    wanted += places.stride;
+  };
+  if (places.stride > 0) {
+    int64_t at = 0;
+    for_each(text, [&](char32_t, std::string_view character) { visit(at++, character); });
+    return out;
+  }
+  for (int64_t at = length(text) - 1; at >= 0; --at) {
+    const std::string_view character = last_character(text);
+    visit(at, character);
+    text.remove_suffix(character.size());
+  }
+  return out;
 }
 
 }  // namespace tlt::chat_template::python

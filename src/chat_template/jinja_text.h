@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,12 +29,16 @@ enum class Side { kBoth, kLeft, kRight };
 std::string_view strip(std::string_view text, Side side = Side::kBoth);
 std::string_view strip(std::string_view text, std::string_view characters, Side side = Side::kBoth);
 
+// Position of a part in the text, or npos. Takes linear time; std::string_view::find takes n^2.
+size_t position_of(std::string_view text, std::string_view part);
+
+using VisitPart = std::function<void(std::string_view)>;
 // Splits at runs of whitespace, or at a separator that is not empty; at most `limit` times (-1: no
-// limit).
-std::vector<std::string_view> split(std::string_view text, int64_t limit);
-std::vector<std::string_view> split(std::string_view text, std::string_view separator,
-                                    int64_t limit);
-std::vector<std::string_view> split_lines(std::string_view text);
+// limit). Calls visit(part) for each part, in order.
+void split(std::string_view text, int64_t limit, const VisitPart& visit);
+void split(std::string_view text, std::string_view separator, int64_t limit,
+           const VisitPart& visit);
+void split_lines(std::string_view text, const VisitPart& visit);
 
 // Replaces the first `limit` occurrences (-1: all).
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
@@ -54,8 +59,15 @@ std::string escape_html(std::string_view text);
 std::optional<int64_t> try_integer(std::string_view text);
 std::optional<double> try_float(std::string_view text);
 
-// The positions that a slice visits, in order. A step of 0 is none. REQUIRES: size >= 0, step != 0.
-std::vector<int64_t> slice_places(int64_t size, std::optional<int64_t> begin,
-                                  std::optional<int64_t> end, int64_t step);
+// The positions that a slice visits: first, first + stride … before last.
+struct SlicePlaces {
+  int64_t first, last, stride = 1;
+  bool has(int64_t at) const { return stride > 0 ? at < last : at > last; }
+};
+// REQUIRES: size >= 0, step != 0.
+SlicePlaces slice_places(int64_t size, std::optional<int64_t> begin, std::optional<int64_t> end,
+                         int64_t step);
+// The characters at these positions of the text. REQUIRES: it has them.
+std::string slice(std::string_view text, const SlicePlaces& places);
 
 }  // namespace tlt::chat_template::python

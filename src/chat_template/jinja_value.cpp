@@ -24,11 +24,17 @@ bool equal_items(const JinjaValue::List& a, const JinjaValue::List& b, JinjaMete
       a, b, [&](const JinjaValue& x, const JinjaValue& y) { return equal(x, y, meter); });
 }
 
+// Strings of different lengths are not read.
+bool equal_texts(std::string_view a, std::string_view b, JinjaMeter& meter) {
+  if (a.size() != b.size()) return false;
+  meter.spend_bytes(std::ssize(a));
+  return a == b;
+}
+
 bool equal_pairs(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
   if (a.pairs().size() != b.pairs().size()) return false;
   return std::ranges::all_of(a.pairs(), [&](const auto& pair) {
-    meter.spend(std::ssize(b.pairs()));
-    const JinjaValue* other = b.try_find(pair.first);
+    const JinjaValue* other = b.try_find(pair.first, meter);
     return other != nullptr && equal(pair.second, *other, meter);
   });
 }
@@ -115,17 +121,17 @@ JinjaNamespace* JinjaValue::try_namespace() const {
   return value == nullptr ? nullptr : *value;
 }
 
-const JinjaValue* JinjaValue::try_find(std::string_view key) const {
+const JinjaValue* JinjaValue::try_find(std::string_view key, JinjaMeter& meter) const {
+  meter.spend_names(std::ssize(pairs()));
   for (const auto& [name, value] : pairs())
-    if (name.is_text() && name.text() == key) return &value;
+    if (name.is_text() && equal_texts(name.text(), key, meter)) return &value;
   return nullptr;
 }
 
-const JinjaValue* JinjaValue::try_find(const JinjaValue& key) const {
-  if (key.is_text()) return try_find(key.text());
-  JinjaMeter unlimited(INT64_MAX);  // keys are scalars
+const JinjaValue* JinjaValue::try_find(const JinjaValue& key, JinjaMeter& meter) const {
+  if (key.is_text()) return try_find(key.text(), meter);
   for (const auto& [name, value] : pairs())
-    if (equal(name, key, unlimited)) return &value;
+    if (equal(name, key, meter)) return &value;
   return nullptr;
 }
 
@@ -151,10 +157,7 @@ int32_t JinjaValue::depth() const {
 
 bool equal(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
   meter.spend(1);
-  if (a.is_text() && b.is_text()) {
-    meter.spend_bytes(std::ssize(a.text()));
-    return a.text() == b.text();
-  }
+  if (a.is_text() && b.is_text()) return equal_texts(a.text(), b.text(), meter);
   if (a.is_number() && b.is_number()) {
     const auto x = a.try_integer(), y = b.try_integer();
     return x && y ? *x == *y : a.number() == b.number();
@@ -171,7 +174,7 @@ bool equal(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
 int compare(const JinjaValue& a, const JinjaValue& b, JinjaMeter& meter) {
   meter.spend(1);
   if (a.is_text() && b.is_text()) {
-    meter.spend_bytes(std::ssize(a.text()));
+    meter.spend_bytes(std::min(std::ssize(a.text()), std::ssize(b.text())));
     return sign_of(a.text() <=> b.text());  // UTF-8 sorts like code points
   }
   if (a.is_number() && b.is_number()) {
@@ -218,6 +221,7 @@ void append_repr(std::string& out, const JinjaValue& value, JinjaMeter& meter) {
   if (value.has_places()) return append_items(out, value, meter);
   if (value.is_dictionary()) return append_pairs(out, value, meter);
   if (value.is_text()) {
+    meter.spend_characters(std::ssize(value.text()));
     if (value.is_markup()) out += "Markup(";
     out += python::repr(value.text());
     if (value.is_markup()) out += ")";
@@ -271,7 +275,7 @@ class JsonWriter {
   }
 
   void write_text(const std::string& text) {
-    meter_.spend_bytes(std::ssize(text));
+    meter_.spend_characters(1 + std::ssize(text));
     out_ += nlohmann::ordered_json(text).dump(-1, ' ', style_.is_ascii);
   }
 
@@ -284,7 +288,7 @@ class JsonWriter {
       });
     write_all(entries, level, '{', '}', [&](const auto& entry) {
       write_text(entry.first.is_text() ? entry.first.text() : plain(entry.first));
-      out_ += style_.key_separator;
+      write_separator(style_.key_separator);
       write(*entry.second, level + 1);
     });
   }
@@ -294,12 +298,17 @@ class JsonWriter {
     out_ += open;
     bool is_first = true;
     for (const auto& item : items) {
-      if (!std::exchange(is_first, false)) out_ += style_.item_separator;
+      if (!std::exchange(is_first, false)) write_separator(style_.item_separator);
       break_line(level + 1);
       write_one(item);
     }
     if (!is_first) break_line(level);
     out_ += close;
+  }
+
+  void write_separator(const std::string& separator) {
+    meter_.spend_bytes(std::ssize(separator));
+    out_ += separator;
   }
 
   void break_line(int32_t level) {

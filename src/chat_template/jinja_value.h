@@ -31,16 +31,21 @@ class JinjaFault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Counts the work of a rendering. JinjaFault when it exceeds the limit.
+// Counts the work of a rendering. JinjaFault when it exceeds the limit. A step is about 20 ns.
 class JinjaMeter {
  public:
   explicit JinjaMeter(int64_t steps) : left_(steps) {}
 
   void spend(int64_t steps);
-  // For strings and values that are made or traversed. This also bounds the memory of all values of
-  // a rendering: about 4 bytes per step, or 10.
+  // For strings that are copied, compared or searched, for those that are visited character by
+  // character, and for values that are made or traversed. This also bounds the memory of all values
+  // of a rendering: about 4 bytes per step, or 10.
   void spend_bytes(int64_t bytes) { spend(bytes / 4); }
+  void spend_search(int64_t bytes) { spend(bytes / 2); }
+  void spend_characters(int64_t bytes) { spend(bytes); }
   void spend_items(int64_t items) { spend(items > INT64_MAX / 16 ? INT64_MAX : items * 16); }
+  // For names, whose length the lexer limits, or keys of which one is looked up.
+  void spend_names(int64_t names) { spend(1 + names / 4); }
 
  private:
   int64_t left_;
@@ -130,8 +135,8 @@ class JinjaValue {
   double number() const;
 
   JinjaNamespace* try_namespace() const;
-  const JinjaValue* try_find(const JinjaValue& key) const;  // in a dictionary
-  const JinjaValue* try_find(std::string_view key) const;
+  const JinjaValue* try_find(const JinjaValue& key, JinjaMeter& meter) const;  // in a dictionary
+  const JinjaValue* try_find(std::string_view key, JinjaMeter& meter) const;
 
   bool is_true() const;  // as Python's bool()
 

@@ -10,7 +10,10 @@
 namespace tlt::tokenizer {
 namespace {
 
-constexpr size_t kMaxNodes = 1 << 24;
+constexpr size_t kMaxNodes = 1 << 22;  // about 50 bytes of memory each
+
+// Steps of split(): bytes read in search of a token, or next to one.
+constexpr int64_t kTokenStepsPerByte = 32, kLeastTokenSteps = 4096;
 
 // The last character of a string that is not empty.
 std::string_view last_character(std::string_view text) {
@@ -33,7 +36,8 @@ bool is_word(std::string_view character) {
       Regex::from_pcre2(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]|)" +
                         to_pcre2(R"(\p{L})", /*with_newer=*/true));
   bool found = false;
-  word.for_each_match(character, [&](size_t, size_t) { found = true; });
+  RegexBudget budget(character);
+  word.for_each_match(character, budget, [&](size_t, size_t) { found = true; });
   return found;
 }
 
@@ -62,10 +66,11 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
   }
 }
 
-int32_t AddedTokens::longest_at(std::string_view text) const {
+int32_t AddedTokens::longest_at(std::string_view text, int64_t& steps) const {
   int32_t longest = -1;
   uint32_t node = 0;
   for (const char byte : text) {
+    --steps;
     const auto edge = trie_.find(node * 256 + static_cast<uint8_t>(byte));
     if (edge == trie_.end()) break;
     node = edge->second;
@@ -77,9 +82,13 @@ int32_t AddedTokens::longest_at(std::string_view text) const {
 void AddedTokens::split(std::string_view text, std::vector<Piece>& pieces) const {
   pieces.clear();
   size_t done = 0;  // end of the part of the text that is in the pieces
+  int64_t steps = kLeastTokenSteps + kTokenStepsPerByte * std::ssize(text);
   for (size_t at = 0; at < text.size();) {
     const int32_t found =
-        begins_token_[static_cast<uint8_t>(text[at])] ? longest_at(text.substr(at)) : -1;
+        begins_token_[static_cast<uint8_t>(text[at])] ? longest_at(text.substr(at), steps) : -1;
+    TLT_CHECK_INPUT(steps >= 0, "the added tokens of tokenizer.json take more than ",
+                    kTokenStepsPerByte, " steps for each byte of the text; use the tokenizer.json ",
+                    "that the model was published with");
     if (found < 0) {
       ++at;
       continue;
@@ -95,6 +104,7 @@ void AddedTokens::split(std::string_view text, std::vector<Piece>& pieces) const
       const std::string_view next = text.substr(end, next_utf8(text.substr(end)).bytes);
       if (!is_space(next)) break;
       end += next.size();
+      --steps;
     }
     if (done < begin) pieces.push_back({text.substr(done, begin - done), kText});
     pieces.push_back({text.substr(begin, end - begin), token.id});

@@ -3,6 +3,9 @@
 // include the white space around a token, `single_word` requires that no word character is next to
 // it.
 //
+// Tokens like "aa…ab" take n^2 steps on a text of a's, as in that library; split() counts the steps
+// and refuses such a text.
+//
 // Threading  constant after construction.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -41,11 +44,12 @@ class AddedTokens {
   bool is_empty() const { return tokens_.empty(); }
 
   // Replaces `pieces` by the pieces of the text: added tokens and the text between them.
+  // InputError: it takes too many steps.
   void split(std::string_view text, std::vector<Piece>& pieces) const;
 
  private:
-  // Index of the longest token that the text starts with, or -1.
-  int32_t longest_at(std::string_view text) const;
+  // Index of the longest token that the text starts with, or -1. Subtracts the bytes that it read.
+  int32_t longest_at(std::string_view text, int64_t& steps) const;
 
   std::vector<AddedToken> tokens_;
   std::array<bool, 256> begins_token_{};

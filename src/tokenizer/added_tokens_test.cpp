@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/check.h"
 #include "base/random.h"
 
 namespace tlt::tokenizer {
@@ -44,6 +45,16 @@ TEST(AddedTokensTest, SingleWordIsNotPartOfAWord) {
                            "wordword", "\U00031963word"}) {
     EXPECT_EQ(cut(tokens, text), text);
   }
+}
+
+// Issue 23: from each letter to the end of the token, or of the spaces.
+TEST(AddedTokensTest, ManyStepsForEachByteAreRefused) {
+  const std::vector<AddedToken> long_token = {{.text = std::string(2000, 'a') + "b", .id = 1}};
+  EXPECT_THROW(cut(long_token, std::string(100'000, 'a')), InputError);
+  EXPECT_EQ(cut(long_token, "aaa " + std::string(2000, 'a') + "b"), "aaa |<1>");
+  const std::vector<AddedToken> space = {{.text = " ", .id = 2, .strips_right = true}};
+  EXPECT_THROW(cut(space, std::string(100'000, ' ')), InputError);
+  EXPECT_EQ(cut(space, "a b"), "a|<2>|b");
 }
 
 // Random texts of two letters, compared with a search for every token at every position.

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
+#include <iterator>
+#include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "base/utf8.h"
@@ -38,16 +39,51 @@ bool is_inert(char32_t character) {
   return range != kInert.end() && character >= range->first;
 }
 
+constexpr auto kComposition = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+
+utf8proc_propval_t combining_class(utf8proc_int32_t character) {
+  return utf8proc_get_property(character)->combining_class;
+}
+
+std::vector<utf8proc_int32_t> decomposed(std::string_view text) {
+  std::vector<utf8proc_int32_t> characters;
+  characters.reserve(text.size() + 1);
+  std::array<utf8proc_int32_t, 8> parts{};  // of one character, at most 4
+  int boundary = 0;                         // not used
+  while (!text.empty()) {
+    const size_t bytes = next_utf8(text).bytes;
+    const auto count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point(text.substr(0, bytes))),
+                                parts.data(), std::ssize(parts), kComposition, &boundary);
+    TLT_CHECK(count >= 0 && count <= std::ssize(parts), "utf8proc: ", count);
+    characters.insert(characters.end(), parts.begin(), parts.begin() + count);
+    text.remove_prefix(bytes);
+  }
+  return characters;
+}
+
+// Canonical ordering: a run of marks is sorted by combining class, stably. utf8proc does that too,
+// but takes n^2 steps for a run that is not sorted yet.
+void order_marks(std::span<utf8proc_int32_t> characters) {
+  const auto is_mark = [](utf8proc_int32_t c) { return combining_class(c) != 0; };
+  for (auto begin = characters.begin(); begin != characters.end();) {
+    begin = std::find_if(begin, characters.end(), is_mark);
+    const auto end = std::find_if_not(begin, characters.end(), is_mark);
+    if (!std::ranges::is_sorted(begin, end, {}, combining_class))
+      std::ranges::stable_sort(begin, end, {}, combining_class);
+    begin = end;
+  }
+}
+
 void append_composed(std::string& out, std::string_view text) {
   if (text.empty()) return;
-  utf8proc_uint8_t* made = nullptr;
-  const auto bytes =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &made,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(made, std::free);
+  std::vector<utf8proc_int32_t> characters = decomposed(text);
+  order_marks(characters);
+  const auto size = std::ssize(characters);
+  characters.push_back(0);  // room for the end of utf8proc's string, which replaces the characters
+  const auto bytes = utf8proc_reencode(characters.data(), size, kComposition);
   TLT_CHECK(bytes >= 0, "utf8proc: ", utf8proc_errmsg(bytes));
-  out.append(reinterpret_cast<const char*>(made), static_cast<size_t>(bytes));
+  out.append(reinterpret_cast<const char*>(characters.data()), static_cast<size_t>(bytes));
 }
 
 }  // namespace

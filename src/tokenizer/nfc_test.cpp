@@ -2,6 +2,12 @@
 #include "tokenizer/nfc.h"
 
 #include <gtest/gtest.h>
+#include <utf8proc.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "base/random.h"
 
 namespace tlt::tokenizer {
 namespace {
@@ -25,6 +31,46 @@ TEST(NfcTest, MarksNewerThanUnicode9StayInPlace) {
 
 TEST(NfcTest, HangulSyllableDoesNotAbsorbTheNextVowel) {
   EXPECT_EQ(to_nfc("\u1101\u1171\u11A7"), "\uB00C\u11A7");
+}
+
+// utf8proc's own NFC, which takes n^2 steps for a run of marks.
+std::string slow_nfc(const std::string& text) {
+  utf8proc_uint8_t* made = nullptr;
+  const auto bytes =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &made,
+                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const std::string normalized(reinterpret_cast<const char*>(made), static_cast<size_t>(bytes));
+  std::free(made);
+  return normalized;
+}
+
+TEST(NfcTest, RandomTextsMatchReference) {
+  constexpr std::array kParts = std::to_array<const char*>(
+      {"a",      "e",      "o",      "s",      "\u0301", "\u0302",     "\u0307",
+       "\u0308", "\u0323", "\u0327", "\u0328", "\u0338", "\u0345",     "\u034F",
+       "\u05B0", "\u0653", "\u093C", "\u0915", "\u0958", "\u0F71",     "\u0F72",
+       "\u0F73", "\u1100", "\u1161", "\u11A8", "\uAC00", "\u1E69",     "\u1F82",
+       "\u0390", "\u212B", "\uFB1D", "\u3099", "\u304B", "\U0001D15E", "\U0001D165"});
+  RandomStream random(8, {});
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text;
+    for (uint64_t parts = random.below(16); parts > 0; --parts)
+      text += kParts[random.below(kParts.size())];
+    ASSERT_EQ(to_nfc(text), slow_nfc(text)) << text;
+  }
+}
+
+// Issue 23: 100 KB took 5.4 s, and four times that for each doubling.
+TEST(NfcTest, LongRunsOfMarksAreOrdered) {
+  constexpr int kMarks = 200'000;
+  std::string text = "a", acute, below;
+  for (int i = 0; i < kMarks; ++i) {
+    text += "\u0301\u0323";
+    acute += "\u0301";
+    if (i > 0) below += "\u0323";
+  }
+  EXPECT_EQ(to_nfc(text), "\u1EA1" + below + acute);
 }
 
 TEST(NfcTest, SurelyNfcTextsDoNotChange) {

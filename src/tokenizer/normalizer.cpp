@@ -10,7 +10,7 @@
 namespace tlt::tokenizer {
 namespace {
 
-constexpr size_t kMaxNormalizers = 32;
+constexpr size_t kMaxNormalizers = 16;
 
 }  // namespace
 
@@ -36,22 +36,26 @@ void Normalizer::add_steps(const nlohmann::json& description) {
   }
 }
 
-bool Normalizer::try_change(Step& step, std::string_view text, std::string& out) {
+bool Normalizer::try_change(Step& step, std::string_view text, const RewriteLimits& limits,
+                            std::string& out) {
   if (step.is_nfc) {
     if (is_surely_nfc(text)) return false;
     out = to_nfc(text);
     return true;
   }
-  if (step.replacement) return step.replacement->try_apply(text, out);
+  if (step.replacement) return step.replacement->try_apply(text, limits, out);
   if (text.empty()) return false;
+  limits.check(step.prefix.size() + text.size());
   out = step.prefix;
   out += text;
   return true;
 }
 
-std::string_view Normalizer::apply(std::string_view text, std::string& buffer) {
+std::string_view Normalizer::apply(std::string_view text, RegexBudget& budget,
+                                   std::string& buffer) {
+  const RewriteLimits limits("normalizer", text, budget);
   for (Step& step : steps_) {
-    if (!try_change(step, text, spare_)) continue;
+    if (!try_change(step, text, limits, spare_)) continue;
     std::swap(spare_, buffer);
     text = buffer;
   }

@@ -6,7 +6,8 @@
 //
 //   Normalizer normalizer(json.at("normalizer"));   // Llama 2: Prepend "▁", Replace " " by "▁"
 //   std::string buffer;
-//   normalizer.apply("a b", buffer) == "▁a▁b"
+//   RegexBudget budget("a b");
+//   normalizer.apply("a b", budget, buffer) == "▁a▁b"
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,8 +29,9 @@ class Normalizer {
   explicit Normalizer(const nlohmann::json& description);
 
   // The text itself if nothing changes, else the buffer with the new text. REQUIRES: valid UTF-8;
-  // the buffer does not own the text.
-  std::string_view apply(std::string_view text, std::string& buffer);
+  // the buffer does not own the text. InputError: the budget is spent, or the new text is more than
+  // RewriteLimits allow.
+  std::string_view apply(std::string_view text, RegexBudget& budget, std::string& buffer);
 
  private:
   struct Step {
@@ -39,7 +41,8 @@ class Normalizer {
   };
 
   void add_steps(const nlohmann::json& description);
-  static bool try_change(Step& step, std::string_view text, std::string& out);
+  static bool try_change(Step& step, std::string_view text, const RewriteLimits& limits,
+                         std::string& out);
 
   std::vector<Step> steps_;
   std::string spare_;

@@ -11,7 +11,7 @@
 namespace tlt::tokenizer {
 namespace {
 
-constexpr size_t kMaxPreTokenizers = 32;
+constexpr size_t kMaxPreTokenizers = 16;
 
 // The pattern that ByteLevel uses by itself: GPT-2's.
 constexpr std::string_view kGpt2Pattern =
@@ -20,11 +20,6 @@ constexpr std::string_view kGpt2Pattern =
 // In the order of PreTokenizer::Behavior.
 constexpr std::array<std::string_view, 5> kBehaviors = {"Isolated", "Removed", "Contiguous",
                                                         "MergedWithPrevious", "MergedWithNext"};
-
-Regex regex_of(const nlohmann::json& pattern) {
-  if (pattern.contains("String")) return Regex::literal(pattern.at("String").get<std::string>());
-  return Regex(pattern.at("Regex").get<std::string>());
-}
 
 }  // namespace
 
@@ -63,23 +58,25 @@ void PreTokenizer::add_split(const nlohmann::json& description) {
   TLT_CHECK_INPUT(known != kBehaviors.end(), "pre_tokenizer: Split with behavior ", name,
                   " is not supported; known: ",
                   "Isolated, Removed, Contiguous, MergedWithPrevious, MergedWithNext");
-  steps_.push_back({.regex = regex_of(description.at("pattern")),
+  steps_.push_back({.regex = Regex::read(description.at("pattern")),
                     .behavior = static_cast<Behavior>(known - kBehaviors.begin()),
                     .is_inverted = description.value("invert", false)});
 }
 
 void PreTokenizer::add_metaspace(const nlohmann::json& description) {
-  steps_.push_back({.regex = std::nullopt, .metaspace = Metaspace(description)});
-  const bool asks_for_begin = steps_.back().metaspace->scheme == Metaspace::Scheme::kFirst;
+  const Metaspace metaspace(description);
+  const bool asks_for_begin = metaspace.scheme == Metaspace::Scheme::kFirst;
   for (const Step& step : steps_) {
+    TLT_CHECK_INPUT(!step.metaspace, "pre_tokenizer: a second Metaspace is not supported");
     TLT_CHECK_INPUT(
         !asks_for_begin || step.behavior != Behavior::kRemoved,
         "pre_tokenizer: Metaspace with prepend_scheme first after a Split with behavior "
         "Removed is not supported");
   }
+  steps_.push_back({.regex = std::nullopt, .metaspace = metaspace});
 }
 
-void PreTokenizer::split(std::string_view text, bool begins_text,
+void PreTokenizer::split(std::string_view text, bool begins_text, RegexBudget& budget,
                          std::vector<std::string_view>& words) {
   words.clear();
   spaced_.clear();
@@ -90,12 +87,12 @@ void PreTokenizer::split(std::string_view text, bool begins_text,
     words.clear();
     bool is_first = begins_text;
     for (const std::string_view piece : pieces_)
-      run_step(step, piece, std::exchange(is_first, false), words);
+      run_step(step, piece, std::exchange(is_first, false), budget, words);
   }
 }
 
 void PreTokenizer::run_step(Step& step, std::string_view piece, bool begins_text,
-                            std::vector<std::string_view>& pieces) {
+                            RegexBudget& budget, std::vector<std::string_view>& pieces) {
   if (step.metaspace) {
     run_metaspace(*step.metaspace, piece, begins_text, pieces);
     return;
@@ -105,7 +102,7 @@ void PreTokenizer::run_step(Step& step, std::string_view piece, bool begins_text
     pieces.push_back(piece);
     return;
   }
-  find_stretches(step, piece);
+  find_stretches(step, piece, budget);
   if (step.behavior >= Behavior::kContiguous) merge_stretches(step.behavior);
   for (const Stretch& stretch : stretches_) {
     const bool is_kept = step.behavior != Behavior::kRemoved || !stretch.is_match;
@@ -114,10 +111,10 @@ void PreTokenizer::run_step(Step& step, std::string_view piece, bool begins_text
   }
 }
 
-void PreTokenizer::find_stretches(Step& step, std::string_view piece) {
+void PreTokenizer::find_stretches(Step& step, std::string_view piece, RegexBudget& budget) {
   stretches_.clear();
   size_t done = 0;
-  step.regex->for_each_match(piece, [&](size_t begin, size_t end) {
+  step.regex->for_each_match(piece, budget, [&](size_t begin, size_t end) {
     if (done < begin) stretches_.push_back({done, begin, step.is_inverted});
     stretches_.push_back({begin, end, !step.is_inverted});
     done = end;

@@ -8,7 +8,8 @@
 //
 //   PreTokenizer splitter(json.at("pre_tokenizer"));
 //   std::vector<std::string_view> words;
-//   splitter.split("12 apples", /*begins_text=*/true, words);   // e.g. "1", "2", " apples"
+//   RegexBudget budget("12 apples");
+//   splitter.split("12 apples", /*begins_text=*/true, budget, words);   // e.g. "1", "2", " apples"
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -36,8 +37,9 @@ class PreTokenizer {
 
   // Replaces `words` by the words of the text, in order; none is empty. They point into the text or
   // into this object and are valid until the next call. `begins_text`: nothing precedes the text,
-  // not even an added token. REQUIRES: valid UTF-8.
-  void split(std::string_view text, bool begins_text, std::vector<std::string_view>& words);
+  // not even an added token. REQUIRES: valid UTF-8. InputError: the budget is spent.
+  void split(std::string_view text, bool begins_text, RegexBudget& budget,
+             std::vector<std::string_view>& words);
 
  private:
   // Treatment of a match: a word, nothing, a word together with adjacent matches, or part of the
@@ -58,11 +60,11 @@ class PreTokenizer {
   void add_steps(const nlohmann::json& description);
   void add_split(const nlohmann::json& description);
   void add_metaspace(const nlohmann::json& description);
-  void run_step(Step& step, std::string_view piece, bool begins_text,
+  void run_step(Step& step, std::string_view piece, bool begins_text, RegexBudget& budget,
                 std::vector<std::string_view>& pieces);
   void run_metaspace(const Metaspace& metaspace, std::string_view piece, bool begins_text,
                      std::vector<std::string_view>& pieces);
-  void find_stretches(Step& step, std::string_view piece);
+  void find_stretches(Step& step, std::string_view piece, RegexBudget& budget);
   void merge_stretches(Behavior behavior);
 
   std::vector<Step> steps_;

@@ -15,7 +15,8 @@ using Words = std::vector<std::string>;
 Words split(const char* description, std::string_view text, bool begins_text = true) {
   PreTokenizer splitter(nlohmann::json::parse(description));
   std::vector<std::string_view> words;
-  splitter.split(text, begins_text, words);
+  RegexBudget budget(text);
+  splitter.split(text, begins_text, budget, words);
   return {words.begin(), words.end()};
 }
 
@@ -104,6 +105,28 @@ TEST(PreTokenizerTest, MetaspaceMarksSpacesAndTheBeginning) {
 TEST(PreTokenizerTest, ContradictoryMetaspaceIsAnError) {
   EXPECT_THROW(split(R"({"type":"Metaspace","replacement":"▁","add_prefix_space":false})", "a"),
                InputError);
+}
+
+// Each would lengthen every word.
+TEST(PreTokenizerTest, SecondMetaspaceIsAnError) {
+  EXPECT_THROW(split(R"({"type":"Sequence","pretokenizers":[
+                         {"type":"Metaspace","replacement":"▁"},
+                         {"type":"Metaspace","replacement":"_"}]})",
+                     "a"),
+               InputError);
+}
+
+// Issue 23: one budget for all steps and pieces of a text.
+TEST(PreTokenizerTest, StepsShareTheBudget) {
+  std::string steps;
+  for (int i = 0; i < 15; ++i)
+    steps += R"({"type":"Split","behavior":"Isolated","pattern":{"Regex":"(?:a|b)+|(?:c|d)*"}},)";
+  const std::string description = R"({"type":"Sequence","pretokenizers":[)" + steps +
+                                  R"({"type":"Digits","individual_digits":true}]})";
+  EXPECT_EQ(split(description.c_str(), "ab1").size(), 2U);
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += "ac";
+  EXPECT_THROW(split(description.c_str(), text), InputError);
 }
 
 }  // namespace

@@ -5,6 +5,10 @@
 #include <array>
 #include <cctype>
 #include <cstdint>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 
@@ -14,9 +18,15 @@
 namespace tlt::tokenizer {
 namespace {
 
-constexpr size_t kMaxPatternBytes = 1 << 16;
+constexpr size_t kMaxPatternBytes = 4096;  // published ones have up to 600
 constexpr size_t kMinJitStackBytes = 32 << 10;
 constexpr size_t kMaxJitStackBytes = 8 << 20;
+
+constexpr int64_t kCalloutSteps = 8;
+constexpr int64_t kTestsPerStep = 32;  // of one position against parts of a pattern
+constexpr int64_t kFreeChoices = 16;   // ways to match a pattern without a callout
+constexpr uint32_t kMaxRepeats = 255;  // PCRE2's limit of callout numbers, and …
+constexpr uint32_t kNoRepeat = 255;    // … the number of a callout that ends no greedy repeat
 
 // PCRE2's own \s also matches U+180E, which lost the property White_Space in Unicode 6.3.
 constexpr std::string_view kWhiteSpaceRanges =
@@ -41,11 +51,39 @@ std::string error_text(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
+// Counts the steps of matching in callouts, which the Translator adds wherever a pattern can match
+// in many ways. The work between two callouts is bounded by the pattern's length, except for the
+// characters that a greedy repeat takes; the callout after it counts those.
+struct Meter {
+  int64_t steps = 0;                       // left
+  int64_t base_cost = 0;                   // of a callout
+  std::array<size_t, kMaxRepeats> last{};  // where the last callout of each repeat was
+
+  static int count(pcre2_callout_block* block, void* data) {
+    auto& meter = *static_cast<Meter*>(data);
+    const size_t at = block->current_position, begin = block->start_match;
+    meter.steps -= meter.base_cost;
+    if (block->callout_number != kNoRepeat) {
+      size_t& last = meter.last[block->callout_number];
+      const bool gives_back = at < last && last - at <= 4;  // the repeat drops one character
+      if (!gives_back && at > begin) meter.steps -= static_cast<int64_t>(at - begin);
+      last = at;
+    }
+    return meter.steps < 0 ? PCRE2_ERROR_CALLOUT : 0;
+  }
+};
+
 // Translates one pattern, left to right.
 class Translator {
  public:
-  Translator(std::string_view pattern, bool with_newer)
-      : pattern_(pattern), with_newer_(with_newer) {}
+  Translator(std::string_view pattern, bool with_newer, bool is_metered)
+      : pattern_(pattern),
+        with_newer_(with_newer),
+        is_metered_(is_metered),
+        tests_(std::ssize(pattern)) {}
+
+  // Upper limit of the steps at one position, without repeats that have a callout. After run().
+  int64_t base_cost() const { return kCalloutSteps + tests_ / kTestsPerStep; }
 
   std::string run() {
     while (at_ < pattern_.size()) {
@@ -61,6 +99,16 @@ class Translator {
   }
 
  private:
+  static constexpr int64_t kUnbounded = INT64_MAX;
+  struct Quantifier {
+    int64_t least = 1, most = 1;
+    bool is_lazy = false;
+  };
+  struct Group {
+    size_t begin;  // of its content, in out_
+    int64_t alternatives = 1;
+  };
+
   [[noreturn]] void refuse(std::string_view what) const {
     throw InputError(check_internal::concat("pattern ", pattern_, " of the pre-tokenizer uses ",
                                             what,
@@ -138,6 +186,83 @@ class Translator {
     copy(1);
   }
 
+  // Size of the quantifier here, without a suffix; 0: there is none.
+  size_t quantifier_size() const {
+    if (peek(0) == '*' || peek(0) == '+' || peek(0) == '?') return 1;
+    if (peek(0) != '{') return 0;
+    const size_t end = pattern_.find_first_not_of("0123456789, ", at_ + 1);
+    return end != std::string_view::npos && pattern_[end] == '}' ? end + 1 - at_ : 0;
+  }
+
+  // Copies the quantifier that is here, if any.
+  Quantifier copy_quantifier() {
+    const std::string_view sign = pattern_.substr(at_, quantifier_size());
+    if (sign.empty()) return {};
+    const bool is_counted = sign[0] == '{';
+    Quantifier found = {.least = sign == "+" ? 1 : 0, .most = sign == "?" ? 1 : kUnbounded};
+    if (is_counted) found = counted(sign);
+    copy(sign.size());
+    if (is_counted && peek(0) == '+') refuse("a counted repeat followed by +");
+    found.is_lazy = peek(0) == '?';
+    if (found.is_lazy || peek(0) == '+') copy(1);
+    return found;
+  }
+
+  static Quantifier counted(std::string_view sign) {  // {2}, {2,} or {2,3}
+    const auto number = [](std::string_view digits) {
+      int64_t value = 0;
+      for (const char c : digits)
+        if (c >= '0' && c <= '9') value = std::min<int64_t>(10 * value + (c - '0'), 1 << 16);
+      return value;
+    };
+    const size_t comma = sign.find(',');
+    const int64_t least = number(sign.substr(0, comma));
+    if (comma == std::string_view::npos) return {.least = least, .most = least};
+    const int64_t most = number(sign.substr(comma));
+    return {.least = least, .most = most == 0 ? kUnbounded : most};
+  }
+
+  // After the quantifier of a character or set: a callout, unless there are few choices.
+  void repeat_character() {
+    const Quantifier repeat = copy_quantifier();
+    tests_ += repeat.most == kUnbounded ? repeat.least : repeat.most;
+    if (!is_metered_) return;
+    if (repeat.most == kUnbounded) {
+      callout_at(out_.size(), repeat.is_lazy ? kNoRepeat : next_repeat());
+    } else if (!try_choose(repeat.most - repeat.least + 1)) {
+      callout_at(out_.size(), kNoRepeat);
+    }
+  }
+
+  // The content of a group begins with a callout if it is repeated, or unless there are few choices.
+  void close_group() {
+    copy(1);
+    if (groups_.empty()) return;  // PCRE2 refuses the pattern
+    const Group group = groups_.back();
+    groups_.pop_back();
+    const Quantifier repeat = copy_quantifier();
+    const int64_t choices = group.alternatives + (repeat.least == 0 ? 1 : 0);
+    if (is_metered_ && (repeat.most > 1 || !try_choose(choices)))
+      callout_at(group.begin, kNoRepeat);
+  }
+
+  // False if parts without a callout could match in too many ways together.
+  bool try_choose(int64_t choices) {
+    if (choices_ * choices > kFreeChoices) return false;
+    choices_ *= choices;
+    return true;
+  }
+
+  uint32_t next_repeat() {
+    TLT_CHECK_INPUT(repeats_ < kMaxRepeats, "a pattern of the pre-tokenizer has more than ",
+                    kMaxRepeats, " repeats");
+    return repeats_++;
+  }
+
+  void callout_at(size_t place, uint32_t number) {
+    out_.insert(place, "(?C" + std::to_string(number) + ")");
+  }
+
   void outside_character() {
     switch (peek(0)) {
       case '^':
@@ -149,9 +274,21 @@ class Translator {
         if (peek(0) == ']') refuse("] as the first of a set");
         return;
       case '(':
-        if (peek(1) == '?' || peek(1) == '*') group();
+        open_group();
+        return;
+      case ')':
+        close_group();
+        return;
+      case '|':
+        if (!groups_.empty()) ++groups_.back().alternatives;
         copy(1);
         return;
+      case '*':
+      case '+':
+      case '?':
+      case '{':
+        if (quantifier_size() == 0) return copy(1);
+        return repeat_character();
       case '}':
         if (peek(1) == '+') refuse("a counted repeat followed by +");
         copy(1);
@@ -161,19 +298,26 @@ class Translator {
     }
   }
 
-  void group() const {
-    for (const std::string_view known :
-         {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)"}) {
-      if (pattern_.substr(at_).starts_with(known)) return;
+  void open_group() {
+    size_t head = peek(1) == '?' || peek(1) == '*' ? 0 : 1;
+    for (const std::string_view known : {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:"}) {
+      if (pattern_.substr(at_).starts_with(known)) head = known.size();
     }
-    refuse(pattern_.substr(at_, 4));
+    if (pattern_.substr(at_).starts_with("(?i)")) return copy(4);  // not a group
+    if (head == 0) refuse(pattern_.substr(at_, 4));
+    copy(head);
+    groups_.push_back({.begin = out_.size()});
   }
 
   std::string_view pattern_;
-  bool with_newer_;
+  bool with_newer_, is_metered_;
   size_t at_ = 0;
   bool in_class_ = false;
   std::string out_;
+  std::vector<Group> groups_;  // open ones
+  uint32_t repeats_ = 0;       // greedy and unbounded, each with its callout
+  int64_t choices_ = 1;        // of all parts that have no callout
+  int64_t tests_;              // of one position, at most
 };
 
 // Whether a text may contain one of the newer letters and numbers, by the first byte of its
@@ -187,12 +331,12 @@ bool may_be_newer(std::string_view text) {
 
 }  // namespace
 
-std::string to_pcre2(std::string_view pattern, bool with_newer) {
-  return Translator(pattern, with_newer).run();
+std::string to_pcre2(std::string_view pattern, bool with_newer, bool is_metered) {
+  return Translator(pattern, with_newer, is_metered).run();
 }
 
 struct Regex::Code {
-  explicit Code(const std::string& pattern) {
+  explicit Code(const std::string& pattern, int64_t cost = kCalloutSteps) : base_cost(cost) {
     int error = 0;
     PCRE2_SIZE offset = 0;
     code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
@@ -204,12 +348,14 @@ struct Regex::Code {
 
   std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code{nullptr, pcre2_code_free};
   bool has_jit = false;
+  int64_t base_cost;  // steps of a callout, and of a position where a match may begin
 };
 
 struct Regex::Scratch {
   pcre2_match_data* match = nullptr;
   pcre2_match_context* context = nullptr;
   pcre2_jit_stack* stack = nullptr;
+  Meter meter;
 };
 
 void Regex::Free::operator()(Scratch* scratch) const {
@@ -226,15 +372,28 @@ Regex::Regex(std::shared_ptr<const Code> code, std::shared_ptr<const Code> newer
   scratch_->stack = pcre2_jit_stack_create(kMinJitStackBytes, kMaxJitStackBytes, nullptr);
   TLT_CHECK(scratch_->match && scratch_->context && scratch_->stack, "out of memory");
   pcre2_jit_stack_assign(scratch_->context, nullptr, scratch_->stack);
+  pcre2_set_callout(scratch_->context, Meter::count, &scratch_->meter);
 }
 
-Regex::Regex(const Regex& other) : Regex(other.code_, other.newer_code_) {}
+Regex::Regex(const Regex& other) {
+  if (other.code_) *this = Regex(other.code_, other.newer_code_);
+  literal_ = other.literal_;
+}
 
 Regex::Regex(std::string_view pattern) {
   TLT_CHECK_INPUT(pattern.size() <= kMaxPatternBytes, "a pattern of the pre-tokenizer has ",
                   pattern.size(), " bytes; the limit is ", kMaxPatternBytes);
-  *this = Regex(std::make_shared<Code>("(*LF)" + to_pcre2(pattern, /*with_newer=*/false)),
-                std::make_shared<Code>("(*LF)" + to_pcre2(pattern, /*with_newer=*/true)));
+  const auto compiled = [&](bool with_newer) {
+    Translator translator(pattern, with_newer, /*is_metered=*/true);
+    const std::string translated = "(*LF)" + translator.run();
+    return std::make_shared<Code>(translated, translator.base_cost());
+  };
+  *this = Regex(compiled(false), compiled(true));
+}
+
+Regex Regex::read(const nlohmann::json& description) {
+  if (description.contains("String")) return literal(description.at("String").get<std::string>());
+  return Regex(description.at("Regex").get<std::string>());
 }
 
 Regex Regex::from_pcre2(const std::string& pattern) {
@@ -243,29 +402,45 @@ Regex Regex::from_pcre2(const std::string& pattern) {
 }
 
 Regex Regex::literal(std::string_view text) {
-  std::string pattern;
-  for (const char character : text) {
-    if (std::ispunct(static_cast<unsigned char>(character))) pattern.push_back('\\');
-    pattern.push_back(character);
-  }
-  return from_pcre2(pattern);
+  Regex regex;
+  regex.literal_ = text;
+  return regex;
 }
 
-const Regex::Code& Regex::code_for(std::string_view text) const {
-  return may_be_newer(text) ? *newer_code_ : *code_;
+const Regex::Code* Regex::code_for(std::string_view text) const {
+  if (!code_) return nullptr;
+  return may_be_newer(text) ? newer_code_.get() : code_.get();
 }
 
-std::optional<Regex::Match> Regex::find(const Code& code, std::string_view text, size_t from) {
+// std::string_view::find takes n^2 steps; memmem is linear.
+std::optional<Regex::Match> Regex::find_literal(std::string_view text, size_t from) const {
+  const void* found =
+      memmem(text.data() + from, text.size() - from, literal_.data(), literal_.size());
+  if (found == nullptr) return std::nullopt;
+  const auto begin = static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  return Match{begin, begin + literal_.size()};
+}
+
+std::optional<Regex::Match> Regex::find(const Code& code, std::string_view text, size_t from,
+                                        RegexBudget& budget) {
+  scratch_->meter.steps = budget.steps;
+  scratch_->meter.base_cost = code.base_cost;
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const int found = code.has_jit
                         ? pcre2_jit_match(code.code.get(), subject, text.size(), from, 0,
                                           scratch_->match, scratch_->context)
                         : pcre2_match(code.code.get(), subject, text.size(), from,
                                       PCRE2_NO_UTF_CHECK, scratch_->match, scratch_->context);
+  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(scratch_->match);
+  const size_t tried = found >= 0 ? bounds[0] + 1 - from : text.size() - from;
+  budget.steps = scratch_->meter.steps - code.base_cost * static_cast<int64_t>(tried);
+  TLT_CHECK_INPUT(found != PCRE2_ERROR_CALLOUT && budget.steps >= 0,
+                  "a pattern of tokenizer.json takes more than ", RegexBudget::kStepsPerByte,
+                  " steps for each byte of the text; use the tokenizer.json that the model was "
+                  "published with");
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   TLT_CHECK_INPUT(found >= 0, "the pre-tokenizer's pattern cannot be matched against a text of ",
                   text.size(), " bytes: ", error_text(found));
-  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(scratch_->match);
   return Match{bounds[0], bounds[1]};
 }
 

@@ -7,34 +7,35 @@
 
 namespace tlt::tokenizer {
 
-Replacement::Replacement(const nlohmann::json& description)
-    : content_(description.at("content").get<std::string>()) {
-  const auto& pattern = description.at("pattern");
-  if (pattern.contains("String")) {
-    pattern_ = pattern.at("String").get<std::string>();
-    TLT_CHECK_INPUT(!pattern_.empty(), "Replace with an empty pattern is not supported");
-  } else {
-    regex_.emplace(pattern.at("Regex").get<std::string>());
-  }
+void RewriteLimits::check(size_t bytes) const {
+  const size_t most = kLeast + kMostGrowth * text_bytes;
+  TLT_CHECK_INPUT(bytes <= most, "the ", component, " of tokenizer.json makes more than ", most,
+                  " bytes of a text of ", text_bytes,
+                  " bytes; use the tokenizer.json that the model was published with");
 }
 
-bool Replacement::try_apply(std::string_view text, std::string& out) {
+Replacement::Replacement(const nlohmann::json& description)
+    : pattern_(Regex::read(description.at("pattern"))),
+      content_(description.at("content").get<std::string>()) {
+  const auto& pattern = description.at("pattern");
+  TLT_CHECK_INPUT(!(pattern.contains("String") && pattern.at("String") == ""),
+                  "Replace with an empty pattern is not supported");
+}
+
+bool Replacement::try_apply(std::string_view text, const RewriteLimits& limits, std::string& out) {
   out.clear();
   size_t done = 0;
   bool is_found = false;
-  const auto replace = [&](size_t begin, size_t end) {
+  pattern_.for_each_match(text, limits.budget, [&](size_t begin, size_t end) {
     is_found = true;
+    limits.check(out.size() + (begin - done) + content_.size());
     out.append(text, done, begin - done).append(content_);
     done = end;
-  };
-  if (regex_) {
-    regex_->for_each_match(text, replace);
-  } else {
-    for (size_t at = text.find(pattern_); at != text.npos; at = text.find(pattern_, done))
-      replace(at, at + pattern_.size());
-  }
-  if (is_found) out.append(text, done);
-  return is_found;
+  });
+  if (!is_found) return false;
+  limits.check(out.size() + (text.size() - done));
+  out.append(text, done);
+  return true;
 }
 
 }  // namespace tlt::tokenizer

@@ -13,7 +13,7 @@
 namespace tlt::tokenizer {
 namespace {
 
-constexpr size_t kMaxDecoders = 32;
+constexpr size_t kMaxDecoders = 16;
 constexpr std::string_view kUnknownCharacter = "\uFFFD";
 
 // The byte of a token like "<0xE6>".
@@ -103,11 +103,13 @@ void TokenDecoder::add_strip(const nlohmann::json& description, Stage& stage) {
 
 std::string TokenDecoder::bytes_of(std::string_view token, bool is_first) {
   std::string now(token), next;
+  RegexBudget budget(token);
+  const RewriteLimits limits("decoder", token, budget);
   for (Step& step : steps_) {
     auto& replacement =
         is_first && step.first_replacement ? step.first_replacement : step.replacement;
     if (replacement) {
-      if (replacement->try_apply(now, next)) now.swap(next);
+      if (replacement->try_apply(now, limits, next)) now.swap(next);
       continue;
     }
     std::string_view rest = now;

@@ -81,6 +81,21 @@ TEST(TokenDecoderTest, StreamCanBeReusedAfterItsEnd) {
   }
 }
 
+// Issue 23: a letter could become a megabyte in each token.
+TEST(TokenDecoderTest, TokenGrowsWithinALimit) {
+  const auto replace = [](const std::string& content) {
+    return R"({"type": "Replace", "pattern": {"String": "a"}, "content": ")" + content + "\"}";
+  };
+  EXPECT_EQ(decoded(replace(std::string(72, 'b')).c_str(), {"a"}).size(), 72U);
+  try {
+    decoded(replace(std::string(73, 'b')).c_str(), {"a"});
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("the decoder of tokenizer.json makes more"))
+        << error.what();
+  }
+}
+
 TEST(TokenDecoderTest, OtherTypesAndOrdersAreNamed) {
   const auto sequence = [](const std::string& first, const std::string& second) {
     return R"({"type": "Sequence", "decoders": [{"type": ")" + first + R"("}, {"type": ")" +

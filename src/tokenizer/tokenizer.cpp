@@ -22,13 +22,15 @@ namespace tlt::tokenizer {
 namespace {
 
 constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
+constexpr size_t kMaxEos = 1000;
 
 AddedTokens select(std::vector<AddedToken> tokens, bool is_normalized, Normalizer normalizer) {
   std::erase_if(tokens,
                 [&](const AddedToken& token) { return token.is_normalized != is_normalized; });
   std::string buffer;
   for (AddedToken& token : tokens) {
-    if (is_normalized) token.text = std::string(normalizer.apply(token.text, buffer));
+    RegexBudget budget(token.text);
+    if (is_normalized) token.text = std::string(normalizer.apply(token.text, budget, buffer));
   }
   return AddedTokens(std::move(tokens));
 }
@@ -70,7 +72,7 @@ struct Tokenizer::Core {
   void name_token(const std::string& text, int32_t id);
   std::unique_ptr<Scratch> take_scratch() const;
   void encode(std::string_view text, Scratch& scratch, std::vector<int32_t>& tokens) const;
-  void encode_plain(std::string_view text, bool begins_text, Scratch& scratch,
+  void encode_plain(std::string_view text, bool begins_text, RegexBudget& budget, Scratch& scratch,
                     std::vector<int32_t>& tokens) const;
   void encode_part(std::string_view part, WordCache& cache, std::vector<int32_t>& tokens) const;
 
@@ -112,8 +114,9 @@ Tokenizer::Core::Core(TokenizerJson json)
   for (Token& token : tokens) token.piece = decoder.piece(token.text);
   std::string buffer;  // the library decodes these tokens unchanged, too
   for (const AddedToken& added : json.added_tokens) {
+    RegexBudget budget(added.text);
     if (added.is_normalized)
-      tokens[added.id].piece = decoder.piece(normalizer.apply(added.text, buffer));
+      tokens[added.id].piece = decoder.piece(normalizer.apply(added.text, budget, buffer));
   }
 }
 
@@ -137,6 +140,7 @@ std::unique_ptr<Tokenizer::Core::Scratch> Tokenizer::Core::take_scratch() const 
 
 void Tokenizer::Core::encode(std::string_view text, Scratch& scratch,
                              std::vector<int32_t>& out) const {
+  RegexBudget budget(text);
   raw_added.split(text, scratch.pieces);
   for (const auto& piece : scratch.pieces) {
     if (piece.id != AddedTokens::kText) {
@@ -144,9 +148,9 @@ void Tokenizer::Core::encode(std::string_view text, Scratch& scratch,
       continue;
     }
     const bool begins_text = piece.text.data() == text.data();
-    const std::string_view plain = scratch.normalizer.apply(piece.text, scratch.normalized);
+    const std::string_view plain = scratch.normalizer.apply(piece.text, budget, scratch.normalized);
     if (normalized_added.is_empty()) {
-      encode_plain(plain, begins_text, scratch, out);
+      encode_plain(plain, begins_text, budget, scratch, out);
       continue;
     }
     normalized_added.split(plain, scratch.normalized_pieces);
@@ -154,15 +158,16 @@ void Tokenizer::Core::encode(std::string_view text, Scratch& scratch,
       if (part.id != AddedTokens::kText) {
         out.push_back(part.id);
       } else {
-        encode_plain(part.text, begins_text && part.text.data() == plain.data(), scratch, out);
+        encode_plain(part.text, begins_text && part.text.data() == plain.data(), budget, scratch,
+                     out);
       }
     }
   }
 }
 
-void Tokenizer::Core::encode_plain(std::string_view text, bool begins_text, Scratch& scratch,
-                                   std::vector<int32_t>& out) const {
-  scratch.pre_tokenizer.split(text, begins_text, scratch.words);
+void Tokenizer::Core::encode_plain(std::string_view text, bool begins_text, RegexBudget& budget,
+                                   Scratch& scratch, std::vector<int32_t>& out) const {
+  scratch.pre_tokenizer.split(text, begins_text, budget, scratch.words);
   for (std::string_view word : scratch.words) {
     while (!word.empty()) {
       const size_t bytes = bpe.first_part(word);
@@ -228,6 +233,8 @@ TokenRoles read_roles(const Tokenizer& tokenizer, const std::filesystem::path& f
   const SortedJson generation = read_json(generation_file);
   if (!generation.contains("eos_token_id") || generation.at("eos_token_id").is_null()) return roles;
   const SortedJson& eos = generation.at("eos_token_id");
+  TLT_CHECK_INPUT(eos.size() <= kMaxEos, generation_file.string(), ": eos_token_id lists ",
+                  eos.size(), " tokens; the limit is ", kMaxEos);
   for (const SortedJson& id : eos.is_array() ? eos : SortedJson::array({eos})) {
     TLT_CHECK_INPUT(id.is_number_integer() && id >= 0 && id < tokenizer.vocab_size(),
                     generation_file.string(), ": eos_token_id ", id.dump(), " is not a token");

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/json_lines.h"
 #include "base/random.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::tokenizer {
 namespace {
@@ -243,6 +244,44 @@ TEST(TokenizerTest, UnsupportedComponentsAreNamed) {
                InputError);
   EXPECT_THROW(Tokenizer::parse("[]", "x"), InputError);
   EXPECT_THROW(Tokenizer::load("/nowhere"), InputError);
+}
+
+// Issue 23: what a file can make of a text is bounded, and the message names the part of the file.
+TEST(TokenizerTest, TextsThatTakeTooMuchAreRefused) {
+  const auto message = [](const char* pointer, const std::string& value, const std::string& text) {
+    const Tokenizer tokenizer = Tokenizer::parse(changed(pointer, value.c_str()), "small.json");
+    try {
+      (void)tokenizer.encode(text);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("encoded");
+  };
+  const std::string split =
+      R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "behavior": "Isolated",
+          "pattern": {"Regex": "[a]*b|a"}}, {"type": "ByteLevel", "use_regex": false}]})";
+  EXPECT_TRUE(message("/pre_tokenizer", split, std::string(200'000, 'a'))
+                  .starts_with("a pattern of tokenizer.json takes more than 256 steps"));
+  const std::string grow = R"({"type": "Replace", "pattern": {"String": "a"}, "content": ")" +
+                           std::string(1'000'000, 'b') + "\"}";
+  EXPECT_TRUE(message("/normalizer", grow, std::string(10'000, 'a'))
+                  .starts_with("the normalizer of tokenizer.json makes more than 80064 bytes"));
+  EXPECT_TRUE(message("/added_tokens/0/content", "\"" + std::string(5000, 'a') + "b\"",
+                      std::string(200'000, 'a'))
+                  .starts_with("the added tokens of tokenizer.json take more than 32 steps"));
+}
+
+TEST(TokenizerTest, LongListOfEosTokensIsRefused) {
+  const TestFolder folder;
+  write_file_atomic(folder / "tokenizer.json", changed("", ""));
+  SortedJson config = SortedJson::object();
+  for (int i = 0; i < 1000; ++i) config["eos_token_id"].push_back((i + 1) % 3);
+  const std::string accepted = config.dump();
+  config["eos_token_id"].push_back(0);
+  write_file_atomic(folder / "generation_config.json", config.dump());
+  EXPECT_THROW(Tokenizer::load(folder.path()), InputError);
+  write_file_atomic(folder / "generation_config.json", accepted);
+  EXPECT_EQ(Tokenizer::load(folder.path()).roles().eos, (Tokens{1, 2, 0}));
 }
 
 TEST(TokenizerTest, UnknownTokenMustExist) {
