@@ -19,12 +19,13 @@
 #include "base/sentence.h"
 #include "base/version.h"
 #include "bench/scenarios.h"
+#include "cluster/comm.h"
 #include "cluster/launch.h"
 
 namespace tlt::apps {
 namespace {
 
-constexpr int kFailure = 1, kInputFailure = 2;
+constexpr int kFailure = 1, kInputFailure = 2, kLostWorker = 3;
 
 constexpr cli::Command kCommands[] = {
     {"train", "RL training.", run_train},
@@ -111,6 +112,8 @@ int run_and_catch(const cli::Arguments& arguments) {
                : report(arguments, "standard output cannot be written", kFailure);
   } catch (const InputError& error) {
     return report(arguments, error.what(), kInputFailure);
+  } catch (const cluster::LostWorkerError& error) {
+    return report(arguments, error.what(), kLostWorker);
   } catch (const Error& error) {
     return report(arguments, error.what(), kFailure);
   } catch (const c10::Error& error) {
@@ -133,5 +136,6 @@ int main(int argc, char** argv) {
   tlt::apps::keep_freed_memory();
   tlt::apps::silence_libtorch();
   std::set_terminate(tlt::apps::report_thread_error);
+  tlt::cluster::process_environment();  // before a child process could inherit the job secret
   return tlt::apps::run_and_catch({"tlt", {argv + 1, argv + argc}, {argv, argv + argc}});
 }

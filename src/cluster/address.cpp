@@ -89,6 +89,21 @@ Listener listen_on(const std::string& address, int port) {
   return {.fd = fd, .port = port_of(fd)};
 }
 
+Listener listen_in(const std::string& address, const PortRange& ports) {
+  if (ports.begin == 0) return listen_on(address, 0);
+  for (int port = ports.begin; port <= ports.end; ++port) {
+    std::string problem;
+    const AddressList at = resolve(address, port, SOCK_STREAM, problem);
+    TLT_CHECK(at != nullptr, "cannot listen on ", address, ": ", problem);
+    const int fd = try_listen(*at);
+    if (fd >= 0) return {.fd = fd, .port = port};
+    TLT_CHECK_INPUT(errno == EADDRINUSE, "cannot listen on ", address, " port ", port, ": ",
+                    std::strerror(errno), "; set TLT_PORT_RANGE to other ports");
+  }
+  throw InputError(check_internal::concat("every port of TLT_PORT_RANGE=", ports.begin, "-",
+                                          ports.end, " is in use; give a larger range"));
+}
+
 std::string own_address(const Launch& launch) {
   if (launch.one_host()) return "127.0.0.1";
   std::string problem;

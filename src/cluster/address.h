@@ -9,6 +9,7 @@
 namespace tlt::cluster {
 
 struct Launch;
+struct PortRange;
 
 // True for a name of this host that means it on every host: "localhost", "127.0.0.1", "::1".
 bool names_loopback(const std::string& host);
@@ -20,6 +21,9 @@ struct Listener {
   int port = 0;
 };
 Listener listen_on(const std::string& address, int port);
+
+// The same on the first free port of the range.
+Listener listen_in(const std::string& address, const PortRange& ports);
 
 // The numeric address at which the other workers reach this one: loopback on one host, else the
 // source address of the route to the master address. Throws InputError if the master address

@@ -6,8 +6,9 @@
 // Owns       the rendezvous and the connections to the other ranks.
 // Not here   who is which rank (launch.h); who rolls out which group (group_source.h).
 // Threading  one thread at a time.
-// Errors     a lost or stuck rank ends a call within CommOptions::timeout_seconds with an Error
-//            that names the call and the ranks that did not respond. After it every call throws.
+// Errors     a lost or stuck rank ends a call within CommOptions::timeout_seconds with a
+//            LostWorkerError that names the call and the ranks that did not respond. After it every
+//            call throws.
 //
 //   const std::unique_ptr<Comm> comm = make_comm(launch, {});
 //   handshake(*comm, kVersion, options_digest(refs));
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/options.h"
 
 namespace at {
@@ -30,6 +32,17 @@ class Tensor;
 namespace tlt::cluster {
 
 struct Launch;
+
+// Another worker is gone or does not respond. The program ends with exit code 3.
+class LostWorkerError : public Error {
+ public:
+  using Error::Error;
+};
+
+// What the user is told then.
+inline constexpr const char* kResumes =
+    "start the run again with the same command: it resumes from the last checkpoint, with any "
+    "number of workers";
 
 struct CommOptions {
   double timeout_seconds = 600;

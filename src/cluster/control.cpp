@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cluster/control.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
+#include <vector>
 #include <zmq.hpp>
 
 #include "base/check.h"
@@ -19,6 +23,7 @@
 #include "base/log.h"
 #include "cluster/address.h"
 #include "cluster/comm.h"
+#include "cluster/job_secret.h"
 #include "cluster/launch.h"
 #include "cluster/worker_protocol.h"
 
@@ -75,11 +80,32 @@ struct KeyPair {
   std::string public_key, secret_key;
 };
 
-KeyPair make_key_pair() {
+// Who has a pair of keys.
+constexpr const char* kCoordinator = "CURVE key of the coordinator";
+constexpr const char* kWorkers = "CURVE key of the workers";
+
+// The keys of `owner`: the same in every process with this secret; random without a secret.
+KeyPair make_key_pair(const std::string& job_secret, const char* owner) {
   std::array<char, 41> public_key{}, secret_key{};
-  TLT_CHECK(zmq_curve_keypair(public_key.data(), secret_key.data()) == 0,
-            "ZeroMQ was built without CURVE: ", zmq_strerror(errno));
+  if (job_secret.empty()) {
+    TLT_CHECK(zmq_curve_keypair(public_key.data(), secret_key.data()) == 0,
+              "ZeroMQ was built without CURVE: ", zmq_strerror(errno));
+  } else {
+    const std::string bytes = derive_key(job_secret, owner);
+    zmq_z85_encode(secret_key.data(), reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    TLT_CHECK(zmq_curve_public(public_key.data(), secret_key.data()) == 0,
+              "ZeroMQ was built without CURVE: ", zmq_strerror(errno));
+  }
   return {.public_key = public_key.data(), .secret_key = secret_key.data()};
+}
+
+// What a client derives from the secret; the endpoint is missing.
+ControlKeys derive_client_keys(const std::string& job_secret) {
+  const KeyPair client = make_key_pair(job_secret, kWorkers);
+  return {.endpoint = {},
+          .server_public = make_key_pair(job_secret, kCoordinator).public_key,
+          .client_public = client.public_key,
+          .client_secret = client.secret_key};
 }
 
 std::string bytes_of_key(const std::string& key) {
@@ -111,8 +137,36 @@ std::string receive_migration(zmq::socket_t& socket, const zmq::message_t& body)
   return migration.to_string();
 }
 
-std::string tcp_endpoint(const std::string& address) {
-  return "tcp://" + (address.find(':') == std::string::npos ? address : "[" + address + "]") + ":";
+// The event in the frames of a message: identity, event, and the migration if there is one.
+// nullopt: no worker writes such a message.
+std::optional<Event> try_decode(const std::vector<zmq::message_t>& frames, int workers) {
+  const std::string identity = frames[0].to_string();
+  int worker = -1;
+  std::from_chars(identity.data(), identity.data() + identity.size(), worker);
+  const bool is_worker =
+      worker >= 0 && worker < workers && identity == std::to_string(worker);  // ControlClient's
+  if (!is_worker || frames.size() < 2 || frames.size() > 3) return std::nullopt;
+  try {
+    Event event = decode_event(frames[1].to_string(), worker);
+    if (frames.size() == 3) event.migration = frames[2].to_string();
+    return event;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Binds the socket to the first free port of the range.
+void bind_tcp(zmq::socket_t& socket, const std::string& address, const PortRange& ports) {
+  const std::string endpoint =
+      "tcp://" + (address.find(':') == std::string::npos ? address : "[" + address + "]") + ":";
+  if (ports.begin == 0) return socket.bind(endpoint + "*");
+  for (int port = ports.begin; port <= ports.end; ++port) {
+    if (zmq_bind(socket.handle(), (endpoint + std::to_string(port)).c_str()) == 0) return;
+    TLT_CHECK(zmq_errno() == EADDRINUSE, "cannot listen at ", endpoint, port, ": ",
+              zmq_strerror(zmq_errno()));
+  }
+  throw InputError(check_internal::concat("every port of TLT_PORT_RANGE=", ports.begin, "-",
+                                          ports.end, " is in use; give a larger range"));
 }
 
 }  // namespace
@@ -125,18 +179,21 @@ void ControlOptions::check() const {
 
 class ControlServer::Impl {
  public:
-  Impl(const std::string& address, int workers, const ControlOptions& options)
-      : options_(options),
+  Impl(const std::string& address, int workers, const ControlOptions& options,
+       const std::string& job_secret, const PortRange& ports)
+      : workers_(workers),
+        options_(options),
         coordinator_(workers, options.lost_after_seconds, options.min_workers_for_training, now()) {
     // Bound before any connection: the library asks it whether a client's key is allowed.
     authenticator_ = zmq::socket_t(context_, zmq::socket_type::rep);
     authenticator_.bind("inproc://zeromq.zap.01");
-    const KeyPair server = make_key_pair(), client = make_key_pair();
+    const KeyPair server = make_key_pair(job_secret, kCoordinator);
+    const KeyPair client = make_key_pair(job_secret, kWorkers);
     router_ = zmq::socket_t(context_, zmq::socket_type::router);
     configure(router_);
     router_.set(zmq::sockopt::curve_server, true);
     router_.set(zmq::sockopt::curve_secretkey, server.secret_key);
-    router_.bind(tcp_endpoint(address) + "*");
+    bind_tcp(router_, address, ports);
     const std::string bound = router_.get(zmq::sockopt::last_endpoint);
     keys_ = {.endpoint = bound,
              .server_public = server.public_key,
@@ -205,14 +262,15 @@ class ControlServer::Impl {
   }
 
   bool receive() {
-    zmq::message_t identity, body;
-    if (!router_.recv(identity, zmq::recv_flags::dontwait)) return false;
-    TLT_CHECK(identity.more() && router_.recv(body), "control message of the wrong form from ",
-              identity.to_string());
-    const int worker = std::stoi(identity.to_string());  // set by ControlClient
-    Event event = decode_event(body.to_string(), worker);
-    event.migration = receive_migration(router_, body);
-    send([&] { return coordinator_.on(event, now()); });
+    std::vector<zmq::message_t> frames;
+    do {
+      if (!router_.recv(frames.emplace_back(), zmq::recv_flags::dontwait)) return false;
+    } while (frames.back().more());
+    if (const std::optional<Event> event = try_decode(frames, workers_))
+      send([&] { return coordinator_.on(*event, now()); });
+    else
+      warn_once("malformed control message",
+                "a control message that no worker of this run writes was dropped");
     return true;
   }
 
@@ -226,7 +284,7 @@ class ControlServer::Impl {
     for (const WorkerCommand& command : commands) {
       if (command.kind == WorkerCommand::Kind::kLost)
         warn_once("lost worker " + std::to_string(command.group),
-                  "worker {} is lost: no message for {} s; others get its groups", command.group,
+                  "worker {} is lost: no message for {} s", command.group,
                   options_.lost_after_seconds);
       // The library drops messages to a worker that is gone; its silence is noticed later.
       router_.send(zmq::buffer(std::to_string(command.worker)), zmq::send_flags::sndmore);
@@ -235,6 +293,7 @@ class ControlServer::Impl {
   }
 
   // Constant after construction.
+  const int workers_;
   const ControlOptions options_;
   ControlKeys keys_;
   WakeUp stop_;  // synchronizes itself
@@ -251,8 +310,9 @@ class ControlServer::Impl {
   std::thread thread_;
 };
 
-ControlServer::ControlServer(const std::string& address, int workers, const ControlOptions& options)
-    : impl_(std::make_unique<Impl>(address, workers, options)) {}
+ControlServer::ControlServer(const std::string& address, int workers, const ControlOptions& options,
+                             const std::string& job_secret, const PortRange& ports)
+    : impl_(std::make_unique<Impl>(address, workers, options, job_secret, ports)) {}
 ControlServer::~ControlServer() = default;
 const ControlKeys& ControlServer::keys() const { return impl_->keys(); }
 WorkerState ControlServer::state(int worker) const { return impl_->state(worker); }
@@ -309,8 +369,10 @@ class ControlClient::Impl {
   // REQUIRES: mutex_ is held.
   void check_alive() const {
     if (error_) std::rethrow_exception(error_);
-    TLT_CHECK(!protocol_.was_given_up(), "worker ", worker_, " was silent for more than ",
-              options_.lost_after_seconds, " s and was marked as lost; others have its groups");
+    if (protocol_.was_given_up())
+      throw LostWorkerError(
+          fmt::format("worker {} was silent for more than {} s and was marked as lost; {}", worker_,
+                      options_.lost_after_seconds, kResumes));
   }
 
   void run() {
@@ -368,14 +430,21 @@ class ControlClient::Impl {
   // A full queue (the coordinator is gone) drops the message; check_coordinator() throws later.
   void send(const Event& event) { send_message(dealer_, event, zmq::send_flags::dontwait); }
 
+  bool is_between_steps() {
+    const std::lock_guard lock(mutex_);
+    return protocol_.step_done();
+  }
+
+  // Between two steps rank 0 may be stopped for long: collectives have a bound of their own.
   void check_coordinator() {
     const double time = now();
-    if (time - last_look_ > options_.lost_after_seconds / 2)
-      last_heard_ = time;  // this process was suspended
+    const bool was_suspended = time - last_look_ > options_.lost_after_seconds / 2;
     last_look_ = time;
-    TLT_CHECK(time - last_heard_ <= options_.lost_after_seconds, "worker ", worker_,
-              " has no message from the coordinator (rank 0) for ", options_.lost_after_seconds,
-              " s");
+    if (was_suspended || is_between_steps()) last_heard_ = time;
+    if (time - last_heard_ > options_.lost_after_seconds)
+      throw LostWorkerError(
+          fmt::format("worker {} has no message from the coordinator (rank 0) for {} s; {}",
+                      worker_, options_.lost_after_seconds, kResumes));
   }
 
   // Constant after construction.
@@ -469,6 +538,28 @@ std::vector<int> ControlClient::lost_workers() {
 
 namespace {
 
+// What rank 0 sends to the other workers: the endpoint, and the keys if they cannot derive them.
+std::string encode_keys(const ControlKeys& keys, bool is_derived) {
+  nlohmann::json parts = nlohmann::json::array({keys.endpoint});
+  if (!is_derived)
+    for (const std::string& key : {keys.server_public, keys.client_public, keys.client_secret})
+      parts.push_back(key);
+  return parts.dump();
+}
+
+ControlKeys decode_keys(const std::string& text, const std::string& job_secret) {
+  const nlohmann::json parts = nlohmann::json::parse(text);
+  const auto part = [&](size_t index) { return parts.at(index).get<std::string>(); };
+  if (job_secret.empty())
+    return {.endpoint = part(0),
+            .server_public = part(1),
+            .client_public = part(2),
+            .client_secret = part(3)};
+  ControlKeys keys = derive_client_keys(job_secret);
+  keys.endpoint = part(0);
+  return keys;
+}
+
 // The source of rank 0: its own client, and the server, which outlives it.
 class CoordinatorsGroups final : public GroupSource {
  public:
@@ -506,18 +597,14 @@ std::unique_ptr<GroupSource> make_group_source(Comm& comm, const Launch& launch,
   std::unique_ptr<ControlServer> server;
   std::string text;
   if (comm.rank() == 0) {
-    server = std::make_unique<ControlServer>(own_address(launch), comm.size(), options);
-    const ControlKeys& keys = server->keys();
-    text = nlohmann::json{keys.endpoint, keys.server_public, keys.client_public, keys.client_secret}
-               .dump();
+    server = std::make_unique<ControlServer>(own_address(launch), comm.size(), options,
+                                             launch.job_secret, launch.ports);
+    text = encode_keys(server->keys(), /*is_derived=*/!launch.job_secret.empty());
   }
-  const nlohmann::json all = nlohmann::json::parse(comm.all_gather_bytes(text).front());
+  text = comm.all_gather_bytes(text).front();
   if (server) return std::make_unique<CoordinatorsGroups>(std::move(server), options);
-  return std::make_unique<ControlClient>(ControlKeys{.endpoint = all[0],
-                                                     .server_public = all[1],
-                                                     .client_public = all[2],
-                                                     .client_secret = all[3]},
-                                         comm.rank(), options);
+  return std::make_unique<ControlClient>(decode_keys(text, launch.job_secret), comm.rank(),
+                                         options);
 }
 
 }  // namespace tlt::cluster

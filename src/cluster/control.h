@@ -6,7 +6,8 @@
 // message.
 //
 // Every connection is encrypted and authenticated (ZeroMQ CURVE): messages from a process without
-// the keys that rank 0 distributes through Comm are dropped. Sockets listen at own_address():
+// the keys are dropped, and so are messages that no worker writes. The keys are derived from the
+// job secret; a run without one sends them through Comm, in clear. Sockets listen at own_address():
 // loopback on one host.
 //
 //   const std::unique_ptr<GroupSource> source = make_group_source(*comm, launch, {});
@@ -20,27 +21,28 @@
 #include "base/options.h"
 #include "cluster/coordinator.h"
 #include "cluster/group_source.h"
+#include "cluster/launch.h"
 
 namespace tlt::cluster {
 
 class Comm;
-struct Launch;
 
 struct ControlOptions {
   double heartbeat_seconds = 1;
-  double lost_after_seconds = 10;
+  double lost_after_seconds = 60;
   int64_t min_workers_for_training = 0;  // 0: no worker trains
 
   void visit(auto& v) {
     v(heartbeat_seconds, "heartbeat_seconds", Affects::kPlace,
       "Seconds between two heartbeats of a worker.");
     v(lost_after_seconds, "lost_after_seconds", Affects::kPlace,
-      "Seconds of silence after which a worker is lost and its groups go to others.");
+      "Seconds without a message in the rollouts after which a worker is lost.");
   }
   void check() const;
 };
 
-// What a client needs to connect; rank 0 distributes it.
+// What a client needs to connect. Rank 0 distributes the endpoint, and the keys if they are not
+// derived from a job secret.
 struct ControlKeys {
   std::string endpoint;  // tcp://address:port
   std::string server_public;
@@ -49,8 +51,9 @@ struct ControlKeys {
 
 class ControlServer {
  public:
-  // Listens on a free port of the numeric `address`.
-  ControlServer(const std::string& address, int workers, const ControlOptions& options);
+  // Listens on a free port of the numeric `address`. Its keys are random without a job secret.
+  ControlServer(const std::string& address, int workers, const ControlOptions& options,
+                const std::string& job_secret = {}, const PortRange& ports = {});
   ~ControlServer();
 
   const ControlKeys& keys() const;

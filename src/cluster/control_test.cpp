@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "cluster/comm.h"
+#include "cluster/messages.h"
 #include "cluster/spawn.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/test_folder.h"
@@ -23,6 +24,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 using Clock = std::chrono::steady_clock;
 
 constexpr ControlOptions kPatient = {.heartbeat_seconds = 0.05, .lost_after_seconds = 20};
@@ -178,23 +180,66 @@ TEST(ControlTest, WorkerWithWrongKeysIsIgnored) {
                }).find("worker 1 has no message from the coordinator") == std::string::npos);
 }
 
-TEST(ControlTest, MalformedMessageEndsTheServer) {
-  ControlServer server("127.0.0.1", 1, kPatient);
+// A peer that has the keys but is no worker, or writes what no worker writes.
+TEST(ControlTest, ForgedMessagesAreDropped) {
+  ControlServer server("127.0.0.1", 2, kQuick);
   zmq::context_t context;
-  zmq::socket_t dealer(context, zmq::socket_type::dealer);
-  dealer.set(zmq::sockopt::linger, 1000);
-  dealer.set(zmq::sockopt::routing_id, "0");
-  dealer.set(zmq::sockopt::curve_serverkey, server.keys().server_public);
-  dealer.set(zmq::sockopt::curve_publickey, server.keys().client_public);
-  dealer.set(zmq::sockopt::curve_secretkey, server.keys().client_secret);
-  dealer.connect(server.keys().endpoint);
-  dealer.send(zmq::str_buffer("{\"kind\":\"gimme\"}"));
-  EXPECT_THAT(thrown_message([&] {
-                for (const auto deadline = Clock::now() + std::chrono::seconds(5);
-                     Clock::now() < deadline;)
-                  static_cast<void>(server.state(0));
-              }),
-              HasSubstr("gimme"));
+  const auto connect = [&](const std::string& identity) {
+    zmq::socket_t dealer(context, zmq::socket_type::dealer);
+    dealer.set(zmq::sockopt::linger, 1000);
+    dealer.set(zmq::sockopt::routing_id, identity);
+    dealer.set(zmq::sockopt::curve_serverkey, server.keys().server_public);
+    dealer.set(zmq::sockopt::curve_publickey, server.keys().client_public);
+    dealer.set(zmq::sockopt::curve_secretkey, server.keys().client_secret);
+    dealer.connect(server.keys().endpoint);
+    return dealer;
+  };
+  const std::string heartbeat = encode(Event{.kind = Event::Kind::kHeartbeat});
+  ::testing::internal::CaptureStderr();
+  std::vector<zmq::socket_t> strangers;
+  for (const char* identity : {"evil", "7", "-1", "01", "99999999999"}) {
+    strangers.push_back(connect(identity));
+    strangers.back().send(zmq::buffer(heartbeat));
+  }
+  strangers.push_back(connect("1"));
+  for (const std::string& text : {std::string("{\"kind\":\"gimme\"}"), std::string("["),
+                                  std::string(), std::string(300, ' ')})
+    strangers.back().send(zmq::buffer(text));
+  for (int frame = 0; frame < 3; ++frame)
+    strangers.back().send(zmq::buffer(heartbeat),
+                          frame < 2 ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_NO_THROW(static_cast<void>(server.state(0)));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("a control message that no worker of this run writes was dropped"));
+  ControlClient good(server.keys(), 0, kQuick);
+  EXPECT_THAT(roll_out(good, 1, 4, 2, 1), SizeIs(4));
+}
+
+TEST(ControlTest, KeysAreThoseOfTheSecret) {
+  const auto keys = [](const std::string& secret) {
+    return ControlServer("127.0.0.1", 1, kPatient, secret).keys();
+  };
+  const ControlKeys first = keys("sixteen letters or more"), same = keys("sixteen letters or more"),
+                    other = keys("another secret than that"), random = keys(""), again = keys("");
+  EXPECT_EQ(first.server_public, same.server_public);
+  EXPECT_EQ(first.client_public, same.client_public);
+  EXPECT_EQ(first.client_secret, same.client_secret);
+  EXPECT_NE(first.client_public, first.server_public);
+  EXPECT_NE(first.server_public, other.server_public);
+  EXPECT_NE(first.client_secret, other.client_secret);
+  EXPECT_NE(random.client_secret, again.client_secret);
+}
+
+TEST(ControlTest, ServerListensInThePortRange) {
+  const Listener taken = listen_on("127.0.0.1", 0);
+  const PortRange ports = {.begin = taken.port, .end = taken.port};
+  const auto endpoint = [&] {
+    return ControlServer("127.0.0.1", 1, kPatient, "", ports).keys().endpoint;
+  };
+  EXPECT_THAT(thrown_message<InputError>(endpoint), HasSubstr("is in use; give a larger range"));
+  close(taken.fd);
+  EXPECT_THAT(endpoint(), ::testing::EndsWith(":" + std::to_string(taken.port)));
 }
 
 TEST(ControlRanksTest, RanksShareTheGroups) {
@@ -211,6 +256,39 @@ TEST(ControlRanksTest, RanksShareTheGroups) {
       EXPECT_EQ(all, std::string(12, '1'));
     }
     EXPECT_THAT(source->lost_workers(), ElementsAre());
+    comm->barrier("end");
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+// With a secret rank 0 sends its address alone; without one, three keys as well.
+TEST(ControlRanksTest, DerivedKeysAreNotSent) {
+  for (const std::string& secret : {std::string("sixteen letters or more"), std::string()}) {
+    const auto ends = run_ranks(2, [&](Launch launch) {
+      launch.job_secret = secret;
+      const auto comm = make_comm(launch, {});
+      std::unique_ptr<GroupSource> source;
+      if (launch.rank == 0) {
+        source = make_group_source(*comm, launch, kPatient);
+      } else {
+        const std::string sent = comm->all_gather_bytes("").front();
+        EXPECT_THAT(sent, HasSubstr("tcp://"));
+        EXPECT_EQ(std::count(sent.begin(), sent.end(), ','), secret.empty() ? 3 : 0);
+      }
+      comm->barrier("end");
+    });
+    EXPECT_THAT(ends, Each(kPassed)) << "'" << secret << "'";
+  }
+}
+
+TEST(ControlRanksTest, RanksWithASecretShareTheGroups) {
+  const auto ends = run_ranks(2, [](Launch launch) {
+    launch.job_secret = "sixteen letters or more";
+    const auto comm = make_comm(launch, {});
+    const auto source = make_group_source(*comm, launch, kPatient);
+    const auto done = roll_out(*source, 1, 12, 2, 3);
+    EXPECT_THAT(comm->all_reduce_sum(std::vector<double>{static_cast<double>(done.size())}),
+                ElementsAre(12));
     comm->barrier("end");
   });
   EXPECT_THAT(ends, Each(kPassed));

@@ -131,11 +131,11 @@ void Coordinator::apply(const Event& event, Commands& out) {
 std::vector<WorkerCommand> Coordinator::tick(double now) {
   Commands out;
   // After a pause the events of that time are still queued.
-  const bool was_away = now - last_tick_ > lost_after_seconds_ / 2;
+  const bool decides = now - last_tick_ <= lost_after_seconds_ / 2 && !is_step_done();
   last_tick_ = now;
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    if (was_away) worker.last_heard = now;
+    if (!decides) worker.last_heard = now;
     if (!worker.lost && now - worker.last_heard > lost_after_seconds_)
       lose(static_cast<int>(i), out);
   }

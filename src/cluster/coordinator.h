@@ -67,9 +67,10 @@ class Coordinator {
   // Handles an event of a worker. An event of an older step only shows that the worker is alive.
   std::vector<WorkerCommand> on(const Event& event, double now);
 
-  // Marks workers as lost that were silent for lost_after_seconds; their unfinished groups, started
-  // or not, go to others. Call it often: after a pause between calls, every worker gets the full
-  // time again.
+  // Marks workers as lost that were silent for lost_after_seconds while the step has unfinished
+  // groups; those of theirs, started or not, go to others. Between two steps nothing is decided:
+  // collectives have a bound of their own. Call it often: after a pause between calls, every worker
+  // gets the full time again.
   std::vector<WorkerCommand> tick(double now);
 
   WorkerState state(int worker) const;

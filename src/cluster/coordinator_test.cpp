@@ -197,6 +197,18 @@ TEST_F(CoordinatorTest, PauseOfTheCoordinatorLosesNoWorker) {
   EXPECT_EQ(workers_in(coordinator_, WorkerState::kLost), 0);
 }
 
+// An update may take longer than a heartbeat's timeout.
+TEST_F(CoordinatorTest, SilentWorkerBetweenTwoStepsIsNotLost) {
+  say(EventKind::kBegin, 0, 0);
+  for (now_ = 0; now_ <= 3 * kLostAfter; now_ += 2) EXPECT_THAT(tick(), IsEmpty());
+  say(EventKind::kBegin, 0, 1, 2);
+  for (double end = now_ + kLostAfter - 2; now_ < end; now_ += 2)
+    say(EventKind::kHeartbeat, 0), tick();
+  EXPECT_EQ(workers_in(coordinator_, WorkerState::kLost), 0);
+  for (double end = now_ + 6; now_ < end; now_ += 2) say(EventKind::kHeartbeat, 0), tick();
+  EXPECT_EQ(coordinator_.state(1), WorkerState::kLost);
+}
+
 TEST_F(CoordinatorTest, InvalidEventsAreRejected) {
   say(EventKind::kBegin, 0, 4);
   EXPECT_THROW(say(EventKind::kStarted, 0, 2), Error);   // given was 0

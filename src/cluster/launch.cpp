@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cluster/launch.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 
 #include "base/check.h"
@@ -15,6 +17,10 @@ namespace tlt::cluster {
 namespace {
 
 constexpr int kDefaultPort = 29500;  // torchrun's
+
+constexpr const char* kSecretName = "TLT_JOB_SECRET";
+constexpr const char* kPortsName = "TLT_PORT_RANGE";
+constexpr size_t kMinSecretLetters = 16;
 
 std::optional<int> to_int(const std::string& text) {
   int value = 0;
@@ -55,7 +61,10 @@ class Variables {
     if (has("MASTER_PORT") || job.empty()) return number("MASTER_PORT", kDefaultPort);
     uint32_t hash = 2166136261u;  // FNV-1a
     for (const unsigned char letter : job) hash = (hash ^ letter) * 16777619u;
-    return 20000 + static_cast<int>(hash % 10000);
+    PortRange ports = read_port_range(environment_);
+    if (ports.begin == 0) ports = {.begin = 20000, .end = 29999};
+    const auto count = static_cast<uint32_t>(ports.end - ports.begin + 1);
+    return ports.begin + static_cast<int>(hash % count);
   }
 
   const std::string& launcher() const { return launcher_; }
@@ -199,6 +208,16 @@ void check_agrees_with_mpi(const Launch& launch, const Environment& environment,
                   variables.number(size_name), "; unset RANK and WORLD_SIZE");
 }
 
+// Takes the value of a variable out of the environment, and out of /proc/PID/environ.
+std::optional<std::string> take_variable(const char* name) {
+  char* value = std::getenv(name);
+  if (value == nullptr) return std::nullopt;
+  std::string taken = value;
+  explicit_bzero(value, taken.size());
+  unsetenv(name);
+  return taken;
+}
+
 Launch read_any(const Environment& environment, std::string& launcher) {
   const auto variables = [&](const char* name) { return Variables(environment, launcher = name); };
   if (environment.contains("RANK") || environment.contains("WORLD_SIZE"))
@@ -215,19 +234,46 @@ Launch read_any(const Environment& environment, std::string& launcher) {
 }  // namespace
 
 Environment process_environment() {
+  static const std::optional<std::string> secret = take_variable(kSecretName);
   Environment environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
     if (equals != std::string::npos) environment[text.substr(0, equals)] = text.substr(equals + 1);
   }
+  if (secret) environment[kSecretName] = *secret;
   return environment;
+}
+
+std::string read_job_secret(const Environment& environment) {
+  const auto found = environment.find(kSecretName);
+  if (found == environment.end()) return "";
+  TLT_CHECK_INPUT(found->second.size() >= kMinSecretLetters, kSecretName, " has ",
+                  found->second.size(), " characters; give every worker the same ",
+                  kMinSecretLetters, " or more random ones: export ", kSecretName,
+                  "=$(openssl rand -hex 32)");
+  return found->second;
+}
+
+PortRange read_port_range(const Environment& environment) {
+  const auto found = environment.find(kPortsName);
+  if (found == environment.end() || found->second.empty()) return {};
+  const std::string& text = found->second;
+  const size_t dash = std::min(text.find('-'), text.size());
+  const std::optional<int> begin = to_int(text.substr(0, dash));
+  const std::optional<int> end = to_int(text.substr(std::min(dash + 1, text.size())));
+  TLT_CHECK_INPUT(begin && end && 1 <= *begin && *begin <= *end && *end <= 65535, kPortsName, "='",
+                  text, "' is not BEGIN-END with ports from 1 to 65535; give for example ",
+                  kPortsName, "=30000-30099");
+  return {.begin = *begin, .end = *end};
 }
 
 Launch read_launch(const Environment& environment) {
   std::string launcher;
-  const Launch launch = read_any(environment, launcher);
+  Launch launch = read_any(environment, launcher);
   if (launcher.empty()) return launch;
+  launch.job_secret = read_job_secret(environment);
+  launch.ports = read_port_range(environment);
   check_launch(launch, launcher);
   if (launcher == "torchrun") {
     check_agrees_with_mpi(launch, environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
@@ -245,6 +291,10 @@ Environment launch_environment(const Launch& launch) {
                              {"MASTER_ADDR", launch.master_address},
                              {"MASTER_PORT", std::to_string(launch.master_port)}};
   if (launch.listen_fd >= 0) environment["TLT_LISTEN_FD"] = std::to_string(launch.listen_fd);
+  if (!launch.job_secret.empty()) environment[kSecretName] = launch.job_secret;
+  if (launch.ports.begin > 0)
+    environment[kPortsName] =
+        std::to_string(launch.ports.begin) + "-" + std::to_string(launch.ports.end);
   return environment;
 }
 

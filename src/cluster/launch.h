@@ -1,7 +1,8 @@
 // Launch: rank, world size and master address of this process, from its launcher's variables.
 //
 // Supports torchrun, mpirun (Open MPI, MPICH), srun, and the workers of spawn.h. No other file
-// reads environment variables. No variable set: a solo run.
+// reads environment variables. No variable set: a solo run. Also read here: the job's secret
+// (TLT_JOB_SECRET) and the ports it may listen on (TLT_PORT_RANGE).
 //
 //   const Launch launch = read_launch(process_environment());
 //   if (launch.world_size == 1 && workers > 1) return spawn_workers(workers, argv);
@@ -17,7 +18,15 @@ namespace tlt::cluster {
 
 using Environment = std::map<std::string, std::string>;
 
+// The environment of this process. The first call, which main() makes, removes TLT_JOB_SECRET from
+// what child processes inherit and from what /proc/PID/environ shows; every call returns it.
 Environment process_environment();
+
+// Ports to listen on, both ends included. 0: any free port.
+struct PortRange {
+  int begin = 0;
+  int end = 0;
+};
 
 struct Launch {
   int rank = 0;
@@ -31,6 +40,9 @@ struct Launch {
   bool launcher_serves_store = false;  // torchrun's agent serves the rendezvous
   std::string store_prefix = {};       // separates a restarted attempt from the previous one
 
+  std::string job_secret = {};  // the same on every worker; empty: none (job_secret.h)
+  PortRange ports = {};         // for the sockets that we bind ourselves, except master_port
+
   // All workers run on this host: everything listens on loopback.
   bool one_host() const { return local_world_size == world_size; }
 };
@@ -38,6 +50,12 @@ struct Launch {
 // Reads torchrun's variables (RANK, WORLD_SIZE, …) first, then those of mpirun, then srun's. Throws
 // InputError for a value that is not a number, is missing or contradicts another.
 Launch read_launch(const Environment& environment);
+
+// TLT_JOB_SECRET; empty: not set. Throws InputError if it is too short to be one.
+std::string read_job_secret(const Environment& environment);
+
+// TLT_PORT_RANGE=BEGIN-END.
+PortRange read_port_range(const Environment& environment);
 
 // The variables from which read_launch() of a process that we start restores `launch`.
 Environment launch_environment(const Launch& launch);

@@ -216,6 +216,16 @@ TEST(LaunchTest, InvalidOrInconsistentValuesAreRejected) {
         {"SLURM_STEP_NODELIST", "a,b"},
         {"SLURM_STEP_TASKS_PER_NODE", "x"}},
        "has no tasks for SLURM_NODEID 0"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TLT_JOB_SECRET", "fifteen letters"}},
+       "TLT_JOB_SECRET has 15 characters; give every worker the same 16 or more random ones"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TLT_JOB_SECRET", ""}},
+       "TLT_JOB_SECRET has 0 characters"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TLT_PORT_RANGE", "30000"}},
+       "TLT_PORT_RANGE='30000' is not BEGIN-END"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TLT_PORT_RANGE", "30009-30000"}},
+       "TLT_PORT_RANGE='30009-30000' is not BEGIN-END"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TLT_PORT_RANGE", "65000-65536"}},
+       "with ports from 1 to 65535"},
   };
   for (const auto& [environment, want] : rows) {
     try {
@@ -242,16 +252,35 @@ TEST(LaunchTest, PortDependsOnTheJob) {
   EXPECT_LT(port("0", "77"), 30000);
 }
 
+TEST(LaunchTest, DerivedPortIsInTheRange) {
+  for (const char* job : {"77", "78", "79"}) {
+    const int port = read_launch({{"SLURM_PROCID", "0"},
+                                  {"SLURM_NTASKS", "2"},
+                                  {"SLURM_LOCALID", "0"},
+                                  {"SLURM_STEP_NODELIST", "a"},
+                                  {"SLURM_JOB_ID", job},
+                                  {"TLT_PORT_RANGE", "4000-4002"}})
+                         .master_port;
+    EXPECT_GE(port, 4000) << job;
+    EXPECT_LE(port, 4002) << job;
+  }
+}
+
 TEST(LaunchTest, EnvironmentRoundTrips) {
   const Launch launch{.rank = 1,
                       .world_size = 3,
                       .local_rank = 1,
                       .local_world_size = 3,
                       .master_port = 4711,
-                      .listen_fd = 5};
+                      .listen_fd = 5,
+                      .job_secret = "sixteen letters or more",
+                      .ports = {.begin = 4712, .end = 4799}};
   const Launch again = read_launch(launch_environment(launch));
   EXPECT_EQ(launch_environment(again), launch_environment(launch));
   EXPECT_EQ(again.rank, 1);
+  EXPECT_EQ(again.job_secret, launch.job_secret);
+  EXPECT_EQ(again.ports.begin, 4712);
+  EXPECT_EQ(again.ports.end, 4799);
 }
 
 TEST(LaunchTest, SlurmListsAreParsed) {
@@ -283,6 +312,15 @@ TEST(AddressTest, PortZeroPicksAFreePort) {
   EXPECT_GT(first.port, 0);
   EXPECT_THROW(listen_on("127.0.0.1", first.port), InputError);
   close(first.fd);
+}
+
+TEST(AddressTest, FirstFreePortOfTheRangeIsTaken) {
+  const Listener first = listen_on("127.0.0.1", 0);
+  EXPECT_THROW(listen_in("127.0.0.1", {.begin = first.port, .end = first.port}), InputError);
+  close(first.fd);
+  const Listener again = listen_in("127.0.0.1", {.begin = first.port, .end = first.port});
+  EXPECT_EQ(again.port, first.port);
+  close(again.fd);
 }
 
 TEST(AddressTest, ErrorNamesUnknownMaster) {

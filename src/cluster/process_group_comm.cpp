@@ -13,14 +13,20 @@
 #include <iomanip>
 #include <map>
 #include <sstream>
+#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/check.h"
+#include "base/checksum.h"
+#include "base/log.h"
 #include "cluster/address.h"
+#include "cluster/authenticated_store.h"
+#include "cluster/job_secret.h"
 #include "cluster/launch.h"
+#include "cluster/listeners.h"
 #ifdef TLT_CUDA
 #include "cluster/comm_nccl.h"
 #endif
@@ -63,6 +69,11 @@ void silence_c10d() {
   FLAGS_caffe2_log_level = std::max<int>(FLAGS_caffe2_log_level, kFatal);
 }
 
+// The host where rank 0, or torchrun's agent, serves the rendezvous.
+std::string store_host(const Launch& launch) {
+  return launch.one_host() && !launch.launcher_serves_store ? "127.0.0.1" : launch.master_address;
+}
+
 StorePtr make_store(const Launch& launch, const CommOptions& options) {
   silence_c10d();
   const bool serves = launch.rank == 0 && !launch.launcher_serves_store;
@@ -72,8 +83,7 @@ StorePtr make_store(const Launch& launch, const CommOptions& options) {
   store_options.waitWorkers = false;  // join() waits instead: it can name missing ranks
   store_options.timeout = milliseconds(options.rendezvous_seconds);
   if (serves) store_options.masterListenFd = listen_at_master(launch).fd;
-  const std::string host =
-      launch.one_host() && !launch.launcher_serves_store ? "127.0.0.1" : launch.master_address;
+  const std::string host = store_host(launch);
   try {
     return c10::make_intrusive<c10d::PrefixStore>(
         "tlt/" + launch.store_prefix, c10::make_intrusive<c10d::TCPStore>(host, store_options));
@@ -90,38 +100,67 @@ std::string missing_ranks(c10d::Store& store, const std::vector<std::string>& ke
   try {
     for (size_t rank = 0; rank < keys.size(); ++rank)
       if (!store.check({keys[rank]})) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  } catch (const InputError& error) {
+    return error.what();
   } catch (const std::exception&) {
     return "rank 0, which serves it, is gone";
   }
   return "no response from rank " + ranks;
 }
 
-// Waits until every rank has joined.
-void join(c10d::Store& store, const Launch& launch, const CommOptions& options) {
+// Writes a nonce and waits until every rank has written one. Returns all of them, by rank.
+std::string exchange_nonces(c10d::Store& store, const Launch& launch, const CommOptions& options) {
   const auto key = [](int rank) { return "joined/" + std::to_string(rank); };
   std::vector<std::string> keys;
   for (int rank = 0; rank < launch.world_size; ++rank) keys.push_back(key(rank));
-  int64_t processes = 0;  // that claim this rank
+  const std::string mine = random_hex();
+  std::string first;  // of the process that was the first to claim this rank
+  std::string nonces;
   try {
-    processes = store.add(key(launch.rank), 1);
-    if (processes == 1) store.wait(keys, milliseconds(options.rendezvous_seconds));
+    first = store.compareSet(key(launch.rank), "", mine);
+    if (first == mine) {
+      store.wait(keys, milliseconds(options.rendezvous_seconds));
+      for (const std::string& each : keys) nonces += store.get_to_str(each);
+    }
+  } catch (const InputError&) {
+    // Rank 0 serves the store: the other ranks are to read the same value.
+    if (launch.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+    throw;
   } catch (const std::exception& error) {
     throw Error("rendezvous of " + std::to_string(launch.world_size) +
                 " workers: " + missing_ranks(store, keys) + " after " +
                 seconds_text(options.rendezvous_seconds) + ": " + reason(error));
   }
-  TLT_CHECK_INPUT(processes == 1, "a second process says it is rank ", launch.rank,
+  TLT_CHECK_INPUT(first == mine, "a second process says it is rank ", launch.rank,
                   "; give each worker a rank of its own, or another MASTER_PORT to another run");
+  return nonces;
+}
+
+// What the workers share once all have joined.
+struct Session {
+  StorePtr store;   // returns values that were written with `key` only
+  std::string key;  // from the job secret and a nonce of every rank, so that recorded values of
+                    // another session with the same secret are refused
+};
+
+Session join(const Launch& launch, const CommOptions& options) {
+  const StorePtr store = make_store(launch, options);
+  const std::string place =
+      "the rendezvous at " + store_host(launch) + " port " + std::to_string(launch.master_port);
+  const std::string key = derive_key(launch.job_secret, "rendezvous");
+  const StorePtr entrance = make_authenticated_store(store, key, place);
+  const std::string session_key = hmac_sha256(key, exchange_nonces(*entrance, launch, options));
+  return {.store = make_authenticated_store(store, session_key, place), .key = session_key};
 }
 
 class ProcessGroupComm final : public Comm {
  public:
-  ProcessGroupComm(const Launch& launch, const CommOptions& options)
+  ProcessGroupComm(const Launch& launch, const CommOptions& options, Session session)
       : rank_(launch.rank),
         size_(launch.world_size),
         options_(options),
-        store_(make_store(launch, options)) {
-    join(*store_, launch, options);
+        session_key_(std::move(session.key)),
+        store_(std::move(session.store)) {
     store_->setTimeout(milliseconds(options.timeout_seconds));
     auto gloo_options =
         c10d::ProcessGroupGloo::Options::create(milliseconds(options.timeout_seconds));
@@ -132,6 +171,7 @@ class ProcessGroupComm final : public Comm {
           c10::make_intrusive<c10d::PrefixStore>("gloo", store_), rank_, size_,
           std::move(gloo_options));
     });
+    check_peers();
 #ifdef TLT_CUDA
     if (options.cuda_device >= 0)
       nccl_ = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_), rank_,
@@ -200,6 +240,33 @@ class ProcessGroupComm final : public Comm {
     return *nccl_;
   }
 
+  // Sends every other rank, over the connection to it, what only a worker of this session can
+  // compute, and expects the same from it: a stranger may have connected in its place.
+  void check_peers() {
+    const auto proof = [&](int from, int to) {
+      return hmac_sha256(session_key_, std::to_string(from) + " to " + std::to_string(to));
+    };
+    std::string sent, received;
+    for (int to = 0; to < size_; ++to) sent += proof(rank_, to);
+    received.resize(sent.size());
+    const auto bytes = [](std::string& text) {
+      return at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte);
+    };
+    at::Tensor input = bytes(sent), output = bytes(received);
+    std::vector<int64_t> equal_parts;
+    run("checking all connections",
+        [&] { gloo_->alltoall_base(output, input, equal_parts, equal_parts)->wait(); });
+    const size_t length = sent.size() / static_cast<size_t>(size_);
+    for (int from = 0; from < size_; ++from)
+      TLT_CHECK_INPUT(
+          equal_in_constant_time(
+              std::string_view(received).substr(static_cast<size_t>(from) * length, length),
+              proof(from, rank_)),
+          "what is connected to rank ", rank_, " as rank ", from,
+          " is no worker of this job: another program has taken its connection; start again, on a "
+          "network that only the workers reach");
+  }
+
   void reduce(const std::string& what, at::Tensor& tensor, c10d::ReduceOp::RedOpType operation) {
     const at::ScalarType type = tensor.scalar_type();
     TLT_CHECK(
@@ -249,7 +316,8 @@ class ProcessGroupComm final : public Comm {
   template <class Body>
   void run(const std::string& what, const Body& body) {
     const std::string here = what + " (collective " + std::to_string(collectives_) + ")";
-    TLT_CHECK(failure_.empty(), here, " after a collective that failed: ", failure_);
+    if (!failure_.empty())
+      throw LostWorkerError(here + " after a collective that failed: " + failure_);
     const Clock::time_point start = Clock::now();
     try {
       body();
@@ -259,8 +327,9 @@ class ProcessGroupComm final : public Comm {
       out << here << " failed on rank " << rank_ << " of " << size_ << " after " << std::fixed
           << std::setprecision(1) << std::chrono::duration<double>(Clock::now() - start).count()
           << " s; " << others(here) << ": " << reason(error);
+      out << "; " << kResumes;
       failure_ = out.str();
-      throw Error(failure_);
+      throw LostWorkerError(failure_);
     }
   }
 
@@ -280,6 +349,8 @@ class ProcessGroupComm final : public Comm {
           if (!reports.contains(rank) && store.check({key(rank)}))
             reports[rank] = store.get_to_str(key(rank));
       }
+    } catch (const InputError& error) {
+      return error.what();
     } catch (const std::exception&) {
       // If rank 0 has reported, it has ended since; the reports read so far are used.
       if (!reports.contains(0)) return "rank 0, which serves the rendezvous, is gone";
@@ -298,6 +369,7 @@ class ProcessGroupComm final : public Comm {
   const int rank_;
   const int size_;
   const CommOptions options_;
+  const std::string session_key_;
   const StorePtr store_;
   c10::intrusive_ptr<c10d::Backend> gloo_;  // null after a collective that failed
   c10::intrusive_ptr<c10d::Backend> nccl_;  // null: no CUDA device
@@ -311,7 +383,20 @@ std::unique_ptr<Comm> make_process_group_comm(const Launch& launch, const CommOp
   // Gloo and the store write to sockets whose reader may be dead: that must be an error with a
   // message, not the silent end of this process.
   std::signal(SIGPIPE, SIG_IGN);
-  return std::make_unique<ProcessGroupComm>(launch, options);
+  raise_descriptor_limit();
+  if (launch.rank == 0 && !launch.one_host() && launch.job_secret.empty())
+    warn_once("no job secret",
+              "the workers run on several hosts without a job secret: whatever reaches their ports "
+              "can join the run or end it; give every worker the same random TLT_JOB_SECRET "
+              "(docs/trust.md)");
+  const NewListeners listeners(launch.listen_fd);
+  auto comm = std::make_unique<ProcessGroupComm>(launch, options, join(launch, options));
+  // Every worker has its connections now, to the store and to the others.
+  if (listeners.refuse_connections() == 0)
+    warn_once("open listeners",
+              "this kernel cannot close the ports of the rendezvous and of Gloo to strangers "
+              "(docs/trust.md)");
+  return comm;
 }
 
 }  // namespace tlt::cluster

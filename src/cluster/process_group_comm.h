@@ -1,6 +1,10 @@
 // ProcessGroupComm: the Comm of several workers, over PyTorch's c10d: a TCPStore for the
 // rendezvous, Gloo for CPU tensors, NCCL for CUDA tensors.
 //
+// Every value of the rendezvous is authenticated (authenticated_store.h), every Gloo connection is
+// checked once, and then the listening sockets take no further connection (listeners.h). Tensors
+// travel in clear: docs/trust.md.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "cluster/address.h"
+#include "cluster/job_secret.h"
 #include "cluster/launch.h"
 
 namespace tlt::cluster {
@@ -85,7 +86,10 @@ class Supervisor {
  public:
   Supervisor(int count, std::vector<std::string> argv, const SpawnOptions& options)
       : options_(options) {
-    const Listener listener = listen_on("127.0.0.1", 0);
+    const Environment environment = process_environment();
+    secret_ = read_job_secret(environment);
+    if (secret_.empty()) secret_ = random_hex();
+    const Listener listener = listen_in("127.0.0.1", read_port_range(environment));
     try {
       for (int rank = 0; rank < count; ++rank) start(rank, count, argv, listener);
     } catch (...) {
@@ -109,6 +113,7 @@ class Supervisor {
   void start(int rank, int count, std::vector<std::string>& argv, const Listener& listener) {
     Launch launch{.rank = rank, .world_size = count, .local_rank = rank, .local_world_size = count};
     launch.master_port = listener.port;
+    launch.job_secret = secret_;
     if (rank == 0)
       launch.listen_fd = listener.fd;  // already bound, so no other process can take the port
     std::vector<std::string> entries = environment_of(launch);
@@ -202,6 +207,7 @@ class Supervisor {
 
   const SpawnOptions options_;
   const SignalMask mask_;
+  std::string secret_;  // of the job; constant after construction
   std::vector<Worker> workers_;
   SpawnResult result_;
   bool stop_requested_ = false;

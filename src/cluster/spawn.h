@@ -1,7 +1,8 @@
 // spawn_workers: runs `tlt … --workers N` on one machine, without a launcher.
 //
 // Starts N processes of this program, one per rank, and supervises them. This process has no rank,
-// so it outlives all of them and can report which one failed.
+// so it outlives all of them and can report which one failed. The workers get a job secret
+// (job_secret.h) through their environment: TLT_JOB_SECRET, or a new one.
 //
 // Not here   what a worker does; printing the result, exiting with its code (apps/).
 // Invariant  no worker is left when spawn_workers returns, and none outlives this process.

@@ -76,6 +76,24 @@ TEST_F(SpawnTest, WorkersGetTheirRankAndRankZeroTheSocket) {
   expect_no_child_left();
 }
 
+TEST_F(SpawnTest, WorkersOfOneJobShareASecret) {
+  ASSERT_EQ(spawn(2, "echo $TLT_JOB_SECRET > first$RANK").exit_code, 0);
+  ASSERT_EQ(spawn(1, "echo $TLT_JOB_SECRET > second").exit_code, 0);
+  EXPECT_EQ(text_of("first0").size(), 64u);
+  EXPECT_EQ(text_of("first0"), text_of("first1"));
+  EXPECT_NE(text_of("first0"), text_of("second"));
+}
+
+TEST_F(SpawnTest, RendezvousIsInThePortRange) {
+  ASSERT_EQ(setenv("TLT_PORT_RANGE", "31200-31263", 1), 0);
+  EXPECT_EQ(spawn(1, "echo $MASTER_PORT > port").exit_code, 0);
+  ASSERT_EQ(setenv("TLT_PORT_RANGE", "many", 1), 0);
+  EXPECT_THROW(spawn(1, "true"), InputError);
+  unsetenv("TLT_PORT_RANGE");
+  EXPECT_GE(std::stoi(text_of("port")), 31200);
+  EXPECT_LE(std::stoi(text_of("port")), 31263);
+}
+
 TEST_F(SpawnTest, FailedWorkerIsNamedAndOthersAreEnded) {
   const auto start = Clock::now();
   const SpawnResult result = spawn(3, "test $RANK = 1 && exit 7; exec sleep 60");

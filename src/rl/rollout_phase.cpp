@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/rollout_phase.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -77,6 +79,7 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
   const int64_t tokens_before = engine_.stats().tokens;
   PhaseWatch watcher(timeline_, plan.name, progress_label(plan.name));
   while (!groups_.step_done()) {
+    check_workers();
     Stopwatch watch;
     take_groups(prompts, plan);
     const bool worked = engine_.step();
@@ -95,12 +98,17 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
     }
   }
   watcher.set_busy(false);
-  const std::vector<int> lost = groups_.lost_workers();
-  TLT_CHECK(lost.empty(), "worker ", lost.front(),
-            " was lost during the rollouts; the run stops here. Start it again with the "
-            "same command: it resumes from the last checkpoint, with any number of workers");
+  check_workers();
   attach_scores(prompts, plan);
   return exchange(prompts.size() * static_cast<size_t>(plan.samples));
+}
+
+// The responses of a lost worker are missing, so what the others still decode would be for nothing.
+void RolloutPhase::check_workers() const {
+  const std::vector<int> lost = groups_.lost_workers();
+  if (!lost.empty())
+    throw cluster::LostWorkerError(
+        fmt::format("worker {} was lost during the rollouts; {}", lost.front(), cluster::kResumes));
 }
 
 void RolloutPhase::count_decoding(double seconds) {

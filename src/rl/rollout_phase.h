@@ -83,6 +83,7 @@ class RolloutPhase {
   void start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t group);
   void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                        int64_t migration);
+  void check_workers() const;
   void count_decoding(double seconds);
   void migrate_unfinished();
   void report_load();

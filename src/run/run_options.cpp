@@ -22,6 +22,9 @@ void RunControlOptions::check() const {
         name,
         "'; use console, file and tensorboard (a W&B run can be made from the TensorBoard files)");
   TLT_CHECK_INPUT(timeout_seconds > 0, "trainer.timeout_seconds must be positive");
+  TLT_CHECK_INPUT(heartbeat_timeout_seconds >= 3, "trainer.heartbeat_timeout_seconds is ",
+                  heartbeat_timeout_seconds,
+                  " and workers send a message each second; give at least 3");
 }
 
 void RunOptions::check() const {

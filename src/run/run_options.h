@@ -128,6 +128,7 @@ struct RunControlOptions {
   int64_t threads = 0;
   int64_t seed = 0;
   double timeout_seconds = 600;
+  double heartbeat_timeout_seconds = 60;
   int64_t replay_responses = 8;
 
   void visit(auto& v) {
@@ -157,7 +158,9 @@ struct RunControlOptions {
     v(threads, "threads", Affects::kSpeed, "Threads of a worker; 0: its share of the cores.");
     v(seed, "seed", Affects::kResults, "Seed of the rollouts.");
     v(timeout_seconds, "timeout_seconds", Affects::kPlace,
-      "Timeout, in seconds, of waiting for another worker.");
+      "Timeout, in seconds, of a collective, including the wait for the slowest worker.");
+    v(heartbeat_timeout_seconds, "heartbeat_timeout_seconds", Affects::kPlace,
+      "Seconds without a message in the rollouts after which a worker is lost.");
     v(replay_responses, "replay_responses", Affects::kPlace,
       "Responses to decode at the end both with and without speculation, to check that they are "
       "identical; 0: none.");

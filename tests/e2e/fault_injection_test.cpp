@@ -341,6 +341,14 @@ TEST_F(OtherFilesTest, OtherDataAreRefused) {
               });
 }
 
+TEST_F(OtherFilesTest, OtherSecretsAreRefused) {
+  expect_ends(2, "that was not written with the job secret of this worker (key joined/", {}, {},
+              [](int rank) {
+                setenv("TLT_JOB_SECRET",
+                       rank == 0 ? "sixteen letters or more" : "another secret than that", 1);
+              });
+}
+
 TEST_F(OtherFilesTest, OtherInstructionSetsAreRefused) {
   if (!__builtin_cpu_supports("avx512dq")) GTEST_SKIP() << "this processor has AVX2 only";
   expect_ends(2, "TLT_CPU_CAPABILITY is avx2 here and avx512", {}, {}, [](int rank) {
@@ -373,7 +381,7 @@ TEST_F(FaultInjectionTest, KilledWorkerOfALauncherEndsTheRun) {
   second.kill_all();
   int code = 0;
   ASSERT_TRUE(first.wait_for(25, &code)) << first.output();  // timeout_seconds and a little
-  EXPECT_EQ(code, 1);
+  EXPECT_EQ(code, 3);
   expect_one_sentence(first.output(), AnyOf(HasSubstr("no response from rank 1"),
                                             HasSubstr("worker 1 was lost during the rollouts")));
   expect_no_partial_checkpoint(run);

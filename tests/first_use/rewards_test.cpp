@@ -63,6 +63,16 @@ class RewardsTest : public ::testing::Test {
   }
 };
 
+TEST_F(RewardsTest, CommandDoesNotInheritTheJobSecret) {
+  ASSERT_EQ(setenv("TLT_JOB_SECRET", "sixteen letters or more", 1), 0);
+  const Ended ended =
+      score("{\"response\": \"x\"}\n",
+            with_command("reward.command=while read -r line; do echo ${#TLT_JOB_SECRET}; done"));
+  unsetenv("TLT_JOB_SECRET");
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(json_lines(ended.out).at(0).at("score"), 0.0);
+}
+
 TEST_F(RewardsTest, TrlsFirstExampleRunsUnchanged) {  // B6
   const std::string reward = scratch_file("my_rewards.py", kTrlReward);
   const Ended ended = train(kPrompts, with_command(command_of("trl_reward.py", reward)));
