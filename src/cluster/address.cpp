@@ -89,19 +89,26 @@ Listener listen_on(const std::string& address, int port) {
   return {.fd = fd, .port = port_of(fd)};
 }
 
+int first_free_port(const PortRange& ports, const std::function<bool(int port)>& try_port) {
+  for (int port = ports.begin; port <= ports.end; ++port)
+    if (try_port(port)) return port;
+  throw InputError(check_internal::concat("every port of TLT_PORT_RANGE=", ports.begin, "-",
+                                          ports.end, " is in use; give a larger range"));
+}
+
 Listener listen_in(const std::string& address, const PortRange& ports) {
   if (ports.begin == 0) return listen_on(address, 0);
-  for (int port = ports.begin; port <= ports.end; ++port) {
+  Listener listener;
+  listener.port = first_free_port(ports, [&](int port) {
     std::string problem;
     const AddressList at = resolve(address, port, SOCK_STREAM, problem);
     TLT_CHECK(at != nullptr, "cannot listen on ", address, ": ", problem);
-    const int fd = try_listen(*at);
-    if (fd >= 0) return {.fd = fd, .port = port};
-    TLT_CHECK_INPUT(errno == EADDRINUSE, "cannot listen on ", address, " port ", port, ": ",
-                    std::strerror(errno), "; set TLT_PORT_RANGE to other ports");
-  }
-  throw InputError(check_internal::concat("every port of TLT_PORT_RANGE=", ports.begin, "-",
-                                          ports.end, " is in use; give a larger range"));
+    listener.fd = try_listen(*at);
+    TLT_CHECK_INPUT(listener.fd >= 0 || errno == EADDRINUSE, "cannot listen on ", address, " port ",
+                    port, ": ", std::strerror(errno), "; set TLT_PORT_RANGE to other ports");
+    return listener.fd >= 0;
+  });
+  return listener;
 }
 
 std::string own_address(const Launch& launch) {

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 
 namespace tlt::cluster {
@@ -22,7 +23,10 @@ struct Listener {
 };
 Listener listen_on(const std::string& address, int port);
 
-// The same on the first free port of the range.
+// The first port of the range for which try_port(port) is true; InputError: all are in use.
+int first_free_port(const PortRange& ports, const std::function<bool(int port)>& try_port);
+
+// Listens on the first free port of the range; on any one if there is no range.
 Listener listen_in(const std::string& address, const PortRange& ports);
 
 // The numeric address at which the other workers reach this one: loopback on one host, else the

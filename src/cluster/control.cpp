@@ -160,13 +160,12 @@ void bind_tcp(zmq::socket_t& socket, const std::string& address, const PortRange
   const std::string endpoint =
       "tcp://" + (address.find(':') == std::string::npos ? address : "[" + address + "]") + ":";
   if (ports.begin == 0) return socket.bind(endpoint + "*");
-  for (int port = ports.begin; port <= ports.end; ++port) {
-    if (zmq_bind(socket.handle(), (endpoint + std::to_string(port)).c_str()) == 0) return;
-    TLT_CHECK(zmq_errno() == EADDRINUSE, "cannot listen at ", endpoint, port, ": ",
-              zmq_strerror(zmq_errno()));
-  }
-  throw InputError(check_internal::concat("every port of TLT_PORT_RANGE=", ports.begin, "-",
-                                          ports.end, " is in use; give a larger range"));
+  first_free_port(ports, [&](int port) {
+    const bool is_bound = zmq_bind(socket.handle(), (endpoint + std::to_string(port)).c_str()) == 0;
+    TLT_CHECK_INPUT(is_bound || zmq_errno() == EADDRINUSE, "cannot listen at ", endpoint, port,
+                    ": ", zmq_strerror(zmq_errno()), "; set TLT_PORT_RANGE to other ports");
+    return is_bound;
+  });
 }
 
 }  // namespace

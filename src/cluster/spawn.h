@@ -20,8 +20,8 @@
 namespace tlt::cluster {
 
 struct SpawnOptions {
-  // How long the other workers have to end by themselves after one failed. Longer than
-  // ControlOptions::lost_after_seconds, so that they can report what they missed.
+  // How long the other workers have to end by themselves after one failed. One that waits for it in
+  // a collective ends at once; one that decodes would notice the loss later and is stopped.
   double grace_seconds = 15;
   std::string program = "/proc/self/exe";  // tests set another program
 };

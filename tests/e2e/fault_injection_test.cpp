@@ -73,7 +73,9 @@ void expect_no_partial_checkpoint(const std::filesystem::path& run) {
 class FaultInjectionTest : public ::testing::Test {
  protected:
   std::vector<std::string> run_in(const std::filesystem::path& folder, int workers = 1) const {
-    return small_run(folder, kSteps, workers, {"trainer.threads=1", "trainer.timeout_seconds=20"});
+    return small_run(folder, kSteps, workers,
+                     {"trainer.threads=1", "trainer.timeout_seconds=20",
+                      "trainer.heartbeat_timeout_seconds=10"});
   }
   // The uninterrupted run to compare with.
   void run_whole() const {
