@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/random.h"
 #include "train/packing.h"
 #include "train/schedule.h"
 
@@ -76,28 +75,8 @@ DraftTrainer::DraftTrainer(const drafter::DraftNetwork& network, const DraftTrai
       gradients_(network.make_gradients()),
       loss_(network, weights_of(options), logits_bytes) {}
 
-// Noise depends on optimizer step, sample, position and block of four features only.
-at::Tensor DraftTrainer::noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const {
-  at::Tensor values = states.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).contiguous();
-  const int64_t features = values.size(1);
-  float* data = values.data_ptr<float>();
-  const auto width = static_cast<float>(options_.noise);
-  network_.device().pool().run(values.size(0), [&](int64_t row) {
-    for (int64_t first = 0; first < features; first += 4) {
-      const std::array<uint32_t, 4> words =
-          philox(static_cast<uint64_t>(options_.seed),
-                 {static_cast<uint32_t>(noise_step), id, static_cast<uint32_t>(row),
-                  static_cast<uint32_t>(first / 4)});
-      for (int64_t i = first; i < std::min(first + 4, features); ++i)
-        data[row * features + i] +=
-            width * (static_cast<float>(words[static_cast<size_t>(i - first)] >> 8) * 0x1p-23F - 1);
-    }
-  });
-  return values.to(states.scalar_type());
-}
-
 DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
-                                        std::span<const int64_t> pack, int64_t noise_step) {
+                                        std::span<const int64_t> pack) {
   tape_.clear();
   Loaded loaded;
   loaded.rows.resize(static_cast<size_t>(passes_));
@@ -109,13 +88,11 @@ DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
         states.size(0) == std::ssize(sample.tokens) && states.scalar_type() == network_.type(),
         "sample ", sample.id, " has states ", states.sizes(), " for ", sample.tokens.size(),
         " tokens");
-    const at::Tensor inputs = feature_part(states, network_).narrow(0, 0, sample.pairs());
     for (int64_t pass = 0; pass < passes_; ++pass)
       for (int64_t pair = first_pair_of_pass(sample, options_.positions(), pass);
            pair < sample.end_pair(); ++pair)
         loaded.rows[static_cast<size_t>(pass)].push_back(tape_.batch().rows() + pair);
-    shown.push_back(noise_step >= 0 && options_.noise > 0 ? noisy(inputs, sample.id, noise_step)
-                                                          : inputs);
+    shown.push_back(feature_part(states, network_).narrow(0, 0, sample.pairs()));
     wanted.push_back(final_part(states, network_).narrow(0, 1, sample.pairs()));
     tape_.add_sequence(sample.tokens.data() + 1, static_cast<int32_t>(sample.pairs()));
   }
@@ -157,7 +134,7 @@ void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
 int64_t DraftTrainer::run_pack() {
   if (begun_.next_pack == begun_.packs.size()) return 0;
   is_clear_ = false;
-  learn(load(begun_.batch, begun_.packs[begun_.next_pack++], optimizer_.steps()));
+  learn(load(begun_.batch, begun_.packs[begun_.next_pack++]));
   sum_.add(gradients_);
   begun_.run_tokens += tape_.batch().rows();
   return tape_.batch().rows();
@@ -280,7 +257,7 @@ DraftSums DraftTrainer::measure(std::span<const DraftSample> samples) {
   const Share share(samples, options_.max_tokens, comm_);
   DraftSums sums;
   for (const size_t i : share.mine) {
-    const Loaded pack = load(samples, share.packs[i], /*noise_step=*/-1);
+    const Loaded pack = load(samples, share.packs[i]);
     loss_.measure({network_.forward(tape_, pack.shown), pack.wanted, pack.rows.front()}, sums);
   }
   return DraftSums::of(comm_.all_reduce_sum(sums.values()));

@@ -76,7 +76,7 @@ class DraftTrainer {
   // Does the rest of the optimizer's step. REQUIRES: begin() was called.
   DraftTrainStats finish();
 
-  // The losses and accuracies of the samples, without noise.
+  // The losses and accuracies of the samples.
   DraftSums measure(std::span<const DraftSample> samples);
   // The loss weights that apply to this kind of draft model, for DraftSums::metrics.
   const DraftLossWeights& loss_weights() const { return loss_.weights(); }
@@ -90,14 +90,12 @@ class DraftTrainer {
     at::Tensor shown, wanted;                // [T, S], [T, D] on the device
     std::vector<std::vector<int64_t>> rows;  // rows that count, by pass
   };
-  // Loads a pack and fills the tape. Noise is that of optimizer step `noise_step`; negative: none.
-  Loaded load(std::span<const DraftSample> batch, std::span<const int64_t> pack,
-              int64_t noise_step);
+  // Loads a pack and fills the tape.
+  Loaded load(std::span<const DraftSample> batch, std::span<const int64_t> pack);
   void learn(const Loaded& pack);
   bool read_gradients(int64_t elements);
   bool clear_gradients(int64_t elements);
   std::vector<std::pair<std::string, double>> metrics_of_begun() const;
-  at::Tensor noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const;
 
   // Progress of the optimizer's step.
   enum class Phase { kSum, kRead, kLearn, kClear, kDone };

@@ -43,15 +43,6 @@ struct OverlongOptions {
   }
 };
 
-struct RepetitionOptions {
-  int64_t ngram_size = 3;
-
-  void visit(auto& v) {
-    v(ngram_size, "ngram_size", Affects::kResults,
-      "Size of the word n-grams that the reward repetition compares.");
-  }
-};
-
 struct CodeOptions {
   bool partial = false;
   double test_seconds = 4;
@@ -78,7 +69,6 @@ struct RewardOptions {
   std::string command;
   CodeOptions code;
   OverlongOptions overlong_buffer;
-  RepetitionOptions repetition;
   double failed_score = 0;
   double timeout_seconds = 10;
   int64_t threads = 2;
@@ -104,7 +94,6 @@ struct RewardOptions {
       "(docs/rewards.md).");
     v.group("code", code);
     v.group("overlong_buffer", overlong_buffer);
-    v.group("repetition", repetition);
     v(failed_score, "failed_score", Affects::kResults,
       "Score of a sample whose reward failed or timed out.");
     v(timeout_seconds, "timeout_seconds", Affects::kResults, "Time limit of one sample's reward.");

@@ -43,7 +43,6 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.eagle.tune_algorithm", "BEG"},
     {"speculative.eagle.mab_configs", "[\"4_2_7\"]"},
     {"speculative.eagle.mab_bs_threshold", "[1,3,6,22]"},
-    {"speculative.eagle.mab_window", "3"},
     {"speculative.eagle.mab_epsilon", "0.7"},
     {"speculative.eagle.kv_memory_bytes", "100000"},
     {"speculative.eagle.prompt_memory_bytes", "0"},
