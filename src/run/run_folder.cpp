@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -88,6 +89,42 @@ double mean(std::span<const float> values) {
                               static_cast<double>(values.size());
 }
 
+// A response in verl's rollout dump.
+nlohmann::ordered_json row_of(const DumpedStep& dumped, size_t i,
+                              const tokenizer::Tokenizer& tokenizer) {
+  const Rollout& rollout = dumped.rollouts[i];
+  const data::Prompt& prompt = dumped.prompts[rollout.prompt];
+  const std::vector<int32_t>& tokens = rollout.response.tokens;
+  nlohmann::ordered_json row = {{"input", prompt.text},
+                                {"output", tokenizer.decode(tokens)},
+                                {"gts", prompt.ground_truth},
+                                {"score", rollout.score},
+                                {"step", dumped.step},
+                                {"prompt_id", prompt.id},
+                                {"sample", rollout.response.sample},
+                                {"finish_reason", to_string(rollout.response.finish)},
+                                // Also needed by `tlt reward` to score the row again.
+                                {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
+                                {"response_tokens", tokens.size()},
+                                {"data_source", prompt.data_source}};
+  if (!dumped.samples.empty()) row["advantage"] = mean(dumped.samples[i].advantages);
+  if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
+  if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
+  for (const auto& [name, value] : rollout.extras) row[name] = value;
+  if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
+  return row;
+}
+
+// An example of supervised fine-tuning; its tokens are a row of `tlt score`.
+nlohmann::ordered_json row_of(const train::TrainSample& sample, int64_t step,
+                              const tokenizer::Tokenizer& tokenizer) {
+  const auto response = sample.tokens.begin() + sample.response_begin;
+  return {{"input", tokenizer.decode(std::vector<int32_t>(sample.tokens.begin(), response))},
+          {"output", tokenizer.decode(std::vector<int32_t>(response, sample.tokens.end()))},
+          {"step", step},
+          {"tokens", sample.tokens}};
+}
+
 }  // namespace
 
 RunFolder::RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm)
@@ -137,42 +174,30 @@ void RunFolder::draw() {
 }
 
 void RunFolder::write_rollouts(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer) {
-  if (is_writer_) write_dump("rollouts", step, tokenizer);
+  write_dump(fmt::format("rollouts/{:06}.jsonl", step.step), step, tokenizer);
 }
 
 void RunFolder::write_validation(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer) {
-  if (is_writer_) write_dump("validation", step, tokenizer);
+  write_dump(fmt::format("validation/{:06}.jsonl", step.step), step, tokenizer);
 }
 
-void RunFolder::write_dump(const std::string& name, const DumpedStep& dumped,
-                           const tokenizer::Tokenizer& tokenizer) {
-  const std::string folder = path_ + "/" + name;
-  make_folder(folder);
-  JsonLinesWriter file(fmt::format("{}/{:06}.jsonl", folder, dumped.step));
-  for (size_t i = 0; i < dumped.rollouts.size(); ++i) {
-    const Rollout& rollout = dumped.rollouts[i];
-    const data::Prompt& prompt = dumped.prompts[rollout.prompt];
-    const std::vector<int32_t>& tokens = rollout.response.tokens;
-    nlohmann::ordered_json row = {{"input", prompt.text},
-                                  {"output", tokenizer.decode(tokens)},
-                                  {"gts", prompt.ground_truth},
-                                  {"score", rollout.score},
-                                  {"step", dumped.step},
-                                  {"prompt_id", prompt.id},
-                                  {"sample", rollout.response.sample},
-                                  {"finish_reason", to_string(rollout.response.finish)},
-                                  // Also needed by `tlt reward` to score the row again.
-                                  {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
-                                  {"response_tokens", tokens.size()},
-                                  {"data_source", prompt.data_source}};
-    if (!dumped.samples.empty()) row["advantage"] = mean(dumped.samples[i].advantages);
-    if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
-    if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
-    for (const auto& [name, value] : rollout.extras) row[name] = value;
-    if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
-    file.write(row);
-  }
-  file.flush();
+std::string RunFolder::write_skipped(const DumpedStep& step,
+                                     const tokenizer::Tokenizer& tokenizer) {
+  const std::string file = fmt::format("skipped/step_{:06}.jsonl", step.step);
+  write_dump(file, step, tokenizer);
+  return path_ + "/" + file;
+}
+
+void RunFolder::write_dump(const std::string& file, const DumpedStep& dumped,
+                           const tokenizer::Tokenizer& tokenizer) const {
+  if (!is_writer_) return;
+  const std::string path = path_ + "/" + file;
+  make_folder(path.substr(0, path.rfind('/')));
+  JsonLinesWriter rows(path);
+  for (size_t i = 0; i < std::max(dumped.rollouts.size(), dumped.samples.size()); ++i)
+    rows.write(i < dumped.rollouts.size() ? row_of(dumped, i, tokenizer)
+                                          : row_of(dumped.samples[i], dumped.step, tokenizer));
+  rows.flush();
 }
 
 }  // namespace tlt::run
