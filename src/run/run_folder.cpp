@@ -59,7 +59,8 @@ bool is_in(const std::string& path, const std::string& folder) {
 }
 
 // InputError: `folder` belongs to another run.
-void check_run(const std::string& folder, const RunIdentity& identity) {
+void check_run(const std::string& folder, const RunIdentity& identity,
+               const std::vector<Override>& overrides) {
   const std::string path = folder + kIdentity;
   if (!fs::exists(path)) {
     TLT_CHECK_INPUT(!has_steps(folder), folder,
@@ -68,7 +69,8 @@ void check_run(const std::string& folder, const RunIdentity& identity) {
                     "aside and start again");
     return;
   }
-  const RunIdentity there = parse_identity(read_file(path, kMaxIdentityBytes), path);
+  RunIdentity there = parse_identity(read_file(path, kMaxIdentityBytes), path);
+  there.options = with_overrides(there.options, overrides);
   if (there.command != identity.command || has_steps(folder))
     check_same_run(folder, identity, there);
 }
@@ -128,18 +130,20 @@ nlohmann::ordered_json row_of(const train::TrainSample& sample, int64_t step,
 }  // namespace
 
 RunFolder::RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm)
-    : path_(without_slashes(options.trainer.folder())), is_writer_(comm.rank() == 0) {
-  if (is_writer_) take(options, identity);
+    : path_(without_slashes(options.trainer.folder())),
+      is_writer_(comm.rank() == 0),
+      identity_(identity) {
+  if (is_writer_) take(options);
   comm.barrier("run folder");
   make_folder(path_);  // on hosts that do not share the disk, for the timeline of their workers
 }
 
-void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
+void RunFolder::take(const RunOptions& options) {
   make_folder(path_);
   lock_ = std::make_unique<FolderLock>(path_);
   std::string aside;
   if (options.trainer.resume_mode != "disable") {
-    check_run(path_, identity);
+    check_run(path_, identity_, options.overrides);
   } else if (has_run(path_)) {
     TLT_CHECK_INPUT(!is_in(options.model.path, path_), "model.path is ", options.model.path,
                     ", which trainer.resume_mode=disable would move away with the run in ", path_,
@@ -148,7 +152,8 @@ void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
     make_folder(path_);
     lock_ = std::make_unique<FolderLock>(path_);
   }
-  write_file_atomic(path_ + kIdentity, to_json(identity));
+  // That of a run that resumes is written in start(), after the history of its overrides.
+  if (!has_steps(path_)) write_file_atomic(path_ + kIdentity, to_json(identity_));
   open_log_file(path_ + "/log.txt");
   if (!aside.empty()) log_info("{}: the run that was here is in {} now", path_, aside);
 }
@@ -156,7 +161,16 @@ void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
 void RunFolder::start(const RunOptions& options, int64_t step) {
   if (!is_writer_) return;
   RunOptions copy = options;  // collect_options() needs mutable options
-  write_file_atomic(path_ + "/options.toml", to_toml(collect_options(copy)));
+  const std::vector<OptionRef> refs = collect_options(copy);
+  for (Override& change : copy.overrides) {
+    if (change.step == Override::kNew) change.step = step;
+    const auto option = std::ranges::find(refs, change.name, &OptionRef::name);
+    if (option != refs.end() && to_text(option->value) == change.value)
+      log_info("{} is {} after step {}, instead of {} (--override)", change.name, change.value,
+               change.step, change.before);
+  }
+  write_file_atomic(path_ + "/options.toml", to_toml(refs) + to_toml(copy.overrides));
+  write_file_atomic(path_ + kIdentity, to_json(identity_));
   metrics_ = std::make_unique<MetricsWriter>(path_, step > 0 ? step : -1);
 }
 

@@ -50,7 +50,7 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
 
-  // Drops metrics written after `step`, from which the run continues.
+  // Drops metrics written after `step`, from which the run continues; new overrides take effect.
   void start(const RunOptions& options, int64_t step);
 
   void write_metrics(int64_t step, const Metrics& metrics);
@@ -67,12 +67,13 @@ class RunFolder {
   std::string write_skipped(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);
 
  private:
-  void take(const RunOptions& options, const RunIdentity& identity);
+  void take(const RunOptions& options);
   void write_dump(const std::string& file, const DumpedStep& dumped,
                   const tokenizer::Tokenizer& tokenizer) const;
 
   const std::string path_;
   const bool is_writer_;
+  const RunIdentity identity_;
   std::unique_ptr<FolderLock> lock_;
   std::unique_ptr<MetricsWriter> metrics_;
 };
