@@ -152,6 +152,7 @@ void RlLoop::run_step() {
   const std::vector<double> rewards = add_advantages(
       options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples);
   const train::TrainStats stats = update(samples, report);
+  check_skipped(stats, *groups, samples);
   run_.advance(sampler_.cursor(), groups->generated().batches);
   report.add_rollouts(groups->prompts(), groups->rollouts(), options_.data.max_response_length);
   report.add_generated(groups->generated(), filter_.has_value());
@@ -229,6 +230,18 @@ train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, St
   report.end_phase("update_actor");
   rollouts_.new_weights();
   return stats;
+}
+
+void RlLoop::check_skipped(const train::TrainStats& stats, const StepGroups& groups,
+                           std::span<const train::TrainSample> samples) {
+  if (stats.skipped_steps == 0) return;
+  run_.check_skipped(
+      {.count = stats.skipped_steps,
+       .fault = stats.fault,
+       .in_row = trainer_.optimizer().skipped_in_row(),
+       .limit = options_.actor.max_skipped_steps,
+       .batch = run_.folder().write_skipped(
+           {run_.step() + 1, groups.prompts(), groups.rollouts(), samples}, context_.tokenizer)});
 }
 
 void RlLoop::add_worker_metrics(StepReport& report) {

@@ -48,6 +48,18 @@
 
 namespace tlt::run {
 
+// Optimizer steps that an update has left out because their gradients are invalid.
+struct SkippedSteps {
+  int64_t count = 0;       // in this update
+  std::string fault;       // of the last one
+  int64_t in_row = 0;      // since the last finished one: AdamW::skipped_in_row()
+  int64_t limit = 0;       // of in_row
+  std::string batch = {};  // file with the batch; empty: none was written
+  std::string remedy =
+      "--override actor.optim.lr=… (a lower learning rate), or with "
+      "actor.max_skipped_steps=… (a higher limit)";
+};
+
 class Run {
  public:
   // Locks the folder (run_folder.h); construct it after all else that can fail. `more`:
@@ -80,6 +92,10 @@ class Run {
   // Saves a checkpoint of the present step; `add` adds the networks, on rank 0 only.
   void save(const train::AdamW& optimizer,
             const std::function<void(train::CheckpointParts& parts)>& add);
+
+  // After an update and before advance(): a warning if steps were skipped. Throws Error, on all
+  // workers, if there are more in a row than the limit; the step is then not counted.
+  void check_skipped(const SkippedSteps& skipped) const;
 
   // Sets timing_s/step, perf/* and training/* for a step of `seconds` and `tokens`, and
   // timing_s/save_checkpoint if a checkpoint was saved since the last step.

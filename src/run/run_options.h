@@ -19,6 +19,7 @@
 #include "rollout/engine_options.h"
 #include "rollout/sampling_options.h"
 #include "run/algorithm_options.h"
+#include "run/overrides.h"
 #include "speculation/speculation_options.h"
 #include "train/trainer.h"
 
@@ -215,6 +216,7 @@ struct RunOptions {
   AlgorithmOptions algorithm;
   reward::RewardOptions reward;
   RunControlOptions trainer;
+  std::vector<Override> overrides;  // of the run that resumes; the other members have their values
 
   void visit(auto& v) {
     v.group("model", model);

@@ -11,6 +11,9 @@
 
 namespace tlt::train {
 
+// Skipped optimizer steps in a row that a run goes on after, if no option says another number.
+inline constexpr int64_t kMaxSkippedSteps = 5;
+
 struct OptimOptions {
   double lr = 1e-6;
   std::vector<double> betas = {0.9, 0.999};

@@ -95,6 +95,8 @@ void TrainerOptions::check() const {
   TLT_CHECK_INPUT(ppo_mini_batch_size >= 0 && ppo_epochs >= 1 && max_tokens >= 1,
                   "actor.ppo_mini_batch_size must be at least 0, ppo_epochs and "
                   "ppo_max_token_len_per_gpu at least 1");
+  TLT_CHECK_INPUT(max_skipped_steps >= 0, "actor.max_skipped_steps is ", max_skipped_steps,
+                  "; give 0 or more");
   loss.check();
   optim.check();
 }
@@ -159,9 +161,10 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
   TrainStats total;
   int64_t steps = 0;
   for (int64_t epoch = 0; epoch < options_.ppo_epochs; ++epoch)
-    for (size_t first = 0; first < samples.size(); first += size, ++steps) {
+    for (size_t first = 0; first < samples.size(); first += size) {
+      if (!total.fault.empty() && has_skipped_too_many()) break;
       TrainStats stats = step(samples.subspan(first, std::min(size, samples.size() - first)), kind);
-      if (steps == 0) {
+      if (steps++ == 0) {
         total = std::move(stats);
         continue;
       }
@@ -169,6 +172,8 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
         total.metrics[i].second += stats.metrics[i].second;
       total.packs += stats.packs;
       total.tokens += stats.tokens;
+      total.skipped_steps += stats.skipped_steps;
+      if (!stats.fault.empty()) total.fault = std::move(stats.fault);
     }
   for (auto& [name, value] : total.metrics) value /= static_cast<double>(steps);
   return total;
@@ -182,17 +187,27 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
   compute(plan, plan.share(early.is_done, comm_, early.loads));
   const std::unique_ptr<Progress> done = std::exchange(progress_, nullptr);
   done->loss->complete(samples);
-  sum_.reduce(comm_);
-  sum_.read(gradients_, done->loss->gradient_scale());
+  std::string fault = sum_.reduce(comm_);
   const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
-  const double norm = optimizer_.step(gradients_, rate);
-  if (run_.adapter) run_.adapter->merge();
+  const double norm = fault.empty() ? update_weights(rate, done->loss->gradient_scale())
+                                    : std::numeric_limits<double>::quiet_NaN();
+  if (!fault.empty()) optimizer_.skip_step();
   TrainStats stats = statistics(*done, plan);
+  stats.skipped_steps = fault.empty() ? 0 : 1;
+  stats.fault = std::move(fault);
   for (const TrainSample& sample : samples)
     stats.tokens += static_cast<int64_t>(sample.tokens.size());
   stats.metrics.emplace_back("actor/grad_norm", norm);
   stats.metrics.emplace_back("actor/lr", rate);
   return stats;
+}
+
+// Returns the norm of the gradient.
+double Trainer::update_weights(double rate, double scale) {
+  sum_.read(gradients_, scale);
+  const double norm = optimizer_.step(gradients_, rate);
+  if (run_.adapter) run_.adapter->merge();
+  return norm;
 }
 
 void Trainer::start(std::unique_ptr<TokenLoss> loss) {

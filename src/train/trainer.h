@@ -44,6 +44,7 @@ struct TrainerOptions {
   bool recompute = false;
   bool early_gradients = true;
   bool use_distributed_optimizer = false;
+  int64_t max_skipped_steps = kMaxSkippedSteps;
   LossOptions loss;
   OptimOptions optim;
 
@@ -61,6 +62,9 @@ struct TrainerOptions {
     v(use_distributed_optimizer, "use_distributed_optimizer", Affects::kSpeed,
       "Shard the optimizer's state over the workers, which exchange the updated weights (ZeRO, "
       "stage 1): less memory.");
+    v(max_skipped_steps, "max_skipped_steps", Affects::kPlace,
+      "An optimizer step whose gradient is not finite is skipped; more of them in a row than this "
+      "end the run; 0: the first one does.");
     loss.visit(v);
     v.group("optim", optim);
   }
@@ -78,6 +82,8 @@ struct TrainStats {
   int64_t packs = 0;
   int64_t tokens = 0;
   int64_t optimizer_bytes = 0;  // master weights and moments on this worker
+  int64_t skipped_steps = 0;    // optimizer steps left out because their gradient is invalid
+  std::string fault;            // of the last of them (gradient_sum.h)
 };
 
 enum class LossKind { kPolicy, kSupervised };
@@ -96,7 +102,9 @@ class Trainer {
   ~Trainer();
 
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
-  // epoch. REQUIRES: the same samples, in the same order, on every worker.
+  // epoch. A step whose gradient is invalid is skipped, on all workers: nothing changes but
+  // AdamW::skipped_in_row(). When that exceeds max_skipped_steps, no further steps are done, and the
+  // caller ends the run. REQUIRES: the same samples, in the same order, on every worker.
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
                     int64_t samples_per_step = 0);
 
@@ -122,6 +130,10 @@ class Trainer {
   struct Early;
 
   TrainStats step(std::span<const TrainSample> samples, LossKind kind);
+  double update_weights(double rate, double scale);
+  bool has_skipped_too_many() const {
+    return optimizer_.skipped_in_row() > options_.max_skipped_steps;
+  }
   void start(std::unique_ptr<TokenLoss> loss);
   void compute(const PackPlan& plan, const std::vector<size_t>& indices);
   void begin_pack(const PackPlan& plan, const PlannedPack& pack);

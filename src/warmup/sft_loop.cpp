@@ -101,11 +101,20 @@ void SftLoop::run_step() {
   for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size))
     samples.push_back(to_sample(examples_.example(index)));
   const train::TrainStats stats = trainer_.update(samples, train::LossKind::kSupervised);
+  if (stats.skipped_steps > 0)
+    run_.check_skipped(
+        {.count = stats.skipped_steps,
+         .fault = stats.fault,
+         .in_row = trainer_.optimizer().skipped_in_row(),
+         .limit = options_.actor.max_skipped_steps,
+         .batch = run_.folder().write_skipped(
+             {run_.step() + 1, /*prompts=*/{}, /*rollouts=*/{}, samples}, context_.tokenizer)});
   run_.advance(sampler_.cursor());
 
   Metrics metrics;
   for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
   const double seconds = watch.seconds(), tokens = static_cast<double>(stats.tokens);
+  metrics.set("actor/skipped_steps", static_cast<double>(stats.skipped_steps));
   metrics.set("train/tokens", tokens);
   metrics.set("train/tokens_per_second", tokens / seconds);
   run_.report_pace(seconds, tokens, metrics);
