@@ -246,6 +246,7 @@ bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
          gradients_first({.workers = comm_.size(),
                           .rollout_seconds = since_begin_.seconds(),
                           .draft_model_share = draft_model_share_,
+                          .trained_share = trained_share_,
                           .acceptance_gain = idle_trainer_->acceptance_gain()});
 }
 
