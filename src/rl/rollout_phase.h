@@ -49,6 +49,7 @@ struct PhaseTimes {
   double idle_seconds = 0;                 // the engine is empty while other workers decode
   double reward_seconds = 0;               // waiting for rewards after the last token
   double gradient_seconds = 0;             // early gradients, in idle_seconds or reward_seconds
+  double reference_seconds = 0;            // reference logprobs for them, the same
   double half_empty_seconds = 0;           // of decode_seconds: at most half of most_running_
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
@@ -58,7 +59,7 @@ struct PhaseTimes {
   // The counters that are summed over the workers.
   void visit(auto&& v) {
     v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds),
-        v(half_empty_seconds), v(groups), v(moved_sequences);
+        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences);
   }
 };
 
