@@ -198,7 +198,8 @@ std::vector<train::TrainSample> RlLoop::make_samples(const StepGroups& groups, S
 }
 
 void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
-  const TimelineSpan span(timeline_.get(), run::kUpdateLane, "reference");
+  const TimelineSpan span(timeline_.get(), run::kReferenceLane,
+                          fmt::format("step {}", run_.step() + 1));
   train::Scoring scoring{.temperature = options_.rollout.sampling.rule().logprob_temperature(),
                          .max_tokens = options_.actor.max_tokens};
   if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);

@@ -246,6 +246,7 @@ bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
          gradients_first({.workers = comm_.size(),
                           .rollout_seconds = since_begin_.seconds(),
                           .draft_model_share = draft_model_share_,
+                          .trained_share = trained_share_,
                           .acceptance_gain = idle_trainer_->acceptance_gain()});
 }
 
@@ -265,13 +266,18 @@ bool RolloutPhase::try_training(std::span<const data::Prompt> prompts, const Sam
 
 bool RolloutPhase::try_early_gradients(const SamplingPlan& plan) {
   if (!plan.early_gradients) return false;
+  const bool is_reference = plan.early_gradients->is_at_reference();
   const double start = steady_clock().seconds();
   double end = start;
-  while (end - start < kGradientSliceSeconds && plan.early_gradients->try_part())
+  while (end - start < kGradientSliceSeconds &&
+         plan.early_gradients->is_at_reference() == is_reference &&
+         plan.early_gradients->try_part())
     end = steady_clock().seconds();
   if (end == start) return false;
-  times_.gradient_seconds += end - start;
-  if (timeline_) timeline_->span(run::kGradientLane, plan.name.span, start, end);
+  (is_reference ? times_.reference_seconds : times_.gradient_seconds) += end - start;
+  if (timeline_)
+    timeline_->span(is_reference ? run::kReferenceLane : run::kGradientLane, plan.name.span, start,
+                    end);
   return true;
 }
 

@@ -49,6 +49,7 @@ struct PhaseTimes {
   double idle_seconds = 0;                 // the engine is empty while other workers decode
   double reward_seconds = 0;               // waiting for rewards after the last token
   double gradient_seconds = 0;             // early gradients, in idle_seconds or reward_seconds
+  double reference_seconds = 0;            // reference logprobs for them, the same
   double half_empty_seconds = 0;           // of decode_seconds: at most half of most_running_
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
@@ -58,7 +59,7 @@ struct PhaseTimes {
   // The counters that are summed over the workers.
   void visit(auto&& v) {
     v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds),
-        v(half_empty_seconds), v(groups), v(moved_sequences);
+        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences);
   }
 };
 
@@ -69,8 +70,11 @@ class RolloutPhase {
                drafter_training::IdleTrainer* idle_trainer = nullptr);
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
-  // Of the last step (IdleValues).
-  void set_draft_model_share(double share) { draft_model_share_ = share; }
+  // For the choice between idle work: shares that are known from the steps before.
+  void set_shares(double draft_model_share, double trained_share) {
+    draft_model_share_ = draft_model_share;
+    trained_share_ = trained_share;
+  }
 
   // Returns all workers' rollouts, ordered by prompt and sample. Throws Error if a worker is lost.
   std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
@@ -107,10 +111,10 @@ class RolloutPhase {
   drafter_training::IdleTrainer* const idle_trainer_;  // or null
   Timeline* timeline_ = nullptr;
 
-  double draft_model_share_ = 0;
-  int64_t phases_ = 0;                     // step number of the group source
-  int64_t share_ = 0;                      // groups this worker takes without stealing
-  std::map<int64_t, int64_t> unfinished_;  // group or migration -> unfinished responses
+  double draft_model_share_ = 0, trained_share_ = 0;  // IdleValues
+  int64_t phases_ = 0;                                // step number of the group source
+  int64_t share_ = 0;                                 // groups this worker takes without stealing
+  std::map<int64_t, int64_t> unfinished_;             // group or migration -> unfinished responses
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   std::vector<run::Rollout> mine_;
