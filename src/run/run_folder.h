@@ -5,6 +5,7 @@
 //   metrics.jsonl       metrics by step; also tensorboard/
 //   rollouts/000001.jsonl, validation/000010.jsonl   responses (verl's dump)
 //   checkpoints/step_000010, latest                  train/checkpoint.h
+//   unfinished_step     rollouts of a step that was interrupted (rl/unfinished_step.h)
 //   policy/, drafter/   results of tlt sft and tlt draft; drafter/ also of tlt train
 //   log.txt, timeline.json, curve.svg, timeline.svg, summary.txt, example_prompt.jsonl
 //
