@@ -19,7 +19,7 @@ namespace {
 
 // Written at the first signal; the newline ends the terminal's status line.
 constexpr const char* kStopping =
-    "\ninterrupted: the run finishes this step, saves and ends; again to stop at once\n";
+    "\ninterrupted: the run saves and ends; again to stop at once\n";
 
 int start_workers(int64_t workers, const Arguments& arguments) {
   const cluster::SpawnResult result =

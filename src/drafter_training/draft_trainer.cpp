@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/watchdog.h"
 #include "train/packing.h"
 #include "train/schedule.h"
 
@@ -132,6 +133,7 @@ void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
 }
 
 int64_t DraftTrainer::run_pack() {
+  report_progress();
   if (begun_.next_pack == begun_.packs.size()) return 0;
   is_clear_ = false;
   learn(load(begun_.batch, begun_.packs[begun_.next_pack++]));

@@ -110,6 +110,8 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
   resume();
   run_.start(total_steps_);
   const std::string& folder = run_.folder().path();
+  unfinished_.emplace(options_, context_, folder);
+  trainer_.set_should_stop([this] { return rollouts_.is_interrupted(); });
   if (context_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
   timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", context_.comm->rank());
   rollouts_.set_timeline(timeline_.get());
@@ -131,6 +133,7 @@ int RlLoop::run() {
     run_.report(report.metrics());
   }
   while (run_.has_next_step()) run_step();
+  if (unfinished_->has_rollouts()) unfinished_->save();
   // Disconnects, so that the coordinator does not wait for this worker while it saves.
   rollouts_.disconnect();
   if (run_.has_new_steps() && context_.is_first())
@@ -149,11 +152,14 @@ void RlLoop::run_step() {
   const std::optional<StepGroups> groups = roll_out(report);
   if (!groups) return;
   std::vector<train::TrainSample> samples = make_samples(*groups, report);
+  if (context_.anyone_interrupted()) return;  // the reference's logprobs may be missing
   const std::vector<double> rewards = add_advantages(
       options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples);
   const train::TrainStats stats = update(samples, report);
+  if (stats.is_abandoned) return;
   check_skipped(stats, *groups, samples);
   run_.advance(sampler_.cursor(), groups->generated().batches);
+  unfinished_->finish();
   report.add_rollouts(groups->prompts(), groups->rollouts(), options_.data.max_response_length);
   report.add_generated(groups->generated(), filter_.has_value());
   report.add_advantages(rewards, samples);
@@ -168,6 +174,7 @@ void RlLoop::run_step() {
 
 std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
   rollouts_.begin_step(run_.step());
+  unfinished_->begin(run_.step());
   if (early_gradients_) early_gradients_->begin_step();
   StepGroups groups(filter_ ? &*filter_ : nullptr, options_.data.train_batch_size,
                     options_.rollout.n);
@@ -178,8 +185,11 @@ std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
       if (context_.anyone_interrupted()) return std::nullopt;
     }
     std::vector<data::Prompt> prompts = next_prompts();
+    const SamplingPlan plan = training_plan(run_.state().gen_batches + batches);
     std::vector<run::Rollout> rollouts =
-        rollouts_.run(prompts, training_plan(run_.state().gen_batches + batches));
+        rollouts_.run(prompts, plan, unfinished_->known(prompts, plan));
+    unfinished_->add(prompts, plan, rollouts);
+    if (rollouts_.was_stopped()) return std::nullopt;
     check_scored(prompts, rollouts, run_.step());
     groups.add(std::move(prompts), std::move(rollouts));
   }
@@ -201,7 +211,8 @@ void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
   const TimelineSpan span(timeline_.get(), run::kReferenceLane,
                           fmt::format("step {}", run_.step() + 1));
   train::Scoring scoring{.temperature = options_.rollout.sampling.rule().logprob_temperature(),
-                         .max_tokens = options_.actor.max_tokens};
+                         .max_tokens = options_.actor.max_tokens,
+                         .should_stop = [this] { return rollouts_.is_interrupted(); }};
   if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
   auto logprobs = train::score_samples(*reference_, samples, std::move(scoring), *context_.comm);
   for (size_t i = 0; i < samples.size(); ++i)
@@ -227,6 +238,7 @@ train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, St
                           fmt::format("step {}", run_.step() + 1));
   train::TrainStats stats = trainer_.update(
       samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
+  if (stats.is_abandoned) return stats;
   check_logprobs(stats);
   report.end_phase("update_actor");
   rollouts_.new_weights();
@@ -293,7 +305,8 @@ SamplingPlan RlLoop::training_plan(int64_t gen_batch) {
           .rl_step = static_cast<uint32_t>(gen_batch),
           .seed = static_cast<uint64_t>(options_.trainer.seed),
           .name = {run::kRolloutLane, fmt::format("step {}", run_.step() + 1)},
-          .early_gradients = early_gradients_ ? &*early_gradients_ : nullptr};
+          .early_gradients = early_gradients_ ? &*early_gradients_ : nullptr,
+          .may_stop = true};
 }
 
 SamplingPlan RlLoop::validation_plan() const {

@@ -69,6 +69,7 @@ void Run::start(int64_t total_steps) {
 
 bool Run::begin(const std::string& step_size) {
   watch_.restart();
+  watchdog_.emplace(options_.trainer.watchdog_seconds());
   if (context_.is_first() && is_complete())
     log_info("complete ({} of {} steps); raise trainer.total_training_steps to train further",
              state_.step, total_steps_);

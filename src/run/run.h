@@ -1,7 +1,8 @@
 // Run: the part of a run that tlt train, sft and draft have in common: it locks the run folder,
 // resumes from the last checkpoint, counts, reports and saves steps, and ends with an exit code.
 //
-// Owns       the run folder, the checkpoint writer, and the progress of the run (loop_state.h).
+// Owns       the run folder, the checkpoint writer, the progress of the run (loop_state.h), the
+//            watchdog.
 // Borrows    options and run context.
 // Not here   what a step does, and which of its state is saved (rl_loop.h, sft_loop.cpp,
 //            draft_loop.cpp).
@@ -39,6 +40,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "base/progress.h"
+#include "base/watchdog.h"
 #include "run/loop_state.h"
 #include "run/report/run_summary.h"
 #include "run/run_context.h"
@@ -75,6 +77,7 @@ class Run {
   void start(int64_t total_steps);
 
   // Logs the steps to do; `step_size` describes one step. False: all steps are done, which it logs.
+  // From here on a watchdog ends the process if it hangs (base/watchdog.h).
   [[nodiscard]] bool begin(const std::string& step_size);
 
   // Whether there is another step to do. False on all workers if any was interrupted.
@@ -134,6 +137,7 @@ class Run {
   int64_t total_steps_ = 0, first_step_ = 0, saved_step_ = -1;
   double save_seconds_ = 0;  // of a checkpoint saved since the last step; 0: none
   Stopwatch watch_;
+  std::optional<Watchdog> watchdog_;                             // set by begin()
   std::optional<Progress> progress_;                             // set by show() on a terminal
   double last_line_ = -std::numeric_limits<double>::infinity();  // time of the last line, by watch_
 };

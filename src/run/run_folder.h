@@ -6,6 +6,7 @@
 //   rollouts/000001.jsonl, validation/000010.jsonl   responses (verl's dump)
 //   skipped/step_000012.jsonl  batch of a step with an invalid gradient
 //   checkpoints/step_000010, latest                  train/checkpoint.h
+//   unfinished_step     rollouts of a step that was interrupted (rl/unfinished_step.h)
 //   policy/, drafter/   results of tlt sft and tlt draft; drafter/ also of tlt train
 //   log.txt, timeline.json, curve.svg, timeline.svg, summary.txt, example_prompt.jsonl
 //

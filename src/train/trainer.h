@@ -84,6 +84,7 @@ struct TrainStats {
   int64_t optimizer_bytes = 0;  // master weights and moments on this worker
   int64_t skipped_steps = 0;    // optimizer steps left out because their gradient is invalid
   std::string fault;            // of the last of them (gradient_sum.h)
+  bool is_abandoned = false;    // set_should_stop(): no weight has changed, and no metric is set
 };
 
 enum class LossKind { kPolicy, kSupervised };
@@ -122,6 +123,10 @@ class Trainer {
     on_pack_ = std::move(on_pack);
   }
 
+  // `should_stop` is asked often before the first optimizer step of an update: true on any worker
+  // abandons the update. REQUIRES: set on every worker or on none.
+  void set_should_stop(std::function<bool()> should_stop) { should_stop_ = std::move(should_stop); }
+
   AdamW& optimizer() { return optimizer_; }
   const AdamW& optimizer() const { return optimizer_; }
 
@@ -129,13 +134,13 @@ class Trainer {
   struct Progress;
   struct Early;
 
-  TrainStats step(std::span<const TrainSample> samples, LossKind kind);
+  TrainStats step(std::span<const TrainSample> samples, LossKind kind, bool may_stop);
   double update_weights(double rate, double scale);
   bool has_skipped_too_many() const {
     return optimizer_.skipped_in_row() > options_.max_skipped_steps;
   }
   void start(std::unique_ptr<TokenLoss> loss);
-  void compute(const PackPlan& plan, const std::vector<size_t>& indices);
+  bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop);
   void begin_pack(const PackPlan& plan, const PlannedPack& pack);
   bool advance_pack();
   void end_pack();
@@ -155,6 +160,7 @@ class Trainer {
   HeadLoss head_;
   std::unique_ptr<Progress> progress_;             // of the next optimizer step; null: none
   std::function<void(int64_t, int64_t)> on_pack_;  // may be empty
+  std::function<bool()> should_stop_;              // may be empty
 };
 
 struct Scoring {
@@ -162,6 +168,8 @@ struct Scoring {
   int64_t max_tokens = 16384;  // per forward pass
   // Logprobs that this worker has already, by sample; an empty list: it has not.
   std::vector<std::vector<float>> known = {};
+  // True between two packs: leaves out the rest of them. May be empty.
+  std::function<bool()> should_stop = {};
 };
 
 // Logprobs of samples under a model, without training: for `tlt score` and the reference policy.

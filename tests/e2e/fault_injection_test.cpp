@@ -390,8 +390,8 @@ TEST_F(FaultInjectionTest, KilledWorkerOfALauncherEndsTheRun) {
   expect_resumes(run);
 }
 
-// The first signal ends the run after the step, with a checkpoint; one that arrives before the
-// first step ends the program.
+// The first signal ends the run with a checkpoint; one that arrives before the first step ends the
+// program.
 TEST_F(FaultInjectionTest, SignalAtAnyMomentIsResumable) {
   const double start = now();
   run_whole();
@@ -418,15 +418,16 @@ TEST_F(FaultInjectionTest, SignalAtAnyMomentIsResumable) {
 TEST_F(FaultInjectionTest, SecondSignalEndsAtOnce) {
   for (const int workers : {1, 2}) {
     auto arguments = run_in(scratch_ / "run", workers);
-    for (const char* slow : {"data.train_batch_size=64", "data.max_response_length=1024",
-                             "actor.ppo_mini_batch_size=64"})
-      arguments.push_back(slow);  // a step takes many seconds
+    // After the first signal the run waits some seconds for scores.
+    for (const char* slow : {"reward.functions=[\"command\"]", "reward.timeout_seconds=100",
+                             "reward.command=sleep 1000"})
+      arguments.push_back(slow);
     Program program(arguments, scratch_ / "log");
     ASSERT_TRUE(appears(scratch_ / "run" / "options.toml"));
     std::this_thread::sleep_for(std::chrono::seconds(1));
     program.send(SIGINT);
     int code = 0;
-    ASSERT_FALSE(program.wait_for(1, &code)) << "the step was over: " << program.output();
+    ASSERT_FALSE(program.wait_for(1, &code)) << "it did not wait: " << program.output();
     program.send(SIGINT);
     ASSERT_TRUE(program.wait_for(2, &code)) << program.output();
     EXPECT_EQ(code, 130) << program.output();
