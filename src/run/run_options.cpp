@@ -39,7 +39,7 @@ void RunOptions::check() const {
   data.check();
   rollout.check();
   speculative.check();
-  algorithm.check();
+  algorithm.check(rollout.n);
   trainer_options().check();
   reward.check();
   trainer.check();

@@ -185,6 +185,7 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
 TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bool may_stop) {
   if (kind == LossKind::kSupervised) start(std::make_unique<SupervisedLoss>(samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
+  show_batch(samples);
   const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
   const Early early = take_early(plan, samples);
   may_stop = may_stop && should_stop_;
@@ -227,6 +228,14 @@ void Trainer::start(std::unique_ptr<TokenLoss> loss) {
   sum_.clear();
 }
 
+// For a loss that depends on the whole mini-batch: one more forward pass. All workers together.
+void Trainer::show_batch(std::span<const TrainSample> samples) {
+  if (!progress_->loss->wants_batch()) return;
+  const std::vector<std::vector<float>> logprobs = score_samples(
+      model_, samples, {.temperature = run_.temperature, .max_tokens = options_.max_tokens}, comm_);
+  progress_->loss->see_batch(samples, logprobs, optimizer_.steps());
+}
+
 bool Trainer::compute_early(std::span<const TrainSample> group) {
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   if (!progress_->pass) {
@@ -266,6 +275,7 @@ Trainer::Early Trainer::take_early(const PackPlan& plan, std::span<const TrainSa
       "gradients that were computed during the rollouts are not those of the batch; "
       "computing them again");
   start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
+  show_batch(samples);
   return {.is_done = std::vector<bool>(packs), .loads = {}};
 }
 

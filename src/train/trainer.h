@@ -114,8 +114,8 @@ class Trainer {
   // present weights; false: that was all. update() computes the rest of its first mini-batch,
   // beginning with a pack in progress; the weights are the same.
   // REQUIRES: all samples of their TrainSample::group, as update() will have them, which stay where
-  // they are until update() or the last call; this group until its last call; kPolicy; no other
-  // worker computes this group.
+  // they are until update() or the last call; this group until its last call; kPolicy; a loss that
+  // does not depend on the whole mini-batch; no other worker computes this group.
   bool compute_early(std::span<const TrainSample> group);
 
   // `on_pack` is called after each of this worker's packs of an optimizer step.
@@ -140,6 +140,7 @@ class Trainer {
     return optimizer_.skipped_in_row() > options_.max_skipped_steps;
   }
   void start(std::unique_ptr<TokenLoss> loss);
+  void show_batch(std::span<const TrainSample> samples);
   bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop);
   void begin_pack(const PackPlan& plan, const PlannedPack& pack);
   bool advance_pack();
