@@ -72,6 +72,13 @@ def not_utf8():
             "utf16": "text".encode("utf-16")}
 
 
+def in_row(before, after):
+    """The same texts as the value of a field that no command reads or expects to be a string."""
+    for name, text in json_texts():
+        text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+        yield "value_" + name, before.encode() + text[:MOST_BYTES - 100] + after.encode()
+
+
 def edges_of(valid, keys=None):
     """A copy of a JSON object for each of its members and each extreme value of the member."""
     for key in keys or valid:
@@ -84,6 +91,7 @@ def edges_of(valid, keys=None):
 
 def data_json(_):
     yield from json_texts()
+    yield from in_row('[{"prompt": "x", "extra_info": ', "}]")
     yield "rows_of_lists", as_json([[1], [2]])
     yield "row_of_many_rows", as_json([{"prompt": "x"}] * 50_000)
 
@@ -94,6 +102,7 @@ def data_jsonl(_):
         first = (row + "\n").encode()
         text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
         yield name, first + text.replace(b"\n", b" ") + b"\n"
+    yield from in_row('{"prompt": "x", "extra_info": ', "}\n")
     yield "many_lines", "{}\n" * 300_000
     yield "many_columns", "".join(as_json({f"column{i}": i}) + "\n" for i in range(40_000))
     yield "one_line_no_end", row * 15_000
@@ -164,6 +173,7 @@ def index(_):
 def config(_):
     valid = json.loads((GOLDEN / "models/qwen2_tied/config.json").read_text())
     yield from json_texts()
+    yield from in_row(as_json(valid)[:-1] + ', "unused": ', "}")
     yield from edges_of(valid, ["hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
                                 "vocab_size", "num_hidden_layers", "eos_token_id", "rope_parameters", "model_type"])
     yield "huge_model", as_json({**valid, "hidden_size": 2**20, "num_hidden_layers": 2**20, "vocab_size": 2**31 - 1})
@@ -245,6 +255,7 @@ def chat_template(_):
     for i, template in enumerate(TEMPLATES):
         yield f"template_{i}", as_json({**valid, "chat_template": template})
     yield from json_texts()
+    yield from in_row(as_json(valid)[:-1] + ', "unused": ', "}")
     yield from edges_of({**valid, "bos_token": "3", "eos_token": {"content": "4"}, "additional_special_tokens": []})
     yield "many_templates", as_json({**valid, "chat_template": [{"name": f"t{i}", "template": "{{ 1 }}"}
                                                                 for i in range(10_000)]})
@@ -342,6 +353,7 @@ def manifest(random):
 def loop_state(_):
     valid = {"step": 1, "gen_batches": 1, "epoch": 0, "index": 4, "optimizer_steps": 2}
     yield from json_texts()
+    yield from in_row(as_json(valid)[:-1] + ', "unused": ', "}")
     yield from edges_of(valid)
 
 

@@ -30,9 +30,14 @@ from make_hostile_files import GOLDEN, PARSERS, ROOT
 CPU_SECONDS, MEMORY_BYTES = 1.0, 512 << 20
 CPU_LIMIT, WALL_LIMIT = 10, 60  # seconds; a file that takes longer is ended
 MOST_OUTPUT = 64 << 20
-# What a file must not be able to write to a terminal: C0 but the line's end and the tab, C1, bidirectional controls.
+# What a file must not be able to write to a terminal: C0 but the line's end and the tab, C1, bidirectional controls. Of
+# these, JSON on the standard output must have the last two as they are.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROLS_OF_OUTPUT = re.compile("[\x00-\x08\x0b-\x1f]")
 TEXT = "The quick brown fox's 12,345 jumps 3,4,6:24 na\u00efve \u4e2d\u6587 " + "a" * 300
+
+GRADED = [{"response": "\\boxed{1}", "ground_truth": truth, "prompt": "", "data_source": "math", "extra_info": {}}
+          for truth in ("1", "3,4,6:24", '{"inputs":["1"],"outputs":["1"]}')]
 
 
 class Setting:
@@ -43,13 +48,18 @@ class Setting:
         self.tokens = self.write("tokens.jsonl", {"tokens": [5, 6, 7]})
         self.text = self.write("text.jsonl", {"text": TEXT})
         self.chat = self.write("chat.jsonl", {"messages": [{"role": "user", "content": "1+1"}]})
-        self.response = self.write("response.jsonl", {"response": "\\boxed{1}", "ground_truth": "1", "prompt": "",
-                                                      "data_source": "math", "extra_info": {}})
+        self.response = self.write("response.jsonl", *GRADED)
 
-    def write(self, name, row):
+    def write(self, name, *rows):
         path = self.scratch / name
-        path.write_text(json.dumps(row) + "\n")
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return path
+
+    def with_graded(self, file):
+        """A copy with rows that every reward can score: a file in which no row has a score is an error of its own."""
+        copy = self.scratch / file.name
+        copy.write_bytes(file.read_bytes() + self.response.read_bytes())
+        return copy
 
     def folder(self, source, name, file):
         """A copy of `source`, as links, in which `name` is the hostile file."""
@@ -84,13 +94,13 @@ class Setting:
             return ["data", "inspect", file]
         if parser in ("latex", "rows"):
             reward = "math" if parser == "latex" else "code"
-            return ["reward", f'reward.functions=["{reward}"]', "--input", file, "--output", "-"]
+            return ["reward", f'reward.functions=["{reward}"]', "--input", self.with_graded(file), "--output", "-"]
         if parser == "toml":
             return ["reward", file, "--input", self.response, "--output", "-"]
         if parser == "yaml":
             return ["import", "verl", file]
         if parser == "tokenizer":
-            return ["tokenize", "--model", self.folder(GOLDEN / "tokenizers/demo", "tokenizer.json", file), "encode",
+            return ["tokenize", "--model", self.folder(GOLDEN / "tokenizers/llama3_style", "tokenizer.json", file), "encode",
                     "--input", self.text]
         if parser == "chat_template":
             return ["tokenize", "--model", self.folder(GOLDEN / "tokenizers/demo", "tokenizer_config.json", file), "chat",
@@ -127,7 +137,7 @@ VALID = {
     "jsonl": "parquet/verl_gsm8k.jsonl", "parquet": "parquet/verl_gsm8k.parquet",
     "safetensors": "models/qwen2_tied/model.safetensors", "index": "models/qwen3_sharded/model.safetensors.index.json",
     "config": "models/qwen2_tied/config.json", "adapter": "lora/all_linear/adapter_config.json",
-    "tokenizer": "tokenizers/demo/tokenizer.json", "yaml": "verl/fastrl.yaml",
+    "tokenizer": "tokenizers/llama3_style/tokenizer.json", "yaml": "verl/fastrl.yaml",
     "toml": "../../recipes/word_problems.toml",
 }
 
@@ -166,8 +176,9 @@ class Ended:
 
     @staticmethod
     def limit():
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        # The soft limits: the sandbox of the reward code sets its own.
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
     def wait(self, process):
         end = time.monotonic() + WALL_LIMIT
@@ -191,9 +202,9 @@ class Ended:
             yield f"{self.seconds:.2f} s of CPU time"
         if self.bytes >= MEMORY_BYTES:
             yield f"{self.bytes >> 20} MB of memory"
-        for name, stream in (("output", self.out), ("error output", self.err)):
+        for name, stream, controls in (("output", self.out, CONTROLS_OF_OUTPUT), ("error output", self.err, CONTROLS)):
             try:
-                found = CONTROLS.search(stream.decode())
+                found = controls.search(stream.decode())
                 if found:
                     yield f"the {name} has the character U+{ord(found.group()):04X}"
             except UnicodeDecodeError:

@@ -61,6 +61,8 @@ class Campaign:
     def __init__(self, arguments):
         self.arguments = arguments
         self.out = arguments.out.resolve()
+        if arguments.fresh:
+            shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True, exist_ok=True)
         self.version = subprocess.run([str(arguments.program), "--version"], check=True, capture_output=True,
                                       text=True).stdout.strip()
@@ -314,6 +316,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/tlt")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs/torture")
+    parser.add_argument("--fresh", action="store_true", help="delete the faults of an earlier campaign in --out")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=4, help="most workers of a run")
