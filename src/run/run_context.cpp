@@ -7,10 +7,12 @@
 #include <algorithm>
 
 #include "base/interrupt.h"
+#include "base/local_time.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "model/hf_folder.h"
 #include "ops/cpu.h"
+#include "run/run_identity.h"
 #include "run/run_inputs.h"
 #include "train/lora_folder.h"
 
@@ -37,6 +39,20 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
                          "TLT_CPU_CAPABILITY = " + ops::cpu_capability() + "\n");
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
   return comm;
+}
+
+// From the run folder, if a run is there: its prompts stay the same.
+std::string start_of(const RunOptions& options, cluster::Comm& comm) {
+  std::string started;
+  if (comm.rank() == 0 && options.trainer.resume_mode != "disable")
+    started = read_started(options.trainer.folder() + "/run.json");
+  if (started.empty()) started = time_text(local_time_now());
+  return comm.all_gather_bytes(started).front();
+}
+
+data::DataOptions with_time(data::DataOptions options, const std::string& started) {
+  options.template_time = started;
+  return options;
 }
 
 at::ScalarType compute_type(const RunOptions& options) {
@@ -75,6 +91,8 @@ RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)
     : launch(launch),
       device(make_device(options, launch)),
       comm(meet(options, launch)),
+      started(start_of(options, *comm)),
+      data(with_time(options.data, started)),
       tokenizer(tokenizer::Tokenizer::load(options.model.path)),
       model(make_policy(options, device)),
       adapter(make_adapter(options, *model)) {

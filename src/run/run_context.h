@@ -12,6 +12,7 @@
 
 #include "cluster/comm.h"
 #include "cluster/launch.h"
+#include "data/data_options.h"
 #include "model/policy_model.h"
 #include "run/run_options.h"
 #include "tokenizer/tokenizer.h"
@@ -42,6 +43,9 @@ struct RunContext {
   cluster::Launch launch;
   Device device;
   std::unique_ptr<cluster::Comm> comm;
+  // Local time at the run's start (base/local_time.h), on rank 0; a run that resumes keeps it.
+  std::string started;
+  data::DataOptions data;  // those of the options, with `started` as the time of chat templates
   tokenizer::Tokenizer tokenizer;
   std::unique_ptr<model::PolicyModel> model;
   std::unique_ptr<train::LoraAdapter> adapter;  // null: the run trains all weights
