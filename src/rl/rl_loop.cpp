@@ -88,7 +88,7 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
       total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
-                     ? run::make_policy(options_, context_.device)
+                     ? run::make_policy(options_, context_.device, *context_.comm)
                      : nullptr),
       rollouts_(options_, launch, context_, prompts_, reward_),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm,

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/accumulate.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -33,10 +34,12 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
   auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
                                           .rendezvous_seconds = options.trainer.timeout_seconds});
   RunOptions copy = options;  // collect_options() needs mutable options
-  // Results differ between instruction sets, which the environment variable selects.
+  // Results differ between instruction sets, which the environment variable selects; and all workers
+  // or none take part in sending the weights.
   cluster::handshake(*comm, kVersion,
-                     options_digest(collect_options(copy)) +
-                         "TLT_CPU_CAPABILITY = " + ops::cpu_capability() + "\n");
+                     fmt::format("{}TLT_CPU_CAPABILITY = {}\ntrainer.broadcast_weights = {}\n",
+                                 options_digest(collect_options(copy)), ops::cpu_capability(),
+                                 options.trainer.broadcast_weights));
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
   return comm;
 }
@@ -61,11 +64,24 @@ at::ScalarType compute_type(const RunOptions& options) {
   return config.type_name == "float32" ? at::kFloat : at::kBFloat16;
 }
 
+// Gives all workers the weights of rank 0.
+void broadcast_weights(const model::PolicyModel& policy, cluster::Comm& comm) {
+  for (const model::Parameter& parameter : policy.parameters()) {
+    at::Tensor values = parameter.read(policy.device()).cpu().contiguous();
+    comm.broadcast(values, /*root=*/0);
+    if (comm.rank() != 0) parameter.write(policy.device(), values.to(policy.device().torch()));
+  }
+}
+
 }  // namespace
 
-std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device) {
-  if (options.model.random_seed < 0)
-    return model::load_policy(options.model.path, device, compute_type(options));
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
+                                                cluster::Comm& comm) {
+  if (options.model.random_seed < 0) {
+    auto policy = model::load_policy(options.model.path, device, compute_type(options));
+    if (options.trainer.broadcast_weights) broadcast_weights(*policy, comm);
+    return policy;
+  }
   auto policy = std::make_unique<model::PolicyModel>(model::ModelConfig::read(options.model.path),
                                                      device, compute_type(options));
   policy->initialize(static_cast<uint64_t>(options.model.random_seed));
@@ -94,7 +110,7 @@ RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)
       started(start_of(options, *comm)),
       data(with_time(options.data, started)),
       tokenizer(tokenizer::Tokenizer::load(options.model.path)),
-      model(make_policy(options, device)),
+      model(make_policy(options, device, *comm)),
       adapter(make_adapter(options, *model)) {
   if (adapter && is_first()) {
     int64_t trained = 0, all = 0;

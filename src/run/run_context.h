@@ -21,7 +21,9 @@
 namespace tlt::run {
 
 // The policy a run starts from: the weights of model.path, or random ones with model.random_seed.
-std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device);
+// All workers together.
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
+                                                cluster::Comm& comm);
 
 // The adapter that the run trains, merged into `policy`; null: the run trains all weights.
 std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,

@@ -130,6 +130,7 @@ struct RunControlOptions {
   int64_t seed = 0;
   double timeout_seconds = 600;
   double heartbeat_timeout_seconds = 60;
+  bool broadcast_weights = false;
   int64_t replay_responses = 8;
 
   void visit(auto& v) {
@@ -162,6 +163,10 @@ struct RunControlOptions {
       "Timeout, in seconds, of a collective, including the wait for the slowest worker.");
     v(heartbeat_timeout_seconds, "heartbeat_timeout_seconds", Affects::kPlace,
       "Seconds without a message in the rollouts after which a worker is lost.");
+    v(broadcast_weights, "broadcast_weights", Affects::kPlace,
+      "Send the model's weights from rank 0 to all workers at the start; false: a worker with "
+      "other "
+      "weights is refused.");
     v(replay_responses, "replay_responses", Affects::kPlace,
       "Responses to decode at the end both with and without speculation, to check that they are "
       "identical; 0: none.");

@@ -316,8 +316,15 @@ class OtherFilesTest : public FaultInjectionTest {
       int code = 0;
       ASSERT_TRUE(program->wait_for(60, &code)) << program->output();
       EXPECT_EQ(code, wanted) << program->output();
-      expect_one_sentence(program->output(), HasSubstr(said));
+      if (wanted != 0) expect_one_sentence(program->output(), HasSubstr(said));
     }
+  }
+  // Gives each worker its own folder at descriptor 99: host0 and host1.
+  std::function<void(int rank)> own_folders() const {
+    return [this](int rank) {
+      const auto folder = scratch_ / ("host" + std::to_string(rank));
+      dup2(open(folder.c_str(), O_RDONLY | O_DIRECTORY), 99);
+    };
   }
 };
 
@@ -326,7 +333,24 @@ TEST_F(OtherFilesTest, OtherWeightsAreRefused) {
               {"model.path=" + model_with_flipped_signs(100'000, 1)});
 }
 
-// Each worker has its own folder at descriptor 99.
+TEST_F(OtherFilesTest, RankZeroSendsItsWeights) {
+  run_whole();
+  expect_ends(0, "", {"trainer.broadcast_weights=true"},
+              {"model.path=" + model_with_flipped_signs(100'000, 1000)});
+  expect_same_run(scratch_ / "run", scratch_ / "whole", kSteps);
+}
+
+TEST_F(OtherFilesTest, OtherRewardProgramsAreRefused) {
+  for (const int rank : {0, 1}) {
+    const auto folder = scratch_ / ("host" + std::to_string(rank));
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "reward.sh") << "while read -r line; do echo " << rank << "; done\n";
+  }
+  expect_ends(2, "rank 1 reads other contents than rank 0 for reward.command: /proc/self/fd/99/",
+              {"reward.functions=command", "reward.command=sh /proc/self/fd/99/reward.sh"}, {},
+              own_folders());
+}
+
 TEST_F(OtherFilesTest, OtherDataAreRefused) {
   std::vector<std::string> rows = {R"({"prompt": "1,2,3:6<think>", "answer": "6"})",
                                    R"({"prompt": "2,3,4:9<think>", "answer": "9"})"};
@@ -337,10 +361,7 @@ TEST_F(OtherFilesTest, OtherDataAreRefused) {
     std::swap(rows[0], rows[1]);
   }
   expect_ends(2, "rank 1 reads other contents than rank 0 for data.train_files: ",
-              {"data.train_files=/proc/self/fd/99/train.jsonl"}, {}, [this](int rank) {
-                const auto folder = scratch_ / ("host" + std::to_string(rank));
-                dup2(open(folder.c_str(), O_RDONLY | O_DIRECTORY), 99);
-              });
+              {"data.train_files=/proc/self/fd/99/train.jsonl"}, {}, own_folders());
 }
 
 TEST_F(OtherFilesTest, OtherSecretsAreRefused) {
