@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "tests/support/small_run.h"
 
@@ -281,6 +282,42 @@ TEST_F(FaultInjectionTest, MissingWorkerIsNamed) {
                                   : HasSubstr("cannot reach rank 0 at 127.0.0.1 port " +
                                               std::to_string(port) + " within 2 s"));
   }
+}
+
+// The prompts of a step's dump.
+std::set<std::string> prompts_of(const std::filesystem::path& dump) {
+  std::set<std::string> prompts;
+  std::ifstream file(dump);
+  for (std::string line; std::getline(file, line);)
+    prompts.insert(nlohmann::json::parse(line).at("input").get<std::string>());
+  return prompts;
+}
+
+// A chat template that prints the time: on a worker in another time zone, later.
+TEST_F(FaultInjectionTest, AnotherClockRendersTheSamePrompts) {
+  std::ofstream(scratch_ / "chat.jinja")
+      << "{{ strftime_now('%d%H%M%S') }}{{ messages[0].content }}<think>";
+  std::ofstream(scratch_ / "rows.jsonl") << R"({"prompt": [{"role": "user", "content": "1:1"}]})"
+                                         << "\n";
+  const auto run = [&](int steps, int workers, const char* zone) {
+    return run_program(small_run(scratch_ / "run", steps, workers,
+                                 {"data.train_files=" + (scratch_ / "rows.jsonl").string(),
+                                  "data.val_files=" + (scratch_ / "rows.jsonl").string(),
+                                  "data.chat_template=" + (scratch_ / "chat.jinja").string(),
+                                  "data.train_batch_size=1", "actor.ppo_mini_batch_size=1",
+                                  "data.max_prompt_length=64", "reward.functions=format",
+                                  "trainer.test_freq=1", "trainer.threads=1"}),
+                       scratch_ / "log", [zone] { setenv("TZ", zone, 1); });
+  };
+  ASSERT_EQ(run(1, 1, "AAA-5"), 0) << read_text(scratch_ / "log");
+  ASSERT_EQ(run(2, 2, "BBB+7"), 0) << read_text(scratch_ / "log");
+  const auto first = prompts_of(scratch_ / "run/rollouts/000001.jsonl");
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_TRUE(first.begin()->ends_with("1:1<think>")) << *first.begin();
+  EXPECT_EQ(first.begin()->find("1:1"), 8u) << "day, hour, minute, second";
+  for (const char* later :
+       {"rollouts/000002.jsonl", "validation/000001.jsonl", "validation/000002.jsonl"})
+    EXPECT_EQ(prompts_of(scratch_ / "run" / later), first) << later;
 }
 
 // Workers of a launcher, of which the second one has other files under the same names.
