@@ -43,12 +43,12 @@ data::RowCheck row_check(const reward::Reward& reward, int64_t max_response_toke
 }
 
 std::unique_ptr<data::Dataset> load_held_out(const run::RunOptions& options,
-                                             const tokenizer::Tokenizer& tokenizer,
+                                             const run::RunContext& context,
                                              const reward::Reward& reward) {
   if (options.data.val_files.empty()) return nullptr;
   return std::make_unique<data::Dataset>(
-      data::Dataset::load(options.data, tokenizer, data::Split::kValidation, fields_for(reward),
-                          row_check(reward, options.data.max_response_length)));
+      data::Dataset::load(context.data, context.tokenizer, data::Split::kValidation,
+                          fields_for(reward), row_check(reward, options.data.max_response_length)));
 }
 
 std::vector<double> scores_of(std::span<const run::Rollout> rollouts) {
@@ -80,15 +80,15 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
     : options_((options.check(), options)),
       reward_(start_reward(options_.reward)),
       context_(options_, launch),
-      prompts_(data::Dataset::load(options_.data, context_.tokenizer, data::Split::kTrain,
+      prompts_(data::Dataset::load(context_.data, context_.tokenizer, data::Split::kTrain,
                                    fields_for(*reward_),
                                    row_check(*reward_, options_.data.max_response_length))),
-      held_out_(load_held_out(options_, context_.tokenizer, *reward_)),
+      held_out_(load_held_out(options_, context_, *reward_)),
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
       total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
-                     ? run::make_policy(options_, context_.device)
+                     ? run::make_policy(options_, context_.device, *context_.comm)
                      : nullptr),
       rollouts_(options_, launch, context_, prompts_, reward_),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm,

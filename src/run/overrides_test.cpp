@@ -68,7 +68,7 @@ TEST_F(OverridesTest, LaterStartsHaveTheOverriddenValue) {
   EXPECT_EQ(history[1].name, "trainer.save_freq");
   EXPECT_EQ(lr(), 1e-5);
 
-  EXPECT_THAT(start(1e-4, {}), SizeIs(2)) << "the recipe is as it was";
+  EXPECT_THAT(start(1e-4, {}), SizeIs(2)) << "the recipe is unchanged";
   EXPECT_EQ(lr(), 1e-5);
   EXPECT_EQ(options_.trainer.save_freq, 3);
   start(1e-5, {});

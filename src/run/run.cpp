@@ -20,7 +20,10 @@ constexpr double kLineSeconds = 1;  // least time between two step lines on the 
 
 RunIdentity identity_of(const std::string& command, const RunOptions& options,
                         const RunContext& context, const std::string& more) {
-  return context.is_first() ? identify(command, options, more) : RunIdentity();
+  if (!context.is_first()) return {};
+  RunIdentity identity = identify(command, options, more);
+  identity.started = context.started;
+  return identity;
 }
 
 // The newest complete checkpoint. Checks that all workers see the same one.

@@ -28,7 +28,6 @@ std::string without_slashes(std::string path) {
 }
 
 constexpr const char* kIdentity = "/run.json";
-constexpr int64_t kMaxIdentityBytes = int64_t{1} << 24;
 
 // Whether a run has written here. Other folders are never moved.
 bool has_run(const std::string& folder) {

@@ -2,11 +2,13 @@
 #include "run/run_identity.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
 
 #include "base/check.h"
+#include "base/files.h"
 #include "base/sentence.h"
 #include "model/fingerprint.h"
 #include "run/dropped_options.h"
@@ -47,17 +49,26 @@ RunIdentity identify(const std::string& command, const RunOptions& options,
 std::string to_json(const RunIdentity& identity) {
   nlohmann::ordered_json json = {{"command", identity.command},
                                  {"model", identity.model},
+                                 {"started", identity.started},
                                  {"options", nlohmann::json::array()}};
   std::istringstream lines(identity.options);
   for (std::string line; std::getline(lines, line);) json["options"].push_back(line);
   return json.dump(1) + "\n";
 }
 
+std::string read_started(const std::string& path) {
+  if (!std::filesystem::exists(path)) return "";
+  const auto json = nlohmann::json::parse(read_file(path, kMaxIdentityBytes), nullptr,
+                                          /*allow_exceptions=*/false);
+  const auto started = json.is_object() ? json.find("started") : json.end();
+  return started != json.end() && started->is_string() ? started->get<std::string>() : "";
+}
+
 RunIdentity parse_identity(const std::string& text, const std::string& location) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     RunIdentity identity{json.at("command").get<std::string>(), json.at("model").get<std::string>(),
-                         ""};
+                         "", json.value("started", "")};
     for (const auto& line : json.at("options").get<std::vector<std::string>>())
       identity.options += line + "\n";
     return identity;

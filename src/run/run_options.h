@@ -131,6 +131,7 @@ struct RunControlOptions {
   double timeout_seconds = 600;
   double heartbeat_timeout_seconds = 60;
   double watchdog_timeout_seconds = 600;
+  bool broadcast_weights = false;
   int64_t replay_responses = 8;
 
   void visit(auto& v) {
@@ -166,6 +167,9 @@ struct RunControlOptions {
     v(watchdog_timeout_seconds, "watchdog_timeout_seconds", Affects::kPlace,
       "Seconds without progress after which a worker logs the stacks of its threads and ends; at "
       "least 1.1 * timeout_seconds count; 0: off.");
+    v(broadcast_weights, "broadcast_weights", Affects::kPlace,
+      "Send the model's weights from rank 0 to all workers at the start; false: a worker with "
+      "other weights is refused.");
     v(replay_responses, "replay_responses", Affects::kPlace,
       "Responses to decode at the end both with and without speculation, to check that they are "
       "identical; 0: none.");

@@ -11,7 +11,7 @@
 
 namespace tlt::train {
 
-// Skipped optimizer steps in a row that a run goes on after, if no option says another number.
+// Most skipped optimizer steps in a row, if no option says another number.
 inline constexpr int64_t kMaxSkippedSteps = 5;
 
 struct OptimOptions {

@@ -34,10 +34,9 @@ train::TrainSample to_sample(data::SftExample example) {
   return sample;
 }
 
-std::optional<data::SftDataset> load_held_out(const run::RunOptions& options,
-                                              const tokenizer::Tokenizer& tokenizer) {
-  if (options.data.val_files.empty()) return std::nullopt;
-  return data::SftDataset::load(options.data, tokenizer, data::Split::kValidation);
+std::optional<data::SftDataset> load_held_out(const run::RunContext& context) {
+  if (context.data.val_files.empty()) return std::nullopt;
+  return data::SftDataset::load(context.data, context.tokenizer, data::Split::kValidation);
 }
 
 class SftLoop {
@@ -45,8 +44,8 @@ class SftLoop {
   SftLoop(const run::RunOptions& options, const cluster::Launch& launch)
       : options_((options.check(), options)),
         context_(options_, launch),
-        examples_(data::SftDataset::load(options_.data, context_.tokenizer, data::Split::kTrain)),
-        held_out_(load_held_out(options_, context_.tokenizer)),
+        examples_(data::SftDataset::load(context_.data, context_.tokenizer, data::Split::kTrain)),
+        held_out_(load_held_out(context_)),
         sampler_(examples_.parts(), options_.data.shuffle, options_.data.seed),
         total_steps_(run::count_data_steps(options_, sampler_, examples_.left_out())),
         trainer_(*context_.model, options_.actor, *context_.comm,
