@@ -54,7 +54,8 @@ std::vector<std::string> metrics_of(const std::filesystem::path& folder) {
   std::istringstream lines(read_text(folder / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     std::string kept;
-    for (const auto& [name, value] : nlohmann::ordered_json::parse(line).items())
+    const auto row = nlohmann::ordered_json::parse(line);
+    for (const auto& [name, value] : row.items())
       if (name.starts_with("actor/") || name.starts_with("critic/") ||
           name.starts_with("response_length/") || name.starts_with("training/"))
         kept += name + " " + tests::short_number(value.get<double>()) + ", ";
