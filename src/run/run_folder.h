@@ -1,7 +1,7 @@
 // RunFolder: the folder with everything a run writes. Rank 0 writes; the other workers only read.
 //
 //   run.json            identity of the run (run_identity.h)
-//   options.toml        the resolved options; usable as a recipe
+//   options.toml        the resolved options and their overrides; usable as a recipe
 //   metrics.jsonl       metrics by step; also tensorboard/
 //   rollouts/000001.jsonl, validation/000010.jsonl   responses (verl's dump)
 //   skipped/step_000012.jsonl  batch of a step with an invalid gradient
