@@ -268,7 +268,7 @@ TEST_F(CodeRewardTest, SandboxReportsHowARunEnded) {
       {"print('x' * 101)", Status::kFlooded},
       {"print(2)", Status::kOk},
       {"import os, signal\nos.kill(-1, signal.SIGKILL)", Status::kFailed},  // no other process
-      {"import os, signal\nos.kill(1, signal.SIGKILL)\nos.kill(1, signal.SIGSTOP)", Status::kOk},
+      {"import os, signal\nfor s in 2, 9, 15, 19: os.kill(1, s)", Status::kOk},
       {"print(3)", Status::kOk}};
   const auto deadline = sandbox::Sandbox::Clock::now() + std::chrono::seconds(60);
   sandbox::Sandbox sandbox({}, deadline);

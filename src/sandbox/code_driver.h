@@ -23,7 +23,7 @@
 namespace tlt::sandbox {
 
 inline constexpr const char* kCodeDriver = R"py(
-import ctypes, errno, json, os, resource, seccomp, select, signal, socket, struct, sys, time, types
+import ctypes, errno, importlib, json, os, resource, seccomp, select, signal, socket, struct, sys, time, types
 
 libc = ctypes.CDLL(None, use_errno=True)
 limits, values = {}, {"source": sys.argv.pop()}
@@ -149,6 +149,7 @@ def second_process(request, body, output, channel):
     os.dup2(last, 3, inheritable=False)
     os.closerange(4, 1024)
     sys.stdin, sys.stdout, sys.stderr = open(0, encoding="utf-8"), open(1, "w", encoding="utf-8"), open(2, "w")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     limit_self(request["seconds"])
     deny_calls()
     status = 1
@@ -284,6 +285,7 @@ def run_runner(connection):
 def run_checked(request, runner):
     """The code runs in one process, the statements in another one."""
     load_values()
+    importlib.import_module("ast")  # for all tests, whose processes are copies of this one
     ours, theirs = socket.socketpair()
     send(runner, {"serve": True, **{name: request[name] for name in ("code", "seconds", "wall", "limit")}})
     socket.send_fds(runner, [b"c"], [theirs.fileno()])
@@ -305,6 +307,7 @@ def become_first():
 
 def main():
     become_first()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a first process only gets signals that it handles
     call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: no other process may read or trace this one
     limits.update(json.loads(sys.stdin.readline())["setup"])
     limits["filter"] = make_filter()

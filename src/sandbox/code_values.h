@@ -18,7 +18,7 @@
 namespace tlt::sandbox {
 
 inline constexpr const char* kCodeValues = R"py(
-import ast, builtins, collections, importlib, inspect, io, json, numbers, operator, os, socket, struct, sys
+import builtins, collections, importlib, io, json, numbers, operator, os, socket, struct, sys, types
 
 CHECK = "check"  # the module of the statements
 SCALARS = (bool, int, float, str, bytes, bytearray, complex, range)
@@ -265,12 +265,12 @@ class Peer:
             return ["int", hex(int(value))]
         if isinstance(value, numbers.Real):
             return float(value)
-        if inspect.ismodule(value):
+        if isinstance(value, types.ModuleType):
             return ["module", value.__name__]
         if isinstance(value, type) and issubclass(value, BaseException):
             base = next(one for one in value.__bases__ if issubclass(one, BaseException))
             return ["error", self.key_of(value), value.__module__, value.__name__, self.encode(base)]
-        return ["coroutine" if inspect.iscoroutine(value) else "mine", self.key_of(value)]
+        return ["coroutine" if isinstance(value, types.CoroutineType) else "mine", self.key_of(value)]
 
     def key_of(self, value):
         if id(value) not in self.keys:
@@ -394,6 +394,7 @@ def answer_code(operation, operands, named):
 def names_of(tree):
     """The names that are the code's, and those of modules that the code may have imported for the statements.
     Python's own names are not the code's, unless the statements call no other, as in `assert sum(10, 15) == 6`."""
+    import ast
     nodes = list(ast.walk(tree))
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     kept = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -408,6 +409,7 @@ def names_of(tree):
 
 
 def check(statements, descriptor):
+    import ast
     tree = ast.parse(statements, "check.py")
     peer = Peer(descriptor, answer_code)
     space = {"__name__": CHECK}
