@@ -67,7 +67,7 @@ TEST(TorchFilesFuzzTest, ShardIndexesAreReadOrRejected) {
        .inputs = 1500,
        .mutate = mutate_tree},
       with_file(file, [&] {
-        const const model::SafetensorsFolder model(folder.path());
+        const model::SafetensorsFolder model(folder.path());
         return std::to_string(model.names().size());
       }));
 }
