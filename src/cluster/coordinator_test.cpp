@@ -159,7 +159,7 @@ TEST_F(CoordinatorTest, EmptyStepIsDoneAtOnce) {
 // A worker may end a step only as long as the coordinator has not announced its end.
 TEST_F(CoordinatorTest, StopEndsTheStepForAllOrForNone) {
   coordinator_.begin_step(1, {{0}, {1}});
-  say(EventKind::kBegin, 0);
+  say(EventKind::kBegin, 0, 2);
   EXPECT_THAT(say(EventKind::kStop, 0), ElementsAre("stop to 0"));
   EXPECT_THAT(say(EventKind::kStop, 0), IsEmpty());
   EXPECT_TRUE(coordinator_.is_step_done());

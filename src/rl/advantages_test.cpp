@@ -332,7 +332,8 @@ TEST(AdvantagesTest, UnknownValuesAreRefusedByName) {
     }
     return "";
   };
-  EXPECT_THAT(refusal(with("gae")), HasSubstr("opo, gpg, reinforce_plus_plus or "));
+  EXPECT_THAT(refusal(with("gae")),
+              HasSubstr("opo, gpg, max_rl, grpo_passk, pass_at_k, reinforce_plus_plus or "));
   run::AlgorithmOptions options;
   options.gamma = 0;
   EXPECT_THAT(refusal(options), HasSubstr("algorithm.gamma is 0"));

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include "base/check.h"
 #include "base/files.h"
@@ -134,11 +135,14 @@ std::vector<Override> apply_overrides(const std::vector<OptionRef>& refs, const 
                     "--override, with another trainer.experiment_name");
     const std::string value = to_text(option->value);
     // The recipe may have been changed as well: the run's own value is that of its folder.
-    if (const std::string its = text_of(saved.at_path(name)); !its.empty())
+    const bool is_changed = std::ranges::any_of(history, [&](const Override& change) {
+      return change.step == Override::kNew && change.name == name;
+    });
+    if (const std::string its = text_of(saved.at_path(name)); !is_changed && !its.empty())
       before[name] = set(refs, name, its, path);
     set(refs, name, value, path);
     if (value == before[name]) continue;
-    history.push_back({.name = name, .before = before[name], .value = value});
+    history.push_back({.name = name, .before = std::exchange(before[name], value), .value = value});
   }
   return history;
 }

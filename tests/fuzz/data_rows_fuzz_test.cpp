@@ -91,15 +91,16 @@ TEST(DataRowsFuzzTest, ListsOfRowsAreReadOrRejected) {
 }
 
 TEST(DataRowsFuzzTest, CodeTestsAreParsedOrRejected) {
-  FuzzPlan plan{.name = "code_tests",
-                .corpus = {R"({"inputs": ["1 2\n", "3"], "outputs": ["3\n", "3"]})",
-                           R"({"fn_name": "add", "inputs": [[1, 2]], "outputs": [[3]]})",
-                           R"(["assert add(1, 2) == 3", "assert add('a', b=1)"])",
-                           R"([{"input": "1", "output": "2", "testtype": "stdin"}])"},
-                .dictionary = {"inputs", "outputs", "fn_name", "assert ", "testtype", "stdin",
-                               "functional", "\\u0000", "\\ud800", "[", "]", "{", "}", "\"", "null"},
-                .inputs = 6000,
-                .mutate = mutate_json};
+  FuzzPlan plan{
+      .name = "code_tests",
+      .corpus = {R"({"inputs": ["1 2\n", "3"], "outputs": ["3\n", "3"]})",
+                 R"({"fn_name": "add", "inputs": [[1, 2]], "outputs": [[3]]})",
+                 R"tests(["assert add(1, 2) == 3", "assert add('a', b=1)"])tests",
+                 R"([{"input": "1", "output": "2", "testtype": "stdin"}])"},
+      .dictionary = {"inputs", "outputs", "fn_name", "assert ", "testtype", "stdin", "functional",
+                     "\\u0000", "\\ud800", "[", "]", "{", "}", "\"", "null"},
+      .inputs = 6000,
+      .mutate = mutate_json};
   fuzz(plan, [](const std::string& text) {
     std::string summary;
     for (const reward::CodeTest& test : reward::parse_code_tests(text)) {
