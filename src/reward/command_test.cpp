@@ -202,7 +202,7 @@ TEST(CommandRewardTest, NoProcessIsLeftAfterSigkill) {
   const TestFolder folder;
   const std::string pids = folder / "pids";
   const std::string command = "trap '' TERM HUP; (sleep 1000 & echo $! > " + pids +
-                              "; wait) & read -r l; echo 1; while :; do sleep 1000; done";
+                              "); read -r l; echo 1; while :; do sleep 1000; done";
   const pid_t owner = fork();
   if (owner == 0) {
     const CommandReward reward(command, kLong);
