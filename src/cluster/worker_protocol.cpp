@@ -80,6 +80,15 @@ void WorkerProtocol::stop(std::vector<Event>& out) {
   out.push_back(event(Event::Kind::kStop, -1));
 }
 
+void WorkerProtocol::stopped() {
+  is_interrupted_ = true;
+  if (step_done_) return;
+  step_done_ = was_stopped_ = true;
+  may_train_ = should_migrate_ = false;
+  held_.reset();
+  taken_.clear();
+}
+
 void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
   switch (command.kind) {
     case WorkerCommand::Kind::kExit:
@@ -115,12 +124,7 @@ void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
       may_train_ = false;
       return;
     case WorkerCommand::Kind::kStop:
-      is_interrupted_ = true;
-      if (step_done_) return;
-      step_done_ = was_stopped_ = true;
-      may_train_ = should_migrate_ = false;
-      held_.reset();
-      taken_.clear();
+      stopped();
       return;
     case WorkerCommand::Kind::kTrain:
       may_train_ = true;

@@ -24,7 +24,7 @@ using tests::Scratch;
 // scores are so large that the gradient does not fit. The mini-batches after them are learned from.
 constexpr const char* kReward = R"(while read -r line; do
   case "$line" in
-    *'"prompt":"5,2,3:30'*|*'"prompt":"4,3,6:42'*) echo $(( ${#line} % 2 * 1000000000 )) ;;
+    *'"prompt":"5,2,3:30'*|*'"prompt":"4,3,6:42'*) echo $(( ${#line} % 3 % 2 * 1000000000 )) ;;
     *) echo $(( ${#line} % 7 )) ;;
   esac
 done
