@@ -22,6 +22,8 @@ KvCache::KvCache(const Device& device, const KvShape& shape, int64_t pages)
   TLT_CHECK(pages > 0 && shape.layers > 0 && shape.kv_heads > 0 && shape.head_size > 0);
 }
 
+void KvCache::clear_page(ops::PageId page) { storage_.select(0, page).zero_(); }
+
 void KvCache::reserve_tree(int64_t rows) {
   if (rows == 0 || (tree_.defined() && tree_.size(1) >= rows)) return;
   const int64_t width = 2 * shape_.kv_heads * shape_.head_size;

@@ -43,6 +43,7 @@ class KvCache {
                  std::span<const int32_t> path) {
     ops::keep_path(storage_, tree_, batch, segment, path);
   }
+  void clear_page(ops::PageId page);  // of all layers
   void copy_page(ops::PageId from, ops::PageId to) { ops::copy_page(storage_, from, to); }
 
  private:

@@ -51,6 +51,8 @@ void TapeBatch::prepare_cache(const Device& device, const kv::KvShape& shape) {
       list = std::copy_n(prefix.pages, pages_of(prefix.rows), list);
     }
     for (int64_t i = 0; i < pages_of(segment.rows); ++i) *list++ = next++;
+    // What an earlier batch left in its unused slots may not be finite (kv_cache.cpp).
+    if (segment.rows % ops::kPageSlots != 0) cache_->clear_page(list[-1]);
   }
 }
 

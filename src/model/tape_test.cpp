@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/check.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tensors.h"
@@ -85,6 +87,24 @@ TEST_P(TapeTest, SharedPrefixKeepsStatesAndGradients) {
     EXPECT_LE((x - y).abs().max().item<double>(), (type() == at::kFloat ? 1e-5 : 2e-2) * size)
         << "parameter " << i;
   }
+}
+
+// Kernels read whole pages: what a batch leaves in slots that the next one does not use, they
+// multiply by 0.
+TEST_P(TapeTest, BatchWithNanHasNoEffectOnTheNext) {
+  const Parameter& norm = find(model_->parameters(), "model.layers.0.input_layernorm.weight");
+  const at::Tensor weights = norm.read(model_->device());
+  const auto forward = [&](Tape& tape, int32_t tokens) {
+    tape.clear();
+    tape.add_sequence(tests::random_tokens(5, 1, tokens, vocabulary()).data(), tokens);
+    return model_->forward(tape).clone();
+  };
+  Tape fresh(*model_, std::get<2>(GetParam())), used(*model_, std::get<2>(GetParam()));
+  const at::Tensor want = forward(fresh, 5);
+  norm.write(model_->device(), at::full_like(weights, NAN));
+  EXPECT_TRUE(at::isnan(forward(used, 40)).any().item<bool>());
+  norm.write(model_->device(), weights);
+  EXPECT_TRUE(tensors_equal(forward(used, 5), want));
 }
 
 TEST_P(TapeTest, SuffixNeedsAPrefixOfWholePages) {
