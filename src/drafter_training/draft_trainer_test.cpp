@@ -155,7 +155,7 @@ TEST(DraftTrainerTest, InvalidGradientSkipsTheStep) {
     if (has_fault) {
       auto broken = made_up_samples(drafter.target->config());
       for (DraftSample& sample : broken) {
-        const at::Tensor states = sample.states() * 1e12F;
+        const at::Tensor states = sample.states() * INFINITY;
         sample.states = [states] { return states; };
       }
       const DraftTrainStats stats = trainer.step(broken);

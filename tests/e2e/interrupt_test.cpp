@@ -28,14 +28,16 @@ using tests::worker_of;
 
 constexpr int kInterruptSteps = 2;
 constexpr double kSaveSeconds = 20;
-constexpr int kResponses = 96;  // of a step
+constexpr int kResponses = 128;  // of a step
+// After the start of a step, well before the end of its rollouts by two workers.
+constexpr std::chrono::milliseconds kIntoTheStep(250);
 
 // Steps with rollouts of some seconds.
 std::vector<std::string> slow_run(const std::filesystem::path& folder, int workers,
                                   const std::vector<std::string>& more = {}) {
   std::vector<std::string> options = {"trainer.threads=1",
-                                      "data.train_batch_size=12",
-                                      "actor.ppo_mini_batch_size=12",
+                                      "data.train_batch_size=16",
+                                      "actor.ppo_mini_batch_size=16",
                                       "rollout.n=8",
                                       "rollout.temperature=1.3",
                                       "data.max_response_length=300",
@@ -98,7 +100,8 @@ class InterruptTest : public ::testing::TestWithParam<int> {
   const Scratch scratch_;
 };
 
-// The second step is interrupted after about a quarter of its time, twice.
+// The second step is interrupted twice: some time after its start, and as soon as the resumed run
+// has taken what was kept.
 TEST_P(InterruptTest, InTheRolloutsKeepsTheResponses) {
   run_whole();
   const auto run = scratch_ / "run";
@@ -107,12 +110,12 @@ TEST_P(InterruptTest, InTheRolloutsKeepsTheResponses) {
     Program program(slow_run(run, signal == SIGTERM ? GetParam() : 1), scratch_ / "log");
     if (signal == SIGTERM) {
       ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
+      std::this_thread::sleep_for(kIntoTheStep);
     } else {
       for (int i = 0; i < 3000 && kept_in(program.output()).first < 0; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       before = kept_in(program.output());
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
     program.send(signal);
     expect_interrupted(program, signal);
     EXPECT_TRUE(std::filesystem::exists(run / "unfinished_step"));
@@ -190,7 +193,7 @@ TEST_P(InterruptTest, DynamicSamplingKeepsItsGenerationBatches) {
   {
     Program program(slow_run(run, GetParam(), tests::with_dynamic_sampling()), scratch_ / "log");
     ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    std::this_thread::sleep_for(kIntoTheStep);
     program.send(SIGTERM);
     expect_interrupted(program, SIGTERM);
   }
@@ -207,7 +210,7 @@ TEST_P(InterruptTest, DamagedOrForeignRolloutsAreSkipped) {
   {
     Program program(slow_run(run, GetParam()), scratch_ / "log");
     ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    std::this_thread::sleep_for(kIntoTheStep);
     program.send(SIGTERM);
     expect_interrupted(program, SIGTERM);
   }
