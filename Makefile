@@ -38,7 +38,7 @@ help:
 	@echo "make test-unit   the unit tests only"
 	@echo "make test-asan   the sanitized tests only (build-asan/)"
 	@echo "make test-tsan   ThreadSanitizer on the tests of the code with threads (build-tsan/; at home)"
-	@echo "make fuzz        libFuzzer on every parser, FUZZ_SECONDS=60 each (build-fuzz/, runs/fuzz/; at home)"
+	@echo "make fuzz        libFuzzer on every parser without torch, FUZZ_SECONDS=60 each (build-fuzz/, runs/fuzz/; at home)"
 	@echo "make torture     small runs disturbed by FAULTS=1000 random faults (runs/torture/; many hours, resumable)"
 	@echo "make hostile     2,500 hostile files through every parser (half an hour)"
 	@echo "make tidy        clang-tidy on the sources, not the tests: naming, sizes of functions, likely bugs"
@@ -95,7 +95,7 @@ fuzz: setup
 	@tests/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
 torture: program
-	@tools/torture.py --program $(BUILD)/tlt --out runs/torture/seed_$(SEED) --seed $(SEED) --faults $(FAULTS)
+	@tools/torture.py --program $(BUILD)/tlt --seed $(SEED) --faults $(FAULTS)
 
 hostile: program
 	@tools/make_hostile_files.py runs/hostile

@@ -46,9 +46,11 @@ def digests_of(folder):
 
 
 def steps_of(folder):
-    """The steps of metrics.jsonl."""
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["step"] for line in lines]
+    """The steps of metrics.jsonl; a sentence if it cannot be read."""
+    try:
+        return [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    except (OSError, ValueError, KeyError) as error:
+        return f"unreadable: {error!r}"
 
 
 def differences(folder, wanted, exempt=()):
@@ -64,8 +66,9 @@ def differences(folder, wanted, exempt=()):
             found.append(f"{name} is not in the undisturbed run")
         elif got[name] != wanted[name]:
             found.append(f"{name} differs")
-    if "metrics.jsonl" not in exempt and steps_of(folder) != list(range(1, STEPS + 1)):
-        found.append(f"metrics.jsonl has the steps {steps_of(folder)}")
+    steps = steps_of(folder)
+    if "metrics.jsonl" not in exempt and steps != list(range(1, STEPS + 1)):
+        found.append(f"steps of metrics.jsonl: {steps}")
     found += [f"{path.relative_to(folder)} was left over" for path in folder.rglob("*.writing")]
     return found
 

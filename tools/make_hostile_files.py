@@ -4,7 +4,7 @@
 
   tools/make_hostile_files.py OUT [--seed 1] [--mutants 30]
 
-OUT/PARSER/NAME.EXT; tools/run_hostile_files.py gives each to the program. Most are written for one weakness: deep
+OUT/PARSER/NAME.EXT, instead of an earlier call's; tools/run_hostile_files.py gives each to the program. Most are written for one weakness: deep
 nesting, many keys, huge numbers, contradictory headers, overflowing sizes, aliases that multiply, strings that are not
 UTF-8 or control a terminal. --mutants more per parser are valid files with bits flipped, parts cut, repeated or
 exchanged.
@@ -14,6 +14,7 @@ import argparse
 import json
 import pathlib
 import random
+import shutil
 import struct
 import sys
 
@@ -89,14 +90,14 @@ def edges_of(valid, keys=None):
 # ---- the parsers: pairs of a name and the bytes or text of a file
 
 
-def data_json(_):
+def data_json():
     yield from json_texts()
     yield from in_row('[{"prompt": "x", "extra_info": ', "}]")
     yield "rows_of_lists", as_json([[1], [2]])
     yield "row_of_many_rows", as_json([{"prompt": "x"}] * 50_000)
 
 
-def data_jsonl(_):
+def data_jsonl():
     row = as_json({"prompt": "1+1", "reward_model": {"ground_truth": "2"}})
     for name, text in json_texts():
         first = (row + "\n").encode()
@@ -108,7 +109,7 @@ def data_jsonl(_):
     yield "one_line_no_end", row * 15_000
 
 
-def data_rows(_):
+def data_rows():
     """Rows whose strings are JSON again: tests of the reward `code`."""
     def row(truth):
         return as_json({"response": "no code here", "ground_truth": truth, "data_source": "code", "prompt": "p",
@@ -130,7 +131,7 @@ def safetensors_file(header, data=b"", length=None):
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
-def safetensors(_):
+def safetensors():
     def tensor(shape, offsets, dtype="F32"):
         return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
     for length in (0, 1, 7, 2**20, 2**27, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 8, 10**8):
@@ -157,7 +158,7 @@ def safetensors(_):
                                         + "}", b"x" * 8)
 
 
-def index(_):
+def index():
     valid = json.loads((GOLDEN / "models/qwen3_sharded/model.safetensors.index.json").read_text())
     yield from json_texts()
     yield from edges_of(valid)
@@ -170,7 +171,7 @@ def index(_):
     yield "many_files", as_json({"weight_map": {f"t{i}": f"f{i}" for i in range(1_900)}})
 
 
-def config(_):
+def config():
     valid = json.loads((GOLDEN / "models/qwen2_tied/config.json").read_text())
     yield from json_texts()
     yield from in_row(as_json(valid)[:-1] + ', "unused": ', "}")
@@ -182,14 +183,14 @@ def config(_):
                                                                    "rope_theta": -1, "beta_fast": 0}})
 
 
-def adapter(_):
+def adapter():
     valid = json.loads((GOLDEN / "lora/all_linear/adapter_config.json").read_text())
     yield from json_texts()
     yield from edges_of(valid, ["r", "lora_alpha", "target_modules", "use_rslora"])
     yield "huge_rank", as_json({**valid, "r": 2**40})
 
 
-def tokenizer(_):
+def tokenizer():
     valid = json.loads((GOLDEN / "tokenizers/llama3_style/tokenizer.json").read_text())
     yield from json_texts()
     yield from edges_of(valid, ["model", "added_tokens", "normalizer", "pre_tokenizer", "decoder", "post_processor"])
@@ -250,7 +251,7 @@ TEMPLATES = [
 ]
 
 
-def chat_template(_):
+def chat_template():
     valid = {"chat_template": "{{ messages[0].content }}"}
     for i, template in enumerate(TEMPLATES):
         yield f"template_{i}", as_json({**valid, "chat_template": template})
@@ -261,7 +262,7 @@ def chat_template(_):
                                                                 for i in range(10_000)]})
 
 
-def toml(_):
+def toml():
     head = '[reward]\nfunctions = ["math"]\n'
     yield from {
         "empty": "", "deep_list": "a = " + nested(300_000), "deep_table": "a = " + nested(100_000, "{b=", "}", "1"),
@@ -286,7 +287,7 @@ def toml(_):
             yield f"{option}_{i}", head + f"{option} = {value}\n"
 
 
-def yaml(_):
+def yaml():
     aliases = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
         f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
     maps = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}\n" for i in range(1, 40))
@@ -330,7 +331,7 @@ ANSWERS = [
 ]
 
 
-def latex(_):
+def latex():
     truths = ["1", "\\frac{1}{2}", None]
     for i, answer in enumerate(ANSWERS):
         for j, truth in enumerate(truths):
@@ -339,7 +340,7 @@ def latex(_):
             yield f"answer_{i}_{j}", json.dumps(row) + "\n"
 
 
-def manifest(random):
+def manifest():
     yield from json_texts()
     digest = "0" * 64
     for name, files in {"none": {}, "list": [], "parent": {"../../x": {"bytes": 1, "sha256": digest}},
@@ -350,14 +351,14 @@ def manifest(random):
         yield f"files_{name}", as_json({"files": files})
 
 
-def loop_state(_):
+def loop_state():
     valid = {"step": 1, "gen_batches": 1, "epoch": 0, "index": 4, "optimizer_steps": 2}
     yield from json_texts()
     yield from in_row(as_json(valid)[:-1] + ', "unused": ', "}")
     yield from edges_of(valid)
 
 
-def parquet(_):
+def parquet():
     whole = (GOLDEN / "parquet/types.parquet").read_bytes()
     for file in sorted((GOLDEN / "parquet/limits").glob("*.parquet")):
         yield f"limits_{file.stem}", file.read_bytes()
@@ -385,7 +386,7 @@ def files_of(folder, pattern):
 PARSERS = {
     "json": ("json", data_json, lambda: [b'[{"prompt": "1+1", "answer": 2}, {"prompt": "2", "answer": [1.5, null, "x"]}]']),
     "jsonl": ("jsonl", data_jsonl, lambda: [data[:20_000] for data in files_of("parquet", "*.jsonl") if data]),
-    "rows": ("jsonl", data_rows, lambda: [text.encode() for name, text in data_rows(None) if name.startswith("shallow")]),
+    "rows": ("jsonl", data_rows, lambda: [text.encode() for name, text in data_rows() if name.startswith("shallow")]),
     "parquet": ("parquet", parquet, lambda: files_of("parquet", "*.parquet")),
     "safetensors": ("safetensors", safetensors, lambda: files_of("models/qwen2_tied", "model.safetensors")),
     "index": ("json", index, lambda: files_of("models/qwen3_sharded", "*.index.json")),
@@ -425,12 +426,21 @@ def mutate(random, data, other):
     return bytes(data)
 
 
+def remove_earlier(out):
+    """Removes what an earlier call wrote to the folder; refuses a folder that holds anything else."""
+    names = {path.name for path in out.iterdir()} if out.exists() else set()
+    if names and names != set(PARSERS):
+        sys.exit(f"make_hostile_files: {out} holds other things than its files; give another folder or delete it")
+    for name in names:
+        shutil.rmtree(out / name)
+
+
 def make(out, seed, mutants):
     """Writes the corpus; returns the number of files of each parser."""
     counts = {}
     for parser, (extension, maker, valid) in PARSERS.items():
         chooser = random.Random(f"{seed}/{parser}")
-        files = dict(maker(chooser))
+        files = dict(maker())
         whole = valid()
         for i in range(mutants if whole else 0):
             files[f"mutant_{i:03}"] = mutate(chooser, chooser.choice(whole), chooser.choice(whole))
@@ -448,6 +458,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutants", type=int, default=30, help="mutated valid files per parser")
     arguments = parser.parse_args()
+    remove_earlier(arguments.out)
     counts = make(arguments.out, arguments.seed, arguments.mutants)
     print(f"{sum(counts.values())} files: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
     return 0

@@ -3,9 +3,9 @@
 """Disturbs small runs by random faults and requires the results of an undisturbed run.
 
   make torture                                            1,000 faults, seed 1: many hours; continues where it was
-  tools/torture.py --seed 7 --faults 50 --out FOLDER      others
-  tools/torture.py --kinds damage,partition --faults 10   these kinds only
-  tools/torture.py --plant weights --faults 1             changes a byte of the results: must be reported
+  tools/torture.py --seed 7 --faults 50                   others
+  tools/torture.py --out FOLDER --kinds damage,partition --faults 10   these kinds only
+  tools/torture.py --out FOLDER --plant weights --faults 1             changes a byte of the results: must be reported
 
 Each fault is one run of recipes/demo.toml in small, with 1 to 4 workers. It is killed, stopped, cut off, or gets a
 full, slow, failing or read-only disk, too little memory or too few descriptors, at a moment that the seed decides, or
@@ -61,8 +61,11 @@ class Campaign:
     def __init__(self, arguments):
         self.arguments = arguments
         self.out = arguments.out.resolve()
-        if arguments.fresh:
-            shutil.rmtree(self.out, ignore_errors=True)
+        if (self.out / "campaign.json").exists():
+            if arguments.fresh:
+                shutil.rmtree(self.out)
+        elif self.out.exists() and any(self.out.iterdir()):
+            sys.exit(f"torture: {self.out} holds other things than a campaign; give another --out")
         self.out.mkdir(parents=True, exist_ok=True)
         self.version = subprocess.run([str(arguments.program), "--version"], check=True, capture_output=True,
                                       text=True).stdout.strip()
@@ -114,15 +117,16 @@ class Campaign:
             kind = self.kinds[number % len(self.kinds)]
             variant = choice.choices(list(VARIANTS), weights=[4, 1, 1])[0]
             scene = Scene(self.out, number, self.reference(variant))
-            scene.workers = choice.randint(KINDS[kind].min_workers, self.arguments.workers)
+            fewest = KINDS[kind].min_workers
+            scene.workers = choice.randint(fewest, max(fewest, self.arguments.workers))
             line = {"fault": number, "seed": self.arguments.seed, "attempt": attempt, "kind": kind,
                     "variant": variant, "workers": scene.workers, "program": self.version}
             fault = KINDS[kind](choice, scene)
-            more = choice.choice(SAME_RESULTS)
+            line |= {"options": choice.choice(SAME_RESULTS), "exit_codes": []}
             begin = time.monotonic()
             try:
                 fault.set_up()
-                line |= self.disturb(fault, scene, variant, more, choice)
+                self.disturb(fault, scene, line, choice)
                 if line["outcome"] == "missed" and attempt + 1 < MOST_STARTS:
                     continue
                 self.compare(fault, scene, variant)
@@ -136,11 +140,11 @@ class Campaign:
                 shutil.rmtree(scene.base, ignore_errors=True)
             return line
 
-    def disturb(self, fault, scene, variant, more, choice):
-        command = command_of(self.arguments.program, scene.folder, variant, more)
+    def disturb(self, fault, scene, line, choice):
+        """Runs, strikes and finishes the run; writes into `line` what happened, also before a Problem."""
+        command = command_of(self.arguments.program, scene.folder, line["variant"], line["options"])
         moment, text = self.draw_moment(scene, choice)
         run = Run(command, scene.workers, scene.log, scene.hosts, **fault.launch())
-        line = {"options": more, "exit_codes": []}
         try:
             bound = self.arguments.bound + fault.extra_seconds
             if fault.has_moment:
@@ -158,10 +162,10 @@ class Campaign:
         allowed = DOCUMENTED | ({KILLED} if fault.kills else set())
         self.check_end(run, scene, codes, allowed, fault.kills)
         if "outcome" in line:
-            return line
+            return
         fault.remove()
         is_done = all(code == 0 for code in codes) and not fault.may_refuse
-        return line | {"outcome": "continued" if is_done else self.resume(fault, scene, command, line)}
+        line["outcome"] = "continued" if is_done else self.resume(fault, scene, command, line)
 
     @staticmethod
     def draw_moment(scene, choice):
@@ -267,12 +271,17 @@ class Campaign:
         text = report(lines, self.skipped)
         (self.out / "report.md").write_text(text)
         print(text)
-        return 1 if any(line["outcome"] == "problem" for line in lines.values()) else 0
+        has_problem = any(line["outcome"] == "problem" for line in lines.values())
+        if self.arguments.remove and has_problem == bool(self.arguments.plant):
+            shutil.rmtree(self.out)
+        return 1 if has_problem else 0
 
     def done(self):
-        """The faults of the log, by number. The log of another seed or other kinds is refused."""
+        """The faults of the log, by number. The log of another seed, other kinds or another plant is refused."""
         path, header = self.out / "campaign.json", {"seed": self.arguments.seed, "kinds": self.kinds,
                                                     "workers": self.arguments.workers}
+        if self.arguments.plant:
+            header["plant"] = self.arguments.plant
         if path.exists() and json.loads(path.read_text()) != header:
             sys.exit(f"torture: {self.out} has faults of another campaign; give another --out")
         path.write_text(json.dumps(header))
@@ -315,8 +324,10 @@ def report(lines, skipped):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/tlt")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs/torture")
+    parser.add_argument("--out", type=pathlib.Path, help="folder of the campaign (default: runs/torture/seed_SEED)")
     parser.add_argument("--fresh", action="store_true", help="delete the faults of an earlier campaign in --out")
+    parser.add_argument("--remove", action="store_true",
+                        help="delete --out in the end, if there was no problem or with --plant one")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=4, help="most workers of a run")
@@ -324,6 +335,7 @@ def parse_arguments():
     parser.add_argument("--kinds", default=",".join(KINDS), help="of " + ", ".join(KINDS))
     parser.add_argument("--plant", choices=PLANTS, help="plants a problem that must be reported")
     arguments = parser.parse_args()
+    arguments.out = arguments.out or ROOT / f"runs/torture/seed_{arguments.seed}"
     arguments.kinds = arguments.kinds.split(",")
     for name in arguments.kinds:
         if name not in KINDS:

@@ -106,7 +106,10 @@ std::string describe(void* address, const ProgramSymbols& symbols) {
   const auto offset =
       reinterpret_cast<uint64_t>(address) - reinterpret_cast<uint64_t>(info.dli_fbase) - 1;
   const std::string file = std::filesystem::path(info.dli_fname).filename();
-  const char* name = info.dli_sname ? info.dli_sname : symbols.find(offset);
+  Dl_info program{};
+  ::dladdr(reinterpret_cast<void*>(&prepare_thread_stacks), &program);
+  const bool is_program = info.dli_fbase == program.dli_fbase;
+  const char* name = info.dli_sname ? info.dli_sname : is_program ? symbols.find(offset) : nullptr;
   return name ? fmt::format("  {}  {}+{:#x}", demangled(name), file, offset)
               : fmt::format("  {}+{:#x}", file, offset);
 }

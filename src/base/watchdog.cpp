@@ -13,7 +13,9 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "base/thread_stacks.h"
 
 namespace tlt {
@@ -21,12 +23,6 @@ namespace {
 
 // Time for the report. It uses the log and the allocator, whose locks a hanging thread may hold.
 constexpr double kReportSeconds = 5;
-
-double monotonic_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 class Semaphore {
  public:
@@ -42,7 +38,7 @@ class Semaphore {
   }
   // False: not posted within this time.
   [[nodiscard]] bool wait_for(double seconds) {
-    const double end = monotonic_seconds() + seconds;
+    const double end = steady_clock().seconds() + seconds;
     timespec until{};
     until.tv_sec = static_cast<time_t>(end);
     until.tv_nsec = static_cast<long>((end - static_cast<double>(until.tv_sec)) * 1e9);
@@ -62,17 +58,6 @@ void write_directly(std::string_view text) {
   pollfd out{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0)
     static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
-}
-
-// Starts a thread with all signals blocked: others handle them.
-template <class Loop>
-std::thread start_thread(Loop loop) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(loop));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
 }
 
 }  // namespace
@@ -97,10 +82,10 @@ class Watchdog::Impl {
   void watch() {
     const double tick = std::min(1.0, seconds_ / 8);
     uint64_t last = watchdog_internal::progress.load(std::memory_order_relaxed);
-    double idle = 0, before = monotonic_seconds();
+    double idle = 0, before = steady_clock().seconds();
     while (!end_.wait_for(tick)) {
       const uint64_t count = watchdog_internal::progress.load(std::memory_order_relaxed);
-      const double now = monotonic_seconds();
+      const double now = steady_clock().seconds();
       // After a longer pause the process was stopped, or the machine was suspended.
       idle = count == last ? idle + std::min(now - before, 2 * tick) : 0;
       before = now;

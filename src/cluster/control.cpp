@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "cluster/address.h"
 #include "cluster/comm.h"
 #include "cluster/job_secret.h"
@@ -63,17 +64,6 @@ void poll(std::array<zmq::pollitem_t, kCount>& items, std::chrono::milliseconds 
   for (zmq::pollitem_t& item : items) item.revents = 0;
   const int result = zmq_poll(items.data(), static_cast<int>(kCount), bound.count());
   TLT_CHECK(result >= 0 || errno == EINTR, zmq_strerror(errno));
-}
-
-// Starts a thread for `loop` with all signals blocked: the main thread handles them.
-template <class Loop>
-std::thread start_thread(Loop loop) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(loop));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
 }
 
 struct KeyPair {

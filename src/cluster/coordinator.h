@@ -24,9 +24,9 @@
 // pending, and nothing waits for it.
 //
 // Stop: when a worker is interrupted it asks for the end of the step. If the step is not done, it
-// ends there: every worker is told so, later events of the step are ignored, and its groups are
+// ends there: every worker gets kStop, later events of the step are ignored, and its groups are
 // dropped. So each worker learns of each step either that it is done or that it was stopped, and
-// all learn the same. If the step is done, the others are only told that one was interrupted.
+// all learn the same. If the step is done, the others only learn that one was interrupted.
 //
 // Owns       the state of the groups of the current step and of the workers.
 // Not here   sockets and threads (control.h); the worker's half (worker_protocol.h).

@@ -60,18 +60,19 @@ class CodeCorpusTest : public testing::Test {
 
 TEST_F(CodeCorpusTest, CheatingSolutionsScoreZero) {
   const auto solutions = read_solutions("cheating.txt");
-  EXPECT_GE(solutions.size(), 60U);
+  EXPECT_EQ(solutions.size(), 134U);  // docs/rewards.md has the numbers
   for (const Solution& one : solutions)
     EXPECT_EQ(score(one, {.test_seconds = 0.4, .memory_megabytes = 256}), 0) << one.name;
 }
 
 TEST_F(CodeCorpusTest, HonestSolutionsScoreOne) {
   const auto solutions = read_solutions("honest.txt");
-  EXPECT_GE(solutions.size(), 30U);
+  EXPECT_EQ(solutions.size(), 79U);
   for (const Solution& one : solutions) EXPECT_EQ(score(one, {}), 1) << one.name;
 }
 
-// Every cheating solution fails for what it does: their tests can be passed.
+// The default tests can be passed within the same limits, so solutions with them fail for what they
+// do.
 TEST_F(CodeCorpusTest, TestsOfCheatingSolutionsCanBePassed) {
   const Solution sum{.name = "sum", .code = "def add(a, b): return a + b\n"};
   EXPECT_EQ(score(sum, {.test_seconds = 0.4, .memory_megabytes = 256}), 1);

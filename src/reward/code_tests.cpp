@@ -36,7 +36,8 @@ bool is_near(double a, double b) {
   return std::abs(a - b) <= kTolerance * std::max({1.0, std::abs(a), std::abs(b)});
 }
 
-// Whether a decimal number is an integer but for its own rounding. Above 2^53 it may be another one.
+// Whether a number with a point is this integer, but for its rounding. Above 2^53 a double does not
+// tell integers apart, so none is.
 bool is_same_integer(double a, double b) {
   constexpr double kMaxExact = 9007199254740992;
   return std::abs(a - b) <= kTolerance && std::abs(a) < kMaxExact && std::abs(b) < kMaxExact;
@@ -233,13 +234,17 @@ int64_t CodeTest::most_output_bytes() const {
 std::vector<CodeTest> parse_code_tests(std::string_view ground_truth) {
   check_json_limits(ground_truth, "the row's tests");
   const Json tests = parse_exact(ground_truth);
+  const std::string_view text = trimmed(ground_truth);
+  TLT_CHECK_INPUT(!tests.is_discarded() || !(text.starts_with('{') || text.starts_with('[')),
+                  "the row's tests begin as JSON, but are none; use double quotes, and integers of "
+                  "at most 308 digits");
   std::vector<CodeTest> parsed;
   if (tests.is_object()) {
     const bool has_statements = tests.contains("assert_case") && !tests.at("assert_case").is_null();
     parsed = has_statements ? tests_of_statements(tests.at("assert_case")) : tests_of_pairs(tests);
   } else if (tests.is_array()) {
     parsed = tests_of_statements(tests);
-  } else if (!trimmed(ground_truth).empty()) {
+  } else if (!text.empty()) {
     parsed.push_back(statement_test(std::string(ground_truth)));
   }
   TLT_CHECK_INPUT(!parsed.empty(), "the reward code has no tests for this row");

@@ -102,7 +102,7 @@ TEST(CodeTestsTest, TestsNestedTooDeepAreRefused) {
 TEST(CodeTestsTest, RowsWithoutTestsAreAnError) {
   for (const char* row :
        {"", "  ", "[]", "{}", R"({"inputs": ["1"], "outputs": []})", R"({"inputs": []})",
-        R"({"inputs": [], "outputs": []})", R"({"assert_case": 3})", "[1]",
+        R"({"inputs": [], "outputs": []})", R"({"assert_case": 3})", "[1]", "['assert f(1) == 2']",
         R"({"fn_name": "f", "inputs": [3], "outputs": [3]})",
         R"({"fn_name": "f", "inputs": ["no json"], "outputs": [3]})"})
     EXPECT_THROW(parse_code_tests(row), InputError) << row;

@@ -205,11 +205,17 @@ TEST(CommandRewardTest, NoProcessIsLeftAfterSigkill) {
                               "); read -r l; echo 1; while :; do sleep 1000; done";
   const pid_t owner = fork();
   if (owner == 0) {
-    const CommandReward reward(command, kLong);
-    score(reward, "a");
-    kill(getpid(), SIGKILL);
+    try {
+      const CommandReward reward(command, kLong);
+      score(reward, "a");
+      kill(getpid(), SIGKILL);
+    } catch (...) {
+    }
+    _exit(1);
   }
-  ASSERT_EQ(waitpid(owner, nullptr, 0), owner);
+  int status = 0;
+  ASSERT_EQ(waitpid(owner, &status, 0), owner);
+  EXPECT_TRUE(WIFSIGNALED(status));
   std::ifstream file(pids);
   pid_t sleeper = 0;
   ASSERT_TRUE(file >> sleeper);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -411,12 +412,26 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
   times_.reward_seconds = watch.seconds();
 }
 
+// Adds what was known of the groups that no worker has begun again before the phase was stopped.
+void RolloutPhase::keep_rest(std::vector<run::Rollout>& all) {
+  std::set<std::pair<uint32_t, uint32_t>> present;
+  for (const run::Rollout& rollout : all) present.emplace(rollout.prompt, rollout.response.sample);
+  for (auto& [index, responses] : rest_)
+    for (rollout::Response& response : responses) {
+      if (response.tokens.empty() || present.contains({index, response.sample})) continue;
+      run::Rollout& rollout = all.emplace_back();
+      rollout.prompt = index;
+      rollout.response = std::move(response);
+    }
+}
+
 std::vector<run::Rollout> RolloutPhase::exchange(size_t expected) {
   std::vector<run::Rollout> mine = std::move(mine_);
   std::ranges::move(cancelled_, std::back_inserter(mine));
   std::vector<run::Rollout> all = std::move(known_);
   for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine)))
     for (run::Rollout& rollout : run::unpack(bytes)) all.push_back(std::move(rollout));
+  if (was_stopped_) keep_rest(all);
   std::sort(all.begin(), all.end(), [](const run::Rollout& a, const run::Rollout& b) {
     return std::pair(a.prompt, a.response.sample) < std::pair(b.prompt, b.response.sample);
   });

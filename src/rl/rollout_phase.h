@@ -126,6 +126,7 @@ class RolloutPhase {
   void attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
+  void keep_rest(std::vector<run::Rollout>& all);
   std::vector<run::Rollout> exchange(size_t expected);
 
   rollout::Engine& engine_;

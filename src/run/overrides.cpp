@@ -158,10 +158,6 @@ std::string to_toml(const std::vector<Override>& history) {
   return text;
 }
 
-std::vector<Override> parse_overrides(std::string_view options_toml, const std::string& location) {
-  return history_of(parse(options_toml, location), location);
-}
-
 std::string with_overrides(std::string_view digest, const std::vector<Override>& history) {
   std::map<std::string_view, std::string_view> newest;
   for (const Override& change : history) newest[change.name] = change.value;

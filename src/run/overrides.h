@@ -43,8 +43,6 @@ bool may_override(const OptionRef& option);
 
 // The tables of an options.toml; empty: there are no overrides.
 std::string to_toml(const std::vector<Override>& history);
-// InputError, beginning with `location`: not TOML, or a table lacks a value.
-std::vector<Override> parse_overrides(std::string_view options_toml, const std::string& location);
 
 // The lines "name = value" of an options_digest(), with the newest value of each override.
 std::string with_overrides(std::string_view digest, const std::vector<Override>& history);

@@ -100,8 +100,8 @@ def deny_calls():
     call("prctl", 22, 2, ctypes.byref(FilterProgram(len(program) // 8, program)), 0, 0)  # PR_SET_SECCOMP
 
 
-def limit_self(seconds):
-    processes = limits["processes"] + OWN_PROCESSES - (0 if limits["is_checked"] else 2)
+def limit_self(seconds, has_peer):
+    processes = limits["processes"] + OWN_PROCESSES - (0 if has_peer else 2)
     for what, most in ((resource.RLIMIT_AS, limits["memory"]), (resource.RLIMIT_FSIZE, limits["file"]),
                        (resource.RLIMIT_CPU, int(seconds) + 2), (resource.RLIMIT_NOFILE, 64),
                        (resource.RLIMIT_NPROC, processes), (resource.RLIMIT_CORE, 0)):
@@ -150,7 +150,7 @@ def second_process(request, body, output, channel):
     os.closerange(4, 1024)
     sys.stdin, sys.stdout, sys.stderr = open(0, encoding="utf-8"), open(1, "w", encoding="utf-8"), open(2, "w")
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    limit_self(request["seconds"])
+    limit_self(request["seconds"], has_peer=channel is not None)
     deny_calls()
     status = 1
     try:
@@ -202,18 +202,26 @@ def watch(source, pid, request):
             status = reap(pid, spent)
 
 
+def start(function, *arguments):
+    """Runs the function in a child process, which ends with it; returns its PID."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            function(*arguments)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(1)
+    return pid
+
+
 def first_process(request, body, result, channel):
     call("unshare", NEW_MOUNTS)
     call("mount", b"tmpfs", b"/tmp", b"tmpfs", 6, b"mode=700,size=%d" % (4 * limits["file"]))  # nosuid, nodev
     os.chdir("/tmp")
     drop_rights()
     source, output = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            second_process(request, body, output, channel)
-        finally:
-            os._exit(1)
+    pid = start(second_process, request, body, output, channel)
     os.close(output)
     if channel is not None:
         os.close(channel)
@@ -228,16 +236,10 @@ def first_process(request, body, result, channel):
 
 def run_test(request, body, channel=None):
     """Runs `body` in namespaces of its own. Closes the channel, which only `body` keeps."""
-    limits["is_checked"] = channel is not None
     source, result = os.pipe()
     own = os.pidfd_open(os.getpid())
     call("unshare", NEW_PROCESSES)  # of the next child
-    pid = os.fork()
-    if pid == 0:
-        try:
-            first_process(request, body, result, channel)
-        finally:
-            os._exit(1)
+    pid = start(first_process, request, body, result, channel)
     call("setns", own, NEW_PROCESSES)
     os.close(own)
     os.close(result)

@@ -380,10 +380,12 @@ def serve(space, descriptor):
 
 # ---- the statements' side
 
-def answer_code(operation, operands, named):
+def answer_code(peer, operation, operands, named):
     """The code may call what it was given and iterate over it, and use objects of the test's classes, but not
     their private attributes, which lead to all of the test."""
     target = operands[0]
+    if id(target) not in peer.keys:  # else it could call `type`, and make classes of its own here
+        raise TypeError("no object of the test")
     if operation in ("getattr", "setattr") and (type(operands[1]) is not str or operands[1].startswith("_")):
         raise AttributeError(operands[1])
     if operation in ("call", "iter", "next") or (operation in PUBLIC and type(target).__module__ == CHECK):
@@ -411,11 +413,14 @@ def names_of(tree):
 def check(statements, descriptor):
     import ast
     tree = ast.parse(statements, "check.py")
-    peer = Peer(descriptor, answer_code)
+    peer = Peer(descriptor, lambda *request: answer_code(peer, *request))
     space = {"__name__": CHECK}
     names, modules = names_of(tree)
     for name in modules:
-        space[name] = importlib.import_module(name)
+        try:
+            space[name] = importlib.import_module(name)
+        except ImportError:  # the statements' own variable
+            pass
     for name in names:
         try:
             space[name] = peer.ask("name", (name,))

@@ -21,14 +21,6 @@ bool has_true(const std::vector<bool>& values) {
   return std::find(values.begin(), values.end(), true) != values.end();
 }
 
-// An option of one loss that another one ignores is a mistake.
-void check_is_used(const std::string& name, bool is_set, const std::string& loss,
-                   const std::string& mode) {
-  TLT_CHECK_INPUT(!is_set || loss == mode, "actor.", name,
-                  " has no effect with actor.policy_loss.loss_mode=", loss,
-                  "; leave it out, or set ", "actor.policy_loss.loss_mode=", mode);
-}
-
 // The weight of all tokens of a sample; checks that every list has one value per response token.
 double check_and_weigh(const TrainSample& sample) {
   const int64_t tokens = sample.response_size();
@@ -60,35 +52,12 @@ void PolicyLossOptions::check() const {
                                         "clip_cov", "kl_cov"}),
                   "actor.policy_loss.loss_mode is '", loss_mode,
                   "'; use vanilla, gspo, cispo, gpg, sapo, geo_mean, clip_cov or kl_cov");
-  const PolicyLossOptions defaults;
-  const auto check_used = [&](const char* name, double value, double unset, const char* mode) {
-    check_is_used(std::string("policy_loss.") + name, value != unset, loss_mode, mode);
-  };
-  check_used("clip_cov_ratio", clip_cov_ratio, defaults.clip_cov_ratio, "clip_cov");
-  check_used("clip_cov_lb", clip_cov_lb, defaults.clip_cov_lb, "clip_cov");
-  check_used("clip_cov_ub", clip_cov_ub, defaults.clip_cov_ub, "clip_cov");
-  check_used("kl_cov_ratio", kl_cov_ratio, defaults.kl_cov_ratio, "kl_cov");
-  check_used("ppo_kl_coef", ppo_kl_coef, defaults.ppo_kl_coef, "kl_cov");
-  for (const auto& [name, ratio] :
-       {std::pair("clip_cov_ratio", clip_cov_ratio), {"kl_cov_ratio", kl_cov_ratio}})
-    TLT_CHECK_INPUT(ratio > 0 && ratio <= 1, "actor.policy_loss.", name, " is ", ratio,
-                    "; use a number above 0, at most 1");
-  TLT_CHECK_INPUT(clip_cov_lb < clip_cov_ub, "actor.policy_loss.clip_cov_lb is ", clip_cov_lb,
-                  " and clip_cov_ub ", clip_cov_ub,
-                  ", so no token is between them; give a smaller clip_cov_lb");
-  TLT_CHECK_INPUT(ppo_kl_coef >= 0 && std::isfinite(ppo_kl_coef),
-                  "actor.policy_loss.ppo_kl_coef is ", ppo_kl_coef, "; use a number from 0");
 }
 
 void LossOptions::check() const {
   rollout_correction.check();
   policy_loss.check();
   const std::string& loss = policy_loss.loss_mode;
-  check_is_used("tau_pos", tau_pos != LossOptions{}.tau_pos, loss, "sapo");
-  check_is_used("tau_neg", tau_neg != LossOptions{}.tau_neg, loss, "sapo");
-  for (const auto& [name, tau] : {std::pair("tau_pos", tau_pos), {"tau_neg", tau_neg}})
-    TLT_CHECK_INPUT(tau > 0 && std::isfinite(tau), "actor.", name, " is ", tau,
-                    "; use a number above 0");
   TLT_CHECK_INPUT(!rollout_correction.is_reinforce() || policy_loss.loss_mode == "vanilla",
                   "algorithm.rollout_correction.loss_type=reinforce is a loss of its own, but "
                   "actor.policy_loss.loss_mode is '",

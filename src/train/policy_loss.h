@@ -14,9 +14,9 @@
 //              means over the response, without the clamp to 20                        (GMPO)
 //   sapo       pg = -A 4 / tau sigmoid(tau (ratio - 1)), tau = A > 0 ? tau_pos : tau_neg
 //                                                                                         (SAPO)
-//   clip_cov   vanilla without c; 0 for the tokens that covariance.h selects
-//   kl_cov     pg = -A ratio; + ppo_kl_coef |lp - rollout| for the tokens that covariance.h selects
-//                                                                            (Entropy Mechanism)
+//   clip_cov   vanilla without c and the clamp to 20; 0 for the tokens that covariance.h selects
+//   kl_cov     pg = -A exp(lp - rollout); + ppo_kl_coef |lp - rollout| for the tokens that
+//              covariance.h selects                                          (Entropy Mechanism)
 //   gpg        pg = -A lp                                                    (GPG, eq. 6)
 //   reinforce  pg = -A stop(min(exp(clamp(lp - rollout, -20, 20)), threshold)) lp, the loss of
 //              algorithm.rollout_correction; rollout_is=sequence: of the sum of lp - rollout

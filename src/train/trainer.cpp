@@ -238,6 +238,7 @@ void Trainer::show_batch(std::span<const TrainSample> samples) {
 
 bool Trainer::compute_early(std::span<const TrainSample> group) {
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
+  TLT_CHECK(!progress_->loss->wants_batch(), "this loss needs the whole mini-batch");
   if (!progress_->pass) {
     const PackPlan plan(group, learns_from(*progress_->loss, group), options_.max_tokens);
     const auto next = std::ranges::find_if_not(
@@ -275,7 +276,6 @@ Trainer::Early Trainer::take_early(const PackPlan& plan, std::span<const TrainSa
       "gradients that were computed during the rollouts are not those of the batch; "
       "computing them again");
   start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
-  show_batch(samples);
   return {.is_done = std::vector<bool>(packs), .loads = {}};
 }
 

@@ -123,7 +123,7 @@ class Trainer {
     on_pack_ = std::move(on_pack);
   }
 
-  // `should_stop` is asked often before the first optimizer step of an update: true on any worker
+  // `should_stop` is called often before the first optimizer step of an update: true on any worker
   // abandons the update. REQUIRES: set on every worker or on none.
   void set_should_stop(std::function<bool()> should_stop) { should_stop_ = std::move(should_stop); }
 

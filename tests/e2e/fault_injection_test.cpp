@@ -478,7 +478,7 @@ TEST_F(FaultInjectionTest, SecondSignalEndsAtOnce) {
     auto arguments = run_in(scratch_ / "run", workers);
     // After the first signal the run waits some seconds for scores.
     for (const char* slow : {"reward.functions=[\"command\"]", "reward.timeout_seconds=100",
-                             "reward.command=sleep 1000"})
+                             "reward.command=read -r line; echo 0; exec sleep 1000"})
       arguments.push_back(slow);
     Program program(arguments, scratch_ / "log");
     ASSERT_TRUE(appears(scratch_ / "run" / "options.toml"));

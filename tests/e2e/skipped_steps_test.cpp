@@ -1,5 +1,5 @@
 // Optimizer steps whose gradient is not finite, in whole runs: they are skipped, the same ones on
-// any number of workers and after a resume, up to a limit; and a run that ends there goes on with
+// any number of workers and after a resume, up to a limit; and a run that ends there continues with
 // other options.
 //
 // SPDX-License-Identifier: Apache-2.0

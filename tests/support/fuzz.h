@@ -15,7 +15,7 @@
 //   TLT_FUZZ_SECONDS=600 build-asan/tests/tlt_fuzz_test --gtest_filter='*Jinja*'
 //
 // In a build with TLT_LIBFUZZER (make fuzz) libFuzzer makes the inputs instead, guided by the
-// branches that they take; plan, call and requirements are the same (libfuzzer.h).
+// branches that they take; plan and call are the same; an input may take 10 s (libfuzzer.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
