@@ -281,6 +281,7 @@ void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
     run::Rollout& rollout = mine_.at(sample.id);
     rollout.score = sample.result.score;
     rollout.extras = sample.result.extras;
+    rollout.answer = sample.result.answer;
     if (sample.status != reward::RewardStatus::kScored)
       rollout.fault = sample.error.empty() ? "its reward failed" : sample.error;
     ++attached_;

@@ -17,6 +17,7 @@ std::string pack(const std::vector<Rollout>& rollouts) {
     out.list(r.response.logprobs);
     out.value(r.finish_seconds);
     out.value(r.score);
+    out.list(r.answer);
     out.list(r.fault);
     out.value<uint64_t>(r.extras.size());
     for (const auto& [name, value] : r.extras) {
@@ -42,6 +43,7 @@ std::vector<Rollout> unpack(std::string_view bytes) {
     r.response.logprobs = in.list<std::vector<float>>();
     r.finish_seconds = in.value<double>();
     r.score = in.value<double>();
+    r.answer = in.list<std::string>();
     r.fault = in.list<std::string>();
     for (auto extras = in.value<uint64_t>(); extras > 0; --extras) {
       std::string name = in.list<std::string>();

@@ -20,6 +20,7 @@ struct Rollout {
   double finish_seconds = 0;  // from the start of the rollouts to its last token
   double score = 0;
   std::map<std::string, double> extras;  // further columns of the dump
+  std::string answer;                    // as its reward read it; empty: none
   std::string fault;                     // why its reward failed or timed out; empty: scored
 };
 

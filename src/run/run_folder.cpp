@@ -144,34 +144,39 @@ void RunFolder::write_validation(const DumpedStep& step, const tokenizer::Tokeni
   if (is_writer_) write_dump("validation", step, tokenizer);
 }
 
+nlohmann::ordered_json dump_row(const DumpedStep& dumped, const Rollout& rollout,
+                                const tokenizer::Tokenizer& tokenizer,
+                                const train::TrainSample* sample) {
+  const data::Prompt& prompt = dumped.prompts[rollout.prompt];
+  const std::vector<int32_t>& tokens = rollout.response.tokens;
+  nlohmann::ordered_json row = {{"input", prompt.text},
+                                {"output", tokenizer.decode(tokens)},
+                                {"gts", prompt.ground_truth},
+                                {"score", rollout.score},
+                                {"step", dumped.step},
+                                {"prompt_id", prompt.id},
+                                {"sample", rollout.response.sample},
+                                {"finish_reason", to_string(rollout.response.finish)},
+                                // Also needed by `tlt reward` to score the row again.
+                                {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
+                                {"response_tokens", tokens.size()},
+                                {"data_source", prompt.data_source}};
+  if (sample) row["advantage"] = mean(sample->advantages);
+  if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
+  if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
+  for (const auto& [name, value] : rollout.extras) row[name] = value;
+  if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
+  return row;
+}
+
 void RunFolder::write_dump(const std::string& name, const DumpedStep& dumped,
                            const tokenizer::Tokenizer& tokenizer) {
   const std::string folder = path_ + "/" + name;
   make_folder(folder);
   JsonLinesWriter file(fmt::format("{}/{:06}.jsonl", folder, dumped.step));
-  for (size_t i = 0; i < dumped.rollouts.size(); ++i) {
-    const Rollout& rollout = dumped.rollouts[i];
-    const data::Prompt& prompt = dumped.prompts[rollout.prompt];
-    const std::vector<int32_t>& tokens = rollout.response.tokens;
-    nlohmann::ordered_json row = {{"input", prompt.text},
-                                  {"output", tokenizer.decode(tokens)},
-                                  {"gts", prompt.ground_truth},
-                                  {"score", rollout.score},
-                                  {"step", dumped.step},
-                                  {"prompt_id", prompt.id},
-                                  {"sample", rollout.response.sample},
-                                  {"finish_reason", to_string(rollout.response.finish)},
-                                  // Also needed by `tlt reward` to score the row again.
-                                  {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
-                                  {"response_tokens", tokens.size()},
-                                  {"data_source", prompt.data_source}};
-    if (!dumped.samples.empty()) row["advantage"] = mean(dumped.samples[i].advantages);
-    if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
-    if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
-    for (const auto& [name, value] : rollout.extras) row[name] = value;
-    if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
-    file.write(row);
-  }
+  for (size_t i = 0; i < dumped.rollouts.size(); ++i)
+    file.write(dump_row(dumped, dumped.rollouts[i], tokenizer,
+                        dumped.samples.empty() ? nullptr : &dumped.samples[i]));
   file.flush();
 }
 
