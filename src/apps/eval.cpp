@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -85,6 +86,7 @@ struct EvalFlags {
     options.algorithm = defaults.algorithm;
     options.trainer.total_training_steps = defaults.trainer.total_training_steps;
     options.trainer.total_epochs = defaults.trainer.total_epochs;
+    options.trainer.resume_mode = "disable";  // no run is resumed
     options.speculative.train.idle.enable_drafter_training = false;
   }
 };
@@ -120,7 +122,10 @@ class EvalFolder {
         settings_(settings),
         samples_(samples),
         rows_(prompts.size() * static_cast<size_t>(samples)) {
-    for (size_t i = 0; i < prompts.size(); ++i) index_of_[prompts[i].id] = static_cast<int64_t>(i);
+    for (const data::Prompt& prompt : prompts) {
+      index_of_[prompt.id] = std::ssize(input_hashes_);
+      input_hashes_.push_back(std::hash<std::string>()(prompt.text));
+    }
     check_settings();
     if (std::filesystem::exists(responses())) {
       log_info("{}: all responses are there", path_);
@@ -214,6 +219,9 @@ class EvalFolder {
     TLT_CHECK_INPUT(found != index_of_.end() && row.sample >= 0 && row.sample < samples_, where,
                     ": a response to prompt ", row.prompt,
                     " that is not in the data; give the same data, or another --output");
+    TLT_CHECK_INPUT(row.input_hash == input_hashes_[static_cast<size_t>(found->second)], where,
+                    ": a response to another text of prompt ", row.prompt,
+                    " (a chat template may print the date); delete it, or give another --output");
     const int64_t place = found->second * samples_ + row.sample;
     rows_[static_cast<size_t>(place)] = std::move(row);
     return place;
@@ -223,6 +231,7 @@ class EvalFolder {
   const FolderLock lock_;
   const Json settings_;
   const int64_t samples_;
+  std::vector<size_t> input_hashes_;            // of the prompts' texts
   std::map<int64_t, int64_t> index_of_;         // prompt id -> row
   std::vector<EvalRow> rows_;                   // by place
   std::unique_ptr<cli::OrderedOutput> output_;  // null: the evaluation is finished

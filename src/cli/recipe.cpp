@@ -24,6 +24,17 @@ int start_workers(int64_t workers, const Arguments& arguments) {
   return result.exit_code;
 }
 
+// Sets what has changed in the run that the command resumes, and what changes now.
+void resume_options(run::RunOptions& options, const std::vector<std::string>& overrides) {
+  const bool resumes = options.trainer.resume_mode != "disable";
+  TLT_CHECK_INPUT(resumes || overrides.empty(), "--override ", overrides.front(),
+                  " changes a run that resumes, and trainer.resume_mode=disable starts a new one; "
+                  "leave one of them out");
+  if (resumes)
+    options.overrides = run::apply_overrides(collect_options(options), options.trainer.folder(),
+                                             overrides, option_hint);
+}
+
 }  // namespace
 
 void RecipeWords::add_to(CLI::App& flags) {
@@ -62,10 +73,16 @@ int run_recipe(const Arguments& arguments, const char* description, const RunRec
 
 int run_recipe(const Arguments& arguments, const RecipeCommand& command, const RunRecipe& run) {
   RecipeWords words;
+  std::vector<std::string> overrides;
   int64_t workers = 0;
   CLI::App app(command.description);
   words.add_to(app);
   if (command.add_flags) command.add_flags(app);
+  app.add_option("--override", overrides,
+                 "Change an option of a run when it resumes, from there on: the learning rate, a "
+                 "limit, … (docs/resume.md); may be given several times.")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
   app.add_option(
       "--workers", workers,
       "Workers to start on this machine; a launcher (torchrun, mpirun, srun) starts its own.");
@@ -76,6 +93,7 @@ int run_recipe(const Arguments& arguments, const RecipeCommand& command, const R
   run::RunOptions options =
       command.use_flags && words.is_empty() ? run::RunOptions() : words.read();
   if (command.use_flags) command.use_flags(options);
+  resume_options(options, overrides);
   options.check();
   data::expand_data_files(options.data);
   options.model.path = find_hub_model(options.model.path);

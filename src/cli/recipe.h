@@ -40,13 +40,13 @@ using RunRecipe = std::function<int(const run::RunOptions&, const cluster::Launc
 struct RecipeCommand {
   const char* description;
   // Written at the first signal; a string literal.
-  const char* acknowledgement =
-      "\ninterrupted: the run finishes this step, saves and ends; again to stop at once\n";
+  const char* acknowledgement = "\ninterrupted: the run saves and ends; again to stop at once\n";
   std::function<void(CLI::App&)> add_flags = {};         // further flags; empty: none
   std::function<void(run::RunOptions&)> use_flags = {};  // sets their options, after the recipe's
 };
 
-// Reads recipe and overrides, then runs in this process or starts workers.
+// Reads recipe and overrides, and those of a run that resumes (run/overrides.h), then runs in this
+// process or starts workers.
 int run_recipe(const Arguments& arguments, const RecipeCommand& command, const RunRecipe& run);
 int run_recipe(const Arguments& arguments, const char* description, const RunRecipe& run);
 

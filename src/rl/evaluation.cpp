@@ -26,7 +26,7 @@ Evaluation::Evaluation(const run::RunOptions& options, const cluster::Launch& la
     : options_(without_training(options)),
       reward_(start_reward(options_.reward)),
       context_(options_, launch),
-      rows_(load_rows(options_, context_.tokenizer, *reward_, data::Split::kValidation)),
+      rows_(load_rows(options_, context_, *reward_, data::Split::kValidation)),
       worker_(options_, launch, context_, rows_, reward_) {
   for (int64_t i = 0; i < rows_.size(); ++i) prompts_.push_back(rows_.prompt(i));
 }

@@ -34,9 +34,9 @@ std::shared_ptr<const reward::Reward> start_reward(const reward::RewardOptions& 
   return reward;
 }
 
-data::Dataset load_rows(const run::RunOptions& options, const tokenizer::Tokenizer& tokenizer,
+data::Dataset load_rows(const run::RunOptions& options, const run::RunContext& context,
                         const reward::Reward& reward, data::Split split) {
-  return data::Dataset::load(options.data, tokenizer, split, fields_for(reward),
+  return data::Dataset::load(context.data, context.tokenizer, split, fields_for(reward),
                              row_check(reward, options.data.max_response_length));
 }
 

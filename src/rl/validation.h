@@ -16,8 +16,8 @@
 #include "rl/group_filter.h"
 #include "rl/rollout_phase.h"
 #include "run/rollout.h"
+#include "run/run_context.h"
 #include "run/run_options.h"
-#include "tokenizer/tokenizer.h"
 
 namespace tlt::rl {
 
@@ -25,7 +25,7 @@ namespace tlt::rl {
 std::shared_ptr<const reward::Reward> start_reward(const reward::RewardOptions& options);
 
 // The rows of a split; refuses those whose answer the reward cannot use.
-data::Dataset load_rows(const run::RunOptions& options, const tokenizer::Tokenizer& tokenizer,
+data::Dataset load_rows(const run::RunOptions& options, const run::RunContext& context,
                         const reward::Reward& reward, data::Split split);
 
 // rollout.val_kwargs, with uniforms that no training step uses: the same in each validation.
