@@ -380,6 +380,7 @@ void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
     rollout.is_scored = true;
     rollout.score = sample.result.score;
     rollout.extras = sample.result.extras;
+    rollout.answer = sample.result.answer;
     if (sample.status != reward::RewardStatus::kScored)
       rollout.fault = sample.error.empty() ? "its reward failed" : sample.error;
     ++attached_;

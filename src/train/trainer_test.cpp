@@ -89,6 +89,35 @@ TEST(TrainerTest, WorkersChangeNoBitOfTheWeights) {
       << "nothing was learned";
 }
 
+// The covariances of these losses are those of the mini-batch, whoever computes its packs.
+TEST(TrainerTest, WorkersAndPacksChangeNoBitWithCovariances) {
+  const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
+  for (const char* mode : {"clip_cov", "kl_cov"}) {
+    TrainerOptions options = small_packs();
+    options.loss.policy_loss = {.loss_mode = mode};
+    if (options.loss.policy_loss.loss_mode == "clip_cov") {
+      options.loss.policy_loss.clip_cov_ratio = 0.05;
+      options.loss.policy_loss.clip_cov_lb = 0.1;
+    } else {
+      options.loss.policy_loss.kl_cov_ratio = 0.2;
+    }
+    std::vector<at::Tensor> want;
+    for (const int workers : {1, 3}) {
+      std::vector<std::vector<at::Tensor>> got(static_cast<size_t>(workers));
+      run_workers(workers, [&](cluster::Comm& comm) {
+        const auto model = golden_model("qwen2_tied");
+        Trainer trainer(*model, options, comm, {.total_steps = 10});
+        for (int step = 0; step < 2; ++step)
+          trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
+        got[static_cast<size_t>(comm.rank())] = tests::weights_of(*model);
+      });
+      if (workers == 1) want = got[0];
+      for (const auto& weights : got) EXPECT_TRUE(tests::all_equal(weights, want)) << mode;
+    }
+    EXPECT_FALSE(tests::all_equal(want, tests::weights_of(*golden_model("qwen2_tied")))) << mode;
+  }
+}
+
 // Three updates of two optimizer steps each; the second step of the second update has an advantage
 // whose gradient is too large.
 struct SkippingRun {
