@@ -17,7 +17,7 @@
 
 #include "base/random.h"
 
-namespace tlt::bench {
+namespace tlt::data {
 
 class LengthTrace {
  public:
@@ -37,4 +37,4 @@ class LengthTrace {
   double total_ = 0;
 };
 
-}  // namespace tlt::bench
+}  // namespace tlt::data

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/length_trace.h"
+#include "data/length_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "tests/support/test_folder.h"
 
-namespace tlt::bench {
+namespace tlt::data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -48,4 +48,4 @@ TEST(LengthTraceTest, NonEmptyWindowsHaveEqualWeight) {
 }
 
 }  // namespace
-}  // namespace tlt::bench
+}  // namespace tlt::data
