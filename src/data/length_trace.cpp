@@ -78,8 +78,8 @@ LengthTrace LengthTrace::read(const std::string& path) {
   return trace;
 }
 
-int64_t LengthTrace::sample(RandomStream& random) const {
-  double left = random.uniform() * total_;
+int64_t LengthTrace::quantile(double share) const {
+  double left = share * total_;
   for (const auto& [length, weight] : weights_)
     if ((left -= weight) < 0) return length;
   return longest();

@@ -36,6 +36,8 @@ TEST(LengthTraceTest, NonEmptyWindowsHaveEqualWeight) {
   const LengthTrace all = LengthTrace::read(folder.path());
   EXPECT_EQ(all.mean(), 20);
   EXPECT_EQ(all.longest(), 40);
+  EXPECT_EQ(all.quantile(0.4), 10);
+  EXPECT_EQ(all.quantile(0.9), 40);
   RandomStream random(1, {});
   std::map<int64_t, int> samples;
   for (int i = 0; i < 4000; ++i) ++samples[all.sample(random)];

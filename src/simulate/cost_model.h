@@ -29,7 +29,7 @@ class CostModel {
     DeviceSpec device;
     ModelShape model;
     int64_t tensor_parallel = 1;
-    CostConstants constants;
+    CostConstants constants = {};
     // Lines of `tlt bench forward`, instead of the roofline of a forward pass; empty: none.
     std::vector<speculation::ForwardCost> measured = {};
   };
