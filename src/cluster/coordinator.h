@@ -116,6 +116,7 @@ class Coordinator {
   void migrated(int worker, const std::string& migration, Commands& out);
   void lose(int worker, Commands& out);
   void settle(Commands& out);  // gives queued groups, recalls prefetched ones
+  void recall(size_t wanted, Commands& out);
   void consolidate(Commands& out);
   std::optional<Migration> find_migration() const;
   bool has_unstarted() const;

@@ -13,7 +13,9 @@ namespace {
 
 constexpr double kDone = 1e-6;  // tokens; sums of fractions are not exact
 // A tuner that knows nothing learns from each step: the stride grows by one after so many.
-constexpr int64_t kExactDecisions = 64;
+constexpr int64_t kExactDecisions = 32;
+// With a longer stride it learns from every n-th decision, as often as if each were so long.
+constexpr int64_t kLearnedStride = 8;
 constexpr int64_t kTunerRows = 2048;
 const drafter::Calibration kTrue;               // the trees have the true probabilities
 constexpr uint32_t kDraftStream = 0x51u << 24;  // a prompt id that no workload has
@@ -160,7 +162,14 @@ void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load
     tree_pointers_.push_back(&tree.tree);
   }
   if (!tuner_ || tuner_->tokens_per_second() <= 0) return;
-  keep_.resize(count);
+  const BudgetKey key{arm, load.positions, count, rate};
+  if (key != budget_key_) split_budget(load);
+  budget_key_ = key;
+  for (size_t i = 0; i < count; ++i) drafts_[i].nodes = keep_[i];
+}
+
+void SimulatedEngine::split_budget(const speculation::Load& load) {
+  keep_.resize(tree_pointers_.size());
   budget_.split({.trees = tree_pointers_,
                  .sequences = load.batch,
                  .calibration = kTrue,
@@ -169,7 +178,6 @@ void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load
                  .context = load.context,
                  .max_rows = std::max(kTunerRows, load.batch)},
                 keep_);
-  for (size_t i = 0; i < count; ++i) drafts_[i].nodes = keep_[i];
 }
 
 double SimulatedEngine::tokens_of(size_t decoding) const {
@@ -213,7 +221,8 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
   const double seconds =
       setup_.costs.forward(count + nodes, count, load.context) + drafting + prompt_seconds;
   ++decisions_;
-  if (tuner_)
+  const int64_t interval = std::max<int64_t>(1, steps / kLearnedStride);
+  if (tuner_ && (tuner_->is_exploration() || decisions_ % interval == 0))
     learn(arm, {.batch = load.batch,
                 .context = load.context,
                 .trees = {},

@@ -16,6 +16,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -95,12 +96,22 @@ class SimulatedEngine {
     int32_t nodes = 0;  // after the row budget
   };
 
+  // While these are the same, so are the trees and nearly so what the row budget keeps of them.
+  struct BudgetKey {
+    speculation::Arm arm = {};
+    std::array<int64_t, speculation::kPositions> positions = {};
+    size_t trees = 0;
+    double rate = 0;
+    bool operator==(const BudgetKey&) const = default;
+  };
+
   void admit();
   double prefill(double rows);
   double decode(bool has_prompt_rows, double prompt_seconds);
   speculation::Load tuner_load() const;
   speculation::Arm choose(const speculation::Load& load);
   void draft(const speculation::Arm& arm, const speculation::Load& load);
+  void split_budget(const speculation::Load& load);
   int64_t stride(bool has_prompt_rows) const;
   double tokens_of(size_t decoding) const;  // a step gives the sequence
   void learn(const speculation::Arm& arm, speculation::StepOutcome outcome);
@@ -112,6 +123,8 @@ class SimulatedEngine {
   const double prompt_share_;                  // KV tokens of the prompt for each sample
   std::unique_ptr<speculation::Tuner> tuner_;  // null: plain or fixed
   speculation::RowBudget budget_;
+  BudgetKey budget_key_;       // of the last split …
+  std::vector<int32_t> keep_;  // … and its result: nodes of each tree
   double draft_acceptance_ = 0;
   uint32_t uniforms_ = 0;
   int64_t decisions_ = 0;
@@ -126,7 +139,6 @@ class SimulatedEngine {
   std::vector<Draft> drafts_;
   std::vector<drafter::VerifiedTree> verified_;
   std::vector<const drafter::DraftTree*> tree_pointers_;
-  std::vector<int32_t> keep_;
 };
 
 }  // namespace tlt::simulate
