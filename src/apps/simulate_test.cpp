@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "base/files.h"
 #include "tests/support/run_program.h"
 

@@ -479,8 +479,8 @@ TEST_F(CoordinatorMigrationTest, CapacityOfTheReceiverIsTheLimit) {
   EXPECT_THAT(tell_room(0, 5, 2), ElementsAre("move to 1"));
 }
 
-// Against the definition: of all pairs, the one with the fewest sequences, then tokens, to the worker
-// with the most; of equals the first.
+// Against the definition: of all pairs, the one with the fewest sequences, then tokens, to the
+// worker with the most; of equals the first.
 TEST(CoordinatorManyWorkersTest, MigrationIsTheBestOfAllPairs) {
   constexpr int kWorkers = 7;
   RandomStream random(5, {});

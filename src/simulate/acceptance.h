@@ -1,16 +1,17 @@
 // Acceptance: which draft tokens are accepted.
 //
-// The target's token is the drafter's first choice with probability a, and after each choice that it
-// is not, the next one with kLaterChoices: one number describes chains and trees. With a = 0.86 this
-// gives the 36 acceptance lengths of the TLT paper's figure 13a within 6 % rms (acceptance_test.cpp).
+// The target's token is the drafter's first choice with probability a, and after each choice that
+// it is not, the next one with kLaterChoices: one number describes chains and trees. With a = 0.86
+// this gives the 36 acceptance lengths of the TLT paper's figure 13a within 6 % rms
+// (acceptance_test.cpp).
 //
 // A draft model's a rises with the tokens it was trained on:
 //
 //   1 - a = 0.45 (tokens / 120,000)^-0.37
 //
-// fitted to docs/performance.md (acceptance lengths of chains of 8: 2.2, 2.6, 3.2, 3.5 after 50, 100,
-// 150, 200 optimizer steps of 2,400 tokens, 5.9 after 450 of 12,000; a 25 M model). A policy update
-// costs a share of the tokens.
+// fitted to docs/performance.md (acceptance lengths of chains of 8: 2.2, 2.6, 3.2, 3.5 after 50,
+// 100, 150, 200 optimizer steps of 2,400 tokens, 5.9 after 450 of 12,000; a 25 M model). A policy
+// update costs a share of the tokens.
 //
 // Threading  DraftTrees: one thread; functions: any.
 //

@@ -53,7 +53,7 @@ TEST(AcceptanceTest, OneRateGivesTheAcceptanceLengthsOfThePaper) {
 }
 
 TEST(AcceptanceTest, TrainingGivesTheMeasuredAcceptance) {
-  // docs/performance.md: acceptance length after so many tokens.
+  // docs/performance.md: acceptance length by tokens.
   for (const auto& [tokens, length] :
        {std::pair(120e3, 2.2), {240e3, 2.6}, {360e3, 3.2}, {480e3, 3.5}, {5.4e6, 5.9}})
     EXPECT_NEAR(chain_length(acceptance_after(tokens)) / length, 1, 0.09) << tokens;

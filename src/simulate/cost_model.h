@@ -53,8 +53,8 @@ class CostModel {
   // Weights into the engine: from one layout in a worker's memory to the other.
   double weight_sync() const;
 
-  // KV tokens that fit beside the weights in this share of the memory. InputError: none fit; says
-  // how many devices are needed.
+  // KV tokens that fit next to the weights in this share of the memory. InputError: none fit;
+  // says how many devices are needed.
   int64_t kv_tokens(double memory_share) const;
 
   // The product's cost table, as the engine measures it at its start.

@@ -65,7 +65,7 @@ TEST(CostModelTest, ForwardPassIsTheRooflineComputedByHand) {
   const double first = 2 * read / 4 / 3.35e12, row = 2 * read / 4 / 989e12;
   EXPECT_NEAR(costs.forward(1, 1, 0), first + row + transfers, 1e-9);
   EXPECT_NEAR(costs.forward(65, 1, 0) - costs.forward(1, 1, 0), 64 * (row + transfers), 1e-9);
-  // Eight sequences of 1,000 tokens: 64 layers x 2 x 8 heads x 128 x 2 bytes a token, 4 devices.
+  // Eight sequences of 1,000 tokens: 64 layers x 2 x 8 heads x 128 x 2 bytes per token, 4 devices.
   EXPECT_NEAR(costs.forward(8, 8, 1000) - costs.forward(8, 8, 0), 8000 * 262144.0 / 4 / 3.35e12,
               1e-9);
 }

@@ -15,9 +15,9 @@ constexpr double kTera = 1e12, kGiga = 1e9;
 // ConnectX-7 of a DGX H100: 400 Gb/s a device; A100: 200 Gb/s; others: 100 Gb/s Ethernet.
 constexpr double kNdr = 50 * kGiga, kHdr = 25 * kGiga, kEthernet = 12.5 * kGiga;
 
-// Fitted to the table "A step of the tail" of docs/performance.md: within 10 % for rows of
-// a draft tree and 11 % for a sequence each. A thread reads 39 GB/s where a part of 50 MB of weights
-// stays in the cache and 21 GB/s from memory. Training: 0.58 of the time in matrix products.
+// Fitted to the table "A step of the tail" of docs/performance.md: within 10 % for
+// rows of a draft tree and 11 % for a sequence each. A thread reads 39 GB/s where a part of
+// 50 MB of weights stays in the cache and 21 GB/s from memory. Training: 0.58 of the time in products.
 const CostConstants kCpu = {.memory_efficiency = 0.95,
                             .context_efficiency = 0.54,
                             .compute_efficiency = 0.74,

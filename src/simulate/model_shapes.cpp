@@ -69,7 +69,7 @@ double ModelShape::attention_parameters() const {
          static_cast<double>(2 * query_heads + 2 * kv_heads);
 }
 
-// Of E experts of which each row reaches k, r rows reach E (1 - (1 - k/E)^r) if they are independent.
+// Of E experts of which each row reaches k, r independent rows reach E (1 - (1 - k/E)^r).
 double ModelShape::read_parameters(double rows) const {
   const auto h = static_cast<double>(hidden);
   const double dense = mlp(h, static_cast<double>(intermediate));

@@ -12,7 +12,7 @@ namespace tlt::simulate {
 namespace {
 
 constexpr double kDone = 1e-6;  // tokens; sums of fractions are not exact
-// A tuner that knows nothing learns from each step: the stride grows by one after so many.
+// A tuner that knows nothing learns from each step: after this many the stride grows by one.
 constexpr int64_t kExactDecisions = 32;
 // With a longer stride it learns from every n-th decision, as often as if each were so long.
 constexpr int64_t kLearnedStride = 8;

@@ -2,12 +2,13 @@
 // KV cache that can run full, and speculation as the product's tuner decides.
 //
 // First come, first served, as rollout/scheduler.h: the youngest sequence is preempted when the KV
-// cache is full and computed again later. A step stands for up to `stride` engine steps with the same
-// sequences and the same choice of the tuner (fewer while the tuner is new); sequences get the expected number of tokens of
-// their trees, so their progress is a fraction, and the tuner learns from sampled trees.
+// cache is full and computed again later. A step stands for up to `stride` engine steps with the
+// same sequences and the same choice of the tuner (fewer while the tuner is new). Sequences get the
+// expected number of tokens of their trees, so their progress is a fraction, and the tuner learns
+// from sampled trees.
 //
-// Simplified   the prompt is computed by the first sample of a group, and each sample has an n-th of
-//              its KV cache; pages are not counted; the draft model's prefill takes no time.
+// Simplified   the prompt is computed by the first sample of a group, and each sample has an n-th
+//              of its KV cache; pages are not counted; the draft model's prefill takes no time.
 //
 // Owns       its sequences, its tuner.
 // Borrows    cost model, draft trees.

@@ -1,9 +1,9 @@
 // Simulation: RL steps of N workers in virtual time.
 //
 // Who rolls out which group, migration and promotion to training are decided by the product's
-// cluster::Coordinator and cluster::WorkerProtocol, whose messages arrive at once here; drafters and
-// strategies by speculation::Tuner; when to train by drafter_training::DriftTrigger; what an idle
-// worker does first by rl::gradients_first; who computes which pack by train::plan_packs and
+// cluster::Coordinator and cluster::WorkerProtocol, whose messages arrive at once here; drafters
+// and strategies by speculation::Tuner; when to train by drafter_training::DriftTrigger; what an
+// idle worker does first by rl::gradients_first; who computes which pack by train::plan_packs and
 // train::assign_packs. The loop of a worker is that of rl/rollout_phase.cpp.
 //
 //   rollouts until the last response | reward | exchange | logprob passes | update | weights

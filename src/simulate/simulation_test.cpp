@@ -44,7 +44,7 @@ TEST(SimulationTest, EveryTokenOnceAndEverySecondAccountedFor) {
     SimulateOptions options = small();
     options.straggler_spread = 0.2;
     options.reward_seconds = 0.5;
-    // 15.2 GB of weights beside 0.8 GB of KV cache: 13,000 tokens.
+    // 15.2 GB of weights and 0.8 GB of KV cache: 13,000 tokens.
     if (is_tight) options.gpu_memory_utilization = 0.2;
     const Workload workload(options);
     for (const Way& way : ways()) {
