@@ -21,6 +21,7 @@ int run_tokenize(const cli::Arguments& arguments);
 int run_data(const cli::Arguments& arguments);
 int run_import(const cli::Arguments& arguments);
 int run_options(const cli::Arguments& arguments);
+int run_simulate(const cli::Arguments& arguments);
 int run_doctor(const cli::Arguments& arguments);
 
 }  // namespace tlt::apps

@@ -41,6 +41,8 @@ constexpr cli::Command kCommands[] = {
     {"data", "Columns of a data file, and its prompts as the model gets them.", run_data},
     {"import", "A recipe from a configuration of verl or FastRL.", run_import},
     {"bench", "Benchmarks of decoding and training.", bench::run_bench},
+    {"simulate", "RL steps of a cluster in virtual time: what a device, a model and a way give.",
+     run_simulate},
     {"options", "The options of a recipe and their defaults.", run_options},
     {"doctor", "Checks this machine: kernels, memory, libraries.", run_doctor},
 };

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "base/check.h"
 
@@ -277,10 +277,11 @@ void Coordinator::lose(int worker, Commands& out) {
 }
 
 void Coordinator::settle(Commands& out) {
-  size_t unserved = 0;
+  size_t unserved = 0;  // once a worker gets none, no group is queued
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (!workers_[i].requesting) continue;
-    if (const std::optional<int64_t> group = next_group_for(workers_[i]))
+    const std::optional<int64_t> group = unserved == 0 ? next_group_for(workers_[i]) : std::nullopt;
+    if (group)
       give(static_cast<int>(i), *group, /*wanted=*/true, out);
     else
       ++unserved;
@@ -292,17 +293,22 @@ void Coordinator::settle(Commands& out) {
     worker.queue.pop_front();
     give(static_cast<int>(i), group, /*wanted=*/false, out);
   }
+  if (unserved > 0) recall(unserved, out);
+  consolidate(out);
+  promote(out);
+}
+
+// Recalls prefetched groups until as many are on their way back.
+void Coordinator::recall(size_t wanted, Commands& out) {
   size_t recalls = 0;
   for (const Worker& worker : workers_) recalls += worker.given && worker.given->recalled;
-  for (size_t i = 0; i < workers_.size() && recalls < unserved; ++i) {
+  for (size_t i = 0; i < workers_.size() && recalls < wanted; ++i) {
     Worker& worker = workers_[i];
     if (!worker.given || worker.given->wanted || worker.given->recalled) continue;
     worker.given->recalled = true;
     ++recalls;
     say(WorkerCommand::Kind::kRecall, static_cast<int>(i), worker.given->group, out);
   }
-  consolidate(out);
-  promote(out);
 }
 
 void Coordinator::consolidate(Commands& out) {
@@ -313,28 +319,37 @@ void Coordinator::consolidate(Commands& out) {
 }
 
 // The smallest migration that is worth it, to the worker with the most sequences among those with
-// capacity for it.
+// capacity for it. Linear in the workers: it is searched after each event of a rollout's tail.
 std::optional<Coordinator::Migration> Coordinator::find_migration() const {
-  std::optional<Migration> best;
-  const auto load = [&](int worker) { return *workers_[static_cast<size_t>(worker)].load; };
-  const auto is_better = [&](const Migration& a, const Migration& b) {
-    const auto key = [&](const Migration& candidate) {
-      return std::tuple(load(candidate.from).sequences, load(candidate.from).tokens,
-                        -load(candidate.to).sequences);
-    };
-    return key(a) < key(b);
-  };
   const int workers = static_cast<int>(workers_.size());
-  for (Migration candidate; candidate.from < workers; ++candidate.from)
-    for (candidate.to = 0; candidate.to < workers; ++candidate.to) {
-      if (candidate.from == candidate.to || !workers_[static_cast<size_t>(candidate.from)].load ||
-          !workers_[static_cast<size_t>(candidate.to)].load)
-        continue;
-      if (is_worth_migrating(load(candidate.from)) &&
-          load(candidate.from).sequences <= load(candidate.to).room &&
-          (!best || is_better(candidate, *best)))
-        best = candidate;
+  const auto load = [&](int worker) -> const std::optional<WorkerLoad>& {
+    return workers_[static_cast<size_t>(worker)].load;
+  };
+  int roomiest = -1;
+  int64_t second_room = -1;  // of the others
+  for (int i = 0; i < workers; ++i) {
+    if (!load(i)) continue;
+    if (roomiest < 0 || load(i)->room > load(roomiest)->room) {
+      if (roomiest >= 0) second_room = load(roomiest)->room;
+      roomiest = i;
+    } else {
+      second_room = std::max(second_room, load(i)->room);
     }
+  }
+  Migration best{.from = -1, .to = -1};
+  for (int i = 0; i < workers; ++i) {
+    if (!load(i) || !is_worth_migrating(*load(i))) continue;
+    if (load(i)->sequences > (i == roomiest ? second_room : load(roomiest)->room)) continue;
+    const auto size = [&](int worker) {
+      return std::pair(load(worker)->sequences, load(worker)->tokens);
+    };
+    if (best.from < 0 || size(i) < size(best.from)) best.from = i;
+  }
+  if (best.from < 0) return std::nullopt;
+  for (int i = 0; i < workers; ++i) {
+    if (i == best.from || !load(i) || load(best.from)->sequences > load(i)->room) continue;
+    if (best.to < 0 || load(i)->sequences > load(best.to)->sequences) best.to = i;
+  }
   return best;
 }
 

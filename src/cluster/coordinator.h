@@ -124,6 +124,7 @@ class Coordinator {
   void drop_groups();
   void lose(int worker, Commands& out);
   void settle(Commands& out);  // gives queued groups, recalls prefetched ones
+  void recall(size_t wanted, Commands& out);
   void consolidate(Commands& out);
   std::optional<Migration> find_migration() const;
   bool has_unstarted() const;
