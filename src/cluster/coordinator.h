@@ -23,6 +23,9 @@
 // is done, so a third worker can resume it if the second one is lost. At most one migration is
 // pending, and nothing waits for it.
 //
+// Finished groups travel from busy workers to idle ones, which compute their gradients
+// (group_exchange.h).
+//
 // Owns       the state of the groups of the current step and of the workers.
 // Not here   sockets and threads (control.h); the worker's half (worker_protocol.h).
 // Threading  none of its own; external synchronization.
@@ -43,6 +46,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/group_exchange.h"
 #include "cluster/messages.h"
 
 namespace tlt::cluster {
@@ -114,6 +118,7 @@ class Coordinator {
   void returned(int worker, int64_t group);
   void done(int worker, int64_t group, Commands& out);
   void migrated(int worker, const std::string& migration, Commands& out);
+  void handed_over(const Event& event, Commands& out);
   void lose(int worker, Commands& out);
   void settle(Commands& out);  // gives queued groups, recalls prefetched ones
   void consolidate(Commands& out);
@@ -137,6 +142,7 @@ class Coordinator {
   std::set<int64_t> done_;
   std::map<int64_t, std::string> migrations_;   // bytes of those not done
   std::optional<Migration> pending_migration_;  // requested and not answered
+  GroupExchange exchange_;
 };
 
 }  // namespace tlt::cluster

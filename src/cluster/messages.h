@@ -31,13 +31,16 @@ struct Event {
     kLoad,       // unfinished sequences, in `load`
     kMigrated,   // answer to kMigrate: `migration` has all its unfinished sequences
     kHeartbeat,  // the worker is alive
+    kOffer,      // group: number of finished groups whose gradients it has not begun
+    kWant,       // is idle and would compute the gradients of another worker's group
+    kHandedOver,  // answer to kHandOver: a finished group for worker `group`, in `migration`; or none
   };
   Kind kind = Kind::kHeartbeat;
   int worker = 0;
   int64_t step = 0;
   int64_t group = -1;
   WorkerLoad load = {};        // of kLoad
-  std::string migration = {};  // of kMigrated; a second frame after the message
+  std::string migration = {};  // of kMigrated, kHandedOver; a second frame after the message
 
   bool operator==(const Event&) const = default;
 };
@@ -55,12 +58,14 @@ struct WorkerCommand {
     kTrain,     // this worker and enough others have nothing to roll out: train the draft model
                 // until the next kGive or kStepDone
     kMigrate,   // send the unfinished sequences; another worker resumes them
+    kHandOver,  // send a finished group whose gradients worker number `group` will compute
+    kFinished,  // such a group, in `migration`
   };
   Kind kind = Kind::kAlive;
   int worker = 0;
   int64_t step = 0;
   int64_t group = -1;
-  std::string migration = {};  // of a kGive; a second frame after the message
+  std::string migration = {};  // of kGive, kFinished; a second frame after the message
 
   bool operator==(const WorkerCommand&) const = default;
 };

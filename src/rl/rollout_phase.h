@@ -4,7 +4,8 @@
 // A worker takes groups while its engine has free slots, decodes, and submits finished responses to
 // the reward pool. With nothing to roll out it trains the draft model if the coordinator allows it.
 // When all groups of the step are done, the workers exchange their rollouts, so all have the same
-// list. On request of the coordinator a worker migrates its unfinished sequences, as tokens and
+// list. Meanwhile an idle worker computes gradients of finished groups, its own and those that busy
+// workers hand over. On request of the coordinator a worker migrates its unfinished sequences, as tokens and
 // logprobs, to another worker. A uniform depends only on step, prompt, sample and position, so they
 // end there with the same tokens.
 //
@@ -14,6 +15,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -53,13 +55,14 @@ struct PhaseTimes {
   double half_empty_seconds = 0;           // of decode_seconds: at most half of most_running_
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
+  int64_t moved_groups = 0;                // finished ones taken over, for early gradients
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
 
   PhaseTimes& operator+=(const PhaseTimes& more);
   // The counters that are summed over the workers.
   void visit(auto&& v) {
     v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds),
-        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences);
+        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences), v(moved_groups);
   }
 };
 
@@ -93,11 +96,14 @@ class RolloutPhase {
   void report_load();
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  void share_finished(const SamplingPlan& plan);
+  void begin_finished(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  std::vector<run::Rollout> rollouts_of(uint32_t prompt) const;
+  bool are_gradients_first() const;
   bool prefers_gradients(const SamplingPlan& plan) const;
-  bool try_training(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  bool try_training(const SamplingPlan& plan);
   bool try_early_gradients(const SamplingPlan& plan);
-  void attach(const std::vector<reward::ScoredSample>& samples,
-              std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  void attach(const std::vector<reward::ScoredSample>& samples, const SamplingPlan& plan);
   void attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
@@ -120,6 +126,9 @@ class RolloutPhase {
   std::vector<run::Rollout> mine_;
   size_t attached_ = 0;                             // rollouts with a score
   std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt
+  // Prompts all of whose samples are scored and of mine_, for early gradients: not begun, and not
+  // handed over.
+  std::deque<uint32_t> complete_;
   Stopwatch since_begin_;
   int64_t most_running_ = 0;  // largest number of sequences that have run at once
   // State at the last report_load().
