@@ -3,8 +3,8 @@
 //
 // A group belongs to the worker that finished it until that worker hands it over; from then on it
 // belongs to the receiver. So no two workers compute one. The exchange knows only how many groups a
-// worker has and has not begun, and asks it for one when another worker wants one. What is lost on
-// the way belongs to nobody, and the update computes it.
+// worker has and has not begun, and asks it for one when another worker wants one. The update
+// computes what is lost on the way.
 //
 // Owns       how many finished groups each worker offers, and which workers want one.
 // Not here   the groups (rl/rollout_phase.h); messages (coordinator.h).

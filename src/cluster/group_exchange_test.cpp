@@ -12,7 +12,7 @@ TEST(GroupExchangeTest, TheWorkerWithTheMostIsAskedOnceForEachGroup) {
   GroupExchange exchange(4);
   exchange.offer(0, 1);
   exchange.offer(2, 2);
-  EXPECT_EQ(exchange.next_match(), std::nullopt) << "nobody wants one";
+  EXPECT_EQ(exchange.next_match(), std::nullopt) << "no worker wants one";
   exchange.want(1);
   exchange.want(3);
   EXPECT_EQ(exchange.next_match(), (Match{.from = 2, .to = 1}));

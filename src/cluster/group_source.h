@@ -59,10 +59,10 @@ class GroupSource {
   // NOLINTNEXTLINE(performance-unnecessary-value-param): sources that send it move from it.
   virtual void move(std::string /*migration*/) {}
 
-  // Finished groups whose gradients another worker may compute (group_exchange.h). offer(): how many
-  // this worker has and has not begun. While should_hand_over(): call hand_over() with the rollouts of
-  // one of them, from then on another worker's, or with nothing. take_finished(): the rollouts of
-  // another worker's group, which is then this worker's; empty: none yet, perhaps later.
+  // Finished groups whose gradients another worker may compute (group_exchange.h). offer(): how
+  // many this worker has and has not begun. While should_hand_over(): call hand_over() with the
+  // rollouts of one of them, from then on another worker's, or with nothing. take_finished(): the
+  // rollouts of another worker's group, which is then this worker's; empty: none yet.
   virtual void offer(int64_t /*groups*/) {}
   [[nodiscard]] virtual bool should_hand_over() { return false; }
   // NOLINTNEXTLINE(performance-unnecessary-value-param): sources that send it move from it.

@@ -23,17 +23,17 @@ struct WorkerLoad {
 // From a worker to the coordinator.
 struct Event {
   enum class Kind {
-    kBegin,      // begins this step; group: number of groups of the step
-    kTake,       // its engine has capacity and it holds no group: requesting until one comes
-    kStarted,    // its engine has started the group that was given
-    kReturned,   // returns the recalled group, which it had not started
-    kDone,       // all responses of the group are finished
-    kLoad,       // unfinished sequences, in `load`
-    kMigrated,   // answer to kMigrate: `migration` has all its unfinished sequences
-    kHeartbeat,  // the worker is alive
-    kOffer,      // group: number of finished groups whose gradients it has not begun
-    kWant,       // is idle and would compute the gradients of another worker's group
-    kHandedOver,  // answer to kHandOver: a finished group for worker `group`, in `migration`; or none
+    kBegin,       // begins this step; group: number of groups of the step
+    kTake,        // its engine has capacity and it holds no group: requesting until one comes
+    kStarted,     // its engine has started the group that was given
+    kReturned,    // returns the recalled group, which it had not started
+    kDone,        // all responses of the group are finished
+    kLoad,        // unfinished sequences, in `load`
+    kMigrated,    // answer to kMigrate: `migration` has all its unfinished sequences
+    kHeartbeat,   // the worker is alive
+    kOffer,       // group: number of finished groups whose gradients it has not begun
+    kWant,        // is idle and would compute the gradients of another worker's group
+    kHandedOver,  // answer to kHandOver: a group for worker `group`, in `migration`; or none
   };
   Kind kind = Kind::kHeartbeat;
   int worker = 0;

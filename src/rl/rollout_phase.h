@@ -5,9 +5,9 @@
 // the reward pool. With nothing to roll out it trains the draft model if the coordinator allows it.
 // When all groups of the step are done, the workers exchange their rollouts, so all have the same
 // list. Meanwhile an idle worker computes gradients of finished groups, its own and those that busy
-// workers hand over. On request of the coordinator a worker migrates its unfinished sequences, as tokens and
-// logprobs, to another worker. A uniform depends only on step, prompt, sample and position, so they
-// end there with the same tokens.
+// workers hand over. On request of the coordinator a worker migrates its unfinished sequences, as
+// tokens and logprobs, to another worker. A uniform depends only on step, prompt, sample and
+// position, so they end there with the same tokens.
 //
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle trainer, timeline.
 // Threading  engine thread only.

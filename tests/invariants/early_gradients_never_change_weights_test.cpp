@@ -86,8 +86,8 @@ TEST_P(EarlyGradientsNeverChangeWeights, ForAnyWorkersLossAndOptimizer) {
   }
 }
 
-// An engine has room for one group: a worker that has rolled out one and rolls out the next hands the
-// first over to a worker that has none left.
+// An engine has room for one group: a worker that has rolled out one and rolls out the next hands
+// the first over to a worker that has none left.
 TEST_P(EarlyGradientsNeverChangeWeights, WhenAnotherWorkerComputesThem) {
   const std::vector<std::string> options = {"data.train_batch_size=5", "rollout.max_num_seqs=4",
                                             "actor.ppo_mini_batch_size=0",
