@@ -11,12 +11,12 @@ namespace tlt::cluster {
 namespace {
 
 // In the order of the kinds.
-constexpr std::array<const char*, 11> kEvents = {"begin", "take", "started",    "returned",
-                                                 "done",  "load", "moved",      "heartbeat",
-                                                 "offer", "want", "handed_over"};
-constexpr std::array<const char*, 11> kCommands = {"give", "recall",    "no_work", "step_done",
-                                                   "lost", "exit",      "alive",   "train",
-                                                   "move", "hand_over", "finished"};
+constexpr std::array<const char*, 12> kEvents = {"begin", "take",  "started", "returned",
+                                                 "done",  "load",  "moved",   "heartbeat",
+                                                 "stop",  "offer", "want",    "handed_over"};
+constexpr std::array<const char*, 12> kCommands = {"give", "recall", "no_work",   "step_done",
+                                                   "lost", "exit",   "alive",     "train",
+                                                   "move", "stop",   "hand_over", "finished"};
 
 template <class Message, class Names>
 nlohmann::json encode_with(const Message& message, const Names& names) {

@@ -31,6 +31,7 @@ struct Event {
     kLoad,        // unfinished sequences, in `load`
     kMigrated,    // answer to kMigrate: `migration` has all its unfinished sequences
     kHeartbeat,   // the worker is alive
+    kStop,        // this worker was interrupted: all are to stop working on the step
     kOffer,       // group: number of finished groups whose gradients it has not begun
     kWant,        // is idle and would compute the gradients of another worker's group
     kHandedOver,  // answer to kHandOver: a group for worker `group`, in `migration`; or none
@@ -58,6 +59,8 @@ struct WorkerCommand {
     kTrain,     // this worker and enough others have nothing to roll out: train the draft model
                 // until the next kGive or kStepDone
     kMigrate,   // send the unfinished sequences; another worker resumes them
+    kStop,      // a worker was interrupted: the step ends here for all, or if it is done, nothing
+                // that can be repeated later is to begin
     kHandOver,  // send a finished group whose gradients worker number `group` will compute
     kFinished,  // such a group, in `migration`
   };

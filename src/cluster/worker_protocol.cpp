@@ -21,6 +21,7 @@ void WorkerProtocol::begin_step(int64_t step, int64_t groups, std::vector<Event>
   step_ = step;
   groups_ = groups;
   step_done_ = requested_ = may_train_ = should_migrate_ = wants_ = false;
+  was_stopped_ = is_interrupted_ = stop_sent_ = false;
   offered_ = 0;
   hand_over_to_.clear();
   finished_.clear();
@@ -46,6 +47,7 @@ std::optional<int64_t> WorkerProtocol::try_take(std::vector<Event>& out) {
 }
 
 void WorkerProtocol::done(int64_t group, std::vector<Event>& out) {
+  if (was_stopped_) return;
   const auto found = std::find(taken_.begin(), taken_.end(), group);
   TLT_CHECK(found != taken_.end(), "group ", group, " is done but does not run here");
   taken_.erase(found);
@@ -66,6 +68,7 @@ void WorkerProtocol::report(const WorkerLoad& load, std::vector<Event>& out) {
 }
 
 void WorkerProtocol::move(std::string migration, std::vector<Event>& out) {
+  if (was_stopped_) return;
   TLT_CHECK(should_migrate_);
   should_migrate_ = false;
   reported_ = {};
@@ -91,6 +94,12 @@ void WorkerProtocol::hand_over(std::string rollouts, std::vector<Event>& out) {
   out.push_back(event(Event::Kind::kHandedOver, hand_over_to_.front()));
   out.back().migration = std::move(rollouts);
   hand_over_to_.pop_front();
+}
+
+void WorkerProtocol::stop(std::vector<Event>& out) {
+  if (stop_sent_ || is_interrupted_) return;
+  stop_sent_ = true;
+  out.push_back(event(Event::Kind::kStop, -1));
 }
 
 void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
@@ -126,6 +135,14 @@ void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
       TLT_CHECK(!held_ && taken_.empty(), "step ", step_, " is done but groups are left here");
       step_done_ = true;
       may_train_ = false;
+      return;
+    case WorkerCommand::Kind::kStop:
+      is_interrupted_ = true;
+      if (step_done_) return;
+      step_done_ = was_stopped_ = true;
+      may_train_ = should_migrate_ = false;
+      held_.reset();
+      taken_.clear();
       return;
     case WorkerCommand::Kind::kTrain:
       may_train_ = true;

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/watchdog.h"
 #include "train/packing.h"
 #include "train/schedule.h"
 
@@ -132,6 +133,7 @@ void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
 }
 
 int64_t DraftTrainer::run_pack() {
+  report_progress();
   if (begun_.next_pack == begun_.packs.size()) return 0;
   is_clear_ = false;
   learn(load(begun_.batch, begun_.packs[begun_.next_pack++]));
@@ -169,30 +171,42 @@ bool DraftTrainer::try_update(int64_t elements) {
   switch (begun_.phase) {
     case Phase::kSum:
       is_clear_ = false;
-      sum_.reduce(comm_);
+      begun_.fault = sum_.reduce(comm_);
       enter(Phase::kRead);
       [[fallthrough]];
     case Phase::kRead:
-      if (read_gradients(elements)) return true;
-      begun_.norm = std::sqrt(begun_.squares);
-      begun_.rate = train::learning_rate(options_.optim, optimizer_.steps(), total_steps_);
-      optimizer_.begin_step(begun_.norm, begun_.rate);
+      if (begun_.fault.empty() && read_gradients(elements)) return true;
+      begin_update();
       enter(Phase::kLearn);
       [[fallthrough]];
     case Phase::kLearn:
-      if (optimizer_.try_update(gradients_, elements)) return true;
+      if (begun_.fault.empty() && optimizer_.try_update(gradients_, elements)) return true;
       enter(Phase::kClear);
       [[fallthrough]];
     case Phase::kClear:
       if (clear_gradients(elements)) return true;
       is_clear_ = true;
-      optimizer_.end_step();
+      end_update();
       enter(Phase::kDone);
       [[fallthrough]];
     case Phase::kDone:
       break;
   }
   return false;
+}
+
+void DraftTrainer::begin_update() {
+  begun_.rate = train::learning_rate(options_.optim, optimizer_.steps(), total_steps_);
+  begun_.norm =
+      begun_.fault.empty() ? std::sqrt(begun_.squares) : std::numeric_limits<double>::quiet_NaN();
+  if (begun_.fault.empty()) optimizer_.begin_step(begun_.norm, begun_.rate);
+}
+
+void DraftTrainer::end_update() {
+  if (begun_.fault.empty())
+    optimizer_.end_step();
+  else
+    optimizer_.skip_step();
 }
 
 // Reads the gradients from the sum, with their norm.
@@ -226,6 +240,7 @@ DraftTrainStats DraftTrainer::finish() {
   stats.metrics = metrics_of_begun();
   stats.metrics.emplace_back("drafter/grad_norm", begun_.norm);
   stats.metrics.emplace_back("drafter/current_lr", begun_.rate);
+  stats.fault = std::move(begun_.fault);
   stats.packs = begun_.all_packs;
   stats.tokens = is_whole ? begun_.tokens : begun_.run_tokens;
   begun_ = {};

@@ -44,6 +44,7 @@ namespace tlt::drafter_training {
 // Statistics of one step.
 struct DraftTrainStats {
   std::vector<std::pair<std::string, double>> metrics;  // "drafter/loss" …
+  std::string fault;  // why the step was skipped (train/gradient_sum.h); empty: it was not
   int64_t packs = 0;
   int64_t tokens = 0;  // pairs that the draft model processed
 };
@@ -57,7 +58,8 @@ class DraftTrainer {
   DraftTrainer(const drafter::DraftNetwork& network, const DraftTrainOptions& options,
                cluster::Comm& comm, int64_t total_steps, int64_t logits_bytes = int64_t{1} << 25);
 
-  // One optimizer step. REQUIRES: the same samples, in the same order, on every worker.
+  // One optimizer step; skipped, with the weights unchanged, if its gradient is invalid. REQUIRES:
+  // the same samples, in the same order, on every worker.
   DraftTrainStats step(std::span<const DraftSample> batch);
 
   // The same in parts, for callers that must be able to stop in between:
@@ -95,6 +97,8 @@ class DraftTrainer {
   void learn(const Loaded& pack);
   bool read_gradients(int64_t elements);
   bool clear_gradients(int64_t elements);
+  void begin_update();
+  void end_update();
   std::vector<std::pair<std::string, double>> metrics_of_begun() const;
 
   // Progress of the optimizer's step.
@@ -112,6 +116,7 @@ class DraftTrainer {
     Phase phase = Phase::kSum;
     train::Place place;  // in the phase
     double squares = 0, norm = 0, rate = 0;
+    std::string fault;  // of the gradient
   };
 
   const drafter::DraftNetwork& network_;

@@ -144,6 +144,32 @@ TEST(DraftTrainerTest, OptimizerStepInPartsEqualsAWholeOne) {
   }
 }
 
+TEST(DraftTrainerTest, InvalidGradientSkipsTheStep) {
+  const auto comm = train::solo();
+  std::vector<at::Tensor> want;
+  for (const bool has_fault : {false, true}) {
+    const GoldenDrafter drafter("qwen2_tied");
+    DraftTrainOptions options = small_packs();
+    DraftTrainer trainer(drafter.network, options, *comm, 2);
+    const auto samples = made_up_samples(drafter.target->config());
+    if (has_fault) {
+      auto broken = made_up_samples(drafter.target->config());
+      for (DraftSample& sample : broken) {
+        const at::Tensor states = sample.states() * INFINITY;
+        sample.states = [states] { return states; };
+      }
+      const DraftTrainStats stats = trainer.step(broken);
+      EXPECT_THAT(stats.fault, testing::HasSubstr("is not finite or above 4e6"));
+      EXPECT_EQ(trainer.optimizer().skipped_in_row(), 1);
+    }
+    EXPECT_EQ(trainer.step(samples).fault, "");
+    EXPECT_EQ(trainer.optimizer().skipped_in_row(), 0);
+    EXPECT_EQ(trainer.optimizer().steps(), 1);
+    if (!has_fault) want = tests::weights_of(drafter.network);
+    EXPECT_TRUE(tests::all_equal(tests::weights_of(drafter.network), want)) << has_fault;
+  }
+}
+
 TEST(DraftTrainerTest, UnfinishedStepHasNoEffect) {
   const auto comm = train::solo();
   std::vector<at::Tensor> want;

@@ -52,7 +52,7 @@ struct CodeOptions {
     v(partial, "partial", Affects::kResults,
       "Score the share of tests that pass; false: 1 if all pass, else 0.");
     v(test_seconds, "test_seconds", Affects::kResults,
-      "Time limit of one test of the reward code; reward.timeout_seconds is the limit of all.");
+      "CPU time limit of one test of the reward code; reward.timeout_seconds limits all of them.");
     v(memory_megabytes, "memory_megabytes", Affects::kResults,
       "Address space of each process that the reward code runs.");
   }
@@ -96,7 +96,8 @@ struct RewardOptions {
     v.group("overlong_buffer", overlong_buffer);
     v(failed_score, "failed_score", Affects::kResults,
       "Score of a sample whose reward failed or timed out.");
-    v(timeout_seconds, "timeout_seconds", Affects::kResults, "Time limit of one sample's reward.");
+    v(timeout_seconds, "timeout_seconds", Affects::kResults,
+      "Time limit of one sample's reward; of the reward code in CPU time (docs/rewards.md).");
     v(threads, "threads", Affects::kSpeed, "Threads that score responses.");
   }
 
@@ -154,6 +155,11 @@ class Reward {
   // Throws InputError if no response to this row could be scored. Reads all fields but the
   // response.
   virtual void check_row(const RewardInput& row) const = 0;
+
+  // How many times options.timeout_seconds a score() on this data source may take in wall time.
+  // Above 1 for a reward that limits its own CPU time by it, so that its score does not depend on
+  // the load of the machine.
+  virtual double wall_factor(std::string_view /*data_source*/) const { return 1; }
 
   virtual std::string name() const = 0;
 };

@@ -19,7 +19,7 @@ struct Ledger {
   double gradient_seconds = 0;   // early gradients, out of idle_seconds
   double reference_seconds = 0;  // reference logprobs for them, out of idle_seconds
   double gap_seconds = 0;        // training after a single worker's rollouts, not in idle_seconds
-  int64_t steps = 0, tokens = 0;
+  int64_t steps = 0, skipped_steps = 0, tokens = 0;
   double longest_slice = 0;
   std::vector<double> preemptions;
   std::vector<std::pair<std::string, double>> losses;  // of the last optimizer step
@@ -31,6 +31,7 @@ struct Ledger {
             .reference_seconds = times.reference_seconds,
             .gap_seconds = step.gap.used_seconds,
             .steps = step.idle.steps + step.gap.steps,
+            .skipped_steps = step.idle.skipped_steps + step.gap.skipped_steps,
             .tokens = step.idle.tokens + step.gap.tokens,
             .longest_slice = std::max(step.idle.longest_slice, step.gap.longest_slice),
             .preemptions = times.preemption_seconds,
@@ -42,8 +43,8 @@ struct Ledger {
   }
 
   NLOHMANN_DEFINE_TYPE_INTRUSIVE(Ledger, idle_seconds, used_seconds, gradient_seconds,
-                                 reference_seconds, gap_seconds, steps, tokens, longest_slice,
-                                 preemptions, losses)
+                                 reference_seconds, gap_seconds, steps, skipped_steps, tokens,
+                                 longest_slice, preemptions, losses)
 };
 
 void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) {
@@ -65,6 +66,7 @@ void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) {
     all.reference_seconds += its.reference_seconds;
     all.gap_seconds += its.gap_seconds;
     all.steps += its.steps;
+    all.skipped_steps += its.skipped_steps;
     all.tokens += its.tokens;
     all.longest_slice = std::max(all.longest_slice, its.longest_slice);
     all.preemptions.insert(all.preemptions.end(), its.preemptions.begin(), its.preemptions.end());
@@ -77,6 +79,7 @@ void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) {
   metrics.set("drafter/lost_seconds", all.lost_seconds());
   metrics.set("drafter/gap_seconds", all.gap_seconds);
   metrics.set("drafter/steps", static_cast<double>(all.steps));
+  metrics.set("drafter/skipped_steps", static_cast<double>(all.skipped_steps));
   metrics.set("drafter/tokens", static_cast<double>(all.tokens));
   if (all.steps > 0) metrics.set("drafter/longest_slice_seconds", all.longest_slice);
   if (!all.preemptions.empty()) {

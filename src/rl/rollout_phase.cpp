@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/interrupt.h"
 #include "base/log.h"
+#include "base/watchdog.h"
 #include "rl/idle_choice.h"
 #include "run/report/timeline_picture.h"
 
@@ -23,6 +26,9 @@ constexpr double kIdleWaitSeconds = 0.01;
 // How long it computes early gradients before it does; a layer that has begun ends later.
 constexpr double kGradientSliceSeconds = 0.02;
 constexpr std::chrono::milliseconds kRewardWait(1);
+// How long an interrupted worker waits for the scores of finished responses. Those that come later
+// are computed again after the resume.
+constexpr double kLastScoresSeconds = 5;
 constexpr int64_t kFewSequences = 64;    // a worker reports its load at or below this many …
 constexpr int64_t kReportInterval = 32;  // … and repeats an unchanged report after this many steps
 
@@ -65,24 +71,78 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   attached_ = 0;
   scored_.clear();
   complete_.clear();
+  unfinished_.clear();
+  known_.clear();
+  rest_.clear();
+  was_stopped_ = false;
+  stop_seen_.reset();
+  cancelled_.clear();
   reported_sequences_ = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const bool is_new = index_of_.emplace(prompts[i].id, static_cast<uint32_t>(i)).second;
     TLT_CHECK(is_new, "prompt ", prompts[i].id, " twice in one step");
   }
-  share_ = (static_cast<int64_t>(prompts.size()) + comm_.size() - 1) / comm_.size();
-  groups_.begin_step(phases_++, static_cast<int64_t>(prompts.size()));
+}
+
+// Sorts what exists already. Returns the indices of the prompts that have responses to decode. Each
+// worker requests the missing scores of its part of the prompts.
+std::vector<uint32_t> RolloutPhase::adopt(std::span<const data::Prompt> prompts,
+                                          const SamplingPlan& plan,
+                                          std::vector<run::Rollout> known) {
+  std::map<uint32_t, std::map<uint32_t, rollout::Response>> left;  // by prompt and sample
+  for (const run::Rollout& rollout : known)
+    for (uint32_t sample = 0; sample < plan.samples; ++sample) {
+      rollout::Response& response = left[rollout.prompt][sample];
+      response.prompt_id = prompts[rollout.prompt].id;
+      response.rl_step = plan.rl_step;
+      response.sample = sample;
+    }
+  for (run::Rollout& rollout : known) {
+    const uint32_t index = rollout.prompt, sample = rollout.response.sample;
+    if (rollout.response.finish == rollout::FinishReason::kCancelled) {
+      left[index][sample] = std::move(rollout.response);
+      continue;
+    }
+    left[index].erase(sample);
+    if (rollout.is_scored)
+      known_.push_back(std::move(rollout));
+    else if (static_cast<int>(index % static_cast<uint32_t>(comm_.size())) == comm_.rank())
+      submit_for_score(std::move(rollout), prompts[index], plan);
+  }
+  std::vector<uint32_t> pending;
+  for (uint32_t index = 0; index < prompts.size(); ++index) {
+    const auto found = left.find(index);
+    if (found == left.end() || !found->second.empty()) pending.push_back(index);
+    if (found == left.end()) continue;
+    for (auto& [sample, response] : found->second) rest_[index].push_back(std::move(response));
+  }
+  return pending;
 }
 
 std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
-                                            const SamplingPlan& plan) {
+                                            const SamplingPlan& plan,
+                                            std::vector<run::Rollout> known) {
   begin(prompts);
+  const std::vector<uint32_t> pending = adopt(prompts, plan, std::move(known));
+  roll_out(pending, prompts, plan);
+  attach_scores(prompts, plan);
+  return exchange(prompts.size() * static_cast<size_t>(plan.samples));
+}
+
+// Decodes the groups of the prompts with these indices: group g of the group source is that of
+// prompt pending[g].
+void RolloutPhase::roll_out(std::span<const uint32_t> pending,
+                            std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  share_ = (std::ssize(pending) + comm_.size() - 1) / comm_.size();
+  groups_.begin_step(phases_++, std::ssize(pending));
   const int64_t tokens_before = engine_.stats().tokens;
   PhaseWatch watcher(timeline_, plan.name, progress_label(plan.name));
   while (!groups_.step_done()) {
+    report_progress();
     check_workers();
+    if (wants_stop(plan)) groups_.stop();
     Stopwatch watch;
-    take_groups(prompts, plan);
+    take_groups(pending, prompts, plan);
     const bool worked = engine_.step();
     watcher.set_busy(worked);
     collect(prompts, plan);
@@ -101,8 +161,20 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
   }
   watcher.set_busy(false);
   check_workers();
-  attach_scores(prompts, plan);
-  return exchange(prompts.size() * static_cast<size_t>(plan.samples));
+  was_stopped_ = groups_.was_stopped();
+  if (was_stopped_) cancelled_ = cancel_unfinished();
+}
+
+// Whether this worker was interrupted in a phase that may stop.
+bool RolloutPhase::wants_stop(const SamplingPlan& plan) {
+  if (!plan.may_stop || !(interrupted() || groups_.is_interrupted())) return false;
+  if (!stop_seen_) stop_seen_ = since_begin_.seconds();
+  return true;
+}
+
+bool RolloutPhase::is_interrupted() {
+  if (interrupted()) groups_.stop();
+  return interrupted() || groups_.is_interrupted();
 }
 
 // The responses of a lost worker are missing, so what the others still decode would be for nothing.
@@ -135,7 +207,8 @@ void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tok
               .tokens = stats.tokens - tokens_before});
 }
 
-void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+void RolloutPhase::take_groups(std::span<const uint32_t> pending,
+                               std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   while (groups_.has_migration() || engine_.free_slots() > 0) {
     // Beyond its share a worker steals groups only when it is about to become idle: the other one
     // may be late, not slow.
@@ -145,19 +218,24 @@ void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const Samp
       return;
     const std::optional<int64_t> group = groups_.try_take();
     if (!group) return;
-    if (*group < std::ssize(prompts))
-      start_group(prompts, plan, *group);
+    if (*group < std::ssize(pending))
+      start_group(pending[static_cast<size_t>(*group)], *group, prompts, plan);
     else
       resume_migrated(prompts, plan, *group);
   }
 }
 
-void RolloutPhase::start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
-                               int64_t group) {
-  engine_.submit(group_of(prompts[static_cast<size_t>(group)], plan));
-  source_of_[static_cast<uint32_t>(group)] = group;
-  unfinished_[group] = plan.samples;
+void RolloutPhase::start_group(uint32_t index, int64_t group, std::span<const data::Prompt> prompts,
+                               const SamplingPlan& plan) {
+  source_of_[index] = group;
   ++times_.groups;
+  if (const auto rest = rest_.find(index); rest != rest_.end()) {
+    unfinished_[group] = std::ssize(rest->second);
+    engine_.resume(group_of(prompts[index], plan), rest->second);
+  } else {
+    unfinished_[group] = plan.samples;
+    engine_.submit(group_of(prompts[index], plan));
+  }
 }
 
 void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
@@ -174,18 +252,24 @@ void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const 
 }
 
 void RolloutPhase::migrate_unfinished() {
-  engine_.cancel_all();
-  std::vector<run::Rollout> migrated;
-  for (rollout::Response& response : engine_.take_finished()) {
-    run::Rollout& rollout = migrated.emplace_back();
-    rollout.prompt = index_of_.at(response.prompt_id);
-    rollout.response = std::move(response);
-  }
+  const std::vector<run::Rollout> migrated = cancel_unfinished();
   unfinished_.clear();
   source_of_.clear();
   reported_sequences_ = 0;
   times_.moved_sequences += std::ssize(migrated);
   groups_.move(run::pack(migrated));
+}
+
+// Ends what the engine has, with the tokens so far.
+std::vector<run::Rollout> RolloutPhase::cancel_unfinished() {
+  engine_.cancel_all();
+  std::vector<run::Rollout> unfinished;
+  for (rollout::Response& response : engine_.take_finished()) {
+    run::Rollout& rollout = unfinished.emplace_back();
+    rollout.prompt = index_of_.at(response.prompt_id);
+    rollout.response = std::move(response);
+  }
+  return unfinished;
 }
 
 // Reports the load to the coordinator when the number of sequences changes, and every
@@ -206,29 +290,35 @@ void RolloutPhase::report_load() {
                   .room = below < 0 ? engine_.spare_capacity() : below - left.sequences});
 }
 
+void RolloutPhase::submit_for_score(run::Rollout rollout, const data::Prompt& prompt,
+                                    const SamplingPlan& plan) {
+  const rollout::Response& response = rollout.response;
+  rewards_.submit(
+      mine_.size(),
+      {.data_source = prompt.data_source,
+       .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
+       .raw_response = tokenizer_.decode(response.tokens),
+       .ground_truth = prompt.ground_truth,
+       .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
+       .prompt = prompt.text,
+       .messages = prompt.messages.is_null()
+                       ? nullptr
+                       : std::make_shared<const nlohmann::ordered_json>(prompt.messages),
+       .response_ids = response.tokens,
+       .truncated = response.finish == rollout::FinishReason::kLength,
+       .response_tokens = std::ssize(response.tokens),
+       .max_response_tokens = plan.sampling->max_new_tokens});
+  mine_.push_back(std::move(rollout));
+}
+
 void RolloutPhase::collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   for (rollout::Response& response : engine_.take_finished()) {
     const uint32_t index = index_of_.at(response.prompt_id);
-    const data::Prompt& prompt = prompts[index];
-    rewards_.submit(
-        mine_.size(),
-        {.data_source = prompt.data_source,
-         .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
-         .raw_response = tokenizer_.decode(response.tokens),
-         .ground_truth = prompt.ground_truth,
-         .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
-         .prompt = prompt.text,
-         .messages = prompt.messages.is_null()
-                         ? nullptr
-                         : std::make_shared<const nlohmann::ordered_json>(prompt.messages),
-         .response_ids = response.tokens,
-         .truncated = response.finish == rollout::FinishReason::kLength,
-         .response_tokens = std::ssize(response.tokens),
-         .max_response_tokens = plan.sampling->max_new_tokens});
-    run::Rollout& rollout = mine_.emplace_back();
+    run::Rollout rollout;
     rollout.prompt = index;
     rollout.response = std::move(response);
     rollout.finish_seconds = since_begin_.seconds();
+    submit_for_score(std::move(rollout), prompts[index], plan);
     const int64_t source = source_of_.at(index);
     if (--unfinished_.at(source) > 0) continue;
     unfinished_.erase(source);
@@ -300,7 +390,8 @@ bool RolloutPhase::are_gradients_first() const {
 
 bool RolloutPhase::try_training(const SamplingPlan& plan) {
   bool worked = false;
-  while (idle_trainer_ && groups_.may_train() && idle_trainer_->try_slice()) {
+  while (idle_trainer_ && groups_.may_train() && !wants_stop(plan) && idle_trainer_->try_slice()) {
+    report_progress();
     worked = true;
     share_finished(plan);
     if (prefers_gradients(plan)) break;
@@ -333,6 +424,7 @@ void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
                           const SamplingPlan& plan) {
   for (const reward::ScoredSample& sample : samples) {
     run::Rollout& rollout = mine_.at(sample.id);
+    rollout.is_scored = true;
     rollout.score = sample.result.score;
     rollout.extras = sample.result.extras;
     if (sample.status != reward::RewardStatus::kScored)
@@ -352,25 +444,33 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
   attach(rewards_.poll(), plan);
   while (attached_ < mine_.size()) {
     begin_finished(prompts, plan);
-    if (!try_early_gradients(plan) && !(idle_trainer_ && idle_trainer_->try_slice())) {
-      if (!plan.early_gradients) break;
-      std::this_thread::sleep_for(kRewardWait);  // for another group's last score
+    report_progress();  // a reward has a timeout of its own
+    if (wants_stop(plan)) {
+      groups_.stop();  // so that the others do not wait for their scores either
+      if (since_begin_.seconds() - *stop_seen_ > kLastScoresSeconds) break;
+      std::this_thread::sleep_for(kRewardWait);
+    } else if (!try_early_gradients(plan) && !(idle_trainer_ && idle_trainer_->try_slice())) {
+      std::this_thread::sleep_for(kRewardWait);
     }
     attach(rewards_.poll(), plan);
   }
   if (idle_trainer_) idle_trainer_->pause();
-  attach(rewards_.wait_all(), plan);
   times_.reward_seconds = watch.seconds();
 }
 
 std::vector<run::Rollout> RolloutPhase::exchange(size_t expected) {
-  std::vector<run::Rollout> all;
-  for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine_)))
+  std::vector<run::Rollout> mine = std::move(mine_);
+  std::ranges::move(cancelled_, std::back_inserter(mine));
+  std::vector<run::Rollout> all = std::move(known_);
+  for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine)))
     for (run::Rollout& rollout : run::unpack(bytes)) all.push_back(std::move(rollout));
   std::sort(all.begin(), all.end(), [](const run::Rollout& a, const run::Rollout& b) {
     return std::pair(a.prompt, a.response.sample) < std::pair(b.prompt, b.response.sample);
   });
-  TLT_CHECK(all.size() == expected, all.size(), " rollouts of ", expected);
+  TLT_CHECK(was_stopped_ || all.size() == expected, all.size(), " rollouts of ", expected);
+  // A worker that was interrupted after the last token has not waited for its scores.
+  was_stopped_ =
+      was_stopped_ || !std::ranges::all_of(all, [](const run::Rollout& r) { return r.is_scored; });
   return all;
 }
 

@@ -9,6 +9,10 @@
 // tokens and logprobs, to another worker. A uniform depends only on step, prompt, sample and
 // position, so they end there with the same tokens.
 //
+// If a worker is interrupted (Ctrl-C, SIGTERM) in a phase that may stop, all workers stop decoding:
+// the phase returns what there is, unfinished responses included (kCancelled), and a later phase
+// that gets these as `known` ends with the same rollouts as an undisturbed one.
+//
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle trainer, timeline.
 // Threading  engine thread only.
 //
@@ -18,6 +22,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,6 +48,7 @@ struct SamplingPlan {
   uint64_t seed = 0;
   PhaseName name = {};                        // in the timeline and on the terminal
   EarlyGradients* early_gradients = nullptr;  // null: none are computed
+  bool may_stop = false;                      // when a worker is interrupted
 };
 
 // This worker's time in the phase.
@@ -80,20 +86,39 @@ class RolloutPhase {
   }
 
   // Returns all workers' rollouts, ordered by prompt and sample. Throws Error if a worker is lost.
-  std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  // `known`: rollouts of these prompts that exist already, the same on every worker. Finished ones
+  // are not decoded again, unfinished ones (kCancelled) continue, and those without a score get it.
+  std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
+                                std::vector<run::Rollout> known = {});
+
+  // Whether the last run() was stopped: some rollouts are missing, unfinished or without a score.
+  // The same on every worker.
+  bool was_stopped() const { return was_stopped_; }
+  // Whether a worker was interrupted in the last run() or since; not the same on every worker at
+  // the same time. Tells the others of an interrupt of this worker.
+  bool is_interrupted();
 
   const PhaseTimes& times() const { return times_; }
 
  private:
   void begin(std::span<const data::Prompt> prompts);
-  void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
-  void start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t group);
+  std::vector<uint32_t> adopt(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
+                              std::vector<run::Rollout> known);
+  void roll_out(std::span<const uint32_t> pending, std::span<const data::Prompt> prompts,
+                const SamplingPlan& plan);
+  void take_groups(std::span<const uint32_t> pending, std::span<const data::Prompt> prompts,
+                   const SamplingPlan& plan);
+  void start_group(uint32_t index, int64_t group, std::span<const data::Prompt> prompts,
+                   const SamplingPlan& plan);
   void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                        int64_t migration);
   void check_workers() const;
   void count_decoding(double seconds);
   void migrate_unfinished();
+  std::vector<run::Rollout> cancel_unfinished();
+  bool wants_stop(const SamplingPlan& plan);
   void report_load();
+  void submit_for_score(run::Rollout rollout, const data::Prompt& prompt, const SamplingPlan& plan);
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void share_finished(const SamplingPlan& plan);
@@ -123,12 +148,19 @@ class RolloutPhase {
   std::map<int64_t, int64_t> unfinished_;             // group or migration -> unfinished responses
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
-  std::vector<run::Rollout> mine_;
-  size_t attached_ = 0;                             // rollouts with a score
+  std::vector<run::Rollout> mine_;         // finished here, or scored here
+  size_t attached_ = 0;                    // of mine_, with a score
   std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt
   // Prompts all of whose samples are scored and of mine_, for early gradients: not begun, and not
   // handed over.
   std::deque<uint32_t> complete_;
+  // Of the rollouts that the phase began with: those that are complete; for each prompt that has
+  // any, the responses that are left to decode.
+  std::vector<run::Rollout> known_;
+  std::map<uint32_t, std::vector<rollout::Response>> rest_;
+  bool was_stopped_ = false;
+  std::optional<double> stop_seen_;      // when this worker was interrupted, by since_begin_
+  std::vector<run::Rollout> cancelled_;  // unfinished when the phase was stopped
   Stopwatch since_begin_;
   int64_t most_running_ = 0;  // largest number of sequences that have run at once
   // State at the last report_load().

@@ -83,8 +83,10 @@ void RolloutWorker::end_step(StepReport& report) {
 }
 
 std::vector<run::Rollout> RolloutWorker::run(std::span<const data::Prompt> prompts,
-                                             const SamplingPlan& plan) {
-  std::vector<run::Rollout> rollouts = phase_.run(prompts, plan);
+                                             const SamplingPlan& plan,
+                                             std::vector<run::Rollout> known) {
+  std::vector<run::Rollout> rollouts = phase_.run(prompts, plan, std::move(known));
+  if (phase_.was_stopped()) return rollouts;
   times_ += phase_.times();
   tail_seconds_ += tail_seconds(rollouts);
   warn_unscored(prompts, rollouts);

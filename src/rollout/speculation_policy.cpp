@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "speculation/row_budget.h"
 
 namespace tlt::rollout {
 
@@ -61,7 +60,7 @@ void SpeculationPolicy::prune(const DrafterSet::Member& drafter,
                            .tokens_per_second = tokens_per_second,
                            .context = load.context,
                            .max_rows = std::max(adaptive_->max_rows, load.batch)},
-                          keep_);
+                          keep_, nodes_);
   for (size_t i = 0; i < keep_.size(); ++i)
     if (keep_[i] < requests[i].tree->size()) requests[i].tree->keep_best(keep_[i]);
 }

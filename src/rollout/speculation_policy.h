@@ -4,7 +4,7 @@
 // Owns       the tuner.
 // Borrows    the drafters.
 // Not here   how the tuner chooses (speculation/tuner.h) and what a row is worth (row_budget.h).
-// Threading  engine thread only; no locks.
+// Threading  engine thread only; no locks; no allocation once warm.
 //
 //   DrafterSet::Member* member = policy.choose(load);   // null: non-speculative
 //   … member fills the trees of the requests …
@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "rollout/drafter_set.h"
+#include "speculation/row_budget.h"
 #include "speculation/tuner.h"
 
 namespace tlt::rollout {
@@ -99,6 +100,7 @@ class SpeculationPolicy {
   // Scratch of prune().
   std::vector<const drafter::DraftTree*> trees_;
   std::vector<int32_t> keep_;
+  speculation::RowScratch nodes_;
 };
 
 }  // namespace tlt::rollout

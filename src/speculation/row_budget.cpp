@@ -2,20 +2,18 @@
 #include "speculation/row_budget.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "base/check.h"
 
 namespace tlt::speculation {
 
-void split_rows(const RowRequest& request, std::span<int32_t> keep) {
+void split_rows(const RowRequest& request, std::span<int32_t> keep, RowScratch& nodes) {
   const int64_t batch = request.sequences;
   TLT_CHECK(
       keep.size() == request.trees.size() && batch >= std::ssize(keep) && request.max_rows >= batch,
       request.max_rows, " rows for ", batch, " sequences and ", keep.size(), " trees");
   // By falling probability; of equals by sequence, so that the split is the same on every machine.
-  std::vector<std::pair<float, size_t>> nodes;
+  nodes.clear();
   for (size_t i = 0; i < keep.size(); ++i)
     for (const drafter::DraftNode& node : request.trees[i]->nodes())
       nodes.emplace_back(-node.probability, i);

@@ -7,10 +7,14 @@
 // many rows and another none.
 //
 // Not here   pruning the trees: DraftTree::keep_best, which keeps the same nodes.
-// Threading  pure function.
+// Threading  pure function; no allocation once the scratch memory is warm.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "drafter/calibration.h"
 #include "speculation/cost_table.h"
@@ -27,8 +31,11 @@ struct RowRequest {
   int64_t max_rows = 0;          // roots included
 };
 
+// Scratch memory of split_rows(), kept by the caller from step to step: (-probability, tree).
+using RowScratch = std::vector<std::pair<float, size_t>>;
+
 // Fills keep[i] with the number of nodes that tree i should keep. REQUIRES: max_rows is at least
 // `sequences`, and that at least the number of trees.
-void split_rows(const RowRequest& request, std::span<int32_t> keep);
+void split_rows(const RowRequest& request, std::span<int32_t> keep, RowScratch& nodes);
 
 }  // namespace tlt::speculation

@@ -14,6 +14,7 @@ struct Chains {
   std::vector<drafter::DraftTree> trees;
   std::vector<const drafter::DraftTree*> pointers;
   std::vector<int32_t> keep;
+  RowScratch nodes;
 
   explicit Chains(const std::vector<std::vector<float>>& probabilities)
       : trees(probabilities.size()), keep(probabilities.size(), -1) {
@@ -34,7 +35,7 @@ struct Chains {
                 .tokens_per_second = tokens_per_second,
                 .context = context,
                 .max_rows = max_rows},
-               keep);
+               keep, nodes);
     return keep;
   }
 };

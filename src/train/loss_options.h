@@ -11,11 +11,30 @@ namespace tlt::train {
 
 struct PolicyLossOptions {
   std::string loss_mode = "vanilla";
+  double clip_cov_ratio = 0.0002;
+  double clip_cov_lb = 1.0;
+  double clip_cov_ub = 5.0;
+  double kl_cov_ratio = 0.0002;
+  double ppo_kl_coef = 0.1;
 
   void visit(auto& v) {
     v(loss_mode, "loss_mode", Affects::kResults,
-      "Policy loss: vanilla (PPO's clipped loss), gspo, cispo or gpg.");
+      "Policy loss: vanilla (PPO's clipped loss), gspo, cispo, gpg, sapo, geo_mean (GMPO), "
+      "clip_cov "
+      "or kl_cov.");
+    v(clip_cov_ratio, "clip_cov_ratio", Affects::kResults,
+      "clip_cov: share of the tokens that get no gradient.");
+    v(clip_cov_lb, "clip_cov_lb", Affects::kResults,
+      "clip_cov: those tokens have a covariance above this.");
+    v(clip_cov_ub, "clip_cov_ub", Affects::kResults,
+      "clip_cov: those tokens have a covariance below this.");
+    v(kl_cov_ratio, "kl_cov_ratio", Affects::kResults,
+      "kl_cov: share of the tokens, those of the largest covariance, with a KL penalty.");
+    v(ppo_kl_coef, "ppo_kl_coef", Affects::kResults, "kl_cov: weight of that penalty.");
   }
+  // The loss depends on the covariance of advantages and logprobs over the mini-batch.
+  bool uses_covariance() const { return loss_mode == "clip_cov" || loss_mode == "kl_cov"; }
+  void check() const;
 };
 
 // verl's algorithm.rollout_correction, listed there (rl/advantages.h). The rollout's logprobs equal
@@ -51,6 +70,8 @@ struct LossOptions {
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;
   double clip_ratio_c = 3.0;
+  double tau_pos = 1.0;
+  double tau_neg = 1.05;
   std::string loss_agg_mode = "token-mean";
   double loss_scale_factor = 0;
   bool use_kl_loss = false;
@@ -66,6 +87,10 @@ struct LossOptions {
       "Upper clip bound of the probability ratio: 1 + this.");
     v(clip_ratio_c, "clip_ratio_c", Affects::kResults,
       "Dual clip: bound of the ratio if the advantage is negative.");
+    v(tau_pos, "tau_pos", Affects::kResults,
+      "sapo: how steeply the weight of a token falls with its ratio's distance from 1, if its "
+      "advantage is positive.");
+    v(tau_neg, "tau_neg", Affects::kResults, "sapo: the same if the advantage is not positive.");
     v(loss_agg_mode, "loss_agg_mode", Affects::kResults,
       "Aggregation over tokens: token-mean, seq-mean-token-sum, seq-mean-token-mean or "
       "seq-mean-token-sum-norm.");
