@@ -348,8 +348,8 @@ class ControlClient::Impl {
   void wait_for_news(double seconds) {
     std::unique_lock lock(mutex_);
     news_.wait_for(lock, wait_of(seconds), [&] {
-      return protocol_.has_group() || protocol_.step_done() || protocol_.was_given_up() ||
-             error_ != nullptr;
+      return protocol_.has_group() || protocol_.has_finished() || protocol_.step_done() ||
+             protocol_.was_given_up() || error_ != nullptr;
     });
     check_alive();
   }
@@ -489,6 +489,29 @@ std::string ControlClient::take_migration() {
       [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.take_migration(); });
 }
 
+void ControlClient::offer(int64_t groups) {
+  impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.offer(groups, out), 0;
+  });
+}
+
+bool ControlClient::should_hand_over() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.should_hand_over(); });
+}
+
+void ControlClient::hand_over(std::string rollouts) {
+  impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.hand_over(std::move(rollouts), out), 0;
+  });
+}
+
+std::string ControlClient::take_finished() {
+  return impl_->with_protocol([](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.take_finished(out);
+  });
+}
+
 void ControlClient::report(const WorkerLoad& load) {
   impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
     return protocol.report(load, out), 0;
@@ -576,6 +599,10 @@ class CoordinatorsGroups final : public GroupSource {
   [[nodiscard]] bool has_migration() override { return client_.has_migration(); }
   [[nodiscard]] std::string take_migration() override { return client_.take_migration(); }
   void report(const WorkerLoad& load) override { client_.report(load); }
+  void offer(int64_t groups) override { client_.offer(groups); }
+  [[nodiscard]] bool should_hand_over() override { return client_.should_hand_over(); }
+  void hand_over(std::string rollouts) override { client_.hand_over(std::move(rollouts)); }
+  [[nodiscard]] std::string take_finished() override { return client_.take_finished(); }
   [[nodiscard]] bool should_migrate() override { return client_.should_migrate(); }
   void move(std::string migration) override { client_.move(std::move(migration)); }
   void stop() override { client_.stop(); }

@@ -77,6 +77,10 @@ class ControlClient final : public GroupSource {
   [[nodiscard]] bool has_migration() override;
   [[nodiscard]] std::string take_migration() override;
   void report(const WorkerLoad& load) override;
+  void offer(int64_t groups) override;
+  [[nodiscard]] bool should_hand_over() override;
+  void hand_over(std::string rollouts) override;
+  [[nodiscard]] std::string take_finished() override;
   [[nodiscard]] bool should_migrate() override;
   void move(std::string migration) override;
   void stop() override;

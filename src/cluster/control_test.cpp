@@ -166,6 +166,22 @@ TEST(ControlTest, MigrationReachesTheOtherWorker) {
   EXPECT_TRUE(wait_until([&] { return receiver.step_done() && sender.step_done(); }));
 }
 
+TEST(ControlTest, FinishedGroupReachesTheOtherWorker) {
+  ControlServer server("127.0.0.1", 2, kPatient);
+  ControlClient busy(server.keys(), 0, kPatient), idle(server.keys(), 1, kPatient);
+  for (ControlClient* client : {&busy, &idle}) client->begin_step(1, 2);
+  const std::string rollouts(300'000, 'r');
+  std::string received;
+  busy.offer(1);
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  while (received.empty() && Clock::now() < deadline) {
+    received = idle.take_finished();
+    if (busy.should_hand_over()) busy.hand_over(rollouts);
+    idle.wait_for_news(0.001);
+  }
+  EXPECT_TRUE(received == rollouts);
+}
+
 TEST(ControlTest, WorkerWithWrongKeysIsIgnored) {
   ControlServer server("127.0.0.1", 2, kQuick);
   ControlServer stranger("127.0.0.1", 2, kQuick);

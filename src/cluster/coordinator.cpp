@@ -28,7 +28,8 @@ Coordinator::Coordinator(int workers, double lost_after_seconds, int64_t min_wor
     : lost_after_seconds_(lost_after_seconds),
       min_workers_for_training_(min_workers_for_training),
       last_tick_(now),
-      workers_(workers) {
+      workers_(workers),
+      exchange_(workers) {
   TLT_CHECK(workers >= 1 && lost_after_seconds > 0 && min_workers_for_training >= 0, workers,
             " workers, lost after ", lost_after_seconds, ", ", min_workers_for_training, " train");
   for (Worker& worker : workers_) worker.last_heard = now;
@@ -52,6 +53,7 @@ std::vector<WorkerCommand> Coordinator::begin_step(
   done_.clear();
   migrations_.clear();
   pending_migration_.reset();
+  exchange_.begin_step();
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.joined = worker.requesting = worker.trains = false;
@@ -124,6 +126,15 @@ void Coordinator::apply(const Event& event, Commands& out) {
       break;
     case Event::Kind::kMigrated:
       migrated(event.worker, event.migration, out);
+      break;
+    case Event::Kind::kOffer:
+      exchange_.offer(event.worker, event.group);
+      break;
+    case Event::Kind::kWant:
+      exchange_.want(event.worker);
+      break;
+    case Event::Kind::kHandedOver:
+      handed_over(event, out);
       break;
     case Event::Kind::kStop:
       stop(out);
@@ -258,7 +269,18 @@ void Coordinator::migrated(int worker, const std::string& migration, Commands& o
     give(to, id, /*wanted=*/true, out);
 }
 
+void Coordinator::handed_over(const Event& event, Commands& out) {
+  const int64_t to = event.group;
+  TLT_CHECK(to >= 0 && to < std::ssize(workers_) && to != event.worker, "worker ", event.worker,
+            " hands over a group to worker ", to);
+  exchange_.handed_over(event.worker, static_cast<int>(to), !event.migration.empty());
+  if (event.migration.empty() || workers_[to].lost) return;
+  say(WorkerCommand::Kind::kFinished, static_cast<int>(to), -1, out);
+  out.back().migration = event.migration;
+}
+
 void Coordinator::lose(int worker, Commands& out) {
+  exchange_.lose(worker);
   Worker& it = workers_[worker];
   it.lost = true;
   it.requesting = it.trains = false;
@@ -296,6 +318,9 @@ void Coordinator::settle(Commands& out) {
   if (unserved > 0) recall(unserved, out);
   consolidate(out);
   promote(out);
+  if (is_step_done()) return;
+  while (const auto match = exchange_.next_match())
+    say(WorkerCommand::Kind::kHandOver, match->from, match->to, out);
 }
 
 // Recalls prefetched groups until as many are on their way back.
@@ -390,6 +415,7 @@ std::optional<int64_t> Coordinator::next_group_for(Worker& worker) {
 
 void Coordinator::give(int worker, int64_t group, bool wanted, Commands& out) {
   workers_[worker].requesting = workers_[worker].trains = false;
+  exchange_.end_want(worker);
   workers_[worker].given = Given{.group = group, .wanted = wanted};
   say(WorkerCommand::Kind::kGive, worker, group, out);
   if (const auto migration = migrations_.find(group); migration != migrations_.end())

@@ -23,6 +23,9 @@
 // is done, so a third worker can resume it if the second one is lost. At most one migration is
 // pending, and nothing waits for it.
 //
+// Finished groups travel from busy workers to idle ones, which compute their gradients
+// (group_exchange.h).
+//
 // Stop: when a worker is interrupted it asks for the end of the step. If the step is not done, it
 // ends there: every worker gets kStop, later events of the step are ignored, and its groups are
 // dropped. So each worker learns of each step either that it is done or that it was stopped, and
@@ -48,6 +51,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/group_exchange.h"
 #include "cluster/messages.h"
 
 namespace tlt::cluster {
@@ -120,6 +124,7 @@ class Coordinator {
   void returned(int worker, int64_t group);
   void done(int worker, int64_t group, Commands& out);
   void migrated(int worker, const std::string& migration, Commands& out);
+  void handed_over(const Event& event, Commands& out);
   void stop(Commands& out);
   void drop_groups();
   void lose(int worker, Commands& out);
@@ -148,6 +153,7 @@ class Coordinator {
   std::set<int64_t> done_;
   std::map<int64_t, std::string> migrations_;   // bytes of those not done
   std::optional<Migration> pending_migration_;  // requested and not answered
+  GroupExchange exchange_;
 };
 
 }  // namespace tlt::cluster

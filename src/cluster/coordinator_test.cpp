@@ -47,11 +47,12 @@ constexpr double kLostAfter = 10;
 // "give 3 to 1", for readable lists.
 std::vector<std::string> texts(const std::vector<WorkerCommand>& commands) {
   static const std::map<CommandKind, std::string> kNames = {
-      {CommandKind::kGive, "give"},      {CommandKind::kRecall, "recall"},
-      {CommandKind::kNoWork, "no work"}, {CommandKind::kStepDone, "step done"},
-      {CommandKind::kLost, "lost"},      {CommandKind::kExit, "exit"},
-      {CommandKind::kAlive, "alive"},    {CommandKind::kTrain, "train"},
-      {CommandKind::kMigrate, "move"},   {CommandKind::kStop, "stop"}};
+      {CommandKind::kGive, "give"},         {CommandKind::kRecall, "recall"},
+      {CommandKind::kNoWork, "no work"},    {CommandKind::kStepDone, "step done"},
+      {CommandKind::kLost, "lost"},         {CommandKind::kExit, "exit"},
+      {CommandKind::kAlive, "alive"},       {CommandKind::kTrain, "train"},
+      {CommandKind::kMigrate, "move"},      {CommandKind::kHandOver, "hand over for"},
+      {CommandKind::kFinished, "finished"}, {CommandKind::kStop, "stop"}};
   std::vector<std::string> result;
   for (const WorkerCommand& command : commands)
     result.push_back(kNames.at(command.kind) +
@@ -651,6 +652,9 @@ class World {
     is_interrupted_ = is_interrupted;
     finished_.clear();
     content_.clear();
+    computed_.clear();
+    for (Site& site : sites_) site.complete.clear();
+    dies_ = deaths > 0;
     takes_ = recalls_ = 0;
     for (int i = 0; i < size(); ++i)
       if (!sites_[i].silent) sites_[i].begins = true;
@@ -679,6 +683,7 @@ class World {
 
   int64_t trainings() const { return trainings_; }
   int64_t migrations() const { return migrations_; }
+  int64_t handed_over() const { return handed_over_; }
   int64_t stops() const { return stops_; }
 
   void check_that_lost_workers_exit() {
@@ -698,7 +703,8 @@ class World {
     std::deque<Event> up;
     std::deque<WorkerCommand> down;
     std::set<int64_t> engine;
-    bool silent = false;  // dead or hung
+    std::deque<int64_t> complete;  // done here, their gradients not begun
+    bool silent = false;           // dead or hung
     bool begins = false;
   };
 
@@ -742,6 +748,9 @@ class World {
       const int64_t group = *site.engine.begin();
       site.engine.erase(group);
       site.protocol->done(group, out);
+      if (group < groups_) site.complete.push_back(group);
+    } else if (!site.protocol->step_done()) {
+      exchange_finished(site, out);
     }
     if (is_interrupted_ && !site.begins && random_.below(30) == 0) site.protocol->stop(out);
     if (const auto left = static_cast<int64_t>(site.engine.size()); left > 0)
@@ -753,6 +762,26 @@ class World {
     for (const Event& event : out) takes_ += event.kind == EventKind::kTake;
     for (const Event& event : out) migrations_ += event.kind == EventKind::kMigrated;
     site.up.insert(site.up.end(), out.begin(), out.end());
+  }
+
+  // Gradients of finished groups: each is computed once.
+  void exchange_finished(Site& site, std::vector<Event>& out) {
+    site.protocol->offer(std::ssize(site.complete), out);
+    if (site.protocol->should_hand_over()) {
+      const bool has_group = !site.complete.empty();
+      site.protocol->hand_over(has_group ? std::to_string(site.complete.back()) : "", out);
+      if (has_group) site.complete.pop_back();
+    } else if (!site.complete.empty() && random_.below(6) == 0) {
+      compute(site.complete.front());
+      site.complete.pop_front();
+    } else if (site.engine.empty() && site.complete.empty()) {
+      if (const std::string group = site.protocol->take_finished(out); !group.empty())
+        compute(std::stoll(group)), ++handed_over_;
+    }
+  }
+  // The groups of a lost worker are rolled out and computed again.
+  void compute(int64_t group) {
+    EXPECT_TRUE(computed_.insert(group).second || dies_) << "gradients of " << group << " twice";
   }
 
   // Starts a group, or the migration of several.
@@ -830,11 +859,13 @@ class World {
   int64_t stops_ = 0;
   std::set<int64_t> finished_;
   std::map<int64_t, std::set<int64_t>> content_;  // a migration's groups; a group: itself
-  int64_t takes_ = 0, recalls_ = 0, trainings_ = 0, migrations_ = 0;
+  std::set<int64_t> computed_;                    // groups whose gradients were computed
+  bool dies_ = false;                             // workers do in this step
+  int64_t takes_ = 0, recalls_ = 0, trainings_ = 0, migrations_ = 0, handed_over_ = 0;
 };
 
 TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnce) {
-  int64_t trainings = 0, migrations = 0;
+  int64_t trainings = 0, migrations = 0, handed_over = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     World world(1 + static_cast<int>(seed % 5), seed);
     for (int64_t step = 1; step <= 4; ++step)
@@ -844,9 +875,11 @@ TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnce) {
     EXPECT_TRUE(seed % 3 > 0 || world.migrations() == 0);
     trainings += world.trainings();
     migrations += world.migrations();
+    handed_over += world.handed_over();
   }
   EXPECT_GT(trainings, 50);
   EXPECT_GT(migrations, 50);
+  EXPECT_GT(handed_over, 50);
 }
 
 TEST(CoordinatorWalkTest, AllWorkersLearnThatTheStepWasStopped) {
@@ -874,6 +907,50 @@ TEST(CoordinatorWalkTest, GroupsOfLostWorkersAreFinished) {
     migrations += world.migrations();
   }
   EXPECT_GT(migrations, 10);
+}
+
+TEST_F(CoordinatorTest, FinishedGroupsTravelToAnIdleWorker) {
+  say(EventKind::kBegin, 0, 2);
+  say(EventKind::kBegin, 1, 2);
+  for (const int worker : {0, 1}) say(EventKind::kStarted, worker, worker);
+  say(EventKind::kDone, 1, 1);
+  say(EventKind::kTake, 1);
+  EXPECT_THAT(say(EventKind::kWant, 1), IsEmpty());
+  EXPECT_THAT(say(EventKind::kOffer, 0, 1), ElementsAre("hand over for 1 to 0"));
+  EXPECT_THAT(texts(coordinator_.on({.kind = EventKind::kHandedOver,
+                                     .worker = 0,
+                                     .step = 1,
+                                     .group = 1,
+                                     .migration = "rollouts"},
+                                    now_)),
+              ElementsAre("finished to 1 with rollouts"));
+  EXPECT_THROW(say(EventKind::kHandedOver, 0, 0), Error) << "to itself";
+  EXPECT_THROW(say(EventKind::kHandedOver, 0, 2), Error) << "there is no such worker";
+}
+
+TEST(WorkerProtocolTest, OffersAndRequestsAreSentOnce) {
+  WorkerProtocol protocol(0);
+  std::vector<Event> out;
+  protocol.begin_step(1, 2, out);
+  out.clear();
+  for (const int64_t groups : {0, 2, 2}) protocol.offer(groups, out);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(protocol.take_finished(out), "");
+  ASSERT_EQ(out.size(), 2);
+  EXPECT_EQ(out[0], (Event{.kind = EventKind::kOffer, .step = 1, .group = 2}));
+  EXPECT_EQ(out[1], (Event{.kind = EventKind::kWant, .step = 1}));
+  out.clear();
+  protocol.on({.kind = CommandKind::kFinished, .step = 1, .migration = "rollouts"}, out);
+  EXPECT_TRUE(protocol.has_finished());
+  EXPECT_EQ(protocol.take_finished(out), "rollouts");
+  EXPECT_THAT(out, IsEmpty());
+  protocol.on({.kind = CommandKind::kHandOver, .step = 1, .group = 1}, out);
+  ASSERT_TRUE(protocol.should_hand_over());
+  protocol.hand_over("mine", out);
+  EXPECT_FALSE(protocol.should_hand_over());
+  EXPECT_EQ(out.back(),
+            (Event{.kind = EventKind::kHandedOver, .step = 1, .group = 1, .migration = "mine"}));
+  protocol.offer(1, out);  // the coordinator knows
+  EXPECT_EQ(out.size(), 1);
 }
 
 TEST(WorkerProtocolTest, GroupsOfAStoppedStepMayStillEnd) {
@@ -986,7 +1063,7 @@ TEST_F(WorkerProtocolMigrationTest, MigrationIsTakenLikeAGroup) {
 }
 
 TEST(MessagesTest, MessagesRoundTrip) {
-  for (int kind = 0; kind <= static_cast<int>(EventKind::kStop); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(EventKind::kHandedOver); ++kind) {
     const Event event{
         .kind = static_cast<EventKind>(kind), .worker = 3, .step = 7, .group = int64_t{1} << 40};
     EXPECT_EQ(decode_event(encode(event), 3), event) << encode(event);
@@ -995,7 +1072,7 @@ TEST(MessagesTest, MessagesRoundTrip) {
                    .worker = 3,
                    .load = {.sequences = 1, .tokens = int64_t{1} << 40, .remaining = 3, .room = 2}};
   EXPECT_EQ(decode_event(encode(load), 3), load) << encode(load);
-  for (int kind = 0; kind <= static_cast<int>(CommandKind::kStop); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(CommandKind::kFinished); ++kind) {
     const WorkerCommand command{
         .kind = static_cast<CommandKind>(kind), .worker = 1, .step = 7, .group = -1};
     EXPECT_EQ(decode_command(encode(command), 1), command) << encode(command);

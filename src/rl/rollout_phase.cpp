@@ -71,6 +71,7 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   most_running_ = 0;
   attached_ = 0;
   scored_.clear();
+  complete_.clear();
   unfinished_.clear();
   known_.clear();
   rest_.clear();
@@ -146,6 +147,7 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
     const bool worked = engine_.step();
     watcher.set_busy(worked);
     collect(prompts, plan);
+    share_finished(plan);
     if (watcher.wants_line()) show(watcher, plan, tokens_before);
     if (groups_.should_migrate())
       migrate_unfinished();
@@ -326,27 +328,73 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
 }
 
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  attach(rewards_.poll(), prompts, plan);
+  begin_finished(prompts, plan);
   if (prefers_gradients(plan) && try_early_gradients(plan)) return;
-  if (try_training(prompts, plan) || try_early_gradients(plan)) return;
+  if (try_training(plan) || try_early_gradients(plan)) return;
   groups_.wait_for_news(kIdleWaitSeconds);
 }
 
-bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
-  return plan.early_gradients && plan.early_gradients->has_work() && idle_trainer_ &&
-         gradients_first({.workers = comm_.size(),
-                          .rollout_seconds = since_begin_.seconds(),
-                          .draft_model_share = draft_model_share_,
-                          .trained_share = trained_share_,
-                          .acceptance_gain = idle_trainer_->acceptance_gain()});
+// Offers other workers this one's finished groups, and hands over those that were asked for. It
+// computes what is left when it is idle itself.
+void RolloutPhase::share_finished(const SamplingPlan& plan) {
+  attach(rewards_.poll(), plan);
+  groups_.offer(std::ssize(complete_));
+  while (groups_.should_hand_over()) {
+    std::string rollouts;
+    if (!complete_.empty()) {
+      rollouts = run::pack(rollouts_of(complete_.back()));
+      complete_.pop_back();
+    }
+    // The update computes a group that is too large for a message.
+    if (std::ssize(rollouts) > cluster::kMaxMigrationBytes) rollouts.clear();
+    groups_.hand_over(std::move(rollouts));
+  }
 }
 
-bool RolloutPhase::try_training(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+// Begins early gradients of a finished group, if there is one and none is in progress.
+void RolloutPhase::begin_finished(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  if (!plan.early_gradients || plan.early_gradients->has_work()) return;
+  std::vector<run::Rollout> rollouts;
+  if (!complete_.empty()) {
+    rollouts = rollouts_of(complete_.front());
+    complete_.pop_front();
+  } else if (are_gradients_first()) {
+    const std::string bytes = groups_.take_finished();
+    if (!bytes.empty()) rollouts = run::unpack(bytes), ++times_.moved_groups;
+  }
+  if (rollouts.empty()) return;
+  const uint32_t prompt = rollouts.front().prompt;
+  TLT_CHECK(prompt < prompts.size(), "a finished group of prompt ", prompt);
+  plan.early_gradients->begin(prompts[prompt].tokens, rollouts);
+}
+
+std::vector<run::Rollout> RolloutPhase::rollouts_of(uint32_t prompt) const {
+  std::vector<run::Rollout> rollouts;
+  for (const size_t i : scored_.at(prompt)) rollouts.push_back(mine_[i]);
+  std::ranges::sort(rollouts, {}, [](const run::Rollout& it) { return it.response.sample; });
+  return rollouts;
+}
+
+bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
+  const bool has_work =
+      plan.early_gradients && (plan.early_gradients->has_work() || !complete_.empty());
+  return has_work && are_gradients_first();
+}
+
+bool RolloutPhase::are_gradients_first() const {
+  return !idle_trainer_ || gradients_first({.workers = comm_.size(),
+                                            .rollout_seconds = since_begin_.seconds(),
+                                            .draft_model_share = draft_model_share_,
+                                            .trained_share = trained_share_,
+                                            .acceptance_gain = idle_trainer_->acceptance_gain()});
+}
+
+bool RolloutPhase::try_training(const SamplingPlan& plan) {
   bool worked = false;
   while (idle_trainer_ && groups_.may_train() && !wants_stop(plan) && idle_trainer_->try_slice()) {
     report_progress();
     worked = true;
-    attach(rewards_.poll(), prompts, plan);
+    share_finished(plan);
     if (prefers_gradients(plan)) break;
   }
   if (!worked) return false;
@@ -374,7 +422,7 @@ bool RolloutPhase::try_early_gradients(const SamplingPlan& plan) {
 }
 
 void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
-                          std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+                          const SamplingPlan& plan) {
   for (const reward::ScoredSample& sample : samples) {
     run::Rollout& rollout = mine_.at(sample.id);
     rollout.is_scored = true;
@@ -386,19 +434,18 @@ void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
     ++attached_;
     std::vector<size_t>& group = scored_[rollout.prompt];
     group.push_back(sample.id);
-    if (!plan.early_gradients || std::ssize(group) < plan.samples) continue;
-    std::ranges::sort(group, {}, [&](size_t i) { return mine_[i].response.sample; });
-    std::vector<run::Rollout> rollouts;
-    for (const size_t i : group) rollouts.push_back(mine_[i]);
-    plan.early_gradients->add(prompts[rollout.prompt].tokens, rollouts);
+    if (plan.early_gradients && std::ssize(group) == plan.samples &&
+        plan.early_gradients->takes(rollout.prompt))
+      complete_.push_back(rollout.prompt);
   }
 }
 
 void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   const TimelineSpan span(timeline_, run::kRewardLane, plan.name.span);
   const Stopwatch watch;
-  attach(rewards_.poll(), prompts, plan);
+  attach(rewards_.poll(), plan);
   while (attached_ < mine_.size()) {
+    begin_finished(prompts, plan);
     report_progress();  // a reward has a timeout of its own
     if (wants_stop(plan)) {
       groups_.stop();  // so that the others do not wait for their scores either
@@ -407,7 +454,7 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
     } else if (!try_early_gradients(plan) && !(idle_trainer_ && idle_trainer_->try_slice())) {
       std::this_thread::sleep_for(kRewardWait);
     }
-    attach(rewards_.poll(), prompts, plan);
+    attach(rewards_.poll(), plan);
   }
   if (idle_trainer_) idle_trainer_->pause();
   times_.reward_seconds = watch.seconds();

@@ -127,6 +127,7 @@ void RolloutWorker::report_step(Metrics& metrics) {
   metrics.set("rollout/early_gradient_seconds", all.gradient_seconds);
   metrics.set("rollout/early_reference_seconds", all.reference_seconds);
   metrics.set("rollout/moved_sequences", static_cast<double>(all.moved_sequences));
+  metrics.set("rollout/moved_groups", static_cast<double>(all.moved_groups));
   metrics.set("rollout/worker_seconds", workers * gen_seconds);
   // Idle: the engine is empty while others decode, or the worker waits for rewards.
   metrics.set("rollout/idle_share",
