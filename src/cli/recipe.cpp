@@ -24,7 +24,10 @@ constexpr const char* kStopping =
 int start_workers(int64_t workers, const Arguments& arguments) {
   const cluster::SpawnResult result =
       cluster::spawn_workers(static_cast<int>(workers), arguments.all);
-  if (!result.message.empty()) log_error("{}", result.message);
+  if (result.exit_code == 0 && !result.message.empty())
+    log_warning("{}", result.message);
+  else if (!result.message.empty())
+    log_error("{}", result.message);
   return result.exit_code;
 }
 

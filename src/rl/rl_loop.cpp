@@ -131,13 +131,12 @@ int RlLoop::run() {
     run_.report(report.metrics());
   }
   while (run_.has_next_step()) run_step();
-  // Disconnects, so that the coordinator does not wait for this worker while it saves.
-  rollouts_.disconnect();
   if (run_.has_new_steps() && context_.is_first())
     rollouts_.write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
   timeline_->flush();
   context_.comm->barrier("timeline");  // draw() reads what all workers wrote
+  rollouts_.disconnect();
   run_.folder().draw();
   const int exit_code = run_.end();
   if (run_.is_complete() && context_.is_first()) summarize_run();
@@ -201,7 +200,7 @@ void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
   train::Scoring scoring{.temperature = options_.rollout.sampling.rule().logprob_temperature(),
                          .max_tokens = options_.actor.max_tokens};
   if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
-  auto logprobs = train::score_samples(*reference_, samples, std::move(scoring), *context_.comm);
+  auto logprobs = train::score_samples(*reference_, samples, scoring, *context_.comm);
   for (size_t i = 0; i < samples.size(); ++i)
     samples[i].reference_logprobs = std::move(logprobs[i]);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/rollout_phase.h"
 
-#include <fmt/format.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/sentence.h"
 #include "rl/idle_choice.h"
 #include "run/report/timeline_picture.h"
 
@@ -33,6 +35,17 @@ rollout::Group group_of(const data::Prompt& prompt, const SamplingPlan& plan) {
           .samples = plan.samples,
           .sampling = plan.sampling,
           .seed = plan.seed};
+}
+
+// The prompts, by index, that do not have all their samples. `rollouts` has none twice.
+std::vector<uint32_t> incomplete_groups(std::span<const run::Rollout> rollouts, size_t prompts,
+                                        int64_t samples) {
+  std::vector<int64_t> found(prompts);
+  for (const run::Rollout& rollout : rollouts) ++found.at(rollout.prompt);
+  std::vector<uint32_t> incomplete;
+  for (uint32_t i = 0; i < prompts; ++i)
+    if (found[i] < samples) incomplete.push_back(i);
+  return incomplete;
 }
 
 }  // namespace
@@ -69,17 +82,50 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
     const bool is_new = index_of_.emplace(prompts[i].id, static_cast<uint32_t>(i)).second;
     TLT_CHECK(is_new, "prompt ", prompts[i].id, " twice in one step");
   }
-  share_ = (static_cast<int64_t>(prompts.size()) + comm_.size() - 1) / comm_.size();
-  groups_.begin_step(phases_++, static_cast<int64_t>(prompts.size()));
 }
 
 std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
                                             const SamplingPlan& plan) {
   begin(prompts);
+  std::vector<uint32_t> pending(prompts.size());
+  std::iota(pending.begin(), pending.end(), 0);
+  roll_out(pending, prompts, plan);
+  std::vector<run::Rollout> all;
+  comm_.section("rollouts", [&] {
+    for (;;) {
+      comm_.check_lost(groups_.lost_workers());
+      all = exchange();
+      pending = incomplete_groups(all, prompts.size(), plan.samples);
+      if (pending.empty()) return;
+      begin_again(pending);
+      roll_out(pending, prompts, plan);
+    }
+  });
+  return all;
+}
+
+// The workers may have begun a different number of phases: one may have left a section for it that
+// another one had to begin again.
+void RolloutPhase::begin_again(std::span<const uint32_t> pending) {
+  TLT_CHECK(comm_.continues_after_loss(), pending.size(), " groups of the step have no responses");
+  at::Tensor phases = at::tensor({phases_}, at::kLong);
+  comm_.all_reduce_max(phases);
+  phases_ = phases.item<int64_t>();
+  if (comm_.rank() == 0)
+    log_warning("{} of the lost worker {} rolled out again",
+                counted(std::ssize(pending), "finished group"), pending.size() == 1 ? "is" : "are");
+}
+
+void RolloutPhase::roll_out(std::span<const uint32_t> pending,
+                            std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  pending_.assign(pending.begin(), pending.end());
+  share_ = times_.groups + (std::ssize(pending) + comm_.size() - 1) / comm_.size();
+  groups_.begin_step(phases_++, std::ssize(pending));
+  for (const int worker : comm_.lost_workers()) groups_.lose(worker);
   const int64_t tokens_before = engine_.stats().tokens;
   PhaseWatch watcher(timeline_, plan.name, progress_label(plan.name));
   while (!groups_.step_done()) {
-    check_workers();
+    if (!comm_.continues_after_loss()) comm_.check_lost(groups_.lost_workers());
     Stopwatch watch;
     take_groups(prompts, plan);
     const bool worked = engine_.step();
@@ -98,17 +144,8 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
     }
   }
   watcher.set_busy(false);
-  check_workers();
+  if (!comm_.continues_after_loss()) comm_.check_lost(groups_.lost_workers());
   attach_scores(prompts, plan);
-  return exchange(prompts.size() * static_cast<size_t>(plan.samples));
-}
-
-// The responses of a lost worker are missing, so what the others still decode would be for nothing.
-void RolloutPhase::check_workers() const {
-  const std::vector<int> lost = groups_.lost_workers();
-  if (!lost.empty())
-    throw cluster::LostWorkerError(
-        fmt::format("worker {} was lost during the rollouts; {}", lost.front(), cluster::kResumes));
 }
 
 void RolloutPhase::count_decoding(double seconds) {
@@ -143,7 +180,7 @@ void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const Samp
       return;
     const std::optional<int64_t> group = groups_.try_take();
     if (!group) return;
-    if (*group < std::ssize(prompts))
+    if (*group < std::ssize(pending_))
       start_group(prompts, plan, *group);
     else
       resume_migrated(prompts, plan, *group);
@@ -152,8 +189,9 @@ void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const Samp
 
 void RolloutPhase::start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                                int64_t group) {
-  engine_.submit(group_of(prompts[static_cast<size_t>(group)], plan));
-  source_of_[static_cast<uint32_t>(group)] = group;
+  const uint32_t index = pending_[static_cast<size_t>(group)];
+  engine_.submit(group_of(prompts[index], plan));
+  source_of_[index] = group;
   unfinished_[group] = plan.samples;
   ++times_.groups;
 }
@@ -285,6 +323,10 @@ void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
       rollout.fault = sample.error.empty() ? "its reward failed" : sample.error;
     ++attached_;
     std::vector<size_t>& group = scored_[rollout.prompt];
+    // A lost worker's group that is rolled out again may have responses that migrated here.
+    if (std::ranges::any_of(
+            group, [&](size_t i) { return mine_[i].response.sample == rollout.response.sample; }))
+      continue;
     group.push_back(sample.id);
     if (!plan.early_gradients || std::ssize(group) < plan.samples) continue;
     std::ranges::sort(group, {}, [&](size_t i) { return mine_[i].response.sample; });
@@ -310,14 +352,19 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
   times_.reward_seconds = watch.seconds();
 }
 
-std::vector<run::Rollout> RolloutPhase::exchange(size_t expected) {
+// The same list on all workers. A response that two of them have, because a worker was lost, has
+// the same tokens; the first one's score counts.
+std::vector<run::Rollout> RolloutPhase::exchange() {
+  const auto place = [](const run::Rollout& rollout) {
+    return std::pair(rollout.prompt, rollout.response.sample);
+  };
   std::vector<run::Rollout> all;
   for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine_)))
     for (run::Rollout& rollout : run::unpack(bytes)) all.push_back(std::move(rollout));
-  std::sort(all.begin(), all.end(), [](const run::Rollout& a, const run::Rollout& b) {
-    return std::pair(a.prompt, a.response.sample) < std::pair(b.prompt, b.response.sample);
-  });
-  TLT_CHECK(all.size() == expected, all.size(), " rollouts of ", expected);
+  std::ranges::stable_sort(all, {}, place);
+  const auto again = std::ranges::unique(all, {}, place);
+  TLT_CHECK(again.empty() || comm_.continues_after_loss(), again.size(), " rollouts twice");
+  all.erase(again.begin(), again.end());
   return all;
 }
 

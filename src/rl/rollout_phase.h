@@ -8,6 +8,10 @@
 // logprobs, to another worker. A uniform depends only on step, prompt, sample and position, so they
 // end there with the same tokens.
 //
+// If a worker is lost, the coordinator gives its unfinished groups to others. The exchange finds
+// the groups whose responses were lost with it; they are rolled out again, with the same tokens.
+// With trainer.on_worker_loss=stop the phase throws LostWorkerError.
+//
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle trainer, timeline.
 // Threading  engine thread only.
 //
@@ -72,18 +76,22 @@ class RolloutPhase {
   // Of the last step (IdleValues).
   void set_draft_model_share(double share) { draft_model_share_ = share; }
 
-  // Returns all workers' rollouts, ordered by prompt and sample. Throws Error if a worker is lost.
+  // Returns all workers' rollouts, ordered by prompt and sample. Throws LostWorkerError if a worker
+  // is lost and the others do not go on without it.
   std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
 
   const PhaseTimes& times() const { return times_; }
 
  private:
   void begin(std::span<const data::Prompt> prompts);
+  // Rolls out these prompts, given by their indices, all workers together. Their scored responses
+  // are in mine_ afterwards.
+  void roll_out(std::span<const uint32_t> pending, std::span<const data::Prompt> prompts,
+                const SamplingPlan& plan);
   void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t group);
   void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                        int64_t migration);
-  void check_workers() const;
   void count_decoding(double seconds);
   void migrate_unfinished();
   void report_load();
@@ -97,7 +105,8 @@ class RolloutPhase {
   void attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
-  std::vector<run::Rollout> exchange(size_t expected);
+  std::vector<run::Rollout> exchange();
+  void begin_again(std::span<const uint32_t> pending);
 
   rollout::Engine& engine_;
   reward::RewardPool& rewards_;
@@ -110,12 +119,14 @@ class RolloutPhase {
   double draft_model_share_ = 0;
   int64_t phases_ = 0;                     // step number of the group source
   int64_t share_ = 0;                      // groups this worker takes without stealing
+  std::vector<uint32_t> pending_;          // by group of the group source: index of the prompt
   std::map<int64_t, int64_t> unfinished_;  // group or migration -> unfinished responses
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   std::vector<run::Rollout> mine_;
   size_t attached_ = 0;                             // rollouts with a score
-  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt
+  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt; by sample
+                                                    // the first
   Stopwatch since_begin_;
   int64_t most_running_ = 0;  // largest number of sequences that have run at once
   // State at the last report_load().

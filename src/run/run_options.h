@@ -129,6 +129,7 @@ struct RunControlOptions {
   int64_t seed = 0;
   double timeout_seconds = 600;
   double heartbeat_timeout_seconds = 60;
+  std::string on_worker_loss = "continue";
   int64_t replay_responses = 8;
 
   void visit(auto& v) {
@@ -161,11 +162,16 @@ struct RunControlOptions {
       "Timeout, in seconds, of a collective, including the wait for the slowest worker.");
     v(heartbeat_timeout_seconds, "heartbeat_timeout_seconds", Affects::kPlace,
       "Seconds without a message in the rollouts after which a worker is lost.");
+    v(on_worker_loss, "on_worker_loss", Affects::kPlace,
+      "continue: the other workers of tlt train go on without a lost one, with the same results, "
+      "if "
+      "they do not share the optimizer's state; stop: the run ends.");
     v(replay_responses, "replay_responses", Affects::kPlace,
       "Responses to decode at the end both with and without speculation, to check that they are "
       "identical; 0: none.");
   }
   void check() const;
+  bool continues_after_loss() const { return on_worker_loss == "continue"; }
   std::string folder() const {
     return default_local_dir.empty() ? "runs/" + experiment_name : default_local_dir;
   }

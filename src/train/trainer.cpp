@@ -175,6 +175,25 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
 }
 
 TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
+  TrainStats stats;
+  bool is_again = false;
+  comm_.section("gradients", [&] {
+    // The sum has been changed, or has gradients of this worker only.
+    if (std::exchange(is_again, true)) progress_.reset();
+    stats = sum_gradients(samples, kind);
+  });
+  const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
+  const double norm = optimizer_.step(gradients_, rate);
+  if (run_.adapter) run_.adapter->merge();
+  for (const TrainSample& sample : samples)
+    stats.tokens += static_cast<int64_t>(sample.tokens.size());
+  stats.metrics.emplace_back("actor/grad_norm", norm);
+  stats.metrics.emplace_back("actor/lr", rate);
+  return stats;
+}
+
+// Of all workers; they are in gradients_ afterwards. Changes no weights.
+TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind) {
   if (kind == LossKind::kSupervised) start(std::make_unique<SupervisedLoss>(samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
@@ -184,15 +203,7 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
   done->loss->complete(samples);
   sum_.reduce(comm_);
   sum_.read(gradients_, done->loss->gradient_scale());
-  const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
-  const double norm = optimizer_.step(gradients_, rate);
-  if (run_.adapter) run_.adapter->merge();
-  TrainStats stats = statistics(*done, plan);
-  for (const TrainSample& sample : samples)
-    stats.tokens += static_cast<int64_t>(sample.tokens.size());
-  stats.metrics.emplace_back("actor/grad_norm", norm);
-  stats.metrics.emplace_back("actor/lr", rate);
-  return stats;
+  return statistics(*done, plan);
 }
 
 void Trainer::start(std::unique_ptr<TokenLoss> loss) {
@@ -312,10 +323,13 @@ TrainStats Trainer::statistics(const Progress& done, const PackPlan& plan) {
   return stats;
 }
 
-std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
-                                              std::span<const TrainSample> samples, Scoring scoring,
-                                              cluster::Comm& comm) {
-  std::vector<std::vector<float>> logprobs = std::move(scoring.known);
+namespace {
+
+// What this worker has of the known logprobs is shared, and the packs without them.
+std::vector<std::vector<float>> share_scoring(const model::PolicyModel& model,
+                                              std::span<const TrainSample> samples,
+                                              const Scoring& scoring, cluster::Comm& comm) {
+  std::vector<std::vector<float>> logprobs = scoring.known;
   logprobs.resize(samples.size());
   ByteWriter mine;  // (sample, logprobs) of this worker, for the others
   const auto write = [&](size_t i) {
@@ -348,6 +362,16 @@ std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
       const auto i = in.value<int64_t>();
       logprobs.at(static_cast<size_t>(i)) = in.list<std::vector<float>>();
     }
+  return logprobs;
+}
+
+}  // namespace
+
+std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
+                                              std::span<const TrainSample> samples,
+                                              const Scoring& scoring, cluster::Comm& comm) {
+  std::vector<std::vector<float>> logprobs;
+  comm.section("logprobs", [&] { logprobs = share_scoring(model, samples, scoring, comm); });
   return logprobs;
 }
 
