@@ -8,7 +8,7 @@
 // Threading  one thread at a time.
 // Errors     a lost or stuck rank ends a call within CommOptions::timeout_seconds with a
 //            LostWorkerError that names the call and the ranks that did not respond. After it every
-//            call throws, unless the others go on without lost workers (continuing_comm.h).
+//            call throws, unless the others continue without lost workers (continuing_comm.h).
 //
 //   const std::unique_ptr<Comm> comm = make_comm(launch, {});
 //   handshake(*comm, kVersion, options_digest(refs));
@@ -92,16 +92,16 @@ class Comm {
 
   // --- lost workers ---
 
-  // Whether the workers that are left go on without a lost one: then rank() and size() change in a
-  // collective, and its result lacks what the lost worker had.
+  // Whether the workers that are left continue without a lost one: then rank() and size() change in
+  // a collective, and its result lacks what the lost worker had.
   virtual bool continues_after_loss() const { return false; }
   // The number of a worker in logs, which does not change. Rank 0 is always worker 0.
   virtual int worker(int rank) const { return rank; }
-  // Numbers of the workers that the others went on without.
+  // Numbers of the workers that the others continued without.
   virtual std::vector<int> lost_workers() const { return {}; }
   // Runs `body`, which calls collectives, on all ranks together. If a worker is lost meanwhile, all
   // others run it again, until it ends on each of them: what it changes outside it must be set
-  // anew by the next run, and what may happen only once comes after it. A collective outside of a
+  // again by the next run, and what may happen only once comes after it. A collective outside of a
   // section is one by itself. Without continues_after_loss(): calls `body`.
   virtual void section(const std::string& name, const std::function<void()>& body);
   // `workers` were found to be lost without a collective. If the ranks still include one: throws

@@ -44,8 +44,9 @@ auto with_store(const Call& call) {
     throw;  // a value that no worker has written
   } catch (const std::exception&) {
     throw LostWorkerError(
-        std::string("worker 0, which serves the rendezvous, is lost, and the others cannot go on "
-                    "without it; ") +
+        std::string(
+            "worker 0, which serves the rendezvous, is lost, and the others cannot continue "
+            "without it; ") +
         kResumes);
   }
 }
@@ -189,7 +190,7 @@ void ContinuingComm::report_loss(const std::vector<int>& before, double seconds)
   if (lost.empty())
     log_warning("connections between the workers broke; they connected again in {:.1f} s", seconds);
   else
-    log_warning("{} {} lost; going on with {}; forming the group again took {:.1f} s",
+    log_warning("{} {} lost; continuing with {}; forming the group again took {:.1f} s",
                 lost.size() == 1 ? fmt::format("worker {}", lost[0])
                                  : fmt::format("workers {}", fmt::join(lost, ", ")),
                 lost.size() == 1 ? "is" : "are", counted(std::ssize(workers_), "worker"), seconds);
@@ -199,7 +200,7 @@ ContinuingComm::Decision ContinuingComm::meet(const Place& mine) {
   Decision decision = worker_ == 0 ? decide(mine) : await_decision(mine);
   if (!std::ranges::count(decision.workers, worker_))
     throw LostWorkerError(
-        fmt::format("worker {} was silent for too long, and the others go on without it; {}",
+        fmt::format("worker {} was silent for too long, and the others continue without it; {}",
                     worker_, kResumes));
   return decision;
 }

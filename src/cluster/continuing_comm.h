@@ -1,4 +1,4 @@
-// ContinuingComm: the Comm of several workers that goes on with those that are left when one is
+// ContinuingComm: the Comm of several workers that continues with those that are left when one is
 // lost.
 //
 // After a collective that failed, the workers that are left drop their process group and meet in
@@ -6,7 +6,7 @@
 // the others until `is_lost` or the timeout gives them up. Ranks are numbered again, in the order
 // of the workers; worker 0 stays rank 0. Then all of them run the section again in which the
 // failure was. A section ends with a barrier, so two workers differ by at most one: if one is in a
-// section already, those at the barrier before it have all they need and go on to it.
+// section already, those at the barrier before it have all they need and enter it.
 //
 // The store is in the process of rank 0, or of the launcher's agent, and `is_lost` is known to rank
 // 0 only: without rank 0 the run ends.

@@ -28,7 +28,7 @@ using ::testing::IsEmpty;
 
 constexpr int kKilled = 128 + SIGKILL;
 
-// A Comm whose others go on without `lost`, as soon as they notice.
+// A Comm whose others continue without `lost`, as soon as they notice.
 std::unique_ptr<Comm> make_continuing(const Launch& launch, const std::vector<int>& lost) {
   auto comm = make_comm(
       launch, {.timeout_seconds = 20, .rendezvous_seconds = 20, .continues_after_loss = true});
@@ -60,7 +60,7 @@ TEST(ContinuingCommTest, TheOthersGoOnAndKeepTheirNumbers) {
     at::Tensor news = at::full({7}, launch.rank, at::kInt);
     comm->broadcast(news, 1);
     EXPECT_TRUE(at::equal(news, at::full({7}, 2, at::kInt)));
-    comm->check_lost({1});  // they have gone on without it already
+    comm->check_lost({1});  // they have continued without it already
   });
   EXPECT_THAT(ends, ElementsAre(kPassed, kKilled, kPassed));
 }
@@ -141,9 +141,10 @@ TEST(ContinuingCommTest, AWorkerThatIsGivenUpIsLeftOutAndTold) {
     const auto start = std::chrono::steady_clock::now();
     if (launch.rank == 2) {
       std::this_thread::sleep_for(std::chrono::seconds(6));
-      EXPECT_THAT(thrown_message<LostWorkerError>([&] { comm->barrier("late"); }),
-                  AllOf(HasSubstr("worker 2 was silent for too long, and the others go on without"),
-                        HasSubstr(kResumes)));
+      EXPECT_THAT(
+          thrown_message<LostWorkerError>([&] { comm->barrier("late"); }),
+          AllOf(HasSubstr("worker 2 was silent for too long, and the others continue without"),
+                HasSubstr(kResumes)));
       return;
     }
     int runs = 0;

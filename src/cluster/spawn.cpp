@@ -110,7 +110,8 @@ class Supervisor {
       for (const auto& deadline : {deadline_, stuck_deadline_})
         if (deadline && Clock::now() > *deadline) signal_all(SIGKILL);
     }
-    if (result_.message.empty() && !lost_.empty()) result_.message = lost_ + "; the others went on";
+    if (result_.message.empty() && !lost_.empty())
+      result_.message = lost_ + "; the others continued";
     return result_;
   }
 

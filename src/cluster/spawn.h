@@ -30,7 +30,7 @@ struct SpawnOptions {
 
 struct SpawnResult {
   int exit_code = 0;    // of the worker that failed first; 128 + n: it was killed by signal n
-  std::string message;  // names that worker, or with exit code 0 those that the others went on
+  std::string message;  // names that worker, or with exit code 0 those that the others continued
                         // without; empty if all succeeded
 };
 
@@ -44,8 +44,8 @@ struct SpawnResult {
 SpawnResult spawn_workers(int count, const std::vector<std::string>& argv,
                           const SpawnOptions& options = {});
 
-// Called by a worker of rank 0: from now on the workers go on without one that is lost. No effect
-// if spawn_workers() has not started it.
+// Called by the worker of rank 0: from now on the others continue without one that is lost. No
+// effect if spawn_workers() has not started it.
 void let_workers_fail(const Launch& launch);
 
 }  // namespace tlt::cluster

@@ -117,7 +117,7 @@ TEST_F(SpawnTest, OthersGoOnWithoutAFailedWorkerIfRankZeroSaysSo) {
   EXPECT_EQ(result.exit_code, 0) << result.message;
   EXPECT_THAT(result.message, AllOf(HasSubstr("worker 1 of 4"), HasSubstr("ended with exit code 7"),
                                     HasSubstr("worker 2 of 4"), HasSubstr("was killed by signal 9"),
-                                    HasSubstr("; the others went on")));
+                                    HasSubstr("; the others continued")));
   EXPECT_EQ(text_of("end0"), "1");
   EXPECT_EQ(text_of("end3"), "1");
   expect_no_child_left();

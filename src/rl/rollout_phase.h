@@ -77,7 +77,7 @@ class RolloutPhase {
   void set_draft_model_share(double share) { draft_model_share_ = share; }
 
   // Returns all workers' rollouts, ordered by prompt and sample. Throws LostWorkerError if a worker
-  // is lost and the others do not go on without it.
+  // is lost and the others do not continue without it.
   std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
 
   const PhaseTimes& times() const { return times_; }

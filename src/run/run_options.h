@@ -163,7 +163,8 @@ struct RunControlOptions {
     v(heartbeat_timeout_seconds, "heartbeat_timeout_seconds", Affects::kPlace,
       "Seconds without a message in the rollouts after which a worker is lost.");
     v(on_worker_loss, "on_worker_loss", Affects::kPlace,
-      "continue: the other workers of tlt train go on without a lost one, with the same results, "
+      "continue: the other workers of tlt train continue without a lost one, with the same "
+      "results, "
       "if "
       "they do not share the optimizer's state; stop: the run ends.");
     v(replay_responses, "replay_responses", Affects::kPlace,

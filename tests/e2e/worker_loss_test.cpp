@@ -1,5 +1,5 @@
 // A worker of three is killed (kill -9) in each phase: while it decodes, trains the draft model,
-// publishes it, updates the policy, or while a checkpoint is written. The run goes on with the
+// publishes it, updates the policy, or while a checkpoint is written. The run continues with the
 // others (trainer.on_worker_loss=continue, the default) and ends with exit code 0 and with the
 // rollouts and weights of an uninterrupted run.
 //
@@ -87,7 +87,7 @@ class WorkerLossTest : public ::testing::Test {
     EXPECT_THAT(program.output(),
                 AllOf(HasSubstr(fmt::format("worker {} of 3 (process {}) was killed by signal 9",
                                             rank, worker)),
-                      HasSubstr("; the others went on"), Not(HasSubstr("resumes"))));
+                      HasSubstr("; the others continued"), Not(HasSubstr("resumes"))));
     return true;
   }
 
@@ -111,7 +111,7 @@ TEST_F(WorkerLossTest, TheOthersGoOnWithTheSameResults) {
     if (lose_in(phase, folder)) {
       ++done;
       const std::string log = read_text(scratch_ / "log");
-      const size_t line = log.find("going on with");
+      const size_t line = log.find("continuing with");
       std::cout << kPhases[phase].name << ": "
                 << (line == log.npos ? "after the last collective"
                                      : log.substr(line, log.find('\n', line) - line))
@@ -122,7 +122,7 @@ TEST_F(WorkerLossTest, TheOthersGoOnWithTheSameResults) {
   }
 }
 
-// The workers that share the optimizer's state cannot go on: a part of it is lost.
+// The workers that share the optimizer's state cannot continue: a part of it is lost.
 TEST_F(WorkerLossTest, AShareOfTheOptimizerIsNotReplaced) {
   std::vector<std::string> arguments = losing_run(scratch_ / "shared", 2);
   arguments.insert(arguments.end() - 2, "actor.use_distributed_optimizer=true");

@@ -1,5 +1,5 @@
 // run_losing_one: workers as threads of the test (thread_comm.h), the last of which is lost in a
-// given collective; the others go on without it, as with ContinuingComm.
+// given collective; the others continue without it, as with ContinuingComm.
 //
 //   run_losing_one(3, /*failing_call=*/5, [](cluster::Comm& comm) { … });
 //
@@ -68,7 +68,7 @@ class LosingComm final : public cluster::Comm {
   }
 
  private:
-  // In a section nobody keeps the tensor: a collective that fails leaves something else in it.
+  // In a section the tensor is not kept: a collective that fails leaves something else in it.
   void in_place(at::Tensor& tensor, const std::function<void()>& collective) {
     const bool is_kept = !is_inside_;
     section("tensor", [&] {
