@@ -16,13 +16,19 @@ else
   PRESET := default
   BUILD  := build
 endif
+empty :=
+space := $(empty) $(empty)
 CONFIGURE_FLAGS := -DTLT_WERROR=$(if $(filter true,$(CI)),ON,OFF)
 # A compiler process for the folders that use torch takes up to 1.2 GB.
 BUILD_JOBS := $(shell memory=$$(awk '/MemAvailable/ {print int($$2 / 1500000)}' /proc/meminfo); \
                 echo $$(( memory < 1 ? 1 : memory < $(JOBS) ? memory : $(JOBS) )))
 
+FAULTS       ?= 1000
+SEED         ?= 1
+FUZZ_SECONDS ?= 60
+
 .DEFAULT_GOAL := help
-.PHONY: help setup program build test test-unit test-asan tidy demo demo-model headline bench clean
+.PHONY: help setup program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench clean
 
 help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
@@ -31,6 +37,10 @@ help:
 	@echo "make test        all tests, and the sanitized tests of the folders without torch"
 	@echo "make test-unit   the unit tests only"
 	@echo "make test-asan   the sanitized tests only (build-asan/)"
+	@echo "make test-tsan   ThreadSanitizer on the tests of the code with threads (build-tsan/; at home)"
+	@echo "make fuzz        libFuzzer on every parser, FUZZ_SECONDS=60 each (build-fuzz/, runs/fuzz/; at home)"
+	@echo "make torture     small runs disturbed by FAULTS=1000 random faults (runs/torture/; many hours, resumable)"
+	@echo "make hostile     2,500 hostile files through every parser (half an hour)"
 	@echo "make tidy        clang-tidy on the sources, not the tests: naming, sizes of functions, likely bugs"
 	@echo "make demo        the embedded task: recipes/demo.toml with two workers"
 	@echo "make demo-model  train models/demo from random weights (about half an hour)"
@@ -70,6 +80,27 @@ test-asan: setup
 	@cmake --build build-asan -j $(BUILD_JOBS)
 	@tests/run.sh build-asan $(JOBS)
 
+# libtorch, Gloo and ZeroMQ are not instrumented: tests/tsan_suppressions.txt.
+TSAN_TESTS := base runtime sandbox cluster cluster_ranks reward
+test-tsan: setup
+	$(call configure,tsan,build-tsan)
+	@cmake --build build-tsan -j $(BUILD_JOBS) --target $(TSAN_TESTS:%=tlt_%_test)
+	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan_suppressions.txt die_after_fork=0 second_deadlock_stack=1" \
+	  tests/run.sh build-tsan $(JOBS) -R '^($(subst $(space),|,$(TSAN_TESTS)))$$'
+
+fuzz: setup
+	@setup/setup.sh --fuzz
+	$(call configure,fuzz,build-fuzz)
+	@cmake --build build-fuzz -j $(BUILD_JOBS) --target tlt_fuzz_test
+	@tests/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+
+torture: program
+	@tools/torture.py --program $(BUILD)/tlt --out runs/torture/seed_$(SEED) --seed $(SEED) --faults $(FAULTS)
+
+hostile: program
+	@tools/make_hostile_files.py runs/hostile
+	@tools/run_hostile_files.py runs/hostile --program $(BUILD)/tlt
+
 # The static analyzer takes as long as all other checks: it runs at home.
 tidy:
 	@setup/setup.sh --tidy
@@ -94,4 +125,4 @@ bench: program
 	@$(BUILD)/tlt bench train --model models/demo
 
 clean:
-	rm -rf build build-asan build-tsan build-clang build-cuda build-files build-tidy
+	rm -rf build build-asan build-tsan build-fuzz build-clang build-cuda build-files build-tidy

@@ -23,9 +23,21 @@ target_compile_options(tlt_options INTERFACE
 
 if(TLT_SANITIZE)
   # GCC does not follow values through the sanitizers' code: what it says of uninitialized ones is wrong there.
-  target_compile_options(tlt_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wno-maybe-uninitialized
-    -fno-omit-frame-pointer -g1)
+  target_compile_options(tlt_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -fno-omit-frame-pointer -g1)
   target_link_options(tlt_options INTERFACE -fsanitize=address,undefined)
+endif()
+
+if(TLT_LIBFUZZER)
+  execute_process(COMMAND "${CMAKE_CXX_COMPILER}" --print-runtime-dir OUTPUT_VARIABLE runtime
+    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  file(GLOB TLT_LIBFUZZER_RUNTIME "${runtime}/libclang_rt.fuzzer_no_main*${CMAKE_SYSTEM_PROCESSOR}.a"
+    "${runtime}/libclang_rt.fuzzer_no_main.a")
+  if(NOT TLT_LIBFUZZER_RUNTIME OR NOT TLT_SANITIZE)
+    message(FATAL_ERROR "libFuzzer needs clang with its runtime (Debian: clang libclang-rt-dev) and -DTLT_SANITIZE=ON; "
+      "type: make fuzz")
+  endif()
+  target_compile_options(tlt_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 # A precompiled header is a cache hit only with this sloppiness (ccache manual, "Precompiled headers").

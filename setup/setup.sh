@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda] [--tidy] [--picture]: brings what the build needs, clang-tidy, and matplotlib for the picture
-# of `make headline`. `make setup` calls it; a second run does nothing.
+# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture]: brings what the build needs, clang-tidy, clang with libFuzzer,
+# and matplotlib for the picture of `make headline`. `make setup` calls it; a second run does nothing.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}
@@ -13,12 +13,13 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no tidy=no picture=no
+cuda=no tidy=no fuzz=no picture=no
 lists=("$here/wheels.txt")
 for flag; do
   case $flag in
     --cuda) cuda=yes lists+=("$here/wheels-cuda.txt") ;;
     --tidy) tidy=yes ;;
+    --fuzz) fuzz=yes ;;
     --picture) picture=yes ;;
   esac
 done
@@ -48,10 +49,17 @@ is_in_flint() {  # FLINT 3 (Debian 13, Ubuntu 24.04) contains Arb, which has no 
   [ "$1" = libflint-arb-dev ] && apt-cache madison libflint-dev | grep -q '| *[3-9]'
 }
 
+fuzzer_runtime() {  # the package with libFuzzer for the default clang
+  local version
+  version=$(apt-cache depends clang | sed -n 's/^ *Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
+  echo "libclang-rt-$version-dev"
+}
+
 debian_packages() {
   local wanted missing
   mapfile -t wanted < <(sed '/^#/d' "$here/debian-packages.txt")
   [ $tidy = no ] || wanted+=(clang-tidy)
+  [ $fuzz = no ] || wanted+=(clang "$(fuzzer_runtime)")
   [ $picture = no ] || wanted+=(python3-matplotlib)
   [ ${#to_get[@]} -eq 0 ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||

@@ -34,7 +34,6 @@ struct DraftTest : ::testing::Test {
                                       "rollout.n=2",
                                       "rollout.kv_memory_bytes=16777216",
                                       "speculative.train.batch_size=8",
-                                      "speculative.train.noise=0.05",
                                       "speculative.train.val_share=0.25",
                                       "trainer.total_training_steps=" + std::to_string(kSteps),
                                       "trainer.save_freq=2",

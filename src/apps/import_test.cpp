@@ -254,6 +254,7 @@ TEST(ImportVerlTest, InvalidConfigurationIsOneSentence) {
     return ended.err;
   };
   EXPECT_THAT(complaint_for("a: [1,\nb: }"), HasSubstr("bad.yaml:2: not YAML: "));
+  EXPECT_THAT(complaint_for("a: na\xefve\n"), HasSubstr("bad.yaml: not UTF-8"));
   std::string aliases = "a: &a [1,1,1,1,1,1,1,1,1]\n";
   for (char name = 'b'; name < 'k'; ++name) {
     aliases += fmt::format("{0}: &{0} [", name);

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/watchdog.h"
 
 namespace tlt {
 namespace {
@@ -150,6 +151,7 @@ void FileHandle::write(std::string_view bytes) {
     const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw_file_error(path_, "write", errno);
+    report_progress();
     bytes.remove_prefix(static_cast<size_t>(written));
   }
 }
@@ -159,6 +161,7 @@ void FileHandle::write_at(int64_t place, std::string_view bytes) {
     const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), place);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw_file_error(path_, "write", errno);
+    report_progress();
     bytes.remove_prefix(static_cast<size_t>(written));
     place += written;
   }
@@ -169,6 +172,7 @@ size_t FileHandle::read(char* buffer, size_t bytes) {
     const ssize_t count = ::read(descriptor_, buffer, bytes);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_file_error(path_, "read", errno);
+    report_progress();
     return static_cast<size_t>(count);
   }
 }
@@ -180,6 +184,7 @@ size_t FileHandle::read_at(int64_t place, char* buffer, size_t bytes) {
         ::pread(descriptor_, buffer + done, bytes - done, place + static_cast<int64_t>(done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_file_error(path_, "read", errno);
+    report_progress();
     if (count == 0) break;
     done += static_cast<size_t>(count);
   }

@@ -94,6 +94,10 @@ std::vector<OptionRef> collect_options(T& root) {
 // of earlier versions, which this layer does not know.
 using NameHint = std::function<std::string(std::string_view name)>;
 
+// The array of tables of an options.toml that has its history (run/overrides.h). Recipes may have it;
+// it sets no option.
+inline constexpr std::string_view kHistoryTable = "override";
+
 // Sets the options that the TOML file or text names and leaves the others. Ignores verl's prefix
 // "actor_rollout_ref."; accepts an integer for a double and a single value for a list. Throws
 // InputError with location, line and key: unknown name (with the hint, or else the nearest known
@@ -103,10 +107,10 @@ void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path
 void apply_toml_text(const std::vector<OptionRef>& refs, std::string_view text,
                      const std::string& place, const NameHint& hint = {});
 
-// Sets one option from "rollout.n=8". Strings need no quotes; lists are [1, 2] or 1,2; True and
-// False are accepted as booleans.
-void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
-                    const NameHint& hint = {});
+// Sets one option from "rollout.n=8" and returns its name. Strings need no quotes; lists are [1, 2]
+// or 1,2; True and False are accepted as booleans.
+std::string apply_override(const std::vector<OptionRef>& refs, std::string_view text,
+                           const NameHint& hint = {});
 
 // The option that a user who typed this name may have meant; empty: none is near. In order of
 // preference: the same last word in the same section (actor.lr: actor.optim.lr); a name of the

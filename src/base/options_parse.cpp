@@ -197,6 +197,7 @@ class TomlReader {
  private:
   void read(const toml::table& table, const std::string& prefix) {
     for (const auto& [key, node] : table) {
+      if (prefix.empty() && key.str() == kHistoryTable && node.is_array_of_tables()) continue;
       const std::string path = prefix + std::string(key.str());
       const std::string name(without_verl_prefix(path));
       const std::string line = fmt::format("{}:{}", place_, key.source().begin.line);
@@ -406,8 +407,8 @@ void apply_toml_file(const std::vector<OptionRef>& refs, const std::string& path
   apply_toml_text(refs, read_file(path, kMaxRecipeBytes), path, hint);
 }
 
-void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
-                    const NameHint& hint) {
+std::string apply_override(const std::vector<OptionRef>& refs, std::string_view text,
+                           const NameHint& hint) {
   const size_t equals = text.find('=');
   TLT_CHECK_INPUT(equals != std::string_view::npos && equals > 0, "not an option: ", text,
                   "; give name=value, such as rollout.n=8");
@@ -416,7 +417,7 @@ void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
   const std::string name(without_verl_prefix(given));
   check_toml_limits(name, "command line");
   const std::string_view value_text = strip(text.substr(equals + 1));
-  if (try_set_in_table(refs, name, value_text)) return;
+  if (try_set_in_table(refs, name, value_text)) return name;
   const OptionRef* ref = find_option(refs, name);
   TLT_CHECK_INPUT(ref != nullptr, complaint(refs, name, "command line", hint));
   std::visit(
@@ -425,6 +426,7 @@ void apply_override(const std::vector<OptionRef>& refs, std::string_view text,
                         expected(*value), ", got ", value_text.empty() ? "nothing" : value_text);
       },
       ref->value);
+  return name;
 }
 
 }  // namespace tlt

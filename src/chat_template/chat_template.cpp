@@ -163,13 +163,14 @@ bool ChatTemplate::marks_generation(const Chat& chat) const {
 }
 
 JinjaRendering ChatTemplate::render(const Chat& chat, const std::string& place,
-                                    const JinjaLimits& limits) const {
+                                    JinjaLimits limits) const {
   check_messages(chat.messages, place);
   TLT_CHECK_INPUT(
       chat.tools.is_null() ||
           (chat.tools.is_array() &&
            std::ranges::all_of(chat.tools, [](const Json& tool) { return tool.is_object(); })),
       place, ": the tools must be a list of JSON objects");
+  if (!limits.now) limits.now = now_;
   Json variables = special_tokens_;
   if (chat.variables.is_object()) variables.update(chat.variables);
   Json messages = Json::array();

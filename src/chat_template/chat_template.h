@@ -2,7 +2,9 @@
 // training format. Files, variables and rendering are as in transformers.
 //
 // Not here   which rows use it (prompt_renderer.h); the loss (chat_spans.h).
-// Threading  constant after loading; any function from any thread.
+// Time       strftime_now prints the time of loading, or that of set_time(): the same in every
+//            rendering.
+// Threading  constant after loading and set_time(); any function from any thread.
 //
 //   const auto chat = ChatTemplate::find("models/qwen");          // nullopt: the folder has none
 //   chat->render({.messages = row.at("messages"), .add_generation_prompt = true}, place).text;
@@ -10,12 +12,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "base/local_time.h"
 #include "chat_template/jinja.h"
 
 namespace tlt::chat_template {
@@ -42,19 +46,21 @@ class ChatTemplate {
   static ChatTemplate parse(std::string_view source, const std::string& name,
                             nlohmann::ordered_json special_tokens);
 
+  void set_time(const std::tm& now) { now_ = now; }
+
   // InputError, beginning with the place: not a conversation, or the template rejects it.
-  JinjaRendering render(const Chat& chat, const std::string& place,
-                        const JinjaLimits& limits = {}) const;
+  JinjaRendering render(const Chat& chat, const std::string& place, JinjaLimits limits = {}) const;
 
   // Whether the template for such a conversation marks what the assistant wrote.
   bool marks_generation(const Chat& chat) const;
 
  private:
-  ChatTemplate() = default;
+  ChatTemplate() : now_(local_time_now()) {}
   const JinjaTemplate& choose(const Chat& chat) const;
 
   std::map<std::string, JinjaTemplate> templates_;  // by name; a single one is "default"
   nlohmann::ordered_json special_tokens_;
+  std::tm now_;
 };
 
 // InputError, beginning with the place: not a list of objects, or empty.

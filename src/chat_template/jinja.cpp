@@ -7,6 +7,7 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
+#include "base/local_time.h"
 #include "chat_template/jinja_builtins.h"
 #include "chat_template/jinja_lexer.h"
 #include "chat_template/jinja_operations.h"
@@ -73,7 +74,7 @@ class Renderer {
       : meter_(limits.steps),
         host_{.meter = meter_,
               .namespaces = namespaces_,
-              .now = limits.now.value_or(std::time(nullptr))} {}
+              .now = limits.now.value_or(local_time_now())} {}
 
   JinjaRendering run(const JinjaBody& body, const nlohmann::ordered_json& variables) {
     Scope given{.outer = nullptr, .names = {}};

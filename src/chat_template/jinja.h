@@ -27,8 +27,8 @@ namespace tlt::chat_template {
 struct JinjaTree;
 
 struct JinjaLimits {
-  int64_t steps = 25'000'000;      // less than a second of work; 20 MB of output at most
-  std::optional<std::time_t> now;  // for strftime_now; nullopt: the machine's clock
+  int64_t steps = 25'000'000;  // less than a second of work; 20 MB of output at most
+  std::optional<std::tm> now;  // for strftime_now; nullopt: the machine's clock
 };
 
 struct JinjaRendering {

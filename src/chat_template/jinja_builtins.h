@@ -66,7 +66,7 @@ JinjaValue sorted_by(std::vector<std::pair<JinjaValue, JinjaValue>> keyed, bool 
 struct JinjaHost {
   JinjaMeter& meter;
   std::deque<JinjaNamespace>& namespaces;
-  std::time_t now;
+  std::tm now;
 };
 
 struct JinjaArguments {

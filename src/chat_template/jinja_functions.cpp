@@ -58,9 +58,7 @@ JinjaValue time_now(const JinjaArguments& arguments, JinjaHost& host) {
   std::array<char, 1024> text{};
   if (format.size() >= text.size()) throw JinjaFault("strftime_now: the format is too long");
   host.meter.spend(100);
-  std::tm local{};
-  localtime_r(&host.now, &local);
-  const size_t size = std::strftime(text.data(), text.size(), format.c_str(), &local);
+  const size_t size = std::strftime(text.data(), text.size(), format.c_str(), &host.now);
   if (size == 0 && !format.empty()) throw JinjaFault("strftime_now: the format is too long");
   return JinjaValue(std::string(text.data(), size));
 }

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/local_time.h"
 #include "base/random.h"
 
 namespace tlt::chat_template {
@@ -24,7 +25,7 @@ const Json kVariables = Json::parse(R"({
 
 std::string render(const std::string& source, int64_t steps = 1'000'000) {
   return JinjaTemplate::parse(source, "t.jinja")
-      .render(kVariables, {.steps = steps, .now = 1699963200})
+      .render(kVariables, {.steps = steps, .now = local_time(1699963200)})
       .text;
 }
 

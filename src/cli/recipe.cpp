@@ -19,7 +19,7 @@ namespace {
 
 // Written at the first signal; the newline ends the terminal's status line.
 constexpr const char* kStopping =
-    "\ninterrupted: the run finishes this step, saves and ends; again to stop at once\n";
+    "\ninterrupted: the run saves and ends; again to stop at once\n";
 
 int start_workers(int64_t workers, const Arguments& arguments) {
   const cluster::SpawnResult result =
@@ -29,6 +29,17 @@ int start_workers(int64_t workers, const Arguments& arguments) {
   else if (!result.message.empty())
     log_error("{}", result.message);
   return result.exit_code;
+}
+
+// Sets what has changed in the run that the command resumes, and what changes now.
+void resume_options(run::RunOptions& options, const std::vector<std::string>& overrides) {
+  const bool resumes = options.trainer.resume_mode != "disable";
+  TLT_CHECK_INPUT(resumes || overrides.empty(), "--override ", overrides.front(),
+                  " changes a run that resumes, and trainer.resume_mode=disable starts a new one; "
+                  "leave one of them out");
+  if (resumes)
+    options.overrides = run::apply_overrides(collect_options(options), options.trainer.folder(),
+                                             overrides, option_hint);
 }
 
 }  // namespace
@@ -65,9 +76,15 @@ void apply_override(run::RunOptions& options, const std::string& text) {
 
 int run_recipe(const Arguments& arguments, const char* description, RunRecipe run) {
   RecipeWords words;
+  std::vector<std::string> overrides;
   int64_t workers = 0;
   CLI::App app(description);
   words.add_to(app);
+  app.add_option("--override", overrides,
+                 "Change an option of a run when it resumes, from there on: the learning rate, a "
+                 "limit, … (docs/resume.md); may be given several times.")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
   app.add_option(
       "--workers", workers,
       "Workers to start on this machine; a launcher (torchrun, mpirun, srun) starts its own.");
@@ -76,6 +93,7 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
                   workers, "; give a number from 1 to 1024");
 
   run::RunOptions options = words.read();
+  resume_options(options, overrides);
   options.check();
   data::expand_data_files(options.data);
   options.model.path = find_hub_model(options.model.path);

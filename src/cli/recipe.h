@@ -34,7 +34,7 @@ void apply_override(run::RunOptions& options, const std::string& text);
 // Runs one worker; returns the exit code.
 using RunRecipe = int (*)(const run::RunOptions&, const cluster::Launch&);
 
-// Reads recipe and overrides, then runs in this process or starts workers.
+// Reads recipe and overrides, and those of a run that resumes (run/overrides.h), then runs in this process or starts workers.
 int run_recipe(const Arguments& arguments, const char* description, RunRecipe run);
 
 }  // namespace tlt::cli

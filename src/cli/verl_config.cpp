@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/utf8.h"
 
 namespace tlt::cli {
 namespace {
@@ -194,7 +195,9 @@ std::vector<VerlEntry> read_verl_config(const std::string& path,
                                         const std::vector<std::string>& overrides) {
   std::vector<VerlEntry> entries;
   try {
-    const YAML::Node root = load(read_file(path, kMaxConfigBytes), path);
+    const std::string file = read_file(path, kMaxConfigBytes);
+    TLT_CHECK_INPUT(is_valid_utf8(file), path, ": not UTF-8; save it as UTF-8");
+    const YAML::Node root = load(file, path);
     TLT_CHECK_INPUT(root.IsMap(), path,
                     ": no keys; give a configuration of verl as a YAML file of key: value lines");
     flatten(root, "", path, entries);

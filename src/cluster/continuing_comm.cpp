@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sentence.h"
+#include "base/watchdog.h"
 
 namespace tlt::cluster {
 namespace {
@@ -222,6 +223,7 @@ ContinuingComm::Decision ContinuingComm::decide(const Place& mine) {
     });
   };
   while (!awaited.empty()) {
+    report_progress();  // the wait has a bound of its own
     std::erase_if(awaited, resolve);
     if (!awaited.empty()) std::this_thread::sleep_for(kNap);
   }
@@ -246,6 +248,7 @@ ContinuingComm::Decision ContinuingComm::await_decision(const Place& mine) {
     store_->set(place_key(attempt_, worker_), place.dump());
     while (!store_->check({key})) {
       TLT_CHECK(!is_lost_(0) && watch.seconds() < 3 * timeout_seconds_, "no decision of rank 0");
+      report_progress();
       std::this_thread::sleep_for(kNap);
     }
     const auto text = nlohmann::json::parse(store_->get_to_str(key));

@@ -586,6 +586,21 @@ void ControlClient::move(std::string migration) {
   });
 }
 
+void ControlClient::stop() {
+  impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>& out) { return protocol.stop(out), 0; });
+}
+
+bool ControlClient::is_interrupted() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.is_interrupted(); });
+}
+
+bool ControlClient::was_stopped() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.was_stopped(); });
+}
+
 bool ControlClient::step_done() {
   return impl_->with_protocol(
       [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.step_done(); });
@@ -645,6 +660,9 @@ class CoordinatorsGroups final : public GroupSource {
   void report(const WorkerLoad& load) override { client_.report(load); }
   [[nodiscard]] bool should_migrate() override { return client_.should_migrate(); }
   void move(std::string migration) override { client_.move(std::move(migration)); }
+  void stop() override { client_.stop(); }
+  [[nodiscard]] bool is_interrupted() override { return client_.is_interrupted(); }
+  [[nodiscard]] bool was_stopped() override { return client_.was_stopped(); }
   [[nodiscard]] bool step_done() override {
     static_cast<void>(server_->state(0));  // rethrows the server's error
     return client_.step_done();

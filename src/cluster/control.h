@@ -82,6 +82,9 @@ class ControlClient final : public GroupSource {
   void report(const WorkerLoad& load) override;
   [[nodiscard]] bool should_migrate() override;
   void move(std::string migration) override;
+  void stop() override;
+  [[nodiscard]] bool is_interrupted() override;
+  [[nodiscard]] bool was_stopped() override;
   [[nodiscard]] bool step_done() override;
   void wait_for_news(double seconds) override;
   [[nodiscard]] bool may_train() override;

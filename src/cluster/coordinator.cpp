@@ -47,6 +47,7 @@ std::vector<WorkerCommand> Coordinator::begin_step(
             " is not done");
   TLT_CHECK(shares.size() == workers_.size(), shares.size());
   step_ = step;
+  is_interrupted_ = is_stopped_ = false;
   groups_.clear();
   done_.clear();
   migrations_.clear();
@@ -90,6 +91,7 @@ std::vector<WorkerCommand> Coordinator::on(const Event& event, double now) {
     begin_step(event.step, round_robin(event.group, static_cast<int>(workers_.size())));
   TLT_CHECK(event.step == step_, "worker ", event.worker, " is in step ", event.step, ", not in ",
             step_);
+  if (is_stopped_ && event.kind != Event::Kind::kBegin) return out;  // sent before it knew
   apply(event, out);
   settle(out);
   if (event.kind == Event::Kind::kTake && worker.requesting)
@@ -123,8 +125,37 @@ void Coordinator::apply(const Event& event, Commands& out) {
     case Event::Kind::kMigrated:
       migrated(event.worker, event.migration, out);
       break;
+    case Event::Kind::kStop:
+      stop(out);
+      break;
     case Event::Kind::kHeartbeat:
       break;
+  }
+}
+
+void Coordinator::stop(Commands& out) {
+  if (is_interrupted_) return;
+  is_interrupted_ = true;
+  is_stopped_ = !is_step_done();
+  if (is_stopped_) drop_groups();
+  for (size_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i].joined && !workers_[i].lost)
+      say(WorkerCommand::Kind::kStop, static_cast<int>(i), -1, out);
+}
+
+// Of a step that was stopped.
+void Coordinator::drop_groups() {
+  common_.clear();
+  groups_.clear();
+  done_.clear();
+  migrations_.clear();
+  pending_migration_.reset();
+  for (Worker& worker : workers_) {
+    worker.queue.clear();
+    worker.given.reset();
+    worker.running.clear();
+    worker.load.reset();
+    worker.requesting = worker.trains = false;
   }
 }
 
@@ -190,7 +221,8 @@ void Coordinator::join(int worker, Commands& out) {
   workers_[worker].joined = true;
   for (size_t i = 0; i < workers_.size(); ++i)
     if (workers_[i].lost) say(WorkerCommand::Kind::kLost, worker, static_cast<int64_t>(i), out);
-  if (is_step_done()) say(WorkerCommand::Kind::kStepDone, worker, -1, out);
+  if (is_step_done() && !is_stopped_) say(WorkerCommand::Kind::kStepDone, worker, -1, out);
+  if (is_interrupted_) say(WorkerCommand::Kind::kStop, worker, -1, out);
 }
 
 void Coordinator::take(int worker) {

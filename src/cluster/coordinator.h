@@ -23,6 +23,11 @@
 // is done, so a third worker can resume it if the second one is lost. At most one migration is
 // pending, and nothing waits for it.
 //
+// Stop: when a worker is interrupted it asks for the end of the step. If the step is not done, it
+// ends there: every worker is told so, later events of the step are ignored, and its groups are
+// dropped. So each worker learns of each step either that it is done or that it was stopped, and
+// all learn the same. If the step is done, the others are only told that one was interrupted.
+//
 // Owns       the state of the groups of the current step and of the workers.
 // Not here   sockets and threads (control.h); the worker's half (worker_protocol.h).
 // Threading  none of its own; external synchronization.
@@ -86,7 +91,8 @@ class Coordinator {
   // steps too.
   bool is_silent(int worker, double now) const;
   int64_t step() const { return step_; }
-  bool is_step_done() const { return done_.size() == groups_.size(); }
+  // Or stopped.
+  bool is_step_done() const { return is_stopped_ || done_.size() == groups_.size(); }
 
   // Throws Error if the invariant is violated.
   void check_invariant() const;
@@ -127,6 +133,8 @@ class Coordinator {
   void returned(int worker, int64_t group);
   void done(int worker, int64_t group, Commands& out);
   void migrated(int worker, const std::string& migration, Commands& out);
+  void stop(Commands& out);
+  void drop_groups();
   void lose(int worker, Commands& out);
   void settle(Commands& out);  // gives queued groups, recalls prefetched ones
   void consolidate(Commands& out);
@@ -144,6 +152,8 @@ class Coordinator {
   const int64_t min_workers_for_training_;
   double last_tick_;
   int64_t step_ = -1;
+  bool is_interrupted_ = false;  // a worker has sent kStop in this step
+  bool is_stopped_ = false;      // and the step was not done
   std::vector<Worker> workers_;
   std::deque<int64_t> common_;   // groups of lost workers
   int64_t first_migration_ = 0;  // id; smaller ids are groups

@@ -50,7 +50,7 @@ std::vector<std::string> texts(const std::vector<WorkerCommand>& commands) {
       {CommandKind::kNoWork, "no work"}, {CommandKind::kStepDone, "step done"},
       {CommandKind::kLost, "lost"},      {CommandKind::kExit, "exit"},
       {CommandKind::kAlive, "alive"},    {CommandKind::kTrain, "train"},
-      {CommandKind::kMigrate, "move"}};
+      {CommandKind::kMigrate, "move"},   {CommandKind::kStop, "stop"}};
   std::vector<std::string> result;
   for (const WorkerCommand& command : commands)
     result.push_back(kNames.at(command.kind) +
@@ -154,6 +154,21 @@ TEST_F(CoordinatorTest, LateWorkerGetsStepDone) {
 
 TEST_F(CoordinatorTest, EmptyStepIsDoneAtOnce) {
   EXPECT_THAT(say(EventKind::kBegin, 0, 0), ElementsAre("step done to 0"));
+}
+
+// A worker may end a step only as long as the coordinator has not announced its end.
+TEST_F(CoordinatorTest, StopEndsTheStepForAllOrForNone) {
+  coordinator_.begin_step(1, {{0}, {1}});
+  say(EventKind::kBegin, 0, 2);
+  EXPECT_THAT(say(EventKind::kStop, 0), ElementsAre("stop to 0"));
+  EXPECT_THAT(say(EventKind::kStop, 0), IsEmpty());
+  EXPECT_TRUE(coordinator_.is_step_done());
+  EXPECT_THAT(say(EventKind::kStarted, 0, 0), IsEmpty());
+  EXPECT_THAT(say(EventKind::kBegin, 1, 2), ElementsAre("stop to 1"));
+  coordinator_.begin_step(2, {{}, {}});
+  say(EventKind::kBegin, 0, 0, 2);
+  EXPECT_THAT(say(EventKind::kStop, 0, -1, 2), ElementsAre("stop to 0"));
+  EXPECT_THAT(say(EventKind::kBegin, 1, 0, 2), ElementsAre("step done to 1", "stop to 1"));
 }
 
 TEST_F(CoordinatorTest, StartedGroupsOfALostWorkerAreGivenFirst) {
@@ -598,9 +613,10 @@ class World {
   }
 
   // One step with `groups` groups in which up to `deaths` workers fall silent. Some of those send
-  // again later.
-  void run_step(int64_t step, int64_t groups, int deaths) {
+  // again later. `is_interrupted`: a worker stops the step at some time, if it is not done by then.
+  void run_step(int64_t step, int64_t groups, int deaths, bool is_interrupted = false) {
     groups_ = groups;
+    is_interrupted_ = is_interrupted;
     finished_.clear();
     content_.clear();
     takes_ = recalls_ = 0;
@@ -616,6 +632,13 @@ class World {
       if (deaths > 0 && alive() > 1 && random_.below(30) == 0)
         --deaths, sites_[random_.below(sites_.size())].silent = true;
     }
+    bool was_stopped = false;
+    for (Site& site : sites_)
+      if (!site.silent) was_stopped = site.protocol->was_stopped(), site.engine.clear();
+    stops_ += was_stopped;
+    for (const Site& site : sites_)
+      EXPECT_TRUE(site.silent || site.protocol->was_stopped() == was_stopped);
+    if (was_stopped) return;
     EXPECT_EQ(finished_.size(), static_cast<size_t>(groups));
     for (const Site& site : sites_)
       EXPECT_FALSE(!site.silent && site.protocol->may_train()) << "trains after the end";
@@ -624,6 +647,7 @@ class World {
 
   int64_t trainings() const { return trainings_; }
   int64_t migrations() const { return migrations_; }
+  int64_t stops() const { return stops_; }
 
   void check_that_lost_workers_exit() {
     for (int i = 0; i < size(); ++i) {
@@ -687,6 +711,7 @@ class World {
       site.engine.erase(group);
       site.protocol->done(group, out);
     }
+    if (is_interrupted_ && !site.begins && random_.below(30) == 0) site.protocol->stop(out);
     if (const auto left = static_cast<int64_t>(site.engine.size()); left > 0)
       site.protocol->report({.sequences = left,
                              .tokens = left,
@@ -769,6 +794,8 @@ class World {
   std::vector<Site> sites_;
   double now_ = 0;
   int64_t groups_ = 0;
+  bool is_interrupted_ = false;
+  int64_t stops_ = 0;
   std::set<int64_t> finished_;
   std::map<int64_t, std::set<int64_t>> content_;  // a migration's groups; a group: itself
   int64_t takes_ = 0, recalls_ = 0, trainings_ = 0, migrations_ = 0;
@@ -790,6 +817,20 @@ TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnce) {
   EXPECT_GT(migrations, 50);
 }
 
+TEST(CoordinatorWalkTest, AllWorkersLearnThatTheStepWasStopped) {
+  int64_t stops = 0, steps = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    World world(1 + static_cast<int>(seed % 5), 2000 + seed);
+    for (int64_t step = 1; step <= 4; ++step, ++steps)
+      world.run_step(step, static_cast<int64_t>(seed * step % 23), /*deaths=*/step == 3,
+                     /*is_interrupted=*/true);
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
+    stops += world.stops();
+  }
+  EXPECT_GT(stops, 50);
+  EXPECT_LT(stops, steps);
+}
+
 TEST(CoordinatorWalkTest, GroupsOfLostWorkersAreFinished) {
   int64_t migrations = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -801,6 +842,29 @@ TEST(CoordinatorWalkTest, GroupsOfLostWorkersAreFinished) {
     migrations += world.migrations();
   }
   EXPECT_GT(migrations, 10);
+}
+
+TEST(WorkerProtocolTest, GroupsOfAStoppedStepMayStillEnd) {
+  WorkerProtocol protocol(0);
+  std::vector<Event> out;
+  protocol.begin_step(1, 4, out);
+  protocol.on({.kind = CommandKind::kGive, .step = 1, .group = 3}, out);
+  EXPECT_EQ(protocol.try_take(out), 3);
+  out.clear();
+  protocol.stop(out);
+  protocol.stop(out);
+  ASSERT_EQ(out.size(), 1U);
+  EXPECT_EQ(out[0].kind, EventKind::kStop);
+  EXPECT_FALSE(protocol.step_done());  // the coordinator decides
+  protocol.on({.kind = CommandKind::kStop, .step = 1}, out);
+  EXPECT_TRUE(protocol.step_done() && protocol.was_stopped() && protocol.is_interrupted());
+  protocol.done(3, out);
+  EXPECT_EQ(protocol.try_take(out), std::nullopt);
+  EXPECT_EQ(out.size(), 1U);
+  protocol.begin_step(2, 0, out);
+  protocol.on({.kind = CommandKind::kStepDone, .step = 2}, out);
+  protocol.on({.kind = CommandKind::kStop, .step = 2}, out);
+  EXPECT_TRUE(protocol.step_done() && !protocol.was_stopped() && protocol.is_interrupted());
 }
 
 TEST(WorkerProtocolTest, CommandsOfAnotherStepAreIgnored) {
@@ -890,7 +954,7 @@ TEST_F(WorkerProtocolMigrationTest, MigrationIsTakenLikeAGroup) {
 }
 
 TEST(MessagesTest, MessagesRoundTrip) {
-  for (int kind = 0; kind <= static_cast<int>(EventKind::kHeartbeat); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(EventKind::kStop); ++kind) {
     const Event event{
         .kind = static_cast<EventKind>(kind), .worker = 3, .step = 7, .group = int64_t{1} << 40};
     EXPECT_EQ(decode_event(encode(event), 3), event) << encode(event);
@@ -899,7 +963,7 @@ TEST(MessagesTest, MessagesRoundTrip) {
                    .worker = 3,
                    .load = {.sequences = 1, .tokens = int64_t{1} << 40, .remaining = 3, .room = 2}};
   EXPECT_EQ(decode_event(encode(load), 3), load) << encode(load);
-  for (int kind = 0; kind <= static_cast<int>(CommandKind::kMigrate); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(CommandKind::kStop); ++kind) {
     const WorkerCommand command{
         .kind = static_cast<CommandKind>(kind), .worker = 1, .step = 7, .group = -1};
     EXPECT_EQ(decode_command(encode(command), 1), command) << encode(command);
@@ -935,6 +999,20 @@ TEST(LocalGroupsTest, GroupsComeInOrderUntilAllAreDone) {
   EXPECT_TRUE(groups.step_done());
   groups.begin_step(5, 0);
   EXPECT_TRUE(groups.step_done());
+}
+
+TEST(LocalGroupsTest, StopEndsAStepThatIsNotDone) {
+  LocalGroups groups;
+  groups.begin_step(1, 2);
+  EXPECT_EQ(groups.try_take(), 0);
+  groups.stop();
+  EXPECT_TRUE(groups.step_done() && groups.was_stopped());
+  EXPECT_EQ(groups.try_take(), std::nullopt);
+  groups.done(0);
+  groups.begin_step(2, 0);
+  EXPECT_FALSE(groups.is_interrupted());
+  groups.stop();
+  EXPECT_TRUE(groups.is_interrupted() && !groups.was_stopped());
 }
 
 }  // namespace

@@ -11,10 +11,17 @@ void LocalGroups::begin_step(int64_t step, int64_t groups) {
   step_ = step;
   next_ = 0;
   groups_ = groups;
+  running_.clear();
+  is_interrupted_ = was_stopped_ = false;
+}
+
+void LocalGroups::stop() {
+  was_stopped_ = was_stopped_ || !step_done();
+  is_interrupted_ = true;
 }
 
 std::optional<int64_t> LocalGroups::try_take() {
-  if (next_ == groups_) return std::nullopt;
+  if (step_done() || next_ == groups_) return std::nullopt;
   running_.insert(next_);
   return next_++;
 }

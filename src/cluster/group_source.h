@@ -59,7 +59,16 @@ class GroupSource {
   // NOLINTNEXTLINE(performance-unnecessary-value-param): sources that send it move from it.
   virtual void move(std::string /*migration*/) {}
 
-  // True if every group of the step is done, on all workers. Throws Error if the coordinator is
+  // This worker was interrupted: requests that the step ends for all workers as it is. Call it
+  // again and again; without effect on a step that is done, but the others learn of it.
+  virtual void stop() = 0;
+  // Whether any worker has called stop() in this step or after it.
+  [[nodiscard]] virtual bool is_interrupted() = 0;
+  // True if the step ended by stop(), before all of its groups were done; all workers get the same
+  // answer. Then done() and move() have no effect. REQUIRES: step_done().
+  [[nodiscard]] virtual bool was_stopped() = 0;
+
+  // True if every group of the step is done, on all workers, or the step was stopped. Throws Error if the coordinator is
   // gone or has marked this worker as lost.
   [[nodiscard]] virtual bool step_done() = 0;
 
@@ -87,7 +96,12 @@ class LocalGroups final : public GroupSource {
   void begin_step(int64_t step, int64_t groups) override;
   [[nodiscard]] std::optional<int64_t> try_take() override;
   void done(int64_t group) override;
-  [[nodiscard]] bool step_done() override { return next_ == groups_ && running_.empty(); }
+  void stop() override;
+  [[nodiscard]] bool is_interrupted() override { return is_interrupted_; }
+  [[nodiscard]] bool was_stopped() override { return was_stopped_; }
+  [[nodiscard]] bool step_done() override {
+    return was_stopped_ || (next_ == groups_ && running_.empty());
+  }
   void wait_for_news(double) override {}
   [[nodiscard]] std::vector<int> lost_workers() override { return {}; }
 
@@ -96,6 +110,7 @@ class LocalGroups final : public GroupSource {
   int64_t next_ = 0;
   int64_t groups_ = 0;
   std::set<int64_t> running_;
+  bool is_interrupted_ = false, was_stopped_ = false;
 };
 
 }  // namespace tlt::cluster

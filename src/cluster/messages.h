@@ -31,6 +31,7 @@ struct Event {
     kLoad,       // unfinished sequences, in `load`
     kMigrated,   // answer to kMigrate: `migration` has all its unfinished sequences
     kHeartbeat,  // the worker is alive
+    kStop,       // this worker was interrupted: all are to stop working on the step
   };
   Kind kind = Kind::kHeartbeat;
   int worker = 0;
@@ -55,6 +56,8 @@ struct WorkerCommand {
     kTrain,     // this worker and enough others have nothing to roll out: train the draft model
                 // until the next kGive or kStepDone
     kMigrate,   // send the unfinished sequences; another worker resumes them
+    kStop,      // a worker was interrupted: the step ends here for all, or if it is done, nothing
+                // that can be repeated later is to begin
   };
   Kind kind = Kind::kAlive;
   int worker = 0;

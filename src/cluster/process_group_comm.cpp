@@ -22,6 +22,7 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/log.h"
+#include "base/watchdog.h"
 #include "cluster/address.h"
 #include "cluster/authenticated_store.h"
 #include "cluster/continuing_comm.h"
@@ -318,6 +319,7 @@ class ProcessGroupComm final : public Comm {
       if (nccl_) wait_on_host(*work);
       work->wait();
     });
+    report_progress();
   }
 
   // NCCL's wait() only makes the stream wait; a lost rank would not be noticed.

@@ -21,6 +21,7 @@ void WorkerProtocol::begin_step(int64_t step, int64_t groups, std::vector<Event>
   step_ = step;
   groups_ = groups;
   step_done_ = requested_ = may_train_ = should_migrate_ = false;
+  was_stopped_ = is_interrupted_ = stop_sent_ = false;
   reported_ = {};
   held_.reset();
   taken_.clear();
@@ -43,6 +44,7 @@ std::optional<int64_t> WorkerProtocol::try_take(std::vector<Event>& out) {
 }
 
 void WorkerProtocol::done(int64_t group, std::vector<Event>& out) {
+  if (was_stopped_) return;
   const auto found = std::find(taken_.begin(), taken_.end(), group);
   TLT_CHECK(found != taken_.end(), "group ", group, " is done but does not run here");
   taken_.erase(found);
@@ -63,12 +65,19 @@ void WorkerProtocol::report(const WorkerLoad& load, std::vector<Event>& out) {
 }
 
 void WorkerProtocol::move(std::string migration, std::vector<Event>& out) {
+  if (was_stopped_) return;
   TLT_CHECK(should_migrate_);
   should_migrate_ = false;
   reported_ = {};
   taken_.clear();
   out.push_back(event(Event::Kind::kMigrated, -1));
   out.back().migration = std::move(migration);
+}
+
+void WorkerProtocol::stop(std::vector<Event>& out) {
+  if (stop_sent_ || is_interrupted_) return;
+  stop_sent_ = true;
+  out.push_back(event(Event::Kind::kStop, -1));
 }
 
 void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
@@ -104,6 +113,14 @@ void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
       TLT_CHECK(!held_ && taken_.empty(), "step ", step_, " is done but groups are left here");
       step_done_ = true;
       may_train_ = false;
+      return;
+    case WorkerCommand::Kind::kStop:
+      is_interrupted_ = true;
+      if (step_done_) return;
+      step_done_ = was_stopped_ = true;
+      may_train_ = should_migrate_ = false;
+      held_.reset();
+      taken_.clear();
       return;
     case WorkerCommand::Kind::kTrain:
       may_train_ = true;

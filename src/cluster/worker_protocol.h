@@ -40,10 +40,18 @@ class WorkerProtocol {
   // Ends all groups taken here, except for what `migration` holds. REQUIRES: should_migrate().
   void move(std::string migration, std::vector<Event>& out);
 
+  // This worker was interrupted: asks for the end of the step, or, if it is done, tells the others.
+  void stop(std::vector<Event>& out);
+
   // Handles a command of the coordinator.
   void on(const WorkerCommand& command, std::vector<Event>& out);
 
   bool step_done() const { return step_done_; }
+  // The step ended because a worker was interrupted, not because its groups are done. The calls
+  // for the groups taken here have no effect from then on.
+  bool was_stopped() const { return was_stopped_; }
+  // A worker was interrupted in this step or after it.
+  bool is_interrupted() const { return is_interrupted_; }
   // From kTrain on, until there is work or the step is done.
   bool may_train() const { return may_train_; }
   bool has_group() const { return held_.has_value(); }
@@ -62,6 +70,8 @@ class WorkerProtocol {
   int64_t step_ = -1;
   int64_t groups_ = 0;  // of the step; ids from here on are migrations
   bool step_done_ = true;
+  bool was_stopped_ = false, is_interrupted_ = false;
+  bool stop_sent_ = false;
   bool requested_ = false;  // Take was sent, and no group came since
   bool given_up_ = false;
   bool may_train_ = false;

@@ -7,6 +7,7 @@
 #include "base/checksum.h"
 #include "base/files.h"
 #include "base/json_lines.h"
+#include "base/local_time.h"
 #include "tests/support/test_folder.h"
 #include "tokenizer/tokenizer.h"
 
@@ -50,7 +51,8 @@ TEST_P(ChatGoldenTest, RendersAndEncodesAsTransformers) {
     const std::string want = golden.at("texts")[i];
     chat_template::JinjaRendering got;
     try {
-      got = chat_template.render(chat, "row", {.now = golden.at("now").get<std::time_t>()});
+      got = chat_template.render(chat, "row",
+                                 {.now = local_time(golden.at("now").get<std::time_t>())});
     } catch (const InputError& error) {
       EXPECT_EQ(want, "!") << "row " << i << ": " << error.what();
       continue;
@@ -89,11 +91,12 @@ TEST_P(ChatGoldenTest, MegabyteIsFarFromTheLimit) {
   const Json messages = {{{"role", "user"}, {"content", text}},
                          {{"role", "assistant"}, {"content", text}},
                          {{"role", "user"}, {"content", "b"}}};
-  EXPECT_GT(chat_template
-                .render({.messages = messages, .add_generation_prompt = true}, "row",
-                        {.steps = 10'000'000, .now = golden.at("now").get<std::time_t>()})
-                .text.size(),
-            1'000'000U);
+  EXPECT_GT(
+      chat_template
+          .render({.messages = messages, .add_generation_prompt = true}, "row",
+                  {.steps = 10'000'000, .now = local_time(golden.at("now").get<std::time_t>())})
+          .text.size(),
+      1'000'000U);
 }
 
 const Json kHello = Json::parse(R"([{"role": "user", "content": "Hi"}])");

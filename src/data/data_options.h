@@ -50,6 +50,8 @@ struct DataOptions {
   std::string response_key = "response";
   std::string messages_key = "messages";
   std::vector<std::string> loss_weights;
+  // No option: the time that chat templates print (base/local_time.h); empty: that of loading.
+  std::string template_time;
 
   // NOLINTNEXTLINE(readability-function-size): a list.
   void visit(auto& v) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/json_limits.h"
+#include "base/local_time.h"
 #include "data/row_fields.h"
 #include "data/rows.h"
 
@@ -69,6 +70,8 @@ PromptRenderer::PromptRenderer(const DataOptions& options, tokenizer::Tokenizer 
     TLT_CHECK_INPUT(chat_template_ || wanted == "auto",
                     "data.chat_template is model: ", chat_fault_);
   }
+  if (chat_template_ && !options_.template_time.empty())
+    chat_template_->set_time(parse_local_time(options_.template_time, "the run's start"));
 }
 
 std::string PromptRenderer::text(const nlohmann::ordered_json& row,

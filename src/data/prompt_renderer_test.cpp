@@ -48,6 +48,12 @@ class PromptRendererTest : public ::testing::Test {
 
 constexpr const char* kMessages = R"({"prompt": [{"role": "user", "content": "hi"}]})";
 
+TEST_F(PromptRendererTest, TimeOfTheTemplateIsThatOfTheOptions) {
+  give_template("{{ strftime_now('%d %b %Y %H:%M:%S') }}");
+  options_.template_time = "2024-02-29T23:05:01";
+  EXPECT_EQ(text(kMessages), "29 Feb 2024 23:05:01");
+}
+
 TEST_F(PromptRendererTest, MessagesUseTheModelsTemplate) {
   give_template(
       "{{ bos_token }}{{ messages[0].content }}{% if add_generation_prompt %}>{% endif %}");

@@ -12,7 +12,6 @@ void DraftTrainOptions::check() const {
                   "; give at least 1");
   TLT_CHECK_INPUT(logits_weight >= 0, where, "logits_weight is ", logits_weight,
                   "; give a number of at least 0");
-  TLT_CHECK_INPUT(noise >= 0, where, "noise is ", noise, "; give a number of at least 0");
   TLT_CHECK_INPUT(passes >= 0 && passes <= 16, where, "passes is ", passes,
                   "; give a number from 1 to 16, or 0 for the algorithm's own");
   optim.check();

@@ -20,11 +20,10 @@ struct DraftTrainOptions {
   int64_t max_tokens = 8192;
   double hidden_weight = 1.0;  // of SmoothL1; AdamW ignores the scale, so logits_weight suffices
   double logits_weight = 0.1;
-  double noise = 0;
   int64_t passes = 0;
   double pass_decay = 0.8;  // SpecForge's weight of a further pass relative to the previous one
   std::string loss_positions = "response";  // what is drafted; tests also train on all positions
-  int64_t seed = 0;  // of noise and initial weights; runs differ by trainer.seed's rollouts
+  int64_t seed = 0;  // of initial weights; runs differ by trainer.seed's rollouts
   // FastRL's, for some hundreds of steps (its ramp of 12,000 steps has no effect on a small
   // corpus).
   train::OptimOptions optim = {.lr = 1e-3,
@@ -43,9 +42,6 @@ struct DraftTrainOptions {
     v(logits_weight, "logits_weight", Affects::kResults,
       "Loss weight of the cross-entropy between target and draft logits; that of the hidden state "
       "regression (SmoothL1) is 1.");
-    v(noise, "noise", Affects::kResults,
-      "Half the width of the uniform noise on the draft model's input states in training; 0: "
-      "none.");
     v(passes, "passes", Affects::kResults,
       "Training-time-test passes: in each further one the draft model continues from its own "
       "states, as in drafting; 0: 7 of eagle3, 1 of eagle.");

@@ -36,7 +36,7 @@ enum class LossPositions { kResponse, kAll };
 struct DraftSample {
   std::vector<int32_t> tokens;  // [n], n >= 2; may begin in the middle of a sequence
   int32_t response_begin = 0;   // index of the response's first token; may be 0
-  uint32_t id = 0;              // its id in the counter of the random numbers
+  uint32_t id = 0;              // names it in messages
   // Returns the states [n, D or S + D] in the target's compute type, on the CPU. Called when they
   // are needed, so that a batch is never in memory as a whole.
   std::function<at::Tensor()> states;

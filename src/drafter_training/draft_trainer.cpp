@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/random.h"
+#include "base/watchdog.h"
 #include "train/packing.h"
 #include "train/schedule.h"
 
@@ -76,28 +76,8 @@ DraftTrainer::DraftTrainer(const drafter::DraftNetwork& network, const DraftTrai
       gradients_(network.make_gradients()),
       loss_(network, weights_of(options), logits_bytes) {}
 
-// Noise depends on optimizer step, sample, position and block of four features only.
-at::Tensor DraftTrainer::noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const {
-  at::Tensor values = states.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).contiguous();
-  const int64_t features = values.size(1);
-  float* data = values.data_ptr<float>();
-  const auto width = static_cast<float>(options_.noise);
-  network_.device().pool().run(values.size(0), [&](int64_t row) {
-    for (int64_t first = 0; first < features; first += 4) {
-      const std::array<uint32_t, 4> words =
-          philox(static_cast<uint64_t>(options_.seed),
-                 {static_cast<uint32_t>(noise_step), id, static_cast<uint32_t>(row),
-                  static_cast<uint32_t>(first / 4)});
-      for (int64_t i = first; i < std::min(first + 4, features); ++i)
-        data[row * features + i] +=
-            width * (static_cast<float>(words[static_cast<size_t>(i - first)] >> 8) * 0x1p-23F - 1);
-    }
-  });
-  return values.to(states.scalar_type());
-}
-
 DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
-                                        std::span<const int64_t> pack, int64_t noise_step) {
+                                        std::span<const int64_t> pack) {
   tape_.clear();
   Loaded loaded;
   loaded.rows.resize(static_cast<size_t>(passes_));
@@ -109,13 +89,11 @@ DraftTrainer::Loaded DraftTrainer::load(std::span<const DraftSample> batch,
         states.size(0) == std::ssize(sample.tokens) && states.scalar_type() == network_.type(),
         "sample ", sample.id, " has states ", states.sizes(), " for ", sample.tokens.size(),
         " tokens");
-    const at::Tensor inputs = feature_part(states, network_).narrow(0, 0, sample.pairs());
     for (int64_t pass = 0; pass < passes_; ++pass)
       for (int64_t pair = first_pair_of_pass(sample, options_.positions(), pass);
            pair < sample.end_pair(); ++pair)
         loaded.rows[static_cast<size_t>(pass)].push_back(tape_.batch().rows() + pair);
-    shown.push_back(noise_step >= 0 && options_.noise > 0 ? noisy(inputs, sample.id, noise_step)
-                                                          : inputs);
+    shown.push_back(feature_part(states, network_).narrow(0, 0, sample.pairs()));
     wanted.push_back(final_part(states, network_).narrow(0, 1, sample.pairs()));
     tape_.add_sequence(sample.tokens.data() + 1, static_cast<int32_t>(sample.pairs()));
   }
@@ -155,9 +133,10 @@ void DraftTrainer::begin(std::vector<DraftSample> batch, int64_t pack_tokens) {
 }
 
 int64_t DraftTrainer::run_pack() {
+  report_progress();
   if (begun_.next_pack == begun_.packs.size()) return 0;
   is_clear_ = false;
-  learn(load(begun_.batch, begun_.packs[begun_.next_pack++], optimizer_.steps()));
+  learn(load(begun_.batch, begun_.packs[begun_.next_pack++]));
   sum_.add(gradients_);
   begun_.run_tokens += tape_.batch().rows();
   return tape_.batch().rows();
@@ -192,30 +171,42 @@ bool DraftTrainer::try_update(int64_t elements) {
   switch (begun_.phase) {
     case Phase::kSum:
       is_clear_ = false;
-      sum_.reduce(comm_);
+      begun_.fault = sum_.reduce(comm_);
       enter(Phase::kRead);
       [[fallthrough]];
     case Phase::kRead:
-      if (read_gradients(elements)) return true;
-      begun_.norm = std::sqrt(begun_.squares);
-      begun_.rate = train::learning_rate(options_.optim, optimizer_.steps(), total_steps_);
-      optimizer_.begin_step(begun_.norm, begun_.rate);
+      if (begun_.fault.empty() && read_gradients(elements)) return true;
+      begin_update();
       enter(Phase::kLearn);
       [[fallthrough]];
     case Phase::kLearn:
-      if (optimizer_.try_update(gradients_, elements)) return true;
+      if (begun_.fault.empty() && optimizer_.try_update(gradients_, elements)) return true;
       enter(Phase::kClear);
       [[fallthrough]];
     case Phase::kClear:
       if (clear_gradients(elements)) return true;
       is_clear_ = true;
-      optimizer_.end_step();
+      end_update();
       enter(Phase::kDone);
       [[fallthrough]];
     case Phase::kDone:
       break;
   }
   return false;
+}
+
+void DraftTrainer::begin_update() {
+  begun_.rate = train::learning_rate(options_.optim, optimizer_.steps(), total_steps_);
+  begun_.norm =
+      begun_.fault.empty() ? std::sqrt(begun_.squares) : std::numeric_limits<double>::quiet_NaN();
+  if (begun_.fault.empty()) optimizer_.begin_step(begun_.norm, begun_.rate);
+}
+
+void DraftTrainer::end_update() {
+  if (begun_.fault.empty())
+    optimizer_.end_step();
+  else
+    optimizer_.skip_step();
 }
 
 // Reads the gradients from the sum, with their norm.
@@ -249,6 +240,7 @@ DraftTrainStats DraftTrainer::finish() {
   stats.metrics = metrics_of_begun();
   stats.metrics.emplace_back("drafter/grad_norm", begun_.norm);
   stats.metrics.emplace_back("drafter/current_lr", begun_.rate);
+  stats.fault = std::move(begun_.fault);
   stats.packs = begun_.all_packs;
   stats.tokens = is_whole ? begun_.tokens : begun_.run_tokens;
   begun_ = {};
@@ -280,7 +272,7 @@ DraftSums DraftTrainer::measure(std::span<const DraftSample> samples) {
   const Share share(samples, options_.max_tokens, comm_);
   DraftSums sums;
   for (const size_t i : share.mine) {
-    const Loaded pack = load(samples, share.packs[i], /*noise_step=*/-1);
+    const Loaded pack = load(samples, share.packs[i]);
     loss_.measure({network_.forward(tape_, pack.shown), pack.wanted, pack.rows.front()}, sums);
   }
   return DraftSums::of(comm_.all_reduce_sum(sums.values()));

@@ -44,6 +44,7 @@ namespace tlt::drafter_training {
 // Statistics of one step.
 struct DraftTrainStats {
   std::vector<std::pair<std::string, double>> metrics;  // "drafter/loss" …
+  std::string fault;  // why the step was skipped (train/gradient_sum.h); empty: it was not
   int64_t packs = 0;
   int64_t tokens = 0;  // pairs that the draft model processed
 };
@@ -57,7 +58,8 @@ class DraftTrainer {
   DraftTrainer(const drafter::DraftNetwork& network, const DraftTrainOptions& options,
                cluster::Comm& comm, int64_t total_steps, int64_t logits_bytes = int64_t{1} << 25);
 
-  // One optimizer step. REQUIRES: the same samples, in the same order, on every worker.
+  // One optimizer step; skipped, with the weights unchanged, if its gradient is invalid. REQUIRES:
+  // the same samples, in the same order, on every worker.
   DraftTrainStats step(std::span<const DraftSample> batch);
 
   // The same in parts, for callers that must be able to stop in between:
@@ -76,7 +78,7 @@ class DraftTrainer {
   // Does the rest of the optimizer's step. REQUIRES: begin() was called.
   DraftTrainStats finish();
 
-  // The losses and accuracies of the samples, without noise.
+  // The losses and accuracies of the samples.
   DraftSums measure(std::span<const DraftSample> samples);
   // The loss weights that apply to this kind of draft model, for DraftSums::metrics.
   const DraftLossWeights& loss_weights() const { return loss_.weights(); }
@@ -90,14 +92,14 @@ class DraftTrainer {
     at::Tensor shown, wanted;                // [T, S], [T, D] on the device
     std::vector<std::vector<int64_t>> rows;  // rows that count, by pass
   };
-  // Loads a pack and fills the tape. Noise is that of optimizer step `noise_step`; negative: none.
-  Loaded load(std::span<const DraftSample> batch, std::span<const int64_t> pack,
-              int64_t noise_step);
+  // Loads a pack and fills the tape.
+  Loaded load(std::span<const DraftSample> batch, std::span<const int64_t> pack);
   void learn(const Loaded& pack);
   bool read_gradients(int64_t elements);
   bool clear_gradients(int64_t elements);
+  void begin_update();
+  void end_update();
   std::vector<std::pair<std::string, double>> metrics_of_begun() const;
-  at::Tensor noisy(const at::Tensor& states, uint32_t id, int64_t noise_step) const;
 
   // Progress of the optimizer's step.
   enum class Phase { kSum, kRead, kLearn, kClear, kDone };
@@ -114,6 +116,7 @@ class DraftTrainer {
     Phase phase = Phase::kSum;
     train::Place place;  // in the phase
     double squares = 0, norm = 0, rate = 0;
+    std::string fault;  // of the gradient
   };
 
   const drafter::DraftNetwork& network_;

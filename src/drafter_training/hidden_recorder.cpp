@@ -9,7 +9,7 @@
 namespace tlt::drafter_training {
 namespace {
 
-// The id of a sample in the counter of its noise.
+// The sample's id in messages.
 uint32_t sample_id(int64_t prompt, int64_t samples, int64_t sample) {
   return static_cast<uint32_t>(prompt * samples + sample);
 }

@@ -154,9 +154,18 @@ bool IdleTrainer::begin_train_step() {
 }
 
 void IdleTrainer::finish_train_step() {
-  stats_.last_step = trainer_.finish();
+  DraftTrainStats done = trainer_.finish();
   pause();
   has_begun_ = false;
+  if (!done.fault.empty()) {
+    ++stats_.skipped_steps;
+    TLT_CHECK(trainer_.optimizer().skipped_in_row() <= train::kMaxSkippedSteps, done.fault, " in ",
+              trainer_.optimizer().skipped_in_row(), " steps in a row");
+    warn_once("skipped_draft_step", "idle training skipped a step of the draft model: {}",
+              done.fault);
+    return;
+  }
+  stats_.last_step = std::move(done);
   ++stats_.steps;
   stats_.tokens += stats_.last_step.tokens;
   unpublished_tokens_ += stats_.last_step.tokens;

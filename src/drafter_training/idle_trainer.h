@@ -52,6 +52,7 @@ struct IdleStats {
   double used_seconds = 0;
   double longest_slice = 0;
   int64_t steps = 0;
+  int64_t skipped_steps = 0;  // more steps, without effect because their gradient is invalid
   int64_t tokens = 0;
   DraftTrainStats last_step = {};
 };

@@ -204,6 +204,22 @@ TEST(IdleTrainerTest, WorkerLostWhilePublishingIsLeftOutOfTheAverage) {
     }));
 }
 
+TEST(IdleTrainerTest, InvalidGradientSkipsAStepOnly) {
+  IdleTrainOptions options = Site::small();
+  options.slice_milliseconds = 1e-6;  // a part of a step
+  Site site(5e-3, 5, options);
+  site.poison();
+  IdleStats stats;
+  while (stats.skipped_steps == 0) {
+    ASSERT_TRUE(site.trainer->try_slice());
+    stats = site.trainer->take_stats();
+  }
+  EXPECT_EQ(stats.skipped_steps, 1);
+  EXPECT_EQ(stats.steps, 0);
+  EXPECT_TRUE(site.trainer->try_slice()) << "the next step begins";
+  EXPECT_FALSE(site.trainer->is_off());
+}
+
 TEST(IdleTrainerTest, ErrorTurnsTrainingOffOnItsWorkerOnly) {
   std::vector<Weights> got(2);
   train::run_workers(2, [&](cluster::Comm& comm) {

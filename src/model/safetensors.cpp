@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -12,12 +13,14 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/sentence.h"
 #include "model/model_config.h"
 
 namespace tlt::model {
 namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
+constexpr size_t kMaxNameBytes = 512;  // of a tensor in an index
 constexpr const char* kShardIndex = "model.safetensors.index.json";
 
 constexpr std::pair<DataType, at::ScalarType> kTensorTypes[] = {
@@ -56,9 +59,14 @@ std::map<std::string, std::set<std::string>> read_shard_index(const std::string&
                   ": no weight_map; copy the file again");
   std::map<std::string, std::set<std::string>> shards;
   for (const auto& [name, file] : index["weight_map"].items()) {
+    TLT_CHECK_INPUT(name.size() <= kMaxNameBytes, path, ": the name of tensor ",
+                    one_sentence(name, 100), " has ", name.size(), " bytes; at most ",
+                    kMaxNameBytes, " are supported");
     TLT_CHECK_INPUT(file.is_string() && !file.get<std::string>().empty() &&
+                        file.get<std::string>().size() <= NAME_MAX &&
                         file.get<std::string>().find('/') == std::string::npos,
-                    path, ": the file of ", name, " is ", file.dump(),
+                    path, ": the file of ", one_sentence(name, 200), " is ",
+                    one_sentence(file.dump(), 200),
                     "; it must be the name of a file next to the index");
     shards[file.get<std::string>()].insert(name);
   }

@@ -139,9 +139,12 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
   const float inverse = static_cast<float>(1.0 / rule.logprob_temperature());
   const RowStatistic row =
       kernels.row_statistic(logits, vocabulary, inverse, /*with_entropy=*/false);
-  TLT_CHECK(
-      std::isfinite(row.top) && std::isfinite(row.log_sum),
-      "the model's logits are not finite; its weights are broken or its learning rate is too high");
+  TLT_CHECK(std::isfinite(row.top) && std::isfinite(row.log_sum),
+            "the model's logits are not finite: its weights are broken or its learning rate was "
+            "too high; "
+            "start a run again with the same command and --override actor.optim.lr=… (a lower "
+            "one), and if "
+            "it ends here again, delete its newest checkpoint first");
   const int64_t count = asked.tokens > 0 ? std::min(asked.tokens, vocabulary) : vocabulary;
   // Statistic over the ids that may be sampled.
   const RowStatistic allowed =

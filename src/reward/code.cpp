@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reward/code.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,24 +16,25 @@ namespace {
 
 using Clock = sandbox::Sandbox::Clock;
 
-// A token that the code cannot predict.
-std::string random_token() {
-  static thread_local std::random_device device;
-  std::string token;
-  for (int i = 0; i < 4; ++i) token += std::to_string(device()) + "-";
-  return token;
+Clock::duration to_duration(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-bool passes(const CodeTest& test, const std::string& code, double seconds,
-            Clock::time_point deadline, sandbox::Sandbox& sandbox) {
+// What a response may still take.
+struct Budget {
+  double cpu_seconds;
+  Clock::time_point deadline;
+};
+
+bool passes(const CodeTest& test, const std::string& code, double test_seconds,
+            sandbox::Sandbox& sandbox, Budget& budget) {
   nlohmann::ordered_json request = test.request;
-  const std::string token = random_token();
   request["code"] = code;
-  request["token"] = token;
+  const double seconds = std::min(test_seconds, budget.cpu_seconds);
   const sandbox::Sandbox::Outcome outcome =
-      sandbox.run(std::move(request), seconds, test.most_output_bytes(), deadline);
-  return outcome.status == sandbox::Sandbox::Status::kOk &&
-         test.is_passed_by(outcome.output, token);
+      sandbox.run(std::move(request), seconds, test.most_output_bytes(), budget.deadline);
+  budget.cpu_seconds -= outcome.cpu_seconds;
+  return outcome.status == sandbox::Sandbox::Status::kOk && test.is_passed_by(outcome.output);
 }
 
 }  // namespace
@@ -42,16 +43,16 @@ CodeReward::CodeReward(const CodeOptions& options, double timeout_seconds)
     : options_(options), seconds_(0.9 * timeout_seconds) {}
 
 RewardResult CodeReward::score(const RewardInput& input) const {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(seconds_));
+  Budget budget{.cpu_seconds = seconds_,
+                .deadline = Clock::now() + to_duration(sandbox::Sandbox::kWallFactor * seconds_)};
   const std::vector<CodeTest> tests = parse_code_tests(input.ground_truth);
   RewardResult result{.score = 0, .extras = {{"code_tests_passed", 0.0}}};
   const auto code = code_of(input.response);
   if (!code) return result;
-  sandbox::Sandbox sandbox({.memory_bytes = options_.memory_megabytes << 20}, deadline);
+  sandbox::Sandbox sandbox({.memory_bytes = options_.memory_megabytes << 20}, budget.deadline);
   int64_t passed = 0;
   for (const CodeTest& test : tests) {
-    const bool is_passed = passes(test, *code, options_.test_seconds, deadline, sandbox);
+    const bool is_passed = passes(test, *code, options_.test_seconds, sandbox, budget);
     passed += is_passed ? 1 : 0;
     if (!is_passed && !options_.partial) break;
   }

@@ -1,8 +1,8 @@
 // CodeReward: 1 if the response's Python code passes the row's tests, else 0.
 //
 // The code is the last ```python block of the response, or the last ``` block. It runs in a sandbox
-// (sandbox.h), in a process per test; expected outputs never enter the sandbox. The tests are the
-// row's ground truth:
+// (sandbox.h), in a process per test; expected outputs never enter the sandbox, and statements run
+// in a process of the sandbox without the code. The tests are the row's ground truth:
 //
 //   {"inputs": ["1 2\n", …], "outputs": ["3\n", …]}          standard input and output, as in verl
 //                                                            (TACO, APPS, CodeContests)
@@ -17,6 +17,7 @@
 
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "reward/reward.h"
 #include "sandbox/sandbox.h"
@@ -25,8 +26,9 @@ namespace tlt::reward {
 
 class CodeReward : public Reward {
  public:
-  // The sandbox has 90 % of `timeout_seconds` per response, so that this class, not RewardPool,
-  // whose clock started earlier, reports the score.
+  // The tests of a response together have 90 % of `timeout_seconds` of CPU time, and 90 % of
+  // wall_factor() times `timeout_seconds` of wall time, so that this class, not RewardPool, whose
+  // clock started earlier, reports the score.
   CodeReward(const CodeOptions& options, double timeout_seconds);
 
   // extras: code_tests_passed, a share. Throws Error if it cannot start a sandbox.
@@ -37,6 +39,7 @@ class CodeReward : public Reward {
 
   void start() const override;  // InputError: no sandbox
   RewardNeeds needs() const override { return {.ground_truth = true}; }
+  double wall_factor(std::string_view) const override { return sandbox::Sandbox::kWallFactor; }
   std::string name() const override { return "code"; }
 
  private:

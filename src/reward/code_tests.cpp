@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/check.h"
 #include "base/json_limits.h"
@@ -35,6 +36,12 @@ bool is_near(double a, double b) {
   return std::abs(a - b) <= kTolerance * std::max({1.0, std::abs(a), std::abs(b)});
 }
 
+// Whether a decimal number is an integer but for its own rounding. Above 2^53 it may be another one.
+bool is_same_integer(double a, double b) {
+  constexpr double kMaxExact = 9007199254740992;
+  return std::abs(a - b) <= kTolerance && std::abs(a) < kMaxExact && std::abs(b) < kMaxExact;
+}
+
 std::vector<std::string_view> lines_of(std::string_view text) {
   auto lines = split(text, '\n');
   for (auto& line : lines) line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
@@ -63,16 +70,47 @@ std::optional<double> number_of(std::string_view word) {
 
 bool is_same_word(std::string_view got, std::string_view wanted) {
   if (got == wanted) return true;
-  if (got.find('.') == got.npos && wanted.find('.') == wanted.npos) return false;
+  const bool has_point = got.find('.') != got.npos, wants_point = wanted.find('.') != wanted.npos;
+  if (!has_point && !wants_point) return false;
   const auto a = number_of(got), b = number_of(wanted);
-  return a && b && is_near(*a, *b);
+  if (!a || !b) return false;
+  return has_point && wants_point ? is_near(*a, *b) : is_same_integer(*a, *b);
+}
+
+// Makes a Json of text in which integers of more than 64 bits, which Json only has as rounded
+// numbers, are binary values with their digits.
+class ExactParser : public nlohmann::detail::json_sax_dom_parser<Json> {
+ public:
+  using nlohmann::detail::json_sax_dom_parser<Json>::json_sax_dom_parser;
+
+  bool number_float(Json::number_float_t number, const std::string& text) {
+    if (text.find_first_of(".eE") != text.npos)
+      return json_sax_dom_parser::number_float(number, text);
+    Json::binary_t digits(std::vector<uint8_t>(text.begin(), text.end()));
+    return json_sax_dom_parser::binary(digits);
+  }
+};
+
+// Discarded if the text is no JSON, or exceeds a limit.
+Json parse_exact(std::string_view text) {
+  Json json = parse_limited_json(text);
+  if (json.is_discarded()) return json;
+  ExactParser parser(json, /*allow_exceptions=*/false);
+  Json::sax_parse(text, &parser);
+  return json;
+}
+
+// Integers are equal only exactly, also to a number with a point: 1000000.9 is not 1000000.
+bool is_same_number(const Json& got, const Json& wanted) {
+  if (!got.is_number() || !wanted.is_number()) return false;
+  const double a = got.get<double>(), b = wanted.get<double>();
+  const bool has_integer = !got.is_number_float() || !wanted.is_number_float();
+  return has_integer ? is_same_integer(a, b) : is_near(a, b);
 }
 
 // NOLINTNEXTLINE(misc-no-recursion): as deep as the JSON, whose parser limits the depth
 bool is_same_value(const Json& got, const Json& wanted) {
-  if (got.is_number_float() || wanted.is_number_float())
-    return got.is_number() && wanted.is_number() &&
-           is_near(got.get<double>(), wanted.get<double>());
+  if (got.is_number_float() || wanted.is_number_float()) return is_same_number(got, wanted);
   if (got.is_array() && wanted.is_array()) return std::ranges::equal(got, wanted, is_same_value);
   if (!got.is_object() || !wanted.is_object()) return got == wanted;
   if (got.size() != wanted.size()) return false;
@@ -81,8 +119,14 @@ bool is_same_value(const Json& got, const Json& wanted) {
   });
 }
 
+std::string digits_of(const Json& integer) {
+  const auto& digits = integer.get_binary();
+  return {digits.begin(), digits.end()};
+}
+
 // A string, or a list of lines.
 std::string text_of(const Json& value) {
+  if (value.is_binary()) return digits_of(value);
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) return value.dump();
   std::string text;
@@ -98,9 +142,18 @@ Json json_of(std::string_view text) {
   return json;
 }
 
+// The value with large integers as numbers again, as Json writes them.
+// NOLINTNEXTLINE(misc-no-recursion): as deep as the JSON, whose parser limits the depth
+Json rounded(Json value) {
+  if (value.is_binary()) return std::strtod(digits_of(value).c_str(), nullptr);
+  if (value.is_structured())
+    for (Json& item : value) item = rounded(std::move(item));
+  return value;
+}
+
 // A list, or a string with one JSON value per line.
 Json arguments_of(const Json& value) {
-  if (value.is_array()) return value;
+  if (value.is_array()) return rounded(value);
   TLT_CHECK_INPUT(value.is_string(), "a test of a function has the input ", value.dump(),
                   ", which is no list of arguments");
   Json arguments = Json::array();
@@ -114,7 +167,7 @@ Json wanted_of(const Json& output) {
   if (!output.is_string()) return output;
   const auto& text = output.get_ref<const std::string&>();
   check_json_limits(text, kFunctionTest);
-  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parse_exact(text);
 }
 
 CodeTest call_test(const std::string& function, const Json& input, const Json& output) {
@@ -126,7 +179,7 @@ CodeTest call_test(const std::string& function, const Json& input, const Json& o
 
 CodeTest statement_test(const Json& statements) {
   TLT_CHECK_INPUT(statements.is_string(), "a test is ", statements.dump(), "; give statements");
-  return {.kind = CodeTest::Kind::kToken,
+  return {.kind = CodeTest::Kind::kStatements,
           .request = {{"check", statements}},
           .wanted_output = {},
           .wanted = {}};
@@ -163,10 +216,10 @@ std::vector<CodeTest> tests_of_statements(const Json& list) {
 
 }  // namespace
 
-bool CodeTest::is_passed_by(const std::string& output, const std::string& token) const {
-  if (kind == Kind::kToken) return output == token;
+bool CodeTest::is_passed_by(const std::string& output) const {
+  if (kind == Kind::kStatements) return output == "passed";
   if (kind == Kind::kOutput) return is_same_output(output, wanted_output);
-  const Json got = parse_limited_json(output);
+  const Json got = parse_exact(output);
   if (got.is_discarded()) return false;
   const bool is_wrapped = wanted.is_array() && wanted.size() == 1;  // as in verl
   return is_same_value(got, wanted) || (is_wrapped && is_same_value(got, wanted[0]));
@@ -179,7 +232,7 @@ int64_t CodeTest::most_output_bytes() const {
 
 std::vector<CodeTest> parse_code_tests(std::string_view ground_truth) {
   check_json_limits(ground_truth, "the row's tests");
-  const Json tests = Json::parse(ground_truth, nullptr, /*allow_exceptions=*/false);
+  const Json tests = parse_exact(ground_truth);
   std::vector<CodeTest> parsed;
   if (tests.is_object()) {
     const bool has_statements = tests.contains("assert_case") && !tests.at("assert_case").is_null();

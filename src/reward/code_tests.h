@@ -14,13 +14,14 @@
 namespace tlt::reward {
 
 struct CodeTest {
-  enum class Kind { kOutput, kResult, kToken } kind;
+  enum class Kind { kOutput, kResult, kStatements } kind;
   nlohmann::ordered_json request;  // for the sandbox, without the code
   std::string wanted_output;       // kOutput
   nlohmann::ordered_json wanted;   // kResult
 
-  // Whether the sandbox's output passes the test. `token`: the value of kToken in the request.
-  bool is_passed_by(const std::string& output, const std::string& token) const;
+  // Whether the output of a run that ended with kOk passes the test. Statements are judged inside
+  // the sandbox, in a process without the code; their output is the verdict.
+  bool is_passed_by(const std::string& output) const;
 
   // Maximum size of a correct output, with space for blanks.
   int64_t most_output_bytes() const;
@@ -33,7 +34,8 @@ std::vector<CodeTest> parse_code_tests(std::string_view ground_truth);
 std::optional<std::string> code_of(std::string_view response);
 
 // Compares line by line without blanks at the ends of lines and empty lines at the end; else word
-// by word, where decimal numbers are equal that differ by at most 1e-6, or 1e-6 of the larger.
+// by word, where numbers with a point are equal that differ by at most 1e-6, or 1e-6 of the larger; a
+// number with a point equals one without only if they differ by at most 1e-6.
 bool is_same_output(std::string_view got, std::string_view wanted);
 
 }  // namespace tlt::reward

@@ -59,6 +59,12 @@ RewardNeeds WeightedReward::needs() const {
   return needs;
 }
 
+double WeightedReward::wall_factor(std::string_view data_source) const {
+  double most = 1;
+  for (const auto& part : parts_) most = std::max(most, part.reward->wall_factor(data_source));
+  return most;
+}
+
 void WeightedReward::start() const {
   for (const auto& part : parts_) part.reward->start();
 }
@@ -82,6 +88,10 @@ const Reward& SourceReward::reward_for(std::string_view data_source) const {
 
 RewardResult SourceReward::score(const RewardInput& input) const {
   return score_part(reward_for(input.data_source), input);
+}
+
+double SourceReward::wall_factor(std::string_view data_source) const {
+  return is_code(data_source) ? code_.wall_factor(data_source) : 1;
 }
 
 void SourceReward::check_row(const RewardInput& row) const {

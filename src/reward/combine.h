@@ -31,6 +31,7 @@ class WeightedReward : public Reward {
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
   RewardNeeds needs() const override;
+  double wall_factor(std::string_view data_source) const override;
   void start() const override;
   std::string name() const override;  // gsm8k+regex
 
@@ -49,6 +50,7 @@ class SourceReward : public Reward {
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
   RewardNeeds needs() const override { return {.data_source = true, .ground_truth = true}; }
+  double wall_factor(std::string_view data_source) const override;
   std::string name() const override { return "auto"; }
 
  private:

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -192,6 +194,27 @@ TEST(CommandRewardTest, NoProcessIsLeft) {
   for (int tries = 0; tries < 200 && kill(sleeper, 0) == 0; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until init has reaped it
   }
+  EXPECT_NE(kill(sleeper, 0), 0);
+}
+
+// Issue 23: also when tlt itself is killed, its grandchildren included.
+TEST(CommandRewardTest, NoProcessIsLeftAfterSigkill) {
+  const TestFolder folder;
+  const std::string pids = folder / "pids";
+  const std::string command = "trap '' TERM HUP; (sleep 1000 & echo $! > " + pids +
+                              "); read -r l; echo 1; while :; do sleep 1000; done";
+  const pid_t owner = fork();
+  if (owner == 0) {
+    const CommandReward reward(command, kLong);
+    score(reward, "a");
+    kill(getpid(), SIGKILL);
+  }
+  ASSERT_EQ(waitpid(owner, nullptr, 0), owner);
+  std::ifstream file(pids);
+  pid_t sleeper = 0;
+  ASSERT_TRUE(file >> sleeper);
+  for (int tries = 0; tries < 1000 && kill(sleeper, 0) == 0; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_NE(kill(sleeper, 0), 0);
 }
 

@@ -18,6 +18,8 @@ namespace tlt::reward {
 
 namespace {
 
+constexpr int64_t kRepeatedWords = 3;  // of the n-grams of the reward repetition
+
 Gsm8kMethod gsm8k_method(const RewardOptions& options) {
   return options.gsm8k_method == "strict" ? Gsm8kMethod::kStrict : Gsm8kMethod::kFlexible;
 }
@@ -39,8 +41,7 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
   if (name == "length")
     return std::make_unique<LengthReward>(options.overlong_buffer.len,
                                           options.overlong_buffer.penalty_factor);
-  if (name == "repetition")
-    return std::make_unique<RepetitionReward>(options.repetition.ngram_size);
+  if (name == "repetition") return std::make_unique<RepetitionReward>(kRepeatedWords);
   if (name == "code") return std::make_unique<CodeReward>(options.code, options.timeout_seconds);
   if (name == "command") {
     return std::make_unique<CommandReward>(options.command, options.timeout_seconds);
@@ -94,8 +95,6 @@ void RewardOptions::check() const {
   TLT_CHECK_INPUT(overlong_buffer.len >= 1 && overlong_buffer.penalty_factor >= 0,
                   "reward.overlong_buffer has len ", overlong_buffer.len, " and penalty_factor ",
                   overlong_buffer.penalty_factor, "; use at least 1 and at least 0");
-  TLT_CHECK_INPUT(repetition.ngram_size >= 1, "reward.repetition.ngram_size is ",
-                  repetition.ngram_size, "; use at least 1");
   TLT_CHECK_INPUT(std::isfinite(failed_score), "reward.failed_score is ", failed_score,
                   "; give a finite number");
   TLT_CHECK_INPUT(timeout_seconds > 0 && timeout_seconds <= kMaxTimeoutSeconds,

@@ -43,15 +43,6 @@ struct OverlongOptions {
   }
 };
 
-struct RepetitionOptions {
-  int64_t ngram_size = 3;
-
-  void visit(auto& v) {
-    v(ngram_size, "ngram_size", Affects::kResults,
-      "Size of the word n-grams that the reward repetition compares.");
-  }
-};
-
 struct CodeOptions {
   bool partial = false;
   double test_seconds = 4;
@@ -61,7 +52,7 @@ struct CodeOptions {
     v(partial, "partial", Affects::kResults,
       "Score the share of tests that pass; false: 1 if all pass, else 0.");
     v(test_seconds, "test_seconds", Affects::kResults,
-      "Time limit of one test of the reward code; reward.timeout_seconds is the limit of all.");
+      "CPU time limit of one test of the reward code; reward.timeout_seconds limits all of them.");
     v(memory_megabytes, "memory_megabytes", Affects::kResults,
       "Address space of each process that the reward code runs.");
   }
@@ -78,7 +69,6 @@ struct RewardOptions {
   std::string command;
   CodeOptions code;
   OverlongOptions overlong_buffer;
-  RepetitionOptions repetition;
   double failed_score = 0;
   double timeout_seconds = 10;
   int64_t threads = 2;
@@ -104,10 +94,10 @@ struct RewardOptions {
       "(docs/rewards.md).");
     v.group("code", code);
     v.group("overlong_buffer", overlong_buffer);
-    v.group("repetition", repetition);
     v(failed_score, "failed_score", Affects::kResults,
       "Score of a sample whose reward failed or timed out.");
-    v(timeout_seconds, "timeout_seconds", Affects::kResults, "Time limit of one sample's reward.");
+    v(timeout_seconds, "timeout_seconds", Affects::kResults,
+      "Time limit of one sample's reward; of the reward code in CPU time (docs/rewards.md).");
     v(threads, "threads", Affects::kSpeed, "Threads that score responses.");
   }
 
@@ -165,6 +155,11 @@ class Reward {
   // Throws InputError if no response to this row could be scored. Reads all fields but the
   // response.
   virtual void check_row(const RewardInput& row) const = 0;
+
+  // How many times options.timeout_seconds a score() on this data source may take in wall time.
+  // Above 1 for a reward that limits its own CPU time by it, so that its score does not depend on
+  // the load of the machine.
+  virtual double wall_factor(std::string_view /*data_source*/) const { return 1; }
 
   virtual std::string name() const = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reward/reward_pool.h"
 
+#include <algorithm>
 #include <cmath>
 #include <condition_variable>
 #include <deque>
@@ -33,6 +34,10 @@ struct Running {
   RewardPool::Clock::time_point deadline;
   RewardPool::Clock::time_point started;
 
+  std::string limit() const {
+    return check_internal::concat(std::chrono::duration<double>(deadline - started).count(),
+                                  " seconds");
+  }
   double seconds() const {
     return std::chrono::duration<double>(RewardPool::Clock::now() - started).count();
   }
@@ -63,7 +68,6 @@ struct RewardPool::State {
   std::string reward_name;
   double failed_score = 0;
   Clock::duration timeout;
-  std::string timeout_text;
   int64_t threads = 1;
 
   std::mutex mutex;
@@ -74,7 +78,7 @@ struct RewardPool::State {
   // Protected by mutex.
   bool closing = false;
   std::deque<Waiting> waiting;
-  std::map<uint64_t, Running> running;  // by ticket, and so by deadline
+  std::map<uint64_t, Running> running;  // by ticket
   std::map<uint64_t, ScoredSample> finished;
   std::set<uint64_t> ids;  // of waiting, running and finished
   uint64_t next_ticket = 0;
@@ -94,6 +98,12 @@ struct RewardPool::State {
 
   // The next deadline; nullopt: none.
   std::optional<Clock::time_point> next_deadline() const;
+
+  // The running job with the earliest deadline; end(): none runs.
+  std::map<uint64_t, Running>::const_iterator first_due() const {
+    return std::ranges::min_element(running, {},
+                                    [](const auto& one) { return one.second.deadline; });
+  }
 };
 
 void RewardPool::State::finish(ScoredSample sample) {
@@ -143,7 +153,7 @@ void RewardPool::State::close() {
 
 std::optional<RewardPool::Clock::time_point> RewardPool::State::next_deadline() const {
   if (running.empty()) return stuck_until;
-  return running.begin()->second.deadline;  // workers > 0, so nothing is stuck
+  return first_due()->second.deadline;  // workers > 0, so nothing is stuck
 }
 
 // The functions of the threads. Static, because threads outlive the pool: they only use the state.
@@ -166,21 +176,25 @@ class RewardPool::Workers {
       } else {
         state->watch.wait(lock);
       }
-      give_up_late(state, Clock::now(), "ran longer than " + state->timeout_text);
+      give_up_late(state, Clock::now(), std::nullopt);
       drop_stuck(*state);
     }
   }
 
-  // Times out running jobs whose deadline is `now` or earlier. REQUIRES: mutex is held.
-  static void give_up_late(const Shared& state, Clock::time_point now, const std::string& message) {
-    while (!state->running.empty() && state->running.begin()->second.deadline <= now) {
-      const Running late = std::move(state->running.begin()->second);
-      state->running.erase(state->running.begin());
+  // Times out running jobs whose deadline is `now` or earlier; without a message, each for its own
+  // limit. REQUIRES: mutex is held.
+  static void give_up_late(const Shared& state, Clock::time_point now,
+                           const std::optional<std::string>& message) {
+    while (!state->running.empty() && state->first_due()->second.deadline <= now) {
+      const auto due = state->first_due();
+      const Running late = due->second;
+      state->running.erase(due);
       --state->workers;
       ++state->hung;
       const std::string row =
           late.data_source.empty() ? "" : " on a row of data source `" + late.data_source + "`";
-      state->fail(late.id, RewardStatus::kLate, state->reward_name, message + row, late.seconds());
+      state->fail(late.id, RewardStatus::kLate, state->reward_name,
+                  message.value_or("ran longer than " + late.limit()) + row, late.seconds());
       if (state->hung <= kMaxHungThreads) replace(state);
     }
   }
@@ -195,7 +209,9 @@ class RewardPool::Workers {
       state.waiting.pop_front();
       const uint64_t ticket = state.next_ticket++;
       const Clock::time_point now = Clock::now();
-      const Running running{next.id, next.job.data_source, now + state.timeout, now};
+      const double factor = state.reward->wall_factor(next.job.data_source);
+      const auto allowed = std::chrono::duration_cast<Clock::duration>(factor * state.timeout);
+      const Running running{next.id, next.job.data_source, now + allowed, now};
       state.running[ticket] = running;
       state.watch.notify_one();
       lock.unlock();
@@ -279,7 +295,6 @@ RewardPool::RewardPool(std::shared_ptr<const Reward> reward, const RewardOptions
   state_->reward = std::move(reward);
   state_->failed_score = options.failed_score;
   state_->timeout = to_duration(options.timeout_seconds);
-  state_->timeout_text = check_internal::concat(options.timeout_seconds, " seconds");
   state_->threads = options.threads;
   const std::lock_guard lock(state_->mutex);
   try {

@@ -63,6 +63,7 @@ class ScriptedReward : public Reward {
   void check_row(const RewardInput&) const override {}
   RewardNeeds needs() const override { return {}; }
   std::string name() const override { return "scripted"; }
+  double wall_factor(std::string_view source) const override { return source == "slow" ? 1e3 : 1; }
 
  private:
   const std::shared_ptr<Gate> gate_;
@@ -170,6 +171,27 @@ TEST(RewardPoolTest, SameIdTwiceAtOnceThrows) {
   EXPECT_THROW(pool.submit(7, job("1")), Error);
   EXPECT_EQ(pool.wait_all().size(), 1u);
   EXPECT_NO_THROW(pool.submit(7, job("1")));
+}
+
+// A job with a later deadline may start first.
+TEST(RewardPoolTest, RewardMayHaveAMultipleOfTheTimeout) {
+  const auto gate = std::make_shared<Gate>();
+  RewardPool pool(std::make_shared<ScriptedReward>(gate), options(2, 0.3));
+  pool.submit(0, {.data_source = "slow", .response = "hang"});
+  gate->wait_for_arrivals(1);
+  pool.submit(1, job("hang"));
+  std::vector<ScoredSample> late;
+  while (late.empty()) {
+    std::this_thread::sleep_for(5ms);
+    late = pool.poll();
+  }
+  ASSERT_EQ(late.size(), 1u);
+  EXPECT_EQ(late[0].id, 1u);
+  EXPECT_EQ(late[0].status, RewardStatus::kLate);
+  gate->open();
+  const auto rest = pool.wait_all();
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].status, RewardStatus::kScored);
 }
 
 TEST(RewardPoolTest, LateRewardFailsItsSampleOnly) {

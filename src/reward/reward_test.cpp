@@ -25,11 +25,11 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   const std::vector<OptionRef> refs = collect_options(options);
   std::vector<std::string> names;
   for (const OptionRef& ref : refs) names.push_back(ref.name);
-  EXPECT_EQ(names, (std::vector<std::string>{
-                       "functions", "weights", "gsm8k_method", "math_method", "regex", "format",
-                       "command", "code.partial", "code.test_seconds", "code.memory_megabytes",
-                       "overlong_buffer.len", "overlong_buffer.penalty_factor",
-                       "repetition.ngram_size", "failed_score", "timeout_seconds", "threads"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{
+                "functions", "weights", "gsm8k_method", "math_method", "regex", "format", "command",
+                "code.partial", "code.test_seconds", "code.memory_megabytes", "overlong_buffer.len",
+                "overlong_buffer.penalty_factor", "failed_score", "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
   apply_override(refs, "weights=[1.0, 0.5]");
   EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");

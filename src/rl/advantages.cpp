@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string_view>
 
 #include "base/check.h"
+#include "reward/eval_statistics.h"
 #include "train/kl.h"
 
 namespace tlt::rl {
@@ -34,6 +36,54 @@ double sum_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
+// With divisor n - 1. REQUIRES: at least two.
+double deviation_of(std::span<const double> values) {
+  const double count = static_cast<double>(values.size()), mean = sum_of(values) / count;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / (count - 1));
+}
+
+// Of the best response, over the second best; 0 of the others.
+std::vector<double> best_advantages(std::span<const double> rewards, bool by_deviation) {
+  std::vector<double> advantages(rewards.size());
+  const auto best = std::ranges::max_element(rewards) - rewards.begin();
+  double second = -std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < rewards.size(); ++i)
+    if (static_cast<std::ptrdiff_t>(i) != best) second = std::max(second, rewards[i]);
+  advantages[static_cast<size_t>(best)] = (rewards[static_cast<size_t>(best)] - second) *
+                                          (by_deviation ? 1 / (deviation_of(rewards) + 1e-6) : 1);
+  return advantages;
+}
+
+// Of response i: over all choices of k responses with i, the mean of the best reward.
+double mean_best_with(std::span<const double> rewards, size_t i, int64_t k) {
+  if (k == 1) return rewards[i];
+  std::vector<double> others;
+  for (size_t j = 0; j < rewards.size(); ++j)
+    if (j != i) others.push_back(std::max(rewards[i], rewards[j]));
+  return reward::best_at_k(others, k - 1);
+}
+
+std::vector<double> pass_at_k_advantages(std::span<const double> rewards, int64_t k,
+                                         bool by_deviation) {
+  std::vector<double> sorted(rewards.begin(), rewards.end());
+  std::ranges::sort(sorted);
+  // Without this, rounding would give advantages to a group whose choices are all alike.
+  if (sorted[static_cast<size_t>(k) - 1] == sorted.back())
+    return std::vector<double>(rewards.size());
+  const std::vector<double> probabilities = reward::largest_probabilities(std::ssize(rewards), k);
+  const double mean = reward::best_at_k(rewards, k);
+  double variance = 0;
+  for (size_t j = 0; j < sorted.size(); ++j)
+    variance += probabilities[j] * (sorted[j] - mean) * (sorted[j] - mean);
+  const double scale = by_deviation ? 1 / (std::sqrt(variance) + 1e-6) : 1;
+  std::vector<double> advantages;
+  for (size_t i = 0; i < rewards.size(); ++i)
+    advantages.push_back((mean_best_with(rewards, i, k) - mean) * scale);
+  return advantages;
+}
+
 // The advantage of each sample of one group, before any scaling over the whole step.
 std::vector<double> group_advantages(const run::AlgorithmOptions& options,
                                      std::span<const double> rewards,
@@ -41,6 +91,10 @@ std::vector<double> group_advantages(const run::AlgorithmOptions& options,
   std::vector<double> advantages(rewards.begin(), rewards.end());
   if (rewards.size() < 2) return advantages;
   const auto n = static_cast<double>(rewards.size());
+  if (options.adv_estimator == "grpo_passk")
+    return best_advantages(rewards, options.norm_adv_by_std_in_grpo);
+  if (options.adv_estimator == "pass_at_k")
+    return pass_at_k_advantages(rewards, options.pass_k, options.norm_adv_by_std_in_grpo);
   double baseline = sum_of(rewards) / n, scale = 1;
   if (options.adv_estimator == "opo") {
     double tokens = 0, weighted = 0;
@@ -52,11 +106,9 @@ std::vector<double> group_advantages(const run::AlgorithmOptions& options,
     baseline = tokens > 0 ? weighted / tokens : 0;
   }
   if (options.adv_estimator == "rloo") scale = n / (n - 1);
-  if (options.adv_estimator == "grpo" && options.norm_adv_by_std_in_grpo) {
-    double squares = 0;
-    for (const double reward : rewards) squares += (reward - baseline) * (reward - baseline);
-    scale = 1 / (std::sqrt(squares / (n - 1)) + 1e-6);
-  }
+  if (options.adv_estimator == "max_rl") scale = baseline > 0 ? 1 / baseline : 0;
+  if (options.adv_estimator == "grpo" && options.norm_adv_by_std_in_grpo)
+    scale = 1 / (deviation_of(rewards) + 1e-6);
   for (double& advantage : advantages) advantage = (advantage - baseline) * scale;
   return advantages;
 }

@@ -10,6 +10,14 @@
 //   opo                          r - sum (length r) / sum length       (OPO, eq. 8)
 //   gpg                          (r - mean) samples / samples with r != 0, both of the whole step
 //                                                                      (GPG, eq. 6)
+//   max_rl                       (r - mean) / mean; 0 if mean <= 0                      (MaxRL)
+//   grpo_passk                   of the best response (r - second best r) / (deviation + 1e-6), of
+//                                the others 0                      (inference-time objectives)
+//   pass_at_k                    (b - mean b) / (deviation of b + 1e-6), b: the best r of pass_k of
+//                                the group's responses; mean and deviation are over all choices of
+//                                pass_k, and b of a response is the mean over those with it
+//                                                                           (Pass@k Training)
+//     norm_adv_by_std_in_grpo=false   the last two without the division
 //   reinforce_plus_plus          whitened: discounted future rewards of each token
 //   reinforce_plus_plus_baseline whitened: r - mean
 //

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <map>
 
@@ -64,7 +65,7 @@ TEST(AdvantagesTest, WithoutNormOnlySubtractsTheMean) {
 }
 
 TEST(AdvantagesTest, EqualScoresHaveZeroAdvantage) {
-  for (const char* estimator : {"grpo", "rloo", "opo", "gpg"})
+  for (const char* estimator : {"grpo", "rloo", "opo", "gpg", "max_rl", "grpo_passk"})
     for (const double a : advantages(with(estimator), {1, 1, 1})) EXPECT_EQ(a, 0) << estimator;
 }
 
@@ -187,6 +188,80 @@ std::vector<double> whitened(const std::vector<double>& values, const Step& step
   return found;
 }
 
+// Every choice of k of the group, one by one.
+std::vector<double> enumerated_pass_at_k(const std::vector<double>& rewards, int k, bool by_std) {
+  std::vector<double> best, sum(rewards.size()), count(rewards.size());
+  double mean = 0, variance = 0;
+  for (uint32_t chosen = 0; chosen < 1U << rewards.size(); ++chosen) {
+    if (std::popcount(chosen) != k) continue;
+    double most = -INFINITY;
+    for (size_t i = 0; i < rewards.size(); ++i)
+      if (chosen >> i & 1) most = std::max(most, rewards[i]);
+    for (size_t i = 0; i < rewards.size(); ++i)
+      if (chosen >> i & 1) sum[i] += most, count[i] += 1;
+    best.push_back(most);
+  }
+  for (const double b : best) mean += b / static_cast<double>(best.size());
+  for (const double b : best)
+    variance += (b - mean) * (b - mean) / static_cast<double>(best.size());
+  std::vector<double> advantages;
+  for (size_t i = 0; i < rewards.size(); ++i)
+    advantages.push_back((sum[i] / count[i] - mean) / (by_std ? std::sqrt(variance) + 1e-6 : 1));
+  return advantages;
+}
+
+TEST(AdvantagesTest, PassAtKIsTheMeanOverAllChoices) {
+  RandomStream random(12, {});
+  for (int round = 0; round < 300; ++round) {
+    run::AlgorithmOptions options = with("pass_at_k");
+    const size_t n = 2 + random.below(6);
+    options.pass_k = 1 + static_cast<int64_t>(random.below(n - 1));
+    options.norm_adv_by_std_in_grpo = round % 2 == 0;
+    std::vector<double> scores;
+    for (size_t i = 0; i < n; ++i)
+      scores.push_back(round % 3 == 0 ? random.normal() : static_cast<double>(random.below(2)));
+    const std::vector<double> want = enumerated_pass_at_k(scores, static_cast<int>(options.pass_k),
+                                                          options.norm_adv_by_std_in_grpo),
+                              got = advantages(options, scores);
+    for (size_t i = 0; i < n; ++i) EXPECT_NEAR(got[i], want[i], 1e-5) << round << " " << i;
+  }
+}
+
+// The closed form of Pass@k Training for scores 0 and 1.
+TEST(AdvantagesTest, PassAtKOfRightAndWrongIsThePapers) {
+  run::AlgorithmOptions options = with("pass_at_k");
+  options.pass_k = 2;
+  const std::vector<double> got = advantages(options, {1, 0, 0, 0, 0});
+  const double mean = 1 - 6.0 / 10, deviation = std::sqrt(mean * (1 - mean));  // C(4,2) / C(5,2)
+  EXPECT_NEAR(got[0], (1 - mean) / deviation, 1e-5);
+  EXPECT_NEAR(got[1], (1 - mean - 3.0 / 4) / deviation, 1e-5);  // C(3,1) / C(4,1)
+}
+
+TEST(AdvantagesTest, PassAtKIsZeroWhereEveryChoicePasses) {
+  run::AlgorithmOptions options = with("pass_at_k");
+  options.pass_k = 3;
+  EXPECT_EQ(advantages(options, {0, 1, 0, 1, 1}), std::vector<double>(5));
+}
+
+TEST(AdvantagesTest, MaxRlDividesByTheMean) {
+  EXPECT_EQ(advantages(with("max_rl"), {1, 0, 0, 0}), (std::vector<double>{3, -1, -1, -1}));
+  EXPECT_EQ(advantages(with("max_rl"), {0, 0, 0}), std::vector<double>(3));
+  EXPECT_EQ(advantages(with("max_rl"), {-1, 0.5, 0}), std::vector<double>(3));
+}
+
+TEST(AdvantagesTest, PassKOfGrpoIsOfTheBestResponseOnly) {
+  const std::vector<double> scores = {0.25, 1, 0.5, 0};
+  double squares = 0;
+  for (const double score : scores) squares += (score - 0.4375) * (score - 0.4375);
+  const std::vector<double> got = advantages(with("grpo_passk"), scores);
+  EXPECT_NEAR(got[1], 0.5 / std::sqrt(squares / 3), 1e-5);
+  EXPECT_EQ(got[0] + got[2] + got[3], 0);
+  run::AlgorithmOptions options = with("grpo_passk");
+  options.norm_adv_by_std_in_grpo = false;
+  EXPECT_EQ(advantages(options, scores), (std::vector<double>{0, 0.5, 0, 0}));
+  EXPECT_EQ(advantages(options, {1, 0, 1}), std::vector<double>(3));
+}
+
 TEST(AdvantagesTest, RandomStepsMatchTheReference) {
   RandomStream random(11, {});
   for (int round = 0; round < 300; ++round) {
@@ -251,19 +326,28 @@ TEST(AdvantagesTest, ResponseWithoutTokensKeepsItsScore) {
 TEST(AdvantagesTest, UnknownValuesAreRefusedByName) {
   const auto refusal = [](const run::AlgorithmOptions& options) -> std::string {
     try {
-      options.check();
+      options.check(/*samples=*/8);
     } catch (const InputError& error) {
       return error.what();
     }
     return "";
   };
-  EXPECT_THAT(refusal(with("gae")), HasSubstr("opo, gpg, reinforce_plus_plus or "));
+  EXPECT_THAT(refusal(with("gae")),
+              HasSubstr("opo, gpg, max_rl, grpo_passk, pass_at_k, reinforce_plus_plus or "));
   run::AlgorithmOptions options;
   options.gamma = 0;
   EXPECT_THAT(refusal(options), HasSubstr("algorithm.gamma is 0"));
   options = {};
   options.kl_penalty = "full";
   EXPECT_THAT(refusal(options), HasSubstr("algorithm.kl_penalty is 'full'"));
+  options = {};
+  options.pass_k = 2;
+  EXPECT_THAT(refusal(options), HasSubstr("algorithm.pass_k has no effect"));
+  EXPECT_THAT(refusal(with("pass_at_k")), HasSubstr("algorithm.pass_k is 0 and rollout.n 8"));
+  options = with("pass_at_k");
+  options.pass_k = 8;
+  EXPECT_THAT(refusal(options), HasSubstr("from 1 to rollout.n - 1"));
+  EXPECT_THROW(with("max_rl").check(/*samples=*/1), InputError);
 }
 
 }  // namespace

@@ -36,6 +36,8 @@ std::string EarlyGradients::obstacle(const run::RunOptions& options) {
   if (options.algorithm.filter_groups.enable) return "algorithm.filter_groups.enable";
   if (estimator == "gpg" || estimator.starts_with("reinforce_plus_plus"))
     return "algorithm.adv_estimator=" + estimator;
+  if (options.actor.loss.policy_loss.uses_covariance())
+    return "actor.policy_loss.loss_mode=" + options.actor.loss.policy_loss.loss_mode;
   return "";
 }
 

@@ -53,6 +53,10 @@ class EarlyGradients {
   // A prompt of the step all of whose samples are here and scored, by sample.
   void add(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts);
   bool has_work() const { return !ready_.empty(); }
+  // Whether the next part is the reference logprobs of a group.
+  bool is_at_reference() const {
+    return reference_ && !ready_.empty() && !ready_.front().has_advantages;
+  }
   // Goes one layer further with a group's pack, or computes the group's reference logprobs; false:
   // there is nothing to do. The update completes a pack that is not.
   bool try_part();

@@ -14,11 +14,12 @@ namespace {
 
 // A worker's idle training in one step.
 struct Ledger {
-  double idle_seconds = 0;      // the engine was empty, or the worker waited for rewards
-  double used_seconds = 0;      // training, out of idle_seconds
-  double gradient_seconds = 0;  // early gradients, out of idle_seconds
-  double gap_seconds = 0;       // training after a single worker's rollouts, not in idle_seconds
-  int64_t steps = 0, tokens = 0;
+  double idle_seconds = 0;       // the engine was empty, or the worker waited for rewards
+  double used_seconds = 0;       // training, out of idle_seconds
+  double gradient_seconds = 0;   // early gradients, out of idle_seconds
+  double reference_seconds = 0;  // reference logprobs for them, out of idle_seconds
+  double gap_seconds = 0;        // training after a single worker's rollouts, not in idle_seconds
+  int64_t steps = 0, skipped_steps = 0, tokens = 0;
   double longest_slice = 0;
   std::vector<double> preemptions;
   std::vector<std::pair<std::string, double>> losses;  // of the last optimizer step
@@ -27,8 +28,10 @@ struct Ledger {
     return {.idle_seconds = times.idle_seconds + times.reward_seconds,
             .used_seconds = step.idle.used_seconds,
             .gradient_seconds = times.gradient_seconds,
+            .reference_seconds = times.reference_seconds,
             .gap_seconds = step.gap.used_seconds,
             .steps = step.idle.steps + step.gap.steps,
+            .skipped_steps = step.idle.skipped_steps + step.gap.skipped_steps,
             .tokens = step.idle.tokens + step.gap.tokens,
             .longest_slice = std::max(step.idle.longest_slice, step.gap.longest_slice),
             .preemptions = times.preemption_seconds,
@@ -36,11 +39,12 @@ struct Ledger {
   }
 
   double lost_seconds() const {
-    return std::max(0.0, idle_seconds - used_seconds - gradient_seconds);
+    return std::max(0.0, idle_seconds - used_seconds - gradient_seconds - reference_seconds);
   }
 
-  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Ledger, idle_seconds, used_seconds, gradient_seconds, gap_seconds,
-                                 steps, tokens, longest_slice, preemptions, losses)
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Ledger, idle_seconds, used_seconds, gradient_seconds,
+                                 reference_seconds, gap_seconds, steps, skipped_steps, tokens,
+                                 longest_slice, preemptions, losses)
 };
 
 void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) {
@@ -52,14 +56,17 @@ void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) {
     metrics.set(name + "idle_seconds", its.idle_seconds);
     metrics.set(name + "used_seconds", its.used_seconds);
     metrics.set(name + "gradient_seconds", its.gradient_seconds);
+    metrics.set(name + "reference_seconds", its.reference_seconds);
     metrics.set(name + "lost_seconds", its.lost_seconds());
     metrics.set(name + "steps", static_cast<double>(its.steps));
     metrics.set(name + "tokens", static_cast<double>(its.tokens));
     all.idle_seconds += its.idle_seconds;
     all.used_seconds += its.used_seconds;
     all.gradient_seconds += its.gradient_seconds;
+    all.reference_seconds += its.reference_seconds;
     all.gap_seconds += its.gap_seconds;
     all.steps += its.steps;
+    all.skipped_steps += its.skipped_steps;
     all.tokens += its.tokens;
     all.longest_slice = std::max(all.longest_slice, its.longest_slice);
     all.preemptions.insert(all.preemptions.end(), its.preemptions.begin(), its.preemptions.end());
@@ -68,9 +75,11 @@ void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) {
   metrics.set("drafter/idle_seconds", all.idle_seconds);
   metrics.set("drafter/used_seconds", all.used_seconds);
   metrics.set("drafter/gradient_seconds", all.gradient_seconds);
+  metrics.set("drafter/reference_seconds", all.reference_seconds);
   metrics.set("drafter/lost_seconds", all.lost_seconds());
   metrics.set("drafter/gap_seconds", all.gap_seconds);
   metrics.set("drafter/steps", static_cast<double>(all.steps));
+  metrics.set("drafter/skipped_steps", static_cast<double>(all.skipped_steps));
   metrics.set("drafter/tokens", static_cast<double>(all.tokens));
   if (all.steps > 0) metrics.set("drafter/longest_slice_seconds", all.longest_slice);
   if (!all.preemptions.empty()) {

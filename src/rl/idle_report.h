@@ -1,8 +1,9 @@
 // Metrics of the idle training of an RL step, of all workers:
 //
 //   drafter/idle_seconds, used_seconds,                this step: idle = used for training of the
-//     gradient_seconds, lost_seconds                   draft model + early gradients + lost;
-//                                                      worker_<i>/…: by worker
+//     gradient_seconds, reference_seconds,             draft model + early gradients + reference
+//     lost_seconds                                     logprobs for them + lost; worker_<i>/…: by
+//                                                      worker
 //   drafter/gap_seconds                                a single worker's training, after its
 //                                                      rollouts
 //   drafter/preemption_seconds/median, max             from new work to the next engine step

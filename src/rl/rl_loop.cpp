@@ -43,12 +43,12 @@ data::RowCheck row_check(const reward::Reward& reward, int64_t max_response_toke
 }
 
 std::unique_ptr<data::Dataset> load_held_out(const run::RunOptions& options,
-                                             const tokenizer::Tokenizer& tokenizer,
+                                             const run::RunContext& context,
                                              const reward::Reward& reward) {
   if (options.data.val_files.empty()) return nullptr;
   return std::make_unique<data::Dataset>(
-      data::Dataset::load(options.data, tokenizer, data::Split::kValidation, fields_for(reward),
-                          row_check(reward, options.data.max_response_length)));
+      data::Dataset::load(context.data, context.tokenizer, data::Split::kValidation,
+                          fields_for(reward), row_check(reward, options.data.max_response_length)));
 }
 
 std::vector<double> scores_of(std::span<const run::Rollout> rollouts) {
@@ -80,15 +80,15 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
     : options_((options.check(), options)),
       reward_(start_reward(options_.reward)),
       context_(options_, launch),
-      prompts_(data::Dataset::load(options_.data, context_.tokenizer, data::Split::kTrain,
+      prompts_(data::Dataset::load(context_.data, context_.tokenizer, data::Split::kTrain,
                                    fields_for(*reward_),
                                    row_check(*reward_, options_.data.max_response_length))),
-      held_out_(load_held_out(options_, context_.tokenizer, *reward_)),
+      held_out_(load_held_out(options_, context_, *reward_)),
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
       total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
-                     ? run::make_policy(options_, context_.device)
+                     ? run::make_policy(options_, context_.device, *context_.comm)
                      : nullptr),
       rollouts_(options_, launch, context_, prompts_, reward_),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm,
@@ -110,6 +110,8 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
   resume();
   run_.start(total_steps_);
   const std::string& folder = run_.folder().path();
+  unfinished_.emplace(options_, context_, folder);
+  trainer_.set_should_stop([this] { return rollouts_.is_interrupted(); });
   if (context_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
   timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", context_.comm->rank());
   rollouts_.set_timeline(timeline_.get());
@@ -131,6 +133,7 @@ int RlLoop::run() {
     run_.report(report.metrics());
   }
   while (run_.has_next_step()) run_step();
+  if (unfinished_->has_rollouts()) unfinished_->save();
   if (run_.has_new_steps() && context_.is_first())
     rollouts_.write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
@@ -148,10 +151,14 @@ void RlLoop::run_step() {
   const std::optional<StepGroups> groups = roll_out(report);
   if (!groups) return;
   std::vector<train::TrainSample> samples = make_samples(*groups, report);
+  if (context_.anyone_interrupted()) return;  // the reference's logprobs may be missing
   const std::vector<double> rewards = add_advantages(
       options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples);
   const train::TrainStats stats = update(samples, report);
+  if (stats.is_abandoned) return;
+  check_skipped(stats, *groups, samples);
   run_.advance(sampler_.cursor(), groups->generated().batches);
+  unfinished_->finish();
   report.add_rollouts(groups->prompts(), groups->rollouts(), options_.data.max_response_length);
   report.add_generated(groups->generated(), filter_.has_value());
   report.add_advantages(rewards, samples);
@@ -166,6 +173,7 @@ void RlLoop::run_step() {
 
 std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
   rollouts_.begin_step(run_.step());
+  unfinished_->begin(run_.step());
   if (early_gradients_) early_gradients_->begin_step();
   StepGroups groups(filter_ ? &*filter_ : nullptr, options_.data.train_batch_size,
                     options_.rollout.n);
@@ -176,8 +184,11 @@ std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
       if (context_.anyone_interrupted()) return std::nullopt;
     }
     std::vector<data::Prompt> prompts = next_prompts();
+    const SamplingPlan plan = training_plan(run_.state().gen_batches + batches);
     std::vector<run::Rollout> rollouts =
-        rollouts_.run(prompts, training_plan(run_.state().gen_batches + batches));
+        rollouts_.run(prompts, plan, unfinished_->known(prompts, plan));
+    unfinished_->add(prompts, plan, rollouts);
+    if (rollouts_.was_stopped()) return std::nullopt;
     check_scored(prompts, rollouts, run_.step());
     groups.add(std::move(prompts), std::move(rollouts));
   }
@@ -196,9 +207,11 @@ std::vector<train::TrainSample> RlLoop::make_samples(const StepGroups& groups, S
 }
 
 void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
-  const TimelineSpan span(timeline_.get(), run::kUpdateLane, "reference");
+  const TimelineSpan span(timeline_.get(), run::kReferenceLane,
+                          fmt::format("step {}", run_.step() + 1));
   train::Scoring scoring{.temperature = options_.rollout.sampling.rule().logprob_temperature(),
-                         .max_tokens = options_.actor.max_tokens};
+                         .max_tokens = options_.actor.max_tokens,
+                         .should_stop = [this] { return rollouts_.is_interrupted(); }};
   if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
   auto logprobs = train::score_samples(*reference_, samples, scoring, *context_.comm);
   for (size_t i = 0; i < samples.size(); ++i)
@@ -224,10 +237,23 @@ train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, St
                           fmt::format("step {}", run_.step() + 1));
   train::TrainStats stats = trainer_.update(
       samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
+  if (stats.is_abandoned) return stats;
   check_logprobs(stats);
   report.end_phase("update_actor");
   rollouts_.new_weights();
   return stats;
+}
+
+void RlLoop::check_skipped(const train::TrainStats& stats, const StepGroups& groups,
+                           std::span<const train::TrainSample> samples) {
+  if (stats.skipped_steps == 0) return;
+  run_.check_skipped(
+      {.count = stats.skipped_steps,
+       .fault = stats.fault,
+       .in_row = trainer_.optimizer().skipped_in_row(),
+       .limit = options_.actor.max_skipped_steps,
+       .batch = run_.folder().write_skipped(
+           {run_.step() + 1, groups.prompts(), groups.rollouts(), samples}, context_.tokenizer)});
 }
 
 void RlLoop::add_worker_metrics(StepReport& report) {
@@ -278,7 +304,8 @@ SamplingPlan RlLoop::training_plan(int64_t gen_batch) {
           .rl_step = static_cast<uint32_t>(gen_batch),
           .seed = static_cast<uint64_t>(options_.trainer.seed),
           .name = {run::kRolloutLane, fmt::format("step {}", run_.step() + 1)},
-          .early_gradients = early_gradients_ ? &*early_gradients_ : nullptr};
+          .early_gradients = early_gradients_ ? &*early_gradients_ : nullptr,
+          .may_stop = true};
 }
 
 SamplingPlan RlLoop::validation_plan() const {

@@ -29,6 +29,7 @@
 #include "rl/rollout_worker.h"
 #include "rl/score_alarm.h"
 #include "rl/step_report.h"
+#include "rl/unfinished_step.h"
 #include "run/policy_files.h"
 #include "run/run.h"
 #include "run/run_context.h"
@@ -41,18 +42,20 @@ class RlLoop {
   RlLoop(const run::RunOptions& options, const cluster::Launch& launch);
   ~RlLoop();
 
-  // Runs the remaining steps, or until the end of the step in which it is interrupted. Returns the
-  // exit code.
+  // Runs the remaining steps, or until a worker is interrupted. A step that has changed no weight
+  // then ends there: its rollouts so far are kept (unfinished_step.h). Returns the exit code.
   int run();
 
  private:
   void run_step();
-  // nullopt: interrupted between two generation batches.
+  // nullopt: interrupted.
   std::optional<StepGroups> roll_out(StepReport& report);
   std::vector<train::TrainSample> make_samples(const StepGroups& groups, StepReport& report);
   void add_reference(std::vector<train::TrainSample>& samples);
   void check_logprobs(const train::TrainStats& stats) const;
   train::TrainStats update(std::span<const train::TrainSample> samples, StepReport& report);
+  void check_skipped(const train::TrainStats& stats, const StepGroups& groups,
+                     std::span<const train::TrainSample> samples);
   void add_worker_metrics(StepReport& report);
   void write_rollouts(const StepGroups& groups, std::span<const train::TrainSample> samples);
   void validate(StepReport& report);
@@ -83,6 +86,7 @@ class RlLoop {
   std::optional<EarlyGradients> early_gradients_;  // none where an option rules them out
   const run::PolicyFiles policy_files_;
   run::Run run_;  // after all members whose construction can fail
+  std::optional<UnfinishedStep> unfinished_;
   std::unique_ptr<Timeline> timeline_;
   ScoreAlarm score_alarm_;  // rank 0
 };

@@ -5,15 +5,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
+#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/sentence.h"
+#include "base/watchdog.h"
 #include "rl/idle_choice.h"
 #include "run/report/timeline_picture.h"
 
@@ -25,6 +27,9 @@ constexpr double kIdleWaitSeconds = 0.01;
 // How long it computes early gradients before it does; a layer that has begun ends later.
 constexpr double kGradientSliceSeconds = 0.02;
 constexpr std::chrono::milliseconds kRewardWait(1);
+// How long an interrupted worker waits for the scores of finished responses. Those that come later
+// are computed again after the resume.
+constexpr double kLastScoresSeconds = 5;
 constexpr int64_t kFewSequences = 64;    // a worker reports its load at or below this many …
 constexpr int64_t kReportInterval = 32;  // … and repeats an unchanged report after this many steps
 
@@ -77,6 +82,12 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   most_running_ = 0;
   attached_ = 0;
   scored_.clear();
+  unfinished_.clear();
+  known_.clear();
+  rest_.clear();
+  was_stopped_ = false;
+  stop_seen_.reset();
+  cancelled_.clear();
   reported_sequences_ = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const bool is_new = index_of_.emplace(prompts[i].id, static_cast<uint32_t>(i)).second;
@@ -84,50 +95,97 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   }
 }
 
+// Sorts what exists already. Returns the indices of the prompts that have responses to decode. Each
+// worker requests the missing scores of its part of the prompts.
+std::vector<uint32_t> RolloutPhase::adopt(std::span<const data::Prompt> prompts,
+                                          const SamplingPlan& plan,
+                                          std::vector<run::Rollout> known) {
+  std::map<uint32_t, std::map<uint32_t, rollout::Response>> left;  // by prompt and sample
+  for (const run::Rollout& rollout : known)
+    for (uint32_t sample = 0; sample < plan.samples; ++sample) {
+      rollout::Response& response = left[rollout.prompt][sample];
+      response.prompt_id = prompts[rollout.prompt].id;
+      response.rl_step = plan.rl_step;
+      response.sample = sample;
+    }
+  for (run::Rollout& rollout : known) {
+    const uint32_t index = rollout.prompt, sample = rollout.response.sample;
+    if (rollout.response.finish == rollout::FinishReason::kCancelled) {
+      left[index][sample] = std::move(rollout.response);
+      continue;
+    }
+    left[index].erase(sample);
+    if (rollout.is_scored)
+      known_.push_back(std::move(rollout));
+    else if (static_cast<int>(index % static_cast<uint32_t>(comm_.size())) == comm_.rank())
+      submit_for_score(std::move(rollout), prompts[index], plan);
+  }
+  std::vector<uint32_t> pending;
+  for (uint32_t index = 0; index < prompts.size(); ++index) {
+    const auto found = left.find(index);
+    if (found == left.end() || !found->second.empty()) pending.push_back(index);
+    if (found == left.end()) continue;
+    for (auto& [sample, response] : found->second) rest_[index].push_back(std::move(response));
+  }
+  return pending;
+}
+
 std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
-                                            const SamplingPlan& plan) {
+                                            const SamplingPlan& plan,
+                                            std::vector<run::Rollout> known) {
   begin(prompts);
-  std::vector<uint32_t> pending(prompts.size());
-  std::iota(pending.begin(), pending.end(), 0);
+  std::vector<uint32_t> pending = adopt(prompts, plan, std::move(known));
   roll_out(pending, prompts, plan);
+  attach_scores(prompts, plan);
   std::vector<run::Rollout> all;
   comm_.section("rollouts", [&] {
     for (;;) {
       comm_.check_lost(groups_.lost_workers());
       all = exchange();
       pending = incomplete_groups(all, prompts.size(), plan.samples);
-      if (pending.empty()) return;
-      begin_again(pending);
+      if (pending.empty() || !begins_again(pending)) return;
       roll_out(pending, prompts, plan);
+      attach_scores(prompts, plan);
     }
   });
+  // A worker that was interrupted after the last token has not waited for its scores.
+  was_stopped_ =
+      was_stopped_ || !std::ranges::all_of(all, [](const run::Rollout& r) { return r.is_scored; });
   return all;
 }
 
-// The workers may have begun a different number of phases: one may have left a section for it that
-// another one had to begin again.
-void RolloutPhase::begin_again(std::span<const uint32_t> pending) {
+// Whether these groups are rolled out again; not if the phase was stopped, where they are missing
+// for that reason. All workers agree: one may have begun another phase, before another one had to
+// repeat the section.
+bool RolloutPhase::begins_again(std::span<const uint32_t> pending) {
+  at::Tensor agreed = at::tensor({phases_, int64_t{was_stopped_}}, at::kLong);
+  comm_.all_reduce_max(agreed);
+  phases_ = agreed[0].item<int64_t>();
+  was_stopped_ = agreed[1].item<int64_t>() > 0;
+  if (was_stopped_) return false;
   TLT_CHECK(comm_.continues_after_loss(), pending.size(), " groups of the step have no responses");
-  at::Tensor phases = at::tensor({phases_}, at::kLong);
-  comm_.all_reduce_max(phases);
-  phases_ = phases.item<int64_t>();
+  for (const uint32_t index : pending) rest_.erase(index);  // all samples, not only the rest
   if (comm_.rank() == 0)
-    log_warning("{} of the lost worker {} rolled out again",
+    log_warning("{} of a lost worker {} rolled out again",
                 counted(std::ssize(pending), "finished group"), pending.size() == 1 ? "is" : "are");
+  return true;
 }
 
+// Decodes the groups of the prompts with these indices: group g of the group source is that of
+// prompt pending[g].
 void RolloutPhase::roll_out(std::span<const uint32_t> pending,
                             std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  pending_.assign(pending.begin(), pending.end());
   share_ = times_.groups + (std::ssize(pending) + comm_.size() - 1) / comm_.size();
   groups_.begin_step(phases_++, std::ssize(pending));
   for (const int worker : comm_.lost_workers()) groups_.lose(worker);
   const int64_t tokens_before = engine_.stats().tokens;
   PhaseWatch watcher(timeline_, plan.name, progress_label(plan.name));
   while (!groups_.step_done()) {
+    report_progress();
     if (!comm_.continues_after_loss()) comm_.check_lost(groups_.lost_workers());
+    if (wants_stop(plan)) groups_.stop();
     Stopwatch watch;
-    take_groups(prompts, plan);
+    take_groups(pending, prompts, plan);
     const bool worked = engine_.step();
     watcher.set_busy(worked);
     collect(prompts, plan);
@@ -145,7 +203,20 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
   }
   watcher.set_busy(false);
   if (!comm_.continues_after_loss()) comm_.check_lost(groups_.lost_workers());
-  attach_scores(prompts, plan);
+  was_stopped_ = groups_.was_stopped();
+  if (was_stopped_) cancelled_ = cancel_unfinished();
+}
+
+// Whether this worker was interrupted in a phase that may stop.
+bool RolloutPhase::wants_stop(const SamplingPlan& plan) {
+  if (!plan.may_stop || !(interrupted() || groups_.is_interrupted())) return false;
+  if (!stop_seen_) stop_seen_ = since_begin_.seconds();
+  return true;
+}
+
+bool RolloutPhase::is_interrupted() {
+  if (interrupted()) groups_.stop();
+  return interrupted() || groups_.is_interrupted();
 }
 
 void RolloutPhase::count_decoding(double seconds) {
@@ -170,7 +241,8 @@ void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tok
               .tokens = stats.tokens - tokens_before});
 }
 
-void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+void RolloutPhase::take_groups(std::span<const uint32_t> pending,
+                               std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   while (groups_.has_migration() || engine_.free_slots() > 0) {
     // Beyond its share a worker steals groups only when it is about to become idle: the other one
     // may be late, not slow.
@@ -180,20 +252,24 @@ void RolloutPhase::take_groups(std::span<const data::Prompt> prompts, const Samp
       return;
     const std::optional<int64_t> group = groups_.try_take();
     if (!group) return;
-    if (*group < std::ssize(pending_))
-      start_group(prompts, plan, *group);
+    if (*group < std::ssize(pending))
+      start_group(pending[static_cast<size_t>(*group)], *group, prompts, plan);
     else
       resume_migrated(prompts, plan, *group);
   }
 }
 
-void RolloutPhase::start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
-                               int64_t group) {
-  const uint32_t index = pending_[static_cast<size_t>(group)];
-  engine_.submit(group_of(prompts[index], plan));
+void RolloutPhase::start_group(uint32_t index, int64_t group, std::span<const data::Prompt> prompts,
+                               const SamplingPlan& plan) {
   source_of_[index] = group;
-  unfinished_[group] = plan.samples;
   ++times_.groups;
+  if (const auto rest = rest_.find(index); rest != rest_.end()) {
+    unfinished_[group] = std::ssize(rest->second);
+    engine_.resume(group_of(prompts[index], plan), rest->second);
+  } else {
+    unfinished_[group] = plan.samples;
+    engine_.submit(group_of(prompts[index], plan));
+  }
 }
 
 void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
@@ -210,18 +286,24 @@ void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const 
 }
 
 void RolloutPhase::migrate_unfinished() {
-  engine_.cancel_all();
-  std::vector<run::Rollout> migrated;
-  for (rollout::Response& response : engine_.take_finished()) {
-    run::Rollout& rollout = migrated.emplace_back();
-    rollout.prompt = index_of_.at(response.prompt_id);
-    rollout.response = std::move(response);
-  }
+  const std::vector<run::Rollout> migrated = cancel_unfinished();
   unfinished_.clear();
   source_of_.clear();
   reported_sequences_ = 0;
   times_.moved_sequences += std::ssize(migrated);
   groups_.move(run::pack(migrated));
+}
+
+// Ends what the engine has, with the tokens so far.
+std::vector<run::Rollout> RolloutPhase::cancel_unfinished() {
+  engine_.cancel_all();
+  std::vector<run::Rollout> unfinished;
+  for (rollout::Response& response : engine_.take_finished()) {
+    run::Rollout& rollout = unfinished.emplace_back();
+    rollout.prompt = index_of_.at(response.prompt_id);
+    rollout.response = std::move(response);
+  }
+  return unfinished;
 }
 
 // Reports the load to the coordinator when the number of sequences changes, and every
@@ -242,29 +324,35 @@ void RolloutPhase::report_load() {
                   .room = below < 0 ? engine_.spare_capacity() : below - left.sequences});
 }
 
+void RolloutPhase::submit_for_score(run::Rollout rollout, const data::Prompt& prompt,
+                                    const SamplingPlan& plan) {
+  const rollout::Response& response = rollout.response;
+  rewards_.submit(
+      mine_.size(),
+      {.data_source = prompt.data_source,
+       .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
+       .raw_response = tokenizer_.decode(response.tokens),
+       .ground_truth = prompt.ground_truth,
+       .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
+       .prompt = prompt.text,
+       .messages = prompt.messages.is_null()
+                       ? nullptr
+                       : std::make_shared<const nlohmann::ordered_json>(prompt.messages),
+       .response_ids = response.tokens,
+       .truncated = response.finish == rollout::FinishReason::kLength,
+       .response_tokens = std::ssize(response.tokens),
+       .max_response_tokens = plan.sampling->max_new_tokens});
+  mine_.push_back(std::move(rollout));
+}
+
 void RolloutPhase::collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   for (rollout::Response& response : engine_.take_finished()) {
     const uint32_t index = index_of_.at(response.prompt_id);
-    const data::Prompt& prompt = prompts[index];
-    rewards_.submit(
-        mine_.size(),
-        {.data_source = prompt.data_source,
-         .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
-         .raw_response = tokenizer_.decode(response.tokens),
-         .ground_truth = prompt.ground_truth,
-         .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
-         .prompt = prompt.text,
-         .messages = prompt.messages.is_null()
-                         ? nullptr
-                         : std::make_shared<const nlohmann::ordered_json>(prompt.messages),
-         .response_ids = response.tokens,
-         .truncated = response.finish == rollout::FinishReason::kLength,
-         .response_tokens = std::ssize(response.tokens),
-         .max_response_tokens = plan.sampling->max_new_tokens});
-    run::Rollout& rollout = mine_.emplace_back();
+    run::Rollout rollout;
     rollout.prompt = index;
     rollout.response = std::move(response);
     rollout.finish_seconds = since_begin_.seconds();
+    submit_for_score(std::move(rollout), prompts[index], plan);
     const int64_t source = source_of_.at(index);
     if (--unfinished_.at(source) > 0) continue;
     unfinished_.erase(source);
@@ -284,12 +372,14 @@ bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
          gradients_first({.workers = comm_.size(),
                           .rollout_seconds = since_begin_.seconds(),
                           .draft_model_share = draft_model_share_,
+                          .trained_share = trained_share_,
                           .acceptance_gain = idle_trainer_->acceptance_gain()});
 }
 
 bool RolloutPhase::try_training(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   bool worked = false;
-  while (idle_trainer_ && groups_.may_train() && idle_trainer_->try_slice()) {
+  while (idle_trainer_ && groups_.may_train() && !wants_stop(plan) && idle_trainer_->try_slice()) {
+    report_progress();
     worked = true;
     attach(rewards_.poll(), prompts, plan);
     if (prefers_gradients(plan)) break;
@@ -303,13 +393,18 @@ bool RolloutPhase::try_training(std::span<const data::Prompt> prompts, const Sam
 
 bool RolloutPhase::try_early_gradients(const SamplingPlan& plan) {
   if (!plan.early_gradients) return false;
+  const bool is_reference = plan.early_gradients->is_at_reference();
   const double start = steady_clock().seconds();
   double end = start;
-  while (end - start < kGradientSliceSeconds && plan.early_gradients->try_part())
+  while (end - start < kGradientSliceSeconds &&
+         plan.early_gradients->is_at_reference() == is_reference &&
+         plan.early_gradients->try_part())
     end = steady_clock().seconds();
   if (end == start) return false;
-  times_.gradient_seconds += end - start;
-  if (timeline_) timeline_->span(run::kGradientLane, plan.name.span, start, end);
+  (is_reference ? times_.reference_seconds : times_.gradient_seconds) += end - start;
+  if (timeline_)
+    timeline_->span(is_reference ? run::kReferenceLane : run::kGradientLane, plan.name.span, start,
+                    end);
   return true;
 }
 
@@ -317,6 +412,7 @@ void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
                           std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   for (const reward::ScoredSample& sample : samples) {
     run::Rollout& rollout = mine_.at(sample.id);
+    rollout.is_scored = true;
     rollout.score = sample.result.score;
     rollout.extras = sample.result.extras;
     if (sample.status != reward::RewardStatus::kScored)
@@ -341,27 +437,34 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
   const Stopwatch watch;
   attach(rewards_.poll(), prompts, plan);
   while (attached_ < mine_.size()) {
-    if (!try_early_gradients(plan) && !(idle_trainer_ && idle_trainer_->try_slice())) {
-      if (!plan.early_gradients) break;
-      std::this_thread::sleep_for(kRewardWait);  // for another group's last score
+    report_progress();  // a reward has a timeout of its own
+    if (wants_stop(plan)) {
+      groups_.stop();  // so that the others do not wait for their scores either
+      if (since_begin_.seconds() - *stop_seen_ > kLastScoresSeconds) break;
+      std::this_thread::sleep_for(kRewardWait);
+    } else if (!try_early_gradients(plan) && !(idle_trainer_ && idle_trainer_->try_slice())) {
+      std::this_thread::sleep_for(kRewardWait);
     }
     attach(rewards_.poll(), prompts, plan);
   }
   if (idle_trainer_) idle_trainer_->pause();
-  attach(rewards_.wait_all(), prompts, plan);
   times_.reward_seconds = watch.seconds();
 }
 
 // The same list on all workers. A response that two of them have, because a worker was lost, has
-// the same tokens; the first one's score counts.
+// the same tokens; a finished one counts before an unfinished one, and the first one's score.
 std::vector<run::Rollout> RolloutPhase::exchange() {
   const auto place = [](const run::Rollout& rollout) {
     return std::pair(rollout.prompt, rollout.response.sample);
   };
-  std::vector<run::Rollout> all;
-  for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine_)))
+  const auto order = [&](const run::Rollout& rollout) {
+    return std::pair(place(rollout), rollout.response.finish == rollout::FinishReason::kCancelled);
+  };
+  std::vector<run::Rollout> mine = mine_, all = known_;  // copies: the section may be repeated
+  mine.insert(mine.end(), cancelled_.begin(), cancelled_.end());
+  for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine)))
     for (run::Rollout& rollout : run::unpack(bytes)) all.push_back(std::move(rollout));
-  std::ranges::stable_sort(all, {}, place);
+  std::ranges::stable_sort(all, {}, order);
   const auto again = std::ranges::unique(all, {}, place);
   TLT_CHECK(again.empty() || comm_.continues_after_loss(), again.size(), " rollouts twice");
   all.erase(again.begin(), again.end());

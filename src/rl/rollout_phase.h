@@ -12,6 +12,10 @@
 // the groups whose responses were lost with it; they are rolled out again, with the same tokens.
 // With trainer.on_worker_loss=stop the phase throws LostWorkerError.
 //
+// If a worker is interrupted (Ctrl-C, SIGTERM) in a phase that may stop, all workers stop decoding:
+// the phase returns what there is, unfinished responses included (kCancelled), and a later phase
+// that gets these as `known` ends with the same rollouts as an undisturbed one.
+//
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle trainer, timeline.
 // Threading  engine thread only.
 //
@@ -20,6 +24,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +50,7 @@ struct SamplingPlan {
   uint64_t seed = 0;
   PhaseName name = {};                        // in the timeline and on the terminal
   EarlyGradients* early_gradients = nullptr;  // null: none are computed
+  bool may_stop = false;                      // when a worker is interrupted
 };
 
 // This worker's time in the phase.
@@ -53,6 +59,7 @@ struct PhaseTimes {
   double idle_seconds = 0;                 // the engine is empty while other workers decode
   double reward_seconds = 0;               // waiting for rewards after the last token
   double gradient_seconds = 0;             // early gradients, in idle_seconds or reward_seconds
+  double reference_seconds = 0;            // reference logprobs for them, the same
   double half_empty_seconds = 0;           // of decode_seconds: at most half of most_running_
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
@@ -62,7 +69,7 @@ struct PhaseTimes {
   // The counters that are summed over the workers.
   void visit(auto&& v) {
     v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds),
-        v(half_empty_seconds), v(groups), v(moved_sequences);
+        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences);
   }
 };
 
@@ -73,28 +80,46 @@ class RolloutPhase {
                drafter_training::IdleTrainer* idle_trainer = nullptr);
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
-  // Of the last step (IdleValues).
-  void set_draft_model_share(double share) { draft_model_share_ = share; }
+  // For the choice between idle work: shares that are known from the steps before.
+  void set_shares(double draft_model_share, double trained_share) {
+    draft_model_share_ = draft_model_share;
+    trained_share_ = trained_share;
+  }
 
   // Returns all workers' rollouts, ordered by prompt and sample. Throws LostWorkerError if a worker
   // is lost and the others do not continue without it.
-  std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  // `known`: rollouts of these prompts that exist already, the same on every worker. Finished ones
+  // are not decoded again, unfinished ones (kCancelled) continue, and those without a score get it.
+  std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
+                                std::vector<run::Rollout> known = {});
+
+  // Whether the last run() was stopped: some rollouts are missing, unfinished or without a score.
+  // The same on every worker.
+  bool was_stopped() const { return was_stopped_; }
+  // Whether a worker was interrupted in the last run() or since; not the same on every worker at
+  // the same time. Tells the others of an interrupt of this worker.
+  bool is_interrupted();
 
   const PhaseTimes& times() const { return times_; }
 
  private:
   void begin(std::span<const data::Prompt> prompts);
-  // Rolls out these prompts, given by their indices, all workers together. Their scored responses
-  // are in mine_ afterwards.
+  std::vector<uint32_t> adopt(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
+                              std::vector<run::Rollout> known);
   void roll_out(std::span<const uint32_t> pending, std::span<const data::Prompt> prompts,
                 const SamplingPlan& plan);
-  void take_groups(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
-  void start_group(std::span<const data::Prompt> prompts, const SamplingPlan& plan, int64_t group);
+  void take_groups(std::span<const uint32_t> pending, std::span<const data::Prompt> prompts,
+                   const SamplingPlan& plan);
+  void start_group(uint32_t index, int64_t group, std::span<const data::Prompt> prompts,
+                   const SamplingPlan& plan);
   void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                        int64_t migration);
   void count_decoding(double seconds);
   void migrate_unfinished();
+  std::vector<run::Rollout> cancel_unfinished();
+  bool wants_stop(const SamplingPlan& plan);
   void report_load();
+  void submit_for_score(run::Rollout rollout, const data::Prompt& prompt, const SamplingPlan& plan);
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   bool prefers_gradients(const SamplingPlan& plan) const;
@@ -106,7 +131,7 @@ class RolloutPhase {
   std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
   std::vector<run::Rollout> exchange();
-  void begin_again(std::span<const uint32_t> pending);
+  bool begins_again(std::span<const uint32_t> pending);
 
   rollout::Engine& engine_;
   reward::RewardPool& rewards_;
@@ -116,17 +141,23 @@ class RolloutPhase {
   drafter_training::IdleTrainer* const idle_trainer_;  // or null
   Timeline* timeline_ = nullptr;
 
-  double draft_model_share_ = 0;
-  int64_t phases_ = 0;                     // step number of the group source
-  int64_t share_ = 0;                      // groups this worker takes without stealing
-  std::vector<uint32_t> pending_;          // by group of the group source: index of the prompt
-  std::map<int64_t, int64_t> unfinished_;  // group or migration -> unfinished responses
+  double draft_model_share_ = 0, trained_share_ = 0;  // IdleValues
+  int64_t phases_ = 0;                                // step number of the group source
+  int64_t share_ = 0;                                 // groups this worker takes without stealing
+  std::map<int64_t, int64_t> unfinished_;             // group or migration -> unfinished responses
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
-  std::vector<run::Rollout> mine_;
-  size_t attached_ = 0;                             // rollouts with a score
-  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt; by sample
-                                                    // the first
+  std::vector<run::Rollout> mine_;         // finished here, or scored here
+  size_t attached_ = 0;                    // of mine_, with a score
+  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt; no sample
+                                                    // twice
+  // Of the rollouts that the phase began with: those that are complete; for each prompt that has
+  // any, the responses that are left to decode.
+  std::vector<run::Rollout> known_;
+  std::map<uint32_t, std::vector<rollout::Response>> rest_;
+  bool was_stopped_ = false;
+  std::optional<double> stop_seen_;      // when this worker was interrupted, by since_begin_
+  std::vector<run::Rollout> cancelled_;  // unfinished when the phase was stopped
   Stopwatch since_begin_;
   int64_t most_running_ = 0;  // largest number of sequences that have run at once
   // State at the last report_load().

@@ -91,8 +91,10 @@ void RolloutWorker::end_step(StepReport& report) {
 }
 
 std::vector<run::Rollout> RolloutWorker::run(std::span<const data::Prompt> prompts,
-                                             const SamplingPlan& plan) {
-  std::vector<run::Rollout> rollouts = phase_.run(prompts, plan);
+                                             const SamplingPlan& plan,
+                                             std::vector<run::Rollout> known) {
+  std::vector<run::Rollout> rollouts = phase_.run(prompts, plan, std::move(known));
+  if (phase_.was_stopped()) return rollouts;
   times_ += phase_.times();
   tail_seconds_ += tail_seconds(rollouts);
   warn_unscored(prompts, rollouts);
@@ -118,7 +120,12 @@ void RolloutWorker::warn_unscored(std::span<const data::Prompt> prompts,
 void RolloutWorker::report_step(Metrics& metrics) {
   if (speculation_report_) {
     speculation_report_->add_step(*context_.comm, metrics);
-    phase_.set_draft_model_share(speculation_report_->draft_model_share());
+    if (idle_trainer_) {
+      idle_seconds_ += metrics.at("drafter/idle_seconds");
+      trained_seconds_ += metrics.at("drafter/used_seconds");
+    }
+    phase_.set_shares(speculation_report_->draft_model_share(),
+                      trained_seconds_ / std::max(1e-9, idle_seconds_));
   }
   const PhaseTimes all = sum_over_workers(*context_.comm, times_);
   const auto workers = static_cast<double>(context_.comm->size());
@@ -126,6 +133,7 @@ void RolloutWorker::report_step(Metrics& metrics) {
   metrics.set("timing_s/reward", all.reward_seconds / workers);
   metrics.set("rollout/idle_seconds", all.idle_seconds);
   metrics.set("rollout/early_gradient_seconds", all.gradient_seconds);
+  metrics.set("rollout/early_reference_seconds", all.reference_seconds);
   metrics.set("rollout/moved_sequences", static_cast<double>(all.moved_sequences));
   metrics.set("rollout/workers", workers);
   metrics.set("rollout/worker_seconds", workers * gen_seconds);

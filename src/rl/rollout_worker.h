@@ -52,7 +52,11 @@ class RolloutWorker {
 
   // Returns all workers' rollouts, ordered by prompt and sample. A failed reward does not end the
   // run: its rollout has no score. Warns whenever the number of those has doubled.
-  std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  // `known`, was_stopped(), is_interrupted(): as in RolloutPhase.
+  std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
+                                std::vector<run::Rollout> known = {});
+  bool was_stopped() const { return phase_.was_stopped(); }
+  bool is_interrupted() { return phase_.is_interrupted(); }
 
   // Sets the metrics of speculation and of the times of the step. REQUIRES: timing_s/gen and
   // rollout/tokens are set.
@@ -93,6 +97,8 @@ class RolloutWorker {
   RolloutPhase phase_;
   PhaseTimes times_;         // since begin_step()
   double tail_seconds_ = 0;  // the same
+  // Of all workers, since the start of this process: idle, and training the draft model meanwhile.
+  double idle_seconds_ = 0, trained_seconds_ = 0;
   // Responses without a score since the start of this process; the count that warns next.
   int64_t unscored_ = 0, next_unscored_warning_ = 1;
 };

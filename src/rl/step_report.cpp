@@ -85,6 +85,7 @@ void StepReport::add_advantages(std::span<const double> rewards,
 void StepReport::add_training(const train::TrainStats& stats) {
   for (const auto& [name, value] : stats.metrics) set(name, value);
   set("actor/packs", stats.packs);
+  set("actor/skipped_steps", stats.skipped_steps);
   set("train/optimizer_bytes", stats.optimizer_bytes);
   set("training/rollout_probs_diff_max", stats.probability_difference);
   set("training/rollout_logprobs_diff_max", stats.logprob_difference);

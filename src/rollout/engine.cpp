@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/watchdog.h"
 #include "model/activations.h"
 
 namespace tlt::rollout {
@@ -124,6 +125,7 @@ bool Engine::step() {
   if (speculation_) speculation_->finish(plan, states);
   scheduler_.end_step();
   stats_.schedule_seconds += watch.restart();
+  report_progress();
   return true;
 }
 

@@ -53,14 +53,14 @@ void SpeculationPolicy::prune(const DrafterSet::Member& drafter,
   trees_.clear();
   for (const drafter::DraftRequest& request : requests) trees_.push_back(request.tree);
   keep_.resize(trees_.size());
-  budget_.split({.trees = trees_,
-                 .sequences = load.batch,
-                 .calibration = drafter.calibration,
-                 .costs = *costs_,
-                 .tokens_per_second = tokens_per_second,
-                 .context = load.context,
-                 .max_rows = std::max(adaptive_->max_rows, load.batch)},
-                keep_);
+  speculation::split_rows({.trees = trees_,
+                           .sequences = load.batch,
+                           .calibration = drafter.calibration,
+                           .costs = *costs_,
+                           .tokens_per_second = tokens_per_second,
+                           .context = load.context,
+                           .max_rows = std::max(adaptive_->max_rows, load.batch)},
+                          keep_, nodes_);
   for (size_t i = 0; i < keep_.size(); ++i)
     if (keep_[i] < requests[i].tree->size()) requests[i].tree->keep_best(keep_[i]);
 }

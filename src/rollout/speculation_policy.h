@@ -100,7 +100,7 @@ class SpeculationPolicy {
   // Scratch of prune().
   std::vector<const drafter::DraftTree*> trees_;
   std::vector<int32_t> keep_;
-  speculation::RowBudget budget_;
+  speculation::RowScratch nodes_;
 };
 
 }  // namespace tlt::rollout

@@ -11,8 +11,15 @@
 namespace tlt::run {
 namespace {
 
-constexpr std::array<std::string_view, 6> kEstimators = {
-    "grpo", "rloo", "opo", "gpg", "reinforce_plus_plus", "reinforce_plus_plus_baseline"};
+constexpr std::array<std::string_view, 9> kEstimators = {"grpo",
+                                                         "rloo",
+                                                         "opo",
+                                                         "gpg",
+                                                         "max_rl",
+                                                         "grpo_passk",
+                                                         "pass_at_k",
+                                                         "reinforce_plus_plus",
+                                                         "reinforce_plus_plus_baseline"};
 constexpr std::array<std::string_view, 4> kMetrics = {"acc", "score", "seq_reward",
                                                       "seq_final_reward"};
 
@@ -26,7 +33,7 @@ void FilterGroupsOptions::check() const {
                   max_num_gen_batches, "; give 0 for no limit, or a number of batches");
 }
 
-void AlgorithmOptions::check() const {
+void AlgorithmOptions::check(int64_t samples) const {
   std::string names;
   for (const std::string_view name : kEstimators) {
     if (!names.empty()) names += name == kEstimators.back() ? " or " : ", ";
@@ -34,6 +41,19 @@ void AlgorithmOptions::check() const {
   }
   TLT_CHECK_INPUT(std::ranges::find(kEstimators, adv_estimator) != kEstimators.end(),
                   "algorithm.adv_estimator is '", adv_estimator, "'; use ", names);
+  const bool compares = adv_estimator == "max_rl" || adv_estimator == "grpo_passk";
+  TLT_CHECK_INPUT(!compares || samples >= 2, "algorithm.adv_estimator=", adv_estimator,
+                  " compares the responses to a prompt, and rollout.n is ", samples,
+                  "; give at least 2");
+  const bool is_pass_at_k = adv_estimator == "pass_at_k";
+  TLT_CHECK_INPUT(is_pass_at_k || pass_k == 0,
+                  "algorithm.pass_k has no effect with "
+                  "algorithm.adv_estimator=",
+                  adv_estimator, "; leave it out, or set algorithm.adv_estimator=pass_at_k");
+  TLT_CHECK_INPUT(!is_pass_at_k || (pass_k >= 1 && pass_k < samples), "algorithm.pass_k is ",
+                  pass_k, " and rollout.n ", samples,
+                  "; pass_at_k needs a pass_k from 1 to rollout.n - 1, since every choice of all "
+                  "responses has the same best one");
   TLT_CHECK_INPUT(gamma > 0 && gamma <= 1, "algorithm.gamma is ", gamma,
                   "; use a number above 0, at most 1");
   train::parse_kl_type(kl_penalty, "algorithm.kl_penalty");

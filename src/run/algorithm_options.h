@@ -43,6 +43,7 @@ struct KlControlOptions {
 struct AlgorithmOptions {
   std::string adv_estimator = "grpo";
   bool norm_adv_by_std_in_grpo = true;
+  int64_t pass_k = 0;
   double gamma = 1.0;
   bool use_kl_in_reward = false;
   std::string kl_penalty = "kl";
@@ -52,10 +53,13 @@ struct AlgorithmOptions {
 
   void visit(auto& v) {
     v(adv_estimator, "adv_estimator", Affects::kResults,
-      "How rewards become advantages: grpo, rloo, opo, gpg, reinforce_plus_plus or "
-      "reinforce_plus_plus_baseline.");
+      "How rewards become advantages: grpo, rloo, opo, gpg, max_rl, grpo_passk, pass_at_k, "
+      "reinforce_plus_plus or reinforce_plus_plus_baseline.");
     v(norm_adv_by_std_in_grpo, "norm_adv_by_std_in_grpo", Affects::kResults,
-      "Divide by the group's standard deviation (GRPO); false: as in Dr. GRPO.");
+      "Divide by the group's standard deviation (GRPO); false: as in Dr. GRPO. Also of grpo_passk "
+      "and pass_at_k.");
+    v(pass_k, "pass_k", Affects::kResults,
+      "Number of responses, of rollout.n, whose best one pass_at_k trains; 0: not set.");
     v(gamma, "gamma", Affects::kResults, "Discount factor per token of reinforce_plus_plus.");
     v(use_kl_in_reward, "use_kl_in_reward", Affects::kResults,
       "Subtract the KL divergence from the reference policy from the reward.");
@@ -65,7 +69,8 @@ struct AlgorithmOptions {
     v.group("filter_groups", filter_groups);
     v.group("rollout_correction", rollout_correction);
   }
-  void check() const;
+  // `samples`: rollout.n.
+  void check(int64_t samples) const;
 };
 
 }  // namespace tlt::run

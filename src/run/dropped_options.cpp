@@ -20,6 +20,7 @@ constexpr DroppedOption kDropped[] = {
     {"speculative.accept_threshold_acc", "1.0", kGenerateOnly},
     {"speculative.eagle.window", "128", ""},
     {"speculative.eagle.mab_reward", "\"paper\"", ""},
+    {"speculative.eagle.mab_window", "300", ""},
     {"speculative.eagle.adaptive_configs", R"(["1_1_2", "3_1_4", "6_1_7", "10_8_64"])",
      "set speculative.eagle.mab_configs"},
     {"speculative.suffix.min_match", "1", ""},
@@ -33,6 +34,7 @@ constexpr DroppedOption kDropped[] = {
     {"speculative.ngram.mode", "\"bfs\"", ""},
     {"speculative.ngram.nodes", "10000000", ""},
     {"speculative.train.hidden_weight", "1.0", "set speculative.train.logits_weight"},
+    {"speculative.train.noise", "0.0", ""},
     {"speculative.train.pass_decay", "0.8", ""},
     {"speculative.train.loss_positions", "\"response\"", ""},
     {"speculative.train.seed", "0", ""},
@@ -48,6 +50,7 @@ constexpr DroppedOption kDropped[] = {
     {"actor.optim.eps", "1e-08", ""},
     {"algorithm.kl_ctrl.type", "\"fixed\"", "set algorithm.kl_ctrl.kl_coef"},
     {"reward.countdown_format_score", "0.1", ""},
+    {"reward.repetition.ngram_size", "3", ""},
     {"reward.repetition.max_penalty", "1.0", "set the weight of repetition in reward.weights"},
 };
 

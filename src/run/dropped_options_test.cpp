@@ -68,6 +68,7 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.accept_threshold_single", &speculative.accept_threshold_single},
       {"speculative.accept_threshold_acc", &speculative.accept_threshold_acc},
       {"speculative.eagle.window", &speculative.eagle.drafter.window},
+      {"speculative.eagle.mab_window", &speculative.eagle.mab_window},
       {"speculative.suffix.min_match", &speculative.suffix.min_match},
       {"speculative.suffix.min_probability", &speculative.suffix.min_probability},
       {"speculative.suffix.history", &speculative.suffix.history},
@@ -91,8 +92,9 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.ngram.min_breadth", &ngram.min_breadth},
       {"speculative.ngram.nodes", &ngram.nodes},
       {"actor.optim.eps", &options.actor.optim.eps}};
-  // kl_ctrl.type, two of the rewards, ngram.mode, mab_reward and adaptive_configs are no fields.
-  EXPECT_EQ(std::size(constants) + 6, dropped_options().size());
+  // kl_ctrl.type, three of the rewards, ngram.mode, mab_reward, adaptive_configs and noise are no
+  // fields.
+  EXPECT_EQ(std::size(constants) + 8, dropped_options().size());
   for (const auto& [name, value] : constants)
     EXPECT_THAT(dropped_option(name), HasSubstr("it is always " + to_text(value) + " now")) << name;
 }

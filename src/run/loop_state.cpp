@@ -7,12 +7,14 @@
 
 namespace tlt::run {
 
-std::string to_json(const LoopState& state, int64_t optimizer_steps) {
+std::string to_json(const SavedState& saved) {
+  const LoopState& state = saved.state;
   const nlohmann::ordered_json json = {{"step", state.step},
                                        {"gen_batches", state.gen_batches},
                                        {"epoch", state.cursor.epoch},
                                        {"index", state.cursor.index},
-                                       {"optimizer_steps", optimizer_steps}};
+                                       {"optimizer_steps", saved.optimizer_steps},
+                                       {"skipped_in_row", saved.skipped_in_row}};
   return json.dump(1) + "\n";
 }
 
@@ -25,6 +27,7 @@ SavedState parse_state(const std::string& text, const std::string& location) {
     saved.state.gen_batches = json.value("gen_batches", saved.state.step);
     saved.state.cursor = {json.at("epoch").get<int64_t>(), json.at("index").get<int64_t>()};
     saved.optimizer_steps = json.at("optimizer_steps").get<int64_t>();
+    saved.skipped_in_row = json.value("skipped_in_row", int64_t{0});  // earlier versions: no skips
     return saved;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(

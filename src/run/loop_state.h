@@ -19,12 +19,12 @@ struct LoopState {
 };
 
 // The file state/loop.json of a checkpoint.
-std::string to_json(const LoopState& state, int64_t optimizer_steps);
-
 struct SavedState {
   LoopState state;
   int64_t optimizer_steps = 0;
+  int64_t skipped_in_row = 0;  // AdamW::skipped_in_row()
 };
+std::string to_json(const SavedState& saved);
 // Throws InputError, which names `location`, if a field is missing.
 SavedState parse_state(const std::string& json, const std::string& location);
 

@@ -10,16 +10,19 @@ namespace {
 
 TEST(LoopStateTest, RoundTripsThroughJson) {
   const LoopState state{.step = 12, .gen_batches = 30, .cursor = {.epoch = 3, .index = 48}};
-  const SavedState saved = parse_state(to_json(state, 24), "loop.json");
+  const SavedState saved = parse_state(
+      to_json({.state = state, .optimizer_steps = 24, .skipped_in_row = 2}), "loop.json");
   EXPECT_EQ(saved.state.step, 12);
   EXPECT_EQ(saved.state.gen_batches, 30);
   EXPECT_EQ(saved.state.cursor, state.cursor);
   EXPECT_EQ(saved.optimizer_steps, 24);
+  EXPECT_EQ(saved.skipped_in_row, 2);
 }
 
 TEST(LoopStateTest, MissingGenBatchesMeansOnePerStep) {
   const char* text = R"({"step": 9, "epoch": 0, "index": 4, "optimizer_steps": 9})";
   EXPECT_EQ(parse_state(text, "loop.json").state.gen_batches, 9);
+  EXPECT_EQ(parse_state(text, "loop.json").skipped_in_row, 0);
 }
 
 TEST(LoopStateTest, BrokenJsonNamesTheFile) {

@@ -16,6 +16,7 @@ std::string pack(const std::vector<Rollout>& rollouts) {
     out.list(r.response.tokens);
     out.list(r.response.logprobs);
     out.value(r.finish_seconds);
+    out.value<uint8_t>(r.is_scored ? 1 : 0);
     out.value(r.score);
     out.list(r.fault);
     out.value<uint64_t>(r.extras.size());
@@ -41,6 +42,7 @@ std::vector<Rollout> unpack(std::string_view bytes) {
     r.response.tokens = in.list<std::vector<int32_t>>();
     r.response.logprobs = in.list<std::vector<float>>();
     r.finish_seconds = in.value<double>();
+    r.is_scored = in.value<uint8_t>() != 0;
     r.score = in.value<double>();
     r.fault = in.list<std::string>();
     for (auto extras = in.value<uint64_t>(); extras > 0; --extras) {

@@ -18,6 +18,7 @@ struct Rollout {
   uint32_t prompt = 0;  // index into the step's prompts
   rollout::Response response;
   double finish_seconds = 0;  // from the start of the rollouts to its last token
+  bool is_scored = false;  // the reward was asked: the following is known
   double score = 0;
   std::map<std::string, double> extras;  // further columns of the dump
   std::string fault;                     // why its reward failed or timed out; empty: scored

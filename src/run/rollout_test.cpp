@@ -21,6 +21,7 @@ std::vector<Rollout> random_rollouts(uint32_t name) {
     r.response.logprobs.assign(r.response.tokens.size(), static_cast<float>(-random.uniform()));
     r.response.finish = rollout::FinishReason::kStop;
     r.finish_seconds = random.uniform();
+    r.is_scored = random.below(2) == 0;
     r.score = random.normal();
     if (random.below(2) == 0) r.fault = "late";
     if (random.below(2) == 0) r.extras = {{"format", 0.5}, {"", -1}};
@@ -39,6 +40,7 @@ TEST(RolloutTest, PackThenUnpackIsTheIdentity) {
       EXPECT_EQ(got[i].response.logprobs, sent[i].response.logprobs);
       EXPECT_EQ(got[i].response.finish, sent[i].response.finish);
       EXPECT_EQ(got[i].finish_seconds, sent[i].finish_seconds);
+      EXPECT_EQ(got[i].is_scored, sent[i].is_scored);
       EXPECT_EQ(got[i].score, sent[i].score);
       EXPECT_EQ(got[i].fault, sent[i].fault);
       EXPECT_EQ(got[i].extras, sent[i].extras);

@@ -20,7 +20,10 @@ constexpr double kLineSeconds = 1;  // least time between two step lines on the 
 
 RunIdentity identity_of(const std::string& command, const RunOptions& options,
                         const RunContext& context, const std::string& more) {
-  return context.is_first() ? identify(command, options, more) : RunIdentity();
+  if (!context.is_first()) return {};
+  RunIdentity identity = identify(command, options, more);
+  identity.started = context.started;
+  return identity;
 }
 
 // The newest complete checkpoint. Checks that all workers see the same one.
@@ -49,6 +52,7 @@ std::optional<train::CheckpointPlace> Run::resume(train::AdamW& optimizer, data:
   const SavedState saved = parse_state(train::read_text(*found, train::kLoopText).value(),
                                        found->folder + "/state/" + train::kLoopText);
   train::load_checkpoint(*found, optimizer, saved.optimizer_steps);
+  optimizer.restore_skipped_in_row(saved.skipped_in_row);
   if (context_.adapter) context_.adapter->merge();
   sampler.restore(saved.state.cursor);
   state_ = saved.state;
@@ -68,6 +72,7 @@ void Run::start(int64_t total_steps) {
 
 bool Run::begin(const std::string& step_size) {
   watch_.restart();
+  watchdog_.emplace(options_.trainer.watchdog_seconds());
   if (context_.is_first() && is_complete())
     log_info("complete ({} of {} steps); raise trainer.total_training_steps to train further",
              state_.step, total_steps_);
@@ -98,10 +103,27 @@ void Run::save(const train::AdamW& optimizer,
   train::CheckpointParts parts;
   if (checkpoints_ || optimizer.is_shared()) parts.optimizer = optimizer.snapshot();
   if (!checkpoints_) return;
-  parts.texts[train::kLoopText] = to_json(state_, optimizer.steps());
+  parts.texts[train::kLoopText] = to_json({.state = state_,
+                                           .optimizer_steps = optimizer.steps(),
+                                           .skipped_in_row = optimizer.skipped_in_row()});
   add(parts);
   checkpoints_->save(state_.step, std::move(parts));
   save_seconds_ = watch.seconds();
+}
+
+void Run::check_skipped(const SkippedSteps& skipped) const {
+  if (skipped.count == 0) return;
+  const std::string what =
+      fmt::format("step {}: {}{}", state_.step + 1, skipped.fault,
+                  skipped.batch.empty() ? "" : fmt::format(" (the batch is in {})", skipped.batch));
+  if (skipped.in_row > skipped.limit)
+    throw Error(fmt::format(
+        "{}; {} in a row without a valid gradient, more than {}: start again from the last "
+        "checkpoint with {}",
+        what, counted(skipped.in_row, "optimizer step"), skipped.limit, skipped.remedy));
+  if (context_.is_first())
+    log_warning("{}; {} skipped, and the weights stay as they were", what,
+                counted(skipped.count, "optimizer step"));
 }
 
 void Run::report_pace(double seconds, double tokens, Metrics& metrics) {

@@ -1,7 +1,8 @@
 // Run: the part of a run that tlt train, sft and draft have in common: it locks the run folder,
 // resumes from the last checkpoint, counts, reports and saves steps, and ends with an exit code.
 //
-// Owns       the run folder, the checkpoint writer, and the progress of the run (loop_state.h).
+// Owns       the run folder, the checkpoint writer, the progress of the run (loop_state.h), the
+//            watchdog.
 // Borrows    options and run context.
 // Not here   what a step does, and which of its state is saved (rl_loop.h, sft_loop.cpp,
 //            draft_loop.cpp).
@@ -39,6 +40,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "base/progress.h"
+#include "base/watchdog.h"
 #include "run/loop_state.h"
 #include "run/report/run_summary.h"
 #include "run/run_context.h"
@@ -47,6 +49,18 @@
 #include "train/checkpoint.h"
 
 namespace tlt::run {
+
+// Optimizer steps that an update has left out because their gradients are invalid.
+struct SkippedSteps {
+  int64_t count = 0;       // in this update
+  std::string fault;       // of the last one
+  int64_t in_row = 0;      // since the last finished one: AdamW::skipped_in_row()
+  int64_t limit = 0;       // of in_row
+  std::string batch = {};  // file with the batch; empty: none was written
+  std::string remedy =
+      "--override actor.optim.lr=… (a lower learning rate), or with "
+      "actor.max_skipped_steps=… (a higher limit)";
+};
 
 class Run {
  public:
@@ -63,6 +77,7 @@ class Run {
   void start(int64_t total_steps);
 
   // Logs the steps to do; `step_size` describes one step. False: all steps are done, which it logs.
+  // From here on a watchdog ends the process if it hangs (base/watchdog.h).
   [[nodiscard]] bool begin(const std::string& step_size);
 
   // Whether there is another step to do. False on all workers if any was interrupted.
@@ -80,6 +95,10 @@ class Run {
   // Saves a checkpoint of the present step; `add` adds the networks, on rank 0 only.
   void save(const train::AdamW& optimizer,
             const std::function<void(train::CheckpointParts& parts)>& add);
+
+  // After an update and before advance(): a warning if steps were skipped. Throws Error, on all
+  // workers, if there are more in a row than the limit; the step is then not counted.
+  void check_skipped(const SkippedSteps& skipped) const;
 
   // Sets timing_s/step, perf/* and training/* for a step of `seconds` and `tokens`, and
   // timing_s/save_checkpoint if a checkpoint was saved since the last step.
@@ -118,6 +137,7 @@ class Run {
   int64_t total_steps_ = 0, first_step_ = 0, saved_step_ = -1;
   double save_seconds_ = 0;  // of a checkpoint saved since the last step; 0: none
   Stopwatch watch_;
+  std::optional<Watchdog> watchdog_;                             // set by begin()
   std::optional<Progress> progress_;                             // set by show() on a terminal
   double last_line_ = -std::numeric_limits<double>::infinity();  // time of the last line, by watch_
 };

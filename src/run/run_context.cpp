@@ -3,14 +3,17 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/accumulate.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/interrupt.h"
+#include "base/local_time.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "model/hf_folder.h"
 #include "ops/cpu.h"
+#include "run/run_identity.h"
 #include "run/run_inputs.h"
 #include "train/lora_folder.h"
 
@@ -39,12 +42,28 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
         "actor.use_distributed_optimizer: a lost worker ends the run, as its part of the "
         "optimizer's state is lost too");
   RunOptions copy = options;  // collect_options() needs mutable options
-  // Results differ between instruction sets, which the environment variable selects.
+  // Results differ between instruction sets, which the environment variable selects; and all workers
+  // or none take part in sending the weights.
   cluster::handshake(*comm, kVersion,
-                     options_digest(collect_options(copy)) +
-                         "TLT_CPU_CAPABILITY = " + ops::cpu_capability() + "\n");
+                     fmt::format("{}TLT_CPU_CAPABILITY = {}\ntrainer.broadcast_weights = {}\n",
+                                 options_digest(collect_options(copy)), ops::cpu_capability(),
+                                 options.trainer.broadcast_weights));
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
   return comm;
+}
+
+// From the run folder, if a run is there: its prompts stay the same.
+std::string start_of(const RunOptions& options, cluster::Comm& comm) {
+  std::string started;
+  if (comm.rank() == 0 && options.trainer.resume_mode != "disable")
+    started = read_started(options.trainer.folder() + "/run.json");
+  if (started.empty()) started = time_text(local_time_now());
+  return comm.all_gather_bytes(started).front();
+}
+
+data::DataOptions with_time(data::DataOptions options, const std::string& started) {
+  options.template_time = started;
+  return options;
 }
 
 at::ScalarType compute_type(const RunOptions& options) {
@@ -53,11 +72,24 @@ at::ScalarType compute_type(const RunOptions& options) {
   return config.type_name == "float32" ? at::kFloat : at::kBFloat16;
 }
 
+// Gives all workers the weights of rank 0.
+void broadcast_weights(const model::PolicyModel& policy, cluster::Comm& comm) {
+  for (const model::Parameter& parameter : policy.parameters()) {
+    at::Tensor values = parameter.read(policy.device()).cpu().contiguous();
+    comm.broadcast(values, /*root=*/0);
+    if (comm.rank() != 0) parameter.write(policy.device(), values.to(policy.device().torch()));
+  }
+}
+
 }  // namespace
 
-std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device) {
-  if (options.model.random_seed < 0)
-    return model::load_policy(options.model.path, device, compute_type(options));
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
+                                                cluster::Comm& comm) {
+  if (options.model.random_seed < 0) {
+    auto policy = model::load_policy(options.model.path, device, compute_type(options));
+    if (options.trainer.broadcast_weights) broadcast_weights(*policy, comm);
+    return policy;
+  }
   auto policy = std::make_unique<model::PolicyModel>(model::ModelConfig::read(options.model.path),
                                                      device, compute_type(options));
   policy->initialize(static_cast<uint64_t>(options.model.random_seed));
@@ -83,8 +115,10 @@ RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)
     : launch(launch),
       device(make_device(options, launch)),
       comm(meet(options, launch)),
+      started(start_of(options, *comm)),
+      data(with_time(options.data, started)),
       tokenizer(tokenizer::Tokenizer::load(options.model.path)),
-      model(make_policy(options, device)),
+      model(make_policy(options, device, *comm)),
       adapter(make_adapter(options, *model)) {
   if (adapter && is_first()) {
     int64_t trained = 0, all = 0;

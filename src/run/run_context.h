@@ -12,6 +12,7 @@
 
 #include "cluster/comm.h"
 #include "cluster/launch.h"
+#include "data/data_options.h"
 #include "model/policy_model.h"
 #include "run/run_options.h"
 #include "tokenizer/tokenizer.h"
@@ -20,7 +21,9 @@
 namespace tlt::run {
 
 // The policy a run starts from: the weights of model.path, or random ones with model.random_seed.
-std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device);
+// All workers together.
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
+                                                cluster::Comm& comm);
 
 // The adapter that the run trains, merged into `policy`; null: the run trains all weights.
 std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
@@ -42,6 +45,9 @@ struct RunContext {
   cluster::Launch launch;
   Device device;
   std::unique_ptr<cluster::Comm> comm;
+  // Local time at the run's start (base/local_time.h), on rank 0; a run that resumes keeps it.
+  std::string started;
+  data::DataOptions data;  // those of the options, with `started` as the time of chat templates
   tokenizer::Tokenizer tokenizer;
   std::unique_ptr<model::PolicyModel> model;
   std::unique_ptr<train::LoraAdapter> adapter;  // null: the run trains all weights

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -27,7 +28,6 @@ std::string without_slashes(std::string path) {
 }
 
 constexpr const char* kIdentity = "/run.json";
-constexpr int64_t kMaxIdentityBytes = int64_t{1} << 24;
 
 // Whether a run has written here. Other folders are never moved.
 bool has_run(const std::string& folder) {
@@ -58,7 +58,8 @@ bool is_in(const std::string& path, const std::string& folder) {
 }
 
 // InputError: `folder` belongs to another run.
-void check_run(const std::string& folder, const RunIdentity& identity) {
+void check_run(const std::string& folder, const RunIdentity& identity,
+               const std::vector<Override>& overrides) {
   const std::string path = folder + kIdentity;
   if (!fs::exists(path)) {
     TLT_CHECK_INPUT(!has_steps(folder), folder,
@@ -67,7 +68,8 @@ void check_run(const std::string& folder, const RunIdentity& identity) {
                     "aside and start again");
     return;
   }
-  const RunIdentity there = parse_identity(read_file(path, kMaxIdentityBytes), path);
+  RunIdentity there = parse_identity(read_file(path, kMaxIdentityBytes), path);
+  there.options = with_overrides(there.options, overrides);
   if (there.command != identity.command || has_steps(folder))
     check_same_run(folder, identity, there);
 }
@@ -88,21 +90,59 @@ double mean(std::span<const float> values) {
                               static_cast<double>(values.size());
 }
 
+// A response in verl's rollout dump.
+nlohmann::ordered_json row_of(const DumpedStep& dumped, size_t i,
+                              const tokenizer::Tokenizer& tokenizer) {
+  const Rollout& rollout = dumped.rollouts[i];
+  const data::Prompt& prompt = dumped.prompts[rollout.prompt];
+  const std::vector<int32_t>& tokens = rollout.response.tokens;
+  nlohmann::ordered_json row = {{"input", prompt.text},
+                                {"output", tokenizer.decode(tokens)},
+                                {"gts", prompt.ground_truth},
+                                {"score", rollout.score},
+                                {"step", dumped.step},
+                                {"prompt_id", prompt.id},
+                                {"sample", rollout.response.sample},
+                                {"finish_reason", to_string(rollout.response.finish)},
+                                // Also needed by `tlt reward` to score the row again.
+                                {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
+                                {"response_tokens", tokens.size()},
+                                {"data_source", prompt.data_source}};
+  if (!dumped.samples.empty()) row["advantage"] = mean(dumped.samples[i].advantages);
+  if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
+  if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
+  for (const auto& [name, value] : rollout.extras) row[name] = value;
+  if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
+  return row;
+}
+
+// An example of supervised fine-tuning; its tokens are a row of `tlt score`.
+nlohmann::ordered_json row_of(const train::TrainSample& sample, int64_t step,
+                              const tokenizer::Tokenizer& tokenizer) {
+  const auto response = sample.tokens.begin() + sample.response_begin;
+  return {{"input", tokenizer.decode(std::vector<int32_t>(sample.tokens.begin(), response))},
+          {"output", tokenizer.decode(std::vector<int32_t>(response, sample.tokens.end()))},
+          {"step", step},
+          {"tokens", sample.tokens}};
+}
+
 }  // namespace
 
 RunFolder::RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm)
-    : path_(without_slashes(options.trainer.folder())), is_writer_(comm.rank() == 0) {
-  if (is_writer_) take(options, identity);
+    : path_(without_slashes(options.trainer.folder())),
+      is_writer_(comm.rank() == 0),
+      identity_(identity) {
+  if (is_writer_) take(options);
   comm.barrier("run folder");
   make_folder(path_);  // on hosts that do not share the disk, for the timeline of their workers
 }
 
-void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
+void RunFolder::take(const RunOptions& options) {
   make_folder(path_);
   lock_ = std::make_unique<FolderLock>(path_);
   std::string aside;
   if (options.trainer.resume_mode != "disable") {
-    check_run(path_, identity);
+    check_run(path_, identity_, options.overrides);
   } else if (has_run(path_)) {
     TLT_CHECK_INPUT(!is_in(options.model.path, path_), "model.path is ", options.model.path,
                     ", which trainer.resume_mode=disable would move away with the run in ", path_,
@@ -111,7 +151,8 @@ void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
     make_folder(path_);
     lock_ = std::make_unique<FolderLock>(path_);
   }
-  write_file_atomic(path_ + kIdentity, to_json(identity));
+  // That of a run that resumes is written in start(), after the history of its overrides.
+  if (!has_steps(path_)) write_file_atomic(path_ + kIdentity, to_json(identity_));
   open_log_file(path_ + "/log.txt");
   if (!aside.empty()) log_info("{}: the run that was here is in {} now", path_, aside);
 }
@@ -119,7 +160,16 @@ void RunFolder::take(const RunOptions& options, const RunIdentity& identity) {
 void RunFolder::start(const RunOptions& options, int64_t step) {
   if (!is_writer_) return;
   RunOptions copy = options;  // collect_options() needs mutable options
-  write_file_atomic(path_ + "/options.toml", to_toml(collect_options(copy)));
+  const std::vector<OptionRef> refs = collect_options(copy);
+  for (Override& change : copy.overrides) {
+    if (change.step == Override::kNew) change.step = step;
+    const auto option = std::ranges::find(refs, change.name, &OptionRef::name);
+    if (option != refs.end() && to_text(option->value) == change.value)
+      log_info("{} is {} after step {}, instead of {} (--override)", change.name, change.value,
+               change.step, change.before);
+  }
+  write_file_atomic(path_ + "/options.toml", to_toml(refs) + to_toml(copy.overrides));
+  write_file_atomic(path_ + kIdentity, to_json(identity_));
   metrics_ = std::make_unique<MetricsWriter>(path_, step > 0 ? step : -1);
 }
 
@@ -137,42 +187,30 @@ void RunFolder::draw() {
 }
 
 void RunFolder::write_rollouts(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer) {
-  if (is_writer_) write_dump("rollouts", step, tokenizer);
+  write_dump(fmt::format("rollouts/{:06}.jsonl", step.step), step, tokenizer);
 }
 
 void RunFolder::write_validation(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer) {
-  if (is_writer_) write_dump("validation", step, tokenizer);
+  write_dump(fmt::format("validation/{:06}.jsonl", step.step), step, tokenizer);
 }
 
-void RunFolder::write_dump(const std::string& name, const DumpedStep& dumped,
-                           const tokenizer::Tokenizer& tokenizer) {
-  const std::string folder = path_ + "/" + name;
-  make_folder(folder);
-  JsonLinesWriter file(fmt::format("{}/{:06}.jsonl", folder, dumped.step));
-  for (size_t i = 0; i < dumped.rollouts.size(); ++i) {
-    const Rollout& rollout = dumped.rollouts[i];
-    const data::Prompt& prompt = dumped.prompts[rollout.prompt];
-    const std::vector<int32_t>& tokens = rollout.response.tokens;
-    nlohmann::ordered_json row = {{"input", prompt.text},
-                                  {"output", tokenizer.decode(tokens)},
-                                  {"gts", prompt.ground_truth},
-                                  {"score", rollout.score},
-                                  {"step", dumped.step},
-                                  {"prompt_id", prompt.id},
-                                  {"sample", rollout.response.sample},
-                                  {"finish_reason", to_string(rollout.response.finish)},
-                                  // Also needed by `tlt reward` to score the row again.
-                                  {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
-                                  {"response_tokens", tokens.size()},
-                                  {"data_source", prompt.data_source}};
-    if (!dumped.samples.empty()) row["advantage"] = mean(dumped.samples[i].advantages);
-    if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
-    if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
-    for (const auto& [name, value] : rollout.extras) row[name] = value;
-    if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
-    file.write(row);
-  }
-  file.flush();
+std::string RunFolder::write_skipped(const DumpedStep& step,
+                                     const tokenizer::Tokenizer& tokenizer) {
+  const std::string file = fmt::format("skipped/step_{:06}.jsonl", step.step);
+  write_dump(file, step, tokenizer);
+  return path_ + "/" + file;
+}
+
+void RunFolder::write_dump(const std::string& file, const DumpedStep& dumped,
+                           const tokenizer::Tokenizer& tokenizer) const {
+  if (!is_writer_) return;
+  const std::string path = path_ + "/" + file;
+  make_folder(path.substr(0, path.rfind('/')));
+  JsonLinesWriter rows(path);
+  for (size_t i = 0; i < std::max(dumped.rollouts.size(), dumped.samples.size()); ++i)
+    rows.write(i < dumped.rollouts.size() ? row_of(dumped, i, tokenizer)
+                                          : row_of(dumped.samples[i], dumped.step, tokenizer));
+  rows.flush();
 }
 
 }  // namespace tlt::run

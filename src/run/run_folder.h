@@ -1,10 +1,12 @@
 // RunFolder: the folder with everything a run writes. Rank 0 writes; the other workers only read.
 //
 //   run.json            identity of the run (run_identity.h)
-//   options.toml        the resolved options; usable as a recipe
+//   options.toml        the resolved options and their overrides; usable as a recipe
 //   metrics.jsonl       metrics by step; also tensorboard/
 //   rollouts/000001.jsonl, validation/000010.jsonl   responses (verl's dump)
+//   skipped/step_000012.jsonl  batch of a step with an invalid gradient
 //   checkpoints/step_000010, latest                  train/checkpoint.h
+//   unfinished_step     rollouts of a step that was interrupted (rl/unfinished_step.h)
 //   policy/, drafter/   results of tlt sft and tlt draft; drafter/ also of tlt train
 //   log.txt, timeline.json, curve.svg, timeline.svg, summary.txt, example_prompt.jsonl
 //
@@ -33,7 +35,7 @@ namespace tlt::run {
 struct DumpedStep {
   int64_t step = 0;
   std::span<const data::Prompt> prompts;
-  std::span<const Rollout> rollouts;
+  std::span<const Rollout> rollouts;                 // empty: supervised fine-tuning
   std::span<const train::TrainSample> samples = {};  // one per rollout; empty: validation
 };
 
@@ -49,7 +51,7 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
 
-  // Drops metrics written after `step`, from which the run continues.
+  // Drops metrics written after `step`, from which the run continues; new overrides take effect.
   void start(const RunOptions& options, int64_t step);
 
   void write_metrics(int64_t step, const Metrics& metrics);
@@ -61,13 +63,18 @@ class RunFolder {
   // The same for a validation after `step` steps, in validation/, without advantages.
   void write_validation(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);
 
+  // The batch of a step whose gradient is invalid, as write_rollouts() or, without rollouts, its
+  // samples. Returns the file's path.
+  std::string write_skipped(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);
+
  private:
-  void take(const RunOptions& options, const RunIdentity& identity);
-  void write_dump(const std::string& name, const DumpedStep& dumped,
-                  const tokenizer::Tokenizer& tokenizer);
+  void take(const RunOptions& options);
+  void write_dump(const std::string& file, const DumpedStep& dumped,
+                  const tokenizer::Tokenizer& tokenizer) const;
 
   const std::string path_;
   const bool is_writer_;
+  const RunIdentity identity_;
   std::unique_ptr<FolderLock> lock_;
   std::unique_ptr<MetricsWriter> metrics_;
 };

@@ -11,16 +11,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "run/run_options.h"
 
 namespace tlt::run {
 
+inline constexpr int64_t kMaxIdentityBytes = int64_t{1} << 24;  // of a run.json
+
 struct RunIdentity {
-  std::string command;  // "train", "sft" or "draft"
-  std::string model;    // model::fingerprint of model.path; the same for a copy elsewhere
-  std::string options;  // "name = value" lines, without the options for the number of steps
+  std::string command;       // "train", "sft" or "draft"
+  std::string model;         // model::fingerprint of model.path; the same for a copy elsewhere
+  std::string options;       // "name = value" lines, without the options for the number of steps
+  std::string started = {};  // local time (run_context.h); not compared
 };
 
 // `more`: further "name = value" lines that the results depend on.
@@ -28,6 +32,8 @@ RunIdentity identify(const std::string& command, const RunOptions& options,
                      const std::string& more = "");
 
 std::string to_json(const RunIdentity& identity);
+// RunIdentity::started of a run.json; empty: there is no such file, or it does not say.
+std::string read_started(const std::string& path);
 // Throws InputError, which names `location`, if `text` is not a run.json.
 RunIdentity parse_identity(const std::string& text, const std::string& location);
 

@@ -21,13 +21,17 @@ std::string refusal(const RunIdentity& here, const RunIdentity& there) {
   }
 }
 
-const RunIdentity kRun{.command = "sft", .model = "12ab", .options = "actor.lr = 1\n"};
+const RunIdentity kRun{.command = "sft",
+                       .model = "12ab",
+                       .options = "actor.lr = 1\n",
+                       .started = "2026-11-25T12:30:59"};
 
 TEST(RunIdentityTest, RoundTripsThroughJson) {
   const RunIdentity saved = parse_identity(to_json(kRun), "run.json");
   EXPECT_EQ(saved.command, kRun.command);
   EXPECT_EQ(saved.model, kRun.model);
   EXPECT_EQ(saved.options, kRun.options);
+  EXPECT_EQ(saved.started, kRun.started);
   EXPECT_EQ(refusal(kRun, saved), "");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/run_inputs.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/checksum.h"
@@ -17,12 +18,29 @@ std::string fingerprint_of(const std::string& file) {
   return std::filesystem::is_regular_file(file, error) ? sha256_of_blocks(file) : "missing";
 }
 
+// What the words of a shell command name, if they are files: the program itself and its arguments.
+void add_command(const std::string& command, std::vector<cluster::Input>& inputs) {
+  constexpr const char* kBetweenWords = " \t\n\"'`;|&()<>={}$";
+  for (size_t begin = 0;
+       (begin = command.find_first_not_of(kBetweenWords, begin)) != command.npos;) {
+    const size_t end = std::min(command.find_first_of(kBetweenWords, begin), command.size());
+    const std::string word = command.substr(begin, end - begin);
+    inputs.push_back({"reward.command: " + word, fingerprint_of(word)});
+    begin = end;
+  }
+}
+
+// Of a draft model's folder, if it is one: not every command reads it.
+std::string fingerprint_of_drafter(const std::string& folder) {
+  return std::filesystem::exists(folder + "/config.json") ? model::fingerprint(folder) : "missing";
+}
+
 }  // namespace
 
 std::vector<cluster::Input> fingerprint_inputs(const RunOptions& options) {
+  const bool reads_weights = options.model.random_seed < 0 && !options.trainer.broadcast_weights;
   std::vector<cluster::Input> inputs = {
-      {"model.path", model::fingerprint(options.model.path,
-                                        /*has_weights=*/options.model.random_seed < 0)}};
+      {"model.path", model::fingerprint(options.model.path, reads_weights)}};
   if (const std::string& adapter = options.model.lora_adapter_path; !adapter.empty())
     for (const char* file : {"/adapter_config.json", "/adapter_model.safetensors"})
       inputs.push_back({"model.lora_adapter_path", fingerprint_of(adapter + file)});
@@ -38,6 +56,10 @@ std::vector<cluster::Input> fingerprint_inputs(const RunOptions& options) {
   add_files("data.val_files", options.data.val_files);
   if (options.data.chat_template.ends_with(".jinja"))
     inputs.push_back({"data.chat_template", fingerprint_of(options.data.chat_template)});
+  if (std::ranges::find(options.reward.functions, "command") != options.reward.functions.end())
+    add_command(options.reward.command, inputs);
+  if (const std::string init = options.speculative.train.network_plan().folder; !init.empty())
+    inputs.push_back({"speculative.train.init", fingerprint_of_drafter(init)});
   return inputs;
 }
 

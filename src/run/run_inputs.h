@@ -1,9 +1,11 @@
 // Fingerprints of the files that a run reads. Workers compare them, so that a host with other files
 // is refused before the first step.
 //
-// Covers     the model's folder, and that of the draft model in use (model/fingerprint.h); an
-//            adapter, each data file and a chat template's file (64 blocks of each).
-// Not        files that only the reward's own program reads.
+// Covers     the model's folder (without weights if rank 0 sends them), that of the draft model in
+//            use and that of speculative.train.init (model/fingerprint.h); an adapter, each data
+//            file, a chat template's file, and the files that reward.command names (64 blocks of
+//            each).
+// Not        files that only the reward's own program reads, such as Python modules.
 // Threading  pure function.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -27,6 +27,13 @@ void RunControlOptions::check() const {
   TLT_CHECK_INPUT(heartbeat_timeout_seconds >= 3, "trainer.heartbeat_timeout_seconds is ",
                   heartbeat_timeout_seconds,
                   " and workers send a message each second; give at least 3");
+  TLT_CHECK_INPUT(watchdog_timeout_seconds >= 0, "trainer.watchdog_timeout_seconds is ",
+                  watchdog_timeout_seconds, "; give 0 for no watchdog, or seconds");
+}
+
+double RunControlOptions::watchdog_seconds() const {
+  return watchdog_timeout_seconds == 0 ? 0
+                                       : std::max(watchdog_timeout_seconds, 1.1 * timeout_seconds);
 }
 
 void RunOptions::check() const {
@@ -34,7 +41,7 @@ void RunOptions::check() const {
   data.check();
   rollout.check();
   speculative.check();
-  algorithm.check();
+  algorithm.check(rollout.n);
   trainer_options().check();
   reward.check();
   trainer.check();

@@ -19,6 +19,7 @@
 #include "rollout/engine_options.h"
 #include "rollout/sampling_options.h"
 #include "run/algorithm_options.h"
+#include "run/overrides.h"
 #include "speculation/speculation_options.h"
 #include "train/trainer.h"
 
@@ -130,6 +131,8 @@ struct RunControlOptions {
   double timeout_seconds = 600;
   double heartbeat_timeout_seconds = 60;
   std::string on_worker_loss = "continue";
+  double watchdog_timeout_seconds = 600;
+  bool broadcast_weights = false;
   int64_t replay_responses = 8;
 
   void visit(auto& v) {
@@ -163,16 +166,21 @@ struct RunControlOptions {
     v(heartbeat_timeout_seconds, "heartbeat_timeout_seconds", Affects::kPlace,
       "Seconds without a message in the rollouts after which a worker is lost.");
     v(on_worker_loss, "on_worker_loss", Affects::kPlace,
-      "continue: the other workers of tlt train continue without a lost one, with the same "
-      "results, "
-      "if "
-      "they do not share the optimizer's state; stop: the run ends.");
+      "continue: without a lost worker the others of tlt train continue, with the same results, "
+      "unless they share the optimizer's state; stop: the run ends.");
+    v(watchdog_timeout_seconds, "watchdog_timeout_seconds", Affects::kPlace,
+      "Seconds without progress after which a worker logs the stacks of its threads and ends; at "
+      "least 1.1 * timeout_seconds count; 0: off.");
+    v(broadcast_weights, "broadcast_weights", Affects::kPlace,
+      "Send the model's weights from rank 0 to all workers at the start; false: a worker with "
+      "other weights is refused.");
     v(replay_responses, "replay_responses", Affects::kPlace,
       "Responses to decode at the end both with and without speculation, to check that they are "
       "identical; 0: none.");
   }
   void check() const;
   bool continues_after_loss() const { return on_worker_loss == "continue"; }
+  double watchdog_seconds() const;  // more than a collective may take; 0: off
   std::string folder() const {
     return default_local_dir.empty() ? "runs/" + experiment_name : default_local_dir;
   }
@@ -222,6 +230,7 @@ struct RunOptions {
   AlgorithmOptions algorithm;
   reward::RewardOptions reward;
   RunControlOptions trainer;
+  std::vector<Override> overrides;  // of the run that resumes; the other members have their values
 
   void visit(auto& v) {
     v.group("model", model);

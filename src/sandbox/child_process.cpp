@@ -56,9 +56,12 @@ struct Ends {
   int ours = -1;
 };
 
-// Starts the program in a new process group, with default signal handlers and none of this
-// process's descriptors.
-pid_t start(const std::string& command, int input, int output, int errors) {
+// Waits for the end of its input, then kills its process group, itself included.
+constexpr const char* kWatcher = "trap '' HUP INT QUIT TERM; read -r line; kill -KILL 0";
+
+// Starts the program in a process group (0: a new one), with default signal handlers and none of
+// this process's descriptors.
+pid_t start(const std::string& command, pid_t group, int input, int output, int errors) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
@@ -71,7 +74,7 @@ pid_t start(const std::string& command, int input, int output, int errors) {
   sigemptyset(&none), sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setpgroup(&attributes, group);
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   std::string shell = "sh", flag = "-c", text = command;
@@ -86,9 +89,15 @@ pid_t start(const std::string& command, int input, int output, int errors) {
 
 }  // namespace
 
-ChildProcess::ChildProcess(const std::string& command) {
+ChildProcess::ChildProcess(const std::string& command, bool has_watcher) {
   Ends input(/*is_socket=*/true), output(/*is_socket=*/false), errors(/*is_socket=*/false);
-  pid_ = start(command, input.theirs, output.theirs, errors.theirs);
+  Ends lifeline(/*is_socket=*/true), nothing(/*is_socket=*/true);
+  const pid_t watcher =
+      has_watcher ? start(kWatcher, /*group=*/0, lifeline.theirs, nothing.theirs, nothing.theirs)
+                  : 0;
+  pid_ = start(command, watcher, input.theirs, output.theirs, errors.theirs);
+  group_ = has_watcher ? watcher : pid_;
+  if (has_watcher) lifeline_ = lifeline.take_ours();
   input_ = input.take_ours(), output_ = output.take_ours(), errors_ = errors.take_ours();
 }
 
@@ -163,7 +172,7 @@ std::string ChildProcess::last_words() {
 std::string ChildProcess::end() {
   if (!has_output_) await_end();  // a program that closes its output is about to exit
   const bool was_running = !status(/*to_wait=*/false);
-  kill(-pid_, SIGKILL);  // its children too, even if it has exited itself
+  kill_group();
   const int ended = *status(/*to_wait=*/true);
   if (was_running) return "was stopped";
   return WIFSIGNALED(ended) ? check_internal::concat("was killed by signal ", WTERMSIG(ended))
@@ -209,6 +218,17 @@ void ChildProcess::await_end() {
   while (!status(/*to_wait=*/false) && Clock::now() < deadline) {
     std::this_thread::sleep_for(kPause);
   }
+}
+
+// Also the program's children, even if it has exited itself.
+void ChildProcess::kill_group() {
+  if (group_ < 0) return;
+  kill(-group_, SIGKILL);
+  if (lifeline_ >= 0) {
+    close(std::exchange(lifeline_, -1));
+    while (waitpid(group_, nullptr, 0) < 0 && errno == EINTR) continue;
+  }
+  group_ = -1;
 }
 
 void ChildProcess::close_input() {

@@ -1,6 +1,7 @@
 // ChildProcess: a program that answers each line with a line, kept alive between requests.
 //
-// Owns       the process group, which is killed with it, and three descriptors.
+// Owns       the process group, which is killed with it, and its descriptors. A watcher in the group
+//            kills it when this process ends in any way, by SIGKILL too.
 // Not here   what the lines say (command.h).
 // Threading  one thread at a time.
 //
@@ -41,8 +42,9 @@ class ChildProcess {
     std::function<bool(pid_t)> may_continue;  // argument: the child
   };
 
-  // Starts `sh -c command`; throws Error if it cannot create a process.
-  explicit ChildProcess(const std::string& command);
+  // Starts `sh -c command`; throws Error if it cannot create a process. Without the watcher the
+  // program must end by itself when this process does.
+  explicit ChildProcess(const std::string& command, bool has_watcher = true);
   // Closes the program's input, waits shortly for it to exit, then kills it.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
@@ -71,8 +73,11 @@ class ChildProcess {
   void wait_until(Clock::time_point deadline, bool to_write);
   void await_end();  // for a short time
   void close_input();
+  void kill_group();
   std::optional<int> status(bool to_wait);
 
+  pid_t group_ = -1;   // led by the watcher, or without one by the program; -1: killed
+  int lifeline_ = -1;  // the watcher kills the group when this is closed; -1: no watcher
   pid_t pid_ = -1;
   int input_ = -1, output_ = -1, errors_ = -1;
   std::optional<int> status_;

@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <filesystem>
@@ -88,15 +89,15 @@ int64_t ProcessTree::memory_bytes(int64_t enough) const {
 std::optional<int64_t> ProcessTree::files_on(const std::string& folder) const {
   struct stat ours = {}, theirs = {};
   stat(folder.c_str(), &ours);
-  // The last ones are the innermost: they have separate file systems.
-  for (auto process = processes_.rbegin(); process != processes_.rend(); ++process) {
-    const std::string path = proc(*process, "root") + folder;
+  std::optional<int64_t> most;
+  for (const pid_t process : processes_) {
+    const std::string path = proc(process, "root") + folder;
     if (stat(path.c_str(), &theirs) != 0 || theirs.st_dev == ours.st_dev) continue;
     struct statvfs system = {};
-    if (statvfs(path.c_str(), &system) == 0)
-      return static_cast<int64_t>(system.f_files - system.f_ffree);
+    if (statvfs(path.c_str(), &system) != 0) continue;
+    most = std::max(most.value_or(0), static_cast<int64_t>(system.f_files - system.f_ffree));
   }
-  return std::nullopt;
+  return most;
 }
 
 bool ProcessTree::kernel_lists_children() {

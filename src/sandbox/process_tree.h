@@ -30,8 +30,8 @@ class ProcessTree {
   // above that by the kernel's proportional shares (PSS), where these are readable.
   int64_t memory_bytes(int64_t enough) const;
 
-  // Files and folders on the file system that its processes see under this name, if it differs from
-  // ours; nullopt: it is the same, or not readable.
+  // Files and folders on the file system that its processes see under this name, where it differs
+  // from ours; the most, if they see several; nullopt: none differs, or is readable.
   std::optional<int64_t> files_on(const std::string& folder) const;
 
   // Whether the kernel lists a process's children (CONFIG_PROC_CHILDREN).

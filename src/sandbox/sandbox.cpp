@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/sentence.h"
 #include "sandbox/code_driver.h"
+#include "sandbox/code_values.h"
 #include "sandbox/process_tree.h"
 
 namespace tlt::sandbox {
@@ -17,26 +19,37 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kStart{20};  // until a sandbox is ready, on a busy machine
-constexpr std::chrono::milliseconds kCleanUp{500};
+// For the kernel to end a test's processes; no code can prolong it, only other programs' load.
+constexpr std::chrono::seconds kCleanUp{20};
 constexpr std::chrono::milliseconds kCheckInterval{
     10};  // a check takes about a fifth of a millisecond
 constexpr const char* kFolder = "/tmp";
 
-std::string command_of(const SandboxLimits& limits) {
+// What of /usr is the machine's own, if it exists: files that are not of the distribution.
+std::string hidden_folders() {
+  std::string options;
+  for (const char* folder : {"/usr/local", "/usr/src"})
+    if (std::filesystem::is_directory(folder))
+      options += std::string("--tmpfs ") + folder + " --remount-ro " + folder + " ";
+  return options;
+}
+
+std::string command_of() {
   std::string command = "cd / && exec ";
   if (geteuid() == 0)
     command += "setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs ";
   command +=
       "bwrap --unshare-user --unshare-all --disable-userns --die-with-parent --new-session "
-      "--cap-drop ALL --clearenv --setenv PATH /usr/bin --setenv HOME /tmp --setenv LANG C.UTF-8 "
+      "--hostname sandbox --cap-drop ALL --cap-add CAP_SYS_ADMIN --clearenv --setenv PATH /usr/bin "
+      "--setenv HOME /tmp --setenv LANG C.UTF-8 "
       "--setenv OPENBLAS_NUM_THREADS 1 --setenv OMP_NUM_THREADS 1 --setenv PYTHONHASHSEED 0 "
       "--ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 "
       "/lib64 "
       "--ro-bind-try /etc/ld.so.cache /etc/ld.so.cache "
       "--dev-bind /dev/null /dev/null --dev-bind /dev/urandom /dev/urandom ";
-  command += "--size " + std::to_string(4 * limits.file_bytes) + " --tmpfs " + kFolder +
-             " --chdir " + kFolder + " ";
-  return command + "--remount-ro / /usr/bin/python3 -I -B -c " + shell_word(kCodeDriver);
+  command += hidden_folders() + "--tmpfs " + kFolder + " --chdir " + kFolder + " ";
+  return command + "--remount-ro / /usr/bin/python3 -I -B -c " + shell_word(kCodeDriver) + " " +
+         shell_word(kCodeValues);
 }
 
 Sandbox::Status status_of(const std::string& name) {
@@ -50,7 +63,7 @@ Sandbox::Status status_of(const std::string& name) {
 }  // namespace
 
 Sandbox::Sandbox(const SandboxLimits& limits, Clock::time_point deadline)
-    : limits_(limits), child_(command_of(limits)) {
+    : limits_(limits), child_(command_of(), /*has_watcher=*/false) {
   if (!ProcessTree::kernel_lists_children())
     throw Error("the kernel does not list a process's children (CONFIG_PROC_CHILDREN)");
   const Json setup = {{"setup",
@@ -66,13 +79,14 @@ Sandbox::Sandbox(const SandboxLimits& limits, Clock::time_point deadline)
 Sandbox::Outcome Sandbox::run(Json request, double seconds, int64_t output_bytes,
                               Clock::time_point deadline) {
   const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
-  seconds = std::min(seconds, left);
-  if (seconds <= 0) return {Status::kLate, ""};
+  const double wall = std::min(kWallFactor * seconds, left);
+  if (seconds <= 0 || wall <= 0) return {.status = Status::kLate};
   request["seconds"] = seconds;
+  request["wall"] = wall;
   request["limit"] = output_bytes;
   const auto answered_by =
       Clock::now() + kCleanUp +
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wall));
   std::string line;
   const std::string text = request.dump(-1, ' ', false, Json::error_handler_t::replace);
   const ChildProcess::Watch watch = {kCheckInterval,
@@ -80,14 +94,17 @@ Sandbox::Outcome Sandbox::run(Json request, double seconds, int64_t output_bytes
   const auto outcome = child_.ask(text, answered_by, &line, &watch);
   if (outcome == ChildProcess::Outcome::kRefused) {
     child_.end();
-    return {Status::kGreedy, ""};
+    return {.status = Status::kGreedy};
   }
-  if (outcome != ChildProcess::Outcome::kAnswered) return {Status::kBroken, ""};
+  if (outcome != ChildProcess::Outcome::kAnswered) return {.status = Status::kBroken};
   const Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   const bool is_read = answer.is_object() && answer.contains("status") && answer.contains("out") &&
-                       answer["status"].is_string() && answer["out"].is_string();
-  if (!is_read) return {Status::kBroken, ""};
-  return {status_of(answer["status"].get<std::string>()), answer["out"].get<std::string>()};
+                       answer["status"].is_string() && answer["out"].is_string() &&
+                       answer.contains("cpu") && answer["cpu"].is_number();
+  if (!is_read) return {.status = Status::kBroken};
+  return {.status = status_of(answer["status"].get<std::string>()),
+          .output = answer["out"].get<std::string>(),
+          .cpu_seconds = answer["cpu"].get<double>()};
 }
 
 // Empty files take kernel memory too. When processes exit during a check, their shared pages are

@@ -7,38 +7,33 @@
 
 namespace tlt::speculation {
 
-void RowBudget::split(const Request& request, std::span<int32_t> keep) {
+void split_rows(const RowRequest& request, std::span<int32_t> keep, RowScratch& nodes) {
   const int64_t batch = request.sequences;
   TLT_CHECK(
       keep.size() == request.trees.size() && batch >= std::ssize(keep) && request.max_rows >= batch,
       request.max_rows, " rows for ", batch, " sequences and ", keep.size(), " trees");
-  candidates_.clear();
-  for (size_t i = 0; i < keep.size(); ++i) {
-    keep[i] = 0;
+  // By falling probability; of equals by sequence, so that the split is the same on every machine.
+  nodes.clear();
+  for (size_t i = 0; i < keep.size(); ++i)
     for (const drafter::DraftNode& node : request.trees[i]->nodes())
-      candidates_.push_back({node.probability, static_cast<int32_t>(i)});
-  }
-  // Ties are broken by sequence, so that the split is the same on every machine.
-  std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
-    return a.probability != b.probability ? a.probability > b.probability : a.sequence < b.sequence;
-  });
+      nodes.emplace_back(-node.probability, i);
+  std::ranges::sort(nodes);
   // Several rows can be worthwhile where one is not: the kernels' costs have steps.
   const auto value = [&](double tokens, int64_t rows) {
     return tokens - request.tokens_per_second *
                         request.costs.target_seconds(static_cast<double>(rows),
                                                      static_cast<double>(batch), request.context);
   };
-  const int64_t most = std::min(std::ssize(candidates_), request.max_rows - batch);
+  const auto most = std::min(nodes.size(), static_cast<size_t>(request.max_rows - batch));
   double tokens = 0, best_value = value(0, batch);
-  int64_t best = 0;
-  for (int64_t nodes = 1; nodes <= most; ++nodes) {
-    tokens +=
-        request.calibration.corrected(candidates_[static_cast<size_t>(nodes - 1)].probability);
-    const double at_nodes = value(tokens, batch + nodes);
-    if (at_nodes > best_value) best = nodes, best_value = at_nodes;
+  size_t best = 0;
+  for (size_t count = 1; count <= most; ++count) {
+    tokens += request.calibration.corrected(-nodes[count - 1].first);
+    const double at_count = value(tokens, batch + static_cast<int64_t>(count));
+    if (at_count > best_value) best = count, best_value = at_count;
   }
-  for (int64_t i = 0; i < best; ++i)
-    ++keep[static_cast<size_t>(candidates_[static_cast<size_t>(i)].sequence)];
+  std::ranges::fill(keep, 0);
+  for (size_t i = 0; i < best; ++i) ++keep[nodes[i].second];
 }
 
 }  // namespace tlt::speculation

@@ -1,4 +1,4 @@
-// RowBudget: decides which nodes of a step's draft trees are worth a token row of the target's
+// Row budget: decides which nodes of a step's draft trees are worth a token row of the target's
 // forward pass.
 //
 // A row costs seconds; a node gives a token with its probability of acceptance. The nodes of all
@@ -7,15 +7,13 @@
 // many rows and another none.
 //
 // Not here   pruning the trees: DraftTree::keep_best, which keeps the same nodes.
-// Threading  engine thread only; no locks; no allocation once warm.
-//
-//   budget.split({trees, sequences, calibration, costs, tokens_per_second, context, max_rows},
-//                keep);
-//   for (size_t i …) trees[i].keep_best(keep[i]);
+// Threading  pure function; no allocation once the scratch memory is warm.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "drafter/calibration.h"
@@ -23,28 +21,21 @@
 
 namespace tlt::speculation {
 
-class RowBudget {
- public:
-  struct Request {
-    std::span<const drafter::DraftTree* const> trees;  // at most one per sequence
-    int64_t sequences = 0;                             // of the forward pass
-    const drafter::Calibration& calibration;           // of the trees' probabilities
-    const CostTable& costs;
-    double tokens_per_second = 0;  // of the engine, on the cost table's machine
-    double context = 0;            // mean context length before the trees
-    int64_t max_rows = 0;          // roots included
-  };
-
-  // Fills keep[i] with the number of nodes that tree i should keep. REQUIRES: max_rows is at least
-  // `sequences`, and that at least the number of trees.
-  void split(const Request& request, std::span<int32_t> keep);
-
- private:
-  struct Candidate {
-    float probability = 0;
-    int32_t sequence = 0;
-  };
-  std::vector<Candidate> candidates_;  // scratch
+struct RowRequest {
+  std::span<const drafter::DraftTree* const> trees;  // at most one per sequence
+  int64_t sequences = 0;                             // of the forward pass
+  const drafter::Calibration& calibration;           // of the trees' probabilities
+  const CostTable& costs;
+  double tokens_per_second = 0;  // of the engine, on the cost table's machine
+  double context = 0;            // mean context length before the trees
+  int64_t max_rows = 0;          // roots included
 };
+
+// Scratch memory of split_rows(), kept by the caller from step to step: (-probability, tree).
+using RowScratch = std::vector<std::pair<float, size_t>>;
+
+// Fills keep[i] with the number of nodes that tree i should keep. REQUIRES: max_rows is at least
+// `sequences`, and that at least the number of trees.
+void split_rows(const RowRequest& request, std::span<int32_t> keep, RowScratch& nodes);
 
 }  // namespace tlt::speculation

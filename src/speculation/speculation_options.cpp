@@ -63,8 +63,6 @@ void EagleOptions::check() const {
                  {"UCB1", "ADAPTIVE, or BEG, the paper's bandit"},
                  {"PREDEFINED", "BEG with speculative.eagle.mab_epsilon=0"}});
   check_choice("eagle.tune_algorithm", tune_algorithm, {"ADAPTIVE", "BEG"});
-  TLT_CHECK_INPUT(mab_window >= 1 && mab_window <= 1 << 20, "speculative.eagle.mab_window is ",
-                  mab_window, "; give a number from 1 to ", 1 << 20);
   TLT_CHECK_INPUT(mab_epsilon >= 0 && mab_epsilon <= 1, "speculative.eagle.mab_epsilon is ",
                   mab_epsilon, "; give a number from 0 to 1");
   drafter.check();

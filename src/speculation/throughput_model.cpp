@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -51,7 +53,6 @@ ThroughputModel::ThroughputModel(const std::vector<Arm>& arms, Setup setup)
       setup_(std::move(setup)),
       drafter_(arms.size()),
       states_(arms.size()),
-      tokens_(arms.size()),
       rates_(arms.size()) {
   std::vector<std::string> kinds;
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
@@ -65,6 +66,7 @@ ThroughputModel::ThroughputModel(const std::vector<Arm>& arms, Setup setup)
   off_ = now_.current = static_cast<size_t>(off - arms_.begin());
   now_.budget = kBudgetSteps;
   drafters_.resize(kinds.size());  // "off" has one that learns nothing
+  accepted_.resize(kinds.size());
   for (DrafterState& drafter : drafters_) drafter.wait = kFirstWait;
 }
 
@@ -72,35 +74,31 @@ bool ThroughputModel::may_choose(size_t arm, int64_t batch) const {
   return arm == off_ ? setup_.off_competes : arms_[arm].strategy.verify * batch <= setup_.max_rows;
 }
 
-// Accepted first choices by depth. A rate that is hardly known is taken from the neighbouring
-// positions and the depth before.
+// Accepted first choices by depth: the mean over these positions. A rate that is hardly known is
+// taken from the neighbouring positions and the depth before.
 ThroughputModel::ByDepth ThroughputModel::first_choices(const DrafterState& drafter,
-                                                        size_t position) {
+                                                        const Positions& positions) {
+  const auto sequences = static_cast<double>(std::reduce(positions.begin(), positions.end()));
   ByDepth sums = {};
-  double rate = kPriorAcceptance, reached = 1;
-  const size_t from = position > 0 ? position - 1 : 0, to = std::min(position + 2, kPositions);
-  for (size_t depth = 0; depth < kDepths; ++depth) {
-    drafter::Estimate estimate{rate, kPrior};
-    for (size_t at = from; at < to; ++at) {
-      const drafter::Estimate& known = drafter.rates[at][depth];
-      estimate.add(known.mean, at == position ? known.weight : std::min(known.weight, kPrior));
+  for (size_t position = 0; position < kPositions; ++position) {
+    if (positions[position] == 0) continue;
+    const size_t from = position > 0 ? position - 1 : 0, to = std::min(position + 2, kPositions);
+    double rate = kPriorAcceptance, sum = 0;
+    double reached = static_cast<double>(positions[position]) / sequences;
+    for (size_t depth = 0; depth < kDepths; ++depth) {
+      drafter::Estimate estimate{rate, kPrior};
+      for (size_t at = from; at < to; ++at) {
+        const auto [mean, weight] = drafter.rates[at][depth];
+        estimate.add(mean, at == position ? weight : std::min(weight, kPrior));
+      }
+      rate = estimate.mean;
+      sums[depth + 1] += sum += reached *= rate;
     }
-    rate = estimate.mean;
-    reached *= rate;
-    sums[depth + 1] = sums[depth] + reached;
   }
   return sums;
 }
 
-double ThroughputModel::gain(size_t arm) const {
-  drafter::Estimate gain = drafter_of(arm).gain;
-  gain.add(1, kPrior);
-  gain = {arms_[arm].strategy.width > 1 ? gain.mean * prior_gain(arms_[arm].strategy) : 1, kPrior};
-  gain.add(states_[arm].gain.mean, states_[arm].gain.weight);
-  return gain.mean;
-}
-
-// Verified trees that tell of the arm.
+// Verified trees that tell of the arm: of a chain, all of its drafter.
 double ThroughputModel::evidence(size_t arm) const {
   if (arms_[arm].strategy.width > 1) return states_[arm].nodes.weight;
   double trees = 0;
@@ -131,33 +129,22 @@ double ThroughputModel::seconds(size_t arm, const Load& load) const {
 
 // Returns the largest of rates_ among the arms that may be chosen.
 double ThroughputModel::predict(const Load& load) {
-  const double sequences = std::accumulate(load.positions.begin(), load.positions.end(), 0.0);
-  ByDepth accepted = {};
+  for (size_t i = 0; i < drafters_.size(); ++i)
+    accepted_[i] = first_choices(drafters_[i], load.positions);
   double best = 0;
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
-    if (arm == 0 || drafter_[arm] != drafter_[arm - 1]) {
-      accepted = {};
-      for (size_t position = 0; position < kPositions; ++position) {
-        if (load.positions[position] == 0) continue;
-        const ByDepth here = first_choices(drafter_of(arm), position);
-        const double share = static_cast<double>(load.positions[position]) / sequences;
-        for (size_t i = 0; i <= kDepths; ++i) accepted[i] += share * here[i];
-      }
-    }
-    tokens_[arm] = arm == off_ ? 1 : 1 + gain(arm) * accepted[depth_of(arms_[arm].strategy)];
-    rates_[arm] = tokens_[arm] / seconds(arm, load);
+    rates_[arm] = tokens(arm) / seconds(arm, load);
     if (may_choose(arm, load.batch)) best = std::max(best, rates_[arm]);
   }
   return best;
 }
 
-double ThroughputModel::expected_tokens(size_t arm, const Load& load) {
-  predict(load);
-  return tokens_[arm];
-}
-
-double ThroughputModel::expected_seconds(size_t arm, const Load& load) const {
-  return now_.speed * seconds(arm, load);
+// Of a sequence, for the load of the last predict().
+double ThroughputModel::tokens(size_t arm) const {
+  if (arm == off_) return 1;
+  drafter::Estimate gain{prior_gain(arms_[arm].strategy), kPrior};
+  gain.add(states_[arm].gain.mean, states_[arm].gain.weight);
+  return 1 + gain.mean * accepted_[drafter_[arm]][depth_of(arms_[arm].strategy)];
 }
 
 double ThroughputModel::slowdown(const Load& load, int64_t more) {
@@ -168,16 +155,16 @@ double ThroughputModel::slowdown(const Load& load, int64_t more) {
 }
 
 size_t ThroughputModel::choose(const Load& load, uint64_t) {
-  now_.explores = now_.trees > 0 && may_choose(now_.trial, load.batch);
+  if (!may_choose(now_.trial, load.batch)) now_.trees = 0;
   const bool fits = load.batch == now_.load.batch || (now_.current == off_ && setup_.off_competes);
-  if (!now_.explores && now_.stay-- > 0 && fits) return now_.current;
+  if (now_.trees <= 0 && now_.stay-- > 0 && fits) return now_.current;
   now_.load = load;
-  if (now_.explores) return now_.trial;
-  predict(load);
-  settle(load.batch);
-  now_.stay = kStaySteps - 1;
-  now_.explores = starts_trial(load.batch);
-  return now_.explores ? now_.trial : now_.current;
+  if (now_.trees <= 0) {
+    predict(load);
+    settle(load.batch);
+    start_trial(load.batch);
+  }
+  return now_.trees > 0 ? now_.trial : now_.current;
 }
 
 void ThroughputModel::settle(int64_t batch) {
@@ -194,92 +181,78 @@ void ThroughputModel::settle(int64_t batch) {
     drafter_of(best).next_trial = now_.steps + kFirstWait;
   }
   now_.current = best;
+  now_.stay = kStaySteps - 1;
   now_.rate = static_cast<double>(batch) * rates_[best];
 }
 
 // Of the drafters whose wait is over, the arm that may be the fastest.
-bool ThroughputModel::starts_trial(int64_t batch) {
-  if (now_.budget <= 0) return false;
+void ThroughputModel::start_trial(int64_t batch) {
   double best = rates_[now_.current];
-  now_.trees = 0;  // of a trial that no longer fits
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
-    if (arm == off_ || arm == now_.current || !may_choose(arm, batch)) continue;
-    if (now_.steps < drafter_of(arm).next_trial) continue;
+    const bool is_due = now_.steps >= drafter_of(arm).next_trial && now_.budget > 0;
+    if (arm == off_ || arm == now_.current || !is_due || !may_choose(arm, batch)) continue;
     const double hope = rates_[arm] * (1 + 1 / std::sqrt(1 + evidence(arm)));
     if (hope > best) best = hope, now_.trial = arm, now_.trees = kTrialTrees;
   }
-  return now_.trees > 0;
 }
 
 void ThroughputModel::record(size_t arm, const StepOutcome& outcome) {
   ++now_.steps;
-  change_weights([](double& weight) { weight *= 1 - 1 / kMemorySteps; });
+  forget(1 - 1 / kMemorySteps, std::numeric_limits<double>::infinity());
   for (const drafter::VerifiedTree& tree : outcome.trees) learn_tree(arm, tree);
   learn_seconds(arm, outcome);
   now_.budget = std::min(now_.budget + kExploredShare, kBudgetSteps);
-  if (now_.explores && arm == now_.trial) pay_trial(outcome);
-  now_.explores = false;
+  if (now_.trees > 0 && arm == now_.trial) pay_trial(outcome);
 }
 
 void ThroughputModel::learn_tree(size_t played, const drafter::VerifiedTree& tree) {
   order_.resize(tree.nodes.size());
   std::iota(order_.begin(), order_.end(), 0);
-  std::ranges::sort(order_, [&](int32_t a, int32_t b) {
-    const drafter::DraftNode &left = tree.nodes[static_cast<size_t>(a)],
-                             &right = tree.nodes[static_cast<size_t>(b)];
-    if (left.probability != right.probability) return left.probability > right.probability;
-    return std::pair(left.depth, a) < std::pair(right.depth, b);
+  std::ranges::sort(order_, {}, [&](int32_t i) {
+    const drafter::DraftNode& node = tree.nodes[static_cast<size_t>(i)];
+    return std::tuple(-node.probability, node.depth, i);
   });
   const drafter::Strategy& own = arms_[played].strategy;
   const size_t position = position_bucket(tree.position);
-  const ByDepth usual = first_choices(drafter_of(played), position);
+  Positions here = {};
+  here[position] = 1;
+  const ByDepth usual = first_choices(drafter_of(played), here);
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     const drafter::Strategy& other = arms_[arm].strategy;
     const bool contains = other.depth <= own.depth && other.width <= own.width &&
                           other.verify <= own.verify && other.width > 1;
-    if (arm == played || (contains && drafter_[arm] == drafter_[played]))
-      learn_part(tree, arm, usual[depth_of(other)]);
+    if (arm != played && (!contains || drafter_[arm] != drafter_[played])) continue;
+    const auto [nodes, accepted] = part_of(tree, other);
+    const double expected = usual[depth_of(other)];
+    states_[arm].gain.add(static_cast<double>(accepted) / expected, expected);
+    states_[arm].nodes.add(static_cast<double>(nodes), 1);
   }
-  const double prior = usual[depth_of(own)] * prior_gain(own);
-  if (own.width > 1) drafter_of(played).gain.add(tree.accepted_depth() / prior, prior);
-  learn_first_choices(tree, drafter_of(played).rates[position]);
+  // A drafter without a proposal has no first choice that could be accepted.
+  Rates& rates = drafter_of(played).rates[position];
+  const auto [nodes, accepted] =
+      part_of(tree, {.depth = kDepths, .width = 1, .verify = kDepths + 1});
+  for (size_t depth = 0; depth < accepted; ++depth) rates[depth].add(1, 1);
+  if (accepted < std::max<size_t>(nodes, 1)) rates[accepted].add(0, 1);
 }
 
-// Learns from the part of the tree that the arm would have proposed, of which first choices alone
-// have `usual` accepted tokens. REQUIRES: order_ is the tree's.
-void ThroughputModel::learn_part(const drafter::VerifiedTree& tree, size_t arm, double usual) {
-  const drafter::Strategy& strategy = arms_[arm].strategy;
+// The part of the tree that a drafter with this strategy would have proposed. REQUIRES: order_ is
+// the tree's.
+ThroughputModel::Part ThroughputModel::part_of(const drafter::VerifiedTree& tree,
+                                               const drafter::Strategy& strategy) {
   children_.assign(tree.nodes.size() + 1, 0);
-  int64_t nodes = 0, accepted = 0;
+  Part part;
   for (const int32_t i : order_) {
     const drafter::DraftNode& node = tree.nodes[static_cast<size_t>(i)];
     int64_t& siblings = children_[static_cast<size_t>(node.parent + 1)];
-    if (nodes + 1 < strategy.verify && node.depth <= strategy.depth && siblings >= 0 &&
-        siblings < strategy.width)
-      ++siblings, ++nodes;
+    if (static_cast<int64_t>(part.nodes) + 1 < strategy.verify && node.depth <= strategy.depth &&
+        siblings >= 0 && siblings < strategy.width)
+      ++siblings, ++part.nodes;
     else
       children_[static_cast<size_t>(i + 1)] = -1;
   }
   for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent)
-    accepted += children_[static_cast<size_t>(i + 1)] >= 0;
-  states_[arm].gain.add(static_cast<double>(accepted) / usual, usual);
-  states_[arm].nodes.add(static_cast<double>(nodes), 1);
-}
-
-// A drafter without a proposal has no first choice that could be accepted.
-void ThroughputModel::learn_first_choices(const drafter::VerifiedTree& tree, Rates& rates) {
-  if (tree.nodes.empty()) rates[0].add(0, 1);
-  int32_t tip = drafter::DraftTree::kRoot;
-  for (const int32_t i : order_) {
-    const drafter::DraftNode& node = tree.nodes[static_cast<size_t>(i)];
-    if (node.parent != tip) continue;
-    int32_t path = tree.accepted;
-    while (path > i) path = tree.nodes[static_cast<size_t>(path)].parent;
-    const bool is_accepted = path == i;
-    rates[std::min(static_cast<size_t>(node.depth), kDepths) - 1].add(is_accepted, 1);
-    if (!is_accepted) return;
-    tip = i;
-  }
+    part.accepted += children_[static_cast<size_t>(i + 1)] >= 0;
+  return part;
 }
 
 void ThroughputModel::learn_seconds(size_t arm, const StepOutcome& outcome) {
@@ -310,22 +283,22 @@ void ThroughputModel::pay_trial(const StepOutcome& outcome) {
 }
 
 void ThroughputModel::new_weights() {
-  change_weights(
-      [](double& weight) { weight = std::min(weight, static_cast<double>(kTrialTrees)); });
+  forget(1, kTrialTrees);
   for (DrafterState& drafter : drafters_)
     drafter.wait = kFirstWait, drafter.next_trial = now_.steps;
   now_.stay = 0;
 }
 
-// Changes the weights of everything that was learned.
-template <class Change>
-void ThroughputModel::change_weights(const Change& change) {
+// Reduces the weights of everything that was learned.
+void ThroughputModel::forget(double factor, double limit) {
+  const auto reduce = [&](drafter::Estimate& learned) {
+    learned.weight = std::min(factor * learned.weight, limit);
+  };
   for (DrafterState& drafter : drafters_) {
-    for (Rates& rates : drafter.rates)
-      for (drafter::Estimate& rate : rates) change(rate.weight);
-    change(drafter.gain.weight), change(drafter.extra_seconds.weight);
+    for (Rates& rates : drafter.rates) std::ranges::for_each(rates, reduce);
+    reduce(drafter.extra_seconds);
   }
-  for (ArmState& arm : states_) change(arm.gain.weight), change(arm.nodes.weight);
+  for (ArmState& arm : states_) reduce(arm.gain), reduce(arm.nodes);
 }
 
 nlohmann::json ThroughputModel::save() const {

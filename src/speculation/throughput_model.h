@@ -46,7 +46,7 @@ class ThroughputModel : public TuningPolicy {
 
   size_t choose(const Load& load, uint64_t choice) override;
   bool is_exploration() const override {
-    return now_.explores && now_.load.batch > kExplorationSequences;
+    return now_.trees > 0 && now_.load.batch > kExplorationSequences;
   }
   void record(size_t arm, const StepOutcome& outcome) override;
   double tokens_per_second() const override { return now_.rate; }
@@ -56,59 +56,60 @@ class ThroughputModel : public TuningPolicy {
   void restore(const nlohmann::json& state) override;
 
   // Predictions for a step with this arm: tokens of a sequence, seconds.
-  double expected_tokens(size_t arm, const Load& load);
-  double expected_seconds(size_t arm, const Load& load) const;
+  double expected_tokens(size_t arm, const Load& load) { return predict(load), tokens(arm); }
+  double expected_seconds(size_t arm, const Load& load) const {
+    return now_.speed * seconds(arm, load);
+  }
 
  private:
   using Rates = std::array<drafter::Estimate, kDepths>;
   using ByDepth = std::array<double, kDepths + 1>;
+  struct Part {
+    size_t nodes = 0, accepted = 0;
+  };
 
   struct DrafterState {
     std::array<Rates, kPositions> rates;  // a(d)
-    drafter::Estimate gain;               // of its wide trees, relative to prior_gain()
     drafter::Estimate extra_seconds;      // of drafting for a sequence, above the cost table's
     int64_t wait = 0, next_trial = 0;     // steps between trials; step of the next one
-    NLOHMANN_DEFINE_TYPE_INTRUSIVE(DrafterState, rates, gain, extra_seconds, wait, next_trial)
+    NLOHMANN_DEFINE_TYPE_INTRUSIVE(DrafterState, rates, extra_seconds, wait, next_trial)
   };
   struct ArmState {
     drafter::Estimate gain, nodes;  // nodes: verified per tree
     NLOHMANN_DEFINE_TYPE_INTRUSIVE(ArmState, gain, nodes)
   };
   struct Choice {
-    Load load{0};           // of the last comparison
-    int64_t steps = 0;      // recorded so far
-    size_t drafter = 0;     // of the last one
-    size_t current = 0;     // arm
-    double rate = 0;        // its tokens per second at speed 1
-    double speed = 1;       // of forward passes: measured seconds / predicted, a running median
-    int64_t stay = 0;       // steps until arms are compared again
-    bool explores = false;  // the last choice is a trial …
-    size_t trial = 0;       // … of this arm …
-    int64_t trees = 0;      // … which is over after this many more
-    double budget = 0;      // for trials, in steps of the current arm
-    NLOHMANN_DEFINE_TYPE_INTRUSIVE(Choice, load, steps, drafter, current, rate, speed, stay,
-                                   explores, trial, trees, budget)
+    Load load{0};        // of the last comparison
+    int64_t steps = 0;   // recorded so far
+    size_t drafter = 0;  // of the last one
+    size_t current = 0;  // arm
+    double rate = 0;     // its tokens per second at speed 1
+    double speed = 1;    // of forward passes: measured seconds / predicted, a running median
+    int64_t stay = 0;    // steps until arms are compared again
+    size_t trial = 0;    // arm
+    int64_t trees = 0;   // until the trial is over; from 0 down: there is none
+    double budget = 0;   // for trials, in steps of the current arm
+    NLOHMANN_DEFINE_TYPE_INTRUSIVE(Choice, load, steps, drafter, current, rate, speed, stay, trial,
+                                   trees, budget)
   };
 
   DrafterState& drafter_of(size_t arm) { return drafters_[drafter_[arm]]; }
   const DrafterState& drafter_of(size_t arm) const { return drafters_[drafter_[arm]]; }
   bool may_choose(size_t arm, int64_t batch) const;
-  static ByDepth first_choices(const DrafterState& drafter, size_t position);
-  double gain(size_t arm) const;
+  static ByDepth first_choices(const DrafterState& drafter, const Positions& positions);
   double evidence(size_t arm) const;
   double target_seconds(const StepOutcome& outcome) const;
   double draft_seconds(size_t arm, int64_t sequences) const;
   double seconds(size_t arm, const Load& load) const;
   double predict(const Load& load);
+  double tokens(size_t arm) const;
   void settle(int64_t batch);
-  bool starts_trial(int64_t batch);
+  void start_trial(int64_t batch);
   void learn_tree(size_t played, const drafter::VerifiedTree& tree);
-  void learn_part(const drafter::VerifiedTree& tree, size_t arm, double usual);
-  void learn_first_choices(const drafter::VerifiedTree& tree, Rates& rates);
+  Part part_of(const drafter::VerifiedTree& tree, const drafter::Strategy& strategy);
   void learn_seconds(size_t arm, const StepOutcome& outcome);
   void pay_trial(const StepOutcome& outcome);
-  template <class Change>
-  void change_weights(const Change& change);
+  void forget(double factor, double limit);
 
   const std::vector<Arm> arms_;
   const Setup setup_;
@@ -121,8 +122,8 @@ class ThroughputModel : public TuningPolicy {
   Choice now_;
 
   // Scratch.
-  std::vector<double> tokens_;     // [arm] of a sequence
-  std::vector<double> rates_;      // [arm] tokens_ per second at speed 1
+  std::vector<ByDepth> accepted_;  // [drafter] first choices, for a load
+  std::vector<double> rates_;      // [arm] tokens of a sequence per second at speed 1
   std::vector<int32_t> order_;     // nodes by rank
   std::vector<int64_t> children_;  // [node + 1]; -1: not in the part
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kPlaysInHindsight = 10;
 constexpr double kMostSlowdown = 0.03;       // of spare_capacity() …
 constexpr double kProportionalShare = 0.25;  // … and relative to a cost proportional to the rows
-constexpr const char* kFormat = "7\n";       // version of save()
+constexpr const char* kFormat = "8\n";       // version of save()
 
 std::vector<Arm> make_arms(const SpeculationOptions& options,
                            const std::vector<std::string>& kinds) {

@@ -37,15 +37,17 @@ inline size_t position_bucket(int64_t position) {
                              kPositionStarts.begin());
 }
 
+using Positions = std::array<int64_t, kPositions>;
+
 // The sequences that a step decodes.
 struct Load {
   // NOLINTNEXTLINE(google-explicit-constructor): a batch size is a load at the first positions
   Load(int64_t sequences, double tokens = 0)
       : batch(sequences), context(tokens), positions{sequences} {}
 
-  int64_t batch;                              // sequences
-  double context;                             // mean context length: tokens before the step's
-  std::array<int64_t, kPositions> positions;  // by position_bucket(), in the ratio of the sequences
+  int64_t batch;        // sequences
+  double context;       // mean context length: tokens before the step's
+  Positions positions;  // by position_bucket(), in the ratio of the sequences
   NLOHMANN_DEFINE_TYPE_INTRUSIVE(Load, batch, context, positions)
 };
 

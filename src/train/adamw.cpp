@@ -130,6 +130,7 @@ void AdamW::end_step() {
   TLT_CHECK(is_in_step(), "begin_step() was not called");
   place_.reset();
   ++steps_;
+  skipped_in_row_ = 0;
   if (sharers_) exchange_weights();
 }
 

@@ -53,6 +53,13 @@ class AdamW {
   double step(const model::Gradients& gradients, double learning_rate);
   int64_t steps() const { return steps_; }  // finished steps
 
+  // Counts a step that is left out because its gradient is invalid; weights, moments and steps()
+  // stay as they are, so the learning rate schedule does not advance either.
+  void skip_step() { ++skipped_in_row_; }
+  // Steps left out since the last finished one. Not part of state(); resuming restores it.
+  int64_t skipped_in_row() const { return skipped_in_row_; }
+  void restore_skipped_in_row(int64_t skipped) { skipped_in_row_ = skipped; }
+
   // The same in parts, for callers that must be able to stop in between:
   //   begin_step(gradient_norm(…), rate); while (try_update(gradients, elements)) …; end_step();
   // Until end_step() weights and state() are only partly updated.
@@ -110,6 +117,7 @@ class AdamW {
   const Shards shards_;
   std::vector<State> states_;  // in the order of the parameters
   int64_t steps_ = 0;
+  int64_t skipped_in_row_ = 0;
   Coefficients step_;           // of the unfinished step
   std::optional<Place> place_;  // progress of the step; none: it has ended
 };

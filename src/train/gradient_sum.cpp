@@ -3,8 +3,10 @@
 
 #include <ATen/ATen.h>
 
-#include <atomic>
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <span>
 
 #include "base/check.h"
 #include "train/chunks.h"
@@ -13,21 +15,35 @@ namespace tlt::train {
 namespace {
 
 constexpr double kUnit = 0x1p-40, kUnitsInOne = 0x1p40;
-constexpr double kLargest = 0x1p22;  // bound of a gradient
-// Bound of a sum: adding two sums does not overflow while one of them is below it.
-constexpr int64_t kLimit = int64_t{1} << 62;
+// Bound of a parameter's magnitude. A gradient is below it too, so no sum exceeds 2^63 units, in
+// whatever order and on however many workers it is made.
+constexpr int64_t kLargest = int64_t{1} << 22;
+// The magnitude of a gradient that is not finite or not below kLargest: above every valid one, and
+// far enough from the bound of an int64 for the sum of 2^20 of them.
+constexpr int64_t kInvalid = int64_t{1} << 42;
 
-// False if a value is not finite or too large: then the sum is invalid.
-bool add_range(const float* values, int64_t* units, int64_t first, int64_t last) {
-  bool good = true;
-  for (int64_t i = first; i < last; ++i) {
-    const auto value = static_cast<double>(values[i]);
-    const bool fits = std::abs(value) < kLargest;  // false for NaN
-    units[i] += fits ? std::llrint(value * kUnitsInOne) : 0;
-    good &= fits && units[i] > -kLimit && units[i] < kLimit;
-    if (!good) return false;
-  }
-  return true;
+int64_t magnitude_of(const Device& device, const at::Tensor& gradient) {
+  const float* values = gradient.data_ptr<float>();
+  // The bits of an absolute value, which are in the order of the values, infinity and NaN last.
+  std::vector<uint32_t> largest(static_cast<size_t>(chunks(gradient.numel())));
+  for_chunks(device, gradient.numel(), [&](int64_t chunk, int64_t first, int64_t last) {
+    uint32_t most = 0;
+    for (int64_t i = first; i < last; ++i)
+      most = std::max(most, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffU);
+    largest[static_cast<size_t>(chunk)] = most;
+  });
+  if (largest.empty()) return 0;
+  const auto value = std::bit_cast<float>(*std::ranges::max_element(largest));
+  return value < static_cast<float>(kLargest) ? static_cast<int64_t>(std::ceil(value)) : kInvalid;
+}
+
+void add_units(const Device& device, const at::Tensor& gradient, at::Tensor& units) {
+  const float* from = gradient.data_ptr<float>();
+  int64_t* to = units.data_ptr<int64_t>();
+  for_chunks(device, gradient.numel(), [&](int64_t, int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i)
+      to[i] += std::llrint(static_cast<double>(from[i]) * kUnitsInOne);
+  });
 }
 
 }  // namespace
@@ -36,10 +52,12 @@ GradientSum::GradientSum(const std::vector<model::Parameter>& parameters, const 
     : parameters_(parameters), device_(device) {
   for (const model::Parameter& parameter : parameters)
     units_.push_back(at::zeros(parameter.shape(), at::kLong));
+  magnitudes_ = at::zeros({std::ssize(parameters)}, at::kLong);
 }
 
 void GradientSum::clear() {
   for (at::Tensor& units : units_) units.zero_();
+  magnitudes_.zero_();
 }
 
 void GradientSum::add(model::Gradients& gradients) {
@@ -50,29 +68,24 @@ void GradientSum::add(model::Gradients& gradients) {
     TLT_CHECK(gradient.is_contiguous() && gradient.sizes() == units_[i].sizes(),
               parameters_[i].name());
     const at::Tensor values = gradient.cpu();
-    const float* from = values.data_ptr<float>();
-    int64_t* to = units_[i].data_ptr<int64_t>();
-    std::atomic<bool> good = true;
-    for_chunks(device_, values.numel(), [&](int64_t, int64_t first, int64_t last) {
-      if (!add_range(from, to, first, last)) good = false;
-    });
-    TLT_CHECK(good, "the gradient of ", parameters_[i].name(),
-              " is not finite or above 4e6; lower the learning rate (optim.lr) or check the "
-              "model's weights");
+    int64_t& magnitude = magnitudes_.data_ptr<int64_t>()[i];
+    magnitude += magnitude_of(device_, values);
+    if (magnitude < kLargest) add_units(device_, values, units_[i]);
     gradient.zero_();
   }
 }
 
-void GradientSum::reduce(cluster::Comm& comm) {
-  if (comm.size() == 1) return;
-  for (size_t i = 0; i < units_.size(); ++i) {
-    // Every worker must reach the same result, or the others would wait in the sum.
-    at::Tensor largest = units_[i].abs().max().reshape({1});
-    comm.all_reduce_max(largest);
-    TLT_CHECK(largest.item<int64_t>() <= kLimit / comm.size(), "the gradient of ",
-              parameters_[i].name(), " is too large for a sum over ", comm.size(), " workers");
-    comm.all_reduce_sum(units_[i]);
-  }
+std::string GradientSum::reduce(cluster::Comm& comm) {
+  at::Tensor magnitudes = magnitudes_.clone();
+  comm.all_reduce_sum(magnitudes);
+  const std::span<const int64_t> all(magnitudes.data_ptr<int64_t>(), units_.size());
+  const auto invalid =
+      std::ranges::find_if(all, [](int64_t magnitude) { return magnitude >= kLargest; });
+  if (invalid != all.end())
+    return "the gradient of " + parameters_[static_cast<size_t>(invalid - all.begin())].name() +
+           (*invalid >= kInvalid ? " is not finite or above 4e6" : " is above 4e6 in sum");
+  for (at::Tensor& units : units_) comm.all_reduce_sum(units);
+  return "";
 }
 
 void GradientSum::read(model::Gradients& gradients, double scale) const {
@@ -82,6 +95,7 @@ void GradientSum::read(model::Gradients& gradients, double scale) const {
 
 void GradientSum::clear(size_t parameter, int64_t first, int64_t last) {
   units_[parameter].view(-1).narrow(0, first, last - first).zero_();
+  magnitudes_.data_ptr<int64_t>()[parameter] = 0;
 }
 
 void GradientSum::read(model::Gradients& gradients, size_t parameter, int64_t first, int64_t last,

@@ -6,18 +6,21 @@
 //
 // Owns       one int64 for each element of the parameters, on the CPU (8 bytes each).
 // Threading  engine thread only; uses the device's pool.
-// Errors     a gradient that is not finite or above 4e6 throws an Error that names the parameter.
+// Fault      a gradient that is not finite, or too large for fixed point: the largest absolute
+//            values of a parameter's packs must add up to less than 4e6, so that no order of the sum
+//            overflows. The sum is then invalid until clear(); reduce() says so on all workers. It
+//            depends, like the sum, on the packs only.
 //
 //   sum.clear();
 //   for (…) { …backward into gradients…; sum.add(gradients); }
-//   sum.reduce(comm);
-//   sum.read(gradients);
+//   if (sum.reduce(comm).empty()) sum.read(gradients);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <vector>
 
 #include "cluster/comm.h"
@@ -35,8 +38,9 @@ class GradientSum {
   void clear();
   // Adds the gradients of one pack and sets them to zero for the next.
   void add(model::Gradients& gradients);
-  // Sums over all workers; all of them get the result.
-  void reduce(cluster::Comm& comm);
+  // Sums over all workers; all of them get the result. Returns the fault of the sum, which names the
+  // parameter, the same on all workers; empty: the sum is valid.
+  [[nodiscard]] std::string reduce(cluster::Comm& comm);
   // Writes the sum times `scale`, rounded once to float32.
   void read(model::Gradients& gradients, double scale = 1) const;
 
@@ -49,6 +53,8 @@ class GradientSum {
   const std::vector<model::Parameter>& parameters_;
   const Device device_;
   std::vector<at::Tensor> units_;  // int64, one tensor per parameter
+  // [parameters] int64: the largest absolute value of each pack, rounded up, added over the packs.
+  at::Tensor magnitudes_;
 };
 
 }  // namespace tlt::train

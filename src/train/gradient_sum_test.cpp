@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/random.h"
 #include "tests/support/golden_batch.h"
 #include "tests/support/tensors.h"
@@ -44,7 +43,7 @@ std::vector<at::Tensor> sum_of(const model::PolicyModel& model,
     for (const at::Tensor& tensor : copy.tensors)
       EXPECT_EQ(tensor.abs().max().item<float>(), 0) << "left for the next pack";
   }
-  sum.reduce(comm);
+  EXPECT_EQ(sum.reduce(comm), "");
   model::Gradients result = model.make_gradients();
   sum.read(result);
   return result.tensors;
@@ -95,58 +94,74 @@ TEST(GradientSumTest, OrderAndNumberOfWorkersChangeNoBit) {
   }
 }
 
-TEST(GradientSumTest, ErrorNamesAnInvalidGradient) {
+// Adds a pack in which the first parameter has this gradient.
+void add_pack(GradientSum& sum, const model::PolicyModel& model, float value) {
+  model::Gradients gradients = model.make_gradients();
+  gradients.tensors[0].fill_(value);
+  sum.add(gradients);
+  EXPECT_EQ(gradients.tensors[0].abs().max().item<float>(), 0) << "left for the next pack";
+}
+
+TEST(GradientSumTest, FaultNamesAnInvalidGradientUntilClear) {
   const auto model = golden_model("llama_tied");
-  for (const float bad : {NAN, INFINITY, -INFINITY, 4.2e6F, -1e30F}) {
-    GradientSum sum(*model);
+  const auto comm = solo();
+  GradientSum sum(*model);
+  for (const float bad : {NAN, -NAN, INFINITY, -INFINITY, 4.2e6F, -1e30F}) {
     model::Gradients gradients = model->make_gradients();
     gradients.tensors[2].data_ptr<float>()[5] = bad;
-    try {
-      sum.add(gradients);
-      FAIL() << bad;
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(),
-                  testing::HasSubstr("the gradient of " + model->parameters()[2].name()))
-          << bad;
-    }
+    sum.add(gradients);
+    add_pack(sum, *model, 1.F);
+    EXPECT_EQ(sum.reduce(*comm),
+              "the gradient of " + model->parameters()[2].name() + " is not finite or above 4e6")
+        << bad;
+    sum.clear();
+    add_pack(sum, *model, 1.F);
+    EXPECT_EQ(sum.reduce(*comm), "") << bad;
+    model::Gradients result = model->make_gradients();
+    sum.read(result);
+    EXPECT_EQ(result.tensors[0].min().item<float>(), 1.F) << bad;
+    sum.clear();
   }
 }
 
-TEST(GradientSumTest, OverflowOfTheSumIsAnError) {
+// A sum in another order could overflow where this one does not, so both are refused.
+TEST(GradientSumTest, FaultDoesNotDependOnTheOrder) {
   const auto model = golden_model("llama_tied");
+  const auto comm = solo();
   GradientSum sum(*model);
-  const auto add = [&](float value) {
-    model::Gradients gradients = model->make_gradients();
-    gradients.tensors[0].fill_(value);
-    sum.add(gradients);
-  };
-  add(4e6F);
-  EXPECT_THROW(add(4e6F), Error);
+  for (const std::vector<float>& packs : {std::vector{4e6F, 4e6F, -4e6F}, {4e6F, -4e6F, 4e6F}}) {
+    sum.clear();
+    for (const float value : packs) add_pack(sum, *model, value);
+    EXPECT_THAT(sum.reduce(*comm), testing::HasSubstr("is above 4e6 in sum"));
+  }
   sum.clear();
-  add(4e6F);
-  add(-4e6F);
+  for (const float value : {2e6F, -2e6F}) add_pack(sum, *model, value);
+  EXPECT_EQ(sum.reduce(*comm), "");
   model::Gradients result = model->make_gradients();
   sum.read(result);
   EXPECT_EQ(result.tensors[0].abs().max().item<float>(), 0);
 }
 
-TEST(GradientSumTest, OverflowOverWorkersFailsOnAllOfThem) {
-  int failed = 0;
-  std::mutex mutex;
-  run_workers(2, [&](cluster::Comm& comm) {
-    const auto model = golden_model("llama_tied");
-    GradientSum sum(*model);
-    model::Gradients gradients = model->make_gradients();
-    gradients.tensors[0].fill_(comm.rank() == 0 ? 4e6F : 1.F);
-    sum.add(gradients);
-    try {
-      sum.reduce(comm);
-    } catch (const Error&) {
-      const std::lock_guard lock(mutex);
-      ++failed;
-    }
-  });
-  EXPECT_EQ(failed, 2);
+// One worker has the invalid pack, or only all of them together are too large.
+TEST(GradientSumTest, AllWorkersSeeTheFaultOfOneWorker) {
+  for (const std::vector<float>& packs :
+       {std::vector{NAN, 1.F, 1.F}, {1.F, 1.F, INFINITY}, {2e6F, 2e6F, -2e6F}}) {
+    std::vector<std::string> alone(1), faults(3);
+    run_workers(1, [&](cluster::Comm& comm) {
+      const auto model = golden_model("llama_tied");
+      GradientSum sum(*model);
+      for (const float value : packs) add_pack(sum, *model, value);
+      alone[0] = sum.reduce(comm);
+    });
+    run_workers(3, [&](cluster::Comm& comm) {
+      const auto model = golden_model("llama_tied");
+      GradientSum sum(*model);
+      add_pack(sum, *model, packs[static_cast<size_t>(comm.rank())]);
+      faults[static_cast<size_t>(comm.rank())] = sum.reduce(comm);
+    });
+    EXPECT_THAT(alone[0], testing::HasSubstr("the gradient of "));
+    EXPECT_THAT(faults, testing::Each(alone[0])) << packs[0];
+  }
 }
 
 }  // namespace

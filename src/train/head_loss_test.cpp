@@ -58,6 +58,11 @@ TEST(HeadLossTest, GradientsMatchPyTorchAutograd) {
                         what = name + " " + setting.at("name").get<std::string>();
       const auto samples = golden_samples(golden, batch);
       PolicyLoss loss(golden_options(setting), {golden_options(setting), samples});
+      if (loss.wants_batch())
+        loss.see_batch(
+            samples,
+            golden.at("batches").at(batch).at("logprobs").get<std::vector<std::vector<float>>>(),
+            /*steps=*/0);
       const Gradient gradient = gradient_of(
           *model, samples, loss, golden.at("batches").at(batch).at("temperature"), false);
       size_t compared = 0;

@@ -118,6 +118,18 @@ void check_base(const std::string& folder, const LoraAdapter& adapter) {
       ": the adapter was trained on other weights than model.path has; give its own base");
 }
 
+// An adapter takes memory for the rank of its config before its tensors are read.
+void check_rank(const std::string& folder, int64_t rank) {
+  if (!std::filesystem::exists(folder + kTensors)) return;
+  const model::SafetensorsFile file(folder + kTensors);
+  for (const model::TensorEntry& entry : file.index().entries)
+    TLT_CHECK_INPUT(!entry.name.ends_with(".lora_A.weight") || entry.shape.empty() ||
+                        entry.shape.front() == rank,
+                    folder + kConfig, ": r is ", rank, " and tensor ", entry.name, " of ",
+                    file.path(), " has ", entry.shape.front(),
+                    " rows; copy both files of one adapter");
+}
+
 }  // namespace
 
 LoraConfig read_lora_config(const std::string& folder) {
@@ -132,6 +144,7 @@ LoraConfig read_lora_config(const std::string& folder) {
                     .use_rslora = value_of(json, "use_rslora", false, path),
                     .targets = read_targets(json, path)};
   config.check(path);
+  check_rank(folder, config.rank);
   return config;
 }
 

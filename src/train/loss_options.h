@@ -11,11 +11,21 @@ namespace tlt::train {
 
 struct PolicyLossOptions {
   std::string loss_mode = "vanilla";
+  // Not options: the paper's values, which verl has too.
+  double clip_cov_ratio = 0.0002;
+  double clip_cov_lb = 1.0;
+  double clip_cov_ub = 5.0;
+  double kl_cov_ratio = 0.0002;
+  double ppo_kl_coef = 0.1;
 
   void visit(auto& v) {
     v(loss_mode, "loss_mode", Affects::kResults,
-      "Policy loss: vanilla (PPO's clipped loss), gspo, cispo or gpg.");
+      "Policy loss: vanilla (PPO's clipped loss), gspo, cispo, gpg, sapo, geo_mean (GMPO), "
+      "clip_cov or kl_cov.");
   }
+  // The loss depends on the covariance of advantages and logprobs over the mini-batch.
+  bool uses_covariance() const { return loss_mode == "clip_cov" || loss_mode == "kl_cov"; }
+  void check() const;
 };
 
 // verl's algorithm.rollout_correction, listed there (rl/advantages.h). The rollout's logprobs equal
@@ -51,6 +61,8 @@ struct LossOptions {
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;
   double clip_ratio_c = 3.0;
+  double tau_pos = 1.0;  // this and the next are not options: SAPO's values
+  double tau_neg = 1.05;
   std::string loss_agg_mode = "token-mean";
   double loss_scale_factor = 0;
   bool use_kl_loss = false;

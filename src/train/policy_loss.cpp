@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "train/covariance.h"
 
 namespace tlt::train {
 namespace {
@@ -14,6 +15,18 @@ constexpr double kMaxSequenceLogRatio = 10.0;
 
 bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool has_true(const std::vector<bool>& values) {
+  return std::find(values.begin(), values.end(), true) != values.end();
+}
+
+// An option of one loss that another one ignores is a mistake.
+void check_is_used(const std::string& name, bool is_set, const std::string& loss,
+                   const std::string& mode) {
+  TLT_CHECK_INPUT(!is_set || loss == mode, "actor.", name,
+                  " has no effect with actor.policy_loss.loss_mode=", loss,
+                  "; leave it out, or set ", "actor.policy_loss.loss_mode=", mode);
 }
 
 // The weight of all tokens of a sample; checks that every list has one value per response token.
@@ -42,8 +55,40 @@ void RolloutCorrectionOptions::check() const {
                   "'; use ppo_clip or reinforce");
 }
 
+void PolicyLossOptions::check() const {
+  TLT_CHECK_INPUT(is_one_of(loss_mode, {"vanilla", "gspo", "cispo", "gpg", "sapo", "geo_mean",
+                                        "clip_cov", "kl_cov"}),
+                  "actor.policy_loss.loss_mode is '", loss_mode,
+                  "'; use vanilla, gspo, cispo, gpg, sapo, geo_mean, clip_cov or kl_cov");
+  const PolicyLossOptions defaults;
+  const auto check_used = [&](const char* name, double value, double unset, const char* mode) {
+    check_is_used(std::string("policy_loss.") + name, value != unset, loss_mode, mode);
+  };
+  check_used("clip_cov_ratio", clip_cov_ratio, defaults.clip_cov_ratio, "clip_cov");
+  check_used("clip_cov_lb", clip_cov_lb, defaults.clip_cov_lb, "clip_cov");
+  check_used("clip_cov_ub", clip_cov_ub, defaults.clip_cov_ub, "clip_cov");
+  check_used("kl_cov_ratio", kl_cov_ratio, defaults.kl_cov_ratio, "kl_cov");
+  check_used("ppo_kl_coef", ppo_kl_coef, defaults.ppo_kl_coef, "kl_cov");
+  for (const auto& [name, ratio] :
+       {std::pair("clip_cov_ratio", clip_cov_ratio), {"kl_cov_ratio", kl_cov_ratio}})
+    TLT_CHECK_INPUT(ratio > 0 && ratio <= 1, "actor.policy_loss.", name, " is ", ratio,
+                    "; use a number above 0, at most 1");
+  TLT_CHECK_INPUT(clip_cov_lb < clip_cov_ub, "actor.policy_loss.clip_cov_lb is ", clip_cov_lb,
+                  " and clip_cov_ub ", clip_cov_ub,
+                  ", so no token is between them; give a smaller clip_cov_lb");
+  TLT_CHECK_INPUT(ppo_kl_coef >= 0 && std::isfinite(ppo_kl_coef),
+                  "actor.policy_loss.ppo_kl_coef is ", ppo_kl_coef, "; use a number from 0");
+}
+
 void LossOptions::check() const {
   rollout_correction.check();
+  policy_loss.check();
+  const std::string& loss = policy_loss.loss_mode;
+  check_is_used("tau_pos", tau_pos != LossOptions{}.tau_pos, loss, "sapo");
+  check_is_used("tau_neg", tau_neg != LossOptions{}.tau_neg, loss, "sapo");
+  for (const auto& [name, tau] : {std::pair("tau_pos", tau_pos), {"tau_neg", tau_neg}})
+    TLT_CHECK_INPUT(tau > 0 && std::isfinite(tau), "actor.", name, " is ", tau,
+                    "; use a number above 0");
   TLT_CHECK_INPUT(!rollout_correction.is_reinforce() || policy_loss.loss_mode == "vanilla",
                   "algorithm.rollout_correction.loss_type=reinforce is a loss of its own, but "
                   "actor.policy_loss.loss_mode is '",
@@ -62,12 +107,10 @@ void LossOptions::check() const {
   TLT_CHECK_INPUT(loss_agg_mode != "seq-mean-token-sum-norm" || loss_scale_factor > 0,
                   "actor.loss_agg_mode=seq-mean-token-sum-norm needs actor.loss_scale_factor; set "
                   "it to data.max_response_length");
-  TLT_CHECK_INPUT(is_one_of(policy_loss.loss_mode, {"vanilla", "gspo", "cispo", "gpg"}),
-                  "actor.policy_loss.loss_mode is '", policy_loss.loss_mode,
-                  "'; use vanilla, gspo, cispo or gpg");
-  TLT_CHECK_INPUT(policy_loss.loss_mode != "gspo" || loss_agg_mode == "seq-mean-token-mean",
-                  "actor.policy_loss.loss_mode=gspo is a mean over sequences; set "
-                  "actor.loss_agg_mode=seq-mean-token-mean");
+  TLT_CHECK_INPUT(
+      !is_one_of(loss, {"gspo", "geo_mean", "sapo"}) || loss_agg_mode == "seq-mean-token-mean",
+      "actor.policy_loss.loss_mode=", loss,
+      " is a mean over sequences; set actor.loss_agg_mode=seq-mean-token-mean");
   parse_kl_type(kl_loss_type, "actor.kl_loss_type");
   TLT_CHECK_INPUT(kl_loss_coef >= 0, "actor.kl_loss_coef is ", kl_loss_coef,
                   "; use a number from 0");
@@ -95,7 +138,11 @@ PolicyLoss::PolicyLoss(const LossOptions& options, const Denominators& denominat
   const std::string &mode = options.loss_agg_mode, &loss = options.policy_loss.loss_mode;
   mode_ = options.rollout_correction.is_reinforce() ? Mode::kReinforce
           : loss == "gspo"                          ? Mode::kGspo
+          : loss == "geo_mean"                      ? Mode::kGeoMean
+          : loss == "sapo"                          ? Mode::kSapo
           : loss == "cispo"                         ? Mode::kCispo
+          : loss == "clip_cov"                      ? Mode::kClipCov
+          : loss == "kl_cov"                        ? Mode::kKlCov
           : loss == "gpg"                           ? Mode::kGpg
                                                     : Mode::kVanilla;
   aggregation_ = mode == "token-mean"            ? Aggregation::kTokenMean
@@ -115,8 +162,17 @@ void PolicyLoss::complete(std::span<const TrainSample> batch) {
                         : denominators_.sequences / denominators.sequences;
 }
 
+void PolicyLoss::see_batch(std::span<const TrainSample> batch,
+                           std::span<const std::vector<float>> logprobs, int64_t steps) {
+  std::vector<std::vector<bool>> selected = select_tokens(options_, batch, logprobs, steps);
+  selected_of_.clear();
+  for (size_t i = 0; i < batch.size(); ++i) selected_of_[&batch[i]] = std::move(selected[i]);
+}
+
 bool PolicyLoss::learns_from(const TrainSample& sample) const {
   if (options_.entropy_coeff > 0) return true;
+  // The penalty of a selected token does not depend on its advantage.
+  if (mode_ == Mode::kKlCov && has_true(selected_of_.at(&sample))) return true;
   if (kl_type_ && options_.kl_loss_coef > 0) return true;
   return std::ranges::any_of(sample.advantages, [](float a) { return a != 0; });
 }
@@ -145,8 +201,14 @@ void PolicyLoss::preview(const TrainSample& sample, int64_t first,
     const auto at = static_cast<size_t>(first) + i;
     const double weight = sample.weight(static_cast<int64_t>(at));
     if (weight == 0) continue;
-    sequence.difference +=
-        weight * (static_cast<double>(logprobs[i]) - sample.rollout_logprobs[at]);
+    const Token token{.logprob = logprobs[i],
+                      .rollout = sample.rollout_logprobs[at],
+                      .advantage = sample.advantages[at],
+                      .mean_weight = 0,
+                      .is_selected = false};
+    sequence.difference += weight * (mode_ == Mode::kGeoMean ? bounded_difference(token)
+                                                             : token.logprob - token.rollout);
+    sequence.advantage += weight * token.advantage;
     sequence.weight += weight;
   }
 }
@@ -157,8 +219,16 @@ PolicyLoss::Term PolicyLoss::policy_term(const TrainSample& sample, const Token&
       return vanilla_term(token);
     case Mode::kGspo:
       return gspo_term(sample, token);
+    case Mode::kGeoMean:
+      return geo_mean_term(sample, token);
+    case Mode::kSapo:
+      return sapo_term(token);
     case Mode::kCispo:
       return cispo_term(token);
+    case Mode::kClipCov:
+      return clip_cov_term(token);
+    case Mode::kKlCov:
+      return kl_cov_term(token);
     case Mode::kReinforce:
       return reinforce_term(sample, token);
     case Mode::kGpg:
@@ -206,6 +276,63 @@ PolicyLoss::Term PolicyLoss::gspo_term(const TrainSample& sample, const Token& t
   return {bounded, 0};
 }
 
+// d, bounded on the side where the objective would grow without bound.
+double PolicyLoss::bounded_difference(const Token& token) const {
+  const double difference = token.logprob - token.rollout;
+  if (token.advantage == 0) return 0;
+  return token.advantage > 0 ? std::min(difference, options_.clip_ratio_high)
+                             : std::max(difference, -options_.clip_ratio_low);
+}
+
+// As for gspo, every token has its own share of the derivative of its sequence's ratio.
+PolicyLoss::Term PolicyLoss::geo_mean_term(const TrainSample& sample, const Token& token) {
+  const Sequence& sequence = sequence_of_.at(&sample);
+  const double ratio = std::exp(sequence.difference / sequence.weight);
+  const double value = -sequence.advantage / sequence.weight * ratio;
+  const double difference = token.logprob - token.rollout;
+  sums_.ppo_kl -= token.mean_weight * difference;
+  // verl counts the tokens outside the bounds, also on the side where they are not bounded.
+  if (difference < -options_.clip_ratio_low || difference > options_.clip_ratio_high) {
+    if (token.advantage > 0) sums_.clipped += token.mean_weight;
+    if (token.advantage < 0) sums_.clipped_lower += token.mean_weight;
+  }
+  return {value, bounded_difference(token) == difference ? value : 0};
+}
+
+PolicyLoss::Term PolicyLoss::sapo_term(const Token& token) {
+  const double difference = token.logprob - token.rollout;
+  const double log_ratio = std::clamp(difference, -kMaxLogRatio, kMaxLogRatio);
+  const double ratio = std::exp(log_ratio);
+  const double tau = token.advantage > 0 ? options_.tau_pos : options_.tau_neg;
+  const double gate = 1 / (1 + std::exp(-tau * (ratio - 1)));
+  sums_.ppo_kl -= token.mean_weight * log_ratio;
+  const double slope = std::abs(difference) <= kMaxLogRatio ? 4 * gate * (1 - gate) * ratio : 0;
+  return {-token.advantage * 4 / tau * gate, -token.advantage * slope};
+}
+
+PolicyLoss::Term PolicyLoss::clip_cov_term(const Token& token) {
+  const double difference = token.logprob - token.rollout, ratio = std::exp(difference);
+  const double plain = -token.advantage * ratio;
+  const double bounded = -token.advantage * std::clamp(ratio, 1 - options_.clip_ratio_low,
+                                                       1 + options_.clip_ratio_high);
+  sums_.ppo_kl -= token.mean_weight * difference;
+  if (token.is_selected) {
+    sums_.clipped += token.mean_weight;
+    return {};
+  }
+  return bounded > plain ? Term{bounded, 0} : Term{plain, plain};
+}
+
+PolicyLoss::Term PolicyLoss::kl_cov_term(const Token& token) {
+  const double difference = token.logprob - token.rollout;
+  const double plain = -token.advantage * std::exp(difference);
+  sums_.ppo_kl += token.mean_weight * std::abs(difference);
+  if (!token.is_selected) return {plain, plain};
+  const double weight = options_.policy_loss.ppo_kl_coef;
+  const double sign = difference > 0 ? 1 : difference < 0 ? -1 : 0;
+  return {plain + weight * std::abs(difference), plain + weight * sign};
+}
+
 PolicyLoss::Term PolicyLoss::cispo_term(const Token& token) {
   const double log_ratio = std::clamp(token.logprob - token.rollout, -kMaxLogRatio, kMaxLogRatio);
   const double ratio = std::exp(log_ratio);
@@ -236,6 +363,7 @@ void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) 
   const auto& [sample, first, logprobs, entropies] = tokens;
   const auto& [d_logprob, d_entropy] = out;
   const double token_share = token_weight(sample);
+  const std::vector<bool>* const selected = wants_batch() ? &selected_of_.at(&sample) : nullptr;
   for (size_t i = 0; i < logprobs.size(); ++i) {
     const auto at = static_cast<size_t>(first) + i;
     const double weight = sample.weight(static_cast<int64_t>(at)), share = weight * token_share;
@@ -244,7 +372,8 @@ void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) 
     const Term pg = policy_term(sample, {.logprob = logprobs[i],
                                          .rollout = sample.rollout_logprobs[at],
                                          .advantage = sample.advantages[at],
-                                         .mean_weight = weight / denominators_.tokens});
+                                         .mean_weight = weight / denominators_.tokens,
+                                         .is_selected = selected && (*selected)[at]});
     KlEstimate kl;
     if (kl_type_) kl = estimate_kl(*kl_type_, logprobs[i], sample.reference_logprobs[at]);
     sums_.pg_loss += share * pg.value;

@@ -10,6 +10,13 @@
 //   cispo      pg = -A stop(bounded) lp                                      (MiniMax-M1, eq. 4)
 //   gspo       vanilla without c, with the sequence's ratio
 //              exp(min(10, mean (lp - rollout)))                             (GSPO, eq. 5 and 14)
+//   geo_mean   pg = -(mean A) exp(mean bounded d), bounded d = A > 0 ? min(d, high) : max(d, -low),
+//              means over the response, without the clamp to 20                        (GMPO)
+//   sapo       pg = -A 4 / tau sigmoid(tau (ratio - 1)), tau = A > 0 ? tau_pos : tau_neg
+//                                                                                         (SAPO)
+//   clip_cov   vanilla without c; 0 for the tokens that covariance.h selects
+//   kl_cov     pg = -A ratio; + ppo_kl_coef |lp - rollout| for the tokens that covariance.h selects
+//                                                                            (Entropy Mechanism)
 //   gpg        pg = -A lp                                                    (GPG, eq. 6)
 //   reinforce  pg = -A stop(min(exp(clamp(lp - rollout, -20, 20)), threshold)) lp, the loss of
 //              algorithm.rollout_correction; rollout_is=sequence: of the sum of lp - rollout
@@ -50,8 +57,12 @@ class PolicyLoss final : public TokenLoss {
   // Without KL and entropy terms a sample whose advantages are all 0 has no gradient: a group with
   // equal scores.
   bool learns_from(const TrainSample& sample) const override;
+  bool wants_batch() const override { return options_.policy_loss.uses_covariance(); }
+  void see_batch(std::span<const TrainSample> batch, std::span<const std::vector<float>> logprobs,
+                 int64_t steps) override;
   bool wants_preview() const override {
-    return mode_ == Mode::kGspo || (mode_ == Mode::kReinforce && is_of_sequence_);
+    return mode_ == Mode::kGspo || mode_ == Mode::kGeoMean ||
+           (mode_ == Mode::kReinforce && is_of_sequence_);
   }
   void preview(const TrainSample& sample, int64_t first, std::span<const float> logprobs) override;
   void add(const ResponseTokens& tokens, const TokenDerivatives& out) override;
@@ -65,7 +76,7 @@ class PolicyLoss final : public TokenLoss {
 
  private:
   enum class Aggregation { kTokenMean, kTokenSum, kSequenceMean, kScaledSum };
-  enum class Mode { kVanilla, kGspo, kCispo, kGpg, kReinforce };
+  enum class Mode { kVanilla, kGspo, kGeoMean, kSapo, kCispo, kClipCov, kKlCov, kGpg, kReinforce };
   struct Term {
     double value = 0;
     double slope = 0;  // derivative by the logprob
@@ -81,11 +92,16 @@ class PolicyLoss final : public TokenLoss {
   // Values of a token; mean_weight: its weight in the means of the metrics.
   struct Token {
     double logprob, rollout, advantage, mean_weight;
+    bool is_selected;  // by covariance.h
   };
   Term policy_term(const TrainSample& sample, const Token& token);
   Term vanilla_term(const Token& token);
   Term gspo_term(const TrainSample& sample, const Token& token);
+  Term geo_mean_term(const TrainSample& sample, const Token& token);
+  Term sapo_term(const Token& token);
   Term cispo_term(const Token& token);
+  Term clip_cov_term(const Token& token);
+  Term kl_cov_term(const Token& token);
   Term reinforce_term(const TrainSample& sample, const Token& token);
 
   const LossOptions options_;
@@ -93,12 +109,14 @@ class PolicyLoss final : public TokenLoss {
   Mode mode_ = Mode::kVanilla;
   bool is_of_sequence_ = false;  // the importance weight of kReinforce
   std::optional<KlType> kl_type_;
-  // Terms of a sequence's ratio: the weighted sum of lp - rollout, and of the weights, for samples
-  // of the pack.
+  // Terms of a sequence's ratio: the weighted sums of lp - rollout (geo_mean: bounded) and of the
+  // advantages, and the sum of the weights, for samples of the pack.
   struct Sequence {
-    double difference = 0, weight = 0;
+    double difference = 0, advantage = 0, weight = 0;
   };
+  double bounded_difference(const Token& token) const;
   std::unordered_map<const TrainSample*, Sequence> sequence_of_;
+  std::unordered_map<const TrainSample*, std::vector<bool>> selected_of_;  // of the mini-batch
   const Denominators denominators_;
   double gradient_scale_ = 1, token_scale_ = 1;  // of derivatives and of means over tokens
   Sums sums_;

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -386,6 +388,216 @@ TEST(PolicyLossTest, ClippedLossStaysWithoutBypassMode) {
   }
 }
 
+// ---- sapo, geo_mean, clip_cov, kl_cov: written out as in tests/golden/README.md
+
+struct CovarianceChoice {
+  size_t sample, token;
+  double covariance;
+};
+
+std::vector<CovarianceChoice> plain_covariances(const Minibatch& batch) {
+  double weight = 0, advantage = 0, logprob = 0;
+  for (size_t i = 0; i < batch.samples.size(); ++i)
+    for (size_t t = 0; t < batch.logprobs[i].size(); ++t) {
+      const double w = batch.samples[i].weight(static_cast<int64_t>(t));
+      weight += w;
+      advantage += w * batch.samples[i].advantages[t];
+      logprob += w * batch.logprobs[i][t];
+    }
+  std::vector<CovarianceChoice> found;
+  for (size_t i = 0; i < batch.samples.size(); ++i)
+    for (size_t t = 0; t < batch.logprobs[i].size(); ++t)
+      if (batch.samples[i].weight(static_cast<int64_t>(t)) > 0)
+        found.push_back({i, t,
+                         (batch.samples[i].advantages[t] - advantage / weight) *
+                             (batch.logprobs[i][t] - logprob / weight)});
+  return found;
+}
+
+using Choice = std::set<std::pair<size_t, size_t>>;  // of (sample, token)
+
+// With clip_cov_ratio 1: every token between the bounds that is not clipped.
+Choice plain_choice(const LossOptions& o, const Minibatch& batch) {
+  std::vector<CovarianceChoice> all = plain_covariances(batch);
+  Choice choice;
+  if (o.policy_loss.loss_mode == "kl_cov") {
+    std::ranges::sort(all, std::ranges::greater(), &CovarianceChoice::covariance);
+    const auto share = static_cast<size_t>(
+        std::floor(o.policy_loss.kl_cov_ratio * static_cast<double>(all.size())));
+    for (size_t i = 0; i < std::max<size_t>(share, 1); ++i)
+      choice.emplace(all[i].sample, all[i].token);
+  }
+  if (o.policy_loss.loss_mode == "clip_cov")
+    for (const auto& [i, t, covariance] : all) {
+      const double a = batch.samples[i].advantages[t],
+                   r = std::exp(double{batch.logprobs[i][t]} -
+                                batch.samples[i].rollout_logprobs[t]);
+      const double clipped = std::clamp(r, 1 - o.clip_ratio_low, 1 + o.clip_ratio_high);
+      if (covariance > o.policy_loss.clip_cov_lb && covariance < o.policy_loss.clip_cov_ub &&
+          -a * clipped <= -a * r)
+        choice.emplace(i, t);
+    }
+  return choice;
+}
+
+double plain_term(const LossOptions& o, double advantage, double d, bool is_chosen) {
+  const std::string& mode = o.policy_loss.loss_mode;
+  const double r = std::exp(mode == "sapo" ? std::clamp(d, -20.0, 20.0) : d);
+  if (mode == "sapo") {
+    const double tau = advantage > 0 ? o.tau_pos : o.tau_neg;
+    return -advantage * (4 / tau) / (1 + std::exp(-tau * (r - 1)));
+  }
+  if (mode == "kl_cov")
+    return -advantage * r + (is_chosen ? o.policy_loss.ppo_kl_coef * std::abs(d) : 0);
+  if (is_chosen) return 0;
+  return std::max(-advantage * r,
+                  -advantage * std::clamp(r, 1 - o.clip_ratio_low, 1 + o.clip_ratio_high));
+}
+
+// -(mean A) (product of the bounded ratios)^(1 / tokens), of one response; weights are 0 or 1.
+double plain_geo_mean(const LossOptions& o, const TrainSample& s, const std::vector<float>& lps) {
+  double product = 1, advantage = 0, count = 0;
+  for (size_t t = 0; t < lps.size(); ++t) {
+    if (s.weight(static_cast<int64_t>(t)) == 0) continue;
+    const double ratio = std::exp(double{lps[t]} - s.rollout_logprobs[t]);
+    product *= s.advantages[t] > 0   ? std::min(ratio, std::exp(o.clip_ratio_high))
+               : s.advantages[t] < 0 ? std::max(ratio, std::exp(-o.clip_ratio_low))
+                                     : 1;
+    advantage += s.advantages[t];
+    ++count;
+  }
+  return count > 0 ? -advantage / count * std::pow(product, 1 / count) : 0;
+}
+
+double plain_new_loss(const LossOptions& o, const Minibatch& batch, const Choice& choice) {
+  double token_sum = 0, tokens = 0, of_sequences = 0, sequences = 0;
+  for (size_t i = 0; i < batch.samples.size(); ++i) {
+    const TrainSample& s = batch.samples[i];
+    double sum = 0, weight = 0;
+    for (size_t t = 0; t < batch.logprobs[i].size(); ++t) {
+      const double w = s.weight(static_cast<int64_t>(t));
+      const double d = double{batch.logprobs[i][t]} - s.rollout_logprobs[t];
+      sum += w * plain_term(o, s.advantages[t], d, choice.contains({i, t}));
+      weight += w;
+    }
+    if (weight == 0) continue;
+    token_sum += sum;
+    tokens += weight;
+    ++sequences;
+    of_sequences += o.policy_loss.loss_mode == "geo_mean" ? plain_geo_mean(o, s, batch.logprobs[i])
+                                                          : sum / weight;
+  }
+  return o.loss_agg_mode == "token-mean" ? token_sum / tokens : of_sequences / sequences;
+}
+
+LossOptions new_loss(const std::string& mode) {
+  LossOptions o;
+  o.policy_loss.loss_mode = mode;
+  o.clip_ratio_high = 0.28;
+  if (mode == "sapo" || mode == "geo_mean") o.loss_agg_mode = "seq-mean-token-mean";
+  if (mode == "sapo") o.tau_pos = 1.5, o.tau_neg = 0.7;
+  if (mode == "clip_cov")
+    o.policy_loss = {.loss_mode = mode, .clip_cov_ratio = 1, .clip_cov_lb = 0.1, .clip_cov_ub = 1};
+  if (mode == "kl_cov")
+    o.policy_loss = {.loss_mode = mode, .kl_cov_ratio = 0.3, .ppo_kl_coef = 0.4};
+  return o;
+}
+
+// Weights of 0 and 1; GRPO's advantages are those of whole responses. `most`: of |lp - rollout|,
+// since not every loss is bounded, and a huge one leaves no digits for difference quotients.
+Minibatch new_minibatch(uint64_t seed, float most) {
+  Minibatch batch = random_minibatch(seed, seed % 3 == 0);
+  for (size_t i = 0; i < batch.samples.size(); ++i) {
+    TrainSample& sample = batch.samples[i];
+    for (float& weight : sample.weights) weight = weight > 0 ? 1 : 0;
+    if (seed % 2 == 0) std::ranges::fill(sample.advantages, sample.advantages[0]);
+    for (size_t t = 0; t < batch.logprobs[i].size(); ++t) {
+      const float lp = batch.logprobs[i][t];
+      sample.rollout_logprobs[t] = std::clamp(sample.rollout_logprobs[t], lp - most, lp + most);
+    }
+  }
+  return batch;
+}
+
+// Whether a loss has a kink there, where a difference quotient is no derivative.
+bool is_near_kink(double d) {
+  return std::ranges::any_of(
+      std::array{-20.0, std::log(0.8), -0.2, 0.0, std::log(1.28), 0.28, 20.0},
+      [&](double edge) { return std::abs(d - edge) < 0x1p-10; });
+}
+
+TEST(PolicyLossTest, NewLossesAndSlopesMatchTheSimpleOnes) {
+  std::map<std::string, int> flat, steep;
+  for (const std::string mode : {"sapo", "geo_mean", "clip_cov", "kl_cov"})
+    for (uint64_t seed = 1; seed <= 300; ++seed) {
+      const LossOptions o = new_loss(mode);
+      Minibatch batch = new_minibatch(seed, mode == "sapo" ? 40 : 2);
+      const Choice choice = plain_choice(o, batch);
+      PolicyLoss loss(o, {o, batch.samples});
+      if (loss.wants_batch()) loss.see_batch(batch.samples, batch.logprobs, 0);
+      const Result result = run_with_preview(loss, batch);
+      const double want = plain_new_loss(o, batch, choice);
+      ASSERT_NEAR(result.metrics.at("actor/pg_loss"), want, 1e-9 + 1e-6 * std::abs(want))
+          << mode << " " << seed;
+      for (size_t i = 0; i < batch.samples.size() && seed < 20; ++i)
+        for (size_t t = 0; t < batch.logprobs[i].size(); ++t) {
+          const TrainSample& sample = batch.samples[i];
+          if (sample.weight(static_cast<int64_t>(t)) == 0 ||
+              is_near_kink(double{batch.logprobs[i][t]} - sample.rollout_logprobs[t]))
+            continue;
+          float& x = batch.logprobs[i][t];
+          const float kept = x;
+          x = kept + 0x1p-12F;
+          const double above = plain_new_loss(o, batch, choice), high = x;
+          x = kept - 0x1p-12F;
+          const double below = plain_new_loss(o, batch, choice), low = x;
+          x = kept;
+          const double slope = (above - below) / (high - low);
+          ASSERT_NEAR(result.d_logprobs[i][t], slope, 1e-5 + 1e-4 * std::abs(slope))
+              << mode << " " << seed << " " << i << " " << t;
+          ++(slope == 0 ? flat : steep)[mode];
+        }
+    }
+  for (const char* mode : {"geo_mean", "clip_cov"}) EXPECT_GT(flat[mode], 20) << mode;
+  for (const char* mode : {"sapo", "geo_mean", "clip_cov", "kl_cov"})
+    EXPECT_GT(steep[mode], 100) << mode;
+}
+
+// At the rollout's weights every one of these is the policy gradient of its advantages.
+TEST(PolicyLossTest, NewLossesOnPolicyHaveThePolicyGradient) {
+  Minibatch batch = new_minibatch(2, 2);
+  for (size_t i = 0; i < batch.samples.size(); ++i)
+    batch.samples[i].rollout_logprobs = batch.logprobs[i];
+  for (const std::string mode : {"sapo", "geo_mean", "kl_cov"}) {
+    const LossOptions o = new_loss(mode);
+    PolicyLoss loss(o, {o, batch.samples});
+    if (loss.wants_batch()) loss.see_batch(batch.samples, batch.logprobs, 0);
+    const Result result = run_with_preview(loss, batch);
+    for (size_t i = 0; i < batch.samples.size(); ++i)
+      for (size_t t = 0; t < result.d_logprobs[i].size(); ++t) {
+        const double want = loss.token_weight(batch.samples[i]) * -batch.samples[i].advantages[t];
+        EXPECT_NEAR(result.d_logprobs[i][t], want, 1e-6 * std::abs(want)) << mode;
+      }
+  }
+}
+
+TEST(PolicyLossTest, SampleWithAPenaltyIsLearnedFrom) {
+  Minibatch batch = new_minibatch(2, 2);
+  const LossOptions o = new_loss("kl_cov");
+  for (TrainSample& sample : batch.samples) std::ranges::fill(sample.advantages, 0.F);
+  batch.samples[0].advantages[0] = -1;
+  PolicyLoss loss(o, {o, batch.samples});
+  loss.see_batch(batch.samples, batch.logprobs, 0);
+  const Choice choice = plain_choice(o, batch);
+  int without_advantage = 0;
+  for (size_t i = 1; i < batch.samples.size(); ++i) {
+    const bool is_chosen = std::ranges::any_of(choice, [&](auto at) { return at.first == i; });
+    EXPECT_EQ(loss.learns_from(batch.samples[i]), is_chosen) << i;
+    without_advantage += is_chosen;
+  }
+  EXPECT_GT(without_advantage, 0);
+}
+
 TEST(PolicyLossTest, SupervisedLossIsTheWeightedMean) {
   const Minibatch batch = random_minibatch(9, true);
   double sum = 0, probability = 0, weights = 0;
@@ -444,6 +656,42 @@ TEST(PolicyLossTest, InvalidOptionsAreRejected) {
     o.rollout_correction = {.bypass_mode = true, .loss_type = "reinforce"};
     o.policy_loss.loss_mode = "cispo";
   });
+  refuses([](LossOptions& o) { o.policy_loss.loss_mode = "clip-cov"; });
+  refuses([](LossOptions& o) { o.policy_loss.loss_mode = "geo_mean"; });  // token-mean
+  refuses([](LossOptions& o) { o.policy_loss.loss_mode = "sapo"; });
+  refuses([](LossOptions& o) {
+    o = new_loss("sapo");
+    o.tau_neg = 0;
+  });
+  refuses([](LossOptions& o) {
+    o = new_loss("clip_cov");
+    o.policy_loss.clip_cov_lb = 1;
+  });
+  refuses([](LossOptions& o) {
+    o = new_loss("kl_cov");
+    o.policy_loss.kl_cov_ratio = 0;
+  });
+}
+
+TEST(PolicyLossTest, OptionOfAnotherLossIsRefusedByName) {
+  const auto refusal = [](auto change) -> std::string {
+    LossOptions o;
+    change(o);
+    try {
+      o.check();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal([](LossOptions& o) { o.policy_loss.kl_cov_ratio = 0.01; }),
+            "actor.policy_loss.kl_cov_ratio has no effect with "
+            "actor.policy_loss.loss_mode=vanilla; leave it out, or set "
+            "actor.policy_loss.loss_mode=kl_cov");
+  EXPECT_EQ(refusal([](LossOptions& o) { o.tau_pos = 2; }),
+            "actor.tau_pos has no effect with actor.policy_loss.loss_mode=vanilla; leave it out, "
+            "or set actor.policy_loss.loss_mode=sapo");
+  EXPECT_EQ(refusal([](LossOptions& o) { o = new_loss("kl_cov"); }), "");
 }
 
 }  // namespace

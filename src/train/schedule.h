@@ -11,6 +11,9 @@
 
 namespace tlt::train {
 
+// Most skipped optimizer steps in a row, if no option says another number.
+inline constexpr int64_t kMaxSkippedSteps = 5;
+
 struct OptimOptions {
   double lr = 1e-6;
   std::vector<double> betas = {0.9, 0.999};

@@ -36,6 +36,13 @@ class TokenLoss {
  public:
   virtual ~TokenLoss() = default;
 
+  // True if a token's derivative depends on the whole mini-batch: then see_batch() is called before
+  // anything else, with every response token's logprob under the model, by sample, and the number of
+  // optimizer steps before this one.
+  virtual bool wants_batch() const { return false; }
+  virtual void see_batch(std::span<const TrainSample>,
+                         std::span<const std::vector<float>> /*logprobs*/, int64_t /*steps*/) {}
+
   // False if this sample's derivatives are 0 for any model output: its forward pass is only for the
   // metrics.
   virtual bool learns_from(const TrainSample& sample) const = 0;

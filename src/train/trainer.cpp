@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/log.h"
+#include "base/watchdog.h"
 #include "train/policy_loss.h"
 
 namespace tlt::train {
@@ -95,6 +96,8 @@ void TrainerOptions::check() const {
   TLT_CHECK_INPUT(ppo_mini_batch_size >= 0 && ppo_epochs >= 1 && max_tokens >= 1,
                   "actor.ppo_mini_batch_size must be at least 0, ppo_epochs and "
                   "ppo_max_token_len_per_gpu at least 1");
+  TLT_CHECK_INPUT(max_skipped_steps >= 0, "actor.max_skipped_steps is ", max_skipped_steps,
+                  "; give 0 or more");
   loss.check();
   optim.check();
 }
@@ -159,9 +162,12 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
   TrainStats total;
   int64_t steps = 0;
   for (int64_t epoch = 0; epoch < options_.ppo_epochs; ++epoch)
-    for (size_t first = 0; first < samples.size(); first += size, ++steps) {
-      TrainStats stats = step(samples.subspan(first, std::min(size, samples.size() - first)), kind);
-      if (steps == 0) {
+    for (size_t first = 0; first < samples.size(); first += size) {
+      if (!total.fault.empty() && has_skipped_too_many()) break;
+      TrainStats stats = step(samples.subspan(first, std::min(size, samples.size() - first)), kind,
+                              /*may_stop=*/steps == 0);
+      if (stats.is_abandoned) return stats;
+      if (steps++ == 0) {
         total = std::move(stats);
         continue;
       }
@@ -169,22 +175,26 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
         total.metrics[i].second += stats.metrics[i].second;
       total.packs += stats.packs;
       total.tokens += stats.tokens;
+      total.skipped_steps += stats.skipped_steps;
+      if (!stats.fault.empty()) total.fault = std::move(stats.fault);
     }
   for (auto& [name, value] : total.metrics) value /= static_cast<double>(steps);
   return total;
 }
 
-TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
+TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bool may_stop) {
   TrainStats stats;
   bool is_again = false;
   comm_.section("gradients", [&] {
     // The sum has been changed, or has gradients of this worker only.
     if (std::exchange(is_again, true)) progress_.reset();
-    stats = sum_gradients(samples, kind);
+    stats = sum_gradients(samples, kind, may_stop);
   });
+  if (stats.is_abandoned) return stats;
   const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
-  const double norm = optimizer_.step(gradients_, rate);
-  if (run_.adapter) run_.adapter->merge();
+  const double norm =
+      stats.fault.empty() ? update_weights(rate) : std::numeric_limits<double>::quiet_NaN();
+  if (!stats.fault.empty()) optimizer_.skip_step();
   for (const TrainSample& sample : samples)
     stats.tokens += static_cast<int64_t>(sample.tokens.size());
   stats.metrics.emplace_back("actor/grad_norm", norm);
@@ -192,24 +202,52 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind) {
   return stats;
 }
 
-// Of all workers; they are in gradients_ afterwards. Changes no weights.
-TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind) {
+// Of all workers; if they are valid, they are in gradients_ afterwards. Changes no weights.
+TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
+                                  bool may_stop) {
   if (kind == LossKind::kSupervised) start(std::make_unique<SupervisedLoss>(samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
+  show_batch(samples);
   const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
   const Early early = take_early(plan, samples);
-  compute(plan, plan.share(early.is_done, comm_, early.loads));
+  may_stop = may_stop && should_stop_;
+  const bool is_complete =
+      try_compute(plan, plan.share(early.is_done, comm_, early.loads), may_stop);
+  if (may_stop && comm_.all_reduce_sum(std::vector<double>{is_complete ? 0.0 : 1.0})[0] > 0) {
+    progress_.reset();
+    TrainStats abandoned;
+    abandoned.is_abandoned = true;
+    return abandoned;
+  }
   const std::unique_ptr<Progress> done = std::exchange(progress_, nullptr);
   done->loss->complete(samples);
-  sum_.reduce(comm_);
-  sum_.read(gradients_, done->loss->gradient_scale());
-  return statistics(*done, plan);
+  std::string fault = sum_.reduce(comm_);
+  if (fault.empty()) sum_.read(gradients_, done->loss->gradient_scale());
+  TrainStats stats = statistics(*done, plan);
+  stats.skipped_steps = fault.empty() ? 0 : 1;
+  stats.fault = std::move(fault);
+  return stats;
+}
+
+// Returns the norm of the gradient.
+double Trainer::update_weights(double rate) {
+  const double norm = optimizer_.step(gradients_, rate);
+  if (run_.adapter) run_.adapter->merge();
+  return norm;
 }
 
 void Trainer::start(std::unique_ptr<TokenLoss> loss) {
   progress_ = std::make_unique<Progress>(Progress{.loss = std::move(loss)});
   gradients_.zero();
   sum_.clear();
+}
+
+// For a loss that depends on the whole mini-batch: one more forward pass. All workers together.
+void Trainer::show_batch(std::span<const TrainSample> samples) {
+  if (!progress_->loss->wants_batch()) return;
+  const std::vector<std::vector<float>> logprobs = score_samples(
+      model_, samples, {.temperature = run_.temperature, .max_tokens = options_.max_tokens}, comm_);
+  progress_->loss->see_batch(samples, logprobs, optimizer_.steps());
 }
 
 bool Trainer::compute_early(std::span<const TrainSample> group) {
@@ -251,19 +289,26 @@ Trainer::Early Trainer::take_early(const PackPlan& plan, std::span<const TrainSa
       "gradients that were computed during the rollouts are not those of the batch; "
       "computing them again");
   start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
+  show_batch(samples);
   return {.is_done = std::vector<bool>(packs), .loads = {}};
 }
 
-// The pack in progress, then these.
-void Trainer::compute(const PackPlan& plan, const std::vector<size_t>& indices) {
-  while (progress_->pass && advance_pack()) {
-  }
+// The pack in progress, then these. False: stopped before the last one.
+bool Trainer::try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop) {
+  const auto try_finish_pack = [&] {
+    while (progress_->pass) {
+      if (may_stop && should_stop_()) return false;
+      advance_pack();
+    }
+    return true;
+  };
+  if (!try_finish_pack()) return false;
   for (size_t i = 0; i < indices.size(); ++i) {
     begin_pack(plan, plan.packs()[indices[i]]);
-    while (advance_pack()) {
-    }
+    if (!try_finish_pack()) return false;
     if (on_pack_) on_pack_(static_cast<int64_t>(i) + 1, std::ssize(indices));
   }
+  return true;
 }
 
 void Trainer::begin_pack(const PackPlan& plan, const PlannedPack& pack) {
@@ -272,6 +317,7 @@ void Trainer::begin_pack(const PackPlan& plan, const PlannedPack& pack) {
 
 // Goes one layer further; false: the pack is done, and its gradients are in sum_.
 bool Trainer::advance_pack() {
+  report_progress();
   Progress::Pass& pass = *progress_->pass;
   pass.done += pass.d_hidden ? 2 : 1;
   if (pass.d_hidden) {
@@ -347,6 +393,8 @@ std::vector<std::vector<float>> share_scoring(const model::PolicyModel& model,
   model::Tape tape(model, /*recompute=*/true);
   HeadLoss head(model, scoring.temperature);
   for (const size_t p : plan.share(known_packs(plan, is_known), comm)) {
+    report_progress();
+    if (scoring.should_stop && scoring.should_stop()) break;
     const std::vector<PackedSample> pack = plan.load(plan.packs()[p], tape);
     const auto index_of = [&](const TrainSample& sample) {
       return static_cast<size_t>(&sample - samples.data());

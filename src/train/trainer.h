@@ -46,6 +46,7 @@ struct TrainerOptions {
   bool recompute = false;
   bool early_gradients = true;
   bool use_distributed_optimizer = false;
+  int64_t max_skipped_steps = kMaxSkippedSteps;
   LossOptions loss;
   OptimOptions optim;
 
@@ -63,6 +64,9 @@ struct TrainerOptions {
     v(use_distributed_optimizer, "use_distributed_optimizer", Affects::kSpeed,
       "Shard the optimizer's state over the workers, which exchange the updated weights (ZeRO, "
       "stage 1): less memory.");
+    v(max_skipped_steps, "max_skipped_steps", Affects::kPlace,
+      "An optimizer step whose gradient is not finite is skipped; more of them in a row than this "
+      "end the run; 0: the first one does.");
     loss.visit(v);
     v.group("optim", optim);
   }
@@ -80,6 +84,9 @@ struct TrainStats {
   int64_t packs = 0;
   int64_t tokens = 0;
   int64_t optimizer_bytes = 0;  // master weights and moments on this worker
+  int64_t skipped_steps = 0;    // optimizer steps left out because their gradient is invalid
+  std::string fault;            // of the last of them (gradient_sum.h)
+  bool is_abandoned = false;    // set_should_stop(): no weight has changed, and no metric is set
 };
 
 enum class LossKind { kPolicy, kSupervised };
@@ -98,7 +105,9 @@ class Trainer {
   ~Trainer();
 
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
-  // epoch. REQUIRES: the same samples, in the same order, on every worker.
+  // epoch. A step whose gradient is invalid is skipped, on all workers: nothing changes but
+  // AdamW::skipped_in_row(). When that exceeds max_skipped_steps, no further steps are done, and the
+  // caller ends the run. REQUIRES: the same samples, in the same order, on every worker.
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
                     int64_t samples_per_step = 0);
 
@@ -107,14 +116,18 @@ class Trainer {
   // present weights; false: that was all. update() computes the rest of its first mini-batch,
   // beginning with a pack in progress; the weights are the same.
   // REQUIRES: all samples of their TrainSample::group, as update() will have them, which stay where
-  // they are until update() or the last call; this group until its last call; kPolicy; no other
-  // worker computes this group.
+  // they are until update() or the last call; this group until its last call; kPolicy; a loss that
+  // does not depend on the whole mini-batch; no other worker computes this group.
   bool compute_early(std::span<const TrainSample> group);
 
   // `on_pack` is called after each of this worker's packs of an optimizer step.
   void set_on_pack(std::function<void(int64_t done, int64_t packs)> on_pack) {
     on_pack_ = std::move(on_pack);
   }
+
+  // `should_stop` is asked often before the first optimizer step of an update: true on any worker
+  // abandons the update. REQUIRES: set on every worker or on none.
+  void set_should_stop(std::function<bool()> should_stop) { should_stop_ = std::move(should_stop); }
 
   AdamW& optimizer() { return optimizer_; }
   const AdamW& optimizer() const { return optimizer_; }
@@ -123,10 +136,15 @@ class Trainer {
   struct Progress;
   struct Early;
 
-  TrainStats step(std::span<const TrainSample> samples, LossKind kind);
-  TrainStats sum_gradients(std::span<const TrainSample> samples, LossKind kind);
+  TrainStats step(std::span<const TrainSample> samples, LossKind kind, bool may_stop);
+  TrainStats sum_gradients(std::span<const TrainSample> samples, LossKind kind, bool may_stop);
+  double update_weights(double rate);
+  bool has_skipped_too_many() const {
+    return optimizer_.skipped_in_row() > options_.max_skipped_steps;
+  }
   void start(std::unique_ptr<TokenLoss> loss);
-  void compute(const PackPlan& plan, const std::vector<size_t>& indices);
+  void show_batch(std::span<const TrainSample> samples);
+  bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop);
   void begin_pack(const PackPlan& plan, const PlannedPack& pack);
   bool advance_pack();
   void end_pack();
@@ -146,6 +164,7 @@ class Trainer {
   HeadLoss head_;
   std::unique_ptr<Progress> progress_;             // of the next optimizer step; null: none
   std::function<void(int64_t, int64_t)> on_pack_;  // may be empty
+  std::function<bool()> should_stop_;              // may be empty
 };
 
 struct Scoring {
@@ -153,6 +172,8 @@ struct Scoring {
   int64_t max_tokens = 16384;  // per forward pass
   // Logprobs that this worker has already, by sample; an empty list: it has not.
   std::vector<std::vector<float>> known = {};
+  // True between two packs: leaves out the rest of them. May be empty.
+  std::function<bool()> should_stop = {};
 };
 
 // Logprobs of samples under a model, without training: for `tlt score` and the reference policy.

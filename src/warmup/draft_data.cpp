@@ -65,7 +65,7 @@ std::vector<drafter_training::RecordRow> read_rows(const run::RunOptions& option
                                                    const run::RunContext& context) {
   std::vector<drafter_training::RecordRow> rows;
   if (is_rollouts(options)) {
-    const auto prompts = data::Dataset::load(options.data, context.tokenizer, data::Split::kTrain);
+    const auto prompts = data::Dataset::load(context.data, context.tokenizer, data::Split::kTrain);
     for (int64_t i = 0; i < prompts.size(); ++i) {
       data::Prompt prompt = prompts.prompt(i);
       const auto size = static_cast<int32_t>(prompt.tokens.size());
@@ -74,7 +74,7 @@ std::vector<drafter_training::RecordRow> read_rows(const run::RunOptions& option
     return rows;
   }
   const auto examples =
-      data::SftDataset::load(options.data, context.tokenizer, data::Split::kTrain);
+      data::SftDataset::load(context.data, context.tokenizer, data::Split::kTrain);
   for (int64_t i = 0; i < examples.size(); ++i) {
     const data::SftExample example = examples.example(i);
     // One row per response, ending with it; the next response's row contains what follows.

@@ -125,12 +125,19 @@ void DraftLoop::rank_tokens() {
 void DraftLoop::run_step() {
   const Stopwatch watch;
   const drafter_training::DraftTrainStats stats = learn();
+  const int64_t skipped = stats.fault.empty() ? 0 : 1;
+  run_.check_skipped({.count = skipped,
+                      .fault = stats.fault,
+                      .in_row = trainer_->optimizer().skipped_in_row(),
+                      .limit = train::kMaxSkippedSteps,
+                      .remedy = "--override speculative.train.optim.lr=… (a lower learning rate)"});
   run_.advance(sampler_->cursor());
 
   Metrics metrics;
   for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
   const double seconds = watch.seconds(), tokens = static_cast<double>(stats.tokens);
   metrics.set("main/loss", metrics.at("drafter/loss"));
+  metrics.set("drafter/skipped_steps", static_cast<double>(skipped));
   metrics.set("drafter/tokens", tokens);
   metrics.set("train/tokens_per_second", tokens / seconds);
   run_.report_pace(seconds, tokens, metrics);

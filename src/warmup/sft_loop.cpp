@@ -34,10 +34,9 @@ train::TrainSample to_sample(data::SftExample example) {
   return sample;
 }
 
-std::optional<data::SftDataset> load_held_out(const run::RunOptions& options,
-                                              const tokenizer::Tokenizer& tokenizer) {
-  if (options.data.val_files.empty()) return std::nullopt;
-  return data::SftDataset::load(options.data, tokenizer, data::Split::kValidation);
+std::optional<data::SftDataset> load_held_out(const run::RunContext& context) {
+  if (context.data.val_files.empty()) return std::nullopt;
+  return data::SftDataset::load(context.data, context.tokenizer, data::Split::kValidation);
 }
 
 class SftLoop {
@@ -45,8 +44,8 @@ class SftLoop {
   SftLoop(const run::RunOptions& options, const cluster::Launch& launch)
       : options_((options.check(), options)),
         context_(options_, launch),
-        examples_(data::SftDataset::load(options_.data, context_.tokenizer, data::Split::kTrain)),
-        held_out_(load_held_out(options_, context_.tokenizer)),
+        examples_(data::SftDataset::load(context_.data, context_.tokenizer, data::Split::kTrain)),
+        held_out_(load_held_out(context_)),
         sampler_(examples_.parts(), options_.data.shuffle, options_.data.seed),
         total_steps_(run::count_data_steps(options_, sampler_, examples_.left_out())),
         trainer_(*context_.model, options_.actor, *context_.comm,
@@ -101,11 +100,20 @@ void SftLoop::run_step() {
   for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size))
     samples.push_back(to_sample(examples_.example(index)));
   const train::TrainStats stats = trainer_.update(samples, train::LossKind::kSupervised);
+  if (stats.skipped_steps > 0)
+    run_.check_skipped(
+        {.count = stats.skipped_steps,
+         .fault = stats.fault,
+         .in_row = trainer_.optimizer().skipped_in_row(),
+         .limit = options_.actor.max_skipped_steps,
+         .batch = run_.folder().write_skipped(
+             {run_.step() + 1, /*prompts=*/{}, /*rollouts=*/{}, samples}, context_.tokenizer)});
   run_.advance(sampler_.cursor());
 
   Metrics metrics;
   for (const auto& [name, value] : stats.metrics) metrics.set(name, value);
   const double seconds = watch.seconds(), tokens = static_cast<double>(stats.tokens);
+  metrics.set("actor/skipped_steps", static_cast<double>(stats.skipped_steps));
   metrics.set("train/tokens", tokens);
   metrics.set("train/tokens_per_second", tokens / seconds);
   run_.report_pace(seconds, tokens, metrics);

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "tests/support/small_run.h"
 
@@ -283,6 +284,42 @@ TEST_F(FaultInjectionTest, MissingWorkerIsNamed) {
   }
 }
 
+// The prompts of a step's dump.
+std::set<std::string> prompts_of(const std::filesystem::path& dump) {
+  std::set<std::string> prompts;
+  std::ifstream file(dump);
+  for (std::string line; std::getline(file, line);)
+    prompts.insert(nlohmann::json::parse(line).at("input").get<std::string>());
+  return prompts;
+}
+
+// A chat template that prints the time: on a worker in another time zone, later.
+TEST_F(FaultInjectionTest, AnotherClockRendersTheSamePrompts) {
+  std::ofstream(scratch_ / "chat.jinja")
+      << "{{ strftime_now('%d%H%M%S') }}{{ messages[0].content }}<think>";
+  std::ofstream(scratch_ / "rows.jsonl") << R"({"prompt": [{"role": "user", "content": "1:1"}]})"
+                                         << "\n";
+  const auto run = [&](int steps, int workers, const char* zone) {
+    return run_program(small_run(scratch_ / "run", steps, workers,
+                                 {"data.train_files=" + (scratch_ / "rows.jsonl").string(),
+                                  "data.val_files=" + (scratch_ / "rows.jsonl").string(),
+                                  "data.chat_template=" + (scratch_ / "chat.jinja").string(),
+                                  "data.train_batch_size=1", "actor.ppo_mini_batch_size=1",
+                                  "data.max_prompt_length=64", "reward.functions=format",
+                                  "trainer.test_freq=1", "trainer.threads=1"}),
+                       scratch_ / "log", [zone] { setenv("TZ", zone, 1); });
+  };
+  ASSERT_EQ(run(1, 1, "AAA-5"), 0) << read_text(scratch_ / "log");
+  ASSERT_EQ(run(2, 2, "BBB+7"), 0) << read_text(scratch_ / "log");
+  const auto first = prompts_of(scratch_ / "run/rollouts/000001.jsonl");
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_TRUE(first.begin()->ends_with("1:1<think>")) << *first.begin();
+  EXPECT_EQ(first.begin()->find("1:1"), 8u) << "day, hour, minute, second";
+  for (const char* later :
+       {"rollouts/000002.jsonl", "validation/000001.jsonl", "validation/000002.jsonl"})
+    EXPECT_EQ(prompts_of(scratch_ / "run" / later), first) << later;
+}
+
 // Workers of a launcher, of which the second one has other files under the same names.
 class OtherFilesTest : public FaultInjectionTest {
  protected:
@@ -316,8 +353,15 @@ class OtherFilesTest : public FaultInjectionTest {
       int code = 0;
       ASSERT_TRUE(program->wait_for(60, &code)) << program->output();
       EXPECT_EQ(code, wanted) << program->output();
-      expect_one_sentence(program->output(), HasSubstr(said));
+      if (wanted != 0) expect_one_sentence(program->output(), HasSubstr(said));
     }
+  }
+  // Gives each worker its own folder at descriptor 99: host0 and host1.
+  std::function<void(int rank)> own_folders() const {
+    return [this](int rank) {
+      const auto folder = scratch_ / ("host" + std::to_string(rank));
+      dup2(open(folder.c_str(), O_RDONLY | O_DIRECTORY), 99);
+    };
   }
 };
 
@@ -326,7 +370,24 @@ TEST_F(OtherFilesTest, OtherWeightsAreRefused) {
               {"model.path=" + model_with_flipped_signs(100'000, 1)});
 }
 
-// Each worker has its own folder at descriptor 99.
+TEST_F(OtherFilesTest, RankZeroSendsItsWeights) {
+  run_whole();
+  expect_ends(0, "", {"trainer.broadcast_weights=true"},
+              {"model.path=" + model_with_flipped_signs(100'000, 1000)});
+  expect_same_run(scratch_ / "run", scratch_ / "whole", kSteps);
+}
+
+TEST_F(OtherFilesTest, OtherRewardProgramsAreRefused) {
+  for (const int rank : {0, 1}) {
+    const auto folder = scratch_ / ("host" + std::to_string(rank));
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "reward.sh") << "while read -r line; do echo " << rank << "; done\n";
+  }
+  expect_ends(2, "rank 1 reads other contents than rank 0 for reward.command: /proc/self/fd/99/",
+              {"reward.functions=command", "reward.command=sh /proc/self/fd/99/reward.sh"}, {},
+              own_folders());
+}
+
 TEST_F(OtherFilesTest, OtherDataAreRefused) {
   std::vector<std::string> rows = {R"({"prompt": "1,2,3:6<think>", "answer": "6"})",
                                    R"({"prompt": "2,3,4:9<think>", "answer": "9"})"};
@@ -337,10 +398,7 @@ TEST_F(OtherFilesTest, OtherDataAreRefused) {
     std::swap(rows[0], rows[1]);
   }
   expect_ends(2, "rank 1 reads other contents than rank 0 for data.train_files: ",
-              {"data.train_files=/proc/self/fd/99/train.jsonl"}, {}, [this](int rank) {
-                const auto folder = scratch_ / ("host" + std::to_string(rank));
-                dup2(open(folder.c_str(), O_RDONLY | O_DIRECTORY), 99);
-              });
+              {"data.train_files=/proc/self/fd/99/train.jsonl"}, {}, own_folders());
 }
 
 TEST_F(OtherFilesTest, OtherSecretsAreRefused) {
@@ -390,8 +448,8 @@ TEST_F(FaultInjectionTest, KilledWorkerOfALauncherEndsTheRun) {
   expect_resumes(run);
 }
 
-// The first signal ends the run after the step, with a checkpoint; one that arrives before the
-// first step ends the program.
+// The first signal ends the run with a checkpoint; one that arrives before the first step ends the
+// program.
 TEST_F(FaultInjectionTest, SignalAtAnyMomentIsResumable) {
   const double start = now();
   run_whole();
@@ -418,15 +476,16 @@ TEST_F(FaultInjectionTest, SignalAtAnyMomentIsResumable) {
 TEST_F(FaultInjectionTest, SecondSignalEndsAtOnce) {
   for (const int workers : {1, 2}) {
     auto arguments = run_in(scratch_ / "run", workers);
-    for (const char* slow : {"data.train_batch_size=64", "data.max_response_length=1024",
-                             "actor.ppo_mini_batch_size=64"})
-      arguments.push_back(slow);  // a step takes many seconds
+    // After the first signal the run waits some seconds for scores.
+    for (const char* slow : {"reward.functions=[\"command\"]", "reward.timeout_seconds=100",
+                             "reward.command=sleep 1000"})
+      arguments.push_back(slow);
     Program program(arguments, scratch_ / "log");
     ASSERT_TRUE(appears(scratch_ / "run" / "options.toml"));
     std::this_thread::sleep_for(std::chrono::seconds(1));
     program.send(SIGINT);
     int code = 0;
-    ASSERT_FALSE(program.wait_for(1, &code)) << "the step was over: " << program.output();
+    ASSERT_FALSE(program.wait_for(1, &code)) << "it did not wait: " << program.output();
     program.send(SIGINT);
     ASSERT_TRUE(program.wait_for(2, &code)) << program.output();
     EXPECT_EQ(code, 130) << program.output();

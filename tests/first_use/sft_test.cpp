@@ -240,7 +240,7 @@ TEST_P(WarmUps, InterruptedRunReportsItAndResumes) {
     int code = 0;
     ASSERT_TRUE(program.wait_for(30, &code)) << output();
     EXPECT_EQ(code, 128 + signal) << output();
-    EXPECT_THAT(output(), AllOf(HasSubstr("interrupted: the run finishes this step"),
+    EXPECT_THAT(output(), AllOf(HasSubstr("interrupted: the run saves and ends"),
                                 HasSubstr("the same command resumes from there")));
     EXPECT_FALSE(fs::exists(run() / tests::checkpoint_folder(many())));
     EXPECT_TRUE(fs::exists(run() / result()));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/local_time.h"
 #include "chat_template/chat_template.h"
 #include "chat_template/jinja.h"
 #include "tests/support/fuzz.h"
@@ -177,7 +178,7 @@ std::string render(const std::string& source) {
   int rendered = 0;
   for (const Json& values : variables()) {
     try {
-      const auto made = parsed.render(values, {.steps = 100'000, .now = 1699963200});
+      const auto made = parsed.render(values, {.steps = 100'000, .now = local_time(1699963200)});
       for (const auto& [begin, end] : made.generated)
         TLT_CHECK(begin <= end && end <= std::ssize(made.text), begin, " ", end);
       if (++rendered == 1) sketch = shape_of(made.text);

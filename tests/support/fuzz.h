@@ -14,6 +14,9 @@
 //
 //   TLT_FUZZ_SECONDS=600 build-asan/tests/tlt_fuzz_test --gtest_filter='*Jinja*'
 //
+// In a build with TLT_LIBFUZZER (make fuzz) libFuzzer makes the inputs instead, guided by the
+// branches that they take; plan, call and requirements are the same (libfuzzer.h).
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,23 +39,12 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "tests/support/fuzz_plan.h"
+#include "tests/support/libfuzzer.h"
 #include "tests/support/mutator.h"
 #include "tests/support/program.h"
 
 namespace tlt::tests {
-
-struct FuzzPlan {
-  std::string name = {};
-  std::vector<std::string> corpus = {};      // whole inputs
-  std::vector<std::string> dictionary = {};  // words of the format
-  int64_t inputs = 0;                        // of a plain run
-  size_t max_bytes = 1 << 17;                // of an input
-  // Makes an input from two others; default: Mutator::bytes().
-  std::function<std::string(Mutator&, const std::string&, const std::string&)> mutate = {};
-};
-
-// Calls a parser; returns "" or a summary of what the parser made of the input.
-using FuzzCall = std::function<std::string(const std::string& text)>;
 
 class Fuzzer {
  public:
@@ -190,6 +182,12 @@ class Fuzzer {
   double slowest_ = 0;
 };
 
-inline void fuzz(const FuzzPlan& plan, const FuzzCall& call) { Fuzzer(plan, call).run(); }
+inline void fuzz(const FuzzPlan& plan, const FuzzCall& call) {
+#ifdef TLT_LIBFUZZER
+  run_libfuzzer(plan, call);
+#else
+  Fuzzer(plan, call).run();
+#endif
+}
 
 }  // namespace tlt::tests

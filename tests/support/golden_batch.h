@@ -52,6 +52,20 @@ inline LossOptions golden_options(const nlohmann::json& setting) {
   options.clip_ratio_high = setting.at("clip_ratio_high");
   options.clip_ratio_c = setting.at("clip_ratio_c");
   if (setting.contains("loss_mode")) options.policy_loss.loss_mode = setting.at("loss_mode");
+  PolicyLossOptions& loss = options.policy_loss;
+  if (loss.loss_mode == "clip_cov") {
+    loss.clip_cov_ratio = 1;
+    loss.clip_cov_lb = setting.at("clip_cov_lb");
+    loss.clip_cov_ub = setting.at("clip_cov_ub");
+  }
+  if (loss.loss_mode == "kl_cov") {
+    loss.kl_cov_ratio = setting.at("kl_cov_ratio");
+    loss.ppo_kl_coef = setting.at("ppo_kl_coef");
+  }
+  if (loss.loss_mode == "sapo") {
+    options.tau_pos = setting.at("tau_pos");
+    options.tau_neg = setting.at("tau_neg");
+  }
   options.loss_agg_mode = setting.at("loss_agg_mode");
   options.use_kl_loss = setting.at("kl_loss_type") != "none";
   if (options.use_kl_loss) options.kl_loss_type = setting.at("kl_loss_type");

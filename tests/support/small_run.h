@@ -76,6 +76,13 @@ inline std::vector<std::string> state_files(int step) {
   return files;
 }
 
+// A run's run.json without the time at which it started.
+inline std::string identity_text(const std::filesystem::path& folder) {
+  auto identity = nlohmann::ordered_json::parse(read_text(folder / "run.json"));
+  EXPECT_EQ(identity.erase("started"), 1u);
+  return identity.dump(1);
+}
+
 // For a run that trains an adapter instead of the weights: its options, and the file that must be
 // equal too.
 inline std::vector<std::string> with_adapter() {

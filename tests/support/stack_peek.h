@@ -59,6 +59,15 @@ class StackPeek {
 
   // Kills the process (-9) if it is within that function and no other; else it continues.
   bool kill_within(pid_t process, size_t function) const {
+    return look(process, function, /*kills=*/true);
+  }
+  // Whether it is within that function and no other; it continues.
+  bool is_within(pid_t process, size_t function) const {
+    return look(process, function, /*kills=*/false);
+  }
+
+ private:
+  bool look(pid_t process, size_t function, bool kills) const {
     if (ptrace(PTRACE_SEIZE, process, nullptr, nullptr) != 0) return false;
     int status = 0;
     if (ptrace(PTRACE_INTERRUPT, process, nullptr, nullptr) != 0 ||
@@ -67,11 +76,11 @@ class StackPeek {
     const bool is_within = functions_of(process) == std::set<size_t>{function};
     const bool is_signal = status >> 16 != PTRACE_EVENT_STOP;  // a signal that arrived meanwhile
     ptrace(PTRACE_DETACH, process, nullptr, is_signal ? WSTOPSIG(status) : 0);
-    if (is_within) kill(process, SIGKILL);  // before detaching, or its parent would not be notified
+    if (is_within && kills)
+      kill(process, SIGKILL);  // before detaching, or its parent would not be notified
     return is_within;
   }
 
- private:
   struct Range {
     uint64_t begin, end;
     size_t function;

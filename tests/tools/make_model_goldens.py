@@ -54,10 +54,10 @@ GRPO_CLIP_C = 3.0
 GRPO_KL_COEF = 0.05
 
 
-def setting(name, batch, mode, high=0.28, kl="none", entropy=0.0, full=False, loss="vanilla"):
+def setting(name, batch, mode, high=0.28, kl="none", entropy=0.0, full=False, loss="vanilla", **of_loss):
     return dict(name=name, batch=batch, loss_mode=loss, loss_agg_mode=mode, clip_ratio_low=0.2, clip_ratio_high=high,
                 clip_ratio_c=GRPO_CLIP_C, kl_loss_type=kl, kl_loss_coef=GRPO_KL_COEF if kl != "none" else 0.0,
-                entropy_coeff=entropy, full_gradient=full)
+                entropy_coeff=entropy, full_gradient=full, **of_loss)
 
 
 TOKEN_MEAN, TOKEN_SUM, SEQ_MEAN = "token-mean", "seq-mean-token-sum", "seq-mean-token-mean"
@@ -83,6 +83,16 @@ GRPO_SETTINGS = [
     setting("cispo_extreme", "extreme", TOKEN_SUM, loss="cispo"),
     setting("gpg", "t10", TOKEN_MEAN, loss="gpg"),
     setting("gpg_k2_t07", "t07", SEQ_MEAN, kl="k2", loss="gpg"),
+    setting("sapo", "t10", SEQ_MEAN, loss="sapo", tau_pos=1.0, tau_neg=1.05),
+    setting("sapo_steep_k3_entropy_t07", "t07", SEQ_MEAN, kl="k3", entropy=0.01, loss="sapo", tau_pos=3.0, tau_neg=0.5),
+    setting("sapo_extreme", "extreme", SEQ_MEAN, loss="sapo", tau_pos=1.0, tau_neg=1.05),
+    setting("geo_mean", "t10", SEQ_MEAN, loss="geo_mean"),
+    setting("geo_mean_k2_entropy_t07", "t07", SEQ_MEAN, kl="k2", entropy=0.01, loss="geo_mean"),
+    setting("geo_mean_extreme", "extreme", SEQ_MEAN, loss="geo_mean"),
+    setting("clip_cov", "t10", TOKEN_MEAN, loss="clip_cov", clip_cov_lb=0.2, clip_cov_ub=1.0),
+    setting("clip_cov_k3_t07", "t07", SEQ_MEAN, kl="k3", loss="clip_cov", clip_cov_lb=0.5, clip_cov_ub=50.0),
+    setting("kl_cov", "t10", TOKEN_MEAN, loss="kl_cov", kl_cov_ratio=0.3, ppo_kl_coef=0.5),
+    setting("kl_cov_one_entropy_t07", "t07", TOKEN_SUM, entropy=0.01, loss="kl_cov", kl_cov_ratio=0.001, ppo_kl_coef=1.0),
 ]
 
 
@@ -360,23 +370,73 @@ def cispo(lp, old, advantage, s):
     return (-advantage * weight.detach() * lp, ratio != weight, torch.zeros_like(lp, dtype=torch.bool), log_ratio)
 
 
+def sapo(lp, old, advantage, s):
+    log_ratio = (lp - old).clamp(-20.0, 20.0)
+    tau = s["tau_pos"] if advantage > 0 else s["tau_neg"]
+    none = torch.zeros_like(lp, dtype=torch.bool)
+    return -advantage * torch.sigmoid(tau * (log_ratio.exp() - 1)) * (4 / tau), none, none, log_ratio
+
+
+def geo_mean(lp, old, advantage, s):
+    # The response's value for each of its tokens, so that the token mean is that value.
+    log_ratio = lp - old
+    clamped = log_ratio.clamp(-s["clip_ratio_low"], s["clip_ratio_high"])
+    bounded = torch.minimum(log_ratio, clamped) if advantage > 0 else torch.maximum(log_ratio, clamped)
+    outside = log_ratio != clamped
+    return ((-advantage * bounded.mean().exp()).expand_as(lp), outside & (advantage > 0), outside & (advantage < 0),
+            log_ratio)
+
+
+def covariances(logprobs, samples):
+    """(A - mean A)(lp - mean lp) of every response token, the means over all of them; one tensor per sample."""
+    lp = torch.cat([x.detach() for x in logprobs])
+    advantages = torch.cat([torch.full_like(x, s["advantage"]) for x, s in zip(logprobs, samples)])
+    values = (advantages - advantages.mean()) * (lp - lp.mean())
+    return values.split([len(x) for x in logprobs])
+
+
+def clip_cov(lp, old, advantage, s, covariance, _):
+    # clip_cov_ratio is 1 in every row: all tokens between the bounds, not some at random.
+    log_ratio = lp - old
+    ratio = log_ratio.exp()
+    plain = -advantage * ratio
+    bounded = -advantage * ratio.clamp(1 - s["clip_ratio_low"], 1 + s["clip_ratio_high"])
+    selected = (covariance > s["clip_cov_lb"]) & (covariance < s["clip_cov_ub"]) & ~(bounded > plain)
+    none = torch.zeros_like(lp, dtype=torch.bool)
+    return torch.maximum(plain, bounded) * (~selected).to(lp.dtype), selected, none, log_ratio
+
+
+def kl_cov(lp, old, advantage, s, covariance, all_covariances):
+    count = max(1, int(s["kl_cov_ratio"] * len(all_covariances)))
+    selected = covariance >= all_covariances.sort(descending=True).values[count - 1]
+    log_ratio = lp - old
+    loss = -advantage * log_ratio.exp() + s["ppo_kl_coef"] * log_ratio.abs() * selected.to(lp.dtype)
+    none = torch.zeros_like(lp, dtype=torch.bool)
+    return loss, none, none, -log_ratio.abs()
+
+
 def gpg(lp, old, advantage, s):
     none = torch.zeros_like(lp, dtype=torch.bool)
     return -advantage * lp, none, none, torch.zeros_like(lp)
 
 
-LOSSES = {"vanilla": vanilla, "gspo": gspo, "cispo": cispo, "gpg": gpg}
+LOSSES = {"vanilla": vanilla, "gspo": gspo, "cispo": cispo, "gpg": gpg, "sapo": sapo, "geo_mean": geo_mean}
+COVARIANCE_LOSSES = {"clip_cov": clip_cov, "kl_cov": kl_cov}
 
 
 def grpo_loss(model, samples, batch, s):
     """(loss, its parts). The formulas are in tests/golden/README.md."""
     logprobs, entropies = response_terms(model, samples, batch["temperature"])
     dtype = logprobs[0].dtype
+    covariance = covariances(logprobs, samples)
     pg, kl, clipped, clipped_lower, ppo_kl = [], [], [], [], []
     for i, lp in enumerate(logprobs):
         old, ref = (torch.tensor(batch[k][i], dtype=dtype) for k in ("old_logprobs", "ref_logprobs"))
         advantage = samples[i]["advantage"]
-        loss, is_clipped, is_clipped_lower, log_ratio = LOSSES[s["loss_mode"]](lp, old, advantage, s)
+        name = s["loss_mode"]
+        loss, is_clipped, is_clipped_lower, log_ratio = (
+            LOSSES[name](lp, old, advantage, s) if name in LOSSES else
+            COVARIANCE_LOSSES[name](lp, old, advantage, s, covariance[i], torch.cat(covariance)))
         pg.append(loss)
         clipped.append(is_clipped.to(dtype))
         clipped_lower.append(is_clipped_lower.to(dtype))

@@ -12,7 +12,7 @@
 namespace tlt::run {
 namespace {
 
-constexpr double kWidth = 900, kLeft = 70, kRight = 30, kAbove = 62, kBelow = 26;
+constexpr double kCurveWidth = 900, kCurveLeft = 70, kCurveRight = 30, kAbove = 62, kBelow = 26;
 
 struct Panel {
   Chart chart;
@@ -97,16 +97,17 @@ std::string draw_curve(const std::string& metrics_path, const std::string& title
                                {length_chart(history), 170},
                                {truncated_chart(history), 80},
                                {acceptance_chart(history), 170}};
-  std::string body = svg::text({kLeft, 30}, title, {.classes = "ink", .size = 17});
+  std::string body = svg::text({kCurveLeft, 30}, title, {.classes = "ink", .size = 17});
   double top = 30;
   for (Panel& panel : panels) {
     if (panel.chart.is_empty()) continue;
     panel.chart.last_step = score.back().first;
-    body += draw_chart(panel.chart, {kLeft, top + kAbove, kWidth - kLeft - kRight, panel.height});
+    body += draw_chart(panel.chart, {kCurveLeft, top + kAbove,
+                                     kCurveWidth - kCurveLeft - kCurveRight, panel.height});
     top += kAbove + panel.height + kBelow - 14;
   }
-  body += svg::text({kWidth - kRight, top + 32}, "step", {.anchor = "end"});
-  return svg::document(kWidth, top + 44, "Curves of " + title, body);
+  body += svg::text({kCurveWidth - kCurveRight, top + 32}, "step", {.anchor = "end"});
+  return svg::document(kCurveWidth, top + 44, "Curves of " + title, body);
 }
 
 }  // namespace tlt::run

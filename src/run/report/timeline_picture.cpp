@@ -31,10 +31,11 @@ struct Kind {
   const char* colour;
 };
 // In the order of the legend; later kinds are drawn over earlier ones.
-constexpr std::array<Kind, 8> kKinds = {{{kRolloutLane, "rollout", svg::kBlue},
+constexpr std::array<Kind, 9> kKinds = {{{kRolloutLane, "rollout", svg::kBlue},
                                          {kUpdateLane, "update", svg::kRed},
                                          {kValidationLane, "validation", svg::kPurple},
                                          {kRewardLane, "reward", "#b58900"},
+                                         {kReferenceLane, "reference", "#953800"},
                                          {kSaveLane, "save", "#57606a"},
                                          {kGradientLane, "early gradients", "#bc4c00"},
                                          {kDraftLane, "draft model training", svg::kGreen},

@@ -16,6 +16,7 @@ inline constexpr const char* kRolloutLane = "rollout";
 inline constexpr const char* kValidationLane = "validation";
 inline constexpr const char* kUpdateLane = "update";
 inline constexpr const char* kRewardLane = "reward";
+inline constexpr const char* kReferenceLane = "reference";
 inline constexpr const char* kSaveLane = "save";
 inline constexpr const char* kGradientLane = "early gradients";
 inline constexpr const char* kDraftLane = "draft training";

@@ -1,0 +1,258 @@
+// A signal in the middle of a step: the run saves within 20 seconds, and the resumed run ends with
+// the rollouts, metrics and weights of an undisturbed one without decoding a finished response
+// again. And a worker that hangs ends by itself.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <sys/ptrace.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "tests/support/small_run.h"
+#include "tests/support/stack_peek.h"
+
+namespace tlt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using tests::appears;
+using tests::Program;
+using tests::read_text;
+using tests::run_program;
+using tests::Scratch;
+using tests::worker_of;
+
+constexpr int kInterruptSteps = 2;
+constexpr double kSaveSeconds = 20;
+constexpr int kResponses = 96;  // of a step
+
+// Steps with rollouts of some seconds.
+std::vector<std::string> slow_run(const std::filesystem::path& folder, int workers,
+                                  const std::vector<std::string>& more = {}) {
+  std::vector<std::string> options = {"trainer.threads=1",
+                                      "data.train_batch_size=12",
+                                      "actor.ppo_mini_batch_size=12",
+                                      "rollout.n=8",
+                                      "rollout.temperature=1.3",
+                                      "data.max_response_length=300",
+                                      "rollout.max_num_seqs=1",
+                                      "speculative.enable=false",
+                                      "trainer.save_freq=100",
+                                      "trainer.timeout_seconds=30",
+                                      "trainer.heartbeat_timeout_seconds=10"};
+  options.insert(options.end(), more.begin(), more.end());
+  return tests::small_run(folder, kInterruptSteps, workers, options);
+}
+
+// The metrics of a run that depend on neither time nor speculation, a line for each step.
+std::vector<std::string> metrics_of(const std::filesystem::path& folder) {
+  std::vector<std::string> rows;
+  std::istringstream lines(read_text(folder / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    std::string kept;
+    const auto row = nlohmann::ordered_json::parse(line);
+    for (const auto& [name, value] : row.items())
+      if (name.starts_with("actor/") || name.starts_with("critic/") ||
+          name.starts_with("response_length/") || name.starts_with("training/"))
+        kept += name + " " + tests::short_number(value.get<double>()) + ", ";
+    rows.push_back(kept);
+  }
+  return rows;
+}
+
+class InterruptTest : public ::testing::TestWithParam<int> {
+ protected:
+  void expect_same_as_whole(const std::filesystem::path& run) const {
+    tests::expect_same_files(run, scratch_ / "whole", tests::checkpoint_files(kInterruptSteps));
+    for (const char* rollouts : {"rollouts/000001.jsonl", "rollouts/000002.jsonl"})
+      tests::expect_same_files(run, scratch_ / "whole", {rollouts});
+    EXPECT_EQ(metrics_of(run), metrics_of(scratch_ / "whole"));
+    EXPECT_FALSE(std::filesystem::exists(run / "unfinished_step"));
+  }
+  void run_whole(const std::vector<std::string>& more = {}) const {
+    ASSERT_EQ(run_program(slow_run(scratch_ / "whole", 1, more), scratch_ / "log"), 0)
+        << read_text(scratch_ / "log");
+  }
+  // Ends with this signal's exit code within the bound.
+  void expect_interrupted(Program& program, int signal) const {
+    int code = 0;
+    ASSERT_TRUE(program.wait_for(kSaveSeconds, &code)) << program.output();
+    ASSERT_EQ(code, 128 + signal) << program.output();
+    EXPECT_THAT(program.output(), HasSubstr("the same command resumes from there"));
+  }
+  // The kept responses of the last line that tells them: finished, unfinished.
+  static std::pair<int, int> kept_in(const std::string& log) {
+    std::pair<int, int> kept = {-1, -1};
+    const std::regex line(
+        "step \\d+: (\\d+) of \\d+ responses are from before the interruption, and (\\d+) "
+        "continue");
+    for (std::sregex_iterator it(log.begin(), log.end(), line), end; it != end; ++it)
+      kept = {std::stoi((*it)[1]), std::stoi((*it)[2])};
+    return kept;
+  }
+
+  const Scratch scratch_;
+};
+
+// The second step is interrupted after about a quarter of its time, twice.
+TEST_P(InterruptTest, InTheRolloutsKeepsTheResponses) {
+  run_whole();
+  const auto run = scratch_ / "run";
+  std::pair<int, int> before = {0, 0};
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Program program(slow_run(run, signal == SIGTERM ? GetParam() : 1), scratch_ / "log");
+    if (signal == SIGTERM) {
+      ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
+    } else {
+      for (int i = 0; i < 3000 && kept_in(program.output()).first < 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      before = kept_in(program.output());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    program.send(signal);
+    expect_interrupted(program, signal);
+    EXPECT_TRUE(std::filesystem::exists(run / "unfinished_step"));
+    EXPECT_TRUE(std::filesystem::exists(run / tests::checkpoint_folder(1)));
+  }
+  EXPECT_GT(before.first + before.second, 0);
+  ASSERT_EQ(run_program(slow_run(run, 3 - GetParam()), scratch_ / "log"), 0)
+      << read_text(scratch_ / "log");
+  const auto [finished, unfinished] = kept_in(read_text(scratch_ / "log"));
+  EXPECT_GE(finished, before.first);
+  EXPECT_GT(finished, 0);
+  EXPECT_GT(unfinished, 0);
+  EXPECT_LT(finished, kResponses);
+  expect_same_as_whole(run);
+}
+
+// All responses are there when the update is abandoned: none is decoded again.
+TEST_P(InterruptTest, InTheUpdateKeepsAllResponses) {
+  const std::vector<std::string> more = {"actor.early_gradients=false"};
+  const tests::StackPeek peek({"tlt::train::Trainer::update("});
+  if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  run_whole(more);
+  const auto run = scratch_ / "run";
+  {
+    Program program(slow_run(run, GetParam(), more), scratch_ / "log");
+    pid_t worker = -1;
+    for (int i = 0; i < 3000 && worker < 0; ++i) {
+      worker = GetParam() == 1 ? program.pid() : worker_of(program.pid(), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ASSERT_GT(worker, 0);
+    int code = 0;
+    while (!peek.is_within(worker, 0))
+      ASSERT_FALSE(program.wait_for(0.001, &code)) << program.output();
+    kill(worker, SIGTERM);  // that worker tells the other
+    expect_interrupted(program, SIGTERM);
+    EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
+  }
+  ASSERT_EQ(run_program(slow_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
+      << read_text(scratch_ / "log");
+  EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(kResponses, 0));
+  expect_same_as_whole(run);
+}
+
+// Scores that are not there after some seconds are computed after the resume.
+TEST_P(InterruptTest, WhileItWaitsForScores) {
+  const auto slow_reward = [](const std::string& wait) {
+    return std::vector<std::string>{
+        "reward.functions=[\"command\"]", "reward.threads=1", "reward.timeout_seconds=100",
+        "reward.command=while read -r line; do rest=${line#*,}; " + wait + " echo ${#rest}; done"};
+  };
+  // An option that changes no result of the run, but the command does: so a file decides.
+  const std::string flag = scratch_ / "slow";
+  const auto options = slow_reward("while [ -e " + flag + " ]; do sleep 0.1; done;");
+  run_whole(options);
+  const auto run = scratch_ / "run";
+  std::ofstream(flag) << "x";
+  {
+    Program program(slow_run(run, GetParam(), options), scratch_ / "log");
+    ASSERT_TRUE(appears(run / "options.toml")) << program.output();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    program.send(SIGTERM);
+    expect_interrupted(program, SIGTERM);
+  }
+  std::filesystem::remove(flag);
+  ASSERT_EQ(run_program(slow_run(run, 1, options), scratch_ / "log"), 0)
+      << read_text(scratch_ / "log");
+  EXPECT_GT(kept_in(read_text(scratch_ / "log")).first, 0);
+  expect_same_as_whole(run);
+}
+
+TEST_P(InterruptTest, DynamicSamplingKeepsItsGenerationBatches) {
+  run_whole(tests::with_dynamic_sampling());
+  const auto run = scratch_ / "run";
+  {
+    Program program(slow_run(run, GetParam(), tests::with_dynamic_sampling()), scratch_ / "log");
+    ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    program.send(SIGTERM);
+    expect_interrupted(program, SIGTERM);
+  }
+  ASSERT_EQ(run_program(slow_run(run, 1, tests::with_dynamic_sampling()), scratch_ / "log"), 0)
+      << read_text(scratch_ / "log");
+  EXPECT_GE(kept_in(read_text(scratch_ / "log")).first, 0);
+  expect_same_as_whole(run);
+}
+
+// What was kept is only saved work: it is never used if it does not fit.
+TEST_P(InterruptTest, DamagedOrForeignRolloutsAreSkipped) {
+  run_whole();
+  const auto run = scratch_ / "run", file = run / "unfinished_step";
+  {
+    Program program(slow_run(run, GetParam()), scratch_ / "log");
+    ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    program.send(SIGTERM);
+    expect_interrupted(program, SIGTERM);
+  }
+  std::string bytes = read_text(file);
+  ASSERT_GT(bytes.size(), 1000U);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  std::ofstream(file, std::ios::binary) << bytes;
+  ASSERT_EQ(run_program(slow_run(run, 1), scratch_ / "log"), 0) << read_text(scratch_ / "log");
+  EXPECT_THAT(read_text(scratch_ / "log"), HasSubstr("another checksum"));
+  tests::expect_same_files(run, scratch_ / "whole", tests::checkpoint_files(kInterruptSteps));
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, InterruptTest, ::testing::Values(1, 2));
+
+// A debugger stops the main thread of a worker; its other threads still send heartbeats. The worker
+// ends by itself, so the other one is not kept, and the run is resumable.
+TEST(WatchdogRunTest, WorkerWhoseMainThreadHangsEndsTheRun) {
+  const Scratch scratch;
+  const std::vector<std::string> quick = {"trainer.timeout_seconds=4",
+                                          "trainer.watchdog_timeout_seconds=5"};
+  ASSERT_EQ(run_program(slow_run(scratch / "whole", 1), scratch / "log"), 0)
+      << read_text(scratch / "log");
+  for (const int rank : {0, 1}) {
+    const auto run = scratch / ("run" + std::to_string(rank));
+    Program program(slow_run(run, 2, quick), scratch / "log");
+    ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const pid_t worker = worker_of(program.pid(), rank);
+    ASSERT_GT(worker, 0);
+    ASSERT_EQ(ptrace(PTRACE_SEIZE, worker, nullptr, nullptr), 0) << std::strerror(errno);
+    ASSERT_EQ(ptrace(PTRACE_INTERRUPT, worker, nullptr, nullptr), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(worker, &status, __WALL), worker);
+    ASSERT_TRUE(WIFSTOPPED(status));
+    ASSERT_EQ(waitpid(worker, &status, __WALL), worker);  // its parent is told only afterwards
+    int code = 0;
+    ASSERT_TRUE(program.wait_for(15, &code)) << program.output();
+    EXPECT_THAT(code, AnyOf(1, 3)) << program.output();
+    EXPECT_THAT(program.output(),
+                AllOf(HasSubstr("no progress for 5 s (trainer.watchdog_timeout_seconds)"),
+                      HasSubstr("is stopped by a debugger (ptrace): its stack cannot be read")));
+    ASSERT_EQ(run_program(slow_run(run, 1), scratch / "log"), 0) << read_text(scratch / "log");
+    tests::expect_same_files(run, scratch / "whole", tests::checkpoint_files(kInterruptSteps));
+  }
+}
+
+}  // namespace
+}  // namespace tlt
