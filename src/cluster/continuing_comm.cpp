@@ -75,6 +75,7 @@ ContinuingComm::~ContinuingComm() = default;
 
 void ContinuingComm::continue_after_loss(std::function<bool(int)> is_lost) {
   is_lost_ = std::move(is_lost);
+  group_->continue_after_loss(is_lost_);
 }
 
 void ContinuingComm::check_lost(const std::vector<int>& workers) {
@@ -176,6 +177,7 @@ bool ContinuingComm::repeats_after_loss(bool is_done, const std::string& cause) 
     rank_ = static_cast<int>(std::ranges::find(workers_, worker_) - workers_.begin());
     try {
       group_ = size() == 1 ? make_solo_comm() : reconnect_(attempt_, rank_, size());
+      group_->continue_after_loss(is_lost_);
     } catch (const LostWorkerError&) {
       // Another worker was lost meanwhile: they meet again.
     }

@@ -84,10 +84,11 @@ TEST(ContinuingCommTest, ASectionBeginsAgainOnAllThatAreLeft) {
 
 TEST(ContinuingCommTest, TheLastOneGoesOnAlone) {
   const auto ends = run_ranks(3, [](const Launch& launch) {
-    const auto comm = make_continuing(launch, {1, 2});
+    const auto comm = make_continuing(launch, {2});
     comm->barrier("start");
     if (launch.rank == 2) die();
     comm->barrier("first loss");
+    comm->continue_after_loss([](int worker) { return worker > 0; });
     if (launch.rank == 1) die();
     comm->barrier("second loss");
     EXPECT_EQ(comm->size(), 1);

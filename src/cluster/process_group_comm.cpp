@@ -252,6 +252,11 @@ class ProcessGroupComm final : public Comm {
     return values;
   }
 
+  // This group fails all the same; the next one finds out who is left.
+  void continue_after_loss(std::function<bool(int)> is_lost) override {
+    names_others_ = is_lost == nullptr;
+  }
+
  private:
   c10d::Backend& backend(const at::Tensor& tensor) const {
     if (tensor.is_cpu()) return *gloo_;
@@ -346,7 +351,7 @@ class ProcessGroupComm final : public Comm {
       std::ostringstream out;
       out << here << " failed on rank " << rank_ << " of " << size_ << " after " << std::fixed
           << std::setprecision(1) << std::chrono::duration<double>(Clock::now() - start).count()
-          << " s; " << others(here) << ": " << reason(error);
+          << " s; " << (names_others_ ? others(here) + ": " : "") << reason(error);
       out << "; " << kResumes;
       failure_ = out.str();
       throw LostWorkerError(failure_);
@@ -394,7 +399,8 @@ class ProcessGroupComm final : public Comm {
   c10::intrusive_ptr<c10d::Backend> gloo_;  // null after a collective that failed
   c10::intrusive_ptr<c10d::Backend> nccl_;  // null: no CUDA device
   int64_t collectives_ = 0;
-  std::string failure_;  // of the first collective that failed; there is none after it
+  bool names_others_ = true;  // looks for the ranks that did not respond; takes seconds
+  std::string failure_;       // of the first collective that failed; there is none after it
 };
 
 // Every worker has its connections now, to the store and to the others.
