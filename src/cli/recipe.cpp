@@ -20,7 +20,10 @@ namespace {
 int start_workers(int64_t workers, const Arguments& arguments) {
   const cluster::SpawnResult result =
       cluster::spawn_workers(static_cast<int>(workers), arguments.all);
-  if (!result.message.empty()) log_error("{}", result.message);
+  if (result.exit_code == 0 && !result.message.empty())
+    log_warning("{}", result.message);
+  else if (!result.message.empty())
+    log_error("{}", result.message);
   return result.exit_code;
 }
 

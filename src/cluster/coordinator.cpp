@@ -32,7 +32,7 @@ Coordinator::Coordinator(int workers, double lost_after_seconds, int64_t min_wor
       exchange_(workers) {
   TLT_CHECK(workers >= 1 && lost_after_seconds > 0 && min_workers_for_training >= 0, workers,
             " workers, lost after ", lost_after_seconds, ", ", min_workers_for_training, " train");
-  for (Worker& worker : workers_) worker.last_heard = now;
+  for (Worker& worker : workers_) worker.last_heard = worker.last_message = now;
 }
 
 std::vector<std::vector<int64_t>> Coordinator::round_robin(int64_t groups, int workers) {
@@ -77,7 +77,7 @@ std::vector<WorkerCommand> Coordinator::on(const Event& event, double now) {
     say(WorkerCommand::Kind::kExit, event.worker, -1, out);
     return out;
   }
-  worker.last_heard = now;
+  worker.last_heard = worker.last_message = now;
   if (event.kind == Event::Kind::kHeartbeat) {
     say(WorkerCommand::Kind::kAlive, event.worker, -1, out);
     return out;
@@ -173,16 +173,47 @@ void Coordinator::drop_groups() {
 std::vector<WorkerCommand> Coordinator::tick(double now) {
   Commands out;
   // After a pause the events of that time are still queued.
-  const bool decides = now - last_tick_ <= lost_after_seconds_ / 2 && !is_step_done();
+  const bool was_paused = now - last_tick_ > lost_after_seconds_ / 2;
+  const bool decides = !was_paused && !is_step_done();
   last_tick_ = now;
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     if (!decides) worker.last_heard = now;
-    if (!worker.lost && now - worker.last_heard > lost_after_seconds_)
+    if (was_paused) {
+      worker.last_message = now;
+      worker.disconnected_at.reset();
+    }
+    const bool is_silent = now - worker.last_heard > lost_after_seconds_;
+    if (!worker.lost && (is_silent || (decides && is_gone(worker, now))))
       lose(static_cast<int>(i), out);
   }
   settle(out);
   return out;
+}
+
+std::vector<WorkerCommand> Coordinator::lose(int worker) {
+  Commands out;
+  if (workers_.at(static_cast<size_t>(worker)).lost) return out;
+  lose(worker, out);
+  settle(out);
+  return out;
+}
+
+bool Coordinator::is_silent(int worker, double now) const {
+  const Worker& it = workers_.at(static_cast<size_t>(worker));
+  return it.lost || now - it.last_message > lost_after_seconds_ || is_gone(it, now);
+}
+
+bool Coordinator::is_gone(const Worker& worker, double now) const {
+  return worker.disconnected_at && now - *worker.disconnected_at > kGoneSeconds;
+}
+
+void Coordinator::set_connected(int worker, bool is_connected, double now) {
+  std::optional<double>& at = workers_.at(static_cast<size_t>(worker)).disconnected_at;
+  if (is_connected)
+    at.reset();
+  else if (!at)
+    at = now;
 }
 
 WorkerState Coordinator::state(int worker) const {

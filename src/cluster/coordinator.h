@@ -82,7 +82,18 @@ class Coordinator {
   // gets the full time again.
   std::vector<WorkerCommand> tick(double now);
 
+  // Whether there is a connection to the worker. Without one for kGoneSeconds it is lost before
+  // lost_after_seconds: a process that ended closes it, and one that lives connects again at once.
+  void set_connected(int worker, bool is_connected, double now);
+  static constexpr double kGoneSeconds = 3;
+
+  // Marks a worker as lost that others have found to be lost; its groups go to others.
+  std::vector<WorkerCommand> lose(int worker);
+
   WorkerState state(int worker) const;
+  // Whether a worker is lost, or was silent or not connected for as long as that takes, between two
+  // steps too.
+  bool is_silent(int worker, double now) const;
   int64_t step() const { return step_; }
   // Or stopped.
   bool is_step_done() const { return is_stopped_ || done_.size() == groups_.size(); }
@@ -102,7 +113,9 @@ class Coordinator {
     bool recalled = false;
   };
   struct Worker {
-    double last_heard = 0;
+    double last_heard = 0;    // or the end of the last time in which nothing was decided
+    double last_message = 0;  // or the end of a pause between calls of tick()
+    std::optional<double> disconnected_at;
     bool lost = false;
     bool joined = false;  // has begun the current step
     bool requesting = false;
@@ -135,6 +148,7 @@ class Coordinator {
   bool has_unstarted() const;
   void promote(Commands& out);
   bool is_idle(const Worker& worker) const;
+  bool is_gone(const Worker& worker, double now) const;
   std::optional<int64_t> next_group_for(Worker& worker);  // removes it from its queue
   void give(int worker, int64_t group, bool wanted, Commands& out);
   void say(WorkerCommand::Kind kind, int worker, int64_t group, Commands& out) const;

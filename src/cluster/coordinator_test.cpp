@@ -214,6 +214,50 @@ TEST_F(CoordinatorTest, PauseOfTheCoordinatorLosesNoWorker) {
   EXPECT_EQ(workers_in(coordinator_, WorkerState::kLost), 0);
 }
 
+TEST_F(CoordinatorTest, ClosedConnectionIsALossWithinSeconds) {
+  say(EventKind::kBegin, 0, 2), say(EventKind::kBegin, 1, 2);
+  coordinator_.set_connected(1, false, now_);
+  for (now_ = 0; now_ <= Coordinator::kGoneSeconds; now_ += 1) {
+    coordinator_.set_connected(1, false, now_);
+    EXPECT_THAT(tick(), IsEmpty());
+    EXPECT_FALSE(coordinator_.is_silent(1, now_));
+  }
+  EXPECT_TRUE(coordinator_.is_silent(1, now_));
+  EXPECT_FALSE(coordinator_.is_silent(0, now_));
+  EXPECT_THAT(tick(), ElementsAre("lost 1 to 0"));
+}
+
+TEST_F(CoordinatorTest, WorkerThatConnectsAgainIsNotLost) {
+  say(EventKind::kBegin, 0, 2), say(EventKind::kBegin, 1, 2);
+  for (; now_ < 3 * Coordinator::kGoneSeconds; now_ += 1) {
+    coordinator_.set_connected(1, static_cast<int>(now_) % 3 == 0, now_);
+    say(EventKind::kHeartbeat, 0);
+    EXPECT_THAT(tick(), IsEmpty());
+  }
+  EXPECT_FALSE(coordinator_.is_silent(1, now_));
+}
+
+// Collectives have noticed it: nothing is decided between two steps, but others may ask.
+TEST_F(CoordinatorTest, SilenceBetweenTwoStepsIsKnown) {
+  for (; now_ <= kLostAfter; now_ += 2) {
+    say(EventKind::kHeartbeat, 0);
+    EXPECT_THAT(tick(), IsEmpty());
+    EXPECT_FALSE(coordinator_.is_silent(1, now_));
+  }
+  EXPECT_TRUE(coordinator_.is_silent(1, now_));
+  EXPECT_FALSE(coordinator_.is_silent(0, now_));
+  EXPECT_NE(coordinator_.state(1), WorkerState::kLost);
+}
+
+TEST_F(CoordinatorTest, WorkerThatOthersFoundToBeLostHasNoGroups) {
+  say(EventKind::kBegin, 0, 2), say(EventKind::kBegin, 1, 2);
+  EXPECT_THAT(texts(coordinator_.lose(1)), ElementsAre("lost 1 to 0"));
+  EXPECT_THAT(coordinator_.lose(1), IsEmpty());
+  coordinator_.check_invariant();
+  EXPECT_TRUE(coordinator_.is_silent(1, now_));
+  EXPECT_EQ(coordinator_.state(1), WorkerState::kLost);
+}
+
 // An update may take longer than a heartbeat's timeout.
 TEST_F(CoordinatorTest, SilentWorkerBetweenTwoStepsIsNotLost) {
   say(EventKind::kBegin, 0, 0);

@@ -91,8 +91,13 @@ class GroupSource {
   // The time when may_train() last became false, in seconds of steady_clock().
   virtual double training_ended_at() { return 0; }
 
-  // Workers lost so far. If there are any, collectives cannot succeed any more.
+  // Workers lost so far. Collectives succeed only without them.
   [[nodiscard]] virtual std::vector<int> lost_workers() = 0;
+  // Whether nothing was heard of a worker for the time after which it counts as lost, or it is
+  // lost. Known on rank 0; the others know it of rank 0 only.
+  [[nodiscard]] virtual bool is_silent(int /*worker*/) { return false; }
+  // The worker is known to be lost: others get its groups. No effect on other ranks than 0.
+  virtual void lose(int /*worker*/) {}
 };
 
 // The source of a solo run: all groups, in order.

@@ -106,13 +106,12 @@ int RlLoop::run() {
   }
   while (run_.has_next_step()) run_step();
   if (unfinished_->has_rollouts()) unfinished_->save();
-  // Disconnects, so that the coordinator does not wait for this worker while it saves.
-  rollouts_.disconnect();
   if (run_.has_new_steps() && context_.is_first())
     rollouts_.write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
   timeline_->flush();
   context_.comm->barrier("timeline");  // draw() reads what all workers wrote
+  rollouts_.disconnect();
   run_.folder().draw();
   const int exit_code = run_.end();
   if (run_.is_complete() && context_.is_first()) summarize_run();
@@ -186,7 +185,7 @@ void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
                          .max_tokens = options_.actor.max_tokens,
                          .should_stop = [this] { return rollouts_.is_interrupted(); }};
   if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
-  auto logprobs = train::score_samples(*reference_, samples, std::move(scoring), *context_.comm);
+  auto logprobs = train::score_samples(*reference_, samples, scoring, *context_.comm);
   for (size_t i = 0; i < samples.size(); ++i)
     samples[i].reference_logprobs = std::move(logprobs[i]);
 }

@@ -9,6 +9,10 @@
 // tokens and logprobs, to another worker. A uniform depends only on step, prompt, sample and
 // position, so they end there with the same tokens.
 //
+// If a worker is lost, the coordinator gives its unfinished groups to others. The exchange finds
+// the groups whose responses were lost with it; they are rolled out again, with the same tokens.
+// With trainer.on_worker_loss=stop the phase throws LostWorkerError.
+//
 // If a worker is interrupted (Ctrl-C, SIGTERM) in a phase that may stop, all workers stop decoding:
 // the phase returns what there is, unfinished responses included (kCancelled), and a later phase
 // that gets these as `known` ends with the same rollouts as an undisturbed one.
@@ -23,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -85,7 +90,8 @@ class RolloutPhase {
     trained_share_ = trained_share;
   }
 
-  // Returns all workers' rollouts, ordered by prompt and sample. Throws Error if a worker is lost.
+  // Returns all workers' rollouts, ordered by prompt and sample. Throws LostWorkerError if a worker
+  // is lost and the others do not continue without it.
   // `known`: rollouts of these prompts that exist already, the same on every worker. Finished ones
   // are not decoded again, unfinished ones (kCancelled) continue, and those without a score get it.
   std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
@@ -112,7 +118,6 @@ class RolloutPhase {
                    const SamplingPlan& plan);
   void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                        int64_t migration);
-  void check_workers() const;
   void count_decoding(double seconds);
   void migrate_unfinished();
   std::vector<run::Rollout> cancel_unfinished();
@@ -133,7 +138,8 @@ class RolloutPhase {
   std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
   void keep_rest(std::vector<run::Rollout>& all);
-  std::vector<run::Rollout> exchange(size_t expected);
+  std::vector<run::Rollout> exchange();
+  bool begins_again(std::span<const uint32_t> pending);
 
   rollout::Engine& engine_;
   reward::RewardPool& rewards_;
@@ -151,10 +157,12 @@ class RolloutPhase {
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   std::vector<run::Rollout> mine_;         // finished here, or scored here
   size_t attached_ = 0;                    // of mine_, with a score
-  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt
+  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt; no sample
+                                                    // twice
   // Prompts all of whose samples are scored and of mine_, for early gradients: not begun, and not
   // handed over.
   std::deque<uint32_t> complete_;
+  std::set<uint32_t> begun_again_;  // by index: finished by a worker that was lost
   // Of the rollouts that the phase began with: those that are complete; for each prompt that has
   // any, the responses that are left to decode.
   std::vector<run::Rollout> known_;
