@@ -36,14 +36,6 @@ void CommOptions::check() const {
                   "; give more than 0");
 }
 
-void Comm::section(const std::string&, const std::function<void()>& body) { body(); }
-
-void Comm::check_lost(const std::vector<int>& workers) {
-  if (!workers.empty())
-    throw LostWorkerError("worker " + std::to_string(workers.front()) +
-                          " was lost during the rollouts; " + kResumes);
-}
-
 std::unique_ptr<Comm> make_comm(const Launch& launch, const CommOptions& options) {
   options.check();
   if (launch.world_size == 1) return make_solo_comm();

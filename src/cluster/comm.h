@@ -103,10 +103,14 @@ class Comm {
   // others run it again, until it ends on each of them: what it changes outside it must be set
   // again by the next run, and what may happen only once comes after it. A collective outside of a
   // section is one by itself. Without continues_after_loss(): calls `body`.
-  virtual void section(const std::string& name, const std::function<void()>& body);
+  virtual void section(const std::string& /*name*/, const std::function<void()>& body) { body(); }
   // `workers` were found to be lost without a collective. If the ranks still include one: throws
   // LostWorkerError, which begins the surrounding section again without it.
-  virtual void check_lost(const std::vector<int>& workers);
+  virtual void check_lost(const std::vector<int>& workers) {
+    if (!workers.empty())
+      throw LostWorkerError("worker " + std::to_string(workers.front()) +
+                            " was lost during the rollouts; " + kResumes);
+  }
   // From now on losses are survived. `is_lost`: on rank 0, whether a worker is known to be dead;
   // null: no longer. Every rank calls it between the same collectives.
   virtual void continue_after_loss(std::function<bool(int worker)> /*is_lost*/) {}

@@ -111,6 +111,10 @@ void WorkerProtocol::stopped() {
   taken_.clear();
 }
 
+void WorkerProtocol::lost(int worker) {
+  if (std::ranges::count(lost_workers_, worker) == 0) lost_workers_.push_back(worker);
+}
+
 void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
   switch (command.kind) {
     case WorkerCommand::Kind::kExit:
@@ -118,9 +122,7 @@ void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
       may_train_ = false;
       return;
     case WorkerCommand::Kind::kLost:
-      if (std::find(lost_workers_.begin(), lost_workers_.end(), command.group) ==
-          lost_workers_.end())
-        lost_workers_.push_back(static_cast<int>(command.group));
+      lost(static_cast<int>(command.group));
       return;
     case WorkerCommand::Kind::kAlive:
       return;

@@ -72,7 +72,8 @@ class WorkerProtocol {
   const std::vector<int>& lost_workers() const { return lost_workers_; }
 
  private:
-  void stopped();  // kStop
+  void stopped();         // kStop
+  void lost(int worker);  // kLost
   Event event(Event::Kind kind, int64_t group) const {
     return {.kind = kind, .worker = worker_, .step = step_, .group = group};
   }
