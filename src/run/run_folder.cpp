@@ -13,8 +13,7 @@
 
 #include "base/json_lines.h"
 #include "base/log.h"
-#include "run/report/curve.h"
-#include "run/report/timeline_picture.h"
+#include "run/report/run_report.h"
 
 namespace tlt::run {
 
@@ -151,13 +150,16 @@ void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
   if (metrics_) metrics_->write(step, metrics);
 }
 
-void RunFolder::draw() {
+void RunFolder::write_report() {
   if (!metrics_) return;
-  const std::string name = path_.substr(path_.find_last_of('/') + 1);
-  const std::string curve = draw_curve(path_ + "/metrics.jsonl", name);
-  if (!curve.empty()) write_file_atomic(path_ + "/curve.svg", curve);
-  const std::string timeline = draw_timeline(path_ + "/timeline.json", name);
-  if (!timeline.empty()) write_file_atomic(path_ + "/timeline.svg", timeline);
+  try {
+    const RunReport report = report_runs({{path_}});
+    for (const std::string& sentence : report.left_out)
+      log_warning("report.html leaves out: {}", sentence);
+    write_file_atomic(report_path(), report.html);
+  } catch (const Error& error) {  // the run is complete without it
+    log_warning("no report.html: {}; tlt report makes it later", error.what());
+  }
 }
 
 void RunFolder::write_rollouts(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer) {
