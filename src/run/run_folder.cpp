@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -87,6 +88,29 @@ double mean(std::span<const float> values) {
   return values.empty() ? 0
                         : std::accumulate(values.begin(), values.end(), 0.0) /
                               static_cast<double>(values.size());
+}
+
+// Rows of a dump, at equal distances, that also have their tokens: with all of them the dump would
+// be several times as large.
+constexpr size_t kRowsWithTokens = 8;
+
+bool has_tokens(size_t i, size_t rows) {
+  const size_t distance = std::max<size_t>(1, rows / kRowsWithTokens);
+  return i % distance == 0 && i / distance < kRowsWithTokens;
+}
+
+// Adds the text of each token, which together are `output`, and its logprob to four decimals.
+void add_tokens(const rollout::Response& response, const tokenizer::Tokenizer& tokenizer,
+                nlohmann::ordered_json& row) {
+  std::vector<std::string> texts;
+  std::vector<double> logprobs;
+  tokenizer::StreamingDecoder decoder(tokenizer);
+  for (const int32_t token : response.tokens) texts.push_back(decoder.push(token));
+  if (!texts.empty()) texts.back() += decoder.finish();
+  for (const float logprob : response.logprobs)
+    logprobs.push_back(std::round(static_cast<double>(logprob) * 1e4) / 1e4);
+  row["token_texts"] = texts;
+  row["token_logprobs"] = logprobs;
 }
 
 // An example of supervised fine-tuning; its tokens are a row of `tlt score`.
@@ -208,11 +232,15 @@ void RunFolder::write_dump(const std::string& file, const DumpedStep& dumped,
   const std::string path = path_ + "/" + file;
   make_folder(path.substr(0, path.rfind('/')));
   JsonLinesWriter rows(path);
-  for (size_t i = 0; i < std::max(dumped.rollouts.size(), dumped.samples.size()); ++i)
-    rows.write(i < dumped.rollouts.size()
-                   ? dump_row(dumped, dumped.rollouts[i], tokenizer,
-                              dumped.samples.empty() ? nullptr : &dumped.samples[i])
-                   : row_of(dumped.samples[i], dumped.step, tokenizer));
+  for (size_t i = 0; i < dumped.rollouts.size(); ++i) {
+    const Rollout& rollout = dumped.rollouts[i];
+    nlohmann::ordered_json row =
+        dump_row(dumped, rollout, tokenizer, dumped.samples.empty() ? nullptr : &dumped.samples[i]);
+    if (has_tokens(i, dumped.rollouts.size())) add_tokens(rollout.response, tokenizer, row);
+    rows.write(row);
+  }
+  for (size_t i = dumped.rollouts.size(); i < dumped.samples.size(); ++i)
+    rows.write(row_of(dumped.samples[i], dumped.step, tokenizer));
   rows.flush();
 }
 

@@ -8,12 +8,12 @@
 namespace tlt::run {
 namespace {
 
-constexpr int64_t kMaxRowBytes = int64_t{1} << 20;
+constexpr int64_t kMaxMetricRowBytes = int64_t{1} << 20;
 
 }  // namespace
 
 MetricHistory::MetricHistory(const std::string& file) {
-  for_each_row(file, kMaxRowBytes, left_out_,
+  for_each_row(file, kMaxMetricRowBytes, left_out_,
                [&](nlohmann::json& row) { return try_add(row, file); });
 }
 

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -19,8 +22,8 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxFiles = 12, kMaxFilesInFolder = 100'000;
-constexpr size_t kFirstRows = 32;
-constexpr int64_t kMaxRowBytes = int64_t{16} << 20, kMaxRows = 5'000;
+constexpr size_t kFirstRows = 32, kTokenRows = 8;
+constexpr int64_t kMaxRolloutBytes = int64_t{16} << 20, kMaxRolloutRows = 5'000;
 constexpr size_t kMaxPromptBytes = 6'000, kMaxOutputBytes = 16'000, kMaxShortBytes = 1'000;
 constexpr size_t kMaxTokens = 4'096, kMaxExtras = 12;
 
@@ -65,7 +68,7 @@ std::string first_part(const std::string& text, size_t max_bytes, size_t& cut) {
   return text.substr(0, bytes);
 }
 
-std::string text_of(const Json& row, const char* name, size_t max_bytes, size_t& cut) {
+std::string shown_text(const Json& row, const char* name, size_t max_bytes, size_t& cut) {
   const auto found = row.find(name);
   if (found == row.end() || found->is_null()) return "";
   return first_part(found->is_string()
@@ -83,15 +86,19 @@ void copy_number(const Json& row, const char* name, Json& out) {
 void copy_tokens(const Json& row, Json& out) {
   const auto texts = row.find("token_texts"), logprobs = row.find("token_logprobs"),
              accepted = row.find("accepted");
-  if (texts == row.end() || !texts->is_array() || texts->size() > kMaxTokens) return;
+  if (texts == row.end() || !texts->is_array()) return;
   const auto fits = [&](Json::const_iterator list) {
     return list != row.end() && list->is_array() && list->size() == texts->size();
   };
   if (!std::ranges::all_of(*texts, [](const Json& text) { return text.is_string(); })) return;
-  out["token_texts"] = *texts;
+  const auto first_tokens = [](const Json& list) {
+    return Json(Json::array_t(
+        list.begin(), list.begin() + static_cast<int64_t>(std::min(list.size(), kMaxTokens))));
+  };
+  out["token_texts"] = first_tokens(*texts);
   const auto is_number = [](const Json& value) { return value.is_number() || value.is_null(); };
   if (fits(logprobs) && std::ranges::all_of(*logprobs, is_number))
-    out["token_logprobs"] = *logprobs;
+    out["token_logprobs"] = first_tokens(*logprobs);
   if (!fits(accepted)) return;
   std::string flags;
   for (const Json& flag : *accepted)
@@ -105,13 +112,13 @@ Json shown_row(const Json& row, const char* kind, int64_t step) {
   size_t cut = 0;
   Json out = {{"kind", kind},
               {"step", step},
-              {"prompt", text_of(row, "input", kMaxPromptBytes, cut)},
-              {"output", text_of(row, "output", kMaxOutputBytes, cut)},
-              {"gts", text_of(row, "gts", kMaxShortBytes, cut)},
-              {"finish_reason", text_of(row, "finish_reason", kMaxShortBytes, cut)},
-              {"data_source", text_of(row, "data_source", kMaxShortBytes, cut)}};
+              {"prompt", shown_text(row, "input", kMaxPromptBytes, cut)},
+              {"output", shown_text(row, "output", kMaxOutputBytes, cut)},
+              {"gts", shown_text(row, "gts", kMaxShortBytes, cut)},
+              {"finish_reason", shown_text(row, "finish_reason", kMaxShortBytes, cut)},
+              {"data_source", shown_text(row, "data_source", kMaxShortBytes, cut)}};
   if (row.contains("reward_fault"))
-    out["reward_fault"] = text_of(row, "reward_fault", kMaxShortBytes, cut);
+    out["reward_fault"] = shown_text(row, "reward_fault", kMaxShortBytes, cut);
   if (cut > 0) out["cut"] = cut;
   for (const char* name : {"score", "advantage", "prompt_id", "sample", "response_tokens"})
     copy_number(row, name, out);
@@ -136,28 +143,30 @@ struct Extreme {
   }
 };
 
-// The rows of a file to show, the most important first.
+// The rows of a file to show, the most important first: those with tokens, the extremes, the first.
 std::vector<Json> rows_of(const DumpFile& file, const char* kind, LeftOut& left_out) {
-  std::vector<Json> rows;
+  std::vector<std::pair<int64_t, Json>> all, firsts;
   Extreme longest, best, worst;
   int64_t index = 0;
-  for_each_row(file.path, kMaxRowBytes, left_out, [&](Json& row) {
+  for_each_row(file.path, kMaxRolloutBytes, left_out, [&](Json& row) {
     Json shown = shown_row(row, kind, file.step);
     const double score = shown.value("score", std::nan(""));
     longest.offer(shown.value("response_tokens", 0.0), index, shown);
     best.offer(score, index, shown);
     worst.offer(-score, index, shown);
-    if (rows.size() < kFirstRows) rows.push_back(std::move(shown));
-    return ++index < kMaxRows;
+    if (shown.contains("token_texts") && all.size() < kTokenRows)
+      all.emplace_back(index, std::move(shown));
+    else if (firsts.size() < kFirstRows)
+      firsts.emplace_back(index, std::move(shown));
+    return ++index < kMaxRolloutRows;
   });
-  std::vector<int64_t> added;
-  for (const Extreme* extreme : {&longest, &best, &worst}) {
-    if (extreme->index < std::ssize(rows) - std::ssize(added)) continue;  // -1, or a first row
-    if (std::ranges::find(added, extreme->index) != added.end()) continue;
-    added.push_back(extreme->index);
-    rows.push_back(extreme->row);
-  }
-  std::ranges::rotate(rows, rows.end() - std::ssize(added));
+  for (Extreme* extreme : {&longest, &best, &worst})
+    if (extreme->index >= 0) all.emplace_back(extreme->index, std::move(extreme->row));
+  std::ranges::move(firsts, std::back_inserter(all));
+  std::set<int64_t> seen;
+  std::vector<Json> rows;
+  for (auto& [i, row] : all)
+    if (seen.insert(i).second) rows.push_back(std::move(row));
   return rows;
 }
 
@@ -179,7 +188,7 @@ nlohmann::json choose_rollouts(const std::string& run_folder, int64_t max_bytes,
   }
   Json chosen = Json::array();
   int64_t bytes = 0;
-  for (size_t i = 0; i < kFirstRows + 3; ++i)
+  for (size_t i = 0; i < kTokenRows + 3 + kFirstRows; ++i)
     for (std::vector<Json>& rows : files) {
       if (i >= rows.size()) continue;
       const auto row_bytes = std::ssize(script_json(rows[i]));

@@ -1,9 +1,10 @@
 // RolloutChoice: a run's responses that the page of a report shows, read from rollouts/ and
 // validation/.
 //
-// Of up to kMaxFiles files of each, at equal distances, each file gives its first rows (whole groups
-// of prompts, the same prompts in each validation), and its longest, best and worst one. Files take
-// turns until the bytes are used up, so that a step is not shown in full while another is missing.
+// Of up to 12 files of each, at equal distances, each file gives the rows that have tokens, its
+// longest, best and worst one, and its first rows (whole groups of prompts, the same prompts in each
+// validation). Files take turns until the bytes are used up, so that a step is not shown in full
+// while another is missing.
 //
 // Threading  pure functions.
 //

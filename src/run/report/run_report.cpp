@@ -28,12 +28,12 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 // Shared by all runs of a page; together they keep it below 5 MB.
-constexpr int64_t kMaxMetricValues = 170'000, kRolloutBytes = 1'300'000;
+constexpr int64_t kMaxMetricValues = 170'000, kMaxShownBytes = 1'300'000;
 constexpr size_t kTimelineNumbers = 40'000, kTimelineSteps = 16;
 constexpr int64_t kMaxTextBytes = 1 << 20;  // of options.toml, summary.txt, run.json
 constexpr size_t kMaxOptions = 2'000, kMaxOptionBytes = 400;
 
-std::string without_slashes(std::string path) {
+std::string without_end_slashes(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
 }
@@ -104,7 +104,7 @@ Json run_json(const std::string& folder, int64_t runs) {
               {"offline_acceptance", offline_acceptance(history)},
               {"timeline", timeline_steps(folder + "/timeline.json", kTimelineSteps,
                                           kTimelineNumbers / static_cast<size_t>(runs), left_out)},
-              {"rollouts", choose_rollouts(folder, kRolloutBytes / runs, left_out)},
+              {"rollouts", choose_rollouts(folder, kMaxShownBytes / runs, left_out)},
               {"options", options_of(text_of(folder + "/options.toml", left_out))},
               {"summary", printable_lines(text_of(folder + "/summary.txt", left_out), 100'000)}};
   run["left_out"] = left_out.sentences();
@@ -119,7 +119,7 @@ nlohmann::json report_data(std::span<const std::string> folders) {
   Json runs = Json::array();
   std::set<std::string> seen;
   for (const std::string& given : folders) {
-    const std::string folder = without_slashes(given);
+    const std::string folder = without_end_slashes(given);
     TLT_CHECK_INPUT(fs::exists(folder + "/metrics.jsonl"), folder,
                     ": no run folder (it has no metrics.jsonl); give the folder of a run, such as "
                     "runs/demo");

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+constexpr int64_t kMaxTimelineBytes = int64_t{256} << 20;
 constexpr size_t kReadBytes = 1 << 20, kMaxEventBytes = 1 << 16;
 constexpr size_t kMaxSpans = 2'000'000;
 constexpr int kLastWorker = 1023;
@@ -101,7 +101,7 @@ std::vector<LaneSpan> read_spans(const std::string& path, LeftOut& left_out) {
   SpanReader reader;
   std::string text;
   int64_t offset = 0;
-  while (!reader.is_full() && offset < kMaxFileBytes) {
+  while (!reader.is_full() && offset < kMaxTimelineBytes) {
     const size_t before = text.size();
     text.resize(before + kReadBytes);
     const size_t bytes = file.read_at(offset, text.data() + before, kReadBytes);
@@ -116,7 +116,7 @@ std::vector<LaneSpan> read_spans(const std::string& path, LeftOut& left_out) {
     if (text.size() > kMaxEventBytes) text.clear();  // no event
   }
   left_out.add(fmt::format("{}: the timeline after the first {} spans or {} MB is not shown", path,
-                           kMaxSpans, kMaxFileBytes >> 20));
+                           kMaxSpans, kMaxTimelineBytes >> 20));
   return std::move(reader.spans());
 }
 

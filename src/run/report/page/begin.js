@@ -11,9 +11,10 @@ function el(name, attributes, ...children) {
     else if (key === 'style') for (const [k, v] of Object.entries(value)) node.style.setProperty(k, v);
     else node.setAttribute(key, value === true ? '' : value);
   }
-  for (const child of children.flat()) if (child !== null && child !== undefined) node.append(child);
+  node.append(...present(children));
   return node;
 }
+const present = (children) => children.flat(3).filter((child) => child !== null && child !== undefined && child !== false);
 
 const $ = (id) => document.getElementById(id);
 
@@ -34,11 +35,14 @@ function short(value) {
 const percent = (value) => is(value) ? (100 * value).toFixed(Math.abs(value) < 0.0995 ? 1 : 0) + ' %' : '–';
 function duration(seconds) {
   if (!is(seconds)) return '–';
+  if (seconds !== 0 && Math.abs(seconds) < 0.1) return +(1000 * seconds).toPrecision(2) + ' ms';
   if (seconds < 10) return seconds.toFixed(2) + ' s';
   if (seconds < 100) return seconds.toFixed(1) + ' s';
   if (seconds < 5400) return (seconds / 60).toFixed(1) + ' min';
   return (seconds / 3600).toFixed(1) + ' h';
 }
+// Without zeros at the end, for ticks: "40.0 s" is "40 s".
+const tick = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, '$1').replace(/\.(?=\D|$)/, '');
 const formats = {share: percent, s: duration};
 const format = (unit) => formats[unit] || short;
 const mean = (values) => {

@@ -7,6 +7,7 @@
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = (i) => css('--c' + (i % 8 + 1));
 const charts = [];
+const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5, 6].map((power) => one * 10 ** power)).sort((a, b) => a - b);
 const INTERVAL = 1.96;  // standard errors of a 95 % interval
 
 class ChartCard {
@@ -72,19 +73,31 @@ class ChartCard {
     if (!this.tableBox.hidden) this.fillTable();
   }
 
-  // Replaces the values to draw by sums from the bottom, of the series that are shown.
+  // The sums to draw, from the bottom, of the series that are shown. The highest is drawn first,
+  // and each lower one over it.
   stack() {
     let below = this.data.x.map(() => 0);
     this.drawn = this.data.series.map((one) => {
       if (!this.hiddenKeys.has(one.label)) below = below.map((v, i) => v + (one.values[i] ?? 0));
       return below;
-    });
+    }).reverse();
+  }
+
+  // Bars over steps; over tokens and time a step takes the stretch before its end.
+  stackPaths() {
+    return axis === 'steps' ? uPlot.paths.bars({size: [0.92, 60], gap: 0}) : uPlot.paths.stepped({align: -1});
+  }
+
+  xRange(low, high, stacked) {
+    if (low === null) return [0, 1];
+    const half = (stacked && axis === 'steps') || low === high ? 0.6 : 0;
+    return [low - half, high + half];
   }
 
   options(stacked) {
     const grid = {stroke: css('--grid'), width: 1};
     const font = '12px system-ui, "DejaVu Sans", sans-serif';
-    const line = {stroke: css('--dim'), font, grid, ticks: {...grid, size: 4}};
+    const line = {stroke: css('--dim'), font, grid, ticks: {...grid, size: 4}, gap: 4};
     const xFormat = this.spec.kind === 'xy' ? short : axes[axis].format;
     const yFormat = format(this.spec.unit);
     return {
@@ -92,14 +105,14 @@ class ChartCard {
       padding: [10, 12, 0, 0], legend: {show: false},
       cursor: {points: {size: 7}, drag: {x: true, y: false},
         sync: this.spec.kind === 'xy' ? undefined : {key: 'x', scales: ['x', null]}},
-      scales: {x: {time: false, range: (u, low, high) => low === high ? [low - 1, high + 1] : [low, high]},
+      scales: {x: {time: false, range: (u, low, high) => this.xRange(low, high, stacked)},
         y: {range: (u, low, high) => this.yRange(u, low, high)}},
-      axes: [{...line, space: 70, values: (u, ticks) => ticks.map(xFormat)},
-        {...line, values: (u, ticks) => ticks.map(yFormat), size: (u, labels) =>
-          18 + 7 * Math.max(3, ...(labels || []).map((label) => label.length))}],
-      series: [{}, ...this.data.series.map((one, i) => this.seriesOptions(one, i, stacked))],
-      bands: stacked ? this.data.series.slice(1).map((_, i) => ({series: [i + 2, i + 1],
-        fill: this.paint(this.data.series[i + 1], 0.75)})) : [],
+      axes: [{...line, space: 70, size: 30, incrs: axis === 'steps' || this.spec.kind === 'xy' ? WHOLE : undefined,
+          values: (u, ticks) => ticks.map((at) => tick(xFormat(at)))},
+        {...line, values: (u, ticks) => ticks.map((at) => tick(yFormat(at))), size: (u, labels) =>
+          14 + 7 * Math.max(3, ...(labels || []).map((label) => label.length))}],
+      series: [{}, ...(stacked ? [...this.data.series].reverse().map((one) => this.stackOptions(one))
+        : this.data.series.map((one) => this.seriesOptions(one)))],
       hooks: {setCursor: [(u) => this.showValues(u.cursor.idx)],
         draw: [(u) => this.drawErrors(u)]},
     };
@@ -110,16 +123,20 @@ class ChartCard {
     return hex + Math.round(255 * alpha).toString(16).padStart(2, '0');
   }
 
-  seriesOptions(one, i, stacked) {
+  stackOptions(one) {
+    return {label: one.label, stroke: colour(one.colour), fill: colour(one.colour), width: 0,
+      paths: this.stackPaths(), points: {show: false}};
+  }
+
+  seriesOptions(one) {
     const points = one.style === 'points' || known(one.values).length < 2;
     return {
-      label: one.label, show: stacked || !this.hiddenKeys.has(one.label), spanGaps: one.style !== 'gaps',
-      stroke: colour(one.colour), width: stacked ? 0.5 : one.style === 'dots' ? 0 : 2,
+      label: one.label, show: !this.hiddenKeys.has(one.label), spanGaps: true,
+      stroke: colour(one.colour), width: one.style === 'dots' ? 0 : 2,
       dash: one.style === 'dash' ? [6, 5] : undefined,
-      fill: stacked && i === 0 ? this.paint(one, 0.75) : undefined,
       paths: one.style === 'dots' ? () => null : undefined,
-      points: {show: points || one.style === 'dots' || undefined, size: one.style === 'dots' ? 4 : 7,
-        width: 1, fill: one.style === 'dots' ? this.paint(one, 0.55) : colour(one.colour),
+      points: {show: points || one.style === 'dots' || undefined, size: one.style === 'dots' ? 5 : 7,
+        width: 1, fill: one.style === 'dots' ? this.paint(one, 0.6) : colour(one.colour),
         stroke: one.style === 'dots' ? 'transparent' : colour(one.colour)},
     };
   }
@@ -257,9 +274,24 @@ addEventListener('resize', () => {
   resizing = requestAnimationFrame(() => charts.forEach((chart) => chart.resize()));
 });
 
+// Makes a card wide that would stand alone in a row of two.
+function fillRows(box) {
+  let single = null;
+  for (const card of box.children) {
+    if (card.classList.contains('wide')) {
+      if (single) single.classList.add('wide');
+      single = null;
+    } else {
+      single = single ? null : card;
+    }
+  }
+  if (single) single.classList.add('wide');
+  return box;
+}
+
 // A grid of the charts that have data; null if none has.
 function grid(...specs) {
   const cards = specs.map((spec) => new ChartCard(spec)).filter((chart) => !chart.isEmpty());
-  return cards.length ? el('div', {class: 'grid'}, cards.map((chart) => chart.card)) : null;
+  return cards.length ? fillRows(el('div', {class: 'grid'}, cards.map((chart) => chart.card))) : null;
 }
 const metric = (label, name, more) => ({label, values: (run) => col(run, name), ...more});

@@ -1,12 +1,11 @@
 // The overview: of one run its main numbers, of several runs a table and their scores at equal
 // steps, tokens and seconds; and the options that differ.
-function tile(name, value, note, exact) {
-  return el('div', {class: 'tile'}, el('span', null, name), el('b', {title: exact === undefined ? null : String(exact),
-    'data-value': exact === undefined ? null : String(exact)}, value), note ? el('span', null, note) : null);
+function tile(name, value, note, exact, margin) {
+  return el('div', {class: 'tile'}, el('span', null, name), el('b', {title: String(exact), 'data-value': String(exact)},
+    value, margin ? el('small', null, ' ± ' + margin) : null), note ? el('span', null, note) : null);
 }
 const lastMean = (values, count = 5) => mean(known(values).slice(-count));
 const firstMean = (values, count = 5) => mean(known(values).slice(0, count));
-const change = (from, to, format_ = short) => is(from) && is(to) ? el('span', null, 'from ' + format_(from)) : null;
 
 function tiles(run) {
   const heldOut = col(run, heldOutName(run)), error = last(col(run, 'val-aux/reward/standard_error'));
@@ -17,8 +16,9 @@ function tiles(run) {
   const plain = sum(zeros(run, 'rollout/plain_seconds'));
   const half = Math.max(1, Math.min(5, Math.floor(known(score).length / 2)));
   return el('div', {class: 'tiles'},
-    known(heldOut).length ? tile('Held-out score', short(last(heldOut)) + (is(error) ? ' ± ' + short(INTERVAL * error) : ''),
-      known(heldOut).length > 1 ? `from ${short(first(heldOut))}; best ${short(Math.max(...known(heldOut)))}` : null, last(heldOut)) : null,
+    known(heldOut).length ? tile('Held-out score', short(last(heldOut)),
+      known(heldOut).length > 1 ? `from ${short(first(heldOut))}; best ${short(Math.max(...known(heldOut)))}` : null, last(heldOut),
+      is(error) ? short(INTERVAL * error) : null) : null,
     isRl ? tile('Training score', short(lastMean(score, half)), `from ${short(firstMean(score, half))}; means of ${half} steps`, lastMean(score, half)) : null,
     known(heldOutLoss).length ? tile('Held-out loss', short(last(heldOutLoss)), `from ${short(first(heldOutLoss))}`, last(heldOutLoss)) : null,
     !isRl && known(loss).length ? tile('Training loss', short(last(loss)), `from ${short(first(loss))}`, last(loss)) : null,

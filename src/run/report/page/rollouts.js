@@ -13,8 +13,8 @@ function rolloutSection() {
   const step = choose('step', 'Step', [['', 'all steps'], ...steps.map((one) => [one, 'step ' + one])]);
   const runChoice = isSingle ? null : choose('run', 'Run', [['', 'all runs'], ...runs.map((one, i) => [i, one.label])]);
   const order = choose('order', 'Order', [['worst', 'lowest score first'], ['best', 'highest score first'],
-    ['step', 'by step'], ['longest', 'longest first'], ['shortest', 'shortest first'], ['prompt', 'by prompt']]);
-  order.value = 'step';
+    ['latest', 'newest first'], ['step', 'oldest first'], ['longest', 'longest first'], ['shortest', 'shortest first'], ['prompt', 'by prompt']]);
+  order.value = 'latest';
   const count = el('span', {class: 'note', role: 'status'});
   const onlyPrompt = el('button', {type: 'button', hidden: true, onclick: () => { prompt = null; update(); }}, 'All prompts');
   const list = el('ul', {class: 'list', role: 'listbox', tabindex: 0, 'aria-label': 'Responses', id: 'responses', onkeydown: onKey});
@@ -23,6 +23,7 @@ function rolloutSection() {
   const score = (item) => is(item.row.score) ? item.row.score : -Infinity;
   const length = (item) => item.row.response_tokens ?? item.row.output.length;
   const orders = {
+    latest: (a, b) => b.row.step - a.row.step,
     worst: (a, b) => score(a) - score(b), best: (a, b) => score(b) - score(a), step: (a, b) => a.row.step - b.row.step,
     longest: (a, b) => length(b) - length(a), shortest: (a, b) => length(a) - length(b),
     prompt: (a, b) => (a.row.prompt_id ?? 0) - (b.row.prompt_id ?? 0) || a.row.step - b.row.step,
@@ -120,7 +121,7 @@ function rolloutSection() {
       : el('div', null, el('dt', null, name), el('dd', {title}, value));
     const number = (name, value) => is(value) ? fact(name, short(value), String(value)) : null;
     const others = all.filter((item) => isSame(item, selected)).length;
-    detail.replaceChildren(
+    detail.replaceChildren(...present([
       el('dl', null, isSingle ? null : fact('run', selected.run.label), fact('step', String(row.step)),
         fact('kind', row.kind === 'rollout' ? 'training' : row.kind), number('score', row.score), number('advantage', row.advantage),
         number('tokens', row.response_tokens), fact('ended by', row.finish_reason === 'length' ? 'the limit' : row.finish_reason),
@@ -132,7 +133,7 @@ function rolloutSection() {
       el('h4', null, 'Response'), colourControl(row),
       el('pre', {id: 'response'}, row.token_texts && colouring !== 'none' ? tokens(row) : marked(row.output)),
       row.cut ? el('p', {class: 'note'}, `${row.cut} bytes more are in the file of the run.`) : null,
-      row.gts ? [el('h4', null, 'Ground truth'), el('pre', null, marked(row.gts))] : null);
+      row.gts ? [el('h4', null, 'Ground truth'), el('pre', null, marked(row.gts))] : null]));
     detail.scrollTop = 0;
   }
 

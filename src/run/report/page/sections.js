@@ -196,7 +196,10 @@ function workerSection() {
       metric('at most half full', 'rollout/half_empty_share', {colour: 1}),
       metric('last tenth of the responses', 'rollout/tail_share', {colour: 3})]});
   const table = workerTable();
-  if (ledger && table) ledger.append(table);
+  if (ledger && table) {
+    ledger.append(table);
+    fillRows(ledger);
+  }
   return section('workers', 'Workers', timelineCard(), ledger || table);
 }
 

@@ -1,6 +1,6 @@
 // Timeline: what each worker did in one of the chosen steps.
 const laneLabels = {'draft training': 'draft model training', 'draft publish': 'draft model publish'};
-const laneColours = {rollout: 0, update: 3, validation: 4, reward: 5, reference: 6, save: 7,
+const laneColours = {rollout: 0, update: 4, validation: 5, reward: 3, reference: 6, save: 7,
   'early gradients': 1, 'draft training': 2, 'draft publish': 6};
 
 // Seconds of each lane, in which no later lane covers it, and of none.
