@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture]: brings what the build needs, clang-tidy, clang with libFuzzer,
-# and matplotlib for the picture of `make headline`. `make setup` calls it; a second run does nothing.
+# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser]: brings what the build needs, clang-tidy, clang with
+# libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the tests of the report's page. `make setup` calls it; a second run does nothing.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/
@@ -13,7 +13,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no tidy=no fuzz=no picture=no
+cuda=no tidy=no fuzz=no picture=no browser=no
 lists=("$here/wheels.txt")
 for flag; do
   case $flag in
@@ -21,6 +21,7 @@ for flag; do
     --tidy) tidy=yes ;;
     --fuzz) fuzz=yes ;;
     --picture) picture=yes ;;
+    --browser) browser=yes ;;
   esac
 done
 
@@ -61,6 +62,7 @@ debian_packages() {
   [ $tidy = no ] || wanted+=(clang-tidy)
   [ $fuzz = no ] || wanted+=(clang "$(fuzzer_runtime)")
   [ $picture = no ] || wanted+=(python3-matplotlib)
+  [ $browser = no ] || wanted+=(chromium)
   [ ${#to_get[@]} -eq 0 ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"

@@ -125,14 +125,17 @@ class Browser:
     def wait_for(self, condition):
         while not self.evaluate(condition):
             if time.monotonic() > self.deadline:
-                raise TimeoutError(condition)
+                raise TimeoutError(f"{condition}; errors: {self.errors}")
             time.sleep(0.02)
 
     def open(self, path):
         """Seconds until the page of a local file has run its script."""
         begin = time.monotonic()
         self.call("Page.navigate", url=Path(path).resolve().as_uri())
-        self.wait_for("document.documentElement?.dataset.ready === 'true'")
+        while not self.evaluate("document.documentElement?.dataset.ready === 'true'"):
+            if self.errors or time.monotonic() > self.deadline:
+                raise RuntimeError(f"{path} did not open: {self.errors}")
+            time.sleep(0.02)
         return time.monotonic() - begin
 
     def press(self, key):

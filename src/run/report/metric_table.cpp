@@ -37,7 +37,7 @@ std::pair<Points::const_iterator, Points::const_iterator> stretch(const Points& 
 
 // Sums of the metrics up to and including each step.
 std::vector<double> running_sum(const MetricHistory& history, const std::vector<double>& steps,
-                                std::initializer_list<const char*> names) {
+                                const std::vector<const char*>& names) {
   std::map<double, double> by_step;
   for (const char* name : names)
     for (const auto& [step, value] : history.points(name)) by_step[step] += value;
@@ -98,19 +98,23 @@ nlohmann::json metric_table(const MetricHistory& history, int64_t max_values) {
   const std::vector<double> steps = choose_steps(history, max_values);
   // Tokens of rollouts; in tlt sft and tlt draft, trained tokens.
   const bool has_rollouts = !history.points("rollout/tokens").empty();
-  Json columns = Json::object();
-  for (const std::string& name : history.names(""))
+  using Names = std::vector<const char*>;
+  const Names tokens =
+      has_rollouts ? Names{"rollout/tokens"} : Names{"train/tokens", "drafter/tokens"};
+  Json columns = Json::object(), sums = Json::object();
+  for (const std::string& name : history.names("")) {
     columns[name] = column(history.points(name), steps);
+    if (name.starts_with("timing_s/") || name.ends_with("_seconds"))
+      sums[name] = {history.sum(name), history.points(name).size()};
+  }
   return {
       {"steps", steps},
       {"all_steps", all_steps(history).size()},
-      {"tokens", running_sum(history, steps,
-                             has_rollouts ? std::initializer_list<const char*>{"rollout/tokens"}
-                                          : std::initializer_list<const char*>{"train/tokens",
-                                                                               "drafter/tokens"})},
+      {"tokens", running_sum(history, steps, tokens)},
       {"seconds", running_sum(history, steps,
                               {"timing_s/step", "timing_s/testing", "timing_s/save_checkpoint"})},
-      {"columns", std::move(columns)}};
+      {"columns", std::move(columns)},
+      {"sums", std::move(sums)}};
 }
 
 }  // namespace tlt::run

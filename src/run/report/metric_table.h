@@ -2,10 +2,12 @@
 //
 //   {"steps": [0, 1, 2], "tokens": [0, 800, 1650], "seconds": [1.5, 8, 15],
 //    "columns": {"critic/score/mean": [null, 0.4, 0.5],
-//                "main/validation_score": {"at": [0], "values": [0.3]}}}
+//                "main/validation_score": {"at": [0], "values": [0.3]}},
+//    "sums": {"timing_s/step": [14.8, 2]}}
 //
 // A column has a value for each step or, if most are missing, the indices of its steps. Numbers are
-// those of metrics.jsonl. `tokens` and `seconds` are sums up to and including a step.
+// those of metrics.jsonl. `tokens` and `seconds` are sums up to and including a step; `sums` has, of
+// each metric in seconds, the sum and the number of values over the whole run.
 //
 // Threading  pure functions.
 //

@@ -38,6 +38,7 @@ TEST(MetricTableTest, ColumnsHaveTheNumbersOfTheFile) {
   EXPECT_EQ(table.at("all_steps"), 4);
   EXPECT_EQ(table.at("tokens"), Json({0, 800, 850, 850}));
   EXPECT_EQ(table.at("seconds"), Json({2, 7, 13, 13.5}));
+  EXPECT_EQ(table.at("sums").at("timing_s/step"), Json({11, 2}));
   EXPECT_EQ(table.at("columns").at("main/validation_score"),
             Json({{"at", {0}}, {"values", {0.1}}}));
   EXPECT_EQ(table.at("columns").at("a"), Json({{"at", {1, 3}}, {"values", {1.0 / 3, 1e-17}}}));

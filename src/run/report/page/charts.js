@@ -7,6 +7,9 @@
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = (i) => css('--c' + (i % 8 + 1));
 const charts = [];
+let smoothing = 1;  // steps
+// Lines over steps are drawn smoothed; keys and tables have the numbers of the run.
+const isSmoothed = (spec, one) => smoothing > 1 && spec.kind !== 'xy' && one.style === 'line' && !one.label.includes('mean of');
 const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5, 6].map((power) => one * 10 ** power)).sort((a, b) => a - b);
 const INTERVAL = 1.96;  // standard errors of a 95 % interval
 
@@ -18,6 +21,7 @@ class ChartCard {
     this.hiddenKeys = new Set(this.choices.filter((one) => one.hidden && isSingle).map((one) => one.label));
     this.plotBox = el('div', {class: 'plot', tabindex: 0, role: 'img'});
     this.keys = el('div', {class: 'keys'});
+    this.drawnNote = el('span', {class: 'at'});
     this.tableBox = el('div', {class: 'scroll', hidden: true, tabindex: 0});
     this.tableButton = el('button', {type: 'button', class: 'quiet', 'aria-pressed': 'false',
       title: 'The numbers of this chart', onclick: () => this.toggleTable()}, 'Table');
@@ -65,7 +69,8 @@ class ChartCard {
     if (this.plot) this.plot.destroy();
     this.data = this.table();
     const stacked = this.spec.kind === 'stack' && isSingle;
-    this.drawn = this.data.series.map((one) => one.values);
+    this.drawn = this.data.series.map((one) => isSmoothed(this.spec, one) ? rollingMean(one.values, smoothing) : one.values);
+    this.drawnNote.textContent = this.data.series.some((one) => isSmoothed(this.spec, one)) ? `drawn: means of ${smoothing} steps` : '';
     if (stacked) this.stack();
     this.plot = new uPlot(this.options(stacked), [this.data.x, ...this.drawn], this.plotBox);
     this.drawKeys(stacked);
@@ -78,9 +83,14 @@ class ChartCard {
   stack() {
     let below = this.data.x.map(() => 0);
     this.drawn = this.data.series.map((one) => {
-      if (!this.hiddenKeys.has(one.label)) below = below.map((v, i) => v + (one.values[i] ?? 0));
+      if (!this.hiddenKeys.has(one.label)) {
+        const values = stretchMeans(one.values);
+        below = below.map((v, i) => v + values[i]);
+      }
       return below;
     }).reverse();
+    const length = stretchLength(this.data.x.length);
+    this.drawnNote.textContent = length > 1 ? `drawn: means of ${length} steps` : '';
   }
 
   // Bars over steps; over tokens and time a step takes the stretch before its end.
@@ -102,7 +112,7 @@ class ChartCard {
     const yFormat = format(this.spec.unit);
     return {
       width: Math.max(200, this.plotBox.clientWidth), height: this.plotBox.clientHeight,
-      padding: [10, 12, 0, 0], legend: {show: false},
+      padding: [10, 22, 0, 0], legend: {show: false},
       cursor: {points: {size: 7}, drag: {x: true, y: false},
         sync: this.spec.kind === 'xy' ? undefined : {key: 'x', scales: ['x', null]}},
       scales: {x: {time: false, range: (u, low, high) => this.xRange(low, high, stacked)},
@@ -132,7 +142,7 @@ class ChartCard {
     const points = one.style === 'points' || known(one.values).length < 2;
     return {
       label: one.label, show: !this.hiddenKeys.has(one.label), spanGaps: true,
-      stroke: colour(one.colour), width: one.style === 'dots' ? 0 : 2,
+      stroke: colour(one.colour), width: one.style === 'dots' ? 0 : this.data.x.length > 400 && smoothing === 1 ? 1.3 : 2,
       dash: one.style === 'dash' ? [6, 5] : undefined,
       paths: one.style === 'dots' ? () => null : undefined,
       points: {show: points || one.style === 'dots' || undefined, size: one.style === 'dots' ? 5 : 7,
@@ -183,7 +193,7 @@ class ChartCard {
   drawKeys(stacked) {
     this.at = el('span', {class: 'at'});
     this.values = this.data.series.map(() => el('b'));
-    this.keys.replaceChildren(this.at, ...this.data.series.map((one, i) => el('button', {
+    this.keys.replaceChildren(this.at, this.drawnNote, ...this.data.series.map((one, i) => el('button', {
       type: 'button', title: 'Show or hide', 'aria-pressed': String(!this.hiddenKeys.has(one.label)),
       onclick: () => this.toggleKey(one.label)},
       el('i', {class: stacked ? 'fill' : one.style === 'dots' || one.style === 'points' ? 'dots' : one.style,
@@ -250,6 +260,18 @@ class ChartCard {
     if (this.plot && !this.plotBox.hidden && this.plotBox.clientWidth > 0)
       this.plot.setSize({width: this.plotBox.clientWidth, height: this.plotBox.clientHeight});
   }
+}
+
+// Bars narrower than a few pixels are noise: a stack of a long run draws the mean of each stretch.
+const stretchLength = (count) => Math.max(1, Math.ceil(count / 150));
+function stretchMeans(values) {
+  const length = stretchLength(values.length), means = [];
+  for (let i = 0; i < values.length; i += length) {
+    const part = values.slice(i, i + length);
+    const value = sum(part) / part.length;
+    for (let k = 0; k < part.length; ++k) means.push(value);
+  }
+  return means;
 }
 
 // A chart is drawn when it comes near the window.

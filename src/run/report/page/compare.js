@@ -11,9 +11,9 @@ function tiles(run) {
   const heldOut = col(run, heldOutName(run)), error = last(col(run, 'val-aux/reward/standard_error'));
   const score = col(run, 'critic/score/mean'), loss = col(run, 'main/loss'), heldOutLoss = col(run, 'main/validation_loss');
   const isRl = known(score).length > 0;
-  const idle = sum(zeros(run, 'drafter/idle_seconds')), worked = idle - sum(zeros(run, 'drafter/lost_seconds'));
-  const step = known(col(run, 'timing_s/step')), gen = sum(zeros(run, 'timing_s/gen'));
-  const plain = sum(zeros(run, 'rollout/plain_seconds'));
+  const idle = total(run, 'drafter/idle_seconds'), worked = idle - total(run, 'drafter/lost_seconds');
+  const step = average(run, 'timing_s/step'), gen = total(run, 'timing_s/gen');
+  const plain = total(run, 'rollout/plain_seconds');
   const half = Math.max(1, Math.min(5, Math.floor(known(score).length / 2)));
   return el('div', {class: 'tiles'},
     known(heldOut).length ? tile('Held-out score', short(last(heldOut)),
@@ -26,8 +26,8 @@ function tiles(run) {
       `median of the last step; 99th percentile ${short(last(col(run, 'response_length/p99')))}`, last(col(run, 'response_length/p50'))) : null,
     has(run, 'response_length/clip_ratio') ? tile('Truncated', percent(last(col(run, 'response_length/clip_ratio'))), 'of the last step', last(col(run, 'response_length/clip_ratio'))) : null,
     has(run, 'rollout/spec_accept_length') ? tile('Acceptance length', short(last(col(run, 'rollout/spec_accept_length'))), `from ${short(first(col(run, 'rollout/spec_accept_length')))}`, last(col(run, 'rollout/spec_accept_length'))) : null,
-    plain > 0 && gen > 0 && run.steps.length === run.metrics.all_steps ? tile('Rollout speedup', (plain / gen).toFixed(2) + '×', 'estimated, against no speculation', plain / gen) : null,
-    step.length ? tile('Step', duration(mean(step)), gen > 0 ? `mean; ${percent(gen / sum(step))} is rollout` : 'mean', mean(step)) : null,
+    plain > 0 && gen > 0 ? tile('Rollout speedup', (plain / gen).toFixed(2) + '×', 'estimated, against no speculation', plain / gen) : null,
+    is(step) ? tile('Step', duration(step), gen > 0 ? `mean; ${percent(gen / total(run, 'timing_s/step'))} is rollout` : 'mean', step) : null,
     idle > 0 ? tile('Idle time used', percent(worked / idle), `of ${duration(idle)} in which workers waited`, worked / idle) : null,
     tile('Steps', short(last(run.steps)), `${short(last(run.metrics.tokens))} tokens in ${duration(last(run.metrics.seconds))}`, last(run.steps)));
 }
@@ -51,7 +51,7 @@ function comparison() {
   const best = (values) => known(values).length ? (isLoss ? Math.min : Math.max)(...known(values)) : null;
   const table = el('table', null, header(['run', `held-out ${what}`, 'best', 'first', `training ${what}`, 'steps', 'tokens', 'time', 'mean step']),
     el('tbody', null, runs.map((run, i) => {
-      const step = mean(known(col(run, 'timing_s/step'))), error = last(col(run, 'val-aux/reward/standard_error'));
+      const step = average(run, 'timing_s/step'), error = last(col(run, 'val-aux/reward/standard_error'));
       const end = last(heldOut(run));
       return el('tr', null, el('td', null, swatch(run, i)), cell(end, short(end) + (is(error) && is(end) ? ' ± ' + short(INTERVAL * error) : '')),
         cell(best(heldOut(run)), short(best(heldOut(run)))), cell(first(heldOut(run)), short(first(heldOut(run)))),

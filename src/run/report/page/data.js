@@ -29,6 +29,9 @@ function col(run, name) {
   }
   return run.columns.get(name);
 }
+// Sum and mean over the whole run of a metric in seconds; the steps of a long run are not all drawn.
+const total = (run, name) => run.metrics.sums[name] ? run.metrics.sums[name][0] : 0;
+const average = (run, name) => run.metrics.sums[name] ? run.metrics.sums[name][0] / run.metrics.sums[name][1] : null;
 const has = (run, name) => Object.hasOwn(run.metrics.columns, name);
 const zeros = (run, name) => (col(run, name) || new Array(run.steps.length).fill(null)).map((v) => v ?? 0);
 const last = (values) => { for (let i = (values || []).length - 1; i >= 0; --i) if (is(values[i])) return values[i]; return null; };

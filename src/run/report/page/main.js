@@ -47,4 +47,5 @@ for (const input of document.querySelectorAll('#axis input')) {
   input.disabled = mode !== 'steps' && !runs.some((run) => last(run.metrics[mode]) > 0);
   input.addEventListener('change', () => { axis = mode; redrawAll(); });
 }
+$('smoothing').addEventListener('change', (event) => { smoothing = +event.target.value; redrawAll(); });
 document.documentElement.dataset.ready = 'true';

@@ -2,7 +2,7 @@
 function rolloutSection() {
   const all = runs.flatMap((run, number) => run.rollouts.map((row) => ({row, run, number})));
   if (!all.length) return null;
-  let prompt = null, shown = [], selected = null, colouring = 'none';
+  let prompt = null, shown = [], selected = null, colouring = 'logprob';
 
   const search = el('input', {type: 'search', id: 'search', placeholder: 'Search prompts and responses  ( / )', oninput: later(update)});
   const choose = (id, label, options) => el('select', {id, 'aria-label': label, onchange: update},

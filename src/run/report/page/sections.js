@@ -170,7 +170,7 @@ function workerTable() {
   const rows = runs.flatMap((run) => {
     const ids = new Set(run.names.map((name) => /^drafter\/worker_(\d+)\/idle_seconds$/.exec(name)).filter(Boolean).map((m) => +m[1]));
     return [...ids].sort((a, b) => a - b).slice(0, 64).map((id) => [run, id,
-      ...parts.map((part) => sum(col(run, `drafter/worker_${id}/${part}_seconds`) || []))]);
+      ...parts.map((part) => total(run, `drafter/worker_${id}/${part}_seconds`))]);
   });
   if (!rows.length) return null;
   return el('div', {class: 'card'}, el('div', {class: 'head'}, el('h3', null, 'Idle seconds by worker, whole run')),
