@@ -21,8 +21,8 @@ class ChartCard {
     this.hiddenKeys = new Set(this.choices.filter((one) => one.hidden && isSingle).map((one) => one.label));
     this.plotBox = el('div', {class: 'plot', tabindex: 0, role: 'img'});
     this.keys = el('div', {class: 'keys'});
-    this.drawnNote = el('span', {class: 'at'});
-    this.tableBox = el('div', {class: 'scroll', hidden: true, tabindex: 0});
+    this.drawnNote = el('span', {class: 'drawn'});
+    this.tableBox = el('div', {class: 'scroll', hidden: true, tabindex: 0, role: 'region', 'aria-label': 'Numbers of ' + spec.title});
     this.tableButton = el('button', {type: 'button', class: 'quiet', 'aria-pressed': 'false',
       title: 'The numbers of this chart', onclick: () => this.toggleTable()}, 'Table');
     const select = isSingle || this.choices.length < 2 ? null : el('select',
@@ -35,6 +35,7 @@ class ChartCard {
     this.plotBox.addEventListener('keydown', (event) => this.onKey(event));
     this.plotBox.addEventListener('blur', () => { if (this.plot) this.plot.setCursor({left: -10, top: -10}); });
     this.seen = false;
+    if (this.isEmpty()) return;
     charts.push(this);
     seenObserver.observe(this.card);
   }
@@ -65,7 +66,7 @@ class ChartCard {
   }
 
   draw() {
-    if (!this.seen || this.isEmpty()) return;
+    if (!this.seen) return;
     if (this.plot) this.plot.destroy();
     this.data = this.table();
     const stacked = this.spec.kind === 'stack' && isSingle;

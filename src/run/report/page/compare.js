@@ -64,16 +64,16 @@ function comparison() {
     return [`held-out at ${at}`, `training at ${at}`];
   })]), el('tbody', null, runs.map((run, i) => el('tr', null, el('td', null, swatch(run, i)), limits.flatMap(([mode, limit]) =>
     [heldOut(run), training(run)].map((values) => { const value = valueAt(run, values, mode, limit); return cell(value, short(value)); }))))));
-  return [el('div', {class: 'card'}, el('div', {class: 'scroll', tabindex: 0}, table)),
+  return [el('div', {class: 'card'}, el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Runs'}, table)),
     el('div', {class: 'card', style: {'margin-top': '14px'}}, el('div', {class: 'head'}, el('h3', null, 'At equal steps, tokens and time')),
       el('p', {class: 'note'}, `The last ${what} at or before the end of the shortest run on each axis; training: mean of five steps.`),
-      el('div', {class: 'scroll', id: 'equal', tabindex: 0}, equal))];
+      el('div', {class: 'scroll', id: 'equal', tabindex: 0, role: 'region', 'aria-label': 'Runs at equal steps, tokens and time'}, equal))];
 }
 
 function optionSection() {
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.options)))].sort();
   const differ = names.filter((name) => new Set(runs.map((run) => run.options[name])).size > 1);
-  const table = (shown) => el('div', {class: 'scroll', tabindex: 0}, el('table', null,
+  const table = (shown) => el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Options'}, el('table', null,
     el('thead', null, el('tr', null, el('th', null, 'option'), runs.map((run) => el('th', {class: 'text'}, isSingle ? 'value' : run.label)))),
     el('tbody', null, shown.map((name) => el('tr', null, el('td', null, name),
       runs.map((run) => el('td', {class: 'text long'}, run.options[name] ?? '–')))))));

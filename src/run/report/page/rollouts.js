@@ -18,9 +18,9 @@ function rolloutSection() {
   const count = el('span', {class: 'note', role: 'status'});
   const onlyPrompt = el('button', {type: 'button', hidden: true, onclick: () => { prompt = null; update(); }}, 'All prompts');
   const list = el('ul', {class: 'list', role: 'listbox', tabindex: 0, 'aria-label': 'Responses', id: 'responses', onkeydown: onKey});
-  const detail = el('div', {class: 'card detail', tabindex: 0, 'aria-live': 'polite'});
+  const detail = el('div', {class: 'card detail', tabindex: 0, role: 'region', 'aria-label': 'The response'});
 
-  const score = (item) => is(item.row.score) ? item.row.score : -Infinity;
+  const score = (item) => is(item.row.score) ? item.row.score : -1e300;
   const length = (item) => item.row.response_tokens ?? item.row.output.length;
   const orders = {
     latest: (a, b) => b.row.step - a.row.step,
@@ -28,6 +28,7 @@ function rolloutSection() {
     longest: (a, b) => length(b) - length(a), shortest: (a, b) => length(a) - length(b),
     prompt: (a, b) => (a.row.prompt_id ?? 0) - (b.row.prompt_id ?? 0) || a.row.step - b.row.step,
   };
+  const byPrompt = (a, b) => (a.row.prompt_id ?? 0) - (b.row.prompt_id ?? 0) || (a.row.sample ?? 0) - (b.row.sample ?? 0);
   const isSame = (a, b) => a.row.prompt === b.row.prompt && a.row.prompt_id === b.row.prompt_id;
 
   function later(action) { let timer = 0; return () => { clearTimeout(timer); timer = setTimeout(action, 120); }; }
@@ -37,7 +38,7 @@ function rolloutSection() {
     shown = all.filter((item) => (!kind.value || item.row.kind === kind.value) &&
       (!step.value || item.row.step === +step.value) && (!runChoice || !runChoice.value || item.number === +runChoice.value) &&
       (!prompt || isSame(item, prompt)) && (!words || [item.row.prompt, item.row.output, item.row.gts]
-        .some((text) => text.toLowerCase().includes(words)))).sort(orders[order.value]);
+        .some((text) => text.toLowerCase().includes(words)))).sort((a, b) => orders[order.value](a, b) || byPrompt(a, b));
     count.textContent = `${shown.length} of ${all.length} responses that this page has`;
     onlyPrompt.hidden = !prompt;
     list.replaceChildren(...shown.map(listItem));

@@ -109,7 +109,7 @@ function armSeries() {
       if (match) names.set(match[1], Math.max(names.get(match[1]) || 0, last(col(run, one)) || 0));
     }
   const ranked = [...names.keys()].sort((a, b) => names.get(b) - names.get(a));
-  const top = ranked.slice(0, 7), rest = ranked.slice(7);
+  const top = ranked.slice(0, 6), rest = ranked.slice(6);
   const steps = (run, arm) => {
     const counts = col(run, 'speculation/arm/' + arm + '/steps');
     let before = 0;
@@ -127,7 +127,7 @@ function armSeries() {
     return run.steps.map((_, i) => total[i] > 0 ? mine.reduce((a, one) => a + one[i], 0) / total[i] : null);
   };
   const label = (arm) => arm.replace('/', ' ');
-  return [...top.map((arm, i) => ({label: label(arm), values: share([arm]), colour: arm === 'off' ? 7 : i % 7, main: i === 0})),
+  return [...top.map((arm, i) => ({label: label(arm), values: share([arm]), colour: arm === 'off' ? 7 : [0, 1, 2, 3, 4, 6][i], main: i === 0})),
     ...(rest.length ? [{label: rest.length + ' others', values: share(rest), colour: 5}] : [])];
 }
 
@@ -174,7 +174,7 @@ function workerTable() {
   });
   if (!rows.length) return null;
   return el('div', {class: 'card'}, el('div', {class: 'head'}, el('h3', null, 'Idle seconds by worker, whole run')),
-    el('div', {class: 'scroll', tabindex: 0}, el('table', null,
+    el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Idle seconds by worker'}, el('table', null,
       el('thead', null, el('tr', null, ['worker', 'idle', 'draft training', 'early gradients', 'early reference', 'lost']
         .map((name) => el('th', null, name)))),
       el('tbody', null, rows.map(([run, id, ...values]) => el('tr', null,
