@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser]: brings what the build needs, clang-tidy, clang with
-# libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the tests of the report's page. `make setup` calls it; a second run does nothing.
+# libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the report's page. `make setup`
+# calls it; a second run does nothing.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/

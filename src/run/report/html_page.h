@@ -20,8 +20,8 @@ namespace tlt::run {
 // The page; `data` as src/run/report/page/data.js reads it.
 std::string html_page(std::string_view title, const nlohmann::json& data);
 
-// JSON that may stand in a <script> element: "<", ">", "&" and the line separators of JavaScript are
-// escaped, and bytes that are not UTF-8 are U+FFFD.
+// JSON that may stand in a <script> element: "<", ">", "&" and the line separators of JavaScript
+// are escaped, and bytes that are not UTF-8 are U+FFFD.
 std::string script_json(const nlohmann::json& data);
 
 // Text in HTML.

@@ -6,8 +6,8 @@
 //    "sums": {"timing_s/step": [14.8, 2]}}
 //
 // A column has a value for each step or, if most are missing, the indices of its steps. Numbers are
-// those of metrics.jsonl. `tokens` and `seconds` are sums up to and including a step; `sums` has, of
-// each metric in seconds, the sum and the number of values over the whole run.
+// those of metrics.jsonl. `tokens` and `seconds` are sums up to and including a step; `sums` has the
+// sum and the number of values over the whole run of each metric in seconds.
 //
 // Threading  pure functions.
 //

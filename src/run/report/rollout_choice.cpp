@@ -43,11 +43,11 @@ std::vector<DumpFile> dump_files(const std::string& folder) {
   std::vector<DumpFile> files;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
-    const std::string stem = entry.path().stem().string();
-    if (entry.path().extension() != ".jsonl" || stem.empty() || stem.size() > 12 ||
-        !std::ranges::all_of(stem, [](char c) { return c >= '0' && c <= '9'; }))
+    const std::string name = entry.path().stem().string();
+    if (entry.path().extension() != ".jsonl" || name.empty() || name.size() > 12 ||
+        !std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; }))
       continue;
-    files.push_back({std::stoll(stem), entry.path().string()});
+    files.push_back({std::stoll(name), entry.path().string()});
     if (files.size() == kMaxFilesInFolder) break;
   }
   std::ranges::sort(files, {}, &DumpFile::step);

@@ -2,9 +2,9 @@
 // validation/.
 //
 // Of up to 12 files of each, at equal distances, each file gives the rows that have tokens, its
-// longest, best and worst one, and its first rows (whole groups of prompts, the same prompts in each
-// validation). Files take turns until the bytes are used up, so that a step is not shown in full
-// while another is missing.
+// longest, best and worst one, and its first rows: whole groups of prompts, the same prompts in
+// each validation. Files take turns until the bytes are used up, so that a step is not shown in
+// full while another is missing.
 //
 // Threading  pure functions.
 //

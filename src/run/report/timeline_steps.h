@@ -1,8 +1,8 @@
-// TimelineSteps: what each worker did in chosen steps of a run, read from timeline.json, in JSON for
-// the page of a report; as in figure 1 of "Taming the Long-Tail", arXiv 2511.16665.
+// TimelineSteps: what each worker did in chosen steps of a run, read from timeline.json, in JSON
+// for the page of a report; as in figure 1 of "Taming the Long-Tail", arXiv 2511.16665.
 //
 //   {"lanes": ["rollout", …], "steps": [{"step": 3, "length": 2500000,
-//     "workers": [{"worker": 0, "spans": {"rollout": [0, 1000000], "update": [1200000, 900000]}}]}]}
+//     "workers": [{"worker": 0, "spans": {"rollout": [0, 1000000], "update": [1200000, 90000]}}]}]}
 //
 // The numbers of a lane are pairs of start, from that of the step, and length, in microseconds.
 //
