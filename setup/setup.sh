@@ -166,7 +166,8 @@ unpack() {  # unpack PIN: the downloaded wheel into .deps, complete or not at al
       rm -rf "$deps/.old" ;;
     youplot)
       rm -rf "$deps/uplot"
-      mv -T "$fresh/youplot/vendor" "$deps/uplot" ;;
+      mv -T "$fresh/youplot/vendor" "$deps/uplot"
+      rmdir "$fresh/youplot" ;;
     nvidia-*)  # shared by several; never written into the Python it may be a link to
       if [ -L "$deps/nvidia" ]; then rm "$deps/nvidia"; fi ;;
   esac

@@ -101,7 +101,9 @@ class ChartCard {
 
   xRange(low, high, stacked) {
     if (low === null) return [0, 1];
-    const half = (stacked && axis === 'steps') || low === high ? 0.6 : 0;
+    // Room for half a bar, or for the caps of intervals at both ends.
+    const half = (stacked && axis === 'steps') || low === high ? 0.6
+      : this.data.series.some((one) => one.error) ? (high - low) / 80 : 0;
     return [low - half, high + half];
   }
 
