@@ -157,6 +157,19 @@ class BrowserTest(unittest.TestCase):
                     if given.screenshots:
                         browser.screenshot(Path(given.screenshots) / f"{page.stem}_{name}.png")
 
+    def test_only_the_script_of_the_page_runs(self):
+        text = self.page.read_text(encoding="utf-8")
+        planted = scratch / "planted.html"
+        elements = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
+        planted.write_text(text.replace("</body>", elements + "</body>"), encoding="utf-8")
+        with Browser(find_chromium()) as browser:
+            browser.open(planted)
+            self.assertIsNone(browser.evaluate("window.hacked ?? null"))
+            self.assertRegex(" ".join(browser.errors), "Content Security Policy")
+        planted.write_text(text.replace("'use strict';", "'use strict';window.hacked=1;", 1), encoding="utf-8")
+        with Browser(find_chromium()) as browser, self.assertRaisesRegex(RuntimeError, "Content Security Policy"):
+            browser.open(planted)
+
     def test_tiles_have_the_numbers_of_the_metrics(self):
         rows = rows_of(self.run_folder)
         with Browser(find_chromium()) as browser:
