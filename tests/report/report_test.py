@@ -17,7 +17,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from browser import Browser, find_chromium
-from make_run import HOSTILE, make_run
+from make_run import HOSTILE, make_run, write_lines
 
 STEPS = 1000
 given = None  # the command line
@@ -156,6 +156,28 @@ class BrowserTest(unittest.TestCase):
                     self.check_clean(browser)
                     if given.screenshots:
                         browser.screenshot(Path(given.screenshots) / f"{page.stem}_{name}.png")
+
+    def test_unusual_runs_open_without_errors(self):
+        runs = {
+            "one_step": [{"step": 1, "critic/score/mean": 0.5}],
+            "validation_only": [{"step": 0, "main/validation_score": 0.25, "timing_s/testing": 3}],
+            "sft": [{"step": i, "main/loss": 2 / i, "train/loss": 2 / i, "train/tokens": 100, "timing_s/step": 1.5,
+                     **({"main/validation_loss": 2.1 / i, "val/loss": 2.1 / i} if i % 4 == 0 else {})} for i in range(1, 30)],
+            "names": [{"step": i, "__proto__": i, "constructor": 1, "a<b>": -1e300, "speculation/arm//steps": i,
+                       "speculation/x/accept_rate_pos_1": 0.5, "drafter/worker_7/idle_seconds": 1} for i in range(3)],
+            "constant": [{"step": 1e15 + i, "critic/score/mean": 0, "timing_s/gen": 0, "timing_s/step": 0} for i in range(4)],
+        }
+        for name, rows in runs.items():
+            write_lines(scratch / name / "metrics.jsonl", rows)
+        pages = [(name, report(scratch / name, name=f"{name}.html")) for name in runs]
+        pages.append(("all", report(*(scratch / name for name in runs), name="all.html")))
+        for name, page in pages:
+            with self.subTest(name), Browser(find_chromium()) as browser:
+                browser.open(page)
+                for axis in ("tokens", "seconds", "steps"):
+                    browser.evaluate(f"document.querySelector('#axis input[value={axis}]').click()")
+                    self.all_drawn(browser, 1280)
+                self.check_clean(browser)
 
     def test_only_the_script_of_the_page_runs(self):
         text = self.page.read_text(encoding="utf-8")
