@@ -10,8 +10,8 @@ import random
 from pathlib import Path
 
 # What a page must show as text and never run.
-HOSTILE = ("</script><script>window.hacked=1</script>", "<img src=x onerror=window.hacked=1>", "<!--<script>", "{{data}}",
-           "\u2028\u2029 \u202e \ufffd é 漢字", "<svg/onload=window.hacked=1>", "'\"`${window.hacked=1}")
+HOSTILE = ("</script><script>window.hacked=1</script>", "<img src=x onerror=window.hacked=1>", "<!--<script>",
+           "{{data}}", "\u2028\u2029 \u202e \ufffd é 漢字", "<svg/onload=window.hacked=1>", "'\"`${window.hacked=1}")
 ARMS = ("off", "suffix/1_1_2", "suffix/8_4_8", "suffix/3_1_4", "eagle/1_1_2", "eagle/5_2_16", "eagle/8_4_48",
         "mixed/5_2_16", "ngram/3_1_4")
 
@@ -38,7 +38,8 @@ def metrics_of(step, rng, arms):
         "timing_s/reward": 0.4 * rng.random(), "timing_s/ref": 2.0, "timing_s/drafter": 0.2,
         "timing_s/step": gen + update + 3, "perf/throughput": 2000.0, "actor/grad_norm": abs(rng.gauss(0.2, 0.05)),
         "actor/entropy": 0.3 * math.exp(-done) + rng.gauss(0, 0.01), "actor/kl_loss": 0.02 * done, "actor/lr": 1e-6,
-        "actor/pg_loss": rng.gauss(0, 1e-3), "actor/ppo_kl": 0.0, "actor/pg_clipfrac": 0.01, "drafter/idle_seconds": idle,
+        "actor/pg_loss": rng.gauss(0, 1e-3), "actor/ppo_kl": 0.0, "actor/pg_clipfrac": 0.01,
+        "drafter/idle_seconds": idle,
         "drafter/used_seconds": used, "drafter/gradient_seconds": early, "drafter/reference_seconds": 0.0,
         "drafter/lost_seconds": idle - used - early, "drafter/acceptance_length/before": 1.2 + 2 * done,
         "drafter/top1_accuracy/before": 0.4 + 0.4 * done, "drafter/top3_accuracy/before": 0.6 + 0.3 * done,
@@ -63,7 +64,8 @@ def metrics_of(step, rng, arms):
 def response(step, i, rng):
     text = rng.choice(HOSTILE) + "".join(f" step {k}: {k}+{i}={k + i}\n" for k in range(rng.randint(5, 60)))
     row = {"input": f"Problem {i // 8}: what is {i // 8} + {step}? {rng.choice(HOSTILE)}", "output": text,
-           "gts": str(i // 8 + step), "score": float(rng.random() < 0.5), "step": step, "prompt_id": i // 8, "sample": i % 8,
+           "gts": str(i // 8 + step), "score": float(rng.random() < 0.5), "step": step, "prompt_id": i // 8,
+           "sample": i % 8,
            "finish_reason": "stop", "response_tokens": len(text) // 3, "data_source": "sums",
            "advantage": rng.gauss(0, 1), "format": 1.0}
     if i % 8 == 0:
