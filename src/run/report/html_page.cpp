@@ -13,7 +13,7 @@ namespace {
 
 // Base64 (RFC 4648) of the bytes of a hexadecimal hash.
 std::string base64_of_hex(std::string_view hex) {
-  constexpr std::string_view digits =
+  constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string bits, out;
   for (const char c : hex) {
@@ -22,7 +22,7 @@ std::string base64_of_hex(std::string_view hex) {
   }
   while (bits.size() % 6 != 0) bits += '0';
   for (size_t i = 0; i < bits.size(); i += 6)
-    out += digits[std::stoul(bits.substr(i, 6), nullptr, 2)];
+    out += kDigits[std::stoul(bits.substr(i, 6), nullptr, 2)];
   while (out.size() % 4 != 0) out += '=';
   return out;
 }

@@ -87,7 +87,7 @@ void copy_tokens(const Json& row, Json& out) {
   const auto texts = row.find("token_texts"), logprobs = row.find("token_logprobs"),
              accepted = row.find("accepted");
   if (texts == row.end() || !texts->is_array()) return;
-  const auto fits = [&](Json::const_iterator list) {
+  const auto fits = [&](const Json::const_iterator& list) {
     return list != row.end() && list->is_array() && list->size() == texts->size();
   };
   if (!std::ranges::all_of(*texts, [](const Json& text) { return text.is_string(); })) return;

@@ -45,11 +45,11 @@ struct LaneSpan {
 
 // "step 12" -> 12
 std::optional<int64_t> step_of(std::string_view name) {
-  constexpr std::string_view prefix = "step ";
+  constexpr std::string_view kPrefix = "step ";
   int64_t step = 0;
-  if (!name.starts_with(prefix)) return std::nullopt;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
   const char* end = name.data() + name.size();
-  const auto [used, error] = std::from_chars(name.data() + prefix.size(), end, step);
+  const auto [used, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
   if (error != std::errc() || used != end || step < 0) return std::nullopt;
   return step;
 }
