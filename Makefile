@@ -47,10 +47,10 @@ help:
 	@echo "make headline    what speculation gains where it pays: RL steps of a 25 M model, way by way (1.5 hours; HEADLINE_STEPS=10: 1)"
 	@echo "make bench       the CPU benchmarks, one JSON object per line"
 	@echo "make clean       remove the build folders (.deps/ stays)"
-	@echo "CUDA=1 builds for CUDA in build-cuda/; CI=true makes warnings errors"
+	@echo "CUDA=1 builds for CUDA in build-cuda/; CI=true makes warnings errors; BROWSER=1 installs Chromium for a test"
 
 setup:
-	@setup/setup.sh $(SETUP_FLAGS)
+	@setup/setup.sh $(SETUP_FLAGS) $(if $(filter 1,$(BROWSER)),--browser)
 
 # $(call configure,preset,folder): once, and again when the flags differ; CMake itself sees changed files.
 define configure

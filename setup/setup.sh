@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture]: brings what the build needs, clang-tidy, clang with libFuzzer,
-# and matplotlib for the picture of `make headline`. `make setup` calls it; a second run does nothing.
+# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser]: brings what the build needs, clang-tidy, clang with
+# libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the report's page. `make setup`
+# calls it; a second run does nothing.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
-#      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}
+#      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/
 #      A torch 2.11 that python3 already has is linked instead. tlt itself never runs Python: what the rewards
 #      code and command start is the user's.
 # Each part leaves a stamp in .deps/.stamps when it is complete, so an interrupted run is taken up again.
@@ -13,7 +14,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no tidy=no fuzz=no picture=no
+cuda=no tidy=no fuzz=no picture=no browser=no
 lists=("$here/wheels.txt")
 for flag; do
   case $flag in
@@ -21,6 +22,7 @@ for flag; do
     --tidy) tidy=yes ;;
     --fuzz) fuzz=yes ;;
     --picture) picture=yes ;;
+    --browser) browser=yes ;;
   esac
 done
 
@@ -61,6 +63,7 @@ debian_packages() {
   [ $tidy = no ] || wanted+=(clang-tidy)
   [ $fuzz = no ] || wanted+=(clang "$(fuzzer_runtime)")
   [ $picture = no ] || wanted+=(python3-matplotlib)
+  [ $browser = no ] || wanted+=(chromium)
   [ ${#to_get[@]} -eq 0 ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"
@@ -96,6 +99,7 @@ is_done() {  # is the wheel of this pin in place?
   case ${1%%==*} in
     torch) [ -e "$deps/torch/lib/libtorch_cpu.so" ] || return 1 ;;
     pyarrow) [ -d "$deps/pyarrow/include" ] || return 1 ;;
+    youplot) [ -e "$deps/uplot/uplot.iife.min.js" ] || return 1 ;;
     *) [ -d "$deps/nvidia" ] || return 1 ;;
   esac
   case $(cat "$stamp") in
@@ -142,6 +146,7 @@ choose_files() {  # sets `files`: what is needed of a wheel; libraries a CPU-onl
       files=('torch/include/*' 'torch/lib/libtorch_cpu.so' 'torch/lib/libc10.so' 'torch/lib/libgomp*')
       [ $cuda = no ] || files=('torch/include/*' 'torch/lib/*.so*') ;;
     pyarrow) files=('pyarrow/include/*' 'pyarrow/libarrow.so.*' 'pyarrow/libparquet.so.*') ;;
+    youplot) files=('youplot/vendor/uplot.*') ;;  # uPlot 1.6.31 as its authors published it
     *) files=('nvidia/*') ;;
   esac
   files+=('*.dist-info/*')
@@ -159,6 +164,10 @@ unpack() {  # unpack PIN: the downloaded wheel into .deps, complete or not at al
       if [ -e "$deps/$name" ] || [ -L "$deps/$name" ]; then mv -T "$deps/$name" "$deps/.old"; fi
       mv -T "$fresh/$name" "$deps/$name"
       rm -rf "$deps/.old" ;;
+    youplot)
+      rm -rf "$deps/uplot"
+      mv -T "$fresh/youplot/vendor" "$deps/uplot"
+      rmdir "$fresh/youplot" ;;
     nvidia-*)  # shared by several; never written into the Python it may be a link to
       if [ -L "$deps/nvidia" ]; then rm "$deps/nvidia"; fi ;;
   esac

@@ -58,8 +58,8 @@ TEST(CommandLineComplaintTest, UnknownCommandListsTheKnownOnes) {
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_EQ(ended.err,
             "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
-            "export, eval, generate, chat, score, reward, tokenize, data, import, bench, simulate, "
-            "options, doctor\n");
+            "export, eval, report, generate, chat, score, reward, tokenize, data, import, bench, "
+            "simulate, options, doctor\n");
   EXPECT_EQ(run_program({}).exit_code, 2);
 }
 

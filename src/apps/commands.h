@@ -20,6 +20,7 @@ int run_reward(const cli::Arguments& arguments);
 int run_tokenize(const cli::Arguments& arguments);
 int run_data(const cli::Arguments& arguments);
 int run_import(const cli::Arguments& arguments);
+int run_report(const cli::Arguments& arguments);
 int run_options(const cli::Arguments& arguments);
 int run_simulate(const cli::Arguments& arguments);
 int run_doctor(const cli::Arguments& arguments);

@@ -33,6 +33,7 @@ constexpr cli::Command kCommands[] = {
     {"draft", "Training of a draft model before the first rollout.", run_draft},
     {"export", "Export of a draft model for SGLang or vLLM.", run_export},
     {"eval", "Scores of a model on data, and comparisons of a run's checkpoints.", run_eval},
+    {"report", "A report of one or more runs as an HTML file.", run_report},
     {"generate", "Responses to prompts.", run_generate},
     {"chat", "A conversation with a model in the terminal.", run_chat},
     {"score", "Log-probabilities of given tokens or strings.", run_score},

@@ -11,7 +11,7 @@
 #include "rl/advantages.h"
 #include "rl/step_report.h"
 #include "rl/validation.h"
-#include "run/report/timeline_picture.h"
+#include "run/report/timeline_steps.h"
 #include "run/run_length.h"
 
 namespace tlt::rl {
@@ -110,9 +110,8 @@ int RlLoop::run() {
     rollouts_.write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
   timeline_->flush();
-  context_.comm->barrier("timeline");  // draw() reads what all workers wrote
+  context_.comm->barrier("timeline");  // the report reads what all workers wrote
   rollouts_.disconnect();
-  run_.folder().draw();
   const int exit_code = run_.end();
   if (run_.is_complete() && context_.is_first()) summarize_run();
   return exit_code;

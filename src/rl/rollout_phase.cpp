@@ -18,7 +18,7 @@
 #include "base/sentence.h"
 #include "base/watchdog.h"
 #include "rl/idle_choice.h"
-#include "run/report/timeline_picture.h"
+#include "run/report/timeline_steps.h"
 
 namespace tlt::rl {
 namespace {

@@ -15,7 +15,7 @@
 
 namespace tlt::rl {
 
-// Names of a phase in the timeline: lane (timeline_picture.h) and name of its bars.
+// Names of a phase in the timeline: lane (run/report/timeline_steps.h) and name of its bars.
 struct PhaseName {
   std::string lane = "rollout";
   std::string span;  // "step 3"

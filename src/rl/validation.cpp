@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/validation.h"
 
-#include "run/report/timeline_picture.h"
+#include "run/report/timeline_steps.h"
 
 namespace tlt::rl {
 namespace {

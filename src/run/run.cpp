@@ -169,11 +169,13 @@ int Run::end() {
   progress_.reset();
   if (checkpoints_) checkpoints_->drain();
   if (is_complete()) return 0;
-  if (context_.is_first())
+  if (context_.is_first()) {
+    folder_.write_report();
     log_info("interrupted: stopped at step {} of {}; {}", state_.step, total_steps_,
              saved_step_ == state_.step
                  ? "the same command resumes from there"
                  : "trainer.save_freq=0 keeps no checkpoints: the same command starts again");
+  }
   return context_.exit_code_of_stop();
 }
 
@@ -181,12 +183,14 @@ void Run::summarize(RunFacts facts, const nlohmann::json& example_prompt) {
   const std::string& folder = folder_.path();
   facts.folder = folder;
   facts.program = program_name();
+  facts.report = folder_.report_path();
   facts.has_tensorboard = std::filesystem::exists(folder + "/tensorboard");
   write_file_atomic(folder + "/example_prompt.jsonl", example_prompt.dump() + "\n");
   const std::vector<std::string> lines =
       run::summarize(MetricHistory(folder + "/metrics.jsonl"), facts);
   for (const std::string& line : lines) log_info("{}", line);
   write_file_atomic(folder + "/summary.txt", fmt::format("{}\n", fmt::join(lines, "\n")));
+  folder_.write_report();
 }
 
 }  // namespace tlt::run

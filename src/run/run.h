@@ -111,12 +111,12 @@ class Run {
   // On a terminal, shows the progress of the run and `doing`, the phase of the step, until end().
   void show(const std::string& doing);
 
-  // Waits for the checkpoint writer. Returns the exit code: 0, or 130 or 143 if the run was
-  // interrupted, which it logs.
+  // Waits for the checkpoint writer; an incomplete run gets its report. Returns the exit code: 0,
+  // or 130 or 143 if the run was interrupted, which it logs.
   int end();
 
-  // Logs and writes the summary of a complete run, and writes `example_prompt`, a row for `tlt
-  // generate`. Fills in the folder and the program in `facts`. Rank 0 only.
+  // Logs and writes the summary of a complete run and its report, and writes `example_prompt`, a
+  // row for `tlt generate`. Fills in the folder and the program in `facts`. Rank 0 only.
   void summarize(RunFacts facts, const nlohmann::json& example_prompt);
 
   RunFolder& folder() { return folder_; }

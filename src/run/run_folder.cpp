@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -13,8 +14,7 @@
 
 #include "base/json_lines.h"
 #include "base/log.h"
-#include "run/report/curve.h"
-#include "run/report/timeline_picture.h"
+#include "run/report/run_report.h"
 
 namespace tlt::run {
 
@@ -90,6 +90,29 @@ double mean(std::span<const float> values) {
                               static_cast<double>(values.size());
 }
 
+// Rows of a dump, at equal distances, that also have their tokens: with all of them the dump would
+// be several times as large.
+constexpr size_t kRowsWithTokens = 8;
+
+bool has_tokens(size_t i, size_t rows) {
+  const size_t distance = std::max<size_t>(1, rows / kRowsWithTokens);
+  return i % distance == 0 && i / distance < kRowsWithTokens;
+}
+
+// Adds the text of each token, which together are `output`, and its logprob to four decimals.
+void add_tokens(const rollout::Response& response, const tokenizer::Tokenizer& tokenizer,
+                nlohmann::ordered_json& row) {
+  std::vector<std::string> texts;
+  std::vector<double> logprobs;
+  tokenizer::StreamingDecoder decoder(tokenizer);
+  for (const int32_t token : response.tokens) texts.push_back(decoder.push(token));
+  if (!texts.empty()) texts.back() += decoder.finish();
+  for (const float logprob : response.logprobs)
+    logprobs.push_back(std::round(static_cast<double>(logprob) * 1e4) / 1e4);
+  row["token_texts"] = texts;
+  row["token_logprobs"] = logprobs;
+}
+
 // An example of supervised fine-tuning; its tokens are a row of `tlt score`.
 nlohmann::ordered_json row_of(const train::TrainSample& sample, int64_t step,
                               const tokenizer::Tokenizer& tokenizer) {
@@ -151,13 +174,16 @@ void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
   if (metrics_) metrics_->write(step, metrics);
 }
 
-void RunFolder::draw() {
+void RunFolder::write_report() {
   if (!metrics_) return;
-  const std::string name = path_.substr(path_.find_last_of('/') + 1);
-  const std::string curve = draw_curve(path_ + "/metrics.jsonl", name);
-  if (!curve.empty()) write_file_atomic(path_ + "/curve.svg", curve);
-  const std::string timeline = draw_timeline(path_ + "/timeline.json", name);
-  if (!timeline.empty()) write_file_atomic(path_ + "/timeline.svg", timeline);
+  try {
+    const RunReport report = report_runs({{path_}});
+    for (const std::string& sentence : report.left_out)
+      log_warning("report.html leaves out: {}", sentence);
+    write_file_atomic(report_path(), report.html);
+  } catch (const Error& error) {  // the run is complete without it
+    log_warning("no report.html: {}; tlt report makes it later", error.what());
+  }
 }
 
 void RunFolder::write_rollouts(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer) {
@@ -206,11 +232,15 @@ void RunFolder::write_dump(const std::string& file, const DumpedStep& dumped,
   const std::string path = path_ + "/" + file;
   make_folder(path.substr(0, path.rfind('/')));
   JsonLinesWriter rows(path);
-  for (size_t i = 0; i < std::max(dumped.rollouts.size(), dumped.samples.size()); ++i)
-    rows.write(i < dumped.rollouts.size()
-                   ? dump_row(dumped, dumped.rollouts[i], tokenizer,
-                              dumped.samples.empty() ? nullptr : &dumped.samples[i])
-                   : row_of(dumped.samples[i], dumped.step, tokenizer));
+  for (size_t i = 0; i < dumped.rollouts.size(); ++i) {
+    const Rollout& rollout = dumped.rollouts[i];
+    nlohmann::ordered_json row =
+        dump_row(dumped, rollout, tokenizer, dumped.samples.empty() ? nullptr : &dumped.samples[i]);
+    if (has_tokens(i, dumped.rollouts.size())) add_tokens(rollout.response, tokenizer, row);
+    rows.write(row);
+  }
+  for (size_t i = dumped.rollouts.size(); i < dumped.samples.size(); ++i)
+    rows.write(row_of(dumped.samples[i], dumped.step, tokenizer));
   rows.flush();
 }
 

@@ -8,7 +8,7 @@
 //   checkpoints/step_000010, latest                  train/checkpoint.h
 //   unfinished_step     rollouts of a step that was interrupted (rl/unfinished_step.h)
 //   policy/, drafter/   results of tlt sft and tlt draft; drafter/ also of tlt train
-//   log.txt, timeline.json, curve.svg, timeline.svg, summary.txt, example_prompt.jsonl
+//   log.txt, timeline.json, summary.txt, report.html, example_prompt.jsonl
 //
 // Owns       the lock of the folder, the writers.
 // Threading  engine thread only.
@@ -58,13 +58,14 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string report_path() const { return path_ + "/report.html"; }
 
   // Drops metrics written after `step`, from which the run continues; new overrides take effect.
   void start(const RunOptions& options, int64_t step);
 
   void write_metrics(int64_t step, const Metrics& metrics);
-  // Draws curve.svg from the metrics and timeline.svg from timeline.json.
-  void draw();
+  // Writes report.html (report/run_report.h) from the other files. A failure is a warning.
+  void write_report();
   // Writes verl's rollout dump, with advantages.
   void write_rollouts(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);
   // The same for a validation after `step` steps, in validation/, without advantages.

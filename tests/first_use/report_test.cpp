@@ -1,4 +1,4 @@
-// The reports of a run: console lines, summary, pictures, and the page of metrics.
+// The reports of a run: console lines, summary, report.html, and the page of metrics.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
@@ -39,17 +39,34 @@ class ReportTest : public ::testing::Test {
   static std::string folder() { return scratch_folder() + "/run"; }
 };
 
-// The numbers in an attribute of an element.
-std::vector<double> attribute(const std::string& svg, const std::string& name) {
-  std::vector<double> values;
-  const std::regex pattern(" " + name + "='(-?[0-9.]+)'");
-  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), pattern);
-       it != std::sregex_iterator(); ++it)
-    values.push_back(std::stod((*it)[1]));
-  return values;
+// The data of a report's page.
+nlohmann::json data_of(const std::string& html) {
+  const std::string begin = "id=\"data\">";
+  const size_t from = html.find(begin) + begin.size();
+  return nlohmann::json::parse(html.substr(from, html.find("</script>", from) - from));
 }
 
-TEST_F(ReportTest, NegativeScoresAreDrawnInThePicture) {  // B8
+// The value of a metric in the i-th step of the page; null if the step has none.
+nlohmann::json shown_value(const nlohmann::json& metrics, const std::string& name, size_t i) {
+  const nlohmann::json& column = metrics.at("columns").at(name);
+  if (column.is_array()) return column.at(i);
+  for (size_t k = 0; k < column.at("at").size(); ++k)
+    if (column.at("at").at(k) == i) return column.at("values").at(k);
+  return nullptr;
+}
+
+void expect_same_numbers(const nlohmann::json& metrics, const std::string& metrics_file) {
+  const std::vector<nlohmann::json> rows = apps::json_file(metrics_file);
+  ASSERT_EQ(metrics.at("steps").size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i)
+    for (const auto& [name, value] : rows[i].items()) {
+      if (name != "step" && value.is_number()) {
+        EXPECT_EQ(shown_value(metrics, name, i), value) << name << " in row " << i;
+      }
+    }
+}
+
+TEST_F(ReportTest, NegativeScoresAreInTheReport) {  // B8
   const Ended ended =
       run({"reward.functions=[\"length\"]", "reward.overlong_buffer.len=24",
            "data.max_response_length=24", "trainer.test_freq=0", "trainer.val_before_train=false"});
@@ -58,27 +75,18 @@ TEST_F(ReportTest, NegativeScoresAreDrawnInThePicture) {  // B8
   for (const auto& row : apps::json_file(folder() + "/metrics.jsonl"))
     is_negative = is_negative || row.value("critic/score/mean", 0.0) < 0;
   ASSERT_TRUE(is_negative);
-  const std::string svg = text_of(folder() + "/curve.svg");
-  const double height = attribute(svg, "height").at(0);
-  for (const char* name : {"y", "cy", "y1", "y2"})
-    for (const double y : attribute(svg, name)) {
-      EXPECT_GE(y, 0) << name;
-      EXPECT_LE(y, height) << name;
-    }
-  const std::regex point("[0-9.]+,(-?[0-9.]+) ");
-  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), point); it != std::sregex_iterator();
-       ++it) {
-    EXPECT_GE(std::stod((*it)[1]), 0);
-    EXPECT_LE(std::stod((*it)[1]), height);
-  }
-  EXPECT_THAT(svg, Not(HasSubstr("validation"))) << "the run had no validation";
+  const nlohmann::json metrics =
+      data_of(text_of(folder() + "/report.html")).at("runs").at(0).at("metrics");
+  expect_same_numbers(metrics, folder() + "/metrics.jsonl");
+  EXPECT_FALSE(metrics.at("columns").contains("main/validation_score"))
+      << "the run had no validation";
 }
 
 TEST_F(ReportTest, RunEndsWithASummary) {
   const Ended ended = run({"--workers", "2"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   // Whether idle time sufficed for a frozen copy of the draft model depends on the machine's load;
-  // run_summary_test.cpp and curve_test.cpp have one.
+  // run_summary_test.cpp has one.
   const std::string summary = text_of(folder() + "/summary.txt");
   for (const char* line :
        {"Run summary (3 steps, ", "  held-out score      ", "  training score  ",
@@ -100,11 +108,29 @@ TEST_F(ReportTest, RunEndsWithASummary) {
   const std::regex step(
       "step 3/3  score .* entropy .* trunc .* tok/s .* accept .* s .gen .* ETA 0:00");
   EXPECT_TRUE(std::regex_search(ended.err, step)) << ended.err;
-  // Pictures: both workers and what they did. Whether a step of idle training fitted depends on the
-  // machine's load; timeline_picture_test.cpp has one.
-  const std::string timeline = text_of(folder() + "/timeline.svg");
-  for (const char* part : {"worker 0", "worker 1", "step 3", "rollout ", "update ", "waiting "})
-    EXPECT_THAT(timeline, HasSubstr(part));
+  // The report, linked in the summary: all numbers, both workers and what they did, and responses
+  // with the text and logprob of their tokens.
+  EXPECT_THAT(summary, HasSubstr("  report              " + folder() + "/report.html\n"));
+  const nlohmann::json report = data_of(text_of(folder() + "/report.html")).at("runs").at(0);
+  expect_same_numbers(report.at("metrics"), folder() + "/metrics.jsonl");
+  EXPECT_EQ(report.at("left_out"), nlohmann::json::array());
+  EXPECT_THAT(report.at("summary"), summary);
+  EXPECT_EQ(report.at("options").at("rollout.n"), "4");
+  const nlohmann::json& steps = report.at("timeline").at("steps");
+  ASSERT_EQ(steps.size(), 3u);
+  for (const nlohmann::json& worker : steps.at(2).at("workers"))
+    for (const char* lane : {"rollout", "update"}) EXPECT_TRUE(worker.at("spans").contains(lane));
+  EXPECT_EQ(steps.at(2).at("workers").size(), 2u);
+  int with_tokens = 0;
+  for (const nlohmann::json& row : report.at("rollouts")) {
+    if (!row.contains("token_texts")) continue;
+    std::string text;
+    for (const std::string token : row.at("token_texts")) text += token;
+    EXPECT_EQ(text, row.at("output"));
+    EXPECT_EQ(row.at("token_logprobs").size(), row.at("token_texts").size());
+    ++with_tokens;
+  }
+  EXPECT_GT(with_tokens, 8);
   expect_all_on_the_page(apps::json_file(folder() + "/metrics.jsonl"));
   // Rollout dumps have the advantage: positive above the group's mean score, negative below.
   std::map<int64_t, std::pair<double, double>> of_prompt;  // sums of advantages and |advantages|

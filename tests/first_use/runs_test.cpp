@@ -118,7 +118,7 @@ TEST_F(RunsTest, ALongSummaryLosesNoWorker) {
   tests::Program program(small_run(run(), 2, /*workers=*/2,
                                    {"trainer.threads=1", "trainer.heartbeat_timeout_seconds=10"}),
                          log());
-  ASSERT_TRUE(tests::appears(run() / "curve.svg")) << output();  // all that is left: the summary
+  ASSERT_TRUE(tests::appears(run() / "example_prompt.jsonl")) << output();  // then the summary
   int code = -1;
   ASSERT_FALSE(program.wait_for(12, &code)) << "it did not wait for a reader: " << output();
   EXPECT_THAT(read_text(summary), HasSubstr("Run summary"));

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/sentence.h"
-#include "run/report/curve.h"
+#include "run/report/metric_history.h"
 
 namespace tlt::run {
 namespace {
@@ -83,6 +83,7 @@ class Writer {
     idle_workers();
     where_time_went();
     example();
+    if (!facts_.report.empty()) add("report", facts_.report);
     if (!facts_.result.empty()) add("result", facts_.result);
     next();
     return std::move(lines_);

@@ -22,6 +22,7 @@ struct RunFacts {
   std::string folder = {};
   // The program as typed on the command line: "build/tlt".
   std::string program = "tlt";
+  std::string report = {};   // HTML file; empty: none
   std::string result = {};   // what the run made: <folder>/policy or <folder>/drafter
   std::string policy = {};   // policy to generate with; empty: none was written
   std::string drafter = {};  // draft model for it; empty: none

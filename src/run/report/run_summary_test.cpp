@@ -155,6 +155,16 @@ TEST(RunSummaryTest, ReportsADifferenceAsABug) {
       Contains(HasSubstr("7/8 responses bit-identical without speculation; this is a bug")));
 }
 
+TEST(RunSummaryTest, NamesTheReport) {
+  EXPECT_THAT(summary_of("{\"step\":1}\n", {.folder = "runs/a", .report = "runs/a/report.html"}),
+              Contains("  report              runs/a/report.html"));
+}
+
+TEST(RunSummaryTest, ADamagedRowIsLeftOut) {
+  EXPECT_THAT(summary_of("{\"step\":1,\"critic/score/mean\":0.5}\n{\"step\":\n", {}),
+              Contains(HasSubstr("0.500")));
+}
+
 TEST(RunSummaryTest, QuotesCommandsForTheShell) {
   EXPECT_THAT(
       summary_of("{\"step\":1}\n", {.folder = "my runs/it's", .policy = "my runs/it's/policy"}),
