@@ -11,10 +11,19 @@ at::Tensor indices(std::span<const int32_t> tokens, const Device& device) {
   return at::tensor(at::ArrayRef(tokens.data(), tokens.size()), at::kLong).to(device.torch());
 }
 
+namespace {
+
+// a b in float32, not rounded to the operands' type.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() == at::kFloat) return at::mm(a, b);
+  if (a.is_cpu()) return at::mm(a.to(at::kFloat), b.to(at::kFloat));  // has no mm of that kind
+  return at::mm(a, b, at::kFloat);
+}
+
+}  // namespace
+
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras) {
-  at::Tensor y = out.scalar_type() == at::kFloat
-                     ? at::matmul(x.to(at::kFloat), w.to(at::kFloat).t())
-                     : at::matmul(x, w.t()).to(at::kFloat);
+  at::Tensor y = product(x, w.t());
   if (extras.bias) y = y + *extras.bias;
   if (extras.residual) y = y + *extras.residual;
   out.copy_(y);
@@ -22,13 +31,13 @@ void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const Lin
 
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
                            bool accumulate) {
-  const at::Tensor d = at::matmul(dy, w);
-  accumulate ? dx.add_(d) : dx.copy_(d);
+  const at::Tensor d = product(dy, w);
+  dx.copy_(accumulate ? dx + d : d);
 }
 
 void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
                             at::Tensor* dbias) {
-  if (dw.defined()) dw.add_(at::matmul(dy.t().to(at::kFloat), x.to(at::kFloat)));
+  if (dw.defined()) dw.add_(product(dy.t(), x));
   if (dbias) dbias->add_(dy.to(at::kFloat).sum(0));
 }
 

@@ -13,7 +13,7 @@
 
 namespace tlt::ops::aten {
 
-// On the device [T] int64: what index_select and index_add_ take.
+// On the device [T] int64: what index_select and index_put_ take.
 at::Tensor indices(std::span<const int32_t> tokens, const Device& device);
 
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras);

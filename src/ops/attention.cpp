@@ -311,9 +311,10 @@ void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& b
     const int32_t row = path[i], position = segment.first_position + static_cast<int32_t>(i);
     TLT_CHECK(row >= 0 && row < segment.rows && positions[row] == position, "row ", row,
               " of a tree is not at position ", position);
-    // The slot holds what was stored there last.
-    const bool is_stored = std::find(positions + row + 1, positions + segment.rows, position) ==
-                           positions + segment.rows;
+    // On the CPU the slot holds what was stored there last; elsewhere trees are not stored in slots.
+    const bool is_stored =
+        storage.is_cpu() && std::find(positions + row + 1, positions + segment.rows, position) ==
+                                positions + segment.rows;
     if (is_stored) continue;
     for (int64_t layer = 0; layer < storage.size(1); ++layer) {
       const KvLayer cache{storage, layer, {}};

@@ -67,7 +67,8 @@ struct AttentionOutput {
 // its position, so the slots up to that position hold exactly the row's path, and the row is
 // bit-identical to the same token in non-speculative decoding. (The pages before the root are the
 // same for all rows, which share the walk over them.) Afterwards the slots hold the path of the
-// last rows; keep_path() copies the accepted path there.
+// last rows; keep_path() copies the accepted path there. On other devices a row reads the KV
+// entries of its path from cache.tree, and the slots do not change.
 void attention(const Device& device, const AttentionRows& rows, const at::Tensor& qkv,
                const AttentionOutput& output);
 
