@@ -83,8 +83,8 @@ Device Device::parse(const std::string& name, int threads, std::string_view opti
   return host;
 }
 
-void Device::synchronize() const {
-  if (!is_cpu()) c10::impl::getDeviceGuardImpl(device_.type())->synchronizeDevice(device_.index());
+void Device::wait() const {
+  c10::impl::getDeviceGuardImpl(device_.type())->synchronizeDevice(device_.index());
 }
 
 at::Tensor Device::empty(at::IntArrayRef sizes, at::ScalarType type) const {

@@ -37,7 +37,9 @@ class Device {
   std::string name() const { return device_.str(); }
   // Waits until the device has done all work that was launched on it; the CPU has none. Before the
   // end of a timing, which is one of the launches otherwise.
-  void synchronize() const;
+  void synchronize() const {
+    if (!is_cpu()) wait();
+  }
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type) const;
   at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType type) const;
@@ -46,6 +48,8 @@ class Device {
 
  private:
   Device(at::Device device, int threads);
+
+  void wait() const;
 
   at::Device device_;
   std::shared_ptr<ThreadPool> pool_;
