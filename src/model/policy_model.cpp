@@ -3,9 +3,12 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "base/check.h"
 #include "model/activations.h"
 #include "model/tape.h"
+#include "ops/device_batch.h"
 
 namespace tlt::model {
 
@@ -63,6 +66,15 @@ void PolicyModel::embed(const ops::Batch& batch, at::Tensor& out) const {
                : ops::embed(device_, embedding_table_, batch.tokens, out);
 }
 
+void PolicyModel::embed(const ops::Batch& batch, const ops::DeviceBatch& on_device,
+                        at::Tensor& out) const {
+  for (const int32_t token : batch.tokens)  // a card checks them by an assertion that ends its use
+    TLT_CHECK(token >= 0 && token < config_.vocabulary, "token ", token, " of a vocabulary of ",
+              config_.vocabulary);
+  at::index_select_out(out, config_.tied ? embedding_.storage() : embedding_table_, 0,
+                       on_device.tokens());
+}
+
 Activations::Activations(const PolicyModel& model, int64_t max_rows) {
   const int64_t hidden = model.config().hidden;
   residual_.resize(model.device(), max_rows, hidden, model.type());
@@ -76,7 +88,9 @@ const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cac
   a.residual_.resize(device_, batch.rows(), config_.hidden, type_);
   a.hidden_.resize(device_, batch.rows(), config_.hidden, type_);
   at::Tensor& x = a.residual_.view();
-  embed(batch, x);
+  std::optional<ops::DeviceBatch> on_device;
+  if (!device_.is_cpu()) on_device.emplace(batch, device_.torch());
+  on_device ? embed(batch, *on_device, x) : embed(batch, x);
   const auto& captured = a.captured_layers_;
   const int64_t width = std::ssize(captured) * config_.hidden;
   if (width > 0) a.captured_.resize(device_, batch.rows(), width, type_);
@@ -87,8 +101,9 @@ const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cac
   };
   for (int64_t i = 0; i < config_.layers; ++i) {
     capture(i, x);
-    layers_[static_cast<size_t>(i)].forward({device_, batch, angles, cache.layer(i)}, x, a.layer_,
-                                            x, /*keep=*/false);
+    layers_[static_cast<size_t>(i)].forward(
+        {device_, batch, angles, cache.layer(i), on_device ? &*on_device : nullptr}, x, a.layer_, x,
+        /*keep=*/false);
   }
   ops::rms_norm(device_, x, final_norm_, config_.norm_epsilon, a.hidden_.view());
   capture(config_.layers, a.hidden_.view());

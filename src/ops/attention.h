@@ -20,6 +20,8 @@
 
 namespace tlt::ops {
 
+class DeviceBatch;
+
 // The KV cache of one layer: storage [P, L, K, 2, H * 16] and the layer's index, and the KV entries
 // of draft tree rows during verification.
 struct KvLayer {
@@ -48,6 +50,8 @@ struct AttentionRows {
   const AttentionShape& shape;
   const Batch& batch;
   const KvLayer& cache;
+  // The batch on a device other than the CPU; null: each operation uploads it by itself.
+  const DeviceBatch* on_device = nullptr;
 };
 
 // Normalises (Qwen3) and rotates q and k of qkv [T, (N + 2K) H] in place and stores k and v in the

@@ -51,9 +51,9 @@ void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabul
 // The trainer's statistics of each row: log p(target) and the entropy of softmax(logits /
 // temperature).
 struct RowStatistics {  // on the host
-  at::Tensor logprob;  // [R] float32
-  at::Tensor lse;      // [R] float32: log-sum-exp of logits / temperature
-  at::Tensor entropy;  // [R] float32, in nats
+  at::Tensor logprob;   // [R] float32
+  at::Tensor lse;       // [R] float32: log-sum-exp of logits / temperature
+  at::Tensor entropy;   // [R] float32, in nats
 };
 struct TargetRows {
   at::Tensor& logits;  // [R, >= vocabulary] float32
