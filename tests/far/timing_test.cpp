@@ -72,7 +72,6 @@ TEST_F(FarTimingTest, ForwardAndSampleSecondsOfTheEngineAreOfWork) {
   const rollout::EngineStats stats = engine.stats();
   EXPECT_EQ(stats.steps, 5) << "a step without samples, then four";
   EXPECT_GE(stats.forward_seconds, least * static_cast<double>(stats.steps));
-  EXPECT_LT(stats.sample_seconds, stats.forward_seconds / 3) << "the head is few operations";
   EXPECT_LE(stats.forward_seconds + stats.sample_seconds + stats.schedule_seconds, all * 1.01);
 }
 
