@@ -147,10 +147,10 @@ bool PolicyModel::forward_layer(Tape& tape) const {
   const int64_t layer = tape.computed_;
   if (layer == 0) begin_forward(tape);
   const auto i = static_cast<size_t>(layer);
-  layers_[i].forward(
-      {device_, tape.batch(), rope_.reach(device_, tape.batch()), tape.cache_layer(layer)},
-      tape.inputs_[i].view(), tape.activations(layer), tape.inputs_[i + 1].view(),
-      /*keep=*/true);
+  layers_[i].forward({device_, tape.batch(), rope_.reach(device_, tape.batch()),
+                      tape.cache_layer(layer), tape.on_device()},
+                     tape.inputs_[i].view(), tape.activations(layer), tape.inputs_[i + 1].view(),
+                     /*keep=*/true);
   if (++tape.computed_ < config_.layers) return true;
   ops::rms_norm(device_, tape.inputs_.back().view(), final_norm_, config_.norm_epsilon,
                 tape.hidden_.view());
@@ -162,7 +162,10 @@ void PolicyModel::begin_forward(Tape& tape) const {
   const int64_t rows = tape.batch().rows();
   for (RowBuffer& input : tape.inputs_) input.resize(device_, rows, config_.hidden, type_);
   tape.hidden_.resize(device_, rows, config_.hidden, type_);
-  embed(tape.batch(), tape.inputs_[0].view());
+  at::Tensor& x = tape.inputs_[0].view();
+  if (device_.is_cpu()) return embed(tape.batch(), x);
+  tape.on_device_.emplace(tape.batch(), device_.torch());
+  embed(tape.batch(), *tape.on_device_, x);
 }
 
 void PolicyModel::logits_backward(const at::Tensor& hidden, const at::Tensor& d_logits,
@@ -190,7 +193,8 @@ bool PolicyModel::backward_layer(Tape& tape, const at::Tensor& d_hidden,
   const auto i = static_cast<size_t>(layer);
   LayerActivations& a = tape.activations(layer);
   const ops::KvLayer cache = tape.cache_layer(layer);
-  const LayerRows rows{device_, tape.batch(), rope_.reach(device_, tape.batch()), cache};
+  const LayerRows rows{device_, tape.batch(), rope_.reach(device_, tape.batch()), cache,
+                       tape.on_device()};
   const at::Tensor& x = tape.inputs_[i].view();
   // The last layer's activations are still in memory.
   if (tape.recompute_ && layer + 1 < config_.layers)

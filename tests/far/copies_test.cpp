@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "model/activations.h"
+#include "model/tape.h"
 #include "rollout/engine.h"
 #include "rollout/speculation.h"
 #include "tests/support/far_device.h"
@@ -114,6 +115,26 @@ TEST_P(FarCopiesTest, OfAForwardPassOnlyItsBatch) {
   const Copies before = copies();
   model->forward(batch, cache, activations);
   EXPECT_EQ(since(before), (Copies{.uploads = 1}));
+}
+
+// Backward needs the tokens once more, for the gradient of the embedding.
+TEST_P(FarCopiesTest, OfATrainingPassOnlyItsBatch) {
+  const auto model = make_model(Device::parse("far", 1));
+  model::Gradients gradients = model->make_gradients();
+  for (const bool recompute : {false, true}) {
+    model::Tape tape(*model, recompute);
+    for (uint32_t i = 0; i < sequences(); ++i) {
+      const std::vector<int32_t> tokens = random_tokens(1, i, 20, 100);
+      tape.add_sequence(tokens.data(), 20);
+    }
+    model->forward(tape);  // makes the table of angles
+    Copies before = copies();
+    const at::Tensor d_hidden = at::ones_like(model->forward(tape));
+    EXPECT_EQ(since(before), (Copies{.uploads = 1}));
+    before = copies();
+    model->backward(tape, d_hidden, gradients);
+    EXPECT_EQ(since(before), (Copies{.uploads = 1}));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, FarCopiesTest,
