@@ -17,7 +17,6 @@
 #include <optional>
 #include <random>
 #include <thread>
-#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -70,8 +69,9 @@ class FakeWorker {
 
   bool poll(double now, WorkersReport& report) {
     if (client_.step_done()) {
-      if (++step_ == flags_.steps) return false;
-      client_.begin_step(step_, flags_.groups_of_step());
+      if (step_ + 1 == flags_.steps) return false;
+      client_.begin_step(++step_, flags_.groups_of_step());
+      requested_at_.reset();  // the end of a step has no groups
     }
     if (group_ && now >= ends_at_) {
       client_.done(*group_);
@@ -132,23 +132,19 @@ class WorkersProcess {
     if (is_child) serve(first, count, flags);
   }
   ~WorkersProcess() {
-    if (output_ >= 0) close(output_);
+    close(output_);
     close(input_);
-    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+    waitpid(pid_, nullptr, 0);
   }
   WorkersProcess(const WorkersProcess&) = delete;
   WorkersProcess& operator=(const WorkersProcess&) = delete;
 
-  void begin(const cluster::ControlKeys& keys) {
-    write_all(
-        nlohmann::json{keys.endpoint, keys.server_public, keys.client_public, keys.client_secret}
-            .dump());
-    close(std::exchange(output_, -1));
+  void begin(const cluster::ControlKeys& keys) const {
+    write_line({keys.endpoint, keys.server_public, keys.client_public, keys.client_secret});
   }
 
-  WorkersReport await_report() {
-    const auto report = nlohmann::json::parse(read_all(), nullptr, /*allow_exceptions=*/false);
-    TLT_CHECK(report.is_object(), "a process of workers has ended without a report");
+  WorkersReport await_report() const {
+    const auto report = nlohmann::json::parse(read_line());
     TLT_CHECK(!report.contains("error"), report.value("error", ""));
     return {.done = report.at("done").get<int64_t>(),
             .takes = report.at("takes").get<std::vector<double>>()};
@@ -158,7 +154,7 @@ class WorkersProcess {
   [[noreturn]] void serve(int64_t first, int64_t count, const ControlFlags& flags) {
     nlohmann::json line;
     try {
-      const auto keys = nlohmann::json::parse(read_all());
+      const auto keys = nlohmann::json::parse(read_line());
       const WorkersReport report = run_workers({.endpoint = keys.at(0),
                                                 .server_public = keys.at(1),
                                                 .client_public = keys.at(2),
@@ -168,18 +164,23 @@ class WorkersProcess {
     } catch (const std::exception& error) {
       line = {{"error", error.what()}};
     }
-    write_all(line.dump());
+    write_line(line);
     _exit(0);
   }
 
-  std::string read_all() const {
+  // A line each way: a process that was forked later has the other ends open too.
+  std::string read_line() const {
     std::string text;
     std::array<char, 1 << 16> buffer;
-    for (ssize_t size = 0; (size = read(input_, buffer.data(), buffer.size())) > 0;)
+    while (!text.ends_with('\n')) {
+      const ssize_t size = read(input_, buffer.data(), buffer.size());
+      TLT_CHECK(size > 0, "a process of workers has ended without a report");
       text.append(buffer.data(), static_cast<size_t>(size));
+    }
     return text;
   }
-  void write_all(const std::string& text) const {
+  void write_line(const nlohmann::json& line) const {
+    const std::string text = line.dump() + "\n";
     for (size_t done = 0; done < text.size();) {
       const ssize_t size = write(output_, text.data() + done, text.size() - done);
       TLT_CHECK(size > 0, "cannot write to a pipe");
